@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shmstore-admin: looks into a partition and repairs it. Each command is a file in cmd/ or arb/. Standard output carries the answer
- * (text for people, or one JSON value), standard error everything else. Everything goes through the library's public headers; the
- * program runs one thread but for the progress line.
+ * shmstore-admin: looks into a partition and repairs it. Each command is a file in cmd/ or arb/.
+ * Standard output carries the answer (text for people, or one JSON value), standard error
+ * everything else. Everything goes through the library's public headers; the program runs one
+ * thread but for the progress line.
  */
 #include <argp.h>
 #include <errno.h>

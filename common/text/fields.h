@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * fields.h: the members of a structure, as documents of the daemon and of the tool and the daemon's
- * metrics have them. Each is told once, in a row of a table; the rows of what has a metric, or is told
- * by several programs, are in fields/. A table is of the structure that OF names while it is defined.
+ * metrics have them. Each is told once, in a row of a table; the rows of what has a metric, or is
+ * told by several programs, are in fields/. A table is of the structure that OF names while it is
+ * defined.
  */
 #ifndef FIELDS_H
 #define FIELDS_H
@@ -47,9 +48,9 @@ struct field {
 /* clang-format on */
 
 /*
- * Rows: a member by its type, and its name in documents; in a form of its own; one that is called there
- * as here, or here n_…; a place for what is no member. Those with a metric have its name behind the
- * prefix METRICS, and the text that explains it.
+ * Rows: a member by its type, and its name in documents; in a form of its own; one that is called
+ * there as here, or here n_…; a place for what is no member. Those with a metric have its name
+ * behind the prefix METRICS, and the text that explains it.
  */
 #define FIELD_AS(form, member, name)             \
 	{                                        \
@@ -58,6 +59,7 @@ struct field {
 #define FIELD(member, name) FIELD_AS(FIELD_FORM(member), member, name)
 #define SAME(member)        FIELD(member, #member)
 #define NUMBER(member)      FIELD(n_##member, #member)
+#define PROSE(member)       FIELD_AS(FIELD_PROSE, member, #member)
 #define PLACE(name)               \
 	{                         \
 		name, FIELD_PLACE \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tierfigures.h: what is made of a disk tier's figures, and the figures as JSON, by the same names from the daemon and from the tool. */
+/* tierfigures.h: what is made of a disk tier's figures, and the figures as JSON, by the same names
+ * from the daemon and from the tool. */
 #ifndef TIERFIGURES_H
 #define TIERFIGURES_H
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metrics.c: the things that there are (the daemon, partitions, users, labels, stores, limits), each with
- * its labels; what is said of each is in fields/.
+ * metrics.c: the things that there are (the daemon, partitions, users, labels, stores, limits),
+ * each with its labels; what is said of each is in fields/.
  *
- * The number of series is bounded: users and labels are few, stores are METRICS_STORES_MAX a partition and no label changes with a
- * process (a pid in a label would make a new series with every restart).
+ * The number of series is bounded: users and labels are few, stores are METRICS_STORES_MAX a
+ * partition and no label changes with a process (a pid in a label would make a new series with
+ * every restart).
  */
 #include "metrics.h"
 
@@ -49,7 +50,8 @@ struct writer {
 	size_t n_scenes;
 };
 
-/* For each partition; a thing of one; and a table of things, one of each partition where there is one. */
+/* For each partition; a thing of one; and a table of things, one of each partition where there is
+ * one. */
 #define EACH_SCENE(w)         for (struct scene *s = (w)->scenes; s < (w)->scenes + (w)->n_scenes; s++)
 #define ADD(w, thing, s, ...) metric_add(&(w)->out, thing, LABELS("partition", (s)->account->path, ##__VA_ARGS__))
 #define TABLE(w, rows, there, thing)              \

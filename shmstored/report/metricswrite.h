@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * metricswrite.h: writes families and samples of metrics, in OpenMetrics 1.0 or in Prometheus's older
- * text format. All samples of a family follow each other, so things are gathered first, each with its
- * labels, and then each row of their table is written for all of them.
+ * metricswrite.h: writes families and samples of metrics, in OpenMetrics 1.0 or in Prometheus's
+ * older text format. All samples of a family follow each other, so things are gathered first, each
+ * with its labels, and then each row of their table is written for all of them.
  */
 #ifndef METRICSWRITE_H
 #define METRICSWRITE_H
@@ -46,11 +46,12 @@ void metric_rows(struct metric_out *o, const struct field *rows, size_t n);
 void metric_number(struct metric_out *o, const char *name, bool counter, const char *help, uint64_t number);
 void metric_out_deinit(struct metric_out *o);
 
-/* Parts, each in its own file: process_*, what the daemon itself takes (started_ns: CLOCK_REALTIME); the
- * host's memory and its gate, where these are watched; actors, where there are some. */
+/* Parts, each in its own file: process_*, what the daemon itself takes (started_ns:
+ * CLOCK_REALTIME); the host's memory and its gate, where these are watched; actors, where there are
+ * some. */
 struct actors;
 struct host;
-void metricsself_write(const struct metric_out *o, int64_t started_ns);
+void metricsself_write(struct metric_out *o, int64_t started_ns);
 void metricspressure_write(struct metric_out *o, const struct host *h);
 void metricsactors_write(struct metric_out *o, const struct actors *a);
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.c: chooses the partitions, and puts the daemon's part and the partitions' parts together. Reads what the loop's thread owns,
- * changes nothing, blocks on nothing: no name is looked up here, users' names are those of the last survey.
+ * report.c: chooses the partitions, and puts the daemon's part and the partitions' parts together.
+ * Reads what the loop's thread owns, changes nothing, blocks on nothing: no name is looked up here,
+ * users' names are those of the last survey.
  *
- * A daemon has one answer to each question: a viewer that may see less gets the same document without others' data.
+ * A daemon has one answer to each question: a viewer that may see less gets the same document
+ * without others' data.
  */
 #include "report.h"
 
@@ -57,7 +59,8 @@ static void daemon_part(const struct report_view *v, struct host *h, struct json
 		jsonmake_u64(events, event_name((enum event)e), events_count(h->events, (enum event)e));
 }
 
-/* An event is text in JSON already: it is printed as it is instead of being parsed and printed again. */
+/* An event is text in JSON already: it is printed as it is instead of being parsed and printed
+ * again. */
 static int print_raw(struct json_object *o, struct printbuf *out, int level, int flags)
 {
 	(void)level;
@@ -115,7 +118,8 @@ static void partitions_part(const struct report_view *v, struct host *h, const s
 	}
 }
 
-/* What tasks used so far, for who may see it: the document of "shmstore-admin profile show". */
+/* The use of tasks so far, for viewers who may see it: the document of "shmstore-admin profile
+ * show". */
 static void report_profiles(const struct report_view *v, struct host *h, struct json_object *o)
 {
 	struct json_object *known =
@@ -126,7 +130,8 @@ static void report_profiles(const struct report_view *v, struct host *h, struct 
 		jsonmake_child(o, "known", known);
 }
 
-/* The answer to each question: of each partition, or of the host, by a name in the document. Without either: events. */
+/* The answer to each question: of each partition, or of the host, by a name in the document.
+ * Without either: events. */
 static const struct {
 	part *partition;
 	void (*host)(const struct report_view *v, struct host *h, struct json_object *o);

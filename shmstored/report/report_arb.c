@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report_arb.c: the memory arbiter of a partition: its pools, tasks and contexts; its last transitions; its sums. A viewer
- * that may not see a store by name sees none of its pools, tasks and contexts, only the partition's pool and the sums.
+ * report_arb.c: the memory arbiter of a partition: its pools, tasks and contexts; its last
+ * transitions; its sums. A viewer that may not see a store by name sees none of its pools, tasks
+ * and contexts, only the partition's pool and the sums.
  */
 #include <json-c/json.h>
 #include <time.h>
@@ -67,7 +68,7 @@ static uint64_t leased(struct arbhost *h, const struct arbguest *of, uint32_t po
 	return sum;
 }
 
-/* What the kernel says, of the partition's pool. */
+/* The kernel's word about the partition's pool. */
 /* Puts the store and the process of c, if any, into their places. */
 static void add_owner(struct json_object *o, const struct arbguest *c)
 {

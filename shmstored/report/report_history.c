@@ -1,21 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report_history.c: the partition's last minutes, column by column: half the size of an object per sample, and what a chart wants. */
+/* report_history.c: the partition's last minutes, column by column: half the size of an object per
+ * sample, and what a chart wants. */
 #include <json-c/json.h>
 
-#include "account.h"
-#include "fields.h"
-#include "history.h"
 #include "jsonmake.h"
+#include "partition.def"
 #include "report_parts.h"
-
-#define OF struct history_sample
-static const struct field columns[] = {
-	SAME(size),      SAME(used),     SAME(linked),    SAME(pool),
-	SAME(ghosts),    SAME(inflight), SAME(foreign),   FIELD(n_members, "stores"),
-	SAME(put_n),     SAME(get_n),    SAME(handoff_n), SAME(adopt_n),
-	SAME(put_bytes),
-};
-#undef OF
 
 static void ring_part(const struct report_view *v, const struct history *h, int fine, struct json_object *o)
 {
@@ -29,12 +19,12 @@ static void ring_part(const struct report_view *v, const struct history *h, int 
 	list = jsonmake_child(o, "time", jsonmake_new_list());
 	for (size_t i = first; i < n; i++)
 		jsonmake_append_seconds(list, history_at(h, fine, i)->time_ns);
-	for (size_t c = 0; c < sizeof(columns) / sizeof(columns[0]); c++) {
-		list = jsonmake_child(o, columns[c].name, jsonmake_new_list());
+	for (size_t c = 0; c < sizeof(of_history) / sizeof(of_history[0]); c++) {
+		list = jsonmake_child(o, of_history[c].name, jsonmake_new_list());
 		for (size_t i = first; i < n; i++)
 			jsonmake_append_u64(list,
 					    *(const uint64_t *)(const void *)((const char *)history_at(h, fine, i) +
-									      columns[c].off));
+									      of_history[c].off));
 	}
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report_holders.c: who holds memory that has no name: the witnesses of the last survey, the largest first as it gives them. */
+/* report_holders.c: who holds memory that has no name: the witnesses of the last survey, the
+ * largest first as it gives them. */
 #include <json-c/json.h>
 
 #include "account.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* report_parts.h: what report.c puts together: each fills in the object of one partition. For report_*.c and metrics.c only. */
+/* report_parts.h: what report.c puts together: each fills in the object of one partition. For
+ * report_*.c and metrics.c only. */
 #ifndef REPORT_PARTS_H
 #define REPORT_PARTS_H
 
@@ -44,7 +45,8 @@ void report_tier(const struct report_view *v, struct account *a, struct json_obj
 
 /* Adds "arbiter" to what report_status() says; null where it is off. */
 void report_arb_status(const struct account *a, struct json_object *o);
-/* Contexts with a withheld call, tasks, and the sums that operators look at: for report_status() and the metrics. */
+/* Contexts with a withheld call, tasks, and the sums that operators look at: for report_status()
+ * and the metrics. */
 struct report_arb {
 	struct arb_totals totals;
 	struct arb_pool_info pool; /* the partition's */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report_pressure.c: the host's memory as the daemon watches it, and its gate. These are of the host, and of no partition. Processes are shown to
- * whom they belong to and to administrators; their sums to all.
+ * report_pressure.c: the host's memory as the daemon watches it, and its gate. These are of the
+ * host, and of no partition. Processes are shown to whom they belong to and to administrators;
+ * their sums to all.
  */
 #include <json-c/json.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report_stages.c: stage profiles of a partition: what workers have outside of stages, which profiles there are, and who runs which stage with what.
- * Workers are shown to whom they belong to and to administrators; the sums to all.
+ * report_stages.c: stage profiles of a partition: what workers have outside of stages, which
+ * profiles there are, and who runs which stage with what. Workers are shown to whom they belong to
+ * and to administrators; the sums to all.
  */
 #include <json-c/json.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report_tier.c: a partition's disk tier: what lies there, and what the daemon does with it. Named as in "shmstore-admin --json tier", where
- * they are the same.
+ * report_tier.c: a partition's disk tier: what lies there, and what the daemon does with it. Named
+ * as in "shmstore-admin --json tier", where they are the same.
  */
 #include <json-c/json.h>
 

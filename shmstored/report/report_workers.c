@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report_workers.c: the stores of a partition: those that live, as their pages say now, with what the last survey found of them on
- * the file system; then the dead ones that it found. And the sums by user and by label.
+ * report_workers.c: the stores of a partition: those that live, as their pages say now, with what
+ * the last survey found of them on the file system; then the dead ones that it found. And the sums
+ * by user and by label.
  */
 #include <errno.h>
 #include <json-c/json.h>
@@ -89,15 +90,14 @@ static const char *user_name(const struct survey *s, uid_t uid, char digits[stat
 	return digits;
 }
 
-/* granted: what may be outstanding at most, null where there is no limit; NULL page: a store that we cannot grant to. */
+/* granted: what may be outstanding at most, null where there is no limit; NULL page: a store that
+ * we cannot grant to. */
 static void credit_part(const struct member *m, struct json_object *o)
 {
 	uint64_t granted, charged;
 
-	if (!m->credit || !m->quota) {
-		jsonmake_null(o, "credit");
+	if (!m->credit || !m->quota)
 		return;
-	}
 	o = jsonmake_child(o, "credit", jsonmake_new());
 	/* Relaxed: a figure to look at; the two need not be of one moment. */
 	granted = atomic_load_explicit(&m->credit->granted, memory_order_relaxed);
@@ -111,6 +111,12 @@ static void credit_part(const struct member *m, struct json_object *o)
 	jsonmake_u64(o, "outstanding", quota_outstanding(m->quota));
 }
 
+/* Of a store that lives; of another one these are 0. */
+#define OF struct member
+static const struct field of_live[] = {FIELD(last.mapped_bytes, "mapped"), PLACE("ledger"), PLACE("credit"),
+				       FIELD(asked_bytes, "asked")};
+#undef OF
+
 static void member_part(const struct member *m, const struct survey *s, const struct survey_store *found,
 			struct json_object *o)
 {
@@ -123,15 +129,15 @@ static void member_part(const struct member *m, const struct survey *s, const st
 	jsonmake_flag(o, "alive", true);
 	jsonmake_flag(o, "registered", m->conn != NULL);
 	fields_add(o, of_store, found); /* null: it came after the survey */
-	fields_of(o, m, FIELD(last.mapped_bytes, "mapped"));
+	fields_add(o, of_live, m);
 	fields_add(jsonmake_child(o, "ledger", jsonmake_new()), of_counters, &m->last);
 	credit_part(m, o);
-	jsonmake_u64(o, "asked", m->asked_bytes);
 }
 
 /* A store of the survey's that no longer lives, or whose life we cannot see. */
 static void found_part(const struct survey *s, const struct survey_store *f, struct json_object *o)
 {
+	static const struct member nobody;
 	char digits[16];
 
 	fields_of(o, f, SAME(name), SAME(path), SAME(pid), SAME(uid), PLACE("user"), SAME(label), SAME(address),
@@ -141,10 +147,8 @@ static void found_part(const struct survey *s, const struct survey_store *f, str
 		jsonmake_flag(o, "alive", false);
 	jsonmake_flag(o, "registered", false);
 	fields_add(o, of_store, f);
-	jsonmake_u64(o, "mapped", 0);
+	fields_add(o, of_live, &nobody);
 	fields_add(jsonmake_child(o, "ledger", jsonmake_new()), of_counters, &f->counters);
-	jsonmake_null(o, "credit");
-	jsonmake_u64(o, "asked", 0);
 }
 
 /* The survey's stores by path. */

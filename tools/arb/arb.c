@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_arb.c: "shmstore-admin arb SUBCOMMAND": the memory arbiter: who holds, who waits, for what. This file has the
- * three that only look: threads, tasks, pools.
+ * cmd_arb.c: "shmstore-admin arb SUBCOMMAND": the memory arbiter: who holds, who waits, for what.
+ * This file has the three that only look: threads, tasks, pools.
  */
 #include "arb.h"
 

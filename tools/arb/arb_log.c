@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_arb_log.c: "shmstore-admin arb log": the arbiter's last transitions as CSV (RFC 4180, but lines end in a newline only): first the columns
- * that spark-rapids' log has, so that its readers' tools work, then ours. Times are the wall clock's, made of the daemon's, which counts
- * from the boot.
+ * cmd_arb_log.c: "shmstore-admin arb log": the arbiter's last transitions as CSV (RFC 4180, but
+ * lines end in a newline only): first the columns that spark-rapids' log has, so that its readers'
+ * tools work, then ours. Times are the wall clock's, made of the daemon's, which counts from the
+ * boot.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_arb_order.c: "shmstore-admin arb inject, cancel, set": an operator's word to the arbiter. It is said to one partition: the one that -p
- * names, else the only one that the daemon arbitrates.
+ * cmd_arb_order.c: "shmstore-admin arb inject, cancel, set": an operator's word to the arbiter. It
+ * is said to one partition: the one that -p names, else the only one that the daemon arbitrates.
  */
 #include <errno.h>
 #include <inttypes.h>

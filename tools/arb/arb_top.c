@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_arb_top.c: "shmstore-admin arb top": the arbiter live: pools, what happened since the last frame, and every context by its state. A frame is one
- * question to the daemon. On a terminal frames overwrite each other; elsewhere they follow one another; with --json each is the daemon's document on a line.
+ * cmd_arb_top.c: "shmstore-admin arb top": the arbiter live: pools, what happened since the last
+ * frame, and every context by its state. A frame is one question to the daemon. On a terminal
+ * frames overwrite each other; elsewhere they follow one another; with --json each is the daemon's
+ * document on a line.
  */
 #include <inttypes.h>
 #include <stdio.h>

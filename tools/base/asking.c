@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * asking.c: questions to the daemon for commands, and how the answers are shown. No daemon is an answer as good as any, but not to the
- * commands that are about it: they fail, and say how it is started and what works without.
+ * asking.c: questions to the daemon for commands, and how the answers are shown. No daemon is an
+ * answer as good as any, but not to the commands that are about it: they fail, and say how it is
+ * started and what works without.
  */
 #include "asking.h"
 

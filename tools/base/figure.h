@@ -25,11 +25,13 @@ enum figure_form {
 	FIGURE_FORMS
 };
 
-/* The member's text, on the heap; *ret_number is what it sorts by. value: NULL where it is missing: nothing, or 0. */
+/* The member's text, on the heap; *ret_number is what it sorts by. value: NULL where it is missing:
+ * nothing, or 0. */
 char *figure_text(struct json_object *value, enum figure_form form, bool exact, uint64_t *ret_number);
 /*
- * Prints text with each {member} replaced by that member of o. {member:size}, :time, :id, :rate, :sizes and :tenths are of these forms; any other
- * word is a noun that is counted ("1 store", "2 stores"). Members may be paths (jsonin_at_path()).
+ * Prints text with each {member} replaced by that member of o. {member:size}, :time, :id, :rate,
+ * :sizes and :tenths are of these forms; any other word is a noun that is counted ("1 store", "2
+ * stores"). Members may be paths (jsonin_at_path()).
  */
 void figure_print(const struct json_object *o, bool exact, const char *text);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* frames.h: a display of one frame an interval, until its iterations are over, the user quits, or nobody reads it. */
+/* frames.h: a display of one frame an interval, until its iterations are over, the user quits, or
+ * nobody reads it. */
 #ifndef FRAMES_H
 #define FRAMES_H
 
@@ -29,7 +30,8 @@ struct frames {
 		"interval", 'd', "SECONDS", "between two frames (default: " interval_text ")", OPTIONS_SECONDS, \
 			offsetof(OF, frames.interval)                                                           \
 	}
-/* live: on a terminal frames overwrite each other. 0, what take() ended it with, or -errno where signals cannot be had. */
+/* live: on a terminal frames overwrite each other. 0, what take() ended it with, or -errno where
+ * signals cannot be had. */
 int frames_run(struct frames *f, bool live);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonin.c: a thin cover of json-c's reading side. Its functions convert between types; these do not: a text is no number. */
+/* jsonin.c: a thin cover of json-c's reading side. Its functions convert between types; these do
+ * not: a text is no number. */
 #include "jsonin.h"
 
 #include <json-c/json.h>

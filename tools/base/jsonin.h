@@ -18,11 +18,12 @@ struct json_object *jsonin_object(const struct json_object *o, const char *name)
 /* A member that is a list: how many it has, and the i-th. */
 size_t jsonin_count(const struct json_object *o, const char *name);
 struct json_object *jsonin_at(const struct json_object *o, const char *name, size_t i);
-/* The member at a path such as "credit.outstanding"; of several paths, "linked|ledger.linked", the first that is there and no empty text. NULL: missing, or null. */
+/* The member at a path such as "credit.outstanding"; of several paths, "linked|ledger.linked", the
+ * first that is there and no empty text. NULL: missing, or null. */
 struct json_object *jsonin_at_path(const struct json_object *o, const char *path);
 /*
- * The list's objects, to be freed, in the order of these members (jsonin_at_path(); ended by NULL): numbers and texts upwards, with
- * a minus before its name downwards.
+ * The list's objects, to be freed, in the order of these members (jsonin_at_path(); ended by NULL):
+ * numbers and texts upwards, with a minus before its name downwards.
  */
 const struct json_object **jsonin_sorted(const struct json_object *o, const char *list, const char *const *order,
 					 size_t *ret_n);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonout.c: see jsonout.h. Lists are printed while they are found, so that a million objects need no memory. */
+/* jsonout.c: see jsonout.h. Lists are printed while they are found, so that a million objects need
+ * no memory. */
 #include "jsonout.h"
 
 #include <json-c/json.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonout.h: prints the documents that jsonmake.h makes. Every function ends the program where memory was out, for what it prints or while that
- * was made.
+ * jsonout.h: prints the documents that jsonmake.h makes. Every function ends the program where
+ * memory was out, for what it prints or while that was made.
  */
 #ifndef JSONOUT_H
 #define JSONOUT_H
@@ -23,13 +23,15 @@ void json_say(const struct admin *a, struct json_object *o, const char *text);
 /* Prints o on one line whatever the output is, at once, and frees it. */
 void json_print_line(struct json_object *o);
 
-/* A list of any length, printed item by item: begin, items, end; members may be added to the end. */
+/* A list of any length, printed item by item: begin, items, end; members may be added to the end.
+ */
 void json_stream_begin(const char *name);
 void json_stream_item(struct json_object *item, bool first);
 /* Adds the members of more (may be NULL) behind the list and ends the object. Frees more. */
 void json_stream_end(struct json_object *more);
 
-/* Prints o (and frees it) but for its end, with one more member, a string: whose text the caller prints; then ends it. */
+/* Prints o (and frees it) but for its end, with one more member, a string: whose text the caller
+ * prints; then ends it. */
 void json_raw_begin(struct json_object *o, const char *name);
 void json_raw_end(void);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * options.c: the options that every command takes, as an argp child: -p, --socket, --json, --bytes, --no-color, and the hidden --root
- * (with its variable SHMSTORE_ADMIN_ROOT) by which tests show the doctor another machine. Strings stay argv's.
+ * options.c: the options that every command takes, as an argp child: -p, --socket, --json, --bytes,
+ * --no-color, and the hidden --root (with its variable SHMSTORE_ADMIN_ROOT) by which tests show the
+ * doctor another machine. Strings stay argv's.
  */
 #include "options.h"
 
@@ -204,6 +205,14 @@ static void set_option(const struct argp_state *state, const struct options_row 
 		return;
 	case OPTIONS_TEXT:
 		*(const char **)at = arg;
+		return;
+	case OPTIONS_VALUE:
+		*(unsigned *)at = (unsigned)o->value;
+		return;
+	case OPTIONS_SMALL:
+		if (options_number(state, name, arg, 0) > o->value)
+			options_usage(state, "%s %s: is more than %" PRIu64, name, arg, o->value);
+		*(int *)at = (int)options_number(state, name, arg, 0);
 		return;
 	case OPTIONS_SECONDS:
 		*(double *)at = options_interval(state, arg);

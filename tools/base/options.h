@@ -22,6 +22,8 @@ enum options_kind {
 	OPTIONS_UNSIGNED, /* an unsigned */
 	OPTIONS_WORD,     /* a size_t: which one of words (some may be NULL) */
 	OPTIONS_TEXT,     /* a const char * */
+	OPTIONS_VALUE,    /* an unsigned: value */
+	OPTIONS_SMALL,    /* an int, at most value */
 	OPTIONS_SECONDS,  /* a double: options_interval() */
 	OPTIONS_USER,     /* a uid_t */
 	OPTIONS_OWN,      /* the command's own parser takes it, by its key */
@@ -55,25 +57,30 @@ struct command_line {
 
 /* The environment's part: the default partition, colours. */
 void options_init(struct admin *a);
-/* Hands down to an argp: the options of every command. The parser must give the struct admin to its first child. */
+/* Hands down to an argp: the options of every command. The parser must give the struct admin to its
+ * first child. */
 extern const struct argp_child options_children[];
-/* The argp of a command: its own options or NULL, their parser, its usage, and what --help says, with \v before what goes below the options. */
+/* The argp of a command: its own options or NULL, their parser, its usage, and what --help says,
+ * with \v before what goes below the options. */
 #define OPTIONS_ARGP(options, parser, usage, help)                         \
 	{                                                                  \
 		options, parser, usage, help, options_children, NULL, NULL \
 	}
-/* The parser of a command without options of its own; other parsers hand it what they do not know. */
+/* The parser of a command without options of its own; other parsers hand it what they do not know.
+ */
 error_t options_common(int key, char *arg, struct argp_state *state);
 /* Reads argv. Ends the program with the usage on standard error where it is wrong. */
 void options_parse(const struct argp *argp, struct command_line *line, int argc, char **argv);
 /* Says what is wrong with the command line and ends the program. */
 void options_usage(const struct argp_state *state, const char *format, ...)
 	__attribute__((format(printf, 2, 3), noreturn));
-/* The values of options: a whole number of at least least; a user's name or number. They end the program where arg is none. */
+/* The values of options: a whole number of at least least; a user's name or number. They end the
+ * program where arg is none. */
 uint64_t options_number(const struct argp_state *state, const char *option, const char *arg, uint64_t least);
 /* Of --interval: a number of seconds between 0.05 and a day. Does not return where it is none. */
 double options_interval(const struct argp_state *state, const char *arg);
-/* Of an option that takes one of n names, some of which may be NULL: its number. Does not return where it is none of them. */
+/* Of an option that takes one of n names, some of which may be NULL: its number. Does not return
+ * where it is none of them. */
 size_t options_one_of(const struct argp_state *state, const char *option, const char *arg, const char *const *names,
 		      size_t n);
 uid_t options_user(const struct argp_state *state, const char *arg);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sample.c: one statfs and one page per store, whatever the number of objects. Where shmstored watches the partition it looks at the
- * stores once a second anyway, and sees those that a user may not look into; its sample's time is that of its last look, so that rates
- * are right whenever it is asked. Counters that run backwards and gauges below zero count as none.
+ * sample.c: one statfs and one page per store, whatever the number of objects. Where shmstored
+ * watches the partition it looks at the stores once a second anyway, and sees those that a user may
+ * not look into; its sample's time is that of its last look, so that rates are right whenever it is
+ * asked. Counters that run backwards and gauges below zero count as none.
  */
 #include "sample.h"
 
@@ -27,8 +28,8 @@ static int add_store(const struct shmstore_store_info *info, void *arg)
 {
 	struct json_object *o = jsonmake_append(arg, jsonmake_new());
 
-	fields_of(o, info, FIELD_AS(FIELD_PROSE, name, "name"), FIELD_AS(FIELD_PROSE, path, "path"),
-		  FIELD_AS(FIELD_PROSE, label, "label"), SAME(pid), PLACE("alive"), SAME(keep), SAME(created_ns));
+	fields_of(o, info, PROSE(name), PROSE(path), PROSE(label), SAME(pid), PLACE("alive"), SAME(keep),
+		  SAME(created_ns));
 	if (info->alive != SHMSTORE_ALIVE_UNKNOWN)
 		jsonmake_flag(o, "alive", info->alive == SHMSTORE_ALIVE);
 	fields_add(jsonmake_child(o, "ledger", jsonmake_new()), of_counters, &info->counters);

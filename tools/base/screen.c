@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * screen.c: plain ANSI on the alternate screen. Signals are blocked and read from a signalfd, so that nothing runs in a
- * handler and every way out, Ctrl-C and Ctrl-Z included, passes through screen_end().
+ * screen.c: plain ANSI on the alternate screen. Signals are blocked and read from a signalfd, so
+ * that nothing runs in a handler and every way out, Ctrl-C and Ctrl-Z included, passes through
+ * screen_end().
  */
 #include "screen.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* screen.h: a full-screen display that gives the terminal back as it was, and the waiting between its frames. */
+/* screen.h: a full-screen display that gives the terminal back as it was, and the waiting between
+ * its frames. */
 #ifndef SCREEN_H
 #define SCREEN_H
 
@@ -30,7 +31,8 @@ int screen_begin(struct screen *s, bool wanted);
 void screen_end(struct screen *s);
 /* Begins a frame: the cursor is at the top of an empty screen. Nothing where it is not live. */
 void screen_frame(struct screen *s);
-/* Waits until deadline (ns of CLOCK_MONOTONIC), a key or a signal. Returns an enum screen_event or a key. */
+/* Waits until deadline (ns of CLOCK_MONOTONIC), a key or a signal. Returns an enum screen_event or
+ * a key. */
 int screen_wait(struct screen *s, int64_t deadline_ns);
 int64_t screen_now(void);
 /* "12:03:04": a time since the epoch, as the host's clock shows it. Static. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * table.c: a thin cover of libsmartcols, which measures wide characters and cuts the columns that may be cut to the
- * terminal's width; to a pipe it writes everything. Its own escaping is off, because it would escape the backslashes of
- * escaped keys once more: cells are escaped here. A table of a million lines is printed
- * in parts of PART lines, each aligned for itself.
+ * table.c: a thin cover of libsmartcols, which measures wide characters and cuts the columns that
+ * may be cut to the terminal's width; to a pipe it writes everything. Its own escaping is off,
+ * because it would escape the backslashes of escaped keys once more: cells are escaped here. A
+ * table of a million lines is printed in parts of PART lines, each aligned for itself.
  */
 #include "table.h"
 
@@ -267,7 +267,7 @@ static void show_fill(struct table *t, size_t column, const struct json_object *
 		table_text(t, column, "-");
 }
 
-/* What member shows, which may begin with another one and a question mark. NULL: nothing. */
+/* The value of member, which may begin with another one and a question mark. NULL: nothing. */
 static struct json_object *find_member(const struct json_object *o, const char *member)
 {
 	const char *then = strchr(member, '?');

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.h: aligned tables for people, by libsmartcols: its width and its colours follow the terminal. */
+/* table.h: aligned tables for people, by libsmartcols: its width and its colours follow the
+ * terminal. */
 #ifndef TABLE_H
 #define TABLE_H
 
@@ -29,8 +30,9 @@ struct table_column {
 	const char *name; /* its heading */
 	unsigned how;     /* an enum figure_form, and flags */
 	/*
-	 * The member that it shows of a row's object (jsonin_at_path()); NULL: it is filled by the command, or by
-	 * show(). "size?available": only where size is there and not 0. Of TABLE_FILL: "used/size", or sums of these.
+	 * The member that it shows of a row's object (jsonin_at_path()); NULL: it is filled by the
+	 * command, or by show(). "size?available": only where size is there and not 0. Of
+	 * TABLE_FILL: "used/size", or sums of these.
 	 */
 	const char *member;
 	const char *none; /* where that is missing; NULL: as 0 or no text is shown. Of FIGURE_FLAG: "yes|no" */
@@ -38,8 +40,8 @@ struct table_column {
 };
 
 /*
- * Defines the columns of a table, the enumeration of their numbers, and how many there are: n, all from one list, of X(ID, name, flags).
- * NOLINTBEGIN(bugprone-macro-parentheses): they are names
+ * Defines the columns of a table, the enumeration of their numbers, and how many there are: n, all
+ * from one list, of X(ID, name, flags). NOLINTBEGIN(bugprone-macro-parentheses): they are names
  */
 #define TABLE_COLUMNS(columns, LIST, n) \
 	enum {                          \
@@ -60,11 +62,13 @@ struct table {
 	bool hold;      /* all is printed at the end */
 };
 
-/* Ends the program where memory is out, as the others do. columns stay in use until table_finish(). */
+/* Ends the program where memory is out, as the others do. columns stay in use until table_finish().
+ */
 void table_init(struct table *t, const struct admin *a, const struct table_column *columns, size_t n_columns);
 /* A row of what the columns show of o. */
 void table_object(struct table *t, const struct json_object *o);
-/* Prints the list of that name of o as a table, a row for each of its objects. Returns how many there are. */
+/* Prints the list of that name of o as a table, a row for each of its objects. Returns how many
+ * there are. */
 size_t table_list(const struct admin *a, const struct table_column *columns, size_t n_columns,
 		  const struct json_object *o, const char *list);
 #define TABLE_LIST(a, columns, o, list) table_list(a, columns, sizeof(columns) / sizeof((columns)[0]), o, list)
@@ -81,7 +85,8 @@ void table_hide(struct table *t, const char *name);
 void table_hide_wide(struct table *t);
 /* Prints the heading of the next of several tables. */
 void table_heading(const char *text, bool first);
-/* Begins a line; the others fill its cells. Every 1000 lines are printed on the way, so that memory is bounded. */
+/* Begins a line; the others fill its cells. Every 1000 lines are printed on the way, so that memory
+ * is bounded. */
 void table_row(struct table *t);
 /* Text of any origin, escaped for a terminal as keytext.h says. */
 void table_text(struct table *t, size_t column, const char *text);
@@ -105,7 +110,8 @@ void table_row_color(struct table *t, const char *color);
 void table_color(struct table *t, size_t column, const char *color);
 /* From here on nothing is printed before the end, so that the table can be sorted. */
 void table_hold(struct table *t);
-/* Sorts what is not yet printed: by the text of a column, or of a column of numbers the largest first. */
+/* Sorts what is not yet printed: by the text of a column, or of a column of numbers the largest
+ * first. */
 void table_sort(struct table *t, size_t column);
 /* Prints what is left and frees the table. */
 void table_finish(struct table *t);

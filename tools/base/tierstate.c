@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierstate.c: the library has one code for "no tier" and for "its directory is gone"; people must not take one for the other. The partition's
- * tier/config tells them apart: it is text (docs/format.md), and its second line names the directory.
+ * tierstate.c: the library has one code for "no tier" and for "its directory is gone"; people must
+ * not take one for the other. The partition's tier/config tells them apart: it is text
+ * (docs/format.md), and its second line names the directory.
  */
 #include "tierstate.h"
 

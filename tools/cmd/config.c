@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_config.c: "shmstore-admin config": what the commands of this program, and programs that name nothing, go by here and now: which partition
- * and which socket, by what they were chosen, and what the daemon holds them to. Asks; changes nothing.
+ * cmd_config.c: "shmstore-admin config": what the commands of this program, and programs that name
+ * nothing, go by here and now: which partition and which socket, by what they were chosen, and what
+ * the daemon holds them to. Asks; changes nothing.
  */
 #include <limits.h>
 #include <stdio.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_df.c: "shmstore-admin df": how full the partition is, and its disk tier. Space is what statfs says; stores and objects are counted.
+ * cmd_df.c: "shmstore-admin df": how full the partition is, and its disk tier. Space is what statfs
+ * says; stores and objects are counted.
  */
 #include <inttypes.h>
 #include <shmstore/inspect.h>
@@ -83,7 +84,7 @@ int cmd_df(struct admin *a, int argc, char **argv)
 	progress_end();
 	if (r == 0) {
 		struct json_object *o = jsonmake_new();
-		fields_of(o, &info, FIELD_AS(FIELD_PROSE, path, "partition"), FIELD_AS(FIELD_PROSE, mount, "mount"),
+		fields_of(o, &info, FIELD_AS(FIELD_PROSE, path, "partition"), PROSE(mount),
 			  FIELD_AS(FIELD_PROSE_ARRAY, uuid, "uuid"), SAME(tmpfs),
 			  FIELD_AS(FIELD_PROSE_ARRAY, huge, "huge"), FIELD(bytes_size, "size"),
 			  FIELD(bytes_used, "used"), FIELD(bytes_available, "available"));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_du.c: "shmstore-admin du": what each store holds, from the file system. linked counts an object that several stores
- * hold in each of them, pss divides it by its links, uss counts only what nobody else links: what would be freed.
+ * cmd_du.c: "shmstore-admin du": what each store holds, from the file system. linked counts an
+ * object that several stores hold in each of them, pss divides it by its links, uss counts only
+ * what nobody else links: what would be freed.
  */
 #include <errno.h>
 #include <shmstore/inspect.h>
@@ -49,7 +50,7 @@ static const struct table_column columns[] = {
 	{"LABEL", TABLE_TRUNC, "label"},
 };
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
-/* What --sort takes, column by column. */
+/* The words of --sort, column by column. */
 static const char *const sorts[N_COLUMNS] = {"name",   "pid",  NULL,       "objects", "linked", "pss", "uss",
 					     "leased", "pool", "stranded", "demoted", "mapped", "age"};
 
@@ -74,9 +75,8 @@ static struct json_object *describe(const struct shmstore_store_books *b)
 	const struct shmstore_store_info *s = b->store;
 	struct json_object *o = jsonmake_new();
 
-	fields_of(o, s, FIELD_AS(FIELD_PROSE, name, "name"), FIELD_AS(FIELD_PROSE, path, "path"), SAME(readable),
-		  SAME(pid), PLACE("alive"), SAME(keep), SAME(uid), FIELD_AS(FIELD_PROSE, label, "label"),
-		  FIELD_AS(FIELD_PROSE, address, "address"));
+	fields_of(o, s, PROSE(name), PROSE(path), SAME(readable), SAME(pid), PLACE("alive"), SAME(keep), SAME(uid),
+		  PROSE(label), PROSE(address));
 	if (!s->readable)
 		jsonmake_null(o, "pid");
 	if (s->alive != SHMSTORE_ALIVE_UNKNOWN)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gc.c: "shmstore-admin gc [--dry-run]": removes what nobody owns, each step with the evidence for it.
- * The library keeps doubtful things, and says so; that is no failure. A step that did not succeed is.
- * --all: the same in each partition that lies at the root of a tmpfs of this host, or one directory below.
+ * gc.c: "shmstore-admin gc [--dry-run]": removes what nobody owns, each step with the evidence for
+ * it. The library keeps doubtful things, and says so; that is no failure. A step that did not
+ * succeed is. --all: the same in each partition that lies at the root of a tmpfs of this host, or
+ * one directory below.
  */
 #include <dirent.h>
 #include <shmstore/inspect.h>
@@ -36,8 +37,7 @@ static int add(const struct shmstore_gc_action *action, void *arg)
 	struct json_object *o = jsonmake_append(gc->actions, jsonmake_new());
 
 	jsonmake_prose(o, "what", shmstore_gc_what_name(action->what));
-	fields_of(o, action, FIELD_AS(FIELD_PROSE, path, "path"), SAME(bytes), SAME(tier_bytes), NUMBER(objects),
-		  FIELD_AS(FIELD_PROSE, evidence, "evidence"));
+	fields_of(o, action, PROSE(path), SAME(bytes), SAME(tier_bytes), NUMBER(objects), PROSE(evidence));
 	jsonmake_prose(o, "error", action->error ? shmstore_strerror(action->error) : NULL);
 	if (action->error) {
 		if (action->what == SHMSTORE_GC_KEPT)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_get.c: "shmstore-admin get STORE KEY [FILE]" and "cat STORE KEY": the raw bytes of one buffer, or of the caller's
- * header. FILE is touched only once the object is mapped; a file that could not be written whole is removed if it was made
- * here. The view is read through write(2): bytes go from shared memory to the file without a copy in between.
+ * cmd_get.c: "shmstore-admin get STORE KEY [FILE]" and "cat STORE KEY": the raw bytes of one
+ * buffer, or of the caller's header. FILE is touched only once the object is mapped; a file that
+ * could not be written whole is removed if it was made here. The view is read through write(2):
+ * bytes go from shared memory to the file without a copy in between.
  */
 #include <errno.h>
 #include <fcntl.h>

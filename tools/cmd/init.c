@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_init.c: "shmstore-admin init": makes a directory a partition; with --size or --huge it first gives it a tmpfs of its
- * own (see ramdisk.c). Running it again changes nothing but the size. With --owner the partition is made with that user's
- * rights, so that everything in it is that user's.
+ * cmd_init.c: "shmstore-admin init": makes a directory a partition; with --size or --huge it first
+ * gives it a tmpfs of its own (see ramdisk.c). Running it again changes nothing but the size. With
+ * --owner the partition is made with that user's rights, so that everything in it is that user's.
  */
 #include <errno.h>
 #include <grp.h>
@@ -19,6 +19,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "fields.h"
 #include "human.h"
 #include "jsonout.h"
 #include "message.h"
@@ -27,19 +28,15 @@
 #include "ramdisk.h"
 #include "shellword.h"
 
-enum {
-	OPTION_ALLOW_DISK = 0x100,
-	OPTION_SHARED,
-	OPTION_HUGE,
-	OPTION_MPOL,
-	OPTION_OWNER
-};
+#define NO_OWNER ((uid_t)-1)
 
 struct init {
 	struct ramdisk disk;
-	unsigned flags; /* SHMSTORE_ALLOW_DISK, SHMSTORE_SHARED */
-	bool has_owner;
-	int mounted; /* enum ramdisk_done; 0 = nothing was */
+	unsigned flags;   /* SHMSTORE_ALLOW_DISK, SHMSTORE_SHARED */
+	const char *size; /* as typed; NULL: none was */
+	size_t huge;      /* of huge_words */
+	uid_t owner;      /* NO_OWNER: us */
+	int mounted;      /* enum ramdisk_done; 0 = nothing was */
 	bool created;
 };
 
@@ -50,67 +47,35 @@ static uint64_t ram_size(void)
 	return sysinfo(&s) == 0 ? (uint64_t)s.totalram * s.mem_unit : 0;
 }
 
-static void parse_owner(const struct argp_state *state, const char *text, struct ramdisk *disk)
-{
-	disk->uid = options_user(state, text);
-	const struct passwd *pw = getpwuid(disk->uid);
-	disk->gid = pw ? pw->pw_gid : (gid_t)disk->uid;
-}
+static const char *const huge_words[] = {"within_size", "never", "advise", "always"};
+#define N_HUGE (sizeof(huge_words) / sizeof(huge_words[0]))
 
-static void parse_huge(const struct argp_state *state, const char *text, struct ramdisk *disk)
+static void finish_options(const struct argp_state *state, struct init *init)
 {
-	static const char *const known[] = {"within_size", "never", "advise", "always"};
+	struct ramdisk *disk = &init->disk;
+	const struct passwd *pw = init->owner != NO_OWNER ? getpwuid(init->owner) : NULL;
 
-	disk->huge = known[options_one_of(state, "--huge", text, known, sizeof(known) / sizeof(known[0]))];
+	if (init->size && (!human_parse(init->size, ram_size(), &disk->size) || disk->size < 65536))
+		options_usage(state, "--size %s: is no size of at least 64K, such as 8G or 50%%", init->size);
+	disk->size = (disk->size + 4095) & ~(uint64_t)4095;
+	disk->huge = init->huge < N_HUGE ? huge_words[init->huge] : NULL;
+	disk->shared = init->flags & SHMSTORE_SHARED;
+	if (init->owner != NO_OWNER) {
+		disk->uid = init->owner;
+		disk->gid = pw ? pw->pw_gid : (gid_t)disk->uid;
+	}
+	if ((init->flags & SHMSTORE_ALLOW_DISK) && (disk->size || disk->huge || disk->mpol))
+		options_usage(state, "--allow-disk does not go with --size, --huge or --mpol");
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	struct command_line *line = state->input;
-	struct init *init = line->own;
+	const struct command_line *line = state->input;
 
-	switch (key) {
-	case 's':
-		if (!human_parse(arg, ram_size(), &init->disk.size) || init->disk.size < 65536)
-			options_usage(state, "--size %s: is no size of at least 64K, such as 8G or 50%%", arg);
-		init->disk.size = (init->disk.size + 4095) & ~(uint64_t)4095;
-		return 0;
-	case OPTION_HUGE:
-		parse_huge(state, arg, &init->disk);
-		return 0;
-	case OPTION_MPOL:
-		init->disk.mpol = arg;
-		return 0;
-	case OPTION_ALLOW_DISK:
-		init->flags |= SHMSTORE_ALLOW_DISK;
-		return 0;
-	case OPTION_SHARED:
-		init->flags |= SHMSTORE_SHARED;
-		init->disk.shared = true;
-		return 0;
-	case OPTION_OWNER:
-		parse_owner(state, arg, &init->disk);
-		init->has_owner = true;
-		return 0;
-	case ARGP_KEY_END:
-		if ((init->flags & SHMSTORE_ALLOW_DISK) && (init->disk.size || init->disk.huge || init->disk.mpol))
-			options_usage(state, "--allow-disk does not go with --size, --huge or --mpol");
-		return options_common(key, arg, state);
-	default:
-		return options_common(key, arg, state);
-	}
+	if (key == ARGP_KEY_END)
+		finish_options(state, line->own);
+	return options_common(key, arg, state);
 }
-
-static const struct argp_option options[] = {
-	{"size", 's', "SIZE", 0, "give it a tmpfs of its own, or resize it: 8G, 512M, 50% (of the RAM)", 0},
-	{"huge", OPTION_HUGE, "HOW", 0,
-	 "the mount's huge pages: within_size (default with --size), never, advise, always", 0},
-	{"mpol", OPTION_MPOL, "POLICY", 0, "the mount's NUMA policy: interleave, local, prefer:NODE, bind:NODES", 0},
-	{"allow-disk", OPTION_ALLOW_DISK, NULL, 0, "accept a file system that is not a tmpfs", 0},
-	{"shared", OPTION_SHARED, NULL, 0, "for several users: mode 1777", 0},
-	{"owner", OPTION_OWNER, "USER", 0, "as root: for that user", 0},
-	{NULL, 0, NULL, 0, NULL, 0},
-};
 
 static bool is_tmpfs(const char *path)
 {
@@ -136,7 +101,8 @@ static void explain_no_directory(const char *path)
 	}
 }
 
-/* Opens the partition, making it where there is none. The one that was there counts as not created. */
+/* Opens the partition, making it where there is none. The one that was there counts as not created.
+ */
 static int open_or_create(const struct admin *a, struct init *init, struct shmstore_partition **ret)
 {
 	const char *path = init->disk.path;
@@ -148,7 +114,8 @@ static int open_or_create(const struct admin *a, struct init *init, struct shmst
 		message_hint("to go on using it: --allow-disk");
 		return ADMIN_FAILED;
 	}
-	/* what is no partition yet: no marker, or a disk without --allow-disk, told apart by trying */
+	/* what is no partition yet: no marker, or a disk without --allow-disk, told apart by trying
+	 */
 	if (r == -ENOENT || r == -ENOTSUP) {
 		r = shmstore_partition_open(path, SHMSTORE_CREATE | opening_flags(a) | init->flags, ret);
 		init->created = r == 0;
@@ -170,9 +137,9 @@ static int create(const struct admin *a, struct init *init, struct shmstore_part
 		if (init->mounted < 0)
 			return ADMIN_FAILED;
 	}
-	if (init->has_owner && uid != 0 && init->disk.uid != uid)
+	if (init->owner != NO_OWNER && uid != 0 && init->disk.uid != uid)
 		return message_fail("--owner", "only root may make a partition for another user");
-	bool other = init->has_owner && uid == 0 && init->disk.uid != 0;
+	bool other = init->owner != NO_OWNER && uid == 0 && init->disk.uid != 0;
 	if (other && (setegid(init->disk.gid) < 0 || seteuid(init->disk.uid) < 0))
 		return message_fail("--owner", "%s", strerror(errno));
 	int status = open_or_create(a, init, ret);
@@ -201,43 +168,49 @@ static void warn(const struct shmstore_partition_info *info)
 
 static void report(const struct admin *a, const struct init *init, const struct shmstore_partition_info *info)
 {
-	char size[HUMAN_SIZE];
+	struct json_object *o = jsonmake_new();
+	char text[256];
 
-	if (a->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "partition", info->path);
-		jsonmake_prose(o, "uuid", info->uuid);
-		jsonmake_flag(o, "created", init->created);
-		jsonmake_flag(o, "mounted", init->mounted == RAMDISK_MOUNTED);
-		jsonmake_flag(o, "resized", init->mounted == RAMDISK_RESIZED);
-		jsonmake_prose(o, "mount", info->mount);
-		jsonmake_flag(o, "tmpfs", info->tmpfs);
-		jsonmake_u64(o, "size", info->bytes_size);
-		jsonmake_prose(o, "huge", info->huge);
-		json_print(o);
-		return;
-	}
-	printf("%s: %s", info->path, init->created ? "partition made" : "is a partition already");
-	if (init->mounted)
-		printf(", %s", init->mounted == RAMDISK_MOUNTED ? "tmpfs mounted" : "tmpfs resized");
-	if (info->bytes_size)
-		printf(", %s", human_bytes(info->bytes_size, a->bytes, size));
-	if (info->huge[0])
-		printf(", huge=%s", info->huge);
-	putchar('\n');
+	fields_of(o, info, FIELD_AS(FIELD_PROSE, path, "partition"), SAME(uuid), PLACE("created"), PLACE("mounted"),
+		  PLACE("resized"), PROSE(mount), SAME(tmpfs), FIELD(bytes_size, "size"), SAME(huge));
+	jsonmake_flag(o, "created", init->created);
+	jsonmake_flag(o, "mounted", init->mounted == RAMDISK_MOUNTED);
+	jsonmake_flag(o, "resized", init->mounted == RAMDISK_RESIZED);
+	snprintf(text, sizeof(text), "{partition}: %s%s%s%s\n",
+		 init->created ? "partition made" : "is a partition already",
+		 !init->mounted                     ? ""
+		 : init->mounted == RAMDISK_MOUNTED ? ", tmpfs mounted"
+						    : ", tmpfs resized",
+		 info->bytes_size ? ", {size:size}" : "", info->huge[0] ? ", huge={huge}" : "");
+	json_say(a, o, text);
 }
 
 int cmd_init(struct admin *a, int argc, char **argv)
 {
+	typedef struct init OF;
+	static const struct options_row options[] = {
+		{"size", 's', "SIZE", "give it a tmpfs of its own, or resize it: 8G, 512M, 50% (of the RAM)",
+		 OPTIONS_TEXT, offsetof(OF, size)},
+		{"huge", 0, "HOW", "the mount's huge pages: within_size (default with --size), never, advise, always",
+		 OPTIONS_WORD, offsetof(OF, huge), .words = huge_words, .n_words = N_HUGE},
+		{"mpol", 0, "POLICY", "the mount's NUMA policy: interleave, local, prefer:NODE, bind:NODES",
+		 OPTIONS_TEXT, offsetof(OF, disk.mpol)},
+		{"allow-disk", 0, NULL, "accept a file system that is not a tmpfs", OPTIONS_BITS, offsetof(OF, flags),
+		 SHMSTORE_ALLOW_DISK},
+		{"shared", 0, NULL, "for several users: mode 1777", OPTIONS_BITS, offsetof(OF, flags), SHMSTORE_SHARED},
+		{"owner", 0, "USER", "as root: for that user", OPTIONS_USER, offsetof(OF, owner)},
+		{NULL},
+	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "init",
+		NULL, parse, "init",
 		"Makes the partition: an empty or missing directory on a tmpfs. With --size or --huge, as root, it "
 		"gets a tmpfs of its own, with huge=within_size unless told otherwise; run again, it resizes it.\v"
 		"The directory of a default partition is made in /dev/shm, whose huge pages are off: a mount of its "
 		"own is several times faster.");
 	char path[PATH_MAX];
-	struct init init = {.disk = {.path = path, .uid = geteuid(), .gid = getegid()}};
-	struct command_line line = {.admin = a, .own = &init};
+	struct init init = {
+		.disk = {.path = path, .uid = geteuid(), .gid = getegid()}, .huge = N_HUGE, .owner = NO_OWNER};
+	struct command_line line = {.admin = a, .options = options, .own = &init};
 	struct shmstore_partition_info info = {.size = sizeof(info)};
 	struct shmstore_partition *p = NULL;
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_ls.c: "shmstore-admin ls [STORE]": the objects of one store or of all. Printed while they are found: a million objects
- * need no memory. A store that goes meanwhile is no error; one that may not be read is.
+ * cmd_ls.c: "shmstore-admin ls [STORE]": the objects of one store or of all. Printed while they are
+ * found: a million objects need no memory. A store that goes meanwhile is no error; one that may
+ * not be read is.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -50,7 +51,7 @@ enum {
 	HEADER
 };
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
-/* What --sort takes, column by column. */
+/* The words of --sort, column by column. */
 static const char *const sorts[N_COLUMNS] = {"store", "key", "header", "size", NULL, NULL, "links", "age"};
 
 struct ls {
@@ -69,7 +70,7 @@ static struct json_object *describe(const struct ls *ls, const struct shmstore_o
 	jsonmake_key(o, "key", info->key ? info->key : "", info->key_size);
 	fields_of(o, info, SAME(header_size), SAME(buffer_size), SAME(n_buffers), SAME(blocks), SAME(links),
 		  SAME(inode), SAME(demoted), SAME(pinned), SAME(packed), FIELD_AS(FIELD_REAL_NS, mtime_ns, "mtime"),
-		  FIELD_AS(FIELD_PROSE, name, "name"));
+		  PROSE(name));
 	if (info->packed)
 		jsonmake_null(o, "mtime");
 	jsonmake_prose(o, "error", info->error ? shmstore_strerror(info->error) : NULL);

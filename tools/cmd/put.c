@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_put.c: "shmstore-admin put STORE KEY [FILE]": one object with one buffer, of a file or of standard input. A regular
- * file's size is known, so its bytes are read straight into the object's memory; anything else is gathered first. The store
- * is opened as a kept one, because nobody else would keep what was just put; a store that a process owns is that process's.
+ * cmd_put.c: "shmstore-admin put STORE KEY [FILE]": one object with one buffer, of a file or of
+ * standard input. A regular file's size is known, so its bytes are read straight into the object's
+ * memory; anything else is gathered first. The store is opened as a kept one, because nobody else
+ * would keep what was just put; a store that a process owns is that process's.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -129,7 +130,8 @@ static int put_file(struct put *put, struct shmstore_partition *p, struct shmsto
 	return r < 0 ? explain(put, p, r) : ADMIN_OK;
 }
 
-/* A pipe or a device: gathered in private memory first, because an object's size is fixed at its birth. */
+/* A pipe or a device: gathered in private memory first, because an object's size is fixed at its
+ * birth. */
 static int put_stream(struct put *put, struct shmstore_partition *p, struct shmstore *s)
 {
 	uint64_t room = 1u << 16;
@@ -159,7 +161,8 @@ static int put_stream(struct put *put, struct shmstore_partition *p, struct shms
 	return status;
 }
 
-/* A store that was made for nothing goes again: opened once more, as one that is not kept, and closed. */
+/* A store that was made for nothing goes again: opened once more, as one that is not kept, and
+ * closed. */
 static void remove_store(const struct put *put, struct shmstore_partition *p)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_quota.c: "shmstore-admin quota": every limit that is set or in use, what counts against it, and who waits for room. */
+/* cmd_quota.c: "shmstore-admin quota": every limit that is set or in use, what counts against it,
+ * and who waits for room. */
 #include <stdio.h>
 
 #include "asking.h"

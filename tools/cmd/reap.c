@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_reap.c: "shmstore-admin reap STORE": the daemon removes one dead store, and tells each step with its evidence. It is the daemon's
- * word whether the store is dead, by its lock; a user may have his own reaped.
+ * cmd_reap.c: "shmstore-admin reap STORE": the daemon removes one dead store, and tells each step
+ * with its evidence. It is the daemon's word whether the store is dead, by its lock; a user may
+ * have his own reaped.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -17,7 +18,8 @@
 #include "opening.h"
 #include "options.h"
 
-/* The path of the store called name, of those that the daemon knows. False: none, or several; said. */
+/* The path of the store called name, of those that the daemon knows. False: none, or several; said.
+ */
 static bool find_known(const struct json_object *document, const char *name, char ret_path[PATH_MAX])
 {
 	size_t found = 0;
@@ -70,7 +72,8 @@ static bool find_path(const struct admin *a, const char *store, char ret_path[PA
 	return found;
 }
 
-/* Done where all went that may: leases stay until they end. A kept store is not what was asked for. */
+/* Done where all went that may: leases stay until they end. A kept store is not what was asked for.
+ */
 static int judge(const struct json_object *document, const char *store)
 {
 	if (jsonin_u64(document, "failed"))

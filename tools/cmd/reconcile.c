@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_reconcile.c: "shmstore-admin reconcile": the df equation with its witnesses. The library reports one holder (a process
- * and an inode without a name) at a time; they are grouped here twice: by process, for "who holds how much", and by inode,
- * for "who holds this ghost". Not clean is a residual other than 0.
+ * cmd_reconcile.c: "shmstore-admin reconcile": the df equation with its witnesses. The library
+ * reports one holder (a process and an inode without a name) at a time; they are grouped here
+ * twice: by process, for "who holds how much", and by inode, for "who holds this ghost". Not clean
+ * is a residual other than 0.
  */
 #include <inttypes.h>
 #include <shmstore/inspect.h>
@@ -27,15 +28,15 @@ static int add(const struct shmstore_holder *h, void *arg)
 {
 	struct json_object *o = jsonmake_append(arg, jsonmake_new());
 
-	fields_of(o, h, PLACE("kind"), SAME(pid), SAME(uid), FIELD_AS(FIELD_PROSE, command, "command"), SAME(inode),
-		  SAME(generation), SAME(bytes), SAME(mapped), FIELD(n_fds, "fds"),
-		  FIELD_AS(FIELD_PROSE, path, "path"));
+	fields_of(o, h, PLACE("kind"), SAME(pid), SAME(uid), PROSE(command), SAME(inode), SAME(generation), SAME(bytes),
+		  SAME(mapped), FIELD(n_fds, "fds"), PROSE(path));
 	jsonmake_prose(o, "kind", h->kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost");
 	jsonmake_key(o, "key", h->key, h->key_size);
 	return 0;
 }
 
-/* The sums of each process. For people those of ghosts and of files that are being written are there too. */
+/* The sums of each process. For people those of ghosts and of files that are being written are
+ * there too. */
 static void add_processes(const struct admin *a, const struct json_object *found, struct json_object *list)
 {
 	static const char *const order[] = {"pid", "inode", NULL}, *const own[] = {"pid", "uid", "command", NULL};

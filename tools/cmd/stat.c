@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_stat.c: "shmstore-admin stat STORE KEY": everything about one object: what the directory says (sizes, links, inode),
- * where its buffers lie (from a view), and which other stores link the same inode (from a walk of them all, ended as soon as
- * every link is found). A demoted object is not brought back to be looked at: of its buffers only the size is known.
+ * cmd_stat.c: "shmstore-admin stat STORE KEY": everything about one object: what the directory says
+ * (sizes, links, inode), where its buffers lie (from a view), and which other stores link the same
+ * inode (from a walk of them all, ended as soon as every link is found). A demoted object is not
+ * brought back to be looked at: of its buffers only the size is known.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -122,7 +123,8 @@ static void find_tier_file(struct object *o, struct shmstore_partition *p, const
 		o->tier_blocks = (uint64_t)st.st_blocks * 512;
 }
 
-/* A buffer's place in the file, a packed object's in the file that it would be: the first one begins behind the header, the others lie as in the view. */
+/* A buffer's place in the file, a packed object's in the file that it would be: the first one
+ * begins behind the header, the others lie as in the view. */
 static uint64_t buffer_offset(const struct object *o, size_t i, uint64_t *ret_size)
 {
 	const char *first = shmstore_view_buffer(o->view, 0, NULL);
@@ -145,13 +147,12 @@ static struct json_object *make_document(const struct object *o)
 	size_t metadata = 0, n = o->view ? shmstore_view_n_buffers(o->view) : 0;
 	char generation[17];
 
-	fields_of(j, o, FIELD_AS(FIELD_PROSE, store, "store"), PLACE("key"), FIELD(info.header_size, "header_size"),
+	fields_of(j, o, PROSE(store), PLACE("key"), FIELD(info.header_size, "header_size"),
 		  FIELD(info.buffer_size, "buffer_size"), FIELD(info.blocks, "blocks"), FIELD(info.inode, "inode"),
-		  FIELD(info.links, "links"), FIELD_AS(FIELD_PROSE, name, "name"),
-		  FIELD_AS(FIELD_REAL_NS, info.mtime_ns, "mtime"), FIELD(info.checksum, "checksum"),
-		  FIELD(info.demoted, "demoted"), FIELD(info.pinned, "pinned"), FIELD(info.packed, "packed"),
-		  FIELD_AS(FIELD_PROSE_ARRAY, tier_file, "tier_file"), SAME(tier_blocks), PLACE("generation"),
-		  PLACE("error"));
+		  FIELD(info.links, "links"), PROSE(name), FIELD_AS(FIELD_REAL_NS, info.mtime_ns, "mtime"),
+		  FIELD(info.checksum, "checksum"), FIELD(info.demoted, "demoted"), FIELD(info.pinned, "pinned"),
+		  FIELD(info.packed, "packed"), FIELD_AS(FIELD_PROSE_ARRAY, tier_file, "tier_file"), SAME(tier_blocks),
+		  PLACE("generation"), PLACE("error"));
 	jsonmake_key(j, "key", o->key, o->key_size);
 	if (o->info.packed)
 		jsonmake_null(j, "mtime");

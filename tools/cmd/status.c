@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_status.c: "shmstore-admin status": the daemon in a few lines: since when it runs, on what, and each partition that it watches, with
- * the df equation of its last survey, and its disk tier. With --json the daemon's document as it is.
+ * cmd_status.c: "shmstore-admin status": the daemon in a few lines: since when it runs, on what,
+ * and each partition that it watches, with the df equation of its last survey, and its disk tier.
+ * With --json the daemon's document as it is.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_top.c: "shmstore-admin top": the partition live. A frame costs one statfs and one page per store, whatever the number
- * of objects: it shows what the stores' ledgers say (rates are differences of their counters), while space is the file
- * system's word. Where shmstored watches the partition it has looked already: then a frame is two questions, and shows also what one may
- * not look into oneself; should it end, our own scan goes on. On a terminal frames overwrite each other; elsewhere they follow one another; with --json each is a line.
+ * cmd_top.c: "shmstore-admin top": the partition live. A frame costs one statfs and one page per
+ * store, whatever the number of objects: it shows what the stores' ledgers say (rates are
+ * differences of their counters), while space is the file system's word. Where shmstored watches
+ * the partition it has looked already: then a frame is two questions, and shows also what one may
+ * not look into oneself; should it end, our own scan goes on. On a terminal frames overwrite each
+ * other; elsewhere they follow one another; with --json each is a line.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -28,7 +30,7 @@
 
 #define DAEMON_MS 500u /* longer than that it is not waited for */
 
-/* What --sort takes, and the member that it goes by; none: the name. */
+/* The words of --sort, and the member that each goes by; none: the name. */
 static const char *const sort_names[] = {"linked", "mapped", "put", "get", "name"};
 static const char *const sort_members[] = {"-linked", "-mapped", "-put_bytes_per_s", "-get_bytes_per_s", NULL};
 #define N_SORTS (sizeof(sort_names) / sizeof(sort_names[0]))
@@ -174,7 +176,8 @@ static void find_daemon(struct top *top)
 	sample_deinit(&probe);
 }
 
-/* The next sample; the daemon's as long as it answers. 0, -errno; 1: the partition cannot be opened, and that was said. */
+/* The next sample; the daemon's as long as it answers. 0, -errno; 1: the partition cannot be
+ * opened, and that was said. */
 static int take(void *arg)
 {
 	struct top *top = arg;

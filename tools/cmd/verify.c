@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_verify.c: "shmstore-admin verify": checks the marker, every store's page, every object's header and table, and the
- * checksums where there are some. Reads nothing but what has a checksum: a partition of objects without checksums is fast. With --tier
- * the tier files instead, each bit of which is under a checksum: at a bounded rate, so that a scrub may run beside the work.
+ * cmd_verify.c: "shmstore-admin verify": checks the marker, every store's page, every object's
+ * header and table, and the checksums where there are some. Reads nothing but what has a checksum:
+ * a partition of objects without checksums is fast. With --tier the tier files instead, each bit of
+ * which is under a checksum: at a bounded rate, so that a scrub may run beside the work.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -21,14 +22,10 @@
 #include "table.h"
 #include "tierstate.h"
 
-enum {
-	OPTION_TIER = 0x100,
-	OPTION_RATE
-};
-
 struct verify {
 	const struct admin *admin;
 	bool tier;
+	const char *rate_text;
 	uint64_t rate; /* bytes a second; 0 = as fast as it goes */
 	struct timespec start;
 	struct json_object *bad;
@@ -97,24 +94,14 @@ static void finish(struct verify *v)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	struct command_line *line = state->input;
+	const struct command_line *line = state->input;
 	struct verify *v = line->own;
 
-	switch (key) {
-	case OPTION_TIER:
-		v->tier = true;
-		return 0;
-	case OPTION_RATE:
-		if (!human_parse(arg, 0, &v->rate) || !v->rate)
-			options_usage(state, "--rate %s: is no number of bytes a second, such as 100M", arg);
-		return 0;
-	case ARGP_KEY_END:
-		if (v->rate && !v->tier)
-			options_usage(state, "--rate is for --tier");
-		return options_common(key, arg, state);
-	default:
-		return options_common(key, arg, state);
-	}
+	if (key == ARGP_KEY_END && v->rate_text && (!human_parse(v->rate_text, 0, &v->rate) || !v->rate))
+		options_usage(state, "--rate %s: is no number of bytes a second, such as 100M", v->rate_text);
+	if (key == ARGP_KEY_END && v->rate && !v->tier)
+		options_usage(state, "--rate is for --tier");
+	return options_common(key, arg, state);
 }
 
 /* Between two files, too: they may be large, and the rate low. */
@@ -149,18 +136,21 @@ static int explain(const struct verify *v, const char *path)
 
 int cmd_verify(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"tier", OPTION_TIER, NULL, 0, "the tier files on the disk instead of what is in memory", 0},
-		{"rate", OPTION_RATE, "SIZE", 0, "with --tier: read no more than that a second (default: no limit)", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct verify OF;
+	static const struct options_row options[] = {
+		{"tier", 0, NULL, "the tier files on the disk instead of what is in memory", OPTIONS_FLAG,
+		 offsetof(OF, tier)},
+		{"rate", 0, "SIZE", "with --tier: read no more than that a second (default: no limit)", OPTIONS_TEXT,
+		 offsetof(OF, rate_text)},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "verify",
+		NULL, parse, "verify",
 		"Checks the marker, every store's page, and every object: header, table, and checksum where it has "
 		"one; or all of the disk tier.\v"
 		"Exit status 1 if anything is bad, or could not be looked at. Nothing is changed.");
 	struct verify v = {.admin = a};
-	struct command_line line = {.admin = a, .own = &v};
+	struct command_line line = {.admin = a, .options = options, .own = &v};
 	struct shmstore_partition *p;
 
 	options_parse(&argp, &line, argc, argv);

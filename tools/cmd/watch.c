@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_watch.c: "shmstore-admin watch": what the daemon tells, as it happens: for people one line of text, with --json the daemon's own
- * line. Signals are blocked and let in only while it waits, so that none is missed between looking and waiting: Ctrl-C ends it
- * in good order, after whole lines.
+ * cmd_watch.c: "shmstore-admin watch": what the daemon tells, as it happens: for people one line of
+ * text, with --json the daemon's own line. Signals are blocked and let in only while it waits, so
+ * that none is missed between looking and waiting: Ctrl-C ends it in good order, after whole lines.
  */
 #include <errno.h>
 #include <json-c/json.h>

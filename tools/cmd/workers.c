@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_workers.c: "shmstore-admin workers": the stores that the daemon knows, by what they take of the memory; or the same by user or by
- * label. Books (LINKED, PSS, USS, POOL) are of the last survey; a store that came since has only what its ledger says.
+ * cmd_workers.c: "shmstore-admin workers": the stores that the daemon knows, by what they take of
+ * the memory; or the same by user or by label. Books (LINKED, PSS, USS, POOL) are of the last
+ * survey; a store that came since has only what its ledger says.
  */
 #include <stdio.h>
 #include <stdlib.h>

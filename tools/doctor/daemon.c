@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_daemon.c: shmstored, and what it needs of the host beyond what stores need: io_uring, access lists for handoffs between users,
- * quotas of the kernel's own. A host without the daemon is in order, so its absence is told with the command that starts it, not as a fault.
+ * doctor_daemon.c: shmstored, and what it needs of the host beyond what stores need: io_uring,
+ * access lists for handoffs between users, quotas of the kernel's own. A host without the daemon is
+ * in order, so its absence is told with the command that starts it, not as a fault.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -126,10 +127,12 @@ static void check_io_uring(struct doctor *d)
 	doctor_add(d, "io-uring", DOCTOR_OK, "io_uring works");
 }
 
-/* An access list on a new file of the partition's, which is gone at once: what a handoff to another user needs. 0 or -errno. */
+/* An access list on a new file of the partition's, which is gone at once: what a handoff to another
+ * user needs. 0 or -errno. */
 static int try_acl(const char *dir)
 {
-	/* Version 2, then (tag, permissions, id) of owner, user 0, group, mask and others; as the kernel's posix_acl_xattr. */
+	/* Version 2, then (tag, permissions, id) of owner, user 0, group, mask and others; as the
+	 * kernel's posix_acl_xattr. */
 	static const uint16_t entries[][2] = {{0x01, 4}, {0x02, 4}, {0x04, 0}, {0x10, 4}, {0x20, 0}};
 	unsigned char acl[4 + 5 * 8] = {2, 0, 0, 0};
 	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0400), r = 0;
@@ -177,7 +180,8 @@ static void check_acl(struct doctor *d)
 		doctor_fix_root(f, "mount -o remount,acl %s", shellword(d->mount ? d->mount->point : d->dir));
 }
 
-/* Whether this kernel's tmpfs knows usrquota: asked of a file system that is never mounted. Needs root. */
+/* Whether this kernel's tmpfs knows usrquota: asked of a file system that is never mounted. Needs
+ * root. */
 static void check_tmpfs_quota(struct doctor *d)
 {
 	char value[8];

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_gate.c: "shmstore-admin gate": whether more work may begin on this host, since when, by which thresholds, and who waits. */
+/* cmd_gate.c: "shmstore-admin gate": whether more work may begin on this host, since when, by which
+ * thresholds, and who waits. */
 #include <string.h>
 
 #include "asking.h"

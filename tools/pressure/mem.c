@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_mem.c: "shmstore-admin mem": what this host, and the memory cgroups that this process is in, may use and use; each term with the file that it
- * is from. Needs neither daemon nor partition. With --daemon: what the daemon watches of it, whose it is, and the thresholds.
+ * cmd_mem.c: "shmstore-admin mem": what this host, and the memory cgroups that this process is in,
+ * may use and use; each term with the file that it is from. Needs neither daemon nor partition.
+ * With --daemon: what the daemon watches of it, whose it is, and the thresholds.
  */
 #include <limits.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_preempt.c: "shmstore-admin preempt": which processes were asked to stop, or made to, lately, because memory was short; with --dry-run whom it would take, in which
- * order, why, and what that would free. It changes nothing.
+ * cmd_preempt.c: "shmstore-admin preempt": which processes were asked to stop, or made to, lately,
+ * because memory was short; with --dry-run whom it would take, in which order, why, and what that
+ * would free. It changes nothing.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_profile.c: "shmstore-admin profile SUBCOMMAND": what tasks of each kind used so far, as the daemon remembers it: shown, saved, loaded, forgotten. Files are
- * read and written here, with the rights of who runs this.
+ * cmd_profile.c: "shmstore-admin profile SUBCOMMAND": what tasks of each kind used so far, as the
+ * daemon remembers it: shown, saved, loaded, forgotten. Files are read and written here, with the
+ * rights of who runs this.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,37 +23,13 @@
 
 #define FILE_MAX ((size_t)16 << 20)
 
-enum {
-	OPTION_USER = 0x100,
-	OPTION_ALL
-};
-
-static const struct argp_option whose[] = {
-	{"user", OPTION_USER, "USER", 0, "another user's profile: for root and the daemon's user", 0},
-	{NULL, 0, NULL, 0, NULL, 0},
-};
-static const struct argp_option whose_or_all[] = {
-	{"user", OPTION_USER, "USER", 0, "another user's profile: for root and the daemon's user", 0},
-	{"all", OPTION_ALL, NULL, 0, "everybody's", 0},
-	{NULL, 0, NULL, 0, NULL, 0},
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	uint32_t *user = line->own;
-
-	switch (key) {
-	case OPTION_USER:
-		*user = options_user(state, arg);
-		return 0;
-	case OPTION_ALL:
-		*user = SHMSTORE_PROFILE_ALL;
-		return 0;
-	default:
-		return options_common(key, arg, state);
+#define USER_ROW                                                                                          \
+	{                                                                                                 \
+		"user", 0, "USER", "another user's profile: for root and the daemon's user", OPTIONS_USER \
 	}
-}
+static const struct options_row whose[] = {USER_ROW, {NULL}};
+static const struct options_row whose_or_all[] = {
+	USER_ROW, {"all", 0, NULL, "everybody's", OPTIONS_VALUE, .value = SHMSTORE_PROFILE_ALL}, {NULL}};
 
 static const struct table_column columns[] = {
 	{"USER", TABLE_RIGHT}, /* the list's, not of each kind */
@@ -102,12 +79,12 @@ static void print(const struct admin *a, const struct json_object *document)
 static int cmd_profile_show(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = OPTIONS_ARGP(
-		whose_or_all, parse, "profile show",
+		NULL, options_common, "profile show",
 		"Shows each kind of tasks, and what those that ended used.\v"
 		"TASKS, PEAK, P95 and AVERAGE are of private memory, ESTIMATE is what the next one is expected to use. "
 		"SHARED (bytes created in the store) and CPU are the 95th percentile, LIFE is the median.");
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line = {.admin = a, .own = &user};
+	struct command_line line = {.admin = a, .options = whose_or_all, .own = &user};
 	struct shmstore_client *c;
 	struct json_object *document;
 	char *json;
@@ -187,9 +164,9 @@ static const char *const file_names[] = {"FILE", NULL};
 static int cmd_profile_save(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp =
-		OPTIONS_ARGP(whose, parse, "profile save FILE", "Writes the profile to FILE, as text.");
+		OPTIONS_ARGP(NULL, options_common, "profile save FILE", "Writes the profile to FILE, as text.");
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line = {.admin = a, .own = &user, .names = file_names, .n_needed = 1};
+	struct command_line line = {.admin = a, .options = whose, .own = &user, .names = file_names, .n_needed = 1};
 	struct shmstore_client *c;
 	char *text;
 	size_t n;
@@ -209,13 +186,13 @@ static int cmd_profile_save(struct admin *a, int argc, char **argv)
 
 static int cmd_profile_load(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(whose, parse, "profile load FILE",
+	static const struct argp argp = OPTIONS_ARGP(NULL, options_common, "profile load FILE",
 						     "Puts the profile in FILE in the place of what the daemon knows.\v"
 						     "It counts half, so that what is learned from now on outweighs it "
 						     "after as many tasks. A file that is cut "
 						     "off or damaged changes nothing.");
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line = {.admin = a, .own = &user, .names = file_names, .n_needed = 1};
+	struct command_line line = {.admin = a, .options = whose, .own = &user, .names = file_names, .n_needed = 1};
 	struct shmstore_client *c;
 	size_t n = 0;
 
@@ -240,9 +217,9 @@ static int cmd_profile_load(struct admin *a, int argc, char **argv)
 static int cmd_profile_reset(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp =
-		OPTIONS_ARGP(whose_or_all, parse, "profile reset", "Forgets what tasks used so far.");
+		OPTIONS_ARGP(NULL, options_common, "profile reset", "Forgets what tasks used so far.");
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line = {.admin = a, .own = &user};
+	struct command_line line = {.admin = a, .options = whose_or_all, .own = &user};
 	struct shmstore_client *c;
 
 	options_parse(&argp, &line, argc, argv);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_stage.c: "shmstore-admin stage": how workers' memory is divided for the stages of a job: what is configured, who is in which stage with what, who waits and
- * who has less than asked for. It can end a worker's stage.
+ * cmd_stage.c: "shmstore-admin stage": how workers' memory is divided for the stages of a job: what
+ * is configured, who is in which stage with what, who waits and who has less than asked for. It can
+ * end a worker's stage.
  */
 #include <errno.h>
 #include <inttypes.h>

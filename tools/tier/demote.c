@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_demote.c: "shmstore-admin demote STORE KEY...": moves objects to the disk tier, each for every store that links
- * it. The choice of an eviction does not matter here: a user that names an object wants that one gone from memory.
+ * cmd_demote.c: "shmstore-admin demote STORE KEY...": moves objects to the disk tier, each for
+ * every store that links it. The choice of an eviction does not matter here: a user that names an
+ * object wants that one gone from memory.
  */
 #include <errno.h>
 
@@ -26,16 +27,18 @@ static void hint(const char *partition, int error)
 
 int cmd_demote(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"all", MOVING_ALL, NULL, 0, "every object of the store but those that are pinned", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct moving_options OF;
+	static const struct options_row options[] = {
+		{"all", 'a', NULL, "every object of the store but those that are pinned", OPTIONS_FLAG,
+		 offsetof(OF, all)},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, moving_parse, "demote STORE KEY...\ndemote STORE --all",
+		NULL, moving_parse, "demote STORE KEY...\ndemote STORE --all",
 		"Moves objects to the partition's disk tier, each for all stores that link it.\v"
 		"Their names stay: the next get brings them back. The memory of an object that is mapped is free "
 		"when the last view is gone. Exit status 1 if one could not be moved; it is in memory still.");
 	static const struct moving_way way = {"demote", SHMSTORE_IN_TIER, NULL, move, hint};
 
-	return moving_run(a, argc, argv, &argp, &way);
+	return moving_run(a, argc, argv, &argp, options, &way);
 }

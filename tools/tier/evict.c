@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_evict.c: "shmstore-admin evict": moves what is used least to the disk tier until the goal is met. Everything is the library's: this
- * command states the goal, shows how far it is, and says what came of it. A signal ends it between two objects, and what was moved stays
- * moved.
+ * cmd_evict.c: "shmstore-admin evict": moves what is used least to the disk tier until the goal is
+ * met. Everything is the library's: this command states the goal, shows how far it is, and says
+ * what came of it. A signal ends it between two objects, and what was moved stays moved.
  */
 #include <errno.h>
 #include <limits.h>

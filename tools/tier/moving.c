@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moving.c: the frame of demote and promote: the keys that were named, or all that lie on the other side, one after the other, so that each
- * has its own outcome and its own sentence where it failed. Where many are brought back, a batch is begun together first; the outcome is
- * still that of the single moves. A signal ends it between two objects.
+ * moving.c: the frame of demote and promote: the keys that were named, or all that lie on the other
+ * side, one after the other, so that each has its own outcome and its own sentence where it failed.
+ * Where many are brought back, a batch is begun together first; the outcome is still that of the
+ * single moves. A signal ends it between two objects.
  */
 #include "moving.h"
 
@@ -26,8 +27,7 @@ struct moving {
 	const struct admin *admin;
 	const struct moving_way *way;
 	const char *store;
-	bool all;
-	unsigned n_threads;
+	struct moving_options how;
 	struct iovec *keys; /* each on the heap */
 	size_t n_keys, room;
 	uint64_t n_moved, n_already, n_failed; /* objects */
@@ -37,25 +37,14 @@ struct moving {
 
 error_t moving_parse(int key, char *arg, struct argp_state *state)
 {
-	struct command_line *line = state->input;
-	struct moving *m = line->own;
+	const struct command_line *line = state->input;
+	const struct moving_options *o = line->own;
 
-	switch (key) {
-	case MOVING_ALL:
-		m->all = true;
-		return 0;
-	case MOVING_THREADS:
-		m->n_threads = (unsigned)options_number(state, "--threads", arg, 0);
-		return 0;
-	case ARGP_KEY_END:
-		if (m->all && line->n_many)
-			options_usage(state, "--all does not go with keys");
-		if (!m->all && line->n_args == 1 && !line->n_many)
-			options_usage(state, "KEY is missing, or --all");
-		return options_common(key, arg, state);
-	default:
-		return options_common(key, arg, state);
-	}
+	if (key == ARGP_KEY_END && o->all && line->n_many)
+		options_usage(state, "--all does not go with keys");
+	if (key == ARGP_KEY_END && !o->all && line->n_args == 1 && !line->n_many)
+		options_usage(state, "KEY is missing, or --all");
+	return options_common(key, arg, state);
 }
 
 /* ---- keys ---- */
@@ -160,7 +149,7 @@ static void move_all(struct moving *m, struct shmstore_partition *p, struct shms
 		for (size_t k = 0; k < n; k++)
 			before[k] = shmstore_locate(s, m->keys[i + k].iov_base, m->keys[i + k].iov_len);
 		if (m->way->ahead && n > 1)
-			m->way->ahead(s, m->keys + i, n, m->n_threads);
+			m->way->ahead(s, m->keys + i, n, m->how.n_threads);
 		for (size_t k = 0; k < n && !interrupt_pending(); k++) {
 			move_one(m, p, s, &m->keys[i + k], before[k]);
 			progress_set(m->n_moved + m->n_already + m->n_failed, 0);
@@ -218,7 +207,7 @@ static int run(struct moving *m, const struct command_line *line)
 			m->objects = jsonmake_new_list();
 		interrupt_catch(); /* what was begun is finished */
 		progress_begin(m->way->name);
-		if (m->all)
+		if (m->how.all)
 			r = shmstore_foreach(s, add_object, m);
 		progress_set(0, 0); /* from here on: moved */
 		move_all(m, p, s);
@@ -233,11 +222,13 @@ static int run(struct moving *m, const struct command_line *line)
 	return m->n_failed ? ADMIN_FAILED : status;
 }
 
-int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp, const struct moving_way *way)
+int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp, const struct options_row *options,
+	       const struct moving_way *way)
 {
 	static const char *const names[] = {"STORE", "KEY", NULL};
 	struct moving m = {.admin = a, .way = way};
-	struct command_line line = {.admin = a, .names = names, .n_needed = 1, .many = true, .own = &m};
+	struct command_line line = {
+		.admin = a, .names = names, .n_needed = 1, .many = true, .options = options, .own = &m.how};
 
 	options_parse(argp, &line, argc, argv);
 	m.store = line.args[0];

@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* moving.h: objects of one store moved between memory and the disk tier: what demote and promote share. */
+/* moving.h: objects of one store moved between memory and the disk tier: what demote and promote
+ * share. */
 #ifndef MOVING_H
 #define MOVING_H
 
 #include <argp.h>
 #include <shmstore/shmstore.h>
 
-#include "admin.h"
-
-/* Letters of the options that moving_parse() knows. */
-#define MOVING_ALL     'a'
-#define MOVING_THREADS 't'
+#include "options.h"
 
 #define MOVING_BATCH 64 /* keys that are begun together */
+
+/* What the options of a command set. */
+struct moving_options {
+	bool all;
+	unsigned n_threads;
+};
 
 struct moving_way {
 	const char *name; /* of the command */
@@ -26,6 +29,7 @@ struct moving_way {
 
 error_t moving_parse(int key, char *arg, struct argp_state *state);
 /* Reads the command line, moves, and says what became of it. Returns the exit status. */
-int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp, const struct moving_way *way);
+int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp, const struct options_row *options,
+	       const struct moving_way *way);
 
 #endif

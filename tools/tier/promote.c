@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_promote.c: "shmstore-admin promote STORE KEY...": brings objects back from the disk tier, several at once where threads are given. */
+/* cmd_promote.c: "shmstore-admin promote STORE KEY...": brings objects back from the disk tier,
+ * several at once where threads are given. */
 #include <errno.h>
 
 #include "message.h"
 #include "moving.h"
 #include "options.h"
 
-/* Only so that the disk and the processors have more than one to work at; how each of them ends, move() says. */
+/* Only so that the disk and the processors have more than one to work at; how each of them ends,
+ * move() says. */
 static void ahead(struct shmstore *s, const struct iovec *keys, size_t n_keys, unsigned n_threads)
 {
 	(void)shmstore_prefetch(s, keys, n_keys, n_threads, 0, NULL);
@@ -31,17 +33,19 @@ static void hint(const char *partition, int error)
 
 int cmd_promote(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"all", MOVING_ALL, NULL, 0, "every object of the store that is in the tier", 0},
-		{"threads", MOVING_THREADS, "N", 0, "that check and decompress (default: 0, none but its own)", 0},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct moving_options OF;
+	static const struct options_row options[] = {
+		{"all", 'a', NULL, "every object of the store that is in the tier", OPTIONS_FLAG, offsetof(OF, all)},
+		{"threads", 't', "N", "that check and decompress (default: 0, none but its own)", OPTIONS_UNSIGNED,
+		 offsetof(OF, n_threads)},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, moving_parse, "promote STORE KEY...\npromote STORE --all",
+		NULL, moving_parse, "promote STORE KEY...\npromote STORE --all",
 		"Brings objects back from the disk tier into memory, as a get does.\v"
 		"Where the partition is full, others are moved to the tier for them. Their tier files stay as long "
 		"as their names do, so that moving them there again costs no write.");
 	static const struct moving_way way = {"promote", SHMSTORE_IN_MEMORY, ahead, move, hint};
 
-	return moving_run(a, argc, argv, &argp, &way);
+	return moving_run(a, argc, argv, &argp, options, &way);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_tier.c: "shmstore-admin tier": the partition's disk tier: what lies where and what it takes; with --set and the limits, gives the
- * partition one or changes it; with --unset, takes it away. Other settings stay as they are.
+ * cmd_tier.c: "shmstore-admin tier": the partition's disk tier: what lies where and what it takes;
+ * with --set and the limits, gives the partition one or changes it; with --unset, takes it away.
+ * Other settings stay as they are.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -23,18 +24,6 @@
 #include "table.h"
 #include "tierstate.h"
 
-enum {
-	OPTION_SET = 0x100,
-	OPTION_UNSET,
-	OPTION_MAX,
-	OPTION_MIN_FREE,
-	OPTION_LEVEL,
-	OPTION_FSYNC,
-	OPTION_NO_FSYNC,
-	OPTION_HIGH,
-	OPTION_LOW,
-};
-
 /* The command's options: NULL and -1 are "leave it as it is". */
 struct tier {
 	const struct admin *admin;
@@ -43,71 +32,30 @@ struct tier {
 	bool unset, change;
 };
 
-static int parse_small(const struct argp_state *state, const char *option, const char *arg, uint64_t most)
-{
-	uint64_t value = options_number(state, option, arg, 0);
-
-	if (value > most)
-		options_usage(state, "%s %s: is more than %" PRIu64, option, arg, most);
-	return (int)value;
-}
-
-static const char *parse_size(const struct argp_state *state, const char *option, const char *arg)
+static void check_size(const struct argp_state *state, const char *option, const char *arg)
 {
 	uint64_t bytes;
 
-	if (!human_parse(arg, (uint64_t)1 << 40, &bytes))
+	if (arg && !human_parse(arg, (uint64_t)1 << 40, &bytes))
 		options_usage(state, "%s %s: is no size, such as 64G or 20%%", option, arg);
-	return arg;
-}
-
-static void check_line(const struct argp_state *state, const struct tier *t)
-{
-	if (t->unset && t->change)
-		options_usage(state, "--unset does not go with --set and limits");
-	if (t->high >= 0 && t->low >= 0 && t->low >= t->high)
-		options_usage(state, "--low %d: must be below --high %d", t->low, t->high);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	struct command_line *line = state->input;
+	const struct command_line *line = state->input;
 	struct tier *t = line->own;
 
-	if (key >= OPTION_SET && key <= OPTION_LOW && key != OPTION_UNSET)
-		t->change = true;
-	switch (key) {
-	case OPTION_SET:
-		t->path = arg;
-		return 0;
-	case OPTION_UNSET:
-		t->unset = true;
-		return 0;
-	case OPTION_MAX:
-		t->max = parse_size(state, "--max", arg);
-		return 0;
-	case OPTION_MIN_FREE:
-		t->min_free = parse_size(state, "--min-free", arg);
-		return 0;
-	case OPTION_LEVEL:
-		t->level = parse_small(state, "--level", arg, 19);
-		return 0;
-	case OPTION_FSYNC:
-	case OPTION_NO_FSYNC:
-		t->fsync = key == OPTION_FSYNC;
-		return 0;
-	case OPTION_HIGH:
-		t->high = parse_small(state, "--high", arg, 100);
-		return 0;
-	case OPTION_LOW:
-		t->low = parse_small(state, "--low", arg, 100);
-		return 0;
-	case ARGP_KEY_END:
-		check_line(state, t);
-		return options_common(key, arg, state);
-	default:
-		return options_common(key, arg, state);
+	if (key == ARGP_KEY_END) {
+		check_size(state, "--max", t->max);
+		check_size(state, "--min-free", t->min_free);
+		t->change = t->path || t->max || t->min_free || t->level >= 0 || t->fsync >= 0 || t->high >= 0 ||
+			    t->low >= 0;
+		if (t->unset && t->change)
+			options_usage(state, "--unset does not go with --set and limits");
+		if (t->high >= 0 && t->low >= 0 && t->low >= t->high)
+			options_usage(state, "--low %d: must be below --high %d", t->low, t->high);
 	}
+	return options_common(key, arg, state);
 }
 
 /* ---- changing ---- */
@@ -134,7 +82,8 @@ static int explain_set(const char *partition, const struct shmstore_tier_config 
 	return ADMIN_FAILED;
 }
 
-/* The new configuration: the old one, or the defaults, with what was asked for. path: room for an absolute one. False: said. */
+/* The new configuration: the old one, or the defaults, with what was asked for. path: room for an
+ * absolute one. False: said. */
 static bool make_config(const struct tier *t, const struct shmstore_tier_info *old, char path[PATH_MAX],
 			struct shmstore_tier_config *ret)
 {
@@ -280,27 +229,36 @@ static int show(const struct tier *t, struct shmstore_partition *p)
 
 int cmd_tier(struct admin *a, int argc, char **argv)
 {
-	static const struct argp_option options[] = {
-		{"set", OPTION_SET, "DIRECTORY", 0, "where tier files go: on a disk; a new tier, or a change of one",
-		 1},
-		{"max", OPTION_MAX, "SIZE", 0, "of tier files at most; 0: no limit but the disk (default)", 1},
-		{"min-free", OPTION_MIN_FREE, "SIZE", 0, "that stays free on the disk (default: 0)", 1},
-		{"level", OPTION_LEVEL, "N", 0, "of zstd: 1 (default) to 19; 0: nothing is compressed", 1},
-		{"fsync", OPTION_FSYNC, NULL, 0, "objects leave memory only when they are on the disk", 1},
-		{"no-fsync", OPTION_NO_FSYNC, NULL, 0, "as soon as the kernel has them (default)", 1},
-		{"high", OPTION_HIGH, "PERCENT", 0, "of the partition: evictions begin above (default: 85)", 1},
-		{"low", OPTION_LOW, "PERCENT", 0, "of the partition: and end here (default: 75)", 1},
-		{"unset", OPTION_UNSET, NULL, 0, "take the tier away; refused while objects are in it", 2},
-		{NULL, 0, NULL, 0, NULL, 0},
+	typedef struct tier OF;
+	static const struct options_row options[] = {
+		{"set", 0, "DIRECTORY", "where tier files go: on a disk; a new tier, or a change of one", OPTIONS_TEXT,
+		 offsetof(OF, path)},
+		{"max", 0, "SIZE", "of tier files at most; 0: no limit but the disk (default)", OPTIONS_TEXT,
+		 offsetof(OF, max)},
+		{"min-free", 0, "SIZE", "that stays free on the disk (default: 0)", OPTIONS_TEXT,
+		 offsetof(OF, min_free)},
+		{"level", 0, "N", "of zstd: 1 (default) to 19; 0: nothing is compressed", OPTIONS_SMALL,
+		 offsetof(OF, level), 19},
+		{"fsync", 0, NULL, "objects leave memory only when they are on the disk", OPTIONS_VALUE,
+		 offsetof(OF, fsync), 1},
+		{"no-fsync", 0, NULL, "as soon as the kernel has them (default)", OPTIONS_VALUE, offsetof(OF, fsync),
+		 0},
+		{"high", 0, "PERCENT", "of the partition: evictions begin above (default: 85)", OPTIONS_SMALL,
+		 offsetof(OF, high), 100},
+		{"low", 0, "PERCENT", "of the partition: and end here (default: 75)", OPTIONS_SMALL, offsetof(OF, low),
+		 100},
+		{"unset", 0, NULL, "take the tier away; refused while objects are in it", OPTIONS_FLAG,
+		 offsetof(OF, unset)},
+		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "tier",
+		NULL, parse, "tier",
 		"Shows the partition's disk tier: what is there, what it takes on disk and would take in memory; or "
 		"gives the partition one.\v"
 		"What is not named stays as it is. Sizes may be a part of the disk (20%). Stores that are open "
 		"notice a change within a second.");
 	struct tier t = {.admin = a, .level = -1, .fsync = -1, .high = -1, .low = -1};
-	struct command_line line = {.admin = a, .own = &t};
+	struct command_line line = {.admin = a, .options = options, .own = &t};
 	struct shmstore_partition *p;
 
 	options_parse(&argp, &line, argc, argv);
