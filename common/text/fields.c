@@ -56,7 +56,7 @@ static void write_member(struct json_object *o, const struct field *f, const voi
 void fields_write(struct json_object *o, const struct field *fields, size_t n, const void *thing)
 {
 	for (const struct field *f = fields; f < fields + n; f++) {
-		const void *at = (const char *)thing + (thing ? f->off : 0);
+		const void *at = thing ? (const char *)thing + f->off : NULL;
 		bool is_0 = thing && (f->form == FIELD_ID || f->form == FIELD_MOMENT) && !*(const uint64_t *)at;
 
 		if (f->name && (!thing || is_0))

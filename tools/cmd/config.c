@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "asking.h"
-#include "human.h"
+#include "figure.h"
 #include "jsonin.h"
 #include "jsonout.h"
 #include "opening.h"
@@ -24,26 +24,33 @@ static const char *by(const char *option, const char *given, const char *variabl
 	return given ? option : set && *set ? variable : "default";
 }
 
-static void print_limits(const struct admin *a, const struct json_object *document)
+static void print_limits(const struct admin *a, const struct json_object *p)
 {
-	char size[HUMAN_SIZE];
+	figure_print(p, a->bytes, "limits of    {partition}\n");
+	for (size_t i = 0; i < jsonin_count(p, "limits"); i++) {
+		const struct json_object *l = jsonin_at(p, "limits", i);
 
-	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
-		const struct json_object *p = jsonin_at(document, "partitions", i);
-
-		printf("limits of    %s\n", jsonin_text(p, "partition"));
-		for (size_t j = 0; j < jsonin_count(p, "limits"); j++) {
-			const struct json_object *l = jsonin_at(p, "limits", j);
-
-			printf("             %s %s: ", jsonin_text(l, "kind"), jsonin_text(l, "id"));
-			printf("hard %s, ",
-			       jsonin_has(l, "hard") ? human_bytes(jsonin_u64(l, "hard"), a->bytes, size) : "none");
-			printf("soft %s\n",
-			       jsonin_has(l, "soft") ? human_bytes(jsonin_u64(l, "soft"), a->bytes, size) : "none");
-		}
-		if (!jsonin_count(p, "limits"))
-			puts("             none but the size of the file system");
+		figure_print(l, a->bytes, "             {kind} {id}: hard ");
+		figure_print(l, a->bytes, jsonin_has(l, "hard") ? "{hard:size}, soft " : "none, soft ");
+		figure_print(l, a->bytes, jsonin_has(l, "soft") ? "{soft:size}\n" : "none\n");
 	}
+	if (!jsonin_count(p, "limits"))
+		puts("             none but the size of the file system");
+}
+
+static void print_text(const struct admin *a, const struct json_object *o)
+{
+	const bool there = strcmp(jsonin_text(o, "daemon"), "none") != 0;
+	const struct json_object *quota = jsonin_object(o, "quota");
+
+	figure_print(o, false, "partition    {partition} ({partition_from})\nsocket       {socket} ({socket_from})\n");
+	figure_print(o, false,
+		     there ? "daemon       answers; stores look for it: {daemon_mode}\n"
+			   : "daemon       none answers; stores look for it: {daemon_mode}\n");
+	for (size_t i = 0; i < jsonin_count(quota, "partitions"); i++)
+		print_limits(a, jsonin_at(quota, "partitions", i));
+	if (!quota)
+		puts("limits       none: the size of the file system");
 }
 
 /* NULL: no daemon answers, or it does not watch that. */
@@ -96,27 +103,14 @@ int cmd_config(struct admin *a, int argc, char **argv)
 	socket_from = by("--socket", a->socket, "SHMSTORE_SOCKET");
 	there = find_daemon(a, socket);
 	limits = there ? ask(a, a->partition || getenv("SHMSTORE_PARTITION") ? partition : NULL) : NULL;
-	if (a->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "partition", partition);
-		jsonmake_prose(o, "partition_from", from);
-		jsonmake_prose(o, "socket", socket);
-		jsonmake_prose(o, "socket_from", socket_from);
-		jsonmake_prose(o, "daemon", there ? "answers" : "none");
-		jsonmake_prose(o, "daemon_mode", mode && *mode ? mode : "auto");
-		jsonmake_child(o, "quota", limits);
-		json_print(o);
-		return ADMIN_OK;
-	}
-	printf("partition    %s (%s)\n", partition, from);
-	printf("socket       %s (%s)\n", socket, socket_from);
-	printf("daemon       %s; stores look for it: %s\n", there ? "answers" : "none answers",
-	       mode && *mode ? mode : "auto");
-	if (limits) {
-		print_limits(a, limits);
-		jsonin_free(limits);
-	} else {
-		puts("limits       none: the size of the file system");
-	}
+	struct json_object *o = jsonmake_new();
+	jsonmake_prose(o, "partition", partition);
+	jsonmake_prose(o, "partition_from", from);
+	jsonmake_prose(o, "socket", socket);
+	jsonmake_prose(o, "socket_from", socket_from);
+	jsonmake_prose(o, "daemon", there ? "answers" : "none");
+	jsonmake_prose(o, "daemon_mode", mode && *mode ? mode : "auto");
+	jsonmake_child(o, "quota", limits);
+	json_show(a, o, print_text);
 	return ADMIN_OK;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_version.c: "shmstore-admin version". */
 #include <shmstore/shmstore.h>
-#include <stdio.h>
 
 #include "admin.h"
 #include "jsonout.h"
@@ -14,12 +13,8 @@ int cmd_version(struct admin *a, int argc, char **argv)
 	struct command_line line = {.admin = a};
 
 	options_parse(&argp, &line, argc, argv);
-	if (!a->json) {
-		printf(ADMIN_NAME " %s\n", shmstore_version());
-		return ADMIN_OK;
-	}
 	struct json_object *o = jsonmake_new();
 	jsonmake_prose(o, "version", shmstore_version());
-	json_print(o);
+	json_say(a, o, ADMIN_NAME " {version}\n");
 	return ADMIN_OK;
 }
