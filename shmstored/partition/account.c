@@ -57,8 +57,13 @@ static void add_totals(struct account_tick *t, const struct shmstore_counters *c
 static void add_member(struct account_tick *t, struct member *m)
 {
 	const struct shmstore_counters *c = &m->last;
+	const int64_t elapsed_ns = t->time_ns - m->account->tick.time_ns;
 
 	member_refresh(m);
+	m->put_bytes_per_s = 0;
+	if (elapsed_ns > 0 && c->put_bytes > m->put_bytes)
+		m->put_bytes_per_s = (uint64_t)((double)(c->put_bytes - m->put_bytes) * 1e9 / (double)elapsed_ns);
+	m->put_bytes = c->put_bytes;
 	t->n_members++;
 	t->n_objects += c->linked_n;
 	t->linked += c->linked_bytes;

@@ -285,6 +285,7 @@ static int make(struct account *a, const char *path, int fd, bool write, const s
 	}
 	watch_process(m, m->pid);
 	member_refresh(m);
+	m->put_bytes = m->last.put_bytes;
 	PART_EACH(a, came, m);
 	events_emit(a->host->events, EVENT_STORE_CAME, m->path, describe(m));
 	*ret = m;

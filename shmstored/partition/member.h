@@ -38,10 +38,11 @@ struct member {
 	void *page;                 /* WIRE_PAGE_SIZE bytes, MAP_SHARED (pages.h) */
 	struct wire_credit *credit; /* in page; NULL where the page could only be mapped for reading */
 	struct quota_store *quota;
-	struct arbguest *arb;          /* NULL = it asked the arbiter for nothing so far */
-	struct stages_session *stage;  /* NULL = it asked for no stage so far */
-	int64_t registered_ns;         /* CLOCK_REALTIME; 0 = not registered */
-	struct shmstore_counters last; /* as copied by the last tick */
+	struct arbguest *arb;                /* NULL = it asked the arbiter for nothing so far */
+	struct stages_session *stage;        /* NULL = it asked for no stage so far */
+	int64_t registered_ns;               /* CLOCK_REALTIME; 0 = not registered */
+	struct shmstore_counters last;       /* as copied by the last tick */
+	uint64_t put_bytes, put_bytes_per_s; /* ever, at the last tick; between the last two */
 	uint64_t active_ns;   /* CLOCK_MONOTONIC of the refresh that found last that its owner had done something */
 	uint64_t asked_bytes; /* asked back and not given so far */
 	bool asked_recycled;  /* for the arbiter's sake */

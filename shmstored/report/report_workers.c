@@ -114,7 +114,7 @@ static void credit_part(const struct member *m, struct json_object *o)
 /* Of a store that lives; of another one these are 0. */
 #define OF struct member
 static const struct field of_live[] = {FIELD(last.mapped_bytes, "mapped"), PLACE("ledger"), PLACE("credit"),
-				       FIELD(asked_bytes, "asked")};
+				       FIELD(asked_bytes, "asked"), SAME(put_bytes_per_s)};
 #undef OF
 
 static void member_part(const struct member *m, const struct survey *s, const struct survey_store *found,

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """shmstore-admin and the daemon: a real shmstored, real stores, real deaths; and what is said where there is no daemon."""
 import errno
+import itertools
 import json
 import os
 import re
@@ -156,6 +157,14 @@ def test_workers_shares_out_as_du_does(host, actors):
     host.admin("status", "-r")
     for column in ("linked", "pss", "uss"):
         assert rows(host.admin("workers", "--sort", column).out) == ["b", "a"], column
+    assert by_name(host.admin.json("workers"))["a"]["put_bytes_per_s"] == 0
+    keys = itertools.count()
+
+    def rate():
+        b("put", f"again{next(keys)}", 1000, "-")
+        return by_name(host.admin.json("workers"))["b"]["put_bytes_per_s"]
+
+    wait_for("bytes put in the last second", rate)
     by_label = partition(host.admin.json("workers"))["labels"]
     assert [(g["label"], g["stores"]) for g in by_label] == [("actor", 2)]
     sums = {k: sum(w[k] for w in by_name(host.admin.json("workers")).values()) for k in ("pss", "uss")}

@@ -62,6 +62,7 @@ static const struct table_column stores[] = {
 	{"USS", FIGURE_SIZE, "uss", "-"},
 	{"POOL", FIGURE_SIZE, "pool|ledger.pool", "-"},
 	{"MAPPED", FIGURE_SIZE, "mapped"},
+	{"PUT B/s", FIGURE_SIZE, "put_bytes_per_s"},
 	{"CREDIT", TABLE_RIGHT, .show = show_credit},
 	{"ASKED BACK", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WARN, "asked"},
 	{"LABEL", TABLE_TRUNC, "label"},
