@@ -53,18 +53,29 @@ static const char *hint(int error, const char *operation, bool on_disk)
 	}
 }
 
-static PyObject *operation_text(const char *operation, PyObject *key, PyObject *where)
+/* "<operation> in <where>": see pyshm_raise(). */
+static PyObject *operation_text(PyObject *where, const char *format, va_list ap)
 {
-	if (key && where)
-		return PyUnicode_FromFormat("%s %.200R in %U", operation, key, where);
-	if (key)
-		return PyUnicode_FromFormat("%s %.200R", operation, key);
-	if (where)
-		return PyUnicode_FromFormat("%s %U", operation, where);
-	return PyUnicode_FromString(operation);
+	PyObject *text, *what = PyUnicode_FromFormatV(format, ap);
+
+	if (!what || !where)
+		return what;
+	text = PyUnicode_FromFormat(strchr(format, '%') ? "%U in %U" : "%U %U", what, where);
+	Py_DECREF(what);
+	return text;
 }
 
-void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, PyObject *key, PyObject *where)
+void *pyshm_raise(struct pyshm_state *state, int error, PyObject *where, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	pyshm_raise_va(state, error, where, format, ap);
+	va_end(ap);
+	return NULL;
+}
+
+void *pyshm_raise_va(struct pyshm_state *state, int error, PyObject *where, const char *format, va_list ap)
 {
 	/* This thread's, and copied before anything below could call the library. Nothing is there where the error is the binding's own. */
 	const char *said = shmstore_error_detail();
@@ -80,8 +91,8 @@ void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, P
 	/* A sentence with a semicolon says itself what to do. */
 	todo = PyUnicode_FindChar(detail, ';', 0, PyUnicode_GET_LENGTH(detail), 1) >= 0
 		       ? NULL
-		       : hint(code, operation, PyUnicode_GET_LENGTH(path) > 0);
-	what = operation_text(operation, key, where);
+		       : hint(code, format, PyUnicode_GET_LENGTH(path) > 0);
+	what = operation_text(where, format, ap);
 	message = what ? PyUnicode_FromFormat("%U: %U%s%s", what, detail, todo ? "; " : "", todo ? todo : "") : NULL;
 	if (!message)
 		goto out;
@@ -100,9 +111,9 @@ out:
 	return NULL;
 }
 
-void *pyshm_raise_closed(struct pyshm_state *state, PyObject *name)
+void *pyshm_raise_closed(struct pyshm_state *state, const char *kind, PyObject *name, const char *how)
 {
-	PyObject *message = PyUnicode_FromFormat("store %R is closed; open it again with Partition.open()", name);
+	PyObject *message = PyUnicode_FromFormat("%s %R is closed; open it again with %s", kind, name, how);
 	PyObject *exception = message ? PyObject_CallFunction(state->closed_error, "iN", EBADF, message) : NULL;
 
 	if (exception) {

@@ -3,6 +3,7 @@
 #include <limits.h>
 
 #include "pyarb.h"
+#include "pyrecord.h"
 
 /* Public from 3.11 on; 3.10 has the same function under its private name. */
 #if PY_VERSION_HEX < 0x030b0000
@@ -58,8 +59,11 @@ static int run_signal_handlers(void)
 static int module_exec(PyObject *module)
 {
 	struct pyshm_state *state = PyModule_GetState(module);
+	PyObject *fields = pyshm_record_fields();
+	int r = PyModule_AddObjectRef(module, "_FIELDS", fields);
 
-	if (pyshm_error_exec(module, state) < 0 || pyarb_error_exec(module, state) < 0 ||
+	Py_XDECREF(fields);
+	if (r < 0 || pyshm_error_exec(module, state) < 0 || pyarb_error_exec(module, state) < 0 ||
 	    add_type(module, &pyshm_partition_spec, &state->partition_type) < 0 ||
 	    add_type(module, &pyshm_store_spec, &state->store_type) < 0 ||
 	    add_type(module, &pyshm_view_spec, &state->view_type) < 0 ||
@@ -124,7 +128,7 @@ static PyObject *default_path(PyObject *module, PyObject *Py_UNUSED(ignored))
 	int r = shmstore_default_path(path, sizeof(path));
 
 	if (r < 0)
-		return pyshm_raise(PyModule_GetState(module), r, "find the default partition", NULL, NULL);
+		return pyshm_raise(PyModule_GetState(module), r, NULL, "find the default partition");
 	return PyUnicode_DecodeFSDefault(path);
 }
 

@@ -1,38 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pypartition.c: the type Partition: a reference to an open partition until it is closed or the object goes. Each call holds one of its
- * own meanwhile, so does each store: close() waits for nobody and takes nothing from them. Its calls for operators are in pyinspect.c, those about the disk tier in pytier.c.
+ * pypartition.c: the type Partition: a reference to an open partition until
+ * it is closed or the object goes. Each call holds one of its own meanwhile, so does each store:
+ * close() waits for nobody and takes nothing from them. Its other calls are in calls.def.
  */
 #include <errno.h>
 
-#include "pyshm.h"
+#include "pyrecord.h"
 
 static PyObject *partition_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-	PyObject *path_arg = Py_None, *path = NULL;
+	char **names = PYSHM_KEYWORDS("path", "create", "allow_disk", "shared");
+	struct pyshm_path path = {.text = NULL};
 	int create = 0, allow_disk = 0, shared = 0, r;
 	struct pyshm_partition *self = NULL;
 	struct shmstore_partition *p = NULL;
-	unsigned flags = 0;
-	const char *text;
+	unsigned flags;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|Oppp:Partition",
-					 PYSHM_KEYWORDS("path", "create", "allow_disk", "shared"), &path_arg, &create,
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&ppp:Partition", names, pyshm_path, &path, &create,
 					 &allow_disk, &shared))
 		return NULL;
-	if (path_arg != Py_None && !PyUnicode_FSConverter(path_arg, &path))
-		return NULL;
-	flags |= create ? SHMSTORE_CREATE : 0;
-	flags |= allow_disk ? SHMSTORE_ALLOW_DISK : 0;
-	flags |= shared ? SHMSTORE_SHARED : 0;
-	text = path ? PyBytes_AS_STRING(path) : NULL;
+	flags = (create ? SHMSTORE_CREATE : 0) | (allow_disk ? SHMSTORE_ALLOW_DISK : 0) |
+		(shared ? SHMSTORE_SHARED : 0);
 	Py_BEGIN_ALLOW_THREADS
-	r = shmstore_partition_open(text, flags, &p);
+	r = shmstore_partition_open(path.text, flags, &p);
 	Py_END_ALLOW_THREADS
-	Py_XDECREF(path);
 	if (r < 0)
-		return pyshm_raise(pyshm_state_of(type), r, "open partition", path_arg == Py_None ? NULL : path_arg,
-				   NULL);
+		return path.text ? pyshm_raise(pyshm_state_of(type), r, NULL, "open partition '%s'", path.text)
+				 : pyshm_raise(pyshm_state_of(type), r, NULL, "open partition");
 	self = (struct pyshm_partition *)type->tp_alloc(type, 0);
 	if (self) {
 		self->p = p;
@@ -58,27 +53,12 @@ static void partition_dealloc(PyObject *op)
 
 struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self)
 {
-	PyObject *message, *exception;
-	struct pyshm_state *state;
-
 	if (self->p)
 		return shmstore_partition_ref(self->p);
-	state = pyshm_state_of(Py_TYPE(self));
-	message = PyUnicode_FromFormat("partition %R is closed; open it again with Partition()", self->path);
-	exception = message ? PyObject_CallFunction(state->closed_error, "iN", EBADF, message) : NULL;
-	if (exception) {
-		PyErr_SetObject(state->closed_error, exception);
-		Py_DECREF(exception);
-	}
-	return NULL;
+	return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "partition", self->path, "Partition()");
 }
 
-PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
-			"Gives its descriptors back now, not when it is collected. Stores that were opened with it "
-			"stay open. Idempotent;\n"
-			"every other call raises `ClosedError` from here on.");
-
-static PyObject *partition_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+PyObject *pyshm_partition_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
 	struct shmstore_partition *p = self->p;
@@ -95,74 +75,94 @@ static PyObject *partition_closed(PyObject *op, void *Py_UNUSED(closure))
 	return PyBool_FromLong(!((struct pyshm_partition *)op)->p);
 }
 
-PyDoc_STRVAR(find_peer_doc,
-	     "find_peer($self, /, address)\n--\n\nThe name of the live store known by that address, or None.");
-
-static PyObject *partition_find_peer(PyObject *op, PyObject *args, PyObject *kwargs)
+static PyObject *report_tuple(const struct shmstore_evict_report *report, bool done)
 {
-	struct pyshm_partition *self = (struct pyshm_partition *)op;
-	struct shmstore_partition *p;
-	char name[SHMSTORE_NAME_MAX + 1];
-	const char *address;
-	int r;
-
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "s:find_peer", PYSHM_KEYWORDS("address"), &address))
-		return NULL;
-	p = pyshm_partition_enter(self);
-	if (!p)
-		return NULL;
-	PYSHM_PARTITION_CALL(p, r = shmstore_peer_find(p, address, name, sizeof(name)));
-	if (r == -ENOENT)
-		Py_RETURN_NONE;
-	if (r < 0)
-		return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "look for a peer", NULL, self->path);
-	return pyshm_text(name);
+	return pyshm_EvictReport(&(struct pyshm_evicted){done, *report});
 }
 
-PyObject *pyshm_usage_tuple(const struct shmstore_usage *u)
-{
-	return Py_BuildValue(
-		"KKKKKKKLKKKKKKKKKKK", (unsigned long long)u->size, (unsigned long long)u->used,
-		(unsigned long long)u->linked, (unsigned long long)u->ghosts, (unsigned long long)u->pool,
-		(unsigned long long)u->inflight, (unsigned long long)u->foreign, (long long)u->residual,
-		(unsigned long long)u->n_stores, (unsigned long long)u->n_objects, (unsigned long long)u->n_leases,
-		(unsigned long long)u->metadata, (unsigned long long)u->n_unreadable, (unsigned long long)u->tier,
-		(unsigned long long)u->tier_demoted, (unsigned long long)u->tier_clean,
-		(unsigned long long)u->tier_orphans, (unsigned long long)u->n_demoted, (unsigned long long)u->stranded);
-}
-
-static PyObject *partition_usage(PyObject *op, PyObject *args)
-{
-	struct pyshm_partition *self = (struct pyshm_partition *)op;
-	struct shmstore_partition *p;
-	struct shmstore_usage usage;
-	int full, r;
-
-	if (!PyArg_ParseTuple(args, "p:_usage", &full))
-		return NULL;
-	p = pyshm_partition_enter(self);
-	if (!p)
-		return NULL;
-	PYSHM_PARTITION_CALL(p, r = shmstore_partition_usage(p, full ? SHMSTORE_USAGE_FULL : 0, &usage));
-	if (r < 0)
-		return pyshm_raise(pyshm_state_of(Py_TYPE(op)), r, "measure the use of", NULL, self->path);
-	return pyshm_usage_tuple(&usage);
-}
-
-static PyMethodDef partition_methods[] = {
-	{"close", partition_close, METH_NOARGS, close_doc},
-	{"find_peer", PYSHM_METHOD(partition_find_peer), METH_VARARGS | METH_KEYWORDS, find_peer_doc},
-	{"_usage", partition_usage, METH_VARARGS, NULL},
-	{"_gc", pyshm_partition_gc, METH_VARARGS, NULL},
-	{"_stores", pyshm_partition_stores, METH_NOARGS, NULL},
-	{"_reconcile", pyshm_partition_reconcile, METH_NOARGS, NULL},
-	{"_verify", pyshm_partition_verify, METH_NOARGS, NULL},
-	{"_info", pyshm_partition_info, METH_NOARGS, NULL},
-	{"_set_tier", pyshm_partition_set_tier, METH_VARARGS, NULL},
-	{"_tier", pyshm_partition_tier, METH_NOARGS, NULL},
-	{"_evict", pyshm_partition_evict, METH_VARARGS, NULL},
-	{NULL, NULL, 0, NULL},
+/* State of an eviction's callback; its exception is put aside until the call is back. */
+struct progress {
+	PyObject *callback;
+	struct pyshm_exception raised;
+	bool failed;
 };
+
+static int on_progress(const struct shmstore_evict_report *report, void *arg)
+{
+	PyGILState_STATE gil = PyGILState_Ensure();
+	struct progress *progress = arg;
+	PyObject *result = NULL, *tuple = report_tuple(report, false);
+	int stop = -1;
+
+	if (tuple)
+		result = PyObject_CallOneArg(progress->callback, tuple);
+	if (result)
+		stop = PyObject_IsTrue(result);
+	if (stop < 0) {
+		progress->raised = pyshm_exception_take();
+		progress->failed = true;
+	}
+	Py_XDECREF(result);
+	Py_XDECREF(tuple);
+	PyGILState_Release(gil);
+	return stop;
+}
+
+/* Raises Error for a failed eviction, with the tuple of what it did all the same as its attribute report. */
+static void *raise_evict(struct pyshm_partition *self, int error, const struct shmstore_evict_report *report)
+{
+	PyObject *tuple = report_tuple(report, false);
+	struct pyshm_exception e;
+
+	if (!tuple)
+		return NULL;
+	pyshm_raise(pyshm_state_of(Py_TYPE(self)), error, self->path, "evict from");
+	e = pyshm_exception_take();
+#if PY_VERSION_HEX < 0x030C0000
+	PyErr_NormalizeException(&e.type, &e.value, &e.traceback);
+#endif
+	if (!e.value || PyObject_SetAttrString(e.value, "report", tuple) < 0)
+		PyErr_Clear();
+	pyshm_exception_put_back(e);
+	Py_DECREF(tuple);
+	return NULL;
+}
+
+PyObject *pyshm_partition_evict(PyObject *op, PyObject *args)
+{
+	struct pyshm_partition *self = (struct pyshm_partition *)op;
+	struct shmstore_evict what = SHMSTORE_EVICT_INIT;
+	struct shmstore_evict_report report = {.size = sizeof(report)};
+	struct progress progress = {0};
+	int watermarks, background, wait, r;
+	struct shmstore_partition *p;
+	uid_t uid;
+
+	if (!PyArg_ParseTuple(args, "O&O&pIppOO&:_evict", pyshm_u64, &what.bytes, pyshm_u64, &what.to, &watermarks,
+			      &what.n_threads, &background, &wait, &progress.callback, pyshm_uid, &uid))
+		return NULL;
+	what.watermarks = watermarks;
+	what.background = background;
+	what.wait = wait;
+	if (uid != UINT32_MAX)
+		what.uid = uid;
+	if (progress.callback != Py_None) {
+		what.progress = on_progress;
+		what.arg = &progress;
+	}
+	p = pyshm_partition_enter(self);
+	if (!p)
+		return NULL;
+	PYSHM_PARTITION_CALL(p, r = shmstore_partition_evict(p, &what, &report));
+	if (progress.failed) {
+		pyshm_exception_put_back(progress.raised);
+		return NULL;
+	}
+	/* The callback asked for this end. */
+	if (r == -ECANCELED)
+		return report_tuple(&report, false);
+	return r < 0 ? raise_evict(self, r, &report) : report_tuple(&report, r == 1);
+}
 
 static PyGetSetDef partition_getset[] = {
 	{"path", pyshm_get_object, NULL, "The partition's canonical absolute path.",
@@ -175,8 +175,9 @@ static char partition_doc[] =
 	PyDoc_STR("Partition(path=None, create=False, allow_disk=False, shared=False)\n--\n\nAn open partition.");
 
 static PyType_Slot partition_slots[] = {
-	{Py_tp_doc, partition_doc},         {Py_tp_new, partition_new},       {Py_tp_dealloc, partition_dealloc},
-	{Py_tp_methods, partition_methods}, {Py_tp_getset, partition_getset}, {0, NULL},
+	{Py_tp_doc, partition_doc},         {Py_tp_new, partition_new},
+	{Py_tp_dealloc, partition_dealloc}, {Py_tp_methods, pyshm_partition_methods},
+	{Py_tp_getset, partition_getset},   {0, NULL},
 };
 
 PyType_Spec pyshm_partition_spec = {

@@ -14,8 +14,12 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <pthread.h>
+#include <shmstore/actor.h>
+#include <shmstore/arbiter.h>
 #include <shmstore/inspect.h>
+#include <shmstore/profile.h>
 #include <shmstore/shmstore.h>
+#include <shmstore/stage.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <structmember.h>
@@ -59,15 +63,16 @@ static inline void *pyshm_no_const(const void *p)
 /* ---- pyerror.c ---- */
 
 /*
- * Raises shmstore.Error: "<operation> <key> in <where>: <why>; <what to do>".
- *   error   -errno of the library.
- *   key     NULL = none.
- *   where   NULL = nowhere.
- * Returns NULL.
+ * Raises shmstore.Error: "<operation> in <where>: <why>; <what to do>". Returns NULL.
+ *   error     -errno of the library
+ *   where     NULL = nowhere
+ *   format    the operation, for PyUnicode_FromFormat(). It ends with a preposition, and where
+ *             follows, unless it names its object by a %
  */
-void *pyshm_raise(struct pyshm_state *state, int error, const char *operation, PyObject *key, PyObject *where);
-/* Raises ClosedError for the store of that name. Returns NULL. */
-void *pyshm_raise_closed(struct pyshm_state *state, PyObject *name);
+void *pyshm_raise(struct pyshm_state *state, int error, PyObject *where, const char *format, ...);
+void *pyshm_raise_va(struct pyshm_state *state, int error, PyObject *where, const char *format, va_list ap);
+/* Raises ClosedError: "<kind> <name> is closed; open it again with <how>". Returns NULL. */
+void *pyshm_raise_closed(struct pyshm_state *state, const char *kind, PyObject *name, const char *how);
 /* Adds Error and ClosedError to the module. Return: 0, -1. */
 int pyshm_error_exec(PyObject *module, struct pyshm_state *state);
 
@@ -96,14 +101,39 @@ static inline void pyshm_exception_put_back(struct pyshm_exception e)
 #endif
 }
 
-/* ---- pykey.c ---- */
+/* ---- pyconvert.c: converters for PyArg_Parse*(), which return 1, or 0 with an exception ---- */
 
-/* The bytes of a str or bytes object; they live as long as it does. Return: 0, -1 with an exception. */
-int pyshm_key_bytes(PyObject *key, const void **ret_data, size_t *ret_size);
+struct pyshm_key {
+	PyObject *object; /* borrowed */
+	const void *data; /* lives as long as object */
+	size_t size;
+};
+int pyshm_key(PyObject *object, void *ret);
+struct pyshm_path {
+	const char *text; /* bytes, or NULL: None */
+	char bytes[4104]; /* of a longer path the begin, which is too long for the kernel as well */
+};
+int pyshm_path(PyObject *object, void *ret);
+/* An int of 64 bits, OverflowError where it is none: a uint64_t. None: UINT64_MAX. */
+int pyshm_u64(PyObject *number, void *ret);
+int pyshm_u64_or_none(PyObject *number, void *ret);
+/* A uid_t; None: UINT32_MAX. */
+int pyshm_uid(PyObject *number, void *ret);
+/* An int: whether the object is false. */
+int pyshm_not(PyObject *object, void *ret);
+/* Seconds as a uint64_t of milliseconds; None: 0. */
+int pyshm_ms(PyObject *seconds, const char *name, uint64_t *ret);
+int pyshm_timeout(PyObject *seconds, void *ret);
+/* The path of a struct shmstore_ticket, whose other members stay. */
+int pyshm_ticket_path(PyObject *object, void *ret);
+
 /* str where the bytes are UTF-8, else bytes. */
 PyObject *pyshm_key_object(const void *data, size_t size);
 /* Text of the library's that nobody promises to be UTF-8. */
 PyObject *pyshm_text(const char *text);
+PyObject *pyshm_ticket_tuple(const struct shmstore_ticket *t);
+PyObject *pyshm_ticket_format(PyObject *module, PyObject *args);
+PyObject *pyshm_ticket_parse(PyObject *module, PyObject *text);
 
 /* ---- pyborn.c ---- */
 
@@ -122,7 +152,7 @@ struct pyshm_buffers {
 int pyshm_buffers_init(struct pyshm_buffers *b, PyObject *objects);
 void pyshm_buffers_deinit(struct pyshm_buffers *b);
 
-/* ---- pypartition.c, pyinspect.c ---- */
+/* ---- pypartition.c ---- */
 
 /* Of a PyGetSetDef whose closure is that member's place in its object. */
 #define PYSHM_MEMBER(type, member) ((void *)offsetof(struct type, member))
@@ -145,14 +175,14 @@ struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self);
 	__VA_ARGS__;                 \
 	shmstore_partition_unref(p); \
 	Py_END_ALLOW_THREADS
-PyObject *pyshm_usage_tuple(const struct shmstore_usage *u);
-PyObject *pyshm_partition_gc(PyObject *op, PyObject *args);
-PyObject *pyshm_partition_stores(PyObject *op, PyObject *ignored);
-PyObject *pyshm_partition_reconcile(PyObject *op, PyObject *ignored);
-PyObject *pyshm_partition_verify(PyObject *op, PyObject *ignored);
-PyObject *pyshm_partition_info(PyObject *op, PyObject *ignored);
+PyObject *pyshm_partition_close(PyObject *op, PyObject *ignored);
+PyObject *pyshm_partition_evict(PyObject *op, PyObject *args);
 
-/* ---- pystore.c, pylist.c ---- */
+/* ---- pycalls.c ---- */
+
+extern PyMethodDef pyshm_partition_methods[], pyshm_store_methods[];
+
+/* ---- pystore.c ---- */
 
 struct pyshm_store {
 	PyObject ob_base;
@@ -184,54 +214,34 @@ void pyshm_store_leave(struct pyshm_store *self);
 	__VA_ARGS__;                \
 	pyshm_store_leave(self);    \
 	Py_END_ALLOW_THREADS
-/* Raises Error for a failed call on the store, of which the library keeps no detail. Returns NULL. */
-void *pyshm_store_raise(struct pyshm_store *self, int error, const char *operation, PyObject *key);
-/* The same for a call on an object, of which it may. error > 0: an outcome of the arbiter. */
-void *pyshm_store_raise_object(struct pyshm_store *self, int error, const char *operation, PyObject *key);
+/* Raises Error for a failed call, as pyshm_raise(); error > 0: an outcome of the arbiter. Returns NULL. */
+void *pyshm_store_raise(struct pyshm_store *self, int error, const char *format, ...);
 /* The same, but KeyError where -ENOENT means that there is no such key. */
 void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation, PyObject *key);
-/*
- * A call of the library that takes a store and a key, without the GIL. op: the store; *ret_r: what the call returned, for the above.
- * Return: true; false with the exception of pyshm_key_bytes() or pyshm_store_enter().
- */
-typedef int pyshm_key_call(struct shmstore *s, const void *key, size_t key_size);
-bool pyshm_store_call(PyObject *op, PyObject *key, pyshm_key_call *call, int *ret_r);
+PyObject *pyshm_store_close(PyObject *op, PyObject *ignored);
 
-/* ---- pytier.c ---- */
-
-PyObject *pyshm_partition_set_tier(PyObject *op, PyObject *args);
-PyObject *pyshm_partition_tier(PyObject *op, PyObject *ignored);
-PyObject *pyshm_partition_evict(PyObject *op, PyObject *args);
-PyObject *pyshm_store_demote(PyObject *op, PyObject *key);
-PyObject *pyshm_store_promote(PyObject *op, PyObject *args, PyObject *kwargs);
-PyObject *pyshm_store_prefetch(PyObject *op, PyObject *args);
-PyObject *pyshm_store_pin(PyObject *op, PyObject *key);
-PyObject *pyshm_store_unpin(PyObject *op, PyObject *key);
-PyObject *pyshm_store_locate(PyObject *op, PyObject *key);
-
-/* ---- pyobjects.c ---- */
+/* ---- pyobjects.c, pytask.c: calls of a Store that are no rows of calls.def ---- */
 
 PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs);
-PyObject *pyshm_store_view(PyObject *op, PyObject *args, PyObject *kwargs);
 PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs);
-PyObject *pyshm_store_contains(PyObject *op, PyObject *key);
 PyObject *pyshm_store_wait(PyObject *op, PyObject *args);
-PyObject *pyshm_store_owner(PyObject *op, PyObject *ignored);
-PyObject *pyshm_store_delete(PyObject *op, PyObject *key);
-PyObject *pyshm_store_handoff(PyObject *op, PyObject *args);
-PyObject *pyshm_store_adopt(PyObject *op, PyObject *args);
-/* ---- pylist.c ---- */
+PyObject *pyshm_store_prefetch(PyObject *op, PyObject *args);
+/*
+ * (lang, func, group, declared, seconds or None, level, retriable, parent, worker) ->
+ * (outcome, task, reserve, waited_ms, reason). func "": of no kind
+ */
+PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args);
 
-PyObject *pyshm_store_keys(PyObject *op, PyObject *ignored);
-PyObject *pyshm_store_objects(PyObject *op, PyObject *ignored);
+/* ---- pyactor.c: places and calls of actors as capsules ---- */
 
-/* ---- pydaemon.c ---- */
-
-/* The keywords daemon and wait of Store(). Return: 0, -1 with an exception. */
-int pyshm_daemon_options(struct shmstore_options *io, const char *daemon, PyObject *wait, bool *ret_wait);
-PyObject *pyshm_store_asked(PyObject *op, PyObject *ignored);
-PyObject *pyshm_store_daemon_fd(PyObject *op, PyObject *ignored);
-PyObject *pyshm_store_daemon_dispatch(PyObject *op, PyObject *ignored);
+/* Converters: the struct shmstore_place *, struct shmstore_actor_call * in a capsule. */
+int pyshm_place(PyObject *capsule, void *ret);
+int pyshm_actor_call(PyObject *capsule, void *ret);
+/* A capsule, which gives it back at its end; so does this on failure. */
+PyObject *pyshm_place_object(struct pyshm_store *self, struct shmstore_place *p);
+PyObject *pyshm_actor_call_object(struct pyshm_store *self, struct shmstore_actor_call *c);
+/* (place, what, name, request, step, version, how, data) */
+PyObject *pyshm_store_actor_done(PyObject *op, PyObject *args);
 
 /* ---- pymemory.c: a range of memory that belongs to a View or a Writer, with the buffer protocol ---- */
 
@@ -259,14 +269,5 @@ PyObject *pyshm_writer_new(struct pyshm_store *store, struct shmstore_writer *w,
 /* ---- pyunlocked.c ---- */
 
 extern PyType_Spec pyshm_unlocked_spec;
-
-/* ---- pyticket.c ---- */
-
-/* Return: 0, -1 with an exception. path: str. */
-int pyshm_ticket_init(struct shmstore_ticket *t, PyObject *path, unsigned long long header_size,
-		      unsigned long long buffer_size, struct pyshm_state *state);
-PyObject *pyshm_ticket_tuple(const struct shmstore_ticket *t);
-PyObject *pyshm_ticket_format(PyObject *module, PyObject *args);
-PyObject *pyshm_ticket_parse(PyObject *module, PyObject *text);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pytask.c: tasks that ask the gate, in the extension module; shmstore.profiling puts a context manager around it.
+ * pytask.c: tasks that ask the gate; shmstore.profiling puts a context manager around it.
  *
- * The wait may be long. Now and then it looks whether the store is being closed, or Ctrl-C was pressed: then it ends. No handler of a signal runs within the
- * library's call (pystore.c): the interrupt is put back, and taken after it.
+ * The wait may be long. Now and then it looks whether the store is being closed, or Ctrl-C was
+ * pressed: then it ends. No handler of a signal runs within the library's call (pystore.c): the
+ * interrupt is put back, and taken after it.
  */
 #include <errno.h>
 
-#include "pyarb.h"
-#include "pyprofile.h"
+#include "pyshm.h"
 
 struct waiting {
 	struct pyshm_store *store;
@@ -74,72 +74,22 @@ PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args)
 	struct pyshm_store *self = (struct pyshm_store *)op;
 	struct shmstore_task_ask ask = SHMSTORE_TASK_ASK_INIT;
 	struct shmstore_profile_kind kind;
-	unsigned long long declared, parent;
 	struct shmstore_task_grant grant;
 	int r, retriable, worker;
 
-	if (!PyArg_ParseTuple(args, "sssO&O&IpO&p:_task_admit", &kind.lang, &kind.func, &kind.group, pyarb_bytes,
-			      &declared, wait_of, &ask.wait_ms, &ask.level, &retriable, pyarb_bytes, &parent,
+	if (!PyArg_ParseTuple(args, "sssO&O&IpO&p:_task_admit", &kind.lang, &kind.func, &kind.group, pyshm_u64,
+			      &ask.declared, wait_of, &ask.wait_ms, &ask.level, &retriable, pyshm_u64, &ask.parent,
 			      &worker) ||
 	    !pyshm_store_enter(self))
 		return NULL;
 	ask.kind = *kind.func ? &kind : NULL;
-	ask.declared = declared;
-	ask.parent = parent;
 	ask.flags = (retriable ? SHMSTORE_TASK_RETRIABLE : 0) | (worker ? SHMSTORE_TASK_WORKER : 0);
 	if (!admit(self, &ask, &grant, &r))
 		return NULL;
 	if (r == -ECANCELED && self->closing)
-		return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), self->name);
+		return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "store", self->name, "Partition.open()");
 	if (r < 0)
-		return pyshm_store_raise(self, r, "begin a task", PyTuple_GET_ITEM(args, 1));
+		return pyshm_store_raise(self, r, "begin task '%s'", kind.func);
 	return Py_BuildValue("iKKKI", r, (unsigned long long)grant.task, (unsigned long long)grant.reserve,
 			     (unsigned long long)grant.waited_ms, (unsigned)grant.reason);
-}
-
-PyObject *pyshm_store_task_done(PyObject *op, PyObject *number)
-{
-	struct pyshm_store *self = (struct pyshm_store *)op;
-	unsigned long long task;
-	int r;
-
-	if (!pyarb_bytes(number, &task) || !pyshm_store_enter(self))
-		return NULL;
-	PYSHM_STORE_CALL(self, r = shmstore_task_done(self->s, task));
-	if (r)
-		return pyshm_store_raise(self, r, "end task", number);
-	Py_RETURN_NONE;
-}
-
-/* ---- giving way ---------------------------------------------------------------------------------------------------- */
-
-PyObject *pyshm_store_preempt_fd(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-	struct pyshm_store *self = (struct pyshm_store *)op;
-	int r;
-
-	if (!pyshm_store_enter(self))
-		return NULL;
-	PYSHM_STORE_CALL(self, r = shmstore_preempt_fd(self->s));
-	if (r < 0)
-		return pyshm_store_raise(self, r, "find the descriptor of preemptions", NULL);
-	return PyLong_FromLong(r);
-}
-
-PyObject *pyshm_store_preempt_next(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-	struct pyshm_store *self = (struct pyshm_store *)op;
-	struct shmstore_preempt p;
-	int r;
-
-	if (!pyshm_store_enter(self))
-		return NULL;
-	PYSHM_STORE_CALL(self, r = shmstore_preempt_next(self->s, &p));
-	if (r < 0)
-		return pyshm_store_raise(self, r, "ask for preemptions", NULL);
-	if (r == 0)
-		Py_RETURN_NONE;
-	return Py_BuildValue("IKKKKKI", (unsigned)p.what, (unsigned long long)p.task, (unsigned long long)p.parent,
-			     (unsigned long long)p.bytes, (unsigned long long)p.grace_ms,
-			     (unsigned long long)p.delay_ms, (unsigned)p.flags);
 }

@@ -81,7 +81,7 @@ static void writer_dealloc(PyObject *op)
 static bool check_open(struct writer *self)
 {
 	if (self->pid != getpid()) {
-		pyshm_store_raise(self->store, -EPERM, "use in a forked child a writer", NULL);
+		pyshm_store_raise(self->store, -EPERM, "use in a forked child a writer of");
 		return false;
 	}
 	if (self->state == WRITER_OPEN)
@@ -174,7 +174,7 @@ static PyObject *writer_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 	PYSHM_STORE_CALL(self->store, r = shmstore_seal(w));
 	if (r < 0) {
 		self->state = WRITER_ABORTED;
-		return pyshm_store_raise_object(self->store, r, "seal", self->key);
+		return pyshm_store_raise(self->store, r, "seal %.200R", self->key);
 	}
 	Py_RETURN_NONE;
 }

@@ -9,8 +9,6 @@
 #ifndef PYARB_H
 #define PYARB_H
 
-#include <shmstore/arbiter.h>
-
 #include "pyshm.h"
 
 #define PYARB_OUTCOMES (SHMSTORE_ARB_ERROR + 1)
@@ -21,30 +19,27 @@
 int pyarb_error_exec(PyObject *module, struct pyshm_state *state);
 /*
  * The exception of an outcome (> 0) or of a -errno, not raised: "<operation> in store …: <why>".
- *   what   NULL = nothing; else it is named after the operation
+ *   format   the operation, for PyUnicode_FromFormat()
  * NULL with another exception set, where there is no memory for it.
  */
-PyObject *pyarb_exception(struct pyshm_store *store, int r, const char *operation, PyObject *what);
+PyObject *pyarb_exception(struct pyshm_store *store, int r, const char *format, va_list ap);
 /* Raises it. Returns NULL. */
-void *pyarb_raise(struct pyshm_store *store, int r, const char *operation, PyObject *what);
+void *pyarb_raise(struct pyshm_store *store, int r, const char *format, ...);
+void *pyarb_raise_va(struct pyshm_store *store, int r, const char *format, va_list ap);
 
-/* ---- pyarb.c: calls about the whole store ---- */
+/* ---- pyarb.c ---- */
 
-/* Converter for PyArg_Parse*(): a size, OverflowError where it is none of 64 bits. ret: unsigned long long. */
-int pyarb_bytes(PyObject *number, void *ret);
-/* Seconds, or None, as the ms of a shmstore_arb_how: 0 = the daemon's longest. Return: 0, -1 with an exception. */
-int pyarb_timeout(PyObject *seconds, uint64_t *ret_ms);
+/* Converters for PyArg_Parse*(): an int64_t, None: by arrival; a struct pyarb_tasks of a tuple. */
+int pyarb_priority(PyObject *number, void *ret);
+#define PYARB_TASKS_MAX 64
+struct pyarb_tasks {
+	uint32_t ids[PYARB_TASKS_MAX];
+	size_t n;
+};
+int pyarb_tasks(PyObject *tuple, void *ret);
 
 /* Of an object whose first member is its store, and whose finalizer gives back the rest. */
 void pyarb_dealloc(PyObject *op);
-PyObject *pyshm_store_arb_available(PyObject *op, PyObject *ignored);
-PyObject *pyshm_store_arb_pool_create(PyObject *op, PyObject *args);
-PyObject *pyshm_store_arb_pool_resize(PyObject *op, PyObject *args);
-PyObject *pyshm_store_arb_pool_remove(PyObject *op, PyObject *args);
-PyObject *pyshm_store_arb_pool_info(PyObject *op, PyObject *args);
-PyObject *pyshm_store_arb_task_begin(PyObject *op, PyObject *args);
-PyObject *pyshm_store_arb_task_end(PyObject *op, PyObject *args);
-PyObject *pyshm_store_arb_stats(PyObject *op, PyObject *args);
 
 /* ---- pyarbreservation.c ---- */
 
@@ -56,8 +51,10 @@ struct pyarb_reservation {
 	bool spent_from; /* the library writes to r */
 };
 extern PyType_Spec pyarb_reservation_spec;
+/* It holds that from now on. */
+void pyarb_fill_in(struct pyarb_reservation *into, struct shmstore_arb_reservation granted);
 
-/* ---- pyarbcontext.c, pyarbwait.c ---- */
+/* ---- pyarbcontext.c ---- */
 
 struct pyarb_context {
 	PyObject ob_base;
@@ -72,31 +69,21 @@ extern PyType_Spec pyarb_context_spec;
  * closed, or another thread is in a call of it.
  */
 bool pyarb_context_enter(struct pyarb_context *self);
-/* Without the GIL; then, with it, pyarb_context_free(). */
-void pyarb_context_leave(struct pyarb_context *self);
 /* Makes the call, of a context that was entered, without the GIL, and leaves the context. */
-#define PYARB_CONTEXT_CALL(self, ...) \
-	Py_BEGIN_ALLOW_THREADS        \
-	__VA_ARGS__;                  \
-	pyarb_context_leave(self);    \
-	Py_END_ALLOW_THREADS
-static inline void pyarb_context_done(struct pyarb_context *self)
-{
-	self->busy = false;
-}
-
-PyObject *pyarb_context_reserve(PyObject *op, PyObject *args);
+#define PYARB_CONTEXT_CALL(self, ...)                \
+	PYSHM_STORE_CALL((self)->store, __VA_ARGS__) \
+	(self)->busy = false
+PyObject *pyarb_context_close(PyObject *op, PyObject *ignored);
+PyObject *pyarb_context_cancel(PyObject *op, PyObject *ignored);
 PyObject *pyarb_context_reserve_many(PyObject *op, PyObject *args);
 PyObject *pyarb_context_resize(PyObject *op, PyObject *args);
-PyObject *pyarb_context_pin(PyObject *op, PyObject *args);
-PyObject *pyarb_context_ready(PyObject *op, PyObject *args);
+PyObject *pyarb_context_state(PyObject *op, PyObject *ignored);
+extern PyMethodDef pyarb_context_methods[]; /* pycalls.c */
 
 /* ---- pyarbloop.c ---- */
 
-PyObject *pyshm_store_arb_fd(PyObject *op, PyObject *ignored);
+extern const struct shmstore_arb_upcalls pyarb_upcalls;
 PyObject *pyshm_store_arb_next(PyObject *op, PyObject *args);
-PyObject *pyshm_store_arb_listen(PyObject *op, PyObject *args);
 PyObject *pyshm_store_arb_serve(PyObject *op, PyObject *args);
-PyObject *pyshm_store_arb_serve_fd(PyObject *op, PyObject *ignored);
 
 #endif

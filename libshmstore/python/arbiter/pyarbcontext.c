@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pyarbcontext.c: the type ArbContext, which waits: a context of its own, or the calling thread's,
- * so that each thread that uses it means itself. Calls that may take long are in pyarbwait.c.
+ * so that each thread that uses it means itself. Its other calls are in calls.def.
  *
  * The library frees contexts with their store. So one is freed here only while the store is open; after that, or in a forked child, the
  * pointer is forgotten. A call counts itself into the store (pyshm_store_enter), which therefore does not close under it.
  */
 #include "pyarb.h"
+#include "pyrecord.h"
 
 bool pyarb_context_enter(struct pyarb_context *self)
 {
@@ -24,11 +25,6 @@ bool pyarb_context_enter(struct pyarb_context *self)
 	}
 	self->busy = self->own;
 	return true;
-}
-
-void pyarb_context_leave(struct pyarb_context *self)
-{
-	pyshm_store_leave(self->store);
 }
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -55,7 +51,7 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 	PYSHM_STORE_CALL(store, r = shmstore_arb_context_new(store->s, &self->c));
 	if (r == 0)
 		return (PyObject *)self;
-	pyarb_raise(store, r, "make a context", NULL);
+	pyarb_raise(store, r, "make a context");
 	Py_DECREF(self);
 	return NULL;
 }
@@ -83,10 +79,7 @@ static void context_finalize(PyObject *op)
 	free_context((struct pyarb_context *)op);
 }
 
-PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
-			"Unbinds the context and gives it up. Not while a call of it is in progress. Idempotent.");
-
-static PyObject *context_close(PyObject *op, PyObject *Py_UNUSED(ignored))
+PyObject *pyarb_context_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyarb_context *self = (struct pyarb_context *)op;
 
@@ -98,12 +91,7 @@ static PyObject *context_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(cancel_doc,
-	     "cancel($self, /)\n--\n\n"
-	     "Ends what the context waits for, with Canceled there. By any thread; nothing happens where it "
-	     "does not wait.");
-
-static PyObject *context_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
+PyObject *pyarb_context_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyarb_context *self = (struct pyarb_context *)op;
 	struct shmstore_arb_context *c = self->c;
@@ -120,176 +108,80 @@ static PyObject *context_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
 		return NULL;
 	PYSHM_STORE_CALL(self->store, r = shmstore_arb_cancel(self->store->s, c));
 	if (r)
-		return pyarb_raise(self->store, r, "cancel", NULL);
+		return pyarb_raise(self->store, r, "cancel");
 	Py_RETURN_NONE;
 }
 
-/* ---- short calls: one message, answered at once ---- */
+#define MANY_MAX 16
 
-static PyObject *finish(struct pyarb_context *self, int r, const char *operation, PyObject *what)
+static PyObject *finish(struct pyarb_context *self, int r, const char *format, unsigned long long bytes)
 {
-	pyarb_context_done(self);
-	if (r)
-		return pyarb_raise(self->store, r, operation, what);
-	Py_RETURN_NONE;
+	if (r != SHMSTORE_ARB_OK && r != SHMSTORE_ARB_PENDING)
+		return pyarb_raise(self->store, r, format, bytes);
+	return PyBool_FromLong(r == SHMSTORE_ARB_PENDING);
 }
 
-static PyObject *context_bind(PyObject *op, PyObject *args)
+PyObject *pyarb_context_reserve_many(PyObject *op, PyObject *args)
 {
 	struct pyarb_context *self = (struct pyarb_context *)op;
-	unsigned task;
-	int r;
+	PyTypeObject *type = pyshm_state_of(Py_TYPE(op))->reservation_type;
+	struct shmstore_arb_reservation r[MANY_MAX] = {{0}};
+	struct shmstore_arb_how how = {0};
+	PyObject *into;
+	Py_ssize_t n;
+	int result;
 
-	if (!PyArg_ParseTuple(args, "I:_bind", &task) || !pyarb_context_enter(self))
+	/* into: a tuple of reservations that hold nothing yet and say pool and bytes. */
+	if (!PyArg_ParseTuple(args, "O!IO&:_reserve_many", &PyTuple_Type, &into, &how.flags, pyshm_timeout,
+			      &how.timeout_ms))
 		return NULL;
-	PYARB_CONTEXT_CALL(self, r = shmstore_arb_bind(self->store->s, self->c, task));
-	return finish(self, r, "bind a context to task", PyTuple_GET_ITEM(args, 0));
-}
-
-#define TASKS_MAX 64
-
-/* The tasks of a tuple of int. Return: their number, -1 with an exception. */
-static Py_ssize_t tasks_of(PyObject *tuple, uint32_t tasks[TASKS_MAX])
-{
-	Py_ssize_t n = PyTuple_GET_SIZE(tuple);
-
-	if (n > TASKS_MAX) {
-		PyErr_Format(PyExc_ValueError, "a context serves at most %d tasks, not %zd", TASKS_MAX, n);
-		return -1;
-	}
+	n = PyTuple_GET_SIZE(into);
+	if (n < 1 || n > MANY_MAX)
+		return PyErr_Format(PyExc_ValueError, "reserve in 1 to %d pools at once, not %zd", MANY_MAX, n);
 	for (Py_ssize_t i = 0; i < n; i++) {
-		unsigned long task = PyLong_AsUnsignedLong(PyTuple_GET_ITEM(tuple, i));
+		PyObject *item = PyTuple_GET_ITEM(into, i);
 
-		if (!PyErr_Occurred() && task > UINT32_MAX)
-			PyErr_Format(PyExc_OverflowError, "%lu is no task", task);
-		if (PyErr_Occurred())
-			return -1;
-		tasks[i] = (uint32_t)task;
+		if (!PyObject_TypeCheck(item, type))
+			return PyErr_Format(PyExc_TypeError, "%.200R is no reservation", item);
+		r[i] = ((struct pyarb_reservation *)item)->r;
 	}
-	return n;
-}
-
-static PyObject *context_bind_helper(PyObject *op, PyObject *args)
-{
-	struct pyarb_context *self = (struct pyarb_context *)op;
-	uint32_t tasks[TASKS_MAX];
-	PyObject *tuple;
-	Py_ssize_t n;
-	int service, r;
-
-	if (!PyArg_ParseTuple(args, "O!p:_bind_helper", &PyTuple_Type, &tuple, &service))
-		return NULL;
-	n = tasks_of(tuple, tasks);
-	if (n < 0 || !pyarb_context_enter(self))
-		return NULL;
-	PYARB_CONTEXT_CALL(self, r = shmstore_arb_bind_helper(self->store->s, self->c, tasks, (size_t)n, service));
-	return finish(self, r, "bind a helper to tasks", tuple);
-}
-
-static PyObject *context_unbind(PyObject *op, PyObject *args)
-{
-	struct pyarb_context *self = (struct pyarb_context *)op;
-	uint32_t tasks[TASKS_MAX];
-	PyObject *tuple;
-	Py_ssize_t n;
-	int r;
-
-	if (!PyArg_ParseTuple(args, "O!:_unbind", &PyTuple_Type, &tuple))
-		return NULL;
-	n = tasks_of(tuple, tasks);
-	if (n < 0 || !pyarb_context_enter(self))
-		return NULL;
-	PYARB_CONTEXT_CALL(self, r = shmstore_arb_unbind(self->store->s, self->c, tasks, (size_t)n));
-	return finish(self, r, "unbind a context from tasks", tuple);
-}
-
-static PyObject *context_retry_begin(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-	struct pyarb_context *self = (struct pyarb_context *)op;
-	int r;
-
 	if (!pyarb_context_enter(self))
 		return NULL;
-	PYARB_CONTEXT_CALL(self, r = shmstore_arb_retry_begin(self->store->s, self->c));
-	return finish(self, r, "begin an attempt", NULL);
+	how.context = self->c;
+	PYARB_CONTEXT_CALL(self, result = shmstore_arb_reserve_many(self->store->s, r, (size_t)n, &how));
+	for (Py_ssize_t i = 0; result == SHMSTORE_ARB_OK && i < n; i++)
+		pyarb_fill_in((struct pyarb_reservation *)PyTuple_GET_ITEM(into, i), r[i]);
+	return finish(self, result, "reserve in several pools", 0);
 }
 
-static PyObject *context_retry_end(PyObject *op, PyObject *args)
+PyObject *pyarb_context_resize(PyObject *op, PyObject *args)
 {
 	struct pyarb_context *self = (struct pyarb_context *)op;
-	int ok, r;
-
-	if (!PyArg_ParseTuple(args, "p:_retry_end", &ok) || !pyarb_context_enter(self))
-		return NULL;
-	PYARB_CONTEXT_CALL(self, r = shmstore_arb_retry_end(self->store->s, self->c, ok));
-	return finish(self, r, "end an attempt", NULL);
-}
-
-static PyObject *context_wait_begin(PyObject *op, PyObject *args)
-{
-	struct pyarb_context *self = (struct pyarb_context *)op;
-	unsigned target;
-	int kind, r;
-
-	/* kind: enum shmstore_arb_wait */
-	if (!PyArg_ParseTuple(args, "iI:_wait_begin", &kind, &target) || !pyarb_context_enter(self))
-		return NULL;
-	PYARB_CONTEXT_CALL(self,
-			   r = shmstore_arb_wait_begin(self->store->s, self->c, (enum shmstore_arb_wait)kind, target));
-	return finish(self, r, "mark a wait", NULL);
-}
-
-static PyObject *context_wait_end(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-	struct pyarb_context *self = (struct pyarb_context *)op;
+	struct shmstore_arb_how how = {0};
+	struct shmstore_arb_reservation changed;
+	struct pyarb_reservation *of;
+	uint64_t bytes;
 	int r;
 
+	if (!PyArg_ParseTuple(args, "O!O&IO&:_resize", pyshm_state_of(Py_TYPE(op))->reservation_type, &of, pyshm_u64,
+			      &bytes, &how.flags, pyshm_timeout, &how.timeout_ms))
+		return NULL;
+	if (!of->held) {
+		PyErr_SetString(PyExc_ValueError, "the reservation holds nothing any more; reserve anew");
+		return NULL;
+	}
 	if (!pyarb_context_enter(self))
 		return NULL;
-	PYARB_CONTEXT_CALL(self, r = shmstore_arb_wait_end(self->store->s, self->c));
-	return finish(self, r, "end a wait", NULL);
-}
-
-static PyObject *context_spill(PyObject *op, PyObject *args)
-{
-	struct pyarb_context *self = (struct pyarb_context *)op;
-	int on, r;
-
-	if (!PyArg_ParseTuple(args, "p:_spill", &on) || !pyarb_context_enter(self))
-		return NULL;
-	PYARB_CONTEXT_CALL(self, r = on ? shmstore_arb_spill_begin(self->store->s, self->c)
-					: shmstore_arb_spill_end(self->store->s, self->c));
-	return finish(self, r, "mark a spill", NULL);
-}
-
-/* _use(): from here on the calling thread's puts and creates are of this context; of the thread's own one: its own again. */
-static PyObject *context_use(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-	struct pyarb_context *self = (struct pyarb_context *)op;
-	int r;
-
-	if (!pyarb_context_enter(self))
-		return NULL;
-	PYARB_CONTEXT_CALL(self, r = shmstore_arb_use(self->store->s, self->c));
-	return finish(self, r, "use a context", NULL);
-}
-
-static PyObject *context_inject(PyObject *op, PyObject *args)
-{
-	struct pyarb_context *self = (struct pyarb_context *)op;
-	unsigned count, skip, pool;
-	int kind, r;
-
-	/* kind: enum shmstore_arb_injection. pool 0: any */
-	if (!PyArg_ParseTuple(args, "iIII:_inject", &kind, &count, &skip, &pool) || !pyarb_context_enter(self))
-		return NULL;
-	PYARB_CONTEXT_CALL(self, r = shmstore_arb_inject(self->store->s, self->c, (enum shmstore_arb_injection)kind,
-							 count, skip, pool));
-	return finish(self, r, "inject", NULL);
+	how.context = self->c;
+	changed = of->r;
+	PYARB_CONTEXT_CALL(self, r = shmstore_arb_resize(self->store->s, &changed, bytes, &how));
+	if (r == SHMSTORE_ARB_OK)
+		of->r = changed;
+	return finish(self, r, "resize a reservation to %llu bytes", (unsigned long long)bytes);
 }
 
 /* Of a context that another thread may wait in: not counted as its call. */
-static PyObject *context_state(PyObject *op, PyObject *Py_UNUSED(ignored))
+PyObject *pyarb_context_state(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyarb_context *self = (struct pyarb_context *)op;
 	struct shmstore_arb_context *c = self->c;
@@ -297,14 +189,13 @@ static PyObject *context_state(PyObject *op, PyObject *Py_UNUSED(ignored))
 	int r;
 
 	if (self->own && !c)
-		return Py_BuildValue("sdKK", "UNKNOWN", 0.0, 0ULL, 0ULL);
+		return pyshm_ContextState(&(struct shmstore_arb_info){.state = "UNKNOWN"});
 	if (!pyshm_store_enter(self->store))
 		return NULL;
 	PYSHM_STORE_CALL(self->store, r = shmstore_arb_state(self->store->s, c, &i));
 	if (r)
-		return pyarb_raise(self->store, r, "look at a context", NULL);
-	return Py_BuildValue("sdKK", i.state, (double)i.since_ms / 1e3, (unsigned long long)i.held,
-			     (unsigned long long)i.need);
+		return pyarb_raise(self->store, r, "look at a context");
+	return pyshm_ContextState(&i);
 }
 
 static PyObject *context_id(PyObject *op, void *Py_UNUSED(closure))
@@ -326,28 +217,6 @@ static PyObject *context_address(PyObject *op, void *Py_UNUSED(closure))
 	return PyLong_FromVoidPtr(((struct pyarb_context *)op)->c);
 }
 
-static PyMethodDef context_methods[] = {
-	{"close", context_close, METH_NOARGS, close_doc},
-	{"cancel", context_cancel, METH_NOARGS, cancel_doc},
-	{"_bind", context_bind, METH_VARARGS, NULL},
-	{"_bind_helper", context_bind_helper, METH_VARARGS, NULL},
-	{"_unbind", context_unbind, METH_VARARGS, NULL},
-	{"_reserve", pyarb_context_reserve, METH_VARARGS, NULL},
-	{"_reserve_many", pyarb_context_reserve_many, METH_VARARGS, NULL},
-	{"_resize", pyarb_context_resize, METH_VARARGS, NULL},
-	{"_pin", pyarb_context_pin, METH_VARARGS, NULL},
-	{"_ready", pyarb_context_ready, METH_VARARGS, NULL},
-	{"_retry_begin", context_retry_begin, METH_NOARGS, NULL},
-	{"_retry_end", context_retry_end, METH_VARARGS, NULL},
-	{"_wait_begin", context_wait_begin, METH_VARARGS, NULL},
-	{"_wait_end", context_wait_end, METH_NOARGS, NULL},
-	{"_spill", context_spill, METH_VARARGS, NULL},
-	{"_use", context_use, METH_NOARGS, NULL},
-	{"_inject", context_inject, METH_VARARGS, NULL},
-	{"_state", context_state, METH_NOARGS, NULL},
-	{NULL, NULL, 0, NULL},
-};
-
 static PyGetSetDef context_getset[] = {
 	{"id", context_id, NULL, "Its number, as operators see it; 0 where it is the calling thread's, or closed.",
 	 NULL},
@@ -363,7 +232,7 @@ static PyType_Slot context_slots[] = {
 	{Py_tp_new, context_new},
 	{Py_tp_finalize, context_finalize},
 	{Py_tp_dealloc, pyarb_dealloc},
-	{Py_tp_methods, context_methods},
+	{Py_tp_methods, pyarb_context_methods},
 	{Py_tp_getset, context_getset},
 	{0, NULL},
 };

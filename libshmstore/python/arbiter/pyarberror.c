@@ -45,15 +45,6 @@ static const struct outcome *outcome_of(int r)
 	return r > 0 && r < PYARB_OUTCOMES && outcomes[r].name ? &outcomes[r] : NULL;
 }
 
-static PyObject *message_text(struct pyshm_store *store, const char *operation, PyObject *what, PyObject *why)
-{
-	PyObject *path = ((struct pyshm_partition *)store->partition)->path;
-
-	if (what)
-		return PyUnicode_FromFormat("%s %.200S in store %R of %U: %U", operation, what, store->name, path, why);
-	return PyUnicode_FromFormat("%s in store %R of %U: %U", operation, store->name, path, why);
-}
-
 /* A -errno. Without an arbiter the library's words for the code would lead astray. */
 static const char *errno_text(int r)
 {
@@ -66,20 +57,24 @@ static const char *errno_text(int r)
 	return shmstore_strerror(r);
 }
 
-PyObject *pyarb_exception(struct pyshm_store *store, int r, const char *operation, PyObject *what)
+PyObject *pyarb_exception(struct pyshm_store *store, int r, const char *format, va_list ap)
 {
 	struct pyshm_state *state = pyshm_state_of(Py_TYPE(store));
 	const struct outcome *o = outcome_of(r);
 	/* This thread's, and copied before anything below could call the library. */
-	PyObject *why = pyshm_text(r > 0 ? shmstore_arb_why() : ""), *said = NULL, *message = NULL, *exception = NULL;
+	PyObject *why = pyshm_text(r > 0 ? shmstore_arb_why() : "");
+	PyObject *what = PyUnicode_FromFormatV(format, ap);
+	PyObject *said = NULL, *message = NULL, *exception = NULL;
 
-	if (!why)
-		return NULL;
+	if (!why || !what)
+		goto out;
 	if (PyUnicode_GetLength(why))
 		said = Py_NewRef(why);
 	else
 		said = pyshm_text(o ? o->text : r < 0 ? errno_text(r) : shmstore_arb_outcome_name(r));
-	message = said ? message_text(store, operation, what, said) : NULL;
+	if (said)
+		message = PyUnicode_FromFormat("%U in store %R of %U: %U", what, store->name,
+					       ((struct pyshm_partition *)store->partition)->path, said);
 	if (message)
 		exception = PyObject_CallFunction(o ? state->outcomes[r] : state->error, "iO",
 						  o       ? o->error
@@ -88,15 +83,27 @@ PyObject *pyarb_exception(struct pyshm_store *store, int r, const char *operatio
 						  message);
 	if (exception && o && PyObject_SetAttrString(exception, "why", why) < 0)
 		Py_CLEAR(exception);
+out:
 	Py_XDECREF(message);
 	Py_XDECREF(said);
-	Py_DECREF(why);
+	Py_XDECREF(what);
+	Py_XDECREF(why);
 	return exception;
 }
 
-void *pyarb_raise(struct pyshm_store *store, int r, const char *operation, PyObject *what)
+void *pyarb_raise(struct pyshm_store *store, int r, const char *format, ...)
 {
-	PyObject *exception = pyarb_exception(store, r, operation, what);
+	va_list ap;
+
+	va_start(ap, format);
+	pyarb_raise_va(store, r, format, ap);
+	va_end(ap);
+	return NULL;
+}
+
+void *pyarb_raise_va(struct pyshm_store *store, int r, const char *format, va_list ap)
+{
+	PyObject *exception = pyarb_exception(store, r, format, ap);
 
 	if (exception) {
 		PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);

@@ -7,39 +7,34 @@
  */
 #include "pyarb.h"
 
-PyObject *pyshm_store_arb_fd(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-	struct pyshm_store *self = (struct pyshm_store *)op;
-	int r;
-
-	if (!pyshm_store_enter(self))
-		return NULL;
-	PYSHM_STORE_CALL(self, r = shmstore_arb_fd(self->s));
-	if (r < 0)
-		return pyarb_raise(self, r, "find the arbiter's descriptor", NULL);
-	return PyLong_FromLong(r);
-}
-
 /* Fills in the grant: one reservation, or several, whose ids follow the first's. */
-static void fill(PyObject *awaited, const struct shmstore_arb_reservation *granted, PyTypeObject *type)
+static void fill(PyObject *awaited, struct shmstore_arb_reservation granted, PyTypeObject *type)
 {
 	if (PyObject_TypeCheck(awaited, type)) {
-		((struct pyarb_reservation *)awaited)->r = *granted;
-		((struct pyarb_reservation *)awaited)->held = true;
+		pyarb_fill_in((struct pyarb_reservation *)awaited, granted);
 		return;
 	}
 	for (Py_ssize_t i = 0; PyTuple_Check(awaited) && i < PyTuple_GET_SIZE(awaited); i++) {
 		struct pyarb_reservation *into = (struct pyarb_reservation *)PyTuple_GET_ITEM(awaited, i);
-		struct shmstore_arb_reservation r = *granted;
 
-		if (!PyObject_TypeCheck(into, type))
-			continue;
-		r.pool = into->r.pool;
-		r.bytes = into->r.bytes;
-		r.id += (uint32_t)i;
-		into->r = r;
-		into->held = true;
+		if (PyObject_TypeCheck(into, type)) {
+			granted.pool = into->r.pool;
+			granted.bytes = into->r.bytes;
+			pyarb_fill_in(into, granted);
+		}
+		granted.id++;
 	}
+}
+
+static PyObject *outcome_of(struct pyshm_store *self, int r, const char *format, ...)
+{
+	PyObject *exception;
+	va_list ap;
+
+	va_start(ap, format);
+	exception = pyarb_exception(self, r, format, ap);
+	va_end(ap);
+	return exception;
 }
 
 /*
@@ -57,7 +52,7 @@ PyObject *pyshm_store_arb_next(PyObject *op, PyObject *args)
 		return NULL;
 	PYSHM_STORE_CALL(self, r = shmstore_arb_next(self->s, &done));
 	if (r < 0)
-		return pyarb_raise(self, r, "hear the arbiter", NULL);
+		return pyarb_raise(self, r, "hear the arbiter");
 	if (r == 0)
 		Py_RETURN_NONE;
 	address = PyLong_FromVoidPtr(done.context);
@@ -65,8 +60,8 @@ PyObject *pyshm_store_arb_next(PyObject *op, PyObject *args)
 		return NULL;
 	awaited = PyDict_GetItemWithError(pending, address); /* borrowed; ints do not fail to be compared */
 	if (awaited && done.outcome == SHMSTORE_ARB_OK)
-		fill(awaited, &done.reservation, pyshm_state_of(Py_TYPE(op))->reservation_type);
-	exception = done.outcome ? pyarb_exception(self, done.outcome, "wait for memory", NULL) : Py_NewRef(Py_None);
+		fill(awaited, done.reservation, pyshm_state_of(Py_TYPE(op))->reservation_type);
+	exception = done.outcome ? outcome_of(self, done.outcome, "wait for memory") : Py_NewRef(Py_None);
 	if (!exception) {
 		Py_DECREF(address);
 		return NULL;
@@ -136,21 +131,7 @@ static void on_pressure(void *ctx, uint32_t pool, uint32_t level)
 	PyGILState_Release(gil);
 }
 
-static const struct shmstore_arb_upcalls upcalls = {.evict = on_evict, .pressure = on_pressure};
-
-/* _arb_listen(on): opens the channel for up-calls, or closes it, which ends every _arb_serve(). */
-PyObject *pyshm_store_arb_listen(PyObject *op, PyObject *args)
-{
-	struct pyshm_store *self = (struct pyshm_store *)op;
-	int on, r;
-
-	if (!PyArg_ParseTuple(args, "p:_arb_listen", &on) || !pyshm_store_enter(self))
-		return NULL;
-	PYSHM_STORE_CALL(self, r = shmstore_arb_set_upcalls(self->s, on ? &upcalls : NULL));
-	if (r)
-		return pyarb_raise(self, r, "open the channel for up-calls", NULL);
-	Py_RETURN_NONE;
-}
+const struct shmstore_arb_upcalls pyarb_upcalls = {.evict = on_evict, .pressure = on_pressure};
 
 /* _arb_serve(ms, evict, pressure) -> number of up-calls. ms -1: until _arb_listen(False). */
 PyObject *pyshm_store_arb_serve(PyObject *op, PyObject *args)
@@ -169,19 +150,6 @@ PyObject *pyshm_store_arb_serve(PyObject *op, PyObject *args)
 		return NULL;
 	}
 	if (r < 0)
-		return pyarb_raise(self, r, "serve the arbiter", NULL);
-	return PyLong_FromLong(r);
-}
-
-PyObject *pyshm_store_arb_serve_fd(PyObject *op, PyObject *Py_UNUSED(ignored))
-{
-	struct pyshm_store *self = (struct pyshm_store *)op;
-	int r;
-
-	if (!pyshm_store_enter(self))
-		return NULL;
-	PYSHM_STORE_CALL(self, r = shmstore_arb_serve_fd(self->s));
-	if (r < 0)
-		return pyarb_raise(self, r, "find the descriptor of up-calls", NULL);
+		return pyarb_raise(self, r, "serve the arbiter");
 	return PyLong_FromLong(r);
 }

@@ -23,6 +23,12 @@ static PyObject *reservation_new(PyTypeObject *type, PyObject *args, PyObject *k
 	return (PyObject *)self;
 }
 
+void pyarb_fill_in(struct pyarb_reservation *into, struct shmstore_arb_reservation granted)
+{
+	into->r = granted;
+	into->held = true;
+}
+
 /* Releases it if it is held and the store open. No exception is set, and one that is set stays. */
 static void let_go(struct pyarb_reservation *self)
 {
@@ -98,7 +104,7 @@ static PyObject *reservation_commit(PyObject *op, PyObject *args)
 	self->r.bytes = 0;
 	PYSHM_STORE_CALL(self->store, result = shmstore_arb_commit(self->store->s, &r, bytes));
 	if (result)
-		return pyarb_raise(self->store, result, "commit a reservation", NULL);
+		return pyarb_raise(self->store, result, "commit a reservation");
 	Py_RETURN_NONE;
 }
 
@@ -123,7 +129,7 @@ static PyObject *reservation_unpin(PyObject *op, PyObject *Py_UNUSED(ignored))
 	if (result == SHMSTORE_ARB_AGAIN)
 		Py_RETURN_FALSE;
 	if (result)
-		return pyarb_raise(self->store, result, "unpin a reservation", NULL);
+		return pyarb_raise(self->store, result, "unpin a reservation");
 	self->r = r;
 	Py_RETURN_TRUE;
 }
@@ -142,7 +148,7 @@ static PyObject *reservation_spilled(PyObject *op, PyObject *number)
 		return NULL;
 	PYSHM_STORE_CALL(self->store, result = shmstore_arb_spilled(self->store->s, &r, bytes));
 	if (result)
-		return pyarb_raise(self->store, result, "say what was spilled of a reservation", NULL);
+		return pyarb_raise(self->store, result, "say what was spilled of a reservation");
 	Py_RETURN_NONE;
 }
 
@@ -163,7 +169,7 @@ static PyObject *reservation_spend(PyObject *op, PyObject *args)
 		return NULL;
 	PYSHM_STORE_CALL(self->store, r = shmstore_arb_spend(self->store->s, on ? &self->r : NULL));
 	if (r)
-		return pyarb_raise(self->store, r, "spend a reservation", NULL);
+		return pyarb_raise(self->store, r, "spend a reservation");
 	self->spent_from = on;
 	Py_RETURN_NONE;
 }

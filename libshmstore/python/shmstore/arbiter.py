@@ -37,27 +37,9 @@ if TYPE_CHECKING:
     from .store import Store
 
 __all__ = [
-    "Again",
-    "Arbiter",
-    "Awaiting",
-    "Canceled",
-    "Context",
-    "ContextState",
-    "Down",
-    "Injected",
-    "NoMemory",
-    "Outcome",
-    "Pool",
-    "PoolState",
-    "Removed",
-    "Reservation",
-    "Retry",
-    "Split",
-    "Target",
-    "Task",
-    "TaskStats",
-    "TimedOut",
-    "TooBig",
+    "Again", "Arbiter", "Awaiting", "Canceled", "Context", "ContextState", "Down", "Injected",
+    "NoMemory", "Outcome", "Pool", "PoolState", "Removed", "Reservation", "Retry", "Split",
+    "Target", "Task", "TaskStats", "TimedOut", "TooBig",
 ]
 
 _NONBLOCK, _SPILL = 1, 2

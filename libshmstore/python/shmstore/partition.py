@@ -118,7 +118,7 @@ class Partition(_shmstore.Partition):
 
     def gc(self, dry_run: bool = False) -> GcReport:
         """Removes what nobody owns: dead stores, expired leases, torn leftovers. With dry_run only says what would go."""
-        *counts, actions = self._gc(dry_run)
+        counts, actions = self._gc(dry_run)
         return GcReport._make((*counts, tuple(map(GcAction._make, actions))))
 
     def stores(self) -> list[StoreInfo]:

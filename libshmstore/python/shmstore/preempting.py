@@ -22,18 +22,19 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
+from .records import filled
+
 if TYPE_CHECKING:
     from .profiling import Admitted
     from .store import Store
 
 __all__ = ["Preempted", "Preemption"]
 
-_WHAT = {1: "notice", 2: "spared", 3: "lost"}
-_RETRY, _ASKED = 1, 2
 _LOOK = 1.0  # seconds between two looks for a daemon that has come
 _KEPT = 1024  # that nobody asked for
 
 
+@filled
 class Preemption(NamedTuple):
     """What is said of a task, or of an idle worker."""
 
@@ -78,9 +79,8 @@ class Told:
         """Takes what was said so far."""
         with self._lock:
             while (said := store._preempt_next()) is not None:
-                what, task, parent, size, grace, delay, flags = said
-                told = Preemption(_WHAT.get(what, "?"), task, parent, size, grace / 1000, delay / 1000, bool(flags & _RETRY), bool(flags & _ASKED))
-                running = self._tasks.get(task)
+                told = Preemption._make(said)
+                running = self._tasks.get(told.task)
                 if running is not None:
                     running._told(told)
                 self._kept.append(told)

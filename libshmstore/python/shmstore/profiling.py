@@ -14,13 +14,16 @@ let in at once.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ._shmstore import ClosedError, Error
+from ._shmstore import Error
 from .preempting import Preempted, Preemption
+from .records import filled
 from .richtext import size
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ __all__ = ["Admitted", "Estimate", "NotAdmitted", "Profiled"]
 _HOW = {"done": 0, "killed": 1, "preempted": 2, "dropped": 3}
 
 
+@filled
 class Estimate(NamedTuple):
     """What the next task of a kind will use."""
 
@@ -40,9 +44,17 @@ class Estimate(NamedTuple):
     n: int  #: of so many tasks it is known; 0: what was declared, or the daemon's default
 
 
-def _without(error: Exception) -> bool:
-    """Is this the news that nobody keeps profiles, or does not know the task any more?"""
-    return isinstance(error, ClosedError) or (isinstance(error, Error) and error.errno in (errno.ENOTSUP, errno.ENOENT))
+@contextlib.contextmanager
+def unless(*codes: int) -> Iterator[None]:
+    """An Error with one of these errnos is no failure: the daemon, the store or the task has ended, or there is none."""
+    try:
+        yield
+    except Error as error:
+        if error.errno not in codes:
+            raise
+
+
+_GONE = (errno.ENOTSUP, errno.ENOENT, errno.EBADF)  # nobody keeps profiles, or knows the task any more; the store is closed
 
 
 def _how(kind: type[BaseException] | None) -> str:
@@ -58,11 +70,8 @@ class Profiled:
         self._shared = 0
         self._thread = threading.get_ident()
         self._cpu_ns = time.thread_time_ns()
-        try:
+        with unless(*_GONE):
             self._task = store._profile_begin(lang, func, group)
-        except (Error, ClosedError) as error:
-            if not _without(error):
-                raise
 
     @property
     def known(self) -> bool:
@@ -72,11 +81,8 @@ class Profiled:
     def sample(self, private: int) -> None:
         """It has so many bytes now, where that is more than what the kernel tells of this process."""
         if self._task:
-            try:
+            with unless(*_GONE):
                 self._store._profile_sample(self._task, private)
-            except (Error, ClosedError) as error:
-                if not _without(error):
-                    raise
 
     def created(self, shared: int) -> None:
         """So many more bytes of the store are its work."""
@@ -90,11 +96,8 @@ class Profiled:
             return
         # The time of another thread says nothing.
         cpu_ms = (time.thread_time_ns() - self._cpu_ns) // 1_000_000 if threading.get_ident() == self._thread else None
-        try:
+        with unless(*_GONE):
             self._store._profile_end(task, number, private, self._shared, cpu_ms)
-        except (Error, ClosedError) as error:
-            if not _without(error):
-                raise
 
     def __enter__(self) -> Profiled:
         return self
@@ -105,12 +108,9 @@ class Profiled:
 
 def estimate(store: Store, lang: str, func: str, group: str, declared: int) -> Estimate | None:
     """As `Store.estimate`."""
-    try:
+    with unless(errno.ENOTSUP):
         return Estimate._make(store._profile_estimate(lang, func, group, declared, 0, 0))
-    except Error as error:
-        if error.errno == errno.ENOTSUP:
-            return None
-        raise
+    return None
 
 
 _LEVELS = {"never": 0, "low": 1, "med": 2, "high": 3, "always": 4, "auto": 5}
@@ -179,11 +179,8 @@ class Admitted:
         if self._profiled is not None:
             self._profiled.end(how)
         task, self.task = self.task, 0
-        try:
+        with unless(*_GONE):
             self._store._task_done(task)
-        except (Error, ClosedError) as error:
-            if not _without(error):
-                raise
 
     def __enter__(self) -> Admitted:
         return self

@@ -1,20 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the library tells about partitions, stores and objects, as named tuples.
 
-A field is read as an attribute or by its name (``usage.residual``, ``usage["residual"]``); ``dict(usage)`` works. The
-C module fills them by position: a field's place here is its place there.
+A field is read as an attribute or by its name (``usage.residual``, ``usage["residual"]``);
+``dict(usage)`` works. The extension fills them by position, as `_shmstore._FIELDS` names them.
 """
 
 from __future__ import annotations
 
 import builtins
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, TypeVar, Union
+
+from . import _shmstore
+
+Record = TypeVar("Record", bound="type[tuple[Any, ...]]")
+
+
+def filled(record: Record) -> Record:
+    """A class of named tuples that the extension fills: it has the fields that it has there."""
+    filled_in = _shmstore._FIELDS.get(record.__name__, ())
+    names: tuple[str, ...] = getattr(record, "_fields")
+    if names[: len(filled_in)] != filled_in:
+        raise ImportError(f"shmstore's {record.__name__} has the fields {names}, and its extension fills in {filled_in}: "
+                          "they are of two versions; install the package anew")
+    return record
 
 
 class _Fields:
-    """Access by field name for a named tuple."""
+    """Access by field name for a named tuple, which the extension may fill."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        filled(cls)  # type: ignore[type-var]
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, str):

@@ -14,7 +14,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, NamedTuple
 
-from ._shmstore import ClosedError, Error
+from .profiling import unless
+from .records import filled
 
 if TYPE_CHECKING:
     from .arbiter import Pool
@@ -29,6 +30,7 @@ _UNKNOWN = 2**32 - 1
 _AS_CONFIGURED = 2**64 - 1
 
 
+@filled
 class StageProfile(NamedTuple):
     """What a worker has for a stage. Sizes are bytes."""
 
@@ -60,12 +62,9 @@ def query(
 ) -> StageProfile | None:
     """As `Store.stage_profile`."""
     ppm = _UNKNOWN if nonshare is None else round(nonshare * 1_000_000)
-    try:
+    with unless(errno.ENOTSUP):
         return _profile(store._stage_query(name, native, convert, other, ppm, _ROOTS[root], _FALLBACKS[fallback], slots))
-    except Error as error:
-        if error.errno == errno.ENOTSUP:
-            return None
-        raise
+    return None
 
 
 class Stage:
@@ -86,13 +85,11 @@ class Stage:
 
     def begin(self) -> StageProfile | None:
         """Waits, at most as configured, for what others hold. None: there is no daemon."""
-        try:
+        with unless(errno.ENOTSUP):
             self.profile = _profile(self._store._stage_begin(self._name, *self._numbers, self._wait_ms))
-        except Error as error:
-            if error.errno == errno.ENOTSUP:
-                return None
-            raise
-        self._in = True
+            self._in = True
+        if not self._in:
+            return None
         self._resize()
         return self.profile
 
@@ -100,15 +97,12 @@ class Stage:
         """It has ended. Once; more often is no error."""
         if not self._in:
             return
-        self._in = False
-        try:
+        self._in, before = False, self.profile
+        # A daemon that was started anew, and a close of the store, have ended it.
+        with unless(errno.ENOTSUP, errno.ENOENT, errno.EBADF):
             self.profile = _profile(self._store._stage_end())
-        except (Error, ClosedError) as error:
-            # The daemon was started anew, or the store was closed: either has ended it.
-            if isinstance(error, Error) and error.errno not in (errno.ENOTSUP, errno.ENOENT):
-                raise
-            return
-        self._resize()
+        if self.profile is not before:
+            self._resize()
 
     def _resize(self) -> None:
         if self._pool is not None and self.profile is not None:
