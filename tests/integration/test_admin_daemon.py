@@ -367,7 +367,7 @@ def test_reap_tells_its_steps(host, actors):
 
 @pytest.mark.parametrize("attempt", range(5))
 def test_reap_races_with_the_daemon_itself(host, actors, attempt):
-    """Whoever comes first: the store is gone, and nobody says anything wrong."""
+    """Whichever of the two comes first, the store is gone, and nobody says anything wrong."""
     actor = actors(host.admin, "s", "-")
     actor("put", "k", MIB, "-")
     actor.kill()

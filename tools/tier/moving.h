@@ -11,7 +11,7 @@
 
 #define MOVING_BATCH 64 /* keys that are begun together */
 
-/* What the options of a command set. */
+/* The options of a command, as they were given. */
 struct moving_options {
 	bool all;
 	unsigned n_threads;
