@@ -281,7 +281,7 @@ static void step_all(struct preempt *p)
 
 /* ---- choosing ------------------------------------------------------------------------------------------------------ */
 
-/* Is the last wave under way? Who is stuck, or moves an actor when there is no time for that, holds nobody up. */
+/* Is the last wave under way? A victim that is stuck, or moves an actor when there is no time for that, holds nobody up. */
 static bool is_under_way(const struct preempt *p)
 {
 	const struct preempt_victim *v = p->wave;

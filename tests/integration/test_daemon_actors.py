@@ -667,7 +667,7 @@ def test_whose_actor_has_no_place_to_go_is_not_ended_though_its_task_may_be(make
 
 
 def test_a_move_holds_even_the_last_signal_and_others_go_meanwhile(make_daemon, place, small):
-    """All of the host is used: whoever is in the midst of a move is not killed, the next one is."""
+    """All of the host is used: the process in the midst of a move is not killed, the next one is."""
     keys = text(**small.keys, preempt="shm", preempt_grace="20s", preempt_term="20s")
     small.available(100)
     daemon = make_daemon(config=f'{keys}\npartition "{place.path}" {{ create = yes }}\n', http=False)

@@ -75,7 +75,7 @@ def outlasting(actor, *call):
 
 
 def test_an_actor_is_begun_again_from_its_first_state_as_often_as_asked(daemon, processes, store, place):
-    """What waits is answered there; the call that ran is lost; then none is left, and the actor is lost with its process."""
+    """Calls that wait are answered there; the call that ran is lost; then no restart is left, and the actor is lost with its process."""
     first = processes("first", log(size=MIB), max_restarts=1)
     second = processes("second")
     actor = store.actor("log")
