@@ -42,6 +42,7 @@ static const char CAPSULE[] = "mem_handler"; /* NumPy's name for them */
 struct born {
 	struct numpy_handler handler; /* first: it is what NumPy gets */
 	struct pyshm_store *store;    /* NULL: not in force */
+	pthread_mutex_t lock;         /* guards store; taken with the GIL, and for no call */
 	size_t at_least;
 	struct numpy_allocator stock;
 	PyObject *stock_capsule;
@@ -52,23 +53,26 @@ struct born {
 /* Memory of the store; NULL: there is none. locked: the GIL is not given up. */
 static void *alloc_shared(struct born *b, size_t size, bool locked)
 {
-	struct pyshm_store *store = b->store;
+	struct pyshm_store *store;
 	void *p = NULL;
 
-	if (!store || !pyshm_store_enter_quietly(store))
+	pthread_mutex_lock(&b->lock);
+	store = (struct pyshm_store *)Py_XNewRef(b->store);
+	pthread_mutex_unlock(&b->lock);
+	if (!store || !pyshm_store_enter_quietly(store)) {
+		Py_XDECREF(store);
 		return NULL;
+	}
 	if (shmstore_alloc(store->s, size, SHMSTORE_ALLOC_KEPT, &p) < 0) {
-		if (locked) {
-			if (shmstore_alloc(store->s, size, 0, &p) < 0)
-				p = NULL;
-		} else {
-			Py_INCREF(store);
-			PYSHM_STORE_CALL(store, if (shmstore_alloc(store->s, size, 0, &p) < 0) p = NULL);
-			Py_DECREF(store);
-			return p;
-		}
+		PyThreadState *thread = locked ? NULL : PyEval_SaveThread();
+
+		if (shmstore_alloc(store->s, size, 0, &p) < 0)
+			p = NULL;
+		if (thread)
+			PyEval_RestoreThread(thread);
 	}
 	pyshm_store_leave(store);
+	Py_DECREF(store);
 	return p;
 }
 
@@ -174,6 +178,7 @@ static PyObject *new_handler(struct pyshm_store *store, size_t at_least, PyObjec
 	b->handler.version = 1;
 	b->handler.allocator = (struct numpy_allocator){
 		.ctx = b, .malloc = born_malloc, .calloc = born_calloc, .realloc = born_realloc, .free = born_free};
+	pthread_mutex_init(&b->lock, NULL);
 	b->at_least = at_least;
 	b->stock = of_numpy->allocator;
 	b->stock_capsule = Py_NewRef(stock);
@@ -238,7 +243,7 @@ PyObject *pyshm_born_begin(PyObject *op, PyObject *args)
 
 PyObject *pyshm_born_end(PyObject *module, PyObject *args)
 {
-	PyObject *before, *capsule, *replaced;
+	PyObject *before, *capsule, *replaced, *store;
 	struct born *b;
 	void **table;
 
@@ -251,7 +256,12 @@ PyObject *pyshm_born_end(PyObject *module, PyObject *args)
 	b = PyCapsule_GetPointer(capsule, CAPSULE);
 	table = numpy_table(PyModule_GetState(module));
 	replaced = table ? set_handler(table, before) : NULL;
-	Py_CLEAR(b->store); /* a context that was copied meanwhile may still name it */
+	/* A context that was copied meanwhile may still name it. */
+	pthread_mutex_lock(&b->lock);
+	store = (PyObject *)b->store;
+	b->store = NULL;
+	pthread_mutex_unlock(&b->lock);
+	Py_XDECREF(store);
 	if (!replaced)
 		return NULL;
 	Py_DECREF(replaced);

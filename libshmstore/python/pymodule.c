@@ -17,7 +17,7 @@ PyObject *pyshm_get_object(PyObject *op, void *closure)
 
 PyObject *pyshm_get_bool(PyObject *op, void *closure)
 {
-	return PyBool_FromLong(*((bool *)op + (size_t)closure));
+	return PyBool_FromLong(*((atomic_bool *)op + (size_t)closure));
 }
 
 PyObject *pyshm_get_u64(PyObject *op, void *closure)
@@ -63,16 +63,12 @@ static int module_exec(PyObject *module)
 	int r = PyModule_AddObjectRef(module, "_FIELDS", fields);
 
 	Py_XDECREF(fields);
-	if (r < 0 || pyshm_error_exec(module, state) < 0 || pyarb_error_exec(module, state) < 0 ||
-	    add_type(module, &pyshm_partition_spec, &state->partition_type) < 0 ||
-	    add_type(module, &pyshm_store_spec, &state->store_type) < 0 ||
-	    add_type(module, &pyshm_view_spec, &state->view_type) < 0 ||
-	    add_type(module, &pyshm_writer_spec, &state->writer_type) < 0 ||
-	    add_type(module, &pyshm_memory_spec, &state->memory_type) < 0 ||
-	    add_type(module, &pyshm_unlocked_spec, &state->unlocked_type) < 0 ||
-	    add_type(module, &pyarb_context_spec, &state->context_type) < 0 ||
-	    add_type(module, &pyarb_reservation_spec, &state->reservation_type) < 0)
+	if (r < 0 || pyshm_error_exec(module, state) < 0 || pyarb_error_exec(module, state) < 0)
 		return -1;
+#define ADD(name)                                                            \
+	if (add_type(module, &pyshm_##name##_spec, &state->name##_type) < 0) \
+		return -1;
+	PYSHM_STATE_TYPES(ADD)
 	shmstore_on_wait(run_signal_handlers);
 	return 0;
 }
@@ -81,17 +77,10 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
 {
 	struct pyshm_state *state = PyModule_GetState(module);
 
-	Py_VISIT(state->error);
-	Py_VISIT(state->closed_error);
-	Py_VISIT(state->partition_type);
-	Py_VISIT(state->store_type);
-	Py_VISIT(state->view_type);
-	Py_VISIT(state->writer_type);
-	Py_VISIT(state->memory_type);
-	Py_VISIT(state->unlocked_type);
-	Py_VISIT(state->context_type);
-	Py_VISIT(state->reservation_type);
-	Py_VISIT(state->outcome_error);
+#define VISIT(name)      Py_VISIT(state->name);
+#define VISIT_TYPE(name) Py_VISIT(state->name##_type);
+	PYSHM_STATE_ERRORS(VISIT)
+	PYSHM_STATE_TYPES(VISIT_TYPE)
 	for (int i = 0; i < PYARB_OUTCOMES; i++)
 		Py_VISIT(state->outcomes[i]);
 	return 0;
@@ -101,17 +90,10 @@ static int module_clear(PyObject *module)
 {
 	struct pyshm_state *state = PyModule_GetState(module);
 
-	Py_CLEAR(state->error);
-	Py_CLEAR(state->closed_error);
-	Py_CLEAR(state->partition_type);
-	Py_CLEAR(state->store_type);
-	Py_CLEAR(state->view_type);
-	Py_CLEAR(state->writer_type);
-	Py_CLEAR(state->memory_type);
-	Py_CLEAR(state->unlocked_type);
-	Py_CLEAR(state->context_type);
-	Py_CLEAR(state->reservation_type);
-	Py_CLEAR(state->outcome_error);
+#define CLEAR(name)      Py_CLEAR(state->name);
+#define CLEAR_TYPE(name) Py_CLEAR(state->name##_type);
+	PYSHM_STATE_ERRORS(CLEAR)
+	PYSHM_STATE_TYPES(CLEAR_TYPE)
 	for (int i = 0; i < PYARB_OUTCOMES; i++)
 		Py_CLEAR(state->outcomes[i]);
 	return 0;
@@ -158,6 +140,7 @@ static PyMethodDef module_methods[] = {
 	{"default_path", default_path, METH_NOARGS, default_path_doc},
 	{"strerror", library_strerror, METH_O, strerror_doc},
 	{"version", library_version, METH_NOARGS, version_doc},
+	{"_unlocked", pyshm_unlocked, METH_O, NULL},
 	{"_born_end", pyshm_born_end, METH_VARARGS, NULL},
 	{"ticket_format", pyshm_ticket_format, METH_VARARGS, NULL},
 	{"ticket_parse", pyshm_ticket_parse, METH_O, NULL},
@@ -166,6 +149,9 @@ static PyMethodDef module_methods[] = {
 
 static PyModuleDef_Slot module_slots[] = {
 	{Py_mod_exec, module_exec},
+#if PY_VERSION_HEX >= 0x030D0000
+	{Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
 	{0, NULL},
 };
 

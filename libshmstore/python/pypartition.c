@@ -53,17 +53,20 @@ static void partition_dealloc(PyObject *op)
 
 struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self)
 {
-	if (self->p)
-		return shmstore_partition_ref(self->p);
+	struct shmstore_partition *p;
+
+	PYSHM_LOCKED(self, p = self->p ? shmstore_partition_ref(self->p) : NULL);
+	if (p)
+		return p;
 	return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "partition", self->path, "Partition()");
 }
 
 PyObject *pyshm_partition_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
-	struct shmstore_partition *p = self->p;
+	struct shmstore_partition *p;
 
-	self->p = NULL;
+	PYSHM_LOCKED(self, p = self->p; self->p = NULL);
 	Py_BEGIN_ALLOW_THREADS
 	shmstore_partition_unref(p);
 	Py_END_ALLOW_THREADS
@@ -164,10 +167,12 @@ PyObject *pyshm_partition_evict(PyObject *op, PyObject *args)
 	return r < 0 ? raise_evict(self, r, &report) : report_tuple(&report, r == 1);
 }
 
+PYSHM_LOCKED_METHOD(partition_closed, void *)
+
 static PyGetSetDef partition_getset[] = {
 	{"path", pyshm_get_object, NULL, "The partition's canonical absolute path.",
 	 PYSHM_MEMBER(pyshm_partition, path)},
-	{"closed", partition_closed, NULL, "Whether close() was called.", NULL},
+	{"closed", partition_closed_locked, NULL, "Whether close() was called.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -20,26 +20,26 @@
 #include <shmstore/profile.h>
 #include <shmstore/shmstore.h>
 #include <shmstore/stage.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <structmember.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
+/* Its objects: exceptions, the last one the base of the arbiter's outcomes; types. */
+#define PYSHM_STATE_ERRORS(EACH) EACH(error) EACH(closed_error) EACH(outcome_error)
+#define PYSHM_STATE_TYPES(EACH) \
+	EACH(partition) EACH(store) EACH(view) EACH(writer) EACH(memory) EACH(context) EACH(reservation)
 struct pyshm_state {
-	PyObject *error;        /* shmstore.Error */
-	PyObject *closed_error; /* shmstore.ClosedError */
-	PyTypeObject *partition_type;
-	PyTypeObject *store_type;
-	PyTypeObject *view_type;
-	PyTypeObject *writer_type;
-	PyTypeObject *memory_type;
-	PyTypeObject *unlocked_type;
-	PyTypeObject *context_type;     /* the arbiter's */
-	PyTypeObject *reservation_type; /* the same */
-	PyObject *outcome_error;        /* shmstore.arbiter.Outcome */
-	PyObject *outcomes[16];         /* by enum shmstore_arb_outcome; NULL: none */
-	void **numpy;                   /* pyborn.c; NULL: not asked for so far */
+#define ERROR(name) PyObject *name;
+#define TYPE(name)  PyTypeObject *name##_type;
+	PYSHM_STATE_ERRORS(ERROR)
+	PYSHM_STATE_TYPES(TYPE)
+#undef ERROR
+#undef TYPE
+	PyObject *outcomes[16]; /* by enum shmstore_arb_outcome; NULL: none */
+	void **_Atomic numpy;   /* pyborn.c; NULL: not asked for so far */
 };
 
 /* The state of the module that type, or a base of it, comes from. Never NULL for this module's types. */
@@ -59,6 +59,29 @@ static inline void *pyshm_no_const(const void *p)
 /* Casts, as PyArg_ParseTupleAndKeywords() and PyMethodDef lack const and fitting types. */
 #define PYSHM_KEYWORDS(...) ((char **)pyshm_no_const((const char *const[]){__VA_ARGS__, NULL}))
 #define PYSHM_METHOD(fn)    ((PyCFunction)(void (*)(void))(fn))
+
+/*
+ * State of an object that more than one thread may change is used within its critical section: with
+ * the GIL that is nothing, without it a lock, which like the GIL is not held while the thread waits
+ * without one. Python's own objects need none.
+ */
+#if PY_VERSION_HEX < 0x030D0000
+#define Py_BEGIN_CRITICAL_SECTION(op) {
+#define Py_END_CRITICAL_SECTION()     }
+#endif
+#define PYSHM_LOCKED(op, ...)          \
+	Py_BEGIN_CRITICAL_SECTION(op); \
+	__VA_ARGS__;                   \
+	Py_END_CRITICAL_SECTION()
+/* function##_locked: the method or getter within it. type: PyObject *, or void * of a closure. */
+#define PYSHM_LOCKED_METHOD(function, type)                             \
+	static PyObject *function##_locked(PyObject *op, type argument) \
+	{                                                               \
+		PyObject *result;                                       \
+                                                                        \
+		PYSHM_LOCKED(op, result = function(op, argument));      \
+		return result;                                          \
+	}
 
 /* ---- pyerror.c ---- */
 
@@ -190,14 +213,14 @@ struct pyshm_store {
 	PyObject *partition;
 	PyObject *name;
 	PyObject *path;
-	pid_t pid;            /* who opened it: lock and idle are used by this process only */
+	_Atomic pid_t pid;    /* who opened it: lock and idle are used by this process only */
 	pthread_mutex_t lock; /* guards what follows; never held while the GIL is waited for */
 	pthread_cond_t idle;  /* n_calls fell to 0 while closing, or closed became true */
 	size_t n_calls;       /* threads inside the library with s */
-	bool closing;         /* no new calls */
+	atomic_bool closing;  /* no new calls */
 	bool closed;
 	bool wait; /* puts wait for room; set when it is opened */
-	bool readonly;
+	atomic_bool readonly;
 };
 extern PyType_Spec pyshm_store_spec;
 /*
@@ -254,6 +277,8 @@ extern PyType_Spec pyshm_memory_spec;
 PyObject *pyshm_memory_view(struct pyshm_state *state, PyObject *owner, const struct pyshm_memory_owner *calls,
 			    void *data, uint64_t size, bool readonly);
 
+PyObject *pyshm_unlocked(PyObject *module, PyObject *object);
+
 /* ---- pyview.c ---- */
 
 extern PyType_Spec pyshm_view_spec;
@@ -265,9 +290,5 @@ PyObject *pyshm_view_new(struct pyshm_state *state, struct shmstore_view *v, boo
 extern PyType_Spec pyshm_writer_spec;
 /* Consumes w, also on failure. */
 PyObject *pyshm_writer_new(struct pyshm_store *store, struct shmstore_writer *w, PyObject *key, size_t n_buffers);
-
-/* ---- pyunlocked.c ---- */
-
-extern PyType_Spec pyshm_unlocked_spec;
 
 #endif

@@ -11,19 +11,32 @@
  * In a forked child the store is not ours: nothing here touches the lock, which some thread of the parent may have held.
  */
 #include <errno.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include "pyarb.h"
 
-/* In a forked child, with the GIL: a store that is only read is the child's as well. Threads that were in a call are not here. */
+/*
+ * In a forked child: a store that is only read is the child's as well. Threads that were in a call
+ * are not here. The first thread that comes makes lock and idle anew; pid is -getpid() meanwhile.
+ */
 static bool goes_on(struct pyshm_store *self)
 {
+	pid_t me = getpid(), before = self->pid;
+
 	if (!self->readonly || (self->closing && !self->closed))
 		return false;
-	pthread_mutex_init(&self->lock, NULL);
-	pthread_cond_init(&self->idle, NULL);
-	self->n_calls = 0;
-	self->pid = getpid();
+	while (before != me) {
+		if (before == -me)
+			sched_yield();
+		else if (atomic_compare_exchange_strong(&self->pid, &before, -me)) {
+			pthread_mutex_init(&self->lock, NULL);
+			pthread_cond_init(&self->idle, NULL);
+			self->n_calls = 0;
+			self->pid = me;
+		}
+		before = self->pid;
+	}
 	return true;
 }
 

@@ -9,10 +9,10 @@
 struct view {
 	PyObject ob_base;
 	struct shmstore_view *v;
-	PyObject *header; /* bytes, made when first asked for */
+	PyObject *_Atomic header; /* bytes, made when first asked for */
 	PyObject *weakrefs;
 	uint64_t nbytes;
-	bool cow;
+	atomic_bool cow;
 };
 
 PyObject *pyshm_view_new(struct pyshm_state *state, struct shmstore_view *v, bool cow)
@@ -44,7 +44,7 @@ static void view_dealloc(PyObject *op)
 
 	if (self->weakrefs)
 		PyObject_ClearWeakRefs(op);
-	Py_CLEAR(self->header);
+	Py_XDECREF(self->header);
 	Py_BEGIN_ALLOW_THREADS /* unmapping much memory takes its time */
 	self->v = shmstore_view_unref(self->v);
 	Py_END_ALLOW_THREADS
@@ -72,11 +72,12 @@ static PyObject *view_header(PyObject *op, void *Py_UNUSED(closure))
 	if (!self->header) {
 		size_t size;
 		const void *header = shmstore_view_header(self->v, &size);
-		PyObject *bytes = PyBytes_FromStringAndSize(header, (Py_ssize_t)size);
+		PyObject *bytes = PyBytes_FromStringAndSize(header, (Py_ssize_t)size), *none = NULL;
 
 		if (!bytes)
 			return NULL;
-		self->header = bytes;
+		if (!atomic_compare_exchange_strong(&self->header, &none, bytes))
+			Py_DECREF(bytes); /* another thread was faster */
 	}
 	return Py_NewRef(self->header);
 }

@@ -94,20 +94,17 @@ static bool check_open(struct writer *self)
 static int writer_acquire(PyObject *owner)
 {
 	struct writer *self = (struct writer *)owner;
+	bool open;
 
-	if (!check_open(self))
-		return -1;
-	self->n_exports++;
-	return 0;
+	PYSHM_LOCKED(owner, open = check_open(self); self->n_exports += open);
+	return open ? 0 : -1;
 }
 
 static void writer_release(PyObject *owner)
 {
 	struct writer *self = (struct writer *)owner;
 
-	self->n_exports--;
-	if (self->state != WRITER_OPEN)
-		drop(self);
+	PYSHM_LOCKED(owner, self->n_exports--; if (self->state != WRITER_OPEN) drop(self));
 }
 
 static const struct pyshm_memory_owner writer_memory = {.acquire = writer_acquire, .release = writer_release};
@@ -227,22 +224,29 @@ static PyObject *writer_repr(PyObject *op)
 				    self->n_buffers, (unsigned long long)self->nbytes, names[self->state]);
 }
 
+PYSHM_LOCKED_METHOD(writer_seal, PyObject *)
+PYSHM_LOCKED_METHOD(writer_abort, PyObject *)
+PYSHM_LOCKED_METHOD(writer_exit, PyObject *)
+PYSHM_LOCKED_METHOD(writer_header, void *)
+PYSHM_LOCKED_METHOD(writer_buffers, void *)
+PYSHM_LOCKED_METHOD(writer_closed, void *)
+
 static PyMethodDef writer_methods[] = {
-	{"seal", writer_seal, METH_NOARGS, seal_doc},
-	{"abort", writer_abort, METH_NOARGS, abort_doc},
+	{"seal", writer_seal_locked, METH_NOARGS, seal_doc},
+	{"abort", writer_abort_locked, METH_NOARGS, abort_doc},
 	{"__enter__", writer_enter, METH_NOARGS, NULL},
-	{"__exit__", writer_exit, METH_VARARGS, NULL},
+	{"__exit__", writer_exit_locked, METH_VARARGS, NULL},
 	{NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef writer_getset[] = {
 	{"key", pyshm_get_object, NULL, "The key under which it will be published.", PYSHM_MEMBER(writer, key)},
-	{"header", writer_header, NULL, "Memory for the header: a writable memoryview, made anew at each access.",
-	 NULL},
-	{"buffers", writer_buffers, NULL,
+	{"header", writer_header_locked, NULL,
+	 "Memory for the header: a writable memoryview, made anew at each access.", NULL},
+	{"buffers", writer_buffers_locked, NULL,
 	 "Memory for the buffers: a tuple of writable memoryviews, made anew at each access.", NULL},
 	{"nbytes", pyshm_get_u64, NULL, "The sum of the buffers' sizes.", PYSHM_MEMBER(writer, nbytes)},
-	{"closed", writer_closed, NULL, "Whether it was sealed or aborted.", NULL},
+	{"closed", writer_closed_locked, NULL, "Whether it was sealed or aborted.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -189,3 +189,60 @@ def test_writers_in_threads(store):
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def all_at_once(*acts):
+    """Runs these in threads that begin together; returns what they raised."""
+    barrier, raised = threading.Barrier(len(acts)), []
+
+    def run(act):
+        barrier.wait()
+        try:
+            act()
+        except Exception as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=[act]) for act in acts]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+def test_exports_of_a_writer_are_counted(store):
+    """Without the GIL and the writer's lock some of them would be lost, and it could not be sealed, or too soon."""
+    writer = store.create("w", 10, [10])
+
+    def look():
+        for _ in range(20000):
+            writer.header.release()
+
+    assert not all_at_once(*[look] * 4)
+    writer.seal()
+
+
+@pytest.mark.parametrize("what", ["header", "seal", "abort", "partition", "store"])
+def test_one_object_in_many_threads(partition, store, what):
+    store.put_buffers("k", b"header" * 100, [b"data"])
+    for i in range(300):
+        if what == "header":
+            view = store.view("k")
+            headers = []
+            assert not all_at_once(*[lambda: headers.append(view.header)] * 4)
+            assert len({id(header) for header in headers}) == 1
+        elif what in ("seal", "abort"):
+            writer = store.create("w", 10, [10], replace=True)
+            raised = all_at_once(getattr(writer, what), lambda: writer.buffers[0].release(), lambda: bytes(writer.header), writer.abort)
+            assert all(isinstance(error, (ValueError, BufferError)) for error in raised)
+            writer.abort()
+            assert writer.closed
+        elif what == "partition":
+            mine = shmstore.Partition(partition.path)
+            raised = all_at_once(mine.close, mine.info, mine.info, mine.close)
+            assert mine.closed and all(isinstance(error, shmstore.ClosedError) for error in raised)
+        else:
+            mine = partition.open(f"mine-{i}")
+            mine["k"] = i
+            raised = all_at_once(mine.close, lambda: mine["k"], lambda: mine["k"], mine.close)
+            assert mine.closed and all(isinstance(error, shmstore.ClosedError) for error in raised)

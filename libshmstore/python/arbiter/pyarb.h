@@ -19,11 +19,11 @@
 int pyarb_error_exec(PyObject *module, struct pyshm_state *state);
 /*
  * The exception of an outcome (> 0) or of a -errno, not raised: "<operation> in store …: <why>".
- *   format   the operation, for PyUnicode_FromFormat()
+ *   what   the operation, which it consumes; NULL: an exception is set
  * NULL with another exception set, where there is no memory for it.
  */
-PyObject *pyarb_exception(struct pyshm_store *store, int r, const char *format, va_list ap);
-/* Raises it. Returns NULL. */
+PyObject *pyarb_exception(struct pyshm_store *store, int r, PyObject *what);
+/* Raises it, the operation being a format for PyUnicode_FromFormat(). Returns NULL. */
 void *pyarb_raise(struct pyshm_store *store, int r, const char *format, ...);
 void *pyarb_raise_va(struct pyshm_store *store, int r, const char *format, va_list ap);
 
@@ -47,10 +47,10 @@ struct pyarb_reservation {
 	PyObject ob_base;
 	struct pyshm_store *store;
 	struct shmstore_arb_reservation r;
-	bool held;       /* r is to be released */
-	bool spent_from; /* the library writes to r */
+	atomic_bool held; /* r is to be released */
+	bool spent_from;  /* the library writes to r */
 };
-extern PyType_Spec pyarb_reservation_spec;
+extern PyType_Spec pyshm_reservation_spec;
 /* It holds that from now on. */
 void pyarb_fill_in(struct pyarb_reservation *into, struct shmstore_arb_reservation granted);
 
@@ -61,9 +61,10 @@ struct pyarb_context {
 	struct pyshm_store *store;
 	struct shmstore_arb_context *c; /* NULL: the calling thread's, or closed */
 	bool own;                       /* one of its own, not the calling thread's */
-	bool busy;                      /* own: a call is in the library */
+	atomic_bool busy;               /* own: a call is in the library */
+	atomic_uint n_looks;            /* calls of cancel() and state() that use c */
 };
-extern PyType_Spec pyarb_context_spec;
+extern PyType_Spec pyshm_context_spec;
 /*
  * Around each call of a context. Return: true; false with an exception: the store is closed or another process's, the context is
  * closed, or another thread is in a call of it.

@@ -6,10 +6,12 @@
  * The library frees contexts with their store. So one is freed here only while the store is open; after that, or in a forked child, the
  * pointer is forgotten. A call counts itself into the store (pyshm_store_enter), which therefore does not close under it.
  */
+#include <sched.h>
+
 #include "pyarb.h"
 #include "pyrecord.h"
 
-bool pyarb_context_enter(struct pyarb_context *self)
+static bool enter(struct pyarb_context *self)
 {
 	if (self->own && self->busy) {
 		PyErr_SetString(PyExc_RuntimeError,
@@ -25,6 +27,14 @@ bool pyarb_context_enter(struct pyarb_context *self)
 	}
 	self->busy = self->own;
 	return true;
+}
+
+bool pyarb_context_enter(struct pyarb_context *self)
+{
+	bool entered;
+
+	PYSHM_LOCKED(self, entered = enter(self));
+	return entered;
 }
 
 static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -56,15 +66,27 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 	return NULL;
 }
 
-/* Frees the library's context, if it is there and the store is open. No exception is set, and one that is set stays. */
-static void free_context(struct pyarb_context *self)
+/*
+ * Frees the library's context, if it is there and the store is open. No exception is set, and one that is set stays.
+ * Return: false where a call of it is in progress.
+ */
+static bool give_up(struct pyarb_context *self)
 {
-	struct shmstore_arb_context *c = self->c;
+	struct shmstore_arb_context *c = NULL;
 	struct pyshm_exception saved;
+	bool busy;
 
+	PYSHM_LOCKED(
+		self, busy = self->busy; if (!busy) {
+			c = self->c;
+			self->c = NULL;
+		});
 	if (!c)
-		return;
-	self->c = NULL;
+		return !busy;
+	Py_BEGIN_ALLOW_THREADS
+	while (self->n_looks) /* for no longer than the daemon answers */
+		sched_yield();
+	Py_END_ALLOW_THREADS
 	saved = pyshm_exception_take();
 	if (pyshm_store_enter(self->store)) {
 		PYSHM_STORE_CALL(self->store, shmstore_arb_context_free(c));
@@ -72,41 +94,50 @@ static void free_context(struct pyarb_context *self)
 		PyErr_Clear();
 	}
 	pyshm_exception_put_back(saved);
+	return true;
+}
+
+/* Begins a call that another thread's may go beside; n_looks-- ends it. NULL: the thread's, or closed. */
+static struct shmstore_arb_context *look(struct pyarb_context *self)
+{
+	struct shmstore_arb_context *c;
+
+	PYSHM_LOCKED(self, c = self->c; self->n_looks++);
+	return c;
 }
 
 static void context_finalize(PyObject *op)
 {
-	free_context((struct pyarb_context *)op);
+	give_up((struct pyarb_context *)op);
 }
 
 PyObject *pyarb_context_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
-	struct pyarb_context *self = (struct pyarb_context *)op;
-
-	if (self->busy) {
-		PyErr_SetString(PyExc_RuntimeError, "the context is in a call of another thread; cancel() ends it");
-		return NULL;
-	}
-	free_context(self);
-	Py_RETURN_NONE;
+	if (give_up((struct pyarb_context *)op))
+		Py_RETURN_NONE;
+	PyErr_SetString(PyExc_RuntimeError, "the context is in a call of another thread; cancel() ends it");
+	return NULL;
 }
 
 PyObject *pyarb_context_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyarb_context *self = (struct pyarb_context *)op;
-	struct shmstore_arb_context *c = self->c;
-	int r;
+	struct shmstore_arb_context *c;
+	bool entered;
+	int r = 0;
 
 	if (!self->own) {
 		PyErr_SetString(PyExc_ValueError, "the calling thread does not wait while it calls this; "
 						  "wait with a context of its own to be cancelled");
 		return NULL;
 	}
-	if (!c)
-		Py_RETURN_NONE;
-	if (!pyshm_store_enter(self->store))
+	c = look(self);
+	entered = c && pyshm_store_enter(self->store);
+	if (entered)
+		PYSHM_STORE_CALL(self->store, r = shmstore_arb_cancel(self->store->s, c));
+	self->n_looks--;
+	if (c && !entered)
 		return NULL;
-	PYSHM_STORE_CALL(self->store, r = shmstore_arb_cancel(self->store->s, c));
 	if (r)
 		return pyarb_raise(self->store, r, "cancel");
 	Py_RETURN_NONE;
@@ -143,7 +174,7 @@ PyObject *pyarb_context_reserve_many(PyObject *op, PyObject *args)
 
 		if (!PyObject_TypeCheck(item, type))
 			return PyErr_Format(PyExc_TypeError, "%.200R is no reservation", item);
-		r[i] = ((struct pyarb_reservation *)item)->r;
+		PYSHM_LOCKED(item, r[i] = ((struct pyarb_reservation *)item)->r);
 	}
 	if (!pyarb_context_enter(self))
 		return NULL;
@@ -173,10 +204,10 @@ PyObject *pyarb_context_resize(PyObject *op, PyObject *args)
 	if (!pyarb_context_enter(self))
 		return NULL;
 	how.context = self->c;
-	changed = of->r;
+	PYSHM_LOCKED(of, changed = of->r);
 	PYARB_CONTEXT_CALL(self, r = shmstore_arb_resize(self->store->s, &changed, bytes, &how));
 	if (r == SHMSTORE_ARB_OK)
-		of->r = changed;
+		PYSHM_LOCKED(of, of->r = changed);
 	return finish(self, r, "resize a reservation to %llu bytes", (unsigned long long)bytes);
 }
 
@@ -184,18 +215,19 @@ PyObject *pyarb_context_resize(PyObject *op, PyObject *args)
 PyObject *pyarb_context_state(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyarb_context *self = (struct pyarb_context *)op;
-	struct shmstore_arb_context *c = self->c;
-	struct shmstore_arb_info i;
-	int r;
+	struct shmstore_arb_info info = {.state = "UNKNOWN"};
+	struct shmstore_arb_context *c = look(self);
+	bool known = c || !self->own, entered = known && pyshm_store_enter(self->store);
+	int r = 0;
 
-	if (self->own && !c)
-		return pyshm_ContextState(&(struct shmstore_arb_info){.state = "UNKNOWN"});
-	if (!pyshm_store_enter(self->store))
+	if (entered)
+		PYSHM_STORE_CALL(self->store, r = shmstore_arb_state(self->store->s, c, &info));
+	self->n_looks--;
+	if (known && !entered)
 		return NULL;
-	PYSHM_STORE_CALL(self->store, r = shmstore_arb_state(self->store->s, c, &i));
 	if (r)
 		return pyarb_raise(self->store, r, "look at a context");
-	return pyshm_ContextState(&i);
+	return pyshm_ContextState(&info);
 }
 
 static PyObject *context_id(PyObject *op, void *Py_UNUSED(closure))
@@ -217,9 +249,11 @@ static PyObject *context_address(PyObject *op, void *Py_UNUSED(closure))
 	return PyLong_FromVoidPtr(((struct pyarb_context *)op)->c);
 }
 
+PYSHM_LOCKED_METHOD(context_id, void *)
+
 static PyGetSetDef context_getset[] = {
-	{"id", context_id, NULL, "Its number, as operators see it; 0 where it is the calling thread's, or closed.",
-	 NULL},
+	{"id", context_id_locked, NULL,
+	 "Its number, as operators see it; 0 where it is the calling thread's, or closed.", NULL},
 	{"_address", context_address, NULL, NULL, NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
@@ -237,7 +271,7 @@ static PyType_Slot context_slots[] = {
 	{0, NULL},
 };
 
-PyType_Spec pyarb_context_spec = {
+PyType_Spec pyshm_context_spec = {
 	.name = "shmstore._shmstore.ArbContext",
 	.basicsize = sizeof(struct pyarb_context),
 	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,

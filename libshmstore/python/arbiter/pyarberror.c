@@ -57,13 +57,12 @@ static const char *errno_text(int r)
 	return shmstore_strerror(r);
 }
 
-PyObject *pyarb_exception(struct pyshm_store *store, int r, const char *format, va_list ap)
+PyObject *pyarb_exception(struct pyshm_store *store, int r, PyObject *what)
 {
 	struct pyshm_state *state = pyshm_state_of(Py_TYPE(store));
 	const struct outcome *o = outcome_of(r);
 	/* This thread's, and copied before anything below could call the library. */
 	PyObject *why = pyshm_text(r > 0 ? shmstore_arb_why() : "");
-	PyObject *what = PyUnicode_FromFormatV(format, ap);
 	PyObject *said = NULL, *message = NULL, *exception = NULL;
 
 	if (!why || !what)
@@ -103,7 +102,7 @@ void *pyarb_raise(struct pyshm_store *store, int r, const char *format, ...)
 
 void *pyarb_raise_va(struct pyshm_store *store, int r, const char *format, va_list ap)
 {
-	PyObject *exception = pyarb_exception(store, r, format, ap);
+	PyObject *exception = pyarb_exception(store, r, PyUnicode_FromFormatV(format, ap));
 
 	if (exception) {
 		PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);

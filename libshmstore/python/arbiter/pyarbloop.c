@@ -26,17 +26,6 @@ static void fill(PyObject *awaited, struct shmstore_arb_reservation granted, PyT
 	}
 }
 
-static PyObject *outcome_of(struct pyshm_store *self, int r, const char *format, ...)
-{
-	PyObject *exception;
-	va_list ap;
-
-	va_start(ap, format);
-	exception = pyarb_exception(self, r, format, ap);
-	va_end(ap);
-	return exception;
-}
-
 /*
  * _arb_next(pending): what has completed: (address of its context, None or the exception); None: nothing. pending: from addresses to the
  * reservation, or the tuple of them, that is waited for: what was granted is filled in there.
@@ -58,10 +47,12 @@ PyObject *pyshm_store_arb_next(PyObject *op, PyObject *args)
 	address = PyLong_FromVoidPtr(done.context);
 	if (!address)
 		return NULL;
-	awaited = PyDict_GetItemWithError(pending, address); /* borrowed; ints do not fail to be compared */
+	awaited = Py_XNewRef(PyDict_GetItemWithError(pending, address)); /* ints do not fail to be compared */
 	if (awaited && done.outcome == SHMSTORE_ARB_OK)
 		fill(awaited, done.reservation, pyshm_state_of(Py_TYPE(op))->reservation_type);
-	exception = done.outcome ? outcome_of(self, done.outcome, "wait for memory") : Py_NewRef(Py_None);
+	Py_XDECREF(awaited);
+	exception = done.outcome ? pyarb_exception(self, done.outcome, PyUnicode_FromString("wait for memory"))
+				 : Py_NewRef(Py_None);
 	if (!exception) {
 		Py_DECREF(address);
 		return NULL;

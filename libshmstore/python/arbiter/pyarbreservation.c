@@ -25,8 +25,7 @@ static PyObject *reservation_new(PyTypeObject *type, PyObject *args, PyObject *k
 
 void pyarb_fill_in(struct pyarb_reservation *into, struct shmstore_arb_reservation granted)
 {
-	into->r = granted;
-	into->held = true;
+	PYSHM_LOCKED(into, into->r = granted; into->held = true);
 }
 
 /* Releases it if it is held and the store open. No exception is set, and one that is set stays. */
@@ -57,18 +56,22 @@ static void reservation_finalize(PyObject *op)
 PyDoc_STRVAR(release_doc, "release($self, /)\n--\n\nGives the bytes back. Idempotent; nothing to do after commit().");
 
 /* The library writes to what is being spent. */
-static bool check_unspent(const struct pyarb_reservation *self)
+static bool check(const struct pyarb_reservation *self, bool to_be_held)
 {
-	if (self->spent_from)
+	if (to_be_held && !self->held)
+		PyErr_SetString(PyExc_ValueError, "the reservation holds nothing any more");
+	else if (self->spent_from)
 		PyErr_SetString(PyExc_RuntimeError, "the reservation is being spent; leave its spending() first");
-	return !self->spent_from;
+	else
+		return true;
+	return false;
 }
 
 static PyObject *reservation_release(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
 
-	if (!check_unspent(self))
+	if (!check(self, false))
 		return NULL;
 	let_go(self);
 	Py_RETURN_NONE;
@@ -83,26 +86,16 @@ static PyObject *reservation_commit(PyObject *op, PyObject *args)
 {
 	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
 	struct shmstore_arb_reservation r = self->r;
-	unsigned long long bytes = r.bytes;
-	PyObject *given = Py_None;
+	uint64_t bytes = UINT64_MAX;
 	int result;
 
-	if (!PyArg_ParseTuple(args, "|O:commit", &given))
-		return NULL;
-	if (given != Py_None) {
-		bytes = PyLong_AsUnsignedLongLong(given);
-		if (PyErr_Occurred())
-			return NULL;
-	}
-	if (!self->held) {
-		PyErr_SetString(PyExc_ValueError, "the reservation holds nothing any more");
-		return NULL;
-	}
-	if (!check_unspent(self) || !pyshm_store_enter(self->store))
+	if (!PyArg_ParseTuple(args, "|O&:commit", pyshm_u64_or_none, &bytes) || !check(self, true) ||
+	    !pyshm_store_enter(self->store))
 		return NULL;
 	self->held = false;
 	self->r.bytes = 0;
-	PYSHM_STORE_CALL(self->store, result = shmstore_arb_commit(self->store->s, &r, bytes));
+	PYSHM_STORE_CALL(self->store,
+			 result = shmstore_arb_commit(self->store->s, &r, bytes == UINT64_MAX ? r.bytes : bytes));
 	if (result)
 		return pyarb_raise(self->store, result, "commit a reservation");
 	Py_RETURN_NONE;
@@ -119,11 +112,7 @@ static PyObject *reservation_unpin(PyObject *op, PyObject *Py_UNUSED(ignored))
 	struct shmstore_arb_reservation r = self->r;
 	int result;
 
-	if (!self->held) {
-		PyErr_SetString(PyExc_ValueError, "the reservation holds nothing any more");
-		return NULL;
-	}
-	if (!check_unspent(self) || !pyshm_store_enter(self->store))
+	if (!check(self, true) || !pyshm_store_enter(self->store))
 		return NULL;
 	PYSHM_STORE_CALL(self->store, result = shmstore_arb_unpin(self->store->s, &r));
 	if (result == SHMSTORE_ARB_AGAIN)
@@ -141,10 +130,10 @@ static PyObject *reservation_spilled(PyObject *op, PyObject *number)
 {
 	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
 	struct shmstore_arb_reservation r = self->r;
-	unsigned long long bytes = PyLong_AsUnsignedLongLong(number);
+	uint64_t bytes;
 	int result;
 
-	if (PyErr_Occurred() || !pyshm_store_enter(self->store))
+	if (!pyshm_u64(number, &bytes) || !pyshm_store_enter(self->store))
 		return NULL;
 	PYSHM_STORE_CALL(self->store, result = shmstore_arb_spilled(self->store->s, &r, bytes));
 	if (result)
@@ -167,51 +156,46 @@ static PyObject *reservation_spend(PyObject *op, PyObject *args)
 	}
 	if (!pyshm_store_enter(self->store))
 		return NULL;
+	self->spent_from = true;
 	PYSHM_STORE_CALL(self->store, r = shmstore_arb_spend(self->store->s, on ? &self->r : NULL));
+	self->spent_from = on ? r == 0 : r != 0;
 	if (r)
 		return pyarb_raise(self->store, r, "spend a reservation");
-	self->spent_from = on;
 	Py_RETURN_NONE;
 }
 
-static PyObject *reservation_bytes(PyObject *op, void *Py_UNUSED(closure))
+/* closure: which one. */
+static PyObject *reservation_number(PyObject *op, void *closure)
 {
-	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
+	const struct pyarb_reservation *self = (struct pyarb_reservation *)op;
+	const uint64_t numbers[] = {self->held ? self->r.bytes : 0, self->held ? self->r.leased : 0, self->r.id,
+				    self->r.pool};
 
-	return PyLong_FromUnsignedLongLong(self->held ? self->r.bytes : 0);
+	return PyLong_FromUnsignedLongLong(numbers[(size_t)closure]);
 }
 
-static PyObject *reservation_id(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyLong_FromUnsignedLong(((struct pyarb_reservation *)op)->r.id);
-}
-
-static PyObject *reservation_leased(PyObject *op, void *Py_UNUSED(closure))
-{
-	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
-
-	return PyLong_FromUnsignedLongLong(self->held ? self->r.leased : 0);
-}
-
-static PyObject *reservation_pool(PyObject *op, void *Py_UNUSED(closure))
-{
-	return PyLong_FromUnsignedLong(((struct pyarb_reservation *)op)->r.pool);
-}
+PYSHM_LOCKED_METHOD(reservation_number, void *)
+PYSHM_LOCKED_METHOD(reservation_release, PyObject *)
+PYSHM_LOCKED_METHOD(reservation_commit, PyObject *)
+PYSHM_LOCKED_METHOD(reservation_unpin, PyObject *)
+PYSHM_LOCKED_METHOD(reservation_spilled, PyObject *)
+PYSHM_LOCKED_METHOD(reservation_spend, PyObject *)
 
 static PyMethodDef reservation_methods[] = {
-	{"release", reservation_release, METH_NOARGS, release_doc},
-	{"commit", reservation_commit, METH_VARARGS, commit_doc},
-	{"unpin", reservation_unpin, METH_NOARGS, unpin_doc},
-	{"spilled", reservation_spilled, METH_O, spilled_doc},
-	{"_spend", reservation_spend, METH_VARARGS, NULL},
+	{"release", reservation_release_locked, METH_NOARGS, release_doc},
+	{"commit", reservation_commit_locked, METH_VARARGS, commit_doc},
+	{"unpin", reservation_unpin_locked, METH_NOARGS, unpin_doc},
+	{"spilled", reservation_spilled_locked, METH_O, spilled_doc},
+	{"_spend", reservation_spend_locked, METH_VARARGS, NULL},
 	{NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef reservation_getset[] = {
-	{"bytes", reservation_bytes, NULL, "Reserved bytes; 0 once released or committed.", NULL},
-	{"id", reservation_id, NULL, "Its number, as operators see it; 0: there is none.", NULL},
-	{"leased", reservation_leased, NULL, "Bytes of it that come from a lease: the daemon was not asked.", NULL},
-	{"pool", reservation_pool, NULL, "The pool's number; 1 is the partition.", NULL},
+	{"bytes", reservation_number_locked, NULL, "Reserved bytes; 0 once released or committed.", (void *)0},
+	{"leased", reservation_number_locked, NULL, "Bytes of it that come from a lease: the daemon was not asked.",
+	 (void *)1},
+	{"id", reservation_number_locked, NULL, "Its number, as operators see it; 0: there is none.", (void *)2},
+	{"pool", reservation_number_locked, NULL, "The pool's number; 1 is the partition.", (void *)3},
 	{"held", pyshm_get_bool, NULL, "Whether it was granted and neither released nor committed.",
 	 PYSHM_MEMBER(pyarb_reservation, held)},
 	{NULL, NULL, NULL, NULL, NULL},
@@ -230,7 +214,7 @@ static PyType_Slot reservation_slots[] = {
 	{0, NULL},
 };
 
-PyType_Spec pyarb_reservation_spec = {
+PyType_Spec pyshm_reservation_spec = {
 	.name = "shmstore._shmstore.ArbReservation",
 	.basicsize = sizeof(struct pyarb_reservation),
 	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,

@@ -349,13 +349,6 @@ class ArbReservation:
         """Bytes of it, unpinned, have left the pool; 0: they will not. Called by an evict call-back."""
     def _spend(self, on: bool, /) -> None: ...
 
-@final
-class _Unlocked:
-    """Exports the memory of another object as if it were writable, so that a pickle does not mark it read-only."""
-
-    def __new__(cls, obj: Buffer) -> Self: ...
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-
 def default_path() -> str:
     """The partition used where none is named: $SHMSTORE_PARTITION, else the one chosen when the library was built."""
 
@@ -364,6 +357,9 @@ def strerror(errno: int) -> str:
 
 def version() -> str:
     """The library's version, "major.minor.patch"."""
+
+def _unlocked(obj: Buffer, /) -> Buffer:
+    """The object's memory as if it could be written, so that a pickle does not mark it read-only. Its `unlocked` is obj."""
 
 def _born_end(before: object, handler: object) -> None: ...
 def ticket_format(path: str, header_size: int, buffer_size: int) -> str: ...

@@ -29,9 +29,10 @@ from os import geteuid
 from typing import Any
 
 from . import foreign
-from ._shmstore import Error, View, _Unlocked
+from ._shmstore import Error, View, _unlocked
 from .foreign import OnDevice, on_device
 
+_Shown = type(_unlocked(b""))
 _BUFFERS_MAX = 1 << 20  # SHMSTORE_BUFFERS_MAX: further buffers go into the pickle
 _PACKAGE = __name__.partition(".")[0]  # the memory of views is of a type of it
 _WHOLE_MIN = 512  # bytes; shorter bytes and bytearray values stay in the pickle
@@ -119,7 +120,7 @@ class _Origin:
         return reduced
 
     def unlocked(self, obj: Any) -> pickle.PickleBuffer:
-        return pickle.PickleBuffer(_Unlocked(obj))  # type: ignore[arg-type]
+        return pickle.PickleBuffer(_unlocked(obj))
 
 
 def _dump(
@@ -138,8 +139,8 @@ def collector(buffers: list[pickle.PickleBuffer], least: int) -> Callable[[pickl
         raw = buffer.raw()
         if len(buffers) >= _BUFFERS_MAX or raw.nbytes < least:
             return True
-        if type(raw.obj) is _Unlocked:
-            buffer = pickle.PickleBuffer(raw.obj.obj)
+        if type(raw.obj) is _Shown and raw.obj.unlocked is not None:
+            buffer = pickle.PickleBuffer(raw.obj.unlocked)
         buffers.append(buffer)
         return False
 
