@@ -99,6 +99,14 @@ def test_misspelt_keys_are_said_once_with_the_right_one(caplog):
     assert any("tier.hihg" in s and f"{PREFIX}.tier.high?" in s for s in said)
 
 
+def test_keys_of_other_systems_are_answered_with_ours(caplog):
+    keys = set(config._flat(config._defaults["distributed"]["worker"]["memory"]["shared"]))
+    assert set(config._ELSEWHERE.values()) <= keys and not keys & set(config._ELSEWHERE)
+    with dask.config.set({f"{PREFIX}.object_store_memory": 1}), caplog.at_level(logging.WARNING, logger="distributed.worker.shared"):
+        config.warn_of_unknown()
+    assert f"{PREFIX}.object-store-memory: it does nothing; did you mean {PREFIX}.max?" in caplog.text
+
+
 def test_words_of_the_environment_are_switches():
     for text, value in (("true", True), ("False", False)):
         with dask.config.set({f"{PREFIX}.enabled": text, f"{PREFIX}.tier.fsync": text}):

@@ -154,6 +154,13 @@ def preload() -> None:
             dask.config.set({key: [*named, package]})
 
 
+_ELSEWHERE = {  # what other systems call it: Ray, vineyard, distributed
+    "object-store-memory": "max", "limit": "max", "size": "max", "plasma-directory": "partition", "directory": "partition",
+    "socket": "daemon", "object-spilling-config": "tier.path", "object-spilling-directory": "tier.path", "spill": "tier.high",
+    "max-spill": "tier.max", "target": "share", "memory-usage-threshold": "pressure", "memory-monitor-refresh-ms": "pressure",
+}
+
+
 def warn_of_unknown() -> None:
     """Says once of each key below ours that there is no such, and which one may be meant."""
     known = set(_flat(_defaults["distributed"]["worker"]["memory"]["shared"]))
@@ -162,7 +169,8 @@ def warn_of_unknown() -> None:
         if key in known or key in _warned:
             continue
         _warned.add(key)
-        near = difflib.get_close_matches(key, known, 1, 0.5) or [k for k in known if k.split(".")[-1] == key.split(".")[-1]]
+        near = [_ELSEWHERE[key]] if key in _ELSEWHERE else difflib.get_close_matches(key, known, 1, 0.5)
+        near = near or [k for k in known if k.split(".")[-1] == key.split(".")[-1]]
         meant = f"; did you mean {PREFIX}.{near[0]}?" if near else ""
         logger.warning("shmstore: there is no configuration key %s.%s: it does nothing%s", PREFIX, key, meant)
 
