@@ -27,16 +27,16 @@ PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs
 	char **names = PYSHM_KEYWORDS("key", "header", "buffers", "replace", "checksum", "pin", "evict");
 	struct pyshm_buffers buffers;
 	struct put_options o = {0};
+	PyObject *object, *objects;
 	struct pyshm_key key;
-	PyObject *objects;
 	Py_buffer header;
 	bool entered;
 	int r = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&y*O|pppO&:put_buffers", names, pyshm_key, &key, &header,
-					 &objects, PUT_OPTIONS(o)))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy*O|pppO&:put_buffers", names, &object, &header, &objects,
+					 PUT_OPTIONS(o)))
 		return NULL;
-	if (pyshm_buffers_init(&buffers, objects) < 0) {
+	if (!pyshm_key(object, &key) || pyshm_buffers_init(&buffers, objects) < 0) {
 		PyBuffer_Release(&header);
 		return NULL;
 	}

@@ -20,7 +20,7 @@
  * In a forked child: a store that is only read is the child's as well. Threads that were in a call
  * are not here. The first thread that comes makes lock and idle anew; pid is -getpid() meanwhile.
  */
-static bool goes_on(struct pyshm_store *self)
+__attribute__((cold)) static bool goes_on(struct pyshm_store *self)
 {
 	pid_t me = getpid(), before = self->pid;
 
