@@ -133,7 +133,7 @@ PyDoc_STRVAR(default_path_doc,
 	     "default_path($module, /)\n--\n\n"
 	     "The partition used where none is named: $SHMSTORE_PARTITION, else the one chosen when the\n"
 	     "library was built.");
-PyDoc_STRVAR(strerror_doc, "strerror($module, errno, /)\n--\n\nWhat a code means in this library.");
+PyDoc_STRVAR(strerror_doc, "strerror($module, errno, /)\n--\n\nThe meaning of a code in this library.");
 PyDoc_STRVAR(version_doc, "version($module, /)\n--\n\nThe library's version, \"major.minor.patch\".");
 
 static PyMethodDef module_methods[] = {

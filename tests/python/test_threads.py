@@ -56,7 +56,7 @@ def test_gil_is_released(partition, store, call):
     closing = []
 
     def prepare():
-        """What a call needs each time; not timed."""
+        """Makes the conditions of a call anew each time; not timed."""
         if call == "close":
             victim = partition.open(f"victim-{len(closing)}")
             for i in range(5000):

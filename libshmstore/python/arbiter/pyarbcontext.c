@@ -259,7 +259,7 @@ static PyGetSetDef context_getset[] = {
 };
 
 static char context_doc[] = PyDoc_STR("ArbContext(store, own=True)\n--\n\n"
-				      "What waits for memory: a context of its own, or the calling thread's.");
+				      "A waiter for memory: a context of its own, or the calling thread's.");
 
 static PyType_Slot context_slots[] = {
 	{Py_tp_doc, context_doc},

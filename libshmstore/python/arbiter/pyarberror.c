@@ -136,7 +136,7 @@ static PyObject *outcome_type(struct pyshm_state *state, int outcome)
 }
 
 PyDoc_STRVAR(outcome_doc,
-	     "What the arbiter answered instead of memory.\n\n"
+	     "The arbiter's answer instead of memory.\n\n"
 	     "outcome is the number that arbiter.h gives it, why the daemon's sentence, \"\" where it had none.");
 
 int pyarb_error_exec(PyObject *module, struct pyshm_state *state)

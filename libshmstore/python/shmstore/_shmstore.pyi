@@ -26,7 +26,7 @@ class ClosedError(Error, ValueError):
     """The store was closed. `errno` is EBADF."""
 
 class Outcome(Error):
-    """What the arbiter answered instead of memory."""
+    """The arbiter's answer instead of memory."""
 
     outcome: int  #: the number that arbiter.h gives it
     why: str  #: the daemon's sentence: who held what; "" where it had none
@@ -288,7 +288,7 @@ class Writer:
     def __exit__(self, *exc: object) -> None: ...
 
 class ArbContext:
-    """What waits for memory. `shmstore.arbiter.Context` is made of it."""
+    """A waiter for memory. `shmstore.arbiter.Context` is made of it."""
 
     def __new__(cls, store: Store, own: bool = True) -> Self: ...
     @property
@@ -353,7 +353,7 @@ def default_path() -> str:
     """The partition used where none is named: $SHMSTORE_PARTITION, else the one chosen when the library was built."""
 
 def strerror(errno: int) -> str:
-    """What a code means in this library."""
+    """The meaning of a code in this library."""
 
 def version() -> str:
     """The library's version, "major.minor.patch"."""

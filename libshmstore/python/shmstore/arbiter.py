@@ -12,7 +12,7 @@ A **task** is a scope of work with a priority: larger is served first. A **conte
 your own, for a coroutine or a key of a scheduler. A **pool** is where bytes are: the store's partition, or a budget of this process.
 A **reservation** releases itself at the end of its block, or of its life.
 
-What is not given ends a call with an exception: `Retry` (give back what this attempt took, begin again), `Split` (the same with less
+A call whose bytes are not given ends with an exception: `Retry` (give back what this attempt took, begin again), `Split` (the same with less
 at a time), `NoMemory`, `TooBig`, `TimedOut`, `Canceled`, `Removed`, `Down`. `Arbiter.with_retry` deals with the first two. All are
 `shmstore.Error`; `why` says who held what. docs/arbiter.md has the rules.
 """
@@ -61,7 +61,7 @@ def _one_of(words: dict[str, int], word: str, what: str) -> int:
 
 
 class Context(_shmstore.ArbContext):
-    """What waits for memory: one of your own (`Arbiter.context`), or the calling thread (`Arbiter.thread`).
+    """A waiter for memory: one of your own (`Arbiter.context`), or the calling thread (`Arbiter.thread`).
 
     One call at a time, but for `cancel` and `state`. A context manager that closes it.
     """
@@ -308,7 +308,7 @@ class Arbiter:
 
     @property
     def current(self) -> Context:
-        """What calls without a context are of: `thread`, or the one within whose `used()` this thread is."""
+        """The context of calls that name none: `thread`, or the one within whose `used()` this thread is."""
         used = self._used()
         return used[-1] if used else self.thread
 
@@ -351,7 +351,7 @@ class Arbiter:
     def pool(self, name: str, capacity: int, spill_reserve: int = 0) -> Pool:
         """Makes a private pool: a budget of this process, shown to operators by its name.
 
-        spill_reserve: the part of it that only reservations with `spill` may use. Who wants to be asked for room: `upcalls`.
+        spill_reserve: the part of it that only reservations with `spill` may use. A program that wants to be asked for room calls `upcalls`.
         """
         return Pool(self, self.store._arb_pool_create(name, capacity, spill_reserve), name)
 
@@ -399,10 +399,10 @@ class Arbiter:
     ) -> list[Result]:
         """Calls attempt(item) for each item in turn and deals with `Retry` and `Split`. The results, in order.
 
-        attempt  must be repeatable from its item. What it reserved and neither committed nor released is released where it raises: before
+        attempt  must be repeatable from its item. Bytes that it reserved and neither committed nor released are released where it raises: before
                  the next attempt, or for good. An error that was raised because of a Retry or a Split counts as that.
         split    smaller items in place of one, in their order, each with a result of its own; None or nothing: it cannot be split, and Split,
-                 naming the item, is raised. Takes the item over. What it reserves is not retried.
+                 naming the item, is raised. Takes the item over. Its own reservations are not retried.
         save     called before an item's first attempt; what it returns is given to
         restore  which is called after an attempt that was told to roll back, before anything else is.
         done     called with an item that has ended, and None or what ended it; also for what is left of a split when a part of it fails. Items not
@@ -420,18 +420,18 @@ class Arbiter:
         return self.current.each_retry(items, attempt, split, save, restore, done)
 
     def stats(self, task: TaskLike | None = None, pool: PoolLike | None = None, reset: bool = False) -> TaskStats:
-        """What a task did in a pool, or in all; without a task, of the one that the calling thread works for."""
+        """The statistics of a task in a pool, or in all; without a task, of the one that the calling thread works for."""
         number = 0 if task is None else task_number(task)
         return TaskStats._make(self.store._arb_stats(number, 0 if pool is None else pool_number(pool), reset))
 
     # -- event loops
 
     def fd(self) -> int:
-        """Readable when `next` may have something; the library's own, for the store's life. Who awaits needs none of it."""
+        """Readable when `next` may have something; the library's own, for the store's life. Coroutines that await need none of it."""
         return self.store._arb_fd()
 
     def next(self) -> Awaiting[Any] | None:
-        """What has completed of the calls that do not wait (`Context.reserve_async`); None: nothing has. Never waits."""
+        """A call that has completed, of those that do not wait (`Context.reserve_async`); None: nothing has. Never waits."""
         return self._loops.next()
 
     # -- up-calls
@@ -439,7 +439,7 @@ class Arbiter:
     def upcalls(
         self, evict: Callable[[int, int, int], int | None] | None = None, pressure: Callable[[int, int], object] | None = None,
     ) -> None:
-        """Who is called by `serve`. With neither: nobody, and the channel is closed.
+        """Says the functions that `serve` calls. With neither: nobody, and the channel is closed.
 
         evict     evict(pool, bytes, reservation): make room in that private pool, by releasing, or by moving what was unpinned elsewhere and
                   telling `Reservation.spilled`; returns the bytes that left it. reservation: the id of the one chosen first, 0 = any.
@@ -451,7 +451,7 @@ class Arbiter:
     def serve(self, timeout: float | None = None) -> int:
         """Makes the up-calls that have come, in this thread; waits for the first, up to timeout seconds (None: until `upcalls()`).
 
-        How many there were. What a call-back raises is raised here. One thread at a time; Error (ENOTSUP) where the channel is closed.
+        How many there were. An exception of a call-back is raised here. One thread at a time; Error (ENOTSUP) where the channel is closed.
         """
         ms = -1 if timeout is None else min(math.ceil(timeout * 1000), 2**31 - 1)
         return self.store._arb_serve(ms, self._evict, self._pressure)

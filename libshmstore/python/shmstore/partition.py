@@ -69,8 +69,8 @@ class Partition(_shmstore.Partition):
         arbitrate    what threads bound to a task of the arbiter put, create and promote is reserved first: that may wait, or raise an
                      `arbiter.Outcome`. Without a daemon it changes nothing.
         pack_max     objects of up to so many bytes go into segments, many to a file: a put, a get, a handoff and a delete of them take no
-                     system call. 0: each object is a file; None: $SHMSTORE_PACK_MAX, else 1 MiB. What only files can be or do (an empty key,
-                     more than 64 buffers, a handoff to another user) is done by files all the same.
+                     system call. 0: each object is a file; None: $SHMSTORE_PACK_MAX, else 1 MiB. Objects that only files can be (an empty key,
+                     more than 64 buffers, a handoff to another user) are files all the same.
         leases_with  the name of a store: once nobody has that one open, tickets of this one are over for gc, whatever their lease. For a job's
                      processes: what they sent each other is nobody's after it. Its own name: after itself.
         timeout      with readonly: seconds that a store of that name is waited for, then TimeoutError; None: not at all.

@@ -43,7 +43,7 @@ def dumps(
 ) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """The value as (header, buffers) for `Store.put_buffers`; the buffers are obj's own memory, nothing of it is copied.
 
-    What plain pickle refuses (lambdas, local classes) is left to cloudpickle, if that is installed. by_value also hands
+    Values that plain pickle refuses (lambdas, local classes) are left to cloudpickle, if that is installed. by_value also hands
     it what was defined in `__main__`, so that a process with another main program can read it. as_is: arrays that are read-only stay so
     for every reader, unless they are that only because they lie in a view; those that show the same memory more than once (broadcast
     ones, sliding windows) do so when they are read back, where else they are written out. strided: arrays in views are not made contiguous,

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a store is told where memory is short and the daemon preempts: docs/pressure.md "Preemption".
+"""Messages to a store where memory is short and the daemon preempts: docs/pressure.md "Preemption".
 
 >>> with store.admitted("join", level="auto", retriable=True) as task:
 ...     for part in parts:
 ...         task.check()                                # Preempted: end it now, and try again after error.delay
 ...         table = join(table, part)
 
-Who started tasks in other processes (``parent=task.task`` there) asks for what became of them:
+A program that started tasks in other processes (``parent=task.task`` there) asks for what became of them:
 
 >>> told = store.preempted(timeout=1.0)
 >>> if told and told.what == "lost" and told.retry:
@@ -36,7 +36,7 @@ _KEPT = 1024  # that nobody asked for
 
 @filled
 class Preemption(NamedTuple):
-    """What is said of a task, or of an idle worker."""
+    """A message about a task, or about an idle worker."""
 
     what: str  #: ``notice``: end it within `grace`; ``spared``: its process goes on; ``lost``: its process has ended
     task: int  #: as `Admitted.task`; 0: this worker is idle, and should give memory back

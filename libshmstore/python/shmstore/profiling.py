@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tasks of one kind used so far, and so what the next one will use; and whether it may begin now: docs/profiles.md, docs/pressure.md.
+"""The memory that tasks of one kind used so far, and so the next one will; and whether it may begin now: docs/profiles.md, docs/pressure.md.
 
 >>> with store.profiled("join", group="Tables") as task:     # the daemon looks at this process meanwhile
 ...     table = join(parts)
@@ -36,7 +36,7 @@ _HOW = {"done": 0, "killed": 1, "preempted": 2, "dropped": 3}
 
 @filled
 class Estimate(NamedTuple):
-    """What the next task of a kind will use."""
+    """The expected use of the next task of a kind."""
 
     private: int  #: bytes of private memory
     shared: int  #: bytes that it creates in the store

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the library tells about partitions, stores and objects, as named tuples.
+"""The facts that the library tells about partitions, stores and objects, as named tuples.
 
 A field is read as an attribute or by its name (``usage.residual``, ``usage["residual"]``);
 ``dict(usage)`` works. The extension fills them by position, as `_shmstore._FIELDS` names them.

@@ -32,7 +32,7 @@ _AS_CONFIGURED = 2**64 - 1
 
 @filled
 class StageProfile(NamedTuple):
-    """What a worker has for a stage. Sizes are bytes."""
+    """A worker's share for a stage. Sizes are bytes."""
 
     profile: int  #: its number, while the daemon lives; 0: the base
     rules: tuple[str, ...]  #: of a query: those that apply, of whole, partial
