@@ -33,13 +33,17 @@
 #include "owndaemon.h"
 #include "sandbox.h"
 
-#define WORKERS      16u
-#define KEYS         12u
-#define HELD         6u /* of each kind, per worker */
-#define LEASE_MS     1500u
-#define KILL_EVERY   4u /* moments: one of so many is followed by a kill, or another one is */
-#define ASK_MS       60000u
-#define SAME_TRIES   20u /* the daemon may be at work on a store that died a moment ago */
+#define WORKERS    16u
+#define KEYS       12u
+#define HELD       6u /* of each kind, per worker */
+#define LEASE_MS   1500u
+#define KILL_EVERY 4u /* moments: one of so many is followed by a kill, or another one is */
+#define ASK_MS     60000u
+/*
+ * Nobody else moves, but the daemon may be at work on a store that died a moment ago: as long as it takes that apart, a survey's
+ * looks see different moments, and its numbers do not add up. It is done soon; a wrong book stays wrong.
+ */
+#define SAME_TRIES   20u
 #define SETTLE_MS    20000u
 #define SIZE_MAX_PUT 400000u
 #define PACK_MAX     (UINT64_C(1) << 20) /* of stores that pack */
@@ -330,13 +334,9 @@ static bool compare(struct run *r)
 	for (unsigned i = 0; i < SAME_TRIES; i++) {
 		if (!ask(r, &theirs))
 			return false;
-		if (theirs.residual) {
-			say("the daemon", &theirs);
-			return fail(r, "moment %u: residual %lld", r->n_moments, (long long)theirs.residual);
-		}
 		if (shmstore_partition_usage(r->p, SHMSTORE_USAGE_FULL, &ours) < 0)
 			return fail(r, "usage failed");
-		if (!is_same(&theirs, &ours))
+		if (theirs.residual || !is_same(&theirs, &ours))
 			continue;
 		r->ghosts_max = theirs.ghosts > r->ghosts_max ? theirs.ghosts : r->ghosts_max;
 		r->inflight_max = theirs.inflight > r->inflight_max ? theirs.inflight : r->inflight_max;
@@ -345,7 +345,8 @@ static bool compare(struct run *r)
 	}
 	say("the daemon", &theirs);
 	say("the library", &ours);
-	return fail(r, "moment %u: the daemon and the library do not agree", r->n_moments);
+	return fail(r, "moment %u: %s", r->n_moments,
+		    theirs.residual ? "there is a residual" : "the daemon and the library do not agree");
 }
 
 static bool moment(struct run *r)
