@@ -20,7 +20,7 @@ struct state {
 	char modes[REQUESTS][WORD + 1];
 	bool disk_over, spilling;
 	uint64_t now_ms;
-	const char *status, *imm;
+	const char *status;
 };
 
 static enum createqueue_got on_allocate(void *arg, uint64_t id, uint64_t bytes, bool fallback)
@@ -95,7 +95,6 @@ static void do_add(struct state *s, struct scn *c)
 	set_mode(c, s->modes[id], scn_text(c, "mode", "ok"));
 	err = createqueue_add(s->q, id, client, (uint64_t)scn_number(c, "bytes|size", 0),
 			      (uint64_t)scn_number(c, "deadline", 0), s->now_ms);
-	s->imm = err == -EAGAIN ? "busy" : err ? "error" : s->imm;
 	if (err && err != -EAGAIN)
 		scn_wrong(c, "it waits already");
 }
@@ -210,8 +209,6 @@ static bool found(void *state, struct scn *c, const char *key, const char *expec
 	counts = createqueue_counts(s->q);
 	if (!strcmp(key, "status"))
 		scn_found(c, "%s", s->status ? s->status : "none");
-	else if (!strcmp(key, "imm"))
-		scn_found(c, "%s", s->imm ? s->imm : "none");
 	else if (!strcmp(key, "gc"))
 		scn_found_amount(c, amount_of((int64_t)counts.collects));
 	else if (!strcmp(key, "fallbacks"))
