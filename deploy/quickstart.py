@@ -117,7 +117,7 @@ def ask(admin, partition, command, as_json=True):
 def say_what_next(directory, screen):
     """The line that installs what was built, and which Python the examples want."""
     if sys.prefix != sys.base_prefix:
-        screen.say("pip", f"{sys.executable} -m pip install '{ROOT}[dask]'    # into an environment with the newest Dask: docs/install.md")
+        screen.say("pip", f"{sys.executable} -m pip install '{ROOT}[dask]'    # into an environment with the newest Dask: docs/operations.md")
     install = f"{'' if os.geteuid() == 0 else 'sudo '}cmake --install {shlex.quote(directory)}"
     screen.say("install", f"{install}    # under /usr/local; then the examples of README.md run")
     first = shutil.which("python3")

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /*
- * May a task begin? (docs/pressure.md "The gate".) Answered by TASK_ADMITTED with the request's
+ * May a task begin? (docs/governor.md "The gate".) Answered by TASK_ADMITTED with the request's
  * serial: at once, or late where it waits; a CANCEL of that serial ends the wait (REFUSED with
  * -ECANCELED). An admitted task counts until TASK_DONE, or the end of the connection. tail: the
  * kind's name, as of PROFILE; empty: nothing is known of it.
@@ -83,7 +83,7 @@ struct wire_task_admitted {
 };
 
 /*
- * Memory is short, and a process that runs tasks shall give way (docs/pressure.md "Preemption").
+ * Memory is short, and a process that runs tasks shall give way (docs/governor.md "Preemption").
  * Goes to the connection that admitted each task, and to that of its parent task, where these said
  * WIRE_TASK_TOLD; for an idle worker (task 0) to the worker. Serial 0. A slow reader may miss it.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ckptplan.h: copies of an actor's state on other daemons: how many, on which, and when each is sent. Pure: peers, versions and time in,
- * sends out; no clock, no I/O. docs/profiles.md has the options.
+ * sends out; no clock, no I/O. docs/actors.md has the options.
  *
  * A peer is another daemon, known by its name. Each period begins with a choice of peers; strategy ALL sends to each of them, ROUND_ROBIN
  * to one, the next of the order. A send that fails is tried again n times, then that peer is missed in this period. A version that was

@@ -87,7 +87,7 @@ struct config_pressure {
 	uint64_t grace_ns, term_ns;            /* from the notice to SIGTERM, from that to SIGKILL */
 };
 
-/* Profiles of the memory that every user's tasks used: docs/profiles.md. */
+/* Profiles of the memory that every user's tasks used: docs/governor.md. */
 struct config_profile {
 	struct profile_choice strategy; /* NONE: nothing is collected, and nothing is used */
 	char *directory;                /* of the files, one for each user; "none": nothing is kept */
@@ -97,7 +97,7 @@ struct config_profile {
 	uint32_t max_kinds;             /* that are kept for one user */
 };
 
-/* How a worker's memory is divided for the stages of a job: docs/stages.md. */
+/* How a worker's memory is divided for the stages of a job: docs/governor.md. */
 struct config_stage {
 	struct stage_config rules; /* cap_mib: by cap */
 	enum stage_conflict conflict;
@@ -120,7 +120,7 @@ struct config_copies {
 	struct ckpt_stale stale; /* may one be used when its actor is preempted? */
 };
 
-/* Other daemons, and what they and this one do for each other: docs/peers.md. */
+/* Other daemons, and what they and this one do for each other: docs/actors.md. */
 struct config_peers {
 	char *name;          /* NULL: the host's */
 	char *listen;        /* an absolute path, or ADDRESS:PORT; NULL: no other daemon connects to this one */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers.h: other daemons, of this host or of others, and messages to and from them (docs/peers.md).
+ * peers.h: other daemons, of this host or of others, and messages to and from them (docs/actors.md).
  * Loop's thread only.
  *
  * A peer is a connection to a daemon that has said its name, and has proved who it is: on a Unix

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * profile.h: what tasks of one kind have used so far: their peaks, averages and distributions, and when in their lives. Pure: numbers in,
- * numbers out; no clock, no I/O. docs/profiles.md says what it is for.
+ * numbers out; no clock, no I/O. docs/governor.md says what it is for.
  *
  * A key is language, function and group (empty, a class, or class#instance). Of each resource it has the number of tasks, their sum and
  * peak, the last PROFILE_RING values, and a histogram with logarithmic steps; of their lifetimes the last values; and of private memory the

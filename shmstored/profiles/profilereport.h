@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * profilereport.h: a JSON document of what is known of users' tasks, and of those that run.
- * docs/profiles.md lists its fields.
+ * shmstore-admin(1) lists its fields.
  */
 #ifndef PROFILEREPORT_H
 #define PROFILEREPORT_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.h: the daemon's state for Prometheus and its like. docs/dashboard.md lists the metrics. */
+/* metrics.h: the daemon's state for Prometheus and its like. docs/operations.md lists the metrics. */
 #ifndef METRICS_H
 #define METRICS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * report.h: the daemon's state as JSON documents: one source for the CLI (WIRE_QUERY), the HTTP API and the page, so that they say the
- * same. Fields are named as in shmstore-admin's --json where they mean the same; bytes are integers. docs/dashboard.md lists them.
+ * same. Fields are named as in shmstore-admin's --json where they mean the same; bytes are integers. docs/operations.md lists them.
  */
 #ifndef REPORT_H
 #define REPORT_H

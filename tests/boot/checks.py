@@ -131,11 +131,11 @@ def installs(again=False):
 
 
 def starts_without_a_file():
-    """docs/daemon.md's line, on a host that nobody has configured."""
+    """docs/operations.md's line, on a host that nobody has configured."""
     check("the installation makes /etc/shmstore", CONFIG.parent.is_dir() and not CONFIG.exists())
     status, said = run("shmstored", "--check-config")
     check("shmstored --check-config without a file: the defaults hold", status == 0 and "defaults hold" in said, said)
-    line = pages.commands_of(pages.example("docs/daemon.md", "Starting it", 1))[0].removeprefix("sudo ")
+    line = pages.commands_of(pages.example("docs/operations.md", "Starting it", 1))[0].removeprefix("sudo ")
     works(line, "bash", "-c", line)
     for name in UNITS:
         check(f"{name} is active", unit(name) == "active", unit(name))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shared of which library's types (docs/dask-types.md): the value is the same, and the memory that it shows is the partition's."""
+"""What is shared of which library's types (docs/dask.md): the value is the same, and the memory that it shows is the partition's."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """deploy/packages against what is used: each thing that the sources name belongs to a package of the list, each package of the list has
-such a thing, and docs/dependencies.md speaks of it. To be run where nothing else is installed: tests/fresh/tester.
+such a thing, and CONTRIBUTING.md speaks of it. To be run where nothing else is installed: tests/fresh/tester.
 
 What is used is read from the sources where that can be: headers from #include, libraries from pkg_check_modules, modules from
 import. Commands and other files are named below. That something is installed is not enough: it has to be on the list itself, not there by
@@ -22,7 +22,7 @@ COMMANDS = ("cc gcc cmake ninja pkg-config clang clang-format clang-tidy llvm-sy
             "systemd-sysusers apparmor_parser getfacl setfacl dmsetup mkfs.ext4 chattr ip strace man mmdebstrap ccache python3").split()
 # Modules that nothing imports: pytest's plug-ins, by their options and marks, and what reads Dask's defaults.
 PLUGINS = ("pytest_timeout", "xdist", "xarray", "pytest_asyncio", "pytest_rerunfailures")
-# Of the package index: used where they are installed, and tested there (docs/dask-types.md), or fetched by bench/bench_python.
+# Of the package index: used where they are installed, and tested there (docs/dask.md), or fetched by bench/bench_python.
 OF_THE_INDEX = {"IPython", "dagster", "duckdb", "iceoryx2", "joblib", "polars", "pyarrow", "ray", "torch", "upath", "vineyard", "zarr"}
 MULTIARCH = sys.implementation._multiarch  # the folder of this machine's libraries and headers
 PYTHON = f"python3.{sys.version_info.minor}"
@@ -33,7 +33,7 @@ BROUGHT_BY = {r"gcc-\d+(-.*)?|libgcc-.*": "gcc", r"g\+\+-\d+(-.*)?|libstdc.*": "
               r"clang-tidy-\d+|clang-tools-\d+": "clang-tidy", r"llvm-\d+.*": "llvm", r"libboost1.*": "libboost-dev",
               r"python3\.\d+(-minimal)?|python3-minimal|libpython3\.\d+(-stdlib|-minimal)": "python3",
               r"python3\.\d+-dev|libpython3.*-dev": "python3-dev", r"python3\.\d+-venv": "python3-venv", r"linux-libc-dev": "libc6-dev"}
-NOT_PACKAGES = {"redis-server", "pkg-config", "zstd"}  # words of docs/dependencies.md that name a program
+NOT_PACKAGES = {"redis-server", "pkg-config", "zstd"}  # words of its "Dependencies" that name a program
 failures = 0
 
 
@@ -104,13 +104,13 @@ def owners(paths):
 def main():
     listed = subprocess.run([ROOT / "deploy/packages", "build", "dask", "test"], capture_output=True, text=True, check=True).stdout.split()
     check("no package is listed twice", len(listed) == len(set(listed)), str(sorted(listed)))
-    text = (ROOT / "docs/dependencies.md").read_text()
+    text = re.search(r"^## Dependencies\n(.*?)^## ", (ROOT / "CONTRIBUTING.md").read_text(), re.S | re.M)[1]
     named = set(re.findall(r"(?:`|\*\*)([a-z0-9][a-z0-9.+-]*)(?:`|\*\*)", text))
     silent = [package for package in listed if package not in named]
-    check("docs/dependencies.md speaks of every listed package", not silent, " ".join(silent))
+    check("CONTRIBUTING.md speaks of every listed package", not silent, " ".join(silent))
     of_debian = subprocess.run(["apt-cache", "pkgnames"], capture_output=True, text=True, check=True).stdout.split()
     strangers = named.intersection(of_debian) - set(listed) - NOT_PACKAGES
-    check("deploy/packages has every package that docs/dependencies.md speaks of", not strangers, " ".join(sorted(strangers)))
+    check("deploy/packages has every package that CONTRIBUTING.md speaks of", not strangers, " ".join(sorted(strangers)))
 
     found, missing = headers()
     used = {}  # path: by whom

@@ -537,7 +537,7 @@ def test_every_member_is_explained(host, actors):
     """As in test_admin_shell.py; members of the daemon's own documents may be explained with those."""
     actors(host.admin, "s", "-")("put", "k", MIB, "-")
     words = set()
-    for page in ("man/shmstore-admin.1", "dashboard.md"):
+    for page in ("man/shmstore-admin.1", "operations.md"):
         words |= set(re.findall(r"[A-Za-z_]+", (SOURCE / "docs" / page).read_text()))
     events = set(host.admin.json("status")["daemon"]["events"])
 

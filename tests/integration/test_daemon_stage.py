@@ -192,7 +192,7 @@ result = 'done'
 
 @pytest.mark.parametrize(("rule", "share", "other"), [("whole", 0.02, None), ("partial", 0.4, "whole")])
 def test_at_the_defaults_each_rule_has_a_job_that_fails_without_it(scene, rule, share, other):
-    """docs/stages.md: outside of stages its task is too big; by the other rule what it puts is."""
+    """docs/governor.md: outside of stages its task is too big; by the other rule what it puts is."""
     scene = scene("")
     worker = scene.worker("a")
     base = scene.document()["base"]

@@ -263,7 +263,7 @@ partition = shmstore.Partition(sys.argv[1])
 partition.open("feed", readonly=True).close()
 before = descriptors()
 other = shmstore.Partition(partition.path)
-assert descriptors() == before + 1, descriptors()  # docs/limits.md says it, and the next
+assert descriptors() == before + 1, descriptors()  # docs/operations.md says it, and the next
 stores = [other.open("feed", readonly=True) for _ in range(10)]
 held = [(s["small"], s["array"], s["large"], list(s)) for s in stores]
 assert all(small == 1 and large[0] == 1 and len(keys) == 3 for small, _, large, keys in held)

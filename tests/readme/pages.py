@@ -33,42 +33,36 @@ ARROW_OUTPUT = "3 [1.5, 2.5, 4.0]\n['price', 'venue']\n"
 FILES_OUTPUT = "['notes/first'] b'in shared memory'\n"
 FROM_C_OUTPUT = "1000 499500.0\n"
 
-FAILS = "A job that fails without"
+FAILS, UNLEARNED, UNSTAGED = "A job that fails without", "A job that fails without profiles", "A job that fails without stages"
 POOL, MODEL, DATA, NOTEBOOKS, ARROW = "A pool", "A model for web workers", "A data set", "Notebooks", "Arrow"
 FILES = "Files by URL, chunks of zarr, steps of Dagster"
-FROM_C = "…read in Python what a C program wrote?"
-CONTAINERS = "…use it in Docker or Kubernetes?"
-SIZE = "…choose how large the partition is?"
-CRASH = "…clean up after a crash?"
-HOLDERS = "…see who holds memory?"
+TICKET, CMAKE, FROM_C = "C: a ticket", "C: CMake", "Between C and Python"
+CONTAINERS, SIZE, CRASH, HOLDERS = "Containers", "Making a partition", "When a process dies", "Where the memory is: the df equation"
 
 EXAMPLES = {
     "README.md": {"In ten lines": ["python"], "Two commands": ["sh"], "Installing": ["sh", "sh"], "Python": ["python"], "C": ["c"], "Dask": ["python"]},
-    "docs/c.md": {"A ticket": ["c"], "CMake": ["cmake"]},
-    "docs/python.md": {POOL: ["python", "python"], MODEL: ["python"], DATA: ["python"], NOTEBOOKS: ["python", "python"], ARROW: ["python"],
-                       FILES: ["python"], "By ticket": ["python"]},
-    "docs/daemon.md": {"Starting it": ["sh", "sh"], "Asking it": ["sh"]},
+    "docs/programs.md": {POOL: ["python", "python"], MODEL: ["python"], DATA: ["python"], NOTEBOOKS: ["python", "python"],
+                         ARROW: ["python"], FILES: ["python"], "By ticket": ["python"], TICKET: ["c"], CMAKE: ["cmake"], FROM_C: ["c", "python", "sh"]},
+    "docs/operations.md": {"Starting it": ["sh", "sh"], "Asking it": ["sh"], CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"],
+                           HOLDERS: ["sh"]},
     "docs/arbiter.md": {FAILS: ["python"], "A complete example": ["python"], "C programs: an attempt, a checkpoint, a split": ["c"],
                         # Lines out of a program, around which the text explains; the complete example has them all but the checkpoint.
                         "Python: an attempt, a checkpoint, a split": ["python"] * 2},
-    "docs/stages.md": {FAILS: ["python"]},
-    # Of the next pages the first section is run. Below it are lines out of programs: tests/integration and tests/dask have whole ones.
-    "docs/pressure.md": {FAILS: ["conf", "python"], "The gate": ["python"], "Whom to preempt": ["python"]},
-    "docs/profiles.md": {FAILS: ["conf", "python"], "By hand": ["python"]},
+    # Of the next pages the jobs that fail without are run. Below them are lines out of programs: tests/integration and tests/dask have whole ones.
+    "docs/governor.md": {FAILS: ["conf", "python"], UNLEARNED: ["conf", "python"], UNSTAGED: ["conf", "python"],
+                         "The gate": ["python"], "Preemption": ["python"], "Profiles": ["python"], "Stages": ["python"]},
     "docs/actors.md": {FAILS: ["python"]},
     "docs/dask.md": {FAILS: ["python"], "Three ways to turn it on": ["sh", "python", "yaml"], "Memory pressure": ["yaml"],
                      "The memory arbiter": ["python"], "Measuring": ["sh"]},
     "docs/amm.md": {FAILS: ["python", "yaml", "python"], "Replicas that users ask for": ["python"], "Policies of your own": ["python"]},
     "docs/tier.md": {FAILS: ["python", "sh"], "Using it": ["sh"]},
-    "docs/how-do-i.md": {FROM_C: ["c", "python", "sh"],
-                         CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"], HOLDERS: ["sh"]},
 }
 PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in sorted(os.listdir(ROOT / "docs"))
                                                          if name.endswith(".md") and f"docs/{name}" not in EXAMPLES))
 # Jobs that print how they fail without a feature, and that they do not with it. Each has a daemon and a partition of 64 MiB of its own.
-JOBS = {"docs/stages.md": STAGES_OUTPUT, "docs/arbiter.md": RESERVED_OUTPUT, "docs/pressure.md": PRESSURE_OUTPUT,
-        "docs/profiles.md": PROFILES_OUTPUT, "docs/actors.md": ACTORS_OUTPUT}
-DASK_JOBS = {"docs/dask.md": COPIES_OUTPUT, "docs/amm.md": LINKS_OUTPUT}  # on Debian's Dask, and on others: tests/run --dask VERSION
+JOBS = {("docs/governor.md", UNSTAGED): STAGES_OUTPUT, ("docs/arbiter.md", FAILS): RESERVED_OUTPUT, ("docs/governor.md", FAILS): PRESSURE_OUTPUT,
+        ("docs/governor.md", UNLEARNED): PROFILES_OUTPUT, ("docs/actors.md", FAILS): ACTORS_OUTPUT}
+DASK_JOBS = {("docs/dask.md", FAILS): COPIES_OUTPUT, ("docs/amm.md", FAILS): LINKS_OUTPUT}  # on Debian's Dask, and on others: tests/run --dask VERSION
 
 
 def text_of(page):
@@ -91,7 +85,7 @@ def example(page, section, number=0):
     return blocks_of(page)[section][number][1]
 
 
-# The examples of docs/python.md that run in a process by themselves: a name, section, number, output, and the module that it wants installed.
+# The examples of docs/programs.md that run in a process by themselves: a name, section, number, output, and the module that it wants installed.
 PYTHON_GUIDE = [
     *((f"the pool's {number + 1}.", POOL, number, output, None) for number, output in enumerate(POOL_OUTPUTS)),
     *((f"the model's, time {number + 1},", MODEL, 0, output, None) for number, output in enumerate(MODEL_OUTPUTS)),
@@ -101,13 +95,13 @@ PYTHON_GUIDE = [
 CLEAR_CACHE = 'import shmstore; shmstore.Cache("shared").clear()\n'  # what the model's leaves
 
 
-def job_of(page):
-    return next(text for language, text in blocks_of(page)[FAILS] if language == "python")
+def job_of(page, section):
+    return next(text for language, text in blocks_of(page)[section] if language == "python")
 
 
-def conf_of(page):
+def conf_of(page, section):
     """What it says that the daemon's configuration is to have."""
-    return "".join(re.findall(r"^```conf\n(.*?)^```$", text_of(page), re.S | re.M))
+    return "".join(text for language, text in blocks_of(page)[section] if language == "conf")
 
 
 def unlisted():

@@ -246,7 +246,7 @@ int cmd_profile(struct admin *a, int argc, char **argv)
 		.of = "profile",
 		.usage = "profile SUBCOMMAND [ARGUMENT...]",
 		.help = "Looks at what tasks used so far, as the daemon remembers it.\v",
-		.tail = "\"" ADMIN_NAME " help profile SUBCOMMAND\" explains one; docs/profiles.md has the rules.",
+		.tail = "\"" ADMIN_NAME " help profile SUBCOMMAND\" explains one; docs/governor.md has the rules.",
 	};
 
 	return commands_read(&commands, a, argc, argv);

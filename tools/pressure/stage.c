@@ -103,7 +103,7 @@ int cmd_stage(struct admin *a, int argc, char **argv)
 		"Shows which worker is in which stage of a job, and how its memory is divided for that.\v"
 		"PRIVATE is what its process may have alone, SHARED what its store may hold, SLOTS how many tasks run "
 		"at once. A worker that is "
-		"\"degraded\" has less than its profile says, as others hold the rest. docs/stages.md has the rules.");
+		"\"degraded\" has less than its profile says, as others hold the rest. See docs/governor.md.");
 	uint64_t session = 0;
 	struct command_line line = {.admin = a, .own = &session};
 	const struct asking_view view = {.judge = judge, .partition = print_partition, .arg = a};

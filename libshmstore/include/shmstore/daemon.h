@@ -3,7 +3,7 @@
  * shmstore/daemon.h: a tool's connection to shmstored: ask what it knows, watch what happens, set limits, reap.
  *
  * Programs that own stores need none of this: their stores register by themselves (shmstore.h,
- * options.daemon). Answers are JSON documents as in docs/dashboard.md, checked and bounded in time
+ * options.daemon). Answers are JSON documents as in docs/operations.md, checked and bounded in time
  * and size. Conventions are those of shmstore.h. A client is used by one thread at a time. After a
  * fork it is the parent's: the child only frees it. All since 0.1.
  *

@@ -3,7 +3,7 @@
  * profile.h: what tasks of one kind used so far, and so what the next one will use; and whether it may begin now.
  *
  * With shmstored, and profile { private = conservative } (or another strategy) in its configuration, the daemon keeps a profile for each user: of
- * each kind of tasks how much private memory, how many bytes of the store and how much processor time they took. docs/profiles.md has the rules.
+ * each kind of tasks how much private memory, how many bytes of the store and how much processor time they took. docs/governor.md has the rules.
  *
  *   kind    a language, a function and a group: empty, a class, or "class#instance", which counts for its class as well
  *   task    begins, runs, ends. Meanwhile the daemon looks at the process: the task's private memory is what that has more than when it began. Where
@@ -99,7 +99,7 @@ SHMSTORE_API int shmstore_profile_estimate(struct shmstore *s, const struct shms
 /* ---- admission ----------------------------------------------------------------------------------------------------- */
 
 /*
- * Asks whether a task may begin. A daemon that watches the host's memory (docs/pressure.md) holds
+ * Asks whether a task may begin. A daemon that watches the host's memory (docs/governor.md) holds
  * back tasks that would not fit: a task asks, is let in, runs and ends. Its declared or usual use
  * counts until then, or until its store or process ends. Unwatched, all are let in at once.
  *
@@ -242,7 +242,7 @@ SHMSTORE_API int shmstore_preempt_fd(struct shmstore *s);
  * Every call below returns, beside the codes of all calls with a client (daemon.h):
  *   -ENOTSUP   also: the daemon keeps no profiles
  *
- * The profile as a JSON document, with the tasks that run (docs/profiles.md lists its fields). ret_json, ret_size: as shmstore_client_query().
+ * The profile as a JSON document, with the tasks that run (shmstore-admin(1) lists its fields). ret_json, ret_size: as shmstore_client_query().
  */
 SHMSTORE_API int shmstore_client_profile(struct shmstore_client *c, uint32_t user, char **ret_json, size_t *ret_size);
 /* The profile as the text that shmstore_client_profile_load() takes; not of SHMSTORE_PROFILE_ALL. Ownership: free(). Return: 0, -EINVAL. */

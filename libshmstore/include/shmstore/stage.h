@@ -3,7 +3,7 @@
  * stage.h: how a worker's memory is divided for one stage of a job: private bytes (what the process alone has), shared bytes (what its store may hold of the
  * partition), and slots (how many tasks at once).
  *
- * With shmstored, and stage { enabled = yes } in its configuration. Where that is off, every answer is the base, profile 0. docs/stages.md has the rules.
+ * With shmstored, and stage { enabled = yes } in its configuration. Where that is off, every answer is the base, profile 0. docs/governor.md has the rules.
  *
  *   struct shmstore_stage_ask ask = SHMSTORE_STAGE_ASK_INIT;
  *   struct shmstore_stage_profile p;

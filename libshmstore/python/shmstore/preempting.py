@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to a store where memory is short and the daemon preempts: docs/pressure.md "Preemption".
+"""Messages to a store where memory is short and the daemon preempts: docs/governor.md "Preemption".
 
 >>> with store.admitted("join", level="auto", retriable=True) as task:
 ...     for part in parts:

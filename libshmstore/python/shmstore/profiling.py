@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that tasks of one kind used so far, and so the next one will; and whether it may begin now: docs/profiles.md, docs/pressure.md.
+"""The memory that tasks of one kind used so far, and so the next one will; and whether it may begin now: docs/governor.md.
 
 >>> with store.profiled("join", group="Tables") as task:     # the daemon looks at this process meanwhile
 ...     table = join(parts)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a worker's memory is divided for one stage of a job: docs/stages.md.
+"""How a worker's memory is divided for one stage of a job: docs/governor.md.
 
 >>> profile = store.stage_profile("shuffle-3", other=4)          # nothing of it can be shared
 >>> with store.stage("shuffle-3", profile) as stage:             # waits, at most as configured, for what others hold
