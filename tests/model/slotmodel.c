@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slotmodel.c: visits every state that a slot and its processes can come to (docs/segments.md "How it is checked").
+ * slotmodel.c: visits every state that a slot and its processes can come to (docs/testing.md "Models and mutants").
  *
  *   slotmodel [words=1|2|2r] [generations=1..3] [leases=1|2] [kept=OAB] [effects] [remember_all] [no_inherit] [no_lock] [fails]
  *
