@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The code in rooms (docs/architecture.md "Rooms"). A room is a folder and an object library. Its files see their own folder, the rooms that
+# The code in rooms (docs/architecture.md). A room is a folder and an object library. Its files see their own folder, the rooms that
 # it names, and what those see: an include that points up does not compile. tests/layers reads the calls of room() and checks the same of
 # the symbols.
 #
