@@ -96,9 +96,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static void print_version(FILE *stream, struct argp_state *state)
+static void print_version(FILE *stream, UNUSED struct argp_state *state)
 {
-	(void)state;
 	fprintf(stream, "shmstored %s\n", shmstore_version());
 }
 
@@ -159,12 +158,11 @@ static void reload(struct daemon *d)
 	notify_ready("%zu partitions", d->host.config->n_partitions);
 }
 
-static void on_signal(struct loop_op *op, int result, unsigned flags)
+static void on_signal(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct daemon *d = (struct daemon *)(void *)((char *)op - offsetof(struct daemon, signal_op));
+	struct daemon *d = CONTAINER_OF(op, daemon, signal_op);
 	struct signalfd_siginfo info;
 
-	(void)flags;
 	if (result < 0)
 		return;
 	while (read(d->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {

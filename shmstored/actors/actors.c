@@ -317,14 +317,12 @@ void actors_arm(struct actors *a)
 	loop_timer(a->host->loop, &a->timer, (a->due_ms + 1) * ACTORS_MS, 0);
 }
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
-	struct actors *a = (struct actors *)(void *)((char *)op - offsetof(struct actors, timer));
+	struct actors *a = CONTAINER_OF(op, actors, timer);
 	struct actors_one *k, *next;
 	uint64_t now = actors_now_ms();
 
-	(void)flags;
-	(void)result;
 	if (a->closing) {
 		free(a);
 		return;

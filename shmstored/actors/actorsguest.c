@@ -24,12 +24,11 @@ struct actors_guest *actors_guest_find(const struct actors *a, const struct conn
 	return g;
 }
 
-static void on_end(struct conn_end *e, struct conn *c)
+static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	struct actors_guest *g = (struct actors_guest *)(void *)((char *)e - offsetof(struct actors_guest, end));
+	struct actors_guest *g = CONTAINER_OF(e, actors_guest, end);
 	struct actors *a = g->of;
 
-	(void)c;
 	actors_guest_free(g);
 	actors_flush(a);
 }

@@ -34,7 +34,7 @@
 
 static struct actors *of_service(struct peers_service *s)
 {
-	return (struct actors *)(void *)((char *)s - offsetof(struct actors, service));
+	return CONTAINER_OF(s, actors, service);
 }
 
 bool actors_keeps(const struct actors_one *k)

@@ -10,7 +10,7 @@
 
 static struct actors *of_service(struct peers_service *s)
 {
-	return (struct actors *)(void *)((char *)s - offsetof(struct actors, service));
+	return CONTAINER_OF(s, actors, service);
 }
 
 void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type type, const struct actors_one *k,

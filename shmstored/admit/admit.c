@@ -435,24 +435,21 @@ bool admit_cancel(struct admit *a, struct conn *c, uint64_t serial)
 	return k != NULL;
 }
 
-static void on_end(struct conn_end *e, struct conn *c)
+static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	struct admit_guest *g = (struct admit_guest *)(void *)((char *)e - offsetof(struct admit_guest, end));
+	struct admit_guest *g = CONTAINER_OF(e, admit_guest, end);
 	struct admit *a = g->of;
 
-	(void)c;
 	for (const struct admit_task *k = g->tasks; k; k = k->next)
 		gateline_end(a->line, k->id);
 	admittask_guest_free(&a->tasks, g, procs_of(a));
 	admit_settle(a);
 }
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
-	struct admit *a = (struct admit *)(void *)((char *)op - offsetof(struct admit, timer));
+	struct admit *a = CONTAINER_OF(op, admit, timer);
 
-	(void)flags;
-	(void)result;
 	if (a->closing)
 		free(a);
 	else
@@ -461,14 +458,14 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 
 static void before_sample(struct pressure_watch *w)
 {
-	struct admit *a = (struct admit *)(void *)((char *)w - offsetof(struct admit, watch));
+	struct admit *a = CONTAINER_OF(w, admit, watch);
 
 	admittask_look_before(&a->tasks, procs_of(a));
 }
 
 static void on_sample(struct pressure_watch *w)
 {
-	struct admit *a = (struct admit *)(void *)((char *)w - offsetof(struct admit, watch));
+	struct admit *a = CONTAINER_OF(w, admit, watch);
 	const struct pressure *p = a->host->pressure;
 
 	if (!p->gated)

@@ -37,6 +37,7 @@
 #include "arbiter.h"
 #include "arbslab.h"
 #include "arbtree.h"
+#include "macros.h"
 
 /* Keys are 64-bit ids, often small numbers that follow each other. uthash takes the lowest bits, which one multiplication alone leaves poor. */
 static inline unsigned arb_hash(const void *key)

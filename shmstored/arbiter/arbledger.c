@@ -117,9 +117,8 @@ static void pin_bytes(struct arb *a, struct arb_account *account, int64_t bytes)
 	follow(a, account);
 }
 
-void arbledger_stall(struct arb *a, struct arb_task *t, bool stalled)
+void arbledger_stall(UNUSED struct arb *a, struct arb_task *t, bool stalled)
 {
-	(void)a;
 	for (struct arb_account *account = t->accounts; account; account = account->next)
 		account->pool->stuck_bytes += stalled ? (int64_t)account->pinned : -(int64_t)account->pinned;
 }

@@ -15,7 +15,7 @@
 
 static struct arb_want *want_of(const struct arbtree_node *n)
 {
-	return (struct arb_want *)((uintptr_t)n - offsetof(struct arb_want, node));
+	return CONTAINER_OF(n, arb_want, node);
 }
 
 static struct arb_want *want_or_null(const struct arbtree_node *n)

@@ -100,22 +100,20 @@ static void see_context(const struct arb *a, const struct arb_context *c, struct
 	ret->n_passed = c->line == ARB_LINE_WAITING ? (uint32_t)arbline_passed(w) : 0;
 }
 
-bool arb_context(const struct arb *a, uint64_t id, uint64_t now_ns, struct arb_context_info *ret)
+bool arb_context(const struct arb *a, uint64_t id, UNUSED uint64_t now_ns, struct arb_context_info *ret)
 {
 	const struct arb_context *c = arbbind_find(a, id);
 
-	(void)now_ns;
 	if (c)
 		see_context(a, c, ret);
 	return c != NULL;
 }
 
-void arb_each_context(const struct arb *a, uint64_t now_ns, bool (*fn)(void *arg, const struct arb_context_info *i),
-		      void *arg)
+void arb_each_context(const struct arb *a, UNUSED uint64_t now_ns,
+		      bool (*fn)(void *arg, const struct arb_context_info *i), void *arg)
 {
 	struct arb_context_info info;
 
-	(void)now_ns;
 	for (const struct arb_context *c = a->contexts; c; c = c->hh.next) {
 		see_context(a, c, &info);
 		if (!fn(arg, &info))

@@ -12,7 +12,7 @@
 
 static struct arb_reservation *victim_of(const struct arbtree_node *n)
 {
-	return (struct arb_reservation *)((uintptr_t)n - offsetof(struct arb_reservation, node));
+	return CONTAINER_OF(n, arb_reservation, node);
 }
 
 static int victim_cmp(const struct arbtree_node *x, const struct arbtree_node *y)
@@ -24,9 +24,8 @@ static int victim_cmp(const struct arbtree_node *x, const struct arbtree_node *y
 	return r->used_seq < s->used_seq ? -1 : r->used_seq > s->used_seq;
 }
 
-static void victim_pull(struct arbtree_node *n)
+static void victim_pull(UNUSED struct arbtree_node *n)
 {
-	(void)n;
 }
 
 static const struct arbtree_ops victim_ops = {.cmp = victim_cmp, .pull = victim_pull};

@@ -19,7 +19,7 @@
 
 static struct arb_want *want_of(const struct arbtree_node *n)
 {
-	return (struct arb_want *)((uintptr_t)n - offsetof(struct arb_want, stuck));
+	return CONTAINER_OF(n, arb_want, stuck);
 }
 
 static struct arb_want *want_or_null(const struct arbtree_node *n)

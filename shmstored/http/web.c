@@ -71,8 +71,6 @@ struct web {
 
 static void run(struct web *w);
 
-#define WEB_OF(op, member) ((struct web *)(void *)((char *)(op)-offsetof(struct web, member)))
-
 /* Frees what web_free() left to us once nothing of it is in flight. True: w is gone, or going. */
 static bool gone(struct web *w)
 {
@@ -94,11 +92,10 @@ static void start_poll(struct web *w)
 		log_say(LOG_ERR, LOG_FIELDS(.error = r), "HTTP: the socket is no longer watched; HTTP is off");
 }
 
-static void on_poll(struct loop_op *op, int result, unsigned flags)
+static void on_poll(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct web *w = WEB_OF(op, poll_op);
+	struct web *w = CONTAINER_OF(op, web, poll_op);
 
-	(void)flags;
 	if (gone(w) || result == -ECANCELED)
 		return;
 	run(w);
@@ -107,7 +104,7 @@ static void on_poll(struct loop_op *op, int result, unsigned flags)
 
 static void on_wake(struct loop_op *op, int result, unsigned flags)
 {
-	struct web *w = WEB_OF(op, wake_op);
+	struct web *w = CONTAINER_OF(op, web, wake_op);
 
 	(void)result; /* cancelled because it has to come earlier: run() sets it anew */
 	if (flags & LOOP_MORE)
@@ -116,11 +113,10 @@ static void on_wake(struct loop_op *op, int result, unsigned flags)
 		run(w);
 }
 
-static void on_tick(struct loop_op *op, int result, unsigned flags)
+static void on_tick(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct web *w = WEB_OF(op, tick_op);
+	struct web *w = CONTAINER_OF(op, web, tick_op);
 
-	(void)flags;
 	if (gone(w) || result != 0)
 		return;
 	lateness_note(&w->lateness, loop_clock());
@@ -160,11 +156,10 @@ static void resume(struct web *w)
 	MHD_resume_connection(first->connection);
 }
 
-static void on_pause(struct loop_op *op, int result, unsigned flags)
+static void on_pause(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct web *w = WEB_OF(op, pause_op);
+	struct web *w = CONTAINER_OF(op, web, pause_op);
 
-	(void)flags;
 	if (!gone(w) && result == 0)
 		run(w);
 }
@@ -238,14 +233,12 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
  * ends the connection: right for what has a body, whose bytes nobody wants; the others keep theirs for the next request.
  */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
-				  const char *version, const char *data, size_t *size, void **state)
+				  const char *version, UNUSED const char *data, UNUSED size_t *size, void **state)
 {
 	struct visitor *visitor = visitor_of(connection);
 	struct web *w = arg;
 	struct request *r = *state;
 
-	(void)data;
-	(void)size;
 	if (visitor)
 		visitors_ask(visitor);
 	if (web_has_body(connection, method))
@@ -267,12 +260,11 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 }
 
 static void on_completed(void *arg, struct MHD_Connection *connection, void **state,
-			 enum MHD_RequestTerminationCode code)
+			 UNUSED enum MHD_RequestTerminationCode code)
 {
 	struct visitor *visitor = visitor_of(connection);
 	struct web *w = arg;
 
-	(void)code;
 	if (visitor)
 		visitors_answered(visitor, loop_clock());
 	if (w->turn == *state)

@@ -16,6 +16,8 @@
 #include <stdint.h>
 #include <sys/socket.h>
 
+#include "macros.h"
+
 struct loop;
 
 #define LOOP_MORE (1u << 0) /* flags of fn: the operation is still in flight, more calls follow */

@@ -419,11 +419,10 @@ void conn_tick(struct host *h)
 
 /* ---- completions --------------------------------------------------------------------------------------------------- */
 
-static void on_sent(struct loop_op *op, int result, unsigned flags)
+static void on_sent(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct conn *c = (struct conn *)(void *)((char *)op - offsetof(struct conn, send_op));
+	struct conn *c = CONTAINER_OF(op, conn, send_op);
 
-	(void)flags;
 	if (result >= 0) {
 		output_sent(&c->output, 1);
 		c->progress_ns = loop_now(c->host->loop);
@@ -467,7 +466,7 @@ static bool is_end_of_stream(int fd)
 
 static void on_received(struct loop_op *op, int result, unsigned flags)
 {
-	struct conn *c = (struct conn *)(void *)((char *)op - offsetof(struct conn, receive_op));
+	struct conn *c = CONTAINER_OF(op, conn, receive_op);
 	int r;
 
 	if (flags & LOOP_MORE) {

@@ -120,7 +120,7 @@ static void free_if_idle(struct listener *l)
 
 static void on_accept(struct loop_op *op, int result, unsigned flags)
 {
-	struct listener *l = (struct listener *)(void *)((char *)op - offsetof(struct listener, accept_op));
+	struct listener *l = CONTAINER_OF(op, listener, accept_op);
 
 	if (result >= 0 && l->closing)
 		close(result);
@@ -142,11 +142,10 @@ static void on_accept(struct loop_op *op, int result, unsigned flags)
 	}
 }
 
-static void on_pause_end(struct loop_op *op, int result, unsigned flags)
+static void on_pause_end(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct listener *l = (struct listener *)(void *)((char *)op - offsetof(struct listener, pause_op));
+	struct listener *l = CONTAINER_OF(op, listener, pause_op);
 
-	(void)flags;
 	if (l->closing || result < 0)
 		free_if_idle(l);
 	else
@@ -172,7 +171,7 @@ static void accept_again(struct listener *l, uint64_t when_ns)
 
 static void on_tick(struct loop_op *op, int result, unsigned flags)
 {
-	struct listener *l = (struct listener *)(void *)((char *)op - offsetof(struct listener, tick_op));
+	struct listener *l = CONTAINER_OF(op, listener, tick_op);
 
 	if (flags & LOOP_MORE && result == 0 && !l->closing)
 		conn_tick(l->host);

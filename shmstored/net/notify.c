@@ -26,7 +26,7 @@ struct notify {
 
 static void on_timer(struct loop_op *op, int result, unsigned flags)
 {
-	struct notify *n = (struct notify *)(void *)((char *)op - offsetof(struct notify, op));
+	struct notify *n = CONTAINER_OF(op, notify, op);
 
 	if (result >= 0 && !n->freeing)
 		sd_notify(0, "WATCHDOG=1");

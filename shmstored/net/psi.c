@@ -52,7 +52,7 @@ static double average(const struct psi *p)
 
 static void on_pressure(struct loop_op *op, int result, unsigned flags)
 {
-	struct psi *p = (struct psi *)(void *)((char *)op - offsetof(struct psi, op));
+	struct psi *p = CONTAINER_OF(op, psi, op);
 	struct json_object *fields;
 
 	if (p->closing || result < 0) {

@@ -154,7 +154,7 @@ static void add_history(struct account *a)
 
 static void on_tick(struct loop_op *op, int result, unsigned flags)
 {
-	struct account *a = (struct account *)(void *)((char *)op - offsetof(struct account, tick_op));
+	struct account *a = CONTAINER_OF(op, account, tick_op);
 
 	if (a->closing) {
 		if (!(flags & LOOP_MORE))

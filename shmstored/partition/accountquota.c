@@ -65,19 +65,17 @@ static uint64_t kernel_most(void *arg)
 	return (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 }
 
-static struct wire_credit *member_credit(void *arg, struct quota_store *s)
+static struct wire_credit *member_credit(UNUSED void *arg, struct quota_store *s)
 {
 	const struct member *m = quota_user(s);
 
-	(void)arg;
 	return m->credit;
 }
 
-static void member_share(void *arg, struct quota_store *s, struct quota_share *ret)
+static void member_share(UNUSED void *arg, struct quota_store *s, struct quota_share *ret)
 {
 	const struct member *m = quota_user(s);
 
-	(void)arg;
 	*ret = (struct quota_share){m->last.linked_bytes, m->last.pool_bytes, m->last.reserved_bytes};
 }
 
@@ -97,18 +95,16 @@ void accountquota_answer(struct member *m, uint64_t serial, int error, const str
 				   : conn_send(m->conn, WIRE_GRANTED, serial, &granted, NULL, 0));
 }
 
-static void answer(void *arg, struct quota_store *s, uint64_t serial, int error, const struct quota_answer *a)
+static void answer(UNUSED void *arg, struct quota_store *s, uint64_t serial, int error, const struct quota_answer *a)
 {
-	(void)arg;
 	accountquota_answer(quota_user(s), serial, error, a);
 }
 
-static void ask(void *arg, struct quota_store *s, uint64_t bytes)
+static void ask(UNUSED void *arg, struct quota_store *s, uint64_t bytes)
 {
 	struct member *m = quota_user(s);
 	struct wire_ask body = {.bytes = bytes};
 
-	(void)arg;
 	m->asked_bytes = bytes;
 	atomic_store_explicit(&m->credit->asked_bytes, bytes, memory_order_relaxed);
 	/* Release: a reader of the number (acquire, shms_credit_tend()) sees the bytes. */
@@ -176,11 +172,10 @@ static uint64_t now(const struct accountquota *k)
 
 /* ---- the account's life ---- */
 
-static void wake(struct loop_op *op, int result, unsigned flags)
+static void wake(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct accountquota *k = (struct accountquota *)(void *)((char *)op - offsetof(struct accountquota, timer));
+	struct accountquota *k = CONTAINER_OF(op, accountquota, timer);
 
-	(void)flags;
 	if (k->closed) {
 		free(k);
 		return;
@@ -331,7 +326,7 @@ static void survey_now(struct accountquota *k)
 
 static void survey_done(struct account_wait *w, const struct survey *survey, int error)
 {
-	struct accountquota *k = (struct accountquota *)(void *)((char *)w - offsetof(struct accountquota, survey));
+	struct accountquota *k = CONTAINER_OF(w, accountquota, survey);
 
 	k->surveying = false;
 	k->survey_next_ns = now(k) + (survey ? SURVEY_REST * survey->cost_ns : 0);

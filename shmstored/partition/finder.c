@@ -96,13 +96,12 @@ static bool look(struct finder *f, const struct name *n)
 	return r != -ENOENT; /* what is wrong with it is the surveys' to tell */
 }
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct finder *f = (struct finder *)(void *)((char *)op - offsetof(struct finder, timer_op));
+	struct finder *f = CONTAINER_OF(op, finder, timer_op);
 	struct name **at = &f->names;
 	uint64_t now_ns = loop_clock();
 
-	(void)flags;
 	if (f->closing) {
 		free_if_idle(f);
 		return;
@@ -178,7 +177,7 @@ static void read_events(struct finder *f)
 
 static void on_events(struct loop_op *op, int result, unsigned flags)
 {
-	struct finder *f = (struct finder *)(void *)((char *)op - offsetof(struct finder, poll_op));
+	struct finder *f = CONTAINER_OF(op, finder, poll_op);
 
 	if (f->closing) {
 		if (!(flags & LOOP_MORE))

@@ -135,7 +135,7 @@ static void member_free(struct member *m)
 
 static void on_process_end(struct loop_op *op, int result, unsigned flags)
 {
-	struct member *m = (struct member *)(void *)((char *)op - offsetof(struct member, pid_op));
+	struct member *m = CONTAINER_OF(op, member, pid_op);
 
 	if (m->gone) {
 		if (!(flags & LOOP_MORE))
@@ -335,11 +335,10 @@ int member_get(struct account *a, const char *path, uid_t uid_wanted, struct mem
 
 /* ---- connections --------------------------------------------------------------------------------------------------- */
 
-static void on_conn_end(struct conn_end *e, struct conn *c)
+static void on_conn_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	struct member *m = (struct member *)(void *)((char *)e - offsetof(struct member, end));
+	struct member *m = CONTAINER_OF(e, member, end);
 
-	(void)c;
 	member_disconnected(m);
 }
 

@@ -111,9 +111,8 @@ static bool spill_parts(const struct putqueue *p, uint64_t bytes)
 }
 
 /* The quota asks stores for what they can give back, at each tick. */
-static void collect(void *arg)
+static void collect(UNUSED void *arg)
 {
-	(void)arg;
 }
 
 /* One at a time: the one under way may suffice. After a failure the tier rests by itself. */

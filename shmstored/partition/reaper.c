@@ -92,11 +92,10 @@ static void finish(struct reap *r)
 	free_if_idle(r);
 }
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct reap *r = (struct reap *)(void *)((char *)op - offsetof(struct reap, timer));
+	struct reap *r = CONTAINER_OF(op, reap, timer);
 
-	(void)flags;
 	if (r->over)
 		free_if_idle(r);
 	else if (!r->running && (result == 0 || r->wanted))
@@ -154,7 +153,7 @@ static void identify(struct reap *r)
 
 static void run(struct scanner_job *job)
 {
-	struct reap *r = (struct reap *)(void *)((char *)job - offsetof(struct reap, job));
+	struct reap *r = CONTAINER_OF(job, reap, job);
 
 	if (!r->known)
 		identify(r);
@@ -225,7 +224,7 @@ static void retry(struct reap *r)
 
 static void done(struct scanner_job *job)
 {
-	struct reap *r = (struct reap *)(void *)((char *)job - offsetof(struct reap, job));
+	struct reap *r = CONTAINER_OF(job, reap, job);
 	struct account *a = r->account;
 	struct member *m;
 

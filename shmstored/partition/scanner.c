@@ -208,12 +208,11 @@ static void free_memory(struct scanner *s)
 	free(s);
 }
 
-static void on_event(struct loop_op *op, int result, unsigned flags)
+static void on_event(struct loop_op *op, UNUSED int result, unsigned flags)
 {
-	struct scanner *s = (struct scanner *)(void *)((char *)op - offsetof(struct scanner, op));
+	struct scanner *s = CONTAINER_OF(op, scanner, op);
 	uint64_t n;
 
-	(void)result;
 	if (s->freeing) {
 		if (!(flags & LOOP_MORE))
 			free_memory(s);

@@ -195,11 +195,10 @@ static int on_holder(const struct shmstore_holder *h, void *arg)
 
 /* ---- the whole ----------------------------------------------------------------------------------------------------- */
 
-static int on_progress(uint64_t n_names, void *arg)
+static int on_progress(UNUSED uint64_t n_names, void *arg)
 {
 	struct taking *t = arg;
 
-	(void)n_names;
 	return t->stop(t->arg);
 }
 

@@ -59,7 +59,7 @@ static bool is_stopped(void *arg)
 
 static void run(struct scanner_job *job)
 {
-	struct surveying *s = (struct surveying *)(void *)((char *)job - offsetof(struct surveying, job));
+	struct surveying *s = CONTAINER_OF(job, surveying, job);
 
 	s->result = surveydata_take(s->account->partition, is_stopped, s, &s->survey);
 }
@@ -183,7 +183,7 @@ static void plan_next(struct account *a, uint64_t began_ns, uint64_t cost_ns)
 
 static void done(struct scanner_job *job)
 {
-	struct surveying *s = (struct surveying *)(void *)((char *)job - offsetof(struct surveying, job));
+	struct surveying *s = CONTAINER_OF(job, surveying, job);
 	struct account *a = s->account;
 	bool counts = a->running == s;
 

@@ -37,7 +37,7 @@ static int on_action(const struct shmstore_gc_action *action, void *arg)
 
 static void run(struct scanner_job *job)
 {
-	struct sweep *s = (struct sweep *)(void *)((char *)job - offsetof(struct sweep, job));
+	struct sweep *s = CONTAINER_OF(job, sweep, job);
 
 	s->result = shmstore_partition_gc_plan(s->account->partition, 0, on_action, s, &s->report);
 }
@@ -63,7 +63,7 @@ static void tell(struct account *a, const struct sweep *s)
 
 static void done(struct scanner_job *job)
 {
-	struct sweep *s = (struct sweep *)(void *)((char *)job - offsetof(struct sweep, job));
+	struct sweep *s = CONTAINER_OF(job, sweep, job);
 	struct account *a = s->account;
 
 	if (!a->closing && s->result == 0)

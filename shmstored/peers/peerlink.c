@@ -30,12 +30,12 @@ static void on_out(struct loop_op *op, int result, unsigned flags);
 
 static struct peer *of_in(struct loop_op *op)
 {
-	return (struct peer *)(void *)((char *)op - offsetof(struct peer, in_op));
+	return CONTAINER_OF(op, peer, in_op);
 }
 
 static struct peer *of_out(struct loop_op *op)
 {
-	return (struct peer *)(void *)((char *)op - offsetof(struct peer, out_op));
+	return CONTAINER_OF(op, peer, out_op);
 }
 
 /* ---- its life ------------------------------------------------------------------------------------------------------ */
@@ -173,12 +173,10 @@ void peer_send(struct peer *p, uint16_t type, const struct iovec *parts, int n)
 	send_parts(p, type, parts, n);
 }
 
-static void on_out(struct loop_op *op, int result, unsigned flags)
+static void on_out(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
 	struct peer *l = of_out(op);
 
-	(void)result;
-	(void)flags;
 	if (!l->closing) {
 		push(l);
 		peerbulk_pump(l);
@@ -313,13 +311,12 @@ bool peerlink_has_spoken(const struct peer *l)
 	return l->spoke || recv(l->stream.fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
 }
 
-static void on_in(struct loop_op *op, int result, unsigned flags)
+static void on_in(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct peer *l = of_in(op);
 	short events = POLLIN;
 	const char *why;
 
-	(void)flags;
 	if (!l->closing) {
 		l->handling++;
 		l->spoke = l->up || peerlink_has_spoken(l);

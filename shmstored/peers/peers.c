@@ -388,7 +388,7 @@ static int listening_fd(const struct peers *p)
 
 static void on_accept(struct loop_op *op, int result, unsigned flags)
 {
-	struct peers *p = (struct peers *)(void *)((char *)op - offsetof(struct peers, accept_op));
+	struct peers *p = CONTAINER_OF(op, peers, accept_op);
 
 	if (result >= 0 && p->closing)
 		close(result);
@@ -400,7 +400,7 @@ static void on_accept(struct loop_op *op, int result, unsigned flags)
 
 static void on_tick(struct loop_op *op, int result, unsigned flags)
 {
-	struct peers *p = (struct peers *)(void *)((char *)op - offsetof(struct peers, tick_op));
+	struct peers *p = CONTAINER_OF(op, peers, tick_op);
 	uint64_t now = peers_now_ms();
 	struct peer *l, *next;
 

@@ -125,13 +125,11 @@ static void let_go(struct preempt *p, struct preempt_victim *v, enum preempt_ste
 		preemptvictim_free(v);
 }
 
-static void on_dead(struct loop_op *op, int result, unsigned flags)
+static void on_dead(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct preempt_victim *v =
-		(struct preempt_victim *)(void *)((char *)op - offsetof(struct preempt_victim, poll));
+	struct preempt_victim *v = CONTAINER_OF(op, preempt_victim, poll);
 	struct preempt *p = v->of;
 
-	(void)flags;
 	if (!p) {
 		preemptvictim_free(v);
 	} else if (result >= 0) {
@@ -451,7 +449,7 @@ static void end_orphans(struct preempt *p)
 
 static void on_sample(struct pressure_watch *w)
 {
-	struct preempt *p = (struct preempt *)(void *)((char *)w - offsetof(struct preempt, watch));
+	struct preempt *p = CONTAINER_OF(w, preempt, watch);
 
 	step_all(p);
 	actors_flush(p->host->actors);

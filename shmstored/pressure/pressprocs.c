@@ -86,10 +86,9 @@ static void unlink_it(struct presslink *l)
 	free(l);
 }
 
-static void on_end(struct conn_end *e, struct conn *c)
+static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	(void)c;
-	unlink_it((struct presslink *)(void *)((char *)e - offsetof(struct presslink, end)));
+	unlink_it(CONTAINER_OF(e, presslink, end));
 }
 
 struct presslink *pressprocs_link(struct pressprocs *p, struct conn *c)

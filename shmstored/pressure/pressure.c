@@ -326,7 +326,7 @@ static void destroy(struct pressure *p)
 
 static void on_timer(struct loop_op *op, int result, unsigned flags)
 {
-	struct pressure *p = (struct pressure *)(void *)((char *)op - offsetof(struct pressure, timer));
+	struct pressure *p = CONTAINER_OF(op, pressure, timer);
 
 	if (p->closing) {
 		if (!(flags & LOOP_MORE))
@@ -346,14 +346,11 @@ void pressure_look(struct pressure *p)
 		sample(p);
 }
 
-static void on_event(struct event_sink *sink, enum event e, uint64_t sequence, const char *json, size_t n)
+static void on_event(struct event_sink *sink, UNUSED enum event e, UNUSED uint64_t sequence, UNUSED const char *json,
+		     UNUSED size_t n)
 {
-	struct pressure *p = (struct pressure *)(void *)((char *)sink - offsetof(struct pressure, sink));
+	struct pressure *p = CONTAINER_OF(sink, pressure, sink);
 
-	(void)e;
-	(void)sequence;
-	(void)json;
-	(void)n;
 	if (loop_clock() - p->mono_ns > p->interval_ns / NOT_SOONER)
 		sample(p);
 }

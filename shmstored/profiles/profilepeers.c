@@ -55,7 +55,7 @@ struct meta {
 
 static struct profilepeers *of_service(struct peers_service *s)
 {
-	return (struct profilepeers *)(void *)((char *)s - offsetof(struct profilepeers, service));
+	return CONTAINER_OF(s, profilepeers, service);
 }
 
 /* ---- the view -------------------------------------------------------------------------------------------------------- */
@@ -149,12 +149,11 @@ static void send_profile(struct profilepeers *pp, uint32_t uid, struct peer *to)
 		close(fd);
 }
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct profilepeers *pp = (struct profilepeers *)(void *)((char *)op - offsetof(struct profilepeers, timer));
+	struct profilepeers *pp = CONTAINER_OF(op, profilepeers, timer);
 	struct unsent *u;
 
-	(void)flags;
 	if (pp->closing) {
 		if (!pp->n_sending)
 			free(pp);
@@ -178,29 +177,23 @@ static void on_up(struct peers_service *s, struct peer *p)
 		send_profile(pp, uid, p);
 }
 
-static void on_down(struct peers_service *s, struct peer *p)
+static void on_down(UNUSED struct peers_service *s, struct peer *p)
 {
-	(void)s;
 	(void)p; /* what it knew is known still */
 }
 
 /* ---- taking ------------------------------------------------------------------------------------------------------------ */
 
-static bool on_message(struct peers_service *s, struct peer *p, uint16_t type, const char *body, size_t n)
+static bool on_message(UNUSED struct peers_service *s, UNUSED struct peer *p, UNUSED uint16_t type,
+		       UNUSED const char *body, UNUSED size_t n)
 {
-	(void)s;
-	(void)p;
-	(void)type;
-	(void)body;
-	(void)n;
 	return false; /* profiles are bulks */
 }
 
-static int on_begin(struct peers_service *s, struct peer *p, const struct peers_bulk *b, int *ret_fd)
+static int on_begin(UNUSED struct peers_service *s, struct peer *p, const struct peers_bulk *b, int *ret_fd)
 {
 	struct meta m;
 
-	(void)s;
 	if (b->n_meta != sizeof(m) || b->size > TEXT_MAX)
 		return -EPROTO;
 	memcpy(&m, b->meta, sizeof(m));

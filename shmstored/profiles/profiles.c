@@ -132,7 +132,7 @@ uint32_t profiles_next(const struct profiles *p, uint32_t at)
 
 static void run_job(struct scanner_job *job)
 {
-	struct profiles *p = (struct profiles *)(void *)((char *)job - offsetof(struct profiles, job));
+	struct profiles *p = CONTAINER_OF(job, profiles, job);
 
 	p->error = profilefile_write(p->dir_fd, (uint32_t)p->written->uid, p->text, p->n);
 }
@@ -150,7 +150,7 @@ static void write_next(struct profiles *p);
 
 static void job_done(struct scanner_job *job)
 {
-	struct profiles *p = (struct profiles *)(void *)((char *)job - offsetof(struct profiles, job));
+	struct profiles *p = CONTAINER_OF(job, profiles, job);
 	struct user *u = p->written;
 
 	p->writing = false;
@@ -193,11 +193,10 @@ static void destroy(struct profiles *p)
 	free(p);
 }
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct profiles *p = (struct profiles *)(void *)((char *)op - offsetof(struct profiles, timer));
+	struct profiles *p = CONTAINER_OF(op, profiles, timer);
 
-	(void)flags;
 	if (p->closing) {
 		destroy(p);
 		return;

@@ -102,12 +102,11 @@ static void note(struct task *k, bool seen, uint64_t now)
 		profiletrack_note(&k->track, age_ms(k), grown > k->told ? grown : k->told);
 }
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct profiletasks *t = (struct profiletasks *)(void *)((char *)op - offsetof(struct profiletasks, timer));
+	struct profiletasks *t = CONTAINER_OF(op, profiletasks, timer);
 	bool any = false;
 
-	(void)flags;
 	if (t->closing) {
 		free(t);
 		return;
@@ -145,10 +144,9 @@ static void guest_free(struct guest *g)
 	free(g);
 }
 
-static void on_end(struct conn_end *e, struct conn *c)
+static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	(void)c;
-	guest_free((struct guest *)(void *)((char *)e - offsetof(struct guest, end)));
+	guest_free(CONTAINER_OF(e, guest, end));
 }
 
 static struct guest *guest_of(const struct profiletasks *t, const struct conn *c)

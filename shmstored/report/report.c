@@ -61,10 +61,8 @@ static void daemon_part(const struct report_view *v, struct host *h, struct json
 
 /* An event is text in JSON already: it is printed as it is instead of being parsed and printed
  * again. */
-static int print_raw(struct json_object *o, struct printbuf *out, int level, int flags)
+static int print_raw(struct json_object *o, struct printbuf *out, UNUSED int level, UNUSED int flags)
 {
-	(void)level;
-	(void)flags;
 	return printbuf_memappend(out, json_object_get_string(o), json_object_get_string_len(o));
 }
 
@@ -74,13 +72,12 @@ struct event_list {
 	struct json_object *list;
 };
 
-static int add_event(enum event e, uint64_t sequence, const char *json, void *arg)
+static int add_event(UNUSED enum event e, uint64_t sequence, const char *json, void *arg)
 {
 	struct event_list *l = arg;
 	uid_t owner = events_owner(l->events, sequence);
 	struct json_object *item;
 
-	(void)e;
 	if (owner != (uid_t)-1 && !report_may_see(l->view, owner))
 		return 0;
 	item = json_object_new_string(json);

@@ -98,7 +98,6 @@ DISPATCH_HANDLER(actor_place)
 	struct actors *a = conn_host(c)->actors;
 	int r;
 
-	(void)tail_size;
 	if (!(body->flags & WIRE_ACTOR_LEAVES) && !actors_is_name(tail))
 		return wrong_name(c, serial);
 	r = body->flags & WIRE_ACTOR_LEAVES ? actors_leave(a, c) : actors_place(a, c, tail, body->free);
@@ -113,7 +112,6 @@ DISPATCH_HANDLER(actor_born)
 	struct names names;
 	int r;
 
-	(void)tail_size;
 	if (body->flags & ~known || body->level > POLICYLEVEL_ALWAYS)
 		return conn_fault(c, CONN_E_PROTOCOL, "ACTOR_BORN: no such level, or unknown flags");
 	if (!cut_names(tail, &names))
@@ -125,9 +123,6 @@ DISPATCH_HANDLER(actor_born)
 
 DISPATCH_HANDLER(actor_next)
 {
-	(void)body;
-	(void)tail;
-	(void)tail_size;
 	return answer(c, serial, actors_next(conn_host(c)->actors, c, serial), true);
 }
 
@@ -159,8 +154,6 @@ DISPATCH_HANDLER(actor_move)
 {
 	struct names names;
 
-	(void)body;
-	(void)tail_size;
 	if (!cut_names(tail, &names) || names.more)
 		return wrong_name(c, serial);
 	return answer(c, serial, actors_move(conn_host(c)->actors, c, serial, names.first, names.second), true);

@@ -117,7 +117,6 @@ DISPATCH_HANDLER(arb)
 	struct arbhost *h;
 	int outcome, r;
 
-	(void)tail_size;
 	if (!body->op || body->op >= WIRE_ARB_OP_END)
 		return conn_fault(c, CONN_E_PROTOCOL, "ARB: no such operation: %u", body->op);
 	if (body->op == WIRE_ARB_SERVE)
@@ -204,7 +203,6 @@ DISPATCH_HANDLER(arb_admin)
 	struct arb_message m;
 	int r;
 
-	(void)tail_size;
 	if (!conn_is_admin(c))
 		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
 				   "the arbiter is told by root and the daemon's own user; you are user %u",

@@ -147,11 +147,10 @@ static void done(struct scanner_job *job)
 	request_free(q);
 }
 
-static void gone(struct conn_end *e, struct conn *c)
+static void gone(struct conn_end *e, UNUSED struct conn *c)
 {
-	struct request *q = (struct request *)(void *)((char *)e - offsetof(struct request, end));
+	struct request *q = CONTAINER_OF(e, request, end);
 
-	(void)c;
 	q->conn = NULL;
 }
 
@@ -194,7 +193,7 @@ static struct request *request_new(struct conn *c, uint64_t serial, const struct
 	return q->ask.partition_fd < 0 || (rule && !q->rule) ? request_free(q) : q;
 }
 
-int req_broker(struct conn *c, uint64_t serial, const struct wire_broker *body, const char *tail, size_t tail_size)
+DISPATCH_HANDLER(broker)
 {
 	const struct member *m = conn_member(c);
 	struct broker_ask ask = {.from = conn_peer(c)->uid, .to = body->to_uid, .lease_ms = body->lease_ms};

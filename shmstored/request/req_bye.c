@@ -3,14 +3,11 @@
 #include "dispatch.h"
 #include "member.h"
 
-int req_bye(struct conn *c, uint64_t serial, const struct wire_bye *body, const char *tail, size_t tail_size)
+DISPATCH_HANDLER(bye)
 {
 	const struct wire_done done = {0};
 	struct member *m = conn_member(c);
 
-	(void)body;
-	(void)tail;
-	(void)tail_size;
 	if (m)
 		member_leaves(m);
 	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);

@@ -33,8 +33,6 @@ DISPATCH_HANDLER(grant)
 	struct wire_granted granted;
 	int r;
 
-	(void)tail;
-	(void)tail_size;
 	if (!body->need || body->need > WIRE_GRANT_MAX)
 		return conn_fault(c, CONN_E_PROTOCOL, "GRANT of %" PRIu64 " bytes: 1 to %" PRIu64 " can be asked for",
 				  body->need, WIRE_GRANT_MAX);
@@ -64,8 +62,6 @@ DISPATCH_HANDLER(cancel)
 	struct wire_done done = {0};
 	int r;
 
-	(void)tail;
-	(void)tail_size;
 	if (a && admit_cancel(a, c, body->serial)) {
 		r = conn_refuse(c, body->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0, "it was canceled");
 		if (r == CONN_OK)

@@ -6,7 +6,7 @@
 #include "dispatch.h"
 #include "host.h"
 
-int req_hello(struct conn *c, uint64_t serial, const struct wire_hello *body, const char *tail, size_t tail_size)
+DISPATCH_HANDLER(hello)
 {
 	const struct host *h = conn_host(c);
 	const struct wire_welcome welcome = {
@@ -17,8 +17,6 @@ int req_hello(struct conn *c, uint64_t serial, const struct wire_hello *body, co
 		.credit = h->config->credit,
 	};
 
-	(void)tail;
-	(void)tail_size;
 	if (conn_greeted(c))
 		return conn_fault(c, CONN_E_PROTOCOL, "a second HELLO");
 	if (body->version_min > WIRE_VERSION || body->version_max < WIRE_VERSION)
@@ -29,11 +27,9 @@ int req_hello(struct conn *c, uint64_t serial, const struct wire_hello *body, co
 	return conn_send(c, WIRE_WELCOME, serial, &welcome, NULL, 0);
 }
 
-int req_ping(struct conn *c, uint64_t serial, const struct wire_ping *body, const char *tail, size_t tail_size)
+DISPATCH_HANDLER(ping)
 {
 	const struct wire_pong pong = {.cookie = body->cookie};
 
-	(void)tail;
-	(void)tail_size;
 	return conn_send(c, WIRE_PONG, serial, &pong, NULL, 0);
 }

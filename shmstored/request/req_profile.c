@@ -90,7 +90,6 @@ static int end(struct conn *c, uint64_t serial, const struct wire_profile *w)
 
 DISPATCH_HANDLER(profile)
 {
-	(void)tail_size;
 	if (body->op < WIRE_PROFILE_BEGIN || body->op >= WIRE_PROFILE_OP_END || body->how >= WIRE_PROFILE_HOW_END ||
 	    (body->how && body->op != WIRE_PROFILE_END) || (!body->task && body->op != WIRE_PROFILE_ESTIMATE))
 		return conn_fault(c, CONN_E_PROTOCOL, "PROFILE: no such operation, end or task");
@@ -167,10 +166,9 @@ static void parts_free(struct parts *a)
 	free(a);
 }
 
-static void on_end(struct conn_end *e, struct conn *c)
+static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	(void)c;
-	parts_free((struct parts *)(void *)((char *)e - offsetof(struct parts, end)));
+	parts_free(CONTAINER_OF(e, parts, end));
 }
 
 static void parts_forget(struct conn *c)

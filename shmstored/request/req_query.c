@@ -105,7 +105,7 @@ static void answer_late(struct asking *a)
 
 static void on_survey(struct account_wait *w, const struct survey *survey, int error)
 {
-	struct asking_wait *wait = (struct asking_wait *)(void *)((char *)w - offsetof(struct asking_wait, wait));
+	struct asking_wait *wait = CONTAINER_OF(w, asking_wait, wait);
 	struct asking *a = wait->asking;
 
 	wait->account = NULL;
@@ -115,10 +115,9 @@ static void on_survey(struct account_wait *w, const struct survey *survey, int e
 		answer_late(a);
 }
 
-static void on_end(struct conn_end *e, struct conn *c)
+static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	(void)c;
-	asking_free((struct asking *)(void *)((char *)e - offsetof(struct asking, end)));
+	asking_free(CONTAINER_OF(e, asking, end));
 }
 
 static struct asking *asking_new(struct conn *c, uint64_t serial, const char *path, size_t n_waits)
@@ -182,7 +181,6 @@ static int reconcile(struct conn *c, uint64_t serial, const char *path)
 
 DISPATCH_HANDLER(query)
 {
-	(void)tail_size;
 	if (body->reserved)
 		return conn_fault(c, CONN_E_PROTOCOL, "QUERY: reserved is not 0");
 	switch (body->what) {

@@ -133,7 +133,7 @@ static int identify(struct reaping *r)
 
 static void run(struct scanner_job *job)
 {
-	struct reaping *r = (struct reaping *)(void *)((char *)job - offsetof(struct reaping, job));
+	struct reaping *r = CONTAINER_OF(job, reaping, job);
 
 	r->result = identify(r);
 	if (r->result < 0)
@@ -236,7 +236,7 @@ static void tell(const struct reaping *r)
 
 static void done(struct scanner_job *job)
 {
-	struct reaping *r = (struct reaping *)(void *)((char *)job - offsetof(struct reaping, job));
+	struct reaping *r = CONTAINER_OF(job, reaping, job);
 	struct conn *c;
 	int e = CONN_OK;
 
@@ -252,11 +252,10 @@ static void done(struct scanner_job *job)
 		conn_drop(c, (enum conn_outcome)e, "it does not read its answers");
 }
 
-static void on_end(struct conn_end *e, struct conn *c)
+static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	struct reaping *r = (struct reaping *)(void *)((char *)e - offsetof(struct reaping, end));
+	struct reaping *r = CONTAINER_OF(e, reaping, end);
 
-	(void)c;
 	r->conn = NULL;
 }
 

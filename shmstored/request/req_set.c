@@ -13,7 +13,6 @@ DISPATCH_HANDLER(set)
 	char reason[REASON_MAX] = "";
 	int r;
 
-	(void)tail_size;
 	if (body->reserved)
 		return conn_fault(c, CONN_E_PROTOCOL, "SET: reserved is not 0");
 	if (!conn_is_admin(c))

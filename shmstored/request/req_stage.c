@@ -65,7 +65,6 @@ DISPATCH_HANDLER(stage_query)
 	struct stage_ask ask;
 	int r;
 
-	(void)tail_size;
 	if (body->root > SHMSTORE_STAGE_FINAL || body->fallback > SHMSTORE_STAGE_FALLBACK_WHOLE)
 		return conn_fault(c, CONN_E_PROTOCOL, "STAGE_QUERY: no such root or fallback");
 	if (!m)
@@ -98,7 +97,6 @@ DISPATCH_HANDLER(stage_begin)
 	struct stages_answer a;
 	int r;
 
-	(void)tail_size;
 	if (!m)
 		return refuse_store(c, serial);
 	if (!name_fits(tail))
@@ -124,8 +122,6 @@ DISPATCH_HANDLER(stage_end)
 	static const struct wire_done done = {0};
 	struct stages_answer a;
 
-	(void)tail;
-	(void)tail_size;
 	if (!m && !body->session)
 		return refuse_store(c, serial);
 	if (m && m->uid != conn_peer(c)->uid && !conn_is_admin(c))

@@ -120,7 +120,6 @@ DISPATCH_HANDLER(task_runs)
 	char text[WIRE_TEXT_MAX + 1];
 	struct profile_name name;
 
-	(void)serial;
 	if (body->level > WIRE_TASK_LEVEL_AUTO)
 		return conn_fault(c, CONN_E_PROTOCOL, "TASK_RUNS: no such level");
 	memcpy(text, tail, tail_size + 1);
@@ -137,8 +136,6 @@ DISPATCH_HANDLER(task_done)
 	struct admit *a = conn_host(c)->admit;
 	int r = a ? admit_done(a, c, body->task) : -ENOENT;
 
-	(void)tail;
-	(void)tail_size;
 	if (r < 0)
 		return refuse(c, serial, r,
 			      r == -EPERM ? "the task was admitted on another connection: only that one may end it"

@@ -53,12 +53,11 @@ static int tell(struct watch *w, uint64_t sequence, const char *json, size_t n)
 	return may_see(w, sequence) ? conn_send(w->conn, WIRE_EVENT, 0, &event, json, n) : CONN_OK;
 }
 
-static void on_event(struct event_sink *sink, enum event e, uint64_t sequence, const char *json, size_t n)
+static void on_event(struct event_sink *sink, UNUSED enum event e, uint64_t sequence, const char *json, size_t n)
 {
-	struct watch *w = (struct watch *)(void *)((char *)sink - offsetof(struct watch, sink));
+	struct watch *w = CONTAINER_OF(sink, watch, sink);
 	int r;
 
-	(void)e;
 	if (w->catching_up || sequence <= w->told)
 		return;
 	r = tell(w, sequence, json, n);
@@ -68,11 +67,10 @@ static void on_event(struct event_sink *sink, enum event e, uint64_t sequence, c
 
 #define NO_ROOM (-1) /* tell_kept(): later */
 
-static int tell_kept(enum event e, uint64_t sequence, const char *json, void *arg)
+static int tell_kept(UNUSED enum event e, uint64_t sequence, const char *json, void *arg)
 {
 	struct watch *w = arg;
 
-	(void)e;
 	if (!w->conn)
 		return CONN_E_GONE;
 	if (conn_waiting(w->conn) > CATCH_UP_BYTES)
@@ -100,14 +98,12 @@ static int catch_up(struct watch *w)
 	return r == NO_ROOM ? CONN_OK : r;
 }
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
-	struct watch *w = (struct watch *)(void *)((char *)op - offsetof(struct watch, timer));
+	struct watch *w = CONTAINER_OF(op, watch, timer);
 	struct conn *c = w->conn;
 	int r;
 
-	(void)result;
-	(void)flags;
 	if (!c) {
 		free(w);
 		return;
@@ -117,11 +113,10 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 		conn_drop(c, (enum conn_outcome)r, "it watches, but does not read");
 }
 
-static void on_end(struct conn_end *e, struct conn *c)
+static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	struct watch *w = (struct watch *)(void *)((char *)e - offsetof(struct watch, end)), **at = &watches;
+	struct watch *w = CONTAINER_OF(e, watch, end), **at = &watches;
 
-	(void)c;
 	while (*at != w)
 		at = &(*at)->next;
 	*at = w->next;
@@ -175,7 +170,6 @@ DISPATCH_HANDLER(watch)
 	uint64_t mask;
 	int r;
 
-	(void)tail_size;
 	for (w = watches; w; w = w->next) {
 		if (w->conn == c)
 			return conn_refuse(c, serial, -EBUSY, WIRE_LIMIT_NONE, 0, 0, "this connection watches already");

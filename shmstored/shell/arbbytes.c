@@ -118,9 +118,8 @@ static void look(struct arbguest *c, uint32_t id, uint32_t n)
 	}
 }
 
-void arbbytes_done(struct arbguest *c, const struct arbcontext *x, int outcome)
+void arbbytes_done(struct arbguest *c, const struct arbcontext *x, UNUSED int outcome)
 {
-	(void)outcome;
 	/* Of a RESERVE those that came, or else none is known; of a RESIZE or PIN how large it is now. */
 	if (x->op == WIRE_ARB_RESERVE)
 		look(c, x->reservation, x->n_reservations);

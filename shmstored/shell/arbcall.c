@@ -195,11 +195,10 @@ static void close_channel(struct arbguest *c)
 	fail(c);
 }
 
-static void on_serve_end(struct conn_end *e, struct conn *conn)
+static void on_serve_end(struct conn_end *e, UNUSED struct conn *conn)
 {
-	struct arbguest *c = (struct arbguest *)(void *)((char *)e - offsetof(struct arbguest, serve_end));
+	struct arbguest *c = CONTAINER_OF(e, arbguest, serve_end);
 
-	(void)conn;
 	c->serve = NULL;
 	fail(c);
 	arbhost_settle(c->host);

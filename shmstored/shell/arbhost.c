@@ -236,11 +236,10 @@ static void look(struct arbhost *h)
 	arbhost_settle(h);
 }
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct arbhost *h = (struct arbhost *)(void *)((char *)op - offsetof(struct arbhost, timer));
+	struct arbhost *h = CONTAINER_OF(op, arbhost, timer);
 
-	(void)flags;
 	if (h->closed)
 		host_free(h);
 	else if (result == -ECANCELED)

@@ -199,11 +199,10 @@ bool arbkernel_fits(const struct arbhost *h, uint64_t bytes)
 
 /* ---- surveys ------------------------------------------------------------------------------------------------------- */
 
-static void survey_done(struct account_wait *w, const struct survey *survey, int error)
+static void survey_done(struct account_wait *w, const struct survey *survey, UNUSED int error)
 {
-	struct arbhost *h = (struct arbhost *)(void *)((char *)w - offsetof(struct arbhost, survey));
+	struct arbhost *h = CONTAINER_OF(w, arbhost, survey);
 
-	(void)error;
 	h->surveying = false;
 	h->survey_next_ns = arb_now(h) + SURVEY_REST * (survey ? survey->cost_ns + SURVEY_LEAST_NS : SURVEY_FAILED_NS);
 }

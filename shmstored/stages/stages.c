@@ -197,12 +197,10 @@ static void destroy(struct stages *t)
 	free(t);
 }
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
-	struct stages *t = (struct stages *)(void *)((char *)op - offsetof(struct stages, timer));
+	struct stages *t = CONTAINER_OF(op, stages, timer);
 
-	(void)result;
-	(void)flags;
 	if (t->closed) {
 		destroy(t);
 		return;

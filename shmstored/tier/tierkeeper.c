@@ -112,7 +112,7 @@ static bool is_stopped(void *arg)
 
 static void run(struct scanner_job *job)
 {
-	tierwork_run(&((struct tierkeeper *)(void *)((char *)job - offsetof(struct tierkeeper, job)))->work);
+	tierwork_run(&(CONTAINER_OF(job, tierkeeper, job))->work);
 }
 
 static void take_info(struct tierkeeper *k)
@@ -254,7 +254,7 @@ static void begin_room(struct tierkeeper *k);
 
 static void done(struct scanner_job *job)
 {
-	struct tierkeeper *k = (struct tierkeeper *)(void *)((char *)job - offsetof(struct tierkeeper, job));
+	struct tierkeeper *k = CONTAINER_OF(job, tierkeeper, job);
 	bool for_room = k->for_room;
 
 	k->running = k->for_room = false;
@@ -417,13 +417,12 @@ bool tierkeeper_make_room(struct account *a, uint64_t bytes)
 
 /* ------------------------------------------------------------------------------------------------------------------------ */
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct tierkeeper *k = (struct tierkeeper *)(void *)((char *)op - offsetof(struct tierkeeper, timer));
+	struct tierkeeper *k = CONTAINER_OF(op, tierkeeper, timer);
 	struct tierplan_now now = {.ns = loop_clock()};
 	struct statvfs fs;
 
-	(void)flags;
 	if (k->closed) {
 		free_if_idle(k);
 		return;
@@ -475,9 +474,8 @@ static void keeper_tick(struct account *a)
 		loop_timer(a->host->loop, &k->timer, next_ns, 0);
 }
 
-static void keeper_surveyed(struct account *a, const struct survey *survey)
+static void keeper_surveyed(struct account *a, UNUSED const struct survey *survey)
 {
-	(void)survey;
 	if (a->tier && a->tier->config.st_ino)
 		a->tier->want_look = true;
 }

@@ -67,18 +67,17 @@ static int on_file(const struct shmstore_verify_finding *f, void *arg)
 	return 0;
 }
 
-static int on_progress(uint64_t bytes, uint64_t bytes_all, void *arg)
+static int on_progress(uint64_t bytes, UNUSED uint64_t bytes_all, void *arg)
 {
 	struct tierscrub *k = arg;
 
-	(void)bytes_all;
 	atomic_store_explicit(&k->bytes, bytes, memory_order_relaxed);
 	return atomic_load_explicit(&k->stop, memory_order_relaxed) || scanner_stopping(k->account->host->scanner);
 }
 
 static struct tierscrub *of(struct scanner_job *job)
 {
-	return (struct tierscrub *)(void *)((char *)job - offsetof(struct tierscrub, job));
+	return CONTAINER_OF(job, tierscrub, job);
 }
 
 static void run(struct scanner_job *job)
