@@ -23,7 +23,7 @@
 #define ACTORSPEERS_H
 
 #include "actorsbook.h"
-#include "ckptbook.h"
+#include "ckptplan.h"
 #include "peers.h"
 
 enum actors_peers_type {

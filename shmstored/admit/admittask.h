@@ -19,7 +19,7 @@
 #include "admission.h"
 #include "conn.h"
 #include "hash.h"
-#include "policylevel.h"
+#include "policy.h"
 
 struct admit;
 struct pressprocs;

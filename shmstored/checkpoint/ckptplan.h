@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "ratio.h"
+#include "amount.h"
 
 #define CKPT_NAME  63u
 #define CKPT_PEERS 256u
@@ -102,5 +102,71 @@ int ckpt_cast_begin(struct ckpt_cast *c, const struct ckpt_peer *peers, size_t n
 bool ckpt_cast_next(const struct ckpt_cast *c, size_t *ret);
 /* It did, or did not. true: that peer is done with, one way or the other. */
 bool ckpt_cast_result(struct ckpt_cast *c, bool ok);
+
+/*
+ * Where copies of one actor's state are, and of which versions; from which it recovers; which may go; and whether a stale one will
+ * do where memory is wanted at once.
+ */
+
+/* At most one copy for each peer: the newest one replaces the older. */
+struct ckpt_copy {
+	char peer[CKPT_NAME + 1];
+	uint64_t version, bytes;
+};
+
+struct ckptbook {
+	size_t n;
+	struct ckpt_copy copies[CKPT_PEERS];
+};
+
+/* A copy has arrived; one that is older than what the peer has is no news. false: no room for another peer. */
+bool ckptbook_add(struct ckptbook *b, const char *peer, uint64_t version, uint64_t bytes);
+
+enum ckpt_recovery {
+	CKPT_FROM_COPY,
+	CKPT_FROM_NOTHING,
+	CKPT_MISSING
+};
+
+/*
+ * The highest version whose peer is up; of several the peer with the most free, then the first by name. None: FROM_NOTHING, or MISSING where
+ * panic says that this is an error. ret_copy is set for FROM_COPY only.
+ */
+enum ckpt_recovery ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers, size_t n, bool panic,
+				    const struct ckpt_copy **ret_copy);
+
+/* May a copy that is older than its actor be used when the actor is preempted? */
+enum ckpt_stale_policy {
+	CKPT_NEVER,
+	CKPT_ALWAYS,
+	CKPT_TIMEOUT,
+	CKPT_MAXAGE
+};
+
+struct ckpt_stale {
+	enum ckpt_stale_policy policy;
+	uint64_t ms; /* TIMEOUT: so long a fresh one is waited for. MAXAGE: a stale one that is younger will do */
+};
+
+#define CKPT_NONE      UINT64_MAX
+#define CKPT_STALE_MAX 32u /* bytes of a policy as text, with its NUL */
+
+enum ckpt_use {
+	CKPT_USE_FRESH,
+	CKPT_USE_STALE,
+	CKPT_USE_NOTHING
+};
+
+/* "never", "always", "timeout:MS", "maxage:MS". false: none of these. */
+bool ckpt_stale_read(const char *text, struct ckpt_stale *ret);
+/* As ckpt_stale_read() takes it. */
+void ckpt_stale_write(const struct ckpt_stale *s, char ret[CKPT_STALE_MAX]);
+/*
+ * What a preemption takes, and how long it waits for it. last_age_ms: of the newest copy;
+ * fresh_takes_ms: until there is a fresh one; CKPT_NONE: there is none, or will be none. NOTHING:
+ * neither can be had.
+ */
+enum ckpt_use ckpt_stale_use(const struct ckpt_stale *s, uint64_t last_age_ms, uint64_t fresh_takes_ms,
+			     uint64_t *ret_delay_ms);
 
 #endif

@@ -12,9 +12,8 @@
 #include <sys/types.h>
 
 #include "ckptplan.h"
-#include "ckptstale.h"
 #include "profilewords.h"
-#include "stageprofile.h"
+#include "stagebook.h"
 
 struct rules;
 
@@ -72,7 +71,7 @@ struct config_arbiter {
 	uint32_t max_contexts, max_tasks, max_reservations, max_pools; /* of one store */
 };
 
-/* Memory pressure on the whole host. Watermarks: bytes, or parts per million of the host's memory up to 1000000; 0: by the rule (gate/deltarule.h). */
+/* Memory pressure on the whole host. Watermarks: bytes, or parts per million of the host's memory up to 1000000; 0: by the rule (gate/gate.h). */
 struct config_pressure {
 	bool enabled;
 	uint64_t interval_ns; /* between two looks */

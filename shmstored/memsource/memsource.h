@@ -8,7 +8,7 @@
 
 #include <stddef.h>
 
-#include "memlimit.h"
+#include "memtext.h"
 
 #define MEMSOURCE_TERMS_MAX 8u
 
@@ -51,5 +51,13 @@ int memsource_read(const struct memsource_config *config, struct memsource_readi
 /* Reads again what has a limit, and the host: a cgroup without one decides nothing until it gets one, which memsource_read() sees. -ENOMEM: nothing has changed. */
 int memsource_again(const struct memsource_config *config, struct memsource_reading *io);
 void memsource_deinit(struct memsource_reading *r);
+
+/* What memsource.h read, as JSON, by the same names from the tool and from the daemon. */
+struct json_object;
+
+/* null where it is unknown. */
+void memjson_amount(struct json_object *o, const char *name, struct amount a);
+/* Adds "memories": the host and each cgroup, with their terms. */
+void memjson_levels(struct json_object *o, const struct memsource_reading *r);
 
 #endif

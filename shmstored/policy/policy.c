@@ -7,8 +7,27 @@
  */
 #include "policy.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const char *const level_names[] = {"NEVER", "LOW", "MED", "HIGH", "ALWAYS", "AUTO"};
+
+const char *policylevel_name(enum policylevel level)
+{
+	return (size_t)level < sizeof(level_names) / sizeof(level_names[0]) ? level_names[level] : "UNSAID";
+}
+
+enum policylevel policylevel_resolve(const struct policylevel_wish *w)
+{
+	enum policylevel level = w->instance != POLICYLEVEL_UNSAID ? w->instance : w->class;
+
+	if (level == POLICYLEVEL_UNSAID)
+		level = w->automatic ? POLICYLEVEL_AUTO : POLICYLEVEL_NEVER;
+	if (level == POLICYLEVEL_AUTO)
+		level = w->retriable && !w->n_children ? POLICYLEVEL_HIGH : POLICYLEVEL_NEVER;
+	return level;
+}
 
 static const char *const names[] = {"lifo", "fifo", "group", "time", "shm"};
 

@@ -24,7 +24,7 @@
 #include "host.h"
 #include "log.h"
 #include "loop.h"
-#include "memlimit.h"
+#include "memtext.h"
 #include "preemptpick.h"
 #include "preemptvictim.h"
 #include "pressure.h"

@@ -21,7 +21,7 @@
 #include "admit.h"
 #include "host.h"
 #include "member.h"
-#include "memlimit.h"
+#include "memtext.h"
 #include "pressure.h"
 
 #define BUFFER_PPM  50000 /* a twentieth of the host is freed below kill, */

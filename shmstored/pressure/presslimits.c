@@ -7,8 +7,8 @@
 
 #include <errno.h>
 
+#include "amount.h"
 #include "config.h"
-#include "ratio.h"
 
 #define MS 1000000u
 

@@ -8,7 +8,6 @@
 
 #include <stdint.h>
 
-#include "deltarule.h"
 #include "gate.h"
 
 struct config_pressure;

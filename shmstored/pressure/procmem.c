@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "memproc.h"
+#include "memtext.h"
 
 #define STATUS_MAX 4096u
 #define STATM_MAX  128u

@@ -134,4 +134,7 @@ char *profile_text(const struct profile *p, size_t *ret_length);
  */
 int profile_load(struct profile *p, const char *text, size_t length, bool prior, const char **ret_why);
 
+/* The checksum of iSCSI and ext4 (Castagnoli's polynomial), as profiles have it. It tells damage from content; it keeps nobody from forging. */
+uint32_t crc32c(const void *bytes, size_t n);
+
 #endif

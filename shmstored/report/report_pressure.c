@@ -12,7 +12,7 @@
 #include "gate.def"
 #include "host.h"
 #include "jsonmake.h"
-#include "memjson.h"
+#include "memsource.h"
 #include "pressure.h"
 #include "procmem.h"
 #include "report_parts.h"

@@ -6,7 +6,7 @@
 #include "actors.h"
 #include "dispatch.h"
 #include "host.h"
-#include "policylevel.h"
+#include "policy.h"
 
 struct names {
 	char first[WIRE_ACTOR_NAME + 1], second[WIRE_ACTOR_NAME + 1]; /* second: "" where there is none */

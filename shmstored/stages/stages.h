@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * stages.h: stage profiles as a service, for each partition: what a worker gets for a stage of a
- * job, by the rules of stageprofile.h and by what the other workers hold (stagebook.h). A worker is
+ * job, by its rules and by what the other workers hold (both in stagebook.h). A worker is
  * a registered store. Loop's thread only.
  *
  * During a stage the worker's store may hold no more than its shared bytes, if the configured
@@ -18,7 +18,6 @@
 #include "part.h"
 #include "quota.h"
 #include "stagebook.h"
-#include "stageprofile.h"
 
 #define STAGES_NAME       240u   /* bytes of a stage's name */
 #define STAGES_SHOWN      256u   /* profiles that a document lists */

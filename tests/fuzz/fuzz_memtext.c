@@ -8,10 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memcgroup.h"
 #include "memgroup.h"
-#include "memhost.h"
-#include "memproc.h"
 #include "memtext.h"
 #include "scratch.h"
 

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "crc32c.h"
 #include "profile.h"
 #include "scratch.h"
 

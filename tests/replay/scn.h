@@ -18,7 +18,6 @@
 #include <stdint.h>
 
 #include "amount.h"
-#include "ratio.h"
 #include "verdict.h"
 
 struct scn; /* a case under way, and its directive at hand */

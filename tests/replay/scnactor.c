@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "policylevel.h"
+#include "policy.h"
 #include "scnckpt.h"
 #include "scnnames.h"
 

@@ -4,9 +4,7 @@
 #define REPLAY_SCNCKPT_H
 
 #include "actor.h"
-#include "ckptbook.h"
 #include "ckptplan.h"
-#include "ckptstale.h"
 #include "scn.h"
 #include "scnnames.h"
 

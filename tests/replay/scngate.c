@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "deltarule.h"
 #include "gate.h"
 #include "scn.h"
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memlimit.h"
+#include "memtext.h"
 #include "policy.h"
 #include "scn.h"
 #include "scnnames.h"

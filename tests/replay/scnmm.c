@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "memcgroup.h"
-#include "memhost.h"
 #include "memrules.h"
+#include "memtext.h"
 #include "scn.h"
 
 enum key {

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "policylevel.h"
+#include "policy.h"
 
 #define SCN_NAME_MAX 63u
 

@@ -5,7 +5,6 @@
 
 #include "scn.h"
 #include "stagebook.h"
-#include "stageprofile.h"
 
 struct state {
 	struct stage_config config;

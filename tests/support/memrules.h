@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-#include "memlimit.h"
+#include "memtext.h"
 
 #define MEMLIMIT_RESERVE_LEAST (INT64_C(500) << 20)
 #define MEMLIMIT_RESERVE_MOST  (INT64_C(10) << 30)

@@ -13,7 +13,6 @@
 
 #include "adaptation.h"
 #include "admission.h"
-#include "admissionsum.h"
 #include "dice.h"
 
 #define HISTORIES 300u

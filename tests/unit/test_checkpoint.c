@@ -15,8 +15,7 @@
 #include <string.h>
 
 #include "actor.h"
-#include "ckptbook.h"
-#include "ckptstale.h"
+#include "ckptplan.h"
 #include "dice.h"
 
 #define HISTORIES 400u

@@ -24,7 +24,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "deltarule.h"
 #include "dice.h"
 #include "gate.h"
 #include "gateline.h"

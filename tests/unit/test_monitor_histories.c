@@ -19,9 +19,6 @@
 #include <string.h>
 
 #include "dice.h"
-#include "memcgroup.h"
-#include "memhost.h"
-#include "memproc.h"
 #include "memrules.h"
 #include "memtext.h"
 

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "crc32c.h"
 #include "dice.h"
 #include "profile.h"
 #include "profilewords.h"

@@ -13,7 +13,6 @@
 
 #include "dice.h"
 #include "stagebook.h"
-#include "stageprofile.h"
 
 #define HISTORIES 400u
 #define STEPS     100u

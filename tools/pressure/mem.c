@@ -12,7 +12,6 @@
 #include "asking.h"
 #include "jsonin.h"
 #include "jsonout.h"
-#include "memjson.h"
 #include "memsource.h"
 #include "message.h"
 #include "options.h"
