@@ -20,7 +20,7 @@ enum wire_task_form {
 	WIRE_TASK_WAIT,    /* as long as it takes */
 	WIRE_TASK_FORM_END,
 };
-#define WIRE_TASK_LEVEL_AUTO 5u        /* 0 NEVER to 4 ALWAYS: enum policylevel of policylevel.h */
+#define WIRE_TASK_LEVEL_AUTO 5u        /* 0 NEVER to 4 ALWAYS: enum policylevel of policy.h */
 #define WIRE_TASK_RETRIABLE  (1u << 0) /* flags: it can be tried again if it is preempted */
 #define WIRE_TASK_TOLD       (1u << 1) /* TASK_PREEMPT is understood on this connection */
 #define WIRE_TASK_WORKER \

@@ -7,8 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "account.h"
+#include "actorsbook.h"
 #include "actorspeers.h"
+#include "config.h"
+#include "configvalue.h"
 #include "host.h"
+#include "member.h"
 
 #define DEPTH 16u /* of children of children */
 
@@ -383,4 +388,139 @@ void actors_books(const struct actors *a, struct actors_books *ret)
 	{
 		ret->n_actors += k->core || k->claims;
 	}
+}
+
+/*
+ * An actor's options: how often it is begun again, and how copies of it are made
+ * where its program said so. As text they are what ACTOR_BORN and LOAD have, and what goes to other
+ * daemons with its state.
+ */
+const struct config_copies *actors_options(const struct actors_one *k)
+{
+	return k->own ? k->own : &k->of->host->config->peers.copies;
+}
+
+void actors_options_free(struct actors_one *k)
+{
+	if (k->own)
+		config_copies_clear(k->own);
+	free(k->own);
+	free(k->words);
+	k->own = NULL;
+	k->words = NULL;
+}
+
+static int set_words(struct actors_one *k, const char *words, char why[CONFIG_WHY])
+{
+	struct config_copies *own = calloc(1, sizeof(*own));
+	char *copy = strdup(words);
+	int r = own && copy ? config_copies_read(words, &k->of->host->config->peers.copies, own, why) : -ENOMEM;
+
+	if (r < 0) {
+		free(own);
+		free(copy);
+		return r;
+	}
+	actors_options_free(k);
+	k->own = own;
+	k->words = copy;
+	return 0;
+}
+
+int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_WHY])
+{
+	char number[16] = "";
+	size_t n = strcspn(text, " ");
+	uint64_t restarts = 0;
+	int r;
+
+	if (n < sizeof(number))
+		memcpy(number, text, n);
+	if (*text &&
+	    (strlen(text) > WIRE_ACTOR_OPTIONS || configvalue_number(number, 10, 0, UINT32_MAX, &restarts) < 0)) {
+		snprintf(why, CONFIG_WHY,
+			 "options of an actor begin with the number of its restarts, and have %u bytes at most",
+			 WIRE_ACTOR_OPTIONS);
+		return -EINVAL;
+	}
+	text += n + strspn(text + n, " ");
+	if (!*text)
+		actors_options_free(k);
+	r = *text ? set_words(k, text, why) : 0;
+	if (r == 0)
+		k->restarts = (uint32_t)restarts;
+	return r;
+}
+
+int actors_options_write(const struct actors_one *k, char ret[WIRE_ACTOR_OPTIONS + 1])
+{
+	if (!k->restarts && !k->words)
+		ret[0] = '\0';
+	else
+		snprintf(ret, WIRE_ACTOR_OPTIONS + 1, "%u %s", k->restarts, k->words ? k->words : "");
+	return (int)strlen(ret);
+}
+
+/* Where an actor may go: another daemon, a place of another partition, another process of its own partition. */
+static const struct account *account_of(const struct actors_guest *g)
+{
+	const struct member *m = g ? conn_member(g->conn) : NULL;
+
+	return m ? m->account : NULL;
+}
+
+size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS])
+{
+	const struct actors_guest *g, *next;
+	size_t n = 0;
+
+	HASH_ITER(hh, k->of->guests, g, next)
+	{
+		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room || n == CKPT_PEERS ||
+		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid) ||
+		    (other && account_of(g) == account_of(k->at)))
+			continue;
+		memcpy(ret[n].name, g->place, sizeof(g->place));
+		ret[n].free = actors_guest_room(g);
+		ret[n].down = false;
+		n++;
+	}
+	return n;
+}
+
+bool actors_one_has_family(const struct actors_one *k)
+{
+	const struct actors_one *child, *next;
+
+	HASH_ITER(hh, k->of->all, child, next)
+	{
+		if (child->core && child->key.uid == k->key.uid && strcmp(child->parent, k->key.name) == 0)
+			return true;
+	}
+	return *k->parent != '\0';
+}
+
+const char *actors_destination(const struct actors_one *k, const struct actors_want *want, bool *ret_far)
+{
+	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
+	const struct ckpt_peer *to = NULL;
+	uint64_t bytes = k->bytes ? k->bytes : 1; /* as far as it was saved before */
+
+	if (want->memory && k->copy && !actors_one_has_family(k))
+		to = ckpt_destination(peers, actors_peers_list(k->of, k->key.uid, peers), bytes);
+	*ret_far = to != NULL;
+	if (!to && want->memory && !want->daemons)
+		to = ckpt_destination(peers, actors_places(k, true, peers), bytes);
+	if (!to && !want->daemons && (!want->memory || want->private / 2 >= bytes))
+		to = ckpt_destination(peers, actors_places(k, false, peers), bytes);
+	return to ? to->name : NULL;
+}
+
+bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want)
+{
+	bool far;
+
+	return k->core && k->at && (actor_state(k->core) == ACTOR_ACTIVE || actor_stays(k->core)) &&
+	       actors_one_level(k) > ACTOR_NEVER &&
+	       (actors_destination(k, want, &far) || actors_far_stale(k, CKPT_NONE));
 }

@@ -215,7 +215,7 @@ uint64_t actors_now_ms(void);
 /* Sets the timer to the first time that is due. */
 void actors_arm(struct actors *a);
 
-/* ---- actorsoptions.c: options ---------------------------------------------------------------------------------------- */
+/* ---- actors.c: options ----------------------------------------------------------------------------------------------- */
 
 /* As its program said, else as configured. */
 const struct config_copies *actors_options(const struct actors_one *k);

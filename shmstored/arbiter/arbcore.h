@@ -6,22 +6,18 @@
  *   arbslab.c      memory
  *   arbpool.c      pools: made, resized, removed
  *   arbline.c      those who wait in a pool, by rank; those who rolled back in it, by rank
- *   arbstuck.c     requests of stalled tasks in a pool, by size: which can never be met?
+ *   arbstuck.c     requests of stalled tasks in a pool, by size: which can never be met? Who rolls back or splits when nobody can go on
  *   arbledger.c    reservations, pins, accounts: whose bytes are where
  *   arbhold.c      what becomes of a reservation: released, sealed, unpinned, handed over
  *   arbspill.c     reclaimable reservations: which goes next, what is on its way out
  *   arbtask.c      tasks, and who of them is stalled
  *   arbbind.c      contexts and the tasks that they serve
- *   arbpark.c      a context's state: withheld calls, their outcomes, times and metrics
- *   arbroll.c      attempts: rolled back, let out again, split, ended
+ *   arbpark.c      a context's state: withheld calls, their outcomes, deadlines, times and metrics
+ *   arbroll.c      attempts: rolled back, let out again, split, ended; outcomes on demand
  *   arbask.c       requests for bytes, from their checks to their booking
  *   arbpump.c      who gets bytes now: the pump, progress
- *   arbdetect.c    who rolls back or splits when nobody can go on
- *   arbinject.c    outcomes on demand
- *   arbclock.c     deadlines, ticks
  *   arbwhy.c       who held what, as a sentence
- *   arblog.c       the last transitions
- *   arbseen.c      inspection
+ *   arbseen.c      inspection, the last transitions
  *   arbiter.c      arb_step(): one message
  *
  * A step: what a message changes is booked at once and notes what must be looked at (a pool's dirty, look, progress); arbpump_settle()
@@ -529,28 +525,16 @@ void arbpump_settle(struct arb *a);
 bool arbpump_past(struct arb *a); /* all are stalled: who fits is served past who closed its pool; false: nobody fits */
 bool arbpump_need_fits(const struct arb_context *c);
 
-/* ---- arbseen.c ----------------------------------------------------------------------------------------------------- */
+/* ---- arbseen.c, arbstuck.c, arbroll.c, arbpark.c, arbwhy.c -------------------------------------------------------- */
 
 void arbseen_add(struct arb_stats *ret, const struct arb_stats *s);
-
-/* ---- arbdetect.c --------------------------------------------------------------------------------------------------- */
-
 bool arbdetect_run(struct arb *a); /* one action; false: none */
-
-/* ---- arbinject.c --------------------------------------------------------------------------------------------------- */
-
 enum arb_outcome arbinject_set(struct arb *a, const struct arb_message *m);
 enum arb_outcome arbinject_hit(struct arb *a, struct arb_context *c, const struct arb_pool *p); /* OK: none */
-
-/* ---- arbclock.c ---------------------------------------------------------------------------------------------------- */
-
 int arbclock_room(struct arb *a);
 void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns); /* 0 = none */
 bool arbclock_expire(struct arb *a);
 void arbclock_tick(struct arb *a);
-
-/* ---- arbwhy.c, arblog.c -------------------------------------------------------------------------------------------- */
-
 const char *arbwhy_say(struct arb *a, const struct arb_ask *ask);
 void arblog_note(struct arb *a, const struct arb_context *c, enum arb_state from, enum arb_state to, enum arb_outcome o,
 		 const char *note);

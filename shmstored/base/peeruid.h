@@ -6,6 +6,12 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
+/* Sockets that the service manager made for us (sd_listen_fds(3)): they may be of a network namespace that we are not in. */
+
+/* The descriptor, CLOEXEC and ours from here on: a listening TCP socket; a netlink socket of that protocol. -ENOENT: none was handed over. */
+int handed_tcp(void);
+int handed_netlink(int protocol);
+
 struct peeruid;
 
 /* 0; -errno: this kernel does not tell, or we may not ask. */

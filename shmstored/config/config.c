@@ -18,7 +18,7 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "configread.h"
+#include "configkey.h"
 #include "rules.h"
 #include "wire.h"
 

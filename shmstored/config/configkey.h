@@ -53,4 +53,12 @@ int configkey_check(const struct configkey *k, const char *text);
 /* Sets the key's field of the structure at base to a text that configkey_check() took. 0, -ENOMEM. */
 int configkey_store(const struct configkey *k, const char *text, void *base);
 
+/* One file's text, by libConfuse, into a configuration. For config.c. */
+struct config;
+
+/*
+ * Reads file into c: what it names takes the place of what c says. 0, -errno, -EINVAL; ret_error: "file:line: what", to be freed.
+ */
+int configread_file(struct config *c, const char *file, char **ret_error);
+
 #endif

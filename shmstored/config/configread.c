@@ -6,7 +6,6 @@
  * right: a file that is wrong anywhere changes nothing. Which keys there are is in config.def alone. libConfuse gives its callbacks no argument:
  * where the error goes is in a static; configurations are read by the main thread only.
  */
-#include "configread.h"
 
 #include <confuse.h>
 #include <errno.h>
@@ -21,7 +20,6 @@
 #include "config.h"
 #include "configkey.h"
 #include "configvalue.h"
-#include "nearest.h"
 #include "rules.h"
 #include "wire.h"
 

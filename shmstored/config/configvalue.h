@@ -4,6 +4,7 @@
 #define CONFIGVALUE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* All: 0 or -EINVAL. config_parse_size() is in config.h. */
@@ -18,5 +19,10 @@ int configvalue_watermark(const char *text, uint64_t *ret);
 int configvalue_percent(const char *text, uint64_t min, uint64_t max, uint64_t *ret);
 /* Is it one of the n words? Its index. */
 int configvalue_word(const char *text, const char *const *words, int n, int *ret);
+
+/* What somebody may have meant by a word that is not known. */
+
+/* Of n words the one that takes the fewest edits from word, where these are at most a third of its length (and two); else NULL. */
+const char *nearest(const char *word, const char *const *words, size_t n);
 
 #endif

@@ -4,7 +4,7 @@
  *
  * libmicrohttpd runs without threads of its own: it does what is ready when it is called and returns. A client that sends or reads slowly
  * keeps a connection and at most CONNECTION_MEMORY bytes, until CONNECTION_SECONDS went by without a byte; it keeps nobody waiting.
- * A client that is late with a request's headers goes earlier, at once if all places are taken (visitors.h).
+ * A client that is late with a request's headers goes earlier, at once if all places are taken.
  * A response is made at once, from what the loop's thread owns; a large one takes milliseconds. So one is made in a turn of the loop, and
  * after it there is a pause of PAUSE_FACTOR times what it took: clients get at most a tenth of the loop, however fast they ask,
  * and requests on the socket wait for one response at most. Requests that come meanwhile are suspended and queue, in their order.
@@ -21,7 +21,9 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,14 +31,12 @@
 #include <unistd.h>
 
 #include "config.h"
-#include "handed.h"
 #include "host.h"
 #include "lateness.h"
 #include "log.h"
 #include "loop.h"
 #include "peeruid.h"
-#include "visitors.h"
-#include "web_answer.h"
+#include "socket.h"
 
 #define CONNECTION_SECONDS 10u
 #define CONNECTION_MEMORY  (32u * 1024)
@@ -49,6 +49,32 @@
 struct request {
 	struct request *next; /* in the queue */
 	struct MHD_Connection *connection;
+};
+
+/*
+ * The connections of HTTP: where each is from, and since when it owes a request's headers. A connection is only shut
+ * down here: libmicrohttpd closes it.
+ *
+ * There are VISITORS_MOST of them. When the last place is taken, one that owes headers has to go, so that the next finds a place: of
+ * the source that has the most connections, the one that owes them for the longest. A connection
+ * has little time for its first headers, and more between two requests.
+ */
+#define VISITORS_MOST 64u
+
+#define FIRST_NS UINT64_C(3000000000)  /* for the first headers */
+#define NEXT_NS  UINT64_C(10000000000) /* for the next ones */
+
+struct visitor {
+	int fd;
+	bool here, asks,
+		asked; /* asks: its headers are there, and the answer is under way; asked: it has had an answer */
+	bool sent_away;
+	struct source from;
+	uint64_t since_ns; /* of owing headers */
+};
+struct visitors {
+	struct visitor all[VISITORS_MOST];
+	unsigned n;
 };
 
 struct web {
@@ -70,6 +96,91 @@ struct web {
 };
 
 static void run(struct web *w);
+
+static bool owes(const struct visitor *one)
+{
+	return one->here && !one->asks && !one->sent_away;
+}
+
+static void send_away(struct visitor *one)
+{
+	(void)shutdown(one->fd, SHUT_RDWR);
+	one->sent_away = true;
+}
+
+static unsigned n_from(const struct visitors *v, struct source from)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < VISITORS_MOST; i++)
+		n += v->all[i].here && source_same(v->all[i].from, from);
+	return n;
+}
+
+static void make_room(struct visitors *v)
+{
+	struct visitor *worst = NULL;
+	unsigned worst_n = 0;
+
+	for (unsigned i = 0; i < VISITORS_MOST; i++) {
+		struct visitor *one = &v->all[i];
+		unsigned n = owes(one) ? n_from(v, one->from) : 0;
+
+		if (n > worst_n || (n && n == worst_n && one->since_ns < worst->since_ns)) {
+			worst = one;
+			worst_n = n;
+		}
+	}
+	if (worst)
+		send_away(worst);
+}
+
+/* One has come. NULL: there is no place. fd stays whose it is. */
+static struct visitor *visitors_come(struct visitors *v, int fd, const struct sockaddr *from, uint64_t now_ns)
+{
+	unsigned i = 0;
+
+	while (i < VISITORS_MOST && v->all[i].here)
+		i++;
+	if (i == VISITORS_MOST)
+		return NULL;
+	v->all[i] = (struct visitor){.fd = fd, .here = true, .from = source_of(from), .since_ns = now_ns};
+	if (++v->n == VISITORS_MOST)
+		make_room(v);
+	return &v->all[i];
+}
+
+static void visitors_go(struct visitors *v, struct visitor *one)
+{
+	one->here = false;
+	v->n--;
+}
+
+static void visitors_ask(struct visitor *one)
+{
+	one->asks = true;
+}
+
+static void visitors_answered(struct visitor *one, uint64_t now_ns)
+{
+	one->asks = false;
+	one->asked = true;
+	one->since_ns = now_ns;
+}
+
+/* Time has passed: ends those that owe headers for too long. */
+static void visitors_tick(struct visitors *v, uint64_t now_ns)
+{
+	for (unsigned i = 0; i < VISITORS_MOST; i++) {
+		struct visitor *one = &v->all[i];
+
+		if (owes(one) && now_ns - one->since_ns >= (one->asked ? NEXT_NS : FIRST_NS))
+			send_away(one);
+	}
+	/* All may have asked when the last came, and owe headers since. */
+	if (v->n == VISITORS_MOST)
+		make_room(v);
+}
 
 /* Frees what web_free() left to us once nothing of it is in flight. True: w is gone, or going. */
 static bool gone(struct web *w)

@@ -8,8 +8,6 @@
  * Host header must be a loopback name where we listen on loopback only. Any port will do: "ssh -L
  * 8000:localhost:9477" changes it. Nothing can be changed by HTTP: GET and HEAD only, so there is nothing to forge.
  */
-#include "web_answer.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <json-c/json.h>
@@ -20,11 +18,11 @@
 
 #include "account.h"
 #include "config.h"
-#include "health.h"
 #include "host.h"
 #include "metrics.h"
 #include "peeruid.h"
 #include "report.h"
+#include "web.h"
 #include "web_page.h"
 
 #define TYPE_JSON "application/json; charset=utf-8"

@@ -32,7 +32,7 @@
 #include "listener.h"
 #include "log.h"
 #include "output.h"
-#include "peerpid.h"
+#include "socket.h"
 #include "wire.h"
 
 #define LINGER_NS         UINT64_C(1000000000) /* that an ERROR may take to go out */

@@ -41,7 +41,7 @@ const char *conn_name(const struct conn *c);
 /* May it change limits and see everybody? Root, or the daemon's own user. */
 bool conn_is_admin(const struct conn *c);
 
-/* A descriptor of the process at its other end (peerpid.h), to be closed; -errno. */
+/* A descriptor of the process at its other end (socket.h), to be closed; -errno. */
 int conn_pidfd(const struct conn *c);
 
 /* The store that it registered; NULL = none. Set by req_register, cleared when the member goes. */

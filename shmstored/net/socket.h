@@ -3,7 +3,9 @@
 #ifndef SOCKET_H
 #define SOCKET_H
 
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/types.h>
 
 #define SOCKET_BACKLOG 128
@@ -29,5 +31,24 @@ int socket_open_stream(struct socket *s, const char *path);
 void socket_remove(struct socket *s);
 /* Idempotent. */
 void socket_close(struct socket *s);
+
+/* From where somebody connects, as far as one who connects cannot have many of them for nothing. */
+
+/* The whole address of IPv4, the network of IPv6 (64 bits). Unix sockets are of one source. */
+struct source {
+	uint64_t network;
+	bool v6;
+};
+
+struct source source_of(const struct sockaddr *address);
+bool source_same(struct source a, struct source b);
+
+/* A descriptor of the process at the other end of a connection, by which it can be signalled and nobody else. */
+
+/*
+ * fd: the connection; pid: of its peer, as SO_PEERCRED says; since_ns: CLOCK_MONOTONIC when it was accepted. The caller closes the descriptor.
+ * -ESRCH: it has ended, or whoever has its number now began after the connection; -EPERM: in a pid namespace that we do not see; -errno.
+ */
+int peerpid_open(int fd, pid_t pid, uint64_t since_ns);
 
 #endif

@@ -9,6 +9,7 @@
 #include <shmstore/inspect.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "loop.h"
 
@@ -150,5 +151,17 @@ void account_survey_cancel(struct account *a, struct account_wait *w);
 
 /* The owner of the store at path is, or may be, dead: reaps it as soon as its lock is free. Idempotent. */
 void account_reap(struct account *a, const char *path);
+
+/* The lock on a partition's marker, which says that a daemon lives. */
+struct account;
+struct stat;
+
+/* Takes it for a->fd's partition into a->lock_fd. 0; -EBUSY: another daemon has it; -errno. Said in the log. */
+int accountlock_take(struct account *a);
+/* Each second: takes it where it could not be had at the start. */
+void accountlock_tick(struct account *a);
+
+/* The process that holds a lock (flock) of that file, and its user. -ENOENT: nobody, or it cannot be seen from here. */
+int accountlock_holder(const struct stat *file, pid_t *ret_pid, uid_t *ret_uid);
 
 #endif

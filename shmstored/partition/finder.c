@@ -6,7 +6,6 @@
  * The next survey finds missed stores (too many names at once, a store outside stores/). Rejected:
  * a watch on each store's directory (a limited number per user, for one event each).
  */
-#include "finder.h"
 
 #include <errno.h>
 #include <limits.h>

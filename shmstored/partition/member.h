@@ -10,6 +10,7 @@
 #include <shmstore/inspect.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "conn.h"
 #include "hash.h"
@@ -85,5 +86,12 @@ bool member_is_taken_over(const struct member *m);
 void member_disconnected(struct member *m);
 /* It is no longer there: the credit returns. m is freed, at once or when nothing of it is in flight. */
 void member_gone(struct member *m, const char *why);
+
+/* The process behind a store: a pidfd that is that very process's, and whether a page's pid means the process at a socket's end. */
+
+/* A pidfd of pid, if that is the process that started at start_time (clock ticks since boot). -ESRCH: it is gone, or it is another one. */
+int owner_open(pid_t pid, uint64_t start_time);
+/* Is the process that we know as pid known as inner in its own pid namespace, or one between? */
+bool owner_is(pid_t pid, pid_t inner);
 
 #endif

@@ -6,7 +6,7 @@
 #include "loop.h"
 #include "peers.h"
 #include "peerstream.h"
-#include "source.h"
+#include "socket.h"
 
 #define PEERLINK_MAGIC   0x53504452u /* "SPDR" where both hosts have one byte order */
 #define PEERLINK_VERSION 1u

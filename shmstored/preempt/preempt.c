@@ -26,7 +26,6 @@
 #include "loop.h"
 #include "memtext.h"
 #include "preemptpick.h"
-#include "preemptvictim.h"
 #include "pressure.h"
 #include "profiles.h"
 

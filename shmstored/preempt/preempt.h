@@ -14,7 +14,7 @@
  *
  * No signal comes while the process has an actor: it waits for the move, and does not come if that
  * fails. Between gate and kill threshold there is only the notice. A process that ends its tasks in time
- * lives; so does one if the need passes by. Signals go by a descriptor of the process (peerpid.h),
+ * lives; so does one if the need passes by. Signals go by a descriptor of the process (socket.h),
  * to processes of users that the daemon may signal, and only if all of the process's tasks may be
  * preempted, or if it said that it is a worker and runs none.
  */

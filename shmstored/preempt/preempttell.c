@@ -13,7 +13,7 @@
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
-#include "preemptvictim.h"
+#include "preemptpick.h"
 #include "pressure.h"
 #include "wire.h"
 

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <json-c/json.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,7 +24,9 @@
 #include <time.h>
 
 #include "account.h"
+#include "amount.h"
 #include "config.h"
+#include "gate.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "log.h"
@@ -31,6 +34,61 @@
 #define SELDOM     10u /* intervals between two looks at processes, far from the gate */
 #define NOT_SOONER 4u  /* after a sample, another one for the kernel's word: a part of the interval */
 #define SECOND_NS  1000000000
+
+/*
+ * Thresholds, of the configuration and of the size of the memory. A configured threshold goes before the rule's. Each is kept below the one
+ * above it, whatever units they have.
+ */
+#define MS 1000000u
+
+/* A watermark in bytes: configured in bytes, or in parts per million of total; 0: by the rule. */
+static int64_t bytes_of(uint64_t said, int64_t by_rule_ppm, int64_t total)
+{
+	uint64_t ppm = said ? said : (uint64_t)by_rule_ppm;
+
+	if (ppm <= 1000000)
+		return ratio_floor(RATIO_PPM(ppm), total);
+	return said < (uint64_t)total ? (int64_t)said : total;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * total: the host's bytes, more than 0. -ERANGE: memory may grow within an interval by more than a
+ * quarter of it; only ret->rule.max_interval_ms is set.
+ */
+static int presslimits_compute(const struct config_pressure *c, int64_t total, struct presslimits *ret)
+{
+	struct presslimits l = {0};
+	uint64_t ms = c->interval_ns / MS;
+	int r = deltarule_compute(total, (int64_t)c->growth_rate, (int64_t)ms, &l.rule);
+
+	if (r == 0) {
+		l.kill = bytes_of(c->kill, l.rule.kill_ppm, total);
+		l.gate = least(bytes_of(c->gate, l.rule.gate_ppm, total), l.kill);
+		l.gate = l.gate > 0 ? l.gate : 1;
+		l.low = c->low ? bytes_of(c->low, 0, total) : gate_defaults(total, l.gate).low;
+		l.low = least(l.low, l.gate - 1);
+	}
+	if (r == 0 || r == -ERANGE)
+		*ret = l;
+	return r;
+}
+
+static struct gate_config presslimits_gate(const struct config_pressure *c, const struct presslimits *l)
+{
+	return (struct gate_config){
+		.high = l->gate,
+		.low = l->low,
+		.window = c->window,
+		.hold = c->hold,
+		.ramp0 = c->ramp,
+		.rampmax = c->ramp_max,
+	};
+}
 
 static const struct config_pressure *config_of(const struct pressure *p)
 {

@@ -15,7 +15,6 @@
 #include "gate.h"
 #include "loop.h"
 #include "memsource.h"
-#include "presslimits.h"
 #include "pressprocs.h"
 
 struct host;
@@ -25,6 +24,11 @@ struct pressure_watch {
 	struct pressure_watch *next;
 	void (*before)(struct pressure_watch *w); /* what is used is read next; NULL: need not be told */
 	void (*fn)(struct pressure_watch *w);     /* all was read */
+};
+
+struct presslimits {
+	struct deltarule rule;
+	int64_t kill, gate, low; /* bytes: low < gate <= kill */
 };
 
 struct pressure {

@@ -13,7 +13,7 @@
 struct profile_choice {
 	enum profile_strategy strategy;
 	uint32_t eps_ppm; /* HISTOGRAM */
-	bool adaptive;    /* strategy is where it begins: adaptation.h */
+	bool adaptive;    /* strategy is where it begins: admission.h */
 };
 
 /*

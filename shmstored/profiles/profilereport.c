@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profilereport.c: see profilereport.h. */
-#include "profilereport.h"
-
+/* profilereport.c: the profiles and the tasks that run, as a document. */
 #include <json-c/json.h>
 
 #include "config.h"
 #include "host.h"
 #include "jsonmake.h"
+#include "profiletasks.h"
 #include "profilewords.h"
 
 static const char *const resources[PROFILE_RESOURCES] = {"private", "shared", "cpu_ms"};

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "adaptation.h"
+#include "admission.h"
 #include "config.h"
 #include "host.h"
 #include "idtable.h"

@@ -78,7 +78,7 @@ struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t ui
 					   const uint64_t declared[PROFILE_RESOURCES]);
 
 /*
- * For adaptation.h: a look at all tasks that run, what they have and what is reserved for them; one
+ * For admission.h: a look at all tasks that run, what they have and what is reserved for them; one
  * more was let in. Nothing changes where the configuration has pinned a strategy.
  */
 void profiles_noted(struct profiles *p, uint64_t used, uint64_t reserved);

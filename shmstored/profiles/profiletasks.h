@@ -12,6 +12,7 @@
 #ifndef PROFILETASKS_H
 #define PROFILETASKS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "profiles.h"
@@ -42,5 +43,14 @@ struct profiletasks_row {
 };
 void profiletasks_each(const struct profiletasks *t, void (*fn)(const struct profiletasks_row *row, void *arg),
 		       void *arg);
+
+/*
+ * A JSON document of what is known of users' tasks, and of those that run.
+ * docs/profiles.md lists its fields.
+ */
+struct json_object;
+
+/* all: of every user; else of this one. The caller puts the object. NULL: out of memory. */
+struct json_object *profilereport_make(const struct host *h, bool all, uint32_t uid);
 
 #endif

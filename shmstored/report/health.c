@@ -3,8 +3,6 @@
  * health.c: a daemon is well while its loop is in time, its books are fresh and its tiers' disks take
  * what they should. Its watchers (a load balancer, systemd, the page) get the reasons in words.
  */
-#include "health.h"
-
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
@@ -15,6 +13,7 @@
 #include "host.h"
 #include "jsonmake.h"
 #include "lateness.h"
+#include "report.h"
 #include "tierkeeper.h"
 
 #define SECOND_NS INT64_C(1000000000)

@@ -21,7 +21,7 @@
 #include "host.def"
 #include "jsonmake.h"
 #include "loop.h"
-#include "profilereport.h"
+#include "profiletasks.h"
 #include "report_parts.h"
 
 bool report_may_see(const struct report_view *v, uid_t owner)

@@ -6,6 +6,7 @@
 #ifndef REPORT_H
 #define REPORT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "wire.h"
@@ -24,5 +25,13 @@ struct json_object *report_make(struct host *h, enum wire_question what, const c
 /* The same with only what is newer: EVENTS after that number, HISTORY after that time (CLOCK_REALTIME, ns). 0: all. */
 struct json_object *report_make_since(struct host *h, enum wire_question what, const char *path, unsigned uid,
 				      uint64_t since);
+
+/* Is the daemon well enough to be believed? */
+struct host;
+struct json_object;
+struct lateness;
+
+/* {"status":"ok"|"unwell","reasons":["…"]}; the caller puts it. NULL: no memory. */
+struct json_object *health_make(const struct host *h, const struct lateness *l, bool *ret_well);
 
 #endif

@@ -3,10 +3,14 @@
  * equation of the last survey. */
 #include <json-c/json.h>
 
+#include "account.h"
 #include "config.h"
+#include "fields.h"
 #include "jsonmake.h"
 #include "partition.def"
 #include "report_parts.h"
+#include "tierfigures.h"
+#include "tierwork.def"
 #include "usage.def"
 
 static double report_rate(const struct account_tick *before, const struct account_tick *tick, uint64_t a, uint64_t b)
@@ -55,4 +59,100 @@ void report_status(const struct report_view *v, struct account *a, struct json_o
 		jsonmake_null(o, "survey");
 	report_tier(v, a, o);
 	report_arb_status(a, o);
+}
+
+/*
+ * Who holds memory that has no name: the witnesses of the last survey, the
+ * largest first as it gives them.
+ */
+static void holder_part(const struct report_view *v, const struct survey_holder *h, struct json_object *o)
+{
+	fields_of(
+		o, h, PLACE("kind"), SAME(pid), SAME(uid), SAME(command), SAME(inode), SAME(bytes), SAME(mapped),
+		FIELD(n_fds, "fds"), SAME(path), SAME(key),
+		/* Several processes may hold one inode: bytes are to be added up over the first ones. */ SAME(first));
+	jsonmake_text(o, "kind", h->kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost");
+	jsonmake_seconds(o, "age_seconds", v->mono_ns > h->since_ns ? (int64_t)(v->mono_ns - h->since_ns) : 0);
+}
+
+void report_holders(const struct report_view *v, struct account *a, struct json_object *o)
+{
+	const struct survey *s = a->survey;
+	struct json_object *list = jsonmake_child(o, "holders", jsonmake_new_list());
+
+	jsonmake_u64(o, "survey_sequence", s ? s->sequence : 0);
+	jsonmake_u64(o, "left_out", s ? s->n_holders_left_out : 0);
+	jsonmake_u64(o, "ghosts", s ? s->usage.ghosts : 0);
+	jsonmake_u64(o, "inflight", s ? s->usage.inflight : 0);
+	for (size_t i = 0; s && i < s->n_holders; i++)
+		if (report_may_see(v, s->holders[i].uid))
+			holder_part(v, &s->holders[i], jsonmake_append(list, jsonmake_new()));
+}
+
+/*
+ * The partition's last minutes, column by column: half the size of an object per
+ * sample, and what a chart wants.
+ */
+static void ring_part(const struct report_view *v, const struct history *h, int fine, struct json_object *o)
+{
+	size_t n = history_count(h, fine), first = n;
+	struct json_object *list;
+
+	/* Times are told in milliseconds, and come back as such. */
+	while (first > 0 && (uint64_t)history_at(h, fine, first - 1)->time_ns / 1000000 > v->since / 1000000)
+		first--;
+	jsonmake_u64(o, "interval_seconds", fine ? 1 : 10);
+	list = jsonmake_child(o, "time", jsonmake_new_list());
+	for (size_t i = first; i < n; i++)
+		jsonmake_append_seconds(list, history_at(h, fine, i)->time_ns);
+	for (size_t c = 0; c < sizeof(of_history) / sizeof(of_history[0]); c++) {
+		list = jsonmake_child(o, of_history[c].name, jsonmake_new_list());
+		for (size_t i = first; i < n; i++)
+			jsonmake_append_u64(list,
+					    *(const uint64_t *)(const void *)((const char *)history_at(h, fine, i) +
+									      of_history[c].off));
+	}
+}
+
+void report_history(const struct report_view *v, struct account *a, struct json_object *o)
+{
+	struct json_object *fine = jsonmake_child(o, "fine", jsonmake_new());
+	struct json_object *coarse = jsonmake_child(o, "coarse", jsonmake_new());
+
+	if (!a->history)
+		return;
+	ring_part(v, a->history, 1, fine);
+	ring_part(v, a->history, 0, coarse);
+}
+
+/*
+ * A partition's disk tier: what lies there, and what the daemon does with it. Named
+ * as in "shmstore-admin --json tier", where they are the same.
+ */
+void report_tier(const struct report_view *v, struct account *a, struct json_object *o)
+{
+	struct tierkeeper_view t;
+	struct tierscrub_view s;
+
+	tierkeeper_view(a, &t);
+	if (t.state == TIERKEEPER_NONE) {
+		jsonmake_null(o, "tier");
+		return;
+	}
+	o = jsonmake_child(o, "tier", jsonmake_new());
+	jsonmake_text(o, "state", tierkeeper_state_name(t.state));
+	jsonmake_text(o, "why", *t.why ? t.why : NULL);
+	if (t.retry_ns > v->mono_ns)
+		jsonmake_seconds(o, "retry_seconds", (int64_t)(t.retry_ns - v->mono_ns));
+	else
+		jsonmake_null(o, "retry_seconds");
+	if (t.info)
+		tierfigures_add(o, t.info);
+	jsonmake_null(o, "running");
+	if (t.state == TIERKEEPER_EVICTING)
+		fields_of(jsonmake_child(o, "running", jsonmake_new()), &t, NUMBER(objects), SAME(freed),
+			  SAME(written));
+	fields_add(jsonmake_child(o, "counters", jsonmake_new()), of_evictions, &t.counters);
+	tierscrub_view(a, &s);
+	fields_add(jsonmake_child(o, "scrub", jsonmake_new()), of_scrubs, &s);
 }

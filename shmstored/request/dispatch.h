@@ -3,10 +3,12 @@
 #ifndef DISPATCH_H
 #define DISPATCH_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "conn.h"
+#include "profile.h"
 #include "wire.h"
 
 /* One packet of n bytes. Returns a conn_outcome or <0 (fatal). */
@@ -46,5 +48,13 @@ DISPATCH_HANDLER(actor_next);
 DISPATCH_HANDLER(actor_done);
 DISPATCH_HANDLER(actor_call);
 DISPATCH_HANDLER(actor_move);
+
+/* The name of a kind of tasks, as requests have it in their tail. */
+#define PROFILENAME_WRONG                                                                                        \
+	"a kind of tasks is a language, a function and a group, each of 255 bytes at most and in a line of its " \
+	"own; only the group may be empty"
+
+/* "LANG\nFUNC\nGROUP", cut in place, where ret points to. False: it is none. */
+bool profilename_cut(char *text, struct profile_name *ret);
 
 #endif

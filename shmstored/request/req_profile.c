@@ -11,8 +11,7 @@
 
 #include "dispatch.h"
 #include "host.h"
-#include "profilename.h"
-#include "profilereport.h"
+#include "profiletasks.h"
 
 #define PARTS_MAX (4 * WIRE_PROFILE_TEXT_MAX)
 #define PLAIN     (JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE)

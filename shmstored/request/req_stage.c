@@ -11,21 +11,13 @@
 #include "dispatch.h"
 #include "host.h"
 #include "member.h"
-#include "stagetrack.h"
+#include "stages.h"
 
 #define PPM UINT32_C(1000000)
 
 static int refuse(struct conn *c, uint64_t serial, int error, const char *why)
 {
 	return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why);
-}
-
-static int staged(struct conn *c, uint64_t serial, const struct stages_answer *a)
-{
-	struct wire_staged body;
-
-	stagetrack_staged(a, &body);
-	return conn_send(c, WIRE_STAGED, serial, &body, NULL, 0);
 }
 
 static int refuse_store(struct conn *c, uint64_t serial)
@@ -88,7 +80,7 @@ DISPATCH_HANDLER(stage_query)
 			      "a stage has 0 to 2^40 operators of each kind, and no more of its bytes than all can be "
 			      "unshareable");
 	r = stages_query(m, &ask, &a);
-	return r < 0 ? failed(c, serial, r) : staged(c, serial, &a);
+	return r < 0 ? failed(c, serial, r) : stages_send(c, serial, &a);
 }
 
 DISPATCH_HANDLER(stage_begin)
@@ -104,7 +96,7 @@ DISPATCH_HANDLER(stage_begin)
 	r = stages_begin(m, serial, tail, body->profile, body->other, body->timeout_ms, &a);
 	if (r < 0)
 		return failed(c, serial, r);
-	return r == 1 ? CONN_OK : staged(c, serial, &a);
+	return r == 1 ? CONN_OK : stages_send(c, serial, &a);
 }
 
 static struct member *member_of(const struct host *h, uint64_t id)
@@ -131,5 +123,5 @@ DISPATCH_HANDLER(stage_end)
 	if (!m || stages_end(m, &a) < 0)
 		return refuse(c, serial, -ENOENT,
 			      "no stage runs there: the daemon may have been started anew since its begin");
-	return body->session ? conn_send(c, WIRE_DONE, serial, &done, NULL, 0) : staged(c, serial, &a);
+	return body->session ? conn_send(c, WIRE_DONE, serial, &done, NULL, 0) : stages_send(c, serial, &a);
 }

@@ -7,7 +7,6 @@
 #include "admit.h"
 #include "dispatch.h"
 #include "host.h"
-#include "profilename.h"
 #include "stages.h"
 
 _Static_assert((int)POLICYLEVEL_AUTO == (int)WIRE_TASK_LEVEL_AUTO, "the protocol's levels are the policy's");

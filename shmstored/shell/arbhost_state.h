@@ -115,7 +115,7 @@ struct arbkernel {
 	uint64_t looked_ns;             /* when used was read */
 };
 
-/* The spill of evictable: arbevict.c. */
+/* The spill of evictable: arbkernel.c. */
 struct arbevict {
 	uint64_t wanted;         /* asked for by the core and not begun yet */
 	bool running;            /* the core waits for its end */
@@ -280,8 +280,6 @@ int arbpage_request(struct arbrequest *q);
 void arbpage_cut(struct member *m);
 /* Tells the pages whether somebody waits; unspent bytes are free meanwhile. Steps. */
 void arbpage_wanted(struct arbguest *c, bool wanted);
-
-/* ---- arbevict.c ---- */
 
 void arbevict_want(struct arbhost *h, uint64_t bytes);
 /* Begins what is wanted, ends what is done. */

@@ -20,8 +20,8 @@
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
+#include "loop.h"
 #include "member.h"
-#include "stagetrack.h"
 #include "wire.h"
 
 #define MIB INT64_C(1048576)
@@ -61,6 +61,71 @@ static void tell(const struct stages_session *s, const char *state)
 	jsonmake_i64(o, "slots", g.amounts.slots);
 	jsonmake_u64(o, "waited_ms", s->waited_ns / MS);
 	events_emit(s->of->account->host->events, EVENT_STAGE, NULL, o);
+}
+
+/* A stage's limit of its store is put in the place of the store's own, and that is put back. */
+#define LEAST UINT64_C(4096) /* a limit of 0 is none */
+
+/* Returns the store's own limits, and the limit in force. */
+static struct quota_limits limits_of(struct quota *q, const char *name, uint64_t *ret_hard)
+{
+	struct quota_limits own = {QUOTA_DEFAULT, QUOTA_DEFAULT, 0}, all = {0};
+
+	(void)quota_limit_get(q, WIRE_LIMIT_STORE, name, &own);
+	(void)quota_limit_get(q, WIRE_LIMIT_STORE, "*", &all);
+	*ret_hard = own.hard != QUOTA_DEFAULT ? own.hard : all.hard == QUOTA_DEFAULT ? 0 : all.hard;
+	return own;
+}
+
+static void limit(struct stages_session *s, uint64_t shared)
+{
+	struct account *a = s->of->account;
+	uint64_t hard;
+
+	s->was = limits_of(a->quota, s->member->name, &hard);
+	if (shared < LEAST)
+		shared = LEAST;
+	if (hard && hard <= shared)
+		return;
+	s->is = s->was;
+	s->is.hard = shared;
+	if (s->is.soft != QUOTA_DEFAULT && s->is.soft > shared)
+		s->is.soft = shared;
+	s->limited = quota_limit(a->quota, WIRE_LIMIT_STORE, s->member->name, &s->is, loop_now(a->host->loop)) == 0;
+}
+
+static void limit_begin(struct stages_session *s, const struct stages_answer *a)
+{
+	if (a->profile || a->degraded)
+		limit(s, (uint64_t)(a->amounts.shared_mib * MIB));
+}
+
+static void limit_end(struct stages_session *s)
+{
+	struct account *a = s->of->account;
+	uint64_t hard;
+
+	if (s->limited && limits_of(a->quota, s->member->name, &hard).hard == s->is.hard)
+		(void)quota_limit(a->quota, WIRE_LIMIT_STORE, s->member->name, &s->was, loop_now(a->host->loop));
+	s->limited = false;
+}
+
+int stages_send(struct conn *c, uint64_t serial, const struct stages_answer *a)
+{
+	uint64_t slots = a->amounts.slots > 0 ? (uint64_t)a->amounts.slots : 1;
+	struct wire_staged body = {
+		.profile = a->profile,
+		.flags = (a->clamped ? WIRE_STAGED_CLAMPED : 0) | (a->degraded ? WIRE_STAGED_DEGRADED : 0),
+		.rules = a->rules,
+		.slots = (uint32_t)slots,
+		.private_bytes = (uint64_t)(a->amounts.private_mib * MIB),
+		.shared_bytes = (uint64_t)(a->amounts.shared_mib * MIB),
+		.expires_ms = STAGES_EXPIRES_MS,
+	};
+
+	body.private_per_slot = body.private_bytes / slots;
+	body.shared_per_slot = body.shared_bytes / slots;
+	return conn_send(c, WIRE_STAGED, serial, &body, NULL, 0);
 }
 
 /* ---- sessions ------------------------------------------------------------------------------------------------------ */
@@ -113,19 +178,11 @@ static void begun(struct stages_session *s)
 	t->wait_ns += s->waited_ns;
 	t->n_begun++;
 	t->n_degraded += a.degraded;
-	stagetrack_begin(s, &a);
+	limit_begin(s, &a);
 	tell(s, a.degraded ? "degraded" : "begun");
 }
 
 /* ---- withheld answers ---------------------------------------------------------------------------------------------- */
-
-static int send_staged(struct conn *c, uint64_t serial, const struct stages_answer *a)
-{
-	struct wire_staged body;
-
-	stagetrack_staged(a, &body);
-	return conn_send(c, WIRE_STAGED, serial, &body, NULL, 0);
-}
 
 static struct stages_session *next_granted(const struct stages *t)
 {
@@ -166,7 +223,7 @@ static void settle(struct stages *t)
 		s->granted = false;
 		begun(s);
 		a = answer_of(s);
-		r = c ? send_staged(c, s->serial, &a) : CONN_OK;
+		r = c ? stages_send(c, s->serial, &a) : CONN_OK;
 		if (r > 0)
 			conn_drop(c, (enum conn_outcome)r, "it does not read its answers");
 	}
@@ -279,7 +336,7 @@ static void leave(struct member *m)
 		return;
 	t = s->of;
 	if (s->name[0] && !s->waits) {
-		stagetrack_end(s);
+		limit_end(s);
 		tell(s, "left");
 	}
 	session_free(s);
@@ -402,7 +459,7 @@ int stages_end(struct member *m, struct stages_answer *ret)
 		(void)conn_refuse(c, s->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0,
 				  "the stage was ended while it waited");
 	if (!s->waits)
-		stagetrack_end(s);
+		limit_end(s);
 	s->waits = s->granted = false;
 	(void)stagebook_end(t->book, m->id);
 	tell(s, "ended");

@@ -23,6 +23,7 @@
 #define STAGES_SHOWN      256u   /* profiles that a document lists */
 #define STAGES_EXPIRES_MS 60000u /* after that a query may say something else; the id is good for the daemon's life */
 
+struct conn;
 struct member;
 struct stages;
 
@@ -79,5 +80,8 @@ int stages_end(struct member *m, struct stages_answer *ret);
  * The private bytes that the worker may use now, for admission; UINT64_MAX: stage profiles are off.
  */
 uint64_t stages_private(const struct member *m);
+
+/* Sends an answer. CONN_OK, CONN_E_SLOW. */
+int stages_send(struct conn *c, uint64_t serial, const struct stages_answer *a);
 
 #endif

@@ -35,7 +35,6 @@
 #include "part.h"
 #include "quota.h"
 #include "scanner.h"
-#include "tierask.h"
 #include "tierfigures.h"
 #include "tiersay.h"
 #include "tierscrub.h"

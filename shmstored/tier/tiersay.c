@@ -7,13 +7,18 @@
 
 #include <inttypes.h>
 #include <json-c/json.h>
+#include <shmstore/inspect.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "account.h"
+#include "conn.h"
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
+#include "member.h"
+#include "pagewords.h"
 #include "tierwork.h"
 
 static struct json_object *begin(const struct account *a)
@@ -83,4 +88,38 @@ void tiersay_damage(struct account *a, const char *path, const char *what, int e
 	/* Nobody's event is everybody's: what is not known to be somebody's is root's. */
 	jsonmake_u64(o, "uid", owner == (uid_t)-1 ? 0 : owner);
 	events_emit(a->host->events, EVENT_TIER_DAMAGE, path && *path ? path : a->path, o);
+}
+
+static struct wire_packed *packed_of(const struct member *m)
+{
+	/* Without credit the page is mapped for reading alone. */
+	return m->conn && m->credit ? (struct wire_packed *)(void *)((char *)m->page + WIRE_PACKED_OFF) : NULL;
+}
+
+/* Asked already, it is woken again: an event loop gives for a while only. To who has not read what came before nothing is sent. */
+static void ask(struct member *m, struct wire_packed *w, uint64_t bytes)
+{
+	struct wire_ask body = {.bytes = bytes};
+
+	if (!atomic_load_explicit(&w->wanted, memory_order_relaxed)) {
+		atomic_store_explicit(&w->asked_ns, shmstore_lease_clock_ms() * 1000000, memory_order_relaxed);
+		/* Release: pairs with the owner's look (packgive.c). */
+		atomic_store_explicit(&w->wanted, bytes, memory_order_release);
+	}
+	(void)conn_send(m->conn, WIRE_ASK, 0, &body, NULL, 0);
+}
+
+void tierask(struct account *a, uint64_t need, uint64_t used)
+{
+	for (struct member *m = a->members; m; m = m->next) {
+		struct wire_packed *w = packed_of(m);
+		uint64_t bytes = w ? atomic_load_explicit(&w->bytes, memory_order_relaxed) : 0;
+
+		if (!bytes || need > used)
+			continue;
+		/* The page's number may be anything. */
+		bytes = (uint64_t)((__uint128_t)need * (bytes < used ? bytes : used) / used);
+		if (bytes)
+			ask(m, w, bytes);
+	}
 }

@@ -15,4 +15,16 @@ void tiersay_disk_full(struct account *a, const struct tierwork *w, uint64_t ret
 /* A tier file, or the disk below it, is damaged. path: NULL or "": not known, or no memory for it. error: -errno. */
 void tiersay_damage(struct account *a, const char *path, const char *what, int error);
 
+/*
+ * Stores with packed objects are told that room is needed: only their own processes can give these up
+ * (docs/segments.md "Packed objects and the disk tier").
+ */
+struct account;
+
+/*
+ * need: bytes that are to go, of used (not 0). Each registered store is asked for its packed objects' share, by its page and by a message, which
+ * wakes an event loop. The eviction's own asking (libshmstore/evict/packask.h) finds it done, and waits for what is given.
+ */
+void tierask(struct account *a, uint64_t need, uint64_t used);
+
 #endif

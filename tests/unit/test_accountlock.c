@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "accountlock.h"
+#include "account.h"
 #include "scratch.h"
 
 enum {

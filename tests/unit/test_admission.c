@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <math.h>
 
-#include "adaptation.h"
 #include "admission.h"
 #include "dice.h"
 

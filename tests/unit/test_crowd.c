@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "crowd.h"
+#include "listener.h"
 #include "output.h"
 #include "wire.h"
 

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "broker.h"
 #include "brokerscene.h"
-#include "inbox.h"
 #include "leasename.h"
 #include "wire.h"
 

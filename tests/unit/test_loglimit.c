@@ -2,7 +2,7 @@
 /* How often one place may log: a burst, then silence, then a count of what was left out. */
 #include <criterion/criterion.h>
 
-#include "loglimit.h"
+#include "log.h"
 
 static const char FILE_A[] = "a.c", FILE_B[] = "b.c";
 

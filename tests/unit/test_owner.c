@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "owner.h"
+#include "member.h"
 #include "process.h"
 
 static pid_t sleeper(void)
