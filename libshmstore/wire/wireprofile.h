@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /*
- * Usage of a user's tasks so far (shmstored/profile/profile.h). The client numbers the tasks of a
+ * Usage of a user's tasks so far (shmstored/decisions/profile.h). The client numbers the tasks of a
  * connection from 1. A kind's name is the tail "LANG\nFUNC\nGROUP". Answered by PROFILED, by
  * REFUSED, and not at all with WIRE_PROFILE_QUIET.
  *

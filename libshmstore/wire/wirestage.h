@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 /*
- * Memory of a worker for a stage of a job (shmstored/stage/stagebook.h). QUERY and BEGIN come
+ * Memory of a worker for a stage of a job (shmstored/decisions/stagebook.h). QUERY and BEGIN come
  * from the worker: a connection that has registered a store. A stage's name has 1 to
  * WIRE_STAGE_NAME bytes and no line break.
  *

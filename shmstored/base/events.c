@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <utlist.h>
 #include <xxhash.h>
 
 #include "jsonmake.h"
@@ -288,18 +289,13 @@ void events_emit(struct events *ev, enum event e, const char *key, struct json_o
 
 void events_subscribe(struct events *ev, struct event_sink *sink)
 {
-	sink->next = ev->sinks;
-	ev->sinks = sink;
+	LL_PREPEND(ev->sinks, sink);
 }
 
 void events_unsubscribe(struct events *ev, struct event_sink *sink)
 {
-	for (struct event_sink **link = &ev->sinks; *link; link = &(*link)->next) {
-		if (*link == sink) {
-			*link = sink->next;
-			break;
-		}
-	}
+	if (ev->sinks)
+		LL_DELETE(ev->sinks, sink);
 	if (ev->cursor == sink)
 		ev->cursor = sink->next;
 }

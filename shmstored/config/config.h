@@ -71,7 +71,7 @@ struct config_arbiter {
 	uint32_t max_contexts, max_tasks, max_reservations, max_pools; /* of one store */
 };
 
-/* Memory pressure on the whole host. Watermarks: bytes, or parts per million of the host's memory up to 1000000; 0: by the rule (gate/gate.h). */
+/* Memory pressure on the whole host. Watermarks: bytes, or parts per million of the host's memory up to 1000000; 0: by the rule (gate.h). */
 struct config_pressure {
 	bool enabled;
 	uint64_t interval_ns; /* between two looks */

@@ -24,6 +24,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "config.h"
 #include "events.h"
@@ -45,7 +46,7 @@
 
 struct conn {
 	struct host *host;
-	struct conn *next, **prev, *next_dropped;
+	struct conn *next, *prev, *next_dropped;
 	int fd;
 	bool greeted, dropped, ending, closed, paused;
 	enum conn_outcome why; /* dropped */
@@ -140,8 +141,8 @@ size_t conn_waiting(const struct conn *c)
 	return output_waits(&c->output);
 }
 
-int conn_refuse(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard, uint64_t used,
-		const char *format, ...)
+int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard, uint64_t used,
+		      const char *format, ...)
 {
 	struct wire_refused body = {.error = error, .limit = limit, .hard = hard, .used = used};
 	char text[WIRE_TEXT_MAX + 1];
@@ -173,11 +174,10 @@ int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t
 	if (c->dropped || c->ending)
 		return CONN_E_GONE;
 	if (n > OUTPUT_DOCUMENTS_MAX)
-		return conn_refuse(c, serial, -EMFILE, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, -EMFILE,
 				   "the answer has %zu bytes, which is too long to be sent; ask for one partition", n);
 	if (all_documents(c->host) + n > ALL_DOCUMENTS_MAX)
-		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0,
-				   "too many answers wait to be read by others; ask again later");
+		return conn_refuse(c, serial, -ENOMEM, "too many answers wait to be read by others; ask again later");
 	r = output_add_document(&c->output, serial, json, n);
 	if (r < 0)
 		return conn_fault(c, CONN_E_SLOW, "it does not read its answers: %zu bytes of them wait",
@@ -239,9 +239,7 @@ static void free_if_idle(struct conn *c)
 {
 	if (!c->ending || c->receive_op.busy || c->send_op.busy)
 		return;
-	*c->prev = c->next;
-	if (c->next)
-		c->next->prev = c->prev;
+	DL_DELETE(c->host->conns, c);
 	c->host->n_conns--;
 	if (c->host->listener)
 		listener_left(c->host->listener, c->peer.uid, c->reason[0]);
@@ -372,22 +370,13 @@ void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...)
 
 void conn_on_end(struct conn *c, struct conn_end *e)
 {
-	struct conn_end **end = &c->ends;
-
-	while (*end)
-		end = &(*end)->next;
-	e->next = NULL;
-	*end = e;
+	LL_APPEND(c->ends, e);
 }
 
 void conn_off_end(struct conn *c, struct conn_end *e)
 {
-	for (struct conn_end **at = &c->ends; *at; at = &(*at)->next) {
-		if (*at == e) {
-			*at = e->next;
-			return;
-		}
-	}
+	if (c->ends)
+		LL_DELETE(c->ends, e);
 }
 
 void conn_drop_all(struct host *h, const char *why)
@@ -516,11 +505,7 @@ struct conn *conn_new(struct host *h, int fd, const struct conn_peer *peer)
 	c->peer = *peer;
 	c->since_ns = c->progress_ns = loop_now(h->loop);
 	snprintf(c->name, sizeof(c->name), "pid %d uid %u", peer->pid, peer->uid);
-	c->next = h->conns;
-	c->prev = &h->conns;
-	if (c->next)
-		c->next->prev = &c->next;
-	h->conns = c;
+	DL_PREPEND(h->conns, c);
 	h->n_conns++;
 	h->counters.n_connections++;
 	return c;

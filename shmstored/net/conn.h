@@ -58,9 +58,10 @@ void conn_set_greeted(struct conn *c);
 int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, const void *tail, size_t tail_size);
 /* Bytes of messages that wait until the client reads. For who has more to send than the bound lets wait. */
 size_t conn_waiting(const struct conn *c);
-/* REFUSED with a sentence. error: -errno. */
-int conn_refuse(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard, uint64_t used,
-		const char *format, ...) __attribute__((format(printf, 7, 8)));
+/* REFUSED with a sentence, and with the limit that is in the way, if there is one. error: -errno. */
+int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard, uint64_t used,
+		      const char *format, ...) __attribute__((format(printf, 7, 8)));
+#define conn_refuse(c, serial, error, ...) conn_refuse_limit(c, serial, error, WIRE_LIMIT_NONE, 0, 0, __VA_ARGS__)
 /* A document as DATA messages: taken over at once (copied), sent as the client reads. Bounded by the configured limit. */
 int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t n);
 /* Says why the client ends: returns CONN_E_PROTOCOL (or the outcome), to be returned. */

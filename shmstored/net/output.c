@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "wire.h"
 
@@ -74,7 +75,7 @@ int output_add(struct output *o, size_t limit, uint16_t type, uint64_t serial, c
 
 int output_add_document(struct output *o, uint64_t serial, const char *text, size_t n)
 {
-	struct output_document *d, **end = &o->documents;
+	struct output_document *d;
 
 	if (n > OUTPUT_DOCUMENTS_MAX - o->documents_size)
 		return -ENOBUFS;
@@ -83,9 +84,7 @@ int output_add_document(struct output *o, uint64_t serial, const char *text, siz
 		return -ENOMEM;
 	*d = (struct output_document){.serial = serial, .size = n};
 	memcpy(d->text, text, n);
-	while (*end)
-		end = &(*end)->next;
-	*end = d;
+	LL_APPEND(o->documents, d);
 	o->documents_size += n;
 	return 0;
 }

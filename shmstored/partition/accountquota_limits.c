@@ -219,20 +219,21 @@ int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int 
 
 	switch (error) {
 	case -ECANCELED:
-		return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "the request was cancelled");
+		return conn_refuse(c, serial, error, "the request was cancelled");
 	case -EMFILE:
-		return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, error,
 				   "too many requests of this store wait already; wait for one of them first");
 	case -EPERM:
-		return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, error,
 				   "this store's page cannot be relied on; close the store and open a new one");
 	default:
 		break;
 	}
 	say_whose(a, why, whose, sizeof(whose));
 	a->host->counters.n_refusals++;
-	return conn_refuse(c, serial, error, why->limit, why->hard, why->used,
-			   "%s%s: %s of %s are used or granted (%" PRIu64 " of %" PRIu64 " bytes); delete objects, or "
-			   "ask whoever runs shmstored here for a higher limit",
-			   how, whose, sizetext(why->used).text, sizetext(why->hard).text, why->used, why->hard);
+	return conn_refuse_limit(c, serial, error, why->limit, why->hard, why->used,
+				 "%s%s: %s of %s are used or granted (%" PRIu64 " of %" PRIu64
+				 " bytes); delete objects, or "
+				 "ask whoever runs shmstored here for a higher limit",
+				 how, whose, sizetext(why->used).text, sizetext(why->hard).text, why->used, why->hard);
 }

@@ -24,6 +24,7 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "account.h"
 #include "accountquota.h"
@@ -202,11 +203,7 @@ static int add(struct account *a, struct member *m)
 	HASH_ADD_KEYPTR(hh, a->by_path, m->path, strlen(m->path), m);
 	if (!m->hh.tbl)
 		return -ENOMEM;
-	m->next = a->members;
-	m->prev = &a->members;
-	if (m->next)
-		m->next->prev = &m->next;
-	a->members = m;
+	DL_PREPEND(a->members, m);
 	a->n_members++;
 	return 0;
 }
@@ -214,9 +211,7 @@ static int add(struct account *a, struct member *m)
 static void drop(struct account *a, struct member *m)
 {
 	HASH_DEL(a->by_path, m);
-	*m->prev = m->next;
-	if (m->next)
-		m->next->prev = m->prev;
+	DL_DELETE(a->members, m);
 	a->n_members--;
 }
 

@@ -25,7 +25,7 @@ struct stages_session;
 
 struct member {
 	struct account *account;
-	struct member *next, **prev;
+	struct member *next, *prev;
 	UT_hash_handle hh; /* in account.by_path */
 	uint64_t id;       /* unique in this life of the daemon */
 	char *path;        /* absolute */

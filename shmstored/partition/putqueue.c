@@ -186,12 +186,12 @@ static void fill(const struct putqueue *p, struct put *w)
 
 static int say_no_disk(const struct putqueue *p, const struct put *w)
 {
-	return conn_refuse(w->member->conn, w->want.serial, -ETIMEDOUT, w->answer.limit, w->answer.hard, w->answer.used,
-			   "no room on %s (%" PRIu64 " of %" PRIu64
-			   " bytes are used or granted), and %s: it was not waited for "
-			   "longer; delete objects, or make room on the disk",
-			   p->account->path, w->answer.used, w->answer.hard,
-			   is_disk_full((void *)(uintptr_t)p) ? "the disk tier is full" : "queue-grace is over");
+	return conn_refuse_limit(
+		w->member->conn, w->want.serial, -ETIMEDOUT, w->answer.limit, w->answer.hard, w->answer.used,
+		"no room on %s (%" PRIu64 " of %" PRIu64 " bytes are used or granted), and %s: it was not waited for "
+		"longer; delete objects, or make room on the disk",
+		p->account->path, w->answer.used, w->answer.hard,
+		is_disk_full((void *)(uintptr_t)p) ? "the disk tier is full" : "queue-grace is over");
 }
 
 static void tell(struct putqueue *p, struct put *w)

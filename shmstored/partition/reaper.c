@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "account.h"
 #include "accountquota.h"
@@ -81,12 +82,8 @@ static void free_if_idle(struct reap *r)
 /* Nothing is left to do for it. */
 static void finish(struct reap *r)
 {
-	struct reap **at = &r->account->reaps;
-
-	while (*at && *at != r)
-		at = &(*at)->next;
-	if (*at)
-		*at = r->next;
+	if (r->account->reaps)
+		LL_DELETE(r->account->reaps, r);
 	r->over = true;
 	if (r->timer.busy)
 		loop_cancel(r->account->host->loop, &r->timer);

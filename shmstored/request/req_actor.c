@@ -72,7 +72,7 @@ static int answer_why(struct conn *c, uint64_t serial, int error, bool late, con
 	int r = CONN_OK;
 
 	if (error < 0)
-		r = conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why);
+		r = conn_refuse(c, serial, error, "%s", why);
 	else if (!late)
 		r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
 	actors_flush(conn_host(c)->actors);
@@ -87,7 +87,7 @@ static int answer(struct conn *c, uint64_t serial, int error, bool late)
 static int wrong_name(struct conn *c, uint64_t serial)
 {
 	return conn_refuse(
-		c, serial, -EINVAL, WIRE_LIMIT_NONE, 0, 0,
+		c, serial, -EINVAL,
 		"a name of an actor or of a place has 1 to %u printable bytes, no blank, no slash, and no dot in "
 		"front",
 		WIRE_ACTOR_NAME);

@@ -14,7 +14,7 @@
 
 static int refuse_off(struct conn *c, uint64_t serial)
 {
-	return conn_refuse(c, serial, -ENOTSUP, WIRE_LIMIT_NONE, 0, 0,
+	return conn_refuse(c, serial, -ENOTSUP,
 			   "the arbiter is off here: set arbiter { enabled = true } in shmstored.conf");
 }
 
@@ -78,10 +78,10 @@ static int handle(struct arbrequest *q)
 static int refuse(struct conn *c, uint64_t serial, int error)
 {
 	if (error == -EMFILE)
-		return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, error,
 				   "too many contexts, tasks, pools or reservations of one store: end some, or raise "
 				   "arbiter.max-contexts, max-tasks, max-pools or max-reservations in shmstored.conf");
-	return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
+	return conn_refuse(c, serial, error, "the daemon is out of memory");
 }
 
 static int answer(struct arbrequest *q, struct conn *c, int outcome)
@@ -124,8 +124,7 @@ DISPATCH_HANDLER(arb)
 	if (body->op == WIRE_ARB_EVICTED)
 		return arbcall_evicted(c, serial, body);
 	if (!m)
-		return conn_refuse(c, serial, -ENOENT, WIRE_LIMIT_NONE, 0, 0,
-				   "no store is registered on this connection; register one first");
+		return conn_refuse(c, serial, -ENOENT, "no store is registered on this connection; register one first");
 	h = m->account->arb;
 	if (!h)
 		return refuse_off(c, serial);
@@ -190,10 +189,10 @@ static bool knob_allowed(const struct wire_arb_admin *w)
 static int refuse_knob(struct conn *c, uint64_t serial, const struct wire_arb_admin *w)
 {
 	if (!is_knob(w))
-		return conn_refuse(c, serial, -EINVAL, WIRE_LIMIT_NONE, 0, 0, "there is no knob %u", w->kind);
-	return conn_refuse(c, serial, -EINVAL, WIRE_LIMIT_NONE, 0, 0,
-			   "%s is from %" PRId64 " to %" PRId64 ", not %" PRId64, arb_knob_name((enum arb_knob)w->kind),
-			   knob_ranges[w->kind].least, knob_ranges[w->kind].most, w->value);
+		return conn_refuse(c, serial, -EINVAL, "there is no knob %u", w->kind);
+	return conn_refuse(c, serial, -EINVAL, "%s is from %" PRId64 " to %" PRId64 ", not %" PRId64,
+			   arb_knob_name((enum arb_knob)w->kind), knob_ranges[w->kind].least, knob_ranges[w->kind].most,
+			   w->value);
 }
 
 DISPATCH_HANDLER(arb_admin)
@@ -204,13 +203,13 @@ DISPATCH_HANDLER(arb_admin)
 	int r;
 
 	if (!conn_is_admin(c))
-		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, -EPERM,
 				   "the arbiter is told by root and the daemon's own user; you are user %u",
 				   (unsigned)conn_peer(c)->uid);
 	if (body->op < WIRE_ARB_ADMIN_KNOB || body->op > WIRE_ARB_ADMIN_CANCEL)
 		return conn_fault(c, CONN_E_PROTOCOL, "ARB_ADMIN: no such operation: %u", body->op);
 	if (!a)
-		return conn_refuse(c, serial, -ENOENT, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, -ENOENT,
 				   "%s is no partition that this daemon watches; \"shmstore-admin status\" lists them",
 				   tail);
 	if (!a->arb)
@@ -223,8 +222,8 @@ DISPATCH_HANDLER(arb_admin)
 	if (r < 0)
 		return refuse(c, serial, r);
 	if (r != ARB_OK)
-		return conn_refuse(c, serial, -EINVAL, WIRE_LIMIT_NONE, 0, 0,
-				   "%s has no such context or task, or it does not take that", tail);
+		return conn_refuse(c, serial, -EINVAL, "%s has no such context or task, or it does not take that",
+				   tail);
 	log_say(LOG_NOTICE, LOG_FIELDS(.conn = conn_name(c), .object = a->path),
 		"the arbiter was told %s, kind %u, target %" PRIu64 ", value %" PRId64, arb_op_name(m.op), body->kind,
 		body->target, body->value);

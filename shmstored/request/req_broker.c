@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "account.h"
 #include "broker.h"
@@ -34,7 +35,7 @@
 struct request {
 	struct scanner_job job; /* first: one is cast to the other */
 	struct conn_end end;
-	struct request *next, **prev; /* under way */
+	struct request *next, *prev; /* under way */
 	struct host *host;
 	struct conn *conn; /* NULL: gone */
 	uint64_t serial;
@@ -63,19 +64,13 @@ static struct request *request_free(struct request *q)
 
 static void list_add(struct request *q)
 {
-	q->next = pending;
-	q->prev = &pending;
-	if (pending)
-		pending->prev = &q->next;
-	pending = q;
+	DL_PREPEND(pending, q);
 	n_pending++;
 }
 
 static void list_del(struct request *q)
 {
-	*q->prev = q->next;
-	if (q->next)
-		q->next->prev = q->prev;
+	DL_DELETE(pending, q);
 	n_pending--;
 }
 
@@ -123,7 +118,7 @@ static void answer(struct request *q)
 	int r, n;
 
 	if (q->error < 0) {
-		r = conn_refuse(q->conn, q->serial, q->error, WIRE_LIMIT_NONE, 0, 0, "%s", q->answer.why);
+		r = conn_refuse(q->conn, q->serial, q->error, "%s", q->answer.why);
 	} else {
 		n = snprintf(path, sizeof(path), "%s/%s", q->partition, q->answer.path);
 		r = conn_send(q->conn, WIRE_BROKERED, q->serial, &body, path, (size_t)n);
@@ -202,8 +197,7 @@ DISPATCH_HANDLER(broker)
 	const char *rule;
 
 	if (!m)
-		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
-				   "a store has to be registered on this connection first");
+		return conn_refuse(c, serial, -EPERM, "a store has to be registered on this connection first");
 	if (ask.to == (uid_t)-1 || (ask.to == ask.from) != (ask.lease_ms != 0) || tail_size == 0)
 		return conn_fault(c, CONN_E_PROTOCOL, "BROKER without a receiver, a path, or the right lease_ms");
 	snprintf(ask.store, sizeof(ask.store), "%s", m->path + strlen(m->account->path) + 1);
@@ -211,14 +205,13 @@ DISPATCH_HANDLER(broker)
 	refused.why = refusal(conn_host(c), m->account, &ask, &rule);
 	if (refused.why) {
 		tell(conn_host(c), &ask, NULL, &refused);
-		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0, "%s", refused.why);
+		return conn_refuse(c, serial, -EPERM, "%s", refused.why);
 	}
 	if (too_many(ask.from))
-		return conn_refuse(c, serial, -EDQUOT, WIRE_LIMIT_NONE, 0, 0,
-				   "too many handoffs between users are under way: try again");
+		return conn_refuse(c, serial, -EDQUOT, "too many handoffs between users are under way: try again");
 	q = request_new(c, serial, &ask, rule);
 	if (!q)
-		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "out of memory or of descriptors");
+		return conn_refuse(c, serial, -ENOMEM, "out of memory or of descriptors");
 	conn_on_end(c, &q->end);
 	list_add(q);
 	scanner_submit(q->host->scanner, &q->job);

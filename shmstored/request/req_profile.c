@@ -8,6 +8,7 @@
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "dispatch.h"
 #include "host.h"
@@ -16,15 +17,10 @@
 #define PARTS_MAX (4 * WIRE_PROFILE_TEXT_MAX)
 #define PLAIN     (JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE)
 
-static int refuse(struct conn *c, uint64_t serial, int error, const char *why)
-{
-	return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why);
-}
-
 static int refuse_off(struct conn *c, uint64_t serial)
 {
-	return refuse(c, serial, -ENOTSUP,
-		      "profiles are off here: set profile { private = conservative } in shmstored.conf");
+	return conn_refuse(c, serial, -ENOTSUP,
+			   "profiles are off here: set profile { private = conservative } in shmstored.conf");
 }
 
 /* ---- tasks ---- */
@@ -46,14 +42,15 @@ static int begin(struct conn *c, uint64_t serial, const struct wire_profile *w, 
 
 	strcpy(text, tail); /* NOLINT(clang-analyzer-security.insecureAPI.strcpy): a tail is no longer */
 	if (!profilename_cut(text, &name))
-		return refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
+		return conn_refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
 	if (w->op == WIRE_PROFILE_BEGIN)
 		r = profiletasks_begin(conn_host(c)->profiletasks, c, w->task, &name);
 	if (r == -EMFILE)
-		return refuse(c, serial, r, "too many tasks of one client run: end some first");
+		return conn_refuse(c, serial, r, "too many tasks of one client run: end some first");
 	if (r < 0)
-		return refuse(c, serial, r,
-			      r == -EEXIST ? "a task with this number runs already" : "the daemon is out of memory");
+		return conn_refuse(c, serial, r,
+				   r == -EEXIST ? "a task with this number runs already"
+						: "the daemon is out of memory");
 	return estimate(c, serial, &name, w);
 }
 
@@ -62,11 +59,11 @@ static int done(struct conn *c, uint64_t serial, const struct wire_profile *w, i
 	static const struct wire_profiled nothing;
 
 	if (r == -ENOENT)
-		return refuse(c, serial, r, "no task with this number runs");
+		return conn_refuse(c, serial, r, "no task with this number runs");
 	if (r == -EMFILE)
-		return refuse(c, serial, r, "too many users have a profile");
+		return conn_refuse(c, serial, r, "too many users have a profile");
 	if (r < 0)
-		return refuse(c, serial, r, "the daemon is out of memory");
+		return conn_refuse(c, serial, r, "the daemon is out of memory");
 	return w->flags & WIRE_PROFILE_QUIET ? CONN_OK : conn_send(c, WIRE_PROFILED, serial, &nothing, NULL, 0);
 }
 
@@ -116,7 +113,7 @@ static int show(struct conn *c, uint64_t serial, bool all, uint32_t uid)
 	size_t n = 0;
 	const char *json = o ? json_object_to_json_string_length(o, PLAIN, &n) : NULL;
 	int r = json ? conn_send_document(c, serial, json, n)
-		     : refuse(c, serial, -ENOMEM, "the daemon is out of memory");
+		     : conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory");
 
 	json_object_put(o);
 	return r;
@@ -128,7 +125,7 @@ static int send_text(struct conn *c, uint64_t serial, uint32_t uid)
 	size_t n;
 	char *text = p ? profile_text(p, &n) : NULL;
 	int r = text ? conn_send_document(c, serial, text, n)
-		     : refuse(c, serial, -ENOMEM, "the daemon is out of memory, or too many users have a profile");
+		     : conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory, or too many users have a profile");
 
 	free(text);
 	return r;
@@ -157,11 +154,7 @@ static struct parts *parts_of(const struct conn *c)
 
 static void parts_free(struct parts *a)
 {
-	struct parts **at = &all_parts;
-
-	while (*at != a)
-		at = &(*at)->next;
-	*at = a->next;
+	LL_DELETE(all_parts, a);
 	free(a);
 }
 
@@ -209,15 +202,16 @@ static int load(struct conn *c, uint64_t serial, const struct wire_profile_admin
 		parts_forget(c);
 	if (!n || w->total > WIRE_PROFILE_TEXT_MAX || w->offset > w->total || n > w->total - w->offset) {
 		parts_forget(c);
-		return refuse(c, serial, -EINVAL,
-			      "a profile has 1 to 16777216 bytes, and no part of it goes beyond them");
+		return conn_refuse(c, serial, -EINVAL,
+				   "a profile has 1 to 16777216 bytes, and no part of it goes beyond them");
 	}
 	a = w->offset ? parts_of(c) : parts_new(c, uid, w->total);
 	if (!a && !w->offset)
-		return refuse(c, serial, -ENOMEM, "the daemon has no memory for it, or others load theirs: try again");
+		return conn_refuse(c, serial, -ENOMEM,
+				   "the daemon has no memory for it, or others load theirs: try again");
 	if (!a || a->uid != uid || a->n != w->offset || a->total != w->total) {
 		parts_forget(c);
-		return refuse(c, serial, -EINVAL, "the parts of a profile come one after the other, from 0 on");
+		return conn_refuse(c, serial, -EINVAL, "the parts of a profile come one after the other, from 0 on");
 	}
 	memcpy(a->text + a->n, tail, n);
 	a->n += n;
@@ -226,7 +220,7 @@ static int load(struct conn *c, uint64_t serial, const struct wire_profile_admin
 		parts_forget(c);
 	}
 	if (r < 0)
-		return conn_refuse(c, serial, r == -EPROTONOSUPPORT ? -ENOTSUP : r, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, r == -EPROTONOSUPPORT ? -ENOTSUP : r,
 				   "the profile is refused: %s; nothing was changed", why);
 	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
 }
@@ -254,7 +248,7 @@ DISPATCH_HANDLER(profile_admin)
 	if (!conn_host(c)->profiles)
 		return refuse_off(c, serial);
 	if (uid != mine && !conn_is_admin(c))
-		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, -EPERM,
 				   "others' profiles are for root and the daemon's own user; you are user %u",
 				   (unsigned)mine);
 	switch ((enum wire_profile_admin_op)body->op) {

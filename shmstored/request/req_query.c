@@ -10,6 +10,7 @@
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "account.h"
 #include "dispatch.h"
@@ -48,11 +49,7 @@ static struct asking *asking_of(const struct conn *c)
 /* Off the list, out of the accounts. */
 static void asking_free(struct asking *a)
 {
-	struct asking **at = &askings;
-
-	while (*at != a)
-		at = &(*at)->next;
-	*at = a->next;
+	LL_DELETE(askings, a);
 	for (size_t i = 0; i < a->n_waits; i++) {
 		if (a->waits[i].account)
 			account_survey_cancel(a->waits[i].account, &a->waits[i].wait);
@@ -71,7 +68,7 @@ static int answer(struct conn *c, uint64_t serial, enum wire_question what, cons
 	int r;
 
 	if (*path && !account_find(conn_host(c), path))
-		return conn_refuse(c, serial, -ENOENT, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, -ENOENT,
 				   "%s is no partition that this daemon watches; \"shmstore-admin status\" lists them",
 				   path);
 	o = report_make(conn_host(c), what, path, uid);
@@ -79,7 +76,7 @@ static int answer(struct conn *c, uint64_t serial, enum wire_question what, cons
 	if (json)
 		r = conn_send_document(c, serial, json, n);
 	else
-		r = conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
+		r = conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory");
 	json_object_put(o);
 	return r;
 }
@@ -94,8 +91,7 @@ static void answer_late(struct asking *a)
 	a->path = NULL;
 	asking_free(a); /* before anything is sent: that may end the connection, and it with that */
 	if (error)
-		r = conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "the bytes could not be accounted for: %s",
-				shmstore_strerror(error));
+		r = conn_refuse(c, serial, error, "the bytes could not be accounted for: %s", shmstore_strerror(error));
 	else
 		r = answer(c, serial, WIRE_QUERY_RECONCILE, path);
 	free(path);
@@ -149,7 +145,7 @@ static int reconcile(struct conn *c, uint64_t serial, const char *path)
 	size_t n = 0;
 
 	if (asking_of(c))
-		return conn_refuse(c, serial, -EBUSY, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, -EBUSY,
 				   "this connection asked for a reconcile already; wait for its answer");
 	for (struct account *at = h->accounts; at; at = at->next)
 		n += !only || at == only;
@@ -157,7 +153,7 @@ static int reconcile(struct conn *c, uint64_t serial, const char *path)
 		return answer(c, serial, WIRE_QUERY_RECONCILE, path);
 	a = asking_new(c, serial, path, n);
 	if (!a)
-		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
+		return conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory");
 	n = 0;
 	for (struct account *at = h->accounts; at; at = at->next) {
 		struct asking_wait *w = &a->waits[n];
@@ -170,8 +166,8 @@ static int reconcile(struct conn *c, uint64_t serial, const char *path)
 		n++;
 		if (r < 0) {
 			asking_free(a);
-			return conn_refuse(c, serial, r, WIRE_LIMIT_NONE, 0, 0, "%s cannot be surveyed now: %s",
-					   at->path, shmstore_strerror(r));
+			return conn_refuse(c, serial, r, "%s cannot be surveyed now: %s", at->path,
+					   shmstore_strerror(r));
 		}
 		w->account = at;
 		a->n_to_come++;

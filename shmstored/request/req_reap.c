@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "account.h"
 #include "accountquota.h"
@@ -66,12 +67,8 @@ static struct reaping *reaping_of(const struct conn *c)
 
 static void reaping_free(struct reaping *r)
 {
-	struct reaping **at = &reapings;
-
-	while (*at && *at != r)
-		at = &(*at)->next;
-	if (*at)
-		*at = r->next;
+	if (reapings)
+		LL_DELETE(reapings, r);
 	if (r->conn)
 		conn_off_end(r->conn, &r->end);
 	if (r->partition_fd >= 0)
@@ -184,7 +181,7 @@ static int refuse(const struct reaping *r)
 	default:
 		break;
 	}
-	return conn_refuse(r->conn, r->serial, r->result, WIRE_LIMIT_NONE, 0, 0, "%s: %s", r->path, why);
+	return conn_refuse(r->conn, r->serial, r->result, "%s: %s", r->path, why);
 }
 
 static int reply(struct reaping *r)
@@ -202,8 +199,7 @@ static int reply(struct reaping *r)
 	if (json)
 		e = conn_send_document(r->conn, r->serial, json, n);
 	else
-		e = conn_refuse(r->conn, r->serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0,
-				"it was reaped, but there is no memory to say how");
+		e = conn_refuse(r->conn, r->serial, -ENOMEM, "it was reaped, but there is no memory to say how");
 	json_object_put(o);
 	return e;
 }
@@ -306,17 +302,16 @@ DISPATCH_HANDLER(reap)
 	if (body->reserved || !tail_size)
 		return conn_fault(c, CONN_E_PROTOCOL, "REAP: there must be a path, and reserved must be 0");
 	if (!a)
-		return conn_refuse(c, serial, -ENOENT, WIRE_LIMIT_NONE, 0, 0,
-				   "%s is in no partition that this daemon watches", tail);
+		return conn_refuse(c, serial, -ENOENT, "%s is in no partition that this daemon watches", tail);
 	if (reaping_of(c))
-		return conn_refuse(c, serial, -EBUSY, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, -EBUSY,
 				   "this connection has a store reaped already; wait for its answer");
 	/* A dead one that we took for alive: its credit returns before its memory does. */
 	if (m && member_state(m) == MEMBER_DEAD && (conn_is_admin(c) || m->uid == conn_peer(c)->uid))
 		member_gone(m, "died");
 	r = reaping_new(c, serial, a, tail);
 	if (!r)
-		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
+		return conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory");
 	r->books = accountquota_books(a);
 	r->job = (struct scanner_job){.worker = SCANNER_REAP, .run = run, .done = done};
 	scanner_submit(conn_host(c)->scanner, &r->job);

@@ -15,33 +15,30 @@
 
 #define PPM UINT32_C(1000000)
 
-static int refuse(struct conn *c, uint64_t serial, int error, const char *why)
-{
-	return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why);
-}
-
 static int refuse_store(struct conn *c, uint64_t serial)
 {
-	return refuse(c, serial, -ENOENT,
-		      "no store is registered on this connection, and a worker is a store; register one first");
+	return conn_refuse(c, serial, -ENOENT,
+			   "no store is registered on this connection, and a worker is a store; register one first");
 }
 
 static int failed(struct conn *c, uint64_t serial, int r)
 {
 	switch (r) {
 	case -ENOSPC:
-		return refuse(c, serial, r, "all stage profiles that the daemon remembers are in use: end some stages");
+		return conn_refuse(c, serial, r,
+				   "all stage profiles that the daemon remembers are in use: end some stages");
 	case -ENOENT:
-		return refuse(c, serial, r,
-			      "the daemon knows no stage profile of this number, or not any more: ask for one");
+		return conn_refuse(c, serial, r,
+				   "the daemon knows no stage profile of this number, or not any more: ask for one");
 	case -EBUSY:
-		return refuse(c, serial, r, "this worker is in a stage, or waits for one: end that first");
+		return conn_refuse(c, serial, r, "this worker is in a stage, or waits for one: end that first");
 	case -EEXIST:
-		return refuse(c, serial, r,
-			      "two different profiles were asked for in one stage, and stage.conflict is error: ask "
-			      "for one, or set it to max or host");
+		return conn_refuse(
+			c, serial, r,
+			"two different profiles were asked for in one stage, and stage.conflict is error: ask "
+			"for one, or set it to max or host");
 	default:
-		return refuse(c, serial, r, "the daemon is out of memory");
+		return conn_refuse(c, serial, r, "the daemon is out of memory");
 	}
 }
 
@@ -62,9 +59,9 @@ DISPATCH_HANDLER(stage_query)
 	if (!m)
 		return refuse_store(c, serial);
 	if (!name_fits(tail))
-		return refuse(c, serial, -EINVAL, "a stage has a name of 1 to 240 bytes without line breaks");
+		return conn_refuse(c, serial, -EINVAL, "a stage has a name of 1 to 240 bytes without line breaks");
 	if (body->base)
-		return refuse(c, serial, -EINVAL, "every query starts from the base, which is profile 0");
+		return conn_refuse(c, serial, -EINVAL, "every query starts from the base, which is profile 0");
 	ask = (struct stage_ask){
 		.n_native = (int64_t)body->n_native,
 		.n_convert = (int64_t)body->n_convert,
@@ -76,9 +73,10 @@ DISPATCH_HANDLER(stage_query)
 		.want_slots = body->want_slots,
 	};
 	if (!stage_ask_fits(&ask) || body->nonshare_ppm > PPM)
-		return refuse(c, serial, -EINVAL,
-			      "a stage has 0 to 2^40 operators of each kind, and no more of its bytes than all can be "
-			      "unshareable");
+		return conn_refuse(
+			c, serial, -EINVAL,
+			"a stage has 0 to 2^40 operators of each kind, and no more of its bytes than all can be "
+			"unshareable");
 	r = stages_query(m, &ask, &a);
 	return r < 0 ? failed(c, serial, r) : stages_send(c, serial, &a);
 }
@@ -92,7 +90,7 @@ DISPATCH_HANDLER(stage_begin)
 	if (!m)
 		return refuse_store(c, serial);
 	if (!name_fits(tail))
-		return refuse(c, serial, -EINVAL, "a stage has a name of 1 to 240 bytes without line breaks");
+		return conn_refuse(c, serial, -EINVAL, "a stage has a name of 1 to 240 bytes without line breaks");
 	r = stages_begin(m, serial, tail, body->profile, body->other, body->timeout_ms, &a);
 	if (r < 0)
 		return failed(c, serial, r);
@@ -117,11 +115,11 @@ DISPATCH_HANDLER(stage_end)
 	if (!m && !body->session)
 		return refuse_store(c, serial);
 	if (m && m->uid != conn_peer(c)->uid && !conn_is_admin(c))
-		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, -EPERM,
 				   "others' stages are for root and the daemon's own user to end; you are user %u",
 				   (unsigned)conn_peer(c)->uid);
 	if (!m || stages_end(m, &a) < 0)
-		return refuse(c, serial, -ENOENT,
-			      "no stage runs there: the daemon may have been started anew since its begin");
+		return conn_refuse(c, serial, -ENOENT,
+				   "no stage runs there: the daemon may have been started anew since its begin");
 	return body->session ? conn_send(c, WIRE_DONE, serial, &done, NULL, 0) : stages_send(c, serial, &a);
 }

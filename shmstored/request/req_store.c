@@ -43,7 +43,7 @@ static int refuse(struct conn *c, uint64_t serial, int error)
 	default:
 		break;
 	}
-	return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why);
+	return conn_refuse(c, serial, error, "%s", why);
 }
 
 /* Is the process at the socket's end the one that the page names? A pid of 0: it is in a pid namespace that we do not see. */
@@ -68,18 +68,15 @@ DISPATCH_HANDLER(register)
 		return conn_fault(c, CONN_E_PROTOCOL, "REGISTER: this connection has a store already");
 	a = account_find_uuid(conn_host(c), body->uuid);
 	if (!a)
-		return conn_refuse(c, serial, -ENOENT, WIRE_LIMIT_NONE, 0, 0,
-				   "this partition is not among those watched here");
+		return conn_refuse(c, serial, -ENOENT, "this partition is not among those watched here");
 	snprintf(path, sizeof(path), "%s/%s", a->path, tail);
 	r = member_get(a, path, wanted, &m);
 	if (r < 0)
 		return refuse(c, serial, r);
 	if (m->conn)
-		return conn_refuse(c, serial, -EBUSY, WIRE_LIMIT_NONE, 0, 0,
-				   "the store is registered by another connection");
+		return conn_refuse(c, serial, -EBUSY, "the store is registered by another connection");
 	if (!is_its_owner(m, peer))
-		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0, "the store is another process's (pid %d)",
-				   m->pid);
+		return conn_refuse(c, serial, -EPERM, "the store is another process's (pid %d)", m->pid);
 	member_connect(m, c, peer->pid);
 	reply.id = m->id;
 	return conn_send(c, WIRE_REGISTERED, serial, &reply, NULL, 0);
@@ -137,12 +134,12 @@ DISPATCH_HANDLER(set)
 	if (body->reserved)
 		return conn_fault(c, CONN_E_PROTOCOL, "SET: reserved is not 0");
 	if (!conn_is_admin(c))
-		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, -EPERM,
 				   "limits are set by root and the daemon's own user; you are user %u",
 				   (unsigned)conn_peer(c)->uid);
 	r = accountquota_set(conn_host(c), tail, reason, sizeof(reason));
 	if (r < 0)
-		return conn_refuse(c, serial, r, WIRE_LIMIT_NONE, 0, 0, "%s", reason);
+		return conn_refuse(c, serial, r, "%s", reason);
 	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
 }
 
@@ -173,8 +170,7 @@ DISPATCH_HANDLER(grant)
 		return conn_fault(c, CONN_E_PROTOCOL, "GRANT of %" PRIu64 " bytes: 1 to %" PRIu64 " can be asked for",
 				  body->need, WIRE_GRANT_MAX);
 	if (!m || !m->quota)
-		return conn_refuse(c, serial, -ENOENT, WIRE_LIMIT_NONE, 0, 0,
-				   "no store is registered on this connection; register one first");
+		return conn_refuse(c, serial, -ENOENT, "no store is registered on this connection; register one first");
 	r = accountquota_request(m, &want, &a);
 	switch (r) {
 	case 0:
@@ -199,14 +195,14 @@ DISPATCH_HANDLER(cancel)
 	int r;
 
 	if (a && admit_cancel(a, c, body->serial)) {
-		r = conn_refuse(c, body->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0, "it was canceled");
+		r = conn_refuse(c, body->serial, -ECANCELED, "it was canceled");
 		if (r == CONN_OK)
 			r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
 		admit_settle(a);
 		return r;
 	}
 	if (actors_cancel(conn_host(c)->actors, c, body->serial)) {
-		r = conn_refuse(c, body->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0, "it was canceled");
+		r = conn_refuse(c, body->serial, -ECANCELED, "it was canceled");
 		return r == CONN_OK ? conn_send(c, WIRE_DONE, serial, &done, NULL, 0) : r;
 	}
 	/* A request that does not wait any more was answered before: that answer stands. */

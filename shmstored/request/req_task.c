@@ -11,19 +11,14 @@
 
 _Static_assert((int)POLICYLEVEL_AUTO == (int)WIRE_TASK_LEVEL_AUTO, "the protocol's levels are the policy's");
 
-static int refuse(struct conn *c, uint64_t serial, int error, const char *why)
-{
-	return conn_refuse(c, serial, error, WIRE_LIMIT_NONE, 0, 0, "%s", why);
-}
-
 static int refuse_admit(struct conn *c, uint64_t serial, int error)
 {
 	if (error == -EMFILE)
-		return refuse(c, serial, error,
-			      "too many tasks of this client, or of all clients, wait or run: end some first");
+		return conn_refuse(c, serial, error,
+				   "too many tasks of this client, or of all clients, wait or run: end some first");
 	if (error == -EPERM)
-		return refuse(c, serial, error, "the task that is said to have started it is another user's");
-	return refuse(c, serial, error, "the daemon is out of memory");
+		return conn_refuse(c, serial, error, "the task that is said to have started it is another user's");
+	return conn_refuse(c, serial, error, "the daemon is out of memory");
 }
 
 /* Nobody is held back. */
@@ -76,7 +71,7 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 	int r;
 
 	if (want.uid != conn_peer(c)->uid && !conn_is_admin(c))
-		return conn_refuse(c, serial, -EPERM, WIRE_LIMIT_NONE, 0, 0,
+		return conn_refuse(c, serial, -EPERM,
 				   "others' tasks are for root and the daemon's own user; you are user %u",
 				   (unsigned)conn_peer(c)->uid);
 	if (is_beyond_stage(c, w))
@@ -100,7 +95,7 @@ DISPATCH_HANDLER(task_admit)
 		return admit(c, serial, body, NULL);
 	memcpy(text, tail, tail_size + 1);
 	if (!profilename_cut(text, &name))
-		return refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
+		return conn_refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
 	return admit(c, serial, body, &name);
 }
 
@@ -136,9 +131,9 @@ DISPATCH_HANDLER(task_done)
 	int r = a ? admit_done(a, c, body->task) : -ENOENT;
 
 	if (r < 0)
-		return refuse(c, serial, r,
-			      r == -EPERM ? "the task was admitted on another connection: only that one may end it"
-					  : "no such task runs");
+		return conn_refuse(c, serial, r,
+				   r == -EPERM ? "the task was admitted on another connection: only that one may end it"
+					       : "no such task runs");
 	r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
 	admit_settle(a);
 	return r;

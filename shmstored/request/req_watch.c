@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "dispatch.h"
 #include "events.h"
@@ -115,11 +116,9 @@ static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flag
 
 static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
-	struct watch *w = CONTAINER_OF(e, watch, end), **at = &watches;
+	struct watch *w = CONTAINER_OF(e, watch, end);
 
-	while (*at != w)
-		at = &(*at)->next;
-	*at = w->next;
+	LL_DELETE(watches, w);
 	events_unsubscribe(w->host->events, &w->sink);
 	w->conn = NULL;
 	if (w->timer.busy)
@@ -158,7 +157,7 @@ static int refuse_name(struct conn *c, uint64_t serial, const char *bad)
 
 	for (int e = 0; e < (int)EVENTS_N && n < sizeof(names); e++)
 		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", e ? ", " : "", event_name((enum event)e));
-	return conn_refuse(c, serial, -EINVAL, WIRE_LIMIT_NONE, 0, 0, "\"%s\" is no event; there are: %s", bad, names);
+	return conn_refuse(c, serial, -EINVAL, "\"%s\" is no event; there are: %s", bad, names);
 }
 
 DISPATCH_HANDLER(watch)
@@ -172,13 +171,13 @@ DISPATCH_HANDLER(watch)
 
 	for (w = watches; w; w = w->next) {
 		if (w->conn == c)
-			return conn_refuse(c, serial, -EBUSY, WIRE_LIMIT_NONE, 0, 0, "this connection watches already");
+			return conn_refuse(c, serial, -EBUSY, "this connection watches already");
 	}
 	if (!parse_names(tail, &mask, bad))
 		return refuse_name(c, serial, bad);
 	w = calloc(1, sizeof(*w));
 	if (!w)
-		return conn_refuse(c, serial, -ENOMEM, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory");
+		return conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory");
 	*w = (struct watch){.next = watches,
 			    .sink = {.mask = mask, .fn = on_event},
 			    .end = {.fn = on_end},

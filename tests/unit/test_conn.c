@@ -398,8 +398,8 @@ Test(conn, a_refusal_says_what_and_how_much)
 
 	memset(much, 'y', sizeof(much) - 1);
 	much[sizeof(much) - 1] = '\0';
-	cr_assert_eq(conn_refuse(c, 8, -EDQUOT, WIRE_LIMIT_USER, 100, 99, "no %s", "more"), CONN_OK);
-	cr_assert_eq(conn_refuse(c, 9, -EDQUOT, WIRE_LIMIT_USER, 100, 99, "%s", much), CONN_OK);
+	cr_assert_eq(conn_refuse_limit(c, 8, -EDQUOT, WIRE_LIMIT_USER, 100, 99, "no %s", "more"), CONN_OK);
+	cr_assert_eq(conn_refuse_limit(c, 9, -EDQUOT, WIRE_LIMIT_USER, 100, 99, "%s", much), CONN_OK);
 	turn();
 	cr_assert_eq(hear(&body, tail, NULL), WIRE_REFUSED);
 	cr_assert(body.error == -EDQUOT && body.limit == WIRE_LIMIT_USER && body.hard == 100 && body.used == 99);

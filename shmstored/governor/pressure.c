@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
+#include <utlist.h>
 
 #include "account.h"
 #include "amount.h"
@@ -227,14 +228,6 @@ static void set_limits(struct pressure *p)
 
 /* ---- what is told -------------------------------------------------------------------------------------------------- */
 
-static void add_amount(struct json_object *o, const char *name, struct amount a)
-{
-	if (a.known)
-		jsonmake_i64(o, name, a.bytes);
-	else
-		jsonmake_null(o, name);
-}
-
 /* key: what has changed. */
 static void tell_memory(const struct pressure *p, const char *key)
 {
@@ -242,10 +235,10 @@ static void tell_memory(const struct pressure *p, const char *key)
 
 	jsonmake_text(fields, "source", pressure_source(p));
 	jsonmake_flag(fields, "above", p->above);
-	add_amount(fields, "total", p->total);
-	add_amount(fields, "used", p->used);
-	add_amount(fields, "gate", p->limited ? amount_of(p->limits.gate) : AMOUNT_UNKNOWN);
-	add_amount(fields, "kill", p->limited ? amount_of(p->limits.kill) : AMOUNT_UNKNOWN);
+	memjson_amount(fields, "total", p->total);
+	memjson_amount(fields, "used", p->used);
+	memjson_amount(fields, "gate", p->limited ? amount_of(p->limits.gate) : AMOUNT_UNKNOWN);
+	memjson_amount(fields, "kill", p->limited ? amount_of(p->limits.kill) : AMOUNT_UNKNOWN);
 	events_emit(p->host->events, EVENT_MEMORY, key, fields);
 }
 
@@ -254,7 +247,7 @@ static void tell_gate(const struct pressure *p)
 	struct json_object *fields = jsonmake_new();
 
 	jsonmake_text(fields, "state", p->gate.closed ? "closed" : "open");
-	add_amount(fields, "used", p->used);
+	memjson_amount(fields, "used", p->used);
 	jsonmake_i64(fields, "u", p->gate.u);
 	jsonmake_i64(fields, "high", p->gate.config.high);
 	jsonmake_i64(fields, "low", p->gate.config.low);
@@ -464,22 +457,13 @@ struct pressure *pressure_free(struct pressure *p)
 
 void pressure_watch(struct pressure *p, struct pressure_watch *w)
 {
-	struct pressure_watch **at = &p->watches;
-
-	while (*at)
-		at = &(*at)->next;
-	w->next = NULL;
-	*at = w;
+	LL_APPEND(p->watches, w);
 }
 
 void pressure_unwatch(struct pressure *p, struct pressure_watch *w)
 {
-	struct pressure_watch **at = &p->watches;
-
-	while (*at && *at != w)
-		at = &(*at)->next;
-	if (*at)
-		*at = w->next;
+	if (p->watches)
+		LL_DELETE(p->watches, w);
 }
 
 void pressure_reload(struct pressure *p)

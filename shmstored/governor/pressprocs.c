@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "account.h"
 #include "host.h"
@@ -216,9 +217,7 @@ struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid)
 static void forget(struct pressprocs *p, struct pressproc *proc)
 {
 	HASH_DEL(p->by_pid, proc);
-	*proc->prev = proc->next;
-	if (proc->next)
-		proc->next->prev = proc->prev;
+	DL_DELETE(p->list, proc);
 	p->n--;
 	procmem_free(proc->mem);
 	free(proc);
@@ -244,11 +243,7 @@ static struct pressproc *get(struct pressprocs *p, const struct conn_peer *peer)
 	}
 	proc->n_links = 1;
 	proc->mem = procmem_new(p->proc, peer->pid);
-	proc->next = p->list;
-	proc->prev = &p->list;
-	if (proc->next)
-		proc->next->prev = &proc->next;
-	p->list = proc;
+	DL_PREPEND(p->list, proc);
 	p->n++;
 	return proc;
 }

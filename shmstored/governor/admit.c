@@ -384,8 +384,7 @@ static void answer(struct admit *a, struct admit_task *k, const struct gateline_
 	body.task = k->runs ? k->id : 0;
 	if (!k->runs)
 		admittask_free(&a->tasks, k, procs_of(a));
-	r = r < 0 ? conn_refuse(c, serial, r, WIRE_LIMIT_NONE, 0, 0, "the daemon is out of memory")
-		  : admit_send(c, serial, &body);
+	r = r < 0 ? conn_refuse(c, serial, r, "the daemon is out of memory") : admit_send(c, serial, &body);
 	if (r != CONN_OK)
 		conn_drop(c, CONN_E_SLOW, "it does not read what it asked for");
 }

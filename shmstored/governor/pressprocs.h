@@ -22,7 +22,7 @@ struct proctree;
 
 struct pressproc {
 	UT_hash_handle hh; /* by pid */
-	struct pressproc *next, **prev;
+	struct pressproc *next, *prev;
 	pid_t pid;
 	uid_t uid;
 	unsigned n_links;

@@ -29,7 +29,7 @@ struct stages;
 
 /* A worker that has asked for a stage. The session ends with its connection. */
 struct stages_session {
-	struct stages_session *next, **prev;
+	struct stages_session *next, *prev;
 	struct stages *of;
 	struct member *member;
 	char name[STAGES_NAME + 1];  /* of its stage, also while it waits for it; "": it is in none */

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "account.h"
 #include "config.h"
@@ -140,20 +141,14 @@ static struct stages_session *session_new(struct stages *t, struct member *m)
 	}
 	s->of = t;
 	s->member = m;
-	s->next = t->sessions;
-	s->prev = &t->sessions;
-	if (s->next)
-		s->next->prev = &s->next;
-	t->sessions = s;
+	DL_PREPEND(t->sessions, s);
 	m->stage = s;
 	return s;
 }
 
 static void session_free(struct stages_session *s)
 {
-	*s->prev = s->next;
-	if (s->next)
-		s->next->prev = s->prev;
+	DL_DELETE(s->of->sessions, s);
 	s->member->stage = NULL;
 	free(s);
 }
@@ -456,8 +451,7 @@ int stages_end(struct member *m, struct stages_answer *ret)
 	if (!s || !s->name[0])
 		return -ENOENT;
 	if (s->waits && c)
-		(void)conn_refuse(c, s->serial, -ECANCELED, WIRE_LIMIT_NONE, 0, 0,
-				  "the stage was ended while it waited");
+		(void)conn_refuse(c, s->serial, -ECANCELED, "the stage was ended while it waited");
 	if (!s->waits)
 		limit_end(s);
 	s->waits = s->granted = false;

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "actors.h"
 #include "admit.h"
@@ -108,11 +109,7 @@ static void set_step(struct preempt *p, struct preempt_victim *v, enum preempt_s
 /* Ends the handling of a victim. */
 static void let_go(struct preempt *p, struct preempt_victim *v, enum preempt_step how)
 {
-	struct preempt_victim **at = &p->wave;
-
-	while (*at != v)
-		at = &(*at)->next;
-	*at = v->next;
+	LL_DELETE(p->wave, v);
 	if (how == PREEMPT_GONE)
 		teach(p, v);
 	set_step(p, v, how);
