@@ -18,7 +18,7 @@
 
 /*
  * How a worker's memory is divided for one stage of a job: private (what the process alone has), shared (its share of a
- * partition), and slots (how many tasks at once). Pure: counts in, amounts out; no clock, no I/O. docs/profiles.md says what it is for.
+ * partition), and slots (how many tasks at once). Pure: counts in, amounts out; no clock, no I/O. docs/governor.md says what it is for.
  *
  * Every evaluation begins with the base, never with the last result. Rules:
  *   whole     nothing of the stage can be shared: private * private_ratio, shared / whole_shared_div

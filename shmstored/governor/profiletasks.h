@@ -46,7 +46,7 @@ void profiletasks_each(const struct profiletasks *t, void (*fn)(const struct pro
 
 /*
  * A JSON document of what is known of users' tasks, and of those that run.
- * docs/profiles.md lists its fields.
+ * docs/governor.md lists its fields.
  */
 struct json_object;
 
