@@ -13,19 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-from arbfake import FakePort
+from arbfake import FakeDaemon
 from distributed import Reschedule
 
 from shmstore.dask import Input, register_splitter
 from shmstore.dask.admission import Admission, Need, NoRoom, Unwanted, fold_priority
-from shmstore.dask.arbiter import Arbiter
-from shmstore.dask.arbport import PARTITION, Outcome
+from shmstore.dask.arbiter import Arbiter, Outcome
 from shmstore.dask.budget import Budget
 from shmstore.dask.estimates import Estimates
 from shmstore.dask.fallback import Fallbacks
 from shmstore.dask.slots import Slots
 from shmstore.dask.compat import tasks
 from shmstore.dask.splitters import check_pieces, inputs_in, splitter_of, with_values
+from shmstore.pools import PARTITION
 
 MIB = 1 << 20
 LIMIT, TARGET = 100 * MIB, 0.6
@@ -58,15 +58,15 @@ class Needs:
 
 
 class World:
-    def __init__(self, port, evict=None) -> None:
-        self.port = port
+    def __init__(self, daemon, evict=None) -> None:
+        self.daemon = daemon
         self.values = 0
         self.measured = 0
         self.budget = Budget(LIMIT, TARGET, 0.95, lambda: self.values, lambda: self.measured + self.values + self.budget.claimed)
         self.needs = Needs()
         self.state = SimpleNamespace(nthreads=1, running=True)
         self.started = 0
-        self.arbiter = Arbiter(port, self.budget, Fallbacks(0), evict or self.evict, lambda: None)
+        self.arbiter = Arbiter(daemon, self.budget, Fallbacks(0), evict or self.evict, lambda: None)
         self.admission = Admission(self.arbiter, self.budget, Slots(self.state, self.start), self.needs, MIB)
 
     def start(self):
@@ -87,14 +87,14 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(**options):
-    port = FakePort()
-    it = World(port, **options)
+    daemon = FakeDaemon()
+    it = World(daemon, **options)
     try:
         assert await it.arbiter.look("test")
         yield it
     finally:
         await it.arbiter.close()
-        port.close()
+        daemon.close()
 
 
 async def until(condition):
@@ -121,7 +121,7 @@ def test_what_is_at_hand_is_not_asked_for():
         grant = await w.admit()
         assert w.budget.claims == {"key-1": 20 * MIB}
         grant.done()
-        assert not w.port.log and not w.budget.claims and not w.budget.unasked
+        assert not w.daemon.log and not w.budget.claims and not w.budget.unasked
 
     run(scenario)
 
@@ -131,7 +131,7 @@ def test_a_small_key_is_not_asked_for_when_memory_is_short():
         w.needs.short, w.values = True, CAPACITY
         w.needs.need = Need(0, MIB - 1, 0, 0, 0)
         (await w.admit()).done()
-        assert not w.port.log
+        assert not w.daemon.log
 
     run(scenario)
 
@@ -140,14 +140,14 @@ def test_what_runs_unasked_makes_the_pool_smaller():
     async def scenario(w):
         w.needs.need = Need(0, 40 * MIB, 0, 0, 0)
         first = await w.admit("key-1")
-        assert not w.port.log
+        assert not w.daemon.log
         second = asyncio.ensure_future(w.admit("key-2"))
         await until(lambda: w.admission.n_waiting)
         # 40 MiB of 60 MiB are not the daemon's to give: it is not even asked, as it would say "too big"
-        assert not w.port.asked("reserve")
+        assert not w.daemon.asked("reserve")
         first.done()
         (await second).done()
-        assert w.port.asked("reserve") == [(1, (2, 40 * MIB))]
+        assert w.daemon.asked("reserve") == [(1, (2, 40 * MIB))]
 
     run(scenario)
 
@@ -161,16 +161,16 @@ def test_a_key_waits_and_another_may_start():
         w.needs.need = Need(0, 40 * MIB, 0, 0, 0)
         first = await w.admit("key-1")
         waiting = asyncio.ensure_future(w.admit("key-2", task=w.task(order=5)))
-        await until(lambda: w.port.n_waiting and w.state.nthreads == 2)
+        await until(lambda: w.daemon.n_waiting and w.state.nthreads == 2)
         assert w.started == 1 and not waiting.done()
         first.done()
         second = await waiting
         assert w.state.nthreads == 1
-        assert [entry[3] for entry in w.port.asked("begin")] == [False, False]
-        priorities = [entry[1] for entry in w.port.asked("begin")]
+        assert [entry[3] for entry in w.daemon.asked("begin")] == [False, False]
+        priorities = [entry[1] for entry in w.daemon.asked("begin")]
         assert priorities == [fold_priority((0, 1, 0)), fold_priority((0, 1, 5))]
         second.done()
-        await until(lambda: w.port.used[w.arbiter.pool] == 0)
+        await until(lambda: w.daemon.used[w.arbiter.pool] == 0)
 
     run(scenario)
 
@@ -181,7 +181,7 @@ def test_no_more_slots_than_four_per_thread():
         w.needs.need = Need(0, CAPACITY, 0, 0, 0)
         first = await w.admit("key-0")
         waiting = [asyncio.ensure_future(w.admit(f"key-{i}")) for i in range(1, 8)]
-        await until(lambda: w.port.n_waiting == 7 and w.state.nthreads == 5)
+        await until(lambda: w.daemon.n_waiting == 7 and w.state.nthreads == 5)
         first.done()
         for key in asyncio.as_completed(waiting):
             (await key).done()
@@ -194,9 +194,9 @@ def test_retry_lets_go_and_asks_again():
     async def scenario(w):
         w.needs.short = True
         w.needs.need = Need(0, 40 * MIB, 8 * MIB, 0, 0)
-        w.port.script += [Outcome.RETRY, Outcome.OK, Outcome.OK]  # reserve, ready, reserve
+        w.daemon.script += [Outcome.RETRY, Outcome.OK, Outcome.OK]  # reserve, ready, reserve
         grant = await w.admit()
-        assert w.needs.n_let_go == 1 and len(w.port.asked("ready")) == 1 and len(w.port.asked("reserve")) == 2
+        assert w.needs.n_let_go == 1 and len(w.daemon.asked("ready")) == 1 and len(w.daemon.asked("reserve")) == 2
         assert not grant.aside
         grant.done()
 
@@ -210,12 +210,12 @@ def test_a_cancelled_key_does_not_wait_on():
         first = await w.admit("key-1")
         task = w.task()
         waiting = asyncio.ensure_future(w.admit("key-2", task=task))
-        await until(lambda: w.port.n_waiting)
+        await until(lambda: w.daemon.n_waiting)
         task.state = "cancelled"
         with pytest.raises(Unwanted):
             await waiting
-        await until(lambda: not w.port.n_waiting)
-        assert w.port.asked("end") == [(2,)] and w.state.nthreads == 1
+        await until(lambda: not w.daemon.n_waiting)
+        assert w.daemon.asked("end") == [(2,)] and w.state.nthreads == 1
         first.done()
 
     run(scenario)
@@ -227,14 +227,14 @@ def test_without_the_daemon_keys_run():
         w.needs.need = Need(0, CAPACITY, 0, 0, 0)
         first = await w.admit("key-1")
         waiting = asyncio.ensure_future(w.admit("key-2"))
-        await until(lambda: w.port.n_waiting)
-        w.port.there = False
+        await until(lambda: w.daemon.n_waiting)
+        w.daemon.available = False
         assert not await w.arbiter.look("test")
         assert w.arbiter.fallbacks.counts == {"arbiter-lost": 1}
         (await waiting).done()
         first.done()
         assert not w.budget.claims
-        w.port.there = True
+        w.daemon.available = True
         assert await w.arbiter.look("test")
 
     run(scenario)
@@ -247,9 +247,9 @@ def test_half_of_the_inputs_then_none():
     async def scenario(w):
         w.needs.short = True
         w.needs.need = Need(0, MIB, 40 * MIB, MIB, 0)
-        w.port.script += [Outcome.SPLIT, Outcome.SPLIT, Outcome.TOOBIG, Outcome.OK]
+        w.daemon.script += [Outcome.SPLIT, Outcome.SPLIT, Outcome.TOOBIG, Outcome.OK]
         grant = await w.admit()
-        partition = [dict(wants).get(PARTITION) for _, *wants in w.port.asked("reserve")]
+        partition = [dict(wants).get(PARTITION) for _, *wants in w.daemon.asked("reserve")]
         assert partition == [41 * MIB, 41 * MIB, 21 * MIB, None]
         assert grant.aside == {"in-1", "in-2"} and w.admission.counts == {"again": 1, "fewer": 1, "aside": 1}
         grant.done()
@@ -261,9 +261,9 @@ def test_a_split_may_be_over_when_others_have_let_go():
     async def scenario(w):
         w.needs.short = True
         w.needs.need = Need(0, MIB, 40 * MIB, MIB, 0)
-        w.port.script += [Outcome.SPLIT, Outcome.OK]
+        w.daemon.script += [Outcome.SPLIT, Outcome.OK]
         grant = await w.admit()
-        assert [dict(wants)[PARTITION] for _, *wants in w.port.asked("reserve")] == [41 * MIB, 41 * MIB]
+        assert [dict(wants)[PARTITION] for _, *wants in w.daemon.asked("reserve")] == [41 * MIB, 41 * MIB]
         assert not grant.aside and w.admission.counts == {"again": 1}
         grant.done()
 
@@ -274,9 +274,9 @@ def test_a_timeout_waits_for_the_partition_no_second_time():
     async def scenario(w):
         w.needs.short = True
         w.needs.need = Need(0, MIB, 40 * MIB, 0, 0)
-        w.port.script += [Outcome.TIMEDOUT, Outcome.OK]
+        w.daemon.script += [Outcome.TIMEDOUT, Outcome.OK]
         grant = await w.admit()
-        assert grant.aside == {"in-1", "in-2"} and len(w.port.asked("reserve")) == 2
+        assert grant.aside == {"in-1", "in-2"} and len(w.daemon.asked("reserve")) == 2
         grant.done()
 
     run(scenario)
@@ -286,10 +286,10 @@ def test_a_splitter_comes_after_half_of_the_inputs():
     async def scenario(w):
         w.needs.short = True
         w.needs.need = Need(0, MIB, 40 * MIB, 0, 0)
-        w.port.script += [Outcome.SPLIT, Outcome.SPLIT, Outcome.SPLIT]
+        w.daemon.script += [Outcome.SPLIT, Outcome.SPLIT, Outcome.SPLIT]
         grant = await w.admit(may_split=True)
         assert grant.in_pieces and w.admission.counts == {"again": 1, "fewer": 1, "pieces": 1}
-        await until(lambda: w.port.asked("end"))  # its pieces ask for themselves; a task that runs and waits for them would hide a deadlock
+        await until(lambda: w.daemon.asked("end"))  # its pieces ask for themselves; a task that runs and waits for them would hide a deadlock
         grant.done()
 
     run(scenario)
@@ -300,9 +300,9 @@ def test_an_estimate_that_is_too_large_runs_alone():
         w.values = 20 * MIB
         w.needs.need = Need(unspill=10 * MIB, result=200 * MIB, promote=0, store=0, pinned=0)
         waiting = asyncio.ensure_future(w.admit())
-        await until(lambda: w.port.n_waiting)  # for the values to leave
-        assert w.port.asked("reserve") == [(1, (2, CAPACITY))]
-        await asyncio.get_running_loop().run_in_executor(None, w.port.evict, 20 * MIB)
+        await until(lambda: w.daemon.n_waiting)  # for the values to leave
+        assert w.daemon.asked("reserve") == [(1, (2, CAPACITY))]
+        await asyncio.get_running_loop().run_in_executor(None, w.daemon.evict, 20 * MIB)
         assert w.values == 0
         (await waiting).done()
         assert w.admission.counts == {"alone": 1}
@@ -325,7 +325,7 @@ def test_what_is_known_to_be_too_large_is_handed_back_and_then_fails_alone():
             assert part in text
         assert w.admission.counts == {"handed-back": 1, "no-memory": 1}
         assert type(pickle.loads(pickle.dumps(NoRoom("x")))) is MemoryError
-        assert not w.port.asked("reserve"), "nobody is disturbed by what can never be had"
+        assert not w.daemon.asked("reserve"), "nobody is disturbed by what can never be had"
 
     run(scenario)
 
@@ -334,9 +334,9 @@ def test_a_pool_from_which_nothing_leaves_fails_the_key_with_what_the_daemon_say
     async def scenario(w):
         w.values = CAPACITY
         w.needs.need = Need(0, 40 * MIB, 0, 0, 0)
-        w.port.why = "all of it is held by nobody who waits"
+        w.daemon.why = "all of it is held by nobody who waits"
         for expected in (Reschedule, NoRoom):
-            w.port.script += [Outcome.SPLIT, Outcome.NOMEM]  # then alone
+            w.daemon.script += [Outcome.SPLIT, Outcome.NOMEM]  # then alone
             with pytest.raises(expected) as caught:
                 await w.admit()
         assert "held by nobody who waits" in str(caught.value)
@@ -351,7 +351,7 @@ def test_values_that_have_more_than_the_pool_leave_first():
         w.measured = 30 * MIB  # the process has grown: 30 MiB are left for 50 MiB of values
         await w.arbiter.look("test")
         w.needs.need = Need(0, 20 * MIB, 0, 0, 0)
-        w.port.script += [Outcome.TOOBIG]
+        w.daemon.script += [Outcome.TOOBIG]
         (await w.admit()).done()
         assert w.values == 10 * MIB and not w.admission.counts
 
@@ -363,9 +363,9 @@ def test_it_waits_for_those_who_run_before_it_goes_on():
         w.needs.short = True
         w.needs.need = Need(0, 40 * MIB, 0, 0, 0)
         first = await w.admit("key-1")
-        w.port.script += [Outcome.SPLIT, Outcome.OK]
+        w.daemon.script += [Outcome.SPLIT, Outcome.OK]
         waiting = asyncio.ensure_future(w.admit("key-2"))
-        await until(lambda: len(w.port.asked("reserve")) == 2)
+        await until(lambda: len(w.daemon.asked("reserve")) == 2)
         await asyncio.sleep(0)
         assert not waiting.done() and not w.admission.counts
         first.done()
@@ -380,16 +380,17 @@ def test_who_ended_while_it_was_refused_is_reason_to_ask_again():
         w.needs.short = True
         w.needs.need = Need(0, 40 * MIB, 0, 0, 0)
         first = await w.admit("key-1")
-        w.port.script += [Outcome.SPLIT, Outcome.OK]
-        reserve, refused, ended = w.port.reserve, threading.Event(), threading.Event()
+        w.daemon.script += [Outcome.SPLIT, Outcome.OK]
+        reserve, refused, ended = w.daemon.reserve, threading.Event(), threading.Event()
 
         def reserve_late(*args):
-            answer = reserve(*args)
-            refused.set()
-            assert ended.wait(10)
-            return answer
+            try:
+                return reserve(*args)
+            finally:
+                refused.set()
+                assert ended.wait(10)
 
-        w.port.reserve = reserve_late
+        w.daemon.reserve = reserve_late
         waiting = asyncio.ensure_future(w.admit("key-2"))
         await until(refused.is_set)
         first.done()  # before the loop hears of the refusal
@@ -407,10 +408,10 @@ def test_values_are_booked_and_yield():
     async def scenario(w):
         w.values = 30 * MIB
         await w.arbiter.look("test")
-        await until(lambda: w.port.used[w.arbiter.pool] == 30 * MIB)
-        assert [held["bytes"] for held in w.port.yields] == [30 * MIB]
-        gone = await asyncio.get_running_loop().run_in_executor(None, w.port.evict, 10 * MIB)
-        assert gone == 10 * MIB and w.port.used[w.arbiter.pool] == 20 * MIB
+        await until(lambda: w.daemon.used[w.arbiter.pool] == 30 * MIB)
+        assert [held.bytes for held in w.daemon.yields] == [30 * MIB]
+        gone = await asyncio.get_running_loop().run_in_executor(None, w.daemon.evict, 10 * MIB)
+        assert gone == 10 * MIB and w.daemon.used[w.arbiter.pool] == 20 * MIB
 
     run(scenario)
 
@@ -419,7 +420,7 @@ def test_unmanaged_memory_shrinks_the_pool_at_once_and_is_forgotten_slowly():
     async def scenario(w):
         w.measured = 40 * MIB
         await w.arbiter.look("test")
-        await until(lambda: w.port.capacity[w.arbiter.pool] == 20 * MIB)
+        await until(lambda: w.daemon.capacity[w.arbiter.pool] == 20 * MIB)
         w.measured = 0
         await w.arbiter.look("test")
         assert 0 < w.budget.unmanaged < 40 * MIB

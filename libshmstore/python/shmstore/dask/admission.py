@@ -29,8 +29,7 @@ from typing import Any, NamedTuple
 
 from distributed import Reschedule
 
-from .arbiter import Arbiter, Claim
-from .arbport import Outcome
+from .arbiter import Arbiter, Claim, Outcome
 from .budget import Budget
 from .estimates import Estimates
 from .slots import Slots

@@ -11,13 +11,17 @@ values, which can be evicted. Keys that found room without asking make the pool 
 from __future__ import annotations
 
 import asyncio
+import enum
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
-from .arbport import PARTITION, Answer, Outcome, Port
+from .. import Error, Store
+from .. import arbiter as daemon
+from ..arbiter import Awaiting, Context, Pool, Reservation, Task
+from ..pools import PARTITION
 from .budget import Budget
 from .fallback import Fallbacks
 from .offloading import run_in
@@ -26,22 +30,46 @@ _STEP = 1 << 20  # bytes by which the books may differ from the values
 _EVICT_PATIENCE = 20.0  # seconds for one eviction that the daemon asks for
 
 
-class Claim:
-    """One key's (or service's) standing with the arbiter. Used by the event loop; ends once."""
+class Outcome(enum.IntEnum):
+    """As in shmstore/arbiter.h."""
 
-    def __init__(self, arbiter: Arbiter, key: str, scope: Any) -> None:
-        self.key = key
+    OK = 0
+    RETRY = 2
+    SPLIT = 3
+    NOMEM = 4
+    TOOBIG = 5
+    AGAIN = 6
+    TIMEDOUT = 7
+    CANCELED = 8
+    REMOVED = 9
+    DOWN = 10
+    ERROR = 11
+
+
+class Answer(NamedTuple):
+    """How a call ended."""
+
+    outcome: Outcome
+    held: tuple[Reservation, ...] = ()  #: in the order in which they were asked for
+    why: str = ""  #: the daemon's sentence
+
+
+class Claim:
+    """One key's (or service's) standing with the arbiter: a task with the one context that waits for it. Used by the event loop; ends once."""
+
+    def __init__(self, arbiter: Arbiter, task: Task, context: Context) -> None:
         self.why = ""  #: what the daemon said last
         self._arbiter = arbiter
-        self._scope = scope
-        self._held: list[tuple[int, Any, int]] = []  # (pool, reservation, bytes)
+        self._task = task
+        self._context = context
+        self._held: list[tuple[int, Reservation, int]] = []  # (pool, reservation, bytes)
 
     async def reserve(self, private: int, partition: int, timeout: float | None = None, spill: bool = False) -> Outcome:
         """All or nothing: a refusal changes nothing. spill: to be rid of something; never waits."""
         wants = [(pool, nbytes) for pool, nbytes in ((self._arbiter.pool, private), (PARTITION, partition)) if nbytes]
         if not wants:
             return Outcome.OK
-        answer = await self._arbiter.call(self._scope, self._arbiter.port.reserve, self._scope, wants, timeout, not spill, spill)
+        answer = await self._arbiter.call(self._context, lambda: self._reserve(wants, timeout, spill))
         if answer.outcome is Outcome.OK:
             self._held += [(pool, held, nbytes) for (pool, nbytes), held in zip(wants, answer.held)]
         self.why = answer.why
@@ -49,32 +77,40 @@ class Claim:
 
     async def ready(self, timeout: float | None = None) -> Outcome:
         """After RETRY."""
-        answer = await self._arbiter.call(self._scope, self._arbiter.port.ready, self._scope, timeout)
+        answer = await self._arbiter.call(self._context, lambda: self._context.ready_async(timeout))
         self.why = answer.why
         return answer.outcome
 
     def release(self) -> None:
         """All that it holds; it may reserve again."""
         for _, held, _ in self._held:
-            self._arbiter.post(self._arbiter.port.release, held)
+            self._arbiter.post(held.release)
         self._held.clear()
 
     def keep_partition(self, nbytes: int) -> None:
         """Of what it holds in the partition so much only: the rest is memory there by now, or was not needed."""
-        left: list[tuple[int, Any, int]] = []
+        left: list[tuple[int, Reservation, int]] = []
         for pool, held, has in self._held:
             if pool != PARTITION or has <= nbytes:
                 left.append((pool, held, has))
             elif nbytes:
-                self._arbiter.post(self._arbiter.port.resize, self._scope, held, nbytes)
+                self._arbiter.post(_resize, self._context, held, nbytes)
                 left.append((pool, held, nbytes))
             else:
-                self._arbiter.post(self._arbiter.port.commit, held, has)
+                self._arbiter.post(held.commit, has)
         self._held = left
 
     def end(self) -> None:
         self.release()
-        self._arbiter.forget(self._scope)
+        self._arbiter.forget(self._task, self._context)
+
+    def _reserve(self, wants: list[tuple[int, int]], timeout: float | None, spill: bool) -> Any:
+        pool, nbytes = wants[0]
+        if spill:
+            return self._context.reserve(nbytes, pool, spill=True)
+        if len(wants) > 1:
+            return self._context.reserve_many_async(wants, timeout)
+        return self._context.reserve_async(nbytes, pool, timeout)
 
 
 class Arbiter:
@@ -86,13 +122,12 @@ class Arbiter:
 
     def __init__(
         self,
-        port: Port,
+        store: Store,
         budget: Budget,
         fallbacks: Fallbacks,
         evict: Callable[[int], Awaitable[int]],
         relieve: Callable[[], None],
     ) -> None:
-        self.port = port
         self.budget = budget
         self.fallbacks = fallbacks
         self.active = False
@@ -101,13 +136,16 @@ class Arbiter:
         self.counts: dict[str, int] = {}  #: outcomes that were not OK, by name
         self._evict = evict
         self._relieve = relieve
+        self._store = store
+        self._daemon: daemon.Arbiter | None = None  # as the store's life
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fd = -1
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shmstore-arbiter")
         self._server: threading.Thread | None = None
-        self._waits: dict[Any, asyncio.Future[Answer]] = {}  # by scope
-        self._values_scope: Any = None
-        self._values: Any = None  # the reservation for private values
+        self._waits: dict[Context, asyncio.Future[Answer]] = {}
+        self._private: Pool | None = None  # the one of that number
+        self._nobody: Context | None = None  # works for no task and never waits: whoever looks for a deadlock does not see it
+        self._values: Reservation | None = None  # for private values
         self._booked = 0  # its bytes
         self._capacity = 0  # of the private pool, as the daemon knows it
         self._closed = False
@@ -133,7 +171,7 @@ class Arbiter:
 
     async def available(self) -> bool:
         """Whether the daemon says that it has one. It may hang: this takes as long as the store waits for it."""
-        return bool(await self._run(self.port.available))
+        return bool(await self._run(self._available))
 
     async def close(self) -> None:
         """Before the store is."""
@@ -143,7 +181,7 @@ class Arbiter:
             self._loop.remove_reader(self._fd)
             self._fd = -1
         with suppress(OSError, ValueError):
-            await run_in(self._thread, self.port.hush)
+            await run_in(self._thread, self._hush)
         self._thread.shutdown(wait=False)
         if self._server is not None:
             await run_in(None, self._server.join, 10)
@@ -153,32 +191,30 @@ class Arbiter:
     async def begin(self, key: str, priority: int | None = None, service: bool = False) -> Claim | None:
         """None: there is no arbiter any more."""
         try:
-            return Claim(self, key, await self._run(self.port.begin, priority, key[:100], service))
+            return Claim(self, *await self._run(self._begin, priority, key[:100], service))
         except (OSError, ValueError) as e:
             self._lost(e)
             return None
 
-    def forget(self, scope: Any) -> None:
-        """Ends a scope, and tells its waiter."""
-        future = self._waits.pop(scope, None)
+    def forget(self, task: Task, context: Context) -> None:
+        """Ends a task with all that it holds, and tells its waiter."""
+        future = self._waits.pop(context, None)
         if future is not None and not future.done():
             future.set_result(Answer(Outcome.REMOVED))
-        self.post(self.port.end, scope)
+        self.post(_end, task, context)
 
-    async def call(self, scope: Any, function: Callable[..., Answer], *args: Any) -> Answer:
-        """A call that may be pending. The end of its scope ends a call that is given up."""
+    async def call(self, context: Context, start: Callable[[], Any]) -> Answer:
+        """What start returns: an `Awaiting`, or what is given at once. The end of its task ends a call that is given up."""
         assert self._loop is not None
-        future = self._waits[scope] = self._loop.create_future()  # before the call: the answer may overtake it
+        future = self._waits[context] = self._loop.create_future()  # before the call: the answer may overtake it
         try:
-            answer = await self._run(self._up_to_date, function, *args)
-            if answer.outcome is Outcome.PENDING:
-                answer = await future
+            answer = await self._run(self._start, start) or await future
         except (OSError, ValueError) as e:
             self._lost(e)
             answer = Answer(Outcome.DOWN, (), str(e))
         finally:
-            if self._waits.get(scope) is future:
-                del self._waits[scope]
+            if self._waits.get(context) is future:
+                del self._waits[context]
         if answer.outcome is not Outcome.OK:
             self.counts[answer.outcome.name] = self.counts.get(answer.outcome.name, 0) + 1
         return answer
@@ -219,14 +255,13 @@ class Arbiter:
     async def _open(self, name: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._capacity = self.pool_size()
-        self.pool = await self._run(self.port.pool, name, self._capacity)
-        self._values_scope = await self._run(self.port.loose)
+        await self._run(self._make, name)
         self._values, self._booked = None, 0
         if self._fd < 0:
-            self._fd = await self._run(self.port.fd)
+            self._fd = await self._run(self._there.fd)
             self._loop.add_reader(self._fd, self._hear)
         if self._server is None or not self._server.is_alive():
-            await self._run(self.port.listen, self._on_evict, self._on_pressure)
+            await self._run(self._there.upcalls, self._on_evict, self._on_pressure)
             self._server = threading.Thread(target=self._serve, name="shmstore-upcalls", daemon=True)
             self._server.start()
         self.active = True
@@ -242,53 +277,91 @@ class Arbiter:
 
     def _hear(self) -> None:
         try:
-            while (done := self.port.next()) is not None:
-                future = self._waits.get(done.scope)
-                if future is not None and not future.done():
-                    future.set_result(done.answer)
+            while (awaiting := self._there.next()) is not None:
+                answer, future = _answer(awaiting.result), self._waits.get(awaiting.context)
+                if answer is not None and future is not None and not future.done():
+                    future.set_result(answer)
                 else:  # given up meanwhile
-                    for held in done.answer.held:
-                        self.post(self.port.release, held)
+                    for held in answer.held if answer is not None else ():
+                        self.post(held.release)
         except (OSError, ValueError) as e:
             self._lost(e)
 
     # -- the thread that sends
 
-    def _up_to_date(self, function: Callable[..., Answer], *args: Any) -> Answer:
+    @property
+    def _there(self) -> daemon.Arbiter:
+        """The daemon's. Only once it was there."""
+        assert self._daemon is not None
+        return self._daemon
+
+    def _available(self) -> bool:
+        if self._daemon is None and not self._store.closed:
+            self._daemon = self._store.arbiter
+        return self._daemon is not None and self._daemon.available
+
+    def _make(self, name: str) -> None:
+        self._private = self._there.pool(name, self._capacity)
+        self.pool, self._nobody = self._private.id, self._there.context()
+
+    def _hush(self) -> None:
+        if self._daemon is not None:
+            self._daemon.upcalls()
+
+    def _begin(self, priority: int | None, label: str, service: bool) -> tuple[Task, Context]:
+        """priority: larger is served first, None: by arrival. service: it works for many, and is served before all others."""
+        task = self._there.task(priority, label, bind=False)
+        try:
+            context = self._there.context()
+            if service:
+                context.bind_helper([task], service=True)
+            else:
+                context.bind(task)
+        except BaseException:
+            with suppress(Error):
+                task.end()
+            raise
+        return task, context
+
+    def _start(self, start: Callable[[], Any]) -> Answer | None:
+        """None: `next` will say."""
         self._settle(self.budget.values, self.pool_size())
-        return function(*args)
+        return _answer(start)
 
     def _settle(self, values: int, capacity: int) -> None:
         if not self.active:
             return
+        assert self._nobody is not None and self._private is not None
         if values < self._booked and self._values is not None:
-            if self.port.resize(self._values_scope, self._values, values):
+            if _resize(self._nobody, self._values, values):
                 self._booked = values
         elif values > self._booked + _STEP // 4:
-            self._book(values)
+            self._book(self._nobody, values)
         # Values beyond the pool's room are not to be given away.
         capacity = max(0, capacity - max(0, values - self._booked))
         if capacity != self._capacity:
-            self.port.resize_pool(self.pool, capacity)
+            self._private.resize(capacity)
             self._capacity = capacity
 
-    def _book(self, values: int) -> None:
+    def _book(self, nobody: Context, values: int) -> None:
         if self._values is None:
-            answer = self.port.reserve(self._values_scope, [(self.pool, values)], None, False, False)
-            if answer.outcome is Outcome.OK:
-                (self._values,) = answer.held
-                self._booked = values
-                self.port.yielding(self._values)
-        elif self.port.resize(self._values_scope, self._values, values):
+            try:
+                (self._values,) = nobody.reserve_many([(self.pool, values)], wait=False)
+            except daemon.Outcome:
+                return
+            self._booked = values
+            self._values.unpin()  # from here on the daemon may ask for it
+        elif _resize(nobody, self._values, values):
             self._booked = values
 
     # -- the thread that serves
 
     def _serve(self) -> None:
         with suppress(OSError, ValueError):
-            self.port.serve()
+            while True:
+                self._there.serve()
 
-    def _on_evict(self, nbytes: int) -> int:
+    def _on_evict(self, pool: int, nbytes: int, reservation: int) -> int:
         assert self._loop is not None
         before = self._booked
         try:
@@ -313,3 +386,32 @@ class Arbiter:
         self.level = level
         if level:
             self._relieve()
+
+
+def _answer(call: Callable[[], Any]) -> Answer | None:
+    """How a call ended; None: it has not."""
+    try:
+        value = call()
+        if isinstance(value, Awaiting):
+            if not value.done:
+                return None
+            value = value.result()
+    except daemon.Outcome as e:
+        return Answer(Outcome(e.outcome), (), e.why)
+    return Answer(Outcome.OK, value if isinstance(value, tuple) else () if value is None else (value,))
+
+
+def _resize(context: Context, held: Reservation, nbytes: int) -> bool:
+    """Less, or more where there is room for it now. Whether it has that size."""
+    try:
+        context.resize(held, nbytes, wait=False)
+    except daemon.Outcome:
+        return False
+    return True
+
+
+def _end(task: Task, context: Context) -> None:
+    try:
+        task.end()
+    finally:
+        context.close()

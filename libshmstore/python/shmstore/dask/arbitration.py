@@ -18,8 +18,7 @@ from distributed import Reschedule
 from tornado.ioloop import PeriodicCallback
 
 from .admission import Admission, Grant, NoRoom, Unwanted
-from .arbiter import Arbiter, Claim
-from .arbport import Outcome
+from .arbiter import Arbiter, Claim, Outcome
 from .budget import Budget
 from .compat import events, tasks
 from .handle import Handle
@@ -27,7 +26,6 @@ from .needs import Needs
 from .pieces import Pieces
 from .slots import Slots
 from .splitters import Input, any_registered, splitter_of
-from .storeport import StorePort
 
 logger = logging.getLogger("distributed.worker.shared")
 
@@ -52,8 +50,7 @@ class Arbitration:
             values=lambda: self.residence.private_weight,
             measure=lambda: worker.monitor.get_process_memory(),
         )
-        port = StorePort(worker._exchange.store)
-        self.arbiter = Arbiter(port, self.budget, worker._exchange.fallbacks, self._evict, self._relieve)
+        self.arbiter = Arbiter(worker._exchange.store, self.budget, worker._exchange.fallbacks, self._evict, self._relieve)
         self.needs = Needs(worker._exchange, self.residence, worker._habits, worker._tier, worker._inputs)
         self.admission = Admission(
             self.arbiter, self.budget, Slots(worker.state, self._start), self.needs, worker._exchange.settings.arbitrate_size
