@@ -7,9 +7,9 @@ import dask
 import pytest
 from conftest import PREFIX
 
+from shmstore.dask.amm.conductor import Ledger
 from shmstore.dask.amm.hosts import Hosts
-from shmstore.dask.amm.ledger import Ledger
-from shmstore.dask.amm.surplus import surplus
+from shmstore.dask.amm.reduce import surplus
 from shmstore.dask.config import ManagerSettings
 
 MIB = 1 << 20

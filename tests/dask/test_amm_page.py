@@ -14,7 +14,7 @@ from ammclusters import MIB, amm
 from conftest import HERE, cluster, wait_until
 from distributed import wait
 
-from shmstore.dask.amm import metrics, page
+from shmstore.dask.amm import serving
 from shmstore.dask.compat import web
 
 DESCRIBED = {
@@ -29,17 +29,17 @@ DESCRIBED = {
 
 
 def samples(described):
-    return {(family.name, labels): value for family in metrics.families(described) for labels, value in family.samples}
+    return {(family.name, labels): value for family in serving.families(described) for labels, value in family.samples}
 
 
 def test_a_page_of_what_was_found():
-    text = page.page(DESCRIBED)
+    text = serving.page(DESCRIBED)
     parts = ("Insurance(&lt;b&gt;)", "RetireWorker(&#x27;tcp://&lt;a&gt;:1&#x27;)", "3.0 MiB</td>", "<td>0.250 s</td>", "<td>h&amp;1</td>", "<td>1.5 ms</td>")
     for part in parts:
         assert part in text, part
     assert text.count("short of room") == 1 and text.count("shares nothing") == 1
     assert "<b>" not in text and "<a>" not in text
-    assert "<tbody></tbody>" in page.page({"policies": [], "stock": [], "figures": {}, "hosts": []}), "where nothing runs"
+    assert "<tbody></tbody>" in serving.page({"policies": [], "stock": [], "figures": {}, "hosts": []}), "where nothing runs"
 
 
 def test_metrics_of_what_was_found():
@@ -50,14 +50,14 @@ def test_metrics_of_what_was_found():
     assert found["shmstore_amm_policy_failures", ("Insurance(<b>)",)] == 1
     assert samples({"policies": [], "stock": [], "figures": {}, "hosts": []}) == {}
     twice = {**DESCRIBED, "policies": DESCRIBED["policies"] * 2}
-    counts = Counter((family.name, labels) for family in metrics.families(twice) for labels, _ in family.samples)
+    counts = Counter((family.name, labels) for family in serving.families(twice) for labels, _ in family.samples)
     assert set(counts.values()) == {1}, "Prometheus takes no series twice"
 
 
 def test_the_documentation_lists_all_metrics():
     with open(os.path.join(HERE, "..", "..", "docs", "amm.md"), encoding="utf-8") as file:
         told = set(re.findall(r"`(shmstore_amm_\w+)`", file.read()))
-    assert told == set(metrics.names())
+    assert told == set(serving.metric_names())
 
 
 def test_without_a_server_there_is_no_page():
@@ -85,7 +85,7 @@ def test_in_a_cluster(place):
         assert float(told["shmstore_amm_links_total"]) >= 4 and float(told["shmstore_amm_linked_bytes_total"]) >= 16 * MIB
         assert float(told["shmstore_amm_retired_total"]) == 1 and float(told["shmstore_amm_retire_seconds_total"]) > 0
         assert any(name.startswith("shmstore_amm_host_replicas{") for name in told)
-        assert {name.partition("{")[0] for name in told} == set(metrics.names())
+        assert {name.partition("{")[0] for name in told} == set(serving.metric_names())
 
 
 def test_metrics_that_fail_leave_dasks_own(place, monkeypatch):
@@ -96,6 +96,6 @@ def test_metrics_that_fail_leave_dasks_own(place, monkeypatch):
 
     with cluster(place, 1, settings=amm("HostReduceReplicas", start=True, interval="200ms")) as client:
         wait_until(lambda: client.shmstore.policies()[0].runs, "the first run")
-        monkeypatch.setattr(metrics, "families", fails)
+        monkeypatch.setattr(serving, "families", fails)
         text = get(client, "/metrics")
         assert "dask_scheduler_workers" in text and "shmstore_amm_" not in text

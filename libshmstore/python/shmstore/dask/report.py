@@ -88,9 +88,9 @@ async def _report(client: Client) -> Report:
     identity = await client.scheduler.identity()
     found = Report(_of(address, info.get("metrics") or {}) for address, info in sorted(identity["workers"].items()))
     with suppress(Exception):  # Dask has no such manager, or shmstore is not installed where the scheduler runs, or nobody may run anything there
-        from .amm.client import describe, states_of
+        from .amm.serving import described_to, states_of
 
-        policies = await describe(client)
+        policies = await described_to(client)
         found.policies, found.figures = tuple(states_of(policies)), policies["figures"]
     return found
 

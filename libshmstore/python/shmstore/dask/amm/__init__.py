@@ -23,16 +23,10 @@ missing_hooks = _probe.missing_of(_probe.MANAGER)
 
 if TYPE_CHECKING or not missing_hooks:
     from ..compat.manager import give_clients as _give_clients
-    from .client import Proxy as _Proxy
-    from .cycle import Cycle
-    from .demand import InDemand
-    from .insurance import Insurance
-    from .newcomers import Newcomers
-    from .offload import Offload
-    from .policy import Policy, PolicyState
+    from .conductor import Policy, PolicyState
+    from .policies import Cycle, InDemand, Insurance, Newcomers, Offload, Retire, Wishes
     from .reduce import HostReduceReplicas
-    from .retire import Retire
-    from .wishes import Wishes
+    from .serving import Proxy as _Proxy
 
     _give_clients(_Proxy)
 else:
