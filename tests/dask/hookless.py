@@ -113,7 +113,7 @@ def manager():
         amm = sys.modules["shmstore.dask.amm"]
         total, shares, kept = managed_job(ours)
         found = {"hook": None if hook is None else hook.name, "missing": amm.missing_hooks, "workers miss": ours.missing_hooks, "said": lines.lines}
-        idle = amm.HostReduceReplicas.__module__ == "shmstore.dask.compat.idle"
+        idle = amm.HostReduceReplicas.__module__ == "shmstore.dask.compat.probe"
         print(json.dumps({**found, "idle": idle, "total": total, "shares": shares, "kept": kept}), flush=True)
 
 

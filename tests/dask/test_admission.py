@@ -23,7 +23,7 @@ from shmstore.dask.budget import Budget
 from shmstore.dask.estimates import Estimates
 from shmstore.dask.fallback import Fallbacks
 from shmstore.dask.slots import Slots
-from shmstore.dask.compat import tasks
+from shmstore.dask.compat import worker as tasks
 from shmstore.dask.splitters import check_pieces, inputs_in, splitter_of, with_values
 from shmstore.pools import PARTITION
 

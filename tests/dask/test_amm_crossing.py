@@ -162,7 +162,7 @@ def siblings_have(monkeypatch):
             raise OSError(f"nobody listens at {address}")
         return {"status": "OK", "data": {key: f"of {address}" for key in keys if key in have[address]}}
 
-    monkeypatch.setattr("shmstore.dask.compat.transfers.ask", ask)
+    monkeypatch.setattr("shmstore.dask.crossing.ask_worker", ask)
     return have
 
 

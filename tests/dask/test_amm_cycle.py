@@ -90,7 +90,7 @@ def executes(worker):
 
 
 def test_a_worker_that_is_to_go_is_asked_whether_it_runs_anything(place):
-    from shmstore.dask.compat.manager import runs_nothing
+    from shmstore.dask.compat.scheduler import runs_nothing
 
     with cluster(place, 1) as client:
         scheduler, (address,) = client.cluster.scheduler, workers(client)
@@ -116,7 +116,7 @@ def status(dask_worker):
 
 def test_a_worker_whose_process_is_being_replaced_does_not_end_its_nanny(place):
     """It would, where a heartbeat of it comes after the scheduler has removed it and before the nanny ends it."""
-    from shmstore.dask.compat.manager import unmissed
+    from shmstore.dask.compat.scheduler import unmissed
 
     async def job(client, worker):
         scheduler = next(each for each in distributed.Scheduler._instances if each.address == worker.scheduler.address)

@@ -15,7 +15,7 @@ from conftest import HERE, cluster, wait_until
 from distributed import wait
 
 from shmstore.dask.amm import serving
-from shmstore.dask.compat import web
+from shmstore.dask.compat.scheduler import add_page
 
 DESCRIBED = {
     "policies": [{"policy": "Insurance(<b>)", "rank": 20, "state": "idle", "period": 1.0, "runs": 3, "accepted": 2, "failures": 1, "took": 0.0015}],
@@ -61,7 +61,7 @@ def test_the_documentation_lists_all_metrics():
 
 
 def test_without_a_server_there_is_no_page():
-    web.publish(object(), "shmstore", lambda scheduler: "", lambda scheduler: ())
+    add_page(object(), "shmstore", lambda scheduler: "", lambda scheduler: ())
 
 
 def get(client, path):

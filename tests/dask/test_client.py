@@ -19,7 +19,7 @@ from distributed import Client, Future
 
 import shmstore.dask
 from shmstore.dask import gather, scatter
-from shmstore.dask.compat import transfers
+from shmstore.dask.compat.worker import has_workers
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ def test_a_worker_that_closed_is_none_of_its_process():
     async def go():
         async with distributed.Scheduler(dashboard_address=None, port=0, host="127.0.0.1") as s:
             async with distributed.Worker(s.address, nthreads=1) as worker:
-                assert transfers.has_workers()
+                assert has_workers()
         return worker
 
     worker = asyncio.run(go())
-    assert worker.status.name == "closed" and not transfers.has_workers()
+    assert worker.status.name == "closed" and not has_workers()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from distributed.collections import HeapSet
 
-from shmstore.dask.compat.ready import Ready, choose_next
+from shmstore.dask.compat.worker import Ready, choose_next
 from shmstore.dask.fallback import Fallbacks
 from shmstore.dask.guard import Guard
 from shmstore.dask.inputs import _INPUTS_MAX, _PASSES_MAX, _TASKS_MAX, Inputs

@@ -13,7 +13,7 @@ pytest.importorskip("distributed.shuffle._rechunk", reason="this Dask has no P2P
 from dask.array.rechunk import old_to_new  # noqa: E402
 from distributed.shuffle import _rechunk  # noqa: E402
 
-from shmstore.dask.packing import array_shards, pack_array, pack_frame, streams  # noqa: E402
+from shmstore.dask.compat.p2p import array_shards, pack_array, pack_frame, streams  # noqa: E402
 
 OLD, NEW = ((5, 7), (8, 8)), ((3, 9), (4, 6, 6))
 WORKER_FOR = {(i, j): f"w{(i + j) % 2}" for i in range(2) for j in range(3)}

@@ -23,7 +23,7 @@ if TYPE_CHECKING or not missing_hooks:
     from . import amm as _amm  # clients' attribute `shmstore`
     from .client import attach as _attach
     from .client import gather, scatter
-    from .compat import sizes as _sizes
+    from .compat.worker import register_sizes as _register_sizes
     from .nanny import Nanny
     from .preload import dask_setup
     from .report import performance_report, report
@@ -32,12 +32,11 @@ if TYPE_CHECKING or not missing_hooks:
 
     _config.preload()
     _attach()
-    _sizes.register()
+    _register_sizes()
 else:
-    from .compat import stock as _stock
-    from .compat.stock import Input, Nanny, Worker, dask_setup, gather, performance_report, register_splitter, report, scatter
+    from .compat.probe import Input, Nanny, Worker, dask_setup, gather, performance_report, register_splitter, report, scatter
 
-    _stock.say(missing_hooks)
+    _probe.say_stock(missing_hooks)
 
 __all__ = [
     "Input",

@@ -20,7 +20,7 @@ from tornado.ioloop import PeriodicCallback
 from .admission import Admission, Grant, NoRoom, Unwanted
 from .arbiter import Arbiter, Claim, Outcome
 from .budget import Budget
-from .compat import events, tasks
+from .compat.worker import ExecuteSuccessEvent, call_of, execute_failed, reschedule, unpause
 from .handle import Handle
 from .needs import Needs
 from .pieces import Pieces
@@ -79,10 +79,10 @@ class Arbitration:
         except (Reschedule, Unwanted) as e:
             if isinstance(e, Reschedule):
                 logger.info("shmstore: no room for key %r here, handed back to the scheduler", key)
-            return events.reschedule(key, "shmstore-no-room")
+            return reschedule(key, "shmstore-no-room")
         except NoRoom as e:
             logger.warning("shmstore: %s", e)
-            return events.execute_failed(task, MemoryError(*e.args), "shmstore-no-memory")
+            return execute_failed(task, MemoryError(*e.args), "shmstore-no-memory")
         if grant.in_pieces:
             self._pieces[key] = pieces
         return grant
@@ -91,7 +91,7 @@ class Arbitration:
         """The key has run, or failed to (event None)."""
         self._pieces.pop(key, None)
         nbytes = 0
-        if isinstance(event, events.ExecuteSuccessEvent):
+        if isinstance(event, ExecuteSuccessEvent):
             self.admission.estimates.made(key, event.nbytes)
             nbytes = 0 if isinstance(event.value, Handle) else event.nbytes
         grant.done(nbytes)
@@ -128,7 +128,7 @@ class Arbitration:
             return None
         inputs = {dep.key: Input(dep.key, dep.nbytes or 0) for dep in task.dependencies}
         try:
-            call = await tasks.call_of(self.worker, task, inputs)
+            call = await call_of(self.worker, task, inputs)
         except Exception:  # as stock says it, when it runs
             return None
         splitter = splitter_of(key, call.function)
@@ -178,4 +178,4 @@ class Arbitration:
             self.worker._inputs.relieve()
 
     def _start(self) -> None:
-        self.worker.handle_stimulus(events.unpause("shmstore-slot"))
+        self.worker.handle_stimulus(unpause("shmstore-slot"))

@@ -18,11 +18,10 @@ from typing import Any
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from .. import Error
-from .compat import tasks
+from .compat.worker import NODES
 from .exchange import Exchange, pays
 from .habits import Habits
 from .memory import private_memory
-
 
 _LARGE = 2 << 20  # bytes from which on arrays are made in the partition: below, the faults of a new file cost more than a copy
 _LOOK_SHARE = 20  # a look at the books, which read a page of each store, takes one part in so many of the time at most
@@ -50,7 +49,7 @@ class Born:
             return None
         born = cls(exchange, habits)
         born._tasks, born._much = worker.state.tasks, worker._target_bytes() // 2
-        if not tasks.NODES:
+        if not NODES:
             lend_context(worker.executors["default"])
         worker.monitor.get_process_memory = born.memory
         return born

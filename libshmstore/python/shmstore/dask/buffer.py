@@ -27,8 +27,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from .compat import spill
-from .compat.spill import SpillBuffer, SpilledSize
+from .compat.worker import SpillBuffer, SpilledSize, keep_all, oldest_private, pop_from, spill_metrics
 from .exchange import Books, Entry, Exchange, Kept, Pickled
 from .handle import Handle
 from .spillfile import SpillFiles
@@ -77,7 +76,7 @@ class SharedBuffer(SpillBuffer):
         self._overflow, self._urge, self._leaving = overflow, urge, leaving
         if self._files is not None:
             self._files.maps = not tier.packed
-        spill.keep_all(self, self._spills_at_once)  # the target is kept by who is told of the overflow
+        keep_all(self, self._spills_at_once)  # the target is kept by who is told of the overflow
 
     # -- what the worker does
 
@@ -130,7 +129,7 @@ class SharedBuffer(SpillBuffer):
             value = self.exchange.map(entry) if entry.value is None else entry.value
             self._forget(key)
             return value
-        return spill.pop(self, key, *default)
+        return pop_from(self, key, *default)
 
     def __contains__(self, key: object) -> bool:
         return key in self.shared or super().__contains__(key)
@@ -218,7 +217,7 @@ class SharedBuffer(SpillBuffer):
         """The key of the least recently used private value, if it may be worth sharing; None otherwise."""
         if not self.fast:
             return None
-        key = spill.oldest(self)
+        key = oldest_private(self)
         return key if self.private(key) is not None else None
 
     def spilled_size(self, key: Any) -> int:
@@ -262,7 +261,7 @@ class SharedBuffer(SpillBuffer):
         """Stock's; shared_count and shared_bytes (sizeof); our shares of what lies in the partition and in its disk tier."""
         books = self._books()
         shared = {"shared_count": len(self.shared), "shared_bytes": self._nbytes}
-        return {**spill.metrics(self), **shared, "partition_bytes": books.memory, "tier_bytes": books.tier}
+        return {**spill_metrics(self), **shared, "partition_bytes": books.memory, "tier_bytes": books.tier}
 
     # -- a peer asks (see Residence in overlay.py)
 

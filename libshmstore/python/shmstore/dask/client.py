@@ -23,7 +23,7 @@ from distributed import Actor, Client, Future
 from distributed.sizeof import safe_sizeof
 from distributed.utils_comm import unpack_remotedata
 
-from .compat.transfers import ask_all, has_workers
+from .compat.worker import ask_workers, has_workers
 from .config import Settings, enabled
 from .exchange import NEVER_SHAREABLE, Entry, Exchange
 from .fallback import Fallbacks
@@ -207,7 +207,7 @@ async def _fetch(client: Client, exchange: Exchange, keys: list[Any]) -> dict[An
     here = {key: addresses for key, addresses in here.items() if addresses}
     if not here:
         return {}
-    data = await ask_all(client.rpc, here, exchange.fallbacks.who)
+    data = await ask_workers(client.rpc, here, exchange.fallbacks.who)
     for key, value in list(data.items()):
         if not isinstance(value, Handle):
             continue

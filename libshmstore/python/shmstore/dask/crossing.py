@@ -26,8 +26,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from .compat import events, transfers
-from .compat.events import GatherDepSuccessEvent
+from .compat.worker import GatherDepSuccessEvent, abandoned, ask_worker, gather_succeeded, keep_replica
 
 MIN = 1 << 20  # bytes from which on a key is worth it
 _WAIT = 5.0  # seconds, beside what the transfer should take, that one waits for a sibling
@@ -88,7 +87,7 @@ class Crossings:
             if left:
                 found.update(await self._from_sibling(worker, left, kwargs.get("total_nbytes") or 0))
                 left = [key for key in left if key not in found]
-        return events.gather_succeeded(event, found, ask.args[0], kwargs)  # type: ignore[attr-defined]
+        return gather_succeeded(event, found, ask.args[0], kwargs)  # type: ignore[attr-defined]
 
     async def _from_holders(self, worker: Any, keys: Collection[Any]) -> dict[Any, Any]:
         """Handles of those that a sibling has, as Dask knows. Dask asks another host for them where a request to that sibling is under way."""
@@ -122,7 +121,7 @@ class Crossings:
         """Handles of those that a sibling has."""
         data: dict[Any, Any] = {}
         with suppress(OSError):
-            response = await transfers.ask(worker.rpc, keys, address, self.address)
+            response = await ask_worker(worker.rpc, keys, address, self.address)
             if response["status"] == "OK":
                 data = dict(response.get("data") or {})
         self.linked += len(data)
@@ -205,7 +204,7 @@ class Crossings:
     def kept(self, tasks: Mapping[Any, Any], event: GatherDepSuccessEvent) -> list[Any]:
         """Events before this one: fetched values that no task waits for stay as replicas."""
         mine = [task for key in event.data if key in self._held and (task := tasks.get(key)) is not None]
-        return [events.keep_replica(task, event.worker) for task in mine if events.abandoned(task)]
+        return [keep_replica(task, event.worker) for task in mine if abandoned(task)]
 
     async def wait(self, key: Any, seconds: float) -> str | None:
         """The address of who has fetched it, as soon as it is there or will not come; None where it still is not after that time."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from .compat.tasks import NoInputs
+from .compat.worker import NoInputs
 from .exchange import Entry, Pickled
 from .handle import Handle
 from .offloading import offload

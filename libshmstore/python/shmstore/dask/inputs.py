@@ -28,7 +28,7 @@ from itertools import chain, islice
 from typing import Any
 
 from .buffer import SharedBuffer
-from .compat.ready import choose_next
+from .compat.worker import choose_next
 from .exchange import Entry, Exchange
 from .tier import Tier
 

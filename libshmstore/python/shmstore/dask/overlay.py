@@ -20,7 +20,7 @@ from typing import Any
 from distributed.sizeof import safe_sizeof
 
 from ..pickling import in_view
-from .compat.spill import SpilledSize
+from .compat.worker import SpilledSize
 from .exchange import Entry, Exchange, Kept, Pickled
 from .handle import Handle
 

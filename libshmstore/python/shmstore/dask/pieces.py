@@ -11,7 +11,7 @@ from typing import Any
 from distributed.sizeof import safe_sizeof
 
 from .admission import Admission, Grant
-from .compat.tasks import Call, run_in_thread
+from .compat.worker import Call, run_in_thread
 from .splitters import Piece, Splitter, check_pieces, inputs_in, with_values
 
 _DEEPEST = 16  # splits of splits

@@ -33,8 +33,8 @@ from dask.utils import key_split
 from .. import ClosedError, Error
 from ..preempting import Preemption
 from ..profiling import Admitted, NotAdmitted
-from .compat import events
-from .compat.leaving import UNSUSPECTED
+from .compat.scheduler import UNSUSPECTED
+from .compat.worker import ExecuteSuccessEvent, execute_failed
 from .exchange import Exchange
 from .handle import Handle
 from .offloading import offload, run_in
@@ -147,9 +147,9 @@ class Pressure:
         except NotAdmitted as e:
             self._count(e.reason)
             logger.warning("shmstore: key %r may not run: %s", key, e)
-            return events.execute_failed(task, MemoryError(f"{key!r}: {e}"), "shmstore-too-big")
+            return execute_failed(task, MemoryError(f"{key!r}: {e}"), "shmstore-too-big")
         except ValueError as e:  # the annotation
-            return events.execute_failed(task, e, "shmstore-level")
+            return execute_failed(task, e, "shmstore-level")
         self._let_in(key, kind, level, running.admitted)
         if running.admitted.task:
             self._running[running.admitted.task] = running
@@ -158,7 +158,7 @@ class Pressure:
     async def _done(self, running: Running, event: Any) -> None:
         """The key has run, or failed to (event None)."""
         self._running.pop(running.admitted.task, None)
-        success = isinstance(event, events.ExecuteSuccessEvent)
+        success = isinstance(event, ExecuteSuccessEvent)
         shared = event.nbytes if success and isinstance(event.value, Handle) else 0
         with suppress(ClosedError):
             await offload(running.end, "done" if success else "dropped", shared)

@@ -19,8 +19,8 @@ from typing import Any
 from dask.utils import typename
 
 from .amm.hosts import Host, Hosts
-from .compat import queue
-from .compat.asking import ask_scheduler
+from .compat.scheduler import Queue, average_size, has_queue, missing_for_queue, n_running
+from .compat.worker import ask_scheduler
 from .config import logger
 from .fallback import Fallbacks
 from .guard import Guard
@@ -75,7 +75,7 @@ class Queueing:
         return sum(links)
 
     def _waits(self, task: Any) -> bool:
-        host, size = self._shared_by_all(), queue.average_size(task)
+        host, size = self._shared_by_all(), average_size(task)
         if host is None or (size is not None and size < _LARGE):
             return False
         if any(dep.nbytes >= host.min_size and not (dep.type in _BUFFERS and host.links(dep)) for dep in task.dependencies):
@@ -86,7 +86,7 @@ class Queueing:
     def _takers(self, workers: list[Any]) -> list[Any]:
         if self._shared_by_all() is None:
             return workers
-        return [worker for worker in workers if queue.n_running(worker) < worker.nthreads or worker.occupancy < _AHEAD * worker.nthreads]
+        return [worker for worker in workers if n_running(worker) < worker.nthreads or worker.occupancy < _AHEAD * worker.nthreads]
 
     def _choose(self, task: Any, workers: Iterable[Any]) -> Any:
         if self._shared_by_all() is None:
@@ -96,7 +96,7 @@ class Queueing:
             here.update(dict.fromkeys(dep.who_has or (), dep.nbytes))
 
         def price(worker: Any) -> tuple[bool, int, float]:
-            running = queue.n_running(worker)
+            running = n_running(worker)
             return running >= worker.nthreads, -here[worker], running / worker.nthreads
 
         return min(workers, key=price)
@@ -121,11 +121,11 @@ def begin(scheduler: Any) -> str:
     """Has a scheduler queue so from here on; once. Returns why it does not: '' where it does."""
     if hasattr(scheduler, _NAME):
         return ""
-    if queue.missing_hooks:
-        return f"this Dask lacks {', '.join(queue.missing_hooks)}"
-    if not queue.has_queue(scheduler):
+    if missing_for_queue:
+        return f"this Dask lacks {', '.join(missing_for_queue)}"
+    if not has_queue(scheduler):
         return "distributed.scheduler.worker-saturation is infinite: there is no queue"
-    setattr(scheduler, _NAME, queue.Queue(scheduler, Queueing(scheduler)))
+    setattr(scheduler, _NAME, Queue(scheduler, Queueing(scheduler)))
     return ""
 
 

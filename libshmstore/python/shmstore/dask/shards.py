@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from .compat import p2p
+from .compat.p2p import Sending, Splitting, Waiting, each_run
 from .exchange import MADE, Entry, Exchange
 from .handle import Handle
 from .offloading import offload
@@ -39,11 +39,11 @@ class Shards:
         self.lock = threading.Lock()  # of what waits: it is read in threads
         self.others: set[str] = set()  # peers that do not understand this
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()  # of each run
-        p2p.each_run(worker, lambda run: self.guard.call("p2p", self.take, run))
+        each_run(worker, lambda run: self.guard.call("p2p", self.take, run))
 
     def take(self, run: Any) -> None:
         """From here on that run's shards go and wait as this module says."""
-        key, sending, waiting, splitting = f"p2p-{run.id}-{run.run_id}", p2p.Sending(run), p2p.Waiting(run), p2p.Splitting.of(run)
+        key, sending, waiting, splitting = f"p2p-{run.id}-{run.run_id}", Sending(run), Waiting(run), Splitting.of(run)
         kept = Kept(self, waiting) if waiting.on_disk else None
         if kept is not None:
             self._kept.add(kept)
@@ -112,12 +112,12 @@ class Shards:
         size, used = self.exchange.space()
         return used + nbytes <= size - size // _FREE_SHARE
 
-    async def _hand_over(self, key: str, sending: p2p.Sending, address: str, shards: Any) -> Any:
+    async def _hand_over(self, key: str, sending: Sending, address: str, shards: Any) -> Any:
         """The answer of a peer that took the shards; None: they go as on stock."""
         handle = await self.guard.wait("p2p", self._export(key, shards), key=key)
         return None if handle is None else await self._once(key, sending, address, handle)
 
-    async def _once(self, key: str, sending: p2p.Sending, address: str, handle: Handle) -> Any:
+    async def _once(self, key: str, sending: Sending, address: str, handle: Handle) -> Any:
         """The answer of a peer that took what a handle is of; None: it did not, and the handle is worth nothing any more."""
         try:
             answer = await sending.once(address, handle)
@@ -167,7 +167,7 @@ class Packs:
     """One run's inputs, split into an object for each worker that has a part in them, where that is worth it."""
 
     def __init__(
-        self, shards: Shards, key: str, address: str, splitting: p2p.Splitting, kept: Kept | None, receive: Callable[[Any], Any]
+        self, shards: Shards, key: str, address: str, splitting: Splitting, kept: Kept | None, receive: Callable[[Any], Any]
     ) -> None:
         self._shards, self._key, self._address = shards, key, address
         self._splitting, self._kept, self._receive = splitting, kept, receive
@@ -220,7 +220,7 @@ class Packs:
 class Kept:
     """The shards of one run that wait in memory for their output partitions."""
 
-    def __init__(self, shards: Shards, waiting: p2p.Waiting) -> None:
+    def __init__(self, shards: Shards, waiting: Waiting) -> None:
         self._shards, self._waiting = shards, waiting
         self._lock = shards.lock
         self._held: dict[str, list[Any]] = defaultdict(list)  # by output partition

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import dumps
-from .compat.spill import Slow, SpillBuffer, SpilledSize, file_of, slow_of
+from .compat.worker import Slow, SpillBuffer, SpilledSize, file_of, slow_of
 from .exchange import Exchange, Pickled, shareable
 from .ways import has_own_way
 

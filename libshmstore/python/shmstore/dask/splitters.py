@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from dask.utils import key_split
 
-from .compat.tasks import Call, is_nested
+from .compat.worker import Call, is_nested
 
 Piece = tuple[tuple[Any, ...], dict[str, Any]]
 Split = Callable[[tuple[Any, ...], dict[str, Any]], "list[Piece] | None"]

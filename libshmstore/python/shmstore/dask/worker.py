@@ -32,17 +32,30 @@ from .admission import Grant
 from .arbitration import Arbitration
 from .born import Born
 from .buffer import SharedBuffer
-from .compat import events, orphan, tasks, transfers
-from .compat.events import ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, UpdateDataEvent
-from .compat.spill import SpillBuffer
+from .compat.worker import (
+    NODES,
+    ComputeTaskEvent,
+    ExecuteSuccessEvent,
+    GatherDepSuccessEvent,
+    NoInputs,
+    SpillBuffer,
+    UpdateDataEvent,
+    ask_worker,
+    ask_workers,
+    close_when_orphaned,
+    gather_failed,
+    quiet,
+    run_as,
+    unlimited,
+)
 from .config import PREFIX, Settings, TierSettings, logger
 from .crossing import Crossings
 from .daemon import Listening
 from .exchange import Entry, Exchange, Kept, Pickled, sweep_of
 from .fallback import Fallbacks
 from .habits import Habits
-from .handle import Handle
 from .handing import Handing, can_carry, handing_now
+from .handle import Handle
 from .inputs import Inputs
 from .memory import private_memory
 from .offloading import offload
@@ -101,7 +114,7 @@ class Worker(distributed.Worker):
             Fallbacks(0).note("no-store", e, settings.partition or default_path(), "worker shares nothing")
             return
         self._guard = self._exchange.guard
-        orphan.close_when_orphaned(self._exchange)
+        close_when_orphaned(self._exchange)
         self._guard.call("settle", settle, bool(self.nanny))
         try:
             self._set_up(settings, stock)
@@ -335,7 +348,7 @@ class Worker(distributed.Worker):
 
     async def _execute_in_pieces(self, key: Any, *args: Any, **kwargs: Any) -> Any:
         """Stock's execute, of what is done in pieces: they fetch their own inputs."""
-        if not tasks.NODES:  # by the two below
+        if not NODES:  # by the two below
             return await super().execute(key, *args, **kwargs)
         pieces = self._arbitration.pieces(key)
 
@@ -343,9 +356,9 @@ class Worker(distributed.Worker):
             handing_now.set(None)
             return await pieces.run()
 
-        token = handing_now.set(tasks.NoInputs(self))
+        token = handing_now.set(NoInputs(self))
         try:
-            with tasks.run_as(self.state.tasks[key], run):
+            with run_as(self.state.tasks[key], run):
                 return await super().execute(key, *args, **kwargs)
         finally:
             handing_now.reset(token)
@@ -431,7 +444,7 @@ class Worker(distributed.Worker):
         pickled = await self._export(keys)
         self._grew()
         if all(self._residence.entry(key) for key in keys):
-            kwargs.update(transfers.unlimited(ask))  # limits protect memory and network; handles take neither
+            kwargs.update(unlimited(ask))  # limits protect memory and network; handles take neither
         handing = Handing(self, pickled if serializers is None or "pickle" in serializers else {})
         token = handing_now.set(handing)
         try:
@@ -522,7 +535,7 @@ class Worker(distributed.Worker):
         try:
             await self._fetch(data, worker)
         except Exception as e:  # as stock: an error of the tasks that need the value
-            return events.gather_failed(event, e, worker)
+            return gather_failed(event, e, worker)
         return event
 
     def _adopt(self, data: dict[Any, Any]) -> bool:
@@ -579,7 +592,7 @@ class Worker(distributed.Worker):
         for key in missing:
             del data[key]
         try:
-            response = await transfers.ask(self.rpc, missing, donor, None)
+            response = await ask_worker(self.rpc, missing, donor, None)
             if response["status"] == "OK":
                 data.update(response["data"])
         except OSError as e:
@@ -591,8 +604,8 @@ class Worker(distributed.Worker):
             result = await super().gather(who_has, *args, **kwargs)
             if failed := _unadopted.get():
                 asked = {key: list(who_has[key]) for key in failed}
-                data = await transfers.ask_all(self.rpc, asked, None)
-                super().update_data(data, **transfers.quiet(super().update_data))
+                data = await ask_workers(self.rpc, asked, None)
+                super().update_data(data, **quiet(super().update_data))
                 if missing := [key for key in failed if key not in data]:
                     return {"status": "partial-fail", "keys": {key: asked[key] for key in missing}}
             return result

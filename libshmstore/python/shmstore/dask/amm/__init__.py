@@ -22,7 +22,7 @@ from ..compat import probe as _probe
 missing_hooks = _probe.missing_of(_probe.MANAGER)
 
 if TYPE_CHECKING or not missing_hooks:
-    from ..compat.manager import give_clients as _give_clients
+    from ..compat.scheduler import give_clients as _give_clients
     from .conductor import Policy, PolicyState
     from .policies import Cycle, InDemand, Insurance, Newcomers, Offload, Retire, Wishes
     from .reduce import HostReduceReplicas
@@ -30,7 +30,7 @@ if TYPE_CHECKING or not missing_hooks:
 
     _give_clients(_Proxy)
 else:
-    from ..compat.idle import (
+    from ..compat.probe import (
         Cycle,
         HostReduceReplicas,
         InDemand,
@@ -41,10 +41,9 @@ else:
         PolicyState,
         Retire,
         Wishes,
-        say,
     )
 
-    say(missing_hooks)
+    _probe.say_idle(missing_hooks)
 
 __all__ = [
     "Cycle",

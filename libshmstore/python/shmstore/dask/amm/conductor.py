@@ -22,8 +22,7 @@ from typing import Any, NamedTuple
 
 from dask.utils import parse_timedelta
 
-from ..compat import manager as dask_manager
-from ..compat.manager import ActiveMemoryManagerPolicy, Suggestion
+from ..compat.scheduler import ActiveMemoryManagerPolicy, Status, Suggestion, Watch, holders, in_order
 from ..config import ManagerSettings
 from .hosts import Hosts
 
@@ -187,8 +186,8 @@ class Conductor:
     def _begin(self) -> None:
         manager, scheduler, now = self.manager, self.scheduler, time.monotonic()
         if self._watch is None:
-            dask_manager.in_order(manager)
-            self._watch = dask_manager.Watch(scheduler, self._in_memory, self._waits, self._workers_changed)
+            in_order(manager)
+            self._watch = Watch(scheduler, self._in_memory, self._waits, self._workers_changed)
             self._publish()
         if not self._pass or now >= self._stale:  # what heartbeats say is as old in the next slices
             self._stale = now + _FRESH
@@ -264,12 +263,12 @@ class Conductor:
                 candidates = (self.scheduler.running if candidates is None else candidates) - coming
             if candidates is not None and not candidates:
                 return None
-            if not dask_manager.holders(task):  # forgotten since the slice before
+            if not holders(task):  # forgotten since the slice before
                 return None
             worker = yield Suggestion(op, task, candidates)
             if worker is not None:
                 host = self.hosts.of(worker)
-                link = host.links(task) and any(self.hosts.of(holder) is host for holder in dask_manager.holders(task))
+                link = host.links(task) and any(self.hosts.of(holder) is host for holder in holders(task))
                 self.ledger.acquire(task, worker, link, now)
         else:
             worker = yield Suggestion(op, task, candidates)
@@ -310,7 +309,7 @@ class Conductor:
         self._kicked = None
         manager = self._manager()
         # A pass that began is brought to its end, also where the manager runs when it is told to only.
-        if manager is not None and (manager.running or self._pass) and manager.scheduler.status == dask_manager.Status.running:
+        if manager is not None and (manager.running or self._pass) and manager.scheduler.status == Status.running:
             with suppress(AssertionError):  # it is running
                 manager.run_once()
 
@@ -428,11 +427,11 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
     def links_of(self, task: Any) -> set[Any]:
         """Running workers without a replica of a task on whose hosts one is a hard link."""
         found = set()
-        for holder in dask_manager.holders(task):
+        for holder in holders(task):
             host = self.hosts.of(holder)
             if host.links(task):
                 found.update(host.workers)
-        return (found & self.scheduler.running) - set(dask_manager.holders(task))
+        return (found & self.scheduler.running) - set(holders(task))
 
     def keys_from(self, nbytes: int) -> Iterator[list[Any]]:
         """The tasks in memory of at least so many bytes, some at a time: a place to be interrupted is between two lists. One of several workers
@@ -458,7 +457,7 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
     def ensure(self, task: Any, n_hosts: int, n_stores: int, on: set[Any] | None = None) -> Suggestions:
         """For `yield from`: asks for what a key lacks of so many hosts and stores. on: workers that may get it; None: all."""
         running = self.scheduler.running if on is None else self.scheduler.running & on
-        has = {worker for worker in dask_manager.holders(task) if worker in running} | self.coming(task)
+        has = {worker for worker in holders(task) if worker in running} | self.coming(task)
         there = set(self.hosts.units(task, has))
         while len(there) < n_hosts:
             taken = {worker for unit in there for worker in getattr(unit, "workers", (unit,))}
@@ -494,7 +493,7 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
     def manager(self, manager: Any) -> None:
         self._manager = manager
         self.conductor = Conductor.of(manager)
-        dask_manager.in_order(manager)
+        in_order(manager)
 
     def run(self) -> Generator[Suggestion, Any, None]:
         """Dask calls it."""

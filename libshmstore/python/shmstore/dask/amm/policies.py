@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 from dask.utils import parse_bytes, parse_timedelta
 
-from ..compat import manager as dask_manager
-from ..compat.manager import busy_on, holders, retiring, waiters
+from ..compat.scheduler import busy_on, holders, restart, resume, retiring, runs_nothing, waiters
 from .conductor import Policy, Suggestions
 
 logger = logging.getLogger("distributed.scheduler.shmstore")
@@ -152,7 +151,7 @@ class Cycle(Policy):
         try:
             why = await self._empty(worker)
             if not why:
-                why = await dask_manager.restart(scheduler, worker, _RESTART)
+                why = await restart(scheduler, worker, _RESTART)
         except Exception as e:
             logger.exception("shmstore: worker %s could not be replaced", address)
             why = str(e) or type(e).__name__
@@ -160,7 +159,7 @@ class Cycle(Policy):
             self.failed += 1
             self._not_before[worker] = time.monotonic() + max(60.0, 10 * self.period)
             logger.warning("shmstore: worker %s is not replaced: %s; it is tried again later", address, why)
-            dask_manager.resume(scheduler, worker)
+            resume(scheduler, worker)
             return
         self.cycled += 1
         seconds = time.monotonic() - started
@@ -183,12 +182,12 @@ class Cycle(Policy):
                     return f"its tasks still run after {self.patience:.0f} s: " + ", ".join(str(task.key) for task in list(worker.executing)[:3])
                 await asyncio.sleep(_LOOK)
             running = scheduler.running
-            if all(any(holder in running for holder in dask_manager.holders(task)) for task in worker.has_what):
+            if all(any(holder in running for holder in holders(task)) for task in worker.has_what):
                 return ""
 
     async def _is_idle(self, worker: Any) -> bool:
         """Asks the worker; without shmstore there, waits for two heartbeats: one may be old."""
-        idle = await dask_manager.runs_nothing(self.scheduler, worker.address)
+        idle = await runs_nothing(self.scheduler, worker.address)
         if idle is None:
             for _ in range(2):
                 seen, until = worker.last_seen, time.monotonic() + self.patience

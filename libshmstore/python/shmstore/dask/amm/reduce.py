@@ -13,7 +13,7 @@ from typing import Any
 
 from dask.utils import parse_timedelta
 
-from ..compat.manager import busy_on, waiters
+from ..compat.scheduler import busy_on, waiters
 from .conductor import Policy, Suggestions
 from .hosts import Host
 

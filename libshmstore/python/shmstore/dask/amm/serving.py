@@ -14,8 +14,7 @@ from distributed import Client
 from distributed.client import futures_of
 
 from ...richtext import size, table
-from ..compat import web
-from ..compat.web import Family
+from ..compat.scheduler import Family, add_page
 from .conductor import Conductor, PolicyState
 from .policies import Retire, Wishes
 
@@ -146,7 +145,7 @@ _HOST_COLUMNS = ("host", "workers", "replicas", "partition used", "of", "private
 
 def publish(scheduler: Any) -> None:
     """The page, and metrics among Dask's."""
-    web.publish(
+    add_page(
         scheduler, PATH, lambda found: page(describe(dask_scheduler=found)), lambda found: families(describe(dask_scheduler=found))
     )
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Is every hook there? Asked before the modules that use them are imported: a Dask that lacks one works as stock, and is told which.
+And the package on such a Dask: the same names, which do as stock Dask does.
 
 Hooks on a running worker's objects are seen there: if its set-up fails, it stays stock (worker.py).
 """
@@ -8,7 +9,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
+from collections.abc import Generator
 from typing import Any, NamedTuple
+
+import distributed
+from distributed import Client, Worker, performance_report
+
+__all__ = ["Worker", "performance_report"]  # of Dask's own
 
 
 class Hook(NamedTuple):
@@ -91,7 +99,7 @@ HOOKS = (
     Hook("dask.utils", "key_split"),
 )
 
-#: One of each group, whole: it is done in either way (tasks.py).
+#: One of each group, whole: it is done in either way (worker.py).
 EITHER = (
     (
         Hook(_WORKER, "_run_task", ("task", "data", "execution_state", "key", "active_threads", "time_delay")),
@@ -133,7 +141,6 @@ MANAGER = (
     Hook("distributed.client", "futures_of"),
 )
 
-
 #: Of P2P shuffles and rechunks (p2p.py). Where one is absent, as in 2022.12, these are stock's.
 _CORE = "distributed.shuffle._core"
 P2P = (
@@ -165,13 +172,13 @@ P2P = (
     Hook("distributed.shuffle._disk", "DiskShardsBuffer.raise_on_exception"),
 )
 
-#: Of what workers ask their scheduler (asking.py).
+#: Of what workers ask their scheduler (ask_scheduler).
 ASKING = (
     Hook("distributed.protocol.pickle", "dumps"),
     Hook("distributed.scheduler", "Scheduler.run_function", ("function", "args", "kwargs", "wait")),
 )
 
-#: Of the scheduler's queue (queue.py). Where one is absent, tasks go to workers as on stock.
+#: Of the scheduler's queue (scheduler.py). Where one is absent, tasks go to workers as on stock.
 QUEUE = (
     Hook("distributed.scheduler", "Scheduler.is_rootish", ("ts",)),
     Hook("distributed.scheduler", "Scheduler._add_to_processing", ("ts", "ws")),
@@ -182,8 +189,9 @@ QUEUE = (
     Hook("distributed.collections", "HeapSet.peek"),
 )
 
-#: Of a worker's process whose nanny ends (orphan.py). Where it is absent, what its store held waits for the next look of gc.
+#: Of a worker's process whose nanny ends (close_when_orphaned). Where it is absent, what its store held waits for the next look of gc.
 ORPHAN = (Hook("distributed.process", "os._exit"),)
+
 
 def missing_of(hooks: tuple[Hook, ...]) -> list[str]:
     """Names of those of them that this Dask does not have."""
@@ -195,3 +203,81 @@ def missing() -> list[str]:
     absent = missing_of(HOOKS)
     ways = [missing_of(way) for way in EITHER]
     return absent + min(ways, key=len)
+
+
+# -- the package where one is missing
+
+
+def say_stock(missing: list[str]) -> None:
+    """Once, at import."""
+    logging.getLogger("distributed.worker.shared").warning(
+        "shmstore: distributed %s lacks what shmstore.dask needs of it: %s. Nothing is shared, workers are stock Dask's; "
+        "distributed 2022.12.1 and 2024.12 to 2026.8 are known to work",
+        distributed.__version__,
+        "; ".join(missing),
+    )
+
+
+class Nanny(distributed.Nanny):
+    """distributed.Nanny."""
+
+
+class Input:
+    """Stands for nothing here: no key is done in pieces."""
+
+
+def dask_setup(server: Any) -> None:
+    """A worker or nanny that preloads this package stays as it is."""
+
+
+def scatter(client: Client, data: Any, *args: Any, **kwargs: Any) -> Any:
+    return client.scatter(data, *args, **kwargs)
+
+
+def gather(client: Client, futures: Any, *args: Any, **kwargs: Any) -> Any:
+    return client.gather(futures, *args, **kwargs)
+
+
+def report(client: Client) -> tuple[()]:
+    """No worker shares anything."""
+    return ()
+
+
+def register_splitter(func_or_prefix: Any, split: Any, combine: Any) -> None:
+    """No key is done in pieces."""
+
+
+# -- and its policies where the manager lacks one
+
+
+try:
+    from distributed.active_memory_manager import ActiveMemoryManagerPolicy
+except ImportError:
+    ActiveMemoryManagerPolicy = object
+
+
+def say_idle(missing: list[str]) -> None:
+    """Once, at import."""
+    logging.getLogger("distributed.scheduler.shmstore").warning(
+        "shmstore: distributed %s lacks what shmstore.dask.amm needs of it: %s. Its policies do nothing", distributed.__version__, "; ".join(missing)
+    )
+
+
+class PolicyState(NamedTuple):
+    """Of none."""
+
+    policy: str
+
+
+class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
+    """Takes any argument, suggests nothing."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def run(self) -> Generator[Any, Any, None]:
+        """Nothing. A generator, as the manager sends it what came of each suggestion."""
+        yield from ()
+
+
+Cycle = HostReduceReplicas = InDemand = Insurance = Newcomers = Offload = Retire = Wishes = Policy
