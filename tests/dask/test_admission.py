@@ -17,14 +17,12 @@ from arbfake import FakeDaemon
 from distributed import Reschedule
 
 from shmstore.dask import Input, register_splitter
-from shmstore.dask.admission import Admission, Need, NoRoom, Unwanted, fold_priority
 from shmstore.dask.arbiter import Arbiter, Outcome
-from shmstore.dask.budget import Budget
-from shmstore.dask.estimates import Estimates
-from shmstore.dask.fallback import Fallbacks
-from shmstore.dask.slots import Slots
+from shmstore.dask.claim import Admission, Estimates, NoRoom, Slots, Unwanted, fold_priority
 from shmstore.dask.compat import worker as tasks
-from shmstore.dask.splitters import check_pieces, inputs_in, splitter_of, with_values
+from shmstore.dask.fallback import Fallbacks
+from shmstore.dask.inputs import Need, check_pieces, inputs_in, splitter_of, with_values
+from shmstore.dask.memory import Budget
 from shmstore.pools import PARTITION
 
 MIB = 1 << 20

@@ -19,7 +19,7 @@ from arbtasks import MIB, blob, chunk, join, join_behind, weigh, weigh_behind, w
 from conftest import PREFIX, Place, cluster, on_workers, wait_until, workers
 from distributed import Future, wait
 
-from shmstore.dask.admission import fold_priority
+from shmstore.dask.claim import fold_priority
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
 from daemon import Daemon  # noqa: E402

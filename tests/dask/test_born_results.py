@@ -23,7 +23,7 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 import shmstore
 from shmstore.dask.born import Born, lend_context, pays
 from shmstore.dask.habits import Habits
-from shmstore.dask.room import Bound
+from shmstore.dask.memory import Bound
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from arraymaps import file_of  # noqa: E402

@@ -18,7 +18,7 @@ from conftest import cluster, on_workers, wait_until, workers
 from together import together
 
 from shmstore.dask.habits import Habits
-from shmstore.dask.turn import Turns
+from shmstore.dask.memory import Turns
 
 
 def test_a_kind_leaves_once_half_of_it_left():

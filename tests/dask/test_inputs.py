@@ -20,8 +20,7 @@ from together import together
 
 from shmstore.dask.fallback import Fallbacks
 from shmstore.dask.guard import Guard
-from shmstore.dask.inputs import _AT_ONCE, _QUICK, Inputs
-from shmstore.dask.needs import Needs
+from shmstore.dask.inputs import _AT_ONCE, _QUICK, Inputs, Needs
 from shmstore.dask.offloading import offload
 from shmstore.dask.tier import Tier
 

@@ -16,7 +16,7 @@ from tasks import MIB
 from together import together
 
 from shmstore.dask.memory import private_memory
-from shmstore.dask.written import written_bytes
+from shmstore.dask.memory import written_bytes
 
 SETTINGS = {"distributed.worker.memory.monitor-interval": "50ms"}
 

@@ -14,7 +14,7 @@ from conftest import PREFIX, Place, cluster, on_workers, wait_until
 from tasks import MIB
 from together import together
 
-from shmstore.dask.room import Bound, Room, Siblings
+from shmstore.dask.memory import Bound, Room, Siblings
 
 GIB = 1 << 30
 

@@ -21,7 +21,7 @@ from tasks import MIB
 
 from shmstore.dask.fallback import Fallbacks
 from shmstore.dask.guard import Guard
-from shmstore.dask.daemon import Listening
+from shmstore.dask.pressure import Listening
 from shmstore.dask.memory import private_memory
 from shmstore.dask.spillfile import SpillFiles
 

@@ -24,10 +24,10 @@ if TYPE_CHECKING or not missing_hooks:
     from .client import attach as _attach
     from .client import gather, scatter
     from .compat.worker import register_sizes as _register_sizes
+    from .inputs import Input, register_splitter
     from .nanny import Nanny
     from .preload import dask_setup
     from .report import performance_report, report
-    from .splitters import Input, register_splitter
     from .worker import Worker
 
     _config.preload()

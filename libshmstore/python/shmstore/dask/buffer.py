@@ -11,7 +11,7 @@ until its key goes: mapped memory counts for no worker. Other values spill as on
 
 Where the partition has a disk tier (`use`), shared values may lie on disk without this mapping
 taking note: a map brings them back. Slow work is done elsewhere then: values are mapped beforehand
-(inputs.py) and settle beside the event loop (settling.py), threads delete. While memory is short,
+(inputs.py) and settle beside the event loop (tier.py), threads delete. While memory is short,
 values stay mapped only during use. Values without room are used in spill files (spillfile.py).
 
 The mapped value is kept, so that tasks of one worker see each other's writes into it as they do on stock; and because a
@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any
 from .compat.worker import SpillBuffer, SpilledSize, keep_all, oldest_private, pop_from, spill_metrics
 from .exchange import Books, Entry, Exchange, Kept, Pickled
 from .handle import Handle
+from .memory import written_bytes
 from .spillfile import SpillFiles
-from .written import written_bytes
 
 if TYPE_CHECKING:
     from .tier import Tier

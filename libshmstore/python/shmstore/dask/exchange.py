@@ -33,12 +33,10 @@ from .config import Settings
 from .fallback import Fallbacks
 from .guard import Guard
 from .handle import Handle
+from .memory import Bound, Room, Siblings, Turns, address_of, unpickled_bytes
 from .offloading import offload
 from .over import Maps, Over
-from .room import Bound, Room, Siblings
-from .turn import Turns
 from .ways import has_own_way, reads_back_equal
-from .written import address_of, unpickled_bytes
 
 _KEY_MAX = 3900  # bytes of a store's key, less room for a suffix
 _LOOKERS = 8  # stores of a partition that look for dead siblings per sweep interval, about

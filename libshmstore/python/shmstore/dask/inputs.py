@@ -14,23 +14,242 @@ often enough runs whatever it needs.
 And what is on disk is used where it lies then, mapped from there: to bring it back another value
 would have to go that is needed as well. The kernel's page cache holds as much of it as the host has
 memory to spare, for all workers, and gives way to all else. Compressed values come back.
+
+Beside it: the inputs of a task that is done in pieces, by a splitter that programs register, and what memory inputs need (`Needs`).
+
+    import shmstore.dask
+
+    def split(args, kwargs):
+        (parts,) = args                            # as in the graph; each input that comes from another task is an Input
+        middle = len(parts) // 2
+        return [((parts[:middle],), {}), ((parts[middle:],), {})] if middle else None
+
+    shmstore.dask.register_splitter(total, split, combine=sum)
+
+A split sees no values, as there is no room for them: an Input knows its key and its size, may go into several pieces, and with an
+index or a slice stands for that part of the value. Where the module that defines a function registers its splitter, every worker that is sent
+the function knows it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Container, Iterable
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
 from contextlib import asynccontextmanager
 from itertools import chain, islice
-from typing import Any
+from typing import Any, NamedTuple
+
+from dask.utils import key_split
 
 from .buffer import SharedBuffer
-from .compat.worker import choose_next
+from .compat.worker import Call, choose_next, is_nested
 from .exchange import Entry, Exchange
+from .habits import Habits
 from .tier import Tier
+
+Piece = tuple[tuple[Any, ...], dict[str, Any]]
+Split = Callable[[tuple[Any, ...], dict[str, Any]], "list[Piece] | None"]
+Combine = Callable[[list[Any]], Any]
+
+
+class Input:
+    """Stands for the value of another task, or for a part of it."""
+
+    __slots__ = ("key", "nbytes", "part")
+
+    def __init__(self, key: Any, nbytes: int, part: tuple[Any, ...] = ()) -> None:
+        self.key = key
+        self.nbytes = nbytes  #: sizeof the whole value
+        self.part = part  #: indexes, one after the other
+
+    def __getitem__(self, index: Any) -> Input:
+        return Input(self.key, self.nbytes, (*self.part, index))
+
+    def __iter__(self) -> Any:
+        raise TypeError("a split sees no values: slice an Input, its length is not known here")
+
+    def of(self, value: Any) -> Any:
+        """The part of value that it stands for."""
+        for index in self.part:
+            value = value[index]
+        return value
+
+    def __repr__(self) -> str:
+        return f"<Input {self.key!r} of {self.nbytes} bytes{''.join(f'[{index!r}]' for index in self.part)}>"
+
+
+class Splitter(NamedTuple):
+    """split(args, kwargs) -> pieces, two at least, or None where it cannot be smaller; combine(results, in order) -> the result."""
+
+    split: Split
+    combine: Combine
+
+
+_splitters: dict[Any, Splitter] = {}
+_lock = threading.Lock()
+
+
+def register_splitter(func_or_prefix: Callable[..., Any] | str, split: Split, combine: Combine) -> None:
+    """For a task's function, or for all keys of a prefix, in this process. Anew: in place of the one before.
+
+    split      (args, kwargs) -> [(args, kwargs), …], or None: it cannot be done in smaller pieces. It must be the same result whenever it is
+               called; what it returns may be split again
+    combine    the results of the pieces, in their order -> the result of the whole
+    """
+    if not callable(func_or_prefix) and not isinstance(func_or_prefix, str):
+        raise TypeError(f"register_splitter: a function or the prefix of a key, not {func_or_prefix!r}")
+    if not callable(split) or not callable(combine):
+        raise TypeError("register_splitter: split and combine are functions")
+    with _lock:
+        _splitters[func_or_prefix] = Splitter(split, combine)
+
+
+def any_registered() -> bool:
+    return bool(_splitters)
+
+
+def splitter_of(key: Any, function: Any) -> Splitter | None:
+    """The function's own before the prefix's."""
+    try:
+        found = _splitters.get(function)
+    except TypeError:  # not hashable
+        found = None
+    return found or _splitters.get(key_split(key))
+
+
+def inputs_in(thing: Any) -> Iterator[Input]:
+    """All that stand in arguments, in tuples, lists, sets and dictionaries of any depth."""
+    if isinstance(thing, Input):
+        yield thing
+    elif isinstance(thing, (tuple, list, set, frozenset)):
+        for item in thing:
+            yield from inputs_in(item)
+    elif isinstance(thing, dict):
+        for item in thing.values():
+            yield from inputs_in(item)
+
+
+def with_values(thing: Any, values: dict[Any, Any]) -> Any:
+    """The same with the values in place of the Inputs. A nested task in it is done, as Dask would."""
+    if isinstance(thing, Input):
+        return thing.of(values[thing.key])
+    if isinstance(thing, Call):
+        return thing.function(*with_values(thing.args, values), **with_values(thing.kwargs, values))
+    if isinstance(thing, tuple) and is_nested(thing):
+        return thing[0](*(with_values(item, values) for item in thing[1:]))
+    if type(thing) in (tuple, list, set, frozenset):
+        return type(thing)(with_values(item, values) for item in thing)
+    if type(thing) is dict:
+        return {key: with_values(item, values) for key, item in thing.items()}
+    return thing
+
+
+def check_pieces(pieces: Any, splitter: Splitter) -> list[Piece] | None:
+    """The pieces that a split returned. TypeError where they are not pieces."""
+    if pieces is None:
+        return None
+    pieces = list(pieces)
+    for piece in pieces:
+        if not (isinstance(piece, tuple) and len(piece) == 2 and isinstance(piece[0], tuple) and isinstance(piece[1], dict)):
+            raise TypeError(f"the split {splitter.split!r} returned {piece!r} as a piece, not (args, kwargs)")
+    return pieces if len(pieces) > 1 else None
+
+
+_NONE: frozenset[Any] = frozenset()
+
+
+class Need(NamedTuple):
+    """Bytes."""
+
+    unspill: int  #: inputs from spill files: known
+    result: int  #: estimated
+    promote: int  #: inputs from the disk tier
+    store: int  #: of the partition, for the result
+    pinned: int  #: inputs that lie in memory
+
+    @property
+    def private(self) -> int:
+        return self.unspill + self.result
+
+    @property
+    def partition(self) -> int:
+        return self.promote + self.store
+
+    @property
+    def all(self) -> int:
+        return self.unspill + self.result + self.promote + self.pinned
+
+
+class Needs:
+    """A key's need of memory, as far as it is known before it runs, and the maps that can go for it. Of one worker's event loop. Without a disk tier
+    nothing is ever asked of the partition."""
+
+    def __init__(self, exchange: Exchange, residence: SharedBuffer, habits: Habits, tier: Tier | None, inputs: Inputs | None) -> None:
+        self.exchange = exchange
+        self.residence = residence
+        self.habits = habits
+        self.tier = tier
+        self.inputs = inputs
+
+    def of(self, task: Any, result: int, promote_most: int | None) -> tuple[Need, frozenset[Any]]:
+        """Of a key, with the inputs that are to be read where they lie: those beyond promote_most (None: no such bound); all of them where
+        memory is short (inputs.py)."""
+        need, aside = self.of_keys((dep.key for dep in task.dependencies), result, promote_most)
+        share = self.exchange.settings.share
+        stores = self.tier is not None and promote_most != 0 and result >= self.exchange.settings.min_size
+        if stores and (share == "eager" or (share == "auto" and self.habits.leaves(task.key))):
+            need = need._replace(store=result)
+        return need, aside
+
+    def of_keys(self, keys: Iterable[Any], result: int, promote_most: int | None) -> tuple[Need, frozenset[Any]]:
+        """The same of a piece: its result stays private."""
+        unspill = pinned = 0
+        away: list[tuple[int, Any]] = []
+        for key in keys:
+            entry = self.residence.entry(key)
+            if entry is None:
+                unspill += self.residence.spilled_size(key)
+            elif entry.value is None and self.tier is not None and self.tier.has(entry):
+                away.append((entry.nbytes, key))
+            else:
+                pinned += entry.nbytes
+        promote = sum(nbytes for nbytes, _ in away)
+        aside = _NONE
+        if away and self.tier is not None and self.tier.used_where_it_lies():
+            promote_most = 0
+        if promote_most is not None and promote > promote_most:
+            promote, aside = self._part(away, promote_most)
+            if self.tier is not None and self.tier.packed:  # compressed values cannot be mapped
+                unspill += sum(nbytes for nbytes, key in away if key in aside)
+        return Need(unspill, result, promote, 0, pinned), aside
+
+    def relaxed(self, nbytes: int) -> bool:
+        """Whether the partition has so much to spare that nobody needs to be asked for it."""
+        return self.tier is None or self.tier.used() + nbytes <= self.tier.low
+
+    def let_go(self) -> None:
+        """Unmaps values that are not in use."""
+        if self.inputs is not None:
+            self.inputs.close()
+            self.residence.unmap_idle()
+
+    # -- private
+
+    @staticmethod
+    def _part(away: list[tuple[int, Any]], most: int) -> tuple[int, frozenset[Any]]:
+        """As much as fits, the small ones first; the others are aside."""
+        promote, aside = 0, set()
+        for nbytes, key in sorted(away, key=lambda item: item[0]):
+            if promote + nbytes <= most:
+                promote += nbytes
+            else:
+                aside.add(key)
+        return promote, frozenset(aside)
+
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE)  # others let go of maps soon
 _PATIENCE = 2.0  # seconds for which room for a value is waited for; then it is read beside the partition

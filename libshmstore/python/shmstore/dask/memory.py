@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process's private memory, which its memory limit bounds.
+"""Whose memory is what, and how much there may be: a process's private memory, bounds of the partition, turns of large values, the private budget.
 
-The resident set counts every mapped page of the partition in every worker that maps it, and every
-page of a tier file that is read where it lies, which the kernel takes back as it likes. The end of
-a worker gives back its anonymous memory, with pages that it wrote to in a copy-on-write map.
+The resident set counts every mapped page of the partition in every worker that maps it, and every page of a tier file that is read where it lies,
+which the kernel takes back as it likes. The end of a worker gives back its anonymous memory, with pages that it wrote to in a copy-on-write map. Of
+what lies behind mapped values, that and what was unpickled beside their buffers is private: the first only the kernel knows.
 """
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import mmap
+import os
+import sys
+import threading
+import time
+import weakref
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
 _PAGE = mmap.PAGESIZE
 
@@ -18,3 +29,390 @@ def private_memory(pid: int | str = "self") -> int:
     with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
         _, resident, of_files, *_ = file.read(256).split()
     return (int(resident) - int(of_files)) * _PAGE
+
+
+def address_of(buffers: Sequence[memoryview]) -> int:
+    """An address in the map of a view's buffers; 0 where they cannot be written to."""
+    largest = max(buffers, key=lambda buffer: buffer.nbytes, default=None)
+    if largest is None or largest.readonly or not largest.nbytes:
+        return 0
+    return ctypes.addressof(ctypes.c_char.from_buffer(largest))
+
+
+def written_bytes(addresses: Sequence[int]) -> list[int]:
+    """Bytes of anonymous memory in the maps in which those addresses lie. The kernel looks at the pages of every map for it."""
+    starts: list[int] = []
+    ends: list[int] = []
+    anonymous: list[int] = []
+    with open("/proc/self/smaps", "rb") as file:
+        for line in file:
+            if line.startswith(b"Anonymous:"):
+                anonymous.append(int(line.split()[1]) << 10)
+            elif line[:1] in b"0123456789abcdef":
+                start, _, end = line.partition(b" ")[0].partition(b"-")
+                starts.append(int(start, 16))
+                ends.append(int(end, 16))
+
+    def at(address: int) -> int:
+        i = bisect_right(starts, address) - 1
+        return anonymous[i] if 0 <= i < len(anonymous) and address < ends[i] else 0
+
+    return [at(address) for address in addresses]
+
+
+def unpickled_bytes(nbytes: int, buffers: Sequence[Any]) -> int:
+    """Of a value with that sizeof: what does not lie in its buffers."""
+    return max(0, nbytes - sum(buffer.nbytes for buffer in buffers))
+
+
+_LOOK = 0.1  # seconds between two looks
+_LOOK_SHARE = 20  # which take one part in so many of the time at most
+_SPARED = 8  # of a limit one part in so many
+_UNLIMITED = 1 << 60  # cgroup v1 says no limit by a number near 2^63
+_ROOT = "/sys/fs/cgroup"
+
+
+class Bound(NamedTuple):
+    """In bytes."""
+
+    size: int
+    used: int
+
+
+class Siblings(NamedTuple):
+    """pids: of this host's workers, one for each. others: bytes in memory of all other stores."""
+
+    pids: list[int]
+    others: int
+
+
+class Room:
+    """How large a partition may become: its file system's size says how large it could. Pages of a tmpfs count for the memory cgroups that made them
+    and for the machine; a worker that is killed for them frees none. So there are several bounds, each a size and what is used of it:
+
+        each memory cgroup   its limit               all that is charged to it, but for files that the kernel takes back, and what the workers may
+                                                     yet hold privately: who is killed there would not be by its own limit
+        the machine          what it has available   nothing, and in both what the partition takes
+        the workers          `max`, where it is set                 what the partition takes, but for the stores of other programs
+                             else what all of them may take
+                             before they are paused                 that, and what they hold privately
+
+    Of one worker. budget: the part of its memory limit that is for private values. most: `max`, where it is set.
+    """
+
+    def __init__(
+        self, budget: int, most: int | None, siblings: Callable[[], Siblings], root: str = _ROOT, groups: str = "/proc/self/cgroup"
+    ) -> None:
+        #: Bytes of private memory at which it is paused, as others of its host; 0: not known, or no disk tier takes what is more.
+        self.limit = 0
+        self._budget, self._most, self._siblings = budget, most, siblings
+        self._levels = list(_levels(root, groups))
+        self._next_look = 0.0
+        self._bounds: list[Bound] = []  # as they would be without the partition
+        self._lock = threading.Lock()
+
+    def bounds(self, used: int, limits: bool = True) -> list[Bound]:
+        """Of a partition that has so many bytes. limits: also what the workers' memory limits say, though there may be more memory. Now and then a
+        look at some files of the kernel's."""
+        now = time.monotonic()
+        if now >= self._next_look and self._lock.acquire(blocking=False):
+            try:
+                self._bounds = [Bound(size, whole - used) for size, whole in self._look(used)]
+            finally:
+                done = time.monotonic()
+                self._next_look = done + max(_LOOK, _LOOK_SHARE * (done - now))
+                self._lock.release()
+        bounds = self._bounds if limits or not self._by_limits() else self._bounds[:-1]
+        return [Bound(size, others + used) for size, others in bounds]
+
+    def _by_limits(self) -> bool:
+        return self._most is None and self.limit > 0
+
+    def _look(self, used: int) -> Iterator[Bound]:
+        workers, others = self._siblings()
+        private = _private(set(workers))
+        shared = max(0, used - others)
+        for level in self._levels:
+            with suppress(OSError, ValueError, KeyError):  # a controller that is not there, or a file of another kernel's
+                if (found := level()) is not None:
+                    yield Bound(_spared(found.size), found.used + max(0, self._budget * len(workers) - private))
+        with suppress(OSError, ValueError, KeyError):
+            yield Bound(used + machine_available(), used)
+        if self._most is not None:
+            yield Bound(self._most, shared)
+        elif self._by_limits():
+            yield Bound(self.limit * len(workers), shared + private)
+
+
+def _spared(size: int) -> int:
+    """A part is left for what private memory grows between two looks."""
+    return size - size // _SPARED
+
+
+def _private(pids: Iterable[int]) -> int:
+    total = 0
+    for pid in pids:
+        with suppress(OSError):  # it has ended
+            total += private_memory(pid)
+    return total
+
+
+def machine_available(path: str = "/proc/meminfo") -> int:
+    """Bytes that the machine could still give."""
+    with open(path, encoding="ascii") as file:
+        lines = dict(line.split(":") for line in file)
+    return int(lines["MemAvailable"].split()[0]) << 10
+
+
+def _levels(root: str, groups: str) -> Iterator[Callable[[], Bound | None]]:
+    """A function for each memory cgroup that this process is in, from its own up to the highest that is seen: its bound, None: no limit."""
+    try:
+        with open(groups, encoding="utf-8") as file:
+            lines = [line.rstrip("\n").split(":", 2) for line in file]
+    except OSError:
+        return
+    for _, controllers, path in lines:
+        if controllers == "" and os.path.exists(f"{root}/cgroup.controllers"):
+            top, bound = root, _bound_v2
+        elif "memory" in controllers.split(","):
+            top, bound = f"{root}/memory", _bound_v1
+        else:
+            continue
+        at = top + path
+        while len(at) > len(top):
+            if os.path.isdir(at):  # in a container the path may be the host's
+                yield lambda at=at, bound=bound: bound(at)  # type: ignore[misc]
+            at = os.path.dirname(at)
+        yield lambda top=top, bound=bound: bound(top)  # type: ignore[misc]
+
+
+def _bound_v2(path: str) -> Bound | None:
+    if not os.path.exists(f"{path}/memory.max"):  # the root has none
+        return None
+    limit = min(_number(f"{path}/memory.max"), _number(f"{path}/memory.high"))
+    stat = _stat(path)
+    return None if limit >= _UNLIMITED else Bound(limit, _number(f"{path}/memory.current") - stat["file"] + stat["shmem"])
+
+
+def _bound_v1(path: str) -> Bound | None:
+    limit = _number(f"{path}/memory.limit_in_bytes")
+    if limit >= _UNLIMITED:
+        return None
+    stat = _stat(path)
+    return Bound(limit, _number(f"{path}/memory.usage_in_bytes") - stat["total_cache"] + stat["total_shmem"])
+
+
+def _number(path: str) -> int:
+    with open(path, encoding="ascii") as file:
+        text = file.read().strip()
+    return sys.maxsize if text == "max" else int(text)
+
+
+def _stat(path: str) -> dict[str, int]:
+    with open(f"{path}/memory.stat", encoding="ascii") as file:
+        return {name: int(value) for name, value in (line.split() for line in file)}
+
+
+_MIN = 16 << 20  # bytes from which a value waits for its turn
+_HOLD_MIN = 32 << 20  # bytes from which the turn lasts until the private value is gone
+_RATE = 1 << 30  # bytes per second: a value that is not gone in the time that its copying may take is one that its producer keeps
+_HOLD = 0.05  # seconds for which it is waited for at most
+_WAIT = 0.5  # seconds that one waits at most
+_TRY = 0.001  # seconds between two tries, at first
+_TRY_MAX = 0.004
+
+
+class Turns:
+    """Turns: one large value of a host at a time goes from private memory into the partition. Of one partition, as one process sees them. Any thread.
+
+    While it does, the host has it twice. Eight workers that do so at once would have eight values twice, and as many as run tasks on theirs would
+    keep them so: so the turn lasts until the private value is gone, or for a moment at most.
+
+    The turn is a flock on the partition's stores directory: it ends with the process however that ends. A process that was stopped keeps it: who
+    has waited in vain goes on without, and as long as it stays taken nobody here waits for it again. Memory is saved where it can be; no value is
+    held up for it for long.
+    """
+
+    def __init__(self, partition: str) -> None:
+        self.path = os.path.join(partition, "stores")
+        self.missed = 0  #: turns that were not waited for, or in vain
+        self._taken = False  # for longer than anybody should: not waited for until it is free
+        self._kept = 0  # how often in a row a private value was not gone in time
+
+    def turn(self, size: int, wait: bool) -> Turn:
+        """For a value of that size. wait: not on an event loop."""
+        return Turn(self, size, wait)
+
+    def take(self, wait: bool) -> int:
+        """The lock's descriptor; -1 where it could not be had."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError:  # whoever puts will say it
+            return -1
+        started = time.monotonic()
+        pause = _TRY
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._taken = False
+                return fd
+            except OSError:
+                waited = time.monotonic() - started
+            if not wait or self._taken or waited >= _WAIT:
+                break
+            time.sleep(pause)
+            pause = min(2 * pause, _TRY_MAX)
+        os.close(fd)
+        self.missed += 1
+        self._taken = self._taken or wait
+        return -1
+
+    def hold_time(self, size: int) -> float:
+        """Seconds for which a turn lasts at most after its value was stored. 0 where values were kept all the same lately, but for one in
+        eight, which finds out whether that is still so."""
+        return min(_HOLD, size / _RATE) if self._kept < 2 or self._kept % 8 == 0 else 0.0
+
+    def note(self, gone: bool) -> None:
+        self._kept = 0 if gone else self._kept + 1
+
+
+class Turn:
+    """A turn for a value of a size; a context manager whose end ends it, unless `until_gone` was asked for within."""
+
+    def __init__(self, turns: Turns, size: int, wait: bool) -> None:
+        self._turns = turns
+        self._fd = -1
+        self._size = size
+        self._wait = wait
+        self._kept = False
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Turn:
+        """Waits, for a moment at most."""
+        if self._size >= _MIN:
+            self._fd = self._turns.take(self._wait)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if not self._kept or exc[0] is not None:
+            self.end()
+
+    def end(self) -> bool:
+        """Lets the next one go. Any thread, any number of times. Whether it was still to be ended."""
+        with self._lock:
+            fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+        return fd >= 0
+
+    def until_gone(self, value: Any) -> None:
+        """Ends when nobody has the value any more, or after a moment. Arrays only: frames may lie in cycles of references."""
+        if self._fd < 0 or self._size < _HOLD_MIN or type(value).__module__ != "numpy":
+            return
+        hold = self._turns.hold_time(self._size)
+        if not hold:
+            self._turns.note(gone=False)
+            return
+        try:
+            weakref.finalize(value, self._gone).atexit = False
+        except TypeError:  # nobody will tell
+            return
+        self._kept = True
+        timer = threading.Timer(hold, self._expired)
+        timer.daemon = True
+        timer.start()
+
+    def _gone(self) -> None:
+        if self.end():
+            self._turns.note(gone=True)
+
+    def _expired(self) -> None:
+        if self.end():
+            self._turns.note(gone=False)
+
+
+_FLOOR = 8  # of the budget one part in so many remains, whatever the process takes: it is measured, not known
+_FORGET = 0.8  # of what unmanaged memory was over the present, at each look
+
+
+class Budget:
+    """A worker's private budget: its memory limit times the target, less memory that is not values. All is of one event loop.
+
+        limit x target = unmanaged + values + claims + free
+
+        unmanaged   measured: what the process has beyond its values and its claims. It grows at once and is forgotten slowly, as
+                    tasks' scratch memory comes and goes
+        values      private values of the data mapping: they can leave
+        claims      what running keys were granted: inputs that they read into private memory, and their results
+
+    limit: of the process, in bytes; target and terminate: shares of it. values: bytes of private values now.
+    """
+
+    def __init__(self, limit: int, target: float, terminate: float, values: Callable[[], float], measure: Callable[[], int]) -> None:
+        self.limit = limit
+        self.whole = int(limit * target)
+        self.last = int(limit * (terminate or 1.0))
+        self.unmanaged = 0
+        self.claims: dict[str, int] = {}  #: by key
+        self.unasked = 0  #: bytes of them that the arbiter knows nothing of
+        self._values = values
+        self._measure = measure
+
+    def look(self) -> None:
+        """Brings unmanaged memory up to date."""
+        try:
+            measured = self._measure()
+        except OSError:
+            return
+        now = max(0, measured - self.values - self.claimed)
+        self.unmanaged = max(now, int(now + (self.unmanaged - now) * _FORGET))
+
+    @property
+    def values(self) -> int:
+        return int(self._values())
+
+    @property
+    def claimed(self) -> int:
+        return sum(self.claims.values())
+
+    @property
+    def capacity(self) -> int:
+        """For values and claims together."""
+        return max(self.whole - self.unmanaged, self.whole // _FLOOR)
+
+    @property
+    def ceiling(self) -> int:
+        """Bytes that one key alone may take before the process is ended for it."""
+        return max(self.last - self.unmanaged, self.whole // _FLOOR)
+
+    def fits(self, nbytes: int) -> bool:
+        """Beside what there is now."""
+        return self.values + self.claimed + nbytes <= self.capacity
+
+    def claim(self, key: str, nbytes: int, asked: bool) -> None:
+        """More for a key that runs. asked: the arbiter gave it."""
+        if nbytes:
+            self.claims[key] = self.claims.get(key, 0) + nbytes
+            self.unasked += 0 if asked else nbytes
+
+    def unclaim(self, key: str, nbytes: int, asked: bool) -> None:
+        """Undoes it."""
+        left = self.claims.get(key, 0) - nbytes
+        self.unasked -= 0 if asked else nbytes
+        if left > 0:
+            self.claims[key] = left
+        else:
+            self.claims.pop(key, None)
+
+    def holders(self, most: int = 5) -> str:
+        """The holders of memory, for people."""
+        parts = [f"{mib(self.unmanaged)} other than values, {mib(self.values)} private values"]
+        largest = sorted(self.claims.items(), key=lambda item: -item[1])
+        parts += [f"{mib(nbytes)} running {key}" for key, nbytes in largest[:most]]
+        if len(largest) > most:
+            parts.append(f"{mib(sum(nbytes for _, nbytes in largest[most:]))} {len(largest) - most} more")
+        return ", ".join(parts)
+
+
+def mib(nbytes: int) -> str:
+    return f"{nbytes / (1 << 20):.1f} MiB"

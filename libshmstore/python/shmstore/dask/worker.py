@@ -28,10 +28,10 @@ from tornado.ioloop import PeriodicCallback
 
 from .. import default_path
 from . import bandwidth, queueing
-from .admission import Grant
-from .arbitration import Arbitration
+from .arbiter import Arbitration
 from .born import Born
 from .buffer import SharedBuffer
+from .claim import Grant
 from .compat.worker import (
     NODES,
     ComputeTaskEvent,
@@ -50,22 +50,19 @@ from .compat.worker import (
 )
 from .config import PREFIX, Settings, TierSettings, logger
 from .crossing import Crossings
-from .daemon import Listening
 from .exchange import Entry, Exchange, Kept, Pickled, sweep_of
 from .fallback import Fallbacks
 from .habits import Habits
 from .handing import Handing, can_carry, handing_now
 from .handle import Handle
 from .inputs import Inputs
-from .memory import private_memory
+from .memory import Room, private_memory
 from .offloading import offload
 from .overlay import DictResidence, own_small_arrays
-from .pressure import Pressure
+from .pressure import Listening, Pressure
 from .process import leave_libraries_out, settle
-from .room import Room
-from .settling import Settling
 from .shards import Shards
-from .tier import Tier, Tiny
+from .tier import Settling, Tier, Tiny
 
 _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more, ...
 _INLINE_ROOMY = 2 << 20  # ... and where memory is not short, so that a put waits for nothing

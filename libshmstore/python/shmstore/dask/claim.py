@@ -24,20 +24,44 @@ An estimate alone fails no key: only inputs that must be read into private memor
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
-from typing import Any, NamedTuple
+import enum
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+from dask.utils import key_split
 from distributed import Reschedule
+from distributed.sizeof import safe_sizeof
 
-from .arbiter import Arbiter, Claim, Outcome
-from .budget import Budget
-from .estimates import Estimates
-from .slots import Slots
+from .compat.worker import Call, run_in_thread
+from .inputs import Need, Needs, Piece, Splitter, check_pieces, inputs_in, with_values
+from .memory import Budget, mib
+
+if TYPE_CHECKING:
+    from .arbiter import Arbiter, Claim
 
 _GONE = 0.5  # seconds between two looks whether a key that waits is still wanted
 _LET_GO = 0.25  # seconds in which other workers hear that somebody waits, and let go of what they have mapped without use
 _AGAIN = 3  # grants that may turn out to be too small, as inputs left memory meanwhile
 _HANDED_BACK_MAX = 10_000
+
+
+class Outcome(enum.IntEnum):
+    """As in shmstore/arbiter.h."""
+
+    OK = 0
+    RETRY = 2
+    SPLIT = 3
+    NOMEM = 4
+    TOOBIG = 5
+    AGAIN = 6
+    TIMEDOUT = 7
+    CANCELED = 8
+    REMOVED = 9
+    DOWN = 10
+    ERROR = 11
+
+
 _NOT_HAD = (Outcome.DOWN, Outcome.REMOVED, Outcome.ERROR)  # there is nothing to be had from there
 
 
@@ -50,28 +74,6 @@ class NoRoom(MemoryError):
 
 class Unwanted(Exception):
     """The key was cancelled while it waited."""
-
-
-class Need(NamedTuple):
-    """Bytes."""
-
-    unspill: int  #: inputs from spill files: known
-    result: int  #: estimated
-    promote: int  #: inputs from the disk tier
-    store: int  #: of the partition, for the result
-    pinned: int  #: inputs that lie in memory
-
-    @property
-    def private(self) -> int:
-        return self.unspill + self.result
-
-    @property
-    def partition(self) -> int:
-        return self.promote + self.store
-
-    @property
-    def all(self) -> int:
-        return self.unspill + self.result + self.promote + self.pinned
 
 
 class Steps:
@@ -126,7 +128,7 @@ class Admission:
     needs    (task or keys, result's estimate, most bytes to bring back) -> Need and the inputs to be read where they lie
     """
 
-    def __init__(self, arbiter: Arbiter, budget: Budget, slots: Slots, needs: Any, small: int) -> None:
+    def __init__(self, arbiter: Arbiter, budget: Budget, slots: Slots, needs: Needs, small: int) -> None:
         self.arbiter = arbiter
         self.budget = budget
         self.slots = slots
@@ -324,9 +326,9 @@ class Admission:
         return Outcome.OK
 
     def _explain(self, key: str, claim: Claim, need: Need) -> str:
-        parts = [f"{key!r} needs {_mib(need.private)} of private memory"]
-        parts.append(f" ({_mib(need.unspill)} for inputs that were spilled, {_mib(need.result)} for its result)")
-        parts.append(f"; its worker may use {_mib(self.budget.capacity)} of its limit of {_mib(self.budget.limit)} for values")
+        parts = [f"{key!r} needs {mib(need.private)} of private memory"]
+        parts.append(f" ({mib(need.unspill)} for inputs that were spilled, {mib(need.result)} for its result)")
+        parts.append(f"; its worker may use {mib(self.budget.capacity)} of its limit of {mib(self.budget.limit)} for values")
         parts.append(f" and holds {self.budget.holders()}. It was tried with fewer inputs at once, alone, and was handed back to the scheduler")
         if claim.why:
             parts.append(f". The arbiter says: {claim.why}")
@@ -356,5 +358,155 @@ def fold_priority(priority: Any) -> int | None:
     return (1 << (_USER + _GENERATION + _ORDER)) - 1 - ((user << (_GENERATION + _ORDER)) | (generation << _ORDER) | order)
 
 
-def _mib(nbytes: int) -> str:
-    return f"{nbytes / (1 << 20):.1f} MiB"
+_KINDS_MAX = 1000
+_LAST = 32  # results of a kind that are remembered
+
+
+class Estimates:
+    """How large the result of a key will be: what four of five of the last results of its kind (one key prefix) did not exceed. Of the results of
+    one worker, used by its event loop only."""
+
+    def __init__(self) -> None:
+        self._kinds: OrderedDict[str, deque[int]] = OrderedDict()  # oldest kind first
+
+    def made(self, key: Any, nbytes: int) -> None:
+        """A result was made, with that sizeof."""
+        kind = key_split(key)
+        sizes = self._kinds.get(kind)
+        if sizes is None:
+            sizes = self._kinds[kind] = deque(maxlen=_LAST)
+            if len(self._kinds) > _KINDS_MAX:
+                self._kinds.popitem(last=False)
+        sizes.append(nbytes)
+
+    def of(self, key: Any) -> int:
+        """Bytes; 0 of a kind that is not known yet."""
+        sizes = self._kinds.get(key_split(key))
+        if not sizes:
+            return 0
+        if len(sizes) == 1:
+            return sizes[0]
+        return sorted(sizes)[(len(sizes) * 4 - 1) // 5]
+
+
+_LENT_MOST = 4  # keys that wait with a slot of their own, per thread
+
+
+class Slots:
+    """Slots of the worker's own state machine, for keys that wait. start: has it start what may be started now.
+
+    Dask starts as many keys as the worker has threads. A key that waits for memory needs none: while it does, one more may start. As many threads
+    as ever run tasks.
+    """
+
+    PATIENCE = 0.01  # seconds that a key keeps its own slot: most waits are shorter
+
+    def __init__(self, state: Any, start: Any) -> None:
+        self.lent = 0
+        self._state = state
+        self._start = start
+        self._most = _LENT_MOST * state.nthreads
+
+    def lend(self) -> bool:
+        """For one that waits. False: too many do."""
+        if self.lent >= self._most:
+            return False
+        self.lent += 1
+        self._state.nthreads += 1
+        if self._state.running:
+            self._start()
+        return True
+
+    def give_back(self) -> None:
+        self.lent -= 1
+        self._state.nthreads -= 1
+
+
+_DEEPEST = 16  # splits of splits
+
+
+class Pieces:
+    """One key done in pieces, with the splitter that was registered for it: each piece is admitted, has its inputs mapped, and runs on a thread of
+    the worker as a task does; what does not fit is split again. Results of pieces stay private until they are combined.
+
+    `run` is what the worker runs in place of the task's function.
+    """
+
+    def __init__(self, worker: Any, admission: Admission, task: Any, call: Call, splitter: Splitter) -> None:
+        self.worker = worker
+        self.admission = admission
+        self.task = task
+        self.call = call
+        self.splitter = splitter
+        self.n = 0  #: pieces that ran
+        self._largest: int | None = None  # of the results of pieces, bytes
+
+    async def run(self) -> Any:
+        pieces = await self._split((self.call.args, self.call.kwargs))
+        if pieces is None:
+            return await self._whole((self.call.args, self.call.kwargs), 0)
+        return await self._all(pieces, 1)
+
+    # -- private
+
+    async def _all(self, pieces: list[Piece], depth: int) -> Any:
+        results: list[Any] = []
+        held = 0
+        try:
+            for piece in pieces:
+                value, nbytes = await self._one(piece, depth)
+                results.append(value)
+                del value
+                self._largest = max(self._largest or 0, nbytes)
+                self.admission.budget.claim(self.task.key, nbytes, asked=False)
+                held += nbytes
+            return (await self._in_thread(self.splitter.combine, (results,), {}))[0]
+        finally:
+            self.admission.budget.unclaim(self.task.key, held, asked=False)
+
+    async def _one(self, piece: Piece, depth: int) -> tuple[Any, int]:
+        smaller = await self._split(piece) if depth < _DEEPEST else None
+        grant = await self._admit(piece, depth, last=smaller is None)
+        if grant is not None:
+            return await self._granted(piece, grant)
+        assert smaller is not None
+        value = await self._all(smaller, depth + 1)
+        return value, int(safe_sizeof(value))
+
+    async def _whole(self, piece: Piece, depth: int) -> Any:
+        grant = await self._admit(piece, depth, last=True)
+        assert grant is not None
+        return (await self._granted(piece, grant))[0]
+
+    async def _admit(self, piece: Piece, depth: int, last: bool) -> Grant | None:
+        inputs = {item.key: item.nbytes for item in inputs_in(piece)}
+        return await self.admission.admit_piece(self.task.key, self.task, inputs, self._estimate(piece), last)
+
+    def _estimate(self, piece: Piece) -> int:
+        """As the largest so far. Of the first one: as the whole; where it works on parts of values, in proportion."""
+        if self._largest is not None:
+            return self._largest
+        whole = self.admission.estimates.of(self.task.key)
+        return whole // 2 if any(item.part for item in inputs_in(piece)) else whole
+
+    async def _granted(self, piece: Piece, grant: Grant) -> tuple[Any, int]:
+        try:
+            keys = list({item.key for item in inputs_in(piece)})
+            async with self.worker._mapped(keys, grant.aside):
+                grant.mapped()
+                values = {key: self.worker.data[key] for key in keys}
+                args, kwargs = with_values(piece[0], values), with_values(piece[1], values)
+                del values
+                self.n += 1
+                try:
+                    return await self._in_thread(self.call.function, args, kwargs)
+                finally:
+                    del args, kwargs
+        finally:
+            grant.done()
+
+    async def _split(self, piece: Piece) -> list[Piece] | None:
+        return check_pieces((await self._in_thread(self.splitter.split, piece, {}))[0], self.splitter)
+
+    async def _in_thread(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, int]:
+        return await run_in_thread(self.worker, self.task, function, args, kwargs)
