@@ -20,7 +20,7 @@ from shmstore.dask import Input, register_splitter
 from shmstore.dask.arbiter import Arbiter, Outcome
 from shmstore.dask.claim import Admission, Estimates, NoRoom, Slots, Unwanted, fold_priority
 from shmstore.dask.compat import worker as tasks
-from shmstore.dask.fallback import Fallbacks
+from shmstore.dask.config import Fallbacks
 from shmstore.dask.inputs import Need, check_pieces, inputs_in, splitter_of, with_values
 from shmstore.dask.memory import Budget
 from shmstore.pools import PARTITION

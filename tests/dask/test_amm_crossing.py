@@ -19,7 +19,7 @@ from conftest import PREFIX, Place, cluster, dask_worker, on_workers, wait_until
 from distributed import wait
 from distributed.worker_state_machine import GatherDepSuccessEvent
 
-from shmstore.dask.crossing import Crossings
+from shmstore.dask.handle import Crossings
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def siblings_have(monkeypatch):
             raise OSError(f"nobody listens at {address}")
         return {"status": "OK", "data": {key: f"of {address}" for key in keys if key in have[address]}}
 
-    monkeypatch.setattr("shmstore.dask.crossing.ask_worker", ask)
+    monkeypatch.setattr("shmstore.dask.handle.ask_worker", ask)
     return have
 
 
@@ -286,9 +286,9 @@ def holds(worker):
 
 def be_patient(worker):
     """A busy machine may take longer than what a sibling is waited for."""
-    import shmstore.dask.crossing
+    import shmstore.dask.handle
 
-    shmstore.dask.crossing._WAIT = 600.0
+    shmstore.dask.handle._WAIT = 600.0
 
 
 def send_when(worker, gate):

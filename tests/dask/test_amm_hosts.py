@@ -8,7 +8,7 @@ import pytest
 from conftest import PREFIX
 
 from shmstore.dask.amm.conductor import Ledger
-from shmstore.dask.amm.hosts import Hosts
+from shmstore.dask.hosts import Hosts
 from shmstore.dask.amm.reduce import surplus
 from shmstore.dask.config import ManagerSettings
 

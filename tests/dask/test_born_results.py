@@ -21,8 +21,7 @@ from conftest import cluster as any_cluster
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import shmstore
-from shmstore.dask.born import Born, lend_context, pays
-from shmstore.dask.habits import Habits
+from shmstore.dask.values import Born, Habits, lend_context, pays
 from shmstore.dask.memory import Bound
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))

@@ -15,7 +15,7 @@ from distributed import Client
 from tasks import MIB
 
 import shmstore.dask
-from shmstore.dask.fallback import Fallbacks
+from shmstore.dask.config import Fallbacks
 
 
 def all_pairs(client, n=6, size=4 * MIB):

@@ -13,8 +13,7 @@ from together import together
 
 import shmstore.dask
 from shmstore.dask.exchange import Exchange
-from shmstore.dask.fallback import Fallbacks
-from shmstore.dask.guard import Guard
+from shmstore.dask.config import Fallbacks, Guard
 
 
 class Spiky:
@@ -57,20 +56,20 @@ STEPS = {
     "handoff": (Exchange, "handoff"),
     "weigh": (Exchange, "weigh"),
     "books": (Exchange, "books"),
-    "private": (shmstore.dask.buffer.SharedBuffer, "private"),
-    "commit": (shmstore.dask.buffer.SharedBuffer, "commit"),
-    "hold": (shmstore.dask.buffer.SharedBuffer, "hold"),
-    "shed": (shmstore.dask.buffer.SharedBuffer, "shed"),
+    "private": (shmstore.dask.residence.SharedBuffer, "private"),
+    "commit": (shmstore.dask.residence.SharedBuffer, "commit"),
+    "hold": (shmstore.dask.residence.SharedBuffer, "hold"),
+    "shed": (shmstore.dask.residence.SharedBuffer, "shed"),
     "held": (shmstore.dask.inputs.Inputs, "held"),
     "look_ahead": (shmstore.dask.inputs.Inputs, "look_ahead"),
     "room": (shmstore.dask.tier.Settling, "room"),
     "urge": (shmstore.dask.tier.Settling, "urge"),
     "grew": (shmstore.dask.tier.Tier, "grew"),
     "pressed": (shmstore.dask.tier.Tier, "pressed"),
-    "leaves": (shmstore.dask.habits.Habits, "leaves"),
-    "left": (shmstore.dask.habits.Habits, "left"),
+    "leaves": (shmstore.dask.values.Habits, "leaves"),
+    "left": (shmstore.dask.values.Habits, "left"),
     "is_peer": (Exchange, "is_peer"),
-    "share_new": (shmstore.dask.buffer.SharedBuffer, "_share_new"),
+    "share_new": (shmstore.dask.residence.SharedBuffer, "_share_new"),
     "own": (shmstore.dask.worker, "own_small_arrays"),
     "use_tier": (shmstore.dask.worker.Worker, "_use_tier"),
 }

@@ -17,7 +17,7 @@ import tasks
 from conftest import cluster, on_workers, wait_until, workers
 from together import together
 
-from shmstore.dask.habits import Habits
+from shmstore.dask.values import Habits
 from shmstore.dask.memory import Turns
 
 

@@ -18,10 +18,8 @@ from distributed.collections import HeapSet
 from tasks import MIB
 from together import together
 
-from shmstore.dask.fallback import Fallbacks
-from shmstore.dask.guard import Guard
+from shmstore.dask.config import Fallbacks, Guard, offload
 from shmstore.dask.inputs import _AT_ONCE, _QUICK, Inputs, Needs
-from shmstore.dask.offloading import offload
 from shmstore.dask.tier import Tier
 
 

@@ -10,8 +10,7 @@ import pytest
 from distributed.collections import HeapSet
 
 from shmstore.dask.compat.worker import Ready, choose_next
-from shmstore.dask.fallback import Fallbacks
-from shmstore.dask.guard import Guard
+from shmstore.dask.config import Fallbacks, Guard
 from shmstore.dask.inputs import _INPUTS_MAX, _PASSES_MAX, _TASKS_MAX, Inputs
 
 CHUNK = 1 << 20

@@ -11,7 +11,7 @@ from tasks import MIB
 from together import together
 
 from shmstore.dask.handle import Handle
-from shmstore.dask.over import Over
+from shmstore.dask.values import Over
 from shmstore.parts import Part
 
 SIZE = 16 * MIB

@@ -22,9 +22,9 @@ from dask.utils import typename
 from distributed import wait
 
 import shmstore.dask
-from shmstore.dask import queueing
+from shmstore.dask import hosts
 from shmstore.dask.handle import Handle
-from shmstore.dask.queueing import Queueing
+from shmstore.dask.hosts import Queueing
 
 MIB = 1 << 20
 
@@ -147,7 +147,7 @@ def states(client):
 
 
 def ours_queue(client):
-    return client.run_on_scheduler(lambda dask_scheduler: hasattr(dask_scheduler, queueing._NAME))
+    return client.run_on_scheduler(lambda dask_scheduler: hasattr(dask_scheduler, hosts._NAME))
 
 
 def begin(client, **options):
@@ -232,10 +232,10 @@ def test_a_scheduler_that_does_not_know_us_is_left_as_it_is(place, caplog, monke
         async with distributed.Scheduler(dashboard_address=None, port=0) as scheduler:
             async with shmstore.dask.Worker(scheduler.address, nthreads=1, memory_limit="1 GiB") as worker:
                 await asyncio.gather(*worker._starting)
-                return hasattr(scheduler, queueing._NAME)
+                return hasattr(scheduler, hosts._NAME)
 
-    monkeypatch.setitem(sys.modules, "shmstore.dask.queueing", None)  # where it is imported
-    monkeypatch.delattr(shmstore.dask, "queueing")
+    monkeypatch.setitem(sys.modules, "shmstore.dask.hosts", None)  # where it is imported
+    monkeypatch.delattr(shmstore.dask, "hosts")
     with dask.config.set({f"{PREFIX}.partition": place.path}), caplog.at_level(logging.INFO, logger="distributed.worker.shared"):
         assert not asyncio.run(go())
     assert [r for r in caplog.records if "shmstore is not installed where the scheduler runs" in r.getMessage()]

@@ -14,7 +14,7 @@ from ammclusters import amm
 from conftest import PREFIX, cluster, wait_until, workers
 
 import shmstore.dask
-from shmstore.dask.report import Report, WorkerReport, add_to
+from shmstore.dask.client import Report, WorkerReport, add_to
 
 MIB = 1 << 20
 

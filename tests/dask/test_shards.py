@@ -18,7 +18,7 @@ from together import together
 ShuffleClosedError = pytest.importorskip("distributed.shuffle._exceptions", reason="no P2P").ShuffleClosedError
 
 from shmstore.dask.compat import p2p  # noqa: E402
-from shmstore.dask.shards import Kept, Packs  # noqa: E402
+from shmstore.dask.p2p import Kept, Packs  # noqa: E402
 
 pytestmark = pytest.mark.skipif(bool(p2p.missing_hooks), reason=f"P2P is stock's on this Dask: {p2p.missing_hooks[:1]}")
 

@@ -19,11 +19,10 @@ from distributed import wait
 from distributed.spill import Slow
 from tasks import MIB
 
-from shmstore.dask.fallback import Fallbacks
-from shmstore.dask.guard import Guard
+from shmstore.dask.config import Fallbacks, Guard
 from shmstore.dask.pressure import Listening
 from shmstore.dask.memory import private_memory
-from shmstore.dask.spillfile import SpillFiles
+from shmstore.dask.values import SpillFiles
 
 SIZE = 16 * MIB
 

@@ -271,7 +271,7 @@ def _tier_without_worker(place, temporary, var_tmp):
     from types import SimpleNamespace
 
     from shmstore.dask.config import Settings
-    from shmstore.dask.fallback import Fallbacks
+    from shmstore.dask.config import Fallbacks
     from shmstore.dask.tier import Tier
 
     exchange = SimpleNamespace(partition=place.partition, fallbacks=Fallbacks(0), siblings=lambda: [1])

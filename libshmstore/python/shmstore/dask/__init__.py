@@ -9,6 +9,16 @@ Three ways to turn it on, each enough:
 
 Workers with and without it, and of several hosts, work together in one cluster. The keys of the configuration are those of
 `distributed.worker.memory.shared`, see shmstore.yaml beside this file.
+
+    worker     a worker's messages, and its tasks    preload   nannies, and workers that exist already
+    residence  where its values live                 tier      the disk tier: what frees memory
+    values     which values can be shared            inputs    values that tasks are about to need
+    exchange   puts, maps and gives them             claim     a key waits for memory, by steps
+    handle     from worker to worker                 arbiter   the host's ledger of memory
+    p2p        shuffles and rechunks                 pressure  the host's gate, and its wishes
+    client     scatter, gather, report               memory    bounds, turns, the private budget
+    hosts      who shares a partition; the queue     config    settings, the log, the guard
+    amm        policies of the memory manager        compat    hooks that Dask does not promise
 """
 
 from typing import TYPE_CHECKING
@@ -22,12 +32,10 @@ missing_hooks = _probe.missing()
 if TYPE_CHECKING or not missing_hooks:
     from . import amm as _amm  # clients' attribute `shmstore`
     from .client import attach as _attach
-    from .client import gather, scatter
+    from .client import gather, performance_report, report, scatter
     from .compat.worker import register_sizes as _register_sizes
     from .inputs import Input, register_splitter
-    from .nanny import Nanny
-    from .preload import dask_setup
-    from .report import performance_report, report
+    from .preload import Nanny, dask_setup
     from .worker import Worker
 
     _config.preload()

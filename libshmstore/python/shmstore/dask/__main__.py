@@ -10,7 +10,7 @@ import sys
 
 from distributed import Client
 
-from .report import Report, report
+from .client import Report, report
 
 
 async def ask(scheduler: str, timeout: float) -> Report:

@@ -20,7 +20,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.config
 from distributed import Reschedule
@@ -32,11 +32,13 @@ from ..arbiter import Awaiting, Context, Pool, Reservation, Task
 from ..pools import PARTITION
 from .claim import Admission, Grant, NoRoom, Outcome, Pieces, Slots, Unwanted
 from .compat.worker import ExecuteSuccessEvent, call_of, execute_failed, reschedule, unpause
-from .fallback import Fallbacks
+from .config import Fallbacks, run_in
 from .handle import Handle
 from .inputs import Input, Needs, any_registered, splitter_of
 from .memory import Budget
-from .offloading import run_in
+
+if TYPE_CHECKING:
+    from .worker import Worker
 
 _STEP = 1 << 20  # bytes by which the books may differ from the values
 _EVICT_PATIENCE = 20.0  # seconds for one eviction that the daemon asks for
@@ -200,7 +202,7 @@ class Arbiter:
         self.post(_end, task, context)
 
     async def call(self, context: Context, start: Callable[[], Any]) -> Answer:
-        """What start returns: an `Awaiting`, or what is given at once. The end of its task ends a call that is given up."""
+        """The answer to a call, for which start returns an `Awaiting`, or reservations at once. The end of its task ends a call that is given up."""
         assert self._loop is not None
         future = self._waits[context] = self._loop.create_future()  # before the call: the answer may overtake it
         try:
@@ -423,14 +425,14 @@ _EVICT_PART = 8  # of the budget one part in so many leaves at least, when somet
 class Arbitration:
     """Of one worker's event loop."""
 
-    def __init__(self, worker: Any) -> None:
+    def __init__(self, worker: Worker) -> None:
         manager = worker.memory_manager
         self.worker = worker
         self.residence = worker._residence
         target = manager.memory_target_fraction or manager.memory_spill_fraction
         terminate = dask.config.get("distributed.worker.memory.terminate")
         self.budget = Budget(
-            manager.memory_limit,
+            manager.memory_limit or 0,
             target,
             terminate,
             values=lambda: self.residence.private_weight,
@@ -455,6 +457,20 @@ class Arbitration:
         return self.arbiter.active
 
     # -- keys
+
+    async def run(self, key: Any, execute: Callable[[Grant | None], Awaitable[Any]]) -> Any:
+        """Runs execute with the grant of a key, and returns its event; or the event of a key that is not to run here now."""
+        guard = self.worker._guard
+        grant = await guard.wait("admit", self.admit(key), key=key)
+        if grant is not None and not isinstance(grant, Grant):
+            return grant
+        event = None
+        try:
+            event = await execute(grant)
+        finally:
+            if grant is not None:
+                guard.call("done", self.done, grant, key, event, key=key)
+        return event
 
     async def admit(self, key: Any) -> Any:
         """A Grant; or the event of a key that is not to run here now."""

@@ -39,6 +39,7 @@ from .memory import Budget, mib
 
 if TYPE_CHECKING:
     from .arbiter import Arbiter, Claim
+    from .worker import Worker
 
 _GONE = 0.5  # seconds between two looks whether a key that waits is still wanted
 _LET_GO = 0.25  # seconds in which other workers hear that somebody waits, and let go of what they have mapped without use
@@ -432,7 +433,7 @@ class Pieces:
     `run` is what the worker runs in place of the task's function.
     """
 
-    def __init__(self, worker: Any, admission: Admission, task: Any, call: Call, splitter: Splitter) -> None:
+    def __init__(self, worker: Worker, admission: Admission, task: Any, call: Call, splitter: Splitter) -> None:
         self.worker = worker
         self.admission = admission
         self.task = task

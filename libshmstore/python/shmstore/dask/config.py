@@ -1,18 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration `distributed.worker.memory.shared.*`: its defaults, and one worker's settings read from it."""
+"""The configuration `distributed.worker.memory.shared.*`: its defaults, and one worker's settings read from it. All other modules use its
+log of fallbacks, its guard, and its way to work off the event loop.
+
+This module is preloaded by all workers and nannies of a process that imports `shmstore.dask` (`dask_setup`): they share where `enabled` is true when
+they start.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import difflib
+import errno
+import fcntl
+import gc
 import logging
 import os
-from collections.abc import Iterator, Mapping
+import resource
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import dask.config
+import distributed.utils
 import yaml
-from dask.utils import parse_bytes, parse_timedelta
+from dask.utils import parse_bytes, parse_timedelta, typename
 
 PREFIX = "distributed.worker.memory.shared"
 
@@ -25,6 +41,12 @@ dask.config.update_defaults(_defaults)
 
 logger = logging.getLogger("distributed.worker.shared")
 _warned: set[str] = set()
+
+_KEPT_MAX = 20  # reasons that are counted apart: they go out with each heartbeat
+_SWITCH = 0.001  # seconds after which the interpreter is given up for who waits for it
+_DESCRIPTORS = 4096  # for which there is room from the beginning
+_left_out = False  # the libraries, of this process
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -146,7 +168,7 @@ def enabled() -> bool | None:
 
 def preload() -> None:
     """Workers and nannies that this process starts preload the module that asks `enabled`."""
-    package = f"{__package__}.switch"
+    package = __name__
     for key in ("distributed.worker.preload", "distributed.nanny.preload"):
         named = dask.config.get(key, default=None) or []
         named = [named] if isinstance(named, str) else list(named)
@@ -235,3 +257,231 @@ def _positive(key: str, value: float) -> float:
     if not value > 0:
         raise ValueError(f"{PREFIX}.{key} must be more than 0, not {value!r}")
     return value
+
+
+class Fallbacks:
+    """The log of fallbacks: one line of fields for each time a value goes the ordinary way though it might have been shared. Of one worker or client;
+    may be used by many threads.
+
+    The same reason is logged at most once per interval, with the number of lines left out meanwhile. A full partition is said once, until something
+    could be stored again.
+    """
+
+    def __init__(self, interval: float, who: str = "") -> None:
+        self.interval = interval
+        self.who = who
+        self.counts: dict[str, int] = {}  #: by reason, logged or not
+        self._lock = threading.Lock()
+        self._said: dict[str, float] = {}
+        self._left_out: dict[str, int] = {}
+        self._full = self._full_is_no_news = False
+        self._unshared: dict[type, str] = {}  # why
+        self._kept: dict[str, list[int]] = {}  # why -> values, bytes
+        self._shared: set[type] = set()
+
+    def unshared(self, kind: type, why: str) -> None:
+        """Large values of a type go as on stock, always: said once for each type. No fallback, and not counted as one."""
+        with self._lock:
+            if kind in self._unshared:
+                return
+            self._unshared[kind] = why
+        logger.info("shmstore: values of type %s.%s go as on stock: %s worker=%s", kind.__module__, kind.__qualname__, why, self.who)
+
+    def note(self, reason: str, error: BaseException | None = None, key: object = None, then: str = "", trace: bool = False) -> None:
+        """Logs one fallback: why (reason, errno), of which key, and what happens now. trace: with the error's traceback."""
+        code = getattr(error, "errno", None)
+        with self._lock:
+            self.counts[reason] = self.counts.get(reason, 0) + 1
+            now = time.monotonic()
+            if reason in self._said and now - self._said[reason] < self.interval:
+                self._left_out[reason] = self._left_out.get(reason, 0) + 1
+                return
+            self._said[reason] = now
+            left_out = self._left_out.pop(reason, 0)
+        logger.warning(
+            "shmstore fallback: reason=%s key=%r errno=%s error=%r then=%r worker=%s suppressed=%d",
+            reason,
+            key,
+            errno.errorcode.get(code, code) if code is not None else None,
+            str(error) if error is not None else None,
+            then,
+            self.who,
+            left_out,
+            exc_info=error if trace else None,
+        )
+
+    def kept(self, nbytes: int, kind: type | None = None, why: str = "") -> None:
+        """A value of so many bytes was not shared: because of what `unshared` said of its type, or why."""
+        with self._lock:
+            if kind is not None:
+                why = f"{typename(kind)}: {self._unshared.get(kind, why)}"
+            if why not in self._kept and len(self._kept) >= _KEPT_MAX:
+                why = "others"
+            counts = self._kept.setdefault(why, [0, 0])
+            counts[0] += 1
+            counts[1] += nbytes
+
+    def not_shared(self) -> dict[str, list[int]]:
+        """Why values were not shared: how many, and their bytes."""
+        with self._lock:
+            return {why: list(counts) for why, counts in self._kept.items()}
+
+    def full_is_no_news(self) -> None:
+        """A full partition is counted, and not said any more."""
+        self._full = self._full_is_no_news = True
+
+    def full(self, error: BaseException, key: object) -> None:
+        """The partition or the quota is full: said once, until `stored`."""
+        with self._lock:
+            said, self._full = self._full, True
+            if said:
+                self.counts["partition-full"] = self.counts.get("partition-full", 0) + 1
+                return
+            self._said.pop("partition-full", None)
+        self.note("partition-full", error, key, "values stay private until there is room again")
+
+    def stored(self, kind: type) -> None:
+        """A value of that type could be stored: a partition that fills up from here on is news."""
+        self._full = self._full_is_no_news
+        self._shared.add(kind)
+
+    def private_types(self) -> list[str]:
+        """Names, as the scheduler has them, of the types of which large values were met and none could be shared."""
+        with self._lock:
+            return sorted(typename(kind) for kind in self._unshared.keys() - self._shared)
+
+
+class Guard:
+    """Optimisations run behind it: an exception is logged once, and stock's way taken. Of one worker. what: the step, for the log.
+
+    Dask closes a worker whose own code raises, and a key whose `execute` raises stays "executing" for ever. Neither may come from this package,
+    which looks into values of users' classes that stock Dask only passes on: their attributes and reductions may raise anything.
+    """
+
+    def __init__(self, fallbacks: Fallbacks) -> None:
+        self.fallbacks = fallbacks
+
+    def call(self, what: str, function: Callable[..., Result], *args: Any, otherwise: Any = None, key: object = None) -> Any:
+        """function(*args); otherwise where it raises."""
+        try:
+            return function(*args)
+        except Exception as e:
+            self.failed(what, e, key)
+            return otherwise
+
+    async def wait(self, what: str, step: Awaitable[Any], otherwise: Any = None, key: object = None) -> Any:
+        """The result of step; otherwise if that raises."""
+        try:
+            return await step
+        except Exception as e:
+            self.failed(what, e, key)
+            return otherwise
+
+    @asynccontextmanager
+    async def within(
+        self, what: str, make: Callable[..., AbstractAsyncContextManager[Any]], *args: Any, otherwise: Any = None
+    ) -> AsyncIterator[Any]:
+        """Runs the body within make(*args), or without if that fails. Its own errors go through."""
+        try:
+            manager = make(*args)
+            value = await manager.__aenter__()
+        except Exception as e:
+            self.failed(what, e)
+            yield otherwise
+            return
+        try:
+            yield value
+        except BaseException:
+            await self.wait(what, _left(manager, *sys.exc_info()))
+            raise
+        await self.wait(what, manager.__aexit__(None, None, None))
+
+    def failed(self, what: str, error: BaseException, key: object = None) -> None:
+        """Logs it, with the traceback."""
+        self.fallbacks.note(f"failed-{what}", error, key, "goes on as stock", trace=True)
+
+
+async def _left(manager: AbstractAsyncContextManager[Any], kind: Any, error: Any, trace: Any) -> None:
+    """Leaves it because of the body's error, which its caller raises."""
+    try:
+        await manager.__aexit__(kind, error, trace)
+    except BaseException as e:
+        if e is not error:
+            raise
+
+
+async def offload(function: Callable[..., Any], *args: Any) -> Any:
+    """function(*args), in Dask's thread for such things, or here where the interpreter ends.
+
+    A program that simply ends closes its in-process cluster in an atexit handler. Threads take no more work by then: what has to be done to close
+    is done on the event loop.
+    """
+    return await _try(distributed.utils.offload, function, args)
+
+
+async def run_in(executor: Executor | None, function: Callable[..., Any], *args: Any) -> Any:
+    """The same in a thread of an executor."""
+    loop = asyncio.get_running_loop()
+    return await _try(lambda call: loop.run_in_executor(executor, call), function, args)
+
+
+async def _try(run: Callable[..., Any], function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    begun = False
+
+    def call() -> Any:
+        nonlocal begun
+        begun = True
+        return function(*args)
+
+    try:
+        return await run(call)
+    except RuntimeError:  # "cannot schedule new futures after shutdown", or the function's own
+        if begun:
+            raise
+    return function(*args)
+
+
+def settle_process(own: bool) -> None:
+    """When a worker starts: changes of it in its process, so that less holds its event loop. own: the process is the worker's own.
+
+    - A full collection of cyclic garbage goes through all objects there are: 40 ms where Dask and pandas are imported. These objects stay as long as
+      the process. So what is there when a worker's first task comes is left out from then on; not while the worker has values, which may become
+      garbage one day.
+    - A thread that runs Python code gives the interpreter up when another one has waited for it for 5 ms: that is how long the loop is held each time
+      that it waits for the kernel while a task does no more than that. Here it is 1 ms.
+    - A table of descriptors that is full is doubled, and the kernel waits until no thread of the process looks at the old one: 14 to 40 ms were seen,
+      for all threads that opened a file meanwhile. It is made large before there is anything to do.
+
+    All but the third only in a process of the worker's own, under a nanny: elsewhere there are objects and threads of others.
+    """
+    if own:
+        sys.setswitchinterval(min(_SWITCH, sys.getswitchinterval()))
+    with suppress(OSError):
+        _make_room_for_descriptors()
+
+
+def leave_libraries_out(worker: Any) -> None:
+    """Whenever a task comes; it is done once."""
+    global _left_out
+    if not _left_out and worker.nanny and not worker.state.data:
+        _left_out = True
+        gc.freeze()
+
+
+def _make_room_for_descriptors() -> None:
+    """By having, for a moment, one with a high number."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if soft == resource.RLIM_INFINITY else min(_DESCRIPTORS, soft)
+    fd = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.close(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, most - 1))
+    finally:
+        os.close(fd)
+
+
+def dask_setup(server: Any) -> None:
+    """Called by Dask in each worker or nanny."""
+    from . import dask_setup as setup
+
+    if enabled():
+        setup(server)

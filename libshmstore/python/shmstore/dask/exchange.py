@@ -8,7 +8,6 @@ Nothing here is global to the process, several workers may live in one. All may 
 
 from __future__ import annotations
 
-import enum
 import errno
 import hashlib
 import itertools
@@ -24,19 +23,14 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
-from distributed.protocol.serialize import Serialized
 from distributed.sizeof import safe_sizeof
 
 from .. import Error, Partition, Store, dumps, loads
 from ..pickling import OnDevice, on_device
-from .config import Settings
-from .fallback import Fallbacks
-from .guard import Guard
+from .config import Fallbacks, Guard, Settings, offload
 from .handle import Handle
 from .memory import Bound, Room, Siblings, Turns, address_of, unpickled_bytes
-from .offloading import offload
-from .over import Maps, Over
-from .ways import has_own_way, reads_back_equal
+from .values import Kept, Maps, Over, Pickled, has_own_way, pays, reads_back_equal, shareable
 
 _KEY_MAX = 3900  # bytes of a store's key, less room for a suffix
 _LOOKERS = 8  # stores of a partition that look for dead siblings per sweep interval, about
@@ -51,25 +45,6 @@ _FULL = "the partition had no room just then"
 _HAS_NO_MEMORY = "it is text or a number, lies on a device, or has serializers of its own"
 MADE = "shmstore:made"  # the kind of what `Exchange.make` made
 _counter = itertools.count()
-
-
-class Kept(enum.Enum):
-    """Why a value stays private."""
-
-    FOR_NOW = 1  #: no room
-    FOR_GOOD = 2  #: it has no pickle
-
-
-class Pickled(NamedTuple):
-    """Findings about a value that stays private for good, as too little of it can be shared."""
-
-    header: bytes
-    buffers: list[memoryview]
-
-    def serialized(self) -> Serialized:
-        """As Dask's own pickling gives it: any worker can read it."""
-        writeable = tuple(not buffer.readonly for buffer in self.buffers)
-        return Serialized({"serializer": "pickle", "writeable": writeable}, [self.header, *self.buffers])
 
 
 class Books(NamedTuple):
@@ -103,16 +78,6 @@ class Entry:
 
 def _kind_of(value: Any) -> str:
     return f"{type(value).__module__}:{type(value).__qualname__}"
-
-
-def pays(partition: Partition) -> bool:
-    """Whether new files are made of huge pages: page by page they take longer to make than a copy."""
-    return partition.info().huge in ("within_size", "always")
-
-
-def shareable(header: Any, size: int, settings: Settings) -> bool:
-    """Whether min-size bytes, and half of a value, are buffers (size bytes) outside of its pickle (header)."""
-    return size >= settings.min_size and size >= len(header)
 
 
 def _identity(partition: str) -> str:
@@ -168,6 +133,10 @@ class Exchange:
             if e.errno not in (errno.ENOENT, errno.EBADF):
                 self.fallbacks.note("close-failed", e)
         self.partition.close()
+
+    def bound(self, budget: int) -> None:
+        """The partition is bound by memory from here on, too. budget: bytes that the worker may keep privately."""
+        self.room = Room(budget, self.settings.most, self.siblings)
 
     # -- peers
 

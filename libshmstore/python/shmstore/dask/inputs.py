@@ -41,15 +41,17 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
 from contextlib import asynccontextmanager
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import key_split
 
-from .buffer import SharedBuffer
 from .compat.worker import Call, choose_next, is_nested
 from .exchange import Entry, Exchange
-from .habits import Habits
-from .tier import Tier
+from .residence import SharedBuffer
+from .values import Habits
+
+if TYPE_CHECKING:
+    from .tier import Tier
 
 Piece = tuple[tuple[Any, ...], dict[str, Any]]
 Split = Callable[[tuple[Any, ...], dict[str, Any]], "list[Piece] | None"]

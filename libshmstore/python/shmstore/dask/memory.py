@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whose memory is what, and how much there may be: a process's private memory, bounds of the partition, turns of large values, the private budget.
+"""Measures of memory: a process's private memory, bounds of the partition, turns of large values, a worker's private budget.
 
 The resident set counts every mapped page of the partition in every worker that maps it, and every page of a tier file that is read where it lies,
-which the kernel takes back as it likes. The end of a worker gives back its anonymous memory, with pages that it wrote to in a copy-on-write map. Of
-what lies behind mapped values, that and what was unpickled beside their buffers is private: the first only the kernel knows.
+which the kernel takes back as it likes. The end of a worker gives back its anonymous memory, with pages that it wrote to in a copy-on-write map.
+
+Two kinds of private memory lie behind mapped values: objects that were unpickled beside their buffers, known when a value is mapped as its sizeof
+less its buffers, and pages of copy-on-write maps that were written to, which only the kernel knows.
 """
 
 from __future__ import annotations

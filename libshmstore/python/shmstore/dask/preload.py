@@ -1,30 +1,101 @@
 # SPDX-License-Identifier: Apache-2.0
 """The way by configuration only: `--preload shmstore.dask`, or distributed.worker.preload: [shmstore.dask]. With
 distributed.nanny.preload: [shmstore.dask] the nanny, too, counts private memory only.
+
+With the nanny: stock Dask's, which ends its worker for private memory only, and removes the store of a worker that died.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import distributed
+from distributed.core import Status
+from tornado.ioloop import PeriodicCallback
 
-from .fallback import Fallbacks
-from .nanny import watch
+from .. import Partition
+from .config import Fallbacks, Settings, enabled, offload
+from .memory import private_memory
 from .worker import Worker
+
+
+class Nanny(distributed.Nanny):
+    """distributed.Nanny whose workers are shmstore.dask.Worker, unless worker_class says otherwise."""
+
+    def __init__(self, *args: Any, worker_class: type | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, worker_class=Worker if worker_class is None else worker_class, **kwargs)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Puts our question before stock's: is it private memory that is over the limit?"""
+        if enabled() is False:
+            return
+        stock = self.periodic_callbacks.get("memory_monitor")
+        if stock is None:  # no limit
+            return
+        manager = self.memory_manager
+
+        def memory_monitor() -> None:
+            pid = self.process.process.pid if self.process is not None and self.process.process is not None else None
+            if pid is None or self.status != Status.running:
+                return
+            try:
+                memory = private_memory(pid)
+            except OSError:  # it is just ending
+                return
+            if memory > manager.memory_limit * manager.memory_terminate_fraction:
+                stock.callback()
+
+        running = stock.is_running()
+        stock.stop()
+        watch = self.periodic_callbacks["memory_monitor"] = PeriodicCallback(memory_monitor, stock.callback_time)
+        if running:
+            watch.start()
+
+    async def _on_worker_exit(self, *args: Any, **kwargs: Any) -> Any:
+        await self._collect_garbage()
+        return await super()._on_worker_exit(*args, **kwargs)
+
+    async def _collect_garbage(self) -> None:
+        """Removes the stores of the dead; what a worker had promised to peers when it died stays until its leases end, and is asked for again then."""
+        try:
+            settings = Settings.read()
+            if settings.enabled and await offload(_collect_garbage, settings.partition):
+                self.loop.call_later(settings.lease, self._collect_again)
+        except (OSError, ValueError) as e:
+            Fallbacks(0).note("sweep-failed", e, then="left to gc")
+
+    async def _collect_again(self) -> None:
+        if self.status not in (Status.closed, Status.failed):
+            await self._collect_garbage()
+
+
+def _collect_garbage(name: str | None) -> bool:
+    """Whether leases keep a dead worker's store."""
+    with Partition(name) as partition:
+        partition.gc()
+        return any(store.alive is False and not store.keep and store.uid == os.geteuid() for store in partition.stores())
+
+
+def watch(nanny: distributed.Nanny) -> None:
+    """Turns a nanny that exists already into one that counts private memory only (the preload's way). Once only."""
+    if type(nanny) is distributed.Nanny:
+        nanny.__class__ = Nanny
+        nanny._watch()
 
 
 def dask_setup(server: Any) -> None:
     """Called by Dask in each worker or nanny that preloads this package."""
     if isinstance(server, distributed.Worker):
-        _share(server)
+        _share_now(server)
     elif isinstance(server, distributed.Nanny):
         watch(server)
     else:
         Fallbacks(0).note("preload", key=type(server).__name__, then="nothing: neither a worker nor a nanny")
 
 
-def _share(worker: distributed.Worker) -> None:
+def _share_now(worker: distributed.Worker) -> None:
     """Turns a worker that listens already into one that shares. Once only."""
     if isinstance(worker, Worker):
         return

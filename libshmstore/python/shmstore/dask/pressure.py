@@ -5,12 +5,13 @@
     level        annotation ``shmstore_preempt``: never to always, or auto. Without one: auto where retries are allowed, else never. Never on a
                  worker that has actors of Dask's
     profile      what each key took is told to the daemon, by kind: the key's prefix
-    preemption   the worker has a notice; its keys cannot be stopped within a thread, so they run on. Where the daemon then ends the process (SIGTERM), the
-                 worker tells the others which keys it had, and leaves in order: the scheduler runs them elsewhere, and does not hold it against them.
+    preemption   the worker has a notice; its keys cannot be stopped within a thread, so they run on. Where the daemon then ends the process
+                 (SIGTERM), the worker tells the others which keys it had, and leaves in order: the scheduler runs them elsewhere, and does not
+                 hold it against them.
                  A worker that gets one waits out its delay before they ask the gate
 
-One key of the configuration switches it on (``pressure``); with no daemon, or one that does not watch memory, everybody is let in at once. Each decision is logged
-with its reason: those that made a key wait, or ended one, as INFO, the others as DEBUG.
+One key of the configuration switches it on (``pressure``); with no daemon, or one that does not watch memory, everybody is let in at once. Each
+decision is logged with its reason: those that made a key wait, or ended one, as INFO, the others as DEBUG.
 
 `Listening` hears the daemon as soon as it says something, and gives memory back when it asks. Where the daemon is away the store goes on
 alone; it is looked for once a second, in a thread, as the look may take a while.
@@ -29,7 +30,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import key_split
 from tornado.ioloop import PeriodicCallback
@@ -39,10 +40,13 @@ from ..preempting import Preemption
 from ..profiling import Admitted, NotAdmitted
 from .compat.scheduler import UNSUSPECTED
 from .compat.worker import ExecuteSuccessEvent, execute_failed
+from .config import offload, run_in
 from .exchange import Exchange
 from .handle import Handle
-from .offloading import offload, run_in
 from .tier import Tier
+
+if TYPE_CHECKING:
+    from .worker import Worker
 
 _INTERVAL = 1000  # ms
 
@@ -147,7 +151,7 @@ class Running(NamedTuple):
 class Pressure:
     """Of one worker's event loop."""
 
-    def __init__(self, worker: Any, exchange: Exchange) -> None:
+    def __init__(self, worker: Worker, exchange: Exchange) -> None:
         self.counts: dict[str, int] = {}  #: decisions, by reason
         self._worker = worker
         self._store = exchange.store

@@ -29,14 +29,20 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distributed.core import Status
 
 from .. import Error, Partition
-from .buffer import SharedBuffer
-from .config import PREFIX, TierSettings
+from .config import PREFIX, TierSettings, logger
 from .exchange import Entry, Exchange
-from .fallback import logger
+from .inputs import Inputs
 from .memory import Bound
+from .residence import SharedBuffer
+
+if TYPE_CHECKING:
+    from .worker import Worker
 
 _LOOK = 0.5  # seconds between two looks at the partition where nobody reports that it grew
 _AGAIN = 5.0  # seconds until a tier that failed, or a full disk, is tried again
@@ -128,6 +134,15 @@ class Tier:
             self._threads.append(thread)
             thread.start()
         return True
+
+    def work_for(self, worker: Worker) -> tuple[Inputs, Settling]:
+        """From here on the worker's values may lie in it: inputs are mapped beforehand, and what is over the target settles beside the loop."""
+        residence, manager = worker._residence, worker.memory_manager
+        self.exchange.tiered = True
+        self.exchange.room.limit = int((manager.memory_pause_fraction or 0) * (manager.memory_limit or 0))  # type: ignore[union-attr]
+        settling = Settling(residence, partial(worker._export, spill=True), lambda: worker.status == Status.paused, worker.digest_metric)
+        residence.use(self, settling.start, settling.urge, worker._pending)
+        return Inputs(self.exchange, residence, self, worker.state), settling
 
     def close(self) -> None:
         """Ends the threads; before the store is closed."""

@@ -15,23 +15,19 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncIterator, Collection, Container, Iterable
+from collections.abc import AsyncIterator, Collection, Container, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
 from time import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import distributed
 from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
 
 from .. import default_path
-from . import bandwidth, queueing
 from .arbiter import Arbitration
-from .born import Born
-from .buffer import SharedBuffer
-from .claim import Grant
 from .compat.worker import (
     NODES,
     ComputeTaskEvent,
@@ -48,21 +44,19 @@ from .compat.worker import (
     run_as,
     unlimited,
 )
-from .config import PREFIX, Settings, TierSettings, logger
-from .crossing import Crossings
-from .exchange import Entry, Exchange, Kept, Pickled, sweep_of
-from .fallback import Fallbacks
-from .habits import Habits
-from .handing import Handing, can_carry, handing_now
-from .handle import Handle
-from .inputs import Inputs
-from .memory import Room, private_memory
-from .offloading import offload
-from .overlay import DictResidence, own_small_arrays
+from .config import PREFIX, Fallbacks, Settings, TierSettings, leave_libraries_out, logger, offload, settle_process
+from .exchange import Entry, Exchange, sweep_of
+from .handle import Crossings, Handing, Handle, can_carry, count_transfer, handing_now, kept_bandwidth
+from .hosts import bring_queueing
+from .p2p import Shards
 from .pressure import Listening, Pressure
-from .process import leave_libraries_out, settle
-from .shards import Shards
+from .residence import DictResidence, SharedBuffer
 from .tier import Settling, Tier, Tiny
+from .values import Born, Habits, Kept, Pickled, own_small_arrays
+
+if TYPE_CHECKING:
+    from .claim import Grant
+    from .inputs import Inputs
 
 _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more, ...
 _INLINE_ROOMY = 2 << 20  # ... and where memory is not short, so that a put waits for nothing
@@ -77,17 +71,17 @@ class Worker(distributed.Worker):
 
     _exchange: Any = None  # None: works as stock
     _residence: Any = None
-    _listening: Any = None
-    _starting: Any = ()  # steps that run beside its start
-    _tiny: Any = None
-    _tier: Any = None  # None: values that leave private memory and do not fit into the partition spill as on stock
-    _inputs: Any = None
-    _settling: Any = None
-    _crossings: Any = None  # None: each worker fetches what it needs itself
-    _arbitration: Any = None  # None: keys run whatever memory there is
-    _pressure: Any = None  # None: keys ask no gate
-    _born: Any = None  # None: tasks make their arrays in private memory
-    _shards: Any = None  # None: P2P shuffles are stock's
+    _starting: Sequence[asyncio.Future[Any]] = ()  # steps that run beside its start
+    _listening: Listening | None = None
+    _tiny: Tiny | None = None
+    _tier: Tier | None = None  # None: values that leave private memory and do not fit into the partition spill as on stock
+    _inputs: Inputs | None = None
+    _settling: Settling | None = None
+    _crossings: Crossings | None = None  # None: each worker fetches what it needs itself
+    _arbitration: Arbitration | None = None  # None: keys run whatever memory there is
+    _pressure: Pressure | None = None  # None: keys ask no gate
+    _born: Born | None = None  # None: tasks make their arrays in private memory
+    _shards: Shards | None = None  # None: P2P shuffles are stock's
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -112,7 +106,7 @@ class Worker(distributed.Worker):
             return
         self._guard = self._exchange.guard
         close_when_orphaned(self._exchange)
-        self._guard.call("settle", settle, bool(self.nanny))
+        self._guard.call("settle", settle_process, bool(self.nanny))
         try:
             self._set_up(settings, stock)
         except Exception as e:
@@ -131,14 +125,13 @@ class Worker(distributed.Worker):
             self._residence = SharedBuffer(self._exchange, storage, int(stock.n), manager.max_spill)
             manager.data = self.state.data = self._residence
             self._watch_memory()
-        self._exchange.room = Room(self._target_bytes(), settings.most, self._exchange.siblings)
+        self._exchange.bound(self._target_bytes())
         self._habits = Habits()
         self._pending: dict[Any, asyncio.Future[None]] = {}
         if isinstance(self._residence, SharedBuffer):
             self._tiny = self._guard.call("tiny", Tiny.of, self._exchange, settings.tier, self._target_bytes())
             if settings.tier.enabled and self._tiny is None:
                 self._use_tier(settings.tier)
-        self.monitor.get_process_memory = private_memory
         self._born = Born.of(self, self._exchange, self._habits)
         if getattr(self.state, "transfer_message_bytes_limit", None) in _STOCK_MESSAGE_BYTES:
             self.state.transfer_message_bytes_limit = settings.message_bytes
@@ -184,13 +177,9 @@ class Worker(distributed.Worker):
 
     def _use_tier(self, settings: TierSettings) -> None:
         tier = Tier(self._exchange, settings, self.local_directory, self.memory_manager.max_spill, self.state.nthreads)
-        if not tier.start():
-            return
-        self._tier, self._exchange.tiered = tier, True
-        self._exchange.room.limit = int((self.memory_manager.memory_pause_fraction or 0) * (self.memory_manager.memory_limit or 0))
-        self._inputs = Inputs(self._exchange, self._residence, tier, self.state)
-        self._settling = Settling(self._residence, partial(self._export, spill=True), lambda: self.status == Status.paused, self.digest_metric)
-        self._residence.use(tier, self._settling.start, self._settling.urge, self._pending)
+        if tier.start():
+            self._tier = tier
+            self._inputs, self._settling = tier.work_for(self)
 
     async def plugin_add(self, *args: Any, **kwargs: Any) -> Any:
         result = await super().plugin_add(*args, **kwargs)
@@ -228,10 +217,10 @@ class Worker(distributed.Worker):
             self._exchange.set_address(self.address)
             self._crossings = Crossings(f"{self._exchange.identity} {self.scheduler.address}", self.address)
             if self._exchange.settings.queue:
-                self._starting = [asyncio.ensure_future(self._guard.wait("queue", queueing.bring(self)))]
+                self._starting = [asyncio.ensure_future(self._guard.wait("queue", bring_queueing(self)))]
         if self._pressure is not None:
             self._guard.call("pressure", self._pressure.start)
-        if self._tier is not None:
+        if self._tier is not None and self._inputs is not None:
             loop, relieve = asyncio.get_running_loop(), self._inputs.relieve
 
             def when_pressed() -> None:
@@ -250,16 +239,9 @@ class Worker(distributed.Worker):
     async def _end_sharing(self) -> None:
         for task in self._starting:
             task.cancel()
-        for part in (self._tiny, self._listening, self._pressure):
-            if part is not None:
-                self._guard.call("close", part.close)
-        if self._arbitration is not None:
-            await self._guard.wait("close", self._arbitration.close())
-        if self._crossings is not None:
-            self._guard.call("close", self._crossings.close)
-        if self._tier is not None:
-            self._guard.call("close", self._settling.close)
-            self._guard.call("close", self._inputs.close)
+        for part in (self._tiny, self._listening, self._pressure, self._arbitration, self._crossings, self._settling, self._inputs):
+            if part is not None and (ending := self._guard.call("close", part.close)) is not None:
+                await self._guard.wait("close", ending)
         if isinstance(self._residence, SharedBuffer):
             self._guard.call("close", self._residence.unmap_idle)  # a map keeps the partition's descriptors open
         if self._tier is not None:
@@ -278,16 +260,7 @@ class Worker(distributed.Worker):
     async def _execute_arbitrated(self, key: Any, *args: Any, **kwargs: Any) -> Any:
         if self._arbitration is None or not self._arbitration.active:
             return await self._execute(None, key, *args, **kwargs)
-        grant = await self._guard.wait("admit", self._arbitration.admit(key), key=key)
-        if grant is not None and not isinstance(grant, Grant):
-            return grant  # an event: it cannot run, or not here
-        event = None
-        try:
-            event = await self._execute(grant, key, *args, **kwargs)
-        finally:
-            if grant is not None:
-                self._guard.call("done", self._arbitration.done, grant, key, event, key=key)
-        return event
+        return await self._arbitration.run(key, lambda grant: self._execute(grant, key, *args, **kwargs))
 
     async def _execute(self, grant: Grant | None, key: Any, *args: Any, **kwargs: Any) -> Any:
         execute = self._execute_in_pieces if grant is not None and grant.in_pieces else partial(self._execute_held, grant)
@@ -319,11 +292,11 @@ class Worker(distributed.Worker):
                 self._guard.call("shed", self._shed)
 
     def _look_ahead(self) -> None:
-        if self._tier is not None:
+        if self._inputs is not None:
             self._guard.call("look-ahead", self._inputs.look_ahead)
 
     def _hold(self, keys: list[Any], grant: Grant | None) -> Any:
-        if self._tier is None:
+        if self._inputs is None:
             return self._residence.held_while(keys)
         return self._inputs.held(keys, grant.aside if grant is not None else ())
 
@@ -347,9 +320,10 @@ class Worker(distributed.Worker):
         """Stock's execute, of what is done in pieces: they fetch their own inputs."""
         if not NODES:  # by the two below
             return await super().execute(key, *args, **kwargs)
-        pieces = self._arbitration.pieces(key)
+        pieces = self._arbitration.pieces(key) if self._arbitration is not None else None
 
         async def run() -> Any:
+            assert pieces is not None
             handing_now.set(None)
             return await pieces.run()
 
@@ -465,7 +439,7 @@ class Worker(distributed.Worker):
     @asynccontextmanager
     async def _mapped(self, keys: Iterable[Any], aside: Container[Any] = ()) -> AsyncIterator[None]:
         """For values that go out themselves, and for pieces of a task."""
-        if self._tier is None:
+        if self._inputs is None:
             yield
             return
         async with self._guard.within("inputs", self._inputs.held, keys, aside):
@@ -556,13 +530,13 @@ class Worker(distributed.Worker):
         if not handles:
             super()._update_metrics_received_data(start, stop, data, *args, **kwargs)
             return
-        with bandwidth.kept(self) as before:
+        with kept_bandwidth(self) as before:
             super()._update_metrics_received_data(start, stop, data, *args, **kwargs)
         nbytes = sum(self.state.tasks[key].get_nbytes() for key in data)
         if nbytes > _COUNTED:
             donor = kwargs["worker"] if "worker" in kwargs else args[-1]
             kinds = {value.value_type() if isinstance(value, Handle) else type(value) for value in data.values()}
-            bandwidth.count(self, donor, kinds, min(before, nbytes / ((stop - start) or 0.010)))
+            count_transfer(self, donor, kinds, min(before, nbytes / ((stop - start) or 0.010)))
 
     def handle_stimulus(self, *stims: Any) -> Any:
         for stim in stims:

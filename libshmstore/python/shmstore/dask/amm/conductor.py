@@ -24,7 +24,7 @@ from dask.utils import parse_timedelta
 
 from ..compat.scheduler import ActiveMemoryManagerPolicy, Status, Suggestion, Watch, holders, in_order
 from ..config import ManagerSettings
-from .hosts import Hosts
+from ..hosts import Hosts
 
 logger = logging.getLogger("distributed.scheduler.shmstore")
 _BREATH = 0.001  # seconds between two slices: a coroutine that waits for a timer or a message needs two rounds of the event loop

@@ -14,8 +14,8 @@ from typing import Any
 from dask.utils import parse_timedelta
 
 from ..compat.scheduler import busy_on, waiters
+from ..hosts import Host
 from .conductor import Policy, Suggestions
-from .hosts import Host
 
 
 def surplus(

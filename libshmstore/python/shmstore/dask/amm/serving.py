@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users see of the policies: requests of clients, metrics, a page on the scheduler's HTTP server, and `client.shmstore`.
+"""The policies as users see them: requests of clients, metrics, a page on the scheduler's HTTP server, and `client.shmstore`.
 
 The functions with `dask_scheduler` run on the scheduler, by `client.run_on_scheduler`. Metrics and page are made of the result of `describe` alone.
 """
@@ -237,7 +237,7 @@ def _keys(futures: Any) -> list[Any]:
 
 
 async def described_to(client: Client) -> dict[str, Any]:
-    """What `describe` finds, on the scheduler."""
+    """Calls `describe` on the scheduler."""
     found: dict[str, Any] = await client._run_on_scheduler(describe)
     return found
 

@@ -13,12 +13,16 @@ import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .compat.p2p import Sending, Splitting, Waiting, each_run
+from .config import offload
 from .exchange import MADE, Entry, Exchange
 from .handle import Handle
-from .offloading import offload
+
+if TYPE_CHECKING:
+    from .tier import Tier
+    from .worker import Worker
 
 _MESSAGE = 16 << 20  # bytes of a message, about: an object of the partition costs the same whatever its size
 _SMALL = 8 << 10  # bytes of the mean shard below which a message is one pickle: a buffer for each would cost more than the copy
@@ -31,7 +35,7 @@ _LOST = {"status": "shmstore: the shards could not be adopted"}
 class Shards:
     """Those of one worker. Its runs are told to it (`take`)."""
 
-    def __init__(self, worker: Any, exchange: Exchange, tier: Any) -> None:
+    def __init__(self, worker: Worker, exchange: Exchange, tier: Tier | None) -> None:
         self.is_peer: Callable[[str], bool] = worker._is_peer
         self.exchange, self.tier, self.guard = exchange, tier, exchange.guard
         self.waiting_max = int(worker.memory_manager.memory_limit or exchange.space()[0]) // _WAITING_SHARE

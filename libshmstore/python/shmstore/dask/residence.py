@@ -12,29 +12,39 @@ until its key goes: mapped memory counts for no worker. Other values spill as on
 Where the partition has a disk tier (`use`), shared values may lie on disk without this mapping
 taking note: a map brings them back. Slow work is done elsewhere then: values are mapped beforehand
 (inputs.py) and settle beside the event loop (tier.py), threads delete. While memory is short,
-values stay mapped only during use. Values without room are used in spill files (spillfile.py).
+values stay mapped only during use. Values without room are used in spill files (values.py).
 
 The mapped value is kept, so that tasks of one worker see each other's writes into it as they do on stock; and because a
 new map costs page faults. It is used by the worker's event loop only, except where stated.
+
+`DictResidence` shares beside a plain dict: a worker's data where its user has turned spilling off. There is no mapping of ours to see keys come and
+go. So a value stays in the dict as the mapped value that it is, and its entry is known by the identity of that value and goes with it, by a weak
+reference. A value without weak references (a list of arrays) is not shared.
+
+Both are a **residence**: where a worker's values live, as a hand-off needs it (`entry`, `private`, `commit`, `accept`, `knows`, `shared_total`).
 """
 
 from __future__ import annotations
 
 import time
+import weakref
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from distributed.sizeof import safe_sizeof
+
 from .compat.worker import SpillBuffer, SpilledSize, keep_all, oldest_private, pop_from, spill_metrics
-from .exchange import Books, Entry, Exchange, Kept, Pickled
+from .exchange import Books, Entry, Exchange
 from .handle import Handle
 from .memory import written_bytes
-from .spillfile import SpillFiles
+from .values import Kept, Pickled, SpillFiles
 
 if TYPE_CHECKING:
     from .tier import Tier
+
 
 _SHED_MIN = 64 << 10  # bytes of private memory for which a map is let go
 _LOOK_SHARE = 5  # a look at written pages takes one part in so many of the time at most, ...
@@ -263,7 +273,7 @@ class SharedBuffer(SpillBuffer):
         shared = {"shared_count": len(self.shared), "shared_bytes": self._nbytes}
         return {**spill_metrics(self), **shared, "partition_bytes": books.memory, "tier_bytes": books.tier}
 
-    # -- a peer asks (see Residence in overlay.py)
+    # -- a peer asks (see DictResidence)
 
     def entry(self, key: Any) -> Entry | None:
         """The entry of a key that lies in the partition."""
@@ -486,3 +496,90 @@ class SharedBuffer(SpillBuffer):
             return False
         self._enter(key, entry, rid)
         return True
+
+
+class DictResidence:
+    """The residence of a worker whose data is a plain dict."""
+
+    def __init__(self, exchange: Exchange, data: MutableMapping[Any, Any]) -> None:
+        self.exchange = exchange
+        self.data = data
+        self._entries: dict[int, Entry] = {}  # by id of the mapped value, which lives as long as its entry
+        self._nbytes = 0  # sizeof of those values
+        self._private: set[int] = set()  # ids of live values found not to be shareable
+
+    def entry(self, key: Any) -> Entry | None:
+        return self._entries.get(id(self.data[key])) if key in self.data else None
+
+    def private(self, key: Any) -> tuple[Any, int] | None:
+        value = self.data.get(key)
+        if id(value) in self._entries or id(value) in self._private or not self.exchange.candidate(value):
+            return None
+        nbytes = safe_sizeof(value)
+        if self.exchange.weigh(value, nbytes) < self.exchange.settings.min_size or not _takes_weak_reference(value):
+            return None
+        return value, nbytes
+
+    def unshareable(self, key: Any, value: Any) -> None:
+        if id(value) not in self._private and _takes_weak_reference(value):
+            self._private.add(id(value))
+            weakref.finalize(value, self._private.discard, id(value)).atexit = False
+
+    def commit(self, key: Any, value: Any, entry: Entry | Kept | Pickled, rid: bool = False) -> None:
+        if not isinstance(entry, Entry):
+            if entry is not Kept.FOR_NOW:
+                self.unshareable(key, value)
+        elif self.data.get(key) is not value:
+            self.exchange.drop(entry)
+        else:
+            try:
+                self.data[key] = self._mapped(entry)
+            except Exception as e:
+                self.exchange.fallbacks.note("map-failed", e, key, "kept private")
+                self.exchange.drop(entry)
+
+    @asynccontextmanager
+    async def held_while(self, keys: Any) -> AsyncIterator[None]:
+        """Values stay as long as they are in the dict."""
+        yield
+
+    def accept(self, key: Any, handle: Handle) -> Any:
+        """The mapped value. If `Exchange.map` raises, the handle keeps the entry."""
+        value = handle.entry.original if handle.entry.original is not None else self.exchange.map(handle.entry)
+        entry = handle.take()
+        if _takes_weak_reference(value):
+            self._keep(value, entry)
+        else:  # the map alone keeps it
+            self.exchange.drop(entry)
+        return value
+
+    def knows(self, value: Any) -> bool:
+        """Whether a value is one of our mapped ones: a task returned its input."""
+        return id(value) in self._entries
+
+    def shared_total(self) -> SpilledSize:
+        return SpilledSize(self._nbytes, sum(self.exchange.books()) if self._entries else 0)
+
+    def _mapped(self, entry: Entry) -> Any:
+        value = entry.original if entry.original is not None else self.exchange.map(entry)
+        self._keep(value, entry)
+        return value
+
+    def _keep(self, value: Any, entry: Entry) -> None:
+        entry.original = None  # the value goes when nobody else has it
+        weakref.finalize(value, self._gone, id(value), entry).atexit = False
+        self._entries[id(value)] = entry
+        self._nbytes += entry.nbytes
+
+    def _gone(self, identity: int, entry: Entry) -> None:
+        self._entries.pop(identity, None)
+        self._nbytes -= entry.nbytes
+        self.exchange.drop(entry)
+
+
+def _takes_weak_reference(value: Any) -> bool:
+    try:
+        weakref.ref(value)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,461 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values as the partition takes them: whether they can be shared, and in which form. An exchange (exchange.py) puts and maps them.
+
+    Over     values that show parts of objects which are there already: what a reshape, a slice, a transpose, a list or a dict makes of a mapped
+             array. Such a value is not copied. It is a second name of the object, and a pickle of its own over parts of the object's buffers,
+             which stays in the entry and goes along in handles. A part that is small beside its object is copied when it is handed on, as it
+             would keep all of it in memory
+    has_own_way, reads_back_equal
+             types whose values a pickle may not carry whole: those with a way of their own over Dask's network, and those whose pickle is the
+             program's own
+    Habits   results that likely leave the worker which made them
+    Born     results that are arrays in the partition from the beginning
+    SpillFiles
+             values on disk that are used where they lie
+"""
+
+from __future__ import annotations
+
+import enum
+import mmap
+import pickle
+import struct
+import sys
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, suppress
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dask.utils import key_split
+from distributed.protocol import dask_serialize
+from distributed.protocol.serialize import Serialized
+from distributed.threadpoolexecutor import ThreadPoolExecutor
+
+from .. import Error, Partition, View, dumps
+from ..parts import Part, address, parts_of, unwritten
+from ..pickling import in_view
+from .compat.worker import NODES, Slow, SpillBuffer, SpilledSize, file_of, slow_of
+from .config import Settings
+from .memory import private_memory
+
+if TYPE_CHECKING:
+    from .exchange import Entry, Exchange
+    from .worker import Worker
+
+_HEADER_MAX = 64 << 10  # bytes: it travels with each handle
+_PART_MIN = 2  # a value shows one part in so many of its object at least
+_ITEMS_MAX = 1000  # of a container that are looked at
+_PLAIN = (str, bytes, int, float, complex, bool, type(None))
+
+
+class Over(NamedTuple):
+    """A pickle, and of which parts of an object's buffers its own are."""
+
+    header: bytes
+    parts: tuple[Part, ...]
+
+    def load(self, view: View) -> Any:
+        """The value."""
+        buffers = view.buffers
+        return pickle.loads(self.header, buffers=[buffers[i][at : at + nbytes] for i, at, nbytes in self.parts])
+
+    @property
+    def nbytes(self) -> int:
+        """Of its buffers."""
+        return sum(part.nbytes for part in self.parts)
+
+
+class Map(NamedTuple):
+    """One live map of an object."""
+
+    view: weakref.ref[View]
+    entries: list[Entry]  #: of that object, the oldest first
+    starts: tuple[int, ...]  # of its buffers
+    sizes: tuple[int, ...]
+    cow: bool
+
+
+def shows_views(value: Any, depth: int = 3) -> bool:
+    """Whether that is an array in a view, or a list, tuple or dict with nothing but such arrays, small values and at least one array. Cheap."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and _shows(value, numpy.ndarray, depth) is True
+
+
+def _shows(value: Any, ndarray: type, depth: int) -> bool | None:
+    """None: neither for it nor against it."""
+    if type(value) is ndarray:
+        return in_view(value)
+    if type(value) in _PLAIN:
+        return None
+    if type(value) not in (list, tuple, dict) or not depth or len(value) > _ITEMS_MAX:
+        return False
+    found = None
+    for item in value.values() if type(value) is dict else value:
+        shows = _shows(item, ndarray, depth - 1)
+        if shows is False:
+            return False
+        found = found or shows
+    return found
+
+
+class Maps:
+    """The live maps of an exchange's objects, by their addresses. Any thread."""
+
+    def __init__(self) -> None:
+        self._maps: dict[int, Map] = {}  # by id of the view
+
+    def add(self, entry: Entry, view: View) -> None:
+        """An entry was mapped."""
+        starts = tuple(address(buffer) for buffer in view.buffers)
+        identity = id(view)
+        gone = weakref.ref(view, lambda _: self._maps.pop(identity, None))
+        self._maps[identity] = Map(gone, [entry], starts, tuple(buffer.nbytes for buffer in view.buffers), view.cow)
+
+    def find(self, value: Any) -> tuple[Map, Over] | None:
+        """Of which object a value shows enough, as it is in the partition, and how; None where it does not, or is the object's own value."""
+        if not shows_views(value):
+            return None
+        header, buffers = dumps(value, as_is=True, strided=True)
+        if len(header) > _HEADER_MAX or not buffers:
+            return None
+        raw = [buffer.raw() for buffer in buffers]
+        places = [(address(buffer), buffer.nbytes) for buffer in raw]
+        for found in list(self._maps.values()):
+            parts, view = parts_of(found.starts, found.sizes, places), found.view()
+            if parts is None or view is None:
+                continue
+            if header == view.header:
+                return None
+            if _PART_MIN * sum(nbytes for _, nbytes in places) < sum(found.sizes) or (found.cow and not unwritten(places)):
+                return None
+            return found, Over(header, tuple(parts))
+        return None
+
+
+#: Modules whose pickles give an equal value back.
+_EXACT = {*sys.stdlib_module_names, "numpy", "pandas", "pyarrow", "polars", "scipy"} - {"__main__"}
+_DASK = "distributed.protocol."
+
+
+def has_own_way(kind: type) -> bool:
+    """Whether somebody registered, besides Dask, how values of the type cross the network: it may carry more than the pickle, or less."""
+    try:
+        serialize = dask_serialize.dispatch(kind)
+    except TypeError:  # nobody did
+        return False
+    if hasattr(serialize, "__self__"):  # by register_generic() of Dask's: all attributes go, whatever the pickle does
+        return not _is_exact(kind)
+    return not getattr(serialize, "__module__", "").startswith(_DASK)
+
+
+def reads_back_equal(kinds: Iterable[type]) -> bool:
+    """Whether a value whose pickle has objects of these types beside plain ones is surely equal when it is read back."""
+    return all(map(_is_exact, kinds))
+
+
+def _is_exact(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _EXACT
+
+
+class Kept(enum.Enum):
+    """Why a value stays private."""
+
+    FOR_NOW = 1  #: no room
+    FOR_GOOD = 2  #: it has no pickle
+
+
+class Pickled(NamedTuple):
+    """Findings about a value that stays private for good, as too little of it can be shared."""
+
+    header: bytes
+    buffers: list[memoryview]
+
+    def serialized(self) -> Serialized:
+        """As Dask's own pickling gives it: any worker can read it."""
+        writeable = tuple(not buffer.readonly for buffer in self.buffers)
+        return Serialized({"serializer": "pickle", "writeable": writeable}, [self.header, *self.buffers])
+
+
+def pays(partition: Partition) -> bool:
+    """Whether new files are made of huge pages: page by page they take longer to make than a copy."""
+    return partition.info().huge in ("within_size", "always")
+
+
+def shareable(header: Any, size: int, settings: Settings) -> bool:
+    """Whether min-size bytes, and half of a value, are buffers (size bytes) outside of its pickle (header)."""
+    return size >= settings.min_size and size >= len(header)
+
+
+def own_small_arrays(value: Any, min_size: int, depth: int = 3) -> Any:
+    """A small array over a mapped object, copied, also in lists, tuples and dicts: else a few bytes would keep a whole object in memory."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return value
+    if type(value) in (list, tuple, dict) and depth and len(value) <= _ITEMS_MAX:
+        items = value.values() if type(value) is dict else value
+        owned = [own_small_arrays(item, min_size, depth - 1) for item in items]
+        if all(new is old for new, old in zip(owned, items)):
+            return value
+        return dict(zip(value, owned)) if type(value) is dict else type(value)(owned)
+    if type(value) is not numpy.ndarray or value.nbytes >= min_size or value.base is None:
+        return value
+    return value.copy() if in_view(value) else value
+
+
+_KINDS_MAX = 1000
+
+
+class _Kind:
+    __slots__ = ("made", "left", "arrays")
+
+    def __init__(self) -> None:
+        self.made = self.left = 0
+        self.arrays = True  # its last result was one, or there was none yet
+
+
+class Habits:
+    """Habits of kinds of results: which leave the worker that made them, and which are arrays. Used by its event loop only.
+
+    A result that no other worker asks for should cost nothing. Others are best put into the partition when they are made: no task holds the private
+    value any more, and the host never has it twice. Nobody tells the worker which is which, but tasks of a kind (a key prefix) mostly share their
+    fate.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: OrderedDict[str, _Kind] = OrderedDict()  # oldest first
+
+    def made(self, key: Any) -> None:
+        """A result that might be shared was made."""
+        self._kind(key).made += 1
+
+    def left(self, key: Any) -> None:
+        """A result was handed to another worker for the first time."""
+        self._kind(key).left += 1
+
+    def leaves(self, key: Any) -> bool:
+        """Whether a result of this key will likely be handed on: half of its kind were."""
+        kind = self._kind(key)
+        return kind.left > 0 and 2 * kind.left >= kind.made
+
+    def returned(self, key: Any, array: bool) -> None:
+        """A result of this key is, or is not, a large array."""
+        self._kind(key).arrays = array
+
+    def returns_arrays(self, key: Any) -> bool:
+        """Whether a result of this key is likely a large array, or may be: its kind is new."""
+        return self._kind(key).arrays
+
+    def _kind(self, key: Any) -> _Kind:
+        name = key_split(key)
+        kind = self._kinds.get(name)
+        if kind is None:
+            kind = self._kinds[name] = _Kind()
+            if len(self._kinds) > _KINDS_MAX:
+                self._kinds.popitem(last=False)
+        return kind
+
+
+_LARGE = 2 << 20  # bytes from which on arrays are made in the partition: below, the faults of a new file cost more than a copy
+_LOOK_SHARE = 20  # a look at the books, which read a page of each store, takes one part in so many of the time at most
+
+
+class Born:
+    """Results that are born shared: while a task runs, NumPy makes large arrays in the partition (`Store.born_shared`). A result that is such an
+    array is there already when a peer asks for it, or memory runs short: its put is a link. Of one worker.
+
+    Arrays that a task frees again leave their memory for the next ones (the store keeps some). Kinds of tasks whose last result was no large array,
+    or is not asked for by others, make theirs in private memory, and so do all if the partition is full. Arrays that are no object yet count for
+    the worker.
+    """
+
+    def __init__(self, exchange: Exchange, habits: Habits) -> None:
+        self._exchange = exchange
+        self._partition = exchange.partition
+        self._store = exchange.store
+        self._habits = habits
+        self._all_kinds = exchange.settings.born is True or exchange.settings.share == "eager"
+        self._tasks: Any = {}
+        self._much = 0  # bytes of inputs from which on a result may be more than the worker may keep privately; 0: it may keep all
+        self._unpublished = 0
+        self._next_look = 0.0
+
+    @classmethod
+    def of(cls, worker: Worker, exchange: Exchange, habits: Habits) -> Born | None:
+        """A worker's, in force from here on; None where it is not wanted. Its process's memory is what is private in any case."""
+        worker.monitor.get_process_memory = private_memory
+        wanted = exchange.settings.born
+        if wanted is False or (wanted is None and not pays(exchange.partition)):
+            return None
+        born = cls(exchange, habits)
+        born._tasks, born._much = worker.state.tasks, worker._target_bytes() // 2
+        if not NODES:
+            lend_context(worker.executors["default"])
+        worker.monitor.get_process_memory = born.memory
+        return born
+
+    def within(self, key: Any) -> ExitStack:
+        """Of the coroutine that runs the task of that key: its thread has the coroutine's context."""
+        scope = ExitStack()
+        if "numpy" in sys.modules and self._pays(key) and self._has_room(key):  # without NumPy there are no arrays, or those of the task that imports it
+            with suppress(Error, ImportError, RuntimeError):  # the store is closed, or NumPy is too old
+                scope.enter_context(self._store.born_shared(_LARGE))
+        return scope
+
+    def _pays(self, key: Any) -> bool:
+        """Whether a result is likely a large array that is put: what stays with its worker would take the partition's memory, and what is kept of that, for
+        nothing."""
+        return self._habits.returns_arrays(key) and (self._all_kinds or self._habits.leaves(key) or self._takes_much(key))
+
+    def _takes_much(self, key: Any) -> bool:
+        """Whether a result, if it is as large as the task's inputs, is more than half of what the worker may keep privately."""
+        return bool(self._much) and self._inputs(key) > self._much
+
+    def _inputs(self, key: Any) -> int:
+        task = self._tasks.get(key)
+        return sum(dep.nbytes or 0 for dep in task.dependencies) if task is not None else 0
+
+    def _has_room(self, key: Any) -> bool:
+        """Half of the partition's bound is for such arrays; one too large to be private may take as much as its inputs do of all memory there is."""
+        with suppress(OSError):
+            size, used = self._exchange.space()
+            if used < size // 2 or not self._takes_much(key):
+                return used < size // 2
+            return all(used + self._inputs(key) < size for size, used in self._exchange.bounds(limits=False))
+        return False
+
+    def made(self, key: Any, value: Any) -> None:
+        """The result of a task."""
+        numpy = sys.modules.get("numpy")
+        self._habits.returned(key, numpy is not None and isinstance(value, numpy.ndarray) and value.nbytes >= _LARGE)
+
+    def memory(self) -> int:
+        """Bytes of the process's private memory, and of arrays that are in the partition but no object's yet."""
+        return private_memory() + self.unpublished()
+
+    def unpublished(self) -> int:
+        """Bytes of those arrays, and of what is kept for the next ones: all that the store has reserved."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._unpublished = sum(each.counters.reserved_bytes for each in self._partition.stores() if each.name == self._store.name)
+            ended = time.monotonic()
+            self._next_look = ended + _LOOK_SHARE * (ended - now)
+        return self._unpublished
+
+
+def lend_context(executor: Any) -> None:
+    """Makes Dask's executor run calls in the submitter's context: to 2023.7 it did not."""
+    if type(executor) is not ThreadPoolExecutor or "submit" in vars(executor):
+        return
+    submit = executor.submit
+
+    def submit_in_context(*args: Any, **kwargs: Any) -> Any:
+        return submit(copy_context().run, *args, **kwargs)
+
+    executor.submit = submit_in_context
+
+
+_MAGIC = b"shmstore spilled"
+_ALIGN = 64
+_HEAD = struct.Struct("<16sQQ")
+
+
+class MappableSize(SpilledSize):
+    """Of a value whose file can be mapped."""
+
+    __slots__ = ()
+
+
+class SpillFiles:
+    """Spill files whose values are used where they lie: in place of stock's way to write and read the values of one `Slow`. Used by its event loop,
+    `map` by any thread.
+
+    Stock Dask reads a spilled value into private memory, as a file and as a value, although the memory is short. A value of mostly buffers is
+    written here so that it can be mapped instead: its buffers are aligned, and as they are in memory. A task's writes stay in the worker, as with
+    `map: cow`.
+
+        "shmstore spilled" | number of buffers | bytes of the pickle | bytes of each buffer | the pickle | the buffers, at multiples of 64
+    """
+
+    def __init__(self, slow: Slow, exchange: Exchange) -> None:
+        self.exchange = exchange
+        self._slow = slow
+        self._dump, self._load = slow.dump, slow.load
+        self.maps = True  #: values are written so that they can be mapped
+        self._mappable = False  # what was written last
+        self._known: tuple[Any, Pickled] | None = None
+        slow.dump, slow.load = self.dump, self.load
+
+    @classmethod
+    def of(cls, data: SpillBuffer, exchange: Exchange) -> SpillFiles | None:
+        """Of a SpillBuffer's; None where they are not as we know them."""
+        slow = slow_of(data)
+        return None if slow is None else cls(slow, exchange)
+
+    def wrote(self, key: Any) -> None:
+        """A value was stored under the key just now."""
+        if self._mappable:
+            self._slow.weight_by_key[key] = MappableSize(*self._slow.weight_by_key[key])
+
+    def mappable(self, key: Any) -> bool:
+        return type(self._slow.weight_by_key.get(key)) is MappableSize
+
+    def map(self, key: Any) -> Any:
+        """The value, in memory that its file is behind until somebody writes there. OSError."""
+        with open(file_of(self._slow, key), "rb") as file:
+            return _value_in(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)))
+
+    def expect(self, value: Any, pickled: Pickled) -> None:
+        """The value that is written next, if it is this one, was pickled already: it cannot be shared."""
+        self._known = value, pickled
+
+    def dump(self, value: Any) -> Any:
+        self._mappable = False
+        known, self._known = self._known, None
+        if known is not None and known[0] is value:
+            return self._dump(known[1].serialized())
+        if self.maps and self.exchange.candidate(value):
+            pickled = self.exchange.guard.call("spill", _pickle, value)
+            if pickled is not None and shareable(pickled.header, sum(buffer.nbytes for buffer in pickled.buffers), self.exchange.settings):
+                self._mappable = True
+                return list(_frames(*pickled))
+        return self._dump(value)
+
+    def load(self, data: bytes | bytearray) -> Any:
+        """The value of bytes that stock read: a copy."""
+        if not data.startswith(_MAGIC):
+            return self._load(data)
+        return _value_in(memoryview(data if isinstance(data, bytearray) else bytearray(data)))
+
+
+def _pickle(value: Any) -> Pickled | None:
+    header, buffers = dumps(value, as_is=True, seen=(seen := set()))
+    if any(map(has_own_way, seen)):
+        return None
+    return Pickled(header, [buffer.raw() for buffer in buffers])
+
+
+def _frames(header: bytes, buffers: list[memoryview]) -> Iterator[Any]:
+    head = _HEAD.pack(_MAGIC, len(buffers), len(header)) + struct.pack(f"<{len(buffers)}Q", *(buffer.nbytes for buffer in buffers))
+    yield head + header
+    end = len(head) + len(header)
+    for buffer in buffers:
+        yield bytes(-end % _ALIGN)
+        yield buffer
+        end += -end % _ALIGN + buffer.nbytes
+
+
+def _value_in(file: memoryview) -> Any:
+    _, n, header_size = _HEAD.unpack_from(file)
+    sizes = struct.unpack_from(f"<{n}Q", file, _HEAD.size)
+    begin = _HEAD.size + 8 * n
+    end = begin + header_size
+    header = file[begin:end]
+    buffers = []
+    for size in sizes:
+        start = end + -end % _ALIGN
+        end = start + size
+        buffers.append(file[start:end])
+    return pickle.loads(header, buffers=buffers)
