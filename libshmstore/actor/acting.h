@@ -25,9 +25,7 @@ int shms_acting_refused(const struct shms_reply *reply);
  * -errno: it refused.
  */
 int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const char *tail, size_t n);
-int shms_acting_gone(const struct shmstore *s);
-/* Does a daemon serve the store? Tries to connect where none did so far. */
-bool shms_acting_attached(struct shmstore *s);
+int shms_acting_gone(struct shmstore *s);
 uint64_t shms_acting_until(uint64_t timeout_ms);
 
 /* ---- state.c ------------------------------------------------------------------------------------------------------- */

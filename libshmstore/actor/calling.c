@@ -80,15 +80,9 @@ int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const 
 	return reply.type == WIRE_REFUSED ? shms_acting_refused(&reply) : 0;
 }
 
-int shms_acting_gone(const struct shmstore *s)
+int shms_acting_gone(struct shmstore *s)
 {
-	return shms_detail(-ENOTSUP, NULL, "%s: no shmstored serves the store, or it ended meanwhile; actors need one",
-			   s->path);
-}
-
-bool shms_acting_attached(struct shmstore *s)
-{
-	return atomic_load_explicit(&s->attach.generation, memory_order_relaxed) != 0 || shms_attach_again(&s->attach);
+	return shms_attach_absent(&s->attach, "actors need one");
 }
 
 uint64_t shms_acting_until(uint64_t timeout_ms)
@@ -108,7 +102,7 @@ static int post(struct shmstore *s, const struct shms_call *what, struct shmstor
 		return -ENOMEM;
 	c->s = s;
 	c->q.reply = &c->reply;
-	r = shms_acting_attached(s) ? shms_request_post(&s->attach, what, &c->q) : -ENOTCONN;
+	r = shms_attach_needed(&s->attach) ? shms_request_post(&s->attach, what, &c->q) : -ENOTCONN;
 	if (r < 0) {
 		free(c);
 		return r == -ENOTCONN ? shms_acting_gone(s) : shms_error(r);

@@ -237,7 +237,7 @@ static int prepare(struct shmstore_place *p, struct shmstore_actor_order *ret)
 	uint64_t generation;
 	int r;
 
-	if (!shms_acting_attached(p->s))
+	if (!shms_attach_registered(&p->s->attach))
 		return -ENOTCONN;
 	generation = atomic_load_explicit(&p->s->attach.generation, memory_order_relaxed);
 	if (generation && generation != p->generation) {

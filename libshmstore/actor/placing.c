@@ -54,7 +54,7 @@ int shmstore_actor_begin(struct shmstore_place *p, const char *name, const struc
 		return shms_acting_wrong_name();
 	if (o.max_restarts || (o.copies && *o.copies))
 		snprintf(more, sizeof(more), "%u %s", o.max_restarts, o.copies ? o.copies : "");
-	if (*more && shms_acting_attached(p->s) && !shms_placed_has_options(p))
+	if (*more && shms_attach_needed(&p->s->attach) && !shms_placed_has_options(p))
 		return shms_detail(-ENOTSUP, NULL,
 				   "shmstored is older than max_restarts and copies of an actor: upgrade it, or begin "
 				   "actor %s without them",
@@ -135,7 +135,7 @@ int shmstore_place_open(struct shmstore *s, const char *name, uint64_t room, str
 	snprintf(p->name, sizeof(p->name), "%s", name);
 	p->room = room;
 	p->q.reply = &p->reply;
-	r = shms_acting_attached(s) ? 0 : -ENOTCONN;
+	r = shms_attach_needed(&s->attach) ? 0 : -ENOTCONN;
 	if (r == 0) {
 		p->generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
 		r = shms_placed_announce(p);

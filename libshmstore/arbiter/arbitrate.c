@@ -155,7 +155,7 @@ uint64_t shms_arb_generation(struct shmstore *s)
 	SHMS_NO_CANCEL;
 	uint64_t generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
 
-	if (generation || !shms_attach_again(&s->attach))
+	if (generation || !shms_attach_needed(&s->attach))
 		return generation;
 	return atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
 }

@@ -82,7 +82,7 @@ static void booked(struct shmstore *s, const struct shms_keyname *k, const struc
 	shms_recent_set(&s->recent, k->name, l->header_size, l->buffer_size,
 			bytes == shms_whole_pages(l->header_size + l->buffer_size));
 	shms_linked_add(s, first ? bytes : 0);
-	/* After the file has the key: killed in between, the key means both, and either may stay. */
+	/* After the file has the key: killed in between, the key means both, and the file stays. */
 	shms_packed_delete(s, k, NULL);
 	shms_wake(s);
 }

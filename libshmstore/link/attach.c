@@ -31,6 +31,7 @@
 
 #include "attachcore.h"
 #include "cleanup.h"
+#include "detail.h"
 #include "process.h"
 #include "socketpath.h"
 #include "sys.h"
@@ -312,7 +313,7 @@ static int take_packet(struct shms_attach *a, const unsigned char *packet, size_
 	memcpy(&h, packet, sizeof(h));
 	body_size = n - sizeof(h) - h.tail;
 	packet += sizeof(h);
-	a->silent = a->given_up = a->starting = false;
+	a->silent = a->needed = a->given_up = a->starting = false;
 	a->pinged_ns = 0;
 	a->heard_ns = shms_now_mono_ns();
 	switch (h.type) {
@@ -501,6 +502,40 @@ bool shms_attach_again(struct shms_attach *a)
 		atomic_store_explicit(&a->epoch, epoch, memory_order_relaxed);
 	pthread_mutex_unlock(&a->lock);
 	return registered;
+}
+
+bool shms_attach_registered(struct shms_attach *a)
+{
+	return atomic_load_explicit(&a->generation, memory_order_relaxed) || shms_attach_again(a);
+}
+
+bool shms_attach_needed(struct shms_attach *a)
+{
+	uint64_t until = shms_now_mono_ns() + REQUIRED_NS;
+	bool registered = shms_attach_registered(a);
+
+	if (registered)
+		return true;
+	pthread_mutex_lock(&a->lock);
+	while (a->state == SHMS_ATTACH_GREETING && !a->needed && shms_now_mono_ns() < until)
+		shms_attach_wait(a, POLLIN, until);
+	a->needed = a->state == SHMS_ATTACH_GREETING;
+	registered = a->state == SHMS_ATTACH_REGISTERED;
+	pthread_mutex_unlock(&a->lock);
+	return registered;
+}
+
+int shms_attach_absent(struct shms_attach *a, const char *then)
+{
+	bool hangs;
+
+	pthread_mutex_lock(&a->lock);
+	hangs = a->state != SHMS_ATTACH_ALONE && a->silent;
+	pthread_mutex_unlock(&a->lock);
+	return shms_detail(-ENOTSUP, NULL, "%s: %s; %s", a->place.store,
+			   hangs ? "shmstored does not answer: it is stopped, or the host is too busy"
+				 : "no shmstored serves the store, or it ended meanwhile",
+			   then);
 }
 
 bool shms_attach_hurry(struct shms_attach *a)

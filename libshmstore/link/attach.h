@@ -57,6 +57,7 @@ struct shms_attach {
 	bool polls;    /* in poll(), which has the exact time: a recv() has ended without anything */
 	bool ended;    /* fd is to be closed as soon as nobody reads */
 	bool silent;   /* a reply that was due did not come: not waited for until something does */
+	bool needed;   /* so is a greeting that was waited for at length */
 	bool given_up; /* so is one who holds the partition's lock and does not speak */
 	uint64_t last_serial, hello_serial, register_serial;
 	uint64_t next_try_ns;      /* CLOCK_MONOTONIC */
@@ -94,6 +95,12 @@ int shms_attach_tell(struct shms_attach *a, uint16_t type, const void *body, con
 void shms_attach_bye(struct shms_attach *a);
 /* Looks for a daemon that died, came, or speaks again; tries to connect once a second at most. True: registered. */
 bool shms_attach_again(struct shms_attach *a);
+/* As that; no lock is taken while the store is registered. */
+bool shms_attach_registered(struct shms_attach *a);
+/* For a call that can do nothing without a daemon: one that is slow to greet is waited for longer, once. */
+bool shms_attach_needed(struct shms_attach *a);
+/* -ENOTSUP, of a call that needed one; the sentence says why there is none, and goes on with then. */
+int shms_attach_absent(struct shms_attach *a, const char *then);
 /*
  * Somebody holds the partition's lock, so a daemon may just be starting: looks whether it speaks by now, without waiting.
  * True: registered. shms_attach_patience() is how long (ns) to go on asking, as far as is known now: longer from when nobody served the socket, as one

@@ -182,19 +182,22 @@ void shms_pack_changed(struct shms_pack *p)
 				      memory_order_release);
 }
 
-/* Lines that others find as soon as they are published; private ones where there is no room, or none may be taken. */
-static int new_lines(struct shms_pack *p, uint32_t n, struct shms_packlines *ret)
+/* Lines that others find as soon as they are published. False: there is no room, or none may be taken. */
+static bool shared_lines(struct shms_pack *p, uint32_t n, struct shms_packlines *ret)
 {
-	uint64_t cost = shms_packlines_cost(n);
-
-	if (p->options.store_fd < 0 || !shms_seggrow_has(&p->grow, cost) ||
+	if (p->options.store_fd < 0 || !shms_seggrow_has(&p->grow, shms_packlines_cost(n)) ||
 	    shms_packlines_file(p->options.store_fd, p->options.uuid, n, ret) < 0)
-		return shms_packlines_private(n, ret);
+		return false;
 	p->grow.taken += ret->bytes;
 	for (uint32_t i = 0; i < p->n_segments; i++)
 		if (p->segments[i].file)
 			shms_packlines_segment(ret, i, p->segments[i].file->segment.uuid);
-	return 0;
+	return true;
+}
+
+static int new_lines(struct shms_pack *p, uint32_t n, struct shms_packlines *ret)
+{
+	return !p->opening && shared_lines(p, n, ret) ? 0 : shms_packlines_private(n, ret);
 }
 
 void shms_pack_publish(struct shms_pack *p)
@@ -204,6 +207,19 @@ void shms_pack_publish(struct shms_pack *p)
 	/* Without a name it serves its owner; and who else looks sees that there is none. */
 	if (!p->lines.head || shms_packlines_publish(&p->lines, p->options.store_fd) < 0)
 		(void)unlinkat(p->options.store_fd, SHMS_INDEX_FILE, 0);
+}
+
+void shms_pack_share(struct shms_pack *p)
+{
+	struct shms_packlines own = p->lines, shared;
+
+	if (own.lines && shared_lines(p, own.n_lines, &shared)) {
+		memcpy((void *)shared.lines, (const void *)own.lines, own.n_lines * sizeof(*own.lines));
+		p->lines = shared;
+		p->index.lines = shared.lines;
+		shms_packlines_close(&own);
+	}
+	shms_pack_publish(p);
 }
 
 static SHMS_ASIDE int grow_index(struct shms_pack *p, uint32_t n_lines)

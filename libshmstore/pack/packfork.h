@@ -28,13 +28,14 @@ void shms_pack_gain(struct shms_pack *p, struct shms_packplace place);
 uint64_t shms_pack_lose(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
 /* Before _name(), which cannot fail. 0, -ENOMEM. */
 int shms_pack_reserve(struct shms_pack *p);
-/* Others find the index, if it is a file; or that there is none. Does nothing while names are read. */
+/* Others find the index, if it is a file; or that there is none. Does nothing while names are read. _share() makes it a file first. */
 void shms_pack_publish(struct shms_pack *p);
+void shms_pack_share(struct shms_pack *p);
 /* The key means that slot, or no more; then what nobody else of the store needs goes. Returns its bytes. */
 void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place);
 uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place,
 			  uint64_t now_ms);
-/* The key, which meant old where that is not NULL, means that slot. Killed before the old one goes, the key has two, of which either may stay. */
+/* The key, which meant old where that is not NULL, means that slot. Killed before the old one goes, the key has two: the index says which of them readers have found. */
 void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key, const struct shms_packplace *old,
 		      struct shms_packplace place, uint64_t now_ms);
 /*

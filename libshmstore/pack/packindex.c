@@ -247,6 +247,13 @@ static bool find_cell(const struct shms_packindex *x, uint64_t hash, struct shms
 	return false;
 }
 
+bool shms_packindex_has(const struct shms_packindex *x, uint64_t hash, struct shms_packplace place)
+{
+	uint32_t line, cell;
+
+	return find_cell(x, hash, place, &line, &cell);
+}
+
 bool shms_packindex_drop(struct shms_packindex *x, uint64_t hash, struct shms_packplace place)
 {
 	uint32_t line, cell;

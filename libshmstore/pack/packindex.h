@@ -66,6 +66,8 @@ void shms_packindex_move(struct shms_packindex *x, struct shms_packline *lines, 
 void shms_packindex_add(struct shms_packindex *x, uint64_t hash, struct shms_packplace place);
 bool shms_packindex_find(const struct shms_packindex *x, const struct shms_packhashed *key, shms_packindex_is *is,
 			 void *arg, struct shms_packplace *ret);
+/* Is there a cell of that hash with that place? */
+bool shms_packindex_has(const struct shms_packindex *x, uint64_t hash, struct shms_packplace place);
 /* Drops the cell of that hash with that place. False: there is none. */
 bool shms_packindex_drop(struct shms_packindex *x, uint64_t hash, struct shms_packplace place);
 /* The cell of that hash with the place old means another one: a search of any process finds the one or the other. */

@@ -196,6 +196,20 @@ bool shms_packlines_current(const struct shms_packlines *l)
 	return !atomic_load_explicit(&l->head->superseded, memory_order_acquire);
 }
 
+bool shms_packlines_means(const struct shms_packlines *l, uint64_t hash, const uint8_t uuid[16], uint32_t slot)
+{
+	const struct shms_packindex x = {.lines = l->lines, .n_lines = l->n_lines};
+	uint8_t is[16];
+
+	for (uint32_t i = 0; l->head && i < SHMS_PACKINDEX_SEGMENTS; i++) {
+		shms_packlines_uuid(l, i, is);
+		if (memcmp(is, uuid, sizeof(is)) == 0 &&
+		    shms_packindex_has(&x, hash, (struct shms_packplace){i, slot}))
+			return true;
+	}
+	return false;
+}
+
 void shms_packlines_uuid(const struct shms_packlines *l, uint32_t number, uint8_t ret_uuid[16])
 {
 	uint64_t words[2];

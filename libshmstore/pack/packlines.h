@@ -62,6 +62,8 @@ int shms_packlines_open(int store_fd, const uint8_t store_uuid[16], struct shms_
 void shms_packlines_close(struct shms_packlines *l);
 /* Does the store search by it still? After a search: acquires what the owner did before. */
 bool shms_packlines_current(const struct shms_packlines *l);
+/* Has it a cell of that hash that means the slot in the segment with that uuid? */
+bool shms_packlines_means(const struct shms_packlines *l, uint64_t hash, const uint8_t uuid[16], uint32_t slot);
 void shms_packlines_uuid(const struct shms_packlines *l, uint32_t number, uint8_t ret_uuid[16]);
 
 #endif

@@ -33,11 +33,20 @@ static int read_name(struct shms_pack *p, struct shms_packplace place, const str
 	r = shms_pack_reserve(p);
 	if (r < 0)
 		return r;
-	/* A process was killed while it replaced the object: the key has two objects, and either may stay. */
-	if (shms_pack_find(p, &key, &held))
-		shms_packalias_unname(p, place, 0);
-	else
+	if (!shms_pack_find(p, &key, &held)) {
 		shms_pack_name(p, &key, place);
+		return 0;
+	}
+	/*
+	 * A process was killed while it replaced the object, and the key has two: readers may have seen the one that the index means. Where
+	 * there was no index they saw the first.
+	 */
+	if (!shms_packlines_means(&p->left, key.hash, g->file->segment.uuid, place.slot)) {
+		shms_packalias_unname(p, place, 0);
+	} else {
+		shms_packindex_replace(&p->index, key.hash, held, place);
+		shms_packalias_unname(p, held, 0);
+	}
 	return 0;
 }
 
@@ -142,15 +151,13 @@ static int reopen_all(struct shms_pack *p)
 {
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	int error = 0, r = shms_packlines_supersede(p->options.store_fd);
+	int error = 0, r = shms_list_dir(p->options.dir_fd, ".", &dir);
 
-	if (r == 0)
-		r = shms_list_dir(p->options.dir_fd, ".", &dir);
 	if (r < 0)
 		return r;
 	p->opening = true;
 	p->grow.may = UINT64_MAX;
-	(void)unlinkat(p->options.store_fd, SHMS_INDEX_FILE, 0);
+	(void)shms_packlines_open(p->options.store_fd, p->options.uuid, &p->left);
 	while (r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_name[0] != '.')
 			r = reopen(p, e->d_name);
@@ -160,9 +167,15 @@ static int reopen_all(struct shms_pack *p)
 	if (r == 0)
 		r = read_names(p);
 	p->opening = false;
+	shms_packlines_close(&p->left);
+	/* Until here readers go by it: no key that it has goes. */
 	if (r == 0)
-		shms_pack_publish(p);
-	return r;
+		r = shms_packlines_supersede(p->options.store_fd);
+	if (r < 0)
+		return r;
+	(void)unlinkat(p->options.store_fd, SHMS_INDEX_FILE, 0);
+	shms_pack_share(p);
+	return 0;
 }
 
 /*
@@ -264,7 +277,7 @@ int shms_pack_open(const struct shms_pack_options *options, struct shms_pack **r
 	if (!p)
 		return -ENOMEM;
 	shms_lightlock_init(&p->lock);
-	p->lines = (struct shms_packlines)SHMS_PACKLINES_NULL;
+	p->lines = p->left = (struct shms_packlines)SHMS_PACKLINES_NULL;
 	p->options = *options;
 	p->path = strdup(options->path);
 	p->options.path = p->path;

@@ -77,6 +77,7 @@ struct shms_pack {
 	struct shms_lightlock lock;
 	struct shms_packindex index;
 	struct shms_packlines lines; /* the index's memory */
+	struct shms_packlines left;  /* while names are read: the index that the store's last process left */
 	struct shms_packlast last;
 	struct shms_packviews views; /* of each slot that has any: how many, and the flags above */
 	struct shms_packaliases aliases;

@@ -44,16 +44,9 @@ int shms_profile_names(const struct shmstore_profile_kind *kind, char ret[SHMS_P
 	return (int)(at - ret);
 }
 
-/* Looks for a daemon that has come, as every call does that needs one. */
-static bool attached(struct shmstore *s)
+static int no_daemon(struct shmstore *s)
 {
-	return atomic_load_explicit(&s->attach.generation, memory_order_relaxed) || shms_attach_again(&s->attach);
-}
-
-static int no_daemon(const struct shmstore *s)
-{
-	return shms_detail(-ENOTSUP, NULL, "%s: no shmstored serves the store, so nothing is known of its tasks",
-			   s->path);
+	return shms_attach_absent(&s->attach, "nothing is known of its tasks");
 }
 
 static int call(struct shmstore *s, const struct wire_profile *m, const char *tail, size_t n, struct wire_profiled *ret)
@@ -61,7 +54,7 @@ static int call(struct shmstore *s, const struct wire_profile *m, const char *ta
 	const struct shms_call what = {
 		.type = WIRE_PROFILE, .answer = WIRE_PROFILED, .body = m, .tail = tail, .tail_size = n};
 	struct shms_reply reply;
-	int r = attached(s) ? shms_attach_call(&s->attach, &what, &reply) : -ENOTCONN;
+	int r = shms_attach_registered(&s->attach) ? shms_attach_call(&s->attach, &what, &reply) : -ENOTCONN;
 
 	if (r < 0)
 		return r == -ENOTCONN ? no_daemon(s) : shms_error(r);

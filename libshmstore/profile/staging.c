@@ -15,10 +15,9 @@ _Static_assert(SHMSTORE_STAGE_NAME == WIRE_STAGE_NAME && SHMSTORE_STAGE_WHOLE ==
 		       SHMSTORE_STAGE_PARTIAL == WIRE_STAGE_PARTIAL,
 	       "the public numbers are the protocol's");
 
-static int no_daemon(const struct shmstore *s)
+static int no_daemon(struct shmstore *s)
 {
-	return shms_detail(-ENOTSUP, NULL, "%s: no shmstored serves the store, so nobody divides memory for stages",
-			   s->path);
+	return shms_attach_absent(&s->attach, "nobody divides memory for stages");
 }
 
 /* A begin may be withheld: who waits for it must not take the daemon for dead, so it is no shms_attach_call(). */
@@ -28,7 +27,7 @@ static int call(struct shmstore *s, const struct shms_call *what, struct shms_re
 	struct shms_request q = {.reply = reply};
 	int r = -ENOTCONN;
 
-	if (atomic_load_explicit(&s->attach.generation, memory_order_relaxed) || shms_attach_again(&s->attach))
+	if (shms_attach_needed(&s->attach))
 		r = shms_request_post(&s->attach, what, &q);
 	if (r == 0)
 		r = shms_request_wait(&s->attach, &q);

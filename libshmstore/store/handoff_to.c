@@ -95,7 +95,7 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)
 		return r;
-	if (!shms_attach_again(&s->attach))
+	if (!shms_attach_needed(&s->attach))
 		return no_daemon();
 	r = shms_handoff_lease(s, &k, lease_ms, false, &t);
 	if (r < 0)
@@ -156,7 +156,7 @@ int shms_handoff_received(struct shmstore *s, const struct shms_keyname *k, uint
 	if (lease_ms > WIRE_BROKER_LEASE)
 		return shms_detail(-EINVAL, NULL, "a lease of another user's object is for %u ms at most",
 				   WIRE_BROKER_LEASE);
-	if (!shms_attach_again(&s->attach))
+	if (!shms_attach_needed(&s->attach))
 		return no_daemon();
 	n = snprintf(ret->path, sizeof(ret->path), "%s/" SHMS_DIR_OBJECTS "/%s", s->path, k->name);
 	if (n >= (int)sizeof(ret->path))

@@ -94,13 +94,14 @@ static int begin_new(struct actors *a, struct actors_guest *g, const struct acto
 
 	if (actor_level(b->said->level, can_save, can_load, (b->said->flags & WIRE_ACTOR_STRICT) != 0) < 0)
 		return -EINVAL;
-	if (actors_one_find(a, uid, b->name))
+	k = actors_one_find(a, uid, b->name);
+	if (k && !actors_one_is_vacant(k))
 		return -EEXIST;
 	if (*b->parent && (!above || !above->core))
 		return -ENOENT;
 	if (depth_of(a, uid, b->parent) > DEPTH)
 		return -EMFILE;
-	k = actors_one_new(a, uid, b->name);
+	k = k ? k : actors_one_new(a, uid, b->name);
 	if (!k)
 		return -ENOMEM;
 	strcpy(k->parent, b->parent); /* as above */
@@ -350,6 +351,7 @@ struct actors *actors_new(struct host *h)
 		return NULL;
 	a->host = h;
 	a->due_ms = UINT64_MAX;
+	a->found_ms = actors_now_ms() + ACTORS_SETTLE_MS;
 	a->timer.fn = on_timer;
 	actors_peers_begin(a);
 	return a;
@@ -363,6 +365,7 @@ struct actors *actors_free(struct actors *a)
 	if (!a)
 		return NULL;
 	a->closing = true;
+	a->found_ms = 0;
 	HASH_ITER(hh, a->guests, g, next)
 	{
 		actors_guest_free(g);

@@ -142,6 +142,7 @@ struct actors {
 	struct loop_op timer;
 	uint64_t due_ms, armed_ms, last_call;
 	bool closing, sweep;
+	uint64_t found_ms; /* by then places of an earlier daemon have said what they have */
 	struct actors_books books;
 	struct peers_service service;
 	struct actors_free *frees;
@@ -186,6 +187,8 @@ void actors_one_settle(struct actors_one *k);
  * -ENOMEM.
  */
 int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
+/* Nobody has it, nor a copy of it. */
+bool actors_one_is_vacant(const struct actors_one *k);
 /* Tells the place to drop its state of the actor. */
 void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version);
 /* How willing it is: ACTOR_NEVER also where it cannot both be saved and loaded. */

@@ -157,7 +157,7 @@ def test_workers_shares_out_as_du_does(host, actors):
     host.admin("status", "-r")
     for column in ("linked", "pss", "uss"):
         assert rows(host.admin("workers", "--sort", column).out) == ["b", "a"], column
-    assert by_name(host.admin.json("workers"))["a"]["put_bytes_per_s"] == 0
+    wait_for("a second in which a puts nothing", lambda: by_name(host.admin.json("workers"))["a"]["put_bytes_per_s"] == 0)
     keys = itertools.count()
 
     def rate():

@@ -7,11 +7,16 @@
 #include <dirent.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
+#include <shmstore/actor.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "api.h"
 #include "attached.h"
+#include "handle.h"
+#include "sys.h"
 
 /* ---- with and without ---- */
 
@@ -118,6 +123,7 @@ struct late {
 	atomic_bool answer;
 	int fd;
 	_Atomic uint64_t serial;
+	struct fake *of;
 };
 
 static bool late_handler(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
@@ -180,6 +186,60 @@ Test(attach, late_registration_is_heard_later)
 	cr_assert_eq(f->n_requests[WIRE_HELLO], 1);
 	shmstore_close(s);
 	fake_stop(f);
+}
+
+static void *register_late(void *arg)
+{
+	struct late *late = arg;
+	struct wire_registered reg = {.id = 1};
+
+	while (!atomic_load(&late->serial))
+		usleep(1000);
+	usleep(600000); /* longer than any call waits that can do without */
+	fake_reply(late->of, late->fd, WIRE_REGISTERED, atomic_load(&late->serial), &reg, NULL);
+	return NULL;
+}
+
+Test(attach, who_needs_a_daemon_waits_for_one_that_is_slow)
+{
+	struct late late = {.type = WIRE_REGISTER};
+	struct fake *f = attach_start(true, late_handler, &late);
+	pthread_t thread;
+	int r;
+
+	late.of = f;
+	struct shmstore *s = attach_open_as(SHMSTORE_DAEMON_AUTO, &r);
+	cr_assert_not(attach_registered(s));
+	ENSURE(pthread_create(&thread, NULL, register_late, &late) == 0);
+	cr_assert(shms_attach_needed(&s->attach));
+	cr_assert(attach_registered(s));
+	ENSURE(pthread_join(thread, NULL) == 0);
+	shmstore_close(s);
+	fake_stop(f);
+}
+
+Test(attach, one_that_hangs_is_needed_once)
+{
+	struct late late = {.type = WIRE_REGISTER};
+	struct fake *f = attach_start(true, late_handler, &late);
+	struct shmstore_place *place;
+	uint64_t begun;
+	int r;
+
+	struct shmstore *s = attach_open_as(SHMSTORE_DAEMON_AUTO, &r);
+	cr_assert_eq(shmstore_place_open(s, "p", 0, &place), -ENOTSUP);
+	cr_assert(strstr(shmstore_error_detail(), "shmstored does not answer"), "%s", shmstore_error_detail());
+	begun = shms_now_mono_ns();
+	for (int i = 0; i < 1000; i++)
+		cr_assert_not(shms_attach_needed(&s->attach));
+	cr_assert_lt(shms_now_mono_ns() - begun, UINT64_C(20000000000), "each of a thousand calls waited");
+	shmstore_close(s);
+	fake_stop(f);
+	fake_nowhere();
+	s = attach_open_as(SHMSTORE_DAEMON_AUTO, &r);
+	cr_assert_eq(shmstore_place_open(s, "p", 0, &place), -ENOTSUP);
+	cr_assert(strstr(shmstore_error_detail(), "no shmstored serves the store"), "%s", shmstore_error_detail());
+	shmstore_close(s);
 }
 
 Test(attach, silence_is_waited_for_once)

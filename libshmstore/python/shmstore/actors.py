@@ -17,11 +17,13 @@ An actor is any object that can be pickled, and is moved as its pickle; the buff
 
 from __future__ import annotations
 
+import errno
 import pickle
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from ._shmstore import Error
 
 if TYPE_CHECKING:
     from .store import Store
@@ -29,14 +31,14 @@ if TYPE_CHECKING:
 __all__ = ["Actor", "ActorLost", "Call", "Place"]
 
 _RUN, _STOP, _SAVE, _LOAD, _DROP = 1, 2, 3, 4, 5
-_OK, _FAILED, _LOST = 1, 2, 4
+_NONE, _OK, _FAILED, _LOST = 0, 1, 2, 4
 _CAN_SAVE, _CAN_LOAD = 1, 2
 _LEVELS = ("never", "low", "med", "high", "always")
 _SLICE = 0.1  # seconds: in one call of the library; between two of them signals are handled, and a close is seen
 
 
 class ActorLost(RuntimeError):
-    """The actor has ended, or its process has. It may have run the call, and nobody knows."""
+    """The actor has ended, or its process has: it may have run the call, and nobody knows. Or no actor has the name, so that nothing has run the call."""
 
 
 def _ms(seconds: float) -> int:
@@ -69,11 +71,13 @@ class Call:
         return self._answer(0) is not None
 
     def result(self, timeout: float | None = None) -> Any:
-        """The answer, or what the actor raised. Raises TimeoutError; ActorLost; Error ENOENT: no such actor; ENOTSUP: the daemon ended meanwhile."""
+        """The answer, or what the actor raised. Raises TimeoutError; ActorLost; Error ENOTSUP: the daemon ended meanwhile."""
         answer = self._answer(timeout)
         if answer is None:
             raise TimeoutError(f"actor {self._actor} has not answered within {timeout} s")
         how, data = answer
+        if how == _NONE:
+            raise ActorLost(f"no actor has the name {self._actor}: none was begun, or it has ended")
         if how == _LOST:
             raise ActorLost(f"actor {self._actor} has ended; whether it ran this call is not known")
         value = pickle.loads(data) if data else None
@@ -85,7 +89,12 @@ class Call:
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = _SLICE if end is None else min(_SLICE, end - time.monotonic())
-            answer = self._store._actor_answer(self._call, _ms(left))
+            try:
+                answer = self._store._actor_answer(self._call, _ms(left))
+            except Error as error:
+                if error.errno != errno.ENOENT:
+                    raise
+                return _NONE, b""
             if answer is not None or (end is not None and time.monotonic() >= end):
                 return answer
 
@@ -108,7 +117,7 @@ class Actor:
     def move(self, place: str | None = None, timeout: float | None = None) -> None:
         """To another place, None: the one that has most room. It is there when this returns.
 
-        Raises Error: ECANCELED: it failed, and the actor goes on where it was; EPERM: it must not be moved; EBUSY: it is being moved; ESTALE: no such place.
+        Raises ActorLost; Error: ECANCELED: it failed, and the actor goes on where it was; EPERM: it must not be moved; EBUSY: it is being moved; ESTALE: no such place.
         """
         Call(self._store, self.name, self._store._actor_move(self.name, place)).result(timeout)
 
