@@ -203,8 +203,7 @@ bool shms_packlines_means(const struct shms_packlines *l, uint64_t hash, const u
 
 	for (uint32_t i = 0; l->head && i < SHMS_PACKINDEX_SEGMENTS; i++) {
 		shms_packlines_uuid(l, i, is);
-		if (memcmp(is, uuid, sizeof(is)) == 0 &&
-		    shms_packindex_has(&x, hash, (struct shms_packplace){i, slot}))
+		if (memcmp(is, uuid, sizeof(is)) == 0 && shms_packindex_has(&x, hash, (struct shms_packplace){i, slot}))
 			return true;
 	}
 	return false;

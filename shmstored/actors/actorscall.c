@@ -85,7 +85,8 @@ struct actors_call *actors_call_new(struct actors_one *k, const char *data, size
 int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *data, size_t n)
 {
 	uint32_t uid = conn_peer(c)->uid;
-	struct actors_one *k = actors_now_ms() < a->found_ms ? actors_one_heard(a, uid, name) : actors_one_find(a, uid, name);
+	struct actors_one *k =
+		actors_now_ms() < a->found_ms ? actors_one_heard(a, uid, name) : actors_one_find(a, uid, name);
 	struct actors_guest *g;
 	struct actors_call *l;
 	int r;
