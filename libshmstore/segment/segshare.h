@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * segshare.h: brings an object of a slot to a second holder, by a lease that is handed off and
- * adopted, or by a pin (docs/segments.md "Who may do what"). The functions are rows of single
+ * adopted, or by a pin (docs/segments.md "Rights of each holder"). The functions are rows of single
  * accesses, as in segslot.h.
  */
 #ifndef SHMS_SEGSHARE_H
