@@ -134,6 +134,13 @@ def broken_links(page):
     return broken
 
 
+def badly_set(page):
+    """Lines of prose of more than 100 columns that can be broken, and headings that begin with a clause without its noun."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", text_of(page), flags=re.S | re.M)
+    long = [line for line in prose.split("\n") if len(line) > 100 and line[0] not in "|<!" and line[:4] != "    " and " " in re.sub(r"`[^`]*`", "", line).strip(" ,-*")]
+    return long + re.findall(r"^#+ (?:What|Who|Whose|Which|One that)\b.*", prose, re.M)
+
+
 def commands_of(text):
     """The lines of a shell's block, without what is said about them."""
     return [line.split("  #")[0].split(" # ")[0].strip() for line in text.splitlines() if line.strip()]
