@@ -273,7 +273,7 @@ def test_under_pressure_the_newest_copy_goes_on_where_it_may(make_hosts, stale, 
     settled(a, ["b"])
     caller = a.store().actor("log")
     assert [caller.call("add", i) for i in range(10)] == [(home.pid, i + 1) for i in range(10)]
-    calls = [caller.send("add", 10, 3)] + [caller.send("add", i) for i in range(11, 20)]
+    calls = [caller.send("add", 10, 3 if fresh else 60)] + [caller.send("add", i) for i in range(11, 20)]
     wait_for("the call", lambda: a.actor()["running"] == 1)
     memory = a.daemon.admin("mem", "--daemon")["memory"]
     a.store("ballast").put("ballast", bytes(memory["kill"] - memory["used"] + 10 * MIB))
