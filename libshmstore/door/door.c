@@ -8,13 +8,13 @@
  * The way through it costs a store to the thread's own memory before and after the call. Calls from inside the library, and those of its own threads, go past it:
  * they cannot take away the sentence of the call that made them. The caller's own functions, called back, do go through it.
  *
- * A function that fills a structure comes with the caller's size of it, as shmstore_<name>_sized(),
- * which the headers' macros call. Older programs get their members, newer ones zeros for those that
- * we lack. shmstore_<name>() itself, for programs without these headers, fills what 0.1 had.
- * Rejected: a size as the structure's first member, that callers set (not those that there are: they pass what was on their stack); versions
- * of symbols (not for a static library, nor for dlsym(), and a program does not start with an older library); a new name for each size.
+ * A function that fills a structure is shmstore_<name>_sized(): it comes with the caller's size of
+ * it, which the headers' macro shmstore_<name>() adds. Older programs get their members, newer ones
+ * zeros for those that we lack. Rejected: a size as the structure's first member, that callers set
+ * (one that does not, passes as the size what was on its stack, and that much is written); versions
+ * of symbols (not for a static library, nor for dlsym(), and a program does not start with an older
+ * library); a new name for each size.
  */
-#define SHMSTORE_PLAIN
 #include <errno.h>
 #include <shmstore/actor.h>
 #include <shmstore/arbiter.h>
@@ -210,28 +210,22 @@ static void move_path(struct shmstore_tier_info *callers, size_t size, const str
 #define AND_SIZE(...)  (__VA_ARGS__, size_t ret_size)
 #define PASS_SIZE(...) (__VA_ARGS__, ret_size)
 
-#define FILLS(subject, name, type, last, when, parameters, arguments)                                      \
-	int shms_in_##name parameters;                                                                     \
-	static int fill_##name AND_SIZE parameters                                                         \
-	{                                                                                                  \
-		struct type own, *const callers = ret;                                                     \
-		int error;                                                                                 \
-                                                                                                           \
-		if (!callers || ret_size == sizeof(own))                                                   \
-			return shms_in_##name arguments;                                                   \
-		stand_in(&own, sizeof(own), callers, ret_size);                                            \
-		ret = &own;                                                                                \
-		error = shms_in_##name arguments;                                                          \
-		hand_back(callers, ret_size, &own, sizeof(own), WRITTEN_##when);                           \
-		MOVED_##when;                                                                              \
-		return error;                                                                              \
-	}                                                                                                  \
-	int shmstore_##name##_sized AND_SIZE parameters PASS(                                              \
-		subject, name, fill_##name PASS_SIZE arguments) int shmstore_##name parameters             \
-	{                                                                                                  \
-		const size_t ret_size = offsetof(struct type, last) + sizeof(((struct type *)NULL)->last); \
-                                                                                                           \
-		return shmstore_##name##_sized PASS_SIZE arguments;                                        \
-	}
+#define FILLS(subject, name, type, when, parameters, arguments)                  \
+	int shms_in_##name parameters;                                           \
+	static int fill_##name AND_SIZE parameters                               \
+	{                                                                        \
+		struct type own, *const callers = ret;                           \
+		int error;                                                       \
+                                                                                 \
+		if (!callers || ret_size == sizeof(own))                         \
+			return shms_in_##name arguments;                         \
+		stand_in(&own, sizeof(own), callers, ret_size);                  \
+		ret = &own;                                                      \
+		error = shms_in_##name arguments;                                \
+		hand_back(callers, ret_size, &own, sizeof(own), WRITTEN_##when); \
+		MOVED_##when;                                                    \
+		return error;                                                    \
+	}                                                                        \
+	int shmstore_##name##_sized AND_SIZE parameters PASS(subject, name, fill_##name PASS_SIZE arguments)
 
 #include "door.def"

@@ -135,7 +135,9 @@ struct shmstore_actor_order {
  * Return: 1: *ret is filled; 0: no order came; as above, but -ENOTSUP; -EEXIST: another place has
  * this place's name by now.
  */
-SHMSTORE_API int shmstore_actor_next(struct shmstore_place *p, uint64_t timeout_ms, struct shmstore_actor_order *ret);
+SHMSTORE_API int shmstore_actor_next_sized(struct shmstore_place *p, uint64_t timeout_ms,
+					   struct shmstore_actor_order *ret SHMSTORE_RET_SIZE);
+#define shmstore_actor_next(...) SHMSTORE_FILLS(actor_next, actor_order, __VA_ARGS__)
 /*
  * A descriptor for poll(). It is readable when shmstore_actor_next(p, 0, ...) may have something;
  * call that once before, and once a second. Return: the descriptor, or as above.
@@ -181,8 +183,9 @@ struct shmstore_actor_answer {
  * Return: 1: *ret is filled; 0: it has not come; as above; -ENOENT: there is no actor of that name;
  * -EMFILE: 1024 calls of this store wait, or 65536 for the actor.
  */
-SHMSTORE_API int shmstore_actor_answer(struct shmstore_actor_call *c, uint64_t timeout_ms,
-				       struct shmstore_actor_answer *ret);
+SHMSTORE_API int shmstore_actor_answer_sized(struct shmstore_actor_call *c, uint64_t timeout_ms,
+					     struct shmstore_actor_answer *ret SHMSTORE_RET_SIZE);
+#define shmstore_actor_answer(...) SHMSTORE_FILLS(actor_answer, actor_answer, __VA_ARGS__)
 /*
  * Gives up the answer. The call, or the move, is carried out all the same. NULL is fine. Returns
  * NULL.
@@ -199,21 +202,6 @@ SHMSTORE_API struct shmstore_actor_call *shmstore_actor_forget(struct shmstore_a
  */
 SHMSTORE_API int shmstore_actor_move(struct shmstore *s, const char *name, const char *place,
 				     struct shmstore_actor_call **ret);
-
-/* ---- sizes (see shmstore.h) ---------------------------------------------------------------------------------------- */
-
-/*
- * The functions of these names above, with the size of the structure at ret, which the macros add.
- * Return: as those.
- */
-SHMSTORE_API int shmstore_actor_next_sized(struct shmstore_place *p, uint64_t timeout_ms,
-					   struct shmstore_actor_order *ret, size_t ret_size);
-SHMSTORE_API int shmstore_actor_answer_sized(struct shmstore_actor_call *c, uint64_t timeout_ms,
-					     struct shmstore_actor_answer *ret, size_t ret_size);
-#ifndef SHMSTORE_PLAIN
-#define shmstore_actor_next(...)   shmstore_actor_next_sized(__VA_ARGS__, sizeof(struct shmstore_actor_order))
-#define shmstore_actor_answer(...) shmstore_actor_answer_sized(__VA_ARGS__, sizeof(struct shmstore_actor_answer))
-#endif
 
 #ifdef __cplusplus
 }

@@ -116,7 +116,9 @@ SHMSTORE_API int shmstore_arb_pool_remove(struct shmstore *s, uint32_t pool);
  *   pool   SHMSTORE_ARB_PARTITION, or a private one of this store
  * Return: as above; -EINVAL also: no such pool, ret NULL.
  */
-SHMSTORE_API int shmstore_arb_pool_info(struct shmstore *s, uint32_t pool, struct shmstore_arb_pool_info *ret);
+SHMSTORE_API int shmstore_arb_pool_info_sized(struct shmstore *s, uint32_t pool,
+					      struct shmstore_arb_pool_info *ret SHMSTORE_RET_SIZE);
+#define shmstore_arb_pool_info(...) SHMSTORE_FILLS(arb_pool_info, arb_pool_info, __VA_ARGS__)
 
 /* ---- tasks and contexts -------------------------------------------------------------------------------------------- */
 
@@ -360,7 +362,8 @@ SHMSTORE_API int shmstore_arb_fd(struct shmstore *s);
  *   ret   the reservation is zero unless the outcome is OK. Ownership: plain data
  * Return: 1; 0: none has completed; -EINVAL (ret NULL), -EPERM. One thread gets each.
  */
-SHMSTORE_API int shmstore_arb_next(struct shmstore *s, struct shmstore_arb_done *ret);
+SHMSTORE_API int shmstore_arb_next_sized(struct shmstore *s, struct shmstore_arb_done *ret SHMSTORE_RET_SIZE);
+#define shmstore_arb_next(...) SHMSTORE_FILLS(arb_next, arb_done, __VA_ARGS__)
 /*
  * Completes what a context waits for with CANCELED. Any thread may call it.
  *   c   NULL: the calling thread's own, which waits for nothing then
@@ -416,7 +419,9 @@ struct shmstore_arb_info {
 };
 /* A context's state, as the daemon has it; any thread may ask, also while the context waits. One round trip.
  * Return: as above; -EINVAL also: ret NULL. */
-SHMSTORE_API int shmstore_arb_state(struct shmstore *s, struct shmstore_arb_context *c, struct shmstore_arb_info *ret);
+SHMSTORE_API int shmstore_arb_state_sized(struct shmstore *s, struct shmstore_arb_context *c,
+					  struct shmstore_arb_info *ret SHMSTORE_RET_SIZE);
+#define shmstore_arb_state(...) SHMSTORE_FILLS(arb_state, arb_info, __VA_ARGS__)
 
 struct shmstore_arb_stats {
 	uint64_t n_retries, n_splits, n_grants;
@@ -430,8 +435,9 @@ struct shmstore_arb_stats {
  *   reset   the counts begin anew
  * Return: as above; -EINVAL also: no such task or pool, ret NULL; task 0 where the thread works for none, or several.
  */
-SHMSTORE_API int shmstore_arb_stats(struct shmstore *s, uint32_t task, uint32_t pool, bool reset,
-				    struct shmstore_arb_stats *ret);
+SHMSTORE_API int shmstore_arb_stats_sized(struct shmstore *s, uint32_t task, uint32_t pool, bool reset,
+					  struct shmstore_arb_stats *ret SHMSTORE_RET_SIZE);
+#define shmstore_arb_stats(...) SHMSTORE_FILLS(arb_stats, arb_stats, __VA_ARGS__)
 
 enum shmstore_arb_injection {
 	SHMSTORE_ARB_INJECT_RETRY = 1,
@@ -449,23 +455,6 @@ enum shmstore_arb_injection {
  */
 SHMSTORE_API int shmstore_arb_inject(struct shmstore *s, struct shmstore_arb_context *c,
 				     enum shmstore_arb_injection kind, uint32_t count, uint32_t skip, uint32_t pool);
-
-/* ---- sizes (see shmstore.h) ---- */
-
-/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
-SHMSTORE_API int shmstore_arb_pool_info_sized(struct shmstore *s, uint32_t pool, struct shmstore_arb_pool_info *ret,
-					      size_t ret_size);
-SHMSTORE_API int shmstore_arb_state_sized(struct shmstore *s, struct shmstore_arb_context *c,
-					  struct shmstore_arb_info *ret, size_t ret_size);
-SHMSTORE_API int shmstore_arb_stats_sized(struct shmstore *s, uint32_t task, uint32_t pool, bool reset,
-					  struct shmstore_arb_stats *ret, size_t ret_size);
-SHMSTORE_API int shmstore_arb_next_sized(struct shmstore *s, struct shmstore_arb_done *ret, size_t ret_size);
-#ifndef SHMSTORE_PLAIN
-#define shmstore_arb_pool_info(...) shmstore_arb_pool_info_sized(__VA_ARGS__, sizeof(struct shmstore_arb_pool_info))
-#define shmstore_arb_state(...)     shmstore_arb_state_sized(__VA_ARGS__, sizeof(struct shmstore_arb_info))
-#define shmstore_arb_stats(...)     shmstore_arb_stats_sized(__VA_ARGS__, sizeof(struct shmstore_arb_stats))
-#define shmstore_arb_next(...)      shmstore_arb_next_sized(__VA_ARGS__, sizeof(struct shmstore_arb_done))
-#endif
 
 #ifdef __cplusplus
 }

@@ -48,7 +48,9 @@ struct shmstore_partition_info {
  * Describes a partition from its marker and its file system. Two system calls.
  * Ownership: strings in ret are the partition's and live as long. Return: 0; -EINVAL (NULL), -EIO.
  */
-SHMSTORE_API int shmstore_partition_info(struct shmstore_partition *p, struct shmstore_partition_info *ret);
+SHMSTORE_API int shmstore_partition_info_sized(struct shmstore_partition *p,
+					       struct shmstore_partition_info *ret SHMSTORE_RET_SIZE);
+#define shmstore_partition_info(...) SHMSTORE_FILLS(partition_info, partition_info, __VA_ARGS__)
 
 /* The ledger page: what the owner says of itself. Never trusted where the kernel can be asked. */
 struct shmstore_counters {
@@ -126,9 +128,10 @@ struct shmstore_books_total {
  *   fn, ret   either may be NULL
  * Return: as above; -ETIMEDOUT (a stopped process holds a store's names).
  */
-SHMSTORE_API int shmstore_partition_books(struct shmstore_partition *p,
-					  int (*fn)(const struct shmstore_store_books *books, void *arg), void *arg,
-					  struct shmstore_books_total *ret);
+SHMSTORE_API int shmstore_partition_books_sized(struct shmstore_partition *p,
+						int (*fn)(const struct shmstore_store_books *books, void *arg),
+						void *arg, struct shmstore_books_total *ret SHMSTORE_RET_SIZE);
+#define shmstore_partition_books(...) SHMSTORE_FILLS(partition_books, books_total, __VA_ARGS__)
 
 enum shmstore_hold {
 	SHMSTORE_HOLD_GHOST = 1,    /* deleted, still mapped or open */
@@ -160,9 +163,10 @@ struct shmstore_holder {
  *   fn, ret   either may be NULL
  * Return: as above.
  */
-SHMSTORE_API int shmstore_partition_reconcile(struct shmstore_partition *p,
-					      int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg,
-					      struct shmstore_usage *ret);
+SHMSTORE_API int shmstore_partition_reconcile_sized(struct shmstore_partition *p,
+						    int (*fn)(const struct shmstore_holder *holder, void *arg),
+						    void *arg, struct shmstore_usage *ret SHMSTORE_RET_SIZE);
+#define shmstore_partition_reconcile(...) SHMSTORE_FILLS(partition_reconcile, usage, __VA_ARGS__)
 
 enum shmstore_gc_what {
 	SHMSTORE_GC_STORE = 1,  /* a dead store, whole */
@@ -196,9 +200,10 @@ struct shmstore_gc_action {
  *   fn, ret   either may be NULL. fn is called after the step; one that ends the walk leaves the rest for the next gc
  * Return: as above. A step that fails is told in its action, and the others go on.
  */
-SHMSTORE_API int shmstore_partition_gc_plan(struct shmstore_partition *p, unsigned flags,
-					    int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
-					    struct shmstore_gc_report *ret);
+SHMSTORE_API int shmstore_partition_gc_plan_sized(struct shmstore_partition *p, unsigned flags,
+						  int (*fn)(const struct shmstore_gc_action *action, void *arg),
+						  void *arg, struct shmstore_gc_report *ret SHMSTORE_RET_SIZE);
+#define shmstore_partition_gc_plan(...) SHMSTORE_FILLS(partition_gc_plan, gc_report, __VA_ARGS__)
 
 /*
  * gc of one store only, as fast as it can be: for a program that knows that the owner died.
@@ -210,9 +215,11 @@ SHMSTORE_API int shmstore_partition_gc_plan(struct shmstore_partition *p, unsign
  * Return: as above; -EBUSY (its owner lives), -ENOENT (no store there: nothing is left to do), -EPERM (path is not in
  * the partition, or the store is another user's).
  */
-SHMSTORE_API int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsigned flags,
-					 int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
-					 struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms);
+SHMSTORE_API int shmstore_partition_reap_sized(struct shmstore_partition *p, const char *path, unsigned flags,
+					       int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
+					       struct shmstore_gc_report *ret,
+					       uint64_t *ret_expiry_ms SHMSTORE_RET_SIZE);
+#define shmstore_partition_reap(...) SHMSTORE_FILLS(partition_reap, gc_report, __VA_ARGS__)
 
 /*
  * The clock that leases end by: CLOCK_BOOTTIME of the host in ms, the same in every container. (In a time namespace
@@ -252,8 +259,9 @@ struct shmstore_survey {
  *   ret      may be NULL
  * Return: as above; -ECANCELED (progress), -EINVAL also: survey->size or flags.
  */
-SHMSTORE_API int shmstore_partition_survey(struct shmstore_partition *p, const struct shmstore_survey *survey,
-					   struct shmstore_usage *ret);
+SHMSTORE_API int shmstore_partition_survey_sized(struct shmstore_partition *p, const struct shmstore_survey *survey,
+						 struct shmstore_usage *ret SHMSTORE_RET_SIZE);
+#define shmstore_partition_survey(...) SHMSTORE_FILLS(partition_survey, usage, __VA_ARGS__)
 
 struct shmstore_verify_finding {
 	size_t size;
@@ -291,35 +299,6 @@ struct shmstore_tier_verify {
  * Since 0.1.
  */
 SHMSTORE_API int shmstore_tier_verify(struct shmstore_partition *p, const struct shmstore_tier_verify *what);
-
-/* ---- sizes (see shmstore.h) ---- */
-
-/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
-SHMSTORE_API int shmstore_partition_info_sized(struct shmstore_partition *p, struct shmstore_partition_info *ret,
-					       size_t ret_size);
-SHMSTORE_API int shmstore_partition_books_sized(struct shmstore_partition *p,
-						int (*fn)(const struct shmstore_store_books *books, void *arg),
-						void *arg, struct shmstore_books_total *ret, size_t ret_size);
-SHMSTORE_API int shmstore_partition_reconcile_sized(struct shmstore_partition *p,
-						    int (*fn)(const struct shmstore_holder *holder, void *arg),
-						    void *arg, struct shmstore_usage *ret, size_t ret_size);
-SHMSTORE_API int shmstore_partition_gc_plan_sized(struct shmstore_partition *p, unsigned flags,
-						  int (*fn)(const struct shmstore_gc_action *action, void *arg),
-						  void *arg, struct shmstore_gc_report *ret, size_t ret_size);
-SHMSTORE_API int shmstore_partition_reap_sized(struct shmstore_partition *p, const char *path, unsigned flags,
-					       int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
-					       struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms,
-					       size_t ret_size);
-SHMSTORE_API int shmstore_partition_survey_sized(struct shmstore_partition *p, const struct shmstore_survey *survey,
-						 struct shmstore_usage *ret, size_t ret_size);
-#ifndef SHMSTORE_PLAIN
-#define shmstore_partition_info(...)      shmstore_partition_info_sized(__VA_ARGS__, sizeof(struct shmstore_partition_info))
-#define shmstore_partition_books(...)     shmstore_partition_books_sized(__VA_ARGS__, sizeof(struct shmstore_books_total))
-#define shmstore_partition_reconcile(...) shmstore_partition_reconcile_sized(__VA_ARGS__, sizeof(struct shmstore_usage))
-#define shmstore_partition_gc_plan(...)   shmstore_partition_gc_plan_sized(__VA_ARGS__, sizeof(struct shmstore_gc_report))
-#define shmstore_partition_reap(...)      shmstore_partition_reap_sized(__VA_ARGS__, sizeof(struct shmstore_gc_report))
-#define shmstore_partition_survey(...)    shmstore_partition_survey_sized(__VA_ARGS__, sizeof(struct shmstore_usage))
-#endif
 
 #ifdef __cplusplus
 }

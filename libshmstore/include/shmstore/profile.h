@@ -92,9 +92,10 @@ struct shmstore_profile_use {
  *   declared   what the program itself expects; 0, or NULL: it does not know. n is not read
  * Return: as above.
  */
-SHMSTORE_API int shmstore_profile_estimate(struct shmstore *s, const struct shmstore_profile_kind *kind,
-					   const struct shmstore_profile_use *declared,
-					   struct shmstore_profile_use *ret);
+SHMSTORE_API int shmstore_profile_estimate_sized(struct shmstore *s, const struct shmstore_profile_kind *kind,
+						 const struct shmstore_profile_use *declared,
+						 struct shmstore_profile_use *ret SHMSTORE_RET_SIZE);
+#define shmstore_profile_estimate(...) SHMSTORE_FILLS(profile_estimate, profile_use, __VA_ARGS__)
 
 /* ---- admission ----------------------------------------------------------------------------------------------------- */
 
@@ -181,8 +182,9 @@ struct shmstore_task_grant {
  * Return: 0: it may begin; above 0 as above; -EINVAL also: ask->size, level, flags; -EPERM also: user, or parent is another user's; -EMFILE: more than 1024
  * tasks of this store; -ECANCELED: idle said so.
  */
-SHMSTORE_API int shmstore_task_admit(struct shmstore *s, const struct shmstore_task_ask *ask,
-				     struct shmstore_task_grant *ret);
+SHMSTORE_API int shmstore_task_admit_sized(struct shmstore *s, const struct shmstore_task_ask *ask,
+					   struct shmstore_task_grant *ret SHMSTORE_RET_SIZE);
+#define shmstore_task_admit(...) SHMSTORE_FILLS(task_admit, task_grant, __VA_ARGS__)
 /*
  * It has ended, well or not.
  *   task   grant.task; 0: nothing is done. The number stays good where the daemon is started anew: the next one is told by the store's next call what runs
@@ -224,7 +226,8 @@ struct shmstore_preempt {
  * are forgotten; so is what comes while this process reads nothing for so long that the daemon has nowhere to put it.
  * Return: 1: *ret is filled; 0: nothing was said; as above.
  */
-SHMSTORE_API int shmstore_preempt_next(struct shmstore *s, struct shmstore_preempt *ret);
+SHMSTORE_API int shmstore_preempt_next_sized(struct shmstore *s, struct shmstore_preempt *ret SHMSTORE_RET_SIZE);
+#define shmstore_preempt_next(...) SHMSTORE_FILLS(preempt_next, preempt, __VA_ARGS__)
 /*
  * A descriptor for poll(), the store's and always the same: readable when shmstore_preempt_next()
  * may have something. Only calls find a new daemon: call it once a second where tasks run long.
@@ -255,21 +258,6 @@ SHMSTORE_API int shmstore_client_profile_text(struct shmstore_client *c, uint32_
 SHMSTORE_API int shmstore_client_profile_load(struct shmstore_client *c, uint32_t user, const char *text, size_t size);
 /* Nothing is known any more. Return: 0. */
 SHMSTORE_API int shmstore_client_profile_reset(struct shmstore_client *c, uint32_t user);
-
-/* ---- sizes (see shmstore.h) ---------------------------------------------------------------------------------------- */
-
-/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
-SHMSTORE_API int shmstore_profile_estimate_sized(struct shmstore *s, const struct shmstore_profile_kind *kind,
-						 const struct shmstore_profile_use *declared,
-						 struct shmstore_profile_use *ret, size_t ret_size);
-SHMSTORE_API int shmstore_task_admit_sized(struct shmstore *s, const struct shmstore_task_ask *ask,
-					   struct shmstore_task_grant *ret, size_t ret_size);
-SHMSTORE_API int shmstore_preempt_next_sized(struct shmstore *s, struct shmstore_preempt *ret, size_t ret_size);
-#ifndef SHMSTORE_PLAIN
-#define shmstore_profile_estimate(...) shmstore_profile_estimate_sized(__VA_ARGS__, sizeof(struct shmstore_profile_use))
-#define shmstore_task_admit(...)       shmstore_task_admit_sized(__VA_ARGS__, sizeof(struct shmstore_task_grant))
-#define shmstore_preempt_next(...)     shmstore_preempt_next_sized(__VA_ARGS__, sizeof(struct shmstore_preempt))
-#endif
 
 #ifdef __cplusplus
 }

@@ -68,6 +68,19 @@ extern "C" {
 #define SHMSTORE_API
 #endif
 
+/*
+ * A structure that a call fills may grow at its end in later versions, but for the ticket and the
+ * reservation, and for what is embedded in another one. So such a call is shmstore_..._sized(),
+ * whose last argument is the size of the caller's structure, and a macro without _sized adds that:
+ * write shmstore_usage(s, &u). A structure that is shorter than the library's gets the members that
+ * it has; a longer one gets zeros for those that the library does not know. A program without the
+ * header (another language, dlsym()) calls shmstore_usage_sized().
+ */
+#ifndef SHMSTORE_FILLS
+#define SHMSTORE_RET_SIZE               , size_t ret_size
+#define SHMSTORE_FILLS(name, type, ...) shmstore_##name##_sized(__VA_ARGS__, sizeof(struct shmstore_##type))
+#endif
+
 #define SHMSTORE_KEY_MAX     4096u        /* bytes of a key; any bytes, also none */
 #define SHMSTORE_NAME_MAX    255u         /* bytes of a store's name: no '/', no NUL, not "." or "..", no leading '.' */
 #define SHMSTORE_ADDRESS_MAX 255u         /* bytes of an address */
@@ -252,7 +265,9 @@ SHMSTORE_API int shmstore_default_path(char *ret_path, size_t size);
  * it is read gives numbers of slightly different moments; the walk is tried three times for a quiet one.
  * Return: 0; -EINVAL, -EPERM, -EMFILE, -ENOMEM. Since 0.1.
  */
-SHMSTORE_API int shmstore_partition_usage(struct shmstore_partition *p, unsigned flags, struct shmstore_usage *ret);
+SHMSTORE_API int shmstore_partition_usage_sized(struct shmstore_partition *p, unsigned flags,
+						struct shmstore_usage *ret SHMSTORE_RET_SIZE);
+#define shmstore_partition_usage(...) SHMSTORE_FILLS(partition_usage, usage, __VA_ARGS__)
 
 #define SHMSTORE_GC_DRY_RUN (1u << 0) /* count what would go; delete nothing */
 #define SHMSTORE_GC_LEASES \
@@ -264,7 +279,9 @@ SHMSTORE_API int shmstore_partition_usage(struct shmstore_partition *p, unsigned
  *   ret     may be NULL.
  * Return: 0; -EINVAL, -EPERM, -EMFILE, -ENOMEM; when all else was done, the error of the first step that failed. Since 0.1.
  */
-SHMSTORE_API int shmstore_partition_gc(struct shmstore_partition *p, unsigned flags, struct shmstore_gc_report *ret);
+SHMSTORE_API int shmstore_partition_gc_sized(struct shmstore_partition *p, unsigned flags,
+					     struct shmstore_gc_report *ret SHMSTORE_RET_SIZE);
+#define shmstore_partition_gc(...) SHMSTORE_FILLS(partition_gc, gc_report, __VA_ARGS__)
 
 /*
  * fn is called each 100 ms at least by a put that waits for room (SHMSTORE_WAIT), in its thread and without a lock of the library's; where it
@@ -316,7 +333,8 @@ SHMSTORE_API int shmstore_peer_find(struct shmstore_partition *p, const char *ad
 				    size_t name_size);
 
 /* Sums up this store; stats every name in it. Return: 0; -EPERM, -ENOMEM, -EMFILE. Since 0.1. */
-SHMSTORE_API int shmstore_usage(struct shmstore *s, struct shmstore_store_usage *ret);
+SHMSTORE_API int shmstore_usage_sized(struct shmstore *s, struct shmstore_store_usage *ret SHMSTORE_RET_SIZE);
+#define shmstore_usage(...) SHMSTORE_FILLS(usage, store_usage, __VA_ARGS__)
 
 /* ---- objects ------------------------------------------------------------------------------------------------------ */
 
@@ -519,26 +537,6 @@ SHMSTORE_API int shmstore_asked(struct shmstore *s, uint64_t *ret_bytes);
  */
 SHMSTORE_API int shmstore_daemon_fd(struct shmstore *s);
 SHMSTORE_API int shmstore_daemon_dispatch(struct shmstore *s);
-
-/* ---- sizes -------------------------------------------------------------------------------------------------------- */
-
-/*
- * Structures that a call fills may grow at their end in later versions, but for the ticket and the reservation, which stay as they are, as
- * does what is embedded in another one. So each of these calls comes with the size of the caller's structure. A structure that is shorter
- * than the library's gets the members that it has; a longer one gets zeros for those that the library does not know. The macros add the
- * size: write shmstore_usage(s, &u). A program without the header (another language, dlsym()) calls shmstore_usage_sized(), or
- * shmstore_usage(), which fills what 0.1 had and no more. SHMSTORE_PLAIN, defined before the header, leaves the macros out.
- */
-SHMSTORE_API int shmstore_partition_usage_sized(struct shmstore_partition *p, unsigned flags,
-						struct shmstore_usage *ret, size_t ret_size);
-SHMSTORE_API int shmstore_partition_gc_sized(struct shmstore_partition *p, unsigned flags,
-					     struct shmstore_gc_report *ret, size_t ret_size);
-SHMSTORE_API int shmstore_usage_sized(struct shmstore *s, struct shmstore_store_usage *ret, size_t ret_size);
-#ifndef SHMSTORE_PLAIN
-#define shmstore_partition_usage(...) shmstore_partition_usage_sized(__VA_ARGS__, sizeof(struct shmstore_usage))
-#define shmstore_partition_gc(...)    shmstore_partition_gc_sized(__VA_ARGS__, sizeof(struct shmstore_gc_report))
-#define shmstore_usage(...)           shmstore_usage_sized(__VA_ARGS__, sizeof(struct shmstore_store_usage))
-#endif
 
 /* Describes an error code (negative or positive). Static text, never NULL. */
 SHMSTORE_API const char *shmstore_strerror(int error);

@@ -91,8 +91,9 @@ struct shmstore_stage_profile {
  * Asks for the profile that a stage should have. Changes nothing.
  * Return: as above; -EINVAL also: ask->size, a count, base_profile is not 0; -ENOSPC: all 4096 profiles that the daemon remembers are in use
  */
-SHMSTORE_API int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *ask,
-				      struct shmstore_stage_profile *ret);
+SHMSTORE_API int shmstore_stage_query_sized(struct shmstore *s, const struct shmstore_stage_ask *ask,
+					    struct shmstore_stage_profile *ret SHMSTORE_RET_SIZE);
+#define shmstore_stage_query(...) SHMSTORE_FILLS(stage_query, stage_profile, __VA_ARGS__)
 
 #define SHMSTORE_STAGE_WAIT UINT64_MAX /* as long as the daemon is configured to let a stage wait */
 /*
@@ -103,15 +104,17 @@ SHMSTORE_API int shmstore_stage_query(struct shmstore *s, const struct shmstore_
  * Return: as above; -ENOENT: the daemon knows no profile of this number, or not any more: ask again; -EBUSY: the store is in a stage; -EEXIST: the profiles differ, and
  * stage.conflict is error; -ENOSPC: as shmstore_stage_query(); -ECANCELED: somebody ended it while it waited; -ENOTSUP also: the daemon ended meanwhile
  */
-SHMSTORE_API int shmstore_stage_begin(struct shmstore *s, const char *name, uint32_t profile, uint32_t other,
-				      uint64_t wait_ms, struct shmstore_stage_profile *ret);
+SHMSTORE_API int shmstore_stage_begin_sized(struct shmstore *s, const char *name, uint32_t profile, uint32_t other,
+					    uint64_t wait_ms, struct shmstore_stage_profile *ret SHMSTORE_RET_SIZE);
+#define shmstore_stage_begin(...) SHMSTORE_FILLS(stage_begin, stage_profile, __VA_ARGS__)
 
 /*
  * The store's stage ends.
  *   ret   what the store has from now on: the base
  * Return: as above; -ENOENT: it is in no stage, as the daemon was started anew, or somebody ended it
  */
-SHMSTORE_API int shmstore_stage_end(struct shmstore *s, struct shmstore_stage_profile *ret);
+SHMSTORE_API int shmstore_stage_end_sized(struct shmstore *s, struct shmstore_stage_profile *ret SHMSTORE_RET_SIZE);
+#define shmstore_stage_end(...) SHMSTORE_FILLS(stage_end, stage_profile, __VA_ARGS__)
 
 /* ---- for tools ----------------------------------------------------------------------------------------------------- */
 
@@ -121,20 +124,6 @@ SHMSTORE_API int shmstore_stage_end(struct shmstore *s, struct shmstore_stage_pr
  * Return: as daemon.h says of all that take a client; -EPERM: another user's, and the caller is neither root nor the daemon's user; -ENOENT: no stage runs there
  */
 SHMSTORE_API int shmstore_client_stage_end(struct shmstore_client *c, uint64_t session);
-
-/* ---- sizes (see shmstore.h) ---------------------------------------------------------------------------------------- */
-
-/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
-SHMSTORE_API int shmstore_stage_query_sized(struct shmstore *s, const struct shmstore_stage_ask *ask,
-					    struct shmstore_stage_profile *ret, size_t ret_size);
-SHMSTORE_API int shmstore_stage_begin_sized(struct shmstore *s, const char *name, uint32_t profile, uint32_t other,
-					    uint64_t wait_ms, struct shmstore_stage_profile *ret, size_t ret_size);
-SHMSTORE_API int shmstore_stage_end_sized(struct shmstore *s, struct shmstore_stage_profile *ret, size_t ret_size);
-#ifndef SHMSTORE_PLAIN
-#define shmstore_stage_query(...) shmstore_stage_query_sized(__VA_ARGS__, sizeof(struct shmstore_stage_profile))
-#define shmstore_stage_begin(...) shmstore_stage_begin_sized(__VA_ARGS__, sizeof(struct shmstore_stage_profile))
-#define shmstore_stage_end(...)   shmstore_stage_end_sized(__VA_ARGS__, sizeof(struct shmstore_stage_profile))
-#endif
 
 #ifdef __cplusplus
 }

@@ -71,7 +71,9 @@ struct shmstore_tier_info {
  * Return: 0; -ENOENT (the partition has no tier, or its directory is gone), -EPERM (the partition's tier may not be read),
  * -EBADMSG (its configuration is damaged, or written by somebody who may not), -EINVAL (NULL), -ENOMEM, -EMFILE. Since 0.1.
  */
-SHMSTORE_API int shmstore_tier_info(struct shmstore_partition *p, struct shmstore_tier_info *ret);
+SHMSTORE_API int shmstore_tier_info_sized(struct shmstore_partition *p,
+					  struct shmstore_tier_info *ret SHMSTORE_RET_SIZE);
+#define shmstore_tier_info(...) SHMSTORE_FILLS(tier_info, tier_info, __VA_ARGS__)
 
 /*
  * How objects are moved to and from the disk in this process: "io_uring", or "plain: " and why it is pread() and pwrite(), one at a time: a
@@ -164,8 +166,9 @@ struct shmstore_evict {
  * suffice, or the disk is full: report.disk_full), -ENOENT (no tier), -ECANCELED (progress), -EIO (the disk), -EINVAL (p or
  * what NULL, what->size), -EPERM (the tier is another user's), -ENOMEM, -EMFILE. Since 0.1.
  */
-SHMSTORE_API int shmstore_partition_evict(struct shmstore_partition *p, const struct shmstore_evict *what,
-					  struct shmstore_evict_report *ret);
+SHMSTORE_API int shmstore_partition_evict_sized(struct shmstore_partition *p, const struct shmstore_evict *what,
+						struct shmstore_evict_report *ret SHMSTORE_RET_SIZE);
+#define shmstore_partition_evict(...) SHMSTORE_FILLS(partition_evict, evict_report, __VA_ARGS__)
 
 #define SHMSTORE_AS_IS (1u << 7) /* handoff_flags: a demoted object as it is */
 /*
@@ -186,18 +189,6 @@ SHMSTORE_API int shmstore_handoff_flags(struct shmstore *s, const void *key, siz
  */
 SHMSTORE_API const char *shmstore_error_detail(void);
 SHMSTORE_API const char *shmstore_error_path(void);
-
-/* ---- sizes (see shmstore.h) ---- */
-
-/* The functions of these names above, with the size of the structure at ret; the macros add it. Return: as those. */
-SHMSTORE_API int shmstore_tier_info_sized(struct shmstore_partition *p, struct shmstore_tier_info *ret,
-					  size_t ret_size);
-SHMSTORE_API int shmstore_partition_evict_sized(struct shmstore_partition *p, const struct shmstore_evict *what,
-						struct shmstore_evict_report *ret, size_t ret_size);
-#ifndef SHMSTORE_PLAIN
-#define shmstore_tier_info(...)       shmstore_tier_info_sized(__VA_ARGS__, sizeof(struct shmstore_tier_info))
-#define shmstore_partition_evict(...) shmstore_partition_evict_sized(__VA_ARGS__, sizeof(struct shmstore_evict_report))
-#endif
 
 #ifdef __cplusplus
 }
