@@ -226,7 +226,6 @@ struct arb_task {
 	uint64_t seq;
 	struct arb_pin *pins;
 	uint64_t begun_ns;
-	struct arb_task *ended_next;
 	struct arb_stats former; /* in pools that are gone */
 	struct arb_injection inject[ARB_N_INJECT];
 	char name[ARB_NAME_MAX + 1];

@@ -113,7 +113,6 @@ struct task {
 
 struct admission {
 	uint64_t cap, reserved, used;
-	bool closed;
 	struct task *tasks;
 	bool stale; /* sum is not that of the tasks */
 	struct admissionsum sum;
@@ -149,11 +148,6 @@ void admission_set_cap(struct admission *a, uint64_t cap)
 {
 	a->stale |= cap != a->cap;
 	a->cap = cap;
-}
-
-void admission_set_gate(struct admission *a, bool open)
-{
-	a->closed = !open;
 }
 
 static uint64_t bounded(uint64_t bytes)
@@ -199,8 +193,6 @@ struct admission_answer admission_try(struct admission *a, const struct admissio
 		answer.reason = ADMISSION_TOOBIG;
 	else if (!a->tasks)
 		answer.reason = ADMISSION_PROGRESS;
-	else if (a->closed)
-		answer.reason = ADMISSION_GATE;
 	else
 		answer.reason = fits(a, ask, answer.reserve) ? ADMISSION_FITS : ADMISSION_FULL;
 	answer.admit = answer.reason == ADMISSION_PROGRESS || answer.reason == ADMISSION_FITS;

@@ -5,7 +5,7 @@
  *
  *   toobig    it declared more than there is: it can never run. Not admitted
  *   progress  nothing runs: admitted, whatever it needs
- *   gate      the host's memory is above the gate
+ *   gate      the host's memory is above the gate: gateline.h decides that, no call here does
  *   fits      the reservations and the estimate are within the cap; HISTOGRAM: P(sum of all > cap) <= eps
  *   full      they are not
  *
@@ -79,7 +79,6 @@ struct admission *admission_new(uint64_t cap);
 /* Returns NULL. */
 struct admission *admission_free(struct admission *a);
 void admission_set_cap(struct admission *a, uint64_t cap);
-void admission_set_gate(struct admission *a, bool open);
 
 /* Would it be admitted now? Changes nothing. */
 struct admission_answer admission_try(struct admission *a, const struct admission_ask *ask);

@@ -21,8 +21,6 @@ struct amount memtext_number(const char *text, size_t size);
  *
  * Unknown values stay unknown: a host that cannot be read does not count as above its threshold, and nobody is killed for it.
  */
-#define MEMLIMIT_BUFFER_MOST   (INT64_C(3) << 30)
-#define MEMLIMIT_DELAY_MOST_MS 60000
 
 /* A memory, and what of it is in use. */
 struct memlimit_use {

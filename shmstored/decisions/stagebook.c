@@ -33,18 +33,6 @@ const struct stage_config stage_defaults = {
 	.wait_ms = 2000,
 };
 
-bool stage_config_fits(const struct stage_config *c)
-{
-	return c->whole_shared_div > 0 && c->cap_mib >= 0 && c->cap_mib <= STAGE_MIB_MAX && c->wait_ms >= 0 &&
-	       c->private_ratio.den && c->shared_ratio.den && c->fallen_threshold.den;
-}
-
-bool stage_amounts_fit(const struct stage_amounts *a)
-{
-	return a->private_mib >= 0 && a->private_mib <= STAGE_MIB_MAX && a->shared_mib >= 0 &&
-	       a->shared_mib <= STAGE_MIB_MAX && a->slots >= 1 && a->slots <= STAGE_SLOTS_MAX;
-}
-
 bool stage_ask_fits(const struct stage_ask *ask)
 {
 	return ask->n_native >= 0 && ask->n_native <= STAGE_NODES_MAX && ask->n_convert >= 0 &&
@@ -244,11 +232,6 @@ struct stagebook *stagebook_free(struct stagebook *b)
 	}
 	free(b);
 	return NULL;
-}
-
-void stagebook_set_base(struct stagebook *b, const struct stage_amounts *base)
-{
-	b->base = *base;
 }
 
 /* Of the profiles that no session has, the one that was asked for longest ago goes. false: each is in use. */

@@ -29,7 +29,6 @@
  * Amounts are MiB, and say so in their names: a number without its unit is what went wrong elsewhere.
  */
 #define STAGE_MIB_MAX   (INT64_C(1) << 40)
-#define STAGE_SLOTS_MAX (INT64_C(1) << 20)
 #define STAGE_NODES_MAX (INT64_C(1) << 40)
 
 enum stage_mode {
@@ -84,13 +83,11 @@ struct stage_reply {
 	bool clamped;   /* private is less than the rules say */
 };
 
-/* Is this configuration possible? */
-bool stage_config_fits(const struct stage_config *c);
-bool stage_amounts_fit(const struct stage_amounts *a);
+/* Is this request possible? */
 bool stage_ask_fits(const struct stage_ask *ask);
 bool stage_amounts_equal(const struct stage_amounts *a, const struct stage_amounts *b);
 
-/* All three fit. */
+/* The configuration and the base are possible, and the request fits. */
 struct stage_reply stage_evaluate(const struct stage_config *config, const struct stage_amounts *base,
 				  const struct stage_ask *ask);
 
@@ -128,8 +125,6 @@ struct stagebook *stagebook_new(const struct stage_amounts *base, int64_t total_
 /* Returns NULL. */
 struct stagebook *stagebook_free(struct stagebook *b);
 
-/* Another base: id 0 is this from now on. Sessions outside of a stage get it at their next stage's end. */
-void stagebook_set_base(struct stagebook *b, const struct stage_amounts *base);
 /* The id of these amounts, a new one if need be. Return: 0; -ENOSPC: there are no more ids, or STAGEBOOK_PROFILES are in use; -ENOMEM. */
 int stagebook_id(struct stagebook *b, const struct stage_amounts *amounts, uint32_t *ret);
 /* false: there is none of this id, or not any more. */

@@ -8,6 +8,9 @@
 #include "memtext.h"
 #include "scn.h"
 
+#define MEMLIMIT_BUFFER_MOST   (INT64_C(3) << 30)
+#define MEMLIMIT_DELAY_MOST_MS 60000
+
 enum key {
 	ABOVE,
 	BUF,

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "admission.h"
+#include "admissiongate.h"
 #include "profile.h"
 #include "profilekey.h"
 #include "profilewords.h"
@@ -120,8 +120,7 @@ static void do_try(struct state *s, struct scn *c)
 	struct admission_ask ask = ask_of(s, c, values);
 
 	admission_set_cap(s->admission, bytes_of(c, "cap", UINT64_MAX >> 1));
-	admission_set_gate(s->admission, !s->closed);
-	s->answer = admission_try(s->admission, &ask);
+	s->answer = admission_try_gated(s->admission, s->closed, &ask);
 	s->tried = true;
 }
 

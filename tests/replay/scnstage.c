@@ -5,6 +5,7 @@
 
 #include "scn.h"
 #include "stagebook.h"
+#include "stagefits.h"
 
 struct state {
 	struct stage_config config;
@@ -85,7 +86,10 @@ static void do_base(struct state *s, struct scn *c)
 		return;
 	}
 	s->base = base;
-	stagebook_set_base(s->book, &base);
+	stagebook_free(s->book);
+	s->book = stagebook_new(&base, 0, NULL, NULL);
+	if (!s->book)
+		scn_wrong(c, "out of memory");
 }
 
 /* "5,0,2" */

@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <math.h>
 
-#include "admission.h"
+#include "admissiongate.h"
 #include "dice.h"
 
 #define HISTORIES 300u
@@ -51,7 +51,7 @@ static void ask(struct world *w)
 	struct admission_answer answer;
 
 	ask.declared = dice_draw(&w->dice, 120);
-	answer = admission_try(w->a, &ask);
+	answer = admission_try_gated(w->a, w->closed, &ask);
 	cr_assert_eq(answer.reserve, ask.estimate);
 	cr_assert_eq(answer.reason, ask.declared > w->cap          ? ADMISSION_TOOBIG
 				    : !n                           ? ADMISSION_PROGRESS
@@ -101,7 +101,6 @@ static void step(struct world *w)
 	default:
 		w->closed = dice_draw(&w->dice, 3) == 0;
 		w->cap = 50 + dice_draw(&w->dice, 60);
-		admission_set_gate(w->a, !w->closed);
 		admission_set_cap(w->a, w->cap);
 	}
 	cr_assert_eq(admission_reserved(w->a), reserved(w, &n, &used));

@@ -13,6 +13,7 @@
 
 #include "dice.h"
 #include "stagebook.h"
+#include "stagefits.h"
 
 #define HISTORIES 400u
 #define STEPS     100u
