@@ -379,6 +379,14 @@ void conn_off_end(struct conn *c, struct conn_end *e)
 		LL_DELETE(c->ends, e);
 }
 
+struct conn_end *conn_find_end(const struct conn *c, void (*fn)(struct conn_end *e, struct conn *c))
+{
+	struct conn_end *e;
+
+	LL_SEARCH_SCALAR(c->ends, e, fn, fn);
+	return e;
+}
+
 void conn_drop_all(struct host *h, const char *why)
 {
 	for (struct conn *c = h->conns; c; c = c->next)

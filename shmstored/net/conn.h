@@ -82,6 +82,8 @@ struct conn_end {
 };
 void conn_on_end(struct conn *c, struct conn_end *e);
 void conn_off_end(struct conn *c, struct conn_end *e);
+/* The first one of this function, and so of what hangs on the connection by it. NULL: none. */
+struct conn_end *conn_find_end(const struct conn *c, void (*fn)(struct conn_end *e, struct conn *c));
 
 /* Made by the listener. Takes fd. NULL: no memory (fd is closed). */
 struct conn *conn_new(struct host *h, int fd, const struct conn_peer *peer);

@@ -8,7 +8,6 @@
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utlist.h>
 
 #include "dispatch.h"
 #include "host.h"
@@ -133,34 +132,30 @@ static int send_text(struct conn *c, uint64_t serial, uint32_t uid)
 
 /* A text of which not all parts have come. */
 struct parts {
-	struct parts *next;
-	struct conn *conn;
 	struct conn_end end;
 	uint32_t uid;
 	size_t n, total;
 	char text[];
 };
 
-static struct parts *all_parts;
-
-static struct parts *parts_of(const struct conn *c)
-{
-	struct parts *a = all_parts;
-
-	while (a && a->conn != c)
-		a = a->next;
-	return a;
-}
+static size_t all_parts; /* the bytes of all together, as they will be */
 
 static void parts_free(struct parts *a)
 {
-	LL_DELETE(all_parts, a);
+	all_parts -= a->total;
 	free(a);
 }
 
 static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
 	parts_free(CONTAINER_OF(e, parts, end));
+}
+
+static struct parts *parts_of(const struct conn *c)
+{
+	struct conn_end *e = conn_find_end(c, on_end);
+
+	return e ? CONTAINER_OF(e, parts, end) : NULL;
 }
 
 static void parts_forget(struct conn *c)
@@ -176,16 +171,12 @@ static void parts_forget(struct conn *c)
 /* NULL: no memory, or others load so much. */
 static struct parts *parts_new(struct conn *c, uint32_t uid, size_t total)
 {
-	struct parts *a;
-	size_t all = total;
+	struct parts *a = all_parts + total > PARTS_MAX ? NULL : malloc(sizeof(*a) + total);
 
-	for (a = all_parts; a; a = a->next)
-		all += a->total;
-	a = all > PARTS_MAX ? NULL : malloc(sizeof(*a) + total);
 	if (!a)
 		return NULL;
-	*a = (struct parts){.next = all_parts, .conn = c, .end = {.fn = on_end}, .uid = uid, .total = total};
-	all_parts = a;
+	*a = (struct parts){.end = {.fn = on_end}, .uid = uid, .total = total};
+	all_parts += total;
 	conn_on_end(c, &a->end);
 	return a;
 }

@@ -4,13 +4,12 @@
  * partition meant for a survey, which others may ask for at the same time, and answers when the last is published.
  *
  * A connection has one RECONCILE under way at most. A struct asking lives until all its surveys have come, or the connection
- * ended; on the list below so that a second one is found. The loop's thread only.
+ * ended. The loop's thread only.
  */
 #include <errno.h>
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utlist.h>
 
 #include "account.h"
 #include "dispatch.h"
@@ -20,7 +19,6 @@
 #define PLAIN (JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE)
 
 struct asking {
-	struct asking *next;
 	struct conn *conn;
 	struct conn_end end;
 	uint64_t serial;
@@ -35,21 +33,9 @@ struct asking {
 	} waits[];
 };
 
-static struct asking *askings;
-
-static struct asking *asking_of(const struct conn *c)
-{
-	struct asking *a = askings;
-
-	while (a && a->conn != c)
-		a = a->next;
-	return a;
-}
-
-/* Off the list, out of the accounts. */
+/* Out of the accounts, and off the connection. */
 static void asking_free(struct asking *a)
 {
-	LL_DELETE(askings, a);
 	for (size_t i = 0; i < a->n_waits; i++) {
 		if (a->waits[i].account)
 			account_survey_cancel(a->waits[i].account, &a->waits[i].wait);
@@ -132,8 +118,6 @@ static struct asking *asking_new(struct conn *c, uint64_t serial, const char *pa
 	a->n_waits = n_waits;
 	a->end.fn = on_end;
 	conn_on_end(c, &a->end);
-	a->next = askings;
-	askings = a;
 	return a;
 }
 
@@ -144,7 +128,7 @@ static int reconcile(struct conn *c, uint64_t serial, const char *path)
 	struct asking *a;
 	size_t n = 0;
 
-	if (asking_of(c))
+	if (conn_find_end(c, on_end))
 		return conn_refuse(c, serial, -EBUSY,
 				   "this connection asked for a reconcile already; wait for its answer");
 	for (struct account *at = h->accounts; at; at = at->next)

@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <utlist.h>
 
 #include "account.h"
 #include "accountquota.h"
@@ -32,7 +31,6 @@
 
 struct reaping {
 	struct scanner_job job;
-	struct reaping *next;
 	struct conn *conn; /* NULL: it ended */
 	struct conn_end end;
 	uint64_t serial;
@@ -54,21 +52,8 @@ struct reaping {
 	uint64_t expiry_ms;
 };
 
-static struct reaping *reapings;
-
-static struct reaping *reaping_of(const struct conn *c)
-{
-	struct reaping *r = reapings;
-
-	while (r && r->conn != c)
-		r = r->next;
-	return r;
-}
-
 static void reaping_free(struct reaping *r)
 {
-	if (reapings)
-		LL_DELETE(reapings, r);
 	if (r->conn)
 		conn_off_end(r->conn, &r->end);
 	if (r->partition_fd >= 0)
@@ -277,8 +262,6 @@ static struct reaping *reaping_new(struct conn *c, uint64_t serial, struct accou
 	r->result = -ECANCELED; /* as long as it did not run */
 	r->end.fn = on_end;
 	conn_on_end(c, &r->end);
-	r->next = reapings;
-	reapings = r;
 	return r;
 }
 
@@ -303,7 +286,7 @@ DISPATCH_HANDLER(reap)
 		return conn_fault(c, CONN_E_PROTOCOL, "REAP: there must be a path, and reserved must be 0");
 	if (!a)
 		return conn_refuse(c, serial, -ENOENT, "%s is in no partition that this daemon watches", tail);
-	if (reaping_of(c))
+	if (conn_find_end(c, on_end))
 		return conn_refuse(c, serial, -EBUSY,
 				   "this connection has a store reaped already; wait for its answer");
 	/* A dead one that we took for alive: its credit returns before its memory does. */

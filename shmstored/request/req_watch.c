@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utlist.h>
 
 #include "dispatch.h"
 #include "events.h"
@@ -26,7 +25,6 @@
 #define CATCH_UP_NS    UINT64_C(20000000) /* between looks at whether the client has read on */
 
 struct watch {
-	struct watch *next;
 	struct event_sink sink;
 	struct conn_end end;
 	struct conn *conn; /* NULL: it ended */
@@ -36,8 +34,6 @@ struct watch {
 	bool catching_up;
 	bool telling; /* catch_up() is at work on it: not to be freed under its hands */
 };
-
-static struct watch *watches; /* all, so that a second one of a connection is found */
 
 static bool may_see(const struct watch *w, uint64_t sequence)
 {
@@ -118,7 +114,6 @@ static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
 	struct watch *w = CONTAINER_OF(e, watch, end);
 
-	LL_DELETE(watches, w);
 	events_unsubscribe(w->host->events, &w->sink);
 	w->conn = NULL;
 	if (w->timer.busy)
@@ -169,23 +164,19 @@ DISPATCH_HANDLER(watch)
 	uint64_t mask;
 	int r;
 
-	for (w = watches; w; w = w->next) {
-		if (w->conn == c)
-			return conn_refuse(c, serial, -EBUSY, "this connection watches already");
-	}
+	if (conn_find_end(c, on_end))
+		return conn_refuse(c, serial, -EBUSY, "this connection watches already");
 	if (!parse_names(tail, &mask, bad))
 		return refuse_name(c, serial, bad);
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory");
-	*w = (struct watch){.next = watches,
-			    .sink = {.mask = mask, .fn = on_event},
+	*w = (struct watch){.sink = {.mask = mask, .fn = on_event},
 			    .end = {.fn = on_end},
 			    .conn = c,
 			    .host = conn_host(c),
 			    .timer = {.fn = on_timer},
 			    .told = body->since < events_last(events) ? body->since : events_last(events)};
-	watches = w;
 	events_subscribe(events, &w->sink);
 	conn_on_end(c, &w->end);
 	r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
