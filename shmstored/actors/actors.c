@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* actors.c: requests of clients about actors, and the service's life. */
+/* actors.c: actors by their names, requests of clients about them, and the service's life. */
 #include "actors.h"
 
 #include <errno.h>
@@ -7,13 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "account.h"
 #include "actorsbook.h"
 #include "actorspeers.h"
 #include "config.h"
 #include "configvalue.h"
 #include "host.h"
-#include "member.h"
 
 #define DEPTH 16u /* of children of children */
 
@@ -25,6 +23,49 @@ bool actors_is_name(const char *name)
 		if ((unsigned char)name[n] <= ' ' || (unsigned char)name[n] == 0x7f || name[n] == '/')
 			return false;
 	return n > 0 && n <= WIRE_ACTOR_NAME && name[0] != '.';
+}
+
+static struct actors_key key_of(uint32_t uid, const char *name)
+{
+	struct actors_key key;
+
+	memset(&key, 0, sizeof(key));
+	key.uid = uid;
+	snprintf(key.name, sizeof(key.name), "%s", name);
+	return key;
+}
+
+struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name)
+{
+	struct actors_key key = key_of(uid, name);
+	struct actors_one *k;
+
+	HASH_FIND(hh, a->all, &key, sizeof(key), k);
+	return k;
+}
+
+struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name)
+{
+	struct actors_one *k = calloc(1, sizeof(*k));
+
+	if (!k)
+		return NULL;
+	k->of = a;
+	k->key = key_of(uid, name);
+	k->settle_ms = k->stale_ms = UINT64_MAX;
+	HASH_ADD(hh, a->all, key, sizeof(k->key), k);
+	if (!k->hh.tbl) {
+		free(k);
+		return NULL;
+	}
+	return k;
+}
+
+struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name)
+{
+	struct actors_one *k = actors_one_find(a, uid, name);
+
+	return k || HASH_COUNT(a->all) >= ACTORS_HEARD ? k : actors_one_new(a, uid, name);
 }
 
 /* ---- places -------------------------------------------------------------------------------------------------------- */
@@ -255,11 +296,8 @@ static bool is_of(const struct actors_one *k, pid_t pid)
 
 void actors_leaving(const struct actors *a, pid_t pid, struct actors_want want, struct actors_leaving *ret)
 {
-	const struct actors_one *k, *next;
-
 	*ret = (struct actors_leaving){.level = ACTOR_ALWAYS};
-	HASH_ITER(hh, a->all, k, next)
-	{
+	for (const struct actors_one *k = a->all; k; k = k->hh.next) {
 		if (!is_of(k, pid))
 			continue;
 		ret->n++;
@@ -271,14 +309,10 @@ void actors_leaving(const struct actors *a, pid_t pid, struct actors_want want, 
 
 bool actors_moving(const struct actors *a, pid_t pid)
 {
-	const struct actors_one *k, *next;
-
-	HASH_ITER(hh, a->all, k, next)
-	{
+	for (const struct actors_one *k = a->all; k; k = k->hh.next)
 		if (is_of(k, pid) && k->core && actor_state(k->core) > ACTOR_ACTIVE &&
 		    actor_state(k->core) < ACTOR_KILLED && !actor_stays(k->core))
 			return true;
-	}
 	return false;
 }
 
@@ -384,13 +418,9 @@ struct actors *actors_free(struct actors *a)
 
 void actors_books(const struct actors *a, struct actors_books *ret)
 {
-	const struct actors_one *k, *next;
-
 	*ret = a->books;
-	HASH_ITER(hh, a->all, k, next)
-	{
+	for (const struct actors_one *k = a->all; k; k = k->hh.next)
 		ret->n_actors += k->core || k->claims;
-	}
 }
 
 /*
@@ -462,68 +492,4 @@ int actors_options_write(const struct actors_one *k, char ret[WIRE_ACTOR_OPTIONS
 	else
 		snprintf(ret, WIRE_ACTOR_OPTIONS + 1, "%u %s", k->restarts, k->words ? k->words : "");
 	return (int)strlen(ret);
-}
-
-/* Where an actor may go: another daemon, a place of another partition, another process of its own partition. */
-static const struct account *account_of(const struct actors_guest *g)
-{
-	const struct member *m = g ? conn_member(g->conn) : NULL;
-
-	return m ? m->account : NULL;
-}
-
-size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS])
-{
-	const struct actors_guest *g, *next;
-	size_t n = 0;
-
-	HASH_ITER(hh, k->of->guests, g, next)
-	{
-		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room || n == CKPT_PEERS ||
-		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid) ||
-		    (other && account_of(g) == account_of(k->at)))
-			continue;
-		memcpy(ret[n].name, g->place, sizeof(g->place));
-		ret[n].free = actors_guest_room(g);
-		ret[n].down = false;
-		n++;
-	}
-	return n;
-}
-
-bool actors_one_has_family(const struct actors_one *k)
-{
-	const struct actors_one *child, *next;
-
-	HASH_ITER(hh, k->of->all, child, next)
-	{
-		if (child->core && child->key.uid == k->key.uid && strcmp(child->parent, k->key.name) == 0)
-			return true;
-	}
-	return *k->parent != '\0';
-}
-
-const char *actors_destination(const struct actors_one *k, const struct actors_want *want, bool *ret_far)
-{
-	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
-	const struct ckpt_peer *to = NULL;
-	uint64_t bytes = k->bytes ? k->bytes : 1; /* as far as it was saved before */
-
-	if (want->memory && k->copy && !actors_one_has_family(k))
-		to = ckpt_destination(peers, actors_peers_list(k->of, k->key.uid, peers), bytes);
-	*ret_far = to != NULL;
-	if (!to && want->memory && !want->daemons)
-		to = ckpt_destination(peers, actors_places(k, true, peers), bytes);
-	if (!to && !want->daemons && (!want->memory || want->private / 2 >= bytes))
-		to = ckpt_destination(peers, actors_places(k, false, peers), bytes);
-	return to ? to->name : NULL;
-}
-
-bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want)
-{
-	bool far;
-
-	return k->core && k->at && (actor_state(k->core) == ACTOR_ACTIVE || actor_stays(k->core)) &&
-	       actors_one_level(k) > ACTOR_NEVER &&
-	       (actors_destination(k, want, &far) || actors_far_stale(k, CKPT_NONE));
 }

@@ -169,11 +169,6 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k, cons
 
 /* ---- actorsone.c: one actor ------------------------------------------------------------------------------------------ */
 
-struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name);
-/* NULL: no memory. */
-struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name);
-/* The one that a peer speaks of, which may be new. NULL: no memory, or ACTORS_HEARD are known. */
-struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name);
 /* The actor is at this place, and active. 0, -ENOMEM. */
 int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
 /* It is not begun any more. */
@@ -191,18 +186,6 @@ int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct 
 bool actors_one_is_vacant(const struct actors_one *k);
 /* Tells the place to drop its state of the actor. */
 void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version);
-/* How willing it is: ACTOR_NEVER also where it cannot both be saved and loaded. */
-int actors_one_level(const struct actors_one *k);
-/* Has it a parent, or children that live? */
-bool actors_one_has_family(const struct actors_one *k);
-/* The user's places in other processes here; other: of other partitions only. Returns their number. */
-size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS]);
-/* A place, or (*ret_far) a daemon, as wanted; NULL: there is none. Valid until the next call. */
-const char *actors_destination(const struct actors_one *k, const struct actors_want *want, bool *ret_far);
-/* May the actor be moved now, and is there a place as wanted, or a copy that will do? */
-bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want);
-/* Moves it for its memory. */
-void actors_one_leave(struct actors_one *k, struct actors_want want);
 /* Another daemon has begun it, which is where it is moved: from now on its calls go there. False: it is not moved there. */
 bool actors_one_departed(struct actors_one *k, const struct peer *p, uint64_t version);
 /* That daemon will not begin it. */
@@ -218,8 +201,30 @@ uint64_t actors_now_ms(void);
 /* Sets the timer to the first time that is due. */
 void actors_arm(struct actors *a);
 
-/* ---- actors.c: options ----------------------------------------------------------------------------------------------- */
+/* ---- actorsleave.c: one leaves for its memory ------------------------------------------------------------------------ */
 
+/* How willing it is: ACTOR_NEVER also where it cannot both be saved and loaded. */
+int actors_one_level(const struct actors_one *k);
+/* Has it a parent, or children that live? */
+bool actors_one_has_family(const struct actors_one *k);
+/* The user's places in other processes here; other: of other partitions only. Returns their number. */
+size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS]);
+/* A place, or (*ret_far) a daemon, as wanted; NULL: there is none. Valid until the next call. */
+const char *actors_destination(const struct actors_one *k, const struct actors_want *want, bool *ret_far);
+/* May the actor be moved now, and is there a place as wanted, or a copy that will do? */
+bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want);
+/* Moves it for its memory. */
+void actors_one_leave(struct actors_one *k, struct actors_want want);
+/* The time for a fresh state is over: the actor goes on as a copy, if there is one and its state is not saved yet. */
+void actors_one_want_copy(struct actors_one *k);
+
+/* ---- actors.c: names, options ------------------------------------------------------------------------------------- */
+
+struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name);
+/* NULL: no memory. */
+struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name);
+/* The one that a peer speaks of, which may be new. NULL: no memory, or ACTORS_HEARD are known. */
+struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name);
 /* As its program said, else as configured. */
 const struct config_copies *actors_options(const struct actors_one *k);
 /* "3 num=explicit:2"; "": none. 0; -EINVAL, with why; -ENOMEM. */

@@ -28,49 +28,6 @@ uint64_t actors_now_ms(void)
 	return loop_clock() / ACTORS_MS;
 }
 
-static struct actors_key key_of(uint32_t uid, const char *name)
-{
-	struct actors_key key;
-
-	memset(&key, 0, sizeof(key));
-	key.uid = uid;
-	snprintf(key.name, sizeof(key.name), "%s", name);
-	return key;
-}
-
-struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name)
-{
-	struct actors_key key = key_of(uid, name);
-	struct actors_one *k;
-
-	HASH_FIND(hh, a->all, &key, sizeof(key), k);
-	return k;
-}
-
-struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name)
-{
-	struct actors_one *k = calloc(1, sizeof(*k));
-
-	if (!k)
-		return NULL;
-	k->of = a;
-	k->key = key_of(uid, name);
-	k->settle_ms = k->stale_ms = UINT64_MAX;
-	HASH_ADD(hh, a->all, key, sizeof(k->key), k);
-	if (!k->hh.tbl) {
-		free(k);
-		return NULL;
-	}
-	return k;
-}
-
-struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name)
-{
-	struct actors_one *k = actors_one_find(a, uid, name);
-
-	return k || HASH_COUNT(a->all) >= ACTORS_HEARD ? k : actors_one_new(a, uid, name);
-}
-
 static void drop_claims(struct actors_one *k)
 {
 	struct actors_claim *claim;
@@ -459,42 +416,6 @@ bool actors_one_departed(struct actors_one *k, const struct peer *p, uint64_t ve
 	return true;
 }
 
-/* The copy goes on in its place, at the daemon that keeps it. */
-static void use_copy(struct actors_one *k, const struct actors_advert *copy)
-{
-	k->stale_ms = UINT64_MAX;
-	k->goes_far = true;
-	k->copy_version = copy->version;
-	strcpy(k->to_daemon, copy->peer); /* of one size */
-	if (actor_use_copy(k->core, copy->peer, actors_now_ms()) < 0)
-		k->copy_version = k->goes_far = false;
-}
-
-void actors_one_leave(struct actors_one *k, struct actors_want want)
-{
-	const struct ckpt_stale *s = &actors_options(k)->stale;
-	bool far, fresh = actors_destination(k, &want, &far) != NULL;
-	const struct actors_advert *copy = actors_far_stale(k, fresh ? 0 : CKPT_NONE);
-
-	k->want = want;
-	if (copy) {
-		use_copy(k, copy);
-	} else if (actor_preempt(k->core, NULL, actors_now_ms()) == 0 && s->policy == CKPT_TIMEOUT) {
-		k->stale_ms = s->ms < UINT64_MAX / 2 ? actors_now_ms() + s->ms : UINT64_MAX;
-	}
-	actors_one_settle(k);
-}
-
-/* The time for a fresh state is over: is there a copy, and is it not saved yet? */
-static void want_copy(struct actors_one *k)
-{
-	const struct actors_advert *copy = actors_far_stale(k, CKPT_NONE);
-
-	k->stale_ms = UINT64_MAX;
-	if (copy && actor_state(k->core) <= ACTOR_SERIALIZING)
-		use_copy(k, copy);
-}
-
 void actors_one_refused(struct actors_one *k, const struct peer *p)
 {
 	if (k->core && is_committed(k) && strcmp(k->to_daemon, peer_name(p)) == 0)
@@ -534,12 +455,6 @@ void actors_one_settle(struct actors_one *k)
 	}
 	a->sweep |= is_dead(k) || is_over(k);
 	a->due_ms = least(due, a->due_ms);
-}
-
-int actors_one_level(const struct actors_one *k)
-{
-	return actor_level((int)k->said.level, (k->said.flags & WIRE_ACTOR_CAN_SAVE) != 0,
-			   (k->said.flags & WIRE_ACTOR_CAN_LOAD) != 0, false);
 }
 
 /* ---- where it is --------------------------------------------------------------------------------------------------- */
@@ -627,7 +542,7 @@ static void decide(struct actors_one *k)
 void actors_one_tick(struct actors_one *k, uint64_t now_ms)
 {
 	if (k->core && now_ms >= k->stale_ms)
-		want_copy(k);
+		actors_one_want_copy(k);
 	if (k->core && !is_committed(k))
 		actor_tick(k->core, now_ms);
 	else if (!k->core && now_ms >= k->settle_ms)

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * actorsleave.c: an actor leaves its process for memory's sake: where it may go, and in which state it goes on there.
+ *
+ * It may go to another daemon, to a place of another partition, or to another process of its own partition.
+ */
+#include <string.h>
+
+#include "actorspeers.h"
+#include "member.h"
+
+int actors_one_level(const struct actors_one *k)
+{
+	return actor_level((int)k->said.level, (k->said.flags & WIRE_ACTOR_CAN_SAVE) != 0,
+			   (k->said.flags & WIRE_ACTOR_CAN_LOAD) != 0, false);
+}
+
+static const struct account *account_of(const struct actors_guest *g)
+{
+	const struct member *m = g ? conn_member(g->conn) : NULL;
+
+	return m ? m->account : NULL;
+}
+
+size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS])
+{
+	const struct actors_guest *g, *next;
+	size_t n = 0;
+
+	HASH_ITER(hh, k->of->guests, g, next)
+	{
+		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room || n == CKPT_PEERS ||
+		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid) ||
+		    (other && account_of(g) == account_of(k->at)))
+			continue;
+		memcpy(ret[n].name, g->place, sizeof(g->place));
+		ret[n].free = actors_guest_room(g);
+		ret[n].down = false;
+		n++;
+	}
+	return n;
+}
+
+bool actors_one_has_family(const struct actors_one *k)
+{
+	for (const struct actors_one *child = k->of->all; child; child = child->hh.next)
+		if (child->core && child->key.uid == k->key.uid && strcmp(child->parent, k->key.name) == 0)
+			return true;
+	return *k->parent != '\0';
+}
+
+const char *actors_destination(const struct actors_one *k, const struct actors_want *want, bool *ret_far)
+{
+	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
+	const struct ckpt_peer *to = NULL;
+	uint64_t bytes = k->bytes ? k->bytes : 1; /* as far as it was saved before */
+
+	if (want->memory && k->copy && !actors_one_has_family(k))
+		to = ckpt_destination(peers, actors_peers_list(k->of, k->key.uid, peers), bytes);
+	*ret_far = to != NULL;
+	if (!to && want->memory && !want->daemons)
+		to = ckpt_destination(peers, actors_places(k, true, peers), bytes);
+	if (!to && !want->daemons && (!want->memory || want->private / 2 >= bytes))
+		to = ckpt_destination(peers, actors_places(k, false, peers), bytes);
+	return to ? to->name : NULL;
+}
+
+bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want)
+{
+	bool far;
+
+	return k->core && k->at && (actor_state(k->core) == ACTOR_ACTIVE || actor_stays(k->core)) &&
+	       actors_one_level(k) > ACTOR_NEVER &&
+	       (actors_destination(k, want, &far) || actors_far_stale(k, CKPT_NONE));
+}
+
+/* The copy goes on in its place, at the daemon that keeps it. */
+static void use_copy(struct actors_one *k, const struct actors_advert *copy)
+{
+	k->stale_ms = UINT64_MAX;
+	k->goes_far = true;
+	k->copy_version = copy->version;
+	strcpy(k->to_daemon, copy->peer); /* of one size */
+	if (actor_use_copy(k->core, copy->peer, actors_now_ms()) < 0)
+		k->copy_version = k->goes_far = false;
+}
+
+void actors_one_leave(struct actors_one *k, struct actors_want want)
+{
+	const struct ckpt_stale *s = &actors_options(k)->stale;
+	bool far, fresh = actors_destination(k, &want, &far) != NULL;
+	const struct actors_advert *copy = actors_far_stale(k, fresh ? 0 : CKPT_NONE);
+
+	k->want = want;
+	if (copy) {
+		use_copy(k, copy);
+	} else if (actor_preempt(k->core, NULL, actors_now_ms()) == 0 && s->policy == CKPT_TIMEOUT) {
+		k->stale_ms = s->ms < UINT64_MAX / 2 ? actors_now_ms() + s->ms : UINT64_MAX;
+	}
+	actors_one_settle(k);
+}
+
+void actors_one_want_copy(struct actors_one *k)
+{
+	const struct actors_advert *copy = actors_far_stale(k, CKPT_NONE);
+
+	k->stale_ms = UINT64_MAX;
+	if (copy && actor_state(k->core) <= ACTOR_SERIALIZING)
+		use_copy(k, copy);
+}
