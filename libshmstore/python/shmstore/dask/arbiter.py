@@ -38,6 +38,7 @@ from .inputs import Input, Needs, any_registered, splitter_of
 from .memory import Budget
 
 if TYPE_CHECKING:
+    from .compat.worker import Key, StateMachineEvent, TaskState
     from .worker import Worker
 
 _STEP = 1 << 20  # bytes by which the books may differ from the values
@@ -228,7 +229,7 @@ class Arbiter:
             if abs(values - self._booked) >= _STEP or abs(capacity - self._capacity) >= _STEP:
                 self.post(self._settle, values, capacity)
 
-    def post(self, function: Callable[..., Any], *args: Any) -> None:
+    def post(self, function: Callable[..., object], *args: object) -> None:
         """function(*args) in the thread, after what was posted before it; nobody waits for it."""
 
         def run() -> None:
@@ -244,7 +245,7 @@ class Arbiter:
 
     # -- private
 
-    async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def _run(self, function: Callable[..., Any], *args: object) -> Any:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
         except RuntimeError as e:  # closed
@@ -443,7 +444,7 @@ class Arbitration:
         self.admission = Admission(
             self.arbiter, self.budget, Slots(worker.state, self._start), self.needs, worker._exchange.settings.arbitrate_size
         )
-        self._pieces: dict[Any, Pieces] = {}
+        self._pieces: dict[Key, Pieces] = {}
         self._target = self.residence.n  # as configured
         self.callback = PeriodicCallback(self._look, _INTERVAL)
 
@@ -458,7 +459,7 @@ class Arbitration:
 
     # -- keys
 
-    async def run(self, key: Any, execute: Callable[[Grant | None], Awaitable[Any]]) -> Any:
+    async def run(self, key: Key, execute: Callable[[Grant | None], Awaitable[StateMachineEvent]]) -> Any:
         """Runs execute with the grant of a key, and returns its event; or the event of a key that is not to run here now."""
         guard = self.worker._guard
         grant = await guard.wait("admit", self.admit(key), key=key)
@@ -489,7 +490,7 @@ class Arbitration:
             self._pieces[key] = pieces
         return grant
 
-    def done(self, grant: Grant, key: Any, event: Any) -> None:
+    def done(self, grant: Grant, key: Key, event: Any) -> None:
         """The key has run, or failed to (event None)."""
         self._pieces.pop(key, None)
         nbytes = 0
@@ -498,7 +499,7 @@ class Arbitration:
             nbytes = 0 if isinstance(event.value, Handle) else event.nbytes
         grant.done(nbytes)
 
-    def pieces(self, key: Any) -> Pieces | None:
+    def pieces(self, key: Key) -> Pieces | None:
         """Of a key that is done in pieces."""
         return self._pieces.get(key)
 
@@ -524,7 +525,7 @@ class Arbitration:
 
     # -- private
 
-    async def _plan(self, key: Any, task: Any) -> Pieces | None:
+    async def _plan(self, key: Key, task: TaskState) -> Pieces | None:
         """How the key would be done in pieces, where a splitter is there for it."""
         if not any_registered() or task.run_spec is None or not self._in_threads(task):
             return None
@@ -538,7 +539,7 @@ class Arbitration:
             return None
         return Pieces(self.worker, self.admission, task, call, splitter)
 
-    def _in_threads(self, task: Any) -> bool:
+    def _in_threads(self, task: TaskState) -> bool:
         executor = self.worker.executors.get((task.annotations or {}).get("executor", "default"))
         return "ThreadPoolExecutor" in str(type(executor))
 

@@ -39,6 +39,7 @@ from .memory import Budget, mib
 
 if TYPE_CHECKING:
     from .arbiter import Arbiter, Claim
+    from .compat.worker import Key, TaskState
     from .worker import Worker
 
 _GONE = 0.5  # seconds between two looks whether a key that waits is still wanted
@@ -69,7 +70,7 @@ _NOT_HAD = (Outcome.DOWN, Outcome.REMOVED, Outcome.ERROR)  # there is nothing to
 class NoRoom(MemoryError):
     """A key cannot have what it needs."""
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return MemoryError, self.args
 
 
@@ -93,7 +94,7 @@ class Steps:
 class Grant:
     """The memory that a key was given, until `done`."""
 
-    def __init__(self, admission: Admission, key: str, claim: Claim | None, private: int, store: int, aside: frozenset[Any]) -> None:
+    def __init__(self, admission: Admission, key: str, claim: Claim | None, private: int, store: int, aside: frozenset[Key]) -> None:
         self.aside = aside  #: inputs to be read where they lie
         self.in_pieces = False  #: it is to be done by a splitter
         self.claim = claim
@@ -148,7 +149,7 @@ class Admission:
 
     # -- a key
 
-    async def admit(self, key: str, task: Any, may_split: bool) -> Grant:
+    async def admit(self, key: str, task: TaskState, may_split: bool) -> Grant:
         """Waits until it may run. Raises Unwanted, Reschedule, or NoRoom."""
         need, aside = self.needs.of(task, self.estimates.of(key), None)
         if need.all < self._small or self._at_hand(need):
@@ -177,7 +178,7 @@ class Admission:
 
     # -- a piece of a key
 
-    async def admit_piece(self, key: str, task: Any, inputs: dict[Any, int], result: int, last: bool) -> Grant | None:
+    async def admit_piece(self, key: str, task: TaskState, inputs: dict[Key, int], result: int, last: bool) -> Grant | None:
         """The same for a piece that works on those inputs. None: it does not fit, and is to be split again; not where it is the last resort."""
         steps = Steps(may_split=False)
         while True:
@@ -208,13 +209,13 @@ class Admission:
         """Whether nobody has to be asked."""
         return not self.n_waiting and self.budget.fits(need.private) and self.needs.relaxed(need.partition)
 
-    def _granted(self, key: str, claim: Claim | None, private: int, need: Need, aside: frozenset[Any]) -> Grant:
+    def _granted(self, key: str, claim: Claim | None, private: int, need: Need, aside: frozenset[Key]) -> Grant:
         return Grant(self, key, claim, private, need.store, aside)
 
     def _private(self, need: Need, steps: Steps) -> int:
         return min(need.private, self.arbiter.pool_size()) if steps.alone else need.private
 
-    async def _obtain(self, key: str, task: Any, claim: Claim, steps: Steps) -> Grant:
+    async def _obtain(self, key: str, task: TaskState, claim: Claim, steps: Steps) -> Grant:
         while True:
             need, aside = self.needs.of(task, self.estimates.of(key), steps.promote_most)
             private = self._private(need, steps)
@@ -236,7 +237,7 @@ class Admission:
                 grant.in_pieces = True
                 return grant
 
-    async def _ask(self, task: Any, claim: Claim, private: int, partition: int) -> Outcome:
+    async def _ask(self, task: TaskState, claim: Claim, private: int, partition: int) -> Outcome:
         """Until it is OK or refused: RETRY is dealt with."""
         if private > self.arbiter.pool_size():
             self.budget.look()
@@ -251,7 +252,7 @@ class Admission:
                 outcome = await self._wait(task, claim.reserve(private, partition))
         return outcome
 
-    async def _wait(self, task: Any, waiting: Any) -> Outcome:
+    async def _wait(self, task: TaskState, waiting: Any) -> Outcome:
         """Beside the loop; others run meanwhile. Raises Unwanted."""
         future = asyncio.ensure_future(waiting)
         slot = False
@@ -269,7 +270,7 @@ class Admission:
             if slot:
                 self.slots.give_back()
 
-    async def _step(self, key: str, task: Any, claim: Claim, steps: Steps, need: Need, outcome: Outcome) -> None:
+    async def _step(self, key: str, task: TaskState, claim: Claim, steps: Steps, need: Need, outcome: Outcome) -> None:
         """The next one. Raises Reschedule or NoRoom where there is none."""
         if need.partition and outcome is Outcome.SPLIT and not steps.asked_again:
             self._count("again")
@@ -308,7 +309,7 @@ class Admission:
             self._count("aside")
             steps.promote_most = 0
 
-    async def _make_room(self, task: Any, need: Need) -> bool:
+    async def _make_room(self, task: TaskState, need: Need) -> bool:
         """Whether something left that stands in the way."""
         over = self.budget.values + self.budget.claimed + need.private - self.budget.capacity
         return over > 0 and await self._wait(task, self.arbiter.make_room(over)) is Outcome.OK
@@ -370,7 +371,7 @@ class Estimates:
     def __init__(self) -> None:
         self._kinds: OrderedDict[str, deque[int]] = OrderedDict()  # oldest kind first
 
-    def made(self, key: Any, nbytes: int) -> None:
+    def made(self, key: Key, nbytes: int) -> None:
         """A result was made, with that sizeof."""
         kind = key_split(key)
         sizes = self._kinds.get(kind)
@@ -380,7 +381,7 @@ class Estimates:
                 self._kinds.popitem(last=False)
         sizes.append(nbytes)
 
-    def of(self, key: Any) -> int:
+    def of(self, key: Key) -> int:
         """Bytes; 0 of a kind that is not known yet."""
         sizes = self._kinds.get(key_split(key))
         if not sizes:
@@ -442,7 +443,7 @@ class Pieces:
         self.n = 0  #: pieces that ran
         self._largest: int | None = None  # of the results of pieces, bytes
 
-    async def run(self) -> Any:
+    async def run(self) -> object:
         pieces = await self._split((self.call.args, self.call.kwargs))
         if pieces is None:
             return await self._whole((self.call.args, self.call.kwargs), 0)
@@ -450,8 +451,8 @@ class Pieces:
 
     # -- private
 
-    async def _all(self, pieces: list[Piece], depth: int) -> Any:
-        results: list[Any] = []
+    async def _all(self, pieces: list[Piece], depth: int) -> object:
+        results: list[object] = []
         held = 0
         try:
             for piece in pieces:
@@ -465,7 +466,7 @@ class Pieces:
         finally:
             self.admission.budget.unclaim(self.task.key, held, asked=False)
 
-    async def _one(self, piece: Piece, depth: int) -> tuple[Any, int]:
+    async def _one(self, piece: Piece, depth: int) -> tuple[object, int]:
         smaller = await self._split(piece) if depth < _DEEPEST else None
         grant = await self._admit(piece, depth, last=smaller is None)
         if grant is not None:
@@ -474,7 +475,7 @@ class Pieces:
         value = await self._all(smaller, depth + 1)
         return value, int(safe_sizeof(value))
 
-    async def _whole(self, piece: Piece, depth: int) -> Any:
+    async def _whole(self, piece: Piece, depth: int) -> object:
         grant = await self._admit(piece, depth, last=True)
         assert grant is not None
         return (await self._granted(piece, grant))[0]
@@ -490,7 +491,7 @@ class Pieces:
         whole = self.admission.estimates.of(self.task.key)
         return whole // 2 if any(item.part for item in inputs_in(piece)) else whole
 
-    async def _granted(self, piece: Piece, grant: Grant) -> tuple[Any, int]:
+    async def _granted(self, piece: Piece, grant: Grant) -> tuple[object, int]:
         try:
             keys = list({item.key for item in inputs_in(piece)})
             async with self.worker._mapped(keys, grant.aside):
@@ -509,5 +510,5 @@ class Pieces:
     async def _split(self, piece: Piece) -> list[Piece] | None:
         return check_pieces((await self._in_thread(self.splitter.split, piece, {}))[0], self.splitter)
 
-    async def _in_thread(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, int]:
+    async def _in_thread(self, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, int]:
         return await run_in_thread(self.worker, self.task, function, args, kwargs)

@@ -59,13 +59,8 @@ def attach() -> None:
 
 
 def scatter(
-    client: Client,
-    data: Any,
-    workers: Any = None,
-    broadcast: Any = False,
-    direct: bool | None = None,
-    hash: bool = True,
-    **kwargs: Any,
+    client: Client, data: Any, workers: Any = None, broadcast: Any = False, direct: bool | None = None,
+    hash: bool = True, **kwargs: Any,
 ) -> Any:
     """As client.scatter(data, …): the workers of this host get links, no byte of a large value goes through a socket."""
     return client.sync(_scatter, client, data, workers, broadcast, direct, hash, kwargs)
@@ -105,7 +100,7 @@ async def _scatter(client: Client, data: Any, workers: Any, broadcast: Any, dire
     return rebuild(placed)
 
 
-def _shared(exchange: Exchange, named: dict[str, Any]) -> dict[str, Handle]:
+def _shared(exchange: Exchange, named: dict[str, object]) -> dict[str, Handle]:
     """Handles for those values that are worth it. The handle's lease is then all that holds the object."""
     shared = {}
     for key, value in named.items():

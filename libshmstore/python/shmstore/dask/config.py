@@ -197,7 +197,7 @@ def warn_of_unknown() -> None:
         logger.warning("shmstore: there is no configuration key %s.%s: it does nothing%s", PREFIX, key, meant)
 
 
-def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[str]:
+def _flat(tree: Mapping[str, object], above: str = "") -> Iterator[str]:
     for name, value in tree.items():
         key = above + str(name).replace("_", "-")
         if isinstance(value, Mapping):
@@ -361,7 +361,7 @@ class Guard:
     def __init__(self, fallbacks: Fallbacks) -> None:
         self.fallbacks = fallbacks
 
-    def call(self, what: str, function: Callable[..., Result], *args: Any, otherwise: Any = None, key: object = None) -> Any:
+    def call(self, what: str, function: Callable[..., Result], *args: object, otherwise: Any = None, key: object = None) -> Any:
         """function(*args); otherwise where it raises."""
         try:
             return function(*args)
@@ -379,7 +379,7 @@ class Guard:
 
     @asynccontextmanager
     async def within(
-        self, what: str, make: Callable[..., AbstractAsyncContextManager[Any]], *args: Any, otherwise: Any = None
+        self, what: str, make: Callable[..., AbstractAsyncContextManager[Any]], *args: object, otherwise: object = None
     ) -> AsyncIterator[Any]:
         """Runs the body within make(*args), or without if that fails. Its own errors go through."""
         try:
@@ -401,7 +401,7 @@ class Guard:
         self.fallbacks.note(f"failed-{what}", error, key, "goes on as stock", trace=True)
 
 
-async def _left(manager: AbstractAsyncContextManager[Any], kind: Any, error: Any, trace: Any) -> None:
+async def _left(manager: AbstractAsyncContextManager[Any], kind: Any, error: BaseException | None, trace: Any) -> None:
     """Leaves it because of the body's error, which its caller raises."""
     try:
         await manager.__aexit__(kind, error, trace)
@@ -410,7 +410,7 @@ async def _left(manager: AbstractAsyncContextManager[Any], kind: Any, error: Any
             raise
 
 
-async def offload(function: Callable[..., Any], *args: Any) -> Any:
+async def offload(function: Callable[..., Result], *args: object) -> Any:
     """function(*args), in Dask's thread for such things, or here where the interpreter ends.
 
     A program that simply ends closes its in-process cluster in an atexit handler. Threads take no more work by then: what has to be done to close
@@ -419,13 +419,13 @@ async def offload(function: Callable[..., Any], *args: Any) -> Any:
     return await _try(distributed.utils.offload, function, args)
 
 
-async def run_in(executor: Executor | None, function: Callable[..., Any], *args: Any) -> Any:
+async def run_in(executor: Executor | None, function: Callable[..., Any], *args: object) -> Any:
     """The same in a thread of an executor."""
     loop = asyncio.get_running_loop()
     return await _try(lambda call: loop.run_in_executor(executor, call), function, args)
 
 
-async def _try(run: Callable[..., Any], function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+async def _try(run: Callable[..., Any], function: Callable[..., Any], args: tuple[object, ...]) -> Any:
     begun = False
 
     def call() -> Any:
@@ -479,7 +479,7 @@ def _make_room_for_descriptors() -> None:
         os.close(fd)
 
 
-def dask_setup(server: Any) -> None:
+def dask_setup(server: object) -> None:
     """Called by Dask in each worker or nanny."""
     from . import dask_setup as setup
 

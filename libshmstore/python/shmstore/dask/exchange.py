@@ -20,7 +20,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.sizeof import sizeof
 from distributed.sizeof import safe_sizeof
@@ -31,6 +31,9 @@ from .config import Fallbacks, Guard, Settings, offload
 from .handle import Handle
 from .memory import Bound, Room, Siblings, Turns, address_of, unpickled_bytes
 from .values import Kept, Maps, Over, Pickled, has_own_way, pays, reads_back_equal, shareable
+
+if TYPE_CHECKING:
+    from .compat.worker import Key
 
 _KEY_MAX = 3900  # bytes of a store's key, less room for a suffix
 _LOOKERS = 8  # stores of a partition that look for dead siblings per sweep interval, about
@@ -73,10 +76,10 @@ class Entry:
         self.over = over  #: what of the object its value is, where that is not the object's own
         self.dropped = False  #: the name is given up
         self.aside = False  #: the mapped value is mapped where it lies on disk
-        self.original: Any = None  #: its maker's own value, where one that is read back may differ
+        self.original: object = None  #: its maker's own value, where one that is read back may differ
 
 
-def _kind_of(value: Any) -> str:
+def _kind_of(value: object) -> str:
     return f"{type(value).__module__}:{type(value).__qualname__}"
 
 
@@ -159,11 +162,11 @@ class Exchange:
 
     # -- values in
 
-    def left_out(self, value: Any, nbytes: int) -> None:
+    def left_out(self, value: object, nbytes: int) -> None:
         """A large result that is no candidate."""
         self.fallbacks.kept(nbytes, type(value), _HAS_NO_MEMORY)
 
-    def candidate(self, value: Any) -> bool:
+    def candidate(self, value: object) -> bool:
         """Whether a value might have enough shareable bytes; cheap, errs on the side of yes."""
         if isinstance(value, NEVER_SHAREABLE) or self.store.closed:
             return False
@@ -177,7 +180,7 @@ class Exchange:
             self.guard.failed("candidate", e)
             return False
 
-    def weigh(self, value: Any, nbytes: int) -> int:
+    def weigh(self, value: object, nbytes: int) -> int:
         """sizeof a value, or of what an instance of a user's class refers to: Dask takes that for a few bytes."""
         if nbytes >= self.settings.min_size or isinstance(value, NEVER_SHAREABLE):
             return nbytes
@@ -189,7 +192,7 @@ class Exchange:
             return nbytes
 
     def put(
-        self, key: Any, value: Any, nbytes: int | None = None, held: bool = False, wait: bool = True, again: bool = False
+        self, key: Key, value: object, nbytes: int | None = None, held: bool = False, wait: bool = True, again: bool = False
     ) -> Entry | Kept | Pickled:
         """Copies a value into the store, once, or links it where it is one of ours.
 
@@ -239,7 +242,7 @@ class Exchange:
         entry.original = None if reads_back_equal(seen) else value
         return entry
 
-    def make(self, key: Any, value: Any, nbytes: int, write: Callable[[memoryview], None]) -> Entry | None:
+    def make(self, key: Key, value: object, nbytes: int, write: Callable[[memoryview], None]) -> Entry | None:
         """An object that reads back as (value, so many bytes as a memoryview), which write(memory) fills where they are to lie. None: no room."""
         header = pickle.dumps((value, pickle.PickleBuffer(bytearray(1))), protocol=5, buffer_callback=lambda _: None)
         name = self._claim(key)
@@ -264,7 +267,7 @@ class Exchange:
             raise
         return Entry(name, nbytes, MADE, len(header), handed=False)
 
-    def link(self, key: Any, value: Any, nbytes: int | None = None) -> Entry | None:
+    def link(self, key: Key, value: object, nbytes: int | None = None) -> Entry | None:
         """An entry of a value that is nothing but parts of what is mapped already: a second name of the object; None where it is not.
 
         Nothing is copied, and no value is looked into but arrays and plain containers of them.
@@ -286,7 +289,7 @@ class Exchange:
         shown.entries[:] = [*(other for other in shown.entries if not other.dropped), entry]
         return entry
 
-    def adopt(self, key: Any, handle: Handle, again: bool = False) -> bool:
+    def adopt(self, key: Key, handle: Handle, again: bool = False) -> bool:
         """Takes the object of a handle into the store; the handle owns the entry from here on. again: it is tried once more, nothing is said yet."""
         if handle.adopted:
             return True
@@ -302,7 +305,7 @@ class Exchange:
         handle.attach(self, Entry(name, handle.nbytes, handle.kind, pickled, handed=True, over=handle.over))
         return True
 
-    def adopt_all(self, data: dict[Any, Any]) -> None:
+    def adopt_all(self, data: dict[Key, object]) -> None:
         """Takes over handles among values that came in, in a thread. Users retry failed ones."""
         for key, value in list(data.items()):
             if isinstance(value, Handle):
@@ -310,7 +313,7 @@ class Exchange:
 
     # -- values out
 
-    def handoff(self, key: Any, entry: Entry) -> Handle | None:
+    def handoff(self, key: Key, entry: Entry) -> Handle | None:
         """A handle for one receiver, None where the store gives none."""
         try:
             ticket = self.store.handoff(entry.name, lease=self.settings.lease, as_is=True)
@@ -319,11 +322,11 @@ class Exchange:
             self.fallbacks.note("handoff-failed", e, key, "sent as on stock")
             return None
 
-    def map(self, entry: Entry) -> Any:
+    def map(self, entry: Entry) -> object:
         """The value, its buffers mapped; brought back from the disk tier where it lies there. Raises Error or KeyError."""
         return self._load(entry, self.store)
 
-    def map_aside(self, entry: Entry) -> Any:
+    def map_aside(self, entry: Entry) -> object:
         """The value of an entry that lies in the disk tier, without a place in the partition: a copy, where it cannot be mapped on disk."""
         with self.partition.open(self.store.name, readonly=True, directory=self.store.path) as reader:
             return self._load(entry, reader)
@@ -345,7 +348,7 @@ class Exchange:
         except (OSError, ValueError):
             return False
 
-    def alone(self) -> dict[Any, int]:
+    def alone(self) -> dict[str | bytes, int]:
         """Of the objects that nobody else links: name -> bytes that go back with it."""
         try:
             return {o.key: o.blocks for o in self.store.objects() if o.links == 1 and not o.demoted}
@@ -462,7 +465,7 @@ class Exchange:
 
     # -- private
 
-    def _load(self, entry: Entry, store: Store) -> Any:
+    def _load(self, entry: Entry, store: Store) -> object:
         view = store.view(entry.name, cow=self.settings.cow)
         entry.address = address_of(view.buffers)
         if store is self.store:
@@ -486,7 +489,7 @@ class Exchange:
             time.sleep(pause)
             pause = min(2 * pause, 0.2)
 
-    def _claim(self, key: Any) -> str:
+    def _claim(self, key: Key) -> str:
         """A name in the store for a key: the key itself, unless it is too long or there is an older object of it."""
         text = key if isinstance(key, str) else str(key)
         if len(text.encode("utf-8", "surrogatepass")) > _KEY_MAX:
@@ -502,7 +505,7 @@ class Exchange:
         with self._lock:
             self._names.discard(name)
 
-    def _note_put(self, e: BaseException, key: Any, nbytes: int) -> None:
+    def _note_put(self, e: BaseException, key: Key, nbytes: int) -> None:
         full = getattr(e, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
         self.fallbacks.kept(nbytes, why=_FULL if full else "the put failed: see the worker's log")
         if full:

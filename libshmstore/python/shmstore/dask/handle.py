@@ -41,6 +41,7 @@ from .config import offload
 from .values import Over, Pickled
 
 if TYPE_CHECKING:
+    from .compat.worker import Key, StateMachineEvent, TaskState
     from .exchange import Entry, Exchange
     from .worker import Worker
 
@@ -104,7 +105,7 @@ class Handle:
         if self._entry is not None and self._exchange is not None:
             self._exchange.drop(self._entry)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return Handle, (self.ticket, self.nbytes, self.kind, self.over)
 
     def __repr__(self) -> str:
@@ -118,7 +119,7 @@ def _sizeof_handle(handle: Handle) -> int:
 
 # Dask's own family of serialisers, so that it goes also where pickle is not allowed.
 @dask_serialize.register(Handle)
-def _serialize_handle(handle: Handle) -> tuple[dict[str, Any], list[Any]]:
+def _serialize_handle(handle: Handle) -> tuple[dict[str, Any], list[bytes]]:
     header = {"ticket": list(handle.ticket), "nbytes": handle.nbytes, "kind": handle.kind}
     if handle.over is None:
         return header, []
@@ -128,7 +129,7 @@ def _serialize_handle(handle: Handle) -> tuple[dict[str, Any], list[Any]]:
 
 
 @dask_deserialize.register(Handle)
-def _deserialize_handle(header: dict[str, Any], frames: list[Any]) -> Handle:
+def _deserialize_handle(header: dict[str, Any], frames: list[bytes]) -> Handle:
     if "parts" not in header:
         return Handle(Ticket(*header["ticket"]), header["nbytes"], header.get("kind", ""))
     over = Over(bytes(frames[0]), tuple(Part(*part) for part in header["parts"]))
@@ -138,19 +139,19 @@ def _deserialize_handle(header: dict[str, Any], frames: list[Any]) -> Handle:
 class Handing:
     """A worker's data as one peer gets it, or a key that fetches its inputs: handles in place of what lies in the partition."""
 
-    def __init__(self, worker: Worker, pickled: dict[Any, Pickled]) -> None:
+    def __init__(self, worker: Worker, pickled: dict[Key, Pickled]) -> None:
         self.worker = worker
         self._pickled = pickled  # values found not to be shareable: they need not be pickled again
         self._data = worker.state.data
-        self._ready: dict[Any, tuple[Entry, Handle]] = {}  # made beforehand
+        self._ready: dict[Key, tuple[Entry, Handle]] = {}  # made beforehand
         self._handles: list[Handle] = []
 
-    async def prepare(self, keys: Iterable[Any]) -> None:
+    async def prepare(self, keys: Iterable[Key]) -> None:
         """Makes the handles of those keys beside the event loop: while objects are moved to and from the disk a link may have to wait."""
         entries = [(key, entry) for key in keys if (entry := self.worker._residence.entry(key)) is not None]
         await offload(self._prepare, entries)
 
-    def _prepare(self, entries: list[tuple[Any, Entry]]) -> None:
+    def _prepare(self, entries: list[tuple[Key, Entry]]) -> None:
         for key, entry in entries:
             if not entry.dropped and (handle := self.worker._exchange.handoff(key, entry)) is not None:
                 self._handles.append(handle)
@@ -159,13 +160,13 @@ class Handing:
     def __contains__(self, key: object) -> bool:
         return key in self._data
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Key) -> object:
         if key in self._pickled and key in self._data:
             return self._pickled[key].serialized()
         handle = self.worker._guard.call("handoff", self._handle, key, key=key)
         return self._data[key] if handle is None else handle
 
-    def _handle(self, key: Any) -> Handle | None:
+    def _handle(self, key: Key) -> Handle | None:
         entry = self.worker._residence.entry(key)
         made, handle = self._ready.pop(key, (None, None))
         if made is None or made is not entry:  # the key has got another value meanwhile
@@ -178,7 +179,7 @@ class Handing:
                 self.worker._guard.call("habits", self.worker._habits.left, key)
         return handle
 
-    def get(self, key: Any, default: Any = None) -> Any:
+    def get(self, key: Key, default: object = None) -> object:
         return self[key] if key in self else default
 
     def __getattr__(self, name: str) -> Any:
@@ -199,7 +200,7 @@ class Handing:
 handing_now: ContextVar[Handing | NoInputs | None] = ContextVar("shmstore_handing", default=None)
 
 
-def can_carry(serializers: Any) -> bool:
+def can_carry(serializers: Collection[str] | None) -> bool:
     """Whether handles can go out in an answer that is made by these; None: by whatever there is."""
     return serializers is None or "dask" in serializers or "pickle" in serializers
 
@@ -215,7 +216,7 @@ def kept_bandwidth(worker: Any) -> Iterator[float]:
         current.update(before)
 
 
-def count_transfer(worker: Any, donor: str, kinds: set[Any], rate: float) -> None:
+def count_transfer(worker: Any, donor: str, kinds: set[type | None], rate: float) -> None:
     """As stock does: a transfer from a donor of values of those types."""
     worker.bandwidth = worker.bandwidth * 0.95 + rate * 0.05
     for rates, what in [(worker.bandwidth_workers, donor), *((worker.bandwidth_types, kind) for kind in kinds if len(kinds) == 1 and kind)]:
@@ -241,15 +242,15 @@ class Crossings:
         name = hashlib.blake2b(host.encode(), digest_size=12).hexdigest()
         self.directory = os.path.join(tempfile.gettempdir(), _NAME + name)
         self.linked = 0  #: keys that came from a sibling, though Dask had another host asked for them
-        self._held: dict[Any, int] = {}  # key -> the lock's descriptor
+        self._held: dict[Key, int] = {}  # key -> the lock's descriptor
         self._stopped: set[str] = set()  # waited for in vain, and still hold a key
-        self._anyway: dict[Any, str | None] = {}  # keys that were waited for in vain -> who has them no more; None: fetched whoever else does
+        self._anyway: dict[Key, str | None] = {}  # keys that were waited for in vain -> who has them no more; None: fetched whoever else does
         self._fd = self._make()  # of the directory, locked; None: it cannot be used
 
-    async def gather(self, worker: Worker, ask: Callable[..., Any], keys: Collection[Any], *args: Any, **kwargs: Any) -> Any:
+    async def gather(self, worker: Worker, ask: Callable[..., Any], keys: Collection[Key], *args: Any, **kwargs: Any) -> Any:
         """A worker's gather_dep, which is ask, of another host's values: those that a sibling fetches or has are linked from it."""
-        mine: list[Any] = []
-        found: dict[Any, Any] = {}
+        mine: list[Key] = []
+        found: dict[Key, object] = {}
         try:
             event = await self._gather(worker, ask, keys, mine, found, *args, **kwargs)
         except Exception as e:
@@ -264,7 +265,7 @@ class Crossings:
         return event
 
     async def _gather(
-        self, worker: Worker, ask: Callable[..., Any], keys: Collection[Any], mine: list[Any], found: dict[Any, Any], *args: Any, **kwargs: Any
+        self, worker: Worker, ask: Callable[..., Any], keys: Collection[Key], mine: list[Key], found: dict[Key, object], *args: Any, **kwargs: Any
     ) -> Any:
         tasks, event = worker.state.tasks, None
         found.update(await self._from_holders(worker, keys))
@@ -284,10 +285,10 @@ class Crossings:
                 left = [key for key in left if key not in found]
         return gather_succeeded(event, found, ask.args[0], kwargs)  # type: ignore[attr-defined]
 
-    async def _from_holders(self, worker: Worker, keys: Collection[Any]) -> dict[Any, Any]:
+    async def _from_holders(self, worker: Worker, keys: Collection[Key]) -> dict[Key, object]:
         """Handles of those that a sibling has, as Dask knows. Dask asks another host for them where a request to that sibling is under way."""
         near: dict[str, bool] = {}
-        of: dict[str, list[Any]] = {}
+        of: dict[str, list[Key]] = {}
         for key in keys:
             task = worker.state.tasks.get(key)
             for address in task.who_has if task is not None and _crosses(task) else ():
@@ -296,12 +297,12 @@ class Crossings:
                 if near[address]:
                     of.setdefault(address, []).append(key)
                     break
-        found: dict[Any, Any] = {}
+        found: dict[Key, object] = {}
         for address, those in of.items():
             found.update(await self._link(worker, those, address))
         return found
 
-    async def _from_sibling(self, worker: Worker, keys: list[Any], nbytes: int) -> dict[Any, Any]:
+    async def _from_sibling(self, worker: Worker, keys: list[Key], nbytes: int) -> dict[Key, object]:
         """Handles of the first of these keys, which a sibling fetches or has, and of what else it has then. Else that one is to be fetched as
         on stock; by one worker where the sibling has it no more, or has gone."""
         address = await self.wait(keys[0], _WAIT + 4 * nbytes / max(1.0, float(worker.bandwidth)))
@@ -312,9 +313,9 @@ class Crossings:
             self.claim_anyway(keys[0], address or None)
         return data
 
-    async def _link(self, worker: Worker, keys: list[Any], address: str) -> dict[Any, Any]:
+    async def _link(self, worker: Worker, keys: list[Key], address: str) -> dict[Key, object]:
         """Handles of those that a sibling has."""
-        data: dict[Any, Any] = {}
+        data: dict[Key, object] = {}
         with suppress(OSError):
             response = await ask_worker(worker.rpc, keys, address, self.address)
             if response["status"] == "OK":
@@ -343,10 +344,10 @@ class Crossings:
                 os.close(fd)
         return None
 
-    def _path(self, key: Any) -> str:
+    def _path(self, key: Key) -> str:
         return os.path.join(self.directory, hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest())
 
-    def claim(self, key: Any) -> bool:
+    def claim(self, key: Key) -> bool:
         """Whether it is ours to fetch: no sibling does, or has it. It is to be released."""
         if self._fd is None or key in self._held:
             return True
@@ -375,14 +376,14 @@ class Crossings:
             pass
         return True
 
-    def claim_anyway(self, key: Any, has_no_more: str | None = None) -> None:
+    def claim_anyway(self, key: Key, has_no_more: str | None = None) -> None:
         """It was waited for in vain: fetched, whoever else does, until it is released.
 
         has_no_more: who had it, and may have gone. Of those who find this out one fetches it; the others wait for that one, once.
         """
         self._anyway[key] = None if key in self._anyway else has_no_more
 
-    def release(self, keys: Iterable[Any], arrived: bool = False) -> None:
+    def release(self, keys: Iterable[Key], arrived: bool = False) -> None:
         """They are here, for siblings to take, or will not come. Those that we do not hold are none of our business."""
         for key in keys:
             self._anyway.pop(key, None)
@@ -396,12 +397,12 @@ class Crossings:
                 fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
             os.close(fd)
 
-    def kept(self, tasks: Mapping[Any, Any], event: GatherDepSuccessEvent) -> list[Any]:
+    def kept(self, tasks: Mapping[Key, TaskState], event: GatherDepSuccessEvent) -> list[StateMachineEvent]:
         """Events before this one: fetched values that no task waits for stay as replicas."""
         mine = [task for key in event.data if key in self._held and (task := tasks.get(key)) is not None]
         return [keep_replica(task, event.worker) for task in mine if abandoned(task)]
 
-    async def wait(self, key: Any, seconds: float) -> str | None:
+    async def wait(self, key: Key, seconds: float) -> str | None:
         """The address of who has fetched it, as soon as it is there or will not come; None where it still is not after that time."""
         until, pause, address = time.monotonic() + seconds, _LOOK, None
         while True:
@@ -416,7 +417,7 @@ class Crossings:
             await asyncio.sleep(pause)
             pause = min(1.5 * pause, _LOOK_MAX)
 
-    def _fetcher(self, key: Any) -> tuple[str, bool]:
+    def _fetcher(self, key: Key) -> tuple[str, bool]:
         """The address that fetches it or has it, '' if unknown; whether it is under way."""
         try:
             fd = os.open(self._path(key), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -485,6 +486,6 @@ def _sweep(parent: str) -> None:
                 os.close(fd)
 
 
-def _crosses(task: Any) -> bool:
+def _crosses(task: TaskState | None) -> bool:
     """Whether a value is large enough that siblings wait for it."""
     return task is not None and (task.nbytes or 0) >= MIN

@@ -19,10 +19,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .compat.scheduler import Queue, average_size, has_queue, missing_for_queue, n_running
 from .config import Fallbacks, Guard, logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from distributed.scheduler import Scheduler
+
+    from .compat.scheduler import TaskState, WorkerState
 
 
 class Host:
@@ -33,7 +40,7 @@ class Host:
     def __init__(self, name: str, shared: bool) -> None:
         self.name = name
         self.shared = shared
-        self.workers: list[Any] = []
+        self.workers: list[WorkerState] = []
         self.size = 0  #: bytes of the partition
         self.used = 0  #: of them
         self.private = 0  #: bytes of its workers' processes
@@ -51,7 +58,7 @@ class Host:
         """The share of the partition that is in use, from 0 to 1."""
         return self.used / self.size if self.size else 0.0
 
-    def links(self, task: Any) -> bool:
+    def links(self, task: TaskState) -> bool:
         """Whether another replica of a task's value on this host is a link."""
         return self.shared and task.nbytes >= self.min_size and task.type not in self.types
 
@@ -66,9 +73,9 @@ class Hosts:
         self.high = high  #: a partition is pressed from this share of use on, ...
         self.low = low  #: ... down to this one
         self.by_name: dict[str, Host] = {}
-        self._of: dict[Any, Host] = {}
+        self._of: dict[WorkerState, Host] = {}
 
-    def update(self, workers: Iterable[Any]) -> None:
+    def update(self, workers: Iterable[WorkerState]) -> None:
         """Reads what the workers said last."""
         before = {name for name, host in self.by_name.items() if host.pressed}
         hosts: dict[str, Host] = {}
@@ -95,13 +102,13 @@ class Hosts:
             host.pressed = host.fill >= (self.low if host.name in before else self.high)
         self.by_name = hosts
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Host]:
         return iter(self.by_name.values())
 
     def __len__(self) -> int:
         return len(self.by_name)
 
-    def of(self, worker: Any) -> Host:
+    def of(self, worker: WorkerState) -> Host:
         """The host of a worker."""
         host = self._of.get(worker)
         if host is None:  # it came after the update: alone until it says something
@@ -109,11 +116,11 @@ class Hosts:
             host.workers.append(worker)
         return host
 
-    def siblings(self, worker: Any) -> set[Any]:
+    def siblings(self, worker: WorkerState) -> set[WorkerState]:
         """The other workers that share a worker's partition."""
         return {other for other in self.of(worker).workers if other is not worker}
 
-    def linked(self, task: Any, workers: Iterable[Any]) -> bool:
+    def linked(self, task: TaskState, workers: Iterable[WorkerState]) -> bool:
         """Whether all of a task's replicas are links of one host that has room: then there is nothing to gain. Quick."""
         of, host = self._of, None
         for worker in workers:
@@ -124,9 +131,9 @@ class Hosts:
                 host = other
         return host is not None and not host.pressed and host.links(task)
 
-    def units(self, task: Any, workers: Iterable[Any]) -> dict[Any, list[Any]]:
+    def units(self, task: TaskState, workers: Iterable[WorkerState]) -> dict[Any, list[WorkerState]]:
         """Replicas of a task by unit: a host whose replicas of it are links is one, each other worker is one of its own."""
-        units: dict[Any, list[Any]] = {}
+        units: dict[Any, list[WorkerState]] = {}
         for worker in workers:
             host = self.of(worker)
             units.setdefault(host if host.links(task) else worker, []).append(worker)
@@ -150,38 +157,38 @@ _NAME = "_shmstore_queueing"
 class Queueing:
     """The rules of one scheduler's queue."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._guard = Guard(Fallbacks(60.0, "scheduler"))
         self._hosts = Hosts()
         self._host: Host | None = None  # of all workers
         self._stale = 0.0  # when it is looked at anew
 
-    def waits(self, task: Any) -> bool:
+    def waits(self, task: TaskState) -> bool:
         """Whether a task's result takes memory, and each worker can have its inputs for nothing."""
         return bool(self._guard.call("queue", self._waits, task, otherwise=False))
 
-    def takers(self, workers: Iterable[Any]) -> list[Any]:
+    def takers(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
         """Of those workers the ones that have nothing for one of their threads, or soon will."""
         workers = list(workers)
         return list(self._guard.call("queue", self._takers, workers, otherwise=workers))
 
-    def choose(self, task: Any, workers: Iterable[Any]) -> Any:
+    def choose(self, task: TaskState, workers: Iterable[WorkerState]) -> Any:
         """Of the workers with a free thread the one that has most of the inputs."""
         return self._guard.call("queue", self._choose, task, workers)
 
-    def linked(self, task: Any) -> int:
+    def linked(self, task: TaskState) -> int:
         """Bytes of a task's inputs that any worker maps where they are, whatever its memory limit."""
         return int(self._guard.call("queue", self._linked, task, otherwise=0))
 
     # -- private
 
-    def _linked(self, task: Any) -> int:
+    def _linked(self, task: TaskState) -> int:
         host = self._one_host()
         links = (dep.nbytes for dep in task.dependencies if host is not None and dep.type in _BUFFERS and host.links(dep))
         return sum(links)
 
-    def _waits(self, task: Any) -> bool:
+    def _waits(self, task: TaskState) -> bool:
         host, size = self._shared_by_all(), average_size(task)
         if host is None or (size is not None and size < _LARGE):
             return False
@@ -190,19 +197,19 @@ class Queueing:
         stay = [dep for dep in task.dependencies if dep.nbytes >= _LARGE and (len(dep.waiters or ()) > 1 or dep.who_wants)]
         return len(stay) > 1 and (size is None or size * _PART > sum(dep.nbytes for dep in task.dependencies))
 
-    def _takers(self, workers: list[Any]) -> list[Any]:
+    def _takers(self, workers: list[WorkerState]) -> list[WorkerState]:
         if self._shared_by_all() is None:
             return workers
         return [worker for worker in workers if n_running(worker) < worker.nthreads or worker.occupancy < _AHEAD * worker.nthreads]
 
-    def _choose(self, task: Any, workers: Iterable[Any]) -> Any:
+    def _choose(self, task: TaskState, workers: Iterable[WorkerState]) -> WorkerState | None:
         if self._shared_by_all() is None:
             return None
-        here: Counter[Any] = Counter()
+        here: Counter[WorkerState] = Counter()
         for dep in task.dependencies:
             here.update(dict.fromkeys(dep.who_has or (), dep.nbytes))
 
-        def price(worker: Any) -> tuple[bool, int, float]:
+        def price(worker: WorkerState) -> tuple[bool, int, float]:
             running = n_running(worker)
             return running >= worker.nthreads, -here[worker], running / worker.nthreads
 
@@ -224,7 +231,7 @@ class Queueing:
         return None if host is None or host.pressed else host
 
 
-def begin_queueing(scheduler: Any) -> str:
+def begin_queueing(scheduler: Scheduler) -> str:
     """Has a scheduler queue so from here on; once. Returns why it does not: '' where it does."""
     if hasattr(scheduler, _NAME):
         return ""

@@ -51,6 +51,7 @@ from .residence import SharedBuffer
 from .values import Habits
 
 if TYPE_CHECKING:
+    from .compat.worker import Key, TaskState, WorkerState
     from .tier import Tier
 
 Piece = tuple[tuple[Any, ...], dict[str, Any]]
@@ -63,12 +64,12 @@ class Input:
 
     __slots__ = ("key", "nbytes", "part")
 
-    def __init__(self, key: Any, nbytes: int, part: tuple[Any, ...] = ()) -> None:
+    def __init__(self, key: Key, nbytes: int, part: tuple[object, ...] = ()) -> None:
         self.key = key
         self.nbytes = nbytes  #: sizeof the whole value
         self.part = part  #: indexes, one after the other
 
-    def __getitem__(self, index: Any) -> Input:
+    def __getitem__(self, index: object) -> Input:
         return Input(self.key, self.nbytes, (*self.part, index))
 
     def __iter__(self) -> Any:
@@ -91,7 +92,7 @@ class Splitter(NamedTuple):
     combine: Combine
 
 
-_splitters: dict[Any, Splitter] = {}
+_splitters: dict[object, Splitter] = {}
 _lock = threading.Lock()
 
 
@@ -114,7 +115,7 @@ def any_registered() -> bool:
     return bool(_splitters)
 
 
-def splitter_of(key: Any, function: Any) -> Splitter | None:
+def splitter_of(key: Key, function: object) -> Splitter | None:
     """The function's own before the prefix's."""
     try:
         found = _splitters.get(function)
@@ -123,7 +124,7 @@ def splitter_of(key: Any, function: Any) -> Splitter | None:
     return found or _splitters.get(key_split(key))
 
 
-def inputs_in(thing: Any) -> Iterator[Input]:
+def inputs_in(thing: object) -> Iterator[Input]:
     """All that stand in arguments, in tuples, lists, sets and dictionaries of any depth."""
     if isinstance(thing, Input):
         yield thing
@@ -135,7 +136,7 @@ def inputs_in(thing: Any) -> Iterator[Input]:
             yield from inputs_in(item)
 
 
-def with_values(thing: Any, values: dict[Any, Any]) -> Any:
+def with_values(thing: Any, values: dict[Key, object]) -> Any:
     """The same with the values in place of the Inputs. A nested task in it is done, as Dask would."""
     if isinstance(thing, Input):
         return thing.of(values[thing.key])
@@ -161,7 +162,7 @@ def check_pieces(pieces: Any, splitter: Splitter) -> list[Piece] | None:
     return pieces if len(pieces) > 1 else None
 
 
-_NONE: frozenset[Any] = frozenset()
+_NONE: frozenset[Key] = frozenset()
 
 
 class Need(NamedTuple):
@@ -197,7 +198,7 @@ class Needs:
         self.tier = tier
         self.inputs = inputs
 
-    def of(self, task: Any, result: int, promote_most: int | None) -> tuple[Need, frozenset[Any]]:
+    def of(self, task: TaskState, result: int, promote_most: int | None) -> tuple[Need, frozenset[Key]]:
         """Of a key, with the inputs that are to be read where they lie: those beyond promote_most (None: no such bound); all of them where
         memory is short (inputs.py)."""
         need, aside = self.of_keys((dep.key for dep in task.dependencies), result, promote_most)
@@ -207,10 +208,10 @@ class Needs:
             need = need._replace(store=result)
         return need, aside
 
-    def of_keys(self, keys: Iterable[Any], result: int, promote_most: int | None) -> tuple[Need, frozenset[Any]]:
+    def of_keys(self, keys: Iterable[Key], result: int, promote_most: int | None) -> tuple[Need, frozenset[Key]]:
         """The same of a piece: its result stays private."""
         unspill = pinned = 0
-        away: list[tuple[int, Any]] = []
+        away: list[tuple[int, Key]] = []
         for key in keys:
             entry = self.residence.entry(key)
             if entry is None:
@@ -242,7 +243,7 @@ class Needs:
     # -- private
 
     @staticmethod
-    def _part(away: list[tuple[int, Any]], most: int) -> tuple[int, frozenset[Any]]:
+    def _part(away: list[tuple[int, Key]], most: int) -> tuple[int, frozenset[Key]]:
         """As much as fits, the small ones first; the others are aside."""
         promote, aside = 0, set()
         for nbytes, key in sorted(away, key=lambda item: item[0]):
@@ -266,17 +267,17 @@ _AT_ONCE = 16  # values that are mapped there before others have their turn
 class Inputs:
     """Values that a worker maps, also ahead. state: its state machine, to choose the next task."""
 
-    def __init__(self, exchange: Exchange, residence: SharedBuffer, tier: Tier, state: Any) -> None:
+    def __init__(self, exchange: Exchange, residence: SharedBuffer, tier: Tier, state: WorkerState) -> None:
         self.exchange = exchange
         self.residence = residence
         self.tier = tier
         self._ready = choose_next(state, self._choose)
-        self._first: Any = None  # the key of the task that has waited longest, ...
+        self._first: Key | None = None  # the key of the task that has waited longest, ...
         self._passes = 0  # ... and how many were run before it
         self._ahead: asyncio.Task[None] | None = None
 
     @asynccontextmanager
-    async def held(self, keys: Iterable[Any], aside: Container[Any] = ()) -> AsyncIterator[None]:
+    async def held(self, keys: Iterable[Key], aside: Container[Key] = ()) -> AsyncIterator[None]:
         """Maps the keys' values in the partition within. A failed map is left to the value's user.
 
         aside: keys that are not brought back from the disk tier, but read where they lie.
@@ -310,15 +311,15 @@ class Inputs:
             return
         self._ahead = asyncio.ensure_future(self._hold(keys))
 
-    def next_of(self, tasks: Iterable[Any]) -> Any:
+    def next_of(self, tasks: Iterable[TaskState]) -> TaskState | None:
         """The task to run next of those that may run; None: the first one."""
         tasks = iter(tasks)
         first = next(tasks)
         # Whether memory is short is a system call, and no question of tasks that read nothing.
         if not any(self._is_away(dep.key) for dep in first.dependencies) or not self.tier.pressed():
             return None
-        near: dict[Any, int] = {}  # key -> bytes to be read for it
-        all_away: list[tuple[Any, list[Any]]] = []
+        near: dict[Key, int] = {}  # key -> bytes to be read for it
+        all_away: list[tuple[TaskState, list[Key]]] = []
         for task in chain((first,), islice(tasks, _TASKS_MAX - 1)):
             away = self._away(task, near)
             if not away:
@@ -342,7 +343,7 @@ class Inputs:
 
     # -- private
 
-    def _away(self, task: Any, near: dict[Any, int]) -> list[Any]:
+    def _away(self, task: TaskState, near: dict[Key, int]) -> list[Key]:
         """Inputs of a task to read from the disk tier. near: facts about keys, and new ones."""
         away = []
         for dep in task.dependencies:
@@ -352,11 +353,11 @@ class Inputs:
                 away.append(dep.key)
         return away
 
-    async def _hold(self, keys: list[Any]) -> None:
+    async def _hold(self, keys: list[Key]) -> None:
         async with self.held(keys):
             await asyncio.get_running_loop().create_future()  # until it is cancelled
 
-    def _choose(self, tasks: Iterable[Any]) -> Any:
+    def _choose(self, tasks: Iterable[TaskState]) -> TaskState | None:
         """next_of, of a task that runs now. No error of ours may meet the state machine."""
         tasks = iter(tasks)
         first = next(tasks)
@@ -368,19 +369,19 @@ class Inputs:
         self._passes += chosen is not None and chosen is not first
         return chosen
 
-    def _to_read(self, key: Any) -> int:
+    def _to_read(self, key: Key) -> int:
         """Bytes that are to be read from the disk tier for a key."""
         entry = self.residence.entry(key)
         if entry is None or entry.value is not None or entry.coming is not None:
             return 0
         return entry.nbytes if self.tier.has(entry) else 0
 
-    def _is_away(self, key: Any) -> bool:
+    def _is_away(self, key: Key) -> bool:
         """Whether the value of a key lies in the partition, or on its disk, and is not mapped."""
         entry = self.residence.entry(key)
         return entry is not None and entry.value is None
 
-    async def _left_to_map(self, keys: list[Any]) -> list[Any]:
+    async def _left_to_map(self, keys: list[Key]) -> list[Key]:
         """Maps those that are in memory. The others are left."""
         left = []
         for i, key in enumerate(keys, 1):
@@ -390,7 +391,7 @@ class Inputs:
                 await asyncio.sleep(0)
         return left
 
-    def _map_now(self, key: Any) -> bool:
+    def _map_now(self, key: Key) -> bool:
         entry = self.residence.entry(key)
         if entry is None or entry.coming is not None or entry.pickled > _QUICK or self.tier.has(entry):
             return False
@@ -402,7 +403,7 @@ class Inputs:
             self.residence.keep(key, entry, value)
         return True
 
-    async def _mapped(self, key: Any, aside: bool) -> None:
+    async def _mapped(self, key: Key, aside: bool) -> None:
         entry = self.residence.entry(key)
         if entry is None or entry.value is not None:
             return
@@ -410,7 +411,7 @@ class Inputs:
             entry.coming = asyncio.ensure_future(self._map(key, entry, aside))
         await asyncio.shield(entry.coming)  # several may wait for it
 
-    async def _map(self, key: Any, entry: Entry, aside: bool) -> None:
+    async def _map(self, key: Key, entry: Entry, aside: bool) -> None:
         aside = aside or (self.tier.used_where_it_lies() and self.tier.has(entry))
         patience = time.monotonic() + (0 if aside else _PATIENCE)
         try:
@@ -433,7 +434,7 @@ class Inputs:
             entry.coming = None
 
 
-def _price(away: list[Any], near: dict[Any, int], lets_run: Counter[Any]) -> float:
+def _price(away: list[Key], near: dict[Key, int], lets_run: Counter[Key]) -> float:
     """Bytes to be read of a task for each task that they let run."""
     nbytes = sum(near[key] for key in away)
     return nbytes / lets_run[away[0]] if len(away) == 1 else float(nbytes)

@@ -46,6 +46,7 @@ from .handle import Handle
 from .tier import Tier
 
 if TYPE_CHECKING:
+    from .compat.worker import Key, StateMachineEvent
     from .worker import Worker
 
 _INTERVAL = 1000  # ms
@@ -139,7 +140,7 @@ def level_of(annotations: Any) -> tuple[str | int, bool]:
 class Running(NamedTuple):
     """A key that was let in."""
 
-    key: Any
+    key: Key
     admitted: Admitted
 
     def end(self, how: str, shared: int) -> None:
@@ -183,7 +184,7 @@ class Pressure:
 
     # -- keys
 
-    async def run(self, key: Any, execute: Callable[[], Awaitable[Any]]) -> Any:
+    async def run(self, key: Key, execute: Callable[[], Awaitable[StateMachineEvent]]) -> Any:
         """The event of a key, which waits until it is let in."""
         running = await self._guard.wait("gate", self._admit(key), key=key)
         if running is not None and not isinstance(running, Running):
@@ -207,7 +208,7 @@ class Pressure:
 
     # -- private
 
-    async def _admit(self, key: Any) -> Any:
+    async def _admit(self, key: Key) -> Any:
         """A Running; or the event of a key that is not to run."""
         task = self._worker.state.tasks[key]
         kind = key_split(key)
@@ -237,10 +238,10 @@ class Pressure:
         with suppress(ClosedError):
             await offload(running.end, "done" if success else "dropped", shared)
 
-    def _ask(self, key: Any, kind: str, level: str | int, retriable: bool) -> Running:
+    def _ask(self, key: Key, kind: str, level: str | int, retriable: bool) -> Running:
         return Running(key, self._store.admitted(kind, level=level, retriable=retriable))
 
-    async def _wait_out(self, key: Any) -> None:
+    async def _wait_out(self, key: Key) -> None:
         until = self._held_back.pop(str(key), 0.0)
         left = until - time.monotonic()
         if left > 0:
@@ -248,7 +249,7 @@ class Pressure:
             logger.info("shmstore: key %r was preempted elsewhere, and waits %.1f s before it is tried again", key, left)
             await asyncio.sleep(left)
 
-    def _let_in(self, key: Any, kind: str, level: str | int, admitted: Admitted) -> None:
+    def _let_in(self, key: Key, kind: str, level: str | int, admitted: Admitted) -> None:
         self._count(admitted.reason)
         waited = admitted.waited >= 0.1
         logger.log(

@@ -43,8 +43,8 @@ from .memory import written_bytes
 from .values import Kept, Pickled, SpillFiles
 
 if TYPE_CHECKING:
+    from .compat.worker import Key
     from .tier import Tier
-
 
 _SHED_MIN = 64 << 10  # bytes of private memory for which a map is let go
 _LOOK_SHARE = 5  # a look at written pages takes one part in so many of the time at most, ...
@@ -57,29 +57,29 @@ class SharedBuffer(SpillBuffer):
 
     def __init__(self, exchange: Exchange, spill_directory: str, target: int, max_spill: Any = False) -> None:
         self.exchange = exchange
-        self.shared: dict[Any, Entry] = {}
+        self.shared: dict[Key, Entry] = {}
         self._nbytes = 0  # sizeof of the values in shared
-        self._found_private: tuple[Any, Any] = (None, None)  # key and value, before it is stored
+        self._found_private: tuple[Key | None, object] = (None, None)  # key and value, before it is stored
         self._unpickled = 0  # bytes of private memory that mapped values take beside their buffers
         self._next_look = 0.0  # at written pages
         self._look_from = 0  # bytes from which on that is not waited for
-        self._mapped: OrderedDict[Any, Entry] = OrderedDict()  # those whose value is kept, least recently used first
-        self._key_of: dict[int, Any] = {}  # id of a kept value -> its key
-        self._private: set[Any] = set()  # keys found not to be shareable
-        self._users: Counter[Any] = Counter()  # keys whose values are to stay at hand -> by how many
+        self._mapped: OrderedDict[Key, Entry] = OrderedDict()  # those whose value is kept, least recently used first
+        self._key_of: dict[int, Key] = {}  # id of a kept value -> its key
+        self._private: set[Key] = set()  # keys found not to be shareable
+        self._users: Counter[Key] = Counter()  # keys whose values are to stay at hand -> by how many
         self.tier: Tier | None = None
         self._overflow: Callable[[], None] = lambda: None
         self._urge: Callable[[], bool] = lambda: True
-        self._leaving: Collection[Any] = ()
+        self._leaving: Collection[Key] = ()
         self._files: SpillFiles | None = None
         self._to_disk = False
-        self._storing: Any = _NOBODY  # the key of the value that is being stored
+        self._storing: object = _NOBODY  # the key of the value that is being stored
         super().__init__(spill_directory, target, max_spill)
         self._files = SpillFiles.of(self, exchange)
         if self._files is not None:
             self._files.maps = False  # without a tier they are as on stock
 
-    def use(self, tier: Tier, overflow: Callable[[], None], urge: Callable[[], bool], leaving: Collection[Any]) -> None:
+    def use(self, tier: Tier, overflow: Callable[[], None], urge: Callable[[], bool], leaving: Collection[Key]) -> None:
         """From here on shared values may lie in the disk tier. overflow is called when private memory is over its target, urge where process
         memory is short: whether that is dealt with. leaving: keys whose values are on their way into the partition."""
         self.tier = tier
@@ -90,7 +90,7 @@ class SharedBuffer(SpillBuffer):
 
     # -- what the worker does
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: Key, value: object) -> None:
         if isinstance(value, Handle):
             self._receive(key, value)
             return
@@ -109,7 +109,7 @@ class SharedBuffer(SpillBuffer):
             self._storing = _NOBODY
         self._settle()
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Key) -> object:
         entry = self.shared.get(key)
         if entry is not None:
             return self._value(key, entry)
@@ -120,14 +120,14 @@ class SharedBuffer(SpillBuffer):
         self._settle()
         return value
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: Key) -> None:
         if key in self.shared:
             self._forget(key)
         else:
             super().__delitem__(key)
             self._private.discard(key)
 
-    def pop(self, key: Any, *default: Any) -> Any:
+    def pop(self, key: Key, *default: object) -> object:
         # Dask drops keys this way, with a default, and has no use for the value: it is not worth a map, let alone a read; and who drops the last
         # reference to a map on the event loop unmaps it there, which takes 40 ms where a file of the disk tier goes with it.
         if default and key not in self.fast:
@@ -147,16 +147,16 @@ class SharedBuffer(SpillBuffer):
     def __len__(self) -> int:
         return len(self.shared) + super().__len__()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Key]:
         return chain(super().__iter__(), iter(list(self.shared)))
 
-    def keys(self) -> Iterator[Any]:  # type: ignore[override]
+    def keys(self) -> Iterator[Key]:  # type: ignore[override]
         return iter(self)
 
-    def values(self) -> Iterator[Any]:  # type: ignore[override]
+    def values(self) -> Iterator[object]:  # type: ignore[override]
         return chain(super().values(), (self[key] for key in list(self.shared)))
 
-    def items(self) -> Iterator[tuple[Any, Any]]:  # type: ignore[override]
+    def items(self) -> Iterator[tuple[Key, object]]:  # type: ignore[override]
         return chain(super().items(), ((key, self[key]) for key in list(self.shared)))
 
     def __str__(self) -> str:
@@ -166,7 +166,7 @@ class SharedBuffer(SpillBuffer):
 
     # -- memory runs short
 
-    def fast_to_slow(self, key: Any, value: Any) -> None:
+    def fast_to_slow(self, key: Key, value: object) -> None:
         """Called where a value leaves fast: into the partition if it can, else to disk."""
         guard = self.exchange.guard
         if self._to_disk or self.exchange.asked() or not guard.call("evict", self._share_new, key, value, None, True, otherwise=False, key=key):
@@ -223,14 +223,14 @@ class SharedBuffer(SpillBuffer):
         """Whether private memory, with nbytes more, is over a target that is kept beside the event loop."""
         return self.tier is not None and self.fast.total_weight + nbytes > self.n
 
-    def oldest(self) -> Any:
+    def oldest(self) -> Key | None:
         """The key of the least recently used private value, if it may be worth sharing; None otherwise."""
         if not self.fast:
             return None
         key = oldest_private(self)
         return key if self.private(key) is not None else None
 
-    def spilled_size(self, key: Any) -> int:
+    def spilled_size(self, key: Key) -> int:
         """sizeof a value that has to be read from a spill file; 0 of one that does not lie in one, or is used where it lies."""
         if self._files is not None and self._files.mappable(key):
             return 0
@@ -275,11 +275,11 @@ class SharedBuffer(SpillBuffer):
 
     # -- a peer asks (see DictResidence)
 
-    def entry(self, key: Any) -> Entry | None:
+    def entry(self, key: Key) -> Entry | None:
         """The entry of a key that lies in the partition."""
         return self.shared.get(key)
 
-    def private(self, key: Any) -> tuple[Any, int] | None:
+    def private(self, key: Key) -> tuple[object, int] | None:
         """(value, sizeof) of a key, in private memory or mapped from its spill file, that may be worth sharing; None otherwise. Leaves the
         order alone."""
         if self._files is not None and self._files.mappable(key) and key not in self._private:
@@ -296,11 +296,11 @@ class SharedBuffer(SpillBuffer):
             return None
         return value, nbytes
 
-    def unshareable(self, key: Any, value: Any) -> None:
+    def unshareable(self, key: Key, value: object) -> None:
         """That was found of the value that the key is about to get."""
         self._found_private = key, value
 
-    def commit(self, key: Any, value: Any, entry: Entry | Kept | Pickled, rid: bool = False) -> None:
+    def commit(self, key: Key, value: object, entry: Entry | Kept | Pickled, rid: bool = False) -> None:
         """The value of `private` was put into the store, or could not be; forgotten if the key went or changed meanwhile. rid: its private memory is
         wanted."""
         same = self._is_private(key, value)
@@ -315,11 +315,11 @@ class SharedBuffer(SpillBuffer):
         else:
             self.exchange.drop(entry)
 
-    def accept(self, key: Any, handle: Handle) -> Any:
+    def accept(self, key: Key, handle: Handle) -> object:
         """The value that the worker stores under the key for an adopted handle."""
         return handle
 
-    def knows(self, value: Any) -> bool:
+    def knows(self, value: object) -> bool:
         """Whether a value is one of our mapped ones: a task returned its input, which `__setitem__` links."""
         return id(value) in self._key_of
 
@@ -329,11 +329,11 @@ class SharedBuffer(SpillBuffer):
 
     # -- who needs values mapped (inputs.py)
 
-    def hold(self, keys: Iterable[Any]) -> None:
+    def hold(self, keys: Iterable[Key]) -> None:
         """From here on the values of these keys stay where they can be had at once, once they are there."""
         self._users.update(keys)
 
-    def release(self, keys: Iterable[Any]) -> None:
+    def release(self, keys: Iterable[Key]) -> None:
         """Undoes `hold`."""
         for key in keys:
             self._users[key] -= 1
@@ -344,7 +344,7 @@ class SharedBuffer(SpillBuffer):
                     self._unmap(key, entry)
 
     @asynccontextmanager
-    async def held_while(self, keys: Iterable[Any]) -> AsyncIterator[None]:
+    async def held_while(self, keys: Iterable[Key]) -> AsyncIterator[None]:
         """Both, around what is done within."""
         keys = list(keys)
         self.hold(keys)
@@ -353,11 +353,11 @@ class SharedBuffer(SpillBuffer):
         finally:
             self.release(keys)
 
-    def held(self, more: Iterable[Any] = ()) -> int:
+    def held(self, more: Iterable[Key] = ()) -> int:
         """sizeof the values in the partition that are held, or would be with more."""
         return sum(self.shared[key].nbytes for key in {*self._users, *more} if key in self.shared)
 
-    def keep(self, key: Any, entry: Entry, value: Any, aside: bool = False) -> None:
+    def keep(self, key: Key, entry: Entry, value: object, aside: bool = False) -> None:
         """The value of an entry was mapped, aside: where it lies on disk; forgotten if the key went or was mapped meanwhile."""
         if self.shared.get(key) is entry and entry.value is None:
             entry.aside = aside
@@ -383,7 +383,7 @@ class SharedBuffer(SpillBuffer):
         """For each heartbeat, in which an error would close the worker."""
         return self.exchange.guard.call("books", self.exchange.books, otherwise=Books(0, 0))  # type: ignore[no-any-return]
 
-    def _spills_at_once(self, key: Any) -> bool:
+    def _spills_at_once(self, key: Key) -> bool:
         """Whether a value that alone is more than the target goes to disk as it is stored: the partition takes it neither now nor later."""
         return bool(key == self._storing and self.private(key) is None)
 
@@ -391,7 +391,7 @@ class SharedBuffer(SpillBuffer):
         if self.over():
             self.exchange.guard.call("overflow", self._overflow)
 
-    def _spilled(self, key: Any) -> Any:
+    def _spilled(self, key: Key) -> object:
         """The value of a key in a spill file that can be mapped; the same one as long as somebody uses it. OSError."""
         assert self._files is not None
         known = self.slow.cache
@@ -400,13 +400,13 @@ class SharedBuffer(SpillBuffer):
             value = known[key] = self._files.map(key)
         return value
 
-    def _is_private(self, key: Any, value: Any) -> bool:
+    def _is_private(self, key: Key, value: object) -> bool:
         """Whether that is the key's value, as `private` gave it."""
         if key in self.fast:
             return self.fast.d[key] is value
         return self._files is not None and self._files.mappable(key) and self.slow.cache.get(key) is value
 
-    def _receive(self, key: Any, handle: Handle) -> None:
+    def _receive(self, key: Key, handle: Handle) -> None:
         if not self.exchange.adopt(key, handle):
             raise OSError(f"the value of {key!r} could not be taken over from {handle.ticket.path!r}")
         entry = handle.take()
@@ -414,7 +414,7 @@ class SharedBuffer(SpillBuffer):
         self._drop_private(key)
         self._enter(key, entry)
 
-    def _enter(self, key: Any, entry: Entry, rid: bool = False) -> None:
+    def _enter(self, key: Key, entry: Entry, rid: bool = False) -> None:
         self.shared[key] = entry
         self._nbytes += entry.nbytes
         if rid:
@@ -422,7 +422,7 @@ class SharedBuffer(SpillBuffer):
         elif entry.original is not None:
             self._keep_private(key, entry, entry.original)
 
-    def _forget(self, key: Any) -> None:
+    def _forget(self, key: Key) -> None:
         self._private.discard(key)
         entry = self.shared.pop(key, None)
         if entry is None:
@@ -434,18 +434,18 @@ class SharedBuffer(SpillBuffer):
         else:
             self.tier.later(self.exchange.drop, entry)
 
-    def _drop_private(self, key: Any) -> None:
+    def _drop_private(self, key: Key) -> None:
         if super().__contains__(key):
             super().__delitem__(key)
 
-    def _value(self, key: Any, entry: Entry) -> Any:
+    def _value(self, key: Key, entry: Entry) -> object:
         if entry.value is None:
             self._keep(key, entry, self.exchange.map(entry))
         else:
             self._mapped.move_to_end(key)
         return entry.value
 
-    def _keep(self, key: Any, entry: Entry, value: Any) -> None:
+    def _keep(self, key: Key, entry: Entry, value: object) -> None:
         entry.value = value
         self._mapped[key] = entry
         self._key_of[id(value)] = key
@@ -455,11 +455,11 @@ class SharedBuffer(SpillBuffer):
         while len(self._mapped) > self.exchange.settings.max_maps:
             self._unmap(*self._mapped.popitem(last=False))
 
-    def _keep_private(self, key: Any, entry: Entry, value: Any) -> None:
+    def _keep_private(self, key: Key, entry: Entry, value: object) -> None:
         entry.unpickled, entry.copied = entry.nbytes, True
         self._keep(key, entry, value)
 
-    def _unmap(self, key: Any, entry: Entry) -> None:
+    def _unmap(self, key: Key, entry: Entry) -> None:
         self._mapped.pop(key, None)
         if entry.value is None:
             return
@@ -471,7 +471,7 @@ class SharedBuffer(SpillBuffer):
         if self.tier is not None:
             self.tier.dispose(value)
 
-    def _alias(self, key: Any, value: Any) -> bool:
+    def _alias(self, key: Key, value: object) -> bool:
         """A task returned its input, or parts of it: a second name for the object, unless somebody wrote into it."""
         other = self._key_of.get(id(value))
         entry = self.shared.get(other) if other is not None else None
@@ -484,7 +484,7 @@ class SharedBuffer(SpillBuffer):
             return True
         return self._share_new(key, value, entry.nbytes)
 
-    def _share_new(self, key: Any, value: Any, nbytes: int | None = None, rid: bool = False) -> bool:
+    def _share_new(self, key: Key, value: object, nbytes: int | None = None, rid: bool = False) -> bool:
         if key in self._private or not self.exchange.candidate(value):
             return False
         entry = self.exchange.put(key, value, nbytes, wait=False)
@@ -501,17 +501,17 @@ class SharedBuffer(SpillBuffer):
 class DictResidence:
     """The residence of a worker whose data is a plain dict."""
 
-    def __init__(self, exchange: Exchange, data: MutableMapping[Any, Any]) -> None:
+    def __init__(self, exchange: Exchange, data: MutableMapping[Key, object]) -> None:
         self.exchange = exchange
         self.data = data
         self._entries: dict[int, Entry] = {}  # by id of the mapped value, which lives as long as its entry
         self._nbytes = 0  # sizeof of those values
         self._private: set[int] = set()  # ids of live values found not to be shareable
 
-    def entry(self, key: Any) -> Entry | None:
+    def entry(self, key: Key) -> Entry | None:
         return self._entries.get(id(self.data[key])) if key in self.data else None
 
-    def private(self, key: Any) -> tuple[Any, int] | None:
+    def private(self, key: Key) -> tuple[object, int] | None:
         value = self.data.get(key)
         if id(value) in self._entries or id(value) in self._private or not self.exchange.candidate(value):
             return None
@@ -520,12 +520,12 @@ class DictResidence:
             return None
         return value, nbytes
 
-    def unshareable(self, key: Any, value: Any) -> None:
+    def unshareable(self, key: Key, value: object) -> None:
         if id(value) not in self._private and _takes_weak_reference(value):
             self._private.add(id(value))
             weakref.finalize(value, self._private.discard, id(value)).atexit = False
 
-    def commit(self, key: Any, value: Any, entry: Entry | Kept | Pickled, rid: bool = False) -> None:
+    def commit(self, key: Key, value: object, entry: Entry | Kept | Pickled, rid: bool = False) -> None:
         if not isinstance(entry, Entry):
             if entry is not Kept.FOR_NOW:
                 self.unshareable(key, value)
@@ -539,11 +539,11 @@ class DictResidence:
                 self.exchange.drop(entry)
 
     @asynccontextmanager
-    async def held_while(self, keys: Any) -> AsyncIterator[None]:
+    async def held_while(self, keys: Iterable[Key]) -> AsyncIterator[None]:
         """Values stay as long as they are in the dict."""
         yield
 
-    def accept(self, key: Any, handle: Handle) -> Any:
+    def accept(self, key: Key, handle: Handle) -> object:
         """The mapped value. If `Exchange.map` raises, the handle keeps the entry."""
         value = handle.entry.original if handle.entry.original is not None else self.exchange.map(handle.entry)
         entry = handle.take()
@@ -553,19 +553,19 @@ class DictResidence:
             self.exchange.drop(entry)
         return value
 
-    def knows(self, value: Any) -> bool:
+    def knows(self, value: object) -> bool:
         """Whether a value is one of our mapped ones: a task returned its input."""
         return id(value) in self._entries
 
     def shared_total(self) -> SpilledSize:
         return SpilledSize(self._nbytes, sum(self.exchange.books()) if self._entries else 0)
 
-    def _mapped(self, entry: Entry) -> Any:
+    def _mapped(self, entry: Entry) -> object:
         value = entry.original if entry.original is not None else self.exchange.map(entry)
         self._keep(value, entry)
         return value
 
-    def _keep(self, value: Any, entry: Entry) -> None:
+    def _keep(self, value: object, entry: Entry) -> None:
         entry.original = None  # the value goes when nobody else has it
         weakref.finalize(value, self._gone, id(value), entry).atexit = False
         self._entries[id(value)] = entry
@@ -577,7 +577,7 @@ class DictResidence:
         self.exchange.drop(entry)
 
 
-def _takes_weak_reference(value: Any) -> bool:
+def _takes_weak_reference(value: object) -> bool:
     try:
         weakref.ref(value)
     except TypeError:

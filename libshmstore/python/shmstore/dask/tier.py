@@ -179,15 +179,15 @@ class Tier:
 
     # -- the event loop's side
 
-    async def run(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def run(self, function: Callable[..., Any], *args: object) -> Any:
         """function(*args), which may wait for the disk, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, function, *args)
 
-    async def store(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def store(self, function: Callable[..., Any], *args: object) -> Any:
         """function(*args), which may wait for room in the partition, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._writer, function, *args)
 
-    async def give(self, function: Callable[..., Any], *args: Any) -> Any:
+    async def give(self, function: Callable[..., Any], *args: object) -> Any:
         """function(*args), which makes room, in a thread; puts do not wait for it."""
         return await asyncio.get_running_loop().run_in_executor(self._giver, function, *args)
 
@@ -196,11 +196,11 @@ class Tier:
         if self.pressed():
             await self.give(self._evict_once)
 
-    def later(self, function: Callable[..., Any], *args: Any) -> None:
+    def later(self, function: Callable[..., object], *args: object) -> None:
         """function(*args) in a thread, in order: deleting a large object takes its time."""
         self._later.put((function, *args))
 
-    def dispose(self, values: list[Any]) -> None:
+    def dispose(self, values: list[object]) -> None:
         """Drops the references of a list in a thread: unmapping takes its time, too. They are the last ones only where the caller has no other."""
         self._later.put((values.clear,))
 
@@ -362,11 +362,8 @@ class Settling:
     EPISODE = 1.0  # seconds after which a new shortage is another one
 
     def __init__(
-        self,
-        residence: SharedBuffer,
-        export: Callable[[list[Any]], Awaitable[None]],
-        paused: Callable[[], bool],
-        digest: Callable[[Any, float], None],
+        self, residence: SharedBuffer, export: Callable[[list[Any]], Awaitable[object]],
+        paused: Callable[[], bool], digest: Callable[[str, float], None],
     ) -> None:
         self.residence = residence
         self._export = export

@@ -42,6 +42,7 @@ from .config import Settings
 from .memory import private_memory
 
 if TYPE_CHECKING:
+    from .compat.worker import Key
     from .exchange import Entry, Exchange
     from .worker import Worker
 
@@ -57,7 +58,7 @@ class Over(NamedTuple):
     header: bytes
     parts: tuple[Part, ...]
 
-    def load(self, view: View) -> Any:
+    def load(self, view: View) -> object:
         """The value."""
         buffers = view.buffers
         return pickle.loads(self.header, buffers=[buffers[i][at : at + nbytes] for i, at, nbytes in self.parts])
@@ -78,7 +79,7 @@ class Map(NamedTuple):
     cow: bool
 
 
-def shows_views(value: Any, depth: int = 3) -> bool:
+def shows_views(value: object, depth: int = 3) -> bool:
     """Whether that is an array in a view, or a list, tuple or dict with nothing but such arrays, small values and at least one array. Cheap."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and _shows(value, numpy.ndarray, depth) is True
@@ -114,7 +115,7 @@ class Maps:
         gone = weakref.ref(view, lambda _: self._maps.pop(identity, None))
         self._maps[identity] = Map(gone, [entry], starts, tuple(buffer.nbytes for buffer in view.buffers), view.cow)
 
-    def find(self, value: Any) -> tuple[Map, Over] | None:
+    def find(self, value: object) -> tuple[Map, Over] | None:
         """Of which object a value shows enough, as it is in the partition, and how; None where it does not, or is the object's own value."""
         if not shows_views(value):
             return None
@@ -227,28 +228,28 @@ class Habits:
     def __init__(self) -> None:
         self._kinds: OrderedDict[str, _Kind] = OrderedDict()  # oldest first
 
-    def made(self, key: Any) -> None:
+    def made(self, key: Key) -> None:
         """A result that might be shared was made."""
         self._kind(key).made += 1
 
-    def left(self, key: Any) -> None:
+    def left(self, key: Key) -> None:
         """A result was handed to another worker for the first time."""
         self._kind(key).left += 1
 
-    def leaves(self, key: Any) -> bool:
+    def leaves(self, key: Key) -> bool:
         """Whether a result of this key will likely be handed on: half of its kind were."""
         kind = self._kind(key)
         return kind.left > 0 and 2 * kind.left >= kind.made
 
-    def returned(self, key: Any, array: bool) -> None:
+    def returned(self, key: Key, array: bool) -> None:
         """A result of this key is, or is not, a large array."""
         self._kind(key).arrays = array
 
-    def returns_arrays(self, key: Any) -> bool:
+    def returns_arrays(self, key: Key) -> bool:
         """Whether a result of this key is likely a large array, or may be: its kind is new."""
         return self._kind(key).arrays
 
-    def _kind(self, key: Any) -> _Kind:
+    def _kind(self, key: Key) -> _Kind:
         name = key_split(key)
         kind = self._kinds.get(name)
         if kind is None:
@@ -283,7 +284,7 @@ class Born:
         self._next_look = 0.0
 
     @classmethod
-    def of(cls, worker: Worker, exchange: Exchange, habits: Habits) -> Born | None:
+    def of(cls, worker: Any, exchange: Exchange, habits: Habits) -> Born | None:
         """A worker's, in force from here on; None where it is not wanted. Its process's memory is what is private in any case."""
         worker.monitor.get_process_memory = private_memory
         wanted = exchange.settings.born
@@ -296,7 +297,7 @@ class Born:
         worker.monitor.get_process_memory = born.memory
         return born
 
-    def within(self, key: Any) -> ExitStack:
+    def within(self, key: Key) -> ExitStack:
         """Of the coroutine that runs the task of that key: its thread has the coroutine's context."""
         scope = ExitStack()
         if "numpy" in sys.modules and self._pays(key) and self._has_room(key):  # without NumPy there are no arrays, or those of the task that imports it
@@ -304,20 +305,20 @@ class Born:
                 scope.enter_context(self._store.born_shared(_LARGE))
         return scope
 
-    def _pays(self, key: Any) -> bool:
+    def _pays(self, key: Key) -> bool:
         """Whether a result is likely a large array that is put: what stays with its worker would take the partition's memory, and what is kept of that, for
         nothing."""
         return self._habits.returns_arrays(key) and (self._all_kinds or self._habits.leaves(key) or self._takes_much(key))
 
-    def _takes_much(self, key: Any) -> bool:
+    def _takes_much(self, key: Key) -> bool:
         """Whether a result, if it is as large as the task's inputs, is more than half of what the worker may keep privately."""
         return bool(self._much) and self._inputs(key) > self._much
 
-    def _inputs(self, key: Any) -> int:
+    def _inputs(self, key: Key) -> int:
         task = self._tasks.get(key)
         return sum(dep.nbytes or 0 for dep in task.dependencies) if task is not None else 0
 
-    def _has_room(self, key: Any) -> bool:
+    def _has_room(self, key: Key) -> bool:
         """Half of the partition's bound is for such arrays; one too large to be private may take as much as its inputs do of all memory there is."""
         with suppress(OSError):
             size, used = self._exchange.space()
@@ -326,7 +327,7 @@ class Born:
             return all(used + self._inputs(key) < size for size, used in self._exchange.bounds(limits=False))
         return False
 
-    def made(self, key: Any, value: Any) -> None:
+    def made(self, key: Key, value: object) -> None:
         """The result of a task."""
         numpy = sys.modules.get("numpy")
         self._habits.returned(key, numpy is not None and isinstance(value, numpy.ndarray) and value.nbytes >= _LARGE)
@@ -385,7 +386,7 @@ class SpillFiles:
         self._dump, self._load = slow.dump, slow.load
         self.maps = True  #: values are written so that they can be mapped
         self._mappable = False  # what was written last
-        self._known: tuple[Any, Pickled] | None = None
+        self._known: tuple[object, Pickled] | None = None
         slow.dump, slow.load = self.dump, self.load
 
     @classmethod
@@ -394,24 +395,24 @@ class SpillFiles:
         slow = slow_of(data)
         return None if slow is None else cls(slow, exchange)
 
-    def wrote(self, key: Any) -> None:
+    def wrote(self, key: Key) -> None:
         """A value was stored under the key just now."""
         if self._mappable:
             self._slow.weight_by_key[key] = MappableSize(*self._slow.weight_by_key[key])
 
-    def mappable(self, key: Any) -> bool:
+    def mappable(self, key: Key) -> bool:
         return type(self._slow.weight_by_key.get(key)) is MappableSize
 
-    def map(self, key: Any) -> Any:
+    def map(self, key: Key) -> object:
         """The value, in memory that its file is behind until somebody writes there. OSError."""
         with open(file_of(self._slow, key), "rb") as file:
             return _value_in(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)))
 
-    def expect(self, value: Any, pickled: Pickled) -> None:
+    def expect(self, value: object, pickled: Pickled) -> None:
         """The value that is written next, if it is this one, was pickled already: it cannot be shared."""
         self._known = value, pickled
 
-    def dump(self, value: Any) -> Any:
+    def dump(self, value: object) -> Any:
         self._mappable = False
         known, self._known = self._known, None
         if known is not None and known[0] is value:
@@ -423,14 +424,14 @@ class SpillFiles:
                 return list(_frames(*pickled))
         return self._dump(value)
 
-    def load(self, data: bytes | bytearray) -> Any:
+    def load(self, data: bytes | bytearray) -> object:
         """The value of bytes that stock read: a copy."""
         if not data.startswith(_MAGIC):
             return self._load(data)
         return _value_in(memoryview(data if isinstance(data, bytearray) else bytearray(data)))
 
 
-def _pickle(value: Any) -> Pickled | None:
+def _pickle(value: object) -> Pickled | None:
     header, buffers = dumps(value, as_is=True, seen=(seen := set()))
     if any(map(has_own_way, seen)):
         return None
@@ -447,7 +448,7 @@ def _frames(header: bytes, buffers: list[memoryview]) -> Iterator[Any]:
         end += -end % _ALIGN + buffer.nbytes
 
 
-def _value_in(file: memoryview) -> Any:
+def _value_in(file: memoryview) -> object:
     _, n, header_size = _HEAD.unpack_from(file)
     sizes = struct.unpack_from(f"<{n}Q", file, _HEAD.size)
     begin = _HEAD.size + 8 * n

@@ -29,20 +29,8 @@ from tornado.ioloop import PeriodicCallback
 from .. import default_path
 from .arbiter import Arbitration
 from .compat.worker import (
-    NODES,
-    ComputeTaskEvent,
-    ExecuteSuccessEvent,
-    GatherDepSuccessEvent,
-    NoInputs,
-    SpillBuffer,
-    UpdateDataEvent,
-    ask_worker,
-    ask_workers,
-    close_when_orphaned,
-    gather_failed,
-    quiet,
-    run_as,
-    unlimited,
+    NODES, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, NoInputs, SpillBuffer,
+    UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_failed, quiet, run_as, unlimited,
 )
 from .config import PREFIX, Fallbacks, Settings, TierSettings, leave_libraries_out, logger, offload, settle_process
 from .exchange import Entry, Exchange, sweep_of
@@ -56,6 +44,7 @@ from .values import Born, Habits, Kept, Pickled, own_small_arrays
 
 if TYPE_CHECKING:
     from .claim import Grant
+    from .compat.worker import Key, StateMachineEvent, TaskState
     from .inputs import Inputs
 
 _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more, ...
@@ -63,7 +52,7 @@ _INLINE_ROOMY = 2 << 20  # ... and where memory is not short, so that a put wait
 _COUNTED = 1_000_000  # bytes from which on stock learns of a transfer
 _STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)  # the defaults of distributed.worker.transfer.message-bytes-limit
 _MUCH = 1 << 20  # bytes of inputs from which on a task may have written to so much of them that it matters
-_unadopted: ContextVar[set[Any] | None] = ContextVar("shmstore_unadopted", default=None)  # within Worker.gather
+_unadopted: ContextVar[set[Key] | None] = ContextVar("shmstore_unadopted", default=None)  # within Worker.gather
 
 
 class Worker(distributed.Worker):
@@ -71,7 +60,7 @@ class Worker(distributed.Worker):
 
     _exchange: Any = None  # None: works as stock
     _residence: Any = None
-    _starting: Sequence[asyncio.Future[Any]] = ()  # steps that run beside its start
+    _starting: Sequence[asyncio.Future[object]] = ()  # steps that run beside its start
     _listening: Listening | None = None
     _tiny: Tiny | None = None
     _tier: Tier | None = None  # None: values that leave private memory and do not fit into the partition spill as on stock
@@ -127,7 +116,7 @@ class Worker(distributed.Worker):
             self._watch_memory()
         self._exchange.bound(self._target_bytes())
         self._habits = Habits()
-        self._pending: dict[Any, asyncio.Future[None]] = {}
+        self._pending: dict[Key, asyncio.Future[None]] = {}
         if isinstance(self._residence, SharedBuffer):
             self._tiny = self._guard.call("tiny", Tiny.of, self._exchange, settings.tier, self._target_bytes())
             if settings.tier.enabled and self._tiny is None:
@@ -250,19 +239,19 @@ class Worker(distributed.Worker):
         if self._tier is not None:
             await self._guard.wait("close", offload(self._tier.withdraw))
 
-    async def execute(self, key: Any, *args: Any, **kwargs: Any) -> Any:
+    async def execute(self, key: Key, *args: Any, **kwargs: Any) -> Any:
         if self._exchange is None:
             return await super().execute(key, *args, **kwargs)
         run = partial(self._execute_arbitrated, key, *args, **kwargs)
         with (self._born and self._guard.call("born", self._born.within, key)) or nullcontext():
             return await (run() if self._pressure is None else self._pressure.run(key, run))
 
-    async def _execute_arbitrated(self, key: Any, *args: Any, **kwargs: Any) -> Any:
+    async def _execute_arbitrated(self, key: Key, *args: Any, **kwargs: Any) -> Any:
         if self._arbitration is None or not self._arbitration.active:
             return await self._execute(None, key, *args, **kwargs)
         return await self._arbitration.run(key, lambda grant: self._execute(grant, key, *args, **kwargs))
 
-    async def _execute(self, grant: Grant | None, key: Any, *args: Any, **kwargs: Any) -> Any:
+    async def _execute(self, grant: Grant | None, key: Key, *args: Any, **kwargs: Any) -> Any:
         execute = self._execute_in_pieces if grant is not None and grant.in_pieces else partial(self._execute_held, grant)
         event = await execute(key, *args, **kwargs)
         if isinstance(event, ExecuteSuccessEvent):
@@ -271,7 +260,7 @@ class Worker(distributed.Worker):
             await self._guard.wait("result", self._take(grant, key, event), key=key)
         return event
 
-    async def _execute_held(self, grant: Grant | None, key: Any, *args: Any, **kwargs: Any) -> Any:
+    async def _execute_held(self, grant: Grant | None, key: Key, *args: Any, **kwargs: Any) -> StateMachineEvent:
         task = self.state.tasks.get(key)
         keys = [dep.key for dep in task.dependencies] if task is not None else []
         if not keys and grant is None:
@@ -295,12 +284,12 @@ class Worker(distributed.Worker):
         if self._inputs is not None:
             self._guard.call("look-ahead", self._inputs.look_ahead)
 
-    def _hold(self, keys: list[Any], grant: Grant | None) -> Any:
+    def _hold(self, keys: list[Key], grant: Grant | None) -> Any:
         if self._inputs is None:
             return self._residence.held_while(keys)
         return self._inputs.held(keys, grant.aside if grant is not None else ())
 
-    async def _take(self, grant: Grant | None, key: Any, event: ExecuteSuccessEvent) -> None:
+    async def _take(self, grant: Grant | None, key: Key, event: ExecuteSuccessEvent) -> None:
         """A result, before the data mapping has it."""
         if self._born is not None:
             self._born.made(key, event.value)
@@ -316,7 +305,7 @@ class Worker(distributed.Worker):
         if self._settling is not None and not isinstance(event.value, Handle):
             await self._settling.room(event.nbytes)
 
-    async def _execute_in_pieces(self, key: Any, *args: Any, **kwargs: Any) -> Any:
+    async def _execute_in_pieces(self, key: Key, *args: Any, **kwargs: Any) -> StateMachineEvent:
         """Stock's execute, of what is done in pieces: they fetch their own inputs."""
         if not NODES:  # by the two below
             return await super().execute(key, *args, **kwargs)
@@ -334,16 +323,16 @@ class Worker(distributed.Worker):
         finally:
             handing_now.reset(token)
 
-    async def _maybe_deserialize_task(self, ts: Any) -> Any:
+    async def _maybe_deserialize_task(self, ts: TaskState) -> Any:
         pieces = self._arbitration.pieces(ts.key) if self._arbitration is not None else None
         return (pieces.run, (), {}) if pieces is not None else await super()._maybe_deserialize_task(ts)
 
-    def _prepare_args_for_execution(self, ts: Any, *args: Any) -> Any:
+    def _prepare_args_for_execution(self, ts: TaskState, *args: Any) -> Any:
         if self._arbitration is not None and self._arbitration.pieces(ts.key) is not None:
             return args  # they fetch their own
         return super()._prepare_args_for_execution(ts, *args)
 
-    async def _keep(self, key: Any, event: ExecuteSuccessEvent) -> None:
+    async def _keep(self, key: Key, event: ExecuteSuccessEvent) -> None:
         """Puts a result into the partition before anybody has it, where it will likely be handed on."""
         leaves = self._habits.leaves(key)
         self._habits.made(key)
@@ -363,7 +352,7 @@ class Worker(distributed.Worker):
         elif entry is not Kept.FOR_NOW:
             self._residence.unshareable(key, event.value)
 
-    async def _put(self, key: Any, value: Any, nbytes: int, held: bool = False) -> Entry | Kept | Pickled:
+    async def _put(self, key: Key, value: object, nbytes: int, held: bool = False) -> Entry | Kept | Pickled:
         """Small values on the event loop, large ones in a thread. An object whose put was cancelled is dropped when it is there."""
         weight = self._exchange.weigh(value, nbytes)
         if weight <= _INLINE or (weight <= _INLINE_ROOMY and self._at_ease()):
@@ -433,11 +422,11 @@ class Worker(distributed.Worker):
         """Whether nobody moves objects to or from a disk, for which a link might have to wait."""
         return self._tier is None or bool(self._guard.call("ease", self._tier.at_ease))
 
-    def _is_peer(self, address: Any) -> bool:
+    def _is_peer(self, address: str | None) -> bool:
         return self._exchange is not None and bool(self._guard.call("peers", self._exchange.is_peer, address))
 
     @asynccontextmanager
-    async def _mapped(self, keys: Iterable[Any], aside: Container[Any] = ()) -> AsyncIterator[None]:
+    async def _mapped(self, keys: Iterable[Key], aside: Container[Key] = ()) -> AsyncIterator[None]:
         """For values that go out themselves, and for pieces of a task."""
         if self._inputs is None:
             yield
@@ -445,7 +434,7 @@ class Worker(distributed.Worker):
         async with self._guard.within("inputs", self._inputs.held, keys, aside):
             yield
 
-    async def _export(self, keys: Iterable[Any], spill: bool = False) -> dict[Any, Pickled]:
+    async def _export(self, keys: Iterable[Key], spill: bool = False) -> dict[Key, Pickled]:
         """Puts private values that are worth it into the partition; large ones in a thread, each by
         one caller only. Returns those that were found not to be worth it.
 
@@ -487,7 +476,7 @@ class Worker(distributed.Worker):
         async with self._arbitration.transfer(what, **nbytes) as room:
             yield room
 
-    async def gather_dep(self, worker: str, to_gather: Collection[Any], *args: Any, **kwargs: Any) -> Any:
+    async def gather_dep(self, worker: str, to_gather: Collection[Key], *args: Any, **kwargs: Any) -> StateMachineEvent:
         if self._exchange is None:
             return await super().gather_dep(worker, to_gather, *args, **kwargs)
         private = 0 if self._is_peer(worker) else kwargs.get("total_nbytes") or 0
@@ -509,7 +498,7 @@ class Worker(distributed.Worker):
             return gather_failed(event, e, worker)
         return event
 
-    def _adopt(self, data: dict[Any, Any]) -> bool:
+    def _adopt(self, data: dict[Key, object]) -> bool:
         """Takes over every handle in what came in. True where one of them could not be."""
         failed = False
         for key, value in data.items():
@@ -524,7 +513,7 @@ class Worker(distributed.Worker):
             failed = True
         return failed
 
-    def _update_metrics_received_data(self, start: float, stop: float, data: Any, *args: Any, **kwargs: Any) -> None:
+    def _update_metrics_received_data(self, start: float, stop: float, data: dict[Key, object], *args: Any, **kwargs: Any) -> None:
         """Keeps handles, which cross no network, out of the bandwidth that places tasks."""
         handles = [key for key, value in data.items() if isinstance(value, Handle)]
         if not handles:
@@ -538,7 +527,7 @@ class Worker(distributed.Worker):
             kinds = {value.value_type() if isinstance(value, Handle) else type(value) for value in data.values()}
             count_transfer(self, donor, kinds, min(before, nbytes / ((stop - start) or 0.010)))
 
-    def handle_stimulus(self, *stims: Any) -> Any:
+    def handle_stimulus(self, *stims: StateMachineEvent) -> None:
         for stim in stims:
             if isinstance(stim, ComputeTaskEvent):
                 if self._exchange is not None:
@@ -556,7 +545,7 @@ class Worker(distributed.Worker):
                     self._crossings.release(stim.data, arrived=True)  # siblings get it from here
         return result
 
-    async def _fetch(self, data: dict[Any, Any], donor: str) -> None:
+    async def _fetch(self, data: dict[Key, object], donor: str) -> None:
         """Asks once more for values that could not be adopted, as nobody's peer. Leaves out those
         that fail again: Dask then looks for them elsewhere."""
         missing = [key for key, value in data.items() if isinstance(value, Handle)]
@@ -569,7 +558,7 @@ class Worker(distributed.Worker):
         except OSError as e:
             self._exchange.fallbacks.note("fetch-failed", e, missing[0], "left to Dask")
 
-    async def gather(self, who_has: Any, *args: Any, **kwargs: Any) -> Any:
+    async def gather(self, who_has: dict[Key, list[str]], *args: Any, **kwargs: Any) -> Any:
         token = _unadopted.set(set())
         try:
             result = await super().gather(who_has, *args, **kwargs)
@@ -583,7 +572,7 @@ class Worker(distributed.Worker):
         finally:
             _unadopted.reset(token)
 
-    def update_data(self, data: Any, *args: Any, **kwargs: Any) -> Any:
+    def update_data(self, data: dict[Key, object], *args: Any, **kwargs: Any) -> Any:
         if self._adopt(data):
             unadopted = _unadopted.get()
             if unadopted is None:  # from a client: it sends the values themselves where this fails

@@ -31,16 +31,7 @@ if TYPE_CHECKING or not missing_hooks:
     _give_clients(_Proxy)
 else:
     from ..compat.probe import (
-        Cycle,
-        HostReduceReplicas,
-        InDemand,
-        Insurance,
-        Newcomers,
-        Offload,
-        Policy,
-        PolicyState,
-        Retire,
-        Wishes,
+        Cycle, HostReduceReplicas, InDemand, Insurance, Newcomers, Offload, Policy, PolicyState, Retire, Wishes,
     )
 
     _probe.say_idle(missing_hooks)

@@ -18,13 +18,19 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import parse_timedelta
 
 from ..compat.scheduler import ActiveMemoryManagerPolicy, Status, Suggestion, Watch, holders, in_order
 from ..config import ManagerSettings
 from ..hosts import Hosts
+
+if TYPE_CHECKING:
+    from distributed.active_memory_manager import ActiveMemoryManagerExtension as Manager
+    from distributed.scheduler import Scheduler
+
+    from ..compat.scheduler import Key, TaskState, WorkerState
 
 logger = logging.getLogger("distributed.scheduler.shmstore")
 _BREATH = 0.001  # seconds between two slices: a coroutine that waits for a timer or a message needs two rounds of the event loop
@@ -66,27 +72,27 @@ class Ledger:
     def __init__(self, in_flight: float = 60.0) -> None:
         self.in_flight = in_flight
         self.counters = Counters()
-        self._coming: dict[Any, dict[Any, tuple[float, bool]]] = {}  # key -> worker -> until when, whether it is a link
-        self._going: list[tuple[Any, Any, float]] = []  # key, worker, when
+        self._coming: dict[Key, dict[WorkerState, tuple[float, bool]]] = {}  # key -> worker -> until when, whether it is a link
+        self._going: list[tuple[Key, WorkerState, float]] = []  # key, worker, when
 
-    def acquire(self, task: Any, worker: Any, link: bool, now: float) -> None:
+    def acquire(self, task: TaskState, worker: WorkerState, link: bool, now: float) -> None:
         """A worker was asked to acquire a replica."""
         self._coming.setdefault(task.key, {})[worker] = now + self.in_flight, link
 
-    def remove(self, task: Any, worker: Any, now: float) -> None:
+    def remove(self, task: TaskState, worker: WorkerState, now: float) -> None:
         """A worker was asked to remove one."""
         self._going.append((task.key, worker, now))
         self.counters.drops += 1
         self.counters.bytes_dropped += task.nbytes
 
-    def coming(self, key: Any) -> set[Any]:
+    def coming(self, key: Key) -> set[WorkerState]:
         """The workers to which a replica is under way."""
         return set(self._coming.get(key, ()))
 
     def __len__(self) -> int:
         return sum(map(len, self._coming.values()))
 
-    def settle(self, tasks: Mapping[Any, Any], workers: Mapping[str, Any], now: float) -> None:
+    def settle(self, tasks: Mapping[Key, TaskState], workers: Mapping[str, WorkerState], now: float) -> None:
         """Compares with what is there now."""
         counters = self.counters
         for key in list(self._coming):
@@ -125,18 +131,18 @@ class Conductor:
         self.hosts = Hosts(settings.high, settings.low)
         self.ledger = Ledger(settings.in_flight)
         self.longest = 0.0  #: seconds of the longest slice
-        self._watch: Any = None
+        self._watch: Watch | None = None
         self._stale = 0.0  # when the view is taken anew
-        self._seen: Any = None  # the manager's run that was served
+        self._seen: object = None  # the manager's run that was served
         self._pass: deque[tuple[Policy, Suggestions]] = deque()
         self._entered: set[Policy] = set()  # into the pass: no policy runs twice in one
-        self.keys_from: dict[int, list[list[Any]]] = {}  #: what policies found in this pass: bytes -> tasks of at least so many
-        self._answer: Any = None
-        self._kicked: Any = None  # a timer
+        self.keys_from: dict[int, list[list[TaskState]]] = {}  #: what policies found in this pass: bytes -> tasks of at least so many
+        self._answer: WorkerState | None = None
+        self._kicked: asyncio.TimerHandle | None = None  # a timer
         self._ours: list[Policy] = []  # as of the last run
 
     @classmethod
-    def of(cls, manager: Any) -> Conductor:
+    def of(cls, manager: Manager) -> Conductor:
         """The one of a manager; made when it is first asked for."""
         conductor = _conductors.get(manager)
         if conductor is None:
@@ -144,7 +150,7 @@ class Conductor:
         return conductor
 
     @classmethod
-    def known(cls, manager: Any) -> Conductor | None:
+    def known(cls, manager: Manager | None) -> Conductor | None:
         """The one of a manager that has policies of ours."""
         return _conductors.get(manager) if manager is not None else None
 
@@ -164,7 +170,7 @@ class Conductor:
         """Ours, in the order in which they run."""
         return [policy for policy in self.manager.policies if getattr(policy, "conductor", None) is self]
 
-    def turn(self) -> Generator[Suggestion, Any, None]:
+    def turn(self) -> Generator[Suggestion, WorkerState | None, None]:
         """For the policies: what each of them does in a run of the manager."""
         manager = self.manager
         if manager.pending is self._seen:
@@ -216,7 +222,7 @@ class Conductor:
         policy.state = "waiting"
         self._pass.insert(at, (policy, policy.suggest()))
 
-    def _go_on(self, deadline: float) -> Generator[Suggestion, Any, None]:
+    def _go_on(self, deadline: float) -> Generator[Suggestion, WorkerState | None, None]:
         while self._pass:
             policy, suggestions = self._pass[0]
             began = time.monotonic()
@@ -248,7 +254,7 @@ class Conductor:
             if now >= (deadline - self.settings.slice / 2 if ended else deadline):
                 return
 
-    def _suggest(self, policy: Policy, suggestion: Suggestion) -> Generator[Suggestion, Any, Any]:
+    def _suggest(self, policy: Policy, suggestion: Suggestion) -> Generator[Suggestion, WorkerState | None, WorkerState | None]:
         """Hands a suggestion to the manager and books its answer. Raises what is wrong with it: what the manager trips over ends its run, for all."""
         op, task, candidates = suggestion
         candidates = None if candidates is None else set(candidates)
@@ -280,7 +286,7 @@ class Conductor:
             policy.accepted += 1
         return worker
 
-    def floor(self, task: Any) -> tuple[int, int]:
+    def floor(self, task: TaskState) -> tuple[int, int]:
         """(hosts, stores) that a task's value is to have, whatever comes, by all policies."""
         hosts = stores = 1
         for policy in self._ours:
@@ -313,12 +319,12 @@ class Conductor:
             with suppress(AssertionError):  # it is running
                 manager.run_once()
 
-    def _in_memory(self, task: Any) -> None:
+    def _in_memory(self, task: TaskState) -> None:
         for policy in self._ours:
             if policy.in_memory(task):
                 self._wants_to_run(policy)
 
-    def _waits(self, task: Any) -> None:
+    def _waits(self, task: TaskState) -> None:
         for policy in self._ours:
             if policy.waits(task):
                 self._wants_to_run(policy)
@@ -374,15 +380,15 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
         """One run."""
         raise NotImplementedError
 
-    def keeps(self, task: Any) -> tuple[int, int] | None:
+    def keeps(self, task: TaskState) -> tuple[int, int] | None:
         """(hosts, stores) that this policy wants a task's value to be on; None: it does not mind. Asked before replicas are dropped."""
         return None
 
-    def in_memory(self, task: Any) -> bool:
+    def in_memory(self, task: TaskState) -> bool:
         """A task's value has just been made. Whether the policy is to run soon. Called for each of them: quick."""
         return False
 
-    def waits(self, task: Any) -> bool:
+    def waits(self, task: TaskState) -> bool:
         """A task begins to wait for its inputs, some of which may be there. Whether the policy is to run soon. Called for each of them: quick."""
         return False
 
@@ -407,24 +413,24 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
         assert self.conductor is not None
         return self.conductor.hosts
 
-    def replicate(self, task: Any, candidates: set[Any] | None = None) -> Suggestion:
+    def replicate(self, task: TaskState, candidates: set[WorkerState] | None = None) -> Suggestion:
         """To be yielded: one more replica, on one of these workers (None: any that runs). Where one is under way to a worker it is no candidate."""
         return Suggestion("replicate", task, candidates)
 
-    def remind(self, task: Any, candidates: set[Any]) -> Suggestion:
+    def remind(self, task: TaskState, candidates: set[WorkerState]) -> Suggestion:
         """To be yielded: tells the manager of a replica that is under way already, so that policies which are not of ours ask for none."""
         return Suggestion("remind", task, candidates)
 
-    def drop(self, task: Any, candidates: set[Any] | None = None) -> Suggestion:
+    def drop(self, task: TaskState, candidates: set[WorkerState] | None = None) -> Suggestion:
         """To be yielded: one replica less. The manager drops no last one, and none that a task of its worker waits for."""
         return Suggestion("drop", task, candidates)
 
-    def coming(self, task: Any) -> set[Any]:
+    def coming(self, task: TaskState) -> set[WorkerState]:
         """The workers to which a replica is under way."""
         assert self.conductor is not None
         return self.conductor.ledger.coming(task.key)
 
-    def links_of(self, task: Any) -> set[Any]:
+    def links_of(self, task: TaskState) -> set[Any]:
         """Running workers without a replica of a task on whose hosts one is a hard link."""
         found = set()
         for holder in holders(task):
@@ -433,7 +439,7 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
                 found.update(host.workers)
         return (found & self.scheduler.running) - set(holders(task))
 
-    def keys_from(self, nbytes: int) -> Iterator[list[Any]]:
+    def keys_from(self, nbytes: int) -> Iterator[list[TaskState]]:
         """The tasks in memory of at least so many bytes, some at a time: a place to be interrupted is between two lists. One of several workers
         comes more than once, and one that comes may be in memory no more. Policies that ask for the same size share one look at all keys, where
         those that come later have said that they will (`looks_at_all`)."""
@@ -443,7 +449,7 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
             yield from known
             return
         shared = self.conductor.others_look_at_all(self)
-        found: list[list[Any]] = []  # not one list: the collector of garbage would go through it at once
+        found: list[list[TaskState]] = []  # not one list: the collector of garbage would go through it at once
         for worker in list(self.scheduler.workers.values()):  # by workers: one list of all keys would hold the event loop for long
             tasks = list(worker.has_what)
             for i in range(0, len(tasks), _CHUNK):
@@ -454,7 +460,7 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
         if shared:
             self.conductor.keys_from[nbytes] = found
 
-    def ensure(self, task: Any, n_hosts: int, n_stores: int, on: set[Any] | None = None) -> Suggestions:
+    def ensure(self, task: TaskState, n_hosts: int, n_stores: int, on: set[WorkerState] | None = None) -> Suggestions:
         """For `yield from`: asks for what a key lacks of so many hosts and stores. on: workers that may get it; None: all."""
         running = self.scheduler.running if on is None else self.scheduler.running & on
         has = {worker for worker in holders(task) if worker in running} | self.coming(task)
@@ -490,12 +496,12 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
         return self._manager
 
     @manager.setter
-    def manager(self, manager: Any) -> None:
+    def manager(self, manager: Manager) -> None:
         self._manager = manager
         self.conductor = Conductor.of(manager)
         in_order(manager)
 
-    def run(self) -> Generator[Suggestion, Any, None]:
+    def run(self) -> Generator[Suggestion, WorkerState | None, None]:
         """Dask calls it."""
         assert self.conductor is not None
         return self.conductor.turn()

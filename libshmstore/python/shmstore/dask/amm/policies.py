@@ -17,12 +17,15 @@ import logging
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import parse_bytes, parse_timedelta
 
 from ..compat.scheduler import busy_on, holders, restart, resume, retiring, runs_nothing, waiters
 from .conductor import Policy, Suggestions
+
+if TYPE_CHECKING:
+    from ..compat.scheduler import Key, TaskState, WorkerState
 
 logger = logging.getLogger("distributed.scheduler.shmstore")
 
@@ -76,7 +79,7 @@ class Retire(Policy):
         for address in leaving:
             self._since.setdefault(address, now)
 
-    def in_memory(self, task: Any) -> bool:
+    def in_memory(self, task: TaskState) -> bool:
         """A task of a leaving worker ended: its result has to go, too."""
         return bool(self._since) and any(worker.address in self._since for worker in holders(task))
 
@@ -108,8 +111,8 @@ class Cycle(Policy):
         self.cycled = 0  #: processes that were replaced
         self.failed = 0  #: that were to be, and were not
         self.seconds: list[float] = []  #: for how long the last ones took no tasks
-        self._began: dict[Any, tuple[float, int]] = {}  # worker -> since when, memory then
-        self._not_before: dict[Any, float] = {}
+        self._began: dict[WorkerState, tuple[float, int]] = {}  # worker -> since when, memory then
+        self._not_before: dict[WorkerState, float] = {}
         self._replacing: asyncio.Future[None] | None = None
 
     def suggest(self) -> Suggestions:
@@ -138,7 +141,7 @@ class Cycle(Policy):
         ]
         return min(due, key=lambda worker: self._began[worker][0]) if due else None
 
-    def _is_due(self, worker: Any, now: float) -> bool:
+    def _is_due(self, worker: WorkerState, now: float) -> bool:
         if worker not in self._began:
             return False
         began, memory = self._began[worker]
@@ -146,7 +149,7 @@ class Cycle(Policy):
             return True
         return self.growth is not None and worker.memory.unmanaged_old - memory >= self.growth
 
-    async def _replace(self, worker: Any) -> None:
+    async def _replace(self, worker: WorkerState) -> None:
         scheduler, address, started = self.scheduler, worker.address, time.monotonic()
         try:
             why = await self._empty(worker)
@@ -167,7 +170,7 @@ class Cycle(Policy):
         logger.info("shmstore: the process of worker %s was replaced in %.2f s", address, seconds)
         self.urgent = True
 
-    async def _empty(self, worker: Any) -> str:
+    async def _empty(self, worker: WorkerState) -> str:
         """Nothing runs on the worker and nothing is only there: ''. Else why not."""
         scheduler, address = self.scheduler, worker.address
         until = time.monotonic() + self.patience
@@ -185,7 +188,7 @@ class Cycle(Policy):
             if all(any(holder in running for holder in holders(task)) for task in worker.has_what):
                 return ""
 
-    async def _is_idle(self, worker: Any) -> bool:
+    async def _is_idle(self, worker: WorkerState) -> bool:
         """Asks the worker; without shmstore there, waits for two heartbeats: one may be old."""
         idle = await runs_nothing(self.scheduler, worker.address)
         if idle is None:
@@ -212,24 +215,24 @@ class Wishes(Policy):
 
     def __init__(self, period: float | str = 0) -> None:
         super().__init__(period)
-        self.wishes: dict[Any, Wish] = {}
+        self.wishes: dict[Key, Wish] = {}
 
-    def wish(self, keys: Iterable[Any], stores: int, hosts: int, on: Iterable[str]) -> None:
+    def wish(self, keys: Iterable[Key], stores: int, hosts: int, on: Iterable[str]) -> None:
         """From now on these keys are to be in so many stores on so many hosts. A later wish takes the place of an earlier one."""
         wish = Wish(max(stores, hosts), hosts, frozenset(on))
         self.wishes.update((key, wish) for key in keys)
         self.urgent = True
 
-    def withdraw(self, keys: Iterable[Any]) -> int:
+    def withdraw(self, keys: Iterable[Key]) -> int:
         """How many there were."""
         return sum(self.wishes.pop(key, None) is not None for key in keys)
 
-    def keeps(self, task: Any) -> tuple[int, int] | None:
+    def keeps(self, task: TaskState) -> tuple[int, int] | None:
         """As many as were wished for."""
         wish = self.wishes.get(task.key)
         return None if wish is None else (wish.hosts, wish.stores)
 
-    def in_memory(self, task: Any) -> bool:
+    def in_memory(self, task: TaskState) -> bool:
         """Wished for before it was made."""
         return task.key in self.wishes
 
@@ -252,7 +255,7 @@ class Wishes(Policy):
         if not self.wishes:
             self.finish()
 
-    def _on(self, names: frozenset[str]) -> set[Any] | None:
+    def _on(self, names: frozenset[str]) -> set[WorkerState] | None:
         if not names:
             return None
         return {worker for worker in self.scheduler.running if names & {worker.address, str(worker.name), worker.host}}
@@ -289,25 +292,25 @@ class Insurance(Policy):
         self.check = float(parse_timedelta(check, default="s"))
         if self.stores < 1 or self.n_hosts < 1:
             raise ValueError(f"Insurance: stores and hosts must be 1 or more, not {stores} and {hosts}")
-        self._made: dict[Any, Any] = {}  # key -> task, since the last run
+        self._made: dict[Key, TaskState] = {}  # key -> task, since the last run
         self._look_at_all = 0.0  # when
 
-    def insures(self, task: Any) -> bool:
+    def insures(self, task: TaskState) -> bool:
         """Whether it is to outlive its worker."""
         if self.size is not None and task.nbytes >= self.size:
             return True
         return self.cost is not None and (task.prefix.duration_average or 0) >= self.cost
 
-    def insured(self, task: Any) -> bool:
+    def insured(self, task: TaskState) -> bool:
         """Whether it has all that it is to have, on workers that run."""
         has = [worker for worker in holders(task) if worker in self.scheduler.running]
         return self.insures(task) and len(has) >= self.stores and len(self.hosts.units(task, has)) >= self.n_hosts
 
-    def keeps(self, task: Any) -> tuple[int, int] | None:
+    def keeps(self, task: TaskState) -> tuple[int, int] | None:
         """As many as it makes."""
         return (self.n_hosts, self.stores) if self.insures(task) else None
 
-    def in_memory(self, task: Any) -> bool:
+    def in_memory(self, task: TaskState) -> bool:
         """Made just now."""
         if not self.insures(task):
             return False
@@ -337,7 +340,7 @@ class Insurance(Policy):
             yield None
             yield from self._look([task for task in tasks if len(task.who_has or ()) < enough])
 
-    def _look(self, tasks: list[Any]) -> Suggestions:
+    def _look(self, tasks: list[TaskState]) -> Suggestions:
         for i, task in enumerate(tasks):
             if not i % _LONG_BREATH:
                 yield None
@@ -368,7 +371,7 @@ class Offload(Policy):
         if not 0 < low < high <= 1:
             raise ValueError(f"Offload: low must be less than high, both from 0 to 1, not {low} and {high}")
         self.high, self.low, self.disk = float(high), float(low), int(parse_bytes(disk))
-        self._moving: dict[Any, Any] = {}  # key -> the worker that it leaves
+        self._moving: dict[Key, WorkerState] = {}  # key -> the worker that it leaves
 
     def suggest(self) -> Suggestions:
         """One run."""
@@ -392,12 +395,12 @@ class Offload(Policy):
             )
             yield from self._relieve(worker, excess)
 
-    def _has_room_beside(self, worker: Any) -> bool:
+    def _has_room_beside(self, worker: WorkerState) -> bool:
         """Values that its partition takes leave its private memory by themselves."""
         host = self.hosts.of(worker)
         return host.shared and not host.pressed
 
-    def _relieve(self, worker: Any, excess: float) -> Suggestions:
+    def _relieve(self, worker: WorkerState, excess: float) -> Suggestions:
         own = [task for task in worker.has_what if not task.actor and len(holders(task)) == 1 and task.key not in self._moving]
         for i, task in enumerate(sorted(own, key=lambda task: -task.nbytes)):
             if excess <= 0:
@@ -413,7 +416,7 @@ class Offload(Policy):
                 self._moving[task.key] = worker
                 excess -= task.nbytes
 
-    def _takes(self, donor: Any, other: Any, task: Any) -> bool:
+    def _takes(self, donor: WorkerState, other: WorkerState, task: TaskState) -> bool:
         host = self.hosts.of(other)
         if host is self.hosts.of(donor) and host.shared:
             return False  # its partition is short: there is no more room by another name
@@ -422,7 +425,7 @@ class Offload(Policy):
             return False
         return task.nbytes / self._bandwidth(donor, other) <= 2 * task.nbytes / self.disk
 
-    def _bandwidth(self, donor: Any, other: Any) -> float:
+    def _bandwidth(self, donor: WorkerState, other: WorkerState) -> float:
         """Bytes per second between two workers, as Dask measured it; else as over the whole cluster."""
         measured = self.scheduler.bandwidth_workers
         return float(measured.get((other.address, donor.address)) or self.scheduler.bandwidth or 1.0)
@@ -442,7 +445,7 @@ class Newcomers(Policy):
     def __init__(self, size: int | str = "1 MiB", links: int = 1000, pull: int | str = "256 MiB", period: float | str = 0) -> None:
         super().__init__(period)
         self.size, self.links, self.pull = int(parse_bytes(size)), int(links), int(parse_bytes(pull))
-        self._known: set[Any] = set()
+        self._known: set[WorkerState] = set()
         self._first = True  # whoever was there at first is no newcomer
 
     def workers_changed(self) -> bool:
@@ -460,7 +463,7 @@ class Newcomers(Policy):
         for worker in new:
             yield from self._welcome(worker)
 
-    def _welcome(self, worker: Any) -> Suggestions:
+    def _welcome(self, worker: WorkerState) -> Suggestions:
         host = self.hosts.of(worker)
         linked, pulled = self.links, self.pull
         beside, elsewhere = [], []
@@ -488,7 +491,7 @@ class Newcomers(Policy):
                 pulled -= task.nbytes
 
 
-def _fewest_waiters_last(task: Any) -> int:
+def _fewest_waiters_last(task: TaskState) -> int:
     return -len(waiters(task))
 
 
@@ -507,21 +510,21 @@ class InDemand(Policy):
         self.size = int(parse_bytes(size))
         if self.waiters < 1:
             raise ValueError(f"InDemand: waiters must be 1 or more, not {waiters}")
-        self._hot: dict[Any, Any] = {}  # key -> task
+        self._hot: dict[Key, TaskState] = {}  # key -> task
         self._look_at_all = True  # what was there before we were told of anything
 
-    def wanted(self, task: Any) -> bool:
+    def wanted(self, task: TaskState) -> bool:
         """Whether it is in demand."""
         return len(waiters(task)) >= self.waiters and task.nbytes >= self.size
 
-    def in_memory(self, task: Any) -> bool:
+    def in_memory(self, task: TaskState) -> bool:
         """Made just now."""
         if not self.wanted(task):
             return False
         self._hot[task.key] = task
         return True
 
-    def waits(self, task: Any) -> bool:
+    def waits(self, task: TaskState) -> bool:
         """One more that may wait for what is there."""
         found = [other for other in task.dependencies if other.state == "memory" and self.wanted(other)]
         self._hot.update((other.key, other) for other in found)

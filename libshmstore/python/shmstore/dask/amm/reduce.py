@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Container
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dask.utils import parse_timedelta
 
@@ -17,15 +17,14 @@ from ..compat.scheduler import busy_on, waiters
 from ..hosts import Host
 from .conductor import Policy, Suggestions
 
+if TYPE_CHECKING:
+    from ..compat.scheduler import Key, TaskState, WorkerState
+
 
 def surplus(
-    units: dict[Any, list[Any]],
-    running: Container[Any],
-    busy: Collection[Any],
-    hosts: int = 1,
-    stores: int = 1,
-    demand: int = 0,
-) -> list[list[Any]]:
+    units: dict[Any, list[WorkerState]], running: Container[WorkerState], busy: Collection[WorkerState | None],
+    hosts: int = 1, stores: int = 1, demand: int = 0,
+) -> list[list[WorkerState]]:
     """The workers whose replicas may go, in groups: each group all or nothing.
 
     units    the replicas' workers by unit (Hosts.units)
@@ -40,7 +39,7 @@ def surplus(
         return []
     left = len(sure)
     replicas = sum(worker in running for workers in units.values() for worker in workers)
-    groups: list[list[Any]] = []
+    groups: list[list[WorkerState]] = []
     dropped = set()
     # Units that are about to go come first, then those short of memory, then the largest.
     order = sorted(units, key=lambda unit: (unit in sure, not _pressed(unit), -_memory(unit)))
@@ -97,7 +96,7 @@ class HostReduceReplicas(Policy):
     def __init__(self, linger: float | str = "10s", period: float | str = 0) -> None:
         super().__init__(period)
         self.linger = float(parse_timedelta(linger, default="s") or 0)
-        self._idle: dict[Any, tuple[int, float]] = {}  # keys with replicas that may go: how many tasks wait, and since when so many
+        self._idle: dict[Key, tuple[int, float]] = {}  # keys with replicas that may go: how many tasks wait, and since when so many
         # Of tasks (their ids) of which nothing was to go, how many workers had and how many tasks wanted them: while that is so they are not
         # looked at. Dicts of numbers, as Python's collector of garbage does not go through these: one of 200,000 tasks held the event loop for
         # 13 ms at a time. In parts, as one that grows is copied at once.
@@ -155,11 +154,11 @@ class HostReduceReplicas(Policy):
                     for worker in group:
                         yield self.drop(task, {worker})
 
-    def _lingers(self, task: Any, worker: Any) -> bool:
+    def _lingers(self, task: TaskState, worker: WorkerState) -> bool:
         host = self.hosts.of(worker)
         return host.links(task) and not host.pressed and worker in self.scheduler.running
 
-    def _demand(self, task: Any, enough: int) -> int:
+    def _demand(self, task: TaskState, enough: int) -> int:
         """For how many hosts tasks wait, at least: more than enough are as good."""
         waiting = waiters(task)
         if len(waiting) < enough or len(waiting) >= _MANY:

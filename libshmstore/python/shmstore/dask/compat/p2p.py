@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import numpy
     import pyarrow
 
+    from .worker import Key
 
 _ALIGN = 64
 
@@ -85,7 +86,7 @@ def _array_writer(parts: list[tuple[Range, Any]]) -> Callable[[memoryview], None
     return write
 
 
-def _array_at(memory: memoryview, range: Range) -> Any:
+def _array_at(memory: memoryview, range: Range) -> numpy.ndarray[Any, Any]:
     import numpy as np
 
     _, dtype, shape = range.what
@@ -266,7 +267,7 @@ class Splitting:
         """By the name of the output partition, its shards, as Waiting.deserialize returns them, or a `Rows`."""
         raise NotImplementedError
 
-    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> Any:
+    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> tuple[object, object]:
         """The value of `stock` for that worker."""
         raise NotImplementedError
 
@@ -299,7 +300,7 @@ class _Arrays(Splitting):
             shards.setdefault(name_of(id), []).append(shard)
         return {name: [each] for name, each in shards.items()}
 
-    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> Any:
+    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> tuple[object, object]:
         return partition_id, list(array_shards(index, memory))
 
 
@@ -317,7 +318,7 @@ class _Frames(Splitting):
     def kept(self, partition_id: Any, index: list[Range], memory: memoryview) -> dict[str, list[Any]]:
         return {name_of(id): [Rows(partition_id, stream)] for id, stream in streams(index, memory)}
 
-    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> Any:
+    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> tuple[object, object]:
         """One table, which says of each row where it goes."""
         import numpy as np
         import pyarrow as pa
@@ -372,7 +373,7 @@ class Waiting:
         """keep(id, shards) is awaited; read(id), in a thread, returns a list of shards. got: the task of that key has made that partition; closed: the run
         has ended."""
 
-        def get(partition_id: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
+        def get(partition_id: Any, key: Key, *args: Any, **kwargs: Any) -> Any:
             result = self.stock_get(partition_id, key, *args, **kwargs)
             got(name_of(partition_id), key)
             return result

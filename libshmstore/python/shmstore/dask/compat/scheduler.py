@@ -26,7 +26,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from time import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import distributed.core
 from distributed.client import Client
@@ -36,6 +36,11 @@ from distributed.scheduler import Scheduler
 from tornado.web import RequestHandler
 
 from .probe import ASKING, QUEUE, missing_of
+
+if TYPE_CHECKING:
+    from dask.typing import Key as Key
+    from distributed.active_memory_manager import ActiveMemoryManagerExtension
+    from distributed.scheduler import TaskState as TaskState, WorkerState as WorkerState
 
 try:
     from distributed.active_memory_manager import ActiveMemoryManagerPolicy, RetireWorker, Suggestion
@@ -64,7 +69,7 @@ class Queue:
     def __init__(self, scheduler: Any, rules: Any) -> None:
         self._scheduler = scheduler
         self._rules = rules
-        self._next: Any = None  # the task that waits by our rules, for which a worker is asked for
+        self._next: TaskState | None = None  # the task that waits by our rules, for which a worker is asked for
         self._is_rootish = scheduler.is_rootish
         self._decide = scheduler.decide_worker_rootish_queuing_enabled
         self._add = scheduler._add_to_processing
@@ -73,7 +78,7 @@ class Queue:
         scheduler.decide_worker_rootish_queuing_enabled = self.decide
         scheduler.stimulus_queue_slots_maybe_opened = self.give
 
-    def is_rootish(self, task: Any) -> bool:
+    def is_rootish(self, task: TaskState) -> bool:
         """In place of the scheduler's: Dask asks for the task's worker right after this."""
         self._next = self._ours(task)
         return self._next is not None or bool(self._is_rootish(task))
@@ -103,7 +108,7 @@ class Queue:
             if task.state == "queued":
                 return
 
-    def add(self, task: Any, worker: Any, *args: Any, **kwargs: Any) -> Any:
+    def add(self, task: TaskState, worker: WorkerState, *args: Any, **kwargs: Any) -> Any:
         """In place of the scheduler's."""
         limit, inputs = worker.memory_limit, sum(dep.nbytes for dep in task.dependencies)
         if not limit or inputs <= limit or inputs - self._rules.linked(task) > limit:
@@ -114,7 +119,7 @@ class Queue:
         finally:
             worker.memory_limit = limit
 
-    def _ours(self, task: Any) -> Any:
+    def _ours(self, task: TaskState) -> TaskState | None:
         """The task, if it waits by our rules."""
         return task if may_wait(task) and self._rules.waits(task) else None
 
@@ -122,23 +127,23 @@ class Queue:
         return self._rules.takers(self._scheduler.idle_task_count)
 
 
-def has_queue(scheduler: Any) -> bool:
+def has_queue(scheduler: Scheduler) -> bool:
     """Whether there is one."""
     return not math.isinf(scheduler.WORKER_SATURATION)
 
 
-def may_wait(task: Any) -> bool:
+def may_wait(task: TaskState) -> bool:
     """Whether any worker will do for a task, whatever is queued."""
     restricted = task.worker_restrictions or task.host_restrictions or task.resource_restrictions
     return not restricted and not task.actor and getattr(task, "_queueable", True)
 
 
-def n_running(worker: Any) -> int:
+def n_running(worker: WorkerState) -> int:
     """How many tasks a worker has that want a thread."""
     return len(worker.processing) - len(worker.long_running)
 
 
-def average_size(task: Any) -> float | None:
+def average_size(task: TaskState) -> float | None:
     """Bytes of a result of the task's group; None: none was made yet."""
     group = task.group
     if not group.nbytes_total:
@@ -150,28 +155,28 @@ def average_size(task: Any) -> float | None:
 # -- the manager
 
 
-def worker_runs_nothing(dask_worker: Any) -> bool:
+def worker_runs_nothing(dask_worker: distributed.Worker) -> bool:
     """Whether a worker that is to go runs nothing, and begins nothing more. It is sent there."""
     state = dask_worker.state
     return dask_worker.status == Status.closing_gracefully and not (state.executing or state.long_running)
 
 
-def holders(task: Any) -> Collection[Any]:
+def holders(task: TaskState) -> Collection[WorkerState]:
     """The workers that have a key's value."""
     return task.who_has or _NOTHING
 
 
-def waiters(task: Any) -> Collection[Any]:
+def waiters(task: TaskState) -> Collection[TaskState]:
     """The tasks that still need a key's value."""
     return task.waiters or _NOTHING
 
 
-def busy_on(task: Any) -> set[Any]:
+def busy_on(task: TaskState) -> set[WorkerState | None]:
     """The workers on which tasks that need the value run or are queued: the manager drops nothing there."""
     return {waiter.processing_on for waiter in waiters(task)} - {None}
 
 
-def retiring(manager: Any) -> list[Any]:
+def retiring(manager: ActiveMemoryManagerExtension) -> list[WorkerState]:
     """The workers that Dask was asked to retire."""
     workers = manager.scheduler.workers
     found = (workers.get(policy.address) for policy in manager.policies if isinstance(policy, RetireWorker))
@@ -181,11 +186,11 @@ def retiring(manager: Any) -> list[Any]:
 class _Ordered(set[Any]):
     """A set of policies that is run through in the order of their ranks; those that have none come last."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[ActiveMemoryManagerPolicy]:
         return iter(sorted(super().__iter__(), key=lambda policy: getattr(policy, "rank", 1000)))
 
 
-def in_order(manager: Any) -> None:
+def in_order(manager: ActiveMemoryManagerExtension) -> None:
     """From here on the manager runs policies that have a rank before Dask's own."""
     if not isinstance(manager.policies, _Ordered):
         manager.policies = _Ordered(manager.policies)
@@ -197,30 +202,30 @@ class Watch(SchedulerPlugin):
     name = _WATCH
 
     def __init__(
-        self, scheduler: Any, in_memory: Callable[[Any], None], waits: Callable[[Any], None], workers_changed: Callable[[], None]
+        self, scheduler: Scheduler, in_memory: Callable[[TaskState], None], waits: Callable[[TaskState], None], workers_changed: Callable[[], None]
     ) -> None:
         self._tasks = scheduler.tasks
         self._told = {"memory": in_memory, "waiting": waits}
         self._workers_changed = workers_changed
         scheduler.add_plugin(self, name=_WATCH, idempotent=True)
 
-    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+    def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """A task is somewhere else than it was."""
         told = self._told.get(finish)
         if told is not None and (task := self._tasks.get(key)) is not None:
             told(task)
 
-    def add_worker(self, scheduler: Any, worker: str) -> None:
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """One more."""
         self._workers_changed()
 
-    def remove_worker(self, scheduler: Any, worker: str, **kwargs: Any) -> None:
+    def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
         """One less."""
         self._workers_changed()
 
 
 @contextmanager
-def unmissed(scheduler: Any, address: str) -> Iterator[None]:
+def unmissed(scheduler: Scheduler, address: str) -> Iterator[None]:
     """Within, the worker of that address is not told that the scheduler does not know it any more: it would end, and its nanny with it."""
     heard = scheduler.handlers["heartbeat_worker"]
 
@@ -237,7 +242,7 @@ def unmissed(scheduler: Any, address: str) -> Iterator[None]:
         scheduler.handlers["heartbeat_worker"] = heard
 
 
-async def restart(scheduler: Any, worker: Any, timeout: float) -> str:
+async def restart(scheduler: Scheduler, worker: WorkerState, timeout: float) -> str:
     """Has a worker's nanny start a new process for it; what it had not begun runs elsewhere. Returns '', or why it failed. OSError."""
     with unmissed(scheduler, worker.address):
         restarting = asyncio.ensure_future(scheduler.rpc(worker.nanny).restart(timeout=timeout))
@@ -247,7 +252,7 @@ async def restart(scheduler: Any, worker: Any, timeout: float) -> str:
     return "" if answer == "OK" else f"its nanny says {answer!r}"
 
 
-async def runs_nothing(scheduler: Any, address: str) -> bool | None:
+async def runs_nothing(scheduler: Scheduler, address: str) -> bool | None:
     """Whether a worker that is to go runs nothing, and begins nothing more. None: it cannot be asked, as it knows nothing of us. OSError."""
     try:
         # Not by the scheduler's own connections: what it is sent by them it passes on, and reads none of it.
@@ -258,14 +263,14 @@ async def runs_nothing(scheduler: Any, address: str) -> bool | None:
     return bool(answer["result"]) if isinstance(answer, dict) and answer.get("status") == "OK" else None
 
 
-def resume(scheduler: Any, worker: Any) -> None:
+def resume(scheduler: Scheduler, worker: WorkerState) -> None:
     """A worker that was to go takes tasks again."""
     if scheduler.workers.get(worker.address) is worker and worker.status == Status.closing_gracefully:
         change = {"op": "worker-status-change", "status": "running", "stimulus_id": f"shmstore-cycle-{time()}"}
         scheduler.stream_comms[worker.address].send(change)
 
 
-def give_clients(proxy: Callable[[Any], Any]) -> None:
+def give_clients(proxy: Callable[[Client], object]) -> None:
     """Every client of this process has an attribute `shmstore`."""
     if not hasattr(Client, "shmstore"):
         Client.shmstore = property(proxy)
@@ -285,7 +290,7 @@ class Family(NamedTuple):
 
 
 class _Page(RequestHandler):
-    def initialize(self, scheduler: Any, page: Callable[[Any], str]) -> None:
+    def initialize(self, scheduler: Scheduler, page: Callable[[Scheduler], str]) -> None:
         """Called by Tornado."""
         self.scheduler, self.page = scheduler, page
 
@@ -300,15 +305,15 @@ class _Collector:
     """Of the scheduler that came last: a process has more than one in tests only."""
 
     def __init__(self) -> None:
-        self.scheduler: Callable[[], Any] = lambda: None
-        self.families: Callable[[Any], Iterable[Family]] = lambda scheduler: ()
+        self.scheduler: Callable[[], Scheduler | None] = lambda: None
+        self.families: Callable[[Scheduler], Iterable[Family]] = lambda scheduler: ()
         self.registered = self._failed = False
 
-    def describe(self) -> list[Any]:
+    def describe(self) -> list[object]:
         """Nothing that the registry has to know before there is anything."""
         return []
 
-    def collect(self) -> Iterator[Any]:
+    def collect(self) -> Iterator[object]:
         """For the registry, when it is asked."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -333,7 +338,7 @@ class _Collector:
 _collector = _Collector()
 
 
-def add_page(scheduler: Any, path: str, page: Callable[[Any], str], families: Callable[[Any], Iterable[Family]]) -> None:
+def add_page(scheduler: Scheduler, path: str, page: Callable[[Scheduler], str], families: Callable[[Scheduler], Iterable[Family]]) -> None:
     """Adds a page to a scheduler's server, under whatever prefix it has, and metrics to Dask's. page, families: called with the scheduler."""
     application = getattr(scheduler, "http_application", None)
     if application is None:  # it has no such server

@@ -31,7 +31,7 @@ from contextvars import copy_context
 from functools import partial
 from itertools import islice
 from time import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import distributed.process
 from dask.core import istask
@@ -42,18 +42,16 @@ from distributed.spill import Slow, SpillBuffer, SpilledSize
 from distributed.utils_comm import gather_from_workers, pack_data
 from distributed.worker import Worker, get_data_from_worker
 from distributed.worker_state_machine import (
-    AcquireReplicasEvent,
-    ComputeTaskEvent,
-    ExecuteFailureEvent,
-    ExecuteSuccessEvent,
-    GatherDepFailureEvent,
-    GatherDepSuccessEvent,
-    RescheduleEvent,
-    UnpauseEvent,
-    UpdateDataEvent,
+    AcquireReplicasEvent, ComputeTaskEvent, ExecuteFailureEvent, ExecuteSuccessEvent,
+    GatherDepFailureEvent, GatherDepSuccessEvent, RescheduleEvent, UnpauseEvent, UpdateDataEvent,
 )
 
 from .probe import ASKING, ORPHAN, missing_of
+
+if TYPE_CHECKING:
+    from dask.typing import Key as Key
+    from distributed.worker_state_machine import StateMachineEvent as StateMachineEvent
+    from distributed.worker_state_machine import TaskState as TaskState, WorkerState as WorkerState
 
 __all__ = [
     "ComputeTaskEvent", "ExecuteSuccessEvent", "GatherDepSuccessEvent", "Slow", "SpillBuffer", "SpilledSize", "UpdateDataEvent",
@@ -84,7 +82,7 @@ _stores: weakref.WeakSet[Any] = weakref.WeakSet()
 # -- asking
 
 
-async def ask_scheduler(worker: Any, function: Callable[..., Any], *args: Any) -> Any:
+async def ask_scheduler(worker: Worker, function: Callable[..., object], *args: object) -> Any:
     """function(*args, dask_scheduler=…), where the scheduler runs: a round trip. Raises RuntimeError with what it answers, or OSError."""
     answer = await worker.scheduler.run_function(function=dumps(function), args=dumps(args), kwargs=dumps({}), wait=True)
     if answer["status"] == "error":
@@ -92,14 +90,14 @@ async def ask_scheduler(worker: Any, function: Callable[..., Any], *args: Any) -
     return answer["result"]
 
 
-async def ask_worker(rpc: Any, keys: list[Any], worker: str, who: str | None) -> dict[str, Any]:
+async def ask_worker(rpc: Any, keys: list[Key], worker: str, who: str | None) -> dict[str, Any]:
     """The answer of one worker: "status", and where that is OK "data". OSError."""
     return dict(await get_data_from_worker(rpc=rpc, keys=keys, worker=worker, who=who))
 
 
-async def ask_workers(rpc: Any, who_has: dict[Any, list[str]], who: str | None) -> dict[Any, Any]:
+async def ask_workers(rpc: Any, who_has: dict[Key, list[str]], who: str | None) -> dict[Key, Any]:
     """Those of the values that could be had."""
-    found: dict[Any, Any] = (await gather_from_workers(who_has, rpc=rpc, who=who))[0]
+    found: dict[Key, Any] = (await gather_from_workers(who_has, rpc=rpc, who=who))[0]
     return found
 
 
@@ -108,35 +106,35 @@ def has_workers() -> bool:
     return any(worker.status.name not in ("closed", "failed") for worker in tuple(getattr(Worker, "_instances", ())))
 
 
-def unlimited(get_data: Callable[..., Any]) -> dict[str, Any]:
+def unlimited(get_data: Callable[..., object]) -> dict[str, Any]:
     """Arguments with which stock's get_data answers however many it answers already."""
     return {"max_connections": False} if "max_connections" in _parameters(get_data) else {}
 
 
-def quiet(update_data: Callable[..., Any]) -> dict[str, Any]:
+def quiet(update_data: Callable[..., object]) -> dict[str, Any]:
     """Arguments with which stock's update_data tells the scheduler nothing."""
     return {"report": False} if "report" in _parameters(update_data) else {}
 
 
-def _parameters(method: Callable[..., Any]) -> frozenset[str]:
+def _parameters(method: Callable[..., object]) -> frozenset[str]:
     return _parameters_of(getattr(method, "__func__", method))
 
 
 @functools.lru_cache(maxsize=16)  # of classes' functions: it is asked for each transfer, and takes longer than the answer
-def _parameters_of(function: Callable[..., Any]) -> frozenset[str]:
+def _parameters_of(function: Callable[..., object]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)
 
 
 # -- what the state machine is told
 
 
-def execute_failed(task: Any, error: BaseException, why: str) -> Any:
+def execute_failed(task: TaskState, error: BaseException, why: str) -> ExecuteFailureEvent:
     """The key of a task cannot run: error is its result."""
     attempt = {"run_id": task.run_id} if _RUN_ID else {}
     return ExecuteFailureEvent.from_exception(error, key=task.key, stimulus_id=f"{why}-{time()}", **attempt)
 
 
-def gather_succeeded(event: Any, data: dict[Any, Any], worker: str, asked: dict[str, Any]) -> Any:
+def gather_succeeded(event: GatherDepSuccessEvent | None, data: dict[Key, object], worker: str, asked: Mapping[str, Any]) -> GatherDepSuccessEvent:
     """With all of data: event, which has a part of it; or where there is none one in answer to gather_dep's arguments."""
     if event is None:
         event = GatherDepSuccessEvent(worker=worker, total_nbytes=asked["total_nbytes"], data={}, stimulus_id=f"shmstore-gather-{time()}")
@@ -144,29 +142,29 @@ def gather_succeeded(event: Any, data: dict[Any, Any], worker: str, asked: dict[
     return event
 
 
-def abandoned(task: Any) -> bool:
+def abandoned(task: TaskState) -> bool:
     """Whether a key is on its way though no task here waits for it: Dask would drop its value."""
     return bool(task.state == "cancelled" and task.previous == "flight")
 
 
-def keep_replica(task: Any, donor: str) -> Any:
+def keep_replica(task: Any, donor: str) -> AcquireReplicasEvent:
     """Keeps a value from donor as one more replica, and tells the scheduler."""
     return AcquireReplicasEvent(who_has={task.key: [donor]}, nbytes={task.key: task.nbytes}, stimulus_id=f"shmstore-crossed-{time()}")
 
 
-def gather_failed(event: Any, error: BaseException, worker: str) -> Any:
+def gather_failed(event: Any, error: BaseException, worker: str) -> GatherDepFailureEvent:
     """In place of a GatherDepSuccessEvent: the values that came are of no use."""
     return GatherDepFailureEvent.from_exception(
         error, worker=worker, total_nbytes=event.total_nbytes, stimulus_id=event.stimulus_id
     )
 
 
-def reschedule(key: Any, why: str) -> Any:
+def reschedule(key: Key, why: str) -> RescheduleEvent:
     """The key goes back to the scheduler."""
     return RescheduleEvent(key=key, stimulus_id=f"{why}-{time()}")
 
 
-def unpause(why: str) -> Any:
+def unpause(why: str) -> UnpauseEvent:
     """All tasks that may start do so."""
     return UnpauseEvent(stimulus_id=f"{why}-{time()}")
 
@@ -178,18 +176,18 @@ class Call(NamedTuple):
     """A task as a plain call. Among the arguments of one it is a nested task."""
 
     function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: tuple[object, ...]
+    kwargs: dict[str, object]
 
 
-async def call_of(worker: Any, task: Any, inputs: dict[Any, Any]) -> Call:
+async def call_of(worker: Any, task: TaskState, inputs: Mapping[Key, object]) -> Call:
     """A task's call with inputs in place of keys. Raises errors of reading, or TypeError."""
     if NODES:
         return node_call(task.run_spec, inputs)
     return packed(plain_call(*await worker._maybe_deserialize_task(task)), inputs)
 
 
-def is_nested(thing: Any) -> bool:
+def is_nested(thing: object) -> bool:
     """Whether an argument is a nested task in the form of a tuple."""
     return not NODES and bool(istask(thing))
 
@@ -204,12 +202,12 @@ def plain_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return Call(function, tuple(args), dict(kwargs))
 
 
-def packed(call: Call, inputs: dict[Any, Any]) -> Call:
+def packed(call: Call, inputs: Mapping[Key, object]) -> Call:
     """To 2023.7: the same with inputs in place of their keys."""
     return Call(call.function, pack_data(call.args, inputs, key_types=_KEYS), pack_data(call.kwargs, inputs, key_types=_KEYS))
 
 
-def node_call(node: Any, inputs: dict[Any, Any]) -> Call:
+def node_call(node: object, inputs: Mapping[Key, object]) -> Call:
     """From 2024.12: of a node of a graph."""
     if not isinstance(node, Task) or isinstance(node, NestedContainer):
         raise TypeError(f"{node!r} is no call")
@@ -217,7 +215,7 @@ def node_call(node: Any, inputs: dict[Any, Any]) -> Call:
     return Call(node.func, args, {name: _argument(item, inputs) for name, item in node.kwargs.items()})
 
 
-def _argument(item: Any, inputs: dict[Any, Any]) -> Any:
+def _argument(item: object, inputs: Mapping[Key, object]) -> Any:
     if isinstance(item, TaskRef):
         return inputs[item.key]
     if isinstance(item, Alias):
@@ -232,7 +230,7 @@ def _argument(item: Any, inputs: dict[Any, Any]) -> Any:
     return node_call(item, inputs) if isinstance(item, GraphNode) else item
 
 
-async def run_in_thread(worker: Any, task: Any, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> tuple[Any, int]:
+async def run_in_thread(worker: Worker, task: TaskState, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, int]:
     """(result, its sizeof) of function(*args, **kwargs) as a task: it may ask for its worker, its key and its span, and is seen by profiles.
     From 2024.12 what is measured of it is its key's, by a variable of the context.
     """
@@ -254,11 +252,11 @@ class OnLoop:
 
     is_coro = True
 
-    def __init__(self, run: Callable[[], Awaitable[Any]], whole: Any) -> None:
+    def __init__(self, run: Callable[[], Awaitable[object]], whole: object) -> None:
         self._run = run
         self._whole = whole
 
-    def __call__(self, data: Any) -> Awaitable[Any]:
+    def __call__(self, data: object) -> Awaitable[object]:
         return self._run()
 
     def __repr__(self) -> str:
@@ -266,7 +264,7 @@ class OnLoop:
 
 
 @contextmanager
-def run_as(task: Any, run: Callable[[], Awaitable[Any]]) -> Iterator[None]:
+def run_as(task: Any, run: Callable[[], Awaitable[object]]) -> Iterator[None]:
     """From 2024.12: within, the worker runs that in place of what its task says."""
     whole = task.run_spec
     ours = task.run_spec = OnLoop(run, whole)
@@ -280,10 +278,10 @@ def run_as(task: Any, run: Callable[[], Awaitable[Any]]) -> Iterator[None]:
 class NoInputs:
     """A worker's data to who shall read no inputs from it."""
 
-    def __init__(self, worker: Any) -> None:
+    def __init__(self, worker: Worker) -> None:
         self.worker = worker
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Key) -> None:
         return None
 
 
@@ -293,13 +291,13 @@ class NoInputs:
 class Ready(HeapSet[Any]):
     """The same set. next_of: of its tasks, by priority, the one that is to be popped; None for the first one."""
 
-    def __init__(self, tasks: HeapSet[Any], next_of: Callable[[Iterator[Any]], Any]) -> None:
+    def __init__(self, tasks: HeapSet[TaskState], next_of: Callable[[Iterator[TaskState]], TaskState | None]) -> None:
         super().__init__(key=tasks.key)
         for task in tasks.sorted():
             self.add(task)
         self.next_of = next_of
 
-    def in_order(self) -> Iterator[Any]:
+    def in_order(self) -> Iterator[TaskState]:
         """As `sorted`, but it costs nothing as long as the first one only is wanted. Not of an empty set."""
         yield self.peek()
         yield from islice(self.sorted(), 1, None)
@@ -312,7 +310,7 @@ class Ready(HeapSet[Any]):
         return task
 
 
-def choose_next(state: Any, next_of: Callable[[Iterator[Any]], Any]) -> Ready | None:
+def choose_next(state: WorkerState, next_of: Callable[[Iterator[TaskState]], TaskState | None]) -> Ready | None:
     """From here on next_of chooses the task that runs next. None where the state machine keeps its tasks in another way."""
     if type(getattr(state, "ready", None)) is not HeapSet:
         return None
@@ -323,7 +321,7 @@ def choose_next(state: Any, next_of: Callable[[Iterator[Any]], Any]) -> Ready | 
 # -- the data mapping
 
 
-def keep_all(data: SpillBuffer, at_once: Callable[[Any], bool]) -> None:
+def keep_all(data: SpillBuffer, at_once: Callable[[Key], bool]) -> None:
     """From here on no value leaves private memory by itself; the target `n` stays. From zict 3 on a
     value above the target goes at once if at_once(key), and fails there if it cannot be pickled.
     """
@@ -334,7 +332,7 @@ def keep_all(data: SpillBuffer, at_once: Callable[[Any], bool]) -> None:
         fast.evict_until_below_target = partial(_evict_heavy, fast, at_once)
 
 
-def _evict_heavy(fast: Any, at_once: Callable[[Any], bool], n: float | None = None) -> None:
+def _evict_heavy(fast: Any, at_once: Callable[[Key], bool], n: float | None = None) -> None:
     for key in [key for key in fast.heavy if at_once(key)]:
         fast.evict(key)
 
@@ -362,7 +360,7 @@ def spill_metrics(data: SpillBuffer) -> dict[str, float]:
     }
 
 
-def pop_from(data: SpillBuffer, key: Any, *default: Any) -> Any:
+def pop_from(data: SpillBuffer, key: Key, *default: object) -> object:
     """As of any mapping."""
     return MutableMapping.pop(data, key, *default)
 
@@ -376,7 +374,7 @@ def slow_of(data: SpillBuffer) -> Slow | None:
     return slow if _safe_key is not None or hasattr(slow.d, "filenames") else None
 
 
-def file_of(slow: Slow, key: Any) -> str:
+def file_of(slow: Slow, key: Key) -> str:
     """The file in which the value of a key lies."""
     files: Any = slow.d
     name = _safe_key(key) if _safe_key is not None else files.filenames[key]
