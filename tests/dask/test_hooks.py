@@ -105,8 +105,27 @@ def _dotted(node):
     return node.id if isinstance(node, ast.Name) else None
 
 
+class _Running(ast.NodeTransformer):
+    """Without the blocks that only type checkers read, and without annotations: no version of Dask is asked for their names."""
+
+    def visit_If(self, node):
+        self.generic_visit(node)
+        return node.orelse or None if _dotted(node.test) == "TYPE_CHECKING" else node
+
+    def visit_arg(self, node):
+        node.annotation = None
+        return node
+
+    def visit_FunctionDef(self, node):
+        node.returns = None
+        return self.generic_visit(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+
 def _used(tree):
     """Of Dask: (module, name) of what is imported, of what is taken of an imported module, and of what is asked of super()."""
+    tree = _Running().visit(tree)
     modules = {"dask", "distributed"}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
