@@ -385,7 +385,6 @@ struct actors *actors_new(struct host *h)
 		return NULL;
 	a->host = h;
 	a->due_ms = UINT64_MAX;
-	a->found_ms = actors_now_ms() + ACTORS_SETTLE_MS;
 	a->timer.fn = on_timer;
 	actors_peers_begin(a);
 	return a;
@@ -399,7 +398,6 @@ struct actors *actors_free(struct actors *a)
 	if (!a)
 		return NULL;
 	a->closing = true;
-	a->found_ms = 0;
 	HASH_ITER(hh, a->guests, g, next)
 	{
 		actors_guest_free(g);

@@ -13,8 +13,7 @@
  * an actor's state. Neither runs anything of it, because a place runs nothing without an order. A
  * place that has run something since is sure to be the only one. The next daemon believes such a
  * claim at once; of other claims it believes the highest version, SETTLE_MS after the first claim,
- * and tells the other places to drop theirs. Until SETTLE_MS after its start it does not say that it
- * has no actor of some name: calls wait.
+ * and tells the other places to drop theirs.
  */
 #ifndef ACTORS_H
 #define ACTORS_H

@@ -142,7 +142,6 @@ struct actors {
 	struct loop_op timer;
 	uint64_t due_ms, armed_ms, last_call;
 	bool closing, sweep;
-	uint64_t found_ms; /* by then places of an earlier daemon have said what they have */
 	struct actors_books books;
 	struct peers_service service;
 	struct actors_free *frees;

@@ -84,14 +84,12 @@ struct actors_call *actors_call_new(struct actors_one *k, const char *data, size
 
 int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *data, size_t n)
 {
-	uint32_t uid = conn_peer(c)->uid;
-	struct actors_one *k =
-		actors_now_ms() < a->found_ms ? actors_one_heard(a, uid, name) : actors_one_find(a, uid, name);
+	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
 	struct actors_guest *g;
 	struct actors_call *l;
 	int r;
 
-	if (!k)
+	if (!k || (!k->core && !*k->far && !actors_far_may_come(k)))
 		return -ENOENT;
 	g = actors_guest_get(a, c);
 	if (!g)
@@ -108,7 +106,8 @@ int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *n
 	r = k->core ? actor_request(k->core, l->id) : actors_far_call(k, l);
 	if (r < 0)
 		actors_call_free(l);
-	actors_one_settle(k);
+	else
+		actors_one_settle(k);
 	return r == -EAGAIN ? -EMFILE : r == -EPIPE ? -ENOENT : r;
 }
 

@@ -22,8 +22,7 @@
 
 bool actors_far_may_come(const struct actors_one *k)
 {
-	return k->recovering || k->adverts || k->claims || (k->kept && k->kept->version) ||
-	       actors_now_ms() < k->of->found_ms;
+	return k->recovering || k->adverts || (k->kept && k->kept->version);
 }
 
 /* ---- calls --------------------------------------------------------------------------------------------------------------- */

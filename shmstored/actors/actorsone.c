@@ -359,7 +359,7 @@ bool actors_one_is_vacant(const struct actors_one *k)
 
 static bool is_over(const struct actors_one *k)
 {
-	return actors_one_is_vacant(k) && !k->held;
+	return actors_one_is_vacant(k);
 }
 
 void actors_sweep(struct actors *a)
@@ -448,10 +448,6 @@ void actors_one_settle(struct actors_one *k)
 			due = least(due, actor_next_ms(k->core));
 	} else {
 		due = least(due, least(actors_keep_tick(k, now), actors_far_tick(k, now)));
-		if (k->held && !actors_far_may_come(k))
-			actors_far_release(k); /* they are lost */
-		else if (k->held && now < a->found_ms)
-			due = least(due, a->found_ms);
 	}
 	a->sweep |= is_dead(k) || is_over(k);
 	a->due_ms = least(due, a->due_ms);

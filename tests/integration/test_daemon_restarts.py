@@ -91,7 +91,7 @@ def test_an_actor_is_begun_again_from_its_first_state_as_often_as_asked(daemon, 
     third = processes("third")
     second.kill()
     wait_for("its end", lambda: line(daemon) is None)
-    with pytest.raises(shmstore.Error):
+    with pytest.raises(shmstore.actors.ActorLost):
         actor.call("everything")
     assert told(daemon) == [("actor-restarted", "log", "first", "second"), ("actor-lost", "log", "second", None)]
     assert "shmstore_actor_restarts_total 1" in daemon.get("/metrics")
