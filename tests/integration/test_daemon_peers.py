@@ -186,7 +186,7 @@ def test_an_actor_is_moved_to_another_daemon_and_each_call_is_answered_once(make
     assert caller.call("add", 2 * N) == (home.pid, 2 * N + 1)
     home.kill()
     with pytest.raises(shmstore.actors.ActorLost):  # it is lost, and nothing of it is elsewhere
-        outlasting(caller, "everything")
+        caller.call("everything")
 
 
 @pytest.mark.parametrize("fate", ("load=raise", "load=self"))
