@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The driver behind deploy/quickstart: build, partition, one job on stock Dask and on shmstore, the table, reconcile.
 
-bench/dask_measure.py measures; this file is the conversation with the user. Whatever ends it, its Lab
+bench/dask_measure.py measures; this file is the conversation with the user. However it ends, its Lab
 takes the processes, the mount, the cgroup and the directories with it.
 """
 import signal

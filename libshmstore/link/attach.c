@@ -31,13 +31,11 @@
 
 #include "attachcore.h"
 #include "cleanup.h"
-#include "detail.h"
 #include "process.h"
 #include "socketpath.h"
 #include "sys.h"
 
 #define MS          SHMS_MS
-#define REQUIRED_NS (2000 * MS) /* the greeting of who cannot do without */
 #define TRY_NS      (1000 * MS) /* between attempts to connect */
 #define HURRY_NS    (10 * MS)   /* the same while a daemon seems to start */
 #define PATIENCE_NS (1000 * MS)
@@ -464,7 +462,7 @@ int shms_attach_open(struct shms_attach *a, bool required)
 
 	pthread_mutex_lock(&a->lock);
 	a->off = false;
-	shms_attach_connect(a, required ? REQUIRED_NS : SHMS_GREETING_NS);
+	shms_attach_connect(a, required ? SHMS_REQUIRED_NS : SHMS_GREETING_NS);
 	r = a->state == SHMS_ATTACH_REGISTERED ? 0 : a->there ? -ETIMEDOUT : -ENOENT;
 	pthread_mutex_unlock(&a->lock);
 	return r;
@@ -502,40 +500,6 @@ bool shms_attach_again(struct shms_attach *a)
 		atomic_store_explicit(&a->epoch, epoch, memory_order_relaxed);
 	pthread_mutex_unlock(&a->lock);
 	return registered;
-}
-
-bool shms_attach_registered(struct shms_attach *a)
-{
-	return atomic_load_explicit(&a->generation, memory_order_relaxed) || shms_attach_again(a);
-}
-
-bool shms_attach_needed(struct shms_attach *a)
-{
-	uint64_t until = shms_now_mono_ns() + REQUIRED_NS;
-	bool registered = shms_attach_registered(a);
-
-	if (registered)
-		return true;
-	pthread_mutex_lock(&a->lock);
-	while (a->state == SHMS_ATTACH_GREETING && !a->needed && shms_now_mono_ns() < until)
-		shms_attach_wait(a, POLLIN, until);
-	a->needed = a->state == SHMS_ATTACH_GREETING;
-	registered = a->state == SHMS_ATTACH_REGISTERED;
-	pthread_mutex_unlock(&a->lock);
-	return registered;
-}
-
-int shms_attach_absent(struct shms_attach *a, const char *then)
-{
-	bool hangs;
-
-	pthread_mutex_lock(&a->lock);
-	hangs = a->state != SHMS_ATTACH_ALONE && a->silent;
-	pthread_mutex_unlock(&a->lock);
-	return shms_detail(-ENOTSUP, NULL, "%s: %s; %s", a->place.store,
-			   hangs ? "shmstored does not answer: it is stopped, or the host is too busy"
-				 : "no shmstored serves the store, or it ended meanwhile",
-			   then);
 }
 
 bool shms_attach_hurry(struct shms_attach *a)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attachcore.h: what attach.c and request.c share: the connection itself. The attach lock is held over each of these. */
+/* attachcore.h: what attach.c, attachneed.c and request.c share: the connection itself. The attach lock is held over each of these. */
 #ifndef SHMS_ATTACHCORE_H
 #define SHMS_ATTACHCORE_H
 
@@ -7,6 +7,7 @@
 
 #define SHMS_MS          1000000ull
 #define SHMS_GREETING_NS (200 * SHMS_MS)
+#define SHMS_REQUIRED_NS (2000 * SHMS_MS) /* the greeting of who cannot do without */
 
 int shms_attach_send(struct shms_attach *a, uint16_t type, uint64_t serial, const void *body, const void *tail,
 		     size_t tail_size);

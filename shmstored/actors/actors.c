@@ -135,14 +135,13 @@ static int begin_new(struct actors *a, struct actors_guest *g, const struct acto
 
 	if (actor_level(b->said->level, can_save, can_load, (b->said->flags & WIRE_ACTOR_STRICT) != 0) < 0)
 		return -EINVAL;
-	k = actors_one_find(a, uid, b->name);
-	if (k && !actors_one_is_vacant(k))
+	if (actors_one_find(a, uid, b->name))
 		return -EEXIST;
 	if (*b->parent && (!above || !above->core))
 		return -ENOENT;
 	if (depth_of(a, uid, b->parent) > DEPTH)
 		return -EMFILE;
-	k = k ? k : actors_one_new(a, uid, b->name);
+	k = actors_one_new(a, uid, b->name);
 	if (!k)
 		return -ENOMEM;
 	strcpy(k->parent, b->parent); /* as above */

@@ -181,8 +181,6 @@ void actors_one_settle(struct actors_one *k);
  * -ENOMEM.
  */
 int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
-/* Nobody has it, nor a copy of it. */
-bool actors_one_is_vacant(const struct actors_one *k);
 /* Tells the place to drop its state of the actor. */
 void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version);
 /* Another daemon has begun it, which is where it is moved: from now on its calls go there. False: it is not moved there. */

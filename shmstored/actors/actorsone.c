@@ -352,14 +352,9 @@ static bool is_dead(const struct actors_one *k)
 	return k->core && actor_state(k->core) == ACTOR_KILLED;
 }
 
-bool actors_one_is_vacant(const struct actors_one *k)
-{
-	return !k->core && !k->claims && !*k->far && !k->adverts && !k->recovering && !actors_keeps(k);
-}
-
 static bool is_over(const struct actors_one *k)
 {
-	return actors_one_is_vacant(k);
+	return !k->core && !k->claims && !*k->far && !k->adverts && !k->recovering && !actors_keeps(k);
 }
 
 void actors_sweep(struct actors *a)

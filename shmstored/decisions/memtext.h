@@ -39,7 +39,7 @@ struct amount memlimit_buffer(struct amount total, struct ratio fraction, int64_
 /* Before attempt (from 1) of what was killed is made again: base_ms doubled with each, most_ms at most. */
 int64_t memlimit_delay_ms(int64_t attempt, int64_t base_ms, int64_t most_ms);
 
-/* What a host has and uses, of /proc/meminfo. */
+/* The amounts of memory in /proc/meminfo. */
 struct memhost_fields {
 	struct amount total, available, free, cached, buffers, shmem, swap_total, swap_free;
 };
@@ -51,13 +51,11 @@ void memhost_read(struct memhost_fields *f, const char *text, size_t size);
  */
 struct memlimit_use memhost_use(const struct memhost_fields *f, bool count_swap);
 
-/* What one process would give back. */
-
 /* RssAnon and VmSwap of a status file: the private memory, without what is mapped of a store. A kernel thread has neither: unknown. */
 struct amount memproc_private(const char *text, size_t size);
 
 /*
- * What a memory cgroup may use and uses, of version 1 and of version 2.
+ * The limit and the use of a memory cgroup, of version 1 and of version 2.
  *
  * The page cache is given back before anybody is killed, so its two lists are not counted. The pages of a tmpfs are on the anonymous lists: they count,
  * as nothing but a delete or swap gives them back. Both numbers are read one after the other and may be of different moments: the

@@ -124,6 +124,7 @@ struct late {
 	int fd;
 	_Atomic uint64_t serial;
 	struct fake *of;
+	struct shmstore *store;
 };
 
 static bool late_handler(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
@@ -188,14 +189,23 @@ Test(attach, late_registration_is_heard_later)
 	fake_stop(f);
 }
 
+static bool waits_for_daemon(void *store)
+{
+	struct shms_attach *a = &((struct shmstore *)store)->attach;
+	bool waits;
+
+	pthread_mutex_lock(&a->lock);
+	waits = a->reading;
+	pthread_mutex_unlock(&a->lock);
+	return waits;
+}
+
 static void *register_late(void *arg)
 {
 	struct late *late = arg;
 	struct wire_registered reg = {.id = 1};
 
-	while (!atomic_load(&late->serial))
-		usleep(1000);
-	usleep(600000); /* longer than any call waits that can do without */
+	wait_until(waits_for_daemon, late->store, 10000);
 	fake_reply(late->of, late->fd, WIRE_REGISTERED, atomic_load(&late->serial), &reg, NULL);
 	return NULL;
 }
@@ -210,6 +220,7 @@ Test(attach, who_needs_a_daemon_waits_for_one_that_is_slow)
 	late.of = f;
 	struct shmstore *s = attach_open_as(SHMSTORE_DAEMON_AUTO, &r);
 	cr_assert_not(attach_registered(s));
+	late.store = s;
 	ENSURE(pthread_create(&thread, NULL, register_late, &late) == 0);
 	cr_assert(shms_attach_needed(&s->attach));
 	cr_assert(attach_registered(s));

@@ -248,7 +248,7 @@ _NOTE = 'Dask\'s "spilled" is the sum of the last three; shared memory is memory
 
 
 class WorkerReport(NamedTuple):
-    """Of one worker, in bytes. What several workers link counts a part in each."""
+    """Of one worker, in bytes. A value that several workers link counts a part in each."""
 
     worker: str
     shares: bool  #: it is one of ours, and has its store

@@ -340,7 +340,7 @@ class Conductor:
 
 
 class PolicyState(NamedTuple):
-    """What a policy does, for people."""
+    """A policy's work, described for people."""
 
     policy: str
     rank: int  #: policies run in this order; what a lower one keeps a higher one does not drop
@@ -359,7 +359,7 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
 
     `suggest` is a generator of suggestions (`self.replicate`, `self.drop`), each yielded for the worker that the manager chose or None, and of
     None: a place where it may be interrupted for the event loop's sake. It yields one at least every hundred tasks or so, and looks at
-    snapshots (`list(…)`), as the cluster changes meanwhile. What it raises is logged, and it runs again in its next period.
+    snapshots (`list(…)`), as the cluster changes meanwhile. An exception that it raises is logged, and it runs again in its next period.
     """
 
     rank = 50
@@ -397,7 +397,7 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
         return False
 
     def looks_at_all(self) -> bool:
-        """Whether its next run goes through all keys (`keys_from`). What is found for it before is kept for it."""
+        """Whether its next run goes through all keys (`keys_from`). Keys that are found for it before that run are kept for it."""
         return False
 
     # -- for derived classes to use
@@ -514,6 +514,6 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
             self.state = "idle"
 
     def describe(self) -> PolicyState:
-        """What it does."""
+        """The policy's work."""
         period = self.period or float(self._manager.interval)
         return PolicyState(repr(self), self.rank, self.state, period, self.runs, self.accepted, self.failures, self.took)

@@ -209,7 +209,7 @@ class Wish(NamedTuple):
 
 
 class Wishes(Policy):
-    """What `client.shmstore.replicate(…)` asks for. It is added with the first wish, and removes itself with the last."""
+    """Makes the replicas that `client.shmstore.replicate(…)` asks for. It is added with the first wish, and removes itself with the last."""
 
     rank = 18
 

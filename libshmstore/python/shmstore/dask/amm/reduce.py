@@ -85,7 +85,7 @@ class HostReduceReplicas(Policy):
 
     Links of one host stay while there is room: they cost nothing, and dropping one frees nothing. Of hosts that have a value one stays, and
     one for each host on which tasks wait for it. Where a partition is nearly full (amm.high) its links of a value go together if another host
-    has it; else all but one, so that the object may be moved to the disk tier. What Insurance and users want stays.
+    has it; else all but one, so that the object may be moved to the disk tier. Replicas that Insurance and users want stay.
 
     linger  seconds that a host's links stay after the last change of who waits for the key, while its partition has room: a client submits
             one task after the other, and those to come may run there; what went would cross the network again
