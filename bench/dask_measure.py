@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import dataclasses
 import errno
+import fcntl
 import json
 import math
 import mmap
@@ -182,7 +183,7 @@ class Lab:
         self.partition, self.own_partition = partition_path, partition_path is None
         self.partition_text = partition_path or ""
         self.scratch_parent = scratch_parent or os.environ.get("TMPDIR", "/var/tmp")
-        self.scratch = self.mount = None
+        self.scratch = self.mount = self.lock = None
         self.cgroup_name, self.cgroup = None, None
         self.session, self.process = None, None
         self.n_runs = 0
@@ -193,6 +194,8 @@ class Lab:
             self.remove_stale()
             self.scratch = os.path.join(self.scratch_parent, self.name)
             os.mkdir(self.scratch, 0o700)
+            self.lock = os.open(self.scratch, os.O_RDONLY)
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BaseException:
             self.close()
             raise
@@ -212,19 +215,22 @@ class Lab:
             self.partition = None
         if self.scratch:
             shutil.rmtree(self.scratch, ignore_errors=True)
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
 
     @staticmethod
     def partition_places():
         return ("/run", "/dev/shm")
 
     def remove_stale(self):
-        """What a Lab that was killed outright left: its processes died with it, its names hold its pid."""
+        """Removes the leftovers of a Lab that was killed outright: its processes died with it, its names hold its pid."""
         parents = [*self.partition_places(), self.scratch_parent, *(parent for parent, _ in Cgroup.parents())]
         for parent in parents:
             with contextlib.suppress(OSError):
                 for name in os.listdir(parent):
                     pid = name[len(PREFIX):].partition("-")[0]
-                    if name.startswith(PREFIX) and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
+                    if name.startswith(PREFIX) and pid.isdigit() and not self.lives(pid):
                         path = os.path.join(parent, name)
                         if parent in self.partition_places():
                             self.remove_partition(path)
@@ -232,6 +238,22 @@ class Lab:
                             shutil.rmtree(path, ignore_errors=True)
                         else:
                             Cgroup(path, 0).remove()
+
+    def lives(self, pid):
+        """Whether the Lab of that pid does. In another PID namespace it has no entry in our /proc, and then its lock tells."""
+        if os.path.exists(f"/proc/{pid}"):
+            return True
+        try:
+            fd = os.open(os.path.join(self.scratch_parent, PREFIX + pid), os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
 
     @staticmethod
     def remove_partition(path):
