@@ -39,7 +39,7 @@ class Host:
         self.state = SimpleNamespace(ready=HeapSet(key=operator.attrgetter("priority")))
         exchange = SimpleNamespace(guard=Guard(Fallbacks(60)))
         tier = SimpleNamespace(pressed=lambda: self.short, at_ease=lambda: not self.short, has=self.has)
-        residence = SimpleNamespace(entry=self.entries.get, held=lambda more=(): 0)  # there is nothing to be mapped ahead
+        residence = SimpleNamespace(shared=self.entries, entry=self.entries.get, held=lambda more=(): 0)  # there is nothing to be mapped ahead
         self.inputs = Inputs(exchange, residence, tier, self.state)
 
     def has(self, entry):

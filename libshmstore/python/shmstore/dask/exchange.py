@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _KEY_MAX = 3900  # bytes of a store's key, less room for a suffix
 _LOOKERS = 8  # stores of a partition that look for dead siblings per sweep interval, about
 _FULL_PAUSE = 1.0  # seconds after which a full partition is tried again
+_PEER = 0.5  # seconds for which it is known whether a worker is a peer: the look reads the partition's directory of peers
+_PEERS_MAX = 1000
 _BOOKS = 1.0  # seconds for which the books hold at least: they open each object
 _ROOM_PATIENCE = 3.0  # seconds for which the disk tier may make room for a value
 NEVER_SHAREABLE = (str, int, float, complex, bool, type(None), type, range)
@@ -124,6 +126,7 @@ class Exchange:
         self.n_siblings = 1  #: live stores of our kind, when last looked
         self._books = (0.0, Books(0, 0))  # valid until
         self._maps = Maps()
+        self._peers: dict[str, tuple[float, bool]] = {}  # by address: valid until, the answer
         self.tiered = False  #: objects may lie in the partition's disk tier
         self.room: Room | None = None  #: a worker's
 
@@ -155,10 +158,17 @@ class Exchange:
         """Whether the worker of that address lives, shares this partition and may take our objects."""
         if not address or self.store.closed:
             return False
-        try:
-            return self.partition.find_peer(address) is not None
-        except (OSError, ValueError):
-            return False
+        now = time.monotonic()
+        until, peer = self._peers.get(address, (0.0, False))
+        if now >= until:
+            try:
+                peer = self.partition.find_peer(address) is not None
+            except (OSError, ValueError):
+                peer = False
+            if len(self._peers) >= _PEERS_MAX:
+                self._peers.clear()
+            self._peers[address] = now + _PEER, peer
+        return peer
 
     # -- values in
 

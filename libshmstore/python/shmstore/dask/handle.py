@@ -249,6 +249,8 @@ class Crossings:
 
     async def gather(self, worker: Worker, ask: Callable[..., Any], keys: Collection[Key], *args: Any, **kwargs: Any) -> Any:
         """A worker's gather_dep, which is ask, of another host's values: those that a sibling fetches or has are linked from it."""
+        if not any(_crosses(worker.state.tasks.get(key)) for key in keys):
+            return await ask(keys, *args, **kwargs)
         mine: list[Key] = []
         found: dict[Key, object] = {}
         try:

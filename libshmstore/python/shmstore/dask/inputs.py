@@ -299,7 +299,7 @@ class Inputs:
         """Maps what the next task needs, in place of what was thought to be next, as far as there is room for it. Not where all of it is at hand,
         and will be."""
         self.close()
-        if not self._ready:
+        if not self._ready or not self.residence.shared:
             return
         task = self.next_of(self._ready.in_order()) or self._ready.peek()
         keys = [dep.key for dep in task.dependencies]
@@ -359,6 +359,8 @@ class Inputs:
 
     def _choose(self, tasks: Iterable[TaskState]) -> TaskState | None:
         """next_of, of a task that runs now. No error of ours may meet the state machine."""
+        if not self.residence.shared:
+            return None
         tasks = iter(tasks)
         first = next(tasks)
         if first.key != self._first:

@@ -67,7 +67,9 @@ def unpickled_bytes(nbytes: int, buffers: Sequence[Any]) -> int:
     return max(0, nbytes - sum(buffer.nbytes for buffer in buffers))
 
 
-_LOOK = 0.1  # seconds between two looks
+_LOOK = 0.1  # seconds between two looks at least, ...
+_LOOK_MAX = 1.0  # ... and at most, ...
+_GROWTH = 8 << 30  # ... bytes per second by which memory grows at most: what is far from its bound is looked at less often
 _LOOK_SHARE = 20  # which take one part in so many of the time at most
 _SPARED = 8  # of a limit one part in so many
 _UNLIMITED = 1 << 60  # cgroup v1 says no limit by a number near 2^63
@@ -122,7 +124,8 @@ class Room:
                 self._bounds = [Bound(size, whole - used) for size, whole in self._look(used)]
             finally:
                 done = time.monotonic()
-                self._next_look = done + max(_LOOK, _LOOK_SHARE * (done - now))
+                left = min((bound.size - bound.used - used for bound in self._bounds), default=sys.maxsize)
+                self._next_look = done + max(_LOOK, min(left / _GROWTH, _LOOK_MAX), _LOOK_SHARE * (done - now))
                 self._lock.release()
         bounds = self._bounds if limits or not self._by_limits() else self._bounds[:-1]
         return [Bound(size, others + used) for size, others in bounds]

@@ -116,7 +116,9 @@ class SharedBuffer(SpillBuffer):
         if self._files is not None and self._files.mappable(key):
             with suppress(OSError):  # too many maps or open files: it is read
                 return self._spilled(key)
-        value = super().__getitem__(key)
+        if key in self.fast:
+            return super().__getitem__(key)
+        value = super().__getitem__(key)  # from a spill file: there is more in private memory now
         self._settle()
         return value
 

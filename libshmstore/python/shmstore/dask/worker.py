@@ -242,6 +242,8 @@ class Worker(distributed.Worker):
     async def execute(self, key: Key, *args: Any, **kwargs: Any) -> Any:
         if self._exchange is None:
             return await super().execute(key, *args, **kwargs)
+        if self._born is None and self._pressure is None:
+            return await self._execute_arbitrated(key, *args, **kwargs)
         run = partial(self._execute_arbitrated, key, *args, **kwargs)
         with (self._born and self._guard.call("born", self._born.within, key)) or nullcontext():
             return await (run() if self._pressure is None else self._pressure.run(key, run))
@@ -262,7 +264,7 @@ class Worker(distributed.Worker):
 
     async def _execute_held(self, grant: Grant | None, key: Key, *args: Any, **kwargs: Any) -> StateMachineEvent:
         task = self.state.tasks.get(key)
-        keys = [dep.key for dep in task.dependencies] if task is not None else []
+        keys = self._to_hold(task) if task is not None else []
         if not keys and grant is None:
             self._look_ahead()
             return await super().execute(key, *args, **kwargs)
@@ -279,6 +281,11 @@ class Worker(distributed.Worker):
         finally:
             if task is not None and sum(dep.nbytes or 0 for dep in task.dependencies) >= _MUCH:
                 self._guard.call("shed", self._shed)
+
+    def _to_hold(self, task: TaskState) -> list[Key]:
+        """Inputs of a task that lie in the partition, or are large enough to be put there while it runs."""
+        least, entry = self._exchange.settings.min_size, self._residence.entry
+        return [dep.key for dep in task.dependencies if (dep.nbytes or 0) >= least or entry(dep.key) is not None]
 
     def _look_ahead(self) -> None:
         if self._inputs is not None:
@@ -402,8 +409,11 @@ class Worker(distributed.Worker):
             async with self._mapped(keys or ()):
                 return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
         pickled = await self._export(keys)
+        in_partition = [self._residence.entry(key) is not None for key in keys]
+        if not pickled and not any(in_partition):
+            return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
         self._grew()
-        if all(self._residence.entry(key) for key in keys):
+        if all(in_partition):
             kwargs.update(unlimited(ask))  # limits protect memory and network; handles take neither
         handing = Handing(self, pickled if serializers is None or "pickle" in serializers else {})
         token = handing_now.set(handing)
@@ -480,17 +490,20 @@ class Worker(distributed.Worker):
         if self._exchange is None:
             return await super().gather_dep(worker, to_gather, *args, **kwargs)
         private = 0 if self._is_peer(worker) else kwargs.get("total_nbytes") or 0
-        # Without room, as on stock.
-        async with self._guard.within("room", partial(self._room, f"gather from {worker}", private=private)):
-            ask = partial(super().gather_dep, worker)
-            if not private or self._crossings is None:
+        ask = partial(super().gather_dep, worker)
+        if private and self._crossings is not None:
+            ask = partial(self._crossings.gather, self, ask)
+        if self._arbitration is None or not self._arbitration.active:
+            event = await ask(to_gather, *args, **kwargs)
+        else:  # without room, as on stock
+            async with self._guard.within("room", partial(self._room, f"gather from {worker}", private=private)):
                 event = await ask(to_gather, *args, **kwargs)
-            else:
-                event = await self._crossings.gather(self, ask, to_gather, *args, **kwargs)
         data = getattr(event, "data", None)
-        if isinstance(data, dict) and not self._at_ease():
+        if not isinstance(data, dict) or not any(isinstance(value, Handle) for value in data.values()):
+            return event
+        if not self._at_ease():
             await self._guard.wait("adopt", offload(self._exchange.adopt_all, data))
-        if not isinstance(data, dict) or not self._adopt(data):
+        if not self._adopt(data):
             return event
         try:
             await self._fetch(data, worker)
@@ -528,22 +541,20 @@ class Worker(distributed.Worker):
             count_transfer(self, donor, kinds, min(before, nbytes / ((stop - start) or 0.010)))
 
     def handle_stimulus(self, *stims: StateMachineEvent) -> None:
-        for stim in stims:
-            if isinstance(stim, ComputeTaskEvent):
-                if self._exchange is not None:
-                    leave_libraries_out(self)
-            elif self._crossings is not None and isinstance(stim, GatherDepSuccessEvent):
+        if self._exchange is not None and any(type(stim) is ComputeTaskEvent for stim in stims):
+            leave_libraries_out(self)
+        arrived = [stim for stim in stims if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent))]
+        for stim in arrived:
+            if self._crossings is not None and isinstance(stim, GatherDepSuccessEvent):
                 if kept := self._crossings.kept(self.state.tasks, stim):
                     super().handle_stimulus(*kept)
-        result = super().handle_stimulus(*stims)
-        for stim in stims:
-            if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent)):
-                for key, value in stim.data.items():
-                    if type(value) is Handle and key in self.state.tasks:
-                        self.state.tasks[key].type = value.value_type()  # None: Dask finds it out where it needs it
-                if self._crossings is not None:
-                    self._crossings.release(stim.data, arrived=True)  # siblings get it from here
-        return result
+        super().handle_stimulus(*stims)
+        for stim in arrived:
+            for key, value in stim.data.items():
+                if type(value) is Handle and key in self.state.tasks:
+                    self.state.tasks[key].type = value.value_type()  # None: Dask finds it out where it needs it
+            if self._crossings is not None:
+                self._crossings.release(stim.data, arrived=True)  # siblings get it from here
 
     async def _fetch(self, data: dict[Key, object], donor: str) -> None:
         """Asks once more for values that could not be adopted, as nobody's peer. Leaves out those
