@@ -4,6 +4,7 @@
 import concurrent.futures
 import gc
 import multiprocessing
+import multiprocessing.resource_sharer
 import multiprocessing.spawn
 import os
 import pickle
@@ -346,6 +347,34 @@ def test_no_partition_at_all(tmp_path):
     with pytest.warns(RuntimeWarning, match="without shared memory"), smp.SharedExecutor(1, partition=str(tmp_path / "none" / "p")) as pool:
         assert pool.submit(doorjobs.same, numpy.ones(N)).result().sum() == N
     messages._warned = False
+
+
+@pytest.mark.parametrize("n", [N, 1000], ids=["large", "small"])
+def test_descriptors_beside_an_array_that_stays_in_the_pickle_are_handed_over_once(tmp_path, context, n):
+    """There is no partition, or the array is too small for it. A child that is spawned with the same descriptor twice does not start."""
+    messages._warned = False
+    smp.install(partition=str(tmp_path / "none" / "p"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            queue, lock, (here, there) = context.Queue(), context.Lock(), context.Pipe()
+            fixed = numpy.ones(n)
+            fixed.flags.writeable = False
+            child = context.Process(target=doorjobs.count, args=(fixed, queue, lock, there))
+            child.start()
+            assert queue.get(timeout=60) == n
+            assert here.recv() == "counted"
+            child.join()
+            given = len(multiprocessing.resource_sharer._resource_sharer._cache)
+            pickled = multiprocessing.reduction.ForkingPickler.dumps((fixed, there))
+            assert len(multiprocessing.resource_sharer._resource_sharer._cache) == given + 1
+            array, connection = pickle.loads(pickled)
+            array[0] = 2
+            connection.send("came")
+            assert here.recv() == "came"
+    finally:
+        smp.uninstall()
+        messages._warned = False
 
 
 PROGRAM = """

@@ -44,6 +44,7 @@ MIN_SIZE = 64 << 10  # bytes of a value from which on it travels by handoff
 
 _FEW = 12  # items of a tuple that is looked at
 _ASIDE_MIN = 4 << 10  # bytes of a buffer; smaller ones stay in the pickle
+_HANDS_OVER = b"multiprocessing"  # is in the pickle of whatever hands over a descriptor
 _LEASE = 86400.0  # seconds: as long as a message may wait for its receiver; it ends with the job in any case
 _PART_MIN = 2  # of an object whose link is sent, one part in so many is shown at least
 _REFUSED = 10.0  # seconds in which a partition that could not be opened is not tried again
@@ -384,16 +385,18 @@ def dumps(value: Any, way: Way) -> bytes:
     nbytes = sum(buffer.nbytes for buffer in buffers) + len(stream)
     if nbytes >= way.min_size:
         inside = len(stream) < way.min_size
-        if not inside:
-            buffers.append(memoryview(stream))
         try:
             box = mailbox(way.partition, way.root)
-            objects = box.send(stream if inside else None, buffers)
+            objects = box.send(stream if inside else None, buffers if inside else [*buffers, memoryview(stream)])
         except (Error, OSError) as error:
             warn(way.partition, error)
         else:
             return pickle.dumps(_Message(stream if inside else None, tuple(box.where), *objects), protocol=4)
-    return stream if not buffers else _dump(value, sys.maxsize, way.by_value)[0]
+    if not buffers:
+        return stream
+    if _HANDS_OVER in stream:
+        return pickle.dumps(_Whole(stream, buffers), protocol=5)
+    return _dump(value, sys.maxsize, way.by_value)[0]
 
 
 def unreadable(path: str, error: Exception) -> Error:
@@ -411,6 +414,20 @@ class _Message:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return load, self._arguments
+
+
+class _Whole:
+    """A pickle with its buffers in it. The value is not pickled again: a Queue, a lock or a connection would hand over its descriptors twice."""
+
+    def __init__(self, stream: bytes, buffers: list[memoryview]) -> None:
+        self._arguments = stream, [pickle.PickleBuffer(buffer) for buffer in buffers]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _load_whole, self._arguments
+
+
+def _load_whole(stream: bytes, buffers: list[bytes | bytearray]) -> Any:
+    return pickle.loads(stream, buffers=map(bytearray, buffers))  # as with stock's pickle, what comes can be written to
 
 
 def load(stream: bytes | None, where: tuple[str, str], tickets: list[tuple[str, int, int]], layout: list[tuple[int, int, int, int]]) -> Any:
