@@ -26,12 +26,6 @@ struct shms_attempt {
 	size_t n_ids, room;
 };
 
-void shms_attempt_begin(struct shms_attempt *t, struct shmstore_arb_context *c);
-/* It failed: releases all. */
-void shms_attempt_undo(struct shmstore *s, struct shms_attempt *t);
-/* After shms_attempt_undo(), or it succeeded. */
-void shms_attempt_end(struct shms_attempt *t);
-
 /* Room for n more ids, before they are asked for. 0, -ENOMEM. */
 int shms_attempt_room(struct shmstore_arb_context *c, size_t n);
 /* Reserved: books r (ids where it has one, else its lease), and sets whose it is. */

@@ -240,9 +240,9 @@ int shms_context(struct shmstore *s, struct shmstore_arb_context *given, struct 
 	t = shms_arb_thread(s);
 	if (!t)
 		return -ENOMEM;
-	if (!t->used && !t->mine)
+	if (!shms_arb_thread_context(t))
 		t->mine = context_new(s->arb, true);
-	*ret = t->used ? t->used : t->mine;
+	*ret = shms_arb_thread_context(t);
 	return *ret ? 0 : -ENOMEM;
 }
 

@@ -55,6 +55,11 @@ struct shms_arb_thread {
 /* The calling thread's, NULL where it has none. No lock, no call. */
 struct shms_arb_thread *shms_arb_thread_find(const struct shmstore *s);
 struct shms_arb_thread *shms_arb_thread(struct shmstore *s); /* makes one; NULL: no memory */
+/* Its context now; NULL: it has none. */
+static inline struct shmstore_arb_context *shms_arb_thread_context(const struct shms_arb_thread *t)
+{
+	return t ? t->used ? t->used : t->mine : NULL;
+}
 
 /* The context that is meant by a call: given, or the thread's. 0; -EINVAL (of another store), -ENOMEM, -EPERM. */
 int shms_context(struct shmstore *s, struct shmstore_arb_context *given, struct shmstore_arb_context **ret);

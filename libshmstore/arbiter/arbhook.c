@@ -20,14 +20,18 @@
 #define AGAIN_MAX 8
 #define AGAIN_NS  5000000u /* before the first other reservation; each time twice that: 1.3 s in all */
 
+/* The context of a thread whose puts wait; NULL: they do not. */
+static struct shmstore_arb_context *waiting(const struct shmstore *s, const struct shms_arb_thread *t)
+{
+	struct shmstore_arb_context *c = shms_arb_thread_context(t);
+
+	return s->arb->hook && c && shms_context_bound(s, c) ? c : NULL;
+}
+
 /* Reserves what the spent reservation lacks for n bytes. */
 static int top_up(struct shmstore *s, struct shms_arb_thread *t, uint64_t n)
 {
-	struct shmstore_arb_context *c = t->used ? t->used : t->mine;
-
-	if (t->spent->bytes >= n || !s->arb->hook || !c || !shms_context_bound(s, c))
-		return 0;
-	return shmstore_arb_resize(s, t->spent, n, NULL);
+	return t->spent->bytes >= n || !waiting(s, t) ? 0 : shmstore_arb_resize(s, t->spent, n, NULL);
 }
 
 /* With the daemon gone it is as if there were none. */
@@ -80,10 +84,8 @@ int shms_hold_take_hooked(struct shmstore *s, uint64_t size, int tries, struct s
 		ret->bytes = n < t->spent->bytes ? n : t->spent->bytes;
 		return 0;
 	}
-	c = t->used ? t->used : t->mine;
-	if (!s->arb->hook || !c || !shms_context_bound(s, c))
-		return 0;
-	return c->later ? -EBUSY : take_new(s, c, n, tries, ret);
+	c = waiting(s, t);
+	return !c ? 0 : c->later ? -EBUSY : take_new(s, c, n, tries, ret);
 }
 
 void shms_hold_end_hooked(struct shmstore *s, struct shms_hold *hold, bool taken)
@@ -99,10 +101,7 @@ void shms_hold_end_hooked(struct shmstore *s, struct shms_hold *hold, bool taken
 
 bool shms_hold_again_hooked(struct shmstore *s, int tries)
 {
-	struct shms_arb_thread *t = shms_arb_thread_find(s);
-	struct shmstore_arb_context *c = t ? t->used ? t->used : t->mine : NULL;
-
-	if (tries >= AGAIN_MAX || !c || !s->arb->hook || !shms_context_bound(s, c))
+	if (tries >= AGAIN_MAX || !waiting(s, shms_arb_thread_find(s)))
 		return false;
 	nanosleep(&(struct timespec){.tv_nsec = (long)AGAIN_NS << tries}, NULL);
 	return true;

@@ -185,7 +185,7 @@ int shms_arb_judge(int r, const struct shms_reply *reply, int lost)
 	return outcome;
 }
 
-static struct shms_call make_call(const struct wire_arb *m, const char *tail, uint64_t generation)
+struct shms_call shms_arb_make_call(const struct wire_arb *m, const char *tail, uint64_t generation)
 {
 	return (struct shms_call){.type = WIRE_ARB,
 				  .answer = WIRE_ARBED,
@@ -199,7 +199,7 @@ int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail
 		  struct shms_reply *ret)
 {
 	SHMS_NO_CANCEL;
-	struct shms_call call = make_call(m, tail, generation);
+	struct shms_call call = shms_arb_make_call(m, tail, generation);
 	struct shms_request q = {.reply = ret};
 	int r;
 
@@ -215,7 +215,7 @@ int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail
 void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t generation)
 {
 	SHMS_NO_CANCEL;
-	struct shms_call call = make_call(m, NULL, generation);
+	struct shms_call call = shms_arb_make_call(m, NULL, generation);
 
 	/* Where that fails, the connection ends, and with it all that the daemon had of ours. */
 	shms_request_post(&s->attach, &call, NULL);

@@ -65,6 +65,7 @@ bool shms_arb_knows(struct shms_arb *a, const struct shms_arb_ids *ids, uint32_t
 /* The registration's number; looks for a daemon where there is none. 0: none. */
 uint64_t shms_arb_generation(struct shmstore *s);
 
+struct shms_call shms_arb_make_call(const struct wire_arb *m, const char *tail, uint64_t generation);
 /* A reply's outcome, or -errno. r: 0, or -errno of the request. lost: returned for -ENOTCONN. */
 int shms_arb_judge(int r, const struct shms_reply *reply, int lost);
 /*

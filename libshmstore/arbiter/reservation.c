@@ -5,7 +5,11 @@
  * A reservation may have leased bytes, which go first, and bytes that the daemon knows by its id.
  * Releases do not wait: the daemon judges the next request after them, as it reads in order.
  *
- * Killed anywhere: what the daemon knows goes with the connection, what is leased with the page.
+ * Killed anywhere: what the daemon knows goes with the connection, what is leased with the page:
+ * the daemon counts what was granted and not settled until it sees the death, and nothing after.
+ *
+ * A lease that the daemon would not raise means that others want the room: for a while each
+ * reservation is asked for by itself, one round trip instead of two.
  */
 #include "reservation.h"
 
@@ -18,11 +22,94 @@
 #include "arbattempt.h"
 #include "cancel.h"
 #include "detail.h"
-#include "leased.h"
+#include "sys.h"
 
 #define MANY_MAX 16u /* the daemon's bound */
+#define MS       1000000ull
+#define REST_NS  (20 * MS)    /* not asked for more, after it would give no more */
+#define OFF_NS   (10000 * MS) /* the same where it gives none at all */
+#define GUESS \
+	65536u /* a small reservation, before the daemon has said what that is: of a private pool it does with the first lease */
 
 static const struct shmstore_arb_how DEFAULT;
+
+/* ---- leases: the way of every small reservation, without a lock, memory or a system call --------------------------- */
+
+/* Must a reserve of this context in this pool be the daemon's to see? */
+static struct wire_lease *lease_of(const struct shmstore *s, const struct shmstore_arb_context *c, uint32_t pool,
+				   uint64_t bytes, unsigned flags)
+{
+	struct wire_lease *l;
+
+	if (pool > WIRE_LEASES || c->slow || (flags & SHMSTORE_ARB_SPILL) || !shms_context_bound(s, c))
+		return NULL;
+	l = &s->page->leases[pool - 1];
+	return bytes <= atomic_load_explicit(&l->max, memory_order_relaxed) ? l : NULL;
+}
+
+/* Charges the lease. false: nothing was. */
+static bool lease_take(const struct shmstore *s, const struct shmstore_arb_context *c, uint32_t pool, uint64_t bytes,
+		       unsigned flags)
+{
+	struct wire_lease *l = lease_of(s, c, pool, bytes, flags);
+
+	return l && wire_lease_charge(l, bytes);
+}
+
+/* Might more of this pool's lease help? */
+static struct wire_lease *worth_asking(const struct shmstore *s, const struct shmstore_arb_context *c, uint32_t pool,
+				       uint64_t bytes, unsigned flags)
+{
+	if (pool > SHMSTORE_ARB_PARTITION && pool <= WIRE_LEASES &&
+	    !atomic_load_explicit(&s->page->leases[pool - 1].max, memory_order_relaxed))
+		return lease_of(s, c, pool, 0, flags) && bytes <= GUESS ? &s->page->leases[pool - 1] : NULL;
+	return lease_of(s, c, pool, bytes, flags);
+}
+
+/* The lease was short of bytes: asks the daemon to raise it, unless it would not lately. true: try again. */
+static bool lease_more(struct shmstore *s, struct shmstore_arb_context *c, uint32_t pool, uint64_t bytes,
+		       unsigned flags)
+{
+	struct wire_lease *l = worth_asking(s, c, pool, bytes, flags);
+	struct wire_arb m = {.op = WIRE_ARB_LEASE, .context = c->id, .pool = pool, .bytes = bytes};
+	_Atomic uint64_t *rest = pool <= WIRE_LEASES ? &s->arb->lease_ns[pool - 1] : NULL;
+	struct shms_reply reply;
+	uint64_t now;
+	int r;
+
+	if (!l || !rest || atomic_load_explicit(&l->wanted, memory_order_relaxed))
+		return false;
+	now = shms_now_mono_ns();
+	if (now < atomic_load_explicit(rest, memory_order_relaxed))
+		return false;
+	r = shms_arb_call(s, &m, NULL, atomic_load_explicit(&c->generation, memory_order_relaxed), &reply);
+	if (r == SHMSTORE_ARB_OK)
+		return true;
+	atomic_store_explicit(rest, now + (r == SHMSTORE_ARB_AGAIN ? REST_NS : OFF_NS), memory_order_relaxed);
+	return false;
+}
+
+void shms_lease_give(struct shmstore *s, uint32_t pool, uint64_t bytes)
+{
+	struct wire_arb m = {.op = WIRE_ARB_LEASE_CALLED, .flags = WIRE_ARB_QUIET, .pool = pool};
+
+	if (pool && pool <= WIRE_LEASES && wire_lease_uncharge(&s->page->leases[pool - 1], bytes))
+		shms_arb_post(s, &m, 0);
+}
+
+/* Charged bytes have become memory that the kernel counts. */
+static void lease_settle(struct shmstore *s, uint32_t pool, uint64_t bytes)
+{
+	struct wire_lease *l = &s->page->leases[pool - 1];
+	struct wire_arb m = {.op = WIRE_ARB_LEASE_CALLED, .flags = WIRE_ARB_QUIET, .pool = pool};
+
+	wire_lease_settle(l, bytes);
+	/* If anybody waits for the difference, the daemon counts anew what has become memory. */
+	if (atomic_load_explicit(&l->wanted, memory_order_relaxed))
+		shms_arb_post(s, &m, 0);
+}
+
+/* ---- requests ------------------------------------------------------------------------------------------------------ */
 
 /* Fills a message in from how. */
 static void fill(struct wire_arb *m, const struct shmstore_arb_how *how)
@@ -71,12 +158,7 @@ static int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *
 	struct shmstore_arb_context *c = how->context;
 	uint64_t generation = atomic_load_explicit(&c->generation, memory_order_relaxed);
 	int lost = generation ? SHMSTORE_ARB_DOWN : -ENOTSUP, r;
-	struct shms_call call = {.type = WIRE_ARB,
-				 .answer = WIRE_ARBED,
-				 .body = m,
-				 .tail = tail,
-				 .tail_size = tail ? strlen(tail) : 0,
-				 .generation = generation};
+	struct shms_call call = shms_arb_make_call(m, tail, generation);
 	struct shms_reply reply;
 	struct shms_request q = {.reply = &reply};
 
@@ -138,9 +220,9 @@ int shms_arb_reserve(struct shmstore *s, const struct shms_arb_ask *ask, struct 
 	bool leased = false;
 
 	if (!ask->no_lease) {
-		leased = shms_lease_take(s, c, ask->pool, ask->bytes, flags);
-		if (!leased && !(flags & SHMSTORE_ARB_ASYNC) && shms_lease_more(s, c, ask->pool, ask->bytes, flags))
-			leased = shms_lease_take(s, c, ask->pool, ask->bytes, flags);
+		leased = lease_take(s, c, ask->pool, ask->bytes, flags);
+		if (!leased && !(flags & SHMSTORE_ARB_ASYNC) && lease_more(s, c, ask->pool, ask->bytes, flags))
+			leased = lease_take(s, c, ask->pool, ask->bytes, flags);
 	}
 	if (!leased)
 		return reserve_asked(s, ask, ret);
@@ -246,7 +328,7 @@ static void shrink(struct shmstore *s, struct shmstore_arb_reservation *r, uint6
 	if (leased) {
 		shms_attempt_forget(s, r, leased, false);
 		if (settled)
-			shms_lease_settle(s, r->pool, leased);
+			lease_settle(s, r->pool, leased);
 		else
 			shms_lease_give(s, r->pool, leased);
 		r->leased -= leased;
@@ -356,7 +438,7 @@ int shmstore_arb_resize(struct shmstore *s, struct shmstore_arb_reservation *r, 
 	if (e != 0)
 		return e;
 	more = bytes - r->bytes;
-	if (!shms_lease_take(s, own.context, r->pool, more, own.flags))
+	if (!lease_take(s, own.context, r->pool, more, own.flags))
 		return grow(s, r, more, &own);
 	shms_attempt_lease(s, r, more);
 	r->bytes += more;
@@ -382,6 +464,11 @@ static int unlease(struct shmstore *s, struct shmstore_arb_reservation *r)
 	return outcome;
 }
 
+static int unknown(void)
+{
+	return shms_detail(-EINVAL, NULL, "the daemon knows no such reservation: it is empty, or served from a lease");
+}
+
 int shmstore_arb_unpin(struct shmstore *s, struct shmstore_arb_reservation *r)
 {
 	struct wire_arb m = {.op = WIRE_ARB_UNPIN};
@@ -393,9 +480,7 @@ int shmstore_arb_unpin(struct shmstore *s, struct shmstore_arb_reservation *r)
 	if (e != 0)
 		return e;
 	m.reservation = r->id;
-	return r->id ? shms_arb_call(s, &m, NULL, 0, &reply)
-		     : shms_detail(-EINVAL, NULL,
-				   "the daemon knows no such reservation: it is empty, or served from a lease");
+	return r->id ? shms_arb_call(s, &m, NULL, 0, &reply) : unknown();
 }
 
 int shmstore_arb_pin(struct shmstore *s, const struct shmstore_arb_reservation *r, const struct shmstore_arb_how *how)
@@ -409,8 +494,7 @@ int shmstore_arb_pin(struct shmstore *s, const struct shmstore_arb_reservation *
 	if (e != 0)
 		return e;
 	if (!r->id)
-		return shms_detail(-EINVAL, NULL,
-				   "the daemon knows no such reservation: it is empty, or served from a lease");
+		return unknown();
 	m.reservation = r->id;
 	m.pool = r->pool;
 	return shms_arb_withheld(s, &own, &m, NULL, r);
@@ -423,8 +507,7 @@ int shmstore_arb_spilled(struct shmstore *s, const struct shmstore_arb_reservati
 	if (e < 0)
 		return e;
 	if (!r->id)
-		return shms_detail(-EINVAL, NULL,
-				   "the daemon knows no such reservation: it is empty, or served from a lease");
+		return unknown();
 	post(s, WIRE_ARB_SPILLED, r, bytes);
 	return 0;
 }
