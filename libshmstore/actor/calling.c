@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "acting.h"
-#include "cancel.h"
 #include "detail.h"
 #include "sys.h"
 
@@ -115,13 +114,10 @@ static int post(struct shmstore *s, const struct shms_call *what, struct shmstor
 int shmstore_actor_call(struct shmstore *s, const char *name, const void *data, size_t size,
 			struct shmstore_actor_call **ret)
 {
-	SHMS_NO_CANCEL;
 	struct wire_actor_call m = {0};
 	char tail[WIRE_TEXT_MAX];
-	int r = shms_store_usable(s, true), n;
+	int n;
 
-	if (r < 0)
-		return r;
 	if (!ret)
 		return shms_detail_null("ret");
 	n = shms_acting_tail(name, data, size, tail, &m.name);
@@ -137,14 +133,11 @@ int shmstore_actor_call(struct shmstore *s, const char *name, const void *data, 
 
 int shmstore_actor_move(struct shmstore *s, const char *name, const char *place, struct shmstore_actor_call **ret)
 {
-	SHMS_NO_CANCEL;
 	static const struct wire_actor_move m = {0};
 	char tail[WIRE_TEXT_MAX];
 	uint32_t n_name;
-	int r = shms_store_usable(s, true), n;
+	int n;
 
-	if (r < 0)
-		return r;
 	if (!ret)
 		return shms_detail_null("ret");
 	n = shms_acting_tail(name, NULL, 0, tail, &n_name);
@@ -163,7 +156,6 @@ int shmstore_actor_move(struct shmstore *s, const char *name, const char *place,
 
 int shmstore_actor_answer(struct shmstore_actor_call *c, uint64_t timeout_ms, struct shmstore_actor_answer *ret)
 {
-	SHMS_NO_CANCEL;
 	struct wire_actor_answer m;
 	int r;
 

@@ -19,7 +19,6 @@
 #include <time.h>
 
 #include "acting.h"
-#include "cancel.h"
 #include "detail.h"
 #include "placed.h"
 #include "sys.h"
@@ -290,7 +289,6 @@ static int next_order(struct shmstore_place *p, uint64_t until_ns, struct shmsto
 
 int shmstore_actor_next(struct shmstore_place *p, uint64_t timeout_ms, struct shmstore_actor_order *ret)
 {
-	SHMS_NO_CANCEL;
 	int r;
 
 	if (!p || !ret)
@@ -351,7 +349,6 @@ static void note_loaded(struct shmstore_place *p, const struct shmstore_actor_or
 int shmstore_actor_done(struct shmstore_place *p, const struct shmstore_actor_order *order, enum shmstore_actor_how how,
 			const void *data, size_t size)
 {
-	SHMS_NO_CANCEL;
 	struct wire_actor_done m = {.how = how};
 	char text[SHMSTORE_ACTOR_DATA];
 	int r;

@@ -36,7 +36,6 @@ static int take_options(const struct shmstore_actor_options *from, struct shmsto
 
 int shmstore_actor_begin(struct shmstore_place *p, const char *name, const struct shmstore_actor_options *options)
 {
-	SHMS_NO_CANCEL;
 	struct shmstore_actor_options o;
 	struct wire_actor_born m;
 	char tail[WIRE_TEXT_MAX], more[WIRE_ACTOR_OPTIONS + 1] = "";
@@ -92,7 +91,6 @@ int shmstore_actor_begin(struct shmstore_place *p, const char *name, const struc
 
 int shmstore_actor_end(struct shmstore_place *p, const char *name)
 {
-	SHMS_NO_CANCEL;
 	const struct wire_actor_done m = {.how = WIRE_ACTOR_ENDED};
 	struct wire_actor_done body = m;
 	char tail[WIRE_TEXT_MAX];
@@ -118,12 +116,9 @@ int shmstore_actor_end(struct shmstore_place *p, const char *name)
 
 int shmstore_place_open(struct shmstore *s, const char *name, uint64_t room, struct shmstore_place **ret)
 {
-	SHMS_NO_CANCEL;
 	struct shmstore_place *p;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!name || !ret)
 		return shms_detail_null(name ? "ret" : "name");
 	if (!shms_acting_is_name(name))

@@ -326,10 +326,8 @@ int shmstore_arb_with_retry(struct shmstore *s, void *const *items, size_t n, st
 	struct run run = {.s = s, .work = work};
 	struct shms_arb_thread *thread;
 	struct shmstore_arb_context *used;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!work || work->size < offsetof(struct shmstore_arb_work, n_splits) + sizeof(work->n_splits) ||
 	    !work->attempt || (n && !items) || (work->how.flags & SHMSTORE_ARB_ASYNC))
 		return shms_detail(-EINVAL, NULL, "%s",

@@ -249,10 +249,8 @@ int shms_context(struct shmstore *s, struct shmstore_arb_context *given, struct 
 int shms_context_begin(struct shmstore *s, struct shmstore_arb_context *given, struct shmstore_arb_context **ret,
 		       uint64_t *ret_generation)
 {
-	int r = shms_store_usable(s, true);
+	int r = shms_context(s, given, ret);
 
-	if (r == 0)
-		r = shms_context(s, given, ret);
 	if (r < 0)
 		return r;
 	if ((*ret)->later)
@@ -267,10 +265,7 @@ int shms_context_begin(struct shmstore *s, struct shmstore_arb_context *given, s
 int shmstore_arb_context_new(struct shmstore *s, struct shmstore_arb_context **ret)
 {
 	struct shmstore_arb_context *c;
-	int r = shms_store_usable(s, true);
 
-	if (r < 0)
-		return r;
 	if (!ret)
 		return shms_detail_null("ret");
 	c = context_new(s->arb, false);
@@ -317,10 +312,7 @@ uint32_t shmstore_arb_context_id(const struct shmstore_arb_context *c)
 int shmstore_arb_use(struct shmstore *s, struct shmstore_arb_context *c)
 {
 	struct shms_arb_thread *t;
-	int r = shms_store_usable(s, true);
 
-	if (r < 0)
-		return r;
 	if (c && (c->arb != s->arb || c->of_thread))
 		return shms_detail(-EINVAL, NULL, "the context is of another store, or a thread's own");
 	t = c ? shms_arb_thread(s) : shms_arb_thread_find(s);
@@ -415,11 +407,8 @@ static int bind(struct shmstore *s, struct shmstore_arb_context *c, const uint32
 
 int shmstore_arb_bind(struct shmstore *s, struct shmstore_arb_context *c, uint32_t task)
 {
-	int r = shms_store_usable(s, true);
+	int r = shms_context(s, c, &c);
 
-	if (r < 0)
-		return r;
-	r = shms_context(s, c, &c);
 	if (r < 0)
 		return r;
 	return !task      ? shms_detail(-EINVAL, NULL, "0 is no task")
@@ -430,10 +419,8 @@ int shmstore_arb_bind(struct shmstore *s, struct shmstore_arb_context *c, uint32
 int shmstore_arb_bind_helper(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks, size_t n,
 			     bool service)
 {
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!tasks || !n || n > BIND_MAX)
 		return !tasks ? shms_detail_null("tasks")
 			      : shms_detail(-EINVAL, NULL, "1 to %u tasks can be bound to at once, not %zu",
@@ -452,10 +439,8 @@ int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, cons
 	char list[BIND_MAX * 11 + 1];
 	struct shms_reply reply;
 	uint64_t generation;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if ((n && !tasks) || n > BIND_MAX || !list_tasks(tasks, n, list, sizeof(list)))
 		return n && !tasks ? shms_detail_null("tasks")
 				   : shms_detail(-EINVAL, NULL, "the %zu tasks are more than %u, or 0 is among them", n,

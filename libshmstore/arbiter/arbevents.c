@@ -84,15 +84,11 @@ void shms_arb_forget(struct shmstore *s, struct shms_arb_events *e, struct shms_
 
 int shmstore_arb_fd(struct shmstore *s)
 {
-	struct shms_arb_events *e;
-	int r = shms_store_usable(s, true), fd;
+	struct shms_arb_events *e = &s->arb->events;
+	int r, fd = shms_request_fd(&s->attach);
 
-	if (r < 0)
-		return r;
-	fd = shms_request_fd(&s->attach);
 	if (fd < 0)
 		return fd;
-	e = &s->arb->events;
 	pthread_mutex_lock(&e->lock);
 	r = shms_bell_fd(&e->bell, fd, e->first);
 	pthread_mutex_unlock(&e->lock);
@@ -102,10 +98,8 @@ int shmstore_arb_fd(struct shmstore *s)
 int shmstore_arb_next(struct shmstore *s, struct shmstore_arb_done *ret)
 {
 	struct shms_later *later;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!ret)
 		return shms_detail_null("ret");
 	shms_request_look(&s->attach);

@@ -118,10 +118,7 @@ void shms_hold_freed_wanted(struct shmstore *s)
 int shmstore_arb_spend(struct shmstore *s, struct shmstore_arb_reservation *r)
 {
 	struct shms_arb_thread *t;
-	int e = shms_store_usable(s, true);
 
-	if (e < 0)
-		return e;
 	if (r && (r->pool != SHMSTORE_ARB_PARTITION || r->leased > r->bytes))
 		return shms_detail(-EINVAL, NULL, "only a reservation of the partition's pool can be spent");
 	t = r ? shms_arb_thread(s) : shms_arb_thread_find(s);

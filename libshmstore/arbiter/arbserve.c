@@ -151,13 +151,10 @@ static void close_channel(struct shms_arb_channel *c)
 
 int shmstore_arb_set_upcalls(struct shmstore *s, const struct shmstore_arb_upcalls *u)
 {
-	struct shms_arb_channel *c;
+	struct shms_arb_channel *c = &s->arb->channel;
 	uint64_t id;
-	int r = shms_store_usable(s, true), fd = -1;
+	int r = 0, fd = -1;
 
-	if (r < 0)
-		return r;
-	c = &s->arb->channel;
 	if (u && !shms_arb_generation(s))
 		return -ENOTSUP;
 	if (u) {
@@ -190,10 +187,8 @@ int shmstore_arb_set_upcalls(struct shmstore *s, const struct shmstore_arb_upcal
 
 int shmstore_arb_serve_fd(struct shmstore *s)
 {
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	pthread_mutex_lock(&s->arb->channel.lock);
 	r = s->arb->channel.fd >= 0 && !s->arb->channel.closed ? s->arb->channel.fd : -ENOTSUP;
 	pthread_mutex_unlock(&s->arb->channel.lock);
@@ -268,13 +263,10 @@ static bool await_call(const struct shms_arb_channel *c, int fd, int timeout_ms)
 
 int shmstore_arb_serve(struct shmstore *s, int timeout_ms)
 {
-	struct shms_arb_channel *c;
+	struct shms_arb_channel *c = &s->arb->channel;
 	uint64_t n;
-	int r = shms_store_usable(s, true), fd;
+	int r, fd;
 
-	if (r < 0)
-		return r;
-	c = &s->arb->channel;
 	pthread_mutex_lock(&c->lock);
 	r = c->fd < 0 ? -ENOTSUP : c->serving ? -EBUSY : 0;
 	fd = c->fd;

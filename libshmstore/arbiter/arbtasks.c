@@ -16,10 +16,8 @@ int shmstore_arb_available(struct shmstore *s)
 {
 	struct wire_arb m = {.op = WIRE_ARB_STATS, .pool = WIRE_ARB_PARTITION};
 	struct shms_reply reply;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!shms_arb_generation(s))
 		return -ENOTSUP;
 	r = shms_arb_call(s, &m, NULL, 0, &reply);
@@ -34,10 +32,8 @@ int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_o
 	struct wire_arb m = {.op = WIRE_ARB_TASK_BEGIN};
 	struct shms_reply reply;
 	uint64_t generation;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (from) {
 		if (from->size < offsetof(struct shmstore_arb_task_options, inherit) + sizeof(from->inherit))
 			return shms_detail(-EINVAL, NULL,
@@ -66,10 +62,8 @@ int shmstore_arb_task_end(struct shmstore *s, uint32_t task)
 	struct wire_arb m = {.op = WIRE_ARB_TASK_END, .task = task, .flags = WIRE_ARB_RELEASED};
 	struct shms_reply reply;
 	uint64_t generation;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!task)
 		return shms_detail(-EINVAL, NULL, "0 is no task");
 	generation = atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
@@ -90,10 +84,8 @@ int shmstore_arb_pool_create(struct shmstore *s, const char *name, uint64_t capa
 	struct wire_arb m = {.op = WIRE_ARB_POOL_CREATE, .bytes = capacity};
 	struct shms_reply reply;
 	uint64_t generation;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!ret_pool || !name || !*name || strlen(name) > SHMSTORE_LABEL_MAX || spill_reserve > EXTRA_MAX ||
 	    spill_reserve > capacity)
 		return !ret_pool ? shms_detail_null("ret_pool")
@@ -115,10 +107,7 @@ static int pool_call(struct shmstore *s, uint32_t pool, struct wire_arb *m)
 {
 	struct shms_reply reply;
 	uint64_t generation;
-	int r = shms_store_usable(s, true);
 
-	if (r < 0)
-		return r;
 	if (pool <= SHMSTORE_ARB_PARTITION)
 		return shms_detail(-EINVAL, NULL, "pool %u is not a private one", pool);
 	generation = shms_arb_generation(s);
@@ -180,10 +169,8 @@ int shmstore_arb_wait_begin(struct shmstore *s, struct shmstore_arb_context *c, 
 			    uint32_t target)
 {
 	struct wire_arb m = {.op = WIRE_ARB_WAIT_ON, .kind = (uint16_t)kind, .other = target};
-	int r = shms_store_usable(s, true);
+	int r = shms_context(s, c, &c);
 
-	if (r == 0)
-		r = shms_context(s, c, &c);
 	if (r < 0)
 		return r;
 	if (kind < SHMSTORE_ARB_WAIT_POOL || kind > SHMSTORE_ARB_WAIT_EXTERNAL || c->helper ||
@@ -257,10 +244,8 @@ int shmstore_arb_state(struct shmstore *s, struct shmstore_arb_context *c, struc
 	struct wire_arb m = {.op = WIRE_ARB_STATE};
 	struct shmstore_arb_info info = {.state = "UNKNOWN"};
 	struct shms_reply reply;
-	int r = shms_store_usable(s, true);
+	int r = shms_context(s, c, &c);
 
-	if (r == 0)
-		r = shms_context(s, c, &c);
 	if (r < 0)
 		return r;
 	if (!ret)
@@ -302,10 +287,8 @@ int shmstore_arb_stats(struct shmstore *s, uint32_t task, uint32_t pool, bool re
 {
 	struct wire_arb m = {.op = WIRE_ARB_STATS, .task = task, .pool = pool, .flags = reset ? WIRE_ARB_RESET : 0};
 	struct shms_reply reply;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!ret)
 		return shms_detail_null("ret");
 	if (!task)
@@ -333,10 +316,8 @@ int shmstore_arb_pool_info(struct shmstore *s, uint32_t pool, struct shmstore_ar
 {
 	struct wire_arb m = {.op = WIRE_ARB_STATS, .pool = pool};
 	struct shms_reply reply;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!pool || !ret)
 		return !ret ? shms_detail_null("ret") : shms_detail(-EINVAL, NULL, "0 is no pool");
 	r = shms_arb_call(s, &m, NULL, 0, &reply);

@@ -307,12 +307,8 @@ static void post(struct shmstore *s, enum wire_arb_op op, const struct shmstore_
 	shms_arb_post(s, &m, 0);
 }
 
-static int check(struct shmstore *s, const struct shmstore_arb_reservation *r)
+static int check(const struct shmstore_arb_reservation *r)
 {
-	int usable = shms_store_usable(s, true);
-
-	if (usable < 0)
-		return usable;
 	if (!r)
 		return shms_detail_null("r");
 	if ((r->leased && (!r->pool || r->pool > WIRE_LEASES)) || r->leased > r->bytes)
@@ -353,7 +349,7 @@ void shms_arb_settle(struct shmstore *s, struct shmstore_arb_reservation *r, uin
 
 int shmstore_arb_release(struct shmstore *s, struct shmstore_arb_reservation *r)
 {
-	int e = check(s, r);
+	int e = check(r);
 
 	if (e < 0)
 		return e;
@@ -369,7 +365,7 @@ int shmstore_arb_release(struct shmstore *s, struct shmstore_arb_reservation *r)
 
 int shmstore_arb_commit(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t bytes)
 {
-	int e = check(s, r);
+	int e = check(r);
 
 	if (e < 0)
 		return e;
@@ -426,7 +422,7 @@ int shmstore_arb_resize(struct shmstore *s, struct shmstore_arb_reservation *r, 
 {
 	struct shmstore_arb_how own;
 	uint64_t more;
-	int e = check(s, r);
+	int e = check(r);
 
 	if (e < 0)
 		return e;
@@ -473,7 +469,7 @@ int shmstore_arb_unpin(struct shmstore *s, struct shmstore_arb_reservation *r)
 {
 	struct wire_arb m = {.op = WIRE_ARB_UNPIN};
 	struct shms_reply reply;
-	int e = check(s, r);
+	int e = check(r);
 
 	if (e == 0 && r->leased)
 		e = unlease(s, r);
@@ -487,7 +483,7 @@ int shmstore_arb_pin(struct shmstore *s, const struct shmstore_arb_reservation *
 {
 	struct wire_arb m = {.op = WIRE_ARB_PIN};
 	struct shmstore_arb_how own;
-	int e = check(s, r);
+	int e = check(r);
 
 	if (e == 0)
 		e = begin(s, how, &own);
@@ -502,7 +498,7 @@ int shmstore_arb_pin(struct shmstore *s, const struct shmstore_arb_reservation *
 
 int shmstore_arb_spilled(struct shmstore *s, const struct shmstore_arb_reservation *r, uint64_t bytes)
 {
-	int e = check(s, r);
+	int e = check(r);
 
 	if (e < 0)
 		return e;
@@ -527,10 +523,8 @@ int shmstore_arb_cancel(struct shmstore *s, struct shmstore_arb_context *c)
 {
 	struct wire_arb m = {.op = WIRE_ARB_CANCEL};
 	struct shms_reply reply;
-	int r = shms_store_usable(s, true);
+	int r = shms_context(s, c, &c);
 
-	if (r == 0)
-		r = shms_context(s, c, &c);
 	if (r < 0)
 		return r;
 	if (!shms_context_bound(s, c))

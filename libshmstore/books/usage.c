@@ -193,10 +193,8 @@ int shmstore_partition_usage(struct shmstore_partition *p, unsigned flags, struc
 int shmstore_usage(struct shmstore *s, struct shmstore_store_usage *ret)
 {
 	struct shmstore_store_books b;
-	int r = shms_store_usable(s, false);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!ret)
 		return shms_detail_null("ret");
 	_fd_ int dir_fd = shms_open_dir(s->objects_fd, "..");

@@ -308,10 +308,6 @@ bool shms_credit_pressed(struct shmstore *s)
 
 int shmstore_asked(struct shmstore *s, uint64_t *ret_bytes)
 {
-	int r = shms_store_usable(s, true);
-
-	if (r < 0)
-		return r;
 	if (!ret_bytes)
 		return shms_detail_null("ret_bytes");
 	*ret_bytes = shms_credit_counted(&s->credit) ? owed(s) : 0;

@@ -353,10 +353,8 @@ static int new_draft(struct shmstore *s, uint64_t size, struct shms_draft **ret)
 int shmstore_alloc(struct shmstore *s, uint64_t size, unsigned flags, void **ret)
 {
 	struct shms_draft *d;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!ret || (flags & ~SHMSTORE_ALLOC_KEPT))
 		return !ret ? shms_detail_null("ret") : shms_detail_flags(flags, SHMSTORE_ALLOC_KEPT);
 	if (!size || size >> SIZE_MAX_LOG)

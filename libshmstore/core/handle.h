@@ -3,7 +3,7 @@
  * handle.h: an open store, for the library's own modules.
  *
  * n_ref counts the handle, live views and live writers: the memory goes with the last, the descriptors with the handle. Its
- * descriptors are closed by shmstore_close() or by the child's side of a fork; every entry point asks shms_store_usable()
+ * descriptors are closed by shmstore_close() or by the child's side of a fork; their doors ask shms_store_usable()
  * first. names is held exclusively by whoever changes which file a name in objects/ means, and shared over each look-up
  * that must not be overtaken by that (recycling: a file must not change under somebody who is just opening it).
  */

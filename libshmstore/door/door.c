@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * door.c: the public functions that can fail, as their callers see them. Each forgets what the thread's last call said about its failure, calls
- * what the library calls by the same name (door.h), and sees to it that a failure has a sentence: the one that was said near the cause
- * (shms_detail()), or else one of what is known here, the call, the object and the code. A sentence of something that was tried on the
- * way and did not end the call is forgotten.
+ * door.c: the public functions that can fail, as their callers see them. Each forgets what the
+ * thread's last call said about its failure, asks whether the store is open and may be changed,
+ * calls what the library calls by the same name (door.h), and sees to it that a failure has a
+ * sentence: the one that was said near the cause (shms_detail()), or else one of what is known
+ * here, the call, the object and the code. A sentence of something that was tried on the way and
+ * did not end the call is forgotten.
  *
  * The way through it costs a store to the thread's own memory before and after the call. Calls from inside the library, and those of its own threads, go past it:
  * they cannot take away the sentence of the call that made them. The caller's own functions, called back, do go through it.
@@ -126,6 +128,8 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 #define KEPT_PARTITION 0
 #define KEPT_NAMED     0
 #define KEPT_STORE     0
+#define KEPT_READER    0
+#define KEPT_READ_KEY  0
 #define KEPT_LEASED    0
 #define KEPT_KEY       0
 #define KEPT_CLIENT    0
@@ -136,6 +140,8 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 #define FAILED_PARTITION(name) failed_partition(error, name, p, NULL)
 #define FAILED_NAMED(name_)    failed_partition(error, name_, p, name)
 #define FAILED_STORE(name)     failed_store(error, name, s, NULL, 0)
+#define FAILED_READER(name)    FAILED_STORE(name)
+#define FAILED_READ_KEY(name)  FAILED_KEY(name)
 #define FAILED_RESULTS(name)   FAILED_STORE(name)
 #define FAILED_LEASED(name)    FAILED_STORE(name)
 #define FAILED_KEY(name)       failed_store(error, name, s, key, key_size)
@@ -151,9 +157,24 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 #define CANCEL_NAMED     SHMS_NO_CANCEL
 #define CANCEL_STORE     SHMS_NO_CANCEL
 #define CANCEL_KEY       SHMS_NO_CANCEL
+#define CANCEL_READER    SHMS_NO_CANCEL
+#define CANCEL_READ_KEY  SHMS_NO_CANCEL
 #define CANCEL_RESULTS   SHMS_NO_CANCEL
 #define CANCEL_CLIENT    (void)0
 #define CANCEL_LEASED    (void)0
+
+/* Is the store open, in this process, and may it be changed where the call does that? */
+#define USABLE_CALL      0
+#define USABLE_PATH      0
+#define USABLE_PARTITION 0
+#define USABLE_NAMED     0
+#define USABLE_CLIENT    0
+#define USABLE_READER    shms_store_usable(s, false)
+#define USABLE_READ_KEY  USABLE_READER
+#define USABLE_RESULTS   USABLE_READER
+#define USABLE_STORE     shms_store_usable(s, true)
+#define USABLE_KEY       USABLE_STORE
+#define USABLE_LEASED    USABLE_STORE
 
 /* Puts our structure in place of the caller's, of another size. Unwritten members keep theirs. */
 static void stand_in(void *own, size_t own_size, const void *callers, size_t size)
@@ -193,7 +214,9 @@ static void move_path(struct shmstore_tier_info *callers, size_t size, const str
 		int error;                                         \
                                                                    \
 		shms_detail_told = 0;                              \
-		error = inner;                                     \
+		error = USABLE_##subject;                          \
+		if (error == 0)                                    \
+			error = inner;                             \
 		if (error == 0)                                    \
 			shms_detail_told = KEPT_##subject;         \
 		else if (error < 0 && !shms_detail_is(error))      \

@@ -12,7 +12,6 @@
 #include <time.h>
 
 #include "attach.h"
-#include "cancel.h"
 #include "detail.h"
 #include "handle.h"
 #include "profiling.h"
@@ -260,12 +259,9 @@ static int take_ask(const struct shmstore_task_ask *from, struct asking *ret)
 
 int shmstore_task_admit(struct shmstore *s, const struct shmstore_task_ask *ask, struct shmstore_task_grant *ret)
 {
-	SHMS_NO_CANCEL;
 	struct asking a = {.s = s};
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!ret)
 		return shms_detail_null("ret");
 	r = take_ask(ask, &a);
@@ -277,10 +273,10 @@ int shmstore_task_done(struct shmstore *s, uint64_t task)
 	const struct wire_task_done m = {.task = task};
 	const struct shms_call call = {.type = WIRE_TASK_DONE, .answer = WIRE_DONE, .body = &m};
 	struct shms_reply reply;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0 || !task)
-		return r;
+	if (!task)
+		return 0;
 	shms_running_del(&s->running, task); /* first: no daemon is to be told any more that it runs */
 	r = shms_attach_call(&s->attach, &call, &reply);
 	if (r == -ENOTCONN)
@@ -306,21 +302,15 @@ _Static_assert(SHMSTORE_PREEMPT_RETRY == WIRE_PREEMPT_RETRY && SHMSTORE_PREEMPT_
 
 int shmstore_preempt_fd(struct shmstore *s)
 {
-	int r = shms_store_usable(s, true), fd;
+	int fd = shms_request_fd(&s->attach);
 
-	if (r < 0)
-		return r;
-	fd = shms_request_fd(&s->attach);
 	return fd < 0 ? fd : shms_running_fd(&s->running, fd);
 }
 
 int shmstore_preempt_next(struct shmstore *s, struct shmstore_preempt *ret)
 {
 	struct wire_task_preempt m;
-	int r = shms_store_usable(s, true);
 
-	if (r < 0)
-		return r;
 	if (!ret)
 		return shms_detail_null("ret");
 	shms_request_look(&s->attach);

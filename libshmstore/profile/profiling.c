@@ -69,10 +69,8 @@ int shmstore_profile_begin(struct shmstore *s, const struct shmstore_profile_kin
 {
 	struct wire_profile m = {.op = WIRE_PROFILE_BEGIN};
 	char names[SHMS_PROFILE_NAMES];
-	int r = shms_store_usable(s, true), n;
+	int r, n;
 
-	if (r < 0)
-		return r;
 	if (!kind || !ret_task)
 		return shms_detail_null(!kind ? "kind" : "ret_task");
 	n = shms_profile_names(kind, names);
@@ -92,10 +90,8 @@ int shmstore_profile_sample(struct shmstore *s, uint32_t task, uint64_t private_
 	const struct wire_profile m = {
 		.op = WIRE_PROFILE_SAMPLE, .flags = WIRE_PROFILE_QUIET, .task = task, .private_bytes = private_bytes};
 	const struct shms_call what = {.type = WIRE_PROFILE, .answer = WIRE_PROFILED, .body = &m};
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!task)
 		return shms_detail(-EINVAL, NULL, "0 is no task");
 	r = shms_request_post(&s->attach, &what, NULL);
@@ -114,10 +110,7 @@ int shmstore_profile_end(struct shmstore *s, uint32_t task, const struct shmstor
 {
 	struct shmstore_profile_end end = SHMSTORE_PROFILE_END_INIT;
 	struct wire_profile m = {.op = WIRE_PROFILE_END, .task = task};
-	int r = shms_store_usable(s, true);
 
-	if (r < 0)
-		return r;
 	if (from && from->size < offsetof(struct shmstore_profile_end, cpu_ms) + sizeof(from->cpu_ms))
 		return shms_detail(-EINVAL, NULL, "end.size is wrong: begin with SHMSTORE_PROFILE_END_INIT");
 	if (from)
@@ -138,10 +131,8 @@ int shmstore_profile_estimate(struct shmstore *s, const struct shmstore_profile_
 	struct wire_profile m = {.op = WIRE_PROFILE_ESTIMATE};
 	struct wire_profiled reply;
 	char names[SHMS_PROFILE_NAMES];
-	int r = shms_store_usable(s, true), n;
+	int r, n;
 
-	if (r < 0)
-		return r;
 	if (!kind || !ret)
 		return shms_detail_null(!kind ? "kind" : "ret");
 	n = shms_profile_names(kind, names);

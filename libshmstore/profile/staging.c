@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "attach.h"
-#include "cancel.h"
 #include "detail.h"
 #include "handle.h"
 #include "sys.h"
@@ -23,7 +22,6 @@ static int no_daemon(struct shmstore *s)
 /* A begin may be withheld: who waits for it must not take the daemon for dead, so it is no shms_attach_call(). */
 static int call(struct shmstore *s, const struct shms_call *what, struct shms_reply *reply)
 {
-	SHMS_NO_CANCEL;
 	struct shms_request q = {.reply = reply};
 	int r = -ENOTCONN;
 
@@ -79,10 +77,8 @@ int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *fr
 	struct shmstore_stage_ask ask = SHMSTORE_STAGE_ASK_INIT;
 	struct shms_call what = {.type = WIRE_STAGE_QUERY};
 	struct wire_stage_query m;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!from || !ret)
 		return shms_detail_null(!from ? "ask" : "ret");
 	if (from->size < offsetof(struct shmstore_stage_ask, want_slots) + sizeof(from->want_slots))
@@ -116,11 +112,8 @@ int shmstore_stage_begin(struct shmstore *s, const char *name, uint32_t profile,
 {
 	const struct wire_stage_begin m = {.profile = profile, .other = other, .timeout_ms = wait_ms};
 	struct shms_call what = {.type = WIRE_STAGE_BEGIN, .body = &m, .tail = name};
-	int r = shms_store_usable(s, true);
+	int r = check_name(name);
 
-	if (r < 0)
-		return r;
-	r = check_name(name);
 	if (r < 0)
 		return r;
 	if (!ret)
@@ -133,9 +126,6 @@ int shmstore_stage_end(struct shmstore *s, struct shmstore_stage_profile *ret)
 {
 	static const struct wire_stage_end own = {0};
 	struct shms_call what = {.type = WIRE_STAGE_END, .body = &own};
-	int r = shms_store_usable(s, true);
 
-	if (r < 0)
-		return r;
 	return ret ? call_staged(s, &what, ret) : shms_detail_null("ret");
 }

@@ -454,10 +454,8 @@ int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size, const s
 		   unsigned flags)
 {
 	struct shms_keyname k;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!ticket || (flags & ~(SHMSTORE_REPLACE | SHMSTORE_VERIFY)))
 		return !ticket ? shms_detail_null("ticket")
 			       : shms_detail_flags(flags, SHMSTORE_REPLACE | SHMSTORE_VERIFY);

@@ -39,9 +39,8 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 	enum shms_links_of links = shms_links_of(s, k->name);
 	uint64_t freed = 0;
 	struct stat st;
-	int r;
+	int r = shms_recycle_delete(s, k->name, links, &bytes);
 
-	r = shms_recycle_delete(s, k->name, links, &bytes);
 	if (r < 0)
 		return r;
 	if (r == 0 && s->clean_fd >= 0 && shms_stub_is(s->objects_fd, k->name)) {
@@ -76,10 +75,8 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 int shmstore_delete(struct shmstore *s, const void *key, size_t key_size)
 {
 	struct shms_keyname k;
-	int r = shms_store_usable(s, true);
+	int r = shms_keyname_key(&k, key, key_size);
 
-	if (r == 0)
-		r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;
 	shms_credit_tend(s);

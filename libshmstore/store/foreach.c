@@ -107,10 +107,8 @@ int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shmstore_object_
 	struct shmstore_object_info info;
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	int r = shms_store_usable(s, false);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!fn)
 		return shms_detail_null("fn");
 	if (s->readonly) {

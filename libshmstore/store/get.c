@@ -54,9 +54,8 @@ static int check_key(struct shmstore *s, const struct shms_keyname *k, const str
 {
 	unsigned char key[SHMSTORE_KEY_MAX];
 	size_t size;
-	int r;
+	int r = shms_entry_key(s->objects_fd, k->name, h, key, &size);
 
-	r = shms_entry_key(s->objects_fd, k->name, h, key, &size);
 	if (r < 0)
 		return r;
 	return size == k->key_size && memcmp(key, k->key, size) == 0 ? 0 : -ENOENT;
@@ -219,10 +218,8 @@ int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned 
 {
 	struct shms_keyname k;
 	bool again = false;
-	int r = shms_store_usable(s, false);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!ret || (flags & ~(SHMSTORE_COW | SHMSTORE_VERIFY)))
 		return !ret ? shms_detail_null("ret") : shms_detail_flags(flags, SHMSTORE_COW | SHMSTORE_VERIFY);
 	r = shms_keyname_key(&k, key, key_size);
@@ -260,10 +257,8 @@ int shmstore_contains(struct shmstore *s, const void *key, size_t key_size)
 {
 	struct shms_keyname k;
 	bool again = false;
-	int r = shms_store_usable(s, false);
+	int r = shms_keyname_key(&k, key, key_size);
 
-	if (r == 0)
-		r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;
 	r = contains(s, &k);

@@ -185,10 +185,8 @@ int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size,
 			   struct shmstore_ticket *ret)
 {
 	struct shms_keyname k;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!ret || lease_ms == 0 || lease_ms > SHMSTORE_LEASE_MAX || (flags & ~SHMSTORE_AS_IS))
 		return !ret                      ? shms_detail_null("ret")
 		       : flags & ~SHMSTORE_AS_IS ? shms_detail_flags(flags, SHMSTORE_AS_IS)

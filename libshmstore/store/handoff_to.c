@@ -82,10 +82,8 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 	struct shms_keyname k;
 	char lease[sizeof(SHMS_DIR_HANDOFF) + SHMS_LEASE_NAME_SIZE];
 	_fd_ int scrubbed = -1;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (receiver == s->uid)
 		return shmstore_handoff(s, key, key_size, lease_ms, ret);
 	if (!ret || lease_ms == 0 || lease_ms > WIRE_BROKER_LEASE)

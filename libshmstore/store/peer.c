@@ -70,10 +70,8 @@ static int set_address(struct shmstore *s, const char *address)
 
 int shmstore_set_address(struct shmstore *s, const char *address)
 {
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!address || strlen(address) > SHMSTORE_ADDRESS_MAX)
 		return !address ? shms_detail_null("address")
 				: shms_detail(-EINVAL, NULL, "an address has %u bytes at most, this one %zu",

@@ -261,10 +261,8 @@ int shmstore_prefetch(struct shmstore *s, const struct iovec *keys, size_t n_key
 			     .no_evict = (flags & SHMSTORE_NO_EVICT) != 0,
 			     .too_large = UINT64_MAX,
 			     .no_room = -ENOSPC};
-	int r = shms_store_usable(s, false);
+	int r;
 
-	if (r < 0)
-		return r;
 	if ((!keys && n_keys) || n_keys > INT_MAX || (flags & ~SHMSTORE_NO_EVICT))
 		return flags & ~SHMSTORE_NO_EVICT ? shms_detail_flags(flags, SHMSTORE_NO_EVICT)
 						  : shms_detail(-EINVAL, NULL, "%zu keys at %s", n_keys,

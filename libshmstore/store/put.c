@@ -522,10 +522,8 @@ int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const voi
 			.flags = flags};
 	uint64_t small[SMALL_BUFFERS], *sizes = small;
 	_free_ uint64_t *large = NULL;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if ((flags & ~SHMS_PUT_FLAGS) || (!header && header_size) || (!buffers && n_buffers) ||
 	    n_buffers > SHMSTORE_BUFFERS_MAX)
 		return flags & ~SHMS_PUT_FLAGS  ? shms_detail_flags(flags, SHMS_PUT_FLAGS)

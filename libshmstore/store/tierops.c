@@ -24,10 +24,8 @@
 
 static int begin(struct shmstore *s, const void *key, size_t key_size, struct shms_keyname *k)
 {
-	int r = shms_store_usable(s, false);
+	int r = shms_keyname_init(k, key, key_size);
 
-	if (r == 0)
-		r = shms_keyname_init(k, key, key_size);
 	if (r == 0)
 		r = shms_key_find(s->objects_fd, k);
 	return r < 0 ? r : 0;
@@ -257,10 +255,8 @@ int shmstore_pin(struct shmstore *s, const void *key, size_t key_size, bool pin)
 {
 	struct shms_tries t = {0};
 	struct shms_keyname k;
-	int r = shms_store_usable(s, true);
+	int r = shms_keyname_key(&k, key, key_size);
 
-	if (r == 0)
-		r = shms_keyname_key(&k, key, key_size);
 	if (r == 0 && shms_packed_pin(s, &k, pin) == 0)
 		return 0;
 	if (r == 0)

@@ -158,10 +158,6 @@ int shmstore_wait(struct shmstore *s, const void *key, size_t key_size, uint64_t
 
 int shmstore_owner(struct shmstore *s, int *ret_pid, int *ret_alive)
 {
-	int r = shms_store_usable(s, false);
-
-	if (r < 0)
-		return r;
 	if (!ret_pid || !ret_alive)
 		return shms_detail_null(!ret_pid ? "ret_pid" : "ret_alive");
 	if (!s->readonly) {

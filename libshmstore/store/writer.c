@@ -282,10 +282,8 @@ int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t
 	struct shmstore_writer *w;
 	struct shms_keyname k;
 	struct shms_layout l;
-	int r = shms_store_usable(s, true);
+	int r;
 
-	if (r < 0)
-		return r;
 	if (!ret || (flags & ~CREATE_FLAGS) || (!buffer_sizes && n_buffers))
 		return !ret                    ? shms_detail_null("ret")
 		       : flags & ~CREATE_FLAGS ? shms_detail_flags(flags, CREATE_FLAGS)
