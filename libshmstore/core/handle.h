@@ -67,7 +67,7 @@ struct shmstore {
 	struct shms_attach attach;
 	struct shms_running running;
 	struct shms_drafts drafts;
-	_Atomic(void *) small_map; /* smallmap.h; NULL: none is kept */
+	_Atomic(void *) small_map; /* writer.c; NULL: none is kept */
 	struct shms_arb *arb;      /* arbitrate.h; there as long as the handle is */
 	/* The disk tier (nameslock.h): from tier_on on other processes may exchange names with their stubs; clean_fd is clean/. */
 	atomic_bool tier_on;

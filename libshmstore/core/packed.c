@@ -11,7 +11,6 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
-#include "keyslot.h"
 #include "nameslock.h"
 #include "packfork.h"
 #include "packlook.h"

@@ -18,8 +18,8 @@
 #include "detail.h"
 #include "handle.h"
 #include "hostpage.h"
-#include "keyslot.h"
 #include "nameslock.h"
+#include "object.h"
 #include "sidecar.h"
 #include "stubs.h"
 #include "sys.h"
@@ -303,4 +303,45 @@ int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
 		shms_recycle_adopted(s, from->inode);
 	shms_names_unlock(s);
 	return r == 1 ? 0 : r;
+}
+
+/* Is that entry the key's? 1, 0, -ENOENT (there is none), -errno. */
+static int holds(int objects_fd, const char *name, const struct shms_keyname *k)
+{
+	unsigned char key[SHMSTORE_KEY_MAX];
+	size_t size;
+	int r;
+
+	if (shms_lookup(objects_fd, name) < 0)
+		return errno == ENOENT ? -ENOENT : shms_error(errno);
+	r = shms_entry_key(objects_fd, name, NULL, key, &size);
+	if (r == -EBADMSG || r == -ENOTSUP)
+		return 1;
+	if (r < 0)
+		return r;
+	return size == k->key_size && memcmp(key, k->key, size) == 0;
+}
+
+int shms_key_find(int objects_fd, struct shms_keyname *k)
+{
+	char second[SHMS_NAME_SIZE];
+	int r;
+
+	if (k->kind != SHMS_NAME_HASHED)
+		return 1;
+	shms_name_encode(k->key, k->key_size, k->name);
+	r = holds(objects_fd, k->name, k);
+	if (r != 0 && r != -ENOENT)
+		return r;
+	shms_name_second(k->key, k->key_size, second);
+	if (shms_lookup(objects_fd, second) == 0) {
+		memcpy(k->name, second, sizeof(second));
+		return 1;
+	}
+	if (errno != ENOENT)
+		return shms_error(errno);
+	/* The usual name where that is free. */
+	if (r == 0)
+		memcpy(k->name, second, sizeof(second));
+	return 0;
 }

@@ -35,7 +35,6 @@
 #include "format.h"
 #include "handle.h"
 #include "hostpage.h"
-#include "slotmap.h"
 #include "slots.h"
 #include "sys.h"
 

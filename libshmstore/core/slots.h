@@ -37,4 +37,15 @@ uint64_t shms_slot_unpublish(struct shmstore *s, struct shms_slot *slot);
  * being written. */
 struct shms_slot *shms_slot_claim(struct shmstore *s);
 
+/* The mapping of a taken slot's file: the taker's own, no lock is held. */
+/* slot->map is there, and can be written to. false: it cannot be had. */
+bool shms_slotmap_ready(const struct shmstore *s, struct shms_slot *slot);
+/* The mapping, capacity bytes, is the caller's from here on: it outlives the slot. Unmapped, or given back by the next. */
+void *shms_slotmap_lend(struct shms_slot *slot);
+/*
+ * The slot has the mapping again, at an address that nobody was told: who still has the old one meets nothing there. 0; -ENOMEM: it is the
+ * caller's still.
+ */
+int shms_slotmap_return(struct shms_slot *slot, void *map);
+
 #endif

@@ -6,7 +6,7 @@
  * key. The empty key is "%-". A name that would pass 255 bytes is "%h" + the 32 hex digits of the key's XXH3-128; "%" never
  * precedes these letters in an encoding. The key of a hashed name is the one in the object, or, where the object was adopted
  * or aliased under another key, the content of the sidecar file "%k" + the same 32 digits beside it. A key whose name is another
- * key's already (keyslot.h) has a second one: "%h" + the 64 hex digits of its BLAKE2b-256.
+ * key's already (publish.h) has a second one: "%h" + the 64 hex digits of its BLAKE2b-256.
  */
 #ifndef SHMS_NAME_H
 #define SHMS_NAME_H

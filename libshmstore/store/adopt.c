@@ -32,7 +32,6 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
-#include "keyslot.h"
 #include "lease.h"
 #include "nameslock.h"
 #include "object.h"

@@ -18,7 +18,6 @@
 #include "aside.h"
 #include "cleanup.h"
 #include "handle.h"
-#include "keyslot.h"
 #include "publish.h"
 #include "room.h"
 #include "sys.h"

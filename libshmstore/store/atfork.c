@@ -8,8 +8,8 @@
 #include "cleanup.h"
 #include "handle.h"
 #include "ours.h"
-#include "smallmap.h"
 #include "tier.h"
+#include "writer.h"
 
 static void fork_prepare(void)
 {
@@ -68,7 +68,7 @@ static void fork_child(void)
 		shms_attach_fork_child(&s->attach);
 		shms_arb_fork_child(s->arb);
 		shms_recycle_forked(&s->recycle);
-		shms_smallmap_forked(s);
+		shms_writer_forked(s);
 		pthread_mutex_unlock(&s->links.lock);
 		pthread_mutex_unlock(&s->recycle.lock);
 		shms_tier_forked(s->p);

@@ -12,7 +12,6 @@
 #include "arbhook.h"
 #include "handle.h"
 #include "hostpage.h"
-#include "keyslot.h"
 #include "nameslock.h"
 #include "packgive.h"
 #include "publish.h"

@@ -16,7 +16,6 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
-#include "keyslot.h"
 #include "nameslock.h"
 #include "object.h"
 #include "packgive.h"

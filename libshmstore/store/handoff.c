@@ -20,7 +20,6 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
-#include "keyslot.h"
 #include "lease.h"
 #include "object.h"
 #include "packgive.h"

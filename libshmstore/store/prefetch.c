@@ -24,7 +24,6 @@
 #include "detail.h"
 #include "engine.h"
 #include "handle.h"
-#include "keyslot.h"
 #include "name.h"
 #include "promote.h"
 #include "publish.h"

@@ -27,7 +27,6 @@
 #include "format.h"
 #include "handle.h"
 #include "hostpage.h"
-#include "keyslot.h"
 #include "nameslock.h"
 #include "packgive.h"
 #include "publish.h"

@@ -34,11 +34,11 @@
 #include "packgive.h"
 #include "packread.h"
 #include "peer.h"
-#include "smallmap.h"
 #include "sys.h"
 #include "teardown.h"
 #include "there.h"
 #include "tier.h"
+#include "writer.h"
 
 #define PACK_DEFAULT (UINT64_C(1) << 20) /* up to here packed objects beat files whatever the mount (bench_peers) */
 
@@ -381,7 +381,7 @@ static void release(struct shmstore *s)
 	shms_ours_del(s);
 	shms_recycle_deinit(&s->recycle, s->dir_fd);
 	s->recycle.max = 0;
-	shms_smallmap_deinit(s);
+	shms_writer_deinit(s);
 	shms_recent_deinit(&s->recent);
 	shms_links_deinit(&s->links);
 	shms_credit_off(&s->credit);

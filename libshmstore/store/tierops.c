@@ -9,7 +9,6 @@
 #include "demote.h"
 #include "detail.h"
 #include "filemode.h"
-#include "keyslot.h"
 #include "nameslock.h"
 #include "namesof.h"
 #include "peek.h"

@@ -7,16 +7,19 @@
  * keeps no writable mapping, and the file was 0400 from birth. A writer belongs to one thread at a time.
  *
  * A file of the pool (recycle.h), where one fits, has its memory already, and is mapped; sealing moves that mapping away from the producer
- * (slotmap.h). Killed before that: the file stands in recycle/, as after a kill within a put. It counts as pool, not as in flight. If somebody removed
+ * (slots.h). Killed before that: the file stands in recycle/, as after a kill within a put. It counts as pool, not as in flight. If somebody removed
  * it from there it can have no name again, and sealing puts a copy.
  *
  * A small object that may be packed is written to private memory, of which sealing puts a copy: that takes less than the file, and a slot
  * that is being written would be its owner's alone for as long as the producer likes. Where the arbiter grants the memory it is a file, since
  * a seal neither waits nor splits.
  */
+#include "writer.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,13 +31,11 @@
 #include "format.h"
 #include "handle.h"
 #include "hostpage.h"
-#include "keyslot.h"
 #include "nameslock.h"
 #include "packgive.h"
 #include "publish.h"
 #include "room.h"
-#include "slotmap.h"
-#include "smallmap.h"
+#include "slots.h"
 #include "sys.h"
 #include "there.h"
 #include "transient.h"
@@ -79,6 +80,57 @@ static void reserve(struct shmstore *s, uint64_t bytes, bool more)
 	}
 }
 
+/* ---- private memory for small objects ----------------------------------------------------------------------------- */
+
+/*
+ * A small object that is to be packed is made in private memory. Memory that is mapped anew costs a fault for each page,
+ * and that of 64 KiB so 30 us: as much as the file that packing saves. So one map is kept for the next. The program that
+ * was given the address must not write there after the seal, so a kept map is closed meanwhile: 3 us and back. Any thread
+ * takes and gives: by one exchange each.
+ */
+#define SMALL_SIZE ((size_t)96 << 10)
+
+/* SMALL_SIZE bytes that no child inherits, with anything in them that was written to such before. NULL: no memory. */
+static void *take_small(struct shmstore *s)
+{
+	/* acquire: of the release in give_small(), so that what its thread did there is done. */
+	void *map = atomic_exchange_explicit(&s->small_map, NULL, memory_order_acquire);
+
+	if (map && mprotect(map, SMALL_SIZE, PROT_READ | PROT_WRITE) == 0)
+		return map;
+	if (map)
+		munmap(map, SMALL_SIZE);
+	map = shms_map_ours(SMALL_SIZE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+	return map == MAP_FAILED ? NULL : map;
+}
+
+/* Nobody can read or write there any more. */
+static void give_small(struct shmstore *s, void *map)
+{
+	void *none = NULL;
+
+	/* release: pairs with take_small(). */
+	if (mprotect(map, SMALL_SIZE, PROT_NONE) < 0 ||
+	    !atomic_compare_exchange_strong_explicit(&s->small_map, &none, map, memory_order_release,
+						     memory_order_relaxed))
+		munmap(map, SMALL_SIZE);
+}
+
+void shms_writer_deinit(struct shmstore *s)
+{
+	void *map = atomic_exchange_explicit(&s->small_map, NULL, memory_order_acquire);
+
+	if (map)
+		munmap(map, SMALL_SIZE);
+}
+
+void shms_writer_forked(struct shmstore *s)
+{
+	atomic_store_explicit(&s->small_map, NULL, memory_order_relaxed);
+}
+
+/* ---- writers ------------------------------------------------------------------------------------------------------ */
+
 /* Is the handle that made the writer still open, in this process? Else there is no ledger and no directory. */
 static bool handle_open(const struct shmstore_writer *w)
 {
@@ -89,7 +141,7 @@ static bool handle_open(const struct shmstore_writer *w)
 static void unmap(struct shmstore_writer *w)
 {
 	if (w->map && w->is_private && handle_open(w))
-		shms_smallmap_give(w->s, w->map);
+		give_small(w->s, w->map);
 	else if (w->map)
 		munmap(w->map, w->map_size);
 	w->map = NULL;
@@ -260,7 +312,7 @@ static bool may_be_packed(const struct shmstore *s, const struct shms_keyname *k
 {
 	uint64_t bytes = l->metadata_size + l->buffer_size;
 
-	return bytes <= PRIVATE_MAX && l->header_size + l->buffer_size <= SHMS_SMALLMAP_SIZE &&
+	return bytes <= PRIVATE_MAX && l->header_size + l->buffer_size <= SMALL_SIZE &&
 	       shms_packed_fits(&s->packed, bytes) && k->key_size && l->n_buffers <= SHMS_SEGOWN_BUFFERS &&
 	       !shms_hooked(s);
 }
@@ -268,10 +320,10 @@ static bool may_be_packed(const struct shmstore *s, const struct shms_keyname *k
 static int take_private(struct shmstore_writer *w)
 {
 	w->is_private = true;
-	w->map = shms_smallmap_take(w->s);
+	w->map = take_small(w->s);
 	if (!w->map)
 		return -ENOMEM;
-	w->map_size = SHMS_SMALLMAP_SIZE;
+	w->map_size = SMALL_SIZE;
 	clear(w);
 	return 0;
 }
