@@ -102,7 +102,7 @@ int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64
 /* Is it a packed object, with a lease that has not ended? */
 bool shms_packed_promised(const struct shmstore *s, const struct shms_keyname *k);
 /*
- * Takes the object of a packed object's ticket. may: as of shms_pack_adopt(). 0; -ENOTSUP: it has to be copied (packcopy.h): it has other sizes, our key
+ * Takes the object of a packed object's ticket. may: as of shms_pack_adopt(). 0; -ENOTSUP: it has to be copied (packticket.h): it has other sizes, our key
  * is a file's, or there is no place in its segment, or no room for an alias; or as shms_pack_adopt(); -ETIMEDOUT.
  */
 int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,

@@ -13,11 +13,142 @@
 
 #include "bootclock.h"
 #include "cleanup.h"
-#include "packkeys.h"
+#include "packalias.h"
 #include "segsurvey.h"
 #include "sys.h"
 
 #define TRIES 8
+
+/* ---- aliases ------------------------------------------------------------------------------------------------------ */
+
+/*
+ * The store's aliases as they are in its segments. Private copies: nothing in them was checked against the objects that
+ * they speak of.
+ */
+struct alias {
+	struct shms_packalias_bytes object;
+	bool instead; /* the store has the object by its own key no more */
+	uint16_t key_size;
+	const uint8_t *key;
+};
+
+/* All 0 at first. */
+struct keys {
+	struct alias *keys; /* by object, once they are sorted */
+	size_t n, size;
+};
+
+static void keys_deinit(struct keys *k)
+{
+	for (size_t i = 0; i < k->n; i++)
+		free((void *)(uintptr_t)k->keys[i].key);
+	free(k->keys);
+	*k = (struct keys){0};
+}
+
+static int reserve_key(struct keys *k)
+{
+	size_t size = k->size ? 2 * k->size : 16;
+	struct alias *keys;
+
+	if (k->n < k->size)
+		return 0;
+	keys = realloc(k->keys, size * sizeof(*keys));
+	if (!keys)
+		return -ENOMEM;
+	k->keys = keys;
+	k->size = size;
+	return 0;
+}
+
+static bool is_alias(const struct shms_segslot *slot, uint64_t state)
+{
+	return shms_segstate_published(state) && (shms_segpacked_flags_of(slot) & SHMS_SEGPACKED_ALIAS) &&
+	       shms_segword_part(shms_segslot_word(slot, SHMS_SEG_OWNER), shms_segholder_name(SHMS_SEG_OWNER));
+}
+
+/* Copies key and object. 1; 0: the slot is another one's by now, or damaged; -ENOMEM. */
+static int copy_alias(const struct shms_seglook *file, uint32_t number, struct alias *ret)
+{
+	struct shms_segslot slot = shms_segslot_at(&file->segment, number);
+	uint64_t state = shms_segword_load(slot.state), now;
+	struct alias key;
+	struct shms_segpacked o;
+
+	if (!is_alias(&slot, state) || shms_segpacked_read(&file->segment, &slot, &o) < 0 ||
+	    o.buffer_size != sizeof(key.object))
+		return 0;
+	_free_ uint8_t *bytes = malloc(o.key_size);
+	if (!bytes)
+		return -ENOMEM;
+	if (shms_seglook_key(file, &o, bytes) < 0 ||
+	    shms_seglook_read(file, o.extent_off, &key.object, sizeof(key.object)) < 0 ||
+	    shms_seglook_again(file, number) < 0)
+		return 0;
+	now = shms_segword_load(slot.state);
+	if (!is_alias(&slot, now) || shms_segstate_generation(now) != shms_segstate_generation(state))
+		return 0;
+	/* As it is now: an object's own key may have gone meanwhile. */
+	key.instead = (shms_segpacked_flags_of(&slot) & SHMS_SEGPACKED_INSTEAD) != 0;
+	key.key_size = o.key_size;
+	key.key = bytes;
+	bytes = NULL;
+	*ret = key;
+	return 1;
+}
+
+/* Adds the aliases that an own segment of the store has. 0, -ENOMEM. */
+static int keys_read(struct keys *k, const struct shms_seglook *file)
+{
+	uint32_t n = shms_segment_born(&file->segment);
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct shms_segslot slot = shms_segslot_at(&file->segment, i);
+		int r = 0;
+
+		if (!is_alias(&slot, shms_segword_load(slot.state)))
+			continue;
+		if (reserve_key(k) < 0)
+			return -ENOMEM;
+		for (int tries = 0; tries < TRIES && r == 0; tries++)
+			r = copy_alias(file, i, &k->keys[k->n]);
+		if (r < 0)
+			return r;
+		k->n += r == 1;
+	}
+	return 0;
+}
+
+static int compare_keys(const void *a, const void *b)
+{
+	const struct alias *x = a, *y = b;
+
+	return memcmp(&x->object, &y->object, sizeof(x->object));
+}
+
+static void keys_sort(struct keys *k)
+{
+	if (k->n)
+		qsort(k->keys, k->n, sizeof(*k->keys), compare_keys);
+}
+
+/* The first of the object's aliases; they follow each other. NULL: it has none. */
+static const struct alias *keys_of(const struct keys *k, const struct shms_packalias_bytes *object, size_t *ret_n)
+{
+	struct alias wanted = {.object = *object};
+	const struct alias *first = k->n ? bsearch(&wanted, k->keys, k->n, sizeof(*k->keys), compare_keys) : NULL;
+
+	*ret_n = 0;
+	if (!first)
+		return NULL;
+	while (first > k->keys && compare_keys(first - 1, &wanted) == 0)
+		first--;
+	while (first + *ret_n < k->keys + k->n && compare_keys(first + *ret_n, &wanted) == 0)
+		++*ret_n;
+	return first;
+}
+
+/* ---- objects ------------------------------------------------------------------------------------------------------ */
 
 struct looking {
 	const uint8_t *store;
@@ -29,8 +160,8 @@ struct looking {
 	const struct shms_seglook *file;
 	uint8_t *room; /* for a key, or an extent */
 	size_t size;
-	struct shms_packkeys keys;          /* all aliases of the store */
-	const struct shms_packkey *aliases; /* of the object that is looked at */
+	struct keys keys;            /* all aliases of the store */
+	const struct alias *aliases; /* of the object that is looked at */
 	size_t n_aliases;
 	bool own_key; /* it is asked for by its own key */
 	bool instead; /* the store has it by others alone */
@@ -75,7 +206,7 @@ static bool find_keys(struct looking *l, const struct shms_packlook *o, bool own
 	bool found = false;
 
 	memcpy(object.segment, o->segment->uuid, sizeof(object.segment));
-	l->aliases = shms_packkeys_of(&l->keys, &object, &l->n_aliases);
+	l->aliases = keys_of(&l->keys, &object, &l->n_aliases);
 	l->instead = false;
 	for (size_t i = 0; i < l->n_aliases; i++) {
 		l->instead = l->instead || l->aliases[i].instead;
@@ -165,7 +296,7 @@ static int tell(struct looking *l, struct shms_packlook *o)
 	o->n_links += l->n_aliases - (l->instead ? 1 : 0);
 	r = l->own_key ? l->fn(o, l->arg) : 0;
 	for (size_t i = 0; r == 0 && i < l->n_aliases; i++) {
-		const struct shms_packkey *alias = &l->aliases[i];
+		const struct alias *alias = &l->aliases[i];
 
 		if (!is_key(l, alias->key, alias->key_size))
 			continue;
@@ -197,7 +328,7 @@ static int look(struct looking *l, const struct shms_seglook *file)
 /* In a store's own segments are its aliases. */
 static int look_for_aliases(struct looking *l, const struct shms_seglook *file)
 {
-	return shms_segment_place(&file->segment, l->store) == SHMS_SEG_OWNER ? shms_packkeys_read(&l->keys, file) : 0;
+	return shms_segment_place(&file->segment, l->store) == SHMS_SEG_OWNER ? keys_read(&l->keys, file) : 0;
 }
 
 /* Calls one for each segment that can be read, and fn, where that is not NULL, for each that may not. */
@@ -234,10 +365,10 @@ int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t k
 	int r = each(dir_fd, &l, look_for_aliases, NULL);
 
 	if (r == 0) {
-		shms_packkeys_sort(&l.keys);
+		keys_sort(&l.keys);
 		r = each(dir_fd, &l, look, fn);
 	}
-	shms_packkeys_deinit(&l.keys);
+	keys_deinit(&l.keys);
 	free(l.room);
 	return r;
 }

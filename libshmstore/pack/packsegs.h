@@ -200,4 +200,10 @@ bool shms_packseg_childless(struct shms_pack *p, struct shms_packseg *g);
 /* The pack is about to be freed. */
 void shms_pack_count_end(struct shms_pack *p);
 
+/*
+ * Has this store alone the object of that slot, by one key, without views and leases, and not pinned? now:
+ * segnow_of_ms(). The pack's lock is held. Another process may get a view of it at any moment.
+ */
+bool shms_packvictim_may_go(const struct shms_pack *p, struct shms_packplace place, uint32_t now);
+
 #endif

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packticket.h: the path of a packed object's ticket: the donor's link beneath the partition, and what of the segment is meant. Pure. */
+/*
+ * packticket.h: a packed object's ticket: its path, which is the donor's link beneath the partition, and what of the
+ * segment is meant; and the ticket's object for a store that cannot have a place in its segment, or wants it under
+ * another key: the bytes are copied while the lease stands, and the lease is taken when the copy is an object of the
+ * store.
+ */
 #ifndef SHMS_PACKTICKET_H
 #define SHMS_PACKTICKET_H
 
@@ -17,9 +22,21 @@ struct shms_packticket {
 
 /* path: length bytes, and a NUL. 0; -EBADMSG: that is no packed object's ticket. */
 int shms_packticket_parse(const char *path, size_t length, struct shms_packticket *ret);
-/* The link by itself, and its last part in that, which is the file's name. */
-const char *shms_packticket_link(const struct shms_packticket *ticket, char ret_link[SHMS_PACK_TICKET]);
 /* Where the store's directory ends in path, which is the link's without /segments/ and the name. */
 size_t shms_packticket_store(const struct shms_packticket *ticket);
+
+struct shms_packcopy {
+	uint8_t *extent; /* a copy; malloc() */
+	struct shms_segpacked object;
+	uint64_t sizes[64]; /* of its buffers */
+};
+
+/*
+ * 0; -ESTALE: the ticket was used, has ended, or its object is gone; -EBADMSG; -EPERM; -ENOMEM. On
+ * success extent is the caller's to free.
+ */
+int shms_packcopy_read(int root_fd, const struct shms_packticket *ticket, uint64_t now_ms, struct shms_packcopy *ret);
+/* Takes the lease, so that the ticket is used. -ESTALE: another process was quicker. */
+int shms_packcopy_end(int root_fd, const struct shms_packticket *ticket);
 
 #endif

@@ -7,8 +7,6 @@
  * they cost a get next to nothing. A new object has none: the hand has just passed the slots that were free, so that
  * its turn comes last. Neighbours free whole pages together.
  */
-#include "packvictim.h"
-
 #include <errno.h>
 
 #include "packalias.h"

@@ -35,7 +35,6 @@
 #include "lease.h"
 #include "nameslock.h"
 #include "object.h"
-#include "packcopy.h"
 #include "packgive.h"
 #include "packticket.h"
 #include "publish.h"
