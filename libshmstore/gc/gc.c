@@ -30,7 +30,6 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "gcaction.h"
-#include "gcaway.h"
 #include "gcpeer.h"
 #include "gcstore.h"
 #include "gctier.h"

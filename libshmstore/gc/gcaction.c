@@ -21,8 +21,8 @@
 #include "inodes.h"
 #include "partition.h"
 #include "refused.h"
-#include "remover.h"
 #include "sys.h"
+#include "teardown.h"
 
 const char *shmstore_gc_what_name(enum shmstore_gc_what what)
 {

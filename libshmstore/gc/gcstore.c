@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "format.h"
 #include "gcaction.h"
-#include "gcclean.h"
 #include "lease.h"
 #include "name.h"
 #include "partition.h"
@@ -23,6 +23,7 @@
 #include "segrescue.h"
 #include "sys.h"
 #include "teardown.h"
+#include "transient.h"
 #include "unnamed.h"
 
 int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *part,
@@ -38,8 +39,9 @@ int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *p
 	return r;
 }
 
-int shms_gc_take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *part, const char *name,
-		     enum shmstore_gc_what what, const char *evidence)
+/* Takes one file of a store away and tells it. part: the store's directory that name is in, open as dirfd. 0, fn's value, -ENOMEM. */
+static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *part, const char *name,
+		    enum shmstore_gc_what what, const char *evidence)
 {
 	struct shmstore_gc_action a = {.what = what, .n_objects = 1};
 	struct shms_tierdrop freed;
@@ -123,17 +125,17 @@ static int expired_lease(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
 	(void)arg;
 	if (!shms_lease_parse(name, &expiry) || expiry > t->now_ms)
 		return 0;
-	return shms_gc_take_one(g, t, dirfd, SHMS_DIR_HANDOFF, name, SHMSTORE_GC_LEASE,
-				g->end_leases             ? "the lease is to end before its time"
-				: t->now_ms == UINT64_MAX ? "the lease is of another boot"
-							  : "the lease has ended, and nobody took it");
+	return take_one(g, t, dirfd, SHMS_DIR_HANDOFF, name, SHMSTORE_GC_LEASE,
+			g->end_leases             ? "the lease is to end before its time"
+			: t->now_ms == UINT64_MAX ? "the lease is of another boot"
+						  : "the lease has ended, and nobody took it");
 }
 
 static int pool_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
 {
 	(void)arg;
-	return shms_gc_take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_POOL,
-				"kept for the next put of an owner that is dead: the lock is free");
+	return take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_POOL,
+			"kept for the next put of an owner that is dead: the lock is free");
 }
 
 static int orphan_sidecar(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
@@ -148,8 +150,8 @@ static int orphan_sidecar(struct shms_gc *g, struct shms_gc_target *t, int dirfd
 	snprintf(hashed, sizeof(hashed), "%%h%s", name + 2);
 	if (shms_lookup(dirfd, hashed) == 0 || errno != ENOENT)
 		return 0;
-	return shms_gc_take_one(g, t, dirfd, SHMS_DIR_OBJECTS, name, SHMSTORE_GC_TORN,
-				"the key of an object that is gone, in a store whose owner is dead");
+	return take_one(g, t, dirfd, SHMS_DIR_OBJECTS, name, SHMSTORE_GC_TORN,
+			"the key of an object that is gone, in a store whose owner is dead");
 }
 
 struct strange {
@@ -181,7 +183,7 @@ static int recycled_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
 	if (!shms_unnamed_is(name))
 		++*(unsigned long long *)arg;
 	else if (shms_gc_half_made(dirfd, name))
-		return shms_gc_take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_TORN, SHMS_GC_HALF_MADE);
+		return take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_TORN, SHMS_GC_HALF_MADE);
 	return 0;
 }
 
@@ -241,6 +243,99 @@ static int segment_places(struct shms_gc *g, struct shms_gc_target *t, int dirfd
 	return n_leases ? tell_leases(g, t, name, n_leases) : 0;
 }
 
+/* ---- clean/ -------------------------------------------------------------------------------------------------------- */
+
+/*
+ * Between the two exchanges of a stub and an object there is an instant at which clean/ holds the object's file; who is killed then leaves it
+ * there, and with it memory that is no object's. A clean copy is one only as long as the object beside it is the one that it was made of: a delete or
+ * a replacement that was killed half-way leaves one that is not.
+ *
+ * Both are seen for an instant while others work too: what looks like garbage is looked at again with the store's names locked, and only
+ * then removed. Where nothing looks so, the lock is not asked for.
+ */
+struct cleaning {
+	int objects_fd; /* of our own, for the lock */
+	bool locked;
+};
+
+/* The generation of the object in the regular file called name. False: it cannot be told now. */
+static bool generation_of(int dirfd, const char *name, uint64_t *ret)
+{
+	struct shms_superblock sb;
+	_fd_ int fd = shms_openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+
+	if (fd < 0 || shms_pread_all(fd, &sb, sizeof(sb), 0) != sizeof(sb))
+		return false;
+	*ret = sb.generation;
+	return true;
+}
+
+/* Why the name in clean/ is garbage; NULL: it is not, as far as can be told. */
+static const char *judge_clean(struct shms_gc *g, int objects_fd, int clean_fd, const char *name)
+{
+	unsigned char key[SHMS_NAME_SIZE];
+	struct shms_stub stub;
+	uint64_t generation;
+	struct stat st, object;
+	enum shms_name_kind kind;
+	const char *why;
+	size_t n;
+
+	kind = shms_name_decode(name, key, &n);
+	if ((kind != SHMS_NAME_PLAIN && kind != SHMS_NAME_HASHED) ||
+	    fstatat(clean_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return NULL;
+	if (S_ISREG(st.st_mode))
+		return "an object's second file: who moved it into the disk tier, or out of it, was killed";
+	if (!S_ISLNK(st.st_mode) || shms_stub_read(clean_fd, name, &stub, NULL) < 0)
+		return NULL;
+	if (fstatat(objects_fd, name, &object, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT ? "a clean copy of an object that is gone" : NULL;
+	if (S_ISLNK(object.st_mode))
+		return "a clean copy of an object that is not in memory";
+	if (shms_tierfind_stub(&g->find, &stub, &why) == -EBADMSG)
+		return "a clean copy without its tier file";
+	if (generation_of(objects_fd, name, &generation) && generation != stub.generation)
+		return "a clean copy of an earlier object of that key";
+	return NULL;
+}
+
+static int clean_name(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+{
+	struct cleaning *c = arg;
+	const char *why = judge_clean(g, c->objects_fd, dirfd, name);
+	int r;
+
+	if (!why)
+		return 0;
+	if (!c->locked) {
+		r = shms_tier_lock_names(c->objects_fd);
+		if (r < 0)
+			return shms_gc_kept(
+				g, t->c->below,
+				"something in its clean/ may be garbage, but another process holds its names");
+		c->locked = true;
+		why = judge_clean(g, c->objects_fd, dirfd, name);
+	}
+	return why ? take_one(g, t, dirfd, SHMS_DIR_CLEAN, name, SHMSTORE_GC_TORN, why) : 0;
+}
+
+static int clean(struct shms_gc *g, struct shms_gc_target *t)
+{
+	struct cleaning c = {.objects_fd = shms_open_dir(t->fd, SHMS_DIR_OBJECTS)};
+	int r;
+
+	if (c.objects_fd == -EMFILE || c.objects_fd == -ENFILE || c.objects_fd == -ENOMEM)
+		return shms_error(c.objects_fd);
+	if (c.objects_fd < 0)
+		return 0;
+	r = shms_gc_each_name(g, t, SHMS_DIR_CLEAN, clean_name, &c);
+	shms_unlock_fd(c.objects_fd);
+	return r;
+}
+
+/* ---- a store ------------------------------------------------------------------------------------------------------- */
+
 int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 {
 	unsigned long long n_pool = 0;
@@ -248,7 +343,7 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 	int r = shms_gc_each_name(g, t, SHMS_DIR_HANDOFF, expired_lease, NULL);
 
 	if (r == 0)
-		r = shms_gc_clean(g, t);
+		r = clean(g, t);
 	if (r == 0)
 		r = strange_names(g, t);
 	if (r == 0)
@@ -277,7 +372,7 @@ static int kept_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lock)
 		r = shms_gc_each_name(g, t, SHMS_DIR_OBJECTS, orphan_sidecar, NULL);
 	*io_lock = shms_unlock_fd(*io_lock);
 	if (r == 0)
-		r = shms_gc_clean(g, t);
+		r = clean(g, t);
 	if (r == 0)
 		r = shms_gc_each_name(g, t, SHMS_DIR_SEGMENTS, segment_places, NULL);
 	if (r == 0)

@@ -17,10 +17,6 @@ int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *p
 		      int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg),
 		      void *arg);
 
-/* Takes one file of a store away and tells it. part: the store's directory that name is in, open as dirfd. 0, fn's value, -ENOMEM. */
-int shms_gc_take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *part, const char *name,
-		     enum shmstore_gc_what what, const char *evidence);
-
 /* Both: 0, fn's value, -ENOMEM, -EMFILE. */
 /* The owner lives. */
 int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t);

@@ -10,6 +10,8 @@ struct shmstore_partition;
 int shms_gc_tier_open(struct shms_gc *g);
 /* Tier files, anchors and residents that nobody names. 0, fn's value, -ENOMEM, -EMFILE. */
 int shms_gc_tier(struct shms_gc *g);
+/* The directories of other partitions below the same disk.path. 0, fn's value, -ENOMEM, -EMFILE. */
+int shms_gc_away(struct shms_gc *g);
 
 /* This alone, and nothing is told. 0, -ENOMEM, -EMFILE. */
 int shms_gc_tier_only(struct shmstore_partition *p);

@@ -21,6 +21,17 @@
 #include "sys.h"
 #include "tier.h"
 
+int shms_remove_name(struct shms_tier *t, int dirfd, const char *name, const struct stat *st, struct shms_tierdrop *io)
+{
+	if (S_ISLNK(st->st_mode))
+		return shms_tierdrop_name(t, dirfd, name, io);
+	if (unlinkat(dirfd, name, 0) < 0)
+		return shms_error(errno);
+	if (st->st_nlink == 1)
+		io->memory += shms_blocks(st);
+	return 0;
+}
+
 #define TRIES 3 /* more, where names come while a store is taken apart */
 
 static void note(struct shms_teardown *io, int error)

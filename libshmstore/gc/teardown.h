@@ -12,12 +12,19 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
-#include "remover.h"
 #include "tierdrop.h"
 
 struct shms_tier;
 struct shmstore_partition;
+
+/* One walk serves a run and a dry run, which gives a remover that counts, so that it says what a run would do. */
+struct shms_remover {
+	/* Says what it would free if name of dirfd went; nothing goes. NULL: names go. 0, -ENOENT, -errno. */
+	int (*count)(void *arg, int dirfd, const char *name, struct shms_tierdrop *io);
+	void *arg;
+};
 
 struct shms_teardown {
 	struct shms_tier *tier;          /* in: of the store's user; NULL: none that can be opened */
@@ -45,5 +52,8 @@ void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io
  * unless leases are left or it holds things that are not ours (a Dask worker's directory).
  */
 void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io);
+
+/* One name of a store goes, with what nobody names then. Unlinks name of dirfd, whose state is st. t: where the tier file of a stub is; NULL: nothing of it. Adds what that frees. 0, -ENOENT, -errno. */
+int shms_remove_name(struct shms_tier *t, int dirfd, const char *name, const struct stat *st, struct shms_tierdrop *io);
 
 #endif
