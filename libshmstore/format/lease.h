@@ -4,8 +4,12 @@
 #define SHMS_LEASE_H
 
 #include "leasetext.h"
+#include "sys.h"
 
 /* Returns the name's length. */
-size_t shms_lease_name(uint64_t expiry_ms, char ret_name[SHMS_LEASE_NAME_SIZE]);
+static inline size_t shms_lease_name(uint64_t expiry_ms, char ret_name[SHMS_LEASE_NAME_SIZE])
+{
+	return shms_lease_text(expiry_ms, shms_nonce(), ret_name);
+}
 
 #endif

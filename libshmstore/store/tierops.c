@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "cleanup.h"
@@ -10,7 +12,6 @@
 #include "detail.h"
 #include "filemode.h"
 #include "nameslock.h"
-#include "namesof.h"
 #include "peek.h"
 #include "promote.h"
 #include "publish.h"
@@ -18,6 +19,7 @@
 #include "stubs.h"
 #include "sys.h"
 #include "tierstore.h"
+#include "walk.h"
 
 #define LOCK_MS 10000u /* for the eviction that is going on */
 
@@ -91,11 +93,82 @@ static int demote_single(struct shmstore *s, struct shms_tier *t, const char *na
 	return shms_demote_one(&d);
 }
 
+/*
+ * All names in objects/ directories that one inode has, by a walk of the partition: for one object that is to be demoted.
+ * Eviction, which wants to know it of all objects, makes one walk for them (candidates.c).
+ */
+struct names {
+	struct shms_demote_name *names; /* their descriptors and texts are this structure's */
+	size_t n;
+};
+
+struct search {
+	uint64_t inode;
+	struct names *found;
+};
+
+static int found(struct names *to, const struct shms_walk_entry *e)
+{
+	struct shms_demote_name n = {.objects_fd = -1, .clean_fd = -1}, *grown;
+	_fd_ int clean = shms_open_dir(e->store->fd, SHMS_DIR_CLEAN);
+	_fd_ int objects = -1;
+
+	if (clean == -EMFILE)
+		return clean;
+	if (clean < 0)
+		return 0; /* takes no part: the link count will tell */
+	objects = openat(e->dirfd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (objects < 0)
+		return shms_error(errno);
+	grown = reallocarray(to->names, to->n + 1, sizeof(n));
+	n.name = strdup(e->name);
+	if (grown)
+		to->names = grown;
+	if (!grown || !n.name) {
+		free((void *)(uintptr_t)n.name);
+		return -ENOMEM;
+	}
+	n.objects_fd = shms_take_fd(&objects);
+	n.clean_fd = shms_take_fd(&clean);
+	to->names[to->n++] = n;
+	return 0;
+}
+
+static int entry(const struct shms_walk_entry *e, void *arg)
+{
+	struct search *s = arg;
+
+	if (e->place != SHMS_PLACE_OBJECT || !e->store || e->st->st_ino != s->inode)
+		return 0;
+	return found(s->found, e);
+}
+
+/* Names in stores that take part in the tier. 0, -ENOMEM, -EMFILE. deinit is owed in any case. */
+static int names_find(struct shmstore_partition *p, uint64_t inode, struct names *ret)
+{
+	struct search s = {inode, ret};
+	struct shms_walk w = {.flags = SHMS_WALK_ENTRIES, .entry = entry, .arg = &s};
+
+	*ret = (struct names){0};
+	return shms_walk_run(&w, p);
+}
+
+static void names_deinit(struct names *n)
+{
+	for (size_t i = 0; i < n->n; i++) {
+		shms_close_fd(n->names[i].objects_fd);
+		shms_close_fd(n->names[i].clean_fd);
+		free((void *)(uintptr_t)n->names[i].name);
+	}
+	free(n->names);
+	*n = (struct names){0};
+}
+
 /* All the names that the inode has. Several stores' locks are held at once, so one at a time does this. */
 static int demote_all(struct shmstore *s, struct shms_tier *t, uint64_t inode)
 {
 	struct shms_demote d = {.t = t, .mapped = true};
-	struct shms_namesof found;
+	struct names found;
 	int lock_fd, r = shms_tier_lock(t, LOCK_MS, NULL, NULL, &lock_fd);
 
 	if (r == -EBUSY)
@@ -106,12 +179,12 @@ static int demote_all(struct shmstore *s, struct shms_tier *t, uint64_t inode)
 			s->p->path, LOCK_MS / 1000);
 	if (r < 0)
 		return r;
-	r = shms_namesof_find(s->p, inode, &found);
+	r = names_find(s->p, inode, &found);
 	d.names = found.names;
 	d.n_names = found.n;
 	if (r == 0)
 		r = found.n ? shms_demote_one(&d) : -EAGAIN;
-	shms_namesof_deinit(&found);
+	names_deinit(&found);
 	shms_tier_unlock(t, lock_fd);
 	return r;
 }

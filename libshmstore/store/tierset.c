@@ -26,13 +26,14 @@
 #include "detail.h"
 #include "gctier.h"
 #include "inodes.h"
+#include "page.h"
 #include "partition.h"
 #include "sys.h"
 #include "textfile.h"
 #include "tier.h"
-#include "tierclean.h"
 #include "tiermark.h"
 #include "tierscan.h"
+#include "walk.h"
 
 #define TEXT_MAX 8192 /* of a configuration */
 #define TRIES    3    /* to take a tier away that is being used */
@@ -216,6 +217,59 @@ static void remove_files_directory(const struct setting *s)
 	unlinkat(disk, s->p->uuid, AT_REMOVEDIR);
 }
 
+/* ---- clean copies ------------------------------------------------------------------------------------------------- */
+
+static int empty_clean(struct shms_tier *t, int clean_fd)
+{
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	int r = shms_list_dir(clean_fd, ".", &dir);
+
+	if (r < 0)
+		return -EMFILE;
+	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
+		if (e->d_type == DT_LNK)
+			shms_tier_release(t, clean_fd, e->d_name);
+	}
+	return r;
+}
+
+static int clean_of(const struct shms_walk_store *store, void *arg)
+{
+	struct shmstore_partition *p = arg;
+	_fd_ int clean_fd = store->fd < 0 ? -1 : shms_open_dir(store->fd, SHMS_DIR_CLEAN);
+	_locked_ int objects_fd = clean_fd < 0 ? -1 : shms_open_dir(store->fd, SHMS_DIR_OBJECTS);
+	struct shms_tier *t = NULL;
+	int r;
+
+	if (clean_fd == -EMFILE || objects_fd == -EMFILE)
+		return -EMFILE;
+	if (objects_fd < 0)
+		return 0;
+	r = shms_tier_open(p, store->st.st_uid, &t);
+	if (r < 0)
+		return r == -ENOMEM || r == -EMFILE ? r : 0; /* another user's */
+	r = shms_tier_lock_names(objects_fd);
+	if (r == 0)
+		r = empty_clean(t, clean_fd);
+	shms_tier_close(t);
+	return r;
+}
+
+/*
+ * Releases the stubs in all stores' clean/: their objects are in memory, so that nothing is lost with them. Each is taken
+ * under its store's names lock, as who demotes holds it while it is anything else for a moment. Others' stubs, and those
+ * of moving objects, stay. 0, -ENOMEM, -EMFILE, -ETIMEDOUT (names are held).
+ */
+static int drop_clean(struct shmstore_partition *p)
+{
+	struct shms_walk w = {.store = clean_of, .arg = p};
+
+	return shms_walk_run(&w, p);
+}
+
+/* ---- setting and taking away -------------------------------------------------------------------------------------- */
+
 /* Takes the configured tier away, once. -EBUSY: somebody put something there meanwhile, and it is as before. */
 static int take_away_once(struct setting *s)
 {
@@ -223,7 +277,7 @@ static int take_away_once(struct setting *s)
 	int r = holds_objects(s);
 
 	if (r == 0)
-		r = shms_tierclean_drop(s->p);
+		r = drop_clean(s->p);
 	if (r == 0)
 		r = shms_gc_tier_only(s->p);
 	if (r < 0)
