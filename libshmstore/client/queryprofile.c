@@ -2,6 +2,7 @@
 /* queryprofile.c: profiles, as tools ask the daemon for them. */
 #include <errno.h>
 #include <shmstore/profile.h>
+#include <shmstore/stage.h>
 #include <string.h>
 
 #include "detail.h"
@@ -66,4 +67,15 @@ int shmstore_client_profile_reset(struct shmstore_client *c, uint32_t user)
 	const struct wire_profile_admin body = {.op = WIRE_PROFILE_ADMIN_RESET, .uid = user};
 
 	return c ? shms_client_order(c, WIRE_PROFILE_ADMIN, &body, NULL, 0) : shms_detail_null("c");
+}
+
+int shmstore_client_stage_end(struct shmstore_client *c, uint64_t session)
+{
+	const struct wire_stage_end body = {.session = session};
+
+	if (!c)
+		return shms_detail_null("c");
+	if (!session)
+		return shms_detail(-EINVAL, NULL, "0 is no store's number; the stages' document has them");
+	return shms_client_order(c, WIRE_STAGE_END, &body, NULL, 0);
 }

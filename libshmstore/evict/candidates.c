@@ -20,19 +20,86 @@
 
 #include "partition.h"
 #include "sys.h"
-#include "table.h"
 #include "walk.h"
 
 #define SAMPLES 8u /* tier files of a store that are looked at */
+
+#define TABLE_MIN 1024u /* a power of 2, as all sizes */
+
+/*
+ * A table of hashes to indices of an array, which says what is equal: open addressing, at most half full, nothing is
+ * ever taken out alone.
+ */
+struct table {
+	struct table_slot {
+		uint64_t hash;
+		uint32_t at; /* never 0 */
+	} * slots;           /* all zero: empty */
+	size_t size, n;
+};
 
 struct finding {
 	struct shms_candidates *c;
 	const struct shms_evict_user *users;
 	size_t n_users;
 	uint64_t own_inode;
-	struct shms_table inodes, names; /* names: of the store at hand */
-	int64_t youngest;                /* what was used later is not taken */
+	struct table inodes, names; /* names: of the store at hand */
+	int64_t youngest;           /* what was used later is not taken */
 };
+
+static void table_put(struct table *t, uint64_t hash, uint32_t at)
+{
+	size_t i = hash & (t->size - 1);
+
+	while (t->slots[i].at)
+		i = (i + 1) & (t->size - 1);
+	t->slots[i] = (struct table_slot){hash, at};
+	t->n++;
+}
+
+/* One more entry; a hash may have several. 0, -ENOMEM. */
+static int table_add(struct table *t, uint64_t hash, uint32_t at)
+{
+	struct table larger = {.size = t->size ? 2 * t->size : TABLE_MIN};
+
+	if (2 * (t->n + 1) > t->size) {
+		larger.slots = calloc(larger.size, sizeof(*larger.slots));
+		if (!larger.slots)
+			return -ENOMEM;
+		for (size_t i = 0; i < t->size; i++) {
+			if (t->slots[i].at)
+				table_put(&larger, t->slots[i].hash, t->slots[i].at);
+		}
+		free(t->slots);
+		*t = larger;
+	}
+	table_put(t, hash, at);
+	return 0;
+}
+
+/* The entries of a hash, one after the other: start with *io_i = SIZE_MAX. 0: no more. */
+static uint32_t table_next(const struct table *t, uint64_t hash, size_t *io_i)
+{
+	if (!t->size)
+		return 0;
+	*io_i = *io_i == SIZE_MAX ? hash & (t->size - 1) : (*io_i + 1) & (t->size - 1);
+	while (t->slots[*io_i].at && t->slots[*io_i].hash != hash)
+		*io_i = (*io_i + 1) & (t->size - 1);
+	return t->slots[*io_i].at;
+}
+
+static void table_clear(struct table *t)
+{
+	if (t->n)
+		memset(t->slots, 0, t->size * sizeof(*t->slots));
+	t->n = 0;
+}
+
+static void table_deinit(struct table *t)
+{
+	free(t->slots);
+	*t = (struct table){0};
+}
 
 /* ---- arrays ------------------------------------------------------------------------------------------------ */
 
@@ -127,10 +194,10 @@ static int keep(struct finding *f, struct shms_candidates *to, const struct shms
 		to->names[to->n_names++] = name;
 		one.first = (uint32_t)to->n_names;
 		if (name.store == current)
-			r = shms_table_add(&f->names, hash_name(text), one.first);
+			r = table_add(&f->names, hash_name(text), one.first);
 	}
 	if (r == 0 && one.n_links > 1)
-		r = shms_table_add(&f->inodes, hash_inode(one.inode), (uint32_t)to->n + 1);
+		r = table_add(&f->inodes, hash_inode(one.inode), (uint32_t)to->n + 1);
 	if (r == 0)
 		to->v[to->n++] = one;
 	return r;
@@ -149,8 +216,8 @@ static int cut(struct finding *f)
 	c->text = NULL;
 	c->n = c->n_names = c->n_text = c->v_size = c->names_size = c->text_size = 0;
 	c->cut = true;
-	shms_table_clear(&f->inodes);
-	shms_table_clear(&f->names);
+	table_clear(&f->inodes);
+	table_clear(&f->names);
 	for (size_t i = 0; i < c->n_stores && r == 0; i++)
 		r = add_text(c, shms_candidates_text(&old, c->stores[i].below), &c->stores[i].below);
 	for (size_t i = 0; i < old.n && r == 0; i++) {
@@ -183,7 +250,7 @@ static int on_store(const struct shms_walk_store *s, void *arg)
 	if (r < 0)
 		return r;
 	c->n_stores++;
-	shms_table_clear(&f->names);
+	table_clear(&f->names);
 	if (s->fd < 0)
 		return 0;
 	store->takes_part = fstatat(s->fd, SHMS_DIR_CLEAN, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
@@ -207,7 +274,7 @@ static struct shms_candidate *find(const struct finding *f, uint64_t inode)
 	size_t i = SIZE_MAX;
 	uint32_t at;
 
-	while ((at = shms_table_next(&f->inodes, hash, &i)) != 0) {
+	while ((at = table_next(&f->inodes, hash, &i)) != 0) {
 		if (f->c->v[at - 1].inode == inode)
 			return &f->c->v[at - 1];
 	}
@@ -220,7 +287,7 @@ static int new_candidate(struct finding *f, const struct stat *st, uint32_t user
 	int r = GROW(c, v, n, 1);
 
 	if (r == 0 && st->st_nlink > 1)
-		r = shms_table_add(&f->inodes, hash_inode(st->st_ino), (uint32_t)c->n + 1);
+		r = table_add(&f->inodes, hash_inode(st->st_ino), (uint32_t)c->n + 1);
 	if (r < 0)
 		return r;
 	c->v[c->n] = (struct shms_candidate){
@@ -253,7 +320,7 @@ static int add_name(struct finding *f, struct shms_candidate *o, const char *nam
 		return r;
 	o->first = (uint32_t)++c->n_names;
 	o->n_names++;
-	return shms_table_add(&f->names, hash_name(name), o->first);
+	return table_add(&f->names, hash_name(name), o->first);
 }
 
 static int on_object(struct finding *f, const struct shms_walk_entry *e)
@@ -305,7 +372,7 @@ static void on_clean(struct finding *f, const struct shms_walk_entry *e)
 	size_t i = SIZE_MAX;
 	uint32_t at;
 
-	while ((at = shms_table_next(&f->names, hash, &i)) != 0) {
+	while ((at = table_next(&f->names, hash, &i)) != 0) {
 		const struct shms_candidate_name *n = &f->c->names[at - 1];
 
 		if (strcmp(shms_candidates_text(f->c, n->name), e->name) == 0) {
@@ -338,8 +405,8 @@ int shms_candidates_find(struct shmstore_partition *p, const struct shms_evict_u
 	struct shms_walk w = {.flags = SHMS_WALK_ENTRIES, .store = on_store, .entry = on_entry, .arg = &f};
 	int r = shms_walk_run(&w, p);
 
-	shms_table_deinit(&f.inodes);
-	shms_table_deinit(&f.names);
+	table_deinit(&f.inodes);
+	table_deinit(&f.names);
 	if (r < 0)
 		shms_candidates_deinit(&c);
 	else
@@ -354,4 +421,109 @@ void shms_candidates_deinit(struct shms_candidates *c)
 	free(c->stores);
 	free(c->text);
 	*c = (struct shms_candidates){0};
+}
+
+/* ---- as the policy sees them ------------------------------------------------------------------------------------- */
+
+/*
+ * A store's fair share is the partition divided by the number of stores that hold anything. An object of several stores has the weight of the
+ * lightest of them: a hog that links what a modest neighbour works with does not make it a better victim. It shrinks as its stores' other
+ * objects did, the least of them; where nothing is known yet it is taken not to shrink.
+ */
+
+/* Where all names of an object are in one store: that one. */
+static const struct shms_candidate_store *only_store(const struct shms_candidates *c, const struct shms_candidate *o)
+{
+	const struct shms_candidate_name *first = &c->names[o->first - 1];
+
+	for (uint32_t at = first->next; at; at = c->names[at - 1].next) {
+		if (c->names[at - 1].store != first->store)
+			return NULL;
+	}
+	return &c->stores[first->store];
+}
+
+static bool complete(const struct shms_candidate *o)
+{
+	return o->n_names && o->n_names + o->n_residents == o->n_links;
+}
+
+/* The walk did not count objects with several names in one store as that store's own. */
+static void count_uss(struct shms_candidates *c)
+{
+	for (size_t i = 0; i < c->n; i++) {
+		const struct shms_candidate_store *store;
+
+		if (!complete(&c->v[i]) || c->v[i].n_links == 1)
+			continue;
+		store = only_store(c, &c->v[i]);
+		if (store)
+			c->stores[store - c->stores].uss += c->v[i].bytes;
+	}
+}
+
+static uint32_t ratio(const struct shms_candidate_store *s)
+{
+	if (!s->original || s->stored >= s->original)
+		return SHMS_VICTIM_ONE;
+	return (uint32_t)(s->stored * SHMS_VICTIM_ONE / s->original);
+}
+
+static uint64_t since(int64_t now_ns, int64_t then_ns)
+{
+	return now_ns > then_ns ? (uint64_t)(now_ns - then_ns) : 0;
+}
+
+struct weighing {
+	const struct shms_candidates *c;
+	uint64_t share;
+	int64_t now_ns;
+};
+
+static struct shms_victim victim(const struct weighing *w, size_t i)
+{
+	const struct shms_candidate *o = &w->c->v[i];
+	struct shms_victim v = {
+		.id = i,
+		.bytes = o->bytes,
+		.age_ns = since(w->now_ns, o->used_ns),
+		.n_names = o->n_names,
+		.weight = UINT32_MAX,
+		.clean = o->n_clean > 0,
+	};
+
+	for (uint32_t at = o->first; at; at = w->c->names[at - 1].next) {
+		const struct shms_candidate_store *s = &w->c->stores[w->c->names[at - 1].store];
+		uint32_t weight =
+			shms_victim_weight(&(struct shms_victim_store){s->uss, w->share, since(w->now_ns, s->used_ns)});
+
+		if (weight < v.weight)
+			v.weight = weight;
+		if (ratio(s) > v.ratio)
+			v.ratio = ratio(s);
+		v.near = v.near || s->own;
+	}
+	return v;
+}
+
+int shms_weigh(struct shms_candidates *c, uint64_t size, int64_t now_ns, struct shms_victim **ret, size_t *ret_n)
+{
+	struct weighing w = {.c = c, .now_ns = now_ns};
+	uint64_t n_stores = 0;
+	size_t n = 0;
+	struct shms_victim *v = calloc(c->n + 1, sizeof(*v));
+
+	if (!v)
+		return -ENOMEM;
+	count_uss(c);
+	for (size_t i = 0; i < c->n_stores; i++)
+		n_stores += c->stores[i].uss > 0;
+	w.share = n_stores ? size / n_stores : 0;
+	for (size_t i = 0; i < c->n; i++) {
+		if (complete(&c->v[i]) && !c->v[i].pinned)
+			v[n++] = victim(&w, i);
+	}
+	*ret = v;
+	*ret_n = n;
+	return 0;
 }

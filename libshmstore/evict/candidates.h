@@ -15,6 +15,7 @@
 #include <sys/types.h>
 
 #include "evictuser.h"
+#include "victim.h"
 
 struct shmstore_partition;
 
@@ -71,5 +72,7 @@ static inline const char *shms_candidates_text(const struct shms_candidates *c, 
 {
 	return c->text + at;
 }
+/* The candidates as victims, whose ids are indices into c->v. size: bytes of the partition. *ret is to be freed. 0, -ENOMEM. */
+int shms_weigh(struct shms_candidates *c, uint64_t size, int64_t now_ns, struct shms_victim **ret, size_t *ret_n);
 
 #endif

@@ -26,7 +26,6 @@
 #include "pipeline.h"
 #include "storefds.h"
 #include "sys.h"
-#include "weigh.h"
 
 #define PROGRESS_NS 50000000ull
 #define FEW         (4u << 20) /* bytes that may be taken unasked: sixteen times as many are there */

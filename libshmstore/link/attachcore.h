@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attachcore.h: what attach.c, attachneed.c and request.c share: the connection itself. The attach lock is held over each of these. */
+/* attachcore.h: what attach.c and request.c share: the connection itself. The attach lock is held over each of these. */
 #ifndef SHMS_ATTACHCORE_H
 #define SHMS_ATTACHCORE_H
 

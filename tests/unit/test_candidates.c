@@ -10,7 +10,6 @@
 #include "crowded.h"
 #include "sys.h"
 #include "tiered.h"
-#include "weigh.h"
 
 /* What a walk finds for us, and the victims that come of it. */
 struct found {
