@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arbevents.c: see arbevents.h. */
-#include "arbevents.h"
-
+/* arbevents.c: see arbitrate.h. */
 #include <stdlib.h>
 
 #include "arbcontext.h"
+#include "arbitrate.h"
 #include "detail.h"
 #include "handle.h"
 

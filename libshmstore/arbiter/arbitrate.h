@@ -14,14 +14,46 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "arbevents.h"
-#include "arbserve.h"
+#include "bell.h"
 #include "pagewords.h"
 #include "request.h"
 #include "wire.h"
 
 struct shmstore;
 struct shms_attempt;
+
+/*
+ * Calls that complete later, for event loops (arbevents.c): what is under way for a context, and the queue of what has ended.
+ *
+ * A call's memory (struct shms_later) is made with it, queued, and freed when told. The
+ * connection's reader queues it; a descriptor tells the loop of a queued call or of bytes to read.
+ */
+struct shms_arb_events {
+	pthread_mutex_t lock; /* of all below. Nothing is locked under it */
+	struct shms_later *first, **end;
+	struct shms_bell bell; /* rung: the queue is not empty */
+};
+
+/* A call of a context, under way or ended. */
+struct shms_later {
+	struct shms_later *next;
+	struct shms_arb_events *events;
+	struct shmstore_arb_context *context;
+	struct shmstore_arb_reservation reservation; /* where it succeeds */
+	struct shms_request request;
+	struct shms_reply reply;
+};
+
+/* The channel on which the daemon calls us (arbserve.c): make room in a private pool; the pressure has changed. */
+struct shms_arb_channel {
+	pthread_mutex_t lock; /* all below; not held while a call-back runs, or while anybody waits */
+	struct shmstore_arb_upcalls upcalls;
+	int fd;          /* -1 = none */
+	int stop_fd;     /* readable: who serves is to come back; made with the first channel, kept */
+	bool serving;    /* a thread is in poll() or a call-back: it closes what was closed meanwhile */
+	bool closed;     /* fd is to be closed by who serves */
+	uint64_t serial; /* last one that was sent */
+};
 
 /* Ids of tasks, or of pools. */
 struct shms_arb_ids {
@@ -79,5 +111,17 @@ void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t genera
 
 /* The calling thread's sentence for shmstore_arb_why(). Returns outcome. */
 int shms_arb_say(int outcome, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+void shms_arb_events_init(struct shms_arb_events *e);
+void shms_arb_events_deinit(struct shms_arb_events *e);
+void shms_arb_events_fork_child(struct shms_arb_events *e);
+/* request.ended of each. */
+void shms_arb_ended(struct shms_request *q);
+/* The context goes: what it has under way, or in the queue, with it. */
+void shms_arb_forget(struct shmstore *s, struct shms_arb_events *e, struct shms_later *later);
+
+void shms_arb_channel_init(struct shms_arb_channel *c);
+void shms_arb_channel_deinit(struct shms_arb_channel *c);
+void shms_arb_channel_fork_child(struct shms_arb_channel *c);
 
 #endif

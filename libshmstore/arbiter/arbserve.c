@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbserve.c: see arbserve.h.
+ * arbserve.c: see arbitrate.h.
  *
  * A connection of its own, so that no reply waits behind a call. The serving thread holds no lock;
  * a thread that closes the channel wakes it, and it closes its descriptor itself.
@@ -8,8 +8,6 @@
  * A call-back's releases go over the store's connection, which is not in order with this one: a
  * round trip there precedes the message that the call is done.
  */
-#include "arbserve.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -18,6 +16,7 @@
 #include <unistd.h>
 
 #include "arbcontext.h"
+#include "arbitrate.h"
 #include "cleanup.h"
 #include "socketpath.h"
 #include "spillrule.h"
