@@ -147,7 +147,8 @@ class Sharer:
 
     async def gather(self, *keys):
         """As the worker does it; a sibling can then ask for what came."""
-        event = await self.crossings.gather(self, partial(self._fetch, "tcp://far"), keys, total_nbytes=MIB * len(keys))
+        nbytes = MIB * len(keys)
+        event = await self.crossings.gather(self, "tcp://far", partial(self._fetch, "tcp://far", total_nbytes=nbytes), keys, nbytes)
         self.crossings.release(event.data, arrived=True)
         return event.data
 

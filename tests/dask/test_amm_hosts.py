@@ -150,4 +150,4 @@ def test_the_ledger_sees_refusals():
 @pytest.mark.parametrize("key, value", [("high", 2), ("low", 0.9), ("slice", 0), ("in-flight", 0), ("delay", 0)])
 def test_settings_that_make_no_sense(key, value):
     with dask.config.set({f"{PREFIX}.amm.{key}": value}), pytest.raises(ValueError, match=key):
-        ManagerSettings.read()
+        ManagerSettings()

@@ -70,7 +70,7 @@ import dask
 dask.config.set({{"{PREFIX}": {word!r}}})
 import shmstore.dask
 from shmstore.dask.config import Settings, enabled
-print(enabled(), Settings.read().enabled, Settings.read().min_size)
+print(enabled(), Settings().enabled, Settings().min_size)
 """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60, check=True)
@@ -82,17 +82,17 @@ def test_no_private_memory_is_eager():
     """A target of 0 bytes of private memory shares all results; none at all does not."""
     for target, share in ((0, "eager"), (0.0, "eager"), (False, "auto"), (0.6, "auto")):
         with dask.config.set({"distributed.worker.memory.target": target}):
-            assert Settings.read().share == share
+            assert Settings().share == share
     with dask.config.set({"distributed.worker.memory.target": 0, f"{PREFIX}.share": "lazy"}):
-        assert Settings.read().share == "lazy"
+        assert Settings().share == "lazy"
 
 
 def test_misspelt_keys_are_said_once_with_the_right_one(caplog):
     with caplog.at_level(logging.WARNING, logger="distributed.worker.shared"):
         with dask.config.set({f"{PREFIX}.min_sizes": 5, f"{PREFIX}.tier.hihg": 0.9, f"{PREFIX}.max-maps": 8192}):
             config._warned.clear()
-            Settings.read()
-            Settings.read()
+            Settings()
+            Settings()
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert any("min-sizes" in s and f"{PREFIX}.min-size?" in s for s in said)
@@ -110,7 +110,7 @@ def test_keys_of_other_systems_are_answered_with_ours(caplog):
 def test_words_of_the_environment_are_switches():
     for text, value in (("true", True), ("False", False)):
         with dask.config.set({f"{PREFIX}.enabled": text, f"{PREFIX}.tier.fsync": text}):
-            settings = Settings.read()
+            settings = Settings()
             assert settings.enabled is value and settings.tier.fsync is value
 
 

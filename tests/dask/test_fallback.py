@@ -152,9 +152,9 @@ def test_configuration_that_makes_no_sense_is_refused():
 
     for key, value in (("map", "rw"), ("min-size", "many"), ("lease", "0s"), ("share", "never"), ("share", True), ("max-maps", 0)):
         with dask.config.set({f"{PREFIX}.{key}": value}), pytest.raises(ValueError):
-            Settings.read()
+            Settings()
     assert dask.config.get(f"{PREFIX}.enabled") is None
-    assert Settings.read().min_size == 65536 and Settings.read().cow
+    assert Settings().min_size == 65536 and Settings().cow
 
 
 def test_a_worker_with_data_of_its_users_own_shares_nothing(place):

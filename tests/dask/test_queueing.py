@@ -23,6 +23,8 @@ from distributed import wait
 
 import shmstore.dask
 from shmstore.dask import hosts
+from shmstore.dask.compat.scheduler import Queue
+from shmstore.dask.config import Fallbacks, Guard
 from shmstore.dask.handle import Handle
 from shmstore.dask.hosts import Queueing
 
@@ -117,9 +119,16 @@ def test_inputs_that_are_links_do_not_count_for_a_memory_limit():
 
 
 def test_an_error_of_ours_leaves_it_to_dask():
-    ours = rules(worker("a"), worker("b"))
-    broken = Looks(group=None)
-    assert not ours.waits(broken) and ours.takers([broken]) == [broken] and ours.choose(broken, [worker("a")]) is None
+    free = dict.fromkeys(("worker_restrictions", "host_restrictions", "resource_restrictions", "actor"))
+    broken, crowd = Looks(group=None, dependencies=None, **free), [Looks(address="broken", memory_limit=0)]
+    dask = Looks(
+        is_rootish=lambda task: False, decide_worker_rootish_queuing_enabled=lambda: "as ever", _add_to_processing=lambda task, worker: "as ever",
+        idle_task_count=crowd, validate=False,
+    )  # fmt: skip
+    queue = Queue(dask, rules(worker("a"), worker("b")), Guard(Fallbacks(3600)))
+    assert not queue.is_rootish(broken) and queue._takers() == crowd
+    queue._next = broken
+    assert queue.decide() == "as ever"
 
 
 # -- in clusters

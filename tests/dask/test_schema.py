@@ -78,7 +78,7 @@ WRONG = [
 def test_it_refuses_what_the_code_refuses(key, value):
     assert not allows(SCHEMA[key], value)
     with dask.config.set({f"{PREFIX}.{key}": value}), pytest.raises(ValueError, match=re.escape(key.rpartition(".")[2])):
-        Settings.read()
+        Settings()
 
 
 @pytest.mark.parametrize("key", ["daemon", "arbitrate"])
@@ -86,7 +86,7 @@ def test_off_in_a_file_is_off(key):
     value = yaml.safe_load("off")
     assert value is False and allows(SCHEMA[key], value)
     with dask.config.set({f"{PREFIX}.{key}": value}):
-        assert getattr(Settings.read(), key) == "off"
+        assert getattr(Settings(), key) == "off"
 
 
 def test_it_is_a_json_schema():

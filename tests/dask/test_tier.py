@@ -275,7 +275,7 @@ def _tier_without_worker(place, temporary, var_tmp):
     from shmstore.dask.tier import Tier
 
     exchange = SimpleNamespace(partition=place.partition, fallbacks=Fallbacks(0), siblings=lambda: [1])
-    tier = Tier(exchange, Settings.read().tier, os.path.join(temporary, "worker"), None, 1)
+    tier = Tier(exchange, Settings().tier, os.path.join(temporary, "worker"), None, 1)
     tier._own[-1] = var_tmp
     return tier
 
@@ -287,8 +287,8 @@ def test_configuration_that_makes_no_sense_is_refused():
 
     for key, value in (("level", 20), ("high", 75), ("high", 0.5), ("low", 0), ("enabled", "yes"), ("max", "much"), ("fsync", 1)):
         with dask.config.set({f"{PREFIX}.tier.{key}": value}), pytest.raises(ValueError):
-            Settings.read()
-    assert Settings.read().tier.enabled
+            Settings()
+    assert Settings().tier.enabled
 
 
 # -- when something is wrong

@@ -24,7 +24,7 @@ itself belongs to the process that opened it.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 try:
     from . import _shmstore
@@ -51,6 +51,8 @@ from .store import Store
 from .ticket import Ticket
 
 if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
     from .caching import Cache, get_or_create
     from .pinning import pinned
 
@@ -63,7 +65,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Imports rarely used names when they are asked for."""
     home = {"Cache": "caching", "get_or_create": "caching", "pinned": "pinning"}.get(name)
     if home is not None:
@@ -71,7 +73,7 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def load_ipython_extension(shell: Any) -> None:
+def load_ipython_extension(shell: InteractiveShell) -> None:
     """%load_ext shmstore: %share and %shared, variables between notebooks."""
     from . import notebook
 

@@ -45,7 +45,7 @@ def _ms(seconds: float) -> int:
     return max(0, round(seconds * 1000))
 
 
-def _copies(copies: float | str | None, **options: Any) -> str:
+def _copies(copies: float | str | None, **options: str | int | list[str] | None) -> str:
     """The words of the section `peers` that these options are; None: as it says."""
     if copies is not None and copies is not True:
         number = copies if isinstance(copies, str) else f"frac:{copies}" if isinstance(copies, float) else f"explicit:{copies}"
@@ -54,7 +54,7 @@ def _copies(copies: float | str | None, **options: Any) -> str:
     return " ".join(f"{key.replace('_', '-')}={_word(value)}" for key, value in words.items() if value is not None)
 
 
-def _word(value: Any) -> str:
+def _word(value: str | int | list[str]) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value) if isinstance(value, (int, str)) else "fixed:" + ",".join(value)
@@ -63,7 +63,7 @@ def _word(value: Any) -> str:
 class Call:
     """A call under way. Its answer is not waited for by anybody once this object has gone; it is run all the same."""
 
-    def __init__(self, store: Store, actor: str, call: Any) -> None:
+    def __init__(self, store: Store, actor: str, call: object) -> None:
         self._store, self._actor, self._call = store, actor, call
 
     def done(self) -> bool:
@@ -80,7 +80,7 @@ class Call:
             raise ActorLost(f"no actor has the name {self._actor}: none was begun, or it has ended")
         if how == _LOST:
             raise ActorLost(f"actor {self._actor} has ended; whether it ran this call is not known")
-        value = pickle.loads(data) if data else None
+        value: Any = pickle.loads(data) if data else None
         if how == _FAILED:
             raise value
         return value
@@ -105,12 +105,12 @@ class Actor:
     def __init__(self, store: Store, name: str) -> None:
         self._store, self.name = store, name
 
-    def send(self, method: str, /, *args: Any, **kwargs: Any) -> Call:
+    def send(self, method: str, /, *args: object, **kwargs: object) -> Call:
         """Calls a method, and does not wait. Arguments and answer are pickles of about 4,000 bytes at most: hand over what is larger by a ticket."""
         data = pickle.dumps((method, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
         return Call(self._store, self.name, self._store._actor_call(self.name, data))
 
-    def call(self, method: str, /, *args: Any, **kwargs: Any) -> Any:
+    def call(self, method: str, /, *args: object, **kwargs: object) -> Any:
         """As ``send(...).result()``."""
         return self.send(method, *args, **kwargs).result()
 
@@ -132,7 +132,7 @@ class Place:
         self._stop = threading.Event()
 
     def begin(
-        self, name: str, actor: Any, *, level: str | int = "low", movable: bool = True, parent: str | None = None, step: float = 10.0, suspend: float = 10.0,
+        self, name: str, actor: object, *, level: str | int = "low", movable: bool = True, parent: str | None = None, step: float = 10.0, suspend: float = 10.0,
         max_restarts: int = 0, copies: float | str | None = None, selection: str | list[str] | None = None, strategy: str | None = None,
         frequency: float | None = None, retry: int | None = None, panic_on_missing: bool | None = None, preempt_from_stale: bool | str | None = None,
     ) -> None:
@@ -146,7 +146,7 @@ class Place:
         daemons, ``max``. selection: ``resource``, ``random`` or names of daemons. strategy: ``round_robin``, ``all``. frequency: seconds.
         preempt_from_stale: whether the newest copy goes on where memory is short: True, False, ``timeout:MS``, ``maxage:MS``.
         """
-        stale = {True: "always", False: "never"}.get(preempt_from_stale, preempt_from_stale)  # type: ignore[arg-type, call-overload]
+        stale = {True: "always", False: "never"}.get(preempt_from_stale, preempt_from_stale)  # type: ignore[arg-type]
         words = _copies(copies, selection=selection, strategy=strategy, frequency=None if frequency is None else f"{_ms(frequency)}ms", retry=retry,
                         panic_on_missing=panic_on_missing, preempt_from_stale=stale)
         number = _LEVELS.index(level.lower()) if isinstance(level, str) else level
@@ -209,7 +209,7 @@ class Place:
                 return _FAILED, pickle.dumps(RuntimeError(f"{type(error).__name__}: {str(error)[:1000]}"))
 
     @staticmethod
-    def _pack(value: Any) -> bytes:
+    def _pack(value: object) -> bytes:
         data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
         if len(data) > 4032:
             raise ValueError(f"an answer of {len(data)} bytes is longer than 4032: hand it over by a ticket")

@@ -20,11 +20,12 @@ at a time), `NoMemory`, `TooBig`, `TimedOut`, `Canceled`, `Removed`, `Down`. `Ar
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from . import _shmstore
 from ._shmstore import Again, Canceled, Down, Error, Injected, NoMemory, Outcome, Removed, Retry, Split, TimedOut, TooBig
@@ -48,6 +49,7 @@ _INJECTIONS = {"retry": 1, "split": 2, "error": 3, "toobig": 4, "timedout": 5}
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
 
 
 def _flags(wait: bool, spill: bool) -> int:
@@ -169,14 +171,26 @@ class Context(_shmstore.ArbContext):
         self, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item] = None, save: Saver = None,
         restore: Restorer = None, done: Doner[Item] = None,
     ) -> list[Result]:
-        """As `Arbiter.with_retry`, in this context."""
+        """Calls attempt(item) for each item in turn and deals with `Retry` and `Split`. The results, in order.
+
+        attempt  must be repeatable from its item. Bytes that it reserved and neither committed nor released are released where it raises: before
+                 the next attempt, or for good. An error that was raised because of a Retry or a Split counts as that.
+        split    smaller items in place of one, in their order, each with a result of its own; None or nothing: it cannot be split, and Split,
+                 naming the item, is raised. Takes the item over. Its own reservations are not retried.
+        save     called before an item's first attempt; what it returns is given to
+        restore  which is called after an attempt that was told to roll back, before anything else is.
+        done     called with an item that has ended, and None or what ended it; also for what is left of a split when a part of it fails. Items not
+                 taken from the iterable are the caller's.
+
+        Blocks may be nested: each deals with what its own attempt is told.
+        """
         return list(self.each_retry(items, attempt, split, save, restore, done))
 
     def each_retry(
         self, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item] = None, save: Saver = None,
         restore: Restorer = None, done: Doner[Item] = None,
     ) -> Iterator[Result]:
-        """As `Arbiter.each_retry`, in this context."""
+        """As `with_retry`, but an iterator: an item is begun when its result is asked for."""
         return each_result(self, items, attempt, split, save, restore, done)
 
     # -- marks
@@ -271,6 +285,16 @@ class Context(_shmstore.ArbContext):
         return f"<shmstore.arbiter.Context {self.id}>" if self._own else "<shmstore.arbiter.Context of the thread>"
 
 
+def _of_thread(method: Callable[Concatenate[Context, Arguments], Result]) -> Callable[Concatenate[Arbiter, Arguments], Result]:
+    """That of the calling thread's context."""
+
+    @functools.wraps(method)
+    def call(self: Arbiter, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
+        return method(self.current, *args, **kwargs)
+
+    return call
+
+
 class Arbiter:
     """The arbiter behind a store: `Store.arbiter`. Its calls without a context are of the calling thread."""
 
@@ -284,15 +308,11 @@ class Arbiter:
 
     def _attempts(self) -> list[list[Reservation]]:
         """Of the calling thread."""
-        if not hasattr(self._local, "attempts"):
-            self._local.attempts = []
-        return self._local.attempts
+        return self._local.__dict__.setdefault("attempts", [])  # type: ignore[no-any-return]
 
     def _used(self) -> list[Context]:
         """Contexts that the calling thread uses, the innermost last."""
-        if not hasattr(self._local, "used"):
-            self._local.used = []
-        return self._local.used
+        return self._local.__dict__.setdefault("used", [])  # type: ignore[no-any-return]
 
     @property
     def available(self) -> bool:
@@ -357,67 +377,16 @@ class Arbiter:
 
     # -- of the calling thread
 
-    def reserve(
-        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, wait: bool = True, spill: bool = False,
-    ) -> Reservation:
-        """`Context.reserve` of the calling thread."""
-        return self.current.reserve(bytes, pool, timeout, wait, spill)
-
-    def reserve_many(
-        self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None, wait: bool = True,
-    ) -> tuple[Reservation, ...]:
-        """`Context.reserve_many` of the calling thread."""
-        return self.current.reserve_many(wanted, timeout, wait)
-
-    def ready(self, timeout: float | None = None) -> None:
-        """`Context.ready` of the calling thread."""
-        self.current.ready(timeout)
-
-    def attempt(self) -> contextlib.AbstractContextManager[None]:
-        """`Context.attempt` of the calling thread."""
-        return self.current.attempt()
-
-    def waiting(self, kind: str = "external", task: TaskLike | None = None) -> contextlib.AbstractContextManager[None]:
-        """`Context.waiting` of the calling thread."""
-        return self.current.waiting(kind, task)
-
-    def spilling(self) -> contextlib.AbstractContextManager[None]:
-        """`Context.spilling` of the calling thread."""
-        return self.current.spilling()
-
-    def state(self) -> ContextState:
-        """`Context.state` of the calling thread."""
-        return self.current.state()
-
-    def inject(self, kind: str, count: int = 1, skip: int = 0, pool: PoolLike | None = None) -> None:
-        """`Context.inject` of the calling thread."""
-        self.current.inject(kind, count, skip, pool)
-
-    def with_retry(
-        self, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item] = None, save: Saver = None,
-        restore: Restorer = None, done: Doner[Item] = None,
-    ) -> list[Result]:
-        """Calls attempt(item) for each item in turn and deals with `Retry` and `Split`. The results, in order.
-
-        attempt  must be repeatable from its item. Bytes that it reserved and neither committed nor released are released where it raises: before
-                 the next attempt, or for good. An error that was raised because of a Retry or a Split counts as that.
-        split    smaller items in place of one, in their order, each with a result of its own; None or nothing: it cannot be split, and Split,
-                 naming the item, is raised. Takes the item over. Its own reservations are not retried.
-        save     called before an item's first attempt; what it returns is given to
-        restore  which is called after an attempt that was told to roll back, before anything else is.
-        done     called with an item that has ended, and None or what ended it; also for what is left of a split when a part of it fails. Items not
-                 taken from the iterable are the caller's.
-
-        Blocks may be nested: each deals with what its own attempt is told.
-        """
-        return self.current.with_retry(items, attempt, split, save, restore, done)
-
-    def each_retry(
-        self, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item] = None, save: Saver = None,
-        restore: Restorer = None, done: Doner[Item] = None,
-    ) -> Iterator[Result]:
-        """As `with_retry`, but an iterator: an item is begun when its result is asked for."""
-        return self.current.each_retry(items, attempt, split, save, restore, done)
+    reserve = _of_thread(Context.reserve)
+    reserve_many = _of_thread(Context.reserve_many)
+    ready = _of_thread(Context.ready)
+    attempt = _of_thread(Context.attempt)
+    waiting = _of_thread(Context.waiting)
+    spilling = _of_thread(Context.spilling)
+    state = _of_thread(Context.state)
+    inject = _of_thread(Context.inject)
+    with_retry = _of_thread(Context.with_retry)
+    each_retry = _of_thread(Context.each_retry)
 
     def stats(self, task: TaskLike | None = None, pool: PoolLike | None = None, reset: bool = False) -> TaskStats:
         """The statistics of a task in a pool, or in all; without a task, of the one that the calling thread works for."""

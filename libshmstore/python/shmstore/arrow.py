@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from ._shmstore import Error, View
 
 if TYPE_CHECKING:
+    import pyarrow
+
     from .store import Key, Store
 
 MEDIA_TYPE = b"application/vnd.apache.arrow.stream"
@@ -27,7 +29,7 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def put(store: Store, key: Key, data: Any, replace: bool) -> None:
+def put(store: Store, key: Key, data: object, replace: bool) -> None:
     """See `Store.put_arrow`."""
     pyarrow = _pyarrow()
     if isinstance(data, pyarrow.Table):
@@ -46,12 +48,12 @@ def put(store: Store, key: Key, data: Any, replace: bool) -> None:
         del sink
 
 
-def _write(pyarrow: Any, table: Any, sink: Any) -> None:
+def _write(pyarrow: Any, table: pyarrow.Table, sink: object) -> None:
     with pyarrow.ipc.new_stream(sink, table.schema) as stream:
         stream.write_table(table)
 
 
-def table_of(view: View) -> Any:
+def table_of(view: View) -> pyarrow.Table:
     """The pyarrow.Table over a view's memory. Raises Error (EBADMSG) where the object is another one."""
     if view.header_view != MEDIA_TYPE:
         raise Error(errno.EBADMSG, f"object {view.key!r} holds no Arrow table; Store.put_arrow puts one")
@@ -62,12 +64,12 @@ def table_of(view: View) -> Any:
 # -- by which names View calls them
 
 
-def c_stream(view: View, requested_schema: Any = None) -> Any:
+def c_stream(view: View, requested_schema: object = None) -> object:
     """As __arrow_c_stream__ of Arrow's PyCapsule interface."""
     return table_of(view).__arrow_c_stream__(requested_schema)
 
 
-def c_array(view: View, requested_schema: Any = None) -> Any:
+def c_array(view: View, requested_schema: object = None) -> object:
     """As __arrow_c_array__: of a table in several batches it is a copy."""
     table = table_of(view)
     batches = table.to_batches()
@@ -77,7 +79,7 @@ def c_array(view: View, requested_schema: Any = None) -> Any:
     return batch.__arrow_c_array__(requested_schema)
 
 
-def dlpack(view: View, **options: Any) -> Any:
+def dlpack(view: View, **options: object) -> object:
     """As __dlpack__: the view's one buffer as bytes. Consumers that cannot say that memory is read-only want a view with cow."""
     import numpy
 

@@ -51,7 +51,7 @@ class Awaiting(Generic[Result]):
         if not self.done:
             self.context.cancel()
 
-    def __await__(self) -> Generator[Any, None, Result]:
+    def __await__(self) -> Generator[object, None, Result]:
         if not self.done:
             yield from self._wait().__await__()
         return self.result()
@@ -105,7 +105,7 @@ class Loops:
         self._store = store
         self._lock = threading.RLock()
         self._awaiting: dict[int, Awaiting[Any]] = {}  # by the context's address
-        self._pending: dict[int, Any] = {}  # the reservations that are to be filled, by the same
+        self._pending: dict[int, object] = {}  # the reservations that are to be filled, by the same
         self._watching: dict[asyncio.AbstractEventLoop, list[int]] = {}  # how many wait there, and the descriptor
 
     def begin(

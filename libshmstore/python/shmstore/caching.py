@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -37,8 +37,8 @@ _VALUE, _DONE = "value", "done"
 class _Entry(NamedTuple):
     """The content of an entry's object."""
 
-    key: Any
-    version: Any
+    key: Hashable
+    version: object
     built: float  # time.time()
     value: Any
 
@@ -66,7 +66,7 @@ class Cache:
         self._touched: dict[str, float] = {}
         self._builds = threading.local()
 
-    def get_or_create(self, key: Any, build: Callable[[], T], *, version: Any = None, timeout: float | None = None) -> T:
+    def get_or_create(self, key: Hashable, build: Callable[[], T], *, version: object = None, timeout: float | None = None) -> T:
         """The value of key; where there is none, or one of another version, one process calls build, and all others wait for it.
 
         Raises what build raises, in the process that built: the next one tries. TimeoutError: another process builds for longer than timeout
@@ -91,7 +91,7 @@ class Cache:
                     return entry.value  # type: ignore[no-any-return]
                 return self._build(lock, key, name, build, version)
 
-    def _build(self, lock: Store, key: Any, name: str, build: Callable[[], T], version: Any) -> T:
+    def _build(self, lock: Store, key: Hashable, name: str, build: Callable[[], T], version: object) -> T:
         building = self._builds.__dict__.setdefault("names", set())
         building.add(name)
         try:
@@ -127,7 +127,7 @@ class Cache:
             if not self._evict_one(name):
                 break
 
-    def _wait(self, key: Any, name: str, end: float | None) -> None:
+    def _wait(self, key: object, name: str, end: float | None) -> None:
         """Until the process that builds is done, or dead."""
         if name in getattr(self._builds, "names", ()):
             raise RuntimeError(f"cache {self.name!r}: the function that builds {key!r} asks for {key!r}")
@@ -146,7 +146,7 @@ class Cache:
 
     # -- entries
 
-    def _name(self, key: Any) -> str:
+    def _name(self, key: object) -> str:
         return self._prefix + hashlib.blake2b(_encoded(key), digest_size=_DIGEST).hexdigest()
 
     def _find(self, name: str) -> _Entry | None:
@@ -213,25 +213,25 @@ class Cache:
 
     # -- as a mapping
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Hashable) -> Any:
         entry = self._find(self._name(key))
         if entry is None:
             raise KeyError(key)
         return entry.value
 
-    def get(self, key: Any, default: Any = None, *, version: Any = None) -> Any:
+    def get(self, key: Hashable, default: object = None, *, version: object = None) -> Any:
         """The value of key, if there is one of that version. Nobody is waited for."""
         entry = self._find(self._name(key))
         return default if entry is None or entry.version != version else entry.value
 
-    def __contains__(self, key: Any) -> bool:
+    def __contains__(self, key: object) -> bool:
         return self._find(self._name(key)) is not None
 
-    def __delitem__(self, key: Any) -> None:
+    def __delitem__(self, key: object) -> None:
         if not self.invalidate(key):
             raise KeyError(key)
 
-    def invalidate(self, key: Any) -> bool:
+    def invalidate(self, key: object) -> bool:
         """Removes the value of key: the next one who asks builds it. Whether there was one."""
         name = self._name(key)
         there = self._find(name) is not None
@@ -244,7 +244,7 @@ class Cache:
         for _, _, name in self._entries():
             self._remove(name)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Hashable]:
         entries = (self._find(name) for _, _, name in self._entries())
         return iter([entry.key for entry in entries if entry is not None])
 
@@ -259,7 +259,7 @@ class Cache:
     def __repr__(self) -> str:
         return f"<shmstore.Cache {self.name!r} in {self._path!r}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.name, self.max_bytes, self.ttl, self._path)
 
 
@@ -274,7 +274,7 @@ def _begin_in_child() -> None:
 os.register_at_fork(after_in_child=_begin_in_child)
 
 
-def _encoded(key: Any) -> bytes:
+def _encoded(key: Hashable) -> bytes:
     """Equal keys, and no others, are equal bytes, in every process."""
     if isinstance(key, tuple):
         parts = [_encoded(item) for item in key]
@@ -295,7 +295,7 @@ def _encoded(key: Any) -> bytes:
 _default: Cache | None = None
 
 
-def get_or_create(key: Any, build: Callable[[], T], *, version: Any = None, timeout: float | None = None) -> T:
+def get_or_create(key: Hashable, build: Callable[[], T], *, version: object = None, timeout: float | None = None) -> T:
     """As `Cache.get_or_create` of the cache "shared" in the default partition."""
     global _default
     if _default is None:

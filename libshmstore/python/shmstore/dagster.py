@@ -11,7 +11,8 @@ evicted, or went with a restart of the host, is read from its file by one proces
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from collections.abc import Callable
+from typing import TypeVar
 
 try:
     from dagster import ConfigurableIOManagerFactory, InitResourceContext, InputContext, OutputContext, UPathIOManager
@@ -22,6 +23,8 @@ except ImportError as error:
 from .caching import Cache
 from .messages import MIN_SIZE
 
+T = TypeVar("T")
+
 
 class _Manager(UPathIOManager):  # type: ignore[misc]
     """Is made by `ShmIOManager`."""
@@ -30,16 +33,16 @@ class _Manager(UPathIOManager):  # type: ignore[misc]
         super().__init__(UPath(directory))
         self._cache = cache
 
-    def dump_to_path(self, context: OutputContext, obj: Any, path: UPath) -> None:
+    def dump_to_path(self, context: OutputContext, obj: object, path: UPath) -> None:
         """As Dagster's."""
         path.write_bytes(pickle.dumps(obj, protocol=pickle.HIGHEST_PROTOCOL))
         self._cached(path, lambda: obj)
 
-    def load_from_path(self, context: InputContext, path: UPath) -> Any:
+    def load_from_path(self, context: InputContext, path: UPath) -> object:
         """As Dagster's."""
         return self._cached(path, lambda: pickle.loads(path.read_bytes()))
 
-    def _cached(self, path: UPath, value: Any) -> Any:
+    def _cached(self, path: UPath, value: Callable[[], T]) -> T:
         """The value of the file as it is now; value: gives it where the cache has not got it."""
         info = path.stat()
         if info.st_size < MIN_SIZE:

@@ -12,7 +12,18 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy
+    import polars
+    import pyarrow
+    import torch
+
+    from ._shmstore import Buffer
+    from .pickling import _Origin
+
+    Reducer = Callable[[Any, _Origin], object]  #: as `__reduce__`, of one type
 
 _MIN = 16 << 10
 _DEVICE_PACKAGES = {"cudf", "cuml", "cupy", "cupyx", "rmm"}
@@ -22,7 +33,7 @@ class OnDevice(ValueError):
     """Some of a value lies in the memory of a device, from where it would have to be copied first."""
 
 
-def on_device(obj: Any) -> bool:
+def on_device(obj: object) -> bool:
     """Whether that is an array in the memory of a device. Asks its type only, and torch's tensors, which may be there or not."""
     kind = type(obj)
     if not hasattr(kind, "__cuda_array_interface__") and kind.__module__.partition(".")[0] not in _DEVICE_PACKAGES:
@@ -30,13 +41,13 @@ def on_device(obj: Any) -> bool:
     return getattr(obj, "is_cuda", True) is not False
 
 
-def of_polars() -> dict[type, Callable[[Any, Any], Any]]:
+def of_polars() -> dict[type, Reducer]:
     """Reducers of its types. They need pyarrow, over which the memory is shown, where they are used."""
     polars = sys.modules["polars"]
     return {polars.DataFrame: _reduce_frame, polars.Series: _reduce_series}
 
 
-def of_pyarrow() -> dict[type, Callable[[Any, Any], Any]]:
+def of_pyarrow() -> dict[type, Reducer]:
     """Reducers of its types, of which each array's type is one; those of a program's own extension types are left to pyarrow."""
     pyarrow = sys.modules["pyarrow"]
     kinds, found = [pyarrow.Array], {pyarrow.Table, pyarrow.RecordBatch, pyarrow.ChunkedArray}
@@ -46,12 +57,12 @@ def of_pyarrow() -> dict[type, Callable[[Any, Any], Any]]:
     return dict.fromkeys(found, _reduce_arrow)
 
 
-def of_torch() -> dict[type, Callable[[Any, Any], Any]]:
+def of_torch() -> dict[type, Reducer]:
     """Reducers of its types."""
     return {sys.modules["torch"].Tensor: _reduce_tensor}
 
 
-def _reduce_frame(frame: Any, origin: Any) -> Any:
+def _reduce_frame(frame: polars.DataFrame, origin: _Origin) -> object:
     polars = sys.modules["polars"]
     try:
         if frame.estimated_size() < _MIN:
@@ -64,14 +75,14 @@ def _reduce_frame(frame: Any, origin: Any) -> Any:
     return functools.partial(polars.from_arrow, rechunk=False), (table,)
 
 
-def _reduce_series(series: Any, origin: Any) -> Any:
+def _reduce_series(series: polars.Series, origin: _Origin) -> object:
     frame = series.to_frame()
     if _reduce_frame(frame, origin) is NotImplemented:
         return NotImplemented
     return type(frame).to_series, (frame,)
 
 
-def _reduce_arrow(part: Any, origin: Any) -> Any:
+def _reduce_arrow(part: pyarrow.Table, origin: _Origin) -> object:
     """A part of something larger is written as Arrow does it for a stream, which keeps the part only: one copy of that."""
     pyarrow = sys.modules["pyarrow"]
     try:
@@ -94,7 +105,7 @@ def _reduce_arrow(part: Any, origin: Any) -> Any:
     return arrow_of, (origin.unlocked(buffer), kind)
 
 
-def arrow_of(buffer: Any, kind: type) -> Any:
+def arrow_of(buffer: Buffer, kind: type[pyarrow.Table]) -> pyarrow.Table:
     """The value of that kind, over a stream's memory."""
     import pyarrow
 
@@ -109,7 +120,7 @@ def arrow_of(buffer: Any, kind: type) -> Any:
     return values.chunk(0) if values.num_chunks else pyarrow.array([], values.type)
 
 
-def _reduce_tensor(tensor: Any, origin: Any) -> Any:
+def _reduce_tensor(tensor: torch.Tensor, origin: _Origin) -> object:
     if origin.as_is and on_device(tensor):
         raise OnDevice("a tensor lies in a device's memory")
     try:
@@ -121,7 +132,7 @@ def _reduce_tensor(tensor: Any, origin: Any) -> Any:
         return NotImplemented
 
 
-def tensor_of(array: Any) -> Any:
+def tensor_of(array: numpy.ndarray) -> torch.Tensor:
     """A tensor over an array. torch knows no read-only memory, so that a tensor over such is a copy."""
     import torch
 

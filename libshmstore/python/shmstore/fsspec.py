@@ -80,7 +80,7 @@ class ShmFileSystem(AbstractFileSystem):  # type: ignore[misc]
     protocol = "shm"
     cachable = True
 
-    def __init__(self, partition: str | None = None, **options: Any) -> None:
+    def __init__(self, partition: str | None = None, **options: object) -> None:
         super().__init__(**options)
         self._partition = Partition(partition or default_path(), create=True)
         self._writing: Store | None = None
@@ -106,7 +106,7 @@ class ShmFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 self._writing = self._partition.open(name, keep=True)
             return self._writing
 
-    def _open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+    def _open(self, path: str, mode: str = "rb", **options: object) -> io.IOBase:
         name, key = self._split(path)
         if mode not in ("rb", "wb"):
             raise ValueError(f"shm:// has files that are read (rb) or written whole (wb), not {mode!r}")
@@ -118,7 +118,7 @@ class ShmFileSystem(AbstractFileSystem):  # type: ignore[misc]
             except KeyError:
                 raise FileNotFoundError(errno.ENOENT, "there is no such object", path) from None
 
-    def ls(self, path: str, detail: bool = True, **options: Any) -> Any:
+    def ls(self, path: str, detail: bool = True, **options: object) -> Any:
         name, key = self._split(path)
         if not name:
             found = [{"name": store.name, "size": 0, "type": "directory"} for store in self._partition.stores()]
@@ -134,7 +134,7 @@ class ShmFileSystem(AbstractFileSystem):  # type: ignore[misc]
                     raise FileNotFoundError(errno.ENOENT, "there is no such object", path)
         return found if detail else sorted(str(one["name"]) for one in found)
 
-    def info(self, path: str, **options: Any) -> dict[str, Any]:
+    def info(self, path: str, **options: object) -> dict[str, Any]:
         name, key = self._split(path)
         if key:
             found = [one for one in self.ls(path) if one["name"] == f"{name}/{key}"]
@@ -154,5 +154,5 @@ class ShmFileSystem(AbstractFileSystem):  # type: ignore[misc]
                 self._writing = None
         self._partition.open(name, fresh=True).close()
 
-    def mkdir(self, path: str, create_parents: bool = True, **options: Any) -> None:
+    def mkdir(self, path: str, create_parents: bool = True, **options: object) -> None:
         """Stores are made when they are written to."""

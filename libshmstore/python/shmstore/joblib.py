@@ -13,7 +13,6 @@ where loky writes inputs of 1 MiB and more to files once and pickles all results
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 try:
     from joblib import register_parallel_backend
@@ -35,20 +34,20 @@ class Backend(LokyBackend):  # type: ignore[misc]
 
     min_size, partition = MIN_SIZE, None  # type: int, str | None
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    def __init__(self, *args: object, **options: object) -> None:
         super().__init__(*args, **options)
         self.way = begin(self.partition, self.min_size)._replace(by_value=True)
 
-    def configure(self, *args: Any, **options: Any) -> Any:
+    def configure(self, *args: object, **options: object) -> int:
         """As loky's, without its own files of arrays."""
         options["max_nbytes"] = None
-        return super().configure(*args, **options)
+        return int(super().configure(*args, **options))
 
-    def submit(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Any:
+    def submit(self, func: Callable[[], object], callback: Callable[[object], None] | None = None) -> object:
         """As loky's."""
         return super().submit(_Batch(func, self.way), callback)
 
-    def apply_async(self, func: Callable[[], Any], callback: Callable[[Any], None] | None = None) -> Any:
+    def apply_async(self, func: Callable[[], object], callback: Callable[[object], None] | None = None) -> object:
         """As loky's, before joblib 1.5."""
         return super().apply_async(_Batch(func, self.way), callback)
 
@@ -56,15 +55,15 @@ class Backend(LokyBackend):  # type: ignore[misc]
 class _Batch:
     """Calls of joblib's, which travel in one message, and their results in another one."""
 
-    def __init__(self, func: Callable[[], Any], way: Way) -> None:
+    def __init__(self, func: Callable[[], object], way: Way) -> None:
         self._func, self._way = func, way
 
-    def __call__(self) -> Any:
+    def __call__(self) -> Parcel:
         return Parcel(self._func(), self._way)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return _batch, (Parcel(self._func, self._way), tuple(self._way))
 
 
-def _batch(func: Callable[[], Any], way: tuple[Any, ...]) -> _Batch:
+def _batch(func: Callable[[], object], way: tuple[str | None, int, str | None, bool]) -> _Batch:
     return _Batch(func, Way(*way))

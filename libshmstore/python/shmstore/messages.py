@@ -31,7 +31,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from multiprocessing import process, util
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import pickling
 from ._shmstore import Error, View, default_path
@@ -39,6 +39,9 @@ from .parts import Part, address, parts_of, unwritten
 from .partition import Partition
 from .store import Store
 from .ticket import Ticket
+
+if TYPE_CHECKING:
+    from .foreign import Reducer
 
 MIN_SIZE = 64 << 10  # bytes of a value from which on it travels by handoff
 
@@ -85,7 +88,7 @@ class _Sent(NamedTuple):
     key: str
     nbytes: int
     until: float  # of time.monotonic()
-    arrays: tuple[weakref.ref[Any], ...]  # with any of them it goes
+    arrays: tuple[weakref.ref[object], ...]  # with any of them it goes
 
 
 class Mailbox:
@@ -106,7 +109,7 @@ class Mailbox:
         self._keys = map(str, itertools.count())
         self._lock = threading.RLock()  # a callback may come in the middle
         self._maps: dict[int, _Map] = {}  # by id of the view
-        self._sent: dict[Any, _Sent] = {}
+        self._sent: dict[object, _Sent] = {}
         self._has_tier = os.path.exists(os.path.join(partition, "tier", "config"))
         self._again_max = self.partition.info().bytes_size // _AGAIN_SHARE
         # Not at exit: children that are joined there may still read.
@@ -178,7 +181,7 @@ class Mailbox:
         fs = os.statvfs(self.where.partition)
         return self._has_tier or fs.f_bavail * fs.f_frsize >= nbytes + _SPARE
 
-    def _remember(self, mark: Any, key: str, nbytes: int, buffers: list[memoryview]) -> bool:
+    def _remember(self, mark: object, key: str, nbytes: int, buffers: list[memoryview]) -> bool:
         gone = lambda _: self._forget(lambda sent: sent.key == key)  # noqa: E731
         try:
             arrays = tuple(weakref.ref(_base(buffer), gone) for buffer in buffers)
@@ -237,9 +240,9 @@ _memcmp = ctypes.CDLL(None).memcmp
 _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
-def _base(buffer: memoryview) -> Any:
+def _base(buffer: memoryview) -> object:
     """The array that the memory belongs to."""
-    owner = buffer.obj
+    owner: object = buffer.obj
     while (base := getattr(owner, "base", None)) is not None:
         owner = base
     return owner
@@ -336,7 +339,7 @@ class _Table(dict):  # type: ignore[type-arg]
             self[kind] = functools.partial(_reduce, pickling.reducers[kind])
 
 
-def _reduce(reduce: Callable[[Any, pickling._Origin], Any], value: Any) -> Any:
+def _reduce(reduce: Reducer, value: object) -> object:
     is_shared = getattr(value, "is_shared", None)  # a tensor in torch's shared memory, where its processes mean to write to it together
     reduced = NotImplemented if is_shared is not None and is_shared() else reduce(value, _ORIGIN)
     if reduced is not NotImplemented:
@@ -348,7 +351,7 @@ def _reduce(reduce: Callable[[Any, pickling._Origin], Any], value: Any) -> Any:
 _table = _Table()
 
 
-def _dump(value: Any, aside_min: int, by_value: bool) -> tuple[bytes, list[memoryview]]:
+def _dump(value: object, aside_min: int, by_value: bool) -> tuple[bytes, list[memoryview]]:
     """The pickle, as multiprocessing's, and the buffers of so many bytes and more."""
     if by_value:
         stream, all_aside = pickling.dumps(value, by_value=True, least=aside_min)
@@ -376,7 +379,7 @@ def small(value: Any, depth: int = 3) -> bool:
     return kind is pickling._ndarray and value.nbytes < _ASIDE_MIN and not value.dtype.hasobject
 
 
-def dumps(value: Any, way: Way) -> bytes:
+def dumps(value: object, way: Way) -> bytes:
     """The pickle of a value that `pickle.loads` reads in any process of the host that can import shmstore.
 
     Values of less than way.min_size bytes are in it whole. Raises what pickling them raises; where shared memory cannot be had it warns.
@@ -391,11 +394,11 @@ def dumps(value: Any, way: Way) -> bytes:
         except (Error, OSError) as error:
             warn(way.partition, error)
         else:
-            return pickle.dumps(_Message(stream if inside else None, tuple(box.where), *objects), protocol=4)
+            return pickle.dumps(AsCall(load, stream if inside else None, tuple(box.where), *objects), protocol=4)
     if not buffers:
         return stream
     if _HANDS_OVER in stream:
-        return pickle.dumps(_Whole(stream, buffers), protocol=5)
+        return pickle.dumps(AsCall(load_whole, stream, [pickle.PickleBuffer(buffer) for buffer in buffers]), protocol=5)
     return _dump(value, sys.maxsize, way.by_value)[0]
 
 
@@ -406,31 +409,23 @@ def unreadable(path: str, error: Exception) -> Error:
                  "there, as the same user; where they cannot have it, send without shmstore.multiprocessing")
 
 
-class _Message:
-    """Is pickled as the call that reads it."""
+class AsCall:
+    """Is pickled as a call of what reads it."""
 
-    def __init__(self, *arguments: Any) -> None:
-        self._arguments = arguments
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        self._call = function, arguments
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return load, self._arguments
-
-
-class _Whole:
-    """A pickle with its buffers in it. The value is not pickled again: a Queue, a lock or a connection would hand over its descriptors twice."""
-
-    def __init__(self, stream: bytes, buffers: list[memoryview]) -> None:
-        self._arguments = stream, [pickle.PickleBuffer(buffer) for buffer in buffers]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _load_whole, self._arguments
+    def __reduce__(self) -> tuple[object, ...]:
+        return self._call
 
 
-def _load_whole(stream: bytes, buffers: list[bytes | bytearray]) -> Any:
+def load_whole(stream: bytes, buffers: list[bytes | bytearray]) -> object:
+    """The value of a pickle with its buffers beside it. It was not pickled again: a Queue, a lock or a connection in it would have handed over its
+    descriptors twice."""
     return pickle.loads(stream, buffers=map(bytearray, buffers))  # as with stock's pickle, what comes can be written to
 
 
-def load(stream: bytes | None, where: tuple[str, str], tickets: list[tuple[str, int, int]], layout: list[tuple[int, int, int, int]]) -> Any:
+def load(stream: bytes | None, where: tuple[str, str], tickets: list[tuple[str, int, int]], layout: list[tuple[int, int, int, int]]) -> object:
     """The value of a message; stream None: its pickle is the last buffer."""
     try:
         box = mailbox(*where)
@@ -449,5 +444,5 @@ class Parcel:
     def __init__(self, value: Any, way: Way) -> None:
         self.value, self.way = value, way
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return pickle.loads, (dumps(self.value, self.way),)

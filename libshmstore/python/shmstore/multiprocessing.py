@@ -29,13 +29,16 @@ from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import reduction
 from multiprocessing.context import BaseContext
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 from ._shmstore import Error, View
-from .messages import MIN_SIZE, Parcel, Way, begin, dumps, join, mailbox, small, unreadable, warn
+from .messages import MIN_SIZE, AsCall, Parcel, Way, begin, dumps, join, mailbox, small, unreadable, warn
 from .partition import Partition
 from .pickling import dumps as pickled
 from .store import Store
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 T = TypeVar("T")
 
@@ -77,29 +80,20 @@ def installed() -> Way | None:
     return _installed
 
 
-def _dumps(cls: type, value: Any, protocol: int | None = None) -> bytes:
+def _dumps(cls: type, value: object, protocol: int | None = None) -> bytes:
     """As ForkingPickler.dumps."""
     return dumps(value, _installed or Way())
 
 
-def _dump(value: Any, file: Any, protocol: int | None = None) -> None:
+def _dump(value: object, file: BinaryIO, protocol: int | None = None) -> None:
     """As reduction.dump, by which spawn and forkserver send a child what it is to be."""
     if isinstance(value, multiprocessing.process.BaseProcess) and _installed:
-        value = _Child(value, _installed)
+        value = AsCall(_begin, tuple(_installed), value)
     file.write(_dumps(_ForkingPickler, value))
 
 
-class _Child:
-    """A process that begins in a child, after the child was installed as its parent is."""
-
-    def __init__(self, process: Any, way: Way) -> None:
-        self._arguments = tuple(way), process
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _begin, self._arguments
-
-
-def _begin(way: tuple[str | None, int, str | None], process: Any) -> Any:
+def _begin(way: tuple[str | None, int, str | None], process: T) -> T:
+    """The process begins in a child, after the child was installed as its parent is."""
     global _installed
     _installed = join(Way(*way))
     _hook()
@@ -114,16 +108,16 @@ class SharedExecutor(ProcessPoolExecutor):
 
     def __init__(
         self, max_workers: int | None = None, mp_context: BaseContext | None = None, initializer: Callable[..., object] | None = None,
-        initargs: tuple[Any, ...] = (), *, min_size: int = MIN_SIZE, partition: str | None = None, **others: Any,
+        initargs: tuple[object, ...] = (), *, min_size: int = MIN_SIZE, partition: str | None = None, **others: Any,
     ) -> None:
         self._way = begin(partition, min_size)
         self._workers = _Workers(self, mp_context or multiprocessing.get_context())
         initargs = (tuple(self._way), self._workers.says, initializer, Parcel(initargs, self._way))
-        super().__init__(max_workers, mp_context, _enter, initargs, **others)
+        super().__init__(max_workers, mp_context, _enter, initargs, **others)  # type: ignore[arg-type]
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+    def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
         """As Executor.submit."""
-        call: Any = fn, args, kwargs
+        call: object = fn, args, kwargs
         return super().submit(_call, tuple(self._way), call if not kwargs and small(args) else _Call(call, self._way, self._workers))  # type: ignore[arg-type]
 
 
@@ -158,15 +152,15 @@ class _Workers:
 class _Call:
     """A call on its way to a worker, which gets it as bytes."""
 
-    def __init__(self, call: Any, way: Way, workers: _Workers) -> None:
+    def __init__(self, call: object, way: Way, workers: _Workers) -> None:
         self._arguments = call, way, workers
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         call, way, workers = self._arguments
         return bytes, (dumps(call, way if workers.can_open(way.partition) else way._replace(min_size=sys.maxsize)),)
 
 
-def _enter(way: tuple[str | None, int, str | None], says: Any, initializer: Callable[..., object] | None, initargs: Any) -> None:
+def _enter(way: tuple[str | None, int, str | None], says: Connection[object, object], initializer: Callable[..., object] | None, initargs: Parcel | tuple[object, ...]) -> None:
     """Begins a worker."""
     said = b"+"
     if way[2] is not None:
@@ -180,8 +174,8 @@ def _enter(way: tuple[str | None, int, str | None], says: Any, initializer: Call
         initializer(*(initargs.value if isinstance(initargs, Parcel) else initargs))  # a forked worker has it as it is
 
 
-def _call(way: tuple[str | None, int, str | None], call: Any) -> Any:
-    fn, args, kwargs = pickle.loads(call) if type(call) is bytes else call
+def _call(way: tuple[str | None, int, str | None], call: bytes | tuple[Callable[..., object], tuple[object, ...], dict[str, object]]) -> object:
+    fn, args, kwargs = pickle.loads(call) if isinstance(call, bytes) else call
     result = fn(*args, **kwargs)
     return result if small(result) else Parcel(result, Way(*way))
 
@@ -225,7 +219,7 @@ class Shared(Generic[T]):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return Shared, (self._where, self._readonly) if self._where is not None else (None, self._readonly, self._value)
 
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class
 
 from ._shmstore import Error
@@ -21,12 +21,12 @@ _LABEL = "notebook"
 class Sharing(Magics):  # type: ignore[misc]
     """The store of a kernel that shares variables, opened with the first one. It goes when the kernel ends."""
 
-    def __init__(self, shell: Any) -> None:
+    def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self._partition = Partition(create=True)
         self._store: Store | None = None
 
-    @line_magic  # type: ignore[misc]
+    @line_magic  # type: ignore[untyped-decorator]
     def share(self, line: str) -> None:
         """%share NAME...: puts these variables into shared memory, for %shared in other notebooks. %share -d NAME...: takes them out again.
 
@@ -48,7 +48,7 @@ class Sharing(Magics):  # type: ignore[misc]
                 self._store = self._partition.open(f"notebook-{os.getpid()}", label=_LABEL)
             self._store.put(name, self.shell.user_ns[name], replace=True, by_value=True)
 
-    @line_magic  # type: ignore[misc]
+    @line_magic  # type: ignore[untyped-decorator]
     def shared(self, line: str) -> None:
         """%shared: lists what notebooks share. %shared NAME...: makes these variables here, over the shared memory: arrays may be written to,
         copy-on-write, and nobody else sees it. Of several notebooks that share a name the one is taken that opened its store last.
@@ -71,7 +71,7 @@ class Sharing(Magics):  # type: ignore[misc]
 
     def _found(self) -> dict[str, tuple[str, int, int]]:
         """By variable: the store, bytes, the process."""
-        found = {}
+        found: dict[str, tuple[str, int, int]] = {}
         for info in sorted(self._partition.stores(), key=lambda info: info.created_ns):
             if info.label != _LABEL or not info.alive:
                 continue
@@ -84,6 +84,6 @@ class Sharing(Magics):  # type: ignore[misc]
         return found
 
 
-def load(shell: Any) -> None:
+def load(shell: InteractiveShell) -> None:
     """Makes the magics known."""
     shell.register_magics(Sharing(shell))

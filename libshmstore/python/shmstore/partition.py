@@ -8,7 +8,6 @@ import itertools
 import os
 import time
 from collections.abc import Callable
-from typing import Any
 
 from . import _shmstore
 from ._shmstore import Error
@@ -102,7 +101,7 @@ class Partition(_shmstore.Partition):
         """For notebooks: the partition and its stores."""
         info = self.info()
         rows = [
-            (s.name, s.label, {True: s.pid, False: "dead" if not s.keep else "kept"}.get(s.alive, "unknown"),
+            (s.name, s.label, "unknown" if s.alive is None else s.pid if s.alive else "kept" if s.keep else "dead",
              s.counters.linked_n, size(s.counters.linked_bytes))
             for s in self.stores()
         ]
@@ -211,5 +210,5 @@ class Partition(_shmstore.Partition):
     def __repr__(self) -> str:
         return f"<shmstore.Partition {self.path!r}{' (closed)' if self.closed else ''}>"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.path,)

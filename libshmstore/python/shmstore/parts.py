@@ -6,7 +6,7 @@ from __future__ import annotations
 import mmap
 import sys
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _FILE, _SWAPPED, _PRESENT = 1 << 61, 1 << 62, 1 << 63  # of an entry of /proc/self/pagemap
 
@@ -19,7 +19,7 @@ class Part(NamedTuple):
     nbytes: int
 
 
-def address(buffer: Any) -> int:
+def address(buffer: memoryview) -> int:
     """Where a buffer begins; 0 for an empty one, and where nothing imported NumPy, without which no value shows a part."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not buffer.nbytes:

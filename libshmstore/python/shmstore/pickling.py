@@ -26,11 +26,17 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from os import geteuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import foreign
 from ._shmstore import Error, View, _unlocked
 from .foreign import OnDevice, on_device
+
+if TYPE_CHECKING:
+    import numpy
+
+    from ._shmstore import Buffer
+    from .foreign import Reducer
 
 _Shown = type(_unlocked(b""))
 _BUFFERS_MAX = 1 << 20  # SHMSTORE_BUFFERS_MAX: further buffers go into the pickle
@@ -39,7 +45,7 @@ _WHOLE_MIN = 512  # bytes; shorter bytes and bytearray values stay in the pickle
 
 
 def dumps(
-    obj: Any, by_value: bool = False, as_is: bool = False, strided: bool = False, seen: set[type] | None = None, least: int = 0,
+    obj: object, by_value: bool = False, as_is: bool = False, strided: bool = False, seen: set[type] | None = None, least: int = 0,
 ) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """The value as (header, buffers) for `Store.put_buffers`; the buffers are obj's own memory, nothing of it is copied.
 
@@ -109,7 +115,7 @@ class _Origin:
     def __init__(self, as_is: bool = False, strided: bool = False, seen: set[type] | None = None) -> None:
         self.as_is, self.strided, self.seen = as_is, strided, seen
 
-    def reduce(self, obj: Any) -> Any:
+    def reduce(self, obj: object) -> object:
         """As reducer_override."""
         reduce = reducers.get(type(obj))
         if reduce is None and self.as_is and on_device(obj):
@@ -119,12 +125,12 @@ class _Origin:
             self.seen.add(type(obj))
         return reduced
 
-    def unlocked(self, obj: Any) -> pickle.PickleBuffer:
+    def unlocked(self, obj: Buffer) -> pickle.PickleBuffer:
         return pickle.PickleBuffer(_unlocked(obj))
 
 
 def _dump(
-    pickler: Callable[..., pickle.Pickler], obj: Any, origin: _Origin, least: int,
+    pickler: Callable[..., pickle.Pickler], obj: object, origin: _Origin, least: int,
 ) -> tuple[bytes, list[pickle.PickleBuffer]]:
     buffers: list[pickle.PickleBuffer] = []
     file = io.BytesIO()
@@ -139,15 +145,16 @@ def collector(buffers: list[pickle.PickleBuffer], least: int) -> Callable[[pickl
         raw = buffer.raw()
         if len(buffers) >= _BUFFERS_MAX or raw.nbytes < least:
             return True
-        if type(raw.obj) is _Shown and raw.obj.unlocked is not None:
-            buffer = pickle.PickleBuffer(raw.obj.unlocked)
+        shown = raw.obj
+        if type(shown) is _Shown and (unlocked := getattr(shown, "unlocked")) is not None:
+            buffer = pickle.PickleBuffer(unlocked)
         buffers.append(buffer)
         return False
 
     return collect
 
 
-def prepared(obj: Any) -> Any:
+def prepared(obj: Any) -> object:
     """The value to pickle in obj's place, after entering the libraries that it may be of."""
     if not _numpy and "numpy" in sys.modules:  # before it was imported no value has an array
         _enter_numpy()
@@ -161,7 +168,7 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, protocol=5, buffer_callback=collect)
         self._origin = origin
 
-    def reducer_override(self, obj: Any) -> Any:
+    def reducer_override(self, obj: object) -> Any:
         return self._origin.reduce(obj)
 
 
@@ -175,11 +182,11 @@ def _cloud_pickler() -> Callable[..., pickle.Pickler] | None:
     if _cloud is None:
 
         class CloudPickler(cloudpickle.CloudPickler):  # type: ignore[misc]
-            def __init__(self, file: io.BytesIO, origin: _Origin, collect: Any) -> None:
+            def __init__(self, file: io.BytesIO, origin: _Origin, collect: Callable[[pickle.PickleBuffer], bool]) -> None:
                 super().__init__(file, protocol=5, buffer_callback=collect)
                 self._origin = origin
 
-            def reducer_override(self, obj: Any) -> Any:
+            def reducer_override(self, obj: object) -> Any:
                 reduced = self._origin.reduce(obj)
                 return super().reducer_override(obj) if reduced is NotImplemented else reduced
 
@@ -212,47 +219,47 @@ def _enter_foreign() -> None:
         _awaited.pop(name, None)
 
 
-def _of_masked() -> dict[type, Callable[[Any, Any], Any]]:
+def _of_masked() -> dict[type, Reducer]:
     return {sys.modules["numpy.ma"].MaskedArray: _reduce_masked}
 
 
 # Nothing is imported here: a queue's thread pickles, and a fork meanwhile would leave a held lock.
 _awaited = {"numpy.ma": _of_masked, "polars": foreign.of_polars, "pyarrow": foreign.of_pyarrow, "torch": foreign.of_torch}
 _numpy = False
-_ndarray: Any = ()
-_byte_bounds: Any = None  # numpy's function that tells the addresses between which an array lies
-_frombuffer: Any = None  # numpy's function that makes an array of a buffer, a dtype, a shape and an order
+_ndarray: type | tuple[()] = ()
+_byte_bounds: Callable[[numpy.ndarray], tuple[int, int]]  # numpy's function that tells the addresses between which an array lies
+_frombuffer: Callable[..., numpy.ndarray]  # numpy's function that makes an array of a buffer, a dtype, a shape and an order
 
 
-def _reduce_whole(obj: _Whole, origin: _Origin) -> Any:
+def _reduce_whole(obj: _Whole, origin: _Origin) -> object:
     return type(obj.value), (origin.unlocked(obj.value),)
 
 
-def _reduce_memoryview(obj: memoryview, origin: _Origin) -> Any:
+def _reduce_memoryview(obj: memoryview, origin: _Origin) -> object:
     source = obj if obj.c_contiguous else memoryview(obj.tobytes())
     return _restore_memoryview, (origin.unlocked(source), obj.format, obj.shape)
 
 
-def _restore_memoryview(buffer: Any, format: str, shape: tuple[int, ...]) -> memoryview:
+def _restore_memoryview(buffer: Buffer, format: str, shape: tuple[int, ...]) -> memoryview:
     flat = memoryview(buffer)
     if 0 in shape:  # memoryview casts to no such shape, and only emptiness can be kept
-        return flat.cast("B") if len(shape) != 1 else flat.cast("B").cast(format)
+        return flat.cast("B") if len(shape) != 1 else flat.cast("B").cast(format)  # type: ignore[call-overload]
     if format == "B" and len(shape) == 1:
         return flat
-    return flat.cast("B").cast(format, shape)
+    return flat.cast("B").cast(format, shape)  # type: ignore[call-overload, no-any-return]
 
 
-def _reduce_array(obj: array.array[Any], origin: _Origin) -> Any:
+def _reduce_array(obj: array.array[int], origin: _Origin) -> object:
     return _restore_array, (obj.typecode, origin.unlocked(obj))
 
 
-def _restore_array(typecode: str, buffer: Any) -> array.array[Any]:
+def _restore_array(typecode: str, buffer: Buffer) -> array.array[int]:
     restored = array.array(typecode)
     restored.frombytes(buffer)
     return restored
 
 
-def _reduce_ndarray(obj: Any, origin: _Origin) -> Any:
+def _reduce_ndarray(obj: numpy.ndarray, origin: _Origin) -> object:
     flags, dtype = obj.flags, obj.dtype
     if dtype.hasobject or not dtype.itemsize:
         return NotImplemented
@@ -276,7 +283,7 @@ def _reduce_ndarray(obj: Any, origin: _Origin) -> Any:
     return _frombuffer, (buffer, dtype, obj.shape, order)
 
 
-def _reduce_overlapping(obj: Any, low: int, extent: int, locked: bool, origin: _Origin) -> Any:
+def _reduce_overlapping(obj: numpy.ndarray, low: int, extent: int, locked: bool, origin: _Origin) -> object:
     """An array that shows some of its memory more than once, as broadcast ones do, or with gaps: that memory, once."""
     import numpy
 
@@ -291,7 +298,7 @@ def _reduce_overlapping(obj: Any, low: int, extent: int, locked: bool, origin: _
 class _Memory:
     """Bytes at an address, for numpy.asarray, which keeps this and so the array that they belong to."""
 
-    def __init__(self, owner: Any, address: int, nbytes: int, readonly: bool) -> None:
+    def __init__(self, owner: object, address: int, nbytes: int, readonly: bool) -> None:
         self.owner = owner
         self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,), "data": (address, readonly)}
 
@@ -299,26 +306,26 @@ class _Memory:
 def _owner(obj: Any) -> Any:
     """To whom the memory of an array belongs, if that is a view; else None."""
     while isinstance(obj, _ndarray):
-        obj = obj.base
+        obj = obj.base  # type: ignore[attr-defined]
     if isinstance(obj, memoryview):
         obj = obj.obj
     return obj if type(obj).__module__.partition(".")[0] == _PACKAGE and not isinstance(obj, _Memory) else None
 
 
-def in_view(obj: Any) -> bool:
+def in_view(obj: object) -> bool:
     """Whether the memory of an array belongs to a view."""
     if not _numpy and "numpy" in sys.modules:
         _enter_numpy()
     return _owner(obj) is not None
 
 
-def _in_view(obj: Any) -> bool:
+def _in_view(obj: object) -> bool:
     """Whether it does to one that nobody can write to."""
     owner = _owner(obj)
     return owner is not None and memoryview(owner).readonly
 
 
-def _reduce_subclass(obj: Any, origin: _Origin) -> Any:
+def _reduce_subclass(obj: numpy.ndarray, origin: _Origin) -> object:
     """NumPy copies all but plain arrays into the pickle. These are plain arrays under another name."""
     plain = obj.view(sys.modules["numpy"].ndarray)
     if plain.dtype.hasobject:
@@ -326,14 +333,14 @@ def _reduce_subclass(obj: Any, origin: _Origin) -> Any:
     return type(plain).view, (plain, type(obj))
 
 
-def _reduce_masked(obj: Any, origin: _Origin) -> Any:
+def _reduce_masked(obj: numpy.ma.MaskedArray, origin: _Origin) -> object:
     if obj.dtype.hasobject or obj.dtype.names is not None:
         return NotImplemented
     # data, mask, dtype, copy, subok, ndmin, fill_value, keep_mask, hard_mask
     return type(obj), (obj.data, obj._mask, None, False, True, 0, obj._fill_value, True, obj._hardmask)
 
 
-reducers: dict[type, Callable[[Any, _Origin], Any]] = {
+reducers: dict[type, Reducer] = {
     _Whole: _reduce_whole,
     memoryview: _reduce_memoryview,
     array.array: _reduce_array,

@@ -8,45 +8,48 @@ A field is read as an attribute or by its name (``usage.residual``, ``usage["res
 from __future__ import annotations
 
 import builtins
-from typing import Any, NamedTuple, Optional, TypeVar, Union
+from typing import NamedTuple, Optional, SupportsIndex, TypeVar, Union
 
 from . import _shmstore
 
-Record = TypeVar("Record", bound="type[tuple[Any, ...]]")
+Record = TypeVar("Record", bound="type[tuple[object, ...]]")
 
 
-def filled(record: Record) -> Record:
+def filled(kind: Record) -> Record:
     """A class of named tuples that the extension fills: it has the fields that it has there."""
-    filled_in = _shmstore._FIELDS.get(record.__name__, ())
-    names: tuple[str, ...] = getattr(record, "_fields")
+    filled_in = _shmstore._FIELDS.get(kind.__name__, ())
+    names: tuple[str, ...] = getattr(kind, "_fields")
     if names[: len(filled_in)] != filled_in:
-        raise ImportError(f"shmstore's {record.__name__} has the fields {names}, and its extension fills in {filled_in}: "
+        raise ImportError(f"shmstore's {kind.__name__} has the fields {names}, and its extension fills in {filled_in}: "
                           "they are of two versions; install the package anew")
-    return record
+    return kind
 
 
-class _Fields:
-    """Access by field name for a named tuple, which the extension may fill."""
-
-    __slots__ = ()
-
-    def __init_subclass__(cls) -> None:
-        filled(cls)  # type: ignore[type-var]
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, str):
-            if index not in self.keys():
-                raise KeyError(index)
-            return getattr(self, index)
-        return tuple.__getitem__(self, index)  # type: ignore[call-overload]
-
-    def keys(self) -> tuple[str, ...]:
-        """The fields' names."""
-        names: tuple[str, ...] = getattr(self, "_fields")
-        return names
+def record(kind: Record) -> Record:
+    """The same, and its fields are read by their names, too."""
+    setattr(kind, "__getitem__", _item)
+    setattr(kind, "keys", _keys)
+    return filled(kind)
 
 
-class _Usage(NamedTuple):
+def _item(self: tuple[object, ...], index: str | SupportsIndex | slice) -> object:
+    if not isinstance(index, str):
+        return tuple.__getitem__(self, index)
+    if index not in _keys(self):
+        raise KeyError(index)
+    return getattr(self, index)
+
+
+def _keys(self: tuple[object, ...]) -> tuple[str, ...]:
+    """The fields' names."""
+    names: tuple[str, ...] = getattr(self, "_fields")
+    return names
+
+
+@record
+class Usage(NamedTuple):
+    """`Partition.usage`: used = linked + ghosts + pool + inflight + foreign + residual, in bytes."""
+
     size: int  #: bytes of the file system; 0 = no limit
     used: int  #: what statfs says
     linked: int  #: named objects, leases and the stores' own pages, each inode once: what du counts
@@ -68,13 +71,10 @@ class _Usage(NamedTuple):
     stranded: int  #: the part of pool in pages of which packed objects have the rest
 
 
-class Usage(_Fields, _Usage):
-    """`Partition.usage`: used = linked + ghosts + pool + inflight + foreign + residual, in bytes."""
+@record
+class StoreUsage(NamedTuple):
+    """`Store.usage`, in bytes."""
 
-    __slots__ = ()
-
-
-class _StoreUsage(NamedTuple):
     linked: int  #: bytes of all objects it links
     pss: int  #: the same, each divided by its number of links
     uss: int  #: bytes of what has no link outside this store
@@ -83,13 +83,10 @@ class _StoreUsage(NamedTuple):
     n_views: int
 
 
-class StoreUsage(_Fields, _StoreUsage):
-    """`Store.usage`, in bytes."""
+@record
+class ObjectInfo(NamedTuple):
+    """One object of `Store.objects`."""
 
-    __slots__ = ()
-
-
-class _ObjectInfo(NamedTuple):
     key: Union[str, bytes]
     name: str  #: its file name in the store's objects/
     header_size: int  #: bytes before the first buffer
@@ -108,13 +105,10 @@ class _ObjectInfo(NamedTuple):
     packed: bool  #: one of many in a segment (`Partition.open`: pack_max), whose inode it has
 
 
-class ObjectInfo(_Fields, _ObjectInfo):
-    """One object of `Store.objects`."""
+@record
+class Counters(NamedTuple):
+    """A store's ledger: what its owner says of itself."""
 
-    __slots__ = ()
-
-
-class _Counters(NamedTuple):
     put_n: int
     put_bytes: int
     get_n: int
@@ -147,13 +141,10 @@ class _Counters(NamedTuple):
     enospc_n: int
 
 
-class Counters(_Fields, _Counters):
-    """A store's ledger: what its owner says of itself."""
+@record
+class StoreInfo(NamedTuple):
+    """One store of `Partition.stores`."""
 
-    __slots__ = ()
-
-
-class _StoreInfo(NamedTuple):
     name: str
     path: str
     label: str
@@ -167,13 +158,10 @@ class _StoreInfo(NamedTuple):
     counters: Counters
 
 
-class StoreInfo(_Fields, _StoreInfo):
-    """One store of `Partition.stores`."""
+@record
+class PartitionInfo(NamedTuple):
+    """`Partition.info`."""
 
-    __slots__ = ()
-
-
-class _PartitionInfo(NamedTuple):
     path: str
     mount: str
     uuid: str
@@ -192,13 +180,10 @@ class _PartitionInfo(NamedTuple):
     mode: int
 
 
-class PartitionInfo(_Fields, _PartitionInfo):
-    """`Partition.info`."""
+@record
+class Holder(NamedTuple):
+    """One process that holds one inode without a name."""
 
-    __slots__ = ()
-
-
-class _Holder(NamedTuple):
     kind: str  #: "ghost" or "inflight"
     pid: int
     uid: int
@@ -212,24 +197,18 @@ class _Holder(NamedTuple):
     first: bool  #: the first holder reported for this inode: sum `bytes` over these
 
 
-class Holder(_Fields, _Holder):
-    """One process that holds one inode without a name."""
+@record
+class Reconciliation(NamedTuple):
+    """`Partition.reconcile`: the df equation with its witnesses."""
 
-    __slots__ = ()
-
-
-class _Reconciliation(NamedTuple):
     usage: Usage
     holders: tuple[Holder, ...]
 
 
-class Reconciliation(_Fields, _Reconciliation):
-    """`Partition.reconcile`: the df equation with its witnesses."""
+@record
+class GcAction(NamedTuple):
+    """One step of a clean-up; one that failed has its errno in `error`, and the others went on."""
 
-    __slots__ = ()
-
-
-class _GcAction(NamedTuple):
     what: str  #: "store", "lease", "torn", "pool", "peer", "kept"; of the disk tier "tier", "anchor" or "tier-of"
     path: str
     bytes: int  #: that this frees
@@ -238,13 +217,10 @@ class _GcAction(NamedTuple):
     error: int  #: 0, or the errno of the attempt
 
 
-class GcAction(_Fields, _GcAction):
-    """One step of a clean-up; one that failed has its errno in `error`, and the others went on."""
+@record
+class GcReport(NamedTuple):
+    """`Partition.gc`: what went, or with dry_run what would go."""
 
-    __slots__ = ()
-
-
-class _GcReport(NamedTuple):
     n_stores: int
     n_leases: int
     n_objects: int
@@ -252,26 +228,20 @@ class _GcReport(NamedTuple):
     actions: tuple[GcAction, ...]
 
 
-class GcReport(_Fields, _GcReport):
-    """`Partition.gc`: what went, or with dry_run what would go."""
+@record
+class Finding(NamedTuple):
+    """One file that `Partition.verify` looked at."""
 
-    __slots__ = ()
-
-
-class _Finding(NamedTuple):
     path: str
     error: int  #: 0 = fine, else an errno
     reason: str
     bytes: int  #: checked so far
 
 
-class Finding(_Fields, _Finding):
-    """One file that `Partition.verify` looked at."""
+@record
+class TierInfo(NamedTuple):
+    """`Partition.tier`: the disk tier and what lies in it, in bytes."""
 
-    __slots__ = ()
-
-
-class _TierInfo(NamedTuple):
     directory: str  #: what the tier was set to
     path: str  #: where the tier files are, below it
     max: int  #: bytes of tier files at most; 0 = no limit
@@ -294,13 +264,10 @@ class _TierInfo(NamedTuple):
     n_zstd: int  #: and compressed
 
 
-class TierInfo(_Fields, _TierInfo):
-    """`Partition.tier`: the disk tier and what lies in it, in bytes."""
+@record
+class EvictReport(NamedTuple):
+    """`Partition.evict`: what was demoted, in bytes."""
 
-    __slots__ = ()
-
-
-class _EvictReport(NamedTuple):
     done: bool  #: what was asked for was reached; False: there was nothing to do, it goes on, or was ended
     n_objects: int  #: demoted
     freed: int  #: bytes of memory that are free now
@@ -314,13 +281,10 @@ class _EvictReport(NamedTuple):
     duration_ns: int
 
 
-class EvictReport(_Fields, _EvictReport):
-    """`Partition.evict`: what was demoted, in bytes."""
+@record
+class PoolState(NamedTuple):
+    """`arbiter.Pool.state`, in bytes."""
 
-    __slots__ = ()
-
-
-class _PoolState(NamedTuple):
     capacity: int  #: bytes that may be reserved now
     used: int  #: reserved, and what is taken in it
     reclaimable: int  #: the part of used that would be evicted for others
@@ -330,26 +294,20 @@ class _PoolState(NamedTuple):
     level: int  #: 0 nobody waits, 1 somebody does, 2 somebody was rolled back lately
 
 
-class PoolState(_Fields, _PoolState):
-    """`arbiter.Pool.state`, in bytes."""
+@record
+class ContextState(NamedTuple):
+    """`arbiter.Context.state`."""
 
-    __slots__ = ()
-
-
-class _ContextState(NamedTuple):
     state: str  #: "RUNNING", "BLOCKED", "BUFN", ...; "UNKNOWN": not bound
     since: float  #: seconds in this state
     held: int  #: bytes that its tasks hold in the pool
     need: int  #: bytes that its attempt needs
 
 
-class ContextState(_Fields, _ContextState):
-    """`arbiter.Context.state`."""
+@record
+class TaskStats(NamedTuple):
+    """`arbiter.Task.stats`."""
 
-    __slots__ = ()
-
-
-class _TaskStats(NamedTuple):
     n_retries: int
     n_splits: int
     n_grants: int
@@ -360,9 +318,3 @@ class _TaskStats(NamedTuple):
     max: int  #: most of them at once
     footprint: int  #: the same outside `arbiter.Context.spilling`
     need: int  #: bytes that its attempt needs
-
-
-class TaskStats(_Fields, _TaskStats):
-    """`arbiter.Task.stats`."""
-
-    __slots__ = ()

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, NamedTuple, Optional, TypeVar, Union
 
 from ._shmstore import Retry, Split
 
@@ -15,8 +15,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 # Callbacks of `Arbiter.with_retry`.
 Splitter = Optional[Callable[[Item], Optional[Iterable[Item]]]]
-Saver = Optional[Callable[[], Any]]
-Restorer = Optional[Callable[[Any], object]]
+Saver = Optional[Callable[[], object]]
+Restorer = Optional[Callable[[object], object]]
 Doner = Optional[Callable[[Item, Optional[BaseException]], object]]
 
 

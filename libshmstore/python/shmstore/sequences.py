@@ -22,15 +22,18 @@ import struct
 import sys
 import weakref
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from ._shmstore import Error, default_path
 from .messages import warn
 from .partition import Partition
 from .pickling import dumps
 from .store import Store
+
+if TYPE_CHECKING:
+    from ._shmstore import Buffer
 
 _CHUNK = 64 << 20  # bytes of an object
 _ALIGN = 64
@@ -54,7 +57,7 @@ class _Writer:
         self._parts: list[tuple[int, bytes]] = []
         self._at = self._number = 0
         self._places = array("I"), array("Q"), array("Q")
-        self._kinds: dict[tuple[int, Any], int] = {}  # of an object and a dtype
+        self._kinds: dict[tuple[int, object], int] = {}  # of an object and a dtype
 
     def _place(self, *place: int) -> None:
         for column, number in zip(self._places, place):
@@ -111,11 +114,11 @@ class _Writer:
         warn(self._store.partition.path, error)
         self.rows = {number: bytes(self._store.view(str(number)).buffers[0]) for number in range(self._number)}
 
-    def end(self, keys: list[Any] | None) -> tuple[bytes, list[Any]]:
+    def end(self, keys: list[object] | None) -> tuple[bytes, list[Buffer]]:
         """The header and the buffers of the last object, which has the places."""
         self.flush()
         header, aside = dumps((keys, list(self._kinds)))
-        buffers = [*self._places, *aside]
+        buffers: list[Buffer] = [*self._places, *aside]
         try:
             if self.rows is None:
                 self._store.put_buffers("places", header, buffers)
@@ -127,7 +130,7 @@ class _Writer:
 class _Records:
     """The common part of a list and a dict."""
 
-    def __init__(self, records: Iterable[Any], keys: list[Any] | None, partition: str | None) -> None:
+    def __init__(self, records: Iterable[object], keys: list[object] | None, partition: str | None) -> None:
         path = partition or default_path()
         name = f"data-{os.getpid()}-{secrets.token_hex(4)}"
         store = Partition(path, create=True).open(name, label=type(self).__name__)
@@ -153,7 +156,7 @@ class _Records:
         self._open(header, [memoryview(buffer) for buffer in buffers])
         self._rows.update((number, memoryview(row)) for number, row in rows.items())
 
-    def _open(self, header: Any, buffers: Sequence[memoryview]) -> None:
+    def _open(self, header: Buffer, buffers: Sequence[memoryview]) -> None:
         columns, aside = buffers[:3], buffers[3:]
         self._kind, self._begins, self._ends = [c.cast(code) if c.nbytes else c for c, code in zip(columns, "IQQ")]  # type: ignore[call-overload]
         self._keys, self._kinds = pickle.loads(header, buffers=aside)
@@ -176,7 +179,7 @@ class _Records:
             pass
         return self._look(i)
 
-    def _look(self, i: Any) -> Any:
+    def _look(self, i: SupportsIndex | slice) -> Any:
         """As `_item`, for all that is not an array of a kind that was asked for before."""
         if isinstance(i, slice):
             return [self._item(k) for k in range(*i.indices(self._n))]
@@ -209,7 +212,7 @@ class _Records:
         """The memory of all records, which all processes have in common."""
         return sum(map(len, self._private[2].values())) if self._where is None else self._reader.usage().linked
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return (_kept, (type(self), *self._private)) if self._where is None else (_attached, (type(self), *self._where))
 
 
@@ -224,9 +227,9 @@ def _attached(kind: type[_Records], path: str, name: str) -> _Records:
     return records
 
 
-def _kept(kind: type[_Records], *private: Any) -> _Records:
+def _kept(kind: type[_Records], header: bytes, buffers: list[bytes], rows: dict[int, bytes]) -> _Records:
     records = kind.__new__(kind)
-    records._keep(*private)
+    records._keep(header, buffers, rows)
     return records
 
 
@@ -238,7 +241,7 @@ class SharedList(_Records, Sequence[Any]):
     partition is too small a warning says so, and it is as any list: pickled whole.
     """
 
-    def __init__(self, records: Iterable[Any], partition: str | None = None) -> None:
+    def __init__(self, records: Iterable[object], partition: str | None = None) -> None:
         super().__init__(records, None, partition)
 
     __getitem__ = _Records._item
@@ -247,22 +250,22 @@ class SharedList(_Records, Sequence[Any]):
         return f"<SharedList of {self._n} records>"
 
 
-class SharedDict(_Records, Mapping[Any, Any]):
+class SharedDict(_Records, Mapping[Hashable, Any]):
     """A mapping with its values in shared memory, as `SharedList`. Each process has the keys for itself."""
 
-    def __init__(self, mapping: Mapping[Any, Any] | Iterable[tuple[Any, Any]], partition: str | None = None) -> None:
-        keys: list[Any] = []
+    def __init__(self, mapping: Mapping[Hashable, object] | Iterable[tuple[Hashable, object]], partition: str | None = None) -> None:
+        keys: list[object] = []
         items = mapping.items() if isinstance(mapping, Mapping) else mapping
         super().__init__((keys.append(key) or value for key, value in items), keys, partition)  # type: ignore[func-returns-value]
 
-    def _open(self, header: Any, buffers: Sequence[memoryview]) -> None:
+    def _open(self, header: Buffer, buffers: Sequence[memoryview]) -> None:
         super()._open(header, buffers)
         self._index = dict(zip(self._keys or (), itertools.count()))
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Hashable) -> Any:
         return self._item(self._index[key])
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Hashable]:
         return iter(self._index)
 
     def __len__(self) -> int:

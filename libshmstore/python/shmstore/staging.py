@@ -52,9 +52,8 @@ class StageProfile(NamedTuple):
         return self.shared // self.slots
 
 
-def _profile(answer: tuple) -> StageProfile:
-    number, rules, *rest = answer
-    return StageProfile(number, tuple(name for i, name in enumerate(_RULES) if rules >> i & 1), *rest)
+def _profile(answer: tuple[int, int, bool, bool, int, int, int, int]) -> StageProfile:
+    return StageProfile(answer[0], tuple(name for i, name in enumerate(_RULES) if answer[1] >> i & 1), *answer[2:])
 
 
 def query(
@@ -67,6 +66,10 @@ def query(
     return None
 
 
+def _number(profile: StageProfile | int | None) -> int:
+    return profile.profile if isinstance(profile, StageProfile) else profile or 0
+
+
 class Stage:
     """A stage that a store is in, from the begin of its block to its end.
 
@@ -76,7 +79,8 @@ class Stage:
     def __init__(self, store: Store, name: str, profile: StageProfile | int | None, other: StageProfile | int | None, wait: float | None, pool: Pool | None) -> None:
         self._store = store
         self._name = name
-        self._numbers = tuple(getattr(p, "profile", p) or 0 for p in (profile, profile if other is None else other))
+        self._profile = _number(profile)
+        self._other = self._profile if other is None else _number(other)
         self._wait_ms = _AS_CONFIGURED if wait is None else max(0, round(wait * 1000))
         self._pool = pool
         self._in = False
@@ -86,7 +90,7 @@ class Stage:
     def begin(self) -> StageProfile | None:
         """Waits, at most as configured, for what others hold. None: there is no daemon."""
         with unless(errno.ENOTSUP):
-            self.profile = _profile(self._store._stage_begin(self._name, *self._numbers, self._wait_ms))
+            self.profile = _profile(self._store._stage_begin(self._name, self._profile, self._other, self._wait_ms))
             self._in = True
         if not self._in:
             return None

@@ -27,7 +27,7 @@ from .ticket import Ticket
 
 Key = Union[str, bytes]
 
-_NONE: Any = object()  # no default is given
+_NONE = object()  # no default is given
 _SLICE_MS = 1000
 _FOREVER_MS = 2**63
 _SHOWN = 20  # objects in a notebook's table
@@ -73,7 +73,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     def __getitem__(self, key: Key) -> Any:
         return loads(self.view(key))
 
-    def __setitem__(self, key: Key, value: Any) -> None:
+    def __setitem__(self, key: Key, value: object) -> None:
         header, buffers = dumps(value)
         self.put_buffers(key, header, buffers, replace=True)
 
@@ -92,7 +92,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     def __bool__(self) -> bool:
         return True
 
-    def get(self, key: Key, default: Any = _NONE, cow: bool = False, any_user: bool = False, timeout: float | None = None) -> Any:
+    def get(self, key: Key, default: object = _NONE, cow: bool = False, any_user: bool = False, timeout: float | None = None) -> Any:
         """The value of key, or default (None). With cow its arrays are writable, copy-on-write: nobody else sees the writes.
 
         Values are pickles, which run what they say: another user's raises Error EPERM without any_user, as `store[key]` always does.
@@ -103,11 +103,12 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
             view = self.view(key, cow=cow)
         except KeyError:
             if timeout is None:
-                return _or_none(default)
-            view = self._await(key, default, cow, timeout)
-        return default if view is None else loads(view, any_user)
+                return None if default is _NONE else default
+            found = self._await(key, default, cow, timeout)
+            return default if found is None else loads(found, any_user)
+        return loads(view, any_user)
 
-    def _await(self, key: Key, default: Any, cow: bool, timeout: float) -> Any:
+    def _await(self, key: Key, default: object, cow: bool, timeout: float) -> _shmstore.View | None:
         """A view of the key within so many seconds. None: there is none, and a default is given."""
         end = time.monotonic() + timeout
         while self._wait(key, 0, _left_ms(end)):
@@ -118,13 +119,13 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         self._late(key, default, timeout)
         return None
 
-    def _late(self, key: Key, default: Any, timeout: float | None) -> Any:
+    def _late(self, key: Key, default: object, timeout: float | None) -> object:
         """The key did not come in time: default, or TimeoutError where none is given."""
         if default is _NONE:
             raise TimeoutError(f"no key {key!r} in store {self.name!r} within {timeout:g} s")
         return default
 
-    async def aget(self, key: Key, default: Any = _NONE, cow: bool = False, any_user: bool = False, timeout: float | None = None) -> Any:
+    async def aget(self, key: Key, default: object = _NONE, cow: bool = False, any_user: bool = False, timeout: float | None = None) -> Any:
         """As `get`, beside an event loop: a thread of the loop's executor waits. timeout None: for ever."""
         end = math.inf if timeout is None else time.monotonic() + timeout
         import asyncio  # half of what importing all of this package takes
@@ -140,7 +141,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
                 break
         return self._late(key, default, timeout)
 
-    def watch(self, key: Key, cow: bool = False, timeout: float | None = None) -> Iterator[tuple[int, Any]]:
+    def watch(self, key: Key, cow: bool = False, timeout: float | None = None) -> Iterator[tuple[int, _shmstore.View]]:
         """Each new value of the key that this process sees, as (sequence, view), beginning with the present one; the last one for certain.
 
         sequence counts the values that were seen: 1, 2, ... A value that was replaced before it was seen is left out. For one writer and
@@ -173,7 +174,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     def put(
         self,
         key: Key,
-        value: Any,
+        value: object,
         replace: bool = False,
         checksum: bool = False,
         pin: bool = False,
@@ -190,7 +191,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         header, buffers = dumps(value, by_value=by_value)
         self.put_buffers(key, header, buffers, replace=replace, checksum=checksum, pin=pin, evict=evict)
 
-    def put_arrow(self, key: Key, data: Any, replace: bool = False) -> None:
+    def put_arrow(self, key: Key, data: object, replace: bool = False) -> None:
         """Puts an Arrow table, so that every Arrow library reads it in place: a stream of Arrow's IPC format, written once.
 
         data: a pyarrow table or batch, or what has `__arrow_c_stream__` (frames of polars and pandas, DuckDB's relations). A view of it has
@@ -412,7 +413,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
             rows,
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         if not self.readonly:
             raise TypeError("a store belongs to its process; send a ticket (Store.handoff), the partition, or a handle that is open readonly")
         return _reopen, (self.partition, self.name, self._any_user)
@@ -425,12 +426,8 @@ class Owner(NamedTuple):
     alive: bool | None
 
 
-def _reopen(partition: Any, name: str, any_user: bool) -> Store:
+def _reopen(partition: _shmstore.Partition, name: str, any_user: bool) -> Store:
     return Store(partition, name, readonly=True, any_user=any_user)
-
-
-def _or_none(default: Any) -> Any:
-    return None if default is _NONE else default
 
 
 def _left_ms(end: float) -> int:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
 
 try:
     import torch
@@ -30,23 +29,23 @@ from .sequences import SharedDict, SharedList
 __all__ = ["SharedDict", "SharedList", "install", "load_safetensors", "share_dataset", "uninstall"]
 
 
-class SharedDataset(torch.utils.data.Dataset):  # type: ignore[type-arg,misc]
+class SharedDataset(torch.utils.data.Dataset):  # type: ignore[misc]
     """The items of a map-style data set, made once; made by `share_dataset`."""
 
     def __init__(self, items: SharedList) -> None:
         self.items = items
 
-    def __getitem__(self, i: int) -> Any:
+    def __getitem__(self, i: int) -> object:
         return self.items[i]
 
     def __len__(self) -> int:
         return len(self.items)
 
 
-def share_dataset(dataset: Any, partition: str | None = None) -> SharedDataset:
+def share_dataset(dataset: SharedList | torch.utils.data.Dataset, partition: str | None = None) -> SharedDataset:
     """Asks the data set for each of its items once, and has them in shared memory, as `SharedList` has."""
 
-    def items() -> Iterator[Any]:
+    def items() -> Iterator[object]:
         for i in range(len(dataset)):
             yield dataset[i]
 

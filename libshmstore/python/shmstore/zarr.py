@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING
 
 try:
     from zarr.storage import WrapperStore
@@ -22,6 +22,9 @@ except ImportError as error:
 
 from .caching import Cache
 
+if TYPE_CHECKING:
+    from zarr.abc.store import ByteRequest, Store
+    from zarr.core.buffer import Buffer, BufferPrototype
 
 _N_THREADS = 16
 _threads = ThreadPoolExecutor(_N_THREADS, __name__)  # asyncio's own ones are for sources, for which these wait
@@ -39,17 +42,17 @@ class _Missing(Exception):
     """The source has no such key."""
 
 
-class CachedStore(WrapperStore):  # type: ignore[type-arg,misc]
+class CachedStore(WrapperStore):  # type: ignore[misc]
     """What is read of source, from the cache. Writes go to source, and their values leave the cache."""
 
-    def __init__(self, source: Any, cache: Cache, version: Any = None) -> None:
+    def __init__(self, source: Store, cache: Cache, version: object = None) -> None:
         super().__init__(source)
         self._cache, self._version = cache, version
 
-    def _with_store(self, store: Any) -> CachedStore:
+    def _with_store(self, store: Store) -> CachedStore:
         return type(self)(store, self._cache, self._version)
 
-    async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """As zarr's."""
         if byte_range is not None:
             return await self._store.get(key, prototype, byte_range)
@@ -70,7 +73,7 @@ class CachedStore(WrapperStore):  # type: ignore[type-arg,misc]
                 return None
         return prototype.buffer.from_bytes(raw)
 
-    async def set(self, key: str, value: Any, *args: Any) -> None:
+    async def set(self, key: str, value: Buffer, *args: object) -> None:
         """As zarr's."""
         await self._store.set(key, value, *args)
         self._cache.invalidate((str(self._store), key))

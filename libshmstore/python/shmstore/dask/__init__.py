@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from . import config as _config  # the defaults, before anything reads them
 from .compat import probe as _probe
+from .compat.probe import gather, scatter
 
 #: Hooks that this Dask lacks: if there are any, all below is stock Dask's.
 missing_hooks = _probe.missing()
@@ -32,7 +33,7 @@ missing_hooks = _probe.missing()
 if TYPE_CHECKING or not missing_hooks:
     from . import amm as _amm  # clients' attribute `shmstore`
     from .client import attach as _attach
-    from .client import gather, performance_report, report, scatter
+    from .client import performance_report, report
     from .compat.worker import register_sizes as _register_sizes
     from .inputs import Input, register_splitter
     from .preload import Nanny, dask_setup
@@ -42,9 +43,10 @@ if TYPE_CHECKING or not missing_hooks:
     _attach()
     _register_sizes()
 else:
-    from .compat.probe import Input, Nanny, Worker, dask_setup, gather, performance_report, register_splitter, report, scatter
+    from .compat.probe import Input, Nanny, Worker, dask_setup, performance_report, register_splitter, report
 
-    _probe.say_stock(missing_hooks)
+    _works = "distributed 2022.12.1 and 2024.12 to 2026.8 are known to work"
+    _probe.say(missing_hooks, __name__, f"Nothing is shared, workers are stock Dask's; {_works}", "distributed.worker.shared")
 
 __all__ = [
     "Input",

@@ -17,7 +17,8 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -32,10 +33,11 @@ from ..arbiter import Awaiting, Context, Pool, Reservation, Task
 from ..pools import PARTITION
 from .claim import Admission, Grant, NoRoom, Outcome, Pieces, Slots, Unwanted
 from .compat.worker import ExecuteSuccessEvent, call_of, execute_failed, reschedule, unpause
-from .config import Fallbacks, run_in
+from .config import Fallbacks, Result, run_in
 from .handle import Handle
 from .inputs import Input, Needs, any_registered, splitter_of
 from .memory import Budget
+from .residence import SharedBuffer
 
 if TYPE_CHECKING:
     from .compat.worker import Key, StateMachineEvent, TaskState
@@ -103,7 +105,7 @@ class Claim:
         self.release()
         self._arbiter.forget(self._task, self._context)
 
-    def _reserve(self, wants: list[tuple[int, int]], timeout: float | None, spill: bool) -> Any:
+    def _reserve(self, wants: list[tuple[int, int]], timeout: float | None, spill: bool) -> Reservation | Awaiting[Any]:
         pool, nbytes = wants[0]
         if spill:
             return self._context.reserve(nbytes, pool, spill=True)
@@ -124,7 +126,7 @@ class Arbiter:
         store: Store,
         budget: Budget,
         fallbacks: Fallbacks,
-        evict: Callable[[int], Awaitable[int]],
+        evict: Callable[[int], Coroutine[None, None, int]],
         relieve: Callable[[], None],
     ) -> None:
         self.budget = budget
@@ -132,7 +134,7 @@ class Arbiter:
         self.active = False
         self.pool = 0
         self.level = 0  #: of the partition: 0 nobody waits, 1 somebody does, 2 somebody was rolled back
-        self.counts: dict[str, int] = {}  #: outcomes that were not OK, by name
+        self.counts: Counter[str] = Counter()  #: outcomes that were not OK, by name
         self._evict = evict
         self._relieve = relieve
         self._store = store
@@ -187,10 +189,10 @@ class Arbiter:
 
     # -- for keys
 
-    async def begin(self, key: str, priority: int | None = None, service: bool = False) -> Claim | None:
+    async def begin(self, key: Key, priority: int | None = None, service: bool = False) -> Claim | None:
         """None: there is no arbiter any more."""
         try:
-            return Claim(self, *await self._run(self._begin, priority, key[:100], service))
+            return Claim(self, *await self._run(self._begin, priority, str(key)[:100], service))
         except (OSError, ValueError) as e:
             self._lost(e)
             return None
@@ -202,7 +204,7 @@ class Arbiter:
             future.set_result(Answer(Outcome.REMOVED))
         self.post(_end, task, context)
 
-    async def call(self, context: Context, start: Callable[[], Any]) -> Answer:
+    async def call(self, context: Context, start: Callable[[], object]) -> Answer:
         """The answer to a call, for which start returns an `Awaiting`, or reservations at once. The end of its task ends a call that is given up."""
         assert self._loop is not None
         future = self._waits[context] = self._loop.create_future()  # before the call: the answer may overtake it
@@ -215,7 +217,7 @@ class Arbiter:
             if self._waits.get(context) is future:
                 del self._waits[context]
         if answer.outcome is not Outcome.OK:
-            self.counts[answer.outcome.name] = self.counts.get(answer.outcome.name, 0) + 1
+            self.counts[answer.outcome.name] += 1
         return answer
 
     async def make_room(self, nbytes: int) -> Outcome:
@@ -245,7 +247,7 @@ class Arbiter:
 
     # -- private
 
-    async def _run(self, function: Callable[..., Any], *args: object) -> Any:
+    async def _run(self, function: Callable[..., Result], *args: object) -> Result:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
         except RuntimeError as e:  # closed
@@ -322,7 +324,7 @@ class Arbiter:
             raise
         return task, context
 
-    def _start(self, start: Callable[[], Any]) -> Answer | None:
+    def _start(self, start: Callable[[], object]) -> Answer | None:
         """None: `next` will say."""
         self._settle(self.budget.values, self.pool_size())
         return _answer(start)
@@ -387,7 +389,7 @@ class Arbiter:
             self._relieve()
 
 
-def _answer(call: Callable[[], Any]) -> Answer | None:
+def _answer(call: Callable[[], object]) -> Answer | None:
     """How a call ended; None: it has not."""
     try:
         value = call()
@@ -429,6 +431,7 @@ class Arbitration:
     def __init__(self, worker: Worker) -> None:
         manager = worker.memory_manager
         self.worker = worker
+        assert isinstance(worker._residence, SharedBuffer)
         self.residence = worker._residence
         target = manager.memory_target_fraction or manager.memory_spill_fraction
         terminate = dask.config.get("distributed.worker.memory.terminate")
@@ -459,7 +462,7 @@ class Arbitration:
 
     # -- keys
 
-    async def run(self, key: Key, execute: Callable[[Grant | None], Awaitable[StateMachineEvent]]) -> Any:
+    async def run(self, key: Key, execute: Callable[[Grant | None], Awaitable[StateMachineEvent]]) -> StateMachineEvent:
         """Runs execute with the grant of a key, and returns its event; or the event of a key that is not to run here now."""
         guard = self.worker._guard
         grant = await guard.wait("admit", self.admit(key), key=key)
@@ -468,12 +471,12 @@ class Arbitration:
         event = None
         try:
             event = await execute(grant)
+            return event
         finally:
             if grant is not None:
                 guard.call("done", self.done, grant, key, event, key=key)
-        return event
 
-    async def admit(self, key: Any) -> Any:
+    async def admit(self, key: Key) -> Grant | StateMachineEvent:
         """A Grant; or the event of a key that is not to run here now."""
         task = self.worker.state.tasks[key]
         try:
@@ -486,11 +489,11 @@ class Arbitration:
         except NoRoom as e:
             logger.warning("shmstore: %s", e)
             return execute_failed(task, MemoryError(*e.args), "shmstore-no-memory")
-        if grant.in_pieces:
+        if grant.in_pieces and pieces is not None:
             self._pieces[key] = pieces
         return grant
 
-    def done(self, grant: Grant, key: Key, event: Any) -> None:
+    def done(self, grant: Grant, key: Key, event: StateMachineEvent | None) -> None:
         """The key has run, or failed to (event None)."""
         self._pieces.pop(key, None)
         nbytes = 0
@@ -566,8 +569,7 @@ class Arbitration:
         if shed >= nbytes:
             return shed
         if self.worker._settling is not None:
-            freed: int = await self.worker._settling.free(nbytes - shed)
-            return shed + freed
+            return shed + await self.worker._settling.free(nbytes - shed)
         freed = shed
         while freed < nbytes and self.residence.fast:
             weight = self.residence.evict()

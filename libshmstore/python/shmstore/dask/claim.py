@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from dask.utils import key_split
@@ -39,7 +39,7 @@ from .memory import Budget, mib
 
 if TYPE_CHECKING:
     from .arbiter import Arbiter, Claim
-    from .compat.worker import Key, TaskState
+    from .compat.worker import Key, TaskState, WorkerState
     from .worker import Worker
 
 _GONE = 0.5  # seconds between two looks whether a key that waits is still wanted
@@ -94,7 +94,7 @@ class Steps:
 class Grant:
     """The memory that a key was given, until `done`."""
 
-    def __init__(self, admission: Admission, key: str, claim: Claim | None, private: int, store: int, aside: frozenset[Key]) -> None:
+    def __init__(self, admission: Admission, key: Key, claim: Claim | None, private: int, store: int, aside: frozenset[Key]) -> None:
         self.aside = aside  #: inputs to be read where they lie
         self.in_pieces = False  #: it is to be done by a splitter
         self.claim = claim
@@ -137,11 +137,11 @@ class Admission:
         self.estimates = Estimates()
         self.needs = needs
         self.n_waiting = 0
-        self.counts: dict[str, int] = {}  #: of the steps
+        self.counts: Counter[str] = Counter()  #: of the steps
         self._small = small
         self._ended = asyncio.Event()
         self._n_ended = 0
-        self._handed_back: OrderedDict[str, bool] = OrderedDict()
+        self._handed_back: OrderedDict[Key, bool] = OrderedDict()
 
     @property
     def active(self) -> bool:
@@ -149,7 +149,7 @@ class Admission:
 
     # -- a key
 
-    async def admit(self, key: str, task: TaskState, may_split: bool) -> Grant:
+    async def admit(self, key: Key, task: TaskState, may_split: bool) -> Grant:
         """Waits until it may run. Raises Unwanted, Reschedule, or NoRoom."""
         need, aside = self.needs.of(task, self.estimates.of(key), None)
         if need.all < self._small or self._at_hand(need):
@@ -178,7 +178,7 @@ class Admission:
 
     # -- a piece of a key
 
-    async def admit_piece(self, key: str, task: TaskState, inputs: dict[Key, int], result: int, last: bool) -> Grant | None:
+    async def admit_piece(self, key: Key, task: TaskState, inputs: dict[Key, int], result: int, last: bool) -> Grant | None:
         """The same for a piece that works on those inputs. None: it does not fit, and is to be split again; not where it is the last resort."""
         steps = Steps(may_split=False)
         while True:
@@ -209,13 +209,13 @@ class Admission:
         """Whether nobody has to be asked."""
         return not self.n_waiting and self.budget.fits(need.private) and self.needs.relaxed(need.partition)
 
-    def _granted(self, key: str, claim: Claim | None, private: int, need: Need, aside: frozenset[Key]) -> Grant:
+    def _granted(self, key: Key, claim: Claim | None, private: int, need: Need, aside: frozenset[Key]) -> Grant:
         return Grant(self, key, claim, private, need.store, aside)
 
     def _private(self, need: Need, steps: Steps) -> int:
         return min(need.private, self.arbiter.pool_size()) if steps.alone else need.private
 
-    async def _obtain(self, key: str, task: TaskState, claim: Claim, steps: Steps) -> Grant:
+    async def _obtain(self, key: Key, task: TaskState, claim: Claim, steps: Steps) -> Grant:
         while True:
             need, aside = self.needs.of(task, self.estimates.of(key), steps.promote_most)
             private = self._private(need, steps)
@@ -245,14 +245,14 @@ class Admission:
                 return Outcome.TOOBIG
         outcome = await self._wait(task, claim.reserve(private, partition))
         while outcome is Outcome.RETRY:
-            self._count("retry")
+            self.counts["retry"] += 1
             self.needs.let_go()
             outcome = await self._wait(task, claim.ready())
             if outcome is Outcome.OK:
                 outcome = await self._wait(task, claim.reserve(private, partition))
         return outcome
 
-    async def _wait(self, task: TaskState, waiting: Any) -> Outcome:
+    async def _wait(self, task: TaskState, waiting: Coroutine[None, None, Outcome]) -> Outcome:
         """Beside the loop; others run meanwhile. Raises Unwanted."""
         future = asyncio.ensure_future(waiting)
         slot = False
@@ -263,17 +263,16 @@ class Admission:
                 if task.state in ("cancelled", "resumed"):
                     raise Unwanted
                 done, _ = await asyncio.wait((future,), timeout=_GONE)
-            outcome: Outcome = future.result()
-            return outcome
+            return future.result()
         finally:
             future.cancel()
             if slot:
                 self.slots.give_back()
 
-    async def _step(self, key: str, task: TaskState, claim: Claim, steps: Steps, need: Need, outcome: Outcome) -> None:
+    async def _step(self, key: Key, task: TaskState, claim: Claim, steps: Steps, need: Need, outcome: Outcome) -> None:
         """The next one. Raises Reschedule or NoRoom where there is none."""
         if need.partition and outcome is Outcome.SPLIT and not steps.asked_again:
-            self._count("again")
+            self.counts["again"] += 1
             steps.asked_again = True
             await self._wait(task, self._others_let_go())
         elif need.partition:
@@ -283,30 +282,30 @@ class Admission:
         elif self._others(steps) and (need.private <= self.budget.capacity or steps.alone):
             await self._wait(task, self._one_ended(steps))  # the holders of the missing memory end
         elif steps.may_split:
-            self._count("pieces")
+            self.counts["pieces"] += 1
             steps.in_pieces = True
         elif not steps.alone and need.unspill <= self.budget.ceiling:
-            self._count("alone")
+            self.counts["alone"] += 1
             steps.alone = True
         elif key not in self._handed_back:
-            self._count("handed-back")
+            self.counts["handed-back"] += 1
             self._handed_back[key] = True
             if len(self._handed_back) > _HANDED_BACK_MAX:
                 self._handed_back.popitem(last=False)
             raise Reschedule
         else:
-            self._count("no-memory")
+            self.counts["no-memory"] += 1
             raise NoRoom(self._explain(key, claim, need))
 
     def _next_of_partition(self, steps: Steps, need: Need, outcome: Outcome) -> None:
         if steps.promote_most is None and need.promote and outcome is not Outcome.TIMEDOUT:
-            self._count("fewer")
+            self.counts["fewer"] += 1
             steps.promote_most = need.promote // 2
         elif steps.may_split and need.promote:
-            self._count("pieces")
+            self.counts["pieces"] += 1
             steps.in_pieces = True
         else:
-            self._count("aside")
+            self.counts["aside"] += 1
             steps.promote_most = 0
 
     async def _make_room(self, task: TaskState, need: Need) -> bool:
@@ -327,7 +326,7 @@ class Admission:
             await self._ended.wait()
         return Outcome.OK
 
-    def _explain(self, key: str, claim: Claim, need: Need) -> str:
+    def _explain(self, key: Key, claim: Claim, need: Need) -> str:
         parts = [f"{key!r} needs {mib(need.private)} of private memory"]
         parts.append(f" ({mib(need.unspill)} for inputs that were spilled, {mib(need.result)} for its result)")
         parts.append(f"; its worker may use {mib(self.budget.capacity)} of its limit of {mib(self.budget.limit)} for values")
@@ -336,9 +335,6 @@ class Admission:
             parts.append(f". The arbiter says: {claim.why}")
         parts.append(". More memory per worker, smaller chunks, or shmstore.dask.register_splitter() for its function help")
         return "".join(parts)
-
-    def _count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
 
 
 _USER, _GENERATION, _ORDER = 11, 20, 30  # bits
@@ -403,7 +399,7 @@ class Slots:
 
     PATIENCE = 0.01  # seconds that a key keeps its own slot: most waits are shorter
 
-    def __init__(self, state: Any, start: Any) -> None:
+    def __init__(self, state: WorkerState, start: Callable[[], object]) -> None:
         self.lent = 0
         self._state = state
         self._start = start
@@ -434,7 +430,7 @@ class Pieces:
     `run` is what the worker runs in place of the task's function.
     """
 
-    def __init__(self, worker: Worker, admission: Admission, task: Any, call: Call, splitter: Splitter) -> None:
+    def __init__(self, worker: Worker, admission: Admission, task: TaskState, call: Call, splitter: Splitter) -> None:
         self.worker = worker
         self.admission = admission
         self.task = task

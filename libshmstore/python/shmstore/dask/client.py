@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client scatter and gather through the partition: `Client.scatter`, `Client.gather` and `Future.result` go this way where this package is imported, as do
-`scatter(client, data, …)` and `gather(client, futures, …)`.
+"""Client scatter and gather through the partition: `Client.scatter`, `Client.gather` and `Future.result` go this way where this package is imported, and so
+`scatter(client, data, …)` and `gather(client, futures, …)`, which call them.
 
 They take and return what stock's do. Stock sends small or non-shareable values, those of workers of
 other hosts or without shmstore, and all with a full partition, or none, or workers in this process.
@@ -17,9 +17,10 @@ import functools
 import html
 import itertools
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 import distributed
 from dask.base import tokenize
@@ -33,47 +34,45 @@ from .config import Fallbacks, Guard, Settings, enabled, offload
 from .exchange import NEVER_SHAREABLE, Entry, Exchange
 from .handle import Handle
 
+if TYPE_CHECKING:
+    from distributed.client import FutureState
+
+    from .amm import PolicyState
+    from .compat.worker import Key
+
+Workers = Union[str, int, Iterable[object], None]  #: addresses, names or hosts
 _counter = itertools.count()
 _guard = Guard(Fallbacks(60.0, "client"))
-_stock_gather, _stock_scatter = Client._gather, Client._scatter
+_stock_gather: Callable[..., Awaitable[object]] = Client._gather
+_stock_scatter: Callable[..., Awaitable[Any]] = Client._scatter
 
 
 def attach() -> None:
     """From here on stock's ways of this process's clients are these, unless `enabled` is false."""
 
     @functools.wraps(_stock_gather)
-    async def gather(client: Client, futures: Any, errors: str = "raise", direct: bool | None = None, local_worker: Any = None) -> Any:
+    async def gather(client: Client, futures: object, errors: str = "raise", direct: bool | None = None, local_worker: object = None) -> object:
         if local_worker is not None or has_workers() or enabled() is False:
             return await _stock_gather(client, futures, errors=errors, direct=direct, local_worker=local_worker)
         return await _gather(client, futures, errors, direct, {})
 
     @functools.wraps(_stock_scatter)
     async def scatter(
-        client: Client, data: Any, workers: Any = None, broadcast: Any = False, direct: bool | None = None, local_worker: Any = None, **kwargs: Any
-    ) -> Any:
+        client: Client, data: object, workers: Workers = None, broadcast: bool | int = False, direct: bool | None = None,
+        local_worker: object = None, hash: bool = True, **kwargs: object,
+    ) -> object:
         if local_worker is not None or has_workers() or enabled() is False:
-            return await _stock_scatter(client, data, workers=workers, broadcast=broadcast, direct=direct, local_worker=local_worker, **kwargs)
-        return await _scatter(client, data, workers, broadcast, direct, kwargs.pop("hash", True), kwargs)
+            return await _stock_scatter(
+                client, data, workers=workers, broadcast=broadcast, direct=direct, local_worker=local_worker, hash=hash, **kwargs
+            )
+        return await _scatter(client, data, workers, broadcast, direct, hash, kwargs)
 
-    Client._gather, Client._scatter = gather, scatter
-
-
-def scatter(
-    client: Client, data: Any, workers: Any = None, broadcast: Any = False, direct: bool | None = None,
-    hash: bool = True, **kwargs: Any,
-) -> Any:
-    """As client.scatter(data, …): the workers of this host get links, no byte of a large value goes through a socket."""
-    return client.sync(_scatter, client, data, workers, broadcast, direct, hash, kwargs)
+    Client._gather, Client._scatter = gather, scatter  # type: ignore[assignment, method-assign]
 
 
-def gather(client: Client, futures: Any, errors: str = "raise", direct: bool | None = None, **kwargs: Any) -> Any:
-    """As client.gather(futures, …): large values of this host's workers are mapped. They live as long as they are used."""
-    if isinstance(futures, Iterator):
-        return (gather(client, future, errors, direct, **kwargs) for future in futures)
-    return client.sync(_gather, client, futures, errors, direct, kwargs)
-
-
-async def _scatter(client: Client, data: Any, workers: Any, broadcast: Any, direct: bool | None, hash: bool, kwargs: dict[str, Any]) -> Any:
+async def _scatter(
+    client: Client, data: object, workers: Workers, broadcast: bool | int, direct: bool | None, hash: bool, kwargs: dict[str, object]
+) -> object:
     if isinstance(data, (range, Iterator)):
         data = list(data)
     stock = functools.partial(_stock_scatter, client, direct=direct, **kwargs)
@@ -114,7 +113,7 @@ def _shared(exchange: Exchange, named: dict[str, object]) -> dict[str, Handle]:
     return shared
 
 
-def _has_large(data: Any) -> bool:
+def _has_large(data: object) -> bool:
     """Whether any of them may be worth it. Client.scatter handles other containers."""
     if isinstance(data, (dict, list, tuple, set, frozenset)):
         if type(data) not in (dict, list, tuple) or (type(data) is dict and not all(isinstance(key, str) for key in data)):
@@ -122,30 +121,30 @@ def _has_large(data: Any) -> bool:
         values = list(data.values()) if isinstance(data, dict) else list(data)
     else:
         values = [data]
-    min_size = Settings.read().min_size
+    min_size = Settings().min_size
     return any(not isinstance(value, NEVER_SHAREABLE) and safe_sizeof(value) >= min_size for value in values)
 
 
-def _named(data: Any, hash: bool) -> tuple[dict[str, Any], Any]:
+def _named(data: object, hash: bool) -> tuple[dict[str, object], Callable[[dict[str, object]], object]]:
     """The data as Client.scatter names it, and how to make its result of the futures by name."""
     if isinstance(data, dict):
         return data, lambda placed: {name: placed[name] for name in data}
     kind = type(data) if isinstance(data, (list, tuple)) else None
-    values = [data] if kind is None else list(data)
+    values = list(data) if isinstance(data, (list, tuple)) else [data]
     keys = [f"{type(value).__name__}-{tokenize(value) if hash else uuid.uuid4().hex}" for value in values]
 
-    def rebuild(placed: dict[str, Future]) -> Any:
+    def rebuild(placed: dict[str, object]) -> object:
         return placed[keys[0]] if kind is None else kind(placed[key] for key in keys)
 
     return dict(zip(keys, values)), rebuild
 
 
-async def _peers(client: Client, exchange: Exchange, workers: Any) -> list[str]:
+async def _peers(client: Client, exchange: Exchange, workers: Workers) -> list[str]:
     """Addresses of the running workers that share our partition, of those that are named if some are."""
     if isinstance(workers, (str, int)):
         workers = [workers]
     wanted = None if workers is None else {str(worker) for worker in workers}
-    identity = await client.scheduler.identity()
+    identity = await _scheduler(client).identity()
     peers = []
     for address, info in identity["workers"].items():
         names = {address, str(info.get("name")), str(info.get("host"))}
@@ -154,15 +153,20 @@ async def _peers(client: Client, exchange: Exchange, workers: Any) -> list[str]:
     return peers
 
 
-async def _gather(client: Client, futures: Any, errors: str, direct: bool | None, kwargs: dict[str, Any]) -> Any:
+def _scheduler(client: Client) -> Any:
+    """Calls of it."""
+    return client.scheduler
+
+
+async def _gather(client: Client, futures: object, errors: str, direct: bool | None, kwargs: dict[str, object]) -> object:
     _, found = unpack_remotedata(futures, byte_keys=True)
     states = {future.key: client.futures.get(future.key) for future in found if future.client is client}
     if data := await _guard.wait("gather", _large(client, states, errors)):
-        kwargs["local_worker"] = _Fetched(data)
+        kwargs["local_worker"] = SimpleNamespace(data=data)  # what it has not got, stock asks others for
     return await _stock_gather(client, futures, errors=errors, direct=direct, **kwargs)
 
 
-async def _large(client: Client, states: dict[Any, Any], errors: str) -> dict[Any, Any]:
+async def _large(client: Client, states: dict[Key, FutureState | None], errors: str) -> dict[Key, object]:
     """Those values that are large and came by link; none where stock has an error to raise."""
     waits = [asyncio.ensure_future(_finished(state, errors == "raise")) for state in states.values() if state is not None]
     try:
@@ -175,9 +179,9 @@ async def _large(client: Client, states: dict[Any, Any], errors: str) -> dict[An
     keys = [key for key, state in states.items() if state is not None and state.status == "finished" and _may_be_large(state.type)]
     if not keys:
         return {}
-    min_size = Settings.read().min_size
+    min_size = Settings().min_size
     with suppress(OSError, LookupError):  # the scheduler is away, or has forgotten one: stock says so
-        sizes = await client.scheduler.nbytes(keys=keys, summary=False)
+        sizes = await _scheduler(client).nbytes(keys=keys, summary=False)
         keys = [key for key in keys if sizes[key] >= min_size]
     if not keys:
         return {}
@@ -185,7 +189,7 @@ async def _large(client: Client, states: dict[Any, Any], errors: str) -> dict[An
         return await _fetch(client, exchange, keys) if exchange is not None else {}
 
 
-async def _finished(state: Any, wanted: bool) -> None:
+async def _finished(state: FutureState, wanted: bool) -> None:
     """Until a future has an end. LookupError where it is none that is wanted."""
     if state.status == "pending":
         await state.wait()
@@ -193,13 +197,13 @@ async def _finished(state: Any, wanted: bool) -> None:
         raise LookupError
 
 
-def _may_be_large(kind: Any) -> bool:
+def _may_be_large(kind: object) -> bool:
     return not (isinstance(kind, type) and issubclass(kind, (*NEVER_SHAREABLE, Actor)))
 
 
-async def _fetch(client: Client, exchange: Exchange, keys: list[Any]) -> dict[Any, Any]:
+async def _fetch(client: Client, exchange: Exchange, keys: list[Key]) -> dict[Key, object]:
     """The values of those keys that a worker of this host has; handles mapped."""
-    who_has = await client.scheduler.who_has(keys=keys)
+    who_has = await _scheduler(client).who_has(keys=keys)
     here = {key: [address for address in addresses if exchange.is_peer(address)] for key, addresses in who_has.items()}
     here = {key: addresses for key, addresses in here.items() if addresses}
     if not here:
@@ -220,18 +224,11 @@ async def _fetch(client: Client, exchange: Exchange, keys: list[Any]) -> dict[An
     return data
 
 
-class _Fetched:
-    """Data of a local worker to Client._gather, which asks the others for the rest."""
-
-    def __init__(self, data: dict[Any, Any]) -> None:
-        self.data = data
-
-
 @contextmanager
 def _exchange(client: Client) -> Iterator[Exchange | None]:
     """A store for one call, None where there can be none."""
     try:
-        exchange = Exchange(Settings.read(), "dask-client", recycle=False)
+        exchange = Exchange(Settings(), "dask-client", recycle=False)
     except (OSError, ValueError) as e:
         _guard.fallbacks.note("no-store", e, then="sent as on stock")
         yield None
@@ -256,14 +253,14 @@ class WorkerReport(NamedTuple):
     partition: int  #: in shared memory
     tier: int  #: in the partition's disk tier, as it is in memory
     spill: int  #: in spill files of Dask's kind
-    not_shared: Mapping[str, Any] = {}  #: why values were not shared -> how many of min-size and more, and their bytes
+    not_shared: Mapping[str, tuple[int, int]] = {}  #: why values were not shared -> how many of min-size and more, and their bytes
 
 
 class Report(tuple[WorkerReport, ...]):
     """One WorkerReport for each worker. As text, and in notebooks, a table with a line of sums, and one of the scheduler's policies."""
 
-    policies: tuple[Any, ...] = ()  #: a PolicyState of each policy of shmstore.dask.amm
-    figures: Mapping[str, Any] = {}  #: what they did; client.shmstore.figures()
+    policies: tuple[PolicyState, ...] = ()  #: a PolicyState of each policy of shmstore.dask.amm
+    figures: Mapping[str, object] = {}  #: what they did; client.shmstore.figures()
 
     @property
     def not_shared(self) -> dict[str, tuple[int, int]]:
@@ -274,7 +271,7 @@ class Report(tuple[WorkerReport, ...]):
             found[why] = before[0] + n, before[1] + nbytes
         return dict(sorted(found.items(), key=lambda item: -item[1][1]))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """For programs."""
         return {
             "workers": [worker._asdict() for worker in self],
@@ -311,7 +308,7 @@ def report(client: Client) -> Report:
 
 
 async def _report(client: Client) -> Report:
-    identity = await client.scheduler.identity()
+    identity = await _scheduler(client).identity()
     found = Report(_row_of(address, info.get("metrics") or {}) for address, info in sorted(identity["workers"].items()))
     with suppress(Exception):  # Dask has no such manager, or shmstore is not installed where the scheduler runs, or nobody may run anything there
         from .amm.serving import described_to, states_of
@@ -332,9 +329,9 @@ def _row_of(address: str, metrics: dict[str, Any]) -> WorkerReport:
 class performance_report(distributed.performance_report):
     """distributed.performance_report whose file says where the values were at its end, too."""
 
-    async def __aexit__(self, *args: Any, **kwargs: Any) -> None:
+    async def __aexit__(self, *args: object, **kwargs: object) -> None:
         found = await _report(distributed.get_client())
-        await super().__aexit__(*args, **kwargs)
+        await super().__aexit__(*args, **kwargs)  # type: ignore[no-untyped-call]
         add_to(self.filename, found)
 
 

@@ -19,16 +19,22 @@ import resource
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import dask.config
 import distributed.utils
 import yaml
 from dask.utils import parse_bytes, parse_timedelta, typename
+from tornado.ioloop import PeriodicCallback
+
+if TYPE_CHECKING:
+    from distributed.core import Server
+
+    from .worker import Worker
 
 PREFIX = "distributed.worker.memory.shared"
 
@@ -49,116 +55,57 @@ _left_out = False  # the libraries, of this process
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
 class TierSettings:
-    """The disk tier that a worker gives the partition where it has none."""
+    """The disk tier that a worker gives the partition where it has none. ValueError where a setting makes no sense."""
 
-    enabled: bool
-    path: str | None
-    max: int | None  # bytes; None: from max-spill
-    min_free: int  # bytes
-    level: int
-    fsync: bool
-    high: int  # percent
-    low: int
-
-    @classmethod
-    def read(cls) -> TierSettings:
-        """The settings of now. ValueError where one makes no sense."""
-        high, low = _percent("tier.high"), _percent("tier.low")
-        if low >= high:
-            raise ValueError(f"{PREFIX}.tier.low must be less than tier.high, not {low} % and {high} %")
-        level = int(_get("tier.level"))
-        if not 0 <= level <= 19:
-            raise ValueError(f"{PREFIX}.tier.level must be from 0 to 19, not {level}")
-        return cls(
-            enabled=_switch("tier.enabled"),
-            path=_get("tier.path") or None,
-            max=None if _get("tier.max") is None else _bytes("tier.max"),
-            min_free=_bytes("tier.min-free"),
-            level=level,
-            fsync=_switch("tier.fsync"),
-            high=high,
-            low=low,
-        )
+    def __init__(self) -> None:
+        self.enabled = _switch("tier.enabled")
+        self.path: str | None = _get("tier.path") or None
+        self.max = None if _get("tier.max") is None else _bytes("tier.max")  # bytes; None: from max-spill
+        self.min_free = _bytes("tier.min-free")
+        self.level = int(_get("tier.level"))
+        if not 0 <= self.level <= 19:
+            raise ValueError(f"{PREFIX}.tier.level must be from 0 to 19, not {self.level}")
+        self.fsync = _switch("tier.fsync")
+        self.high, self.low = _watermarks("tier")  # percent
 
 
-@dataclass(frozen=True)
 class Settings:
-    """Settings of one worker or client; read once, so that no change splits a worker in two."""
+    """Settings of one worker or client; read once, so that no change splits a worker in two. ValueError where one makes no sense."""
 
-    enabled: bool  # False: the worker stays stock's, though it was made one of ours
-    partition: str | None
-    daemon: str  # auto, required or off
-    arbitrate: str  # auto or off
-    arbitrate_size: int  # bytes
-    pressure: bool  # keys are tasks of the daemon's gate
-    queue: bool  # tasks with large results wait at the scheduler where all workers share one partition
-    p2p: bool  # shards of P2P shuffles and rechunks go through the partition
-    cow: bool
-    min_size: int  # bytes
-    share: str  # auto, lazy or eager
-    most: int | None  # bytes of a partition; None: by the memory limits of its workers
-    born: bool | None  # None: where the partition has huge pages
-    lease: float  # seconds
-    recycle: int  # bytes
-    max_maps: int
-    message_bytes: int
-    sweep_interval: float  # seconds
-    log_interval: float  # seconds
-    tier: TierSettings
-
-    @classmethod
-    def read(cls) -> Settings:
-        """The settings of now. ValueError where one makes no sense."""
+    def __init__(self) -> None:
         warn_of_unknown()
-        return cls(
-            enabled=enabled() is not False,
-            partition=_get("partition") or None,
-            daemon=_choice("daemon", "auto", "required", "off"),
-            arbitrate=_choice("arbitrate", "auto", "off"),
-            arbitrate_size=_bytes("arbitrate-size"),
-            pressure=_switch("pressure"),
-            queue=_switch("queue"),
-            p2p=_switch("p2p"),
-            cow=_choice("map", "cow", "ro") == "cow",
-            min_size=_bytes("min-size"),
-            share=_share(),
-            most=None if _get("max") is None else _bytes("max"),
-            born=None if _get("born") == "auto" else _switch("born"),
-            lease=_positive("lease", _seconds("lease")),
-            recycle=_bytes("recycle"),
-            max_maps=int(_positive("max-maps", int(_get("max-maps")))),
-            message_bytes=_bytes("message-bytes"),
-            sweep_interval=_seconds("sweep-interval"),
-            log_interval=_seconds("log-interval"),
-            tier=TierSettings.read(),
-        )
+        self.enabled = enabled() is not False  # False: the worker stays stock's, though it was made one of ours
+        self.partition: str | None = _get("partition") or None
+        self.daemon = _choice("daemon", "auto", "required", "off")
+        self.arbitrate = _choice("arbitrate", "auto", "off")
+        self.arbitrate_size = _bytes("arbitrate-size")
+        self.pressure = _switch("pressure")  # keys are tasks of the daemon's gate
+        self.queue = _switch("queue")  # tasks with large results wait at the scheduler where all workers share one partition
+        self.p2p = _switch("p2p")  # shards of P2P shuffles and rechunks go through the partition
+        self.cow = _choice("map", "cow", "ro") == "cow"
+        self.min_size = _bytes("min-size")
+        self.share = _share()  # auto, lazy or eager
+        self.most = None if _get("max") is None else _bytes("max")  # bytes of a partition; None: by the memory limits of its workers
+        self.born = None if _get("born") == "auto" else _switch("born")  # None: where the partition has huge pages
+        self.lease = _positive("lease", _seconds("lease"))
+        self.recycle = _bytes("recycle")
+        self.max_maps = int(_positive("max-maps", int(_get("max-maps"))))
+        self.message_bytes = _bytes("message-bytes")
+        self.sweep_interval = _seconds("sweep-interval")
+        self.log_interval = _seconds("log-interval")
+        self.tier = TierSettings()
 
 
-@dataclass(frozen=True)
 class ManagerSettings:
-    """Settings of all policies of a scheduler's memory manager."""
+    """Settings of all policies of a scheduler's memory manager. ValueError where one makes no sense."""
 
-    high: float  # of a partition, from 0.01 to 1
-    low: float
-    slice: float  # seconds
-    delay: float  # seconds
-    in_flight: float  # seconds
-
-    @classmethod
-    def read(cls) -> ManagerSettings:
-        """The settings of now. ValueError where one makes no sense."""
-        high, low = _percent("amm.high"), _percent("amm.low")
-        if low >= high:
-            raise ValueError(f"{PREFIX}.amm.low must be less than amm.high, not {low} % and {high} %")
-        return cls(
-            high=high / 100,
-            low=low / 100,
-            slice=_positive("amm.slice", _seconds("amm.slice")),
-            delay=_positive("amm.delay", _seconds("amm.delay")),
-            in_flight=_positive("amm.in-flight", _seconds("amm.in-flight")),
-        )
+    def __init__(self) -> None:
+        high, low = _watermarks("amm")
+        self.high, self.low = high / 100, low / 100  # shares of a partition
+        self.slice = _positive("amm.slice", _seconds("amm.slice"))
+        self.delay = _positive("amm.delay", _seconds("amm.delay"))
+        self.in_flight = _positive("amm.in-flight", _seconds("amm.in-flight"))
 
 
 def enabled() -> bool | None:
@@ -245,6 +192,14 @@ def _percent(key: str) -> int:
     return round(value * 100)
 
 
+def _watermarks(part: str) -> tuple[int, int]:
+    """In percent."""
+    high, low = _percent(f"{part}.high"), _percent(f"{part}.low")
+    if low >= high:
+        raise ValueError(f"{PREFIX}.{part}.low must be less than {part}.high, not {low} % and {high} %")
+    return high, low
+
+
 def _bytes(key: str) -> int:
     return int(parse_bytes(_get(key)))
 
@@ -270,10 +225,10 @@ class Fallbacks:
     def __init__(self, interval: float, who: str = "") -> None:
         self.interval = interval
         self.who = who
-        self.counts: dict[str, int] = {}  #: by reason, logged or not
+        self.counts: Counter[str] = Counter()  #: by reason, logged or not
         self._lock = threading.Lock()
         self._said: dict[str, float] = {}
-        self._left_out: dict[str, int] = {}
+        self._left_out: Counter[str] = Counter()
         self._full = self._full_is_no_news = False
         self._unshared: dict[type, str] = {}  # why
         self._kept: dict[str, list[int]] = {}  # why -> values, bytes
@@ -291,10 +246,10 @@ class Fallbacks:
         """Logs one fallback: why (reason, errno), of which key, and what happens now. trace: with the error's traceback."""
         code = getattr(error, "errno", None)
         with self._lock:
-            self.counts[reason] = self.counts.get(reason, 0) + 1
+            self.counts[reason] += 1
             now = time.monotonic()
             if reason in self._said and now - self._said[reason] < self.interval:
-                self._left_out[reason] = self._left_out.get(reason, 0) + 1
+                self._left_out[reason] += 1
                 return
             self._said[reason] = now
             left_out = self._left_out.pop(reason, 0)
@@ -335,7 +290,7 @@ class Fallbacks:
         with self._lock:
             said, self._full = self._full, True
             if said:
-                self.counts["partition-full"] = self.counts.get("partition-full", 0) + 1
+                self.counts["partition-full"] += 1
                 return
             self._said.pop("partition-full", None)
         self.note("partition-full", error, key, "values stay private until there is room again")
@@ -361,38 +316,36 @@ class Guard:
     def __init__(self, fallbacks: Fallbacks) -> None:
         self.fallbacks = fallbacks
 
-    def call(self, what: str, function: Callable[..., Result], *args: object, otherwise: Any = None, key: object = None) -> Any:
-        """function(*args); otherwise where it raises."""
+    def call(self, what: str, function: Callable[..., Result], *args: object, key: object = None) -> Result | None:
+        """function(*args); None where it raises."""
         try:
             return function(*args)
         except Exception as e:
             self.failed(what, e, key)
-            return otherwise
+            return None
 
-    async def wait(self, what: str, step: Awaitable[Any], otherwise: Any = None, key: object = None) -> Any:
-        """The result of step; otherwise if that raises."""
+    async def wait(self, what: str, step: Awaitable[Result], key: object = None) -> Result | None:
+        """The result of step; None if that raises."""
         try:
             return await step
         except Exception as e:
             self.failed(what, e, key)
-            return otherwise
+            return None
 
     @asynccontextmanager
-    async def within(
-        self, what: str, make: Callable[..., AbstractAsyncContextManager[Any]], *args: object, otherwise: object = None
-    ) -> AsyncIterator[Any]:
+    async def within(self, what: str, make: Callable[..., AbstractAsyncContextManager[Result]], *args: object) -> AsyncIterator[Result | None]:
         """Runs the body within make(*args), or without if that fails. Its own errors go through."""
         try:
             manager = make(*args)
             value = await manager.__aenter__()
         except Exception as e:
             self.failed(what, e)
-            yield otherwise
+            yield None
             return
         try:
             yield value
         except BaseException:
-            await self.wait(what, _left(manager, *sys.exc_info()))
+            await self.wait(what, _left(manager))
             raise
         await self.wait(what, manager.__aexit__(None, None, None))
 
@@ -401,8 +354,9 @@ class Guard:
         self.fallbacks.note(f"failed-{what}", error, key, "goes on as stock", trace=True)
 
 
-async def _left(manager: AbstractAsyncContextManager[Any], kind: Any, error: BaseException | None, trace: Any) -> None:
-    """Leaves it because of the body's error, which its caller raises."""
+async def _left(manager: AbstractAsyncContextManager[object]) -> None:
+    """Leaves it because of the body's error, which is being handled, and which its caller raises."""
+    kind, error, trace = sys.exc_info()
     try:
         await manager.__aexit__(kind, error, trace)
     except BaseException as e:
@@ -410,7 +364,7 @@ async def _left(manager: AbstractAsyncContextManager[Any], kind: Any, error: Bas
             raise
 
 
-async def offload(function: Callable[..., Result], *args: object) -> Any:
+async def offload(function: Callable[..., Result], *args: object) -> Result:
     """function(*args), in Dask's thread for such things, or here where the interpreter ends.
 
     A program that simply ends closes its in-process cluster in an atexit handler. Threads take no more work by then: what has to be done to close
@@ -419,16 +373,16 @@ async def offload(function: Callable[..., Result], *args: object) -> Any:
     return await _try(distributed.utils.offload, function, args)
 
 
-async def run_in(executor: Executor | None, function: Callable[..., Any], *args: object) -> Any:
+async def run_in(executor: Executor | None, function: Callable[..., Result], *args: object) -> Result:
     """The same in a thread of an executor."""
     loop = asyncio.get_running_loop()
     return await _try(lambda call: loop.run_in_executor(executor, call), function, args)
 
 
-async def _try(run: Callable[..., Any], function: Callable[..., Any], args: tuple[object, ...]) -> Any:
+async def _try(run: Callable[[Callable[[], Result]], Awaitable[Result]], function: Callable[..., Result], args: tuple[object, ...]) -> Result:
     begun = False
 
-    def call() -> Any:
+    def call() -> Result:
         nonlocal begun
         begun = True
         return function(*args)
@@ -460,7 +414,7 @@ def settle_process(own: bool) -> None:
         _make_room_for_descriptors()
 
 
-def leave_libraries_out(worker: Any) -> None:
+def leave_libraries_out(worker: Worker) -> None:
     """Whenever a task comes; it is done once."""
     global _left_out
     if not _left_out and worker.nanny and not worker.state.data:
@@ -477,6 +431,17 @@ def _make_room_for_descriptors() -> None:
         os.close(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, most - 1))
     finally:
         os.close(fd)
+
+
+def look_first(server: Server, make: Callable[[PeriodicCallback], Callable[[], Awaitable[None] | None]]) -> None:
+    """Has a server look at its memory as make(stock's callback) says, in place of stock, where it looks at it."""
+    if (stock := server.periodic_callbacks.get("memory_monitor")) is None:  # no limit
+        return
+    running = stock.is_running()
+    stock.stop()
+    watch = server.periodic_callbacks["memory_monitor"] = PeriodicCallback(make(stock), stock.callback_time)
+    if running:
+        watch.start()
 
 
 def dask_setup(server: object) -> None:

@@ -19,20 +19,22 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from dask.sizeof import sizeof
 from distributed.sizeof import safe_sizeof
 
 from .. import Error, Partition, Store, dumps, loads
-from ..pickling import OnDevice, on_device
+from ..foreign import OnDevice, on_device
 from .config import Fallbacks, Guard, Settings, offload
 from .handle import Handle
 from .memory import Bound, Room, Siblings, Turns, address_of, unpickled_bytes
 from .values import Kept, Maps, Over, Pickled, has_own_way, pays, reads_back_equal, shareable
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .compat.worker import Key
 
 _KEY_MAX = 3900  # bytes of a store's key, less room for a suffix
@@ -47,7 +49,7 @@ _SIZEOF_ANY = sizeof.dispatch(object)
 _ATTRIBUTES_MAX = 64  # of an instance that are looked at
 _WHY_NOT = "{} of {} bytes are in its pickle, as Python objects (strings) and types that pickle without buffers are"
 _FULL = "the partition had no room just then"
-_HAS_NO_MEMORY = "it is text or a number, lies on a device, or has serializers of its own"
+HAS_NO_MEMORY = "it is text or a number, lies on a device, or has serializers of its own"
 MADE = "shmstore:made"  # the kind of what `Exchange.make` made
 _counter = itertools.count()
 
@@ -69,9 +71,9 @@ class Entry:
         self.nbytes = nbytes
         self.kind = kind  #: the type of its value, "module:name"
         self.pickled = pickled  #: bytes of its pickle, without buffers: reading them takes its time
-        self.value: Any = None  #: the mapped value, where one is kept
+        self.value: object = None  #: the mapped value, where one is kept
         self.handed = handed  #: from hand to hand at least once
-        self.coming: Any = None  #: a future, while it is being mapped for them
+        self.coming: asyncio.Future[None] | None = None  #: a future, while it is being mapped for them
         self.unpickled = 0  #: bytes of private memory that the mapped value takes beside its buffers
         self.copied = False  #: the value is no map, but what was in private memory before
         self.address = 0  #: in the map, where that is copy-on-write
@@ -172,10 +174,6 @@ class Exchange:
 
     # -- values in
 
-    def left_out(self, value: object, nbytes: int) -> None:
-        """A large result that is no candidate."""
-        self.fallbacks.kept(nbytes, type(value), _HAS_NO_MEMORY)
-
     def candidate(self, value: object) -> bool:
         """Whether a value might have enough shareable bytes; cheap, errs on the side of yes."""
         if isinstance(value, NEVER_SHAREABLE) or self.store.closed:
@@ -210,9 +208,10 @@ class Exchange:
         again: where there is no room it is tried once more, with wait: nothing is said of it yet.
         """
         if (entry := self.guard.call("link", self.link, key, value, nbytes, key=key)) is not None:
-            return entry  # type: ignore[no-any-return]
+            return entry
+        seen: set[type] = set()
         try:
-            header, buffers = dumps(value, as_is=True, seen=(seen := set()))
+            header, buffers = dumps(value, as_is=True, seen=seen)
         except OnDevice:  # Dask has ways of its own for these
             return Kept.FOR_GOOD
         except Exception as e:  # the user's own __reduce__ may raise anything; stock meets it where it matters
@@ -417,7 +416,7 @@ class Exchange:
         except (OSError, ValueError):  # all is in use, or the disk is full
             return False
 
-    def host(self) -> dict[str, Any]:
+    def host(self) -> dict[str, object]:
         """Tells a scheduler which workers are one host, and how full that is. In bytes."""
         size, used = self.space()
         return {
@@ -486,7 +485,7 @@ class Exchange:
         entry.unpickled = unpickled_bytes(entry.nbytes, view.buffers)
         return loads(view)
 
-    def _store(self, name: str, header: Any, buffers: Any, wait: bool) -> None:
+    def _store(self, name: str, header: bytes, buffers: list[pickle.PickleBuffer], wait: bool) -> None:
         """put_buffers. Gives the disk tier a moment to make room: others let go of maps."""
         patience = time.monotonic() + (_ROOM_PATIENCE if wait and self.tiered else 0)
         pause = 0.01
@@ -525,7 +524,7 @@ class Exchange:
             self.fallbacks.note("put-failed", e, key, "kept private")
 
 
-def sweep_of(exchange: Exchange) -> Any:
+def sweep_of(exchange: Exchange) -> Callable[[], Awaitable[None]]:
     """A callback that removes the stores of dead siblings, and does not keep the exchange."""
     reference = weakref.ref(exchange)
 

@@ -26,13 +26,13 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from dask.sizeof import sizeof
-from distributed.protocol import dask_deserialize, dask_serialize
+from distributed.protocol.serialize import dask_deserialize, dask_serialize
 
 from .. import Ticket
 from ..parts import Part
@@ -41,7 +41,7 @@ from .config import offload
 from .values import Over, Pickled
 
 if TYPE_CHECKING:
-    from .compat.worker import Key, StateMachineEvent, TaskState
+    from .compat.worker import Ask, Key, StateMachineEvent, TaskState
     from .exchange import Entry, Exchange
     from .worker import Worker
 
@@ -112,15 +112,8 @@ class Handle:
         return f"<Handle of {self.nbytes} bytes at {self.ticket.path!r}>"
 
 
-@sizeof.register(Handle)
-def _sizeof_handle(handle: Handle) -> int:
-    return handle.nbytes
-
-
-# Dask's own family of serialisers, so that it goes also where pickle is not allowed.
-@dask_serialize.register(Handle)
-def _serialize_handle(handle: Handle) -> tuple[dict[str, Any], list[bytes]]:
-    header = {"ticket": list(handle.ticket), "nbytes": handle.nbytes, "kind": handle.kind}
+def _serialize_handle(handle: Handle) -> tuple[dict[str, object], list[bytes]]:
+    header: dict[str, object] = {"ticket": list(handle.ticket), "nbytes": handle.nbytes, "kind": handle.kind}
     if handle.over is None:
         return header, []
     # Not as "ticket": who does not know of parts must not take the whole object for the value.
@@ -128,12 +121,17 @@ def _serialize_handle(handle: Handle) -> tuple[dict[str, Any], list[bytes]]:
     return {**header, "parts": [list(part) for part in handle.over.parts]}, [handle.over.header]
 
 
-@dask_deserialize.register(Handle)
 def _deserialize_handle(header: dict[str, Any], frames: list[bytes]) -> Handle:
     if "parts" not in header:
         return Handle(Ticket(*header["ticket"]), header["nbytes"], header.get("kind", ""))
     over = Over(bytes(frames[0]), tuple(Part(*part) for part in header["parts"]))
     return Handle(Ticket(*header["ticket_of_parts"]), header["nbytes"], header["kind"], over)
+
+
+sizeof.register(Handle, lambda handle: handle.nbytes)
+# Dask's own family of serialisers, so that it goes also where pickle is not allowed.
+dask_serialize.register(Handle, _serialize_handle)
+dask_deserialize.register(Handle, _deserialize_handle)
 
 
 class Handing:
@@ -173,7 +171,7 @@ class Handing:
             handle = None if entry is None else self.worker._exchange.handoff(key, entry)
             if handle is not None:
                 self._handles.append(handle)
-        if handle is not None:
+        if handle is not None and entry is not None:
             if not entry.handed:
                 entry.handed = True
                 self.worker._guard.call("habits", self.worker._habits.left, key)
@@ -206,20 +204,23 @@ def can_carry(serializers: Collection[str] | None) -> bool:
 
 
 @contextmanager
-def kept_bandwidth(worker: Any) -> Iterator[float]:
+def kept_bandwidth(worker: Worker) -> Iterator[float]:
     """Forgets measurements within. Yields the bandwidth, in bytes per second."""
-    bandwidth, by_worker, by_type = worker.bandwidth, dict(worker.bandwidth_workers), dict(worker.bandwidth_types)
+    measured: tuple[MutableMapping[Any, tuple[float, int]], ...] = (worker.bandwidth_workers, worker.bandwidth_types)
+    bandwidth, before = worker.bandwidth, [dict(rates) for rates in measured]
     yield bandwidth
     worker.bandwidth = bandwidth
-    for current, before in ((worker.bandwidth_workers, by_worker), (worker.bandwidth_types, by_type)):
-        current.clear()
-        current.update(before)
+    for rates, known in zip(measured, before):
+        rates.clear()
+        rates.update(known)
 
 
-def count_transfer(worker: Any, donor: str, kinds: set[type | None], rate: float) -> None:
+def count_transfer(worker: Worker, donor: str, kinds: set[type | None], rate: float) -> None:
     """As stock does: a transfer from a donor of values of those types."""
     worker.bandwidth = worker.bandwidth * 0.95 + rate * 0.05
-    for rates, what in [(worker.bandwidth_workers, donor), *((worker.bandwidth_types, kind) for kind in kinds if len(kinds) == 1 and kind)]:
+    measured: list[tuple[MutableMapping[Any, tuple[float, int]], object]] = [(worker.bandwidth_workers, donor)]
+    measured += [(worker.bandwidth_types, kind) for kind in kinds if len(kinds) == 1 and kind]
+    for rates, what in measured:
         total, n = rates[what]
         rates[what] = (total + rate, n + 1)
 
@@ -247,18 +248,18 @@ class Crossings:
         self._anyway: dict[Key, str | None] = {}  # keys that were waited for in vain -> who has them no more; None: fetched whoever else does
         self._fd = self._make()  # of the directory, locked; None: it cannot be used
 
-    async def gather(self, worker: Worker, ask: Callable[..., Any], keys: Collection[Key], *args: Any, **kwargs: Any) -> Any:
-        """A worker's gather_dep, which is ask, of another host's values: those that a sibling fetches or has are linked from it."""
+    async def gather(self, worker: Worker, donor: str, ask: Ask, keys: Collection[Key], nbytes: int) -> StateMachineEvent:
+        """A worker's gather_dep, which is ask, of values of donor, on another host: those that a sibling fetches or has are linked from it."""
         if not any(_crosses(worker.state.tasks.get(key)) for key in keys):
-            return await ask(keys, *args, **kwargs)
+            return await ask(keys)
         mine: list[Key] = []
         found: dict[Key, object] = {}
         try:
-            event = await self._gather(worker, ask, keys, mine, found, *args, **kwargs)
+            event = await self._gather(worker, donor, ask, keys, nbytes, mine, found)
         except Exception as e:
             self.release(mine)
             worker._guard.failed("crossing", e)
-            return await ask(keys, *args, **kwargs)
+            return await ask(keys)
         except BaseException:
             self.release(mine)
             raise
@@ -267,9 +268,10 @@ class Crossings:
         return event
 
     async def _gather(
-        self, worker: Worker, ask: Callable[..., Any], keys: Collection[Key], mine: list[Key], found: dict[Key, object], *args: Any, **kwargs: Any
-    ) -> Any:
-        tasks, event = worker.state.tasks, None
+        self, worker: Worker, donor: str, ask: Ask, keys: Collection[Key], nbytes: int, mine: list[Key], found: dict[Key, object]
+    ) -> StateMachineEvent:
+        tasks = worker.state.tasks
+        event: GatherDepSuccessEvent | None = None
         found.update(await self._from_holders(worker, keys))
         left = sorted((key for key in keys if key not in found), key=str)
         while left:
@@ -278,14 +280,15 @@ class Crossings:
                 batch.append(left.pop(0))
             mine += batch
             if batch:
-                event = await ask(batch, *args, **kwargs)
-                if not isinstance(event, GatherDepSuccessEvent):
-                    return event
+                asked = await ask(batch)
+                if not isinstance(asked, GatherDepSuccessEvent):
+                    return asked
+                event = asked
                 found.update(event.data)
             if left:
-                found.update(await self._from_sibling(worker, left, kwargs.get("total_nbytes") or 0))
+                found.update(await self._from_sibling(worker, left, nbytes))
                 left = [key for key in left if key not in found]
-        return gather_succeeded(event, found, ask.args[0], kwargs)  # type: ignore[attr-defined]
+        return gather_succeeded(event, found, donor, nbytes)
 
     async def _from_holders(self, worker: Worker, keys: Collection[Key]) -> dict[Key, object]:
         """Handles of those that a sibling has, as Dask knows. Dask asks another host for them where a request to that sibling is under way."""

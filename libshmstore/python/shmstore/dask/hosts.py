@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .compat.scheduler import Queue, average_size, has_queue, missing_for_queue, n_running
 from .config import Fallbacks, Guard, logger
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from distributed.scheduler import Scheduler
 
     from .compat.scheduler import TaskState, WorkerState
+    from .worker import Worker
 
 
 class Host:
@@ -131,9 +132,9 @@ class Hosts:
                 host = other
         return host is not None and not host.pressed and host.links(task)
 
-    def units(self, task: TaskState, workers: Iterable[WorkerState]) -> dict[Any, list[WorkerState]]:
+    def units(self, task: TaskState, workers: Iterable[WorkerState]) -> dict[Host | WorkerState, list[WorkerState]]:
         """Replicas of a task by unit: a host whose replicas of it are links is one, each other worker is one of its own."""
-        units: dict[Any, list[WorkerState]] = {}
+        units: dict[Host | WorkerState, list[WorkerState]] = {}
         for worker in workers:
             host = self.of(worker)
             units.setdefault(host if host.links(task) else worker, []).append(worker)
@@ -159,36 +160,18 @@ class Queueing:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._guard = Guard(Fallbacks(60.0, "scheduler"))
         self._hosts = Hosts()
         self._host: Host | None = None  # of all workers
         self._stale = 0.0  # when it is looked at anew
 
-    def waits(self, task: TaskState) -> bool:
-        """Whether a task's result takes memory, and each worker can have its inputs for nothing."""
-        return bool(self._guard.call("queue", self._waits, task, otherwise=False))
-
-    def takers(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
-        """Of those workers the ones that have nothing for one of their threads, or soon will."""
-        workers = list(workers)
-        return list(self._guard.call("queue", self._takers, workers, otherwise=workers))
-
-    def choose(self, task: TaskState, workers: Iterable[WorkerState]) -> Any:
-        """Of the workers with a free thread the one that has most of the inputs."""
-        return self._guard.call("queue", self._choose, task, workers)
-
     def linked(self, task: TaskState) -> int:
         """Bytes of a task's inputs that any worker maps where they are, whatever its memory limit."""
-        return int(self._guard.call("queue", self._linked, task, otherwise=0))
-
-    # -- private
-
-    def _linked(self, task: TaskState) -> int:
         host = self._one_host()
         links = (dep.nbytes for dep in task.dependencies if host is not None and dep.type in _BUFFERS and host.links(dep))
         return sum(links)
 
-    def _waits(self, task: TaskState) -> bool:
+    def waits(self, task: TaskState) -> bool:
+        """Whether a task's result takes memory, and each worker can have its inputs for nothing."""
         host, size = self._shared_by_all(), average_size(task)
         if host is None or (size is not None and size < _LARGE):
             return False
@@ -197,12 +180,14 @@ class Queueing:
         stay = [dep for dep in task.dependencies if dep.nbytes >= _LARGE and (len(dep.waiters or ()) > 1 or dep.who_wants)]
         return len(stay) > 1 and (size is None or size * _PART > sum(dep.nbytes for dep in task.dependencies))
 
-    def _takers(self, workers: list[WorkerState]) -> list[WorkerState]:
+    def takers(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
+        """Of those workers the ones that have nothing for one of their threads, or soon will."""
         if self._shared_by_all() is None:
-            return workers
+            return list(workers)
         return [worker for worker in workers if n_running(worker) < worker.nthreads or worker.occupancy < _AHEAD * worker.nthreads]
 
-    def _choose(self, task: TaskState, workers: Iterable[WorkerState]) -> WorkerState | None:
+    def choose(self, task: TaskState, workers: Iterable[WorkerState]) -> WorkerState | None:
+        """Of the workers with a free thread the one that has most of the inputs."""
         if self._shared_by_all() is None:
             return None
         here: Counter[WorkerState] = Counter()
@@ -214,6 +199,8 @@ class Queueing:
             return running >= worker.nthreads, -here[worker], running / worker.nthreads
 
         return min(workers, key=price)
+
+    # -- private
 
     def _one_host(self) -> Host | None:
         """The host of all workers, where they share a partition."""
@@ -239,14 +226,14 @@ def begin_queueing(scheduler: Scheduler) -> str:
         return f"this Dask lacks {', '.join(missing_for_queue)}"
     if not has_queue(scheduler):
         return "distributed.scheduler.worker-saturation is infinite: there is no queue"
-    setattr(scheduler, _NAME, Queue(scheduler, Queueing(scheduler)))
+    setattr(scheduler, _NAME, Queue(scheduler, Queueing(scheduler), Guard(Fallbacks(60.0, "scheduler"))))
     return ""
 
 
-async def bring_queueing(worker: Any) -> None:
+async def bring_queueing(worker: Worker) -> None:
     """Has a worker's scheduler do so, or says why it does not. Raises what it answers with."""
 
-    def begin_there(dask_scheduler: Any) -> str:
+    def begin_there(dask_scheduler: Scheduler) -> str:
         """It goes there by value, as a scheduler may know nothing of us."""
         try:
             from shmstore.dask.hosts import begin_queueing

@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from .compat.worker import Key, TaskState, WorkerState
     from .tier import Tier
 
-Piece = tuple[tuple[Any, ...], dict[str, Any]]
-Split = Callable[[tuple[Any, ...], dict[str, Any]], "list[Piece] | None"]
-Combine = Callable[[list[Any]], Any]
+Piece = tuple[tuple[object, ...], dict[str, object]]
+Split = Callable[[tuple[object, ...], dict[str, object]], "list[Piece] | None"]
+Combine = Callable[[list[object]], object]
 
 
 class Input:
@@ -72,10 +72,10 @@ class Input:
     def __getitem__(self, index: object) -> Input:
         return Input(self.key, self.nbytes, (*self.part, index))
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> object:
         raise TypeError("a split sees no values: slice an Input, its length is not known here")
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: Any) -> object:
         """The part of value that it stands for."""
         for index in self.part:
             value = value[index]
@@ -96,7 +96,7 @@ _splitters: dict[object, Splitter] = {}
 _lock = threading.Lock()
 
 
-def register_splitter(func_or_prefix: Callable[..., Any] | str, split: Split, combine: Combine) -> None:
+def register_splitter(func_or_prefix: Callable[..., object] | str, split: Split, combine: Combine) -> None:
     """For a task's function, or for all keys of a prefix, in this process. Anew: in place of the one before.
 
     split      (args, kwargs) -> [(args, kwargs), …], or None: it cannot be done in smaller pieces. It must be the same result whenever it is

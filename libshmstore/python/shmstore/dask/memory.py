@@ -21,7 +21,10 @@ import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .compat.worker import Key
 
 _PAGE = mmap.PAGESIZE
 
@@ -62,7 +65,7 @@ def written_bytes(addresses: Sequence[int]) -> list[int]:
     return [at(address) for address in addresses]
 
 
-def unpickled_bytes(nbytes: int, buffers: Sequence[Any]) -> int:
+def unpickled_bytes(nbytes: int, buffers: Sequence[memoryview]) -> int:
     """Of a value with that sizeof: what does not lie in its buffers."""
     return max(0, nbytes - sum(buffer.nbytes for buffer in buffers))
 
@@ -71,7 +74,7 @@ _LOOK = 0.1  # seconds between two looks at least, ...
 _LOOK_MAX = 1.0  # ... and at most, ...
 _GROWTH = 8 << 30  # ... bytes per second by which memory grows at most: what is far from its bound is looked at less often
 _LOOK_SHARE = 20  # which take one part in so many of the time at most
-_SPARED = 8  # of a limit one part in so many
+_SPARED = 8  # of a limit one part in so many is left for what private memory grows between two looks
 _UNLIMITED = 1 << 60  # cgroup v1 says no limit by a number near 2^63
 _ROOT = "/sys/fs/cgroup"
 
@@ -140,18 +143,13 @@ class Room:
         for level in self._levels:
             with suppress(OSError, ValueError, KeyError):  # a controller that is not there, or a file of another kernel's
                 if (found := level()) is not None:
-                    yield Bound(_spared(found.size), found.used + max(0, self._budget * len(workers) - private))
+                    yield Bound(found.size - found.size // _SPARED, found.used + max(0, self._budget * len(workers) - private))
         with suppress(OSError, ValueError, KeyError):
             yield Bound(used + machine_available(), used)
         if self._most is not None:
             yield Bound(self._most, shared)
         elif self._by_limits():
             yield Bound(self.limit * len(workers), shared + private)
-
-
-def _spared(size: int) -> int:
-    """A part is left for what private memory grows between two looks."""
-    return size - size // _SPARED
 
 
 def _private(pids: Iterable[int]) -> int:
@@ -310,7 +308,7 @@ class Turn:
             os.close(fd)
         return fd >= 0
 
-    def until_gone(self, value: Any) -> None:
+    def until_gone(self, value: object) -> None:
         """Ends when nobody has the value any more, or after a moment. Arrays only: frames may lie in cycles of references."""
         if self._fd < 0 or self._size < _HOLD_MIN or type(value).__module__ != "numpy":
             return
@@ -358,7 +356,7 @@ class Budget:
         self.whole = int(limit * target)
         self.last = int(limit * (terminate or 1.0))
         self.unmanaged = 0
-        self.claims: dict[str, int] = {}  #: by key
+        self.claims: dict[Key, int] = {}  #: by key
         self.unasked = 0  #: bytes of them that the arbiter knows nothing of
         self._values = values
         self._measure = measure
@@ -394,13 +392,13 @@ class Budget:
         """Beside what there is now."""
         return self.values + self.claimed + nbytes <= self.capacity
 
-    def claim(self, key: str, nbytes: int, asked: bool) -> None:
+    def claim(self, key: Key, nbytes: int, asked: bool) -> None:
         """More for a key that runs. asked: the arbiter gave it."""
         if nbytes:
             self.claims[key] = self.claims.get(key, 0) + nbytes
             self.unasked += 0 if asked else nbytes
 
-    def unclaim(self, key: str, nbytes: int, asked: bool) -> None:
+    def unclaim(self, key: Key, nbytes: int, asked: bool) -> None:
         """Undoes it."""
         left = self.claims.get(key, 0) - nbytes
         self.unasked -= 0 if asked else nbytes

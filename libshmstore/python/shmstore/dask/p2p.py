@@ -12,7 +12,7 @@ import pickle
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .compat.p2p import Sending, Splitting, Waiting, each_run
@@ -21,8 +21,12 @@ from .exchange import MADE, Entry, Exchange
 from .handle import Handle
 
 if TYPE_CHECKING:
+    from .compat.p2p import Answer, Id, Range, Run
+    from .compat.worker import Key
     from .tier import Tier
     from .worker import Worker
+
+    Shard = tuple[Id, Any]
 
 _MESSAGE = 16 << 20  # bytes of a message, about: an object of the partition costs the same whatever its size
 _SMALL = 8 << 10  # bytes of the mean shard below which a message is one pickle: a buffer for each would cost more than the copy
@@ -45,7 +49,7 @@ class Shards:
         self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()  # of each run
         each_run(worker, lambda run: self.guard.call("p2p", self.take, run))
 
-    def take(self, run: Any) -> None:
+    def take(self, run: Run) -> None:
         """From here on that run's shards go and wait as this module says."""
         key, sending, waiting, splitting = f"p2p-{run.id}-{run.run_id}", Sending(run), Waiting(run), Splitting.of(run)
         kept = Kept(self, waiting) if waiting.on_disk else None
@@ -54,37 +58,35 @@ class Shards:
         stock_receive = run.receive
         packs = None if splitting is None else Packs(self, key, run.local_address, splitting, kept, stock_receive)
 
-        async def send_plain(address: str, shards: list[Any]) -> Any:
+        async def send_plain(address: str, shards: list[Shard]) -> Answer:
             if address == run.local_address:  # has them already
                 run.raise_if_closed()
                 return await stock_receive(shards)
-            if self.takes(address):
-                answer = await self._hand_over(key, sending, address, shards)
-                if answer is not None:
-                    return answer
+            if self.takes(address) and (answer := await self._hand_over(key, sending, address, shards)) is not None:
+                return answer
             return await sending.stock(address, shards)
 
-        async def send(address: str, shards: list[Any]) -> Any:
+        async def send(address: str, shards: list[Shard]) -> Answer:
             packed = [] if packs is None else [shard for shard in shards if isinstance(shard[1], Handle)]
             if packs is None or not packed:
                 return await send_plain(address, shards)
             plain = [shard for shard in shards if not isinstance(shard[1], Handle)]
+            answer: Answer = {"status": "OK"}
             if address == run.local_address:
                 answer = await packs.take([handle.take() for _, handle in packed])
             else:
-                answer = {"status": "OK"}
                 for shard in packed:  # each by itself: a stock receiver must fail at once, before it takes any of it for received
                     ticket = self.exchange.handoff(key, shard[1].entry) if self.takes(address) else None
-                    answer = None if ticket is None else await self._once(key, sending, address, ticket)
-                    if answer is None:
+                    told = None if ticket is None else await self._once(key, sending, address, ticket)
+                    if told is None:
                         plain += await offload(packs.as_stock, [shard])
-                    elif answer.get("status") != "OK":
-                        return answer
-            if plain and (answer is None or answer.get("status") == "OK"):
+                    elif told.get("status") != "OK":
+                        return told
+            if plain and answer.get("status") == "OK":
                 answer = await send_plain(address, plain)
             return answer
 
-        async def received(data: Any) -> Any:
+        async def received(data: Any) -> Answer:
             if isinstance(data, Handle) and data.kind == MADE:
                 if packs is None or not self.exchange.adopt(key, data):
                     return _LOST
@@ -96,11 +98,11 @@ class Shards:
             return await stock_receive(data)
 
         sending.through(send, _MESSAGE)
-        run.receive = received
+        run.receive = received  # type: ignore[assignment, method-assign]
         if packs is not None and splitting is not None:
             splitting.through(packs.split)
 
-    def made(self, key: Any) -> None:
+    def made(self, key: Key) -> None:
         """A task's result is there: the shards of the outputs that it made go."""
         for kept in list(self._kept):
             kept.made(key)
@@ -116,12 +118,12 @@ class Shards:
         size, used = self.exchange.space()
         return used + nbytes <= size - size // _FREE_SHARE
 
-    async def _hand_over(self, key: str, sending: Sending, address: str, shards: Any) -> Any:
+    async def _hand_over(self, key: str, sending: Sending, address: str, shards: list[Shard]) -> Answer | None:
         """The answer of a peer that took the shards; None: they go as on stock."""
         handle = await self.guard.wait("p2p", self._export(key, shards), key=key)
         return None if handle is None else await self._once(key, sending, address, handle)
 
-    async def _once(self, key: str, sending: Sending, address: str, handle: Handle) -> Any:
+    async def _once(self, key: str, sending: Sending, address: str, handle: Handle) -> Answer | None:
         """The answer of a peer that took what a handle is of; None: it did not, and the handle is worth nothing any more."""
         try:
             answer = await sending.once(address, handle)
@@ -136,7 +138,7 @@ class Shards:
             raise
         return None if answer == _LOST else answer
 
-    async def _export(self, key: str, shards: list[Any]) -> Handle | None:
+    async def _export(self, key: str, shards: list[Shard]) -> Handle | None:
         value, nbytes = _shared_form(shards)
         if nbytes < self.exchange.settings.min_size or not self.has_room(nbytes):
             return None
@@ -148,11 +150,11 @@ class Shards:
         finally:
             self.exchange.drop(entry)  # the ticket holds it
 
-    async def put(self, key: str, value: Any, nbytes: int) -> Entry | None:
+    async def put(self, key: str, value: object, nbytes: int) -> Entry | None:
         entry = await offload(self.exchange.put, key, value, nbytes)
         return entry if isinstance(entry, Entry) else None
 
-    def _adopt(self, key: str, handle: Handle) -> Any:
+    def _adopt(self, key: str, handle: Handle) -> object:
         """The shards, mapped: they live as long as one of them does. None where that cannot be."""
         if not self.exchange.adopt(key, handle):
             return None
@@ -171,17 +173,17 @@ class Packs:
     """One run's inputs, split into an object for each worker that has a part in them, where that is worth it."""
 
     def __init__(
-        self, shards: Shards, key: str, address: str, splitting: Splitting, kept: Kept | None, receive: Callable[[Any], Any]
+        self, shards: Shards, key: str, address: str, splitting: Splitting, kept: Kept | None, receive: Callable[[list[Shard]], Awaitable[Answer]]
     ) -> None:
         self._shards, self._key, self._address = shards, key, address
         self._splitting, self._kept, self._receive = splitting, kept, receive
 
-    def split(self, data: Any, partition_id: Any) -> Any:
+    def split(self, data: object, partition_id: Id) -> dict[str, Shard]:
         """In place of stock's: {worker: (partition_id, handle)}."""
         parts = self._shards.guard.call("p2p", self._put, data, partition_id, key=self._key)
         return self._splitting.stock(data, partition_id) if parts is None else parts
 
-    def _put(self, data: Any, partition_id: Any) -> dict[str, tuple[Any, Handle]] | None:
+    def _put(self, data: object, partition_id: Id) -> dict[str, Shard] | None:
         shards, exchange = self._shards, self._shards.exchange
         splitting = self._splitting
         if not all(worker == self._address or shards.takes(worker) for worker in splitting.workers):
@@ -189,7 +191,7 @@ class Packs:
         packed = splitting.pack(data, partition_id, _PACKED_MIN * len(splitting.workers))
         if not packed or not shards.has_room(sum(part.nbytes for part in packed.values())):
             return None
-        handles = {}
+        handles: dict[str, Shard] = {}
         for worker, part in packed.items():
             entry = exchange.make(self._key, (partition_id, part.index), part.nbytes, part.write)
             if entry is None:
@@ -198,15 +200,15 @@ class Packs:
         splitting.count(packed)
         return handles
 
-    def as_stock(self, packed: list[tuple[Any, Handle]]) -> list[Any]:
+    def as_stock(self, packed: list[Shard]) -> list[Shard]:
         """As stock would send them."""
         return [self._splitting.as_stock(*self._mapped(handle.take())) for _, handle in packed]
 
-    def _mapped(self, entry: Entry) -> tuple[Any, Any, memoryview]:
+    def _mapped(self, entry: Entry) -> tuple[Id, list[Range], memoryview]:
         (id, index), memory = self._shards.map(entry)
         return id, index, memory
 
-    async def take(self, packed: list[Entry]) -> Any:
+    async def take(self, packed: list[Entry]) -> Answer:
         """They are here: they wait for their output partitions. The answer to who sent them."""
         for entry in packed:
             part = self._mapped(entry)
@@ -227,13 +229,13 @@ class Kept:
     def __init__(self, shards: Shards, waiting: Waiting) -> None:
         self._shards, self._waiting = shards, waiting
         self._lock = shards.lock
-        self._held: dict[str, list[Any]] = defaultdict(list)  # by output partition
+        self._held: dict[str, list[object]] = defaultdict(list)  # by output partition
         self._on_disk: set[str] = set()
-        self._made: dict[Any, set[str]] = defaultdict(set)  # key of a task -> outputs that it has made; it may fail yet, and be run again
+        self._made: dict[Key, set[str]] = defaultdict(set)  # key of a task -> outputs that it has made; it may fail yet, and be run again
         self._done: set[str] = set()
         waiting.through(self.keep, self.read, self.got, self.clear)
 
-    def _hold(self, shards: dict[str, list[Any]]) -> bool:
+    def _hold(self, shards: dict[str, list[object]]) -> bool:
         size = sum(_nbytes(each) for each in shards.values())
         with self._lock:
             if self._shards.waiting + size > self._shards.waiting_max or not self._shards.has_room(0):  # maps cannot be moved out
@@ -243,18 +245,18 @@ class Kept:
                 self._held[id] += each
         return True
 
-    async def keep(self, id: str, shards: list[Any]) -> None:
+    async def keep(self, id: str, shards: list[object]) -> None:
         """In place of stock's write of its file of an output partition."""
         if not self._hold({id: shards}):
             self._on_disk.add(id)
             await self._waiting.stock_keep(id, shards)
 
-    async def add(self, shards: dict[str, list[Any]]) -> None:
+    async def add(self, shards: dict[str, list[object]]) -> None:
         """Shards that are mapped, by output partition."""
         if not self._hold(shards):
             await self._waiting.write(await offload(self._waiting.as_stock, shards))
 
-    def read(self, id: str) -> Any:
+    def read(self, id: str) -> list[object]:
         """All shards of an output partition."""
         self._waiting.check()
         with self._lock:
@@ -265,12 +267,12 @@ class Kept:
             return [*map(self._waiting.deserialize, shards), *self._waiting.stock_read(id)]
         return [self._waiting.deserialize(shard) for shard in shards]
 
-    def got(self, id: str, key: Any) -> None:
+    def got(self, id: str, key: Key) -> None:
         """The task of that key has made the output partition."""
         with self._lock:
             self._made[key].add(id)
 
-    def made(self, key: Any) -> None:
+    def made(self, key: Key) -> None:
         """That task's result is there: the shards go."""
         given = []
         with self._lock:
@@ -289,7 +291,7 @@ class Kept:
             self._made.clear()
 
 
-def _arrays(shard: Any) -> Any:
+def _arrays(shard: object) -> Iterator[Any]:
     """The parts of a shard with memory: bytes, or arrays in tuples and lists beside numbers."""
     if isinstance(shard, (tuple, list)):
         for part in shard:
@@ -298,11 +300,11 @@ def _arrays(shard: Any) -> Any:
         yield shard
 
 
-def _nbytes(shard: Any) -> int:
+def _nbytes(shard: object) -> int:
     return sum(len(part) if isinstance(part, bytes) else part.nbytes for part in _arrays(shard))
 
 
-def _shared_form(shards: list[Any]) -> tuple[Any, int]:
+def _shared_form(shards: list[Shard]) -> tuple[object, int]:
     """A list of shards, each (number of its input, what it is), such that their memory is not copied into a pickle; and its bytes."""
     sizes = [_nbytes(part) for part in _arrays(shards)]
     if sum(sizes) < _SMALL * len(sizes):

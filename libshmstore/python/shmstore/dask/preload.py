@@ -8,6 +8,8 @@ With the nanny: stock Dask's, which ends its worker for private memory only, and
 from __future__ import annotations
 
 import os
+from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 import distributed
@@ -15,7 +17,7 @@ from distributed.core import Status
 from tornado.ioloop import PeriodicCallback
 
 from .. import Partition
-from .config import Fallbacks, Settings, enabled, offload
+from .config import Fallbacks, Settings, enabled, look_first, offload
 from .memory import private_memory
 from .worker import Worker
 
@@ -24,43 +26,35 @@ class Nanny(distributed.Nanny):
     """distributed.Nanny whose workers are shmstore.dask.Worker, unless worker_class says otherwise."""
 
     def __init__(self, *args: Any, worker_class: type | None = None, **kwargs: Any) -> None:
-        super().__init__(*args, worker_class=Worker if worker_class is None else worker_class, **kwargs)
+        super().__init__(*args, **{**kwargs, "worker_class": worker_class or Worker})
         self._watch()
 
     def _watch(self) -> None:
         """Puts our question before stock's: is it private memory that is over the limit?"""
         if enabled() is False:
             return
-        stock = self.periodic_callbacks.get("memory_monitor")
-        if stock is None:  # no limit
-            return
         manager = self.memory_manager
 
-        def memory_monitor() -> None:
+        def memory_monitor(stock: PeriodicCallback) -> Awaitable[None] | None:
             pid = self.process.process.pid if self.process is not None and self.process.process is not None else None
             if pid is None or self.status != Status.running:
-                return
+                return None
             try:
                 memory = private_memory(pid)
             except OSError:  # it is just ending
-                return
-            if memory > manager.memory_limit * manager.memory_terminate_fraction:
-                stock.callback()
+                return None
+            return stock.callback() if memory > (manager.memory_limit or 0) * (manager.memory_terminate_fraction or 0) else None
 
-        running = stock.is_running()
-        stock.stop()
-        watch = self.periodic_callbacks["memory_monitor"] = PeriodicCallback(memory_monitor, stock.callback_time)
-        if running:
-            watch.start()
+        look_first(self, lambda stock: partial(memory_monitor, stock))
 
-    async def _on_worker_exit(self, *args: Any, **kwargs: Any) -> Any:
+    async def _on_worker_exit(self, exitcode: int) -> None:
         await self._collect_garbage()
-        return await super()._on_worker_exit(*args, **kwargs)
+        await super()._on_worker_exit(exitcode)
 
     async def _collect_garbage(self) -> None:
         """Removes the stores of the dead; what a worker had promised to peers when it died stays until its leases end, and is asked for again then."""
         try:
-            settings = Settings.read()
+            settings = Settings()
             if settings.enabled and await offload(_collect_garbage, settings.partition):
                 self.loop.call_later(settings.lease, self._collect_again)
         except (OSError, ValueError) as e:
@@ -82,10 +76,10 @@ def watch(nanny: distributed.Nanny) -> None:
     """Turns a nanny that exists already into one that counts private memory only (the preload's way). Once only."""
     if type(nanny) is distributed.Nanny:
         nanny.__class__ = Nanny
-        nanny._watch()
+        Nanny._watch(nanny)  # type: ignore[arg-type]
 
 
-def dask_setup(server: Any) -> None:
+def dask_setup(server: object) -> None:
     """Called by Dask in each worker or nanny that preloads this package."""
     if isinstance(server, distributed.Worker):
         _share_now(server)
@@ -104,8 +98,8 @@ def _share_now(worker: distributed.Worker) -> None:
         Fallbacks(0).note("custom-class", key=name, then="worker shares nothing; derive it from shmstore.dask.Worker")
         return
     worker.__class__ = Worker
-    worker._share()
-    worker._publish()
+    Worker._share(worker)  # type: ignore[arg-type]
+    Worker._publish(worker)  # type: ignore[arg-type]
     for name in ("get_data", "gather", "update_data"):
         worker.handlers[name] = getattr(worker, name)
     # Its periodic callbacks start when it has registered, ours with them.

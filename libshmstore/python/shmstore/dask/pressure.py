@@ -26,8 +26,8 @@ import os
 import signal
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,6 +43,7 @@ from .compat.worker import ExecuteSuccessEvent, execute_failed
 from .config import offload, run_in
 from .exchange import Exchange
 from .handle import Handle
+from .residence import Residence, SharedBuffer
 from .tier import Tier
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ _INTERVAL = 1000  # ms
 class Listening:
     """Of one worker's event loop, on which everything here runs."""
 
-    def __init__(self, exchange: Exchange, residence: Any, tier: Tier | None = None) -> None:
+    def __init__(self, exchange: Exchange, residence: Residence, tier: Tier | None = None) -> None:
         self.exchange = exchange
         self.residence = residence
         self.tier = tier
@@ -102,14 +103,14 @@ class Listening:
             if self._giving is None or self._giving.done():
                 self._giving = asyncio.ensure_future(self._demote(asked))
             return
-        evict = getattr(self.residence, "evict_shared", None)  # a dict, whose user wants nothing on disk, has none
-        if asked and evict is not None:
-            self.given += evict(asked)
+        if asked and isinstance(self.residence, SharedBuffer):  # of a dict the user wants nothing on disk
+            self.given += self.residence.evict_shared(asked)
 
     async def _demote(self, asked: int) -> int:
         """Into the disk tier, what nobody needs now first. Bytes of memory that this gave back."""
+        assert isinstance(self.residence, SharedBuffer) and self.tier is not None
         self.residence.unmap_idle()
-        given: int = await self.tier.give(self.exchange.demote, self.residence.idle_names(), asked)  # type: ignore[union-attr]
+        given = await self.tier.give(self.exchange.demote, self.residence.idle_names(), asked)
         self.given += given
         return given
 
@@ -124,7 +125,7 @@ _NEVER = ("never", 0)
 _AT_ONCE = 256  # keys of a worker that wait at the gate
 
 
-def level_of(annotations: Any) -> tuple[str | int, bool]:
+def level_of(annotations: Mapping[str, Any] | None) -> tuple[str | int, bool]:
     """A key's level, and whether it can be tried again."""
     said = annotations or {}
     retriable = bool(said.get("retries"))
@@ -153,7 +154,7 @@ class Pressure:
     """Of one worker's event loop."""
 
     def __init__(self, worker: Worker, exchange: Exchange) -> None:
-        self.counts: dict[str, int] = {}  #: decisions, by reason
+        self.counts: Counter[str] = Counter()  #: decisions, by reason
         self._worker = worker
         self._store = exchange.store
         self._guard = exchange.guard
@@ -184,7 +185,7 @@ class Pressure:
 
     # -- keys
 
-    async def run(self, key: Key, execute: Callable[[], Awaitable[StateMachineEvent]]) -> Any:
+    async def run(self, key: Key, execute: Callable[[], Awaitable[StateMachineEvent]]) -> StateMachineEvent:
         """The event of a key, which waits until it is let in."""
         running = await self._guard.wait("gate", self._admit(key), key=key)
         if running is not None and not isinstance(running, Running):
@@ -192,10 +193,10 @@ class Pressure:
         event = None
         try:
             event = await execute()
+            return event
         finally:
             if running is not None:
                 await self._guard.wait("gate", self._done(running, event), key=key)
-        return event
 
     async def preempted(self, keys: list[str], delay: float) -> str:
         """Another worker had to give these up: whichever of them come here wait for so long."""
@@ -208,19 +209,19 @@ class Pressure:
 
     # -- private
 
-    async def _admit(self, key: Key) -> Any:
+    async def _admit(self, key: Key) -> Running | StateMachineEvent:
         """A Running; or the event of a key that is not to run."""
         task = self._worker.state.tasks[key]
         kind = key_split(key)
         level, retriable = level_of(task.annotations)
         if self._worker.state.actors and level not in _NEVER:
-            self._count("actors")
+            self.counts["actors"] += 1
             level = "never"  # Dask's actors are lost with the process
         await self._wait_out(key)
         try:
-            running: Running = await run_in(self._executor, self._ask, key, kind, level, retriable)
+            running = await run_in(self._executor, self._ask, key, kind, level, retriable)
         except NotAdmitted as e:
-            self._count(e.reason)
+            self.counts[e.reason] += 1
             logger.warning("shmstore: key %r may not run: %s", key, e)
             return execute_failed(task, MemoryError(f"{key!r}: {e}"), "shmstore-too-big")
         except ValueError as e:  # the annotation
@@ -230,11 +231,11 @@ class Pressure:
             self._running[running.admitted.task] = running
         return running
 
-    async def _done(self, running: Running, event: Any) -> None:
+    async def _done(self, running: Running, event: StateMachineEvent | None) -> None:
         """The key has run, or failed to (event None)."""
         self._running.pop(running.admitted.task, None)
         success = isinstance(event, ExecuteSuccessEvent)
-        shared = event.nbytes if success and isinstance(event.value, Handle) else 0
+        shared = event.nbytes if isinstance(event, ExecuteSuccessEvent) and isinstance(event.value, Handle) else 0
         with suppress(ClosedError):
             await offload(running.end, "done" if success else "dropped", shared)
 
@@ -245,12 +246,12 @@ class Pressure:
         until = self._held_back.pop(str(key), 0.0)
         left = until - time.monotonic()
         if left > 0:
-            self._count("held-back")
+            self.counts["held-back"] += 1
             logger.info("shmstore: key %r was preempted elsewhere, and waits %.1f s before it is tried again", key, left)
             await asyncio.sleep(left)
 
     def _let_in(self, key: Key, kind: str, level: str | int, admitted: Admitted) -> None:
-        self._count(admitted.reason)
+        self.counts[admitted.reason] += 1
         waited = admitted.waited >= 0.1
         logger.log(
             logging.INFO if waited else logging.DEBUG,
@@ -269,7 +270,7 @@ class Pressure:
         running = self._running.get(told.task)
         if running is None:
             return
-        self._count(told.what)
+        self.counts[told.what] += 1
         logger.info(
             "shmstore: preemption %s: key %r task=%d bytes=%d grace=%.1f delay=%.1f retry=%s asked_only=%s",
             told.what, running.key, told.task, told.bytes, told.grace, told.delay, told.retry, told.asked_only,
@@ -303,6 +304,3 @@ class Pressure:
             left = worker.scheduler.unregister(address=worker.address, close=False, stimulus_id=stimulus, **UNSUSPECTED)
             await asyncio.wait_for(left, _PATIENCE)
         os._exit(128 + signal.SIGTERM)
-
-    def _count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1

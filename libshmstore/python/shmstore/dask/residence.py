@@ -32,7 +32,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, Union
 
 from distributed.sizeof import safe_sizeof
 
@@ -55,7 +55,7 @@ _NOBODY = object()
 class SharedBuffer(SpillBuffer):
     """A SpillBuffer over an exchange. `shared` is for inspection only."""
 
-    def __init__(self, exchange: Exchange, spill_directory: str, target: int, max_spill: Any = False) -> None:
+    def __init__(self, exchange: Exchange, spill_directory: str, target: int, max_spill: int | Literal[False] = False) -> None:
         self.exchange = exchange
         self.shared: dict[Key, Entry] = {}
         self._nbytes = 0  # sizeof of the values in shared
@@ -95,7 +95,7 @@ class SharedBuffer(SpillBuffer):
             self._receive(key, value)
             return
         self._forget(key)
-        if self.exchange.guard.call("alias", self._alias, key, value, otherwise=False, key=key):
+        if self.exchange.guard.call("alias", self._alias, key, value, key=key):
             self._drop_private(key)
             return
         found, self._found_private = self._found_private, (None, None)
@@ -171,7 +171,7 @@ class SharedBuffer(SpillBuffer):
     def fast_to_slow(self, key: Key, value: object) -> None:
         """Called where a value leaves fast: into the partition if it can, else to disk."""
         guard = self.exchange.guard
-        if self._to_disk or self.exchange.asked() or not guard.call("evict", self._share_new, key, value, None, True, otherwise=False, key=key):
+        if self._to_disk or self.exchange.asked() or not guard.call("evict", self._share_new, key, value, None, True, key=key):
             super().fast_to_slow(key, value)
             if self._files is not None:
                 self._files.wrote(key)
@@ -383,7 +383,7 @@ class SharedBuffer(SpillBuffer):
 
     def _books(self) -> Books:
         """For each heartbeat, in which an error would close the worker."""
-        return self.exchange.guard.call("books", self.exchange.books, otherwise=Books(0, 0))  # type: ignore[no-any-return]
+        return self.exchange.guard.call("books", self.exchange.books) or Books(0, 0)
 
     def _spills_at_once(self, key: Key) -> bool:
         """Whether a value that alone is more than the target goes to disk as it is stored: the partition takes it neither now nor later."""
@@ -396,7 +396,7 @@ class SharedBuffer(SpillBuffer):
     def _spilled(self, key: Key) -> object:
         """The value of a key in a spill file that can be mapped; the same one as long as somebody uses it. OSError."""
         assert self._files is not None
-        known = self.slow.cache
+        known = self.slow.cache  # type: ignore[attr-defined]
         value = known.get(key)
         if value is None:
             value = known[key] = self._files.map(key)
@@ -406,7 +406,7 @@ class SharedBuffer(SpillBuffer):
         """Whether that is the key's value, as `private` gave it."""
         if key in self.fast:
             return self.fast.d[key] is value
-        return self._files is not None and self._files.mappable(key) and self.slow.cache.get(key) is value
+        return self._files is not None and self._files.mappable(key) and self.slow.cache.get(key) is value  # type: ignore[attr-defined]
 
     def _receive(self, key: Key, handle: Handle) -> None:
         if not self.exchange.adopt(key, handle):
@@ -577,6 +577,10 @@ class DictResidence:
         self._entries.pop(identity, None)
         self._nbytes -= entry.nbytes
         self.exchange.drop(entry)
+
+
+#: Where a worker's values live.
+Residence = Union[SharedBuffer, DictResidence]
 
 
 def _takes_weak_reference(value: object) -> bool:

@@ -30,18 +30,19 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from distributed.core import Status
 
 from .. import Error, Partition
-from .config import PREFIX, TierSettings, logger
+from .config import PREFIX, Result, TierSettings, logger
 from .exchange import Entry, Exchange
 from .inputs import Inputs
 from .memory import Bound
 from .residence import SharedBuffer
 
 if TYPE_CHECKING:
+    from .compat.worker import Key
     from .worker import Worker
 
 _LOOK = 0.5  # seconds between two looks at the partition where nobody reports that it grew
@@ -90,7 +91,7 @@ class Tiny:
 class Tier:
     """One worker's use of the disk tier. `start` may fail to find one: `active` is False then, and all goes on without."""
 
-    def __init__(self, exchange: Exchange, settings: TierSettings, local_directory: str, max_spill: Any, n_threads: int) -> None:
+    def __init__(self, exchange: Exchange, settings: TierSettings, local_directory: str, max_spill: int | Literal[False] | None, n_threads: int) -> None:
         self.exchange = exchange
         self.settings = settings
         self.active = False
@@ -108,7 +109,7 @@ class Tier:
         self._readers = ThreadPoolExecutor(self._n_readers, thread_name_prefix="shmstore-read")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="shmstore-write")
         self._giver = ThreadPoolExecutor(1, thread_name_prefix="shmstore-give")
-        self._later: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
+        self._later: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -138,6 +139,7 @@ class Tier:
     def work_for(self, worker: Worker) -> tuple[Inputs, Settling]:
         """From here on the worker's values may lie in it: inputs are mapped beforehand, and what is over the target settles beside the loop."""
         residence, manager = worker._residence, worker.memory_manager
+        assert isinstance(residence, SharedBuffer)
         self.exchange.tiered = True
         self.exchange.room.limit = int((manager.memory_pause_fraction or 0) * (manager.memory_limit or 0))  # type: ignore[union-attr]
         settling = Settling(residence, partial(worker._export, spill=True), lambda: worker.status == Status.paused, worker.digest_metric)
@@ -162,16 +164,14 @@ class Tier:
         try:
             partition = Partition(self._partition_path)
             found = partition.tier()
-            if found is None or not self._is_own(found.directory) or self._in_use(partition):
+            if found is None or not self._is_own(found.directory):
+                return
+            if any(store.alive and store.label == "dask-worker" for store in partition.stores()):
                 return
             partition.set_tier(None)
             os.rmdir(found.directory)
         except (OSError, ValueError):  # objects lie there, of a kept store perhaps: it stays
             pass
-
-    @staticmethod
-    def _in_use(partition: Partition) -> bool:
-        return any(store.alive and store.label == "dask-worker" for store in partition.stores())
 
     def when_pressed(self, call: Callable[[], None]) -> None:
         """call, from a thread, as long as memory is short and what is mapped keeps it from being freed."""
@@ -179,15 +179,15 @@ class Tier:
 
     # -- the event loop's side
 
-    async def run(self, function: Callable[..., Any], *args: object) -> Any:
+    async def run(self, function: Callable[..., Result], *args: object) -> Result:
         """function(*args), which may wait for the disk, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._readers, function, *args)
 
-    async def store(self, function: Callable[..., Any], *args: object) -> Any:
+    async def store(self, function: Callable[..., Result], *args: object) -> Result:
         """function(*args), which may wait for room in the partition, in a thread."""
         return await asyncio.get_running_loop().run_in_executor(self._writer, function, *args)
 
-    async def give(self, function: Callable[..., Any], *args: object) -> Any:
+    async def give(self, function: Callable[..., Result], *args: object) -> Result:
         """function(*args), which makes room, in a thread; puts do not wait for it."""
         return await asyncio.get_running_loop().run_in_executor(self._giver, function, *args)
 
@@ -198,11 +198,11 @@ class Tier:
 
     def later(self, function: Callable[..., object], *args: object) -> None:
         """function(*args) in a thread, in order: deleting a large object takes its time."""
-        self._later.put((function, *args))
+        self._later.put(partial(function, *args))
 
     def dispose(self, values: list[object]) -> None:
         """Drops the references of a list in a thread: unmapping takes its time, too. They are the last ones only where the caller has no other."""
-        self._later.put((values.clear,))
+        self._later.put(values.clear)
 
     def grew(self) -> None:
         """Something was stored or brought back."""
@@ -330,12 +330,11 @@ class Tier:
 
     def _clear(self) -> None:
         while (item := self._later.get()) is not None:
-            function, *args = item
             try:
-                function(*args)
+                item()
             except Exception as e:
                 self.exchange.fallbacks.note("tier-failed", e)
-            del item, function, args
+            del item
 
 
 def _start_threads(pool: ThreadPoolExecutor, n: int) -> None:
@@ -362,7 +361,7 @@ class Settling:
     EPISODE = 1.0  # seconds after which a new shortage is another one
 
     def __init__(
-        self, residence: SharedBuffer, export: Callable[[list[Any]], Awaitable[object]],
+        self, residence: SharedBuffer, export: Callable[[list[Key]], Awaitable[object]],
         paused: Callable[[], bool], digest: Callable[[str, float], None],
     ) -> None:
         self.residence = residence

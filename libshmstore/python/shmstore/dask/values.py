@@ -24,14 +24,13 @@ import sys
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import key_split
-from distributed.protocol import dask_serialize
-from distributed.protocol.serialize import Serialized
+from distributed.protocol.serialize import Serialized, dask_serialize
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from .. import Error, Partition, View, dumps
@@ -42,7 +41,9 @@ from .config import Settings
 from .memory import private_memory
 
 if TYPE_CHECKING:
-    from .compat.worker import Key
+    from concurrent.futures import Executor
+
+    from .compat.worker import Key, TaskState
     from .exchange import Entry, Exchange
     from .worker import Worker
 
@@ -185,12 +186,12 @@ def pays(partition: Partition) -> bool:
     return partition.info().huge in ("within_size", "always")
 
 
-def shareable(header: Any, size: int, settings: Settings) -> bool:
+def shareable(header: bytes, size: int, settings: Settings) -> bool:
     """Whether min-size bytes, and half of a value, are buffers (size bytes) outside of its pickle (header)."""
     return size >= settings.min_size and size >= len(header)
 
 
-def own_small_arrays(value: Any, min_size: int, depth: int = 3) -> Any:
+def own_small_arrays(value: Any, min_size: int, depth: int = 3) -> object:
     """A small array over a mapped object, copied, also in lists, tuples and dicts: else a few bytes would keep a whole object in memory."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
@@ -278,15 +279,15 @@ class Born:
         self._store = exchange.store
         self._habits = habits
         self._all_kinds = exchange.settings.born is True or exchange.settings.share == "eager"
-        self._tasks: Any = {}
+        self._tasks: Mapping[Key, TaskState] = {}
         self._much = 0  # bytes of inputs from which on a result may be more than the worker may keep privately; 0: it may keep all
         self._unpublished = 0
         self._next_look = 0.0
 
     @classmethod
-    def of(cls, worker: Any, exchange: Exchange, habits: Habits) -> Born | None:
+    def of(cls, worker: Worker, exchange: Exchange, habits: Habits) -> Born | None:
         """A worker's, in force from here on; None where it is not wanted. Its process's memory is what is private in any case."""
-        worker.monitor.get_process_memory = private_memory
+        setattr(worker.monitor, "get_process_memory", private_memory)
         wanted = exchange.settings.born
         if wanted is False or (wanted is None and not pays(exchange.partition)):
             return None
@@ -294,7 +295,7 @@ class Born:
         born._tasks, born._much = worker.state.tasks, worker._target_bytes() // 2
         if not NODES:
             lend_context(worker.executors["default"])
-        worker.monitor.get_process_memory = born.memory
+        setattr(worker.monitor, "get_process_memory", born.memory)
         return born
 
     def within(self, key: Key) -> ExitStack:
@@ -346,16 +347,16 @@ class Born:
         return self._unpublished
 
 
-def lend_context(executor: Any) -> None:
+def lend_context(executor: Executor) -> None:
     """Makes Dask's executor run calls in the submitter's context: to 2023.7 it did not."""
     if type(executor) is not ThreadPoolExecutor or "submit" in vars(executor):
         return
-    submit = executor.submit
+    submit: Callable[..., object] = executor.submit
 
-    def submit_in_context(*args: Any, **kwargs: Any) -> Any:
+    def submit_in_context(*args: object, **kwargs: object) -> object:
         return submit(copy_context().run, *args, **kwargs)
 
-    executor.submit = submit_in_context
+    setattr(executor, "submit", submit_in_context)
 
 
 _MAGIC = b"shmstore spilled"
@@ -427,18 +428,19 @@ class SpillFiles:
     def load(self, data: bytes | bytearray) -> object:
         """The value of bytes that stock read: a copy."""
         if not data.startswith(_MAGIC):
-            return self._load(data)
+            return self._load(data)  # type: ignore[arg-type]
         return _value_in(memoryview(data if isinstance(data, bytearray) else bytearray(data)))
 
 
 def _pickle(value: object) -> Pickled | None:
-    header, buffers = dumps(value, as_is=True, seen=(seen := set()))
+    seen: set[type] = set()
+    header, buffers = dumps(value, as_is=True, seen=seen)
     if any(map(has_own_way, seen)):
         return None
     return Pickled(header, [buffer.raw() for buffer in buffers])
 
 
-def _frames(header: bytes, buffers: list[memoryview]) -> Iterator[Any]:
+def _frames(header: bytes, buffers: list[memoryview]) -> Iterator[bytes | memoryview]:
     head = _HEAD.pack(_MAGIC, len(buffers), len(header)) + struct.pack(f"<{len(buffers)}Q", *(buffer.nbytes for buffer in buffers))
     yield head + header
     end = len(head) + len(header)

@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import AsyncIterator, Collection, Container, Iterable, Sequence
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, MutableMapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
 from time import time
@@ -32,8 +32,8 @@ from .compat.worker import (
     NODES, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, NoInputs, SpillBuffer,
     UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_failed, quiet, run_as, unlimited,
 )
-from .config import PREFIX, Fallbacks, Settings, TierSettings, leave_libraries_out, logger, offload, settle_process
-from .exchange import Entry, Exchange, sweep_of
+from .config import PREFIX, Fallbacks, Settings, TierSettings, leave_libraries_out, logger, look_first, offload, settle_process
+from .exchange import HAS_NO_MEMORY, Entry, Exchange, sweep_of
 from .handle import Crossings, Handing, Handle, can_carry, count_transfer, handing_now, kept_bandwidth
 from .hosts import bring_queueing
 from .p2p import Shards
@@ -43,9 +43,15 @@ from .tier import Settling, Tier, Tiny
 from .values import Born, Habits, Kept, Pickled, own_small_arrays
 
 if TYPE_CHECKING:
-    from .claim import Grant
+    from distributed.comm.core import Comm
+    from distributed.diagnostics.plugin import WorkerPlugin
+
+    from .claim import Grant, Pieces
     from .compat.worker import Key, StateMachineEvent, TaskState
     from .inputs import Inputs
+    from .residence import Residence
+
+    Stock = Callable[[], Awaitable[StateMachineEvent]]  #: stock's way to execute a key
 
 _INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more, ...
 _INLINE_ROOMY = 2 << 20  # ... and where memory is not short, so that a put waits for nothing
@@ -58,9 +64,9 @@ _unadopted: ContextVar[set[Key] | None] = ContextVar("shmstore_unadopted", defau
 class Worker(distributed.Worker):
     """distributed.Worker over shared memory: naming it turns `distributed.worker.memory.shared` on."""
 
-    _exchange: Any = None  # None: works as stock
-    _residence: Any = None
-    _starting: Sequence[asyncio.Future[object]] = ()  # steps that run beside its start
+    _exchange: Exchange = None  # type: ignore[assignment]  # None: works as stock
+    _residence: Residence = None  # type: ignore[assignment]
+    _starting: Sequence[asyncio.Future[None]] = ()  # steps that run beside its start
     _listening: Listening | None = None
     _tiny: Tiny | None = None
     _tier: Tier | None = None  # None: values that leave private memory and do not fit into the partition spill as on stock
@@ -80,7 +86,7 @@ class Worker(distributed.Worker):
 
     def _share(self) -> None:
         """Opens a store and puts the shared tier into place; on failure the worker stays as it is, and says so."""
-        settings = Settings.read()
+        settings = Settings()
         if not settings.enabled:
             logger.info("shmstore: worker=%s shares nothing: %s.enabled is false", self.name, PREFIX)
             return
@@ -101,13 +107,14 @@ class Worker(distributed.Worker):
         except Exception as e:
             self._guard.failed("set-up", e)
             self._exchange.close()
-            self._exchange = self._residence = self._listening = self._tier = self._arbitration = self._pressure = None
+            self._exchange = self._residence = None  # type: ignore[assignment]
+            self._listening = self._tier = self._arbitration = self._pressure = None
             self.memory_manager.data = self.state.data = stock
 
-    def _set_up(self, settings: Settings, stock: Any) -> None:
+    def _set_up(self, settings: Settings, stock: MutableMapping[Key, object]) -> None:
         """Puts the shared tier into place."""
         manager = self.memory_manager
-        if type(stock) is dict:
+        if not isinstance(stock, SpillBuffer):
             self._residence = DictResidence(self._exchange, stock)
         else:
             storage = os.path.join(self.local_directory, "storage")
@@ -137,8 +144,6 @@ class Worker(distributed.Worker):
 
     def _watch_memory(self) -> None:
         """Runs before stock's look at the memory: private bytes of idle maps go before a pause."""
-        if (stock := self.periodic_callbacks.get("memory_monitor")) is None:  # no thresholds
-            return
         manager, reference = self.memory_manager, weakref.ref(self)
 
         async def memory_monitor() -> None:
@@ -147,11 +152,7 @@ class Worker(distributed.Worker):
                 worker._guard.call("shed", worker._shed)
                 await manager.memory_monitor(worker)
 
-        running = stock.is_running()
-        stock.stop()
-        watch = self.periodic_callbacks["memory_monitor"] = PeriodicCallback(memory_monitor, stock.callback_time)
-        if running:
-            watch.start()
+        look_first(self, lambda stock: memory_monitor)
 
     def _shed(self) -> None:
         target = self._target_bytes()
@@ -170,25 +171,24 @@ class Worker(distributed.Worker):
             self._tier = tier
             self._inputs, self._settling = tier.work_for(self)
 
-    async def plugin_add(self, *args: Any, **kwargs: Any) -> Any:
-        result = await super().plugin_add(*args, **kwargs)
+    async def plugin_add(self, plugin: WorkerPlugin | bytes, name: str | None = None, catch_errors: bool = True) -> Any:
+        result = await super().plugin_add(plugin, name, catch_errors)
         if self._shards is None and self._exchange is not None and self._exchange.settings.p2p and "shuffle" in self.plugins:
             self._shards = self._guard.call("p2p", Shards, self, self._exchange, self._tier)
         return result
 
-    async def listen(self, *args: Any, **kwargs: Any) -> Any:
-        result = await super().listen(*args, **kwargs)
+    async def listen(self, *args: object, **kwargs: object) -> None:
+        await super().listen(*args, **kwargs)  # type: ignore[no-untyped-call]
         self._publish()
         if self._exchange is not None:
             # Not awaited: a daemon that hangs answers late whether it has an arbiter.
             self._starting = [*self._starting, asyncio.ensure_future(self._guard.wait("start", self._say_means(self.address)))]
-        return result
 
     async def _say_means(self, address: str) -> None:
         arbiter = self._arbitration is not None and await self._arbitration.arbiter.available()
         logger.info("shmstore: worker=%s %s", address, " ".join(f"{k}={v}" for k, v in self._means(arbiter).items()))
 
-    def _means(self, arbiter: bool) -> dict[str, Any]:
+    def _means(self, arbiter: bool) -> dict[str, str | None]:
         """The means by which this worker shares, for people."""
         exchange, store = self._exchange, self._exchange.store
         alone, off = ("off" if without else "none" for without in (exchange.settings.daemon == "off", self._arbitration is None))
@@ -218,9 +218,11 @@ class Worker(distributed.Worker):
 
             self._tier.when_pressed(when_pressed)
 
-    async def close(self, *args: Any, **kwargs: Any) -> Any:
+    async def close(  # type: ignore[override]  # as stock's
+        self, timeout: float = 30, executor_wait: bool = True, nanny: bool = True, reason: str = "worker-close"
+    ) -> str | None:
         try:
-            return await super().close(*args, **kwargs)
+            return await super().close(timeout, executor_wait, nanny, reason)
         finally:
             if self._exchange is not None and self.status in (Status.closed, Status.failed):
                 await self._end_sharing()
@@ -239,35 +241,36 @@ class Worker(distributed.Worker):
         if self._tier is not None:
             await self._guard.wait("close", offload(self._tier.withdraw))
 
-    async def execute(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+    async def execute(self, key: Key, *, stimulus_id: str) -> StateMachineEvent:
+        stock = partial(super().execute, key, stimulus_id=stimulus_id)
         if self._exchange is None:
-            return await super().execute(key, *args, **kwargs)
+            return await stock()
         if self._born is None and self._pressure is None:
-            return await self._execute_arbitrated(key, *args, **kwargs)
-        run = partial(self._execute_arbitrated, key, *args, **kwargs)
+            return await self._execute_arbitrated(key, stock)
+        run = partial(self._execute_arbitrated, key, stock)
         with (self._born and self._guard.call("born", self._born.within, key)) or nullcontext():
             return await (run() if self._pressure is None else self._pressure.run(key, run))
 
-    async def _execute_arbitrated(self, key: Key, *args: Any, **kwargs: Any) -> Any:
+    async def _execute_arbitrated(self, key: Key, stock: Stock) -> StateMachineEvent:
         if self._arbitration is None or not self._arbitration.active:
-            return await self._execute(None, key, *args, **kwargs)
-        return await self._arbitration.run(key, lambda grant: self._execute(grant, key, *args, **kwargs))
+            return await self._execute(key, stock, None)
+        return await self._arbitration.run(key, partial(self._execute, key, stock))
 
-    async def _execute(self, grant: Grant | None, key: Key, *args: Any, **kwargs: Any) -> Any:
-        execute = self._execute_in_pieces if grant is not None and grant.in_pieces else partial(self._execute_held, grant)
-        event = await execute(key, *args, **kwargs)
+    async def _execute(self, key: Key, stock: Stock, grant: Grant | None) -> StateMachineEvent:
+        in_pieces = grant is not None and grant.in_pieces
+        event = await (self._execute_in_pieces(key, stock) if in_pieces else self._execute_held(key, stock, grant))
         if isinstance(event, ExecuteSuccessEvent):
             if self._shards is not None:
                 self._guard.call("p2p", self._shards.made, key)
             await self._guard.wait("result", self._take(grant, key, event), key=key)
         return event
 
-    async def _execute_held(self, grant: Grant | None, key: Key, *args: Any, **kwargs: Any) -> StateMachineEvent:
+    async def _execute_held(self, key: Key, stock: Stock, grant: Grant | None) -> StateMachineEvent:
         task = self.state.tasks.get(key)
         keys = self._to_hold(task) if task is not None else []
         if not keys and grant is None:
             self._look_ahead()
-            return await super().execute(key, *args, **kwargs)
+            return await stock()
         start = time()
         try:
             async with self._guard.within("inputs", self._hold, keys, grant):
@@ -277,7 +280,7 @@ class Worker(distributed.Worker):
                 if task is not None and stop - start > 0.005:  # as stock says it of what it reads itself
                     task.startstops.append({"action": "disk-read", "start": start, "stop": stop})
                 self._look_ahead()
-                return await super().execute(key, *args, **kwargs)
+                return await stock()
         finally:
             if task is not None and sum(dep.nbytes or 0 for dep in task.dependencies) >= _MUCH:
                 self._guard.call("shed", self._shed)
@@ -291,7 +294,7 @@ class Worker(distributed.Worker):
         if self._inputs is not None:
             self._guard.call("look-ahead", self._inputs.look_ahead)
 
-    def _hold(self, keys: list[Key], grant: Grant | None) -> Any:
+    def _hold(self, keys: list[Key], grant: Grant | None) -> AbstractAsyncContextManager[None]:
         if self._inputs is None:
             return self._residence.held_while(keys)
         return self._inputs.held(keys, grant.aside if grant is not None else ())
@@ -308,36 +311,37 @@ class Worker(distributed.Worker):
             if grant is not None:
                 grant.stored()
         else:
-            self._exchange.left_out(event.value, event.nbytes)
+            self._exchange.fallbacks.kept(event.nbytes, type(event.value), HAS_NO_MEMORY)
         if self._settling is not None and not isinstance(event.value, Handle):
             await self._settling.room(event.nbytes)
 
-    async def _execute_in_pieces(self, key: Key, *args: Any, **kwargs: Any) -> StateMachineEvent:
+    async def _execute_in_pieces(self, key: Key, stock: Stock) -> StateMachineEvent:
         """Stock's execute, of what is done in pieces: they fetch their own inputs."""
-        if not NODES:  # by the two below
-            return await super().execute(key, *args, **kwargs)
-        pieces = self._arbitration.pieces(key) if self._arbitration is not None else None
+        if (pieces := self._pieces(key)) is None or not NODES:  # by the two below
+            return await stock()
 
-        async def run() -> Any:
-            assert pieces is not None
+        async def run() -> object:
             handing_now.set(None)
             return await pieces.run()
 
         token = handing_now.set(NoInputs(self))
         try:
             with run_as(self.state.tasks[key], run):
-                return await super().execute(key, *args, **kwargs)
+                return await stock()
         finally:
             handing_now.reset(token)
 
-    async def _maybe_deserialize_task(self, ts: TaskState) -> Any:
-        pieces = self._arbitration.pieces(ts.key) if self._arbitration is not None else None
-        return (pieces.run, (), {}) if pieces is not None else await super()._maybe_deserialize_task(ts)
+    def _pieces(self, key: Key) -> Pieces | None:
+        return self._arbitration.pieces(key) if self._arbitration is not None else None
 
-    def _prepare_args_for_execution(self, ts: TaskState, *args: Any) -> Any:
-        if self._arbitration is not None and self._arbitration.pieces(ts.key) is not None:
+    async def _maybe_deserialize_task(self, ts: TaskState) -> object:
+        pieces = self._pieces(ts.key)
+        return (pieces.run, (), {}) if pieces is not None else await super()._maybe_deserialize_task(ts)  # type: ignore[misc]
+
+    def _prepare_args_for_execution(self, ts: TaskState, *args: object) -> object:
+        if self._pieces(ts.key) is not None:
             return args  # they fetch their own
-        return super()._prepare_args_for_execution(ts, *args)
+        return super()._prepare_args_for_execution(ts, *args)  # type: ignore[misc]
 
     async def _keep(self, key: Key, event: ExecuteSuccessEvent) -> None:
         """Puts a result into the partition before anybody has it, where it will likely be handed on."""
@@ -346,7 +350,7 @@ class Worker(distributed.Worker):
         share = self._exchange.settings.share
         if self._residence.knows(event.value):  # a second name; the data mapping does it where that takes no time
             leaves, share = self._tier is not None, ""
-        heavy = self._settling is not None and event.nbytes > self._residence.n  # alone more than the target: it cannot stay private
+        heavy = self._settling is not None and event.nbytes > self._settling.residence.n  # alone more than the target: it cannot stay private
         if not heavy and (share == "lazy" or not (leaves or share == "eager")):
             return
         entry = await self._put(key, event.value, event.nbytes)
@@ -367,9 +371,9 @@ class Worker(distributed.Worker):
             if weight <= _INLINE or put is not Kept.FOR_NOW:
                 return put
         run = offload if self._tier is None else self._tier.store
-        putting = asyncio.ensure_future(run(self._exchange.put, key, value, nbytes, held))
+        putting: asyncio.Future[Entry | Kept | Pickled] = asyncio.ensure_future(run(self._exchange.put, key, value, nbytes, held))
         try:
-            entry: Entry | Kept | Pickled = await asyncio.shield(putting)
+            entry = await asyncio.shield(putting)
         except asyncio.CancelledError:
             putting.add_done_callback(self._drop_put)
             raise
@@ -384,13 +388,13 @@ class Worker(distributed.Worker):
         if not putting.cancelled() and putting.exception() is None and isinstance(entry := putting.result(), Entry):
             self._exchange.drop(entry)
 
-    async def get_metrics(self) -> dict[str, Any]:
-        metrics: dict[str, Any] = await super().get_metrics()
+    async def get_metrics(self) -> dict[str, object]:
+        metrics: dict[str, object] = await super().get_metrics()
         if self._exchange is not None:
             self._guard.call("metrics", self._add_metrics, metrics)
         return metrics
 
-    def _add_metrics(self, metrics: dict[str, Any]) -> None:
+    def _add_metrics(self, metrics: dict[str, object]) -> None:
         metrics["shmstore"] = {**self._exchange.books()._asdict(), **self._exchange.host()}
         if isinstance(self._residence, DictResidence):  # stock asks the data, and a dict has no answer
             memory, disk = self._residence.shared_total()
@@ -403,8 +407,10 @@ class Worker(distributed.Worker):
         handing = handing_now.get()
         return handing if handing is not None and handing.worker is self else super().data
 
-    async def get_data(self, comm: Any, keys: Any = None, who: Any = None, serializers: Any = None, **kwargs: Any) -> Any:
-        ask = super().get_data
+    async def get_data(
+        self, comm: Comm, keys: Collection[Key] | None = None, who: str | None = None, serializers: list[str] | None = None, **kwargs: object
+    ) -> Any:
+        ask: Callable[..., Awaitable[object]] = super().get_data
         if not keys or not can_carry(serializers) or not self._is_peer(who):
             async with self._mapped(keys or ()):
                 return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
@@ -435,14 +441,9 @@ class Worker(distributed.Worker):
     def _is_peer(self, address: str | None) -> bool:
         return self._exchange is not None and bool(self._guard.call("peers", self._exchange.is_peer, address))
 
-    @asynccontextmanager
-    async def _mapped(self, keys: Iterable[Key], aside: Container[Key] = ()) -> AsyncIterator[None]:
+    def _mapped(self, keys: Iterable[Key], aside: Container[Key] = ()) -> AbstractAsyncContextManager[None]:
         """For values that go out themselves, and for pieces of a task."""
-        if self._inputs is None:
-            yield
-            return
-        async with self._guard.within("inputs", self._inputs.held, keys, aside):
-            yield
+        return nullcontext() if self._inputs is None else self._guard.within("inputs", self._inputs.held, keys, aside)
 
     async def _export(self, keys: Iterable[Key], spill: bool = False) -> dict[Key, Pickled]:
         """Puts private values that are worth it into the partition; large ones in a thread, each by
@@ -460,7 +461,7 @@ class Worker(distributed.Worker):
                     unshareable[key] = entry
         return unshareable
 
-    async def _export_one(self, key: Any, spill: bool) -> Entry | Kept | Pickled | None:
+    async def _export_one(self, key: Key, spill: bool) -> Entry | Kept | Pickled | None:
         if (found := self._residence.private(key)) is None:
             return None
         value, nbytes = found
@@ -477,27 +478,22 @@ class Worker(distributed.Worker):
 
     # -- receiver
 
-    @asynccontextmanager
-    async def _room(self, what: str, **nbytes: Any) -> AsyncIterator[bool]:
-        """For a transfer. Yields whether there is room."""
-        if self._arbitration is None or not self._arbitration.active:
-            yield True
-            return
-        async with self._arbitration.transfer(what, **nbytes) as room:
-            yield room
+    def _room(self, what: str, private: int = 0, partition: int = 0, spill: bool = False) -> AbstractAsyncContextManager[bool]:
+        """For a transfer. Gives whether there is room."""
+        return nullcontext(True) if self._arbitration is None else self._arbitration.transfer(what, private, partition, spill)
 
-    async def gather_dep(self, worker: str, to_gather: Collection[Key], *args: Any, **kwargs: Any) -> StateMachineEvent:
+    async def gather_dep(self, worker: str, to_gather: Collection[Key], total_nbytes: int, *, stimulus_id: str) -> StateMachineEvent:
+        ask = partial(super().gather_dep, worker, total_nbytes=total_nbytes, stimulus_id=stimulus_id)
         if self._exchange is None:
-            return await super().gather_dep(worker, to_gather, *args, **kwargs)
-        private = 0 if self._is_peer(worker) else kwargs.get("total_nbytes") or 0
-        ask = partial(super().gather_dep, worker)
+            return await ask(to_gather)
+        private = 0 if self._is_peer(worker) else total_nbytes
         if private and self._crossings is not None:
-            ask = partial(self._crossings.gather, self, ask)
+            ask = partial(self._crossings.gather, self, worker, ask, nbytes=total_nbytes)
         if self._arbitration is None or not self._arbitration.active:
-            event = await ask(to_gather, *args, **kwargs)
+            event = await ask(to_gather)
         else:  # without room, as on stock
             async with self._guard.within("room", partial(self._room, f"gather from {worker}", private=private)):
-                event = await ask(to_gather, *args, **kwargs)
+                event = await ask(to_gather)
         data = getattr(event, "data", None)
         if not isinstance(data, dict) or not any(isinstance(value, Handle) for value in data.values()):
             return event
@@ -508,7 +504,7 @@ class Worker(distributed.Worker):
         try:
             await self._fetch(data, worker)
         except Exception as e:  # as stock: an error of the tasks that need the value
-            return gather_failed(event, e, worker)
+            return gather_failed(total_nbytes, e, worker, stimulus_id)
         return event
 
     def _adopt(self, data: dict[Key, object]) -> bool:
@@ -526,19 +522,18 @@ class Worker(distributed.Worker):
             failed = True
         return failed
 
-    def _update_metrics_received_data(self, start: float, stop: float, data: dict[Key, object], *args: Any, **kwargs: Any) -> None:
+    def _update_metrics_received_data(self, start: float, stop: float, data: dict[Key, object], cause: TaskState, worker: str) -> None:
         """Keeps handles, which cross no network, out of the bandwidth that places tasks."""
         handles = [key for key, value in data.items() if isinstance(value, Handle)]
         if not handles:
-            super()._update_metrics_received_data(start, stop, data, *args, **kwargs)
+            super()._update_metrics_received_data(start, stop, data, cause, worker)
             return
         with kept_bandwidth(self) as before:
-            super()._update_metrics_received_data(start, stop, data, *args, **kwargs)
+            super()._update_metrics_received_data(start, stop, data, cause, worker)
         nbytes = sum(self.state.tasks[key].get_nbytes() for key in data)
         if nbytes > _COUNTED:
-            donor = kwargs["worker"] if "worker" in kwargs else args[-1]
             kinds = {value.value_type() if isinstance(value, Handle) else type(value) for value in data.values()}
-            count_transfer(self, donor, kinds, min(before, nbytes / ((stop - start) or 0.010)))
+            count_transfer(self, worker, kinds, min(before, nbytes / ((stop - start) or 0.010)))
 
     def handle_stimulus(self, *stims: StateMachineEvent) -> None:
         if self._exchange is not None and any(type(stim) is ComputeTaskEvent for stim in stims):
@@ -569,10 +564,10 @@ class Worker(distributed.Worker):
         except OSError as e:
             self._exchange.fallbacks.note("fetch-failed", e, missing[0], "left to Dask")
 
-    async def gather(self, who_has: dict[Key, list[str]], *args: Any, **kwargs: Any) -> Any:
+    async def gather(self, who_has: dict[Key, list[str]]) -> dict[Any, object]:
         token = _unadopted.set(set())
         try:
-            result = await super().gather(who_has, *args, **kwargs)
+            result = await super().gather(who_has)
             if failed := _unadopted.get():
                 asked = {key: list(who_has[key]) for key in failed}
                 data = await ask_workers(self.rpc, asked, None)
@@ -583,7 +578,7 @@ class Worker(distributed.Worker):
         finally:
             _unadopted.reset(token)
 
-    def update_data(self, data: dict[Key, object], *args: Any, **kwargs: Any) -> Any:
+    def update_data(self, data: dict[Key, object], *args: Any, **kwargs: Any) -> dict[str, object]:
         if self._adopt(data):
             unadopted = _unadopted.get()
             if unadopted is None:  # from a client: it sends the values themselves where this fails

@@ -34,7 +34,7 @@ else:
         Cycle, HostReduceReplicas, InDemand, Insurance, Newcomers, Offload, Policy, PolicyState, Retire, Wishes,
     )
 
-    _probe.say_idle(missing_hooks)
+    _probe.say(missing_hooks, __name__, "Its policies do nothing", "distributed.scheduler.shmstore")
 
 __all__ = [
     "Cycle",

@@ -18,7 +18,7 @@ from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from inspect import signature
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dask.utils import parse_timedelta
 
@@ -38,9 +38,9 @@ _FRESH = 0.25  # seconds for which a view of the cluster is good
 _SAY = 60.0  # seconds between two lines about a policy that fails
 _CHUNK = 2048  # keys that are looked at between two looks at the clock: by a list comprehension, less than a millisecond
 _REFUSED = 1.0  # seconds within which a worker that refuses to remove a replica has said so
-_conductors: weakref.WeakKeyDictionary[Any, Conductor] = weakref.WeakKeyDictionary()
+_conductors: weakref.WeakKeyDictionary[Manager, Conductor] = weakref.WeakKeyDictionary()
 
-Suggestions = Generator["Suggestion | None", Any, None]
+Suggestions = Generator["Suggestion | None", "WorkerState | None", None]
 
 
 @dataclass
@@ -125,9 +125,9 @@ class Ledger:
 class Conductor:
     """Of one manager. On the scheduler's event loop."""
 
-    def __init__(self, manager: Any) -> None:
+    def __init__(self, manager: Manager) -> None:
         self._manager = weakref.ref(manager)
-        settings = self.settings = ManagerSettings.read()
+        settings = self.settings = ManagerSettings()
         self.hosts = Hosts(settings.high, settings.low)
         self.ledger = Ledger(settings.in_flight)
         self.longest = 0.0  #: seconds of the longest slice
@@ -155,20 +155,20 @@ class Conductor:
         return _conductors.get(manager) if manager is not None else None
 
     @property
-    def manager(self) -> Any:
+    def manager(self) -> Manager:
         """Dask's."""
         manager = self._manager()
         assert manager is not None, "a policy outlived its manager"
         return manager
 
     @property
-    def scheduler(self) -> Any:
+    def scheduler(self) -> Scheduler:
         """Dask's."""
         return self.manager.scheduler
 
     def policies(self) -> list[Policy]:
         """Ours, in the order in which they run."""
-        return [policy for policy in self.manager.policies if getattr(policy, "conductor", None) is self]
+        return [policy for policy in self.manager.policies if isinstance(policy, Policy) and policy.conductor is self]
 
     def turn(self) -> Generator[Suggestion, WorkerState | None, None]:
         """For the policies: what each of them does in a run of the manager."""
@@ -261,7 +261,7 @@ class Conductor:
         if op not in ("replicate", "remind", "drop") or not hasattr(task, "who_has"):
             raise ValueError(f"{policy!r} must suggest replicate, remind or drop of a task of the scheduler, not {op!r} of {task!r}")
         now = time.monotonic()
-        if op == "remind":
+        if op == "remind":  # type: ignore[comparison-overlap]
             return (yield Suggestion("replicate", task, candidates))
         if op == "replicate":
             coming = self.ledger.coming(task.key)
@@ -352,7 +352,7 @@ class PolicyState(NamedTuple):
     took: float  #: seconds of the scheduler's event loop, in its last run
 
 
-class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
+class Policy(ActiveMemoryManagerPolicy):
     """A policy that knows hosts. Derive from it, say `suggest`, and name the class in `active-memory-manager.policies`.
 
     period   seconds between two runs; 0: in each run of the manager (`active-memory-manager.interval`)
@@ -403,7 +403,7 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
     # -- for derived classes to use
 
     @property
-    def scheduler(self) -> Any:
+    def scheduler(self) -> Scheduler:
         """Dask's."""
         return self._manager.scheduler
 
@@ -419,7 +419,7 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
 
     def remind(self, task: TaskState, candidates: set[WorkerState]) -> Suggestion:
         """To be yielded: tells the manager of a replica that is under way already, so that policies which are not of ours ask for none."""
-        return Suggestion("remind", task, candidates)
+        return Suggestion("remind", task, candidates)  # type: ignore[arg-type]
 
     def drop(self, task: TaskState, candidates: set[WorkerState] | None = None) -> Suggestion:
         """To be yielded: one replica less. The manager drops no last one, and none that a task of its worker waits for."""
@@ -430,9 +430,9 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
         assert self.conductor is not None
         return self.conductor.ledger.coming(task.key)
 
-    def links_of(self, task: TaskState) -> set[Any]:
+    def links_of(self, task: TaskState) -> set[WorkerState]:
         """Running workers without a replica of a task on whose hosts one is a hard link."""
-        found = set()
+        found: set[WorkerState] = set()
         for holder in holders(task):
             host = self.hosts.of(holder)
             if host.links(task):
@@ -491,7 +491,7 @@ class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
     # -- the manager's side
 
     @property
-    def manager(self) -> Any:
+    def manager(self) -> Manager:
         """Dask's."""
         return self._manager
 

@@ -17,7 +17,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from dask.utils import parse_bytes, parse_timedelta
 
@@ -127,11 +127,10 @@ class Cycle(Policy):
                 self._began[worker] = now, worker.memory.unmanaged_old
         if self._replacing is not None and not self._replacing.done():
             return
-        worker = self.next(now)
-        if worker is not None:
-            self._replacing = asyncio.ensure_future(self._replace(worker))
+        if (due := self.next(now)) is not None:
+            self._replacing = asyncio.ensure_future(self._replace(due))
 
-    def next(self, now: float) -> Any:
+    def next(self, now: float) -> WorkerState | None:
         """The worker that is to be replaced first; None where none is."""
         running = self.scheduler.running
         due = [
@@ -466,7 +465,8 @@ class Newcomers(Policy):
     def _welcome(self, worker: WorkerState) -> Suggestions:
         host = self.hosts.of(worker)
         linked, pulled = self.links, self.pull
-        beside, elsewhere = [], []
+        beside: list[TaskState] = []
+        elsewhere: list[TaskState] = []
         for other in [other for other in self.scheduler.workers.values() if other is not worker]:
             yield None
             here = self.hosts.of(other) is host

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Container
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dask.utils import parse_timedelta
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def surplus(
-    units: dict[Any, list[WorkerState]], running: Container[WorkerState], busy: Collection[WorkerState | None],
+    units: dict[Host | WorkerState, list[WorkerState]], running: Container[WorkerState], busy: Collection[WorkerState | None],
     hosts: int = 1, stores: int = 1, demand: int = 0,
 ) -> list[list[WorkerState]]:
     """The workers whose replicas may go, in groups: each group all or nothing.
@@ -67,11 +67,11 @@ def surplus(
     return groups
 
 
-def _pressed(unit: Any) -> bool:
+def _pressed(unit: Host | WorkerState) -> bool:
     return isinstance(unit, Host) and unit.pressed
 
 
-def _memory(unit: Any) -> int:
+def _memory(unit: Host | WorkerState) -> int:
     return unit.memory if isinstance(unit, Host) else int(unit.metrics.get("memory") or 0)
 
 

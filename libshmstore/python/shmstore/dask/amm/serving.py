@@ -6,9 +6,9 @@ The functions with `dask_scheduler` run on the scheduler, by `client.run_on_sche
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
 from distributed import Client
 from distributed.client import futures_of
@@ -18,17 +18,33 @@ from ..compat.scheduler import Family, add_page
 from .conductor import Conductor, PolicyState
 from .policies import Retire, Wishes
 
+if TYPE_CHECKING:
+    from distributed.active_memory_manager import ActiveMemoryManagerExtension as Manager
+    from distributed.scheduler import Scheduler
+
+    from ..compat.scheduler import Key
+
 _TIMES = 20  # of the last retirements
+Figure = Union[int, float, list[float]]
 
 
-def describe(dask_scheduler: Any = None) -> dict[str, Any]:
-    """{"policies": [PolicyState as a dict], "figures": {…}, "hosts": [{…}]}; Dask's own policies are named in "stock"."""
-    manager = dask_scheduler.extensions.get("amm")
+class Described(TypedDict):
+    """The policies of a scheduler, for metrics, the page and clients."""
+
+    policies: list[dict[str, Any]]  #: PolicyStates
+    stock: list[str]  #: Dask's own
+    figures: dict[str, Figure]
+    hosts: list[dict[str, Any]]
+
+
+def describe(dask_scheduler: Scheduler) -> Described:
+    """Of one scheduler, now."""
+    manager: Manager | None = dask_scheduler.extensions.get("amm")
     conductor = Conductor.known(manager)
-    if conductor is None:
+    if conductor is None or manager is None:
         return {"policies": [], "stock": sorted(map(repr, manager.policies)) if manager is not None else [], "figures": {}, "hosts": []}
     ours = conductor.policies()
-    figures: dict[str, Any] = {**conductor.ledger.counters.as_dict(), "coming": len(conductor.ledger), "longest_slice": conductor.longest}
+    figures: dict[str, Figure] = {**conductor.ledger.counters.as_dict(), "coming": len(conductor.ledger), "longest_slice": conductor.longest}
     for policy in ours:
         if isinstance(policy, Retire):
             seconds = policy.seconds[-_TIMES:]
@@ -50,9 +66,9 @@ def describe(dask_scheduler: Any = None) -> dict[str, Any]:
     return {"policies": [policy.describe()._asdict() for policy in ours], "stock": stock, "figures": figures, "hosts": hosts}
 
 
-def replicate(keys: list[Any], stores: int, hosts: int, on: Iterable[str], dask_scheduler: Any = None) -> None:
+def replicate(keys: list[Key], stores: int, hosts: int, on: Iterable[str], dask_scheduler: Scheduler) -> None:
     """Keeps the wish. RuntimeError where nobody would fulfil it."""
-    manager = dask_scheduler.extensions.get("amm")
+    manager: Manager | None = dask_scheduler.extensions.get("amm")
     if manager is None or not manager.running:
         raise RuntimeError(
             "the scheduler's memory manager is not started: configure distributed.scheduler.active-memory-manager.start: true, or call client.amm.start()"
@@ -66,13 +82,13 @@ def replicate(keys: list[Any], stores: int, hosts: int, on: Iterable[str], dask_
     wishes.conductor.kick(0.0)
 
 
-def withdraw(keys: list[Any], dask_scheduler: Any = None) -> int:
+def withdraw(keys: list[Key], dask_scheduler: Scheduler) -> int:
     """How many wishes there were."""
     wishes = _wishes(dask_scheduler.extensions.get("amm"))
     return wishes.withdraw(keys) if wishes is not None else 0
 
 
-def _wishes(manager: Any) -> Wishes | None:
+def _wishes(manager: Manager | None) -> Wishes | None:
     return next((policy for policy in getattr(manager, "policies", ()) if isinstance(policy, Wishes)), None)
 
 
@@ -108,13 +124,13 @@ _POLICY_METRICS = {
 }
 
 
-def families(described: dict[str, Any]) -> list[Family]:
+def families(described: Described) -> list[Family]:
     """Those of which there is something."""
     figures, hosts, policies = described["figures"], described["hosts"], described["policies"]
     found = [
-        Family(f"shmstore_amm_{name}", counts, meaning, (), [((), float(figures[figure]))])
+        Family(f"shmstore_amm_{name}", counts, meaning, (), [((), float(value))])
         for figure, (name, counts, meaning) in _FIGURE_METRICS.items()
-        if figure in figures
+        if isinstance(value := figures.get(figure), (int, float))
     ]
     for field, (name, meaning) in _HOST_METRICS.items() if hosts else ():
         samples = [((str(host["host"]),), float(host[field])) for host in hosts]
@@ -127,13 +143,6 @@ def families(described: dict[str, Any]) -> list[Family]:
     return found
 
 
-def metric_names() -> list[str]:
-    """Of all there may be, as Prometheus has them."""
-    found = [(name, counts) for name, counts, _ in _FIGURE_METRICS.values()]
-    found += [(f"host_{name}", False) for name, _ in _HOST_METRICS.values()] + [(f"policy_{name}", counts) for name, counts, _ in _POLICY_METRICS.values()]
-    return [f"shmstore_amm_{name}" + "_total" * counts for name, counts in found]
-
-
 PATH = "shmstore"
 _STYLE = (
     "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse;margin:0 0 2em}caption{text-align:left;font-weight:bold;padding:.4em 0}"
@@ -143,14 +152,14 @@ _POLICY_COLUMNS = ("policy", "rank", "state", "period", "runs", "accepted", "fai
 _HOST_COLUMNS = ("host", "workers", "replicas", "partition used", "of", "private memory", "")
 
 
-def publish(scheduler: Any) -> None:
+def publish(scheduler: Scheduler) -> None:
     """The page, and metrics among Dask's."""
     add_page(
         scheduler, PATH, lambda found: page(describe(dask_scheduler=found)), lambda found: families(describe(dask_scheduler=found))
     )
 
 
-def page(described: dict[str, Any]) -> str:
+def page(described: Described) -> str:
     """HTML of what `describe` found."""
     policies = [
         (p["policy"], p["rank"], p["state"], f"{p['period']:g} s", p["runs"], p["accepted"], p["failures"], f"{1e3 * p['took']:.1f} ms")
@@ -176,9 +185,9 @@ def page(described: dict[str, Any]) -> str:
     return f"<!DOCTYPE html><html lang='en'><head>{head}</head><body><h1>shmstore.dask.amm</h1>{tables}</body></html>"
 
 
-def _figure(name: str, value: Any) -> str:
+def _figure(name: str, value: Figure) -> str:
     if name.startswith("bytes_"):
-        return size(value)
+        return size(int(value))  # type: ignore[arg-type]
     if isinstance(value, list):
         return ", ".join(f"{one:.3f} s" for one in value)
     return f"{value:.3f} s" if isinstance(value, float) else str(value)
@@ -190,7 +199,7 @@ class Proxy:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def replicate(self, futures: Any, n: int = 2, hosts: int | str | Iterable[str] = 1) -> Any:
+    def replicate(self, futures: object, n: int = 2, hosts: int | str | Iterable[str] = 1) -> object:
         """Keeps futures' values on n workers until the futures are gone or `withdraw` is called, whatever happens to workers.
 
         n      workers that are to have each value; on one host a further one is a hard link
@@ -203,45 +212,45 @@ class Proxy:
             raise ValueError(f"n and hosts must be 1 or more, not {n} and {n_hosts}")
         return self._ask(replicate, _keys(futures), n, n_hosts, on)
 
-    def withdraw(self, futures: Any) -> Any:
+    def withdraw(self, futures: object) -> object:
         """Takes wishes back: how many there were. Replicas that are there go when the policies see no use for them."""
         return self._ask(withdraw, _keys(futures))
 
-    def policies(self) -> Any:
+    def policies(self) -> object:
         """A PolicyState for each policy of ours in the scheduler, in the order in which they run."""
         return self._client.sync(self._policies)
 
-    def figures(self) -> Any:
+    def figures(self) -> object:
         """What the policies did since the scheduler's start: links, copies, bytes that links saved, drops, refusals, times of retirements."""
         return self._client.sync(self._part, "figures")
 
-    def hosts(self) -> Any:
+    def hosts(self) -> object:
         """The hosts as the policies see them: workers, replicas, use of the partition."""
         return self._client.sync(self._part, "hosts")
 
-    def _ask(self, function: Any, *arguments: Any) -> Any:
+    def _ask(self, function: Callable[..., object], *arguments: object) -> object:
         return self._client.run_on_scheduler(function, *arguments)
 
     async def _policies(self) -> list[PolicyState]:
         return states_of(await described_to(self._client))
 
-    async def _part(self, name: str) -> Any:
+    async def _part(self, name: Literal["figures", "hosts"]) -> object:
         return (await described_to(self._client))[name]
 
 
-def _keys(futures: Any) -> list[Any]:
+def _keys(futures: Any) -> list[Key]:
     """Of futures, collections and keys."""
     if isinstance(futures, (str, bytes, tuple)) and not futures_of(futures):
-        return [futures]
+        return [futures]  # type: ignore[list-item]
     return [future.key for future in futures_of(futures)] or list(futures)
 
 
-async def described_to(client: Client) -> dict[str, Any]:
+async def described_to(client: Client) -> Described:
     """Calls `describe` on the scheduler."""
-    found: dict[str, Any] = await client._run_on_scheduler(describe)
+    found: Described = await client._run_on_scheduler(describe)
     return found
 
 
-def states_of(described: dict[str, Any]) -> list[PolicyState]:
+def states_of(described: Described) -> list[PolicyState]:
     """Of what `describe` found."""
     return [PolicyState(**policy) for policy in described["policies"]]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from distributed import get_worker
 from distributed.utils import sync
@@ -22,9 +22,19 @@ from .worker import ask_scheduler
 
 if TYPE_CHECKING:
     import numpy
+    import pandas
     import pyarrow
+    from distributed import Worker
+    from distributed.shuffle._core import NDIndex, ShuffleRun
+    from typing_extensions import Buffer
 
     from .worker import Key
+
+    Id = Union[int, NDIndex]  #: of an output partition
+    Run = ShuffleRun[Any, Any]
+    Answer = Mapping[str, object]  #: of a peer that got shards
+    Send = Callable[[str, list[Any]], Awaitable[Answer]]
+    Split = Callable[[Any, Any], dict[str, tuple[Id, Any]]]
 
 _ALIGN = 64
 
@@ -32,7 +42,7 @@ _ALIGN = 64
 class Range(NamedTuple):
     """Place of a shard of output partition `id`; `what` is its reader's information."""
 
-    id: Any
+    id: Id
     offset: int
     nbytes: int
     what: Any
@@ -44,7 +54,7 @@ class Packed(NamedTuple):
     Nothing of that memory is in use when it returns, not even in its frames: Dask's profiler keeps these for a while, and what they refer to.
     """
 
-    index: list[Range]
+    index: list[Range]  # type: ignore[assignment]  # a tuple has a method of that name
     nbytes: int
     write: Callable[[memoryview], None]
 
@@ -57,14 +67,14 @@ def _aligned(size: int) -> int:
 
 
 def pack_array(
-    data: numpy.ndarray[Any, Any], splits: Iterable[list[Any]], worker_for: Mapping[Any, str], at_least: int = 0
+    data: numpy.ndarray, splits: Iterable[list[tuple[int, int, slice]]], worker_for: Mapping[Id, str], at_least: int = 0
 ) -> dict[str, Packed] | None:
     """By worker, what of an input chunk goes there. splits: for each axis how this chunk is split on it. None: it is not plain memory, or less."""
     import numpy as np
 
     if type(data) is not np.ndarray or data.dtype.hasobject or not data.dtype.itemsize or data.nbytes < at_least:
         return None
-    parts: dict[str, list[tuple[Range, Any]]] = {}
+    parts: dict[str, list[tuple[Range, numpy.ndarray]]] = {}
     ends: dict[str, int] = {}
     for split in product(*splits):
         id, place, where = zip(*split)
@@ -76,7 +86,7 @@ def pack_array(
     return {worker: Packed([range for range, _ in parts[worker]], ends[worker], _array_writer(parts[worker])) for worker in parts}
 
 
-def _array_writer(parts: list[tuple[Range, Any]]) -> Callable[[memoryview], None]:
+def _array_writer(parts: list[tuple[Range, numpy.ndarray]]) -> Callable[[memoryview], None]:
     def write(memory: memoryview) -> None:
         for range, part in parts:
             target = _array_at(memory, range)
@@ -86,14 +96,14 @@ def _array_writer(parts: list[tuple[Range, Any]]) -> Callable[[memoryview], None
     return write
 
 
-def _array_at(memory: memoryview, range: Range) -> numpy.ndarray[Any, Any]:
+def _array_at(memory: memoryview, range: Range) -> numpy.ndarray:
     import numpy as np
 
     _, dtype, shape = range.what
     return np.ndarray(shape, dtype, memory, range.offset)
 
 
-def array_shards(index: list[Range], memory: memoryview) -> Iterator[tuple[Any, tuple[Any, Any]]]:
+def array_shards(index: list[Range], memory: memoryview) -> Iterator[tuple[Id, tuple[object, numpy.ndarray]]]:
     """(output partition, shard) of all that lies there; its memory is not copied."""
     for range in index:
         yield range.id, (range.what[0], _array_at(memory, range))
@@ -102,7 +112,7 @@ def array_shards(index: list[Range], memory: memoryview) -> Iterator[tuple[Any, 
 # ---- frames: a shard is a table of Arrow's, as a stream -------------------------------------------------------------------
 
 
-def pack_frame(frame: Any, column: str, drop: bool, worker_for: Mapping[Any, str], at_least: int = 0) -> dict[str, Packed] | None:
+def pack_frame(frame: pandas.DataFrame, column: str, drop: bool, worker_for: Mapping[int, str], at_least: int = 0) -> dict[str, Packed] | None:
     """By worker, what of a frame goes there. column: that which says which output partition a row goes to; drop: that one does not go itself.
     None: it is no frame of pandas, or less."""
     import numpy as np
@@ -131,7 +141,7 @@ def pack_frame(frame: Any, column: str, drop: bool, worker_for: Mapping[Any, str
     if drop:
         table = table.drop([column])
     table = table.take(rows[: ends[-1]])
-    parts: dict[str, list[tuple[Range, Any]]] = {}
+    parts: dict[str, list[tuple[Range, pyarrow.Table]]] = {}
     sizes: dict[str, int] = {}
     begin = 0
     for i, end in zip(order, map(int, ends)):
@@ -153,14 +163,14 @@ def _stream_size(table: pyarrow.Table) -> int:
     return int(sink.size())
 
 
-def _write_stream(sink: Any, table: pyarrow.Table) -> None:
+def _write_stream(sink: object, table: pyarrow.Table) -> None:
     import pyarrow as pa
 
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
 
 
-def _stream_writer(parts: list[tuple[Range, Any]]) -> Callable[[memoryview], None]:
+def _stream_writer(parts: list[tuple[Range, pyarrow.Table]]) -> Callable[[memoryview], None]:
     def write(memory: memoryview) -> None:
         for range, part in parts:
             _write_stream(_Place(memory, range.offset), part)
@@ -176,7 +186,7 @@ class _Place:
     def __init__(self, memory: memoryview, begin: int) -> None:
         self._memory, self._begin, self._end = memory, begin, begin
 
-    def write(self, data: Any) -> int:
+    def write(self, data: Buffer) -> int:
         with memoryview(data).cast("B") as source:
             begin, self._end = self._end, self._end + source.nbytes
             self._memory[begin : self._end] = source
@@ -192,7 +202,7 @@ class _Place:
         pass
 
 
-def streams(index: list[Range], memory: memoryview) -> Iterator[tuple[int, memoryview]]:
+def streams(index: list[Range], memory: memoryview) -> Iterator[tuple[Any, memoryview]]:
     """(output partition, stream) of all that lies there; not copied."""
     for range in index:
         yield range.id, memory[range.offset : range.offset + range.nbytes]
@@ -202,16 +212,17 @@ def streams(index: list[Range], memory: memoryview) -> Iterator[tuple[int, memor
 missing_hooks = missing_of(P2P)
 
 
-def each_run(worker: Any, take: Callable[[Any], None]) -> None:
+def each_run(worker: Worker, take: Callable[[Run], object]) -> None:
     """take(run) of each run that this worker will have, before a shard of it comes or goes. Once of each worker."""
-    plugin = worker.plugins.get("shuffle")
+    plugin: Any = worker.plugins.get("shuffle")
     if missing_hooks or plugin is None:
         return
     manager = plugin.shuffle_runs
-    refresh, taken = manager._refresh, weakref.WeakSet[Any]()
+    refresh = manager._refresh
+    taken: weakref.WeakSet[Run] = weakref.WeakSet()
 
-    async def refreshed(*args: Any, **kwargs: Any) -> Any:
-        run = await refresh(*args, **kwargs)
+    async def refreshed(*args: object, **kwargs: object) -> Run:
+        run: Run = await refresh(*args, **kwargs)
         if run not in taken:
             taken.add(run)
             take(run)
@@ -223,15 +234,15 @@ def each_run(worker: Any, take: Callable[[Any], None]) -> None:
 class Sending:
     """How a run sends: `through` replaces it. A message takes up to so many bytes at least."""
 
-    def __init__(self, run: Any) -> None:
+    def __init__(self, run: Run) -> None:
         self._run, self._buffer = run, run._comm_buffer
-        self.stock: Callable[[str, Any], Awaitable[Any]] = self._buffer.send
+        self.stock: Send = self._buffer.send
 
-    def through(self, send: Callable[[str, Any], Awaitable[Any]], message_bytes: int) -> None:
-        self._buffer.send = send
+    def through(self, send: Send, message_bytes: int) -> None:
+        self._buffer.send = send  # type: ignore[assignment]
         self._buffer.max_message_size = max(self._buffer.max_message_size, message_bytes)
 
-    async def once(self, address: str, data: Any) -> Any:
+    async def once(self, address: str, data: Any) -> Answer:
         """Sends data as it is, and does not try again. The answer."""
         return await self._run._send(address, data)
 
@@ -240,7 +251,7 @@ class Splitting:
     """How a run splits its inputs. `pack` does so without the copies of stock's own way, `stock`."""
 
     @classmethod
-    def of(cls, run: Any) -> Splitting | None:
+    def of(cls, run: Run) -> Splitting | None:
         """None: it is of a kind that is not known here."""
         from distributed.shuffle._rechunk import ArrayRechunkRun
         from distributed.shuffle._shuffle import DataFrameShuffleRun
@@ -251,27 +262,27 @@ class Splitting:
 
     def __init__(self, run: Any) -> None:
         self._run = run
-        self.stock: Callable[..., Any] = run._shard_partition
+        self.stock: Split = run._shard_partition
         self.worker_for: dict[Any, str] = dict(run.worker_for.items())
         self.workers = set(self.worker_for.values())
 
-    def through(self, split: Callable[..., Any]) -> None:
+    def through(self, split: Split) -> None:
         """split(data, partition_id), in the thread of a task, returns {worker: (partition_id, what goes to it)}."""
         self._run._shard_partition = split
 
-    def pack(self, data: Any, partition_id: Any, at_least: int) -> dict[str, Packed] | None:
+    def pack(self, data: object, partition_id: Id, at_least: int) -> dict[str, Packed] | None:
         """By worker; None where only stock can, or data are fewer bytes than at_least."""
         raise NotImplementedError
 
-    def kept(self, partition_id: Any, index: list[Range], memory: memoryview) -> dict[str, list[Any]]:
+    def kept(self, partition_id: Id, index: list[Range], memory: memoryview) -> dict[str, list[object]]:
         """By the name of the output partition, its shards, as Waiting.deserialize returns them, or a `Rows`."""
         raise NotImplementedError
 
-    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> tuple[object, object]:
+    def as_stock(self, partition_id: Id, index: list[Range], memory: memoryview) -> tuple[Id, object]:
         """The value of `stock` for that worker."""
         raise NotImplementedError
 
-    def came(self, partition_id: Any, nbytes: int) -> bool:
+    def came(self, partition_id: Id, nbytes: int) -> bool:
         """This worker's part of that input is here. False: it was here already."""
         self._run.raise_if_closed()
         if partition_id in self._run.received:
@@ -290,35 +301,35 @@ class Splitting:
 
 
 class _Arrays(Splitting):
-    def pack(self, data: Any, partition_id: Any, at_least: int) -> dict[str, Packed] | None:
+    def pack(self, data: object, partition_id: Any, at_least: int) -> dict[str, Packed] | None:
         splits = [axis[i] for axis, i in zip(self._run.split_axes, partition_id)]
         return pack_array(data, splits, self.worker_for, at_least)
 
-    def kept(self, partition_id: Any, index: list[Range], memory: memoryview) -> dict[str, list[Any]]:
-        shards: dict[str, list[Any]] = {}
+    def kept(self, partition_id: Id, index: list[Range], memory: memoryview) -> dict[str, list[object]]:
+        shards: dict[str, list[object]] = {}
         for id, shard in array_shards(index, memory):
             shards.setdefault(name_of(id), []).append(shard)
         return {name: [each] for name, each in shards.items()}
 
-    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> tuple[object, object]:
+    def as_stock(self, partition_id: Id, index: list[Range], memory: memoryview) -> tuple[Id, object]:
         return partition_id, list(array_shards(index, memory))
 
 
 class Rows(NamedTuple):
     """A shard of a frame: rows of an input for one output partition, as a stream of Arrow's."""
 
-    input: int
+    input: Id
     stream: memoryview
 
 
 class _Frames(Splitting):
-    def pack(self, data: Any, partition_id: Any, at_least: int) -> dict[str, Packed] | None:
+    def pack(self, data: object, partition_id: Id, at_least: int) -> dict[str, Packed] | None:
         return pack_frame(data, self._run.column, self._run.drop_column, self.worker_for, at_least)
 
-    def kept(self, partition_id: Any, index: list[Range], memory: memoryview) -> dict[str, list[Any]]:
+    def kept(self, partition_id: Id, index: list[Range], memory: memoryview) -> dict[str, list[object]]:
         return {name_of(id): [Rows(partition_id, stream)] for id, stream in streams(index, memory)}
 
-    def as_stock(self, partition_id: Any, index: list[Range], memory: memoryview) -> tuple[object, object]:
+    def as_stock(self, partition_id: Id, index: list[Range], memory: memoryview) -> tuple[Id, object]:
         """One table, which says of each row where it goes."""
         import numpy as np
         import pyarrow as pa
@@ -335,7 +346,7 @@ class _Frames(Splitting):
         return partition_id, serialize_table(pa.concat_tables(tables, promote_options="permissive"))
 
 
-def name_of(partition_id: Any) -> str:
+def name_of(partition_id: Id) -> str:
     """Of an output partition, as stock names its file."""
     return "_".join(str(i) for i in (partition_id if isinstance(partition_id, tuple) else (partition_id,)))
 
@@ -352,7 +363,7 @@ class Waiting:
             self.stock_keep, self.stock_read = self._buffer._process, self._buffer.read
             self.stock_get, self.stock_close = run._get_output_partition, self._buffer.close
 
-    def deserialize(self, shard: Any) -> Any:
+    def deserialize(self, shard: object) -> object:
         """As stock's own `read` returns it."""
         if not isinstance(shard, Rows):
             return self._run.deserialize(shard)
@@ -363,17 +374,19 @@ class Waiting:
         table = self._run.deserialize(shard.stream)
         return table.append_column(_INPUT_PARTITION_ID_COLUMN, pa.array(np.full(table.num_rows, shard.input, np.uint32)))
 
-    def as_stock(self, shards: dict[str, list[Any]]) -> dict[str, Any]:
+    def as_stock(self, shards: dict[str, list[object]]) -> dict[str, object]:
         """`Splitting.kept`'s shards as `write` takes them, which gives them to `keep` in the end."""
         from distributed.shuffle._arrow import serialize_table
 
         return {id: serialize_table(self.deserialize(shard)) if isinstance(shard, Rows) else shard for id, (shard,) in shards.items()}
 
-    def through(self, keep: Any, read: Any, got: Callable[[str, Any], None], closed: Callable[[], None]) -> None:
+    def through(
+        self, keep: Callable[[str, list[object]], Awaitable[None]], read: Callable[[str], list[object]], got: Callable[[str, Key], None], closed: Callable[[], None]
+    ) -> None:
         """keep(id, shards) is awaited; read(id), in a thread, returns a list of shards. got: the task of that key has made that partition; closed: the run
         has ended."""
 
-        def get(partition_id: Any, key: Key, *args: Any, **kwargs: Any) -> Any:
+        def get(partition_id: Id, key: Key, *args: object, **kwargs: object) -> object:
             result = self.stock_get(partition_id, key, *args, **kwargs)
             got(name_of(partition_id), key)
             return result

@@ -205,17 +205,26 @@ def missing() -> list[str]:
     return absent + min(ways, key=len)
 
 
+# -- by name what clients do, whichever way that is
+
+
+def scatter(client: Client, data: object, *args: object, **kwargs: object) -> object:
+    """As client.scatter(data, …)."""
+    return client.scatter(data, *args, **kwargs)
+
+
+def gather(client: Client, futures: object, *args: object, **kwargs: object) -> object:
+    """As client.gather(futures, …)."""
+    return client.gather(futures, *args, **kwargs)
+
+
 # -- the package where one is missing
 
 
-def say_stock(missing: list[str]) -> None:
+def say(missing: list[str], package: str, then: str, logger: str) -> None:
     """Once, at import."""
-    logging.getLogger("distributed.worker.shared").warning(
-        "shmstore: distributed %s lacks what shmstore.dask needs of it: %s. Nothing is shared, workers are stock Dask's; "
-        "distributed 2022.12.1 and 2024.12 to 2026.8 are known to work",
-        distributed.__version__,
-        "; ".join(missing),
-    )
+    found = distributed.__version__  # type: ignore[attr-defined]
+    logging.getLogger(logger).warning("shmstore: distributed %s lacks what %s needs of it: %s. %s", found, package, "; ".join(missing), then)
 
 
 class Nanny(distributed.Nanny):
@@ -226,16 +235,8 @@ class Input:
     """Stands for nothing here: no key is done in pieces."""
 
 
-def dask_setup(server: Any) -> None:
+def dask_setup(server: object) -> None:
     """A worker or nanny that preloads this package stays as it is."""
-
-
-def scatter(client: Client, data: Any, *args: Any, **kwargs: Any) -> Any:
-    return client.scatter(data, *args, **kwargs)
-
-
-def gather(client: Client, futures: Any, *args: Any, **kwargs: Any) -> Any:
-    return client.gather(futures, *args, **kwargs)
 
 
 def report(client: Client) -> tuple[()]:
@@ -243,7 +244,7 @@ def report(client: Client) -> tuple[()]:
     return ()
 
 
-def register_splitter(func_or_prefix: Any, split: Any, combine: Any) -> None:
+def register_splitter(func_or_prefix: object, split: object, combine: object) -> None:
     """No key is done in pieces."""
 
 
@@ -253,14 +254,7 @@ def register_splitter(func_or_prefix: Any, split: Any, combine: Any) -> None:
 try:
     from distributed.active_memory_manager import ActiveMemoryManagerPolicy
 except ImportError:
-    ActiveMemoryManagerPolicy = object
-
-
-def say_idle(missing: list[str]) -> None:
-    """Once, at import."""
-    logging.getLogger("distributed.scheduler.shmstore").warning(
-        "shmstore: distributed %s lacks what shmstore.dask.amm needs of it: %s. Its policies do nothing", distributed.__version__, "; ".join(missing)
-    )
+    ActiveMemoryManagerPolicy = object  # type: ignore[assignment, misc]
 
 
 class PolicyState(NamedTuple):
@@ -269,10 +263,10 @@ class PolicyState(NamedTuple):
     policy: str
 
 
-class Policy(ActiveMemoryManagerPolicy):  # type: ignore[misc]
+class Policy(ActiveMemoryManagerPolicy):
     """Takes any argument, suggests nothing."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
     def run(self) -> Generator[Any, Any, None]:

@@ -23,7 +23,7 @@ import logging
 import math
 import pickle
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from distributed.active_memory_manager import ActiveMemoryManagerExtension
     from distributed.scheduler import TaskState as TaskState, WorkerState as WorkerState
 
+    from ..config import Guard
+    from ..hosts import Queueing
+
 try:
     from distributed.active_memory_manager import ActiveMemoryManagerPolicy, RetireWorker, Suggestion
 except ImportError:  # nobody asks for them then
@@ -51,7 +54,6 @@ __all__ = ["ActiveMemoryManagerPolicy", "Status", "Suggestion"]  # of Dask's own
 
 logger = logging.getLogger("distributed.scheduler.shmstore")
 _WATCH = "shmstore-amm"
-_NOTHING: frozenset[Any] = frozenset()
 _HEARTBEAT = 1.0  # seconds until the next one of a worker that is about to end
 #: Hooks that this Dask lacks.
 missing_for_queue = [*missing_of(QUEUE), *missing_of(ASKING)]
@@ -63,12 +65,12 @@ UNSUSPECTED = {"safe" if "safe" in _taken else "expected": True}
 
 
 class Queue:
-    """A scheduler's, by rules (`Queueing`, which never raise), from here on. Root tasks that they say nothing of are given out as ever.
+    """A scheduler's, by rules, from here on. Root tasks that they say nothing of are given out as ever.
     On the scheduler's event loop."""
 
-    def __init__(self, scheduler: Any, rules: Any) -> None:
-        self._scheduler = scheduler
-        self._rules = rules
+    def __init__(self, scheduler: Any, rules: Queueing, guard: Guard) -> None:
+        self._scheduler = scheduler  # methods of which are replaced
+        self._rules, self._guard = rules, guard
         self._next: TaskState | None = None  # the task that waits by our rules, for which a worker is asked for
         self._is_rootish = scheduler.is_rootish
         self._decide = scheduler.decide_worker_rootish_queuing_enabled
@@ -83,15 +85,15 @@ class Queue:
         self._next = self._ours(task)
         return self._next is not None or bool(self._is_rootish(task))
 
-    def decide(self) -> Any:
+    def decide(self) -> WorkerState | None:
         """In place of the scheduler's."""
         task, self._next = self._next, None
         if task is None:
-            return self._decide()
+            return self._decide()  # type: ignore[no-any-return]
         takers = self._takers()
         if not takers and not self._scheduler.validate:  # else it is an error to Dask that a task waits where a worker could have more
             return None
-        return (self._rules.choose(task, takers) if takers else None) or self._decide()
+        return (self._guard.call("queue", self._rules.choose, task, takers) if takers else None) or self._decide()
 
     def give(self, *, stimulus_id: str) -> None:
         """In place of the scheduler's, which counts for how many tasks there is room before it gives the first."""
@@ -108,10 +110,10 @@ class Queue:
             if task.state == "queued":
                 return
 
-    def add(self, task: TaskState, worker: WorkerState, *args: Any, **kwargs: Any) -> Any:
+    def add(self, task: TaskState, worker: WorkerState, *args: object, **kwargs: object) -> object:
         """In place of the scheduler's."""
         limit, inputs = worker.memory_limit, sum(dep.nbytes for dep in task.dependencies)
-        if not limit or inputs <= limit or inputs - self._rules.linked(task) > limit:
+        if not limit or inputs <= limit or inputs - (self._guard.call("queue", self._rules.linked, task) or 0) > limit:
             return self._add(task, worker, *args, **kwargs)
         worker.memory_limit = 0  # for the moment in which Dask compares
         try:
@@ -121,10 +123,12 @@ class Queue:
 
     def _ours(self, task: TaskState) -> TaskState | None:
         """The task, if it waits by our rules."""
-        return task if may_wait(task) and self._rules.waits(task) else None
+        return task if may_wait(task) and self._guard.call("queue", self._rules.waits, task) else None
 
-    def _takers(self) -> list[Any]:
-        return self._rules.takers(self._scheduler.idle_task_count)
+    def _takers(self) -> list[WorkerState]:
+        workers = list(self._scheduler.idle_task_count)
+        takers = self._guard.call("queue", self._rules.takers, workers)
+        return workers if takers is None else takers
 
 
 def has_queue(scheduler: Scheduler) -> bool:
@@ -163,12 +167,12 @@ def worker_runs_nothing(dask_worker: distributed.Worker) -> bool:
 
 def holders(task: TaskState) -> Collection[WorkerState]:
     """The workers that have a key's value."""
-    return task.who_has or _NOTHING
+    return task.who_has or ()
 
 
 def waiters(task: TaskState) -> Collection[TaskState]:
     """The tasks that still need a key's value."""
-    return task.waiters or _NOTHING
+    return task.waiters or ()
 
 
 def busy_on(task: TaskState) -> set[WorkerState | None]:
@@ -183,7 +187,7 @@ def retiring(manager: ActiveMemoryManagerExtension) -> list[WorkerState]:
     return [worker for worker in found if worker is not None]
 
 
-class _Ordered(set[Any]):
+class _Ordered(set["ActiveMemoryManagerPolicy"]):
     """A set of policies that is run through in the order of their ranks; those that have none come last."""
 
     def __iter__(self) -> Iterator[ActiveMemoryManagerPolicy]:
@@ -209,7 +213,7 @@ class Watch(SchedulerPlugin):
         self._workers_changed = workers_changed
         scheduler.add_plugin(self, name=_WATCH, idempotent=True)
 
-    def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+    def transition(self, key: Key, start: str, finish: str, *args: object, **kwargs: object) -> None:
         """A task is somewhere else than it was."""
         told = self._told.get(finish)
         if told is not None and (task := self._tasks.get(key)) is not None:
@@ -219,7 +223,7 @@ class Watch(SchedulerPlugin):
         """One more."""
         self._workers_changed()
 
-    def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: Any) -> None:
+    def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: object) -> None:
         """One less."""
         self._workers_changed()
 
@@ -229,7 +233,7 @@ def unmissed(scheduler: Scheduler, address: str) -> Iterator[None]:
     """Within, the worker of that address is not told that the scheduler does not know it any more: it would end, and its nanny with it."""
     heard = scheduler.handlers["heartbeat_worker"]
 
-    def hear(*args: Any, **kwargs: Any) -> Any:
+    def hear(*args: object, **kwargs: Any) -> object:
         answer = heard(*args, **kwargs)
         if answer["status"] == "missing" and scheduler.coerce_address(kwargs["address"]) == address:
             return {"status": "OK", "time": time(), "heartbeat-interval": _HEARTBEAT}
@@ -273,7 +277,7 @@ def resume(scheduler: Scheduler, worker: WorkerState) -> None:
 def give_clients(proxy: Callable[[Client], object]) -> None:
     """Every client of this process has an attribute `shmstore`."""
     if not hasattr(Client, "shmstore"):
-        Client.shmstore = property(proxy)
+        setattr(Client, "shmstore", property(proxy))
 
 
 # -- the HTTP server
@@ -286,7 +290,7 @@ class Family(NamedTuple):
     counts: bool  #: it is a counter, and `_total` is added to its name; else a gauge
     meaning: str
     labels: tuple[str, ...]
-    samples: list[tuple[tuple[str, ...], float]]  #: values of the labels, and the value
+    samples: Sequence[tuple[tuple[str, ...], float]]  #: values of the labels, and the value
 
 
 class _Page(RequestHandler):

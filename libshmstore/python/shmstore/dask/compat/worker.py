@@ -25,7 +25,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -50,8 +50,13 @@ from .probe import ASKING, ORPHAN, missing_of
 
 if TYPE_CHECKING:
     from dask.typing import Key as Key
+    from distributed.core import ConnectionPool
     from distributed.worker_state_machine import StateMachineEvent as StateMachineEvent
     from distributed.worker_state_machine import TaskState as TaskState, WorkerState as WorkerState
+
+    from ..exchange import Exchange
+
+    Ask = Callable[[Collection[Key]], Awaitable[StateMachineEvent]]  #: stock's gather_dep of one donor
 
 __all__ = [
     "ComputeTaskEvent", "ExecuteSuccessEvent", "GatherDepSuccessEvent", "Slow", "SpillBuffer", "SpilledSize", "UpdateDataEvent",
@@ -63,11 +68,11 @@ try:
 
     NODES = True
 except ImportError:
-    from distributed.worker import apply_function, execute_task
+    from distributed.worker import apply_function, execute_task  # type: ignore[attr-defined]
 
     NODES = False
 try:
-    from zict.file import _safe_key  # zict 2
+    from zict.file import _safe_key  # type: ignore[attr-defined]  # zict 2
 except ImportError:
     _safe_key = None
 if not missing_of(ASKING):
@@ -76,13 +81,13 @@ if not missing_of(ASKING):
 _RUN_ID = "run_id" in inspect.signature(ExecuteFailureEvent.from_exception).parameters
 _KEYS = (bytes, str)
 _PATIENCE = 5.0  # seconds that closing stores may take
-_stores: weakref.WeakSet[Any] = weakref.WeakSet()
+_stores: weakref.WeakSet[Exchange] = weakref.WeakSet()
 
 
 # -- asking
 
 
-async def ask_scheduler(worker: Worker, function: Callable[..., object], *args: object) -> Any:
+async def ask_scheduler(worker: Worker, function: Callable[..., object], *args: object) -> object:
     """function(*args, dask_scheduler=…), where the scheduler runs: a round trip. Raises RuntimeError with what it answers, or OSError."""
     answer = await worker.scheduler.run_function(function=dumps(function), args=dumps(args), kwargs=dumps({}), wait=True)
     if answer["status"] == "error":
@@ -90,14 +95,14 @@ async def ask_scheduler(worker: Worker, function: Callable[..., object], *args: 
     return answer["result"]
 
 
-async def ask_worker(rpc: Any, keys: list[Key], worker: str, who: str | None) -> dict[str, Any]:
+async def ask_worker(rpc: ConnectionPool, keys: list[Key], worker: str, who: str | None) -> dict[str, Any]:
     """The answer of one worker: "status", and where that is OK "data". OSError."""
     return dict(await get_data_from_worker(rpc=rpc, keys=keys, worker=worker, who=who))
 
 
-async def ask_workers(rpc: Any, who_has: dict[Key, list[str]], who: str | None) -> dict[Key, Any]:
+async def ask_workers(rpc: ConnectionPool, who_has: dict[Key, list[str]], who: str | None) -> dict[Key, object]:
     """Those of the values that could be had."""
-    found: dict[Key, Any] = (await gather_from_workers(who_has, rpc=rpc, who=who))[0]
+    found: dict[Key, object] = (await gather_from_workers(who_has, rpc=rpc, who=who))[0]
     return found
 
 
@@ -106,7 +111,7 @@ def has_workers() -> bool:
     return any(worker.status.name not in ("closed", "failed") for worker in tuple(getattr(Worker, "_instances", ())))
 
 
-def unlimited(get_data: Callable[..., object]) -> dict[str, Any]:
+def unlimited(get_data: Callable[..., object]) -> dict[str, bool]:
     """Arguments with which stock's get_data answers however many it answers already."""
     return {"max_connections": False} if "max_connections" in _parameters(get_data) else {}
 
@@ -134,10 +139,10 @@ def execute_failed(task: TaskState, error: BaseException, why: str) -> ExecuteFa
     return ExecuteFailureEvent.from_exception(error, key=task.key, stimulus_id=f"{why}-{time()}", **attempt)
 
 
-def gather_succeeded(event: GatherDepSuccessEvent | None, data: dict[Key, object], worker: str, asked: Mapping[str, Any]) -> GatherDepSuccessEvent:
+def gather_succeeded(event: GatherDepSuccessEvent | None, data: dict[Key, object], worker: str, nbytes: int) -> GatherDepSuccessEvent:
     """With all of data: event, which has a part of it; or where there is none one in answer to gather_dep's arguments."""
     if event is None:
-        event = GatherDepSuccessEvent(worker=worker, total_nbytes=asked["total_nbytes"], data={}, stimulus_id=f"shmstore-gather-{time()}")
+        event = GatherDepSuccessEvent(worker=worker, total_nbytes=nbytes, data={}, stimulus_id=f"shmstore-gather-{time()}")
     event.data.update(data)
     return event
 
@@ -147,16 +152,14 @@ def abandoned(task: TaskState) -> bool:
     return bool(task.state == "cancelled" and task.previous == "flight")
 
 
-def keep_replica(task: Any, donor: str) -> AcquireReplicasEvent:
+def keep_replica(task: TaskState, donor: str) -> AcquireReplicasEvent:
     """Keeps a value from donor as one more replica, and tells the scheduler."""
-    return AcquireReplicasEvent(who_has={task.key: [donor]}, nbytes={task.key: task.nbytes}, stimulus_id=f"shmstore-crossed-{time()}")
+    return AcquireReplicasEvent(who_has={task.key: [donor]}, nbytes={task.key: task.get_nbytes()}, stimulus_id=f"shmstore-crossed-{time()}")
 
 
-def gather_failed(event: Any, error: BaseException, worker: str) -> GatherDepFailureEvent:
+def gather_failed(nbytes: int, error: BaseException, worker: str, stimulus: str) -> GatherDepFailureEvent:
     """In place of a GatherDepSuccessEvent: the values that came are of no use."""
-    return GatherDepFailureEvent.from_exception(
-        error, worker=worker, total_nbytes=event.total_nbytes, stimulus_id=event.stimulus_id
-    )
+    return GatherDepFailureEvent.from_exception(error, worker=worker, total_nbytes=nbytes, stimulus_id=stimulus)
 
 
 def reschedule(key: Key, why: str) -> RescheduleEvent:
@@ -175,16 +178,16 @@ def unpause(why: str) -> UnpauseEvent:
 class Call(NamedTuple):
     """A task as a plain call. Among the arguments of one it is a nested task."""
 
-    function: Callable[..., Any]
+    function: Callable[..., object]
     args: tuple[object, ...]
     kwargs: dict[str, object]
 
 
-async def call_of(worker: Any, task: TaskState, inputs: Mapping[Key, object]) -> Call:
+async def call_of(worker: Worker, task: TaskState, inputs: Mapping[Key, object]) -> Call:
     """A task's call with inputs in place of keys. Raises errors of reading, or TypeError."""
     if NODES:
         return node_call(task.run_spec, inputs)
-    return packed(plain_call(*await worker._maybe_deserialize_task(task)), inputs)
+    return packed(plain_call(*await worker._maybe_deserialize_task(task)), inputs)  # type: ignore[attr-defined]
 
 
 def is_nested(thing: object) -> bool:
@@ -192,7 +195,7 @@ def is_nested(thing: object) -> bool:
     return not NODES and bool(istask(thing))
 
 
-def plain_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
+def plain_call(function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, object]) -> Call:
     """To 2023.7: what Dask hands over as a nested task of one level, too."""
     if not NODES and function is execute_task and len(args) == 1 and istask(args[0]):
         task = args[0]
@@ -236,12 +239,9 @@ async def run_in_thread(worker: Worker, task: TaskState, function: Callable[...,
     """
     executor = worker.executors[(task.annotations or {}).get("executor", "default")]
     where = (worker.execution_state, task.key, worker.active_threads, worker.active_threads_lock, worker.scheduler_delay)
-    run: Callable[..., Any]
-    if NODES:
-        run, what = _run_task, (lambda data: function(*args, **kwargs), {})
-    else:
-        run, what = apply_function, (function, args, kwargs)
-    result = await asyncio.get_running_loop().run_in_executor(executor, copy_context().run, run, *what, *where)
+    run: Callable[..., Any] = _run_task if NODES else apply_function
+    what: tuple[object, ...] = (lambda data: function(*args, **kwargs), {}) if NODES else (function, args, kwargs)
+    result = await asyncio.get_running_loop().run_in_executor(executor, partial(copy_context().run, run, *what, *where))
     if result["op"] != "task-finished":
         raise result["actual_exception" if NODES else "actual-exception"]
     return result["result"], int(result["nbytes"])
@@ -264,10 +264,11 @@ class OnLoop:
 
 
 @contextmanager
-def run_as(task: Any, run: Callable[[], Awaitable[object]]) -> Iterator[None]:
+def run_as(task: TaskState, run: Callable[[], Awaitable[object]]) -> Iterator[None]:
     """From 2024.12: within, the worker runs that in place of what its task says."""
     whole = task.run_spec
-    ours = task.run_spec = OnLoop(run, whole)
+    ours: object = OnLoop(run, whole)
+    task.run_spec = ours  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -288,7 +289,7 @@ class NoInputs:
 # -- the tasks that may run
 
 
-class Ready(HeapSet[Any]):
+class Ready(HeapSet["TaskState"]):
     """The same set. next_of: of its tasks, by priority, the one that is to be popped; None for the first one."""
 
     def __init__(self, tasks: HeapSet[TaskState], next_of: Callable[[Iterator[TaskState]], TaskState | None]) -> None:
@@ -302,7 +303,7 @@ class Ready(HeapSet[Any]):
         yield self.peek()
         yield from islice(self.sorted(), 1, None)
 
-    def pop(self) -> Any:
+    def pop(self) -> TaskState:
         task = self.next_of(self.in_order()) if len(self) > 1 else None
         if task is None:
             return super().pop()
@@ -314,8 +315,8 @@ def choose_next(state: WorkerState, next_of: Callable[[Iterator[TaskState]], Tas
     """From here on next_of chooses the task that runs next. None where the state machine keeps its tasks in another way."""
     if type(getattr(state, "ready", None)) is not HeapSet:
         return None
-    state.ready = Ready(state.ready, next_of)
-    return state.ready
+    ready = state.ready = Ready(state.ready, next_of)
+    return ready
 
 
 # -- the data mapping
@@ -337,12 +338,12 @@ def _evict_heavy(fast: Any, at_once: Callable[[Key], bool], n: float | None = No
         fast.evict(key)
 
 
-def oldest_private(data: SpillBuffer) -> Any:
+def oldest_private(data: SpillBuffer) -> Key:
     """The key that evict() would take. Only where `fast` is not empty."""
     fast: Any = data.fast
     if hasattr(fast, "heap"):
-        return fast.heap.peekitem()[0]
-    return next(iter(fast.heavy or fast.order))
+        return fast.heap.peekitem()[0]  # type: ignore[no-any-return]
+    return next(iter(fast.heavy or fast.order))  # type: ignore[no-any-return]
 
 
 def spill_metrics(data: SpillBuffer) -> dict[str, float]:
@@ -367,7 +368,7 @@ def pop_from(data: SpillBuffer, key: Key, *default: object) -> object:
 
 def slow_of(data: SpillBuffer) -> Slow | None:
     """The mapping that writes and reads spill files; None where that is not as we know it."""
-    cache: Any = data.slow
+    cache = data.slow
     slow = getattr(cache, "data", None)
     if not isinstance(slow, Slow) or not hasattr(cache, "cache") or not hasattr(slow.d, "directory"):
         return None
@@ -378,7 +379,7 @@ def file_of(slow: Slow, key: Key) -> str:
     """The file in which the value of a key lies."""
     files: Any = slow.d
     name = _safe_key(key) if _safe_key is not None else files.filenames[key]
-    return os.path.join(files.directory, name)
+    return str(os.path.join(files.directory, name))
 
 
 # -- sizes of libraries that Dask knows nothing of (2026.8 does not, either), and so takes for a few bytes
@@ -387,33 +388,27 @@ def file_of(slow: Slow, key: Key) -> str:
 def _polars() -> None:
     import polars
 
-    @sizeof.register((polars.DataFrame, polars.Series))
-    def size(frame: Any) -> int:
-        return int(frame.estimated_size())
+    sizeof.register((polars.DataFrame, polars.Series), lambda frame: int(frame.estimated_size()))
 
 
 def _torch() -> None:
     import torch
 
-    @sizeof.register(torch.Tensor)
-    def size(tensor: Any) -> int:
-        return int(tensor.numel() * tensor.element_size())
+    sizeof.register(torch.Tensor, lambda tensor: int(tensor.numel() * tensor.element_size()))
 
 
 def _xarray() -> None:
     """2022.12.1 does not know it, later versions do."""
     import xarray
 
-    def size_of(variable: Any) -> int:
+    def size_of(variable: xarray.Variable) -> int:
         return int(sizeof(getattr(variable, "_data", None)))  # its property `data` would read what is lazy
 
-    @sizeof.register(xarray.DataArray)
-    def of_array(array: Any) -> int:
+    def of_array(array: xarray.DataArray) -> int:
         return size_of(array.variable) + sum(size_of(coordinate.variable) for coordinate in array.coords.values())
 
-    @sizeof.register(xarray.Dataset)
-    def of_dataset(dataset: Any) -> int:
-        return sum(size_of(variable) for variable in dataset.variables.values())
+    sizeof.register(xarray.DataArray, of_array)
+    sizeof.register(xarray.Dataset, lambda dataset: sum(map(size_of, dataset.variables.values())))
 
 
 def register_sizes() -> None:
@@ -427,17 +422,17 @@ def register_sizes() -> None:
 # -- a process that loses its nanny
 
 
-def close_when_orphaned(store: Any) -> None:
+def close_when_orphaned(store: Exchange) -> None:
     """store.close(), before this process ends for want of its parent."""
     _stores.add(store)
-    if not missing_of(ORPHAN) and not isinstance(distributed.process.os, _Os):
-        distributed.process.os = _Os()  # type: ignore[assignment]
+    if not missing_of(ORPHAN) and not isinstance(getattr(distributed.process, "os"), _Os):
+        setattr(distributed.process, "os", _Os())
 
 
 class _Os:
     """The module os, as Dask's module of processes sees it."""
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(os, name)
 
     @staticmethod
