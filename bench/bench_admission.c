@@ -6,6 +6,7 @@
 #include <err.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "admission.h"
@@ -20,7 +21,11 @@
 
 struct setting {
 	struct profile *profile;
-	struct admission *admission;
+	struct admission admission;
+	struct task {
+		struct admission_task share;
+		uint64_t values[PROFILE_RING];
+	} * tasks; /* RUNNING, of which the oldest is next % most */
 	char names[KEYS][16];
 	uint64_t next, n_running, n_admitted;
 };
@@ -29,8 +34,9 @@ static void fill(struct setting *s)
 {
 	s->profile = profile_new(KEYS);
 	/* What HISTOGRAM asks for is whether it fits; half of them run. */
-	s->admission = admission_new(RUNNING * 16 * MIB);
-	if (!s->profile || !s->admission)
+	admission_init(&s->admission, RUNNING * 16 * MIB);
+	s->tasks = calloc(RUNNING, sizeof(*s->tasks));
+	if (!s->profile || !s->tasks)
 		err(1, "out of memory");
 	for (unsigned k = 0; k < KEYS; k++) {
 		snprintf(s->names[k], sizeof(s->names[k]), "function%u", k);
@@ -47,22 +53,20 @@ static void one(struct setting *s, enum profile_strategy strategy, uint64_t most
 {
 	struct profile_name name = {"c", s->names[s->next % KEYS], ""};
 	const struct profile_key *k = profile_find(s->profile, &name);
-	struct admission_ask ask = {.strategy = strategy, .eps_ppm = PROFILE_EPS_PPM};
-	uint64_t values[PROFILE_RING];
+	struct task *t = &s->tasks[s->next++ % most];
 
-	ask.estimate = profile_estimate(k, PROFILE_PRIVATE, strategy, 0, MIB);
-	if (strategy == PROFILE_HISTOGRAM) {
-		ask.values = values;
-		ask.n_values = profile_values(k, PROFILE_PRIVATE, values);
-	}
-	if (s->n_running == most) {
-		(void)admission_end(s->admission, s->next - most);
-		s->n_running--;
-	}
-	s->n_admitted += admission_try(s->admission, &ask).admit;
-	if (admission_start(s->admission, s->next++, &ask))
-		errx(1, "a task does not begin");
-	s->n_running++;
+	if (s->n_running == most)
+		admission_end(&s->admission, &t->share);
+	else
+		s->n_running++;
+	t->share = (struct admission_task){.strategy = strategy,
+					   .eps_ppm = PROFILE_EPS_PPM,
+					   .values = t->values,
+					   .estimate = profile_estimate(k, PROFILE_PRIVATE, strategy, 0, MIB)};
+	if (strategy == PROFILE_HISTOGRAM)
+		t->share.n_values = profile_values(k, PROFILE_PRIVATE, t->values);
+	s->n_admitted += !s->admission.tasks || admission_fits(&s->admission, &t->share);
+	admission_start(&s->admission, &t->share);
 }
 
 static void run(struct report *r, const struct report_options *common, enum profile_strategy strategy)
@@ -104,7 +108,7 @@ static void run(struct report *r, const struct report_options *common, enum prof
 							 .min = 1e6 / stat.max,
 							 .max = 1e6 / stat.min});
 	measure_deinit(&series);
-	admission_free(s.admission);
+	free(s.tasks);
 	profile_free(s.profile);
 }
 

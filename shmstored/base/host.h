@@ -10,6 +10,7 @@
 struct account;
 struct actors;
 struct admit;
+struct client;
 struct config;
 struct events;
 struct listener;
@@ -54,6 +55,7 @@ struct host {
 	struct profiletasks *profiletasks;
 	struct account *accounts; /* the partitions, a list */
 	struct conn *conns;       /* a list */
+	struct client *clients;   /* of them, as the governor knows them, a list */
 	struct conn *dropped;     /* of them, those that end after the handler that runs */
 	uint32_t n_conns;
 	bool draining; /* SIGTERM was received */

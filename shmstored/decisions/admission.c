@@ -7,11 +7,8 @@
  */
 #include "admission.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-
-#include "idtable.h"
+#include <utlist.h>
 
 /* Convolution, one task at a time: as many steps as there are quanta times different values. */
 #define ONE     (UINT64_C(1) << 62)
@@ -104,44 +101,9 @@ uint64_t admissionsum_share(uint32_t ppm)
 	return (uint64_t)((unsigned __int128)ppm * ONE / MILLION);
 }
 
-struct task {
-	uint64_t id, estimate, now, reserve, most; /* most: of its values, larger ones are out of the question */
-	size_t n_values;
-	UT_hash_handle hh;
-	uint64_t values[];
-};
-
-struct admission {
-	uint64_t cap, reserved, used;
-	struct task *tasks;
-	bool stale; /* sum is not that of the tasks */
-	struct admissionsum sum;
-};
-
-struct admission *admission_new(uint64_t cap)
+void admission_init(struct admission *a, uint64_t cap)
 {
-	struct admission *a = calloc(1, sizeof(*a));
-
-	if (!a)
-		return NULL;
-	a->cap = cap;
-	a->stale = true;
-	return a;
-}
-
-struct admission *admission_free(struct admission *a)
-{
-	struct task *t, *next;
-
-	if (!a)
-		return NULL;
-	HASH_ITER(hh, a->tasks, t, next)
-	{
-		HASH_DEL(a->tasks, t);
-		free(t);
-	}
-	free(a);
-	return NULL;
+	*a = (struct admission){.cap = cap, .stale = true};
 }
 
 void admission_set_cap(struct admission *a, uint64_t cap)
@@ -150,14 +112,14 @@ void admission_set_cap(struct admission *a, uint64_t cap)
 	a->cap = cap;
 }
 
-static uint64_t bounded(uint64_t bytes)
+static bool by_values(const struct admission_task *t)
 {
-	return bytes < PROFILE_MOST ? bytes : PROFILE_MOST;
+	return t->strategy == PROFILE_HISTOGRAM && t->n_values;
 }
 
-static void add_task(struct admissionsum *sum, const struct task *t)
+static void add_task(struct admissionsum *sum, const struct admission_task *t)
 {
-	if (t->n_values)
+	if (by_values(t))
 		admissionsum_add(sum, t->values, t->n_values, t->now, t->most);
 	else
 		admissionsum_add(sum, &t->reserve, 1, 0, UINT64_MAX);
@@ -167,125 +129,56 @@ static const struct admissionsum *sum_of(struct admission *a)
 {
 	if (a->stale) {
 		admissionsum_init(&a->sum, a->cap);
-		for (const struct task *t = a->tasks; t; t = t->hh.next)
+		for (const struct admission_task *t = a->tasks; t; t = t->next)
 			add_task(&a->sum, t);
 		a->stale = false;
 	}
 	return &a->sum;
 }
 
-static bool fits(struct admission *a, const struct admission_ask *ask, uint64_t estimate)
+bool admission_fits(struct admission *a, const struct admission_task *t)
 {
-	if (ask->strategy == PROFILE_HISTOGRAM) {
-		const uint64_t *values = ask->n_values ? ask->values : &estimate;
-		size_t n = ask->n_values ? ask->n_values : 1;
+	if (t->strategy == PROFILE_HISTOGRAM) {
+		const uint64_t *values = t->n_values ? t->values : &t->estimate;
+		size_t n = t->n_values ? t->n_values : 1;
 
-		return admissionsum_over(sum_of(a), values, n) <= admissionsum_share(ask->eps_ppm);
+		return admissionsum_over(sum_of(a), values, n) <= admissionsum_share(t->eps_ppm);
 	}
-	return a->reserved <= a->cap && estimate <= a->cap - a->reserved;
+	return a->reserved <= a->cap && t->estimate <= a->cap - a->reserved;
 }
 
-struct admission_answer admission_try(struct admission *a, const struct admission_ask *ask)
+void admission_start(struct admission *a, struct admission_task *t)
 {
-	struct admission_answer answer = {.reserve = bounded(ask->estimate)};
-
-	if (ask->declared > a->cap)
-		answer.reason = ADMISSION_TOOBIG;
-	else if (!a->tasks)
-		answer.reason = ADMISSION_PROGRESS;
-	else
-		answer.reason = fits(a, ask, answer.reserve) ? ADMISSION_FITS : ADMISSION_FULL;
-	answer.admit = answer.reason == ADMISSION_PROGRESS || answer.reason == ADMISSION_FITS;
-	return answer;
-}
-
-static struct task *find(const struct admission *a, uint64_t id)
-{
-	struct task *t;
-
-	HASH_FIND(hh, a->tasks, &id, sizeof(id), t);
-	return t;
-}
-
-int admission_start(struct admission *a, uint64_t task, const struct admission_ask *ask)
-{
-	size_t n = ask->strategy == PROFILE_HISTOGRAM ? ask->n_values : 0;
-	struct task *t;
-
-	if (find(a, task))
-		return -EEXIST;
-	if (HASH_COUNT(a->tasks) >= ADMISSION_TASKS)
-		return -EAGAIN;
-	if (n > PROFILE_RING)
-		n = PROFILE_RING;
-	t = malloc(sizeof(*t) + n * sizeof(t->values[0]));
-	if (!t)
-		return -ENOMEM;
-	*t = (struct task){.id = task, .n_values = n, .most = UINT64_MAX};
-	t->estimate = t->reserve = bounded(ask->estimate);
-	if (n)
-		memcpy(t->values, ask->values, n * sizeof(t->values[0]));
-	HASH_ADD(hh, a->tasks, id, sizeof(t->id), t);
-	if (!t->hh.tbl) {
-		free(t);
-		return -ENOMEM;
-	}
+	t->now = 0;
+	t->reserve = t->estimate;
+	t->most = UINT64_MAX;
+	DL_APPEND(a->tasks, t);
 	a->reserved += t->reserve;
 	if (!a->stale)
 		add_task(&a->sum, t);
-	return 0;
 }
 
-int admission_note(struct admission *a, uint64_t task, uint64_t now, uint64_t remaining)
+void admission_note(struct admission *a, struct admission_task *t, uint64_t now, uint64_t remaining)
 {
-	struct task *t = find(a, task);
 	uint64_t reserve;
 
-	if (!t)
-		return -ENOENT;
-	now = bounded(now);
+	if (now > PROFILE_MOST)
+		now = PROFILE_MOST;
 	reserve = profile_larger(remaining < t->estimate ? remaining : t->estimate, now);
-	a->stale |= t->n_values ? now != t->now || remaining != t->most : reserve != t->reserve;
+	a->stale |= by_values(t) ? now != t->now || remaining != t->most : reserve != t->reserve;
 	a->used += now - t->now;
 	a->reserved += reserve - t->reserve;
 	t->now = now;
 	t->most = remaining;
 	t->reserve = reserve;
-	return 0;
 }
 
-int admission_end(struct admission *a, uint64_t task)
+void admission_end(struct admission *a, struct admission_task *t)
 {
-	struct task *t = find(a, task);
-
-	if (!t)
-		return -ENOENT;
 	a->used -= t->now;
 	a->reserved -= t->reserve;
 	a->stale = true;
-	HASH_DEL(a->tasks, t);
-	free(t);
-	return 0;
-}
-
-uint64_t admission_reserved(const struct admission *a)
-{
-	return a->reserved;
-}
-
-uint64_t admission_used(const struct admission *a)
-{
-	return a->used;
-}
-
-const char *admission_reason_name(enum admission_reason r)
-{
-	static const char *const names[] = {
-		[ADMISSION_PROGRESS] = "progress", [ADMISSION_FITS] = "fits",     [ADMISSION_GATE] = "gate",
-		[ADMISSION_FULL] = "full",         [ADMISSION_TOOBIG] = "toobig",
-	};
-
-	return (unsigned)r < sizeof(names) / sizeof(names[0]) ? names[r] : "?";
+	DL_DELETE(a->tasks, t);
 }
 
 /* A window is ADAPTATION_WINDOW admissions; what is preempted is remembered by the profile itself (profile_preempted()). */

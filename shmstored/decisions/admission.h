@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * admission.h: may one more task begin? By what those that run have reserved, what this one is estimated to use, and the gate. Pure: no
- * clock, no I/O.
+ * admission.h: what running tasks have reserved together, and whether one more fits beside them.
+ * Pure: no clock, no I/O, and a task is the caller's structure.
  *
- *   toobig    it declared more than there is: it can never run. Not admitted
- *   progress  nothing runs: admitted, whatever it needs
- *   gate      the host's memory is above the gate: gateline.h decides that, no call here does
- *   fits      the reservations and the estimate are within the cap; HISTOGRAM: P(sum of all > cap) <= eps
- *   full      they are not
- *
- * A running task reserves max(estimate, or what it will have at most where that is less; what it has now).
+ * A running task reserves max(estimate, or what it will have at most where that is less; what it has
+ * now). One more fits if the reservations and its estimate are within the cap; by HISTOGRAM, if
+ * P(sum of all > cap) <= eps.
  *
  * HISTOGRAM counts in quanta of a 256th of the cap. The values of each task's kind, rounded up to quanta, are a distribution, of a
  * running task without those that it cannot reach any more; that of the sum is their convolution, with fixed-point numbers of 62 bits, which are the same on every machine.
@@ -50,51 +46,39 @@ uint64_t admissionsum_share(uint32_t ppm);
 
 #define ADMISSION_TASKS 65535u /* at once; of more bytes than PROFILE_MOST no task is: the sum is always below 2^64 */
 
-enum admission_reason {
-	ADMISSION_PROGRESS,
-	ADMISSION_FITS,
-	ADMISSION_GATE,
-	ADMISSION_FULL,
-	ADMISSION_TOOBIG,
-};
-
-struct admission_ask {
-	uint64_t declared, estimate;
+struct admission_task {
+	/* Set by the caller, and unchanged while it runs: */
+	uint64_t estimate; /* at most PROFILE_MOST */
 	enum profile_strategy strategy;
 	uint32_t eps_ppm;       /* HISTOGRAM */
 	const uint64_t *values; /* HISTOGRAM: as profile_values() says; none: it will use its estimate */
 	size_t n_values;
+	/* Set here: */
+	uint64_t now, reserve;
+	uint64_t most; /* of its values, larger ones are out of the question */
+	struct admission_task *prev, *next;
 };
 
-struct admission_answer {
-	bool admit;
-	enum admission_reason reason;
-	uint64_t reserve;
+struct admission {
+	uint64_t cap, reserved;
+	uint64_t used; /* by running tasks now */
+	struct admission_task *tasks;
+	bool stale; /* sum is not that of the tasks */
+	struct admissionsum sum;
 };
 
-struct admission;
-
-/* NULL: no memory. */
-struct admission *admission_new(uint64_t cap);
-/* Returns NULL. */
-struct admission *admission_free(struct admission *a);
+void admission_init(struct admission *a, uint64_t cap);
 void admission_set_cap(struct admission *a, uint64_t cap);
-
-/* Would it be admitted now? Changes nothing. */
-struct admission_answer admission_try(struct admission *a, const struct admission_ask *ask);
-/* It begins, admitted or not. Return: 0; -EEXIST; -EAGAIN: ADMISSION_TASKS run; -ENOMEM. */
-int admission_start(struct admission *a, uint64_t task, const struct admission_ask *ask);
+/* Would it fit now? Nothing changes. */
+bool admission_fits(struct admission *a, const struct admission_task *t);
+/* It begins, whether it fits or not. */
+void admission_start(struct admission *a, struct admission_task *t);
 /*
- * The bytes that the task has now, and the most it will have: the lesser of profile_remaining(), where
- * profile_has_phases(), and profile_at_most(); UINT64_MAX: that is not known. Return: 0; -ENOENT.
+ * The bytes that a running task has now, and the most it will have: the lesser of profile_remaining(), where
+ * profile_has_phases(), and profile_at_most(); UINT64_MAX: that is not known.
  */
-int admission_note(struct admission *a, uint64_t task, uint64_t now, uint64_t remaining);
-/* Return: 0; -ENOENT. */
-int admission_end(struct admission *a, uint64_t task);
-
-uint64_t admission_reserved(const struct admission *a);
-uint64_t admission_used(const struct admission *a); /* what they have now */
-const char *admission_reason_name(enum admission_reason r);
+void admission_note(struct admission *a, struct admission_task *t, uint64_t now, uint64_t remaining);
+void admission_end(struct admission *a, struct admission_task *t);
 
 /*
  * Which strategy estimates follow where nobody has pinned one: it begins with the peak, becomes bolder as long as much of what

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * gateline.h: which tasks wait at the gate, and which go through. Pure: messages and times in,
- * answers out.
+ * answers out; a task is the caller's structure, and nothing is allocated.
  *
  * A task that wants to begin is let in, refused, or waits with or without a deadline. Waiting tasks
  * are served level by level, those that may least be preempted first, and within a level in the
  * order of their arrival. If the first task of a level does not fit, it keeps back all others, so
  * that a large task is not passed for ever. Within an interval of the gate no more tasks go through
- * than its quota, and no more bytes than lie below its threshold. A task that ends within the
- * interval in which it went through leaves its place to another: what it may have taken is given
- * back.
+ * than its quota, and only those that fit beside what running tasks reserve (admission.h). A task
+ * that ends within the interval in which it went through leaves its place to another.
  *
  * Progress: if nothing runs, the first task is let in, even if the gate is closed, because nothing
  * else could ever open it. Only a task that declares more than there is, is refused instead.
@@ -17,11 +16,11 @@
 #ifndef GATELINE_H
 #define GATELINE_H
 
+#include "admission.h"
+#include "deadlines.h"
 #include "gate.h"
 
 #define GATELINE_LEVELS 5u
-
-struct gateline;
 
 enum gateline_form {
 	GATELINE_TRY,
@@ -38,35 +37,46 @@ enum gateline_outcome {
 	GATELINE_TOO_BIG /* it declares more than there is */
 };
 
-struct gateline_request {
-	uint64_t id;    /* the caller's; not one that waits or runs */
-	unsigned level; /* 0 to GATELINE_LEVELS - 1 */
-	enum gateline_form form;
-	int64_t deadline_ms;    /* of UNTIL */
-	int64_t declared;       /* the least that it says it needs */
-	struct amount estimate; /* what it will take, probably */
+enum gateline_reason {
+	GATELINE_NOTHING_RUNS,
+	GATELINE_FITS,
+	GATELINE_SHUT,
+	GATELINE_FULL,
+	GATELINE_MORE_THAN_ALL
 };
 
-struct gateline_answer {
-	uint64_t id;
-	enum gateline_outcome outcome;
-	int64_t waited_ms;
+struct gateline_task {
+	/* Set by the caller, and unchanged while the task waits or runs: */
+	unsigned level; /* 0 to GATELINE_LEVELS - 1 */
+	enum gateline_form form;
+	uint64_t deadline_ms; /* of UNTIL */
+	uint64_t declared;    /* the least that it says it needs */
+	struct admission_task share;
+	/* Set here: */
+	bool waits, runs;
+	uint64_t since_ms;                 /* it waits since then */
+	uint64_t interval;                 /* in which it went through, and */
+	bool counts;                       /*   took one of its quota */
+	struct gateline_task *prev, *next; /* of its level's line */
+	struct deadline due;
 };
 
 struct gateline_books {
 	uint64_t n_running, n_waiting, n_admitted, n_progress, n_refused, n_timed_out;
 };
 
-/* cap: bytes of all that may run. NULL: out of memory. */
-struct gateline *gateline_new(int64_t cap);
-struct gateline *gateline_free(struct gateline *a);
+struct gateline {
+	uint64_t cap;          /* bytes of all that may run: a task that declares more is too big */
+	struct admission sums; /* of those that run; their cap is set by admission_set_cap() */
+	struct gateline_task *lines[GATELINE_LEVELS];
+	struct deadline *due;
+	bool open;
+	uint64_t interval, quota; /* quota: what is left of this interval's */
+	struct gateline_books books;
+};
 
-void gateline_set_cap(struct gateline *a, int64_t cap);
-/*
- * Replaces the rule "below the gate's threshold": fits says whether a task that may go through by
- * quota has room. It must not call the gateline.
- */
-void gateline_fits_by(struct gateline *a, bool (*fits)(const struct gateline_request *r, void *arg), void *arg);
+/* Nothing is too big, and nothing fits: the caller sets both caps. */
+void gateline_init(struct gateline *a);
 /*
  * The gate has a new sample: a new interval begins, with a new quota. Before the first one the gate
  * is closed.
@@ -76,31 +86,22 @@ void gateline_interval(struct gateline *a, const struct gate *g);
  * Does nothing more go through within this interval, however little it needs, unless nothing runs?
  */
 bool gateline_is_shut(const struct gateline *a);
+enum gateline_outcome gateline_ask(struct gateline *a, struct gateline_task *t, uint64_t now_ms);
+/* Counts a task that runs already, whatever the gate says. It takes nothing of the interval. */
+void gateline_runs(struct gateline *a, struct gateline_task *t);
 /*
- * -EINVAL: level, or a negative size; -EEXIST: the id waits or runs already; -ENOMEM. Then nothing
- * has changed.
+ * Returns a task that waited, and its answer; NULL: there is none. Call it until then, after each of
+ * the other calls, and when gateline_deadline() has come.
  */
-int gateline_ask(struct gateline *a, const struct gateline_request *r, int64_t now_ms, enum gateline_outcome *ret);
-/*
- * Counts a task that runs already, whatever the gate says. It takes nothing of the interval.
- * -EINVAL, -EEXIST, -ENOMEM as above.
- */
-int gateline_runs(struct gateline *a, const struct gateline_request *r);
-/*
- * Returns the answer of a task that waited. Call it until it is false, after each of the other
- * calls, and when gateline_deadline() has come.
- */
-bool gateline_next(struct gateline *a, int64_t now_ms, struct gateline_answer *ret);
-/* The next deadline of a waiting task; INT64_MAX: there is none. */
-int64_t gateline_deadline(const struct gateline *a);
-/*
- * A task that was let in has ended, or a waiting one is withdrawn, and gets no answer. -ENOENT: it
- * neither runs nor waits.
- */
-int gateline_end(struct gateline *a, uint64_t id);
-
-void gateline_books(const struct gateline *a, struct gateline_books *ret);
-int64_t gateline_oldest_ms(const struct gateline *a,
-			   int64_t now_ms); /* how long the longest wait is; 0: nobody waits */
+struct gateline_task *gateline_next(struct gateline *a, uint64_t now_ms, enum gateline_outcome *ret);
+/* The next deadline of a waiting task; UINT64_MAX: there is none. */
+uint64_t gateline_deadline(const struct gateline *a);
+/* The task has ended, or is withdrawn and gets no answer. One that neither runs nor waits may be given, too. */
+void gateline_end(struct gateline *a, struct gateline_task *t);
+/* Why a task has this outcome now. */
+enum gateline_reason gateline_reason(const struct gateline *a, enum gateline_outcome outcome);
+const char *gateline_reason_name(enum gateline_reason r);
+uint64_t gateline_oldest_ms(const struct gateline *a,
+			    uint64_t now_ms); /* how long the longest wait is; 0: nobody waits */
 
 #endif

@@ -57,7 +57,7 @@ bool profilekey_name_fits(const struct profile_name *name)
 }
 
 /* Of the parts with the zeros between them, so that no two names are the same bytes. Returns how many. */
-static size_t join(const struct profile_name *name, char joined[3 * (PROFILE_NAME + 1)])
+static size_t join(const struct profile_name *name, char *joined)
 {
 	size_t lang = strlen(name->lang) + 1, func = strlen(name->func) + 1, group = strlen(name->group) + 1;
 
@@ -73,6 +73,18 @@ static void hash_of(const char *joined, size_t n, uint8_t ret[16])
 
 	XXH128_canonicalFromHash(&canonical, XXH3_128bits(joined, n));
 	memcpy(ret, canonical.digest, 16);
+}
+
+char *profile_name_copy(const struct profile_name *name, struct profile_name *ret)
+{
+	size_t lang = strlen(name->lang) + 1, func = strlen(name->func) + 1;
+	char *names = malloc(lang + func + strlen(name->group) + 1);
+
+	if (!names)
+		return NULL;
+	(void)join(name, names);
+	*ret = (struct profile_name){names, names + lang, names + lang + func};
+	return names;
 }
 
 static struct profile_key *find_hash(const struct profile *p, const uint8_t hash[16])

@@ -53,6 +53,9 @@ struct profile_name {
 	const char *lang, *func, *group;
 };
 
+/* Makes ret a copy, in memory that is returned, to be freed. NULL: out of memory. */
+char *profile_name_copy(const struct profile_name *name, struct profile_name *ret);
+
 /* One task that has ended. */
 struct profile_task {
 	uint64_t used[PROFILE_RESOURCES]; /* bytes at most, bytes created, ms */

@@ -2,10 +2,9 @@
 /*
  * admit.c: the queue at the gate, and the sums of what running tasks will take.
  *
- * Two pure modules decide. gateline.h says which task is next, and whether the gate lets a task
- * through in this interval. admission.h says whether that task, and what running tasks will still
- * take, fit below the gate's threshold. The cap of the sums is that threshold, less the bytes that
- * are used by anything but these tasks; it is set after each look at the host.
+ * gateline.h decides which task is next, and whether it is let through. The cap of the sums is the
+ * gate's threshold, less the bytes that are used by anything but these tasks; it is set after each
+ * look at the host.
  *
  * An answer may be withheld. Then the task keeps its request's serial, and is answered after a
  * look, after the end of another task, or at its deadline. The end of its connection takes it out
@@ -24,44 +23,30 @@
 #include "host.h"
 #include "jsonmake.h"
 #include "loop.h"
+#include "pressprocs.h"
 #include "pressure.h"
 #include "profiles.h"
 #include "wire.h"
 
 #define MS          1000000
-#define WAIT_MAX_MS INT64_C(86400000000) /* of a deadline: a thousand days are without end */
+#define WAIT_MAX_MS UINT64_C(86400000000) /* of a deadline: a thousand days are without end */
 
 struct admit {
 	struct host *host;
-	struct gateline *line;
 	struct admit_tasks tasks;
-	uint64_t cap;
 	struct pressure_watch watch;
 	struct loop_op timer; /* the next deadline */
-	int64_t due_ms;
+	uint64_t due_ms;
 	bool closing;
 	uint64_t n_full, n_shut, n_big;
 };
 
-static struct pressprocs *procs_of(const struct admit *a)
+static uint64_t now_ms(void)
 {
-	return &a->host->pressure->procs;
-}
-
-static int64_t now_ms(void)
-{
-	return (int64_t)(loop_clock() / MS);
+	return loop_clock() / MS;
 }
 
 /* ---- deciding ------------------------------------------------------------------------------------------------------ */
-
-static bool fits(const struct gateline_request *r, void *arg)
-{
-	struct admit *a = arg;
-	const struct admit_task *k = admittask_find(&a->tasks, r->id);
-
-	return k && admission_try(a->tasks.sums, &k->ask).admit;
-}
 
 /*
  * Sets the cap to the threshold, less the bytes that are used by anything but these tasks, both as
@@ -71,92 +56,56 @@ static bool fits(const struct gateline_request *r, void *arg)
 static void set_cap(struct admit *a)
 {
 	const struct pressure *p = a->host->pressure;
-	int64_t cap = amount_sum(p->gate.config.high, (int64_t)admission_used(a->tasks.sums));
+	struct admission *sums = &a->tasks.line.sums;
+	int64_t cap = amount_sum(p->gate.config.high, (int64_t)sums->used);
 
 	if (!p->used.known)
 		return;
 	cap = amount_subtract(amount_of(cap), p->used).bytes;
-	a->cap = cap > 0 ? (uint64_t)cap : 0;
-	admission_set_cap(a->tasks.sums, a->cap);
+	admission_set_cap(sums, cap > 0 ? (uint64_t)cap : 0);
 }
 
-static struct admission_ask ask_of(const struct admit *a, const struct admit_want *w, uint64_t values[PROFILE_RING])
+static uint64_t bounded(uint64_t bytes)
+{
+	return bytes < PROFILE_MOST ? bytes : PROFILE_MOST;
+}
+
+static struct admission_task share_of(const struct admit *a, const struct admit_want *w, uint64_t values[PROFILE_RING])
 {
 	const struct profiles *p = a->host->profiles;
 	const uint64_t declared[PROFILE_RESOURCES] = {w->declared};
-	struct admission_ask ask = {.estimate = w->declared, .eps_ppm = a->host->config->profile.strategy.eps_ppm};
+	struct admission_task share = {.estimate = bounded(w->declared),
+				       .eps_ppm = a->host->config->profile.strategy.eps_ppm};
 	struct profiles_estimate e;
 
-	if (ask.estimate > PROFILE_MOST)
-		ask.estimate = PROFILE_MOST;
 	if (!p || !w->name)
-		return ask;
+		return share;
 	e = profiles_estimate(p, w->uid, w->name, declared);
-	ask.estimate = e.used[PROFILE_PRIVATE] < PROFILE_MOST ? e.used[PROFILE_PRIVATE] : PROFILE_MOST;
-	ask.strategy = e.strategy;
+	share.estimate = bounded(e.used[PROFILE_PRIVATE]);
+	share.strategy = e.strategy;
 	if (e.strategy == PROFILE_HISTOGRAM) {
-		ask.values = values;
-		ask.n_values = profiles_values(p, w->uid, w->name, values);
+		share.values = values;
+		share.n_values = profiles_values(p, w->uid, w->name, values);
 	}
-	return ask;
-}
-
-/* Why a task is not let in now. */
-static enum admission_reason why_not(const struct admit *a)
-{
-	return gateline_is_shut(a->line) ? ADMISSION_GATE : ADMISSION_FULL;
-}
-
-static enum admission_reason reason_of(const struct admit *a, enum gateline_outcome o)
-{
-	switch (o) {
-	case GATELINE_IN:
-		return ADMISSION_FITS;
-	case GATELINE_PROGRESS:
-		return ADMISSION_PROGRESS;
-	case GATELINE_TOO_BIG:
-		return ADMISSION_TOOBIG;
-	case GATELINE_WAITS:
-	case GATELINE_REFUSED:
-	case GATELINE_TIMED_OUT:
-	default:
-		return why_not(a);
-	}
-}
-
-static enum admit_outcome outcome_of(enum gateline_outcome o)
-{
-	switch (o) {
-	case GATELINE_IN:
-	case GATELINE_PROGRESS:
-		return ADMIT_IN;
-	case GATELINE_TIMED_OUT:
-		return ADMIT_TIMED_OUT;
-	case GATELINE_TOO_BIG:
-		return ADMIT_TOO_BIG;
-	case GATELINE_WAITS:
-	case GATELINE_REFUSED:
-	default:
-		return ADMIT_REFUSED;
-	}
+	return share;
 }
 
 /* ---- what is told -------------------------------------------------------------------------------------------------- */
 
-static void tell(const struct admit *a, const struct admit_task *k, const char *outcome, enum admission_reason reason,
+static void tell(const struct admit *a, const struct admit_task *k, const char *outcome, enum gateline_reason reason,
 		 uint64_t waited_ms)
 {
-	const struct conn_peer *peer = conn_peer(k->guest->conn);
+	const struct conn_peer *peer = conn_peer(k->client->conn);
 	struct json_object *fields = jsonmake_new();
 	char key[24];
 
 	jsonmake_text(fields, "outcome", outcome);
-	jsonmake_text(fields, "reason", admission_reason_name(reason));
+	jsonmake_text(fields, "reason", gateline_reason_name(reason));
 	jsonmake_i64(fields, "pid", peer->pid);
 	jsonmake_u64(fields, "uid", k->uid);
 	jsonmake_text(fields, "function", k->name.func);
 	jsonmake_text(fields, "level", policylevel_name(k->level));
-	jsonmake_u64(fields, "reserve", k->ask.estimate);
+	jsonmake_u64(fields, "reserve", k->gate.share.estimate);
 	jsonmake_u64(fields, "waited_ms", waited_ms);
 	/* Limited to one a second for each user, however many of the user's tasks are told the
 	 * same. */
@@ -164,31 +113,18 @@ static void tell(const struct admit *a, const struct admit_task *k, const char *
 	events_emit(a->host->events, EVENT_ADMISSION, key, fields);
 }
 
-static void note_refusal(struct admit *a, const struct admit_task *k, const struct admit_answer *answer)
-{
-	if (answer->outcome == ADMIT_IN)
-		return;
-	a->n_full += answer->reason == ADMISSION_FULL;
-	a->n_shut += answer->reason == ADMISSION_GATE;
-	a->n_big += answer->reason == ADMISSION_TOOBIG;
-	tell(a, k,
-	     answer->outcome == ADMIT_REFUSED     ? "refused"
-	     : answer->outcome == ADMIT_TIMED_OUT ? "timed-out"
-						  : "too-big",
-	     answer->reason, answer->waited_ms);
-}
-
 int admit_send(struct conn *c, uint64_t serial, const struct admit_answer *answer)
 {
-	static const uint32_t outcomes[] = {[ADMIT_IN] = WIRE_TASK_IN,
-					    [ADMIT_REFUSED] = WIRE_TASK_REFUSED,
-					    [ADMIT_TIMED_OUT] = WIRE_TASK_TIMEDOUT,
-					    [ADMIT_TOO_BIG] = WIRE_TASK_TOOBIG};
-	static const uint32_t reasons[] = {[ADMISSION_PROGRESS] = WIRE_TASK_PROGRESS,
-					   [ADMISSION_FITS] = WIRE_TASK_FITS,
-					   [ADMISSION_GATE] = WIRE_TASK_GATE,
-					   [ADMISSION_FULL] = WIRE_TASK_FULL,
-					   [ADMISSION_TOOBIG] = WIRE_TASK_MORE_THAN_ALL};
+	static const uint32_t outcomes[] = {[GATELINE_IN] = WIRE_TASK_IN,
+					    [GATELINE_PROGRESS] = WIRE_TASK_IN,
+					    [GATELINE_REFUSED] = WIRE_TASK_REFUSED,
+					    [GATELINE_TIMED_OUT] = WIRE_TASK_TIMEDOUT,
+					    [GATELINE_TOO_BIG] = WIRE_TASK_TOOBIG};
+	static const uint32_t reasons[] = {[GATELINE_NOTHING_RUNS] = WIRE_TASK_PROGRESS,
+					   [GATELINE_FITS] = WIRE_TASK_FITS,
+					   [GATELINE_SHUT] = WIRE_TASK_GATE,
+					   [GATELINE_FULL] = WIRE_TASK_FULL,
+					   [GATELINE_MORE_THAN_ALL] = WIRE_TASK_MORE_THAN_ALL};
 	const struct wire_task_admitted body = {answer->task, answer->reserve, answer->waited_ms,
 						outcomes[answer->outcome], reasons[answer->reason]};
 
@@ -206,11 +142,18 @@ static uint64_t remaining(const struct admit_task *k, void *arg)
 				 : UINT64_MAX;
 }
 
+static void begin(struct admit *a, struct admit_task *k)
+{
+	admittask_begin(&a->tasks, k);
+	if (a->host->profiles && k->name.lang)
+		profiles_admitted(a->host->profiles);
+}
+
 static void arm(struct admit *a)
 {
-	int64_t due = gateline_deadline(a->line);
+	uint64_t due = gateline_deadline(&a->tasks.line);
 
-	if (a->closing || due == INT64_MAX)
+	if (a->closing || due == UINT64_MAX)
 		return;
 	if (a->timer.busy) {
 		if (due < a->due_ms)
@@ -219,230 +162,155 @@ static void arm(struct admit *a)
 	}
 	a->due_ms = due;
 	/* One ms later, so that the time has come whatever was rounded down. */
-	loop_timer(a->host->loop, &a->timer, (uint64_t)(due + 1) * MS, 0);
+	loop_timer(a->host->loop, &a->timer, (due + 1) * MS, 0);
 }
 
-/* Begins a task that was let in. -ENOMEM: it is not let in. */
-static int begin(struct admit *a, struct admit_task *k)
+static void left(struct client *c)
 {
-	int r = admittask_begin(&a->tasks, k, procs_of(a));
+	struct admit *a = c->host->admit;
 
-	if (r < 0)
-		gateline_end(a->line, k->id);
-	else if (a->host->profiles && k->name.lang)
-		profiles_admitted(a->host->profiles);
-	return r;
+	while (c->tasks)
+		admittask_free(&a->tasks, c->tasks);
+	admit_settle(a);
 }
 
-static int ask_line(struct admit *a, struct admit_task *k, const struct admit_want *w, enum gateline_outcome *ret)
-{
-	int64_t now = now_ms();
-	uint64_t most = (uint64_t)WAIT_MAX_MS;
-	struct gateline_request r = {
-		.id = k->id,
-		.level = admittask_level(k),
-		.form = w->form,
-		.deadline_ms = now + (int64_t)(w->timeout_ms < most ? w->timeout_ms : most),
-		.declared = w->declared < INT64_MAX ? (int64_t)w->declared : INT64_MAX,
-		.estimate = amount_of((int64_t)k->ask.estimate),
-	};
-	int error = gateline_ask(a->line, &r, now, ret);
-
-	if (error < 0)
-		return error;
-	return *ret == GATELINE_IN || *ret == GATELINE_PROGRESS ? begin(a, k) : 0;
-}
-
-/* id 0: a new one. */
-static struct admit_task *new_task(struct admit *a, struct admit_guest *g, const struct admit_want *w, uint64_t id)
-{
-	uint64_t values[PROFILE_RING];
-	const struct admission_ask ask = ask_of(a, w, values);
-	const struct admit_kind kind = {.id = id, .uid = w->uid, .name = w->name, .ask = &ask};
-	struct admit_task *k = admittask_new(&a->tasks, &kind);
-
-	if (!k)
-		return NULL;
-	k->level = w->level;
-	k->retriable = w->retriable;
-	k->parent = w->parent;
-	g->told |= w->told;
-	g->worker = w->worker;
-	admittask_join(g, k);
-	return k;
-}
-
-static void on_end(struct conn_end *e, struct conn *c);
-
-static struct admit_guest *guest_of(struct admit *a, struct conn *c)
-{
-	struct admit_guest *g = admittask_get_guest(&a->tasks, c);
-
-	if (g && !g->of) {
-		g->of = a;
-		g->end.fn = on_end;
-		conn_on_end(c, &g->end);
-	}
-	return g;
-}
-
-/* Finds the guest to which a task may be added. 0, -EPERM, -ENOMEM, -EMFILE. */
-static int find_guest(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_guest **ret)
+/* The client's task, which may be added. id 0: a new one. 0, -EPERM, -ENOMEM, -EMFILE. */
+static int new_task(struct admit *a, struct conn *c, const struct admit_want *w, uint64_t id, struct admit_task **ret)
 {
 	const struct admit_task *parent = w->parent ? admittask_find(&a->tasks, w->parent) : NULL;
-	struct admit_guest *g = guest_of(a, c);
+	struct client *client = client_get(c);
+	uint64_t values[PROFILE_RING];
+	struct admission_task share;
 
 	if (parent && parent->uid != w->uid)
 		return -EPERM;
-	if (!g)
+	if (!client)
 		return -ENOMEM;
-	if (g->n >= ADMIT_TASKS_MAX || HASH_COUNT(a->tasks.all) >= ADMISSION_TASKS)
+	if (client->n_tasks >= ADMIT_TASKS_MAX || HASH_COUNT(a->tasks.all) >= ADMISSION_TASKS)
 		return -EMFILE;
-	*ret = g;
+	share = share_of(a, w, values);
+	*ret = admittask_new(&a->tasks, client, w, id, &share);
+	if (!*ret)
+		return -ENOMEM;
+	client->left[CLIENT_TASKS] = left;
+	client->told |= w->told;
+	client->worker = w->worker;
 	return 0;
 }
 
 int admit_runs(struct admit *a, struct conn *c, uint64_t task, const struct admit_want *w)
 {
 	const struct admit_task *same = admittask_find(&a->tasks, task);
-	struct gateline_request r = {.id = task};
-	struct admit_guest *g = NULL;
 	struct admit_task *k;
-	int error;
+	int r;
 
 	if (same)
-		return same->guest->conn == c ? 0 : -EEXIST;
+		return same->client->conn == c ? 0 : -EEXIST;
 	if (!task || task > a->tasks.first_id)
 		return -EINVAL;
-	error = find_guest(a, c, w, &g);
-	if (error < 0)
-		return error;
-	k = new_task(a, g, w, task);
-	if (!k)
-		return -ENOMEM;
-	r.level = admittask_level(k);
-	error = gateline_runs(a->line, &r);
-	if (error == 0)
-		error = begin(a, k);
-	if (error < 0)
-		admittask_free(&a->tasks, k, procs_of(a));
-	else
-		admittask_count_children(&a->tasks);
-	return error;
+	r = new_task(a, c, w, task, &k);
+	if (r < 0)
+		return r;
+	gateline_runs(&a->tasks.line, &k->gate);
+	begin(a, k);
+	admittask_count_children(&a->tasks);
+	return 0;
+}
+
+/* The task has been let in, or is not any more, and its answer says so. */
+static struct admit_answer settled(struct admit *a, struct admit_task *k, enum gateline_outcome outcome,
+				   uint64_t waited_ms)
+{
+	const struct admit_answer answer = {.outcome = outcome,
+					    .reason = gateline_reason(&a->tasks.line, outcome),
+					    .task = k->gate.runs ? k->id : 0,
+					    .reserve = k->gate.share.estimate,
+					    .waited_ms = waited_ms};
+
+	k->serial = 0;
+	if (k->gate.runs) {
+		begin(a, k);
+		return answer;
+	}
+	a->n_full += answer.reason == GATELINE_FULL;
+	a->n_shut += answer.reason == GATELINE_SHUT;
+	a->n_big += answer.reason == GATELINE_MORE_THAN_ALL;
+	tell(a, k,
+	     outcome == GATELINE_REFUSED     ? "refused"
+	     : outcome == GATELINE_TIMED_OUT ? "timed-out"
+					     : "too-big",
+	     answer.reason, waited_ms);
+	admittask_free(&a->tasks, k);
+	return answer;
 }
 
 int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_answer *ret)
 {
-	enum gateline_outcome outcome = GATELINE_WAITS;
-	struct admit_guest *g = NULL;
-	struct gateline_books books;
+	struct gateline *line = &a->tasks.line;
+	bool first = !line->books.n_waiting;
+	enum gateline_outcome outcome;
 	struct admit_task *k;
-	int r = find_guest(a, c, w, &g);
+	uint64_t now = now_ms();
+	int r = new_task(a, c, w, 0, &k);
 
 	if (r < 0)
 		return r;
-	gateline_books(a->line, &books);
-	k = new_task(a, g, w, 0);
-	r = k ? ask_line(a, k, w, &outcome) : -ENOMEM;
-	if (r == 0 && outcome == GATELINE_WAITS) {
-		k->serial = w->serial;
-		if (!books.n_waiting)
-			tell(a, k, "waits", why_not(a), 0);
-		arm(a);
-		return 1;
+	k->gate.deadline_ms = now + (w->timeout_ms < WAIT_MAX_MS ? w->timeout_ms : WAIT_MAX_MS);
+	outcome = gateline_ask(line, &k->gate, now);
+	if (outcome != GATELINE_WAITS) {
+		*ret = settled(a, k, outcome, 0);
+		return 0;
 	}
-	if (r == 0) {
-		*ret = (struct admit_answer){.outcome = outcome_of(outcome),
-					     .reason = reason_of(a, outcome),
-					     .task = k->runs ? k->id : 0,
-					     .reserve = k->ask.estimate};
-		note_refusal(a, k, ret);
-	}
-	if (k && !k->runs)
-		admittask_free(&a->tasks, k, procs_of(a));
-	return r;
+	if (first)
+		tell(a, k, "waits", gateline_reason(line, outcome), 0);
+	arm(a);
+	return 1;
 }
 
 /* ---- answering ----------------------------------------------------------------------------------------------------- */
 
-/* Answers a task that waited. */
-static void answer(struct admit *a, struct admit_task *k, const struct gateline_answer *told)
-{
-	struct conn *c = k->guest->conn;
-	uint64_t serial = k->serial;
-	struct admit_answer body = {.outcome = outcome_of(told->outcome),
-				    .reason = reason_of(a, told->outcome),
-				    .reserve = k->ask.estimate,
-				    .waited_ms = (uint64_t)told->waited_ms};
-	int r = 0;
-
-	k->serial = 0;
-	if (body.outcome == ADMIT_IN)
-		r = begin(a, k);
-	if (r == 0)
-		note_refusal(a, k, &body);
-	body.task = k->runs ? k->id : 0;
-	if (!k->runs)
-		admittask_free(&a->tasks, k, procs_of(a));
-	r = r < 0 ? conn_refuse(c, serial, r, "the daemon is out of memory") : admit_send(c, serial, &body);
-	if (r != CONN_OK)
-		conn_drop(c, CONN_E_SLOW, "it does not read what it asked for");
-}
-
 void admit_settle(struct admit *a)
 {
-	struct gateline_answer told;
+	uint64_t now = now_ms();
+	enum gateline_outcome outcome;
+	struct gateline_task *t;
 
 	if (a->host->draining)
 		return;
-	while (gateline_next(a->line, now_ms(), &told)) {
-		struct admit_task *k = admittask_find(&a->tasks, told.id);
+	while ((t = gateline_next(&a->tasks.line, now, &outcome))) {
+		struct admit_task *k = CONTAINER_OF(t, admit_task, gate);
+		struct conn *c = k->client->conn;
+		uint64_t serial = k->serial;
+		struct admit_answer answer = settled(a, k, outcome, now - t->since_ms);
 
-		if (k)
-			answer(a, k, &told);
+		if (admit_send(c, serial, &answer) != CONN_OK)
+			conn_drop(c, CONN_E_SLOW, "it does not read what it asked for");
 	}
 	arm(a);
-}
-
-static void end_task(struct admit *a, struct admit_task *k)
-{
-	gateline_end(a->line, k->id);
-	admittask_free(&a->tasks, k, procs_of(a));
 }
 
 int admit_done(struct admit *a, struct conn *c, uint64_t task)
 {
 	struct admit_task *k = admittask_find(&a->tasks, task);
 
-	if (!k || !k->runs)
+	if (!k || !k->gate.runs)
 		return -ENOENT;
-	if (k->guest->conn != c)
+	if (k->client->conn != c)
 		return -EPERM;
-	end_task(a, k);
+	admittask_free(&a->tasks, k);
 	return 0;
 }
 
 bool admit_cancel(struct admit *a, struct conn *c, uint64_t serial)
 {
-	const struct admit_guest *g = admittask_guest(&a->tasks, c);
-	struct admit_task *k = g ? g->tasks : NULL;
+	const struct client *client = client_find(c);
+	struct admit_task *k = client ? client->tasks : NULL;
 
-	while (k && (k->runs || k->serial != serial))
+	while (k && (k->gate.runs || k->serial != serial))
 		k = k->next;
 	if (k)
-		end_task(a, k);
+		admittask_free(&a->tasks, k);
 	return k != NULL;
-}
-
-static void on_end(struct conn_end *e, UNUSED struct conn *c)
-{
-	struct admit_guest *g = CONTAINER_OF(e, admit_guest, end);
-	struct admit *a = g->of;
-
-	for (const struct admit_task *k = g->tasks; k; k = k->next)
-		gateline_end(a->line, k->id);
-	admittask_guest_free(&a->tasks, g, procs_of(a));
-	admit_settle(a);
 }
 
 static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
@@ -459,7 +327,7 @@ static void before_sample(struct pressure_watch *w)
 {
 	struct admit *a = CONTAINER_OF(w, admit, watch);
 
-	admittask_look_before(&a->tasks, procs_of(a));
+	admittask_look_before(&a->tasks);
 }
 
 static void on_sample(struct pressure_watch *w)
@@ -469,11 +337,11 @@ static void on_sample(struct pressure_watch *w)
 
 	if (!p->gated)
 		return;
-	gateline_set_cap(a->line, p->limits.gate);
-	gateline_interval(a->line, &p->gate);
-	admittask_look(&a->tasks, procs_of(a), remaining, a);
+	a->tasks.line.cap = (uint64_t)p->limits.gate;
+	gateline_interval(&a->tasks.line, &p->gate);
+	admittask_look(&a->tasks, remaining, a);
 	if (a->host->profiles)
-		profiles_noted(a->host->profiles, admission_used(a->tasks.sums), admission_reserved(a->tasks.sums));
+		profiles_noted(a->host->profiles, a->tasks.line.sums.used, a->tasks.line.sums.reserved);
 	set_cap(a);
 	admit_settle(a);
 }
@@ -492,15 +360,8 @@ int admit_new(struct host *h, struct admit **ret)
 		return -ENOMEM;
 	a->host = h;
 	a->timer.fn = on_timer;
-	a->line = gateline_new(INT64_MAX);
-	a->tasks.sums = admission_new(0);
-	if (!a->line || !a->tasks.sums) {
-		gateline_free(a->line);
-		admission_free(a->tasks.sums);
-		free(a);
-		return -ENOMEM;
-	}
-	gateline_fits_by(a->line, fits, a);
+	gateline_init(&a->tasks.line);
+	a->tasks.procs = &h->pressure->procs;
 	admittask_number(&a->tasks);
 	a->watch.before = before_sample;
 	a->watch.fn = on_sample;
@@ -512,19 +373,10 @@ int admit_new(struct host *h, struct admit **ret)
 
 struct admit *admit_free(struct admit *a)
 {
-	struct admit_guest *g, *next;
-
 	if (!a)
 		return NULL;
 	a->closing = true;
 	pressure_unwatch(a->host->pressure, &a->watch);
-	HASH_ITER(hh, a->tasks.guests, g, next)
-	{
-		conn_off_end(g->conn, &g->end);
-		admittask_guest_free(&a->tasks, g, procs_of(a));
-	}
-	a->line = gateline_free(a->line);
-	a->tasks.sums = admission_free(a->tasks.sums);
 	if (a->timer.busy)
 		loop_cancel(a->host->loop, &a->timer); /* on_timer() frees */
 	else
@@ -534,14 +386,16 @@ struct admit *admit_free(struct admit *a)
 
 void admit_books(const struct admit *a, struct admit_books *ret)
 {
-	*ret = (struct admit_books){.oldest_ms = (uint64_t)gateline_oldest_ms(a->line, now_ms()),
-				    .cap = a->cap,
-				    .reserved = admission_reserved(a->tasks.sums),
-				    .used = admission_used(a->tasks.sums),
+	const struct gateline *line = &a->tasks.line;
+
+	*ret = (struct admit_books){.line = line->books,
+				    .oldest_ms = gateline_oldest_ms(line, now_ms()),
+				    .cap = line->sums.cap,
+				    .reserved = line->sums.reserved,
+				    .used = line->sums.used,
 				    .n_full = a->n_full,
 				    .n_shut = a->n_shut,
 				    .n_big = a->n_big};
-	gateline_books(a->line, &ret->line);
 }
 
 const struct admit_tasks *admit_tasks(const struct admit *a)

@@ -12,36 +12,16 @@
 #include <stdint.h>
 
 #include "admittask.h"
-#include "gateline.h"
 
+struct admit;
 struct conn;
 struct host;
 
 #define ADMIT_TASKS_MAX 1024u /* that wait or run, of one connection */
 
-struct admit_want {
-	uint64_t serial; /* of the request: an answer that is withheld has it */
-	uint32_t uid;
-	enum policylevel level;
-	bool retriable;
-	bool told, worker; /* as WIRE_TASK_TOLD, _WORKER */
-	enum gateline_form form;
-	uint64_t timeout_ms; /* GATELINE_UNTIL */
-	uint64_t declared;
-	uint64_t parent;
-	const struct profile_name *name; /* NULL: none */
-};
-
-enum admit_outcome {
-	ADMIT_IN,
-	ADMIT_REFUSED,
-	ADMIT_TIMED_OUT,
-	ADMIT_TOO_BIG
-};
-
 struct admit_answer {
-	enum admit_outcome outcome;
-	enum admission_reason reason;
+	enum gateline_outcome outcome;
+	enum gateline_reason reason;
 	uint64_t task, reserve, waited_ms; /* task: 0 where it is not in */
 };
 

@@ -178,10 +178,10 @@ static void look_at_killed(struct preempt *p, struct preempt_victim *v)
 static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v)
 {
 	const struct admit_tasks *t = admit_tasks(p->host->admit);
-	const struct admit_guest *g = preemptvictim_guest(v, t);
+	const struct client *c = preemptvictim_client(v, p->host);
 
 	if (!v->record.n_tasks)
-		return v->has_actors || (g && admittask_is_idle(t, g));
+		return v->has_actors || (c && admittask_is_idle(t, c));
 	for (unsigned i = 0; i < v->record.n_tasks; i++)
 		if (admittask_find(t, v->tasks[i].id))
 			return true;
@@ -412,10 +412,8 @@ static void choose(struct preempt *p)
 /* Does the process run a task that was let in, or wait for one? */
 static bool has_tasks(const struct preempt *p, pid_t pid)
 {
-	const struct admit_tasks *t = admit_tasks(p->host->admit);
-
-	for (const struct admit_task *k = t->all; k; k = k->hh.next)
-		if (k->guest && conn_peer(k->guest->conn)->pid == pid)
+	for (const struct client *c = p->host->clients; c; c = c->next)
+		if (c->n_tasks && conn_peer(c->conn)->pid == pid)
 			return true;
 	return false;
 }

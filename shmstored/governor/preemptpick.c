@@ -45,7 +45,7 @@ static bool may_signal(const struct conn *c)
 	return peer->pid > 1 && peer->pid != getpid() && (me == 0 || peer->uid == me);
 }
 
-static enum policylevel level_of(const struct admit_proc *p)
+static enum policylevel level_of(const struct pressproc *p)
 {
 	enum policylevel least = POLICYLEVEL_ALWAYS;
 
@@ -107,7 +107,7 @@ static struct policy_worker worker_of(const struct host *h, pid_t pid)
 				      .sole = sole_of(h, pid)};
 }
 
-static struct policy_worker busy_worker(const struct host *h, const struct admit_proc *p)
+static struct policy_worker busy_worker(const struct host *h, const struct pressproc *p)
 {
 	struct policy_worker w = worker_of(h, p->pid);
 
@@ -157,26 +157,25 @@ static void add(struct preemptpick *p, const struct host *h, struct policy_worke
  * Is the process listed already: another connection of it runs a task or waits for one, or was
  * taken?
  */
-static bool is_known(const struct preemptpick *p, const struct admit_tasks *t, pid_t pid)
+static bool is_known(const struct preemptpick *p, const struct host *h, pid_t pid)
 {
-	for (const struct admit_guest *other = t->guests; other; other = other->hh.next)
-		if (other->n && conn_peer(other->conn)->pid == pid)
+	const struct pressproc *proc = pressprocs_find(&h->pressure->procs, pid);
+
+	for (const struct client *other = h->clients; other; other = other->next)
+		if (other->n_tasks && conn_peer(other->conn)->pid == pid)
 			return true;
 	for (size_t i = 0; i < p->n; i++)
 		if (conn_peer(p->who[i].conn)->pid == pid)
 			return true;
-	for (const struct admit_proc *proc = t->procs; proc; proc = proc->hh.next)
-		if (proc->pid == pid)
-			return true;
-	return false;
+	return proc && proc->tasks;
 }
 
-static bool is_worker(const struct admit_tasks *t, pid_t pid)
+static bool is_worker(const struct host *h, pid_t pid)
 {
-	const struct admit_guest *g = t->guests;
+	const struct client *g = h->clients;
 
 	while (g && !(g->worker && conn_peer(g->conn)->pid == pid))
-		g = g->hh.next;
+		g = g->next;
 	return g != NULL;
 }
 
@@ -192,9 +191,10 @@ static void add_idle(struct preemptpick *p, const struct host *h, struct conn *c
 
 int preemptpick_init(struct preemptpick *p, const struct host *h)
 {
-	const struct admit_tasks *t = admit_tasks(h->admit);
-	size_t most = HASH_COUNT(t->procs) + HASH_COUNT(t->guests);
+	size_t most = h->pressure->procs.n;
 
+	for (const struct client *c = h->clients; c; c = c->next)
+		most++;
 	for (struct conn *c = actors_place_next(h->actors, NULL); c; c = actors_place_next(h->actors, c))
 		most++;
 
@@ -208,13 +208,14 @@ int preemptpick_init(struct preemptpick *p, const struct host *h)
 		preemptpick_deinit(p);
 		return -ENOMEM;
 	}
-	for (const struct admit_proc *proc = t->procs; proc; proc = proc->hh.next)
-		add(p, h, busy_worker(h, proc), (struct preemptpick_who){proc->tasks->guest->conn, proc});
-	for (const struct admit_guest *g = t->guests; g; g = g->hh.next)
-		if (g->worker && !is_known(p, t, conn_peer(g->conn)->pid))
-			add_idle(p, h, g->conn, !g->used);
+	for (const struct pressproc *proc = h->pressure->procs.list; proc; proc = proc->next)
+		if (proc->tasks)
+			add(p, h, busy_worker(h, proc), (struct preemptpick_who){proc->tasks->client->conn, proc});
+	for (const struct client *c = h->clients; c; c = c->next)
+		if (c->worker && !is_known(p, h, conn_peer(c->conn)->pid))
+			add_idle(p, h, c->conn, !c->used);
 	for (struct conn *c = actors_place_next(h->actors, NULL); c; c = actors_place_next(h->actors, c))
-		if (!is_worker(t, conn_peer(c)->pid) && !is_known(p, t, conn_peer(c)->pid))
+		if (!is_worker(h, conn_peer(c)->pid) && !is_known(p, h, conn_peer(c)->pid))
 			add_idle(p, h, c, false);
 	return 0;
 }
@@ -251,24 +252,13 @@ void preemptvictim_free(struct preempt_victim *v)
 	free(v);
 }
 
-static char *copy_names(const struct profile_name *name, struct profile_name *ret)
-{
-	size_t lang = strlen(name->lang) + 1, func = strlen(name->func) + 1, group = strlen(name->group) + 1;
-	char *names = malloc(lang + func + group);
-
-	if (names)
-		*ret = (struct profile_name){memcpy(names, name->lang, lang), memcpy(names + lang, name->func, func),
-					     memcpy(names + lang + func, name->group, group)};
-	return names;
-}
-
 /* If there is no memory for a name, the copy has none. */
 static void copy_task(struct preempt_lost *to, const struct admit_task *k)
 {
 	*to = (struct preempt_lost){
-		.id = k->id, .parent = k->parent, .had = k->now, .uid = k->uid, .retriable = k->retriable};
+		.id = k->id, .parent = k->parent, .had = k->gate.share.now, .uid = k->uid, .retriable = k->retriable};
 	if (k->name.lang)
-		to->names = copy_names(&k->name, &to->name);
+		to->names = profile_name_copy(&k->name, &to->name);
 }
 
 int preemptvictim_new(const struct preemptpick_who *who, const struct policy_victim *chosen,
@@ -307,10 +297,12 @@ int preemptvictim_new(const struct preemptpick_who *who, const struct policy_vic
 	return 0;
 }
 
-const struct admit_guest *preemptvictim_guest(const struct preempt_victim *v, const struct admit_tasks *t)
+const struct client *preemptvictim_client(const struct preempt_victim *v, const struct host *h)
 {
-	const struct admit_guest *g = admittask_guest(t, v->conn);
+	const struct client *c = h->clients;
 
+	while (c && c->conn != v->conn)
+		c = c->next;
 	/* The address may belong to a new connection by now. */
-	return g && conn_peer(g->conn)->pid == v->record.pid ? g : NULL;
+	return c && conn_peer(c->conn)->pid == v->record.pid ? c : NULL;
 }

@@ -20,8 +20,8 @@ struct conn;
 struct host;
 
 struct preemptpick_who {
-	struct conn *conn;             /* one of its connections */
-	const struct admit_proc *proc; /* NULL: an idle worker */
+	struct conn *conn;            /* one of its connections */
+	const struct pressproc *proc; /* NULL: an idle worker */
 };
 
 struct preemptpick {
@@ -61,7 +61,7 @@ struct preempt_victim {
 	struct preempt *of; /* NULL: nobody cares any more */
 	struct loop_op poll;
 	int pidfd;
-	const struct conn *conn; /* one of its connections; it may have ended: preemptvictim_guest() */
+	const struct conn *conn; /* one of its connections; it may have ended: preemptvictim_client() */
 	struct preempt_record record;
 	int64_t killed_used;        /* of the host, when memory came free last since the SIGKILL */
 	uint64_t killed_mono_ns;    /* the look at that */
@@ -73,8 +73,8 @@ struct preempt_victim {
 int preemptvictim_new(const struct preemptpick_who *who, const struct policy_victim *chosen,
 		      struct preempt_victim **ret);
 void preemptvictim_free(struct preempt_victim *v);
-/* Its connection's guest; NULL: that connection has ended. */
-const struct admit_guest *preemptvictim_guest(const struct preempt_victim *v, const struct admit_tasks *t);
+/* Its connection's client; NULL: that connection has ended. */
+const struct client *preemptvictim_client(const struct preempt_victim *v, const struct host *h);
 
 /*
  * Tells the victim's step to its own connections and to those of its tasks' parents, as

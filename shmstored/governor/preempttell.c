@@ -46,7 +46,7 @@ static uint32_t what_of(enum preempt_step step)
 	}
 }
 
-static void send_to(const struct admit_guest *g, const struct wire_task_preempt *m)
+static void send_to(const struct client *g, const struct wire_task_preempt *m)
 {
 	if (g && g->told)
 		(void)conn_send(g->conn, WIRE_TASK_PREEMPT, 0, m, NULL, 0);
@@ -56,7 +56,7 @@ static void tell_task(const struct admit_tasks *t, const struct preempt_lost *k,
 {
 	const struct admit_task *task = admittask_find(t, k->id);
 	const struct admit_task *parent = k->parent ? admittask_find(t, k->parent) : NULL;
-	const struct admit_guest *own = task ? task->guest : NULL, *owner = parent ? parent->guest : NULL;
+	const struct client *own = task ? task->client : NULL, *owner = parent ? parent->client : NULL;
 
 	m.task = k->id;
 	m.parent = k->parent;
@@ -86,7 +86,7 @@ static void tell_clients(const struct host *h, const struct preempt_victim *v)
 	if (r->n_tasks)
 		return;
 	m.bytes = r->bytes > 0 ? (uint64_t)r->bytes : 0;
-	send_to(preemptvictim_guest(v, t), &m);
+	send_to(preemptvictim_client(v, h), &m);
 }
 
 /* ---- by event ------------------------------------------------------------------------------------------------------ */

@@ -21,8 +21,10 @@
 #include <utlist.h>
 
 #include "account.h"
+#include "client.h"
 #include "host.h"
 #include "member.h"
+#include "pressure.h"
 #include "procmem.h"
 #include "procstat.h"
 
@@ -33,12 +35,6 @@
  * Finds descendants of processes, by a pass over procfs that takes a few processes at a
  * time, so that no call takes long on any host. Not all kernels have /proc/PID/task/TID/children.
  */
-/*
- * An open directory, and two tables sorted by pid: one that is being filled, and the
- * last complete one.
- */
-struct proctree;
-
 #define DEPTH_MAX 64
 
 struct process {
@@ -50,6 +46,7 @@ struct table {
 	size_t n, room;
 };
 
+/* An open directory, and two tables sorted by pid: one that is being filled, and the last complete one. */
 struct proctree {
 	DIR *dir;
 	struct table fills, whole;
@@ -169,36 +166,6 @@ static bool proctree_step(struct proctree *t, size_t n)
 	return false;
 }
 
-/*
- * The nearest of pid's ancestors to which is_wanted() says yes; 0: there is none. proctree_n() and
- * proctree_at() list the processes of the last complete pass.
- */
-static pid_t proctree_ancestor(const struct proctree *t, pid_t pid, bool (*is_wanted)(pid_t pid, void *arg), void *arg)
-{
-	struct process key = {.pid = pid};
-	const struct process *p;
-
-	for (int depth = 0; depth < DEPTH_MAX && t->whole.n; depth++) {
-		p = bsearch(&key, t->whole.list, t->whole.n, sizeof(*p), by_pid);
-		if (!p)
-			return 0;
-		if (is_wanted(p->parent, arg))
-			return p->parent;
-		key.pid = p->parent;
-	}
-	return 0;
-}
-
-static size_t proctree_n(const struct proctree *t)
-{
-	return t->whole.n;
-}
-
-static pid_t proctree_at(const struct proctree *t, size_t i)
-{
-	return t->whole.list[i].pid;
-}
-
 int pressprocs_init(struct pressprocs *p, struct host *h, const char *proc)
 {
 	*p = (struct pressprocs){.host = h, .proc = strdup(proc ? proc : "/proc")};
@@ -214,24 +181,10 @@ struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid)
 	return proc;
 }
 
-static void forget(struct pressprocs *p, struct pressproc *proc)
+static struct pressproc *proc_new(struct pressprocs *p, const struct conn_peer *peer)
 {
-	HASH_DEL(p->by_pid, proc);
-	DL_DELETE(p->list, proc);
-	p->n--;
-	procmem_free(proc->mem);
-	free(proc);
-}
+	struct pressproc *proc = calloc(1, sizeof(*proc));
 
-static struct pressproc *get(struct pressprocs *p, const struct conn_peer *peer)
-{
-	struct pressproc *proc = pressprocs_find(p, peer->pid);
-
-	if (proc) {
-		proc->n_links++;
-		return proc;
-	}
-	proc = calloc(1, sizeof(*proc));
 	if (!proc)
 		return NULL;
 	proc->pid = peer->pid;
@@ -241,61 +194,45 @@ static struct pressproc *get(struct pressprocs *p, const struct conn_peer *peer)
 		free(proc);
 		return NULL;
 	}
-	proc->n_links = 1;
 	proc->mem = procmem_new(p->proc, peer->pid);
 	DL_PREPEND(p->list, proc);
 	p->n++;
 	return proc;
 }
 
-static void unlink_it(struct presslink *l)
+static void left(struct client *c)
 {
-	struct pressprocs *p = l->procs;
+	struct pressproc *proc = c->proc;
+	struct pressprocs *p;
 
-	HASH_DEL(p->links, l);
-	if (l->proc && --l->proc->n_links == 0)
-		forget(p, l->proc);
-	free(l);
+	if (--proc->n_clients)
+		return;
+	p = &c->host->pressure->procs;
+	HASH_DEL(p->by_pid, proc);
+	DL_DELETE(p->list, proc);
+	p->n--;
+	procmem_free(proc->mem);
+	free(proc);
 }
 
-static void on_end(struct conn_end *e, UNUSED struct conn *c)
+struct pressproc *pressprocs_link(struct pressprocs *p, struct client *c)
 {
-	unlink_it(CONTAINER_OF(e, presslink, end));
-}
+	const struct conn_peer *peer = conn_peer(c->conn);
 
-struct presslink *pressprocs_link(struct pressprocs *p, struct conn *c)
-{
-	const struct conn_peer *peer = conn_peer(c);
-	struct presslink *l;
-
-	HASH_FIND(hh, p->links, &c, sizeof(struct conn *), l);
-	if (l)
-		return l;
-	l = calloc(1, sizeof(*l));
-	if (!l)
+	if (c->proc || peer->pid <= 0)
+		return c->proc;
+	c->proc = pressprocs_find(p, peer->pid);
+	if (!c->proc)
+		c->proc = proc_new(p, peer);
+	if (!c->proc)
 		return NULL;
-	l->conn = c;
-	l->procs = p;
-	HASH_ADD(hh, p->links, conn, sizeof(struct conn *), l);
-	if (!l->hh.tbl) {
-		free(l);
-		return NULL;
-	}
-	l->proc = peer->pid > 0 ? get(p, peer) : NULL;
-	l->end.fn = on_end;
-	conn_on_end(c, &l->end);
-	return l;
+	c->proc->n_clients++;
+	c->left[CLIENT_PROC] = left;
+	return c->proc;
 }
 
 void pressprocs_deinit(struct pressprocs *p)
 {
-	struct presslink *l, *next;
-
-	HASH_ITER(hh, p->links, l, next)
-	{
-		conn_off_end(l->conn, &l->end);
-		unlink_it(l);
-	}
 	p->tree = proctree_free(p->tree);
 	free(p->proc);
 	p->proc = NULL;
@@ -303,9 +240,21 @@ void pressprocs_deinit(struct pressprocs *p)
 
 /* ---- descendants --------------------------------------------------------------------------------------------------- */
 
-static bool is_registered(pid_t pid, void *arg)
+/* The nearest of pid's ancestors that is registered. NULL: none is. */
+static struct pressproc *ancestor_of(const struct pressprocs *p, pid_t pid)
 {
-	return pressprocs_find(arg, pid) != NULL;
+	const struct table *t = &p->tree->whole;
+	struct process key = {.pid = pid};
+
+	for (int depth = 0; depth < DEPTH_MAX && t->n; depth++) {
+		const struct process *found = bsearch(&key, t->list, t->n, sizeof(*found), by_pid);
+		struct pressproc *proc = found ? pressprocs_find(p, found->parent) : NULL;
+
+		if (!found || proc)
+			return proc;
+		key.pid = found->parent;
+	}
+	return NULL;
 }
 
 static void share_out(struct pressprocs *p)
@@ -313,10 +262,9 @@ static void share_out(struct pressprocs *p)
 	for (struct pressproc *proc = p->list; proc; proc = proc->next)
 		if (proc->mem)
 			procmem_children_begin(proc->mem);
-	for (size_t i = 0; i < proctree_n(p->tree); i++) {
-		pid_t pid = proctree_at(p->tree, i);
-		pid_t ancestor = pressprocs_find(p, pid) ? 0 : proctree_ancestor(p->tree, pid, is_registered, p);
-		struct pressproc *proc = ancestor ? pressprocs_find(p, ancestor) : NULL;
+	for (size_t i = 0; i < p->tree->whole.n; i++) {
+		pid_t pid = p->tree->whole.list[i].pid;
+		struct pressproc *proc = pressprocs_find(p, pid) ? NULL : ancestor_of(p, pid);
 
 		if (proc && proc->mem)
 			procmem_child(proc->mem, pid);
@@ -328,10 +276,12 @@ static void share_out(struct pressprocs *p)
 
 void pressprocs_look(struct pressprocs *p, uint64_t now_ns)
 {
+	struct client *c;
+
 	for (const struct account *a = p->host->accounts; a; a = a->next)
 		for (const struct member *m = a->members; m; m = m->next)
-			if (m->conn)
-				pressprocs_link(p, m->conn);
+			if (m->conn && (c = client_get(m->conn)) != NULL)
+				pressprocs_link(p, c);
 	if (!p->list || now_ns < p->pass_ns || !proctree_step(p->tree, STEP))
 		return;
 	p->pass_ns = now_ns + PASS_NS;

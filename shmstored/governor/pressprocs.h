@@ -13,9 +13,10 @@
 #include <sys/types.h>
 
 #include "amount.h"
-#include "conn.h"
 #include "hash.h"
 
+struct admit_task;
+struct client;
 struct host;
 struct procmem;
 struct proctree;
@@ -25,25 +26,20 @@ struct pressproc {
 	struct pressproc *next, *prev;
 	pid_t pid;
 	uid_t uid;
-	unsigned n_links;
+	unsigned n_clients;
 	struct procmem *mem; /* NULL: there was no memory for it */
 	struct amount private;
-};
-
-/* A connection, and its process. Ends with the connection. */
-struct presslink {
-	UT_hash_handle hh; /* by conn */
-	struct pressprocs *procs;
-	struct conn *conn;
-	struct conn_end end;
-	struct pressproc *proc; /* NULL: it is in a pid namespace that we do not see */
+	/* admittask.h */
+	struct admit_task *tasks; /* that run */
+	bool seen;                /* base is known: what is its own */
+	int64_t base, grown;
+	int64_t before; /* grown, before the host was read */
 };
 
 struct pressprocs {
 	struct host *host;
 	struct proctree *tree;
 	struct pressproc *list, *by_pid;
-	struct presslink *links;
 	size_t n;
 	bool swap; /* some of the host's was in use when all were read last */
 	uint64_t pass_ns;
@@ -52,6 +48,7 @@ struct pressprocs {
 
 /* proc NULL: /proc. -ENOMEM. */
 int pressprocs_init(struct pressprocs *p, struct host *h, const char *proc);
+/* Its clients have left. */
 void pressprocs_deinit(struct pressprocs *p);
 /*
  * Adds processes that registered since the last look, and goes on with the pass that finds
@@ -62,8 +59,8 @@ void pressprocs_look(struct pressprocs *p, uint64_t now_ns);
 void pressprocs_read(struct pressprocs *p, bool swap);
 /* The sum of what was read last; unknown if one of the values is. */
 struct amount pressprocs_sum(const struct pressprocs *p);
-/* The link of a connection, made if it is missing. NULL: out of memory. */
-struct presslink *pressprocs_link(struct pressprocs *p, struct conn *c);
+/* The client's process, watched from now on. NULL: it is in a pid namespace that we do not see; out of memory. */
+struct pressproc *pressprocs_link(struct pressprocs *p, struct client *c);
 /* NULL: it is not registered. */
 struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid);
 /* Reads one now, whenever the next look is. */

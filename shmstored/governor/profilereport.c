@@ -2,6 +2,7 @@
 /* profilereport.c: the profiles and the tasks that run, as a document. */
 #include <json-c/json.h>
 
+#include "client.h"
 #include "config.h"
 #include "host.h"
 #include "jsonmake.h"
@@ -75,33 +76,22 @@ static void add_user(const struct host *h, struct json_object *list, uint32_t ui
 		add_kind(h, kinds, uid, k);
 }
 
-struct rows {
-	struct json_object *list;
-	bool all;
-	uint32_t uid;
-};
-
-static void add_row(const struct profiletasks_row *row, void *arg)
+static void add_running(struct json_object *list, const struct client *c, const struct profiled *k)
 {
-	const struct rows *rows = arg;
-	struct json_object *o;
+	struct json_object *o = jsonmake_append(list, jsonmake_new());
 
-	if (!rows->all && row->uid != rows->uid)
-		return;
-	o = jsonmake_append(rows->list, jsonmake_new());
-	jsonmake_u64(o, "uid", row->uid);
-	jsonmake_i64(o, "pid", row->pid);
-	jsonmake_u64(o, "task", row->task);
-	add_name(o, &row->name);
-	jsonmake_u64(o, "age_ms", row->age_ms);
-	jsonmake_u64(o, "private", row->now);
-	jsonmake_u64(o, "private_peak", row->peak);
+	jsonmake_u64(o, "uid", conn_peer(c->conn)->uid);
+	jsonmake_i64(o, "pid", conn_peer(c->conn)->pid);
+	jsonmake_u64(o, "task", k->id);
+	add_name(o, &k->name);
+	jsonmake_u64(o, "age_ms", profiled_age_ms(k));
+	jsonmake_u64(o, "private", k->track.now);
+	jsonmake_u64(o, "private_peak", k->track.peak);
 }
 
 struct json_object *profilereport_make(const struct host *h, bool all, uint32_t uid)
 {
-	struct rows rows = {.all = all, .uid = uid};
-	struct json_object *o, *users;
+	struct json_object *o, *users, *running;
 
 	jsonmake_begin();
 	o = jsonmake_new();
@@ -113,8 +103,11 @@ struct json_object *profilereport_make(const struct host *h, bool all, uint32_t 
 		add_user(h, users, uid);
 	for (uint32_t u = 0; all && (u = profiles_next(h->profiles, u)) != UINT32_MAX; u++)
 		add_user(h, users, u);
-	rows.list = jsonmake_child(o, "running", jsonmake_new_list());
-	profiletasks_each(h->profiletasks, add_row, &rows);
+	running = jsonmake_child(o, "running", jsonmake_new_list());
+	for (const struct client *c = h->clients; c; c = c->next)
+		for (const struct profiled *k = all || conn_peer(c->conn)->uid == uid ? c->profiled : NULL; k;
+		     k = k->hh.next)
+			add_running(running, c, k);
 	if (!jsonmake_failed())
 		return o;
 	json_object_put(o);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profiletasks.c: see profiletasks.h. A guest is a client that runs tasks, from its first one until
- * its connection ends. Its statm stays open: a look is one system call, and a look at a dead
- * process finds nothing, even if another process has its number. The timer runs while tasks do.
+ * profiletasks.c: see profiletasks.h. The statm of a client's process stays open from its first task
+ * until its connection ends: a look is one system call, and a look at a dead process finds nothing,
+ * even if another process has its number. The timer runs while tasks do.
  */
 #include "profiletasks.h"
 
@@ -14,41 +14,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "client.h"
 #include "config.h"
-#include "conn.h"
 #include "host.h"
 #include "loop.h"
 #include "member.h"
-#include "profiletrack.h"
-
-struct task {
-	uint64_t id;
-	char *names; /* three, each with its NUL */
-	struct profile_name name;
-	uint64_t began_ns;
-	bool seen;     /* its process could be looked at when it began: */
-	uint64_t base; /* what that had then */
-	bool has_told;
-	uint64_t told; /* by the client, the last time */
-	struct profiletrack track;
-	UT_hash_handle hh;
-};
-
-struct guest {
-	uint64_t key; /* its connection */
-	struct profiletasks *of;
-	struct conn *conn;
-	struct conn_end end;
-	int statm_fd;   /* -1: we may not */
-	uint64_t floor; /* the least that the process had when one of its tasks began */
-	struct task *tasks;
-	UT_hash_handle hh;
-};
 
 struct profiletasks {
 	struct host *host;
 	struct profiles *profiles;
-	struct guest *guests;
 	uint64_t page;
 	struct loop_op timer;
 	bool closing;
@@ -57,7 +31,7 @@ struct profiletasks {
 /* ---- looking at a process ---- */
 
 /* Bytes in the store that are no object yet: arrays born there, and objects being written. */
-static uint64_t unpublished(const struct guest *g)
+static uint64_t unpublished(const struct client *g)
 {
 	struct member *m = conn_member(g->conn);
 
@@ -71,7 +45,7 @@ static uint64_t unpublished(const struct guest *g)
  * The process's anonymous pages (its resident ones, less those of files and of shared memory), and
  * what is unpublished. False: they are not known.
  */
-static bool look(const struct profiletasks *t, const struct guest *g, uint64_t *ret)
+static bool look(const struct profiletasks *t, const struct client *g, uint64_t *ret)
 {
 	uint64_t size, resident, shared;
 	char text[128];
@@ -89,17 +63,17 @@ static bool look(const struct profiletasks *t, const struct guest *g, uint64_t *
 	return true;
 }
 
-static uint64_t age_ms(const struct task *k)
+uint64_t profiled_age_ms(const struct profiled *k)
 {
 	return (loop_clock() - k->began_ns) / 1000000;
 }
 
-static void note(struct task *k, bool seen, uint64_t now)
+static void note(struct profiled *k, bool seen, uint64_t now)
 {
 	uint64_t grown = k->seen && seen && now > k->base ? now - k->base : 0;
 
 	if ((k->seen && seen) || k->has_told)
-		profiletrack_note(&k->track, age_ms(k), grown > k->told ? grown : k->told);
+		profiletrack_note(&k->track, profiled_age_ms(k), grown > k->told ? grown : k->told);
 }
 
 static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
@@ -111,51 +85,35 @@ static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 		free(t);
 		return;
 	}
-	for (struct guest *g = t->guests; g; g = g->hh.next) {
+	for (struct client *g = t->host->clients; g; g = g->next) {
 		uint64_t now = 0;
-		bool seen = g->tasks && look(t, g, &now);
+		bool seen = g->profiled && look(t, g, &now);
 
-		for (struct task *k = g->tasks; k; k = k->hh.next)
+		for (struct profiled *k = g->profiled; k; k = k->hh.next)
 			note(k, seen, now);
-		any |= g->tasks != NULL;
+		any |= g->profiled != NULL;
 	}
 	if (any && result >= 0)
 		loop_timer(t->host->loop, op, loop_clock() + t->host->config->profile.interval_ns, 0);
 }
 
-/* ---- guests and tasks ---- */
+/* ---- tasks ---- */
 
-static void task_free(struct guest *g, struct task *k)
+static void task_free(struct client *g, struct profiled *k)
 {
-	HASH_DEL(g->tasks, k);
+	HASH_DEL(g->profiled, k);
 	free(k->names);
 	free(k);
 }
 
-static void guest_free(struct guest *g)
+static void left(struct client *g)
 {
-	struct task *k, *next;
+	struct profiled *k, *next;
 
-	HASH_ITER(hh, g->tasks, k, next)
+	HASH_ITER(hh, g->profiled, k, next)
 	task_free(g, k);
-	HASH_DEL(g->of->guests, g);
 	if (g->statm_fd >= 0)
 		close(g->statm_fd);
-	free(g);
-}
-
-static void on_end(struct conn_end *e, UNUSED struct conn *c)
-{
-	guest_free(CONTAINER_OF(e, guest, end));
-}
-
-static struct guest *guest_of(const struct profiletasks *t, const struct conn *c)
-{
-	uint64_t key = (uint64_t)(uintptr_t)c;
-	struct guest *g;
-
-	HASH_FIND(hh, t->guests, &key, sizeof(key), g);
-	return g;
 }
 
 static int open_statm(pid_t pid)
@@ -168,77 +126,43 @@ static int open_statm(pid_t pid)
 	return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-static struct guest *guest_new(struct profiletasks *t, struct conn *c)
-{
-	struct guest *g = calloc(1, sizeof(*g));
-
-	if (!g)
-		return NULL;
-	g->key = (uint64_t)(uintptr_t)c;
-	g->of = t;
-	g->conn = c;
-	HASH_ADD(hh, t->guests, key, sizeof(g->key), g);
-	if (!g->hh.tbl) {
-		free(g);
-		return NULL;
-	}
-	g->statm_fd = open_statm(conn_peer(c)->pid);
-	g->end.fn = on_end;
-	conn_on_end(c, &g->end);
-	return g;
-}
-
-static struct task *task_of(const struct guest *g, uint32_t id)
+static struct profiled *task_of(const struct client *g, uint32_t id)
 {
 	uint64_t key = id;
-	struct task *k = NULL;
+	struct profiled *k = NULL;
 
 	if (g)
-		HASH_FIND(hh, g->tasks, &key, sizeof(key), k);
-	return k;
-}
-
-static struct task *task_new(uint32_t id, const struct profile_name *name)
-{
-	size_t lang = strlen(name->lang) + 1, func = strlen(name->func) + 1, group = strlen(name->group) + 1;
-	struct task *k = calloc(1, sizeof(*k));
-
-	if (k)
-		k->names = malloc(lang + func + group);
-	if (!k || !k->names) {
-		free(k);
-		return NULL;
-	}
-	k->id = id;
-	k->name = (struct profile_name){memcpy(k->names, name->lang, lang), memcpy(k->names + lang, name->func, func),
-					memcpy(k->names + lang + func, name->group, group)};
-	profiletrack_init(&k->track);
+		HASH_FIND(hh, g->profiled, &key, sizeof(key), k);
 	return k;
 }
 
 int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task, const struct profile_name *name)
 {
-	struct guest *g = guest_of(t, c);
-	struct task *k;
+	struct client *g = client_get(c);
+	struct profiled *k;
 
-	if (strlen(name->lang) > PROFILE_NAME || strlen(name->func) > PROFILE_NAME ||
-	    strlen(name->group) > PROFILE_NAME)
-		return -EINVAL;
+	if (!g)
+		return -ENOMEM;
 	if (task_of(g, task))
 		return -EEXIST;
-	if (g && HASH_COUNT(g->tasks) == PROFILETASKS_MAX)
+	if (HASH_COUNT(g->profiled) == PROFILETASKS_MAX)
 		return -EMFILE;
-	if (!g)
-		g = guest_new(t, c);
-	k = g ? task_new(task, name) : NULL;
+	k = calloc(1, sizeof(*k));
 	if (!k)
 		return -ENOMEM;
-	HASH_ADD(hh, g->tasks, id, sizeof(k->id), k);
+	k->id = task;
+	k->names = profile_name_copy(name, &k->name);
+	if (k->names)
+		HASH_ADD(hh, g->profiled, id, sizeof(k->id), k);
 	if (!k->hh.tbl) {
 		free(k->names);
 		free(k);
 		return -ENOMEM;
 	}
+	g->left[CLIENT_PROFILED] = left;
+	if (g->statm_fd < 0)
+		g->statm_fd = open_statm(conn_peer(c)->pid);
+	profiletrack_init(&k->track);
 	k->began_ns = loop_clock();
 	k->seen = look(t, g, &k->base);
 	if (k->seen && (!g->floor || k->base < g->floor))
@@ -251,8 +175,8 @@ int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task, co
 
 int profiletasks_sample(struct profiletasks *t, const struct conn *c, uint32_t task, uint64_t bytes)
 {
-	struct guest *g = guest_of(t, c);
-	struct task *k = task_of(g, task);
+	struct client *g = client_find(c);
+	struct profiled *k = task_of(g, task);
 	uint64_t now = 0;
 	bool seen;
 
@@ -269,7 +193,7 @@ int profiletasks_sample(struct profiletasks *t, const struct conn *c, uint32_t t
  * A process that keeps memory that earlier tasks freed, as malloc does, does not grow when the next task uses it. As far as kept memory
  * explains it, such a task had as much as its kind has on average; and none had nothing.
  */
-static uint64_t with_kept(const struct profiletasks *t, const struct guest *g, const struct task *k)
+static uint64_t with_kept(const struct profiletasks *t, const struct client *g, const struct profiled *k)
 {
 	const struct profile *p = profiles_find(t->profiles, conn_peer(g->conn)->uid);
 	const struct profile_key *kind = p ? profile_find(p, &k->name) : NULL;
@@ -283,8 +207,8 @@ static uint64_t with_kept(const struct profiletasks *t, const struct guest *g, c
 int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task, const struct profile_task *told,
 		     enum profiles_end how)
 {
-	struct guest *g = guest_of(t, c);
-	struct task *k = task_of(g, task);
+	struct client *g = client_find(c);
+	struct profiled *k = task_of(g, task);
 	struct profile_task ended = *told;
 	uint64_t now = 0;
 	bool seen;
@@ -299,30 +223,10 @@ int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task, cons
 	if (!told->has[PROFILE_PRIVATE] && k->track.n_samples)
 		ended.used[PROFILE_PRIVATE] = with_kept(t, g, k);
 	ended.has[PROFILE_PRIVATE] = told->has[PROFILE_PRIVATE] || k->track.n_samples;
-	profiletrack_end(&k->track, age_ms(k), &ended);
+	profiletrack_end(&k->track, profiled_age_ms(k), &ended);
 	r = profiles_ended(t->profiles, conn_peer(c)->uid, &k->name, &ended, how);
 	task_free(g, k);
 	return r;
-}
-
-void profiletasks_each(const struct profiletasks *t, void (*fn)(const struct profiletasks_row *row, void *arg),
-		       void *arg)
-{
-	for (const struct guest *g = t->guests; g; g = g->hh.next) {
-		const struct conn_peer *peer = conn_peer(g->conn);
-
-		for (const struct task *k = g->tasks; k; k = k->hh.next) {
-			struct profiletasks_row row = {.uid = peer->uid,
-						       .task = (uint32_t)k->id,
-						       .pid = peer->pid,
-						       .name = k->name,
-						       .age_ms = age_ms(k),
-						       .now = k->track.now,
-						       .peak = k->track.peak};
-
-			fn(&row, arg);
-		}
-	}
 }
 
 struct profiletasks *profiletasks_new(struct host *h, struct profiles *p)
@@ -340,16 +244,9 @@ struct profiletasks *profiletasks_new(struct host *h, struct profiles *p)
 
 struct profiletasks *profiletasks_free(struct profiletasks *t)
 {
-	struct guest *g, *next;
-
 	if (!t)
 		return NULL;
 	t->closing = true;
-	HASH_ITER(hh, t->guests, g, next)
-	{
-		conn_off_end(g->conn, &g->end);
-		guest_free(g);
-	}
 	if (t->timer.busy)
 		loop_cancel(t->host->loop, &t->timer); /* on_timer() frees */
 	else

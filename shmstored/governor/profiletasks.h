@@ -15,34 +15,41 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "hash.h"
 #include "profiles.h"
+#include "profiletrack.h"
 
 struct profiletasks;
+
+/* A running task: one of client.profiled. */
+struct profiled {
+	uint64_t id;
+	char *names; /* three, each with its NUL */
+	struct profile_name name;
+	uint64_t began_ns;
+	bool seen;     /* its process could be looked at when it began: */
+	uint64_t base; /* what that had then */
+	bool has_told;
+	uint64_t told; /* by the client, the last time */
+	struct profiletrack track;
+	UT_hash_handle hh;
+};
 
 #define PROFILETASKS_MAX 1024u /* of one client */
 
 /* NULL: out of memory. */
 struct profiletasks *profiletasks_new(struct host *h, struct profiles *p);
-/* To be called before profiles_free() and loop_free(). Returns NULL. */
+/* To be called after the connections were dropped, before profiles_free() and loop_free(). Returns NULL. */
 struct profiletasks *profiletasks_free(struct profiletasks *t);
+uint64_t profiled_age_ms(const struct profiled *k);
 
-/* 0; -EEXIST: it runs already; -EINVAL: the name; -EMFILE: too many tasks; -ENOMEM. */
+/* 0; -EEXIST: it runs already; -EMFILE: too many tasks; -ENOMEM. */
 int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task, const struct profile_name *name);
 /* The client says what the task has now. 0; -ENOENT. */
 int profiletasks_sample(struct profiletasks *t, const struct conn *c, uint32_t task, uint64_t bytes);
 /* told: what the client says of the task, in used and has. 0; -ENOENT; as profiles_ended(). */
 int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task, const struct profile_task *told,
 		     enum profiles_end how);
-
-/* A running task, for reports. */
-struct profiletasks_row {
-	uint32_t uid, task;
-	int pid;
-	struct profile_name name;
-	uint64_t age_ms, now, peak;
-};
-void profiletasks_each(const struct profiletasks *t, void (*fn)(const struct profiletasks_row *row, void *arg),
-		       void *arg);
 
 /*
  * A JSON document of what is known of users' tasks, and of those that run.

@@ -90,11 +90,11 @@ static void task_part(const struct report_view *v, const struct admit_task *k, s
 {
 	fields_of(item, k, FIELD(id, "task"), PLACE("state"), PLACE("pid"), SAME(uid), PLACE("level"),
 		  FIELD(name.lang, "language"), FIELD(name.func, "function"), FIELD(name.group, "group"),
-		  FIELD(ask.estimate, "reserve"), SAME(now));
-	jsonmake_text(item, "state", k->runs ? "running" : "waiting");
-	jsonmake_i64(item, "pid", conn_peer(k->guest->conn)->pid);
+		  FIELD(gate.share.estimate, "reserve"), FIELD(gate.share.now, "now"));
+	jsonmake_text(item, "state", k->gate.runs ? "running" : "waiting");
+	jsonmake_i64(item, "pid", conn_peer(k->client->conn)->pid);
 	jsonmake_text(item, "level", policylevel_name(k->level));
-	if (!k->runs)
+	if (!k->gate.runs)
 		jsonmake_null(item, "now");
 	jsonmake_seconds(item, "since_seconds", (int64_t)(v->mono_ns - k->since_ns));
 }

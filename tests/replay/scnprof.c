@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "admissiongate.h"
+#include "gateline.h"
 #include "profile.h"
 #include "profilekey.h"
 #include "profilewords.h"
@@ -13,16 +13,25 @@
 #define SAVED     16u
 #define TASKS_MAX 65535u
 
+/* A task, and its own copy of its kind's values. */
+struct started {
+	struct started *next;
+	struct gateline_task gate;
+	uint64_t values[PROFILE_RING];
+};
+
 struct state {
 	struct profile *profile;
-	struct admission *admission; /* of those that were started */
+	struct gateline line;
+	struct started *started;
 	bool closed;
-	uint64_t default_est, n_started;
+	uint64_t default_est;
 	struct scn_names saved;
 	char *texts[SAVED + 1];
 	size_t lengths[SAVED + 1];
-	struct admission_answer answer;
-	uint64_t n_fit, resv;
+	bool admit;
+	enum gateline_reason reason;
+	uint64_t reserve, n_fit, resv;
 	bool tried;
 	const char *strategy;
 	uint32_t eps_ppm;
@@ -33,7 +42,7 @@ static void begin(void *state)
 	struct state *s = state;
 
 	s->profile = profile_new(4096);
-	s->admission = admission_new(0);
+	gateline_init(&s->line);
 }
 
 static struct profile_name named(struct scn *c)
@@ -98,54 +107,97 @@ static struct profile_choice strategy_of(struct scn *c)
 	return choice;
 }
 
-static struct admission_ask ask_of(struct state *s, struct scn *c, uint64_t values[PROFILE_RING])
+static struct gateline_task ask_of(struct state *s, struct scn *c, uint64_t values[PROFILE_RING])
 {
 	struct profile_name name = named(c);
 	const struct profile_key *k = profile_find(s->profile, &name);
 	struct profile_choice choice = strategy_of(c);
-	struct admission_ask ask = {.declared = bytes_of(c, "declared|decl|request|min", 0),
-				    .strategy = choice.strategy,
-				    .eps_ppm = choice.eps_ppm};
+	struct gateline_task ask = {.form = GATELINE_TRY,
+				    .declared = bytes_of(c, "declared|decl|request|min", 0),
+				    .share = {.strategy = choice.strategy, .eps_ppm = choice.eps_ppm}};
+	uint64_t estimate = profile_estimate(k, PROFILE_PRIVATE, choice.strategy, ask.declared,
+					     bytes_of(c, "default|default_est", s->default_est));
 
-	ask.estimate = profile_estimate(k, PROFILE_PRIVATE, ask.strategy, ask.declared,
-					bytes_of(c, "default|default_est", s->default_est));
-	ask.values = values;
-	ask.n_values = profile_values(k, PROFILE_PRIVATE, values);
+	ask.share.estimate = estimate < PROFILE_MOST ? estimate : PROFILE_MOST;
+	ask.share.values = values;
+	ask.share.n_values = profile_values(k, PROFILE_PRIVATE, values);
 	return ask;
+}
+
+/* The gate is open for any number, or closed, and so much lies below it. */
+static void set(struct gateline *line, bool closed, uint64_t cap)
+{
+	gateline_interval(line, &(struct gate){.closed = closed, .ramp = UINT64_MAX});
+	line->cap = cap;
+	admission_set_cap(&line->sums, cap);
 }
 
 static void do_try(struct state *s, struct scn *c)
 {
 	uint64_t values[PROFILE_RING];
-	struct admission_ask ask = ask_of(s, c, values);
+	struct gateline_task ask = ask_of(s, c, values);
+	enum gateline_outcome outcome;
 
-	admission_set_cap(s->admission, bytes_of(c, "cap", UINT64_MAX >> 1));
-	s->answer = admission_try_gated(s->admission, s->closed, &ask);
+	set(&s->line, s->closed, bytes_of(c, "cap", UINT64_MAX >> 1));
+	outcome = gateline_ask(&s->line, &ask, 0);
+	s->admit = ask.runs;
+	s->reason = gateline_reason(&s->line, outcome);
+	s->reserve = ask.share.estimate;
+	gateline_end(&s->line, &ask);
 	s->tried = true;
+}
+
+static struct started *start(struct started **list, const struct gateline_task *ask)
+{
+	struct started *k = calloc(1, sizeof(*k));
+
+	if (!k)
+		return NULL;
+	k->gate = *ask;
+	memcpy(k->values, ask->share.values, ask->share.n_values * sizeof(k->values[0]));
+	k->gate.share.values = k->values;
+	k->next = *list;
+	*list = k;
+	return k;
 }
 
 static void do_start(struct state *s, struct scn *c)
 {
 	uint64_t values[PROFILE_RING];
-	struct admission_ask ask = ask_of(s, c, values);
+	struct gateline_task ask = ask_of(s, c, values);
+	struct started *k;
 
-	ask.estimate = bytes_of(c, "est|estimate", ask.estimate);
-	if (admission_start(s->admission, ++s->n_started, &ask) ||
-	    (scn_named(c, "now") && admission_note(s->admission, s->n_started, bytes_of(c, "now", 0), UINT64_MAX)))
+	ask.share.estimate = bytes_of(c, "est|estimate", ask.share.estimate);
+	k = start(&s->started, &ask);
+	if (!k) {
 		scn_wrong(c, "it cannot be started");
+		return;
+	}
+	gateline_runs(&s->line, &k->gate);
+	if (scn_named(c, "now"))
+		admission_note(&s->line.sums, &k->gate.share, bytes_of(c, "now", 0), UINT64_MAX);
 }
 
 /* As many equal ones as are admitted one after the other, where nothing else runs. */
 static void do_fill(struct state *s, struct scn *c)
 {
 	uint64_t values[PROFILE_RING];
-	struct admission_ask ask = ask_of(s, c, values);
-	struct admission *a = admission_new(bytes_of(c, "cap", 0));
+	struct gateline_task ask = ask_of(s, c, values);
+	struct started *k, *all = NULL;
+	struct gateline line;
 
-	s->n_fit = 0;
-	while (a && s->n_fit < TASKS_MAX && admission_try(a, &ask).admit && !admission_start(a, s->n_fit + 1, &ask))
-		s->n_fit++;
-	admission_free(a);
+	gateline_init(&line);
+	set(&line, false, bytes_of(c, "cap", 0));
+	while (line.books.n_running < TASKS_MAX && (k = start(&all, &ask))) {
+		gateline_ask(&line, &k->gate, 0);
+		if (!k->gate.runs)
+			break;
+	}
+	s->n_fit = line.books.n_running;
+	for (; all; all = k) {
+		k = all->next;
+		free(all);
+	}
 }
 
 static void do_save(struct state *s, struct scn *c)
@@ -256,7 +308,7 @@ static bool verb(void *state, struct scn *c, const char *verb)
 {
 	struct state *s = state;
 
-	if (!s->profile || !s->admission)
+	if (!s->profile)
 		scn_wrong(c, "out of memory");
 	else if (!strcmp(verb, "feed"))
 		do_feed(s, c);
@@ -321,11 +373,11 @@ static bool found(void *state, struct scn *c, const char *key, const char *expec
 	if (scn_n_words(c))
 		return found_stat(s, c, key);
 	if (s->tried && !strcmp(key, "admit"))
-		scn_found(c, "%d", s->answer.admit);
+		scn_found(c, "%d", s->admit);
 	else if (s->tried && !strcmp(key, "est"))
-		scn_found_amount(c, amount_of((int64_t)s->answer.reserve));
+		scn_found_amount(c, amount_of((int64_t)s->reserve));
 	else if (s->tried && !strcmp(key, "reason"))
-		scn_found(c, "%s", admission_reason_name(s->answer.reason));
+		scn_found(c, "%s", gateline_reason_name(s->reason));
 	else if (!strcmp(key, "fit"))
 		scn_found_amount(c, amount_of((int64_t)s->n_fit));
 	else if (!strcmp(key, "resv"))
@@ -342,7 +394,10 @@ static void end(void *state)
 	struct state *s = state;
 
 	profile_free(s->profile);
-	admission_free(s->admission);
+	for (struct started *k = s->started, *next; k; k = next) {
+		next = k->next;
+		free(k);
+	}
 	for (size_t i = 0; i <= SAVED; i++)
 		free(s->texts[i]);
 	scn_names_deinit(&s->saved);

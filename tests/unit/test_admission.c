@@ -8,24 +8,23 @@
  *     HISTOGRAM: P(sum > cap) is that of all combinations
  */
 #include <criterion/criterion.h>
-#include <errno.h>
 #include <math.h>
 
-#include "admissiongate.h"
 #include "dice.h"
+#include "gateline.h"
 
 #define HISTORIES 300u
 #define STEPS     300u
 #define TASKS     12u
 
 struct task {
-	bool runs;
-	uint64_t estimate, reserve, now;
+	struct gateline_task gate;
+	uint64_t reserve, now;
 };
 
 struct world {
 	struct dice dice;
-	struct admission *a;
+	struct gateline line;
 	struct task tasks[TASKS];
 	uint64_t cap;
 	bool closed;
@@ -37,53 +36,66 @@ static uint64_t reserved(const struct world *w, uint64_t *n, uint64_t *used)
 
 	*n = *used = 0;
 	for (unsigned i = 0; i < TASKS; i++) {
-		sum += w->tasks[i].runs ? w->tasks[i].reserve : 0;
-		*used += w->tasks[i].runs ? w->tasks[i].now : 0;
-		*n += w->tasks[i].runs;
+		sum += w->tasks[i].gate.runs ? w->tasks[i].reserve : 0;
+		*used += w->tasks[i].gate.runs ? w->tasks[i].now : 0;
+		*n += w->tasks[i].gate.runs;
 	}
 	return sum;
 }
 
 static void ask(struct world *w)
 {
-	struct admission_ask ask = {.strategy = PROFILE_PEAK, .estimate = dice_draw(&w->dice, 40)};
-	uint64_t id = dice_draw(&w->dice, TASKS), n, used, sum = reserved(w, &n, &used);
-	struct admission_answer answer;
+	struct task *t = &w->tasks[dice_draw(&w->dice, TASKS)];
+	struct gateline_task asked = {.share = {.strategy = PROFILE_PEAK, .estimate = dice_draw(&w->dice, 40)}};
+	uint64_t n, used, sum = reserved(w, &n, &used);
+	enum gateline_reason reason;
+	enum gateline_outcome outcome;
 
-	ask.declared = dice_draw(&w->dice, 120);
-	answer = admission_try_gated(w->a, w->closed, &ask);
-	cr_assert_eq(answer.reserve, ask.estimate);
-	cr_assert_eq(answer.reason, ask.declared > w->cap          ? ADMISSION_TOOBIG
-				    : !n                           ? ADMISSION_PROGRESS
-				    : w->closed                    ? ADMISSION_GATE
-				    : sum + ask.estimate <= w->cap ? ADMISSION_FITS
-								   : ADMISSION_FULL);
-	cr_assert_eq(answer.admit, answer.reason == ADMISSION_PROGRESS || answer.reason == ADMISSION_FITS);
-	if (!answer.admit)
+	asked.declared = dice_draw(&w->dice, 120);
+	if (t->gate.runs)
 		return;
-	cr_assert_eq(admission_start(w->a, id, &ask), w->tasks[id].runs ? -EEXIST : 0);
-	if (w->tasks[id].runs)
+	t->gate = asked;
+	outcome = gateline_ask(&w->line, &t->gate, 0);
+	reason = asked.declared > w->cap                ? GATELINE_MORE_THAN_ALL
+		 : !n                                   ? GATELINE_NOTHING_RUNS
+		 : w->closed                            ? GATELINE_SHUT
+		 : sum + asked.share.estimate <= w->cap ? GATELINE_FITS
+							: GATELINE_FULL;
+	cr_assert_eq(gateline_reason(&w->line, outcome), reason);
+	cr_assert_eq(t->gate.runs, reason == GATELINE_NOTHING_RUNS || reason == GATELINE_FITS);
+	if (!t->gate.runs)
 		return;
-	w->tasks[id] = (struct task){true, ask.estimate, ask.estimate, 0};
-	cr_assert(answer.reason == ADMISSION_PROGRESS || admission_reserved(w->a) <= w->cap);
+	t->now = 0;
+	t->reserve = asked.share.estimate;
+	cr_assert(reason == GATELINE_NOTHING_RUNS || w->line.sums.reserved <= w->cap);
 }
 
 static void note(struct world *w)
 {
-	uint64_t id = dice_draw(&w->dice, TASKS), now = dice_draw(&w->dice, 50);
+	struct task *t = &w->tasks[dice_draw(&w->dice, TASKS)];
+	uint64_t now = dice_draw(&w->dice, 50), estimate = t->gate.share.estimate;
 	uint64_t remaining = dice_draw(&w->dice, 2) ? UINT64_MAX : dice_draw(&w->dice, 40);
-	struct task *t = &w->tasks[id];
 
-	cr_assert_eq(admission_note(w->a, id, now, remaining), t->runs ? 0 : -ENOENT);
+	if (!t->gate.runs)
+		return;
+	admission_note(&w->line.sums, &t->gate.share, now, remaining);
 	t->now = now;
-	t->reserve = remaining < t->estimate ? remaining : t->estimate;
+	t->reserve = remaining < estimate ? remaining : estimate;
 	if (now > t->reserve)
 		t->reserve = now;
 }
 
+/* So many may go through in this interval that only the gate's state holds them back. */
+static void look(struct world *w)
+{
+	gateline_interval(&w->line, &(struct gate){.closed = w->closed, .ramp = STEPS});
+	w->line.cap = w->cap;
+	admission_set_cap(&w->line.sums, w->cap);
+}
+
 static void step(struct world *w)
 {
-	uint64_t id = dice_draw(&w->dice, TASKS), n, used;
+	uint64_t n, used;
 
 	switch (dice_draw(&w->dice, 6)) {
 	case 0:
@@ -95,16 +107,16 @@ static void step(struct world *w)
 		break;
 	case 3:
 	case 4:
-		cr_assert_eq(admission_end(w->a, id), w->tasks[id].runs ? 0 : -ENOENT);
-		w->tasks[id].runs = false;
+		gateline_end(&w->line, &w->tasks[dice_draw(&w->dice, TASKS)].gate);
 		break;
 	default:
 		w->closed = dice_draw(&w->dice, 3) == 0;
 		w->cap = 50 + dice_draw(&w->dice, 60);
-		admission_set_cap(w->a, w->cap);
+		look(w);
 	}
-	cr_assert_eq(admission_reserved(w->a), reserved(w, &n, &used));
-	cr_assert_eq(admission_used(w->a), used);
+	cr_assert_eq(w->line.sums.reserved, reserved(w, &n, &used));
+	cr_assert_eq(w->line.sums.used, used);
+	cr_assert_eq(w->line.books.n_running, n);
 }
 
 Test(admission, random_histories_keep_its_promises)
@@ -114,10 +126,10 @@ Test(admission, random_histories_keep_its_promises)
 	for (uint64_t seed = first; seed < first + n; seed++) {
 		struct world w = {.dice = {seed}, .cap = 100};
 
-		w.a = admission_new(w.cap);
+		gateline_init(&w.line);
+		look(&w);
 		for (unsigned i = 0; i < STEPS; i++)
 			step(&w);
-		admission_free(w.a);
 	}
 }
 
@@ -201,43 +213,45 @@ Test(admission, a_share_is_neither_reached_too_early_nor_too_late)
 Test(admission, a_probability_that_is_eps_exactly_is_not_above_it)
 {
 	uint64_t values[10] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 5};
-	struct admission_ask ask = {
+	struct admission_task ask = {
 		.strategy = PROFILE_HISTOGRAM, .estimate = 5, .values = values, .n_values = 10, .eps_ppm = 28000};
-	struct admission *a = admission_new(10);
+	struct admission_task one = ask, two = ask;
+	struct admission a;
 
-	cr_assert_eq(admission_start(a, 1, &ask), 0);
-	cr_assert_eq(admission_start(a, 2, &ask), 0);
-	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FITS, "P = 0.028");
+	admission_init(&a, 10);
+	admission_start(&a, &one);
+	admission_start(&a, &two);
+	cr_assert(admission_fits(&a, &ask), "P = 0.028");
 	ask.eps_ppm = 27999;
-	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FULL);
+	cr_assert_not(admission_fits(&a, &ask));
 	/* One has more than its kind ever had: it is not less likely any more. */
-	cr_assert_eq(admission_note(a, 1, 9, UINT64_MAX), 0);
+	admission_note(&a, &one, 9, UINT64_MAX);
 	ask.eps_ppm = 500000;
-	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FULL);
-	cr_assert_eq(admission_end(a, 1), 0);
-	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FITS);
-	admission_free(a);
+	cr_assert_not(admission_fits(&a, &ask));
+	admission_end(&a, &one);
+	cr_assert(admission_fits(&a, &ask));
 }
 
 Test(admission, values_that_a_task_cannot_reach_any_more_do_not_count)
 {
 	uint64_t values[10] = {1, 1, 1, 1, 1, 9, 9, 9, 9, 9};
-	struct admission_ask ask = {
+	struct admission_task ask = {
 		.strategy = PROFILE_HISTOGRAM, .estimate = 9, .values = values, .n_values = 10, .eps_ppm = 10000};
-	struct admission *a = admission_new(10);
+	struct admission_task one = ask;
+	struct admission a;
 
-	cr_assert_eq(admission_start(a, 1, &ask), 0);
-	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FULL, "P(9 + 9) = 1/4");
-	cr_assert_eq(admission_note(a, 1, 1, 4), 0);
-	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FITS, "1, and 1 or 9");
-	cr_assert_eq(admission_note(a, 1, 2, 4), 0);
-	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FULL, "what it has counts");
+	admission_init(&a, 10);
+	admission_start(&a, &one);
+	cr_assert_not(admission_fits(&a, &ask), "P(9 + 9) = 1/4");
+	admission_note(&a, &one, 1, 4);
+	cr_assert(admission_fits(&a, &ask), "1, and 1 or 9");
+	admission_note(&a, &one, 2, 4);
+	cr_assert_not(admission_fits(&a, &ask), "what it has counts");
 	/* Below all that its kind had: what is said of it. */
-	cr_assert_eq(admission_note(a, 1, 0, 0), 0);
-	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FITS);
-	cr_assert_eq(admission_note(a, 1, 0, UINT64_MAX), 0);
-	cr_assert_eq(admission_try(a, &ask).reason, ADMISSION_FULL);
-	admission_free(a);
+	admission_note(&a, &one, 0, 0);
+	cr_assert(admission_fits(&a, &ask));
+	admission_note(&a, &one, 0, UINT64_MAX);
+	cr_assert_not(admission_fits(&a, &ask));
 }
 
 Test(admission, estimates_become_bolder_while_memory_is_not_used)

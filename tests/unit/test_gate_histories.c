@@ -13,7 +13,7 @@
  *     a try never waits; nobody is let in at or after its deadline
  *     progress: if nothing runs then nobody waits
  *     within an interval at most quota go through and do not end in it, progress aside, and none while the gate is closed
- *     who goes through was the first of its level, and no lower level waited
+ *     who goes through was the first of its level, and no lower level waited; progress aside, it fits below the cap with those that run
  *     books: running and waiting are what the model counts
  *
  * That it can fail was tried: gate.c with "u > high", with hold counted over unknown samples, with the percentile of one sample less;
@@ -217,18 +217,18 @@ Test(gate_histories, thresholds_leave_two_deltas_of_room)
 
 /* Those who ask, as the test knows them. */
 struct task {
+	struct gateline_task gate;
 	bool waits, runs;
-	struct gateline_request request;
 	uint64_t order;    /* of arrival */
 	uint64_t interval; /* in which it went through */
 };
 
 struct crowd {
-	struct gateline *a;
+	struct gateline line;
 	struct gate gate;
 	struct task tasks[TASKS];
 	uint64_t n_asked, interval, n_in, quota; /* n_in: went through in this interval, and did not end in it */
-	int64_t now_ms;
+	uint64_t now_ms;
 	unsigned history;
 };
 
@@ -241,6 +241,16 @@ static unsigned count(const struct crowd *c, bool running)
 	return n;
 }
 
+/* What those that run are expected to take. */
+static uint64_t expected(const struct crowd *c)
+{
+	uint64_t sum = 0;
+
+	for (size_t i = 0; i < TASKS; i++)
+		sum += c->tasks[i].runs ? c->tasks[i].gate.share.estimate : 0;
+	return sum;
+}
+
 /* Who must be let in next of those who wait. */
 static const struct task *first_of(const struct crowd *c)
 {
@@ -249,8 +259,8 @@ static const struct task *first_of(const struct crowd *c)
 	for (size_t i = 0; i < TASKS; i++) {
 		const struct task *t = &c->tasks[i];
 
-		if (t->waits && (!first || t->request.level < first->request.level ||
-				 (t->request.level == first->request.level && t->order < first->order)))
+		if (t->waits && (!first || t->gate.level < first->gate.level ||
+				 (t->gate.level == first->gate.level && t->order < first->order)))
 			first = t;
 	}
 	return first;
@@ -263,11 +273,12 @@ static void let_in(struct crowd *c, struct task *t, enum gateline_outcome outcom
 	if (t->waits)
 		cr_assert_eq(first, t, "history %u: another was first", c->history);
 	else
-		cr_assert(!first || first->request.level > t->request.level);
+		cr_assert(!first || first->gate.level > t->gate.level);
 	cr_assert_eq(outcome == GATELINE_PROGRESS, count(c, true) == 0);
 	if (outcome == GATELINE_IN) {
 		cr_assert(!c->gate.closed);
 		cr_assert_lt(c->n_in, c->quota, "history %u: more than the quota", c->history);
+		cr_assert_leq(expected(c) + t->gate.share.estimate, c->line.sums.cap);
 	}
 	c->n_in++;
 	t->interval = c->interval;
@@ -277,56 +288,52 @@ static void let_in(struct crowd *c, struct task *t, enum gateline_outcome outcom
 
 static void take_answers(struct crowd *c)
 {
-	struct gateline_answer answer;
-	struct gateline_books books;
+	enum gateline_outcome outcome;
+	struct gateline_task *answered;
 
-	while (gateline_next(c->a, c->now_ms, &answer)) {
-		struct task *t = &c->tasks[answer.id];
-		bool late = t->request.form == GATELINE_UNTIL && t->request.deadline_ms <= c->now_ms;
+	while ((answered = gateline_next(&c->line, c->now_ms, &outcome))) {
+		struct task *t = (struct task *)(void *)answered;
+		bool late = t->gate.form == GATELINE_UNTIL && t->gate.deadline_ms <= c->now_ms;
 
 		cr_assert(t->waits);
-		cr_assert_eq(answer.outcome == GATELINE_TIMED_OUT, late);
-		if (answer.outcome == GATELINE_IN || answer.outcome == GATELINE_PROGRESS)
-			let_in(c, t, answer.outcome);
+		cr_assert_eq(outcome == GATELINE_TIMED_OUT, late);
+		if (outcome == GATELINE_IN || outcome == GATELINE_PROGRESS)
+			let_in(c, t, outcome);
 		else
 			t->waits = false;
 	}
-	gateline_books(c->a, &books);
-	cr_assert_eq(books.n_running, count(c, true));
-	cr_assert_eq(books.n_waiting, count(c, false));
-	cr_assert(books.n_running || !books.n_waiting, "history %u: nothing runs, and somebody waits", c->history);
-	cr_assert_gt(gateline_deadline(c->a), c->now_ms);
+	cr_assert_eq(c->line.books.n_running, count(c, true));
+	cr_assert_eq(c->line.books.n_waiting, count(c, false));
+	cr_assert_eq(c->line.sums.reserved, expected(c));
+	cr_assert(count(c, true) || !count(c, false), "history %u: nothing runs, and somebody waits", c->history);
+	cr_assert_gt(gateline_deadline(&c->line), c->now_ms);
 }
 
 static void ask(struct crowd *c)
 {
-	uint64_t id = draw(TASKS);
-	struct task *t = &c->tasks[id];
-	bool known = t->waits || t->runs;
-	struct gateline_request r = {
-		.id = id,
+	struct task *t = &c->tasks[draw(TASKS)];
+	struct gateline_task asked = {
 		.level = (unsigned)draw(GATELINE_LEVELS),
 		.form = (enum gateline_form)draw(3),
-		.deadline_ms = c->now_ms + 1 + (int64_t)draw(400),
-		.declared = draw(8) ? (int64_t)draw(1000) : 1001,
-		.estimate = draw(4) ? amount_of((int64_t)draw(300)) : AMOUNT_UNKNOWN,
+		.deadline_ms = c->now_ms + 1 + draw(400),
+		.declared = draw(8) ? draw(1000) : 1001,
+		.share.estimate = draw(4) ? draw(300) : 0,
 	};
-	enum gateline_outcome outcome = GATELINE_WAITS;
-	int err = gateline_ask(c->a, &r, c->now_ms, &outcome);
+	enum gateline_outcome outcome;
 
-	cr_assert_eq(err, known ? -EEXIST : 0);
-	if (known)
+	if (t->waits || t->runs)
 		return;
-	cr_assert_eq(outcome == GATELINE_TOO_BIG, r.declared > 1000);
-	t->request = r;
+	t->gate = asked;
+	outcome = gateline_ask(&c->line, &t->gate, c->now_ms);
+	cr_assert_eq(outcome == GATELINE_TOO_BIG, asked.declared > 1000);
 	t->order = c->n_asked++;
 	if (outcome == GATELINE_IN || outcome == GATELINE_PROGRESS) {
 		let_in(c, t, outcome);
 	} else if (outcome == GATELINE_WAITS) {
-		cr_assert_neq(r.form, GATELINE_TRY);
+		cr_assert_neq(asked.form, GATELINE_TRY);
 		t->waits = true;
 	} else if (outcome == GATELINE_REFUSED) {
-		cr_assert_eq(r.form, GATELINE_TRY);
+		cr_assert_eq(asked.form, GATELINE_TRY);
 	}
 }
 
@@ -334,7 +341,7 @@ static void end_one(struct crowd *c, uint64_t id)
 {
 	struct task *t = &c->tasks[id];
 
-	cr_assert_eq(gateline_end(c->a, id), t->waits || t->runs ? 0 : -ENOENT);
+	gateline_end(&c->line, &t->gate);
 	c->n_in -= t->runs && t->interval == c->interval;
 	t->waits = t->runs = false;
 }
@@ -343,7 +350,8 @@ static void look(struct crowd *c)
 {
 	c->now_ms += 100;
 	gate_sample(&c->gate, draw_sample(&c->gate.config));
-	gateline_interval(c->a, &c->gate);
+	gateline_interval(&c->line, &c->gate);
+	admission_set_cap(&c->line.sums, draw(1000));
 	c->quota = gate_quota(&c->gate, AMOUNT_UNKNOWN);
 	c->interval++;
 	c->n_in = 0;
@@ -358,8 +366,8 @@ Test(gate_histories, who_waits_is_answered_once_and_in_order)
 		begin(history);
 		config = draw_config();
 		cr_assert_eq(gate_init(&c.gate, &config), 0);
-		c.a = gateline_new(1000);
-		cr_assert(c.a);
+		gateline_init(&c.line);
+		c.line.cap = 1000;
 		look(&c);
 		for (int i = 0; i < MESSAGES; i++) {
 			switch (draw(6)) {
@@ -367,7 +375,7 @@ Test(gate_histories, who_waits_is_answered_once_and_in_order)
 				look(&c);
 				break;
 			case 1:
-				c.now_ms += (int64_t)draw(60);
+				c.now_ms += draw(60);
 				break;
 			case 2:
 				end_one(&c, draw(TASKS));
@@ -387,101 +395,73 @@ Test(gate_histories, who_waits_is_answered_once_and_in_order)
 			}
 		}
 		cr_assert_eq(count(&c, true) + count(&c, false), 0);
-		c.a = gateline_free(c.a);
 	}
 }
 
-static bool fits_even(const struct gateline_request *r, void *arg)
+/* A gate that is open, and through which so many may go. */
+static struct gateline gated(struct gate *g, uint64_t quota)
 {
-	uint64_t *n = arg;
+	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = quota, .rampmax = quota};
+	struct gateline line;
 
-	(*n)++;
-	return r->id % 2 == 0;
+	cr_assert_eq(gate_init(g, &config), 0);
+	gate_sample(g, amount_of(20));
+	gateline_init(&line);
+	admission_set_cap(&line.sums, 80);
+	return line;
 }
 
-static enum gateline_outcome ask_for(struct gateline *a, uint64_t id, int64_t bytes)
+static enum gateline_outcome try(struct gateline *a, struct gateline_task *t, uint64_t bytes)
 {
-	struct gateline_request r = {.id = id, .form = GATELINE_TRY, .estimate = amount_of(bytes)};
-	enum gateline_outcome outcome = GATELINE_WAITS;
-
-	cr_assert_eq(gateline_ask(a, &r, 0, &outcome), 0);
-	return outcome;
+	*t = (struct gateline_task){.form = GATELINE_TRY, .share.estimate = bytes};
+	return gateline_ask(a, t, 0);
 }
 
 Test(gate_histories, who_ends_soon_leaves_place_and_room)
 {
-	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = 2, .rampmax = 2};
-	struct gateline *a = gateline_new(1000);
+	struct gateline_task first, second, other;
 	struct gate g;
+	struct gateline a = gated(&g, 2);
 
-	cr_assert_eq(gate_init(&g, &config), 0);
-	gate_sample(&g, amount_of(20));
-	gateline_interval(a, &g);
-	cr_assert_eq(ask_for(a, 1, 30), GATELINE_PROGRESS);
-	cr_assert_eq(ask_for(a, 2, 51), GATELINE_REFUSED, "80 lie below the threshold, and 30 of them are taken");
-	for (uint64_t id = 3; id < 100; id++) {
-		cr_assert_not(gateline_is_shut(a));
-		cr_assert_eq(ask_for(a, id, 50), GATELINE_IN);
-		cr_assert(gateline_is_shut(a));
-		cr_assert_eq(ask_for(a, 100, 0), GATELINE_REFUSED);
-		cr_assert_eq(gateline_end(a, id), 0);
+	gateline_interval(&a, &g);
+	cr_assert_eq(try(&a, &first, 30), GATELINE_PROGRESS);
+	cr_assert_eq(try(&a, &second, 51), GATELINE_REFUSED, "of 80, 30 are taken");
+	for (unsigned i = 0; i < 100; i++) {
+		cr_assert_not(gateline_is_shut(&a));
+		cr_assert_eq(try(&a, &second, 50), GATELINE_IN);
+		cr_assert(gateline_is_shut(&a));
+		cr_assert_eq(try(&a, &other, 0), GATELINE_REFUSED);
+		gateline_end(&a, &second);
 	}
-	/* One of an interval before gives nothing back. */
-	gateline_interval(a, &g);
-	cr_assert_eq(gateline_end(a, 1), 0);
-	cr_assert_eq(ask_for(a, 1, 0), GATELINE_PROGRESS);
-	cr_assert_eq(ask_for(a, 2, 0), GATELINE_IN);
-	cr_assert_eq(ask_for(a, 3, 0), GATELINE_REFUSED);
-	gateline_free(a);
+	/* One of an interval before gives no place back. */
+	gateline_interval(&a, &g);
+	gateline_end(&a, &first);
+	cr_assert_eq(try(&a, &first, 0), GATELINE_PROGRESS);
+	cr_assert_eq(try(&a, &second, 0), GATELINE_IN);
+	cr_assert_eq(try(&a, &other, 0), GATELINE_REFUSED);
 }
 
 /* As after a daemon's restart: before anything was seen, and however closed. */
 Test(gate_histories, what_runs_already_is_counted_and_takes_nothing_of_the_interval)
 {
-	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = 1, .rampmax = 1};
-	struct gateline *a = gateline_new(1000);
-	struct gateline_books books;
+	struct gateline_task earlier = {.declared = 5000}, first, second;
 	struct gate g;
+	struct gateline a = gated(&g, 1);
 
-	cr_assert_eq(gate_init(&g, &config), 0);
-	cr_assert_eq(gateline_runs(a, &(struct gateline_request){.id = 7, .declared = 5000}), 0);
-	cr_assert_eq(gateline_runs(a, &(struct gateline_request){.id = 7}), -EEXIST);
-	cr_assert_eq(gateline_runs(a, &(struct gateline_request){.id = 8, .level = GATELINE_LEVELS}), -EINVAL);
-	cr_assert_eq(ask_for(a, 1, 0), GATELINE_REFUSED, "it runs, so nobody is let in for progress");
-	gateline_interval(a, &g);
-	gateline_books(a, &books);
-	cr_assert_eq(books.n_running, 1);
-	cr_assert_eq(books.n_admitted, 0, "it was let in by somebody else");
-	cr_assert_eq(ask_for(a, 1, 0), GATELINE_IN);
-	cr_assert_eq(gateline_end(a, 7), 0);
-	cr_assert_eq(ask_for(a, 2, 0), GATELINE_REFUSED, "its end gives nothing back to the interval");
-	cr_assert_eq(gateline_end(a, 1), 0);
-	cr_assert_eq(ask_for(a, 2, 0), GATELINE_PROGRESS);
-	gateline_free(a);
-}
-
-Test(gate_histories, another_may_say_what_fits)
-{
-	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = 9, .rampmax = 9};
-	struct gateline *a = gateline_new(1000);
-	uint64_t n = 0;
-	struct gate g;
-
-	cr_assert_eq(gate_init(&g, &config), 0);
-	gateline_fits_by(a, fits_even, &n);
-	cr_assert(gateline_is_shut(a), "nothing was seen yet");
-	gateline_interval(a, &g);
-	cr_assert_eq(ask_for(a, 1, 0), GATELINE_PROGRESS);
-	cr_assert_eq(n, 0);
-	cr_assert_eq(ask_for(a, 2, 5000), GATELINE_IN);
-	cr_assert_eq(ask_for(a, 3, 0), GATELINE_REFUSED);
-	cr_assert_eq(n, 2);
-	gateline_set_cap(a, 10);
-	cr_assert_eq(
-		gateline_ask(a, &(struct gateline_request){.id = 4, .declared = 11}, 0, &(enum gateline_outcome){0}),
-		0);
-	struct gateline_books books;
-	gateline_books(a, &books);
-	cr_assert_eq(books.n_refused, 2, "more than the new cap");
-	gateline_free(a);
+	a.cap = 1000;
+	cr_assert(gateline_is_shut(&a), "nothing was seen yet");
+	gateline_runs(&a, &earlier);
+	cr_assert_eq(try(&a, &first, 0), GATELINE_REFUSED, "it runs, so nobody is let in for progress");
+	gateline_interval(&a, &g);
+	cr_assert_eq(a.books.n_running, 1);
+	cr_assert_eq(a.books.n_admitted, 0, "it was let in by somebody else");
+	cr_assert_eq(try(&a, &first, 0), GATELINE_IN);
+	gateline_end(&a, &earlier);
+	cr_assert_eq(try(&a, &second, 0), GATELINE_REFUSED, "its end gives nothing back to the interval");
+	gateline_end(&a, &first);
+	cr_assert_eq(try(&a, &second, 0), GATELINE_PROGRESS);
+	a.cap = 10;
+	first = (struct gateline_task){.form = GATELINE_WAIT, .declared = 11};
+	cr_assert_eq(gateline_ask(&a, &first, 0), GATELINE_TOO_BIG, "more than the new cap");
+	cr_assert_eq(a.books.n_refused, 3);
 }
