@@ -99,9 +99,9 @@ int actors_place(struct actors *a, struct conn *c, const char *name, uint64_t ro
 	return 0;
 }
 
-int actors_leave(struct actors *a, struct conn *c)
+int actors_leave(struct conn *c)
 {
-	struct actors_guest *g = actors_guest_find(a, c);
+	struct actors_guest *g = actors_guest_find(c);
 
 	if (!g || !*g->place)
 		return -ENOENT;
@@ -193,7 +193,7 @@ static int begin_again(struct actors *a, struct actors_guest *g, const struct ac
 
 int actors_born(struct actors *a, struct conn *c, const struct actors_birth *b, char why[CONFIG_WHY])
 {
-	struct actors_guest *g = actors_guest_find(a, c);
+	struct actors_guest *g = actors_guest_find(c);
 
 	if (!g || !*g->place)
 		return -ENOENT;
@@ -241,7 +241,7 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
 		size_t n)
 {
 	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
-	const struct actors_guest *g = actors_guest_find(a, c);
+	const struct actors_guest *g = actors_guest_find(c);
 	const struct actors_guest *whose;
 	int r = 0;
 
@@ -317,16 +317,11 @@ bool actors_moving(const struct actors *a, pid_t pid)
 
 struct conn *actors_place_next(const struct actors *a, const struct conn *after)
 {
-	const struct actors_guest *g, *next;
-	bool passed = !after;
+	const struct actors_guest *g = actors_guest_after(a, after);
 
-	HASH_ITER(hh, a->guests, g, next)
-	{
-		if (passed && g->n_actors)
-			return g->conn;
-		passed |= g->conn == after;
-	}
-	return NULL;
+	while (g && !g->n_actors)
+		g = g->next;
+	return g ? g->conn : NULL;
 }
 
 void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want)
@@ -391,16 +386,11 @@ struct actors *actors_new(struct host *h)
 
 struct actors *actors_free(struct actors *a)
 {
-	struct actors_guest *g, *next;
 	struct actors_one *k, *k_next;
 
 	if (!a)
 		return NULL;
 	a->closing = true;
-	HASH_ITER(hh, a->guests, g, next)
-	{
-		actors_guest_free(g);
-	}
 	HASH_ITER(hh, a->all, k, k_next)
 	{
 		actors_one_free(k);

@@ -53,7 +53,7 @@ bool actors_is_name(const char *name);
  */
 int actors_place(struct actors *a, struct conn *c, const char *name, uint64_t room);
 /* 0; -ENOENT: it is no place. */
-int actors_leave(struct actors *a, struct conn *c);
+int actors_leave(struct conn *c);
 /*
  * parent "": none; options: as ACTOR_BORN has them; "": none. 0; -ENOENT: the connection is no place;
  * parent is not known; -EEXIST; -EINVAL: the actor cannot both save and load, and said STRICT; or,
@@ -68,7 +68,7 @@ int actors_born(struct actors *a, struct conn *c, const struct actors_birth *b, 
  * 0: answered when there is an order; -ENOENT: the connection is no place; -EBUSY: it has asked
  * already.
  */
-int actors_next(struct actors *a, struct conn *c, uint64_t serial);
+int actors_next(struct conn *c, uint64_t serial);
 /*
  * 0; -ENOENT: no such actor is here; -ESTALE: the answer was not asked for, or is not wanted any
  * more.

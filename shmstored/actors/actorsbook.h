@@ -35,7 +35,7 @@ struct actors_order {
 
 /* The connection of a place, or of a caller. */
 struct actors_guest {
-	UT_hash_handle hh; /* by conn */
+	struct actors_guest *prev, *next;
 	struct actors *of;
 	struct conn *conn;
 	struct conn_end end;
@@ -150,9 +150,12 @@ struct actors {
 
 /* ---- actorsguest.c: connections -------------------------------------------------------------------------------------- */
 
-struct actors_guest *actors_guest_find(const struct actors *a, const struct conn *c);
+/* NULL: the connection has none. */
+struct actors_guest *actors_guest_find(const struct conn *c);
 /* NULL: out of memory. */
 struct actors_guest *actors_guest_get(struct actors *a, struct conn *c);
+/* The one that came after the one of c, or the first one; NULL: none. c lives. */
+const struct actors_guest *actors_guest_after(const struct actors *a, const struct conn *c);
 void actors_guest_free(struct actors_guest *g);
 /* The user's place of that name. NULL: none. */
 struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, const char *name);

@@ -113,7 +113,7 @@ int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *n
 
 bool actors_cancel(struct actors *a, struct conn *c, uint64_t serial)
 {
-	struct actors_guest *g = actors_guest_find(a, c);
+	struct actors_guest *g = actors_guest_find(c);
 	struct actors_one *k, *next;
 
 	if (!g)

@@ -16,14 +16,6 @@
 #include "host.h"
 #include "member.h"
 
-struct actors_guest *actors_guest_find(const struct actors *a, const struct conn *c)
-{
-	struct actors_guest *g;
-
-	HASH_FIND_PTR(a->guests, &c, g);
-	return g;
-}
-
 static void on_end(struct conn_end *e, UNUSED struct conn *c)
 {
 	struct actors_guest *g = CONTAINER_OF(e, actors_guest, end);
@@ -33,9 +25,16 @@ static void on_end(struct conn_end *e, UNUSED struct conn *c)
 	actors_flush(a);
 }
 
+struct actors_guest *actors_guest_find(const struct conn *c)
+{
+	struct conn_end *e = conn_find_end(c, on_end);
+
+	return e ? CONTAINER_OF(e, actors_guest, end) : NULL;
+}
+
 struct actors_guest *actors_guest_get(struct actors *a, struct conn *c)
 {
-	struct actors_guest *g = actors_guest_find(a, c);
+	struct actors_guest *g = actors_guest_find(c);
 
 	if (g)
 		return g;
@@ -44,14 +43,17 @@ struct actors_guest *actors_guest_get(struct actors *a, struct conn *c)
 		return NULL;
 	g->of = a;
 	g->conn = c;
-	HASH_ADD_PTR(a->guests, conn, g);
-	if (!g->hh.tbl) {
-		free(g);
-		return NULL;
-	}
 	g->end.fn = on_end;
 	conn_on_end(c, &g->end);
+	DL_APPEND(a->guests, g);
 	return g;
+}
+
+const struct actors_guest *actors_guest_after(const struct actors *a, const struct conn *c)
+{
+	const struct actors_guest *g = c ? actors_guest_find(c) : NULL;
+
+	return !c ? a->guests : g ? g->next : NULL;
 }
 
 static void all_left(struct actors *a, const struct actors_guest *g)
@@ -81,7 +83,7 @@ void actors_guest_free(struct actors_guest *g)
 	struct actors *a = g->of;
 	struct actors_mail *m, *next;
 
-	HASH_DEL(a->guests, g);
+	DL_DELETE(a->guests, g);
 	conn_off_end(g->conn, &g->end);
 	actors_call_orphan(g);
 	all_left(a, g);
@@ -99,9 +101,9 @@ void actors_guest_free(struct actors_guest *g)
 
 struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, const char *name)
 {
-	struct actors_guest *g, *next;
+	struct actors_guest *g;
 
-	HASH_ITER(hh, a->guests, g, next)
+	DL_FOREACH(a->guests, g)
 	{
 		if (*g->place && conn_peer(g->conn)->uid == uid && strcmp(g->place, name) == 0)
 			return g;
@@ -220,21 +222,16 @@ static bool has_orphans(const struct actors_guest *g)
 
 struct conn *actors_stuck(const struct actors *a, uint64_t ms, const struct conn *after)
 {
-	const struct actors_guest *g, *next;
-	bool passed = !after;
+	const struct actors_guest *g = actors_guest_after(a, after);
 
-	HASH_ITER(hh, a->guests, g, next)
-	{
-		if (passed && g->orphans_ms && !g->n_actors && actors_now_ms() - g->orphans_ms >= ms)
-			return g->conn;
-		passed |= g->conn == after;
-	}
-	return NULL;
+	while (g && (!g->orphans_ms || g->n_actors || actors_now_ms() - g->orphans_ms < ms))
+		g = g->next;
+	return g ? g->conn : NULL;
 }
 
-int actors_next(struct actors *a, struct conn *c, uint64_t serial)
+int actors_next(struct conn *c, uint64_t serial)
 {
-	struct actors_guest *g = actors_guest_find(a, c);
+	struct actors_guest *g = actors_guest_find(c);
 
 	if (!g || !*g->place)
 		return -ENOENT;

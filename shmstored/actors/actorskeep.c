@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "account.h"
 #include "actorspeers.h"
@@ -80,10 +81,10 @@ static bool is_right(const struct actors_say_state *m)
 /* The user's place that has the most room for it. NULL: none has. */
 static struct actors_guest *find_place(const struct actors *a, uint32_t uid, uint64_t bytes)
 {
-	struct actors_guest *g, *next, *best = NULL;
+	struct actors_guest *g, *best = NULL;
 	uint64_t most = 0;
 
-	HASH_ITER(hh, a->guests, g, next)
+	DL_FOREACH(a->guests, g)
 	{
 		uint64_t room =
 			*g->place && conn_peer(g->conn)->uid == uid && conn_member(g->conn) ? actors_guest_room(g) : 0;

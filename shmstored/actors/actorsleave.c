@@ -5,6 +5,7 @@
  * It may go to another daemon, to a place of another partition, or to another process of its own partition.
  */
 #include <string.h>
+#include <utlist.h>
 
 #include "actorspeers.h"
 #include "member.h"
@@ -24,10 +25,10 @@ static const struct account *account_of(const struct actors_guest *g)
 
 size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS])
 {
-	const struct actors_guest *g, *next;
+	const struct actors_guest *g;
 	size_t n = 0;
 
-	HASH_ITER(hh, k->of->guests, g, next)
+	DL_FOREACH(k->of->guests, g)
 	{
 		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room || n == CKPT_PEERS ||
 		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid) ||

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "config.h"
 #include "host.h"
@@ -116,16 +117,16 @@ size_t actors_peers_list(const struct actors *a, uint32_t uid, struct ckpt_peer 
 /* The room of the user's places, said once for each user. */
 static void say_room(const struct actors *a, struct peer *to)
 {
-	const struct actors_guest *g, *next, *other, *other_next;
+	const struct actors_guest *g, *other;
 
-	HASH_ITER(hh, a->guests, g, next)
+	DL_FOREACH(a->guests, g)
 	{
 		struct actors_say_free m = {.uid = conn_peer(g->conn)->uid};
 		bool first = true;
 
 		if (!*g->place || !peer_speaks_for(to, m.uid))
 			continue;
-		HASH_ITER(hh, a->guests, other, other_next)
+		DL_FOREACH(a->guests, other)
 		{
 			if (!*other->place || conn_peer(other->conn)->uid != m.uid)
 				continue;

@@ -100,7 +100,7 @@ DISPATCH_HANDLER(actor_place)
 
 	if (!(body->flags & WIRE_ACTOR_LEAVES) && !actors_is_name(tail))
 		return wrong_name(c, serial);
-	r = body->flags & WIRE_ACTOR_LEAVES ? actors_leave(a, c) : actors_place(a, c, tail, body->free);
+	r = body->flags & WIRE_ACTOR_LEAVES ? actors_leave(c) : actors_place(a, c, tail, body->free);
 	return answer(c, serial, r, false);
 }
 
@@ -123,7 +123,7 @@ DISPATCH_HANDLER(actor_born)
 
 DISPATCH_HANDLER(actor_next)
 {
-	return answer(c, serial, actors_next(conn_host(c)->actors, c, serial), true);
+	return answer(c, serial, actors_next(c, serial), true);
 }
 
 DISPATCH_HANDLER(actor_done)

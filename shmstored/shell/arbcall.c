@@ -247,10 +247,8 @@ int arbcall_serve(struct conn *conn, uint64_t serial, const struct wire_arb *w)
 	owner = conn_peer(c->member->conn);
 	if (conn_member(conn) || peer->uid != owner->uid || peer->pid != owner->pid)
 		return arbed(conn, serial, ARB_INVALID);
-	for (struct arbguest *other = c->host->clients; other; other = other->hh.next) {
-		if (other->serve == conn)
-			return arbed(conn, serial, ARB_INVALID);
-	}
+	if (conn_find_end(conn, on_serve_end))
+		return arbed(conn, serial, ARB_INVALID);
 	close_channel(c);
 	c->serve = conn;
 	c->failed = false;
@@ -263,26 +261,17 @@ int arbcall_serve(struct conn *conn, uint64_t serial, const struct wire_arb *w)
 	return r;
 }
 
-static struct arbguest *served_by(const struct host *h, const struct conn *conn)
-{
-	for (const struct account *a = h->accounts; a; a = a->next) {
-		for (struct arbguest *c = a->arb ? a->arb->clients : NULL; c; c = c->hh.next) {
-			if (c->serve == conn)
-				return c;
-		}
-	}
-	return NULL;
-}
-
 int arbcall_evicted(struct conn *conn, uint64_t serial, const struct wire_arb *w)
 {
-	struct arbguest *c = served_by(conn_host(conn), conn);
+	struct conn_end *e = conn_find_end(conn, on_serve_end);
 	const struct arbreservation *r;
+	struct arbguest *c;
 	struct arbhost *h;
 	bool known;
 
-	if (!c)
+	if (!e)
 		return arbed(conn, serial, ARB_INVALID);
+	c = CONTAINER_OF(e, arbguest, serve_end);
 	h = c->host;
 	if (c->failed) { /* late, but it lives */
 		c->failed = false;
