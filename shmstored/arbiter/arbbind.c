@@ -152,7 +152,7 @@ static int make_context(struct arb *a, uint64_t id, enum arb_kind kind, struct a
 {
 	struct arb_context *c;
 
-	if (arbpark_room(a, 2) < 0 || arbclock_room(a) < 0)
+	if (arbpark_room(a, 2) < 0)
 		return -ENOMEM;
 	c = arbslab_get(&a->slabs.contexts);
 	if (!c)

@@ -33,6 +33,7 @@
 #include "arbiter.h"
 #include "arbslab.h"
 #include "arbtree.h"
+#include "deadlines.h"
 #include "macros.h"
 
 /* Keys are 64-bit ids, often small numbers that follow each other. uthash takes the lowest bits, which one multiplication alone leaves poor. */
@@ -198,8 +199,7 @@ struct arb_context {
 	uint64_t since_ns, parked_ns;
 	struct arb_rank rank;
 	uint64_t call_reservation; /* what the withheld call is for */
-	uint64_t deadline_ns;
-	size_t heap_at; /* 1, 2, … in the heap of deadlines; 0 = not in it */
+	struct deadline deadline;  /* at 0: none */
 	const char *reason;
 	uint64_t seq;
 	uint32_t n_tasks, n_outcomes;
@@ -292,9 +292,7 @@ struct arb {
 	/* what this step must look at */
 	struct arb_pool *dirty;
 	bool progress, look, early_done;
-	/* deadlines */
-	struct arb_context **heap;
-	size_t n_heap, heap_size;
+	struct deadline *deadlines;
 	/* replies */
 	struct arb_reply *out;
 	size_t n_out, out_size;
@@ -530,8 +528,7 @@ void arbseen_add(struct arb_stats *ret, const struct arb_stats *s);
 bool arbdetect_run(struct arb *a); /* one action; false: none */
 enum arb_outcome arbinject_set(struct arb *a, const struct arb_message *m);
 enum arb_outcome arbinject_hit(struct arb *a, struct arb_context *c, const struct arb_pool *p); /* OK: none */
-int arbclock_room(struct arb *a);
-void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns); /* 0 = none */
+void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns);                  /* 0 = none */
 bool arbclock_expire(struct arb *a);
 void arbclock_tick(struct arb *a);
 const char *arbwhy_say(struct arb *a, const struct arb_ask *ask);

@@ -38,7 +38,7 @@ int arb_new(struct arb **ret)
 	a->knobs[ARB_KNOB_EARLY_DETECT] = 1;
 	a->knobs[ARB_KNOB_OS_PROBE] = 1;
 	slabs_init(&a->slabs);
-	if (arbpark_room(a, 0) < 0 || arbclock_room(a) < 0)
+	if (arbpark_room(a, 0) < 0)
 		return (void)arb_free(a), -ENOMEM;
 	*ret = a;
 	return 0;
@@ -90,7 +90,6 @@ struct arb *arb_free(struct arb *a)
 		free(p);
 	}
 	slabs_deinit(&a->slabs);
-	free(a->heap);
 	free(a->out);
 	free(a);
 	return NULL;
@@ -337,7 +336,7 @@ int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns, const 
 	a->n_out = 0;
 	a->early_done = false;
 	a->message = NULL;
-	if (a->n_heap && arbclock_expire(a))
+	if (arbclock_expire(a))
 		arbpump_settle(a);
 	a->message = m;
 	c = m->context ? arbbind_find(a, m->context) : NULL;

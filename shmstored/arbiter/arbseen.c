@@ -6,7 +6,7 @@
 
 uint64_t arb_next_deadline(const struct arb *a)
 {
-	return a->n_heap ? a->heap[1]->deadline_ns : 0;
+	return a->deadlines ? a->deadlines->at : 0;
 }
 
 size_t arb_n_parked(const struct arb *a)
@@ -83,7 +83,7 @@ static void see_context(const struct arb *a, const struct arb_context *c, struct
 		.n_tasks = c->n_tasks,
 		.priority = c->rank.priority,
 		.since_ns = c->since_ns,
-		.deadline_ns = c->deadline_ns,
+		.deadline_ns = c->deadline.at,
 		.n_outcomes = c->outcome_era == a->era ? c->n_outcomes : 0,
 		.wait = c->wait,
 		.os_blocked = c->os_blocked,

@@ -209,7 +209,7 @@ static const char *check_context(const struct arb *a, const struct arb_context *
 		return "who waits is in no line, or who is in a line does not wait";
 	if ((c->state == ARB_BUFN || c->state == ARB_BUFN_WAIT) != (c->line == ARB_LINE_ROLLED))
 		return "who rolled back is in no line, or who is in its line did not roll back";
-	if (c->deadline_ns && (!arbcontext_parked(c) || c->deadline_ns <= a->now_ns))
+	if (c->deadline.at && (!arbcontext_parked(c) || c->deadline.at <= a->now_ns))
 		return "a deadline has passed, or is of a call that is over";
 	if (check_size(c))
 		return check_size(c);
