@@ -172,28 +172,17 @@ struct profile_entry {
 	UT_hash_handle hh, by_id;
 };
 
-struct session {
-	uint64_t id;
-	uint32_t profile, wanted;
-	struct stage_amounts has;
-	bool degraded, waits;
-	uint64_t until_ms;
-	struct session *prev, *next; /* while it waits */
-	UT_hash_handle hh;
-};
-
 struct stagebook {
 	struct stage_amounts base;
 	int64_t total, held;
-	stagebook_granted *granted;
-	void *arg;
 	struct profile_entry *profiles, *by_id, *asked; /* by their amounts, by their ids, a list */
 	uint32_t last_id;
-	struct session *sessions, *waiting;
+	struct stagebook_session *sessions;
+	struct stagebook_session *waiting; /* also those that are granted, and not told so */
+	uint32_t n_waiting;                /* without these */
 };
 
-struct stagebook *stagebook_new(const struct stage_amounts *base, int64_t total_mib, stagebook_granted *granted,
-				void *arg)
+struct stagebook *stagebook_new(const struct stage_amounts *base, int64_t total_mib)
 {
 	struct stagebook *b = calloc(1, sizeof(*b));
 
@@ -201,8 +190,6 @@ struct stagebook *stagebook_new(const struct stage_amounts *base, int64_t total_
 		return NULL;
 	b->base = *base;
 	b->total = total_mib;
-	b->granted = granted;
-	b->arg = arg;
 	return b;
 }
 
@@ -216,19 +203,13 @@ static void forget(struct stagebook *b, struct profile_entry *p)
 
 struct stagebook *stagebook_free(struct stagebook *b)
 {
-	struct profile_entry *p, *next_p;
-	struct session *s, *next_s;
+	struct profile_entry *p, *next;
 
 	if (!b)
 		return NULL;
-	DL_FOREACH_SAFE(b->asked, p, next_p)
+	DL_FOREACH_SAFE(b->asked, p, next)
 	{
 		forget(b, p);
-	}
-	HASH_ITER(hh, b->sessions, s, next_s)
-	{
-		HASH_DEL(b->sessions, s);
-		free(s);
 	}
 	free(b);
 	return NULL;
@@ -323,14 +304,6 @@ bool stagebook_amounts(const struct stagebook *b, uint32_t id, struct stage_amou
 	return true;
 }
 
-static struct session *find(const struct stagebook *b, uint64_t id)
-{
-	struct session *s;
-
-	HASH_FIND(hh, b->sessions, &id, sizeof(id), s);
-	return s;
-}
-
 void stagebook_each(const struct stagebook *b, bool (*fn)(uint32_t id, const struct stage_amounts *amounts, void *arg),
 		    void *arg)
 {
@@ -346,13 +319,13 @@ static int64_t sum_of(const struct stage_amounts *a)
 	return a->private_mib + a->shared_mib;
 }
 
-static int64_t free_for(const struct stagebook *b, const struct session *s)
+static int64_t free_for(const struct stagebook *b, const struct stagebook_session *s)
 {
 	return b->total - (b->held - sum_of(&s->has));
 }
 
 /* The profile if there is room for it; if not and at_once, as much of it as there is. Private memory before shared. */
-static bool grant(struct stagebook *b, struct session *s, uint32_t profile, bool at_once)
+static bool grant(struct stagebook *b, struct stagebook_session *s, uint32_t profile, bool at_once)
 {
 	int64_t room = free_for(b, s);
 	struct stage_amounts amounts, has;
@@ -382,90 +355,68 @@ static bool grant(struct stagebook *b, struct session *s, uint32_t profile, bool
 	return true;
 }
 
-static void stop_waiting(struct stagebook *b, struct session *s)
+/* Takes it out of the line: where it was granted, it need not be told any more. */
+static void stop_waiting(struct stagebook *b, struct stagebook_session *s)
 {
-	if (!s->waits)
-		return;
-	DL_DELETE(b->waiting, s);
-	count_user(b, s->wanted, -1);
-	s->waits = false;
-}
-
-static struct stagebook_grant grant_of(const struct session *s)
-{
-	return (struct stagebook_grant){
-		.session = s->id, .profile = s->profile, .amounts = s->has, .degraded = s->degraded};
-}
-
-static void say_granted(const struct stagebook *b, const struct session *s)
-{
-	struct stagebook_grant g = grant_of(s);
-
-	if (b->granted)
-		b->granted(b->arg, &g);
+	if (s->waits)
+		count_user(b, s->wanted, -1);
+	if (s->waits || s->granted)
+		DL_DELETE2(b->waiting, s, waiting_prev, waiting_next);
+	b->n_waiting -= s->waits;
+	s->waits = s->granted = false;
 }
 
 /* Sessions outside of a stage and below the base get free amounts, after those that wait. */
 static void restore(struct stagebook *b)
 {
-	for (struct session *s = b->sessions; s && !b->waiting; s = s->hh.next)
+	for (struct stagebook_session *s = b->sessions; s && !b->n_waiting; s = s->next)
 		if (!s->profile && s->degraded)
 			(void)grant(b, s, 0, true);
 }
 
 static void serve(struct stagebook *b, uint64_t now_ms)
 {
-	struct session *s, *next;
-
-	for (s = b->waiting; s; s = next) {
-		next = s->next;
-		if (grant(b, s, s->wanted, now_ms >= s->until_ms)) {
-			stop_waiting(b, s);
-			say_granted(b, s);
+	for (struct stagebook_session *s = b->waiting; s; s = s->waiting_next)
+		if (s->waits && grant(b, s, s->wanted, now_ms >= s->until_ms)) {
+			count_user(b, s->wanted, -1);
+			s->waits = false;
+			s->granted = true;
+			b->n_waiting--;
 		}
-	}
 	restore(b);
 }
 
-int stagebook_join(struct stagebook *b, uint64_t session)
+struct stagebook_session *stagebook_next(struct stagebook *b)
 {
-	struct session *s;
+	struct stagebook_session *s = b->waiting;
 
-	if (find(b, session))
-		return -EEXIST;
-	s = calloc(1, sizeof(*s));
-	if (!s)
-		return -ENOMEM;
-	s->id = session;
-	HASH_ADD(hh, b->sessions, id, sizeof(s->id), s);
-	if (!s->hh.tbl) {
-		free(s);
-		return -ENOMEM;
-	}
-	(void)grant(b, s, 0, true);
-	return 0;
+	while (s && !s->granted)
+		s = s->waiting_next;
+	if (s)
+		stop_waiting(b, s);
+	return s;
 }
 
-int stagebook_leave(struct stagebook *b, uint64_t session)
+void stagebook_join(struct stagebook *b, struct stagebook_session *s)
 {
-	struct session *s = find(b, session);
+	*s = (struct stagebook_session){0};
+	DL_APPEND(b->sessions, s);
+	(void)grant(b, s, 0, true);
+}
 
-	if (!s)
-		return -ENOENT;
+void stagebook_leave(struct stagebook *b, struct stagebook_session *s)
+{
 	stop_waiting(b, s);
 	count_user(b, s->profile, -1);
 	b->held -= sum_of(&s->has);
-	HASH_DEL(b->sessions, s);
-	free(s);
+	DL_DELETE(b->sessions, s);
 	serve(b, 0);
-	return 0;
 }
 
-int stagebook_begin(struct stagebook *b, uint64_t session, uint32_t profile, int64_t wait_ms, uint64_t now_ms)
+int stagebook_begin(struct stagebook *b, struct stagebook_session *s, uint32_t profile, int64_t wait_ms,
+		    uint64_t now_ms)
 {
-	struct session *s = find(b, session);
-
-	if (!s || (profile && !entry_of(b, profile)))
+	if (profile && !entry_of(b, profile))
 		return -ENOENT;
 	stop_waiting(b, s);
 	if (grant(b, s, profile, wait_ms <= 0)) {
@@ -476,35 +427,21 @@ int stagebook_begin(struct stagebook *b, uint64_t session, uint32_t profile, int
 	count_user(b, profile, 1);
 	s->until_ms = now_ms > UINT64_MAX - (uint64_t)wait_ms ? UINT64_MAX : now_ms + (uint64_t)wait_ms;
 	s->waits = true;
-	DL_APPEND(b->waiting, s);
+	b->n_waiting++;
+	DL_APPEND2(b->waiting, s, waiting_prev, waiting_next);
 	return 0;
 }
 
-int stagebook_end(struct stagebook *b, uint64_t session)
+void stagebook_end(struct stagebook *b, struct stagebook_session *s)
 {
-	struct session *s = find(b, session);
-
-	if (!s)
-		return -ENOENT;
 	stop_waiting(b, s);
 	(void)grant(b, s, 0, true);
 	serve(b, 0);
-	return 0;
 }
 
 void stagebook_tick(struct stagebook *b, uint64_t now_ms)
 {
 	serve(b, now_ms);
-}
-
-bool stagebook_grant(const struct stagebook *b, uint64_t session, struct stagebook_grant *ret)
-{
-	const struct session *s = find(b, session);
-
-	if (!s)
-		return false;
-	*ret = grant_of(s);
-	return true;
 }
 
 int64_t stagebook_held_mib(const struct stagebook *b)
@@ -516,8 +453,8 @@ uint64_t stagebook_next_ms(const struct stagebook *b)
 {
 	uint64_t next = UINT64_MAX;
 
-	for (const struct session *s = b->waiting; s; s = s->next)
-		if (s->until_ms < next)
+	for (const struct stagebook_session *s = b->waiting; s; s = s->waiting_next)
+		if (s->waits && s->until_ms < next)
 			next = s->until_ms;
 	return next;
 }

@@ -108,20 +108,21 @@ bool stage_merge(const struct stage_amounts *a, const struct stage_amounts *b, e
 
 struct stagebook;
 
-/* A session's present amounts. */
-struct stagebook_grant {
-	uint64_t session;
+/* A worker, in the caller's structure. */
+struct stagebook_session {
 	uint32_t profile;
-	struct stage_amounts amounts;
+	struct stage_amounts has;
 	bool degraded; /* less than the profile */
+	bool waits;
+	/* Private: */
+	bool granted;    /* it waited, and stagebook_next() has not told so */
+	uint32_t wanted; /* while it waits */
+	uint64_t until_ms;
+	struct stagebook_session *prev, *next, *waiting_prev, *waiting_next;
 };
 
-/* A session that waited may begin, also degraded. It must not call back. */
-typedef void stagebook_granted(void *arg, const struct stagebook_grant *g);
-
 /* total_mib: of all sessions' private and shared memory. NULL: no memory. base fits. */
-struct stagebook *stagebook_new(const struct stage_amounts *base, int64_t total_mib, stagebook_granted *granted,
-				void *arg);
+struct stagebook *stagebook_new(const struct stage_amounts *base, int64_t total_mib);
 /* Returns NULL. */
 struct stagebook *stagebook_free(struct stagebook *b);
 
@@ -133,22 +134,26 @@ bool stagebook_amounts(const struct stagebook *b, uint32_t id, struct stage_amou
 void stagebook_each(const struct stagebook *b, bool (*fn)(uint32_t id, const struct stage_amounts *amounts, void *arg),
 		    void *arg);
 
-/* A session comes and has the base, or what is left of the total. Return: 0; -EEXIST; -ENOMEM. */
-int stagebook_join(struct stagebook *b, uint64_t session);
-/* It left: its amounts are free, and waiting sessions are served. Return: 0; -ENOENT. */
-int stagebook_leave(struct stagebook *b, uint64_t session);
+/* A session comes and has the base, or what is left of the total. */
+void stagebook_join(struct stagebook *b, struct stagebook_session *s);
+/* It left: its amounts are free, and waiting sessions are served. */
+void stagebook_leave(struct stagebook *b, struct stagebook_session *s);
 /*
  * It begins a stage with this profile, in the place of the one that it is in; until it is granted it keeps what it has.
- * Return: 1: granted, see stagebook_grant(); 0: it waits; -ENOENT: no such session or profile.
+ * Return: 1: granted; 0: it waits; -ENOENT: no such profile.
  */
-int stagebook_begin(struct stagebook *b, uint64_t session, uint32_t profile, int64_t wait_ms, uint64_t now_ms);
-/* It ends the stage, or gives up waiting. Return: 0: it has the base again, or what is left; -ENOENT. */
-int stagebook_end(struct stagebook *b, uint64_t session);
+int stagebook_begin(struct stagebook *b, struct stagebook_session *s, uint32_t profile, int64_t wait_ms,
+		    uint64_t now_ms);
+/* It ends the stage, or gives up waiting: it has the base again, or what is left. */
+void stagebook_end(struct stagebook *b, struct stagebook_session *s);
 /* Time has passed: sessions that waited long enough begin with the free amounts. */
 void stagebook_tick(struct stagebook *b, uint64_t now_ms);
+/*
+ * A session that waited may begin, also degraded; each is told once. NULL: none. To be called until then, after each
+ * of the other calls.
+ */
+struct stagebook_session *stagebook_next(struct stagebook *b);
 
-/* false: no such session. */
-bool stagebook_grant(const struct stagebook *b, uint64_t session, struct stagebook_grant *ret);
 int64_t stagebook_held_mib(const struct stagebook *b);
 /* When the next one has waited long enough. UINT64_MAX: nobody waits. */
 uint64_t stagebook_next_ms(const struct stagebook *b);

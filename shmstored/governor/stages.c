@@ -2,9 +2,8 @@
 /*
  * stages.c: sessions, their waits, and the answers that were withheld.
  *
- * The book decides, and calls back while it does. The callback only marks a session that may begin,
- * and settle() answers it afterwards. The timer runs while a session waits, until the first wait is
- * over.
+ * The book decides, and settle() answers those that may begin afterwards. The timer runs while a
+ * session waits, until the first wait is over.
  */
 #include "stages.h"
 
@@ -45,21 +44,19 @@ static struct stage_config rules_of(const struct stages *t)
 
 static void tell(const struct stages_session *s, const char *state)
 {
-	struct stagebook_grant g = {0};
 	struct json_object *o = jsonmake_new();
 	const struct member *m = s->member;
 
-	stagebook_grant(s->of->book, m->id, &g);
 	jsonmake_text(o, "partition", s->of->account->path);
 	jsonmake_text(o, "store", m->name);
 	jsonmake_u64(o, "uid", m->uid);
 	jsonmake_i64(o, "pid", m->pid);
 	jsonmake_text(o, "stage", s->name);
 	jsonmake_text(o, "state", state);
-	jsonmake_u64(o, "profile", g.profile);
-	jsonmake_i64(o, "private", g.amounts.private_mib * MIB);
-	jsonmake_i64(o, "shared", g.amounts.shared_mib * MIB);
-	jsonmake_i64(o, "slots", g.amounts.slots);
+	jsonmake_u64(o, "profile", s->at.profile);
+	jsonmake_i64(o, "private", s->at.has.private_mib * MIB);
+	jsonmake_i64(o, "shared", s->at.has.shared_mib * MIB);
+	jsonmake_i64(o, "slots", s->at.has.slots);
 	jsonmake_u64(o, "waited_ms", s->waited_ns / MS);
 	events_emit(s->of->account->host->events, EVENT_STAGE, NULL, o);
 }
@@ -135,12 +132,11 @@ static struct stages_session *session_new(struct stages *t, struct member *m)
 {
 	struct stages_session *s = calloc(1, sizeof(*s));
 
-	if (!s || stagebook_join(t->book, m->id) < 0) {
-		free(s);
+	if (!s)
 		return NULL;
-	}
 	s->of = t;
 	s->member = m;
+	stagebook_join(t->book, &s->at);
 	DL_PREPEND(t->sessions, s);
 	m->stage = s;
 	return s;
@@ -155,10 +151,7 @@ static void session_free(struct stages_session *s)
 
 static struct stages_answer answer_of(const struct stages_session *s)
 {
-	struct stagebook_grant g = {0};
-
-	stagebook_grant(s->of->book, s->member->id, &g);
-	return (struct stages_answer){.profile = g.profile, .amounts = g.amounts, .degraded = g.degraded};
+	return (struct stages_answer){.profile = s->at.profile, .amounts = s->at.has, .degraded = s->at.degraded};
 }
 
 /* The session has what it asked for, or what there is of it. */
@@ -167,7 +160,6 @@ static void begun(struct stages_session *s)
 	struct stages *t = s->of;
 	struct stages_answer a = answer_of(s);
 
-	s->waits = false;
 	s->began_ns = loop_clock();
 	s->waited_ns = s->began_ns - s->asked_ns;
 	t->wait_ns += s->waited_ns;
@@ -178,15 +170,6 @@ static void begun(struct stages_session *s)
 }
 
 /* ---- withheld answers ---------------------------------------------------------------------------------------------- */
-
-static struct stages_session *next_granted(const struct stages *t)
-{
-	struct stages_session *s = t->sessions;
-
-	while (s && !s->granted)
-		s = s->next;
-	return s;
-}
 
 static int arm(struct stages *t)
 {
@@ -208,14 +191,14 @@ static int arm(struct stages *t)
 /* Answers the sessions that may begin now. */
 static void settle(struct stages *t)
 {
-	struct stages_session *s;
+	struct stagebook_session *next;
 
-	while ((s = next_granted(t)) != NULL) {
+	while ((next = stagebook_next(t->book))) {
+		struct stages_session *s = CONTAINER_OF(next, stages_session, at);
 		struct conn *c = s->member->conn;
 		struct stages_answer a;
 		int r;
 
-		s->granted = false;
 		begun(s);
 		a = answer_of(s);
 		r = c ? stages_send(c, s->serial, &a) : CONN_OK;
@@ -227,15 +210,6 @@ static void settle(struct stages *t)
 		stagebook_tick(t->book, UINT64_MAX);
 		settle(t);
 	}
-}
-
-static void on_granted(void *arg, const struct stagebook_grant *g)
-{
-	struct stages *t = arg;
-
-	for (struct stages_session *s = t->sessions; s; s = s->next)
-		if (s->member->id == g->session)
-			s->granted = true;
 }
 
 static uint64_t now_ms(void)
@@ -313,7 +287,7 @@ static int open_stages(struct account *a)
 	t->account = a;
 	t->timer.fn = on_timer;
 	set_base(t);
-	t->book = stagebook_new(&t->base, t->total_mib, on_granted, t);
+	t->book = stagebook_new(&t->base, t->total_mib);
 	if (!t->book) {
 		free(t);
 		return -ENOMEM;
@@ -330,12 +304,12 @@ static void leave(struct member *m)
 	if (!s)
 		return;
 	t = s->of;
-	if (s->name[0] && !s->waits) {
+	if (s->name[0] && !s->at.waits) {
 		limit_end(s);
 		tell(s, "left");
 	}
+	stagebook_leave(t->book, &s->at);
 	session_free(s);
-	stagebook_leave(t->book, m->id);
 	settle(t);
 }
 
@@ -421,7 +395,7 @@ int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t p
 	strncpy(s->name, name, STAGES_NAME);
 	s->serial = serial;
 	s->asked_ns = loop_clock();
-	r = stagebook_begin(t->book, m->id, profile, wait_ms < (uint64_t)most ? (int64_t)wait_ms : most, now_ms());
+	r = stagebook_begin(t->book, &s->at, profile, wait_ms < (uint64_t)most ? (int64_t)wait_ms : most, now_ms());
 	if (r < 0) {
 		s->name[0] = '\0';
 		return r;
@@ -431,7 +405,6 @@ int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t p
 		*ret = answer_of(s);
 		return 0;
 	}
-	s->waits = true;
 	t->n_waited++;
 	tell(s, "waiting");
 	settle(t);
@@ -450,12 +423,11 @@ int stages_end(struct member *m, struct stages_answer *ret)
 	}
 	if (!s || !s->name[0])
 		return -ENOENT;
-	if (s->waits && c)
+	if (s->at.waits && c)
 		(void)conn_refuse(c, s->serial, -ECANCELED, "the stage was ended while it waited");
-	if (!s->waits)
+	if (!s->at.waits)
 		limit_end(s);
-	s->waits = s->granted = false;
-	(void)stagebook_end(t->book, m->id);
+	stagebook_end(t->book, &s->at);
 	tell(s, "ended");
 	s->name[0] = '\0';
 	*ret = answer_of(s);
@@ -466,11 +438,8 @@ int stages_end(struct member *m, struct stages_answer *ret)
 uint64_t stages_private(const struct member *m)
 {
 	const struct stages *t = m->account->stages;
-	struct stagebook_grant g;
 
 	if (!config_of(t)->rules.enabled)
 		return UINT64_MAX;
-	if (!m->stage || !stagebook_grant(t->book, m->id, &g))
-		return (uint64_t)(t->base.private_mib * MIB);
-	return (uint64_t)(g.amounts.private_mib * MIB);
+	return (uint64_t)((m->stage ? m->stage->at.has.private_mib : t->base.private_mib) * MIB);
 }

@@ -32,8 +32,8 @@ struct stages_session {
 	struct stages_session *next, *prev;
 	struct stages *of;
 	struct member *member;
+	struct stagebook_session at;
 	char name[STAGES_NAME + 1];  /* of its stage, also while it waits for it; "": it is in none */
-	bool waits, granted;         /* granted: to be answered */
 	uint64_t serial;             /* of the BEGIN that waits */
 	uint64_t asked_ns, began_ns; /* CLOCK_MONOTONIC */
 	uint64_t waited_ns;          /* for this stage */

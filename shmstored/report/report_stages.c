@@ -70,36 +70,35 @@ static void profiles_part(const struct stages *t, struct json_object *list)
 	stagebook_each(t->book, add_profile, &l);
 }
 
-static const char *state_of(const struct stages_session *s, const struct stagebook_grant *g)
+static const char *state_of(const struct stages_session *s)
 {
-	if (s->waits)
+	if (s->at.waits)
 		return "waiting";
 	if (!s->name[0])
 		return "base";
-	return g->degraded ? "degraded" : "running";
+	return s->at.degraded ? "degraded" : "running";
 }
 
 static void session_part(const struct report_view *v, const struct stages_session *s, struct json_object *list)
 {
-	struct stagebook_grant g = {0};
 	struct json_object *o;
-	uint64_t since = s->waits ? s->asked_ns : s->began_ns;
+	uint64_t since = s->at.waits ? s->asked_ns : s->began_ns;
 
 	if (!report_may_see(v, s->member->uid))
 		return;
 	o = jsonmake_append(list, jsonmake_new());
-	stagebook_grant(s->of->book, s->member->id, &g);
 	jsonmake_u64(o, "session", s->member->id);
 	jsonmake_text(o, "store", s->member->name);
 	jsonmake_i64(o, "pid", s->member->pid);
 	jsonmake_u64(o, "uid", s->member->uid);
 	jsonmake_text(o, "stage", s->name);
-	jsonmake_text(o, "state", state_of(s, &g));
-	jsonmake_u64(o, "profile", g.profile);
-	amounts_part(o, &g.amounts);
-	jsonmake_flag(o, "degraded", g.degraded);
+	jsonmake_text(o, "state", state_of(s));
+	jsonmake_u64(o, "profile", s->at.profile);
+	amounts_part(o, &s->at.has);
+	jsonmake_flag(o, "degraded", s->at.degraded);
 	jsonmake_seconds(o, "since_seconds", s->name[0] && v->mono_ns > since ? (int64_t)(v->mono_ns - since) : 0);
-	jsonmake_seconds(o, "waited_seconds", s->waits ? (int64_t)(v->mono_ns - s->asked_ns) : (int64_t)s->waited_ns);
+	jsonmake_seconds(o, "waited_seconds",
+			 s->at.waits ? (int64_t)(v->mono_ns - s->asked_ns) : (int64_t)s->waited_ns);
 }
 
 void report_stages_sums(const struct stages *t, struct report_stages_sums *ret)
@@ -112,13 +111,10 @@ void report_stages_sums(const struct stages *t, struct report_stages_sums *ret)
 					   .n_begun_degraded = t->n_degraded,
 					   .wait_ns = t->wait_ns};
 	for (const struct stages_session *s = t->sessions; s; s = s->next) {
-		struct stagebook_grant g = {0};
-
-		stagebook_grant(t->book, s->member->id, &g);
 		ret->n_sessions++;
-		ret->n_waiting += s->waits;
-		ret->n_running += s->name[0] && !s->waits;
-		ret->n_degraded += g.degraded;
+		ret->n_waiting += s->at.waits;
+		ret->n_running += s->name[0] && !s->at.waits;
+		ret->n_degraded += s->at.degraded;
 	}
 }
 

@@ -25,7 +25,7 @@ static void begin(void *state)
 	s->config = stage_defaults;
 	s->adaptive = true;
 	s->base.slots = 1;
-	s->book = stagebook_new(&s->base, 0, NULL, NULL);
+	s->book = stagebook_new(&s->base, 0);
 }
 
 static bool has_letter(const char *text)
@@ -87,7 +87,7 @@ static void do_base(struct state *s, struct scn *c)
 	}
 	s->base = base;
 	stagebook_free(s->book);
-	s->book = stagebook_new(&base, 0, NULL, NULL);
+	s->book = stagebook_new(&base, 0);
 	if (!s->book)
 		scn_wrong(c, "out of memory");
 }

@@ -96,29 +96,34 @@ struct world {
 	struct stagebook *b;
 	struct stage_amounts base, by_id[STEPS + 2];
 	bool known[STEPS + 2];
+	struct stagebook_session s[SESSIONS];
 	bool there[SESSIONS], waits[SESSIONS];
 	uint64_t until[SESSIONS], now;
 	int64_t total;
 };
 
-static void granted(void *arg, const struct stagebook_grant *g)
+/* Those that waited and may begin now. */
+static void take_granted(struct world *w)
 {
-	struct world *w = arg;
+	struct stagebook_session *s;
 
-	cr_assert(w->waits[g->session]);
-	cr_assert(!g->degraded || w->now >= w->until[g->session], "degraded before its time");
-	w->waits[g->session] = false;
+	while ((s = stagebook_next(w->b))) {
+		size_t i = (size_t)(s - w->s);
+
+		cr_assert(w->waits[i] && !s->waits);
+		cr_assert(!s->degraded || w->now >= w->until[i], "degraded before its time");
+		w->waits[i] = false;
+	}
 }
 
 static void look(struct world *w)
 {
 	int64_t held = 0;
 
+	take_granted(w);
 	for (uint64_t i = 0; i < SESSIONS; i++) {
-		struct stagebook_grant g;
-
-		cr_assert_eq(stagebook_grant(w->b, i, &g), w->there[i]);
-		held += w->there[i] ? g.amounts.private_mib + g.amounts.shared_mib : 0;
+		cr_assert(!w->there[i] || w->s[i].waits == w->waits[i]);
+		held += w->there[i] ? w->s[i].has.private_mib + w->s[i].has.shared_mib : 0;
 	}
 	cr_assert_eq(held, stagebook_held_mib(w->b));
 	cr_assert_leq(held, w->total);
@@ -141,14 +146,19 @@ static uint32_t some_id(struct world *w)
 
 static void end_stage(struct world *w, uint64_t i)
 {
-	struct stagebook_grant g;
-
-	cr_assert_eq(stagebook_end(w->b, i), w->there[i] ? 0 : -ENOENT);
-	w->waits[i] = false;
 	if (!w->there[i])
 		return;
-	cr_assert(stagebook_grant(w->b, i, &g) && g.profile == 0);
-	cr_assert(stage_amounts_equal(&g.amounts, &w->base) || g.degraded);
+	stagebook_end(w->b, &w->s[i]);
+	w->waits[i] = false;
+	cr_assert_eq(w->s[i].profile, 0);
+	cr_assert(stage_amounts_equal(&w->s[i].has, &w->base) || w->s[i].degraded);
+}
+
+static void leave(struct world *w, uint64_t i)
+{
+	if (w->there[i])
+		stagebook_leave(w->b, &w->s[i]);
+	w->there[i] = w->waits[i] = false;
 }
 
 static void step(struct world *w)
@@ -159,20 +169,20 @@ static void step(struct world *w)
 
 	switch (dice_draw(&w->dice, 6)) {
 	case 0:
-		cr_assert_eq(stagebook_join(w->b, i), w->there[i] ? -EEXIST : 0);
+		if (!w->there[i])
+			stagebook_join(w->b, &w->s[i]);
 		w->there[i] = true;
 		break;
 	case 1:
-		if (dice_draw(&w->dice, 3))
-			break;
-		w->waits[i] = false;
-		cr_assert_eq(stagebook_leave(w->b, i), w->there[i] ? 0 : -ENOENT);
-		w->there[i] = false;
+		if (!dice_draw(&w->dice, 3))
+			leave(w, i);
 		break;
 	case 2:
 	case 3:
-		got = stagebook_begin(w->b, i, some_id(w), wait_ms, w->now);
-		cr_assert(w->there[i] ? got >= 0 : got == -ENOENT);
+		if (!w->there[i])
+			break;
+		got = stagebook_begin(w->b, &w->s[i], some_id(w), wait_ms, w->now);
+		cr_assert(got >= 0);
 		w->waits[i] = got == 0;
 		w->until[i] = w->now + (uint64_t)wait_ms;
 		cr_assert(got || wait_ms);
@@ -183,6 +193,7 @@ static void step(struct world *w)
 	default:
 		w->now += dice_draw(&w->dice, 60);
 		stagebook_tick(w->b, w->now);
+		take_granted(w);
 		for (i = 0; i < SESSIONS; i++)
 			cr_assert(!w->waits[i] || w->now < w->until[i], "waits for ever");
 	}
@@ -195,21 +206,20 @@ Test(stage, random_sessions_share_the_total_and_get_their_base_back)
 
 	for (uint64_t seed = first; seed < first + n; seed++) {
 		struct world w = {.dice = {seed}, .base = {500, 500, 4}, .total = 4000, .by_id = {{500, 500, 4}}};
-		struct stagebook_grant g;
 
 		w.known[0] = true;
-		w.b = stagebook_new(&w.base, w.total, granted, &w);
+		w.b = stagebook_new(&w.base, w.total);
 		for (unsigned i = 0; i < STEPS; i++)
 			step(&w);
 		for (uint64_t i = 0; i < SESSIONS; i++)
 			end_stage(&w, i);
 		/* When all are outside of a stage and one more ends, there is room for its base. */
 		for (uint64_t i = 1; i < SESSIONS; i++)
-			(void)stagebook_leave(w.b, i);
+			leave(&w, i);
 		if (w.there[0]) {
-			cr_assert_eq(stagebook_end(w.b, 0), 0);
-			cr_assert(stagebook_grant(w.b, 0, &g) && !g.degraded);
-			cr_assert(stage_amounts_equal(&g.amounts, &w.base));
+			stagebook_end(w.b, &w.s[0]);
+			cr_assert_not(w.s[0].degraded);
+			cr_assert(stage_amounts_equal(&w.s[0].has, &w.base));
 		}
 		stagebook_free(w.b);
 	}
@@ -219,30 +229,32 @@ Test(stage, two_sessions_never_hold_more_than_the_total_and_the_second_runs_with
 {
 	struct stage_amounts base = {30, 30, 2}, large = {60, 30, 4};
 	struct world w = {.now = 0};
-	struct stagebook_grant g;
 	uint32_t id;
 
-	w.b = stagebook_new(&base, 140, granted, &w);
-	cr_assert_eq(stagebook_join(w.b, 0), 0);
-	cr_assert_eq(stagebook_join(w.b, 1), 0);
+	w.b = stagebook_new(&base, 140);
+	stagebook_join(w.b, &w.s[0]);
+	stagebook_join(w.b, &w.s[1]);
 	cr_assert_eq(stagebook_id(w.b, &large, &id), 0);
 	cr_assert_eq(id, 1);
 	cr_assert_eq(stagebook_id(w.b, &base, &id), 0);
 	cr_assert_eq(id, 0, "what equals the base is the base");
 	cr_assert_eq(stagebook_id(w.b, &large, &id), 0);
 	cr_assert_eq(id, 1);
-	cr_assert_eq(stagebook_begin(w.b, 0, id, 2000, 0), 0, "120 are held, 150 would be");
+	cr_assert_eq(stagebook_begin(w.b, &w.s[0], id, 2000, 0), 0, "120 are held, 150 would be");
 	w.waits[0] = true;
 	w.until[0] = 2000;
 	cr_assert_eq(stagebook_next_ms(w.b), 2000);
 	stagebook_tick(w.b, 1999);
+	take_granted(&w);
 	cr_assert(w.waits[0]);
 	w.now = 2000;
 	stagebook_tick(w.b, 2000);
-	cr_assert(stagebook_grant(w.b, 0, &g) && g.degraded && g.profile == id);
-	cr_assert(g.amounts.private_mib == 60 && g.amounts.shared_mib == 20 && g.amounts.slots == 4);
+	take_granted(&w);
+	cr_assert_not(w.waits[0]);
+	cr_assert(w.s[0].degraded && w.s[0].profile == id);
+	cr_assert(w.s[0].has.private_mib == 60 && w.s[0].has.shared_mib == 20 && w.s[0].has.slots == 4);
 	cr_assert_eq(stagebook_held_mib(w.b), 140);
-	cr_assert_eq(stagebook_end(w.b, 0), 0);
+	stagebook_end(w.b, &w.s[0]);
 	cr_assert_eq(stagebook_held_mib(w.b), 120);
 	stagebook_free(w.b);
 }
@@ -269,25 +281,24 @@ Test(stage, what_of_the_base_others_held_comes_back_when_they_give_it_back)
 {
 	struct stage_amounts base = {30, 30, 2}, large = {90, 30, 4};
 	struct world w = {.now = 0};
-	struct stagebook_grant g;
 	uint32_t id;
 
-	w.b = stagebook_new(&base, 150, granted, &w);
-	cr_assert_eq(stagebook_join(w.b, 0), 0);
+	w.b = stagebook_new(&base, 150);
+	stagebook_join(w.b, &w.s[0]);
 	cr_assert_eq(stagebook_id(w.b, &large, &id), 0);
-	cr_assert_eq(stagebook_begin(w.b, 0, id, 0, 0), 1);
-	cr_assert_eq(stagebook_join(w.b, 1), 0);
-	cr_assert(stagebook_grant(w.b, 1, &g) && g.degraded && g.amounts.private_mib == 30 &&
-		  g.amounts.shared_mib == 0);
-	cr_assert_eq(stagebook_end(w.b, 0), 0);
-	cr_assert(stagebook_grant(w.b, 1, &g) && !g.degraded && stage_amounts_equal(&g.amounts, &base));
+	cr_assert_eq(stagebook_begin(w.b, &w.s[0], id, 0, 0), 1);
+	stagebook_join(w.b, &w.s[1]);
+	cr_assert(w.s[1].degraded && w.s[1].has.private_mib == 30 && w.s[1].has.shared_mib == 0);
+	stagebook_end(w.b, &w.s[0]);
+	cr_assert(!w.s[1].degraded && stage_amounts_equal(&w.s[1].has, &base));
 	/* A begin that takes less than before lets who waits in at once. */
-	cr_assert_eq(stagebook_begin(w.b, 0, id, 2000, 0), 0, "60 + 120 are more than 150");
+	cr_assert_eq(stagebook_begin(w.b, &w.s[0], id, 2000, 0), 0, "60 + 120 are more than 150");
 	w.waits[0] = true;
 	w.until[0] = 2000;
 	cr_assert_eq(stagebook_id(w.b, &(struct stage_amounts){20, 10, 1}, &id), 0);
-	cr_assert_eq(stagebook_begin(w.b, 1, id, 2000, 0), 1);
-	cr_assert(!w.waits[0] && stagebook_grant(w.b, 0, &g) && !g.degraded && g.profile == 1);
+	cr_assert_eq(stagebook_begin(w.b, &w.s[1], id, 2000, 0), 1);
+	take_granted(&w);
+	cr_assert(!w.waits[0] && !w.s[0].degraded && w.s[0].profile == 1);
 	stagebook_free(w.b);
 }
 
@@ -307,12 +318,13 @@ Test(stage, many_profiles_push_out_what_nobody_has_and_no_id_comes_back)
 	uint32_t kept_id, waited_id, early_id, id = 0, last = 0, found[2] = {0};
 	struct world w = {.now = 0};
 
-	w.b = stagebook_new(&base, 200, granted, &w);
+	w.b = stagebook_new(&base, 200);
 	cr_assert(stagebook_id(w.b, &early, &early_id) == 0 && stagebook_id(w.b, &kept, &kept_id) == 0);
 	cr_assert_eq(stagebook_id(w.b, &waited, &waited_id), 0);
-	cr_assert(stagebook_join(w.b, 0) == 0 && stagebook_join(w.b, 1) == 0);
-	cr_assert_eq(stagebook_begin(w.b, 0, kept_id, 0, 0), 1);
-	cr_assert_eq(stagebook_begin(w.b, 1, waited_id, 1000, 0), 0);
+	stagebook_join(w.b, &w.s[0]);
+	stagebook_join(w.b, &w.s[1]);
+	cr_assert_eq(stagebook_begin(w.b, &w.s[0], kept_id, 0, 0), 1);
+	cr_assert_eq(stagebook_begin(w.b, &w.s[1], waited_id, 1000, 0), 0);
 	for (uint32_t i = 0; i < STAGEBOOK_PROFILES + 10; i++) {
 		a.private_mib = 1000 + i;
 		cr_assert_eq(stagebook_id(w.b, &a, &id), 0);
@@ -322,14 +334,15 @@ Test(stage, many_profiles_push_out_what_nobody_has_and_no_id_comes_back)
 	cr_assert(stagebook_amounts(w.b, kept_id, &a) && stage_amounts_equal(&a, &kept), "somebody has it");
 	cr_assert(stagebook_amounts(w.b, waited_id, &a), "somebody waits for it");
 	cr_assert_not(stagebook_amounts(w.b, early_id, &a));
-	cr_assert_eq(stagebook_begin(w.b, 0, early_id, 0, 0), -ENOENT);
+	cr_assert_eq(stagebook_begin(w.b, &w.s[0], early_id, 0, 0), -ENOENT);
 	cr_assert_eq(stagebook_id(w.b, &early, &id), 0);
 	cr_assert_gt(id, last, "an id never means something else, nor comes back");
 	found[1] = kept_id;
 	stagebook_each(w.b, is_in, found);
 	cr_assert_eq(found[0], 1);
 	/* Nobody has them any more: they go as all others. */
-	cr_assert(stagebook_leave(w.b, 0) == 0 && stagebook_end(w.b, 1) == 0);
+	stagebook_leave(w.b, &w.s[0]);
+	stagebook_end(w.b, &w.s[1]);
 	for (uint32_t i = 0; i < STAGEBOOK_PROFILES; i++) {
 		a = (struct stage_amounts){.private_mib = 90000 + i, .slots = 1};
 		cr_assert_eq(stagebook_id(w.b, &a, &id), 0);
