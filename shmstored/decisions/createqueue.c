@@ -1,46 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * createqueue.c: the requests in the order of their arrival, a table of them by their ids, and the passes of both modes.
- *
- * A request is in the list while it waits and in the table until it is fetched; its client counts it that long, and goes with the last. One thread.
- */
+/* createqueue.c: the requests in the order of their arrival, and the passes of both modes. One thread. */
 #include "createqueue.h"
 
-#include <errno.h>
-#include <stdlib.h>
+#include <stddef.h>
 #include <utlist.h>
 
-#include "idtable.h"
-
 #define NEVER UINT64_MAX
-
-struct client {
-	uint64_t id;
-	uint32_t n;
-	uint64_t held; /* the pass in which one of its requests did not fit */
-	UT_hash_handle hh;
-};
-
-struct request {
-	uint64_t id, bytes;
-	struct client *client;
-	enum createqueue_result result;
-	uint64_t added_ms, deadline_ms; /* NEVER: none */
-	uint64_t failing_ms;            /* since when it does not fit; NEVER: it was not tried, or there is spilling */
-	uint32_t n_passed;              /* later ones that were created before it */
-	struct request *prev, *next;
-	UT_hash_handle hh;
-};
-
-struct createqueue {
-	struct createqueue_config config;
-	struct createqueue_ops ops;
-	struct request *waiting, *known;
-	struct client *clients;
-	uint64_t failing_ms; /* mode FIRST: one for all */
-	uint64_t n_passes;
-	struct createqueue_counts counts;
-};
 
 const struct createqueue_config createqueue_defaults = {
 	.mode = CREATEQUEUE_FIRST,
@@ -51,82 +16,9 @@ const struct createqueue_config createqueue_defaults = {
 	.max_bypass = 64,
 };
 
-struct createqueue *createqueue_new(const struct createqueue_config *config, const struct createqueue_ops *ops)
+void createqueue_init(struct createqueue *q, const struct createqueue_config *config, const struct createqueue_ops *ops)
 {
-	struct createqueue *q = calloc(1, sizeof(*q));
-
-	if (!q)
-		return NULL;
-	q->config = *config;
-	q->ops = *ops;
-	q->failing_ms = NEVER;
-	return q;
-}
-
-static struct request *find(const struct createqueue *q, uint64_t id)
-{
-	struct request *r;
-
-	HASH_FIND(hh, q->known, &id, sizeof(id), r);
-	return r;
-}
-
-static struct client *client_of(const struct createqueue *q, uint64_t id)
-{
-	struct client *c;
-
-	HASH_FIND(hh, q->clients, &id, sizeof(id), c);
-	return c;
-}
-
-static struct client *client_get(struct createqueue *q, uint64_t id)
-{
-	struct client *c = client_of(q, id);
-
-	if (c)
-		return c;
-	c = calloc(1, sizeof(*c));
-	if (!c)
-		return NULL;
-	c->id = id;
-	HASH_ADD(hh, q->clients, id, sizeof(c->id), c);
-	if (!c->hh.tbl) {
-		free(c);
-		return NULL;
-	}
-	return c;
-}
-
-static void client_put(struct createqueue *q, struct client *c)
-{
-	if (c->n)
-		return;
-	HASH_DEL(q->clients, c);
-	free(c);
-}
-
-static void forget(struct createqueue *q, struct request *r)
-{
-	if (r->result == CREATEQUEUE_PENDING) {
-		DL_DELETE(q->waiting, r);
-		q->counts.waiting--;
-	} else {
-		q->counts.finished--;
-	}
-	HASH_DEL(q->known, r);
-	r->client->n--;
-	client_put(q, r->client);
-	free(r);
-}
-
-struct createqueue *createqueue_free(struct createqueue *q)
-{
-	if (!q)
-		return NULL;
-	while (q->known)
-		forget(q, q->known);
-	free(q);
-	return NULL;
+	*q = (struct createqueue){.config = *config, .ops = *ops, .failing_ms = NEVER};
 }
 
 static uint64_t after(uint64_t now_ms, uint64_t ms)
@@ -134,45 +26,25 @@ static uint64_t after(uint64_t now_ms, uint64_t ms)
 	return now_ms > NEVER - ms ? NEVER : now_ms + ms;
 }
 
-int createqueue_add(struct createqueue *q, uint64_t id, uint64_t client, uint64_t bytes, uint64_t deadline_ms,
-		    uint64_t now_ms)
+bool createqueue_add(struct createqueue *q, struct createqueue_request *r, uint64_t deadline_ms, uint64_t now_ms)
 {
-	struct client *c;
-	struct request *r;
-
-	if (find(q, id))
-		return -EEXIST;
-	c = client_of(q, client);
-	if (c && c->n >= q->config.per_client)
-		return -EAGAIN;
-	r = calloc(1, sizeof(*r));
-	c = r ? client_get(q, client) : NULL;
-	if (!c) {
-		free(r);
-		return -ENOMEM;
-	}
+	if (r->client->n >= q->config.per_client)
+		return false;
 	if (!deadline_ms && q->config.mode == CREATEQUEUE_HOST)
 		deadline_ms = q->config.wait_ms;
-	*r = (struct request){.id = id,
-			      .bytes = bytes,
-			      .client = c,
-			      .result = CREATEQUEUE_PENDING,
-			      .added_ms = now_ms,
-			      .deadline_ms = deadline_ms ? after(now_ms, deadline_ms) : NEVER,
-			      .failing_ms = NEVER};
-	HASH_ADD(hh, q->known, id, sizeof(r->id), r);
-	if (!r->hh.tbl) {
-		free(r);
-		client_put(q, c);
-		return -ENOMEM;
-	}
-	c->n++;
+	*r = (struct createqueue_request){.bytes = r->bytes,
+					  .client = r->client,
+					  .result = CREATEQUEUE_PENDING,
+					  .added_ms = now_ms,
+					  .deadline_ms = deadline_ms ? after(now_ms, deadline_ms) : NEVER,
+					  .failing_ms = NEVER};
+	r->client->n++;
 	DL_APPEND(q->waiting, r);
 	q->counts.waiting++;
-	return 0;
+	return true;
 }
 
-static void finish(struct createqueue *q, struct request *r, enum createqueue_result result)
+static void finish(struct createqueue *q, struct createqueue_request *r, enum createqueue_result result)
 {
 	DL_DELETE(q->waiting, r);
 	r->result = result;
@@ -184,18 +56,14 @@ static void finish(struct createqueue *q, struct request *r, enum createqueue_re
 	q->counts.timed_out += result == CREATEQUEUE_TIMED_OUT;
 }
 
-static enum createqueue_got attempt(struct createqueue *q, uint64_t id, uint64_t bytes, bool fallback)
+/* One attempt for a request; the disk is the last resort. true: it is finished, either way. */
+static bool try_it(struct createqueue *q, struct createqueue_request *r, bool fallback)
 {
+	enum createqueue_got got;
+
 	q->counts.calls++;
 	q->counts.fallbacks += fallback;
-	return q->ops.allocate(q->ops.arg, id, bytes, fallback);
-}
-
-/* One attempt for a request; the disk is the last resort. true: it is finished, either way. */
-static bool try_it(struct createqueue *q, struct request *r, bool fallback)
-{
-	enum createqueue_got got = attempt(q, r->id, r->bytes, fallback);
-
+	got = q->ops.allocate(q->ops.arg, r, fallback);
 	if (got == CREATEQUEUE_NO_ROOM && !fallback)
 		return false;
 	finish(q, r,
@@ -208,7 +76,7 @@ static bool try_it(struct createqueue *q, struct request *r, bool fallback)
 /* Ends the requests that this pass left waiting and whose deadline has passed. */
 static void expire(struct createqueue *q, uint64_t now_ms)
 {
-	struct request *r, *next;
+	struct createqueue_request *r, *next;
 
 	for (r = q->waiting; r; r = next) {
 		next = r->next;
@@ -218,7 +86,7 @@ static void expire(struct createqueue *q, uint64_t now_ms)
 }
 
 /* Decides on the first request, which did not fit. OK: it is finished, the pass goes on. */
-static enum createqueue_status first_failed(struct createqueue *q, struct request *r, uint64_t now_ms)
+static enum createqueue_status first_failed(struct createqueue *q, struct createqueue_request *r, uint64_t now_ms)
 {
 	bool spilling;
 
@@ -249,7 +117,7 @@ static enum createqueue_status pass_first(struct createqueue *q, uint64_t now_ms
 	enum createqueue_status status = CREATEQUEUE_OK;
 
 	while (q->waiting && status == CREATEQUEUE_OK) {
-		struct request *r = q->waiting;
+		struct createqueue_request *r = q->waiting;
 
 		if (!try_it(q, r, false))
 			status = first_failed(q, r, now_ms);
@@ -264,7 +132,7 @@ struct pass { /* in mode HOST: what it has found out, which it asks once */
 };
 
 /* r does not fit. true: it is finished. */
-static bool turn_failed(struct createqueue *q, struct request *r, uint64_t now_ms, struct pass *p)
+static bool turn_failed(struct createqueue *q, struct createqueue_request *r, uint64_t now_ms, struct pass *p)
 {
 	if (!p->asked) {
 		*p = (struct pass){.asked = true, .disk_full = q->ops.disk_full(q->ops.arg)};
@@ -286,11 +154,11 @@ static bool turn_failed(struct createqueue *q, struct request *r, uint64_t now_m
 }
 
 /* One was created: those before it that wait were passed. Returns whether one of them bears no more. */
-static bool passed(struct createqueue *q, const struct request *upto)
+static bool passed(struct createqueue *q, const struct createqueue_request *upto)
 {
 	bool enough = false;
 
-	for (struct request *r = q->waiting; r && r != upto; r = r->next) {
+	for (struct createqueue_request *r = q->waiting; r && r != upto; r = r->next) {
 		r->n_passed++;
 		enough |= r->n_passed >= q->config.max_bypass;
 	}
@@ -300,7 +168,7 @@ static bool passed(struct createqueue *q, const struct request *upto)
 static enum createqueue_status pass_host(struct createqueue *q, uint64_t now_ms)
 {
 	struct pass p = {0};
-	struct request *r, *next;
+	struct createqueue_request *r, *next;
 	bool stop = false, disk = false;
 
 	q->n_passes++;
@@ -330,38 +198,22 @@ enum createqueue_status createqueue_process(struct createqueue *q, uint64_t now_
 	return status;
 }
 
-enum createqueue_result createqueue_peek(const struct createqueue *q, uint64_t id)
+void createqueue_drop(struct createqueue *q, struct createqueue_request *r)
 {
-	const struct request *r = find(q, id);
-
-	return r ? r->result : CREATEQUEUE_UNKNOWN;
-}
-
-enum createqueue_result createqueue_fetch(struct createqueue *q, uint64_t id)
-{
-	enum createqueue_result result = createqueue_peek(q, id);
-
-	if (result > CREATEQUEUE_PENDING)
-		forget(q, find(q, id));
-	return result;
-}
-
-void createqueue_drop(struct createqueue *q, uint64_t id)
-{
-	struct request *r = find(q, id);
-
-	if (!r)
+	if (r->result == CREATEQUEUE_UNKNOWN)
 		return;
-	q->counts.dropped += r->result == CREATEQUEUE_PENDING;
-	forget(q, r);
+	if (r->result == CREATEQUEUE_PENDING) {
+		DL_DELETE(q->waiting, r);
+		q->counts.waiting--;
+		q->counts.dropped++;
+	} else {
+		q->counts.finished--;
+	}
+	r->result = CREATEQUEUE_UNKNOWN;
+	r->client->n--;
 }
 
 uint64_t createqueue_oldest_ms(const struct createqueue *q, uint64_t now_ms)
 {
 	return q->waiting ? now_ms - q->waiting->added_ms : 0;
-}
-
-struct createqueue_counts createqueue_counts(const struct createqueue *q)
-{
-	return q->counts;
 }

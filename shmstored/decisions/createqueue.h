@@ -4,8 +4,8 @@
  * until there is room, or they may lie on the disk, or they have waited long enough. Pure: messages and time in, decisions out; no
  * clock, no I/O. A pass acts on the world only through struct createqueue_ops.
  *
- * A request ends in one way only: created, refused by the world, no room on the disk either, its time is over, or its client left. Its
- * result waits until it is fetched, once.
+ * A request, and a client, is the caller's structure. A request ends in one way only: created, refused by the world, no room on the disk
+ * either, its time is over, or it is dropped. It has its result, and counts for its client, until it is dropped.
  *
  * Two modes:
  *   CREATEQUEUE_FIRST  as in Ray: strictly first come, first served, so a small request waits behind a big one. One timer for all: it
@@ -31,11 +31,37 @@ struct createqueue_config {
 	uint64_t grace_ms;   /* from a failure until the disk may take it; 2000 */
 	uint64_t wait_ms;    /* of a request that names no deadline, in mode HOST; 30000 */
 	uint64_t retry_ms;   /* between two passes; 10 */
-	uint32_t per_client; /* requests of one client, those not fetched included; 64 */
+	uint32_t per_client; /* requests of one client, those not dropped included; 64 */
 	uint32_t max_bypass; /* in mode HOST; 64 */
 };
 
 extern const struct createqueue_config createqueue_defaults;
+
+enum createqueue_result {
+	CREATEQUEUE_UNKNOWN, /* it does not wait, and did not, or is dropped */
+	CREATEQUEUE_PENDING,
+	CREATEQUEUE_CREATED,
+	CREATEQUEUE_WRONG, /* the world refused it */
+	CREATEQUEUE_OUT_OF_DISK,
+	CREATEQUEUE_TIMED_OUT,
+};
+
+/* Whoever makes requests; zeroed by the caller. */
+struct createqueue_client {
+	uint32_t n;
+	uint64_t held; /* the pass in which one of its requests did not fit */
+};
+
+struct createqueue_request {
+	uint64_t bytes;
+	struct createqueue_client *client;
+	enum createqueue_result result;
+	/* Private: */
+	uint64_t added_ms, deadline_ms;
+	uint64_t failing_ms; /* since when it does not fit */
+	uint32_t n_passed;   /* later ones that were created before it */
+	struct createqueue_request *prev, *next;
+};
 
 /* The result of an attempt. */
 enum createqueue_got {
@@ -47,7 +73,7 @@ enum createqueue_got {
 /* The calls must not call back into the queue. */
 struct createqueue_ops {
 	/* One attempt. fallback: on the disk. */
-	enum createqueue_got (*allocate)(void *arg, uint64_t id, uint64_t bytes, bool fallback);
+	enum createqueue_got (*allocate)(void *arg, struct createqueue_request *r, bool fallback);
 	/* The disk that the fallback would use has no room. */
 	bool (*disk_full)(void *arg);
 	/* Frees all that can be freed without loss. */
@@ -65,44 +91,33 @@ enum createqueue_status {
 	CREATEQUEUE_DISK,      /* no room, and none on the disk: who was asked about has been told */
 };
 
-enum createqueue_result {
-	CREATEQUEUE_UNKNOWN, /* never heard of, or fetched already */
-	CREATEQUEUE_PENDING,
-	CREATEQUEUE_CREATED,
-	CREATEQUEUE_WRONG, /* the world refused it */
-	CREATEQUEUE_OUT_OF_DISK,
-	CREATEQUEUE_TIMED_OUT,
-};
-
 struct createqueue_counts {
 	uint64_t calls, fallbacks; /* attempts; those of them on the disk */
 	uint64_t collects;
 	uint64_t created, refused, out_of_disk, timed_out, dropped; /* requests by their ends */
-	uint32_t waiting, finished;                                 /* now: waiting; finished and not fetched */
+	uint32_t waiting, finished;                                 /* now: waiting; finished and not dropped */
 };
 
-struct createqueue;
+struct createqueue {
+	struct createqueue_config config;
+	struct createqueue_ops ops;
+	struct createqueue_request *waiting; /* in the order of their arrival */
+	uint64_t failing_ms;                 /* mode FIRST: one for all */
+	uint64_t n_passes;
+	struct createqueue_counts counts;
+};
 
-/* NULL: no memory. config and ops are copied. */
-struct createqueue *createqueue_new(const struct createqueue_config *config, const struct createqueue_ops *ops);
-/* Returns NULL. */
-struct createqueue *createqueue_free(struct createqueue *q);
-
+void createqueue_init(struct createqueue *q, const struct createqueue_config *config,
+		      const struct createqueue_ops *ops);
 /*
- * A request comes; the next pass tries it. deadline_ms: how long it may wait from now_ms on; 0: as configured.
- * Return: 0; -EEXIST: this id waits or was not fetched; -EAGAIN: the client has per_client of them; -ENOMEM.
+ * A request comes; the next pass tries it. bytes and client are set. deadline_ms: how long it may wait from now_ms on; 0: as
+ * configured. False: the client has per_client of them.
  */
-int createqueue_add(struct createqueue *q, uint64_t id, uint64_t client, uint64_t bytes, uint64_t deadline_ms,
-		    uint64_t now_ms);
+bool createqueue_add(struct createqueue *q, struct createqueue_request *r, uint64_t deadline_ms, uint64_t now_ms);
 enum createqueue_status createqueue_process(struct createqueue *q, uint64_t now_ms);
-
-enum createqueue_result createqueue_peek(const struct createqueue *q, uint64_t id);
-/* The same, and a result that is not PENDING is forgotten. */
-enum createqueue_result createqueue_fetch(struct createqueue *q, uint64_t id);
-/* It is not wanted any more: forgotten, whether it waits or was not fetched. */
-void createqueue_drop(struct createqueue *q, uint64_t id);
+/* It is forgotten, whether it waits or has a result. */
+void createqueue_drop(struct createqueue *q, struct createqueue_request *r);
 /* How long has the oldest one waited? 0: nobody waits. */
 uint64_t createqueue_oldest_ms(const struct createqueue *q, uint64_t now_ms);
-struct createqueue_counts createqueue_counts(const struct createqueue *q);
 
 #endif

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 
 #include "conn.h"
+#include "createqueue.h"
 #include "hash.h"
 #include "loop.h"
 #include "pagewords.h"
@@ -40,6 +41,7 @@ struct member {
 	struct wire_credit *credit; /* in page; NULL where the page could only be mapped for reading */
 	struct quota_store *quota;
 	struct arbguest *arb;                /* NULL = it asked the arbiter for nothing so far */
+	struct createqueue_client puts;      /* putqueue.h */
 	struct stages_session *stage;        /* NULL = it asked for no stage so far */
 	int64_t registered_ns;               /* CLOCK_REALTIME; 0 = not registered */
 	struct shmstore_counters last;       /* as copied by the last tick */

@@ -28,21 +28,21 @@
 
 struct put {
 	struct put *prev, *next;
+	struct createqueue_request at;
 	struct member *member; /* NULL: it left */
 	struct quota_want want;
 	struct quota_answer answer; /* of the last attempt */
 	int error;                  /* of it */
 	bool tried;
 	bool now; /* it does not wait: whoever asked takes the result */
-	enum createqueue_result result;
 };
 
 struct putqueue {
 	struct account *account;
-	struct createqueue *queue;
-	enum createqueue_mode mode;
-	struct put *puts, *done; /* waiting; to be told */
-	struct put *asking;      /* whose request is handled now; NULL: none, or it left meanwhile */
+	struct createqueue queue;
+	struct createqueue_client gone; /* in the place of the members that left amid a pass */
+	struct put *puts, *done;        /* waiting; to be told */
+	struct put *asking;             /* whose request is handled now; NULL: none, or it left meanwhile */
 	bool passing;
 	uint64_t n_now;   /* refused at once: they did not want to wait */
 	uint64_t missing; /* bytes of the largest that did not fit in this pass */
@@ -54,11 +54,6 @@ static uint64_t now_ns(const struct putqueue *p)
 	return loop_now(p->account->host->loop);
 }
 
-static uint64_t id_of(const struct put *w)
-{
-	return (uint64_t)(uintptr_t)w;
-}
-
 /* ---- what the queue asks of us ------------------------------------------------------------------------------------- */
 
 /* A request that is above its limit even where nothing else is used. */
@@ -67,10 +62,10 @@ static bool is_beyond(const struct quota_want *want, const struct quota_answer *
 	return a->hard && want->need > a->hard;
 }
 
-static enum createqueue_got allocate(void *arg, uint64_t id, uint64_t bytes, bool fallback)
+static enum createqueue_got allocate(void *arg, struct createqueue_request *r, bool fallback)
 {
 	struct putqueue *p = arg;
-	struct put *w = (struct put *)(uintptr_t)id;
+	struct put *w = CONTAINER_OF(r, put, at);
 	struct quota_want want = w->want;
 
 	if (!w->member || !w->member->quota)
@@ -86,8 +81,8 @@ static enum createqueue_got allocate(void *arg, uint64_t id, uint64_t bytes, boo
 	if ((w->error != -ENOSPC && w->error != -EDQUOT) || is_beyond(&want, &w->answer))
 		return CREATEQUEUE_REFUSED;
 	p->n_failed++;
-	if (bytes > p->missing)
-		p->missing = bytes;
+	if (r->bytes > p->missing)
+		p->missing = r->bytes;
 	return CREATEQUEUE_NO_ROOM;
 }
 
@@ -139,23 +134,19 @@ int putqueue_new(struct account *a, struct putqueue **ret)
 	if (!p)
 		return -ENOMEM;
 	p->account = a;
-	p->mode = config.mode = c->queue == CONFIG_QUEUE_HOST ? CREATEQUEUE_HOST : CREATEQUEUE_FIRST;
+	config.mode = c->queue == CONFIG_QUEUE_HOST ? CREATEQUEUE_HOST : CREATEQUEUE_FIRST;
 	config.grace_ms = c->queue_grace_ns ? c->queue_grace_ns / MS : UINT64_MAX;
 	config.per_client = c->queue_per_store;
 	config.max_bypass = c->queue_max_bypass;
 	ops.arg = p;
-	p->queue = createqueue_new(&config, &ops);
-	if (!p->queue) {
-		free(p);
-		return -ENOMEM;
-	}
+	createqueue_init(&p->queue, &config, &ops);
 	*ret = p;
 	return 0;
 }
 
 static void forget(struct putqueue *p, struct put *w)
 {
-	createqueue_drop(p->queue, id_of(w));
+	createqueue_drop(&p->queue, &w->at);
 	DL_DELETE(p->puts, w);
 	if (p->asking == w)
 		p->asking = NULL;
@@ -168,7 +159,6 @@ struct putqueue *putqueue_free(struct putqueue *p)
 		return NULL;
 	while (p->puts)
 		forget(p, p->puts);
-	createqueue_free(p->queue);
 	free(p);
 	return NULL;
 }
@@ -200,7 +190,7 @@ static void tell(struct putqueue *p, struct put *w)
 
 	if (!c)
 		return;
-	switch (w->result) {
+	switch (w->at.result) {
 	case CREATEQUEUE_CREATED:
 		accountquota_answer(w->member, w->want.serial, 0, &w->answer);
 		break;
@@ -222,24 +212,17 @@ static void tell(struct putqueue *p, struct put *w)
 	}
 }
 
-/* Of one that waits: once it has one, it is to be told. */
-static void take_result(struct putqueue *p, struct put *w)
-{
-	w->result = createqueue_fetch(p->queue, id_of(w));
-	if (w->result == CREATEQUEUE_PENDING)
-		return;
-	DL_DELETE(p->puts, w);
-	DL_APPEND(p->done, w);
-}
-
+/* Those that waited and have one are to be told. */
 static void take_results(struct putqueue *p)
 {
 	for (struct put *w = p->puts, *next; w; w = next) {
 		next = w->next;
-		if (!w->member)
+		if (!w->member) {
 			forget(p, w);
-		else if (!w->now)
-			take_result(p, w);
+		} else if (!w->now && w->at.result != CREATEQUEUE_PENDING) {
+			DL_DELETE(p->puts, w);
+			DL_APPEND(p->done, w);
+		}
 	}
 }
 
@@ -250,6 +233,7 @@ static void tell_first(struct putqueue *p)
 	DL_DELETE(p->done, w);
 	if (w->member)
 		tell(p, w);
+	createqueue_drop(&p->queue, &w->at);
 	free(w);
 }
 
@@ -259,7 +243,7 @@ void putqueue_pass(struct putqueue *p)
 		return;
 	p->passing = true;
 	p->missing = p->n_failed = 0;
-	createqueue_process(p->queue, now_ns(p) / MS);
+	createqueue_process(&p->queue, now_ns(p) / MS);
 	take_results(p);
 	p->passing = false;
 	while (p->done)
@@ -284,17 +268,16 @@ static int add(struct putqueue *p, struct member *m, const struct quota_want *wa
 {
 	uint64_t now = now_ns(p), left = want->deadline_ns > now ? (want->deadline_ns - now) / MS : 0;
 	struct put *w = calloc(1, sizeof(*w));
-	int r;
 
 	if (!w)
 		return -ENOMEM;
 	w->member = m;
 	w->want = *want;
 	w->now = !want->wait;
-	r = createqueue_add(p->queue, id_of(w), (uint64_t)(uintptr_t)m, want->need, left + 1, now / MS);
-	if (r < 0) {
+	w->at = (struct createqueue_request){.bytes = want->need, .client = &m->puts};
+	if (!createqueue_add(&p->queue, &w->at, left + 1, now / MS)) {
 		free(w);
-		return r == -EAGAIN ? -EMFILE : r;
+		return -EMFILE;
 	}
 	DL_APPEND(p->puts, w);
 	*ret = w;
@@ -304,7 +287,7 @@ static int add(struct putqueue *p, struct member *m, const struct quota_want *wa
 /* Of one that does not wait. */
 static int take_now(struct putqueue *p, struct put *w, struct quota_answer *ret)
 {
-	enum createqueue_result result = createqueue_peek(p->queue, id_of(w));
+	enum createqueue_result result = w->at.result;
 	int r = result == CREATEQUEUE_CREATED ? 0 : w->tried ? w->error : -ENOSPC;
 
 	if (result != CREATEQUEUE_CREATED)
@@ -351,6 +334,15 @@ int putqueue_cancel(struct putqueue *p, struct member *m, uint64_t serial)
 	return 0;
 }
 
+/* The queue must not be called from within a pass, and the member goes: its puts are another's until then. */
+static void orphan(struct putqueue *p, struct put *w)
+{
+	w->member = NULL;
+	w->at.client->n--;
+	w->at.client = &p->gone;
+	p->gone.n++;
+}
+
 void putqueue_left(struct putqueue *p, const struct member *m)
 {
 	struct put *w, *next;
@@ -360,13 +352,13 @@ void putqueue_left(struct putqueue *p, const struct member *m)
 	DL_FOREACH(p->done, w)
 	{
 		if (w->member == m)
-			w->member = NULL;
+			orphan(p, w);
 	}
 	DL_FOREACH_SAFE(p->puts, w, next)
 	{
 		if (w->member != m)
 			continue;
-		w->member = NULL;
+		orphan(p, w);
 		if (!p->passing)
 			forget(p, w);
 	}
@@ -380,9 +372,9 @@ bool putqueue_is_empty(const struct putqueue *p)
 void putqueue_view(const struct putqueue *p, struct putqueue_view *ret)
 {
 	*ret = (struct putqueue_view){
-		.mode = p->mode,
-		.oldest_ms = createqueue_oldest_ms(p->queue, now_ns(p) / MS),
-		.counts = createqueue_counts(p->queue),
+		.mode = p->queue.config.mode,
+		.oldest_ms = createqueue_oldest_ms(&p->queue, now_ns(p) / MS),
+		.counts = p->queue.counts,
 	};
 	/* It does not know that they did not wait. */
 	ret->counts.dropped -= p->n_now;

@@ -3,8 +3,6 @@
  * scnqueue.c: the domain "queue": requests to create objects on a store that is full. A request's mode says what the store answers to it:
  * ok; oom: no room anywhere; fallback: room on the disk only; any other word: refused with that.
  */
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "createqueue.h"
@@ -15,7 +13,10 @@
 #define WORD     31u
 
 struct state {
-	struct createqueue *q;
+	struct createqueue q;
+	bool made;
+	struct createqueue_request at[REQUESTS];
+	struct createqueue_client of[REQUESTS];
 	struct scn_names requests, clients;
 	char modes[REQUESTS][WORD + 1];
 	bool disk_over, spilling;
@@ -23,12 +24,11 @@ struct state {
 	const char *status;
 };
 
-static enum createqueue_got on_allocate(void *arg, uint64_t id, uint64_t bytes, bool fallback)
+static enum createqueue_got on_allocate(void *arg, struct createqueue_request *r, bool fallback)
 {
 	const struct state *s = arg;
-	const char *mode = s->modes[id];
+	const char *mode = s->modes[r - s->at];
 
-	(void)bytes;
 	if (!strcmp(mode, "ok"))
 		return CREATEQUEUE_GOT;
 	if (!strcmp(mode, "oom"))
@@ -68,10 +68,10 @@ static void do_queue(struct state *s, struct scn *c)
 	config.max_bypass = (uint32_t)scn_number(c, "max_bypass", config.max_bypass);
 	s->disk_over = scn_flag(c, "disk_over", s->disk_over);
 	s->spilling = scn_flag(c, "spill", s->spilling);
-	createqueue_free(s->q);
-	s->q = createqueue_new(&config, &ops);
-	if (!s->q)
-		scn_wrong(c, "out of memory");
+	createqueue_init(&s->q, &config, &ops);
+	s->made = true;
+	memset(s->at, 0, sizeof(s->at));
+	memset(s->of, 0, sizeof(s->of));
 }
 
 static void set_mode(struct scn *c, char mode[WORD + 1], const char *word)
@@ -86,17 +86,19 @@ static void do_add(struct state *s, struct scn *c)
 {
 	uint64_t id = scn_names_number(&s->requests, scn_need_word(c, 0));
 	uint64_t client = scn_names_number(&s->clients, scn_text(c, "client", ""));
-	int err;
 
-	if (!id || id >= REQUESTS || !client) {
+	if (!id || id >= REQUESTS || !client || client >= REQUESTS) {
 		scn_wrong(c, "too many requests, or too long a name");
 		return;
 	}
-	set_mode(c, s->modes[id], scn_text(c, "mode", "ok"));
-	err = createqueue_add(s->q, id, client, (uint64_t)scn_number(c, "bytes|size", 0),
-			      (uint64_t)scn_number(c, "deadline", 0), s->now_ms);
-	if (err && err != -EAGAIN)
+	if (s->at[id].result != CREATEQUEUE_UNKNOWN) {
 		scn_wrong(c, "it waits already");
+		return;
+	}
+	set_mode(c, s->modes[id], scn_text(c, "mode", "ok"));
+	s->at[id].bytes = (uint64_t)scn_number(c, "bytes|size", 0);
+	s->at[id].client = &s->of[client];
+	(void)createqueue_add(&s->q, &s->at[id], (uint64_t)scn_number(c, "deadline", 0), s->now_ms);
 }
 
 static void do_process(struct state *s)
@@ -108,7 +110,7 @@ static void do_process(struct state *s)
 		[CREATEQUEUE_DISK] = "disk",
 	};
 
-	s->status = names[createqueue_process(s->q, s->now_ms)];
+	s->status = names[createqueue_process(&s->q, s->now_ms)];
 }
 
 static void do_repeat(struct state *s, struct scn *c)
@@ -156,7 +158,7 @@ static bool verb(void *state, struct scn *c, const char *verb)
 		do_queue(s, c);
 		return true;
 	}
-	if (!s->q)
+	if (!s->made)
 		do_queue(s, c);
 	if (!strcmp(verb, "spill"))
 		s->spilling = word_number(c) != 0;
@@ -185,11 +187,11 @@ static void found_request(struct state *s, struct scn *c, const char *what, cons
 		[CREATEQUEUE_TIMED_OUT] = "timeout",
 	};
 	uint64_t id = scn_names_find(&s->requests, name);
-	enum createqueue_result result = createqueue_peek(s->q, id);
+	enum createqueue_result result = id && id < REQUESTS ? s->at[id].result : CREATEQUEUE_UNKNOWN;
 
-	if (!strcmp(what, "req"))
-		createqueue_fetch(s->q, id);
-	else if (strcmp(what, "peek") != 0)
+	if (!strcmp(what, "req") && result > CREATEQUEUE_PENDING)
+		createqueue_drop(&s->q, &s->at[id]);
+	else if (strcmp(what, "req") != 0 && strcmp(what, "peek") != 0)
 		scn_wrong(c, "neither \"req\" nor \"peek\": %s", what);
 	scn_found(c, "%s", result == CREATEQUEUE_WRONG ? s->modes[id] : names[result]);
 }
@@ -200,13 +202,13 @@ static bool found(void *state, struct scn *c, const char *key, const char *expec
 	struct createqueue_counts counts;
 
 	(void)expected;
-	if (!s->q)
+	if (!s->made)
 		return false;
 	if (scn_n_words(c)) {
 		found_request(s, c, scn_need_word(c, 0), key);
 		return true;
 	}
-	counts = createqueue_counts(s->q);
+	counts = s->q.counts;
 	if (!strcmp(key, "status"))
 		scn_found(c, "%s", s->status ? s->status : "none");
 	else if (!strcmp(key, "gc"))
@@ -216,7 +218,7 @@ static bool found(void *state, struct scn *c, const char *key, const char *expec
 	else if (!strcmp(key, "calls"))
 		scn_found_amount(c, amount_of((int64_t)counts.calls));
 	else if (!strcmp(key, "empty"))
-		scn_found(c, "%d", !createqueue_counts(s->q).waiting && !createqueue_counts(s->q).finished);
+		scn_found(c, "%d", !counts.waiting && !counts.finished);
 	else
 		return false;
 	return true;
@@ -226,7 +228,6 @@ static void end(void *state)
 {
 	struct state *s = state;
 
-	createqueue_free(s->q);
 	scn_names_deinit(&s->requests);
 	scn_names_deinit(&s->clients);
 }

@@ -3,7 +3,7 @@
  * test_createqueue.c: random histories of clients, of a store that fills and empties, of a disk that is full at times and of spilling.
  * $SHMSTORE_SEED plays one. After each step:
  *
- *     only a request that waits is tried, and after it was created never again; each ends in one way, and its result is had once
+ *     only a request that waits is tried, and after it was created never again; each ends in one way
  *     mode FIRST tries the oldest only
  *     who has a deadline does not wait beyond the first pass after it; in mode HOST everybody has one
  *     in mode HOST at most max_bypass later requests are created before one that waits
@@ -11,7 +11,6 @@
  *     the counts are those of the model
  */
 #include <criterion/criterion.h>
-#include <errno.h>
 
 #include "createqueue.h"
 #include "dice.h"
@@ -32,6 +31,7 @@ enum is {
 };
 
 struct request {
+	struct createqueue_request at;
 	enum is is;
 	uint64_t client, bytes, deadline;
 	unsigned n_passed;
@@ -39,7 +39,8 @@ struct request {
 
 struct world {
 	struct dice dice;
-	struct createqueue *q;
+	struct createqueue q;
+	struct createqueue_client clients[CLIENTS + 1];
 	struct createqueue_config config;
 	struct request requests[REQUESTS];
 	uint64_t n, now, room, n_added, n_calls;
@@ -50,19 +51,18 @@ static uint64_t oldest(const struct world *w)
 {
 	uint64_t i = 1;
 
-	while (i <= w->n && createqueue_peek(w->q, i) != CREATEQUEUE_PENDING)
+	while (i <= w->n && w->requests[i].at.result != CREATEQUEUE_PENDING)
 		i++;
 	return i;
 }
 
-static enum createqueue_got allocate(void *arg, uint64_t id, uint64_t bytes, bool fallback)
+static enum createqueue_got allocate(void *arg, struct createqueue_request *at, bool fallback)
 {
 	struct world *w = arg;
-	struct request *r = &w->requests[id];
+	struct request *r = (struct request *)(void *)at;
+	uint64_t id = (uint64_t)(r - w->requests), bytes = at->bytes;
 
 	w->n_calls++;
-	if (!id)
-		return CREATEQUEUE_GOT;
 	cr_assert(r->is == WAITS, "%lu is tried and does not wait", (unsigned long)id);
 	cr_assert_eq(bytes, r->bytes);
 	if (w->config.mode == CREATEQUEUE_FIRST)
@@ -115,16 +115,16 @@ static void add(struct world *w)
 	uint64_t id = ++w->n, deadline = dice_draw(&w->dice, 2) ? dice_draw(&w->dice, 200) : 0;
 	struct request *r = &w->requests[id];
 	unsigned n;
-	int err;
+	bool added;
 
 	r->client = 1 + dice_draw(&w->dice, CLIENTS);
 	r->bytes = dice_draw(&w->dice, 40);
 	n = has(w, r->client);
-	err = createqueue_add(w->q, id, r->client, r->bytes, deadline, w->now);
-	cr_assert_eq(err, n >= PER_CLIENT ? -EAGAIN : 0);
-	if (err)
+	r->at = (struct createqueue_request){.bytes = r->bytes, .client = &w->clients[r->client]};
+	added = createqueue_add(&w->q, &r->at, deadline, w->now);
+	cr_assert_eq(added, n < PER_CLIENT);
+	if (!added)
 		return;
-	cr_assert_eq(createqueue_add(w->q, id, r->client, r->bytes, 0, w->now), -EEXIST);
 	if (!deadline && w->config.mode == CREATEQUEUE_HOST)
 		deadline = w->config.wait_ms;
 	r->deadline = deadline ? w->now + deadline : UINT64_MAX;
@@ -134,11 +134,11 @@ static void add(struct world *w)
 
 static void process(struct world *w)
 {
-	enum createqueue_status status = createqueue_process(w->q, w->now);
+	enum createqueue_status status = createqueue_process(&w->q, w->now);
 
 	for (uint64_t i = 1; i <= w->n; i++) {
 		struct request *r = &w->requests[i];
-		enum createqueue_result result = createqueue_peek(w->q, i);
+		enum createqueue_result result = r->at.result;
 
 		if (result == CREATEQUEUE_TIMED_OUT && r->is == WAITS) {
 			cr_assert_geq(w->now, r->deadline);
@@ -161,33 +161,31 @@ static void leave(struct world *w)
 
 	for (uint64_t i = 1; i <= w->n; i++)
 		if (w->requests[i].client == client) {
-			createqueue_drop(w->q, i);
-			cr_assert_eq(createqueue_peek(w->q, i), CREATEQUEUE_UNKNOWN);
+			createqueue_drop(&w->q, &w->requests[i].at);
+			cr_assert_eq(w->requests[i].at.result, CREATEQUEUE_UNKNOWN);
 			w->requests[i].is = NOWHERE;
 		}
 }
 
 static void drop(struct world *w)
 {
-	uint64_t id = 1 + dice_draw(&w->dice, w->n + 1);
+	struct request *r = &w->requests[dice_draw(&w->dice, w->n + 1)];
 
-	createqueue_drop(w->q, id);
-	cr_assert_eq(createqueue_peek(w->q, id), CREATEQUEUE_UNKNOWN);
-	if (id <= w->n && w->requests[id].is != NOWHERE)
-		w->requests[id].is = NOWHERE;
+	createqueue_drop(&w->q, &r->at);
+	cr_assert_eq(r->at.result, CREATEQUEUE_UNKNOWN);
+	r->is = NOWHERE;
 }
 
 static void fetch(struct world *w)
 {
-	uint64_t id = 1 + dice_draw(&w->dice, w->n + 1);
-	struct request *r = &w->requests[id];
-	enum createqueue_result before = createqueue_peek(w->q, id), got = createqueue_fetch(w->q, id);
+	struct request *r = &w->requests[dice_draw(&w->dice, w->n + 1)];
+	enum createqueue_result got = r->at.result;
 
-	cr_assert_eq(got, before);
+	if (got > CREATEQUEUE_PENDING)
+		createqueue_drop(&w->q, &r->at);
 	if (r->is == CREATED || r->is == ENDED) {
 		cr_assert(got != CREATEQUEUE_PENDING && got != CREATEQUEUE_UNKNOWN);
 		cr_assert_eq(got == CREATEQUEUE_CREATED, r->is == CREATED);
-		cr_assert_eq(createqueue_fetch(w->q, id), CREATEQUEUE_UNKNOWN);
 		r->is = FETCHED;
 	} else {
 		cr_assert_eq(got, r->is == WAITS ? CREATEQUEUE_PENDING : CREATEQUEUE_UNKNOWN);
@@ -196,7 +194,7 @@ static void fetch(struct world *w)
 
 static void look(const struct world *w)
 {
-	struct createqueue_counts c = createqueue_counts(w->q);
+	struct createqueue_counts c = w->q.counts;
 	uint64_t waiting = 0, finished = 0;
 
 	for (uint64_t i = 1; i <= w->n; i++) {
@@ -254,8 +252,7 @@ static void play(uint64_t seed, enum createqueue_mode mode)
 	w.config.wait_ms = 150;
 	w.config.per_client = PER_CLIENT;
 	w.config.max_bypass = BYPASS;
-	w.q = createqueue_new(&w.config, &ops);
-	cr_assert_not_null(w.q);
+	createqueue_init(&w.q, &w.config, &ops);
 	for (unsigned i = 0; i < STEPS; i++)
 		step(&w);
 	/* In the end the store has room for all. */
@@ -263,7 +260,6 @@ static void play(uint64_t seed, enum createqueue_mode mode)
 	process(&w);
 	for (uint64_t i = 1; i <= w.n; i++)
 		cr_assert(w.requests[i].is != WAITS);
-	createqueue_free(w.q);
 }
 
 Test(createqueue, random_histories_keep_its_promises)
@@ -284,18 +280,21 @@ Test(createqueue, in_mode_host_a_large_request_holds_back_its_own_client_only_an
 	w.config.mode = CREATEQUEUE_HOST;
 	w.config.max_bypass = 2;
 	w.spilling = true;
-	w.q = createqueue_new(&w.config, &ops);
+	createqueue_init(&w.q, &w.config, &ops);
 	for (uint64_t id = 1; id <= 6; id++) {
-		w.requests[id] = (struct request){.is = WAITS, .bytes = id == 1 ? 30 : 1, .client = id <= 2 ? 1 : 2};
-		cr_assert_eq(createqueue_add(w.q, id, w.requests[id].client, w.requests[id].bytes, 0, 0), 0);
+		struct request *r = &w.requests[id];
+
+		*r = (struct request){.is = WAITS, .bytes = id == 1 ? 30 : 1, .client = id <= 2 ? 1 : 2};
+		r->at.bytes = r->bytes;
+		r->at.client = &w.clients[r->client];
+		cr_assert(createqueue_add(&w.q, &r->at, 0, 0));
 	}
-	cr_assert_eq(createqueue_process(w.q, 0), CREATEQUEUE_TRANSIENT);
-	cr_assert_eq(createqueue_peek(w.q, 2), CREATEQUEUE_PENDING, "of the same client");
-	cr_assert_eq(createqueue_peek(w.q, 4), CREATEQUEUE_CREATED);
-	cr_assert_eq(createqueue_peek(w.q, 5), CREATEQUEUE_PENDING, "two have passed the first");
-	cr_assert_eq(createqueue_process(w.q, 1), CREATEQUEUE_TRANSIENT);
-	cr_assert_eq(createqueue_peek(w.q, 5), CREATEQUEUE_PENDING);
+	cr_assert_eq(createqueue_process(&w.q, 0), CREATEQUEUE_TRANSIENT);
+	cr_assert_eq(w.requests[2].at.result, CREATEQUEUE_PENDING, "of the same client");
+	cr_assert_eq(w.requests[4].at.result, CREATEQUEUE_CREATED);
+	cr_assert_eq(w.requests[5].at.result, CREATEQUEUE_PENDING, "two have passed the first");
+	cr_assert_eq(createqueue_process(&w.q, 1), CREATEQUEUE_TRANSIENT);
+	cr_assert_eq(w.requests[5].at.result, CREATEQUEUE_PENDING);
 	w.room = 50;
-	cr_assert_eq(createqueue_process(w.q, 2), CREATEQUEUE_OK);
-	createqueue_free(w.q);
+	cr_assert_eq(createqueue_process(&w.q, 2), CREATEQUEUE_OK);
 }
