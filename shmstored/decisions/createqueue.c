@@ -95,7 +95,6 @@ static enum createqueue_status first_failed(struct createqueue *q, struct create
 		return CREATEQUEUE_DISK;
 	}
 	q->counts.collects++;
-	q->ops.collect(q->ops.arg);
 	if (q->failing_ms == NEVER)
 		q->failing_ms = now_ms;
 	spilling = q->ops.spill(q->ops.arg);
@@ -138,7 +137,6 @@ static bool turn_failed(struct createqueue *q, struct createqueue_request *r, ui
 		*p = (struct pass){.asked = true, .disk_full = q->ops.disk_full(q->ops.arg)};
 		if (!p->disk_full) {
 			q->counts.collects++;
-			q->ops.collect(q->ops.arg);
 			p->spilling = q->ops.spill(q->ops.arg);
 		}
 	}

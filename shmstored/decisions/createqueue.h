@@ -76,8 +76,6 @@ struct createqueue_ops {
 	enum createqueue_got (*allocate)(void *arg, struct createqueue_request *r, bool fallback);
 	/* The disk that the fallback would use has no room. */
 	bool (*disk_full)(void *arg);
-	/* Frees all that can be freed without loss. */
-	void (*collect)(void *arg);
 	/* Asks for room by spilling. true: it is under way. */
 	bool (*spill)(void *arg);
 	void *arg;
@@ -92,8 +90,8 @@ enum createqueue_status {
 };
 
 struct createqueue_counts {
-	uint64_t calls, fallbacks; /* attempts; those of them on the disk */
-	uint64_t collects;
+	uint64_t calls, fallbacks;                                  /* attempts; those of them on the disk */
+	uint64_t collects;                                          /* times that spilling was asked for */
 	uint64_t created, refused, out_of_disk, timed_out, dropped; /* requests by their ends */
 	uint32_t waiting, finished;                                 /* now: waiting; finished and not dropped */
 };

@@ -50,7 +50,7 @@ uint32_t profile_n_keys(const struct profile *p)
 	return HASH_COUNT(p->keys);
 }
 
-bool profilekey_name_fits(const struct profile_name *name)
+bool profile_name_fits(const struct profile_name *name)
 {
 	return strlen(name->lang) <= PROFILE_NAME && strlen(name->func) <= PROFILE_NAME &&
 	       strlen(name->group) <= PROFILE_NAME;
@@ -102,7 +102,7 @@ struct profile_key *profile_find(const struct profile *p, const struct profile_n
 	uint8_t hash[16];
 	size_t n;
 
-	if (!profilekey_name_fits(name))
+	if (!profile_name_fits(name))
 		return NULL;
 	n = join(name, joined);
 	hash_of(joined, n, hash);
@@ -242,7 +242,7 @@ static int touch(struct profile *p, const struct profile_name *name, struct prof
 {
 	struct profile_key *k;
 
-	if (!profilekey_name_fits(name))
+	if (!profile_name_fits(name))
 		return -EINVAL;
 	k = profilekey_get(p, name);
 	if (!k)
@@ -279,7 +279,7 @@ int profile_killed(struct profile *p, const struct profile_name *name, uint64_t 
 	int r;
 
 	if (!had)
-		return profilekey_name_fits(name) ? 0 : -EINVAL;
+		return profile_name_fits(name) ? 0 : -EINVAL;
 	r = touch(p, name, &k);
 	if (r < 0)
 		return r;

@@ -53,6 +53,8 @@ struct profile_name {
 	const char *lang, *func, *group;
 };
 
+/* Has each part at most PROFILE_NAME bytes? */
+bool profile_name_fits(const struct profile_name *name);
 /* Makes ret a copy, in memory that is returned, to be freed. NULL: out of memory. */
 char *profile_name_copy(const struct profile_name *name, struct profile_name *ret);
 

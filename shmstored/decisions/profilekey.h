@@ -65,7 +65,6 @@ struct profile {
 
 /* The key of this name, made if need be. NULL: no memory. The name's parts are no longer than PROFILE_NAME. */
 struct profile_key *profilekey_get(struct profile *p, const struct profile_name *name);
-bool profilekey_name_fits(const struct profile_name *name);
 void profilekey_add(struct profilevalues *v, enum profile_resource r, uint64_t value);
 /* n and what they sum up to: at least one remains, and the average stays. */
 void profilekey_halve(uint64_t *n, uint64_t *sum);

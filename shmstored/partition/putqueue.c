@@ -105,11 +105,6 @@ static bool spill_parts(const struct putqueue *p, uint64_t bytes)
 	return false;
 }
 
-/* The quota asks stores for what they can give back, at each tick. */
-static void collect(UNUSED void *arg)
-{
-}
-
 /* One at a time: the one under way may suffice. After a failure the tier rests by itself. */
 static bool spill(void *arg)
 {
@@ -124,7 +119,7 @@ int putqueue_new(struct account *a, struct putqueue **ret)
 {
 	const struct config_partition *c = a->config;
 	struct createqueue_config config = createqueue_defaults;
-	struct createqueue_ops ops = {allocate, is_disk_full, collect, spill, NULL};
+	struct createqueue_ops ops = {allocate, is_disk_full, spill, NULL};
 	struct putqueue *p;
 
 	*ret = NULL;

@@ -76,6 +76,5 @@ bool profilename_cut(char *text, struct profile_name *ret)
 		return false;
 	*func = *group = '\0';
 	*ret = (struct profile_name){text, func + 1, group + 1};
-	return strlen(ret->lang) <= PROFILE_NAME && strlen(ret->func) <= PROFILE_NAME &&
-	       strlen(ret->group) <= PROFILE_NAME;
+	return profile_name_fits(ret);
 }

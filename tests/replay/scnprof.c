@@ -229,7 +229,7 @@ static void do_load(struct state *s, struct scn *c)
 static int set_phases(struct profile *p, const struct profile_name *name, uint64_t life_ms, const uint64_t *peaks,
 		      unsigned n)
 {
-	struct profile_key *k = profilekey_name_fits(name) && n && life_ms ? profilekey_get(p, name) : NULL;
+	struct profile_key *k = profile_name_fits(name) && n && life_ms ? profilekey_get(p, name) : NULL;
 
 	if (!k)
 		return -1;

@@ -43,11 +43,6 @@ static bool on_disk_full(void *arg)
 	return ((struct state *)arg)->disk_over;
 }
 
-static void on_collect(void *arg)
-{
-	(void)arg;
-}
-
 static bool on_spill(void *arg)
 {
 	return ((struct state *)arg)->spilling;
@@ -56,7 +51,7 @@ static bool on_spill(void *arg)
 static void do_queue(struct state *s, struct scn *c)
 {
 	struct createqueue_config config = createqueue_defaults;
-	const struct createqueue_ops ops = {on_allocate, on_disk_full, on_collect, on_spill, s};
+	const struct createqueue_ops ops = {on_allocate, on_disk_full, on_spill, s};
 	const char *mode = scn_text(c, "mode", "first");
 
 	if (strcmp(mode, "first") != 0 && strcmp(mode, "host") != 0)

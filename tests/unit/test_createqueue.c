@@ -89,13 +89,6 @@ static bool disk_full(void *arg)
 	return ((struct world *)arg)->disk_full;
 }
 
-static void collect(void *arg)
-{
-	struct world *w = arg;
-
-	w->room += dice_draw(&w->dice, 4) == 0 ? 3 : 0;
-}
-
 static bool spill(void *arg)
 {
 	return ((struct world *)arg)->spilling;
@@ -245,7 +238,7 @@ static void step(struct world *w)
 static void play(uint64_t seed, enum createqueue_mode mode)
 {
 	struct world w = {.dice = {seed}, .config = createqueue_defaults};
-	const struct createqueue_ops ops = {allocate, disk_full, collect, spill, &w};
+	const struct createqueue_ops ops = {allocate, disk_full, spill, &w};
 
 	w.config.mode = mode;
 	w.config.grace_ms = 50;
@@ -275,7 +268,7 @@ Test(createqueue, random_histories_keep_its_promises)
 Test(createqueue, in_mode_host_a_large_request_holds_back_its_own_client_only_and_for_a_while)
 {
 	struct world w = {.dice = {1}, .config = createqueue_defaults, .room = 10, .n = 6};
-	const struct createqueue_ops ops = {allocate, disk_full, collect, spill, &w};
+	const struct createqueue_ops ops = {allocate, disk_full, spill, &w};
 
 	w.config.mode = CREATEQUEUE_HOST;
 	w.config.max_bypass = 2;
