@@ -70,7 +70,7 @@ def test_a_peer_is_found_again_soon_after_it_came(place, monkeypatch):
     """An answer holds for a moment only, also the answer that there is none."""
     monkeypatch.setattr(exchange_module, "_PEER", 0.0)
     with dask.config.set({"distributed.worker.memory.shared.partition": place.path}):
-        one, other = (Exchange(Settings.read(), "dask-worker") for _ in range(2))
+        one, other = (Exchange(Settings(), "dask-worker") for _ in range(2))
     try:
         assert not one.is_peer("tcp://127.0.0.1:1")
         other.set_address("tcp://127.0.0.1:1")

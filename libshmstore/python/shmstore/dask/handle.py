@@ -32,7 +32,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from dask.sizeof import sizeof
-from distributed.protocol.serialize import dask_deserialize, dask_serialize
+from distributed.protocol import dask_deserialize, dask_serialize  # type: ignore[attr-defined]
 
 from .. import Ticket
 from ..parts import Part

@@ -30,7 +30,8 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import key_split
-from distributed.protocol.serialize import Serialized, dask_serialize
+from distributed.protocol import dask_serialize  # type: ignore[attr-defined]
+from distributed.protocol.serialize import Serialized
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from .. import Error, Partition, View, dumps
