@@ -207,10 +207,10 @@ def tier(daemon):
         return wire.query("status")["partitions"][0]["tier"]
 
 
-def with_disk(hosts, disk, mode, **others):
+def with_disk(hosts, disk, mode, grace="2s", **others):
     """24 of 32 MiB are used, by what may go to the disk, and below the mark from which on the tier sends some there itself; nor does what is put with
     "noevict"."""
-    _, daemon, tool = hosts(f'limit = "32MiB"\nqueue = {mode}\n' + keys(disk, **others), size="64m")
+    _, daemon, tool = hosts(f'limit = "32MiB"\nqueue = {mode}\nqueue-grace = {grace}\n' + keys(disk, **others), size="64m")
     wait_for("the tier is ready", lambda: (t := tier(daemon)) and t["state"] == "ready" and "path" in t)
     owner = tool("full", "norecycle")
     for i in range(24):
@@ -235,7 +235,7 @@ def test_else_it_waits_for_others(hosts, disk):
 
 
 def test_a_full_disk_is_not_waited_for(hosts, disk):
-    daemon, owner, tool = with_disk(hosts, disk, "host", max="2MiB", level=0)
+    daemon, owner, tool = with_disk(hosts, disk, "host", grace="600s", max="2MiB", level=0)
     began = time.monotonic()
     assert tool("late", "norecycle", WAIT).code("put", "k", 12 * MIB, 1, "wait", "noevict") == errno.ETIMEDOUT
     assert time.monotonic() - began < 30
