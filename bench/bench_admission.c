@@ -33,7 +33,7 @@ struct setting {
 static void fill(struct setting *s)
 {
 	s->profile = profile_new(KEYS);
-	/* What HISTOGRAM asks for is whether it fits; half of them run. */
+	/* Half of the tasks run; HISTOGRAM is asked whether one more fits. */
 	admission_init(&s->admission, RUNNING * 16 * MIB);
 	s->tasks = calloc(RUNNING, sizeof(*s->tasks));
 	if (!s->profile || !s->tasks)

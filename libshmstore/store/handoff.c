@@ -46,10 +46,21 @@ struct sizes {
 	uint64_t header_size, buffer_size;
 };
 
+static int header_sizes(int fd, const struct stat *st, struct sizes *t)
+{
+	struct shms_header h;
+	int r = shms_header_read(&h, fd, st, NULL);
+
+	if (r < 0)
+		return r;
+	*t = (struct sizes){h.object.layout.header_size, h.object.layout.buffer_size};
+	shms_header_deinit(&h);
+	return 0;
+}
+
 /* The sizes of the object that the lease holds, from its own header. */
 static int read_sizes(struct shmstore *s, const char *lease, struct sizes *t)
 {
-	struct shms_header h;
 	struct shms_stub stub;
 	struct stat st;
 	int r;
@@ -65,13 +76,7 @@ static int read_sizes(struct shmstore *s, const char *lease, struct sizes *t)
 		return fd;
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	r = shms_header_read(&h, fd, &st, NULL);
-	if (r < 0)
-		return r;
-	t->header_size = h.object.layout.header_size;
-	t->buffer_size = h.object.layout.buffer_size;
-	shms_header_deinit(&h);
-	return 0;
+	return header_sizes(fd, &st, t);
 }
 
 static int handoff(struct shmstore *s, struct shms_keyname *k, const char *lease, struct sizes *t)
@@ -207,12 +212,8 @@ static int broker(struct shmstore *s, uid_t uid, uint32_t lease_ms, char io_path
 }
 
 /* The file under the key, and its sizes. */
-static int find_received(struct shmstore *s, const struct shms_keyname *k, struct stat *ret_st,
-			 struct shmstore_ticket *ret)
+static int find_received(struct shmstore *s, const struct shms_keyname *k, struct stat *ret_st, struct sizes *ret)
 {
-	struct shms_header h;
-	int r;
-
 	_fd_ int fd = shms_names_open(s, k->name);
 	if (fd < 0)
 		return fd;
@@ -221,13 +222,7 @@ static int find_received(struct shmstore *s, const struct shms_keyname *k, struc
 	if (ret_st->st_uid == s->uid)
 		return shms_detail(-EPERM, NULL, "%s in %s cannot be linked: linkat: %s", k->name, s->path,
 				   strerror(EPERM));
-	r = shms_header_read(&h, fd, ret_st, NULL);
-	if (r < 0)
-		return r;
-	ret->header_size = h.object.layout.header_size;
-	ret->buffer_size = h.object.layout.buffer_size;
-	shms_header_deinit(&h);
-	return 0;
+	return header_sizes(fd, ret_st, ret);
 }
 
 /* Of a file that another user handed to ours: the daemon makes the lease, in our own inbox. -EPERM: alone. */
@@ -235,11 +230,14 @@ static SHMS_ASIDE int lease_received(struct shmstore *s, const struct shms_keyna
 				     struct shmstore_ticket *ret)
 {
 	struct stat mine, leased;
+	struct sizes t;
 	int n, r;
 
-	r = find_received(s, k, &mine, ret);
+	r = find_received(s, k, &mine, &t);
 	if (r < 0)
 		return r;
+	ret->header_size = t.header_size;
+	ret->buffer_size = t.buffer_size;
 	if (lease_ms > WIRE_BROKER_LEASE)
 		return shms_detail(-EINVAL, NULL, "a lease of another user's object is for %u ms at most",
 				   WIRE_BROKER_LEASE);

@@ -16,7 +16,7 @@ are moved where memory runs short; they come back when they are asked for.
 Where the host daemon runs an **arbiter** (`shmstore.arbiter`), memory is reserved before it is taken.
 
 Objects put through the mapping are pickles, and reading one runs its pickle: a partition is to be trusted as far as the
-users who may write to it. No function starts threads or keeps a file descriptor per object. Whatever copies or waits
+users who may write to it. No function starts threads or keeps a file descriptor per object. A call that copies or waits
 releases the GIL. Views, and arrays over them, may be used after the store is closed and in a forked child; the store
 itself belongs to the process that opened it.
 """

@@ -39,7 +39,7 @@ class Awaiting(Generic[Result]):
         self._lock = threading.Lock()
 
     def result(self) -> Result:
-        """What the call returns, or raises. Only once it is done."""
+        """The result of the call, or its error raised. Only once it is done."""
         if not self.done:
             raise RuntimeError("it has not ended; await it, or see Arbiter.next()")
         if self._error is not None:

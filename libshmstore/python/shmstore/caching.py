@@ -52,7 +52,7 @@ class Cache:
     partition  its path; None: $SHMSTORE_PARTITION, else the default one. Made where it is missing.
 
     Keys are strings, bytes, numbers, None, and tuples of these. Values stay until they are deleted, replaced or evicted, also when no process
-    is left; `clear` removes all. Who has a value keeps it, whatever becomes of its entry. Arrays are writable, copy-on-write.
+    is left; `clear` removes all. A value stays as long as somebody uses it, also when its entry is gone. Arrays are writable, copy-on-write.
     """
 
     def __init__(self, name: str, max_bytes: int | None = None, ttl: float | None = None, partition: str | None = None) -> None:

@@ -30,7 +30,7 @@ class Sharing(Magics):  # type: ignore[misc]
     def share(self, line: str) -> None:
         """%share NAME...: puts these variables into shared memory, for %shared in other notebooks. %share -d NAME...: takes them out again.
 
-        What is changed afterwards is shared when it is shared again. Classes and functions of the notebook go along where cloudpickle is installed.
+        Later changes are seen by others when the variable is shared again. Classes and functions of the notebook go along where cloudpickle is installed.
         """
         names = line.split()
         taken = "-d" in names[:1]

@@ -61,7 +61,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     `Error` (EPERM); views go on working there and after `close`.
 
     **Readers.** A store that is open `readonly` owns nothing, and means a name: it works in a forked child, is pickled as its
-    partition and name, and goes on with the store that has the name next, when its owner is restarted. What it gets lies in shared
+    partition and name, and goes on with the store that has the name next, when its owner is restarted. Its values lie in shared
     memory, small or large: nothing is copied, but a small value by `cow`, and another user's. `owner` tells who puts.
     """
 
@@ -262,7 +262,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     # -- the disk tier
 
     def prefetch(self, keys: Iterable[Key], threads: int = 0, evict: bool = True) -> dict[Key, Error]:
-        """Brings many objects back to memory ahead of their use, several at once. What failed, by key, as `promote` would raise it.
+        """Brings many objects back to memory ahead of their use, several at once. Returns the errors by key, as `promote` would raise them.
 
         threads: that this call may start, and ends before it returns.
         """
@@ -298,7 +298,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         return Profiled(self, lang, func, group)
 
     def estimate(self, func: str, group: str = "", lang: str = "python", declared: int = 0) -> Estimate | None:
-        """What the next task of that kind will use; None: no daemon keeps profiles.
+        """The expected use of the next task of that kind; None: no daemon keeps profiles.
 
         declared: the private bytes that the task itself expects; 0: it does not know.
         """
@@ -310,7 +310,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         self, name: str, native: int = 0, convert: int = 0, other: int = 0, nonshare: float | None = None, root: str = "exchange",
         fallback: str | None = None, slots: int = 0,
     ) -> StageProfile | None:
-        """What this store should have for a stage (see `shmstore.staging`); None: there is no daemon.
+        """The amounts that this store should have for a stage (see `shmstore.staging`); None: there is no daemon.
 
         native, convert, other: its operators on the store, its copies between that and private memory, and all others. nonshare: of its bytes, the
         share that cannot be shared. fallback: "none", "partial" or "whole" instead of what these say. slots: at most so many tasks at once.
@@ -346,7 +346,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         return told
 
     def preempted(self, timeout: float = 0.0) -> Preemption | None:
-        """What the daemon said last of tasks that give way (see `shmstore.preempting`), the oldest first; None: nothing within so many seconds.
+        """The next message of the daemon about tasks that give way (see `shmstore.preempting`), the oldest first; None: nothing within so many seconds.
 
         It is told of this store's tasks, of those that name one of them as their parent, and of this process where it is an idle worker.
         """
@@ -380,7 +380,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
     def close(self) -> None:
         """Closes the store: removes it and its objects unless keep. Waits for calls in other threads. Idempotent.
 
-        What waits for memory in a context of its own ends with `arbiter.Canceled`.
+        A wait for memory in a context of its own ends with `arbiter.Canceled`.
         """
         found = self._arbiter() if self._arbiter else None
         if found is not None:

@@ -292,14 +292,11 @@ class Crossings:
 
     async def _from_holders(self, worker: Worker, keys: Collection[Key]) -> dict[Key, object]:
         """Handles of those that a sibling has, as Dask knows. Dask asks another host for them where a request to that sibling is under way."""
-        near: dict[str, bool] = {}
         of: dict[str, list[Key]] = {}
         for key in keys:
             task = worker.state.tasks.get(key)
             for address in task.who_has if task is not None and _crosses(task) else ():
-                if address not in near:
-                    near[address] = address != self.address and worker._is_peer(address)
-                if near[address]:
+                if address != self.address and worker._is_peer(address):
                     of.setdefault(address, []).append(key)
                     break
         found: dict[Key, object] = {}

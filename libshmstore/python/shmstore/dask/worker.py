@@ -245,8 +245,6 @@ class Worker(distributed.Worker):
         stock = partial(super().execute, key, stimulus_id=stimulus_id)
         if self._exchange is None:
             return await stock()
-        if self._born is None and self._pressure is None:
-            return await self._execute_arbitrated(key, stock)
         run = partial(self._execute_arbitrated, key, stock)
         with (self._born and self._guard.call("born", self._born.within, key)) or nullcontext():
             return await (run() if self._pressure is None else self._pressure.run(key, run))
@@ -489,11 +487,9 @@ class Worker(distributed.Worker):
         private = 0 if self._is_peer(worker) else total_nbytes
         if private and self._crossings is not None:
             ask = partial(self._crossings.gather, self, worker, ask, nbytes=total_nbytes)
-        if self._arbitration is None or not self._arbitration.active:
+        # Without room, as on stock.
+        async with self._guard.within("room", partial(self._room, f"gather from {worker}", private=private)):
             event = await ask(to_gather)
-        else:  # without room, as on stock
-            async with self._guard.within("room", partial(self._room, f"gather from {worker}", private=private)):
-                event = await ask(to_gather)
         data = getattr(event, "data", None)
         if not isinstance(data, dict) or not any(isinstance(value, Handle) for value in data.values()):
             return event

@@ -221,7 +221,7 @@ class Proxy:
         return self._client.sync(self._policies)
 
     def figures(self) -> object:
-        """What the policies did since the scheduler's start: links, copies, bytes that links saved, drops, refusals, times of retirements."""
+        """Counts since the scheduler's start: links, copies, bytes that links saved, drops, refusals, times of retirements."""
         return self._client.sync(self._part, "figures")
 
     def hosts(self) -> object:
