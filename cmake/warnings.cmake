@@ -1,29 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 # Flags for every C target of the tree: shmstore_flags is linked PRIVATE.
 find_package(Threads REQUIRED)
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
-pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
-pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
-
-# XXH3 by what the processor at hand has: in libxxhash where that was built with it.
-include(CheckSymbolExists)
-set(CMAKE_REQUIRED_INCLUDES ${XXHASH_INCLUDE_DIRS})
-set(CMAKE_REQUIRED_LIBRARIES ${XXHASH_LINK_LIBRARIES})
-check_symbol_exists(XXH3_128bits_update_dispatch xxh_x86dispatch.h SHMSTORE_XXH3_DISPATCH)
-# The daemon's loop wants liburing 2.3; the library does with 0.7.
-set(CMAKE_REQUIRED_INCLUDES ${LIBURING_INCLUDE_DIRS})
-set(CMAKE_REQUIRED_LIBRARIES ${LIBURING_LINK_LIBRARIES})
-check_symbol_exists(io_uring_prep_recvmsg_multishot liburing.h SHMSTORE_LOOP_URING)
-unset(CMAKE_REQUIRED_INCLUDES)
-unset(CMAKE_REQUIRED_LIBRARIES)
-
 set(CMAKE_C_STANDARD 17)
 set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS ON)
 set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(SHMSTORE_LINKED)
+  include(cmake/linked.cmake)
+else()
+  find_package(PkgConfig REQUIRED)
+  pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+  pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+  pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
+
+  # XXH3 by what the processor at hand has: in libxxhash where that was built with it.
+  include(CheckSymbolExists)
+  set(CMAKE_REQUIRED_INCLUDES ${XXHASH_INCLUDE_DIRS})
+  set(CMAKE_REQUIRED_LIBRARIES ${XXHASH_LINK_LIBRARIES})
+  check_symbol_exists(XXH3_128bits_update_dispatch xxh_x86dispatch.h SHMSTORE_XXH3_DISPATCH)
+  # The daemon's loop wants liburing 2.3; the library does with 0.7.
+  set(CMAKE_REQUIRED_INCLUDES ${LIBURING_INCLUDE_DIRS})
+  set(CMAKE_REQUIRED_LIBRARIES ${LIBURING_LINK_LIBRARIES})
+  check_symbol_exists(io_uring_prep_recvmsg_multishot liburing.h SHMSTORE_LOOP_URING)
+  unset(CMAKE_REQUIRED_INCLUDES)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+endif()
+
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()

@@ -319,9 +319,12 @@ stage_boot() {
   script count_line tests/boot/run ${which:+"$which"}
 }
 
-# As pip makes and installs it.
+# As pip makes and installs it, and as it is released.
 stage_wheel() {
-  script count_line tests/wheel/run
+  local status=0
+  script count_line tests/wheel/run || status=1
+  script count_line tests/wheel/released || status=1
+  return $status
 }
 
 # Our own Dask tests on Dasks of the package index, each in an environment of its own; skipped where it cannot be reached.
