@@ -11,8 +11,8 @@ in_pairs=(asan tsan upstream integration crash dask python stress boot readme fu
 # A fresh machine has nothing else to do, either: programs of Dask that wait for each other give up on a busy one.
 alone=(fresh)
 # On request, and of --long, only.
-long_only=(mutants model wheel packages site dask_new gcc11 old_libc arm64)
-no_tests=(format tidy build fresh boot wheel packages site dask_new gcc11 old_libc arm64) # may end well without having counted one: where they cannot be made
+long_only=(mutants model wheel packages image site dask_new gcc11 old_libc arm64)
+no_tests=(format tidy build fresh boot wheel packages image site dask_new gcc11 old_libc arm64) # may end well without having counted one: where they cannot be made
 
 # Seconds after which a stage is ended: far more than it takes on two cores.
 limit_of() {
@@ -330,6 +330,12 @@ stage_wheel() {
 # Debian's, of each release, in machines of their own; where these can be made.
 stage_packages() {
   script count_line tests/packages/run
+}
+
+# The container's, and what Kubernetes is told; without buildah the latter only.
+stage_image() {
+  want_packages buildah buildah
+  script count_line tests/image/run
 }
 
 # As mkdocs makes it and Chromium shows it.
