@@ -59,7 +59,7 @@ extern "C" {
 #endif
 
 #define SHMSTORE_VERSION_MAJOR 0
-#define SHMSTORE_VERSION_MINOR 1
+#define SHMSTORE_VERSION_MINOR 2
 #define SHMSTORE_VERSION_PATCH 0
 
 #if defined(__GNUC__)
