@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstore-admin beside the program itself: bash completion and man pages."""
+"""shmstore-admin beside the program itself: completion and man pages."""
 import re
 import shlex
 import shutil
@@ -81,6 +81,25 @@ def test_files_and_values(tmp_path):
     assert complete("tier", "--set", typed=f"{tmp_path}/") == [f"{tmp_path}/dir"]
     assert complete("evict", "--user", typed="roo") == ["root"]
     assert complete("--socket", "/nonexistent", "reap") == []
+
+
+ASKED = {"zsh": """fpath=({0}/zsh/site-functions); autoload -U _shmstore-admin; compadd() {{ print -l -- "${{(@P)2}}" }}
+                   words=(shmstore-admin {1}); CURRENT=$#words; _shmstore-admin""",
+         "fish": "source {0}/fish/vendor_completions.d/shmstore-admin.fish; complete -C 'shmstore-admin {1}'"}
+
+
+@pytest.mark.parametrize("shell", ASKED)
+def test_other_shells_offer_what_bash_does(shell, admin, tmp_path):
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    for place, name in (("bash-completion/completions", COMPLETION.name), ("zsh/site-functions", "_shmstore-admin"), ("fish/vendor_completions.d", "shmstore-admin.fish")):
+        (tmp_path / place).mkdir(parents=True)
+        shutil.copy(COMPLETION.parent / name, tmp_path / place)
+    admin("put", "alpha", "three words", stdin=b"x")
+    environ = {**environment(), "HOME": str(tmp_path), "PATH": f"{ADMIN.parent}:/usr/bin:/bin"}
+    for words, offered in (("d", complete(typed="d")), ("workers --sort p", ["pss", "pool", "pid"]), (f"-p {admin.path} cat alpha th", ["three words"])):
+        r = subprocess.run([shell, "-c", ASKED[shell].format(tmp_path, words)], capture_output=True, text=True, env=environ, timeout=60, check=True)
+        assert sorted(r.stdout.splitlines()) == sorted(offered), r
 
 
 def test_man_pages_are_there():
