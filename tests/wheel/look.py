@@ -14,7 +14,7 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PINS = tomllib.loads((ROOT / "deploy/sources.toml").read_text())
-C_LIBRARY = re.compile(r"libc\.so(\.6)?|libpthread\.so\.0|ld-linux-[\w-]+\.so\.[12]|libshmstore\.so\.0")
+C_LIBRARY = re.compile(r"libc\.so\.6|libc\.musl-\w+\.so\.1|libpthread\.so\.0|ld-linux-[\w-]+\.so\.[12]|libshmstore\.so\.0")
 wrong = 0
 
 
