@@ -327,9 +327,12 @@ stage_wheel() {
   return $status
 }
 
-# Debian's, of each release, in machines of their own; where these can be made.
+# Debian's, of each release, in machines of their own, where these can be made; and those of RPM.
 stage_packages() {
-  script count_line tests/packages/run
+  local status=0
+  script count_line tests/packages/run || status=1
+  want_packages rpmbuild rpm && { script count_line tests/packages/rpms || status=1; }
+  return $status
 }
 
 # The container's, and what Kubernetes is told; without buildah the latter only.
