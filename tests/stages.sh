@@ -11,7 +11,7 @@ in_pairs=(asan tsan upstream integration crash dask python stress boot readme fu
 # A fresh machine has nothing else to do, either: programs of Dask that wait for each other give up on a busy one.
 alone=(fresh)
 # On request, and of --long, only.
-long_only=(mutants model wheel packages image site dask_new gcc11 old_libc arm64)
+long_only=(mutants model wheel packages image recipes site dask_new gcc11 old_libc arm64)
 no_tests=(format tidy build fresh boot wheel packages image site dask_new gcc11 old_libc arm64) # may end well without having counted one: where they cannot be made
 
 # Seconds after which a stage is ended: far more than it takes on two cores.
@@ -339,6 +339,11 @@ stage_packages() {
 stage_image() {
   want_packages buildah buildah
   script count_line tests/image/run
+}
+
+# Those of conda, vcpkg and Meson, as far as their own indexes are not wanted.
+stage_recipes() {
+  script count_line tests/recipes/run
 }
 
 # As mkdocs makes it and Chromium shows it.
