@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbrate.c: every context runs attempts without end: it reserves a few times, then frees as often. The next message is that of a context
- * picked at random among those that wait for nothing. One told RETRY or SPLIT frees all that it has, asks for READY and begins anew.
- * A microsecond of the core's time passes with each message, a tick comes each 100 ms of it, or at once when all are parked.
+ * arbrate.c: every context runs attempts without end: it reserves a few times, then frees as
+ * often. The next message is that of a context picked at random among those that wait for
+ * nothing. One told RETRY or SPLIT frees all that it has, asks for READY and begins anew. A
+ * microsecond of the core's time passes with each message, a tick comes each 100 ms of it, or
+ * at once when all are parked.
  */
 #include "arbrate.h"
 
@@ -47,7 +49,8 @@ struct drive {
 
 uint64_t arbrate_demand(uint32_t n_contexts)
 {
-	/* wants 1 to 8: at each of its 2 w steps it holds w / 2 on average; longer attempts are seen longer. */
+	/* wants 1 to 8: at each of its 2 w steps it holds w / 2 on average; longer
+	 * attempts are seen longer. */
 	uint64_t steps = 0, held = 0;
 
 	for (uint64_t w = 1; w <= HELD_MAX; w++) {
@@ -116,7 +119,8 @@ static enum arb_outcome send(struct drive *d, const struct arb_message *m)
 	for (size_t k = 0; k < n; k++) {
 		uint32_t i = (uint32_t)replies[k].context - 1;
 
-		if (replies[k].kind != ARB_REPLY_DONE || i >= d->n_clients || d->clients[i].at != UINT32_MAX) {
+		if (replies[k].kind != ARB_REPLY_DONE || i >= d->n_clients ||
+		    d->clients[i].at != UINT32_MAX) {
 			d->wrong = true;
 			return ARB_ERROR;
 		}
@@ -179,8 +183,10 @@ static int drive(struct drive *d, uint64_t n)
 
 static int set_up(struct drive *d, const struct arbrate_options *o)
 {
-	struct arb_message pool = {
-		.op = ARB_OP_POOL_CREATE, .pool = POOL, .kind = ARB_PARTITION, .bytes = o->pool_bytes};
+	struct arb_message pool = {.op = ARB_OP_POOL_CREATE,
+				   .pool = POOL,
+				   .kind = ARB_PARTITION,
+				   .bytes = o->pool_bytes};
 	int r = arb_new(&d->arb);
 
 	if (r < 0)
@@ -189,7 +195,8 @@ static int set_up(struct drive *d, const struct arbrate_options *o)
 	send(d, &pool);
 	for (uint32_t i = 0; i < o->n_contexts; i++) {
 		uint64_t task = i + 1;
-		struct arb_message bind = {.op = ARB_OP_BIND, .kind = ARB_DEDICATED, .context = i + 1, .n_list = 1};
+		struct arb_message bind = {
+			.op = ARB_OP_BIND, .kind = ARB_DEDICATED, .context = i + 1, .n_list = 1};
 
 		bind.list = &task;
 		activate(d, i);
@@ -201,7 +208,8 @@ static int set_up(struct drive *d, const struct arbrate_options *o)
 
 int arbrate_run(const struct arbrate_options *o, struct arbrate_result *ret)
 {
-	struct drive d = {.n_clients = o->n_contexts, .random = o->seed, .now_ns = 1, .result = ret};
+	struct drive d = {
+		.n_clients = o->n_contexts, .random = o->seed, .now_ns = 1, .result = ret};
 	struct arb_totals before, after;
 	uint64_t began_ns;
 	int r;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arbrate.h: how many messages the arbiter's core takes per second, from many contexts at once, as the pool gets tighter. */
+/* arbrate.h: how many messages the arbiter's core takes per second, from many contexts at once,
+ * as the pool gets tighter. */
 #ifndef BENCH_ARBRATE_H
 #define BENCH_ARBRATE_H
 

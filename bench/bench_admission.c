@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_admission.c: how many tasks a second are admitted by their profiles? One admission is all that the core does for a task: the key is
- * found by its name, its use estimated, it is asked for, begins, and an older one ends. RUNNING of them run at any time, of KEYS kinds.
+ * bench_admission.c: how many tasks a second are admitted by their profiles? One admission is all
+ * that the core does for a task: the key is found by its name, its use estimated, it is asked for,
+ * begins, and an older one ends. RUNNING of them run at any time, of KEYS kinds.
  */
 #include <err.h>
 #include <inttypes.h>
@@ -41,9 +42,11 @@ static void fill(struct setting *s)
 	for (unsigned k = 0; k < KEYS; k++) {
 		snprintf(s->names[k], sizeof(s->names[k]), "function%u", k);
 		for (uint64_t i = 0; i < PROFILE_RING; i++) {
-			struct profile_task t = {.used = {(1 + (i * 7 + k) % 16) * MIB}, .has = {true}};
+			struct profile_task t = {.used = {(1 + (i * 7 + k) % 16) * MIB},
+						 .has = {true}};
 
-			if (profile_feed(s->profile, &(struct profile_name){"c", s->names[k], ""}, &t))
+			if (profile_feed(s->profile, &(struct profile_name){"c", s->names[k], ""},
+					 &t))
 				err(1, "out of memory");
 		}
 	}
@@ -59,17 +62,19 @@ static void one(struct setting *s, enum profile_strategy strategy, uint64_t most
 		admission_end(&s->admission, &t->share);
 	else
 		s->n_running++;
-	t->share = (struct admission_task){.strategy = strategy,
-					   .eps_ppm = PROFILE_EPS_PPM,
-					   .values = t->values,
-					   .estimate = profile_estimate(k, PROFILE_PRIVATE, strategy, 0, MIB)};
+	t->share = (struct admission_task){
+		.strategy = strategy,
+		.eps_ppm = PROFILE_EPS_PPM,
+		.values = t->values,
+		.estimate = profile_estimate(k, PROFILE_PRIVATE, strategy, 0, MIB)};
 	if (strategy == PROFILE_HISTOGRAM)
 		t->share.n_values = profile_values(k, PROFILE_PRIVATE, t->values);
 	s->n_admitted += !s->admission.tasks || admission_fits(&s->admission, &t->share);
 	admission_start(&s->admission, &t->share);
 }
 
-static void run(struct report *r, const struct report_options *common, enum profile_strategy strategy)
+static void run(struct report *r, const struct report_options *common,
+		enum profile_strategy strategy)
 {
 	/* A distribution is made anew when a task ended: as many convolutions as tasks run. */
 	const uint64_t most = strategy == PROFILE_HISTOGRAM ? 64 : RUNNING;
@@ -94,10 +99,13 @@ static void run(struct report *r, const struct report_options *common, enum prof
 		measure_end_round(&series);
 	}
 	stat = measure_stat(&series);
-	report_note(r, "%s: %" PRIu64 " running, of %" PRIu64 " that asked %" PRIu64 " would be admitted",
+	report_note(r,
+		    "%s: %" PRIu64 " running, of %" PRIu64 " that asked %" PRIu64
+		    " would be admitted",
 		    profile_strategy_name(strategy), most, s.next - 1, s.n_admitted);
 	report_row(r, "core", "1000 admissions", profile_strategy_name(strategy), 0, &series);
-	snprintf(what, sizeof(what), "admissions by %s, %" PRIu64 " running", profile_strategy_name(strategy), most);
+	snprintf(what, sizeof(what), "admissions by %s, %" PRIu64 " running",
+		 profile_strategy_name(strategy), most);
 	if (strategy != PROFILE_HISTOGRAM)
 		report_target(r, &(struct report_target){.id = "16d",
 							 .what = what,
@@ -115,7 +123,8 @@ static void run(struct report *r, const struct report_options *common, enum prof
 int main(int argc, char **argv)
 {
 	struct report_options common;
-	struct report *r = report_new(argc, argv, "bench_admission", "admissions by profiles, flat out", &common);
+	struct report *r = report_new(argc, argv, "bench_admission",
+				      "admissions by profiles, flat out", &common);
 	int e;
 
 	if (!r)

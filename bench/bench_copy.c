@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_copy.c: is a large copy into memory that is there as fast as the fastest way that this processor has?
+ * bench_copy.c: is a large copy into memory that is there as fast as the fastest
+ * way that this processor has?
  *
- * Beside shms_copy() (copy.c), which all puts into recycled files and slots go through, stand the ways: memcpy() of the C library,
- * REP MOVSB, stores of 16 and of 64 bytes that pass the caches by, and pwrite() into the same file. One file of each size on a tmpfs,
- * mapped at a multiple of 2 MiB; one process, one CPU. The library's copies before the first round decide its race.
+ * Beside shms_copy() (copy.c), which all puts into recycled files and slots go through, stand the
+ * ways: memcpy() of the C library, REP MOVSB, stores of 16 and of 64 bytes that pass the caches by,
+ * and pwrite() into the same file. One file of each size on a tmpfs, mapped at a multiple of 2 MiB;
+ * one process, one CPU. The library's copies before the first round decide its race.
  */
 #include <err.h>
 #include <errno.h>
@@ -86,7 +88,8 @@ __attribute__((target("avx512f"))) static int run_stream64(void *arg)
 	const struct copy *c = arg;
 
 	for (size_t i = 0; i < c->size; i += 64)
-		_mm512_stream_si512((void *)(c->to + i), _mm512_loadu_si512((const void *)(c->from + i)));
+		_mm512_stream_si512((void *)(c->to + i),
+				    _mm512_loadu_si512((const void *)(c->from + i)));
 	_mm_sfence();
 	return 0;
 }
@@ -97,7 +100,8 @@ enum {
 	FIRST_WAY
 };
 
-static void compare(struct report *report, const struct contender *c, size_t n, const char *where, size_t size)
+static void compare(struct report *report, const struct contender *c, size_t n, const char *where,
+		    size_t size)
 {
 	const struct contender *best = &c[FIRST_WAY];
 	char words[120], unit[16];
@@ -106,13 +110,14 @@ static void compare(struct report *report, const struct contender *c, size_t n, 
 		if (measure_stat(&c[i].series).median < measure_stat(&best->series).median)
 			best = &c[i];
 	}
-	snprintf(words, sizeof(words), "copy of %s on %s, beside %s", report_size(size, unit, sizeof(unit)), where,
-		 best->variant);
-	report_ratio(report, "copy", words, "x the best way", REPORT_AT_MOST, WITHIN, &c[OURS].series, &best->series);
+	snprintf(words, sizeof(words), "copy of %s on %s, beside %s",
+		 report_size(size, unit, sizeof(unit)), where, best->variant);
+	report_ratio(report, "copy", words, "x the best way", REPORT_AT_MOST, WITHIN,
+		     &c[OURS].series, &best->series);
 }
 
-static void measure_at(struct report *report, const struct report_options *options, const struct place *place,
-		       const char *from, size_t size)
+static void measure_at(struct report *report, const struct report_options *options,
+		       const struct place *place, const char *from, size_t size)
 {
 	struct copy copy = {.from = from, .size = size};
 	struct contender c[] = {
@@ -136,8 +141,8 @@ static void measure_at(struct report *report, const struct report_options *optio
 	if (room == MAP_FAILED || copy.fd < 0 || ftruncate(copy.fd, (off_t)size) < 0)
 		err(1, "%s: a file of %zu bytes", place->path, size);
 	copy.to = room + (HUGE - (uintptr_t)room % HUGE) % HUGE;
-	if (run_pwrite(&copy) < 0 ||
-	    mmap(copy.to, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, copy.fd, 0) == MAP_FAILED)
+	if (run_pwrite(&copy) < 0 || mmap(copy.to, size, PROT_READ | PROT_WRITE,
+					  MAP_SHARED | MAP_FIXED, copy.fd, 0) == MAP_FAILED)
 		err(1, "%s: a map of %zu bytes", place->path, size);
 	for (size_t i = 0; i < n; i++) {
 		c[i].operation = "copy";
@@ -158,10 +163,12 @@ static void measure_at(struct report *report, const struct report_options *optio
 
 int main(int argc, char **argv)
 {
-	static const size_t sizes[] = {256 * KIB, MIB, 2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB, 64 * MIB};
+	static const size_t sizes[] = {256 * KIB, MIB,      2 * MIB,  4 * MIB,
+				       8 * MIB,   16 * MIB, 32 * MIB, 64 * MIB};
 	struct report_options options;
 	struct report *report =
-		report_new(argc, argv, "bench_copy", "large copies, beside each way that this processor has", &options);
+		report_new(argc, argv, "bench_copy",
+			   "large copies, beside each way that this processor has", &options);
 	struct place places[2] = {0};
 	const char *from = measure_memory(64 * MIB);
 	int r;
@@ -178,7 +185,9 @@ int main(int argc, char **argv)
 		err(1, "no place for the files");
 	for (size_t p = 0; p < 2; p++) {
 		for (size_t i = 0; places[p].path[0] && i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-			if (sizes[i] > (options.limit ? options.limit : options.quick ? 4 * MIB : SIZE_MAX))
+			if (sizes[i] > (options.limit   ? options.limit
+					: options.quick ? 4 * MIB
+							: SIZE_MAX))
 				continue;
 			if (place_warm(&places[p], 2 * sizes[i]) < 0)
 				err(1, "warming the memory");

@@ -2,10 +2,11 @@
 /*
  * bench_credit.c: what does the host daemon's presence cost a put?
  *
- * One partition under one shmstored (its own, with its own socket; $SHMSTORED, else the one of this build), and stores of three
- * kinds that take turns (measure.h): one that never looks for the daemon, one that is registered and has no limit, one that is
- * registered under a limit of its label, so that every fresh byte is charged against credit and every removal looked at. Puts
- * are shown fresh (recycling off) and as they come.
+ * One partition under one shmstored (its own, with its own socket; $SHMSTORED, else the one of this
+ * build), and stores of three kinds that take turns (measure.h): one that never looks for the
+ * daemon, one that is registered and has no limit, one that is registered under a limit of its
+ * label, so that every fresh byte is charged against credit and every removal looked at. Puts are
+ * shown fresh (recycling off) and as they come.
  */
 #include <err.h>
 #include <errno.h>
@@ -83,8 +84,8 @@ static void start_daemon(const struct place *place, const char *partition)
 	if (!f)
 		err(1, "%s", config);
 	fprintf(f,
-		"daemon {\n\tsocket = \"%s\"\n}\nhttp {\n\tenabled = no\n}\npartition \"%s\" {\n\tlabel \"" LABEL
-		"\" {\n\t\tlimit = \"1GiB\"\n\t}\n}\n",
+		"daemon {\n\tsocket = \"%s\"\n}\nhttp {\n\tenabled = no\n}\npartition \"%s\" "
+		"{\n\tlabel \"" LABEL "\" {\n\t\tlimit = \"1GiB\"\n\t}\n}\n",
 		socket, partition);
 	if (fclose(f) != 0)
 		err(1, "%s", config);
@@ -127,8 +128,8 @@ static struct shmstore *open_store(struct shmstore_partition *p, enum kind kind,
 	return s;
 }
 
-static void bench_size(struct report *r, const struct report_options *options, const struct place *place,
-		       struct shmstore_partition *p, size_t size)
+static void bench_size(struct report *r, const struct report_options *options,
+		       const struct place *place, struct shmstore_partition *p, size_t size)
 {
 	static const char *const ways[] = {"put fresh", "put as it comes"};
 	struct contender c[2 * N_KINDS];
@@ -150,16 +151,19 @@ static void bench_size(struct report *r, const struct report_options *options, c
 	}
 	e = place_warm(place, 16 * size);
 	if (e == 0)
-		e = measure_contenders(c, 2 * N_KINDS, options->rounds, options->quick ? 100 : 1000, 50, &failed);
+		e = measure_contenders(c, 2 * N_KINDS, options->rounds, options->quick ? 100 : 1000,
+				       50, &failed);
 	if (e < 0)
-		errx(1, "%zu bytes, %s: %s", size, failed ? failed->variant : "warm", shmstore_strerror(e));
+		errx(1, "%zu bytes, %s: %s", size, failed ? failed->variant : "warm",
+		     shmstore_strerror(e));
 	report_size(size, text, sizeof(text));
 	for (unsigned i = 0; i < 2 * N_KINDS; i++) {
 		report_row(r, place->label, c[i].operation, c[i].variant, size, &c[i].series);
-		snprintf(what, sizeof(what), "%s, %s, %s, %s", c[i].operation, text, place->label, c[i].variant);
+		snprintf(what, sizeof(what), "%s, %s, %s, %s", c[i].operation, text, place->label,
+			 c[i].variant);
 		if (i % N_KINDS != OFF)
-			report_ratio(r, "9a", what, "x daemon off", REPORT_AT_MOST, 1.05, &c[i].series,
-				     &c[i - i % N_KINDS].series);
+			report_ratio(r, "9a", what, "x daemon off", REPORT_AT_MOST, 1.05,
+				     &c[i].series, &c[i - i % N_KINDS].series);
 	}
 	for (unsigned i = 0; i < 2 * N_KINDS; i++) {
 		shmstore_close(ones[i].store);
@@ -171,8 +175,8 @@ static void bench_size(struct report *r, const struct report_options *options, c
 int main(int argc, char **argv)
 {
 	struct report_options options;
-	struct report *r =
-		report_new(argc, argv, "bench_credit", "what does the host daemon's presence cost a put?", &options);
+	struct report *r = report_new(argc, argv, "bench_credit",
+				      "what does the host daemon's presence cost a put?", &options);
 	struct shmstore_partition *p;
 	struct place place;
 	char path[128];

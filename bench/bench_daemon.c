@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_daemon.c: how many requests does shmstored answer, does a client that means harm slow the others, and does it keep anything of those
- * who came and went?
+ * bench_daemon.c: how many requests does shmstored answer, does a client that means harm slow the
+ * others, and does it keep anything of those who came and went?
  *
- * Eight processes ask PING and wait for PONG, one request each at a time, not pinned. The floor in the same rounds: the same packets, echoed by
- * a bare server. Then the same clients while one harmful process (of another user, where root runs this) does what it can; the
- * figure is the time per request of the others, with it and without it in the same round. A harmful process uses the processor too: what it
- * takes of that by itself is what "a process that only spins" shows.
+ * Eight processes ask PING and wait for PONG, one request each at a time, not pinned. The floor in
+ * the same rounds: the same packets, echoed by a bare server. Then the same clients while one
+ * harmful process (of another user, where root runs this) does what it can; the figure is the time
+ * per request of the others, with it and without it in the same round. A harmful process uses the
+ * processor too: what it takes of that by itself is what "a process that only spins" shows.
  */
 #include <err.h>
 #include <errno.h>
@@ -57,8 +58,10 @@ static void write_config(void)
 	if (!f)
 		err(1, "%s", d.config);
 	fprintf(f,
-		"daemon {\nsocket = \"%s\"\nsocket-mode = 0666\nmax-clients = 1024\nmax-clients-per-user = 512\n"
-		"hello-timeout = 1s\nlog-level = error\n}\nhttp { enabled = no }\npartition \"%s/partition\" { create "
+		"daemon {\nsocket = \"%s\"\nsocket-mode = 0666\nmax-clients = "
+		"1024\nmax-clients-per-user = 512\n"
+		"hello-timeout = 1s\nlog-level = error\n}\nhttp { enabled = no }\npartition "
+		"\"%s/partition\" { create "
 		"= yes }\n",
 		d.socket, d.dir);
 	fclose(f);
@@ -105,14 +108,15 @@ static uint64_t private_memory(void)
 	if (!f)
 		err(1, "%s", path);
 	while (fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "Private_Clean: %lu", &kib) == 1 || sscanf(line, "Private_Dirty: %lu", &kib) == 1)
+		if (sscanf(line, "Private_Clean: %lu", &kib) == 1 ||
+		    sscanf(line, "Private_Dirty: %lu", &kib) == 1)
 			sum += kib * 1024;
 	}
 	fclose(f);
 	return sum;
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 struct contest {
 	struct measure_series time, p99; /* per request */
@@ -151,7 +155,8 @@ static void spin(const char *path)
 
 static const struct harm spinner = {"only spins", spin};
 
-static void run_harmed(struct load *l, const struct harm *h, uint64_t window_ns, struct contest *ret)
+static void run_harmed(struct load *l, const struct harm *h, uint64_t window_ns,
+		       struct contest *ret)
 {
 	pid_t pid = load_harm(h, d.socket);
 
@@ -197,16 +202,19 @@ static void bench_requests(struct report *r, const struct report_options *option
 	put(r, "shmstored", &quiet);
 	put(r, "beside one that only spins", &spun);
 	s = measure_stat(&quiet.time);
-	report_target(r, &(struct report_target){"9b", "PING, 8 clients", "requests/s", REPORT_AT_LEAST, 50000,
-						 1e9 / s.median, 1e9 / s.max, 1e9 / s.min});
+	report_target(r, &(struct report_target){"9b", "PING, 8 clients", "requests/s",
+						 REPORT_AT_LEAST, 50000, 1e9 / s.median,
+						 1e9 / s.max, 1e9 / s.min});
 	for (unsigned k = 0; k < load_n_harms; k++) {
 		put(r, load_harms[k].name, &harmed[k]);
-		snprintf(what, sizeof(what), "time per request beside one that %s", load_harms[k].name);
-		report_ratio(r, "9e", what, "x without", REPORT_AT_MOST, 1.10, &harmed[k].time, &quiet.time);
+		snprintf(what, sizeof(what), "time per request beside one that %s",
+			 load_harms[k].name);
+		report_ratio(r, "9e", what, "x without", REPORT_AT_MOST, 1.10, &harmed[k].time,
+			     &quiet.time);
 	}
 }
 
-/* ---- what each costs by itself ------------------------------------------------------------------------------------- */
+/* ---- what each costs by itself --------------------------------------------------------------- */
 
 static uint64_t processor_ns(pid_t pid)
 {
@@ -222,7 +230,8 @@ static uint64_t processor_ns(pid_t pid)
 	return ns;
 }
 
-/* The part of one processor that the daemon spends on a harmful client while nobody else is there: does not depend on who else computes. */
+/* The part of one processor that the daemon spends on a harmful client while nobody else is there:
+ * does not depend on who else computes. */
 static void bench_cost(struct report *r, const struct report_options *options)
 {
 	const uint64_t window = options->quick ? 500000000 : 2000000000;
@@ -238,17 +247,19 @@ static void bench_cost(struct report *r, const struct report_options *options)
 		t0 = measure_now_ns();
 		before = processor_ns(d.pid);
 		nap(window);
-		snprintf(what, sizeof(what), "of a processor, by the daemon, for one that %s", load_harms[k].name);
-		report_target(r, &(struct report_target){"9d", what, "%", REPORT_AT_MOST, 10,
-							 100.0 * (double)(processor_ns(d.pid) - before) /
-								 (double)(measure_now_ns() - t0),
-							 0, 0});
+		snprintf(what, sizeof(what), "of a processor, by the daemon, for one that %s",
+			 load_harms[k].name);
+		report_target(
+			r, &(struct report_target){"9d", what, "%", REPORT_AT_MOST, 10,
+						   100.0 * (double)(processor_ns(d.pid) - before) /
+							   (double)(measure_now_ns() - t0),
+						   0, 0});
 		load_kill(pid);
 		nap(100000000);
 	}
 }
 
-/* ---- those who came and went --------------------------------------------------------------------------------------- */
+/* ---- those who came and went ----------------------------------------------------------------- */
 
 static void come_and_go(unsigned n)
 {
@@ -272,20 +283,22 @@ static void bench_growth(struct report *r, const struct report_options *options)
 	before = private_memory();
 	t0 = measure_now_ns();
 	come_and_go(n);
-	report_seconds(r, "socket", "connect, HELLO, close", "shmstored", n, (double)(measure_now_ns() - t0) / 1e9);
+	report_seconds(r, "socket", "connect, HELLO, close", "shmstored", n,
+		       (double)(measure_now_ns() - t0) / 1e9);
 	nap(300000000);
 	after = private_memory();
 	snprintf(what, sizeof(what), "private memory more after %u connections (%s before)", n,
 		 report_size(before, (char[32]){0}, 32));
-	report_target(r, &(struct report_target){"9c", what, "KiB", REPORT_AT_MOST, 64,
-						 after > before ? (double)(after - before) / 1024 : 0, 0, 0});
+	report_target(r, &(struct report_target){
+				 "9c", what, "KiB", REPORT_AT_MOST, 64,
+				 after > before ? (double)(after - before) / 1024 : 0, 0, 0});
 }
 
 int main(int argc, char **argv)
 {
 	struct report_options options;
-	struct report *r =
-		report_new(argc, argv, "bench_daemon", "requests to shmstored, and who disturbs them", &options);
+	struct report *r = report_new(argc, argv, "bench_daemon",
+				      "requests to shmstored, and who disturbs them", &options);
 	const char *program = getenv("SHMSTORED");
 	int e;
 
@@ -294,8 +307,10 @@ int main(int argc, char **argv)
 	/* What is left of a connection that was dropped is no reason to die. */
 	signal(SIGPIPE, SIG_IGN);
 	start_daemon(program ? program : BENCH_SHMSTORED);
-	report_note(r, "%u clients, not pinned, on %ld processors; %s", LOAD_CLIENTS, sysconf(_SC_NPROCESSORS_ONLN),
-		    geteuid() == 0 ? "the harmful ones are another user's" : "the harmful ones are the same user's");
+	report_note(r, "%u clients, not pinned, on %ld processors; %s", LOAD_CLIENTS,
+		    sysconf(_SC_NPROCESSORS_ONLN),
+		    geteuid() == 0 ? "the harmful ones are another user's"
+				   : "the harmful ones are the same user's");
 	bench_growth(r, &options);
 	bench_cost(r, &options);
 	bench_requests(r, &options);

@@ -2,11 +2,14 @@
 /*
  * bench_evict.c: who is disturbed by an eviction?
  *
- * A store holds 2 GiB that nobody uses, and its owner goes on: it puts, gets and deletes other objects of 64 KiB and 1 MiB in the same store,
- * back to back, each call timed by itself. In each round it does so three times, in changing order: with nothing else going on; while a
- * process without a library copies those 2 GiB to the same disk (O_DIRECT, 4 MiB at a time: what any program costs that writes as much, the
- * floor); and while shmstore_partition_evict() demotes them. Both of these read and write at idle priority, in a process of
- * their own, as shmstored runs an eviction. A round's figure is its 99th percentile, so the ratio says what a caller notices of an eviction.
+ * A store holds 2 GiB that nobody uses, and its owner goes on: it puts, gets and deletes other
+ * objects of 64 KiB and 1 MiB in the same store, back to back, each call timed by itself. In
+ * each round it does so three times, in changing order: with nothing else going on; while a
+ * process without a library copies those 2 GiB to the same disk (O_DIRECT, 4 MiB at a time: what
+ * any program costs that writes as much, the floor); and while shmstore_partition_evict()
+ * demotes them. Both of these read and write at idle priority, in a process of their own, as
+ * shmstored runs an eviction. A round's figure is its 99th percentile, so the ratio says what a
+ * caller notices of an eviction.
  *
  * Nothing is compressible, nothing was demoted before: everything is written each time.
  */
@@ -57,7 +60,8 @@ struct scene {
 	struct shmstore_partition *p;
 	struct shmstore *s;
 	char partition[128];
-	const char *data; /* COLD bytes and a page: each object begins elsewhere, none is like another */
+	/* COLD bytes and a page: each object begins elsewhere, none is like another */
+	const char *data;
 	unsigned n_cold;
 	struct measure_series series[N_MODES][N_CALLS];
 	double longest[N_MODES], seconds[N_MODES]; /* seconds: of the last round */
@@ -95,9 +99,10 @@ static int get(struct scene *x, const char *name, unsigned i, struct shmstore_vi
 	return shmstore_get(x->s, key, (size_t)n, 0, ret);
 }
 
-/* ---- the other process -------------------------------------------------------------------------------------------------- */
+/* ---- the other process ----------------------------------------------------------------------- */
 
-static void copy_object(const char *directory, int disk_fd, unsigned i, void *chunk, off_t *io_offset)
+static void copy_object(const char *directory, int disk_fd, unsigned i, void *chunk,
+			off_t *io_offset)
 {
 	char path[256];
 	ssize_t n;
@@ -148,9 +153,11 @@ static int evict(const struct scene *x)
 	what.n_threads = 2;
 	what.background = true;
 	r = shmstore_partition_evict(p, &what, &report);
-	if (r != 1 || report.freed < what.bytes || report.written < what.bytes || report.n_objects != x->n_cold)
-		errx(1, "eviction: %s %s: %llu objects, %llu bytes freed, %llu written", shmstore_strerror(r),
-		     shmstore_error_detail(), (unsigned long long)report.n_objects, (unsigned long long)report.freed,
+	if (r != 1 || report.freed < what.bytes || report.written < what.bytes ||
+	    report.n_objects != x->n_cold)
+		errx(1, "eviction: %s %s: %llu objects, %llu bytes freed, %llu written",
+		     shmstore_strerror(r), shmstore_error_detail(),
+		     (unsigned long long)report.n_objects, (unsigned long long)report.freed,
 		     (unsigned long long)report.written);
 	shmstore_partition_unref(p);
 	return 0;
@@ -175,7 +182,7 @@ static pid_t start_other(const struct scene *x, enum mode mode)
 	_exit(mode == BARE ? write_bare(x, directory) : evict(x));
 }
 
-/* ---- the owner ----------------------------------------------------------------------------------------------------------- */
+/* ---- the owner ------------------------------------------------------------------------------- */
 
 static void timed(struct scene *x, enum mode mode, enum call call, uint64_t begin, int r)
 {
@@ -227,7 +234,8 @@ static void run_mode(struct scene *x, enum mode mode)
 		measure_end_round_at(&x->series[mode][call], P99);
 }
 
-/* The cold objects are new each time: a tier file that was written once would not be written again. */
+/* The cold objects are new each time: a tier file that was written once
+ * would not be written again. */
 static void renew_cold(struct scene *x, bool first)
 {
 	for (unsigned i = 0; i < x->n_cold; i++) {
@@ -265,7 +273,7 @@ static void measure(struct scene *x, unsigned rounds)
 	}
 }
 
-/* ---- the report ---------------------------------------------------------------------------------------------------------- */
+/* ---- the report ------------------------------------------------------------------------------ */
 
 static void report_calls(struct report *r, struct scene *x)
 {
@@ -273,31 +281,35 @@ static void report_calls(struct report *r, struct scene *x)
 
 	for (unsigned call = 0; call < N_CALLS; call++) {
 		for (unsigned mode = 0; mode < N_MODES; mode++)
-			report_row(r, x->memory.label, CALLS[call], MODES[mode], SIZES[call], &x->series[mode][call]);
+			report_row(r, x->memory.label, CALLS[call], MODES[mode], SIZES[call],
+				   &x->series[mode][call]);
 		if (call == DELETE)
 			continue;
 		report_size(SIZES[call], text, sizeof(text));
-		snprintf(what, sizeof(what), "p99 of %s of %s during an eviction", CALLS[call], text);
-		report_ratio(r, "10b", what, "x without", REPORT_AT_MOST, 2.0, &x->series[EVICTION][call],
-			     &x->series[QUIET][call]);
+		snprintf(what, sizeof(what), "p99 of %s of %s during an eviction", CALLS[call],
+			 text);
+		report_ratio(r, "10b", what, "x without", REPORT_AT_MOST, 2.0,
+			     &x->series[EVICTION][call], &x->series[QUIET][call]);
 	}
 }
 
 static void report_longest(struct report *r, const struct scene *x)
 {
 	for (unsigned mode = 0; mode < N_MODES; mode++) {
-		report_note(
-			r,
-			"%s: of %llu calls the longest took %.2f ms, %llu more than 5 ms; the last round took %.2f s",
-			MODES[mode], (unsigned long long)x->n_calls[mode], x->longest[mode] / 1e6,
-			(unsigned long long)x->n_longer[mode], x->seconds[mode]);
+		report_note(r,
+			    "%s: of %llu calls the longest took %.2f ms, %llu more than 5 ms; the "
+			    "last round took %.2f s",
+			    MODES[mode], (unsigned long long)x->n_calls[mode],
+			    x->longest[mode] / 1e6, (unsigned long long)x->n_longer[mode],
+			    x->seconds[mode]);
 	}
-	report_target(r, &(struct report_target){.id = "10c",
-						 .what = "the longest put, get or delete during an eviction",
-						 .unit = "ms",
-						 .relation = REPORT_AT_MOST,
-						 .target = 5,
-						 .value = x->longest[EVICTION] / 1e6});
+	report_target(r, &(struct report_target){
+				 .id = "10c",
+				 .what = "the longest put, get or delete during an eviction",
+				 .unit = "ms",
+				 .relation = REPORT_AT_MOST,
+				 .target = 5,
+				 .value = x->longest[EVICTION] / 1e6});
 }
 
 static void open_scene(struct scene *x)
@@ -328,7 +340,8 @@ int main(int argc, char **argv)
 {
 	static struct scene x;
 	struct report_options options;
-	struct report *r = report_new(argc, argv, "bench_evict", "who is disturbed by an eviction?", &options);
+	struct report *r =
+		report_new(argc, argv, "bench_evict", "who is disturbed by an eviction?", &options);
 	int status;
 
 	if (!r)
@@ -337,7 +350,9 @@ int main(int argc, char **argv)
 	open_scene(&x);
 	measure_pin(options.cpu);
 	measure(&x, options.rounds);
-	report_note(r, "%llu MiB in objects of 16 MiB are demoted in each round; figures are 99th percentiles",
+	report_note(r,
+		    "%llu MiB in objects of 16 MiB are demoted in each round; figures are 99th "
+		    "percentiles",
 		    x.n_cold * COLD / MIB);
 	report_calls(r, &x);
 	report_longest(r, &x);

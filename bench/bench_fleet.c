@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_fleet.c: do client processes under a daemon fare as the arbiter's core does in virtual time, and what is left of those that are killed?
+ * bench_fleet.c: do client processes under a daemon fare as the arbiter's core does in virtual
+ * time, and what is left of those that are killed?
  *
- * The sets of arbsets.h, a part of their situations, by client processes that reserve and release through the library and the daemon; beside
- * them the same situations in virtual time, with the capacity that the daemon gave the pool. Then clients that put and delete objects
- * (bytes / 64) and are killed in 1 % of their operations; afterwards the pool's books must be what the kernel says. Each run has a tmpfs
- * and a daemon of its own.
+ * The sets of arbsets.h, a part of their situations, by client processes that reserve and release
+ * through the library and the daemon; beside them the same situations in virtual time, with the
+ * capacity that the daemon gave the pool. Then clients that put and delete objects (bytes / 64) and
+ * are killed in 1 % of their operations; afterwards the pool's books must be what the kernel says.
+ * Each run has a tmpfs and a daemon of its own.
  */
 #include <argp.h>
 #include <err.h>
@@ -91,7 +93,7 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	}
 }
 
-/* ---- the scene ----------------------------------------------------------------------------------------------------- */
+/* ---- the scene ------------------------------------------------------------------------------- */
 
 static struct {
 	struct place own, partition;
@@ -106,8 +108,8 @@ static void clear_scene(void)
 }
 
 /*
- * A file system of that size and headroom, which the arbiter leaves to what is not arbitrated: stores' own files. A daemon without leases:
- * each reservation is asked for.
+ * A file system of that size and headroom, which the arbiter leaves to what is not arbitrated:
+ * stores' own files. A daemon without leases: each reservation is asked for.
  */
 static bool set_scene(struct report *r, uint64_t bytes, uint64_t headroom)
 {
@@ -118,12 +120,14 @@ static bool set_scene(struct report *r, uint64_t bytes, uint64_t headroom)
 	if (e == 0)
 		e = place_open_mount(&scene.partition, bytes + headroom, 0);
 	if (e < 0) {
-		report_skip(r, "client processes", e == -EPERM ? "needs root, for a tmpfs of its own" : strerror(-e));
+		report_skip(r, "client processes",
+			    e == -EPERM ? "needs root, for a tmpfs of its own" : strerror(-e));
 		clear_scene();
 		return false;
 	}
 	snprintf(partition, sizeof(partition), "%s/partition", scene.partition.path);
-	snprintf(more, sizeof(more), "arbiter {\n\theadroom = \"%" PRIu64 "\"\n\tlease = none\n}\n", headroom);
+	snprintf(more, sizeof(more), "arbiter {\n\theadroom = \"%" PRIu64 "\"\n\tlease = none\n}\n",
+		 headroom);
 	o.partition = partition;
 	o.more = more;
 	hostdaemon_start(&scene.daemon, &o);
@@ -139,7 +143,8 @@ static const struct arbset *find_set(const char *name)
 	errx(2, "no such set: %s", name);
 }
 
-static void promise(struct report *r, const char *id, double target, double value, const char *what, const char *unit)
+static void promise(struct report *r, const char *id, double target, double value, const char *what,
+		    const char *unit)
 {
 	report_target(r, &(struct report_target){.id = id,
 						 .what = what,
@@ -149,21 +154,24 @@ static void promise(struct report *r, const char *id, double target, double valu
 						 .value = value});
 }
 
-static void say(struct report *r, const char *name, const char *variant, const struct fleet_result *got)
+static void say(struct report *r, const char *name, const char *variant,
+		const struct fleet_result *got)
 {
 	report_note(r,
 		    "%s, %s: pool %.1f MiB, %" PRIu64 " tasks, splits %" PRIu64 " + %" PRIu64
-		    " too big, retries %" PRIu64 ", makespan %.1f s, lost %.1f s; failed %" PRIu64 " tasks, %" PRIu64
-		    " situations; hangs %" PRIu64 ", killed %" PRIu64 ", ended by themselves %" PRIu64
-		    ", refused %" PRIu64 "%s%s%s",
-		    name, variant, (double)got->capacity / (1 << 20), got->n_tasks, got->work.n_splits,
-		    got->work.n_toobig, got->work.n_retries, got->makespan_s, (double)got->work.lost_ns / 1e9,
-		    got->n_failed_tasks, got->n_failed_situations, got->n_hangs, got->n_kills, got->n_broken,
-		    got->n_refused, got->refused[0] ? " (" : "", got->refused, got->refused[0] ? ")" : "");
-	report_seconds(r, name, "makespan at work's pace", variant, got->work.n_retries, got->makespan_s);
+		    " too big, retries %" PRIu64 ", makespan %.1f s, lost %.1f s; failed %" PRIu64
+		    " tasks, %" PRIu64 " situations; hangs %" PRIu64 ", killed %" PRIu64
+		    ", ended by themselves %" PRIu64 ", refused %" PRIu64 "%s%s%s",
+		    name, variant, (double)got->capacity / (1 << 20), got->n_tasks,
+		    got->work.n_splits, got->work.n_toobig, got->work.n_retries, got->makespan_s,
+		    (double)got->work.lost_ns / 1e9, got->n_failed_tasks, got->n_failed_situations,
+		    got->n_hangs, got->n_kills, got->n_broken, got->n_refused,
+		    got->refused[0] ? " (" : "", got->refused, got->refused[0] ? ")" : "");
+	report_seconds(r, name, "makespan at work's pace", variant, got->work.n_retries,
+		       got->makespan_s);
 }
 
-/* ---- reservations only --------------------------------------------------------------------------------------------- */
+/* ---- reservations only ----------------------------------------------------------------------- */
 
 static void run_plain(struct report *r, const struct options *o, const struct arbset *set)
 {
@@ -194,19 +202,24 @@ static void run_plain(struct report *r, const struct options *o, const struct ar
 	if (e < 0)
 		errx(1, "%s: %s", set->name, strerror(-e));
 	report_note(r,
-		    "%s, the same in virtual time: splits %" PRIu64 " + %" PRIu64 " too big, retries %" PRIu64
-		    ", makespan %.1f s, lost %.1f s",
-		    set->name, virtual.work.n_splits, virtual.work.n_toobig, virtual.work.n_retries, virtual.makespan_s,
-		    (double)virtual.work.lost_ns / 1e9);
-	snprintf(what, sizeof(what), "%s, client processes: situations failed or hanging, calls refused", set->name);
-	promise(r, "11f", 0, (double)(got.n_failed_situations + got.n_hangs + got.n_refused + got.n_broken), what, "");
-	ratio = virtual.work.n_retries ? (double)got.work.n_retries / (double)virtual.work.n_retries : 1;
-	snprintf(what, sizeof(what), "%s: retries of client processes against virtual time's %" PRIu64 ", apart by",
+		    "%s, the same in virtual time: splits %" PRIu64 " + %" PRIu64
+		    " too big, retries %" PRIu64 ", makespan %.1f s, lost %.1f s",
+		    set->name, virtual.work.n_splits, virtual.work.n_toobig, virtual.work.n_retries,
+		    virtual.makespan_s, (double)virtual.work.lost_ns / 1e9);
+	snprintf(what, sizeof(what),
+		 "%s, client processes: situations failed or hanging, calls refused", set->name);
+	promise(r, "11f", 0,
+		(double)(got.n_failed_situations + got.n_hangs + got.n_refused + got.n_broken),
+		what, "");
+	ratio = virtual.work.n_retries ? (double)got.work.n_retries / (double)virtual.work.n_retries
+				       : 1;
+	snprintf(what, sizeof(what),
+		 "%s: retries of client processes against virtual time's %" PRIu64 ", apart by",
 		 set->name, virtual.work.n_retries);
 	promise(r, "11g", 0.25, fabs(ratio - 1), what, "x");
 }
 
-/* ---- objects, and death -------------------------------------------------------------------------------------------- */
+/* ---- objects, and death ---------------------------------------------------------------------- */
 
 struct books {
 	uint64_t used, kernel; /* bytes; the latter what statvfs() says */
@@ -222,7 +235,8 @@ static uint64_t kernel_used(void)
 	return (uint64_t)(v.f_blocks - v.f_bfree) * v.f_frsize;
 }
 
-/* A client of its own: whoever forks has no store. It looks until both agree, or for as long as it may. */
+/* A client of its own: whoever forks has no store. It looks until both agree,
+ * or for as long as it may. */
 static void look_at_books(struct books *ret)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
@@ -248,7 +262,8 @@ static void look_at_books(struct books *ret)
 
 static struct books compare_books(void)
 {
-	struct books *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct books *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+				    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct books books;
 	pid_t pid;
 
@@ -291,13 +306,17 @@ static void run_killed(struct report *r, const struct options *o, const struct a
 	clear_scene();
 	if (books.error)
 		errx(1, "the pool's books: %s",
-		     books.error < 0 ? shmstore_strerror(books.error) : shmstore_arb_outcome_name(books.error));
+		     books.error < 0 ? shmstore_strerror(books.error)
+				     : shmstore_arb_outcome_name(books.error));
 	report_note(r,
-		    "%s, put, killed: afterwards %" PRIu64 " bytes are booked, %" PRIu64 " are in use for the kernel",
+		    "%s, put, killed: afterwards %" PRIu64 " bytes are booked, %" PRIu64
+		    " are in use for the kernel",
 		    set->name, books.used, books.kernel);
 	snprintf(what, sizeof(what), "%s, 1 %% killed: situations failed or hanging", set->name);
-	promise(r, "11h", 0, (double)(got.n_failed_situations + got.n_hangs + got.n_broken), what, "");
-	snprintf(what, sizeof(what), "%s, 1 %% killed: bytes booked that the kernel does not know, or the other way",
+	promise(r, "11h", 0, (double)(got.n_failed_situations + got.n_hangs + got.n_broken), what,
+		"");
+	snprintf(what, sizeof(what),
+		 "%s, 1 %% killed: bytes booked that the kernel does not know, or the other way",
 		 set->name);
 	promise(r, "11i", 0, fabs((double)books.used - (double)books.kernel), what, "");
 }
@@ -306,8 +325,8 @@ int main(int argc, char **argv)
 {
 	static const struct argp own = {own_options, parse_option, NULL, NULL, NULL, NULL, NULL};
 	struct options o = {.pace = PACE};
-	const struct report_program program = {"bench_fleet", "the memory arbiter, with client processes and a daemon",
-					       &own, &o};
+	const struct report_program program = {
+		"bench_fleet", "the memory arbiter, with client processes and a daemon", &own, &o};
 	struct report_options common;
 	struct report *r = report_new_own(argc, argv, &program, &common);
 	double load[1] = {0};
@@ -320,11 +339,14 @@ int main(int argc, char **argv)
 	atexit(clear_scene);
 	getloadavg(load, 1);
 	report_note(r,
-		    "not pinned; %u situations of each set, work at %.2f of its time; the machine's load before: %.1f",
+		    "not pinned; %u situations of each set, work at %.2f of its time; the "
+		    "machine's load before: %.1f",
 		    o.n_situations, o.pace, load[0]);
-	for (size_t i = 0; !o.no_plain && i < (o.set ? 1 : sizeof(usual_sets) / sizeof(usual_sets[0])); i++)
+	for (size_t i = 0;
+	     !o.no_plain && i < (o.set ? 1 : sizeof(usual_sets) / sizeof(usual_sets[0])); i++)
 		run_plain(r, &o, find_set(o.set ? o.set : usual_sets[i]));
-	for (size_t i = 0; !o.no_kills && i < (o.set ? 1 : sizeof(killed_sets) / sizeof(killed_sets[0])); i++)
+	for (size_t i = 0;
+	     !o.no_kills && i < (o.set ? 1 : sizeof(killed_sets) / sizeof(killed_sets[0])); i++)
 		run_killed(r, &o, find_set(o.set ? o.set : killed_sets[i]));
 	e = report_print(r);
 	report_free(r);

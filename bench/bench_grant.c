@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_grant.c: how long is a credit grant's round trip, while the daemon does nothing else, and while it walks a million objects?
+ * bench_grant.c: how long is a credit grant's round trip, while the daemon does nothing else, and
+ * while it walks a million objects?
  *
- * One process asks for 4 KiB, again and again, one request at a time, and says in its page that it has used them: each is a grant. Another one has the
- * daemon reconcile, one full survey after the other, for the rounds that say so. A round's figures are the median and the 99th
- * percentile of its requests; rounds with and without alternate.
+ * One process asks for 4 KiB, again and again, one request at a time, and says in its page that it
+ * has used them: each is a grant. Another one has the daemon reconcile, one full survey after the
+ * other, for the rounds that say so. A round's figures are the median and the 99th percentile of
+ * its requests; rounds with and without alternate.
  */
 #include <err.h>
 #include <errno.h>
@@ -108,7 +110,8 @@ static void fill(uint32_t n)
 static void request(int fd, uint16_t type, uint64_t serial, const void *body, const char *tail)
 {
 	unsigned char packet[WIRE_PACKET_MAX];
-	size_t n = wire_pack(packet, sizeof(packet), type, serial, body, tail, tail ? strlen(tail) : 0);
+	size_t n = wire_pack(packet, sizeof(packet), type, serial, body, tail,
+			     tail ? strlen(tail) : 0);
 
 	if (send(fd, packet, n, MSG_NOSIGNAL) != (ssize_t)n)
 		err(1, "send");
@@ -169,7 +172,8 @@ static void map_page(void)
 
 	snprintf(path, sizeof(path), "%s/stores/grant/" WIRE_PAGE_FILE, s.partition);
 	fd = open(path, O_RDWR | O_CLOEXEC);
-	page = fd < 0 ? MAP_FAILED : mmap(NULL, WIRE_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	page = fd < 0 ? MAP_FAILED
+		      : mmap(NULL, WIRE_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (page == MAP_FAILED)
 		err(1, "%s", path);
 	close(fd);
@@ -228,16 +232,19 @@ static void note(struct measure_series *series, uint64_t ns)
 	measure_end_round(series);
 }
 
-/* Requests until REQUESTS are done, and where fd >= 0, until a survey has ended that began after we did. */
+/* Requests until REQUESTS are done, and where fd >= 0, until a survey has
+ * ended that began after we did. */
 static void run_round(int fd, struct figures *ret)
 {
 	static uint64_t times[REQUESTS * 64];
 	size_t n = 0, n_surveys = 0;
 	char byte;
 
-	while (n < sizeof(times) / sizeof(times[0]) && (n < REQUESTS || (fd >= 0 && n_surveys < 2))) {
+	while (n < sizeof(times) / sizeof(times[0]) &&
+	       (n < REQUESTS || (fd >= 0 && n_surveys < 2))) {
 		times[n++] = grant();
-		if (fd >= 0 && n % 64 == 0 && poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) > 0)
+		if (fd >= 0 && n % 64 == 0 &&
+		    poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) > 0)
 			n_surveys += read(fd, &byte, 1) == 1;
 	}
 	qsort(times, n, sizeof(times[0]), by_size);
@@ -303,7 +310,8 @@ static void set_scene(uint32_t n_objects, const char *program)
 int main(int argc, char **argv)
 {
 	struct report_options options;
-	struct report *r = report_new(argc, argv, "bench_grant", "a credit grant while a survey runs", &options);
+	struct report *r = report_new(argc, argv, "bench_grant",
+				      "a credit grant while a survey runs", &options);
 	const char *program = getenv("SHMSTORED");
 	struct figures idle = {0}, busy = {0};
 	struct measure_stat p99;
@@ -312,8 +320,10 @@ int main(int argc, char **argv)
 	if (!r)
 		err(1, "out of memory");
 	set_scene(options.quick ? OBJECTS / 10 : OBJECTS, program ? program : BENCH_SHMSTORED);
-	report_note(r, "%u objects; one store asks for 4 KiB, again and again; not pinned, %ld processors",
-		    options.quick ? OBJECTS / 10 : OBJECTS, sysconf(_SC_NPROCESSORS_ONLN));
+	report_note(
+		r,
+		"%u objects; one store asks for 4 KiB, again and again; not pinned, %ld processors",
+		options.quick ? OBJECTS / 10 : OBJECTS, sysconf(_SC_NPROCESSORS_ONLN));
 	for (unsigned i = 0; i < options.rounds; i++) {
 		run_round(-1, &idle);
 		run_round_reconciling(&busy);
@@ -321,14 +331,15 @@ int main(int argc, char **argv)
 	print_rows(r, "idle", &idle);
 	print_rows(r, "reconciling", &busy);
 	p99 = measure_stat(&busy.p99);
-	report_target(r, &(struct report_target){.id = "2",
-						 .what = "p99 of a grant while objects are reconciled",
-						 .unit = "us",
-						 .relation = REPORT_AT_MOST,
-						 .target = 1000,
-						 .value = p99.median / 1000,
-						 .min = p99.min / 1000,
-						 .max = p99.max / 1000});
+	report_target(r,
+		      &(struct report_target){.id = "2",
+					      .what = "p99 of a grant while objects are reconciled",
+					      .unit = "us",
+					      .relation = REPORT_AT_MOST,
+					      .target = 1000,
+					      .value = p99.median / 1000,
+					      .min = p99.min / 1000,
+					      .max = p99.max / 1000});
 	e = report_print(r);
 	report_free(r);
 	shmstore_close(s.store);

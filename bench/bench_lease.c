@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_lease.c: what does a reservation cost its client: out of a lease, and by a round trip to the daemon?
+ * bench_lease.c: what does a reservation cost its client: out of a lease, and
+ * by a round trip to the daemon?
  *
- * Beside the round trip stand a bare one: two processes and a SOCK_SEQPACKET pair, messages of the same size; and one through a server that
- * only echoes, with epoll, as a daemon must that has more than one client. All are on one CPU, and take turns (measure.h).
+ * Beside the round trip stand a bare one: two processes and a SOCK_SEQPACKET pair, messages of the
+ * same size; and one through a server that only echoes, with epoll, as a daemon must that has more
+ * than one client. All are on one CPU, and take turns (measure.h).
  */
 #include <err.h>
 #include <errno.h>
@@ -50,7 +52,7 @@ static void clean_up(void)
 	place_close(&s.own);
 }
 
-/* ---- contenders ---------------------------------------------------------------------------------------------------- */
+/* ---- contenders ------------------------------------------------------------------------------ */
 
 static int error_of(int r)
 {
@@ -93,10 +95,12 @@ static int cycle_small(void *arg)
 static int reserve_large(void *arg)
 {
 	(void)arg;
-	return error_of(shmstore_arb_reserve(s.store, SHMSTORE_ARB_PARTITION, LARGE, NULL, &s.large));
+	return error_of(
+		shmstore_arb_reserve(s.store, SHMSTORE_ARB_PARTITION, LARGE, NULL, &s.large));
 }
 
-/* A release is not answered: what is asked after it makes sure that the daemon has dealt with it, outside of what is timed. */
+/* A release is not answered: what is asked after it makes sure that the daemon has dealt with it,
+ * outside of what is timed. */
 static int release_large(void *arg)
 {
 	struct shmstore_arb_pool_info info;
@@ -133,7 +137,7 @@ static int take(void *arg, const void *message, size_t size, int fd)
 	return 0;
 }
 
-/* ---- the scene ----------------------------------------------------------------------------------------------------- */
+/* ---- the scene ------------------------------------------------------------------------------- */
 
 static void start_echo(void)
 {
@@ -163,13 +167,15 @@ static void open_store(void)
 	if (r == 0)
 		r = shmstore_arb_bind(s.store, NULL, task);
 	if (r != 0)
-		errx(1, "%s: %s", s.daemon.partition, r < 0 ? shmstore_strerror(r) : shmstore_arb_outcome_name(r));
+		errx(1, "%s: %s", s.daemon.partition,
+		     r < 0 ? shmstore_strerror(r) : shmstore_arb_outcome_name(r));
 	shmstore_partition_unref(p);
 }
 
 static bool set_scene(struct report *r)
 {
-	struct hostdaemon_options o = {.program = BENCH_SHMSTORED, .more = "arbiter {\n\tlease = \"16MiB\"\n}\n"};
+	struct hostdaemon_options o = {.program = BENCH_SHMSTORED,
+				       .more = "arbiter {\n\tlease = \"16MiB\"\n}\n"};
 	const struct exchange_consumer consumer = {.take = take};
 	char partition[HOSTDAEMON_PATH];
 	int e = place_open_devshm(&s.own);
@@ -177,7 +183,8 @@ static bool set_scene(struct report *r)
 	if (e == 0)
 		e = place_open_mount(&s.partition, POOL, 0);
 	if (e < 0) {
-		report_skip(r, "all", e == -EPERM ? "needs root, for a tmpfs of its own" : strerror(-e));
+		report_skip(r, "all",
+			    e == -EPERM ? "needs root, for a tmpfs of its own" : strerror(-e));
 		return false;
 	}
 	snprintf(partition, sizeof(partition), "%s/partition", s.partition.path);
@@ -200,17 +207,22 @@ static void measure(struct report *r, const struct report_options *options)
 		 .run = reserve_small,
 		 .after = release_small},
 		{.operation = "1000 reserve + release", .variant = "lease", .run = cycle_small},
-		{.operation = "reserve 64 MiB", .variant = "round trip", .run = reserve_large, .after = release_large},
+		{.operation = "reserve 64 MiB",
+		 .variant = "round trip",
+		 .run = reserve_large,
+		 .after = release_large},
 		{.operation = "round trip", .variant = "bare pair", .run = bare_exchange},
 		{.operation = "round trip", .variant = "bare epoll server", .run = echo},
 	};
 	const size_t n = sizeof(c) / sizeof(c[0]);
 	const struct contender *failed = NULL;
 	struct measure_stat lease;
-	int e = measure_contenders(c, n, options->rounds, options->quick ? 200 : 2000, 100, &failed);
+	int e = measure_contenders(c, n, options->rounds, options->quick ? 200 : 2000, 100,
+				   &failed);
 
 	if (e < 0)
-		errx(1, "%s, %s: %s", failed ? failed->operation : "", failed ? failed->variant : "", strerror(-e));
+		errx(1, "%s, %s: %s", failed ? failed->operation : "",
+		     failed ? failed->variant : "", strerror(-e));
 	for (size_t i = 0; i < n; i++)
 		report_row(r, s.partition.label, c[i].operation, c[i].variant, 0, &c[i].series);
 	lease = measure_stat(&c[0].series);
@@ -222,8 +234,8 @@ static void measure(struct report *r, const struct report_options *options)
 						 .value = lease.median / PAIRS,
 						 .min = lease.min / PAIRS,
 						 .max = lease.max / PAIRS});
-	report_ratio(r, "11k", "reserve by a round trip against a bare one", "x bare", REPORT_AT_MOST, 1.5,
-		     &c[2].series, &c[3].series);
+	report_ratio(r, "11k", "reserve by a round trip against a bare one", "x bare",
+		     REPORT_AT_MOST, 1.5, &c[2].series, &c[3].series);
 	for (size_t i = 0; i < n; i++)
 		measure_deinit(&c[i].series);
 }
@@ -231,7 +243,8 @@ static void measure(struct report *r, const struct report_options *options)
 int main(int argc, char **argv)
 {
 	struct report_options options;
-	struct report *r = report_new(argc, argv, "bench_lease", "what a reservation costs", &options);
+	struct report *r =
+		report_new(argc, argv, "bench_lease", "what a reservation costs", &options);
 	double load[1] = {0};
 	int e;
 
@@ -239,7 +252,8 @@ int main(int argc, char **argv)
 		err(1, "out of memory");
 	atexit(clean_up);
 	getloadavg(load, 1);
-	report_note(r, "all on CPU %d; the machine's load before: %.1f", measure_pin(options.cpu), load[0]);
+	report_note(r, "all on CPU %d; the machine's load before: %.1f", measure_pin(options.cpu),
+		    load[0]);
 	if (set_scene(r))
 		measure(r, &options);
 	e = report_print(r);

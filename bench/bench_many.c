@@ -2,9 +2,10 @@
 /*
  * bench_many.c: what do 100,000 small objects cost in one process, beside others?
  *
- * In each round every contender begins anew, with nothing in its store, and does the same with all of its objects, one by one:
- * puts them into a store that grows, gets each of them, in this order and at random, reads a byte and lets go, deletes them, and
- * puts and deletes them once more where the store has room for them already. A figure is the time of all objects / their number.
+ * In each round every contender begins anew, with nothing in its store, and does the same with all
+ * of its objects, one by one: puts them into a store that grows, gets each of them, in this order
+ * and at random, reads a byte and lets go, deletes them, and puts and deletes them once more where
+ * the store has room for them already. A figure is the time of all objects / their number.
  * And before: what memory the objects take, with that of 8 more processes that hold all of them.
  */
 #include <err.h>
@@ -100,7 +101,7 @@ static void round_of(struct report *r, struct entrant *e, const struct many *m)
 	}
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 #define N_HOLDERS 8u
 
@@ -124,8 +125,10 @@ static int holder_take(void *arg, const void *message, size_t size, int fd)
 	return h->entrant->peer->keep(&h->entrant->run, message, size);
 }
 
-/* Bytes that the place and the private memory of all processes have more than when nothing was put. */
-static int hold_all(struct entrant *e, const struct many *m, struct holder *holders, uint64_t *ret_bytes)
+/* Bytes that the place and the private memory of all processes have more
+ * than when nothing was put. */
+static int hold_all(struct entrant *e, const struct many *m, struct holder *holders,
+		    uint64_t *ret_bytes)
 {
 	uint64_t before = place_used(e->run.place) + measure_private(getpid());
 	struct peer_message message = {.fd = -1};
@@ -138,7 +141,8 @@ static int hold_all(struct entrant *e, const struct many *m, struct holder *hold
 		for (unsigned k = 0; k < N_HOLDERS && r == 0; k++) {
 			r = e->peer->hand_at(&e->run, i, &message);
 			if (r == 0)
-				r = exchange_call(&holders[k].exchange, message.bytes, message.size, -1);
+				r = exchange_call(&holders[k].exchange, message.bytes, message.size,
+						  -1);
 		}
 	}
 	*ret_bytes = place_used(e->run.place) + measure_private(getpid()) - before;
@@ -147,7 +151,8 @@ static int hold_all(struct entrant *e, const struct many *m, struct holder *hold
 	return r;
 }
 
-/* Bytes of memory for each byte stored, when 8 more processes have every object and have looked at it. */
+/* Bytes of memory for each byte stored, when 8 more processes have every
+ * object and have looked at it. */
 static void memory_of(struct report *r, struct entrant *e, const struct many *m)
 {
 	struct holder holders[N_HOLDERS];
@@ -161,30 +166,33 @@ static void memory_of(struct report *r, struct entrant *e, const struct many *m)
 	error = e->peer->prepare(&e->run);
 	for (; n < N_HOLDERS && error == 0; n++) {
 		holders[n] = (struct holder){.entrant = e};
-		error = exchange_start(&holders[n].exchange,
-				       &(struct exchange_consumer){holder_begin, holder_take, &holders[n]});
+		error = exchange_start(
+			&holders[n].exchange,
+			&(struct exchange_consumer){holder_begin, holder_take, &holders[n]});
 	}
 	if (error == 0)
 		error = e->peer->producer(&e->run);
 	if (error == 0)
 		error = hold_all(e, m, holders, &bytes);
 	if (error < 0) {
-		report_skip(r, "memory with 8 holders", e->run.reason[0] ? e->run.reason : strerror(-error));
+		report_skip(r, "memory with 8 holders",
+			    e->run.reason[0] ? e->run.reason : strerror(-error));
 	} else {
 		snprintf(what, sizeof(what), "memory, 8 more holders, 1 KiB, %s", e->name);
-		report_target(r, &(struct report_target){.id = "18c",
-							 .what = what,
-							 .unit = "x bytes stored",
-							 .relation = REPORT_AT_MOST,
-							 .target = 1.15,
-							 .value = (double)bytes / ((double)m->n * SIZE)});
+		report_target(
+			r, &(struct report_target){.id = "18c",
+						   .what = what,
+						   .unit = "x bytes stored",
+						   .relation = REPORT_AT_MOST,
+						   .target = 1.15,
+						   .value = (double)bytes / ((double)m->n * SIZE)});
 	}
 	while (n-- > 0)
 		exchange_stop(&holders[n].exchange);
 	e->peer->finish(&e->run);
 }
 
-/* ---- all of it ---------------------------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static unsigned *mixed(unsigned n)
 {
@@ -207,7 +215,8 @@ static unsigned *mixed(unsigned n)
 }
 
 /* Ours beside each of the others: at least as many operations a second. */
-static void targets(struct report *r, const struct entrant *ours, const struct entrant *entrants, size_t n)
+static void targets(struct report *r, const struct entrant *ours, const struct entrant *entrants,
+		    size_t n)
 {
 	char what[96], unit[64];
 
@@ -226,8 +235,9 @@ static void targets(struct report *r, const struct entrant *ours, const struct e
 int main(int argc, char **argv)
 {
 	struct report_options options;
-	struct report *report = report_new(argc, argv, "bench_many",
-					   "100,000 objects of 1 KiB in one process, on other systems", &options);
+	struct report *report =
+		report_new(argc, argv, "bench_many",
+			   "100,000 objects of 1 KiB in one process, on other systems", &options);
 	struct place own = {0}, devshm;
 	struct many m;
 	struct entrant entrants[] = {
@@ -252,23 +262,27 @@ int main(int argc, char **argv)
 	r = measure_pin(options.cpu);
 	if (r < 0)
 		errx(1, "--cpu %d: %s", options.cpu, strerror(-r));
-	report_note(report, "one process on CPU %d, %u objects; --limit: another number of them", r, m.n);
+	report_note(report, "one process on CPU %d, %u objects; --limit: another number of them", r,
+		    m.n);
 	r = place_open_mount(&own, 4ull << 30, 0);
 	if (r < 0) {
-		report_note(report, "not root: no tmpfs of our own with huge=within_size, all on /dev/shm");
+		report_note(report,
+			    "not root: no tmpfs of our own with huge=within_size, all on /dev/shm");
 		r = place_open_devshm(&own);
 	}
 	if (r < 0 || place_open_devshm(&devshm) < 0)
 		err(1, "no place for the files");
-	report_note(report, "files on %s, huge=%s; those of \"on /dev/shm\" there, huge=%s", own.path, own.huge,
-		    devshm.huge);
+	report_note(report, "files on %s, huge=%s; those of \"on /dev/shm\" there, huge=%s",
+		    own.path, own.huge, devshm.huge);
 #ifndef BENCH_HAVE_LMDB
 	report_skip(report, "LMDB", "built without it: liblmdb-dev was missing");
 #endif
 #ifndef BENCH_HAVE_BOOST
-	report_skip(report, "Boost.Interprocess", "built without it: libboost-dev or a C++ compiler was missing");
+	report_skip(report, "Boost.Interprocess",
+		    "built without it: libboost-dev or a C++ compiler was missing");
 #endif
-	/* First of all: a heap that has been used has room already, and the holders would get it from us. */
+	/* First of all: a heap that has been used has room already, and the
+	 * holders would get it from us. */
 	for (size_t i = 0; i < N_OF(entrants); i++) {
 		if (entrants[i].peer->hand_at)
 			memory_of(report, &entrants[i], &m);

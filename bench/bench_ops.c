@@ -2,11 +2,13 @@
 /*
  * bench_ops.c: what does one operation cost, beside the least that the kernel asks for it?
  *
- * For each place (a tmpfs of our own with huge=within_size; /dev/shm as it is) and each size, the library's calls and the bare
- * system calls take turns (measure.h). Stores are of three kinds: "fresh" (each object a new file; put and delete in turn, or
- * "growing": objects pile up, then all go), "recycled" (each object a file, of the pool where it has one) and "default" (as it
- * comes: objects up to 1 MiB are packed, larger ones as recycled). One process, one CPU; bench_steady has two processes. Then
- * 10,000 objects that stand (turnops.h), and many threads at once (crowdops.h); --limit 1 leaves the rest out.
+ * For each place (a tmpfs of our own with huge=within_size; /dev/shm as it is) and each size, the
+ * library's calls and the bare system calls take turns (measure.h). Stores are of three kinds:
+ * "fresh" (each object a new file; put and delete in turn, or "growing": objects pile up, then all
+ * go), "recycled" (each object a file, of the pool where it has one) and "default" (as it comes:
+ * objects up to 1 MiB are packed, larger ones as recycled). One process, one CPU; bench_steady has
+ * two processes. Then 10,000 objects that stand (turnops.h), and many threads at once (crowdops.h);
+ * --limit 1 leaves the rest out.
  */
 #include <err.h>
 #include <errno.h>
@@ -45,7 +47,8 @@ struct ops {
 	const void *data;   /* private, warm */
 	void *copy;         /* private, warm */
 	size_t size;
-	unsigned n_bare, n_grown, grow; /* objects that have piled up, bare and ours; how many there may be */
+	/* objects that have piled up, bare and ours; how many there may be */
+	unsigned n_bare, n_grown, grow;
 	struct shmstore_ticket ticket;
 };
 
@@ -58,7 +61,7 @@ struct op {
 
 static const char name_fixed[] = "k";
 
-/* ---- puts --------------------------------------------------------------------------------------------------------- */
+/* ---- puts ------------------------------------------------------------------------------------ */
 
 static int run_memcpy(void *arg)
 {
@@ -186,7 +189,7 @@ static int after_grow_fresh(void *arg)
 	return ++o->n_grown < o->grow ? 0 : drop_grown(o);
 }
 
-/* ---- gets --------------------------------------------------------------------------------------------------------- */
+/* ---- gets ------------------------------------------------------------------------------------ */
 
 static int run_bare_get(void *arg)
 {
@@ -207,7 +210,7 @@ static int run_get(void *arg)
 	return 0;
 }
 
-/* ---- handoff and adopt -------------------------------------------------------------------------------------------- */
+/* ---- handoff and adopt ----------------------------------------------------------------------- */
 
 static int run_bare_hand_over(void *arg)
 {
@@ -265,7 +268,7 @@ static int after_handoff(void *arg)
 	return r < 0 ? r : after_adopt(arg);
 }
 
-/* ---- a size ------------------------------------------------------------------------------------------------------- */
+/* ---- a size ---------------------------------------------------------------------------------- */
 
 enum {
 	MEMCPY,
@@ -314,9 +317,10 @@ static const struct {
 	[PUT_RECYCLED] = {"put", "recycled", NULL, run_put, after_put, RECYCLED, 0},
 	[PUT_DEFAULT] = {"put", "default", NULL, run_put, after_put, DEFAULT, 0},
 	[CREATE_FRESH] = {"create+seal", "fresh", NULL, run_create_seal, after_put, FRESH, 0},
-	[CREATE_RECYCLED] = {"create+seal", "recycled", NULL, run_create_seal, after_put, RECYCLED, 0},
-	[CREATE_UNCLEARED] = {"create+seal", "recycled, not cleared", NULL, run_create_seal, after_put, RECYCLED,
-			      SHMSTORE_UNCLEARED},
+	[CREATE_RECYCLED] = {"create+seal", "recycled", NULL, run_create_seal, after_put, RECYCLED,
+			     0},
+	[CREATE_UNCLEARED] = {"create+seal", "recycled, not cleared", NULL, run_create_seal,
+			      after_put, RECYCLED, SHMSTORE_UNCLEARED},
 	[CREATE_DEFAULT] = {"create+seal", "default", NULL, run_create_seal, after_put, DEFAULT, 0},
 	[GROW_BARE] = {"put", "bare growing", NULL, run_grow_bare, after_grow_bare, FRESH, 0},
 	[GROW_FRESH] = {"put", "growing", NULL, run_grow_fresh, after_grow_fresh, FRESH, 0},
@@ -327,17 +331,21 @@ static const struct {
 	[BARE_GET] = {"get", "bare", NULL, run_bare_get, NULL, FRESH, 0},
 	[GET] = {"get", "file", NULL, run_get, NULL, FRESH, 0},
 	[GET_DEFAULT] = {"get", "default", NULL, run_get, NULL, DEFAULT, 0},
-	[BARE_HAND_OVER] = {"handoff+adopt", "bare", NULL, run_bare_hand_over, after_bare_hand_over, FRESH, 0},
-	[BARE_BY_PATH] = {"handoff+adopt", "bare, by path", NULL, run_bare_by_path, after_bare_hand_over, FRESH, 0},
+	[BARE_HAND_OVER] = {"handoff+adopt", "bare", NULL, run_bare_hand_over, after_bare_hand_over,
+			    FRESH, 0},
+	[BARE_BY_PATH] = {"handoff+adopt", "bare, by path", NULL, run_bare_by_path,
+			  after_bare_hand_over, FRESH, 0},
 	[HAND_OVER] = {"handoff+adopt", "file", NULL, run_hand_over, after_adopt, FRESH, 0},
-	[HAND_OVER_DEFAULT] = {"handoff+adopt", "default", NULL, run_hand_over, after_adopt, DEFAULT, 0},
+	[HAND_OVER_DEFAULT] = {"handoff+adopt", "default", NULL, run_hand_over, after_adopt,
+			       DEFAULT, 0},
 	[HANDOFF] = {"handoff", "file", NULL, run_handoff, after_handoff, FRESH, 0},
 	[HANDOFF_DEFAULT] = {"handoff", "default", NULL, run_handoff, after_handoff, DEFAULT, 0},
 	[ADOPT] = {"adopt", "file", run_handoff, run_adopt, after_adopt, FRESH, 0},
 	[ADOPT_DEFAULT] = {"adopt", "default", run_handoff, run_adopt, after_adopt, DEFAULT, 0},
 };
 
-static void list_contenders(struct ops *o, struct op args[N_CONTENDERS], struct contender c[N_CONTENDERS])
+static void list_contenders(struct ops *o, struct op args[N_CONTENDERS],
+			    struct contender c[N_CONTENDERS])
 {
 	for (size_t i = 0; i < N_CONTENDERS; i++) {
 		args[i] = (struct op){o, o->stores[shapes[i].store], shapes[i].flags};
@@ -352,7 +360,11 @@ static void list_contenders(struct ops *o, struct op args[N_CONTENDERS], struct 
 
 static size_t n_ops_for(size_t size, bool quick)
 {
-	size_t n = size <= 64 * KIB ? 200 : size <= MIB ? 60 : size <= 16 * MIB ? 10 : size <= 64 * MIB ? 4 : 2;
+	size_t n = size <= 64 * KIB   ? 200
+		   : size <= MIB      ? 60
+		   : size <= 16 * MIB ? 10
+		   : size <= 64 * MIB ? 4
+				      : 2;
 
 	return quick && n > 40 ? 40 : n;
 }
@@ -364,50 +376,54 @@ static void targets(struct report *r, const struct ops *o, struct contender c[N_
 
 	report_size(o->size, size, sizeof(size));
 	if (huge && o->size == 64 * MIB) {
-		report_ratio(r, "1a", "put 64 MiB, within_size, put+delete, recycling off", "x memcpy", REPORT_AT_LEAST,
-			     0.70, &c[MEMCPY].series, &c[PUT_FRESH].series);
-		report_ratio(r, "1a", "put 64 MiB, within_size, growing store", "x memcpy", REPORT_AT_LEAST, 0.70,
-			     &c[MEMCPY].series, &c[GROW_FRESH].series);
-		report_ratio(r, "1a", "put 64 MiB, within_size, recycled", "x memcpy", REPORT_AT_LEAST, 0.70,
-			     &c[MEMCPY].series, &c[PUT_RECYCLED].series);
+		report_ratio(r, "1a", "put 64 MiB, within_size, put+delete, recycling off",
+			     "x memcpy", REPORT_AT_LEAST, 0.70, &c[MEMCPY].series,
+			     &c[PUT_FRESH].series);
+		report_ratio(r, "1a", "put 64 MiB, within_size, growing store", "x memcpy",
+			     REPORT_AT_LEAST, 0.70, &c[MEMCPY].series, &c[GROW_FRESH].series);
+		report_ratio(r, "1a", "put 64 MiB, within_size, recycled", "x memcpy",
+			     REPORT_AT_LEAST, 0.70, &c[MEMCPY].series, &c[PUT_RECYCLED].series);
 	}
 	if (huge && o->size == MIB) {
-		report_ratio(r, "1b", "put 1 MiB, within_size, recycling off", "x ftruncate+mmap+memcpy",
-			     REPORT_AT_LEAST, 8, &c[BARE_MAPPED].series, &c[PUT_FRESH].series);
-		report_ratio(r, "1b", "put 1 MiB, within_size, recycled", "x ftruncate+mmap+memcpy", REPORT_AT_LEAST, 8,
-			     &c[BARE_MAPPED].series, &c[PUT_RECYCLED].series);
+		report_ratio(r, "1b", "put 1 MiB, within_size, recycling off",
+			     "x ftruncate+mmap+memcpy", REPORT_AT_LEAST, 8, &c[BARE_MAPPED].series,
+			     &c[PUT_FRESH].series);
+		report_ratio(r, "1b", "put 1 MiB, within_size, recycled", "x ftruncate+mmap+memcpy",
+			     REPORT_AT_LEAST, 8, &c[BARE_MAPPED].series, &c[PUT_RECYCLED].series);
 	}
 	if (!huge && o->size >= MIB && o->size <= 64 * MIB) {
 		snprintf(what, sizeof(what), "put %s, /dev/shm, put+delete, recycling off", size);
-		report_ratio(r, "1c", what, "x bare write", REPORT_AT_LEAST, 0.95, &c[BARE_PUT].series,
-			     &c[PUT_FRESH].series);
+		report_ratio(r, "1c", what, "x bare write", REPORT_AT_LEAST, 0.95,
+			     &c[BARE_PUT].series, &c[PUT_FRESH].series);
 		snprintf(what, sizeof(what), "put %s, /dev/shm, growing store", size);
-		report_ratio(r, "1c", what, "x bare write", REPORT_AT_LEAST, 0.95, &c[GROW_BARE].series,
-			     &c[GROW_FRESH].series);
+		report_ratio(r, "1c", what, "x bare write", REPORT_AT_LEAST, 0.95,
+			     &c[GROW_BARE].series, &c[GROW_FRESH].series);
 	}
 	if (o->size == KIB) {
 		snprintf(what, sizeof(what), "put 1 KiB, %s, recycling off", o->place->label);
-		report_ratio(r, "2a", what, "x bare put", REPORT_AT_MOST, 1.25, &c[PUT_FRESH].series,
-			     &c[BARE_PUT].series);
+		report_ratio(r, "2a", what, "x bare put", REPORT_AT_MOST, 1.25,
+			     &c[PUT_FRESH].series, &c[BARE_PUT].series);
 		snprintf(what, sizeof(what), "put 1 KiB, %s, growing store", o->place->label);
-		report_ratio(r, "2a", what, "x bare put", REPORT_AT_MOST, 1.25, &c[GROW_FRESH].series,
-			     &c[GROW_BARE].series);
+		report_ratio(r, "2a", what, "x bare put", REPORT_AT_MOST, 1.25,
+			     &c[GROW_FRESH].series, &c[GROW_BARE].series);
 		snprintf(what, sizeof(what), "put 1 KiB, %s, recycled", o->place->label);
-		report_ratio(r, "2a", what, "x bare put", REPORT_AT_MOST, 1.25, &c[PUT_RECYCLED].series,
-			     &c[BARE_PUT].series);
+		report_ratio(r, "2a", what, "x bare put", REPORT_AT_MOST, 1.25,
+			     &c[PUT_RECYCLED].series, &c[BARE_PUT].series);
 	}
 	snprintf(what, sizeof(what), "get %s, %s, untouched", size, o->place->label);
-	report_ratio(r, "2b", what, "x bare get", REPORT_AT_MOST, 1.4, &c[GET].series, &c[BARE_GET].series);
+	report_ratio(r, "2b", what, "x bare get", REPORT_AT_MOST, 1.4, &c[GET].series,
+		     &c[BARE_GET].series);
 	if (o->size == KIB || o->size == MIB) {
 		snprintf(what, sizeof(what), "handoff+adopt %s, %s", size, o->place->label);
-		report_ratio(r, "2c", what, "x link+link+unlink", REPORT_AT_MOST, 1.5, &c[HAND_OVER].series,
-			     &c[BARE_BY_PATH].series);
-		report_ratio(r, "2c", what, "x linkat+linkat+unlinkat", REPORT_AT_MOST, 1.5, &c[HAND_OVER].series,
-			     &c[BARE_HAND_OVER].series);
+		report_ratio(r, "2c", what, "x link+link+unlink", REPORT_AT_MOST, 1.5,
+			     &c[HAND_OVER].series, &c[BARE_BY_PATH].series);
+		report_ratio(r, "2c", what, "x linkat+linkat+unlinkat", REPORT_AT_MOST, 1.5,
+			     &c[HAND_OVER].series, &c[BARE_HAND_OVER].series);
 	}
 }
 
-static void bench_size(struct report *r, const struct report_options *options, struct ops *o, size_t size)
+static void bench_size(struct report *r, const struct report_options *options, struct ops *o,
+		       size_t size)
 {
 	struct contender c[N_CONTENDERS];
 	struct op args[N_CONTENDERS];
@@ -429,11 +445,12 @@ static void bench_size(struct report *r, const struct report_options *options, s
 	if (e == 0)
 		e = put_into(o, o->stores[DEFAULT], KEPT);
 	if (e == 0)
-		e = measure_contenders(c + first, get_only ? 2 : N_CONTENDERS, options->rounds, get_only ? 100 : n_ops,
-				       n_ops > 20 ? 10 : 1, &failed);
+		e = measure_contenders(c + first, get_only ? 2 : N_CONTENDERS, options->rounds,
+				       get_only ? 100 : n_ops, n_ops > 20 ? 10 : 1, &failed);
 	if (e < 0)
-		errx(1, "%s, %zu bytes, %s %s: %s", o->place->label, size, failed ? failed->operation : "put",
-		     failed ? failed->variant : KEPT, shmstore_strerror(e));
+		errx(1, "%s, %zu bytes, %s %s: %s", o->place->label, size,
+		     failed ? failed->operation : "put", failed ? failed->variant : KEPT,
+		     shmstore_strerror(e));
 	drop_bare(o); /* the last round may have ended in the middle of a pile */
 	drop_grown(o);
 	bare_delete(o->bare.objects, KEPT);
@@ -499,9 +516,10 @@ static void bench_place(struct report *r, const struct report_options *options, 
 int main(int argc, char **argv)
 {
 	struct report_options options;
-	struct report *r =
-		report_new(argc, argv, "bench_ops",
-			   "put, get, handoff, adopt and delete beside the system calls they are made of", &options);
+	struct report *r = report_new(
+		argc, argv, "bench_ops",
+		"put, get, handoff, adopt and delete beside the system calls they are made of",
+		&options);
 	struct ops o = {0};
 	struct place place;
 	size_t largest;
@@ -509,11 +527,16 @@ int main(int argc, char **argv)
 
 	if (!r)
 		err(1, "out of memory");
-	largest = options.limit && options.limit < GIB ? options.limit : options.quick ? 64 * MIB : GIB;
+	largest = options.limit && options.limit < GIB ? options.limit
+		  : options.quick                      ? 64 * MIB
+						       : GIB;
 	e = measure_pin(options.cpu);
 	if (e < 0)
 		errx(1, "--cpu %d: %s", options.cpu, strerror(-e));
-	report_note(r, "one process on CPU %d; source and target of memcpy private and warm, 4 KiB pages", e);
+	report_note(
+		r,
+		"one process on CPU %d; source and target of memcpy private and warm, 4 KiB pages",
+		e);
 	o.data = measure_memory(largest);
 	o.copy = measure_memory(largest > 256 * MIB ? 256 * MIB : largest);
 	if (!o.data || !o.copy)
@@ -523,7 +546,8 @@ int main(int argc, char **argv)
 		bench_place(r, &options, &o, &place);
 		place_close(&place);
 	} else
-		report_skip(r, "a tmpfs of our own with huge=within_size", e == -EPERM ? "needs root" : strerror(-e));
+		report_skip(r, "a tmpfs of our own with huge=within_size",
+			    e == -EPERM ? "needs root" : strerror(-e));
 	e = place_open_devshm(&place);
 	if (e == 0) {
 		bench_place(r, &options, &o, &place);
@@ -535,7 +559,8 @@ int main(int argc, char **argv)
 		crowdops_run(r, &options, &place);
 		place_close(&place);
 	} else
-		report_skip(r, "many threads on a tmpfs of our own", e == -EPERM ? "needs root" : strerror(-e));
+		report_skip(r, "many threads on a tmpfs of our own",
+			    e == -EPERM ? "needs root" : strerror(-e));
 	e = report_print(r);
 	report_free(r);
 	return e;

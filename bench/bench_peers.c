@@ -2,10 +2,12 @@
 /*
  * bench_peers.c: how do others do it, on this machine, in this run?
  *
- * The same cycle for all: the producer puts bytes from private memory and sends a message, the consumer gets them, reads a byte
- * of each page, lets go and answers, the producer drops the object. Also put and drop alone, without a consumer; and, of peers that
- * know objects by key, while 10,000 stand: one more is put, and the oldest goes. All processes (a server's too) share ONE CPU, so
- * that wake-ups of a sleeping one do not hide the work. The peers take turns in each round.
+ * The same cycle for all: the producer puts bytes from private memory and sends a message,
+ * the consumer gets them, reads a byte of each page, lets go and answers, the producer drops
+ * the object. Also put and drop alone, without a consumer; and, of peers that know objects
+ * by key, while 10,000 stand: one more is put, and the oldest goes. All processes (a
+ * server's too) share ONE CPU, so that wake-ups of a sleeping one do not hide the work. The
+ * peers take turns in each round.
  */
 #include <err.h>
 #include <errno.h>
@@ -38,7 +40,7 @@ struct entrant {
 	bool ready;
 };
 
-/* ---- running ------------------------------------------------------------------------------------------------------ */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static int put(struct entrant *e, peer_put *how)
 {
@@ -102,7 +104,8 @@ static int run_turn(void *arg)
 	return r;
 }
 
-static void report_series(struct report *report, struct contender *c, size_t n, size_t size, bool inner)
+static void report_series(struct report *report, struct contender *c, size_t n, size_t size,
+			  bool inner)
 {
 	for (size_t i = 0; i < n; i++)
 		report_row(report, "one CPU", c[i].operation, c[i].variant, size, &c[i].series);
@@ -114,8 +117,8 @@ static void report_series(struct report *report, struct contender *c, size_t n, 
 	}
 }
 
-static void bench_standing(struct report *report, const struct report_options *options, struct entrant *entrants,
-			   size_t n, size_t size)
+static void bench_standing(struct report *report, const struct report_options *options,
+			   struct entrant *entrants, size_t n, size_t size)
 {
 	struct contender c[16] = {0};
 	const struct contender *failed = NULL;
@@ -147,13 +150,13 @@ static void bench_standing(struct report *report, const struct report_options *o
 			r = e->peer->delete_at(&e->run, e->n_put - k);
 	}
 	if (r < 0)
-		errx(1, "%s, %zu bytes, %u stand: %s", failed ? failed->variant : "filling", size, STANDING,
-		     strerror(-r));
+		errx(1, "%s, %zu bytes, %u stand: %s", failed ? failed->variant : "filling", size,
+		     STANDING, strerror(-r));
 	report_series(report, c, n_c, size, false);
 }
 
-static void bench_size(struct report *report, const struct report_options *options, struct entrant *entrants, size_t n,
-		       size_t size, bool cycle)
+static void bench_size(struct report *report, const struct report_options *options,
+		       struct entrant *entrants, size_t n, size_t size, bool cycle)
 {
 	struct contender c[16] = {0};
 	const struct contender *failed = NULL;
@@ -181,7 +184,7 @@ static void bench_size(struct report *report, const struct report_options *optio
 	report_series(report, c, n_c, size, !cycle);
 }
 
-/* ---- starting ----------------------------------------------------------------------------------------------------- */
+/* ---- starting -------------------------------------------------------------------------------- */
 
 static int begin(void *arg)
 {
@@ -222,7 +225,8 @@ static void start_all(struct report *report, struct entrant *entrants, size_t n)
 
 		e->ready = r == 0;
 		if (r < 0)
-			report_skip(report, e->name, e->run.reason[0] ? e->run.reason : strerror(-r));
+			report_skip(report, e->name,
+				    e->run.reason[0] ? e->run.reason : strerror(-r));
 	}
 	for (size_t i = 0; i < n; i++) {
 		struct entrant *e = &entrants[i];
@@ -230,7 +234,8 @@ static void start_all(struct report *report, struct entrant *entrants, size_t n)
 
 		if (r < 0) {
 			e->ready = false;
-			report_skip(report, e->name, e->run.reason[0] ? e->run.reason : strerror(-r));
+			report_skip(report, e->name,
+				    e->run.reason[0] ? e->run.reason : strerror(-r));
 		}
 	}
 }
@@ -254,13 +259,15 @@ static void skip_missing(struct report *report)
 	report_skip(report, "LMDB", "built without it: liblmdb-dev was missing");
 #endif
 #ifndef BENCH_HAVE_BOOST
-	report_skip(report, "Boost.Interprocess", "built without it: libboost-dev or a C++ compiler was missing");
+	report_skip(report, "Boost.Interprocess",
+		    "built without it: libboost-dev or a C++ compiler was missing");
 #endif
 #ifndef BENCH_HAVE_REDIS
 	report_skip(report, "Redis", "built without it: libhiredis-dev was missing");
 #endif
 #ifndef BENCH_HAVE_ICEORYX2
-	report_skip(report, "iceoryx2", "built without it: configure with -DSHMSTORE_BENCH_ICEORYX2=ON");
+	report_skip(report, "iceoryx2",
+		    "built without it: configure with -DSHMSTORE_BENCH_ICEORYX2=ON");
 #endif
 	(void)report;
 }
@@ -270,7 +277,8 @@ int main(int argc, char **argv)
 	static const size_t sizes[] = {1u << 10, 4u << 10, 64u << 10, 256u << 10,
 				       1u << 20, 4u << 20, 16u << 20, 64u << 20};
 	struct report_options options;
-	struct report *report = report_new(argc, argv, "bench_peers", "the same cycle on other systems", &options);
+	struct report *report =
+		report_new(argc, argv, "bench_peers", "the same cycle on other systems", &options);
 	struct place own = {0}, devshm;
 	struct entrant entrants[] = {
 		{.peer = &peer_notify, .name = "notify only"},
@@ -307,12 +315,15 @@ int main(int argc, char **argv)
 	report_note(report, "all processes on CPU %d", r);
 	r = place_open_mount(&own, 4ull << 30, 0);
 	if (r < 0) {
-		report_note(report, "not root: no tmpfs of our own with huge=within_size, all on /dev/shm");
+		report_note(report,
+			    "not root: no tmpfs of our own with huge=within_size, all on /dev/shm");
 		r = place_open_devshm(&own);
 	}
 	if (r < 0 || place_open_devshm(&devshm) < 0)
 		err(1, "no place for the files");
-	report_note(report, "files on %s, huge=%s; those of POSIX shared memory and of \"on /dev/shm\" there, huge=%s",
+	report_note(report,
+		    "files on %s, huge=%s; those of POSIX shared memory and of \"on /dev/shm\" "
+		    "there, huge=%s",
 		    own.path, own.huge, devshm.huge);
 	skip_missing(report);
 	for (size_t i = 0; i < N_OF(entrants); i++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_pressure.c: what one look at the host's memory costs the daemon: the host and its cgroups, and 1 and 64 processes that are each a child of this
- * one. Prints microseconds of processor time for one look, the median of ROUNDS, and the share of a core that it is at 100 ms.
+ * bench_pressure.c: what one look at the host's memory costs the daemon: the host and its cgroups,
+ * and 1 and 64 processes that are each a child of this one. Prints microseconds of processor time
+ * for one look, the median of ROUNDS, and the share of a core that it is at 100 ms.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -37,7 +38,8 @@ static int by_value(const void *a, const void *b)
 static void say(const char *what, double *us)
 {
 	qsort(us, ROUNDS, sizeof(*us), by_value);
-	printf("%-44s %8.2f us  %6.4f %% of a core at 100 ms\n", what, us[ROUNDS / 2], us[ROUNDS / 2] / 1000);
+	printf("%-44s %8.2f us  %6.4f %% of a core at 100 ms\n", what, us[ROUNDS / 2],
+	       us[ROUNDS / 2] / 1000);
 }
 
 static pid_t start_child(void)

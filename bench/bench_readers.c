@@ -2,11 +2,13 @@
 /*
  * bench_readers.c: is a store read by name as fast as by its owner?
  *
- * A store of 1,000, 100,000 and 1,000,000 objects of 100 bytes, and two handles: the owner's, and one that was opened to be read. Each gets
- * keys at random, and looks for keys that are not there, in turns. The floor is an open, fstat and close of a file, which is what a look
- * without an index begins with. Then 5,000 objects are listed and got, one after the other; and another process waits for a key: from
- * before the put to the moment when the waiting process has the view, on two CPUs. At last, what memory 100,000 objects of 1 KiB take
- * with that of 8 processes that have read all of them by name.
+ * A store of 1,000, 100,000 and 1,000,000 objects of 100 bytes, and two handles: the owner's, and
+ * one that was opened to be read. Each gets keys at random, and looks for keys that are not
+ * there, in turns. The floor is an open, fstat and close of a file, which is what a look without
+ * an index begins with. Then 5,000 objects are listed and got, one after the other; and another
+ * process waits for a key: from before the put to the moment when the waiting process has the
+ * view, on two CPUs. At last, what memory 100,000 objects of 1 KiB take with that of 8 processes
+ * that have read all of them by name.
  */
 #include <err.h>
 #include <errno.h>
@@ -141,14 +143,14 @@ static void fill(struct shmstore *s, unsigned n)
 }
 
 /* reader at most twice the owner's time, and 0.2 us. */
-static void compare(struct report *report, const char *what, unsigned n, const struct measure_series *reader,
-		    const struct measure_series *owner)
+static void compare(struct report *report, const char *what, unsigned n,
+		    const struct measure_series *reader, const struct measure_series *owner)
 {
 	double ours = measure_stat(reader).median, theirs = measure_stat(owner).median;
 	char words[120];
 
-	snprintf(words, sizeof(words), "%s by a reader beside %u objects, the owner takes %.3f us", what, n,
-		 theirs / 1e3);
+	snprintf(words, sizeof(words), "%s by a reader beside %u objects, the owner takes %.3f us",
+		 what, n, theirs / 1e3);
 	report_target(report, &(struct report_target){.id = "r1",
 						      .what = words,
 						      .unit = "us",
@@ -157,8 +159,8 @@ static void compare(struct report *report, const char *what, unsigned n, const s
 						      .target = (2 * theirs + ALLOWANCE) / 1e3});
 }
 
-static void with_objects(struct report *report, const struct report_options *options, struct shmstore_partition *p,
-			 unsigned n)
+static void with_objects(struct report *report, const struct report_options *options,
+			 struct shmstore_partition *p, unsigned n)
 {
 	struct shmstore *owner = open_store(p, 0), *reader = open_store(p, SHMSTORE_OPEN_READONLY);
 	char where[40], path[300];
@@ -167,7 +169,8 @@ static void with_objects(struct report *report, const struct report_options *opt
 				{owner, n, 2, 0, NULL},
 				{reader, n, 2, 0, NULL},
 				{NULL, n, 0, 0, path}};
-	static const char *const names[] = {"owner", "reader", "owner", "reader", "bare open, fstat, close"};
+	static const char *const names[] = {"owner", "reader", "owner", "reader",
+					    "bare open, fstat, close"};
 	struct contender c[5];
 	int r;
 
@@ -197,7 +200,7 @@ static void with_objects(struct report *report, const struct report_options *opt
 	shmstore_close(owner);
 }
 
-/* ---- a list -------------------------------------------------------------------------------------------------------- */
+/* ---- a list ---------------------------------------------------------------------------------- */
 
 struct list {
 	struct shmstore *s;
@@ -226,12 +229,19 @@ static int list_all(void *arg)
 	return r < 0 ? r : l->n == N_LIST ? 0 : -ENOENT;
 }
 
-static void list(struct report *report, const struct report_options *options, struct shmstore_partition *p)
+static void list(struct report *report, const struct report_options *options,
+		 struct shmstore_partition *p)
 {
 	struct shmstore *owner = open_store(p, 0), *reader = open_store(p, SHMSTORE_OPEN_READONLY);
 	struct list lists[2] = {{.s = owner}, {.s = reader}};
-	struct contender c[2] = {{.operation = "list and get", .variant = "owner", .run = list_all, .arg = &lists[0]},
-				 {.operation = "list and get", .variant = "reader", .run = list_all, .arg = &lists[1]}};
+	struct contender c[2] = {{.operation = "list and get",
+				  .variant = "owner",
+				  .run = list_all,
+				  .arg = &lists[0]},
+				 {.operation = "list and get",
+				  .variant = "reader",
+				  .run = list_all,
+				  .arg = &lists[1]}};
 	int r;
 
 	fill(owner, N_LIST);
@@ -240,19 +250,20 @@ static void list(struct report *report, const struct report_options *options, st
 		errx(1, "list: %s", shmstore_strerror(r));
 	for (size_t i = 0; i < 2; i++)
 		report_row(report, "5000 objects", c[i].operation, c[i].variant, 0, &c[i].series);
-	report_target(report, &(struct report_target){.id = "r2",
-						      .what = "all of 5,000 objects listed and got by a reader",
-						      .unit = "s",
-						      .relation = REPORT_AT_MOST,
-						      .value = measure_stat(&c[1].series).median / 1e9,
-						      .target = LIST_S});
+	report_target(report, &(struct report_target){
+				      .id = "r2",
+				      .what = "all of 5,000 objects listed and got by a reader",
+				      .unit = "s",
+				      .relation = REPORT_AT_MOST,
+				      .value = measure_stat(&c[1].series).median / 1e9,
+				      .target = LIST_S});
 	for (size_t i = 0; i < 2; i++)
 		measure_deinit(&c[i].series);
 	shmstore_close(reader);
 	shmstore_close(owner);
 }
 
-/* ---- a wait -------------------------------------------------------------------------------------------------------- */
+/* ---- a wait ---------------------------------------------------------------------------------- */
 
 struct shared {
 	_Atomic uint32_t waiting, got;
@@ -273,7 +284,8 @@ static void wait_for_keys(struct shmstore_partition *p, struct shared *m, int cp
 		size_t size = key_of(key, i);
 
 		m->waiting = i + 1;
-		if (shmstore_wait(s, key, size, 0, 10000) < 0 || shmstore_get(s, key, size, 0, &v) < 0)
+		if (shmstore_wait(s, key, size, 0, 10000) < 0 ||
+		    shmstore_get(s, key, size, 0, &v) < 0)
 			_exit(1);
 		m->at_ns = measure_now_ns();
 		m->got = i + 1;
@@ -281,9 +293,11 @@ static void wait_for_keys(struct shmstore_partition *p, struct shared *m, int cp
 	}
 }
 
-static void waits(struct report *report, const struct report_options *options, struct shmstore_partition *p, int cpu)
+static void waits(struct report *report, const struct report_options *options,
+		  struct shmstore_partition *p, int cpu)
 {
-	struct shared *m = mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct shared *m =
+		mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct shmstore *owner = open_store(p, 0);
 	struct measure_series series = {0};
 	char data[SIZE] = "", key[16];
@@ -316,18 +330,19 @@ static void waits(struct report *report, const struct report_options *options, s
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
 	report_row(report, "two processes", "put to waiting get", "reader", SIZE, &series);
-	report_target(report, &(struct report_target){.id = "r3",
-						      .what = "from a put to the get that waited for it, two CPUs",
-						      .unit = "us",
-						      .relation = REPORT_AT_MOST,
-						      .value = measure_stat(&series).median / 1e3,
-						      .target = WAKE_US});
+	report_target(report, &(struct report_target){
+				      .id = "r3",
+				      .what = "from a put to the get that waited for it, two CPUs",
+				      .unit = "us",
+				      .relation = REPORT_AT_MOST,
+				      .value = measure_stat(&series).median / 1e3,
+				      .target = WAKE_US});
 	measure_deinit(&series);
 	shmstore_close(owner);
 	munmap(m, sizeof(*m));
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 struct crowd {
 	_Atomic uint32_t began, done; /* readers */
@@ -346,7 +361,8 @@ static void read_all(struct shmstore_partition *p, struct crowd *c, unsigned n)
 		struct shmstore_view *v;
 		char key[16];
 
-		if (shmstore_get(s, key, key_of(key, i), 0, &v) < 0 || !shmstore_view_buffer(v, 0, NULL))
+		if (shmstore_get(s, key, key_of(key, i), 0, &v) < 0 ||
+		    !shmstore_view_buffer(v, 0, NULL))
 			_exit(1);
 		shmstore_view_unref(v);
 	}
@@ -372,10 +388,11 @@ static uint64_t memory_of(const struct place *place, const pid_t *pids)
 	return bytes;
 }
 
-static void memory(struct report *report, const struct report_options *options, struct shmstore_partition *p,
-		   const struct place *place)
+static void memory(struct report *report, const struct report_options *options,
+		   struct shmstore_partition *p, const struct place *place)
 {
-	struct crowd *c = mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct crowd *c =
+		mmap(NULL, sizeof(*c), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	unsigned n = options->quick ? N_STORED / 5 : N_STORED;
 	char key[16], *data = measure_memory(STORED);
 	struct iovec buffer = {data, STORED};
@@ -399,13 +416,15 @@ static void memory(struct report *report, const struct report_options *options, 
 	}
 	c->stored = true;
 	wait_for_readers(&c->done);
-	report_target(report,
-		      &(struct report_target){.id = "r4",
-					      .what = "memory, 8 processes that have read all objects, 1 KiB",
-					      .unit = "x bytes stored",
-					      .relation = REPORT_AT_MOST,
-					      .value = (double)(memory_of(place, pids) - before) / ((double)n * STORED),
-					      .target = MEMORY});
+	report_target(
+		report,
+		&(struct report_target){
+			.id = "r4",
+			.what = "memory, 8 processes that have read all objects, 1 KiB",
+			.unit = "x bytes stored",
+			.relation = REPORT_AT_MOST,
+			.value = (double)(memory_of(place, pids) - before) / ((double)n * STORED),
+			.target = MEMORY});
 	for (unsigned i = 0; i < N_READERS; i++) {
 		kill(pids[i], SIGKILL);
 		waitpid(pids[i], NULL, 0);
@@ -419,7 +438,8 @@ int main(int argc, char **argv)
 	static const unsigned numbers[] = {1000, 100000, 1000000};
 	struct report_options options;
 	struct report *report =
-		report_new(argc, argv, "bench_readers", "a store read by name, beside its owner's own gets", &options);
+		report_new(argc, argv, "bench_readers",
+			   "a store read by name, beside its owner's own gets", &options);
 	struct shmstore_partition *p;
 	struct place place;
 	int cpu, r;
@@ -433,14 +453,17 @@ int main(int argc, char **argv)
 	if (r < 0 && place_open_devshm(&place) < 0)
 		err(1, "no place for the files");
 	report_note(report,
-		    "on CPU %d, the other process of the wait on another; files on %s, huge=%s; --limit: the largest "
+		    "on CPU %d, the other process of the wait on another; files on %s, huge=%s; "
+		    "--limit: the largest "
 		    "number of objects",
 		    cpu, place.path, place.huge);
 	r = shmstore_partition_open(place.path, SHMSTORE_CREATE, &p);
 	if (r < 0)
 		errx(1, "%s: %s", place.path, shmstore_strerror(r));
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-		if (numbers[i] <= (options.limit ? options.limit : options.quick ? 100000 : UINT64_MAX))
+		if (numbers[i] <= (options.limit   ? options.limit
+				   : options.quick ? 100000
+						   : UINT64_MAX))
 			with_objects(report, &options, p, numbers[i]);
 	}
 	list(report, &options, p);

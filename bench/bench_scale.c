@@ -2,11 +2,12 @@
 /*
  * bench_scale.c: does the millionth object cost what the first thousand did?
  *
- * Objects of 1 KiB are put round-robin into 1, 16 or 256 stores of one process until there are 1,000,000; nothing is deleted.
- * The cost of a put is the median of each window of 1,000; at 1,000, 10,000, ... objects the last 1,000 are got, all are got in
- * the order of their puts, and 7,000 at random. At the end: the books of all stores (du) and the df equation with all holders
- * (reconcile). Objects are files, and then packed. Beside it the bare system calls at the same counts, in as many directories:
- * what the kernel itself does.
+ * Objects of 1 KiB are put round-robin into 1, 16 or 256 stores of one process until there are
+ * 1,000,000; nothing is deleted. The cost of a put is the median of each window of 1,000; at 1,000,
+ * 10,000, ... objects the last 1,000 are got, all are got in the order of their puts, and 7,000 at
+ * random. At the end: the books of all stores (du) and the df equation with all holders
+ * (reconcile). Objects are files, and then packed. Beside it the bare system calls at the same
+ * counts, in as many directories: what the kernel itself does.
  */
 #include <argp.h>
 #include <err.h>
@@ -40,8 +41,9 @@ enum kind {
 static const struct {
 	const char *name;
 	uint64_t pack_max;
-	uint64_t
-		memory; /* bytes that an object takes: a page, and what the kernel keeps of its inode and name; or its part of a segment */
+	/* bytes that an object takes: a page, and what the kernel keeps of its inode and
+	 * name; or its part of a segment */
+	uint64_t memory;
 	bool random; /* is a cost promised at random, too? */
 	double reconcile_s;
 } kinds[] = {
@@ -61,7 +63,8 @@ struct scale {
 	unsigned n; /* objects */
 	uint64_t random;
 	struct measure_series puts, gets; /* all puts so far; a get of each object. One round */
-	/* Two dependent reads at random, in as much memory as the indexes have and as the slots have, where there were 1,000 objects and in the end. */
+	/* Two dependent reads at random, in as much memory as the indexes have and as the slots
+	 * have, where there were 1,000 objects and in the end. */
 	double floor_first_ns, floor_ns;
 	/* Medians of 1,000: the first ones put, got, got at random; got at random at the end. */
 	double put_first_ns, get_first_ns, random_first_ns, random_ns;
@@ -122,8 +125,10 @@ static void put_more(struct scale *s, unsigned n, struct measure_series *series)
 		measure_end_round(series);
 }
 
-/* Gets n objects from first on in order, or n at random out of all. The series takes them as one round. */
-static void get_some(struct scale *s, unsigned first, unsigned n, bool random, struct measure_series *series)
+/* Gets n objects from first on in order, or n at random out of all. The
+ * series takes them as one round. */
+static void get_some(struct scale *s, unsigned first, unsigned n, bool random,
+		     struct measure_series *series)
 {
 	for (unsigned i = 0; i < n; i++) {
 		unsigned which = first + i;
@@ -151,8 +156,9 @@ static uint64_t read_line(const char *memory, size_t size, uint64_t random)
 }
 
 /*
- * What the memory itself takes: a line at random in as many bytes as all indexes have, and then one that depends on it, in as many as all slots
- * have, of the same kinds of memory. A get reads these two, one after the other.
+ * What the memory itself takes: a line at random in as many bytes as all indexes have, and then
+ * one that depends on it, in as many as all slots have, of the same kinds of memory. A get reads
+ * these two, one after the other.
  */
 static double floor_ns(struct scale *s)
 {
@@ -190,7 +196,7 @@ static double floor_ns(struct scale *s)
 	return ns;
 }
 
-/* ---- places ------------------------------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static void open_stores(struct scale *s)
 {
@@ -217,8 +223,9 @@ static void open_bare(struct scale *s)
 		snprintf(name, sizeof(name), "%03u", i);
 		if (place_path(&s->place, name, path, sizeof(path)) < 0 || mkdir(path, 0700) < 0)
 			err(1, "%s", path);
-		s->dirs[i] = (struct bare){
-			.objects = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), .handoff = -1, .other = -1};
+		s->dirs[i] = (struct bare){.objects = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC),
+					   .handoff = -1,
+					   .other = -1};
 		if (s->dirs[i].objects < 0)
 			err(1, "%s", path);
 	}
@@ -255,7 +262,7 @@ static int add_store(const struct shmstore_store_books *books, void *arg)
 	return 0;
 }
 
-/* ---- one number of stores ----------------------------------------------------------------------------------------- */
+/* ---- one number of stores -------------------------------------------------------------------- */
 
 static void bench_books(struct report *r, struct scale *s, const char *where)
 {
@@ -271,59 +278,71 @@ static void bench_books(struct report *r, struct scale *s, const char *where)
 		n_objects = 0;
 		e = shmstore_partition_books(s->partition, add_store, &n_objects, NULL);
 		if (e < 0 || n_objects != s->n)
-			errx(1, "du: %s; %llu of %u objects", shmstore_strerror(e), (unsigned long long)n_objects,
-			     s->n);
+			errx(1, "du: %s; %llu of %u objects", shmstore_strerror(e),
+			     (unsigned long long)n_objects, s->n);
 		du[i] = (double)(measure_now_ns() - t0) / 1e9;
 		t0 = measure_now_ns();
 		n_holders = 0;
 		e = shmstore_partition_reconcile(s->partition, no_holder, &n_holders, &usage);
 		reconcile[i] = (double)(measure_now_ns() - t0) / 1e9;
 		if (e < 0 || usage.residual != 0)
-			errx(1, "reconcile: %s; residual %lld", shmstore_strerror(e), (long long)usage.residual);
+			errx(1, "reconcile: %s; residual %lld", shmstore_strerror(e),
+			     (long long)usage.residual);
 	}
 	report_seconds(r, where, "du", kinds[s->kind].name, s->n, measure_median(du, 5));
-	report_seconds(r, where, "reconcile", kinds[s->kind].name, s->n, measure_median(reconcile, 5));
+	report_seconds(r, where, "reconcile", kinds[s->kind].name, s->n,
+		       measure_median(reconcile, 5));
 	snprintf(what, sizeof(what), "%s: du of %u objects, %s", kinds[s->kind].name, s->n, where);
-	report_target(r,
-		      &(struct report_target){"8b", what, "s", REPORT_AT_MOST, 5, measure_median(du, 5), du[0], du[4]});
-	snprintf(what, sizeof(what), "%s: reconcile of %u objects, %s", kinds[s->kind].name, s->n, where);
-	report_target(r, &(struct report_target){"8c", what, "s", REPORT_AT_MOST, kinds[s->kind].reconcile_s,
-						 measure_median(reconcile, 5), reconcile[0], reconcile[4]});
+	report_target(r, &(struct report_target){"8b", what, "s", REPORT_AT_MOST, 5,
+						 measure_median(du, 5), du[0], du[4]});
+	snprintf(what, sizeof(what), "%s: reconcile of %u objects, %s", kinds[s->kind].name, s->n,
+		 where);
+	report_target(r, &(struct report_target){
+				 "8c", what, "s", REPORT_AT_MOST, kinds[s->kind].reconcile_s,
+				 measure_median(reconcile, 5), reconcile[0], reconcile[4]});
 }
 
-static void target(struct report *r, const struct scale *s, const char *where, const char *what, bool promised,
-		   double ratio)
+static void target(struct report *r, const struct scale *s, const char *where, const char *what,
+		   bool promised, double ratio)
 {
 	char text[128];
 
-	snprintf(text, sizeof(text), "%s: %s at %u to that at 1,000, %s", kinds[s->kind].name, what, s->n, where);
+	snprintf(text, sizeof(text), "%s: %s at %u to that at 1,000, %s", kinds[s->kind].name, what,
+		 s->n, where);
 	if (promised)
-		report_target(r, &(struct report_target){"8a", text, "x", REPORT_AT_MOST, 1.3, ratio, 0, 0});
+		report_target(r, &(struct report_target){"8a", text, "x", REPORT_AT_MOST, 1.3,
+							 ratio, 0, 0});
 	else
 		report_note(r, "%s: %.2f", text, ratio);
 }
 
 /*
- * Medians; the means, which the machine's other work moves, stand in the rows. At random no promise is checked of files: the thousand are
- * in the CPU's caches, the million are not, and the bare calls show as much of that.
+ * Medians; the means, which the machine's other work moves, stand in the rows. At random no
+ * promise is checked of files: the thousand are in the CPU's caches, the million are not, and the
+ * bare calls show as much of that.
  */
 static void targets(struct report *r, const struct scale *s, const char *where)
 {
 	bool ours = s->kind != BARE;
 
-	target(r, s, where, "put of any object", ours, measure_stat(&s->puts).median / s->put_first_ns);
-	target(r, s, where, "get of all in order", ours, measure_stat(&s->gets).median / s->get_first_ns);
-	target(r, s, where, "get at random", kinds[s->kind].random, s->random_ns / s->random_first_ns);
+	target(r, s, where, "put of any object", ours,
+	       measure_stat(&s->puts).median / s->put_first_ns);
+	target(r, s, where, "get of all in order", ours,
+	       measure_stat(&s->gets).median / s->get_first_ns);
+	target(r, s, where, "get at random", kinds[s->kind].random,
+	       s->random_ns / s->random_first_ns);
 	if (s->kind == PACKED)
 		report_note(r,
-			    "%s: two dependent reads at random take %.0f ns in the memory of %u objects' indexes and "
+			    "%s: two dependent reads at random take %.0f ns in the memory of %u "
+			    "objects' indexes and "
 			    "slots, %.0f in that of 1,000; a get "
 			    "takes %.0f and %.0f",
-			    where, s->floor_ns, s->n, s->floor_first_ns, s->random_ns, s->random_first_ns);
+			    where, s->floor_ns, s->n, s->floor_first_ns, s->random_ns,
+			    s->random_first_ns);
 }
 
-static void report_one(struct report *r, const char *where, const char *operation, const struct scale *s,
-		       const struct measure_series *series)
+static void report_one(struct report *r, const char *where, const char *operation,
+		       const struct scale *s, const struct measure_series *series)
 {
 	char variant[48];
 
@@ -361,19 +380,24 @@ static void grow_to(struct report *r, struct scale *s, unsigned goal, const char
 	measure_deinit(&random);
 }
 
-static void bench_stores(struct report *r, const struct report_options *options, unsigned n_stores, enum kind kind)
+static void bench_stores(struct report *r, const struct report_options *options, unsigned n_stores,
+			 enum kind kind)
 {
 	static struct scale s;
-	unsigned limit = options->limit ? (unsigned)options->limit : options->quick ? 100000 : 1000000;
+	unsigned limit = options->limit   ? (unsigned)options->limit
+			 : options->quick ? 100000
+					  : 1000000;
 	char where[48];
 	int e;
 
 	s = (struct scale){.kind = kind, .n_stores = n_stores, .random = 1};
 	memset(s.data, 0x5a, sizeof(s.data));
 	snprintf(where, sizeof(where), "%u %s", n_stores, n_stores == 1 ? "store" : "stores");
-	e = place_open_mount(&s.place, limit * kinds[kind].memory + (512u << 20), (uint64_t)limit + 100000);
+	e = place_open_mount(&s.place, limit * kinds[kind].memory + (512u << 20),
+			     (uint64_t)limit + 100000);
 	if (e < 0)
-		errx(1, "a tmpfs for %u objects: %s", limit, e == -EPERM ? "needs root" : strerror(-e));
+		errx(1, "a tmpfs for %u objects: %s", limit,
+		     e == -EPERM ? "needs root" : strerror(-e));
 	e = place_reserve_init(&s.reserve, &s.place, limit * kinds[kind].memory);
 	if (e < 0)
 		errx(1, "taking the memory: %s", strerror(-e));
@@ -393,7 +417,7 @@ static void bench_stores(struct report *r, const struct report_options *options,
 	measure_deinit(&s.gets);
 }
 
-/* ---- the program -------------------------------------------------------------------------------------------------- */
+/* ---- the program ----------------------------------------------------------------------------- */
 
 struct asked {
 	unsigned n_stores; /* 0: each of the three numbers */
@@ -428,8 +452,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	return ARGP_ERR_UNKNOWN;
 }
 
-static void bench_kinds(struct report *r, const struct report_options *options, const struct asked *a,
-			unsigned n_stores)
+static void bench_kinds(struct report *r, const struct report_options *options,
+			const struct asked *a, unsigned n_stores)
 {
 	for (enum kind kind = FILES; kind <= BARE; kind++) {
 		if (!a->kind || strcmp(a->kind, kinds[kind].name) == 0)
@@ -442,8 +466,8 @@ int main(int argc, char **argv)
 	static const unsigned counts[] = {1, 16, 256};
 	static const struct argp own = {own_options, parse_option, NULL, NULL, NULL, NULL, NULL};
 	struct asked a = {0};
-	const struct report_program program = {"bench_scale", "the millionth object beside the first thousand", &own,
-					       &a};
+	const struct report_program program = {
+		"bench_scale", "the millionth object beside the first thousand", &own, &a};
 	struct report_options options;
 	struct report *r = report_new_own(argc, argv, &program, &options);
 	struct rlimit files;
@@ -456,7 +480,8 @@ int main(int argc, char **argv)
 	e = measure_pin(options.cpu);
 	if (e < 0)
 		errx(1, "--cpu %d: %s", options.cpu, strerror(-e));
-	report_note(r, "one process on CPU %d; objects of %u bytes, round-robin over the stores", e, SIZE);
+	report_note(r, "one process on CPU %d; objects of %u bytes, round-robin over the stores", e,
+		    SIZE);
 	if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
 		files.rlim_cur = files.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &files);

@@ -2,11 +2,13 @@
 /*
  * bench_steady.c: what does an object cost from one process to another, over and over?
  *
- * A producer puts an object of a size that varies by 20 % up and down, hands it off and sends the ticket over a socket; a
- * consumer adopts it, gets it, reads a byte of each page, drops the view, deletes its link and answers; the producer deletes
- * its own. Both are pinned to ONE CPU, so that no wake-up of a sleeping CPU (25 us each way) hides the work. Beside it in the
- * same rounds: memcpy of the same sizes, the bare socket exchange, and the same cycle out of bare system calls. Files and packed
- * objects; of both also with 10,000 objects that stand: a cycle puts one more, and deletes the oldest.
+ * A producer puts an object of a size that varies by 20 % up and down, hands it off and sends the
+ * ticket over a socket; a consumer adopts it, gets it, reads a byte of each page, drops the view,
+ * deletes its link and answers; the producer deletes its own. Both are pinned to ONE CPU, so that
+ * no wake-up of a sleeping CPU (25 us each way) hides the work. Beside it in the same rounds:
+ * memcpy of the same sizes, the bare socket exchange, and the same cycle out of bare system
+ * calls. Files and packed objects; of both also with 10,000 objects that stand: a cycle puts one
+ * more, and deletes the oldest.
  */
 #include <err.h>
 #include <errno.h>
@@ -34,7 +36,7 @@ struct pair {
 	const struct place *place;
 	const char *name;               /* of the producer's store */
 	uint64_t recycle_max, pack_max; /* of both stores */
-	uint32_t n_standing;            /* objects that stand while one more goes through the cycle */
+	uint32_t n_standing; /* objects that stand while one more goes through the cycle */
 	struct exchange exchange;
 	struct shmstore_partition *partition;
 	struct shmstore *store;
@@ -69,7 +71,7 @@ static size_t next_size(struct pair *p)
 	return (size_t)((double)p->size * (0.8 + 0.4 * (double)fraction / 4294967296.0));
 }
 
-/* ---- the consumers' side: runs in the child ----------------------------------------------------------------------- */
+/* ---- the consumers' side: runs in the child -------------------------------------------------- */
 
 static int open_store(struct pair *p, const char *suffix)
 {
@@ -140,7 +142,7 @@ static int take_bare(void *arg, const void *message, size_t size, int fd)
 	return r < 0 ? r : bare_delete(p->bare.other, KEY);
 }
 
-/* ---- the producers' side ------------------------------------------------------------------------------------------ */
+/* ---- the producers' side --------------------------------------------------------------------- */
 
 static int run_copy(void *arg)
 {
@@ -204,7 +206,8 @@ static int run_store(void *arg)
 	if (r == 0)
 		r = shmstore_handoff(p->store, key, NAME_SIZE - 1, 60000, &m.ticket);
 	if (r == 0)
-		r = exchange_call(&p->exchange, &m, offsetof(struct message, ticket.path) + strlen(m.ticket.path) + 1,
+		r = exchange_call(&p->exchange, &m,
+				  offsetof(struct message, ticket.path) + strlen(m.ticket.path) + 1,
 				  -1);
 	return r < 0 ? r : drop(p, m.number - p->n_standing);
 }
@@ -231,7 +234,7 @@ static int take_down(struct pair *p)
 	return r;
 }
 
-/* ---- a place ------------------------------------------------------------------------------------------------------ */
+/* ---- a place --------------------------------------------------------------------------------- */
 
 enum {
 	COPY,
@@ -245,10 +248,10 @@ enum {
 	N_PAIRS
 };
 
-#define STORE(variant_, name_, recycle, pack, n)                                                                 \
-	{                                                                                                        \
-		.variant = variant_, .begin = begin_store, .take = take_ticket, .run = run_store, .name = name_, \
-		.recycle_max = recycle, .pack_max = pack, .n_standing = n                                        \
+#define STORE(variant_, name_, recycle, pack, n)                                                  \
+	{                                                                                         \
+		.variant = variant_, .begin = begin_store, .take = take_ticket, .run = run_store, \
+		.name = name_, .recycle_max = recycle, .pack_max = pack, .n_standing = n          \
 	}
 
 static const struct {
@@ -266,8 +269,10 @@ static const struct {
 	[DEFAULT] = STORE("shmstore", "recycling", SHMSTORE_RECYCLE_DEFAULT, 0, 0),
 	[NO_RECYCLING] = STORE("shmstore, no recycling", "plain", 0, 0, 0),
 	[PACKED] = STORE("packed", "packed", SHMSTORE_RECYCLE_DEFAULT, PACK_MAX, 0),
-	[DEFAULT_STANDING] = STORE("shmstore, 10,000 in turn", "standing", SHMSTORE_RECYCLE_DEFAULT, 0, STANDING),
-	[PACKED_STANDING] = STORE("packed, 10,000 in turn", "packs", SHMSTORE_RECYCLE_DEFAULT, PACK_MAX, STANDING),
+	[DEFAULT_STANDING] = STORE("shmstore, 10,000 in turn", "standing", SHMSTORE_RECYCLE_DEFAULT,
+				   0, STANDING),
+	[PACKED_STANDING] = STORE("packed, 10,000 in turn", "packs", SHMSTORE_RECYCLE_DEFAULT,
+				  PACK_MAX, STANDING),
 };
 
 static void start_pairs(struct pair pairs[N_PAIRS])
@@ -282,7 +287,8 @@ static void start_pairs(struct pair pairs[N_PAIRS])
 			errx(1, "%s: no room for the bare files", p->place->path);
 		if (!shapes[i].take)
 			continue;
-		r = exchange_start(&p->exchange, &(struct exchange_consumer){shapes[i].begin, shapes[i].take, p});
+		r = exchange_start(&p->exchange,
+				   &(struct exchange_consumer){shapes[i].begin, shapes[i].take, p});
 		if (r < 0)
 			errx(1, "consumer of %s: %s", shapes[i].variant, strerror(-r));
 	}
@@ -303,19 +309,21 @@ static void stop_pairs(struct pair pairs[N_PAIRS])
 	}
 }
 
-static void end_to_end_target(struct report *r, const char *id, const char *size, double us, double ratio,
-			      const struct contender c[N_PAIRS])
+static void end_to_end_target(struct report *r, const char *id, const char *size, double us,
+			      double ratio, const struct contender c[N_PAIRS])
 {
 	struct measure_stat s = measure_stat(&c[DEFAULT].series);
 	char what[96];
 
 	snprintf(what, sizeof(what), "steady %s end to end, within_size, one CPU", size);
-	report_target(r, &(struct report_target){id, what, "us", REPORT_AT_MOST, us, s.median / 1e3, s.min / 1e3,
-						 s.max / 1e3});
-	report_ratio(r, id, what, "x socket exchange", REPORT_AT_MOST, ratio, &c[DEFAULT].series, &c[EXCHANGE].series);
+	report_target(r, &(struct report_target){id, what, "us", REPORT_AT_MOST, us, s.median / 1e3,
+						 s.min / 1e3, s.max / 1e3});
+	report_ratio(r, id, what, "x socket exchange", REPORT_AT_MOST, ratio, &c[DEFAULT].series,
+		     &c[EXCHANGE].series);
 }
 
-static void targets(struct report *r, const struct place *place, size_t size, const struct contender c[N_PAIRS])
+static void targets(struct report *r, const struct place *place, size_t size,
+		    const struct contender c[N_PAIRS])
 {
 	bool huge = strcmp(place->label, "within_size") == 0;
 	double least = huge ? 0.85 : 0.75;
@@ -323,9 +331,11 @@ static void targets(struct report *r, const struct place *place, size_t size, co
 
 	if (size == 64 * MIB) {
 		snprintf(what, sizeof(what), "steady put of 64 MiB, %s", place->label);
-		report_ratio(r, "1d", what, "x memcpy", REPORT_AT_LEAST, least, &c[COPY].series, &c[DEFAULT].inner);
+		report_ratio(r, "1d", what, "x memcpy", REPORT_AT_LEAST, least, &c[COPY].series,
+			     &c[DEFAULT].inner);
 		snprintf(what, sizeof(what), "steady 64 MiB end to end, %s", place->label);
-		report_ratio(r, "1e", what, "x memcpy", REPORT_AT_LEAST, least, &c[COPY].series, &c[DEFAULT].series);
+		report_ratio(r, "1e", what, "x memcpy", REPORT_AT_LEAST, least, &c[COPY].series,
+			     &c[DEFAULT].series);
 	}
 	if (huge && size == 64 * KIB)
 		end_to_end_target(r, "1f", "64 KiB", 20, 2.9, c);
@@ -333,7 +343,8 @@ static void targets(struct report *r, const struct place *place, size_t size, co
 		end_to_end_target(r, "1g", "1 MiB", 60, 8, c);
 }
 
-static void bench_size(struct report *r, const struct report_options *options, struct pair pairs[N_PAIRS], size_t size)
+static void bench_size(struct report *r, const struct report_options *options,
+		       struct pair pairs[N_PAIRS], size_t size)
 {
 	struct contender c[N_PAIRS] = {0};
 	const struct contender *failed = NULL;
@@ -353,11 +364,12 @@ static void bench_size(struct report *r, const struct report_options *options, s
 					  .inner_ns = i >= BARE ? &pairs[i].put_ns : NULL};
 	}
 	if (e == 0)
-		e = measure_contenders(c, n, options->rounds, options->quick && n_ops > 50 ? 50 : n_ops,
+		e = measure_contenders(c, n, options->rounds,
+				       options->quick && n_ops > 50 ? 50 : n_ops,
 				       n_ops > 20 ? 20 : 2, &failed);
 	if (e < 0)
-		errx(1, "%s, %zu bytes, %s: %s", place->label, size, failed ? failed->variant : "warming",
-		     shmstore_strerror(e));
+		errx(1, "%s, %zu bytes, %s: %s", place->label, size,
+		     failed ? failed->variant : "warming", shmstore_strerror(e));
 	for (size_t i = 0; i < n; i++) {
 		e = take_down(&pairs[i]);
 		if (e < 0)
@@ -374,8 +386,8 @@ static void bench_size(struct report *r, const struct report_options *options, s
 	}
 }
 
-static void bench_place(struct report *r, const struct report_options *options, const struct place *place,
-			const void *data, void *copy)
+static void bench_place(struct report *r, const struct report_options *options,
+			const struct place *place, const void *data, void *copy)
 {
 	static const size_t sizes[] = {KIB, 64 * KIB, MIB, 64 * MIB};
 	struct pair pairs[N_PAIRS];
@@ -401,8 +413,9 @@ static void bench_place(struct report *r, const struct report_options *options, 
 int main(int argc, char **argv)
 {
 	struct report_options options;
-	struct report *r = report_new(argc, argv, "bench_steady",
-				      "an object from one process to another, over and over", &options);
+	struct report *r =
+		report_new(argc, argv, "bench_steady",
+			   "an object from one process to another, over and over", &options);
 	const size_t largest = 64 * MIB / 10 * 12 + KIB;
 	struct place place;
 	void *data, *copy;
@@ -413,7 +426,9 @@ int main(int argc, char **argv)
 	e = measure_pin(options.cpu);
 	if (e < 0)
 		errx(1, "--cpu %d: %s", options.cpu, strerror(-e));
-	report_note(r, "both processes on CPU %d; sizes vary by 20 %% up and down, the same for all", e);
+	report_note(r,
+		    "both processes on CPU %d; sizes vary by 20 %% up and down, the same for all",
+		    e);
 	data = measure_memory(largest);
 	copy = measure_memory(largest);
 	if (!data || !copy)
@@ -423,7 +438,8 @@ int main(int argc, char **argv)
 		bench_place(r, &options, &place, data, copy);
 		place_close(&place);
 	} else
-		report_skip(r, "a tmpfs of our own with huge=within_size", e == -EPERM ? "needs root" : strerror(-e));
+		report_skip(r, "a tmpfs of our own with huge=within_size",
+			    e == -EPERM ? "needs root" : strerror(-e));
 	e = place_open_devshm(&place);
 	if (e == 0) {
 		bench_place(r, &options, &place, data, copy);

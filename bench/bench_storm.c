@@ -2,9 +2,10 @@
 /*
  * bench_storm.c: how long does a call take at worst, when all that is stored does not fit?
  *
- * Two processes with 32 threads each put, get, demote and delete objects of 4 to 512 KB, twice as many bytes as the partition has, over a
- * disk tier: so each put evicts, or waits for one that does. Each process has two stores, and some objects are in both, so that to demote them
- * takes the lock of the user's evictions. A round's figure is its longest call.
+ * Two processes with 32 threads each put, get, demote and delete objects of 4 to 512 KB, twice as
+ * many bytes as the partition has, over a disk tier: so each put evicts, or waits for one that
+ * does. Each process has two stores, and some objects are in both, so that to demote them takes the
+ * lock of the user's evictions. A round's figure is its longest call.
  */
 #include <err.h>
 #include <errno.h>
@@ -110,7 +111,8 @@ static int one_call(struct worker *w, enum call call, const char *key, size_t si
 		return shmstore_put(w->s, key, size, "", 0, &buffer, 1, SHMSTORE_REPLACE);
 	if (call == GET)
 		return touch(w, key, size);
-	return call == DEMOTE ? shmstore_demote(w->s, key, size, 0) : shmstore_delete(w->s, key, size);
+	return call == DEMOTE ? shmstore_demote(w->s, key, size, 0)
+			      : shmstore_delete(w->s, key, size);
 }
 
 static void timed(struct worker *w, enum call call)
@@ -163,7 +165,9 @@ static int process(const struct scene *x, unsigned number)
 		must(shmstore_open(p, name, NULL, &s[i]), name);
 	}
 	for (unsigned i = 0; i < THREADS; i++) {
-		w[i] = (struct worker){x, s[0], s[1], number, i, (number * THREADS + i + 1) * 0x9e3779b97f4a7c15ull};
+		w[i] = (struct worker){x,    s[0],
+				       s[1], number,
+				       i,    (number * THREADS + i + 1) * 0x9e3779b97f4a7c15ull};
 		if (pthread_create(&threads[i], NULL, work, &w[i]) != 0)
 			errx(1, "no thread");
 	}
@@ -195,7 +199,8 @@ static void run_round(const struct scene *x, double seconds)
 	}
 }
 
-static void report_round(struct report *r, const struct scene *x, struct measure_series *series, unsigned round)
+static void report_round(struct report *r, const struct scene *x, struct measure_series *series,
+			 unsigned round)
 {
 	for (unsigned call = 0; call < N_CALLS; call++) {
 		uint64_t longest = 0, n = 0, n_failed = 0, sum = 0;
@@ -212,10 +217,12 @@ static void report_round(struct report *r, const struct scene *x, struct measure
 		}
 		measure_add(&series[call], longest);
 		measure_end_round(&series[call]);
-		report_note(r, "round %u: %llu of %s, %.2f ms on average, %llu failed%s%s: %s", round,
-			    (unsigned long long)n, CALLS[call], n ? (double)sum / (double)n / 1e6 : 0.0,
-			    (unsigned long long)n_failed, failed ? ", " : "",
-			    failed ? shmstore_strerror(failed->error[call]) : "", failed ? failed->words[call] : "");
+		report_note(r, "round %u: %llu of %s, %.2f ms on average, %llu failed%s%s: %s",
+			    round, (unsigned long long)n, CALLS[call],
+			    n ? (double)sum / (double)n / 1e6 : 0.0, (unsigned long long)n_failed,
+			    failed ? ", " : "",
+			    failed ? shmstore_strerror(failed->error[call]) : "",
+			    failed ? failed->words[call] : "");
 	}
 }
 
@@ -231,7 +238,8 @@ static void open_scene(struct scene *x)
 	if (e < 0)
 		errx(1, "no directory on disk ($SHMSTORE_BENCH_DISK): %s", strerror(-e));
 	x->data = measure_memory(LARGEST + 4096);
-	x->shared = mmap(NULL, sizeof(*x->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	x->shared = mmap(NULL, sizeof(*x->shared), PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (!x->data || x->shared == MAP_FAILED)
 		errx(1, "no memory");
 	snprintf(x->partition, sizeof(x->partition), "%s/partition", x->memory.path);
@@ -246,9 +254,10 @@ int main(int argc, char **argv)
 	static struct scene x;
 	static struct measure_series series[N_CALLS];
 	struct report_options options;
-	struct report *r =
-		report_new(argc, argv, "bench_storm",
-			   "The longest calls of 2 processes with 32 threads each over a disk tier.", &options);
+	struct report *r = report_new(
+		argc, argv, "bench_storm",
+		"The longest calls of 2 processes with 32 threads each over a disk tier.",
+		&options);
 	char what[64];
 	int status;
 
@@ -264,7 +273,8 @@ int main(int argc, char **argv)
 		struct measure_stat stat = measure_stat(&series[call]);
 
 		report_row(r, x.memory.label, CALLS[call], "longest", 0, &series[call]);
-		snprintf(what, sizeof(what), "the longest %s of 2 x 32 threads over a tier", CALLS[call]);
+		snprintf(what, sizeof(what), "the longest %s of 2 x 32 threads over a tier",
+			 CALLS[call]);
 		report_target(r, &(struct report_target){.id = "10d",
 							 .what = what,
 							 .unit = "ms",

@@ -2,12 +2,15 @@
 /*
  * bench_tier.c: does demotion keep up with the disk?
  *
- * A store holds 4 GiB of one kind of data; shmstore_partition_evict() demotes all of it with two worker threads, and shmstore_prefetch() brings
- * all of it back. Beside that, in the same round and on the same disk, and beginning with another one each round: as many bytes written
- * and read in sequence, O_DIRECT, 4 MiB at a time, out of one buffer. Speeds are of the objects' bytes, whatever becomes of them on the disk.
+ * A store holds 4 GiB of one kind of data; shmstore_partition_evict() demotes all of it with two
+ * worker threads, and shmstore_prefetch() brings all of it back. Beside that, in the same round and
+ * on the same disk, and beginning with another one each round: as many bytes written and read in
+ * sequence, O_DIRECT, 4 MiB at a time, out of one buffer. Speeds are of the objects' bytes,
+ * whatever becomes of them on the disk.
  *
- * Kinds: float64 noise in objects of 64 MiB and of 1 MiB; sorted 64-bit integers (gaps of up to 2^15) and timestamps (a second apart, give or
- * take) in objects of 64 MiB. Everything is new each time: what was demoted before would not be written again.
+ * Kinds: float64 noise in objects of 64 MiB and of 1 MiB; sorted 64-bit integers (gaps of up to
+ * 2^15) and timestamps (a second apart, give or take) in objects of 64 MiB. Everything is new each
+ * time: what was demoted before would not be written again.
  */
 #include <err.h>
 #include <errno.h>
@@ -27,7 +30,8 @@
 #define CHUNK     (4 * MIB)
 #define LARGE     (64 * MIB)
 #define N_THREADS 2u
-#define SHIFTS    512u /* an object begins so many words further into the data, so that none is like another */
+/* an object begins so many words further into the data, so that none is like another */
+#define SHIFTS    512u
 
 enum kind {
 	NOISE,
@@ -37,8 +41,8 @@ enum kind {
 	N_KINDS
 };
 
-static const char *const KINDS[N_KINDS] = {"float64 noise", "float64 noise, many objects", "sorted int64",
-					   "timestamps"};
+static const char *const KINDS[N_KINDS] = {"float64 noise", "float64 noise, many objects",
+					   "sorted int64", "timestamps"};
 static const uint64_t SIZES[N_KINDS] = {LARGE, MIB, LARGE, LARGE};
 /* At least so many times the speed of bare writes. */
 static const double TARGETS[N_KINDS] = {0.9, 0.9, 2.0, 2.0};
@@ -60,7 +64,7 @@ static void must(int r, const char *what)
 		errx(1, "%s: %s %s", what, shmstore_strerror(r), shmstore_error_detail());
 }
 
-/* ---- data ------------------------------------------------------------------------------------------------------------ */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -84,7 +88,8 @@ static uint64_t next_word(enum kind kind, uint64_t before, uint64_t *state)
 static void make_data(struct scene *x)
 {
 	for (unsigned kind = 0; kind < N_KINDS; kind++) {
-		uint64_t state = kind, before = UINT64_C(1700000000000000000), n = LARGE / 8 + SHIFTS;
+		uint64_t state = kind, before = UINT64_C(1700000000000000000),
+			 n = LARGE / 8 + SHIFTS;
 
 		x->data[kind] = measure_memory(n * 8);
 		if (!x->data[kind])
@@ -107,11 +112,12 @@ static void put_all(struct scene *x, enum kind kind)
 		struct iovec buffer = {x->data[kind] + i % SHIFTS, SIZES[kind]};
 		int n = key_of(i, key);
 
-		must(shmstore_put(x->s, key, (size_t)n, NULL, 0, &buffer, 1, SHMSTORE_NO_EVICT), "put");
+		must(shmstore_put(x->s, key, (size_t)n, NULL, 0, &buffer, 1, SHMSTORE_NO_EVICT),
+		     "put");
 	}
 }
 
-/* ---- contenders ------------------------------------------------------------------------------------------------------ */
+/* ---- contenders ------------------------------------------------------------------------------ */
 
 static void bare(struct scene *x)
 {
@@ -148,8 +154,8 @@ static void demote(struct scene *x, enum kind kind)
 	r = shmstore_partition_evict(x->p, &what, &report);
 	measure_add(&x->demote[kind], measure_now_ns() - t);
 	if (r != -ENOSPC || report.disk_full || report.n_objects != x->total / SIZES[kind])
-		errx(1, "eviction: %s %s: %llu objects", shmstore_strerror(r), shmstore_error_detail(),
-		     (unsigned long long)report.n_objects);
+		errx(1, "eviction: %s %s: %llu objects", shmstore_strerror(r),
+		     shmstore_error_detail(), (unsigned long long)report.n_objects);
 	x->written[kind] = report.written;
 }
 
@@ -168,7 +174,8 @@ static void promote(struct scene *x, enum kind kind)
 	r = shmstore_prefetch(x->s, keys, n, N_THREADS, SHMSTORE_NO_EVICT, NULL);
 	measure_add(&x->promote[kind], measure_now_ns() - t);
 	if (r < 0 || (uint64_t)r != n)
-		errx(1, "prefetch: %d of %llu: %s", r, (unsigned long long)n, shmstore_error_detail());
+		errx(1, "prefetch: %d of %llu: %s", r, (unsigned long long)n,
+		     shmstore_error_detail());
 	for (uint64_t i = 0; i < n; i++)
 		must(shmstore_delete(x->s, keys[i].iov_base, keys[i].iov_len), "delete");
 	free(keys);
@@ -196,9 +203,10 @@ static void measure(struct scene *x, unsigned rounds)
 	}
 }
 
-/* ---- the report ------------------------------------------------------------------------------------------------------ */
+/* ---- the report ------------------------------------------------------------------------------ */
 
-static void rate(struct report *r, const struct scene *x, const char *what, const struct measure_series *s)
+static void rate(struct report *r, const struct scene *x, const char *what,
+		 const struct measure_series *s)
 {
 	struct measure_stat stat = measure_stat(s);
 
@@ -219,11 +227,12 @@ static void report_all(struct report *r, struct scene *x)
 		report_row(r, "disk", "promote", KINDS[k], x->total, &x->promote[k]);
 		snprintf(what, sizeof(what), "demotion of %s", KINDS[k]);
 		rate(r, x, what, &x->demote[k]);
-		report_ratio(r, "10a", what, "x bare writes", REPORT_AT_LEAST, TARGETS[k], &x->bare_write,
-			     &x->demote[k]);
+		report_ratio(r, "10a", what, "x bare writes", REPORT_AT_LEAST, TARGETS[k],
+			     &x->bare_write, &x->demote[k]);
 		snprintf(what, sizeof(what), "promotion of %s", KINDS[k]);
 		rate(r, x, what, &x->promote[k]);
-		report_note(r, "%s: %.3f of the bytes are written", KINDS[k], (double)x->written[k] / (double)x->total);
+		report_note(r, "%s: %.3f of the bytes are written", KINDS[k],
+			    (double)x->written[k] / (double)x->total);
 	}
 }
 
@@ -271,12 +280,15 @@ int main(int argc, char **argv)
 {
 	static struct scene x;
 	struct report_options options;
-	struct report *r = report_new(argc, argv, "bench_tier", "does demotion keep up with the disk?", &options);
+	struct report *r = report_new(argc, argv, "bench_tier",
+				      "does demotion keep up with the disk?", &options);
 	int status;
 
 	if (!r)
 		errx(1, "no memory");
-	x.total = options.limit ? options.limit / LARGE * LARGE : options.quick ? 1024 * MIB : 4096 * MIB;
+	x.total = options.limit   ? options.limit / LARGE * LARGE
+		  : options.quick ? 1024 * MIB
+				  : 4096 * MIB;
 	if (!x.total)
 		errx(2, "--limit: at least 64 MiB");
 	open_scene(&x);

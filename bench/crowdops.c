@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crowdops.c: many threads that do one thing to a store without a pause, and one more that does another: its longest call, and how much the
- * many got done beside it. Each handoff's lease is removed at once, as an adoption would: a tmpfs counts names.
+ * crowdops.c: many threads that do one thing to a store without a pause, and one more that does
+ * another: its longest call, and how much the many got done beside it. Each handoff's lease is
+ * removed at once, as an adoption would: a tmpfs counts names.
  */
 #include "crowdops.h"
 
@@ -129,8 +130,10 @@ static void *does_one(void *arg)
 	return NULL;
 }
 
-/* The many stop by the clock, not when the one has come to its end: without its turn that may be never. */
-static void run_shape(struct report *r, struct crowd *c, const struct shape *shape, const char *where, unsigned seconds)
+/* The many stop by the clock, not when the one has come to its end: without
+ * its turn that may be never. */
+static void run_shape(struct report *r, struct crowd *c, const struct shape *shape,
+		      const char *where, unsigned seconds)
 {
 	struct member many[MANY];
 	struct one one = {.c = c, .shape = shape};

@@ -6,7 +6,9 @@
 #include "place.h"
 #include "report.h"
 
-/* 32 threads that hand off one object, and a 33rd that puts; 32 that put, and a 33rd that gets. All CPUs. */
-void crowdops_run(struct report *r, const struct report_options *options, const struct place *place);
+/* 32 threads that hand off one object, and a 33rd that puts; 32 that put, and a
+ * 33rd that gets. All CPUs. */
+void crowdops_run(struct report *r, const struct report_options *options,
+		  const struct place *place);
 
 #endif

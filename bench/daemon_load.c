@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* daemon_load.c: see daemon_load.h. The harmful ones go on as fast as they can: what holds them back must be the daemon. */
+/* daemon_load.c: see daemon_load.h. The harmful ones go on as fast as they can: what holds
+ * them back must be the daemon. */
 #include "daemon_load.h"
 
 #include <errno.h>
@@ -50,7 +51,8 @@ int load_connect(const char *path, bool hello)
 		struct wire_header h = {0};
 
 		n = make_hello(packet, sizeof(packet));
-		if (send(fd, packet, n, MSG_NOSIGNAL) < 0 || recv(fd, packet, sizeof(packet), 0) < (ssize_t)sizeof(h))
+		if (send(fd, packet, n, MSG_NOSIGNAL) < 0 ||
+		    recv(fd, packet, sizeof(packet), 0) < (ssize_t)sizeof(h))
 			r = -ECONNREFUSED;
 		else
 			memcpy(&h, packet, sizeof(h));
@@ -85,7 +87,7 @@ void load_kill(pid_t pid)
 	}
 }
 
-/* ---- those who ask and wait ---------------------------------------------------------------------------------------- */
+/* ---- those who ask and wait ------------------------------------------------------------------ */
 
 static unsigned bucket_of(uint64_t ns)
 {
@@ -101,7 +103,9 @@ static unsigned bucket_of(uint64_t ns)
 /* The middle of bucket i, in ns. */
 static double value_of(unsigned i)
 {
-	return i < 16 ? i : (double)(16 + i % 16) * (double)(UINT64_C(1) << (i / 16 - 1)) * (1 + 1.0 / 32);
+	return i < 16 ? i
+		      : (double)(16 + i % 16) * (double)(UINT64_C(1) << (i / 16 - 1)) *
+				(1 + 1.0 / 32);
 }
 
 static int ask(int fd, uint64_t serial)
@@ -128,14 +132,16 @@ static void be_client(struct load *l, struct load_client *c, int fd)
 			atomic_store(&l->failed, -r);
 			_exit(1);
 		}
-		atomic_fetch_add_explicit(&c->buckets[bucket_of(measure_now_ns() - t0)], 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&c->buckets[bucket_of(measure_now_ns() - t0)], 1,
+					  memory_order_relaxed);
 		atomic_fetch_add_explicit(&c->n, 1, memory_order_relaxed);
 	}
 }
 
 int load_start(const char *path, struct load **ret)
 {
-	struct load *l = mmap(NULL, sizeof(*l), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct load *l =
+		mmap(NULL, sizeof(*l), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	if (l == MAP_FAILED)
 		return -errno;
@@ -145,8 +151,9 @@ int load_start(const char *path, struct load **ret)
 		int fd = load_connect(path, false), r = fd < 0 ? fd : 0;
 		char packet[128];
 
-		if (r == 0 && (send(fd, packet, make_hello(packet, sizeof(packet)), MSG_NOSIGNAL) < 0 ||
-			       recv(fd, packet, sizeof(packet), 0) <= 0))
+		if (r == 0 &&
+		    (send(fd, packet, make_hello(packet, sizeof(packet)), MSG_NOSIGNAL) < 0 ||
+		     recv(fd, packet, sizeof(packet), 0) <= 0))
 			r = -EPROTO;
 		if (r == 0) {
 			l->pids[i] = spawn();
@@ -178,7 +185,8 @@ void load_counts(const struct load *l, struct load_counts *ret)
 	for (unsigned i = 0; i < LOAD_CLIENTS; i++) {
 		ret->n += atomic_load_explicit(&l->clients[i].n, memory_order_relaxed);
 		for (unsigned b = 0; b < LOAD_BUCKETS; b++)
-			ret->buckets[b] += atomic_load_explicit(&l->clients[i].buckets[b], memory_order_relaxed);
+			ret->buckets[b] += atomic_load_explicit(&l->clients[i].buckets[b],
+								memory_order_relaxed);
 	}
 }
 
@@ -204,7 +212,7 @@ struct load *load_stop(struct load *l)
 	return NULL;
 }
 
-/* ---- the least a server can be ------------------------------------------------------------------------------------- */
+/* ---- the least a server can be --------------------------------------------------------------- */
 
 static void be_echo(int listening)
 {
@@ -226,7 +234,8 @@ static void be_echo(int listening)
 				continue;
 			}
 			size = recv(fd, packet, sizeof(packet), MSG_DONTWAIT);
-			if (size <= 0 || send(fd, packet, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+			if (size <= 0 ||
+			    send(fd, packet, (size_t)size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 				close(fd);
 		}
 	}
@@ -248,7 +257,7 @@ pid_t load_echo_server(const char *path)
 	return pid;
 }
 
-/* ---- those who mean harm ------------------------------------------------------------------------------------------- */
+/* ---- those who mean harm --------------------------------------------------------------------- */
 
 /* Connects, says nothing, and connects again when it is dropped. */
 static void say_nothing(const char *path)
@@ -275,7 +284,8 @@ static void read_nothing(const char *path)
 		int fd = load_connect(path, true);
 		uint64_t serial = 2;
 
-		while (fd >= 0 && send(fd, packet, make_ping(packet, sizeof(packet), serial++), MSG_NOSIGNAL) > 0)
+		while (fd >= 0 && send(fd, packet, make_ping(packet, sizeof(packet), serial++),
+				       MSG_NOSIGNAL) > 0)
 			;
 		close(fd);
 	}
@@ -303,8 +313,10 @@ static void pass_250_fds(const char *path)
 		fds[i] = STDIN_FILENO;
 	for (;;) {
 		struct iovec v = {packet, make_ping(packet, sizeof(packet), 2)};
-		struct msghdr m = {
-			.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+		struct msghdr m = {.msg_iov = &v,
+				   .msg_iovlen = 1,
+				   .msg_control = control,
+				   .msg_controllen = sizeof(control)};
 		struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 		int fd = load_connect(path, true);
 
@@ -318,7 +330,8 @@ static void pass_250_fds(const char *path)
 	}
 }
 
-/* Valid requests, as many as the socket takes, answers read. No fault: it must get no more than its turn. */
+/* Valid requests, as many as the socket takes, answers read. No fault: it must
+ * get no more than its turn. */
 static void ask_ahead(const char *path)
 {
 	int fd = load_connect(path, true);
@@ -327,7 +340,8 @@ static void ask_ahead(const char *path)
 	for (;;) {
 		char packet[128];
 
-		while (send(fd, packet, make_ping(packet, sizeof(packet), serial), MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
+		while (send(fd, packet, make_ping(packet, sizeof(packet), serial),
+			    MSG_DONTWAIT | MSG_NOSIGNAL) > 0)
 			serial++;
 		if (recv(fd, packet, sizeof(packet), 0) <= 0) {
 			close(fd);

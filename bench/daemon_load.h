@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * daemon_load.h: what a daemon has to bear in bench_daemon: clients that ask and wait, one request after the other, and one that
- * means harm. Each is a process; what they count is in memory shared with the one who measures.
+ * daemon_load.h: what a daemon has to bear in bench_daemon: clients that ask and wait, one
+ * request after the other, and one that means harm. Each is a process; what they count is in
+ * memory shared with the one who measures.
  */
 #ifndef BENCH_DAEMON_LOAD_H
 #define BENCH_DAEMON_LOAD_H
@@ -42,7 +43,8 @@ void load_counts(const struct load *l, struct load_counts *ret);
 double load_quantile(const struct load_counts *a, const struct load_counts *b, double p);
 struct load *load_stop(struct load *l);
 
-/* The least that such a server can be: answers each packet with itself, one process, epoll. Its pid, or -errno. */
+/* The least that such a server can be: answers each packet with itself, one process,
+ * epoll. Its pid, or -errno. */
 pid_t load_echo_server(const char *path);
 
 struct harm {

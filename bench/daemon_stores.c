@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * daemon_stores.c: the clients of bench/daemon_numbers: a process that owns stores on a partition, with the daemon that
- * $SHMSTORE_SOCKET names.
+ * daemon_stores.c: the clients of bench/daemon_numbers: a process that owns stores on a partition,
+ * with the daemon that $SHMSTORE_SOCKET names.
  *
- *   daemon_stores PARTITION hold N        opens N stores, says "ready", keeps them until its input ends
+ *   daemon_stores PARTITION hold N        opens N stores, says "ready",
+ *                                         keeps them until its input ends
  *   daemon_stores PARTITION cycle N       opens and closes a store N times; says "N SECONDS"
- *   daemon_stores PARTITION fill BYTES    one store with so much in it; says "ready", keeps it until it is killed
- *   daemon_stores PARTITION load NAME     puts, gets and deletes, and checks every byte, until its input ends; says
- *                                         "OPERATIONS ERRORS WRONG LONGEST_MS"
+ *   daemon_stores PARTITION fill BYTES    one store with so much in it; says
+ *                                         "ready", keeps it until it is killed
+ *   daemon_stores PARTITION load NAME     puts, gets and deletes, and checks every byte, until its
+ *                                         input ends; says "OPERATIONS ERRORS WRONG LONGEST_MS"
  */
 #include <errno.h>
 #include <poll.h>
@@ -166,8 +168,9 @@ static int load(struct shmstore_partition *p, const char *name)
 		l.n_errors += r < 0;
 		l.n_done++;
 	}
-	printf("%llu %llu %llu %.3f\n", (unsigned long long)l.n_done, (unsigned long long)l.n_errors,
-	       (unsigned long long)l.n_wrong, (double)l.longest_ns / 1e6);
+	printf("%llu %llu %llu %.3f\n", (unsigned long long)l.n_done,
+	       (unsigned long long)l.n_errors, (unsigned long long)l.n_wrong,
+	       (double)l.longest_ns / 1e6);
 	free(l.block);
 	return shmstore_close(l.s) < 0;
 }

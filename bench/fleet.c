@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fleet.c: one socket to each client; a task's number goes down, its outcome comes back, the socket's end is the client's death. The one that
- * hands out is single-threaded and never waits longer than a situation may take: ten times what one client alone would work, and
- * SLACK_S more, for a machine that does other things too. Then it is a hang: all clients are killed and the next situation begins.
+ * fleet.c: one socket to each client; a task's number goes down, its outcome comes back, the
+ * socket's end is the client's death. The one that hands out is single-threaded and never
+ * waits longer than a situation may take: ten times what one client alone would work, and
+ * SLACK_S more, for a machine that does other things too. Then it is a hang: all clients are
+ * killed and the next situation begins.
  */
 #include "fleet.h"
 
@@ -48,7 +50,7 @@ struct fleet {
 	bool failed;
 };
 
-/* ---- seats --------------------------------------------------------------------------------------------------------- */
+/* ---- seats ----------------------------------------------------------------------------------- */
 
 static int start(struct fleet *f, unsigned i)
 {
@@ -117,7 +119,8 @@ static int bury(struct fleet *f, unsigned i)
 	f->result->n_kills += doomed;
 	f->result->n_broken += !doomed;
 	if (!doomed) {
-		snprintf(f->result->refused, sizeof(f->result->refused), "a client ended by itself");
+		snprintf(f->result->refused, sizeof(f->result->refused),
+			 "a client ended by itself");
 		if (f->result->n_broken > f->options->n_clients)
 			return -ECHILD; /* it cannot work at all */
 	}
@@ -165,7 +168,7 @@ static void hand_out(struct fleet *f)
 	}
 }
 
-/* ---- situations ---------------------------------------------------------------------------------------------------- */
+/* ---- situations ------------------------------------------------------------------------------ */
 
 /* 1 = all tasks have ended; 0 = not in time; -errno */
 static int run_tasks(struct fleet *f, double limit_s)
@@ -214,7 +217,8 @@ static int run_situation(struct fleet *f)
 	f->failed = false;
 	for (unsigned i = 0; i < f->n_jobs; i++)
 		f->jobs[i] = (struct job){i, 0};
-	wait_until_ready(f); /* a client's start is no part of a situation's time, unless another one died */
+	/* a client's start is no part of a situation's time, unless another one died */
+	wait_until_ready(f);
 	began_ns = measure_now_ns();
 	r = run_tasks(f, 10 * work_s + SLACK_S);
 	if (r < 0)
@@ -261,7 +265,8 @@ int fleet_run(const struct fleet_options *o, struct fleet_result *ret)
 		return -ENOMEM;
 	f->options = o;
 	f->result = ret;
-	f->shared = mmap(NULL, sizeof(*f->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	f->shared = mmap(NULL, sizeof(*f->shared), PROT_READ | PROT_WRITE,
+			 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (f->shared == MAP_FAILED) {
 		free(f);
 		return -ENOMEM;

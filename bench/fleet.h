@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fleet.h: situations (situation.h) in real time: client processes that share one partition under one daemon, and one that hands out the
- * tasks, starts a new client where one was killed, and looks at the clock.
+ * fleet.h: situations (situation.h) in real time: client processes that share one partition
+ * under one daemon, and one that hands out the tasks, starts a new client where one was
+ * killed, and looks at the clock.
  */
 #ifndef BENCH_FLEET_H
 #define BENCH_FLEET_H

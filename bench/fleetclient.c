@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fleetclient.c: taskwork.h by the library. Memory is either reserved and released by name, or put into a store that reserves by itself
- * (SHMSTORE_OPEN_ARBITRATE) and deleted again.
+ * fleetclient.c: taskwork.h by the library. Memory is either reserved and released by name, or put
+ * into a store that reserves by itself (SHMSTORE_OPEN_ARBITRATE) and deleted again.
  *
- * A doomed operation is killed by a timer while it runs or waits, and right after it where it is quicker than that: SIGKILL, as from outside.
+ * A doomed operation is killed by a timer while it runs or waits, and right after it where it is
+ * quicker than that: SIGKILL, as from outside.
  */
 #include "fleetclient.h"
 
@@ -87,7 +88,8 @@ static int put(struct client *c, uint32_t slot, uint64_t bytes)
 	return shmstore_put(c->store, &slot, sizeof(slot), NULL, 0, &data, 1, 0);
 }
 
-static enum work_outcome client_reserve(void *arg, uint32_t slot, uint64_t bytes, uint64_t *ret_handle)
+static enum work_outcome client_reserve(void *arg, uint32_t slot, uint64_t bytes,
+					uint64_t *ret_handle)
 {
 	struct client *c = arg;
 	bool doomed = doom(c);
@@ -98,7 +100,8 @@ static enum work_outcome client_reserve(void *arg, uint32_t slot, uint64_t bytes
 	if (c->options->objects)
 		r = put(c, slot, bytes);
 	else
-		r = shmstore_arb_reserve(c->store, SHMSTORE_ARB_PARTITION, bytes, NULL, &c->reservations[slot]);
+		r = shmstore_arb_reserve(c->store, SHMSTORE_ARB_PARTITION, bytes, NULL,
+					 &c->reservations[slot]);
 	if (doomed)
 		die(0);
 	return outcome(c, r, c->options->objects ? "put" : "reserve");

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fleetclient.h: one client process of a fleet (fleet.h): does the tasks that it is given, by the library and the daemon.
+ * fleetclient.h: one client process of a fleet (fleet.h): does the tasks that it is given,
+ * by the library and the daemon.
  */
 #ifndef BENCH_FLEETCLIENT_H
 #define BENCH_FLEETCLIENT_H
@@ -30,7 +31,9 @@ struct fleetclient_options {
 	const char *partition;
 	struct fleet_shared *shared;
 	unsigned seat;
-	int fd; /* asks for tasks: 4 bytes in, the task's number; 4 bytes out, enum work_outcome; once before the first */
+	/* asks for tasks: 4 bytes in, the task's number; 4 bytes out, enum
+	 * work_outcome; once before the first */
+	int fd;
 	uint32_t seed;   /* for who dies */
 	double kill;     /* share of operations that end in SIGKILL */
 	double pace;     /* seconds of a situation's work take so many seconds */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hostdaemon.c: starts the daemon and asks it, by the wire and not by the library: whoever forks clients must not have a store open itself.
+ * hostdaemon.c: starts the daemon and asks it, by the wire and not by the library: whoever forks
+ * clients must not have a store open itself.
  */
 #include "hostdaemon.h"
 
@@ -30,7 +31,8 @@ static void write_config(const struct hostdaemon *d, uint64_t limit, const char 
 	if (!f)
 		err(1, "%s", d->config);
 	fprintf(f,
-		"daemon {\n\tsocket = \"%s\"\n\tlog-level = error\n}\nhttp {\n\tenabled = no\n}\npartition \"%s\" "
+		"daemon {\n\tsocket = \"%s\"\n\tlog-level = error\n}\nhttp {\n\tenabled = "
+		"no\n}\npartition \"%s\" "
 		"{\n\tcreate = yes\n",
 		d->socket, d->partition);
 	if (limit)
@@ -104,7 +106,8 @@ char *hostdaemon_query(const struct hostdaemon *d, uint32_t what)
 	unsigned char packet[WIRE_PACKET_MAX];
 	struct wire_data data = {.flags = WIRE_DATA_MORE};
 	const size_t head = sizeof(struct wire_header) + sizeof(data);
-	size_t n = wire_pack(packet, sizeof(packet), WIRE_QUERY, 1, &body, d->partition, strlen(d->partition)),
+	size_t n = wire_pack(packet, sizeof(packet), WIRE_QUERY, 1, &body, d->partition,
+			     strlen(d->partition)),
 	       size = 0;
 	int fd = hostdaemon_connect(d);
 	char *text = NULL;

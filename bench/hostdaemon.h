@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hostdaemon.h: a shmstored of a benchmark's own, with one partition, below a place (place.h). $SHMSTORED, else the program given.
- * $SHMSTORE_SOCKET is set for all that is forked afterwards.
+ * hostdaemon.h: a shmstored of a benchmark's own, with one partition, below a place (place.h).
+ * $SHMSTORED, else the program given. $SHMSTORE_SOCKET is set for all that is forked afterwards.
  */
 #ifndef BENCH_HOSTDAEMON_H
 #define BENCH_HOSTDAEMON_H
@@ -30,7 +30,8 @@ void hostdaemon_stop(struct hostdaemon *d);
 
 /* Opens a connection and says HELLO; exits where that fails. */
 int hostdaemon_connect(const struct hostdaemon *d);
-/* What it answers to a question (enum wire_question): a JSON document; free() it. Exits where there is no answer. */
+/* What it answers to a question (enum wire_question): a JSON document; free() it. Exits
+ * where there is no answer. */
 char *hostdaemon_query(const struct hostdaemon *d, uint32_t what);
 
 #endif

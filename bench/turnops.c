@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * turnops.c: 10,000 objects stand. One more is put, the oldest is deleted, so that each put meets other memory; and the objects are got in the
- * order of their puts, each with a look at its bytes.
+ * turnops.c: 10,000 objects stand. One more is put, the oldest is deleted, so that each put meets
+ * other memory; and the objects are got in the order of their puts, each with a look at its bytes.
  */
 #include "turnops.h"
 
@@ -58,7 +58,8 @@ static int run_get(void *arg)
 	char key[16];
 	uint64_t size;
 	const void *bytes;
-	int r = shmstore_get(t->s, key, key_of(t->n_put - STANDING + t->n_got++ % STANDING, key), 0, &v);
+	int r = shmstore_get(t->s, key, key_of(t->n_put - STANDING + t->n_got++ % STANDING, key), 0,
+			     &v);
 
 	if (r < 0)
 		return r;
@@ -94,8 +95,8 @@ enum {
 
 static const char *const variants[N_STORES] = {[FILES] = "files", [DEFAULT] = "default"};
 
-static void bench_size(struct report *report, const struct report_options *options, const struct place *place,
-		       struct turn turns[N_STORES], size_t size)
+static void bench_size(struct report *report, const struct report_options *options,
+		       const struct place *place, struct turn turns[N_STORES], size_t size)
 {
 	struct contender c[2 * N_STORES] = {0};
 	int r = place_warm(place, 2 * N_STORES * STANDING * (size + 4096));
@@ -106,17 +107,22 @@ static void bench_size(struct report *report, const struct report_options *optio
 		t->size = size;
 		if (r == 0)
 			r = fill(t);
-		c[i] = (struct contender){
-			.operation = "put+delete, 10,000 stand", .variant = variants[i], .run = run_turn, .arg = t};
-		c[N_STORES + i] = (struct contender){
-			.operation = "get and look, 10,000 stand", .variant = variants[i], .run = run_get, .arg = t};
+		c[i] = (struct contender){.operation = "put+delete, 10,000 stand",
+					  .variant = variants[i],
+					  .run = run_turn,
+					  .arg = t};
+		c[N_STORES + i] = (struct contender){.operation = "get and look, 10,000 stand",
+						     .variant = variants[i],
+						     .run = run_get,
+						     .arg = t};
 	}
 	if (r == 0)
 		r = measure_contenders(c, 2 * N_STORES, options->rounds, N_OPS, N_WARM, NULL);
 	for (int i = 0; i < N_STORES && r == 0; i++)
 		r = empty(&turns[i]);
 	if (r < 0)
-		errx(1, "%s, %u objects of %zu bytes: %s", place->label, STANDING, size, shmstore_strerror(r));
+		errx(1, "%s, %u objects of %zu bytes: %s", place->label, STANDING, size,
+		     shmstore_strerror(r));
 	for (int i = 0; i < 2 * N_STORES; i++) {
 		report_row(report, place->label, c[i].operation, c[i].variant, size, &c[i].series);
 		measure_deinit(&c[i].series);
@@ -136,7 +142,8 @@ void turnops_run(struct report *r, const struct report_options *options, const s
 		if (i == FILES)
 			o.pack_max = 0;
 		turns[i].data = data;
-		e = shmstore_open(partition, i == FILES ? "files-in-turn" : "in-turn", &o, &turns[i].s);
+		e = shmstore_open(partition, i == FILES ? "files-in-turn" : "in-turn", &o,
+				  &turns[i].s);
 	}
 	if (e < 0)
 		errx(1, "%s: %s", place->path, shmstore_strerror(e));

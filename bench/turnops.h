@@ -10,7 +10,8 @@
 
 #define TURNOPS_SIZE_MAX 65536u /* bytes of an object */
 
-/* In stores of its own: one as it comes, which packs, one with a file for each object. data: TURNOPS_SIZE_MAX bytes. */
+/* In stores of its own: one as it comes, which packs, one with a file for each object.
+ * data: TURNOPS_SIZE_MAX bytes. */
 void turnops_run(struct report *r, const struct report_options *options, const struct place *place,
 		 struct shmstore_partition *partition, const void *data);
 

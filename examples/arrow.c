@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Reads a table that Python's Store.put_arrow() put: in place, without pickle, without a library of Arrow's.
+ * Reads a table that Python's Store.put_arrow() put: in place, without pickle,
+ * without a library of Arrow's.
  *
- *	cc arrow.c $(pkg-config --cflags --libs shmstore) -o arrow && ./arrow STORE KEY
+ * 	cc arrow.c $(pkg-config --cflags --libs shmstore) -o arrow && ./arrow STORE KEY
  *
- * The object's buffer is a stream of Arrow's IPC format, a row of messages: the word 0xffffffff, the size of the
- * message's metadata, the metadata, and the body. The metadata is a flatbuffer, of which this program knows as much as
- * it needs: a table's field is found by the table's list of offsets. The first message is the schema; each batch of
- * records follows with the column's buffers in its body. Columns of int64, float64 and strings are read here, which
- * are flat: two buffers and three, of which the first one says by bits which values are there. A program that wants all
- * types gives the buffer to nanoarrow or to Arrow's C++ library, which copy nothing either.
+ * The object's buffer is a stream of Arrow's IPC format, a row of messages: the word 0xffffffff,
+ * the size of the message's metadata, the metadata, and the body. The metadata is a flatbuffer, of
+ * which this program knows as much as it needs: a table's field is found by the table's list of
+ * offsets. The first message is the schema; each batch of records follows with the column's buffers
+ * in its body. Columns of int64, float64 and strings are read here, which are flat: two buffers and
+ * three, of which the first one says by bits which values are there. A program that wants all types
+ * gives the buffer to nanoarrow or to Arrow's C++ library, which copy nothing either.
  *
- * Another process wrote the bytes, so that each access is checked against the end of what it lies in.
+ * Another process wrote the bytes, so that each access is checked against the end of what it lies
+ * in.
  */
 #include <inttypes.h>
 #include <shmstore/shmstore.h>
@@ -66,7 +69,8 @@ static void succeeded(int r, const char *what)
 
 static struct bytes part(struct bytes of, uint64_t offset, uint64_t size)
 {
-	check(offset <= of.size && size <= of.size - offset, "the stream is damaged: something lies outside of it");
+	check(offset <= of.size && size <= of.size - offset,
+	      "the stream is damaged: something lies outside of it");
 	return (struct bytes){of.at + offset, size};
 }
 
@@ -113,7 +117,8 @@ static void read_schema(struct bytes meta, uint64_t schema)
 	n_columns = (uint32_t)number(meta, fields, 4);
 	check(n_columns <= MAX_COLUMNS, "the table has too many columns for this example");
 	for (uint32_t i = 0; i < n_columns; i++) {
-		uint64_t one = follow(meta, fields + 4 + 4 * i), name = follow(meta, field(meta, one, 0));
+		uint64_t one = follow(meta, fields + 4 + 4 * i),
+			 name = follow(meta, field(meta, one, 0));
 		uint64_t type = follow(meta, field(meta, one, 3));
 		struct column *c = &columns[i];
 		struct bytes text = part(meta, name + 4, number(meta, name, 4));
@@ -131,7 +136,8 @@ static void read_schema(struct bytes meta, uint64_t schema)
 static struct bytes buffer(struct bytes meta, uint64_t buffers, uint64_t i, struct bytes body)
 {
 	check(i < number(meta, buffers, 4), "the stream is damaged: a column lacks a buffer");
-	return part(body, number(meta, buffers + 4 + 16 * i, 8), number(meta, buffers + 12 + 16 * i, 8));
+	return part(body, number(meta, buffers + 4 + 16 * i, 8),
+		    number(meta, buffers + 12 + 16 * i, 8));
 }
 
 static void add(struct column *c, struct bytes values, uint64_t k)
@@ -140,7 +146,8 @@ static void add(struct column *c, struct bytes values, uint64_t k)
 	double real;
 
 	if (c->type == STRING) { /* of n strings there are n + 1 offsets */
-		c->bytes += (int64_t)(int32_t)number(values, 4 * k + 4, 4) - (int32_t)number(values, 4 * k, 4);
+		c->bytes += (int64_t)(int32_t)number(values, 4 * k + 4, 4) -
+			    (int32_t)number(values, 4 * k, 4);
 	} else if (c->type == INT) {
 		memcpy(&whole, values.at + 8 * k, sizeof(whole));
 		c->sum += (double)whole;
@@ -152,16 +159,21 @@ static void add(struct column *c, struct bytes values, uint64_t k)
 
 static void read_batch(struct bytes meta, uint64_t batch, struct bytes body)
 {
-	uint64_t nodes = follow(meta, field(meta, batch, 1)), buffers = follow(meta, field(meta, batch, 2)), next = 0;
+	uint64_t nodes = follow(meta, field(meta, batch, 1)),
+		 buffers = follow(meta, field(meta, batch, 2)), next = 0;
 
 	check(!field(meta, batch, 3), "this example reads no compressed batches");
-	check(number(meta, nodes, 4) == n_columns, "the stream is damaged: a batch has other columns than the table");
+	check(number(meta, nodes, 4) == n_columns,
+	      "the stream is damaged: a batch has other columns than the table");
 	for (uint32_t i = 0; i < n_columns; i++) {
 		struct column *c = &columns[i];
-		uint64_t n = number(meta, nodes + 4 + 16 * i, 8), n_null = number(meta, nodes + 12 + 16 * i, 8);
-		struct bytes valid = buffer(meta, buffers, next++, body), values = buffer(meta, buffers, next++, body);
+		uint64_t n = number(meta, nodes + 4 + 16 * i, 8),
+			 n_null = number(meta, nodes + 12 + 16 * i, 8);
+		struct bytes valid = buffer(meta, buffers, next++, body),
+			     values = buffer(meta, buffers, next++, body);
 
-		check(n <= values.size / (c->type == STRING ? 4 : 8) && (!n_null || n / 8 <= valid.size),
+		check(n <= values.size / (c->type == STRING ? 4 : 8) &&
+			      (!n_null || n / 8 <= valid.size),
 		      "the stream is damaged: a buffer is too short");
 		for (uint64_t k = 0; k < n; k++)
 			if (!n_null || (number(valid, k / 8, 1) >> k % 8 & 1))
@@ -181,7 +193,8 @@ static void read_stream(struct bytes stream)
 		uint64_t message = number(meta, 0, 4), kind = scalar(meta, message, 1, 1);
 		struct bytes body = part(stream, at + 8 + size, scalar(meta, message, 3, 8));
 
-		check(number(stream, at, 4) == UINT32_MAX, "the stream is damaged: no message begins here");
+		check(number(stream, at, 4) == UINT32_MAX,
+		      "the stream is damaged: no message begins here");
 		check(kind == SCHEMA || kind == BATCH, "this example reads no dictionaries");
 		if (kind == SCHEMA)
 			read_schema(meta, follow(meta, field(meta, message, 2)));
@@ -207,7 +220,8 @@ int main(int argc, char **argv)
 	succeeded(shmstore_open(partition, argv[1], &options, &store), argv[1]);
 	succeeded(shmstore_get(store, argv[2], strlen(argv[2]), 0, &view), argv[2]);
 	const void *header = shmstore_view_header(view, &size);
-	check(size == strlen(media_type) && memcmp(header, media_type, size) == 0, "the object holds no Arrow table");
+	check(size == strlen(media_type) && memcmp(header, media_type, size) == 0,
+	      "the object holds no Arrow table");
 	stream.at = shmstore_view_buffer(view, 0, &stream.size);
 	read_stream(stream);
 	for (uint32_t i = 0; i < n_columns; i++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shmstored: the host daemon. This file reads the command line and the configuration, starts the host, and turns signals into what the loop
- * does: SIGHUP reads the configuration again, SIGTERM and SIGINT end in good order, a second one at once.
+ * shmstored: the host daemon. This file reads the command line and the configuration, starts the
+ * host, and turns signals into what the loop does: SIGHUP reads the configuration again, SIGTERM
+ * and SIGINT end in good order, a second one at once.
  *
  * It does not go into the background: a service manager, or a shell's "&", keeps it.
  * Exit status: 0 ended in good order, 1 failed, 2 wrong usage or configuration.
@@ -56,10 +57,13 @@ enum {
 static const struct argp_option options[] = {
 	{"config", 'c', "FILE", 0, "read FILE and FILE.d/*.conf instead of " CONFIG_FILE, 0},
 	{"socket", 's', "PATH", 0, "listen on PATH", 0},
-	{"partition", 'p', "PATH", 0, "watch PATH (may be repeated); the configuration's partitions are left out", 0},
-	{"check-config", KEY_CHECK, NULL, 0, "read the configuration, say what is wrong with it, and exit", 0},
+	{"partition", 'p', "PATH", 0,
+	 "watch PATH (may be repeated); the configuration's partitions are left out", 0},
+	{"check-config", KEY_CHECK, NULL, 0,
+	 "read the configuration, say what is wrong with it, and exit", 0},
 	{"host-total", KEY_HOST_TOTAL, "SIZE", 0,
-	 "take the host for one of SIZE bytes, of which registered processes and partitions use what they have "
+	 "take the host for one of SIZE bytes, of which registered processes and partitions use "
+	 "what they have "
 	 "(pressure.host-total)",
 	 0},
 	{NULL, 0, NULL, 0, NULL, 0},
@@ -102,8 +106,10 @@ static void print_version(FILE *stream, UNUSED struct argp_state *state)
 }
 
 static const struct argp argp = {
-	options, parse, "",  "The host daemon of shmstore: watches, accounts, grants quota, and tells.",
-	NULL,    NULL,  NULL};
+	options, parse,
+	"",      "The host daemon of shmstore: watches, accounts, grants quota, and tells.",
+	NULL,    NULL,
+	NULL};
 
 /* The configuration as the command line changes it. 0, or -errno, said on standard error. */
 static int read_config(const struct arguments *a, struct config **ret)
@@ -122,7 +128,8 @@ static int read_config(const struct arguments *a, struct config **ret)
 	if (r == 0)
 		r = config_default_socket(c);
 	if (r == 0 && a->host_total &&
-	    (config_parse_size(a->host_total, 0, &c->pressure.host_total) < 0 || !c->pressure.host_total)) {
+	    (config_parse_size(a->host_total, 0, &c->pressure.host_total) < 0 ||
+	     !c->pressure.host_total)) {
 		r = -EINVAL;
 		error = strdup("--host-total takes a size, as 128MiB");
 	}
@@ -256,7 +263,8 @@ int main(int argc, char **argv)
 	sigaddset(&set, SIGINT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	signal(SIGXFSZ, SIG_IGN); /* ulimit -f: the write fails, and what was to be written is not */
+	/* ulimit -f: the write fails, and what was to be written is not */
+	signal(SIGXFSZ, SIG_IGN);
 	raise_limits();
 	return run(&d, c, &set);
 }

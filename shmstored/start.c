@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * start.c: the parts of the daemon, started in the order of what they need and stopped the other way round.
+ * start.c: the parts of the daemon, started in the order of what they need and
+ * stopped the other way round.
  *
- * The socket is opened last: clients find stores and limits already known. At the end it is closed first; then
- * the clients are told, jobs that run are given up, the accounts let go of their locks (from then on stores are
- * alone, and know it), and the loop goes last, since operations of all the others are in flight there until then.
+ * The socket is opened last: clients find stores and limits already known. At the end it is closed
+ * first; then the clients are told, jobs that run are given up, the accounts let go of their locks
+ * (from then on stores are alone, and know it), and the loop goes last, since operations of all the
+ * others are in flight there until then.
  */
 #include "start.h"
 
@@ -85,11 +87,12 @@ static void say_refused(void)
 
 	for (size_t i = 0; i < n; i++)
 		log_say(refused[i].spared ? LOG_NOTICE : LOG_WARNING, LOG_FIELDS(.error = 0),
-			"the system call %s is refused (%s): %s", refused[i].call, strerror(refused[i].error),
-			refused[i].without);
+			"the system call %s is refused (%s): %s", refused[i].call,
+			strerror(refused[i].error), refused[i].without);
 }
 
-/* The name in the partition by which its stores find a daemon of their user's own. False: it is too long for them to connect to. */
+/* The name in the partition by which its stores find a daemon of their user's own. False: it is too
+ * long for them to connect to. */
 static bool own_socket(const char *partition, char ret_path[PATH_MAX])
 {
 	int n = snprintf(ret_path, PATH_MAX, "%s/" WIRE_OWN_SOCKET, partition);
@@ -97,7 +100,8 @@ static bool own_socket(const char *partition, char ret_path[PATH_MAX])
 	return n > 0 && (size_t)n < sizeof(((struct sockaddr_un *)0)->sun_path);
 }
 
-/* Of several partitions the first one has our socket (config_default_socket()): makes, or removes, the links to it in the others. */
+/* Of several partitions the first one has our socket (config_default_socket()): makes, or removes,
+ * the links to it in the others. */
 static void link_partitions(const struct host *h, bool make)
 {
 	const struct config *c = h->config;
@@ -112,7 +116,8 @@ static void link_partitions(const struct host *h, bool make)
 		unlink(path);
 		if (make && symlink(c->socket, path) < 0)
 			log_say(LOG_WARNING, LOG_FIELDS(.object = path, .error = -errno),
-				"the stores of this partition do not find the daemon by themselves, for want of this "
+				"the stores of this partition do not find the daemon by "
+				"themselves, for want of this "
 				"symlink; "
 				"set SHMSTORE_SOCKET=%s for them",
 				c->socket);
@@ -136,7 +141,8 @@ int host_start(struct host *h, struct config *config)
 	if (r == 0)
 		r = scanner_new(h->loop, &h->scanner);
 	if (r < 0) {
-		log_say(LOG_ERR, LOG_FIELDS(.error = r), "the daemon's loop and its worker threads cannot be made");
+		log_say(LOG_ERR, LOG_FIELDS(.error = r),
+			"the daemon's loop and its worker threads cannot be made");
 		return r;
 	}
 	say_refused();
@@ -149,7 +155,8 @@ int host_start(struct host *h, struct config *config)
 		return r;
 	r = psi_new(h, "", &h->psi);
 	if (r < 0)
-		log_say(LOG_NOTICE, LOG_FIELDS(.error = r), "memory pressure cannot be watched here; all else works");
+		log_say(LOG_NOTICE, LOG_FIELDS(.error = r),
+			"memory pressure cannot be watched here; all else works");
 	r = pressure_new(h, &h->pressure);
 	if (r < 0) {
 		log_say(LOG_ERR, LOG_FIELDS(.error = r),
@@ -164,7 +171,8 @@ int host_start(struct host *h, struct config *config)
 	h->actors = actors_new(h);
 	if (!h->actors)
 		return -ENOMEM;
-	/* Said in the log. That the page's port is taken is no reason to leave the stores without limits. */
+	/* Said in the log. That the page's port is taken is no reason to leave
+	 * the stores without limits. */
 	if (config->http && web_new(h, &h->web) < 0)
 		h->web = NULL;
 	r = listener_new(h, &h->listener);
@@ -172,8 +180,9 @@ int host_start(struct host *h, struct config *config)
 		return r;
 	link_partitions(h, true);
 	events_emit(h->events, EVENT_DAEMON_STARTED, "", NULL);
-	log_say(LOG_INFO, LOG_FIELDS(.object = config->socket), "shmstored %s serves %zu partitions on %s",
-		shmstore_version(), config->n_partitions, loop_backend(h->loop));
+	log_say(LOG_INFO, LOG_FIELDS(.object = config->socket),
+		"shmstored %s serves %zu partitions on %s", shmstore_version(),
+		config->n_partitions, loop_backend(h->loop));
 	return 0;
 }
 
@@ -226,27 +235,29 @@ static bool same_text(const char *a, const char *b)
 /* Compares keys that only a restart can change: a reload that changes them is refused. */
 static bool same_base(const struct config_stage *o, const struct config_stage *n)
 {
-	return o->base_private == n->base_private && o->base_shared == n->base_shared && o->total == n->total &&
-	       o->slots == n->slots && o->workers == n->workers;
+	return o->base_private == n->base_private && o->base_shared == n->base_shared &&
+	       o->total == n->total && o->slots == n->slots && o->workers == n->workers;
 }
 
 static bool same_peers(const struct config_peers *o, const struct config_peers *n)
 {
-	return same_text(o->name, n->name) && same_text(o->listen, n->listen) && same_text(o->connect, n->connect) &&
-	       same_text(o->secret_file, n->secret_file);
+	return same_text(o->name, n->name) && same_text(o->listen, n->listen) &&
+	       same_text(o->connect, n->connect) && same_text(o->secret_file, n->secret_file);
 }
 
 static bool needs_restart(const struct host *h, const struct config *n)
 {
 	const struct config *o = h->config;
 
-	if (!same_text(o->socket, n->socket) || o->http != n->http || !same_text(o->http_address, n->http_address) ||
-	    o->http_port != n->http_port || o->arbiter.enabled != n->arbiter.enabled ||
-	    o->pressure.enabled != n->pressure.enabled || !same_text(o->pressure.proc, n->pressure.proc) ||
-	    o->n_partitions != n->n_partitions ||
-	    (o->profile.strategy.strategy == PROFILE_NONE) != (n->profile.strategy.strategy == PROFILE_NONE) ||
-	    !same_text(o->profile.directory, n->profile.directory) || !same_base(&o->stage, &n->stage) ||
-	    !same_peers(&o->peers, &n->peers))
+	if (!same_text(o->socket, n->socket) || o->http != n->http ||
+	    !same_text(o->http_address, n->http_address) || o->http_port != n->http_port ||
+	    o->arbiter.enabled != n->arbiter.enabled ||
+	    o->pressure.enabled != n->pressure.enabled ||
+	    !same_text(o->pressure.proc, n->pressure.proc) || o->n_partitions != n->n_partitions ||
+	    (o->profile.strategy.strategy == PROFILE_NONE) !=
+		    (n->profile.strategy.strategy == PROFILE_NONE) ||
+	    !same_text(o->profile.directory, n->profile.directory) ||
+	    !same_base(&o->stage, &n->stage) || !same_peers(&o->peers, &n->peers))
 		return true;
 	for (size_t i = 0; i < o->n_partitions; i++) {
 		if (!find_partition(n, o->partitions[i].path))
@@ -262,9 +273,12 @@ int host_reload(struct host *h, struct config *config)
 
 	if (needs_restart(h, config)) {
 		log_say(LOG_ERR, LOG_FIELDS(.error = -EBUSY),
-			"the new configuration changes socket, http, arbiter.enabled, pressure.enabled, "
-			"pressure.proc-root, the list of partitions, whether and where profiles are kept, which "
-			"other daemons there are, or what a worker has outside of stages, which needs a restart; "
+			"the new configuration changes socket, http, arbiter.enabled, "
+			"pressure.enabled, "
+			"pressure.proc-root, the list of partitions, whether and where profiles "
+			"are kept, which "
+			"other daemons there are, or what a worker has outside of stages, which "
+			"needs a restart; "
 			"nothing was changed");
 		return -EBUSY;
 	}

@@ -10,10 +10,12 @@ struct part;
 /* The parts of a partition under watch (part.h), in the order of their opening, up to a NULL. */
 extern const struct part *const start_parts[];
 
-/* Starts everything that config names; -errno (said in the log). stop: in good order, from any state. */
+/* Starts everything that config names; -errno (said in the log). stop: in
+ * good order, from any state. */
 int host_start(struct host *h, struct config *config);
 void host_stop(struct host *h);
-/* Applies what may change at run time of a newly read configuration, takes it over. 0, -errno (nothing changed). */
+/* Applies what may change at run time of a newly read configuration, takes it over. 0,
+ * -errno (nothing changed). */
 int host_reload(struct host *h, struct config *config);
 
 #endif

@@ -32,7 +32,8 @@ static const struct commands commands = {
 	.heading = "Commands",
 	.of = "",
 	.usage = "COMMAND [ARGUMENT...]",
-	.help = "Looks into a shmstore partition, the shared memory of this host's processes, and repairs it.\v",
+	.help = "Looks into a shmstore partition, the shared memory of this host's processes, and "
+		"repairs it.\v",
 	.tail = "\"" ADMIN_NAME " help COMMAND\" explains one; all of it is in " ADMIN_NAME "(1).",
 };
 
@@ -41,8 +42,9 @@ int cmd_help(struct admin *a, int argc, char **argv)
 	static char name[] = ADMIN_NAME, help[] = "--help";
 	char *help_argv[] = {name, help, NULL, NULL};
 	static const char *const names[] = {"COMMAND", "SUBCOMMAND", NULL};
-	static const struct argp argp = OPTIONS_ARGP(NULL, options_common, "help [COMMAND [SUBCOMMAND]]",
-						     "Explains a command, or all of them.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "help [COMMAND [SUBCOMMAND]]",
+			     "Explains a command, or all of them.");
 	struct command_line line = {.admin = a, .names = names};
 
 	options_parse(&argp, &line, argc, argv);
@@ -52,7 +54,8 @@ int cmd_help(struct admin *a, int argc, char **argv)
 			help_argv[1] = subcommand;
 			help_argv[2] = help;
 		}
-		int status = commands_run(&commands, line.args[0], a, subcommand ? 3 : 2, help_argv);
+		int status =
+			commands_run(&commands, line.args[0], a, subcommand ? 3 : 2, help_argv);
 		free(subcommand);
 		return status;
 	}
@@ -66,7 +69,8 @@ static int finish_output(int status)
 
 	errno = 0;
 	if (fclose(stdout) != 0 || broken)
-		return message_fail("standard output", "%s", errno ? strerror(errno) : "write error");
+		return message_fail("standard output", "%s",
+				    errno ? strerror(errno) : "write error");
 	return status;
 }
 

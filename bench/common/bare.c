@@ -76,7 +76,9 @@ int bare_put_mapped(const struct bare *b, const char *name, const void *data, si
 
 	if (fd < 0)
 		return -errno;
-	map = ftruncate(fd, (off_t)size) < 0 ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	map = ftruncate(fd, (off_t)size) < 0
+		      ? MAP_FAILED
+		      : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED) {
 		int r = -errno;
 
@@ -125,8 +127,8 @@ int bare_read(int dir, const char *name, size_t size)
 
 int bare_hand_over(const struct bare *b, const char *name)
 {
-	if (linkat(b->objects, name, b->handoff, name, 0) < 0 || linkat(b->handoff, name, b->other, name, 0) < 0 ||
-	    unlinkat(b->handoff, name, 0) < 0)
+	if (linkat(b->objects, name, b->handoff, name, 0) < 0 ||
+	    linkat(b->handoff, name, b->other, name, 0) < 0 || unlinkat(b->handoff, name, 0) < 0)
 		return -errno;
 	return 0;
 }

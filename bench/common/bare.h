@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bare.h: the floors: the system calls that a put, a get and a handoff cannot do without, with no store around them. Names are
- * relative to directory descriptors, as a careful program would have them. All return 0 or -errno.
+ * bare.h: the floors: the system calls that a put, a get and a handoff cannot do without, with no
+ * store around them. Names are relative to directory descriptors, as a careful program would have
+ * them. All return 0 or -errno.
  */
 #ifndef BENCH_BARE_H
 #define BENCH_BARE_H
@@ -12,7 +13,8 @@
 #include "place.h"
 
 struct bare {
-	int objects; /* directories: of the donor's objects, of links on their way, of the receiver's objects */
+	/* directories: of the donor's objects, of links on their way, of the receiver's objects */
+	int objects;
 	int handoff;
 	int other;
 };
@@ -28,7 +30,8 @@ int bare_put_mapped(const struct bare *b, const char *name, const void *data, si
 int bare_get(const struct bare *b, const char *name, size_t size);
 /* The same with a byte of each page read in between; dir is one of the three. */
 int bare_read(int dir, const char *name, size_t size);
-/* link into handoff, link into other, unlink in handoff; and the same by absolute paths, as a ticket has one. */
+/* link into handoff, link into other, unlink in handoff; and the same by absolute
+ * paths, as a ticket has one. */
 int bare_hand_over(const struct bare *b, const char *name);
 int bare_hand_over_by_path(const char *object, const char *lease, const char *other);
 int bare_delete(int dir, const char *name);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exchange.c: the pair of processes. The child has nothing of its own but what begin() makes; it leaves on end of file or with
- * the parent's death. Both ends block: a spinning one would starve the other, they share a CPU.
+ * exchange.c: the pair of processes. The child has nothing of its own but what begin() makes; it
+ * leaves on end of file or with the parent's death. Both ends block: a spinning one would starve
+ * the other, they share a CPU.
  */
 #include "exchange.h"
 

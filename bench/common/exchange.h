@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * exchange.h: two processes and a SOCK_SEQPACKET pair between them: the producer (we) and a consumer (a forked child on the
- * same CPU). Every message is answered by one.
+ * exchange.h: two processes and a SOCK_SEQPACKET pair between them: the producer (we) and a
+ * consumer (a forked child on the same CPU). Every message is answered by one.
  */
 #ifndef BENCH_EXCHANGE_H
 #define BENCH_EXCHANGE_H
@@ -22,9 +22,10 @@ struct exchange {
 };
 
 /*
- * Forks a child that calls begin(arg) (may be NULL; 0 or -errno, which the parent gets back as *ret_error), then for each message
- * take(arg, message, size, fd) and answers with what that returned; fd is a descriptor that came along, or -1; it is closed
- * afterwards. The child ends with the parent.
+ * Forks a child that calls begin(arg) (may be NULL; 0 or -errno, which the parent gets
+ * back as *ret_error), then for each message take(arg, message, size, fd) and answers with
+ * what that returned; fd is a descriptor that came along, or -1; it is closed afterwards.
+ * The child ends with the parent.
  */
 struct exchange_consumer {
 	int (*begin)(void *arg);

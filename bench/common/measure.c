@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * measure.c: clock, series, statistics, placement. Single-threaded; a series belongs to the process that fills it.
+ * measure.c: clock, series, statistics, placement. Single-threaded; a series belongs
+ * to the process that fills it.
  *
- * Times are taken per operation, not per batch: one clock_gettime() is 25 ns through the vDSO, and the median of single
- * operations is not moved by the one that another process interrupted. Rejected: the minimum as the figure (it hides what
- * amortises, e.g. trimming a pool) and one long mean (it measures the neighbours).
+ * Times are taken per operation, not per batch: one clock_gettime() is 25 ns through the vDSO, and
+ * the median of single operations is not moved by the one that another process interrupted.
+ * Rejected: the minimum as the figure (it hides what amortises, e.g. trimming a pool) and one long
+ * mean (it measures the neighbours).
  */
 #include "measure.h"
 
@@ -154,8 +156,8 @@ static void shuffle(size_t *order, size_t n, uint32_t *seed)
 	}
 }
 
-int measure_contenders(struct contender *contenders, size_t n, size_t rounds, size_t n_ops, size_t n_warm,
-		       const struct contender **ret_failed)
+int measure_contenders(struct contender *contenders, size_t n, size_t rounds, size_t n_ops,
+		       size_t n_warm, const struct contender **ret_failed)
 {
 	size_t order[MEASURE_CONTENDERS];
 	uint32_t seed = 1;

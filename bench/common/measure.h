@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * measure.h: how a benchmark of ours takes time. Contenders are run side by side: in each round every contender does a few
- * operations, one contender after the other, beginning with another one each round, so that the machine's noise hits all
- * alike. A round's figure is the median of its operations; a contender's figure is the median over the rounds, with the
- * lowest and highest round beside it. Ratios are taken within a round and their median is what counts.
+ * measure.h: how a benchmark of ours takes time. Contenders are run side by side: in each round
+ * every contender does a few operations, one contender after the other, beginning with another one
+ * each round, so that the machine's noise hits all alike. A round's figure is the median of its
+ * operations; a contender's figure is the median over the rounds, with the lowest and highest round
+ * beside it. Ratios are taken within a round and their median is what counts.
  */
 #ifndef BENCH_MEASURE_H
 #define BENCH_MEASURE_H
@@ -37,7 +38,8 @@ struct measure_series {
 
 uint64_t measure_now_ns(void);
 void measure_add(struct measure_series *s, uint64_t ns);
-/* Ends a round; rounds beyond MEASURE_ROUNDS_MAX are dropped. A round without an operation is none. */
+/* Ends a round; rounds beyond MEASURE_ROUNDS_MAX are dropped. A round
+ * without an operation is none. */
 void measure_end_round(struct measure_series *s);
 /* The same with a figure that is not the median: the quantile of its operations, 0 to 1. */
 void measure_end_round_at(struct measure_series *s, double quantile);
@@ -52,7 +54,8 @@ struct measure_ratio {
 struct measure_ratio measure_ratio(const struct measure_series *a, const struct measure_series *b);
 
 /*
- * One thing that is timed. before and after are not timed and may be NULL; all return 0 or -errno, which ends the run.
+ * One thing that is timed. before and after are not timed and may be NULL; all return 0
+ * or -errno, which ends the run.
  */
 struct contender {
 	const char *operation;
@@ -61,7 +64,8 @@ struct contender {
 	int (*run)(void *arg);
 	int (*after)(void *arg);
 	void *arg;
-	const uint64_t *own_ns;   /* NULL, or where run leaves its time, to be taken instead of ours */
+	/* NULL, or where run leaves its time, to be taken instead of ours */
+	const uint64_t *own_ns;
 	const uint64_t *inner_ns; /* NULL, or where run leaves the time of a part of itself */
 	struct measure_series series, inner;
 };
@@ -69,17 +73,20 @@ struct contender {
 #define MEASURE_CONTENDERS 64u
 
 /*
- * Runs n contenders, MEASURE_CONTENDERS at most, rounds times n_ops operations each, after n_warm untimed ones, each
- * round in another order. 0 or -errno, then *ret_failed (may be NULL) is the one that failed.
+ * Runs n contenders, MEASURE_CONTENDERS at most, rounds times n_ops operations each, after
+ * n_warm untimed ones, each round in another order. 0 or -errno, then *ret_failed (may be
+ * NULL) is the one that failed.
  */
-int measure_contenders(struct contender *contenders, size_t n, size_t rounds, size_t n_ops, size_t n_warm,
-		       const struct contender **ret_failed);
+int measure_contenders(struct contender *contenders, size_t n, size_t rounds, size_t n_ops,
+		       size_t n_warm, const struct contender **ret_failed);
 
-/* Puts the calling thread on one CPU; -1 = the last one that we may use. Returns the CPU or -errno. */
+/* Puts the calling thread on one CPU; -1 = the last one that we may use.
+ * Returns the CPU or -errno. */
 int measure_pin(int cpu);
 int measure_unpin(void);
 
-/* Private memory whose pages are there already, filled with bytes that do not compress away; NULL = no memory. */
+/* Private memory whose pages are there already, filled with bytes that do not
+ * compress away; NULL = no memory. */
 void *measure_memory(size_t size);
 /* Private memory of a process, bytes. */
 uint64_t measure_private(pid_t pid);

@@ -2,9 +2,10 @@
 /*
  * place.c: mounts and directories of a benchmark, and their end.
  *
- * The janitor is a forked child in a session of its own that blocks on a pipe whose write end the benchmark (and what it forks)
- * holds. End of file means that all of them are gone, also by kill -9; then it removes the files and leaves. So nothing here
- * needs a signal handler, and nothing is left behind.
+ * The janitor is a forked child in a session of its own that blocks on a pipe whose write
+ * end the benchmark (and what it forks) holds. End of file means that all of them are gone,
+ * also by kill -9; then it removes the files and leaves. So nothing here needs a signal
+ * handler, and nothing is left behind.
  */
 #include "place.h"
 
@@ -86,7 +87,8 @@ static int start_janitor(struct place *p, bool mounted)
 		return r;
 	}
 	if (pid == 0) {
-		/* Only the pipe: not the write ends of other places, nor a pipe that our caller reads to its end. */
+		/* Only the pipe: not the write ends of other places, nor a pipe that
+		 * our caller reads to its end. */
 		if (fds[0] != 0)
 			dup2(fds[0], 0);
 		close_range(1, ~0u, 0);
@@ -98,23 +100,27 @@ static int start_janitor(struct place *p, bool mounted)
 	return 0;
 }
 
-/* The huge= option of the mount that path lies on, out of mountinfo; the last match is the mount on top. */
+/* The huge= option of the mount that path lies on, out of mountinfo; the last
+ * match is the mount on top. */
 static void read_huge(struct place *p, const char *mount_point)
 {
 	char line[1024];
 	FILE *f = fopen("/proc/self/mountinfo", "re");
 
-	snprintf(p->huge, sizeof(p->huge), "never"); /* tmpfs leaves the option out when it is this */
+	/* tmpfs leaves the option out when it is this */
+	snprintf(p->huge, sizeof(p->huge), "never");
 	if (!f)
 		return;
 	while (fgets(line, sizeof(line), f)) {
 		char where[512], *huge;
 
-		if (sscanf(line, "%*s %*s %*s %*s %511s", where) != 1 || strcmp(where, mount_point) != 0)
+		if (sscanf(line, "%*s %*s %*s %*s %511s", where) != 1 ||
+		    strcmp(where, mount_point) != 0)
 			continue;
 		huge = strstr(line, "huge=");
 		if (huge)
-			snprintf(p->huge, sizeof(p->huge), "%.*s", (int)strcspn(huge + 5, ", \n"), huge + 5);
+			snprintf(p->huge, sizeof(p->huge), "%.*s", (int)strcspn(huge + 5, ", \n"),
+				 huge + 5);
 		else
 			snprintf(p->huge, sizeof(p->huge), "never");
 	}
@@ -130,16 +136,19 @@ int place_open_mount(struct place *p, uint64_t size, uint64_t inodes)
 	*p = (struct place){.label = "within_size", .path = "/tmp/shmstore-bench-XXXXXX"};
 	if (geteuid() != 0)
 		return -EPERM;
-	if (!private && (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
+	if (!private &&
+	    (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0))
 		return -errno;
 	private = true;
 	if (!mkdtemp(p->path))
 		return -errno;
 	n = snprintf(options, sizeof(options), "huge=within_size,mode=0700");
 	if (size)
-		n += snprintf(options + n, sizeof(options) - (size_t)n, ",size=%llu", (unsigned long long)size);
+		n += snprintf(options + n, sizeof(options) - (size_t)n, ",size=%llu",
+			      (unsigned long long)size);
 	if (inodes)
-		snprintf(options + n, sizeof(options) - (size_t)n, ",nr_inodes=%llu", (unsigned long long)inodes);
+		snprintf(options + n, sizeof(options) - (size_t)n, ",nr_inodes=%llu",
+			 (unsigned long long)inodes);
 	if (mount("shmstore-bench", p->path, "tmpfs", MS_NOSUID | MS_NODEV, options) < 0) {
 		r = -errno;
 		rmdir(p->path);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.c: one JSON document is the model (json-c); the tables (libsmartcols) are printed from it, so both say the same.
- * Single-threaded. stdout carries the report alone, stderr what goes wrong.
+ * report.c: one JSON document is the model (json-c); the tables (libsmartcols) are printed from it,
+ * so both say the same. Single-threaded. stdout carries the report alone, stderr what goes wrong.
  */
 #include "report.h"
 
@@ -19,7 +19,8 @@
 #include <sys/utsname.h>
 
 struct report {
-	struct json_object *root, *notes, *rows, *skipped, *targets; /* all but root belong to root */
+	/* all but root belong to root */
+	struct json_object *root, *notes, *rows, *skipped, *targets;
 	struct report_options options;
 };
 
@@ -148,15 +149,19 @@ static void put_processor(struct json_object *o)
 	put_text(o, "cpu", what);
 }
 
-struct report *report_new(int argc, char **argv, const char *name, const char *what, struct report_options *ret)
+struct report *report_new(int argc, char **argv, const char *name, const char *what,
+			  struct report_options *ret)
 {
-	return report_new_own(argc, argv, &(struct report_program){.name = name, .what = what}, ret);
+	return report_new_own(argc, argv, &(struct report_program){.name = name, .what = what},
+			      ret);
 }
 
-struct report *report_new_own(int argc, char **argv, const struct report_program *program, struct report_options *ret)
+struct report *report_new_own(int argc, char **argv, const struct report_program *program,
+			      struct report_options *ret)
 {
 	struct argp_child children[] = {{program->own, 0, NULL, 0}, {0}};
-	struct argp argp = {report_argp_options, parse_option, NULL, program->what, children, NULL, NULL};
+	struct argp argp = {
+		report_argp_options, parse_option, NULL, program->what, children, NULL, NULL};
 	struct report *r = calloc(1, sizeof(*r));
 	struct utsname host;
 
@@ -202,7 +207,8 @@ void report_note(struct report *r, const char *format, ...)
 	json_object_array_add(r->notes, json_object_new_string(text));
 }
 
-static struct json_object *new_row(struct report *r, const char *where, const char *operation, const char *variant)
+static struct json_object *new_row(struct report *r, const char *where, const char *operation,
+				   const char *variant)
 {
 	struct json_object *row = json_object_new_object();
 
@@ -213,8 +219,8 @@ static struct json_object *new_row(struct report *r, const char *where, const ch
 	return row;
 }
 
-void report_row(struct report *r, const char *where, const char *operation, const char *variant, uint64_t bytes,
-		const struct measure_series *series)
+void report_row(struct report *r, const char *where, const char *operation, const char *variant,
+		uint64_t bytes, const struct measure_series *series)
 {
 	struct measure_stat s = measure_stat(series);
 	struct json_object *row;
@@ -233,8 +239,8 @@ void report_row(struct report *r, const char *where, const char *operation, cons
 	put(row, "operations", json_object_new_int64((int64_t)s.n_ops));
 }
 
-void report_seconds(struct report *r, const char *where, const char *operation, const char *variant, uint64_t count,
-		    double seconds)
+void report_seconds(struct report *r, const char *where, const char *operation, const char *variant,
+		    uint64_t count, double seconds)
 {
 	struct json_object *row = new_row(r, where, operation, variant);
 
@@ -270,8 +276,9 @@ void report_target(struct report *r, const struct report_target *t)
 	json_object_array_add(r->targets, o);
 }
 
-void report_ratio(struct report *r, const char *id, const char *what, const char *unit, enum report_relation relation,
-		  double target, const struct measure_series *a, const struct measure_series *b)
+void report_ratio(struct report *r, const char *id, const char *what, const char *unit,
+		  enum report_relation relation, double target, const struct measure_series *a,
+		  const struct measure_series *b)
 {
 	struct measure_ratio ratio = measure_ratio(a, b);
 
@@ -303,7 +310,7 @@ const char *report_size(uint64_t bytes, char *buf, size_t size)
 	return buf;
 }
 
-/* ---- tables ------------------------------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 struct column {
 	const char *key;  /* in the JSON */
@@ -311,7 +318,8 @@ struct column {
 	bool right;
 };
 
-static void cell(struct libscols_line *line, size_t at, const struct column *c, struct json_object *row)
+static void cell(struct libscols_line *line, size_t at, const struct column *c,
+		 struct json_object *row)
 {
 	struct json_object *value;
 	char text[64];
@@ -319,7 +327,8 @@ static void cell(struct libscols_line *line, size_t at, const struct column *c, 
 	if (!json_object_object_get_ex(row, c->key, &value) || !value)
 		return;
 	if (strcmp(c->key, "size") == 0)
-		scols_line_set_data(line, at, report_size(json_object_get_uint64(value), text, sizeof(text)));
+		scols_line_set_data(line, at,
+				    report_size(json_object_get_uint64(value), text, sizeof(text)));
 	else if (json_object_is_type(value, json_type_double)) {
 		double x = json_object_get_double(value);
 
@@ -332,7 +341,8 @@ static void cell(struct libscols_line *line, size_t at, const struct column *c, 
 }
 
 /* Prints the rows that have the column called need. */
-static void print_table(struct json_object *rows, const struct column *columns, size_t n, const char *need)
+static void print_table(struct json_object *rows, const struct column *columns, size_t n,
+			const char *need)
 {
 	struct libscols_table *table = scols_new_table();
 	size_t n_printed = 0;
@@ -340,7 +350,8 @@ static void print_table(struct json_object *rows, const struct column *columns, 
 	if (!table)
 		return;
 	for (size_t c = 0; c < n; c++)
-		scols_table_new_column(table, columns[c].head, 0, columns[c].right ? SCOLS_FL_RIGHT : 0);
+		scols_table_new_column(table, columns[c].head, 0,
+				       columns[c].right ? SCOLS_FL_RIGHT : 0);
 	for (size_t i = 0; i < json_object_array_length(rows); i++) {
 		struct json_object *row = json_object_array_get_idx(rows, i);
 		struct libscols_line *line;
@@ -364,15 +375,18 @@ static void print_table(struct json_object *rows, const struct column *columns, 
 static void print_tables(struct report *r)
 {
 	static const struct column timed[] = {
-		{"where", "WHERE", false}, {"operation", "OPERATION", false}, {"variant", "VARIANT", false},
-		{"size", "SIZE", true},    {"median_us", "US", true},         {"min_us", "MIN", true},
-		{"max_us", "MAX", true},   {"mean_us", "MEAN", true},         {"gb_per_s", "GB/S", true}};
+		{"where", "WHERE", false},     {"operation", "OPERATION", false},
+		{"variant", "VARIANT", false}, {"size", "SIZE", true},
+		{"median_us", "US", true},     {"min_us", "MIN", true},
+		{"max_us", "MAX", true},       {"mean_us", "MEAN", true},
+		{"gb_per_s", "GB/S", true}};
 	static const struct column single[] = {{"where", "WHERE", false},
 					       {"operation", "OPERATION", false},
 					       {"variant", "VARIANT", false},
 					       {"count", "COUNT", true},
 					       {"seconds", "SECONDS", true}};
-	static const struct column skipped[] = {{"what", "SKIPPED", false}, {"reason", "BECAUSE", false}};
+	static const struct column skipped[] = {{"what", "SKIPPED", false},
+						{"reason", "BECAUSE", false}};
 	static const struct column targets[] = {
 		{"id", "ID", false},     {"what", "TARGET", false}, {"value", "VALUE", true},
 		{"relation", "", false}, {"target", "OF", true},    {"unit", "UNIT", false},

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer.h: a way to get bytes from one process to another, as bench_peers runs it: a producer that puts and drops, a consumer (a
- * forked child) that takes. All functions return 0 or -errno; a peer that cannot be prepared says why in run->reason.
+ * peer.h: a way to get bytes from one process to another, as bench_peers runs it: a producer that
+ * puts and drops, a consumer (a forked child) that takes. All functions return 0 or -errno; a peer
+ * that cannot be prepared says why in run->reason.
  */
 #ifndef BENCH_PEER_H
 #define BENCH_PEER_H
@@ -47,11 +48,14 @@ struct peer {
 	int (*drop)(struct peer_run *run);    /* after the answer */
 	void (*finish)(struct peer_run *run); /* in the parent; may be NULL */
 	size_t size_max;                      /* larger ones it does not take; 0 = it does */
-	/* Many objects in one process, by number, after prepare and producer; NULL: it has no keys, or no such case. */
+	/* Many objects in one process, by number, after prepare and producer; NULL: it has
+	 * no keys, or no such case. */
 	int (*put_at)(struct peer_run *run, unsigned i, const void *data, size_t size);
-	int (*get_at)(struct peer_run *run, unsigned i); /* reads a byte of each page, and lets go */
+	/* reads a byte of each page, and lets go */
+	int (*get_at)(struct peer_run *run, unsigned i);
 	int (*delete_at)(struct peer_run *run, unsigned i);
-	/* Makes the message by which a consumer gets object i too, and keeps it: keep, in the child. */
+	/* Makes the message by which a consumer gets object i too, and
+	 * keeps it: keep, in the child. */
 	int (*hand_at)(struct peer_run *run, unsigned i, struct peer_message *m);
 	int (*keep)(struct peer_run *run, const void *message, size_t message_size);
 };
@@ -71,14 +75,17 @@ static inline size_t peer_key(unsigned i, char ret[PEER_KEY])
 	return n;
 }
 
-extern const struct peer peer_notify, peer_shm_open, peer_memfd;                   /* peer_posix.c */
-extern const struct peer peer_shmstore, peer_shmstore_fresh, peer_shmstore_packed; /* peer_shmstore.c */
-extern const struct peer peer_segment;                                             /* peer_segment.c */
-extern const struct peer peer_lmdb, peer_boost, peer_redis; /* peer_lmdb.c, peer_boost.cc, peer_redis.c */
-extern const struct peer peer_iceoryx2;                     /* peer_iceoryx2.c */
+extern const struct peer peer_notify, peer_shm_open, peer_memfd; /* peer_posix.c */
+/* peer_shmstore.c */
+extern const struct peer peer_shmstore, peer_shmstore_fresh, peer_shmstore_packed;
+extern const struct peer peer_segment; /* peer_segment.c */
+/* peer_lmdb.c, peer_boost.cc, peer_redis.c */
+extern const struct peer peer_lmdb, peer_boost, peer_redis;
+extern const struct peer peer_iceoryx2; /* peer_iceoryx2.c */
 
 /* Writes the reason and returns error. */
-int peer_refuse(struct peer_run *run, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int peer_refuse(struct peer_run *run, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 
 #ifdef __cplusplus
 }

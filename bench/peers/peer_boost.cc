@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_boost.cc: Boost.Interprocess managed_mapped_file on the same tmpfs as ours: allocate in the segment, copy, send the
- * handle. Both sides keep the segment mapped for ever; nothing survives a crash in its allocator's lock.
+ * peer_boost.cc: Boost.Interprocess managed_mapped_file on the same tmpfs as ours: allocate in the
+ * segment, copy, send the handle. Both sides keep the segment mapped for ever; nothing survives a
+ * crash in its allocator's lock.
  */
 #include <boost/interprocess/managed_mapped_file.hpp>
 #include <cerrno>
@@ -107,7 +108,8 @@ int put_at(struct peer_run *run, unsigned i, const void *data, size_t size)
 	unit *to;
 
 	peer_key(i, key);
-	to = s->segment->construct<unit>(key, std::nothrow)[(size + sizeof(unit) - 1) / sizeof(unit)]();
+	to = s->segment->construct<unit>(
+		key, std::nothrow)[(size + sizeof(unit) - 1) / sizeof(unit)]();
 	if (!to)
 		return -ENOMEM;
 	std::memcpy(to->bytes, data, size);
@@ -150,5 +152,6 @@ void finish(struct peer_run *run)
 } // namespace
 
 extern "C" const struct peer peer_boost = {
-	prepare, open_consumer, nullptr, put, nullptr, take, drop, finish, 0, put_at, get_at, delete_at, nullptr, nullptr,
+	prepare, open_consumer, nullptr, put,    nullptr,   take,    drop,
+	finish,  0,             put_at,  get_at, delete_at, nullptr, nullptr,
 };

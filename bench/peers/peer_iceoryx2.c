@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_iceoryx2.c: iceoryx2's publish and subscribe. Memory for a sample is borrowed from the publisher, filled and sent; the subscriber has it until it
- * lets go. Both sides keep the publisher's memory mapped, which is POSIX shared memory, so on /dev/shm. What is sent has no key.
+ * peer_iceoryx2.c: iceoryx2's publish and subscribe. Memory for a sample is borrowed from the
+ * publisher, filled and sent; the subscriber has it until it lets go. Both sides keep the
+ * publisher's memory mapped, which is POSIX shared memory, so on /dev/shm. What is sent has no key.
  */
 #include <errno.h>
 #include <stdlib.h>

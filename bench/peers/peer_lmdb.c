@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_lmdb.c: LMDB at its fastest: MDB_WRITEMAP | MDB_NOSYNC, the file on the same tmpfs as ours; one read transaction of the
- * consumer reset and renewed, one write transaction per put and per delete.
+ * peer_lmdb.c: LMDB at its fastest: MDB_WRITEMAP | MDB_NOSYNC, the file on the same
+ * tmpfs as ours; one read transaction of the consumer reset and renewed, one write
+ * transaction per put and per delete.
  */
 #include <errno.h>
 #include <lmdb.h>
@@ -28,7 +29,8 @@ static int open_env(struct peer_run *run)
 	if (r == 0)
 		r = mdb_env_set_mapsize(s->env, 1u << 30);
 	if (r == 0)
-		r = mdb_env_open(s->env, s->path, MDB_NOSUBDIR | MDB_WRITEMAP | MDB_NOSYNC | MDB_NOMETASYNC, 0600);
+		r = mdb_env_open(s->env, s->path,
+				 MDB_NOSUBDIR | MDB_WRITEMAP | MDB_NOSYNC | MDB_NOMETASYNC, 0600);
 	return r == 0 ? 0 : peer_refuse(run, -EIO, "%s: %s", s->path, mdb_strerror(r));
 }
 
@@ -45,8 +47,8 @@ static int prepare(struct peer_run *run)
 	r = open_env(run);
 	if (r < 0)
 		return r;
-	if (mdb_txn_begin(s->env, NULL, 0, &txn) != 0 || mdb_dbi_open(txn, NULL, MDB_CREATE, &s->dbi) != 0 ||
-	    mdb_txn_commit(txn) != 0)
+	if (mdb_txn_begin(s->env, NULL, 0, &txn) != 0 ||
+	    mdb_dbi_open(txn, NULL, MDB_CREATE, &s->dbi) != 0 || mdb_txn_commit(txn) != 0)
 		return peer_refuse(run, -EIO, "%s cannot be written", s->path);
 	mdb_env_close(s->env); /* an environment must not be carried over a fork */
 	s->env = NULL;
@@ -60,7 +62,8 @@ static int open_consumer(struct peer_run *run)
 
 	if (r < 0)
 		return r;
-	if (mdb_txn_begin(s->env, NULL, MDB_RDONLY, &s->reader) != 0 || mdb_dbi_open(s->reader, NULL, 0, &s->dbi) != 0)
+	if (mdb_txn_begin(s->env, NULL, MDB_RDONLY, &s->reader) != 0 ||
+	    mdb_dbi_open(s->reader, NULL, 0, &s->dbi) != 0)
 		return -EIO;
 	mdb_txn_reset(s->reader);
 	return 0;
@@ -86,8 +89,8 @@ static int put(struct peer_run *run, const void *data, size_t size, struct peer_
 	MDB_val key = {1, (void *)(uintptr_t) "k"}, value = {size, (void *)(uintptr_t)data};
 	MDB_txn *txn;
 
-	if (mdb_txn_begin(s->env, NULL, 0, &txn) != 0 || mdb_put(txn, s->dbi, &key, &value, 0) != 0 ||
-	    mdb_txn_commit(txn) != 0)
+	if (mdb_txn_begin(s->env, NULL, 0, &txn) != 0 ||
+	    mdb_put(txn, s->dbi, &key, &value, 0) != 0 || mdb_txn_commit(txn) != 0)
 		return -EIO;
 	m->bytes[0] = 'k';
 	m->size = 1;
@@ -128,8 +131,8 @@ static int put_at(struct peer_run *run, unsigned i, const void *data, size_t siz
 	MDB_val key = {peer_key(i, name), name}, value = {size, (void *)(uintptr_t)data};
 	MDB_txn *txn;
 
-	if (mdb_txn_begin(s->env, NULL, 0, &txn) != 0 || mdb_put(txn, s->dbi, &key, &value, MDB_NOOVERWRITE) != 0 ||
-	    mdb_txn_commit(txn) != 0)
+	if (mdb_txn_begin(s->env, NULL, 0, &txn) != 0 ||
+	    mdb_put(txn, s->dbi, &key, &value, MDB_NOOVERWRITE) != 0 || mdb_txn_commit(txn) != 0)
 		return -EIO;
 	return 0;
 }
@@ -139,7 +142,8 @@ static int get_at(struct peer_run *run, unsigned i)
 	struct lmdb_state *s = run->state;
 	char name[PEER_KEY];
 	MDB_val key = {peer_key(i, name), name}, value;
-	int r = s->reader ? mdb_txn_renew(s->reader) : mdb_txn_begin(s->env, NULL, MDB_RDONLY, &s->reader);
+	int r = s->reader ? mdb_txn_renew(s->reader)
+			  : mdb_txn_begin(s->env, NULL, MDB_RDONLY, &s->reader);
 
 	if (r != 0)
 		return -EIO;

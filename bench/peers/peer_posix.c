@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_posix.c: what one does without a store: nothing (the floor of the exchange), a POSIX shared memory object per transfer,
- * a sealed memfd sent along with the message.
+ * peer_posix.c: what one does without a store: nothing (the floor of the exchange), a POSIX shared
+ * memory object per transfer, a sealed memfd sent along with the message.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -60,7 +60,7 @@ static void finish(struct peer_run *run)
 	free(run->state);
 }
 
-/* ---- notify only -------------------------------------------------------------------------------------------------- */
+/* ---- notify only ----------------------------------------------------------------------------- */
 
 static int put_nothing(struct peer_run *run, const void *data, size_t size, struct peer_message *m)
 {
@@ -87,7 +87,7 @@ static int drop_nothing(struct peer_run *run)
 
 const struct peer peer_notify = {.put = put_nothing, .take = take_nothing, .drop = drop_nothing};
 
-/* ---- shm_open ----------------------------------------------------------------------------------------------------- */
+/* ---- shm_open -------------------------------------------------------------------------------- */
 
 static int put_shm(struct peer_run *run, const void *data, size_t size, struct peer_message *m)
 {
@@ -97,7 +97,9 @@ static int put_shm(struct peer_run *run, const void *data, size_t size, struct p
 
 	if (fd < 0)
 		return -errno;
-	map = ftruncate(fd, (off_t)size) < 0 ? MAP_FAILED : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	map = ftruncate(fd, (off_t)size) < 0
+		      ? MAP_FAILED
+		      : mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	close(fd);
 	if (map == MAP_FAILED)
 		return -ENOMEM;
@@ -134,7 +136,7 @@ static int drop_shm(struct peer_run *run)
 const struct peer peer_shm_open = {
 	.prepare = prepare, .put = put_shm, .take = take_shm, .drop = drop_shm, .finish = finish};
 
-/* ---- memfd -------------------------------------------------------------------------------------------------------- */
+/* ---- memfd ----------------------------------------------------------------------------------- */
 
 static int put_memfd(struct peer_run *run, const void *data, size_t size, struct peer_message *m)
 {
@@ -179,5 +181,8 @@ static int drop_memfd(struct peer_run *run)
 	return r;
 }
 
-const struct peer peer_memfd = {
-	.prepare = prepare, .put = put_memfd, .take = take_memfd, .drop = drop_memfd, .finish = finish};
+const struct peer peer_memfd = {.prepare = prepare,
+				.put = put_memfd,
+				.take = take_memfd,
+				.drop = drop_memfd,
+				.finish = finish};

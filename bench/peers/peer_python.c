@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer_python.c: starts peer_python.py and asks it, one line there, one line back. It ends at the end of its standard input. */
+/* peer_python.c: starts peer_python.py and asks it, one line there, one line back. It ends at the
+ * end of its standard input. */
 #include "peer_python.h"
 
 #include <errno.h>
@@ -61,7 +62,8 @@ int peer_python_start(struct peer_python *p)
 	return 0;
 }
 
-int peer_python_run(struct peer_python *p, const char *what, size_t size, uint64_t *ret_all_ns, uint64_t *ret_put_ns)
+int peer_python_run(struct peer_python *p, const char *what, size_t size, uint64_t *ret_all_ns,
+		    uint64_t *ret_put_ns)
 {
 	char line[160];
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_redis.c: Redis over a Unix socket of its own, nothing written to disk: SET, GET, DEL. The server is a third process on
- * the same CPU; we start it and end it.
+ * peer_redis.c: Redis over a Unix socket of its own, nothing written to disk: SET, GET, DEL. The
+ * server is a third process on the same CPU; we start it and end it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,8 +34,8 @@ static void be_server(const char *socket, pid_t parent)
 	dup2(null, 1);
 	dup2(null, 2);
 	close_range(3, ~0u, 0);
-	execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket, "--save", "", "--appendonly",
-	       "no", "--daemonize", "no", "--dir", "/", (char *)NULL);
+	execlp("redis-server", "redis-server", "--port", "0", "--unixsocket", socket, "--save", "",
+	       "--appendonly", "no", "--daemonize", "no", "--dir", "/", (char *)NULL);
 	_exit(127);
 }
 
@@ -58,7 +58,8 @@ static int await_server(struct peer_run *run)
 	for (int i = 0; i < 500; i++) {
 		if (waitpid(run->server, NULL, WNOHANG) == run->server) {
 			run->server = 0;
-			return peer_refuse(run, -ENOENT, "redis-server is not installed or does not start");
+			return peer_refuse(run, -ENOENT,
+					   "redis-server is not installed or does not start");
 		}
 		if (connect_redis(run) == 0)
 			return 0;

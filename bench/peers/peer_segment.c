@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer_segment.c: our packed objects (docs/segments.md) without a store around them: put, handoff, a ticket's path, adopt, get, delete by key, as a store
- * calls them. What a store adds, its ledger and a look at what else has the key, is the difference to peer_shmstore_packed.
+ * peer_segment.c: our packed objects (docs/segments.md) without a store around them: put, handoff,
+ * a ticket's path, adopt, get, delete by key, as a store calls them. What a store adds, its ledger
+ * and a look at what else has the key, is the difference to peer_shmstore_packed.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -50,13 +51,15 @@ static int open_pack(struct peer_run *run, const char *who)
 	snprintf(below, sizeof(below), "%s/segments", who);
 	options.path = below;
 	options.root_fd = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (options.root_fd < 0 || mkdirat(options.root_fd, who, 0700) < 0 || mkdirat(options.root_fd, below, 0700) < 0)
+	if (options.root_fd < 0 || mkdirat(options.root_fd, who, 0700) < 0 ||
+	    mkdirat(options.root_fd, below, 0700) < 0)
 		return peer_refuse(run, -errno, "%s/%s: %s", s->path, below, strerror(errno));
 	options.dir_fd = openat(options.root_fd, below, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (options.dir_fd < 0)
 		return peer_refuse(run, -errno, "%s/%s: %s", s->path, below, strerror(errno));
 	r = shms_pack_open(&options, &s->pack);
-	return r < 0 ? peer_refuse(run, r, "segments in %s/%s: %s", s->path, below, strerror(-r)) : 0;
+	return r < 0 ? peer_refuse(run, r, "segments in %s/%s: %s", s->path, below, strerror(-r))
+		     : 0;
 }
 
 static int open_producer(struct peer_run *run)
@@ -73,7 +76,8 @@ static int put_only(struct peer_run *run, const void *data, size_t size, struct 
 {
 	struct segment_state *s = run->state;
 	struct iovec buffer = {(void *)(uintptr_t)data, size};
-	struct shms_segobject what = {.key = KEY, .key_size = 1, .buffers = &buffer, .n_buffers = 1};
+	struct shms_segobject what = {
+		.key = KEY, .key_size = 1, .buffers = &buffer, .n_buffers = 1};
 
 	(void)m;
 	return shms_pack_put(s->pack, &what, false, shms_now_boot_ms(), NULL);
@@ -86,8 +90,8 @@ static int put(struct peer_run *run, const void *data, size_t size, struct peer_
 	int r = put_only(run, data, size, m);
 
 	if (r == 0)
-		r = shms_pack_handoff(s->pack, KEY, 1, shms_now_boot_ms(), LEASE_MS, m->bytes, sizeof(m->bytes),
-				      &object);
+		r = shms_pack_handoff(s->pack, KEY, 1, shms_now_boot_ms(), LEASE_MS, m->bytes,
+				      sizeof(m->bytes), &object);
 	if (r == 0)
 		m->size = strlen(m->bytes) + 1;
 	return r;

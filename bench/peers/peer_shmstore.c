@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer_shmstore.c: ourselves, as we come, with recycling off, and with packed objects; the consumer has a store of its own. */
+/* peer_shmstore.c: ourselves, as we come, with recycling off, and with packed objects; the
+ * consumer has a store of its own. */
 #include <errno.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
@@ -21,7 +22,8 @@ struct shmstore_state {
 	struct shmstore *store;
 };
 
-static int prepare_named(struct peer_run *run, const char *name, uint64_t recycle_max, uint64_t pack_max)
+static int prepare_named(struct peer_run *run, const char *name, uint64_t recycle_max,
+			 uint64_t pack_max)
 {
 	struct shmstore_state *s = calloc(1, sizeof(*s));
 
@@ -204,11 +206,12 @@ static void finish(struct peer_run *run)
 	run->state = NULL;
 }
 
-#define PEER(prepare_it)                                                                                 \
-	{                                                                                                \
-		.prepare = prepare_it, .consumer = open_consumer, .producer = open_producer, .put = put, \
-		.put_only = put_only, .take = take, .drop = drop, .finish = finish, .put_at = put_at,    \
-		.get_at = get_at, .delete_at = delete_at, .hand_at = hand_at, .keep = keep               \
+#define PEER(prepare_it)                                                                        \
+	{                                                                                       \
+		.prepare = prepare_it, .consumer = open_consumer, .producer = open_producer,    \
+		.put = put, .put_only = put_only, .take = take, .drop = drop, .finish = finish, \
+		.put_at = put_at, .get_at = get_at, .delete_at = delete_at, .hand_at = hand_at, \
+		.keep = keep                                                                    \
 	}
 
 const struct peer peer_shmstore = PEER(prepare);

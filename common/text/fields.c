@@ -57,7 +57,8 @@ void fields_write(struct json_object *o, const struct field *fields, size_t n, c
 {
 	for (const struct field *f = fields; f < fields + n; f++) {
 		const void *at = thing ? (const char *)thing + f->off : NULL;
-		bool is_0 = thing && (f->form == FIELD_ID || f->form == FIELD_MOMENT) && !*(const uint64_t *)at;
+		bool is_0 = thing && (f->form == FIELD_ID || f->form == FIELD_MOMENT) &&
+			    !*(const uint64_t *)at;
 
 		if (f->name && (!thing || is_0))
 			jsonmake_null(o, f->name);

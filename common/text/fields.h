@@ -42,9 +42,11 @@ struct field {
 /* clang-format off */
 #define FIELD_FORM(member) _Generic(&((OF *)0)->member, \
 	uint64_t *: FIELD_U64, int64_t *: FIELD_I64, uint32_t *: FIELD_U32, int *: FIELD_INT, \
-	const uint64_t *: FIELD_U64, const int64_t *: FIELD_I64, const uint32_t *: FIELD_U32, const int *: FIELD_INT, \
+	const uint64_t *: FIELD_U64, const int64_t *: FIELD_I64, \
+	const uint32_t *: FIELD_U32, const int *: FIELD_INT, \
 	bool *: FIELD_FLAG, char **: FIELD_TEXT, const char **: FIELD_TEXT, \
-	const bool *: FIELD_FLAG, char *const *: FIELD_TEXT, const char *const *: FIELD_TEXT, default: FIELD_ARRAY)
+	const bool *: FIELD_FLAG, char *const *: FIELD_TEXT, \
+	const char *const *: FIELD_TEXT, default: FIELD_ARRAY)
 /* clang-format on */
 
 /*
@@ -68,12 +70,15 @@ struct field {
 	{                                                                       \
 		name, form, offsetof(OF, member), counter, METRICS metric, help \
 	}
-#define GAUGE(member, name, metric, help)   METRIC(FIELD_FORM(member), false, member, name, metric, help)
-#define COUNTER(member, name, metric, help) METRIC(FIELD_FORM(member), true, member, name, metric, help)
+#define GAUGE(member, name, metric, help) \
+	METRIC(FIELD_FORM(member), false, member, name, metric, help)
+#define COUNTER(member, name, metric, help) \
+	METRIC(FIELD_FORM(member), true, member, name, metric, help)
 
 /* Adds the members of thing to o; thing NULL: each is null. */
 void fields_write(struct json_object *o, const struct field *fields, size_t n, const void *thing);
-#define fields_add(o, fields, thing) fields_write(o, fields, sizeof(fields) / sizeof((fields)[0]), thing)
+#define fields_add(o, fields, thing) \
+	fields_write(o, fields, sizeof(fields) / sizeof((fields)[0]), thing)
 /* The same of rows that stand there only. */
 #define fields_of(o, thing, ...)                                              \
 	do {                                                                  \

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* jsonmake.c: a thin cover of json-c, which aborts where it is given NULL and does not care for valid UTF-8. */
+/* jsonmake.c: a thin cover of json-c, which aborts where it is given NULL and does
+ * not care for valid UTF-8. */
 #include "jsonmake.h"
 
 #include <inttypes.h>
@@ -48,7 +49,8 @@ static struct json_object *add(struct json_object *o, const char *name, struct j
 	return NULL;
 }
 
-struct json_object *jsonmake_child(struct json_object *o, const char *name, struct json_object *child)
+struct json_object *jsonmake_child(struct json_object *o, const char *name,
+				   struct json_object *child)
 {
 	return add(o, name, child);
 }
@@ -161,8 +163,8 @@ static struct json_object *seconds(int64_t ns)
 	int64_t ms = ns / 1000000;
 	char text[32];
 
-	snprintf(text, sizeof(text), "%s%" PRId64 ".%03d", ms < 0 ? "-" : "", ms < 0 ? -(ms / 1000) : ms / 1000,
-		 abs((int)(ms % 1000)));
+	snprintf(text, sizeof(text), "%s%" PRId64 ".%03d", ms < 0 ? "-" : "",
+		 ms < 0 ? -(ms / 1000) : ms / 1000, abs((int)(ms % 1000)));
 	return checked(json_object_new_double_s((double)ms / 1000.0, text));
 }
 

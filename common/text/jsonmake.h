@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * jsonmake.h: documents in JSON, by json-c, for the daemon and the tool. Text that is not printable UTF-8 is escaped (printable.h), so that
- * what comes out is always valid. Where memory is out, a member is missing or null, and jsonmake_failed() says so: looked at once, at the end, instead of
+ * jsonmake.h: documents in JSON, by json-c, for the daemon and the tool. Text that is not printable
+ * UTF-8 is escaped (printable.h), so that what comes out is always valid. Where memory is out, a
+ * member is missing or null, and jsonmake_failed() says so: looked at once, at the end, instead of
  * after every member. Each thread has its own.
  */
 #ifndef JSONMAKE_H
@@ -19,8 +20,10 @@ bool jsonmake_failed(void);
 
 struct json_object *jsonmake_new(void);
 struct json_object *jsonmake_new_list(void);
-/* These take child and item over, also where they fail; NULL is written as null. child is returned for use until o goes. */
-struct json_object *jsonmake_child(struct json_object *o, const char *name, struct json_object *child);
+/* These take child and item over, also where they fail; NULL is written as null. child is
+ * returned for use until o goes. */
+struct json_object *jsonmake_child(struct json_object *o, const char *name,
+				   struct json_object *child);
 struct json_object *jsonmake_append(struct json_object *list, struct json_object *item);
 void jsonmake_append_u64(struct json_object *list, uint64_t value);
 void jsonmake_append_text(struct json_object *list, const char *text);
@@ -31,10 +34,12 @@ void jsonmake_i64(struct json_object *o, const char *name, int64_t value);
 void jsonmake_real(struct json_object *o, const char *name, double value); /* with three decimals */
 void jsonmake_flag(struct json_object *o, const char *name, bool value);
 void jsonmake_null(struct json_object *o, const char *name);
-void jsonmake_text(struct json_object *o, const char *name, const char *text); /* NULL becomes null */
+/* NULL becomes null */
+void jsonmake_text(struct json_object *o, const char *name, const char *text);
 /* The same of any bytes. */
 void jsonmake_key(struct json_object *o, const char *name, const void *key, size_t key_size);
-/* As it is where it is UTF-8, control characters too, which json-c escapes: what people wrote, of several lines perhaps. */
+/* As it is where it is UTF-8, control characters too, which json-c escapes: what people wrote,
+ * of several lines perhaps. */
 void jsonmake_prose(struct json_object *o, const char *name, const char *text);
 /* A time or a duration of ns as seconds, with three decimals. */
 void jsonmake_seconds(struct json_object *o, const char *name, int64_t ns);

@@ -10,8 +10,8 @@
 /* Controls of the second block, marks of lines and of direction: these could upset a terminal. */
 static bool upsets(uint32_t code)
 {
-	return code < 0xa0 || code == 0x2028 || code == 0x2029 || (code >= 0x202a && code <= 0x202e) ||
-	       (code >= 0x2066 && code <= 0x2069);
+	return code < 0xa0 || code == 0x2028 || code == 0x2029 ||
+	       (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
 }
 
 size_t printable_sequence(const unsigned char *text, size_t size)
@@ -52,7 +52,8 @@ bool printable_is(const void *text, size_t size)
 
 static bool is_escape(const unsigned char *text, size_t size)
 {
-	return size >= 4 && text[0] == '\\' && text[1] == 'x' && isxdigit(text[2]) && isxdigit(text[3]);
+	return size >= 4 && text[0] == '\\' && text[1] == 'x' && isxdigit(text[2]) &&
+	       isxdigit(text[3]);
 }
 
 char *printable_new(const void *text, size_t size)

@@ -13,9 +13,11 @@
 #include "detail.h"
 #include "sys.h"
 
-_Static_assert((int)SHMSTORE_ACTOR_OK == (int)WIRE_ACTOR_OK && (int)SHMSTORE_ACTOR_FAILED == (int)WIRE_ACTOR_FAILED &&
+_Static_assert((int)SHMSTORE_ACTOR_OK == (int)WIRE_ACTOR_OK &&
+		       (int)SHMSTORE_ACTOR_FAILED == (int)WIRE_ACTOR_FAILED &&
 		       (int)SHMSTORE_ACTOR_STOPPED == (int)WIRE_ACTOR_STOPPED &&
-		       (int)SHMSTORE_ACTOR_LOST == (int)WIRE_ACTOR_LOST && SHMSTORE_ACTOR_NAME == WIRE_ACTOR_NAME &&
+		       (int)SHMSTORE_ACTOR_LOST == (int)WIRE_ACTOR_LOST &&
+		       SHMSTORE_ACTOR_NAME == WIRE_ACTOR_NAME &&
 		       SHMSTORE_ACTOR_DATA == WIRE_TEXT_MAX - WIRE_ACTOR_NAME,
 	       "the public numbers are the protocol's");
 
@@ -33,14 +35,15 @@ bool shms_acting_is_name(const char *name)
 
 int shms_acting_wrong_name(void)
 {
-	return shms_detail(
-		-EINVAL, NULL,
-		"a name of an actor or of a place has 1 to %u printable bytes, no blank, no slash, and no dot in "
-		"front",
-		WIRE_ACTOR_NAME);
+	return shms_detail(-EINVAL, NULL,
+			   "a name of an actor or of a place has 1 to %u printable bytes, no "
+			   "blank, no slash, and no dot in "
+			   "front",
+			   WIRE_ACTOR_NAME);
 }
 
-int shms_acting_tail(const char *name, const void *data, size_t n, char tail[WIRE_TEXT_MAX], uint32_t *ret_name)
+int shms_acting_tail(const char *name, const void *data, size_t n, char tail[WIRE_TEXT_MAX],
+		     uint32_t *ret_name)
 {
 	size_t length;
 
@@ -48,11 +51,11 @@ int shms_acting_tail(const char *name, const void *data, size_t n, char tail[WIR
 		return shms_acting_wrong_name();
 	length = strlen(name);
 	if (n > SHMSTORE_ACTOR_DATA)
-		return shms_detail(
-			-EFBIG, NULL,
-			"%zu bytes for, or of, actor %s are more than the %u of a message: put them into the "
-			"store, and send a ticket",
-			n, name, SHMSTORE_ACTOR_DATA);
+		return shms_detail(-EFBIG, NULL,
+				   "%zu bytes for, or of, actor %s are more than the %u of a "
+				   "message: put them into the "
+				   "store, and send a ticket",
+				   n, name, SHMSTORE_ACTOR_DATA);
 	if (n && !data)
 		return shms_detail_null("data");
 	memcpy(tail, name, length);
@@ -67,10 +70,14 @@ int shms_acting_refused(const struct shms_reply *reply)
 	return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
 }
 
-int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const char *tail, size_t n)
+int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const char *tail,
+		     size_t n)
 {
-	const struct shms_call call = {
-		.type = type, .answer = WIRE_DONE, .body = body, .tail = n ? tail : NULL, .tail_size = n};
+	const struct shms_call call = {.type = type,
+				       .answer = WIRE_DONE,
+				       .body = body,
+				       .tail = n ? tail : NULL,
+				       .tail_size = n};
 	struct shms_reply reply;
 	int r = shms_attach_call(&s->attach, &call, &reply);
 
@@ -88,7 +95,8 @@ uint64_t shms_acting_until(uint64_t timeout_ms)
 {
 	uint64_t now = shms_now_mono_ns();
 
-	return timeout_ms < (UINT64_MAX - now) / SHMS_ACTING_MS ? now + timeout_ms * SHMS_ACTING_MS : UINT64_MAX;
+	return timeout_ms < (UINT64_MAX - now) / SHMS_ACTING_MS ? now + timeout_ms * SHMS_ACTING_MS
+								: UINT64_MAX;
 }
 
 /* Sends a request whose answer the daemon withholds. */
@@ -131,7 +139,8 @@ int shmstore_actor_call(struct shmstore *s, const char *name, const void *data, 
 			    ret);
 }
 
-int shmstore_actor_move(struct shmstore *s, const char *name, const char *place, struct shmstore_actor_call **ret)
+int shmstore_actor_move(struct shmstore *s, const char *name, const char *place,
+			struct shmstore_actor_call **ret)
 {
 	static const struct wire_actor_move m = {0};
 	char tail[WIRE_TEXT_MAX];
@@ -147,14 +156,17 @@ int shmstore_actor_move(struct shmstore *s, const char *name, const char *place,
 		return shms_acting_wrong_name();
 	if (place)
 		n += snprintf(tail + n, sizeof(tail) - (size_t)n, "\n%s", place);
-	return post(
-		s,
-		&(struct shms_call){
-			.type = WIRE_ACTOR_MOVE, .answer = WIRE_DONE, .body = &m, .tail = tail, .tail_size = (size_t)n},
-		ret);
+	return post(s,
+		    &(struct shms_call){.type = WIRE_ACTOR_MOVE,
+					.answer = WIRE_DONE,
+					.body = &m,
+					.tail = tail,
+					.tail_size = (size_t)n},
+		    ret);
 }
 
-int shmstore_actor_answer(struct shmstore_actor_call *c, uint64_t timeout_ms, struct shmstore_actor_answer *ret)
+int shmstore_actor_answer(struct shmstore_actor_call *c, uint64_t timeout_ms,
+			  struct shmstore_actor_answer *ret)
 {
 	struct wire_actor_answer m;
 	int r;
@@ -177,7 +189,8 @@ int shmstore_actor_answer(struct shmstore_actor_call *c, uint64_t timeout_ms, st
 	if (c->reply.type == WIRE_DONE) /* of a move */
 		return 1;
 	memcpy(&m, c->reply.body.bytes, sizeof(m));
-	*ret = (struct shmstore_actor_answer){.how = m.how, .data = c->reply.tail, .data_size = c->reply.tail_size};
+	*ret = (struct shmstore_actor_answer){
+		.how = m.how, .data = c->reply.tail, .data_size = c->reply.tail_size};
 	return 1;
 }
 

@@ -26,17 +26,19 @@
 #define LEASE_MS 600000u /* of a saved state whose move has no time limit */
 #define AGAIN_MS UINT64_C(20)
 
-_Static_assert((int)SHMSTORE_ACTOR_RUN == (int)WIRE_ACTOR_RUN && (int)SHMSTORE_ACTOR_STOP == (int)WIRE_ACTOR_STOP &&
+_Static_assert((int)SHMSTORE_ACTOR_RUN == (int)WIRE_ACTOR_RUN &&
+		       (int)SHMSTORE_ACTOR_STOP == (int)WIRE_ACTOR_STOP &&
 		       (int)SHMSTORE_ACTOR_SAVE == (int)WIRE_ACTOR_SAVE,
 	       "the public numbers are the protocol's");
 
-/* ---- what the daemon is told ----------------------------------------------------------------------------------------- */
+/* ---- what the daemon is told ----------------------------------------------------------------- */
 
 /*
  * Says how a step or a call ended. The answer is not waited for: the daemon may have given the step
  * up meanwhile, which is no failure of this place.
  */
-static void tell_done(struct shmstore_place *p, const char *name, struct wire_actor_done m, const void *data, size_t n)
+static void tell_done(struct shmstore_place *p, const char *name, struct wire_actor_done m,
+		      const void *data, size_t n)
 {
 	char tail[WIRE_TEXT_MAX];
 	int size = shms_acting_tail(name, data, n, tail, &m.name);
@@ -86,23 +88,25 @@ static int introduce(struct shmstore_place *p, uint64_t generation)
 static int ask(struct shmstore_place *p)
 {
 	static const struct wire_actor_next m = {0};
-	int r = shms_request_post(
-		&p->s->attach,
-		&(struct shms_call){
-			.type = WIRE_ACTOR_NEXT, .answer = WIRE_ACTOR_ORDER, .body = &m, .generation = p->generation},
-		&p->q);
+	int r = shms_request_post(&p->s->attach,
+				  &(struct shms_call){.type = WIRE_ACTOR_NEXT,
+						      .answer = WIRE_ACTOR_ORDER,
+						      .body = &m,
+						      .generation = p->generation},
+				  &p->q);
 
 	p->asked = r == 0;
 	return r;
 }
 
-/* ---- orders -------------------------------------------------------------------------------------------------------- */
+/* ---- orders ---------------------------------------------------------------------------------- */
 
 /*
  * Behind the actor's name the order's text has the parent's name, a line break, and the state's
  * text.
  */
-static void fetch(struct shmstore_place *p, const struct wire_actor_order *o, const char *name, char *text)
+static void fetch(struct shmstore_place *p, const struct wire_actor_order *o, const char *name,
+		  char *text)
 {
 	struct wire_actor_done done = {.step = o->step, .how = WIRE_ACTOR_FAILED};
 	char *end = strchr(text, '\n'), key[SHMS_PLACED_KEY];
@@ -186,10 +190,11 @@ static int take_order(struct shmstore_place *p, struct shmstore_actor_order *ret
 	struct wire_actor_order o;
 
 	memcpy(&o, p->reply.body.bytes, sizeof(o));
-	if (o.what < WIRE_ACTOR_RUN || o.what >= WIRE_ACTOR_WHAT_END || !o.name || o.name > WIRE_ACTOR_NAME ||
-	    o.name > p->reply.tail_size)
+	if (o.what < WIRE_ACTOR_RUN || o.what >= WIRE_ACTOR_WHAT_END || !o.name ||
+	    o.name > WIRE_ACTOR_NAME || o.name > p->reply.tail_size)
 		return -EBADMSG;
-	*ret = (struct shmstore_actor_order){.request = o.request, .step = o.step, .version = o.version};
+	*ret = (struct shmstore_actor_order){
+		.request = o.request, .step = o.step, .version = o.version};
 	memcpy(ret->name, p->reply.tail, o.name);
 	memcpy(p->data, p->reply.tail + o.name, p->reply.tail_size - o.name + 1);
 	if (o.what == WIRE_ACTOR_FETCH) {
@@ -219,7 +224,8 @@ static bool take_left_over(struct shmstore_place *p, struct shmstore_actor_order
 	for (e = p->entries; e && e->stage != SHMS_PLACED_FETCHED; e = e->next)
 		;
 	if (e) {
-		*ret = (struct shmstore_actor_order){.what = SHMSTORE_ACTOR_DROP, .version = e->said.version};
+		*ret = (struct shmstore_actor_order){.what = SHMSTORE_ACTOR_DROP,
+						     .version = e->said.version};
 		memcpy(ret->name, e->name, sizeof(ret->name));
 		shms_placed_del(p, e);
 	}
@@ -287,7 +293,8 @@ static int next_order(struct shmstore_place *p, uint64_t until_ns, struct shmsto
 	}
 }
 
-int shmstore_actor_next(struct shmstore_place *p, uint64_t timeout_ms, struct shmstore_actor_order *ret)
+int shmstore_actor_next(struct shmstore_place *p, uint64_t timeout_ms,
+			struct shmstore_actor_order *ret)
 {
 	int r;
 
@@ -297,7 +304,9 @@ int shmstore_actor_next(struct shmstore_place *p, uint64_t timeout_ms, struct sh
 	if (r < 0)
 		return r;
 	if (atomic_exchange(&p->asking, true))
-		return shms_detail(-EBUSY, NULL, "another thread asks for orders of place %s: one at a time", p->name);
+		return shms_detail(-EBUSY, NULL,
+				   "another thread asks for orders of place %s: one at a time",
+				   p->name);
 	r = next_order(p, shms_acting_until(timeout_ms), ret);
 	atomic_store(&p->asking, false);
 	return r;
@@ -317,8 +326,8 @@ int shmstore_actor_fd(struct shmstore_place *p)
  * Hands on the state, which the program has put into the store. Returns the length of its text, or
  * -errno.
  */
-static int send_state(struct shmstore_place *p, const struct shmstore_actor_order *o, char *text, size_t size,
-		      uint64_t *ret_bytes)
+static int send_state(struct shmstore_place *p, const struct shmstore_actor_order *o, char *text,
+		      size_t size, uint64_t *ret_bytes)
 {
 	uint64_t lease_ms = LEASE_MS;
 	struct shms_placed *e;
@@ -346,8 +355,8 @@ static void note_loaded(struct shmstore_place *p, const struct shmstore_actor_or
 	pthread_mutex_unlock(&p->lock);
 }
 
-int shmstore_actor_done(struct shmstore_place *p, const struct shmstore_actor_order *order, enum shmstore_actor_how how,
-			const void *data, size_t size)
+int shmstore_actor_done(struct shmstore_place *p, const struct shmstore_actor_order *order,
+			enum shmstore_actor_how how, const void *data, size_t size)
 {
 	struct wire_actor_done m = {.how = how};
 	char text[SHMSTORE_ACTOR_DATA];
@@ -359,10 +368,12 @@ int shmstore_actor_done(struct shmstore_place *p, const struct shmstore_actor_or
 	if (r < 0)
 		return r;
 	if (how < SHMSTORE_ACTOR_OK || how > SHMSTORE_ACTOR_STOPPED)
-		return shms_detail(-EINVAL, NULL, "an order ends OK, FAILED or STOPPED, not %d", (int)how);
+		return shms_detail(-EINVAL, NULL, "an order ends OK, FAILED or STOPPED, not %d",
+				   (int)how);
 	if (size > SHMSTORE_ACTOR_DATA || (size && !data))
-		return shms_detail(size ? -EFBIG : -EINVAL, NULL, "an answer has at most %u bytes, not %zu",
-				   SHMSTORE_ACTOR_DATA, size);
+		return shms_detail(size ? -EFBIG : -EINVAL, NULL,
+				   "an answer has at most %u bytes, not %zu", SHMSTORE_ACTOR_DATA,
+				   size);
 	if (order->what == SHMSTORE_ACTOR_RUN) {
 		m.request = order->request;
 		tell_done(p, order->name, m, data, size);

@@ -40,15 +40,17 @@ struct shms_placed *shms_placed_add(struct shmstore_place *p, const char *name, 
 
 bool shms_placed_has_options(const struct shmstore_place *p)
 {
-	return atomic_load_explicit(&p->s->attach.features, memory_order_relaxed) & WIRE_FEATURE_ACTOR_OPTIONS;
+	return atomic_load_explicit(&p->s->attach.features, memory_order_relaxed) &
+	       WIRE_FEATURE_ACTOR_OPTIONS;
 }
 
-int shms_placed_tail(const struct shmstore_place *p, const struct shms_placed *e, char tail[WIRE_TEXT_MAX])
+int shms_placed_tail(const struct shmstore_place *p, const struct shms_placed *e,
+		     char tail[WIRE_TEXT_MAX])
 {
 	bool more = *e->more && shms_placed_has_options(p);
 
-	return snprintf(tail, WIRE_TEXT_MAX, "%s%s%s%s%s", e->name, *e->parent || more ? "\n" : "", e->parent,
-			more ? "\n" : "", more ? e->more : "");
+	return snprintf(tail, WIRE_TEXT_MAX, "%s%s%s%s%s", e->name, *e->parent || more ? "\n" : "",
+			e->parent, more ? "\n" : "", more ? e->more : "");
 }
 
 void shms_placed_drop_object(struct shmstore_place *p, struct shms_placed *e)

@@ -31,7 +31,7 @@ struct shms_placed {
 	char name[WIRE_ACTOR_NAME + 1], parent[WIRE_ACTOR_NAME + 1];
 	char more[WIRE_ACTOR_OPTIONS + 1]; /* its options; "": none */
 	struct wire_actor_born said;       /* version and flags (with SURE) are kept up to date */
-	uint64_t object;                   /* the version of the state that is in the store; 0: none is */
+	uint64_t object; /* the version of the state that is in the store; 0: none is */
 	enum shms_placed_stage stage;
 };
 
@@ -57,8 +57,10 @@ struct shms_placed *shms_placed_find(const struct shmstore_place *p, const char 
 struct shms_placed *shms_placed_add(struct shmstore_place *p, const char *name, const char *parent);
 /* Does the daemon know options of an actor? */
 bool shms_placed_has_options(const struct shmstore_place *p);
-/* Writes what ACTOR_BORN has after its body, as far as the daemon knows of it. Returns its length. */
-int shms_placed_tail(const struct shmstore_place *p, const struct shms_placed *e, char tail[WIRE_TEXT_MAX]);
+/* Writes what ACTOR_BORN has after its body, as far as the daemon knows of it. Returns its
+ * length. */
+int shms_placed_tail(const struct shmstore_place *p, const struct shms_placed *e,
+		     char tail[WIRE_TEXT_MAX]);
 /* Deletes the state's object from the store, if there is one. */
 void shms_placed_drop_object(struct shmstore_place *p, struct shms_placed *e);
 /* Removes the entry, and its object. */

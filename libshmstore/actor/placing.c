@@ -15,26 +15,31 @@
 #define FLAGS     (SHMSTORE_ACTOR_CAN_SAVE | SHMSTORE_ACTOR_CAN_LOAD | SHMSTORE_ACTOR_STRICT)
 #define LEVEL_MAX 4u
 
-static int take_options(const struct shmstore_actor_options *from, struct shmstore_actor_options *ret)
+static int take_options(const struct shmstore_actor_options *from,
+			struct shmstore_actor_options *ret)
 {
 	static const struct shmstore_actor_options init = SHMSTORE_ACTOR_OPTIONS_INIT;
 
 	*ret = init;
 	if (from && from->size < offsetof(struct shmstore_actor_options, copies))
-		return shms_detail(-EINVAL, NULL, "options.size is wrong: begin with SHMSTORE_ACTOR_OPTIONS_INIT");
+		return shms_detail(-EINVAL, NULL,
+				   "options.size is wrong: begin with SHMSTORE_ACTOR_OPTIONS_INIT");
 	if (from)
 		memcpy(ret, from, from->size < sizeof(*ret) ? from->size : sizeof(*ret));
 	if (ret->level > LEVEL_MAX)
-		return shms_detail(-EINVAL, NULL, "there is no level %u: 0 (never) to 4 (always)", ret->level);
+		return shms_detail(-EINVAL, NULL, "there is no level %u: 0 (never) to 4 (always)",
+				   ret->level);
 	if (ret->flags & ~FLAGS)
 		return shms_detail_flags(ret->flags, FLAGS);
-	if (ret->copies && (strlen(ret->copies) > SHMSTORE_ACTOR_COPIES || strchr(ret->copies, '\n')))
+	if (ret->copies &&
+	    (strlen(ret->copies) > SHMSTORE_ACTOR_COPIES || strchr(ret->copies, '\n')))
 		return shms_detail(-EINVAL, NULL, "options.copies is one line of at most %u bytes",
 				   SHMSTORE_ACTOR_COPIES);
 	return 0;
 }
 
-int shmstore_actor_begin(struct shmstore_place *p, const char *name, const struct shmstore_actor_options *options)
+int shmstore_actor_begin(struct shmstore_place *p, const char *name,
+			 const struct shmstore_actor_options *options)
 {
 	struct shmstore_actor_options o;
 	struct wire_actor_born m;
@@ -55,7 +60,8 @@ int shmstore_actor_begin(struct shmstore_place *p, const char *name, const struc
 		snprintf(more, sizeof(more), "%u %s", o.max_restarts, o.copies ? o.copies : "");
 	if (*more && shms_attach_needed(&p->s->attach) && !shms_placed_has_options(p))
 		return shms_detail(-ENOTSUP, NULL,
-				   "shmstored is older than max_restarts and copies of an actor: upgrade it, or begin "
+				   "shmstored is older than max_restarts and copies of an actor: "
+				   "upgrade it, or begin "
 				   "actor %s without them",
 				   name);
 	m = (struct wire_actor_born){.step_ms = o.step_ms,
@@ -71,13 +77,16 @@ int shmstore_actor_begin(struct shmstore_place *p, const char *name, const struc
 		e->said = m;
 		e->said.version = 1;
 		e->said.flags =
-			(uint16_t)((o.flags & (SHMSTORE_ACTOR_CAN_SAVE | SHMSTORE_ACTOR_CAN_LOAD)) | WIRE_ACTOR_SURE);
+			(uint16_t)((o.flags & (SHMSTORE_ACTOR_CAN_SAVE | SHMSTORE_ACTOR_CAN_LOAD)) |
+				   WIRE_ACTOR_SURE);
 		e->stage = SHMS_PLACED_LIVE;
 	}
 	n = e ? shms_placed_tail(p, e, tail) : 0;
 	pthread_mutex_unlock(&p->lock);
 	if (!e)
-		return shms_detail(-EEXIST, NULL, "actor %s is at place %s already, or memory is out", name, p->name);
+		return shms_detail(-EEXIST, NULL,
+				   "actor %s is at place %s already, or memory is out", name,
+				   p->name);
 	r = shms_acting_tell(p->s, WIRE_ACTOR_BORN, &m, tail, (size_t)n);
 	if (r == 0)
 		return 0;
@@ -114,7 +123,8 @@ int shmstore_actor_end(struct shmstore_place *p, const char *name)
 	return r == -ENOTCONN ? 0 : r; /* the next daemon is not told of it */
 }
 
-int shmstore_place_open(struct shmstore *s, const char *name, uint64_t room, struct shmstore_place **ret)
+int shmstore_place_open(struct shmstore *s, const char *name, uint64_t room,
+			struct shmstore_place **ret)
 {
 	struct shmstore_place *p;
 	int r;

@@ -17,8 +17,8 @@
 #include "publish.h"
 #include "put.h"
 
-int shms_state_send(struct shmstore *s, const char *key, uint64_t lease_ms, char *ret_text, size_t size,
-		    uint64_t *ret_bytes)
+int shms_state_send(struct shmstore *s, const char *key, uint64_t lease_ms, char *ret_text,
+		    size_t size, uint64_t *ret_bytes)
 {
 	size_t n = strlen(s->p->path);
 	struct shmstore_ticket ticket;
@@ -36,7 +36,8 @@ int shms_state_send(struct shmstore *s, const char *key, uint64_t lease_ms, char
 	if (r < 0)
 		return r;
 	if (n + 1 + strlen(text) >= size)
-		return shms_detail(-EFBIG, s->p->path, "the path of partition %s is too long for an actor to be moved",
+		return shms_detail(-EFBIG, s->p->path,
+				   "the path of partition %s is too long for an actor to be moved",
 				   s->p->path);
 	*ret_bytes = ticket.header_size + ticket.buffer_size;
 	return snprintf(ret_text, size, "%s\n%s", s->p->path, text);
@@ -77,7 +78,8 @@ static int copy_through(struct shmstore *s, struct shmstore *there, const char *
 	return r;
 }
 
-static int copy(struct shmstore *s, const char *key, const char *partition, const struct shmstore_ticket *ticket)
+static int copy(struct shmstore *s, const char *key, const char *partition,
+		const struct shmstore_ticket *ticket)
 {
 	static _Atomic unsigned n_copies;
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;

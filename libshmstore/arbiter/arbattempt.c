@@ -2,8 +2,9 @@
 /*
  * arbattempt.c: see arbattempt.h. Attempts are run, rolled back, and their items split.
  *
- * A stack of items, ours and pieces of ours; the next of the caller's is begun when it is empty. An attempt runs between retry_begin and retry_end; what it
- * reserved and left is released before ready() is called, outside of that bracket: whoever waits there holds nothing of it.
+ * A stack of items, ours and pieces of ours; the next of the caller's is begun when it is empty. An
+ * attempt runs between retry_begin and retry_end; what it reserved and left is released before
+ * ready() is called, outside of that bracket: whoever waits there holds nothing of it.
  *
  * An error may hide a RETRY or SPLIT, by a layer between that knows errno only. The context's own
  * unanswered one (shmstore_arb_context.owed) counts, whatever the attempt returns.
@@ -84,7 +85,8 @@ void shms_attempt_note(struct shmstore_arb_context *c, struct shmstore_arb_reser
 }
 
 /* The attempt that r is of, among those of the calling thread's context. */
-static struct shms_attempt *find_own(const struct shmstore *s, const struct shmstore_arb_reservation *r)
+static struct shms_attempt *find_own(const struct shmstore *s,
+				     const struct shmstore_arb_reservation *r)
 {
 	struct shmstore_arb_context *c = shms_arb_thread_context(shms_arb_thread_find(s));
 	struct shms_attempt *t = c && c->id == r->context ? c->attempt : NULL;
@@ -100,7 +102,8 @@ static struct shms_attempt *find(struct shms_arb *a, const struct shmstore_arb_r
 	struct shms_attempt *best = NULL;
 
 	for (struct shms_attempt *t = a->attempts; t; t = t->next) {
-		if (t->context->id == r->context && t->serial <= r->attempt && (!best || t->serial > best->serial))
+		if (t->context->id == r->context && t->serial <= r->attempt &&
+		    (!best || t->serial > best->serial))
 			best = t;
 	}
 	return best;
@@ -117,7 +120,8 @@ static void drop_id(struct shms_attempt *t, uint32_t id)
 }
 
 /* Adds to, or takes off, the books of whatever attempt r is of. */
-static void change(struct shmstore *s, const struct shmstore_arb_reservation *r, uint64_t leased, bool id)
+static void change(struct shmstore *s, const struct shmstore_arb_reservation *r, uint64_t leased,
+		   bool id)
 {
 	struct shms_attempt *t = find_own(s, r);
 
@@ -135,13 +139,15 @@ static void change(struct shmstore *s, const struct shmstore_arb_reservation *r,
 	pthread_mutex_unlock(&s->arb->lock);
 }
 
-void shms_attempt_lease(struct shmstore *s, const struct shmstore_arb_reservation *r, uint64_t bytes)
+void shms_attempt_lease(struct shmstore *s, const struct shmstore_arb_reservation *r,
+			uint64_t bytes)
 {
 	if (r->attempt && bytes)
 		change(s, r, bytes, false);
 }
 
-void shms_attempt_forget(struct shmstore *s, const struct shmstore_arb_reservation *r, uint64_t leased, bool id)
+void shms_attempt_forget(struct shmstore *s, const struct shmstore_arb_reservation *r,
+			 uint64_t leased, bool id)
 {
 	if (r->attempt && (leased || id))
 		change(s, r, -leased, id);
@@ -174,7 +180,8 @@ static void end(struct shms_attempt *t)
 
 	pthread_mutex_lock(&c->arb->lock);
 	for (uint32_t i = 0; outer && i < WIRE_LEASES; i++)
-		atomic_fetch_add_explicit(&outer->leased[i], atomic_load_explicit(&t->leased[i], memory_order_relaxed),
+		atomic_fetch_add_explicit(&outer->leased[i],
+					  atomic_load_explicit(&t->leased[i], memory_order_relaxed),
 					  memory_order_relaxed);
 	for (size_t i = 0; outer && i < t->n_ids; i++)
 		outer->ids[outer->n_ids++] = t->ids[i];
@@ -187,7 +194,7 @@ static void end(struct shms_attempt *t)
 	t->ids = NULL;
 }
 
-/* ---- attempts of a caller's items -------------------------------------------------------------------------------- */
+/* ---- attempts of a caller's items ------------------------------------------------------------ */
 
 struct run {
 	struct shmstore *s;
@@ -249,7 +256,8 @@ static int push_room(struct run *run)
 	return 0;
 }
 
-/* Puts smaller items in item's place. 0; SPLIT: it cannot be split; -errno or an outcome: of the split, and the item is the caller's still. */
+/* Puts smaller items in item's place. 0; SPLIT: it cannot be split; -errno or an outcome: of the
+ * split, and the item is the caller's still. */
 static int split(struct run *run, void *item)
 {
 	struct shmstore_arb_work *w = run->work;
@@ -263,13 +271,15 @@ static int split(struct run *run, void *item)
 	if (n < 0)
 		return told(run, n);
 	if (n > (int)SHMSTORE_ARB_SPLIT_MAX)
-		return shms_detail(-EINVAL, NULL, "split() gave %d items of %u", n, SHMSTORE_ARB_SPLIT_MAX);
+		return shms_detail(-EINVAL, NULL, "split() gave %d items of %u", n,
+				   SHMSTORE_ARB_SPLIT_MAX);
 	if (n == 0)
-		return shms_arb_say(
-			SHMSTORE_ARB_SPLIT,
-			"item %zu of %zu, or a piece of it, does not fit as it is, and %s: reserve less at a "
-			"time, or give the pool more room",
-			run->at, run->n_items, w->split ? "is as small as it can be" : "nothing can split it");
+		return shms_arb_say(SHMSTORE_ARB_SPLIT,
+				    "item %zu of %zu, or a piece of it, does not fit as it is, and "
+				    "%s: reserve less at a "
+				    "time, or give the pool more room",
+				    run->at, run->n_items,
+				    w->split ? "is as small as it can be" : "nothing can split it");
 	w->n_splits++;
 	for (int i = n; i-- > 0;)
 		run->stack[run->n++] = pieces[i];
@@ -298,7 +308,8 @@ static int run_item(struct run *run, void *item, bool *ret_split)
 		if (r != 0)
 			return r;
 		*ret_split = true;
-		return shmstore_arb_ready(run->s, &run->how); /* a context that was told SPLIT runs: at once */
+		/* a context that was told SPLIT runs: at once */
+		return shmstore_arb_ready(run->s, &run->how);
 	}
 }
 
@@ -321,14 +332,16 @@ static int run_all(struct run *run, void *const *items, size_t n)
 	return r;
 }
 
-int shmstore_arb_with_retry(struct shmstore *s, void *const *items, size_t n, struct shmstore_arb_work *work)
+int shmstore_arb_with_retry(struct shmstore *s, void *const *items, size_t n,
+			    struct shmstore_arb_work *work)
 {
 	struct run run = {.s = s, .work = work};
 	struct shms_arb_thread *thread;
 	struct shmstore_arb_context *used;
 	int r;
 
-	if (!work || work->size < offsetof(struct shmstore_arb_work, n_splits) + sizeof(work->n_splits) ||
+	if (!work ||
+	    work->size < offsetof(struct shmstore_arb_work, n_splits) + sizeof(work->n_splits) ||
 	    !work->attempt || (n && !items) || (work->how.flags & SHMSTORE_ARB_ASYNC))
 		return shms_detail(-EINVAL, NULL, "%s",
 				   !work            ? "work is NULL"

@@ -2,8 +2,9 @@
 /*
  * arbcontext.c: see arbcontext.h.
  *
- * A thread's own contexts hang in its memory, one for each store that it waited in, and go with the thread: a key's destructor unbinds them. A store that
- * closes does not look for those of other threads; it marks their common state, which they hold a reference to.
+ * A thread's own contexts hang in its memory, one for each store that it waited in, and go with the
+ * thread: a key's destructor unbinds them. A store that closes does not look for those of other
+ * threads; it marks their common state, which they hold a reference to.
  */
 #include "arbcontext.h"
 
@@ -15,7 +16,8 @@
 #include "cancel.h"
 #include "detail.h"
 
-static _Thread_local struct shms_arb_thread *threads; /* of the calling thread, one for each store */
+/* of the calling thread, one for each store */
+static _Thread_local struct shms_arb_thread *threads;
 static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static bool have_key;
@@ -59,9 +61,11 @@ static void context_destroy(struct shmstore_arb_context *c)
 	free(c);
 }
 
-static void post_unbind(struct shmstore *s, const struct shmstore_arb_context *c, uint64_t generation)
+static void post_unbind(struct shmstore *s, const struct shmstore_arb_context *c,
+			uint64_t generation)
 {
-	struct wire_arb m = {.op = WIRE_ARB_UNBIND, .context = c->id, .flags = WIRE_ARB_ALL | WIRE_ARB_QUIET};
+	struct wire_arb m = {
+		.op = WIRE_ARB_UNBIND, .context = c->id, .flags = WIRE_ARB_ALL | WIRE_ARB_QUIET};
 
 	shms_arb_post(s, &m, generation);
 }
@@ -229,7 +233,8 @@ struct shms_arb_thread *shms_arb_thread(struct shmstore *s)
 
 /* ---- which one is meant ---- */
 
-int shms_context(struct shmstore *s, struct shmstore_arb_context *given, struct shmstore_arb_context **ret)
+int shms_context(struct shmstore *s, struct shmstore_arb_context *given,
+		 struct shmstore_arb_context **ret)
 {
 	struct shms_arb_thread *t;
 
@@ -246,8 +251,8 @@ int shms_context(struct shmstore *s, struct shmstore_arb_context *given, struct 
 	return *ret ? 0 : -ENOMEM;
 }
 
-int shms_context_begin(struct shmstore *s, struct shmstore_arb_context *given, struct shmstore_arb_context **ret,
-		       uint64_t *ret_generation)
+int shms_context_begin(struct shmstore *s, struct shmstore_arb_context *given,
+		       struct shmstore_arb_context **ret, uint64_t *ret_generation)
 {
 	int r = shms_context(s, given, ret);
 
@@ -257,8 +262,8 @@ int shms_context_begin(struct shmstore *s, struct shmstore_arb_context *given, s
 		return -EBUSY;
 	*ret_generation = atomic_load_explicit(&(*ret)->generation, memory_order_relaxed);
 	if (*ret_generation && !shms_context_bound(s, *ret))
-		return shms_arb_say(SHMSTORE_ARB_DOWN,
-				    "the daemon went away after the context was bound: begin a task and bind it anew");
+		return shms_arb_say(SHMSTORE_ARB_DOWN, "the daemon went away after the context was "
+						       "bound: begin a task and bind it anew");
 	return 0;
 }
 
@@ -314,7 +319,8 @@ int shmstore_arb_use(struct shmstore *s, struct shmstore_arb_context *c)
 	struct shms_arb_thread *t;
 
 	if (c && (c->arb != s->arb || c->of_thread))
-		return shms_detail(-EINVAL, NULL, "the context is of another store, or a thread's own");
+		return shms_detail(-EINVAL, NULL,
+				   "the context is of another store, or a thread's own");
 	t = c ? shms_arb_thread(s) : shms_arb_thread_find(s);
 	if (c && !t)
 		return -ENOMEM;
@@ -365,7 +371,8 @@ static void tasks_add(struct shmstore_arb_context *c, uint32_t task)
 
 #define BIND_MAX 64u /* tasks of a context: the daemon's bound */
 
-static int bind(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks, size_t n, uint16_t kind)
+static int bind(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks, size_t n,
+		uint16_t kind)
 {
 	struct wire_arb m = {.op = WIRE_ARB_BIND, .kind = kind, .context = c->id};
 	uint64_t generation = shms_arb_generation(s);
@@ -378,14 +385,17 @@ static int bind(struct shmstore *s, struct shmstore_arb_context *c, const uint32
 		return -ENOTSUP;
 	for (size_t i = 0; i < n; i++) {
 		if (!shms_arb_knows(s->arb, &s->arb->tasks, tasks[i], generation))
-			return shms_arb_say(SHMSTORE_ARB_DOWN, "the daemon that knew task %u went away: begin it anew",
+			return shms_arb_say(SHMSTORE_ARB_DOWN,
+					    "the daemon that knew task %u went away: begin it anew",
 					    tasks[i]);
 	}
 	bound = shms_context_bound(s, c);
 	if (bound && c->helper != (kind != SHMS_ARB_KIND_DEDICATED))
-		return shms_detail(-EINVAL, NULL, "the context is bound already, as %s; unbind it first",
+		return shms_detail(-EINVAL, NULL,
+				   "the context is bound already, as %s; unbind it first",
 				   c->helper ? "a helper" : "dedicated");
-	r = list_tasks(tasks, n, list, sizeof(list)) ? tasks_room(c, n) : shms_detail(-EINVAL, NULL, "0 is no task");
+	r = list_tasks(tasks, n, list, sizeof(list)) ? tasks_room(c, n)
+						     : shms_detail(-EINVAL, NULL, "0 is no task");
 	if (r < 0)
 		return r;
 	r = shms_arb_call(s, &m, list, generation, &reply);
@@ -416,14 +426,15 @@ int shmstore_arb_bind(struct shmstore *s, struct shmstore_arb_context *c, uint32
 			  : bind(s, c, &task, 1, SHMS_ARB_KIND_DEDICATED);
 }
 
-int shmstore_arb_bind_helper(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks, size_t n,
-			     bool service)
+int shmstore_arb_bind_helper(struct shmstore *s, struct shmstore_arb_context *c,
+			     const uint32_t *tasks, size_t n, bool service)
 {
 	int r;
 
 	if (!tasks || !n || n > BIND_MAX)
 		return !tasks ? shms_detail_null("tasks")
-			      : shms_detail(-EINVAL, NULL, "1 to %u tasks can be bound to at once, not %zu",
+			      : shms_detail(-EINVAL, NULL,
+					    "1 to %u tasks can be bound to at once, not %zu",
 					    (unsigned)BIND_MAX, n);
 	r = shms_context(s, c, &c);
 	if (r < 0)
@@ -433,7 +444,8 @@ int shmstore_arb_bind_helper(struct shmstore *s, struct shmstore_arb_context *c,
 	return bind(s, c, tasks, n, service ? SHMS_ARB_KIND_SERVICE : SHMS_ARB_KIND_HELPER);
 }
 
-int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks, size_t n)
+int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, const uint32_t *tasks,
+			size_t n)
 {
 	struct wire_arb m = {.op = WIRE_ARB_UNBIND, .flags = n ? 0 : WIRE_ARB_ALL};
 	char list[BIND_MAX * 11 + 1];
@@ -442,9 +454,11 @@ int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, cons
 	int r;
 
 	if ((n && !tasks) || n > BIND_MAX || !list_tasks(tasks, n, list, sizeof(list)))
-		return n && !tasks ? shms_detail_null("tasks")
-				   : shms_detail(-EINVAL, NULL, "the %zu tasks are more than %u, or 0 is among them", n,
-						 (unsigned)BIND_MAX);
+		return n && !tasks
+			       ? shms_detail_null("tasks")
+			       : shms_detail(-EINVAL, NULL,
+					     "the %zu tasks are more than %u, or 0 is among them",
+					     n, (unsigned)BIND_MAX);
 	r = shms_context(s, c, &c);
 	if (r < 0)
 		return r;

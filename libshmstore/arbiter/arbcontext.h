@@ -61,14 +61,17 @@ static inline struct shmstore_arb_context *shms_arb_thread_context(const struct 
 	return t ? t->used ? t->used : t->mine : NULL;
 }
 
-/* The context that is meant by a call: given, or the thread's. 0; -EINVAL (of another store), -ENOMEM, -EPERM. */
-int shms_context(struct shmstore *s, struct shmstore_arb_context *given, struct shmstore_arb_context **ret);
+/* The context that is meant by a call: given, or the thread's. 0; -EINVAL (of
+ * another store), -ENOMEM, -EPERM. */
+int shms_context(struct shmstore *s, struct shmstore_arb_context *given,
+		 struct shmstore_arb_context **ret);
 /*
- * The same for a call that goes to the daemon: *ret_generation is the registration that it must go to, 0 where the context is not bound. SHMSTORE_ARB_DOWN: that
- * one has ended. -EBUSY: a call of the context is under way.
+ * The same for a call that goes to the daemon: *ret_generation is the registration that it must
+ * go to, 0 where the context is not bound. SHMSTORE_ARB_DOWN: that one has ended. -EBUSY: a call
+ * of the context is under way.
  */
-int shms_context_begin(struct shmstore *s, struct shmstore_arb_context *given, struct shmstore_arb_context **ret,
-		       uint64_t *ret_generation);
+int shms_context_begin(struct shmstore *s, struct shmstore_arb_context *given,
+		       struct shmstore_arb_context **ret, uint64_t *ret_generation);
 /* Books the daemon's outcome for the context, and returns it. */
 int shms_context_told(struct shmstore_arb_context *c, int outcome);
 /* A task ended: nobody is bound to it any more. */
@@ -77,11 +80,13 @@ void shms_contexts_task_ended(struct shms_arb *a, uint32_t task);
 void shms_contexts_close(struct shms_arb *a);
 
 /* Is it bound, to a daemon that lives? */
-static inline bool shms_context_bound(const struct shmstore *s, const struct shmstore_arb_context *c)
+static inline bool shms_context_bound(const struct shmstore *s,
+				      const struct shmstore_arb_context *c)
 {
 	uint64_t generation = atomic_load_explicit(&c->generation, memory_order_relaxed);
 
-	return generation && generation == atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
+	return generation &&
+	       generation == atomic_load_explicit(&s->attach.generation, memory_order_relaxed);
 }
 
 #endif

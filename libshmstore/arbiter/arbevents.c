@@ -105,7 +105,8 @@ int shmstore_arb_next(struct shmstore *s, struct shmstore_arb_done *ret)
 	later = take_first(&s->arb->events);
 	if (!later)
 		return 0;
-	*ret = (struct shmstore_arb_done){.context = later->context, .reservation = later->reservation};
+	*ret = (struct shmstore_arb_done){.context = later->context,
+					  .reservation = later->reservation};
 	later->context->later = NULL;
 	r = shms_arb_judge(later->request.error, &later->reply, SHMSTORE_ARB_DOWN);
 	ret->outcome = shms_context_told(later->context, r);

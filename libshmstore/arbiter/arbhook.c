@@ -2,11 +2,11 @@
 /*
  * arbhook.c: see arbhook.h.
  *
- * Order: reserved, then taken, then said: for a moment the memory is booked twice, never not at all. Killed in between, the daemon sees the death, and counts
- * what the kernel counts.
+ * Order: reserved, then taken, then said: for a moment the memory is booked twice, never not at
+ * all. Killed in between, the daemon sees the death, and counts what the kernel counts.
  *
- * Before a call that may wait our own recycled files go: their memory may be what is missing, and who waits cannot give it. So where there are any it is asked
- * first without waiting.
+ * Before a call that may wait our own recycled files go: their memory may be what is missing, and
+ * who waits cannot give it. So where there are any it is asked first without waiting.
  */
 #include "arbhook.h"
 
@@ -18,10 +18,12 @@
 #include "reservation.h"
 
 #define AGAIN_MAX 8
-#define AGAIN_NS  5000000u /* before the first other reservation; each time twice that: 1.3 s in all */
+/* before the first other reservation; each time twice that: 1.3 s in all */
+#define AGAIN_NS  5000000u
 
 /* The context of a thread whose puts wait; NULL: they do not. */
-static struct shmstore_arb_context *waiting(const struct shmstore *s, const struct shms_arb_thread *t)
+static struct shmstore_arb_context *waiting(const struct shmstore *s,
+					    const struct shms_arb_thread *t)
 {
 	struct shmstore_arb_context *c = shms_arb_thread_context(t);
 
@@ -31,7 +33,8 @@ static struct shmstore_arb_context *waiting(const struct shmstore *s, const stru
 /* Reserves what the spent reservation lacks for n bytes. */
 static int top_up(struct shmstore *s, struct shms_arb_thread *t, uint64_t n)
 {
-	return t->spent->bytes >= n || !waiting(s, t) ? 0 : shmstore_arb_resize(s, t->spent, n, NULL);
+	return t->spent->bytes >= n || !waiting(s, t) ? 0
+						      : shmstore_arb_resize(s, t->spent, n, NULL);
 }
 
 /* With the daemon gone it is as if there were none. */
@@ -40,7 +43,8 @@ static int without(int outcome)
 	return outcome == SHMSTORE_ARB_DOWN || outcome == -ENOTSUP ? 0 : outcome;
 }
 
-static int take_new(struct shmstore *s, struct shmstore_arb_context *c, uint64_t n, int tries, struct shms_hold *ret)
+static int take_new(struct shmstore *s, struct shmstore_arb_context *c, uint64_t n, int tries,
+		    struct shms_hold *ret)
 {
 	struct shms_arb_ask ask = {.pool = SHMSTORE_ARB_PARTITION,
 				   .bytes = n,
@@ -56,7 +60,8 @@ static int take_new(struct shmstore *s, struct shmstore_arb_context *c, uint64_t
 	if (tries == SHMS_HOLD_NOW && (r == SHMSTORE_ARB_AGAIN || r == SHMSTORE_ARB_TOOBIG))
 		return -ENOSPC; /* the caller may do without, or come again */
 	if (first && r == SHMSTORE_ARB_AGAIN) {
-		/* Only here: a trim keeps what is deleted next out of the pool, as for a partition that is full. */
+		/* Only here: a trim keeps what is deleted next out of the pool, as for
+		 * a partition that is full. */
 		if (shms_recycle_trim(s, true))
 			shms_hold_freed(s);
 		ask.how.flags = 0;
@@ -109,7 +114,8 @@ bool shms_hold_again_hooked(struct shmstore *s, int tries)
 
 void shms_hold_freed_wanted(struct shmstore *s)
 {
-	struct wire_arb m = {.op = WIRE_ARB_FREED, .flags = WIRE_ARB_QUIET, .pool = WIRE_ARB_PARTITION};
+	struct wire_arb m = {
+		.op = WIRE_ARB_FREED, .flags = WIRE_ARB_QUIET, .pool = WIRE_ARB_PARTITION};
 
 	if (atomic_load_explicit(&s->attach.generation, memory_order_relaxed))
 		shms_arb_post(s, &m, 0);
@@ -120,7 +126,8 @@ int shmstore_arb_spend(struct shmstore *s, struct shmstore_arb_reservation *r)
 	struct shms_arb_thread *t;
 
 	if (r && (r->pool != SHMSTORE_ARB_PARTITION || r->leased > r->bytes))
-		return shms_detail(-EINVAL, NULL, "only a reservation of the partition's pool can be spent");
+		return shms_detail(-EINVAL, NULL,
+				   "only a reservation of the partition's pool can be spent");
 	t = r ? shms_arb_thread(s) : shms_arb_thread_find(s);
 	if (!t)
 		return r ? -ENOMEM : 0;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbhook.h: what a put, a create, a promotion do about the arbiter: reserve before memory is taken, and say what became of it.
+ * arbhook.h: what a put, a create, a promotion do about the arbiter: reserve before memory is
+ * taken, and say what became of it.
  *
- * Nothing where the store was not opened with SHMSTORE_OPEN_ARBITRATE, and the thread spends no reservation. Nothing either where the thread's context is not bound:
- * such a one does not wait. A put into a recycled file takes no memory, an adoption is a link.
+ * Nothing where the store was not opened with SHMSTORE_OPEN_ARBITRATE, and the thread spends no
+ * reservation. Nothing either where the thread's context is not bound: such a one does not wait. A
+ * put into a recycled file takes no memory, an adoption is a link.
  */
 #ifndef SHMS_ARBHOOK_H
 #define SHMS_ARBHOOK_H
@@ -35,10 +37,11 @@ static inline bool shms_hooked(const struct shmstore *s)
 }
 
 /*
- * Before a file of size bytes takes memory; *ret goes to shms_hold_end(). tries: refusals of the kernel for the same so far. 0, an outcome (> 0), -ENOMEM.
- * No lock may be held: it may wait.
+ * Before a file of size bytes takes memory; *ret goes to shms_hold_end(). tries: refusals of the
+ * kernel for the same so far. 0, an outcome (> 0), -ENOMEM. No lock may be held: it may wait.
  */
-static inline int shms_hold_take(struct shmstore *s, uint64_t size, int tries, struct shms_hold *ret)
+static inline int shms_hold_take(struct shmstore *s, uint64_t size, int tries,
+				 struct shms_hold *ret)
 {
 	*ret = (struct shms_hold){.bytes = 0};
 	return shms_hooked(s) ? shms_hold_take_hooked(s, size, tries, ret) : 0;
@@ -51,7 +54,8 @@ static inline void shms_hold_end(struct shmstore *s, struct shms_hold *hold, boo
 		shms_hold_end_hooked(s, hold, taken);
 }
 
-/* The kernel had no room for what was granted (others take some, unasked): is it worth another reservation? Waits a little. tries: from 0. */
+/* The kernel had no room for what was granted (others take some, unasked): is it worth another
+ * reservation? Waits a little. tries: from 0. */
 static inline bool shms_hold_again(struct shmstore *s, int tries)
 {
 	return shms_hooked(s) && shms_hold_again_hooked(s, tries);

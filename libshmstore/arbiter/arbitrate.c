@@ -2,8 +2,9 @@
 /*
  * arbitrate.c: see arbitrate.h.
  *
- * The state is of its own, counted: a thread that ends after the store was closed, or in a forked child, finds there that nothing is to be said to anybody.
- * It does not hold the store's memory: that would keep a partition open for as long as any thread lives that ever waited there.
+ * The state is of its own, counted: a thread that ends after the store was closed, or in a forked
+ * child, finds there that nothing is to be said to anybody. It does not hold the store's memory:
+ * that would keep a partition open for as long as any thread lives that ever waited there.
  */
 #include "arbitrate.h"
 
@@ -26,10 +27,12 @@ static _Thread_local char why[WHY_MAX];
 
 const char *shmstore_arb_outcome_name(int outcome)
 {
-	static const char *const names[] = {"OK",    "PENDING",  "RETRY",    "SPLIT",   "NOMEM", "TOOBIG",
-					    "AGAIN", "TIMEDOUT", "CANCELED", "REMOVED", "DOWN",  "ERROR"};
+	static const char *const names[] = {"OK",       "PENDING", "RETRY", "SPLIT",
+					    "NOMEM",    "TOOBIG",  "AGAIN", "TIMEDOUT",
+					    "CANCELED", "REMOVED", "DOWN",  "ERROR"};
 
-	return outcome >= 0 && (size_t)outcome < sizeof(names) / sizeof(names[0]) ? names[outcome] : "UNKNOWN";
+	return outcome >= 0 && (size_t)outcome < sizeof(names) / sizeof(names[0]) ? names[outcome]
+										  : "UNKNOWN";
 }
 
 const char *shmstore_arb_why(void)
@@ -85,7 +88,8 @@ void shms_arb_close(struct shmstore *s)
 
 	if (!a)
 		return;
-	/* Under the lock: a thread that ends just now is either done with the store or does not find it. */
+	/* Under the lock: a thread that ends just now is either done with the
+	 * store or does not find it. */
 	pthread_mutex_lock(&a->lock);
 	a->s = NULL;
 	pthread_mutex_unlock(&a->lock);
@@ -140,7 +144,8 @@ uint32_t shms_arb_new_id(struct shms_arb *a, struct shms_arb_ids *ids, uint64_t 
 	return id;
 }
 
-bool shms_arb_knows(struct shms_arb *a, const struct shms_arb_ids *ids, uint32_t id, uint64_t generation)
+bool shms_arb_knows(struct shms_arb *a, const struct shms_arb_ids *ids, uint32_t id,
+		    uint64_t generation)
 {
 	bool known;
 
@@ -195,15 +200,16 @@ struct shms_call shms_arb_make_call(const struct wire_arb *m, const char *tail, 
 				  .generation = generation};
 }
 
-int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail, uint64_t generation,
-		  struct shms_reply *ret)
+int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail,
+		  uint64_t generation, struct shms_reply *ret)
 {
 	SHMS_NO_CANCEL;
 	struct shms_call call = shms_arb_make_call(m, tail, generation);
 	struct shms_request q = {.reply = ret};
 	int r;
 
-	/* Not shms_attach_call(): who is bound to a daemon that is late must not take it for dead. */
+	/* Not shms_attach_call(): who is bound to a daemon that is late
+	 * must not take it for dead. */
 	if (!generation)
 		shms_arb_generation(s);
 	r = shms_request_post(&s->attach, &call, &q);

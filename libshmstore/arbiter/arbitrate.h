@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbitrate.h: a store's part of the memory arbiter (shmstore/arbiter.h): its state, its ids, and one message with its outcome.
+ * arbitrate.h: a store's part of the memory arbiter (shmstore/arbiter.h): its state, its ids, and
+ * one message with its outcome.
  *
- * Ids are ours to choose; they are never used twice in a store's life, so that what an earlier daemon knew by one is never taken for what this one does.
- * A registration's number (shms_attach.generation) says which daemon knows a task, a pool or a binding: with another one they are gone.
+ * Ids are ours to choose; they are never used twice in a store's life, so that what an
+ * earlier daemon knew by one is never taken for what this one does. A registration's
+ * number (shms_attach.generation) says which daemon knows a task, a pool or a binding:
+ * with another one they are gone.
  */
 #ifndef SHMS_ARBITRATE_H
 #define SHMS_ARBITRATE_H
@@ -23,7 +26,8 @@ struct shmstore;
 struct shms_attempt;
 
 /*
- * Calls that complete later, for event loops (arbevents.c): what is under way for a context, and the queue of what has ended.
+ * Calls that complete later, for event loops (arbevents.c): what is under way for a context, and
+ * the queue of what has ended.
  *
  * A call's memory (struct shms_later) is made with it, queued, and freed when told. The
  * connection's reader queues it; a descriptor tells the loop of a queued call or of bytes to read.
@@ -44,13 +48,16 @@ struct shms_later {
 	struct shms_reply reply;
 };
 
-/* The channel on which the daemon calls us (arbserve.c): make room in a private pool; the pressure has changed. */
+/* The channel on which the daemon calls us (arbserve.c): make room in a private pool;
+ * the pressure has changed. */
 struct shms_arb_channel {
-	pthread_mutex_t lock; /* all below; not held while a call-back runs, or while anybody waits */
+	/* all below; not held while a call-back runs, or while anybody waits */
+	pthread_mutex_t lock;
 	struct shmstore_arb_upcalls upcalls;
-	int fd;          /* -1 = none */
-	int stop_fd;     /* readable: who serves is to come back; made with the first channel, kept */
-	bool serving;    /* a thread is in poll() or a call-back: it closes what was closed meanwhile */
+	int fd;      /* -1 = none */
+	int stop_fd; /* readable: who serves is to come back; made with the first channel, kept */
+	/* a thread is in poll() or a call-back: it closes what was closed meanwhile */
+	bool serving;
 	bool closed;     /* fd is to be closed by who serves */
 	uint64_t serial; /* last one that was sent */
 };
@@ -64,8 +71,9 @@ struct shms_arb_ids {
 
 struct shms_arb {
 	_Atomic uint64_t n_ref; /* the store's, and one of each thread that has a context in it */
-	pthread_mutex_t lock;   /* s, contexts, attempts, tasks, pools. The connection's lock may be taken under it */
-	struct shmstore *s;     /* NULL: it is closed, or another process's */
+	/* s, contexts, attempts, tasks, pools. The connection's lock may be taken under it */
+	pthread_mutex_t lock;
+	struct shmstore *s; /* NULL: it is closed, or another process's */
 	struct shmstore_arb_context *contexts;
 	struct shms_attempt *attempts; /* under way, in all threads */
 	struct shms_arb_ids tasks, pools;
@@ -93,19 +101,22 @@ uint32_t shms_arb_next_ids(_Atomic uint32_t *last, uint32_t n);
 /* A new id for this registration. */
 uint32_t shms_arb_new_id(struct shms_arb *a, struct shms_arb_ids *ids, uint64_t generation);
 /* Is it known to the daemon of this registration? */
-bool shms_arb_knows(struct shms_arb *a, const struct shms_arb_ids *ids, uint32_t id, uint64_t generation);
+bool shms_arb_knows(struct shms_arb *a, const struct shms_arb_ids *ids, uint32_t id,
+		    uint64_t generation);
 /* The registration's number; looks for a daemon where there is none. 0: none. */
 uint64_t shms_arb_generation(struct shmstore *s);
 
-struct shms_call shms_arb_make_call(const struct wire_arb *m, const char *tail, uint64_t generation);
+struct shms_call shms_arb_make_call(const struct wire_arb *m, const char *tail,
+				    uint64_t generation);
 /* A reply's outcome, or -errno. r: 0, or -errno of the request. lost: returned for -ENOTCONN. */
 int shms_arb_judge(int r, const struct shms_reply *reply, int lost);
 /*
- * One message and its outcome, which is due at once: >= 0, or -errno. generation 0: any registration; there -ENOTSUP says that there is no daemon. Elsewhere that
- * is SHMSTORE_ARB_DOWN. tail may be NULL.
+ * One message and its outcome, which is due at once: >= 0, or -errno. generation 0: any
+ * registration; there -ENOTSUP says that there is no daemon. Elsewhere that is
+ * SHMSTORE_ARB_DOWN. tail may be NULL.
  */
-int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail, uint64_t generation,
-		  struct shms_reply *ret);
+int shms_arb_call(struct shmstore *s, const struct wire_arb *m, const char *tail,
+		  uint64_t generation, struct shms_reply *ret);
 /* One message whose outcome is not looked at. */
 void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t generation);
 

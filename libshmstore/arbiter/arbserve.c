@@ -25,7 +25,8 @@
 #define CONNECT_MS 200u
 #define REPLY_MS   5000
 #define PACKET_MAX (sizeof(struct wire_header) + 64 + WIRE_TEXT_MAX)
-#define EVICTS_MAX 1000 /* call-backs for one call: one who gives a byte at a time must come to an end */
+/* call-backs for one call: one who gives a byte at a time must come to an end */
+#define EVICTS_MAX 1000
 
 void shms_arb_channel_init(struct shms_arb_channel *c)
 {
@@ -47,7 +48,7 @@ void shms_arb_channel_fork_child(struct shms_arb_channel *c)
 	shms_arb_channel_init(c);
 }
 
-/* ---- packets ------------------------------------------------------------------------------------------------------- */
+/* ---- packets --------------------------------------------------------------------------------- */
 
 /* 0, -ENOTCONN. Waits for a daemon that reads slowly, for a time. */
 static int send_on(int fd, uint64_t serial, uint16_t type, const void *body)
@@ -60,7 +61,8 @@ static int send_on(int fd, uint64_t serial, uint16_t type, const void *body)
 			return 0;
 		if (errno == EINTR)
 			continue;
-		if (errno != EAGAIN || poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, REPLY_MS) <= 0)
+		if (errno != EAGAIN ||
+		    poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, REPLY_MS) <= 0)
 			return -ENOTCONN;
 	}
 }
@@ -85,7 +87,7 @@ static int receive(int fd, struct wire_header *ret_h, unsigned char ret_body[64]
 	return ret_h->type == WIRE_ERROR ? -ENOTCONN : ret_h->type;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Waits for the answer to SERVE. 0, -ENOTSUP, -ETIMEDOUT. */
 static int await_served(int fd, uint64_t serial)
@@ -101,7 +103,8 @@ static int await_served(int fd, uint64_t serial)
 		if (r < 0 || (r && r != WIRE_WELCOME && h.serial != serial))
 			return -ENOTSUP;
 		if (r == 0)
-			poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, (int)((until - now) / 1000000 + 1));
+			poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1,
+			     (int)((until - now) / 1000000 + 1));
 		if (r == 0 || r == WIRE_WELCOME)
 			continue;
 		memcpy(&arbed, body, sizeof(arbed));
@@ -194,7 +197,7 @@ int shmstore_arb_serve_fd(struct shmstore *s)
 	return r;
 }
 
-/* ---- serving ------------------------------------------------------------------------------------------------------- */
+/* ---- serving --------------------------------------------------------------------------------- */
 
 /* Asks the program for room, until there is enough or it has no more. Bytes. */
 static uint64_t evict(const struct shmstore_arb_upcalls *u, const struct wire_arb_call *call)
@@ -213,17 +216,20 @@ static uint64_t evict(const struct shmstore_arb_upcalls *u, const struct wire_ar
 }
 
 /* One call of the daemon's. true: it was one. */
-static bool serve_call(struct shmstore *s, int fd, uint64_t serial, const struct wire_arb_call *call)
+static bool serve_call(struct shmstore *s, int fd, uint64_t serial,
+		       const struct wire_arb_call *call)
 {
 	struct shmstore_arb_upcalls *u = &s->arb->channel.upcalls;
-	struct wire_arb evicted = {.op = WIRE_ARB_EVICTED, .flags = WIRE_ARB_QUIET, .pool = call->pool};
+	struct wire_arb evicted = {
+		.op = WIRE_ARB_EVICTED, .flags = WIRE_ARB_QUIET, .pool = call->pool};
 	struct shmstore_arb_pool_info look;
 
 	switch (call->kind) {
 	case WIRE_ARB_CALL_EVICT:
 		evicted.other = call->call;
 		evicted.bytes = evict(u, call);
-		shmstore_arb_pool_info(s, call->pool, &look); /* the round trip; what it says is of no interest */
+		/* the round trip; what it says is of no interest */
+		shmstore_arb_pool_info(s, call->pool, &look);
 		send_on(fd, serial, WIRE_ARB, &evicted);
 		return true;
 	case WIRE_ARB_CALL_PRESSURE:

@@ -24,9 +24,10 @@ int shmstore_arb_available(struct shmstore *s)
 	return r > 0 ? -ENOTSUP : r;
 }
 
-/* ---- tasks --------------------------------------------------------------------------------------------------------- */
+/* ---- tasks ----------------------------------------------------------------------------------- */
 
-int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_options *from, uint32_t *ret_task)
+int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_options *from,
+			    uint32_t *ret_task)
 {
 	struct shmstore_arb_task_options o = SHMSTORE_ARB_TASK_OPTIONS_INIT;
 	struct wire_arb m = {.op = WIRE_ARB_TASK_BEGIN};
@@ -35,14 +36,17 @@ int shmstore_arb_task_begin(struct shmstore *s, const struct shmstore_arb_task_o
 	int r;
 
 	if (from) {
-		if (from->size < offsetof(struct shmstore_arb_task_options, inherit) + sizeof(from->inherit))
-			return shms_detail(-EINVAL, NULL,
-					   "options.size is wrong: begin with SHMSTORE_ARB_TASK_OPTIONS_INIT");
+		if (from->size <
+		    offsetof(struct shmstore_arb_task_options, inherit) + sizeof(from->inherit))
+			return shms_detail(
+				-EINVAL, NULL,
+				"options.size is wrong: begin with SHMSTORE_ARB_TASK_OPTIONS_INIT");
 		memcpy(&o, from, from->size < sizeof(o) ? from->size : sizeof(o));
 	}
 	if (!ret_task || (o.label && strlen(o.label) > SHMSTORE_LABEL_MAX))
 		return !ret_task ? shms_detail_null("ret_task")
-				 : shms_detail(-EINVAL, NULL, "a label has %u bytes at most", SHMSTORE_LABEL_MAX);
+				 : shms_detail(-EINVAL, NULL, "a label has %u bytes at most",
+					       SHMSTORE_LABEL_MAX);
 	generation = shms_arb_generation(s);
 	if (!generation)
 		return -ENOTSUP;
@@ -76,22 +80,24 @@ int shmstore_arb_task_end(struct shmstore *s, uint32_t task)
 	return r == SHMSTORE_ARB_DOWN ? 0 : r;
 }
 
-/* ---- pools --------------------------------------------------------------------------------------------------------- */
+/* ---- pools ----------------------------------------------------------------------------------- */
 
-int shmstore_arb_pool_create(struct shmstore *s, const char *name, uint64_t capacity, uint64_t spill_reserve,
-			     uint32_t *ret_pool)
+int shmstore_arb_pool_create(struct shmstore *s, const char *name, uint64_t capacity,
+			     uint64_t spill_reserve, uint32_t *ret_pool)
 {
 	struct wire_arb m = {.op = WIRE_ARB_POOL_CREATE, .bytes = capacity};
 	struct shms_reply reply;
 	uint64_t generation;
 	int r;
 
-	if (!ret_pool || !name || !*name || strlen(name) > SHMSTORE_LABEL_MAX || spill_reserve > EXTRA_MAX ||
-	    spill_reserve > capacity)
+	if (!ret_pool || !name || !*name || strlen(name) > SHMSTORE_LABEL_MAX ||
+	    spill_reserve > EXTRA_MAX || spill_reserve > capacity)
 		return !ret_pool ? shms_detail_null("ret_pool")
 		       : !name || !*name || strlen(name) > SHMSTORE_LABEL_MAX
-			       ? shms_detail(-EINVAL, NULL, "a pool's name has 1 to %u bytes", SHMSTORE_LABEL_MAX)
-			       : shms_detail(-EINVAL, NULL, "the spill reserve is more than the capacity");
+			       ? shms_detail(-EINVAL, NULL, "a pool's name has 1 to %u bytes",
+					     SHMSTORE_LABEL_MAX)
+			       : shms_detail(-EINVAL, NULL,
+					     "the spill reserve is more than the capacity");
 	generation = shms_arb_generation(s);
 	if (!generation)
 		return -ENOTSUP;
@@ -112,7 +118,8 @@ static int pool_call(struct shmstore *s, uint32_t pool, struct wire_arb *m)
 		return shms_detail(-EINVAL, NULL, "pool %u is not a private one", pool);
 	generation = shms_arb_generation(s);
 	if (!shms_arb_knows(s->arb, &s->arb->pools, pool, generation))
-		return shms_arb_say(SHMSTORE_ARB_DOWN, "the daemon that knew pool %u went away: make it anew", pool);
+		return shms_arb_say(SHMSTORE_ARB_DOWN,
+				    "the daemon that knew pool %u went away: make it anew", pool);
 	m->pool = pool;
 	return shms_arb_call(s, m, NULL, generation, &reply);
 }
@@ -131,9 +138,10 @@ int shmstore_arb_pool_remove(struct shmstore *s, uint32_t pool)
 	return pool_call(s, pool, &m);
 }
 
-/* ---- brackets and marks -------------------------------------------------------------------------------------------- */
+/* ---- brackets and marks ---------------------------------------------------------------------- */
 
-/* Tells the daemon something of a bound context; what is not bound needs no telling. 0, -errno. ret_c may be NULL. */
+/* Tells the daemon something of a bound context; what is not bound needs no telling. 0,
+ * -errno. ret_c may be NULL. */
 static int tell(struct shmstore *s, struct shmstore_arb_context *c, struct wire_arb *m,
 		struct shmstore_arb_context **ret_c)
 {
@@ -165,8 +173,8 @@ int shmstore_arb_retry_end(struct shmstore *s, struct shmstore_arb_context *c, b
 	return tell(s, c, &m, &c);
 }
 
-int shmstore_arb_wait_begin(struct shmstore *s, struct shmstore_arb_context *c, enum shmstore_arb_wait kind,
-			    uint32_t target)
+int shmstore_arb_wait_begin(struct shmstore *s, struct shmstore_arb_context *c,
+			    enum shmstore_arb_wait kind, uint32_t target)
 {
 	struct wire_arb m = {.op = WIRE_ARB_WAIT_ON, .kind = (uint16_t)kind, .other = target};
 	int r = shms_context(s, c, &c);
@@ -175,9 +183,10 @@ int shmstore_arb_wait_begin(struct shmstore *s, struct shmstore_arb_context *c, 
 		return r;
 	if (kind < SHMSTORE_ARB_WAIT_POOL || kind > SHMSTORE_ARB_WAIT_EXTERNAL || c->helper ||
 	    (target != 0) != (kind == SHMSTORE_ARB_WAIT_TASK))
-		return shms_detail(-EINVAL, NULL, "%s",
-				   c->helper ? "the context is a helper: dedicated ones wait"
-					     : "the kind of wait is none, or its target is not a task's");
+		return shms_detail(
+			-EINVAL, NULL, "%s",
+			c->helper ? "the context is a helper: dedicated ones wait"
+				  : "the kind of wait is none, or its target is not a task's");
 	r = tell(s, c, &m, &c);
 	if (r == 0)
 		c->slow |= SHMS_SLOW_MARKED;
@@ -205,7 +214,7 @@ int shmstore_arb_spill_end(struct shmstore *s, struct shmstore_arb_context *c)
 	return tell(s, c, &m, &c);
 }
 
-/* ---- what the daemon knows, and outcomes injected for tests ------------------------------------------------------ */
+/* ---- what the daemon knows, and outcomes injected for tests ---------------------------------- */
 
 /* Finds the value of "name" in a flat JSON object; NULL: none. */
 static const char *value_of(const char *json, const char *name)
@@ -239,7 +248,8 @@ static void word_of(const char *json, const char *name, char *ret, size_t size)
 	snprintf(ret, size, "%.*s", (int)(n < size ? n : size - 1), n ? at + 1 : "");
 }
 
-int shmstore_arb_state(struct shmstore *s, struct shmstore_arb_context *c, struct shmstore_arb_info *ret)
+int shmstore_arb_state(struct shmstore *s, struct shmstore_arb_context *c,
+		       struct shmstore_arb_info *ret)
 {
 	struct wire_arb m = {.op = WIRE_ARB_STATE};
 	struct shmstore_arb_info info = {.state = "UNKNOWN"};
@@ -253,7 +263,9 @@ int shmstore_arb_state(struct shmstore *s, struct shmstore_arb_context *c, struc
 	/* Also of one that waits: whoever asks is another thread. */
 	if (shms_context_bound(s, c)) {
 		m.context = c->id;
-		r = shms_arb_call(s, &m, NULL, atomic_load_explicit(&c->generation, memory_order_relaxed), &reply);
+		r = shms_arb_call(s, &m, NULL,
+				  atomic_load_explicit(&c->generation, memory_order_relaxed),
+				  &reply);
 		/* Unbound just now by its own thread: the daemon does not know it any more. */
 		if (r != 0 && r != -EINVAL)
 			return r;
@@ -283,9 +295,13 @@ static uint32_t own_task(struct shmstore *s)
 	return task;
 }
 
-int shmstore_arb_stats(struct shmstore *s, uint32_t task, uint32_t pool, bool reset, struct shmstore_arb_stats *ret)
+int shmstore_arb_stats(struct shmstore *s, uint32_t task, uint32_t pool, bool reset,
+		       struct shmstore_arb_stats *ret)
 {
-	struct wire_arb m = {.op = WIRE_ARB_STATS, .task = task, .pool = pool, .flags = reset ? WIRE_ARB_RESET : 0};
+	struct wire_arb m = {.op = WIRE_ARB_STATS,
+			     .task = task,
+			     .pool = pool,
+			     .flags = reset ? WIRE_ARB_RESET : 0};
 	struct shms_reply reply;
 	int r;
 
@@ -294,7 +310,9 @@ int shmstore_arb_stats(struct shmstore *s, uint32_t task, uint32_t pool, bool re
 	if (!task)
 		m.task = own_task(s);
 	if (!m.task)
-		return shms_detail(-EINVAL, NULL, "the calling thread works for no task, or for several: name one");
+		return shms_detail(
+			-EINVAL, NULL,
+			"the calling thread works for no task, or for several: name one");
 	r = shms_arb_call(s, &m, NULL, 0, &reply);
 	if (r == 0)
 		*ret = (struct shmstore_arb_stats){
@@ -334,11 +352,15 @@ int shmstore_arb_pool_info(struct shmstore *s, uint32_t pool, struct shmstore_ar
 	return r;
 }
 
-int shmstore_arb_inject(struct shmstore *s, struct shmstore_arb_context *c, enum shmstore_arb_injection kind,
-			uint32_t count, uint32_t skip, uint32_t pool)
+int shmstore_arb_inject(struct shmstore *s, struct shmstore_arb_context *c,
+			enum shmstore_arb_injection kind, uint32_t count, uint32_t skip,
+			uint32_t pool)
 {
-	struct wire_arb m = {
-		.op = WIRE_ARB_INJECT, .kind = (uint16_t)kind, .value = count, .extra_kib = skip, .pool = pool};
+	struct wire_arb m = {.op = WIRE_ARB_INJECT,
+			     .kind = (uint16_t)kind,
+			     .value = count,
+			     .extra_kib = skip,
+			     .pool = pool};
 	uint64_t generation;
 	struct shms_reply reply;
 	int r = kind < SHMSTORE_ARB_INJECT_RETRY || kind > SHMSTORE_ARB_INJECT_TIMEDOUT
@@ -354,7 +376,8 @@ int shmstore_arb_inject(struct shmstore *s, struct shmstore_arb_context *c, enum
 	if (r == 0 && count) {
 		/* No lease till they are through. */
 		c->inject_pool = c->n_injected && c->inject_pool != pool ? UINT32_MAX : pool;
-		c->n_injected = c->n_injected > UINT32_MAX / 2 ? c->n_injected : c->n_injected + count + skip;
+		c->n_injected = c->n_injected > UINT32_MAX / 2 ? c->n_injected
+							       : c->n_injected + count + skip;
 		c->slow |= SHMS_SLOW_INJECT;
 	}
 	return r;

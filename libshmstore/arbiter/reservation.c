@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reservation.c: reservations: from a lease where they are small, else asked for, and given back in parts or whole.
+ * reservation.c: reservations: from a lease where they are small, else asked for, and
+ * given back in parts or whole.
  *
  * A reservation may have leased bytes, which go first, and bytes that the daemon knows by its id.
  * Releases do not wait: the daemon judges the next request after them, as it reads in order.
@@ -28,28 +29,30 @@
 #define MS       1000000ull
 #define REST_NS  (20 * MS)    /* not asked for more, after it would give no more */
 #define OFF_NS   (10000 * MS) /* the same where it gives none at all */
-#define GUESS \
-	65536u /* a small reservation, before the daemon has said what that is: of a private pool it does with the first lease */
+/* a small reservation, before the daemon has said what that is: of a private pool it
+ * does with the first lease */
+#define GUESS    65536u
 
 static const struct shmstore_arb_how DEFAULT;
 
-/* ---- leases: the way of every small reservation, without a lock, memory or a system call --------------------------- */
+/* ---- leases: the way of every small reservation, without a lock, memory or a system call ----- */
 
 /* Must a reserve of this context in this pool be the daemon's to see? */
-static struct wire_lease *lease_of(const struct shmstore *s, const struct shmstore_arb_context *c, uint32_t pool,
-				   uint64_t bytes, unsigned flags)
+static struct wire_lease *lease_of(const struct shmstore *s, const struct shmstore_arb_context *c,
+				   uint32_t pool, uint64_t bytes, unsigned flags)
 {
 	struct wire_lease *l;
 
-	if (pool > WIRE_LEASES || c->slow || (flags & SHMSTORE_ARB_SPILL) || !shms_context_bound(s, c))
+	if (pool > WIRE_LEASES || c->slow || (flags & SHMSTORE_ARB_SPILL) ||
+	    !shms_context_bound(s, c))
 		return NULL;
 	l = &s->page->leases[pool - 1];
 	return bytes <= atomic_load_explicit(&l->max, memory_order_relaxed) ? l : NULL;
 }
 
 /* Charges the lease. false: nothing was. */
-static bool lease_take(const struct shmstore *s, const struct shmstore_arb_context *c, uint32_t pool, uint64_t bytes,
-		       unsigned flags)
+static bool lease_take(const struct shmstore *s, const struct shmstore_arb_context *c,
+		       uint32_t pool, uint64_t bytes, unsigned flags)
 {
 	struct wire_lease *l = lease_of(s, c, pool, bytes, flags);
 
@@ -57,18 +60,21 @@ static bool lease_take(const struct shmstore *s, const struct shmstore_arb_conte
 }
 
 /* Might more of this pool's lease help? */
-static struct wire_lease *worth_asking(const struct shmstore *s, const struct shmstore_arb_context *c, uint32_t pool,
+static struct wire_lease *worth_asking(const struct shmstore *s,
+				       const struct shmstore_arb_context *c, uint32_t pool,
 				       uint64_t bytes, unsigned flags)
 {
 	if (pool > SHMSTORE_ARB_PARTITION && pool <= WIRE_LEASES &&
 	    !atomic_load_explicit(&s->page->leases[pool - 1].max, memory_order_relaxed))
-		return lease_of(s, c, pool, 0, flags) && bytes <= GUESS ? &s->page->leases[pool - 1] : NULL;
+		return lease_of(s, c, pool, 0, flags) && bytes <= GUESS ? &s->page->leases[pool - 1]
+									: NULL;
 	return lease_of(s, c, pool, bytes, flags);
 }
 
-/* The lease was short of bytes: asks the daemon to raise it, unless it would not lately. true: try again. */
-static bool lease_more(struct shmstore *s, struct shmstore_arb_context *c, uint32_t pool, uint64_t bytes,
-		       unsigned flags)
+/* The lease was short of bytes: asks the daemon to raise it, unless it would
+ * not lately. true: try again. */
+static bool lease_more(struct shmstore *s, struct shmstore_arb_context *c, uint32_t pool,
+		       uint64_t bytes, unsigned flags)
 {
 	struct wire_lease *l = worth_asking(s, c, pool, bytes, flags);
 	struct wire_arb m = {.op = WIRE_ARB_LEASE, .context = c->id, .pool = pool, .bytes = bytes};
@@ -82,10 +88,12 @@ static bool lease_more(struct shmstore *s, struct shmstore_arb_context *c, uint3
 	now = shms_now_mono_ns();
 	if (now < atomic_load_explicit(rest, memory_order_relaxed))
 		return false;
-	r = shms_arb_call(s, &m, NULL, atomic_load_explicit(&c->generation, memory_order_relaxed), &reply);
+	r = shms_arb_call(s, &m, NULL, atomic_load_explicit(&c->generation, memory_order_relaxed),
+			  &reply);
 	if (r == SHMSTORE_ARB_OK)
 		return true;
-	atomic_store_explicit(rest, now + (r == SHMSTORE_ARB_AGAIN ? REST_NS : OFF_NS), memory_order_relaxed);
+	atomic_store_explicit(rest, now + (r == SHMSTORE_ARB_AGAIN ? REST_NS : OFF_NS),
+			      memory_order_relaxed);
 	return false;
 }
 
@@ -109,7 +117,7 @@ static void lease_settle(struct shmstore *s, uint32_t pool, uint64_t bytes)
 		shms_arb_post(s, &m, 0);
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* Fills a message in from how. */
 static void fill(struct wire_arb *m, const struct shmstore_arb_how *how)
@@ -120,16 +128,17 @@ static void fill(struct wire_arb *m, const struct shmstore_arb_how *how)
 		    (how->flags & SHMSTORE_ARB_SPILL ? WIRE_ARB_SPILL : 0);
 }
 
-/* A reserve that an injected outcome may have hit. Those that never wait are not; of several pools' each keeps the context slow. */
+/* A reserve that an injected outcome may have hit. Those that never wait are not; of several pools'
+ * each keeps the context slow. */
 static void injection_used(struct shmstore_arb_context *c, const struct wire_arb *m)
 {
-	if (m->op == WIRE_ARB_RESERVE && !(m->flags & (WIRE_ARB_NONBLOCK | WIRE_ARB_SPILL)) && c->n_injected &&
-	    (!c->inject_pool || c->inject_pool == m->pool) && !--c->n_injected)
+	if (m->op == WIRE_ARB_RESERVE && !(m->flags & (WIRE_ARB_NONBLOCK | WIRE_ARB_SPILL)) &&
+	    c->n_injected && (!c->inject_pool || c->inject_pool == m->pool) && !--c->n_injected)
 		c->slow &= ~SHMS_SLOW_INJECT;
 }
 
-static int post_later(struct shmstore *s, struct shmstore_arb_context *c, const struct shms_call *call,
-		      const struct shmstore_arb_reservation *r)
+static int post_later(struct shmstore *s, struct shmstore_arb_context *c,
+		      const struct shms_call *call, const struct shmstore_arb_reservation *r)
 {
 	struct shms_later *later = calloc(1, sizeof(*later));
 	int sent;
@@ -140,7 +149,8 @@ static int post_later(struct shmstore *s, struct shmstore_arb_context *c, const 
 	later->context = c;
 	if (r)
 		later->reservation = *r;
-	later->request = (struct shms_request){.reply = &later->reply, .ended = shms_arb_ended, .arg = later};
+	later->request = (struct shms_request){
+		.reply = &later->reply, .ended = shms_arb_ended, .arg = later};
 	/* Before it is sent: it may end at once. */
 	c->later = later;
 	sent = shms_request_post(&s->attach, call, &later->request);
@@ -151,8 +161,9 @@ static int post_later(struct shmstore *s, struct shmstore_arb_context *c, const 
 	return sent;
 }
 
-static int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *how, struct wire_arb *m,
-			     const char *tail, const struct shmstore_arb_reservation *later)
+static int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *how,
+			     struct wire_arb *m, const char *tail,
+			     const struct shmstore_arb_reservation *later)
 {
 	SHMS_NO_CANCEL;
 	struct shmstore_arb_context *c = how->context;
@@ -177,7 +188,8 @@ static int shms_arb_withheld(struct shmstore *s, const struct shmstore_arb_how *
 }
 
 /* How a call is meant: *io_how filled up with its context. 0, an outcome, -errno. */
-static int begin(struct shmstore *s, const struct shmstore_arb_how *how, struct shmstore_arb_how *ret)
+static int begin(struct shmstore *s, const struct shmstore_arb_how *how,
+		 struct shmstore_arb_how *ret)
 {
 	uint64_t generation;
 	bool async;
@@ -187,17 +199,20 @@ static int begin(struct shmstore *s, const struct shmstore_arb_how *how, struct 
 	if (ret->flags & ~SHMS_ARB_FLAGS)
 		return shms_detail_flags(ret->flags, SHMS_ARB_FLAGS);
 	if (async && (!ret->context || ret->context->of_thread))
-		return shms_detail(-EINVAL, NULL, "SHMSTORE_ARB_ASYNC needs a context that is no thread's own");
+		return shms_detail(-EINVAL, NULL,
+				   "SHMSTORE_ARB_ASYNC needs a context that is no thread's own");
 	return shms_context_begin(s, ret->context, &ret->context, &generation);
 }
 
-/* ---- reserve ------------------------------------------------------------------------------------------------------- */
+/* ---- reserve --------------------------------------------------------------------------------- */
 
 /* Of the daemon. */
-static int reserve_asked(struct shmstore *s, const struct shms_arb_ask *ask, struct shmstore_arb_reservation *ret)
+static int reserve_asked(struct shmstore *s, const struct shms_arb_ask *ask,
+			 struct shmstore_arb_reservation *ret)
 {
 	struct shmstore_arb_context *c = ask->how.context;
-	struct shmstore_arb_reservation r = {.bytes = ask->bytes, .pool = ask->pool, .context = c->id};
+	struct shmstore_arb_reservation r = {
+		.bytes = ask->bytes, .pool = ask->pool, .context = c->id};
 	struct wire_arb m = {.op = WIRE_ARB_RESERVE, .pool = ask->pool, .bytes = ask->bytes};
 	int outcome = ask->no_attempt ? 0 : shms_attempt_room(c, 1);
 
@@ -213,7 +228,8 @@ static int reserve_asked(struct shmstore *s, const struct shms_arb_ask *ask, str
 	return outcome;
 }
 
-int shms_arb_reserve(struct shmstore *s, const struct shms_arb_ask *ask, struct shmstore_arb_reservation *ret)
+int shms_arb_reserve(struct shmstore *s, const struct shms_arb_ask *ask,
+		     struct shmstore_arb_reservation *ret)
 {
 	struct shmstore_arb_context *c = ask->how.context;
 	unsigned flags = ask->how.flags;
@@ -221,7 +237,8 @@ int shms_arb_reserve(struct shmstore *s, const struct shms_arb_ask *ask, struct 
 
 	if (!ask->no_lease) {
 		leased = lease_take(s, c, ask->pool, ask->bytes, flags);
-		if (!leased && !(flags & SHMSTORE_ARB_ASYNC) && lease_more(s, c, ask->pool, ask->bytes, flags))
+		if (!leased && !(flags & SHMSTORE_ARB_ASYNC) &&
+		    lease_more(s, c, ask->pool, ask->bytes, flags))
 			leased = lease_take(s, c, ask->pool, ask->bytes, flags);
 	}
 	if (!leased)
@@ -233,8 +250,8 @@ int shms_arb_reserve(struct shmstore *s, const struct shms_arb_ask *ask, struct 
 	return 0;
 }
 
-int shmstore_arb_reserve(struct shmstore *s, uint32_t pool, uint64_t bytes, const struct shmstore_arb_how *how,
-			 struct shmstore_arb_reservation *ret)
+int shmstore_arb_reserve(struct shmstore *s, uint32_t pool, uint64_t bytes,
+			 const struct shmstore_arb_how *how, struct shmstore_arb_reservation *ret)
 {
 	struct shms_arb_ask ask = {.pool = pool, .bytes = bytes};
 	int r = !ret    ? shms_detail_null("ret")
@@ -250,7 +267,8 @@ static bool list_pools(const struct shmstore_arb_reservation *r, size_t n, char 
 	size_t at = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		int k = snprintf(ret + at, size - at, "%s%u:%" PRIu64, i ? "," : "", r[i].pool, r[i].bytes);
+		int k = snprintf(ret + at, size - at, "%s%u:%" PRIu64, i ? "," : "", r[i].pool,
+				 r[i].bytes);
 
 		if (!r[i].pool || k < 0 || (size_t)k >= size - at)
 			return false;
@@ -269,7 +287,9 @@ int shmstore_arb_reserve_many(struct shmstore *s, struct shmstore_arb_reservatio
 
 	if (!r || !n || n > MANY_MAX || !list_pools(r, n, list, sizeof(list)))
 		return !r ? shms_detail_null("r")
-			  : shms_detail(-EINVAL, NULL, "%zu reservations: 1 to %u, none of pool 0, can be made at once",
+			  : shms_detail(-EINVAL, NULL,
+					"%zu reservations: 1 to %u, none of pool 0, can be made at "
+					"once",
 					n, (unsigned)MANY_MAX);
 	outcome = begin(s, how, &own);
 	if (outcome == 0)
@@ -293,9 +313,10 @@ int shmstore_arb_reserve_many(struct shmstore *s, struct shmstore_arb_reservatio
 	return outcome;
 }
 
-/* ---- less, and nothing --------------------------------------------------------------------------------------------- */
+/* ---- less, and nothing ----------------------------------------------------------------------- */
 
-static void post(struct shmstore *s, enum wire_arb_op op, const struct shmstore_arb_reservation *r, uint64_t bytes)
+static void post(struct shmstore *s, enum wire_arb_op op, const struct shmstore_arb_reservation *r,
+		 uint64_t bytes)
 {
 	struct wire_arb m = {.op = (uint16_t)op,
 			     .flags = WIRE_ARB_QUIET | (op == WIRE_ARB_SEAL ? WIRE_ARB_DROP : 0),
@@ -312,12 +333,14 @@ static int check(const struct shmstore_arb_reservation *r)
 	if (!r)
 		return shms_detail_null("r");
 	if ((r->leased && (!r->pool || r->pool > WIRE_LEASES)) || r->leased > r->bytes)
-		return shms_detail(-EINVAL, NULL, "what is given is no reservation of shmstore_arb_reserve()");
+		return shms_detail(-EINVAL, NULL,
+				   "what is given is no reservation of shmstore_arb_reserve()");
 	return 0;
 }
 
 /* bytes less; settled: they are memory now. */
-static void shrink(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t bytes, bool settled)
+static void shrink(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t bytes,
+		   bool settled)
 {
 	uint64_t leased = bytes < r->leased ? bytes : r->leased;
 
@@ -370,7 +393,9 @@ int shmstore_arb_commit(struct shmstore *s, struct shmstore_arb_reservation *r, 
 	if (e < 0)
 		return e;
 	if (r->pool != SHMSTORE_ARB_PARTITION)
-		return shms_detail(-EINVAL, NULL, "the reservation is of pool %u, not of the partition's", r->pool);
+		return shms_detail(-EINVAL, NULL,
+				   "the reservation is of pool %u, not of the partition's",
+				   r->pool);
 	if (r->id && bytes > r->leased) {
 		/* Tell the daemon the memory's size: it may be less, or more, than was reserved. */
 		shms_attempt_forget(s, r, 0, true);
@@ -382,7 +407,7 @@ int shmstore_arb_commit(struct shmstore *s, struct shmstore_arb_reservation *r, 
 	return shmstore_arb_release(s, r);
 }
 
-/* ---- more ---------------------------------------------------------------------------------------------------------- */
+/* ---- more ------------------------------------------------------------------------------------ */
 
 /* The part that the daemon knows grows by more bytes, or comes to be. */
 static int grow(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t more,
@@ -400,7 +425,8 @@ static int grow(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t
 	} else if (how->flags & SHMSTORE_ARB_ASYNC) {
 		return shms_detail(
 			-EINVAL, NULL,
-			"what is served from a lease cannot grow with SHMSTORE_ARB_ASYNC"); /* two reservations would be one struct's, later */
+			/* two reservations would be one struct's, later */
+			"what is served from a lease cannot grow with SHMSTORE_ARB_ASYNC");
 	} else {
 		outcome = reserve_asked(s, &ask, &part);
 		if (outcome == 0) {
@@ -442,7 +468,7 @@ int shmstore_arb_resize(struct shmstore *s, struct shmstore_arb_reservation *r, 
 	return 0;
 }
 
-/* ---- spillable ----------------------------------------------------------------------------------------------------- */
+/* ---- spillable ------------------------------------------------------------------------------- */
 
 /* Declares the leased bytes to the daemon. */
 static int unlease(struct shmstore *s, struct shmstore_arb_reservation *r)
@@ -462,7 +488,9 @@ static int unlease(struct shmstore *s, struct shmstore_arb_reservation *r)
 
 static int unknown(void)
 {
-	return shms_detail(-EINVAL, NULL, "the daemon knows no such reservation: it is empty, or served from a lease");
+	return shms_detail(
+		-EINVAL, NULL,
+		"the daemon knows no such reservation: it is empty, or served from a lease");
 }
 
 int shmstore_arb_unpin(struct shmstore *s, struct shmstore_arb_reservation *r)
@@ -479,7 +507,8 @@ int shmstore_arb_unpin(struct shmstore *s, struct shmstore_arb_reservation *r)
 	return r->id ? shms_arb_call(s, &m, NULL, 0, &reply) : unknown();
 }
 
-int shmstore_arb_pin(struct shmstore *s, const struct shmstore_arb_reservation *r, const struct shmstore_arb_how *how)
+int shmstore_arb_pin(struct shmstore *s, const struct shmstore_arb_reservation *r,
+		     const struct shmstore_arb_how *how)
 {
 	struct wire_arb m = {.op = WIRE_ARB_PIN};
 	struct shmstore_arb_how own;
@@ -496,7 +525,8 @@ int shmstore_arb_pin(struct shmstore *s, const struct shmstore_arb_reservation *
 	return shms_arb_withheld(s, &own, &m, NULL, r);
 }
 
-int shmstore_arb_spilled(struct shmstore *s, const struct shmstore_arb_reservation *r, uint64_t bytes)
+int shmstore_arb_spilled(struct shmstore *s, const struct shmstore_arb_reservation *r,
+			 uint64_t bytes)
 {
 	int e = check(r);
 
@@ -508,7 +538,7 @@ int shmstore_arb_spilled(struct shmstore *s, const struct shmstore_arb_reservati
 	return 0;
 }
 
-/* ---- waiting again, and no longer ---------------------------------------------------------------------------------- */
+/* ---- waiting again, and no longer ------------------------------------------------------------ */
 
 int shmstore_arb_ready(struct shmstore *s, const struct shmstore_arb_how *how)
 {
@@ -530,7 +560,8 @@ int shmstore_arb_cancel(struct shmstore *s, struct shmstore_arb_context *c)
 	if (!shms_context_bound(s, c))
 		return 0;
 	m.context = c->id;
-	r = shms_arb_call(s, &m, NULL, atomic_load_explicit(&c->generation, memory_order_relaxed), &reply);
+	r = shms_arb_call(s, &m, NULL, atomic_load_explicit(&c->generation, memory_order_relaxed),
+			  &reply);
 	/* Unbound just now by its own thread: it waits for nothing. */
 	return r == -EINVAL ? 0 : r;
 }

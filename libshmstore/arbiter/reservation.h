@@ -19,7 +19,8 @@ struct shms_arb_ask {
 };
 
 /* As shmstore_arb_reserve(). */
-int shms_arb_reserve(struct shmstore *s, const struct shms_arb_ask *ask, struct shmstore_arb_reservation *ret);
+int shms_arb_reserve(struct shmstore *s, const struct shms_arb_ask *ask,
+		     struct shmstore_arb_reservation *ret);
 /* bytes of r, no more than it has, have become memory of the partition. */
 void shms_arb_settle(struct shmstore *s, struct shmstore_arb_reservation *r, uint64_t bytes);
 /* Gives leased bytes back. */

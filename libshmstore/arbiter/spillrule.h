@@ -6,15 +6,17 @@
 #include <errno.h>
 #include <stdint.h>
 
-#define SHMS_SPILL_EMPTY_MAX 2u /* tries in a row that give nothing, after which another one is made all the same */
+/* tries in a row that give nothing, after which another one is made all the same */
+#define SHMS_SPILL_EMPTY_MAX 2u
 
 struct shms_spillrule {
 	uint32_t n_empty;
 };
 
 /*
- * The handler was called for the nth time (from 0, which begins a new request) and spilled so many bytes: that really left the pool, not such as somebody
- * else took meanwhile. That is progress, and the patience begins anew. 1: again; 0: it has nothing more to give; -EINVAL: a number below zero.
+ * The handler was called for the nth time (from 0, which begins a new request) and spilled so many
+ * bytes: that really left the pool, not such as somebody else took meanwhile. That is progress, and
+ * the patience begins anew. 1: again; 0: it has nothing more to give; -EINVAL: a number below zero.
  */
 static inline int shms_spillrule_again(struct shms_spillrule *p, int64_t spilled, int nth)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bell.h: a descriptor by which an event loop learns that a queue has an entry, or that a connection has
- * something to read. It is made when the program first asks for it; until then ringing costs nothing.
+ * bell.h: a descriptor by which an event loop learns that a queue has an entry, or that
+ * a connection has something to read. It is made when the program first asks for it;
+ * until then ringing costs nothing.
  *
  * Threads: the caller has a lock, which is the queue's, around each call. Fork: a child calls
  * shms_bell_deinit(), and gets a bell of its own when it asks for one.
@@ -24,8 +25,8 @@ void shms_bell_ring(const struct shms_bell *b);
 /* The queue is empty. */
 void shms_bell_quiet(const struct shms_bell *b);
 /*
- * The descriptor, the same at each call. rung: the queue has an entry. Ownership: the bell's. -EMFILE, -ENOMEM,
- * another -errno.
+ * The descriptor, the same at each call. rung: the queue has an entry. Ownership: the bell's.
+ * -EMFILE, -ENOMEM, another -errno.
  */
 int shms_bell_fd(struct shms_bell *b, int connection_fd, bool rung);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blake2b.h: BLAKE2b with 32 bytes of digest (RFC 7693), without a key: a hash for which nobody can make two inputs of one value. Pure. */
+/* blake2b.h: BLAKE2b with 32 bytes of digest (RFC 7693), without a key: a hash for which nobody can
+ * make two inputs of one value. Pure. */
 #ifndef SHMS_BLAKE2B_H
 #define SHMS_BLAKE2B_H
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bootclock.c: CLOCK_BOOTTIME without the offset that a time namespace adds to it. The kernel tells the offset in
- * /proc/self/timens_offsets; there is no clock that goes on steadily and has none. It is asked for once in a process: the offset cannot change any
- * more when a process is in the namespace, and a child may be in another one than its parent, so that it asks again.
+ * bootclock.c: CLOCK_BOOTTIME without the offset that a time namespace adds to it. The kernel tells
+ * the offset in /proc/self/timens_offsets; there is no clock that goes on steadily and has none. It
+ * is asked for once in a process: the offset cannot change any more when a process is in the
+ * namespace, and a child may be in another one than its parent, so that it asks again.
  *
- * The file tells of the namespace that children will be in. For a process that unshared its time and has no child yet that is not its own:
- * what is in the host's namespace, by its number, has no offset whatever the file says.
+ * The file tells of the namespace that children will be in. For a process that unshared its time
+ * and has no child yet that is not its own: what is in the host's namespace, by its number, has no
+ * offset whatever the file says.
  */
 #include "bootclock.h"
 
@@ -42,7 +44,9 @@ static bool in_initial(void)
 	ssize_t n = readlink("/proc/self/ns/time", text, sizeof(text) - 1);
 
 	if (n <= 0)
-		return true; /* no such namespaces in this kernel, or no /proc: then the file is not there, either */
+		/* no such namespaces in this kernel, or no /proc: then the
+		 * file is not there, either */
+		return true;
 	text[n] = '\0';
 	return strcmp(text, INITIAL) == 0;
 }
@@ -94,7 +98,8 @@ uint64_t shms_now_boot_ms(void)
 	return shms_now_boot_ns() / 1000000;
 }
 
-/* When the clock was asked last, by a clock that is cheap and stands still while the host sleeps, and what it said. */
+/* When the clock was asked last, by a clock that is cheap and stands still while the host
+ * sleeps, and what it said. */
 static _Atomic uint64_t asked_at, said;
 
 uint64_t shms_lately_boot_ms(void)

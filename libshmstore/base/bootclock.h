@@ -11,11 +11,13 @@
 uint64_t shms_now_boot_ms(void);
 uint64_t shms_now_boot_ns(void);
 /*
- * A time of that clock, at most SHMS_BOOT_LATE_MS of the host's awake time ago: for what may be seen late and not early. A fifth of the price.
+ * A time of that clock, at most SHMS_BOOT_LATE_MS of the host's awake time ago: for what may be
+ * seen late and not early. A fifth of the price.
  */
 #define SHMS_BOOT_LATE_MS 10u
 uint64_t shms_lately_boot_ms(void);
-/* A time of that clock as CLOCK_BOOTTIME of this process tells it: the same outside of a time namespace. UINT64_MAX stays. */
+/* A time of that clock as CLOCK_BOOTTIME of this process tells it: the same outside of a time
+ * namespace. UINT64_MAX stays. */
 uint64_t shms_boot_ms_here(uint64_t host_ms);
 
 #endif

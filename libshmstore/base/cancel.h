@@ -2,10 +2,11 @@
 /*
  * cancel.h: pthread_cancel() waits until a call has returned.
  *
- * Most calls of the kernel that we make are points where a thread may be cancelled. A thread that ended there
- * would take store.names, the flock of the tier, or a descriptor with it, and every other thread would wait for
- * that for ever. So calls that hold something hold cancellation off, at their door: two stores to the thread's
- * own memory, no system call. Where there is but one thread, nobody waits for it, and it is left alone.
+ * Most calls of the kernel that we make are points where a thread may be cancelled. A thread that
+ * ended there would take store.names, the flock of the tier, or a descriptor with it, and every
+ * other thread would wait for that for ever. So calls that hold something hold cancellation off, at
+ * their door: two stores to the thread's own memory, no system call. Where there is but one thread,
+ * nobody waits for it, and it is left alone.
  */
 #ifndef SHMS_CANCEL_H
 #define SHMS_CANCEL_H
@@ -34,6 +35,8 @@ static inline void shms_cancel_back(const int *state)
 }
 
 /* As the first declaration of a function: the caller's state is back when it returns. */
-#define SHMS_NO_CANCEL const int cancel_state_ __attribute__((unused, cleanup(shms_cancel_back))) = shms_cancel_off()
+#define SHMS_NO_CANCEL                                                               \
+	const int cancel_state_ __attribute__((unused, cleanup(shms_cancel_back))) = \
+		shms_cancel_off()
 
 #endif

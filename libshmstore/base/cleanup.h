@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cleanup.h: locals that clean up after themselves. Hand a value over with shms_take_fd() or by nulling the local. */
+/* cleanup.h: locals that clean up after themselves. Hand a value over with
+ * shms_take_fd() or by nulling the local. */
 #ifndef SHMS_CLEANUP_H
 #define SHMS_CLEANUP_H
 

@@ -5,7 +5,8 @@
 
 #include <stddef.h>
 
-/* memcpy(3); a large copy to an address that is a multiple of 64 goes the fastest way that this processor has. Any number of threads. */
+/* memcpy(3); a large copy to an address that is a multiple of 64 goes the fastest way that this
+ * processor has. Any number of threads. */
 void shms_copy(void *to, const void *from, size_t size);
 
 #endif

@@ -45,7 +45,8 @@ uint32_t shms_copyrace_way(struct shms_copyrace *r, bool *ret_timed)
 	if (pause) /* other threads' steps may be lost */
 		atomic_store_explicit(&r->pause, pause - 1, memory_order_relaxed);
 	else
-		*ret_timed = !atomic_exchange_explicit(&r->running, true, memory_order_acquire); /* of run_ended() */
+		/* of run_ended() */
+		*ret_timed = !atomic_exchange_explicit(&r->running, true, memory_order_acquire);
 	if (!*ret_timed)
 		return atomic_load_explicit(&r->best, memory_order_relaxed);
 	if (!r->in)
@@ -95,11 +96,13 @@ void shms_copyrace_ran(struct shms_copyrace *r, uint32_t way, uint64_t time)
 {
 	uint32_t k;
 
-	assert(way < SHMS_COPYRACE_WAYS && (r->in & 1u << way) && r->n_runs[way] < SHMS_COPYRACE_RUNS);
+	assert(way < SHMS_COPYRACE_WAYS && (r->in & 1u << way) &&
+	       r->n_runs[way] < SHMS_COPYRACE_RUNS);
 	for (k = r->n_runs[way]++; k && r->times[way][k - 1] > time; k--)
 		r->times[way][k] = r->times[way][k - 1];
 	r->times[way][k] = time;
 	if (decide(r))
 		end_heat(r);
-	atomic_store_explicit(&r->running, false, memory_order_release); /* for shms_copyrace_way()'s exchange */
+	/* for shms_copyrace_way()'s exchange */
+	atomic_store_explicit(&r->running, false, memory_order_release);
 }

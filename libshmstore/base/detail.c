@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* detail.c: one sentence and one path per thread. In the thread's own memory: an error is told without anything that can fail. */
+/* detail.c: one sentence and one path per thread. In the thread's own memory: an error is told
+ * without anything that can fail. */
 #include "detail.h"
 
 #include <errno.h>
@@ -56,7 +57,8 @@ void shms_detail_refused(int error)
 	case -ENOMEM:
 	case -ENOSPC:
 		if (shms_refused_names(names))
-			snprintf(sentence + n, sizeof(sentence) - n, "; refused to this process: %s", names);
+			snprintf(sentence + n, sizeof(sentence) - n,
+				 "; refused to this process: %s", names);
 	}
 }
 
@@ -67,17 +69,17 @@ int shms_detail_null(const char *argument)
 
 int shms_detail_flags(unsigned flags, unsigned taken)
 {
-	return shms_detail(-EINVAL, NULL, "the flags 0x%x are not ones that this call takes (0x%x)", flags & ~taken,
-			   taken);
+	return shms_detail(-EINVAL, NULL, "the flags 0x%x are not ones that this call takes (0x%x)",
+			   flags & ~taken, taken);
 }
 
 int shms_detail_shape(size_t n_buffers, size_t header_size)
 {
-	return shms_detail(
-		-EINVAL, NULL,
-		"an object has %u buffers, a header of %llu bytes and 2^63 bytes in all at most; this one has "
-		"%zu buffers and a header of %zu",
-		SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, n_buffers, header_size);
+	return shms_detail(-EINVAL, NULL,
+			   "an object has %u buffers, a header of %llu bytes and 2^63 bytes in all "
+			   "at most; this one has "
+			   "%zu buffers and a header of %zu",
+			   SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, n_buffers, header_size);
 }
 
 const char *shmstore_error_detail(void)

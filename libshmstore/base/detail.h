@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * detail.h: what this thread's last failure was about: a sentence and a path, for shmstore_error_detail() and _path(). It is said near the
- * cause, where path, sizes and the one reason are known; the public functions' door (door.h) forgets it before each call.
+ * detail.h: what this thread's last failure was about: a sentence and a path, for
+ * shmstore_error_detail() and _path(). It is said near the cause, where path, sizes and the one
+ * reason are known; the public functions' door (door.h) forgets it before each call.
  */
 #ifndef SHMS_DETAIL_H
 #define SHMS_DETAIL_H
@@ -11,7 +12,8 @@
 
 void shms_detail_clear(void);
 /* path may be NULL. Returns error, so that it can be returned. */
-int shms_detail(int error, const char *path, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int shms_detail(int error, const char *path, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 
 /* -EINVAL, of an argument that must not be NULL, and of flags beyond those that a call takes. */
 int shms_detail_null(const char *argument);
@@ -19,7 +21,8 @@ int shms_detail_flags(unsigned flags, unsigned taken);
 /* -EINVAL, of an object that is over the limits. */
 int shms_detail_shape(size_t n_buffers, size_t header_size);
 
-/* The sentence goes on with the system calls that are refused to us, where error may stem from that. */
+/* The sentence goes on with the system calls that are refused to us, where
+ * error may stem from that. */
 void shms_detail_refused(int error);
 
 /* Makes the last sentence that of this error. Returns the error. */
@@ -27,7 +30,8 @@ int shms_detail_becomes(int error);
 
 /* The error that the thread's sentence is about; 0 = none was said. */
 extern _Thread_local int shms_detail_told;
-/* Is the sentence that was said last about error? One about -EAGAIN is about whatever became of that. */
+/* Is the sentence that was said last about error? One about -EAGAIN is
+ * about whatever became of that. */
 bool shms_detail_is(int error);
 
 #endif

@@ -16,7 +16,8 @@ const char *shmstore_strerror(int error)
 	case ENOENT:
 		return "no such partition, store, key or peer";
 	case EEXIST:
-		return "exists already: the key is held, or the directory holds something that is not ours";
+		return "exists already: the key is held, or the directory holds something that is "
+		       "not ours";
 	case EBUSY:
 		return "the store's name is held by a live process";
 	case ENOSPC:
@@ -26,7 +27,8 @@ const char *shmstore_strerror(int error)
 	case EBADMSG:
 		return "damaged or forged: an object, ticket or marker fails validation";
 	case EPERM:
-		return "not allowed, by the kernel, a filter before it, or a rule of the partition or of the store";
+		return "not allowed, by the kernel, a filter before it, or a rule of the partition "
+		       "or of the store";
 	case ESTALE:
 		return "the lease expired or was taken";
 	case EXDEV:
@@ -36,11 +38,13 @@ const char *shmstore_strerror(int error)
 	case ENOMEM:
 		return "out of memory or of mappings (see vm.max_map_count)";
 	case ENOTSUP:
-		return "not supported here: by the kernel, a filter before it, the file system, or this version";
+		return "not supported here: by the kernel, a filter before it, the file system, or "
+		       "this version";
 	case EIO:
 		return "the kernel reported an input/output error";
 	case EFBIG:
-		return "the object is larger than this process may make files (ulimit -f, RLIMIT_FSIZE)";
+		return "the object is larger than this process may make files (ulimit -f, "
+		       "RLIMIT_FSIZE)";
 	case ETIMEDOUT:
 		return "timed out";
 	case ECANCELED:
@@ -52,5 +56,6 @@ const char *shmstore_strerror(int error)
 
 const char *shmstore_version(void)
 {
-	return STRING(SHMSTORE_VERSION_MAJOR) "." STRING(SHMSTORE_VERSION_MINOR) "." STRING(SHMSTORE_VERSION_PATCH);
+	return STRING(SHMSTORE_VERSION_MAJOR) "." STRING(SHMSTORE_VERSION_MINOR) "." STRING(
+		SHMSTORE_VERSION_PATCH);
 }

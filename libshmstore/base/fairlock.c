@@ -8,8 +8,9 @@
  * it came; while it has the turn, the others may pass until there are PASSES more. The one behind
  * it in the queue has come later and waited meanwhile, so that all of them together wait no longer.
  *
- * Rejected: PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP, with which threads that put starve those that get, and each put stops all threads
- * that hand off; first come first served from the beginning, where each change of hands is a change of threads.
+ * Rejected: PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP, with which threads that put starve those
+ * that get, and each put stops all threads that hand off; first come first served from the
+ * beginning, where each change of hands is a change of threads.
  */
 #include "fairlock.h"
 
@@ -21,8 +22,9 @@
 #include <unistd.h>
 
 /*
- * Some tens of ms of short calls. The fewer, the more often the others are put to sleep: of 32 threads that hand off beside one that puts, those
- * got 76 % done with 1,024, and 90 % with this, of what they do when the one never gets its turn; with more it is no better.
+ * Some tens of ms of short calls. The fewer, the more often the others are put to sleep: of 32
+ * threads that hand off beside one that puts, those got 76 % done with 1,024, and 90 % with this,
+ * of what they do when the one never gets its turn; with more it is no better.
  */
 #define PASSES 4096u
 

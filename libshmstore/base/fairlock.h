@@ -2,9 +2,11 @@
 /*
  * fairlock.h: a lock that many share or one has, within a process, in which nobody waits for ever.
  *
- * Without anybody who waits it is a pthread_rwlock_t that prefers readers, and as fast. Somebody who waits to have it alone lets some thousand
- * others pass, which is cheaper than to put all of them to sleep each time; then those who come queue up, first come first served, until
- * nobody waits any more. So a wait ends after a bounded number of others' turns, whoever they are and however many.
+ * Without anybody who waits it is a pthread_rwlock_t that prefers readers, and as fast.
+ * Somebody who waits to have it alone lets some thousand others pass, which is cheaper than
+ * to put all of them to sleep each time; then those who come queue up, first come first
+ * served, until nobody waits any more. So a wait ends after a bounded number of others'
+ * turns, whoever they are and however many.
  *
  * Not recursive: its holder must not ask for it again, shared neither. No cancellation point. A
  * holder starts no thread: the only thread of a process holds it without taking it.
@@ -21,7 +23,8 @@
 
 struct shms_fairlock {
 	pthread_rwlock_t lock;
-	bool alone; /* it is held by the process's only thread, which keeps nobody out and takes nothing */
+	/* it is held by the process's only thread, which keeps nobody out and takes nothing */
+	bool alone;
 	_Atomic uint32_t n_waiting; /* to have it alone */
 	_Atomic uint32_t passes;    /* of others, while somebody waited */
 	_Atomic uint32_t limit;     /* from this number of passes on the others queue up */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hexdigits.h: a number of 64 bits as 16 lower-case hexadecimal digits, and back, all digits at once: every hand-over of a packed object writes two
- * of them and reads four.
+ * hexdigits.h: a number of 64 bits as 16 lower-case hexadecimal digits, and back, all digits at
+ * once: every hand-over of a packed object writes two of them and reads four.
  */
 #ifndef SHMS_HEXDIGITS_H
 #define SHMS_HEXDIGITS_H
@@ -10,7 +10,8 @@
 #include <stdint.h>
 #include <string.h>
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a pair of digits is a word whose low byte comes first");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+	       "a pair of digits is a word whose low byte comes first");
 
 typedef uint8_t shms_hexchars __attribute__((vector_size(16)));
 typedef uint16_t shms_hexpairs __attribute__((vector_size(16)));

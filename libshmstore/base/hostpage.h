@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hostpage.h: the size of this host's pages: 4 KiB, or 16 or 64 on some Arm machines. The kernel gives memory, takes it back and maps by
- * whole ones. Formats have pages of 4 KiB on every host (SHMS_FORMAT_PAGE, SHMS_SEGMENT_PAGE).
+ * hostpage.h: the size of this host's pages: 4 KiB, or 16 or 64 on some Arm machines. The kernel
+ * gives memory, takes it back and maps by whole ones. Formats have pages of 4 KiB on every host
+ * (SHMS_FORMAT_PAGE, SHMS_SEGMENT_PAGE).
  */
 #ifndef SHMS_HOSTPAGE_H
 #define SHMS_HOSTPAGE_H

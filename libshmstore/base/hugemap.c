@@ -2,15 +2,19 @@
 /*
  * hugemap.c: see hugemap.h.
  *
- * To map a file of 64 MiB in 4 KiB pages, read a byte of each and unmap it takes 6.6 ms on a tmpfs with huge=never, while a copy into a warm file takes
- * 3.1 ms. In gathered pages it takes 0.2 ms, at an address that does not fit 4.1 ms. Rejected: MAP_POPULATE and MADV_POPULATE_READ (5.5 ms); pread()
- * into warm memory (4.2 ms, and a copy for each reader); a receiver that keeps its map for the next object of the same file (0.1 ms): the kernel counts
- * it as a reader, so that the file's owner could not tell it from one who still looks, and would have to ask (recycle.c). Packed objects do keep
- * maps: there the readers' bits say who looks. In pages of 2 MiB a map that is kept would save little: of a cycle of 64 MiB from one process to
- * another, 2,850 us, its faults take 110, the map and its end 55; MADV_POPULATE_READ in place of the faults is no faster.
+ * To map a file of 64 MiB in 4 KiB pages, read a byte of each and unmap it takes 6.6 ms on a tmpfs
+ * with huge=never, while a copy into a warm file takes 3.1 ms. In gathered pages it takes 0.2 ms,
+ * at an address that does not fit 4.1 ms. Rejected: MAP_POPULATE and MADV_POPULATE_READ (5.5 ms);
+ * pread() into warm memory (4.2 ms, and a copy for each reader); a receiver that keeps its map for
+ * the next object of the same file (0.1 ms): the kernel counts it as a reader, so that the file's
+ * owner could not tell it from one who still looks, and would have to ask (recycle.c). Packed
+ * objects do keep maps: there the readers' bits say who looks. In pages of 2 MiB a map that is kept
+ * would save little: of a cycle of 64 MiB from one process to another, 2,850 us, its faults take
+ * 110, the map and its end 55; MADV_POPULATE_READ in place of the faults is no faster.
  *
- * On a tmpfs without huge pages the kernel maps a file wherever there is room. The last address that fitted is asked for first: as a
- * rule it is free again, and then no call more is needed. Else a place is reserved that is larger, and the file mapped within.
+ * On a tmpfs without huge pages the kernel maps a file wherever there is room. The last address
+ * that fitted is asked for first: as a rule it is free again, and then no call more is needed. Else
+ * a place is reserved that is larger, and the file mapped within.
  */
 #include "hugemap.h"
 
@@ -25,7 +29,8 @@
 #define MADV_COLLAPSE 25
 #endif
 
-/* Where maps are moved to: a part of the address space that is empty as a rule, and a kernel that has none there takes another. */
+/* Where maps are moved to: a part of the address space that is empty as a rule, and a kernel that
+ * has none there takes another. */
 #define MOVED_FROM   (UINT64_C(1) << 45)
 #define MOVED_STEP   (UINT64_C(16) << 20)
 #define MOVED_PLACES (UINT64_C(1) << 21)
@@ -43,7 +48,9 @@ static void *fitting(uintptr_t at, uint64_t offset)
 static void *map_within(uint64_t size, int prot, int flags, int fd, uint64_t offset)
 {
 	uint64_t room = shms_whole_pages(size) + SHMS_HUGEMAP_PAGE;
-	char *begin = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *at, *end;
+	char *begin = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			   0),
+	     *at, *end;
 	void *map;
 	int error;
 
@@ -84,8 +91,11 @@ void *shms_map_aligned(uint64_t size, int prot, int flags, int fd, uint64_t offs
 void *shms_map_move(void *map, uint64_t size, uint64_t random)
 {
 	uintptr_t at = MOVED_FROM + random % MOVED_PLACES * MOVED_STEP;
-	/* The place is taken before: else another thread's map could be overwritten there. The kernel takes another where it is not free. */
-	void *to = mmap(fitting(at, 0), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *moved;
+	/* The place is taken before: else another thread's map could be overwritten there. The
+	 * kernel takes another where it is not free. */
+	void *to = mmap(fitting(at, 0), size, PROT_NONE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
+	     *moved;
 	int error;
 
 	if (to == MAP_FAILED)

@@ -2,16 +2,18 @@
 /*
  * inodes.c: a uthash table over entries that live in slabs.
  *
- * Only inodes with several links get here: an inode with one link is met once, and needs no memory. Entries come out of slabs
- * because a malloc for each would cost as much as the stat that found it, and because they are all freed at once. The hash is one
- * multiplication: inode numbers of a tmpfs are consecutive.
+ * Only inodes with several links get here: an inode with one link is met once, and needs no
+ * memory. Entries come out of slabs because a malloc for each would cost as much as the stat
+ * that found it, and because they are all freed at once. The hash is one multiplication: inode
+ * numbers of a tmpfs are consecutive.
  */
 #include "inodes.h"
 
 #include <stdlib.h>
 
-#define HASH_NONFATAL_OOM               1
-#define HASH_FUNCTION(key, size, hashv) ((hashv) = slot_hash(*(const uint64_t *)(const void *)(key)))
+#define HASH_NONFATAL_OOM 1
+#define HASH_FUNCTION(key, size, hashv) \
+	((hashv) = slot_hash(*(const uint64_t *)(const void *)(key)))
 #include <uthash.h>
 
 #define SLAB_ENTRIES 1024u
@@ -107,7 +109,8 @@ const struct shms_inode *shms_inodes_next(const struct shms_inodes *s, uint64_t 
 {
 	if (*io_cursor == s->n_slots)
 		return NULL;
-	const struct slot *slot = &s->index[*io_cursor / SLAB_ENTRIES]->slots[*io_cursor % SLAB_ENTRIES];
+	const struct slot *slot =
+		&s->index[*io_cursor / SLAB_ENTRIES]->slots[*io_cursor % SLAB_ENTRIES];
 	++*io_cursor;
 	return &slot->inode;
 }

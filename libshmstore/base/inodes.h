@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inodes.h: a set of inodes that were met under more than one name, for books that count each inode once. */
+/* inodes.h: a set of inodes that were met under more than one name, for books
+ * that count each inode once. */
 #ifndef SHMS_INODES_H
 #define SHMS_INODES_H
 
 #include <stdint.h>
 
-/* Kinds of names, in rising order of precedence: an inode counts as the highest kind of its names. */
+/* Kinds of names, in rising order of precedence: an inode counts as the
+ * highest kind of its names. */
 enum shms_inode_kind {
 	SHMS_INODE_FOREIGN,
 	SHMS_INODE_POOL,
@@ -30,7 +32,8 @@ struct shms_inodes;
 
 struct shms_inodes *shms_inodes_new(void); /* NULL: out of memory */
 struct shms_inodes *shms_inodes_free(struct shms_inodes *s);
-/* The entry of ino, zeroed but for ino where it is new. NULL: out of memory. Valid until shms_inodes_free(). */
+/* The entry of ino, zeroed but for ino where it is new. NULL: out of memory. Valid
+ * until shms_inodes_free(). */
 struct shms_inode *shms_inodes_get(struct shms_inodes *s, uint64_t ino);
 /* The entry of ino; NULL: there is none. */
 const struct shms_inode *shms_inodes_find(const struct shms_inodes *s, uint64_t ino);

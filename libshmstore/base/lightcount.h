@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lightcount.h: counts that no other process changes, and that the only thread of a process changes without a locked instruction.
+ * lightcount.h: counts that no other process changes, and that the only thread of a process changes
+ * without a locked instruction.
  */
 #ifndef SHMS_LIGHTCOUNT_H
 #define SHMS_LIGHTCOUNT_H
@@ -10,7 +11,8 @@
 
 #include "onethread.h"
 
-/* Returns the new value. Of threads that count, nothing that they did before is seen because of it. */
+/* Returns the new value. Of threads that count, nothing that they did
+ * before is seen because of it. */
 static inline uint64_t shms_light_add(_Atomic uint64_t *n, uint64_t add)
 {
 	uint64_t now;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lightlock.h: a mutex that the only thread of a process does not take, since nobody is there to be kept out. Under it no thread
- * may be started, by whoever holds it.
+ * lightlock.h: a mutex that the only thread of a process does not take, since nobody is there to be
+ * kept out. Under it no thread may be started, by whoever holds it.
  */
 #ifndef SHMS_LIGHTLOCK_H
 #define SHMS_LIGHTLOCK_H

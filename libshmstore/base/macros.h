@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CONTAINER_OF(pointer, type, member) ((struct type *)((uintptr_t)(pointer)-offsetof(struct type, member)))
-#define UNUSED                              __attribute__((unused))
+#define CONTAINER_OF(pointer, type, member) \
+	((struct type *)((uintptr_t)(pointer)-offsetof(struct type, member)))
+#define UNUSED __attribute__((unused))
 
 #endif

@@ -7,8 +7,9 @@
 #include <stddef.h>
 
 /*
- * version 1: the line that names the controller "memory"; 2: the line "0::". Writes its path, which begins with '/', ended by a zero. A
- * path with "..", as a process sees that is outside of its own cgroup namespace, is "/": nothing may lead out of the tree.
+ * version 1: the line that names the controller "memory"; 2: the line "0::". Writes its path, which
+ * begins with '/', ended by a zero. A path with "..", as a process sees that is outside of its own
+ * cgroup namespace, is "/": nothing may lead out of the tree.
  * False: there is no such line, or it does not fit.
  */
 bool shms_memgroup_path(const char *text, size_t size, int version, char *ret, size_t room);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mount.c: /proc/self/mountinfo, read afresh each time (it changes, and it is asked for rarely). A later line covers an earlier one of
- * the same point.
+ * mount.c: /proc/self/mountinfo, read afresh each time (it changes, and it is asked for rarely). A
+ * later line covers an earlier one of the same point.
  */
 #include "mount.h"
 
@@ -54,8 +54,8 @@ static FILE *open_mountinfo(void)
 	return fopen("/proc/self/mountinfo", "re");
 }
 
-int shms_mount_find(const char *canonical_path, dev_t device, char *ret_mount, size_t mount_size, char *ret_huge,
-		    size_t huge_size)
+int shms_mount_find(const char *canonical_path, dev_t device, char *ret_mount, size_t mount_size,
+		    char *ret_huge, size_t huge_size)
 {
 	shms_cleanup(cleanup_file) FILE *f = open_mountinfo();
 	_free_ char *line = NULL, *best = NULL;
@@ -69,10 +69,12 @@ int shms_mount_find(const char *canonical_path, dev_t device, char *ret_mount, s
 		_free_ char *whole = strdup(line);
 		if (!whole)
 			return -ENOMEM;
-		if (!shms_mountline_parse(line, &m) || !shms_mountline_covers(m.point, canonical_path))
+		if (!shms_mountline_parse(line, &m) ||
+		    !shms_mountline_covers(m.point, canonical_path))
 			continue;
 		bool same = m.device == device;
-		if (best && (same < best_device || (same == best_device && strlen(m.point) < best_length)))
+		if (best &&
+		    (same < best_device || (same == best_device && strlen(m.point) < best_length)))
 			continue;
 		best_device = same;
 		best_length = strlen(m.point);
@@ -102,11 +104,14 @@ static int open_point(const char *point, dev_t device)
 		return -ENOENT;
 
 	/* The C library has open_tree() from glibc 2.36 on. */
-	int clone = (int)syscall(SYS_open_tree, fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | O_CLOEXEC);
-	if (clone <
-	    0) /* not privileged, or a kernel or sandbox without the call: what other mounts hide stays hidden */
+	int clone =
+		(int)syscall(SYS_open_tree, fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | O_CLOEXEC);
+	/* not privileged, or a kernel or sandbox without the call: what
+	 * other mounts hide stays hidden */
+	if (clone < 0)
 		return shms_take_fd(&fd);
-	/* The clone is an O_PATH descriptor; a readable one of the same directory keeps the detached mount alive. */
+	/* The clone is an O_PATH descriptor; a readable one of the same directory keeps
+	 * the detached mount alive. */
 	int readable = openat(clone, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	shms_close_fd(clone);
 	return readable >= 0 ? readable : shms_take_fd(&fd);
@@ -120,7 +125,8 @@ int shms_mount_open(dev_t device, const char *mount, bool *ret_whole)
 	struct shms_mountline m;
 
 	while (f && getline(&line, &line_size, f) > 0) {
-		if (!shms_mountline_parse(line, &m) || m.device != device || strcmp(m.root, "/") != 0)
+		if (!shms_mountline_parse(line, &m) || m.device != device ||
+		    strcmp(m.root, "/") != 0)
 			continue;
 		int fd = open_point(m.point, device);
 		if (fd >= 0) {
@@ -132,9 +138,10 @@ int shms_mount_open(dev_t device, const char *mount, bool *ret_whole)
 	return open_point(mount, device);
 }
 
-/* ---- other processes ----------------------------------------------------------------------------------------------- */
+/* ---- other processes ------------------------------------------------------------------------- */
 
-/* The inode of the first pid namespace (the kernel's PROC_PID_INIT_INO): who is in it sees every process. */
+/* The inode of the first pid namespace (the kernel's PROC_PID_INIT_INO): who is
+ * in it sees every process. */
 #define FIRST_PID_NAMESPACE 0xEFFFFFFCu
 #define NAMESPACES_MAX      256u /* that are told apart; with more some are asked twice */
 
@@ -152,8 +159,10 @@ static bool seen(const struct namespaces *s, ino_t ino)
 	return false;
 }
 
-/* Has the process that procfd/name is of the device mounted? 1, 0, -errno; *io_whole is cleared where it cannot be asked. */
-static int mounted_by(int procfd, const char *pid, dev_t device, struct namespaces *s, bool *io_whole)
+/* Has the process that procfd/name is of the device mounted? 1, 0, -errno; *io_whole is cleared
+ * where it cannot be asked. */
+static int mounted_by(int procfd, const char *pid, dev_t device, struct namespaces *s,
+		      bool *io_whole)
 {
 	char path[NAME_MAX + 16];
 	_free_ char *line = NULL;
@@ -174,7 +183,8 @@ static int mounted_by(int procfd, const char *pid, dev_t device, struct namespac
 	if (!f) {
 		if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
 			return shms_error(errno);
-		*io_whole = *io_whole && (errno == ENOENT || errno == ESRCH || errno == EINVAL); /* ended since */
+		/* ended since */
+		*io_whole = *io_whole && (errno == ENOENT || errno == ESRCH || errno == EINVAL);
 		shms_close_fd(fd);
 		return 0;
 	}

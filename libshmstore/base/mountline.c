@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mountline.c: a line is: id parent major:minor root point options [optional...] - fstype source super-options. Space, tab, newline and
- * backslash in paths are octal escapes. The source may be empty.
+ * mountline.c: a line is: id parent major:minor root point options [optional...] -
+ * fstype source super-options. Space, tab, newline and backslash in paths are octal
+ * escapes. The source may be empty.
  */
 #include "mountline.h"
 
@@ -11,7 +12,8 @@
 
 static bool octal(const char *s)
 {
-	return s[0] >= '0' && s[0] <= '3' && s[1] >= '0' && s[1] <= '7' && s[2] >= '0' && s[2] <= '7';
+	return s[0] >= '0' && s[0] <= '3' && s[1] >= '0' && s[1] <= '7' && s[2] >= '0' &&
+	       s[2] <= '7';
 }
 
 /* "\040" -> ' ', in place. */

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * openbeneath.c: openat2(2), which libc does not wrap, and the same by steps where it is refused: systemd answers ENOSYS to it in a unit with
- * RestrictSUIDSGID= (DynamicUser= sets that), filters of containers EPERM.
+ * openbeneath.c: openat2(2), which libc does not wrap, and the same by steps where it is
+ * refused: systemd answers ENOSYS to it in a unit with RestrictSUIDSGID= (DynamicUser= sets
+ * that), filters of containers EPERM.
  *
- * By steps each directory is opened from the one before it, not followed if it is a symlink, and must be on the same mount. Mounts are told by
- * the kernel's number of them, by statx() or else /proc/self/fdinfo; where neither says it, by the device: then a second mount of the same
- * file system passes, which only somebody who may mount can make. That openat2 is refused is remembered: a filter is never taken off.
+ * By steps each directory is opened from the one before it, not followed if it is a symlink, and
+ * must be on the same mount. Mounts are told by the kernel's number of them, by statx() or else
+ * /proc/self/fdinfo; where neither says it, by the device: then a second mount of the same file
+ * system passes, which only somebody who may mount can make. That openat2 is refused is remembered:
+ * a filter is never taken off.
  */
 #include "openbeneath.h"
 
@@ -80,7 +83,8 @@ static int step(int dir_fd, const char *name, int flags, const struct mount *on)
 	if (fd < 0) {
 		r = -errno;
 		/* openat2 tells a symlink from what is no directory. */
-		if (r == -ENOTDIR && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
+		if (r == -ENOTDIR && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISLNK(st.st_mode))
 			r = -ELOOP;
 		return r;
 	}
@@ -123,7 +127,8 @@ static int by_steps(int dir_fd, const char *path, int flags)
 	}
 }
 
-/* Of another user's symlink in a directory that all may write to openat2 says EACCES, where fs.protected_symlinks is set. */
+/* Of another user's symlink in a directory that all may write to openat2 says EACCES, where
+ * fs.protected_symlinks is set. */
 static bool is_symlink(int dir_fd, const char *path, struct open_how *how)
 {
 	struct stat st;
@@ -143,7 +148,8 @@ int shms_beneath_open(int dir_fd, const char *path, int flags)
 	static atomic_bool refused;
 	struct open_how how = {
 		.flags = (uint64_t)(unsigned)flags | O_CLOEXEC,
-		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV,
+		.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS |
+			   RESOLVE_NO_XDEV,
 	};
 	int fd, r;
 

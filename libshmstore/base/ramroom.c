@@ -26,7 +26,8 @@
 #define BUDGET_MOST (INT64_C(256) << 20)
 #define NARROW      (UINT64_C(1) << 30)
 #define BYTES_A_NS  8u /* at most, by all others together */
-#define SPARED_PART 8u /* of a limit: for what the kernel needs beside it, and for buffers of an eviction */
+/* of a limit: for what the kernel needs beside it, and for buffers of an eviction */
+#define SPARED_PART 8u
 #define SPARED_MOST (UINT64_C(64) << 20)
 #define TEXT        16384u
 
@@ -96,7 +97,8 @@ static void least(struct shms_ramroom_look *io, uint64_t room, uint64_t limit, c
 }
 
 /* *ret_swap: bytes that are free on the host. */
-static bool look_at_host(const char *proc, char text[TEXT], struct shms_ramroom_look *io, uint64_t *ret_swap)
+static bool look_at_host(const char *proc, char text[TEXT], struct shms_ramroom_look *io,
+			 uint64_t *ret_swap)
 {
 	char path[PATH_MAX];
 	uint64_t available;
@@ -118,7 +120,8 @@ static uint64_t minus(uint64_t a, uint64_t b)
 }
 
 /* One cgroup of that version. */
-static void look_at_group(const char *path, bool v1, char text[TEXT], uint64_t swap, struct shms_ramroom_look *io)
+static void look_at_group(const char *path, bool v1, char text[TEXT], uint64_t swap,
+			  struct shms_ramroom_look *io)
 {
 	uint64_t limit, used, swap_limit, swap_used, cache, room;
 
@@ -138,12 +141,14 @@ static void look_at_group(const char *path, bool v1, char text[TEXT], uint64_t s
 	room += swap;
 	if (v1 && read_number(path, "memory.memsw.limit_in_bytes", text, &swap_limit) &&
 	    read_number(path, "memory.memsw.usage_in_bytes", text, &swap_used))
-		room = minus(swap_limit, minus(swap_used, cache)) < room ? minus(swap_limit, minus(swap_used, cache))
-									 : room;
+		room = minus(swap_limit, minus(swap_used, cache)) < room
+			       ? minus(swap_limit, minus(swap_used, cache))
+			       : room;
 	least(io, room, limit, path);
 }
 
-/* Where the tree of that version is; both may be, and then memory is a controller of one of them. */
+/* Where the tree of that version is; both may be, and then memory is a
+ * controller of one of them. */
 static bool find_tree(const char *cgroup, bool v1, char ret[PATH_MAX])
 {
 	snprintf(ret, PATH_MAX, "%s/%s", cgroup, v1 ? "memory" : "unified");
@@ -161,8 +166,10 @@ static void look_at_groups(const char *proc, const char *cgroup, char text[TEXT]
 
 	if (!read_text(proc, "self/cgroup", text))
 		return;
-	v1 = shms_memgroup_path(text, strlen(text), 1, path, sizeof(path)) && find_tree(cgroup, true, tree);
-	if (!v1 && (!shms_memgroup_path(text, strlen(text), 2, path, sizeof(path)) || !find_tree(cgroup, false, tree)))
+	v1 = shms_memgroup_path(text, strlen(text), 1, path, sizeof(path)) &&
+	     find_tree(cgroup, true, tree);
+	if (!v1 && (!shms_memgroup_path(text, strlen(text), 2, path, sizeof(path)) ||
+		    !find_tree(cgroup, false, tree)))
 		return;
 	do {
 		snprintf(group, sizeof(group), "%s%s", tree, path[1] ? path : "");
@@ -183,7 +190,9 @@ bool shms_ramroom_look(const char *proc, const char *cgroup, struct shms_ramroom
 	free(text);
 	if (ret->room == UINT64_MAX)
 		return false;
-	ret->room = minus(ret->room, ret->limit / SPARED_PART < SPARED_MOST ? ret->limit / SPARED_PART : SPARED_MOST);
+	ret->room =
+		minus(ret->room, ret->limit / SPARED_PART < SPARED_MOST ? ret->limit / SPARED_PART
+									: SPARED_MOST);
 	return true;
 }
 
@@ -191,11 +200,13 @@ bool shms_ramroom_take_among(struct shms_ramroom *r, uint64_t bytes)
 {
 	struct shms_ramroom_look l;
 	uint64_t room = shms_ramroom_look(NULL, NULL, &l) ? l.room : UINT64_MAX;
-	int64_t budget = room / BUDGET_PART < BUDGET_MOST ? (int64_t)(room / BUDGET_PART) : BUDGET_MOST;
+	int64_t budget =
+		room / BUDGET_PART < BUDGET_MOST ? (int64_t)(room / BUDGET_PART) : BUDGET_MOST;
 
 	atomic_store_explicit(&r->narrow, room < NARROW, memory_order_relaxed);
 	atomic_store_explicit(&r->until_ns,
-			      shms_now_mono_ns() + (room < UINT64_MAX / 2 ? room / BYTES_A_NS : INT64_MAX),
+			      shms_now_mono_ns() +
+				      (room < UINT64_MAX / 2 ? room / BYTES_A_NS : INT64_MAX),
 			      memory_order_relaxed);
 	atomic_store_explicit(&r->left, bytes <= room ? budget : 0, memory_order_relaxed);
 	return bytes <= room;

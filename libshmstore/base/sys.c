@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * sys.c: thin wrappers of kernel calls. No state but what is probed once and never changes (boot id, whether linkat takes
- * AT_EMPTY_PATH from us). Nothing here knows what an object is.
+ * sys.c: thin wrappers of kernel calls. No state but what is probed once and never changes (boot
+ * id, whether linkat takes AT_EMPTY_PATH from us). Nothing here knows what an object is.
  */
 #include "sys.h"
 
@@ -107,8 +107,9 @@ bool shms_open_again(struct shms_tries *t)
 {
 	uint64_t now;
 
-	/* EAGAIN: a rename raced with the walk, or the owner is just testing whether it may recycle the file (O_NONBLOCK does
-	 * not wait for the end of its lease). Both pass; a process stopped in the middle of it is waited for a second. */
+	/* EAGAIN: a rename raced with the walk, or the owner is just testing whether it may recycle
+	 * the file (O_NONBLOCK does not wait for the end of its lease). Both pass; a process
+	 * stopped in the middle of it is waited for a second. */
 	if (errno == EINTR)
 		return true;
 	if (errno != EAGAIN)
@@ -130,7 +131,8 @@ int shms_open_object(int dirfd, const char *name)
 	int fd;
 
 	for (struct shms_tries t = {0};;) {
-		fd = shms_openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+		fd = shms_openat(dirfd, name,
+				 O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
 		if (fd >= 0)
 			return fd;
 		if (!shms_open_again(&t))
@@ -148,7 +150,8 @@ mode_t shms_mode_in(int dirfd, mode_t mode)
 {
 	struct stat st;
 
-	if (fstat(dirfd, &st) < 0 || (st.st_mode & (S_ISGID | S_IRGRP | S_IRWXO)) != (S_ISGID | S_IRGRP))
+	if (fstat(dirfd, &st) < 0 ||
+	    (st.st_mode & (S_ISGID | S_IRGRP | S_IRWXO)) != (S_ISGID | S_IRGRP))
 		return mode;
 	return mode | (mode >> 3 & 050) | (mode & S_IXUSR ? S_ISGID : 0);
 }
@@ -171,7 +174,8 @@ int shms_list_dir(int dirfd, const char *name, DIR **ret)
 
 	*ret = fd < 0 ? NULL : fdopendir(fd);
 	if (fd >= 0 && !*ret) {
-		r = -errno; /* of its fstat(), too: /proc/PID/fd of a process that has ended since is ENOENT */
+		/* of its fstat(), too: /proc/PID/fd of a process that has ended since is ENOENT */
+		r = -errno;
 		shms_close_fd(fd);
 	}
 	return r;
@@ -179,8 +183,9 @@ int shms_list_dir(int dirfd, const char *name, DIR **ret)
 
 int shms_link_fd(int fd, int dirfd, const char *name)
 {
-	/* AT_EMPTY_PATH needs CAP_DAC_READ_SEARCH before Linux 6.10: ENOENT says that it is refused. Remember only the
-	 * refusal, so that a process that gains nothing does not try twice each time. */
+	/* AT_EMPTY_PATH needs CAP_DAC_READ_SEARCH before Linux 6.10: ENOENT says that it
+	 * is refused. Remember only the refusal, so that a process that gains nothing
+	 * does not try twice each time. */
 	static atomic_bool refused;
 	char path[32];
 	int r = shms_unnamed_move(fd, dirfd, name);
@@ -199,8 +204,10 @@ int shms_link_fd(int fd, int dirfd, const char *name)
 		/* If it could be made there, it may be linked, but for a filter or AppArmor. */
 		if (r == -EACCES || r == -EPERM || r == -ENOSYS) {
 			shms_unnamed_not_linked();
-			shms_detail(shms_error(r), NULL,
-				    "linkat: %s: a new file cannot be linked; the next one is renamed", strerror(-r));
+			shms_detail(
+				shms_error(r), NULL,
+				"linkat: %s: a new file cannot be linked; the next one is renamed",
+				strerror(-r));
 		}
 		return r;
 	}
@@ -211,7 +218,8 @@ int shms_link_fd(int fd, int dirfd, const char *name)
 #ifndef RENAME_NOREPLACE /* musl has neither; as glibc's where the call is not to be had */
 #define RENAME_NOREPLACE (1u << 0)
 #define RENAME_EXCHANGE  (1u << 1)
-static int renameat2(int olddirfd, const char *oldname, int newdirfd, const char *newname, unsigned how)
+static int renameat2(int olddirfd, const char *oldname, int newdirfd, const char *newname,
+		     unsigned how)
 {
 	int r = (int)syscall(SYS_renameat2, olddirfd, oldname, newdirfd, newname, how);
 
@@ -227,7 +235,8 @@ int shms_rename_noreplace(int olddirfd, const char *oldname, int newdirfd, const
 
 	if (renameat2(olddirfd, oldname, newdirfd, newname, RENAME_NOREPLACE) == 0)
 		return 0;
-	/* libc says EINVAL where the kernel, or a filter, says ENOSYS; so do file systems that cannot do it. */
+	/* libc says EINVAL where the kernel, or a filter, says ENOSYS; so do file
+	 * systems that cannot do it. */
 	if (errno != EINVAL && (errno != EPERM || !shms_refused(SYS_renameat2)))
 		return -errno;
 	if (linkat(olddirfd, oldname, newdirfd, newname, 0) < 0)
@@ -255,7 +264,9 @@ uint64_t shms_file_size_most(void)
 {
 	struct rlimit limit;
 
-	return getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY ? UINT64_MAX : limit.rlim_cur;
+	return getrlimit(RLIMIT_FSIZE, &limit) < 0 || limit.rlim_cur == RLIM_INFINITY
+		       ? UINT64_MAX
+		       : limit.rlim_cur;
 }
 
 int shms_file_size_allowed(uint64_t end)
@@ -265,7 +276,8 @@ int shms_file_size_allowed(uint64_t end)
 	if (end <= most)
 		return 0;
 	return shms_detail(-EFBIG, NULL,
-			   "a file of %" PRIu64 " bytes is larger than this process may make files: raise ulimit -f "
+			   "a file of %" PRIu64
+			   " bytes is larger than this process may make files: raise ulimit -f "
 			   "(RLIMIT_FSIZE), which is %" PRIu64 " bytes",
 			   end, most);
 }
@@ -286,7 +298,8 @@ int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset)
 		end += iov[k].iov_len;
 	while (i < n_iov) {
 		int n = n_iov - i > IOV_MAX ? IOV_MAX : (int)(n_iov - i);
-		/* The kernel cuts a write short at the limit; one that begins there ends the process. */
+		/* The kernel cuts a write short at the limit; one that
+		 * begins there ends the process. */
 		int r = offset ? shms_file_size_allowed(end) : 0;
 		ssize_t done;
 		size_t left;
@@ -327,7 +340,8 @@ static int write_zeros(int fd, uint64_t size)
 		size_t n = 0;
 
 		for (begin = done; n < ZERO_PAGES && done < size; done += iov[n++].iov_len)
-			iov[n] = (struct iovec){zeros, size - done < sizeof(page) ? size - done : sizeof(page)};
+			iov[n] = (struct iovec){zeros, size - done < sizeof(page) ? size - done
+										  : sizeof(page)};
 		r = shms_pwritev_all(fd, iov, n, begin);
 	}
 	return r;
@@ -347,7 +361,8 @@ int shms_allocate(int fd, uint64_t size)
 			piece = size - done;
 		if (fallocate(fd, 0, (off_t)done, (off_t)piece) == 0)
 			done += piece;
-		else if (errno == ENOSYS || errno == EOPNOTSUPP || (errno == EPERM && shms_refused(SYS_fallocate)))
+		else if (errno == ENOSYS || errno == EOPNOTSUPP ||
+			 (errno == EPERM && shms_refused(SYS_fallocate)))
 			return write_zeros(fd, size);
 		else if (errno != EINTR)
 			return -errno;
@@ -390,7 +405,8 @@ struct dirent *shms_readdir(DIR *dir, int *ret_error)
 
 bool shms_lease(int fd)
 {
-	/* The signal each time: giving a lease back sets it to SIGIO again, which kills. SIGURG is ignored by default. */
+	/* The signal each time: giving a lease back sets it to SIGIO again, which kills.
+	 * SIGURG is ignored by default. */
 	return fcntl(fd, F_SETSIG, SIGURG) == 0 && fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
 }
 
@@ -438,8 +454,8 @@ void shms_random(void *buf, size_t size)
 
 uint64_t shms_nonce(void)
 {
-	/* splitmix64 (Steele, Lea, Flood 2014) over a random start of each thread; the clock keeps a forked child, which goes
-	 * on from the same state, from repeating its parent. */
+	/* splitmix64 (Steele, Lea, Flood 2014) over a random start of each thread; the clock keeps
+	 * a forked child, which goes on from the same state, from repeating its parent. */
 	static _Thread_local uint64_t state;
 	uint64_t z;
 

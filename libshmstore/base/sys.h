@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sys.h: the few kernel calls that libc does not wrap, or that need a loop or a fallback. All return >= 0 or -errno. */
+/* sys.h: the few kernel calls that libc does not wrap, or that need a loop or a fallback.
+ * All return >= 0 or -errno. */
 #ifndef SHMS_SYS_H
 #define SHMS_SYS_H
 
@@ -13,7 +14,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* Maps what the kernel says to the closed list of shmstore.h. Takes errno or -errno, returns -errno. */
+/* Maps what the kernel says to the closed list of shmstore.h. Takes errno
+ * or -errno, returns -errno. */
 int shms_error(int error);
 
 /* As shms_beneath_open(), tried as below. */
@@ -24,8 +26,9 @@ struct shms_tries {
 	unsigned n;
 };
 /*
- * After a failed open with O_NONBLOCK (errno is looked at): is it worth another try? Sleeps a little where it is. Somebody may just be asking
- * whether the file is unused (a file lease); if that does not end within a second errno is ETIMEDOUT: whoever asks was stopped.
+ * After a failed open with O_NONBLOCK (errno is looked at): is it worth another try? Sleeps a
+ * little where it is. Somebody may just be asking whether the file is unused (a file lease); if
+ * that does not end within a second errno is ETIMEDOUT: whoever asks was stopped.
  */
 bool shms_open_again(struct shms_tries *t);
 /* The regular file called name, for reading; tried as above. -ELOOP: it is a symbolic link. */
@@ -33,49 +36,58 @@ int shms_open_object(int dirfd, const char *name);
 /* A directory below dirfd, not followed if it is a symlink. */
 int shms_open_dir(int dirfd, const char *name);
 /*
- * The mode of what is made in a directory: 0400, 0600 or 0700, and reading for the group where the directory is its group's: setgid, readable
- * for it, closed to all others.
+ * The mode of what is made in a directory: 0400, 0600 or 0700, and reading for the group where the
+ * directory is its group's: setgid, readable for it, closed to all others.
  */
 mode_t shms_mode_in(int dirfd, mode_t mode);
 /* Makes a directory of that mode, whatever the umask. 0, -errno. */
 int shms_make_dir(int dirfd, const char *name);
-/* As shms_open_dir(), for its names, by a descriptor of its own. *ret is NULL where it fails. 0, -errno. */
+/* As shms_open_dir(), for its names, by a descriptor of its own. *ret is NULL
+ * where it fails. 0, -errno. */
 int shms_list_dir(int dirfd, const char *name, DIR **ret);
-/* Gives the unnamed file fd (unnamed.h) a name; AT_EMPTY_PATH, or /proc/self/fd where that is refused. */
+/* Gives the unnamed file fd (unnamed.h) a name; AT_EMPTY_PATH, or
+ * /proc/self/fd where that is refused. */
 int shms_link_fd(int fd, int dirfd, const char *name);
-/* A file's, or a symlink's: by a link and an unlink where renameat2 is refused. Of several who move the same one succeeds. */
+/* A file's, or a symlink's: by a link and an unlink where renameat2 is refused. Of several who
+ * move the same one succeeds. */
 int shms_rename_noreplace(int olddirfd, const char *oldname, int newdirfd, const char *newname);
 /* Both names change places in one step. -ENOSYS: renameat2 is refused. */
 int shms_exchange(int dirfd, const char *name, int other_dirfd, const char *other_name);
 /*
- * RLIMIT_FSIZE. To whoever makes a file longer than that the kernel sends SIGXFSZ, which ends most programs: so it is asked for before each
- * call that may. shms_file_size_allowed() is 0 for a file of so many bytes, or -EFBIG, with a sentence.
+ * RLIMIT_FSIZE. To whoever makes a file longer than that the kernel sends SIGXFSZ, which ends most
+ * programs: so it is asked for before each call that may. shms_file_size_allowed() is 0 for a file
+ * of so many bytes, or -EFBIG, with a sentence.
  */
 uint64_t shms_file_size_most(void);
 int shms_file_size_allowed(uint64_t end);
 /* ftruncate(). -EFBIG: over the limit, also where the file is longer already. */
 int shms_truncate(int fd, uint64_t size);
-/* Writes all of iov at offset; changes iov while doing so. Handles IOV_MAX, short writes, EINTR. -EFBIG: nothing was written. */
+/* Writes all of iov at offset; changes iov while doing so. Handles IOV_MAX, short writes, EINTR.
+ * -EFBIG: nothing was written. */
 int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset);
-/* Has the kernel take the memory for the first size bytes of a new file now, signals or not. -EFBIG as above. */
+/* Has the kernel take the memory for the first size bytes of a new file now,
+ * signals or not. -EFBIG as above. */
 int shms_allocate(int fd, uint64_t size);
 /* Reads up to size bytes at offset, short only at the end of file. Returns the count. */
 ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
-/* The next entry but "." and ".."; NULL at the end of the directory, or, with *ret_error set to -errno, where it cannot be read on. A directory
- * that could not be read is not an empty one. */
+/* The next entry but "." and ".."; NULL at the end of the directory, or, with *ret_error set to
+ * -errno, where it cannot be read on. A directory that could not be read is not an empty one. */
 struct dirent *shms_readdir(DIR *dir, int *ret_error);
 /*
- * Has nobody else the file open or mapped, in whatever process? Then nobody can open it either until the end: shms_open_object() waits for that.
- * A file of ours, or with CAP_LEASE. recycle.c says what this counts and what it does not.
+ * Has nobody else the file open or mapped, in whatever process? Then nobody can open it either
+ * until the end: shms_open_object() waits for that. A file of ours, or with CAP_LEASE. recycle.c
+ * says what this counts and what it does not.
  */
 bool shms_lease(int fd);
 bool shms_lease_end(int fd);
 /* The same for that moment only. */
 bool shms_unused(int fd);
 void shms_random(void *buf, size_t size);
-/* A number that does not repeat in practice: unique names and generations without a system call each. */
+/* A number that does not repeat in practice: unique names and generations
+ * without a system call each. */
 uint64_t shms_nonce(void);
-/* Is that name there? 0, or -1 with errno. Not faccessat(): filters refuse faccessat2, with an errno after which libc does not try another way. */
+/* Is that name there? 0, or -1 with errno. Not faccessat(): filters refuse faccessat2, with an
+ * errno after which libc does not try another way. */
 static inline int shms_lookup(int dirfd, const char *name)
 {
 	struct stat st;

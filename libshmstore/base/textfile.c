@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * textfile.c: see textfile.h. A name, and not an unnamed file that is linked later: linking does not replace, and not every disk's file system
- * has unnamed files.
+ * textfile.c: see textfile.h. A name, and not an unnamed file that is linked later: linking does
+ * not replace, and not every disk's file system has unnamed files.
  */
 #include "textfile.h"
 
@@ -30,13 +30,15 @@ static int write_text(int fd, const char *text, uid_t uid)
 	return r == 0 && fsync(fd) < 0 ? -errno : r;
 }
 
-int shms_textfile_replace(int dirfd, const char *tmp_name, const char *name, const char *text, uid_t uid)
+int shms_textfile_replace(int dirfd, const char *tmp_name, const char *name, const char *text,
+			  uid_t uid)
 {
 	int r;
 
 	if (unlinkat(dirfd, tmp_name, 0) < 0 && errno != ENOENT)
 		return -errno;
-	_fd_ int fd = openat(dirfd, tmp_name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0400);
+	_fd_ int fd =
+		openat(dirfd, tmp_name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0400);
 	if (fd < 0)
 		return -errno;
 	r = write_text(fd, text, uid);

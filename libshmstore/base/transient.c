@@ -2,16 +2,20 @@
 /*
  * transient.c: which descriptors a forked child closes.
  *
- * The notes are an array by number: a store to mark, a store to clear, no lock. A thread that opens or closes stands in one of
- * a few counters meanwhile (of several, so that threads do not meet on one); fork() shuts the gate and waits until all are at
- * zero. An entrant that finds it shut steps back and waits for the gate's lock, which the forking thread holds until the fork
- * is over. The gate is shut after the stores' own locks were taken (atfork.c): a thread in a counter waits for none of them.
+ * The notes are an array by number: a store to mark, a store to clear, no lock. A thread that
+ * opens or closes stands in one of a few counters meanwhile (of several, so that threads do not
+ * meet on one); fork() shuts the gate and waits until all are at zero. An entrant that finds it
+ * shut steps back and waits for the gate's lock, which the forking thread holds until the fork
+ * is over. The gate is shut after the stores' own locks were taken (atfork.c): a thread in a
+ * counter waits for none of them.
  *
- * In the child the descriptors of threads that are not there are closed. Those of the thread that forked, out of a callback of ours, still have
- * somebody who will close them when the callback returns: their numbers get a descriptor that means nothing.
+ * In the child the descriptors of threads that are not there are closed. Those of the thread that
+ * forked, out of a callback of ours, still have somebody who will close them when the callback
+ * returns: their numbers get a descriptor that means nothing.
  *
- * Rejected: no fork while anything is open (a put of a GiB, or a callback that forks, would hold it up for good); the flag O_CLOFORK, which
- * Linux does not have; closing what /proc/self/fd shows of the partition (a program's own files may be there).
+ * Rejected: no fork while anything is open (a put of a GiB, or a callback that forks, would hold it
+ * up for good); the flag O_CLOFORK, which Linux does not have; closing what /proc/self/fd shows of
+ * the partition (a program's own files may be there).
  */
 #include "transient.h"
 
@@ -32,7 +36,8 @@
 #include "sys.h"
 #include "unnamed.h"
 
-#define NUMBERS  (1u << 20) /* descriptors of higher numbers are not noted; the kernel's default limit is this one */
+/* descriptors of higher numbers are not noted; the kernel's default limit is this one */
+#define NUMBERS  (1u << 20)
 #define COUNTERS 64u
 #define NOBODYS  UINT16_MAX /* no thread is to close it */
 #define SPINS    100
@@ -58,7 +63,9 @@ static struct me *myself(void)
 	struct me *m = &me;
 
 	if (!m->id)
-		m->id = (uint16_t)(1 + atomic_fetch_add_explicit(&n_threads, 1, memory_order_relaxed) % (NOBODYS - 1));
+		m->id = (uint16_t)(1 +
+				   atomic_fetch_add_explicit(&n_threads, 1, memory_order_relaxed) %
+					   (NOBODYS - 1));
 	return m;
 }
 
@@ -106,7 +113,8 @@ static void note(int fd, uint16_t owner)
 		return;
 	atomic_store_explicit(&owners[fd], owner, memory_order_relaxed);
 	while (fd > most &&
-	       !atomic_compare_exchange_weak_explicit(&highest, &most, fd, memory_order_relaxed, memory_order_relaxed))
+	       !atomic_compare_exchange_weak_explicit(&highest, &most, fd, memory_order_relaxed,
+						      memory_order_relaxed))
 		;
 }
 
@@ -174,11 +182,12 @@ void *shms_map_ours(size_t size, int flags, int fd)
 	return map;
 }
 
-/* ---- fork ---------------------------------------------------------------------------------------------------------- */
+/* ---- fork ------------------------------------------------------------------------------------ */
 
 static void await(_Atomic uint32_t *n, uint32_t own)
 {
-	/* In one order with the gate, which was shut before; and acquires what a thread noted that leaves. */
+	/* In one order with the gate, which was shut before; and acquires what a
+	 * thread noted that leaves. */
 	for (unsigned i = 0; atomic_load_explicit(n, memory_order_seq_cst) > own; i++) {
 		if (i < SPINS)
 			sched_yield();
@@ -220,7 +229,8 @@ static void fork_child(void)
 	shms_unnamed_fork_child();
 	/* Others may have just looked in. */
 	for (uint32_t i = 0; i < COUNTERS; i++)
-		atomic_store_explicit(&inside[i].n, i == m->id % COUNTERS ? counted(m) : 0, memory_order_relaxed);
+		atomic_store_explicit(&inside[i].n, i == m->id % COUNTERS ? counted(m) : 0,
+				      memory_order_relaxed);
 	for (int fd = 0; fd <= most; fd++) {
 		uint16_t owner = atomic_load_explicit(&owners[fd], memory_order_relaxed);
 

@@ -2,12 +2,14 @@
 /*
  * transient.h: descriptors that a call opens for itself, and that a child of a fork must not keep.
  *
- * An open file keeps an object's memory, a locked one keeps its lock; both live on in a child that does not exec. So each of ours is noted
- * from the moment it is open until it is closed, and the child's side of fork() closes what is noted. fork() waits for threads that are
- * just between the kernel's call and the note, a microsecond, and they for it.
+ * An open file keeps an object's memory, a locked one keeps its lock; both live on in a child that
+ * does not exec. So each of ours is noted from the moment it is open until it is closed, and the
+ * child's side of fork() closes what is noted. fork() waits for threads that are just between the
+ * kernel's call and the note, a microsecond, and they for it.
  *
- * shms_openat() is for files that there are, or that have a name; unnamed.h for those that get one later.
- * Close its descriptors with shms_close_fd() (or _fd_, _locked_), never close() or closedir().
+ * shms_openat() is for files that there are, or that have a name; unnamed.h for those
+ * that get one later. Close its descriptors with shms_close_fd() (or _fd_, _locked_),
+ * never close() or closedir().
  */
 #ifndef SHMS_TRANSIENT_H
 #define SHMS_TRANSIENT_H

@@ -82,7 +82,8 @@ bool shms_turns_take(struct shms_turns *t, uint64_t ns, int (*tick)(void *arg), 
 		if (now >= end || (tick && tick(arg)))
 			return !give_up(t, &me);
 		if (!tick || left < TICK_NS)
-			wait = (struct timespec){(time_t)(left / 1000000000), (long)(left % 1000000000)};
+			wait = (struct timespec){(time_t)(left / 1000000000),
+						 (long)(left % 1000000000)};
 		syscall(SYS_futex, &me.mine, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, 0, &wait, NULL, 0);
 		now = shms_now_mono_ns();
 	}

@@ -23,7 +23,8 @@ struct shms_turns {
 
 void shms_turns_init(struct shms_turns *t);
 void shms_turns_deinit(struct shms_turns *t);
-/* Waits for the turn for so long at most; meanwhile tick is called once in a millisecond (NULL: it is not). False: time is over, or tick said so. */
+/* Waits for the turn for so long at most; meanwhile tick is called once in a millisecond (NULL: it
+ * is not). False: time is over, or tick said so. */
 bool shms_turns_take(struct shms_turns *t, uint64_t ns, int (*tick)(void *arg), void *arg);
 /* The next one has it. */
 void shms_turns_end(struct shms_turns *t);

@@ -2,11 +2,13 @@
 /*
  * unnamed.c: O_TMPFILE, or a name aside.
  *
- * The files that have a name aside are a list by descriptor, with a descriptor of the directory each; it is empty where O_TMPFILE works, and then a
- * close looks at one number. That the name goes when the descriptor does is why none of those who make such files knows of this.
+ * The files that have a name aside are a list by descriptor, with a descriptor of the directory
+ * each; it is empty where O_TMPFILE works, and then a close looks at one number. That the name goes
+ * when the descriptor does is why none of those who make such files knows of this.
  *
- * Which way is taken is found out once for a process, and stays: a filter is never taken off. A link cannot be tried without a file, so that
- * it is asked for beforehand whether linkat is refused.
+ * Which way is taken is found out once for a process, and stays: a filter is never
+ * taken off. A link cannot be tried without a file, so that it is asked for
+ * beforehand whether linkat is refused.
  */
 #include "unnamed.h"
 
@@ -55,7 +57,8 @@ bool shms_unnamed_is(const char *name)
 static int open_aside(const struct shms_unnamed *u, int flags, mode_t mode)
 {
 	_free_ struct named *n = malloc(sizeof(*n));
-	_fd_ int dir_fd = shms_openat(u->aside_fd, u->aside, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
+	_fd_ int dir_fd = shms_openat(u->aside_fd, u->aside,
+				      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC, 0);
 	_fd_ int fd = -1;
 
 	if (!n || dir_fd < 0) {
@@ -120,7 +123,8 @@ static int open_new(const struct shms_unnamed *u, int flags, mode_t mode)
 		way = ASIDE;
 	if (way != ASIDE) {
 		fd = shms_openat(u->dir_fd, ".", O_TMPFILE | O_CLOEXEC | flags, mode);
-		if (fd < 0 && errno != EISDIR && errno != EOPNOTSUPP && errno != ENOSYS && errno != EPERM)
+		if (fd < 0 && errno != EISDIR && errno != EOPNOTSUPP && errno != ENOSYS &&
+		    errno != EPERM)
 			return fd;
 		if (fd >= 0 && way == NOT_KNOWN)
 			atomic_store_explicit(&known, UNNAMED, memory_order_relaxed);
@@ -142,7 +146,8 @@ int shms_unnamed_open(const struct shms_unnamed *u, int flags, mode_t mode)
 
 int shms_unnamed_part(int part_fd, int flags, mode_t mode)
 {
-	return shms_unnamed_open(&(struct shms_unnamed){part_fd, part_fd, SHMS_ASIDE_STORE}, flags, mode);
+	return shms_unnamed_open(&(struct shms_unnamed){part_fd, part_fd, SHMS_ASIDE_STORE}, flags,
+				 mode);
 }
 
 int shms_unnamed_move(int fd, int dir_fd, const char *name)

@@ -2,14 +2,16 @@
 /*
  * books.c: du. One walk; every name adds to its store, every inode once to the totals.
  *
- * An inode with one link is met once and needs no memory: it is added at once. Only inodes with several links go into a set, which
- * remembers the best kind of name that was met (linked before metadata before pool before foreign) and how many of its names the
- * store at hand has. A store's names come in one run, objects before pool before leases, so that one counter per inode tells
- * whether all its links are in this store (its uss), and whether a lease or a recycled file is linked as an object too. The disk
- * tier's names come before all stores': a link that the tier keeps to an object is no store's share of it.
+ * An inode with one link is met once and needs no memory: it is added at once. Only inodes with
+ * several links go into a set, which remembers the best kind of name that was met (linked before
+ * metadata before pool before foreign) and how many of its names the store at hand has. A store's
+ * names come in one run, objects before pool before leases, so that one counter per inode tells
+ * whether all its links are in this store (its uss), and whether a lease or a recycled file is
+ * linked as an object too. The disk tier's names come before all stores': a link that the tier
+ * keeps to an object is no store's share of it.
  *
- * Stubs take no memory: they are counted by name, and the set of the clean ones says afterwards which tier files belong to objects that
- * are in memory as well (tierscan.h).
+ * Stubs take no memory: they are counted by name, and the set of the clean ones says afterwards
+ * which tier files belong to objects that are in memory as well (tierscan.h).
  */
 #include "books.h"
 
@@ -54,7 +56,8 @@ static void cleanup_inodes(struct shms_inodes **s)
 	shms_inodes_free(*s);
 }
 
-static void shms_books_info(const struct shms_walk_store *s, struct shms_page *page, struct shmstore_store_info *ret)
+static void shms_books_info(const struct shms_walk_store *s, struct shms_page *page,
+			    struct shmstore_store_info *ret)
 {
 	int alive;
 
@@ -73,10 +76,12 @@ static void shms_books_info(const struct shms_walk_store *s, struct shms_page *p
 	if (alive >= 0)
 		ret->alive = (enum shmstore_alive)alive;
 	if (shms_page_read(s->fd, page) < 0 ||
-	    (shms_move_begun(page) && shms_tier_settle_names(s->fd) && shms_page_read(s->fd, page) < 0))
+	    (shms_move_begun(page) && shms_tier_settle_names(s->fd) &&
+	     shms_page_read(s->fd, page) < 0))
 		return;
 	ret->readable = true;
-	/* In stores/ the directory's name is the store's name; elsewhere the directory is called as it pleases its user. */
+	/* In stores/ the directory's name is the store's name; elsewhere the directory is
+	 * called as it pleases its user. */
 	if (page->name[0] && strncmp(s->below, SHMS_DIR_STORES "/", sizeof(SHMS_DIR_STORES)) != 0)
 		ret->name = page->name;
 	ret->label = page->label;
@@ -87,7 +92,7 @@ static void shms_books_info(const struct shms_walk_store *s, struct shms_page *p
 	shms_page_counters(page, &ret->counters);
 }
 
-/* ---- one name ------------------------------------------------------------------------------------------------------ */
+/* ---- one name -------------------------------------------------------------------------------- */
 
 /* Books an inode that was not booked before. */
 static int add_total(struct taking *t, enum shms_inode_kind kind, uint64_t bytes, uid_t uid)
@@ -121,8 +126,10 @@ static int add_total(struct taking *t, enum shms_inode_kind kind, uint64_t bytes
 	return 0;
 }
 
-/* Adds a name to the totals. ret_inode: its entry in the set, NULL where this is the inode's only name. */
-static int add(struct taking *t, const struct stat *st, enum shms_inode_kind kind, struct shms_inode **ret_inode)
+/* Adds a name to the totals. ret_inode: its entry in the set, NULL where this
+ * is the inode's only name. */
+static int add(struct taking *t, const struct stat *st, enum shms_inode_kind kind,
+	       struct shms_inode **ret_inode)
 {
 	struct shms_inode *i;
 
@@ -155,7 +162,8 @@ static bool here(struct taking *t, struct shms_inode *i, uint32_t number, const 
 	return first;
 }
 
-static int add_entry(struct taking *t, const struct shms_walk_entry *e, enum shms_inode_kind kind, uint64_t *io_bytes)
+static int add_entry(struct taking *t, const struct shms_walk_entry *e, enum shms_inode_kind kind,
+		     uint64_t *io_bytes)
 {
 	uint64_t bytes = shms_blocks(e->st);
 	struct shms_inode *i;
@@ -187,7 +195,8 @@ static int add_demoted(struct taking *t, const struct shms_walk_entry *e)
 	t->books.n_demoted++;
 	t->books.demoted += e->stub->header_size + e->stub->buffer_size;
 	if (t->ask->users) {
-		struct shmstore_user_books *user = shms_users_get(t->ask->users, e->store->st.st_uid);
+		struct shmstore_user_books *user =
+			shms_users_get(t->ask->users, e->store->st.st_uid);
 		if (!user)
 			return -ENOMEM;
 		user->n_demoted++;
@@ -210,13 +219,15 @@ static int add_tier(struct taking *t, const struct shms_walk_entry *e)
 		if (t->ask->clean && !shms_inodes_get(t->ask->clean, e->st->st_ino))
 			return -ENOMEM;
 	}
-	r = add(t, e->st, e->place == SHMS_PLACE_RESIDENT ? SHMS_INODE_LINKED : SHMS_INODE_METADATA, &i);
+	r = add(t, e->st, e->place == SHMS_PLACE_RESIDENT ? SHMS_INODE_LINKED : SHMS_INODE_METADATA,
+		&i);
 	if (r == 0 && i && e->place == SHMS_PLACE_RESIDENT)
 		i->n_residents++;
 	return r;
 }
 
-/* Does the error say that there is nothing of ours, and not that it could not be read now? That must not pass for none: a store is opened by its books. */
+/* Does the error say that there is nothing of ours, and not that it could not be read now? That
+ * must not pass for none: a store is opened by its books. */
 static bool is_none(int error)
 {
 	return error == -EBADMSG || error == -ENOTSUP || error == -EPERM || error == -EACCES;
@@ -240,9 +251,10 @@ static int find_uuid(struct taking *t, const struct shms_walk_store *s)
 	return 0;
 }
 
-/* The segment's memory by what it is used for; the first link that is met counts for the totals. l: NULL: it cannot be looked into. */
-static int add_segment_total(struct taking *t, const struct stat *st, const struct shms_segsurvey *s,
-			     const struct shms_seglook *l)
+/* The segment's memory by what it is used for; the first link that is met counts for the totals. l:
+ * NULL: it cannot be looked into. */
+static int add_segment_total(struct taking *t, const struct stat *st,
+			     const struct shms_segsurvey *s, const struct shms_seglook *l)
 {
 	struct shms_inode *i;
 	int r = 0;
@@ -308,7 +320,8 @@ static int add_segment(struct taking *t, const struct shms_walk_entry *e)
 /* A file that is being made, named for want of O_TMPFILE; or a leftover of a killed process. */
 static int add_half_made(struct taking *t, const struct stat *st)
 {
-	struct shmstore_user_books *user = t->ask->users ? shms_users_get(t->ask->users, st->st_uid) : NULL;
+	struct shmstore_user_books *user =
+		t->ask->users ? shms_users_get(t->ask->users, st->st_uid) : NULL;
 
 	if (t->ask->users && !user)
 		return -ENOMEM;
@@ -325,7 +338,8 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 	struct shms_inode *i;
 
 	t->n_names++;
-	if (t->ask->progress && (t->n_names & (PROGRESS_NAMES - 1)) == 0 && t->ask->progress(t->n_names, t->ask->arg))
+	if (t->ask->progress && (t->n_names & (PROGRESS_NAMES - 1)) == 0 &&
+	    t->ask->progress(t->n_names, t->ask->arg))
 		return -ECANCELED;
 	if (holders)
 		shms_holders_named(holders, e->st->st_ino);
@@ -370,7 +384,7 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 	}
 }
 
-/* ---- the walk ------------------------------------------------------------------------------------------------------ */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 static int report(struct taking *t)
 {
@@ -403,7 +417,8 @@ static int on_store_end(const struct shms_walk_store *s, void *arg)
 	return report(arg);
 }
 
-int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *ask, struct shms_books *ret)
+int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *ask,
+		    struct shms_books *ret)
 {
 	shms_cleanup(cleanup_inodes) struct shms_inodes *shared = shms_inodes_new();
 	shms_cleanup(cleanup_inodes) struct shms_inodes *segments = shms_inodes_new();
@@ -436,7 +451,10 @@ int shms_books_store(int storefd, struct shmstore_store_books *ret)
 	shms_cleanup(cleanup_inodes) struct shms_inodes *shared = shms_inodes_new();
 	static const struct shms_books_ask nothing = {0};
 	shms_cleanup(cleanup_inodes) struct shms_inodes *segments = shms_inodes_new();
-	struct taking t = {.ask = &nothing, .shared = shared, .segments = segments, .books.size = sizeof(t.books)};
+	struct taking t = {.ask = &nothing,
+			   .shared = shared,
+			   .segments = segments,
+			   .books.size = sizeof(t.books)};
 	struct shms_walk w = {.entry = on_entry, .arg = &t};
 	int r;
 
@@ -451,8 +469,8 @@ int shms_books_store(int storefd, struct shmstore_store_books *ret)
 }
 
 int shmstore_partition_books(struct shmstore_partition *p,
-			     int (*fn)(const struct shmstore_store_books *books, void *arg), void *arg,
-			     struct shmstore_books_total *ret)
+			     int (*fn)(const struct shmstore_store_books *books, void *arg),
+			     void *arg, struct shmstore_books_total *ret)
 {
 	struct shms_books sum;
 	int r;
@@ -487,7 +505,8 @@ static int list_store(const struct shms_walk_store *s, void *arg)
 }
 
 int shmstore_partition_stores(struct shmstore_partition *p,
-			      int (*fn)(const struct shmstore_store_info *info, void *arg), void *arg)
+			      int (*fn)(const struct shmstore_store_info *info, void *arg),
+			      void *arg)
 {
 	struct listing l = {.fn = fn, .arg = arg};
 	struct shms_walk w = {.store = list_store, .arg = &l};

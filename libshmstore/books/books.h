@@ -17,9 +17,9 @@ struct shms_books {
 	uint64_t linked;   /* objects, leases and metadata */
 	uint64_t metadata; /* pages, sidecars, marker, symlinks of peers, directories (on disk) */
 	uint64_t pool;
-	uint64_t stranded;         /* the part of pool that goes only when objects are moved or deleted */
+	uint64_t stranded; /* the part of pool that goes only when objects are moved or deleted */
 	uint64_t ghosts, inflight; /* of segments: deleted but viewed; being put */
-	uint64_t foreign;          /* in the partition; of the whole file system with SHMS_BOOKS_REST */
+	uint64_t foreign; /* in the partition; of the whole file system with SHMS_BOOKS_REST */
 	uint64_t n_stores, n_objects, n_leases;
 	uint64_t n_demoted; /* names of demoted objects; part of n_objects */
 	uint64_t n_unreadable;
@@ -30,21 +30,25 @@ struct shms_books {
 /* Call-backs and lists of a walk, besides its sums. Each may be NULL. */
 struct shms_books_ask {
 	unsigned flags; /* SHMS_BOOKS_* */
-	/* For each store, when its names are counted. Other than 0 ends the walk and is returned. */
+	/* For each store, when its names are counted. Other than 0 ends
+	 * the walk and is returned. */
 	int (*store)(const struct shmstore_store_books *books, void *arg);
 	/* Now and then; other than 0 ends the walk with -ECANCELED. */
 	int (*progress)(uint64_t n_names, void *arg);
 	void *arg;
 	struct shms_holders *holders; /* is told of every inode that has a name */
-	struct shms_users *
-		users; /* to be added to: linked, pool, n_stores, n_demoted; with holders, ghosts and inflight of segments */
+	/* to be added to: linked, pool, n_stores, n_demoted; with holders,
+	 * ghosts and inflight of segments */
+	struct shms_users *users;
 	struct shms_inodes *clean; /* to be added to: the stubs in clean/ */
 };
 
 /* Walks the partition. 0, what store returned, -ECANCELED, -ENOMEM, -EMFILE. */
-int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *ask, struct shms_books *ret);
+int shms_books_take(struct shmstore_partition *p, const struct shms_books_ask *ask,
+		    struct shms_books *ret);
 
-/* The books of the one store open as storefd; ret->store is NULL. 0, -ENOENT (no store), -ENOMEM, -EMFILE. */
+/* The books of the one store open as storefd; ret->store is NULL. 0, -ENOENT (no
+ * store), -ENOMEM, -EMFILE. */
 int shms_books_store(int storefd, struct shmstore_store_books *ret);
 
 #endif

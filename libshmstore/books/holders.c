@@ -2,19 +2,24 @@
 /*
  * holders.c: one scan of /proc for files of one device without a name.
  *
- * Model: a ghost is an inode, a hold is one process's share in it. Of every process come first its maps, then its descriptors. A
- * line of maps is looked at only if its device is ours and it ends in " (deleted)"; that still may be one deleted name of several,
- * so the link count decides: by stat through /proc/PID/map_files (privileged) or /proc/PID/fd (own processes). Where neither is
- * allowed the bytes are what the mappings cover of the file, and shms_holders_named() sorts out those that live on elsewhere.
+ * Model: a ghost is an inode, a hold is one process's share in it. Of every process come first its
+ * maps, then its descriptors. A line of maps is looked at only if its device is ours and it ends in
+ * " (deleted)"; that still may be one deleted name of several, so the link count decides: by stat
+ * through /proc/PID/map_files (privileged) or /proc/PID/fd (own processes). Where neither is
+ * allowed the bytes are what the mappings cover of the file, and shms_holders_named() sorts out
+ * those that live on elsewhere.
  *
- * A file made by O_TMPFILE keeps the name "#<inode>" in the eyes of who made it, also after it was linked. So a file is a writer
- * in flight only if nobody knows it by another name and it is no complete object: one that is was published, then deleted, and
- * its first owner still has it (the instant between the last byte and the link apart).
+ * A file made by O_TMPFILE keeps the name "#<inode>" in the eyes of who made it, also after it was
+ * linked. So a file is a writer in flight only if nobody knows it by another name and it is no
+ * complete object: one that is was published, then deleted, and its first owner still has it (the
+ * instant between the last byte and the link apart).
  *
- * A deleted object that somebody still maps is a ghost also where its owner keeps the file for recycling: it has a name in
- * recycle/ then, and is told from the pool's own by a mapping that is not the owner's writable one.
+ * A deleted object that somebody still maps is a ghost also where its owner keeps the file for
+ * recycling: it has a name in recycle/ then, and is told from the pool's own by a mapping that is
+ * not the owner's writable one.
  *
- * A process whose first thread has ended while others run shows empty maps; its other threads are asked then.
+ * A process whose first thread has ended while others run shows empty maps; its
+ * other threads are asked then.
  */
 #include "holders.h"
 
@@ -53,7 +58,7 @@ struct process {
 	char command[SHMS_HOLD_COMMAND];
 };
 
-/* ---- ghosts and holds ---------------------------------------------------------------------------------------------- */
+/* ---- ghosts and holds ------------------------------------------------------------------------ */
 
 static struct shms_ghost *ghost_get(struct shms_holders *h, uint64_t ino)
 {
@@ -76,7 +81,8 @@ static struct shms_ghost *ghost_get(struct shms_holders *h, uint64_t ino)
 }
 
 /* The hold of the process at hand, made where it is the first sight. */
-static struct shms_hold *hold_get(struct process *p, struct shms_ghost *g, const char *path, size_t path_length)
+static struct shms_hold *hold_get(struct process *p, struct shms_ghost *g, const char *path,
+				  size_t path_length)
 {
 	struct shms_holders *h = p->h;
 	struct shms_hold *hold;
@@ -163,7 +169,8 @@ static void look_inside(struct process *p, struct shms_ghost *g, const char *pro
 
 /* Identifies the file by its name, and, where that leaves questions, by its content. The key of the
  * name comes first: an object adopted or aliased under another key has its first one inside. */
-static void identify(struct process *p, struct shms_ghost *g, const char *proc_path, const char *path, size_t length)
+static void identify(struct process *p, struct shms_ghost *g, const char *proc_path,
+		     const char *path, size_t length)
 {
 	if (!tmpfile_name(path, length))
 		g->published = true;
@@ -173,12 +180,14 @@ static void identify(struct process *p, struct shms_ghost *g, const char *proc_p
 		look_inside(p, g, proc_path);
 }
 
-/* Asks the kernel about what proc_path (below /proc/PID) leads to. Does not wait for servers of network file systems. 0 or -errno. */
+/* Asks the kernel about what proc_path (below /proc/PID) leads to. Does not wait for servers of
+ * network file systems. 0 or -errno. */
 static int ask(const struct process *p, const char *proc_path, struct statx *ret)
 {
 	int flags = AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT;
 
-	unsigned mask = STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_UID | STATX_INO | STATX_BLOCKS;
+	unsigned mask =
+		STATX_TYPE | STATX_MODE | STATX_NLINK | STATX_UID | STATX_INO | STATX_BLOCKS;
 
 	if (statx(p->fd, proc_path, flags, mask, ret) < 0)
 		return -errno;
@@ -207,7 +216,7 @@ static void may_be_pooled(struct shms_holders *h, struct shms_ghost *g)
 	g->pooled = true;
 }
 
-/* ---- maps ---------------------------------------------------------------------------------------------------------- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 /* Notes who maps a segment: the walk finds out whether it has views of what nobody has by name. */
 static int on_segment(struct process *p, const struct shms_mapping *m)
@@ -262,7 +271,8 @@ static int on_mapping(struct process *p, const struct shms_mapping *m)
 	return r < 0 || (m->segment && !m->deleted) ? r : on_unnamed(p, m);
 }
 
-/* Takes the whole lines out of the first *io_have bytes of the buffer; leaves the rest at its start. */
+/* Takes the whole lines out of the first *io_have bytes of the buffer;
+ * leaves the rest at its start. */
 static int take_lines(struct process *p, size_t *io_have)
 {
 	char *at = p->buffer, *end = p->buffer + *io_have, *newline;
@@ -318,10 +328,12 @@ static int scan_maps(struct process *p)
 	}
 }
 
-/* ---- descriptors --------------------------------------------------------------------------------------------------- */
+/* ---- descriptors ----------------------------------------------------------------------------- */
 
-/* A descriptor of a file that has a name: does it hold what only recycle/ still names? The owner's own are writable. */
-static bool holds_pooled(const struct process *p, const char *name, const char *path, size_t length, bool deleted)
+/* A descriptor of a file that has a name: does it hold what only recycle/ still names? The
+ * owner's own are writable. */
+static bool holds_pooled(const struct process *p, const char *name, const char *path, size_t length,
+			 bool deleted)
 {
 	struct stat link;
 
@@ -383,7 +395,7 @@ static int scan_fds(struct process *p)
 	return r;
 }
 
-/* ---- processes ----------------------------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 static void read_command(struct process *p)
 {
@@ -417,7 +429,8 @@ static int scan_task(struct process *p, int procfd, const char *number)
 	return r;
 }
 
-/* The other threads of a process whose first one has ended. They share memory and descriptors: one that lives is enough. */
+/* The other threads of a process whose first one has ended. They share memory and descriptors:
+ * one that lives is enough. */
 static int scan_threads(struct process *p, int procfd, const char *number)
 {
 	_dir_ DIR *dir = NULL;

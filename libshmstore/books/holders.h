@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * holders.h: who keeps memory of the partition's file system without a name: ghosts (deleted, still mapped or open) and writers
- * in flight (never named), as /proc tells.
+ * holders.h: who keeps memory of the partition's file system without a name: ghosts (deleted, still
+ * mapped or open) and writers in flight (never named), as /proc tells.
  *
  * Not to be seen: files that are only in a socket's queue, in an io_uring or under a loop device,
  * and processes of other pid namespaces. Other users' processes are not to be seen without
@@ -18,29 +18,33 @@
 struct shms_holders;
 struct shms_users;
 
-/* Scans /proc. keys: find out the objects' keys too, for shms_holders_each(). 0, -EPERM (no /proc), -ENOMEM, -EMFILE. */
+/* Scans /proc. keys: find out the objects' keys too, for shms_holders_each(). 0, -EPERM (no
+ * /proc), -ENOMEM, -EMFILE. */
 int shms_holders_new(struct shmstore_partition *p, bool keys, struct shms_holders **ret);
 struct shms_holders *shms_holders_free(struct shms_holders *h);
 
 /*
- * The walk has met a name of this inode. Where the kernel would not tell us the link count of what is mapped (no privilege),
- * "(deleted)" may mean one name of several: then a name met elsewhere says that it is no ghost.
+ * The walk has met a name of this inode. Where the kernel would not tell us the link count of
+ * what is mapped (no privilege), "(deleted)" may mean one name of several: then a name met
+ * elsewhere says that it is no ghost.
  */
 void shms_holders_named(struct shms_holders *h, uint64_t ino);
 
 /*
- * The walk has met the only name of this inode in recycle/. true: somebody else maps it or has it open: it is a ghost, and not the
- * pool's.
+ * The walk has met the only name of this inode in recycle/. true: somebody else maps it or has it
+ * open: it is a ghost, and not the pool's.
  */
 bool shms_holders_pooled(struct shms_holders *h, const struct stat *st);
 
-/* Bytes of files, each inode once; n_unreadable: processes. Of packed objects the books have the bytes (books.h). */
+/* Bytes of files, each inode once; n_unreadable: processes. Of packed objects the books
+ * have the bytes (books.h). */
 void shms_holders_sum(const struct shms_holders *h, uint64_t *ret_ghosts, uint64_t *ret_inflight,
 		      uint64_t *ret_unreadable);
-/* Adds ghosts and writers in flight to their users, each inode once: to its owner where the kernel told us, else to its first
- * holder's user. 0, -ENOMEM. */
+/* Adds ghosts and writers in flight to their users, each inode once: to its owner where the kernel
+ * told us, else to its first holder's user. 0, -ENOMEM. */
 int shms_holders_users(const struct shms_holders *h, struct shms_users *users);
 /* Calls fn for every holder of every inode, and of every packed object. 0 or fn's. */
-int shms_holders_each(struct shms_holders *h, int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg);
+int shms_holders_each(struct shms_holders *h,
+		      int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * holdertable.c: the answers that a scan of /proc allows, once a walk has said which inodes have names after all.
+ * holdertable.c: the answers that a scan of /proc allows, once a walk has said which
+ * inodes have names after all.
  */
 #include "holdertable.h"
 
@@ -104,7 +105,8 @@ int shms_holders_users(const struct shms_holders *h, struct shms_users *users)
 	return 0;
 }
 
-int shms_holders_each(struct shms_holders *h, int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg)
+int shms_holders_each(struct shms_holders *h,
+		      int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg)
 {
 	int r = 0;
 

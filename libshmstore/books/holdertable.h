@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* holdertable.h: what a scan of /proc has found: inodes without a name, and who holds them. For holders.c and holdertable.c alone. */
+/* holdertable.h: what a scan of /proc has found: inodes without a name, and who holds them. For
+ * holders.c and holdertable.c alone. */
 #ifndef SHMS_HOLDERTABLE_H
 #define SHMS_HOLDERTABLE_H
 
@@ -17,7 +18,8 @@ struct shms_ghost {
 	uint64_t ino;
 	uint64_t bytes; /* blocks where exact, else what mappings cover */
 	bool exact;     /* the kernel told us its blocks and that it has no link */
-	bool named;     /* it has a name: no ghost, unless that is in recycle/ and shms_holders_pooled() says so */
+	/* it has a name: no ghost, unless that is in recycle/ and shms_holders_pooled() says so */
+	bool named;
 	bool pooled;    /* its one name may be in recycle/ */
 	bool recycled;  /* its one name is */
 	bool read;      /* one of its holds reads */

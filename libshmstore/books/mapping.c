@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mapping.c: what /proc says of a mapping. Pure. Most lines of most processes are of other devices, so the device is looked at
- * first and the numbers are read last.
+ * mapping.c: what /proc says of a mapping. Pure. Most lines of most processes are of other devices,
+ * so the device is looked at first and the numbers are read last.
  */
 #include "mapping.h"
 
@@ -65,7 +65,8 @@ static const char *field(const char *line, const char *end, int n)
 	return s;
 }
 
-bool shms_mapping_parse(const char *line, size_t length, const char *device, struct shms_mapping *ret)
+bool shms_mapping_parse(const char *line, size_t length, const char *device,
+			struct shms_mapping *ret)
 {
 	/* "start-end perms offset device inode   path" */
 	const char *end = line + length, *perms, *offset, *dev = field(line, end, 3);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mapping.h: lines of /proc/PID/maps, and the paths that the kernel tells of files that lost their name. Pure. */
+/* mapping.h: lines of /proc/PID/maps, and the paths that the kernel tells of files
+ * that lost their name. Pure. */
 #ifndef SHMS_MAPPING_H
 #define SHMS_MAPPING_H
 
@@ -16,11 +17,15 @@ struct shms_mapping {
 	bool deleted;
 	bool recycled; /* not deleted: the path is in recycle/ */
 	bool segment;  /* the path is a segment's, which has objects of many */
-	bool writer;   /* shared and writable: of a file in the pool it is the owner's own, kept for the next put */
+	/* shared and writable: of a file in the pool it is the owner's
+	 * own, kept for the next put */
+	bool writer;
 };
 
-/* Reads one line. device: as maps spell it, "major:minor " in hex. false: of another device, or none of those. */
-bool shms_mapping_parse(const char *line, size_t length, const char *device, struct shms_mapping *ret);
+/* Reads one line. device: as maps spell it, "major:minor " in hex. false: of another
+ * device, or none of those. */
+bool shms_mapping_parse(const char *line, size_t length, const char *device,
+			struct shms_mapping *ret);
 /* Is path that of a file in a store's recycle/? */
 bool shms_mapping_recycled(const char *path, size_t length);
 /* Takes " (deleted)" off the end; false where it is not there. */

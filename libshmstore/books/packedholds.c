@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packedholds.c: which processes have views of packed objects that no store has by name, or are putting one.
+ * packedholds.c: which processes have views of packed objects that no store has
+ * by name, or are putting one.
  *
- * The slot says which place has views: a bit of it. A place is of a store, not of a process: its record has the pid of the process that
- * opened the store. If that process maps the segment, it is the one. If it does not, it is dead, or of another pid namespace, and the
- * place is kept by children that it had; these are among the processes that map the segment and are in no record. The same processes may
- * have views beside a living parent, if children's lock of the place is taken. A place whose byte nobody has locked is a dead process's,
- * whose bits somebody will clear: nobody holds anything by it. Only the process in the owner's record puts objects, no child of it.
+ * The slot says which place has views: a bit of it. A place is of a store, not of a process: its
+ * record has the pid of the process that opened the store. If that process maps the segment, it is
+ * the one. If it does not, it is dead, or of another pid namespace, and the place is kept by
+ * children that it had; these are among the processes that map the segment and are in no record.
+ * The same processes may have views beside a living parent, if children's lock of the place is
+ * taken. A place whose byte nobody has locked is a dead process's, whose bits somebody will clear:
+ * nobody holds anything by it. Only the process in the owner's record puts objects, no child of it.
  */
 #include "packedholds.h"
 
@@ -54,9 +57,10 @@ static void *grow(void *array, size_t n, size_t *io_size, size_t each)
 	return array;
 }
 
-/* ---- the scan of /proc --------------------------------------------------------------------------------------------- */
+/* ---- the scan of /proc ----------------------------------------------------------------------- */
 
-int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m, const char *path, size_t path_length)
+int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m, const char *path,
+			    size_t path_length)
 {
 	struct shms_mapper *to;
 
@@ -78,7 +82,7 @@ int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m,
 	return 0;
 }
 
-/* ---- places -------------------------------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 static void read_places(struct looking *k)
 {
@@ -142,9 +146,10 @@ static bool is_of(const struct looking *k, const struct place *p, const struct u
 	return !u->recorded || k->all_recorded;
 }
 
-/* ---- objects ------------------------------------------------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------------------------- */
 
-static int copy_key(const struct shms_seglook *l, const struct shms_segpacked *o, struct shms_packedhold *hold)
+static int copy_key(const struct shms_seglook *l, const struct shms_segpacked *o,
+		    struct shms_packedhold *hold)
 {
 	hold->key = malloc(o->key_size + 1ul);
 	if (!hold->key)
@@ -159,7 +164,8 @@ static int copy_key(const struct shms_seglook *l, const struct shms_segpacked *o
 
 static int add_hold(struct looking *k, const struct shms_segunnamed *o, size_t mapper, bool first)
 {
-	const struct shms_pack_view v = {.segment = &k->l->segment, .slot = o->slot, .generation = o->generation};
+	const struct shms_pack_view v = {
+		.segment = &k->l->segment, .slot = o->slot, .generation = o->generation};
 	struct shms_holders *h = k->h;
 	struct shms_packedhold *hold = grow(h->packed, h->n_packed, &h->packed_size, sizeof(*hold));
 	int r = 0;
@@ -186,7 +192,8 @@ static bool has_view(const struct looking *k, const struct shms_segunnamed *o, c
 	bool has = false;
 
 	for (unsigned place = 0; !has && place < shms_segment_holders(&k->l->segment); place++)
-		has = shms_segword_part(shms_segslot_word(&slot, place), shms_segholder_view(place)) &&
+		has = shms_segword_part(shms_segslot_word(&slot, place),
+					shms_segholder_view(place)) &&
 		      is_of(k, &k->places[place], u);
 	return has;
 }
@@ -226,10 +233,10 @@ int shms_packedholds_segment(struct shms_holders *h, const struct shms_seglook *
 	return r;
 }
 
-/* ---- the answers --------------------------------------------------------------------------------------------------- */
+/* ---- the answers ----------------------------------------------------------------------------- */
 
-int shms_packedholds_each(const struct shms_holders *h, int (*fn)(const struct shmstore_holder *holder, void *arg),
-			  void *arg)
+int shms_packedholds_each(const struct shms_holders *h,
+			  int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg)
 {
 	int r = 0;
 

@@ -119,7 +119,8 @@ int shmstore_partition_survey(struct shmstore_partition *p, const struct shmstor
 	if (!p || !survey || survey->size < sizeof(*survey) || survey->flags)
 		return !p || !survey ? shms_detail_null(!p ? "p" : "survey")
 				     : shms_detail(-EINVAL, NULL,
-						   "survey.size is %zu and survey.flags 0x%x: sizeof and 0 are right",
+						   "survey.size is %zu and survey.flags 0x%x: "
+						   "sizeof and 0 are right",
 						   survey->size, survey->flags);
 	ask.keys = survey->holder != NULL;
 	r = shms_usage_take(p, &ask, &usage, &holders);
@@ -135,8 +136,8 @@ int shmstore_partition_survey(struct shmstore_partition *p, const struct shmstor
 }
 
 int shmstore_partition_reconcile(struct shmstore_partition *p,
-				 int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg,
-				 struct shmstore_usage *ret)
+				 int (*fn)(const struct shmstore_holder *holder, void *arg),
+				 void *arg, struct shmstore_usage *ret)
 {
 	struct shms_holders *holders = NULL;
 	struct shmstore_usage usage;
@@ -144,7 +145,8 @@ int shmstore_partition_reconcile(struct shmstore_partition *p,
 
 	if (!p)
 		return shms_detail_null("p");
-	r = shms_usage_take(p, &(struct shms_usage_ask){.holders = true, .keys = fn != NULL}, &usage, &holders);
+	r = shms_usage_take(p, &(struct shms_usage_ask){.holders = true, .keys = fn != NULL},
+			    &usage, &holders);
 	if (r < 0)
 		return r;
 	if (fn)

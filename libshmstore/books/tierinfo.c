@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierinfo.c: what a partition's disk tier holds and what room it has: the directories of stubs and of tier files, one statfs, and no object.
+ * tierinfo.c: what a partition's disk tier holds and what room it has: the directories of stubs and
+ * of tier files, one statfs, and no object.
  */
 #include <errno.h>
 #include <shmstore/shmstore.h>
@@ -25,7 +26,8 @@ static int add_file(const struct shms_tierscan_file *f, void *arg)
 {
 	struct shmstore_tier_info *info = arg;
 	uint64_t bytes = shms_blocks(f->st);
-	int64_t age_ns = shms_now_real_ns() - (f->st->st_mtim.tv_sec * 1000000000 + f->st->st_mtim.tv_nsec);
+	int64_t age_ns =
+		shms_now_real_ns() - (f->st->st_mtim.tv_sec * 1000000000 + f->st->st_mtim.tv_nsec);
 
 	info->used += bytes;
 	info->last_minute += age_ns < 60 * (int64_t)1000000000 ? bytes : 0;
@@ -45,7 +47,8 @@ static int add_file(const struct shms_tierscan_file *f, void *arg)
 		info->n_orphans++;
 		return 0;
 	}
-	/* A raw one is at least a page of header and the object's bytes, padded: no header has to be read to tell. */
+	/* A raw one is at least a page of header and the object's bytes, padded: no
+	 * header has to be read to tell. */
 	if ((uint64_t)f->st->st_size < SHMS_TIER_ALIGN + shms_tier_pad(object_size(&f->stub)))
 		info->n_codec_zstd++;
 	else
@@ -61,9 +64,10 @@ static int fill_disk(const struct shmstore_partition *p, const struct shms_tier_
 
 	snprintf(info->path, sizeof(info->path), "%.4000s/%s", config->path, p->uuid);
 	if (root < 0 || fstatvfs(root, &fs) < 0)
-		return shms_detail(shms_error(root < 0 ? root : -errno), info->path,
-				   "the tier's directory %s cannot be used: %s; is its file system mounted?",
-				   info->path, strerror(root < 0 ? -root : errno));
+		return shms_detail(
+			shms_error(root < 0 ? root : -errno), info->path,
+			"the tier's directory %s cannot be used: %s; is its file system mounted?",
+			info->path, strerror(root < 0 ? -root : errno));
 	info->disk_size = (uint64_t)fs.f_blocks * fs.f_frsize;
 	info->disk_free = (uint64_t)fs.f_bavail * fs.f_frsize;
 	return 0;
@@ -96,7 +100,9 @@ int shmstore_tier_info(struct shmstore_partition *p, struct shmstore_tier_info *
 	r = shms_tier_config_read(p, &config);
 	/* Without a path: no file is about nothing. */
 	if (r == -ENOENT)
-		return shms_detail(r, NULL, "%s has no disk tier; shmstore-admin tier --set gives it one", p->path);
+		return shms_detail(r, NULL,
+				   "%s has no disk tier; shmstore-admin tier --set gives it one",
+				   p->path);
 	if (r < 0)
 		return r;
 	fill_config(&config, &info);

@@ -2,8 +2,9 @@
 /*
  * tierverify.c: reads tier files as a promote would, and throws the bytes away.
  *
- * The check is for damage by the disk, so they are read past the page cache where the file system lets us, and dropped from
- * it elsewhere. The rate is kept from the begin of the call: what a slow moment of the disk left over may be caught up.
+ * The check is for damage by the disk, so they are read past the page cache where the file system
+ * lets us, and dropped from it elsewhere. The rate is kept from the begin of the call: what a slow
+ * moment of the disk left over may be caught up.
  *
  * Objects come and go meanwhile. Damage is reported only if the anchor still has another name after
  * that: else nobody will ever ask for this file again.
@@ -43,17 +44,19 @@ struct verifying {
 
 static int tell(struct verifying *v, const char *path, int error, const char *reason)
 {
-	return v->what->fn(&(struct shmstore_verify_finding){.size = sizeof(struct shmstore_verify_finding),
-							     .path = path,
-							     .error = error,
-							     .reason = error ? reason : "",
-							     .bytes = v->done},
-			   v->what->arg);
+	return v->what->fn(
+		&(struct shmstore_verify_finding){.size = sizeof(struct shmstore_verify_finding),
+						  .path = path,
+						  .error = error,
+						  .reason = error ? reason : "",
+						  .bytes = v->done},
+		v->what->arg);
 }
 
 static int progress(struct verifying *v)
 {
-	return v->what->progress && v->what->progress(v->done, v->all > v->done ? v->all : v->done, v->what->arg)
+	return v->what->progress && v->what->progress(v->done, v->all > v->done ? v->all : v->done,
+						      v->what->arg)
 		       ? -ECANCELED
 		       : 0;
 }
@@ -68,7 +71,8 @@ static int pace(struct verifying *v, uint64_t bytes)
 	r = progress(v);
 	if (r < 0 || !rate)
 		return r;
-	due = v->begin_ns + v->done / rate * SECOND_NS + (uint64_t)((double)(v->done % rate) / (double)rate * 1e9);
+	due = v->begin_ns + v->done / rate * SECOND_NS +
+	      (uint64_t)((double)(v->done % rate) / (double)rate * 1e9);
 	for (now = shms_now_mono_ns(); r == 0 && now < due; now = shms_now_mono_ns()) {
 		left = due - now < SLICE_NS ? due - now : SLICE_NS;
 		nanosleep(&(struct timespec){.tv_nsec = (long)left}, NULL);
@@ -77,12 +81,13 @@ static int pace(struct verifying *v, uint64_t bytes)
 	return r;
 }
 
-/* ---- one file ------------------------------------------------------------------------------------------------------ */
+/* ---- one file -------------------------------------------------------------------------------- */
 
 /* 0; -ECANCELED, -ENOMEM; else what is wrong with the frame, with its reason. */
 static int check_frame(struct verifying *v, int fd, struct shms_tier_frame *f, char reason[128])
 {
-	struct shms_tier_work w = {.object_fd = -1, .frame = f, .bytes = v->bytes, .spare = v->spare};
+	struct shms_tier_work w = {
+		.object_fd = -1, .frame = f, .bytes = v->bytes, .spare = v->spare};
 	uint64_t size = shms_tier_pad(f->stored);
 	ssize_t n = shms_pread_all(fd, v->bytes, size, f->offset);
 	int r;
@@ -104,7 +109,8 @@ static int check_frame(struct verifying *v, int fd, struct shms_tier_frame *f, c
 	return w.error;
 }
 
-static int check_frames(struct verifying *v, int fd, struct shms_tier_header *h, char ret_reason[160])
+static int check_frames(struct verifying *v, int fd, struct shms_tier_header *h,
+			char ret_reason[160])
 {
 	char reason[128];
 	int r = 0;
@@ -139,7 +145,8 @@ static int in_memory(struct verifying *v, const struct shms_stub *stub)
 	return r;
 }
 
-/* Is the file missing? An anchor comes a moment before its file, so it is looked for more than once. */
+/* Is the file missing? An anchor comes a moment before its file, so it is
+ * looked for more than once. */
 static bool is_missing(const struct verifying *v, uint64_t id)
 {
 	char name[SHMS_TIER_NAME];
@@ -175,7 +182,8 @@ static int check_file(struct verifying *v, const struct shms_stub *stub, const c
 	if (r < 0) {
 		/* "<path>: <reason>" */
 		detail = shmstore_error_detail();
-		if (strncmp(detail, path, strlen(path)) == 0 && strncmp(detail + strlen(path), ": ", 2) == 0)
+		if (strncmp(detail, path, strlen(path)) == 0 &&
+		    strncmp(detail + strlen(path), ": ", 2) == 0)
 			detail += strlen(path) + 2;
 		snprintf(reason, sizeof(reason), "%s", *detail ? detail : shmstore_strerror(r));
 		shms_detail_clear();
@@ -192,7 +200,7 @@ static int check_file(struct verifying *v, const struct shms_stub *stub, const c
 	return r < 0 && !is_named(v, stub->id) ? 0 : tell(v, path, r, reason);
 }
 
-/* ---- one user ------------------------------------------------------------------------------------------------------ */
+/* ---- one user -------------------------------------------------------------------------------- */
 
 static int check_anchors(struct verifying *v)
 {
@@ -241,7 +249,7 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 	return check_anchors(v);
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static int add_size(const struct shms_tierscan_file *f, void *arg)
 {
@@ -267,7 +275,8 @@ static int run(struct verifying *v)
 
 	if (root < 0)
 		return shms_detail(shms_error(root), v->t.config.path,
-				   "the tier's directory in %s cannot be used: %s; is its file system mounted?",
+				   "the tier's directory in %s cannot be used: %s; is its file "
+				   "system mounted?",
 				   v->t.config.path, strerror(-root));
 	v->tools = shms_tier_tools_new();
 	v->bytes = aligned_alloc(SHMS_TIER_ALIGN, shms_tier_pad(SHMS_TIER_FRAME));
@@ -289,9 +298,10 @@ int shmstore_tier_verify(struct shmstore_partition *p, const struct shmstore_tie
 
 	if (!p || !what || what->size < sizeof(*what) || !what->fn)
 		return !p || !what ? shms_detail_null(!p ? "p" : "what")
-		       : !what->fn
-			       ? shms_detail_null("what.fn")
-			       : shms_detail(-EINVAL, NULL, "what.size is %zu, less than this structure's", what->size);
+		       : !what->fn ? shms_detail_null("what.fn")
+				   : shms_detail(-EINVAL, NULL,
+						 "what.size is %zu, less than this structure's",
+						 what->size);
 	v = calloc(1, sizeof(*v));
 	if (!v)
 		return -ENOMEM;

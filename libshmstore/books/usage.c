@@ -2,14 +2,16 @@
 /*
  * usage.c: the df equation: used = linked + ghosts + pool + inflight + foreign + residual.
  *
- * The left side is one statfs, the right side a walk over all names and a scan of /proc: different moments. The same statfs before
- * and after says that nothing came or went in between (not that nothing changed hands: a name deleted under a view moves from
- * linked to ghosts); so a residual on an unchanged file system is looked at again too, until it is the same twice: then it is
- * none of the moment (what we may not read, a file that only a socket's queue holds). After three tries the numbers are given
- * as they are.
+ * The left side is one statfs, the right side a walk over all names and a scan of /proc: different
+ * moments. The same statfs before and after says that nothing came or went in between (not that
+ * nothing changed hands: a name deleted under a view moves from linked to ghosts); so a residual on
+ * an unchanged file system is looked at again too, until it is the same twice: then it is none of
+ * the moment (what we may not read, a file that only a socket's queue holds). After three tries the
+ * numbers are given as they are.
  *
- * The disk tier has an equation of its own, tier = demoted + clean + orphans, in bytes of its disk. Its directories are read when the names are
- * known: the walk has noted which stubs are clean copies.
+ * The disk tier has an equation of its own, tier = demoted + clean + orphans, in bytes
+ * of its disk. Its directories are read when the names are known: the walk has noted
+ * which stubs are clean copies.
  */
 #include "usage.h"
 
@@ -31,8 +33,9 @@
 #define TRIES 3
 
 /* ret has the tier's terms already. */
-static void fill(const struct shmstore_partition *p, const struct statvfs *fs, const struct shms_books *b,
-		 const struct shms_holders *h, struct shmstore_usage *ret)
+static void fill(const struct shmstore_partition *p, const struct statvfs *fs,
+		 const struct shms_books *b, const struct shms_holders *h,
+		 struct shmstore_usage *ret)
 {
 	uint64_t unreadable = 0, known;
 
@@ -53,7 +56,8 @@ static void fill(const struct shmstore_partition *p, const struct statvfs *fs, c
 	ret->inflight += b->inflight;
 	ret->n_unreadable += b->n_unreadable + unreadable;
 	known = ret->linked + ret->pool + ret->ghosts + ret->inflight;
-	/* On disk others' files are not walked (they may be a whole system's), and a file system's own structures count too. */
+	/* On disk others' files are not walked (they may be a whole system's), and a file system's
+	 * own structures count too. */
 	if (!p->tmpfs)
 		ret->foreign = ret->used > known ? ret->used - known : 0;
 	/* Without a limit a tmpfs does not count its blocks. */
@@ -92,8 +96,8 @@ static int add_tier_file(const struct shms_tierscan_file *f, void *arg)
 }
 
 /* The tier's terms; none where there is no tier, or nothing of it can be read. */
-static int take_tier(struct shmstore_partition *p, const struct shms_inodes *clean, struct shms_users *users,
-		     struct shmstore_usage *ret)
+static int take_tier(struct shmstore_partition *p, const struct shms_inodes *clean,
+		     struct shms_users *users, struct shmstore_usage *ret)
 {
 	struct tiering t = {.usage = ret, .users = users};
 	struct shms_tierscan scan = {.clean = clean, .file = add_tier_file, .arg = &t};
@@ -110,9 +114,11 @@ static int take_tier(struct shmstore_partition *p, const struct shms_inodes *cle
 	return r == -EMFILE || r == -ENOMEM ? r : 0;
 }
 
-/* One walk, and one scan of processes and of the tier. ret_holders is written on success only; of ret the tier's terms. */
-static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask, struct shms_books *ret_books,
-		struct shmstore_usage *ret, struct shms_holders **ret_holders)
+/* One walk, and one scan of processes and of the tier. ret_holders is written on success
+ * only; of ret the tier's terms. */
+static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask,
+		struct shms_books *ret_books, struct shmstore_usage *ret,
+		struct shms_holders **ret_holders)
 {
 	struct shms_books_ask books = {
 		.flags = p->tmpfs ? SHMS_BOOKS_REST : 0,
@@ -144,8 +150,8 @@ static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask, 
 	return r;
 }
 
-int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *ask, struct shmstore_usage *ret,
-		    struct shms_holders **ret_holders)
+int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *ask,
+		    struct shmstore_usage *ret, struct shms_holders **ret_holders)
 {
 	struct shms_holders *holders = NULL;
 	struct shmstore_usage u;
@@ -178,14 +184,17 @@ int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *a
 	return 0;
 }
 
-int shmstore_partition_usage(struct shmstore_partition *p, unsigned flags, struct shmstore_usage *ret)
+int shmstore_partition_usage(struct shmstore_partition *p, unsigned flags,
+			     struct shmstore_usage *ret)
 {
 	struct shms_holders *holders = NULL;
 	int r;
 
 	if (!p || !ret || (flags & ~SHMSTORE_USAGE_FULL))
-		return !p || !ret ? shms_detail_null(!p ? "p" : "ret") : shms_detail_flags(flags, SHMSTORE_USAGE_FULL);
-	r = shms_usage_take(p, &(struct shms_usage_ask){.holders = flags & SHMSTORE_USAGE_FULL}, ret, &holders);
+		return !p || !ret ? shms_detail_null(!p ? "p" : "ret")
+				  : shms_detail_flags(flags, SHMSTORE_USAGE_FULL);
+	r = shms_usage_take(p, &(struct shms_usage_ask){.holders = flags & SHMSTORE_USAGE_FULL},
+			    ret, &holders);
 	shms_holders_free(holders);
 	return r;
 }

@@ -13,7 +13,8 @@ struct shms_users;
 struct shms_usage_ask {
 	bool holders; /* ask for them; else ghosts and writers are left in the residual */
 	bool keys;    /* of what they hold too */
-	/* Each may be NULL; as in struct shms_books_ask. begin: another try starts, what was told so far is void. */
+	/* Each may be NULL; as in struct shms_books_ask. begin: another try starts,
+	 * what was told so far is void. */
 	void (*begin)(void *arg);
 	int (*store)(const struct shmstore_store_books *books, void *arg);
 	int (*progress)(uint64_t n_names, void *arg);
@@ -26,7 +27,7 @@ struct shms_usage_ask {
  *   ret_holders   freed by the caller; NULL where they were not asked for.
  * 0, what store returned, -ECANCELED, -EINVAL, -EPERM, -EMFILE, -ENOMEM.
  */
-int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *ask, struct shmstore_usage *ret,
-		    struct shms_holders **ret_holders);
+int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *ask,
+		    struct shmstore_usage *ret, struct shms_holders **ret_holders);
 
 #endif

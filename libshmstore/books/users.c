@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * users.c: books by user. A store's files have one owner and come in one run, so the user of the last question is nearly always the
- * one of the next: it is tried first, then all. Rejected: a hash table, for the handful of users that share a host's partition.
+ * users.c: books by user. A store's files have one owner and come in one run, so the user of the
+ * last question is nearly always the one of the next: it is tried first, then all. Rejected: a hash
+ * table, for the handful of users that share a host's partition.
  */
 #include "users.h"
 

@@ -11,7 +11,8 @@ struct shms_users {
 	size_t n, size, last;
 };
 
-/* The entry of uid, zeroed but for size and uid where it is new; valid until the next call. NULL: out of memory. */
+/* The entry of uid, zeroed but for size and uid where it is new; valid until the next
+ * call. NULL: out of memory. */
 struct shmstore_user_books *shms_users_get(struct shms_users *u, uid_t uid);
 void shms_users_clear(struct shms_users *u);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * verify.c: reads everything that can be wrong: marker, pages, sidecars, and every object's header, table and checksum, each
- * inode once.
+ * verify.c: reads everything that can be wrong: marker, pages, sidecars, and every object's header,
+ * table and checksum, each inode once.
  *
- * Files are read, not mapped: whoever truncates one meanwhile must not kill us. While we have a file open its owner cannot recycle
- * it (its lease test fails), so that what we read is one object and not two halves. Files in recycle/ hold no object and are not
- * looked at.
+ * Files are read, not mapped: whoever truncates one meanwhile must not kill us. While we have a
+ * file open its owner cannot recycle it (its lease test fails), so that what we read is one object
+ * and not two halves. Files in recycle/ hold no object and are not looked at.
  *
  * A stub is checked as far as memory goes: that its anchor is the tier's, without which gc would
  * take its tier file away, and that there is such a file. tierverify.c reads its content.
@@ -51,8 +51,10 @@ struct verify {
 static int tell(struct verify *v, const char *dir, const char *name, int error, const char *reason)
 {
 	_free_ char *path = NULL;
-	struct shmstore_verify_finding f = {
-		.size = sizeof(f), .error = error, .reason = error ? reason : "", .bytes = v->bytes};
+	struct shmstore_verify_finding f = {.size = sizeof(f),
+					    .error = error,
+					    .reason = error ? reason : "",
+					    .bytes = v->bytes};
 
 	if (asprintf(&path, "%s/%s", dir, name) < 0) {
 		path = NULL;
@@ -63,7 +65,8 @@ static int tell(struct verify *v, const char *dir, const char *name, int error, 
 }
 
 /* The buffers against their checksum, a piece at a time. */
-static int check_buffers(struct verify *v, int fd, const struct shms_object *o, const char **ret_reason)
+static int check_buffers(struct verify *v, int fd, const struct shms_object *o,
+			 const char **ret_reason)
 {
 	uint64_t offset = o->layout.header_size, left = o->layout.buffer_size;
 	XXH128_hash_t hash;
@@ -87,8 +90,8 @@ static int check_buffers(struct verify *v, int fd, const struct shms_object *o, 
 	return hash.low64 == o->buffer_hash[0] && hash.high64 == o->buffer_hash[1] ? 0 : -EBADMSG;
 }
 
-static int check_object(struct verify *v, const struct shms_walk_entry *e, int fd, const struct stat *st,
-			const char **ret_reason)
+static int check_object(struct verify *v, const struct shms_walk_entry *e, int fd,
+			const struct stat *st, const char **ret_reason)
 {
 	unsigned char key[SHMSTORE_KEY_MAX];
 	struct shms_header header;
@@ -100,7 +103,8 @@ static int check_object(struct verify *v, const struct shms_walk_entry *e, int f
 	if (header.object.checksum)
 		r = check_buffers(v, fd, &header.object, ret_reason);
 	if (r == 0 && e->place == SHMS_PLACE_OBJECT) {
-		*ret_reason = "its key cannot be told: neither it nor a file beside it has the key of its name";
+		*ret_reason = "its key cannot be told: neither it nor a file beside it has the key "
+			      "of its name";
 		r = shms_entry_key(e->dirfd, e->name, &header, key, &key_size);
 	}
 	shms_header_deinit(&header);
@@ -131,7 +135,9 @@ static int object(struct verify *v, const struct shms_walk_entry *e)
 	_fd_ int fd = shms_open_object(e->dirfd, e->name);
 	if (fd == -ENOENT)
 		return 0; /* deleted since */
-	r = fd < 0 ? shms_error(fd) : fstat(fd, &st) < 0 ? shms_error(errno) : check_object(v, e, fd, &st, &reason);
+	r = fd < 0               ? shms_error(fd)
+	    : fstat(fd, &st) < 0 ? shms_error(errno)
+				 : check_object(v, e, fd, &st, &reason);
 	if (r == -ENOMEM || r == -EMFILE)
 		return r;
 	v->bytes += (uint64_t)e->st->st_size;
@@ -149,7 +155,8 @@ static int stub(struct verify *v, const struct shms_walk_entry *e)
 	r = shms_tierfind_stub(&v->find, e->stub, &reason);
 	if (r == -ENOMEM || r == -EMFILE)
 		return r;
-	if (r == -EBADMSG && (shms_stub_read(e->dirfd, e->name, &now, NULL) < 0 || now.inode != e->stub->inode))
+	if (r == -EBADMSG &&
+	    (shms_stub_read(e->dirfd, e->name, &now, NULL) < 0 || now.inode != e->stub->inode))
 		return 0; /* promoted or deleted since */
 	return tell(v, e->dir, e->name, r, reason);
 }
@@ -172,20 +179,24 @@ static int sidecar(struct verify *v, const struct shms_walk_entry *e)
 {
 	unsigned char key[SHMSTORE_KEY_MAX + 1];
 	char expect[SHMS_NAME_SIZE];
-	_fd_ int fd = shms_openat(e->dirfd, e->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+	_fd_ int fd = shms_openat(e->dirfd, e->name,
+				  O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
 	ssize_t n;
 
 	if (fd < 0 && errno == ENOENT)
 		return 0;
 	if (fd < 0)
-		return errno == EMFILE ? -EMFILE : tell(v, e->dir, e->name, shms_error(errno), "cannot be opened");
+		return errno == EMFILE
+			       ? -EMFILE
+			       : tell(v, e->dir, e->name, shms_error(errno), "cannot be opened");
 	n = shms_pread_all(fd, key, sizeof(key), 0);
 	if (n < 0)
 		return tell(v, e->dir, e->name, shms_error((int)n), "cannot be read");
 	v->bytes += (uint64_t)n;
 	snprintf(expect, sizeof(expect), "%%h%s", e->name + 2);
 	if (n > (ssize_t)SHMSTORE_KEY_MAX || !shms_name_fits(expect, key, (size_t)n))
-		return tell(v, e->dir, e->name, -EBADMSG, "the key in it is not the one of its name");
+		return tell(v, e->dir, e->name, -EBADMSG,
+			    "the key in it is not the one of its name");
 	return tell(v, e->dir, e->name, 0, NULL);
 }
 
@@ -250,11 +261,12 @@ static int damaged(const void *key, size_t key_size, void *arg)
 	return tell(x->v, dir, name, -EBADMSG, "the buffers do not match their checksum");
 }
 
-static int check_packed(struct verify *v, const struct shms_walk_entry *e, const struct shms_seglook *l,
-			bool *ret_overlaps)
+static int check_packed(struct verify *v, const struct shms_walk_entry *e,
+			const struct shms_seglook *l, bool *ret_overlaps)
 {
 	struct packed x = {v, e};
-	struct shms_segcheck c = {.chunk = v->chunk, .chunk_size = CHUNK, .damaged = damaged, .arg = &x};
+	struct shms_segcheck c = {
+		.chunk = v->chunk, .chunk_size = CHUNK, .damaged = damaged, .arg = &x};
 	int r = seen(v, e->st);
 
 	if (r == 0)
@@ -266,7 +278,8 @@ static int check_packed(struct verify *v, const struct shms_walk_entry *e, const
 	return r;
 }
 
-/* A segment: each slot with an object must describe one, and of those with a checksum the bytes must be right. */
+/* A segment: each slot with an object must describe one, and of those with a
+ * checksum the bytes must be right. */
 static int segment(struct verify *v, const struct shms_walk_entry *e)
 {
 	const char *reason = "not a segment, or a damaged one";
@@ -352,7 +365,9 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 /* A store of another user, or a part of one. */
 static int on_store(const struct shms_walk_store *s, void *arg)
 {
-	return s->fd < 0 ? tell(arg, s->path, SHMS_PAGE_FILE, -EPERM, "the store cannot be looked into") : 0;
+	return s->fd < 0 ? tell(arg, s->path, SHMS_PAGE_FILE, -EPERM,
+				"the store cannot be looked into")
+			 : 0;
 }
 
 static int on_unreadable(const char *path, const struct stat *st, int error, void *arg)
@@ -362,7 +377,8 @@ static int on_unreadable(const char *path, const struct stat *st, int error, voi
 }
 
 int shmstore_partition_verify(struct shmstore_partition *p,
-			      int (*fn)(const struct shmstore_verify_finding *finding, void *arg), void *arg)
+			      int (*fn)(const struct shmstore_verify_finding *finding, void *arg),
+			      void *arg)
 {
 	struct verify v = {.p = p, .find = SHMS_TIERFIND_INIT(p), .fn = fn, .arg = arg};
 	struct shms_walk w = {

@@ -2,10 +2,12 @@
 /*
  * query.c: the client of shmstore/daemon.h: one connection, one request at a time.
  *
- * The answering process is not trusted: each packet is checked as a whole (wire_check), its serial must be the request's, an
- * answer has a bound in bytes and each call a deadline. A connection over which something went wrong is closed, so that no
- * late answer can be taken for the next request's; a refusal leaves it open. The descriptor does not block; poll() waits.
- * Rejected: sharing attach.c's connection. A store's threads share that one and wait on conditions; here one thread asks.
+ * The answering process is not trusted: each packet is checked as a whole (wire_check), its serial
+ * must be the request's, an answer has a bound in bytes and each call a deadline. A connection over
+ * which something went wrong is closed, so that no late answer can be taken for the next request's;
+ * a refusal leaves it open. The descriptor does not block; poll() waits.
+ * Rejected: sharing attach.c's connection. A store's threads share that one and wait on
+ * conditions; here one thread asks.
  */
 #include "query.h"
 
@@ -67,7 +69,8 @@ struct answer {
 	size_t n, room;
 };
 
-static int failed(struct shmstore_client *c, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int failed(struct shmstore_client *c, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 static int failed(struct shmstore_client *c, int error, const char *format, ...)
 {
 	va_list args;
@@ -98,7 +101,8 @@ static uint64_t deadline_of(const struct shmstore_client *c)
 
 /* ---- packets ---- */
 
-/* 1: readable; 0: the deadline (UINT64_MAX = none) passed, or a signal came and signals are to be told. */
+/* 1: readable; 0: the deadline (UINT64_MAX = none) passed, or a signal came
+ * and signals are to be told. */
 static int wait_readable(struct shmstore_client *c, uint64_t deadline_ns, bool tell_signals)
 {
 	struct pollfd p = {.fd = c->fd, .events = POLLIN};
@@ -165,17 +169,20 @@ static int take_refused(struct shmstore_client *c, const struct message *m)
 	struct wire_refused r;
 
 	memcpy(&r, m->body, sizeof(r));
-	return failed(c, error_of(r.error), "%s", m->h.tail ? m->tail : shmstore_strerror(error_of(r.error)));
+	return failed(c, error_of(r.error), "%s",
+		      m->h.tail ? m->tail : shmstore_strerror(error_of(r.error)));
 }
 
-static int send_request(struct shmstore_client *c, uint16_t type, const void *body, const char *tail, size_t tail_size)
+static int send_request(struct shmstore_client *c, uint16_t type, const void *body,
+			const char *tail, size_t tail_size)
 {
 	unsigned char packet[sizeof(struct wire_header) + 64 + WIRE_TEXT_MAX];
 	size_t n = wire_pack(packet, sizeof(packet), type, ++c->serial, body, tail, tail_size);
 	ssize_t sent;
 
 	if (!n)
-		return failed(c, -EINVAL, "longer than %u bytes, which no request may be", WIRE_TEXT_MAX);
+		return failed(c, -EINVAL, "longer than %u bytes, which no request may be",
+			      WIRE_TEXT_MAX);
 	do {
 		sent = send(c->fd, packet, n, MSG_DONTWAIT | MSG_NOSIGNAL);
 	} while (sent < 0 && errno == EINTR);
@@ -194,7 +201,8 @@ static int reply(struct shmstore_client *c, uint64_t deadline_ns, struct message
 
 		if (r == 0) {
 			char why[64];
-			snprintf(why, sizeof(why), "the daemon did not answer within %u ms", c->timeout_ms);
+			snprintf(why, sizeof(why), "the daemon did not answer within %u ms",
+				 c->timeout_ms);
 			return broken(c, -ETIMEDOUT, why);
 		}
 		if (r > 0)
@@ -270,7 +278,9 @@ static int find_socket(struct shmstore_client *c)
 	if (c->given && stat(c->given, &st) == 0 && S_ISDIR(st.st_mode))
 		return shms_socket_path(NULL, c->given, c->path);
 	return shms_socket_path(
-		c->given, !c->given && shmstore_default_path(partition, sizeof(partition)) == 0 ? partition : NULL,
+		c->given,
+		!c->given && shmstore_default_path(partition, sizeof(partition)) == 0 ? partition
+										      : NULL,
 		c->path);
 }
 
@@ -299,7 +309,8 @@ static int connected(struct shmstore_client *c, uint64_t deadline_ns)
 }
 
 /* Connects where needed, and sends. */
-static int request(struct shmstore_client *c, uint64_t deadline_ns, uint16_t type, const void *body, const char *tail)
+static int request(struct shmstore_client *c, uint64_t deadline_ns, uint16_t type, const void *body,
+		   const char *tail)
 {
 	int r = connected(c, deadline_ns);
 
@@ -332,7 +343,8 @@ static int append(struct shmstore_client *c, struct answer *a, const struct mess
 }
 
 /* The document that answers the request just sent. */
-static int document(struct shmstore_client *c, uint64_t deadline_ns, char **ret_json, size_t *ret_size)
+static int document(struct shmstore_client *c, uint64_t deadline_ns, char **ret_json,
+		    size_t *ret_size)
 {
 	struct answer a = {0};
 	struct wire_data data;
@@ -371,8 +383,8 @@ static int done(struct shmstore_client *c, uint64_t deadline_ns)
 	return r;
 }
 
-int shms_client_ask(struct shmstore_client *c, uint16_t type, const void *body, const char *tail, size_t tail_size,
-		    char **ret_text, size_t *ret_size)
+int shms_client_ask(struct shmstore_client *c, uint16_t type, const void *body, const char *tail,
+		    size_t tail_size, char **ret_text, size_t *ret_size)
 {
 	uint64_t deadline_ns = deadline_of(c);
 	int r = connected(c, deadline_ns);
@@ -382,7 +394,8 @@ int shms_client_ask(struct shmstore_client *c, uint16_t type, const void *body, 
 	return r < 0 ? r : document(c, deadline_ns, ret_text, ret_size);
 }
 
-int shms_client_order(struct shmstore_client *c, uint16_t type, const void *body, const char *tail, size_t tail_size)
+int shms_client_order(struct shmstore_client *c, uint16_t type, const void *body, const char *tail,
+		      size_t tail_size)
 {
 	uint64_t deadline_ns = deadline_of(c);
 	int r = connected(c, deadline_ns);
@@ -400,8 +413,8 @@ int shmstore_client_new(const char *socket, uint32_t timeout_ms, struct shmstore
 
 	if (!ret || !timeout_ms || timeout_ms > TIMEOUT_MAX_MS)
 		return !ret ? shms_detail_null("ret")
-			    : shms_detail(-EINVAL, NULL, "a timeout is 1 to %u ms, not %u", (unsigned)TIMEOUT_MAX_MS,
-					  timeout_ms);
+			    : shms_detail(-EINVAL, NULL, "a timeout is 1 to %u ms, not %u",
+					  (unsigned)TIMEOUT_MAX_MS, timeout_ms);
 	c = calloc(1, sizeof(*c));
 	if (!c)
 		return -ENOMEM;
@@ -436,8 +449,8 @@ int shmstore_client_set_timeout(struct shmstore_client *c, uint32_t timeout_ms)
 {
 	if (!c || !timeout_ms || timeout_ms > TIMEOUT_MAX_MS)
 		return !c ? shms_detail_null("c")
-			  : shms_detail(-EINVAL, NULL, "a timeout is 1 to %u ms, not %u", (unsigned)TIMEOUT_MAX_MS,
-					timeout_ms);
+			  : shms_detail(-EINVAL, NULL, "a timeout is 1 to %u ms, not %u",
+					(unsigned)TIMEOUT_MAX_MS, timeout_ms);
 	c->timeout_ms = timeout_ms;
 	return 0;
 }
@@ -460,12 +473,12 @@ int shmstore_client_connect(struct shmstore_client *c)
 static bool is_question(unsigned what)
 {
 	return (what >= SHMSTORE_QUERY_STATUS && what <= SHMSTORE_QUERY_ARB_LOG) ||
-	       (what >= SHMSTORE_QUERY_MEMORY && what <= SHMSTORE_QUERY_GATE) || what == SHMSTORE_QUERY_STAGES ||
-	       what == SHMSTORE_QUERY_ACTORS;
+	       (what >= SHMSTORE_QUERY_MEMORY && what <= SHMSTORE_QUERY_GATE) ||
+	       what == SHMSTORE_QUERY_STAGES || what == SHMSTORE_QUERY_ACTORS;
 }
 
-int shmstore_client_query(struct shmstore_client *c, enum shmstore_query what, const char *partition, char **ret_json,
-			  size_t *ret_size)
+int shmstore_client_query(struct shmstore_client *c, enum shmstore_query what,
+			  const char *partition, char **ret_json, size_t *ret_size)
 {
 	struct wire_query body = {.what = (uint32_t)what};
 	uint64_t deadline_ns;
@@ -497,7 +510,8 @@ _Static_assert((int)SHMSTORE_ARB_ORDER_KNOB == (int)WIRE_ARB_ADMIN_KNOB &&
 		       (int)SHMSTORE_ARB_ORDER_CANCEL == (int)WIRE_ARB_ADMIN_CANCEL,
 	       "the public orders are the protocol's");
 
-int shmstore_client_arbiter(struct shmstore_client *c, const char *partition, const struct shmstore_client_arb *what)
+int shmstore_client_arbiter(struct shmstore_client *c, const char *partition,
+			    const struct shmstore_client_arb *what)
 {
 	struct wire_arb_admin body = {0};
 	uint64_t deadline_ns;
@@ -509,7 +523,8 @@ int shmstore_client_arbiter(struct shmstore_client *c, const char *partition, co
 			       ? shms_detail_null(!c           ? "c"
 						  : !partition ? "partition"
 							       : "what")
-			       : shms_detail(-EINVAL, NULL, "%u of kind %u is no order", what->order, what->kind);
+			       : shms_detail(-EINVAL, NULL, "%u of kind %u is no order",
+					     what->order, what->kind);
 	body.op = (uint16_t)what->order;
 	body.kind = (uint16_t)what->kind;
 	body.flags = what->task ? WIRE_ARB_ADMIN_TASK : 0;
@@ -522,7 +537,8 @@ int shmstore_client_arbiter(struct shmstore_client *c, const char *partition, co
 	return r < 0 ? r : done(c, deadline_ns);
 }
 
-int shmstore_client_reap(struct shmstore_client *c, const char *path, char **ret_json, size_t *ret_size)
+int shmstore_client_reap(struct shmstore_client *c, const char *path, char **ret_json,
+			 size_t *ret_size)
 {
 	struct wire_reap body = {0};
 	uint64_t deadline_ns;
@@ -552,7 +568,8 @@ int shmstore_client_watch(struct shmstore_client *c, uint64_t since, const char 
 	return r;
 }
 
-int shmstore_client_event(struct shmstore_client *c, int timeout_ms, uint64_t *ret_sequence, const char **ret_json)
+int shmstore_client_event(struct shmstore_client *c, int timeout_ms, uint64_t *ret_sequence,
+			  const char **ret_json)
 {
 	struct wire_event event;
 	struct message m;
@@ -563,7 +580,8 @@ int shmstore_client_event(struct shmstore_client *c, int timeout_ms, uint64_t *r
 		return shms_detail_null(!c ? "c" : "ret_json");
 	if (!c->watching)
 		return failed(c, -EINVAL, "this client does not watch");
-	deadline_ns = timeout_ms < 0 ? UINT64_MAX : shms_now_mono_ns() + (uint64_t)timeout_ms * 1000000;
+	deadline_ns =
+		timeout_ms < 0 ? UINT64_MAX : shms_now_mono_ns() + (uint64_t)timeout_ms * 1000000;
 	r = wait_readable(c, deadline_ns, true);
 	if (r == 1)
 		r = receive(c, &m);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query.h: one request of a client and its answer, for the files of this room. The client is there; what else is wrong the answer says. */
+/* query.h: one request of a client and its answer, for the files of this room. The client is there;
+ * what else is wrong the answer says. */
 #ifndef SHMS_QUERY_H
 #define SHMS_QUERY_H
 
@@ -8,9 +9,10 @@
 #include <stdint.h>
 
 /* Answered by a document: as shmstore_client_query(). tail: tail_size bytes, without a NUL. */
-int shms_client_ask(struct shmstore_client *c, uint16_t type, const void *body, const char *tail, size_t tail_size,
-		    char **ret_text, size_t *ret_size);
+int shms_client_ask(struct shmstore_client *c, uint16_t type, const void *body, const char *tail,
+		    size_t tail_size, char **ret_text, size_t *ret_size);
 /* Answered by DONE. */
-int shms_client_order(struct shmstore_client *c, uint16_t type, const void *body, const char *tail, size_t tail_size);
+int shms_client_order(struct shmstore_client *c, uint16_t type, const void *body, const char *tail,
+		      size_t tail_size);
 
 #endif

@@ -10,10 +10,12 @@
 #include "wire.h"
 
 /* NOLINTNEXTLINE(misc-redundant-expression): that they are equal is what it says */
-_Static_assert(SHMSTORE_PROFILE_MINE == WIRE_PROFILE_MINE && SHMSTORE_PROFILE_ALL == WIRE_PROFILE_ALL,
+_Static_assert(SHMSTORE_PROFILE_MINE == WIRE_PROFILE_MINE &&
+		       SHMSTORE_PROFILE_ALL == WIRE_PROFILE_ALL,
 	       "the public users are the protocol's");
 
-int shmstore_client_profile(struct shmstore_client *c, uint32_t user, char **ret_json, size_t *ret_size)
+int shmstore_client_profile(struct shmstore_client *c, uint32_t user, char **ret_json,
+			    size_t *ret_size)
 {
 	const struct wire_profile_admin body = {.op = WIRE_PROFILE_ADMIN_SHOW, .uid = user};
 
@@ -25,23 +27,28 @@ int shmstore_client_profile(struct shmstore_client *c, uint32_t user, char **ret
 static int one_user(uint32_t user)
 {
 	return user == SHMSTORE_PROFILE_ALL
-		       ? shms_detail(-EINVAL, NULL, "a profile's text is that of one user, not of all")
+		       ? shms_detail(-EINVAL, NULL,
+				     "a profile's text is that of one user, not of all")
 		       : 0;
 }
 
-int shmstore_client_profile_text(struct shmstore_client *c, uint32_t user, char **ret_text, size_t *ret_size)
+int shmstore_client_profile_text(struct shmstore_client *c, uint32_t user, char **ret_text,
+				 size_t *ret_size)
 {
 	const struct wire_profile_admin body = {.op = WIRE_PROFILE_ADMIN_TEXT, .uid = user};
 
 	if (!c || !ret_text)
 		return shms_detail_null(!c ? "c" : "ret_text");
-	return one_user(user) < 0 ? -EINVAL
-				  : shms_client_ask(c, WIRE_PROFILE_ADMIN, &body, NULL, 0, ret_text, ret_size);
+	return one_user(user) < 0
+		       ? -EINVAL
+		       : shms_client_ask(c, WIRE_PROFILE_ADMIN, &body, NULL, 0, ret_text, ret_size);
 }
 
-int shmstore_client_profile_load(struct shmstore_client *c, uint32_t user, const char *text, size_t size)
+int shmstore_client_profile_load(struct shmstore_client *c, uint32_t user, const char *text,
+				 size_t size)
 {
-	struct wire_profile_admin body = {.op = WIRE_PROFILE_ADMIN_LOAD, .uid = user, .total = size};
+	struct wire_profile_admin body = {
+		.op = WIRE_PROFILE_ADMIN_LOAD, .uid = user, .total = size};
 	int r = 0;
 
 	if (!c || !text)
@@ -54,7 +61,8 @@ int shmstore_client_profile_load(struct shmstore_client *c, uint32_t user, const
 	if (memchr(text, '\0', size))
 		return shms_detail(-EBADMSG, NULL, "this is no profile: there is a NUL in it");
 	while (r == 0 && body.offset < size) {
-		size_t left = size - body.offset, part = left < WIRE_TEXT_MAX ? left : WIRE_TEXT_MAX;
+		size_t left = size - body.offset,
+		       part = left < WIRE_TEXT_MAX ? left : WIRE_TEXT_MAX;
 
 		r = shms_client_order(c, WIRE_PROFILE_ADMIN, &body, text + body.offset, part);
 		body.offset += part;
@@ -76,6 +84,7 @@ int shmstore_client_stage_end(struct shmstore_client *c, uint64_t session)
 	if (!c)
 		return shms_detail_null("c");
 	if (!session)
-		return shms_detail(-EINVAL, NULL, "0 is no store's number; the stages' document has them");
+		return shms_detail(-EINVAL, NULL,
+				   "0 is no store's number; the stages' document has them");
 	return shms_client_order(c, WIRE_STAGE_END, &body, NULL, 0);
 }

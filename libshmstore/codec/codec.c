@@ -2,18 +2,22 @@
 /*
  * codec.c: zstd over one frame, as it is or as planes (planes.h), and the rule what is worth it.
  *
- * Planes are made of pieces of 256 KiB, each plane as a zstd frame of its own: a piece stays in the cache, where whole
- * frames would go through memory nine times. In planes zstd finds noise and repeated values; its fast (negative) levels
- * are several times as fast as level 1, for a few per cent more bytes. Without planes a frame has the level asked for.
+ * Planes are made of pieces of 256 KiB, each plane as a zstd frame of its own: a piece stays in the
+ * cache, where whole frames would go through memory nine times. In planes zstd finds noise and
+ * repeated values; its fast (negative) levels are several times as fast as level 1, for a few per
+ * cent more bytes. Without planes a frame has the level asked for.
  *
- * The rule: four samples of the frame, 64 KiB in all, are compressed as they are, and half of them in each kind of planes.
- * Less than a tenth saved as they are: not worth it; random floating-point numbers shrink by 6 % that way (their exponents
- * are alike), at a quarter of what a disk writes. Planes have to save a quarter (of such numbers they save 16 %), and come
- * before zstd as it is where they save about as much, because they are several times as fast; where they leave less than a
- * third, nothing else is tried. The compressed frame must be smaller by 5 %, and by a block of the disk.
+ * The rule: four samples of the frame, 64 KiB in all, are compressed as they are, and half of
+ * them in each kind of planes. Less than a tenth saved as they are: not worth it; random
+ * floating-point numbers shrink by 6 % that way (their exponents are alike), at a quarter of
+ * what a disk writes. Planes have to save a quarter (of such numbers they save 16 %), and come
+ * before zstd as it is where they save about as much, because they are several times as fast;
+ * where they leave less than a third, nothing else is tried. The compressed frame must be
+ * smaller by 5 %, and by a block of the disk.
  *
- * Rejected: deciding once for an object (its buffers are arrays of several types, or a pickle and an array); the level asked for on planes (what
- * is left is noise: it finds nothing more); dictionaries (a frame is large).
+ * Rejected: deciding once for an object (its buffers are arrays of several types, or a pickle and
+ * an array); the level asked for on planes (what is left is noise: it finds nothing more);
+ * dictionaries (a frame is large).
  */
 #include "codec.h"
 
@@ -75,14 +79,15 @@ static size_t most_of(size_t size)
 }
 
 /* Into c->planes, with the byte behind them. Returns their bytes. */
-static size_t to_planes(struct shms_codec_context *c, struct shms_planes kind, const void *bytes, size_t size)
+static size_t to_planes(struct shms_codec_context *c, struct shms_planes kind, const void *bytes,
+			size_t size)
 {
 	shms_planes_split(kind, bytes, size, c->planes);
 	c->planes[size] = 0;
 	return size + 1;
 }
 
-/* ---- the choice ----------------------------------------------------------------------------------------------------- */
+/* ---- the choice ------------------------------------------------------------------------------ */
 
 size_t shms_codec_sample_at(size_t size, unsigned i, size_t *ret_offset)
 {
@@ -91,7 +96,8 @@ size_t shms_codec_sample_at(size_t size, unsigned i, size_t *ret_offset)
 	*ret_offset = 0;
 	if (size <= SHMS_CODEC_SAMPLE)
 		return i == 0 ? size : 0;
-	/* The end of each quarter, beginning where a word does: the object's header, nearly all zeros, says nothing of the rest. */
+	/* The end of each quarter, beginning where a word does: the object's header, nearly all
+	 * zeros, says nothing of the rest. */
 	*ret_offset = (size / SHMS_CODEC_SAMPLES * (i + 1) - sample) & ~(size_t)63;
 	return i < SHMS_CODEC_SAMPLES ? sample : 0;
 }
@@ -105,12 +111,14 @@ static size_t ratio(struct shms_codec_context *c, const void *bytes, size_t size
 }
 
 /* The same for planes of some kind. */
-static size_t planes_ratio(struct shms_codec_context *c, enum shms_codec kind, const void *samples, size_t size)
+static size_t planes_ratio(struct shms_codec_context *c, enum shms_codec kind, const void *samples,
+			   size_t size)
 {
 	return ratio(c, c->planes, to_planes(c, kinds[kind], samples, size), PLANE_LEVEL);
 }
 
-/* The frame before was this kind of planes, and this one is as good: the same array, most likely. */
+/* The frame before was this kind of planes, and this one is as good: the same array, most
+ * likely. */
 static bool goes_on(struct shms_codec_context *c, const void *samples, size_t size)
 {
 	size_t r = c->last_ratio ? planes_ratio(c, c->last, samples, size) : 0;
@@ -122,7 +130,8 @@ static bool goes_on(struct shms_codec_context *c, const void *samples, size_t si
 	return true;
 }
 
-enum shms_codec shms_codec_choose(struct shms_codec_context *c, const void *samples, size_t size, int level)
+enum shms_codec shms_codec_choose(struct shms_codec_context *c, const void *samples, size_t size,
+				  int level)
 {
 	enum shms_codec best = SHMS_CODEC_RAW;
 	size_t n = size < SHMS_CODEC_SAMPLE ? size : SHMS_CODEC_SAMPLE;
@@ -151,10 +160,12 @@ enum shms_codec shms_codec_choose(struct shms_codec_context *c, const void *samp
 		return best;
 	}
 	plain = ratio(c, samples, n, 1);
-	return plain <= ZSTD_WORTH && (best == SHMS_CODEC_RAW || plain + plain / 8 < planes) ? SHMS_CODEC_ZSTD : best;
+	return plain <= ZSTD_WORTH && (best == SHMS_CODEC_RAW || plain + plain / 8 < planes)
+		       ? SHMS_CODEC_ZSTD
+		       : best;
 }
 
-/* ---- there ---------------------------------------------------------------------------------------------------------- */
+/* ---- there ----------------------------------------------------------------------------------- */
 
 /* used: 0: it failed. */
 static bool packed(struct shms_codec_packing *p, size_t used, size_t size)
@@ -164,15 +175,18 @@ static bool packed(struct shms_codec_packing *p, size_t used, size_t size)
 	return used != 0;
 }
 
-static bool pack_whole(struct shms_codec_context *c, struct shms_codec_packing *p, const void *bytes)
+static bool pack_whole(struct shms_codec_context *c, struct shms_codec_packing *p,
+		       const void *bytes)
 {
 	size_t r = ZSTD_compressCCtx(c->c, p->out, most_of(p->size), bytes, p->size, p->level);
 
 	return packed(p, ZSTD_isError(r) ? 0 : r, p->size);
 }
 
-/* A plane at a time, so that zstd sees for each by itself that it never varies, or is noise; then what is left of the words, and the byte. */
-static bool pack_piece(struct shms_codec_context *c, struct shms_codec_packing *p, const void *bytes, size_t size)
+/* A plane at a time, so that zstd sees for each by itself that it never varies, or is noise; then
+ * what is left of the words, and the byte. */
+static bool pack_piece(struct shms_codec_context *c, struct shms_codec_packing *p,
+		       const void *bytes, size_t size)
 {
 	struct shms_planes kind = kinds[p->codec];
 	size_t room = most_of(p->size) - p->used, used = 0, at = 0;
@@ -180,8 +194,8 @@ static bool pack_piece(struct shms_codec_context *c, struct shms_codec_packing *
 
 	while (at < total) {
 		size_t n = plane && at < plane * kind.width ? plane : total - at;
-		size_t r = ZSTD_compressCCtx(c->c, (char *)p->out + p->used + used, room - used, c->planes + at, n,
-					     PLANE_LEVEL);
+		size_t r = ZSTD_compressCCtx(c->c, (char *)p->out + p->used + used, room - used,
+					     c->planes + at, n, PLANE_LEVEL);
 
 		if (ZSTD_isError(r))
 			return false;
@@ -196,16 +210,18 @@ size_t shms_codec_step(enum shms_codec codec, size_t size)
 	return kinds[codec].width && size > SHMS_CODEC_PIECE ? SHMS_CODEC_PIECE : size;
 }
 
-bool shms_codec_pack(struct shms_codec_context *c, struct shms_codec_packing *p, const void *bytes, size_t size)
+bool shms_codec_pack(struct shms_codec_context *c, struct shms_codec_packing *p, const void *bytes,
+		     size_t size)
 {
 	if (p->codec == SHMS_CODEC_RAW || !most_of(p->size) || !can_compress(c))
 		return false;
 	return kinds[p->codec].width ? pack_piece(c, p, bytes, size) : pack_whole(c, p, bytes);
 }
 
-/* ---- and back ------------------------------------------------------------------------------------------------------- */
+/* ---- and back -------------------------------------------------------------------------------- */
 
-/* The zstd frames of one piece: size bytes to c->planes. Returns how many bytes of n_in they were; 0: damaged. */
+/* The zstd frames of one piece: size bytes to c->planes. Returns how many bytes of
+ * n_in they were; 0: damaged. */
 static size_t unpack_frames(struct shms_codec_context *c, const char *in, size_t n_in, size_t size)
 {
 	size_t used = 0, done = 0;
@@ -225,10 +241,12 @@ static size_t unpack_frames(struct shms_codec_context *c, const char *in, size_t
 }
 
 /* A piece of planes to out. */
-static int unpack_planes(struct shms_codec_context *c, struct shms_codec_unpacking *u, struct shms_planes kind)
+static int unpack_planes(struct shms_codec_context *c, struct shms_codec_unpacking *u,
+			 struct shms_planes kind)
 {
 	const char *at = (const char *)u->stored + u->used;
-	size_t left = u->original - u->unpacked, size = left < SHMS_CODEC_PIECE ? left : SHMS_CODEC_PIECE;
+	size_t left = u->original - u->unpacked,
+	       size = left < SHMS_CODEC_PIECE ? left : SHMS_CODEC_PIECE;
 	size_t stored = unpack_frames(c, at, u->size - u->used, size + 1);
 
 	if (!stored)

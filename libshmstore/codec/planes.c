@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * planes.c: the first byte of all words, then the second of all, and so on; where asked, of each word's difference to the one before.
+ * planes.c: the first byte of all words, then the second of all, and so on; where asked, of each
+ * word's difference to the one before.
  *
- * Numbers in an array are alike in their high bytes, and sorted or regular ones differ by little: then most planes are zeros, which zstd
- * passes at memory speed, instead of finding in every eight bytes the five that it has seen. Sorted 64-bit integers with gaps of up
- * to 2^15: 0.31 of their size at 0.4 GB/s as they are, 0.23 at 4.7 GB/s as planes of differences.
+ * Numbers in an array are alike in their high bytes, and sorted or regular ones differ by little:
+ * then most planes are zeros, which zstd passes at memory speed, instead of finding in every eight
+ * bytes the five that it has seen. Sorted 64-bit integers with gaps of up to 2^15: 0.31 of their
+ * size at 0.4 GB/s as they are, 0.23 at 4.7 GB/s as planes of differences.
  *
- * Sixteen words are transposed in registers of sixteen bytes, in the compiler's vectors: what every x86-64 and ARM has, 18 GB/s in the cache.
- * Words are read in the machine's order, which is that of all our formats, little-endian. Rejected: intrinsics (another path for each kind of
- * CPU); planes of bits for planes whose low bits alone are noise, and zstd frames of one repeated byte written by hand: 1.7 to 2 times as fast
- * on integers, 5 times on small ones, for 500 lines. Version 0.1 wrote planes of bits; they are still read.
+ * Sixteen words are transposed in registers of sixteen bytes, in the compiler's vectors: what every
+ * x86-64 and ARM has, 18 GB/s in the cache. Words are read in the machine's order, which is that of
+ * all our formats, little-endian. Rejected: intrinsics (another path for each kind of CPU); planes
+ * of bits for planes whose low bits alone are noise, and zstd frames of one repeated byte written
+ * by hand: 1.7 to 2 times as fast on integers, 5 times on small ones, for 500 lines. Version 0.1
+ * wrote planes of bits; they are still read.
  */
 #include "planes.h"
 
@@ -20,7 +24,7 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the formats are little-endian");
 
-/* ---- planes of bytes ------------------------------------------------------------------------------------------------- */
+/* ---- planes of bytes ------------------------------------------------------------------------- */
 
 /* Loops over registers are unrolled, whatever the optimization: a register has no address. */
 typedef unsigned char bytes16 __attribute__((vector_size(16)));
@@ -48,8 +52,9 @@ static inline bytes16 mix_high(bytes16 a, bytes16 b)
 }
 
 /*
- * A byte's address is the number of its register and its place there, four bits. Mixing those registers whose numbers differ in one bit turns
- * the five round: that bit of the number becomes the lowest of the place, the highest of the place that bit of the number.
+ * A byte's address is the number of its register and its place there, four bits. Mixing those
+ * registers whose numbers differ in one bit turns the five round: that bit of the number becomes
+ * the lowest of the place, the highest of the place that bit of the number.
  */
 static inline __attribute__((always_inline)) void turn(bytes16 *v, unsigned n, unsigned bit)
 {
@@ -105,7 +110,8 @@ static inline bytes16 sum4(bytes16 bytes, words4 *last, uint32_t keep)
 }
 
 /* Sixteen words at in; plane k, n bytes after the one before it, gets some of theirs. */
-static inline void split8_square(const unsigned char *in, words2 *before, uint64_t keep, unsigned char *out, size_t n)
+static inline void split8_square(const unsigned char *in, words2 *before, uint64_t keep,
+				 unsigned char *out, size_t n)
 {
 	bytes16 v[8];
 
@@ -118,13 +124,15 @@ static inline void split8_square(const unsigned char *in, words2 *before, uint64
 	turn(v, 8, 2);
 	turn(v, 8, 1);
 	turn(v, 8, 4);
-	/* The lowest bit of a byte's number in its word has come to be the highest of the register's. */
+	/* The lowest bit of a byte's number in its word has come to be the
+	 * highest of the register's. */
 #pragma GCC unroll 8
 	for (unsigned k = 0; k < 8; k++)
 		memcpy(out + k * n, &v[(k & 1) << 2 | k >> 1], sizeof(v[0]));
 }
 
-static inline void join8_square(const unsigned char *in, size_t n, words2 *last, uint64_t keep, unsigned char *out)
+static inline void join8_square(const unsigned char *in, size_t n, words2 *last, uint64_t keep,
+				unsigned char *out)
 {
 	bytes16 v[8];
 
@@ -141,7 +149,8 @@ static inline void join8_square(const unsigned char *in, size_t n, words2 *last,
 	}
 }
 
-static inline void split4_square(const unsigned char *in, words4 *before, uint32_t keep, unsigned char *out, size_t n)
+static inline void split4_square(const unsigned char *in, words4 *before, uint32_t keep,
+				 unsigned char *out, size_t n)
 {
 	bytes16 v[4];
 
@@ -159,7 +168,8 @@ static inline void split4_square(const unsigned char *in, words4 *before, uint32
 		memcpy(out + k * n, &v[k], sizeof(v[k]));
 }
 
-static inline void join4_square(const unsigned char *in, size_t n, words4 *last, uint32_t keep, unsigned char *out)
+static inline void join4_square(const unsigned char *in, size_t n, words4 *last, uint32_t keep,
+				unsigned char *out)
 {
 	bytes16 v[4];
 
@@ -176,44 +186,46 @@ static inline void join4_square(const unsigned char *in, size_t n, words4 *last,
 }
 
 /* Eight words are left over at most: half a square. */
-static void copy_halves(const unsigned char *from, size_t from_n, unsigned char *to, size_t to_n, unsigned width)
+static void copy_halves(const unsigned char *from, size_t from_n, unsigned char *to, size_t to_n,
+			unsigned width)
 {
 	for (unsigned k = 0; k < width; k++)
 		memcpy(to + k * to_n, from + k * from_n, SQUARE / 2);
 }
 
 /* Whole squares, then half a one: split8(), join8(), split4() and join4(). */
-#define SPLIT_AND_JOIN(width, words, uint)                                                          \
-	static void split##width(const unsigned char *in, size_t n, bool delta, unsigned char *out) \
-	{                                                                                           \
-		unsigned char rest[SQUARE * (width)] = {0}, planes[SQUARE * (width)];               \
-		uint keep = delta ? (uint)-1 : 0;                                                   \
-		words before = {0};                                                                 \
-		size_t i = 0;                                                                       \
-                                                                                                    \
-		for (; i + SQUARE <= n; i += SQUARE)                                                \
-			split##width##_square(in + i * (width), &before, keep, out + i, n);         \
-		if (i == n)                                                                         \
-			return;                                                                     \
-		memcpy(rest, in + i * (width), sizeof(rest) / 2);                                   \
-		split##width##_square(rest, &before, keep, planes, SQUARE);                         \
-		copy_halves(planes, SQUARE, out + i, n, width);                                     \
-	}                                                                                           \
-                                                                                                    \
-	static void join##width(const unsigned char *in, size_t n, bool delta, unsigned char *out)  \
-	{                                                                                           \
-		unsigned char rest[SQUARE * (width)], planes[SQUARE * (width)] = {0};               \
-		uint keep = delta ? (uint)-1 : 0;                                                   \
-		words last = {0};                                                                   \
-		size_t i = 0;                                                                       \
-                                                                                                    \
-		for (; i + SQUARE <= n; i += SQUARE)                                                \
-			join##width##_square(in + i, n, &last, keep, out + i * (width));            \
-		if (i == n)                                                                         \
-			return;                                                                     \
-		copy_halves(in + i, n, planes, SQUARE, width);                                      \
-		join##width##_square(planes, SQUARE, &last, keep, rest);                            \
-		memcpy(out + i * (width), rest, sizeof(rest) / 2);                                  \
+#define SPLIT_AND_JOIN(width, words, uint)                                                         \
+	static void split##width(const unsigned char *in, size_t n, bool delta,                    \
+				 unsigned char *out)                                               \
+	{                                                                                          \
+		unsigned char rest[SQUARE * (width)] = {0}, planes[SQUARE * (width)];              \
+		uint keep = delta ? (uint)-1 : 0;                                                  \
+		words before = {0};                                                                \
+		size_t i = 0;                                                                      \
+                                                                                                   \
+		for (; i + SQUARE <= n; i += SQUARE)                                               \
+			split##width##_square(in + i * (width), &before, keep, out + i, n);        \
+		if (i == n)                                                                        \
+			return;                                                                    \
+		memcpy(rest, in + i * (width), sizeof(rest) / 2);                                  \
+		split##width##_square(rest, &before, keep, planes, SQUARE);                        \
+		copy_halves(planes, SQUARE, out + i, n, width);                                    \
+	}                                                                                          \
+                                                                                                   \
+	static void join##width(const unsigned char *in, size_t n, bool delta, unsigned char *out) \
+	{                                                                                          \
+		unsigned char rest[SQUARE * (width)], planes[SQUARE * (width)] = {0};              \
+		uint keep = delta ? (uint)-1 : 0;                                                  \
+		words last = {0};                                                                  \
+		size_t i = 0;                                                                      \
+                                                                                                   \
+		for (; i + SQUARE <= n; i += SQUARE)                                               \
+			join##width##_square(in + i, n, &last, keep, out + i * (width));           \
+		if (i == n)                                                                        \
+			return;                                                                    \
+		copy_halves(in + i, n, planes, SQUARE, width);                                     \
+		join##width##_square(planes, SQUARE, &last, keep, rest);                           \
+		memcpy(out + i * (width), rest, sizeof(rest) / 2);                                 \
 	}
 
 SPLIT_AND_JOIN(8, words2, uint64_t)
@@ -240,9 +252,10 @@ void shms_planes_join(struct shms_planes p, const void *planes, size_t size, voi
 	memcpy((unsigned char *)words + whole, (const unsigned char *)planes + whole, size - whole);
 }
 
-/* ---- planes of bits -------------------------------------------------------------------------------------------------- */
+/* ---- planes of bits -------------------------------------------------------------------------- */
 
-int shms_planes_from_bits(struct shms_planes p, void *planes, size_t size, uint8_t which, void *scratch)
+int shms_planes_from_bits(struct shms_planes p, void *planes, size_t size, uint8_t which,
+			  void *scratch)
 {
 	size_t n = shms_planes_size(p, size);
 	unsigned char *plane = planes;

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierframe.c: one frame, in whichever thread, a piece at a time: what has just been copied is hashed and packed, or what has just been unpacked
- * is hashed and copied, while it is in the processor's cache.
+ * tierframe.c: one frame, in whichever thread, a piece at a time: what has just been
+ * copied is hashed and packed, or what has just been unpacked is hashed and copied, while
+ * it is in the processor's cache.
  *
- * The object's bytes are copied with pread and pwrite: on tmpfs that is faster than mapping (the page tables cost more than the copy), cannot
- * fault with SIGBUS, takes its memory before anything is lost, and leaves no mapping that the test for other users of the object would see. A
- * raw frame without padding has one hash, not two.
+ * The object's bytes are copied with pread and pwrite: on tmpfs that is faster than mapping (the
+ * page tables cost more than the copy), cannot fault with SIGBUS, takes its memory before anything
+ * is lost, and leaves no mapping that the test for other users of the object would see. A raw frame
+ * without padding has one hash, not two.
  */
 #include "tierframe.h"
 
@@ -68,7 +70,7 @@ static size_t piece_of(size_t left)
 	return left < SHMS_CODEC_PIECE ? left : SHMS_CODEC_PIECE;
 }
 
-/* ---- to the disk ---------------------------------------------------------------------------------------------------- */
+/* ---- to the disk ----------------------------------------------------------------------------- */
 
 /* Bytes of the frame, at off, all of them. */
 static int read_bytes(struct shms_tier_work *w, void *to, size_t size, size_t off)
@@ -99,7 +101,8 @@ static int choose(struct shms_tier_work *w, struct shms_tier_tools *t, enum shms
 }
 
 /* The frame's bytes at off, to where they are wanted. */
-static int read_and_hash(struct shms_tier_work *w, struct shms_tier_tools *t, void *to, size_t size, size_t off)
+static int read_and_hash(struct shms_tier_work *w, struct shms_tier_tools *t, void *to, size_t size,
+			 size_t off)
 {
 	int r = read_bytes(w, to, size, off);
 
@@ -108,11 +111,13 @@ static int read_and_hash(struct shms_tier_work *w, struct shms_tier_tools *t, vo
 	return r;
 }
 
-/* Into w->spare, out of as much of w->bytes as the codec wants to see at once. 1: that is it; 0: it does not shrink. */
+/* Into w->spare, out of as much of w->bytes as the codec wants to see at once. 1: that is
+ * it; 0: it does not shrink. */
 static int copy_packed(struct shms_tier_work *w, struct shms_tier_tools *t, enum shms_codec codec)
 {
 	struct shms_tier_frame *f = w->frame;
-	struct shms_codec_packing p = {.codec = codec, .level = w->level, .size = f->original, .out = w->spare};
+	struct shms_codec_packing p = {
+		.codec = codec, .level = w->level, .size = f->original, .out = w->spare};
 	size_t step = shms_codec_step(codec, f->original), have = 0;
 
 	XXH3_128bits_reset(t->hash);
@@ -189,10 +194,11 @@ void shms_tier_pack(struct shms_tier_work *w, struct shms_tier_tools *t)
 		shms_tier_hash(w->at, padded, f->stored_hash);
 }
 
-/* ---- and back ------------------------------------------------------------------------------------------------------- */
+/* ---- and back -------------------------------------------------------------------------------- */
 
 /* Hashes and writes a piece of the object. */
-static int copy_piece(struct shms_tier_work *w, struct shms_tier_tools *t, void *bytes, size_t size, size_t off)
+static int copy_piece(struct shms_tier_work *w, struct shms_tier_tools *t, void *bytes, size_t size,
+		      size_t off)
 {
 	struct iovec iov = {bytes, size};
 	int r;
@@ -218,8 +224,11 @@ static int copy_out_raw(struct shms_tier_work *w, struct shms_tier_tools *t)
 static int copy_out_unpacked(struct shms_tier_work *w, struct shms_tier_tools *t)
 {
 	const struct shms_tier_frame *f = w->frame;
-	struct shms_codec_unpacking u = {
-		.codec = f->codec, .stored = w->bytes, .size = f->stored, .out = w->spare, .original = f->original};
+	struct shms_codec_unpacking u = {.codec = f->codec,
+					 .stored = w->bytes,
+					 .size = f->stored,
+					 .out = w->spare,
+					 .original = f->original};
 	int r = 0;
 
 	while (r == 0 && u.unpacked < u.original) {
@@ -227,7 +236,9 @@ static int copy_out_unpacked(struct shms_tier_work *w, struct shms_tier_tools *t
 
 		r = shms_codec_unpack(t->codec, &u);
 		if (r < 0)
-			return fail(w, r, r == -ENOMEM ? "the object cannot be unpacked" : "cannot be decompressed");
+			return fail(w, r,
+				    r == -ENOMEM ? "the object cannot be unpacked"
+						 : "cannot be decompressed");
 		r = copy_piece(w, t, (char *)w->spare + off, u.unpacked - off, off);
 	}
 	return r;
@@ -259,5 +270,6 @@ void shms_tier_unpack(struct shms_tier_work *w, struct shms_tier_tools *t)
 	if (whole && memcmp(hash, f->stored_hash, sizeof(hash)) != 0)
 		fail(w, -EBADMSG, "is damaged: its checksum is wrong");
 	else if (memcmp(hash, f->object_hash, sizeof(hash)) != 0)
-		fail(w, -EBADMSG, "is not what it was: the checksum of the object's bytes is wrong");
+		fail(w, -EBADMSG,
+		     "is not what it was: the checksum of the object's bytes is wrong");
 }

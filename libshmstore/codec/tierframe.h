@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tierframe.h: what a processor does with one frame between memory and disk: copies, hashes, packs and unpacks. No I/O on the disk. */
+/* tierframe.h: what a processor does with one frame between memory and disk: copies, hashes, packs
+ * and unpacks. No I/O on the disk. */
 #ifndef SHMS_TIERFRAME_H
 #define SHMS_TIERFRAME_H
 
@@ -14,11 +15,13 @@ void shms_tier_tools_free(struct shms_tier_tools *t);
 
 struct shms_tier_work {
 	/* in */
-	int object_fd;                 /* load: -1: only checked */
-	uint64_t object_offset;        /* of the frame's bytes in it */
-	struct shms_tier_frame *frame; /* store: filled but for the offset; load: as in the header */
+	int object_fd;          /* load: -1: only checked */
+	uint64_t object_offset; /* of the frame's bytes in it */
+	/* store: filled but for the offset; load: as in the header */
+	struct shms_tier_frame *frame;
 	int level;
-	void *bytes; /* store: room for the frame and its padding; load: the same, and it holds what is stored */
+	/* store: room for the frame and its padding; load: the same, and it holds what is stored */
+	void *bytes;
 	void *spare; /* as much again; store of level 0, load of a raw frame: NULL */
 	/* out */
 	void *at;         /* store: what is to be written, padded: bytes or spare */

@@ -2,29 +2,34 @@
 /*
  * alone.c: limits without a daemon.
  *
- * A daemon holds the lock (flock) of the partition's marker as long as it lives. A store that has none, and is short of credit,
- * takes that lock for a moment, does the sums that the daemon would do over the pages that it may read, and raises its own granted
- * where the limits that the last daemon left in its page have room. The lock makes it the only one that grants: a daemon that
- * starts waits for it, other stores that are alone come one after the other. Killed while it holds the lock: the kernel drops it;
- * granted was raised or was not.
+ * A daemon holds the lock (flock) of the partition's marker as long as it lives. A store that has
+ * none, and is short of credit, takes that lock for a moment, does the sums that the daemon would
+ * do over the pages that it may read, and raises its own granted where the limits that the last
+ * daemon left in its page have room. The lock makes it the only one that grants: a daemon that
+ * starts waits for it, other stores that are alone come one after the other. Killed while it holds
+ * the lock: the kernel drops it; granted was raised or was not.
  *
- * Order: settled of each page is read before the file system's used. Memory that becomes used in between was outstanding
- * when it was read, so it may count twice, never not at all. Nobody's granted grows meanwhile.
+ * Order: settled of each page is read before the file system's used. Memory that becomes used
+ * in between was outstanding when it was read, so it may count twice, never not at all.
+ * Nobody's granted grows meanwhile.
  *
  * A user's or a label's sum may count memory that is gone; the kernel's count of all bounds it.
  *
- * A store that is opened while the daemon is dead takes the limits from another one's page: shms_alone_inherit().
+ * A store that is opened while the daemon is dead takes the limits from another
+ * one's page: shms_alone_inherit().
  *
- * Credit that other stores were given ahead, and have not spent, is no reason to refuse: a living daemon would
- * take it back for a store in need. So a store that would be refused takes it from other stores of its user as
- * the daemon does, by lowering granted under the same lock. They come here themselves when they run short.
+ * Credit that other stores were given ahead, and have not spent, is no reason to refuse: a living
+ * daemon would take it back for a store in need. So a store that would be refused takes it from
+ * other stores of its user as the daemon does, by lowering granted under the same lock. They come
+ * here themselves when they run short.
  *
- * Totals that cannot be true, and more under way than a limit lets anybody have, are a liar's, and count for nobody.
- * A lie that may be true does, as long as that process lives.
+ * Totals that cannot be true, and more under way than a limit lets anybody have, are a liar's, and
+ * count for nobody. A lie that may be true does, as long as that process lives.
  *
- * The sums of outstanding lack pages that cannot be read (other users'); the kernel's count has their memory. A
- * lock that stays taken means a daemon that lives but does not answer (stopped, or not for us): it may grant at any
- * moment, so nobody else can. Then a store lives off its credit, and gets the limit's error when that is used up.
+ * The sums of outstanding lack pages that cannot be read (other users'); the kernel's count has
+ * their memory. A lock that stays taken means a daemon that lives but does not answer (stopped, or
+ * not for us): it may grant at any moment, so nobody else can. Then a store lives off its credit,
+ * and gets the limit's error when that is used up.
  */
 #include "alone.h"
 
@@ -114,7 +119,8 @@ static int add_store(const struct shms_walk_store *store, void *arg)
 
 static uint64_t group_used(_Atomic int64_t *base, uint64_t fresh, uint64_t most)
 {
-	int64_t used = (int64_t)((uint64_t)atomic_load_explicit(base, memory_order_relaxed) + fresh);
+	int64_t used =
+		(int64_t)((uint64_t)atomic_load_explicit(base, memory_order_relaxed) + fresh);
 
 	if (used <= 0)
 		return 0;
@@ -136,7 +142,8 @@ static int over(int error, const char *whose, uint64_t used, uint64_t hard, uint
 }
 
 /* Is there room for more bytes of credit? 0, -ENOSPC, -EDQUOT and *ret. */
-static int room(struct wire_credit *c, const struct sums *k, const struct statvfs *fs, uint64_t more, struct lack *ret)
+static int room(struct wire_credit *c, const struct sums *k, const struct statvfs *fs,
+		uint64_t more, struct lack *ret)
 {
 	uint64_t kernel = (uint64_t)(fs->f_blocks - fs->f_bfree) * fs->f_frsize;
 	uint64_t most = fs->f_blocks ? kernel : UINT64_MAX;
@@ -146,10 +153,10 @@ static int room(struct wire_credit *c, const struct sums *k, const struct statvf
 		int error;
 	} limits[] = {
 		{"the partition", value(&c->partition_hard), kernel, k->outstanding, -ENOSPC},
-		{"this user", value(&c->user_hard), group_used(&c->user_base, k->user_fresh, most), k->user_outstanding,
-		 -EDQUOT},
-		{"this store's label", value(&c->label_hard), group_used(&c->label_base, k->label_fresh, most),
-		 k->label_outstanding, -EDQUOT},
+		{"this user", value(&c->user_hard), group_used(&c->user_base, k->user_fresh, most),
+		 k->user_outstanding, -EDQUOT},
+		{"this store's label", value(&c->label_hard),
+		 group_used(&c->label_base, k->label_fresh, most), k->label_outstanding, -EDQUOT},
 	};
 
 	for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); i++) {
@@ -199,7 +206,8 @@ static int take_unspent(const struct shms_walk_store *store, void *arg)
 		return 0;
 	if (t->lack->of_label && strcmp(page.label, t->s->page->label) != 0)
 		return 0;
-	fd = shms_openat(store->fd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	fd = shms_openat(store->fd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+			 0);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != t->s->uid ||
 	    st.st_size < (off_t)SHMS_PAGE_SIZE)
 		return 0;
@@ -236,7 +244,8 @@ static int sum_up(struct shmstore *s, struct sums *ret, struct statvfs *ret_fs)
 	return r;
 }
 
-/* Room for n bytes, which others' unspent credit makes if need be. 0: *io is how many may be granted. */
+/* Room for n bytes, which others' unspent credit makes if need be. 0: *io
+ * is how many may be granted. */
 static int make_room(struct shmstore *s, uint64_t *io)
 {
 	struct wire_credit *c = s->credit.c;
@@ -300,7 +309,8 @@ static int look_at_page(const struct shms_walk_store *store, void *arg)
 	struct shms_page page;
 	uint64_t epoch;
 
-	if (store->fd < 0 || store->st.st_uid != s->uid || shms_page_read_true(store->fd, &page) < 0)
+	if (store->fd < 0 || store->st.st_uid != s->uid ||
+	    shms_page_read_true(store->fd, &page) < 0)
 		return 0;
 	epoch = value(&page.credit.epoch);
 	/* The later daemon's; none began in the time to come, whatever its clock. */
@@ -320,25 +330,30 @@ static void copy_limits(struct wire_credit *to, struct heritage *h)
 
 	atomic_store_explicit(&to->flags, value(&from->flags), memory_order_relaxed);
 	atomic_store_explicit(&to->credit, value(&from->credit), memory_order_relaxed);
-	atomic_store_explicit(&to->partition_hard, value(&from->partition_hard), memory_order_relaxed);
+	atomic_store_explicit(&to->partition_hard, value(&from->partition_hard),
+			      memory_order_relaxed);
 	atomic_store_explicit(&to->user_hard, value(&from->user_hard), memory_order_relaxed);
-	atomic_store_explicit(&to->user_base, atomic_load_explicit(&from->user_base, memory_order_relaxed),
+	atomic_store_explicit(&to->user_base,
+			      atomic_load_explicit(&from->user_base, memory_order_relaxed),
 			      memory_order_relaxed);
 	if (h->same_label) {
-		atomic_store_explicit(&to->label_hard, value(&from->label_hard), memory_order_relaxed);
-		atomic_store_explicit(&to->label_base, atomic_load_explicit(&from->label_base, memory_order_relaxed),
+		atomic_store_explicit(&to->label_hard, value(&from->label_hard),
+				      memory_order_relaxed);
+		atomic_store_explicit(&to->label_base,
+				      atomic_load_explicit(&from->label_base, memory_order_relaxed),
 				      memory_order_relaxed);
 	}
 	/* Release: who sees the epoch sees the limits. */
-	atomic_compare_exchange_strong_explicit(&to->epoch, &none, value(&from->epoch), memory_order_release,
-						memory_order_relaxed);
+	atomic_compare_exchange_strong_explicit(&to->epoch, &none, value(&from->epoch),
+						memory_order_release, memory_order_relaxed);
 }
 
 void shms_alone_inherit(struct shmstore *s)
 {
 	struct heritage h = {.s = s};
 	struct shms_walk w = {.store = look_at_page, .arg = &h};
-	_locked_ int fd = shms_openat(s->p->fd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_locked_ int fd = shms_openat(s->p->fd, SHMS_MARKER_FILE,
+				      O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
 	if (fd < 0 || shms_tier_flock(fd, INHERIT_MS) < 0)
 		return;
@@ -353,7 +368,8 @@ int shms_alone_refusal(const struct shmstore *s)
 
 int shms_alone_grant(struct shmstore *s, uint64_t n)
 {
-	_locked_ int fd = shms_openat(s->p->fd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_locked_ int fd = shms_openat(s->p->fd, SHMS_MARKER_FILE,
+				      O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	uint64_t since = 0, now;
 
 	if (fd < 0)
@@ -365,7 +381,8 @@ int shms_alone_grant(struct shmstore *s, uint64_t n)
 			return 0;
 		now = shms_now_mono_ns();
 		since = since ? since : now;
-		/* Asked each time: the one that held the lock at first may have died meanwhile, and another one be starting. */
+		/* Asked each time: the one that held the lock at first may have died meanwhile,
+		 * and another one be starting. */
 		if (now - since >= shms_attach_patience(&s->attach)) {
 			shms_attach_give_up(&s->attach);
 			return shms_alone_refusal(s);

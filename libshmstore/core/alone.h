@@ -8,14 +8,15 @@
 struct shmstore;
 
 /*
- * The store is short of credit for n bytes and has no daemon: raises its own granted, by what is given ahead if there is so much room,
- * else by what is missing. 0: try again (also where a daemon is there after all); -ENOSPC (the partition's limit), -EDQUOT (the user's, the label's); as -ENOSPC or -EDQUOT where a
- * daemon lives but does not answer us.
+ * The store is short of credit for n bytes and has no daemon: raises its own granted, by what is
+ * given ahead if there is so much room, else by what is missing. 0: try again (also where a daemon
+ * is there after all); -ENOSPC (the partition's limit), -EDQUOT (the user's, the label's); as
+ * -ENOSPC or -EDQUOT where a daemon lives but does not answer us.
  */
 int shms_alone_grant(struct shmstore *s, uint64_t n);
 /*
- * The store was just opened, and the daemon is dead: takes the limits that it left in the pages of others, so that they hold for this
- * one too. Not where a daemon lives: it will find the store.
+ * The store was just opened, and the daemon is dead: takes the limits that it left in the pages of
+ * others, so that they hold for this one too. Not where a daemon lives: it will find the store.
  */
 void shms_alone_inherit(struct shmstore *s);
 /* The error of a store that may not be granted more, whatever the reason. */

@@ -2,17 +2,20 @@
 /*
  * credit.c: charging against credit, and the store's own limit.
  *
- * A put charges, takes memory, settles. Short of credit it asks the daemon (attach.h), and where there is none it goes on alone
- * (alone.h); refused, it hands the refusal up, so that the caller makes room of its own (room.h) and comes again, at last with
+ * A put charges, takes memory, settles. Short of credit it asks the daemon (attach.h), and
+ * where there is none it goes on alone (alone.h); refused, it hands the refusal up, so
+ * that the caller makes room of its own (room.h) and comes again, at last with
  * SHMS_CREDIT_WAIT. No lock is held meanwhile.
  *
- * The store's own limit needs no daemon: linked + pool + reserved of the ledger (the pool of files and of segments),
- * files out of the pool that are being written, and what puts under way will add. Moving bytes are in two sums for a
- * moment, so at the very limit a put beside them may be refused, but none is admitted wrongly: bytes are added before
- * they are taken off, sums are read in the order of the moves, and recycle.h holds the pool, which also orders bookings.
+ * The store's own limit needs no daemon: linked + pool + reserved of the ledger (the pool of files
+ * and of segments), files out of the pool that are being written, and what puts under way will add.
+ * Moving bytes are in two sums for a moment, so at the very limit a put beside them may be refused,
+ * but none is admitted wrongly: bytes are added before they are taken off, sums are read in the
+ * order of the moves, and recycle.h holds the pool, which also orders bookings.
  *
- * Killed between charge and settle: outstanding ends with the store's life. Killed between the memory and settle: the kernel
- * counts it, and so does outstanding, for as long as the dead store is not noticed: never too little.
+ * Killed between charge and settle: outstanding ends with the store's life. Killed between the
+ * memory and settle: the kernel counts it, and so does outstanding, for as long as the dead store
+ * is not noticed: never too little.
  */
 #include "credit.h"
 
@@ -32,8 +35,9 @@
 #include "sys.h"
 
 #define MS         1000000ull
-#define POLL_NS    (5 * MS) /* between looks at what no message tells: our own limit, and those of stores that are alone */
-#define GRANTS_MAX 64       /* grants in a row that other threads, or a liar, leave nothing of */
+/* between looks at what no message tells: our own limit, and those of stores that are alone */
+#define POLL_NS    (5 * MS)
+#define GRANTS_MAX 64 /* grants in a row that other threads, or a liar, leave nothing of */
 
 /* Its epoch is always 0. */
 static struct wire_credit nobodys;
@@ -69,7 +73,8 @@ static int take_under(struct shmstore *s, uint64_t hard, uint64_t add, struct sh
 
 	/* Bytes go between the pool of segments and linked under the pack's lock. */
 	sum += pack ? shms_pack_hold(pack) : 0;
-	/* Acquire: pairs with end_own() and the end of a reservation (writer.c). Bytes that left are linked by then. */
+	/* Acquire: pairs with end_own() and the end of a reservation (writer.c). Bytes
+	 * that left are linked by then. */
 	sum += atomic_load_explicit(&s->credit.writing, memory_order_acquire);
 	sum += atomic_load_explicit(&s->ledger->reserved_bytes, memory_order_acquire);
 	sum += shms_page_linked(s->page);
@@ -83,8 +88,8 @@ static int take_under(struct shmstore *s, uint64_t hard, uint64_t add, struct sh
 	if (sum <= hard)
 		return 0;
 	return shms_detail(-EDQUOT, NULL,
-			   "the limit of store %s is used up: %" PRIu64 " of %" PRIu64 " bytes are in use and %" PRIu64
-			   " more were asked for",
+			   "the limit of store %s is used up: %" PRIu64 " of %" PRIu64
+			   " bytes are in use and %" PRIu64 " more were asked for",
 			   s->path, sum - add, hard, add);
 }
 
@@ -113,7 +118,8 @@ static int ask_daemon(struct shmstore *s, uint64_t n, uint64_t wait_ms)
 		.timeout_ms = wait_ms,
 		.flags = wait_ms ? WIRE_GRANT_WAIT : 0,
 	};
-	struct shms_call call = {.type = WIRE_GRANT, .answer = WIRE_GRANTED, .body = &grant, .timeout_ms = wait_ms};
+	struct shms_call call = {
+		.type = WIRE_GRANT, .answer = WIRE_GRANTED, .body = &grant, .timeout_ms = wait_ms};
 	struct shms_reply reply;
 	int r;
 
@@ -133,7 +139,8 @@ static int ask_daemon(struct shmstore *s, uint64_t n, uint64_t wait_ms)
 }
 
 /* One attempt, with as many grants as it takes. 0 or the refusal. */
-static int take_once(struct shmstore *s, uint64_t n, unsigned flags, uint64_t wait_ms, struct shms_charge *io)
+static int take_once(struct shmstore *s, uint64_t n, unsigned flags, uint64_t wait_ms,
+		     struct shms_charge *io)
 {
 	struct wire_credit *c = s->credit.c;
 	int r = take_own(s, n, flags, io);
@@ -186,11 +193,13 @@ static int take_waiting(struct shmstore *s, uint64_t n, unsigned flags, struct s
 	return shms_detail(-ETIMEDOUT, NULL, "no room came in %" PRIu64 " ms: %s", wait_ms, why);
 }
 
-int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags, struct shms_charge *ret)
+int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags,
+			     struct shms_charge *ret)
 {
 	uint64_t n = shms_credit_cost(s, size);
 
-	return flags & SHMS_CREDIT_WAIT ? take_waiting(s, n, flags, ret) : take_once(s, n, flags, 0, ret);
+	return flags & SHMS_CREDIT_WAIT ? take_waiting(s, n, flags, ret)
+					: take_once(s, n, flags, 0, ret);
 }
 
 void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charge, uint64_t taken)
@@ -198,7 +207,8 @@ void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charg
 	struct shms_charge own = *charge;
 
 	if (taken)
-		wire_credit_settle(s->credit.c, charge->bytes, taken < charge->bytes ? taken : charge->bytes);
+		wire_credit_settle(s->credit.c, charge->bytes,
+				   taken < charge->bytes ? taken : charge->bytes);
 	else
 		wire_credit_uncharge(s->credit.c, charge->bytes);
 	end_own(s, &own);
@@ -252,14 +262,17 @@ uint64_t shms_credit_freed_by_fd(const struct shmstore *s, int fd)
 {
 	struct stat st;
 
-	return shms_credit_counts_last(s) && fstat(fd, &st) == 0 && st.st_nlink == 1 ? shms_blocks(&st) : 0;
+	return shms_credit_counts_last(s) && fstat(fd, &st) == 0 && st.st_nlink == 1
+		       ? shms_blocks(&st)
+		       : 0;
 }
 
 uint64_t shms_credit_freed_by_name(const struct shmstore *s, int dir_fd, const char *name)
 {
 	struct stat st;
 
-	return shms_credit_counts_last(s) && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink == 1
+	return shms_credit_counts_last(s) && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			       st.st_nlink == 1
 		       ? shms_blocks(&st)
 		       : 0;
 }
@@ -278,7 +291,8 @@ static uint64_t owed(struct shmstore *s)
 	if (n != atomic_load_explicit(&k->ask_n, memory_order_relaxed)) {
 		given = atomic_load_explicit(&k->c->given_bytes, memory_order_relaxed);
 		atomic_store_explicit(&k->ask_base, given, memory_order_relaxed);
-		/* Release: who sees the number (relaxed, as one of our own threads) at worst counts from an older base once. */
+		/* Release: who sees the number (relaxed, as one of our own threads) at worst
+		 * counts from an older base once. */
 		atomic_store_explicit(&k->ask_n, n, memory_order_release);
 	}
 	given = atomic_load_explicit(&k->c->given_bytes, memory_order_relaxed) -

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * credit.h: the owner's half of a page's credit section (wire.h): memory is charged before it is taken, settled or given back after.
+ * credit.h: the owner's half of a page's credit section (wire.h): memory is charged before it is
+ * taken, settled or given back after.
  *
- * Only fresh memory is charged: a put into a recycled file, an alias and an adopted object take none. The store's own page, its
- * directories and the sidecars of long keys, a page each, are not charged: the kernel's count has them, and so the next grant.
- * Where no daemon ever wrote to the page all this is one relaxed load.
+ * Only fresh memory is charged: a put into a recycled file, an alias and an adopted object take
+ * none. The store's own page, its directories and the sidecars of long keys, a page each, are not
+ * charged: the kernel's count has them, and so the next grant. Where no daemon ever wrote to the
+ * page all this is one relaxed load.
  */
 #ifndef SHMS_CREDIT_H
 #define SHMS_CREDIT_H
@@ -18,12 +20,13 @@
 struct shmstore;
 
 struct shms_credit {
-	struct wire_credit *c; /* the page's; one that nobody writes to where the daemon is not to be heard */
+	/* the page's; one that nobody writes to where the daemon is not to be heard */
+	struct wire_credit *c;
 	uint64_t wait_ms;
-	_Atomic uint64_t
-		writing; /* bytes of puts under way that the ledger does not show, under a limit of the store */
+	/* bytes of puts under way that the ledger does not show, under a limit of the store */
+	_Atomic uint64_t writing;
 	_Atomic uint32_t n_waiting; /* threads that wait for room: the pool gives way */
-	_Atomic uint64_t ask_n;     /* the last asked_n that was seen, and given_bytes at that time */
+	_Atomic uint64_t ask_n; /* the last asked_n that was seen, and given_bytes at that time */
 	_Atomic uint64_t ask_base;
 };
 
@@ -42,7 +45,8 @@ void shms_credit_off(struct shms_credit *k);
 /* From here on the page counts. */
 void shms_credit_on(struct shmstore *s);
 
-int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags, struct shms_charge *ret);
+int shms_credit_take_counted(struct shmstore *s, uint64_t size, unsigned flags,
+			     struct shms_charge *ret);
 /* taken: the bytes that the file system counts now, 0: none. */
 void shms_credit_end_counted(struct shmstore *s, const struct shms_charge *charge, uint64_t taken);
 /* Could size bytes be charged without asking anybody? A hint. */
@@ -54,11 +58,13 @@ bool shms_credit_counts_last(const struct shmstore *s);
 /* Call before a removal: the bytes that it frees, if counted, else 0; then shms_credit_gave(). */
 uint64_t shms_credit_freed_by_fd(const struct shmstore *s, int fd);
 uint64_t shms_credit_freed_by_name(const struct shmstore *s, int dir_fd, const char *name);
-/* The least of the limits that the store shares with others: the partition's, its user's, its label's. UINT64_MAX: there is none. */
+/* The least of the limits that the store shares with others: the partition's, its user's, its
+ * label's. UINT64_MAX: there is none. */
 uint64_t shms_credit_tightest(const struct shmstore *s);
 /* Is the memory of pooled files wanted elsewhere? */
 bool shms_credit_pressed(struct shmstore *s);
-/* Before bytes of somebody else's memory are linked: under the store's own limit alone. *ret goes to shms_credit_end(). 0, -EDQUOT. */
+/* Before bytes of somebody else's memory are linked: under the store's own limit alone. *ret goes
+ * to shms_credit_end(). 0, -EDQUOT. */
 int shms_credit_take_linked(struct shmstore *s, uint64_t bytes, struct shms_charge *ret);
 
 /* The memory that a file of size bytes takes. */

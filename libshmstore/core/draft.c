@@ -2,27 +2,34 @@
 /*
  * draft.c: buffers that are born in the partition.
  *
- * A draft is an unnamed file (O_TMPFILE), as large as header page and buffer, mapped shared: what the program writes is in the file. It goes
- * with the process, however that ends. Its memory is taken by fallocate before the mapping is handed out, so there is no SIGBUS later.
+ * A draft is an unnamed file (O_TMPFILE), as large as header page and buffer, mapped shared: what
+ * the program writes is in the file. It goes with the process, however that ends. Its memory is
+ * taken by fallocate before the mapping is handed out, so there is no SIGBUS later.
  *
- * The rule: nobody writes to an object. So before the file gets a name the mapping becomes a private one of the same file, at the same
- * address, in one step of the kernel's (mremap over it): what was written until then is in the object, what is written later goes to pages of
- * this process alone, as after a put that copied. The same step is made in front of a fork, for all drafts: parent and child each
- * keep what was there, and neither sees what the other writes. The file is frozen then; it is not published, and never used again. The private
- * mapping is made of an open file of its own, for reading: the recycle pool, which may get the file's first descriptor, asks the kernel
- * whether anybody else has the file open, and a mapping of that same descriptor would not count.
+ * The rule: nobody writes to an object. So before the file gets a name the mapping becomes a
+ * private one of the same file, at the same address, in one step of the kernel's (mremap over
+ * it): what was written until then is in the object, what is written later goes to pages of
+ * this process alone, as after a put that copied. The same step is made in front of a fork, for
+ * all drafts: parent and child each keep what was there, and neither sees what the other
+ * writes. The file is frozen then; it is not published, and never used again. The private
+ * mapping is made of an open file of its own, for reading: the recycle pool, which may get the
+ * file's first descriptor, asks the kernel whether anybody else has the file open, and a
+ * mapping of that same descriptor would not count.
  *
  *   SHARED   in use; the file has what is written
  *   PRIVATE  in use; the file is an object's, or frozen
- *   KEPT     freed, with its pages: the next of like size has them at once. Bounded in bytes and age, and given back where the store's
- *            pool is (recycle.h)
+ *   KEPT     freed, with its pages: the next of like size has them at once. Bounded in bytes and
+ *            age, and given back where the store's pool is (recycle.h)
  *
- * One lock for all drafts of the process; under it no other is taken and nothing is waited for, so any thread may free at any time. The books:
- * a draft is in the ledger's reserved as long as it is neither published nor gone, as a writer is, and for the kernel's count it is in flight.
+ * One lock for all drafts of the process; under it no other is taken and nothing is waited for, so
+ * any thread may free at any time. The books: a draft is in the ledger's reserved as long as it is
+ * neither published nor gone, as a writer is, and for the kernel's count it is in flight.
  *
- * Rejected: to publish when the program promises not to write any more (NumPy's arrays cannot: a view may be writable); to write-protect
- * (a write would be SIGSEGV where a copy would have been fine); to move the buffer's pages into a new private mapping (copies them); files of
- * the recycle pool instead of KEPT (each take asks for a lease, and they have names: a killed process would leave them to gc).
+ * Rejected: to publish when the program promises not to write any more (NumPy's arrays cannot: a
+ * view may be writable); to write-protect (a write would be SIGSEGV where a copy would have been
+ * fine); to move the buffer's pages into a new private mapping (copies them); files of the
+ * recycle pool instead of KEPT (each take asks for a lease, and they have names: a killed
+ * process would leave them to gc).
  */
 #include "draft.h"
 
@@ -102,9 +109,10 @@ static struct shms_draft *find(const void *buffer)
 	return node ? *node : NULL;
 }
 
-/* ---- what becomes of one ------------------------------------------------------------------------------------------- */
+/* ---- what becomes of one --------------------------------------------------------------------- */
 
-/* The draft is not in the books any more; freed: its memory goes back to the kernel. lock is held. */
+/* The draft is not in the books any more; freed: its memory goes back to
+ * the kernel. lock is held. */
 static void unbook(struct shms_draft *d, bool freed)
 {
 	struct shms_ledger *l = d->s->ledger;
@@ -145,7 +153,8 @@ static void draft_free(struct shms_draft *d)
 	free(d);
 }
 
-/* The mapping's pages are the file's until they are written to, from here on. False: all is as it was. */
+/* The mapping's pages are the file's until they are written to, from here
+ * on. False: all is as it was. */
 static bool make_private(struct shms_draft *d)
 {
 	char path[sizeof("/proc/self/fd/") + 16];
@@ -155,11 +164,13 @@ static bool make_private(struct shms_draft *d)
 	_fd_ int fd = shms_openat(AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
-	/* Not over the old one at once: before Linux 6.12 an mmap(MAP_FIXED) that fails leaves nothing there. */
+	/* Not over the old one at once: before Linux 6.12 an mmap(MAP_FIXED) that
+	 * fails leaves nothing there. */
 	map = mmap(NULL, d->map_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd, 0);
 	if (map == MAP_FAILED)
 		return false;
-	if (mremap(map, d->map_size, d->map_size, MREMAP_MAYMOVE | MREMAP_FIXED, d->map) == MAP_FAILED) {
+	if (mremap(map, d->map_size, d->map_size, MREMAP_MAYMOVE | MREMAP_FIXED, d->map) ==
+	    MAP_FAILED) {
 		munmap(map, d->map_size);
 		return false;
 	}
@@ -167,7 +178,7 @@ static bool make_private(struct shms_draft *d)
 	return true;
 }
 
-/* ---- fork ---------------------------------------------------------------------------------------------------------- */
+/* ---- fork ------------------------------------------------------------------------------------ */
 
 static void fork_prepare(void)
 {
@@ -188,7 +199,8 @@ static void fork_parent(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/* The child has the memory that is in use, and may free it. The descriptors are closed by transient.c. */
+/* The child has the memory that is in use, and may free it. The descriptors
+ * are closed by transient.c. */
 static void fork_child(void)
 {
 	struct shms_draft *next;
@@ -212,9 +224,10 @@ static void register_fork(void)
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
-/* ---- alloc --------------------------------------------------------------------------------------------------------- */
+/* ---- alloc ----------------------------------------------------------------------------------- */
 
-/* The partition has other uses for its last quarter: an object may go to the disk tier, a draft cannot. Sets what may be kept, too. */
+/* The partition has other uses for its last quarter: an object may go to the disk tier, a draft
+ * cannot. Sets what may be kept, too. */
 static bool roomy(struct shmstore *s, uint64_t bytes)
 {
 	struct statvfs fs;
@@ -232,7 +245,8 @@ static bool roomy(struct shmstore *s, uint64_t bytes)
 	pthread_mutex_lock(&lock);
 	s->drafts.keep_max = max < KEEP_MAX ? max : KEEP_MAX;
 	pthread_mutex_unlock(&lock);
-	return (uint64_t)fs.f_bavail * fs.f_frsize >= bytes + size / 4 && (!fs.f_files || fs.f_favail > fs.f_files / 8);
+	return (uint64_t)fs.f_bavail * fs.f_frsize >= bytes + size / 4 &&
+	       (!fs.f_files || fs.f_favail > fs.f_files / 8);
 }
 
 /* Each draft has a descriptor. Most are the program's. */
@@ -255,7 +269,8 @@ static struct shms_draft *take_kept(struct shmstore *s, uint64_t size)
 
 	pthread_mutex_lock(&lock);
 	for (struct shms_draft *d = s->drafts.kept ? all : NULL; d; d = d->next) {
-		if (d->s == s && d->state == DRAFT_KEPT && d->map_size >= need && d->map_size <= most &&
+		if (d->s == s && d->state == DRAFT_KEPT && d->map_size >= need &&
+		    d->map_size <= most &&
 		    (!best || d->map_size < best->map_size ||
 		     (d->map_size == best->map_size && d->stamp_ns > best->stamp_ns)))
 			best = d;
@@ -288,7 +303,8 @@ static bool list(struct shms_draft *d)
 	return true;
 }
 
-/* A file for d, mapped. A child has the mapping only with the draft: both come to be under the lock, which fork() takes. */
+/* A file for d, mapped. A child has the mapping only with the draft: both come to be under the
+ * lock, which fork() takes. */
 static int map_file(struct shms_draft *d)
 {
 	struct shmstore *s = d->s;
@@ -329,8 +345,11 @@ static int new_draft(struct shmstore *s, uint64_t size, struct shms_draft **ret)
 
 	if (!d)
 		return -ENOMEM;
-	*d = (struct shms_draft){
-		.s = s, .pid = getpid(), .fd = -1, .map_size = shms_whole_pages(SHMS_DRAFT_HEAD + size), .size = size};
+	*d = (struct shms_draft){.s = s,
+				 .pid = getpid(),
+				 .fd = -1,
+				 .map_size = shms_whole_pages(SHMS_DRAFT_HEAD + size),
+				 .size = size};
 	shms_count(&s->ledger->reserved_bytes, d->map_size);
 	r = shms_credit_take(s, d->map_size, SHMS_CREDIT_RESERVED, &charge);
 	if (r == 0) {
@@ -342,7 +361,8 @@ static int new_draft(struct shmstore *s, uint64_t size, struct shms_draft **ret)
 			shms_store_unref(s);
 	}
 	if (r < 0) {
-		atomic_fetch_sub_explicit(&s->ledger->reserved_bytes, d->map_size, memory_order_release);
+		atomic_fetch_sub_explicit(&s->ledger->reserved_bytes, d->map_size,
+					  memory_order_release);
 		return r;
 	}
 	*ret = d;
@@ -356,9 +376,11 @@ int shmstore_alloc(struct shmstore *s, uint64_t size, unsigned flags, void **ret
 	int r;
 
 	if (!ret || (flags & ~SHMSTORE_ALLOC_KEPT))
-		return !ret ? shms_detail_null("ret") : shms_detail_flags(flags, SHMSTORE_ALLOC_KEPT);
+		return !ret ? shms_detail_null("ret")
+			    : shms_detail_flags(flags, SHMSTORE_ALLOC_KEPT);
 	if (!size || size >> SIZE_MAX_LOG)
-		return shms_detail(-EINVAL, NULL, "a buffer has 1 byte at least and less than 2^%d", SIZE_MAX_LOG);
+		return shms_detail(-EINVAL, NULL, "a buffer has 1 byte at least and less than 2^%d",
+				   SIZE_MAX_LOG);
 	if (!s->p->tmpfs)
 		return shms_detail(-ENOTSUP, NULL, "%s is on a disk", s->p->path);
 	pthread_once(&fork_once, register_fork);
@@ -369,9 +391,12 @@ int shmstore_alloc(struct shmstore *s, uint64_t size, unsigned flags, void **ret
 		shms_credit_tend(s);
 		shms_draft_trim(s, false);
 		if (!roomy(s, shms_whole_pages(SHMS_DRAFT_HEAD + size)))
-			return shms_detail(-ENOSPC, NULL, "less than a quarter of the partition would be left");
+			return shms_detail(-ENOSPC, NULL,
+					   "less than a quarter of the partition would be left");
 		if (too_many(s))
-			return shms_detail(-EMFILE, NULL, "a quarter of the process's descriptors are such buffers'");
+			return shms_detail(
+				-EMFILE, NULL,
+				"a quarter of the process's descriptors are such buffers'");
 		r = new_draft(s, size, &d);
 		if (r < 0)
 			return shms_error(r);
@@ -395,15 +420,16 @@ uint64_t shmstore_alloc_size(const void *p)
 	return size;
 }
 
-/* ---- free ---------------------------------------------------------------------------------------------------------- */
+/* ---- free ------------------------------------------------------------------------------------ */
 
 /* lock is held. */
 static bool keep(struct shms_draft *d)
 {
 	struct shmstore *s = d->s;
 
-	if (d->state != DRAFT_SHARED || !d->booked || d->pid != getpid() || shms_credit_pressed(s) ||
-	    shms_memory_wanted(s) || s->drafts.kept + d->map_size > s->drafts.keep_max)
+	if (d->state != DRAFT_SHARED || !d->booked || d->pid != getpid() ||
+	    shms_credit_pressed(s) || shms_memory_wanted(s) ||
+	    s->drafts.kept + d->map_size > s->drafts.keep_max)
 		return false;
 	tdelete(d, &tree, compare);
 	d->state = DRAFT_KEPT;
@@ -448,7 +474,8 @@ uint64_t shms_draft_trim(struct shmstore *s, bool all_of_them)
 	pthread_mutex_lock(&lock);
 	for (struct shms_draft *d = all; d; d = next) {
 		next = d->next;
-		if (d->s != s || d->state != DRAFT_KEPT || (!all_of_them && now - d->stamp_ns <= SHMS_RECYCLE_AGE_NS))
+		if (d->s != s || d->state != DRAFT_KEPT ||
+		    (!all_of_them && now - d->stamp_ns <= SHMS_RECYCLE_AGE_NS))
 			continue;
 		freed += d->map_size;
 		unlist(d);
@@ -488,15 +515,17 @@ void shms_draft_close(struct shmstore *s)
 	pthread_mutex_unlock(&lock);
 }
 
-/* ---- publish ------------------------------------------------------------------------------------------------------- */
+/* ---- publish --------------------------------------------------------------------------------- */
 
 /* lock is held. */
 static struct shms_draft *publishable(struct shmstore *s, const void *buffer, uint64_t size)
 {
 	struct shms_draft *d = find(buffer);
 
-	return d && d->s == s && d->size == size && d->state == DRAFT_SHARED && d->booked && d->pid == getpid() ? d
-														: NULL;
+	return d && d->s == s && d->size == size && d->state == DRAFT_SHARED && d->booked &&
+			       d->pid == getpid()
+		       ? d
+		       : NULL;
 }
 
 bool shms_draft_is(struct shmstore *s, const void *buffer, uint64_t size)
@@ -511,7 +540,8 @@ bool shms_draft_is(struct shmstore *s, const void *buffer, uint64_t size)
 	return is;
 }
 
-bool shms_draft_claim(struct shmstore *s, const void *buffer, uint64_t size, struct shms_draft_claim *ret)
+bool shms_draft_claim(struct shmstore *s, const void *buffer, uint64_t size,
+		      struct shms_draft_claim *ret)
 {
 	struct shms_draft *d;
 	bool ok;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* filemode.c: see filemode.h. Killed in between: a file of mode 0600 or 0640 in a directory of ours, which shmstored does not hand over. */
+/* filemode.c: see filemode.h. Killed in between: a file of mode 0600 or 0640 in a directory of
+ * ours, which shmstored does not hand over. */
 #include "filemode.h"
 
 #include <errno.h>
@@ -27,7 +28,8 @@ int shms_file_hold(const struct shmstore *s, int fd, unsigned wait_ms, struct st
 	r = shms_tier_flock(fd, wait_ms);
 	if (r == -EBUSY)
 		return shms_detail(-ETIMEDOUT, NULL,
-				   "another process of user %u is handing the same object to another user, and "
+				   "another process of user %u is handing the same object to "
+				   "another user, and "
 				   "does not go on: it may have been stopped",
 				   (unsigned)s->uid);
 	if (r < 0)

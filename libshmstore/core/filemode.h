@@ -14,19 +14,22 @@ struct shmstore;
 #define SHMS_FILE_HOLD_MS 1000u /* that another process of ours may take to hand it over */
 
 /*
- * Was the file given to another user once, or is it another user's? An access list shows in the mode's group bits. The group of a group's
- * partition is not meant: it may read what comes into the file, too, and the daemon hands nothing over there.
+ * Was the file given to another user once, or is it another user's? An access list shows in the
+ * mode's group bits. The group of a group's partition is not meant: it may read what comes into the
+ * file, too, and the daemon hands nothing over there.
  */
 bool shms_file_handed(const struct shmstore *s, const struct stat *st);
 /*
- * Holds the file until fd's open file is closed, and looks at it. A file that was handed is not held: other users can open it, and would be in
- * the way. It keeps its list, and the group bits of a mode that is set are those that it has. 0, -ETIMEDOUT (somebody else holds it, for wait_ms
- * already), -errno.
+ * Holds the file until fd's open file is closed, and looks at it. A file that was handed is
+ * not held: other users can open it, and would be in the way. It keeps its list, and the
+ * group bits of a mode that is set are those that it has. 0, -ETIMEDOUT (somebody else holds
+ * it, for wait_ms already), -errno.
  */
 int shms_file_hold(const struct shmstore *s, int fd, unsigned wait_ms, struct stat *ret);
 /*
- * Opens the file, which is called name in dir_fd, for writing: 0400 forbids that to its owner, too, so its mode is another one for a moment. fd: an open
- * file of it that is held, and was not handed. Afterwards its mode is mode. A descriptor or -errno.
+ * Opens the file, which is called name in dir_fd, for writing: 0400 forbids that to its owner, too,
+ * so its mode is another one for a moment. fd: an open file of it that is held, and was not handed.
+ * Afterwards its mode is mode. A descriptor or -errno.
  */
 int shms_file_open_writable(int dir_fd, const char *name, int fd, mode_t mode);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* handle.c: what every call of a store asks of its handle: may it be used, who refers to it, what has it linked. See store.h. */
+/* handle.c: what every call of a store asks of its handle: may it be used, who refers to it, what
+ * has it linked. See store.h. */
 #include "handle.h"
 
 #include <errno.h>
@@ -22,7 +23,8 @@ int shms_store_usable(const struct shmstore *s, bool write)
 		return shms_detail(-EINVAL, NULL, "the store is NULL, closed, or none");
 	if (atomic_load_explicit(&s->forked, memory_order_relaxed))
 		return shms_detail(-EPERM, NULL,
-				   "%s is the parent's: a store opened before a fork; open one in this process",
+				   "%s is the parent's: a store opened before a fork; open one in "
+				   "this process",
 				   s->path);
 	if (write && s->readonly)
 		return shms_detail(-EPERM, NULL, "%s was opened to be read only", s->path);
@@ -56,7 +58,9 @@ uint64_t shms_file_bytes(const struct shmstore *s, int fd, uint64_t size)
 
 void shms_linked_back(struct shmstore *s, uint64_t bytes)
 {
-	uint64_t now = atomic_fetch_add_explicit(&s->ledger->linked_bytes, bytes, memory_order_relaxed) + bytes;
+	uint64_t now =
+		atomic_fetch_add_explicit(&s->ledger->linked_bytes, bytes, memory_order_relaxed) +
+		bytes;
 
 	if (now > atomic_load_explicit(&s->ledger->linked_bytes_max, memory_order_relaxed))
 		atomic_store_explicit(&s->ledger->linked_bytes_max, now, memory_order_relaxed);

@@ -2,10 +2,11 @@
 /*
  * handle.h: an open store, for the library's own modules.
  *
- * n_ref counts the handle, live views and live writers: the memory goes with the last, the descriptors with the handle. Its
- * descriptors are closed by shmstore_close() or by the child's side of a fork; their doors ask shms_store_usable()
- * first. names is held exclusively by whoever changes which file a name in objects/ means, and shared over each look-up
- * that must not be overtaken by that (recycling: a file must not change under somebody who is just opening it).
+ * n_ref counts the handle, live views and live writers: the memory goes with the last, the
+ * descriptors with the handle. Its descriptors are closed by shmstore_close() or by the child's
+ * side of a fork; their doors ask shms_store_usable() first. names is held exclusively by whoever
+ * changes which file a name in objects/ means, and shared over each look-up that must not be
+ * overtaken by that (recycling: a file must not change under somebody who is just opening it).
  */
 #ifndef SHMS_HANDLE_H
 #define SHMS_HANDLE_H
@@ -43,40 +44,47 @@ struct shmstore {
 	bool any_user;    /* readonly: it may be another user's */
 	ino_t dir_inode;  /* of the store's directory */
 	ino_t page_inode; /* of the .store: the owner's, or the one that was found (renew.h) */
-	bool unowned;     /* readonly: no owner lived then: keys may be a file's and a packed object's */
+	/* readonly: no owner lived then: keys may be a file's and a packed object's */
+	bool unowned;
 	bool keep;
 	uid_t uid;
 	struct shmstore_partition *p;
 	char name[SHMSTORE_NAME_MAX + 1];
-	char *path;                 /* absolute directory */
-	const char *base;           /* last component of path */
-	char *segments;             /* a reader's: its path beneath the partition; packed.lock */
-	int parent_fd;              /* the directory that base is in, until the store is open */
-	mode_t file_mode;           /* of its objects: 0400; 0440 in a group's partition */
-	int dir_fd, objects_fd;     /* recycle/, handoff/, segments/ go by dir_fd; a reader's is -1 */
-	int lock_fd;                /* the .store page, until it is mapped */
-	struct shms_page *page;     /* the mapped page, whose lock is our life; private memory when read-only */
+	char *path;             /* absolute directory */
+	const char *base;       /* last component of path */
+	char *segments;         /* a reader's: its path beneath the partition; packed.lock */
+	int parent_fd;          /* the directory that base is in, until the store is open */
+	mode_t file_mode;       /* of its objects: 0400; 0440 in a group's partition */
+	int dir_fd, objects_fd; /* recycle/, handoff/, segments/ go by dir_fd; a reader's is -1 */
+	int lock_fd;            /* the .store page, until it is mapped */
+	/* the mapped page, whose lock is our life; private memory when read-only */
+	struct shms_page *page;
 	struct shms_ledger *ledger; /* page->ledger */
 	struct shms_fairlock names;
 	struct shms_recycle recycle;
 	struct shms_recent recent;
 	struct shms_links links;
 	struct shms_packed packed;
-	uint64_t huge_from; /* a file of so many bytes may take others than its pages: huge= of the mount */
+	/* a file of so many bytes may take others than its pages: huge= of the mount */
+	uint64_t huge_from;
 	struct shms_credit credit;
 	struct shms_attach attach;
 	struct shms_running running;
 	struct shms_drafts drafts;
 	_Atomic(void *) small_map; /* writer.c; NULL: none is kept */
 	struct shms_arb *arb;      /* arbitrate.h; there as long as the handle is */
-	/* The disk tier (nameslock.h): from tier_on on other processes may exchange names with their stubs; clean_fd is clean/. */
+	/* The disk tier (nameslock.h): from tier_on on other processes may exchange names with
+	 * their stubs; clean_fd is clean/. */
 	atomic_bool tier_on;
 	int clean_fd;
 	_Atomic uint64_t tier_looked_ms;
-	_Atomic uint64_t there_ms, touched_ms; /* when there.h looked, and when files got new times */
-	_Atomic uint64_t called_ms;       /* when the last call that puts or deletes began: shms_lately_boot_ms() */
-	_Atomic uint64_t n_views, mapped; /* copied to the ledger by the handle's own calls: views outlive it */
-	struct shmstore *next, **prev;    /* all stores of this process, for fork */
+	/* when there.h looked, and when files got new times */
+	_Atomic uint64_t there_ms, touched_ms;
+	/* when the last call that puts or deletes began: shms_lately_boot_ms() */
+	_Atomic uint64_t called_ms;
+	/* copied to the ledger by the handle's own calls: views outlive it */
+	_Atomic uint64_t n_views, mapped;
+	struct shmstore *next, **prev; /* all stores of this process, for fork */
 };
 
 #define SHMS_STORE_MAGIC 0x53484d53544f5245ull
@@ -105,15 +113,18 @@ uint64_t shms_file_bytes(const struct shmstore *s, int fd, uint64_t size);
 /* A name that is held already takes memory again. */
 void shms_linked_back(struct shmstore *s, uint64_t bytes);
 
-/* Before size bytes of a file are taken; *ret goes to shms_credit_end(). 0, -ENOSPC, -EDQUOT; -ETIMEDOUT with SHMS_CREDIT_WAIT. */
-static inline int shms_credit_take(struct shmstore *s, uint64_t size, unsigned flags, struct shms_charge *ret)
+/* Before size bytes of a file are taken; *ret goes to shms_credit_end(). 0, -ENOSPC, -EDQUOT;
+ * -ETIMEDOUT with SHMS_CREDIT_WAIT. */
+static inline int shms_credit_take(struct shmstore *s, uint64_t size, unsigned flags,
+				   struct shms_charge *ret)
 {
 	*ret = (struct shms_charge){0};
 	return shms_credit_counted(&s->credit) ? shms_credit_take_counted(s, size, flags, ret) : 0;
 }
 
 /* taken: how much of the memory is there now; 0: it was not taken, or has gone back. */
-static inline void shms_credit_end_part(struct shmstore *s, const struct shms_charge *charge, uint64_t taken)
+static inline void shms_credit_end_part(struct shmstore *s, const struct shms_charge *charge,
+					uint64_t taken)
 {
 	if (charge->bytes || charge->writing)
 		shms_credit_end_counted(s, charge, taken);
@@ -134,8 +145,8 @@ static inline void shms_credit_tend(struct shmstore *s)
 
 void shms_wake_all(struct shms_page *page);
 /*
- * After a key came: wakes who waits for one. Those set the word and then have the kernel put a barrier into this process (wait.c): either they see
- * the key, or we see the word.
+ * After a key came: wakes who waits for one. Those set the word and then have the kernel put a
+ * barrier into this process (wait.c): either they see the key, or we see the word.
  */
 static inline void shms_wake(struct shmstore *s)
 {
@@ -147,7 +158,8 @@ static inline void shms_wake(struct shmstore *s)
 /* Does anybody wait for memory of the partition? One load. */
 static inline bool shms_memory_wanted(const struct shmstore *s)
 {
-	return atomic_load_explicit(&s->page->leases[WIRE_ARB_PARTITION - 1].wanted, memory_order_relaxed) != 0;
+	return atomic_load_explicit(&s->page->leases[WIRE_ARB_PARTITION - 1].wanted,
+				    memory_order_relaxed) != 0;
 }
 
 #endif

@@ -2,11 +2,13 @@
 /*
  * links.c: see links.h.
  *
- * Why a handed-off name needs no look at its inode: it came in alone, so no other name of the store meant that inode then, and every later one
- * comes by shms_links_add(), which looks at the unknown ones first: each once, and only a store that adopts what others link looks at all.
+ * Why a handed-off name needs no look at its inode: it came in alone, so no other name of the store
+ * meant that inode then, and every later one comes by shms_links_add(), which looks at the unknown
+ * ones first: each once, and only a store that adopts what others link looks at all.
  *
- * One way does not pass the owner: a peer of the same user links an object by its path in objects/. It notes that in the owner's page before
- * (shms_page_exposed()); from then on what comes back is looked for in the directory too.
+ * One way does not pass the owner: a peer of the same user links an object by its path in objects/.
+ * It notes that in the owner's page before (shms_page_exposed()); from then on what comes back is
+ * looked for in the directory too.
  */
 #include "links.h"
 
@@ -28,7 +30,7 @@
 
 struct shms_link {
 	struct shms_link *next, *next_inode; /* of the same buckets */
-	struct shms_link *ring, *back;       /* other names of its inode; itself where there is none */
+	struct shms_link *ring, *back; /* other names of its inode; itself where there is none */
 	uint64_t hash;
 	uint64_t inode; /* 0 = not known */
 	char name[];
@@ -59,18 +61,20 @@ void shms_links_deinit(struct shms_links *l)
 	pthread_mutex_destroy(&l->lock);
 }
 
-/* Without the lock, too: threads that hold store.names shared drop names each of its own (handoff.c). */
+/* Without the lock, too: threads that hold store.names shared drop names
+ * each of its own (handoff.c). */
 static bool none(const struct shms_links *l)
 {
 	return !atomic_load_explicit(&l->n, memory_order_relaxed);
 }
 
-/* ---- the table; the lock is held ------------------------------------------------------------------------------------ */
+/* ---- the table; the lock is held ------------------------------------------------------------- */
 
 /* add: 1, or SIZE_MAX for one less. */
 static void count(struct shms_links *l, size_t add)
 {
-	atomic_store_explicit(&l->n, atomic_load_explicit(&l->n, memory_order_relaxed) + add, memory_order_relaxed);
+	atomic_store_explicit(&l->n, atomic_load_explicit(&l->n, memory_order_relaxed) + add,
+			      memory_order_relaxed);
 }
 
 static uint64_t hash_of(const struct shms_links *l, const char *name)
@@ -186,7 +190,8 @@ static void unite(struct shms_link *a, struct shms_link *b)
 	struct shms_link *next = a->ring;
 
 	/* Of one ring already? Who is alone is of no other's. */
-	for (const struct shms_link *link = next; a != b && b->ring != b && link != a; link = link->ring) {
+	for (const struct shms_link *link = next; a != b && b->ring != b && link != a;
+	     link = link->ring) {
 		if (link == b)
 			return;
 	}
@@ -235,7 +240,7 @@ static struct shms_link *get(struct shms_links *l, const char *name)
 	return link;
 }
 
-/* ---- inodes ---------------------------------------------------------------------------------------------------------- */
+/* ---- inodes ---------------------------------------------------------------------------------- */
 
 /* Have others exchanged names with stubs since we looked? */
 static bool moved(const struct shmstore *s)
@@ -315,7 +320,7 @@ static struct shms_link *find_inode(struct shmstore *s, uint64_t inode, const ch
 	return link;
 }
 
-/* ---- the calls -------------------------------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 int shms_links_handed(struct shmstore *s, const char *name)
 {
@@ -440,8 +445,10 @@ int shms_links_read(struct shmstore *s)
 	if (error < 0)
 		return error;
 	while ((e = shms_readdir(dir, &error)) != NULL) {
-		if (e->d_name[0] == '.' || shms_name_decode(e->d_name, key, &n) > SHMS_NAME_HASHED ||
-		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_nlink == 1)
+		if (e->d_name[0] == '.' ||
+		    shms_name_decode(e->d_name, key, &n) > SHMS_NAME_HASHED ||
+		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    st.st_nlink == 1)
 			continue;
 		struct shms_link *link = shms_links_new(e->d_name);
 		if (!link)

@@ -2,9 +2,10 @@
 /*
  * nameslock.c: locking a store's names, and the moment from which other processes may change them.
  *
- * Another process may exchange an object of ours with its stub only under the flock that we take too. clean/ in the store's directory
- * tells them that we do: it is made last, after every thread of ours locks, and after the pool let go of published objects' files (an open
- * descriptor keeps an object's memory, and looks like somebody who uses it).
+ * Another process may exchange an object of ours with its stub only under the flock that we take
+ * too. clean/ in the store's directory tells them that we do: it is made last, after every thread
+ * of ours locks, and after the pool let go of published objects' files (an open descriptor keeps an
+ * object's memory, and looks like somebody who uses it).
  */
 #include "nameslock.h"
 
@@ -19,7 +20,8 @@
 #include "tier.h"
 #include "transient.h"
 
-/* Does another process wait (move.h), which goes first? Who has waited for so long lets nobody by: it may be stopped, or dead. */
+/* Does another process wait (move.h), which goes first? Who has waited for so long lets nobody by:
+ * it may be stopped, or dead. */
 static bool gives_way(struct shmstore *s, uint64_t since_ns)
 {
 	_Atomic uint32_t *asked = &s->page->names_asked;
@@ -38,7 +40,8 @@ int shms_names_lock_tier(struct shmstore *s)
 	uint64_t since = 0, now;
 	int r;
 
-	/* Waited for without our own lock: threads that get go on meanwhile, and those that put wait together, not one after the other. */
+	/* Waited for without our own lock: threads that get go on meanwhile, and those that put
+	 * wait together, not one after the other. */
 	for (;; shms_fairlock_take(&s->names)) {
 		if (!atomic_load_explicit(&s->tier_on, memory_order_relaxed))
 			return 0;
@@ -73,7 +76,8 @@ int shms_names_open(struct shmstore *s, const char *name)
 	/* The lock for each try, not over the wait. */
 	for (struct shms_tries t = {0};;) {
 		shms_fairlock_share(&s->names);
-		fd = shms_openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+		fd = shms_openat(s->objects_fd, name,
+				 O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 		if (fd < 0)
 			fd = -errno;
 		shms_fairlock_release(&s->names);
@@ -92,7 +96,8 @@ int shms_tier_join(struct shmstore *s)
 	shms_recycle_let_go(s);
 	shms_fairlock_take(&s->names);
 	if (!atomic_load_explicit(&s->tier_on, memory_order_relaxed)) {
-		/* From the next lock on. clean/ is there only after that, and nobody touches our names before. */
+		/* From the next lock on. clean/ is there only after that, and nobody
+		 * touches our names before. */
 		atomic_store_explicit(&s->tier_on, true, memory_order_relaxed);
 		if (mkdirat(s->dir_fd, SHMS_DIR_CLEAN, 0700) < 0 && errno != EEXIST)
 			r = -errno;
@@ -113,8 +118,8 @@ void shms_tier_look(struct shmstore *s)
 	uint64_t now = atomic_load_explicit(&s->called_ms, memory_order_relaxed);
 
 	/* One of the threads that come looks. */
-	if (!atomic_compare_exchange_strong_explicit(&s->tier_looked_ms, &last, now, memory_order_relaxed,
-						     memory_order_relaxed))
+	if (!atomic_compare_exchange_strong_explicit(&s->tier_looked_ms, &last, now,
+						     memory_order_relaxed, memory_order_relaxed))
 		return;
 	/* A partition without room for one more directory has it a second later. */
 	if (shms_tier_there(s->p))

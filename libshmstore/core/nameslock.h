@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nameslock.h: the exclusive lock over what the names in objects/ mean. Within the process store.names; and where the partition has a disk tier
- * also flock on objects/, since other processes may demote this store's objects then.
+ * nameslock.h: the exclusive lock over what the names in objects/ mean. Within the process
+ * store.names; and where the partition has a disk tier also flock on objects/, since other
+ * processes may demote this store's objects then.
  */
 #ifndef SHMS_NAMESLOCK_H
 #define SHMS_NAMESLOCK_H
@@ -19,7 +20,8 @@ void shms_names_unlock_tier(struct shmstore *s);
 static inline int shms_names_lock(struct shmstore *s)
 {
 	shms_fairlock_take(&s->names);
-	return atomic_load_explicit(&s->tier_on, memory_order_relaxed) ? shms_names_lock_tier(s) : 0;
+	return atomic_load_explicit(&s->tier_on, memory_order_relaxed) ? shms_names_lock_tier(s)
+								       : 0;
 }
 
 static inline void shms_names_unlock(struct shmstore *s)
@@ -29,18 +31,21 @@ static inline void shms_names_unlock(struct shmstore *s)
 	shms_fairlock_release(&s->names);
 }
 
-/* The object's file, opened for reading: not one that is recycled meanwhile. -ENOENT, -ELOOP (a stub), -ETIMEDOUT (sys.h), -errno. */
+/* The object's file, opened for reading: not one that is recycled meanwhile. -ENOENT, -ELOOP (a
+ * stub), -ETIMEDOUT (sys.h), -errno. */
 int shms_names_open(struct shmstore *s, const char *name);
 
 void shms_tier_look(struct shmstore *s);
-/* At calls that put or delete, with no lock held: what time it is, and whether there is a tier, in which the store takes part from then on. */
+/* At calls that put or delete, with no lock held: what time it is, and whether there is a tier, in
+ * which the store takes part from then on. */
 static inline void shms_tier_notice(struct shmstore *s)
 {
 	uint64_t now_ms = shms_lately_boot_ms();
 
 	atomic_store_explicit(&s->called_ms, now_ms, memory_order_relaxed);
 	if (!atomic_load_explicit(&s->tier_on, memory_order_relaxed) &&
-	    now_ms - atomic_load_explicit(&s->tier_looked_ms, memory_order_relaxed) >= SHMS_TIER_LOOK_MS)
+	    now_ms - atomic_load_explicit(&s->tier_looked_ms, memory_order_relaxed) >=
+		    SHMS_TIER_LOOK_MS)
 		shms_tier_look(s);
 }
 /* At open: is it a store that took part before, or a partition with a tier? */

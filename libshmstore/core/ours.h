@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ours.h: every open store of this process, from before anything of it is locked until it is closed. */
+/* ours.h: every open store of this process, from before anything of it is
+ * locked until it is closed. */
 #ifndef SHMS_OURS_H
 #define SHMS_OURS_H
 

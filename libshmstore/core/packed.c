@@ -28,7 +28,7 @@ void shms_packed_init(struct shms_packed *x)
 	pthread_mutex_init(&x->lock, NULL);
 }
 
-/* ---- what files and the ledger have -------------------------------------------------------------------------------- */
+/* ---- what files and the ledger have ---------------------------------------------------------- */
 
 int shms_packed_as_file(const struct shmstore *s, const struct shms_keyname *k)
 {
@@ -37,29 +37,32 @@ int shms_packed_as_file(const struct shmstore *s, const struct shms_keyname *k)
 	int r;
 
 	/* The owner has counted all names in objects/: where there is none, nobody is asked. */
-	if (!s->readonly &&
-	    atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) == (pack ? shms_pack_sum(pack).n : 0))
+	if (!s->readonly && atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ==
+				    (pack ? shms_pack_sum(pack).n : 0))
 		return 0;
 	own = *k;
 	shms_keyname_name(&own);
 	r = shms_key_find(s->objects_fd, &own);
 	if (r <= 0)
 		return r;
-	return shms_lookup(s->objects_fd, own.name) == 0 ? 1 : errno == ENOENT ? 0 : shms_error(errno);
+	return shms_lookup(s->objects_fd, own.name) == 0 ? 1
+	       : errno == ENOENT                         ? 0
+							 : shms_error(errno);
 }
 
-/* ---- opening and closing ------------------------------------------------------------------------------------------- */
+/* ---- opening and closing --------------------------------------------------------------------- */
 
 static int open_pack(struct shmstore *s)
 {
 	struct shms_packed *x = &s->packed;
-	struct shms_pack_options o = {.root_fd = s->p->fd, .kept = true, .huge = s->huge_from != UINT64_MAX};
+	struct shms_pack_options o = {
+		.root_fd = s->p->fd, .kept = true, .huge = s->huge_from != UINT64_MAX};
 	char path[SHMS_PACK_TICKET];
 	struct shms_pack *pack = NULL;
 	int r;
 
-	if ((size_t)snprintf(path, sizeof(path), "%s/" SHMS_DIR_SEGMENTS, s->path + strlen(s->p->path) + 1) >=
-	    sizeof(path))
+	if ((size_t)snprintf(path, sizeof(path), "%s/" SHMS_DIR_SEGMENTS,
+			     s->path + strlen(s->p->path) + 1) >= sizeof(path))
 		return -ENAMETOOLONG;
 	x->dir_fd = shms_open_dir(s->dir_fd, SHMS_DIR_SEGMENTS);
 	if (x->dir_fd < 0) {
@@ -77,8 +80,8 @@ static int open_pack(struct shmstore *s)
 		return r;
 	}
 	shms_pack_tell(pack, &(struct shms_packtold){&s->ledger->linked_n, &s->ledger->linked_bytes,
-						     &s->ledger->linked_bytes_max, &s->page->packed.bytes,
-						     &s->page->changes});
+						     &s->ledger->linked_bytes_max,
+						     &s->page->packed.bytes, &s->page->changes});
 	/* Threads that began to look at slots before there was the index must look again. */
 	atomic_fetch_add_explicit(&s->page->changes, 2, memory_order_release);
 	/* release: pairs with shms_packed_pack(). */
@@ -86,13 +89,16 @@ static int open_pack(struct shmstore *s)
 	return 0;
 }
 
-/* The last owner was killed while the object became a file, or was replaced by one: the file stays. */
+/* The last owner was killed while the object became a file, or was
+ * replaced by one: the file stays. */
 static int drop_double(const struct shms_packlook *o, void *arg)
 {
 	struct shmstore *s = arg;
 	struct shms_keyname k;
 	/* No place of ours is in a segment that we may not read. */
-	int r = o->error || shms_keyname_init(&k, o->key, o->key_size) < 0 ? 0 : shms_packed_as_file(s, &k);
+	int r = o->error || shms_keyname_init(&k, o->key, o->key_size) < 0
+			? 0
+			: shms_packed_as_file(s, &k);
 
 	if (r > 0)
 		(void)shms_packed_delete(s, &k, NULL);
@@ -113,11 +119,11 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read)
 	if (r == 0)
 		r = shms_packlook(s->packed.dir_fd, s->page->uuid, NULL, 0, drop_double, s);
 	if (r == -EBUSY)
-		return shms_detail(
-			r, NULL,
-			"a process that still runs has views of the packed objects of %s: one that closed the "
-			"store, or a child of its last owner",
-			s->path);
+		return shms_detail(r, NULL,
+				   "a process that still runs has views of the packed objects of "
+				   "%s: one that closed the "
+				   "store, or a child of its last owner",
+				   s->path);
 	return r == -ENOENT ? 0 : shms_error(r);
 }
 
@@ -162,7 +168,8 @@ int shms_packed_reader(struct shmstore *s, struct shms_pack **ret)
 	return r;
 }
 
-/* The pack, made where there is none. store.names is held exclusively. NULL: there is none to be had. */
+/* The pack, made where there is none. store.names is held exclusively.
+ * NULL: there is none to be had. */
 static struct shms_pack *make(struct shmstore *s)
 {
 	struct shms_packed *x = &s->packed;
@@ -220,14 +227,15 @@ void shms_packed_fork_child(struct shms_packed *x)
 /* After a call that put, took or dropped a packed object. Most have nothing else to do. */
 static void tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms)
 {
-	if (!shms_packedmem_quiet(&s->packed.mem) || shms_credit_counted(&s->credit) || shms_memory_wanted(s))
+	if (!shms_packedmem_quiet(&s->packed.mem) || shms_credit_counted(&s->credit) ||
+	    shms_memory_wanted(s))
 		shms_packedmem_tend(s, pack, now_ms);
 }
 
-/* ---- objects ------------------------------------------------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------------------------- */
 
-int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace,
-		    struct shms_seggrow *io)
+int shms_packed_put(struct shmstore *s, const struct shms_keyname *k,
+		    const struct shms_segobject *what, bool replace, struct shms_seggrow *io)
 {
 	uint64_t now_ms = atomic_load_explicit(&s->called_ms, memory_order_relaxed);
 	struct shms_pack *pack;
@@ -248,8 +256,8 @@ int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const stru
 	return r == -EEXIST ? r : 0;
 }
 
-int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace,
-		      uint64_t may)
+int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k,
+		      const struct shms_segobject *what, bool replace, uint64_t may)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	int r;
@@ -313,8 +321,8 @@ int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_
 	return r;
 }
 
-int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms, char *ret_path,
-			size_t size, struct shms_segpacked *ret_object)
+int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms,
+			char *ret_path, size_t size, struct shms_segpacked *ret_object)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	uint64_t now_ms;
@@ -323,7 +331,8 @@ int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64
 		return 0;
 	/* A lease ends too late by what the time may be late, and never too early. */
 	now_ms = lease_ms < 1000 ? shms_now_boot_ms() : shms_lately_boot_ms() + SHMS_BOOT_LATE_MS;
-	return shms_pack_handoff(pack, k->key, k->key_size, now_ms, lease_ms, ret_path, size, ret_object) == 0;
+	return shms_pack_handoff(pack, k->key, k->key_size, now_ms, lease_ms, ret_path, size,
+				 ret_object) == 0;
 }
 
 bool shms_packed_promised(const struct shmstore *s, const struct shms_keyname *k)
@@ -341,8 +350,9 @@ static uint64_t time_of_adoption(const struct shms_packticket *ticket)
 	return ticket->what.end_ms > now_ms + 1000 ? now_ms : shms_now_boot_ms();
 }
 
-int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
-		      const struct shms_pack_sizes *expect, bool replace, uint64_t may)
+int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k,
+		      const struct shms_packticket *ticket, const struct shms_pack_sizes *expect,
+		      bool replace, uint64_t may)
 {
 	uint64_t now_ms = time_of_adoption(ticket);
 	struct shms_pack *pack;
@@ -354,7 +364,9 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const st
 		r = replace ? -ENOTSUP : -EEXIST;
 	} else {
 		pack = make(s);
-		r = pack ? shms_pack_adopt(pack, ticket, expect, k->key, k->key_size, replace, now_ms, may) : -ENOTSUP;
+		r = pack ? shms_pack_adopt(pack, ticket, expect, k->key, k->key_size, replace,
+					   now_ms, may)
+			 : -ENOTSUP;
 		if (pack)
 			tend(s, pack, now_ms);
 	}
@@ -365,7 +377,8 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const st
 	return r == -EAGAIN || r == -EBUSY ? -ENOTSUP : r;
 }
 
-bool shms_packed_is_ticket_of(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket)
+bool shms_packed_is_ticket_of(struct shmstore *s, const struct shms_keyname *k,
+			      const struct shms_packticket *ticket)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
 

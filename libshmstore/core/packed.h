@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packed.h: a store's packed objects beside its files (docs/segments.md "A store's packed objects").
+ * packed.h: a store's packed objects beside its files (docs/segments.md "A store's packed
+ * objects").
  *
- * A key is a file's name in objects/, or a packed object's, never both. Two places keep that rule, each with store.names held
- * exclusively: shms_packed_put() leaves a key that is a file's to files, and publish.c, through which every file gets its name, takes
- * the packed object away that had the key. All else follows: what only files can do, a packed object does after it has become a file
- * (put.h).
+ * A key is a file's name in objects/, or a packed object's, never both. Two places keep that
+ * rule, each with store.names held exclusively: shms_packed_put() leaves a key that is a
+ * file's to files, and publish.c, through which every file gets its name, takes the packed
+ * object away that had the key. All else follows: what only files can do, a packed object does
+ * after it has become a file (put.h).
  *
  * The pack is made at the first put that goes there, or when a store is opened with segments. Other
  * stores pay a load.
@@ -30,7 +32,8 @@ struct shms_packed {
 	uint64_t max;                   /* bytes of header and buffers; 0: files alone */
 	int dir_fd;                     /* segments/ */
 	struct shms_packedmem mem;
-	atomic_flag giving;   /* a thread gives what others asked for, or nobody may yet, or any more (packgive.h) */
+	/* a thread gives what others asked for, or nobody may yet, or any more (packgive.h) */
+	atomic_flag giving;
 	pthread_mutex_t lock; /* while the pack is made, and over a fork */
 };
 
@@ -42,8 +45,8 @@ static inline bool shms_packed_fits(const struct shms_packed *x, uint64_t bytes)
 
 void shms_packed_init(struct shms_packed *x);
 /*
- * Of a store that is being opened, whose objects are its ledger's already. read: it may have packed objects, which are looked for. 0;
- * -EBUSY: children of its last process have views of them.
+ * Of a store that is being opened, whose objects are its ledger's already. read: it may have packed
+ * objects, which are looked for. 0; -EBUSY: children of its last process have views of them.
  */
 int shms_packed_open(struct shmstore *s, uint64_t max, bool read);
 /* The handle closes: views stay. Before the store's directory is taken apart. */
@@ -62,8 +65,8 @@ static inline struct shms_pack *shms_packed_pack(const struct shms_packed *x)
 }
 
 /*
- * Is the key a file's, whole or a stub? Where it is a packed object's as well, the file is what it means: its owner was killed before it
- * took the packed object away. 1, 0, -errno.
+ * Is the key a file's, whole or a stub? Where it is a packed object's as well, the file is what it
+ * means: its owner was killed before it took the packed object away. 1, 0, -errno.
  */
 int shms_packed_as_file(const struct shmstore *s, const struct shms_keyname *k);
 /* An error counts as a file: the code for files reports it. */
@@ -73,17 +76,18 @@ static inline bool shms_packed_is_file(const struct shmstore *s, const struct sh
 }
 
 /*
- * Puts a packed object. io: as of shms_pack_put(). 1: done; 0: a file is to be made, which says why where that cannot be either, unless
- * io->wanted says that more memory would do; -EEXIST; -ETIMEDOUT.
+ * Puts a packed object. io: as of shms_pack_put(). 1: done; 0: a file is to be made,
+ * which says why where that cannot be either, unless io->wanted says that more memory
+ * would do; -EEXIST; -ETIMEDOUT.
  */
-int shms_packed_put(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace,
-		    struct shms_seggrow *io);
+int shms_packed_put(struct shmstore *s, const struct shms_keyname *k,
+		    const struct shms_segobject *what, bool replace, struct shms_seggrow *io);
 /* As shms_pack_alias(). 1: done; 0: the bytes are to be copied; -EEXIST; -ETIMEDOUT. */
-int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k, const struct shms_segobject *what, bool replace,
-		      uint64_t may);
+int shms_packed_alias(struct shmstore *s, const struct shms_keyname *k,
+		      const struct shms_segobject *what, bool replace, uint64_t may);
 /*
- * The reader of a store that was opened to be read, made where there is none of this process. 0; -ENOENT: the store has no packed objects;
- * -errno.
+ * The reader of a store that was opened to be read, made where there is none of this process. 0;
+ * -ENOENT: the store has no packed objects; -errno.
  */
 int shms_packed_reader(struct shmstore *s, struct shms_pack **ret);
 /* As shms_pack_get(); the view goes to shms_pack_unget(). */
@@ -91,27 +95,32 @@ int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shm
 bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k);
 /* As shms_pack_pin(). */
 int shms_packed_pin(struct shmstore *s, const struct shms_keyname *k, bool pin);
-/* store.names is held exclusively. ret_bytes: what it took; NULL is fine. -ENOENT: the key is no packed object's. */
+/* store.names is held exclusively. ret_bytes: what it took; NULL is fine. -ENOENT: the
+ * key is no packed object's. */
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes);
 /*
- * A lease on the packed object: ret_path is beneath the partition, ret_object says its sizes. 1: done; 0: the key is no packed object's, or
- * that can give no such lease.
+ * A lease on the packed object: ret_path is beneath the partition, ret_object says its sizes. 1:
+ * done; 0: the key is no packed object's, or that can give no such lease.
  */
-int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms, char *ret_path,
-			size_t size, struct shms_segpacked *ret_object);
+int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms,
+			char *ret_path, size_t size, struct shms_segpacked *ret_object);
 /* Is it a packed object, with a lease that has not ended? */
 bool shms_packed_promised(const struct shmstore *s, const struct shms_keyname *k);
 /*
- * Takes the object of a packed object's ticket. may: as of shms_pack_adopt(). 0; -ENOTSUP: it has to be copied (packticket.h): it has other sizes, our key
- * is a file's, or there is no place in its segment, or no room for an alias; or as shms_pack_adopt(); -ETIMEDOUT.
+ * Takes the object of a packed object's ticket. may: as of shms_pack_adopt(). 0; -ENOTSUP: it has
+ * to be copied (packticket.h): it has other sizes, our key is a file's, or there is no place in its
+ * segment, or no room for an alias; or as shms_pack_adopt(); -ETIMEDOUT.
  */
-int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
-		      const struct shms_pack_sizes *expect, bool replace, uint64_t may);
+int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k,
+		      const struct shms_packticket *ticket, const struct shms_pack_sizes *expect,
+		      bool replace, uint64_t may);
 /* Is the ticket one of the object that the key means? */
-bool shms_packed_is_ticket_of(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket);
+bool shms_packed_is_ticket_of(struct shmstore *s, const struct shms_keyname *k,
+			      const struct shms_packticket *ticket);
 /*
- * For publish.c, with store.names held exclusively, before a file gets the key. 0; -EEXIST: it is held, and not to be replaced; -EAGAIN:
- * the file is to take the place of one packed object, and the key means that no more.
+ * For publish.c, with store.names held exclusively, before a file gets the key. 0; -EEXIST: it
+ * is held, and not to be replaced; -EAGAIN: the file is to take the place of one packed object,
+ * and the key means that no more.
  */
 int shms_packed_in_the_way(const struct shmstore *s, const struct shms_keyname *k, bool replace);
 

@@ -2,11 +2,12 @@
 /*
  * packedmem.c: see packedmem.h.
  *
- * Each put, adoption or delete asks whether somebody waits for memory: then what is freed goes back page by page. Every 64th looks at the
- * pool. So the ledger's pool is that of some calls ago; the limit of the store itself (credit.c) asks the pack.
+ * Each put, adoption or delete asks whether somebody waits for memory: then what is freed goes back
+ * page by page. Every 64th looks at the pool. So the ledger's pool is that of some calls ago; the
+ * limit of the store itself (credit.c) asks the pack.
  *
- * By age: of the pool that was there all the time for ten seconds nobody had any use; if it is a quarter of all, everything that is
- * free goes, and what is needed comes back by 64 KiB.
+ * By age: of the pool that was there all the time for ten seconds nobody had any use; if it is a
+ * quarter of all, everything that is free goes, and what is needed comes back by 64 KiB.
  */
 #include "packedmem.h"
 
@@ -18,7 +19,8 @@
 
 #define LOOK_MS 5u
 #define AGE_MS  10000u
-#define LEAST   (UINT64_C(1) << 20) /* a pool that is smaller is not worth a trim, unless somebody asks for it */
+/* a pool that is smaller is not worth a trim, unless somebody asks for it */
+#define LEAST   (UINT64_C(1) << 20)
 
 void shms_packedmem_init(struct shmstore *s)
 {
@@ -63,7 +65,8 @@ static void tell(struct shmstore *s, uint64_t pool)
 	uint64_t before = atomic_exchange_explicit(&s->packed.mem.pool, pool, memory_order_relaxed);
 
 	if (pool != before)
-		atomic_fetch_add_explicit(&s->ledger->pool_bytes, pool - before, memory_order_relaxed);
+		atomic_fetch_add_explicit(&s->ledger->pool_bytes, pool - before,
+					  memory_order_relaxed);
 }
 
 static uint64_t trim(struct shmstore *s, struct shms_pack *pack)

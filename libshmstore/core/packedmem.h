@@ -33,7 +33,8 @@ struct shms_packedmem {
 void shms_packedmem_init(struct shmstore *s);
 #define SHMS_PACKEDMEM_CALLS 64u /* of that many one looks at the pool */
 
-/* Counts a call that put, took or dropped a packed object. True: unless somebody wants memory, nothing has to be done after it. */
+/* Counts a call that put, took or dropped a packed object. True: unless somebody wants memory,
+ * nothing has to be done after it. */
 static inline bool shms_packedmem_quiet(struct shms_packedmem *m)
 {
 	return ++m->n_calls < SHMS_PACKEDMEM_CALLS && m->freed <= m->max && !m->tight && !m->scarce;
@@ -42,7 +43,8 @@ static inline bool shms_packedmem_quiet(struct shms_packedmem *m)
 void shms_packedmem_tend(struct shmstore *s, struct shms_pack *pack, uint64_t now_ms);
 /* Tells the daemon's words what went back to the kernel. */
 void shms_packedmem_gave(struct shmstore *s, struct shms_pack *pack);
-/* Gives memory of segments back that no object needs. Returns bytes. No lock of the pack is held. */
+/* Gives memory of segments back that no object needs. Returns bytes. No
+ * lock of the pack is held. */
 uint64_t shms_packedmem_trim(struct shmstore *s);
 /* Would a trim give more than the last one left? */
 bool shms_packedmem_any(struct shmstore *s);

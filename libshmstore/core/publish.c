@@ -2,10 +2,11 @@
 /*
  * publish.c: names for finished files.
  *
- * A new key is one link or one rename. A replaced key is an exchange: the new file gets a name in recycle/ first, then the two
- * swap, so that the key means the old object or the new one at every instant and the old file ends in the pool. Killed between
- * the steps: a file in recycle/ of a dead store, which gc removes. store.names is held exclusively over each change of what a
- * name means, together with the caches that say the same (recent, recycle).
+ * A new key is one link or one rename. A replaced key is an exchange: the new file gets a name in
+ * recycle/ first, then the two swap, so that the key means the old object or the new one at every
+ * instant and the old file ends in the pool. Killed between the steps: a file in recycle/ of a dead
+ * store, which gc removes. store.names is held exclusively over each change of what a name means,
+ * together with the caches that say the same (recent, recycle).
  */
 #include "publish.h"
 
@@ -29,8 +30,8 @@ int shms_keyname_key(struct shms_keyname *k, const void *key, size_t key_size)
 	if (!key && key_size)
 		return shms_detail_null("key");
 	if (key_size > SHMSTORE_KEY_MAX)
-		return shms_detail(-EINVAL, NULL, "a key has %u bytes at most, this one %zu", SHMSTORE_KEY_MAX,
-				   key_size);
+		return shms_detail(-EINVAL, NULL, "a key has %u bytes at most, this one %zu",
+				   SHMSTORE_KEY_MAX, key_size);
 	k->instead = NULL;
 	k->key = key;
 	k->key_size = key_size;
@@ -55,11 +56,12 @@ int shms_keyname_init(struct shms_keyname *k, const void *key, size_t key_size)
 }
 
 /*
- * May the key become a file's? And k with the name that it is to have: its own, or, where that is a hash, the one that the key is under, or may be. names is held. own: room for it.
- * With other_key the key is not in the object: the sidecar holds it from before there is one.
+ * May the key become a file's? And k with the name that it is to have: its own, or, where that is a
+ * hash, the one that the key is under, or may be. names is held. own: room for it. With other_key
+ * the key is not in the object: the sidecar holds it from before there is one.
  */
-static int settle(struct shmstore *s, const struct shms_keyname **k, struct shms_keyname *own, bool other_key,
-		  bool replace)
+static int settle(struct shmstore *s, const struct shms_keyname **k, struct shms_keyname *own,
+		  bool other_key, bool replace)
 {
 	int r = shms_packed_in_the_way(s, *k, replace);
 
@@ -72,12 +74,13 @@ static int settle(struct shmstore *s, const struct shms_keyname **k, struct shms
 		return r;
 	if (r == 0)
 		shms_sidecar_drop(s->objects_fd, own->name);
-	return other_key ? shms_sidecar_write(s->objects_fd, own->name, own->key, own->key_size) : 0;
+	return other_key ? shms_sidecar_write(s->objects_fd, own->name, own->key, own->key_size)
+			 : 0;
 }
 
 /* Books a name that came to be. first: no other name of ours means its inode. names is held. */
-static void booked(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l, uint64_t bytes,
-		   bool first)
+static void booked(struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l,
+		   uint64_t bytes, bool first)
 {
 	shms_recent_set(&s->recent, k->name, l->header_size, l->buffer_size,
 			bytes == shms_whole_pages(l->header_size + l->buffer_size));
@@ -96,7 +99,8 @@ static int swap_in(struct shmstore *s, const char *staged, const char *name)
 	int r = shms_exchange(s->dir_fd, staged, s->objects_fd, name);
 
 	if (r < 0) {
-		/* Gone meanwhile by somebody else's hand, or refused, or a file system that cannot exchange: rename alone is atomic too. */
+		/* Gone meanwhile by somebody else's hand, or refused, or a file system that cannot
+		 * exchange: rename alone is atomic too. */
 		if (r != -ENOENT && r != -EINVAL && r != -ENOSYS)
 			return r;
 		shms_recycle_forget(s, name);
@@ -131,8 +135,8 @@ static int link_fd(struct shmstore *s, int fd, const char *name, bool replace)
 	return r;
 }
 
-int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k, const struct shms_layout *l,
-		    bool replace)
+int shms_publish_fd(struct shmstore *s, int *fd, const struct shms_keyname *k,
+		    const struct shms_layout *l, bool replace)
 {
 	uint64_t size = l->header_size + l->buffer_size;
 	uint64_t bytes = shms_file_bytes(s, *fd, size);
@@ -187,13 +191,15 @@ static void unlink_again(struct shmstore *s, int dir_fd, const char *name)
 }
 
 /*
- * One more name for the file that the source's name means: for that very one, or none. -EAGAIN: it means another file by now.
+ * One more name for the file that the source's name means: for that very one, or none. -EAGAIN:
+ * it means another file by now.
  *
  * A stub's anchor keeps it linkable when its last name has gone, and its tier file goes with that
  * name. A removal looks at the stub's link count afterwards, and a link at the source's name
  * afterwards: so at least one of them sees the other.
  */
-static int link_named(struct shmstore *s, const struct shms_publish_from *from, int dir_fd, const char *name)
+static int link_named(struct shmstore *s, const struct shms_publish_from *from, int dir_fd,
+		      const char *name)
 {
 	struct stat st;
 	int r = -EAGAIN;
@@ -221,8 +227,9 @@ static int place(struct shmstore *s, const struct shms_publish_from *from, const
 }
 
 /*
- * A lease takes the place of an object in one step: between two it would be neither, and a kill or an error there would lose it
- * for good if the donor has deleted its own. The old file goes without a stay in the pool.
+ * A lease takes the place of an object in one step: between two it would be neither, and a
+ * kill or an error there would lose it for good if the donor has deleted its own. The old file
+ * goes without a stay in the pool.
  */
 static int move_over(struct shmstore *s, const struct shms_publish_from *from, const char *name)
 {
@@ -247,13 +254,15 @@ static int move_over(struct shmstore *s, const struct shms_publish_from *from, c
 }
 
 /* The name is held. By this very file: done. Else it is replaced if that is asked. */
-static int place_over(struct shmstore *s, const struct shms_publish_from *from, const char *name, bool replace)
+static int place_over(struct shmstore *s, const struct shms_publish_from *from, const char *name,
+		      bool replace)
 {
 	char staged[SHMS_RECYCLE_NAME];
 	struct stat st;
 	int r;
 
-	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == from->inode) {
+	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    st.st_ino == from->inode) {
 		if (from->move && unlinkat(from->dir_fd, from->name, 0) < 0)
 			return errno == ENOENT ? -ESTALE : -errno;
 		return 1;
@@ -272,8 +281,8 @@ static int place_over(struct shmstore *s, const struct shms_publish_from *from, 
 	return r;
 }
 
-int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
-		       const struct shms_layout *l, bool replace)
+int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
+		       const struct shms_keyname *k, const struct shms_layout *l, bool replace)
 {
 	struct shms_link *link = NULL;
 	struct shms_keyname own;

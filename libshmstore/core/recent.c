@@ -26,7 +26,8 @@ static uint64_t hash(const struct shms_recent *r, const char *name)
 	return h ? h : 1;
 }
 
-void shms_recent_set(struct shms_recent *r, const char *name, uint64_t header_size, uint64_t buffer_size, bool whole)
+void shms_recent_set(struct shms_recent *r, const char *name, uint64_t header_size,
+		     uint64_t buffer_size, bool whole)
 {
 	uint64_t h = hash(r, name);
 	size_t i = h % SHMS_RECENT_SIZE;

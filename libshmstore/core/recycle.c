@@ -2,23 +2,26 @@
 /*
  * recycle.c: keeps the pages of deleted objects for the next put.
  *
- * The rule that everything here serves: a file is written again only if nobody else may still see it. Three things together
- * say so, in this order, each time:
- *   1. its name was moved out of objects/ first, under store.names: no look-up that started earlier is still under way;
- *   2. F_SETLEASE(F_WRLCK) on our descriptor succeeds: the kernel counts no other open file of the inode, and a mapping holds
- *      the open file it was made from, in whatever process and however the mapping was inherited;
- *   3. while that lease is held, st_nlink is 1: no other name, so nobody can open it from now on but by its name in our private
- *      recycle/. Looked at after the lease it would not do: another process could open it by its name in between, map it,
- *      and remove that name.
- * The lease is returned at once. Its signal is set to SIGURG, which is ignored by default: an opener that comes
- * within that microsecond must not kill us with SIGIO.
+ * The rule that everything here serves: a file is written again only if nobody else may still see
+ * it. Three things together say so, in this order, each time:
+ *   1. its name was moved out of objects/ first, under store.names: no look-up that
+ *      started earlier is still under way;
+ *   2. F_SETLEASE(F_WRLCK) on our descriptor succeeds: the kernel counts no other open file of
+ *      the inode, and a mapping holds the open file it was made from, in whatever process and
+ *      however the mapping was inherited;
+ *   3. while that lease is held, st_nlink is 1: no other name, so nobody can open it from now on
+ *      but by its name in our private recycle/. Looked at after the lease it would not do: another
+ *      process could open it by its name in between, map it, and remove that name.
+ * The lease is returned at once. Its signal is set to SIGURG, which is ignored by default: an
+ * opener that comes within that microsecond must not kill us with SIGIO.
  * The rule cannot see page references without an open file (vmsplice or sendfile in flight,
  * O_DIRECT, RDMA from a view). A program that uses them on a view must hold it until they are done.
  *
- * Killed anywhere: the file stands in recycle/ of a dead store, or has its name in objects/ and is complete. Rejected: keeping
- * the lease while writing (an opener would hang, and we get signals), truncating to the new size (frees the pages that the
- * whole thing is about; a larger header region takes up the slack instead), the smallest file that fits (of many sizes each put then
- * meets another file, which no cache holds: 1 MiB +- 20 % took 60 us instead of 40).
+ * Killed anywhere: the file stands in recycle/ of a dead store, or has its name in objects/ and is
+ * complete. Rejected: keeping the lease while writing (an opener would hang, and we get signals),
+ * truncating to the new size (frees the pages that the whole thing is about; a larger header region
+ * takes up the slack instead), the smallest file that fits (of many sizes each put then meets
+ * another file, which no cache holds: 1 MiB +- 20 % took 60 us instead of 40).
  */
 #include "recycle.h"
 
@@ -38,7 +41,8 @@
 #include "slots.h"
 #include "sys.h"
 
-#define TRIES 4 /* files that one put asks for: a file that others still have costs a look each time */
+/* files that one put asks for: a file that others still have costs a look each time */
+#define TRIES 4
 
 void shms_recycle_init(struct shms_recycle *r, uint64_t max)
 {
@@ -55,7 +59,8 @@ void shms_recycle_deinit(struct shms_recycle *r, int dir_fd)
 		struct shms_slot *slot = &r->slots[i];
 
 		/* A writer may be left that took one: it can only be aborted. */
-		if ((slot->state == SHMS_SLOT_POOLED || slot->state == SHMS_SLOT_TAKEN) && dir_fd >= 0)
+		if ((slot->state == SHMS_SLOT_POOLED || slot->state == SHMS_SLOT_TAKEN) &&
+		    dir_fd >= 0)
 			unlinkat(dir_fd, slot->pool_name, 0);
 		shms_slot_free(r, slot);
 	}
@@ -134,15 +139,18 @@ static bool exclusive(const struct shmstore *s, struct shms_slot *slot)
 	slot->shared = true;
 	if (!shms_lease(slot->fd))
 		return false;
-	/* Under the lease: nobody has it open, and nobody can open it. With ours as its only name nobody ever will. After it, somebody
-	 * with another name could map it and remove that name before we look. */
+	/* Under the lease: nobody has it open, and nobody can open it. With ours as its only
+	 * name nobody ever will. After it, somebody with another name could map it and remove
+	 * that name before we look. */
 	alone = fstat(slot->fd, &st) == 0 && st.st_nlink == 1;
 	if (!shms_lease_end(slot->fd) || !alone)
 		return false;
 	/* A file handed to another user keeps its access list; another store's pin is undone. */
-	if (shms_file_handed(s, &st) || ((st.st_mode & S_ISVTX) && fchmod(slot->fd, s->file_mode) < 0))
+	if (shms_file_handed(s, &st) ||
+	    ((st.st_mode & S_ISVTX) && fchmod(slot->fd, s->file_mode) < 0))
 		return false;
-	/* Ours alone. A file that somebody made a hole in would take memory while it is written, which may not be there. */
+	/* Ours alone. A file that somebody made a hole in would take memory while it is
+	 * written, which may not be there. */
 	slot->shared = false;
 	return shms_blocks(&st) >= slot->capacity;
 }
@@ -165,8 +173,10 @@ static uint64_t slack_max(const struct shmstore *s, uint64_t need)
 	return r->slack + need / 2 <= r->max / 4 ? need / 2 : need / 4;
 }
 
-/* Of those that fit: the last one used; where others had it when we looked, the one that waited longest. */
-static struct shms_slot *best_fit(struct shmstore *s, uint64_t need, const bool tried[SHMS_RECYCLE_SLOTS])
+/* Of those that fit: the last one used; where others had it when we looked,
+ * the one that waited longest. */
+static struct shms_slot *best_fit(struct shmstore *s, uint64_t need,
+				  const bool tried[SHMS_RECYCLE_SLOTS])
 {
 	struct shms_recycle *r = &s->recycle;
 	uint64_t over = slack_max(s, need);
@@ -176,8 +186,8 @@ static struct shms_slot *best_fit(struct shmstore *s, uint64_t need, const bool 
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
 		struct shms_slot *slot = &r->slots[i];
 
-		if (slot->state == SHMS_SLOT_POOLED && !tried[i] && slot->capacity >= need && slot->capacity <= most &&
-		    (!best || better(slot, best)))
+		if (slot->state == SHMS_SLOT_POOLED && !tried[i] && slot->capacity >= need &&
+		    slot->capacity <= most && (!best || better(slot, best)))
 			best = slot;
 	}
 	return best;
@@ -242,14 +252,16 @@ struct shms_slot *shms_recycle_take_for(struct shmstore *s, unsigned flags, cons
 	struct shms_slot *slot;
 
 	slot = flags & SHMSTORE_PIN ? NULL : shms_recycle_take(s, l->header_size + l->buffer_size);
-	if (slot && !shms_layout_init(l, l->key_size, l->metadata_size, sizes, l->n_buffers, slot->capacity)) {
+	if (slot && !shms_layout_init(l, l->key_size, l->metadata_size, sizes, l->n_buffers,
+				      slot->capacity)) {
 		shms_recycle_untake(s, slot);
 		slot = NULL;
 	}
 	return slot;
 }
 
-void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const char *name, const struct shms_layout *l)
+void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const char *name,
+			    const struct shms_layout *l)
 {
 	uint64_t begin = shms_whole_pages(l->metadata_off + l->metadata_size);
 	uint64_t end = l->header_size & ~(shms_host_page() - 1);
@@ -316,7 +328,8 @@ void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot)
 	pthread_mutex_unlock(&s->recycle.lock);
 }
 
-void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t bytes, const char *name)
+void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t bytes,
+			const char *name)
 {
 	struct shms_recycle *r = &s->recycle;
 	uint64_t capacity = shms_whole_pages(size);
@@ -346,8 +359,9 @@ static struct shms_slot *find_published(struct shms_recycle *r, const char *name
 	return NULL;
 }
 
-/* Less than an eighth of the partition's bytes or inodes is free: others have more use for it than our next put. They cannot
- * take it out of our pool, so what is deleted now must be free at once. */
+/* Less than an eighth of the partition's bytes or inodes is free: others have more use
+ * for it than our next put. They cannot take it out of our pool, so what is deleted
+ * now must be free at once. */
 static bool scarce(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
@@ -369,7 +383,8 @@ static bool scarce(struct shmstore *s)
 	n = size < UINT64_MAX ? shms_partition_n_stores(s->p) : 0;
 	if (n)
 		r->warm_max = size / 16 / n;
-	r->scarce = ((fs.f_blocks && fs.f_bavail < fs.f_blocks / 8) || (fs.f_files && fs.f_favail < fs.f_files / 8));
+	r->scarce = ((fs.f_blocks && fs.f_bavail < fs.f_blocks / 8) ||
+		     (fs.f_files && fs.f_favail < fs.f_files / 8));
 	return r->scarce;
 }
 
@@ -409,8 +424,8 @@ static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, str
 		return -errno;
 	capacity = shms_whole_pages((uint64_t)st.st_size);
 	*ret_bytes = shms_blocks(&st);
-	if (!ours(s, &st) || st.st_nlink != 1 || capacity < SHMS_RECYCLE_REOPEN || shms_blocks(&st) < capacity ||
-	    !make_room(s, *ret_bytes))
+	if (!ours(s, &st) || st.st_nlink != 1 || capacity < SHMS_RECYCLE_REOPEN ||
+	    shms_blocks(&st) < capacity || !make_room(s, *ret_bytes))
 		return 0;
 	slot = shms_slot_claim(s);
 	if (!slot)
@@ -428,7 +443,8 @@ static int reopen(struct shmstore *s, const char *name, uint64_t *ret_bytes, str
 	return 1;
 }
 
-int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of links, uint64_t *io_bytes)
+int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of links,
+			uint64_t *io_bytes)
 {
 	struct shms_recycle *r = &s->recycle;
 	uint64_t size = *io_bytes;
@@ -457,7 +473,8 @@ int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of
 			result = 1;
 		} else {
 			shms_slot_free(r, slot);
-			/* Anything but a missing object is our pool's trouble: it can be unlinked still. */
+			/* Anything but a missing object is our pool's trouble:
+			 * it can be unlinked still. */
 			result = result == -ENOENT ? result : 0;
 		}
 	}
@@ -465,7 +482,8 @@ int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of
 	return result;
 }
 
-uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name, enum shms_links_of links)
+uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char *pool_name,
+			       enum shms_links_of links)
 {
 	struct shms_recycle *r = &s->recycle;
 	uint64_t bytes = 0, freed = 0;
@@ -504,7 +522,8 @@ void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
 
 		if (slot->state != SHMS_SLOT_POOLED || !(slot->handed || any))
 			continue;
-		if (!slot->inode && fstatat(s->dir_fd, slot->pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+		if (!slot->inode &&
+		    fstatat(s->dir_fd, slot->pool_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			slot->inode = st.st_ino;
 		if (slot->inode == inode)
 			shms_slot_drop(s, slot);
@@ -534,7 +553,8 @@ void shms_recycle_give_away(struct shmstore *s, uint64_t inode)
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
 		struct shms_slot *slot = &r->slots[i];
 
-		if (slot->state == SHMS_SLOT_PUBLISHED && fstat(slot->fd, &st) == 0 && st.st_ino == inode)
+		if (slot->state == SHMS_SLOT_PUBLISHED && fstat(slot->fd, &st) == 0 &&
+		    st.st_ino == inode)
 			shms_slot_unpublish(s, slot);
 	}
 	pthread_mutex_unlock(&r->lock);

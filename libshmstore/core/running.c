@@ -54,10 +54,11 @@ void shms_running_fork_child(struct shms_running *r)
 	shms_running_init(r);
 }
 
-/* ---- tasks --------------------------------------------------------------------------------------------------------- */
+/* ---- tasks ----------------------------------------------------------------------------------- */
 
-bool shms_running_add(struct shms_running *r, struct shms_attach *a, const struct wire_task_runs *what,
-		      const char *names, size_t n, uint64_t generation)
+bool shms_running_add(struct shms_running *r, struct shms_attach *a,
+		      const struct wire_task_runs *what, const char *names, size_t n,
+		      uint64_t generation)
 {
 	struct shms_running_task *task = malloc(sizeof(*task) + n);
 	uint64_t now;
@@ -97,12 +98,13 @@ static void on_registered(struct shms_attach *a, void *arg)
 
 	pthread_mutex_lock(&r->lock);
 	for (const struct shms_running_task *task = r->tasks; task; task = task->next)
-		if (shms_attach_tell(a, WIRE_TASK_RUNS, &task->what, task->names, task->n_names) < 0)
+		if (shms_attach_tell(a, WIRE_TASK_RUNS, &task->what, task->names, task->n_names) <
+		    0)
 			break;
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* ---- what is said of them ------------------------------------------------------------------------------------------ */
+/* ---- what is said of them -------------------------------------------------------------------- */
 
 /* The first of the queue, out of it; NULL: there is none. The lock is held. */
 static struct shms_running_said *take_first(struct shms_running *r)
@@ -139,7 +141,8 @@ static void on_preempted(const struct wire_task_preempt *m, void *arg)
 
 struct shms_attach_hooks shms_running_hooks(struct shms_running *r)
 {
-	return (struct shms_attach_hooks){.registered = on_registered, .preempted = on_preempted, .arg = r};
+	return (struct shms_attach_hooks){
+		.registered = on_registered, .preempted = on_preempted, .arg = r};
 }
 
 bool shms_running_take(struct shms_running *r, struct wire_task_preempt *ret)

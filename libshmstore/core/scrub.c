@@ -2,14 +2,17 @@
 /*
  * scrub.c: nothing of a former object goes to another user.
  *
- * A recycled file has whole pages of slack in the header's unused room, with what the last object left there. Among processes of one
- * user that is nothing; to clear it with each put would cost up to a third of the copy. So it is cleared where it matters, once:
- * before shmstore_handoff_to() lets another user read the file, which then is never recycled again. Zeros are only read, so that an
- * object that was written into fresh memory costs one pread; only pages that hold something are written, which takes no memory.
+ * A recycled file has whole pages of slack in the header's unused room, with what the last object
+ * left there. Among processes of one user that is nothing; to clear it with each put would cost up
+ * to a third of the copy. So it is cleared where it matters, once: before shmstore_handoff_to()
+ * lets another user read the file, which then is never recycled again. Zeros are only read, so that
+ * an object that was written into fresh memory costs one pread; only pages that hold something are
+ * written, which takes no memory.
  *
- * The file can only be read, for us too, and opened for writing its mode is another one for a moment (filemode.h). That must
- * not fall together with the daemon's access list, which another process of our user that links the same file may just be
- * asking for. So the scrubbing process holds the file until the daemon has answered, and one that waited for it finds the list.
+ * The file can only be read, for us too, and opened for writing its mode is another one for a
+ * moment (filemode.h). That must not fall together with the daemon's access list, which another
+ * process of our user that links the same file may just be asking for. So the scrubbing process
+ * holds the file until the daemon has answered, and one that waited for it finds the list.
  *
  * Killed while the mode is another one: the next call sets it right.
  */
@@ -74,7 +77,8 @@ static int clear_chunk(struct room *room, unsigned char *chunk, size_t size, uin
 	if (all_zero(chunk, size))
 		return 0;
 	if (room->fd < 0) {
-		room->fd = shms_file_open_writable(room->dir_fd, room->name, room->held_fd, room->mode);
+		room->fd = shms_file_open_writable(room->dir_fd, room->name, room->held_fd,
+						   room->mode);
 		if (room->fd < 0)
 			return room->fd;
 	}

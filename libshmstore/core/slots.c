@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slots.c: how a file comes into a slot of the pool, out of it, and goes. Which file is taken, and whether it may be written
- * again, recycle.c decides.
+ * slots.c: how a file comes into a slot of the pool, out of it, and goes. Which file is taken, and
+ * whether it may be written again, recycle.c decides.
  */
 #include "slots.h"
 
@@ -90,13 +90,15 @@ static struct shms_slot *oldest_warm(struct shms_recycle *r)
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
 		struct shms_slot *slot = &r->slots[i];
 
-		if (slot->state == SHMS_SLOT_POOLED && slot->fd >= 0 && (!found || slot->stamp_ns < found->stamp_ns))
+		if (slot->state == SHMS_SLOT_POOLED && slot->fd >= 0 &&
+		    (!found || slot->stamp_ns < found->stamp_ns))
 			found = slot;
 	}
 	return found;
 }
 
-/* The oldest open files of the pool are closed, until few are. Killed in between: a file in recycle/, under one name or the other. */
+/* The oldest open files of the pool are closed, until few are. Killed in between: a file in
+ * recycle/, under one name or the other. */
 static void cool_down(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
@@ -119,8 +121,9 @@ static void cool_down(struct shmstore *s)
 }
 
 /*
- * It has no name that anybody else looks at; another store may have a name of its own, and be handing it to another user just now, or have pinned
- * it. Such a file is left as it is: it does not come back.
+ * It has no name that anybody else looks at; another store may have a name of its own,
+ * and be handing it to another user just now, or have pinned it. Such a file is left as
+ * it is: it does not come back.
  */
 int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name)
 {
@@ -136,7 +139,8 @@ int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name)
 	return r < 0 ? r : shms_file_open_writable(dir_fd, name, fd, s->file_mode);
 }
 
-/* Into the pool and out of it: the only places where a slot's POOLED state and the sum change. The lock is held. */
+/* Into the pool and out of it: the only places where a slot's POOLED state and the sum
+ * change. The lock is held. */
 void shms_slot_pool(struct shmstore *s, struct shms_slot *slot, bool handed)
 {
 	no_slack(&s->recycle, slot);
@@ -156,7 +160,8 @@ void shms_slot_unpool(struct shmstore *s, struct shms_slot *slot, enum shms_slot
 	account(s, slot, false);
 }
 
-/* Somebody took the cold file: it has booked that in our page, which our ledger is to be read with. */
+/* Somebody took the cold file: it has booked that in our page, which our
+ * ledger is to be read with. */
 static void missed(struct shmstore *s, struct shms_slot *slot)
 {
 	s->recycle.missed_n++;
@@ -168,8 +173,8 @@ static void missed(struct shmstore *s, struct shms_slot *slot)
 void shms_slot_drop(struct shmstore *s, struct shms_slot *slot)
 {
 	bool cold = slot->fd < 0;
-	uint64_t freed =
-		cold ? shms_credit_freed_by_name(s, s->dir_fd, slot->pool_name) : shms_credit_freed_by_fd(s, slot->fd);
+	uint64_t freed = cold ? shms_credit_freed_by_name(s, s->dir_fd, slot->pool_name)
+			      : shms_credit_freed_by_fd(s, slot->fd);
 
 	if (unlinkat(s->dir_fd, slot->pool_name, 0) < 0) {
 		freed = 0;
@@ -222,14 +227,16 @@ struct shms_slot *shms_slot_oldest(struct shms_recycle *r, enum shms_slot_state 
 
 uint64_t shms_slack_unit(const struct shmstore *s, uint64_t capacity)
 {
-	return shms_huge(s, capacity) || capacity >= 4 * SHMS_HUGE_PAGE ? SHMS_HUGE_PAGE : shms_host_page();
+	return shms_huge(s, capacity) || capacity >= 4 * SHMS_HUGE_PAGE ? SHMS_HUGE_PAGE
+									: shms_host_page();
 }
 
 /*
- * A published object's file gives its slack back: a hole in the header's unused room, which no reader looks at. In huge pages only where the
- * kernel may give the file such: it makes one of small pages when it likes (khugepaged), holes among them, and they are full again, in
- * nobody's books. And of large files: a page that is broken up costs its readers more than what is left of it. Not of an object that was
- * handed off: others may link it, and have booked what it took.
+ * A published object's file gives its slack back: a hole in the header's unused room, which no
+ * reader looks at. In huge pages only where the kernel may give the file such: it makes one of
+ * small pages when it likes (khugepaged), holes among them, and they are full again, in nobody's
+ * books. And of large files: a page that is broken up costs its readers more than what is left of
+ * it. Not of an object that was handed off: others may link it, and have booked what it took.
  */
 static uint64_t punch_slack(struct shmstore *s, struct shms_slot *slot)
 {
@@ -241,11 +248,14 @@ static uint64_t punch_slack(struct shmstore *s, struct shms_slot *slot)
 
 	if (begin >= end)
 		return 0;
-	if (shms_links_hold_private(s, slot->name) && fstat(slot->fd, &st) == 0 && st.st_nlink == 1 &&
-	    fallocate(slot->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin, (off_t)(end - begin)) == 0) {
+	if (shms_links_hold_private(s, slot->name) && fstat(slot->fd, &st) == 0 &&
+	    st.st_nlink == 1 &&
+	    fallocate(slot->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)begin,
+		      (off_t)(end - begin)) == 0) {
 		/* How much is in pieces of huge pages only the kernel knows. */
-		given = fstat(slot->fd, &st) == 0 && shms_blocks(&st) < slot->bytes ? slot->bytes - shms_blocks(&st)
-										    : 0;
+		given = fstat(slot->fd, &st) == 0 && shms_blocks(&st) < slot->bytes
+				? slot->bytes - shms_blocks(&st)
+				: 0;
 		slot->bytes -= given;
 		shms_recent_punched(&s->recent, slot->name);
 		atomic_fetch_sub_explicit(&s->ledger->linked_bytes, given, memory_order_relaxed);
@@ -264,8 +274,8 @@ uint64_t shms_slot_unpublish(struct shmstore *s, struct shms_slot *slot)
 	return given;
 }
 
-/* A slot to use: a free one, else that of the object published longest ago, else that of the oldest pooled file. NULL: all are
- * being written. */
+/* A slot to use: a free one, else that of the object published longest ago, else that of the oldest
+ * pooled file. NULL: all are being written. */
 struct shms_slot *shms_slot_claim(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
@@ -284,35 +294,40 @@ struct shms_slot *shms_slot_claim(struct shmstore *s)
 	return slot;
 }
 
-/* ---- a taken slot's mapping -------------------------------------------------------------------------------------- */
+/* ---- a taken slot's mapping ------------------------------------------------------------------ */
 
 /*
  * A recycled file stays mapped from one use to the next.
  *
- * A put copies into that mapping; a producer (writer.c) is lent it, and has the address. When the object is sealed nobody may write to it by that
- * address, and the next use shall not pay for a mapping made anew, which is 1 us for each 4 KiB. So the kernel moves the mapping, with all that is
- * mapped, to a place picked at random. Addresses of objects sealed long ago meet nothing there either, as they would if the next free place
- * were taken: that is the one before the last. Rejected: to take the right to write as well (0.15 us for each 4 KiB, and back).
+ * A put copies into that mapping; a producer (writer.c) is lent it, and has the address. When the
+ * object is sealed nobody may write to it by that address, and the next use shall not pay for a
+ * mapping made anew, which is 1 us for each 4 KiB. So the kernel moves the mapping, with all that
+ * is mapped, to a place picked at random. Addresses of objects sealed long ago meet nothing there
+ * either, as they would if the next free place were taken: that is the one before the last.
+ * Rejected: to take the right to write as well (0.15 us for each 4 KiB, and back).
  */
 
-#define GATHER_FROM 1u                   /* uses of a file before it is worth huge pages */
-#define GATHER_MIN  (2 * SHMS_HUGE_PAGE) /* smaller ones are not mapped so that it helps (hugemap.h) */
+#define GATHER_FROM 1u /* uses of a file before it is worth huge pages */
+/* smaller ones are not mapped so that it helps (hugemap.h) */
+#define GATHER_MIN  (2 * SHMS_HUGE_PAGE)
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
 #endif
 
 /*
- * A large file that comes back again and again is given huge pages where the mount gives none, a quarter of it each time: who maps it, touches it and lets go pays a
- * tenth of that from then on, and all are paid for the copy after three or four objects. Not its last page: there the file's end moves.
+ * A large file that comes back again and again is given huge pages where the mount gives
+ * none, a quarter of it each time: who maps it, touches it and lets go pays a tenth of that
+ * from then on, and all are paid for the copy after three or four objects. Not its last
+ * page: there the file's end moves.
  */
 static void gather(const struct shmstore *s, struct shms_slot *slot)
 {
 	uint64_t end = (slot->capacity - 1) & ~(SHMS_HUGEMAP_PAGE - 1), step;
 	int r;
 
-	if (slot->uses++ < GATHER_FROM || slot->capacity < GATHER_MIN || shms_huge(s, slot->capacity) ||
-	    slot->gathered >= end)
+	if (slot->uses++ < GATHER_FROM || slot->capacity < GATHER_MIN ||
+	    shms_huge(s, slot->capacity) || slot->gathered >= end)
 		return;
 	step = (end / 4 + SHMS_HUGEMAP_PAGE - 1) & ~(SHMS_HUGEMAP_PAGE - 1);
 	if (step > end - slot->gathered)
@@ -324,7 +339,8 @@ static void gather(const struct shmstore *s, struct shms_slot *slot)
 		slot->gathered = UINT64_MAX;
 }
 
-/* The mapping covers whole pages; the file may end within the last one, whose rest is ours to write too. */
+/* The mapping covers whole pages; the file may end within the last one, whose
+ * rest is ours to write too. */
 static bool map_anew(struct shms_slot *slot)
 {
 	void *map = shms_map_ours(slot->capacity, MAP_SHARED, slot->fd);

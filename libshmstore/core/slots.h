@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slots.h: the slots of recycle.h, one step each. In all of these the pool's lock is held; the sums of the pool and the ledger's are
- * changed here alone.
+ * slots.h: the slots of recycle.h, one step each. In all of these the pool's lock is held; the sums
+ * of the pool and the ledger's are changed here alone.
  */
 #ifndef SHMS_SLOTS_H
 #define SHMS_SLOTS_H
@@ -12,8 +12,8 @@
 #include "recycle.h"
 
 /*
- * Opens an object's file for writing. It has no name that anybody else looks at. A descriptor, -EPERM (it was handed to another user), -ETIMEDOUT
- * (somebody is just handing it over), -errno.
+ * Opens an object's file for writing. It has no name that anybody else looks at. A descriptor,
+ * -EPERM (it was handed to another user), -ETIMEDOUT (somebody is just handing it over), -errno.
  */
 int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name);
 /* The unit in which a file of that capacity gives back slack. */
@@ -33,18 +33,19 @@ bool shms_slot_warm(struct shmstore *s, struct shms_slot *slot);
 struct shms_slot *shms_slot_oldest(struct shms_recycle *r, enum shms_slot_state state);
 /* The slot leaves its published object alone. Returns what the object gave back. */
 uint64_t shms_slot_unpublish(struct shmstore *s, struct shms_slot *slot);
-/* A slot to use: a free one, else that of the object published longest ago, else that of the oldest pooled file. NULL: all are
- * being written. */
+/* A slot to use: a free one, else that of the object published longest ago, else that of the oldest
+ * pooled file. NULL: all are being written. */
 struct shms_slot *shms_slot_claim(struct shmstore *s);
 
 /* The mapping of a taken slot's file: the taker's own, no lock is held. */
 /* slot->map is there, and can be written to. false: it cannot be had. */
 bool shms_slotmap_ready(const struct shmstore *s, struct shms_slot *slot);
-/* The mapping, capacity bytes, is the caller's from here on: it outlives the slot. Unmapped, or given back by the next. */
+/* The mapping, capacity bytes, is the caller's from here on: it outlives the slot. Unmapped,
+ * or given back by the next. */
 void *shms_slotmap_lend(struct shms_slot *slot);
 /*
- * The slot has the mapping again, at an address that nobody was told: who still has the old one meets nothing there. 0; -ENOMEM: it is the
- * caller's still.
+ * The slot has the mapping again, at an address that nobody was told: who still has the old one
+ * meets nothing there. 0; -ENOMEM: it is the caller's still.
  */
 int shms_slotmap_return(struct shms_slot *slot, void *map);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stubs.c: stubs as a store's names. A stub in objects/ is the object's name like any other; what differs is what goes with it: the tier file, with
- * the stub's last name.
+ * stubs.c: stubs as a store's names. A stub in objects/ is the object's name like any other; what
+ * differs is what goes with it: the tier file, with the stub's last name.
  */
 #include "stubs.h"
 

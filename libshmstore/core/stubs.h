@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stubs.h: stubs, and the clean copies of objects, as names in a store's directories. The names lock is held in all of these. */
+/* stubs.h: stubs, and the clean copies of objects, as names in a store's directories. The names
+ * lock is held in all of these. */
 #ifndef SHMS_STUBS_H
 #define SHMS_STUBS_H
 

@@ -2,12 +2,13 @@
 /*
  * view.c: mapped objects and their references.
  *
- * A view maps the whole file (so that huge pages stay aligned) and holds a private copy of key, table and metadata: nothing that
- * is used again is read from shared memory twice. It keeps no descriptor. Large views stand in a process-wide tree by address,
- * which is how a put finds that its bytes are an object already; small ones do not pay for that.
+ * A view maps the whole file (so that huge pages stay aligned) and holds a private copy of key,
+ * table and metadata: nothing that is used again is read from shared memory twice. It keeps no
+ * descriptor. Large views stand in a process-wide tree by address, which is how a put finds that
+ * its bytes are an object already; small ones do not pay for that.
  *
- * The count ends in two steps for registered views: the tree's lock is taken before the last reference goes, so that a look-up
- * either finds a view that lives or none.
+ * The count ends in two steps for registered views: the tree's lock is taken before the last
+ * reference goes, so that a look-up either finds a view that lives or none.
  */
 #include "view.h"
 
@@ -87,8 +88,8 @@ struct shmstore_view *shms_view_find(const void *address)
 }
 
 /* Copies o's table, where it has one, and metadata, unless they live as long as the view. */
-static inline struct shmstore_view *alloc_view(const struct shms_object *o, bool theirs_live, const void *key,
-					       size_t key_size)
+static inline struct shmstore_view *alloc_view(const struct shms_object *o, bool theirs_live,
+					       const void *key, size_t key_size)
 {
 	const struct shms_layout *l = &o->layout;
 	/* All sizes are validated and bounded by a file's size. */
@@ -127,8 +128,8 @@ static void begin(struct shmstore *s, struct shmstore_view *v)
 	shms_count(&s->mapped, v->map_size);
 }
 
-int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shms_header *h, const void *key,
-		  size_t key_size, struct shmstore_view **ret)
+int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shms_header *h,
+		  const void *key, size_t key_size, struct shmstore_view **ret)
 {
 	const struct shms_layout *l = &h->object.layout;
 	struct shmstore_view *v = alloc_view(&h->object, h->head != NULL, key, key_size);
@@ -140,7 +141,8 @@ int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shm
 	v->uid = f->uid;
 	if (l->buffer_size) {
 		int prot = f->cow ? PROT_READ | PROT_WRITE : PROT_READ;
-		/* Most copy-on-write pages are never written: they shall not count as promised memory. */
+		/* Most copy-on-write pages are never written: they shall not
+		 * count as promised memory. */
 		int flags = f->cow ? MAP_PRIVATE | MAP_NORESERVE : MAP_SHARED;
 
 		v->map_size = l->header_size + l->buffer_size;
@@ -162,7 +164,7 @@ int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shm
 	return 0;
 }
 
-/* ---- packed objects ------------------------------------------------------------------------------------------------ */
+/* ---- packed objects -------------------------------------------------------------------------- */
 
 /* The table as a file has it, but for the offsets, which count from the first buffer. */
 static int packed_table(const struct shms_pack_view *packed, struct shms_entry *ret)
@@ -175,7 +177,8 @@ static int packed_table(const struct shms_pack_view *packed, struct shms_entry *
 		ret[0] = (struct shms_entry){.size = packed->object.buffer_size};
 		return 0;
 	}
-	r = n > SHMS_SEGOWN_BUFFERS ? -EBADMSG : shms_segpacked_sizes(packed->segment, &packed->object, sizes);
+	r = n > SHMS_SEGOWN_BUFFERS ? -EBADMSG
+				    : shms_segpacked_sizes(packed->segment, &packed->object, sizes);
 	for (size_t i = 0; r == 0 && i < n; i++) {
 		ret[i] = (struct shms_entry){.offset = off, .size = sizes[i]};
 		off = shms_layout_next(off, sizes[i]);
@@ -186,7 +189,8 @@ static int packed_table(const struct shms_pack_view *packed, struct shms_entry *
 /* Copies, so that the slot is not needed any more. */
 static int map_copy(struct shmstore_view *v, const void *bytes, bool writable)
 {
-	v->map = mmap(NULL, v->buffer_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	v->map = mmap(NULL, v->buffer_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		      0);
 	if (v->map == MAP_FAILED)
 		return -errno;
 	memcpy(v->map, bytes, v->buffer_size);
@@ -214,8 +218,8 @@ static int map_packed(struct shmstore_view *v, const uint8_t *bytes)
 	return 0;
 }
 
-int shms_view_packed(struct shmstore *s, const struct shms_pack_view *packed, unsigned flags, const void *key,
-		     size_t key_size, struct shmstore_view **ret)
+int shms_view_packed(struct shmstore *s, const struct shms_pack_view *packed, unsigned flags,
+		     const void *key, size_t key_size, struct shmstore_view **ret)
 {
 	const struct shms_segpacked *p = &packed->object;
 	const uint8_t *bytes = packed->segment->bytes + p->extent_off;
@@ -330,7 +334,8 @@ void *shmstore_view_buffer(const struct shmstore_view *v, size_t i, uint64_t *re
 		return NULL;
 	if (ret_size)
 		*ret_size = v->table[i].size;
-	/* An object of empty buffers only is not mapped; its buffers are at the end of its header. */
+	/* An object of empty buffers only is not mapped; its buffers are
+	 * at the end of its header. */
 	if (!v->map)
 		return (void *)(uintptr_t)v->metadata;
 	return (char *)v->map + v->table[i].offset;

@@ -20,8 +20,9 @@ struct shmstore_view {
 	uint64_t map_size;
 	bool cow;
 	bool registered;
-	bool is_packed; /* packed is the view's: map is a part of its segment's, or a private one (cow) */
-	uid_t uid;      /* the file's owner */
+	/* packed is the view's: map is a part of its segment's, or a private one (cow) */
+	bool is_packed;
+	uid_t uid; /* the file's owner */
 	uint64_t generation;
 	uint64_t header_size, buffer_size;
 	const void *key;
@@ -44,18 +45,20 @@ struct shms_view_file {
 };
 
 /*
- * Makes a view of the open, validated object h (whose heap memory it takes over) under key. 0, -ENOMEM, -errno of mmap.
+ * Makes a view of the open, validated object h (whose heap memory it takes over) under
+ * key. 0, -ENOMEM, -errno of mmap.
  */
-int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shms_header *h, const void *key,
-		  size_t key_size, struct shmstore_view **ret);
+int shms_view_new(struct shmstore *s, const struct shms_view_file *f, struct shms_header *h,
+		  const void *key, size_t key_size, struct shmstore_view **ret);
 /*
  * The same of a packed object, which is taken over, and given back when nothing needs it any more.
  * Without a pack it is a copy that is borrowed for the call. flags: of shmstore_get(). 0, -ENOMEM,
  * -EBADMSG.
  */
-int shms_view_packed(struct shmstore *s, const struct shms_pack_view *packed, unsigned flags, const void *key,
-		     size_t key_size, struct shmstore_view **ret);
-/* A reference to the live view of SHMS_FORMAT_BIG bytes or more whose mapping holds that address; NULL. */
+int shms_view_packed(struct shmstore *s, const struct shms_pack_view *packed, unsigned flags,
+		     const void *key, size_t key_size, struct shmstore_view **ret);
+/* A reference to the live view of SHMS_FORMAT_BIG bytes or more whose mapping
+ * holds that address; NULL. */
 struct shmstore_view *shms_view_find(const void *address);
 
 #endif

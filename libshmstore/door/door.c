@@ -7,8 +7,9 @@
  * here, the call, the object and the code. A sentence of something that was tried on the way and
  * did not end the call is forgotten.
  *
- * The way through it costs a store to the thread's own memory before and after the call. Calls from inside the library, and those of its own threads, go past it:
- * they cannot take away the sentence of the call that made them. The caller's own functions, called back, do go through it.
+ * The way through it costs a store to the thread's own memory before and after the call. Calls from
+ * inside the library, and those of its own threads, go past it: they cannot take away the sentence
+ * of the call that made them. The caller's own functions, called back, do go through it.
  *
  * A function that fills a structure is shmstore_<name>_sized(): it comes with the caller's size of
  * it, which the headers' macro shmstore_<name>() adds. Older programs get their members, newer ones
@@ -50,33 +51,39 @@ static int tell(int error, const struct subject *a)
 	switch (error) {
 	case -ENOTSUP:
 		if (strncmp(a->call, "shmstore_arb_", strlen("shmstore_arb_")) == 0)
-			return shms_detail(
-				error, NULL,
-				"%s: no shmstored serves the store, or its arbiter is off: start it with arbiter = on",
-				a->path);
+			return shms_detail(error, NULL,
+					   "%s: no shmstored serves the store, or its arbiter is "
+					   "off: start it with arbiter = on",
+					   a->path);
 		break;
 	case -EBADMSG:
 		if (a->name[0] && a->path[0])
-			return shms_detail(error, NULL, "%s in %s is damaged, or no object of ours", a->name, a->path);
+			return shms_detail(error, NULL, "%s in %s is damaged, or no object of ours",
+					   a->name, a->path);
 		break;
 	case -EPERM:
-		return shms_detail(error, NULL, "%s%s%s%s%s: the kernel does not let user %u do that", a->call, dash,
-				   a->name, in, a->path, (unsigned)geteuid());
+		return shms_detail(error, NULL,
+				   "%s%s%s%s%s: the kernel does not let user %u do that", a->call,
+				   dash, a->name, in, a->path, (unsigned)geteuid());
 	case -ENOENT:
 		if (a->name[0] && a->path[0])
-			return shms_detail(error, NULL, "no object has the key %s in %s", a->name, a->path);
+			return shms_detail(error, NULL, "no object has the key %s in %s", a->name,
+					   a->path);
 		break;
 	case -EEXIST:
 		if (a->name[0] && a->path[0])
-			return shms_detail(error, NULL, "the key is held: %s is in %s already", a->name, a->path);
+			return shms_detail(error, NULL, "the key is held: %s is in %s already",
+					   a->name, a->path);
 		break;
 	case -EMFILE:
 		return shms_detail(error, NULL,
-				   "%s%s%s%s%s: the process (ulimit -n) or the host has no file descriptor left",
+				   "%s%s%s%s%s: the process (ulimit -n) or the host has no file "
+				   "descriptor left",
 				   a->call, dash, a->name, in, a->path);
 	case -ENOMEM:
 		return shms_detail(error, NULL,
-				   "%s%s%s%s%s: the process has no memory left, or no mapping (vm.max_map_count)",
+				   "%s%s%s%s%s: the process has no memory left, or no mapping "
+				   "(vm.max_map_count)",
 				   a->call, dash, a->name, in, a->path);
 	default:
 		break;
@@ -95,12 +102,14 @@ static int failed_path(int error, const char *call, const char *path)
 	return tell(error, &(struct subject){call, path ? path : "", ""});
 }
 
-static int failed_partition(int error, const char *call, const struct shmstore_partition *p, const char *name)
+static int failed_partition(int error, const char *call, const struct shmstore_partition *p,
+			    const char *name)
 {
 	return tell(error, &(struct subject){call, p && p->path ? p->path : "", name ? name : ""});
 }
 
-static int failed_store(int error, const char *call, const struct shmstore *s, const void *key, size_t key_size)
+static int failed_store(int error, const char *call, const struct shmstore *s, const void *key,
+			size_t key_size)
 {
 	struct subject a = {call, "", ""};
 	char name[SHMS_NAME_SIZE];
@@ -191,7 +200,8 @@ static void hand_back(void *callers, size_t size, const void *own, size_t own_si
 }
 
 /* It points into itself. */
-static void move_path(struct shmstore_tier_info *callers, size_t size, const struct shmstore_tier_info *own)
+static void move_path(struct shmstore_tier_info *callers, size_t size,
+		      const struct shmstore_tier_info *own)
 {
 	if (size >= offsetof(struct shmstore_tier_info, config_path) + sizeof(own->config_path) &&
 	    own->config.path == own->config_path)
@@ -249,6 +259,7 @@ static void move_path(struct shmstore_tier_info *callers, size_t size, const str
 		MOVED_##when;                                                    \
 		return error;                                                    \
 	}                                                                        \
-	int shmstore_##name##_sized AND_SIZE parameters PASS(subject, name, fill_##name PASS_SIZE arguments)
+	int shmstore_##name##_sized AND_SIZE parameters PASS(subject, name,      \
+							     fill_##name PASS_SIZE arguments)
 
 #include "door.def"

@@ -2,12 +2,15 @@
 /*
  * candidates.c: what could be demoted, by one walk.
  *
- * Model: flat arrays that grow by doubling: objects, names (a list per object, by index), stores, and the names' text. Two tables of
- * hashes find an object by its inode (only those with several links are looked for again) and a name in the store at hand (its clean
- * copies come after its objects). Names of other objects are not entered: an inode that lacks names in the count is no candidate.
+ * Model: flat arrays that grow by doubling: objects, names (a list per object, by index),
+ * stores, and the names' text. Two tables of hashes find an object by its inode (only those
+ * with several links are looked for again) and a name in the store at hand (its clean copies
+ * come after its objects). Names of other objects are not entered: an inode that lacks names
+ * in the count is no candidate.
  *
- * Memory is bounded: at SHMS_CANDIDATES_MAX objects the half used most recently is thrown out, and from then on nothing as recent is taken.
- * Objects may change at any moment; the demotion looks again (demote.h).
+ * Memory is bounded: at SHMS_CANDIDATES_MAX objects the half used most recently is thrown
+ * out, and from then on nothing as recent is taken. Objects may change at any moment; the
+ * demotion looks again (demote.h).
  */
 #include "candidates.h"
 
@@ -27,8 +30,8 @@
 #define TABLE_MIN 1024u /* a power of 2, as all sizes */
 
 /*
- * A table of hashes to indices of an array, which says what is equal: open addressing, at most half full, nothing is
- * ever taken out alone.
+ * A table of hashes to indices of an array, which says what is equal: open addressing, at most half
+ * full, nothing is ever taken out alone.
  */
 struct table {
 	struct table_slot {
@@ -101,7 +104,7 @@ static void table_deinit(struct table *t)
 	*t = (struct table){0};
 }
 
-/* ---- arrays ------------------------------------------------------------------------------------------------ */
+/* ---- arrays ---------------------------------------------------------------------------------- */
 
 static uint64_t hash_inode(uint64_t inode)
 {
@@ -133,7 +136,8 @@ static int grow(void **io_array, size_t *io_size, size_t used, size_t n, size_t 
 	return 0;
 }
 
-#define GROW(c, array, n, more) grow((void **)&(c)->array, &(c)->array##_size, (c)->n, (more), sizeof(*(c)->array))
+#define GROW(c, array, n, more) \
+	grow((void **)&(c)->array, &(c)->array##_size, (c)->n, (more), sizeof(*(c)->array))
 
 static int add_text(struct shms_candidates *c, const char *text, uint32_t *ret)
 {
@@ -148,7 +152,7 @@ static int add_text(struct shms_candidates *c, const char *text, uint32_t *ret)
 	return 0;
 }
 
-/* ---- too many --------------------------------------------------------------------------------------------------------- */
+/* ---- too many -------------------------------------------------------------------------------- */
 
 static int by_time(const void *a, const void *b)
 {
@@ -173,7 +177,8 @@ static int middle(const struct shms_candidates *c, int64_t *ret)
 }
 
 /* Copies object i and its names to the end of "to". */
-static int keep(struct finding *f, struct shms_candidates *to, const struct shms_candidates *from, size_t i)
+static int keep(struct finding *f, struct shms_candidates *to, const struct shms_candidates *from,
+		size_t i)
 {
 	struct shms_candidate one = from->v[i];
 	uint32_t at = one.first, current = (uint32_t)to->n_stores - 1;
@@ -219,7 +224,8 @@ static int cut(struct finding *f)
 	table_clear(&f->inodes);
 	table_clear(&f->names);
 	for (size_t i = 0; i < c->n_stores && r == 0; i++)
-		r = add_text(c, shms_candidates_text(&old, c->stores[i].below), &c->stores[i].below);
+		r = add_text(c, shms_candidates_text(&old, c->stores[i].below),
+			     &c->stores[i].below);
 	for (size_t i = 0; i < old.n && r == 0; i++) {
 		if (old.v[i].used_ns <= half)
 			r = keep(f, c, &old, i);
@@ -232,7 +238,7 @@ static int cut(struct finding *f)
 	return r;
 }
 
-/* ---- the walk --------------------------------------------------------------------------------------------------------- */
+/* ---- the walk -------------------------------------------------------------------------------- */
 
 static int on_store(const struct shms_walk_store *s, void *arg)
 {
@@ -245,7 +251,8 @@ static int on_store(const struct shms_walk_store *s, void *arg)
 	if (r < 0)
 		return r;
 	store = &c->stores[c->n_stores];
-	*store = (struct shms_candidate_store){.inode = s->st.st_ino, .own = s->st.st_ino == f->own_inode};
+	*store = (struct shms_candidate_store){.inode = s->st.st_ino,
+					       .own = s->st.st_ino == f->own_inode};
 	r = add_text(c, s->below, &store->below);
 	if (r < 0)
 		return r;
@@ -253,7 +260,8 @@ static int on_store(const struct shms_walk_store *s, void *arg)
 	table_clear(&f->names);
 	if (s->fd < 0)
 		return 0;
-	store->takes_part = fstatat(s->fd, SHMS_DIR_CLEAN, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+	store->takes_part = fstatat(s->fd, SHMS_DIR_CLEAN, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+			    S_ISDIR(st.st_mode);
 	if (fstatat(s->fd, "objects", &st, AT_SYMLINK_NOFOLLOW) == 0)
 		store->used_ns = shms_stat_ns(&st.st_mtim);
 	return 0;
@@ -281,7 +289,8 @@ static struct shms_candidate *find(const struct finding *f, uint64_t inode)
 	return NULL;
 }
 
-static int new_candidate(struct finding *f, const struct stat *st, uint32_t user, struct shms_candidate **ret)
+static int new_candidate(struct finding *f, const struct stat *st, uint32_t user,
+			 struct shms_candidate **ret)
 {
 	struct shms_candidates *c = f->c;
 	int r = GROW(c, v, n, 1);
@@ -299,7 +308,8 @@ static int new_candidate(struct finding *f, const struct stat *st, uint32_t user
 		.pinned = st->st_mode & S_ISVTX,
 	};
 	if (st->st_nlink > 1)
-		c->v[c->n].n_residents = (uint32_t)shms_residents_count(&f->users[user].residents, st->st_ino);
+		c->v[c->n].n_residents =
+			(uint32_t)shms_residents_count(&f->users[user].residents, st->st_ino);
 	*ret = &c->v[c->n++];
 	return 0;
 }
@@ -313,8 +323,9 @@ static int add_name(struct finding *f, struct shms_candidate *o, const char *nam
 	if (r < 0)
 		return r;
 	n = &c->names[c->n_names];
-	*n = (struct shms_candidate_name){
-		.store = (uint32_t)c->n_stores - 1, .object = (uint32_t)(o - c->v), .next = o->first};
+	*n = (struct shms_candidate_name){.store = (uint32_t)c->n_stores - 1,
+					  .object = (uint32_t)(o - c->v),
+					  .next = o->first};
 	r = add_text(c, name, &n->name);
 	if (r < 0)
 		return r;
@@ -334,7 +345,8 @@ static int on_object(struct finding *f, const struct shms_walk_entry *e)
 		store->uss += shms_blocks(e->st);
 	if (used > store->used_ns)
 		store->used_ns = used;
-	if (user < 0 || e->store->st.st_uid != e->st->st_uid || !store->takes_part || used >= f->youngest)
+	if (user < 0 || e->store->st.st_uid != e->st->st_uid || !store->takes_part ||
+	    used >= f->youngest)
 		return 0;
 	if (e->st->st_nlink > 1)
 		o = find(f, e->st->st_ino);
@@ -397,12 +409,17 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 	return 0;
 }
 
-int shms_candidates_find(struct shmstore_partition *p, const struct shms_evict_user *users, size_t n_users,
-			 uint64_t own_inode, struct shms_candidates *ret)
+int shms_candidates_find(struct shmstore_partition *p, const struct shms_evict_user *users,
+			 size_t n_users, uint64_t own_inode, struct shms_candidates *ret)
 {
 	struct shms_candidates c = {0};
-	struct finding f = {.c = &c, .users = users, .n_users = n_users, .own_inode = own_inode, .youngest = INT64_MAX};
-	struct shms_walk w = {.flags = SHMS_WALK_ENTRIES, .store = on_store, .entry = on_entry, .arg = &f};
+	struct finding f = {.c = &c,
+			    .users = users,
+			    .n_users = n_users,
+			    .own_inode = own_inode,
+			    .youngest = INT64_MAX};
+	struct shms_walk w = {
+		.flags = SHMS_WALK_ENTRIES, .store = on_store, .entry = on_entry, .arg = &f};
 	int r = shms_walk_run(&w, p);
 
 	table_deinit(&f.inodes);
@@ -423,16 +440,18 @@ void shms_candidates_deinit(struct shms_candidates *c)
 	*c = (struct shms_candidates){0};
 }
 
-/* ---- as the policy sees them ------------------------------------------------------------------------------------- */
+/* ---- as the policy sees them ----------------------------------------------------------------- */
 
 /*
- * A store's fair share is the partition divided by the number of stores that hold anything. An object of several stores has the weight of the
- * lightest of them: a hog that links what a modest neighbour works with does not make it a better victim. It shrinks as its stores' other
- * objects did, the least of them; where nothing is known yet it is taken not to shrink.
+ * A store's fair share is the partition divided by the number of stores that hold anything. An
+ * object of several stores has the weight of the lightest of them: a hog that links what a modest
+ * neighbour works with does not make it a better victim. It shrinks as its stores' other objects
+ * did, the least of them; where nothing is known yet it is taken not to shrink.
  */
 
 /* Where all names of an object are in one store: that one. */
-static const struct shms_candidate_store *only_store(const struct shms_candidates *c, const struct shms_candidate *o)
+static const struct shms_candidate_store *only_store(const struct shms_candidates *c,
+						     const struct shms_candidate *o)
 {
 	const struct shms_candidate_name *first = &c->names[o->first - 1];
 
@@ -494,8 +513,8 @@ static struct shms_victim victim(const struct weighing *w, size_t i)
 
 	for (uint32_t at = o->first; at; at = w->c->names[at - 1].next) {
 		const struct shms_candidate_store *s = &w->c->stores[w->c->names[at - 1].store];
-		uint32_t weight =
-			shms_victim_weight(&(struct shms_victim_store){s->uss, w->share, since(w->now_ns, s->used_ns)});
+		uint32_t weight = shms_victim_weight(&(struct shms_victim_store){
+			s->uss, w->share, since(w->now_ns, s->used_ns)});
 
 		if (weight < v.weight)
 			v.weight = weight;
@@ -506,7 +525,8 @@ static struct shms_victim victim(const struct weighing *w, size_t i)
 	return v;
 }
 
-int shms_weigh(struct shms_candidates *c, uint64_t size, int64_t now_ns, struct shms_victim **ret, size_t *ret_n)
+int shms_weigh(struct shms_candidates *c, uint64_t size, int64_t now_ns, struct shms_victim **ret,
+	       size_t *ret_n)
 {
 	struct weighing w = {.c = c, .now_ns = now_ns};
 	uint64_t n_stores = 0;

@@ -2,9 +2,10 @@
 /*
  * cleancopy.c: gives up clean copies.
  *
- * A clean copy's stub is in clean/ of every store that has the object in memory; with the last of these names its tier file goes (tier.h). Each
- * name is taken away under its store's names lock, one store at a time. A store that took the stub for the object meanwhile keeps the
- * file: the kernel counts.
+ * A clean copy's stub is in clean/ of every store that has the object in memory; with the
+ * last of these names its tier file goes (tier.h). Each name is taken away under its store's
+ * names lock, one store at a time. A store that took the stub for the object meanwhile keeps
+ * the file: the kernel counts.
  */
 #include "cleancopy.h"
 
@@ -25,7 +26,8 @@ static int by_use(const void *a, const void *b, void *arg)
 	return x != y ? (x > y) - (x < y) : (i > j) - (i < j);
 }
 
-int shms_cleancopy_list(const struct shms_candidates *c, uint32_t user, uint32_t **ret, uint32_t *ret_n)
+int shms_cleancopy_list(const struct shms_candidates *c, uint32_t user, uint32_t **ret,
+			uint32_t *ret_n)
 {
 	uint32_t *list = calloc(c->n + 1, sizeof(*list)), n = 0;
 
@@ -42,7 +44,8 @@ int shms_cleancopy_list(const struct shms_candidates *c, uint32_t user, uint32_t
 	return 0;
 }
 
-static int drop_name(const struct shms_cleancopy *k, struct shms_tier *t, const struct shms_candidate_name *n)
+static int drop_name(const struct shms_cleancopy *k, struct shms_tier *t,
+		     const struct shms_candidate_name *n)
 {
 	struct shmstore *own = k->s && k->c->stores[n->store].own ? k->s : NULL;
 	const struct shms_storefds_one *fds;
@@ -63,7 +66,8 @@ static int drop_name(const struct shms_cleancopy *k, struct shms_tier *t, const 
 }
 
 /* The tier file of the stub that an object has in one of its stores. 0, -errno. */
-static int file_of(const struct shms_cleancopy *k, const struct shms_candidate *o, char ret_name[SHMS_TIER_NAME])
+static int file_of(const struct shms_cleancopy *k, const struct shms_candidate *o,
+		   char ret_name[SHMS_TIER_NAME])
 {
 	const struct shms_storefds_one *fds;
 	struct shms_stub stub;
@@ -98,5 +102,6 @@ uint64_t shms_cleancopy_drop(const struct shms_cleancopy *k, uint32_t candidate)
 		return 0;
 	for (uint32_t at = o->first; at; at = k->c->names[at - 1].next)
 		drop_name(k, t, &k->c->names[at - 1]);
-	return fstatat(t->files_fd, file, &after, AT_SYMLINK_NOFOLLOW) < 0 ? shms_blocks(&before) : 0;
+	return fstatat(t->files_fd, file, &after, AT_SYMLINK_NOFOLLOW) < 0 ? shms_blocks(&before)
+									   : 0;
 }

@@ -2,18 +2,21 @@
 /*
  * demote.c: an object leaves memory for the tier.
  *
- * The copy is made without a lock: an object never changes, and while we have its file open its owner does not recycle it. Then, under the names
- * lock of each store that links it: a stub into clean/, once for all an anchor and the tier file's name, and one exchange of objects/<name>
- * with clean/<name>. Killed before the exchange: the object with a clean copy, or with a stub to nothing, which the next look at it removes;
- * after it: the object's file in clean/, which whoever takes the names lock next may remove.
+ * The copy is made without a lock: an object never changes, and while we have its file open its
+ * owner does not recycle it. Then, under the names lock of each store that links it: a stub into
+ * clean/, once for all an anchor and the tier file's name, and one exchange of objects/<name> with
+ * clean/<name>. Killed before the exchange: the object with a clean copy, or with a stub to
+ * nothing, which the next look at it removes; after it: the object's file in clean/, which whoever
+ * takes the names lock next may remove.
  *
  * Several names: the first store stays locked until the last name is done, so that the stub cannot
  * lose its last name meanwhile. The resident, <id>.object, is what others find while some names are
  * stubs and others not (or while somebody still maps it).
  *
- * An object may be handed over at any moment, without a lock: it has a name then that we did not know of. Demoted without that one it would be
- * two objects from then on. So its links are counted before the first exchange, and after the last one: where there are more it stays
- * in memory, or comes back under its first name, and the copy is a clean one.
+ * An object may be handed over at any moment, without a lock: it has a name then that we did not
+ * know of. Demoted without that one it would be two objects from then on. So its links are counted
+ * before the first exchange, and after the last one: where there are more it stays in memory, or
+ * comes back under its first name, and the copy is a clean one.
  */
 #include "demote.h"
 
@@ -47,7 +50,7 @@ static void unlock(const struct shms_demote_name *n)
 		shms_tier_unlock_names(n->objects_fd);
 }
 
-/* ---- before the copy ------------------------------------------------------------------------------------------------ */
+/* ---- before the copy ------------------------------------------------------------------------- */
 
 /* The key of a hashed name lies in its object: what goes to the disk leaves a sidecar. */
 static int keep_key(const struct shms_demote_name *n, const struct shms_header *h)
@@ -64,7 +67,8 @@ static int keep_key(const struct shms_demote_name *n, const struct shms_header *
 	/* Without a path: the disk is not what is full. */
 	if (r == -ENOSPC)
 		shms_detail(r, NULL,
-			    "the partition has no page left for the long key of one of its names; delete or demote "
+			    "the partition has no page left for the long key of one of its names; "
+			    "delete or demote "
 			    "another object first");
 	return r;
 }
@@ -74,13 +78,15 @@ static int find_clean(const struct shms_demote *d, uint64_t generation, struct s
 {
 	for (size_t i = 0; i < d->n_names; i++) {
 		if (shms_stub_read(d->names[i].clean_fd, d->names[i].name, ret, NULL) == 0 &&
-		    ret->generation == generation && ret->uid == d->t->uid && shms_tier_file_good(d->t, ret))
+		    ret->generation == generation && ret->uid == d->t->uid &&
+		    shms_tier_file_good(d->t, ret))
 			return (int)i;
 	}
 	return -1;
 }
 
-/* Links of the object's that are residents: of any tier file, for one that was damaged may have left its own. */
+/* Links of the object's that are residents: of any tier file, for one that was
+ * damaged may have left its own. */
 static size_t count_residents(const struct shms_demote *d)
 {
 	struct shms_residents residents;
@@ -115,7 +121,8 @@ static bool still_it(const struct shms_demote *d, const struct shms_demote_name 
 {
 	struct stat st;
 
-	return fstatat(n->objects_fd, n->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == d->st.st_ino;
+	return fstatat(n->objects_fd, n->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       st.st_ino == d->st.st_ino;
 }
 
 static int refuse_pinned(void)
@@ -135,12 +142,14 @@ static int open_object(struct shms_demote *d)
 {
 	const struct shms_demote_name *n = &d->names[0];
 
-	d->fd = shms_openat(n->objects_fd, n->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	d->fd = shms_openat(n->objects_fd, n->name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+			    0);
 	if (d->fd < 0)
 		return errno == ELOOP || errno == ENOENT || errno == EAGAIN ? -EAGAIN : -errno;
 	if (fstat(d->fd, &d->st) < 0)
 		return -errno;
-	/* An open that began before its owner deleted it may end in a file that is being written anew. From here on it is not. */
+	/* An open that began before its owner deleted it may end in a file that is being written
+	 * anew. From here on it is not. */
 	if (!still_it(d, n))
 		return shms_detail(-EAGAIN, NULL, "it was replaced or deleted meanwhile");
 	if (!S_ISREG(d->st.st_mode))
@@ -149,7 +158,8 @@ static int open_object(struct shms_demote *d)
 		return shms_detail(-EPERM, NULL, "it is another user's object");
 	if (!all_stores_its_users(d))
 		return shms_detail(-EPERM, NULL,
-				   "another user holds it too, who could not bring it back from its owner's tier");
+				   "another user holds it too, who could not bring it back from "
+				   "its owner's tier");
 	return d->st.st_mode & S_ISVTX ? refuse_pinned() : 0;
 }
 
@@ -208,7 +218,8 @@ static int begin(struct shms_demote *d)
 	d->clean = d->first >= 0;
 	if (!all_names(d))
 		r = shms_detail(-EAGAIN, NULL,
-				"it has %llu links, of which %zu are known: leases, or stores that are not ours",
+				"it has %llu links, of which %zu are known: leases, or stores that "
+				"are not ours",
 				(unsigned long long)d->st.st_nlink, d->n_names);
 	else if (!d->mapped && !shms_unused(d->fd))
 		r = shms_detail(-EAGAIN, NULL, "somebody maps it, or has it open");
@@ -219,7 +230,8 @@ static int begin(struct shms_demote *d)
 		r = keep_key(&d->names[i], &h);
 	if (r == 0 && d->clean)
 		r = 1;
-	/* A name that is being deleted loses its object first, and what says its key after that; then a store that is closed loses its directory. */
+	/* A name that is being deleted loses its object first, and what says its key after that;
+	 * then a store that is closed loses its directory. */
 	for (size_t i = 0; i < d->n_names && (r == -EBADMSG || r == -ENOENT); i++) {
 		if (!still_it(d, &d->names[i]))
 			r = shms_detail(-EAGAIN, NULL, "it was replaced or deleted meanwhile");
@@ -249,10 +261,12 @@ int shms_demote_begin(struct shms_demote *d)
 	return r;
 }
 
-/* ---- after it -------------------------------------------------------------------------------------------------------- */
+/* ---- after it -------------------------------------------------------------------------------- */
 
-/* The stub into clean/, in the place of what may be left there: a new one, or one more link to that in from. */
-static int put_stub(const struct shms_demote *d, const struct shms_demote_name *n, const struct shms_demote_name *from)
+/* The stub into clean/, in the place of what may be left there: a new one, or one
+ * more link to that in from. */
+static int put_stub(const struct shms_demote *d, const struct shms_demote_name *n,
+		    const struct shms_demote_name *from)
 {
 	char text[SHMS_STUB_SIZE];
 	struct shms_stub there;
@@ -265,11 +279,13 @@ static int put_stub(const struct shms_demote *d, const struct shms_demote_name *
 	else if (r != -ENOENT)
 		unlinkat(n->clean_fd, n->name, 0);
 	if (from)
-		return linkat(from->objects_fd, from->name, n->clean_fd, n->name, 0) < 0 ? -errno : 0;
+		return linkat(from->objects_fd, from->name, n->clean_fd, n->name, 0) < 0 ? -errno
+											 : 0;
 	shms_stub_format(&d->stub, text);
 	if (symlinkat(text, n->clean_fd, n->name) < 0)
 		return -errno;
-	if (d->t->uid != geteuid() && fchownat(n->clean_fd, n->name, d->t->uid, (gid_t)-1, AT_SYMLINK_NOFOLLOW) < 0)
+	if (d->t->uid != geteuid() &&
+	    fchownat(n->clean_fd, n->name, d->t->uid, (gid_t)-1, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	return 0;
 }
@@ -296,7 +312,8 @@ static bool more_names(const struct shms_demote *d, size_t n)
 
 static int handed_over(void)
 {
-	return shms_detail(-EAGAIN, NULL, "it was handed over meanwhile; its copy is kept for the next time");
+	return shms_detail(-EAGAIN, NULL,
+			   "it was handed over meanwhile; its copy is kept for the next time");
 }
 
 static int exchange(const struct shms_demote_name *n)
@@ -309,25 +326,29 @@ static bool same_store(const struct shms_demote_name *a, const struct shms_demot
 {
 	struct stat x, y;
 
-	return fstat(a->objects_fd, &x) == 0 && fstat(b->objects_fd, &y) == 0 && x.st_ino == y.st_ino;
+	return fstat(a->objects_fd, &x) == 0 && fstat(b->objects_fd, &y) == 0 &&
+	       x.st_ino == y.st_ino;
 }
 
-/* Does the store of this name link the object no longer? The first name is the last to be finished, though it is the first to be exchanged. */
+/* Does the store of this name link the object no longer? The first name is the last to be finished,
+ * though it is the first to be exchanged. */
 static bool last_of_store(const struct shms_demote *d, const struct shms_demote_name *n,
 			  const struct shms_demote_name *first)
 {
 	for (size_t i = 0; i < d->n_names; i++) {
 		const struct shms_demote_name *other = &d->names[i];
 
-		if (other != n && same_store(other, n) && ((other == first && n != first) || still_it(d, other)))
+		if (other != n && same_store(other, n) &&
+		    ((other == first && n != first) || still_it(d, other)))
 			return false;
 	}
 	return true;
 }
 
 /*
- * Another's store: what is to be booked is written before the exchange (move.h). Of several names in the first one's store that one is exchanged
- * first and finished last: what it began holds for all of them.
+ * Another's store: what is to be booked is written before the exchange (move.h). Of several
+ * names in the first one's store that one is exchanged first and finished last: what it
+ * began holds for all of them.
  */
 static void begin_move(const struct shms_demote *d, const struct shms_demote_name *n)
 {
@@ -341,7 +362,8 @@ static void end_move(const struct shms_demote_name *n, bool linked)
 		shms_move_end(n->objects_fd, linked);
 }
 
-/* After the exchange the object's name goes. A store has booked the object once, however many names it has there. */
+/* After the exchange the object's name goes. A store has booked the object once,
+ * however many names it has there. */
 static void finish_name(const struct shms_demote *d, const struct shms_demote_name *n,
 			const struct shms_demote_name *first)
 {
@@ -353,7 +375,8 @@ static void finish_name(const struct shms_demote *d, const struct shms_demote_na
 	if (n == first || !same_store(n, first))
 		end_move(n, !last);
 	if (n->s && last) {
-		atomic_fetch_sub_explicit(&n->s->ledger->linked_bytes, d->memory, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&n->s->ledger->linked_bytes, d->memory,
+					  memory_order_relaxed);
 		shms_count(&n->s->ledger->demoted_n, 1);
 		shms_count(&n->s->ledger->demoted_bytes, d->memory);
 	}
@@ -372,7 +395,8 @@ static int name_copy(struct shms_demote *d, const struct shms_demote_name *n)
 	if (fstat(d->tier_fd, &st) < 0)
 		return -errno;
 	r = shms_tier_file_link(d->t, d->stub.id, d->tier_fd, d->tmp_name);
-	/* From here on it takes that from the room of its claim, also if somebody removes it, who gives just that back. */
+	/* From here on it takes that from the room of its claim, also if somebody removes it,
+	 * who gives just that back. */
 	if (r == 0)
 		d->taken = shms_tierroom_of(&st);
 	return r;
@@ -385,7 +409,8 @@ int shms_demote_name_copy(struct shms_demote *d, const struct shms_demote_name *
 	return r == 0 ? name_copy(d, n) : r;
 }
 
-/* Its clean copy may have been dropped for want of disk since we looked. While its stub has this name the tier file stays. */
+/* Its clean copy may have been dropped for want of disk since we looked. While its stub has this
+ * name the tier file stays. */
 static bool still_clean(const struct shms_demote *d, const struct shms_demote_name *n)
 {
 	char file[SHMS_TIER_NAME];
@@ -396,7 +421,8 @@ static bool still_clean(const struct shms_demote *d, const struct shms_demote_na
 	       shms_lookup(d->t->files_fd, file) == 0;
 }
 
-/* The first name, whose lock the caller holds: its stub is in place, the object in clean/, for now. */
+/* The first name, whose lock the caller holds: its stub is in place, the
+ * object in clean/, for now. */
 static int swap_first(struct shms_demote *d, const struct shms_demote_name *n)
 {
 	struct stat st;
@@ -411,7 +437,8 @@ static int swap_first(struct shms_demote *d, const struct shms_demote_name *n)
 		d->written = d->clean ? 0 : d->header.sb->file_size;
 		return handed_over();
 	}
-	if (r == 0 && (d->n_names > 1 || !shms_unused(d->fd) || (fstat(d->fd, &st) == 0 && st.st_nlink > 1)))
+	if (r == 0 &&
+	    (d->n_names > 1 || !shms_unused(d->fd) || (fstat(d->fd, &st) == 0 && st.st_nlink > 1)))
 		make_resident(d, n->objects_fd, n->name);
 	if (r == 0) {
 		begin_move(d, n);
@@ -427,8 +454,8 @@ static int swap_first(struct shms_demote *d, const struct shms_demote_name *n)
 }
 
 /*
- * All names are done that we know. Has the object others by now, or was it pinned, it gets its first one back, where the next demotion finds the
- * copy.
+ * All names are done that we know. Has the object others by now, or was it pinned, it gets its
+ * first one back, where the next demotion finds the copy.
  */
 static int end_first(struct shms_demote *d, const struct shms_demote_name *n)
 {
@@ -445,7 +472,8 @@ static int end_first(struct shms_demote *d, const struct shms_demote_name *n)
 	return 0;
 }
 
-static void swap_other(struct shms_demote *d, const struct shms_demote_name *n, const struct shms_demote_name *from)
+static void swap_other(struct shms_demote *d, const struct shms_demote_name *n,
+		       const struct shms_demote_name *from)
 {
 	bool locked = same_store(n, from);
 
@@ -463,7 +491,8 @@ static void swap_other(struct shms_demote *d, const struct shms_demote_name *n, 
 		unlock(n);
 }
 
-/* Has the memory gone? A resident that nobody needs goes with it (residents.c says why under the lease). */
+/* Has the memory gone? A resident that nobody needs goes with it (residents.c
+ * says why under the lease). */
 static void look_at_memory(struct shms_demote *d)
 {
 	char resident[SHMS_TIER_NAME];
@@ -472,8 +501,8 @@ static void look_at_memory(struct shms_demote *d)
 	if (!shms_lease(d->fd))
 		return;
 	shms_tier_resident_name(d->stub.id, resident);
-	if (fstatat(d->t->dir_fd, resident, &named, AT_SYMLINK_NOFOLLOW) == 0 && named.st_ino == d->st.st_ino &&
-	    named.st_nlink == 1 && !(named.st_mode & S_ISVTX))
+	if (fstatat(d->t->dir_fd, resident, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    named.st_ino == d->st.st_ino && named.st_nlink == 1 && !(named.st_mode & S_ISVTX))
 		unlinkat(d->t->dir_fd, resident, 0);
 	d->freed = fstat(d->fd, &st) == 0 && st.st_nlink == 0;
 	shms_lease_end(d->fd);
@@ -485,7 +514,8 @@ int shms_demote_finish(struct shms_demote *d)
 	int r = d->clean ? 0 : d->job.error;
 
 	if (r == -ENOSPC)
-		shms_detail(r, d->t->files_path, "disk full: %s: %s", d->t->files_path, d->job.reason);
+		shms_detail(r, d->t->files_path, "disk full: %s: %s", d->t->files_path,
+			    d->job.reason);
 	else if (r < 0)
 		shms_detail(r, d->t->files_path, "%s: %s", d->t->files_path, d->job.reason);
 	if (r == 0)
@@ -511,7 +541,8 @@ int shms_demote_finish(struct shms_demote *d)
 
 void shms_demote_end(struct shms_demote *d)
 {
-	/* A file with a name of its own that did not get the right one. After the rename there is none. */
+	/* A file with a name of its own that did not get the right one. After
+	 * the rename there is none. */
 	if (d->tmp_name[0])
 		unlinkat(d->t->files_fd, d->tmp_name, 0);
 	d->tmp_name[0] = '\0';

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * demote.h: an object leaves memory for the tier: copied out, then each of its names is exchanged with a stub. Readers see the object or the
- * stub at every instant. In three steps, so that many can be under way on one engine.
+ * demote.h: an object leaves memory for the tier: copied out, then each of its names is exchanged
+ * with a stub. Readers see the object or the stub at every instant. In three steps, so that many
+ * can be under way on one engine.
  */
 #ifndef SHMS_DEMOTE_H
 #define SHMS_DEMOTE_H
@@ -15,7 +16,8 @@
 #include "tier.h"
 #include "tierformat.h"
 
-/* One name of an object. Descriptors are the caller's; objects_fd is one of its own (not the store handle's), for the names lock. */
+/* One name of an object. Descriptors are the caller's; objects_fd is one of its own (not the store
+ * handle's), for the names lock. */
 struct shms_demote_name {
 	int objects_fd, clean_fd;
 	const char *name;   /* in objects/ */
@@ -27,9 +29,12 @@ struct shms_demote {
 	struct shms_tier *t;
 	struct shms_demote_name *names; /* all that the caller knows of */
 	size_t n_names;                 /* more than one: the caller holds shms_tier_lock() */
-	bool mapped; /* also where somebody maps or has it open: its memory then stays until they let go */
+	/* also where somebody maps or has it open: its memory then stays until they let go */
+	bool mapped;
 	/* out */
-	int error; /* 0, -EAGAIN (changed, mapped, or has names that we do not know: not demoted), -ENOSPC (disk full), -errno */
+	/* 0, -EAGAIN (changed, mapped, or has names that we do not know: not demoted),
+	 * -ENOSPC (disk full), -errno */
+	int error;
 	uint64_t memory;  /* bytes of memory that it took */
 	bool freed;       /* and that are free now */
 	bool clean;       /* nothing was written: the tier file was there */
@@ -39,7 +44,9 @@ struct shms_demote {
 	int first;     /* the name with a clean stub; -1: none */
 	int fd, tier_fd;
 	uint64_t claimed,
-		taken; /* of the room on the disk: for the copy at most; and what its file takes, once it has its name */
+		/* of the room on the disk: for the copy at most; and what its file
+		 * takes, once it has its name */
+		taken;
 	struct stat st;
 	struct shms_stub stub;
 	struct shms_tier_header header;
@@ -47,7 +54,8 @@ struct shms_demote {
 	struct shms_job job;
 };
 
-/* Looks at the object. 1: no copy is needed, go on with the finish; 0: job is ready for shms_engine_store(); -errno as in error: it is over.*/
+/* Looks at the object. 1: no copy is needed, go on with the finish; 0: job is ready for
+ * shms_engine_store(); -errno as in error: it is over. */
 int shms_demote_begin(struct shms_demote *d);
 /* After the copy (or without): names change. Sets the results. */
 int shms_demote_finish(struct shms_demote *d);
@@ -57,9 +65,10 @@ void shms_demote_end(struct shms_demote *d);
 int shms_demote_one(struct shms_demote *d);
 
 /*
- * Of these steps, for what is no file in objects/ (packdemote.h). _init: nothing is held; _end() is owed. _copy: d->job is ready to copy
- * d->fd, whose header is h, to a new tier file; 0, -ENOSPC, -errno. _name_copy: after the copy, with the names locked, the stub gets its
- * name in clean/, and the tier file its own; 0, -errno.
+ * Of these steps, for what is no file in objects/ (packdemote.h). _init: nothing is held; _end() is
+ * owed. _copy: d->job is ready to copy d->fd, whose header is h, to a new tier file; 0, -ENOSPC,
+ * -errno. _name_copy: after the copy, with the names locked, the stub gets its name in clean/, and
+ * the tier file its own; 0, -errno.
  */
 struct shms_header;
 void shms_demote_init(struct shms_demote *d);

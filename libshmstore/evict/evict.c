@@ -2,10 +2,11 @@
 /*
  * evict.c: how much is to be freed, for whom, and what is said of it. The rest is evictrun.c's.
  *
- * One eviction at a time works for each user: what another one is demoting need not be looked at, and an object's names change in one place.
- * The lock is the kernel's (flock): a killed eviction leaves it free. A put that finds it taken waits for room rather than for the lock, and not
- * for long: the other one may run at idle priority on a host whose processors are busy, or be stopped. Then the put moves what has one name,
- * for which the lock is not needed (demote.h).
+ * One eviction at a time works for each user: what another one is demoting need not be looked at,
+ * and an object's names change in one place. The lock is the kernel's (flock): a killed eviction
+ * leaves it free. A put that finds it taken waits for room rather than for the lock, and not for
+ * long: the other one may run at idle priority on a host whose processors are busy, or be stopped.
+ * Then the put moves what has one name, for which the lock is not needed (demote.h).
  */
 #include "evict.h"
 
@@ -48,7 +49,7 @@ static int look_at_room(const struct shmstore_partition *p, struct room *ret)
 	return 0;
 }
 
-/* ---- for whoever asks -------------------------------------------------------------------------------------------------- */
+/* ---- for whoever asks ------------------------------------------------------------------------ */
 
 struct asking {
 	const struct shmstore_evict *what;
@@ -64,7 +65,9 @@ static int goal(struct shmstore_partition *p, const struct shmstore_evict *what,
 	int r = shms_tier_config_read(p, &config);
 
 	if (r == -ENOENT)
-		return shms_detail(r, NULL, "%s has no disk tier; shmstore-admin tier --set gives it one", p->path);
+		return shms_detail(r, NULL,
+				   "%s has no disk tier; shmstore-admin tier --set gives it one",
+				   p->path);
 	if (r == 0)
 		r = look_at_room(p, &room);
 	if (r < 0)
@@ -122,9 +125,11 @@ static int demote_all(struct shms_evict_run *run, uid_t uid, uint64_t *ret_given
 	return r;
 }
 
-static int run(struct shmstore_partition *p, struct asking *a, struct shms_evict_users *users, uid_t uid)
+static int run(struct shmstore_partition *p, struct asking *a, struct shms_evict_users *users,
+	       uid_t uid)
 {
-	struct shms_evict_run run = {.p = p, .users = users, .what = a->what, .mapped = true, .report = &a->report};
+	struct shms_evict_run run = {
+		.p = p, .users = users, .what = a->what, .mapped = true, .report = &a->report};
 	int r = shms_evict_users_lock(users, a->what->wait, tick, a);
 	uint64_t wanted, given = 0;
 
@@ -144,13 +149,15 @@ static int run(struct shmstore_partition *p, struct asking *a, struct shms_evict
 	/* The disk had its say. */
 	if (a->report.disk_full || a->report.error == -EIO)
 		return -ENOSPC;
-	return shms_detail(-ENOSPC, p->path,
-			   "%s: %" PRIu64 " of %" PRIu64 " bytes are free now, and %" PRIu64
-			   " when their last view is gone; %s",
-			   p->path, a->report.freed + given, wanted, a->report.held,
-			   a->report.error ? shmstore_strerror(a->report.error)
-					   : "what is left is pinned, leased, in use, packed by processes that make "
-					     "no calls, or of stores that take no part");
+	return shms_detail(
+		-ENOSPC, p->path,
+		"%s: %" PRIu64 " of %" PRIu64 " bytes are free now, and %" PRIu64
+		" when their last view is gone; %s",
+		p->path, a->report.freed + given, wanted, a->report.held,
+		a->report.error
+			? shmstore_strerror(a->report.error)
+			: "what is left is pinned, leased, in use, packed by processes that make "
+			  "no calls, or of stores that take no part");
 }
 
 static int evict(struct shmstore_partition *p, struct asking *a)
@@ -179,7 +186,8 @@ int shmstore_partition_evict(struct shmstore_partition *p, const struct shmstore
 
 	if (!p || !what || what->size < sizeof(*what))
 		return !p || !what ? shms_detail_null(!p ? "p" : "what")
-				   : shms_detail(-EINVAL, NULL, "what.size is %zu: begin with SHMSTORE_EVICT_INIT",
+				   : shms_detail(-EINVAL, NULL,
+						 "what.size is %zu: begin with SHMSTORE_EVICT_INIT",
 						 what->size);
 	r = evict(p, &a);
 	if (r < 0)
@@ -190,15 +198,16 @@ int shmstore_partition_evict(struct shmstore_partition *p, const struct shmstore
 	return r < 0 ? shms_error(r) : r;
 }
 
-/* ---- for a put ---------------------------------------------------------------------------------------------------------- */
+/* ---- for a put ------------------------------------------------------------------------------- */
 
 /* The room that a put lacks. */
 struct lack {
 	const struct shmstore_partition *p;
 	uint64_t bytes; /* of the put */
-	bool limit;     /* it is a limit that is used up: how much is missing below it is not known here */
-	uint64_t need;  /* bytes that must go for the put; 0: not known */
-	uint64_t goal;  /* that are to go, so that the next puts need not wait */
+	/* it is a limit that is used up: how much is missing below it is not known here */
+	bool limit;
+	uint64_t need; /* bytes that must go for the put; 0: not known */
+	uint64_t goal; /* that are to go, so that the next puts need not wait */
 };
 
 static int is_there(void *arg)
@@ -215,12 +224,14 @@ static int wait_for_other(struct shms_evict_user *u, struct lack *k)
 {
 	bool stuck = atomic_load_explicit(&u->t->stuck, memory_order_relaxed);
 	/* A limit's room is not the partition's: only its own put can tell. */
-	int r = shms_tier_lock(u->t, stuck ? 0 : WAIT_MS, k->limit ? NULL : is_there, k, &u->lock_fd);
+	int r = shms_tier_lock(u->t, stuck ? 0 : WAIT_MS, k->limit ? NULL : is_there, k,
+			       &u->lock_fd);
 
 	return r == -ECANCELED ? 1 : r;
 }
 
-static struct lack lack_of(const struct shmstore_partition *p, const struct room *room, uint64_t bytes)
+static struct lack lack_of(const struct shmstore_partition *p, const struct room *room,
+			   uint64_t bytes)
 {
 	uint64_t free_bytes = room->size - room->used;
 	struct lack k = {.p = p, .bytes = bytes, .limit = free_bytes >= bytes};
@@ -240,8 +251,13 @@ static bool evict_files(struct shmstore *s, struct shms_evict_users *users, stru
 {
 	static const struct shmstore_evict what = SHMSTORE_EVICT_INIT;
 	struct shmstore_evict_report report = {.size = sizeof(report)};
-	struct shms_evict_run run = {
-		.p = s->p, .users = users, .s = s, .what = &what, .report = &report, .need = k->need, .goal = k->goal};
+	struct shms_evict_run run = {.p = s->p,
+				     .users = users,
+				     .s = s,
+				     .what = &what,
+				     .report = &report,
+				     .need = k->need,
+				     .goal = k->goal};
 	int r = wait_for_other(&users->v[0], k);
 
 	if (r != 0 && r != -EBUSY)
@@ -282,7 +298,8 @@ static uint64_t packed_part(struct shmstore *s, const struct room *room, const s
 /* Files and packed objects give way side by side, each kind by its own order, since they have no
  * time of last use in common: each by its share of the memory, so that neither stays for ever. Each
  * kind makes up for the other. */
-static bool evict_both(struct shmstore *s, struct shms_evict_users *users, const struct room *room, uint64_t bytes)
+static bool evict_both(struct shmstore *s, struct shms_evict_users *users, const struct room *room,
+		       uint64_t bytes)
 {
 	struct shms_tier *t = users->v[0].t;
 	struct lack k = lack_of(s->p, room, bytes);

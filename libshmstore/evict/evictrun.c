@@ -7,8 +7,8 @@
  *   what was left for want of disk, while clean copies can be given up for it
  *   what is mapped; it frees nothing yet, so what is held that way counts towards the goal
  *
- * Whether something is mapped is found out when it is tried: to ask the kernel means to open it. The candidates are looked for again where
- * there were too many to be kept at once.
+ * Whether something is mapped is found out when it is tried: to ask the kernel means to open it.
+ * The candidates are looked for again where there were too many to be kept at once.
  */
 #include "evictrun.h"
 
@@ -28,7 +28,8 @@
 #include "sys.h"
 
 #define PROGRESS_NS 50000000ull
-#define FEW         (4u << 20) /* bytes that may be taken unasked: sixteen times as many are there */
+/* bytes that may be taken unasked: sixteen times as many are there */
+#define FEW         (4u << 20)
 #define TIER_HEADER (1u << 16) /* bytes of a tier file's header, generously */
 
 enum state {
@@ -53,17 +54,17 @@ struct running {
 	struct shms_pipeline pl;
 	struct shms_victim *v;
 	size_t n;
-	uint8_t *state;                              /* enum state, by candidate */
-	uint64_t held;                               /* bytes of residents in use */
-	uint64_t told_ns;                            /* the last progress */
-	bool mapped;                                 /* the pass at hand is that of the mapped ones */
-	bool one;                                    /* at a time: there is no memory for more buffers */
-	struct giving_up *giving_up;                 /* the pass at hand is that of one user's full disk */
-	int error;                                   /* ends the run */
+	uint8_t *state;              /* enum state, by candidate */
+	uint64_t held;               /* bytes of residents in use */
+	uint64_t told_ns;            /* the last progress */
+	bool mapped;                 /* the pass at hand is that of the mapped ones */
+	bool one;                    /* at a time: there is no memory for more buffers */
+	struct giving_up *giving_up; /* the pass at hand is that of one user's full disk */
+	int error;                   /* ends the run */
 	char words[512], path[SHMSTORE_TICKET_PATH]; /* what was said of the disk */
 };
 
-/* ---- results ---------------------------------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static void tell(struct running *k)
 {
@@ -100,7 +101,8 @@ static enum state failed(struct running *k, uint32_t user, int error)
 	case -EAGAIN:
 		return k->mapped ? OVER : IN_USE;
 	case -ENOSPC:
-		/* Without a path of the disk it is the partition that lacks a page, for the key's sidecar: others first. */
+		/* Without a path of the disk it is the partition that lacks a page, for the
+		 * key's sidecar: others first. */
 		if (!shmstore_error_path()[0])
 			return k->mapped ? OVER : IN_USE;
 		disk_full(k, user);
@@ -110,7 +112,8 @@ static enum state failed(struct running *k, uint32_t user, int error)
 	case -ECANCELED:
 		return OVER;
 	case -EIO:
-		/* One object's memory or the whole disk: nothing more is written there by this run. */
+		/* One object's memory or the whole disk: nothing more is
+		 * written there by this run. */
 		k->run->users->v[user].broken = true;
 		keep_words(k);
 		r->error = error;
@@ -147,7 +150,7 @@ static void settle(uint32_t candidate, const struct shms_demote *d, void *arg)
 	tell(k);
 }
 
-/* ---- passes ----------------------------------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------- */
 
 static void drop_residents(struct running *k)
 {
@@ -170,7 +173,8 @@ static void drop_residents(struct running *k)
 	}
 }
 
-/* Is that enough, once what is under way is done? Mapped ones count as if they were free: more of them would not help sooner. */
+/* Is that enough, once what is under way is done? Mapped ones count as if they were free: more of
+ * them would not help sooner. */
 static bool enough(const struct running *k)
 {
 	const struct shmstore_evict_report *r = k->run->report;
@@ -195,7 +199,8 @@ static void gather(struct running *k, enum state state, struct shms_victims *ret
 	shms_victims_init(ret, k->v, n);
 }
 
-/* Gives up one clean copy after the other until there is room on the disk for bytes. False: no more of them. */
+/* Gives up one clean copy after the other until there is room on the disk for
+ * bytes. False: no more of them. */
 static bool make_disk_room(struct running *k, uint64_t bytes)
 {
 	struct shms_cleancopy clean = {&k->c, k->run->users->v, &k->fds, k->handle};
@@ -232,8 +237,8 @@ static bool disk_allows(struct running *k, const struct shms_victim *v)
 		return true;
 	if (u->full || u->broken)
 		return false;
-	return !k->giving_up ||
-	       (user == k->giving_up->user && make_disk_room(k, shms_tierroom_need(v->bytes + TIER_HEADER)));
+	return !k->giving_up || (user == k->giving_up->user &&
+				 make_disk_room(k, shms_tierroom_need(v->bytes + TIER_HEADER)));
 }
 
 static void put(struct running *k, uint32_t candidate)
@@ -291,7 +296,7 @@ static void pass_without_disk(struct running *k)
 	}
 }
 
-/* ---- the run ---------------------------------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static void forget(struct running *k)
 {
@@ -318,7 +323,8 @@ static int look(struct running *k)
 	k->state = calloc(k->c.n + 1, sizeof(*k->state));
 	r = k->state ? shms_storefds_init(&k->fds, run->p, &k->c) : -ENOMEM;
 	if (r == 0)
-		r = shms_weigh(&k->c, (uint64_t)fs.f_blocks * fs.f_frsize, shms_now_real_ns(), &k->v, &k->n);
+		r = shms_weigh(&k->c, (uint64_t)fs.f_blocks * fs.f_frsize, shms_now_real_ns(),
+			       &k->v, &k->n);
 	k->pl = (struct shms_pipeline){.c = &k->c,
 				       .users = run->users->v,
 				       .fds = &k->fds,
@@ -368,9 +374,9 @@ static int get_engine(struct running *k, bool *ret_borrowed)
 		k->engine = shms_tier_engine(k->run->users->v[0].t);
 		return k->engine ? 0 : -ENOMEM;
 	}
-	return shms_engine_new(
-		&(struct shms_engine_options){.n_threads = what->n_threads, .background = what->background},
-		&k->engine);
+	return shms_engine_new(&(struct shms_engine_options){.n_threads = what->n_threads,
+							     .background = what->background},
+			       &k->engine);
 }
 
 int shms_evict_run(const struct shms_evict_run *run)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * evictuser.c: opens and locks the parts of the tier that an eviction works on. In the order of uids, so that two that wait for each
- * other's cannot be. A user whose part cannot be opened (no directory may be made, say) is left out where others are left.
+ * evictuser.c: opens and locks the parts of the tier that an eviction works on. In the order of
+ * uids, so that two that wait for each other's cannot be. A user whose part cannot be opened (no
+ * directory may be made, say) is left out where others are left.
  */
 #include "evictuser.h"
 
@@ -63,8 +64,9 @@ int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_e
 	int error = 0, r;
 
 	*ret = (struct shms_evict_users){0};
-	r = uid == SHMSTORE_EVICT_ALL ? all_users(p, &uids)
-				      : on_store(&(struct shms_walk_store){.st.st_uid = uid}, &uids);
+	r = uid == SHMSTORE_EVICT_ALL
+		    ? all_users(p, &uids)
+		    : on_store(&(struct shms_walk_store){.st.st_uid = uid}, &uids);
 	if (r == 0) {
 		ret->v = calloc(uids.n + 1, sizeof(*ret->v));
 		r = ret->v ? 0 : -ENOMEM;
@@ -110,7 +112,9 @@ int shms_evict_users_lock(struct shms_evict_users *u, bool wait, int (*tick)(voi
 
 	for (size_t i = 0; i < u->n; i++) {
 		struct shms_evict_user one = u->v[i];
-		int error = r < 0 ? r : shms_tier_lock(one.t, wait ? UINT_MAX : 0, tick, arg, &one.lock_fd);
+		int error =
+			r < 0 ? r
+			      : shms_tier_lock(one.t, wait ? UINT_MAX : 0, tick, arg, &one.lock_fd);
 
 		if (error < 0)
 			close_one(&one);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* evictuser.h: whose objects an eviction may demote: each user's part of the tier, and the lock that makes it the only one there. */
+/* evictuser.h: whose objects an eviction may demote: each user's part of the tier, and the lock
+ * that makes it the only one there. */
 #ifndef SHMS_EVICTUSER_H
 #define SHMS_EVICTUSER_H
 
@@ -25,12 +26,13 @@ struct shms_evict_users {
 	size_t n;
 };
 
-/* uid: SHMSTORE_EVICT_ALL for all who have stores (root). 0, -ENOENT (no tier), -EPERM, -ENOMEM, -EMFILE, -errno with detail. */
+/* uid: SHMSTORE_EVICT_ALL for all who have stores (root). 0, -ENOENT (no tier), -EPERM, -ENOMEM,
+ * -EMFILE, -errno with detail. */
 int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_evict_users *ret);
 void shms_evict_users_close(struct shms_evict_users *u);
 /*
- * Locks each; who is locked by another eviction is left out of it, unless it is waited for. tick: as of
- * shms_tier_lock(). 0, -errno.
+ * Locks each; who is locked by another eviction is left out of it, unless it is waited for. tick:
+ * as of shms_tier_lock(). 0, -errno.
  */
 int shms_evict_users_lock(struct shms_evict_users *u, bool wait, int (*tick)(void *arg), void *arg);
 /* After the lock: what residents there are. 0, -errno. */

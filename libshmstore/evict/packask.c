@@ -5,8 +5,9 @@
  * The words of a page are read and written by calls, not by a map: its owner may cut the file. An
  * owner's page is believed about who asked it, and for how much: the result is the kernel's count.
  *
- * A wanted that stands was asked for by somebody, and its owner has made no call since. If that was just now, the answer may come and is waited
- * for; else the store is silent, and is not asked again, nor waited for.
+ * A wanted that stands was asked for by somebody, and its owner has made no call since. If that
+ * was just now, the answer may come and is waited for; else the store is silent, and is not
+ * asked again, nor waited for.
  *
  * A store of our own process may have no other thread that makes a call: it gives here, at once.
  */
@@ -82,11 +83,14 @@ static uint64_t most_of(int storefd)
 	int r = shms_list_dir(storefd, SHMS_DIR_SEGMENTS, &dir);
 
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL)
-		sum += fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? shms_blocks(&st) : 0;
+		sum += fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0
+			       ? shms_blocks(&st)
+			       : 0;
 	return sum;
 }
 
-/* Calls fn for each live store that has packed objects. fn returns whether it wants more, and takes *page_fd by setting it to -1. */
+/* Calls fn for each live store that has packed objects. fn returns whether it wants more, and takes
+ * *page_fd by setting it to -1. */
 static void each(struct shmstore_partition *p, uid_t uid, uint64_t own,
 		 bool (*fn)(int *page_fd, const struct words *w, void *arg), void *arg)
 {
@@ -104,7 +108,8 @@ static void each(struct shmstore_partition *p, uid_t uid, uint64_t own,
 		_fd_ int fd = shms_open_beneath(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY);
 		_fd_ int page_fd = -1;
 
-		if (fd < 0 || fstat(fd, &st) < 0 || (uid != SHMSTORE_EVICT_ALL && st.st_uid != uid) || st.st_ino == own)
+		if (fd < 0 || fstat(fd, &st) < 0 ||
+		    (uid != SHMSTORE_EVICT_ALL && st.st_uid != uid) || st.st_ino == own)
 			continue;
 		page_fd = open_page(fd, &st);
 		if (page_fd < 0 || !read_words(page_fd, &w) || !w.bytes)
@@ -153,12 +158,15 @@ static bool ask(int *page_fd, const struct words *w, void *arg)
 	if (ours)
 		shms_packgive_done(ours);
 	a->left -= part;
-	a->k->v[a->k->n++] = (struct shms_packasked){
-		.page_fd = shms_take_fd(page_fd), .given = w->given, .asked_ns = w->wanted ? w->asked_ns : a->now_ns};
+	a->k->v[a->k->n++] =
+		(struct shms_packasked){.page_fd = shms_take_fd(page_fd),
+					.given = w->given,
+					.asked_ns = w->wanted ? w->asked_ns : a->now_ns};
 	return a->left && a->k->n < SHMS_PACKASK_STORES;
 }
 
-void shms_packask_begin(struct shmstore_partition *p, uid_t uid, uint64_t own, uint64_t bytes, struct shms_packask *ret)
+void shms_packask_begin(struct shmstore_partition *p, uid_t uid, uint64_t own, uint64_t bytes,
+			struct shms_packask *ret)
 {
 	struct asking a = {.k = ret, .left = bytes, .now_ns = shms_now_boot_ns()};
 
@@ -191,7 +199,8 @@ uint64_t shms_packask_end(struct shms_packask *k, uint64_t bytes)
 
 	while (open) {
 		given = look(k, &open, &work);
-		if (!open || given >= bytes || shms_now_mono_ns() - begin >= (work ? WORK_NS : WAIT_NS))
+		if (!open || given >= bytes ||
+		    shms_now_mono_ns() - begin >= (work ? WORK_NS : WAIT_NS))
 			break;
 		nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
 	}

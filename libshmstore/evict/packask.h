@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packask.h: asks live stores for memory of their segments, which only their own processes can give back (struct wire_packed).
+ * packask.h: asks live stores for memory of their segments, which only their own processes can
+ * give back (struct wire_packed).
  *
- * A store of our own process gives at once. Another one whose process makes no call gives nothing. It is waited for once, for a tenth of a second; one that has begun to give, for two.
+ * A store of our own process gives at once. Another one whose process makes no call gives nothing.
+ * It is waited for once, for a tenth of a second; one that has begun to give, for two.
  */
 #ifndef SHMS_PACKASK_H
 #define SHMS_PACKASK_H
@@ -28,12 +30,14 @@ struct shms_packask {
 	size_t n;
 };
 
-/* uid: whose stores, SHMSTORE_EVICT_ALL: everybody's. own: the inode of a store's directory that is left out; 0: none. Returns bytes of packed objects. */
+/* uid: whose stores, SHMSTORE_EVICT_ALL: everybody's. own: the inode of a store's directory that is
+ * left out; 0: none. Returns bytes of packed objects. */
 uint64_t shms_packask_bytes(struct shmstore_partition *p, uid_t uid, uint64_t own);
 /* Asks for so many bytes. shms_packask_end() is owed. */
 void shms_packask_begin(struct shmstore_partition *p, uid_t uid, uint64_t own, uint64_t bytes,
 			struct shms_packask *ret);
-/* Waits until that is given, or all have answered, or too much time has passed. Returns the bytes given. */
+/* Waits until that is given, or all have answered, or too much time has
+ * passed. Returns the bytes given. */
 uint64_t shms_packask_end(struct shms_packask *k, uint64_t bytes);
 /* For a put of s that finds no room. True: some memory was given. */
 bool shms_packask_for(struct shmstore *s, uint64_t bytes);

@@ -2,10 +2,12 @@
 /*
  * packdemote.c: see packdemote.h.
  *
- * Where this is needed the partition has no room for a file. So the object's file is laid out in memory that is none of the partition's
- * (memfd), and copied from there to the tier file, as any object is (demote.h). Then, with the names locked, the stub gets the key, and the
- * packed object goes: a kill before that leaves a clean copy of an object that is no file, which is dropped as such; a kill in between
- * leaves both, and the next open keeps the stub. A view of ours keeps the bytes meanwhile.
+ * Where this is needed the partition has no room for a file. So the object's file is laid out in
+ * memory that is none of the partition's (memfd), and copied from there to the tier file, as any
+ * object is (demote.h). Then, with the names locked, the stub gets the key, and the packed
+ * object goes: a kill before that leaves a clean copy of an object that is no file, which is
+ * dropped as such; a kill in between leaves both, and the next open keeps the stub. A view of
+ * ours keeps the bytes meanwhile.
  *
  * A failure may be one object's, the disk's, or the partition's, which has no page left for a long
  * key's sidecar (demote.c). Nobody tries to tell: a batch of which no object goes is the last one,
@@ -46,7 +48,7 @@ struct run {
 	struct shms_packdemoted done;
 };
 
-/* ---- the object as a file -------------------------------------------------------------------------------------------- */
+/* ---- the object as a file -------------------------------------------------------------------- */
 
 static int write_part(int fd, const void *bytes, uint64_t size, uint64_t off)
 {
@@ -56,8 +58,8 @@ static int write_part(int fd, const void *bytes, uint64_t size, uint64_t off)
 	return size ? shms_pwritev_all(fd, &iov, 1, off) : 0;
 }
 
-static int write_head(int fd, const struct shms_layout *l, const struct shms_pack_view *v, const uint64_t *sizes,
-		      const void *metadata)
+static int write_head(int fd, const struct shms_layout *l, const struct shms_pack_view *v,
+		      const uint64_t *sizes, const void *metadata)
 {
 	_free_ void *head = calloc(1, l->metadata_off);
 	struct shms_superblock *sb = head;
@@ -66,7 +68,8 @@ static int write_head(int fd, const struct shms_layout *l, const struct shms_pac
 	if (!head)
 		return -ENOMEM;
 	shms_format_head(l, shms_pack_view_key(v), sizes, shms_nonce(), head);
-	if (shms_segpacked_checksum(&v->object, v->segment->bytes + v->object.extent_off, sb->buffer_hash))
+	if (shms_segpacked_checksum(&v->object, v->segment->bytes + v->object.extent_off,
+				    sb->buffer_hash))
 		sb->compat_flags |= SHMS_FORMAT_CHECKSUM;
 	sb->header_hash = shms_format_hash(head, l->metadata_off, metadata, l->metadata_size);
 	r = write_part(fd, head, l->metadata_off, 0);
@@ -80,7 +83,8 @@ static int write_object(int fd, const struct shms_pack_view *v)
 	const uint8_t *extent = v->segment->bytes + o->extent_off;
 	uint64_t sizes[SHMS_SEGOWN_BUFFERS], off = 0;
 	struct shms_layout l;
-	int r = o->n_buffers > SHMS_SEGOWN_BUFFERS ? -EBADMSG : shms_segpacked_sizes(v->segment, o, sizes);
+	int r = o->n_buffers > SHMS_SEGOWN_BUFFERS ? -EBADMSG
+						   : shms_segpacked_sizes(v->segment, o, sizes);
 
 	if (r == 0 && !shms_layout_init(&l, o->key_size, o->metadata_size, sizes, o->n_buffers, 0))
 		r = -EBADMSG;
@@ -95,7 +99,7 @@ static int write_object(int fd, const struct shms_pack_view *v)
 	return r;
 }
 
-/* ---- one object ------------------------------------------------------------------------------------------------------ */
+/* ---- one object ------------------------------------------------------------------------------ */
 
 static int lay_out(struct moving *m)
 {
@@ -136,7 +140,8 @@ static int name_copy(struct moving *m, const struct shms_demote_name *n)
 
 	if (r < 0)
 		return r;
-	r = shms_packed_is_file(m->s, &m->key) ? -EAGAIN : shms_packed_in_the_way(m->s, &m->key, true);
+	r = shms_packed_is_file(m->s, &m->key) ? -EAGAIN
+					       : shms_packed_in_the_way(m->s, &m->key, true);
 	if (r == 0) {
 		r = shms_demote_name_copy(&m->d, n);
 		if (r < 0)
@@ -160,9 +165,12 @@ static void drop_copy(struct moving *m, const struct shms_demote_name *n)
 
 static int exchange(struct moving *m)
 {
-	const struct shms_demote_name n = {
-		.objects_fd = m->s->objects_fd, .clean_fd = m->s->clean_fd, .name = m->key.name, .s = m->s};
-	const struct shms_publish_from from = {.dir_fd = n.clean_fd, .name = n.name, .move = true, .other_key = true};
+	const struct shms_demote_name n = {.objects_fd = m->s->objects_fd,
+					   .clean_fd = m->s->clean_fd,
+					   .name = m->key.name,
+					   .s = m->s};
+	const struct shms_publish_from from = {
+		.dir_fd = n.clean_fd, .name = n.name, .move = true, .other_key = true};
 	int r = name_copy(m, &n);
 
 	if (r < 0)
@@ -185,12 +193,13 @@ static void end(struct moving *m)
 	shms_pack_unget(m->v.pack, &m->v, 0);
 }
 
-/* ---- as many as are needed ------------------------------------------------------------------------------------------- */
+/* ---- as many as are needed ------------------------------------------------------------------- */
 
 #define BATCH       16u                 /* under way at once */
 #define BATCH_BYTES (UINT64_C(8) << 20) /* that are copied for it, unless one object has more */
 
-/* Copies some objects side by side, and then names the copies. False: none of them went, and more would not, either. */
+/* Copies some objects side by side, and then names the copies. False: none of them went,
+ * and more would not, either. */
 static bool batch(struct run *k, struct shms_engine *e)
 {
 	struct moving m[BATCH];
@@ -199,7 +208,8 @@ static bool batch(struct run *k, struct shms_engine *e)
 	uint64_t before = k->done.n, bytes = 0;
 	unsigned n = 0;
 
-	while (n < BATCH && bytes < most && k->done.bytes + bytes < k->bytes && k->done.n + n < k->most) {
+	while (n < BATCH && bytes < most && k->done.bytes + bytes < k->bytes &&
+	       k->done.n + n < k->most) {
 		m[n] = (struct moving){.s = k->s, .d.t = k->t};
 		if (shms_pack_victim(k->pack, &k->search, &m[n].v) < 0)
 			break;
@@ -215,7 +225,8 @@ static bool batch(struct run *k, struct shms_engine *e)
 	return k->done.n > before;
 }
 
-struct shms_packdemoted shms_packdemote(struct shmstore *s, struct shms_tier *t, uint64_t bytes, uint64_t most)
+struct shms_packdemoted shms_packdemote(struct shmstore *s, struct shms_tier *t, uint64_t bytes,
+					uint64_t most)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	struct run k = {.s = s, .t = t, .pack = pack, .bytes = bytes, .most = most};

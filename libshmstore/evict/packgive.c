@@ -2,8 +2,9 @@
 /*
  * packgive.c: see packgive.h.
  *
- * First the pool goes, then objects to the disk tier, where there is one. The call that finds itself asked did not want to wait for a
- * disk, so it moves a few objects, and leaves the rest to the next one. An event loop, which was woken for it, goes on for a while.
+ * First the pool goes, then objects to the disk tier, where there is one. The call that finds
+ * itself asked did not want to wait for a disk, so it moves a few objects, and leaves the rest to
+ * the next one. An event loop, which was woken for it, goes on for a while.
  */
 #include "packgive.h"
 
@@ -28,7 +29,8 @@ static void demote(struct shmstore *s, uint64_t bytes)
 {
 	struct shms_tier *t;
 
-	if (s->uid == geteuid() && shms_tier_there(s->p) && shms_tier_join(s) == 0 && shms_tier_own(s->p, &t) == 0)
+	if (s->uid == geteuid() && shms_tier_there(s->p) && shms_tier_join(s) == 0 &&
+	    shms_tier_own(s->p, &t) == 0)
 		shms_packdemote(s, t, bytes < BYTES_MOST ? bytes : BYTES_MOST, N_MOST);
 }
 
@@ -43,7 +45,8 @@ static uint64_t memory_of(struct shmstore *s)
 	return memory;
 }
 
-/* One thread's at a time. The request stands until it is dealt with, so that who waits knows that there is something to wait for. */
+/* One thread's at a time. The request stands until it is dealt with, so that who waits knows that
+ * there is something to wait for. */
 static void give(struct shmstore *s)
 {
 	struct wire_packed *w = &s->page->packed;
@@ -68,7 +71,8 @@ static void give(struct shmstore *s)
 	atomic_store_explicit(&w->asked_ns, shms_now_boot_ns(), memory_order_relaxed);
 	atomic_fetch_add_explicit(&w->given, gave, memory_order_relaxed);
 	/* Release: who sees it finds the memory free, and given raised. */
-	atomic_store_explicit(&w->wanted, gave && gave < wanted ? wanted - gave : 0, memory_order_release);
+	atomic_store_explicit(&w->wanted, gave && gave < wanted ? wanted - gave : 0,
+			      memory_order_release);
 	if (gave)
 		shms_hold_freed(s);
 }
@@ -136,6 +140,7 @@ void shms_packgive_for(struct shmstore *s, uint64_t ns)
 {
 	uint64_t end = shms_now_mono_ns() + ns;
 
-	while (atomic_load_explicit(&s->page->packed.wanted, memory_order_relaxed) && shms_now_mono_ns() < end)
+	while (atomic_load_explicit(&s->page->packed.wanted, memory_order_relaxed) &&
+	       shms_now_mono_ns() < end)
 		shms_packgive_asked(s);
 }

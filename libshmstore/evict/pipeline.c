@@ -2,11 +2,13 @@
 /*
  * pipeline.c: several demotions under way.
  *
- * A slot holds one: begun, then copied by the engine, then finished. The engine says that a copy is done from within a call on it; names are
- * not changed there but in the next step of ours, so that nothing of the engine's is held while a store's names are locked, and names are
+ * A slot holds one: begun, then copied by the engine, then finished. The engine says that a
+ * copy is done from within a call on it; names are not changed there but in the next step of
+ * ours, so that nothing of the engine's is held while a store's names are locked, and names are
  * changed for one object at a time.
  *
- * A store whose names somebody holds and does not let go is waited for once: its other objects are not tried.
+ * A store whose names somebody holds and does not let go is waited for once: its
+ * other objects are not tried.
  */
 #include "pipeline.h"
 
@@ -41,8 +43,8 @@ static void over(struct shms_pipeline *pl, struct shms_pipeline_slot *slot)
 }
 
 /* Where the index-th name of a slot's object is. */
-static struct shms_storefds_one *store_of(const struct shms_pipeline *pl, const struct shms_pipeline_slot *slot,
-					  size_t index)
+static struct shms_storefds_one *store_of(const struct shms_pipeline *pl,
+					  const struct shms_pipeline_slot *slot, size_t index)
 {
 	uint32_t at = pl->c->v[slot->candidate].first;
 
@@ -130,10 +132,11 @@ static int open_names(struct shms_pipeline *pl, struct shms_pipeline_slot *slot)
 		r = shms_storefds_take(pl->fds, n->store, &fds);
 		if (r < 0)
 			return r;
-		slot->names[d->n_names++] = (struct shms_demote_name){.objects_fd = fds->objects_fd,
-								      .clean_fd = fds->clean_fd,
-								      .name = shms_candidates_text(pl->c, n->name),
-								      .s = own ? pl->s : NULL};
+		slot->names[d->n_names++] =
+			(struct shms_demote_name){.objects_fd = fds->objects_fd,
+						  .clean_fd = fds->clean_fd,
+						  .name = shms_candidates_text(pl->c, n->name),
+						  .s = own ? pl->s : NULL};
 	}
 	return 0;
 }
@@ -146,7 +149,8 @@ void shms_pipeline_put(struct shms_pipeline *pl, uint32_t candidate, bool mapped
 	int r;
 
 	*slot = (struct shms_pipeline_slot){.candidate = candidate, .used = true};
-	*d = (struct shms_demote){.t = pl->users[o->user].t, .mapped = mapped, .fd = -1, .tier_fd = -1};
+	*d = (struct shms_demote){
+		.t = pl->users[o->user].t, .mapped = mapped, .fd = -1, .tier_fd = -1};
 	d->job.done = copied;
 	d->job.arg = slot;
 	pl->n++;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pipeline.h: several demotions under way on one engine, so that the disk never waits for names to be changed and small objects are read,
- * compressed and written side by side. One thread's.
+ * pipeline.h: several demotions under way on one engine, so that the disk never waits for names to
+ * be changed and small objects are read, compressed and written side by side. One thread's.
  */
 #ifndef SHMS_PIPELINE_H
 #define SHMS_PIPELINE_H

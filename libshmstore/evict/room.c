@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * room.c: see room.h. The sweep of dead stores looks at every lock, so a partition that stays full is swept four times a second at most,
- * however many puts fail. Other puts may be first to take what an eviction made room for, so it is tried again, but not for ever.
+ * room.c: see room.h. The sweep of dead stores looks at every lock, so a partition that stays full
+ * is swept four times a second at most, however many puts fail. Other puts may be first to take
+ * what an eviction made room for, so it is tried again, but not for ever.
  */
 #include "room.h"
 
@@ -35,7 +36,8 @@
 /* True: dead stores were looked for just now. */
 static bool sweep(struct shmstore_partition *p)
 {
-	uint64_t now = shms_now_mono_ns(), last = atomic_load_explicit(&p->swept_ns, memory_order_relaxed);
+	uint64_t now = shms_now_mono_ns(),
+		 last = atomic_load_explicit(&p->swept_ns, memory_order_relaxed);
 
 	if (last && now - last < SWEEP_EVERY_NS)
 		return false;
@@ -46,7 +48,8 @@ static bool sweep(struct shmstore_partition *p)
 	return true;
 }
 
-/* After the tries-th refusal (0, 1, ...): gives memory back, or makes room by the disk tier. True: another try is worth it. */
+/* After the tries-th refusal (0, 1, ...): gives memory back, or makes room by the disk tier.
+ * True: another try is worth it. */
 static bool make(const struct shms_room *m, int tries)
 {
 	struct shmstore *s = m->s;
@@ -57,7 +60,8 @@ static bool make(const struct shms_room *m, int tries)
 		return true;
 	freed = shms_pool_take(s->p, s->uid, s->readonly ? 0 : s->dir_inode, &again);
 	shms_credit_gave(s, freed);
-	if (freed || (again && tries < AGAIN_MAX && nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL) == 0))
+	if (freed || (again && tries < AGAIN_MAX &&
+		      nanosleep(&(struct timespec){.tv_nsec = AGAIN_NS}, NULL) == 0))
 		return true;
 	if (tries <= 1 && sweep(s->p))
 		return true;
@@ -70,7 +74,8 @@ static bool make(const struct shms_room *m, int tries)
 	return freed > 0;
 }
 
-/* May it have a turn? The arbiter may have it wait for another thread, which must not wait for it. */
+/* May it have a turn? The arbiter may have it wait for another thread,
+ * which must not wait for it. */
 static bool has_turns(const struct shms_room *m)
 {
 	return !(m->flags & SHMSTORE_NO_EVICT) && !m->now && !shms_hooked(m->s);
@@ -116,8 +121,10 @@ int shms_room_take(struct shms_room *m)
 	int r = m->take(m->arg);
 
 	if (shms_room_wanted(r))
-		r = has_turns(m) && shms_tier_there(m->s->p) ? take_in_turn(m) : make_and_take(m, r);
-	while (shms_room_wanted(r) && !m->unbooked && !m->now && shms_hold_again(m->s, m->n_again)) {
+		r = has_turns(m) && shms_tier_there(m->s->p) ? take_in_turn(m)
+							     : make_and_take(m, r);
+	while (shms_room_wanted(r) && !m->unbooked && !m->now &&
+	       shms_hold_again(m->s, m->n_again)) {
 		m->n_again++;
 		r = m->take(m->arg);
 	}
@@ -134,7 +141,9 @@ int shms_room_reserve(struct shms_room *m)
 	m->charge = (struct shms_charge){0};
 	if (shms_room_others(m) || !shms_ramroom_take(&m->s->p->ram, m->bytes))
 		return -ENOSPC;
-	return m->unbooked ? 0 : shms_hold_take(m->s, m->bytes, m->now ? SHMS_HOLD_NOW : m->n_again, &m->hold);
+	return m->unbooked ? 0
+			   : shms_hold_take(m->s, m->bytes, m->now ? SHMS_HOLD_NOW : m->n_again,
+					    &m->hold);
 }
 
 int shms_room_charge(struct shms_room *m)
@@ -143,7 +152,8 @@ int shms_room_charge(struct shms_room *m)
 
 	if (m->unbooked)
 		return 0;
-	r = shms_credit_take(m->s, m->bytes, m->credit | (m->wait ? SHMS_CREDIT_WAIT : 0), &m->charge);
+	r = shms_credit_take(m->s, m->bytes, m->credit | (m->wait ? SHMS_CREDIT_WAIT : 0),
+			     &m->charge);
 	if (r < 0)
 		m->charge = (struct shms_charge){0};
 	return r;
@@ -185,11 +195,14 @@ static void leased_text(struct shmstore_partition *p, char *ret, size_t size)
 	*ret = '\0';
 	if (!l.bytes)
 		return;
-	end = (time_t)((shms_now_real_ns() / 1000000 + (int64_t)(l.expiry_ms - shms_now_boot_ms())) / 1000);
+	end = (time_t)((shms_now_real_ns() / 1000000 +
+			(int64_t)(l.expiry_ms - shms_now_boot_ms())) /
+		       1000);
 	if (!localtime_r(&end, &at) || !strftime(clock, sizeof(clock), "%H:%M", &at))
 		return;
 	snprintf(ret, size,
-		 "; %" PRIu64 " MiB are leased by dead stores until %s: shmstore-admin gc --leases ends that",
+		 "; %" PRIu64
+		 " MiB are leased by dead stores until %s: shmstore-admin gc --leases ends that",
 		 l.bytes >> 20, clock);
 }
 
@@ -221,10 +234,12 @@ static void note(struct others *o, uid_t uid, const char *name, uint64_t bytes)
 	snprintf(o->v[at].name, sizeof(o->v[at].name), "%.40s", name);
 }
 
-/* By what its owner says: to count files takes too long for a put that fails. Of a partition all of its stores. */
+/* By what its owner says: to count files takes too long for a put that fails. Of a
+ * partition all of its stores. */
 static uint64_t bytes_of(struct others *o, int at, const char *name, bool partition)
 {
-	_fd_ int fd = o->n_looked++ < LOOKS ? shms_open_beneath(at, name, O_RDONLY | O_DIRECTORY) : -1;
+	_fd_ int fd =
+		o->n_looked++ < LOOKS ? shms_open_beneath(at, name, O_RDONLY | O_DIRECTORY) : -1;
 	struct shmstore_counters c = {0};
 	_dir_ DIR *dir = NULL;
 	struct shms_page page;
@@ -240,11 +255,14 @@ static uint64_t bytes_of(struct others *o, int at, const char *name, bool partit
 			c.linked_bytes += bytes_of(o, dirfd(dir), e->d_name, false);
 	}
 	/* A false word is nobody's size. */
-	return c.linked_bytes <= o->most && c.pool_bytes <= o->most ? c.linked_bytes + c.pool_bytes : 0;
+	return c.linked_bytes <= o->most && c.pool_bytes <= o->most ? c.linked_bytes + c.pool_bytes
+								    : 0;
 }
 
-/* Adds the largest directories there, of stores or of partitions, that are not own. Is one of them another user's? */
-static bool add_others(int at, const char *path, ino_t own, bool partitions, uint64_t most, char *ret, size_t size)
+/* Adds the largest directories there, of stores or of partitions, that are not own. Is
+ * one of them another user's? */
+static bool add_others(int at, const char *path, ino_t own, bool partitions, uint64_t most,
+		       char *ret, size_t size)
 {
 	struct others o = {.most = most};
 	_dir_ DIR *dir = NULL;
@@ -254,9 +272,10 @@ static bool add_others(int at, const char *path, ino_t own, bool partitions, uin
 	int r = shms_list_dir(at, path, &dir);
 
 	while (r == 0 && o.n_looked < LOOKS && (e = shms_readdir(dir, &r))) {
-		if (e->d_name[0] == '.' || (partitions && strncmp(e->d_name, "shmstore-", 9) != 0) ||
-		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode) ||
-		    st.st_ino == own)
+		if (e->d_name[0] == '.' ||
+		    (partitions && strncmp(e->d_name, "shmstore-", 9) != 0) ||
+		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISDIR(st.st_mode) || st.st_ino == own)
 			continue;
 		/* We cannot look into other users', but ended jobs may have left them. */
 		uint64_t bytes = bytes_of(&o, dirfd(dir), e->d_name, partitions);
@@ -264,19 +283,22 @@ static bool add_others(int at, const char *path, ino_t own, bool partitions, uin
 			note(&o, st.st_uid, e->d_name, bytes);
 	}
 	for (unsigned i = 0; i < o.n; i++) {
-		const char *says = i ? "," : partitions ? "; its mount also holds" : "; it also holds";
+		const char *says = i            ? ","
+				   : partitions ? "; its mount also holds"
+						: "; it also holds";
 		size_t used = strlen(ret);
 
 		strange = strange || o.v[i].uid != geteuid();
-		used += (size_t)snprintf(ret + used, size - used, "%s user %u's %s", says, (unsigned)o.v[i].uid,
-					 o.v[i].name);
+		used += (size_t)snprintf(ret + used, size - used, "%s user %u's %s", says,
+					 (unsigned)o.v[i].uid, o.v[i].name);
 		if (o.v[i].bytes && used < size)
 			snprintf(ret + used, size - used, " (%" PRIu64 " bytes)", o.v[i].bytes);
 	}
 	return strange;
 }
 
-/* Takes a look at all stores, so that a thread makes it anew four times a second at most, or if stores came or went. */
+/* Takes a look at all stores, so that a thread makes it anew four times a second at most,
+ * or if stores came or went. */
 static const char *holders_text(const struct shmstore *s, uint64_t used)
 {
 	static _Thread_local char text[400], of[sizeof(s->p->uuid)];
@@ -290,12 +312,15 @@ static const char *holders_text(const struct shmstore *s, uint64_t used)
 	if (now - made_ns < SWEEP_EVERY_NS && strcmp(of, s->p->uuid) == 0 && of_ns == came_ns)
 		return text;
 	leased_text(s->p, text, sizeof(text));
-	strange = add_others(s->p->fd, SHMS_DIR_STORES, s->dir_inode, false, used, text, sizeof(text));
+	strange = add_others(s->p->fd, SHMS_DIR_STORES, s->dir_inode, false, used, text,
+			     sizeof(text));
 	if (strcmp(s->p->mount, s->p->path) != 0 && fstat(s->p->fd, &st) == 0)
-		strange |= add_others(AT_FDCWD, s->p->mount, st.st_ino, true, used, text, sizeof(text));
+		strange |= add_others(AT_FDCWD, s->p->mount, st.st_ino, true, used, text,
+				      sizeof(text));
 	if (strange)
 		snprintf(text + strlen(text), sizeof(text) - strlen(text),
-			 ": as root, shmstore-admin gc --all removes what dead processes left there");
+			 ": as root, shmstore-admin gc --all removes what dead processes left "
+			 "there");
 	memcpy(of, s->p->uuid, sizeof(of));
 	made_ns = now;
 	of_ns = came_ns;
@@ -316,22 +341,24 @@ int shms_room_refused(struct shms_room *m, int error)
 	size = (uint64_t)fs.f_blocks * fs.f_frsize;
 	available = (uint64_t)fs.f_bavail * fs.f_frsize;
 	if (fs.f_files && !fs.f_ffree)
-		return shms_detail(error, NULL, "the partition is full: all %" PRIu64 " inodes of %s are in use",
+		return shms_detail(error, NULL,
+				   "the partition is full: all %" PRIu64 " inodes of %s are in use",
 				   (uint64_t)fs.f_files, path);
 	if (m->bytes > size && size)
 		return shms_detail(error, NULL,
-				   "the partition is full: %s has %" PRIu64 " bytes in all, and %" PRIu64
-				   " were asked for",
+				   "the partition is full: %s has %" PRIu64
+				   " bytes in all, and %" PRIu64 " were asked for",
 				   path, size, m->bytes);
 	if (available >= m->bytes && shms_ramroom_look(NULL, NULL, &ram) && ram.room < m->bytes)
 		return shms_detail(error, ram.path,
-				   "memory is short: by %s %" PRIu64 " bytes may be taken still (of %" PRIu64
-				   ") before the kernel kills a process, and %" PRIu64 " were asked for; %" PRIu64
-				   " of %s are free",
+				   "memory is short: by %s %" PRIu64
+				   " bytes may be taken still (of %" PRIu64
+				   ") before the kernel kills a process, and %" PRIu64
+				   " were asked for; %" PRIu64 " of %s are free",
 				   ram.path, ram.room, ram.limit, m->bytes, available, path);
 	return shms_detail(error, NULL,
-			   "the partition is full: %" PRIu64 " bytes of %s are free (of %" PRIu64 "), and %" PRIu64
-			   " were asked for%s",
+			   "the partition is full: %" PRIu64 " bytes of %s are free (of %" PRIu64
+			   "), and %" PRIu64 " were asked for%s",
 			   available, path, size, m->bytes,
 			   holders_text(m->s, size - (uint64_t)fs.f_bfree * fs.f_frsize));
 }

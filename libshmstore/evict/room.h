@@ -8,10 +8,10 @@
  *   take      the caller's: the file is written
  *   settle    says whether the memory is there now
  *
- * Refused for want of room, they are taken again, each time after the next of these: the store gives back its pooled files; those of its
- * user's other stores go; what dead stores left goes; what is used least goes to the disk tier; live stores of its user are asked for memory of
- * their segments; the arbiter is asked once more; and with
- * SHMSTORE_WAIT the store waits for credit.
+ * Refused for want of room, they are taken again, each time after the next of these: the store
+ * gives back its pooled files; those of its user's other stores go; what dead stores left goes;
+ * what is used least goes to the disk tier; live stores of its user are asked for memory of their
+ * segments; the arbiter is asked once more; and with SHMSTORE_WAIT the store waits for credit.
  */
 #ifndef SHMS_ROOM_H
 #define SHMS_ROOM_H
@@ -32,7 +32,8 @@ struct shms_room {
 	unsigned credit; /* SHMS_CREDIT_RESERVED */
 	bool unbooked;   /* s is not its owner's handle: nothing is reserved, nothing charged */
 	bool now;        /* where the arbiter would have it wait: -ENOSPC */
-	/* One try: where it takes memory, between shms_room_book() and shms_room_settle(). 0, an outcome of the arbiter's (> 0), -errno. */
+	/* One try: where it takes memory, between shms_room_book() and shms_room_settle(). 0, an
+	 * outcome of the arbiter's (> 0), -errno. */
 	int (*take)(void *arg);
 	void *arg;
 	/* From here on the ladder's own. */
@@ -49,9 +50,11 @@ static inline bool shms_room_wanted(int r)
 	return r == -ENOSPC || r == -EDQUOT;
 }
 
-/* Calls take() until it has its memory, or nothing helps. Returns what it returned last. No lock of the store is held. */
+/* Calls take() until it has its memory, or nothing helps. Returns what it returned last. No
+ * lock of the store is held. */
 int shms_room_take(struct shms_room *m);
-/* r is the end of a put: counts a want of room, and says which limit refused it, and how far it is, unless that was said. Returns r. */
+/* r is the end of a put: counts a want of room, and says which limit refused it, and how far it is,
+ * unless that was said. Returns r. */
 int shms_room_refused(struct shms_room *m, int r);
 
 /* Does another thread make room, which is to be its own? Then a call that needs memory is refused,
@@ -69,7 +72,8 @@ void shms_room_settle(struct shms_room *m, bool taken);
 /* taken: the bytes that the file system counts now, of those that were booked. */
 void shms_room_settle_part(struct shms_room *m, uint64_t taken);
 
-/* How many bytes may be taken without being booked: all where nobody limits or grants the store's memory, else none. */
+/* How many bytes may be taken without being booked: all where nobody limits or grants the
+ * store's memory, else none. */
 static inline uint64_t shms_room_unbooked(const struct shmstore *s)
 {
 	return shms_hooked(s) || shms_credit_counted(&s->credit) ? 0 : UINT64_MAX;

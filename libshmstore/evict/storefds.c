@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* storefds.c: opened when first needed; where many are open, those that nobody uses at the moment are closed. */
+/* storefds.c: opened when first needed; where many are open, those that nobody uses
+ * at the moment are closed. */
 #include "storefds.h"
 
 #include <errno.h>
@@ -14,7 +15,8 @@
 
 #define OPEN_MAX 64u /* stores */
 
-int shms_storefds_init(struct shms_storefds *f, struct shmstore_partition *p, const struct shms_candidates *c)
+int shms_storefds_init(struct shms_storefds *f, struct shmstore_partition *p,
+		       const struct shms_candidates *c)
 {
 	*f = (struct shms_storefds){.p = p, .c = c, .v = calloc(c->n_stores + 1, sizeof(*f->v))};
 	if (!f->v)
@@ -53,7 +55,8 @@ void shms_storefds_deinit(struct shms_storefds *f)
 static int open_one(struct shms_storefds *f, uint32_t store, struct shms_storefds_one *one)
 {
 	const struct shms_candidate_store *s = &f->c->stores[store];
-	_fd_ int dir = shms_open_beneath(f->p->fd, shms_candidates_text(f->c, s->below), O_RDONLY | O_DIRECTORY);
+	_fd_ int dir = shms_open_beneath(f->p->fd, shms_candidates_text(f->c, s->below),
+					 O_RDONLY | O_DIRECTORY);
 	_fd_ int objects = -1, clean = -1;
 	struct stat st;
 
@@ -73,7 +76,8 @@ static int open_one(struct shms_storefds *f, uint32_t store, struct shms_storefd
 	return 0;
 }
 
-int shms_storefds_take(struct shms_storefds *f, uint32_t store, const struct shms_storefds_one **ret)
+int shms_storefds_take(struct shms_storefds *f, uint32_t store,
+		       const struct shms_storefds_one **ret)
 {
 	struct shms_storefds_one *one = &f->v[store];
 	int r = 0;

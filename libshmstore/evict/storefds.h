@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storefds.h: the candidates' stores, open: objects/ and clean/ of each, as many at once as it takes and a few more. The descriptors are our own,
- * so that a lock taken by them is not the store handle's.
+ * storefds.h: the candidates' stores, open: objects/ and clean/ of each, as many at
+ * once as it takes and a few more. The descriptors are our own, so that a lock taken by
+ * them is not the store handle's.
  */
 #ifndef SHMS_STOREFDS_H
 #define SHMS_STOREFDS_H
@@ -25,10 +26,13 @@ struct shms_storefds {
 };
 
 /* 0, -ENOMEM. */
-int shms_storefds_init(struct shms_storefds *f, struct shmstore_partition *p, const struct shms_candidates *c);
+int shms_storefds_init(struct shms_storefds *f, struct shmstore_partition *p,
+		       const struct shms_candidates *c);
 void shms_storefds_deinit(struct shms_storefds *f);
-/* *ret stays open until it is given back. 0, -ENOENT (the store has gone, or does not take part), -EMFILE, -errno. */
-int shms_storefds_take(struct shms_storefds *f, uint32_t store, const struct shms_storefds_one **ret);
+/* *ret stays open until it is given back. 0, -ENOENT (the store has gone, or does not
+ * take part), -EMFILE, -errno. */
+int shms_storefds_take(struct shms_storefds *f, uint32_t store,
+		       const struct shms_storefds_one **ret);
 void shms_storefds_back(struct shms_storefds *f, uint32_t store);
 
 #endif

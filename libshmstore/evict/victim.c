@@ -12,22 +12,23 @@
  *
  * A heap, not a sort: most runs take a small part of what there is, and libc's sort allocates.
  *
- * Rejected: clean ones always before all others (throws out what was promoted a moment ago and is about to be used); frequency counters
- * (memory that all stores would have to share and write on each get; the inode's ctime is there anyway).
+ * Rejected: clean ones always before all others (throws out what was promoted a moment ago and is
+ * about to be used); frequency counters (memory that all stores would have to share and write on
+ * each get; the inode's ctime is there anyway).
  */
 #include "victim.h"
 
-#define COST_OBJECT \
-	(128u << 10) /* bytes that could be moved in the time that an object's opening, header and names take */
-#define COST_NAME  (32u << 10)
-#define COST_WRITE 4u             /* reads */
-#define AGE_SHIFT  16             /* ages in 65 us, so that the product fits */
-#define AGE_MAX    (1ull << 36)   /* 52 days */
-#define IDLE_NS    30000000000ull /* a store that does nothing for so long idles */
-#define OVER_MAX   4ull
-#define BATCH_MIN  (4ull << 20)
-#define BATCH_MAX  (256ull << 20)
-#define BATCH_PART 64u /* of the partition */
+/* bytes that could be moved in the time that an object's opening, header and names take */
+#define COST_OBJECT (128u << 10)
+#define COST_NAME   (32u << 10)
+#define COST_WRITE  4u             /* reads */
+#define AGE_SHIFT   16             /* ages in 65 us, so that the product fits */
+#define AGE_MAX     (1ull << 36)   /* 52 days */
+#define IDLE_NS     30000000000ull /* a store that does nothing for so long idles */
+#define OVER_MAX    4ull
+#define BATCH_MIN   (4ull << 20)
+#define BATCH_MAX   (256ull << 20)
+#define BATCH_PART  64u /* of the partition */
 
 uint32_t shms_victim_weight(const struct shms_victim_store *s)
 {
@@ -53,7 +54,8 @@ static uint64_t score(const struct shms_victim *v)
 
 	if (!v->clean)
 		cost += COST_WRITE * stored;
-	/* A processor decompresses about twice as fast as a disk reads, and compresses half as fast. */
+	/* A processor decompresses about twice as fast as a disk reads,
+	 * and compresses half as fast. */
 	if (v->ratio < SHMS_VICTIM_ONE)
 		cost += v->clean ? v->bytes / 2 : v->bytes / 2 + v->bytes;
 	if (age > AGE_MAX)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * victim.h: what to demote first. Pure: times and sizes in, an order out; no clock, no I/O, no allocation.
+ * victim.h: what to demote first. Pure: times and sizes in, an order out; no
+ * clock, no I/O, no allocation.
  *
  * The least recently used goes first, weighed by what it costs. An object's score is
  *
@@ -51,7 +52,8 @@ void shms_victims_init(struct shms_victims *q, struct shms_victim *v, size_t n);
 /* The next one; NULL: none is left. Valid as long as the array. */
 struct shms_victim *shms_victims_next(struct shms_victims *q);
 
-/* Bytes to free now: 0 up to the high watermark; above it, down to the low one. Watermarks in percent of size. */
+/* Bytes to free now: 0 up to the high watermark; above it, down to the low one.
+ * Watermarks in percent of size. */
 uint64_t shms_victim_goal(uint64_t size, uint64_t used, unsigned high, unsigned low);
 /* The bytes to free beyond a waiter's need: the next ones need not wait, and the walk pays. */
 uint64_t shms_victim_batch(uint64_t size);

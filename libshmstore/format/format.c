@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * format.c: layout, encoding and validation of an object's bytes. Pure. The order of checks in shms_format_parse() is: sizes
- * that the others rest on, the hash (so that what follows can only be a liar's, not an accident's), then the table.
+ * format.c: layout, encoding and validation of an object's bytes. Pure. The order of checks in
+ * shms_format_parse() is: sizes that the others rest on, the hash (so that what follows can only be
+ * a liar's, not an accident's), then the table.
  */
 #include "format.h"
 
@@ -24,13 +25,14 @@ static void layout_head(struct shms_layout *l, uint32_t key_size, uint32_t n_buf
 	l->metadata_off = l->table_off + (uint64_t)n_buffers * sizeof(struct shms_entry);
 }
 
-bool shms_layout_init(struct shms_layout *ret, size_t key_size, size_t metadata_size, const uint64_t *sizes,
-		      size_t n_buffers, uint64_t page_capacity)
+bool shms_layout_init(struct shms_layout *ret, size_t key_size, size_t metadata_size,
+		      const uint64_t *sizes, size_t n_buffers, uint64_t page_capacity)
 {
 	struct shms_layout l = {0};
 	uint64_t end = 0;
 
-	if (key_size > SHMSTORE_KEY_MAX || metadata_size > SHMSTORE_HEADER_MAX || n_buffers > SHMSTORE_BUFFERS_MAX)
+	if (key_size > SHMSTORE_KEY_MAX || metadata_size > SHMSTORE_HEADER_MAX ||
+	    n_buffers > SHMSTORE_BUFFERS_MAX)
 		return false;
 	layout_head(&l, (uint32_t)key_size, (uint32_t)n_buffers);
 	l.metadata_size = metadata_size;
@@ -56,8 +58,8 @@ bool shms_layout_init(struct shms_layout *ret, size_t key_size, size_t metadata_
 	return true;
 }
 
-void shms_format_head(const struct shms_layout *l, const void *key, const uint64_t *sizes, uint64_t generation,
-		      void *head)
+void shms_format_head(const struct shms_layout *l, const void *key, const uint64_t *sizes,
+		      uint64_t generation, void *head)
 {
 	struct shms_superblock *sb = head;
 	struct shms_entry *table = (struct shms_entry *)(void *)((char *)head + l->table_off);
@@ -81,10 +83,11 @@ void shms_format_head(const struct shms_layout *l, const void *key, const uint64
 	}
 }
 
-uint64_t shms_format_hash(const void *head, uint64_t metadata_off, const void *metadata, uint64_t metadata_size)
+uint64_t shms_format_hash(const void *head, uint64_t metadata_off, const void *metadata,
+			  uint64_t metadata_size)
 {
-	/* Three hashes, each the seed of the next: metadata, what stands before the field, what stands after it. No copy, no
-	 * streaming state. */
+	/* Three hashes, each the seed of the next: metadata, what stands before the field, what
+	 * stands after it. No copy, no streaming state. */
 	enum {
 		AT = offsetof(struct shms_superblock, header_hash),
 		AFTER = AT + 8
@@ -95,9 +98,10 @@ uint64_t shms_format_hash(const void *head, uint64_t metadata_off, const void *m
 	return XXH3_64bits_withSeed((const char *)head + AFTER, metadata_off - AFTER, h);
 }
 
-/* Checks the superblock by itself and lays out what it says. Returns what is wrong, NULL if nothing. */
-static const char *check_superblock(const struct shms_superblock *sb, uint64_t file_size, struct shms_layout *l,
-				    int *ret_error)
+/* Checks the superblock by itself and lays out what it says. Returns what
+ * is wrong, NULL if nothing. */
+static const char *check_superblock(const struct shms_superblock *sb, uint64_t file_size,
+				    struct shms_layout *l, int *ret_error)
 {
 	uint64_t align = sb->buffer_size >= SHMS_FORMAT_BIG ? SHMS_FORMAT_PAGE : SHMS_FORMAT_ALIGN;
 
@@ -170,7 +174,8 @@ int shms_format_need(const void *file, size_t size, uint64_t file_size, uint64_t
 	return 0;
 }
 
-static int parse(const void *file, size_t size, uint64_t file_size, struct shms_object *ret, const char **reason)
+static int parse(const void *file, size_t size, uint64_t file_size, struct shms_object *ret,
+		 const char **reason)
 {
 	struct shms_object o = {0};
 	struct shms_superblock sb;
@@ -189,9 +194,11 @@ static int parse(const void *file, size_t size, uint64_t file_size, struct shms_
 		return -EBADMSG;
 	}
 	o.key = (const char *)file + sizeof(sb);
-	o.table = (const struct shms_entry *)(const void *)((const char *)file + o.layout.table_off);
+	o.table =
+		(const struct shms_entry *)(const void *)((const char *)file + o.layout.table_off);
 	o.metadata = (const char *)file + o.layout.metadata_off;
-	if (shms_format_hash(file, o.layout.metadata_off, o.metadata, o.layout.metadata_size) != sb.header_hash) {
+	if (shms_format_hash(file, o.layout.metadata_off, o.metadata, o.layout.metadata_size) !=
+	    sb.header_hash) {
 		*reason = "the header does not match its hash";
 		return -EBADMSG;
 	}
@@ -216,7 +223,8 @@ int shms_format_parse(const void *file, size_t size, uint64_t file_size, struct 
 	return r;
 }
 
-int shms_format_glance(const void *file, size_t size, uint64_t file_size, const void **ret_key, size_t *ret_key_size)
+int shms_format_glance(const void *file, size_t size, uint64_t file_size, const void **ret_key,
+		       size_t *ret_key_size)
 {
 	struct shms_superblock sb;
 	struct shms_object o;

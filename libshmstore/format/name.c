@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * name.c: keys as file names. The encoding is canonical, so that one key has one name and the directory itself is the index:
- * contains and delete need no look into the file. Rejected: hashing every key (ls would tell nothing), base64 (unreadable, and
- * no shorter for the usual keys).
+ * name.c: keys as file names. The encoding is canonical, so that one key has one name and the
+ * directory itself is the index: contains and delete need no look into the file. Rejected: hashing
+ * every key (ls would tell nothing), base64 (unreadable, and no shorter for the usual keys).
  */
 #include "name.h"
 
@@ -54,7 +54,8 @@ void shms_name_second(const void *key, size_t key_size, char ret_name[SHMS_NAME_
 	digest_name(digest, sizeof(digest), ret_name);
 }
 
-enum shms_name_kind shms_name_encode(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE])
+enum shms_name_kind shms_name_encode(const void *key, size_t key_size,
+				     char ret_name[SHMS_NAME_SIZE])
 {
 	const unsigned char *k = key;
 	size_t n = 0;
@@ -92,12 +93,14 @@ static enum shms_name_kind decode_special(const char *name)
 {
 	size_t digits = strspn(name + 2, "0123456789abcdef");
 
-	if ((digits != 2 * FIRST_DIGEST && digits != (size_t)2 * SHMS_BLAKE2B_SIZE) || name[2 + digits] != '\0')
+	if ((digits != 2 * FIRST_DIGEST && digits != (size_t)2 * SHMS_BLAKE2B_SIZE) ||
+	    name[2 + digits] != '\0')
 		return SHMS_NAME_FOREIGN;
 	return name[1] == 'h' ? SHMS_NAME_HASHED : SHMS_NAME_SIDECAR;
 }
 
-enum shms_name_kind shms_name_decode(const char *name, unsigned char ret_key[SHMS_NAME_SIZE], size_t *ret_key_size)
+enum shms_name_kind shms_name_decode(const char *name, unsigned char ret_key[SHMS_NAME_SIZE],
+				     size_t *ret_key_size)
 {
 	size_t n = 0;
 

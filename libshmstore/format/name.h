@@ -2,11 +2,13 @@
 /*
  * name.h: the file name of a key in objects/, and back. Pure.
  *
- * Bytes in [A-Za-z0-9_,:=+@()~-] and '.' (not first) stand for themselves, all others are %XX (upper case): one name per
- * key. The empty key is "%-". A name that would pass 255 bytes is "%h" + the 32 hex digits of the key's XXH3-128; "%" never
- * precedes these letters in an encoding. The key of a hashed name is the one in the object, or, where the object was adopted
- * or aliased under another key, the content of the sidecar file "%k" + the same 32 digits beside it. A key whose name is another
- * key's already (publish.h) has a second one: "%h" + the 64 hex digits of its BLAKE2b-256.
+ * Bytes in [A-Za-z0-9_,:=+@()~-] and '.' (not first) stand for themselves, all others are %XX
+ * (upper case): one name per key. The empty key is "%-". A name that would pass 255 bytes is
+ * "%h" + the 32 hex digits of the key's XXH3-128; "%" never precedes these letters in an
+ * encoding. The key of a hashed name is the one in the object, or, where the object was adopted
+ * or aliased under another key, the content of the sidecar file "%k" + the same 32 digits
+ * beside it. A key whose name is another key's already (publish.h) has a second one: "%h" + the
+ * 64 hex digits of its BLAKE2b-256.
  */
 #ifndef SHMS_NAME_H
 #define SHMS_NAME_H
@@ -23,10 +25,13 @@ enum shms_name_kind {
 	SHMS_NAME_FOREIGN, /* nothing that shms_name_encode() makes */
 };
 
-/* Returns SHMS_NAME_PLAIN or SHMS_NAME_HASHED. key_size <= SHMSTORE_KEY_MAX is the caller's duty. */
-enum shms_name_kind shms_name_encode(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE]);
+/* Returns SHMS_NAME_PLAIN or SHMS_NAME_HASHED. key_size <=
+ * SHMSTORE_KEY_MAX is the caller's duty. */
+enum shms_name_kind shms_name_encode(const void *key, size_t key_size,
+				     char ret_name[SHMS_NAME_SIZE]);
 /* Tells the kind; for PLAIN writes the key (at most 255 bytes) and its size. */
-enum shms_name_kind shms_name_decode(const char *name, unsigned char ret_key[SHMS_NAME_SIZE], size_t *ret_key_size);
+enum shms_name_kind shms_name_decode(const char *name, unsigned char ret_key[SHMS_NAME_SIZE],
+				     size_t *ret_key_size);
 /* The name of a key that is SHMS_NAME_HASHED, where its first one is another key's. */
 void shms_name_second(const void *key, size_t key_size, char ret_name[SHMS_NAME_SIZE]);
 /* Is the hashed name one of that key's two? */

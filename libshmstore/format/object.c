@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * object.c: an object's header, read into private memory and validated there, so that no field can change after it was checked.
- * One small pread covers nearly every header; a page fault on the mapping would cost more.
+ * object.c: an object's header, read into private memory and validated there, so that no field
+ * can change after it was checked. One small pread covers nearly every header; a page fault on
+ * the mapping would cost more.
  */
 #include "object.h"
 
@@ -17,9 +18,10 @@
 #include "sys.h"
 
 /*
- * Does the file hold so many bytes from offset on? Its size says nothing: a sparse file of one page may be any size, and who believed its
- * header would take the memory that its maker did not. The blocks are what somebody paid for. A file system that compresses (partitions
- * on disk only) has fewer blocks than bytes; there it is enough that no hole is in the way. 0, -EBADMSG, -errno.
+ * Does the file hold so many bytes from offset on? Its size says nothing: a sparse file of one page
+ * may be any size, and who believed its header would take the memory that its maker did not. The
+ * blocks are what somebody paid for. A file system that compresses (partitions on disk only) has
+ * fewer blocks than bytes; there it is enough that no hole is in the way. 0, -EBADMSG, -errno.
  */
 static int holds(int fd, uint64_t offset, uint64_t bytes)
 {
@@ -29,7 +31,9 @@ static int holds(int fd, uint64_t offset, uint64_t bytes)
 	if (fstat(fd, &st) == 0 && shms_blocks(&st) >= bytes)
 		return 0;
 	hole = shms_seek(fd, offset, SEEK_HOLE);
-	return hole == -ENOSYS ? -ENOSYS : hole >= 0 && (uint64_t)hole >= offset + bytes ? 0 : -EBADMSG;
+	return hole == -ENOSYS                                 ? -ENOSYS
+	       : hole >= 0 && (uint64_t)hole >= offset + bytes ? 0
+							       : -EBADMSG;
 }
 
 /* Has the first need bytes read, of which have are in h->small. 0, -errno. */
@@ -54,7 +58,8 @@ static int read_more(struct shms_header *h, int fd, uint64_t offset, uint64_t ne
 	return have + (size_t)n == need ? 0 : -EBADMSG;
 }
 
-int shms_header_read_at(struct shms_header *h, int fd, uint64_t offset, uint64_t file_size, const char **ret_reason)
+int shms_header_read_at(struct shms_header *h, int fd, uint64_t offset, uint64_t file_size,
+			const char **ret_reason)
 {
 	const char *reason = "cannot be read";
 	uint64_t need, have;
@@ -62,18 +67,21 @@ int shms_header_read_at(struct shms_header *h, int fd, uint64_t offset, uint64_t
 	int r;
 
 	h->head = NULL;
-	n = shms_pread_all(fd, h->small, file_size < SHMS_OBJECT_FIRST ? file_size : SHMS_OBJECT_FIRST, offset);
+	n = shms_pread_all(fd, h->small,
+			   file_size < SHMS_OBJECT_FIRST ? file_size : SHMS_OBJECT_FIRST, offset);
 	r = n < 0 ? shms_error((int)n) : 0;
 	if (r < 0)
 		goto out;
 	have = (uint64_t)n;
 	if (shms_format_need(h->small, have, file_size, &need) == 0 && need > have) {
 		r = read_more(h, fd, offset, need, have);
-		reason = r == -EBADMSG ? "the file does not hold the header that it announces" : reason;
+		reason = r == -EBADMSG ? "the file does not hold the header that it announces"
+				       : reason;
 		have = need;
 	}
 	if (r == 0)
-		r = shms_format_parse(h->head ? h->head : h->small, have, file_size, &h->object, &reason);
+		r = shms_format_parse(h->head ? h->head : h->small, have, file_size, &h->object,
+				      &reason);
 out:
 	if (r < 0)
 		shms_header_deinit(h);
@@ -98,7 +106,8 @@ int shms_header_glance(struct shms_glance *g, int fd, const struct stat *st)
 
 	if (n < 0)
 		return shms_error((int)n);
-	return shms_format_glance(g->begin, (size_t)n, (uint64_t)st->st_size, &g->key, &g->key_size);
+	return shms_format_glance(g->begin, (size_t)n, (uint64_t)st->st_size, &g->key,
+				  &g->key_size);
 }
 
 void shms_header_deinit(struct shms_header *h)
@@ -139,8 +148,8 @@ static int first_key(int objectsfd, const char *name, struct shms_glance *g)
 	return fstat(fd, &st) < 0 ? shms_error(errno) : shms_header_glance(g, fd, &st);
 }
 
-int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h, unsigned char *ret_key,
-		   size_t *ret_size)
+int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h,
+		   unsigned char *ret_key, size_t *ret_size)
 {
 	unsigned char plain[SHMS_NAME_SIZE];
 	struct shms_glance own;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* object.h: opens and validates an object's file: the one place where bytes of a file become a struct shms_object. */
+/* object.h: opens and validates an object's file: the one place where bytes of a file
+ * become a struct shms_object. */
 #ifndef SHMS_OBJECT_H
 #define SHMS_OBJECT_H
 
@@ -19,11 +20,13 @@ struct shms_header {
 	_Alignas(8) unsigned char small[SHMS_OBJECT_SMALL];
 };
 
-/* Reads and validates the header of the regular file fd, which is believed as far as the file has blocks. 0, -EBADMSG, -ENOTSUP, -ENOMEM, -EIO. ret_reason may be NULL.
- * On success shms_header_deinit() is owed. */
+/* Reads and validates the header of the regular file fd, which is believed as far as the file has
+ * blocks. 0, -EBADMSG, -ENOTSUP, -ENOMEM, -EIO. ret_reason may be NULL. On success
+ * shms_header_deinit() is owed. */
 int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const char **ret_reason);
 /* The same where the object is a part of the file: file_size bytes from offset on. */
-int shms_header_read_at(struct shms_header *h, int fd, uint64_t offset, uint64_t file_size, const char **ret_reason);
+int shms_header_read_at(struct shms_header *h, int fd, uint64_t offset, uint64_t file_size,
+			const char **ret_reason);
 void shms_header_deinit(struct shms_header *h);
 
 /* The begin of an object, and its key. */
@@ -32,14 +35,16 @@ struct shms_glance {
 	size_t key_size;
 	_Alignas(8) unsigned char begin[sizeof(struct shms_superblock) + SHMSTORE_KEY_MAX];
 };
-/* For surveys, which look at files of all users: reads superblock and key and no more, whatever the header announces. 0: it is the begin of
- * a complete object as far as that tells; -EBADMSG, -ENOTSUP, -EIO. */
+/* For surveys, which look at files of all users: reads superblock and key and no more,
+ * whatever the header announces. 0: it is the begin of a complete object as far as that tells;
+ * -EBADMSG, -ENOTSUP, -EIO. */
 int shms_header_glance(struct shms_glance *g, int fd, const struct stat *st);
 /*
- * The key of the entry called name in objectsfd: out of the name, or, where that is a hash, out of the sidecar or the header h
- * (h may be NULL: then the object is opened). ret_key has room for SHMSTORE_KEY_MAX bytes. 0, -EBADMSG, -ENOENT.
+ * The key of the entry called name in objectsfd: out of the name, or, where that is a hash, out of
+ * the sidecar or the header h (h may be NULL: then the object is opened). ret_key has room for
+ * SHMSTORE_KEY_MAX bytes. 0, -EBADMSG, -ENOENT.
  */
-int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h, unsigned char *ret_key,
-		   size_t *ret_size);
+int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h,
+		   unsigned char *ret_key, size_t *ret_size);
 
 #endif

@@ -24,7 +24,8 @@ int shms_sidecar_write(int objects_fd, const char *name, const void *key, size_t
 	if (fd < 0)
 		return -errno;
 	/* Root's hand, the user's file: its store is to read it. */
-	if (geteuid() == 0 && (fstat(objects_fd, &dir) < 0 || fchown(fd, dir.st_uid, (gid_t)-1) < 0))
+	if (geteuid() == 0 &&
+	    (fstat(objects_fd, &dir) < 0 || fchown(fd, dir.st_uid, (gid_t)-1) < 0))
 		return -errno;
 	memcpy(&iov.iov_base, &key, sizeof(key)); /* only read */
 	r = shms_pwritev_all(fd, &iov, 1, 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stub.c: a stub's text, and reading it. The text is input like everything that lies in a directory: it is parsed strictly, and what it says
- * of the tier file is checked against that file's own header before a byte is used.
+ * stub.c: a stub's text, and reading it. The text is input like everything that lies in a
+ * directory: it is parsed strictly, and what it says of the tier file is checked against that
+ * file's own header before a byte is used.
  */
 #include "stub.h"
 
@@ -19,7 +20,8 @@
 
 void shms_stub_format(const struct shms_stub *stub, char ret_text[SHMS_STUB_SIZE])
 {
-	snprintf(ret_text, SHMS_STUB_SIZE, PREFIX "%016" PRIx64 ":%016" PRIx64 ":%" PRIu64 ":%" PRIu64, stub->id,
+	snprintf(ret_text, SHMS_STUB_SIZE,
+		 PREFIX "%016" PRIx64 ":%016" PRIx64 ":%" PRIu64 ":%" PRIu64, stub->id,
 		 stub->generation, stub->header_size, stub->buffer_size);
 }
 
@@ -64,9 +66,11 @@ int shms_stub_parse(const char *text, struct shms_stub *ret)
 
 	if (strncmp(text, PREFIX, sizeof(PREFIX) - 1) != 0)
 		return -EBADMSG;
-	if (!parse_hex(&at, &s.id) || *at++ != ':' || !parse_hex(&at, &s.generation) || *at++ != ':')
+	if (!parse_hex(&at, &s.id) || *at++ != ':' || !parse_hex(&at, &s.generation) ||
+	    *at++ != ':')
 		return -EBADMSG;
-	if (!parse_size(&at, &s.header_size) || *at++ != ':' || !parse_size(&at, &s.buffer_size) || *at != '\0')
+	if (!parse_size(&at, &s.header_size) || *at++ != ':' || !parse_size(&at, &s.buffer_size) ||
+	    *at != '\0')
 		return -EBADMSG;
 	*ret = s;
 	return 0;

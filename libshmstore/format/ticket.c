@@ -27,8 +27,10 @@ int shmstore_ticket_format(const struct shmstore_ticket *t, char *ret_text, size
 	if (!t || !ret_text || t->path[0] != '/' || !memchr(t->path, '\0', sizeof(t->path)))
 		return !t || !ret_text
 			       ? shms_detail_null(!t ? "t" : "ret_text")
-			       : shms_detail(-EINVAL, NULL, "the ticket's path is not absolute, or does not end");
-	n = (size_t)snprintf(text, sizeof(text), "%s%llu:%llu:", PREFIX, (unsigned long long)t->header_size,
+			       : shms_detail(-EINVAL, NULL,
+					     "the ticket's path is not absolute, or does not end");
+	n = (size_t)snprintf(text, sizeof(text), "%s%llu:%llu:", PREFIX,
+			     (unsigned long long)t->header_size,
 			     (unsigned long long)t->buffer_size);
 	for (const char *s = t->path; *s; s++) {
 		unsigned char c = (unsigned char)*s;
@@ -43,7 +45,8 @@ int shmstore_ticket_format(const struct shmstore_ticket *t, char *ret_text, size
 	}
 	text[n++] = '\0';
 	if (n > text_size)
-		return shms_detail(-EINVAL, NULL, "the ticket takes %zu bytes, and there is room for %zu", n,
+		return shms_detail(-EINVAL, NULL,
+				   "the ticket takes %zu bytes, and there is room for %zu", n,
 				   text_size);
 	memcpy(ret_text, text, n);
 	return 0;

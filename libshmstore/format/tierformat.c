@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierformat.c: layout, encoding and validation of a tier file's header. Pure: bytes in private memory in, bytes and verdicts out. A header is
- * one allocation, aligned so that O_DIRECT can read and write it as it is, with some room behind it to gather the frames' hashes in (xxhash's streaming state
- * would be another allocation, that can fail).
+ * tierformat.c: layout, encoding and validation of a tier file's header. Pure: bytes in private
+ * memory in, bytes and verdicts out. A header is one allocation, aligned so that O_DIRECT can read
+ * and write it as it is, with some room behind it to gather the frames' hashes in (xxhash's
+ * streaming state would be another allocation, that can fail).
  *
- * There is one way to lay out a given object: sizes, table and frames follow each other without a gap. So the parser computes where everything
- * must be and compares, rather than asking whether what it is told is possible; what the header may ask to be allocated is bounded by the
- * file's own size before anything is allocated (a frame takes 4096 bytes of the file and 64 of the header).
+ * There is one way to lay out a given object: sizes, table and frames follow each other without a
+ * gap. So the parser computes where everything must be and compares, rather than asking whether
+ * what it is told is possible; what the header may ask to be allocated is bounded by the file's own
+ * size before anything is allocated (a frame takes 4096 bytes of the file and 64 of the header).
  *
- * Rejected: frames at free offsets (holes, overlaps and order would all have to be checked, and bytes between frames would be under no
- * hash); a footer instead of a header (a file cut short could not even say what it was).
+ * Rejected: frames at free offsets (holes, overlaps and order would all have to be checked, and
+ * bytes between frames would be under no hash); a footer instead of a header (a file cut short
+ * could not even say what it was).
  */
 #include "tierformat.h"
 
@@ -23,8 +26,8 @@
 
 #define OBJECT_MAX ((uint64_t)INT64_MAX / 2) /* bytes; its tier file's size is an off_t too */
 #define HASH_SIZE  (2 * sizeof(uint64_t))
-#define GATHERED \
-	(sizeof(struct shms_tier_frame) / HASH_SIZE) /* a part of the header: the room behind it to gather hashes in */
+/* a part of the header: the room behind it to gather hashes in */
+#define GATHERED   (sizeof(struct shms_tier_frame) / HASH_SIZE)
 
 static int refuse(const char **ret_reason, int error, const char *reason)
 {
@@ -61,7 +64,8 @@ static uint32_t frames_of(uint64_t object_size)
 
 static uint32_t original_size(uint64_t object_size, uint32_t n_frames, uint32_t i)
 {
-	return i + 1 < n_frames ? SHMS_TIER_FRAME : (uint32_t)(object_size - (uint64_t)i * SHMS_TIER_FRAME);
+	return i + 1 < n_frames ? SHMS_TIER_FRAME
+				: (uint32_t)(object_size - (uint64_t)i * SHMS_TIER_FRAME);
 }
 
 static void set_pointers(struct shms_tier_header *h, uint32_t key_size)
@@ -99,7 +103,8 @@ int shms_tier_header_init(struct shms_tier_header *h, const struct shms_tier_obj
 	int r;
 
 	*h = (struct shms_tier_header){0};
-	if (o->key_size > SHMSTORE_KEY_MAX || o->header_size > OBJECT_MAX || o->buffer_size > OBJECT_MAX)
+	if (o->key_size > SHMSTORE_KEY_MAX || o->header_size > OBJECT_MAX ||
+	    o->buffer_size > OBJECT_MAX)
 		return -EINVAL;
 	size = o->header_size + o->buffer_size;
 	n = frames_of(size);
@@ -137,11 +142,13 @@ static void hash_of_hashes(const struct shms_tier_header *h, size_t field, uint6
 	unsigned char *gathered = h->bytes + h->sb->header_size;
 
 	for (uint32_t i = 0; i < h->sb->n_frames; i++)
-		memcpy(gathered + (size_t)i * HASH_SIZE, (const unsigned char *)&h->frames[i] + field, HASH_SIZE);
+		memcpy(gathered + (size_t)i * HASH_SIZE,
+		       (const unsigned char *)&h->frames[i] + field, HASH_SIZE);
 	shms_tier_hash(gathered, (size_t)h->sb->n_frames * HASH_SIZE, ret_hash);
 }
 
-static void hash_frames(const struct shms_tier_header *h, uint64_t ret_stored[2], uint64_t ret_object[2])
+static void hash_frames(const struct shms_tier_header *h, uint64_t ret_stored[2],
+			uint64_t ret_object[2])
 {
 	hash_of_hashes(h, offsetof(struct shms_tier_frame, stored_hash), ret_stored);
 	hash_of_hashes(h, offsetof(struct shms_tier_frame, object_hash), ret_object);
@@ -182,7 +189,8 @@ int shms_tier_header_need(const void *first, size_t size, uint64_t file_size, ui
 	if (sb.version != SHMS_TIER_VERSION || sb.incompat_flags)
 		return -ENOTSUP;
 	if (sb.superblock_size != SHMS_TIER_SUPERBLOCK || sb.key_size > SHMSTORE_KEY_MAX ||
-	    sb.frame_size != SHMS_TIER_FRAME || !sb.n_frames || sb.n_frames != frames_of(sb.object_size))
+	    sb.frame_size != SHMS_TIER_FRAME || !sb.n_frames ||
+	    sb.n_frames != frames_of(sb.object_size))
 		return -EBADMSG;
 	if (sb.header_size != header_bytes(sb.key_size, sb.n_frames) || sb.file_size != file_size ||
 	    file_size < sb.header_size + (uint64_t)sb.n_frames * SHMS_TIER_ALIGN)
@@ -215,7 +223,8 @@ static int check_frames(const struct shms_tier_header *h, const char **ret_reaso
 
 		if (r < 0)
 			return refuse(ret_reason, r,
-				      r == -ENOTSUP ? "a frame is stored in a way that this version does not know"
+				      r == -ENOTSUP ? "a frame is stored in a way that this "
+						      "version does not know"
 						    : "a frame is not where or what it must be");
 		raw = raw && f->codec == SHMS_CODEC_RAW;
 		offset += shms_tier_pad(f->stored);
@@ -227,7 +236,8 @@ static int check_frames(const struct shms_tier_header *h, const char **ret_reaso
 	return 0;
 }
 
-int shms_tier_header_parse(struct shms_tier_header *h, uint64_t size, uint64_t file_size, const char **ret_reason)
+int shms_tier_header_parse(struct shms_tier_header *h, uint64_t size, uint64_t file_size,
+			   const char **ret_reason)
 {
 	struct shms_tier_superblock *sb = (struct shms_tier_superblock *)(void *)h->bytes;
 	uint64_t need, said[2], is[2], stored[2], object[2];
@@ -235,9 +245,11 @@ int shms_tier_header_parse(struct shms_tier_header *h, uint64_t size, uint64_t f
 
 	r = shms_tier_header_need(h->bytes, (size_t)size, file_size, &need);
 	if (r == -ENOTSUP)
-		return refuse(ret_reason, r, "the tier file is of a version that this one does not know");
+		return refuse(ret_reason, r,
+			      "the tier file is of a version that this one does not know");
 	if (r < 0)
-		return refuse(ret_reason, r, "this is no whole tier file: its first bytes or its size are wrong");
+		return refuse(ret_reason, r,
+			      "this is no whole tier file: its first bytes or its size are wrong");
 	if (need > size)
 		return refuse(ret_reason, -EBADMSG, "the header is cut short");
 	set_pointers(h, sb->key_size);
@@ -246,7 +258,8 @@ int shms_tier_header_parse(struct shms_tier_header *h, uint64_t size, uint64_t f
 	memcpy(sb->header_hash, said, sizeof(said));
 	if (memcmp(said, is, sizeof(is)) != 0)
 		return refuse(ret_reason, -EBADMSG, "the header's checksum is wrong");
-	if (sb->object_header > sb->object_size || sb->object_buffer != sb->object_size - sb->object_header)
+	if (sb->object_header > sb->object_size ||
+	    sb->object_buffer != sb->object_size - sb->object_header)
 		return refuse(ret_reason, -EBADMSG, "the object's sizes do not add up");
 	r = check_frames(h, ret_reason);
 	if (r < 0)
@@ -254,6 +267,7 @@ int shms_tier_header_parse(struct shms_tier_header *h, uint64_t size, uint64_t f
 	hash_frames(h, stored, object);
 	if (memcmp(stored, sb->stored_hash, sizeof(stored)) != 0 ||
 	    memcmp(object, sb->object_hash, sizeof(object)) != 0)
-		return refuse(ret_reason, -EBADMSG, "the checksum of the frames' checksums is wrong");
+		return refuse(ret_reason, -EBADMSG,
+			      "the checksum of the frames' checksums is wrong");
 	return 0;
 }

@@ -6,13 +6,16 @@
  *   256           the object's key
  *   table_off     n_frames entries of 64 bytes; table_off = round_up(256 + key_size, 64)
  *   ...           zero up to header_size, a multiple of 4096
- *   header_size   frame 0, frame 1, ... each begins at a multiple of 4096 and is padded to one with zeros
+ *   header_size   frame 0, frame 1, ... each begins at a multiple of 4096
+ *                 and is padded to one with zeros
  *   file_size     the end
  *
- * A frame is frame_size bytes of the object's file (the last one less), raw or compressed by itself, so that frames are read, checked and
- * decompressed in any order and side by side. Every bit of the file is under a hash: header_hash covers the header with its padding, each
- * frame's hash its bytes with their padding. The hash of the whole is the hash of its frames' hashes, a tree of depth one. An object of which
- * no frame is compressed lies in one piece at header_size (SHMS_TIER_RAW): it can be mapped.
+ * A frame is frame_size bytes of the object's file (the last one less), raw or compressed by
+ * itself, so that frames are read, checked and decompressed in any order and side by side. Every
+ * bit of the file is under a hash: header_hash covers the header with its padding, each frame's
+ * hash its bytes with their padding. The hash of the whole is the hash of its frames' hashes, a
+ * tree of depth one. An object of which no frame is compressed lies in one piece at header_size
+ * (SHMS_TIER_RAW): it can be mapped.
  */
 #ifndef SHMS_TIERFORMAT_H
 #define SHMS_TIERFORMAT_H
@@ -30,8 +33,8 @@
 enum shms_codec {
 	SHMS_CODEC_RAW = 0,
 	SHMS_CODEC_ZSTD = 1,
-	/* Pieces of 256 KiB, the last one less; of each the planes (planes.h), and a byte that is 0 (docs/format.md), as
-	 * zstd frames of its own: */
+	/* Pieces of 256 KiB, the last one less; of each the planes (planes.h), and a byte that is 0
+	 * (docs/format.md), as zstd frames of its own: */
 	SHMS_CODEC_ZSTD_DELTA8 = 2, /* of the differences of 8-byte words */
 	SHMS_CODEC_ZSTD_DELTA4 = 3, /* of those of 4-byte words */
 	SHMS_CODEC_ZSTD_WORDS8 = 4, /* of 8-byte words; pairs of 4-byte ones come out as well */
@@ -56,9 +59,10 @@ struct shms_tier_superblock {
 	uint32_t flags;
 	uint32_t incompat_flags; /* 0 */
 	int32_t level;           /* of the compressor */
-	uint64_t stored_hash
-		[2]; /* XXH3-128 of the frames' stored_hash, one after the other; low half first, as all here */
-	uint64_t object_hash[2]; /* XXH3-128 of the frames' object_hash: what the object's bytes were */
+	/* XXH3-128 of the frames' stored_hash, one after the other; low half first, as all here */
+	uint64_t stored_hash[2];
+	/* XXH3-128 of the frames' object_hash: what the object's bytes were */
+	uint64_t object_hash[2];
 	uint64_t header_hash[2]; /* XXH3-128 of [0, header_size) with this field zero */
 	uint8_t reserved[104];
 };
@@ -78,7 +82,8 @@ _Static_assert(sizeof(struct shms_tier_superblock) == SHMS_TIER_SUPERBLOCK, "sup
 _Static_assert(offsetof(struct shms_tier_superblock, header_hash) == 136, "header_hash");
 _Static_assert(sizeof(struct shms_tier_frame) == 64, "frame");
 
-/* A header in memory: one allocation of header_size bytes, laid out as in the file, aligned to SHMS_TIER_ALIGN. */
+/* A header in memory: one allocation of header_size bytes, laid out as in the file,
+ * aligned to SHMS_TIER_ALIGN. */
 struct shms_tier_header {
 	unsigned char *bytes; /* header_size of them */
 	struct shms_tier_superblock *sb;
@@ -95,16 +100,21 @@ struct shms_tier_object {
 	int level;
 };
 
-/* Makes a header whose frames are still to be filled in (original sizes are). shms_tier_header_deinit() is owed. 0, -ENOMEM, -EINVAL. */
+/* Makes a header whose frames are still to be filled in (original sizes are).
+ * shms_tier_header_deinit() is owed. 0, -ENOMEM, -EINVAL. */
 int shms_tier_header_init(struct shms_tier_header *h, const struct shms_tier_object *o);
 void shms_tier_header_deinit(struct shms_tier_header *h);
-/* The frames are all there: offsets, sizes, hashes, codecs. Fills flags, file_size and the hashes of the whole. */
+/* The frames are all there: offsets, sizes, hashes, codecs. Fills flags, file_size
+ * and the hashes of the whole. */
 void shms_tier_header_finish(struct shms_tier_header *h);
-/* How much has to be read for the whole header, from its first SHMS_TIER_ALIGN bytes. 0, -EBADMSG, -ENOTSUP. */
+/* How much has to be read for the whole header, from its first SHMS_TIER_ALIGN
+ * bytes. 0, -EBADMSG, -ENOTSUP. */
 int shms_tier_header_need(const void *first, size_t size, uint64_t file_size, uint64_t *ret_need);
-/* Checks everything about a header read into h->bytes (size bytes, shms_tier_header_alloc()), also against the file's size; sets the
- * pointers. reason: static text, set on failure, may be NULL. 0, -EBADMSG, -ENOTSUP (version, codec). */
-int shms_tier_header_parse(struct shms_tier_header *h, uint64_t size, uint64_t file_size, const char **ret_reason);
+/* Checks everything about a header read into h->bytes (size bytes, shms_tier_header_alloc()), also
+ * against the file's size; sets the pointers. reason: static text, set on failure, may be NULL. 0,
+ * -EBADMSG, -ENOTSUP (version, codec). */
+int shms_tier_header_parse(struct shms_tier_header *h, uint64_t size, uint64_t file_size,
+			   const char **ret_reason);
 int shms_tier_header_alloc(struct shms_tier_header *h, uint64_t size);
 /* XXH3-128, low half first. */
 void shms_tier_hash(const void *bytes, size_t size, uint64_t ret_hash[2]);

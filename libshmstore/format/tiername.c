@@ -40,8 +40,8 @@ bool shms_tier_uid(const char *name, uid_t *ret)
 {
 	unsigned long n;
 
-	if (name[0] < '0' || name[0] > '9' || strlen(name) > 10 || name[strspn(name, "0123456789")] != '\0' ||
-	    (name[0] == '0' && name[1] != '\0'))
+	if (name[0] < '0' || name[0] > '9' || strlen(name) > 10 ||
+	    name[strspn(name, "0123456789")] != '\0' || (name[0] == '0' && name[1] != '\0'))
 		return false;
 	n = strtoul(name, NULL, 10);
 	if (n >= UINT32_MAX)

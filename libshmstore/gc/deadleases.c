@@ -16,7 +16,8 @@
 
 /* Calls fn for each lease of the store open as fd. */
 static void each_lease(int store_fd,
-		       void (*fn)(int dirfd, const char *name, const struct stat *st, uint64_t expiry_ms, void *arg),
+		       void (*fn)(int dirfd, const char *name, const struct stat *st,
+				  uint64_t expiry_ms, void *arg),
 		       void *arg)
 {
 	_dir_ DIR *dir = NULL;
@@ -29,7 +30,8 @@ static void each_lease(int store_fd,
 		return;
 	while ((e = shms_readdir(dir, &error)) != NULL) {
 		if (shms_lease_parse(e->d_name, &expiry_ms) &&
-		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISREG(st.st_mode))
 			fn(dirfd(dir), e->d_name, &st, expiry_ms, arg);
 	}
 }
@@ -39,13 +41,16 @@ struct former {
 	uint64_t freed;
 };
 
-/* A lease of ours was linked after we opened the store, and that is the file's last change or before it. */
-static void end_former(int dirfd, const char *name, const struct stat *st, uint64_t expiry_ms, void *arg)
+/* A lease of ours was linked after we opened the store, and that is the file's
+ * last change or before it. */
+static void end_former(int dirfd, const char *name, const struct stat *st, uint64_t expiry_ms,
+		       void *arg)
 {
 	struct former *f = arg;
 
 	(void)expiry_ms;
-	if (shms_stat_ns(&st->st_ctim) + COARSE_NS < f->opened_ns && unlinkat(dirfd, name, 0) == 0 && st->st_nlink == 1)
+	if (shms_stat_ns(&st->st_ctim) + COARSE_NS < f->opened_ns &&
+	    unlinkat(dirfd, name, 0) == 0 && st->st_nlink == 1)
 		f->freed += shms_blocks(st);
 }
 

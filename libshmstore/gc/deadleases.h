@@ -9,8 +9,8 @@ struct shmstore;
 struct shmstore_partition;
 
 /*
- * Ends the leases of files that the last owner of the store left, who was killed. Returns the bytes that are free by that. The store's own
- * leases stay.
+ * Ends the leases of files that the last owner of the store left, who was killed. Returns the bytes
+ * that are free by that. The store's own leases stay.
  */
 uint64_t shms_deadleases_end_former(struct shmstore *s);
 

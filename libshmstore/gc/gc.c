@@ -2,10 +2,11 @@
 /*
  * gc.c: removes what nobody owns.
  *
- * Model: look first, then act. A walk lists the directories of the partition that are stores or look like one half made; then each
- * is judged and dealt with on its own, the deepest first. A dry run takes the same way, locks included, up to the one call that
- * removes a name: there it notes in a set of inodes what would be gone, so that the bytes it tells are those of a real run
- * also where several dead stores link the same inode.
+ * Model: look first, then act. A walk lists the directories of the partition that are stores or
+ * look like one half made; then each is judged and dealt with on its own, the deepest first. A dry
+ * run takes the same way, locks included, up to the one call that removes a name: there it notes in
+ * a set of inodes what would be gone, so that the bytes it tells are those of a real run also where
+ * several dead stores link the same inode.
  *
  * Safety: an owner is dead only if the exclusive lock of its store's page can be had, and the lock
  * is held while the store is dealt with; so of several gc at once, and of gc and a new owner, one
@@ -14,10 +15,12 @@
  * finds its directory gone and makes it again (a store's page comes before its parts). Files that
  * we cannot read or do not know stay, and are reported.
  *
- * The disk tier needs no look into stores: a tier file lives as long as the kernel counts a name of its stub besides the anchor (gctier.c).
+ * The disk tier needs no look into stores: a tier file lives as long as the kernel counts a name of
+ * its stub besides the anchor (gctier.c).
  *
- * Killed anywhere: teardown.h's order leaves a dead store that is still plainly one, or an empty directory. Peers go before stores,
- * so that what is said of them does not depend on whether their store was removed a moment ago.
+ * Killed anywhere: teardown.h's order leaves a dead store that is still plainly one, or an empty
+ * directory. Peers go before stores, so that what is said of them does not depend on whether their
+ * store was removed a moment ago.
  */
 #include "gc.h"
 
@@ -41,7 +44,7 @@
 #include "unnamed.h"
 #include "walk.h"
 
-/* ---- one directory ------------------------------------------------------------------------------------------------- */
+/* ---- one directory --------------------------------------------------------------------------- */
 
 /* stores/<name>: nobody but us makes directories there. */
 static bool is_default_place(const char *below)
@@ -82,8 +85,9 @@ static int torn(struct shms_gc *g, struct shms_gc_target *t)
 			return 0; /* somebody was just removing or making it */
 		a.error = shms_error(errno);
 	}
-	return shms_gc_tell(g, &a, t->c->below,
-			    "an empty directory: who made a store there, or removed it, was killed");
+	return shms_gc_tell(
+		g, &a, t->c->below,
+		"an empty directory: who made a store there, or removed it, was killed");
 }
 
 static int with_page(struct shms_gc *g, struct shms_gc_target *t)
@@ -116,7 +120,7 @@ static int judge(struct shms_gc *g, const struct shms_gc_candidate *c)
 	return r;
 }
 
-/* ---- the run ------------------------------------------------------------------------------------------------------- */
+/* ---- the run --------------------------------------------------------------------------------- */
 
 static int note(struct shms_gc *g, const struct shms_walk_store *s, bool store)
 {
@@ -128,7 +132,8 @@ static int note(struct shms_gc *g, const struct shms_walk_store *s, bool store)
 		g->list = list;
 		g->list_size = size;
 	}
-	g->list[g->n_list] = (struct shms_gc_candidate){.below = strdup(s->below), .store = store, .uid = s->st.st_uid};
+	g->list[g->n_list] = (struct shms_gc_candidate){
+		.below = strdup(s->below), .store = store, .uid = s->st.st_uid};
 	if (!g->list[g->n_list].below)
 		return -ENOMEM;
 	g->n_list++;
@@ -157,7 +162,8 @@ static int note_unreadable(const char *path, const struct stat *st, int error, v
 	return shms_gc_unsure(g, path + n + 1, st->st_uid, error, "look into it");
 }
 
-/* Files that their makers put into the partition's own directory for want of O_TMPFILE, and never moved to their places. */
+/* Files that their makers put into the partition's own directory for want of O_TMPFILE, and
+ * never moved to their places. */
 static int half_made(struct shms_gc *g)
 {
 	_dir_ DIR *dir = NULL;
@@ -181,12 +187,14 @@ static int half_made(struct shms_gc *g)
 /* Descending, so that what is below a directory comes before it. */
 static int by_path(const void *a, const void *b)
 {
-	return strcmp(((const struct shms_gc_candidate *)b)->below, ((const struct shms_gc_candidate *)a)->below);
+	return strcmp(((const struct shms_gc_candidate *)b)->below,
+		      ((const struct shms_gc_candidate *)a)->below);
 }
 
 static int run(struct shms_gc *g)
 {
-	struct shms_walk w = {.store = note_store, .other = note_other, .unreadable = note_unreadable, .arg = g};
+	struct shms_walk w = {
+		.store = note_store, .other = note_other, .unreadable = note_unreadable, .arg = g};
 	int r = shms_gc_tier_open(g);
 
 	if (r == 0)
@@ -230,8 +238,8 @@ static int plan(struct shms_gc *g, unsigned flags)
 }
 
 int shmstore_partition_gc_plan(struct shmstore_partition *p, unsigned flags,
-			       int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
-			       struct shmstore_gc_report *ret)
+			       int (*fn)(const struct shmstore_gc_action *action, void *arg),
+			       void *arg, struct shmstore_gc_report *ret)
 {
 	struct shms_gc g = SHMS_GC_INIT(p, fn, arg);
 	int r = plan(&g, flags);
@@ -242,7 +250,8 @@ int shmstore_partition_gc_plan(struct shmstore_partition *p, unsigned flags,
 }
 
 /* Nobody is told of its steps: that one failed must not pass for nothing to do. */
-int shmstore_partition_gc(struct shmstore_partition *p, unsigned flags, struct shmstore_gc_report *ret)
+int shmstore_partition_gc(struct shmstore_partition *p, unsigned flags,
+			  struct shmstore_gc_report *ret)
 {
 	struct shms_gc g = SHMS_GC_INIT(p, NULL, NULL);
 	int r = plan(&g, flags);
@@ -254,9 +263,10 @@ int shmstore_partition_gc(struct shmstore_partition *p, unsigned flags, struct s
 	return r;
 }
 
-/* ---- on the way ---------------------------------------------------------------------------------------------------- */
+/* ---- on the way ------------------------------------------------------------------------------ */
 
-static void sweep_one(struct shmstore_partition *p, int stores_fd, const char *name, uint64_t now_ms)
+static void sweep_one(struct shmstore_partition *p, int stores_fd, const char *name,
+		      uint64_t now_ms)
 {
 	_fd_ int fd = shms_open_beneath(stores_fd, name, O_RDONLY | O_DIRECTORY);
 	_locked_ int lock = fd < 0 ? -1 : shms_page_lock(fd);

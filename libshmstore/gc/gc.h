@@ -5,8 +5,9 @@
 
 struct shmstore_partition;
 
-/* Removes the dead, unkept stores in stores/ and their expired leases: what opening a store and a full partition do on the
- * way. Cheap: looks at each store's lock, walks only dead ones. Errors are ignored: gc says them. */
+/* Removes the dead, unkept stores in stores/ and their expired leases: what opening a store and a
+ * full partition do on the way. Cheap: looks at each store's lock, walks only dead ones. Errors
+ * are ignored: gc says them. */
 void shms_gc_sweep(struct shmstore_partition *p);
 
 #endif

@@ -2,9 +2,10 @@
 /*
  * gcaction.c: what every part of gc does: says what it did, and takes names away.
  *
- * A dry run removes nothing: it counts in a set of inodes which names would be gone, so that the last of several is the one that
- * frees the bytes, as it would be in a run. A stub is an inode like others: when the plan has taken all its names but the anchor, what would be
- * forgotten then counts too, and the anchor is noted as gone.
+ * A dry run removes nothing: it counts in a set of inodes which names would be gone, so that the
+ * last of several is the one that frees the bytes, as it would be in a run. A stub is an inode like
+ * others: when the plan has taken all its names but the anchor, what would be forgotten then counts
+ * too, and the anchor is noted as gone.
  */
 #include "gcaction.h"
 
@@ -27,15 +28,18 @@
 const char *shmstore_gc_what_name(enum shmstore_gc_what what)
 {
 	static const char *const names[] = {
-		[SHMSTORE_GC_STORE] = "store", [SHMSTORE_GC_LEASE] = "lease",   [SHMSTORE_GC_TORN] = "torn",
-		[SHMSTORE_GC_POOL] = "pool",   [SHMSTORE_GC_PEER] = "peer",     [SHMSTORE_GC_KEPT] = "kept",
-		[SHMSTORE_GC_TIER] = "tier",   [SHMSTORE_GC_ANCHOR] = "anchor", [SHMSTORE_GC_TIER_OF] = "tier-of",
+		[SHMSTORE_GC_STORE] = "store",     [SHMSTORE_GC_LEASE] = "lease",
+		[SHMSTORE_GC_TORN] = "torn",       [SHMSTORE_GC_POOL] = "pool",
+		[SHMSTORE_GC_PEER] = "peer",       [SHMSTORE_GC_KEPT] = "kept",
+		[SHMSTORE_GC_TIER] = "tier",       [SHMSTORE_GC_ANCHOR] = "anchor",
+		[SHMSTORE_GC_TIER_OF] = "tier-of",
 	};
 
 	return what >= SHMSTORE_GC_STORE && what <= SHMSTORE_GC_TIER_OF ? names[what] : "other";
 }
 
-int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *below, const char *format, ...)
+int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *below,
+		 const char *format, ...)
 {
 	char evidence[512];
 	_free_ char *path = NULL;
@@ -50,13 +54,15 @@ int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *be
 	va_start(args, format);
 	vsnprintf(evidence, sizeof(evidence), format, args);
 	va_end(args);
-	if (asprintf(&path, "%s%s%s", below[0] == '/' ? "" : g->p->path, below[0] == '/' ? "" : "/", below) < 0) {
+	if (asprintf(&path, "%s%s%s", below[0] == '/' ? "" : g->p->path, below[0] == '/' ? "" : "/",
+		     below) < 0) {
 		path = NULL;
 		return -ENOMEM;
 	}
 	if (a->error && !g->error)
 		g->error = shms_detail(a->error, path, "%s: %s", path,
-				       a->what == SHMSTORE_GC_KEPT ? evidence : shmstore_strerror(a->error));
+				       a->what == SHMSTORE_GC_KEPT ? evidence
+								   : shmstore_strerror(a->error));
 	if (!g->fn)
 		return 0;
 	a->size = sizeof(*a);
@@ -72,10 +78,12 @@ int shms_gc_unsure(struct shms_gc *g, const char *below, uid_t uid, int error, c
 	const char *refused;
 
 	if ((error == -EPERM || error == -EACCES) && geteuid() != 0 && geteuid() != uid)
-		return shms_gc_tell(g, &a, below, "it belongs to user %u: we may not %s", (unsigned)uid, cannot);
+		return shms_gc_tell(g, &a, below, "it belongs to user %u: we may not %s",
+				    (unsigned)uid, cannot);
 	a.error = shms_error(error);
 	refused = shms_refused_names(names);
-	return shms_gc_tell(g, &a, below, "we cannot %s: %s%s", cannot, refused ? "refused to this process: " : "",
+	return shms_gc_tell(g, &a, below, "we cannot %s: %s%s", cannot,
+			    refused ? "refused to this process: " : "",
 			    refused ? refused : strerror(-error));
 }
 
@@ -96,8 +104,8 @@ static int note(void *arg, const struct stat *st, struct shms_tierdrop *io)
 }
 
 /* The same of any name, with what a stub would take with it. */
-static int count(struct shms_gc *g, struct shms_tier *t, int dirfd, const char *name, const struct stat *st,
-		 struct shms_tierdrop *io)
+static int count(struct shms_gc *g, struct shms_tier *t, int dirfd, const char *name,
+		 const struct stat *st, struct shms_tierdrop *io)
 {
 	const struct shms_inode *i;
 	struct shms_stub stub;
@@ -119,7 +127,8 @@ int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tie
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return shms_error(errno);
 	t = S_ISLNK(st.st_mode) ? shms_tierfind_user(&g->find, st.st_uid) : NULL;
-	return g->gone ? count(g, t, dirfd, name, &st, ret) : shms_remove_name(t, dirfd, name, &st, ret);
+	return g->gone ? count(g, t, dirfd, name, &st, ret)
+		       : shms_remove_name(t, dirfd, name, &st, ret);
 }
 
 int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret)
@@ -140,12 +149,14 @@ int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct 
 
 int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct shms_tierdrop *io)
 {
-	return shms_tierdrop_forget(t, id, g->gone ? &(struct shms_tierdrop_dry){note, g} : NULL, io);
+	return shms_tierdrop_forget(t, id, g->gone ? &(struct shms_tierdrop_dry){note, g} : NULL,
+				    io);
 }
 
 bool shms_gc_half_made(int dirfd, const char *name)
 {
-	_fd_ int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	_fd_ int fd =
+		openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 
 	return fd >= 0 && shms_unused(fd);
 }
@@ -156,7 +167,8 @@ int shms_gc_names(int fd, const char *name, DIR **ret)
 
 	*ret = NULL;
 	if (dir < 0)
-		return dir == -ENOENT || dir == -ENOTDIR || dir == -ELOOP || dir == -EACCES || dir == -EXDEV
+		return dir == -ENOENT || dir == -ENOTDIR || dir == -ELOOP || dir == -EACCES ||
+				       dir == -EXDEV
 			       ? 0
 			       : shms_error(dir);
 	*ret = fdopendir(dir);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gcaction.h: the hands of gc: telling what is done, and doing it, or in a dry run noting it. For gc's own modules.
+ * gcaction.h: the hands of gc: telling what is done, and doing it, or in a dry run
+ * noting it. For gc's own modules.
  */
 #ifndef SHMS_GCACTION_H
 #define SHMS_GCACTION_H
@@ -37,10 +38,10 @@ struct shms_gc {
 	size_t n_list, list_size;
 	struct shms_tierfind find; /* the disk tier */
 };
-#define SHMS_GC_INIT(partition, callback, argument)                                                  \
-	{                                                                                            \
-		.p = (partition), .fn = (callback), .arg = (argument), .now_ms = shms_now_boot_ms(), \
-		.find = SHMS_TIERFIND_INIT(partition),                                               \
+#define SHMS_GC_INIT(partition, callback, argument)                                  \
+	{                                                                            \
+		.p = (partition), .fn = (callback), .arg = (argument),               \
+		.now_ms = shms_now_boot_ms(), .find = SHMS_TIERFIND_INIT(partition), \
 	}
 
 /* A store at hand. */
@@ -56,32 +57,35 @@ struct shms_gc_target {
 		.parentfd = -1, .fd = -1 \
 	}
 
-/* Reports a, which happened to what is called below in the partition (or, with a leading slash, anywhere), with its evidence. fn's value, or
- * -ENOMEM. */
-int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *below, const char *format, ...)
-	__attribute__((format(printf, 4, 5)));
-#define shms_gc_kept(g, below, ...) \
-	shms_gc_tell((g), &(struct shmstore_gc_action){.what = SHMSTORE_GC_KEPT}, (below), __VA_ARGS__)
+/* Reports a, which happened to what is called below in the partition (or, with a leading slash,
+ * anywhere), with its evidence. fn's value, or -ENOMEM. */
+int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *below,
+		 const char *format, ...) __attribute__((format(printf, 4, 5)));
+#define shms_gc_kept(g, below, ...)                                                        \
+	shms_gc_tell((g), &(struct shmstore_gc_action){.what = SHMSTORE_GC_KEPT}, (below), \
+		     __VA_ARGS__)
 
 /*
- * Tells that below, which is uid's, stays because it could not be dealt with (cannot: "look into it"). That it is another user's is no failure,
- * and said only where that can be the reason.
+ * Tells that below, which is uid's, stays because it could not be dealt with (cannot: "look into
+ * it"). That it is another user's is no failure, and said only where that can be the reason.
  */
 int shms_gc_unsure(struct shms_gc *g, const char *below, uid_t uid, int error, const char *cannot);
 
-/* The one place where a name goes, or in a dry run would, with the tier file that nobody names then. ret: what that frees. 0, -ENOENT (gone
- * already), -errno. */
+/* The one place where a name goes, or in a dry run would, with the tier file that nobody names
+ * then. ret: what that frees. 0, -ENOENT (gone already), -errno. */
 int shms_gc_take(struct shms_gc *g, int dirfd, const char *name, struct shms_tierdrop *ret);
 /* The same on the disk. */
 int shms_gc_take_file(struct shms_gc *g, int files_fd, const char *name, struct shms_tierdrop *ret);
 /* The tier file, resident and anchor of an id that nobody names. 0, -errno. */
 int shms_gc_forget(struct shms_gc *g, struct shms_tier *t, uint64_t id, struct shms_tierdrop *io);
 
-/* Has the one that made the file of that name, which is of unnamed.h's form, died before it had its own? Nobody has it open then. */
+/* Has the one that made the file of that name, which is of unnamed.h's form, died before it had its
+ * own? Nobody has it open then. */
 bool shms_gc_half_made(int dirfd, const char *name);
 #define SHMS_GC_HALF_MADE "half-made: nobody has it open, so whoever made it is gone"
 
-/* Opens the directory name of fd for reading its names. *ret is NULL where there is none, or none that we may read. */
+/* Opens the directory name of fd for reading its names. *ret is NULL where there is none,
+ * or none that we may read. */
 int shms_gc_names(int fd, const char *name, DIR **ret);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gcpeer.c: addresses whose store is gone or dead, and temporary names of addresses that were never finished. A live store's address
- * is never touched: between the look and the removal the symlink is looked at again, and a store that lost its address is only
- * not found by it.
+ * gcpeer.c: addresses whose store is gone or dead, and temporary names of addresses that were never
+ * finished. A live store's address is never touched: between the look and the removal the symlink
+ * is looked at again, and a store that lost its address is only not found by it.
  */
 #include "gcpeer.h"
 
@@ -69,8 +69,11 @@ static int peer(struct shms_gc *g, int peers_fd, const char *name)
 		a.what = SHMSTORE_GC_TORN;
 		a.n_objects = 1;
 		if (r == 0 && shms_now_real_ns() - shms_stat_ns(&st.st_mtim) <= TEMPORARY_AGE)
-			return shms_gc_kept(g, below, "an address in the making, not a minute old: its maker may live");
-		why = r ? "half an address, whose maker is dead" : "half an address, over a minute old";
+			return shms_gc_kept(
+				g, below,
+				"an address in the making, not a minute old: its maker may live");
+		why = r ? "half an address, whose maker is dead"
+			: "half an address, over a minute old";
 		r = 1;
 	}
 	if (r <= 0)

@@ -27,7 +27,8 @@
 #include "unnamed.h"
 
 int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *part,
-		      int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg),
+		      int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
+				const char *name, void *arg),
 		      void *arg)
 {
 	_dir_ DIR *dir = NULL;
@@ -39,9 +40,10 @@ int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *p
 	return r;
 }
 
-/* Takes one file of a store away and tells it. part: the store's directory that name is in, open as dirfd. 0, fn's value, -ENOMEM. */
-static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *part, const char *name,
-		    enum shmstore_gc_what what, const char *evidence)
+/* Takes one file of a store away and tells it. part: the store's directory that name is in, open as
+ * dirfd. 0, fn's value, -ENOMEM. */
+static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *part,
+		    const char *name, enum shmstore_gc_what what, const char *evidence)
 {
 	struct shmstore_gc_action a = {.what = what, .n_objects = 1};
 	struct shms_tierdrop freed;
@@ -67,7 +69,7 @@ static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, cons
 	return shms_gc_tell(g, &a, below, "%s", evidence);
 }
 
-/* ---- a dead store that nobody keeps -------------------------------------------------------------------------------- */
+/* ---- a dead store that nobody keeps ---------------------------------------------------------- */
 
 /* A dry run's remover. */
 static int count_name(void *arg, int dirfd, const char *name, struct shms_tierdrop *io)
@@ -90,10 +92,10 @@ static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 		return d.error;
 	left = d.n_left;
 	if (left && !d.n_objects && !d.n_leases && !d.error)
-		return shms_gc_kept(
-			g, t->c->below,
-			"its owner (pid %u) is dead and its objects are gone, but %llu of its leases have not ended",
-			t->page.pid, left);
+		return shms_gc_kept(g, t->c->below,
+				    "its owner (pid %u) is dead and its objects are gone, but %llu "
+				    "of its leases have not ended",
+				    t->page.pid, left);
 	g->report.n_objects += d.n_objects;
 	g->report.n_leases += d.n_leases;
 	g->report.n_tier += d.tier_freed.n_files;
@@ -108,17 +110,19 @@ static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 	a.n_objects = d.n_objects + d.n_leases;
 	a.error = d.error;
 	if (left)
-		return shms_gc_tell(
-			g, &a, t->c->below,
-			"its owner (pid %u) is dead: the lock is free; not kept; the directory stays for %llu "
-			"leases that have not ended",
-			t->page.pid, left);
-	return shms_gc_tell(g, &a, t->c->below, "its owner (pid %u) is dead: the lock is free; not kept", t->page.pid);
+		return shms_gc_tell(g, &a, t->c->below,
+				    "its owner (pid %u) is dead: the lock is free; not kept; the "
+				    "directory stays for %llu "
+				    "leases that have not ended",
+				    t->page.pid, left);
+	return shms_gc_tell(g, &a, t->c->below,
+			    "its owner (pid %u) is dead: the lock is free; not kept", t->page.pid);
 }
 
-/* ---- stores that stay ---------------------------------------------------------------------------------------------- */
+/* ---- stores that stay ------------------------------------------------------------------------ */
 
-static int expired_lease(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+static int expired_lease(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
+			 void *arg)
 {
 	uint64_t expiry;
 
@@ -131,14 +135,16 @@ static int expired_lease(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
 						  : "the lease has ended, and nobody took it");
 }
 
-static int pool_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+static int pool_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
+		     void *arg)
 {
 	(void)arg;
 	return take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_POOL,
 			"kept for the next put of an owner that is dead: the lock is free");
 }
 
-static int orphan_sidecar(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+static int orphan_sidecar(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
+			  void *arg)
 {
 	unsigned char key[SHMS_NAME_SIZE];
 	char hashed[SHMS_NAME_SIZE];
@@ -160,7 +166,8 @@ struct strange {
 	char name[SHMS_NAME_SIZE];
 };
 
-static int count_strange(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+static int count_strange(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
+			 void *arg)
 {
 	struct strange *s = arg;
 	unsigned char key[SHMS_NAME_SIZE];
@@ -170,20 +177,24 @@ static int count_strange(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
 	(void)g;
 	(void)t;
 	(void)dirfd;
-	if (s->leases ? shms_lease_parse(name, &expiry) : shms_name_decode(name, key, &n) != SHMS_NAME_FOREIGN)
+	if (s->leases ? shms_lease_parse(name, &expiry)
+		      : shms_name_decode(name, key, &n) != SHMS_NAME_FOREIGN)
 		return 0;
 	if (s->n++ == 0)
 		snprintf(s->name, sizeof(s->name), "%s", name);
 	return 0;
 }
 
-/* A file for the owner's next puts; or one that was to get a name elsewhere, whose maker, not always the owner, may be gone. */
-static int recycled_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+/* A file for the owner's next puts; or one that was to get a name elsewhere, whose maker, not
+ * always the owner, may be gone. */
+static int recycled_file(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
+			 void *arg)
 {
 	if (!shms_unnamed_is(name))
 		++*(unsigned long long *)arg;
 	else if (shms_gc_half_made(dirfd, name))
-		return take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_TORN, SHMS_GC_HALF_MADE);
+		return take_one(g, t, dirfd, SHMS_DIR_RECYCLE, name, SHMSTORE_GC_TORN,
+				SHMS_GC_HALF_MADE);
 	return 0;
 }
 
@@ -200,7 +211,9 @@ static int say_strange(struct shms_gc *g, struct shms_gc_target *t, const char *
 		return -ENOMEM;
 	}
 	if (s.n > 1)
-		return shms_gc_kept(g, below, "not a name that we make, nor are %llu others beside it", s.n - 1);
+		return shms_gc_kept(g, below,
+				    "not a name that we make, nor are %llu others beside it",
+				    s.n - 1);
 	return shms_gc_kept(g, below, "not a name that we make");
 }
 
@@ -223,11 +236,14 @@ static int tell_leases(struct shms_gc *g, struct shms_gc_target *t, const char *
 		below = NULL;
 		return -ENOMEM;
 	}
-	return shms_gc_tell(g, &a, below, "leases of packed objects have ended, and nobody took them: %u", n);
+	return shms_gc_tell(g, &a, below,
+			    "leases of packed objects have ended, and nobody took them: %u", n);
 }
 
-/* In a segment that this store has a link of, dead stores' places are given back, and leases that have ended; nothing of the store's own goes. */
-static int segment_places(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+/* In a segment that this store has a link of, dead stores' places are given back, and leases that
+ * have ended; nothing of the store's own goes. */
+static int segment_places(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
+			  void *arg)
 {
 	struct shms_segrescued done;
 	struct shms_seglook l;
@@ -243,15 +259,17 @@ static int segment_places(struct shms_gc *g, struct shms_gc_target *t, int dirfd
 	return n_leases ? tell_leases(g, t, name, n_leases) : 0;
 }
 
-/* ---- clean/ -------------------------------------------------------------------------------------------------------- */
+/* ---- clean/ ---------------------------------------------------------------------------------- */
 
 /*
- * Between the two exchanges of a stub and an object there is an instant at which clean/ holds the object's file; who is killed then leaves it
- * there, and with it memory that is no object's. A clean copy is one only as long as the object beside it is the one that it was made of: a delete or
- * a replacement that was killed half-way leaves one that is not.
+ * Between the two exchanges of a stub and an object there is an instant at which clean/ holds the
+ * object's file; who is killed then leaves it there, and with it memory that is no object's. A
+ * clean copy is one only as long as the object beside it is the one that it was made of: a delete
+ * or a replacement that was killed half-way leaves one that is not.
  *
- * Both are seen for an instant while others work too: what looks like garbage is looked at again with the store's names locked, and only
- * then removed. Where nothing looks so, the lock is not asked for.
+ * Both are seen for an instant while others work too: what looks like garbage is looked
+ * at again with the store's names locked, and only then removed. Where nothing looks
+ * so, the lock is not asked for.
  */
 struct cleaning {
 	int objects_fd; /* of our own, for the lock */
@@ -286,7 +304,8 @@ static const char *judge_clean(struct shms_gc *g, int objects_fd, int clean_fd, 
 	    fstatat(clean_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return NULL;
 	if (S_ISREG(st.st_mode))
-		return "an object's second file: who moved it into the disk tier, or out of it, was killed";
+		return "an object's second file: who moved it into the disk tier, or out of it, "
+		       "was killed";
 	if (!S_ISLNK(st.st_mode) || shms_stub_read(clean_fd, name, &stub, NULL) < 0)
 		return NULL;
 	if (fstatat(objects_fd, name, &object, AT_SYMLINK_NOFOLLOW) < 0)
@@ -300,7 +319,8 @@ static const char *judge_clean(struct shms_gc *g, int objects_fd, int clean_fd, 
 	return NULL;
 }
 
-static int clean_name(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+static int clean_name(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
+		      void *arg)
 {
 	struct cleaning *c = arg;
 	const char *why = judge_clean(g, c->objects_fd, dirfd, name);
@@ -311,9 +331,9 @@ static int clean_name(struct shms_gc *g, struct shms_gc_target *t, int dirfd, co
 	if (!c->locked) {
 		r = shms_tier_lock_names(c->objects_fd);
 		if (r < 0)
-			return shms_gc_kept(
-				g, t->c->below,
-				"something in its clean/ may be garbage, but another process holds its names");
+			return shms_gc_kept(g, t->c->below,
+					    "something in its clean/ may be garbage, but another "
+					    "process holds its names");
 		c->locked = true;
 		why = judge_clean(g, c->objects_fd, dirfd, name);
 	}
@@ -334,7 +354,7 @@ static int clean(struct shms_gc *g, struct shms_gc_target *t)
 	return r;
 }
 
-/* ---- a store ------------------------------------------------------------------------------------------------------- */
+/* ---- a store --------------------------------------------------------------------------------- */
 
 int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 {
@@ -358,7 +378,9 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 		below = NULL;
 		return -ENOMEM;
 	}
-	return shms_gc_kept(g, below, "%llu files for the next puts of an owner that lives: it holds the lock", n_pool);
+	return shms_gc_kept(
+		g, below, "%llu files for the next puts of an owner that lives: it holds the lock",
+		n_pool);
 }
 
 /* Steps that may run beside a new owner come last, unlocked: slow, they must keep nobody out. */
@@ -378,12 +400,13 @@ static int kept_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lock)
 	if (r == 0)
 		r = strange_names(g, t);
 	if (r == 0)
-		r = shms_gc_kept(g, t->c->below, "its owner (pid %u) is dead, but asked that the store be kept",
+		r = shms_gc_kept(g, t->c->below,
+				 "its owner (pid %u) is dead, but asked that the store be kept",
 				 t->page.pid);
 	return r;
 }
 
-/* ---- a store at hand ------------------------------------------------------------------------------------------------ */
+/* ---- a store at hand ------------------------------------------------------------------------- */
 
 /* Opens the directory that below lies in; *ret_name is its last component. */
 static int open_parent(struct shms_gc *g, const char *below, const char **ret_name)
@@ -401,12 +424,14 @@ static int open_parent(struct shms_gc *g, const char *below, const char **ret_na
 	return shms_open_beneath(g->p->fd, parent, O_RDONLY | O_DIRECTORY);
 }
 
-int shms_gc_target_open(struct shms_gc *g, const struct shms_gc_candidate *c, struct shms_gc_target *ret)
+int shms_gc_target_open(struct shms_gc *g, const struct shms_gc_candidate *c,
+			struct shms_gc_target *ret)
 {
 	struct shms_gc_target t = {.c = c, .now_ms = g->now_ms, .fd = -1};
 
 	t.parentfd = open_parent(g, c->below, &t.name);
-	t.fd = t.parentfd < 0 ? t.parentfd : shms_open_beneath(t.parentfd, t.name, O_RDONLY | O_DIRECTORY);
+	t.fd = t.parentfd < 0 ? t.parentfd
+			      : shms_open_beneath(t.parentfd, t.name, O_RDONLY | O_DIRECTORY);
 	if (t.fd < 0) {
 		shms_close_fd(t.parentfd);
 		return t.fd == -ENOTDIR || t.fd == -ELOOP ? -ENOENT : shms_error(t.fd);
@@ -428,10 +453,10 @@ int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lo
 	if (r == -EMFILE || r == -ENOMEM)
 		return r;
 	if (r < 0)
-		return shms_gc_kept(
-			g, t->c->below,
-			"its owner is dead, but its page cannot be read (%s): it may have been meant to be kept",
-			r == -ENOTSUP ? "another version" : "damaged");
+		return shms_gc_kept(g, t->c->below,
+				    "its owner is dead, but its page cannot be read (%s): it may "
+				    "have been meant to be kept",
+				    r == -ENOTSUP ? "another version" : "damaged");
 	if (g->end_leases || shms_page_leases_over(&t->page, g->p->tmpfs, g->p->fd))
 		t->now_ms = UINT64_MAX;
 	return t->page.flags & SHMS_PAGE_KEEP ? kept_store(g, t, io_lock) : dead_store(g, t);

@@ -6,9 +6,10 @@
  * go the tier file and the resident, in the order of tier.h, the anchor last. Files without an
  * anchor are garbage too: the anchor is made first.
  *
- * A user's files without a directory of anchors, which is made before them and removed by nobody but who finds it empty, are not judged: somebody
- * meddled. Neither is anything where the disk's side may not be read. Where the disk is away the anchors go all the same; the files
- * are found without them when it is back.
+ * A user's files without a directory of anchors, which is made before them and removed by nobody
+ * but who finds it empty, are not judged: somebody meddled. Neither is anything where the disk's
+ * side may not be read. Where the disk is away the anchors go all the same; the files are found
+ * without them when it is back.
  */
 #include "gctier.h"
 
@@ -28,7 +29,8 @@
 #include "tiermark.h"
 #include "tierscan.h"
 
-/* Without a configuration: was it just being taken away, or set, by somebody who was killed? Then it is put back, and gc does its work on that tier. */
+/* Without a configuration: was it just being taken away, or set, by somebody who was killed? Then
+ * it is put back, and gc does its work on that tier. */
 static int put_back(struct shms_gc *g)
 {
 	static const char path[] = SHMS_DIR_TIER "/" SHMS_TIER_CONFIG_NEW;
@@ -45,10 +47,10 @@ static int put_back(struct shms_gc *g)
 	a.error = r < 0 ? shms_error(r) : 0;
 	if (r == 0)
 		r = shms_tierfind_use(&g->find, &config);
-	return r == -ENOMEM || r == -EMFILE
-		       ? r
-		       : shms_gc_tell(g, &a, path,
-				      "who set the disk tier, or took it away, was killed: it is put in force");
+	return r == -ENOMEM || r == -EMFILE ? r
+					    : shms_gc_tell(g, &a, path,
+							   "who set the disk tier, or took it "
+							   "away, was killed: it is put in force");
 }
 
 int shms_gc_tier_open(struct shms_gc *g)
@@ -64,19 +66,19 @@ int shms_gc_tier_open(struct shms_gc *g)
 			    r == -EPERM ? "it is not the partition's owner's" : "it is damaged");
 }
 
-/* ---- one user ------------------------------------------------------------------------------------------------------ */
+/* ---- one user -------------------------------------------------------------------------------- */
 
 struct tiering {
 	struct shms_gc *g;
 	uid_t uid;
-	const char *side;         /* path of the directory at hand: below the partition, or absolute */
+	const char *side; /* path of the directory at hand: below the partition, or absolute */
 	unsigned long long n_odd; /* names in it that we do not make */
 	char odd[256];
 };
 
 /* Tells what became of the name in the directory at hand. */
-static int tell(struct tiering *t, struct shmstore_gc_action *a, const char *name, const struct shms_tierdrop *freed,
-		const char *evidence)
+static int tell(struct tiering *t, struct shmstore_gc_action *a, const char *name,
+		const struct shms_tierdrop *freed, const char *evidence)
 {
 	_free_ char *path = NULL;
 
@@ -110,7 +112,9 @@ static int say_odd(struct tiering *t)
 		return -ENOMEM;
 	}
 	if (t->n_odd > 1)
-		return shms_gc_kept(t->g, path, "not a name that we make, nor are %llu others beside it", t->n_odd - 1);
+		return shms_gc_kept(t->g, path,
+				    "not a name that we make, nor are %llu others beside it",
+				    t->n_odd - 1);
 	return shms_gc_kept(t->g, path, "not a name that we make");
 }
 
@@ -122,7 +126,8 @@ static bool alone(const struct shms_gc *g, const struct stat *anchor)
 	return anchor->st_nlink - (i ? i->n_gone : 0) == 1;
 }
 
-static int one_anchor(struct tiering *t, const struct shms_tierscan_user *user, const char *name, uint64_t id)
+static int one_anchor(struct tiering *t, const struct shms_tierscan_user *user, const char *name,
+		      uint64_t id)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_ANCHOR};
 	struct shms_tierdrop freed = {0};
@@ -139,7 +144,8 @@ static int one_anchor(struct tiering *t, const struct shms_tierscan_user *user, 
 }
 
 /* A resident beside whose name there is no anchor. */
-static int one_resident(struct tiering *t, const struct shms_tierscan_user *user, const char *name, uint64_t id)
+static int one_resident(struct tiering *t, const struct shms_tierscan_user *user, const char *name,
+			uint64_t id)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN, .n_objects = 1};
 	struct shms_tierdrop freed;
@@ -153,10 +159,12 @@ static int one_resident(struct tiering *t, const struct shms_tierscan_user *user
 		return 0;
 	if (!a.error)
 		t->g->report.n_objects++;
-	return tell(t, &a, name, &freed, "a promoted object of which no store holds a stub any more");
+	return tell(t, &a, name, &freed,
+		    "a promoted object of which no store holds a stub any more");
 }
 
-static int one_of_anchors(struct tiering *t, const struct shms_tierscan_user *user, const char *name)
+static int one_of_anchors(struct tiering *t, const struct shms_tierscan_user *user,
+			  const char *name)
 {
 	uint64_t id;
 
@@ -195,7 +203,8 @@ static int one_of_files(struct tiering *t, const struct shms_tierscan_user *user
 }
 
 static int each_name(struct tiering *t, const struct shms_tierscan_user *user, int fd,
-		     int (*fn)(struct tiering *t, const struct shms_tierscan_user *user, const char *name))
+		     int (*fn)(struct tiering *t, const struct shms_tierscan_user *user,
+			       const char *name))
 {
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
@@ -218,15 +227,20 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 
 	snprintf(below, sizeof(below), SHMS_DIR_TIER "/%u", (unsigned)user->uid);
 	if (user->closed)
-		return shms_gc_kept(g, below, "user %u's part of the disk tier may not be looked into, or is not his",
-				    (unsigned)user->uid);
-	if (asprintf(&files, "%s/%s/%u", g->find.config->path, g->p->uuid, (unsigned)user->uid) < 0) {
+		return shms_gc_kept(
+			g, below,
+			"user %u's part of the disk tier may not be looked into, or is not his",
+			(unsigned)user->uid);
+	if (asprintf(&files, "%s/%s/%u", g->find.config->path, g->p->uuid, (unsigned)user->uid) <
+	    0) {
 		files = NULL;
 		return -ENOMEM;
 	}
 	if (user->anchors_fd < 0)
-		return shms_gc_kept(g, files, "the anchors of these tier files are not where they should be: %s/%s",
-				    g->p->path, below);
+		return shms_gc_kept(
+			g, files,
+			"the anchors of these tier files are not where they should be: %s/%s",
+			g->p->path, below);
 	r = each_name(&t, user, user->anchors_fd, one_of_anchors);
 	t.side = files;
 	if (r == 0)
@@ -237,7 +251,7 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 	return r;
 }
 
-/* ---- the tier ------------------------------------------------------------------------------------------------------ */
+/* ---- the tier -------------------------------------------------------------------------------- */
 
 /* A configuration or mark half written, unless somebody is just at it. */
 static int torn_text(struct shms_gc *g, int dirfd, const char *name, const char *path)
@@ -266,10 +280,12 @@ static int torn_texts(struct shms_gc *g)
 
 	if (fd < 0 || shms_tier_flock(fd, 0) < 0)
 		return 0;
-	/* Beside the one in force it is nothing; alone and whole it was put back, or in a dry run would be. */
+	/* Beside the one in force it is nothing; alone and whole it was put back,
+	 * or in a dry run would be. */
 	if (shms_lookup(fd, SHMS_TIER_CONFIG) == 0)
 		r = torn_text(g, fd, SHMS_TIER_CONFIG_NEW, SHMS_DIR_TIER "/" SHMS_TIER_CONFIG_NEW);
-	if (r == 0 && asprintf(&mark, "%s/%s/" SHMS_TIERMARK_NEW, g->find.config->path, g->p->uuid) < 0) {
+	if (r == 0 &&
+	    asprintf(&mark, "%s/%s/" SHMS_TIERMARK_NEW, g->find.config->path, g->p->uuid) < 0) {
 		mark = NULL;
 		r = -ENOMEM;
 	}
@@ -284,7 +300,8 @@ int shms_gc_tier(struct shms_gc *g)
 	if (!g->find.config)
 		return 0;
 	if (g->find.files_root == SHMS_TIERFIND_CLOSED)
-		return shms_gc_kept(g, g->find.config->path, "the disk tier's directory may not be looked into");
+		return shms_gc_kept(g, g->find.config->path,
+				    "the disk tier's directory may not be looked into");
 	r = shms_tierscan_users(g->p, g->find.files_root, on_user, g, &n_unreadable);
 	return r ? r : torn_texts(g);
 }
@@ -300,7 +317,7 @@ int shms_gc_tier_only(struct shmstore_partition *p)
 	return r;
 }
 
-/* ---- tiers of partitions that are gone --------------------------------------------------------------------------- */
+/* ---- tiers of partitions that are gone ------------------------------------------------------- */
 
 /*
  * Several partitions may have their tiers below one directory. A partition lives in
@@ -326,7 +343,8 @@ static bool is_file(int fd, const char *name)
 	bool writing;
 	uint64_t id;
 
-	return shms_tier_parse_name(name, NULL, &id) == 0 || (shms_tierscan_tmp(fd, name, &writing) && !writing);
+	return shms_tier_parse_name(name, NULL, &id) == 0 ||
+	       (shms_tierscan_tmp(fd, name, &writing) && !writing);
 }
 
 /* Takes a file of the directory fd, or counts it as left. */
@@ -364,7 +382,8 @@ static int empty_user(struct away *a, const char *name)
 		else
 			a->n_left++;
 	}
-	if (r == 0 && a->n_left == left && !a->g->gone && unlinkat(a->root_fd, name, AT_REMOVEDIR) < 0)
+	if (r == 0 && a->n_left == left && !a->g->gone &&
+	    unlinkat(a->root_fd, name, AT_REMOVEDIR) < 0)
 		a->n_left += errno != ENOENT;
 	return r;
 }
@@ -389,7 +408,8 @@ static int empty_root(struct away *a)
 	return r;
 }
 
-static int remove_root(struct shms_gc *g, int disk_fd, const char *name, int root_fd, const char *path, const char *why)
+static int remove_root(struct shms_gc *g, int disk_fd, const char *name, int root_fd,
+		       const char *path, const char *why)
 {
 	struct shmstore_gc_action action = {.what = SHMSTORE_GC_TIER_OF};
 	struct away a = {.g = g, .root_fd = root_fd};
@@ -400,7 +420,8 @@ static int remove_root(struct shms_gc *g, int disk_fd, const char *name, int roo
 	g->report.n_tier += a.freed.n_files;
 	if (!a.n_left) {
 		r = take(&a, root_fd, SHMS_TIERMARK_FILE);
-		if (r == 0 && !g->gone && unlinkat(disk_fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+		if (r == 0 && !g->gone && unlinkat(disk_fd, name, AT_REMOVEDIR) < 0 &&
+		    errno != ENOENT)
 			a.error = shms_error(errno);
 	}
 	if (r < 0)
@@ -410,8 +431,9 @@ static int remove_root(struct shms_gc *g, int disk_fd, const char *name, int roo
 	if (a.error)
 		g->report.tier_freed += a.freed.disk; /* what went, went */
 	if (a.n_left)
-		return shms_gc_tell(g, &action, path, "%s; the directory stays: not all in it is tier files, or may go",
-				    why);
+		return shms_gc_tell(
+			g, &action, path,
+			"%s; the directory stays: not all in it is tier files, or may go", why);
 	return shms_gc_tell(g, &action, path, "%s", why);
 }
 
@@ -434,10 +456,14 @@ static int one_partition(struct shms_gc *g, int disk_fd, const char *name)
 	if (r == -EMFILE || r == -ENOMEM)
 		return r;
 	if (r < 0 || strcmp(mark.uuid, name) != 0)
-		return shms_gc_kept(g, path, "it looks like the tier of another partition, but does not say of which");
+		return shms_gc_kept(
+			g, path,
+			"it looks like the tier of another partition, but does not say of which");
 	r = shms_tiermark_of(g->p, &facts.here);
 	if (r < 0)
-		return shms_gc_kept(g, path, "the tier of another partition: which host this is cannot be told");
+		return shms_gc_kept(
+			g, path,
+			"the tier of another partition: which host this is cannot be told");
 	if (strcmp(mark.boot, facts.here.boot) == 0) {
 		r = shms_mount_anywhere((dev_t)mark.device, &facts.whole);
 		if (r < 0)
@@ -453,8 +479,9 @@ int shms_gc_away(struct shms_gc *g)
 {
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	int r = 0,
-	    fd = g->find.config ? open(g->find.config->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK) : -1;
+	int r = 0, fd = g->find.config ? open(g->find.config->path,
+					      O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK)
+				       : -1;
 
 	if (fd < 0)
 		return 0;

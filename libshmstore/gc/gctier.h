@@ -6,7 +6,8 @@
 struct shms_gc;
 struct shmstore_partition;
 
-/* Finds out whether there is a tier; shms_tierfind_close() of g->find is owed in any case. 0, fn's value, -ENOMEM, -EMFILE. */
+/* Finds out whether there is a tier; shms_tierfind_close() of g->find is owed in any case. 0,
+ * fn's value, -ENOMEM, -EMFILE. */
 int shms_gc_tier_open(struct shms_gc *g);
 /* Tier files, anchors and residents that nobody names. 0, fn's value, -ENOMEM, -EMFILE. */
 int shms_gc_tier(struct shms_gc *g);

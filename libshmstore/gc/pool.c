@@ -2,9 +2,11 @@
 /*
  * pool.c: takes memory from stores whose owners may make no call for hours.
  *
- * A cold file is a name in a store's recycle/, and nobody's open file: unlinking it frees its memory, unless somebody still has a link, a view
- * or a descriptor of what it was, for whom the kernel keeps it. Nothing is written to it and nothing is cut, so nobody can see a wrong byte. Its
- * owner renames it before it uses it again: one of the two calls fails, and the owner takes a fresh file then.
+ * A cold file is a name in a store's recycle/, and nobody's open file: unlinking it frees its
+ * memory, unless somebody still has a link, a view or a descriptor of what it was, for whom
+ * the kernel keeps it. Nothing is written to it and nothing is cut, so nobody can see a wrong
+ * byte. Its owner renames it before it uses it again: one of the two calls fails, and the
+ * owner takes a fresh file then.
  *
  * Takers book their bytes in the store's page, one after the other, under a flock on recycle/.
  * Killed between the unlink and the booking: the store's ledger shows a pool that is too large by
@@ -42,11 +44,14 @@ uint64_t shms_pool_take_one(int storefd, uint64_t age_ns)
 	struct dirent *e;
 	struct stat st;
 
-	if (shms_gc_names(storefd, SHMS_DIR_RECYCLE, &dir) < 0 || !dir || flock(dirfd(dir), LOCK_EX | LOCK_NB) < 0)
+	if (shms_gc_names(storefd, SHMS_DIR_RECYCLE, &dir) < 0 || !dir ||
+	    flock(dirfd(dir), LOCK_EX | LOCK_NB) < 0)
 		return 0;
 	while ((e = readdir(dir)) != NULL) {
-		if (e->d_name[0] != SHMS_RECYCLE_COLD || fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-		    !S_ISREG(st.st_mode) || !is_old(&st, age_ns) || unlinkat(dirfd(dir), e->d_name, 0) < 0)
+		if (e->d_name[0] != SHMS_RECYCLE_COLD ||
+		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    !S_ISREG(st.st_mode) || !is_old(&st, age_ns) ||
+		    unlinkat(dirfd(dir), e->d_name, 0) < 0)
 			continue;
 		n++;
 		bytes += shms_blocks(&st);
@@ -69,7 +74,8 @@ static uint64_t take_packed(int storefd, uint64_t now_ms, bool *io_again)
 	struct dirent *e;
 	int r;
 
-	if (shms_page_read(storefd, &page) < 0 || !atomic_load_explicit(&page.packed.looks, memory_order_relaxed) ||
+	if (shms_page_read(storefd, &page) < 0 ||
+	    !atomic_load_explicit(&page.packed.looks, memory_order_relaxed) ||
 	    shms_gc_names(storefd, SHMS_DIR_SEGMENTS, &dir) < 0)
 		return 0;
 	while (dir && (e = shms_readdir(dir, &r)) != NULL) {
@@ -85,7 +91,8 @@ static uint64_t take_packed(int storefd, uint64_t now_ms, bool *io_again)
 uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, ino_t own, bool *ret_again)
 {
 	uint64_t freed = 0, packed = 0, now_ms = shms_now_boot_ms();
-	bool vain = now_ms - atomic_load_explicit(&p->vain_ms, memory_order_relaxed) < SHMS_SEGUSE_AGAIN_MS;
+	bool vain = now_ms - atomic_load_explicit(&p->vain_ms, memory_order_relaxed) <
+		    SHMS_SEGUSE_AGAIN_MS;
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
 	struct stat st;

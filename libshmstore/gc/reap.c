@@ -19,7 +19,8 @@
 #include "segfile.h"
 #include "seglook.h"
 
-static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
+			void *arg)
 {
 	uint64_t *first = arg, expiry;
 
@@ -31,9 +32,11 @@ static int first_expiry(struct shms_gc *g, struct shms_gc_target *t, int dirfd, 
 	return 0;
 }
 
-#define LEASED_AGAIN_MS 10000u /* how soon a segment with leases is looked at again: it has one end for all of them */
+/* how soon a segment with leases is looked at again: it has one end for all of them */
+#define LEASED_AGAIN_MS 10000u
 
-static int first_segment(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name, void *arg)
+static int first_segment(struct shms_gc *g, struct shms_gc_target *t, int dirfd, const char *name,
+			 void *arg)
 {
 	uint64_t *first = arg, again = g->now_ms + LEASED_AGAIN_MS;
 	struct shms_seglook l;
@@ -71,7 +74,8 @@ static const char *below(const struct shmstore_partition *p, const char *path)
 {
 	size_t n = strlen(p->path);
 
-	return strncmp(path, p->path, n) == 0 && path[n] == '/' && path[n + 1] ? path + n + 1 : NULL;
+	return strncmp(path, p->path, n) == 0 && path[n] == '/' && path[n + 1] ? path + n + 1
+									       : NULL;
 }
 
 uint64_t shmstore_lease_clock_ms(void)
@@ -80,8 +84,8 @@ uint64_t shmstore_lease_clock_ms(void)
 }
 
 int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsigned flags,
-			    int (*fn)(const struct shmstore_gc_action *action, void *arg), void *arg,
-			    struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms)
+			    int (*fn)(const struct shmstore_gc_action *action, void *arg),
+			    void *arg, struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms)
 {
 	struct shms_gc g = SHMS_GC_INIT(p, fn, arg);
 	struct shms_gc_target t = SHMS_GC_TARGET_NULL;
@@ -90,10 +94,12 @@ int shmstore_partition_reap(struct shmstore_partition *p, const char *path, unsi
 	int r;
 
 	if (!p || !path || (flags & ~(SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES)))
-		return !p || !path ? shms_detail_null(!p ? "p" : "path")
-				   : shms_detail_flags(flags, SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES);
+		return !p || !path
+			       ? shms_detail_null(!p ? "p" : "path")
+			       : shms_detail_flags(flags, SHMSTORE_GC_DRY_RUN | SHMSTORE_GC_LEASES);
 	if (!below(p, path))
-		return shms_detail(-EPERM, NULL, "%.256s is not in the partition %s", path, p->path);
+		return shms_detail(-EPERM, NULL, "%.256s is not in the partition %s", path,
+				   p->path);
 	c.below = strdup(below(p, path));
 	g.end_leases = (flags & SHMSTORE_GC_LEASES) != 0;
 	if (flags & SHMSTORE_GC_DRY_RUN)

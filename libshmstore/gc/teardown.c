@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * teardown.c: takes a dead or closing store apart; see teardown.h for the order and why. Everything is idempotent: two that do
- * it at once, or one that starts where another was killed, do no harm.
+ * teardown.c: takes a dead or closing store apart; see teardown.h for the order and why. Everything
+ * is idempotent: two that do it at once, or one that starts where another was killed, do no harm.
  */
 #include "teardown.h"
 
@@ -21,7 +21,8 @@
 #include "sys.h"
 #include "tier.h"
 
-int shms_remove_name(struct shms_tier *t, int dirfd, const char *name, const struct stat *st, struct shms_tierdrop *io)
+int shms_remove_name(struct shms_tier *t, int dirfd, const char *name, const struct stat *st,
+		     struct shms_tierdrop *io)
 {
 	if (S_ISLNK(st->st_mode))
 		return shms_tierdrop_name(t, dirfd, name, io);
@@ -96,8 +97,8 @@ static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_tea
 }
 
 /* Counts the store's keys in a segment that goes. An unreadable segment counts as a file. */
-static void count_keys(int dirfd, const char *name, const struct shms_page *page, uint64_t *io_n_aliases,
-		       struct shms_teardown *io)
+static void count_keys(int dirfd, const char *name, const struct shms_page *page,
+		       uint64_t *io_n_aliases, struct shms_teardown *io)
 {
 	struct shms_segsurvey s = {.n_named = 1};
 	struct shms_seglook l;
@@ -110,13 +111,16 @@ static void count_keys(int dirfd, const char *name, const struct shms_page *page
 	*io_n_aliases += s.n_aliases;
 }
 
-/* One link of a segment: what the store had there goes, then the link. A segment that tells nothing goes as any file. */
-static void drop_segment(int dirfd, const char *name, const struct shms_page *page, struct shms_teardown *io)
+/* One link of a segment: what the store had there goes, then the link. A segment that tells
+ * nothing goes as any file. */
+static void drop_segment(int dirfd, const char *name, const struct shms_page *page,
+			 struct shms_teardown *io)
 {
 	struct shms_segrescued done = {0};
 	int r = io->remover.count
 			? -ENOTSUP
-			: shms_segrescue_unlink(dirfd, name, page->uuid, shms_now_boot_ms(), io->end_leases, &done);
+			: shms_segrescue_unlink(dirfd, name, page->uuid, shms_now_boot_ms(),
+						io->end_leases, &done);
 
 	if (r == 0 || r == 1) {
 		io->n_left += r == 1;
@@ -136,8 +140,8 @@ enum step {
 };
 
 /* One step in all segments. io_n_aliases: raised by those that were met. */
-static void each_segment(int storefd, enum step step, const struct shms_page *page, uint64_t *io_n_aliases,
-			 struct shms_teardown *io)
+static void each_segment(int storefd, enum step step, const struct shms_page *page,
+			 uint64_t *io_n_aliases, struct shms_teardown *io)
 {
 	_dir_ DIR *dir = open_list(storefd, SHMS_DIR_SEGMENTS, io);
 	struct dirent *e;
@@ -148,14 +152,16 @@ static void each_segment(int storefd, enum step step, const struct shms_page *pa
 			count_keys(dirfd(dir), e->d_name, page, io_n_aliases, io);
 		else if (step == FORGET_OBJECTS)
 			(void)shms_segrescue_forget(dirfd(dir), e->d_name,
-						    page->uuid); /* the next step says what is wrong */
+						    /* the next step says what is wrong */
+						    page->uuid);
 		else
 			drop_segment(dirfd(dir), e->d_name, page, io);
 	}
 	note(io, -error);
 }
 
-/* Objects that have aliases go before these: killed in between, none is left with a key that was deleted. */
+/* Objects that have aliases go before these: killed in between, none is left
+ * with a key that was deleted. */
 static void empty_segments(int storefd, struct shms_teardown *io)
 {
 	struct shms_page page = {0};
@@ -169,7 +175,8 @@ static void empty_segments(int storefd, struct shms_teardown *io)
 	each_segment(storefd, DROP_SEGMENTS, &page, &n_aliases, io);
 }
 
-/* Locks the names of a store that takes part in the tier, others from demoting what goes. -1: no need, or, with io->error, it cannot be. */
+/* Locks the names of a store that takes part in the tier, others from demoting what goes. -1: no
+ * need, or, with io->error, it cannot be. */
 static int lock_names(int storefd, struct shms_teardown *io)
 {
 	int r;
@@ -232,10 +239,11 @@ void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io
 }
 
 /* Once; false: something came while we were at it, io->error is -EEXIST. */
-static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io)
+static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now_ms,
+		       struct shms_teardown *io)
 {
-	static const char *const parts[] = {SHMS_DIR_RECYCLE, SHMS_DIR_OBJECTS, SHMS_DIR_CLEAN, SHMS_DIR_SEGMENTS,
-					    SHMS_DIR_HANDOFF};
+	static const char *const parts[] = {SHMS_DIR_RECYCLE, SHMS_DIR_OBJECTS, SHMS_DIR_CLEAN,
+					    SHMS_DIR_SEGMENTS, SHMS_DIR_HANDOFF};
 	_locked_ int names = lock_names(storefd, io);
 	bool filled = false;
 
@@ -250,22 +258,27 @@ static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now
 		if (unlinkat(storefd, parts[i], AT_REMOVEDIR) == 0)
 			continue;
 		filled = filled || errno == ENOTEMPTY;
-		note(io, errno); /* clean/ and segments/ are missing where nobody needed them: ENOENT is none */
+		/* clean/ and segments/ are missing where nobody needed them: ENOENT is none */
+		note(io, errno);
 	}
 	if (io->error || (!drop(storefd, SHMS_PAGE_FILE, io) && io->error))
 		return !filled;
 	if (io->remover.count)
 		return true;
-	/* A directory that holds more than ours (a Dask worker's own) stays: it is not only ours. */
-	if (unlinkat(parentfd, name, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY && errno != EEXIST && errno != EBUSY)
+	/* A directory that holds more than ours (a Dask worker's own)
+	 * stays: it is not only ours. */
+	if (unlinkat(parentfd, name, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY && errno != EEXIST &&
+	    errno != EBUSY)
 		note(io, errno);
 	return true;
 }
 
-void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io)
+void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms,
+			 struct shms_teardown *io)
 {
 	io->end_leases = now_ms == UINT64_MAX;
 	/* A first demotion makes clean/ and a name in it before it has the lock: try again. */
-	for (int tries = 0; !take_apart(parentfd, name, storefd, now_ms, io) && tries < TRIES; tries++)
+	for (int tries = 0; !take_apart(parentfd, name, storefd, now_ms, io) && tries < TRIES;
+	     tries++)
 		io->error = 0;
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * teardown.h: takes a store apart, in an order that a kill at any point leaves for the next gc to finish:
- * objects/, clean/, recycle/ and segments/ are emptied first, then what leases have expired, and only if no lease is left the directories and
- * then the .store page. While .store is there, unlocked, the store is plainly dead; a directory without .store is empty.
+ * teardown.h: takes a store apart, in an order that a kill at any point leaves for the next gc to
+ * finish: objects/, clean/, recycle/ and segments/ are emptied first, then what leases have
+ * expired, and only if no lease is left the directories and then the .store page. While .store is
+ * there, unlocked, the store is plainly dead; a directory without .store is empty.
  *
- * A store that takes part in the disk tier has its names locked while they go (tier.h). With the last name of a stub goes its tier file, where
- * the tier is given; else its anchor stays behind, for gc.
+ * A store that takes part in the disk tier has its names locked while they go (tier.h).
+ * With the last name of a stub goes its tier file, where the tier is given; else its
+ * anchor stays behind, for gc.
  */
 #ifndef SHMS_TEARDOWN_H
 #define SHMS_TEARDOWN_H
@@ -19,41 +21,53 @@
 struct shms_tier;
 struct shmstore_partition;
 
-/* One walk serves a run and a dry run, which gives a remover that counts, so that it says what a run would do. */
+/* One walk serves a run and a dry run, which gives a remover that counts, so that it
+ * says what a run would do. */
 struct shms_remover {
-	/* Says what it would free if name of dirfd went; nothing goes. NULL: names go. 0, -ENOENT, -errno. */
+	/* Says what it would free if name of dirfd went; nothing goes. NULL:
+	 * names go. 0, -ENOENT, -errno. */
 	int (*count)(void *arg, int dirfd, const char *name, struct shms_tierdrop *io);
 	void *arg;
 };
 
 struct shms_teardown {
-	struct shms_tier *tier;          /* in: of the store's user; NULL: none that can be opened */
-	bool end_leases;                 /* in: of packed objects, too, before their time */
-	struct shms_remover remover;     /* in: one that counts: nothing is removed, nor locked */
-	uint64_t n_objects;              /* names of objects, demoted ones too, recycled and sidecar files that went */
-	uint64_t n_leases;               /* expired leases that went */
-	uint64_t n_left;                 /* leases that stay, and segments with some: the directory stays with them */
-	uint64_t freed;                  /* blocks whose last name went */
-	struct shms_tierdrop tier_freed; /* tier files; what went of memory with them is in freed too */
-	int error;                       /* first -errno; the rest was tried all the same */
+	struct shms_tier *tier;      /* in: of the store's user; NULL: none that can be opened */
+	bool end_leases;             /* in: of packed objects, too, before their time */
+	struct shms_remover remover; /* in: one that counts: nothing is removed, nor locked */
+	/* names of objects, demoted ones too, recycled and sidecar files that went */
+	uint64_t n_objects;
+	uint64_t n_leases; /* expired leases that went */
+	/* leases that stay, and segments with some: the directory stays with them */
+	uint64_t n_left;
+	uint64_t freed; /* blocks whose last name went */
+	/* tier files; what went of memory with them is in freed too */
+	struct shms_tierdrop tier_freed;
+	int error; /* first -errno; the rest was tried all the same */
 };
 
-/* For tier: our own part of the tier of the partition that the store lies in, if the store is ours. */
+/* For tier: our own part of the tier of the partition that the store lies
+ * in, if the store is ours. */
 struct shms_tier *shms_teardown_own_tier(struct shmstore_partition *p, int storefd);
 
 /* Empties recycle/ of storefd. */
 void shms_teardown_recycle(int storefd, struct shms_teardown *io);
-/* Empties recycle/, objects/, clean/ and segments/ of storefd. In segments that others have, the store's place is given back. */
+/* Empties recycle/, objects/, clean/ and segments/ of storefd. In segments that others have, the
+ * store's place is given back. */
 void shms_teardown_objects(int storefd, struct shms_teardown *io);
 /* Removes the leases of storefd that expired before now_ms (UINT64_MAX: all). */
 void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io);
 /*
- * All of the store called name in parentfd, open as storefd. The caller holds the page's lock. The directory itself is removed
- * unless leases are left or it holds things that are not ours (a Dask worker's directory).
+ * All of the store called name in parentfd, open as storefd. The caller holds the page's lock.
+ * The directory itself is removed unless leases are left or it holds things that are not ours
+ * (a Dask worker's directory).
  */
-void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms, struct shms_teardown *io);
+void shms_teardown_store(int parentfd, const char *name, int storefd, uint64_t now_ms,
+			 struct shms_teardown *io);
 
-/* One name of a store goes, with what nobody names then. Unlinks name of dirfd, whose state is st. t: where the tier file of a stub is; NULL: nothing of it. Adds what that frees. 0, -ENOENT, -errno. */
-int shms_remove_name(struct shms_tier *t, int dirfd, const char *name, const struct stat *st, struct shms_tierdrop *io);
+/* One name of a store goes, with what nobody names then. Unlinks name of dirfd, whose
+ * state is st. t: where the tier file of a stub is; NULL: nothing of it. Adds what that
+ * frees. 0, -ENOENT, -errno. */
+int shms_remove_name(struct shms_tier *t, int dirfd, const char *name, const struct stat *st,
+		     struct shms_tierdrop *io);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arena.c: a bitmap over one mapping; the lowest place that fits is taken, so that an engine with little to do touches little memory. One
- * mapping, because io_uring registers it as one buffer; MADV_DONTFORK, because the disk may be writing to it while the process forks.
+ * arena.c: a bitmap over one mapping; the lowest place that fits is taken, so that an engine with
+ * little to do touches little memory. One mapping, because io_uring registers it as one buffer;
+ * MADV_DONTFORK, because the disk may be writing to it while the process forks.
  */
 #include "arena.h"
 
@@ -9,7 +10,8 @@
 #include <sys/mman.h>
 
 #define PAGE 4096u
-#define REST (8 * SHMS_ARENA_UNIT) /* what one frame takes stays, so that objects one at a time cost no page faults */
+/* what one frame takes stays, so that objects one at a time cost no page faults */
+#define REST (8 * SHMS_ARENA_UNIT)
 
 static unsigned units_of(size_t size)
 {
@@ -70,7 +72,9 @@ void *shms_arena_take(struct shms_arena *a, size_t size)
 
 static void free_units(struct shms_arena *a, const void *bytes, unsigned skip, unsigned n)
 {
-	unsigned first = (unsigned)((size_t)((const unsigned char *)bytes - a->memory) / SHMS_ARENA_UNIT) + skip;
+	unsigned first =
+		(unsigned)((size_t)((const unsigned char *)bytes - a->memory) / SHMS_ARENA_UNIT) +
+		skip;
 
 	a->taken &= ~mask_of(first, n);
 }
@@ -89,7 +93,8 @@ void shms_arena_rest(struct shms_arena *a)
 {
 	if (a->taken || a->touched <= REST)
 		return;
-	/* The kernel takes the pages when it wants some; until then they are as they were, and cost nothing to use again. */
+	/* The kernel takes the pages when it wants some; until then they are as they were, and
+	 * cost nothing to use again. */
 	madvise(a->memory + REST, a->touched - REST, MADV_FREE);
 	a->touched = REST;
 }

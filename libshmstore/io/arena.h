@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arena.h: the buffers of an engine: one piece of memory, given out in units of 1 MiB. One thread's at a time. */
+/* arena.h: the buffers of an engine: one piece of memory, given out in units of 1
+ * MiB. One thread's at a time. */
 #ifndef SHMS_ARENA_H
 #define SHMS_ARENA_H
 
@@ -17,10 +18,12 @@ struct shms_arena {
 	size_t touched;        /* bytes from the begin that may be in memory */
 };
 
-/* n_units up to SHMS_ARENA_UNITS. touched: all of it is about to be used, else it should cost nothing before. 0, -ENOMEM. */
+/* n_units up to SHMS_ARENA_UNITS. touched: all of it is about to be used, else it should cost
+ * nothing before. 0, -ENOMEM. */
 int shms_arena_init(struct shms_arena *a, unsigned n_units, bool touched);
-/* Brings all of it into memory, while nothing in it is in use. A page at a time: the kernel, asked to pin it as a whole, would do so under the lock
- * of the address space, and whatever thread of the process maps something waits for that. */
+/* Brings all of it into memory, while nothing in it is in use. A page at a time: the kernel, asked
+ * to pin it as a whole, would do so under the lock of the address space, and whatever thread of the
+ * process maps something waits for that. */
 void shms_arena_touch(struct shms_arena *a);
 /* inherited: in a child of fork(), which does not have the memory. Idempotent. */
 void shms_arena_deinit(struct shms_arena *a, bool inherited);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crew.c: two lists under one lock: what is to be done, and what is done. A condition wakes the threads, an eventfd the caller, so that it
- * can wait for them and for the disk at once. Threads block all signals (they are the host program's) and keep tools of their own.
+ * crew.c: two lists under one lock: what is to be done, and what is done. A condition wakes the
+ * threads, an eventfd the caller, so that it can wait for them and for the disk at once. Threads
+ * block all signals (they are the host program's) and keep tools of their own.
  *
- * In a child of fork() there are no threads and the lock may be held for ever: only descriptors and memory are let go.
+ * In a child of fork() there are no threads and the lock may be held for ever: only
+ * descriptors and memory are let go.
  */
 #include "crew.h"
 
@@ -99,7 +101,8 @@ static void start_threads(struct shms_crew *c, unsigned n_threads)
 
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
-	while (c->n_threads < n_threads && pthread_create(&c->threads[c->n_threads], NULL, work, c) == 0)
+	while (c->n_threads < n_threads &&
+	       pthread_create(&c->threads[c->n_threads], NULL, work, c) == 0)
 		c->n_threads++;
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }

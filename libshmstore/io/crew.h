@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* crew.h: worker threads that take tasks in order and hand them back as they are done. The caller is one thread at a time. */
+/* crew.h: worker threads that take tasks in order and hand them back as they are done. The
+ * caller is one thread at a time. */
 #ifndef SHMS_CREW_H
 #define SHMS_CREW_H
 
@@ -14,9 +15,11 @@ struct shms_crew_task {
 	struct shms_crew_task *next;
 };
 
-/* background: at idle priority. Fewer threads than asked for are fine, none is -ENOMEM. 0, -ENOMEM, -EMFILE. */
+/* background: at idle priority. Fewer threads than asked for are fine, none is
+ * -ENOMEM. 0, -ENOMEM, -EMFILE. */
 int shms_crew_new(unsigned n_threads, bool background, struct shms_crew **ret);
-/* Waits for its threads, which finish what they are at. NULL is fine. inherited: in a child of fork(), which has no threads. */
+/* Waits for its threads, which finish what they are at. NULL is fine. inherited: in a child of
+ * fork(), which has no threads. */
 void shms_crew_free(struct shms_crew *c, bool inherited);
 void shms_crew_give(struct shms_crew *c, struct shms_crew_task *task);
 /* Returns a task that is done, or NULL. */

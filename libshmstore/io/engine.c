@@ -3,23 +3,30 @@
  * engine.c: the coordinator: which frame is where between memory and disk.
  *
  * A job is cut into frames. Each takes a slot and room in the arena, and goes
- *   store:  packing (crew, in any order) -> its turn (the frames before it have their places) -> writing (ring) -> over
+ *   store:  packing (crew, in any order) -> its turn (the frames before it have their
+ *           places) -> writing (ring) -> over
  *   load:   reading (ring) -> unpacking (crew) -> over
- * The last frame that gets its place makes the header complete, which is written beside the frames still under way; then comes the fsync, and
- * done. Frames of several jobs are under way at once, so that a thousand objects of 1 MiB keep the disk as busy as one of 1 GiB. All of
- * this is one thread's, the caller's; what it hands to the crew or to the ring is theirs until they give it back.
+ * The last frame that gets its place makes the header complete, which is written beside the
+ * frames still under way; then comes the fsync, and done. Frames of several jobs are under
+ * way at once, so that a thousand objects of 1 MiB keep the disk as busy as one of 1 GiB.
+ * All of this is one thread's, the caller's; what it hands to the crew or to the ring is
+ * theirs until they give it back.
  *
- * Bounds: slots, the arena's memory, and jobs. A frame starts when there is a slot and memory for its worst case; what it turns out not to need is
- * given back as soon as it is packed. No deadlock: frames start in order, so the one whose turn it is always has its room.
+ * Bounds: slots, the arena's memory, and jobs. A frame starts when there is a slot and memory for
+ * its worst case; what it turns out not to need is given back as soon as it is packed. No deadlock:
+ * frames start in order, so the one whose turn it is always has its room.
  *
- * An engine without threads packs in the caller's thread while the disk writes. It does without io_uring as long as it moves single objects of one
- * frame, waiting for each: plain calls cost no more there, and io_uring needs queues and their memory.
+ * An engine without threads packs in the caller's thread while the disk writes. It does without
+ * io_uring as long as it moves single objects of one frame, waiting for each: plain calls cost no
+ * more there, and io_uring needs queues and their memory.
  *
- * A child of fork() has neither the arena (MADV_DONTFORK), nor the rings, nor the threads: there shms_engine_free() lets descriptors go.
+ * A child of fork() has neither the arena (MADV_DONTFORK), nor the rings, nor the threads: there
+ * shms_engine_free() lets descriptors go.
  *
- * Rejected: a thread for each object (frames of one large object would not overlap), mapping the object (tierframe.c says why), splice and
- * sendfile (every byte has to be hashed anyway, so it passes the processor), threads that write for themselves (the place of a frame
- * depends on the size of those before).
+ * Rejected: a thread for each object (frames of one large object would not overlap), mapping
+ * the object (tierframe.c says why), splice and sendfile (every byte has to be hashed anyway,
+ * so it passes the processor), threads that write for themselves (the place of a frame depends
+ * on the size of those before).
  */
 #include "engine.h"
 
@@ -35,12 +42,14 @@
 #define THREADS_MAX  64u
 #define ALONE_UNITS  24u /* of an engine without threads; what is not used is never touched */
 #define THREAD_UNITS 16u /* more for each thread: a frame that is packed, and one that is written */
-#define PLAIN_JOBS   3u  /* jobs of one frame without a wait between them, before io_uring is worth its while */
+/* jobs of one frame without a wait between them, before io_uring is worth its while */
+#define PLAIN_JOBS   3u
 #define BACKGROUND   ((unsigned short)((2u << 13) | 7u)) /* I/O priority: best effort, the lowest */
 
-_Static_assert(SHMS_ENGINE_SLOTS + SHMS_ENGINE_RUNS <= SHMS_RING_DEPTH, "every operation has its entry");
+_Static_assert(SHMS_ENGINE_SLOTS + SHMS_ENGINE_RUNS <= SHMS_RING_DEPTH,
+	       "every operation has its entry");
 
-/* ---- the engine ----------------------------------------------------------------------------------------------------- */
+/* ---- the engine ------------------------------------------------------------------------------ */
 
 static unsigned arena_units(const struct shms_engine_options *o)
 {
@@ -109,7 +118,8 @@ void shms_engine_free(struct shms_engine *e)
 	free(e);
 }
 
-/* Registered buffers stay in memory for good: only where there is enough to do, that is, for engines with threads. */
+/* Registered buffers stay in memory for good: only where there is enough to do, that is,
+ * for engines with threads. */
 static void want_ring(struct shms_engine *e)
 {
 	char why[sizeof(e->io) - 16];
@@ -123,10 +133,11 @@ static void want_ring(struct shms_engine *e)
 	}
 	if (e->crew && !e->arena.taken) /* the first job of all: nothing lies there yet */
 		shms_arena_touch(&e->arena);
-	shms_ring_begin(&e->ring, e->crew ? e->arena.memory : NULL, e->arena.size, why, sizeof(why));
+	shms_ring_begin(&e->ring, e->crew ? e->arena.memory : NULL, e->arena.size, why,
+			sizeof(why));
 	e->ring.priority = e->background ? BACKGROUND : 0;
-	snprintf(e->io, sizeof(e->io), "%s%s%s", shms_ring_fd(&e->ring) < 0 ? "plain" : "io_uring", why[0] ? ": " : "",
-		 why);
+	snprintf(e->io, sizeof(e->io), "%s%s%s", shms_ring_fd(&e->ring) < 0 ? "plain" : "io_uring",
+		 why[0] ? ": " : "", why);
 }
 
 const char *shms_engine_io(struct shms_engine *e)
@@ -135,7 +146,7 @@ const char *shms_engine_io(struct shms_engine *e)
 	return e->io;
 }
 
-/* ---- what moves it all ---------------------------------------------------------------------------------------------- */
+/* ---- what moves it all ----------------------------------------------------------------------- */
 
 static bool start_frames(struct shms_engine *e)
 {
@@ -178,7 +189,8 @@ static bool move(struct shms_engine *e)
 	return start_frames(e) || moved;
 }
 
-/* Calls done where it is due. It may begin another job on this engine: that one's done is called from here too, not from within. */
+/* Calls done where it is due. It may begin another job on this engine: that one's done is called
+ * from here too, not from within. */
 static void settle(struct shms_engine *e)
 {
 	if (e->settling)

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * enginejob.c: the way of a frame between memory and disk, a function for each event; engine.c says which ways there are. Nothing in here waits.
+ * enginejob.c: the way of a frame between memory and disk, a function for each event; engine.c says
+ * which ways there are. Nothing in here waits.
  *
- * A run is over when nothing of it is open any more, neither slot nor operation; its job then waits in e->over for its done to be called.
+ * A run is over when nothing of it is open any more, neither slot nor operation; its job then waits
+ * in e->over for its done to be called.
  */
 #include "enginejob.h"
 
@@ -12,10 +14,10 @@
 
 #include "sys.h"
 
-/* ---- jobs ----------------------------------------------------------------------------------------------------------- */
+/* ---- jobs ------------------------------------------------------------------------------------ */
 
-/* The first failure is the one that is told; frames that have not started are not started any more. what: "frame 3 is damaged", or what
- * cannot be done, which error then says why. */
+/* The first failure is the one that is told; frames that have not started are not started any more.
+ * what: "frame 3 is damaged", or what cannot be done, which error then says why. */
 static void fail(struct shms_run *run, int error, const char *what, const uint32_t *frame)
 {
 	struct shms_job *job = run->job;
@@ -40,7 +42,8 @@ bool shms_run_started(const struct shms_run *run)
 }
 
 /* slot: whose it is; NULL: the run's own. */
-static void submit(struct shms_engine *e, struct shms_run *run, struct shms_slot *slot, struct shms_ring_op op)
+static void submit(struct shms_engine *e, struct shms_run *run, struct shms_slot *slot,
+		   struct shms_ring_op op)
 {
 	struct shms_io *io = slot ? &slot->io : &run->io;
 
@@ -96,7 +99,7 @@ static void look_after(struct shms_engine *e, struct shms_run *run)
 	e->last_over = run->job;
 }
 
-/* ---- frames --------------------------------------------------------------------------------------------------------- */
+/* ---- frames ---------------------------------------------------------------------------------- */
 
 static void release(struct shms_engine *e, struct shms_slot *s)
 {
@@ -118,7 +121,9 @@ static void keep_only_packed(struct shms_engine *e, struct shms_slot *s)
 	size_t padded = (size_t)shms_tier_pad(s->work.frame->stored);
 
 	if (s->work.spare) {
-		shms_arena_give(&e->arena, s->work.at == s->work.bytes ? s->work.spare : s->work.bytes, s->bytes_size);
+		shms_arena_give(&e->arena,
+				s->work.at == s->work.bytes ? s->work.spare : s->work.bytes,
+				s->bytes_size);
 		s->work.spare = NULL;
 	}
 	s->work.bytes = s->work.at;
@@ -130,7 +135,8 @@ static void write_frame(struct shms_engine *e, struct shms_slot *s)
 {
 	struct shms_run *run = s->run;
 	struct shms_tier_header *header = run->job->header;
-	struct shms_ring_op op = {.kind = SHMS_RING_WRITE, .bytes = s->work.bytes, .size = s->bytes_size};
+	struct shms_ring_op op = {
+		.kind = SHMS_RING_WRITE, .bytes = s->work.bytes, .size = s->bytes_size};
 
 	op.offset = s->work.frame->offset = run->offset;
 	run->offset += s->bytes_size;
@@ -169,7 +175,8 @@ static void packed(struct shms_engine *e, struct shms_slot *s)
 	look_after(e, run);
 }
 
-/* A run that failed: what waits for a turn that will not come is let go. Another slot of it is still open: it is not over yet. */
+/* A run that failed: what waits for a turn that will not come is let go. Another slot of it is
+ * still open: it is not over yet. */
 static void drop_ready(struct shms_engine *e, struct shms_run *run)
 {
 	struct shms_slot *s = run->ready, *next;
@@ -253,7 +260,8 @@ void shms_run_came(struct shms_engine *e, struct shms_ring_op *op)
 }
 
 /* Room in the arena and a slot for the next frame; NULL: not now. */
-static struct shms_slot *take_slot(struct shms_engine *e, const struct shms_run *run, const struct shms_tier_frame *f)
+static struct shms_slot *take_slot(struct shms_engine *e, const struct shms_run *run,
+				   const struct shms_tier_frame *f)
 {
 	size_t size = (size_t)shms_tier_pad(f->original);
 	bool spare = run->load ? f->codec != SHMS_CODEC_RAW : run->job->header->sb->level > 0;

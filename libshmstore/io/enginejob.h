@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* enginejob.h: jobs and their frames under way, for engine.c: what becomes of a frame when somebody is done with it. */
+/* enginejob.h: jobs and their frames under way, for engine.c: what becomes of a frame when
+ * somebody is done with it. */
 #ifndef SHMS_ENGINEJOB_H
 #define SHMS_ENGINEJOB_H
 
@@ -33,8 +34,9 @@ struct shms_slot {
 	struct shms_io io;
 	struct shms_tier_work work;
 	struct shms_run *run;
-	uint32_t index;         /* of the frame */
-	size_t bytes_size;      /* taken of the arena: at work.bytes, and as much at work.spare if that is not NULL */
+	uint32_t index; /* of the frame */
+	/* taken of the arena: at work.bytes, and as much at work.spare if that is not NULL */
+	size_t bytes_size;
 	struct shms_slot *next; /* free, or of the same run and waiting for its turn */
 };
 
@@ -73,7 +75,8 @@ struct shms_engine {
 bool shms_run_started(const struct shms_run *run);
 /* The next frame of a run that has not started all. False: no slot or no room now. */
 bool shms_run_start_frame(struct shms_engine *e, struct shms_run *run);
-/* The crew is done with a task, the ring with an operation. A run that is over then is free again, and its job in e->over. */
+/* The crew is done with a task, the ring with an operation. A run that is over then is free
+ * again, and its job in e->over. */
 void shms_run_worked(struct shms_engine *e, struct shms_crew_task *task);
 void shms_run_came(struct shms_engine *e, struct shms_ring_op *op);
 

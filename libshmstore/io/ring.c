@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ring.c: a thin layer over liburing with three operations. A short one is gone on with here, so that who asked for it sees it whole or failed.
+ * ring.c: a thin layer over liburing with three operations. A short one is gone on with here, so
+ * that who asked for it sees it whole or failed.
  *
- * Where the kernel, a container's seccomp filter or the limit on locked memory refuse (EPERM, ENOSYS, ENOMEM), we do with less: buffers that are
- * not registered, and in the end plain pread, pwrite and fsync, done at once and reaped as if they had been under way.
+ * Where the kernel, a container's seccomp filter or the limit on locked memory refuse (EPERM,
+ * ENOSYS, ENOMEM), we do with less: buffers that are not registered, and in the end plain pread,
+ * pwrite and fsync, done at once and reaped as if they had been under way.
  *
- * Rejected: SQPOLL (a kernel thread that spins, for a few hundred operations a second), preallocation with fallocate (appending
- * writes are serialised by the kernel's own workers anyway, and two of them keep the disk as busy as eight).
+ * Rejected: SQPOLL (a kernel thread that spins, for a few hundred operations a second),
+ * preallocation with fallocate (appending writes are serialised by the kernel's own workers anyway,
+ * and two of them keep the disk as busy as eight).
  */
 #include "ring.h"
 
@@ -25,7 +28,8 @@ void shms_ring_init(struct shms_ring *r)
 	r->uring.ring_fd = -1;
 }
 
-void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size, char *ret_why, size_t size)
+void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size, char *ret_why,
+		     size_t size)
 {
 	struct iovec iov = {.iov_base = (void *)(uintptr_t)memory, .iov_len = memory_size};
 	int e = io_uring_queue_init(SHMS_RING_DEPTH, &r->uring, 0);
@@ -46,7 +50,8 @@ void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size
 	e = io_uring_ring_dontfork(&r->uring);
 	if (e < 0) {
 		io_uring_queue_exit(&r->uring);
-		snprintf(ret_why, size, "io_uring's queues cannot be kept from children: %s", strerror(-e));
+		snprintf(ret_why, size, "io_uring's queues cannot be kept from children: %s",
+			 strerror(-e));
 		return;
 	}
 	r->on = true;
@@ -75,7 +80,7 @@ int shms_ring_fd(const struct shms_ring *r)
 	return r->on ? r->uring.ring_fd : -1;
 }
 
-/* ---- one step of an operation --------------------------------------------------------------------------------------- */
+/* ---- one step of an operation ---------------------------------------------------------------- */
 
 /* Books the kernel's answer to a step, a count or -errno. True: the operation is over. */
 static bool stepped(struct shms_ring_op *op, ssize_t answer)
@@ -91,7 +96,8 @@ static bool stepped(struct shms_ring_op *op, ssize_t answer)
 	op->done += (size_t)answer;
 	if (op->done == op->head_size + op->size)
 		return true;
-	/* Short. O_DIRECT goes on at whole blocks only; a file of ours that ends elsewhere has been cut. */
+	/* Short. O_DIRECT goes on at whole blocks only; a file of ours that
+	 * ends elsewhere has been cut. */
 	if (op->kind == SHMS_RING_READ && (answer == 0 || op->done % SHMS_TIER_ALIGN))
 		op->result = -ENODATA;
 	else if (answer == 0)
@@ -131,7 +137,8 @@ static void prepare_rw(const struct shms_ring *r, struct shms_ring_op *op, struc
 	unsigned n = left_of(op), size = (unsigned)op->iov[0].iov_len;
 	unsigned char *bytes = op->iov[0].iov_base;
 	uint64_t at = op->offset + op->done;
-	bool fixed = n == 1 && r->fixed && bytes >= r->fixed && bytes + size <= r->fixed + r->fixed_size;
+	bool fixed =
+		n == 1 && r->fixed && bytes >= r->fixed && bytes + size <= r->fixed + r->fixed_size;
 
 	if (op->kind == SHMS_RING_READ && fixed)
 		io_uring_prep_read_fixed(sqe, op->fd, bytes, size, at, 0);
@@ -161,7 +168,7 @@ static void ring_step(struct shms_ring *r, struct shms_ring_op *op)
 	io_uring_submit(&r->uring); /* what it does not take now is taken with the next reaping */
 }
 
-/* ---- operations ----------------------------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static void append(struct shms_ring *r, struct shms_ring_op *op)
 {
@@ -175,7 +182,9 @@ static void append(struct shms_ring *r, struct shms_ring_op *op)
 
 void shms_ring_submit(struct shms_ring *r, struct shms_ring_op *op)
 {
-	op->result = op->kind == SHMS_RING_WRITE ? shms_file_size_allowed(op->offset + op->head_size + op->size) : 0;
+	op->result = op->kind == SHMS_RING_WRITE
+			     ? shms_file_size_allowed(op->offset + op->head_size + op->size)
+			     : 0;
 	op->done = 0;
 	r->n_under_way++;
 	if (op->result == 0 && r->on) {

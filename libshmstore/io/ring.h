@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ring.h: reads, writes and fsyncs that are under way while the caller does something else; plain calls where io_uring is not to be had. */
+/* ring.h: reads, writes and fsyncs that are under way while the caller does something else; plain
+ * calls where io_uring is not to be had. */
 #ifndef SHMS_RING_H
 #define SHMS_RING_H
 
@@ -45,8 +46,10 @@ struct shms_ring {
 
 /* Plain calls. */
 void shms_ring_init(struct shms_ring *r);
-/* io_uring from now on. why: for people, size bytes, where it is not or not all of what was asked, else "". memory: to be registered; NULL: none. */
-void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size, char *ret_why, size_t size);
+/* io_uring from now on. why: for people, size bytes, where it is not or not all of what was asked,
+ * else "". memory: to be registered; NULL: none. */
+void shms_ring_begin(struct shms_ring *r, const void *memory, size_t memory_size, char *ret_why,
+		     size_t size);
 /* inherited: in a child of fork(): only what it holds is let go. */
 void shms_ring_deinit(struct shms_ring *r, bool inherited);
 /* Takes the operation. At most SHMS_RING_DEPTH. */

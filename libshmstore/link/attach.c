@@ -2,20 +2,23 @@
 /*
  * attach.c: the connection to shmstored. Requests and replies are in request.c.
  *
- * States: ALONE, GREETING (HELLO and REGISTER sent at once, one round trip), REGISTERED; back to ALONE by any error, the
- * daemon's death, or a message that is none. A greeting that is not answered in time goes on in the background: later calls
- * look whether it was, and wait no more. So does a registered connection whose reply is overdue ("silent"): a daemon that hangs
- * costs one timeout, whoever runs into it, and is heard again when it speaks.
+ * States: ALONE, GREETING (HELLO and REGISTER sent at once, one round trip), REGISTERED; back to
+ * ALONE by any error, the daemon's death, or a message that is none. A greeting that is not
+ * answered in time goes on in the background: later calls look whether it was, and wait no more. So
+ * does a registered connection whose reply is overdue ("silent"): a daemon that hangs costs one
+ * timeout, whoever runs into it, and is heard again when it speaks.
  *
- * Threads: requests are sent under the lock, in one system call that never blocks. Of the threads that wait for replies
- * one reads for all, without the lock, and hands out what came by its serial; when its own has come, the next one
- * reads. It waits in recv() first, as most replies are there at once: with the send that is two system calls, where
- * poll() and a read that finds no more would make it four. The next thread that waits or looks reads the rest. A thread
- * that finds the connection dead while another one reads shuts it down, and the reader closes it: no descriptor number
- * is closed under a thread that uses it. Event loops get an epoll descriptor that stays the same for the same reason.
+ * Threads: requests are sent under the lock, in one system call that never blocks. Of the threads
+ * that wait for replies one reads for all, without the lock, and hands out what came by its
+ * serial; when its own has come, the next one reads. It waits in recv() first, as most replies are
+ * there at once: with the send that is two system calls, where poll() and a read that finds no
+ * more would make it four. The next thread that waits or looks reads the rest. A thread that finds
+ * the connection dead while another one reads shuts it down, and the reader closes it: no
+ * descriptor number is closed under a thread that uses it. Event loops get an epoll descriptor
+ * that stays the same for the same reason.
  *
- * Rejected: a thread of our own (a library starts none), a connection per request (a registration is a connection), blocking
- * sends (a daemon that reads nothing is as good as none).
+ * Rejected: a thread of our own (a library starts none), a connection per request (a registration
+ * is a connection), blocking sends (a daemon that reads nothing is as good as none).
  */
 #include "attach.h"
 
@@ -35,15 +38,15 @@
 #include "socketpath.h"
 #include "sys.h"
 
-#define MS          SHMS_MS
-#define TRY_NS      (1000 * MS) /* between attempts to connect */
-#define HURRY_NS    (10 * MS)   /* the same while a daemon seems to start */
-#define PATIENCE_NS (1000 * MS)
-#define STARTING_NS (10000 * MS)
-#define SHORT_NS    (20 * MS)    /* other stores that are alone hold the lock too, for less */
-#define STRANGER_NS (10000 * MS) /* after one that spoke nonsense */
-#define RECV_NS \
-	(500 * MS) /* of a recv() that waits (SO_RCVTIMEO); shorter waits, and the rest of longer ones, are poll()'s */
+#define MS           SHMS_MS
+#define TRY_NS       (1000 * MS) /* between attempts to connect */
+#define HURRY_NS     (10 * MS)   /* the same while a daemon seems to start */
+#define PATIENCE_NS  (1000 * MS)
+#define STARTING_NS  (10000 * MS)
+#define SHORT_NS     (20 * MS)    /* other stores that are alone hold the lock too, for less */
+#define STRANGER_NS  (10000 * MS) /* after one that spoke nonsense */
+/* of a recv() that waits (SO_RCVTIMEO); shorter waits, and the rest of longer ones, are poll()'s */
+#define RECV_NS      (500 * MS)
 #define PACKET_MAX   (sizeof(struct wire_header) + 64 + WIRE_TEXT_MAX)
 #define TELL_MS      1000 /* for room to tell a daemon something that just registered us */
 #define READ_AT_ONCE 64   /* packets: one who sends without end must not keep a thread */
@@ -87,7 +90,8 @@ void shms_attach_fork_child(struct shms_attach *a)
 	shms_close_fd(a->fd);
 	shms_close_fd(a->epoll_fd);
 	pthread_mutex_unlock(&a->lock);
-	/* The threads that waited are the parent's: a condition that counts them could not be destroyed. */
+	/* The threads that waited are the parent's: a condition that counts
+	 * them could not be destroyed. */
 	shms_attach_init(a);
 }
 
@@ -134,8 +138,8 @@ void shms_attach_end(struct shms_attach *a, uint64_t pause_ns)
 	pthread_cond_broadcast(&a->changed);
 }
 
-int shms_attach_send(struct shms_attach *a, uint16_t type, uint64_t serial, const void *body, const void *tail,
-		     size_t tail_size)
+int shms_attach_send(struct shms_attach *a, uint16_t type, uint64_t serial, const void *body,
+		     const void *tail, size_t tail_size)
 {
 	unsigned char packet[PACKET_MAX];
 	size_t n = wire_pack(packet, sizeof(packet), type, serial, body, tail, tail_size);
@@ -194,14 +198,17 @@ static int greet(struct shms_attach *a)
 	a->hello_serial = ++a->last_serial;
 	a->register_serial = ++a->last_serial;
 	/* Sends say that they do not block; recv() is to, for a time. */
-	if (fcntl(fd, F_SETFL, 0) < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &RECV_TIME, sizeof(RECV_TIME)) < 0)
+	if (fcntl(fd, F_SETFL, 0) < 0 ||
+	    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &RECV_TIME, sizeof(RECV_TIME)) < 0)
 		r = -errno;
 	if (r == 0)
 		r = shms_attach_send(a, WIRE_HELLO, a->hello_serial, &hello, NULL, 0);
 	if (r == 0)
-		r = shms_attach_send(a, WIRE_REGISTER, a->register_serial, &reg, below, strlen(below));
+		r = shms_attach_send(a, WIRE_REGISTER, a->register_serial, &reg, below,
+				     strlen(below));
 	if (r == 0 && a->epoll_fd >= 0 &&
-	    epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->fd, &(struct epoll_event){.events = EPOLLIN}) < 0)
+	    epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->fd, &(struct epoll_event){.events = EPOLLIN}) <
+		    0)
 		r = -errno;
 	if (r < 0)
 		shms_attach_end(a, 0);
@@ -211,7 +218,8 @@ static int greet(struct shms_attach *a)
 /* ---- what comes in; the lock is held ---- */
 
 /* A reply of a request, or one that nobody waits for any more. */
-static int take_reply(struct shms_attach *a, const struct wire_header *h, const unsigned char *body, size_t body_size)
+static int take_reply(struct shms_attach *a, const struct wire_header *h, const unsigned char *body,
+		      size_t body_size)
 {
 	struct shms_request **at = &a->requests, *q;
 	struct shms_reply *reply;
@@ -236,24 +244,28 @@ static int take_reply(struct shms_attach *a, const struct wire_header *h, const 
 	return 0;
 }
 
-static int take_welcome(struct shms_attach *a, const struct wire_header *h, const unsigned char *body)
+static int take_welcome(struct shms_attach *a, const struct wire_header *h,
+			const unsigned char *body)
 {
 	struct wire_welcome w;
 
 	memcpy(&w, body, sizeof(w));
-	if (h->serial != a->hello_serial || a->welcome_epoch || w.version != WIRE_VERSION || !w.epoch)
+	if (h->serial != a->hello_serial || a->welcome_epoch || w.version != WIRE_VERSION ||
+	    !w.epoch)
 		return -EBADMSG;
 	a->welcome_epoch = w.epoch;
 	atomic_store_explicit(&a->features, w.features, memory_order_relaxed);
 	return 0;
 }
 
-static int take_registered(struct shms_attach *a, const struct wire_header *h, const unsigned char *body)
+static int take_registered(struct shms_attach *a, const struct wire_header *h,
+			   const unsigned char *body)
 {
 	struct wire_registered r;
 
 	memcpy(&r, body, sizeof(r));
-	if (h->serial != a->register_serial || a->state != SHMS_ATTACH_GREETING || !a->welcome_epoch)
+	if (h->serial != a->register_serial || a->state != SHMS_ATTACH_GREETING ||
+	    !a->welcome_epoch)
 		return -EBADMSG;
 	a->state = SHMS_ATTACH_REGISTERED;
 	a->id = r.id;
@@ -267,7 +279,8 @@ static int take_registered(struct shms_attach *a, const struct wire_header *h, c
 }
 
 /* A daemon that just registered us reads: who has hundreds of tasks waits for it. */
-int shms_attach_tell(struct shms_attach *a, uint16_t type, const void *body, const void *tail, size_t tail_size)
+int shms_attach_tell(struct shms_attach *a, uint16_t type, const void *body, const void *tail,
+		     size_t tail_size)
 {
 	uint64_t serial = ++a->last_serial;
 
@@ -299,7 +312,8 @@ static int take_pong(struct shms_attach *a, const struct wire_header *h)
 	return 0;
 }
 
-/* One packet: input, checked whole before anything of it is used. Not 0: the connection is to end. */
+/* One packet: input, checked whole before anything of it is used. Not 0:
+ * the connection is to end. */
 static int take_packet(struct shms_attach *a, const unsigned char *packet, size_t n)
 {
 	struct wire_header h;
@@ -369,7 +383,8 @@ void shms_attach_read(struct shms_attach *a)
 	ssize_t n;
 
 	for (int i = 0; i < READ_AT_ONCE && a->fd >= 0 && !a->ended; i++) {
-		/* MSG_TRUNC: the whole length of one that is longer than any that is meant for us. */
+		/* MSG_TRUNC: the whole length of one that is longer than
+		 * any that is meant for us. */
 		n = recv(a->fd, packet, sizeof(packet), MSG_DONTWAIT | MSG_TRUNC);
 		if (!take_received(a, packet, n, errno))
 			return;
@@ -380,7 +395,8 @@ void shms_attach_read(struct shms_attach *a)
 
 static struct timespec at_ns(uint64_t ns)
 {
-	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+	return (struct timespec){.tv_sec = (time_t)(ns / 1000000000u),
+				 .tv_nsec = (long)(ns % 1000000000u)};
 }
 
 /* Takes what recv() gives, within RECV_NS. */
@@ -399,7 +415,8 @@ static void wait_in_recv(struct shms_attach *a)
 		forget_connection(a);
 	else if (!take_received(a, packet, n, error))
 		a->polls = true;
-	else if (a->requests) /* others wait: of many replies each would else be another turn for all of them */
+	else if (a->requests)
+		/* others wait: of many replies each would else be another turn for all of them */
 		shms_attach_read(a);
 }
 
@@ -489,7 +506,8 @@ bool shms_attach_again(struct shms_attach *a)
 	pthread_mutex_lock(&a->lock);
 	if (a->fd >= 0 && !a->reading)
 		shms_attach_read(a);
-	/* A daemon that began after ours wrote here: ours is dead, though the kernel may still be closing its sockets. */
+	/* A daemon that began after ours wrote here: ours is dead, though the kernel may
+	 * still be closing its sockets. */
 	epoch = atomic_load_explicit(&a->place.credit->epoch, memory_order_relaxed);
 	if (a->state == SHMS_ATTACH_REGISTERED && epoch > a->welcome_epoch)
 		shms_attach_end(a, 0);
@@ -520,14 +538,16 @@ bool shms_attach_hurry(struct shms_attach *a)
 	return speaks;
 }
 
-/* Does it not answer because it was killed? On a busy host it may be seconds until its socket and its lock go. */
+/* Does it not answer because it was killed? On a busy host it may be seconds until
+ * its socket and its lock go. */
 static bool peer_dying(const struct shms_attach *a)
 {
 	struct ucred peer;
 	socklen_t size = sizeof(peer);
 
-	return a->fd >= 0 && a->silent && getsockopt(a->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 &&
-	       peer.pid > 0 && shms_dying(peer.pid);
+	return a->fd >= 0 && a->silent &&
+	       getsockopt(a->fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.pid > 0 &&
+	       shms_dying(peer.pid);
 }
 
 uint64_t shms_attach_patience(struct shms_attach *a)
@@ -568,8 +588,9 @@ static int make_epoll(struct shms_attach *a)
 
 	if (a->epoll_fd >= 0)
 		return a->epoll_fd;
-	if (fd < 0 || (a->fd >= 0 && !a->ended &&
-		       epoll_ctl(fd, EPOLL_CTL_ADD, a->fd, &(struct epoll_event){.events = EPOLLIN}) < 0))
+	if (fd < 0 ||
+	    (a->fd >= 0 && !a->ended &&
+	     epoll_ctl(fd, EPOLL_CTL_ADD, a->fd, &(struct epoll_event){.events = EPOLLIN}) < 0))
 		return shms_error(errno);
 	a->epoll_fd = shms_take_fd(&fd);
 	return a->epoll_fd;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attach.h: a store's connection to shmstored: registration, requests and their replies, and going on without.
+ * attach.h: a store's connection to shmstored: registration, requests and their
+ * replies, and going on without.
  *
  * Every call that may talk to the daemon is bounded: 200 ms for a greeting (2 s where the daemon is
  * required), 1 s for a reply that is due at once. After one timeout nobody waits again until the
@@ -24,7 +25,8 @@ enum shms_attach_state {
 	SHMS_ATTACH_REGISTERED,
 };
 
-/* The store that registers. All of it is the store's, and stays where it is until shms_attach_deinit(). */
+/* The store that registers. All of it is the store's, and stays where it is
+ * until shms_attach_deinit(). */
 struct shms_attach_place {
 	const char *partition;            /* absolute directory */
 	const char *uuid;                 /* the partition's, as text */
@@ -36,13 +38,15 @@ struct shms_attach;
 
 /* Call-backs for unasked messages, under the lock: they may only call shms_attach_tell() here. */
 struct shms_attach_hooks {
-	void (*registered)(struct shms_attach *a, void *arg); /* anew, perhaps with another daemon */
+	/* anew, perhaps with another daemon */
+	void (*registered)(struct shms_attach *a, void *arg);
 	void (*preempted)(const struct wire_task_preempt *m, void *arg);
 	void *arg;
 };
 
 struct shms_attach {
-	pthread_mutex_t lock; /* all below; never held while waiting. No other lock is taken under it but by hooks */
+	/* all below; never held while waiting. No other lock is taken under it but by hooks */
+	pthread_mutex_t lock;
 	struct shms_attach_hooks hooks; /* set before shms_attach_open() */
 	pthread_cond_t changed;
 	struct shms_attach_place place;
@@ -53,11 +57,11 @@ struct shms_attach {
 	bool there;    /* the last try found a socket, whether somebody served it or not */
 	int error;     /* of the last try; 0: it was connected */
 	bool starting; /* nobody did, so one may be starting again; until one spoke */
-	bool reading;  /* a thread waits in recv() or poll() for all of them: only it may close fd */
-	bool polls;    /* in poll(), which has the exact time: a recv() has ended without anything */
-	bool ended;    /* fd is to be closed as soon as nobody reads */
-	bool silent;   /* a reply that was due did not come: not waited for until something does */
-	bool needed;   /* so is a greeting that was waited for at length */
+	bool reading; /* a thread waits in recv() or poll() for all of them: only it may close fd */
+	bool polls;   /* in poll(), which has the exact time: a recv() has ended without anything */
+	bool ended;   /* fd is to be closed as soon as nobody reads */
+	bool silent;  /* a reply that was due did not come: not waited for until something does */
+	bool needed;  /* so is a greeting that was waited for at length */
 	bool given_up; /* so is one who holds the partition's lock and does not speak */
 	uint64_t last_serial, hello_serial, register_serial;
 	uint64_t next_try_ns;      /* CLOCK_MONOTONIC */
@@ -67,11 +71,15 @@ struct shms_attach {
 	int told;                  /* how the last shms_attach_tell() of this registration went */
 	uint64_t n_registered;     /* times that one took us in */
 	uint64_t heard_ns,
-		pinged_ns;    /* CLOCK_MONOTONIC: when it last spoke, and was asked whether it lives (0: was not) */
-	uint64_t ping_serial; /* whose PONG is to come; 0 = none */
+		/* CLOCK_MONOTONIC: when it last spoke, and was asked
+		 * whether it lives (0: was not) */
+		pinged_ns;
+	uint64_t ping_serial;          /* whose PONG is to come; 0 = none */
 	struct shms_request *requests; /* sent and not answered */
-	_Atomic uint64_t generation;   /* n_registered of this connection; 0 = not registered. Read without the lock */
-	_Atomic uint64_t epoch; /* the page's, as this connection's daemon wrote it; 0 = alone. Read without the lock */
+	/* n_registered of this connection; 0 = not registered. Read without the lock */
+	_Atomic uint64_t generation;
+	/* the page's, as this connection's daemon wrote it; 0 = alone. Read without the lock */
+	_Atomic uint64_t epoch;
 };
 
 void shms_attach_init(struct shms_attach *a);
@@ -83,28 +91,36 @@ void shms_attach_fork_parent(struct shms_attach *a);
 void shms_attach_fork_child(struct shms_attach *a);
 
 /*
- * The first connection of a store that was just opened, and that has set a->place. required: a daemon that is slow to greet is waited for longer.
- * 0: registered. -ENOENT: no socket is there. -ETIMEDOUT: a socket is there, and no daemon registered us.
+ * The first connection of a store that was just opened, and that has set a->place. required: a
+ * daemon that is slow to greet is waited for longer. 0: registered. -ENOENT: no socket is there.
+ * -ETIMEDOUT: a socket is there, and no daemon registered us.
  */
 int shms_attach_open(struct shms_attach *a, bool required);
 /* For event loops while we are connected: a descriptor, which stays ours; -ENOENT; -errno. */
 int shms_attach_fd(struct shms_attach *a);
-/* In hooks.registered: one message that is not answered. 0, -ENOTCONN: it is not to be had, and the connection will end. */
-int shms_attach_tell(struct shms_attach *a, uint16_t type, const void *body, const void *tail, size_t tail_size);
+/* In hooks.registered: one message that is not answered. 0, -ENOTCONN: it is not to be had,
+ * and the connection will end. */
+int shms_attach_tell(struct shms_attach *a, uint16_t type, const void *body, const void *tail,
+		     size_t tail_size);
 /* The store closes in good order; nothing is waited for. */
 void shms_attach_bye(struct shms_attach *a);
-/* Looks for a daemon that died, came, or speaks again; tries to connect once a second at most. True: registered. */
+/* Looks for a daemon that died, came, or speaks again; tries to connect once a second
+ * at most. True: registered. */
 bool shms_attach_again(struct shms_attach *a);
 /* As that; no lock is taken while the store is registered. */
 bool shms_attach_registered(struct shms_attach *a);
-/* For a call that can do nothing without a daemon: one that is slow to greet is waited for longer, once. */
+/* For a call that can do nothing without a daemon: one that is slow to greet
+ * is waited for longer, once. */
 bool shms_attach_needed(struct shms_attach *a);
-/* -ENOTSUP, of a call that needed one; the sentence says why there is none, and goes on with then. */
+/* -ENOTSUP, of a call that needed one; the sentence says why there is
+ * none, and goes on with then. */
 int shms_attach_absent(struct shms_attach *a, const char *then);
 /*
- * Somebody holds the partition's lock, so a daemon may just be starting: looks whether it speaks by now, without waiting.
- * True: registered. shms_attach_patience() is how long (ns) to go on asking, as far as is known now: longer from when nobody served the socket, as one
- * that starts looks at all partitions before it does. shms_attach_give_up() makes it short until one spoke, or another one starts.
+ * Somebody holds the partition's lock, so a daemon may just be starting: looks whether it
+ * speaks by now, without waiting.
+ * True: registered. shms_attach_patience() is how long (ns) to go on asking, as far as is known
+ * now: longer from when nobody served the socket, as one that starts looks at all partitions before
+ * it does. shms_attach_give_up() makes it short until one spoke, or another one starts.
  */
 bool shms_attach_hurry(struct shms_attach *a);
 uint64_t shms_attach_patience(struct shms_attach *a);

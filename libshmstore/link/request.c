@@ -2,13 +2,16 @@
 /*
  * request.c: requests and their replies on the connection of attach.c.
  *
- * Two sorts. A reply that is due at once is awaited for a second; a daemon that misses it is "silent" until
- * it speaks. A reply that may be withheld (the arbiter's) is awaited as long as the daemon's socket lives.
- * After seconds without a word a PING asks whether it can speak: so a daemon that hangs ends the wait too.
+ * Two sorts. A reply that is due at once is awaited for a second; a daemon that misses it is
+ * "silent" until it speaks. A reply that may be withheld (the arbiter's) is awaited as long as the
+ * daemon's socket lives. After seconds without a word a PING asks whether it can speak: so a daemon
+ * that hangs ends the wait too.
  *
- * A reply that is due to nobody's thread is told by a call-back, by whoever reads it: that is how event loops get theirs.
+ * A reply that is due to nobody's thread is told by a call-back, by whoever reads it: that
+ * is how event loops get theirs.
  *
- * Rejected: a timeout of our own for what is withheld. The daemon's is known to it alone, and a reply on its way would be lost with what it grants.
+ * Rejected: a timeout of our own for what is withheld. The daemon's is known to it alone, and a
+ * reply on its way would be lost with what it grants.
  */
 #include "request.h"
 
@@ -45,7 +48,8 @@ static void withdraw(struct shms_attach *a, const struct shms_request *q)
 		*at = q->next;
 }
 
-/* Puts q (may be NULL) into the list and sends. 0; -EAGAIN: it takes no more just now; -ENOTCONN, -EINVAL. */
+/* Puts q (may be NULL) into the list and sends. 0; -EAGAIN: it takes no more
+ * just now; -ENOTCONN, -EINVAL. */
 static int send_request(struct shms_attach *a, const struct shms_call *call, struct shms_request *q)
 {
 	uint64_t serial = ++a->last_serial;
@@ -76,7 +80,8 @@ static int await(struct shms_attach *a, struct shms_request *q, uint64_t timeout
 
 	until += timeout_ms < UINT64_MAX / MS / 2 ? timeout_ms * MS : UINT64_MAX / 2;
 	while (!q->done && !interrupted && (now = shms_now_mono_ns()) < until) {
-		/* Only what may wait for long is asked: a reply comes in a shorter way (attach.c). */
+		/* Only what may wait for long is asked: a reply comes in a shorter way
+		 * (attach.c). */
 		bool ask = timeout_ms && now + SHMS_INTERRUPT_NS < until;
 
 		shms_attach_wait(a, POLLIN, ask ? now + SHMS_INTERRUPT_NS : until);
@@ -98,7 +103,8 @@ static int await(struct shms_attach *a, struct shms_request *q, uint64_t timeout
 /* May call go out now? */
 static bool registered(const struct shms_attach *a, const struct shms_call *call)
 {
-	return a->state == SHMS_ATTACH_REGISTERED && (!call->generation || call->generation == a->n_registered);
+	return a->state == SHMS_ATTACH_REGISTERED &&
+	       (!call->generation || call->generation == a->n_registered);
 }
 
 int shms_attach_call(struct shms_attach *a, const struct shms_call *call, struct shms_reply *ret)
@@ -140,7 +146,8 @@ int shms_request_post(struct shms_attach *a, const struct shms_call *call, struc
 		until = until ? until : now + REPLY_NS;
 		if (now >= until)
 			break;
-		/* Somebody reads: he is not woken by room to write, so that is looked for now and then. */
+		/* Somebody reads: he is not woken by room to write, so that
+		 * is looked for now and then. */
 		shms_attach_wait(a, POLLIN | POLLOUT, a->reading ? now + MS : until);
 	}
 	if (r == -ENOTCONN && registered(a, call))
@@ -149,7 +156,8 @@ int shms_request_post(struct shms_attach *a, const struct shms_call *call, struc
 	return r;
 }
 
-/* Somebody waits for what may come late: does the daemon live? Returns until when to wait before this is looked at again. */
+/* Somebody waits for what may come late: does the daemon live? Returns until when to wait
+ * before this is looked at again. */
 static uint64_t look_after(struct shms_attach *a)
 {
 	uint64_t now = shms_now_mono_ns();
@@ -158,7 +166,8 @@ static uint64_t look_after(struct shms_attach *a)
 	if (!a->pinged_ns && now - a->heard_ns >= QUIET_NS) {
 		a->pinged_ns = now;
 		/* One who reads nothing gets none; one whose PONG is under way needs none. */
-		if (!a->ping_serial && shms_attach_send(a, WIRE_PING, a->last_serial + 1, &ping, NULL, 0) == 0)
+		if (!a->ping_serial &&
+		    shms_attach_send(a, WIRE_PING, a->last_serial + 1, &ping, NULL, 0) == 0)
 			a->ping_serial = ++a->last_serial;
 	}
 	if (!a->pinged_ns)
@@ -208,7 +217,7 @@ void shms_request_look(struct shms_attach *a)
 	pthread_mutex_unlock(&a->lock);
 }
 
-/* ---- calls that can do nothing without a daemon ------------------------------------------------------------------- */
+/* ---- calls that can do nothing without a daemon ---------------------------------------------- */
 
 /* They wait for one that is slow, and say why there is none. */
 bool shms_attach_registered(struct shms_attach *a)
@@ -239,8 +248,9 @@ int shms_attach_absent(struct shms_attach *a, const char *then)
 	pthread_mutex_lock(&a->lock);
 	hangs = a->state != SHMS_ATTACH_ALONE && a->silent;
 	pthread_mutex_unlock(&a->lock);
-	return shms_detail(-ENOTSUP, NULL, "%s: %s; %s", a->place.store,
-			   hangs ? "shmstored does not answer: it is stopped, or the host is too busy"
-				 : "no shmstored serves the store, or it ended meanwhile",
-			   then);
+	return shms_detail(
+		-ENOTSUP, NULL, "%s: %s; %s", a->place.store,
+		hangs ? "shmstored does not answer: it is stopped, or the host is too busy"
+		      : "no shmstored serves the store, or it ended meanwhile",
+		then);
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * request.h: requests on a store's connection to shmstored, and their replies: at once, late, or when somebody looks.
+ * request.h: requests on a store's connection to shmstored, and their replies: at once,
+ * late, or when somebody looks.
  *
- * No lock of the store may be held over shms_attach_call() and shms_request_wait(). Memory of a request under way is the caller's; it stays where
- * it is until the request has ended or was withdrawn.
+ * No lock of the store may be held over shms_attach_call() and shms_request_wait().
+ * Memory of a request under way is the caller's; it stays where it is until the
+ * request has ended or was withdrawn.
  */
 #ifndef SHMS_REQUEST_H
 #define SHMS_REQUEST_H
@@ -22,7 +24,8 @@ struct shms_call {
 	const void *body; /* struct wire_<name> */
 	const void *tail;
 	size_t tail_size;
-	uint64_t timeout_ms; /* for requests that may wait in the daemon: beyond the 1 s of any; a CANCEL follows it */
+	/* for requests that may wait in the daemon: beyond the 1 s of any; a CANCEL follows it */
+	uint64_t timeout_ms;
 	uint64_t generation; /* only on that registration (shms_attach.generation); 0 = on any */
 };
 
@@ -50,8 +53,8 @@ struct shms_request {
 	bool done;
 	int error; /* 0: *reply is there; -ENOTCONN: the connection ended before */
 	struct shms_reply *reply;
-	/* Called where it ends, by whichever thread read that, with the connection's lock held: takes no lock that is held over calls of this
-	 * module. NULL: somebody waits. */
+	/* Called where it ends, by whichever thread read that, with the connection's lock held:
+	 * takes no lock that is held over calls of this module. NULL: somebody waits. */
 	void (*ended)(struct shms_request *q);
 	void *arg;
 };
@@ -60,13 +63,15 @@ struct shms_request {
 int shms_attach_call(struct shms_attach *a, const struct shms_call *call, struct shms_reply *ret);
 
 /*
- * Sends without waiting for a reply. q: where that will be told, however late; NULL: none is wanted. Also to a daemon that does not answer just now: a
- * release must not be lost; who reads nothing for a second is hung up on. 0, -ENOTCONN.
+ * Sends without waiting for a reply. q: where that will be told, however late; NULL: none is
+ * wanted. Also to a daemon that does not answer just now: a release must not be lost; who reads
+ * nothing for a second is hung up on. 0, -ENOTCONN.
  */
 int shms_request_post(struct shms_attach *a, const struct shms_call *call, struct shms_request *q);
 /*
- * Waits for the end of q, which the daemon may withhold as long as it likes: as long as it lives. That is looked at: after seconds without a word
- * it is asked, and who does not answer that for long is hung up on. Returns q->error.
+ * Waits for the end of q, which the daemon may withhold as long as it likes: as long as it lives.
+ * That is looked at: after seconds without a word it is asked, and who does not answer that for
+ * long is hung up on. Returns q->error.
  */
 int shms_request_wait(struct shms_attach *a, struct shms_request *q);
 /* The same, until then at most (CLOCK_MONOTONIC). True: it has ended, and q->error says how. */
@@ -75,7 +80,8 @@ bool shms_request_wait_until(struct shms_attach *a, struct shms_request *q, uint
 void shms_request_withdraw(struct shms_attach *a, struct shms_request *q);
 /* Takes what has come, without waiting. */
 void shms_request_look(struct shms_attach *a);
-/* A descriptor that is readable when shms_request_look() has something to do, whatever the connection is; the same one always. Or -errno. */
+/* A descriptor that is readable when shms_request_look() has something to do, whatever the
+ * connection is; the same one always. Or -errno. */
 int shms_request_fd(struct shms_attach *a);
 
 #endif

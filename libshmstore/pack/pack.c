@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pack.c: a store's packed objects by their keys: found, looked at, deleted. packput.c puts them, packopen.c opens and closes the store. */
+/* pack.c: a store's packed objects by their keys: found, looked at, deleted. packput.c puts them,
+ * packopen.c opens and closes the store. */
 #include "pack.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 #include "page.h"
 #include "segsurvey.h"
 
-/* ---- sums ---------------------------------------------------------------------------------------------------------- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 /* One key more, or less. */
 static void count_key(struct shms_pack *p, bool more)
@@ -40,13 +41,15 @@ static uint64_t bytes_of(const struct shms_packseg *g, uint32_t index)
 
 	if (size < SHMS_SEGCLASS_BIG)
 		return size;
-	return shms_segpacked_read(&g->file->segment, &slot, &o) == 0 ? shms_segsurvey_bytes(&o) : 0;
+	return shms_segpacked_read(&g->file->segment, &slot, &o) == 0 ? shms_segsurvey_bytes(&o)
+								      : 0;
 }
 
 /* The store has got that slot by name, or is about to lose it. Returns its bytes. */
 static uint64_t count_bytes(struct shms_pack *p, struct shms_packplace place, bool more)
 {
-	uint64_t bytes = bytes_of(&p->segments[place.segment], place.slot), add = more ? bytes : -bytes, now;
+	uint64_t bytes = bytes_of(&p->segments[place.segment], place.slot),
+		 add = more ? bytes : -bytes, now;
 
 	p->sum.bytes += add;
 	if (!p->told.bytes)
@@ -76,7 +79,7 @@ struct shms_pack_sum shms_pack_sum(struct shms_pack *p)
 	return sum;
 }
 
-/* ---- names --------------------------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 void shms_pack_gain(struct shms_pack *p, struct shms_packplace place)
 {
@@ -92,22 +95,25 @@ uint64_t shms_pack_lose(struct shms_pack *p, struct shms_packplace place, uint64
 	return bytes;
 }
 
-static void remember(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place)
+static void remember(struct shms_pack *p, const struct shms_packhashed *key,
+		     struct shms_packplace place)
 {
-	p->last = (struct shms_packlast){{key->words[0], key->words[1]}, key->hash, key->size, place};
+	p->last =
+		(struct shms_packlast){{key->words[0], key->words[1]}, key->hash, key->size, place};
 	if (key->size > SHMS_SEGPACKED_KEY)
 		p->last.size = 0;
 }
 
-void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place)
+void shms_pack_name(struct shms_pack *p, const struct shms_packhashed *key,
+		    struct shms_packplace place)
 {
 	count_key(p, true);
 	shms_packindex_add(&p->index, key->hash, place);
 	remember(p, key, place);
 }
 
-uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace place,
-			  uint64_t now_ms)
+uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key,
+			  struct shms_packplace place, uint64_t now_ms)
 {
 	shms_packindex_drop(&p->index, key->hash, place);
 	p->last.size = 0;
@@ -115,8 +121,9 @@ uint64_t shms_pack_unname(struct shms_pack *p, const struct shms_packhashed *key
 	return shms_packalias_unname(p, place, now_ms);
 }
 
-void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key, const struct shms_packplace *old,
-		      struct shms_packplace place, uint64_t now_ms)
+void shms_pack_rename(struct shms_pack *p, const struct shms_packhashed *key,
+		      const struct shms_packplace *old, struct shms_packplace place,
+		      uint64_t now_ms)
 {
 	struct shms_packplace object;
 
@@ -159,7 +166,9 @@ static void hashes_of(const struct shms_packplace *places, uint32_t n, uint64_t 
 
 	for (uint32_t i = 0; i < n; i++)
 		if (shms_packseg_has(p, places[i]))
-			__builtin_prefetch(shms_packseg_slot(&p->segments[places[i].segment], places[i].slot).packed);
+			__builtin_prefetch(
+				shms_packseg_slot(&p->segments[places[i].segment], places[i].slot)
+					.packed);
 	for (uint32_t i = 0; i < n; i++)
 		ret[i] = hash_of(p, places[i]);
 }
@@ -168,7 +177,8 @@ void shms_pack_changing(struct shms_pack *p)
 {
 	if (!p->told.changes)
 		return;
-	atomic_store_explicit(p->told.changes, atomic_load_explicit(p->told.changes, memory_order_relaxed) | 1,
+	atomic_store_explicit(p->told.changes,
+			      atomic_load_explicit(p->told.changes, memory_order_relaxed) | 1,
 			      memory_order_relaxed);
 	/* A reader that sees a later change of a slot also sees this word. */
 	shms_segword_fence();
@@ -177,12 +187,14 @@ void shms_pack_changing(struct shms_pack *p)
 void shms_pack_changed(struct shms_pack *p)
 {
 	if (p->told.changes)
-		atomic_store_explicit(p->told.changes,
-				      (atomic_load_explicit(p->told.changes, memory_order_relaxed) | 1) + 1,
-				      memory_order_release);
+		atomic_store_explicit(
+			p->told.changes,
+			(atomic_load_explicit(p->told.changes, memory_order_relaxed) | 1) + 1,
+			memory_order_release);
 }
 
-/* Lines that others find as soon as they are published. False: there is no room, or none may be taken. */
+/* Lines that others find as soon as they are published. False: there is no
+ * room, or none may be taken. */
 static bool shared_lines(struct shms_pack *p, uint32_t n, struct shms_packlines *ret)
 {
 	if (p->options.store_fd < 0 || !shms_seggrow_has(&p->grow, shms_packlines_cost(n)) ||
@@ -214,7 +226,8 @@ void shms_pack_share(struct shms_pack *p)
 	struct shms_packlines own = p->lines, shared;
 
 	if (own.lines && shared_lines(p, own.n_lines, &shared)) {
-		memcpy((void *)shared.lines, (const void *)own.lines, own.n_lines * sizeof(*own.lines));
+		memcpy((void *)shared.lines, (const void *)own.lines,
+		       own.n_lines * sizeof(*own.lines));
 		p->lines = shared;
 		p->index.lines = shared.lines;
 		shms_packlines_close(&own);
@@ -245,7 +258,7 @@ int shms_pack_reserve(struct shms_pack *p)
 	return n_lines ? grow_index(p, n_lines) : 0;
 }
 
-/* ---- looking up ---------------------------------------------------------------------------------------------------- */
+/* ---- looking up ------------------------------------------------------------------------------ */
 
 static SHMS_ASIDE bool is_long_key(const struct shms_packseg *g, const struct shms_segslot *slot,
 				   const struct shms_packhashed *key)
@@ -277,18 +290,20 @@ static bool is_key(const struct shms_packplace *place, const struct shms_packhas
 	return is_long_key(g, &slot, key);
 }
 
-bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key, struct shms_packplace *ret)
+bool shms_pack_find(struct shms_pack *p, const struct shms_packhashed *key,
+		    struct shms_packplace *ret)
 {
 	return shms_packindex_find(&p->index, key, is_key, p, ret);
 }
 
-bool shms_pack_seek(struct shms_pack *p, const void *key, size_t key_size, struct shms_packhashed *ret_key,
-		    struct shms_packplace *ret)
+bool shms_pack_seek(struct shms_pack *p, const void *key, size_t key_size,
+		    struct shms_packhashed *ret_key, struct shms_packplace *ret)
 {
 	const struct shms_packlast *last = &p->last;
 
 	if (key_size && key_size == last->size) {
-		*ret_key = (struct shms_packhashed){.key = key, .size = key_size, .hash = last->hash};
+		*ret_key =
+			(struct shms_packhashed){.key = key, .size = key_size, .hash = last->hash};
 		shms_packhash_pad(key, key_size, ret_key->words);
 		if (ret_key->words[0] == last->words[0] && ret_key->words[1] == last->words[1]) {
 			*ret = last->place;
@@ -299,7 +314,8 @@ bool shms_pack_seek(struct shms_pack *p, const void *key, size_t key_size, struc
 	return shms_pack_find(p, ret_key, ret);
 }
 
-bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace *ret)
+bool shms_pack_find_object(struct shms_pack *p, const void *key, size_t key_size,
+			   struct shms_packplace *ret)
 {
 	struct shms_packhashed k;
 	bool found = shms_pack_seek(p, key, key_size, &k, ret);
@@ -360,8 +376,8 @@ void *shms_pack_map(const struct shms_pack_view *v)
 	if (fd < 0 || fstat(fd, &st) < 0 || st.st_ino != g->file->inode)
 		return NULL;
 	/* Most of its pages are never written: they shall not count as promised memory. */
-	map = mmap(NULL, v->object.buffer_size + into, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, fd,
-		   (off_t)(v->object.extent_off - into));
+	map = mmap(NULL, v->object.buffer_size + into, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_NORESERVE, fd, (off_t)(v->object.extent_off - into));
 	return map == MAP_FAILED ? NULL : map + into;
 }
 
@@ -389,14 +405,16 @@ bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size)
 }
 
 /* The view keeps its slot: while that has our name, it is that object's. */
-bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const struct shms_pack_view *v)
+bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size,
+		  const struct shms_pack_view *v)
 {
 	struct shms_packplace place;
 	struct shms_segslot slot;
 	bool is;
 
 	shms_lightlock_take(&p->lock);
-	is = shms_pack_find_object(p, key, key_size, &place) && place.segment == v->number && place.slot == v->slot;
+	is = shms_pack_find_object(p, key, key_size, &place) && place.segment == v->number &&
+	     place.slot == v->slot;
 	if (is) {
 		slot = shms_packseg_slot(&p->segments[place.segment], place.slot);
 		is = !((shms_segpacked_flags_of(&slot) ^ v->object.flags) & SHMS_SEGPACKED_PINNED);
@@ -422,7 +440,8 @@ bool shms_pack_verify(const struct shms_segpacked *o, const uint8_t *extent)
 {
 	struct shms_object file = {.layout.buffer_size = o->buffer_size};
 
-	return !shms_segpacked_checksum(o, extent, file.buffer_hash) || shms_format_verify_buffers(&file, extent);
+	return !shms_segpacked_checksum(o, extent, file.buffer_hash) ||
+	       shms_format_verify_buffers(&file, extent);
 }
 
 uint64_t shms_pack_header_size(const struct shms_segpacked *o)
@@ -430,9 +449,10 @@ uint64_t shms_pack_header_size(const struct shms_segpacked *o)
 	return shms_layout_header(o->key_size, o->metadata_size, o->n_buffers, o->buffer_size);
 }
 
-/* ---- delete ------------------------------------------------------------------------------------------------ */
+/* ---- delete ---------------------------------------------------------------------------------- */
 
-int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t *ret_bytes)
+int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms,
+		     uint64_t *ret_bytes)
 {
 	struct shms_packplace place, object;
 	struct shms_packhashed k;

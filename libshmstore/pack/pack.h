@@ -22,7 +22,8 @@ struct shms_pack_options {
 	int root_fd;      /* the partition */
 	const char *path; /* of the store's segments/ beneath it: what tickets say */
 	int dir_fd;       /* that directory */
-	/* The store's, where its index is. All three are borrowed, and outlive the pack; a reader has the first alone. */
+	/* The store's, where its index is. All three are borrowed, and outlive the pack; a
+	 * reader has the first alone. */
 	int store_fd;
 	uint8_t uuid[16]; /* the store's, the same whenever a kept store is opened */
 	bool kept;        /* names outlive the process */
@@ -60,20 +61,22 @@ void shms_pack_fork_child(struct shms_pack *p);
 /*
  * 0; -EEXIST: the key is held, and replace is false; -EFBIG: the object is too large for a segment,
  * or has too many buffers; -ENOSPC, -ENOMEM, …
- * io: says what the put may take, and then what it took, whatever is returned; if it may take no more, -ENOSPC, with wanted and least
- * (segmem.h). NULL: nobody counts.
+ * io: says what the put may take, and then what it took, whatever is returned; if it may take no
+ * more, -ENOSPC, with wanted and least (segmem.h). NULL: nobody counts.
  */
-int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms,
-		  struct shms_seggrow *io);
+int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace,
+		  uint64_t now_ms, struct shms_seggrow *io);
 /*
- * Gives one more key to the object whose bytes these are: what->buffers point into a segment, where the store has an object by name
- * of just that header, these buffers, and a checksum if what->flags ask for one. may: bytes that the alias may take. 0, also where the key means that object already and replace is true;
- * -ENOENT: there is none; -EEXIST; -ENOSPC, -ENOMEM, …
+ * Gives one more key to the object whose bytes these are: what->buffers point into a segment, where
+ * the store has an object by name of just that header, these buffers, and a checksum if what->flags
+ * ask for one. may: bytes that the alias may take. 0, also where the key means that object already
+ * and replace is true; -ENOENT: there is none; -EEXIST; -ENOSPC, -ENOMEM, …
  */
-int shms_pack_alias(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms,
-		    uint64_t may);
+int shms_pack_alias(struct shms_pack *p, const struct shms_segobject *what, bool replace,
+		    uint64_t now_ms, uint64_t may);
 /* 0, -ENOENT, -EBADMSG. */
-int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct shms_pack_view *ret);
+int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size,
+		  struct shms_pack_view *ret);
 /*
  * Maps the buffers of a view that the caller has, for writes that nobody else sees. The map has its
  * neighbours' bytes of the first and the last page. Returns where the buffers begin; NULL: there is
@@ -83,37 +86,44 @@ void *shms_pack_map(const struct shms_pack_view *v);
 /* now_ms: 0: the clock is asked where that matters, which it does for few views. */
 void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64_t now_ms);
 /* ret_bytes: of its extent; NULL is fine. 0, -ENOENT. */
-int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t *ret_bytes);
+int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms,
+		     uint64_t *ret_bytes);
 /*
- * ret_path: beneath the partition, packticket.h. ret_object: what it is, of one moment with the lease. 0; -ENOENT; -EAGAIN: all leases of the object are out; -EINVAL:
- * a lease of more than 190 days, or the path is too long.
+ * ret_path: beneath the partition, packticket.h. ret_object: what it is, of one moment with the
+ * lease. 0; -ENOENT; -EAGAIN: all leases of the object are out; -EINVAL: a lease of more than 190
+ * days, or the path is too long.
  */
-int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t lease_ms,
-		      char *ret_path, size_t size, struct shms_segpacked *ret_object);
+int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms,
+		      uint64_t lease_ms, char *ret_path, size_t size,
+		      struct shms_segpacked *ret_object);
 /* Is a lease of the object out, that has not ended? */
 bool shms_pack_promised(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms);
 /* Is the ticket one of the object that the key means? */
-bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_size, const struct shms_packticket *t);
+bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_size,
+			    const struct shms_packticket *t);
 /* Sizes that a ticket states beside its path. */
 struct shms_pack_sizes {
 	uint64_t header, buffer; /* as shms_pack_header_size(), and of all buffers */
 	bool verify;             /* not the ticket's: buffers must match their checksum, if any */
 };
 /*
- * Takes the object of a ticket, under any key. expect: NULL: whatever its sizes are. may: bytes that an alias may take, if the key is not
- * the object's own. 0, also where the store has it already; -ESTALE: the ticket was used, has ended, or its object is gone;
- * -EEXIST: the key has another object, and replace is false; -ENOTSUP: the object has
- * other sizes, or there is no room for an alias; -EAGAIN: its segment has no free place, or the store no free number for it;
+ * Takes the object of a ticket, under any key. expect: NULL: whatever its sizes are. may: bytes
+ * that an alias may take, if the key is not the object's own. 0, also where the store has it
+ * already; -ESTALE: the ticket was used, has ended, or its object is gone; -EEXIST: the key has
+ * another object, and replace is false; -ENOTSUP: the object has other sizes, or there is no room
+ * for an alias; -EAGAIN: its segment has no free place, or the store no free number for it;
  * -EBADMSG; -EPERM. A call that fails changes nothing.
  */
-int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *ticket, const struct shms_pack_sizes *expect,
-		    const void *key, size_t key_size, bool replace, uint64_t now_ms, uint64_t may);
+int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *ticket,
+		    const struct shms_pack_sizes *expect, const void *key, size_t key_size,
+		    bool replace, uint64_t now_ms, uint64_t may);
 /* The objects that the store has by name, and the memory of their extents. */
 struct shms_pack_sum {
 	uint64_t n, bytes;
 };
 struct shms_pack_sum shms_pack_sum(struct shms_pack *p);
-/* Words to which each change of the sum is added, and one that has the sum's bytes. All NULL: nobody is told. */
+/* Words to which each change of the sum is added, and one that has the sum's bytes.
+ * All NULL: nobody is told. */
 struct shms_packtold {
 	_Atomic uint64_t *n, *bytes, *bytes_max;
 	_Atomic uint64_t *packed;
@@ -127,7 +137,8 @@ void shms_pack_tell(struct shms_pack *p, const struct shms_packtold *told);
  */
 uint64_t shms_pack_hold(struct shms_pack *p);
 void shms_pack_release(struct shms_pack *p);
-/* The pool; what these segments take in all; and how much of the pool the last trim had to leave. */
+/* The pool; what these segments take in all; and how much of the pool the last trim had to
+ * leave. */
 uint64_t shms_pack_pool(struct shms_pack *p, uint64_t *ret_memory, uint64_t *ret_trimmed);
 /* Gives the pool back to the kernel as far as pages are free. Returns bytes. */
 uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms);
@@ -147,19 +158,21 @@ struct shms_packsearch {
 /* The search goes twice around at most: an object that was used is passed once. */
 struct shms_packsearch shms_pack_search(struct shms_pack *p, uint64_t now_ms);
 /*
- * The next object that is this store's alone, of its own segments, without leases and views, and that nobody has got since the search came
- * by: its memory is free once it is deleted. The view goes to shms_pack_unget(). -ENOENT: there is none left.
+ * The next object that is this store's alone, of its own segments, without leases and views, and
+ * that nobody has got since the search came by: its memory is free once it is deleted. The view
+ * goes to shms_pack_unget(). -ENOENT: there is none left.
  */
 int shms_pack_victim(struct shms_pack *p, struct shms_packsearch *io, struct shms_pack_view *ret);
 /*
- * Says whether the object may leave memory. 0, also where it was said before; -ENOENT; -EXDEV: it is another store's object, whose slot that
- * store alone changes.
+ * Says whether the object may leave memory. 0, also where it was said before; -ENOENT; -EXDEV: it
+ * is another store's object, whose slot that store alone changes.
  */
 int shms_pack_pin(struct shms_pack *p, const void *key, size_t key_size, bool pin);
 /* The view's key, as long as the view. */
 const void *shms_pack_view_key(const struct shms_pack_view *v);
 /* Does the key still mean the object that the view shows, pinned or not as it was then? */
-bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size, const struct shms_pack_view *v);
+bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size,
+		  const struct shms_pack_view *v);
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size);
 /* A number that other objects, packed or not, do not have but by chance. */
 uint64_t shms_pack_view_generation(const struct shms_pack_view *v);

@@ -10,7 +10,7 @@
 #include "format.h"
 #include "packfork.h"
 
-/* ---- the table ----------------------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static struct shms_packalias *find(const struct shms_pack *p, struct shms_packplace place)
 {
@@ -35,7 +35,8 @@ static void remove_object(struct shms_pack *p, struct shms_packaliased *o)
 }
 
 /* The object's entry, made where there is none. NULL: out of memory. */
-static struct shms_packaliased *object_for(struct shms_pack *p, struct shms_packplace place, bool native)
+static struct shms_packaliased *object_for(struct shms_pack *p, struct shms_packplace place,
+					   bool native)
 {
 	struct shms_packaliased *o = find_object(p, place);
 
@@ -53,7 +54,8 @@ static struct shms_packaliased *object_for(struct shms_pack *p, struct shms_pack
 	return NULL;
 }
 
-static int add(struct shms_pack *p, struct shms_packplace place, struct shms_packplace object, bool native)
+static int add(struct shms_pack *p, struct shms_packplace place, struct shms_packplace object,
+	       bool native)
 {
 	struct shms_packaliased *o = object_for(p, object, native);
 	struct shms_packalias *a = o ? calloc(1, sizeof(*a)) : NULL;
@@ -117,7 +119,7 @@ bool shms_packalias_is_native(const struct shms_pack *p, struct shms_packplace o
 	return !o || o->native;
 }
 
-/* ---- in segments --------------------------------------------------------------------------------------------------- */
+/* ---- in segments ----------------------------------------------------------------------------- */
 
 static void mark(struct shms_pack *p, struct shms_packplace alias, bool instead)
 {
@@ -133,8 +135,9 @@ static bool is_marked(const struct shms_pack *p, struct shms_packplace alias)
 	return (shms_segpacked_flags_of(&slot) & SHMS_SEGPACKED_INSTEAD) != 0;
 }
 
-int shms_packalias_make(struct shms_pack *p, const void *key, size_t key_size, struct shms_packplace object,
-			uint32_t generation, bool native, uint64_t now_ms, struct shms_packplace *ret)
+int shms_packalias_make(struct shms_pack *p, const void *key, size_t key_size,
+			struct shms_packplace object, uint32_t generation, bool native,
+			uint64_t now_ms, struct shms_packplace *ret)
 {
 	/* Where the object has further keys already, one of them says INSTEAD if that is so. */
 	bool instead = !native && !shms_packalias_is_aliased(p, object);
@@ -144,10 +147,12 @@ int shms_packalias_make(struct shms_pack *p, const void *key, size_t key_size, s
 				      .key_size = key_size,
 				      .buffers = &iov,
 				      .n_buffers = 1,
-				      .flags = SHMS_SEGPACKED_ALIAS | (instead ? SHMS_SEGPACKED_INSTEAD : 0)};
+				      .flags = SHMS_SEGPACKED_ALIAS |
+					       (instead ? SHMS_SEGPACKED_INSTEAD : 0)};
 	int r;
 
-	memcpy(bytes.segment, p->segments[object.segment].file->segment.uuid, sizeof(bytes.segment));
+	memcpy(bytes.segment, p->segments[object.segment].file->segment.uuid,
+	       sizeof(bytes.segment));
 	r = shms_pack_place(p, &what, now_ms, ret);
 	if (r < 0)
 		return r;
@@ -167,8 +172,8 @@ void shms_packalias_unmake(struct shms_pack *p, struct shms_packplace place, uin
 }
 
 /* Of which object of the store's is it? */
-static bool read_object(struct shms_pack *p, const struct shms_packseg *own, const struct shms_segpacked *o,
-			struct shms_packplace *ret)
+static bool read_object(struct shms_pack *p, const struct shms_packseg *own,
+			const struct shms_segpacked *o, struct shms_packplace *ret)
 {
 	struct shms_packalias_bytes bytes;
 	const struct shms_packseg *g;
@@ -182,14 +187,17 @@ static bool read_object(struct shms_pack *p, const struct shms_packseg *own, con
 		return false;
 	g = &p->segments[ret->segment];
 	ret->slot = bytes.slot;
-	if (bytes.slot >= shms_segment_born(&g->file->segment) || !shms_packseg_named(g, bytes.slot))
+	if (bytes.slot >= shms_segment_born(&g->file->segment) ||
+	    !shms_packseg_named(g, bytes.slot))
 		return false;
 	slot = shms_packseg_slot(g, bytes.slot);
 	state = shms_segword_load(slot.state);
-	return shms_segstate_published(state) && shms_segstate_generation(state) == bytes.generation;
+	return shms_segstate_published(state) &&
+	       shms_segstate_generation(state) == bytes.generation;
 }
 
-int shms_packalias_reopen(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o)
+int shms_packalias_reopen(struct shms_pack *p, struct shms_packplace place,
+			  const struct shms_segpacked *o)
 {
 	bool instead = (o->flags & SHMS_SEGPACKED_INSTEAD) != 0;
 	struct shms_packseg *g = &p->segments[place.segment];
@@ -216,7 +224,8 @@ int shms_packalias_reopen(struct shms_pack *p, struct shms_packplace place, cons
 uint64_t shms_packalias_unname(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms)
 {
 	struct shms_packalias *a = p->aliases.aliases ? find(p, place) : NULL;
-	struct shms_packaliased *o = p->aliases.objects ? find_object(p, a ? a->object : place) : NULL;
+	struct shms_packaliased *o =
+		p->aliases.objects ? find_object(p, a ? a->object : place) : NULL;
 	uint64_t bytes = 0;
 
 	if (!o)
@@ -228,7 +237,8 @@ uint64_t shms_packalias_unname(struct shms_pack *p, struct shms_packplace place,
 	}
 	if (!o->native && !o->aliases->next)
 		bytes = shms_pack_lose(p, a->object, now_ms);
-	else if (is_marked(p, place)) /* killed here, two are; if none were, the key that went before would be back */
+	else if (is_marked(p, place))
+		/* killed here, two are; if none were, the key that went before would be back */
 		mark(p, (o->aliases == a ? a->next : o->aliases)->place, true);
 	remove_alias(p, o, a);
 	return bytes + shms_pack_lose(p, place, now_ms);
@@ -245,13 +255,14 @@ void shms_packalias_forget_objects(struct shms_pack *p, uint64_t now_ms)
 	}
 }
 
-/* ---- one more key -------------------------------------------------------------------------------------------------- */
+/* ---- one more key ---------------------------------------------------------------------------- */
 
 /* The segment that the address is in. */
 static bool segment_at(const struct shms_pack *p, const uint8_t *at, uint32_t *ret_number)
 {
 	for (uint32_t i = 0; i < p->n_segments; i++) {
-		const struct shms_segment *g = p->segments[i].file ? &p->segments[i].file->segment : NULL;
+		const struct shms_segment *g =
+			p->segments[i].file ? &p->segments[i].file->segment : NULL;
 
 		if (g && at >= g->bytes + g->shape.data_off && at < g->bytes + g->shape.size) {
 			*ret_number = i;
@@ -262,7 +273,8 @@ static bool segment_at(const struct shms_pack *p, const uint8_t *at, uint32_t *r
 }
 
 /* Are the object's bytes those of what, and in the same place? */
-static bool is_object(const struct shms_segment *g, const struct shms_segpacked *o, const struct shms_segobject *what)
+static bool is_object(const struct shms_segment *g, const struct shms_segpacked *o,
+		      const struct shms_segobject *what)
 {
 	const uint8_t *extent = g->bytes + o->extent_off;
 	uint64_t sizes[SHMS_SEGOWN_BUFFERS], off = 0;
@@ -270,10 +282,12 @@ static bool is_object(const struct shms_segment *g, const struct shms_segpacked 
 	if (o->n_buffers != what->n_buffers || o->n_buffers > SHMS_SEGOWN_BUFFERS ||
 	    o->metadata_size != what->metadata_size || (what->flags & ~o->flags) ||
 	    shms_segpacked_sizes(g, o, sizes) < 0 ||
-	    (o->metadata_size && memcmp(extent + o->metadata_off, what->metadata, o->metadata_size) != 0))
+	    (o->metadata_size &&
+	     memcmp(extent + o->metadata_off, what->metadata, o->metadata_size) != 0))
 		return false;
 	for (uint32_t i = 0; i < o->n_buffers; i++) {
-		if (what->buffers[i].iov_len != sizes[i] || (sizes[i] && what->buffers[i].iov_base != extent + off))
+		if (what->buffers[i].iov_len != sizes[i] ||
+		    (sizes[i] && what->buffers[i].iov_base != extent + off))
 			return false;
 		off = shms_layout_next(off, sizes[i]);
 	}
@@ -304,8 +318,8 @@ static bool object_at(struct shms_pack *p, const uint8_t *at, const struct shms_
 	return false;
 }
 
-static int alias(struct shms_pack *p, const struct shms_segobject *what, struct shms_packplace object, bool replace,
-		 uint64_t now_ms)
+static int alias(struct shms_pack *p, const struct shms_segobject *what,
+		 struct shms_packplace object, bool replace, uint64_t now_ms)
 {
 	struct shms_segslot slot = shms_packseg_slot(&p->segments[object.segment], object.slot);
 	uint32_t generation = shms_segstate_generation(shms_segword_load(slot.state));
@@ -331,7 +345,8 @@ static int alias(struct shms_pack *p, const struct shms_segobject *what, struct 
 	return 0;
 }
 
-int shms_pack_alias(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms, uint64_t may)
+int shms_pack_alias(struct shms_pack *p, const struct shms_segobject *what, bool replace,
+		    uint64_t now_ms, uint64_t may)
 {
 	struct shms_packplace object;
 	uint32_t first = 0;

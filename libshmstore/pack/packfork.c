@@ -3,14 +3,16 @@
  * packfork.c: what forked children inherit.
  *
  * Before a fork, the file of each segment with live views is opened anew, the byte
- * SHMS_SEGLOCK_CHILDREN + holder is locked for reading, a page of that description is mapped, and the descriptor is closed.
- * After the fork the parent unmaps the page, so that the children alone have the lock. A process
- * that can lock the byte for writing knows that no child is left.
+ * SHMS_SEGLOCK_CHILDREN + holder is locked for reading, a page of that description is mapped, and
+ * the descriptor is closed. After the fork the parent unmaps the page, so that the children alone
+ * have the lock. A process that can lock the byte for writing knows that no child is left.
  *
- * Where no descriptor is to be had for that, a segment of System V's shared memory is attached, which children inherit: the kernel counts
- * the processes that have it, and takes it away after the last one. It costs no memory, as nobody writes to it. If that is refused too,
- * the parent counts the views as inherited for ever: that loses memory, and never a view.
- * Rejected: such a count in place of the lock, always. It ends with the parent's, whom others outlive.
+ * Where no descriptor is to be had for that, a segment of System V's shared memory is attached,
+ * which children inherit: the kernel counts the processes that have it, and takes it away after the
+ * last one. It costs no memory, as nobody writes to it. If that is refused too, the parent counts
+ * the views as inherited for ever: that loses memory, and never a view.
+ * Rejected: such a count in place of the lock, always. It ends with the
+ * parent's, whom others outlive.
  */
 #include "packfork.h"
 
@@ -25,13 +27,16 @@
 
 static int lock_children(int fd, unsigned holder, short type)
 {
-	struct flock lock = {
-		.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)(SHMS_SEGLOCK_CHILDREN + holder), .l_len = 1};
+	struct flock lock = {.l_type = type,
+			     .l_whence = SEEK_SET,
+			     .l_start = (off_t)(SHMS_SEGLOCK_CHILDREN + holder),
+			     .l_len = 1};
 
 	return fcntl(fd, F_OFD_SETLK, &lock) < 0 ? -errno : 0;
 }
 
-/* Children that are forked from here on are counted. Killed before IPC_RMID we leave an entry in the kernel's table, without memory. */
+/* Children that are forked from here on are counted. Killed before IPC_RMID we leave an entry in
+ * the kernel's table, without memory. */
 static bool count_children(struct shms_pack *p)
 {
 	int id;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packindex.c: lines of 15 cells. A key's cell is in the line that its hash says, or, where that was
- * full, in the next that had room; each line that was passed over counts it. A search ends in the
- * first line that none was passed over. So a search reads one line as a rule, and a cell that goes
- * leaves nothing behind.
+ * packindex.c: lines of 15 cells. A key's cell is in the line that its hash says, or, where that
+ * was full, in the next that had room; each line that was passed over counts it. A search ends
+ * in the first line that none was passed over. So a search reads one line as a rule, and a cell
+ * that goes leaves nothing behind.
  *
  * Lines are at most 13/15 full, and their number grows by a quarter, so that an object takes 5 to 6
  * bytes. It is no power of two: a hash's line is that part of all lines that it is of 2^32. Growth
  * reads the keys of all objects again, which is to a put what the search for its key is.
  *
  * Other processes search while the owner changes lines (packindex.h says what they may conclude). A
- * cell is one access. It goes, or gets another place, before the line's version is raised, and that is
- * raised before the slot that the cell meant loses its name. So who finds another object in the slot
- * than the cell promised finds another version as well, and looks again. A cell never moves: a key
- * that is there all the time is in one line, which no search passes by.
+ * cell is one access. It goes, or gets another place, before the line's version is raised, and that
+ * is raised before the slot that the cell meant loses its name. So who finds another object in the
+ * slot than the cell promised finds another version as well, and looks again. A cell never moves: a
+ * key that is there all the time is in one line, which no search passes by.
  * Rejected: cells of 8 bytes with 32 bits of the hash (growth reads no key; each object costs each
- * holder 4 bytes more); one version for the whole index (a search for an absent key would wait while
- * other keys come fast).
+ * holder 4 bytes more); one version for the whole index (a search for an absent key would wait
+ * while other keys come fast).
  */
 #include "packindex.h"
 
@@ -35,9 +35,11 @@
 #define LINES_MIN    64u       /* a page */
 #define LINES_DOUBLE 256u      /* up to here the index grows by doubling */
 #define PASSED_MOST  UINT8_MAX /* this many, or more: it stays */
-#define VERSION      (1u << 8) /* of the last word: below it are the cells that would be here if there had been room */
+/* of the last word: below it are the cells that would be here if there had been room */
+#define VERSION      (1u << 8)
 #define EMPTY        0u
-#define BATCH        64u /* keys that growth reads together, so that their cache lines come together */
+/* keys that growth reads together, so that their cache lines come together */
+#define BATCH        64u
 
 /* Parts that overlap say the same. */
 void shms_packhash_pad(const void *bytes, size_t size, uint64_t ret[2])
@@ -101,7 +103,8 @@ static uint32_t cell_load(const struct shms_packline *line, uint32_t i)
 	return atomic_load_explicit(&line->cells[i], memory_order_acquire);
 }
 
-/* A bit for each cell of the line that has the tag. Each cell is read in one access, and all of them in no order. */
+/* A bit for each cell of the line that has the tag. Each cell is read in one access,
+ * and all of them in no order. */
 static uint32_t match(const struct shms_packline *line, uint8_t tag)
 {
 	uint32_t found = 0;
@@ -113,7 +116,8 @@ static uint32_t match(const struct shms_packline *line, uint8_t tag)
 	__m128i b = _mm_packs_epi32(_mm_srli_epi32(_mm_load_si128(cells + 2), 24),
 				    _mm_srli_epi32(_mm_load_si128(cells + 3), 24));
 
-	found = (uint32_t)_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_packus_epi16(a, b), _mm_set1_epi8((char)tag)));
+	found = (uint32_t)_mm_movemask_epi8(
+		_mm_cmpeq_epi8(_mm_packus_epi16(a, b), _mm_set1_epi8((char)tag)));
 	found &= (1u << CELLS) - 1; /* the version is no tag */
 #else
 	for (uint32_t i = 0; i < CELLS; i++)
@@ -158,7 +162,8 @@ static void add_last(struct shms_packline *line, uint32_t add)
 	atomic_store_explicit(&line->last, last + add, memory_order_release);
 }
 
-static void insert(struct shms_packline *lines, uint32_t n_lines, uint64_t hash, struct shms_packplace place)
+static void insert(struct shms_packline *lines, uint32_t n_lines, uint64_t hash,
+		   struct shms_packplace place)
 {
 	uint32_t at = home_of(hash, n_lines), empty;
 
@@ -172,8 +177,8 @@ static void insert(struct shms_packline *lines, uint32_t n_lines, uint64_t hash,
 }
 
 /* Puts all cells of an index into other lines. */
-static void insert_all(const struct shms_packindex *x, struct shms_packline *lines, uint32_t n_lines,
-		       shms_packindex_hashes *hashes_of, void *arg)
+static void insert_all(const struct shms_packindex *x, struct shms_packline *lines,
+		       uint32_t n_lines, shms_packindex_hashes *hashes_of, void *arg)
 {
 	struct shms_packplace places[BATCH];
 	uint64_t hashes[BATCH];
@@ -192,7 +197,9 @@ uint32_t shms_packindex_wants(const struct shms_packindex *x)
 {
 	if (x->n < x->n_lines * CELLS_MOST)
 		return 0;
-	return !x->n_lines ? LINES_MIN : x->n_lines < LINES_DOUBLE ? x->n_lines * 2 : x->n_lines / 4 * 5;
+	return !x->n_lines                 ? LINES_MIN
+	       : x->n_lines < LINES_DOUBLE ? x->n_lines * 2
+					   : x->n_lines / 4 * 5;
 }
 
 void shms_packindex_move(struct shms_packindex *x, struct shms_packline *lines, uint32_t n_lines,
@@ -209,8 +216,8 @@ void shms_packindex_add(struct shms_packindex *x, uint64_t hash, struct shms_pac
 	x->n++;
 }
 
-bool shms_packindex_find(const struct shms_packindex *x, const struct shms_packhashed *key, shms_packindex_is *is,
-			 void *arg, struct shms_packplace *ret)
+bool shms_packindex_find(const struct shms_packindex *x, const struct shms_packhashed *key,
+			 shms_packindex_is *is, void *arg, struct shms_packplace *ret)
 {
 	uint32_t at = home_of(key->hash, x->n_lines);
 	uint8_t tag = tag_of(key->hash);
@@ -228,13 +235,14 @@ bool shms_packindex_find(const struct shms_packindex *x, const struct shms_packh
 }
 
 /* Finds the line and the cell. */
-static bool find_cell(const struct shms_packindex *x, uint64_t hash, struct shms_packplace place, uint32_t *ret_line,
-		      uint32_t *ret_cell)
+static bool find_cell(const struct shms_packindex *x, uint64_t hash, struct shms_packplace place,
+		      uint32_t *ret_line, uint32_t *ret_cell)
 {
 	uint32_t at = home_of(hash, x->n_lines);
 
 	for (uint32_t n = 0; n < x->n_lines; n++, at = after(at, x->n_lines)) {
-		for (uint32_t found = match(&x->lines[at], tag_of(hash)); found; found &= found - 1) {
+		for (uint32_t found = match(&x->lines[at], tag_of(hash)); found;
+		     found &= found - 1) {
 			if (cell_load(&x->lines[at], first(found)) != cell_of(hash, place))
 				continue;
 			*ret_line = at;
@@ -294,15 +302,17 @@ uint32_t shms_packindex_version(const struct shms_packline *line)
 
 bool shms_packindex_changed(const struct shms_packline *line, uint32_t version)
 {
-	/* Of the owner's release of the version, or of what it did to a slot after that, which we saw. */
-#ifndef __SANITIZE_THREAD__ /* which knows no fences: each access that counts here is one by itself */
+	/* Of the owner's release of the version, or of what it did to a slot
+	 * after that, which we saw. */
+/* which knows no fences: each access that counts here is one by itself */
+#ifndef __SANITIZE_THREAD__
 	atomic_thread_fence(memory_order_acquire);
 #endif
 	return atomic_load_explicit(&line->last, memory_order_acquire) / VERSION != version;
 }
 
-int shms_packindex_look(const struct shms_packindex *x, const struct shms_packhashed *key, shms_packindex_try *try,
-			void *arg)
+int shms_packindex_look(const struct shms_packindex *x, const struct shms_packhashed *key,
+			shms_packindex_try *try, void *arg)
 {
 	uint32_t at = home_of(key->hash, x->n_lines);
 	uint8_t tag = tag_of(key->hash);
@@ -327,7 +337,8 @@ int shms_packindex_look(const struct shms_packindex *x, const struct shms_packha
 	return 0;
 }
 
-bool shms_packindex_next(const struct shms_packindex *x, uint32_t *io_at, struct shms_packplace *ret)
+bool shms_packindex_next(const struct shms_packindex *x, uint32_t *io_at,
+			 struct shms_packplace *ret)
 {
 	while (*io_at < x->n_lines * CELLS) {
 		uint32_t cell = cell_load(&x->lines[*io_at / CELLS], *io_at % CELLS);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packindex.h: an index from keys to places of packed objects. It can be made anew from the slots of
- * the store's segments. The caller brings the lines' memory (packlines.h); the owner alone changes
- * them, and processes that only read the store search them meanwhile.
+ * packindex.h: an index from keys to places of packed objects. It can be made anew from the slots
+ * of the store's segments. The caller brings the lines' memory (packlines.h); the owner alone
+ * changes them, and processes that only read the store search them meanwhile.
  *
  * Every store that holds an object has a cell for it, so a cell has 4 bytes: 8 bits of the key's
  * hash, and the place. Keys are not kept: a search compares with the object's key, and growth asks
@@ -16,7 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SHMS_PACKINDEX_SEGMENTS 251u /* their uuids fit into one page with what else is said of an index */
+/* their uuids fit into one page with what else is said of an index */
+#define SHMS_PACKINDEX_SEGMENTS 251u
 #define SHMS_PACKINDEX_SLOTS    65536u
 #define SHMS_PACKINDEX_CELLS    15u
 
@@ -36,7 +37,7 @@ struct shms_packhashed {
 /* A cache line. */
 struct shms_packline {
 	_Atomic uint32_t cells[SHMS_PACKINDEX_CELLS]; /* tag, segment and slot; 0: empty */
-	_Atomic uint32_t last;                        /* the line's version, and how many cells were passed on */
+	_Atomic uint32_t last; /* the line's version, and how many cells were passed on */
 };
 _Static_assert(sizeof(struct shms_packline) == 64, "a cache line");
 
@@ -53,40 +54,48 @@ void shms_packhash_pad(const void *bytes, size_t size, uint64_t ret[2]);
 uint64_t shms_packhash_words(const uint64_t words[2], size_t size);
 
 /* Does the object at that place have the key? */
-typedef bool shms_packindex_is(const struct shms_packplace *place, const struct shms_packhashed *key, void *arg);
+typedef bool shms_packindex_is(const struct shms_packplace *place,
+			       const struct shms_packhashed *key, void *arg);
 /* The hashes of the keys of the objects at n places. */
-typedef void shms_packindex_hashes(const struct shms_packplace *places, uint32_t n, uint64_t *ret, void *arg);
+typedef void shms_packindex_hashes(const struct shms_packplace *places, uint32_t n, uint64_t *ret,
+				   void *arg);
 
 /* Has the index no room for one more cell, how many lines does it want? 0: it has. */
 uint32_t shms_packindex_wants(const struct shms_packindex *x);
-/* Puts all cells into other lines, which are all zero; the old ones stay as they are, the caller's. */
+/* Puts all cells into other lines, which are all zero; the old ones stay
+ * as they are, the caller's. */
 void shms_packindex_move(struct shms_packindex *x, struct shms_packline *lines, uint32_t n_lines,
 			 shms_packindex_hashes *hashes_of, void *arg);
 /* There is room. */
 void shms_packindex_add(struct shms_packindex *x, uint64_t hash, struct shms_packplace place);
-bool shms_packindex_find(const struct shms_packindex *x, const struct shms_packhashed *key, shms_packindex_is *is,
-			 void *arg, struct shms_packplace *ret);
+bool shms_packindex_find(const struct shms_packindex *x, const struct shms_packhashed *key,
+			 shms_packindex_is *is, void *arg, struct shms_packplace *ret);
 /* Is there a cell of that hash with that place? */
 bool shms_packindex_has(const struct shms_packindex *x, uint64_t hash, struct shms_packplace place);
 /* Drops the cell of that hash with that place. False: there is none. */
 bool shms_packindex_drop(struct shms_packindex *x, uint64_t hash, struct shms_packplace place);
-/* The cell of that hash with the place old means another one: a search of any process finds the one or the other. */
+/* The cell of that hash with the place old means another one: a search of any process
+ * finds the one or the other. */
 void shms_packindex_replace(struct shms_packindex *x, uint64_t hash, struct shms_packplace old,
 			    struct shms_packplace place);
 /* Finds the next cell from *io_at on, which is 0 at first. False: there are no more. */
-bool shms_packindex_next(const struct shms_packindex *x, uint32_t *io_at, struct shms_packplace *ret);
+bool shms_packindex_next(const struct shms_packindex *x, uint32_t *io_at,
+			 struct shms_packplace *ret);
 
 /*
- * For who is not the owner. _look() calls try for each place that may have the key, and returns its first value that is not 0; 0: the key
- * was not there at some moment of the call, if the lines are the store's still; -EAGAIN: they changed meanwhile.
- * try must compare the key, and hold what it takes.
+ * For who is not the owner. _look() calls try for each place that may have the key, and
+ * returns its first value that is not 0; 0: the key was not there at some moment of the call,
+ * if the lines are the store's still; -EAGAIN: they changed meanwhile. try must compare the
+ * key, and hold what it takes.
  */
-typedef int shms_packindex_try(struct shms_packplace place, const struct shms_packhashed *key, void *arg);
-int shms_packindex_look(const struct shms_packindex *x, const struct shms_packhashed *key, shms_packindex_try *try,
-			void *arg);
+typedef int shms_packindex_try(struct shms_packplace place, const struct shms_packhashed *key,
+			       void *arg);
+int shms_packindex_look(const struct shms_packindex *x, const struct shms_packhashed *key,
+			shms_packindex_try *try, void *arg);
 /* Does a search that came to this line end in it? Asked before its cells are read. */
 bool shms_packindex_ends(const struct shms_packline *line);
-/* A line's version before its cells are read, and whether one of them went, or got another place, since. */
+/* A line's version before its cells are read, and whether one of them went, or
+ * got another place, since. */
 uint32_t shms_packindex_version(const struct shms_packline *line);
 bool shms_packindex_changed(const struct shms_packline *line, uint32_t version);
 

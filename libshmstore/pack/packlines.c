@@ -2,9 +2,10 @@
 /*
  * packlines.c: see packlines.h.
  *
- * The owner never changes the size of the file: an index that grows is another file. The old one is told to be superseded before it
- * loses the name: without a name the store's next owner could not tell those that map it. Killed in between, the store has no index.
- * A store that is opened again makes its index anew.
+ * The owner never changes the size of the file: an index that grows is another file. The old
+ * one is told to be superseded before it loses the name: without a name the store's next owner
+ * could not tell those that map it. Killed in between, the store has no index. A store that is
+ * opened again makes its index anew.
  */
 #include "packlines.h"
 
@@ -30,7 +31,8 @@
 
 static uint64_t size_of(uint32_t n_lines)
 {
-	return sizeof(struct shms_packlines_head) + (uint64_t)n_lines * sizeof(struct shms_packline);
+	return sizeof(struct shms_packlines_head) +
+	       (uint64_t)n_lines * sizeof(struct shms_packline);
 }
 
 uint64_t shms_packlines_cost(uint32_t n_lines)
@@ -46,9 +48,11 @@ static void fill(struct shms_packlines_head *h, const uint8_t store_uuid[16], ui
 	memcpy(h->store_uuid, store_uuid, sizeof(h->store_uuid));
 }
 
-int shms_packlines_file(int store_fd, const uint8_t store_uuid[16], uint32_t n_lines, struct shms_packlines *ret)
+int shms_packlines_file(int store_fd, const uint8_t store_uuid[16], uint32_t n_lines,
+			struct shms_packlines *ret)
 {
-	const struct shms_unnamed place = {.dir_fd = store_fd, .aside_fd = store_fd, .aside = SHMS_DIR_RECYCLE};
+	const struct shms_unnamed place = {
+		.dir_fd = store_fd, .aside_fd = store_fd, .aside = SHMS_DIR_RECYCLE};
 	_fd_ int fd = shms_unnamed_open(&place, O_RDWR, 0600);
 	struct stat st;
 	void *map;
@@ -56,7 +60,8 @@ int shms_packlines_file(int store_fd, const uint8_t store_uuid[16], uint32_t n_l
 
 	if (fd < 0)
 		return shms_error(errno);
-	/* All of it: a page that is first written through the map, and is not there, may find the partition full. */
+	/* All of it: a page that is first written through the map, and is not there,
+	 * may find the partition full. */
 	r = shms_allocate(fd, size_of(n_lines));
 	if (r < 0)
 		return r;
@@ -66,16 +71,18 @@ int shms_packlines_file(int store_fd, const uint8_t store_uuid[16], uint32_t n_l
 	if (map == MAP_FAILED)
 		return shms_error(errno);
 	fill(map, store_uuid, n_lines);
-	*ret = (struct shms_packlines){.head = map,
-				       .lines = (struct shms_packline *)((struct shms_packlines_head *)map + 1),
-				       .n_lines = n_lines,
-				       .bytes = shms_blocks(&st),
-				       .fd = shms_take_fd(&fd)};
+	*ret = (struct shms_packlines){
+		.head = map,
+		.lines = (struct shms_packline *)((struct shms_packlines_head *)map + 1),
+		.n_lines = n_lines,
+		.bytes = shms_blocks(&st),
+		.fd = shms_take_fd(&fd)};
 	return 0;
 }
 
 /*
- * Of the kernel's own memory: an index that grew leaves a hole in the heap as large as it was, in each holder, and that stays.
+ * Of the kernel's own memory: an index that grew leaves a hole in the heap as large as it was, in
+ * each holder, and that stays.
  */
 int shms_packlines_private(uint32_t n_lines, struct shms_packlines *ret)
 {
@@ -96,7 +103,8 @@ void shms_packlines_segment(const struct shms_packlines *l, uint32_t number, con
 		return;
 	memcpy(words, uuid, sizeof(words));
 	for (size_t i = 0; i < 2; i++)
-		atomic_store_explicit(&l->head->segments[number][i], words[i], memory_order_relaxed);
+		atomic_store_explicit(&l->head->segments[number][i], words[i],
+				      memory_order_relaxed);
 }
 
 int shms_packlines_publish(struct shms_packlines *l, int store_fd)
@@ -125,11 +133,14 @@ int shms_packlines_supersede(int store_fd)
 	_fd_ int fd = shms_openat(store_fd, SHMS_INDEX_FILE, O_RDWR | FLAGS, 0);
 	const uint32_t superseded = 1;
 
-	if (fd >= 0 &&
-	    pwrite(fd, &superseded, sizeof(superseded), offsetof(struct shms_packlines_head, superseded)) >= 0)
+	if (fd >= 0 && pwrite(fd, &superseded, sizeof(superseded),
+			      offsetof(struct shms_packlines_head, superseded)) >= 0)
 		return 0;
 	/* There is none; or what no reader maps: a link, a directory, a socket, a pipe. */
-	return errno == ENOENT || errno == ELOOP || errno == EISDIR || errno == ENXIO || errno == ESPIPE ? 0 : -errno;
+	return errno == ENOENT || errno == ELOOP || errno == EISDIR || errno == ENXIO ||
+			       errno == ESPIPE
+		       ? 0
+		       : -errno;
 }
 
 void shms_packlines_fork_child(struct shms_packlines *l)
@@ -170,10 +181,11 @@ int shms_packlines_open(int store_fd, const uint8_t store_uuid[16], struct shms_
 	map = mmap(NULL, size_of(head.n_lines), PROT_READ, MAP_SHARED, fd, 0);
 	if (map == MAP_FAILED)
 		return shms_error(errno);
-	*ret = (struct shms_packlines){.head = map,
-				       .lines = (struct shms_packline *)((struct shms_packlines_head *)map + 1),
-				       .n_lines = head.n_lines,
-				       .fd = -1};
+	*ret = (struct shms_packlines){
+		.head = map,
+		.lines = (struct shms_packline *)((struct shms_packlines_head *)map + 1),
+		.n_lines = head.n_lines,
+		.fd = -1};
 	if (shms_packlines_current(ret))
 		return 0;
 	/* Its owner makes the next one just now, or was killed before it had. */
@@ -196,14 +208,16 @@ bool shms_packlines_current(const struct shms_packlines *l)
 	return !atomic_load_explicit(&l->head->superseded, memory_order_acquire);
 }
 
-bool shms_packlines_means(const struct shms_packlines *l, uint64_t hash, const uint8_t uuid[16], uint32_t slot)
+bool shms_packlines_means(const struct shms_packlines *l, uint64_t hash, const uint8_t uuid[16],
+			  uint32_t slot)
 {
 	const struct shms_packindex x = {.lines = l->lines, .n_lines = l->n_lines};
 	uint8_t is[16];
 
 	for (uint32_t i = 0; l->head && i < SHMS_PACKINDEX_SEGMENTS; i++) {
 		shms_packlines_uuid(l, i, is);
-		if (memcmp(is, uuid, sizeof(is)) == 0 && shms_packindex_has(&x, hash, (struct shms_packplace){i, slot}))
+		if (memcmp(is, uuid, sizeof(is)) == 0 &&
+		    shms_packindex_has(&x, hash, (struct shms_packplace){i, slot}))
 			return true;
 	}
 	return false;
@@ -214,6 +228,7 @@ void shms_packlines_uuid(const struct shms_packlines *l, uint32_t number, uint8_
 	uint64_t words[2];
 
 	for (size_t i = 0; i < 2; i++)
-		words[i] = atomic_load_explicit(&l->head->segments[number][i], memory_order_relaxed);
+		words[i] =
+			atomic_load_explicit(&l->head->segments[number][i], memory_order_relaxed);
 	memcpy(ret_uuid, words, sizeof(words));
 }

@@ -19,11 +19,11 @@
 
 #define TRIES 8
 
-/* ---- aliases ------------------------------------------------------------------------------------------------------ */
+/* ---- aliases --------------------------------------------------------------------------------- */
 
 /*
- * The store's aliases as they are in its segments. Private copies: nothing in them was checked against the objects that
- * they speak of.
+ * The store's aliases as they are in its segments. Private copies: nothing in them was checked
+ * against the objects that they speak of.
  */
 struct alias {
 	struct shms_packalias_bytes object;
@@ -63,8 +63,10 @@ static int reserve_key(struct keys *k)
 
 static bool is_alias(const struct shms_segslot *slot, uint64_t state)
 {
-	return shms_segstate_published(state) && (shms_segpacked_flags_of(slot) & SHMS_SEGPACKED_ALIAS) &&
-	       shms_segword_part(shms_segslot_word(slot, SHMS_SEG_OWNER), shms_segholder_name(SHMS_SEG_OWNER));
+	return shms_segstate_published(state) &&
+	       (shms_segpacked_flags_of(slot) & SHMS_SEGPACKED_ALIAS) &&
+	       shms_segword_part(shms_segslot_word(slot, SHMS_SEG_OWNER),
+				 shms_segholder_name(SHMS_SEG_OWNER));
 }
 
 /* Copies key and object. 1; 0: the slot is another one's by now, or damaged; -ENOMEM. */
@@ -86,7 +88,8 @@ static int copy_alias(const struct shms_seglook *file, uint32_t number, struct a
 	    shms_seglook_again(file, number) < 0)
 		return 0;
 	now = shms_segword_load(slot.state);
-	if (!is_alias(&slot, now) || shms_segstate_generation(now) != shms_segstate_generation(state))
+	if (!is_alias(&slot, now) ||
+	    shms_segstate_generation(now) != shms_segstate_generation(state))
 		return 0;
 	/* As it is now: an object's own key may have gone meanwhile. */
 	key.instead = (shms_segpacked_flags_of(&slot) & SHMS_SEGPACKED_INSTEAD) != 0;
@@ -133,10 +136,12 @@ static void keys_sort(struct keys *k)
 }
 
 /* The first of the object's aliases; they follow each other. NULL: it has none. */
-static const struct alias *keys_of(const struct keys *k, const struct shms_packalias_bytes *object, size_t *ret_n)
+static const struct alias *keys_of(const struct keys *k, const struct shms_packalias_bytes *object,
+				   size_t *ret_n)
 {
 	struct alias wanted = {.object = *object};
-	const struct alias *first = k->n ? bsearch(&wanted, k->keys, k->n, sizeof(*k->keys), compare_keys) : NULL;
+	const struct alias *first =
+		k->n ? bsearch(&wanted, k->keys, k->n, sizeof(*k->keys), compare_keys) : NULL;
 
 	*ret_n = 0;
 	if (!first)
@@ -148,7 +153,7 @@ static const struct alias *keys_of(const struct keys *k, const struct shms_packa
 	return first;
 }
 
-/* ---- objects ------------------------------------------------------------------------------------------------------ */
+/* ---- objects --------------------------------------------------------------------------------- */
 
 struct looking {
 	const uint8_t *store;
@@ -191,7 +196,8 @@ static int copy_part(struct looking *l, const struct shms_packlook *o, size_t of
 {
 	int r = reserve(l, off + size + 1);
 
-	return r < 0 ? r : shms_seglook_read(l->file, o->object.extent_off + off, l->room + off, size);
+	return r < 0 ? r
+		     : shms_seglook_read(l->file, o->object.extent_off + off, l->room + off, size);
 }
 
 static bool is_key(const struct looking *l, const void *key, size_t key_size)
@@ -216,7 +222,8 @@ static bool find_keys(struct looking *l, const struct shms_packlook *o, bool own
 	return l->own_key || found;
 }
 
-/* Copies the key, and all of the extent where that is asked for. 0; 1: the store has it by other keys than the one that is asked for. */
+/* Copies the key, and all of the extent where that is asked for. 0; 1: the store has it by other
+ * keys than the one that is asked for. */
 static int copy(struct looking *l, struct shms_packlook *o)
 {
 	bool inside = o->object.key_size <= SHMS_SEGPACKED_KEY;
@@ -264,7 +271,8 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 		o->generation = shms_segstate_generation(state);
 		if (r == 0 && (o->object.flags & SHMS_SEGPACKED_ALIAS))
 			return 0; /* what it speaks of has the key */
-		if (r == 0 && l->key && o->object.key_size != l->key_size && !find_keys(l, o, false))
+		if (r == 0 && l->key && o->object.key_size != l->key_size &&
+		    !find_keys(l, o, false))
 			r = 1;
 		else if (r == 0)
 			r = copy(l, o);
@@ -272,15 +280,15 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 			return r;
 		o->n_links = shms_packlook_links(slot, state);
 		/* Where only the slot was used, its copy is of one moment. */
-		if (r == 0 && o->object.key_size <= SHMS_SEGPACKED_KEY && !(o->object.flags & SHMS_SEGPACKED_TABLE) &&
-		    !l->key)
+		if (r == 0 && o->object.key_size <= SHMS_SEGPACKED_KEY &&
+		    !(o->object.flags & SHMS_SEGPACKED_TABLE) && !l->key)
 			return 1;
 		again = shms_seglook_again(l->file, o->slot);
 		if (again < 0)
 			return again == -EBADMSG ? 0 : shms_error(again);
 		now = shms_segword_load(slot->state);
-		if (!shms_segstate_published(now) || shms_segstate_generation(now) != o->generation ||
-		    !is_named(slot, l->place))
+		if (!shms_segstate_published(now) ||
+		    shms_segstate_generation(now) != o->generation || !is_named(slot, l->place))
 			continue;
 		/* Damage is what verify speaks of; that it could not be read now is to be known. */
 		return r < 0 && r != -EBADMSG ? shms_error(r) : r == 0;
@@ -288,7 +296,8 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 	return 0;
 }
 
-/* Tells of the object once for each of its keys that is asked for. All of the store's keys share one bit, of which one is counted. */
+/* Tells of the object once for each of its keys that is asked for. All of the store's keys share
+ * one bit, of which one is counted. */
 static int tell(struct looking *l, struct shms_packlook *o)
 {
 	int r;
@@ -315,7 +324,10 @@ static int look(struct looking *l, const struct shms_seglook *file)
 	l->file = file;
 	l->place = shms_segment_place(&file->segment, l->store);
 	for (uint32_t i = 0; r == 0 && i < n && l->place != SHMS_SEGMENT_NO_PLACE; i++) {
-		struct shms_packlook o = {.segment = &file->segment, .inode = file->inode, .uid = file->uid, .slot = i};
+		struct shms_packlook o = {.segment = &file->segment,
+					  .inode = file->inode,
+					  .uid = file->uid,
+					  .slot = i};
 		struct shms_segslot slot = shms_segslot_at(&file->segment, i);
 
 		r = read_slot(l, &slot, &o);
@@ -328,11 +340,15 @@ static int look(struct looking *l, const struct shms_seglook *file)
 /* In a store's own segments are its aliases. */
 static int look_for_aliases(struct looking *l, const struct shms_seglook *file)
 {
-	return shms_segment_place(&file->segment, l->store) == SHMS_SEG_OWNER ? keys_read(&l->keys, file) : 0;
+	return shms_segment_place(&file->segment, l->store) == SHMS_SEG_OWNER
+		       ? keys_read(&l->keys, file)
+		       : 0;
 }
 
-/* Calls one for each segment that can be read, and fn, where that is not NULL, for each that may not. */
-static int each(int dir_fd, struct looking *l, int (*one)(struct looking *l, const struct shms_seglook *file),
+/* Calls one for each segment that can be read, and fn, where that is not
+ * NULL, for each that may not. */
+static int each(int dir_fd, struct looking *l,
+		int (*one)(struct looking *l, const struct shms_seglook *file),
 		int (*fn)(const struct shms_packlook *object, void *arg))
 {
 	_dir_ DIR *dir = NULL;
@@ -350,7 +366,9 @@ static int each(int dir_fd, struct looking *l, int (*one)(struct looking *l, con
 		} else if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP) {
 			r = 0; /* gone, or what verify speaks of */
 		} else if (r == -EPERM || r == -EACCES) {
-			r = fn ? fn(&(struct shms_packlook){.error = -EPERM, .file = e->d_name}, l->arg) : 0;
+			r = fn ? fn(&(struct shms_packlook){.error = -EPERM, .file = e->d_name},
+				    l->arg)
+			       : 0;
 		} else {
 			r = shms_error(r);
 		}
@@ -380,7 +398,8 @@ static int pass(struct looking *l, const struct shms_seglook *file)
 	return 0;
 }
 
-int shms_packlook_refused(int dir_fd, int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
+int shms_packlook_refused(int dir_fd, int (*fn)(const struct shms_packlook *object, void *arg),
+			  void *arg)
 {
 	struct looking l = {.arg = arg};
 

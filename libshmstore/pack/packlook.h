@@ -31,14 +31,16 @@ struct shms_packlook {
 };
 
 /*
- * Calls fn for each key of each object that the store of that uuid has in the segments of dir_fd, until fn
- * returns another value than 0, which is returned. All that fn is given is valid during the call. key:
- * only objects of that key, with a copy of their extents; NULL: all of them. Segments that are damaged
- * are left out; of one that may not be read (-EPERM: another user's; -EACCES) fn is told, and the look goes on. 0, -ENOMEM, -EMFILE.
+ * Calls fn for each key of each object that the store of that uuid has in the segments of dir_fd,
+ * until fn returns another value than 0, which is returned. All that fn is given is valid during
+ * the call. key: only objects of that key, with a copy of their extents; NULL: all of them.
+ * Segments that are damaged are left out; of one that may not be read (-EPERM: another user's;
+ * -EACCES) fn is told, and the look goes on. 0, -ENOMEM, -EMFILE.
  */
 int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t key_size,
 		  int (*fn)(const struct shms_packlook *object, void *arg), void *arg);
 /* Tells fn only of the segments of dir_fd that may not be read, as shms_packlook() does. */
-int shms_packlook_refused(int dir_fd, int (*fn)(const struct shms_packlook *object, void *arg), void *arg);
+int shms_packlook_refused(int dir_fd, int (*fn)(const struct shms_packlook *object, void *arg),
+			  void *arg);
 
 #endif

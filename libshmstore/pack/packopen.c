@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packopen.c: opens and closes a store's packed objects. A kept store that comes back finds them in its segments, and what it adopted in
- * others'.
+ * packopen.c: opens and closes a store's packed objects. A kept store that comes back finds them in
+ * its segments, and what it adopted in others'.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -20,7 +20,8 @@
 #include "sys.h"
 
 /* Puts the key of an own name, which was counted already, into the index. */
-static int read_name(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o, bool is_key)
+static int read_name(struct shms_pack *p, struct shms_packplace place,
+		     const struct shms_segpacked *o, bool is_key)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
 	const struct shms_packhashed key = shms_packhash(shms_packseg_key(g, o), o->key_size);
@@ -38,8 +39,8 @@ static int read_name(struct shms_pack *p, struct shms_packplace place, const str
 		return 0;
 	}
 	/*
-	 * A process was killed while it replaced the object, and the key has two: readers may have seen the one that the index means. Where
-	 * there was no index they saw the first.
+	 * A process was killed while it replaced the object, and the key has two: readers may have
+	 * seen the one that the index means. Where there was no index they saw the first.
 	 */
 	if (!shms_packlines_means(&p->left, key.hash, g->file->segment.uuid, place.slot)) {
 		shms_packalias_unname(p, place, 0);
@@ -52,7 +53,8 @@ static int read_name(struct shms_pack *p, struct shms_packplace place, const str
 
 /* Calls fn for each slot that the store has by name, where the description is no damage. */
 static int each_name(struct shms_pack *p, bool own_only,
-		     int (*fn)(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o))
+		     int (*fn)(struct shms_pack *p, struct shms_packplace place,
+			       const struct shms_segpacked *o))
 {
 	int r = 0;
 
@@ -64,7 +66,8 @@ static int each_name(struct shms_pack *p, bool own_only,
 			struct shms_segslot slot = shms_packseg_slot(g, i);
 			struct shms_segpacked o;
 
-			if (shms_packseg_named(g, i) && shms_segstate_published(shms_segword_load(slot.state)) &&
+			if (shms_packseg_named(g, i) &&
+			    shms_segstate_published(shms_segword_load(slot.state)) &&
 			    shms_segpacked_read(&g->file->segment, &slot, &o) == 0)
 				r = fn(p, (struct shms_packplace){number, i}, &o);
 		}
@@ -72,17 +75,20 @@ static int each_name(struct shms_pack *p, bool own_only,
 	return r;
 }
 
-static int find_alias(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o)
+static int find_alias(struct shms_pack *p, struct shms_packplace place,
+		      const struct shms_segpacked *o)
 {
 	return o->flags & SHMS_SEGPACKED_ALIAS ? shms_packalias_reopen(p, place, o) : 0;
 }
 
-static int find_name(struct shms_pack *p, struct shms_packplace place, const struct shms_segpacked *o)
+static int find_name(struct shms_pack *p, struct shms_packplace place,
+		     const struct shms_segpacked *o)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
 
 	g->large = g->large || o->extent_size > SHMS_PACK_SMALL;
-	return read_name(p, place, o, o->flags & SHMS_SEGPACKED_ALIAS || shms_packalias_is_native(p, place));
+	return read_name(p, place, o,
+			 o->flags & SHMS_SEGPACKED_ALIAS || shms_packalias_is_native(p, place));
 }
 
 /* Puts all names of a kept store into the index. */
@@ -118,7 +124,8 @@ static bool is_others(const struct shms_pack *p, const char *name)
 {
 	struct stat st;
 
-	return fstatat(p->options.dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_uid != geteuid();
+	return fstatat(p->options.dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       st.st_uid != geteuid();
 }
 
 static int reopen(struct shms_pack *p, const char *name)
@@ -128,7 +135,8 @@ static int reopen(struct shms_pack *p, const char *name)
 	int r = shms_segfile_reopen(p->options.dir_fd, name, p->options.uuid, &file);
 
 	/* A link that was left over, or a file that is no segment: gc and verify see to it. */
-	if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP || ((r == -EPERM || r == -EACCES) && is_others(p, name)))
+	if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP ||
+	    ((r == -EPERM || r == -EACCES) && is_others(p, name)))
 		return 0;
 	if (r < 0)
 		return r;
@@ -192,7 +200,8 @@ static void drop_names(struct shms_pack *p, struct shms_packseg *g, uint64_t now
 	}
 }
 
-/* Others may have objects in a segment of ours: what nobody has there goes now, since nobody looks after it from here on. */
+/* Others may have objects in a segment of ours: what nobody has there goes now, since nobody
+ * looks after it from here on. */
 static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
 	struct stat st;
@@ -296,7 +305,8 @@ void shms_pack_close(struct shms_pack *p, uint64_t now_ms)
 {
 	if (!p)
 		return;
-	if (!p->options.kept && !p->child && !atomic_load_explicit(&p->retired, memory_order_relaxed))
+	if (!p->options.kept && !p->child &&
+	    !atomic_load_explicit(&p->retired, memory_order_relaxed))
 		shms_packalias_forget_objects(p, now_ms);
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		struct shms_packseg *g = &p->segments[i];

@@ -33,11 +33,13 @@ static bool has_room(const struct shms_pack *p, uint64_t bytes)
 {
 	struct statvfs fs;
 
-	return fstatvfs(p->options.dir_fd, &fs) < 0 || !fs.f_blocks || (uint64_t)fs.f_bavail * fs.f_frsize >= bytes;
+	return fstatvfs(p->options.dir_fd, &fs) < 0 || !fs.f_blocks ||
+	       (uint64_t)fs.f_bavail * fs.f_frsize >= bytes;
 }
 
 /* Makes one more segment of that kind, with room for an object of size bytes at least. */
-static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms, uint32_t *ret_number)
+static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
+		uint32_t *ret_number)
 {
 	uint64_t total = FIRST_SEGMENT;
 	struct shms_segment_shape shape;
@@ -57,10 +59,12 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 	/* RLIMIT_FSIZE makes segments smaller; the kernel refuses one that must be larger. */
 	while (total > shms_file_size_most() && total / 2 >= 2 * size && total > SEGMENT_LEAST)
 		total /= 2;
-	r = shms_segment_shape((uint32_t)(total / (large ? LARGE_SLOT : SMALL_SLOT)), HOLDERS, total, &shape);
+	r = shms_segment_shape((uint32_t)(total / (large ? LARGE_SLOT : SMALL_SLOT)), HOLDERS,
+			       total, &shape);
 	if (r < 0)
 		return r;
-	/* All that the put needs, since a segment without room for it would take what a file could have. */
+	/* All that the put needs, since a segment without room for it would
+	 * take what a file could have. */
 	if (!shms_seggrow_may(&p->grow, shms_segown_cost(&shape, size, p->options.huge, true),
 			      shms_segown_cost(&shape, size, p->options.huge, false)) ||
 	    !has_room(p, shms_segown_cost(&shape, size, p->options.huge, false)))
@@ -70,7 +74,8 @@ static int grow(struct shms_pack *p, bool large, uint64_t size, uint64_t now_ms,
 	own = malloc(sizeof(*own));
 	if (!own)
 		return -ENOMEM;
-	r = shms_segown_create(p->options.dir_fd, &shape, p->options.uuid, p->options.kept, p->options.huge, own);
+	r = shms_segown_create(p->options.dir_fd, &shape, p->options.uuid, p->options.kept,
+			       p->options.huge, own);
 	if (r == 0) {
 		own->grow = &p->grow;
 		p->grow.taken += own->mem.bytes;
@@ -99,7 +104,8 @@ static int put_into(struct shms_pack *p, uint32_t number, struct put *u)
 {
 	uint32_t generation;
 	bool full;
-	int r = shms_segown_put(p->segments[number].own, u->what, u->now_ms, &u->place.slot, &generation, &full);
+	int r = shms_segown_put(p->segments[number].own, u->what, u->now_ms, &u->place.slot,
+				&generation, &full);
 
 	u->place.segment = number;
 	return r == -ENOSPC && full ? 1 : r;
@@ -123,8 +129,8 @@ static bool is_for(const struct shms_packseg *g, const struct put *u)
 }
 
 /*
- * Into a slot that was used before, in whichever segment. Without this, objects that come and go in turn would take fresh memory of the last
- * segment until that is full. 1: there is none.
+ * Into a slot that was used before, in whichever segment. Without this, objects that come and go in
+ * turn would take fresh memory of the last segment until that is full. 1: there is none.
  */
 static int put_into_free(struct shms_pack *p, struct put *u)
 {
@@ -141,7 +147,8 @@ static int put_into_free(struct shms_pack *p, struct put *u)
 		struct shms_packseg *g = &p->segments[i];
 		int r;
 
-		if (!is_for(g, u) || !shms_segalloc_has(&g->own->alloc, (uint8_t) class, shms_segnow_of_ms(u->now_ms)))
+		if (!is_for(g, u) || !shms_segalloc_has(&g->own->alloc, (uint8_t) class,
+							shms_segnow_of_ms(u->now_ms)))
 			continue;
 		r = put_into(p, i, u);
 		/* Its memory went back, and may not be taken again. */
@@ -193,7 +200,8 @@ static int put_somewhere(struct shms_pack *p, struct put *u)
 	if (r != 1)
 		return r;
 	r = grow(p, u->large, u->size, u->now_ms, &number);
-	/* For want of a mapping, a descriptor or a number; of room there may be some at any moment. */
+	/* For want of a mapping, a descriptor or a number; of room there
+	 * may be some at any moment. */
 	if (r < 0 && r != -ENOSPC)
 		p->refused_ms = u->now_ms + SHMS_PACK_AGAIN_MS;
 	if (r == 0)
@@ -210,7 +218,8 @@ static uint64_t size_of(const struct shms_segobject *what)
 	return size;
 }
 
-int shms_pack_place(struct shms_pack *p, const struct shms_segobject *what, uint64_t now_ms, struct shms_packplace *ret)
+int shms_pack_place(struct shms_pack *p, const struct shms_segobject *what, uint64_t now_ms,
+		    struct shms_packplace *ret)
 {
 	struct put u = {.what = what, .now_ms = now_ms, .size = size_of(what)};
 	int r;
@@ -223,7 +232,8 @@ int shms_pack_place(struct shms_pack *p, const struct shms_segobject *what, uint
 	return r;
 }
 
-static int put_locked(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms)
+static int put_locked(struct shms_pack *p, const struct shms_segobject *what, bool replace,
+		      uint64_t now_ms)
 {
 	const struct shms_packhashed key = shms_packhash(what->key, what->key_size);
 	struct shms_packplace old, place;
@@ -244,8 +254,8 @@ static int put_locked(struct shms_pack *p, const struct shms_segobject *what, bo
 	return r;
 }
 
-int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace, uint64_t now_ms,
-		  struct shms_seggrow *io)
+int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool replace,
+		  uint64_t now_ms, struct shms_seggrow *io)
 {
 	int r;
 

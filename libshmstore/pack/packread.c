@@ -2,13 +2,15 @@
 /*
  * packread.c: see packread.h.
  *
- * A look finds a cell in the store's index, and in it the slot. Nothing of the slot's extent is read before the slot is pinned: the
- * reader's view bit stands, and after that the slot still has the store's name in that generation (segshare.h). Then its bytes stay as they
- * are until the bit goes. A slot that cannot be pinned has changed since its cell was read, and then the cell's line has another version,
- * or the store is gone: the search says so, and the look begins anew.
+ * A look finds a cell in the store's index, and in it the slot. Nothing of the slot's extent is
+ * read before the slot is pinned: the reader's view bit stands, and after that the slot still has
+ * the store's name in that generation (segshare.h). Then its bytes stay as they are until the bit
+ * goes. A slot that cannot be pinned has changed since its cell was read, and then the cell's line
+ * has another version, or the store is gone: the search says so, and the look begins anew.
  *
- * A list goes through the lines by the keys' homes, which follow each other as the keys' hashes do. So an index that grew meanwhile is
- * gone on with at the same hash, and no key is met twice or passed over.
+ * A list goes through the lines by the keys' homes, which follow each other as the keys'
+ * hashes do. So an index that grew meanwhile is gone on with at the same hash, and no key
+ * is met twice or passed over.
  */
 #include "packread.h"
 
@@ -47,7 +49,8 @@ int shms_packread_open(const struct shms_pack_options *options, struct shms_pack
 	/* Of its places alone: no store has it. */
 	shms_random(p->options.uuid, sizeof(p->options.uuid));
 	p->options.dir_fd = p->options.store_fd = -1;
-	p->options.path = p->path = strndup(options->path, strlen(options->path) - strlen(SEGMENTS));
+	p->options.path = p->path =
+		strndup(options->path, strlen(options->path) - strlen(SEGMENTS));
 	if (!p->path) {
 		shms_pack_close(p, 0);
 		return -ENOMEM;
@@ -56,7 +59,8 @@ int shms_packread_open(const struct shms_pack_options *options, struct shms_pack
 	return 0;
 }
 
-/* As who has a ticket finds it. It may be another store's by now: index and segments say whose they are. */
+/* As who has a ticket finds it. It may be another store's by now: index and
+ * segments say whose they are. */
 int shms_packread_dir(const struct shms_pack *p, const char *part)
 {
 	char path[SHMS_PACK_TICKET];
@@ -92,7 +96,7 @@ void shms_packread_end(struct shms_pack *p)
 	shms_lightlock_release(&p->lock);
 }
 
-/* ---- segments ------------------------------------------------------------------------------------------------------ */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 /* Takes a place in the store's segment of that uuid. */
 static SHMS_ASIDE int join(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number)
@@ -117,7 +121,8 @@ static SHMS_ASIDE int join(struct shms_pack *p, const uint8_t uuid[16], uint32_t
 	return r;
 }
 
-/* The reader's own number of the store's segment. 0; -ENOENT: the store has it no more; -ENOTSUP: there is no place. */
+/* The reader's own number of the store's segment. 0; -ENOENT: the store has it no more;
+ * -ENOTSUP: there is no place. */
 static int segment_of(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number)
 {
 	int r;
@@ -146,23 +151,28 @@ static int segment_of_cell(struct shms_pack *p, uint32_t number, uint32_t *ret_n
 	return r;
 }
 
-/* Has the store that name? Its place in the segment is looked for where it is not the one that it was. */
-static bool is_named(const struct shms_pack *p, struct shms_packseg *g, const struct shms_segslot *slot)
+/* Has the store that name? Its place in the segment is looked for where it
+ * is not the one that it was. */
+static bool is_named(const struct shms_pack *p, struct shms_packseg *g,
+		     const struct shms_segslot *slot)
 {
 	const struct shms_segment *s = &g->file->segment;
 
-	if (memcmp(shms_segment_record(s, g->from)->store_uuid, p->store_uuid, sizeof(p->store_uuid)) != 0) {
+	if (memcmp(shms_segment_record(s, g->from)->store_uuid, p->store_uuid,
+		   sizeof(p->store_uuid)) != 0) {
 		unsigned from = shms_segment_place(s, p->store_uuid);
 
 		if (from == SHMS_SEGMENT_NO_PLACE)
 			return false;
 		g->from = from;
 	}
-	return shms_segword_part(shms_segslot_word(slot, g->from), shms_segholder_name(g->from)) != 0;
+	return shms_segword_part(shms_segslot_word(slot, g->from), shms_segholder_name(g->from)) !=
+	       0;
 }
 
 /*
- * Counts a view of the slot's object of that generation, which the store has by name. 1; 0: it has it no more; -ENOMEM.
+ * Counts a view of the slot's object of that generation, which the store has by name. 1;
+ * 0: it has it no more; -ENOMEM.
  */
 static int hold(struct shms_pack *p, struct shms_packplace place, uint32_t generation)
 {
@@ -190,7 +200,7 @@ static int hold(struct shms_pack *p, struct shms_packplace place, uint32_t gener
 	return 1;
 }
 
-/* ---- one object ---------------------------------------------------------------------------------------------------- */
+/* ---- one object ------------------------------------------------------------------------------ */
 
 struct found {
 	struct shms_pack_view view;
@@ -206,8 +216,10 @@ static void drop(struct shms_pack *p, struct found *f)
 	f->alias = NULL;
 }
 
-/* Describes the object of a slot that is held. 1; 0: it is damaged, or not what it was taken for. */
-static int describe(struct shms_pack *p, struct shms_packplace place, uint32_t generation, struct shms_pack_view *ret)
+/* Describes the object of a slot that is held. 1; 0: it is damaged, or not what it was taken
+ * for. */
+static int describe(struct shms_pack *p, struct shms_packplace place, uint32_t generation,
+		    struct shms_pack_view *ret)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
 	struct shms_segslot slot = shms_packseg_slot(g, place.slot);
@@ -233,7 +245,8 @@ static int take(struct shms_pack *p, struct shms_packplace place, const uint32_t
 		return 0;
 	slot = shms_packseg_slot(g, place.slot);
 	state = shms_segword_load(slot.state);
-	if (!shms_segstate_published(state) || (generation && shms_segstate_generation(state) != *generation))
+	if (!shms_segstate_published(state) ||
+	    (generation && shms_segstate_generation(state) != *generation))
 		return 0;
 	r = hold(p, place, shms_segstate_generation(state));
 	if (r != 1)
@@ -244,7 +257,8 @@ static int take(struct shms_pack *p, struct shms_packplace place, const uint32_t
 	return r;
 }
 
-/* The slot that is held is an alias: its key goes to f, and the object that it speaks of takes its place. */
+/* The slot that is held is an alias: its key goes to f, and the object that it
+ * speaks of takes its place. */
 static SHMS_ASIDE int take_aliased(struct shms_pack *p, struct found *f)
 {
 	struct shms_pack_view alias = f->view;
@@ -302,7 +316,7 @@ static const void *key_of(const struct found *f, size_t *ret_size)
 	return f->alias ? f->alias : shms_pack_view_key(&f->view);
 }
 
-/* ---- looks --------------------------------------------------------------------------------------------------------- */
+/* ---- looks ----------------------------------------------------------------------------------- */
 
 /* The store's index of now. */
 static int current_lines(struct shms_pack *p)
@@ -316,7 +330,8 @@ static int current_lines(struct shms_pack *p)
 	shms_packlines_close(&p->lines);
 	p->index = (struct shms_packindex){0};
 	_fd_ int store_fd = shms_packread_dir(p, "");
-	r = store_fd < 0 ? shms_error(store_fd) : shms_packlines_open(store_fd, p->store_uuid, &p->lines);
+	r = store_fd < 0 ? shms_error(store_fd)
+			 : shms_packlines_open(store_fd, p->store_uuid, &p->lines);
 	if (r < 0)
 		return r == -ENOENT || r == -EPERM || r == -EBADMSG ? -ENOTSUP : r;
 	p->index.lines = p->lines.lines;
@@ -330,7 +345,8 @@ struct look {
 	struct found found;
 };
 
-/* Does the slot that the cell means have a short key that is another one? Read without a hold: a no is looked at again by the search. */
+/* Does the slot that the cell means have a short key that is another one? Read without a hold: a no
+ * is looked at again by the search. */
 static bool is_other(struct look *l, struct shms_packplace cell, const struct shms_packhashed *key)
 {
 	const struct shms_packseg *g = &l->p->segments[l->p->numbers[cell.segment]];
@@ -345,7 +361,8 @@ static bool is_other(struct look *l, struct shms_packplace cell, const struct sh
 		return false;
 	slot = shms_packseg_slot(g, cell.slot);
 	size = shms_segpacked_key_words(&slot, words);
-	return size != key->size || (size <= sizeof(words) && (words[0] != key->words[0] || words[1] != key->words[1]));
+	return size != key->size ||
+	       (size <= sizeof(words) && (words[0] != key->words[0] || words[1] != key->words[1]));
 }
 
 static int try(struct shms_packplace cell, const struct shms_packhashed *key, void *arg)
@@ -385,7 +402,8 @@ static int look(struct look *l, const void *key, size_t key_size)
 	return -ETIMEDOUT;
 }
 
-int shms_packread_get(struct shms_pack *p, const void *key, size_t key_size, struct shms_pack_view *ret)
+int shms_packread_get(struct shms_pack *p, const void *key, size_t key_size,
+		      struct shms_pack_view *ret)
 {
 	struct look l = {.p = p};
 	int r;
@@ -413,7 +431,7 @@ int shms_packread_has(struct shms_pack *p, const void *key, size_t key_size)
 	return r == -ENOENT ? 0 : r;
 }
 
-/* ---- lists --------------------------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 /* The objects of the keys whose hashes begin a search in one line. */
 struct batch {
@@ -457,7 +475,8 @@ static int add(struct batch *b, struct found *f)
 static int read_line(struct batch *b, const struct shms_packline *line)
 {
 	uint32_t version = shms_packindex_version(line), at = 0;
-	const struct shms_packindex one = {.lines = (struct shms_packline *)(uintptr_t)line, .n_lines = 1};
+	const struct shms_packindex one = {.lines = (struct shms_packline *)(uintptr_t)line,
+					   .n_lines = 1};
 	struct shms_packplace place;
 	int r = 0;
 
@@ -516,11 +535,12 @@ static struct shms_packread_key tell(const struct shms_pack *p, const struct fou
 {
 	const struct shms_packseg *g = &p->segments[f->view.number];
 	struct shms_segslot slot = shms_packseg_slot(g, f->view.slot);
-	struct shms_packread_key k = {.view = &f->view,
-				      .inode = g->file->inode,
-				      .n_links = shms_packlook_links(&slot, shms_segword_load(slot.state)),
-				      .alias = f->alias != NULL,
-				      .instead = f->instead};
+	struct shms_packread_key k = {
+		.view = &f->view,
+		.inode = g->file->inode,
+		.n_links = shms_packlook_links(&slot, shms_segword_load(slot.state)),
+		.alias = f->alias != NULL,
+		.instead = f->instead};
 
 	k.key = key_of(f, &k.key_size);
 	return k;

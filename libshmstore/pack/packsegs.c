@@ -24,22 +24,25 @@
 #include "segslot.h"
 
 #define LEASED_AGAIN_MS 1000u
-#define OWNER_AGAIN_MS  100u /* a cycle of put, adopt and delete takes less than the call that asks for the owner */
+/* a cycle of put, adopt and delete takes less than the call that asks for the owner */
+#define OWNER_AGAIN_MS  100u
 
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g)
 {
 	_fd_ int dir_fd = p->reader ? shms_packread_dir(p, "/" SHMS_DIR_SEGMENTS) : -1;
 
-	return p->reader && dir_fd < 0 ? -1
-				       : shms_openat(p->reader ? dir_fd : p->options.dir_fd, g->file->name,
-						     O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
+	return p->reader && dir_fd < 0
+		       ? -1
+		       : shms_openat(p->reader ? dir_fd : p->options.dir_fd, g->file->name,
+				     O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0);
 }
 
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot)
 {
 	struct shms_segslot s = shms_packseg_slot(g, slot);
 
-	return shms_segword_part(shms_segslot_word(&s, g->file->holder), shms_segholder_name(g->file->holder)) != 0;
+	return shms_segword_part(shms_segslot_word(&s, g->file->holder),
+				 shms_segholder_name(g->file->holder)) != 0;
 }
 
 static bool is_orphan(const struct shms_packseg *g)
@@ -50,10 +53,12 @@ static bool is_orphan(const struct shms_packseg *g)
 }
 
 /*
- * Has nobody the owner's byte? A pid that is there is taken for the owner, since asking for the byte costs an open: if it is
- * another process, gc makes the segment an orphan. A pid that is not there may be one of another namespace.
+ * Has nobody the owner's byte? A pid that is there is taken for the owner, since asking for the
+ * byte costs an open: if it is another process, gc makes the segment an orphan. A pid that is not
+ * there may be one of another namespace.
  */
-static SHMS_ASIDE bool is_ownerless(const struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
+static SHMS_ASIDE bool is_ownerless(const struct shms_pack *p, struct shms_packseg *g,
+				    uint64_t now_ms)
 {
 	struct shms_segrecord *owner = shms_segment_record(&g->file->segment, SHMS_SEG_OWNER);
 	pid_t pid = (pid_t)owner->pid;
@@ -80,7 +85,8 @@ void shms_packsegs_free(struct shms_packseg *g)
 	*g = (struct shms_packseg){0};
 }
 
-/* n_held follows shared words. If another process wrote into those it may be 0 too early, and what is left would be used. */
+/* n_held follows shared words. If another process wrote into those it may be 0 too early, and
+ * what is left would be used. */
 bool shms_packseg_is_meant(const struct shms_pack *p, const struct shms_packseg *g)
 {
 	uint32_t number = (uint32_t)(g - p->segments);
@@ -95,7 +101,8 @@ bool shms_packseg_is_meant(const struct shms_pack *p, const struct shms_packseg 
 	return g->n_viewed;
 }
 
-/* Nothing of ours should be there. Asking takes a look at all keys, and for leases one at all slots. */
+/* Nothing of ours should be there. Asking takes a look at all keys, and
+ * for leases one at all slots. */
 static void leave(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
 {
 	if (now_ms < g->again_ms)
@@ -156,7 +163,8 @@ bool shms_packsegs_may_add(struct shms_pack *p, uint64_t now_ms)
 	return free_number(p) < SHMS_PACKINDEX_SEGMENTS;
 }
 
-int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file, uint32_t *ret_number)
+int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file,
+		      uint32_t *ret_number)
 {
 	struct shms_packseg *g;
 	uint32_t number = free_number(p);
@@ -182,7 +190,8 @@ int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_
 bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number)
 {
 	for (uint32_t i = 0; i < p->n_segments; i++) {
-		if (p->segments[i].file && memcmp(p->segments[i].file->segment.uuid, uuid, 16) == 0) {
+		if (p->segments[i].file &&
+		    memcmp(p->segments[i].file->segment.uuid, uuid, 16) == 0) {
 			*ret_number = i;
 			return true;
 		}
@@ -232,7 +241,8 @@ void shms_packseg_view(struct shms_pack *p, struct shms_packplace place)
 }
 
 /* The slot's views are so many now. Returns whether that is none. */
-static bool set_views(struct shms_pack *p, struct shms_packplace place, uint32_t views, uint64_t now_ms)
+static bool set_views(struct shms_pack *p, struct shms_packplace place, uint32_t views,
+		      uint64_t now_ms)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
 	struct shms_segslot s = shms_packseg_slot(g, place.slot);
@@ -256,11 +266,13 @@ void shms_packseg_unview(struct shms_pack *p, struct shms_packplace place, uint6
 }
 
 /* Where views live, a bit of ours stands; and a ticket that stands is of what they show. */
-int shms_packseg_hold(struct shms_pack *p, struct shms_packplace place, const struct shms_segticket *t)
+int shms_packseg_hold(struct shms_pack *p, struct shms_packplace place,
+		      const struct shms_segticket *t)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
-	int r = shms_packviews_find(&p->views, place) ? shms_segment_stands(&g->file->segment, t)
-						      : shms_segment_hold(&g->file->segment, g->file->holder, t);
+	int r = shms_packviews_find(&p->views, place)
+			? shms_segment_stands(&g->file->segment, t)
+			: shms_segment_hold(&g->file->segment, g->file->holder, t);
 
 	g->n_held += r == 0;
 	return r;

@@ -21,8 +21,9 @@ struct shms_packseg {
 	struct shms_segown *own;   /* its owner's part; NULL: another store's segment */
 	struct shms_segfile *file; /* NULL: this number is free */
 	bool large;                /* for objects over SHMS_PACK_SMALL */
-	uint8_t *
-		used; /* a bit for each slot of an own one: a get since the search for victims came by (packvictim.c) */
+	/* a bit for each slot of an own one: a get since the search for
+	 * victims came by (packvictim.c) */
+	uint8_t *used;
 	uint32_t n_held;   /* slots with a name or views of ours */
 	uint32_t n_viewed; /* slots with views of ours, or of our children */
 	bool inherited;    /* there are slots with SHMS_PACK_INHERITED */
@@ -30,8 +31,9 @@ struct shms_packseg {
 	bool unsure;       /* nor was a count: they count for ever */
 	unsigned from;     /* a reader's: the place of the store that it reads */
 	uint64_t asked_ms; /* when it was asked last whether the owner lives, or a child */
-	uint64_t again_ms; /* leases were out when it was to be left: not to be looked at again before */
-	void *children;    /* during a fork: a page that children keep (packfork.c) */
+	/* leases were out when it was to be left: not to be looked at again before */
+	uint64_t again_ms;
+	void *children; /* during a fork: a page that children keep (packfork.c) */
 };
 
 #define SHMS_PACK_MARKED      (1u << 31) /* the view bit stands */
@@ -39,7 +41,8 @@ struct shms_packseg {
 #define SHMS_PACK_COUNT       (SHMS_PACK_INHERITED - 1)
 #define SHMS_PACK_SMALL       8192u
 #define SHMS_PACK_CHILDREN_MS 100u
-#define SHMS_PACK_AGAIN_MS    1000u /* what was refused for want of a number or a map is tried again after so long */
+/* what was refused for want of a number or a map is tried again after so long */
+#define SHMS_PACK_AGAIN_MS    1000u
 
 /* The aliases of the store, found by their own places and by those of the objects (packalias.h). */
 struct shms_packalias {
@@ -77,15 +80,18 @@ struct shms_pack {
 	struct shms_lightlock lock;
 	struct shms_packindex index;
 	struct shms_packlines lines; /* the index's memory */
-	struct shms_packlines left;  /* while names are read: the index that the store's last process left */
+	/* while names are read: the index that the store's last process left */
+	struct shms_packlines left;
 	struct shms_packlast last;
 	struct shms_packviews views; /* of each slot that has any: how many, and the flags above */
 	struct shms_packaliases aliases;
-	uint32_t n_segments; /* numbers that were ever in use: the ones behind need not be looked at */
-	uint32_t next;       /* the number that is tidied next */
-	uint32_t looked;     /* the number that shms_pack_is_there() looks at next */
-	unsigned turn;       /* which lease is tried first */
-	bool opening;        /* names are not read yet: segments where there seem to be none may have some */
+	/* numbers that were ever in use: the ones behind need not be looked at */
+	uint32_t n_segments;
+	uint32_t next;   /* the number that is tidied next */
+	uint32_t looked; /* the number that shms_pack_is_there() looks at next */
+	unsigned turn;   /* which lease is tried first */
+	/* names are not read yet: segments where there seem to be none may have some */
+	bool opening;
 	bool child;          /* of a fork */
 	bool reader;         /* packread.h: it has no names, and no link of any segment */
 	atomic_bool ended;   /* a reader's: nothing more is found */
@@ -93,7 +99,8 @@ struct shms_pack {
 	struct shms_pack_sum sum;
 	struct shms_packtold told; /* where the sum is told */
 	struct shms_seggrow grow;  /* of all own segments */
-	uint64_t refused_ms;  /* until then no further own segment is tried to be had: the last time it could not */
+	/* until then no further own segment is tried to be had: the last time it could not */
+	uint64_t refused_ms;
 	uint64_t unjoined_ms; /* the same of others' segments */
 	char *path;
 	const void *counter; /* NULL: no children were counted yet (packfork.c) */
@@ -101,8 +108,10 @@ struct shms_pack {
 	struct shms_pack_options options;
 	struct shms_packplace hand;   /* where the search for victims goes on */
 	uint64_t trimmed, trimmed_ms; /* what a trim left of the pool, and when */
-	uint64_t unmoved, unmoved_ms; /* what was stranded still when objects were moved together last, and when */
-	/* A reader's: the store that it reads, and its own number of the store's segment of each number, if the uuid is that. */
+	/* what was stranded still when objects were moved together last, and when */
+	uint64_t unmoved, unmoved_ms;
+	/* A reader's: the store that it reads, and its own number of the store's segment of each
+	 * number, if the uuid is that. */
 	uint8_t store_uuid[16];
 	uint8_t numbers[SHMS_PACKINDEX_SEGMENTS];
 	struct shms_pack *former; /* the reader before this one: its views are there still */
@@ -121,25 +130,28 @@ static inline bool shms_packseg_has(const struct shms_pack *p, struct shms_packp
 	       place.slot < p->segments[place.segment].file->segment.shape.n_slots;
 }
 
-/* A description of its own of the segment's file, for locks. Returns a descriptor; -1 with errno. */
+/* A description of its own of the segment's file, for locks. Returns a
+ * descriptor; -1 with errno. */
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g);
 bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot);
 /* Has the pack a key, a view or an alias of the segment? Takes a look at all of them. */
 bool shms_packseg_is_meant(const struct shms_pack *p, const struct shms_packseg *g);
 /*
- * Is a number free for one more segment, after those that nobody needs were left? It is asked before a file is made, or joined. now_ms: 0:
- * not known yet.
+ * Is a number free for one more segment, after those that nobody needs were left? It is asked
+ * before a file is made, or joined. now_ms: 0: not known yet.
  */
 bool shms_packsegs_may_add(struct shms_pack *p, uint64_t now_ms);
 /*
  * Gives that segment, as its owner or by its file, a free number. 0; -EAGAIN: none is free, or the
  * segment has more slots than the index can tell; -ENOMEM.
  */
-int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file, uint32_t *ret_number);
+int shms_packsegs_add(struct shms_pack *p, struct shms_segown *own, struct shms_segfile *file,
+		      uint32_t *ret_number);
 /*
- * After something of ours went there: leaves another store's segment where we have nothing any more, if its owner is dead or
- * closed, and no lease is out, for which the link has to stay. An owner that lives may send more, and the place is kept for that.
- * g may have no file, and has none after it was left.
+ * After something of ours went there: leaves another store's segment where we have nothing
+ * any more, if its owner is dead or closed, and no lease is out, for which the link has to
+ * stay. An owner that lives may send more, and the place is kept for that. g may have no
+ * file, and has none after it was left.
  */
 void shms_packseg_tidy_idle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms);
 static inline void shms_packseg_tidy(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)
@@ -149,7 +161,8 @@ static inline void shms_packseg_tidy(struct shms_pack *p, struct shms_packseg *g
 }
 /* Gives up the memory kept for children's views, once no child has views any more. */
 void shms_packseg_settle(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms);
-/* The same for owners that died after our last object went, and children that ended: one number in each call, by turn. */
+/* The same for owners that died after our last object went, and children that ended: one
+ * number in each call, by turn. */
 static inline void shms_packsegs_tidy_next(struct shms_pack *p, uint64_t now_ms)
 {
 	struct shms_packseg *g;
@@ -176,10 +189,11 @@ void shms_packseg_drop(struct shms_pack *p, struct shms_packplace place, uint64_
 void shms_packseg_view(struct shms_pack *p, struct shms_packplace place);
 void shms_packseg_unview(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
 /*
- * Until _unhold() the ticket's object stays as it is, and the segment is not left. The store may get the object by name meanwhile. Returns as
- * shms_segment_stands().
+ * Until _unhold() the ticket's object stays as it is, and the segment is not left. The store may
+ * get the object by name meanwhile. Returns as shms_segment_stands().
  */
-int shms_packseg_hold(struct shms_pack *p, struct shms_packplace place, const struct shms_segticket *ticket);
+int shms_packseg_hold(struct shms_pack *p, struct shms_packplace place,
+		      const struct shms_segticket *ticket);
 void shms_packseg_unhold(struct shms_pack *p, struct shms_packplace place, uint64_t now_ms);
 /* Only of own ones it is noted. */
 static inline void shms_packseg_use(struct shms_packseg *g, uint32_t slot)
@@ -201,8 +215,9 @@ bool shms_packseg_childless(struct shms_pack *p, struct shms_packseg *g);
 void shms_pack_count_end(struct shms_pack *p);
 
 /*
- * Has this store alone the object of that slot, by one key, without views and leases, and not pinned? now:
- * segnow_of_ms(). The pack's lock is held. Another process may get a view of it at any moment.
+ * Has this store alone the object of that slot, by one key, without views and leases,
+ * and not pinned? now: segnow_of_ms(). The pack's lock is held. Another process may
+ * get a view of it at any moment.
  */
 bool shms_packvictim_may_go(const struct shms_pack *p, struct shms_packplace place, uint32_t now);
 

@@ -45,9 +45,11 @@ int shms_packticket_parse(const char *path, size_t length, struct shms_packticke
 {
 	size_t link = length - DIGITS - 1;
 
-	if (length <= TAIL + 1 + DIGITS || length >= SHMS_PACK_TICKET || path[0] == '/' || path[link] != '/')
+	if (length <= TAIL + 1 + DIGITS || length >= SHMS_PACK_TICKET || path[0] == '/' ||
+	    path[link] != '/')
 		return -EBADMSG;
-	if (memcmp(path + link - TAIL, PART, sizeof(PART) - 1) != 0 || !parse_uuid(path + link - DIGITS, ret->uuid))
+	if (memcmp(path + link - TAIL, PART, sizeof(PART) - 1) != 0 ||
+	    !parse_uuid(path + link - DIGITS, ret->uuid))
 		return -EBADMSG;
 	ret->path = path;
 	ret->link_length = link;
@@ -76,13 +78,15 @@ bool shms_pack_promised(struct shms_pack *p, const void *key, size_t key_size, u
 	shms_lightlock_take(&p->lock);
 	if (shms_pack_find_object(p, key, key_size, &place)) {
 		slot = shms_packseg_slot(&p->segments[place.segment], place.slot);
-		promised = shms_segstate_promised(shms_segword_load(slot.state), shms_segnow_of_ms(now_ms));
+		promised = shms_segstate_promised(shms_segword_load(slot.state),
+						  shms_segnow_of_ms(now_ms));
 	}
 	shms_lightlock_release(&p->lock);
 	return promised;
 }
 
-bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_size, const struct shms_packticket *t)
+bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_size,
+			    const struct shms_packticket *t)
 {
 	struct shms_packplace place;
 	bool is;
@@ -94,8 +98,9 @@ bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_siz
 	return is;
 }
 
-int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms, uint64_t lease_ms,
-		      char *ret_path, size_t size, struct shms_segpacked *ret_object)
+int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms,
+		      uint64_t lease_ms, char *ret_path, size_t size,
+		      struct shms_segpacked *ret_object)
 {
 	struct shms_segticket t = {.end_ms = now_ms + lease_ms};
 	size_t length = strlen(p->path);
@@ -114,7 +119,8 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 		t.generation = shms_segstate_generation(shms_segword_load(slot.state));
 		r = shms_segpacked_read(&g->file->segment, &slot, ret_object);
 		if (r == 0)
-			r = shms_segslot_handoff(&slot, t.generation, p->turn++, now_ms, t.end_ms, &t.lease);
+			r = shms_segslot_handoff(&slot, t.generation, p->turn++, now_ms, t.end_ms,
+						 &t.lease);
 	}
 	if (r == 0) {
 		memcpy(ret_path, p->path, length);
@@ -136,7 +142,8 @@ struct adoption {
 	uint64_t now_ms;
 };
 
-static SHMS_ASIDE int join(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms, uint32_t *ret_number)
+static SHMS_ASIDE int join(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms,
+			   uint32_t *ret_number)
 {
 	char link[SHMS_PACK_TICKET];
 	struct shms_segfile *file;
@@ -150,8 +157,8 @@ static SHMS_ASIDE int join(struct shms_pack *p, const struct shms_packticket *t,
 	if (!file)
 		return -ENOMEM;
 	link_of(t, link);
-	r = shms_segfile_join(p->options.root_fd, link, t->uuid, p->options.dir_fd, p->options.uuid, p->options.kept,
-			      file);
+	r = shms_segfile_join(p->options.root_fd, link, t->uuid, p->options.dir_fd, p->options.uuid,
+			      p->options.kept, file);
 	if (r == 0) {
 		r = shms_packsegs_add(p, NULL, file, ret_number);
 		if (r < 0)
@@ -167,8 +174,8 @@ static SHMS_ASIDE int join(struct shms_pack *p, const struct shms_packticket *t,
 }
 
 /* ret_joined: the store had no place in the segment before. */
-static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms, uint32_t *ret_number,
-		      bool *ret_joined)
+static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint64_t now_ms,
+		      uint32_t *ret_number, bool *ret_joined)
 {
 	int r;
 
@@ -183,7 +190,8 @@ static int segment_of(struct shms_pack *p, const struct shms_packticket *t, uint
 	return r;
 }
 
-/* Is the ticket's object, which is held, what is expected? 1: and of that key; 0: of another one. */
+/* Is the ticket's object, which is held, what is expected? 1: and of that key; 0: of another
+ * one. */
 static int check_object(const struct shms_packseg *g, uint32_t index, const struct adoption *a)
 {
 	const struct shms_pack_sizes *expect = a->expect;
@@ -193,14 +201,18 @@ static int check_object(const struct shms_packseg *g, uint32_t index, const stru
 
 	if (r < 0)
 		return r;
-	if (expect && (o.buffer_size != expect->buffer || shms_pack_header_size(&o) != expect->header))
+	if (expect &&
+	    (o.buffer_size != expect->buffer || shms_pack_header_size(&o) != expect->header))
 		return -ENOTSUP;
-	if (expect && expect->verify && !shms_pack_verify(&o, g->file->segment.bytes + o.extent_off))
+	if (expect && expect->verify &&
+	    !shms_pack_verify(&o, g->file->segment.bytes + o.extent_off))
 		return -EBADMSG;
-	return o.key_size == a->key.size && memcmp(shms_packseg_key(g, &o), a->key.key, a->key.size) == 0;
+	return o.key_size == a->key.size &&
+	       memcmp(shms_packseg_key(g, &o), a->key.key, a->key.size) == 0;
 }
 
-/* The object becomes ours, without an entry in the index: native: by its own key, else by an alias. *ret: the key's place; preset: the object's. */
+/* The object becomes ours, without an entry in the index: native: by its own key, else by an alias.
+ * *ret: the key's place; preset: the object's. */
 static int take(struct shms_pack *p, struct shms_packplace place, const struct shms_packticket *t,
 		const struct adoption *a, bool native, struct shms_packplace *ret)
 {
@@ -212,12 +224,14 @@ static int take(struct shms_pack *p, struct shms_packplace place, const struct s
 	native = native && !shms_packalias_is_aliased(p, place);
 	if (r == 0 && !native) {
 		r = shms_packalias_make(p, a->key.key, a->key.size, place, t->what.generation,
-					named && shms_packalias_is_native(p, place), a->now_ms, ret);
+					named && shms_packalias_is_native(p, place), a->now_ms,
+					ret);
 		if (r < 0)
 			return -ENOTSUP; /* a copy may find room */
 	}
 	if (r == 0)
-		r = shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, NULL);
+		r = shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept,
+				       &t->what, NULL);
 	if (r < 0) {
 		if (!native)
 			shms_packalias_unmake(p, *ret, a->now_ms);
@@ -229,8 +243,8 @@ static int take(struct shms_pack *p, struct shms_packplace place, const struct s
 }
 
 /* Adopts the object of that place, which is held. */
-static int adopt_held(struct shms_pack *p, struct shms_packplace place, const struct shms_packticket *t,
-		      const struct adoption *a)
+static int adopt_held(struct shms_pack *p, struct shms_packplace place,
+		      const struct shms_packticket *t, const struct adoption *a)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
 	struct shms_packplace old, old_object, named = place;
@@ -243,7 +257,8 @@ static int adopt_held(struct shms_pack *p, struct shms_packplace place, const st
 	old_object = held ? shms_packalias_object(p, old) : place;
 	/* Our name there keeps the slot's object as it is. */
 	if (held && old_object.segment == place.segment && old_object.slot == place.slot)
-		return shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept, &t->what, NULL);
+		return shms_segment_adopt(&g->file->segment, g->file->holder, p->options.kept,
+					  &t->what, NULL);
 	if (held && !a->replace)
 		return -EEXIST;
 	r = take(p, place, t, a, r == 1, &named);
@@ -254,7 +269,8 @@ static int adopt_held(struct shms_pack *p, struct shms_packplace place, const st
 }
 
 /* Adopts, with the lock held and the segment there. */
-static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packticket *t, const struct adoption *a)
+static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packticket *t,
+		 const struct adoption *a)
 {
 	struct shms_packplace place = {number, t->what.slot};
 	int r = shms_packseg_hold(p, place, &t->what);
@@ -266,8 +282,9 @@ static int adopt(struct shms_pack *p, uint32_t number, const struct shms_packtic
 	return r;
 }
 
-int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const struct shms_pack_sizes *expect,
-		    const void *key, size_t key_size, bool replace, uint64_t now_ms, uint64_t may)
+int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t,
+		    const struct shms_pack_sizes *expect, const void *key, size_t key_size,
+		    bool replace, uint64_t now_ms, uint64_t may)
 {
 	const struct adoption a = {expect, shms_packhash(key, key_size), replace, now_ms};
 	uint32_t number;
@@ -284,7 +301,8 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const 
 	if (r == 0)
 		r = adopt(p, number, t, &a);
 	if (r < 0 && joined) {
-		p->grow.gave += shms_segfile_unjoin(p->segments[number].file, p->options.dir_fd, now_ms);
+		p->grow.gave +=
+			shms_segfile_unjoin(p->segments[number].file, p->options.dir_fd, now_ms);
 		shms_packsegs_free(&p->segments[number]);
 	}
 	shms_pack_changed(p);
@@ -292,14 +310,16 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t, const 
 	return r;
 }
 
-/* ---- a ticket's object as a copy --------------------------------------------------------------------------------- */
+/* ---- a ticket's object as a copy ------------------------------------------------------------- */
 
 #define TURNS 1000 /* of a loop around a cas, as in segshare.c */
 
-_Static_assert(sizeof(((struct shms_packcopy *)0)->sizes) == SHMS_SEGOWN_BUFFERS * sizeof(uint64_t), "sizes");
+_Static_assert(sizeof(((struct shms_packcopy *)0)->sizes) == SHMS_SEGOWN_BUFFERS * sizeof(uint64_t),
+	       "sizes");
 
 /* Opens the donor's link. A slot is read as packlook.c does it. */
-static int open_link(int root_fd, const struct shms_packticket *t, bool write, struct shms_seglook *ret)
+static int open_link(int root_fd, const struct shms_packticket *t, bool write,
+		     struct shms_seglook *ret)
 {
 	char link[SHMS_PACK_TICKET];
 	const char *name = link_of(t, link);
@@ -309,7 +329,8 @@ static int open_link(int root_fd, const struct shms_packticket *t, bool write, s
 	_fd_ int fd = shms_open_beneath(root_fd, link, O_RDONLY | O_DIRECTORY);
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ENOTDIR ? -ESTALE : fd;
-	r = write ? shms_seglook_open(fd, name, true, ret) : shms_seglook_open_slot(fd, name, t->what.slot, ret);
+	r = write ? shms_seglook_open(fd, name, true, ret)
+		  : shms_seglook_open_slot(fd, name, t->what.slot, ret);
 	if (r == 0 && write && t->what.slot >= shms_segment_born(&ret->segment)) {
 		shms_seglook_close(ret);
 		r = -EBADMSG;
@@ -323,7 +344,8 @@ static bool stands(uint64_t state, const struct shms_segticket *t)
 	       (state & shms_segstate_lease(t->lease));
 }
 
-static int read_slot(const struct shms_seglook *l, const struct shms_segticket *t, struct shms_packcopy *ret)
+static int read_slot(const struct shms_seglook *l, const struct shms_segticket *t,
+		     struct shms_packcopy *ret)
 {
 	struct shms_segslot slot = shms_segslot_at(&l->segment, t->slot);
 	int r;
@@ -347,10 +369,12 @@ static int read_slot(const struct shms_seglook *l, const struct shms_segticket *
 	if (!stands(shms_segword_load(slot.state), t))
 		return -ESTALE;
 	ret->object.extent_off = 0;
-	return shms_segpacked_sizes(&(struct shms_segment){.bytes = ret->extent}, &ret->object, ret->sizes);
+	return shms_segpacked_sizes(&(struct shms_segment){.bytes = ret->extent}, &ret->object,
+				    ret->sizes);
 }
 
-int shms_packcopy_read(int root_fd, const struct shms_packticket *t, uint64_t now_ms, struct shms_packcopy *ret)
+int shms_packcopy_read(int root_fd, const struct shms_packticket *t, uint64_t now_ms,
+		       struct shms_packcopy *ret)
 {
 	struct shms_packcopy copy = {.extent = NULL};
 	struct shms_seglook l;
@@ -382,7 +406,8 @@ int shms_packcopy_end(int root_fd, const struct shms_packticket *t)
 
 		if (!stands(state, &t->what))
 			r = -ESTALE;
-		else if (shms_segword_cas(slot.state, state, shms_segstate_unleased(state, t->what.lease)))
+		else if (shms_segword_cas(slot.state, state,
+					  shms_segstate_unleased(state, t->what.lease)))
 			r = 0;
 	}
 	/* Nobody else tells the owner. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packticket.h: a packed object's ticket: its path, which is the donor's link beneath the partition, and what of the
- * segment is meant; and the ticket's object for a store that cannot have a place in its segment, or wants it under
- * another key: the bytes are copied while the lease stands, and the lease is taken when the copy is an object of the
- * store.
+ * packticket.h: a packed object's ticket: its path, which is the donor's link beneath the
+ * partition, and what of the segment is meant; and the ticket's object for a store that cannot have
+ * a place in its segment, or wants it under another key: the bytes are copied while the lease
+ * stands, and the lease is taken when the copy is an object of the store.
  */
 #ifndef SHMS_PACKTICKET_H
 #define SHMS_PACKTICKET_H
@@ -35,7 +35,8 @@ struct shms_packcopy {
  * 0; -ESTALE: the ticket was used, has ended, or its object is gone; -EBADMSG; -EPERM; -ENOMEM. On
  * success extent is the caller's to free.
  */
-int shms_packcopy_read(int root_fd, const struct shms_packticket *ticket, uint64_t now_ms, struct shms_packcopy *ret);
+int shms_packcopy_read(int root_fd, const struct shms_packticket *ticket, uint64_t now_ms,
+		       struct shms_packcopy *ret);
 /* Takes the lease, so that the ticket is used. -ESTALE: another process was quicker. */
 int shms_packcopy_end(int root_fd, const struct shms_packticket *ticket);
 

@@ -2,12 +2,13 @@
 /*
  * packtrim.c: memory of a store's segments that no object needs goes back to the kernel.
  *
- * The pool of a store is what its own segments take, less what is in slots that are in use, by whomever, and its index. A segment with no slot in use
- * is given up, unless somebody else has a place in it: that keeps the file, so it is punched only. Of a segment whose owner is dead
- * any holder can give back what nobody has.
+ * The pool of a store is what its own segments take, less what is in slots that are in use, by
+ * whomever, and its index. A segment with no slot in use is given up, unless somebody else has a
+ * place in it: that keeps the file, so it is punched only. Of a segment whose owner is dead any
+ * holder can give back what nobody has.
  *
- * Free slots between objects are stranded: no other size can have their memory. Where a trim leaves more than a tenth of
- * what the segments take so, small objects are moved together (below).
+ * Free slots between objects are stranded: no other size can have their memory. Where a trim leaves
+ * more than a tenth of what the segments take so, small objects are moved together (below).
  */
 #include <stdlib.h>
 
@@ -51,7 +52,8 @@ void shms_pack_release(struct shms_pack *p)
 }
 
 /* Frees the memory of a dead owner's segment that nobody holds. */
-static uint64_t trim_orphan(const struct shms_pack *p, const struct shms_packseg *g, uint64_t now_ms)
+static uint64_t trim_orphan(const struct shms_pack *p, const struct shms_packseg *g,
+			    uint64_t now_ms)
 {
 	struct shms_segrescued done = {0};
 	struct shms_seglook l;
@@ -66,7 +68,8 @@ static uint64_t trim_orphan(const struct shms_pack *p, const struct shms_packseg
 /* Nothing of anybody's is there, and nobody else has a place. */
 static bool is_empty(const struct shms_pack *p, const struct shms_packseg *g, uint64_t now_ms)
 {
-	if (g->n_held || g->inherited || !shms_segown_unused(g->own, now_ms) || shms_packseg_is_meant(p, g))
+	if (g->n_held || g->inherited || !shms_segown_unused(g->own, now_ms) ||
+	    shms_packseg_is_meant(p, g))
 		return false;
 	for (unsigned h = SHMS_SEG_OWNER + 1; h < shms_segment_holders(&g->file->segment); h++) {
 		struct shms_segrecord *record = shms_segment_record(&g->file->segment, h);
@@ -92,7 +95,7 @@ static uint64_t trim(struct shms_pack *p, struct shms_packseg *g, uint64_t now_m
 	return freed;
 }
 
-/* ---- moving small objects together -------------------------------------------------------------------------------- */
+/* ---- moving small objects together ----------------------------------------------------------- */
 
 /* A slot, in the order of what the page has that it begins in. */
 struct ranked {
@@ -103,8 +106,9 @@ struct ranked {
 struct side {
 	struct shms_segown *own;
 	uint32_t number;
-	uint32_t *live;       /* of each page: bytes of extents that are in use */
-	struct ranked *slots; /* of one class: objects that may move, or free slots that have memory */
+	uint32_t *live; /* of each page: bytes of extents that are in use */
+	/* of one class: objects that may move, or free slots that have memory */
+	struct ranked *slots;
 	uint32_t n;
 };
 
@@ -176,9 +180,11 @@ static void rank(const struct compaction *c, struct side *s, uint8_t class)
 
 		if (a->slots[i].class != class || !at)
 			continue;
-		if (s == &c->from ? shms_segalloc_is_free(a, i) ||
-					    !shms_packvictim_may_go(c->pack, (struct shms_packplace){s->number, i}, now)
-				  : !shms_segalloc_is_free(a, i) || !shms_segown_backed(s->own, i))
+		if (s == &c->from
+			    ? shms_segalloc_is_free(a, i) ||
+				      !shms_packvictim_may_go(
+					      c->pack, (struct shms_packplace){s->number, i}, now)
+			    : !shms_segalloc_is_free(a, i) || !shms_segown_backed(s->own, i))
 			continue;
 		s->slots[s->n++] = (struct ranked){(uint64_t)s->live[page] << 32 | page, i};
 	}
@@ -200,7 +206,8 @@ static bool move(struct compaction *c, uint32_t from, uint32_t to)
 	    o.class != c->from.own->alloc.slots[from].class)
 		return false;
 	key = shms_packhash(shms_packseg_key(g, &o), o.key_size);
-	if (!shms_pack_find(p, &key, &found) || found.segment != old.segment || found.slot != old.slot)
+	if (!shms_pack_find(p, &key, &found) || found.segment != old.segment ||
+	    found.slot != old.slot)
 		return false;
 	if (shms_segown_copy(c->to.own, &o, g->file->segment.bytes + o.extent_off, to) < 0)
 		return false;
@@ -242,11 +249,13 @@ static uint32_t compact_class(struct compaction *c, uint8_t class, uint32_t most
 }
 
 /*
- * Moves up to most small objects out of the own segment from, emptiest pages first, into free slots of the own segment
- * to that have memory, fullest pages first; where both are the same, until the two meet. Both were trimmed before, and
- * from is to be trimmed after it. The pack's lock is held. Returns how many were moved.
+ * Moves up to most small objects out of the own segment from, emptiest pages first, into free slots
+ * of the own segment to that have memory, fullest pages first; where both are the same, until the
+ * two meet. Both were trimmed before, and from is to be trimmed after it. The pack's lock is held.
+ * Returns how many were moved.
  */
-static uint32_t compact_pair(struct shms_pack *p, uint32_t from, uint32_t to, uint64_t now_ms, uint32_t most)
+static uint32_t compact_pair(struct shms_pack *p, uint32_t from, uint32_t to, uint64_t now_ms,
+			     uint32_t most)
 {
 	struct compaction c = {.pack = p, .now_ms = now_ms};
 	uint32_t n_moved = 0;
@@ -255,7 +264,8 @@ static uint32_t compact_pair(struct shms_pack *p, uint32_t from, uint32_t to, ui
 	began = begin(p, to, &c.to) && began && shms_segown_enter(c.to.own, now_ms);
 	c.picked = calloc(c.to.own->alloc.n_born / 8 + 1, 1);
 	/* A larger object has a page of its own. */
-	for (unsigned class = 0; began && c.picked && class < SHMS_SEGCLASSES && n_moved < most; class ++) {
+	for (unsigned class = 0; began && c.picked && class < SHMS_SEGCLASSES && n_moved < most;
+	     class ++) {
 		if (shms_segclass_size((uint8_t) class) < shms_host_page() &&
 		    c.to.own->alloc.stacks[class] < c.to.own->alloc.n_born)
 			n_moved += compact_class(&c, (uint8_t) class, most - n_moved);
@@ -267,7 +277,7 @@ static uint32_t compact_pair(struct shms_pack *p, uint32_t from, uint32_t to, ui
 	return n_moved;
 }
 
-/* ---- what a trim leaves ------------------------------------------------------------------------------------------- */
+/* ---- what a trim leaves ---------------------------------------------------------------------- */
 
 /* Bytes that a trim had to leave in free slots, without the slots' table. */
 static uint64_t stranded_of(const struct shms_packseg *g)
@@ -289,7 +299,8 @@ static uint64_t stranded(const struct shms_pack *p, uint64_t *ret_memory)
 	return sum;
 }
 
-/* The own segment for small objects that has least, or, of those with free slots in pages that have memory, most. */
+/* The own segment for small objects that has least, or, of those with free slots in
+ * pages that have memory, most. */
 static bool next_of(const struct shms_pack *p, const bool *passed, bool most, uint32_t *ret)
 {
 	bool found = false;
@@ -297,7 +308,8 @@ static bool next_of(const struct shms_pack *p, const bool *passed, bool most, ui
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		const struct shms_packseg *g = &p->segments[i];
 
-		if (!g->own || g->large || passed[i] || (most && stranded_of(g) < SHMS_SEGMENT_PAGE) ||
+		if (!g->own || g->large || passed[i] ||
+		    (most && stranded_of(g) < SHMS_SEGMENT_PAGE) ||
 		    (found && (g->own->alloc.used > p->segments[*ret].own->alloc.used) != most))
 			continue;
 		*ret = i;
@@ -307,8 +319,8 @@ static bool next_of(const struct shms_pack *p, const bool *passed, bool most, ui
 }
 
 /*
- * Moves objects from the segments that have least to those that have most, and within the one where both meet. *ret_more:
- * there is more to move.
+ * Moves objects from the segments that have least to those that have most, and within the one where
+ * both meet. *ret_more: there is more to move.
  */
 static uint64_t compact(struct shms_pack *p, uint64_t now_ms, bool *ret_more)
 {
@@ -348,7 +360,8 @@ uint64_t shms_pack_trim(struct shms_pack *p, uint64_t now_ms)
 	bool more = false;
 
 	shms_lightlock_take(&p->lock);
-	/* A scan finds what others left without a hint, and leases that have ended: both can wait for the next one. */
+	/* A scan finds what others left without a hint, and leases that have ended: both
+	 * can wait for the next one. */
 	if (pool(p) <= p->trimmed && now_ms - p->trimmed_ms < TRIM_AGAIN_MS) {
 		shms_lightlock_release(&p->lock);
 		return 0;

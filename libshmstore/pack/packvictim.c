@@ -2,17 +2,19 @@
 /*
  * packvictim.c: which packed objects may leave memory.
  *
- * A hand goes around over the slots, segment by segment, and stays where the last search ended (the clock algorithm). An object that was got
- * since the hand came by loses the flag that says so, and stays; the next one that has none goes. The flags are bits, 512 slots of them in a cache line, so that
- * they cost a get next to nothing. A new object has none: the hand has just passed the slots that were free, so that
- * its turn comes last. Neighbours free whole pages together.
+ * A hand goes around over the slots, segment by segment, and stays where the last search ended (the
+ * clock algorithm). An object that was got since the hand came by loses the flag that says so, and
+ * stays; the next one that has none goes. The flags are bits, 512 slots of them in a cache line, so
+ * that they cost a get next to nothing. A new object has none: the hand has just passed the slots
+ * that were free, so that its turn comes last. Neighbours free whole pages together.
  */
 #include <errno.h>
 
 #include "packalias.h"
 #include "packfork.h"
 
-/* An object that goes frees memory that this process can give back only if the segment is the store's own. */
+/* An object that goes frees memory that this process can give back only if the
+ * segment is the store's own. */
 bool shms_packvictim_may_go(const struct shms_pack *p, struct shms_packplace place, uint32_t now)
 {
 	const struct shms_packseg *g = &p->segments[place.segment];
@@ -25,7 +27,8 @@ bool shms_packvictim_may_go(const struct shms_pack *p, struct shms_packplace pla
 	    shms_packalias_is_aliased(p, place))
 		return false;
 	for (uint32_t w = 0; w < s.n_words; w++) {
-		if (shms_segword_load(&s.holders[w]) != (w ? 0 : shms_segholder_name(SHMS_SEG_OWNER)))
+		if (shms_segword_load(&s.holders[w]) !=
+		    (w ? 0 : shms_segholder_name(SHMS_SEG_OWNER)))
 			return false;
 	}
 	return true;
@@ -87,7 +90,8 @@ int shms_pack_victim(struct shms_pack *p, struct shms_packsearch *io, struct shm
 	/* Segment by segment, so that other threads need not wait for all of them. */
 	while (!found && !over) {
 		shms_lightlock_take(&p->lock);
-		over = p->child || atomic_load_explicit(&p->retired, memory_order_relaxed) || !io->left;
+		over = p->child || atomic_load_explicit(&p->retired, memory_order_relaxed) ||
+		       !io->left;
 		found = !over && find(p, io, ret);
 		if (!found && !over)
 			next_segment(p);

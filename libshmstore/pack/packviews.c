@@ -112,7 +112,8 @@ void shms_packviews_drop(struct shms_packviews *v, struct shms_packplace place)
 	close_gap(v, (uint32_t)(cell - v->cells));
 }
 
-bool shms_packviews_next(const struct shms_packviews *v, uint32_t *io_at, struct shms_packplace *ret)
+bool shms_packviews_next(const struct shms_packviews *v, uint32_t *io_at,
+			 struct shms_packplace *ret)
 {
 	while (*io_at < v->n_cells) {
 		const struct shms_packviewed *cell = &v->cells[(*io_at)++];

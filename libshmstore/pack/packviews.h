@@ -35,6 +35,7 @@ void shms_packviews_drop(struct shms_packviews *v, struct shms_packplace place);
  * Finds the next slot from *io_at on, which is 0 at first. If the caller drops it, *io_at is to be
  * one less for the next call. False: there are no more.
  */
-bool shms_packviews_next(const struct shms_packviews *v, uint32_t *io_at, struct shms_packplace *ret);
+bool shms_packviews_next(const struct shms_packviews *v, uint32_t *io_at,
+			 struct shms_packplace *ret);
 
 #endif

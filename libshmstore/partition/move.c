@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* move.c: see move.h. The page may be anybody's: what is read from it can make the books of that store wrong, and nothing else. */
+/* move.c: see move.h. The page may be anybody's: what is read from it can make the books of that
+ * store wrong, and nothing else. */
 #include "move.h"
 
 #include <dirent.h>
@@ -24,7 +25,8 @@ struct intent {
 _Static_assert(offsetof(struct shms_page_moved, bytes) - offsetof(struct shms_page_moved, n) ==
 		       offsetof(struct words, bytes),
 	       "words");
-_Static_assert(offsetof(struct shms_page_moved, unlinked) - offsetof(struct shms_page_moved, inode) ==
+_Static_assert(offsetof(struct shms_page_moved, unlinked) -
+			       offsetof(struct shms_page_moved, inode) ==
 		       offsetof(struct intent, unlinked),
 	       "intent");
 
@@ -111,9 +113,11 @@ void shms_move_settle(int objects_fd)
 	int linked;
 	_fd_ int fd = shms_page_open(objects_fd, "../" SHMS_PAGE_FILE);
 
-	if (fd < 0 || !read_at(fd, &inode, sizeof(inode), offsetof(struct shms_page, moved.inode)) || !inode)
+	if (fd < 0 ||
+	    !read_at(fd, &inode, sizeof(inode), offsetof(struct shms_page, moved.inode)) || !inode)
 		return;
-	/* A walk counts what is left in clean/ as the store's, and nobody would book that it went. */
+	/* A walk counts what is left in clean/ as the store's, and nobody would book that it
+	 * went. */
 	shms_move_sweep(objects_fd);
 	linked = listed(objects_fd, inode);
 	if (linked >= 0)
@@ -128,7 +132,8 @@ void shms_move_sweep(int objects_fd)
 	int error = shms_list_dir(objects_fd, "../" SHMS_DIR_CLEAN, &dir);
 
 	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
-		if (e->d_name[0] != '.' && fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		if (e->d_name[0] != '.' &&
+		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    S_ISREG(st.st_mode))
 			unlinkat(dirfd(dir), e->d_name, 0);
 	}

@@ -2,10 +2,11 @@
 /*
  * page.c: reading and filling the .store page, and liveness by its lock.
  *
- * The lock is a flock: it belongs to the open file description, so it ends with the owner however it dies, and the kernel frees
- * it even for a zombie. A probe takes the shared lock for a moment; two probes do not disturb each other, and who wants the
- * exclusive lock of a dead page waits a probe out. Rejected: pids (reused), fcntl locks (lost when any descriptor of the file
- * is closed), /proc/locks (a scan, and blind in other pid namespaces).
+ * The lock is a flock: it belongs to the open file description, so it ends with the owner however
+ * it dies, and the kernel frees it even for a zombie. A probe takes the shared lock for a moment;
+ * two probes do not disturb each other, and who wants the exclusive lock of a dead page waits a
+ * probe out. Rejected: pids (reused), fcntl locks (lost when any descriptor of the file is closed),
+ * /proc/locks (a scan, and blind in other pid namespaces).
  */
 #include "page.h"
 
@@ -33,7 +34,8 @@ static bool terminated(const char *s, size_t size)
 int shms_page_read(int storefd, struct shms_page *ret)
 {
 	struct shms_page page;
-	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE,
+				  O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 	ssize_t n;
 
 	if (fd < 0)
@@ -46,7 +48,8 @@ int shms_page_read(int storefd, struct shms_page *ret)
 	if (page.version != SHMS_PAGE_VERSION)
 		return -ENOTSUP;
 	if (page.size != SHMS_PAGE_SIZE || !terminated(page.name, sizeof(page.name)) ||
-	    !terminated(page.label, sizeof(page.label)) || !terminated(page.address, sizeof(page.address)) ||
+	    !terminated(page.label, sizeof(page.label)) ||
+	    !terminated(page.address, sizeof(page.address)) ||
 	    !terminated(page.leases_with, sizeof(page.leases_with)))
 		return -EBADMSG;
 	*ret = page;
@@ -98,7 +101,8 @@ bool shms_page_other_boot(const struct shms_page *page, bool tmpfs)
 	if (tmpfs || memcmp(page->boot_id, unknown, sizeof(unknown)) == 0)
 		return false;
 	shms_boot_id(boot);
-	return memcmp(boot, unknown, sizeof(unknown)) != 0 && memcmp(page->boot_id, boot, sizeof(boot)) != 0;
+	return memcmp(boot, unknown, sizeof(unknown)) != 0 &&
+	       memcmp(page->boot_id, boot, sizeof(boot)) != 0;
 }
 
 uint64_t shms_page_linked(const struct shms_page *page)
@@ -110,10 +114,12 @@ uint64_t shms_page_linked(const struct shms_page *page)
 int shms_page_open(int dirfd, const char *path)
 {
 	struct stat st;
-	_fd_ int fd = shms_openat(dirfd, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
+	_fd_ int fd = shms_openat(dirfd, path,
+				  O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0);
 
 	/* Root's hand in another user's directory: a page has one name, and this size. */
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1 || st.st_size != SHMS_PAGE_SIZE)
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_nlink != 1 ||
+	    st.st_size != SHMS_PAGE_SIZE)
 		return -1;
 	return shms_take_fd(&fd);
 }
@@ -124,8 +130,8 @@ void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes)
 	struct iovec iov = {words, sizeof(words)};
 	_fd_ int fd = shms_page_open(storefd, SHMS_PAGE_FILE);
 
-	if (fd < 0 ||
-	    shms_pread_all(fd, words, sizeof(words), offsetof(struct shms_page, moved.pool_n)) != sizeof(words))
+	if (fd < 0 || shms_pread_all(fd, words, sizeof(words),
+				     offsetof(struct shms_page, moved.pool_n)) != sizeof(words))
 		return;
 	words[0] += n;
 	words[1] += bytes;
@@ -154,19 +160,22 @@ void shms_page_counters(const struct shms_page *page, struct shmstore_counters *
 
 	_Static_assert(offsetof(struct shms_ledger, reserved) == sizeof(struct shmstore_counters),
 		       "ledger and counters");
-	_Static_assert(offsetof(struct shms_ledger, enospc_n) == offsetof(struct shmstore_counters, enospc_n),
+	_Static_assert(offsetof(struct shms_ledger, enospc_n) ==
+			       offsetof(struct shmstore_counters, enospc_n),
 		       "enospc_n");
 	for (size_t i = 0; i < sizeof(*ret) / sizeof(*to); i++)
 		to[i] = atomic_load_explicit(&from[i], memory_order_relaxed);
 	ret->linked_bytes = shms_page_linked(page);
-	ret->pool_n = wire_linked(ret->pool_n, atomic_load_explicit(&page->moved.pool_n, memory_order_relaxed));
-	ret->pool_bytes =
-		wire_linked(ret->pool_bytes, atomic_load_explicit(&page->moved.pool_bytes, memory_order_relaxed));
+	ret->pool_n = wire_linked(ret->pool_n,
+				  atomic_load_explicit(&page->moved.pool_n, memory_order_relaxed));
+	ret->pool_bytes = wire_linked(ret->pool_bytes, atomic_load_explicit(&page->moved.pool_bytes,
+									    memory_order_relaxed));
 }
 
 int shms_page_alive(int storefd)
 {
-	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE,
+				  O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
 	if (fd < 0) {
 		if (errno == EACCES || errno == EPERM)
@@ -175,7 +184,8 @@ int shms_page_alive(int storefd)
 	}
 	if (flock(fd, LOCK_SH | LOCK_NB) < 0)
 		return errno == EWOULDBLOCK ? SHMSTORE_ALIVE : SHMSTORE_ALIVE_UNKNOWN;
-	/* Not by closing alone: where a child has the descriptor too, that would leave the lock to it. */
+	/* Not by closing alone: where a child has the descriptor too, that
+	 * would leave the lock to it. */
 	flock(fd, LOCK_UN);
 	return SHMSTORE_DEAD;
 }
@@ -201,12 +211,13 @@ bool shms_page_leases_over(const struct shms_page *page, bool tmpfs, int partiti
 int shms_page_lock(int storefd)
 {
 	struct stat mine, named;
-	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE,
+				  O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
 	if (fd < 0)
 		return shms_error(errno);
-	/* A probe holds the shared lock for microseconds, an owner the exclusive one for its life: if the shared lock can be
-	 * had the other one was a probe's. */
+	/* A probe holds the shared lock for microseconds, an owner the exclusive one for its life:
+	 * if the shared lock can be had the other one was a probe's. */
 	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
 		if (errno != EWOULDBLOCK)
 			return shms_error(errno);
@@ -217,7 +228,8 @@ int shms_page_lock(int storefd)
 			return -EBUSY;
 		nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 	}
-	if (fstat(fd, &mine) < 0 || fstatat(storefd, SHMS_PAGE_FILE, &named, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstat(fd, &mine) < 0 ||
+	    fstatat(storefd, SHMS_PAGE_FILE, &named, AT_SYMLINK_NOFOLLOW) < 0)
 		return shms_error(errno);
 	if (mine.st_ino != named.st_ino || mine.st_dev != named.st_dev)
 		return -ENOENT; /* taken apart, or made anew, since we opened it */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * page.h: the .store file: one page with the identity of a store's owner and its ledger (docs/format.md).
+ * page.h: the .store file: one page with the identity of a store's owner and
+ * its ledger (docs/format.md).
  *
  * The file is made unnamed, filled, locked (flock LOCK_EX) and only then linked as ".store": its
  * readers see a locked, complete page until the owner dies. The owner alone writes (but for the
@@ -25,7 +26,8 @@
 #define SHMS_PAGE_KEEP    (1ull << 0) /* flags */
 
 #define SHMS_DIR_STORES   "stores"
-#define SHMS_DIR_INBOX    WIRE_INBOX /* one kept store per user: leases from other users arrive there */
+/* one kept store per user: leases from other users arrive there */
+#define SHMS_DIR_INBOX    WIRE_INBOX
 #define SHMS_DIR_PEERS    "peers"
 #define SHMS_DIR_OBJECTS  "objects"
 #define SHMS_DIR_RECYCLE  "recycle"
@@ -33,7 +35,8 @@
 #define SHMS_DIR_SEGMENTS "segments"
 #define SHMS_INDEX_FILE   "index" /* of packed objects (packlines.h) */
 
-/* The ledger: 64-bit counters, relaxed atomics (each stands alone, no reader infers one from another). */
+/* The ledger: 64-bit counters, relaxed atomics (each stands alone, no reader
+ * infers one from another). */
 struct shms_ledger {
 	_Atomic uint64_t put_n, put_bytes;
 	_Atomic uint64_t get_n, get_bytes;
@@ -55,12 +58,16 @@ struct shms_ledger {
 
 /* Others' moves between memory and disk tier, written under the names lock (nameslock.h). */
 struct shms_page_moved {
-	_Atomic uint64_t n;     /* how often, either way */
-	_Atomic uint64_t bytes; /* demoted by others, less what others promoted: to be taken off ledger.linked_bytes */
-	_Atomic uint64_t exposed;            /* not 0: a peer linked an object by its path, without a lease (links.h) */
-	_Atomic uint64_t pool_n, pool_bytes; /* recycled files that others took: to be taken off the ledger's pool */
-	_Atomic uint64_t inode;              /* what is being moved (move.h); 0: nothing */
-	_Atomic uint64_t linked, unlinked;   /* what bytes is to be then, if objects/ has a name of it, and if not */
+	_Atomic uint64_t n; /* how often, either way */
+	/* demoted by others, less what others promoted: to be taken off ledger.linked_bytes */
+	_Atomic uint64_t bytes;
+	/* not 0: a peer linked an object by its path, without a lease (links.h) */
+	_Atomic uint64_t exposed;
+	/* recycled files that others took: to be taken off the ledger's pool */
+	_Atomic uint64_t pool_n, pool_bytes;
+	_Atomic uint64_t inode; /* what is being moved (move.h); 0: nothing */
+	/* what bytes is to be then, if objects/ has a name of it, and if not */
+	_Atomic uint64_t linked, unlinked;
 };
 
 struct shms_page {
@@ -81,14 +88,16 @@ struct shms_page {
 	struct shms_ledger ledger;    /* at 2048 */
 	struct wire_credit credit;    /* at 2560; some of it is the daemon's to write */
 	struct shms_page_moved moved; /* at 3072 */
-	uint8_t uuid[16];          /* of the store, for as long as its page is there: whose a place in a segment is */
-	struct wire_packed packed; /* at 3152 */
+	/* of the store, for as long as its page is there: whose a place in a segment is */
+	uint8_t uuid[16];
+	struct wire_packed packed;             /* at 3152 */
 	struct wire_lease leases[WIRE_LEASES]; /* at 3200; half of each is the daemon's to write */
 	/* Odd while a packed key may get another slot: for who looks at slots without the index. */
 	_Atomic uint64_t changes;
-	_Atomic uint32_t waiting;     /* not 0: a process waits for a key (wait.c) */
-	_Atomic uint32_t woken;       /* a futex: how often those that wait were woken */
-	_Atomic uint32_t names_asked; /* not 0: another process waits for the names lock (nameslock.c) */
+	_Atomic uint32_t waiting; /* not 0: a process waits for a key (wait.c) */
+	_Atomic uint32_t woken;   /* a futex: how often those that wait were woken */
+	/* not 0: another process waits for the names lock (nameslock.c) */
+	_Atomic uint32_t names_asked;
 	uint8_t reserved2[364];
 };
 
@@ -102,8 +111,8 @@ _Static_assert(offsetof(struct shms_page, packed) == WIRE_PACKED_OFF, "packed");
 _Static_assert(offsetof(struct shms_page, leases) == WIRE_LEASE_OFF, "leases");
 _Static_assert(sizeof(struct shms_page) == SHMS_PAGE_SIZE, "page");
 
-/* Copies the page of the store directory storefd and checks it: magic, version, sizes, NULs. 0, -ENOENT, -EBADMSG, -ENOTSUP,
- * -EPERM (may not be read). */
+/* Copies the page of the store directory storefd and checks it: magic, version, sizes, NULs. 0,
+ * -ENOENT, -EBADMSG, -ENOTSUP, -EPERM (may not be read). */
 int shms_page_read(int storefd, struct shms_page *ret);
 /* The same; -EBADMSG also where the totals of its credit cannot be true. */
 int shms_page_read_true(int storefd, struct shms_page *ret);
@@ -111,29 +120,32 @@ int shms_page_read_true(int storefd, struct shms_page *ret);
 void shms_page_fill(struct shms_page *page, const char *name, const char *label, bool keep);
 /* False: the page was made by a release that had no segments. */
 bool shms_page_has_uuid(const struct shms_page *page);
-/* Did the owner live before the host was started last? A tmpfs does not outlive that, and container managers give each container a boot id of its
- * own, or none: only a partition on a disk is asked. */
+/* Did the owner live before the host was started last? A tmpfs does not outlive that,
+ * and container managers give each container a boot id of its own, or none: only a
+ * partition on a disk is asked. */
 bool shms_page_other_boot(const struct shms_page *page, bool tmpfs);
 void shms_page_counters(const struct shms_page *page, struct shmstore_counters *ret);
 /* Blocks of the named objects: as the owner booked, less those that others moved. */
 uint64_t shms_page_linked(const struct shms_page *page);
 /* To be written by somebody else than the owner. -1: it is none, or may not be. */
 int shms_page_open(int dirfd, const char *path);
-/* Books recycled files of the store open as storefd as taken by somebody else than its owner. flock on its recycle/ is held. */
+/* Books recycled files of the store open as storefd as taken by somebody else than its owner.
+ * flock on its recycle/ is held. */
 void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes);
 /* A peer is about to link an object of the store whose directory, below the partition, is that. */
 void shms_page_exposed(int partition_fd, const char *store);
 
 /*
  * Liveness, by the lock. storefd is a store's directory.
- * shms_page_alive: SHMSTORE_ALIVE, _DEAD, _ALIVE_UNKNOWN, or -ENOENT where there is no .store. Takes a shared lock for a
- * moment. shms_page_lock: takes the exclusive lock of a dead store's page and returns its fd (the lock is the fd's): -EBUSY
- * where the owner lives, -ENOENT where there is no .store or it was replaced meanwhile. Retries while only probed by others.
+ * shms_page_alive: SHMSTORE_ALIVE, _DEAD, _ALIVE_UNKNOWN, or -ENOENT where there is no .store.
+ * Takes a shared lock for a moment. shms_page_lock: takes the exclusive lock of a dead store's page
+ * and returns its fd (the lock is the fd's): -EBUSY where the owner lives, -ENOENT where there is
+ * no .store or it was replaced meanwhile. Retries while only probed by others.
  */
 int shms_page_alive(int storefd);
 int shms_page_lock(int storefd);
-/* Whether leases of the dead store whose page that is are over before their time: they are of another boot, or nobody has the store of
- * leases_with open. */
+/* Whether leases of the dead store whose page that is are over before their time: they are of
+ * another boot, or nobody has the store of leases_with open. */
 bool shms_page_leases_over(const struct shms_page *page, bool tmpfs, int partition_fd);
 
 #endif

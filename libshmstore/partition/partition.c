@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * partition.c: making and opening a partition: a directory on a tmpfs with a marker, stores/ and peers/.
+ * partition.c: making and opening a partition: a directory on a tmpfs with
+ * a marker, stores/ and peers/.
  *
- * The marker is text, linked into place whole and last: a directory with a marker is a complete partition. Killed before that
- * leaves empty stores/ and peers/, with which the next creation goes on. A partition object holds one
- * descriptor, by which these are found, and is constant after open; references are counted.
+ * The marker is text, linked into place whole and last: a directory with a marker is a complete
+ * partition. Killed before that leaves empty stores/ and peers/, with which the next creation goes
+ * on. A partition object holds one descriptor, by which these are found, and is constant after
+ * open; references are counted.
  */
 #include "partition.h"
 
@@ -54,11 +56,15 @@ static int parse_marker(const char *text, struct marker *ret)
 	if (sscanf(text, "shmstore partition %u\n", &m.version) != 1)
 		return -EBADMSG;
 	if (m.version != SHMS_MARKER_VERSION)
-		return shms_detail(-ENOTSUP, NULL, "the marker is of format version %u; this library knows version %u",
-				   m.version, SHMS_MARKER_VERSION);
-	if (sscanf(text, "shmstore partition %*u\nuuid %36[0-9a-f-]\nboot %32[0-9a-f]\non %7[a-z]\n%n", m.uuid, m.boot,
-		   disk, &end) != 3 ||
-	    end == 0 || text[end] != '\0' || text[end - 1] != '\n' || strlen(m.uuid) != 36 || strlen(m.boot) != 32)
+		return shms_detail(
+			-ENOTSUP, NULL,
+			"the marker is of format version %u; this library knows version %u",
+			m.version, SHMS_MARKER_VERSION);
+	if (sscanf(text,
+		   "shmstore partition %*u\nuuid %36[0-9a-f-]\nboot %32[0-9a-f]\non %7[a-z]\n%n",
+		   m.uuid, m.boot, disk, &end) != 3 ||
+	    end == 0 || text[end] != '\0' || text[end - 1] != '\n' || strlen(m.uuid) != 36 ||
+	    strlen(m.boot) != 32)
 		return -EBADMSG;
 	m.disk = strcmp(disk, "disk") == 0;
 	if (!m.disk && strcmp(disk, "tmpfs") != 0)
@@ -70,7 +76,8 @@ static int parse_marker(const char *text, struct marker *ret)
 static int read_marker(int dirfd, struct marker *ret)
 {
 	char text[256];
-	_fd_ int fd = openat(dirfd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_fd_ int fd =
+		openat(dirfd, SHMS_MARKER_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	ssize_t n;
 
 	if (fd < 0)
@@ -99,7 +106,8 @@ static int write_marker(int dirfd, bool disk, mode_t mode)
 	to_hex(id, 16, hex);
 	shms_boot_id(boot);
 	to_hex(boot, 16, boot_hex);
-	n = snprintf(text, sizeof(text), "shmstore partition %u\nuuid %.8s-%.4s-%.4s-%.4s-%.12s\nboot %s\non %s\n",
+	n = snprintf(text, sizeof(text),
+		     "shmstore partition %u\nuuid %.8s-%.4s-%.4s-%.4s-%.12s\nboot %s\non %s\n",
 		     SHMS_MARKER_VERSION, hex, hex + 8, hex + 12, hex + 16, hex + 20, boot_hex,
 		     disk ? "disk" : "tmpfs");
 	r = shms_pwritev_all(fd, &(struct iovec){text, (size_t)n}, 1, 0);
@@ -119,15 +127,17 @@ static int check_empty(int dirfd)
 	if (r < 0)
 		return shms_error(r);
 	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (strcmp(e->d_name, SHMS_MARKER_FILE) != 0 && strcmp(e->d_name, SHMS_DIR_STORES) != 0 &&
-		    strcmp(e->d_name, SHMS_DIR_PEERS) != 0 && strcmp(e->d_name, SHMS_DIR_INBOX) != 0 &&
-		    !shms_unnamed_is(e->d_name))
+		if (strcmp(e->d_name, SHMS_MARKER_FILE) != 0 &&
+		    strcmp(e->d_name, SHMS_DIR_STORES) != 0 &&
+		    strcmp(e->d_name, SHMS_DIR_PEERS) != 0 &&
+		    strcmp(e->d_name, SHMS_DIR_INBOX) != 0 && !shms_unnamed_is(e->d_name))
 			return -EEXIST;
 	}
 	return r;
 }
 
-/* By descriptor: a name that somebody put there before us may be a symlink to what is not ours to change. */
+/* By descriptor: a name that somebody put there before us may be a symlink to
+ * what is not ours to change. */
 static int make_dir(int dirfd, const char *name, mode_t mode)
 {
 	if (mkdirat(dirfd, name, 0700) < 0 && errno != EEXIST)
@@ -135,12 +145,15 @@ static int make_dir(int dirfd, const char *name, mode_t mode)
 	_fd_ int fd = shms_open_dir(dirfd, name);
 	if (fd < 0)
 		return fd == -ELOOP || fd == -ENOTDIR
-			       ? shms_detail(-EPERM, NULL, "something that is no directory is where %s is to be", name)
+			       ? shms_detail(-EPERM, NULL,
+					     "something that is no directory is where %s is to be",
+					     name)
 			       : shms_error(fd);
 	return fchmod(fd, mode) < 0 ? shms_error(errno) : 0;
 }
 
-/* For several users. The directory itself is opened to them last: until then nobody else can put anything in its place. */
+/* For several users. The directory itself is opened to them last: until then nobody else can
+ * put anything in its place. */
 static int create_shared(int dirfd, bool tmpfs)
 {
 	int r;
@@ -189,7 +202,8 @@ static int create(int dirfd, bool tmpfs, unsigned flags)
 	return r < 0 ? r : write_marker(dirfd, !tmpfs, 0400);
 }
 
-#define MAKE_IT "make it with shmstore-admin -p %s init, or open it with SHMSTORE_CREATE (create=True)"
+#define MAKE_IT \
+	"make it with shmstore-admin -p %s init, or open it with SHMSTORE_CREATE (create=True)"
 
 static int cannot_open(const char *path, int error)
 {
@@ -205,24 +219,29 @@ static int cannot_open(const char *path, int error)
 		/* fs.protected_symlinks: in a directory that all may write to. */
 		if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
 			return shms_detail(-EPERM, NULL,
-					   "%s is a symlink of user %u, and user %u may not follow it, or not open "
+					   "%s is a symlink of user %u, and user %u may not follow "
+					   "it, or not open "
 					   "where it leads; name the directory itself",
 					   path, (unsigned)st.st_uid, (unsigned)geteuid());
-		return shms_detail(-EPERM, NULL, "user %u may not open %s", (unsigned)geteuid(), path);
+		return shms_detail(-EPERM, NULL, "user %u may not open %s", (unsigned)geteuid(),
+				   path);
 	default:
-		return shms_detail(shms_error(error), NULL, "%s cannot be opened: %s", path, strerror(error));
+		return shms_detail(shms_error(error), NULL, "%s cannot be opened: %s", path,
+				   strerror(error));
 	}
 }
 
 static int not_on_disk(const char *path)
 {
 	return shms_detail(-ENOTSUP, NULL,
-			   "%s is on disk, not on a tmpfs; SHMSTORE_ALLOW_DISK (init --allow-disk) makes a partition "
+			   "%s is on disk, not on a tmpfs; SHMSTORE_ALLOW_DISK (init --allow-disk) "
+			   "makes a partition "
 			   "there all the same",
 			   path);
 }
 
-/* One step after the other, each with its error. NOLINTNEXTLINE(readability-function-cognitive-complexity) */
+/* One step after the other, each with its error.
+ * NOLINTNEXTLINE(readability-function-cognitive-complexity) */
 static int open_dirs(struct shmstore_partition *p, const char *path, unsigned flags)
 {
 	struct marker m;
@@ -239,11 +258,11 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 		return shms_error(errno);
 	/* Before anything in it is believed, or made. */
 	if ((flags & SHMSTORE_TRUSTED) && st.st_uid != geteuid() && st.st_uid != 0)
-		return shms_detail(
-			-EPERM, path,
-			"the partition %s belongs to user %u: only one of our user (%u) or of root is taken for "
-			"granted; who means this one names it",
-			path, (unsigned)st.st_uid, (unsigned)geteuid());
+		return shms_detail(-EPERM, path,
+				   "the partition %s belongs to user %u: only one of our user (%u) "
+				   "or of root is taken for "
+				   "granted; who means this one names it",
+				   path, (unsigned)st.st_uid, (unsigned)geteuid());
 	p->tmpfs = fs.f_type == TMPFS_MAGIC;
 	p->device = st.st_dev;
 	r = read_marker(p->fd, &m);
@@ -252,7 +271,10 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 		if (r == 0)
 			r = read_marker(p->fd, &m);
 		if (r == -EEXIST)
-			shms_detail(r, NULL, "%s holds files that are no partition's; choose an empty directory", path);
+			shms_detail(
+				r, NULL,
+				"%s holds files that are no partition's; choose an empty directory",
+				path);
 		else if (r == -ENOTSUP && !p->tmpfs && !(flags & SHMSTORE_ALLOW_DISK))
 			not_on_disk(path);
 	} else if (r == -ENOENT && !p->tmpfs) {
@@ -264,7 +286,8 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 		return shms_detail(r, NULL, "%s is no partition yet; " MAKE_IT, path, path);
 	if (r == -EBADMSG)
 		return shms_detail(r, NULL,
-				   "the marker %s/.shmstore is damaged; make the partition anew in an empty directory",
+				   "the marker %s/.shmstore is damaged; make the partition anew in "
+				   "an empty directory",
 				   path);
 	if (r < 0)
 		return r;
@@ -304,7 +327,8 @@ int shmstore_default_path(char *ret_path, size_t size)
 		from = path;
 	}
 	if (strlen(from) >= size)
-		return shms_detail(-EINVAL, NULL, "%zu bytes are too few for the path %.256s", size, from);
+		return shms_detail(-EINVAL, NULL, "%zu bytes are too few for the path %.256s", size,
+				   from);
 	memcpy(ret_path, from, strlen(from) + 1);
 	return 0;
 }
@@ -326,7 +350,8 @@ static int find_paths(struct shmstore_partition *p, const char *path)
 {
 	char mount[PATH_MAX], link[48];
 
-	/* The descriptor's own path: the one that was opened, whatever happens to the name meanwhile. */
+	/* The descriptor's own path: the one that was opened, whatever
+	 * happens to the name meanwhile. */
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", p->fd);
 	p->path = realpath(link, NULL);
 	if (!p->path)
@@ -347,10 +372,11 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 	bool made = false;
 	int r;
 
-	if (!ret || (flags & ~(SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED | SHMSTORE_TRUSTED)))
+	if (!ret ||
+	    (flags & ~(SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED | SHMSTORE_TRUSTED)))
 		return !ret ? shms_detail_null("ret")
-			    : shms_detail_flags(flags, SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK | SHMSTORE_SHARED |
-							       SHMSTORE_TRUSTED);
+			    : shms_detail_flags(flags, SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK |
+							       SHMSTORE_SHARED | SHMSTORE_TRUSTED);
 	if (!path) {
 		r = shmstore_default_path(named, sizeof(named));
 		if (r < 0)
@@ -359,7 +385,8 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 		flags |= SHMSTORE_TRUSTED;
 	}
 	if (!*path || strlen(path) >= PATH_MAX)
-		return shms_detail(-EINVAL, NULL, "the partition's path is empty, or longer than a path may be");
+		return shms_detail(-EINVAL, NULL,
+				   "the partition's path is empty, or longer than a path may be");
 	p = calloc(1, sizeof(*p));
 	if (!p)
 		return -ENOMEM;
@@ -375,7 +402,8 @@ int shmstore_partition_open(const char *path, unsigned flags, struct shmstore_pa
 	if (r == 0)
 		r = find_paths(p, path);
 	if (r < 0 && made)
-		rmdir(path); /* what we cannot make a partition of, e.g. on disk, we do not leave behind */
+		/* what we cannot make a partition of, e.g. on disk, we do not leave behind */
+		rmdir(path);
 	if (r < 0) {
 		deinit(p);
 		return r;
@@ -389,7 +417,9 @@ uint64_t shms_partition_n_stores(const struct shmstore_partition *p)
 	struct stat st;
 
 	/* A directory of a tmpfs has a link of each directory in it, and two of its own. */
-	return fstatat(p->fd, SHMS_DIR_STORES, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink > 2 ? st.st_nlink - 2 : 0;
+	return fstatat(p->fd, SHMS_DIR_STORES, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink > 2
+		       ? st.st_nlink - 2
+		       : 0;
 }
 
 struct shmstore_partition *shmstore_partition_ref(struct shmstore_partition *p)
@@ -403,7 +433,8 @@ struct shmstore_partition *shmstore_partition_unref(struct shmstore_partition *p
 {
 	SHMS_NO_CANCEL;
 
-	/* Release so that all uses of p come before the free; acquire on the last one pairs with it. */
+	/* Release so that all uses of p come before the free; acquire on
+	 * the last one pairs with it. */
 	if (p && atomic_fetch_sub_explicit(&p->n_ref, 1, memory_order_acq_rel) == 1)
 		deinit(p);
 	return NULL;

@@ -2,11 +2,12 @@
 /*
  * walk.c: the one walk over directories that books, verify and gc share.
  *
- * Model: a depth-first descent with one open directory per level. Each directory is in one `where`, which says what its names
- * mean and where its subdirectories are; only directories that may be stores are asked for a .store file. Names are read with
- * readdir (32 KiB a call: reading the names is a small part of the cost, the stat of each is the large one) and statted
- * relative to their directory. Directories are opened by openat2 without symlinks and without crossing mounts; a bind mount of
- * the same file system would otherwise be walked twice, or for ever.
+ * Model: a depth-first descent with one open directory per level. Each directory is in one `where`,
+ * which says what its names mean and where its subdirectories are; only directories that may be
+ * stores are asked for a .store file. Names are read with readdir (32 KiB a call: reading the names
+ * is a small part of the cost, the stat of each is the large one) and statted relative to their
+ * directory. Directories are opened by openat2 without symlinks and without crossing mounts; a bind
+ * mount of the same file system would otherwise be walked twice, or for ever.
  *
  * The walk may miss names that come or go while it runs, and skips those that it cannot stat.
  */
@@ -59,7 +60,8 @@ struct walker {
 	unsigned depth;
 };
 
-static int enter(struct walker *k, int parentfd, const char *name, enum where where, enum where parent);
+static int enter(struct walker *k, int parentfd, const char *name, enum where where,
+		 enum where parent);
 
 static int path_push(struct walker *k, const char *name)
 {
@@ -90,7 +92,8 @@ static void path_cut(struct walker *k, size_t length)
 static int unreadable(struct walker *k, const struct stat *st, int error)
 {
 	k->w->n_unreadable++;
-	return k->w->unreadable ? k->w->unreadable(k->path ? k->path : "", st, error, k->w->arg) : 0;
+	return k->w->unreadable ? k->w->unreadable(k->path ? k->path : "", st, error, k->w->arg)
+				: 0;
 }
 
 /* A file in objects/ or clean/, by its name: of an object's key, or something else. */
@@ -111,7 +114,8 @@ static enum shms_place place_of_key(const char *name, enum shms_place object)
 	}
 }
 
-static enum shms_place place_of_stub(enum where where, const char *name, const struct shms_stub *stub)
+static enum shms_place place_of_stub(enum where where, const char *name,
+				     const struct shms_stub *stub)
 {
 	uint64_t number;
 
@@ -121,7 +125,8 @@ static enum shms_place place_of_stub(enum where where, const char *name, const s
 		return place_of_key(name, SHMS_PLACE_CLEAN);
 	if (where == IN_HANDOFF && shms_lease_parse(name, &number))
 		return SHMS_PLACE_LEASE;
-	if (where == IN_TIER_USER && shms_tier_parse_name(name, "stub", &number) == 0 && number == stub->id)
+	if (where == IN_TIER_USER && shms_tier_parse_name(name, "stub", &number) == 0 &&
+	    number == stub->id)
 		return SHMS_PLACE_ANCHOR;
 	return SHMS_PLACE_FOREIGN;
 }
@@ -133,7 +138,8 @@ static enum shms_place place_of_file(enum where where, const char *name)
 
 	switch (where) {
 	case IN_ROOT:
-		/* Before they have their names a page, the tier's account and the marker are here, where O_TMPFILE is refused. */
+		/* Before they have their names a page, the tier's account and the marker are here,
+		 * where O_TMPFILE is refused. */
 		return strcmp(name, SHMS_MARKER_FILE) == 0 ? SHMS_PLACE_MARKER
 		       : shms_unnamed_is(name)             ? SHMS_PLACE_TIER
 							   : SHMS_PLACE_FOREIGN;
@@ -148,7 +154,8 @@ static enum shms_place place_of_file(enum where where, const char *name)
 	case IN_SEGMENTS:
 		return SHMS_PLACE_SEGMENT;
 	case IN_TIER:
-		return strcmp(name, SHMS_TIER_CONFIG) == 0 || strcmp(name, SHMS_TIER_CONFIG_NEW) == 0 ||
+		return strcmp(name, SHMS_TIER_CONFIG) == 0 ||
+				       strcmp(name, SHMS_TIER_CONFIG_NEW) == 0 ||
 				       shms_tier_account_name(name, &uid)
 			       ? SHMS_PLACE_TIER
 			       : SHMS_PLACE_FOREIGN;
@@ -168,7 +175,8 @@ static enum shms_place place_of_file(enum where where, const char *name)
 
 static bool may_hold_stubs(enum where where)
 {
-	return where == IN_OBJECTS || where == IN_CLEAN || where == IN_HANDOFF || where == IN_TIER_USER;
+	return where == IN_OBJECTS || where == IN_CLEAN || where == IN_HANDOFF ||
+	       where == IN_TIER_USER;
 }
 
 static int emit(struct walker *k, struct shms_walk_entry e)
@@ -180,17 +188,22 @@ static int emit(struct walker *k, struct shms_walk_entry e)
 static int emit_directory(struct walker *k, int parentfd, const char *name, const struct stat *st,
 			  const struct shms_walk_store *store)
 {
-	return emit(k,
-		    (struct shms_walk_entry){
-			    .place = SHMS_PLACE_DIRECTORY, .dirfd = parentfd, .name = name, .st = st, .store = store});
+	return emit(k, (struct shms_walk_entry){.place = SHMS_PLACE_DIRECTORY,
+						.dirfd = parentfd,
+						.name = name,
+						.st = st,
+						.store = store});
 }
 
 /* Tells a name that is no directory. */
-static int emit_name(struct walker *k, enum where where, int dirfd, const char *name, const struct stat *st,
-		     const struct shms_walk_store *store)
+static int emit_name(struct walker *k, enum where where, int dirfd, const char *name,
+		     const struct stat *st, const struct shms_walk_store *store)
 {
-	struct shms_walk_entry e = {
-		.place = SHMS_PLACE_FOREIGN, .dirfd = dirfd, .name = name, .st = st, .store = store};
+	struct shms_walk_entry e = {.place = SHMS_PLACE_FOREIGN,
+				    .dirfd = dirfd,
+				    .name = name,
+				    .st = st,
+				    .store = store};
 	struct shms_stub stub;
 	int r;
 
@@ -252,13 +265,15 @@ static bool passed(enum where where, bool of_store, bool directory, const char *
 {
 	if (where == IN_ROOT && directory && strcmp(name, SHMS_DIR_TIER) == 0)
 		return true;
-	return of_store &&
-	       (directory ? is_part(name) : strcmp(name, SHMS_PAGE_FILE) == 0 || strcmp(name, SHMS_INDEX_FILE) == 0);
+	return of_store && (directory ? is_part(name)
+				      : strcmp(name, SHMS_PAGE_FILE) == 0 ||
+						strcmp(name, SHMS_INDEX_FILE) == 0);
 }
 
-/* Reads the names of the directory fd, which it consumes. of_store: it is a store's own directory, whose parts and page were
- * done; store: it is a part of that store. */
-static int names(struct walker *k, int consume_fd, enum where where, bool of_store, const struct shms_walk_store *store)
+/* Reads the names of the directory fd, which it consumes. of_store: it is a store's own directory,
+ * whose parts and page were done; store: it is a part of that store. */
+static int names(struct walker *k, int consume_fd, enum where where, bool of_store,
+		 const struct shms_walk_store *store)
 {
 	_dir_ DIR *dir = fdopendir(consume_fd);
 	bool entries = k->w->flags & SHMS_WALK_ENTRIES;
@@ -276,7 +291,8 @@ static int names(struct walker *k, int consume_fd, enum where where, bool of_sto
 		bool directory = e->d_type == DT_DIR;
 
 		if (!directory && (entries || e->d_type == DT_UNKNOWN)) {
-			if (fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) < 0) {
+			if (fstatat(dirfd(dir), name, &st, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) <
+			    0) {
 				k->w->n_unreadable += errno != ENOENT;
 				continue;
 			}
@@ -293,7 +309,8 @@ static int names(struct walker *k, int consume_fd, enum where where, bool of_sto
 }
 
 /* One of a store's own directories. */
-static int part(struct walker *k, const struct shms_walk_store *store, const char *name, enum where where)
+static int part(struct walker *k, const struct shms_walk_store *store, const char *name,
+		enum where where)
 {
 	size_t length = k->length;
 	struct stat st;
@@ -319,7 +336,8 @@ static int part(struct walker *k, const struct shms_walk_store *store, const cha
 	return r;
 }
 
-static int store_entries(struct walker *k, const struct shms_walk_store *store, const struct stat *page)
+static int store_entries(struct walker *k, const struct shms_walk_store *store,
+			 const struct stat *page)
 {
 	struct stat st;
 	int r = emit(k, (struct shms_walk_entry){.place = SHMS_PLACE_PAGE,
@@ -330,7 +348,8 @@ static int store_entries(struct walker *k, const struct shms_walk_store *store, 
 
 	if (r == 0 && fstatat(store->fd, SHMS_INDEX_FILE, &st, AT_SYMLINK_NOFOLLOW) == 0)
 		r = emit(k,
-			 (struct shms_walk_entry){.place = S_ISREG(st.st_mode) ? SHMS_PLACE_INDEX : SHMS_PLACE_FOREIGN,
+			 (struct shms_walk_entry){.place = S_ISREG(st.st_mode) ? SHMS_PLACE_INDEX
+									       : SHMS_PLACE_FOREIGN,
 						  .dirfd = store->fd,
 						  .name = SHMS_INDEX_FILE,
 						  .st = &st,
@@ -361,9 +380,10 @@ static int store(struct walker *k, const struct shms_walk_store *s, const struct
 	return r;
 }
 
-/* A directory that may be a store. page: of its .store, NULL where there is none. fd -1: it may be one, and cannot be read. */
-static int candidate(struct walker *k, int parentfd, const char *name, int fd, const struct stat *st,
-		     const struct stat *page)
+/* A directory that may be a store. page: of its .store, NULL where there is none. fd -1: it may
+ * be one, and cannot be read. */
+static int candidate(struct walker *k, int parentfd, const char *name, int fd,
+		     const struct stat *st, const struct stat *page)
 {
 	struct shms_walk_store s = {.name = name, .parentfd = parentfd, .fd = fd, .st = *st};
 	_free_ char *path = NULL;
@@ -382,7 +402,8 @@ static int candidate(struct walker *k, int parentfd, const char *name, int fd, c
 }
 
 /* A directory that could not be opened. */
-static int closed(struct walker *k, int parentfd, const char *name, enum where where, enum where parent, int error)
+static int closed(struct walker *k, int parentfd, const char *name, enum where where,
+		  enum where parent, int error)
 {
 	struct stat st;
 
@@ -393,8 +414,8 @@ static int closed(struct walker *k, int parentfd, const char *name, enum where w
 		return 0; /* gone, or become something else */
 	/* Without stores/ there is no answer to give; -EACCES: a right lost since the open. */
 	if (where == IN_STORES && error != -EACCES && strcmp(name, SHMS_DIR_STORES) == 0)
-		return shms_detail(shms_error(error), k->path, "%s cannot be looked into: %s", k->path,
-				   strerror(-error));
+		return shms_detail(shms_error(error), k->path, "%s cannot be looked into: %s",
+				   k->path, strerror(-error));
 	if (where == IN_ANY && parent == IN_STORES) {
 		k->w->n_unreadable++;
 		return candidate(k, parentfd, name, -1, &st, NULL);
@@ -421,10 +442,11 @@ static int walk(struct walker *k, int parentfd, const char *name, int consume_fd
 		r = candidate(k, parentfd, name, fd, &st, is_store ? &page : NULL);
 	}
 	if (r == 0 && !is_store && st.st_blocks && k->w->flags & SHMS_WALK_ENTRIES) {
-		bool ours = where == IN_ROOT || where == IN_STORES || where == IN_PEERS || where == IN_TIER ||
-			    where == IN_TIER_USER;
+		bool ours = where == IN_ROOT || where == IN_STORES || where == IN_PEERS ||
+			    where == IN_TIER || where == IN_TIER_USER;
 		r = ours ? emit_directory(k, parentfd, name, &st, NULL)
-			 : emit(k, (struct shms_walk_entry){.dirfd = parentfd, .name = name, .st = &st});
+			 : emit(k, (struct shms_walk_entry){
+					   .dirfd = parentfd, .name = name, .st = &st});
 	}
 	/* Before the stores: a sum of their links knows the tier's links then. */
 	if (r == 0 && where == IN_ROOT && k->w->flags & SHMS_WALK_ENTRIES)
@@ -432,7 +454,8 @@ static int walk(struct walker *k, int parentfd, const char *name, int consume_fd
 	return r ? r : names(k, shms_take_fd(&fd), where, is_store, NULL);
 }
 
-static int enter(struct walker *k, int parentfd, const char *name, enum where where, enum where parent)
+static int enter(struct walker *k, int parentfd, const char *name, enum where where,
+		 enum where parent)
 {
 	size_t length = k->length;
 	struct stat st;
@@ -448,7 +471,8 @@ static int enter(struct walker *k, int parentfd, const char *name, enum where wh
 	}
 	if (r < 0)
 		return r;
-	fd = k->depth < DEPTH_MAX ? shms_open_beneath(parentfd, name, O_RDONLY | O_DIRECTORY) : -EPERM;
+	fd = k->depth < DEPTH_MAX ? shms_open_beneath(parentfd, name, O_RDONLY | O_DIRECTORY)
+				  : -EPERM;
 	k->depth++;
 	if (fd >= 0)
 		r = walk(k, parentfd, name, fd, where);
@@ -508,13 +532,15 @@ int shms_walk_run(struct shms_walk *w, struct shmstore_partition *p)
 int shms_walk_one(struct shms_walk *w, int storefd)
 {
 	struct walker k = {.w = w};
-	struct shms_walk_store s = {.path = "", .name = "", .below = "", .number = 1, .parentfd = -1, .fd = storefd};
+	struct shms_walk_store s = {
+		.path = "", .name = "", .below = "", .number = 1, .parentfd = -1, .fd = storefd};
 	struct stat page;
 	int r;
 
 	w->n_unreadable = 0;
 	w->flags = SHMS_WALK_ENTRIES;
-	if (fstat(storefd, &s.st) < 0 || fstatat(storefd, SHMS_PAGE_FILE, &page, AT_SYMLINK_NOFOLLOW) < 0)
+	if (fstat(storefd, &s.st) < 0 ||
+	    fstatat(storefd, SHMS_PAGE_FILE, &page, AT_SYMLINK_NOFOLLOW) < 0)
 		return shms_error(errno);
 	r = store_entries(&k, &s, &page);
 	free(k.path);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * walk.h: goes through every name of a partition, and on demand through the rest of its file system.
+ * walk.h: goes through every name of a partition, and on demand through
+ * the rest of its file system.
  *
- * A store is any directory below the partition that holds a regular .store file, or a directory in stores/ or inbox/ that we may
- * not look into. The walk never follows a symlink and never leaves the file system. A store's entries come in one run, in this order: page,
- * objects/, clean/, recycle/, handoff/, segments/, then what else its directory holds. The names of the disk tier (tier.h) come before all stores.
+ * A store is any directory below the partition that holds a regular .store file, or a directory in
+ * stores/ or inbox/ that we may not look into. The walk never follows a symlink and never leaves
+ * the file system. A store's entries come in one run, in this order: page, objects/, clean/,
+ * recycle/, handoff/, segments/, then what else its directory holds. The names of the disk tier
+ * (tier.h) come before all stores.
  */
 #ifndef SHMS_WALK_H
 #define SHMS_WALK_H
@@ -33,7 +36,8 @@ enum shms_place {
 	SHMS_PLACE_ANCHOR,    /* in tier/<uid>/: the link that stands for the tier file */
 	SHMS_PLACE_SEGMENT,   /* in segments/: of packed objects */
 	SHMS_PLACE_INDEX,     /* of these */
-	SHMS_PLACE_RESIDENT,  /* in tier/<uid>/: a promoted object that stores which hold its stub find there */
+	/* in tier/<uid>/: a promoted object that stores which hold its stub find there */
+	SHMS_PLACE_RESIDENT,
 };
 
 struct shms_walk_store {
@@ -53,7 +57,8 @@ struct shms_walk_entry {
 	const char *dir; /* absolute path of its directory; "" outside the partition */
 	const struct stat *st;
 	const struct shms_walk_store *store; /* NULL = in none */
-	const struct shms_stub *stub;        /* of a stub, a clean one, an anchor, a stub's lease; else NULL */
+	/* of a stub, a clean one, an anchor, a stub's lease; else NULL */
+	const struct shms_stub *stub;
 };
 
 #define SHMS_WALK_ENTRIES (1u << 0) /* the names too, not only the stores */
@@ -62,20 +67,25 @@ struct shms_walk_entry {
 struct shms_walk {
 	unsigned flags;
 	/* Each may be NULL. A return other than 0 ends the walk and is returned. */
-	int (*store)(const struct shms_walk_store *store, void *arg);     /* before its entries */
-	int (*store_end)(const struct shms_walk_store *store, void *arg); /* after them; not where fd is -1 */
+	int (*store)(const struct shms_walk_store *store, void *arg); /* before its entries */
+	/* after them; not where fd is -1 */
+	int (*store_end)(const struct shms_walk_store *store, void *arg);
 	int (*entry)(const struct shms_walk_entry *entry, void *arg);
-	/* A directory below the partition that may be a store and is none; as shms_walk_store but for number. */
+	/* A directory below the partition that may be a store and is none; as
+	 * shms_walk_store but for number. */
 	int (*other)(const struct shms_walk_store *dir, void *arg);
-	/* A directory that is no store's, or a store's part, and may not be read. path as shms_walk_entry.dir. */
+	/* A directory that is no store's, or a store's part, and may not be read.
+	 * path as shms_walk_entry.dir. */
 	int (*unreadable)(const char *path, const struct stat *st, int error, void *arg);
 	void *arg;
-	uint64_t n_unreadable; /* result: directories that could not be looked into, stores included */
+	/* result: directories that could not be looked into, stores included */
+	uint64_t n_unreadable;
 };
 
 /* 0, -ENOMEM, -EMFILE, or what a callback returned. */
 int shms_walk_run(struct shms_walk *w, struct shmstore_partition *p);
-/* The entries of one store, open as storefd; paths are relative to it. As shms_walk_run(), or -ENOENT: no store. */
+/* The entries of one store, open as storefd; paths are relative to it. As
+ * shms_walk_run(), or -ENOENT: no store. */
 int shms_walk_one(struct shms_walk *w, int storefd);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * admitting.c: a store's tasks ask the daemon's gate. The daemon counts what it let in until it is told of the end, or the connection ends; what runs is kept
- * for the next daemon (running.h).
+ * admitting.c: a store's tasks ask the daemon's gate. The daemon counts what it let in until it is
+ * told of the end, or the connection ends; what runs is kept for the next daemon (running.h).
  *
  * The daemon may withhold an answer as long as it likes. If it dies first, it admitted nothing: the
  * next daemon is asked anew. A daemon that hangs up twice on this question does not know it.
@@ -50,7 +50,7 @@ static bool wants_no_more(const struct asking *a)
 	return a->ask.idle && a->ask.idle(a->ask.idle_arg) != 0;
 }
 
-/* ---- the answer ---------------------------------------------------------------------------------------------------- */
+/* ---- the answer ------------------------------------------------------------------------------ */
 
 static int judge(const struct shms_reply *reply, struct shmstore_task_grant *ret)
 {
@@ -58,8 +58,10 @@ static int judge(const struct shms_reply *reply, struct shmstore_task_grant *ret
 
 	if (reply->type == WIRE_REFUSED)
 		return shms_detail(shms_error(reply->body.refused.error), NULL, "%s", reply->tail);
-	*ret = (struct shmstore_task_grant){
-		.task = w->task, .reserve = w->reserve, .waited_ms = w->waited_ms, .reason = w->reason};
+	*ret = (struct shmstore_task_grant){.task = w->task,
+					    .reserve = w->reserve,
+					    .waited_ms = w->waited_ms,
+					    .reason = w->reason};
 	switch (w->outcome) {
 	case WIRE_TASK_IN:
 		return 0;
@@ -79,7 +81,7 @@ static int let_in(struct shmstore_task_grant *ret, uint64_t declared)
 	return 0;
 }
 
-/* ---- asking -------------------------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 /* The wait ended without the daemon: gives back a grant that came meanwhile. */
 static void take_back(const struct asking *a, struct shms_request *q, uint64_t generation)
@@ -89,16 +91,18 @@ static void take_back(const struct asking *a, struct shms_request *q, uint64_t g
 	struct shms_reply done;
 	int r;
 
-	r = shms_attach_call(
-		attach,
-		&(struct shms_call){
-			.type = WIRE_CANCEL, .answer = WIRE_DONE, .body = &cancel, .generation = generation},
-		&done);
+	r = shms_attach_call(attach,
+			     &(struct shms_call){.type = WIRE_CANCEL,
+						 .answer = WIRE_DONE,
+						 .body = &cancel,
+						 .generation = generation},
+			     &done);
 	/* It answers in the order of what it is asked: q was told before. */
 	if (r == 0)
 		shms_request_wait_until(attach, q, shms_now_mono_ns() + ANSWER_NS);
 	shms_request_withdraw(attach, q);
-	if (q->done && !q->error && q->reply->type == WIRE_TASK_ADMITTED && q->reply->body.admitted.task)
+	if (q->done && !q->error && q->reply->type == WIRE_TASK_ADMITTED &&
+	    q->reply->body.admitted.task)
 		(void)shmstore_task_done(a->s, q->reply->body.admitted.task);
 }
 
@@ -122,10 +126,14 @@ static void remember(const struct asking *a, uint64_t task, uint64_t generation)
 					 .uid = user_of(&a->ask),
 					 .flags = flags_of(&a->ask),
 					 .level = a->ask.level};
-	const struct shms_call call = {
-		.type = WIRE_TASK_RUNS, .answer = WIRE_DONE, .body = &m, .tail = a->names, .tail_size = a->n_names};
+	const struct shms_call call = {.type = WIRE_TASK_RUNS,
+				       .answer = WIRE_DONE,
+				       .body = &m,
+				       .tail = a->names,
+				       .tail_size = a->n_names};
 
-	if (task && shms_running_add(&a->s->running, &a->s->attach, &m, a->names, a->n_names, generation))
+	if (task &&
+	    shms_running_add(&a->s->running, &a->s->attach, &m, a->names, a->n_names, generation))
 		(void)shms_request_post(&a->s->attach, &call, NULL);
 }
 
@@ -159,7 +167,8 @@ static int ask_once(struct asking *a, uint64_t generation, struct shmstore_task_
 	while (!shms_request_wait_until(&a->s->attach, &q, shms_now_mono_ns() + LOOK_NS)) {
 		if (wants_no_more(a)) {
 			take_back(a, &q, generation);
-			return shms_detail(-ECANCELED, NULL, "%s: the wait at the gate was ended by idle()",
+			return shms_detail(-ECANCELED, NULL,
+					   "%s: the wait at the gate was ended by idle()",
 					   a->s->path);
 		}
 	}
@@ -169,7 +178,8 @@ static int ask_once(struct asking *a, uint64_t generation, struct shmstore_task_
 	return r;
 }
 
-/* The daemon is gone: is another one there before the patience for one that starts, or the deadline, is over? */
+/* The daemon is gone: is another one there before the patience for one that starts,
+ * or the deadline, is over? */
 static bool come_back(const struct asking *a)
 {
 	struct shms_attach *attach = &a->s->attach;
@@ -222,15 +232,17 @@ static int ask_until_answered(struct asking *a, struct shmstore_task_grant *ret)
 			break;
 	}
 	if (is_over(a)) {
-		*ret = (struct shmstore_task_grant){.reserve = a->ask.declared, .reason = SHMSTORE_TASK_WHY_GATE};
+		*ret = (struct shmstore_task_grant){.reserve = a->ask.declared,
+						    .reason = SHMSTORE_TASK_WHY_GATE};
 		return SHMSTORE_TASK_TIMEDOUT;
 	}
 	if (wants_no_more(a))
-		return shms_detail(-ECANCELED, NULL, "%s: the wait for a daemon was ended by idle()", a->s->path);
+		return shms_detail(-ECANCELED, NULL,
+				   "%s: the wait for a daemon was ended by idle()", a->s->path);
 	return let_in(ret, a->ask.declared);
 }
 
-/* ---- the calls ----------------------------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 static int take_ask(const struct shmstore_task_ask *from, struct asking *ret)
 {
@@ -240,16 +252,21 @@ static int take_ask(const struct shmstore_task_ask *from, struct asking *ret)
 	int n;
 
 	*ask = init;
-	if (from && from->size < offsetof(struct shmstore_task_ask, idle_arg) + sizeof(from->idle_arg))
-		return shms_detail(-EINVAL, NULL, "ask.size is wrong: begin with SHMSTORE_TASK_ASK_INIT");
+	if (from &&
+	    from->size < offsetof(struct shmstore_task_ask, idle_arg) + sizeof(from->idle_arg))
+		return shms_detail(-EINVAL, NULL,
+				   "ask.size is wrong: begin with SHMSTORE_TASK_ASK_INIT");
 	if (from)
 		memcpy(ask, from, from->size < sizeof(*ask) ? from->size : sizeof(*ask));
 	if (ask->level > SHMSTORE_TASK_AUTO)
-		return shms_detail(-EINVAL, NULL, "there is no level %u: 0 (NEVER) to 4 (ALWAYS), or 5 (AUTO)",
+		return shms_detail(-EINVAL, NULL,
+				   "there is no level %u: 0 (NEVER) to 4 (ALWAYS), or 5 (AUTO)",
 				   ask->level);
 	if (ask->flags & ~(SHMSTORE_TASK_RETRIABLE | SHMSTORE_TASK_WORKER))
-		return shms_detail_flags(ask->flags, SHMSTORE_TASK_RETRIABLE | SHMSTORE_TASK_WORKER);
-	ret->until_ns = ask->wait_ms < (UINT64_MAX - now) / MS ? now + ask->wait_ms * MS : UINT64_MAX;
+		return shms_detail_flags(ask->flags,
+					 SHMSTORE_TASK_RETRIABLE | SHMSTORE_TASK_WORKER);
+	ret->until_ns =
+		ask->wait_ms < (UINT64_MAX - now) / MS ? now + ask->wait_ms * MS : UINT64_MAX;
 	if (!ask->kind)
 		return 0;
 	n = shms_profile_names(ask->kind, ret->names);
@@ -257,7 +274,8 @@ static int take_ask(const struct shmstore_task_ask *from, struct asking *ret)
 	return n < 0 ? n : 0;
 }
 
-int shmstore_task_admit(struct shmstore *s, const struct shmstore_task_ask *ask, struct shmstore_task_grant *ret)
+int shmstore_task_admit(struct shmstore *s, const struct shmstore_task_ask *ask,
+			struct shmstore_task_grant *ret)
 {
 	struct asking a = {.s = s};
 	int r;
@@ -277,11 +295,12 @@ int shmstore_task_done(struct shmstore *s, uint64_t task)
 
 	if (!task)
 		return 0;
-	shms_running_del(&s->running, task); /* first: no daemon is to be told any more that it runs */
+	/* first: no daemon is to be told any more that it runs */
+	shms_running_del(&s->running, task);
 	r = shms_attach_call(&s->attach, &call, &reply);
 	if (r == -ENOTCONN)
-		return shms_detail(-ENOENT, NULL, "%s: the daemon that let task %llu in is gone", s->path,
-				   (unsigned long long)task);
+		return shms_detail(-ENOENT, NULL, "%s: the daemon that let task %llu in is gone",
+				   s->path, (unsigned long long)task);
 	if (r < 0)
 		return shms_error(r);
 	if (reply.type == WIRE_REFUSED)
@@ -289,14 +308,15 @@ int shmstore_task_done(struct shmstore *s, uint64_t task)
 	return 0;
 }
 
-/* ---- told to give way ---------------------------------------------------------------------------------------------- */
+/* ---- told to give way ------------------------------------------------------------------------ */
 
 _Static_assert((int)SHMSTORE_PREEMPT_NOTICE == (int)WIRE_PREEMPT_NOTICE &&
 		       (int)SHMSTORE_PREEMPT_SPARED == (int)WIRE_PREEMPT_SPARED &&
 		       (int)SHMSTORE_PREEMPT_LOST == (int)WIRE_PREEMPT_LOST,
 	       "the public numbers are the protocol's");
 /* That both sides are the same is what is asserted. NOLINTBEGIN(misc-redundant-expression) */
-_Static_assert(SHMSTORE_PREEMPT_RETRY == WIRE_PREEMPT_RETRY && SHMSTORE_PREEMPT_ASKED == WIRE_PREEMPT_ASKED,
+_Static_assert(SHMSTORE_PREEMPT_RETRY == WIRE_PREEMPT_RETRY &&
+		       SHMSTORE_PREEMPT_ASKED == WIRE_PREEMPT_ASKED,
 	       "and so are the flags");
 /* NOLINTEND(misc-redundant-expression) */
 

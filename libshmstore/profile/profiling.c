@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profiling.c: a store's tasks, as the daemon profiles them. Nothing of them is kept here but the last number. */
+/* profiling.c: a store's tasks, as the daemon profiles them. Nothing of them is kept
+ * here but the last number. */
 #include "profiling.h"
 
 #include <errno.h>
@@ -22,7 +23,8 @@ static _Atomic uint32_t last_task; /* of all stores: no two tasks have one numbe
 
 static bool name_fits(const char *name, bool may_be_empty)
 {
-	return name && (*name || may_be_empty) && strlen(name) <= SHMSTORE_PROFILE_NAME && !strchr(name, '\n');
+	return name && (*name || may_be_empty) && strlen(name) <= SHMSTORE_PROFILE_NAME &&
+	       !strchr(name, '\n');
 }
 
 int shms_profile_names(const struct shmstore_profile_kind *kind, char ret[SHMS_PROFILE_NAMES])
@@ -30,12 +32,13 @@ int shms_profile_names(const struct shmstore_profile_kind *kind, char ret[SHMS_P
 	const char *group = kind->group ? kind->group : "";
 	char *at = ret;
 
-	if (!name_fits(kind->lang, false) || !name_fits(kind->func, false) || !name_fits(group, true))
-		return shms_detail(
-			-EINVAL, NULL,
-			"a kind of tasks is a language, a function and perhaps a group, without line breaks and "
-			"of at most %u bytes each",
-			SHMSTORE_PROFILE_NAME);
+	if (!name_fits(kind->lang, false) || !name_fits(kind->func, false) ||
+	    !name_fits(group, true))
+		return shms_detail(-EINVAL, NULL,
+				   "a kind of tasks is a language, a function and perhaps a group, "
+				   "without line breaks and "
+				   "of at most %u bytes each",
+				   SHMSTORE_PROFILE_NAME);
 	at = stpcpy(at, kind->lang);
 	*at++ = '\n';
 	at = stpcpy(at, kind->func);
@@ -49,12 +52,17 @@ static int no_daemon(struct shmstore *s)
 	return shms_attach_absent(&s->attach, "nothing is known of its tasks");
 }
 
-static int call(struct shmstore *s, const struct wire_profile *m, const char *tail, size_t n, struct wire_profiled *ret)
+static int call(struct shmstore *s, const struct wire_profile *m, const char *tail, size_t n,
+		struct wire_profiled *ret)
 {
-	const struct shms_call what = {
-		.type = WIRE_PROFILE, .answer = WIRE_PROFILED, .body = m, .tail = tail, .tail_size = n};
+	const struct shms_call what = {.type = WIRE_PROFILE,
+				       .answer = WIRE_PROFILED,
+				       .body = m,
+				       .tail = tail,
+				       .tail_size = n};
 	struct shms_reply reply;
-	int r = shms_attach_registered(&s->attach) ? shms_attach_call(&s->attach, &what, &reply) : -ENOTCONN;
+	int r = shms_attach_registered(&s->attach) ? shms_attach_call(&s->attach, &what, &reply)
+						   : -ENOTCONN;
 
 	if (r < 0)
 		return r == -ENOTCONN ? no_daemon(s) : shms_error(r);
@@ -65,7 +73,8 @@ static int call(struct shmstore *s, const struct wire_profile *m, const char *ta
 	return 0;
 }
 
-int shmstore_profile_begin(struct shmstore *s, const struct shmstore_profile_kind *kind, uint32_t *ret_task)
+int shmstore_profile_begin(struct shmstore *s, const struct shmstore_profile_kind *kind,
+			   uint32_t *ret_task)
 {
 	struct wire_profile m = {.op = WIRE_PROFILE_BEGIN};
 	char names[SHMS_PROFILE_NAMES];
@@ -87,8 +96,10 @@ int shmstore_profile_begin(struct shmstore *s, const struct shmstore_profile_kin
 
 int shmstore_profile_sample(struct shmstore *s, uint32_t task, uint64_t private_bytes)
 {
-	const struct wire_profile m = {
-		.op = WIRE_PROFILE_SAMPLE, .flags = WIRE_PROFILE_QUIET, .task = task, .private_bytes = private_bytes};
+	const struct wire_profile m = {.op = WIRE_PROFILE_SAMPLE,
+				       .flags = WIRE_PROFILE_QUIET,
+				       .task = task,
+				       .private_bytes = private_bytes};
 	const struct shms_call what = {.type = WIRE_PROFILE, .answer = WIRE_PROFILED, .body = &m};
 	int r;
 
@@ -111,8 +122,10 @@ int shmstore_profile_end(struct shmstore *s, uint32_t task, const struct shmstor
 	struct shmstore_profile_end end = SHMSTORE_PROFILE_END_INIT;
 	struct wire_profile m = {.op = WIRE_PROFILE_END, .task = task};
 
-	if (from && from->size < offsetof(struct shmstore_profile_end, cpu_ms) + sizeof(from->cpu_ms))
-		return shms_detail(-EINVAL, NULL, "end.size is wrong: begin with SHMSTORE_PROFILE_END_INIT");
+	if (from &&
+	    from->size < offsetof(struct shmstore_profile_end, cpu_ms) + sizeof(from->cpu_ms))
+		return shms_detail(-EINVAL, NULL,
+				   "end.size is wrong: begin with SHMSTORE_PROFILE_END_INIT");
 	if (from)
 		memcpy(&end, from, from->size < sizeof(end) ? from->size : sizeof(end));
 	if (!task || end.how > SHMSTORE_PROFILE_DROPPED)
@@ -126,7 +139,8 @@ int shmstore_profile_end(struct shmstore *s, uint32_t task, const struct shmstor
 }
 
 int shmstore_profile_estimate(struct shmstore *s, const struct shmstore_profile_kind *kind,
-			      const struct shmstore_profile_use *declared, struct shmstore_profile_use *ret)
+			      const struct shmstore_profile_use *declared,
+			      struct shmstore_profile_use *ret)
 {
 	struct wire_profile m = {.op = WIRE_PROFILE_ESTIMATE};
 	struct wire_profiled reply;
@@ -145,6 +159,7 @@ int shmstore_profile_estimate(struct shmstore *s, const struct shmstore_profile_
 	}
 	r = call(s, &m, names, (size_t)n, &reply);
 	if (r == 0)
-		*ret = (struct shmstore_profile_use){reply.private_bytes, reply.shared_bytes, reply.cpu_ms, reply.n};
+		*ret = (struct shmstore_profile_use){reply.private_bytes, reply.shared_bytes,
+						     reply.cpu_ms, reply.n};
 	return r;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* staging.c: the stages of a store, as the daemon divides memory for them. Nothing of them is kept here. */
+/* staging.c: the stages of a store, as the daemon divides memory for them.
+ * Nothing of them is kept here. */
 #include <errno.h>
 #include <shmstore/stage.h>
 #include <stdatomic.h>
@@ -19,7 +20,8 @@ static int no_daemon(struct shmstore *s)
 	return shms_attach_absent(&s->attach, "nobody divides memory for stages");
 }
 
-/* A begin may be withheld: who waits for it must not take the daemon for dead, so it is no shms_attach_call(). */
+/* A begin may be withheld: who waits for it must not take the daemon for dead, so it
+ * is no shms_attach_call(). */
 static int call(struct shmstore *s, const struct shms_call *what, struct shms_reply *reply)
 {
 	struct shms_request q = {.reply = reply};
@@ -36,7 +38,8 @@ static int call(struct shmstore *s, const struct shms_call *what, struct shms_re
 	return 0;
 }
 
-static int call_staged(struct shmstore *s, struct shms_call *what, struct shmstore_stage_profile *ret)
+static int call_staged(struct shmstore *s, struct shms_call *what,
+		       struct shmstore_stage_profile *ret)
 {
 	struct shms_reply reply;
 	struct wire_staged w;
@@ -67,12 +70,14 @@ static int check_name(const char *name)
 	if (!name)
 		return shms_detail_null("name");
 	if (!*name || strlen(name) > SHMSTORE_STAGE_NAME || strchr(name, '\n'))
-		return shms_detail(-EINVAL, NULL, "a stage has a name of 1 to %u bytes without line breaks",
+		return shms_detail(-EINVAL, NULL,
+				   "a stage has a name of 1 to %u bytes without line breaks",
 				   SHMSTORE_STAGE_NAME);
 	return 0;
 }
 
-int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *from, struct shmstore_stage_profile *ret)
+int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *from,
+			 struct shmstore_stage_profile *ret)
 {
 	struct shmstore_stage_ask ask = SHMSTORE_STAGE_ASK_INIT;
 	struct shms_call what = {.type = WIRE_STAGE_QUERY};
@@ -82,13 +87,15 @@ int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *fr
 	if (!from || !ret)
 		return shms_detail_null(!from ? "ask" : "ret");
 	if (from->size < offsetof(struct shmstore_stage_ask, want_slots) + sizeof(from->want_slots))
-		return shms_detail(-EINVAL, NULL, "ask.size is wrong: begin with SHMSTORE_STAGE_ASK_INIT");
+		return shms_detail(-EINVAL, NULL,
+				   "ask.size is wrong: begin with SHMSTORE_STAGE_ASK_INIT");
 	memcpy(&ask, from, from->size < sizeof(ask) ? from->size : sizeof(ask));
 	r = check_name(ask.name);
 	if (r < 0)
 		return r;
 	if (ask.root > SHMSTORE_STAGE_FINAL || ask.fallback > SHMSTORE_STAGE_FALLBACK_WHOLE)
-		return shms_detail(-EINVAL, NULL, "there is no root %u or no fallback %u of a stage", ask.root,
+		return shms_detail(-EINVAL, NULL,
+				   "there is no root %u or no fallback %u of a stage", ask.root,
 				   ask.fallback);
 	m = (struct wire_stage_query){
 		.base = ask.base_profile,
@@ -107,10 +114,11 @@ int shmstore_stage_query(struct shmstore *s, const struct shmstore_stage_ask *fr
 	return call_staged(s, &what, ret);
 }
 
-int shmstore_stage_begin(struct shmstore *s, const char *name, uint32_t profile, uint32_t other, uint64_t wait_ms,
-			 struct shmstore_stage_profile *ret)
+int shmstore_stage_begin(struct shmstore *s, const char *name, uint32_t profile, uint32_t other,
+			 uint64_t wait_ms, struct shmstore_stage_profile *ret)
 {
-	const struct wire_stage_begin m = {.profile = profile, .other = other, .timeout_ms = wait_ms};
+	const struct wire_stage_begin m = {
+		.profile = profile, .other = other, .timeout_ms = wait_ms};
 	struct shms_call what = {.type = WIRE_STAGE_BEGIN, .body = &m, .tail = name};
 	int r = check_name(name);
 

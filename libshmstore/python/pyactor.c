@@ -2,8 +2,8 @@
 /*
  * pyactor.c: places and calls of actors as capsules, which hold the store's object. Their last
  * reference may go while another thread closes the store, which must be over before: then they are
- * only memory. The calls are in calls.def; none waits longer than it is told to, so that callers who
- * wait in slices hear signals, and a close.
+ * only memory. The calls are in calls.def; none waits longer than it is told to, so that callers
+ * who wait in slices hear signals, and a close.
  */
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +63,8 @@ static PyObject *wrap(struct pyshm_store *self, void *what, const char *kind)
 		return NULL;
 	}
 	Py_INCREF(self);
-	if (PyCapsule_SetDestructor(capsule, strcmp(kind, PLACE) == 0 ? place_destroy : call_destroy) < 0) {
+	if (PyCapsule_SetDestructor(capsule,
+				    strcmp(kind, PLACE) == 0 ? place_destroy : call_destroy) < 0) {
 		Py_DECREF(self);
 		Py_DECREF(capsule);
 		return NULL;
@@ -115,13 +116,15 @@ PyObject *pyshm_store_actor_done(PyObject *op, PyObject *args)
 	Py_ssize_t n;
 	int r;
 
-	if (!PyArg_ParseTuple(args, "O&IsO&O&O&Iy#:_actor_done", pyshm_place, &p, &o.what, &name, pyshm_u64, &o.request,
-			      pyshm_u64, &o.step, pyshm_u64, &o.version, &how, &data, &n) ||
+	if (!PyArg_ParseTuple(args, "O&IsO&O&O&Iy#:_actor_done", pyshm_place, &p, &o.what, &name,
+			      pyshm_u64, &o.request, pyshm_u64, &o.step, pyshm_u64, &o.version,
+			      &how, &data, &n) ||
 	    !pyshm_store_enter(self))
 		return NULL;
 	snprintf(o.name, sizeof(o.name), "%s", name);
 	snprintf(o.key, sizeof(o.key), "ckpt/%s/%llu", o.name, (unsigned long long)o.version);
-	PYSHM_STORE_CALL(self, r = shmstore_actor_done(p, &o, (enum shmstore_actor_how)how, data, (size_t)n));
+	PYSHM_STORE_CALL(self, r = shmstore_actor_done(p, &o, (enum shmstore_actor_how)how, data,
+						       (size_t)n));
 	if (r < 0)
 		return pyshm_store_raise(self, r, "say how an order ended, of actor '%s'", name);
 	Py_RETURN_NONE;

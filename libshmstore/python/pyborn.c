@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyborn.c: memory of NumPy's arrays in the partition (NEP 49): while it is in force, large arrays are made in shmstore_alloc()'s memory.
+ * pyborn.c: memory of NumPy's arrays in the partition (NEP 49): while it is in force, large arrays
+ * are made in shmstore_alloc()'s memory.
  *
- * NumPy asks a handler, a capsule, that a variable of the context names; each array keeps the one it was made by, and frees by it. So the
- * handler lives as long as its arrays; the store it has only while it is in force. All that is not ours to do, or cannot be done, NumPy's own
- * handler does: arrays that are small, or begin as zeros (NumPy's are none until they are written to), a store that is closed, a partition
- * that is short of room.
+ * NumPy asks a handler, a capsule, that a variable of the context names; each array keeps the one
+ * it was made by, and frees by it. So the handler lives as long as its arrays; the store it has
+ * only while it is in force. All that is not ours to do, or cannot be done, NumPy's own handler
+ * does: arrays that are small, or begin as zeros (NumPy's are none until they are written to), a
+ * store that is closed, a partition that is short of room.
  *
- * NumPy's functions are taken out of its table by number, which it keeps for good, and not by its headers: so that one build serves 1.22 and
- * 2, and needs none. It calls a handler with the GIL, but may call it without: then nothing of Python's is touched. The GIL is given up only
- * while a new file is made, for an array that nobody knows yet; never to free, nor to move an array that others may look at.
+ * NumPy's functions are taken out of its table by number, which it keeps for good, and not by
+ * its headers: so that one build serves 1.22 and 2, and needs none. It calls a handler with the
+ * GIL, but may call it without: then nothing of Python's is touched. The GIL is given up only
+ * while a new file is made, for an array that nobody knows yet; never to free, nor to move an
+ * array that others may look at.
  */
 #include <string.h>
 
@@ -33,7 +37,8 @@ _Static_assert(offsetof(struct numpy_handler, allocator) == 128, "as NumPy has i
 
 #define NUMPY_VERSION         211 /* unsigned PyArray_GetNDArrayCFeatureVersion(void) */
 #define NUMPY_VERSION_HANDLER 0xf /* 1.22 */
-#define NUMPY_SET_HANDLER     304 /* PyObject *PyDataMem_SetHandler(PyObject *): the one before, a reference */
+/* PyObject *PyDataMem_SetHandler(PyObject *): the one before, a reference */
+#define NUMPY_SET_HANDLER     304
 #define NUMPY_GET_HANDLER     305 /* PyObject *PyDataMem_GetHandler(void): a reference */
 #define NUMPY_DEFAULT_HANDLER 306 /* PyObject *PyDataMem_DefaultHandler */
 
@@ -48,7 +53,7 @@ struct born {
 	PyObject *stock_capsule;
 };
 
-/* ---- what NumPy calls ---------------------------------------------------------------------------------------------- */
+/* ---- what NumPy calls ------------------------------------------------------------------------ */
 
 /* Memory of the store; NULL: there is none. locked: the GIL is not given up. */
 static void *alloc_shared(struct born *b, size_t size, bool locked)
@@ -118,7 +123,7 @@ static void *born_realloc(void *ctx, void *p, size_t size)
 	return moved;
 }
 
-/* ---- in force, and out of it --------------------------------------------------------------------------------------- */
+/* ---- in force, and out of it ----------------------------------------------------------------- */
 
 static void born_destroy(PyObject *capsule)
 {
@@ -129,10 +134,12 @@ static void born_destroy(PyObject *capsule)
 	PyMem_Free(b);
 }
 
-/* NumPy's table; NULL with an exception. It stays as long as the process does: NumPy cannot be loaded twice. */
+/* NumPy's table; NULL with an exception. It stays as long as the process does:
+ * NumPy cannot be loaded twice. */
 static void **numpy_table(struct pyshm_state *state)
 {
-	static const char *const modules[] = {"numpy._core._multiarray_umath", "numpy.core._multiarray_umath"};
+	static const char *const modules[] = {"numpy._core._multiarray_umath",
+					      "numpy.core._multiarray_umath"};
 	PyObject *table = NULL;
 	void **at;
 
@@ -151,7 +158,8 @@ static void **numpy_table(struct pyshm_state *state)
 	at = PyCapsule_GetPointer(table, NULL);
 	Py_DECREF(table); /* the module keeps it */
 	if (at && ((unsigned (*)(void))at[NUMPY_VERSION])() < NUMPY_VERSION_HANDLER) {
-		PyErr_SetString(PyExc_RuntimeError, "NumPy is too old: arrays have memory handlers from 1.22 on");
+		PyErr_SetString(PyExc_RuntimeError,
+				"NumPy is too old: arrays have memory handlers from 1.22 on");
 		return NULL;
 	}
 	state->numpy = at;
@@ -176,8 +184,11 @@ static PyObject *new_handler(struct pyshm_store *store, size_t at_least, PyObjec
 		return PyErr_NoMemory();
 	strcpy(b->handler.name, "shmstore");
 	b->handler.version = 1;
-	b->handler.allocator = (struct numpy_allocator){
-		.ctx = b, .malloc = born_malloc, .calloc = born_calloc, .realloc = born_realloc, .free = born_free};
+	b->handler.allocator = (struct numpy_allocator){.ctx = b,
+							.malloc = born_malloc,
+							.calloc = born_calloc,
+							.realloc = born_realloc,
+							.free = born_free};
 	pthread_mutex_init(&b->lock, NULL);
 	b->at_least = at_least;
 	b->stock = of_numpy->allocator;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * pycalls.c: the methods that are calls of the library as they are, made of calls.def. Each parses
- * its arguments with the GIL, enters its store, partition or context, calls without the GIL, leaves,
- * and then makes the result or raises.
+ * its arguments with the GIL, enters its store, partition or context, calls without the GIL,
+ * leaves, and then makes the result or raises.
  *
  * calls.def is read once for each thing that an argument's word stands for: a member of the struct
  * a, a unit of the format, a name, a place to convert it to. So the four cannot come apart.
@@ -31,9 +31,12 @@
 #define PRIORITY(name)     ARG(int64_t name, "O&", #name, pyarb_priority, &a.name)
 #define TASKS(name)        ARG(struct pyarb_tasks name, "O&", #name, pyarb_tasks, &a.name)
 #define PLACE(name)        ARG(struct shmstore_place *name, "O&", #name, pyshm_place, &a.name)
-#define DATA(name)         ARG(const char *name; Py_ssize_t name##_size, "y#", #name, &a.name, &a.name##_size)
-#define ACTOR_CALL(name)   ARG(struct shmstore_actor_call *name, "O&", #name, pyshm_actor_call, &a.name)
-#define RESERVATION(name)  ARG(struct pyarb_reservation *name, "O!", #name, STATE->reservation_type, &a.name)
+#define DATA(name) \
+	ARG(const char *name; Py_ssize_t name##_size, "y#", #name, &a.name, &a.name##_size)
+#define ACTOR_CALL(name) \
+	ARG(struct shmstore_actor_call *name, "O&", #name, pyshm_actor_call, &a.name)
+#define RESERVATION(name) \
+	ARG(struct pyarb_reservation *name, "O!", #name, STATE->reservation_type, &a.name)
 #define TICKET(name)                                                               \
 	ARG(struct shmstore_ticket name, "O&", "path", pyshm_ticket_path, &a.name) \
 	ARG(, "O&", "header_size", pyshm_u64, &a.name.header_size)                 \
@@ -68,9 +71,9 @@
 /* Structures that more than one call takes, or that are long. */
 #define HOW  ((struct shmstore_arb_how){c, a.flags, a.ms})
 #define KIND ((struct shmstore_profile_kind){a.lang, a.func, a.group})
-#define TIER_CONFIG                                                                                                  \
-	((struct shmstore_tier_config){sizeof(struct shmstore_tier_config), a.path.text, a.max, a.min_free, a.level, \
-				       a.fsync, a.high, a.low})
+#define TIER_CONFIG                                                                             \
+	((struct shmstore_tier_config){sizeof(struct shmstore_tier_config), a.path.text, a.max, \
+				       a.min_free, a.level, a.fsync, a.high, a.low})
 
 static PyObject *key_of_row(const void *row)
 {
@@ -101,8 +104,9 @@ static PyObject *key_of_row(const void *row)
 
 #define ARG(member, unit, ...) unit
 #define OUT(member)
-#define OPTIONAL                   "|"
-#define ARGUMENTS(kind, name, ...) static const char kind##_##name##_format[] = __VA_ARGS__ ":" #name;
+#define OPTIONAL "|"
+#define ARGUMENTS(kind, name, ...) \
+	static const char kind##_##name##_format[] = __VA_ARGS__ ":" #name;
 #include "calls.def"
 #undef ARG
 #undef OPTIONAL
@@ -110,7 +114,8 @@ static PyObject *key_of_row(const void *row)
 
 #define ARG(member, unit, name, ...) name,
 #define OPTIONAL
-#define ARGUMENTS(kind, name, ...) static const char *const kind##_##name##_names[] = {__VA_ARGS__ NULL};
+#define ARGUMENTS(kind, name, ...) \
+	static const char *const kind##_##name##_names[] = {__VA_ARGS__ NULL};
 #include "calls.def"
 #undef ARG
 #undef KEYED
@@ -121,23 +126,25 @@ static PyObject *key_of_row(const void *row)
 /* ---- the methods ---- */
 
 /* locals: what the row names; made: the call and what follows; ...: where the arguments go to. */
-#define METHOD(kind, name, locals, enter, made, ...)                                                                   \
-	static PyObject *kind##_##name(PyObject *op, PyObject *args, PyObject *kwargs)                                 \
-	{                                                                                                              \
-		char **names = pyshm_no_const(kind##_##name##_names);                                                  \
-		struct kind##_##name##_arguments a = {0};                                                              \
-		locals;                                                                                                \
-		int r;                                                                                                 \
-                                                                                                                       \
-		if (!PyArg_ParseTupleAndKeywords(args, kwargs, kind##_##name##_format, names __VA_ARGS__) || !(enter)) \
-			return NULL;                                                                                   \
-		(void)a;                                                                                               \
-		made                                                                                                   \
+#define METHOD(kind, name, locals, enter, made, ...)                                   \
+	static PyObject *kind##_##name(PyObject *op, PyObject *args, PyObject *kwargs) \
+	{                                                                              \
+		char **names = pyshm_no_const(kind##_##name##_names);                  \
+		struct kind##_##name##_arguments a = {0};                              \
+		locals;                                                                \
+		int r;                                                                 \
+                                                                                       \
+		if (!PyArg_ParseTupleAndKeywords(args, kwargs, kind##_##name##_format, \
+						 names __VA_ARGS__) ||                 \
+		    !(enter))                                                          \
+			return NULL;                                                   \
+		(void)a;                                                               \
+		made                                                                   \
 	}
 #define ARG(member, unit, name, ...) , __VA_ARGS__
-#define STORE(name, doc, words, call, failure, result)                                                    \
-	METHOD(store, name, struct pyshm_store *self = (struct pyshm_store *)op, pyshm_store_enter(self), \
-	       struct shmstore *const s = self->s;                                                        \
+#define STORE(name, doc, words, call, failure, result)                           \
+	METHOD(store, name, struct pyshm_store *self = (struct pyshm_store *)op, \
+	       pyshm_store_enter(self), struct shmstore *const s = self->s;      \
 	       (void)s; PYSHM_STORE_CALL(self, r = (call)); failure return result;, words)
 #define KEYED(name, doc, call, failure, result)                          \
 	static PyObject *store_##name(PyObject *op, PyObject *key)       \
@@ -155,12 +162,12 @@ static PyObject *key_of_row(const void *row)
 		PYSHM_STORE_CALL(self, r = (call));                      \
 		failure return result;                                   \
 	}
-#define CONTEXT(name, doc, words, call, failure, result)                                                   \
-	METHOD(context, name, struct pyarb_context *context = (struct pyarb_context *)op;                  \
-	       struct pyshm_store *self = context->store, pyarb_context_enter(context),                    \
-	       struct shmstore *const s = self->s;                                                         \
-	       struct shmstore_arb_context *const c = context->c; PYARB_CONTEXT_CALL(context, r = (call)); \
-	       failure return result;, words)
+#define CONTEXT(name, doc, words, call, failure, result)                                  \
+	METHOD(context, name, struct pyarb_context *context = (struct pyarb_context *)op; \
+	       struct pyshm_store *self = context->store, pyarb_context_enter(context),   \
+	       struct shmstore *const s = self->s;                                        \
+	       struct shmstore_arb_context *const c = context->c;                         \
+	       PYARB_CONTEXT_CALL(context, r = (call)); failure return result;, words)
 #define PARTITION(...)
 #include "calls.def"
 #undef STORE
@@ -175,9 +182,10 @@ static PyObject *key_of_row(const void *row)
 #define RAISE(failed, ...) \
 	if (failed)        \
 		return pyshm_raise(STATE, r, self->path, __VA_ARGS__);
-#define PARTITION(name, doc, words, call, failure, result)                                                          \
-	METHOD(partition, name, struct pyshm_partition *self = (struct pyshm_partition *)op;                        \
-	       struct shmstore_partition * p, p = pyshm_partition_enter(self), PYSHM_PARTITION_CALL(p, r = (call)); \
+#define PARTITION(name, doc, words, call, failure, result)                                   \
+	METHOD(partition, name, struct pyshm_partition *self = (struct pyshm_partition *)op; \
+	       struct shmstore_partition * p, p = pyshm_partition_enter(self),               \
+	       PYSHM_PARTITION_CALL(p, r = (call));                                          \
 	       failure return result;, words)
 #include "calls.def"
 #undef STORE
@@ -186,9 +194,11 @@ static PyObject *key_of_row(const void *row)
 
 /* NOLINTEND(bugprone-macro-parentheses) */
 
-/* ---- the methods of each type; by hand those that hold Python's objects meanwhile, or call twice ---- */
+/* ---- the methods of each type; by hand those that hold Python's objects meanwhile, or call
+ * twice */
 
-#define LISTED(kind, name, doc) {#name, PYSHM_METHOD(kind##_##name), METH_VARARGS | METH_KEYWORDS, doc},
+#define LISTED(kind, name, doc) \
+	{#name, PYSHM_METHOD(kind##_##name), METH_VARARGS | METH_KEYWORDS, doc},
 
 #define PARTITION(name, doc, ...) LISTED(partition, name, doc)
 #define STORE(...)
@@ -196,7 +206,8 @@ static PyObject *key_of_row(const void *row)
 PyMethodDef pyshm_partition_methods[] = {
 	{"close", pyshm_partition_close, METH_NOARGS,
 	 "close($self, /)\n--\n\n"
-	 "Gives its descriptors back now, not when it is collected. Stores that were opened with it stay open. "
+	 "Gives its descriptors back now, not when it is collected. Stores that were opened with "
+	 "it stay open. "
 	 "Idempotent;\n"
 	 "every other call raises `ClosedError` from here on."},
 	{"_evict", pyshm_partition_evict, METH_VARARGS, NULL},
@@ -214,7 +225,8 @@ PyMethodDef pyarb_context_methods[] = {
 	 "Unbinds the context and gives it up. Not while a call of it is in progress. Idempotent."},
 	{"cancel", pyarb_context_cancel, METH_NOARGS,
 	 "cancel($self, /)\n--\n\n"
-	 "Ends what the context waits for, with Canceled there. By any thread; nothing happens where it does not "
+	 "Ends what the context waits for, with Canceled there. By any thread; nothing happens "
+	 "where it does not "
 	 "wait."},
 	{"_reserve_many", pyarb_context_reserve_many, METH_VARARGS, NULL},
 	{"_resize", pyarb_context_resize, METH_VARARGS, NULL},
@@ -231,15 +243,21 @@ PyMethodDef pyarb_context_methods[] = {
 #define KEYED(name, doc, ...) {#name, store_##name, METH_O, doc},
 PyMethodDef pyshm_store_methods[] = {
 	{"put_buffers", PYSHM_METHOD(pyshm_store_put_buffers), METH_VARARGS | METH_KEYWORDS,
-	 "put_buffers($self, /, key, header, buffers, replace=False, checksum=False, pin=False, evict=True)\n--\n\n"
-	 "Stores one object: all of it or nothing. Each buffer is any contiguous (C or F) memory and is copied "
+	 "put_buffers($self, /, key, header, buffers, replace=False, checksum=False, pin=False, "
+	 "evict=True)\n--\n\n"
+	 "Stores one object: all of it or nothing. Each buffer is any contiguous (C or F) memory "
+	 "and is copied "
 	 "once.\n\n"
-	 "pin: it is never moved to the disk tier. evict: where the partition is full, others are moved there first.\n"
-	 "Where header and buffers are those of a live, unwritten view of this store nothing is copied: a second "
+	 "pin: it is never moved to the disk tier. evict: where the partition is full, others are "
+	 "moved there first.\n"
+	 "Where header and buffers are those of a live, unwritten view of this store nothing is "
+	 "copied: a second "
 	 "link.\n"
-	 "Raises Error: EEXIST (without replace), ENOSPC (nothing is left behind), EINVAL and others."},
+	 "Raises Error: EEXIST (without replace), ENOSPC (nothing is left behind), EINVAL and "
+	 "others."},
 	{"create", PYSHM_METHOD(pyshm_store_create), METH_VARARGS | METH_KEYWORDS,
-	 "create($self, /, key, header_size, buffer_sizes, replace=False, checksum=False, pin=False, "
+	 "create($self, /, key, header_size, buffer_sizes, replace=False, checksum=False, "
+	 "pin=False, "
 	 "evict=True)\n--\n\n"
 	 "Reserves an object and hands out writable memory for it: a Writer.\n\n"
 	 "A full partition is Error ENOSPC now, never SIGBUS later. pin, evict: as put_buffers()."},

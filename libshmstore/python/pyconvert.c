@@ -27,7 +27,8 @@ int pyshm_key(PyObject *object, void *ret)
 		key->data = PyBytes_AS_STRING(object);
 		size = PyBytes_GET_SIZE(object);
 	} else {
-		PyErr_Format(PyExc_TypeError, "a key must be str or bytes, not %.100s", Py_TYPE(object)->tp_name);
+		PyErr_Format(PyExc_TypeError, "a key must be str or bytes, not %.100s",
+			     Py_TYPE(object)->tp_name);
 		return 0;
 	}
 	key->object = object;
@@ -145,7 +146,8 @@ int pyshm_ticket_path(PyObject *object, void *ret)
 
 PyObject *pyshm_ticket_tuple(const struct shmstore_ticket *t)
 {
-	return Py_BuildValue("NKK", PyUnicode_DecodeFSDefault(t->path), (unsigned long long)t->header_size,
+	return Py_BuildValue("NKK", PyUnicode_DecodeFSDefault(t->path),
+			     (unsigned long long)t->header_size,
 			     (unsigned long long)t->buffer_size);
 }
 
@@ -155,12 +157,13 @@ PyObject *pyshm_ticket_format(PyObject *module, PyObject *args)
 	char text[SHMSTORE_TICKET_TEXT];
 	int r;
 
-	if (!PyArg_ParseTuple(args, "O&O&O&:ticket_format", pyshm_ticket_path, &ticket, pyshm_u64, &ticket.header_size,
-			      pyshm_u64, &ticket.buffer_size))
+	if (!PyArg_ParseTuple(args, "O&O&O&:ticket_format", pyshm_ticket_path, &ticket, pyshm_u64,
+			      &ticket.header_size, pyshm_u64, &ticket.buffer_size))
 		return NULL;
 	r = shmstore_ticket_format(&ticket, text, sizeof(text));
 	if (r < 0)
-		return pyshm_raise(PyModule_GetState(module), r, NULL, "format the ticket of '%.200s'", ticket.path);
+		return pyshm_raise(PyModule_GetState(module), r, NULL,
+				   "format the ticket of '%.200s'", ticket.path);
 	return PyUnicode_FromString(text);
 }
 
@@ -172,12 +175,14 @@ PyObject *pyshm_ticket_parse(PyObject *module, PyObject *text)
 	int r;
 
 	if (!PyUnicode_Check(text))
-		return PyErr_Format(PyExc_TypeError, "a ticket's text must be str, not %.100s", Py_TYPE(text)->tp_name);
+		return PyErr_Format(PyExc_TypeError, "a ticket's text must be str, not %.100s",
+				    Py_TYPE(text)->tp_name);
 	data = PyUnicode_AsUTF8AndSize(text, &size);
 	if (!data)
 		return NULL;
 	r = strlen(data) == (size_t)size ? shmstore_ticket_parse(data, &ticket) : -EBADMSG;
 	if (r < 0)
-		return pyshm_raise(PyModule_GetState(module), r, NULL, "parse the ticket %.200R", text);
+		return pyshm_raise(PyModule_GetState(module), r, NULL, "parse the ticket %.200R",
+				   text);
 	return pyshm_ticket_tuple(&ticket);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyerror.c: the library's error codes as exceptions. An Error is an OSError with the code as its errno and a message made of
- * four parts: what was tried, on which key and store or path, why it failed (the library's sentence: shmstore_error_detail()), what to do about
- * it. The sentence is the attribute detail too, and the file that it is about is the filename.
+ * pyerror.c: the library's error codes as exceptions. An Error is an OSError with the code as its
+ * errno and a message made of four parts: what was tried, on which key and store or path, why it
+ * failed (the library's sentence: shmstore_error_detail()), what to do about it. The sentence is
+ * the attribute detail too, and the file that it is about is the filename.
  */
 #include <errno.h>
 #include <string.h>
@@ -23,23 +24,29 @@ static const char *hint(int error, const char *operation, bool on_disk)
 			return NULL;
 	switch (error) {
 	case EEXIST:
-		return strstr(operation, "partition") ? "a new partition needs an empty or a missing directory"
-						      : "replace=True takes an object's place";
+		return strstr(operation, "partition")
+			       ? "a new partition needs an empty or a missing directory"
+			       : "replace=True takes an object's place";
 	case EBUSY:
 		return strstr(operation, "open store")
 			       ? "choose another name, or wait until its owner closes it or ends"
 			       : NULL;
 	case ENOSPC:
-		return on_disk ? "free room on that disk, raise the tier's limits with Partition.set_tier(), or delete "
+		return on_disk ? "free room on that disk, raise the tier's limits with "
+				 "Partition.set_tier(), or delete "
 				 "objects"
 			       : "delete objects, call Partition.gc(), or enlarge the tmpfs";
 	case EDQUOT:
-		return "delete objects, or ask the operator to raise the quota (shmstore-admin quota)";
+		return "delete objects, or ask the operator to raise the quota (shmstore-admin "
+		       "quota)";
 	case ETIMEDOUT:
-		return "delete objects, wait longer, or see whether shmstored runs (shmstore-admin status)";
+		return "delete objects, wait longer, or see whether shmstored runs (shmstore-admin "
+		       "status)";
 	case EBADMSG:
-		return on_disk ? "Partition.verify() and shmstore-admin verify --tier check the rest"
-			       : "put it again, or ask the donor again; Partition.verify() checks every object";
+		return on_disk ? "Partition.verify() and shmstore-admin verify --tier check the "
+				 "rest"
+			       : "put it again, or ask the donor again; Partition.verify() checks "
+				 "every object";
 	case ESTALE:
 		return "ask the donor for a new ticket";
 	case EXDEV:
@@ -75,9 +82,11 @@ void *pyshm_raise(struct pyshm_state *state, int error, PyObject *where, const c
 	return NULL;
 }
 
-void *pyshm_raise_va(struct pyshm_state *state, int error, PyObject *where, const char *format, va_list ap)
+void *pyshm_raise_va(struct pyshm_state *state, int error, PyObject *where, const char *format,
+		     va_list ap)
 {
-	/* This thread's, and copied before anything below could call the library. Nothing is there where the error is the binding's own. */
+	/* This thread's, and copied before anything below could call the library. Nothing is there
+	 * where the error is the binding's own. */
 	const char *said = shmstore_error_detail();
 	PyObject *detail = pyshm_text(*said ? said : shmstore_strerror(error));
 	PyObject *path = detail ? PyUnicode_DecodeFSDefault(shmstore_error_path()) : NULL;
@@ -93,7 +102,9 @@ void *pyshm_raise_va(struct pyshm_state *state, int error, PyObject *where, cons
 		       ? NULL
 		       : hint(code, format, PyUnicode_GET_LENGTH(path) > 0);
 	what = operation_text(where, format, ap);
-	message = what ? PyUnicode_FromFormat("%U: %U%s%s", what, detail, todo ? "; " : "", todo ? todo : "") : NULL;
+	message = what ? PyUnicode_FromFormat("%U: %U%s%s", what, detail, todo ? "; " : "",
+					      todo ? todo : "")
+		       : NULL;
 	if (!message)
 		goto out;
 	if (PyUnicode_GET_LENGTH(path))
@@ -111,10 +122,13 @@ out:
 	return NULL;
 }
 
-void *pyshm_raise_closed(struct pyshm_state *state, const char *kind, PyObject *name, const char *how)
+void *pyshm_raise_closed(struct pyshm_state *state, const char *kind, PyObject *name,
+			 const char *how)
 {
-	PyObject *message = PyUnicode_FromFormat("%s %R is closed; open it again with %s", kind, name, how);
-	PyObject *exception = message ? PyObject_CallFunction(state->closed_error, "iN", EBADF, message) : NULL;
+	PyObject *message =
+		PyUnicode_FromFormat("%s %R is closed; open it again with %s", kind, name, how);
+	PyObject *exception =
+		message ? PyObject_CallFunction(state->closed_error, "iN", EBADF, message) : NULL;
 
 	if (exception) {
 		PyErr_SetObject(state->closed_error, exception);
@@ -123,13 +137,13 @@ void *pyshm_raise_closed(struct pyshm_state *state, const char *kind, PyObject *
 	return NULL;
 }
 
-PyDoc_STRVAR(
-	error_doc,
-	"A call into the library failed.\n\n"
-	"errno is one of the codes that shmstore.h lists; the message says what was tried, on what, why it failed and\n"
-	"what to do. detail is the library's sentence about it, and filename the file that it is about, a damaged tier "
-	"file\n"
-	"say.");
+PyDoc_STRVAR(error_doc, "A call into the library failed.\n\n"
+			"errno is one of the codes that shmstore.h lists; the message says what "
+			"was tried, on what, why it failed and\n"
+			"what to do. detail is the library's sentence about it, and filename the "
+			"file that it is about, a damaged tier "
+			"file\n"
+			"say.");
 PyDoc_STRVAR(closed_error_doc, "The store was closed. errno is EBADF.");
 
 int pyshm_error_exec(PyObject *module, struct pyshm_state *state)
@@ -138,16 +152,19 @@ int pyshm_error_exec(PyObject *module, struct pyshm_state *state)
 
 	if (!defaults)
 		return -1;
-	state->error = PyErr_NewExceptionWithDoc("shmstore.Error", error_doc, PyExc_OSError, defaults);
+	state->error =
+		PyErr_NewExceptionWithDoc("shmstore.Error", error_doc, PyExc_OSError, defaults);
 	Py_DECREF(defaults);
 	if (!state->error || PyModule_AddObjectRef(module, "Error", state->error) < 0)
 		return -1;
 	bases = PyTuple_Pack(2, state->error, PyExc_ValueError);
 	if (!bases)
 		return -1;
-	state->closed_error = PyErr_NewExceptionWithDoc("shmstore.ClosedError", closed_error_doc, bases, NULL);
+	state->closed_error =
+		PyErr_NewExceptionWithDoc("shmstore.ClosedError", closed_error_doc, bases, NULL);
 	Py_DECREF(bases);
-	if (!state->closed_error || PyModule_AddObjectRef(module, "ClosedError", state->closed_error) < 0)
+	if (!state->closed_error ||
+	    PyModule_AddObjectRef(module, "ClosedError", state->closed_error) < 0)
 		return -1;
 	return 0;
 }

@@ -5,8 +5,8 @@
  * memory must not be written once it is sealed.
  *
  * _unlocked() shows another object's memory as if it could be written. Pickle marks read-only
- * buffers in its output, which would make the pickle of a value depend on how it was mapped: it gets
- * this instead, never writes, and reads its shape only.
+ * buffers in its output, which would make the pickle of a value depend on how it was mapped: it
+ * gets this instead, never writes, and reads its shape only.
  */
 #include "pyshm.h"
 
@@ -56,7 +56,8 @@ static void memory_dealloc(PyObject *op)
 	Py_DECREF(type);
 }
 
-static char memory_doc[] = PyDoc_STR("A range of a view's or a writer's memory, with the buffer protocol.");
+static char memory_doc[] =
+	PyDoc_STR("A range of a view's or a writer's memory, with the buffer protocol.");
 
 static PyMemberDef memory_members[] = {
 	{"unlocked", T_OBJECT, offsetof(struct memory, unlocked), READONLY, NULL},
@@ -79,8 +80,9 @@ PyType_Spec pyshm_memory_spec = {
 	.slots = memory_slots,
 };
 
-static struct memory *memory_new(struct pyshm_state *state, PyObject *owner, const struct pyshm_memory_owner *calls,
-				 void *data, uint64_t size, bool readonly)
+static struct memory *memory_new(struct pyshm_state *state, PyObject *owner,
+				 const struct pyshm_memory_owner *calls, void *data, uint64_t size,
+				 bool readonly)
 {
 	static char nothing; /* an empty range still has an address */
 	struct memory *memory;
@@ -100,8 +102,9 @@ static struct memory *memory_new(struct pyshm_state *state, PyObject *owner, con
 	return memory;
 }
 
-PyObject *pyshm_memory_view(struct pyshm_state *state, PyObject *owner, const struct pyshm_memory_owner *calls,
-			    void *data, uint64_t size, bool readonly)
+PyObject *pyshm_memory_view(struct pyshm_state *state, PyObject *owner,
+			    const struct pyshm_memory_owner *calls, void *data, uint64_t size,
+			    bool readonly)
 {
 	struct memory *memory = memory_new(state, owner, calls, data, size, readonly);
 	PyObject *view = memory ? PyMemoryView_FromObject((PyObject *)memory) : NULL;
@@ -117,7 +120,8 @@ PyObject *pyshm_unlocked(PyObject *module, PyObject *object)
 
 	if (PyObject_GetBuffer(object, &held, PyBUF_ANY_CONTIGUOUS) < 0)
 		return NULL;
-	memory = memory_new(PyModule_GetState(module), object, NULL, held.buf, (uint64_t)held.len, false);
+	memory = memory_new(PyModule_GetState(module), object, NULL, held.buf, (uint64_t)held.len,
+			    false);
 	if (memory) {
 		memory->held = held;
 		memory->unlocked = object;

@@ -110,7 +110,8 @@ static PyObject *default_path(PyObject *module, PyObject *Py_UNUSED(ignored))
 	int r = shmstore_default_path(path, sizeof(path));
 
 	if (r < 0)
-		return pyshm_raise(PyModule_GetState(module), r, NULL, "find the default partition");
+		return pyshm_raise(PyModule_GetState(module), r, NULL,
+				   "find the default partition");
 	return PyUnicode_DecodeFSDefault(path);
 }
 
@@ -121,7 +122,8 @@ static PyObject *library_strerror(PyObject *Py_UNUSED(module), PyObject *code)
 
 	if (value == -1 && PyErr_Occurred())
 		return NULL;
-	return pyshm_text(shmstore_strerror(overflow || value < -INT_MAX || value > INT_MAX ? INT_MAX : (int)value));
+	return pyshm_text(shmstore_strerror(
+		overflow || value < -INT_MAX || value > INT_MAX ? INT_MAX : (int)value));
 }
 
 static PyObject *library_version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
@@ -129,12 +131,14 @@ static PyObject *library_version(PyObject *Py_UNUSED(module), PyObject *Py_UNUSE
 	return PyUnicode_FromString(shmstore_version());
 }
 
-PyDoc_STRVAR(default_path_doc,
-	     "default_path($module, /)\n--\n\n"
-	     "The partition used where none is named: $SHMSTORE_PARTITION, else the one chosen when the\n"
-	     "library was built.");
-PyDoc_STRVAR(strerror_doc, "strerror($module, errno, /)\n--\n\nThe meaning of a code in this library.");
-PyDoc_STRVAR(version_doc, "version($module, /)\n--\n\nThe library's version, \"major.minor.patch\".");
+PyDoc_STRVAR(default_path_doc, "default_path($module, /)\n--\n\n"
+			       "The partition used where none is named: $SHMSTORE_PARTITION, else "
+			       "the one chosen when the\n"
+			       "library was built.");
+PyDoc_STRVAR(strerror_doc,
+	     "strerror($module, errno, /)\n--\n\nThe meaning of a code in this library.");
+PyDoc_STRVAR(version_doc,
+	     "version($module, /)\n--\n\nThe library's version, \"major.minor.patch\".");
 
 static PyMethodDef module_methods[] = {
 	{"default_path", default_path, METH_NOARGS, default_path_doc},

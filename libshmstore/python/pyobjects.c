@@ -24,7 +24,8 @@ static unsigned put_flags(const struct pyshm_store *s, const struct put_options 
 PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs)
 {
 	struct pyshm_store *self = (struct pyshm_store *)op;
-	char **names = PYSHM_KEYWORDS("key", "header", "buffers", "replace", "checksum", "pin", "evict");
+	char **names =
+		PYSHM_KEYWORDS("key", "header", "buffers", "replace", "checksum", "pin", "evict");
 	struct pyshm_buffers buffers;
 	struct put_options o = {0};
 	PyObject *object, *objects;
@@ -33,8 +34,8 @@ PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs
 	bool entered;
 	int r = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy*O|pppO&:put_buffers", names, &object, &header, &objects,
-					 PUT_OPTIONS(o)))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "Oy*O|pppO&:put_buffers", names, &object,
+					 &header, &objects, PUT_OPTIONS(o)))
 		return NULL;
 	if (!pyshm_key(object, &key) || pyshm_buffers_init(&buffers, objects) < 0) {
 		PyBuffer_Release(&header);
@@ -42,8 +43,9 @@ PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs
 	}
 	entered = pyshm_store_enter(self);
 	if (entered)
-		PYSHM_STORE_CALL(self, r = shmstore_put(self->s, key.data, key.size, header.buf, (size_t)header.len,
-							buffers.iov, buffers.n, put_flags(self, &o)));
+		PYSHM_STORE_CALL(self, r = shmstore_put(self->s, key.data, key.size, header.buf,
+							(size_t)header.len, buffers.iov, buffers.n,
+							put_flags(self, &o)));
 	pyshm_buffers_deinit(&buffers);
 	PyBuffer_Release(&header);
 	if (!entered)
@@ -53,7 +55,8 @@ PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs
 	Py_RETURN_NONE;
 }
 
-/* The sizes of a sequence of int. Return: an array to be freed with PyMem_Free(), NULL with an exception. */
+/* The sizes of a sequence of int. Return: an array to be freed with
+ * PyMem_Free(), NULL with an exception. */
 static uint64_t *sizes_new(PyObject *sequence, size_t *ret_n)
 {
 	PyObject *tuple = PySequence_Tuple(sequence);
@@ -67,7 +70,8 @@ static uint64_t *sizes_new(PyObject *sequence, size_t *ret_n)
 	if (!sizes)
 		PyErr_NoMemory();
 	for (Py_ssize_t i = 0; sizes && i < n; i++) {
-		Py_ssize_t size = PyNumber_AsSsize_t(PyTuple_GET_ITEM(tuple, i), PyExc_OverflowError);
+		Py_ssize_t size =
+			PyNumber_AsSsize_t(PyTuple_GET_ITEM(tuple, i), PyExc_OverflowError);
 
 		if (size < 0 && !PyErr_Occurred())
 			PyErr_Format(PyExc_ValueError, "the size of buffer %zd is negative", i);
@@ -86,7 +90,8 @@ static uint64_t *sizes_new(PyObject *sequence, size_t *ret_n)
 PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs)
 {
 	struct pyshm_store *self = (struct pyshm_store *)op;
-	char **names = PYSHM_KEYWORDS("key", "header_size", "buffer_sizes", "replace", "checksum", "pin", "evict");
+	char **names = PYSHM_KEYWORDS("key", "header_size", "buffer_sizes", "replace", "checksum",
+				      "pin", "evict");
 	struct shmstore_writer *w = NULL;
 	struct put_options o = {0};
 	struct pyshm_key key;
@@ -97,8 +102,8 @@ PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs)
 	bool entered;
 	int r = 0;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&nO|pppO&:create", names, pyshm_key, &key, &header_size,
-					 &sequence, PUT_OPTIONS(o)))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O&nO|pppO&:create", names, pyshm_key, &key,
+					 &header_size, &sequence, PUT_OPTIONS(o)))
 		return NULL;
 	if (header_size < 0) {
 		PyErr_SetString(PyExc_ValueError, "header_size is negative");
@@ -107,8 +112,9 @@ PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs)
 	sizes = sizes_new(sequence, &n_buffers);
 	entered = sizes && pyshm_store_enter(self);
 	if (entered)
-		PYSHM_STORE_CALL(self, r = shmstore_create(self->s, key.data, key.size, (size_t)header_size, sizes,
-							   n_buffers, put_flags(self, &o), &w));
+		PYSHM_STORE_CALL(self, r = shmstore_create(self->s, key.data, key.size,
+							   (size_t)header_size, sizes, n_buffers,
+							   put_flags(self, &o), &w));
 	PyMem_Free(sizes);
 	if (!entered)
 		return NULL;
@@ -119,7 +125,8 @@ PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs)
 
 #define SLICE_MS 100u /* so long a signal waits for its handler at most */
 
-/* _wait(key, generation, ms): whether the key, or another value of it, came. Handlers of signals run meanwhile. */
+/* _wait(key, generation, ms): whether the key, or another value of it, came. Handlers
+ * of signals run meanwhile. */
 PyObject *pyshm_store_wait(PyObject *op, PyObject *args)
 {
 	struct pyshm_store *self = (struct pyshm_store *)op;
@@ -127,13 +134,15 @@ PyObject *pyshm_store_wait(PyObject *op, PyObject *args)
 	struct pyshm_key key;
 	int r = -ETIMEDOUT;
 
-	if (!PyArg_ParseTuple(args, "O&O&O&:_wait", pyshm_key, &key, pyshm_u64, &generation, pyshm_u64, &ms))
+	if (!PyArg_ParseTuple(args, "O&O&O&:_wait", pyshm_key, &key, pyshm_u64, &generation,
+			      pyshm_u64, &ms))
 		return NULL;
 	do {
 		slice = ms < SLICE_MS ? ms : SLICE_MS;
 		if (!pyshm_store_enter(self))
 			return NULL;
-		PYSHM_STORE_CALL(self, r = shmstore_wait(self->s, key.data, key.size, generation, slice));
+		PYSHM_STORE_CALL(self,
+				 r = shmstore_wait(self->s, key.data, key.size, generation, slice));
 		if (PyErr_CheckSignals() < 0)
 			return NULL;
 		ms -= slice;
@@ -168,7 +177,8 @@ PyObject *pyshm_store_prefetch(PyObject *op, PyObject *args)
 	unsigned n_threads;
 	int evict, r;
 
-	/* keys: a tuple of what pyshm_key() takes. It keeps their bytes while the GIL is released. */
+	/* keys: a tuple of what pyshm_key() takes. It keeps their bytes
+	 * while the GIL is released. */
 	if (!PyArg_ParseTuple(args, "O!Ip:_prefetch", &PyTuple_Type, &keys, &n_threads, &evict))
 		return NULL;
 	iov = PyMem_Calloc((size_t)PyTuple_GET_SIZE(keys) + 1, sizeof(*iov));
@@ -186,8 +196,9 @@ PyObject *pyshm_store_prefetch(PyObject *op, PyObject *args)
 	}
 	if (!pyshm_store_enter(self))
 		goto out;
-	PYSHM_STORE_CALL(self, r = shmstore_prefetch(self->s, iov, (size_t)PyTuple_GET_SIZE(keys), n_threads,
-						     evict ? 0 : SHMSTORE_NO_EVICT, results));
+	PYSHM_STORE_CALL(self,
+			 r = shmstore_prefetch(self->s, iov, (size_t)PyTuple_GET_SIZE(keys),
+					       n_threads, evict ? 0 : SHMSTORE_NO_EVICT, results));
 	if (r < 0) {
 		pyshm_store_raise(self, r, "prefetch from");
 		goto out;

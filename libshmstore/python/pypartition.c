@@ -17,8 +17,8 @@ static PyObject *partition_new(PyTypeObject *type, PyObject *args, PyObject *kwa
 	struct shmstore_partition *p = NULL;
 	unsigned flags;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&ppp:Partition", names, pyshm_path, &path, &create,
-					 &allow_disk, &shared))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|O&ppp:Partition", names, pyshm_path, &path,
+					 &create, &allow_disk, &shared))
 		return NULL;
 	flags = (create ? SHMSTORE_CREATE : 0) | (allow_disk ? SHMSTORE_ALLOW_DISK : 0) |
 		(shared ? SHMSTORE_SHARED : 0);
@@ -26,7 +26,8 @@ static PyObject *partition_new(PyTypeObject *type, PyObject *args, PyObject *kwa
 	r = shmstore_partition_open(path.text, flags, &p);
 	Py_END_ALLOW_THREADS
 	if (r < 0)
-		return path.text ? pyshm_raise(pyshm_state_of(type), r, NULL, "open partition '%s'", path.text)
+		return path.text ? pyshm_raise(pyshm_state_of(type), r, NULL, "open partition '%s'",
+					       path.text)
 				 : pyshm_raise(pyshm_state_of(type), r, NULL, "open partition");
 	self = (struct pyshm_partition *)type->tp_alloc(type, 0);
 	if (self) {
@@ -58,7 +59,8 @@ struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self)
 	PYSHM_LOCKED(self, p = self->p ? shmstore_partition_ref(self->p) : NULL);
 	if (p)
 		return p;
-	return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "partition", self->path, "Partition()");
+	return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "partition", self->path,
+				  "Partition()");
 }
 
 PyObject *pyshm_partition_close(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -111,8 +113,10 @@ static int on_progress(const struct shmstore_evict_report *report, void *arg)
 	return stop;
 }
 
-/* Raises Error for a failed eviction, with the tuple of what it did all the same as its attribute report. */
-static void *raise_evict(struct pyshm_partition *self, int error, const struct shmstore_evict_report *report)
+/* Raises Error for a failed eviction, with the tuple of what it did all the
+ * same as its attribute report. */
+static void *raise_evict(struct pyshm_partition *self, int error,
+			 const struct shmstore_evict_report *report)
 {
 	PyObject *tuple = report_tuple(report, false);
 	struct pyshm_exception e;
@@ -141,8 +145,9 @@ PyObject *pyshm_partition_evict(PyObject *op, PyObject *args)
 	struct shmstore_partition *p;
 	uid_t uid;
 
-	if (!PyArg_ParseTuple(args, "O&O&pIppOO&:_evict", pyshm_u64, &what.bytes, pyshm_u64, &what.to, &watermarks,
-			      &what.n_threads, &background, &wait, &progress.callback, pyshm_uid, &uid))
+	if (!PyArg_ParseTuple(args, "O&O&pIppOO&:_evict", pyshm_u64, &what.bytes, pyshm_u64,
+			      &what.to, &watermarks, &what.n_threads, &background, &wait,
+			      &progress.callback, pyshm_uid, &uid))
 		return NULL;
 	what.watermarks = watermarks;
 	what.background = background;
@@ -176,8 +181,8 @@ static PyGetSetDef partition_getset[] = {
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
-static char partition_doc[] =
-	PyDoc_STR("Partition(path=None, create=False, allow_disk=False, shared=False)\n--\n\nAn open partition.");
+static char partition_doc[] = PyDoc_STR("Partition(path=None, create=False, allow_disk=False, "
+					"shared=False)\n--\n\nAn open partition.");
 
 static PyType_Slot partition_slots[] = {
 	{Py_tp_doc, partition_doc},         {Py_tp_new, partition_new},

@@ -11,7 +11,8 @@
 
 /* ---- rows ---- */
 
-/* The items, moved where there was no room for one more. NULL: no memory, and they are as before. */
+/* The items, moved where there was no room for one more. NULL: no memory, and they are as
+ * before. */
 static void *grow(void *items, size_t n, size_t *io_room, size_t item_size)
 {
 	size_t room = *io_room ? *io_room * 2 : 64;
@@ -92,7 +93,9 @@ PyObject *pyshm_rows_list(struct pyshm_rows *r, size_t row_size, PyObject *(*mak
 
 PyObject *pyshm_alive(int alive)
 {
-	return Py_NewRef(alive == SHMSTORE_ALIVE ? Py_True : alive == SHMSTORE_DEAD ? Py_False : Py_None);
+	return Py_NewRef(alive == SHMSTORE_ALIVE  ? Py_True
+			 : alive == SHMSTORE_DEAD ? Py_False
+						  : Py_None);
 }
 
 static PyObject *errno_of(int error)
@@ -100,7 +103,8 @@ static PyObject *errno_of(int error)
 	return PyLong_FromLong(error < 0 ? -error : error);
 }
 
-/* The tuple of n references, which it consumes. NULL where one of them is NULL: with an exception. */
+/* The tuple of n references, which it consumes. NULL where one of them is NULL: with an
+ * exception. */
 static PyObject *tuple_of(PyObject *const *values, size_t n)
 {
 	PyObject *tuple = PyTuple_New((Py_ssize_t)n);

@@ -19,7 +19,8 @@ struct pyshm_rows {
 
 void pyshm_rows_deinit(struct pyshm_rows *r);
 /* Makes a list of all rows, and frees them. NULL with an exception. */
-PyObject *pyshm_rows_list(struct pyshm_rows *r, size_t row_size, PyObject *(*make)(const void *row));
+PyObject *pyshm_rows_list(struct pyshm_rows *r, size_t row_size,
+			  PyObject *(*make)(const void *row));
 
 struct pyshm_evicted {
 	bool done;

@@ -2,9 +2,10 @@
 /*
  * pyshm.h: the extension module shmstore._shmstore, for its own files.
  *
- * Model: each type wraps one handle of the public C API; nothing is cached beside it. All state is in the objects and in the
- * module's state (types and exceptions), none is global. Every call into the library that may copy, wait or touch the file
- * system runs without the GIL; no Python code runs while such a call is in progress on the same thread.
+ * Model: each type wraps one handle of the public C API; nothing is cached beside it. All state is
+ * in the objects and in the module's state (types and exceptions), none is global. Every call into
+ * the library that may copy, wait or touch the file system runs without the GIL; no Python code
+ * runs while such a call is in progress on the same thread.
  *
  * References: memoryview -> Memory -> View or Writer; Writer -> Store -> Partition.
  */
@@ -30,7 +31,8 @@
 /* Its objects: exceptions, the last one the base of the arbiter's outcomes; types. */
 #define PYSHM_STATE_ERRORS(EACH) EACH(error) EACH(closed_error) EACH(outcome_error)
 #define PYSHM_STATE_TYPES(EACH) \
-	EACH(partition) EACH(store) EACH(view) EACH(writer) EACH(memory) EACH(context) EACH(reservation)
+	EACH(partition)         \
+	EACH(store) EACH(view) EACH(writer) EACH(memory) EACH(context) EACH(reservation)
 struct pyshm_state {
 #define ERROR(name) PyObject *name;
 #define TYPE(name)  PyTypeObject *name##_type;
@@ -42,7 +44,8 @@ struct pyshm_state {
 	void **_Atomic numpy;   /* pyborn.c; NULL: not asked for so far */
 };
 
-/* The state of the module that type, or a base of it, comes from. Never NULL for this module's types. */
+/* The state of the module that type, or a base of it, comes from. Never
+ * NULL for this module's types. */
 struct pyshm_state *pyshm_state_of(PyTypeObject *type);
 
 /* For calls that take a pointer to what they do not write and do not say so. */
@@ -93,9 +96,11 @@ static inline void *pyshm_no_const(const void *p)
  *             follows, unless it names its object by a %
  */
 void *pyshm_raise(struct pyshm_state *state, int error, PyObject *where, const char *format, ...);
-void *pyshm_raise_va(struct pyshm_state *state, int error, PyObject *where, const char *format, va_list ap);
+void *pyshm_raise_va(struct pyshm_state *state, int error, PyObject *where, const char *format,
+		     va_list ap);
 /* Raises ClosedError: "<kind> <name> is closed; open it again with <how>". Returns NULL. */
-void *pyshm_raise_closed(struct pyshm_state *state, const char *kind, PyObject *name, const char *how);
+void *pyshm_raise_closed(struct pyshm_state *state, const char *kind, PyObject *name,
+			 const char *how);
 /* Adds Error and ClosedError to the module. Return: 0, -1. */
 int pyshm_error_exec(PyObject *module, struct pyshm_state *state);
 
@@ -190,7 +195,8 @@ struct pyshm_partition {
 };
 extern PyType_Spec pyshm_partition_spec;
 
-/* The partition with a reference for the caller, who gives it back; NULL with ClosedError raised where close() was called. */
+/* The partition with a reference for the caller, who gives it back; NULL with ClosedError raised
+ * where close() was called. */
 struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self);
 /* Makes the call without the GIL, and gives the partition back. */
 #define PYSHM_PARTITION_CALL(p, ...) \
@@ -225,7 +231,8 @@ struct pyshm_store {
 extern PyType_Spec pyshm_store_spec;
 /*
  * Around every use of self->s: close() waits for pyshm_store_leave(), which needs no GIL.
- * Return: true; false with ClosedError, or Error (EPERM) in a forked child, unless the store was opened to be read.
+ * Return: true; false with ClosedError, or Error (EPERM) in a forked child, unless the
+ * store was opened to be read.
  */
 bool pyshm_store_enter(struct pyshm_store *self);
 /* The same, and raises nothing. */
@@ -237,10 +244,12 @@ void pyshm_store_leave(struct pyshm_store *self);
 	__VA_ARGS__;                \
 	pyshm_store_leave(self);    \
 	Py_END_ALLOW_THREADS
-/* Raises Error for a failed call, as pyshm_raise(); error > 0: an outcome of the arbiter. Returns NULL. */
+/* Raises Error for a failed call, as pyshm_raise(); error > 0: an outcome of
+ * the arbiter. Returns NULL. */
 void *pyshm_store_raise(struct pyshm_store *self, int error, const char *format, ...);
 /* The same, but KeyError where -ENOENT means that there is no such key. */
-void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation, PyObject *key);
+void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation,
+				PyObject *key);
 PyObject *pyshm_store_close(PyObject *op, PyObject *ignored);
 
 /* ---- pyobjects.c, pytask.c: calls of a Store that are no rows of calls.def ---- */
@@ -266,7 +275,8 @@ PyObject *pyshm_actor_call_object(struct pyshm_store *self, struct shmstore_acto
 /* (place, what, name, request, step, version, how, data) */
 PyObject *pyshm_store_actor_done(PyObject *op, PyObject *args);
 
-/* ---- pymemory.c: a range of memory that belongs to a View or a Writer, with the buffer protocol ---- */
+/* ---- pymemory.c: a range of memory that belongs to a View or a Writer, with the buffer
+ * protocol */
 
 struct pyshm_memory_owner {
 	int (*acquire)(PyObject *owner); /* before each export; -1 with an exception refuses it */
@@ -274,8 +284,9 @@ struct pyshm_memory_owner {
 };
 extern PyType_Spec pyshm_memory_spec;
 /* A memoryview over data, which lives as long as owner. calls may be NULL; it is static. */
-PyObject *pyshm_memory_view(struct pyshm_state *state, PyObject *owner, const struct pyshm_memory_owner *calls,
-			    void *data, uint64_t size, bool readonly);
+PyObject *pyshm_memory_view(struct pyshm_state *state, PyObject *owner,
+			    const struct pyshm_memory_owner *calls, void *data, uint64_t size,
+			    bool readonly);
 
 PyObject *pyshm_unlocked(PyObject *module, PyObject *object);
 
@@ -289,6 +300,7 @@ PyObject *pyshm_view_new(struct pyshm_state *state, struct shmstore_view *v, boo
 
 extern PyType_Spec pyshm_writer_spec;
 /* Consumes w, also on failure. */
-PyObject *pyshm_writer_new(struct pyshm_store *store, struct shmstore_writer *w, PyObject *key, size_t n_buffers);
+PyObject *pyshm_writer_new(struct pyshm_store *store, struct shmstore_writer *w, PyObject *key,
+			   size_t n_buffers);
 
 #endif

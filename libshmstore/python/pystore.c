@@ -3,12 +3,14 @@
  * pystore.c: the type Store: opening, closing, and the count that keeps a close apart from calls in
  * other threads. Its calls are in calls.def and pyobjects.c.
  *
- * shmstore_close() must be the last call on a store. So each call counts itself in and out (pyshm_store_enter, _leave), and
- * close() lets nobody in any more, waits until all are out - they are bounded: none waits for another store - and then
- * closes. The count has a lock of its own, which is never held while the GIL is waited for. No Python code runs between enter
- * and leave, so a thread cannot wait for itself.
+ * shmstore_close() must be the last call on a store. So each call counts itself in and out
+ * (pyshm_store_enter, _leave), and close() lets nobody in any more, waits until all are out - they
+ * are bounded: none waits for another store - and then closes. The count has a lock of its own,
+ * which is never held while the GIL is waited for. No Python code runs between enter and leave, so
+ * a thread cannot wait for itself.
  *
- * In a forked child the store is not ours: nothing here touches the lock, which some thread of the parent may have held.
+ * In a forked child the store is not ours: nothing here touches the lock, which some thread
+ * of the parent may have held.
  */
 #include <errno.h>
 #include <sched.h>
@@ -61,7 +63,8 @@ bool pyshm_store_enter(struct pyshm_store *self)
 	if (self->pid != getpid())
 		pyshm_store_raise(self, -EPERM, "use in a forked child");
 	else
-		pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "store", self->name, "Partition.open()");
+		pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "store", self->name,
+				   "Partition.open()");
 	return false;
 }
 
@@ -75,8 +78,8 @@ void pyshm_store_leave(struct pyshm_store *self)
 
 void *pyshm_store_raise(struct pyshm_store *self, int error, const char *format, ...)
 {
-	PyObject *where =
-		PyUnicode_FromFormat("store %R of %U", self->name, ((struct pyshm_partition *)self->partition)->path);
+	PyObject *where = PyUnicode_FromFormat("store %R of %U", self->name,
+					       ((struct pyshm_partition *)self->partition)->path);
 	va_list ap;
 
 	va_start(ap, format);
@@ -89,7 +92,8 @@ void *pyshm_store_raise(struct pyshm_store *self, int error, const char *format,
 	return NULL;
 }
 
-/* Is it the store of a reader that is not there, and not the key? The library's sentence says so then. */
+/* Is it the store of a reader that is not there, and not the key? The
+ * library's sentence says so then. */
 static bool is_gone(struct pyshm_store *self)
 {
 	int pid, alive, r = 0;
@@ -101,7 +105,8 @@ static bool is_gone(struct pyshm_store *self)
 	return r == -ENOENT;
 }
 
-void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation, PyObject *key)
+void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation,
+				PyObject *key)
 {
 	char format[32];
 
@@ -135,26 +140,28 @@ static int daemon_mode(const char *daemon, struct shmstore_options *io)
 	io->daemon = mode;
 	if (mode < 3)
 		return 0;
-	PyErr_Format(PyExc_ValueError, "daemon must be \"auto\", \"required\" or \"off\", not \"%s\"", daemon);
+	PyErr_Format(PyExc_ValueError,
+		     "daemon must be \"auto\", \"required\" or \"off\", not \"%s\"", daemon);
 	return -1;
 }
 
-static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs, PyTypeObject *partition_type)
+static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs,
+			PyTypeObject *partition_type)
 {
 	PyObject *wait = Py_None;
 	uint64_t recycle_max = UINT64_MAX, pack_max = UINT64_MAX;
 	const char *daemon = "auto";
 	int keep = 0, readonly = 0, adopt = 0, fresh = 0, arbitrate = 0, any_user = 0;
-	char **names =
-		PYSHM_KEYWORDS("partition", "name", "keep", "label", "directory", "recycle_max", "readonly", "adopt",
-			       "fresh", "daemon", "wait", "arbitrate", "any_user", "pack_max", "leases_with");
+	char **names = PYSHM_KEYWORDS("partition", "name", "keep", "label", "directory",
+				      "recycle_max", "readonly", "adopt", "fresh", "daemon", "wait",
+				      "arbitrate", "any_user", "pack_max", "leases_with");
 
 	*o = (struct opening){.options = SHMSTORE_OPTIONS_INIT};
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!s|pzO&O&pppsOppO&z:Store", names, partition_type,
-					 &o->partition, &o->name, &keep, &o->options.label, pyshm_path, &o->directory,
-					 pyshm_u64_or_none, &recycle_max, &readonly, &adopt, &fresh, &daemon, &wait,
-					 &arbitrate, &any_user, pyshm_u64_or_none, &pack_max,
-					 &o->options.leases_with) ||
+	if (!PyArg_ParseTupleAndKeywords(
+		    args, kwargs, "O!s|pzO&O&pppsOppO&z:Store", names, partition_type,
+		    &o->partition, &o->name, &keep, &o->options.label, pyshm_path, &o->directory,
+		    pyshm_u64_or_none, &recycle_max, &readonly, &adopt, &fresh, &daemon, &wait,
+		    &arbitrate, &any_user, pyshm_u64_or_none, &pack_max, &o->options.leases_with) ||
 	    !pyshm_ms(wait, "wait", &o->options.wait_ms) || daemon_mode(daemon, &o->options) < 0)
 		return -1;
 	if (recycle_max != UINT64_MAX)
@@ -164,8 +171,9 @@ static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs, PyT
 	o->wait = wait != Py_None;
 	o->options.directory = o->directory.text;
 	o->options.keep = keep;
-	o->options.flags |= (readonly ? SHMSTORE_OPEN_READONLY : 0) | (adopt ? SHMSTORE_OPEN_ADOPT : 0) |
-			    (fresh ? SHMSTORE_OPEN_FRESH : 0) | (any_user ? SHMSTORE_OPEN_ANY_USER : 0) |
+	o->options.flags |= (readonly ? SHMSTORE_OPEN_READONLY : 0) |
+			    (adopt ? SHMSTORE_OPEN_ADOPT : 0) | (fresh ? SHMSTORE_OPEN_FRESH : 0) |
+			    (any_user ? SHMSTORE_OPEN_ANY_USER : 0) |
 			    (arbitrate ? SHMSTORE_OPEN_ARBITRATE : 0);
 	return 0;
 }
@@ -219,7 +227,8 @@ static int close_store(struct pyshm_store *self)
 	int r = 0;
 
 	if (self->pid != getpid()) {
-		/* A call that some thread of the parent was in at the time of the fork will never come out: leave it then. */
+		/* A call that some thread of the parent was in at the time of the fork will
+		 * never come out: leave it then. */
 		if (self->s && self->n_calls == 0)
 			shmstore_close(self->s);
 		self->s = NULL;
@@ -291,19 +300,24 @@ static void store_dealloc(PyObject *op)
 
 static PyGetSetDef store_getset[] = {
 	{"name", pyshm_get_object, NULL, "The store's name.", PYSHM_MEMBER(pyshm_store, name)},
-	{"path", pyshm_get_object, NULL, "The store's absolute directory.", PYSHM_MEMBER(pyshm_store, path)},
-	{"partition", pyshm_get_object, NULL, "The partition it was opened in.", PYSHM_MEMBER(pyshm_store, partition)},
-	{"closed", pyshm_get_bool, NULL, "Whether close() was called.", PYSHM_MEMBER(pyshm_store, closing)},
-	{"readonly", pyshm_get_bool, NULL, "Whether it was opened to be read.", PYSHM_MEMBER(pyshm_store, readonly)},
+	{"path", pyshm_get_object, NULL, "The store's absolute directory.",
+	 PYSHM_MEMBER(pyshm_store, path)},
+	{"partition", pyshm_get_object, NULL, "The partition it was opened in.",
+	 PYSHM_MEMBER(pyshm_store, partition)},
+	{"closed", pyshm_get_bool, NULL, "Whether close() was called.",
+	 PYSHM_MEMBER(pyshm_store, closing)},
+	{"readonly", pyshm_get_bool, NULL, "Whether it was opened to be read.",
+	 PYSHM_MEMBER(pyshm_store, readonly)},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
-static char store_doc[] =
-	PyDoc_STR("Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
-		  "readonly=False, adopt=False,\n"
-		  "      fresh=False, daemon=\"auto\", wait=None, arbitrate=False, any_user=False, pack_max=None,\n"
-		  "      leases_with=None)\n--\n\n"
-		  "One process's directory of objects.");
+static char store_doc[] = PyDoc_STR(
+	"Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
+	"readonly=False, adopt=False,\n"
+	"      fresh=False, daemon=\"auto\", wait=None, arbitrate=False, any_user=False, "
+	"pack_max=None,\n"
+	"      leases_with=None)\n--\n\n"
+	"One process's directory of objects.");
 
 static PyType_Slot store_slots[] = {
 	{Py_tp_doc, store_doc},

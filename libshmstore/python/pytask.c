@@ -33,7 +33,8 @@ static int look(void *arg)
 }
 
 /* How the call went, in *ret_r. False with an exception, of a signal's handler. */
-static bool admit(struct pyshm_store *self, struct shmstore_task_ask *ask, struct shmstore_task_grant *ret, int *ret_r)
+static bool admit(struct pyshm_store *self, struct shmstore_task_ask *ask,
+		  struct shmstore_task_grant *ret, int *ret_r)
 {
 	struct waiting w = {.store = self};
 
@@ -62,7 +63,8 @@ static int wait_of(PyObject *seconds, void *ret)
 	if (s == -1 && PyErr_Occurred())
 		return 0;
 	if (!(s >= 0)) {
-		PyErr_Format(PyExc_ValueError, "a wait is a number of seconds from 0 on, or None, not %R", seconds);
+		PyErr_Format(PyExc_ValueError,
+			     "a wait is a number of seconds from 0 on, or None, not %R", seconds);
 		return 0;
 	}
 	*ms = s < 1e15 ? (uint64_t)(s * 1000 + 0.999) : SHMSTORE_TASK_FOREVER;
@@ -77,9 +79,9 @@ PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args)
 	struct shmstore_task_grant grant;
 	int r, retriable, worker;
 
-	if (!PyArg_ParseTuple(args, "sssO&O&IpO&p:_task_admit", &kind.lang, &kind.func, &kind.group, pyshm_u64,
-			      &ask.declared, wait_of, &ask.wait_ms, &ask.level, &retriable, pyshm_u64, &ask.parent,
-			      &worker) ||
+	if (!PyArg_ParseTuple(args, "sssO&O&IpO&p:_task_admit", &kind.lang, &kind.func, &kind.group,
+			      pyshm_u64, &ask.declared, wait_of, &ask.wait_ms, &ask.level,
+			      &retriable, pyshm_u64, &ask.parent, &worker) ||
 	    !pyshm_store_enter(self))
 		return NULL;
 	ask.kind = *kind.func ? &kind : NULL;
@@ -87,9 +89,11 @@ PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args)
 	if (!admit(self, &ask, &grant, &r))
 		return NULL;
 	if (r == -ECANCELED && self->closing)
-		return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "store", self->name, "Partition.open()");
+		return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "store", self->name,
+					  "Partition.open()");
 	if (r < 0)
 		return pyshm_store_raise(self, r, "begin task '%s'", kind.func);
-	return Py_BuildValue("iKKKI", r, (unsigned long long)grant.task, (unsigned long long)grant.reserve,
-			     (unsigned long long)grant.waited_ms, (unsigned)grant.reason);
+	return Py_BuildValue("iKKKI", r, (unsigned long long)grant.task,
+			     (unsigned long long)grant.reserve, (unsigned long long)grant.waited_ms,
+			     (unsigned)grant.reason);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyview.c: the type View: one reference to the library's view. It goes - unmapping the object - with the last of the View,
- * its memoryviews and whatever holds those. It refers to no other Python object, so nothing of the store is kept by it, and
- * to no file descriptor.
+ * pyview.c: the type View: one reference to the library's view. It goes - unmapping the object -
+ * with the last of the View, its memoryviews and whatever holds those. It refers to no other Python
+ * object, so nothing of the store is kept by it, and to no file descriptor.
  */
 #include "pyshm.h"
 
@@ -127,8 +127,8 @@ static PyObject *view_repr(PyObject *op)
 	if (!key)
 		return NULL;
 	text = PyUnicode_FromFormat("<shmstore.View of %.200R, %zu buffers, %llu bytes%s>", key,
-				    shmstore_view_n_buffers(self->v), (unsigned long long)self->nbytes,
-				    self->cow ? ", cow" : "");
+				    shmstore_view_n_buffers(self->v),
+				    (unsigned long long)self->nbytes, self->cow ? ", cow" : "");
 	Py_DECREF(key);
 	return text;
 }
@@ -142,13 +142,15 @@ static int view_getbuffer(PyObject *op, Py_buffer *ret, int flags)
 	uint64_t size = 0;
 
 	if (n > 1) {
-		PyErr_Format(PyExc_BufferError, "the view has %zu buffers; take one from its .buffers", n);
+		PyErr_Format(PyExc_BufferError,
+			     "the view has %zu buffers; take one from its .buffers", n);
 		ret->obj = NULL;
 		return -1;
 	}
 	if (n == 1)
 		data = shmstore_view_buffer(self->v, 0, &size);
-	return PyBuffer_FillInfo(ret, op, data ? data : &nothing, (Py_ssize_t)size, !self->cow, flags);
+	return PyBuffer_FillInfo(ret, op, data ? data : &nothing, (Py_ssize_t)size, !self->cow,
+				 flags);
 }
 
 /* Calls that need other libraries are in Python: arrow.py. */
@@ -176,9 +178,10 @@ static PyObject *forward(const char *function, PyObject *op, PyObject *args, PyO
 	{                                                                                \
 		return forward(#function, op, args, kwargs);                             \
 	}
-#define FORWARDED(name, function, doc)                                                                \
-	{                                                                                             \
-		name, (PyCFunction)(void (*)(void))view_##function, METH_VARARGS | METH_KEYWORDS, doc \
+#define FORWARDED(name, function, doc)                                                            \
+	{                                                                                         \
+		name, (PyCFunction)(void (*)(void))view_##function, METH_VARARGS | METH_KEYWORDS, \
+			doc                                                                       \
 	}
 
 FORWARD(c_stream)
@@ -191,23 +194,31 @@ static PyMethodDef view_methods[] = {
 		  "__arrow_c_stream__($self, /, requested_schema=None)\n--\n\n"
 		  "Of an Arrow table (Store.put_arrow): its batches, over the mapped memory."),
 	FORWARDED("__arrow_c_array__", c_array,
-		  "__arrow_c_array__($self, /, requested_schema=None)\n--\n\nOf an Arrow table in one batch: that."),
-	FORWARDED("__dlpack__", dlpack, "__dlpack__($self, /, **options)\n--\n\nThe one buffer, as bytes."),
-	FORWARDED("__dlpack_device__", dlpack_device, "__dlpack_device__($self, /)\n--\n\nThe processor's memory."),
+		  "__arrow_c_array__($self, /, requested_schema=None)\n--\n\nOf an Arrow table in "
+		  "one batch: that."),
+	FORWARDED("__dlpack__", dlpack,
+		  "__dlpack__($self, /, **options)\n--\n\nThe one buffer, as bytes."),
+	FORWARDED("__dlpack_device__", dlpack_device,
+		  "__dlpack_device__($self, /)\n--\n\nThe processor's memory."),
 	{NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef view_getset[] = {
-	{"key", view_key, NULL, "The key under which the object was put: str where it is UTF-8, else bytes.", NULL},
+	{"key", view_key, NULL,
+	 "The key under which the object was put: str where it is UTF-8, else bytes.", NULL},
 	{"header", view_header, NULL, "The header, copied into bytes.", NULL},
-	{"header_view", view_header_view, NULL, "The header in the mapped memory: a read-only memoryview.", NULL},
+	{"header_view", view_header_view, NULL,
+	 "The header in the mapped memory: a read-only memoryview.", NULL},
 	{"buffers", view_buffers, NULL,
-	 "The buffers in the mapped memory: a tuple of memoryviews, writable only with cow. Made anew at each access.",
+	 "The buffers in the mapped memory: a tuple of memoryviews, writable only with cow. Made "
+	 "anew at each access.",
 	 NULL},
-	{"nbytes", pyshm_get_u64, NULL, "The sum of the buffers' sizes.", PYSHM_MEMBER(view, nbytes)},
+	{"nbytes", pyshm_get_u64, NULL, "The sum of the buffers' sizes.",
+	 PYSHM_MEMBER(view, nbytes)},
 	{"cow", pyshm_get_bool, NULL, "Whether the buffers are writable, private to this view.",
 	 PYSHM_MEMBER(view, cow)},
-	{"generation", view_generation, NULL, "A number that other values do not have but by chance.", NULL},
+	{"generation", view_generation, NULL,
+	 "A number that other values do not have but by chance.", NULL},
 	{"uid", view_uid, NULL, "The user id of whoever put the object.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
@@ -217,13 +228,15 @@ static PyMemberDef view_members[] = {
 	{NULL, 0, 0, 0, NULL},
 };
 
-static char view_doc[] = PyDoc_STR(
-	"A mapped object. It, its memoryviews and all that is made over them keep the memory, whatever becomes of "
-	"the key\n"
-	"and the store.\n\n"
-	"memoryview(view) is its buffer where it has exactly one (an empty one where it has none), else "
-	"BufferError. It is\n"
-	"alive, for weak references too, as long as any of its memoryviews, hence any array over it, is.");
+static char view_doc[] = PyDoc_STR("A mapped object. It, its memoryviews and all that is made over "
+				   "them keep the memory, whatever becomes of "
+				   "the key\n"
+				   "and the store.\n\n"
+				   "memoryview(view) is its buffer where it has exactly one (an "
+				   "empty one where it has none), else "
+				   "BufferError. It is\n"
+				   "alive, for weak references too, as long as any of its "
+				   "memoryviews, hence any array over it, is.");
 
 static PyType_Slot view_slots[] = {
 	{Py_tp_doc, view_doc},

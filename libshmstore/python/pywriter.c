@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pywriter.c: the type Writer: an object being written in place. It counts the memoryviews over its memory. None may be left
- * when it is sealed: who held one could go on writing into a published object, or into memory that is no longer mapped. An
- * abort with memoryviews left drops the object when the last of them goes.
+ * pywriter.c: the type Writer: an object being written in place. It counts the memoryviews over
+ * its memory. None may be left when it is sealed: who held one could go on writing into a
+ * published object, or into memory that is no longer mapped. An abort with memoryviews left drops
+ * the object when the last of them goes.
  */
 #include <errno.h>
 #include <unistd.h>
@@ -27,9 +28,11 @@ struct writer {
 	enum writer_state state;
 };
 
-PyObject *pyshm_writer_new(struct pyshm_store *store, struct shmstore_writer *w, PyObject *key, size_t n_buffers)
+PyObject *pyshm_writer_new(struct pyshm_store *store, struct shmstore_writer *w, PyObject *key,
+			   size_t n_buffers)
 {
-	struct writer *self = PyObject_New(struct writer, pyshm_state_of(Py_TYPE(store))->writer_type);
+	struct writer *self =
+		PyObject_New(struct writer, pyshm_state_of(Py_TYPE(store))->writer_type);
 
 	if (!self) {
 		shmstore_abort(w);
@@ -107,7 +110,8 @@ static void writer_release(PyObject *owner)
 	PYSHM_LOCKED(owner, self->n_exports--; if (self->state != WRITER_OPEN) drop(self));
 }
 
-static const struct pyshm_memory_owner writer_memory = {.acquire = writer_acquire, .release = writer_release};
+static const struct pyshm_memory_owner writer_memory = {.acquire = writer_acquire,
+							.release = writer_release};
 
 static PyObject *writer_header(PyObject *op, void *Py_UNUSED(closure))
 {
@@ -118,7 +122,8 @@ static PyObject *writer_header(PyObject *op, void *Py_UNUSED(closure))
 	if (!check_open(self))
 		return NULL;
 	data = shmstore_writer_header(self->w, &size);
-	return pyshm_memory_view(pyshm_state_of(Py_TYPE(op)), op, &writer_memory, data, size, false);
+	return pyshm_memory_view(pyshm_state_of(Py_TYPE(op)), op, &writer_memory, data, size,
+				 false);
 }
 
 static PyObject *writer_buffers(PyObject *op, void *Py_UNUSED(closure))
@@ -126,14 +131,16 @@ static PyObject *writer_buffers(PyObject *op, void *Py_UNUSED(closure))
 	struct writer *self = (struct writer *)op;
 	PyObject *tuple;
 
-	/* Making Python objects may collect garbage, which may run anything, a seal of this writer too: count as one who looks. */
+	/* Making Python objects may collect garbage, which may run anything, a seal of this writer
+	 * too: count as one who looks. */
 	if (writer_acquire(op) < 0)
 		return NULL;
 	tuple = PyTuple_New((Py_ssize_t)self->n_buffers);
 	for (size_t i = 0; tuple && i < self->n_buffers; i++) {
 		uint64_t size = 0;
 		void *data = shmstore_writer_buffer(self->w, i, &size);
-		PyObject *view = pyshm_memory_view(pyshm_state_of(Py_TYPE(op)), op, &writer_memory, data, size, false);
+		PyObject *view = pyshm_memory_view(pyshm_state_of(Py_TYPE(op)), op, &writer_memory,
+						   data, size, false);
 
 		if (view)
 			PyTuple_SET_ITEM(tuple, (Py_ssize_t)i, view);
@@ -144,10 +151,10 @@ static PyObject *writer_buffers(PyObject *op, void *Py_UNUSED(closure))
 	return tuple;
 }
 
-PyDoc_STRVAR(seal_doc,
-	     "seal($self, /)\n--\n\n"
-	     "Publishes the object. BufferError while a memoryview of the writer, or an array over one, is alive: the\n"
-	     "writer stays open. Error (EEXIST and others): the object is dropped.");
+PyDoc_STRVAR(seal_doc, "seal($self, /)\n--\n\n"
+		       "Publishes the object. BufferError while a memoryview of the writer, or an "
+		       "array over one, is alive: the\n"
+		       "writer stays open. Error (EEXIST and others): the object is dropped.");
 
 static PyObject *writer_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -159,7 +166,8 @@ static PyObject *writer_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 		return NULL;
 	if (self->n_exports) {
 		PyErr_Format(PyExc_BufferError,
-			     "cannot seal %.200R: %zu memoryviews of the writer are in use; release them (del arrays "
+			     "cannot seal %.200R: %zu memoryviews of the writer are in use; "
+			     "release them (del arrays "
 			     "over them) first",
 			     self->key, self->n_exports);
 		return NULL;
@@ -176,9 +184,9 @@ static PyObject *writer_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(abort_doc,
-	     "abort($self, /)\n--\n\n"
-	     "Drops the object; memoryviews that are left keep its memory. Does nothing after seal or abort.");
+PyDoc_STRVAR(abort_doc, "abort($self, /)\n--\n\n"
+			"Drops the object; memoryviews that are left keep its memory. Does nothing "
+			"after seal or abort.");
 
 static PyObject *writer_abort(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
@@ -220,8 +228,9 @@ static PyObject *writer_repr(PyObject *op)
 		[WRITER_OPEN] = "open", [WRITER_SEALED] = "sealed", [WRITER_ABORTED] = "aborted"};
 	struct writer *self = (struct writer *)op;
 
-	return PyUnicode_FromFormat("<shmstore.Writer of %.200R, %zu buffers, %llu bytes, %s>", self->key,
-				    self->n_buffers, (unsigned long long)self->nbytes, names[self->state]);
+	return PyUnicode_FromFormat("<shmstore.Writer of %.200R, %zu buffers, %llu bytes, %s>",
+				    self->key, self->n_buffers, (unsigned long long)self->nbytes,
+				    names[self->state]);
 }
 
 PYSHM_LOCKED_METHOD(writer_seal, PyObject *)
@@ -240,18 +249,22 @@ static PyMethodDef writer_methods[] = {
 };
 
 static PyGetSetDef writer_getset[] = {
-	{"key", pyshm_get_object, NULL, "The key under which it will be published.", PYSHM_MEMBER(writer, key)},
+	{"key", pyshm_get_object, NULL, "The key under which it will be published.",
+	 PYSHM_MEMBER(writer, key)},
 	{"header", writer_header_locked, NULL,
 	 "Memory for the header: a writable memoryview, made anew at each access.", NULL},
 	{"buffers", writer_buffers_locked, NULL,
-	 "Memory for the buffers: a tuple of writable memoryviews, made anew at each access.", NULL},
-	{"nbytes", pyshm_get_u64, NULL, "The sum of the buffers' sizes.", PYSHM_MEMBER(writer, nbytes)},
+	 "Memory for the buffers: a tuple of writable memoryviews, made anew at each access.",
+	 NULL},
+	{"nbytes", pyshm_get_u64, NULL, "The sum of the buffers' sizes.",
+	 PYSHM_MEMBER(writer, nbytes)},
 	{"closed", writer_closed_locked, NULL, "Whether it was sealed or aborted.", NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
 static char writer_doc[] =
-	PyDoc_STR("An object being written in place. A context manager: seals where its block ends well, aborts "
+	PyDoc_STR("An object being written in place. A context manager: seals where its block ends "
+		  "well, aborts "
 		  "where it raises.\n\n"
 		  "Its memory reads as zero at first and is not inherited by a forked child.");
 

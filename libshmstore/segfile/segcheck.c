@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segcheck.c: see segcheck.h. The bytes are read without a reference. If they do not match, the slot is looked at again: if it
- * still has the same object, the owner did not write to the extent meanwhile (segslot.h), and the object is damaged.
+ * segcheck.c: see segcheck.h. The bytes are read without a reference. If they do not match, the
+ * slot is looked at again: if it still has the same object, the owner did not write to the extent
+ * meanwhile (segslot.h), and the object is damaged.
  */
 #include "segcheck.h"
 
@@ -12,8 +13,10 @@
 #include "segpacked.h"
 #include "xxh3.h"
 
-/* The checksum of the object's bytes as they are. 0, -ENOMEM; -errno: they cannot be read, which is as bad as wrong ones. */
-static int hash(const struct shms_seglook *l, const struct shms_segpacked *o, struct shms_segcheck *c, uint64_t ret[2])
+/* The checksum of the object's bytes as they are. 0, -ENOMEM; -errno: they cannot be read,
+ * which is as bad as wrong ones. */
+static int hash(const struct shms_seglook *l, const struct shms_segpacked *o,
+		struct shms_segcheck *c, uint64_t ret[2])
 {
 	XXH3_state_t *state = XXH3_createState();
 	uint64_t done = 0;
@@ -24,7 +27,8 @@ static int hash(const struct shms_seglook *l, const struct shms_segpacked *o, st
 		return -ENOMEM;
 	XXH3_128bits_reset(state);
 	while (r == 0 && done < o->buffer_size) {
-		uint64_t left = o->buffer_size - done, n = left < c->chunk_size ? left : c->chunk_size;
+		uint64_t left = o->buffer_size - done,
+			 n = left < c->chunk_size ? left : c->chunk_size;
 
 		r = shms_seglook_read(l, o->extent_off + done, c->chunk, n);
 		if (r == 0)
@@ -39,7 +43,8 @@ static int hash(const struct shms_seglook *l, const struct shms_segpacked *o, st
 	return r;
 }
 
-static int tell(const struct shms_seglook *l, const struct shms_segpacked *o, const struct shms_segcheck *c)
+static int tell(const struct shms_seglook *l, const struct shms_segpacked *o,
+		const struct shms_segcheck *c)
 {
 	_free_ void *key = malloc(o->key_size + 1ul);
 

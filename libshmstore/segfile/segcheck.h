@@ -13,8 +13,10 @@ struct shms_segcheck {
 	void *chunk; /* room to read into */
 	size_t chunk_size;
 	uint64_t bytes; /* that were read */
-	bool overlaps;  /* the objects would be more than the segment: extents overlap, and the rest was not read */
-	/* An object that does not match, or cannot be read, by its key. Other than 0 ends the check, and is returned. */
+	/* the objects would be more than the segment: extents overlap, and the rest was not read */
+	bool overlaps;
+	/* An object that does not match, or cannot be read, by its key. Other than 0 ends
+	 * the check, and is returned. */
 	int (*damaged)(const void *key, size_t key_size, void *arg);
 	void *arg;
 };

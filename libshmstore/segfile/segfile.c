@@ -60,7 +60,7 @@ bool shms_segment_promised(const struct shms_segment *g, uint64_t now_ms)
 	return false;
 }
 
-/* ---- what lies there ----------------------------------------------------------------------------------------------- */
+/* ---- what lies there ------------------------------------------------------------------------- */
 
 int shms_segfile_check(int fd, struct shms_segment *ret, struct stat *ret_st)
 {
@@ -104,7 +104,8 @@ int shms_segfile_check_memory(int fd, const struct shms_segment *g, uint64_t n_b
 	return (uint64_t)hole < told ? -EBADMSG : 0;
 }
 
-/* The number of slots is read through the map after what is before them was found to have memory. */
+/* The number of slots is read through the map after what is before them
+ * was found to have memory. */
 static int check_memory(int fd, const struct shms_segment *g)
 {
 	int r = shms_segfile_check_memory(fd, g, 0);
@@ -122,7 +123,7 @@ static int map_books(int fd, uint64_t size, struct shms_segment *g)
 	return 0;
 }
 
-/* ---- a place ------------------------------------------------------------------------------------------------------- */
+/* ---- a place --------------------------------------------------------------------------------- */
 
 static void unmap(struct shms_segfile *f)
 {
@@ -144,7 +145,8 @@ static int map_rest(struct shms_segfile *f, int fd, int dirfd)
 	void *map;
 	int r;
 
-	f->books_size = f->holder == SHMS_SEG_OWNER ? f->segment.shape.size : f->segment.shape.data_off;
+	f->books_size =
+		f->holder == SHMS_SEG_OWNER ? f->segment.shape.size : f->segment.shape.data_off;
 	if (!f->segment.books) {
 		r = map_books(fd, f->books_size, &f->segment);
 		if (r < 0)
@@ -179,8 +181,8 @@ static void fill_record(struct shms_segrecord *record, const uint8_t store[16], 
 }
 
 /*
- * To SEEK_HOLE memory that was allocated and never touched is a hole, and the pages of hints in a large segment are such: a store
- * that joins would refuse it (shms_segfile_check_memory()).
+ * To SEEK_HOLE memory that was allocated and never touched is a hole, and the pages of hints in a
+ * large segment are such: a store that joins would refuse it (shms_segfile_check_memory()).
  */
 static void touch(const uint8_t *books, uint64_t size)
 {
@@ -221,8 +223,8 @@ static int fill(int fd, const struct shms_segment_shape *shape, const uint8_t st
 	return shms_seglock_try(fd, SHMS_SEG_OWNER);
 }
 
-int shms_segfile_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept,
-			struct shms_segfile *ret)
+int shms_segfile_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16],
+			bool kept, struct shms_segfile *ret)
 {
 	struct shms_segfile f = {.holder = SHMS_SEG_OWNER, .kept = kept};
 	_fd_ int fd = shms_unnamed_part(dirfd, O_RDWR, shms_mode_in(dirfd, 0600));
@@ -360,8 +362,8 @@ static int join(struct shms_segfile *f, int fd, int dirfd, const uint8_t store[1
 	return r;
 }
 
-int shms_segfile_join(int fromfd, const char *path, const uint8_t uuid[16], int dirfd, const uint8_t store[16],
-		      bool kept, struct shms_segfile *ret)
+int shms_segfile_join(int fromfd, const char *path, const uint8_t uuid[16], int dirfd,
+		      const uint8_t store[16], bool kept, struct shms_segfile *ret)
 {
 	struct shms_segfile f = {.kept = kept};
 	_fd_ int fd = shms_openat_beneath(fromfd, path, O_RDWR | OPEN_FLAGS);
@@ -404,7 +406,8 @@ static int visit(struct shms_segfile *f, int fd, int dirfd, const uint8_t visito
 	return r;
 }
 
-int shms_segfile_visit(int dirfd, const uint8_t uuid[16], const uint8_t visitor[16], struct shms_segfile *ret)
+int shms_segfile_visit(int dirfd, const uint8_t uuid[16], const uint8_t visitor[16],
+		       struct shms_segfile *ret)
 {
 	struct shms_segfile f = {0};
 	struct stat st;
@@ -446,7 +449,8 @@ static int reopen(struct shms_segfile *f, int fd, int dirfd, const uint8_t store
 	return map_rest(f, fd, dirfd);
 }
 
-int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16], struct shms_segfile *ret)
+int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16],
+			struct shms_segfile *ret)
 {
 	struct shms_segfile f = {.kept = true};
 	_fd_ int fd = shms_openat(dirfd, name, O_RDWR | OPEN_FLAGS, 0);

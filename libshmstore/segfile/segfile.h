@@ -40,33 +40,37 @@ struct shms_segfile {
  * its process. All of the file but its extents has memory then. 0; -ENOSPC, -ENOMEM, -EDQUOT,
  * -EMFILE, …
  */
-int shms_segfile_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept,
-			struct shms_segfile *ret);
+int shms_segfile_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16],
+			bool kept, struct shms_segfile *ret);
 /*
  * Takes a place in the segment of that uuid, which is another store's link at path beneath fromfd,
  * and links it here. 0; -ESTALE: it is not there any more; -EAGAIN: all places are taken (counted
  * in the segment's control page); -EPERM: another user's; -EBADMSG: no such segment.
  */
-int shms_segfile_join(int fromfd, const char *path, const uint8_t uuid[16], int dirfd, const uint8_t store[16],
-		      bool kept, struct shms_segfile *ret);
+int shms_segfile_join(int fromfd, const char *path, const uint8_t uuid[16], int dirfd,
+		      const uint8_t store[16], bool kept, struct shms_segfile *ret);
 /*
- * The same of segment uuid of another store's segments/, which is dirfd, for a reader, which has no link of its own. visitor: the uuid of its
- * place. -ENOENT: there is none.
+ * The same of segment uuid of another store's segments/, which is dirfd, for a reader, which has no
+ * link of its own. visitor: the uuid of its place. -ENOENT: there is none.
  */
-int shms_segfile_visit(int dirfd, const uint8_t uuid[16], const uint8_t visitor[16], struct shms_segfile *ret);
+int shms_segfile_visit(int dirfd, const uint8_t uuid[16], const uint8_t visitor[16],
+		       struct shms_segfile *ret);
 /*
  * Takes a kept store's place in segment name of dirfd again, and gives back the views of its last
  * process, and what that was just about. 0; -ENOENT: the store has no place there; -EBUSY: its last
  * process, a child of that, or a process that recovers it has the lock; -EBADMSG.
  */
-int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16], struct shms_segfile *ret);
+int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16],
+			struct shms_segfile *ret);
 /*
  * Gives the place up, and all that the store has in the segment. No view may live. The link goes as
  * well, unless a lease is out in the segment, because tickets may name this link; gc removes it
- * later. Returns the bytes that go with it if it was the last link. dirfd -1: a reader's, which has none.
+ * later. Returns the bytes that go with it if it was the last link. dirfd
+ * -1: a reader's, which has none.
  */
 uint64_t shms_segfile_leave(struct shms_segfile *f, int dirfd, uint64_t now_ms);
-/* The same of a place just joined that was not used after all: its link goes in any case, if it came with the place. */
+/* The same of a place just joined that was not used after all: its link goes in any case,
+ * if it came with the place. */
 uint64_t shms_segfile_unjoin(struct shms_segfile *f, int dirfd, uint64_t now_ms);
 /*
  * Ends the maps, and with them the lock. A kept store's names stay; any other store's place is
@@ -89,7 +93,8 @@ void shms_segfile_name(const uint8_t uuid[16], char ret_name[SHMS_SEGFILE_NAME])
 /* Is a lease out anywhere in the segment? */
 bool shms_segment_promised(const struct shms_segment *g, uint64_t now_ms);
 
-/* For this room. Checks that the file fd is a segment, and reads its shape and uuids. Maps nothing. */
+/* For this room. Checks that the file fd is a segment, and reads its shape and uuids. Maps
+ * nothing. */
 int shms_segfile_check(int fd, struct shms_segment *ret, struct stat *ret_st);
 /* Checks that all that may be changed through a map, or is to be read into memory, has memory. */
 int shms_segfile_check_memory(int fd, const struct shms_segment *g, uint64_t n_born);

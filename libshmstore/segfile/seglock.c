@@ -19,7 +19,8 @@
 
 static int change(int fd, unsigned holder, short type)
 {
-	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)holder, .l_len = 1};
+	struct flock lock = {
+		.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)holder, .l_len = 1};
 
 	while (fcntl(fd, F_OFD_SETLK, &lock) < 0) {
 		if (errno != EINTR)
@@ -48,7 +49,8 @@ int shms_seglock_wait(int fd, unsigned holder)
 
 bool shms_seglock_taken(int fd, unsigned byte)
 {
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1};
+	struct flock lock = {
+		.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)byte, .l_len = 1};
 
 	return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }

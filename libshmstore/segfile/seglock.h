@@ -16,8 +16,10 @@
 
 #include <stdbool.h>
 
-#define SHMS_SEGLOCK_TRIM     512u  /* the byte of who punches free extents of a segment without an owner */
-#define SHMS_SEGLOCK_CHILDREN 1024u /* + a holder's number: the byte that children of its forks lock together */
+/* the byte of who punches free extents of a segment without an owner */
+#define SHMS_SEGLOCK_TRIM     512u
+/* + a holder's number: the byte that children of its forks lock together */
+#define SHMS_SEGLOCK_CHILDREN 1024u
 #define SHMS_SEGLOCK_WAIT_MS  1000u /* how long a recovery by somebody else is waited for */
 
 /* 0; -EAGAIN: another description has it; another -errno. */

@@ -22,7 +22,8 @@
 
 #define OPEN_FLAGS (O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
 #define TRIES      8
-#define BOOKS_MAX  (UINT64_C(64) << 20) /* a segment of 64 MiB, the largest that stores make, has 7 MiB */
+/* a segment of 64 MiB, the largest that stores make, has 7 MiB */
+#define BOOKS_MAX  (UINT64_C(64) << 20)
 #define PIECE      (UINT64_C(64) << 10) /* of slots that are compared at a time */
 #define ROW_MAX    ((1 + SHMS_SEGMENT_WORDS_MAX + SHMS_SEGSLOT_PACKED_WORDS) * 8)
 
@@ -30,7 +31,8 @@ int shms_seglook_read(const struct shms_seglook *l, uint64_t off, void *ret, uin
 {
 	ssize_t n;
 
-	shms_segword_look_again(); /* the kernel copies in any order, and a slot is read before and after its bytes */
+	/* the kernel copies in any order, and a slot is read before and after its bytes */
+	shms_segword_look_again();
 	n = shms_pread_all(l->fd, ret, size, off);
 
 	return n < 0 ? (int)n : (uint64_t)n < size ? -EBADMSG : 0;
@@ -49,9 +51,10 @@ static int fetch(const struct shms_segment *g, uint64_t off, void *ret, uint64_t
 		l->error = r;
 	return r;
 }
-_Static_assert(offsetof(struct shms_seglook, segment) == 0, "fetch() finds the look by its segment");
+_Static_assert(offsetof(struct shms_seglook, segment) == 0,
+	       "fetch() finds the look by its segment");
 
-/* ---- a copy of the books ------------------------------------------------------------------------------------------- */
+/* ---- a copy of the books --------------------------------------------------------------------- */
 
 /* Two copies of a slot. */
 static bool same(const uint8_t *a, const uint8_t *b, uint32_t n_words)
@@ -93,7 +96,8 @@ static int copy_head(struct shms_seglook *l, uint64_t n)
 	if (size > BOOKS_MAX)
 		return -ENOTSUP;
 	l->segment.books = malloc(size);
-	return l->segment.books ? shms_seglook_read(l, 0, l->segment.books, shape->slots_off) : -ENOMEM;
+	return l->segment.books ? shms_seglook_read(l, 0, l->segment.books, shape->slots_off)
+				: -ENOMEM;
 }
 
 /* Compares the copies of n slots from first on with what is there now. */
@@ -113,7 +117,8 @@ static int compare(const struct shms_seglook *l, uint32_t first, uint32_t n, uin
 static int copy_slots(struct shms_seglook *l)
 {
 	const struct shms_segment_shape *shape = &l->segment.shape;
-	uint32_t n = shms_segment_born(&l->segment), at_once = (uint32_t)(PIECE / shms_segslot_size(shape->n_words));
+	uint32_t n = shms_segment_born(&l->segment),
+		 at_once = (uint32_t)(PIECE / shms_segslot_size(shape->n_words));
 	uint64_t size = n * shms_segslot_size(shape->n_words);
 	uint8_t *books, *now;
 	int r = shms_segfile_check_memory(l->fd, &l->segment, n);
@@ -136,7 +141,7 @@ static int copy_slots(struct shms_seglook *l)
 	return r;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* Opens and checks; maps and copies nothing. */
 static int open_file(int dirfd, const char *name, bool write, struct shms_seglook *ret)
@@ -152,7 +157,8 @@ static int open_file(int dirfd, const char *name, bool write, struct shms_segloo
 	r = shms_segfile_check(fd, &l.segment, &st);
 	if (r < 0)
 		return r;
-	/* A link that a user made to another's segment says nothing here, and root changes nothing in it. */
+	/* A link that a user made to another's segment says nothing here, and
+	 * root changes nothing in it. */
 	if (st.st_uid != geteuid() && (write || fstat(dirfd, &dir) < 0 || dir.st_uid != st.st_uid))
 		return -EPERM;
 	shms_segfile_name(l.segment.uuid, right_name);
@@ -176,7 +182,9 @@ static int map_books(struct shms_seglook *l)
 	l->mapped = l->segment.shape.data_off;
 	l->segment.books = map;
 	r = shms_segfile_check_memory(l->fd, &l->segment, 0);
-	return r < 0 ? r : shms_segfile_check_memory(l->fd, &l->segment, shms_segment_born(&l->segment));
+	return r < 0 ? r
+		     : shms_segfile_check_memory(l->fd, &l->segment,
+						 shms_segment_born(&l->segment));
 }
 
 int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglook *ret)

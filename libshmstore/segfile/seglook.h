@@ -23,23 +23,27 @@ struct shms_seglook {
 	uint64_t inode;
 	uid_t uid; /* whose file it is */
 	int fd;
-	int error; /* not 0: a part of some object could not be read, which therefore looks damaged */
+	/* not 0: a part of some object could not be read, which therefore looks damaged */
+	int error;
 };
 
 /*
- * Opens segment name of dirfd. write: to recover the dead, else only to read. Each slot is copied as it was at
- * one moment. 0; -ENOENT; -EBADMSG: it is none, or damaged; -ENOTSUP: of a later version, or larger than any store makes;
- * -EPERM: write, and it is another user's; or it is not the user's whose directory this is; -ENOMEM, -EMFILE, …
+ * Opens segment name of dirfd. write: to recover the dead, else only to read. Each slot is copied
+ * as it was at one moment. 0; -ENOENT; -EBADMSG: it is none, or damaged; -ENOTSUP: of a later
+ * version, or larger than any store makes; -EPERM: write, and it is another user's; or it is not
+ * the user's whose directory this is; -ENOMEM, -EMFILE, …
  */
 int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglook *ret);
 /* The same for reading one slot only. */
 int shms_seglook_open_slot(int dirfd, const char *name, uint32_t slot, struct shms_seglook *ret);
 void shms_seglook_close(struct shms_seglook *l);
-/* Of a look for reading: copies a slot's words again, as they are now. 0; -EBADMSG: the file was cut; -errno. */
+/* Of a look for reading: copies a slot's words again, as they are now. 0; -EBADMSG:
+ * the file was cut; -errno. */
 int shms_seglook_again(const struct shms_seglook *l, uint32_t slot);
 /* Of a look for reading: reads size bytes of the file from off on. 0, -EBADMSG, -errno. */
 int shms_seglook_read(const struct shms_seglook *l, uint64_t off, void *ret, uint64_t size);
-/* Copies the key of the object o, which was read out of its slot: o->key_size bytes. 0, -EBADMSG, -errno. */
+/* Copies the key of the object o, which was read out of its slot: o->key_size
+ * bytes. 0, -EBADMSG, -errno. */
 int shms_seglook_key(const struct shms_seglook *l, const struct shms_segpacked *o, void *ret);
 
 #endif

@@ -2,9 +2,11 @@
 /*
  * segmem.c: a bit for each page of a segment's file.
  *
- * Where memory comes by single pages the bits say exactly what the file takes, and no system call is needed to know it. Where the kernel may give 2
- * MiB at a time, it is asked after each step; the bits of what it gave beside are set only if it gave all that it could. Of a file
- * whose owner comes back nothing is known but its sum: SEEK_HOLE does not tell pages that were allocated and never written.
+ * Where memory comes by single pages the bits say exactly what the file takes, and no system call
+ * is needed to know it. Where the kernel may give 2 MiB at a time, it is asked after each step;
+ * the bits of what it gave beside are set only if it gave all that it could. Of a file whose
+ * owner comes back nothing is known but its sum: SEEK_HOLE does not tell pages that were
+ * allocated and never written.
  */
 #include "segmem.h"
 
@@ -43,9 +45,11 @@ static uint64_t ask(struct shms_segmem *m, int fd)
 	return m->bytes - before;
 }
 
-int shms_segmem_init(struct shms_segmem *m, int fd, uint64_t size, uint64_t unit, uint64_t used, bool fresh)
+int shms_segmem_init(struct shms_segmem *m, int fd, uint64_t size, uint64_t unit, uint64_t used,
+		     bool fresh)
 {
-	*m = (struct shms_segmem){.size = size, .page = shms_host_page(), .unit = unit, .unsure = !fresh};
+	*m = (struct shms_segmem){
+		.size = size, .page = shms_host_page(), .unit = unit, .unsure = !fresh};
 	m->has = calloc(size / m->page / 64 + 1, sizeof(*m->has));
 	if (!m->has)
 		return -ENOMEM;
@@ -71,16 +75,19 @@ bool shms_segmem_has(const struct shms_segmem *m, uint64_t from, uint64_t to)
 }
 
 /*
- * Where the kernel gives larger units, a unit of which some pages have memory gets no large page: it gives what is asked for, or,
- * to one who asks for a page of another unit beside it, no more than that unit.
+ * Where the kernel gives larger units, a unit of which some pages have memory gets no
+ * large page: it gives what is asked for, or, to one who asks for a page of another unit
+ * beside it, no more than that unit.
  */
 uint64_t shms_segmem_missing(const struct shms_segmem *m, uint64_t from, uint64_t to)
 {
-	uint64_t first = from / m->unit * m->unit, end = (to + m->unit - 1) / m->unit * m->unit, n = 0;
+	uint64_t first = from / m->unit * m->unit, end = (to + m->unit - 1) / m->unit * m->unit,
+		 n = 0;
 
 	if (from == to || shms_segmem_has(m, from, to))
 		return 0;
-	end = m->unit > m->page || end < m->size ? end : (m->size + m->page - 1) / m->page * m->page;
+	end = m->unit > m->page || end < m->size ? end
+						 : (m->size + m->page - 1) / m->page * m->page;
 	for (uint64_t page = first / m->page; page < end / m->page; page++)
 		n += page * m->page >= m->size || !bit(m, page);
 	return n * m->page;
@@ -88,7 +95,8 @@ uint64_t shms_segmem_missing(const struct shms_segmem *m, uint64_t from, uint64_
 
 bool shms_seggrow_may(struct shms_seggrow *grow, uint64_t wanted, uint64_t least)
 {
-	if (!grow || grow->may == UINT64_MAX || (grow->taken <= grow->may && least <= grow->may - grow->taken))
+	if (!grow || grow->may == UINT64_MAX ||
+	    (grow->taken <= grow->may && least <= grow->may - grow->taken))
 		return true;
 	grow->wanted = wanted;
 	grow->least = least;
@@ -118,7 +126,8 @@ static int allocate(int fd, uint64_t from, uint64_t to)
 	}
 }
 
-void shms_segmem_written(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from, uint64_t to, bool ok)
+void shms_segmem_written(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from,
+			 uint64_t to, bool ok)
 {
 	uint64_t most = shms_segmem_missing(m, from, to), taken = most;
 
@@ -139,10 +148,11 @@ void shms_segmem_written(struct shms_segmem *m, struct shms_seggrow *grow, int f
 		grow->taken += taken;
 }
 
-int shms_segmem_take(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from, uint64_t to,
-		     uint64_t ahead, uint64_t *ret_to)
+int shms_segmem_take(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from,
+		     uint64_t to, uint64_t ahead, uint64_t *ret_to)
 {
-	uint64_t least = shms_segmem_missing(m, from, to), wanted = shms_segmem_missing(m, from, ahead);
+	uint64_t least = shms_segmem_missing(m, from, to),
+		 wanted = shms_segmem_missing(m, from, ahead);
 	bool more = ahead > to && wanted <= left(grow);
 	uint64_t end = more ? ahead : to;
 	int r;

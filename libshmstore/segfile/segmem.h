@@ -17,9 +17,10 @@
 
 /* Memory that a store's segments take and give back. */
 struct shms_seggrow {
-	uint64_t may;          /* bytes for one put; UINT64_MAX: nobody counts them */
-	uint64_t taken;        /* so far, as the kernel counts */
-	uint64_t wanted;       /* not 0: refused, because the next step takes so many, with what is taken ahead */
+	uint64_t may;   /* bytes for one put; UINT64_MAX: nobody counts them */
+	uint64_t taken; /* so far, as the kernel counts */
+	/* not 0: refused, because the next step takes so many, with what is taken ahead */
+	uint64_t wanted;
 	uint64_t least;        /* and so many without that */
 	bool tight;            /* what is free goes at once */
 	_Atomic uint64_t gave; /* bytes given back to the kernel */
@@ -34,25 +35,30 @@ struct shms_segmem {
 	bool unsure;    /* pages may have memory whose bit is not set */
 };
 
-/* Of the file fd, of which has bits are not known but where it is fresh: then its first used bytes have memory. 0, -ENOMEM, -errno. */
-int shms_segmem_init(struct shms_segmem *m, int fd, uint64_t size, uint64_t unit, uint64_t used, bool fresh);
+/* Of the file fd, of which has bits are not known but where it is fresh: then its first used bytes
+ * have memory. 0, -ENOMEM, -errno. */
+int shms_segmem_init(struct shms_segmem *m, int fd, uint64_t size, uint64_t unit, uint64_t used,
+		     bool fresh);
 void shms_segmem_deinit(struct shms_segmem *m);
 
 /* True: [from, to) has memory for certain. */
 bool shms_segmem_has(const struct shms_segmem *m, uint64_t from, uint64_t to);
 /* Bytes that are taken at most if [from, to) gets memory. */
 uint64_t shms_segmem_missing(const struct shms_segmem *m, uint64_t from, uint64_t to);
-/* May wanted bytes be taken, or at least least? False: it is noted in grow what would be needed. grow NULL: nobody counts. */
+/* May wanted bytes be taken, or at least least? False: it is noted in grow what would be needed.
+ * grow NULL: nobody counts. */
 bool shms_seggrow_may(struct shms_seggrow *grow, uint64_t wanted, uint64_t least);
 /* May so many bytes be taken still? */
 bool shms_seggrow_has(const struct shms_seggrow *grow, uint64_t bytes);
 /*
- * Takes memory for [from, to), and up to ahead if that may be and can be had. *ret_to: how far. 0; -ENOSPC, also where it may not be; -errno.
+ * Takes memory for [from, to), and up to ahead if that may be and can be had. *ret_to: how far. 0;
+ * -ENOSPC, also where it may not be; -errno.
  */
-int shms_segmem_take(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from, uint64_t to,
-		     uint64_t ahead, uint64_t *ret_to);
+int shms_segmem_take(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from,
+		     uint64_t to, uint64_t ahead, uint64_t *ret_to);
 /* [from, to) was written, as far as ok says. */
-void shms_segmem_written(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from, uint64_t to, bool ok);
+void shms_segmem_written(struct shms_segmem *m, struct shms_seggrow *grow, int fd, uint64_t from,
+			 uint64_t to, bool ok);
 /* A hole was punched at whole pages. Returns the bytes that went. */
 uint64_t shms_segmem_punched(struct shms_segmem *m, int fd, uint64_t from, uint64_t to);
 

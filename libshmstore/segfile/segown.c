@@ -64,22 +64,24 @@ static int init(struct shms_segown *o, int dirfd, bool huge, bool fresh)
 		return -errno;
 	shms_transient_hold(o->fd);
 	o->use = shms_seguse_begin(shms_segment_use(&o->file.segment), o->fd);
-	return shms_segmem_init(&o->mem, o->fd, shape->size, huge ? CHUNK_HUGE : shms_host_page(), shape->slots_off,
-				fresh);
+	return shms_segmem_init(&o->mem, o->fd, shape->size, huge ? CHUNK_HUGE : shms_host_page(),
+				shape->slots_off, fresh);
 }
 
-uint64_t shms_segown_cost(const struct shms_segment_shape *shape, uint64_t size, bool huge, bool ahead)
+uint64_t shms_segown_cost(const struct shms_segment_shape *shape, uint64_t size, bool huge,
+			  bool ahead)
 {
 	uint64_t unit = huge ? CHUNK_HUGE : shms_host_page();
 	uint64_t slots = ahead ? SLOTS_AHEAD : unit, extents = ahead ? CHUNK + size : size;
 
 	if (huge)
 		return (shape->data_off + extents + unit - 1) / unit * unit;
-	return (shape->slots_off + unit - 1) / unit * unit + slots + (extents + 2 * unit - 1) / unit * unit;
+	return (shape->slots_off + unit - 1) / unit * unit + slots +
+	       (extents + 2 * unit - 1) / unit * unit;
 }
 
-int shms_segown_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept, bool huge,
-		       struct shms_segown *ret)
+int shms_segown_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16],
+		       bool kept, bool huge, struct shms_segown *ret)
 {
 	int r;
 
@@ -123,7 +125,7 @@ void shms_segown_deinit(struct shms_segown *o)
 	o->fd = shms_close_fd(o->fd);
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Maps the memory of [from, to) at once, not by a fault per page, if the kernel can. */
 static void populate(const struct shms_segown *o, uint64_t from, uint64_t to)
@@ -142,18 +144,21 @@ static uint64_t ahead_of(const struct shms_segown *o)
 	return step;
 }
 
-/* Takes memory for the next slot to be cut; for more of them only where extent bytes are left then for the object itself. */
+/* Takes memory for the next slot to be cut; for more of them only where extent bytes are left
+ * then for the object itself. */
 static int back_slots(struct shms_segown *o, uint64_t extent)
 {
 	const struct shms_segment_shape *shape = &o->file.segment.shape;
-	uint64_t need = shape->slots_off + (o->alloc.n_born + UINT64_C(1)) * shms_segslot_size(shape->n_words);
+	uint64_t need = shape->slots_off +
+			(o->alloc.n_born + UINT64_C(1)) * shms_segslot_size(shape->n_words);
 	uint64_t step = ahead_of(o), to = need + (step < SLOTS_AHEAD ? step : SLOTS_AHEAD), end;
 	int r;
 
 	if (need <= o->slots_end || o->alloc.n_born == shape->n_slots)
 		return 0;
 	to = to < shape->data_off ? to : shape->data_off;
-	if (!shms_seggrow_has(o->grow, shms_segmem_missing(&o->mem, o->slots_end, to) + extent + 2 * o->mem.unit))
+	if (!shms_seggrow_has(o->grow, shms_segmem_missing(&o->mem, o->slots_end, to) + extent +
+					       2 * o->mem.unit))
 		to = need;
 	r = shms_segmem_take(&o->mem, o->grow, o->fd, o->slots_end, need, to, &end);
 	if (r == 0) {
@@ -164,14 +169,17 @@ static int back_slots(struct shms_segown *o, uint64_t extent)
 }
 
 /*
- * Takes memory for the slot's extent; for a small one also for its neighbours: those that are yet to
- * be cut, or that were trimmed with it.
+ * Takes memory for the slot's extent; for a small one also for its neighbours: those that are yet
+ * to be cut, or that were trimmed with it.
  */
 static int back_extent(struct shms_segown *o, uint32_t slot)
 {
-	uint64_t from = shms_segalloc_begin(&o->alloc, slot), to = shms_segalloc_end(&o->alloc, slot);
+	uint64_t from = shms_segalloc_begin(&o->alloc, slot),
+		 to = shms_segalloc_end(&o->alloc, slot);
 	bool last = to == o->alloc.end_off;
-	uint64_t step = last ? ahead_of(o) : to - from < SHMS_SEGCLASS_BIG ? AGAIN : shms_host_page();
+	uint64_t step = last                            ? ahead_of(o)
+			: to - from < SHMS_SEGCLASS_BIG ? AGAIN
+							: shms_host_page();
 	uint64_t most = last ? o->file.segment.shape.size : o->alloc.end_off;
 	uint64_t ahead = (to + step - 1) / step * step, end;
 	int r = 0;
@@ -179,7 +187,8 @@ static int back_extent(struct shms_segown *o, uint32_t slot)
 	if (has_memory(o, slot))
 		return 0;
 	if (!shms_segmem_has(&o->mem, from, to)) {
-		r = shms_segmem_take(&o->mem, o->grow, o->fd, from, to, ahead < most ? ahead : most, &end);
+		r = shms_segmem_take(&o->mem, o->grow, o->fd, from, to, ahead < most ? ahead : most,
+				     &end);
 		if (r == 0)
 			populate(o, from, end);
 	}
@@ -188,11 +197,11 @@ static int back_extent(struct shms_segown *o, uint32_t slot)
 	return r;
 }
 
-/* ---- put ----------------------------------------------------------------------------------------------------------- */
+/* ---- put ------------------------------------------------------------------------------------- */
 
 /* Writes what follows the buffers, at o's offsets from to. */
-static void write_rest(const struct shms_segobject *what, const struct shms_segpacked *o, const uint64_t *sizes,
-		       uint8_t *to)
+static void write_rest(const struct shms_segobject *what, const struct shms_segpacked *o,
+		       const uint64_t *sizes, uint8_t *to)
 {
 	shms_segpacked_table(o, sizes, to);
 	if (o->flags & SHMS_SEGPACKED_CHECKSUM)
@@ -203,8 +212,8 @@ static void write_rest(const struct shms_segobject *what, const struct shms_segp
 		memcpy(to + o->key_off, what->key, o->key_size);
 }
 
-static void by_map(struct shms_segown *o, const struct shms_segobject *what, const struct shms_segpacked *p,
-		   const uint64_t *sizes)
+static void by_map(struct shms_segown *o, const struct shms_segobject *what,
+		   const struct shms_segpacked *p, const uint64_t *sizes)
 {
 	uint8_t *extent = o->file.segment.books + p->extent_off;
 	uint64_t at = 0;
@@ -212,7 +221,8 @@ static void by_map(struct shms_segown *o, const struct shms_segobject *what, con
 	for (uint32_t i = 0; i < what->n_buffers; i++) {
 		uint64_t gap = shms_layout_next(at, 0) - at;
 
-		/* Zero, as in files: a checksum is of all from the first buffer's begin to the last one's end. */
+		/* Zero, as in files: a checksum is of all from the first buffer's
+		 * begin to the last one's end. */
 		memset(extent + at, 0, gap);
 		at += gap;
 		if (sizes[i])
@@ -222,8 +232,8 @@ static void by_map(struct shms_segown *o, const struct shms_segobject *what, con
 	write_rest(what, p, sizes, extent);
 }
 
-static SHMS_ASIDE int by_write(struct shms_segown *o, const struct shms_segobject *what, const struct shms_segpacked *p,
-			       const uint64_t *sizes)
+static SHMS_ASIDE int by_write(struct shms_segown *o, const struct shms_segobject *what,
+			       const struct shms_segpacked *p, const uint64_t *sizes)
 {
 	static const uint8_t zeros[SHMS_SEGCLASS_ALIGN];
 	struct iovec iov[2 * SHMS_SEGOWN_BUFFERS + 1];
@@ -257,17 +267,20 @@ static SHMS_ASIDE int by_write(struct shms_segown *o, const struct shms_segobjec
 	if (!shms_seggrow_may(o->grow, missing, missing))
 		return -ENOSPC;
 	r = shms_pwritev_all(o->fd, iov, n, p->extent_off);
-	shms_segmem_written(&o->mem, o->grow, o->fd, p->extent_off, p->extent_off + p->used, r == 0);
+	shms_segmem_written(&o->mem, o->grow, o->fd, p->extent_off, p->extent_off + p->used,
+			    r == 0);
 	return r;
 }
 
 /* Fills the slot, which is ours and WRITING. */
-static int fill(struct shms_segown *o, const struct shms_segobject *what, const struct shms_segpacked *p,
-		const uint64_t *sizes, uint32_t slot, uint32_t generation)
+static int fill(struct shms_segown *o, const struct shms_segobject *what,
+		const struct shms_segpacked *p, const uint64_t *sizes, uint32_t slot,
+		uint32_t generation)
 {
 	int r;
 
-	if (p->extent_size >= SHMS_SEGCLASS_BIG && !has_memory(o, slot) && generation <= USES_BY_WRITE)
+	if (p->extent_size >= SHMS_SEGCLASS_BIG && !has_memory(o, slot) &&
+	    generation <= USES_BY_WRITE)
 		return by_write(o, what, p, sizes);
 	r = back_extent(o, slot);
 	if (r == 0)
@@ -276,14 +289,15 @@ static int fill(struct shms_segown *o, const struct shms_segobject *what, const 
 }
 
 /* Lays the object out. ret_sizes: of its buffers. */
-static int plan(const struct shms_segobject *what, uint64_t ret_sizes[SHMS_SEGOWN_BUFFERS], struct shms_segpacked *ret)
+static int plan(const struct shms_segobject *what, uint64_t ret_sizes[SHMS_SEGOWN_BUFFERS],
+		struct shms_segpacked *ret)
 {
 	if (what->n_buffers > SHMS_SEGOWN_BUFFERS)
 		return -EFBIG;
 	for (uint32_t i = 0; i < what->n_buffers; i++)
 		ret_sizes[i] = what->buffers[i].iov_len;
-	return shms_segpacked_plan(ret_sizes, what->n_buffers, what->metadata_size, what->key, what->key_size,
-				   what->flags, ret);
+	return shms_segpacked_plan(ret_sizes, what->n_buffers, what->metadata_size, what->key,
+				   what->key_size, what->flags, ret);
 }
 
 int shms_segown_class(const struct shms_segobject *what)
@@ -298,7 +312,8 @@ int shms_segown_class(const struct shms_segobject *what)
 /* A trim punches all that may have been taken, and so the bits are right again. */
 bool shms_segown_look(struct shms_segown *o, uint64_t now_ms)
 {
-	enum shms_segusable usable = shms_seguse_look(shms_segment_use(&o->file.segment), &o->use, o->fd);
+	enum shms_segusable usable =
+		shms_seguse_look(shms_segment_use(&o->file.segment), &o->use, o->fd);
 	uint64_t freed = usable == SHMS_SEGUSABLE_ANEW ? shms_segown_trim(o, now_ms) : 0;
 
 	if (o->grow)
@@ -306,8 +321,8 @@ bool shms_segown_look(struct shms_segown *o, uint64_t now_ms)
 	return usable != SHMS_SEGUSABLE_NOT;
 }
 
-int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms, uint32_t *ret_slot,
-		    uint32_t *ret_generation, bool *ret_full)
+int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms,
+		    uint32_t *ret_slot, uint32_t *ret_generation, bool *ret_full)
 {
 	uint64_t sizes[SHMS_SEGOWN_BUFFERS];
 	struct shms_segpacked p;
@@ -351,11 +366,12 @@ out:
 /* A trim clears the bits of free slots in pages that it has to leave, too. */
 bool shms_segown_backed(const struct shms_segown *o, uint32_t slot)
 {
-	return has_memory(o, slot) ||
-	       shms_segmem_has(&o->mem, shms_segalloc_begin(&o->alloc, slot), shms_segalloc_end(&o->alloc, slot));
+	return has_memory(o, slot) || shms_segmem_has(&o->mem, shms_segalloc_begin(&o->alloc, slot),
+						      shms_segalloc_end(&o->alloc, slot));
 }
 
-int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, const uint8_t *extent, uint32_t to)
+int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, const uint8_t *extent,
+		     uint32_t to)
 {
 	struct shms_segslot slot = shms_segslot_at(&own->file.segment, to);
 	struct shms_segpacked copy = *o;
@@ -374,7 +390,8 @@ int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, co
 
 uint64_t shms_segown_trim_around(struct shms_segown *o, uint32_t slot)
 {
-	struct shms_segtrim t = {.alloc = &o->alloc, .fd = o->fd, .backed = o->backed, .mem = &o->mem};
+	struct shms_segtrim t = {
+		.alloc = &o->alloc, .fd = o->fd, .backed = o->backed, .mem = &o->mem};
 
 	return shms_segtrim_around(&t, slot);
 }
@@ -387,14 +404,16 @@ bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_m
 		return false;
 	shms_segalloc_give(&o->alloc, index);
 	/* Memory that another process took is not freed again. */
-	if (o->grow && o->grow->tight && shms_seguse_usable(shms_segment_use(&o->file.segment), &o->use))
+	if (o->grow && o->grow->tight &&
+	    shms_seguse_usable(shms_segment_use(&o->file.segment), &o->use))
 		o->grow->gave += shms_segown_trim_around(o, index);
 	return true;
 }
 
 uint64_t shms_segown_trim(struct shms_segown *o, uint64_t now_ms)
 {
-	struct shms_segtrim t = {.alloc = &o->alloc, .fd = o->fd, .backed = o->backed, .mem = &o->mem};
+	struct shms_segtrim t = {
+		.alloc = &o->alloc, .fd = o->fd, .backed = o->backed, .mem = &o->mem};
 
 	shms_segalloc_scan(&o->alloc, shms_segnow_of_ms(now_ms));
 	return shms_segtrim(&t);

@@ -29,7 +29,8 @@ struct shms_segown {
 	uint64_t slots_end; /* slots have memory up to there, in the file */
 	uint8_t *backed;    /* a bit for each slot: all of its extent has memory */
 	struct shms_segmem mem;
-	struct shms_seggrow *grow; /* what the put may take that is under way; NULL: nobody counts. The caller's */
+	/* what the put may take that is under way; NULL: nobody counts. The caller's */
+	struct shms_seggrow *grow;
 };
 
 /* An object as its writer has it. */
@@ -50,10 +51,12 @@ struct shms_segobject {
  * As shms_segfile_create(). huge: the partition has pages of 2 MiB, so that a large file takes
  * memory in no smaller units.
  */
-int shms_segown_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16], bool kept, bool huge,
-		       struct shms_segown *ret);
-/* Bytes that such a segment takes at most, with a first object of that size; ahead: and with what is taken ahead then. */
-uint64_t shms_segown_cost(const struct shms_segment_shape *shape, uint64_t size, bool huge, bool ahead);
+int shms_segown_create(int dirfd, const struct shms_segment_shape *shape, const uint8_t store[16],
+		       bool kept, bool huge, struct shms_segown *ret);
+/* Bytes that such a segment takes at most, with a first object of that size; ahead: and with
+ * what is taken ahead then. */
+uint64_t shms_segown_cost(const struct shms_segment_shape *shape, uint64_t size, bool huge,
+			  bool ahead);
 /*
  * The owner's part of a kept store's segment whose place was reopened. Takes file over, also where
  * it fails. 0, -ENOMEM, -EMFILE.
@@ -63,13 +66,15 @@ int shms_segown_reopen(struct shms_segfile *file, int dirfd, bool huge, struct s
 void shms_segown_deinit(struct shms_segown *o);
 
 /*
- * May free slots be used until shms_segown_leave(), which is owed whatever it says? Where somebody took their memory, it is learned anew what has any;
- * while somebody takes, none may. A put asks by itself.
+ * May free slots be used until shms_segown_leave(), which is owed whatever it says?
+ * Where somebody took their memory, it is learned anew what has any; while somebody
+ * takes, none may. A put asks by itself.
  */
 __attribute__((cold)) bool shms_segown_look(struct shms_segown *o, uint64_t now_ms);
 static inline bool shms_segown_enter(struct shms_segown *o, uint64_t now_ms)
 {
-	return shms_seguse_enter(shms_segment_use(&o->file.segment), &o->use) || shms_segown_look(o, now_ms);
+	return shms_seguse_enter(shms_segment_use(&o->file.segment), &o->use) ||
+	       shms_segown_look(o, now_ms);
 }
 static inline void shms_segown_leave(struct shms_segown *o)
 {
@@ -82,13 +87,15 @@ static inline void shms_segown_leave(struct shms_segown *o)
  * so); -EFBIG: it is no packed object;
  * -EBADMSG: the slot holds damage, and is not used any more.
  */
-int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms, uint32_t *ret_slot,
-		    uint32_t *ret_generation, bool *ret_full);
+int shms_segown_put(struct shms_segown *o, const struct shms_segobject *what, uint64_t now_ms,
+		    uint32_t *ret_slot, uint32_t *ret_generation, bool *ret_full);
 /*
- * Copies the object o, whose extent that is, into the slot to, which the allocator gave out after shms_segown_enter(), and whose extent, of the
- * same class, has memory; the copy has the owner's name. 0; -EBADMSG: the slot holds damage, and is not used any more.
+ * Copies the object o, whose extent that is, into the slot to, which the allocator gave out after
+ * shms_segown_enter(), and whose extent, of the same class, has memory; the copy has the owner's
+ * name. 0; -EBADMSG: the slot holds damage, and is not used any more.
  */
-int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, const uint8_t *extent, uint32_t to);
+int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, const uint8_t *extent,
+		     uint32_t to);
 /* Has all of that slot's extent memory? */
 bool shms_segown_backed(const struct shms_segown *o, uint32_t slot);
 /* The class of the extent that the object would get. -EFBIG, -EINVAL: it is no packed object. */

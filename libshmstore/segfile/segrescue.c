@@ -30,14 +30,16 @@ void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool g
 
 	shms_segment_recover(g, holder, !gone);
 	if (gone)
-		shms_segword_store(&record->state,
-				   holder == SHMS_SEG_OWNER ? SHMS_SEGRECORD_ORPHAN : SHMS_SEGRECORD_FREE);
+		shms_segword_store(&record->state, holder == SHMS_SEG_OWNER ? SHMS_SEGRECORD_ORPHAN
+									    : SHMS_SEGRECORD_FREE);
 }
 
 /*
- * Takes back what nobody has in a segment whose owner is dead, and gives its memory back. kept: the owner's names stay, since its store may
- * come back. Byte 0 is locked, for which that waits, and is free again before anything is punched: that may take long, or be stopped. Until
- * the lock for it ends too, a store that came back puts nothing here (segown.c); then it allocates anew what it finds punched.
+ * Takes back what nobody has in a segment whose owner is dead, and gives its memory back. kept:
+ * the owner's names stay, since its store may come back. Byte 0 is locked, for which that
+ * waits, and is free again before anything is punched: that may take long, or be stopped. Until
+ * the lock for it ends too, a store that came back puts nothing here (segown.c); then it
+ * allocates anew what it finds punched.
  */
 static int trim_ownerless(struct shms_seglook *l, bool kept, uint64_t now_ms, uint64_t *io_freed)
 {
@@ -57,7 +59,8 @@ static int trim_ownerless(struct shms_seglook *l, bool kept, uint64_t now_ms, ui
 }
 
 /* As shms_segrescue(), for one holder. 0, -EBUSY. */
-static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16], struct shms_segrescued *ret)
+static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16],
+		  struct shms_segrescued *ret)
 {
 	struct shms_segrecord *record = shms_segment_record(&l->segment, holder);
 	uint64_t state = shms_segword_load(&record->state);
@@ -70,7 +73,8 @@ static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16
 		ours = gone && memcmp(record->store_uuid, gone, sizeof(record->store_uuid)) == 0;
 		/* No owner comes back: the first to find it unlocked recovers it. */
 		if (ours)
-			shms_segword_cas(&record->state, SHMS_SEGRECORD_KEPT, SHMS_SEGRECORD_ACTIVE);
+			shms_segword_cas(&record->state, SHMS_SEGRECORD_KEPT,
+					 SHMS_SEGRECORD_ACTIVE);
 		return ours ? -EBUSY : 0;
 	}
 	/* Read again, under the lock: another process may have been quicker, and another store
@@ -85,7 +89,8 @@ static int rescue(struct shms_seglook *l, unsigned holder, const uint8_t gone[16
 	return 0;
 }
 
-int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_ms, struct shms_segrescued *ret)
+int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_ms,
+		   struct shms_segrescued *ret)
 {
 	struct shms_segrecord *owner = shms_segment_record(&l->segment, SHMS_SEG_OWNER);
 	struct shms_segrescued done = {0};
@@ -97,7 +102,8 @@ int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_
 	}
 	done.orphan = shms_segword_load(&owner->state) == SHMS_SEGRECORD_ORPHAN;
 	/* A free record is of a segment that is just being made. */
-	if (shms_segword_load(&owner->state) == SHMS_SEGRECORD_FREE || shms_seglock_try(l->fd, SHMS_SEGLOCK_TRIM) < 0) {
+	if (shms_segword_load(&owner->state) == SHMS_SEGRECORD_FREE ||
+	    shms_seglock_try(l->fd, SHMS_SEGLOCK_TRIM) < 0) {
 		*ret = done;
 		return r;
 	}
@@ -126,7 +132,8 @@ uint32_t shms_segrescue_leases(struct shms_seglook *l, uint64_t now_ms)
 	return n;
 }
 
-/* As rescue(), of a record in another user's segment. fd: of the file, to write to. 0, -EBUSY, -errno. */
+/* As rescue(), of a record in another user's segment. fd: of the file, to
+ * write to. 0, -EBUSY, -errno. */
 static int tell_gone(const struct shms_segment *g, int fd, unsigned holder, const uint8_t gone[16])
 {
 	off_t off = (uint8_t *)shms_segment_record(g, holder) - g->books;
@@ -134,11 +141,13 @@ static int tell_gone(const struct shms_segment *g, int fd, unsigned holder, cons
 	bool locked = shms_seglock_try(fd, holder) == 0;
 	struct shms_segrecord record;
 	ssize_t n = shms_pread_all(fd, &record, sizeof(record), (uint64_t)off);
-	bool ours = n == (ssize_t)sizeof(record) && memcmp(record.store_uuid, gone, sizeof(record.store_uuid)) == 0;
+	bool ours = n == (ssize_t)sizeof(record) &&
+		    memcmp(record.store_uuid, gone, sizeof(record.store_uuid)) == 0;
 	int r = 0;
 
 	/* One byte changes: nobody reads half of it. */
-	if (ours && shms_segword_is(&record.state, UINT64_MAX, kept) && pwrite(fd, &active, sizeof(active), off) < 0)
+	if (ours && shms_segword_is(&record.state, UINT64_MAX, kept) &&
+	    pwrite(fd, &active, sizeof(active), off) < 0)
 		r = -errno;
 	if (ours && !locked)
 		r = -EBUSY;
@@ -148,12 +157,15 @@ static int tell_gone(const struct shms_segment *g, int fd, unsigned holder, cons
 }
 
 /*
- * In another user's segment: we are root. The file may be cut under a map, and no words of slots can be changed without one.
- * So the places of the store that is gone are told to be of nobody who comes back, by a write. Its user's next process recovers them.
+ * In another user's segment: we are root. The file may be cut under a map, and no words of slots
+ * can be changed without one. So the places of the store that is gone are told to be of nobody who
+ * comes back, by a write. Its user's next process recovers them.
  */
-static int tell_all_gone(const struct shms_seglook *l, int dirfd, const char *name, const uint8_t gone[16])
+static int tell_all_gone(const struct shms_seglook *l, int dirfd, const char *name,
+			 const uint8_t gone[16])
 {
-	_fd_ int fd = shms_openat(dirfd, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
+	_fd_ int fd = shms_openat(dirfd, name,
+				  O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0);
 	struct stat st;
 	int r = 0, error;
 
@@ -188,7 +200,8 @@ static void forget_objects(const struct shms_seglook *l, unsigned holder, const 
 	if (locked)
 		shms_seglock_end(l->fd, holder);
 	else if (!shms_segment_has_alias(g, holder))
-		shms_segword_cas(&shms_segment_record(g, holder)->state, SHMS_SEGRECORD_KEPT, SHMS_SEGRECORD_ACTIVE);
+		shms_segword_cas(&shms_segment_record(g, holder)->state, SHMS_SEGRECORD_KEPT,
+				 SHMS_SEGRECORD_ACTIVE);
 }
 
 int shms_segrescue_forget(int dirfd, const char *name, const uint8_t gone[16])
@@ -211,8 +224,8 @@ int shms_segrescue_forget(int dirfd, const char *name, const uint8_t gone[16])
 	return r == -EBUSY ? 0 : r;
 }
 
-int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms, bool end_leases,
-			  struct shms_segrescued *ret)
+int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms,
+			  bool end_leases, struct shms_segrescued *ret)
 {
 	struct shms_segrescued done = {0};
 	struct shms_seglook l;

@@ -29,25 +29,31 @@ struct shms_segrescued {
 
 /*
  * Recovers every dead holder of the segment l, which was opened for writing. gone: a kept store
- * whose directory is being removed, or NULL. Where the owner is dead, free memory goes back to the kernel. 0;
- * -EBUSY: gone's place is still locked by a child that inherited views; -ENOMEM.
+ * whose directory is being removed, or NULL. Where the owner is dead, free memory goes back to the
+ * kernel. 0; -EBUSY: gone's place is still locked by a child that inherited views; -ENOMEM.
  */
-int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_ms, struct shms_segrescued *ret);
-/* Takes ended leases of all objects in the segment l, which was opened for writing. Returns how many. */
+int shms_segrescue(struct shms_seglook *l, const uint8_t gone[16], uint64_t now_ms,
+		   struct shms_segrescued *ret);
+/* Takes ended leases of all objects in the segment l, which was opened for
+ * writing. Returns how many. */
 uint32_t shms_segrescue_leases(struct shms_seglook *l, uint64_t now_ms);
 /*
- * The first step of taking the store of that uuid apart, in segment name of its segments/, which is dirfd: its objects lose the store's name,
- * and its aliases keep theirs. In all of its segments, before any is left by shms_segrescue_unlink(): so no kill in between leaves an object
- * whose alias went first. A place that is still locked by a child, or is in another user's segment, is told to be given up, if it has no
- * alias. 0; -ENOENT, -EBADMSG, -ENOTSUP as below; -errno.
+ * The first step of taking the store of that uuid apart, in segment name of its segments/, which is
+ * dirfd: its objects lose the store's name, and its aliases keep theirs. In all of its segments,
+ * before any is left by shms_segrescue_unlink(): so no kill in between leaves an object whose alias
+ * went first. A place that is still locked by a child, or is in another user's segment, is told to
+ * be given up, if it has no alias. 0; -ENOENT, -EBADMSG, -ENOTSUP as below; -errno.
  */
 int shms_segrescue_forget(int dirfd, const char *name, const uint8_t gone[16]);
 /*
- * Does what shms_segrescue() does for segment name of a dead store, whose segments/ is dirfd; then removes the link.
- * Of another user's segment (we are root) the places are only told to be given up: a process of the user recovers them. 0; 1: the link stays, because a lease is out in the segment, or a child of the dead store lives;
- * -ENOENT; -EBADMSG: it is no segment; -ENOTSUP: it is of a later version. end_leases: the link goes all the same, and tickets that name it are stale.
+ * Does what shms_segrescue() does for segment name of a dead store, whose segments/ is
+ * dirfd; then removes the link.
+ * Of another user's segment (we are root) the places are only told to be given up: a process of the
+ * user recovers them. 0; 1: the link stays, because a lease is out in the segment, or a child of
+ * the dead store lives; -ENOENT; -EBADMSG: it is no segment; -ENOTSUP: it is of a later version.
+ * end_leases: the link goes all the same, and tickets that name it are stale.
  */
-int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms, bool end_leases,
-			  struct shms_segrescued *ret);
+int shms_segrescue_unlink(int dirfd, const char *name, const uint8_t gone[16], uint64_t now_ms,
+			  bool end_leases, struct shms_segrescued *ret);
 
 #endif

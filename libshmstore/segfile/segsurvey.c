@@ -19,7 +19,8 @@ struct seen {
 	uint32_t n_names;
 	int error;
 	uint64_t bytes;
-	bool instead; /* an alias that takes the place of its object's own key: the two are one key */
+	/* an alias that takes the place of its object's own key: the two are one key */
+	bool instead;
 	struct shms_segpacked object;
 };
 
@@ -34,12 +35,14 @@ static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 		for (uint32_t w = 0; w < slot.n_words; w++) {
 			uint64_t bits = shms_segword_load(&slot.holders[w]);
 
-			seen.n_names += (uint32_t)__builtin_popcountll(bits & UINT64_C(0x5555555555555555));
+			seen.n_names +=
+				(uint32_t)__builtin_popcountll(bits & UINT64_C(0x5555555555555555));
 			seen.name = seen.n_names != 0;
 			seen.view = seen.view || (bits & UINT64_C(0xaaaaaaaaaaaaaaaa));
 		}
 		seen.ours = ours < shms_segment_holders(g) &&
-			    shms_segword_part(shms_segslot_word(&slot, ours), shms_segholder_name(ours)) != 0;
+			    shms_segword_part(shms_segslot_word(&slot, ours),
+					      shms_segholder_name(ours)) != 0;
 		seen.error = shms_segpacked_read(g, &slot, &seen.object);
 		if (seen.error == 0)
 			seen.bytes = shms_segsurvey_bytes(&seen.object);
@@ -48,7 +51,8 @@ static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 			break;
 		if (shms_seglook_again(l, i) < 0)
 			break;
-		if ((shms_segword_load(slot.state) & SHMS_SEGSTATE_WHAT) == (seen.state & SHMS_SEGSTATE_WHAT))
+		if ((shms_segword_load(slot.state) & SHMS_SEGSTATE_WHAT) ==
+		    (seen.state & SHMS_SEGSTATE_WHAT))
 			break;
 	}
 	return seen;
@@ -56,7 +60,8 @@ static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 
 static bool is_ghost(const struct seen *seen, bool promised)
 {
-	return shms_segstate_published(seen->state) && seen->error == 0 && seen->view && !seen->name && !promised;
+	return shms_segstate_published(seen->state) && seen->error == 0 && seen->view &&
+	       !seen->name && !promised;
 }
 
 /* Its bytes are known, too. */
@@ -65,7 +70,8 @@ static bool is_inflight(const struct seen *seen)
 	return shms_segstate_of(seen->state) == SHMS_SEG_WRITING && seen->error == 0;
 }
 
-/* Adds the pages that an object has bytes of, each once: extents come in the order of their slots. */
+/* Adds the pages that an object has bytes of, each once: extents come in
+ * the order of their slots. */
 static void add_pages(const struct seen *seen, uint64_t *io_end, uint64_t *io_bytes)
 {
 	uint64_t from = seen->object.extent_off & ~(shms_host_page() - 1);
@@ -92,7 +98,8 @@ unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16
 	for (unsigned h = 0; h < shms_segment_holders(g); h++) {
 		struct shms_segrecord *record = shms_segment_record(g, h);
 
-		/* In one that is ACTIVE there are objects of a store that was taken apart, as long as a child keeps it locked. */
+		/* In one that is ACTIVE there are objects of a store that was taken apart, as long
+		 * as a child keeps it locked. */
 		if (shms_segword_is(&record->state, UINT64_MAX, SHMS_SEGRECORD_KEPT) &&
 		    memcmp(record->store_uuid, store, sizeof(record->store_uuid)) == 0)
 			return h;
@@ -100,7 +107,8 @@ unsigned shms_segment_place(const struct shms_segment *g, const uint8_t store[16
 	return SHMS_SEGMENT_NO_PLACE;
 }
 
-void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint64_t now_ms, struct shms_segsurvey *ret)
+void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint64_t now_ms,
+		    struct shms_segsurvey *ret)
 {
 	const struct shms_segment *g = &l->segment;
 	uint32_t n = shms_segment_born(g), now = shms_segnow_of_ms(now_ms);
@@ -112,9 +120,12 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 		struct seen seen = look(l, i, ours);
 		bool promised = shms_segstate_promised(seen.state, now);
 
-		s.n_leases += promised ? (uint32_t)__builtin_popcount(shms_segstate_leases(seen.state)) : 0;
+		s.n_leases +=
+			promised ? (uint32_t)__builtin_popcount(shms_segstate_leases(seen.state))
+				 : 0;
 		if (shms_segstate_of(seen.state) == SHMS_SEG_WRITING) {
-			s.n_inflight++; /* its description is the one before: its extent is none of the others' */
+			/* its description is the one before: its extent is none of the others' */
+			s.n_inflight++;
 		} else if (shms_segstate_published(seen.state) && seen.error < 0) {
 			s.n_bad++;
 		} else if (shms_segstate_published(seen.state) && (seen.name || promised)) {
@@ -153,7 +164,8 @@ int shms_segsurvey_unnamed(const struct shms_seglook *l, uint64_t now_ms,
 	for (uint32_t i = 0; r == 0 && i < n; i++) {
 		struct seen seen = look(l, i, SHMS_SEGMENT_NO_PLACE);
 		const struct shms_segunnamed o = {.slot = i,
-						  .generation = shms_segstate_generation(seen.state),
+						  .generation =
+							  shms_segstate_generation(seen.state),
 						  .inflight = is_inflight(&seen),
 						  .bytes = seen.bytes,
 						  .object = &seen.object};

@@ -25,7 +25,8 @@ static uint64_t punch(const struct shms_segtrim *t, uint64_t from, uint64_t to)
 	to &= ~(shms_host_page() - 1);
 	if (from >= to)
 		return 0;
-	if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from, (off_t)(to - from)) < 0)
+	if (fallocate(t->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)from,
+		      (off_t)(to - from)) < 0)
 		return 0;
 	return t->mem ? shms_segmem_punched(t->mem, t->fd, from, to) : 0;
 }
@@ -94,7 +95,8 @@ uint64_t shms_segtrim_around(const struct shms_segtrim *t, uint32_t slot)
 		 to = shms_whole_pages(shms_segalloc_end(a, slot));
 	uint32_t first = slot, end = slot + 1;
 
-	while (first && shms_segalloc_begin(a, first) > from && goes(a, first - 1) && follows(a, first))
+	while (first && shms_segalloc_begin(a, first) > from && goes(a, first - 1) &&
+	       follows(a, first))
 		first--;
 	while (shms_segalloc_end(a, end - 1) < to && goes(a, end) && follows(a, end))
 		end++;

@@ -14,13 +14,15 @@
 struct shms_segtrim {
 	const struct shms_segalloc *alloc;
 	int fd;
-	uint8_t *backed; /* the owner's bit for each slot, cleared where the extent lost memory; NULL: there are none */
+	/* the owner's bit for each slot, cleared where the extent lost
+	 * memory; NULL: there are none */
+	uint8_t *backed;
 	struct shms_segmem *mem; /* with backed */
 };
 
 /*
- * Punches free extents, neighbours together, as far as they fill whole units, and what is behind the last extent. Returns the bytes
- * given back, as the kernel counts them.
+ * Punches free extents, neighbours together, as far as they fill whole units, and what is behind
+ * the last extent. Returns the bytes given back, as the kernel counts them.
  */
 uint64_t shms_segtrim(const struct shms_segtrim *t);
 /* The same of a segment whose allocator we have not. 0, -ENOMEM. */

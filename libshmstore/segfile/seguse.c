@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seguse.c: see seguse.h. The owner writes one word and reads the other's, and so does who takes: one of the two sees the other.
+ * seguse.c: see seguse.h. The owner writes one word and reads the other's, and so does who takes:
+ * one of the two sees the other.
  *
- * Only slots that are FREE lose memory: two that close a slot would take one another's CLOSING for their own. Rejected: a fence in each put
- * (8 ns); a lock of the owner's, which a stopped one would hold.
+ * Only slots that are FREE lose memory: two that close a slot would take one another's
+ * CLOSING for their own. Rejected: a fence in each put (8 ns); a lock of the owner's,
+ * which a stopped one would hold.
  */
 #include "seguse.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * seguse.h: memory of a live owner's free slots, taken by who needs it, while the owner makes no call or is stopped (docs/segments.md "Memory of
- * silent stores").
+ * seguse.h: memory of a live owner's free slots, taken by who needs it, while the owner makes no
+ * call or is stopped (docs/segments.md "Memory of silent stores").
  */
 #ifndef SHMS_SEGUSE_H
 #define SHMS_SEGUSE_H
@@ -28,7 +28,8 @@ enum shms_segusable {
 	SHMS_SEGUSABLE_ANEW /* free slots may have lost their memory */
 };
 
-/* Of a new segment, or one that its owner comes back to. fd: of the file, not the description with the lock. */
+/* Of a new segment, or one that its owner comes back to. fd: of the file, not the
+ * description with the lock. */
 struct shms_seguse shms_seguse_begin(struct shms_segment_use *w, int fd);
 /* After shms_seguse_enter() said false. */
 enum shms_segusable shms_seguse_look(struct shms_segment_use *w, struct shms_seguse *u, int fd);
@@ -55,8 +56,9 @@ static inline void shms_seguse_leave(struct shms_segment_use *w)
 }
 
 /*
- * Takes memory of free slots out of the segment l, which was opened for writing, and whose owner's page says that it looks. Returns the bytes. Sets
- * *ret_again unless it was looked for a moment ago, in vain: another process may be at it, or have been quicker.
+ * Takes memory of free slots out of the segment l, which was opened for writing, and whose owner's
+ * page says that it looks. Returns the bytes. Sets *ret_again unless it was looked for a moment
+ * ago, in vain: another process may be at it, or have been quicker.
  */
 uint64_t shms_seguse_take(struct shms_seglook *l, uint64_t now_ms, bool *ret_again);
 

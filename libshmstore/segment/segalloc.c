@@ -150,7 +150,8 @@ static bool reclaim(struct shms_segalloc *a, uint32_t index, uint32_t now)
 uint32_t shms_segalloc_hints(struct shms_segalloc *a, uint32_t now)
 {
 	/* acquire: of the count's release in shms_segment_hint(). */
-	uint32_t seen = atomic_load_explicit(&shms_segment_control(a->segment)->n_hints, memory_order_acquire);
+	uint32_t seen = atomic_load_explicit(&shms_segment_control(a->segment)->n_hints,
+					     memory_order_acquire);
 	uint32_t n = 0;
 
 	if (seen == a->hints_seen)
@@ -165,7 +166,8 @@ uint32_t shms_segalloc_hints(struct shms_segalloc *a, uint32_t now)
 
 bool shms_segalloc_has(struct shms_segalloc *a, uint8_t class, uint32_t now)
 {
-	return a->stacks[class] != NONE || (shms_segalloc_hints(a, now) && a->stacks[class] != NONE);
+	return a->stacks[class] != NONE ||
+	       (shms_segalloc_hints(a, now) && a->stacks[class] != NONE);
 }
 
 uint32_t shms_segalloc_scan(struct shms_segalloc *a, uint32_t now)
@@ -195,17 +197,20 @@ static int cut(struct shms_segalloc *a, uint8_t class, uint32_t *ret_slot)
 	slot = shms_segslot_at(a->segment, a->n_born);
 	told.extent_off = off;
 	shms_segpacked_write(&slot, &told);
-	a->slots[a->n_born] = (struct shms_segextent){.extent = (uint32_t)(off / SHMS_SEGCLASS_ALIGN), .class = class};
+	a->slots[a->n_born] = (struct shms_segextent){
+		.extent = (uint32_t)(off / SHMS_SEGCLASS_ALIGN), .class = class};
 	a->end_off = off + size;
 	a->used += bytes_of(a, a->n_born);
 	*ret_slot = a->n_born++;
 	/* release: a process that sees the number sees the slot's extent. The acquire is in
 	 * shms_segment_born(). */
-	atomic_store_explicit(&shms_segment_control(a->segment)->n_born, a->n_born, memory_order_release);
+	atomic_store_explicit(&shms_segment_control(a->segment)->n_born, a->n_born,
+			      memory_order_release);
 	return 0;
 }
 
-int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot, bool *ret_fresh)
+int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot,
+		       bool *ret_fresh)
 {
 	uint32_t slot = pop(a, class);
 
@@ -248,7 +253,8 @@ static bool told(struct shms_segalloc *a, uint32_t i, uint8_t *map, bool *ret_fr
 	if (!mark(map, first, size / SHMS_SEGCLASS_ALIGN))
 		return false;
 	a->slots[i] = (struct shms_segextent){.extent = w.extent, .class = w.class};
-	/* Of a large one it is not worth reading what its object takes: a sixteenth too much at most. */
+	/* Of a large one it is not worth reading what its object takes: a
+	 * sixteenth too much at most. */
 	a->pages[i] = (uint16_t)(size / SHMS_SEGMENT_PAGE);
 	a->used += bytes_of(a, i);
 	if ((uint64_t)w.extent * SHMS_SEGCLASS_ALIGN + size > a->end_off)

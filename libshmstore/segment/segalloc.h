@@ -29,10 +29,10 @@ struct shms_segextent {
 
 struct shms_segalloc {
 	const struct shms_segment *segment;
-	struct shms_segextent *slots;     /* [n_slots of the shape] */
-	uint16_t *pages;                  /* of each slot with a large extent: what its last object took */
-	uint64_t used;                    /* bytes of the objects in slots that are not free */
-	uint8_t *free;                    /* a bit for each slot: it lies on a stack */
+	struct shms_segextent *slots; /* [n_slots of the shape] */
+	uint16_t *pages; /* of each slot with a large extent: what its last object took */
+	uint64_t used;   /* bytes of the objects in slots that are not free */
+	uint8_t *free;   /* a bit for each slot: it lies on a stack */
 	uint32_t stacks[SHMS_SEGCLASSES]; /* the topmost slot; NONE */
 	uint32_t n_born;
 	uint32_t n_free;
@@ -56,10 +56,12 @@ void shms_segalloc_deinit(struct shms_segalloc *a);
  * segnow_of_ms(). *ret_fresh: it was cut now, so that its memory was never written; end_off says
  * how far the file must have memory. 0; -ENOSPC: there is none, unless a scan finds one.
  */
-int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot, bool *ret_fresh);
+int shms_segalloc_take(struct shms_segalloc *a, uint8_t class, uint32_t now, uint32_t *ret_slot,
+		       bool *ret_fresh);
 /* Is there a slot of that class that was used before, after a look at the hints if need be? */
 bool shms_segalloc_has(struct shms_segalloc *a, uint8_t class, uint32_t now);
-/* Where in the file the slot's extent begins and ends. Begins are 0 for slots that rebuild() gave up. */
+/* Where in the file the slot's extent begins and ends. Begins are 0 for
+ * slots that rebuild() gave up. */
 static inline uint64_t shms_segalloc_begin(const struct shms_segalloc *a, uint32_t slot)
 {
 	return (uint64_t)a->slots[slot].extent * SHMS_SEGCLASS_ALIGN;

@@ -12,11 +12,12 @@
 #define SHMS_SEGCLASSES     256u
 #define SHMS_SEGCLASS_ALIGN 64u
 #define SHMS_SEGCLASS_MAX   (UINT64_C(32) << 20) /* the largest extent */
-#define SHMS_SEGCLASS_BIG   65536u               /* extents of so many bytes begin at a page, and are whole pages */
+/* extents of so many bytes begin at a page, and are whole pages */
+#define SHMS_SEGCLASS_BIG   65536u
 
-#define SHMS_SEGCLASS_LINEAR \
-	32u /* classes 0 to 31 have 64 (c + 1) bytes; class 32 + 16 d + i has 2048 * 2^d * (17 + i) / 16 */
-#define SHMS_SEGCLASS_STEPS 16u
+/* classes 0 to 31 have 64 (c + 1) bytes; class 32 + 16 d + i has 2048 * 2^d * (17 + i) / 16 */
+#define SHMS_SEGCLASS_LINEAR 32u
+#define SHMS_SEGCLASS_STEPS  16u
 
 /* Bytes of an extent of that class. */
 static inline uint64_t shms_segclass_size(uint8_t class)

@@ -25,7 +25,8 @@ static bool holders_valid(uint32_t n)
 	       (words & (words - 1)) == 0;
 }
 
-int shms_segment_shape(uint32_t n_slots, uint32_t n_holders, uint64_t size, struct shms_segment_shape *ret)
+int shms_segment_shape(uint32_t n_slots, uint32_t n_holders, uint64_t size,
+		       struct shms_segment_shape *ret)
 {
 	struct shms_segment_shape s = {
 		.n_slots = n_slots, .n_words = n_holders / SHMS_SEG_HOLDERS_A_WORD, .size = size};
@@ -36,7 +37,8 @@ int shms_segment_shape(uint32_t n_slots, uint32_t n_holders, uint64_t size, stru
 	s.hints_off = SHMS_SEGMENT_CONTROL_OFF + sizeof(struct shms_segment_control) +
 		      (uint64_t)n_holders * sizeof(struct shms_segrecord);
 	s.slots_off = round_up(s.hints_off + round_up(n_slots, 64) / 8, 64);
-	s.data_off = round_up(s.slots_off + n_slots * shms_segslot_size(s.n_words), SHMS_SEGMENT_PAGE);
+	s.data_off =
+		round_up(s.slots_off + n_slots * shms_segslot_size(s.n_words), SHMS_SEGMENT_PAGE);
 	if (s.data_off >= size)
 		return -EINVAL;
 	*ret = s;
@@ -48,8 +50,8 @@ static uint64_t header_hash(const struct shms_segment_header *h)
 	return XXH3_64bits(h, offsetof(struct shms_segment_header, hash));
 }
 
-void shms_segment_header(const struct shms_segment_shape *shape, const uint8_t uuid[16], const uint8_t owner_uuid[16],
-			 struct shms_segment_header *ret)
+void shms_segment_header(const struct shms_segment_shape *shape, const uint8_t uuid[16],
+			 const uint8_t owner_uuid[16], struct shms_segment_header *ret)
 {
 	struct shms_segment_header h = {
 		.version = SHMS_SEGMENT_VERSION,
@@ -68,7 +70,8 @@ void shms_segment_header(const struct shms_segment_shape *shape, const uint8_t u
 	*ret = h;
 }
 
-int shms_segment_check(const struct shms_segment_header *h, uint64_t file_size, struct shms_segment *ret)
+int shms_segment_check(const struct shms_segment_header *h, uint64_t file_size,
+		       struct shms_segment *ret)
 {
 	struct shms_segment_shape shape;
 
@@ -77,8 +80,9 @@ int shms_segment_check(const struct shms_segment_header *h, uint64_t file_size, 
 	if (h->version != SHMS_SEGMENT_VERSION)
 		return -ENOTSUP;
 	if (h->hash != header_hash(h) || h->zero != 0 || h->size != file_size ||
-	    shms_segment_shape(h->n_slots, h->n_holders, h->size, &shape) < 0 || h->hints_off != shape.hints_off ||
-	    h->slots_off != shape.slots_off || h->data_off != shape.data_off)
+	    shms_segment_shape(h->n_slots, h->n_holders, h->size, &shape) < 0 ||
+	    h->hints_off != shape.hints_off || h->slots_off != shape.slots_off ||
+	    h->data_off != shape.data_off)
 		return -EBADMSG;
 	ret->shape = shape;
 	memcpy(ret->uuid, h->uuid, sizeof(ret->uuid));
@@ -95,7 +99,8 @@ void shms_segment_hint(const struct shms_segment *g, uint32_t slot)
 {
 	/* release, here and of the count: an owner that sees the count sees the hint, and the
 	 * words as we left them. */
-	atomic_fetch_or_explicit(hints(g, slot / 64), UINT64_C(1) << slot % 64, memory_order_release);
+	atomic_fetch_or_explicit(hints(g, slot / 64), UINT64_C(1) << slot % 64,
+				 memory_order_release);
 	atomic_fetch_add_explicit(&shms_segment_control(g)->n_hints, 1, memory_order_release);
 }
 

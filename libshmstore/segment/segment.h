@@ -31,7 +31,8 @@
 #define SHMS_SEGMENT_PAGE        4096u
 #define SHMS_SEGMENT_SLOTS_MAX   ((UINT32_C(1) << 24) - 1)
 #define SHMS_SEGMENT_WORDS_MAX   8u
-#define SHMS_SEGMENT_SIZE_MAX    (UINT64_C(1) << 36) /* 64 GiB: an extent's place is told in 32 bits of 64 bytes */
+/* 64 GiB: an extent's place is told in 32 bits of 64 bytes */
+#define SHMS_SEGMENT_SIZE_MAX    (UINT64_C(1) << 36)
 
 struct shms_segment_header {
 	uint8_t magic[8];
@@ -53,8 +54,9 @@ _Static_assert(offsetof(struct shms_segment_header, uuid) == 56, "header");
 _Static_assert(offsetof(struct shms_segment_header, hash) == 88, "header");
 
 struct shms_segment_control {
-	_Atomic uint32_t
-		n_born; /* slots that the owner ever cut; it alone writes this. release: their words are zero, their extents are told */
+	/* slots that the owner ever cut; it alone writes this. release: their words are
+	 * zero, their extents are told */
+	_Atomic uint32_t n_born;
 	_Atomic uint32_t n_hints;   /* goes up after a hint is set */
 	_Atomic uint32_t n_refused; /* stores that found no record */
 	uint8_t reserved[52];       /* 0 */
@@ -102,7 +104,8 @@ struct shms_segment_shape {
 struct shms_segment {
 	uint8_t *books;       /* [0, data_off): header, control, records, hints, slots */
 	const uint8_t *bytes; /* [0, size), for reading; NULL: not mapped */
-	/* Reads size bytes from off on, where bytes is NULL. NULL: nobody reads extents. 0, -errno. */
+	/* Reads size bytes from off on, where bytes is NULL. NULL: nobody
+	 * reads extents. 0, -errno. */
 	int (*fetch)(const struct shms_segment *g, uint64_t off, void *ret, uint64_t size);
 	struct shms_segment_shape shape;
 	uint8_t uuid[16];
@@ -123,14 +126,16 @@ struct shms_segslot {
  * Computes the shape of a segment of size bytes. -EINVAL: there is no such shape, or no room for an
  * extent.
  */
-int shms_segment_shape(uint32_t n_slots, uint32_t n_holders, uint64_t size, struct shms_segment_shape *ret);
-void shms_segment_header(const struct shms_segment_shape *shape, const uint8_t uuid[16], const uint8_t owner_uuid[16],
-			 struct shms_segment_header *ret);
+int shms_segment_shape(uint32_t n_slots, uint32_t n_holders, uint64_t size,
+		       struct shms_segment_shape *ret);
+void shms_segment_header(const struct shms_segment_shape *shape, const uint8_t uuid[16],
+			 const uint8_t owner_uuid[16], struct shms_segment_header *ret);
 /*
  * Checks a header, which is a private copy of the file's first bytes, and fills shape and uuids of
  * ret. file_size: the file's. 0; -EBADMSG; -ENOTSUP: another version.
  */
-int shms_segment_check(const struct shms_segment_header *header, uint64_t file_size, struct shms_segment *ret);
+int shms_segment_check(const struct shms_segment_header *header, uint64_t file_size,
+		       struct shms_segment *ret);
 
 static inline uint32_t shms_segment_holders(const struct shms_segment *g)
 {
@@ -148,11 +153,13 @@ static inline struct shms_segslot shms_segslot_at(const struct shms_segment *g, 
 	uint8_t *at = g->books + g->shape.slots_off + index * shms_segslot_size(g->shape.n_words);
 	struct shms_segword *words = (struct shms_segword *)(void *)at;
 
-	return (struct shms_segslot){words, words + 1, words + 1 + g->shape.n_words, g->shape.n_words};
+	return (struct shms_segslot){words, words + 1, words + 1 + g->shape.n_words,
+				     g->shape.n_words};
 }
 
 /* The word that has the bits of that holder. */
-static inline struct shms_segword *shms_segslot_word(const struct shms_segslot *slot, unsigned holder)
+static inline struct shms_segword *shms_segslot_word(const struct shms_segslot *slot,
+						     unsigned holder)
 {
 	return &slot->holders[holder / SHMS_SEG_HOLDERS_A_WORD];
 }
@@ -168,7 +175,8 @@ static inline struct shms_segment_use *shms_segment_use(const struct shms_segmen
 }
 
 /* holder < shms_segment_holders(g): our own, or checked. */
-static inline struct shms_segrecord *shms_segment_record(const struct shms_segment *g, unsigned holder)
+static inline struct shms_segrecord *shms_segment_record(const struct shms_segment *g,
+							 unsigned holder)
 {
 	return (struct shms_segrecord *)(void *)(g->books + SHMS_SEGMENT_CONTROL_OFF +
 						 sizeof(struct shms_segment_control) +

@@ -48,8 +48,8 @@ static void place(struct shms_segpacked *o)
 	o->used = at;
 }
 
-int shms_segpacked_plan(const uint64_t *sizes, uint32_t n_buffers, uint32_t metadata_size, const void *key,
-			size_t key_size, uint8_t flags, struct shms_segpacked *ret)
+int shms_segpacked_plan(const uint64_t *sizes, uint32_t n_buffers, uint32_t metadata_size,
+			const void *key, size_t key_size, uint8_t flags, struct shms_segpacked *ret)
 {
 	uint64_t end = 0;
 	int class;
@@ -117,22 +117,28 @@ bool shms_segpacked_extent(const struct shms_segment *g, uint32_t extent, uint8_
 }
 
 /* Reads an aligned number of the table, which another process may change now. */
-static uint64_t table_number(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t i)
+static uint64_t table_number(const struct shms_segment *g, const struct shms_segpacked *o,
+			     uint64_t i)
 {
 	uint64_t off = o->extent_off + o->table_off + 8 * i, number;
 	const uint8_t *at;
 
 	if (!g->bytes) /* an unreadable table has no buffers and no size */
-		return g->fetch && g->fetch(g, off, &number, sizeof(number)) == 0 ? number : UINT64_MAX;
+		return g->fetch && g->fetch(g, off, &number, sizeof(number)) == 0 ? number
+										  : UINT64_MAX;
 	at = g->bytes + off;
 	return __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_RELAXED);
 }
 
-int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot, struct shms_segpacked *ret)
+int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot,
+			struct shms_segpacked *ret)
 {
 	/* Takes the fields out of words: a part of a word that was just stored is slow to load. */
-	uint64_t sizes = shms_segword_plain_load(&slot->packed[0]), rest = shms_segword_plain_load(&slot->packed[1]);
-	uint64_t key[2] = {shms_segword_plain_load(&slot->packed[2]), shms_segword_plain_load(&slot->packed[3])}, n;
+	uint64_t sizes = shms_segword_plain_load(&slot->packed[0]),
+		 rest = shms_segword_plain_load(&slot->packed[1]);
+	uint64_t key[2] = {shms_segword_plain_load(&slot->packed[2]),
+			   shms_segword_plain_load(&slot->packed[3])},
+		 n;
 	uint32_t extent = (uint32_t)sizes;
 
 	ret->buffer_size = sizes >> 32;
@@ -142,7 +148,8 @@ int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot 
 	ret->flags = (uint8_t)(rest >> 56);
 	ret->n_buffers = 1;
 	memcpy(ret->key, key, sizeof(ret->key));
-	if ((ret->flags & ~SHMS_SEGPACKED_FLAGS) || !ret->key_size || !shms_segpacked_extent(g, extent, ret->class))
+	if ((ret->flags & ~SHMS_SEGPACKED_FLAGS) || !ret->key_size ||
+	    !shms_segpacked_extent(g, extent, ret->class))
 		return -EBADMSG;
 	ret->extent_off = (uint64_t)extent * SHMS_SEGCLASS_ALIGN;
 	ret->extent_size = shms_segclass_size(ret->class);
@@ -159,7 +166,8 @@ int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot 
 	return ret->used > ret->extent_size ? -EBADMSG : 0;
 }
 
-int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t *ret_sizes)
+int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpacked *o,
+			 uint64_t *ret_sizes)
 {
 	uint64_t end = 0;
 
@@ -179,7 +187,8 @@ int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpack
 	return end == o->buffer_size ? 0 : -EBADMSG;
 }
 
-bool shms_segpacked_checksum(const struct shms_segpacked *o, const uint8_t *extent, uint64_t ret_hash[2])
+bool shms_segpacked_checksum(const struct shms_segpacked *o, const uint8_t *extent,
+			     uint64_t ret_hash[2])
 {
 	if (!(o->flags & SHMS_SEGPACKED_CHECKSUM))
 		return false;

@@ -41,7 +41,8 @@ struct shms_segpacked_words {
 	uint8_t flags;
 	uint8_t key[SHMS_SEGPACKED_KEY]; /* zero behind it; all zero where it does not fit */
 };
-_Static_assert(sizeof(struct shms_segpacked_words) == SHMS_SEGSLOT_PACKED_WORDS * sizeof(uint64_t), "description");
+_Static_assert(sizeof(struct shms_segpacked_words) == SHMS_SEGSLOT_PACKED_WORDS * sizeof(uint64_t),
+	       "description");
 _Static_assert(offsetof(struct shms_segpacked_words, key_size) == 12, "description");
 _Static_assert(offsetof(struct shms_segpacked_words, key) == 16, "description");
 
@@ -69,8 +70,9 @@ struct shms_segpacked {
  * flags: without _TABLE. 0; -EFBIG: it takes more than the largest extent; -EINVAL: the key is
  * empty, or longer than 65535 bytes.
  */
-int shms_segpacked_plan(const uint64_t *sizes, uint32_t n_buffers, uint32_t metadata_size, const void *key,
-			size_t key_size, uint8_t flags, struct shms_segpacked *ret);
+int shms_segpacked_plan(const uint64_t *sizes, uint32_t n_buffers, uint32_t metadata_size,
+			const void *key, size_t key_size, uint8_t flags,
+			struct shms_segpacked *ret);
 /*
  * For the owner, while the slot is WRITING: _table() writes the table, if there is one, into the
  * extent at which extent points; _write() writes the description into the slot.
@@ -83,9 +85,11 @@ void shms_segpacked_write(const struct shms_segslot *slot, const struct shms_seg
  * was SEALED with one generation all the while; the caller finds that out. 0; -EBADMSG: ret has
  * numbers that are not to be used.
  */
-int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot, struct shms_segpacked *ret);
+int shms_segpacked_read(const struct shms_segment *g, const struct shms_segslot *slot,
+			struct shms_segpacked *ret);
 /*
- * Returns the size of the key of the slot's object, which the caller holds by name, and its bytes, if it has SHMS_SEGPACKED_KEY at most.
+ * Returns the size of the key of the slot's object, which the caller holds by name, and its bytes,
+ * if it has SHMS_SEGPACKED_KEY at most.
  */
 static inline size_t shms_segpacked_key_words(const struct shms_segslot *slot, uint64_t ret[2])
 {
@@ -99,18 +103,23 @@ static inline uint64_t shms_segpacked_extent_size(const struct shms_segslot *slo
 	return shms_segclass_size((uint8_t)(shms_segword_plain_load(&slot->packed[1]) >> 48));
 }
 /* The key of the object o, which was read out of its slot. */
-static inline const void *shms_segpacked_key(const struct shms_segment *g, const struct shms_segpacked *o)
+static inline const void *shms_segpacked_key(const struct shms_segment *g,
+					     const struct shms_segpacked *o)
 {
-	return o->key_size <= SHMS_SEGPACKED_KEY ? (const void *)o->key : g->bytes + o->extent_off + o->key_off;
+	return o->key_size <= SHMS_SEGPACKED_KEY ? (const void *)o->key
+						 : g->bytes + o->extent_off + o->key_off;
 }
 /*
  * Copies the sizes of the o->n_buffers buffers, and checks them against the whole, under the same
  * condition. 0, -EBADMSG.
  */
-int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpacked *o, uint64_t *ret_sizes);
+int shms_segpacked_sizes(const struct shms_segment *g, const struct shms_segpacked *o,
+			 uint64_t *ret_sizes);
 /* The checksum of the buffers in that extent. False: the object has none. */
-bool shms_segpacked_checksum(const struct shms_segpacked *o, const uint8_t *extent, uint64_t ret_hash[2]);
-/* Sets or clears flags of the object in an own slot: one access, so that others read what was or what is. */
+bool shms_segpacked_checksum(const struct shms_segpacked *o, const uint8_t *extent,
+			     uint64_t ret_hash[2]);
+/* Sets or clears flags of the object in an own slot: one access, so that others
+ * read what was or what is. */
 static inline void shms_segpacked_flag(const struct shms_segslot *slot, uint8_t flags, bool on)
 {
 	uint64_t word = shms_segword_plain_load(&slot->packed[1]), bits = (uint64_t)flags << 56;

@@ -23,7 +23,8 @@ static void settle_intent(const struct shms_segment *g, unsigned holder, uint64_
 	slot = shms_segslot_at(g, index);
 	shms_segword_cas(slot.state, shms_segstate_make(SHMS_SEG_CLOSING, generation),
 			 shms_segstate_make(SHMS_SEG_SEALED, generation));
-	if (shms_segword_is(slot.state, SHMS_SEGSTATE_PUBLISHED, shms_segstate_make(SHMS_SEG_SEALED, generation)))
+	if (shms_segword_is(slot.state, SHMS_SEGSTATE_PUBLISHED,
+			    shms_segstate_make(SHMS_SEG_SEALED, generation)))
 		return;
 	if (shms_segword_clear(shms_segslot_word(&slot, holder), shms_segholder_name(holder)))
 		shms_segment_hint(g, index);
@@ -41,7 +42,8 @@ static bool settle_owner(const struct shms_segslot *slot)
 	if (shms_segstate_of(word) == SHMS_SEG_WRITING)
 		shms_segword_cas(slot->state, word, shms_segstate_make(SHMS_SEG_FREE, generation));
 	if (shms_segstate_of(word) == SHMS_SEG_CLOSING)
-		shms_segword_cas(slot->state, word, shms_segstate_make(SHMS_SEG_SEALED, generation));
+		shms_segword_cas(slot->state, word,
+				 shms_segstate_make(SHMS_SEG_SEALED, generation));
 	return !shms_segstate_published(word);
 }
 
@@ -64,7 +66,8 @@ void shms_segment_recover(const struct shms_segment *g, unsigned holder, bool ke
 
 		if (!shms_segword_part(shms_segslot_word(&slot, holder), both))
 			continue;
-		if (shms_segword_clear(shms_segslot_word(&slot, holder), none ? both : given) && !none)
+		if (shms_segword_clear(shms_segslot_word(&slot, holder), none ? both : given) &&
+		    !none)
 			shms_segment_hint(g, i);
 	}
 }
@@ -83,7 +86,8 @@ void shms_segment_forget_objects(const struct shms_segment *g, unsigned holder)
 	for (uint32_t i = 0; i < n_slots; i++) {
 		struct shms_segslot slot = shms_segslot_at(g, i);
 
-		if (!shms_segword_part(shms_segslot_word(&slot, holder), name) || is_alias(&slot, holder))
+		if (!shms_segword_part(shms_segslot_word(&slot, holder), name) ||
+		    is_alias(&slot, holder))
 			continue;
 		if (shms_segword_clear(shms_segslot_word(&slot, holder), name))
 			shms_segment_hint(g, i);
@@ -98,7 +102,8 @@ bool shms_segment_has_alias(const struct shms_segment *g, unsigned holder)
 	for (uint32_t i = 0; i < n_slots; i++) {
 		struct shms_segslot slot = shms_segslot_at(g, i);
 
-		if (shms_segword_part(shms_segslot_word(&slot, holder), name) && is_alias(&slot, holder))
+		if (shms_segword_part(shms_segslot_word(&slot, holder), name) &&
+		    is_alias(&slot, holder))
 			return true;
 	}
 	return false;

@@ -14,8 +14,8 @@
 
 #include "hexdigits.h"
 
-int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, unsigned from, uint64_t now_ms,
-			 uint64_t end_ms, uint32_t *ret_lease)
+int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, unsigned from,
+			 uint64_t now_ms, uint64_t end_ms, uint32_t *ret_lease)
 {
 	uint32_t end = shms_segend_of_ms(end_ms);
 
@@ -77,7 +77,8 @@ int shms_segment_hold(const struct shms_segment *g, unsigned holder, const struc
 	slot = shms_segslot_at(g, t->slot);
 	word = shms_segslot_word(&slot, holder);
 	shms_segword_or(word, shms_segholder_view(holder));
-	/* A state with leases is not CLOSING: the owner has yet to read our word before it frees the slot. */
+	/* A state with leases is not CLOSING: the owner has yet to read our word
+	 * before it frees the slot. */
 	r = shms_segment_stands(g, t);
 	if (r < 0 && shms_segword_clear(word, shms_segholder_view(holder)))
 		shms_segment_hint(g, t->slot);
@@ -88,8 +89,8 @@ int shms_segment_hold(const struct shms_segment *g, unsigned holder, const struc
  * Takes the lease, after our bit was set. If the lease was still there, so was the object, since
  * before the bit. Else the slot's extent may have no memory, and is not touched.
  */
-static int take(const struct shms_segment *g, const struct shms_segslot *slot, const struct shms_segticket *t,
-		struct shms_segpacked *ret)
+static int take(const struct shms_segment *g, const struct shms_segslot *slot,
+		const struct shms_segticket *t, struct shms_segpacked *ret)
 {
 	int r = ret ? shms_segment_stands(g, t) : 0;
 
@@ -108,8 +109,8 @@ static int take(const struct shms_segment *g, const struct shms_segslot *slot, c
 	return -EBADMSG;
 }
 
-int shms_segment_adopt(const struct shms_segment *g, unsigned holder, bool kept, const struct shms_segticket *t,
-		       struct shms_segpacked *ret)
+int shms_segment_adopt(const struct shms_segment *g, unsigned holder, bool kept,
+		       const struct shms_segticket *t, struct shms_segpacked *ret)
 {
 	struct shms_segword *intent = &shms_segment_record(g, holder)->intent;
 	struct shms_segslot slot;
@@ -123,22 +124,26 @@ int shms_segment_adopt(const struct shms_segment *g, unsigned holder, bool kept,
 		shms_segword_store(intent, shms_segintent_make(t->slot, t->generation));
 	had = shms_segword_or(shms_segslot_word(&slot, holder), shms_segholder_name(holder));
 	r = take(g, &slot, t, ret);
-	if (r < 0 && !had && shms_segword_clear(shms_segslot_word(&slot, holder), shms_segholder_name(holder)))
+	if (r < 0 && !had &&
+	    shms_segword_clear(shms_segslot_word(&slot, holder), shms_segholder_name(holder)))
 		shms_segment_hint(g, t->slot);
 	if (kept)
 		shms_segword_store(intent, 0);
 	return r;
 }
 
-int shms_segslot_pin(const struct shms_segslot *slot, unsigned holder, unsigned from, uint32_t generation)
+int shms_segslot_pin(const struct shms_segslot *slot, unsigned holder, unsigned from,
+		     uint32_t generation)
 {
 	shms_segword_or(shms_segslot_word(slot, holder), shms_segholder_view(holder));
 	/* The owner may have read our word before the bit was in it. Then the state is CLOSING
 	 * now, and the owner must not go on. Any look that it begins later sees the bit. */
 	shms_segword_cas(slot->state, shms_segstate_make(SHMS_SEG_CLOSING, generation),
 			 shms_segstate_make(SHMS_SEG_SEALED, generation));
-	if (shms_segword_is(slot->state, SHMS_SEGSTATE_PUBLISHED, shms_segstate_make(SHMS_SEG_SEALED, generation)) &&
-	    shms_segword_is(shms_segslot_word(slot, from), shms_segholder_name(from), shms_segholder_name(from)))
+	if (shms_segword_is(slot->state, SHMS_SEGSTATE_PUBLISHED,
+			    shms_segstate_make(SHMS_SEG_SEALED, generation)) &&
+	    shms_segword_is(shms_segslot_word(slot, from), shms_segholder_name(from),
+			    shms_segholder_name(from)))
 		return 0;
 	shms_segword_clear(shms_segslot_word(slot, holder), shms_segholder_view(holder));
 	return -ENOENT;
@@ -146,8 +151,8 @@ int shms_segslot_pin(const struct shms_segslot *slot, unsigned holder, unsigned 
 
 void shms_segticket_format(const struct shms_segticket *t, char ret_text[SHMS_SEGTICKET_TEXT])
 {
-	uint64_t lease =
-		(uint64_t)t->slot << 32 | (uint64_t)(t->generation & SHMS_SEG_GENERATION) << 8 | (t->lease & 0xff);
+	uint64_t lease = (uint64_t)t->slot << 32 |
+			 (uint64_t)(t->generation & SHMS_SEG_GENERATION) << 8 | (t->lease & 0xff);
 
 	shms_hexdigits_write(lease, ret_text);
 	shms_hexdigits_write(t->end_ms, ret_text + 16);
@@ -161,6 +166,7 @@ int shms_segticket_parse(const char *text, size_t n, struct shms_segticket *ret)
 	if (n != SHMS_SEGTICKET_TEXT - 1 || !shms_hexdigits_read(text, &lease) ||
 	    !shms_hexdigits_read(text + 16, &end_ms) || (lease & 0xff) >= SHMS_SEG_LEASES)
 		return -EBADMSG;
-	*ret = (struct shms_segticket){(uint32_t)(lease >> 32), (uint32_t)lease >> 8, lease & 0xff, end_ms};
+	*ret = (struct shms_segticket){(uint32_t)(lease >> 32), (uint32_t)lease >> 8, lease & 0xff,
+				       end_ms};
 	return 0;
 }

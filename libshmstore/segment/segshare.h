@@ -29,32 +29,35 @@ struct shms_segticket {
  * the end is further away than SHMS_SEG_LEASE_MAX_MS; -EBADMSG: the object is not there, which is
  * damage.
  */
-int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, unsigned from, uint64_t now_ms,
-			 uint64_t end_ms, uint32_t *ret_lease);
+int shms_segslot_handoff(const struct shms_segslot *slot, uint32_t generation, unsigned from,
+			 uint64_t now_ms, uint64_t end_ms, uint32_t *ret_lease);
 /*
- * Is the ticket's lease out? Then its object has been as it is since the handoff. 0; -ESTALE: the ticket was used, or its lease or object is
- * gone; -EBADMSG: there is no such slot.
+ * Is the ticket's lease out? Then its object has been as it is since the handoff. 0; -ESTALE: the
+ * ticket was used, or its lease or object is gone; -EBADMSG: there is no such slot.
  */
 int shms_segment_stands(const struct shms_segment *g, const struct shms_segticket *ticket);
 /*
- * Gives holder, which has no views there, its view bit on the ticket's object, so that this stays as it is, whoever takes the lease, until
- * shms_segslot_unview(). Returns as shms_segment_stands().
+ * Gives holder, which has no views there, its view bit on the ticket's object, so that this stays
+ * as it is, whoever takes the lease, until shms_segslot_unview(). Returns as shms_segment_stands().
  */
-int shms_segment_hold(const struct shms_segment *g, unsigned holder, const struct shms_segticket *ticket);
+int shms_segment_hold(const struct shms_segment *g, unsigned holder,
+		      const struct shms_segticket *ticket);
 /*
  * Sets holder's name on the ticket's object, and takes the lease. holder: the caller's own. kept:
- * it is a kept store's. ret: the slot's description, checked; NULL: the caller holds the object, and has read it. 0; -ESTALE: the ticket was used, or
- * its lease or object is gone; -EBADMSG: there is no such slot, or its description is no object's.
+ * it is a kept store's. ret: the slot's description, checked; NULL: the caller holds the object,
+ * and has read it. 0; -ESTALE: the ticket was used, or its lease or object is gone; -EBADMSG: there
+ * is no such slot, or its description is no object's.
  * A call that fails changes nothing. The caller has checked the ticket's end.
  */
-int shms_segment_adopt(const struct shms_segment *g, unsigned holder, bool kept, const struct shms_segticket *ticket,
-		       struct shms_segpacked *ret);
+int shms_segment_adopt(const struct shms_segment *g, unsigned holder, bool kept,
+		       const struct shms_segticket *ticket, struct shms_segpacked *ret);
 /*
  * Gives holder, which has neither name nor view there, a view of the object of that generation, as
  * long as store `from` has it by name; that is looked at once. 0; -ENOENT: it is not there any
  * more.
  */
-int shms_segslot_pin(const struct shms_segslot *slot, unsigned holder, unsigned from, uint32_t generation);
+int shms_segslot_pin(const struct shms_segslot *slot, unsigned holder, unsigned from,
+		     uint32_t generation);
 
 /*
  * The last part of a ticket's path: slot, generation, lease and end as 8, 6, 2 and 16 hexadecimal

@@ -61,10 +61,12 @@ bool shms_segslot_free(const struct shms_segslot *slot, uint32_t now)
 	if (!shms_segword_cas(slot->state, word, closing))
 		return false;
 	if (shms_segslot_held(slot)) {
-		shms_segword_cas(slot->state, closing, shms_segstate_make(SHMS_SEG_SEALED, generation));
+		shms_segword_cas(slot->state, closing,
+				 shms_segstate_make(SHMS_SEG_SEALED, generation));
 		return false;
 	}
-	return shms_segword_cas(slot->state, closing, shms_segstate_make(SHMS_SEG_FREE, generation));
+	return shms_segword_cas(slot->state, closing,
+				shms_segstate_make(SHMS_SEG_FREE, generation));
 }
 
 unsigned shms_segslot_expire(const struct shms_segslot *slot, uint32_t now)
@@ -72,10 +74,12 @@ unsigned shms_segslot_expire(const struct shms_segslot *slot, uint32_t now)
 	uint64_t word = shms_segword_load(slot->state);
 	uint32_t leases = shms_segstate_leases(word);
 
-	if (shms_segstate_of(word) != SHMS_SEG_SEALED || !leases || shms_segstate_promised(word, now))
+	if (shms_segstate_of(word) != SHMS_SEG_SEALED || !leases ||
+	    shms_segstate_promised(word, now))
 		return 0;
 	/* One more lease, or one less, is somebody at work here: the next gc looks again. */
-	if (!shms_segword_cas(slot->state, word, shms_segstate_make(SHMS_SEG_SEALED, shms_segstate_generation(word))))
+	if (!shms_segword_cas(slot->state, word,
+			      shms_segstate_make(SHMS_SEG_SEALED, shms_segstate_generation(word))))
 		return 0;
 	return (unsigned)__builtin_popcount(leases);
 }

@@ -31,11 +31,13 @@ void shms_segslot_abandon(const struct shms_segslot *slot, uint32_t generation);
  * segnow_of_ms(). True: it is FREE, and the owner's. False: it is in use, or never had an object;
  * the holder that leaves it last sets a hint.
  */
-bool shms_segslot_held(const struct shms_segslot *slot); /* does any holder's bit stand, at each word's time? */
+/* does any holder's bit stand, at each word's time? */
+bool shms_segslot_held(const struct shms_segslot *slot);
 bool shms_segslot_free(const struct shms_segslot *slot, uint32_t now);
 /*
- * Any process: takes the slot's leases away, if the last one has ended. Returns how many these were. A ticket's receiver that comes too late
- * finds none, as it would find that its ticket has ended.
+ * Any process: takes the slot's leases away, if the last one has ended. Returns how
+ * many these were. A ticket's receiver that comes too late finds none, as it would
+ * find that its ticket has ended.
  */
 unsigned shms_segslot_expire(const struct shms_segslot *slot, uint32_t now);
 

@@ -17,13 +17,14 @@ enum shms_segstate {
 	SHMS_SEG_FREE = 0,
 	SHMS_SEG_WRITING = 1,
 	SHMS_SEG_SEALED = 2,
-	SHMS_SEG_CLOSING = 3 /* the owner looks whether it may take the slot back; the object is there still */
+	/* the owner looks whether it may take the slot back; the object is there still */
+	SHMS_SEG_CLOSING = 3
 };
 
-#define SHMS_SEG_LEASES     12u
-#define SHMS_SEG_GENERATION ((UINT32_C(1) << 24) - 1) /* the greatest one; 0 follows */
-#define SHMS_SEG_END        ((UINT32_C(1) << 24) - 1)
-#define SHMS_SEG_END_MS     2000u /* an end's unit, of CLOCK_BOOTTIME */
+#define SHMS_SEG_LEASES       12u
+#define SHMS_SEG_GENERATION   ((UINT32_C(1) << 24) - 1) /* the greatest one; 0 follows */
+#define SHMS_SEG_END          ((UINT32_C(1) << 24) - 1)
+#define SHMS_SEG_END_MS       2000u /* an end's unit, of CLOCK_BOOTTIME */
 /*
  * Ends are compared on a circle of 388 days: an end further away than this looks like a past one.
  */
@@ -72,7 +73,8 @@ static inline uint32_t shms_segstate_end(uint64_t word)
  */
 static inline uint32_t shms_segend_of_ms(uint64_t boot_ms)
 {
-	return (uint32_t)(boot_ms / SHMS_SEG_END_MS + (boot_ms % SHMS_SEG_END_MS != 0)) & SHMS_SEG_END;
+	return (uint32_t)(boot_ms / SHMS_SEG_END_MS + (boot_ms % SHMS_SEG_END_MS != 0)) &
+	       SHMS_SEG_END;
 }
 
 static inline uint32_t shms_segnow_of_ms(uint64_t boot_ms)
@@ -103,15 +105,18 @@ static inline uint64_t shms_segstate_leased(uint64_t word, unsigned lease, uint3
 {
 	if (shms_segstate_leases(word) && shms_segend_later(shms_segstate_end(word), end))
 		end = shms_segstate_end(word);
-	return shms_segstate_make(SHMS_SEG_SEALED, shms_segstate_generation(word)) | (uint64_t)end << 16 |
-	       (uint64_t)shms_segstate_leases(word) << 4 | shms_segstate_lease(lease);
+	return shms_segstate_make(SHMS_SEG_SEALED, shms_segstate_generation(word)) |
+	       (uint64_t)end << 16 | (uint64_t)shms_segstate_leases(word) << 4 |
+	       shms_segstate_lease(lease);
 }
 
 /* SEALED without that lease. The last lease takes the end with it. */
 static inline uint64_t shms_segstate_unleased(uint64_t word, unsigned lease)
 {
 	word &= ~shms_segstate_lease(lease);
-	return shms_segstate_leases(word) ? word : shms_segstate_make(SHMS_SEG_SEALED, shms_segstate_generation(word));
+	return shms_segstate_leases(word)
+		       ? word
+		       : shms_segstate_make(SHMS_SEG_SEALED, shms_segstate_generation(word));
 }
 
 /* Is a lease out that has not ended? */

@@ -36,7 +36,8 @@
 struct shms_segword {
 	_Atomic uint64_t value;
 };
-_Static_assert(sizeof(struct shms_segword) == 8 && ATOMIC_LLONG_LOCK_FREE == 2, "a word of shared memory");
+_Static_assert(sizeof(struct shms_segword) == 8 && ATOMIC_LLONG_LOCK_FREE == 2,
+	       "a word of shared memory");
 
 static inline uint64_t shms_segword_load(struct shms_segword *w)
 {
@@ -63,8 +64,8 @@ static inline void shms_segword_store(struct shms_segword *w, uint64_t value)
 
 static inline bool shms_segword_cas(struct shms_segword *w, uint64_t expected, uint64_t value)
 {
-	return atomic_compare_exchange_strong_explicit(&w->value, &expected, value, memory_order_seq_cst,
-						       memory_order_seq_cst);
+	return atomic_compare_exchange_strong_explicit(&w->value, &expected, value,
+						       memory_order_seq_cst, memory_order_seq_cst);
 }
 
 /* Sets the bits. Returns whether one of them was set before. */
@@ -108,12 +109,14 @@ static inline bool shms_segword_turn(unsigned *turn)
 /* Stores from here on are seen after the stores before. */
 static inline void shms_segword_fence(void)
 {
-#ifndef __SANITIZE_THREAD__ /* which knows no fences; who reads the bytes is ordered by SEALED in any case */
+/* which knows no fences; who reads the bytes is ordered by SEALED in any case */
+#ifndef __SANITIZE_THREAD__
 	atomic_thread_fence(memory_order_release);
 #endif
 }
 
-/* Loads from here on come after the loads before: for a second look at the state, after which what was read is believed. */
+/* Loads from here on come after the loads before: for a second look at the state, after which
+ * what was read is believed. */
 static inline void shms_segword_look_again(void)
 {
 #ifndef __SANITIZE_THREAD__

@@ -49,7 +49,8 @@ int shms_acquire_dirs(struct shmstore *s, bool create)
 	return 0;
 }
 
-/* Makes the page of a new store: complete and locked before it has a name. -EEXIST, -ENOENT: somebody was faster, look again. */
+/* Makes the page of a new store: complete and locked before it has a name. -EEXIST, -ENOENT:
+ * somebody was faster, look again. */
 static int new_page(struct shmstore *s, const struct shms_page *page)
 {
 	struct iovec iov = {.iov_len = sizeof(*page)};
@@ -118,7 +119,8 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	struct shms_teardown t = {.tier = shms_teardown_own_tier(s->p, s->dir_fd)};
 	struct shms_page old = {.flags = 0};
 	struct iovec iov = {.iov_base = page, .iov_len = sizeof(*page)};
-	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0, fresh = (o->flags & SHMSTORE_OPEN_FRESH) != 0;
+	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0,
+	     fresh = (o->flags & SHMSTORE_OPEN_FRESH) != 0;
 	int names, r;
 
 	/* Only its page says whether to keep its objects: an unreadable one drops none. */
@@ -132,7 +134,8 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	}
 	if (r < 0)
 		return shms_error(r);
-	atomic_init(&page->changes, (atomic_load_explicit(&old.changes, memory_order_relaxed) | 1) + 1);
+	atomic_init(&page->changes,
+		    (atomic_load_explicit(&old.changes, memory_order_relaxed) | 1) + 1);
 	adopt = adopt || (!fresh && (old.flags & SHMS_PAGE_KEEP));
 	/* Killed from here on: a dead store still, with fewer objects of those that were to go. */
 	if (!adopt)
@@ -156,19 +159,24 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	return r;
 }
 
-#define TRIES          20000          /* of 2 ms each where it waits */
-#define TAKEN_APART_NS 1000000000ull  /* how long it takes to remove what a dead store left, on a busy host too */
-#define LIVES_NS       200000000ull   /* an owner that is just ending is as one that lives, until its lock goes */
-#define DYING_NS       30000000000ull /* the kernel takes its memory apart before its files: gigabytes take seconds */
+#define TRIES          20000 /* of 2 ms each where it waits */
+/* how long it takes to remove what a dead store left, on a busy host too */
+#define TAKEN_APART_NS 1000000000ull
+/* an owner that is just ending is as one that lives, until its lock goes */
+#define LIVES_NS       200000000ull
+/* the kernel takes its memory apart before its files: gigabytes take seconds */
+#define DYING_NS       30000000000ull
 
-/* Is the process that a locked page names gone? Then the lock is held by somebody who is taking the store apart. */
+/* Is the process that a locked page names gone? Then the lock is held by somebody who
+ * is taking the store apart. */
 static bool owner_gone(int dir_fd)
 {
 	struct shms_page page;
 
 	if (shms_page_read(dir_fd, &page) < 0)
 		return true;
-	return shms_start_time((pid_t)page.pid) != page.start_time || (kill((pid_t)page.pid, 0) < 0 && errno == ESRCH);
+	return shms_start_time((pid_t)page.pid) != page.start_time ||
+	       (kill((pid_t)page.pid, 0) < 0 && errno == ESRCH);
 }
 
 /* How long the lock is asked for again. */
@@ -191,19 +199,23 @@ static int held(const struct shmstore *s)
 		return shms_detail(-EBUSY, NULL, "a live process holds the store %s", s->path);
 	if ((pid_t)page.pid == getpid())
 		return shms_detail(-EBUSY, NULL,
-				   "this very process (%d) has the store %s open already, and it is live; close that "
+				   "this very process (%d) has the store %s open already, and it "
+				   "is live; close that "
 				   "one first, or use it",
 				   (int)getpid(), s->path);
 	if (owner_gone(s->dir_fd))
-		return shms_detail(
-			-EBUSY, NULL,
-			"process %d, which held the store, is gone or in another PID namespace; if it is gone, "
-			"another removes what it left, or stopped amid it: try again, or ask fuser %s/.store",
-			(int)page.pid, s->path);
-	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page.pid, s->path);
+		return shms_detail(-EBUSY, NULL,
+				   "process %d, which held the store, is gone or in another PID "
+				   "namespace; if it is gone, "
+				   "another removes what it left, or stopped amid it: try again, "
+				   "or ask fuser %s/.store",
+				   (int)page.pid, s->path);
+	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page.pid,
+			   s->path);
 }
 
-/* One step after the other, each with its error. NOLINTNEXTLINE(readability-function-cognitive-complexity) */
+/* One step after the other, each with its error.
+ * NOLINTNEXTLINE(readability-function-cognitive-complexity) */
 static int acquire(struct shmstore *s, const struct shmstore_options *o)
 {
 	struct shms_page page = {0};
@@ -226,12 +238,15 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 		}
 		if (s->dir_fd < 0)
 			return s->dir_fd == -ELOOP || s->dir_fd == -ENOTDIR
-				       ? shms_detail(-EPERM, NULL, "something that is no directory is at %s", s->path)
+				       ? shms_detail(-EPERM, NULL,
+						     "something that is no directory is at %s",
+						     s->path)
 				       : shms_error(s->dir_fd);
 		if (fstat(s->dir_fd, &st) < 0)
 			return shms_error(errno);
 		if (st.st_uid != s->uid)
-			return shms_detail(-EPERM, NULL, "the store %s is user %u's", s->path, (unsigned)st.st_uid);
+			return shms_detail(-EPERM, NULL, "the store %s is user %u's", s->path,
+					   (unsigned)st.st_uid);
 		s->lock_fd = shms_page_lock(s->dir_fd);
 		if (s->lock_fd >= 0)
 			return take_over(s, &page, o);
@@ -243,7 +258,8 @@ static int acquire(struct shmstore *s, const struct shmstore_options *o)
 			if (r != -ENOENT && r != -EEXIST)
 				return r;
 		} else if (r == -EBUSY) {
-			/* Whether its owner lives cannot be told from another PID namespace: the lock is what counts. */
+			/* Whether its owner lives cannot be told from another PID
+			 * namespace: the lock is what counts. */
 			now = shms_now_mono_ns();
 			begin = begin ? begin : now;
 			if (now - begin >= patience_ns(s->dir_fd))

@@ -7,11 +7,13 @@
 #include <stdbool.h>
 
 /*
- * Makes the located store (parent_fd, base, path), or takes over that of an owner who died, and opens its directories. May be called again
- * after an error. 0; -EBUSY: a live process holds it; -EPERM: another user's, or no directory; -ENOSPC; others of the file system.
+ * Makes the located store (parent_fd, base, path), or takes over that of an owner who died, and
+ * opens its directories. May be called again after an error. 0; -EBUSY: a live process holds it;
+ * -EPERM: another user's, or no directory; -ENOSPC; others of the file system.
  */
 int shms_acquire(struct shmstore *s, const struct shmstore_options *o);
-/* Opens the three directories in dir_fd; makes those that are missing where create says so. 0 or -errno. */
+/* Opens the three directories in dir_fd; makes those that are missing where
+ * create says so. 0 or -errno. */
 int shms_acquire_dirs(struct shmstore *s, bool create);
 
 #endif

@@ -2,13 +2,15 @@
 /*
  * adopt.c: takes the object of a ticket into a store.
  *
- * Ticket and file are a peer's: input. The path must lie in our partition by its text, and its directory is opened so that the
- * kernel refuses what the text hides (symlinks, other mounts). Where others may enter the partition, the directory must be our user's,
- * and only our user's to write: so nobody else can put another file in the place of the one that is checked. The open descriptor is what is checked: type, owner,
- * size, header. Only then the lease is moved into objects/: one rename consumes it and makes it ours, so that a ticket is good for
- * one adoption and a kill leaves either the lease or the object.
- * A path to an object in a store's objects/ is taken too (a peer of the same user may name it), by a link; never one in
- * recycle/, whose bytes are about to change.
+ * Ticket and file are a peer's: input. The path must lie in our partition by its text, and its
+ * directory is opened so that the kernel refuses what the text hides (symlinks, other mounts).
+ * Where others may enter the partition, the directory must be our user's, and only our user's to
+ * write: so nobody else can put another file in the place of the one that is checked. The open
+ * descriptor is what is checked: type, owner, size, header. Only then the lease is moved into
+ * objects/: one rename consumes it and makes it ours, so that a ticket is good for one adoption and
+ * a kill leaves either the lease or the object.
+ * A path to an object in a store's objects/ is taken too (a peer of the same user may name it), by
+ * a link; never one in recycle/, whose bytes are about to change.
  *
  * A file of another user comes by one way only: as a lease in our own inbox, where shmstored put it
  * because the operator's rules allow it. Its owner is trusted not to change it; we can only read
@@ -69,8 +71,8 @@ static bool in_dir(const char *path, const char *last, const char *dir)
 {
 	size_t n = strlen(dir);
 
-	return (size_t)(last - path) > n + 1 && last[-1] == '/' && strncmp(last - 1 - n, dir, n) == 0 &&
-	       last[-2 - (ssize_t)n] == '/';
+	return (size_t)(last - path) > n + 1 && last[-1] == '/' &&
+	       strncmp(last - 1 - n, dir, n) == 0 && last[-2 - (ssize_t)n] == '/';
 }
 
 /* Is every component a plain name? */
@@ -84,7 +86,8 @@ static bool plain_path(const char *path, size_t length)
 		slash = memchr(path, '/', (size_t)(end - path));
 		slash = slash ? slash : end;
 		n = (size_t)(slash - path);
-		if (n == 0 || (n == 1 && path[0] == '.') || (n == 2 && path[0] == '.' && path[1] == '.'))
+		if (n == 0 || (n == 1 && path[0] == '.') ||
+		    (n == 2 && path[0] == '.' && path[1] == '.'))
 			return false;
 	}
 	return true;
@@ -94,7 +97,8 @@ static bool plain_path(const char *path, size_t length)
 static SHMS_ASIDE bool in_inbox(const struct shmstore *s, const char *path, const char *last)
 {
 	char own[64];
-	int n = snprintf(own, sizeof(own), SHMS_DIR_INBOX "/%u/" SHMS_DIR_HANDOFF "/", (unsigned)s->uid);
+	int n = snprintf(own, sizeof(own), SHMS_DIR_INBOX "/%u/" SHMS_DIR_HANDOFF "/",
+			 (unsigned)s->uid);
 
 	return last - path == n && strncmp(path, own, (size_t)n) == 0;
 }
@@ -110,14 +114,16 @@ static int check_path(const struct shmstore *s, const struct shmstore_ticket *t,
 	if (length == sizeof(t->path))
 		return shms_detail(-EINVAL, NULL, "the ticket's path does not end");
 	if (strncmp(t->path, s->p->path, n) != 0 || t->path[n] != '/')
-		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is not in the partition %s", t->path,
+		return shms_detail(-EPERM, NULL,
+				   "the ticket's path %.256s is not in the partition %s", t->path,
 				   s->p->path);
 	path = t->path + n + 1;
 	length -= n + 1;
 	packed = shms_packticket_parse(path, length, &ret->packed) == 0;
 	/* Of a packed object's path, only the store's directory can be other than plain. */
 	if (length && !plain_path(path, packed ? shms_packticket_store(&ret->packed) : length))
-		return shms_detail(-EPERM, NULL, "the ticket's path %.256s goes by . or ..", t->path);
+		return shms_detail(-EPERM, NULL, "the ticket's path %.256s goes by . or ..",
+				   t->path);
 	if (packed) {
 		ret->kind = KIND_PACKED;
 		ret->path = path;
@@ -126,7 +132,9 @@ static int check_path(const struct shmstore *s, const struct shmstore_ticket *t,
 	}
 	last = memrchr(path, '/', length);
 	if (!last)
-		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is neither a lease nor an object", t->path);
+		return shms_detail(-EPERM, NULL,
+				   "the ticket's path %.256s is neither a lease nor an object",
+				   t->path);
 	last++;
 	if (in_dir(path, last, SHMS_DIR_HANDOFF) && shms_lease_parse(last, &expiry)) {
 		if (expiry <= shms_now_boot_ms())
@@ -135,7 +143,9 @@ static int check_path(const struct shmstore *s, const struct shmstore_ticket *t,
 	} else if (in_dir(path, last, SHMS_DIR_OBJECTS)) {
 		ret->kind = KIND_OBJECT;
 	} else {
-		return shms_detail(-EPERM, NULL, "the ticket's path %.256s is neither a lease nor an object", t->path);
+		return shms_detail(-EPERM, NULL,
+				   "the ticket's path %.256s is neither a lease nor an object",
+				   t->path);
 	}
 	ret->path = path;
 	ret->name = last;
@@ -157,13 +167,13 @@ static int open_directory(const struct shmstore *s, const struct source *from)
 		return fd;
 	r = fstat(fd, &st) < 0 ? -errno : 0;
 	if (r == 0 && (st.st_uid != s->uid || (st.st_mode & 022)))
-		r = shms_detail(-EPERM, NULL, "%.256s is user %u's, or others may write there", path,
-				(unsigned)st.st_uid);
+		r = shms_detail(-EPERM, NULL, "%.256s is user %u's, or others may write there",
+				path, (unsigned)st.st_uid);
 	return r < 0 ? r : shms_take_fd(&fd);
 }
 
-static int check_file(const struct shmstore *s, int fd, const struct shmstore_ticket *t, struct source *from,
-		      struct shms_header *h)
+static int check_file(const struct shmstore *s, int fd, const struct shmstore_ticket *t,
+		      struct source *from, struct shms_header *h)
 {
 	struct stat *st = &from->st;
 	int r;
@@ -173,14 +183,19 @@ static int check_file(const struct shmstore *s, int fd, const struct shmstore_ti
 	if (!S_ISREG(st->st_mode))
 		return shms_detail(-EBADMSG, NULL, "%.256s is no regular file", t->path);
 	if (st->st_dev != s->p->device)
-		return shms_detail(-EXDEV, NULL, "%.256s is on another mount than %s", t->path, s->p->path);
+		return shms_detail(-EXDEV, NULL, "%.256s is on another mount than %s", t->path,
+				   s->p->path);
 	if (st->st_uid != s->uid && from->kind != KIND_INBOX)
-		return shms_detail(-EPERM, NULL, "%.256s is user %u's: only shmstore_handoff_to() hands it to others",
-				   t->path, (unsigned)st->st_uid);
-	if (t->header_size > (uint64_t)st->st_size || (uint64_t)st->st_size - t->header_size != t->buffer_size)
+		return shms_detail(
+			-EPERM, NULL,
+			"%.256s is user %u's: only shmstore_handoff_to() hands it to others",
+			t->path, (unsigned)st->st_uid);
+	if (t->header_size > (uint64_t)st->st_size ||
+	    (uint64_t)st->st_size - t->header_size != t->buffer_size)
 		return shms_detail(-EBADMSG, NULL,
-				   "%.256s has %" PRIu64 " bytes, and the ticket says %" PRIu64 " + %" PRIu64, t->path,
-				   (uint64_t)st->st_size, t->header_size, t->buffer_size);
+				   "%.256s has %" PRIu64 " bytes, and the ticket says %" PRIu64
+				   " + %" PRIu64,
+				   t->path, (uint64_t)st->st_size, t->header_size, t->buffer_size);
 	r = shms_header_read(h, fd, st, NULL);
 	if (r < 0)
 		return r;
@@ -202,7 +217,8 @@ static int verify_foreign(int fd, const struct shms_object *o)
 
 	if (hash && chunk) {
 		XXH3_128bits_reset(hash);
-		while (left && (n = shms_pread_all(fd, chunk, left < CHUNK ? left : CHUNK, offset)) > 0) {
+		while (left &&
+		       (n = shms_pread_all(fd, chunk, left < CHUNK ? left : CHUNK, offset)) > 0) {
 			XXH3_128bits_update(hash, chunk, (size_t)n);
 			offset += (uint64_t)n;
 			left -= (uint64_t)n;
@@ -214,7 +230,9 @@ static int verify_foreign(int fd, const struct shms_object *o)
 		return -ENOMEM;
 	if (n < 0)
 		return (int)n;
-	return left == 0 && h.low64 == o->buffer_hash[0] && h.high64 == o->buffer_hash[1] ? 0 : -EBADMSG;
+	return left == 0 && h.low64 == o->buffer_hash[0] && h.high64 == o->buffer_hash[1]
+		       ? 0
+		       : -EBADMSG;
 }
 
 static int verify(int fd, const struct shms_object *o, bool foreign)
@@ -256,7 +274,8 @@ static int open_error(int r)
 static void expose(const struct shmstore *s, const struct source *source)
 {
 	char store[SHMSTORE_TICKET_PATH];
-	size_t n = strlen(source->path) - strlen(strrchr(source->path, '/')) - strlen("/" SHMS_DIR_OBJECTS);
+	size_t n = strlen(source->path) - strlen(strrchr(source->path, '/')) -
+		   strlen("/" SHMS_DIR_OBJECTS);
 
 	memcpy(store, source->path, n);
 	store[n] = '\0';
@@ -274,7 +293,8 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 		.bytes = shms_blocks(&source->st),
 		.move = source->kind != KIND_OBJECT,
 		.shared = source->kind == KIND_OBJECT || source->st.st_nlink > 1,
-		.other_key = o->layout.key_size != k->key_size || memcmp(o->key, k->key, k->key_size) != 0,
+		.other_key = o->layout.key_size != k->key_size ||
+			     memcmp(o->key, k->key, k->key_size) != 0,
 	};
 	struct shms_charge charge;
 	struct shms_keyname own;
@@ -282,7 +302,8 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 	int r;
 
 	if (source->kind == KIND_OBJECT) {
-		/* Does the name still mean the file that we hold open? If it does, its owner cannot recycle it from now on. */
+		/* Does the name still mean the file that we hold open? If it does, its owner
+		 * cannot recycle it from now on. */
 		if (fstatat(from.dir_fd, from.name, &named, AT_SYMLINK_NOFOLLOW) < 0)
 			return -ESTALE;
 		if (named.st_ino != from.inode)
@@ -295,7 +316,8 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 	if (r < 0) {
 		own = *k;
 		if (shms_key_find(s->objects_fd, &own) != 1 ||
-		    fstatat(s->objects_fd, own.name, &named, AT_SYMLINK_NOFOLLOW) < 0 || named.st_ino != from.inode)
+		    fstatat(s->objects_fd, own.name, &named, AT_SYMLINK_NOFOLLOW) < 0 ||
+		    named.st_ino != from.inode)
 			return r;
 	}
 	r = shms_publish_named(s, &from, k, &o->layout, replace);
@@ -304,12 +326,14 @@ static int take(struct shmstore *s, const struct shms_keyname *k, const struct s
 }
 
 /* The ticket names a stub: the object stays in the disk tier. The first get checks its tier file */
-static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t,
-		      struct source *source, bool replace)
+static int adopt_stub(struct shmstore *s, const struct shms_keyname *k,
+		      const struct shmstore_ticket *t, struct source *source, bool replace)
 {
 	struct shms_layout l = {.header_size = t->header_size, .buffer_size = t->buffer_size};
-	struct shms_publish_from from = {
-		.name = source->name, .move = source->kind != KIND_OBJECT, .other_key = true, .shared = true};
+	struct shms_publish_from from = {.name = source->name,
+					 .move = source->kind != KIND_OBJECT,
+					 .other_key = true,
+					 .shared = true};
 	_fd_ int dir_fd = open_directory(s, source);
 	struct shms_stub stub;
 	int r;
@@ -320,7 +344,8 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
 	if (r < 0)
 		return r == -ENOENT ? -ESTALE : shms_stub_none(r) ? -EBADMSG : shms_error(r);
 	if (stub.uid != s->uid)
-		return shms_detail(-EPERM, NULL, "%.256s is user %u's", t->path, (unsigned)stub.uid);
+		return shms_detail(-EPERM, NULL, "%.256s is user %u's", t->path,
+				   (unsigned)stub.uid);
 	if (stub.header_size != t->header_size || stub.buffer_size != t->buffer_size)
 		return -EBADMSG;
 	if (!shms_tier_there(s->p))
@@ -340,7 +365,8 @@ static int adopt_stub(struct shmstore *s, const struct shms_keyname *k, const st
  * Copies the object, then removes the lease: a kill in between leaves both. Two adoptions of one
  * ticket at once may both succeed. flags: of the put.
  */
-static SHMS_ASIDE int adopt_copy(struct shmstore *s, const struct shms_keyname *k, const struct shms_packticket *ticket,
+static SHMS_ASIDE int adopt_copy(struct shmstore *s, const struct shms_keyname *k,
+				 const struct shms_packticket *ticket,
 				 const struct shms_pack_sizes *expect, unsigned flags)
 {
 	struct iovec buffers[SHMS_SEGOWN_BUFFERS];
@@ -350,9 +376,11 @@ static SHMS_ASIDE int adopt_copy(struct shmstore *s, const struct shms_keyname *
 
 	if (r < 0)
 		return r;
-	if (copy.object.buffer_size != expect->buffer || shms_pack_header_size(&copy.object) != expect->header) {
+	if (copy.object.buffer_size != expect->buffer ||
+	    shms_pack_header_size(&copy.object) != expect->header) {
 		free(copy.extent);
-		return shms_detail(-EBADMSG, NULL, "%.256s is of another size than the ticket says", ticket->path);
+		return shms_detail(-EBADMSG, NULL, "%.256s is of another size than the ticket says",
+				   ticket->path);
 	}
 	for (size_t i = 0; i < copy.object.n_buffers; i++) {
 		buffers[i] = (struct iovec){copy.extent + off, copy.sizes[i]};
@@ -373,28 +401,33 @@ static SHMS_ASIDE int adopt_copy(struct shmstore *s, const struct shms_keyname *
 	return r > 0 ? -ENOSPC : r; /* the arbiter would have it wait, which an adoption does not */
 }
 
-static int adopt_packed(struct shmstore *s, const struct shms_keyname *k, const struct shmstore_ticket *t,
-			const struct source *from, unsigned flags)
+static int adopt_packed(struct shmstore *s, const struct shms_keyname *k,
+			const struct shmstore_ticket *t, const struct source *from, unsigned flags)
 {
-	const struct shms_pack_sizes expect = {t->header_size, t->buffer_size, (flags & SHMSTORE_VERIFY) != 0};
+	const struct shms_pack_sizes expect = {t->header_size, t->buffer_size,
+					       (flags & SHMSTORE_VERIFY) != 0};
 	struct shms_charge charge;
 	int r = shms_credit_take_linked(s, t->header_size + t->buffer_size, &charge);
 
 	/* Held already, it takes no more than it did. */
 	if (r < 0 && !shms_packed_is_ticket_of(s, k, &from->packed))
 		return r;
-	r = shms_packed_adopt(s, k, &from->packed, &expect, (flags & SHMSTORE_REPLACE) != 0, shms_room_unbooked(s));
+	r = shms_packed_adopt(s, k, &from->packed, &expect, (flags & SHMSTORE_REPLACE) != 0,
+			      shms_room_unbooked(s));
 	shms_credit_end(s, &charge, r == 0);
 	if (r == -ENOTSUP)
 		r = adopt_copy(s, k, &from->packed, &expect, flags & SHMSTORE_REPLACE);
 	if (r == -EPERM)
-		return shms_detail(-EPERM, NULL,
-				   "%.256s is another user's: only shmstore_handoff_to() hands it to others", t->path);
+		return shms_detail(
+			-EPERM, NULL,
+			"%.256s is another user's: only shmstore_handoff_to() hands it to others",
+			t->path);
 	return r < 0 ? open_error(r) : r;
 }
 
-static SHMS_ASIDE int adopt_file(struct shmstore *s, struct shms_keyname *k, const struct shmstore_ticket *t,
-				 struct source *from, unsigned flags)
+static SHMS_ASIDE int adopt_file(struct shmstore *s, struct shms_keyname *k,
+				 const struct shmstore_ticket *t, struct source *from,
+				 unsigned flags)
 {
 	struct shms_header h;
 	int r;
@@ -409,7 +442,8 @@ static SHMS_ASIDE int adopt_file(struct shmstore *s, struct shms_keyname *k, con
 		from->dir_fd = s->p->fd;
 		from->name = from->path;
 	}
-	_fd_ int fd = shms_openat_beneath(from->dir_fd, from->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+	_fd_ int fd =
+		shms_openat_beneath(from->dir_fd, from->name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
 	if (fd == -ELOOP) {
 		from->name = strrchr(from->path, '/') + 1;
 		return adopt_stub(s, k, t, from, (flags & SHMSTORE_REPLACE) != 0);
@@ -428,18 +462,21 @@ static SHMS_ASIDE int adopt_file(struct shmstore *s, struct shms_keyname *k, con
 }
 
 /* As shmstore_adopt(), and -EAGAIN: the object's name means another file than it did before. */
-static int adopt_once(struct shmstore *s, struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
+static int adopt_once(struct shmstore *s, struct shms_keyname *k, const struct shmstore_ticket *t,
+		      unsigned flags)
 {
 	struct source from;
 	int r = check_path(s, t, &from);
 
 	if (r < 0)
 		return r;
-	return from.kind == KIND_PACKED ? adopt_packed(s, k, t, &from, flags) : adopt_file(s, k, t, &from, flags);
+	return from.kind == KIND_PACKED ? adopt_packed(s, k, t, &from, flags)
+					: adopt_file(s, k, t, &from, flags);
 }
 
 /* An object that its owner names may be demoted, brought back or replaced while it is looked at. */
-static int adopt(struct shmstore *s, struct shms_keyname *k, const struct shmstore_ticket *t, unsigned flags)
+static int adopt(struct shmstore *s, struct shms_keyname *k, const struct shmstore_ticket *t,
+		 unsigned flags)
 {
 	int r = -EAGAIN;
 
@@ -448,8 +485,8 @@ static int adopt(struct shmstore *s, struct shms_keyname *k, const struct shmsto
 	return r == -EAGAIN ? -ESTALE : r;
 }
 
-int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size, const struct shmstore_ticket *ticket,
-		   unsigned flags)
+int shmstore_adopt(struct shmstore *s, const void *key, size_t key_size,
+		   const struct shmstore_ticket *ticket, unsigned flags)
 {
 	struct shms_keyname k;
 	int r;

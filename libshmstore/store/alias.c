@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * alias.c: the task that returns its input. If header and buffers of a put are exactly those of a live view of this store, the
- * object gets a second link instead of a second copy.
+ * alias.c: the task that returns its input. If header and buffers of a put are exactly those of a
+ * live view of this store, the object gets a second link instead of a second copy.
  *
- * A copy-on-write view may have been written to, and then its bytes are not the file's any more. The kernel knows: a page that
- * was written is anonymous, one that was not is the file's (/proc/self/pagemap, bit 61). Where pagemap cannot be read the bytes
- * are copied. Rejected: comparing the bytes (reads everything twice, what a copy costs).
+ * A copy-on-write view may have been written to, and then its bytes are not the file's any more.
+ * The kernel knows: a page that was written is anonymous, one that was not is the file's
+ * (/proc/self/pagemap, bit 61). Where pagemap cannot be read the bytes are copied. Rejected:
+ * comparing the bytes (reads everything twice, what a copy costs).
  */
 #include "alias.h"
 
@@ -54,8 +55,8 @@ static SHMS_ASIDE bool unwritten(const struct shmstore_view *v)
 	return true;
 }
 
-static bool same(const struct shmstore *s, const struct shmstore_view *v, const void *header, size_t header_size,
-		 const struct iovec *buffers, size_t n_buffers)
+static bool same(const struct shmstore *s, const struct shmstore_view *v, const void *header,
+		 size_t header_size, const struct iovec *buffers, size_t n_buffers)
 {
 	if (v->s != s || v->n_buffers != n_buffers || v->metadata_size != header_size)
 		return false;
@@ -64,24 +65,28 @@ static bool same(const struct shmstore *s, const struct shmstore_view *v, const 
 	for (size_t i = 0; i < n_buffers; i++) {
 		if (buffers[i].iov_len != v->table[i].size)
 			return false;
-		if (buffers[i].iov_len && buffers[i].iov_base != (char *)v->map + v->table[i].offset)
+		if (buffers[i].iov_len &&
+		    buffers[i].iov_base != (char *)v->map + v->table[i].offset)
 			return false;
 	}
 	return !v->cow || unwritten(v);
 }
 
 /* The file that the view's own key means now: is it still the view's, and what the put asks for? */
-static SHMS_ASIDE bool find_source(struct shmstore *s, const struct shmstore_view *v, const char *name, unsigned flags,
-				   struct shms_publish_from *from, struct shms_layout *ret_layout)
+static SHMS_ASIDE bool find_source(struct shmstore *s, const struct shmstore_view *v,
+				   const char *name, unsigned flags, struct shms_publish_from *from,
+				   struct shms_layout *ret_layout)
 {
 	struct shms_header h;
 	struct stat st;
 	bool found;
-	_fd_ int fd = shms_openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+	_fd_ int fd =
+		shms_openat(s->objects_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
 
 	if (fd < 0 || fstat(fd, &st) < 0 || shms_header_read(&h, fd, &st, NULL) < 0)
 		return false;
-	found = h.object.generation == v->generation && (h.object.checksum || !(flags & SHMSTORE_CHECKSUM));
+	found = h.object.generation == v->generation &&
+		(h.object.checksum || !(flags & SHMSTORE_CHECKSUM));
 	*ret_layout = h.object.layout;
 	shms_header_deinit(&h);
 	from->name = name;
@@ -90,9 +95,11 @@ static SHMS_ASIDE bool find_source(struct shmstore *s, const struct shmstore_vie
 	return found;
 }
 
-/* The second link. It takes no memory, and the store's sums count each inode once: no limit is asked. */
-static SHMS_ASIDE int link_again(struct shmstore *s, const struct shms_publish_from *from, const struct shms_keyname *k,
-				 const struct shms_layout *l, bool replace)
+/* The second link. It takes no memory, and the store's sums count each
+ * inode once: no limit is asked. */
+static SHMS_ASIDE int link_again(struct shmstore *s, const struct shms_publish_from *from,
+				 const struct shms_keyname *k, const struct shms_layout *l,
+				 bool replace)
 {
 	struct shms_keyname own = *k;
 
@@ -105,8 +112,9 @@ static SHMS_ASIDE int link_again(struct shmstore *s, const struct shms_publish_f
 }
 
 /* The same of a packed object: one more key. A small one is copied sooner than found. */
-static int alias_packed(struct shmstore *s, const struct shms_keyname *k, const void *header, size_t header_size,
-			const struct iovec *buffers, size_t n_buffers, unsigned flags)
+static int alias_packed(struct shmstore *s, const struct shms_keyname *k, const void *header,
+			size_t header_size, const struct iovec *buffers, size_t n_buffers,
+			unsigned flags)
 {
 	struct shms_segobject what;
 	uint64_t bytes = 0;
@@ -133,10 +141,12 @@ static int alias_packed(struct shmstore *s, const struct shms_keyname *k, const 
 	return r;
 }
 
-int shms_alias_try(struct shmstore *s, struct shms_keyname *k, const void *header, size_t header_size,
-		   const struct iovec *buffers, size_t n_buffers, unsigned flags)
+int shms_alias_try(struct shmstore *s, struct shms_keyname *k, const void *header,
+		   size_t header_size, const struct iovec *buffers, size_t n_buffers,
+		   unsigned flags)
 {
-	struct shms_publish_from from = {.dir_fd = s->objects_fd, .other_key = true, .shared = true, .alias = true};
+	struct shms_publish_from from = {
+		.dir_fd = s->objects_fd, .other_key = true, .shared = true, .alias = true};
 	struct shmstore_view *v = NULL;
 	struct shms_keyname source;
 	struct shms_layout l = {0};
@@ -149,12 +159,15 @@ int shms_alias_try(struct shmstore *s, struct shms_keyname *k, const void *heade
 		return 0;
 	v = shms_view_find(buffers[first].iov_base);
 	if (!v)
-		return shms_packed_pack(&s->packed) ? alias_packed(s, k, header, header_size, buffers, n_buffers, flags)
-						    : 0;
+		return shms_packed_pack(&s->packed)
+			       ? alias_packed(s, k, header, header_size, buffers, n_buffers, flags)
+			       : 0;
 	shms_keyname_name(k);
-	/* The view's own key is its name, if it still has one. publish checks once more that the name means this inode. */
+	/* The view's own key is its name, if it still has one. publish checks once more that
+	 * the name means this inode. */
 	if (same(s, v, header, header_size, buffers, n_buffers) &&
-	    shms_keyname_init(&source, v->key, v->key_size) == 0 && shms_key_find(s->objects_fd, &source) == 1 &&
+	    shms_keyname_init(&source, v->key, v->key_size) == 0 &&
+	    shms_key_find(s->objects_fd, &source) == 1 &&
 	    find_source(s, v, source.name, flags, &from, &l)) {
 		r = link_again(s, &from, k, &l, (flags & SHMSTORE_REPLACE) != 0);
 		if (r == 0) {
@@ -162,7 +175,9 @@ int shms_alias_try(struct shmstore *s, struct shms_keyname *k, const void *heade
 			shms_count(&s->ledger->alias_bytes, from.bytes);
 			r = 1;
 		} else if (r != -EEXIST) {
-			r = 0; /* deleted meanwhile, out of links or of memory: a copy will do, or says why not */
+			/* deleted meanwhile, out of links or of memory: a
+			 * copy will do, or says why not */
+			r = 0;
 		}
 	}
 	shmstore_view_unref(v);

@@ -47,8 +47,8 @@ void shms_atfork_close_fds(struct shmstore *s)
 }
 
 /*
- * In the child: give up the lock, and every descriptor that would keep the parent's memory alive. A handle that only reads owns nothing, and goes
- * on.
+ * In the child: give up the lock, and every descriptor that would keep the parent's memory alive. A
+ * handle that only reads owns nothing, and goes on.
  */
 static void fork_child(void)
 {

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * daemon.c: a store's daemon, from the store's side: the first meeting at open, and what a program's event loop needs.
+ * daemon.c: a store's daemon, from the store's side: the first meeting at open, and what
+ * a program's event loop needs.
  *
- * The connection itself (attach.h) knows no store. Here the store tells it where it lies, makes its credit count, and where the
- * daemon is dead takes over the limits that the daemon had set.
+ * The connection itself (attach.h) knows no store. Here the store tells it where it lies, makes its
+ * credit count, and where the daemon is dead takes over the limits that the daemon had set.
  */
 #include "daemon.h"
 
@@ -31,25 +32,28 @@ static unsigned mode_of(unsigned mode)
 	return word && strcmp(word, "required") == 0 ? SHMSTORE_DAEMON_REQUIRED : mode;
 }
 
-/* The store requires a daemon, and there is none: where it was looked for, and why it was not had. */
+/* The store requires a daemon, and there is none: where it was looked for, and why it was not
+ * had. */
 static int no_daemon(const struct shmstore *s)
 {
 	int error = s->attach.error;
 	const char *why = error == -ENOENT         ? "there is no such socket"
 			  : error == -ECONNREFUSED ? "nobody listens there"
 			  : error                  ? strerror(-error)
-						   : "whoever listens there did not register the store";
+				  : "whoever listens there did not register the store";
 	char path[SHMS_SOCKET_PATH];
 
 	if (shms_socket_path(NULL, s->p->path, path) < 0)
 		return shms_detail(-ETIMEDOUT, NULL,
-				   "%s requires a daemon, and $SHMSTORE_SOCKET is too long; a socket's path has %d "
+				   "%s requires a daemon, and $SHMSTORE_SOCKET is too long; a "
+				   "socket's path has %d "
 				   "bytes at most",
 				   s->path, SHMS_SOCKET_PATH - 1);
-	return shms_detail(-ETIMEDOUT, path,
-			   "%s requires a daemon, and none is to be had at %s: %s; start shmstored, or set "
-			   "SHMSTORE_SOCKET to its socket, of %d bytes at most",
-			   s->path, path, why, SHMS_SOCKET_PATH - 1);
+	return shms_detail(
+		-ETIMEDOUT, path,
+		"%s requires a daemon, and none is to be had at %s: %s; start shmstored, or set "
+		"SHMSTORE_SOCKET to its socket, of %d bytes at most",
+		s->path, path, why, SHMS_SOCKET_PATH - 1);
 }
 
 int shms_daemon_open(struct shmstore *s, unsigned mode)
@@ -57,7 +61,8 @@ int shms_daemon_open(struct shmstore *s, unsigned mode)
 	int r;
 
 	s->attach.hooks = shms_running_hooks(&s->running);
-	s->attach.place = (struct shms_attach_place){s->p->path, s->p->uuid, s->path, &s->page->credit};
+	s->attach.place =
+		(struct shms_attach_place){s->p->path, s->p->uuid, s->path, &s->page->credit};
 	mode = mode_of(mode);
 	if (mode == SHMSTORE_DAEMON_OFF)
 		return 0;
@@ -74,7 +79,9 @@ int shmstore_daemon_fd(struct shmstore *s)
 	int r;
 
 	r = shms_attach_fd(&s->attach);
-	return r == -ENOENT ? shms_detail(r, NULL, "%s is not registered with a daemon: none runs, or it is not wanted",
+	return r == -ENOENT ? shms_detail(r, NULL,
+					  "%s is not registered with a daemon: none runs, or it is "
+					  "not wanted",
 					  s->path)
 			    : r;
 }

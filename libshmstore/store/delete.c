@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * delete.c: takes a key's name away. The rest is the kernel's: the memory goes with the last link and the last mapping. A file
- * worth keeping is renamed into recycle/ instead.
+ * delete.c: takes a key's name away. The rest is the kernel's: the memory goes with the last link
+ * and the last mapping. A file worth keeping is renamed into recycle/ instead.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +34,9 @@ static int drop_packed(struct shmstore *s, const struct shms_keyname *k)
 static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 {
 	const struct shms_recent_entry *known = shms_recent_find(&s->recent, k->name);
-	uint64_t size = known ? shms_whole_pages(known->header_size + known->buffer_size) : UINT64_MAX, bytes = size;
+	uint64_t size = known ? shms_whole_pages(known->header_size + known->buffer_size)
+			      : UINT64_MAX,
+		 bytes = size;
 	enum shms_links_of links = shms_links_of(s, k->name);
 	uint64_t freed = 0;
 	struct stat st;
@@ -48,18 +50,23 @@ static int drop_name(struct shmstore *s, const struct shms_keyname *k)
 		if (r < 0)
 			return r;
 	} else if (r == 0) {
-		/* Only now, when the pool holds no slot of it any more that could punch out slack. */
-		if (bytes == UINT64_MAX && known && atomic_load_explicit(&known->whole, memory_order_relaxed))
+		/* Only now, when the pool holds no slot of it any more
+		 * that could punch out slack. */
+		if (bytes == UINT64_MAX && known &&
+		    atomic_load_explicit(&known->whole, memory_order_relaxed))
 			bytes = size;
 		if (bytes == UINT64_MAX)
-			bytes = fstatat(s->objects_fd, k->name, &st, AT_SYMLINK_NOFOLLOW) == 0 ? shms_blocks(&st) : 0;
+			bytes = fstatat(s->objects_fd, k->name, &st, AT_SYMLINK_NOFOLLOW) == 0
+					? shms_blocks(&st)
+					: 0;
 		freed = shms_credit_freed_by_name(s, s->objects_fd, k->name);
 		if (unlinkat(s->objects_fd, k->name, 0) < 0)
 			return -errno;
 		shms_credit_gave(s, freed);
 	}
 	shms_clean_drop(s, k->name);
-	/* After the object: killed in between, a sidecar is left, which the next object of this name takes away. */
+	/* After the object: killed in between, a sidecar is left, which the next
+	 * object of this name takes away. */
 	if (k->kind == SHMS_NAME_HASHED)
 		shms_sidecar_drop(s->objects_fd, k->name);
 	shms_recent_drop(&s->recent, k->name);

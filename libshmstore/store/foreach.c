@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreach.c: the objects of a store. The directory is the index: this walks it, keeps nothing, and bears with objects that come
- * and go meanwhile.
+ * foreach.c: the objects of a store. The directory is the index: this walks it, keeps nothing, and
+ * bears with objects that come and go meanwhile.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,8 @@
 #include "sys.h"
 
 /* A demoted object, as its stub tells it: its key is in its name or in the sidecar. */
-static int describe_stub(struct shmstore *s, const char *name, struct shmstore_object_info *info, unsigned char *key)
+static int describe_stub(struct shmstore *s, const char *name, struct shmstore_object_info *info,
+			 unsigned char *key)
 {
 	struct shms_stub stub;
 	struct stat st;
@@ -53,7 +54,8 @@ static int describe_stub(struct shmstore *s, const char *name, struct shmstore_o
 }
 
 /* Describes one entry. 0; -ENOENT: gone or no object's name; -errno. */
-static int describe(struct shmstore *s, const char *name, struct shmstore_object_info *info, unsigned char *key)
+static int describe(struct shmstore *s, const char *name, struct shmstore_object_info *info,
+		    unsigned char *key)
 {
 	unsigned char plain[SHMS_NAME_SIZE];
 	enum shms_name_kind kind = shms_name_decode(name, plain, &info->key_size);
@@ -101,7 +103,8 @@ static int describe(struct shmstore *s, const char *name, struct shmstore_object
 	return 0;
 }
 
-int shmstore_foreach(struct shmstore *s, int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
+int shmstore_foreach(struct shmstore *s,
+		     int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
 {
 	unsigned char key[SHMSTORE_KEY_MAX];
 	struct shmstore_object_info info;

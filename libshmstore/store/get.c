@@ -2,9 +2,9 @@
 /*
  * get.c: from a key to a view: open, the size, one pread of the header, mmap, close.
  *
- * The look-up happens under store.names, shared: a file that is being opened is not recycled under us. A read-only handle shares
- * no lock with the owner; it looks again after the open whether the name still means this file: from then on the open file
- * itself keeps the owner from recycling it.
+ * The look-up happens under store.names, shared: a file that is being opened is not recycled under
+ * us. A read-only handle shares no lock with the owner; it looks again after the open whether the
+ * name still means this file: from then on the open file itself keeps the owner from recycling it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +40,8 @@ static int open_foreign(struct shmstore *s, const char *name)
 
 		if (fd < 0)
 			return fd;
-		if (fstat(fd, &mine) < 0 || fstatat(s->objects_fd, name, &named, AT_SYMLINK_NOFOLLOW) < 0)
+		if (fstat(fd, &mine) < 0 ||
+		    fstatat(s->objects_fd, name, &named, AT_SYMLINK_NOFOLLOW) < 0)
 			return -errno;
 		if (mine.st_ino == named.st_ino)
 			return shms_take_fd(&fd);
@@ -48,7 +49,8 @@ static int open_foreign(struct shmstore *s, const char *name)
 	return -ETIMEDOUT; /* another file each time */
 }
 
-/* A hashed name says only that the keys' hashes are equal, and the object's own key may be another than the one that it is held under. */
+/* A hashed name says only that the keys' hashes are equal, and the object's own key may be another
+ * than the one that it is held under. */
 static int check_key(struct shmstore *s, const struct shms_keyname *k, const struct shms_header *h)
 {
 	unsigned char key[SHMSTORE_KEY_MAX];
@@ -82,10 +84,12 @@ static int ask_file(const struct shmstore *s, int fd, uid_t *io_uid, uint64_t *r
 }
 
 /*
- * Opens the object of that name wherever its bytes are: sets io_file's fd and offset. The name of a demoted one is a symbolic link: it is brought
- * back, or read where it is. 0, -errno, an outcome of the arbiter.
+ * Opens the object of that name wherever its bytes are: sets io_file's fd and offset. The
+ * name of a demoted one is a symbolic link: it is brought back, or read where it is. 0,
+ * -errno, an outcome of the arbiter.
  */
-static int open_object(struct shmstore *s, const char *name, struct shms_view_file *io_file, uint64_t *ret_size)
+static int open_object(struct shmstore *s, const char *name, struct shms_view_file *io_file,
+		       uint64_t *ret_size)
 {
 	struct shms_aside aside;
 	struct stat st;
@@ -122,8 +126,8 @@ static int open_object(struct shmstore *s, const char *name, struct shms_view_fi
 }
 
 /* *ret_key: it is the key that is wrong. */
-static int get_once(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret,
-		    bool *ret_key)
+static int get_once(struct shmstore *s, const struct shms_keyname *k, unsigned flags,
+		    struct shmstore_view **ret, bool *ret_key)
 {
 	struct shms_object object;
 	struct shmstore_view *v;
@@ -158,7 +162,8 @@ static int get_once(struct shmstore *s, const struct shms_keyname *k, unsigned f
 	return 0;
 }
 
-static int get_packed(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
+static int get_packed(struct shmstore *s, const struct shms_keyname *k, unsigned flags,
+		      struct shmstore_view **ret)
 {
 	struct shms_pack_view packed;
 	int r;
@@ -170,10 +175,12 @@ static int get_packed(struct shmstore *s, const struct shms_keyname *k, unsigned
 }
 
 /*
- * An object whose name is hashed may be another key's first; the sidecar says so. While we look, its owner deletes the name, then the
- * sidecar: what we have open is not damaged, it is gone. And the name may be another key's: then ours is under its second one, if anywhere.
+ * An object whose name is hashed may be another key's first; the sidecar says so. While we look,
+ * its owner deletes the name, then the sidecar: what we have open is not damaged, it is gone. And
+ * the name may be another key's: then ours is under its second one, if anywhere.
  */
-static int get(struct shmstore *s, struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
+static int get(struct shmstore *s, struct shms_keyname *k, unsigned flags,
+	       struct shmstore_view **ret)
 {
 	bool key = false;
 	int found, r = get_once(s, k, flags, ret, &key);
@@ -203,7 +210,8 @@ static void refresh_gauges(struct shmstore *s)
 }
 
 /* In this order: a packed object that becomes a file is both for a moment, and never neither. */
-static int get_any(struct shmstore *s, struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
+static int get_any(struct shmstore *s, struct shms_keyname *k, unsigned flags,
+		   struct shmstore_view **ret)
 {
 	int r = get_packed(s, k, flags, ret);
 
@@ -213,14 +221,16 @@ static int get_any(struct shmstore *s, struct shms_keyname *k, unsigned flags, s
 	return get(s, k, flags, ret);
 }
 
-int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned flags, struct shmstore_view **ret)
+int shmstore_get(struct shmstore *s, const void *key, size_t key_size, unsigned flags,
+		 struct shmstore_view **ret)
 {
 	struct shms_keyname k;
 	bool again = false;
 	int r;
 
 	if (!ret || (flags & ~(SHMSTORE_COW | SHMSTORE_VERIFY)))
-		return !ret ? shms_detail_null("ret") : shms_detail_flags(flags, SHMSTORE_COW | SHMSTORE_VERIFY);
+		return !ret ? shms_detail_null("ret")
+			    : shms_detail_flags(flags, SHMSTORE_COW | SHMSTORE_VERIFY);
 	r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;

@@ -2,17 +2,17 @@
 /*
  * handoff.c: a leased link of its own for the receiver, and the triplet that says where it is.
  *
- * An inode whose last name is gone cannot be linked again, so the ticket names a link that exists: whatever becomes of the
- * donor's key or of the donor, the receiver finds it until the lease ends. Killed after the link: a lease that nobody knows of,
- * which gc ends in its time.
+ * An inode whose last name is gone cannot be linked again, so the ticket names a link that exists:
+ * whatever becomes of the donor's key or of the donor, the receiver finds it until the lease ends.
+ * Killed after the link: a lease that nobody knows of, which gc ends in its time.
  *
- * Two handoffs take the daemon's hands. To another user: it moves a lease from our handoff/ into the
- * receiver's inbox if the operator's rules allow it, and makes it readable there; the file's other
- * bytes are cleared before (scrub.c). A refusal leaves no lease behind; a reply that is late leaves
- * the lease with the receiver or nowhere. Of another user's file: the kernel lets only its owner
- * link it (fs.protected_hardlinks), so the daemon makes a lease in our inbox for a second store of
- * ours. Inodes tell whether the daemon found the same file: another thread may replace the object.
- * Only its owner hands it on.
+ * Two handoffs take the daemon's hands. To another user: it moves a lease from our handoff/ into
+ * the receiver's inbox if the operator's rules allow it, and makes it readable there; the file's
+ * other bytes are cleared before (scrub.c). A refusal leaves no lease behind; a reply that is late
+ * leaves the lease with the receiver or nowhere. Of another user's file: the kernel lets only its
+ * owner link it (fs.protected_hardlinks), so the daemon makes a lease in our inbox for a second
+ * store of ours. Inodes tell whether the daemon found the same file: another thread may replace the
+ * object. Only its owner hands it on.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -99,8 +99,8 @@ static int handoff(struct shmstore *s, struct shms_keyname *k, const char *lease
 	if (r == 0 && linkat(s->objects_fd, k->name, s->dir_fd, lease, 0) < 0) {
 		r = -errno;
 		if (r == -EACCES || r == -EPERM || r == -ENOSYS)
-			shms_detail(shms_error(r), NULL, "%s in %s cannot be linked: linkat: %s", k->name, s->path,
-				    strerror(-r));
+			shms_detail(shms_error(r), NULL, "%s in %s cannot be linked: linkat: %s",
+				    k->name, s->path, strerror(-r));
 	}
 	if (r == 0 && known)
 		atomic_store_explicit(&known->handed, true, memory_order_relaxed);
@@ -117,7 +117,8 @@ static int handoff(struct shmstore *s, struct shms_keyname *k, const char *lease
 	return r;
 }
 
-/* A demoted object comes back first, once for all who will get it. Where there is no room it is handed over as it is. */
+/* A demoted object comes back first, once for all who will get it. Where there is no room
+ * it is handed over as it is. */
 static int promote(struct shmstore *s, const struct shms_keyname *k)
 {
 	struct shms_tier_use u;
@@ -128,14 +129,15 @@ static int promote(struct shmstore *s, const struct shms_keyname *k)
 	r = shms_tier_use(s, s->objects_fd, k->name, &u);
 	if (r < 0)
 		return r;
-	r = shms_promote(&(struct shms_promote){.t = u.t, .s = s, .name = k->name, .no_wait = true});
+	r = shms_promote(
+		&(struct shms_promote){.t = u.t, .s = s, .name = k->name, .no_wait = true});
 	shms_tier_unuse(&u);
 	return shms_room_wanted(r) ? 0 : r;
 }
 
 /*
- * A lease in s's own handoff/ and its ticket. As shmstore_handoff(); -EPERM: the file is another user's, and cannot be linked. as_is: a
- * demoted object is not promoted first.
+ * A lease in s's own handoff/ and its ticket. As shmstore_handoff(); -EPERM: the file is another
+ * user's, and cannot be linked. as_is: a demoted object is not promoted first.
  */
 static int handoff_lease(struct shmstore *s, struct shms_keyname *k, uint64_t lease_ms, bool as_is,
 			 struct shmstore_ticket *ret)
@@ -147,7 +149,8 @@ static int handoff_lease(struct shmstore *s, struct shms_keyname *k, uint64_t le
 	int r;
 
 	if (length + 1 + sizeof(SHMS_DIR_HANDOFF) + n >= sizeof(ret->path))
-		return shms_detail(-EINVAL, NULL, "the store's path is too long for a ticket: %zu bytes", length);
+		return shms_detail(-EINVAL, NULL,
+				   "the store's path is too long for a ticket: %zu bytes", length);
 	/* Its tickets name a file. */
 	r = shms_put_as_file(s, k);
 	if (r != 0)
@@ -164,10 +167,12 @@ static int handoff_lease(struct shmstore *s, struct shms_keyname *k, uint64_t le
 	return 0;
 }
 
-/* ---- by the daemon's hands ---------------------------------------------------------------------------------------- */
+/* ---- by the daemon's hands ------------------------------------------------------------------- */
 
-/* The daemon's lease as a path of ours: its partition may be mounted elsewhere than ours, so that only the name is taken. */
-static int inbox_path(const struct shmstore *s, uid_t uid, const char *reply, char ret_path[SHMSTORE_TICKET_PATH])
+/* The daemon's lease as a path of ours: its partition may be mounted elsewhere than ours, so
+ * that only the name is taken. */
+static int inbox_path(const struct shmstore *s, uid_t uid, const char *reply,
+		      char ret_path[SHMSTORE_TICKET_PATH])
 {
 	const char *lease = strrchr(reply, '/');
 	uint64_t expiry;
@@ -175,19 +180,23 @@ static int inbox_path(const struct shmstore *s, uid_t uid, const char *reply, ch
 
 	if (!lease || !shms_lease_parse(lease + 1, &expiry))
 		return -EBADMSG;
-	n = snprintf(ret_path, SHMSTORE_TICKET_PATH, "%s/" SHMS_DIR_INBOX "/%u/" SHMS_DIR_HANDOFF "%s", s->p->path,
-		     (unsigned)uid, lease);
+	n = snprintf(ret_path, SHMSTORE_TICKET_PATH,
+		     "%s/" SHMS_DIR_INBOX "/%u/" SHMS_DIR_HANDOFF "%s", s->p->path, (unsigned)uid,
+		     lease);
 	return n < SHMSTORE_TICKET_PATH ? 0 : -EINVAL;
 }
 
 static int no_daemon(void)
 {
 	return shms_detail(-EPERM, NULL,
-			   "no shmstored is connected, and only it moves an object between users; start it as root");
+			   "no shmstored is connected, and only it moves an object between users; "
+			   "start it as root");
 }
 
-/* Asks for path to be moved (lease_ms: linked) into uid's inbox; io_path becomes the lease's there. */
-static int broker(struct shmstore *s, uid_t uid, uint32_t lease_ms, char io_path[SHMSTORE_TICKET_PATH])
+/* Asks for path to be moved (lease_ms: linked) into uid's inbox; io_path
+ * becomes the lease's there. */
+static int broker(struct shmstore *s, uid_t uid, uint32_t lease_ms,
+		  char io_path[SHMSTORE_TICKET_PATH])
 {
 	struct wire_broker body = {.to_uid = uid, .lease_ms = lease_ms};
 	struct shms_call call = {
@@ -203,16 +212,18 @@ static int broker(struct shmstore *s, uid_t uid, uint32_t lease_ms, char io_path
 	/* Gone, or there and silent? */
 	if (r < 0)
 		return shms_attach_again(&s->attach)
-			       ? shms_detail(-ETIMEDOUT, NULL, "shmstored is there and does not answer")
+			       ? shms_detail(-ETIMEDOUT, NULL,
+					     "shmstored is there and does not answer")
 			       : no_daemon();
 	if (reply.type == WIRE_REFUSED)
-		return shms_detail(reply.body.refused.error < 0 ? reply.body.refused.error : -EPERM, NULL,
-				   "shmstored refuses: %s", reply.tail);
+		return shms_detail(reply.body.refused.error < 0 ? reply.body.refused.error : -EPERM,
+				   NULL, "shmstored refuses: %s", reply.tail);
 	return inbox_path(s, uid, reply.tail, io_path);
 }
 
 /* The file under the key, and its sizes. */
-static int find_received(struct shmstore *s, const struct shms_keyname *k, struct stat *ret_st, struct sizes *ret)
+static int find_received(struct shmstore *s, const struct shms_keyname *k, struct stat *ret_st,
+			 struct sizes *ret)
 {
 	_fd_ int fd = shms_names_open(s, k->name);
 	if (fd < 0)
@@ -220,14 +231,15 @@ static int find_received(struct shmstore *s, const struct shms_keyname *k, struc
 	if (fstat(fd, ret_st) < 0)
 		return -errno;
 	if (ret_st->st_uid == s->uid)
-		return shms_detail(-EPERM, NULL, "%s in %s cannot be linked: linkat: %s", k->name, s->path,
-				   strerror(EPERM));
+		return shms_detail(-EPERM, NULL, "%s in %s cannot be linked: linkat: %s", k->name,
+				   s->path, strerror(EPERM));
 	return header_sizes(fd, ret_st, ret);
 }
 
-/* Of a file that another user handed to ours: the daemon makes the lease, in our own inbox. -EPERM: alone. */
-static SHMS_ASIDE int lease_received(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms,
-				     struct shmstore_ticket *ret)
+/* Of a file that another user handed to ours: the daemon makes the lease, in our
+ * own inbox. -EPERM: alone. */
+static SHMS_ASIDE int lease_received(struct shmstore *s, const struct shms_keyname *k,
+				     uint64_t lease_ms, struct shmstore_ticket *ret)
 {
 	struct stat mine, leased;
 	struct sizes t;
@@ -239,7 +251,8 @@ static SHMS_ASIDE int lease_received(struct shmstore *s, const struct shms_keyna
 	ret->header_size = t.header_size;
 	ret->buffer_size = t.buffer_size;
 	if (lease_ms > WIRE_BROKER_LEASE)
-		return shms_detail(-EINVAL, NULL, "a lease of another user's object is for %u ms at most",
+		return shms_detail(-EINVAL, NULL,
+				   "a lease of another user's object is for %u ms at most",
 				   WIRE_BROKER_LEASE);
 	if (!shms_attach_needed(&s->attach))
 		return no_daemon();
@@ -250,9 +263,11 @@ static SHMS_ASIDE int lease_received(struct shmstore *s, const struct shms_keyna
 	if (r < 0)
 		return r;
 	if (fstatat(AT_FDCWD, ret->path, &leased, AT_SYMLINK_NOFOLLOW) < 0)
-		return errno == ENOENT ? shms_detail(-ESTALE, NULL, "the lease of %u ms had ended before it was seen",
-						     (unsigned)lease_ms)
-				       : -errno;
+		return errno == ENOENT
+			       ? shms_detail(-ESTALE, NULL,
+					     "the lease of %u ms had ended before it was seen",
+					     (unsigned)lease_ms)
+			       : -errno;
 	if (leased.st_ino != mine.st_ino || leased.st_dev != mine.st_dev) {
 		unlinkat(AT_FDCWD, ret->path, 0);
 		return -ENOENT;
@@ -260,7 +275,7 @@ static SHMS_ASIDE int lease_received(struct shmstore *s, const struct shms_keyna
 	return 0;
 }
 
-/* ---- the calls ---------------------------------------------------------------------------------------------------- */
+/* ---- the calls ------------------------------------------------------------------------------- */
 
 int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
 		     struct shmstore_ticket *ret)
@@ -275,8 +290,8 @@ static int handoff_packed(struct shmstore *s, const struct shms_keyname *k, uint
 	size_t n = strlen(s->p->path);
 	struct shms_segpacked o;
 
-	if (n + 1 >= sizeof(ret->path) ||
-	    shms_packed_handoff(s, k, lease_ms, ret->path + n + 1, sizeof(ret->path) - n - 1, &o) != 1)
+	if (n + 1 >= sizeof(ret->path) || shms_packed_handoff(s, k, lease_ms, ret->path + n + 1,
+							      sizeof(ret->path) - n - 1, &o) != 1)
 		return 0;
 	memcpy(ret->path, s->p->path, n);
 	ret->path[n] = '/';
@@ -297,17 +312,18 @@ static int handoff_received(struct shmstore *s, const struct shms_keyname *k, ui
 	return r;
 }
 
-int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms, unsigned flags,
-			   struct shmstore_ticket *ret)
+int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size, uint64_t lease_ms,
+			   unsigned flags, struct shmstore_ticket *ret)
 {
 	struct shms_keyname k;
 	int r;
 
 	if (!ret || lease_ms == 0 || lease_ms > SHMSTORE_LEASE_MAX || (flags & ~SHMSTORE_AS_IS))
-		return !ret                      ? shms_detail_null("ret")
-		       : flags & ~SHMSTORE_AS_IS ? shms_detail_flags(flags, SHMSTORE_AS_IS)
-						 : shms_detail(-EINVAL, NULL, "a lease is for 1 to %llu ms, not %llu",
-							       SHMSTORE_LEASE_MAX, (unsigned long long)lease_ms);
+		return !ret ? shms_detail_null("ret")
+		       : flags & ~SHMSTORE_AS_IS
+			       ? shms_detail_flags(flags, SHMSTORE_AS_IS)
+			       : shms_detail(-EINVAL, NULL, "a lease is for 1 to %llu ms, not %llu",
+					     SHMSTORE_LEASE_MAX, (unsigned long long)lease_ms);
 	r = shms_keyname_key(&k, key, key_size);
 	if (r < 0)
 		return r;
@@ -326,8 +342,8 @@ int shmstore_handoff_flags(struct shmstore *s, const void *key, size_t key_size,
 	return 0;
 }
 
-int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, uid_t receiver, uint64_t lease_ms,
-			struct shmstore_ticket *ret)
+int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, uid_t receiver,
+			uint64_t lease_ms, struct shmstore_ticket *ret)
 {
 	struct shmstore_ticket t;
 	struct shms_keyname k;
@@ -339,7 +355,8 @@ int shmstore_handoff_to(struct shmstore *s, const void *key, size_t key_size, ui
 		return shmstore_handoff(s, key, key_size, lease_ms, ret);
 	if (!ret || lease_ms == 0 || lease_ms > WIRE_BROKER_LEASE)
 		return !ret ? shms_detail_null("ret")
-			    : shms_detail(-EINVAL, NULL, "a lease for another user is for 1 to %u ms, not %llu",
+			    : shms_detail(-EINVAL, NULL,
+					  "a lease for another user is for 1 to %u ms, not %llu",
 					  WIRE_BROKER_LEASE, (unsigned long long)lease_ms);
 	r = shms_keyname_init(&k, key, key_size);
 	if (r < 0)

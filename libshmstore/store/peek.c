@@ -21,7 +21,8 @@
 
 #define TRIES 1000
 
-/* Looks through the store's segments; dir_fd is its directory. key NULL: at all objects. 0: none, or fn's value. */
+/* Looks through the store's segments; dir_fd is its directory. key NULL: at all
+ * objects. 0: none, or fn's value. */
 static int look(struct shmstore *s, int dir_fd, const void *key, size_t key_size,
 		int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
 {
@@ -32,7 +33,7 @@ static int look(struct shmstore *s, int dir_fd, const void *key, size_t key_size
 	return shms_packlook(fd, s->page->uuid, key, key_size, fn, arg);
 }
 
-/* ---- without an index ---------------------------------------------------------------------------------------------- */
+/* ---- without an index ------------------------------------------------------------------------ */
 
 struct peek {
 	struct shmstore *s;
@@ -45,8 +46,8 @@ struct peek {
 /* Takes the look further: the key may be in a segment that can be read. */
 static int unreadable(struct peek *p, const struct shms_packlook *o)
 {
-	p->hidden = shms_detail(shms_error(o->error), NULL, "%s/" SHMS_DIR_SEGMENTS "/%s cannot be read", p->s->path,
-				o->file);
+	p->hidden = shms_detail(shms_error(o->error), NULL,
+				"%s/" SHMS_DIR_SEGMENTS "/%s cannot be read", p->s->path, o->file);
 	return 0;
 }
 
@@ -54,8 +55,10 @@ static int found(const struct shms_packlook *o, void *arg)
 {
 	struct peek *p = arg;
 	struct shms_segment copy = {.bytes = o->copy};
-	struct shms_pack_view packed = {
-		.segment = &copy, .object = o->object, .slot = o->slot, .generation = o->generation};
+	struct shms_pack_view packed = {.segment = &copy,
+					.object = o->object,
+					.slot = o->slot,
+					.generation = o->generation};
 	int r;
 
 	if (o->error)
@@ -72,7 +75,8 @@ static int found(const struct shms_packlook *o, void *arg)
 	return r < 0 ? r : 1;
 }
 
-/* How often the store's keys moved. *ret_moving: one of them moves just now, by an owner that lives. */
+/* How often the store's keys moved. *ret_moving: one of them moves just
+ * now, by an owner that lives. */
 static int read_changes(int dir_fd, uint64_t *ret, bool *ret_moving)
 {
 	struct shms_page page;
@@ -105,11 +109,11 @@ static int find(struct peek *p)
 	return moving || after != before ? -EAGAIN : p->hidden;
 }
 
-/* ---- by the index -------------------------------------------------------------------------------------------------- */
+/* ---- by the index ---------------------------------------------------------------------------- */
 
 /*
- * A packed object's key is not empty. Where the last owner was killed before it took a packed object away whose key had become a file's, the file
- * is what the key means.
+ * A packed object's key is not empty. Where the last owner was killed before it took a packed
+ * object away whose key had become a file's, the file is what the key means.
  */
 static bool may_be_packed(const struct shmstore *s, const struct shms_keyname *k)
 {
@@ -117,7 +121,8 @@ static bool may_be_packed(const struct shmstore *s, const struct shms_keyname *k
 }
 
 /* One look by the index: as shms_packread_get(), or as shms_packread_has() where ret is NULL. */
-static int look_indexed(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret)
+static int look_indexed(struct shmstore *s, const struct shms_keyname *k,
+			struct shms_pack_view *ret)
 {
 	struct shms_pack *pack;
 	int r;
@@ -131,7 +136,8 @@ static int look_indexed(struct shmstore *s, const struct shms_keyname *k, struct
 	return r;
 }
 
-/* The same; where there is no index just now, as find(). An owner that puts all the time may disturb that, but has the next index soon. */
+/* The same; where there is no index just now, as find(). An owner that puts all the time may
+ * disturb that, but has the next index soon. */
 static int look_for(struct peek *p, struct shms_pack_view *ret)
 {
 	int r = may_be_packed(p->s, p->k) ? -EAGAIN : -ENOENT;
@@ -144,7 +150,8 @@ static int look_for(struct peek *p, struct shms_pack_view *ret)
 	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
-int shms_peek_get(struct shmstore *s, const struct shms_keyname *k, unsigned flags, struct shmstore_view **ret)
+int shms_peek_get(struct shmstore *s, const struct shms_keyname *k, unsigned flags,
+		  struct shmstore_view **ret)
 {
 	struct peek p = {.s = s, .k = k, .flags = flags, .ret = ret};
 	struct shms_pack_view packed = {.pack = NULL};
@@ -163,7 +170,7 @@ int shms_peek_has(struct shmstore *s, const struct shms_keyname *k)
 	return r == -ENOENT ? 0 : r;
 }
 
-/* ---- lists --------------------------------------------------------------------------------------------------------- */
+/* ---- lists ----------------------------------------------------------------------------------- */
 
 struct each {
 	struct shmstore *s;
@@ -175,16 +182,19 @@ struct each {
 static int tell_unreadable(const struct each *e, const struct shms_packlook *o)
 {
 	char name[sizeof(SHMS_DIR_SEGMENTS) + SHMS_NAME_SIZE];
-	const struct shmstore_object_info info = {
-		.size = sizeof(info), .key = "", .name = name, .error = shms_error(o->error), .packed = true};
+	const struct shmstore_object_info info = {.size = sizeof(info),
+						  .key = "",
+						  .name = name,
+						  .error = shms_error(o->error),
+						  .packed = true};
 
 	snprintf(name, sizeof(name), SHMS_DIR_SEGMENTS "/%s", o->file);
 	return e->fn(&info, e->arg);
 }
 
 /* Tells sizes as the object would have them as a file, and the bytes that it takes as it is. */
-static int tell_view(const struct each *e, const struct shms_pack_view *v, const void *key, size_t key_size,
-		     uint64_t inode, uint64_t n_links)
+static int tell_view(const struct each *e, const struct shms_pack_view *v, const void *key,
+		     size_t key_size, uint64_t inode, uint64_t n_links)
 {
 	const struct shms_segpacked *o = &v->object;
 	struct shms_keyname k;
@@ -216,8 +226,10 @@ static int tell_view(const struct each *e, const struct shms_pack_view *v, const
 
 static int tell_object(const struct each *e, const struct shms_packlook *o)
 {
-	const struct shms_pack_view v = {
-		.segment = o->segment, .object = o->object, .slot = o->slot, .generation = o->generation};
+	const struct shms_pack_view v = {.segment = o->segment,
+					 .object = o->object,
+					 .slot = o->slot,
+					 .generation = o->generation};
 
 	return tell_view(e, &v, o->key, o->key_size, o->inode, o->n_links);
 }
@@ -227,7 +239,7 @@ static int tell(const struct shms_packlook *o, void *arg)
 	return o->error ? tell_unreadable(arg, o) : tell_object(arg, o);
 }
 
-/* ---- lists by the index -------------------------------------------------------------------------------------------- */
+/* ---- lists by the index ---------------------------------------------------------------------- */
 
 /* Of an object that has further keys: how many, and whether its own is none of them. */
 struct keys {
@@ -292,7 +304,8 @@ static int tell_indexed(const struct shms_packread_key *key, void *arg)
 {
 	const struct indexed *x = arg;
 	const struct keys probe = {.inode = key->inode, .slot = key->view->slot};
-	const struct keys *more = x->n ? bsearch(&probe, x->keys, x->n, sizeof(probe), compare) : NULL;
+	const struct keys *more =
+		x->n ? bsearch(&probe, x->keys, x->n, sizeof(probe), compare) : NULL;
 
 	/* All keys share the store's one name of the slot. */
 	return tell_view(&x->each, key->view, key->key, key->key_size, key->inode,
@@ -318,7 +331,7 @@ static int each_indexed(struct shmstore *s, uint64_t *io_from,
 	return r;
 }
 
-/* ---- lists that begin anew ----------------------------------------------------------------------------------------- */
+/* ---- lists that begin anew ------------------------------------------------------------------- */
 
 struct told {
 	UT_hash_handle hh;
@@ -369,7 +382,8 @@ static void forget(struct once *o)
 	}
 }
 
-/* By a look at all slots. 0; -EAGAIN: keys that were there may have been missed; fn's value; -errno. */
+/* By a look at all slots. 0; -EAGAIN: keys that were there may have been
+ * missed; fn's value; -errno. */
 static int each_slot(struct once *o, struct shmstore *s)
 {
 	_fd_ int dir_fd = shms_open_dir(s->objects_fd, "..");
@@ -395,7 +409,8 @@ static int each_refused(const struct shmstore *s, struct each *e)
 	return shms_packlook_refused(fd, tell, e);
 }
 
-int shms_peek_each(struct shmstore *s, int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
+int shms_peek_each(struct shmstore *s,
+		   int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
 {
 	struct once o = {.fn = fn, .arg = arg};
 	int r;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peer.c: how peers find each other without a daemon. The symlink says where the store of an address is; the store's page says
- * which address it has; its lock says whether it lives. Only all three together are an answer, so that a symlink left by a
- * killed process, or taken over by another store, misleads nobody. The page is written first: killed in between, the address is
- * not found, which is right.
+ * peer.c: how peers find each other without a daemon. The symlink says where the store of an
+ * address is; the store's page says which address it has; its lock says whether it lives. Only
+ * all three together are an answer, so that a symlink left by a killed process, or taken over
+ * by another store, misleads nobody. The page is written first: killed in between, the address
+ * is not found, which is right.
  */
 #include "peer.h"
 
@@ -74,9 +75,11 @@ int shmstore_set_address(struct shmstore *s, const char *address)
 
 	if (!address || strlen(address) > SHMSTORE_ADDRESS_MAX)
 		return !address ? shms_detail_null("address")
-				: shms_detail(-EINVAL, NULL, "an address has %u bytes at most, this one %zu",
+				: shms_detail(-EINVAL, NULL,
+					      "an address has %u bytes at most, this one %zu",
 					      SHMSTORE_ADDRESS_MAX, strlen(address));
-	/* Page and symlink change together; two threads that name different addresses must not mix them. */
+	/* Page and symlink change together; two threads that name different
+	 * addresses must not mix them. */
 	shms_fairlock_take(&s->names);
 	r = set_address(s, address);
 	shms_fairlock_release(&s->names);
@@ -85,7 +88,8 @@ int shmstore_set_address(struct shmstore *s, const char *address)
 
 static int nobody(const struct shmstore_partition *p, const char *address)
 {
-	return shms_detail(-ENOENT, NULL, "no live store of %s is known by the address %s", p->path, address);
+	return shms_detail(-ENOENT, NULL, "no live store of %s is known by the address %s", p->path,
+			   address);
 }
 
 /* Opens the directory that the address leads to. -ENOENT: none; -errno. */
@@ -101,25 +105,31 @@ static int open_peer(const struct shmstore_partition *p, const char *address)
 	if (n < 0)
 		return peers_fd < 0 ? peers_fd : errno == EINVAL ? -ENOENT : -errno;
 	target[n] = '\0';
-	fd = strncmp(target, "../", 3) == 0 ? shms_open_beneath(p->fd, target + 3, O_RDONLY | O_DIRECTORY) : -ENOENT;
+	fd = strncmp(target, "../", 3) == 0
+		     ? shms_open_beneath(p->fd, target + 3, O_RDONLY | O_DIRECTORY)
+		     : -ENOENT;
 	return fd < 0 && !shms_fatal(fd) ? -ENOENT : fd;
 }
 
-int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *ret_name, size_t name_size)
+int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *ret_name,
+		       size_t name_size)
 {
 	struct shms_page page;
 	struct stat st;
 	int r;
 
-	if (!p || !address || !*address || strlen(address) > SHMSTORE_ADDRESS_MAX || (!ret_name && name_size))
+	if (!p || !address || !*address || strlen(address) > SHMSTORE_ADDRESS_MAX ||
+	    (!ret_name && name_size))
 		return !p || !address ? shms_detail_null(!p ? "p" : "address")
 				      : shms_detail(-EINVAL, NULL,
-						    "an address has 1 to %u bytes, and ret_name comes with its size",
+						    "an address has 1 to %u bytes, and ret_name "
+						    "comes with its size",
 						    SHMSTORE_ADDRESS_MAX);
 	_fd_ int fd = open_peer(p, address);
 	if (fd < 0)
 		return fd == -ENOENT ? nobody(p, address) : shms_error(fd);
-	/* The directory's owner, not what the page says: where several users share the partition anybody can make a page. */
+	/* The directory's owner, not what the page says: where several users share the
+	 * partition anybody can make a page. */
 	if (fstat(fd, &st) < 0 || st.st_uid != geteuid())
 		return nobody(p, address);
 	r = shms_page_read(fd, &page);
@@ -129,8 +139,8 @@ int shmstore_peer_find(struct shmstore_partition *p, const char *address, char *
 		return nobody(p, address);
 	if (ret_name) {
 		if (strlen(page.name) >= name_size)
-			return shms_detail(-EINVAL, NULL, "%zu bytes are too few for the name %s", name_size,
-					   page.name);
+			return shms_detail(-EINVAL, NULL, "%zu bytes are too few for the name %s",
+					   name_size, page.name);
 		memcpy(ret_name, page.name, strlen(page.name) + 1);
 	}
 	return 0;

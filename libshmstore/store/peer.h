@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peer.h: addresses of stores: peers/<32 hex digits of the address's XXH3-128> -> ../<store's directory>. */
+/* peer.h: addresses of stores: peers/<32 hex digits of the address's XXH3-128>
+ * -> ../<store's directory>. */
 #ifndef SHMS_PEER_H
 #define SHMS_PEER_H
 

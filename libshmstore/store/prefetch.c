@@ -2,12 +2,15 @@
 /*
  * prefetch.c: many keys are promoted ahead of their use.
  *
- * One look at each name tells what is demoted. That is shared out, largest first, among the calling thread and those that the caller allows:
- * each takes the next one as it is done with the last. Threads beyond one for each object go to the engines, that decompress and check the
- * frames of one object side by side. All of them have ended when the call returns, and none takes the program's signals.
+ * One look at each name tells what is demoted. That is shared out, largest first, among the
+ * calling thread and those that the caller allows: each takes the next one as it is done with
+ * the last. Threads beyond one for each object go to the engines, that decompress and check the
+ * frames of one object side by side. All of them have ended when the call returns, and none
+ * takes the program's signals.
  *
- * An object that found no room has none larger tried after it: a tier file is not read to find out again that its object does not fit. And
- * others are evicted for half a partition's worth of objects at most: beyond that one call would evict what it has just brought back.
+ * An object that found no room has none larger tried after it: a tier file is not read to find out
+ * again that its object does not fit. And others are evicted for half a partition's worth of
+ * objects at most: beyond that one call would evict what it has just brought back.
  */
 #include <errno.h>
 #include <limits.h>
@@ -60,7 +63,7 @@ struct prefetch {
 	char detail[512], path[SHMSTORE_TICKET_PATH];
 };
 
-/* ---- what there is to do -------------------------------------------------------------------------------------------- */
+/* ---- what there is to do --------------------------------------------------------------------- */
 
 /* 0: in memory, or else on its way into wanted (*w is filled); -ENOENT, -errno. */
 static int look(const struct prefetch *p, size_t i, struct wanted *w, bool *ret_demoted)
@@ -122,7 +125,7 @@ static int look_at_all(struct prefetch *p)
 	return 0;
 }
 
-/* ---- doing it --------------------------------------------------------------------------------------------------------- */
+/* ---- doing it -------------------------------------------------------------------------------- */
 
 /* Keeps the detail of this thread's failure for the thread that called. */
 static void note_failure(struct prefetch *p, int error)
@@ -144,8 +147,9 @@ static void note_size(struct prefetch *p, uint64_t size, int error)
 	uint64_t known = atomic_load_explicit(&p->too_large, memory_order_relaxed);
 
 	atomic_store_explicit(&p->no_room, error, memory_order_relaxed);
-	while (size < known && !atomic_compare_exchange_weak_explicit(&p->too_large, &known, size, memory_order_relaxed,
-								      memory_order_relaxed))
+	while (size < known &&
+	       !atomic_compare_exchange_weak_explicit(&p->too_large, &known, size,
+						      memory_order_relaxed, memory_order_relaxed))
 		;
 }
 
@@ -161,12 +165,13 @@ static int bring_back(struct prefetch *p, const struct wanted *w, struct shms_en
 	brought = atomic_fetch_add_explicit(&p->brought, w->size, memory_order_relaxed) + w->size;
 	r = shms_tier_use(p->s, p->s->objects_fd, w->name, &u);
 	if (r == 0) {
-		r = shms_promote(&(struct shms_promote){.t = u.t,
-							.s = p->s,
-							.name = w->name,
-							.no_evict = p->no_evict || brought > p->half,
-							.no_wait = true,
-							.engine = engine});
+		r = shms_promote(
+			&(struct shms_promote){.t = u.t,
+					       .s = p->s,
+					       .name = w->name,
+					       .no_evict = p->no_evict || brought > p->half,
+					       .no_wait = true,
+					       .engine = engine});
 		shms_tier_unuse(&u);
 	}
 	if (shms_room_wanted(r))
@@ -191,7 +196,8 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* The caller works too. Fewer threads than are allowed, where the host has no more, do it more slowly. */
+/* The caller works too. Fewer threads than are allowed, where the host has
+ * no more, do it more slowly. */
 static void work_together(struct prefetch *p, unsigned n_threads)
 {
 	pthread_t threads[THREADS_MAX];
@@ -217,7 +223,8 @@ static uint64_t half_of(const struct shmstore_partition *p)
 	struct statvfs fs;
 
 	/* 0 blocks: it has no limit. */
-	return fstatvfs(p->fd, &fs) < 0 || !fs.f_blocks ? UINT64_MAX : (uint64_t)fs.f_blocks * fs.f_frsize / 2;
+	return fstatvfs(p->fd, &fs) < 0 || !fs.f_blocks ? UINT64_MAX
+							: (uint64_t)fs.f_blocks * fs.f_frsize / 2;
 }
 
 /* Objects that were moved out again meanwhile are not in memory. */
@@ -251,8 +258,8 @@ static int prefetch(struct prefetch *p, unsigned n_threads)
 	return n_there;
 }
 
-int shmstore_prefetch(struct shmstore *s, const struct iovec *keys, size_t n_keys, unsigned n_threads, unsigned flags,
-		      int *ret_results)
+int shmstore_prefetch(struct shmstore *s, const struct iovec *keys, size_t n_keys,
+		      unsigned n_threads, unsigned flags, int *ret_results)
 {
 	struct prefetch p = {.s = s,
 			     .keys = keys,
@@ -263,9 +270,10 @@ int shmstore_prefetch(struct shmstore *s, const struct iovec *keys, size_t n_key
 	int r;
 
 	if ((!keys && n_keys) || n_keys > INT_MAX || (flags & ~SHMSTORE_NO_EVICT))
-		return flags & ~SHMSTORE_NO_EVICT ? shms_detail_flags(flags, SHMSTORE_NO_EVICT)
-						  : shms_detail(-EINVAL, NULL, "%zu keys at %s", n_keys,
-								keys ? "once are too many" : "NULL");
+		return flags & ~SHMSTORE_NO_EVICT
+			       ? shms_detail_flags(flags, SHMSTORE_NO_EVICT)
+			       : shms_detail(-EINVAL, NULL, "%zu keys at %s", n_keys,
+					     keys ? "once are too many" : "NULL");
 	p.results = calloc(n_keys + 1, sizeof(*p.results));
 	if (!p.results)
 		return -ENOMEM;

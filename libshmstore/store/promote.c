@@ -2,14 +2,16 @@
 /*
  * promote.c: a demoted object comes back.
  *
- * Its bytes go from the tier file into an unnamed file on the partition, every frame checked on the way; then, under the names lock, that file
- * gets a name in clean/ and is exchanged with the stub in objects/. Killed before that: the kernel frees the file, or it stands in clean/
- * where the next who holds the names lock removes it.
+ * Its bytes go from the tier file into an unnamed file on the partition, every frame checked on the
+ * way; then, under the names lock, that file gets a name in clean/ and is exchanged with the stub
+ * in objects/. Killed before that: the kernel frees the file, or it stands in clean/ where the next
+ * who holds the names lock removes it.
  *
- * Where other names have the stub too, the object is linked as the resident, <id>.object: they find it there and read nothing. They may have come
- * while it was read, for a stub is handed over without a lock; after the exchange, this name gives the object. The tier
- * file is locked meanwhile, so that of several who want the object at once one reads, and the others wait for it - for a time: a reader
- * that was stopped must not stop them.
+ * Where other names have the stub too, the object is linked as the resident, <id>.object: they find
+ * it there and read nothing. They may have come while it was read, for a stub is handed over
+ * without a lock; after the exchange, this name gives the object. The tier file is locked
+ * meanwhile, so that of several who want the object at once one reads, and the others wait for it -
+ * for a time: a reader that was stopped must not stop them.
  */
 #include "promote.h"
 
@@ -39,7 +41,8 @@
 /* One name on its way back. */
 struct back {
 	const struct shms_promote *p;
-	int objects_fd, clean_fd; /* objects_fd: a description of its own, where the handle is not the owner's */
+	/* objects_fd: a description of its own, where the handle is not the owner's */
+	int objects_fd, clean_fd;
 	struct shms_stub stub;
 	bool taken; /* memory was */
 	struct shms_room room;
@@ -72,14 +75,16 @@ static int check(const struct shms_stub *stub, int fd)
 
 	if (r < 0)
 		return r;
-	if (h.object.generation != stub->generation || h.object.layout.header_size != stub->header_size ||
+	if (h.object.generation != stub->generation ||
+	    h.object.layout.header_size != stub->header_size ||
 	    h.object.layout.buffer_size != stub->buffer_size)
 		r = -EBADMSG;
 	shms_header_deinit(&h);
 	return r;
 }
 
-/* The file stands in clean/: the exchange, and the books. Another name of it that came back before this one has booked it already. */
+/* The file stands in clean/: the exchange, and the books. Another name of it that came back before
+ * this one has booked it already. */
 static int exchange(const struct back *b, int fd)
 {
 	const char *name = b->p->name;
@@ -87,8 +92,10 @@ static int exchange(const struct back *b, int fd)
 	int r = fstat(fd, &st) < 0 ? -errno : 0;
 
 	if (r == 0 && !owner(b->p))
-		shms_move_begin(b->objects_fd, st.st_ino,
-				shms_links_listed(b->objects_fd, st.st_ino, name) ? 0 : shms_blocks(&st), false);
+		shms_move_begin(
+			b->objects_fd, st.st_ino,
+			shms_links_listed(b->objects_fd, st.st_ino, name) ? 0 : shms_blocks(&st),
+			false);
 	if (r == 0)
 		r = shms_exchange(b->objects_fd, name, b->clean_fd, name);
 	if (r < 0)
@@ -100,7 +107,8 @@ static int exchange(const struct back *b, int fd)
 	return r;
 }
 
-/* Gives the file its place: fd's own link, or where it has a name already one more of that. 0, -EAGAIN (the stub has gone). */
+/* Gives the file its place: fd's own link, or where it has a name already one more of that. 0,
+ * -EAGAIN (the stub has gone). */
 static int place(const struct back *b, int fd, const char *resident)
 {
 	const char *name = b->p->name;
@@ -116,7 +124,8 @@ static int place(const struct back *b, int fd, const char *resident)
 		if (shms_tier_release(b->p->t, b->clean_fd, b->p->name) < 0)
 			unlinkat(b->clean_fd, b->p->name, 0);
 		if (resident)
-			r = linkat(b->p->t->dir_fd, resident, b->clean_fd, name, 0) < 0 ? -errno : 0;
+			r = linkat(b->p->t->dir_fd, resident, b->clean_fd, name, 0) < 0 ? -errno
+											: 0;
 		else
 			r = shms_link_fd(fd, b->clean_fd, name);
 	}
@@ -196,7 +205,8 @@ static int from_file(struct back *b, int tier_fd, struct shms_tier_header *h)
 		make_resident(b, &b->stub, fd);
 		r = place(b, fd, NULL);
 	}
-	if (r == 0 && b->stub.n_names <= 2 && shms_stub_read(b->clean_fd, b->p->name, &stub, NULL) == 0 &&
+	if (r == 0 && b->stub.n_names <= 2 &&
+	    shms_stub_read(b->clean_fd, b->p->name, &stub, NULL) == 0 &&
 	    stub.inode == b->stub.inode)
 		make_resident(b, &stub, fd);
 	b->taken = r == 0;
@@ -211,13 +221,15 @@ static int bring(struct back *b)
 	int r = shms_tier_file_open(b->p->t, &b->stub, &tier_fd, &h);
 	if (r < 0) {
 		/* Brought back or deleted meanwhile, it may be right that the file has gone. */
-		if (shms_stub_read(b->objects_fd, b->p->name, &now, NULL) < 0 || now.inode != b->stub.inode)
+		if (shms_stub_read(b->objects_fd, b->p->name, &now, NULL) < 0 ||
+		    now.inode != b->stub.inode)
 			r = -EAGAIN;
 		return r;
 	}
 	shms_tier_flock(tier_fd, WAIT_MS);
 	r = from_resident(b);
-	if (r == 0 && (shms_stub_read(b->objects_fd, b->p->name, &now, NULL) < 0 || now.inode != b->stub.inode))
+	if (r == 0 && (shms_stub_read(b->objects_fd, b->p->name, &now, NULL) < 0 ||
+		       now.inode != b->stub.inode))
 		r = -EAGAIN; /* the one that we waited for */
 	if (r == 0)
 		r = from_file(b, tier_fd, &h);
@@ -251,7 +263,8 @@ static int one_try(struct back *b)
 	if (r < 0)
 		return r;
 	if (b->stub.uid != b->p->t->uid)
-		return shms_detail(-EPERM, NULL, "it is user %u's object, and in that user's part of the tier",
+		return shms_detail(-EPERM, NULL,
+				   "it is user %u's object, and in that user's part of the tier",
 				   (unsigned)b->stub.uid);
 	return bring_reserved(b);
 }
@@ -273,7 +286,8 @@ int shms_promote(const struct shms_promote *p)
 	int r;
 
 	if (!owner(p)) {
-		own_fd = b.objects_fd = openat(p->s->objects_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		own_fd = b.objects_fd =
+			openat(p->s->objects_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (own_fd < 0)
 			return -errno;
 	}
@@ -290,7 +304,7 @@ int shms_promote(const struct shms_promote *p)
 	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
-/* ---- without bringing it back ------------------------------------------------------------------------------------------ */
+/* ---- without bringing it back ---------------------------------------------------------------- */
 
 /* Checks all bytes of a raw tier file by read(): a bad disk is an error here, no signal later. */
 static int verify_raw(const struct shms_tier *t, int fd, const struct shms_tier_header *h)
@@ -308,17 +322,19 @@ static int verify_raw(const struct shms_tier *t, int fd, const struct shms_tier_
 		size = shms_tier_pad(h->frames[i].stored);
 		n = shms_pread_all(fd, frame, size, h->frames[i].offset);
 		if (n < 0)
-			return shms_detail(shms_error((int)n), path, "%s: frame %u cannot be read: %s", path, i,
+			return shms_detail(shms_error((int)n), path,
+					   "%s: frame %u cannot be read: %s", path, i,
 					   strerror((int)-n));
 		shms_tier_hash(frame, (size_t)n, hash);
-		if ((uint64_t)n != size || memcmp(hash, h->frames[i].stored_hash, sizeof(hash)) != 0)
+		if ((uint64_t)n != size ||
+		    memcmp(hash, h->frames[i].stored_hash, sizeof(hash)) != 0)
 			return shms_detail(-EBADMSG, path, "%s: frame %u is damaged", path, i);
 	}
 	return 0;
 }
 
-static int copy_aside(struct shms_tier *t, int tier_fd, struct shms_tier_header *h, const struct shms_stub *stub,
-		      int *ret_fd)
+static int copy_aside(struct shms_tier *t, int tier_fd, struct shms_tier_header *h,
+		      const struct shms_stub *stub, int *ret_fd)
 {
 	struct shms_promote p = {.t = t};
 	struct back b = {.p = &p, .stub = *stub};
@@ -330,7 +346,8 @@ static int copy_aside(struct shms_tier *t, int tier_fd, struct shms_tier_header 
 	return r;
 }
 
-int shms_promote_aside(struct shms_tier *t, int objects_fd, const char *name, bool copy, struct shms_aside *ret)
+int shms_promote_aside(struct shms_tier *t, int objects_fd, const char *name, bool copy,
+		       struct shms_aside *ret)
 {
 	struct shms_tier_header h;
 	struct shms_stub stub, now;
@@ -349,7 +366,8 @@ int shms_promote_aside(struct shms_tier *t, int objects_fd, const char *name, bo
 	fd = shms_close_fd(fd);
 	r = shms_tier_file_open(t, &stub, &fd, &h);
 	if (r < 0) {
-		/* Brought back or deleted meanwhile, it may be right that the file has gone: -EINVAL is to look again. */
+		/* Brought back or deleted meanwhile, it may be right that the file has gone:
+		 * -EINVAL is to look again. */
 		int again = shms_stub_read(objects_fd, name, &now, NULL);
 
 		return again < 0 ? again : now.inode != stub.inode ? -EINVAL : r;

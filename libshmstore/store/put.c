@@ -2,11 +2,14 @@
 /*
  * put.c: one object from private memory.
  *
- * Fresh: an unnamed file (O_TMPFILE), one pwritev of everything, one link. write() beats stores through a mapping by 2 to 20
- * times on new pages, and gives -ENOSPC where a mapping would give SIGBUS. Killed before the link: the kernel frees the file.
- * Recycled: stores through the warm mapping of a pooled file, one rename; see recycle.c for when that is safe.
+ * Fresh: an unnamed file (O_TMPFILE), one pwritev of everything, one link. write() beats stores
+ * through a mapping by 2 to 20 times on new pages, and gives -ENOSPC where a mapping would give
+ * SIGBUS. Killed before the link: the kernel frees the file.
+ * Recycled: stores through the warm mapping of a pooled file, one rename; see
+ * recycle.c for when that is safe.
  * Packed: a small one goes into a segment, where one can be had (packed.h).
- * Draft: the bytes are in a file already (shmstore_alloc()): one page of header, one link; see draft.c.
+ * Draft: the bytes are in a file already (shmstore_alloc()): one page of
+ * header, one link; see draft.c.
  */
 #include "put.h"
 
@@ -43,8 +46,8 @@
 
 struct put {
 	struct shmstore *s;
-	struct shms_keyname
-		*key; /* beside it: to clear 256 bytes of name for nothing takes longer than all that is here */
+	/* beside it: to clear 256 bytes of name for nothing takes longer than all that is here */
+	struct shms_keyname *key;
 	const void *header;
 	size_t header_size;
 	const struct iovec *buffers;
@@ -105,7 +108,8 @@ static int make_head(const struct put *p, const struct shms_layout *l, void *hea
 	return 0;
 }
 
-static size_t fill_iov(const struct put *p, const struct shms_layout *l, void *head, struct iovec *iov)
+static size_t fill_iov(const struct put *p, const struct shms_layout *l, void *head,
+		       struct iovec *iov)
 {
 	uint64_t room = l->header_size - l->metadata_off - l->metadata_size;
 	char *zeros;
@@ -160,7 +164,8 @@ static int write_fresh(const struct put *p, const struct shms_layout *l, void *h
 	return shms_publish_fd(p->s, &fd, p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
 }
 
-static int write_recycled(const struct put *p, struct shms_slot *slot, const struct shms_layout *l, const void *head)
+static int write_recycled(const struct put *p, struct shms_slot *slot, const struct shms_layout *l,
+			  const void *head)
 {
 	uint64_t size = l->header_size + l->buffer_size, off = l->header_size, end;
 	uint64_t used = l->metadata_off + l->metadata_size, page = shms_whole_pages(used);
@@ -210,11 +215,12 @@ static bool held(const struct put *p)
 
 	if (p->flags & SHMSTORE_REPLACE)
 		return false;
-	return shms_packed_has(p->s, &k) ||
-	       (shms_key_find(p->s->objects_fd, &k) == 1 && shms_lookup(p->s->objects_fd, k.name) == 0);
+	return shms_packed_has(p->s, &k) || (shms_key_find(p->s->objects_fd, &k) == 1 &&
+					     shms_lookup(p->s->objects_fd, k.name) == 0);
 }
 
-/* The header of a claimed draft; with a checksum, of what is in the file: the buffer may be written to by now. */
+/* The header of a claimed draft; with a checksum, of what is in the file: the buffer
+ * may be written to by now. */
 static int draft_head(const struct put *p, const struct shms_draft_claim *c, void *head)
 {
 	const struct shms_layout *l = &p->layout;
@@ -251,10 +257,12 @@ static SHMS_ASIDE int name_draft(const struct put *p, struct shms_draft_claim *c
 	r = shms_pwritev_all(c->fd, &iov, 1, 0);
 	if (r == 0 && (p->flags & SHMSTORE_PIN) && fchmod(c->fd, p->s->file_mode | S_ISVTX) < 0)
 		r = -errno;
-	return r < 0 ? r : shms_publish_fd(p->s, &c->fd, p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
+	return r < 0 ? r
+		     : shms_publish_fd(p->s, &c->fd, p->key, l, (p->flags & SHMSTORE_REPLACE) != 0);
 }
 
-/* The one buffer is a draft, whole: it becomes the object. 1: it did; 0: it is none, or a copy will do; -EEXIST. */
+/* The one buffer is a draft, whole: it becomes the object. 1: it did; 0: it is none,
+ * or a copy will do; -EEXIST. */
 static int put_draft(struct put *p)
 {
 	const struct shms_layout *l = &p->layout;
@@ -314,8 +322,11 @@ static bool lay_out(struct put *p)
 
 	if (!shms_layout_init(l, p->key->key_size, p->header_size, p->sizes, p->n_buffers, 0))
 		return false;
-	p->room = (struct shms_room){
-		.s = p->s, .bytes = l->header_size + l->buffer_size, .flags = p->flags, .take = put_once, .arg = p};
+	p->room = (struct shms_room){.s = p->s,
+				     .bytes = l->header_size + l->buffer_size,
+				     .flags = p->flags,
+				     .take = put_once,
+				     .arg = p};
 	return true;
 }
 
@@ -335,7 +346,8 @@ static int book_bytes(struct shmstore *s, uint64_t bytes, struct shms_room *ret)
 	return r;
 }
 
-/* Books what the segment wants to grow by: with what is taken ahead if the store's credit has it, else without. */
+/* Books what the segment wants to grow by: with what is taken ahead if the store's
+ * credit has it, else without. */
 static int book_growth(struct shmstore *s, const struct shms_seggrow *grow, struct shms_room *ret)
 {
 	int r = -ENOSPC;
@@ -485,7 +497,8 @@ static int put(struct put *p)
 	int r;
 
 	if (p->n_buffers && !(p->flags & SHMSTORE_PIN)) {
-		r = shms_alias_try(p->s, p->key, p->header, p->header_size, p->buffers, p->n_buffers, p->flags);
+		r = shms_alias_try(p->s, p->key, p->header, p->header_size, p->buffers,
+				   p->n_buffers, p->flags);
 		if (r != 0)
 			return r < 0 ? r : 0;
 	}
@@ -508,8 +521,8 @@ static int put(struct put *p)
 	return 0;
 }
 
-int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const void *header, size_t header_size,
-		 const struct iovec *buffers, size_t n_buffers, unsigned flags)
+int shmstore_put(struct shmstore *s, const void *key, size_t key_size, const void *header,
+		 size_t header_size, const struct iovec *buffers, size_t n_buffers, unsigned flags)
 {
 	struct shms_keyname k;
 	struct put p = {.s = s,

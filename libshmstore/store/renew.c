@@ -2,10 +2,10 @@
 /*
  * renew.c: see renew.h.
  *
- * A store is gone when its page has no name any more, or another file has it. An owner that is killed leaves the page: who opens the store again
- * takes it over, and nothing changes for who reads. The descriptor of the handle keeps its number
- * (dup3), so that threads that are just using it see the former store or the new one, and never a
- * number that is somebody else's.
+ * A store is gone when its page has no name any more, or another file has it. An owner that is
+ * killed leaves the page: who opens the store again takes it over, and nothing changes for who
+ * reads. The descriptor of the handle keeps its number (dup3), so that threads that are just using
+ * it see the former store or the new one, and never a number that is somebody else's.
  */
 #include "renew.h"
 
@@ -70,7 +70,8 @@ int shms_renew(struct shmstore *s, bool *ret_renewed)
 	r = shmstore_open(s->p, s->name, &o, &fresh);
 	if (r == -ENOENT) {
 		return shms_detail(-ENOENT, NULL,
-				   "the store %s is gone since its owner, process %u, ended; the handle goes on when a "
+				   "the store %s is gone since its owner, process %u, ended; the "
+				   "handle goes on when a "
 				   "process opens the name again",
 				   s->name, (unsigned)s->page->pid);
 	}

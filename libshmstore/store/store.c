@@ -2,10 +2,11 @@
 /*
  * store.c: opening and closing a store.
  *
- * Life is the lock on the page: it is held through one open file description, which a forked child gives up at once
- * (pthread_atfork), so that the parent's death is seen.
+ * Life is the lock on the page: it is held through one open file description, which a forked child
+ * gives up at once (pthread_atfork), so that the parent's death is seen.
  *
- * Ownership: the handle owns descriptors, page mapping and pool; views and writers own a reference to the memory only.
+ * Ownership: the handle owns descriptors, page mapping and pool; views and writers own a
+ * reference to the memory only.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,7 +41,8 @@
 #include "tier.h"
 #include "writer.h"
 
-#define PACK_DEFAULT (UINT64_C(1) << 20) /* up to here packed objects beat files whatever the mount (bench_peers) */
+/* up to here packed objects beat files whatever the mount (bench_peers) */
+#define PACK_DEFAULT (UINT64_C(1) << 20)
 
 static bool name_ok(const char *name)
 {
@@ -57,45 +59,53 @@ static int read_options(const struct shmstore_options *from, struct shmstore_opt
 	if (from) {
 		/* A program built with an older header has fewer fields. */
 		if (from->size < offsetof(struct shmstore_options, keep) + sizeof(from->keep))
-			return shms_detail(-EINVAL, NULL, "options.size is %zu: begin with SHMSTORE_OPTIONS_INIT",
+			return shms_detail(-EINVAL, NULL,
+					   "options.size is %zu: begin with SHMSTORE_OPTIONS_INIT",
 					   from->size);
 		memcpy(ret, from, from->size < sizeof(*ret) ? from->size : sizeof(*ret));
 	}
 	if (ret->flags & ~(SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT | SHMSTORE_OPEN_FRESH |
 			   SHMSTORE_OPEN_ARBITRATE | SHMSTORE_OPEN_ANY_USER))
 		return shms_detail_flags(ret->flags, SHMSTORE_OPEN_READONLY | SHMSTORE_OPEN_ADOPT |
-							     SHMSTORE_OPEN_FRESH | SHMSTORE_OPEN_ARBITRATE |
+							     SHMSTORE_OPEN_FRESH |
+							     SHMSTORE_OPEN_ARBITRATE |
 							     SHMSTORE_OPEN_ANY_USER);
 	if ((ret->flags & SHMSTORE_OPEN_ANY_USER) && !(ret->flags & SHMSTORE_OPEN_READONLY))
-		return shms_detail(-EINVAL, NULL, "another user's store can only be read: ANY_USER goes with READONLY");
-	if ((ret->flags & SHMSTORE_OPEN_READONLY) && (ret->flags & SHMSTORE_OPEN_ARBITRATE))
 		return shms_detail(
 			-EINVAL, NULL,
-			"a store that is only read reserves nothing: READONLY and ARBITRATE exclude each other");
+			"another user's store can only be read: ANY_USER goes with READONLY");
+	if ((ret->flags & SHMSTORE_OPEN_READONLY) && (ret->flags & SHMSTORE_OPEN_ARBITRATE))
+		return shms_detail(-EINVAL, NULL,
+				   "a store that is only read reserves nothing: READONLY and "
+				   "ARBITRATE exclude each other");
 	if ((ret->flags & SHMSTORE_OPEN_ADOPT) && (ret->flags & SHMSTORE_OPEN_FRESH))
 		return shms_detail(-EINVAL, NULL, "ADOPT and FRESH exclude each other");
 	if (ret->daemon > SHMSTORE_DAEMON_OFF)
-		return shms_detail(-EINVAL, NULL, "options.daemon is %u, which is none of SHMSTORE_DAEMON_*",
+		return shms_detail(-EINVAL, NULL,
+				   "options.daemon is %u, which is none of SHMSTORE_DAEMON_*",
 				   ret->daemon);
 	if (ret->label && strlen(ret->label) > SHMSTORE_LABEL_MAX)
-		return shms_detail(-EINVAL, NULL, "a label has %u bytes at most, this one %zu", SHMSTORE_LABEL_MAX,
-				   strlen(ret->label));
+		return shms_detail(-EINVAL, NULL, "a label has %u bytes at most, this one %zu",
+				   SHMSTORE_LABEL_MAX, strlen(ret->label));
 	if (ret->leases_with && !name_ok(ret->leases_with))
-		return shms_detail(-EINVAL, NULL, "options.leases_with \"%.300s\" is no store's name",
+		return shms_detail(-EINVAL, NULL,
+				   "options.leases_with \"%.300s\" is no store's name",
 				   ret->leases_with);
 	return 0;
 }
 
 /* Resolves options.directory to a path relative to the partition. */
-static int relative_directory(const struct shmstore_partition *p, const char *directory, char ret[PATH_MAX])
+static int relative_directory(const struct shmstore_partition *p, const char *directory,
+			      char ret[PATH_MAX])
 {
 	size_t n = strlen(p->path);
 	size_t length;
 
 	if (directory[0] == '/') {
 		if (strncmp(directory, p->path, n) != 0 || directory[n] != '/')
-			return shms_detail(-EPERM, NULL, "the directory %.256s is outside the partition %s", directory,
-					   p->path);
+			return shms_detail(-EPERM, NULL,
+					   "the directory %.256s is outside the partition %s",
+					   directory, p->path);
 		directory += n;
 	}
 	directory += strspn(directory, "/");
@@ -103,8 +113,9 @@ static int relative_directory(const struct shmstore_partition *p, const char *di
 	while (length && directory[length - 1] == '/')
 		length--;
 	if (length == 0 || length >= PATH_MAX)
-		return shms_detail(-EINVAL, NULL,
-				   "the directory of the store is the partition itself, or its path too long");
+		return shms_detail(
+			-EINVAL, NULL,
+			"the directory of the store is the partition itself, or its path too long");
 	memcpy(ret, directory, length);
 	ret[length] = '\0';
 	return 0;
@@ -134,16 +145,21 @@ static int locate(struct shmstore *s, const char *directory)
 		slash = strrchr(relative, '/');
 		if (slash)
 			*slash = '\0';
-		s->parent_fd = shms_open_beneath(s->p->fd, slash ? relative : ".", O_RDONLY | O_DIRECTORY);
+		s->parent_fd =
+			shms_open_beneath(s->p->fd, slash ? relative : ".", O_RDONLY | O_DIRECTORY);
 		if (s->parent_fd == -EXDEV)
-			return shms_detail(-EPERM, NULL, "the directory %s is outside the partition %s", s->path,
+			return shms_detail(-EPERM, NULL,
+					   "the directory %s is outside the partition %s", s->path,
 					   s->p->path);
 		if (s->parent_fd < 0) {
 			r = shms_error(s->parent_fd);
 			if (r == -EBADMSG)
-				return shms_detail(-EPERM, NULL, "%s goes by a symbolic link", s->path);
-			return shms_detail(r, NULL, "what is to hold the store %s cannot be opened: %s; it must exist",
-					   s->path, shmstore_strerror(r));
+				return shms_detail(-EPERM, NULL, "%s goes by a symbolic link",
+						   s->path);
+			return shms_detail(
+				r, NULL,
+				"what is to hold the store %s cannot be opened: %s; it must exist",
+				s->path, shmstore_strerror(r));
 		}
 	}
 	if (s->parent_fd < 0)
@@ -151,8 +167,8 @@ static int locate(struct shmstore *s, const char *directory)
 	base = strrchr(s->path, '/') + 1;
 	s->base = base;
 	if (strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
-		return shms_detail(-EPERM, NULL, "%s is outside the partition %s, or the partition", s->path,
-				   s->p->path);
+		return shms_detail(-EPERM, NULL, "%s is outside the partition %s, or the partition",
+				   s->path, s->p->path);
 	return 0;
 }
 
@@ -165,14 +181,16 @@ static uint64_t recycle_bound(const struct shmstore *s, const struct shmstore_op
 		return 0; /* on disk there are no pages to keep */
 	if (o->recycle_max != SHMSTORE_RECYCLE_DEFAULT)
 		return o->recycle_max;
-	if (fstatvfs(s->p->fd, &fs) == 0 && fs.f_blocks && (uint64_t)fs.f_blocks * fs.f_frsize / 16 < bound)
+	if (fstatvfs(s->p->fd, &fs) == 0 && fs.f_blocks &&
+	    (uint64_t)fs.f_blocks * fs.f_frsize / 16 < bound)
 		bound = (uint64_t)fs.f_blocks * fs.f_frsize / 16;
 	return bound;
 }
 
 static uint64_t pack_bound(const struct shmstore_options *o)
 {
-	const char *text = o->pack_max == SHMSTORE_PACK_DEFAULT ? getenv("SHMSTORE_PACK_MAX") : NULL;
+	const char *text =
+		o->pack_max == SHMSTORE_PACK_DEFAULT ? getenv("SHMSTORE_PACK_MAX") : NULL;
 	char *end = NULL;
 	uint64_t bytes;
 
@@ -182,11 +200,13 @@ static uint64_t pack_bound(const struct shmstore_options *o)
 	return end && end != text && !*end ? bytes : PACK_DEFAULT;
 }
 
-/* The last step of an open that succeeds. A new store that nobody could use is not to stay, and what an open found kept it must leave
- * kept where it fails, or is killed: else the next sweep takes the objects. */
+/* The last step of an open that succeeds. A new store that nobody could use is not to stay,
+ * and what an open found kept it must leave kept where it fails, or is killed: else the
+ * next sweep takes the objects. */
 static void set_keep(struct shmstore *s)
 {
-	s->page->flags = s->keep ? s->page->flags | SHMS_PAGE_KEEP : s->page->flags & ~SHMS_PAGE_KEEP;
+	s->page->flags =
+		s->keep ? s->page->flags | SHMS_PAGE_KEEP : s->page->flags & ~SHMS_PAGE_KEEP;
 }
 
 /* With within_size no page reaches behind a file's end: a small file has no huge page. */
@@ -203,7 +223,8 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	void *map;
 	int r;
 
-	/* Ours first, so that the sweep finds it locked: a dead one whose objects are to be adopted must not be swept. */
+	/* Ours first, so that the sweep finds it locked: a dead one whose objects are to be
+	 * adopted must not be swept. */
 	r = shms_acquire(s, o);
 	if (r == 0 || r == -ENOSPC)
 		shms_gc_sweep(s->p);
@@ -224,23 +245,27 @@ static int open_owned(struct shmstore *s, const struct shmstore_options *o)
 	s->lock_fd = shms_close_fd(s->lock_fd);
 	s->recycle.max = s->recycle.warm_max = recycle_bound(s, o);
 	s->huge_from = huge_from(s->p->huge);
-	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s) : 0;
+	r = atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) ? shms_links_read(s)
+									     : 0;
 	if (r < 0)
 		return shms_error(r);
-	r = shms_packed_open(s, pack_bound(o), atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) != 0);
+	r = shms_packed_open(s, pack_bound(o),
+			     atomic_load_explicit(&s->ledger->linked_n, memory_order_relaxed) != 0);
 	if (r < 0)
 		return r;
 	s->credit.wait_ms = o->wait_ms ? o->wait_ms : SHMSTORE_WAIT_DEFAULT;
-	/* A kept store took part in the tier before, a new one does from the begin where there is one. */
+	/* A kept store took part in the tier before, a new one does from the
+	 * begin where there is one. */
 	if (shms_tier_there(s->p) || shms_lookup(s->dir_fd, SHMS_DIR_CLEAN) == 0) {
 		r = shms_tier_join(s);
 		if (r < 0)
 			return r;
 	}
 	/* For those that wait for a key (wait.c), and those that take memory of its segments. */
-	atomic_store_explicit(&s->page->packed.looks,
-			      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0,
-			      memory_order_relaxed);
+	atomic_store_explicit(
+		&s->page->packed.looks,
+		syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0,
+		memory_order_relaxed);
 	r = shms_daemon_open(s, o->daemon);
 	if (r == 0)
 		set_keep(s);
@@ -259,7 +284,8 @@ static int find_named(const struct shmstore_store_info *info, void *arg)
 {
 	struct find *f = arg;
 
-	if (info->readable && (f->any_user || info->uid == f->uid) && strcmp(info->name, f->name) == 0) {
+	if (info->readable && (f->any_user || info->uid == f->uid) &&
+	    strcmp(info->name, f->name) == 0) {
 		f->path = strdup(info->path);
 		return 1;
 	}
@@ -276,10 +302,12 @@ static int look_into(struct shmstore *s, bool any_user, struct shms_page *ret)
 		return shms_error(s->dir_fd);
 	if (fstat(s->dir_fd, &st) < 0)
 		return shms_error(errno);
-	/* The directory's owner, not what its page says: anybody can make a page, and an object that we would run. */
+	/* The directory's owner, not what its page says: anybody can make a page, and an
+	 * object that we would run. */
 	if (!any_user && st.st_uid != s->uid)
 		return shms_detail(-EPERM, s->path,
-				   "the store %s belongs to user %u, not to our user (%u): who means it says so, by "
+				   "the store %s belongs to user %u, not to our user (%u): who "
+				   "means it says so, by "
 				   "SHMSTORE_OPEN_ANY_USER",
 				   s->path, (unsigned)st.st_uid, (unsigned)s->uid);
 	return shms_page_read(s->dir_fd, ret);
@@ -329,7 +357,8 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 	if (r < 0)
 		return r;
 	/* A ledger of our own: counting needs no exception for those who only look. */
-	map = mmap(NULL, SHMS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	map = mmap(NULL, SHMS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+		   0);
 	if (map == MAP_FAILED)
 		return shms_error(errno);
 	s->page = map;
@@ -398,7 +427,8 @@ static void release(struct shmstore *s)
 	shms_store_unref(s);
 }
 
-/* An owned store that could not be opened to its end (there is no daemon, and it is required) goes, unless it holds something. */
+/* An owned store that could not be opened to its end (there is no daemon, and it is required) goes,
+ * unless it holds something. */
 static void undo_open(struct shmstore *s)
 {
 	struct shms_teardown t = {.tier = NULL}; /* nothing of it was demoted */
@@ -408,8 +438,8 @@ static void undo_open(struct shmstore *s)
 		shms_teardown_store(s->parent_fd, s->base, s->dir_fd, shms_now_boot_ms(), &t);
 }
 
-int shmstore_open(struct shmstore_partition *p, const char *name, const struct shmstore_options *options,
-		  struct shmstore **ret)
+int shmstore_open(struct shmstore_partition *p, const char *name,
+		  const struct shmstore_options *options, struct shmstore **ret)
 {
 	struct shmstore_options o;
 	struct shmstore *s;
@@ -420,7 +450,8 @@ int shmstore_open(struct shmstore_partition *p, const char *name, const struct s
 							      : !ret ? "ret"
 								     : "name")
 					   : shms_detail(-EINVAL, NULL,
-							 "a store's name has 1 to %u bytes without '/' or a leading "
+							 "a store's name has 1 to %u bytes without "
+							 "'/' or a leading "
 							 "'.', and \"%.300s\" is none",
 							 SHMSTORE_NAME_MAX, name);
 	r = read_options(options, &o);
@@ -439,7 +470,9 @@ int shmstore_open(struct shmstore_partition *p, const char *name, const struct s
 		r = s->readonly ? open_readonly(s, &o) : open_owned(s, &o);
 	if (r < 0) {
 		if (r == -ENOENT && s->readonly)
-			(void)shms_detail(r, NULL, "there is no store %s; shmstore-admin du lists those that there are",
+			(void)shms_detail(r, NULL,
+					  "there is no store %s; shmstore-admin du lists those "
+					  "that there are",
 					  s->path);
 		undo_open(s);
 		release(s);
@@ -452,7 +485,8 @@ int shmstore_open(struct shmstore_partition *p, const char *name, const struct s
 	return 0;
 }
 
-/* No descriptor is closed, since others have their numbers; nor what is reached by them. The memory stays with the process. */
+/* No descriptor is closed, since others have their numbers; nor what is reached by them. The
+ * memory stays with the process. */
 static int abandon(struct shmstore *s)
 {
 	shms_ours_del(s);
@@ -461,11 +495,11 @@ static int abandon(struct shmstore *s)
 	s->page = NULL;
 	s->ledger = NULL;
 	s->magic = 0;
-	return shms_detail(
-		-EPERM, NULL,
-		"this program closed the descriptors of the store %s, and may have given their numbers to files of its "
-		"own; nothing was closed or removed, and gc removes the store",
-		s->path);
+	return shms_detail(-EPERM, NULL,
+			   "this program closed the descriptors of the store %s, and may have "
+			   "given their numbers to files of its "
+			   "own; nothing was closed or removed, and gc removes the store",
+			   s->path);
 }
 
 int shmstore_close(struct shmstore *s)
@@ -495,12 +529,16 @@ int shmstore_close(struct shmstore *s)
 		if (there && !s->keep) {
 			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
 			s->parent_fd = shms_open_dir(s->dir_fd, "..");
-			shms_teardown_store(
-				s->parent_fd, s->base, s->dir_fd,
-				strcmp(s->page->leases_with, s->name) == 0 ? UINT64_MAX : shms_now_boot_ms(), &t);
+			shms_teardown_store(s->parent_fd, s->base, s->dir_fd,
+					    strcmp(s->page->leases_with, s->name) == 0
+						    ? UINT64_MAX
+						    : shms_now_boot_ms(),
+					    &t);
 		} else if (there) {
-			shms_teardown_recycle(s->dir_fd, &t); /* what could not be trimmed: it says why */
-			s->page->pid = 0; /* nobody's: whoever had it last, a tool perhaps, is not whose it is */
+			/* what could not be trimmed: it says why */
+			shms_teardown_recycle(s->dir_fd, &t);
+			/* nobody's: whoever had it last, a tool perhaps, is not whose it is */
+			s->page->pid = 0;
 		}
 		r = t.error;
 		shms_credit_gave(s, t.freed);

@@ -48,26 +48,31 @@ int shmstore_locate(struct shmstore *s, const void *key, size_t key_size)
 }
 
 /* Makes the object a file, as a disk tier and a foreign pin need. leased: a promised one, too. */
-static int begin_file(struct shmstore *s, const void *key, size_t key_size, bool leased, struct shms_keyname *k)
+static int begin_file(struct shmstore *s, const void *key, size_t key_size, bool leased,
+		      struct shms_keyname *k)
 {
 	int r = begin(s, key, key_size, k);
 
 	if (r == 0 && !leased && shms_packed_promised(s, k))
-		r = shms_detail(-EPERM, NULL, "the object is leased, and stays in memory until that is taken or ends");
+		r = shms_detail(
+			-EPERM, NULL,
+			"the object is leased, and stays in memory until that is taken or ends");
 	else if (r == 0 && !s->readonly)
 		r = shms_put_as_file(s, k);
 	else if (r == 0 && shms_peek_has(s, k))
-		r = shms_detail(-EPERM, NULL,
-				"an object of %s is packed with others, and its store's own process alone can move it: "
-				"shmstore-admin evict "
-				"asks it to; of a store without a process, open it and demote the object",
-				s->path);
+		r = shms_detail(
+			-EPERM, NULL,
+			"an object of %s is packed with others, and its store's own process alone "
+			"can move it: "
+			"shmstore-admin evict "
+			"asks it to; of a store without a process, open it and demote the object",
+			s->path);
 	if (r == 0)
 		r = shms_key_find(s->objects_fd, k);
 	return r < 0 ? r : 0;
 }
 
-/* ---- demote -------------------------------------------------------------------------------------------------------- */
+/* ---- demote ---------------------------------------------------------------------------------- */
 
 /* One name, of ours or of a store that we only look at. */
 static int demote_single(struct shmstore *s, struct shms_tier *t, const char *name)
@@ -81,9 +86,11 @@ static int demote_single(struct shmstore *s, struct shms_tier *t, const char *na
 		return -errno;
 	if (clean_fd < 0)
 		return clean_fd == -ENOENT
-			       ? shms_detail(-EPERM, NULL,
-					     "the store's owner does not take part in the tier: it was opened before "
-					     "there was one, and has not put or deleted anything since")
+			       ? shms_detail(
+					 -EPERM, NULL,
+					 "the store's owner does not take part in the tier: it was "
+					 "opened before "
+					 "there was one, and has not put or deleted anything since")
 			       : clean_fd;
 	n.objects_fd = objects_fd;
 	n.clean_fd = clean_fd;
@@ -94,8 +101,9 @@ static int demote_single(struct shmstore *s, struct shms_tier *t, const char *na
 }
 
 /*
- * All names in objects/ directories that one inode has, by a walk of the partition: for one object that is to be demoted.
- * Eviction, which wants to know it of all objects, makes one walk for them (candidates.c).
+ * All names in objects/ directories that one inode has, by a walk of the partition: for one
+ * object that is to be demoted. Eviction, which wants to know it of all objects, makes one
+ * walk for them (candidates.c).
  */
 struct names {
 	struct shms_demote_name *names; /* their descriptors and texts are this structure's */
@@ -164,7 +172,8 @@ static void names_deinit(struct names *n)
 	*n = (struct names){0};
 }
 
-/* All the names that the inode has. Several stores' locks are held at once, so one at a time does this. */
+/* All the names that the inode has. Several stores' locks are held at once,
+ * so one at a time does this. */
 static int demote_all(struct shmstore *s, struct shms_tier *t, uint64_t inode)
 {
 	struct shms_demote d = {.t = t, .mapped = true};
@@ -172,11 +181,11 @@ static int demote_all(struct shmstore *s, struct shms_tier *t, uint64_t inode)
 	int lock_fd, r = shms_tier_lock(t, LOCK_MS, NULL, NULL, &lock_fd);
 
 	if (r == -EBUSY)
-		return shms_detail(
-			-ETIMEDOUT, s->p->path,
-			"the disk tier of %s is busy: other evictions of this user's objects went on for %u s, or "
-			"one was stopped",
-			s->p->path, LOCK_MS / 1000);
+		return shms_detail(-ETIMEDOUT, s->p->path,
+				   "the disk tier of %s is busy: other evictions of this user's "
+				   "objects went on for %u s, or "
+				   "one was stopped",
+				   s->p->path, LOCK_MS / 1000);
 	if (r < 0)
 		return r;
 	r = names_find(s->p, inode, &found);
@@ -198,7 +207,8 @@ static int demote(struct shmstore *s, const char *name)
 	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	if (!shms_tier_there(s->p))
-		return shms_detail(-ENOENT, s->p->path, "%s has no disk tier; shmstore-admin tier --set gives it one",
+		return shms_detail(-ENOENT, s->p->path,
+				   "%s has no disk tier; shmstore-admin tier --set gives it one",
 				   s->p->path);
 	if (!s->readonly) {
 		r = shms_tier_join(s);
@@ -225,7 +235,8 @@ int shmstore_demote(struct shmstore *s, const void *key, size_t key_size, unsign
 	if (flags)
 		return shms_detail_flags(flags, 0u);
 	r = demote(s, k.name);
-	/* Handed over meanwhile it has more names now, and a copy on the disk; replaced, it is another one. */
+	/* Handed over meanwhile it has more names now, and a copy on the disk;
+	 * replaced, it is another one. */
 	if (r == -EAGAIN)
 		r = demote(s, k.name);
 	/* It may be what the daemon asked for. */
@@ -237,7 +248,7 @@ int shmstore_demote(struct shmstore *s, const void *key, size_t key_size, unsign
 	return r == -EAGAIN ? -EPERM : shms_error(r);
 }
 
-/* ---- promote ------------------------------------------------------------------------------------------------------- */
+/* ---- promote --------------------------------------------------------------------------------- */
 
 int shmstore_promote(struct shmstore *s, const void *key, size_t key_size, unsigned flags)
 {
@@ -259,13 +270,13 @@ int shmstore_promote(struct shmstore *s, const void *key, size_t key_size, unsig
 	r = shms_tier_use(s, s->objects_fd, k.name, &u);
 	if (r < 0)
 		return shms_error(r);
-	r = shms_promote(
-		&(struct shms_promote){.t = u.t, .s = s, .name = k.name, .no_evict = (flags & SHMSTORE_NO_EVICT) != 0});
+	r = shms_promote(&(struct shms_promote){
+		.t = u.t, .s = s, .name = k.name, .no_evict = (flags & SHMSTORE_NO_EVICT) != 0});
 	shms_tier_unuse(&u);
 	return r > 0 ? r : shms_error(r);
 }
 
-/* ---- pin ----------------------------------------------------------------------------------------------------------- */
+/* ---- pin ------------------------------------------------------------------------------------- */
 
 /* Its readers' rights stay as they are. */
 static int put_pin(const struct shmstore *s, int fd, bool pin)
@@ -283,7 +294,8 @@ static bool still_means(const struct shmstore *s, const char *name, int fd)
 {
 	struct stat st, named;
 
-	return fstat(fd, &st) == 0 && fstatat(s->objects_fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+	return fstat(fd, &st) == 0 &&
+	       fstatat(s->objects_fd, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
 	       named.st_ino == st.st_ino;
 }
 
@@ -303,7 +315,8 @@ static int set_pin(struct shmstore *s, const char *name, bool pin)
 	return !pin || still_means(s, name, fd) ? 0 : -EAGAIN;
 }
 
-/* The name is a stub: in memory, and pinned, the object may be all the same, brought back by another of its names. */
+/* The name is a stub: in memory, and pinned, the object may be all the same, brought
+ * back by another of its names. */
 static int unpin_resident(struct shmstore *s, const char *name)
 {
 	struct shms_tier_use u;

@@ -47,7 +47,7 @@ struct setting {
 	struct shms_tier_config config;
 };
 
-/* ---- what is asked ------------------------------------------------------------------------------------------------- */
+/* ---- what is asked --------------------------------------------------------------------------- */
 
 /* Nothing in memory may be a disk tier. */
 static int check_disk(const char *path)
@@ -56,11 +56,13 @@ static int check_disk(const char *path)
 	_fd_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0 || fstatfs(fd, &fs) < 0)
-		return shms_detail(shms_error(errno), path, "%s cannot be used as a disk tier: %s", path,
-				   strerror(errno));
+		return shms_detail(shms_error(errno), path, "%s cannot be used as a disk tier: %s",
+				   path, strerror(errno));
 	if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC)
 		return shms_detail(-ENOTSUP, path,
-				   "%s is in memory itself: a disk tier needs a directory on a real file system", path);
+				   "%s is in memory itself: a disk tier needs a directory on a "
+				   "real file system",
+				   path);
 	return 0;
 }
 
@@ -71,33 +73,42 @@ static int read_config(const struct shmstore_tier_config *from, struct shms_tier
 
 	/* A program built with an older header has fewer fields. */
 	if (from->size < offsetof(struct shmstore_tier_config, path) + sizeof(from->path))
-		return shms_detail(-EINVAL, NULL, "config.size is %zu: begin with SHMSTORE_TIER_CONFIG_INIT",
+		return shms_detail(-EINVAL, NULL,
+				   "config.size is %zu: begin with SHMSTORE_TIER_CONFIG_INIT",
 				   from->size);
 	memcpy(&c, from, from->size < sizeof(c) ? from->size : sizeof(c));
 	if (!c.path || c.path[0] != '/' || strchr(c.path, '\n'))
 		return shms_detail(-EINVAL, c.path, "the path of a disk tier must be absolute");
 	if (c.level < 0 || c.level > 19)
-		return shms_detail(-EINVAL, NULL, "level %d: zstd's levels are 1 to 19, and 0 is not to compress",
+		return shms_detail(-EINVAL, NULL,
+				   "level %d: zstd's levels are 1 to 19, and 0 is not to compress",
 				   c.level);
 	if (c.high > 100 || c.low >= c.high)
 		return shms_detail(-EINVAL, NULL,
-				   "watermarks of %u %% and %u %%: low must be below high, and high at most 100", c.low,
-				   c.high);
+				   "watermarks of %u %% and %u %%: low must be below high, and "
+				   "high at most 100",
+				   c.low, c.high);
 	real = realpath(c.path, NULL);
 	if (!real)
-		return shms_detail(shms_error(errno), c.path, "%s cannot be used as a disk tier: %s", c.path,
-				   strerror(errno));
+		return shms_detail(shms_error(errno), c.path,
+				   "%s cannot be used as a disk tier: %s", c.path, strerror(errno));
 	if (strlen(real) >= sizeof(ret->path) || strchr(real, '\n'))
-		return shms_detail(-EINVAL, NULL, "the path of the tier is too long, or has a line feed in it");
-	*ret = (struct shms_tier_config){
-		.max = c.max, .min_free = c.min_free, .level = c.level, .fsync = c.fsync, .high = c.high, .low = c.low};
+		return shms_detail(-EINVAL, NULL,
+				   "the path of the tier is too long, or has a line feed in it");
+	*ret = (struct shms_tier_config){.max = c.max,
+					 .min_free = c.min_free,
+					 .level = c.level,
+					 .fsync = c.fsync,
+					 .high = c.high,
+					 .low = c.low};
 	memcpy(ret->path, real, strlen(real) + 1);
 	return check_disk(real);
 }
 
-/* ---- directories --------------------------------------------------------------------------------------------------- */
+/* ---- directories ----------------------------------------------------------------------------- */
 
-/* Makes the directory, or takes the one that is there if its owner may have made it. Its descriptor, or -errno. */
+/* Makes the directory, or takes the one that is there if its owner may have made it.
+ * Its descriptor, or -errno. */
 static int make_directory(const struct setting *s, int parent, const char *name)
 {
 	bool made = mkdirat(parent, name, 0700) == 0;
@@ -132,10 +143,12 @@ static int make_files_directory(const struct setting *s)
 	if (r == 0)
 		r = shms_tiermark_write(fd, &mark, s->owner.st_uid);
 	if (r == -ENOSPC || r == -EDQUOT)
-		return shms_detail(-ENOSPC, path, "disk full: %s: the tier's directory cannot be made: %s", path,
+		return shms_detail(-ENOSPC, path,
+				   "disk full: %s: the tier's directory cannot be made: %s", path,
 				   strerror(-r));
 	if (r < 0)
-		return shms_detail(shms_error(r), path, "%s/%s cannot be made: %s", path, s->p->uuid, strerror(-r));
+		return shms_detail(shms_error(r), path, "%s/%s cannot be made: %s", path,
+				   s->p->uuid, strerror(-r));
 	return 0;
 }
 
@@ -145,13 +158,14 @@ static int write_config(const struct setting *s)
 	int r = shms_tier_config_format(&s->config, text, sizeof(text));
 
 	if (r == 0)
-		r = shms_textfile_replace(s->tier_fd, SHMS_TIER_CONFIG_NEW, SHMS_TIER_CONFIG, text, s->owner.st_uid);
-	return r < 0 ? shms_detail(shms_error(r), s->p->path, "%s/tier/config cannot be written: %s", s->p->path,
-				   strerror(-r))
+		r = shms_textfile_replace(s->tier_fd, SHMS_TIER_CONFIG_NEW, SHMS_TIER_CONFIG, text,
+					  s->owner.st_uid);
+	return r < 0 ? shms_detail(shms_error(r), s->p->path,
+				   "%s/tier/config cannot be written: %s", s->p->path, strerror(-r))
 		     : 0;
 }
 
-/* ---- taking away --------------------------------------------------------------------------------------------------- */
+/* ---- taking away ----------------------------------------------------------------------------- */
 
 /* Objects that are in the tier only. */
 static int count_demoted(const struct shms_tierscan_file *f, void *arg)
@@ -171,10 +185,10 @@ static int holds_objects(const struct setting *s)
 		r = shms_tierscan_run(&scan, s->p, &s->config);
 	shms_inodes_free(clean);
 	if (r == 0 && n)
-		return shms_detail(
-			-EBUSY, s->config.path,
-			"the tier in %s holds %llu objects that are nowhere else: promote or delete them first",
-			s->config.path, n);
+		return shms_detail(-EBUSY, s->config.path,
+				   "the tier in %s holds %llu objects that are nowhere else: "
+				   "promote or delete them first",
+				   s->config.path, n);
 	return r;
 }
 
@@ -217,7 +231,7 @@ static void remove_files_directory(const struct setting *s)
 	unlinkat(disk, s->p->uuid, AT_REMOVEDIR);
 }
 
-/* ---- clean copies ------------------------------------------------------------------------------------------------- */
+/* ---- clean copies ---------------------------------------------------------------------------- */
 
 static int empty_clean(struct shms_tier *t, int clean_fd)
 {
@@ -257,9 +271,10 @@ static int clean_of(const struct shms_walk_store *store, void *arg)
 }
 
 /*
- * Releases the stubs in all stores' clean/: their objects are in memory, so that nothing is lost with them. Each is taken
- * under its store's names lock, as who demotes holds it while it is anything else for a moment. Others' stubs, and those
- * of moving objects, stay. 0, -ENOMEM, -EMFILE, -ETIMEDOUT (names are held).
+ * Releases the stubs in all stores' clean/: their objects are in memory, so that nothing is lost
+ * with them. Each is taken under its store's names lock, as who demotes holds it while it is
+ * anything else for a moment. Others' stubs, and those of moving objects, stay. 0, -ENOMEM,
+ * -EMFILE, -ETIMEDOUT (names are held).
  */
 static int drop_clean(struct shmstore_partition *p)
 {
@@ -268,9 +283,10 @@ static int drop_clean(struct shmstore_partition *p)
 	return shms_walk_run(&w, p);
 }
 
-/* ---- setting and taking away -------------------------------------------------------------------------------------- */
+/* ---- setting and taking away ----------------------------------------------------------------- */
 
-/* Takes the configured tier away, once. -EBUSY: somebody put something there meanwhile, and it is as before. */
+/* Takes the configured tier away, once. -EBUSY: somebody put something there
+ * meanwhile, and it is as before. */
 static int take_away_once(struct setting *s)
 {
 	uint64_t n_unreadable = 0;
@@ -306,33 +322,36 @@ static int take_away(struct setting *s)
 	for (int i = 0; i < TRIES && r == -EBUSY && !*shmstore_error_detail(); i++)
 		r = take_away_once(s);
 	if (r == -EBUSY && !*shmstore_error_detail())
-		return shms_detail(
-			-EBUSY, s->p->path,
-			"the tier in %s is in use: objects are being demoted, or other users have some there",
-			s->config.path);
+		return shms_detail(-EBUSY, s->p->path,
+				   "the tier in %s is in use: objects are being demoted, or other "
+				   "users have some there",
+				   s->config.path);
 	return r;
 }
 
-/* ---- the call ------------------------------------------------------------------------------------------------------ */
+/* ---- the call -------------------------------------------------------------------------------- */
 
 static int open_tier(struct setting *s, bool make)
 {
 	int r;
 
-	s->tier_fd = make ? make_directory(s, s->p->fd, SHMS_DIR_TIER) : shms_open_dir(s->p->fd, SHMS_DIR_TIER);
+	s->tier_fd = make ? make_directory(s, s->p->fd, SHMS_DIR_TIER)
+			  : shms_open_dir(s->p->fd, SHMS_DIR_TIER);
 	if (s->tier_fd == -EPERM)
-		return shms_detail(
-			-EPERM, s->p->path,
-			"%s/tier was made by somebody whom the partition does not belong to: remove it first",
-			s->p->path);
+		return shms_detail(-EPERM, s->p->path,
+				   "%s/tier was made by somebody whom the partition does not "
+				   "belong to: remove it first",
+				   s->p->path);
 	if (s->tier_fd < 0)
 		return shms_error(s->tier_fd);
 	r = shms_tier_flock(s->tier_fd, LOCK_MS);
 	/* A killed process left it whole: it was in force, or was to be. */
 	if (r == 0 && shms_tier_config_read_left(s->p, &s->config) == 0)
-		shms_rename_noreplace(s->tier_fd, SHMS_TIER_CONFIG_NEW, s->tier_fd, SHMS_TIER_CONFIG);
+		shms_rename_noreplace(s->tier_fd, SHMS_TIER_CONFIG_NEW, s->tier_fd,
+				      SHMS_TIER_CONFIG);
 	return r == -EBUSY
-		       ? shms_detail(-EBUSY, s->p->path, "another process is just setting the tier of %s", s->p->path)
+		       ? shms_detail(-EBUSY, s->p->path,
+				     "another process is just setting the tier of %s", s->p->path)
 		       : r;
 }
 
@@ -350,11 +369,13 @@ static int count_anchors(const struct shms_tierscan_user *user, void *arg)
 	}
 	while ((e = shms_readdir(dir, &r)) != NULL)
 		*(uint64_t *)arg += shms_tier_parse_name(e->d_name, "stub", &id) == 0 &&
-				    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_nlink > 1;
+				    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+				    st.st_nlink > 1;
 	return 0;
 }
 
-/* The old configuration cannot be read. Are objects in the tier, and their files not where the new one says? */
+/* The old configuration cannot be read. Are objects in the tier, and their files
+ * not where the new one says? */
 static int check_lost(const struct setting *s, const struct shms_tier_config *config)
 {
 	uint64_t n = 0, n_unreadable = 0;
@@ -362,11 +383,11 @@ static int check_lost(const struct setting *s, const struct shms_tier_config *co
 	int r = root >= 0 ? 0 : shms_tierscan_users(s->p, -1, count_anchors, &n, &n_unreadable);
 
 	if (r == 0 && n)
-		return shms_detail(
-			-EBUSY, s->p->path,
-			"%s/tier/config cannot be read, and objects are in the tier: set it with the path where "
-			"they are, which holds a directory %s",
-			s->p->path, s->p->uuid);
+		return shms_detail(-EBUSY, s->p->path,
+				   "%s/tier/config cannot be read, and objects are in the tier: "
+				   "set it with the path where "
+				   "they are, which holds a directory %s",
+				   s->p->path, s->p->uuid);
 	return r;
 }
 
@@ -417,12 +438,14 @@ int shmstore_tier_set(struct shmstore_partition *p, const struct shmstore_tier_c
 	if (!p)
 		return shms_detail_null("p");
 	if (!p->tmpfs)
-		return shms_detail(-ENOTSUP, p->path, "%s is on disk already: it has no use for a disk tier", p->path);
+		return shms_detail(-ENOTSUP, p->path,
+				   "%s is on disk already: it has no use for a disk tier", p->path);
 	if (fstat(p->fd, &s.owner) < 0)
 		return shms_error(errno);
 	if (s.owner.st_uid != geteuid() && geteuid() != 0)
-		return shms_detail(-EPERM, p->path, "%s is user %u's: only its owner, or root, sets its tier", p->path,
-				   (unsigned)s.owner.st_uid);
+		return shms_detail(-EPERM, p->path,
+				   "%s is user %u's: only its owner, or root, sets its tier",
+				   p->path, (unsigned)s.owner.st_uid);
 	s.mode = s.owner.st_mode & S_ISVTX ? 01777 : 0700;
 	r = config ? read_config(config, &wanted) : 0;
 	if (r == 0)

@@ -23,13 +23,15 @@ int shms_tier_use(struct shmstore *s, int dirfd, const char *name, struct shms_t
 	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return -errno;
 	ret->temporary = st.st_uid != geteuid();
-	r = ret->temporary ? shms_tier_open(s->p, st.st_uid, &ret->t) : shms_tier_own(s->p, &ret->t);
+	r = ret->temporary ? shms_tier_open(s->p, st.st_uid, &ret->t)
+			   : shms_tier_own(s->p, &ret->t);
 	if (r != -ENOENT || !S_ISLNK(st.st_mode))
 		return r;
 	/* The directory may come back: a delete of the key would lose the object. */
 	if (shms_detail_is(-ENOENT))
 		return shms_detail_becomes(-EIO);
-	return shms_detail(-EBADMSG, NULL, "the object was demoted, but %s has no disk tier any more", s->p->path);
+	return shms_detail(-EBADMSG, NULL,
+			   "the object was demoted, but %s has no disk tier any more", s->p->path);
 }
 
 void shms_tier_unuse(struct shms_tier_use *u)

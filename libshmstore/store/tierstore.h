@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tierstore.h: a name of a store is a stub: the tier that its object is in, and the object brought back. The names lock is held. */
+/* tierstore.h: a name of a store is a stub: the tier that its object is in, and the object brought
+ * back. The names lock is held. */
 #ifndef SHMS_TIERSTORE_H
 #define SHMS_TIERSTORE_H
 
@@ -9,7 +10,8 @@
 struct shmstore;
 struct shms_tier;
 
-/* The tier of the user whose stubs they are: the partition's own, or for root one opened for this. */
+/* The tier of the user whose stubs they are: the partition's own, or for
+ * root one opened for this. */
 struct shms_tier_use {
 	struct shms_tier *t;
 	bool temporary;
@@ -17,7 +19,8 @@ struct shms_tier_use {
 int shms_tier_use(struct shmstore *s, int dirfd, const char *name, struct shms_tier_use *ret);
 void shms_tier_unuse(struct shms_tier_use *u);
 
-/* A demoted object for a get. fd -1: it is in memory now, open it. Else its bytes are there at offset, size of them. */
+/* A demoted object for a get. fd -1: it is in memory now, open it. Else its bytes are
+ * there at offset, size of them. */
 struct shms_aside {
 	int fd;
 	uint64_t offset, size;

@@ -2,15 +2,18 @@
 /*
  * wait.c: waits until a store has a key, or another value of it.
  *
- * The store's page has two words for it. A process that waits reads woken, sets waiting, looks for the key, and sleeps on woken (a futex). The owner, after it
- * gave a key to an object, looks at waiting (handle.h): where it is set it clears it, counts woken up, and wakes all that sleep; they look
- * again. A process that is killed while it waits leaves a flag that costs its owner one call.
+ * The store's page has two words for it. A process that waits reads woken, sets waiting, looks for
+ * the key, and sleeps on woken (a futex). The owner, after it gave a key to an object, looks at
+ * waiting (handle.h): where it is set it clears it, counts woken up, and wakes all that sleep; they
+ * look again. A process that is killed while it waits leaves a flag that costs its owner one call.
  *
- * Each writes one word and reads the other's, and one of the two must see the other's write. So that a put needs no barrier for it, the
- * process that waits has the kernel put one into all that have asked for that (membarrier(2), at the store's opening). Where
- * the call is refused a wake-up may come late, by 10 ms.
+ * Each writes one word and reads the other's, and one of the two must see the other's write. So
+ * that a put needs no barrier for it, the process that waits has the kernel put one into all that
+ * have asked for that (membarrier(2), at the store's opening). Where the call is refused a
+ * wake-up may come late, by 10 ms.
  *
- * A process that may not write to the page, another user's, sleeps for 10 ms at a time. Each 100 ms whoever waits asks whether the owner lives.
+ * A process that may not write to the page, another user's, sleeps for 10 ms at a time. Each 100 ms
+ * whoever waits asks whether the owner lives.
  * Rejected: a count of those that wait (a killed one stays counted).
  */
 #include <errno.h>
@@ -47,7 +50,8 @@ static void map_page(struct waiting *w)
 	struct stat st;
 
 	/* Another user could cut the file under the map. */
-	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() && st.st_size >= (off_t)SHMS_PAGE_SIZE)
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
+	    st.st_size >= (off_t)SHMS_PAGE_SIZE)
 		map = mmap(NULL, SHMS_PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	w->page = map == MAP_FAILED ? NULL : map;
 }
@@ -61,7 +65,8 @@ static void unmap_page(struct waiting *w)
 
 static void sleep_ns(const struct waiting *w, uint32_t woken, uint64_t ns)
 {
-	const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+	const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000),
+				   .tv_nsec = (long)(ns % 1000000000)};
 
 	if (w->page)
 		syscall(SYS_futex, &w->page->woken, FUTEX_WAIT, woken, &t, NULL, 0);
@@ -81,15 +86,17 @@ static int ask_for_owner(struct shmstore *s)
 		return r;
 	if (!pid)
 		return shms_detail(-ESTALE, NULL,
-				   "nobody has the store %s open, so that nobody puts the key; wait when it is opened",
+				   "nobody has the store %s open, so that nobody puts the key; "
+				   "wait when it is opened",
 				   s->name);
-	return shms_detail(
-		-ESTALE, NULL,
-		"process %d, which owned the store %s, is dead: nobody puts the key; wait when another one has it", pid,
-		s->name);
+	return shms_detail(-ESTALE, NULL,
+			   "process %d, which owned the store %s, is dead: nobody puts the key; "
+			   "wait when another one has it",
+			   pid, s->name);
 }
 
-/* 1: the store has the key, with another value than the one of that generation, where that is not 0; 0; -errno. */
+/* 1: the store has the key, with another value than the one of that generation, where
+ * that is not 0; 0; -errno. */
 static int look(struct shmstore *s, const void *key, size_t key_size, uint64_t generation)
 {
 	struct shmstore_view *v;
@@ -106,9 +113,11 @@ static int look(struct shmstore *s, const void *key, size_t key_size, uint64_t g
 }
 
 /* Waits with the page as it is now. 0; -ETIMEDOUT; -EAGAIN: 100 ms are over; -errno. */
-static int wait_some(struct waiting *w, const void *key, size_t key_size, uint64_t generation, uint64_t end_ns)
+static int wait_some(struct waiting *w, const void *key, size_t key_size, uint64_t generation,
+		     uint64_t end_ns)
 {
-	uint64_t most = POLL_NS, now = shms_now_mono_ns(), until = now + LOOK_NS < end_ns ? now + LOOK_NS : end_ns;
+	uint64_t most = POLL_NS, now = shms_now_mono_ns(),
+		 until = now + LOOK_NS < end_ns ? now + LOOK_NS : end_ns;
 
 	for (;;) {
 		uint32_t woken = 0;
@@ -119,7 +128,8 @@ static int wait_some(struct waiting *w, const void *key, size_t key_size, uint64
 
 			woken = atomic_load_explicit(&w->page->woken, memory_order_acquire);
 			atomic_exchange_explicit(&w->page->waiting, 1, memory_order_acq_rel);
-			barrier = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
+			barrier =
+				syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
 			most = barrier ? LOOK_NS : POLL_NS;
 		}
 		r = look(w->s, key, key_size, generation);
@@ -132,11 +142,13 @@ static int wait_some(struct waiting *w, const void *key, size_t key_size, uint64
 	}
 }
 
-int shmstore_wait(struct shmstore *s, const void *key, size_t key_size, uint64_t generation, uint64_t timeout_ms)
+int shmstore_wait(struct shmstore *s, const void *key, size_t key_size, uint64_t generation,
+		  uint64_t timeout_ms)
 {
 	struct waiting w = {.s = s};
-	uint64_t now = shms_now_mono_ns(),
-		 end = timeout_ms > (UINT64_MAX - now) / 1000000 ? UINT64_MAX : now + timeout_ms * 1000000;
+	uint64_t now = shms_now_mono_ns(), end = timeout_ms > (UINT64_MAX - now) / 1000000
+							 ? UINT64_MAX
+							 : now + timeout_ms * 1000000;
 	int r = look(s, key, key_size, generation);
 
 	while (r == 0 || r == -EAGAIN) {

@@ -2,17 +2,20 @@
 /*
  * writer.c: create, seal, abort: the producer writes straight into shared memory.
  *
- * The file is unnamed until it is sealed: abort, or death at any point, leaves nothing. Its memory is taken by fallocate before
- * the mapping is handed out, so that a full partition is an error code here and never SIGBUS there. Sealing unmaps: the library
- * keeps no writable mapping, and the file was 0400 from birth. A writer belongs to one thread at a time.
+ * The file is unnamed until it is sealed: abort, or death at any point, leaves nothing. Its memory
+ * is taken by fallocate before the mapping is handed out, so that a full partition is an error code
+ * here and never SIGBUS there. Sealing unmaps: the library keeps no writable mapping, and the file
+ * was 0400 from birth. A writer belongs to one thread at a time.
  *
- * A file of the pool (recycle.h), where one fits, has its memory already, and is mapped; sealing moves that mapping away from the producer
- * (slots.h). Killed before that: the file stands in recycle/, as after a kill within a put. It counts as pool, not as in flight. If somebody removed
+ * A file of the pool (recycle.h), where one fits, has its memory already, and is mapped; sealing
+ * moves that mapping away from the producer (slots.h). Killed before that: the file stands in
+ * recycle/, as after a kill within a put. It counts as pool, not as in flight. If somebody removed
  * it from there it can have no name again, and sealing puts a copy.
  *
- * A small object that may be packed is written to private memory, of which sealing puts a copy: that takes less than the file, and a slot
- * that is being written would be its owner's alone for as long as the producer likes. Where the arbiter grants the memory it is a file, since
- * a seal neither waits nor splits.
+ * A small object that may be packed is written to private memory, of which sealing puts a copy:
+ * that takes less than the file, and a slot that is being written would be its owner's alone
+ * for as long as the producer likes. Where the arbiter grants the memory it is a file, since a
+ * seal neither waits nor splits.
  */
 #include "writer.h"
 
@@ -80,17 +83,19 @@ static void reserve(struct shmstore *s, uint64_t bytes, bool more)
 	}
 }
 
-/* ---- private memory for small objects ----------------------------------------------------------------------------- */
+/* ---- private memory for small objects -------------------------------------------------------- */
 
 /*
- * A small object that is to be packed is made in private memory. Memory that is mapped anew costs a fault for each page,
- * and that of 64 KiB so 30 us: as much as the file that packing saves. So one map is kept for the next. The program that
- * was given the address must not write there after the seal, so a kept map is closed meanwhile: 3 us and back. Any thread
- * takes and gives: by one exchange each.
+ * A small object that is to be packed is made in private memory. Memory that is mapped anew
+ * costs a fault for each page, and that of 64 KiB so 30 us: as much as the file that packing
+ * saves. So one map is kept for the next. The program that was given the address must not write
+ * there after the seal, so a kept map is closed meanwhile: 3 us and back. Any thread takes and
+ * gives: by one exchange each.
  */
 #define SMALL_SIZE ((size_t)96 << 10)
 
-/* SMALL_SIZE bytes that no child inherits, with anything in them that was written to such before. NULL: no memory. */
+/* SMALL_SIZE bytes that no child inherits, with anything in them that was written to
+ * such before. NULL: no memory. */
 static void *take_small(struct shmstore *s)
 {
 	/* acquire: of the release in give_small(), so that what its thread did there is done. */
@@ -111,8 +116,8 @@ static void give_small(struct shmstore *s, void *map)
 
 	/* release: pairs with take_small(). */
 	if (mprotect(map, SMALL_SIZE, PROT_NONE) < 0 ||
-	    !atomic_compare_exchange_strong_explicit(&s->small_map, &none, map, memory_order_release,
-						     memory_order_relaxed))
+	    !atomic_compare_exchange_strong_explicit(&s->small_map, &none, map,
+						     memory_order_release, memory_order_relaxed))
 		munmap(map, SMALL_SIZE);
 }
 
@@ -129,9 +134,10 @@ void shms_writer_forked(struct shmstore *s)
 	atomic_store_explicit(&s->small_map, NULL, memory_order_relaxed);
 }
 
-/* ---- writers ------------------------------------------------------------------------------------------------------ */
+/* ---- writers --------------------------------------------------------------------------------- */
 
-/* Is the handle that made the writer still open, in this process? Else there is no ledger and no directory. */
+/* Is the handle that made the writer still open, in this process? Else there is
+ * no ledger and no directory. */
 static bool handle_open(const struct shmstore_writer *w)
 {
 	return shms_store_usable(w->s, true) == 0;
@@ -149,7 +155,8 @@ static void unmap(struct shmstore_writer *w)
 
 static void writer_free(struct shmstore_writer *w)
 {
-	/* After seal() both are gone. A child's were unmapped and closed at its fork; the address and the number may be something else by now. */
+	/* After seal() both are gone. A child's were unmapped and closed at its fork; the address
+	 * and the number may be something else by now. */
 	if ((w->map || w->fd >= 0) && w->pid == getpid()) {
 		unmap(w);
 		shms_close_fd(w->fd);
@@ -308,13 +315,14 @@ static int take(struct shmstore_writer *w)
 	return r;
 }
 
-static bool may_be_packed(const struct shmstore *s, const struct shms_keyname *k, const struct shms_layout *l)
+static bool may_be_packed(const struct shmstore *s, const struct shms_keyname *k,
+			  const struct shms_layout *l)
 {
 	uint64_t bytes = l->metadata_size + l->buffer_size;
 
 	return bytes <= PRIVATE_MAX && l->header_size + l->buffer_size <= SMALL_SIZE &&
-	       shms_packed_fits(&s->packed, bytes) && k->key_size && l->n_buffers <= SHMS_SEGOWN_BUFFERS &&
-	       !shms_hooked(s);
+	       shms_packed_fits(&s->packed, bytes) && k->key_size &&
+	       l->n_buffers <= SHMS_SEGOWN_BUFFERS && !shms_hooked(s);
 }
 
 static int take_private(struct shmstore_writer *w)
@@ -329,7 +337,8 @@ static int take_private(struct shmstore_writer *w)
 }
 
 int shmstore_create(struct shmstore *s, const void *key, size_t key_size, size_t header_size,
-		    const uint64_t *buffer_sizes, size_t n_buffers, unsigned flags, struct shmstore_writer **ret)
+		    const uint64_t *buffer_sizes, size_t n_buffers, unsigned flags,
+		    struct shmstore_writer **ret)
 {
 	struct shmstore_writer *w;
 	struct shms_keyname k;
@@ -394,7 +403,8 @@ static void write_head(struct shmstore_writer *w)
 		sb->buffer_hash[0] = h.low64;
 		sb->buffer_hash[1] = h.high64;
 	}
-	sb->header_hash = shms_format_hash(w->map, l->metadata_off, w->map + l->metadata_off, l->metadata_size);
+	sb->header_hash = shms_format_hash(w->map, l->metadata_off, w->map + l->metadata_off,
+					   l->metadata_size);
 }
 
 static void count_put(const struct shmstore_writer *w)
@@ -430,9 +440,11 @@ static int put_copy(const struct shmstore_writer *w, char *map)
 		return -ENOMEM;
 	for (size_t i = 0; i < w->layout.n_buffers; i++)
 		buffers[i] = (struct iovec){map + w->offsets[i], w->sizes[i]};
-	r = shmstore_put(w->s, w->key, w->key_size, map + w->layout.metadata_off, w->layout.metadata_size, buffers,
-			 w->layout.n_buffers, w->flags & SHMS_PUT_FLAGS);
-	return r > 0 ? -ENOSPC : r; /* the thread came to be the arbiter's after the writer was made */
+	r = shmstore_put(w->s, w->key, w->key_size, map + w->layout.metadata_off,
+			 w->layout.metadata_size, buffers, w->layout.n_buffers,
+			 w->flags & SHMS_PUT_FLAGS);
+	/* the thread came to be the arbiter's after the writer was made */
+	return r > 0 ? -ENOSPC : r;
 }
 
 static int seal_recycled(struct shmstore_writer *w, const struct shms_keyname *k)
@@ -476,12 +488,13 @@ int shmstore_seal(struct shmstore_writer *w)
 
 	if (!w)
 		return shms_detail_null("w");
-	r = handle_open(w)
-		    ? w->is_private ? put_copy(w, w->map) : seal(w)
-		    : shms_detail(-EPERM, NULL,
-				  "the writer's store was closed, or is the process's that this one was forked from");
+	r = handle_open(w) ? w->is_private ? put_copy(w, w->map) : seal(w)
+			   : shms_detail(-EPERM, NULL,
+					 "the writer's store was closed, or is the process's that "
+					 "this one was forked from");
 	if (r == -EEXIST)
-		(void)shms_detail(r, NULL, "the key is held: %s has an object of it already", w->s->path);
+		(void)shms_detail(r, NULL, "the key is held: %s has an object of it already",
+				  w->s->path);
 	w->abandoned = r < 0;
 	writer_free(w);
 	return shms_error(r);

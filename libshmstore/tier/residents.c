@@ -2,8 +2,9 @@
 /*
  * residents.c: finds residents, and drops those that only memory is paid for.
  *
- * A promoter opens a resident before it links it. So whoever drops one holds the file's lease meanwhile: who has it open by then keeps it, and
- * who comes later finds none. Otherwise one object would be two files from then on.
+ * A promoter opens a resident before it links it. So whoever drops one holds the file's lease
+ * meanwhile: who has it open by then keeps it, and who comes later finds none. Otherwise one object
+ * would be two files from then on.
  */
 #include "residents.h"
 
@@ -53,7 +54,8 @@ int shms_residents_list(struct shms_tier *t, struct shms_residents *ret)
 		return shms_error(r);
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
 		if (shms_tier_parse_name(e->d_name, "object", &id) == 0 &&
-		    fstatat(t->dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+		    fstatat(t->dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISREG(st.st_mode))
 			r = add(&found, &size, &st, id);
 	}
 	if (r < 0) {
@@ -85,7 +87,8 @@ size_t shms_residents_count(const struct shms_residents *r, uint64_t inode)
 	return n;
 }
 
-uint64_t shms_residents_drop(struct shms_tier *t, const struct shms_resident *r, size_t n, bool *ret_held)
+uint64_t shms_residents_drop(struct shms_tier *t, const struct shms_resident *r, size_t n,
+			     bool *ret_held)
 {
 	char name[SHMS_TIER_NAME];
 	bool gone = false;

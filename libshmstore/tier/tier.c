@@ -2,8 +2,9 @@
 /*
  * tier.c: opening a user's part of the disk tier, and the engines that its calls share.
  *
- * The directories are looked at before they are believed: ours (or, for root, the user's) and nobody else's to write. A tier whose disk is
- * gone or read-only opens as far as it can: what lies there can be read still.
+ * The directories are looked at before they are believed: ours (or, for root, the user's) and
+ * nobody else's to write. A tier whose disk is gone or read-only opens as far as it can: what
+ * lies there can be read still.
  */
 #include "tier.h"
 
@@ -61,8 +62,8 @@ static void probe(struct shms_tier *t)
 {
 	int fd = openat(t->files_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
 
-	t->unnamed = fd >= 0 ||
-		     (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EPERM && errno != ENOSYS);
+	t->unnamed = fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT &&
+				 errno != EPERM && errno != ENOSYS);
 	t->direct = true;
 	if (fd < 0)
 		return;
@@ -76,15 +77,17 @@ static int open_files(struct shms_tier *t)
 	_fd_ int directory = partition_directory(t);
 
 	if (directory < 0)
-		return shms_detail(shms_error(directory), t->config.path,
-				   "the directory of the disk tier, %s, cannot be used: %s; is its file "
-				   "system mounted? The objects that are there are not lost",
-				   t->config.path, strerror(-directory));
+		return shms_detail(
+			shms_error(directory), t->config.path,
+			"the directory of the disk tier, %s, cannot be used: %s; is its file "
+			"system mounted? The objects that are there are not lost",
+			t->config.path, strerror(-directory));
 	snprintf(name, sizeof(name), "%u", (unsigned)t->uid);
 	t->files_fd = own_directory(directory, name, t->uid);
 	if (t->files_fd < 0)
-		return shms_detail(shms_error(t->files_fd), t->config.path, "%s/%s/%s cannot be used: %s",
-				   t->config.path, t->p->uuid, name, strerror(-t->files_fd));
+		return shms_detail(shms_error(t->files_fd), t->config.path,
+				   "%s/%s/%s cannot be used: %s", t->config.path, t->p->uuid, name,
+				   strerror(-t->files_fd));
 	if (asprintf(&t->files_path, "%s/%s/%s", t->config.path, t->p->uuid, name) < 0) {
 		t->files_path = NULL;
 		return -ENOMEM;
@@ -107,7 +110,8 @@ static int open_part(struct shms_tier *t)
 	snprintf(name, sizeof(name), "%u", (unsigned)t->uid);
 	t->dir_fd = own_directory(tier_fd, name, t->uid);
 	if (t->dir_fd < 0)
-		return shms_detail(shms_error(t->dir_fd), t->p->path, "%s/tier/%s cannot be used: %s", t->p->path, name,
+		return shms_detail(shms_error(t->dir_fd), t->p->path,
+				   "%s/tier/%s cannot be used: %s", t->p->path, name,
 				   strerror(-t->dir_fd));
 	return 0;
 }
@@ -235,7 +239,8 @@ void shms_tier_engine_back(struct shms_tier *t, struct shms_engine *e)
 	shms_engine_free(e);
 }
 
-/* How this process moves bytes to and from the disk, asked once by trying it: a seccomp filter shows in no other way. */
+/* How this process moves bytes to and from the disk, asked once by trying it: a seccomp
+ * filter shows in no other way. */
 static char said[160] = "plain: no memory to try io_uring with";
 
 static void try_it(void)

@@ -6,20 +6,25 @@
  *   <partition>/tier/<uid>.used     what the user's tier files take, and are about to (tierroom.h)
  *   <partition>/tier/<uid>/         0700
  *     <id>.stub                     anchor of a tier file: a link to its stub (stub.h)
- *     <id>.object                   a link to the promoted object while others still hold its stub: they find it here, and need not read
+ *     <id>.object                   a link to the promoted object while others still hold its stub:
+ *                                   they find it here, and need not read
  *     lock                          held (flock) by the one eviction that runs
  *   <path>/<partition's uuid>/      on the disk, 0700 (1777 where the partition is shared)
  *     partition                     text: which partition this is of, and which boot
  *     <uid>/                        0700
  *       <id>                        a tier file, 0400; <id> 16 hex digits
- *       tmp-<id>                    where the file system cannot make unnamed files: one on its way; flocked by its writer
+ *       tmp-<id>                    where the file system cannot make unnamed files: one on
+ *                                   its way; flocked by its writer
  *
- * In each store that takes part there is clean/ beside objects/: the stubs of objects that are in memory and whose tier file is good still.
- * A stub moves between the two by an exchange with the object, under the store's names lock: flock on objects/, which every process
- * that takes a name away, or changes what one means, holds. clean/ is there if and only if the store's owner does so.
+ * In each store that takes part there is clean/ beside objects/: the stubs of objects that are in
+ * memory and whose tier file is good still. A stub moves between the two by an exchange with the
+ * object, under the store's names lock: flock on objects/, which every process that takes a name
+ * away, or changes what one means, holds. clean/ is there if and only if the store's owner does so.
  *
- * Order of things, so that a kill anywhere leaves no tier file without an anchor and no name without its object:
- *   demote    stub into clean/, anchor, tier file, exchange, then the object's memory loses its name
+ * Order of things, so that a kill anywhere leaves no tier file without an anchor
+ * and no name without its object:
+ *   demote    stub into clean/, anchor, tier file, exchange, then the
+ *             object's memory loses its name
  *   promote   object into clean/, exchange: the stub is in clean/ now
  *   release   the name; where only the anchor is left: tier file, resident, anchor
  * gc needs no walk: a tier file without an anchor is garbage, so is an anchor with one link.
@@ -46,8 +51,9 @@ struct shms_tier_header;
 
 struct shms_tier {
 	struct shmstore_partition *p;
-	struct shms_tier *older; /* of the partition's own: by an earlier configuration, still in somebody's hands */
-	uint64_t config_inode;   /* which configuration this is of */
+	/* of the partition's own: by an earlier configuration, still in somebody's hands */
+	struct shms_tier *older;
+	uint64_t config_inode; /* which configuration this is of */
 	uid_t uid;
 	int dir_fd;       /* <partition>/tier/<uid> */
 	int files_fd;     /* the tier files' directory */
@@ -84,45 +90,52 @@ void shms_tier_engine_back(struct shms_tier *t, struct shms_engine *e);
 int shms_tier_resident_open(const struct shms_tier *t, uint64_t id);
 
 /* Opens a new, empty tier file. ret_name: "" where it is unnamed. 0, -errno with detail. */
-int shms_tier_file_new(struct shms_tier *t, uint64_t id, char ret_name[SHMS_TIER_NAME], int *ret_fd);
+int shms_tier_file_new(struct shms_tier *t, uint64_t id, char ret_name[SHMS_TIER_NAME],
+		       int *ret_fd);
 /* Gives it its name. */
 int shms_tier_file_link(struct shms_tier *t, uint64_t id, int fd, const char *tmp_name);
-/* Opens a tier file and reads and checks its header, also that it is the stub's. 0; -EBADMSG, -EIO, -ENOMEM, -EMFILE with detail and path. */
+/* Opens a tier file and reads and checks its header, also that it is the stub's. 0; -EBADMSG, -EIO,
+ * -ENOMEM, -EMFILE with detail and path. */
 int shms_tier_file_open(struct shms_tier *t, const struct shms_stub *stub, int *ret_fd,
 			struct shms_tier_header *ret_header);
 /* Is it there, of the right size? For a clean copy that is about to be all that there is. */
 bool shms_tier_file_good(struct shms_tier *t, const struct shms_stub *stub);
 
 /*
- * Removes the stub called name in dirfd and, if that was its last name, the tier file, the resident and the anchor. The store's names are
- * locked by the caller, where it is a store's. 0, -ENOENT, -errno.
+ * Removes the stub called name in dirfd and, if that was its last name, the tier file, the
+ * resident and the anchor. The store's names are locked by the caller, where it is a
+ * store's. 0, -ENOENT, -errno.
  */
 int shms_tier_release(struct shms_tier *t, int dirfd, const char *name);
 /* As above, the name gone already: stub_fd is the link itself. tierdrop.h tells the bytes freed. */
 void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub *stub);
 
 /*
- * The lock of the one eviction, and of who demotes an object of several names, which holds the names of more than one store. First come, first
- * served among the threads that have t, and by turns with other processes. wait_ms: how long to try; meanwhile tick is called about once in a
- * millisecond (NULL: it is not); other than 0 ends it. *ret_fd goes to shms_tier_unlock(). 0; -EBUSY: others have it; -ECANCELED: tick
- * said so; -errno.
+ * The lock of the one eviction, and of who demotes an object of several names, which holds the
+ * names of more than one store. First come, first served among the threads that have t, and by
+ * turns with other processes. wait_ms: how long to try; meanwhile tick is called about once in a
+ * millisecond (NULL: it is not); other than 0 ends it. *ret_fd goes to shms_tier_unlock(). 0;
+ * -EBUSY: others have it; -ECANCELED: tick said so; -errno.
  */
-int shms_tier_lock(struct shms_tier *t, unsigned wait_ms, int (*tick)(void *arg), void *arg, int *ret_fd);
+int shms_tier_lock(struct shms_tier *t, unsigned wait_ms, int (*tick)(void *arg), void *arg,
+		   int *ret_fd);
 /* With that lock, until it goes: the eviction is for a put, whose room no other put may take. */
 void shms_tier_for_put(int fd);
-/* A put, before it takes memory of a partition that has none to spare: waits until no other process evicts for one. */
+/* A put, before it takes memory of a partition that has none to spare: waits until no
+ * other process evicts for one. */
 void shms_tier_after_put(struct shms_tier *t, unsigned wait_ms);
 /* fd < 0: it was not locked. Returns -1. */
 int shms_tier_unlock(struct shms_tier *t, int fd);
 
 /* How long somebody else may hold a store's names: for a few renames, unless it was stopped. */
 #define SHMS_TIER_NAMES_MS 1000u
-#define SHMS_TIER_ASK_MS   10u /* a process that is not the owner says so often that it waits for them (move.h) */
-#define SHMS_TIER_GIVE_MS  5u  /* and each of the owner's threads lets it go first for so long */
+/* a process that is not the owner says so often that it waits for them (move.h) */
+#define SHMS_TIER_ASK_MS   10u
+#define SHMS_TIER_GIVE_MS  5u /* and each of the owner's threads lets it go first for so long */
 /* -ETIMEDOUT, with the sentence that says so. */
 int shms_tier_names_held(void);
-/* The store's names lock against other processes; objects_fd is an open descriptor of its objects/ (of one's own: the lock is the
- * description's). Tries for a second. 0, -ETIMEDOUT, -errno. */
+/* The store's names lock against other processes; objects_fd is an open descriptor of its objects/
+ * (of one's own: the lock is the description's). Tries for a second. 0, -ETIMEDOUT, -errno. */
 int shms_tier_lock_names(int objects_fd);
 void shms_tier_unlock_names(int objects_fd);
 /* Before a store's books are read: ends a move that was begun (move.h), unless its mover does. */

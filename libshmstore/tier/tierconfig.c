@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierconfig.c: the tier's configuration as it lies in the partition: a line per value, fixed in form, so that a damaged file is told from a
- * short one. It decides where a user's objects are written, so only the partition's owner, or root, may have said it.
+ * tierconfig.c: the tier's configuration as it lies in the partition: a line per value, fixed in
+ * form, so that a damaged file is told from a short one. It decides where a user's objects are
+ * written, so only the partition's owner, or root, may have said it.
  */
 #include "tierconfig.h"
 
@@ -33,7 +34,8 @@ int shms_tier_config_format(const struct shms_tier_config *c, char *ret_text, si
 	return n > 0 && (size_t)n < size ? 0 : -EINVAL;
 }
 
-/* The value of the line "<word> <value>" at *at, which goes on to the next line. NULL: it is another one. */
+/* The value of the line "<word> <value>" at *at, which goes on to the next
+ * line. NULL: it is another one. */
 static const char *take_line(char **at, const char *word)
 {
 	size_t n = strlen(word);
@@ -74,9 +76,11 @@ int shms_tier_config_parse(char *text, struct shms_tier_config *ret)
 	if (!path || path[0] != '/' || strlen(path) >= sizeof(c.path))
 		return -EBADMSG;
 	memcpy(c.path, path, strlen(path) + 1);
-	if (!take_number(&at, "max", UINT64_MAX, &c.max) || !take_number(&at, "min-free", UINT64_MAX, &c.min_free) ||
+	if (!take_number(&at, "max", UINT64_MAX, &c.max) ||
+	    !take_number(&at, "min-free", UINT64_MAX, &c.min_free) ||
 	    !take_number(&at, "level", 19, &level) || !take_number(&at, "fsync", 1, &sync) ||
-	    !take_number(&at, "high", 100, &high) || !take_number(&at, "low", 100, &low) || *at != '\0' || low >= high)
+	    !take_number(&at, "high", 100, &high) || !take_number(&at, "low", 100, &low) ||
+	    *at != '\0' || low >= high)
 		return -EBADMSG;
 	c.level = (int)level;
 	c.fsync = sync != 0;
@@ -86,7 +90,8 @@ int shms_tier_config_parse(char *text, struct shms_tier_config *ret)
 	return 0;
 }
 
-static int read_named(const struct shmstore_partition *p, const char *path, struct shms_tier_config *ret)
+static int read_named(const struct shmstore_partition *p, const char *path,
+		      struct shms_tier_config *ret)
 {
 	char text[TEXT_MAX];
 	struct stat st, owner;
@@ -98,15 +103,18 @@ static int read_named(const struct shmstore_partition *p, const char *path, stru
 		return errno == ENOENT || errno == ENOTDIR ? -ENOENT : shms_error(errno);
 	if (fstat(fd, &st) < 0 || fstat(p->fd, &owner) < 0)
 		return shms_error(errno);
-	if (!S_ISREG(st.st_mode) || (st.st_uid != owner.st_uid && st.st_uid != 0) || (st.st_mode & 022))
-		return shms_detail(-EPERM, p->path, "%s/tier/config: not written by the partition's owner", p->path);
+	if (!S_ISREG(st.st_mode) || (st.st_uid != owner.st_uid && st.st_uid != 0) ||
+	    (st.st_mode & 022))
+		return shms_detail(-EPERM, p->path,
+				   "%s/tier/config: not written by the partition's owner", p->path);
 	n = shms_pread_all(fd, text, sizeof(text) - 1, 0);
 	if (n < 0)
 		return shms_error((int)n);
 	text[n] = '\0';
 	r = strlen(text) == (size_t)n ? shms_tier_config_parse(text, ret) : -EBADMSG;
 	if (r < 0)
-		return shms_detail(r, p->path, "%s/tier/config cannot be read: %s; set the tier again", p->path,
+		return shms_detail(r, p->path,
+				   "%s/tier/config cannot be read: %s; set the tier again", p->path,
 				   r == -ENOTSUP ? "another version wrote it" : "it is damaged");
 	return 0;
 }

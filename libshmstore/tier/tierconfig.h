@@ -17,9 +17,11 @@ struct shms_tier_config {
 	unsigned high, low;
 };
 
-/* 0, -ENOENT (none), -EBADMSG, -EPERM (written by somebody whom the partition does not belong to). */
+/* 0, -ENOENT (none), -EBADMSG, -EPERM (written by somebody whom the
+ * partition does not belong to). */
 int shms_tier_config_read(const struct shmstore_partition *p, struct shms_tier_config *ret);
-/* The same of what was left under the other name: whole, where somebody was killed while he took the tier away, or just before he set it. */
+/* The same of what was left under the other name: whole, where somebody was killed while he took
+ * the tier away, or just before he set it. */
 int shms_tier_config_read_left(const struct shmstore_partition *p, struct shms_tier_config *ret);
 /* Pure: text to values and back. */
 int shms_tier_config_parse(char *text, struct shms_tier_config *ret);

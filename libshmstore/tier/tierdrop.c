@@ -5,8 +5,9 @@
  * descriptor: of two processes that remove the last two names, one sees that only the anchor is
  * left. If it is killed, gc removes the file.
  *
- * Of the tier file, the resident and the anchor the anchor goes last: a tier file without one would be garbage, an anchor without its file is
- * just that. Where the file cannot be removed (a disk that is read-only, say) the anchor stays, and gc comes back for both.
+ * Of the tier file, the resident and the anchor the anchor goes last: a tier file without one would
+ * be garbage, an anchor without its file is just that. Where the file cannot be removed (a disk
+ * that is read-only, say) the anchor stays, and gc comes back for both.
  */
 #include "tierdrop.h"
 
@@ -20,11 +21,13 @@
 #include "tier.h"
 
 /* Unlinks what lies in memory and adds its blocks if this was its last name. */
-static int drop(int dirfd, const char *name, const struct shms_tierdrop_dry *dry, struct shms_tierdrop *io)
+static int drop(int dirfd, const char *name, const struct shms_tierdrop_dry *dry,
+		struct shms_tierdrop *io)
 {
 	struct stat st;
 
-	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || (!dry && unlinkat(dirfd, name, 0) < 0))
+	if (fstatat(dirfd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    (!dry && unlinkat(dirfd, name, 0) < 0))
 		return errno == ENOENT ? 0 : shms_error(errno);
 	if (dry)
 		return dry->note(dry->arg, &st, io);

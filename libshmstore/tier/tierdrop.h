@@ -22,14 +22,14 @@ struct shms_tierdrop_dry {
 };
 
 /*
- * Removes the tier file, the resident and the anchor of an id that nobody names. dry NULL: in truth. 0, or -errno of the tier file, with the
- * anchor left.
+ * Removes the tier file, the resident and the anchor of an id that nobody names. dry NULL: in
+ * truth. 0, or -errno of the tier file, with the anchor left.
  */
 int shms_tierdrop_forget(struct shms_tier *t, uint64_t id, const struct shms_tierdrop_dry *dry,
 			 struct shms_tierdrop *io);
 /*
- * Removes the stub called name, and what nobody names then, as far as the disk lets it; t NULL: nothing of it. gc finds the rest.
- * 0, -ENOENT, -errno of the name.
+ * Removes the stub called name, and what nobody names then, as far as the disk lets it; t NULL:
+ * nothing of it. gc finds the rest. 0, -ENOENT, -errno of the name.
  */
 int shms_tierdrop_name(struct shms_tier *t, int dirfd, const char *name, struct shms_tierdrop *io);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierfile.c: tier files by their ids: made without a name and linked when they are whole, opened with every check. A file system that cannot make unnamed files gets "tmp-<id>", locked by its writer as long as that lives.
+ * tierfile.c: tier files by their ids: made without a name and linked when they are whole, opened
+ * with every check. A file system that cannot make unnamed files gets "tmp-<id>", locked by its
+ * writer as long as that lives.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,9 +35,10 @@ int shms_tier_resident_open(const struct shms_tier *t, uint64_t id)
 static int disk_error(const struct shms_tier *t, int error, const char *what)
 {
 	if (error == ENOSPC || error == EDQUOT)
-		return shms_detail(-ENOSPC, t->files_path, "disk full: %s: %s (%s)", t->files_path, what,
-				   strerror(error));
-	return shms_detail(shms_error(error), t->files_path, "%s: %s: %s", t->files_path, what, strerror(error));
+		return shms_detail(-ENOSPC, t->files_path, "disk full: %s: %s (%s)", t->files_path,
+				   what, strerror(error));
+	return shms_detail(shms_error(error), t->files_path, "%s: %s: %s", t->files_path, what,
+			   strerror(error));
 }
 
 int shms_tier_file_new(struct shms_tier *t, uint64_t id, char ret_name[SHMS_TIER_NAME], int *ret_fd)
@@ -100,11 +103,12 @@ static int damaged(const struct shms_tier *t, const char *name, const char *reas
 
 static bool is_stubs(const struct shms_stub *stub, const struct shms_tier_superblock *sb)
 {
-	return sb->id == stub->id && sb->generation == stub->generation && sb->object_header == stub->header_size &&
-	       sb->object_buffer == stub->buffer_size;
+	return sb->id == stub->id && sb->generation == stub->generation &&
+	       sb->object_header == stub->header_size && sb->object_buffer == stub->buffer_size;
 }
 
-/* Reads the header of the open tier file and checks it. *ret_reason is set with -EBADMSG and -ENOTSUP. */
+/* Reads the header of the open tier file and checks it. *ret_reason is set
+ * with -EBADMSG and -ENOTSUP. */
 static int read_header(int fd, uint64_t size, struct shms_tier_header *h, const char **ret_reason)
 {
 	_free_ unsigned char *first = NULL;
@@ -132,7 +136,8 @@ static int read_header(int fd, uint64_t size, struct shms_tier_header *h, const 
 	if (n < 0)
 		r = (int)n;
 	else
-		r = (uint64_t)n == need ? shms_tier_header_parse(h, need, size, ret_reason) : -EBADMSG;
+		r = (uint64_t)n == need ? shms_tier_header_parse(h, need, size, ret_reason)
+					: -EBADMSG;
 	if (r < 0)
 		shms_tier_header_deinit(h);
 	return r;
@@ -148,13 +153,16 @@ int shms_tier_file_open(struct shms_tier *t, const struct shms_stub *stub, int *
 	_fd_ int fd = -1;
 
 	shms_tier_file_name(stub->id, name);
-	fd = shms_openat(t->files_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (t->direct ? O_DIRECT : 0),
-			 0);
+	fd = shms_openat(
+		t->files_fd, name,
+		O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | (t->direct ? O_DIRECT : 0), 0);
 	if (fd < 0 && errno == EINVAL && t->direct)
-		fd = shms_openat(t->files_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+		fd = shms_openat(t->files_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+				 0);
 	if (fd < 0)
-		return errno == ENOENT || errno == ELOOP ? damaged(t, name, "the tier file is missing")
-							 : file_error(t, name, errno, "the tier file cannot be opened");
+		return errno == ENOENT || errno == ELOOP
+			       ? damaged(t, name, "the tier file is missing")
+			       : file_error(t, name, errno, "the tier file cannot be opened");
 	if (fstat(fd, &st) < 0)
 		return file_error(t, name, errno, "the tier file cannot be looked at");
 	if (!S_ISREG(st.st_mode) || st.st_uid != t->uid)

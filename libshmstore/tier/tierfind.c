@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierfind.c: opens one user's two directories after the other. A user's files come in runs, so the last one's stay open until the next one's
- * are asked for.
+ * tierfind.c: opens one user's two directories after the other. A user's files come in runs, so the
+ * last one's stay open until the next one's are asked for.
  */
 #include "tierfind.h"
 
@@ -85,7 +85,8 @@ struct shms_tier *shms_tierfind_user(struct shms_tierfind *f, uid_t uid)
 	return f->found ? &f->tier : NULL;
 }
 
-int shms_tierfind_stub(struct shms_tierfind *f, const struct shms_stub *stub, const char **ret_reason)
+int shms_tierfind_stub(struct shms_tierfind *f, const struct shms_stub *stub,
+		       const char **ret_reason)
 {
 	const struct shms_tier *t = shms_tierfind_user(f, stub->uid);
 	char name[SHMS_TIER_NAME];
@@ -103,7 +104,8 @@ int shms_tierfind_stub(struct shms_tierfind *f, const struct shms_stub *stub, co
 		return errno == ENOENT ? -EBADMSG : -EPERM;
 	if (st.st_ino != stub->inode)
 		return -EBADMSG;
-	*ret_reason = "demoted, and the disk tier's directory is not there: is its file system mounted?";
+	*ret_reason =
+		"demoted, and the disk tier's directory is not there: is its file system mounted?";
 	if (f->files_root < 0)
 		return -EIO;
 	shms_tier_file_name(stub->id, name);

@@ -2,13 +2,16 @@
 /*
  * tiermark.c: marks of tier directories, and what they prove.
  *
- * A partition is memory: on another boot of the same host it is gone. On the same boot it is gone when no mount of its device is left, and
- * that can be known only to who sees every mount namespace of the host: root in the first pid namespace. A disk may be shared with another
- * host, whose boots say nothing: machine-id tells hosts apart, and where it is missing nothing is concluded from a boot.
+ * A partition is memory: on another boot of the same host it is gone. On the same boot it is
+ * gone when no mount of its device is left, and that can be known only to who sees every
+ * mount namespace of the host: root in the first pid namespace. A disk may be shared with
+ * another host, whose boots say nothing: machine-id tells hosts apart, and where it is
+ * missing nothing is concluded from a boot.
  *
- * Device numbers of tmpfs are given anew: one that is mounted may be another's. Each mount of a tmpfs has an fsid of its own, though (since
- * Linux 5.13): where the mark's device is the file system of the partition at hand, and that has another fsid, the mark's is gone. Of any other
- * file system of that device nothing is known here, and the directory stays until the next boot.
+ * Device numbers of tmpfs are given anew: one that is mounted may be another's. Each mount of a
+ * tmpfs has an fsid of its own, though (since Linux 5.13): where the mark's device is the file
+ * system of the partition at hand, and that has another fsid, the mark's is gone. Of any other file
+ * system of that device nothing is known here, and the directory stays until the next boot.
  */
 #include "tiermark.h"
 
@@ -30,7 +33,8 @@
 #define TITLE   "shmstore tier files 1"
 #define UNKNOWN "-"
 
-/* A host without the file is unknown; one whose file cannot be read just now is an error: a mark is for long. */
+/* A host without the file is unknown; one whose file cannot be read just now is an
+ * error: a mark is for long. */
 static int read_host(char ret[33])
 {
 	char text[64];
@@ -95,12 +99,14 @@ int shms_tiermark_format(const struct shms_tiermark *m, char ret_text[SHMS_TIERM
 		return -EINVAL;
 	if (m->fsid)
 		snprintf(fsid, sizeof(fsid), "fsid %016" PRIx64 "\n", m->fsid);
-	n = snprintf(ret_text, SHMS_TIERMARK_TEXT, TITLE "\nuuid %s\nhost %s\nboot %s\ndevice %" PRIu64 "\n%spath %s\n",
-		     m->uuid, m->host, m->boot, m->device, fsid, m->path);
+	n = snprintf(ret_text, SHMS_TIERMARK_TEXT,
+		     TITLE "\nuuid %s\nhost %s\nboot %s\ndevice %" PRIu64 "\n%spath %s\n", m->uuid,
+		     m->host, m->boot, m->device, fsid, m->path);
 	return n > 0 && n < SHMS_TIERMARK_TEXT ? 0 : -EINVAL;
 }
 
-/* Takes the line "<word> <value>" off *at: its value, of digits only, copied to ret (size bytes with its NUL). */
+/* Takes the line "<word> <value>" off *at: its value, of digits only, copied to ret
+ * (size bytes with its NUL). */
 static bool take(char **at, const char *word, const char *digits, char *ret, size_t size)
 {
 	size_t n = strlen(word), length;
@@ -109,7 +115,8 @@ static bool take(char **at, const char *word, const char *digits, char *ret, siz
 	if (strncmp(*at, word, n) != 0 || (*at)[n] != ' ')
 		return false;
 	length = strcspn(value, "\n");
-	if (length == 0 || length >= size || value[length] != '\n' || (digits && strspn(value, digits) != length))
+	if (length == 0 || length >= size || value[length] != '\n' ||
+	    (digits && strspn(value, digits) != length))
 		return false;
 	memcpy(ret, value, length);
 	ret[length] = '\0';
@@ -126,7 +133,8 @@ int shms_tiermark_parse(char *text, struct shms_tiermark *ret)
 	if (strncmp(text, TITLE "\n", sizeof(TITLE)) != 0)
 		return strncmp(text, "shmstore tier files ", 20) == 0 ? -ENOTSUP : -EBADMSG;
 	if (!take(&at, "uuid", "0123456789abcdef-", m.uuid, sizeof(m.uuid)) ||
-	    !take(&at, "host", NULL, m.host, sizeof(m.host)) || !take(&at, "boot", hex, m.boot, sizeof(m.boot)) ||
+	    !take(&at, "host", NULL, m.host, sizeof(m.host)) ||
+	    !take(&at, "boot", hex, m.boot, sizeof(m.boot)) ||
 	    !take(&at, "device", "0123456789", device, sizeof(device)))
 		return -EBADMSG;
 	take(&at, "fsid", hex, fsid, sizeof(fsid)); /* not there: unknown */
@@ -148,7 +156,8 @@ int shms_tiermark_read(int dirfd, struct shms_tiermark *ret)
 	char text[SHMS_TIERMARK_TEXT];
 	struct stat st, dir;
 	ssize_t n;
-	_fd_ int fd = openat(dirfd, SHMS_TIERMARK_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	_fd_ int fd =
+		openat(dirfd, SHMS_TIERMARK_FILE, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)
 		return shms_error(errno);
@@ -168,10 +177,13 @@ int shms_tiermark_write(int dirfd, const struct shms_tiermark *m, uid_t uid)
 	char text[SHMS_TIERMARK_TEXT];
 	int r = shms_tiermark_format(m, text);
 
-	return r < 0 ? r : shms_textfile_replace(dirfd, SHMS_TIERMARK_NEW, SHMS_TIERMARK_FILE, text, uid);
+	return r < 0 ? r
+		     : shms_textfile_replace(dirfd, SHMS_TIERMARK_NEW, SHMS_TIERMARK_FILE, text,
+					     uid);
 }
 
-bool shms_tiermark_gone(const struct shms_tiermark *m, const struct shms_tiermark_facts *facts, const char **ret_why)
+bool shms_tiermark_gone(const struct shms_tiermark *m, const struct shms_tiermark_facts *facts,
+			const char **ret_why)
 {
 	const struct shms_tiermark *here = &facts->here;
 
@@ -181,14 +193,17 @@ bool shms_tiermark_gone(const struct shms_tiermark *m, const struct shms_tiermar
 	}
 	if (strcmp(m->boot, here->boot) != 0) {
 		if (strcmp(m->host, UNKNOWN) == 0 || strcmp(m->host, here->host) != 0) {
-			*ret_why = "the tier of a partition of another host, it seems, which may live";
+			*ret_why =
+				"the tier of a partition of another host, it seems, which may live";
 			return false;
 		}
-		*ret_why = "the tier of a partition of an earlier boot: it was in memory, and is gone";
+		*ret_why =
+			"the tier of a partition of an earlier boot: it was in memory, and is gone";
 		return true;
 	}
 	if (m->device == here->device && m->fsid && here->fsid && m->fsid != here->fsid) {
-		*ret_why = "the tier of a partition whose file system was unmounted: its device number is that of this "
+		*ret_why = "the tier of a partition whose file system was unmounted: its device "
+			   "number is that of this "
 			   "partition's now";
 		return true;
 	}
@@ -197,7 +212,8 @@ bool shms_tiermark_gone(const struct shms_tiermark *m, const struct shms_tiermar
 		return false;
 	}
 	if (!facts->whole) {
-		*ret_why = "the tier of another partition: whether that is mounted somewhere only root can see, "
+		*ret_why = "the tier of another partition: whether that is mounted somewhere only "
+			   "root can see, "
 			   "outside of containers";
 		return false;
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiermark.h: the file "partition" in a directory of tier files: which partition they are of, so that gc of another partition that shares the
- * disk can tell whether that one can ever come back.
+ * tiermark.h: the file "partition" in a directory of tier files: which partition they are of, so
+ * that gc of another partition that shares the disk can tell whether that one can ever come back.
  */
 #ifndef SHMS_TIERMARK_H
 #define SHMS_TIERMARK_H
@@ -26,7 +26,8 @@ struct shms_tiermark {
 
 /* The mark of this partition, now. 0, -errno (the host's name for itself cannot be read). */
 int shms_tiermark_of(const struct shmstore_partition *p, struct shms_tiermark *ret);
-/* Pure: values to text and back. 0, -EINVAL (a path that no line can hold); 0, -EBADMSG, -ENOTSUP. */
+/* Pure: values to text and back. 0, -EINVAL (a path that no line can
+ * hold); 0, -EBADMSG, -ENOTSUP. */
 int shms_tiermark_format(const struct shms_tiermark *m, char ret_text[SHMS_TIERMARK_TEXT]);
 int shms_tiermark_parse(char *text, struct shms_tiermark *ret);
 /* 0, -ENOENT, -EBADMSG, -ENOTSUP, -EPERM (its writer does not own the directory), -EIO. */
@@ -42,6 +43,7 @@ struct shms_tiermark_facts {
 };
 
 /* Is the partition of this mark gone for ever? Pure. ret_why: static text, either way. */
-bool shms_tiermark_gone(const struct shms_tiermark *m, const struct shms_tiermark_facts *facts, const char **ret_why);
+bool shms_tiermark_gone(const struct shms_tiermark *m, const struct shms_tiermark_facts *facts,
+			const char **ret_why);
 
 #endif

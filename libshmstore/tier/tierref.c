@@ -51,7 +51,8 @@ static int byte_lock(int fd, short type, off_t byte)
 	return errno == EAGAIN || errno == EACCES ? -EBUSY : shms_error(errno);
 }
 
-/* One step: in a queue first the right to be the next one, by a lock on a byte, then the file's lock. 0, -EBUSY, -errno. */
+/* One step: in a queue first the right to be the next one, by a lock on a byte, then the
+ * file's lock. 0, -EBUSY, -errno. */
 static int step(int fd, bool queue, bool *io_next)
 {
 	int r = queue && !*io_next ? byte_lock(fd, F_WRLCK, NEXT) : 0;
@@ -93,7 +94,8 @@ int shms_tier_flock(int fd, unsigned wait_ms)
 
 static int open_lock(const struct shms_tier *t)
 {
-	_fd_ int fd = shms_openat(t->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+	_fd_ int fd =
+		shms_openat(t->dir_fd, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
 
 	/* Root's hand, the user's file: they share the lock. */
 	if (fd < 0 || (t->uid != geteuid() && fchown(fd, t->uid, (gid_t)-1) < 0))
@@ -101,7 +103,8 @@ static int open_lock(const struct shms_tier *t)
 	return shms_take_fd(&fd);
 }
 
-int shms_tier_lock(struct shms_tier *t, unsigned wait_ms, int (*tick)(void *arg), void *arg, int *ret_fd)
+int shms_tier_lock(struct shms_tier *t, unsigned wait_ms, int (*tick)(void *arg), void *arg,
+		   int *ret_fd)
 {
 	uint64_t ns = wait_ms * 1000000ull, end = shms_now_mono_ns() + ns;
 	int fd, r;
@@ -142,7 +145,8 @@ void shms_tier_after_put(struct shms_tier *t, unsigned wait_ms)
 	struct timespec pause = {.tv_nsec = 50000};
 
 	while (fd >= 0 && !atomic_load_explicit(&t->stuck, memory_order_relaxed)) {
-		struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = FOR_PUT, .l_len = 1};
+		struct flock lock = {
+			.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = FOR_PUT, .l_len = 1};
 
 		if (fcntl(fd, F_OFD_GETLK, &lock) < 0 || lock.l_type == F_UNLCK)
 			return;
@@ -158,7 +162,8 @@ int shms_tier_lock_names(int objects_fd)
 	int r = shms_tier_flock(objects_fd, 0);
 	bool asked = r == -EBUSY;
 
-	/* The owner's threads leave it free for some microseconds only, between two of their calls. */
+	/* The owner's threads leave it free for some microseconds only,
+	 * between two of their calls. */
 	for (unsigned ms = 0; r == -EBUSY && ms < SHMS_TIER_NAMES_MS; ms += SHMS_TIER_ASK_MS) {
 		shms_move_ask(objects_fd, true);
 		r = shms_tier_flock(objects_fd, SHMS_TIER_ASK_MS);
@@ -173,7 +178,8 @@ int shms_tier_lock_names(int objects_fd)
 int shms_tier_names_held(void)
 {
 	return shms_detail(-ETIMEDOUT, NULL,
-			   "another process has held the store's names for a second: it was stopped in the middle of a "
+			   "another process has held the store's names for a second: it was "
+			   "stopped in the middle of a "
 			   "demotion, or the host is very busy");
 }
 

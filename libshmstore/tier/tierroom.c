@@ -7,14 +7,16 @@
  *
  * An account may be too high, never too low:
  *   a claim is entered before its file is begun, and settled after it has its name
- *   a file is removed first and deducted after; not, where the account was counted anew in between, which may have missed it
- *   counting holds the lock, so that nobody claims, settles or deducts meanwhile. It takes the living claims before the files: a file
- *   that gets its name just now is counted twice, or once, and once more of it is settled away
+ *   a file is removed first and deducted after; not, where the account was counted anew in between,
+ *   which may have missed it counting holds the lock, so that nobody claims, settles or deducts
+ *   meanwhile. It takes the living claims before the files: a file that gets its name just now is
+ *   counted twice, or once, and once more of it is settled away
  * An account that stays too high (a writer was killed, a lock was late) is counted anew by the
  * first claim that it refuses, once a second at most: not every claim on a full tier may walk it.
  *
- * Rejected: the sum of all tier files at every claim (too many, and other users' cannot be seen); what the disk's free bytes
- * changed by since the last sum (others write there, too, and delete); a file for each claim (names to clean up, and two for every demotion).
+ * Rejected: the sum of all tier files at every claim (too many, and other users' cannot be seen);
+ * what the disk's free bytes changed by since the last sum (others write there, too, and delete); a
+ * file for each claim (names to clean up, and two for every demotion).
  */
 #include "tierroom.h"
 
@@ -53,7 +55,8 @@ struct account {
 static struct account read_account(const struct stat *st)
 {
 	return (struct account){.used = st->st_mtim.tv_sec > 0 ? (uint64_t)st->st_mtim.tv_sec : 0,
-				.claimed = st->st_atim.tv_sec > 0 ? (uint64_t)st->st_atim.tv_sec : 0,
+				.claimed =
+					st->st_atim.tv_sec > 0 ? (uint64_t)st->st_atim.tv_sec : 0,
 				.stamp = (uint32_t)st->st_mtim.tv_nsec};
 }
 
@@ -73,17 +76,19 @@ static uint64_t less(uint64_t a, uint64_t b)
 /* An error of the disk, said with its path. */
 static int disk_error(const struct shms_tier *t, int error, const char *what)
 {
-	return shms_detail(shms_error(error), t->files_path, "%s: %s: %s", t->files_path, what, strerror(error));
+	return shms_detail(shms_error(error), t->files_path, "%s: %s: %s", t->files_path, what,
+			   strerror(error));
 }
 
-/* ---- the account's file -------------------------------------------------------------------------------------------- */
+/* ---- the account's file ---------------------------------------------------------------------- */
 
 static void name_of(uid_t uid, char ret_name[32])
 {
 	snprintf(ret_name, 32, "%u" SHMS_TIER_ACCOUNT, (unsigned)uid);
 }
 
-/* Opens the account that is there. The descriptor, -ENOENT, -EPERM (another's, in its place), -errno. */
+/* Opens the account that is there. The descriptor, -ENOENT, -EPERM
+ * (another's, in its place), -errno. */
 static int open_account(const struct shms_tier *t)
 {
 	char name[32];
@@ -96,7 +101,9 @@ static int open_account(const struct shms_tier *t)
 	name_of(t->uid, name);
 	fd = openat(tier_fd, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
-		return errno == ENOENT ? -ENOENT : errno == ELOOP || errno == EACCES ? -EPERM : -errno;
+		return errno == ENOENT                     ? -ENOENT
+		       : errno == ELOOP || errno == EACCES ? -EPERM
+							   : -errno;
 	if (fstat(fd, &st) < 0)
 		return -errno;
 	return S_ISREG(st.st_mode) && st.st_uid == t->uid ? shms_take_fd(&fd) : -EPERM;
@@ -110,7 +117,7 @@ static void drop_descriptor(struct shms_tierroom *room)
 	room->claimed = 0;
 }
 
-/* ---- counting ------------------------------------------------------------------------------------------------------ */
+/* ---- counting -------------------------------------------------------------------------------- */
 
 /* Bytes of the user's files. A file that is still being written is in its writer's claim. */
 static int count_files(const struct shms_tier *t, uint64_t *ret_bytes)
@@ -125,9 +132,11 @@ static int count_files(const struct shms_tier *t, uint64_t *ret_bytes)
 		return r;
 	*ret_bytes = 0;
 	while ((e = shms_readdir(dir, &r)) != NULL) {
-		if (e->d_name[0] == '.' || (shms_tierscan_tmp(dirfd(dir), e->d_name, &writing) && writing))
+		if (e->d_name[0] == '.' ||
+		    (shms_tierscan_tmp(dirfd(dir), e->d_name, &writing) && writing))
 			continue;
-		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode))
+		if (fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    S_ISREG(st.st_mode))
 			*ret_bytes += shms_tierroom_of(&st);
 	}
 	return r;
@@ -140,7 +149,10 @@ static int count_locked(int fd, off_t from, off_t to, uint64_t *io_bytes)
 	int r = 0;
 
 	while (r == 0 && from < to) {
-		lock = (struct flock){.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = from, .l_len = to - from};
+		lock = (struct flock){.l_type = F_WRLCK,
+				      .l_whence = SEEK_SET,
+				      .l_start = from,
+				      .l_len = to - from};
 		if (fcntl(fd, F_OFD_GETLK, &lock) < 0)
 			return -errno;
 		if (lock.l_type == F_UNLCK)
@@ -172,7 +184,8 @@ static uint32_t new_stamp(uint32_t old)
 	uint32_t now = (uint32_t)(shms_now_boot_ms() % STAMPS);
 
 	/* Never one that was there a moment ago. */
-	return (now + STAMPS - old) % STAMPS - 1 < STAMPS / 2 ? now : (uint32_t)((old + 1) % STAMPS);
+	return (now + STAMPS - old) % STAMPS - 1 < STAMPS / 2 ? now
+							      : (uint32_t)((old + 1) % STAMPS);
 }
 
 static bool counted_lately(const struct account *a)
@@ -190,19 +203,23 @@ static int recount(const struct shms_tier *t, const struct stat *st, struct acco
 		r = count_files(t, &files);
 	if (r < 0)
 		return r;
-	*io = (struct account){.used = files + claims, .claimed = claims, .stamp = new_stamp(io->stamp)};
+	*io = (struct account){
+		.used = files + claims, .claimed = claims, .stamp = new_stamp(io->stamp)};
 	return write_account(t->room.fd, io);
 }
 
-/* Makes the account. Files may be there from before there were any. -EEXIST: somebody was faster. */
+/* Makes the account. Files may be there from before there were any.
+ * -EEXIST: somebody was faster. */
 static int make_account(const struct shms_tier *t)
 {
 	struct account a = {.stamp = new_stamp(0)};
 	char name[32];
 	int r;
 	_fd_ int tier_fd = shms_open_dir(t->p->fd, SHMS_DIR_TIER);
-	_fd_ int fd =
-		tier_fd < 0 ? -1 : shms_unnamed_open(&(struct shms_unnamed){tier_fd, t->p->fd, "."}, O_RDWR, 0600);
+	_fd_ int fd = tier_fd < 0
+			      ? -1
+			      : shms_unnamed_open(&(struct shms_unnamed){tier_fd, t->p->fd, "."},
+						  O_RDWR, 0600);
 
 	if (fd < 0)
 		return tier_fd < 0 ? tier_fd : -errno;
@@ -216,7 +233,7 @@ static int make_account(const struct shms_tier *t)
 	return r < 0 ? r : shms_link_fd(fd, tier_fd, name);
 }
 
-/* ---- holding it ---------------------------------------------------------------------------------------------------- */
+/* ---- holding it ------------------------------------------------------------------------------ */
 
 /* Opens it, if it is not open. make: or makes it. */
 static int reach(struct shms_tier *t, bool make)
@@ -248,8 +265,10 @@ static void let_go(struct shms_tier *t)
 	pthread_mutex_unlock(&t->room.lock);
 }
 
-/* Holds the account against our threads and against others, and reads it. 0: let_go() is due; -ENOENT, -EBUSY (not in time), -errno. */
-static int hold(struct shms_tier *t, bool make, unsigned wait_ms, struct stat *ret_st, struct account *ret)
+/* Holds the account against our threads and against others, and reads it. 0: let_go() is due;
+ * -ENOENT, -EBUSY (not in time), -errno. */
+static int hold(struct shms_tier *t, bool make, unsigned wait_ms, struct stat *ret_st,
+		struct account *ret)
 {
 	int r = -ENOENT;
 
@@ -305,13 +324,14 @@ static int lock_claims(struct shms_tierroom *room, uint64_t claimed)
 	if (claimed < room->claimed)
 		r = set_range(room, F_UNLCK, claimed, room->claimed);
 	else if (claimed > room->claimed)
-		r = room->claimed ? set_range(room, F_WRLCK, 0, claimed) : find_range(room, claimed);
+		r = room->claimed ? set_range(room, F_WRLCK, 0, claimed)
+				  : find_range(room, claimed);
 	if (r == 0)
 		room->claimed = claimed;
 	return r;
 }
 
-/* ---- limits -------------------------------------------------------------------------------------------------------- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
 /* Adds what the accounts of the other users say. */
 static int add_others(const struct shms_tier *t, struct account *io)
@@ -342,7 +362,8 @@ static int add_others(const struct shms_tier *t, struct account *io)
 }
 
 /* Is there room for bytes more than what own says? */
-static int judge(const struct shms_tier *t, const struct account *own, uint64_t wanted, uint64_t more)
+static int judge(const struct shms_tier *t, const struct account *own, uint64_t wanted,
+		 uint64_t more)
 {
 	struct account all = *own;
 	uint64_t free_bytes;
@@ -350,25 +371,27 @@ static int judge(const struct shms_tier *t, const struct account *own, uint64_t 
 	int r = add_others(t, &all);
 
 	if (r < 0)
-		return shms_detail(shms_error(r), t->p->path, "%s/tier cannot be read: %s", t->p->path, strerror(-r));
+		return shms_detail(shms_error(r), t->p->path, "%s/tier cannot be read: %s",
+				   t->p->path, strerror(-r));
 	if (fstatvfs(t->files_fd, &fs) < 0)
 		return disk_error(t, errno, "its file system does not answer");
 	if (fs.f_flag & ST_RDONLY)
-		return shms_detail(-ENOSPC, t->files_path, "disk full: %s: the file system is read-only",
-				   t->files_path);
+		return shms_detail(-ENOSPC, t->files_path,
+				   "disk full: %s: the file system is read-only", t->files_path);
 	free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
 	/* Claimed bytes may be on the disk in part already: the disk is full early, never late. */
 	if (all.claimed > free_bytes || more > free_bytes - all.claimed ||
 	    free_bytes - all.claimed - more < t->config.min_free)
 		return shms_detail(-ENOSPC, t->files_path,
-				   "disk full: %s: %" PRIu64 " bytes free, %" PRIu64 " wanted, and %" PRIu64
-				   " are to stay free (min-free)",
+				   "disk full: %s: %" PRIu64 " bytes free, %" PRIu64
+				   " wanted, and %" PRIu64 " are to stay free (min-free)",
 				   t->files_path, free_bytes, wanted, t->config.min_free);
 	if (t->config.max && (all.used > t->config.max || more > t->config.max - all.used))
 		return shms_detail(-ENOSPC, t->files_path,
 				   "disk full: %s: %" PRIu64 " bytes of tier files, %" PRIu64
 				   " more wanted, limit %" PRIu64 " (max); %" PRIu64 " bytes free",
-				   t->files_path, less(all.used, wanted - more), wanted, t->config.max, free_bytes);
+				   t->files_path, less(all.used, wanted - more), wanted,
+				   t->config.max, free_bytes);
 	return 0;
 }
 
@@ -376,14 +399,17 @@ static int account_error(const struct shms_tier *t, int r)
 {
 	if (r == -EBUSY)
 		return shms_detail(-EAGAIN, t->p->path,
-				   "another process holds the disk tier's account %s/tier/%u%s, and does not go on",
+				   "another process holds the disk tier's account %s/tier/%u%s, "
+				   "and does not go on",
 				   t->p->path, (unsigned)t->uid, SHMS_TIER_ACCOUNT);
-	return shms_detail(shms_error(r), t->p->path, "the disk tier's account %s/tier/%u%s cannot be used: %s",
-			   t->p->path, (unsigned)t->uid, SHMS_TIER_ACCOUNT, strerror(-r));
+	return shms_detail(shms_error(r), t->p->path,
+			   "the disk tier's account %s/tier/%u%s cannot be used: %s", t->p->path,
+			   (unsigned)t->uid, SHMS_TIER_ACCOUNT, strerror(-r));
 }
 
 /* No room by the account is looked at again by the files, where that was not done lately. */
-static int judge_surely(struct shms_tier *t, const struct stat *st, struct account *a, uint64_t wanted, uint64_t more)
+static int judge_surely(struct shms_tier *t, const struct stat *st, struct account *a,
+			uint64_t wanted, uint64_t more)
 {
 	int r = judge(t, a, wanted, more);
 
@@ -468,7 +494,7 @@ void shms_tier_settle(struct shms_tier *t, uint64_t claimed, uint64_t taken)
 	let_go(t);
 }
 
-/* ---- files that go -------------------------------------------------------------------------------------------------- */
+/* ---- files that go --------------------------------------------------------------------------- */
 
 /* When was the account counted last? False: there is none. */
 static bool stamp_of(struct shms_tier *t, uint32_t *ret)
@@ -491,7 +517,8 @@ int shms_tierroom_unlink(struct shms_tier *t, const char *name, struct stat *ret
 	uint32_t stamp = 0;
 	bool known = stamp_of(t, &stamp);
 
-	if (fstatat(t->files_fd, name, ret, AT_SYMLINK_NOFOLLOW) < 0 || unlinkat(t->files_fd, name, 0) < 0)
+	if (fstatat(t->files_fd, name, ret, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    unlinkat(t->files_fd, name, 0) < 0)
 		return -errno;
 	if (!known || hold(t, false, DEDUCT_MS, &st, &a) < 0)
 		return 0;

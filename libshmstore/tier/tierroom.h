@@ -4,15 +4,19 @@
  * after a kill. A writer first claims the most that its tier file may take; when the file has its
  * name, the claim becomes its real size; when the file is removed, the room is given back.
  *
- * Each user has an account, an empty file beside the partition's configuration, whose times are numbers:
+ * Each user has an account, an empty file beside the partition's
+ * configuration, whose times are numbers:
  *
  *   <partition>/tier/<uid>.used     0600, that user's
- *     mtime, seconds                bytes of the user's tier files and of claims on them: never less than that
- *     mtime, nanoseconds            when it was counted last: milliseconds of CLOCK_BOOTTIME, below 10^9; another one each time
+ *     mtime, seconds                bytes of the user's tier files and of claims
+ *                                   on them: never less than that
+ *     mtime, nanoseconds            when it was counted last: milliseconds of CLOCK_BOOTTIME,
+ *                                   below 10^9; another one each time
  *     atime, seconds                bytes of the claims
  *
- * Times, because they take no memory where it is full, change together in one call, may be looked at by those who may not open the file, and
- * are no length, which RLIMIT_FSIZE would end a process for. It is changed under its flock.
+ * Times, because they take no memory where it is full, change together in one call, may be looked
+ * at by those who may not open the file, and are no length, which RLIMIT_FSIZE would end a process
+ * for. It is changed under its flock.
  *
  * A kill leaves the account too high. gc, or a refusal, counts it anew: the user's files, and
  * claims of the living, who hold an OFD lock on as many bytes of the file as they claim.
@@ -40,7 +44,8 @@ struct shms_tierroom {
 /* Bytes that a tier file takes from the limits: its length, or its blocks if those are more. */
 static inline uint64_t shms_tierroom_of(const struct stat *st)
 {
-	uint64_t blocks = (uint64_t)st->st_blocks * 512, size = ((uint64_t)st->st_size + 511) & ~UINT64_C(511);
+	uint64_t blocks = (uint64_t)st->st_blocks * 512,
+		 size = ((uint64_t)st->st_size + 511) & ~UINT64_C(511);
 
 	return blocks > size ? blocks : size;
 }
@@ -51,13 +56,17 @@ static inline uint64_t shms_tierroom_need(uint64_t size)
 	return size + size / 1024 + 8192;
 }
 
-/* Room on the disk for bytes more? 0, or -ENOSPC with the detail "disk full: ...", -errno with detail. */
+/* Room on the disk for bytes more? 0, or -ENOSPC with the detail "disk full:
+ * ...", -errno with detail. */
 int shms_tier_room(struct shms_tier *t, uint64_t bytes);
-/* The same, and takes the room until it is given back: for a file that is about to be written, beside others. */
+/* The same, and takes the room until it is given back: for a file that is about to
+ * be written, beside others. */
 int shms_tier_claim(struct shms_tier *t, uint64_t bytes);
-/* Ends a claim. taken: of it, what lies on the disk under its name now, or did until somebody removed it. */
+/* Ends a claim. taken: of it, what lies on the disk under its name now, or did
+ * until somebody removed it. */
 void shms_tier_settle(struct shms_tier *t, uint64_t claimed, uint64_t taken);
-/* Removes the file of that name from the user's directory on the disk and gives its room back. ret: what it was. 0, -errno. */
+/* Removes the file of that name from the user's directory on the disk and gives its room back.
+ * ret: what it was. 0, -errno. */
 int shms_tierroom_unlink(struct shms_tier *t, const char *name, struct stat *ret);
 /* Counts the user's account anew, if there is one. */
 void shms_tierroom_recount(struct shms_tier *t);

@@ -9,8 +9,8 @@
  * Without read access to a user's anchors the scan skips the user: all files would look like
  * orphans.
  *
- * A file is seen before its anchor is asked for. An anchor comes before its file and goes after it, so that one which is missing then was
- * missing all along, or its file is gone as well.
+ * A file is seen before its anchor is asked for. An anchor comes before its file and goes after it,
+ * so that one which is missing then was missing all along, or its file is gone as well.
  */
 #include "tierscan.h"
 
@@ -50,7 +50,7 @@ int shms_tierscan_open(int dirfd, const char *name, uid_t uid)
 	return st.st_uid == uid ? shms_take_fd(&fd) : -EPERM;
 }
 
-/* ---- users --------------------------------------------------------------------------------------------------------- */
+/* ---- users ----------------------------------------------------------------------------------- */
 
 struct users {
 	struct shmstore_partition *p;
@@ -61,7 +61,8 @@ struct users {
 };
 
 /* Opens the directory called name, if there is one. 0, or why the scan ends. */
-static int open_side(struct users *u, int dirfd, const char *name, uid_t uid, int *ret_fd, bool *ret_closed)
+static int open_side(struct users *u, int dirfd, const char *name, uid_t uid, int *ret_fd,
+		     bool *ret_closed)
 {
 	int fd = dirfd < 0 ? -ENOENT : shms_tierscan_open(dirfd, name, uid);
 
@@ -89,7 +90,8 @@ static int one_user(struct users *u, const char *name, uid_t uid)
 	return r;
 }
 
-/* The users that have a directory in dirfd; but for those that have one in but_fd too, if that is not -1. */
+/* The users that have a directory in dirfd; but for those that have one in
+ * but_fd too, if that is not -1. */
 static int each_user(struct users *u, int dirfd, int but_fd)
 {
 	_dir_ DIR *dir = NULL;
@@ -100,14 +102,16 @@ static int each_user(struct users *u, int dirfd, int but_fd)
 	if (r < 0)
 		return shms_fatal(r) ? shms_error(r) : 0;
 	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
-		if (shms_tier_uid(e->d_name, &uid) && (but_fd < 0 || shms_lookup(but_fd, e->d_name) < 0))
+		if (shms_tier_uid(e->d_name, &uid) &&
+		    (but_fd < 0 || shms_lookup(but_fd, e->d_name) < 0))
 			r = one_user(u, e->d_name, uid);
 	}
 	return r;
 }
 
 int shms_tierscan_users(struct shmstore_partition *p, int root_fd,
-			int (*fn)(const struct shms_tierscan_user *user, void *arg), void *arg, uint64_t *io_unreadable)
+			int (*fn)(const struct shms_tierscan_user *user, void *arg), void *arg,
+			uint64_t *io_unreadable)
 {
 	_fd_ int tier_fd = shms_open_dir(p->fd, SHMS_DIR_TIER);
 	struct users u = {p, root_fd, tier_fd, fn, arg, io_unreadable};
@@ -119,7 +123,7 @@ int shms_tierscan_users(struct shmstore_partition *p, int root_fd,
 	return r ? r : each_user(&u, root_fd, tier_fd);
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing)
 {
@@ -128,7 +132,8 @@ bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing)
 	if (strncmp(name, TMP_PREFIX, sizeof(TMP_PREFIX) - 1) != 0 ||
 	    shms_tier_parse_name(name + sizeof(TMP_PREFIX) - 1, NULL, &id) < 0)
 		return false;
-	_fd_ int fd = shms_openat(files_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
+	_fd_ int fd =
+		shms_openat(files_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0);
 	*ret_writing = fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0;
 	return true;
 }
@@ -146,13 +151,15 @@ static int judge(const struct shms_tierscan *s, struct shms_tierscan_file *f)
 	if (f->stub.n_names <= 1 || f->stub.id != f->id)
 		return 0;
 	shms_tier_resident_name(f->id, name);
-	f->what = shms_inodes_find(s->clean, f->stub.inode) || shms_lookup(f->user->anchors_fd, name) == 0
+	f->what = shms_inodes_find(s->clean, f->stub.inode) ||
+				  shms_lookup(f->user->anchors_fd, name) == 0
 			  ? SHMS_TIERSCAN_CLEAN
 			  : SHMS_TIERSCAN_DEMOTED;
 	return 0;
 }
 
-static int one_file(struct shms_tierscan *s, const struct shms_tierscan_user *user, const char *name)
+static int one_file(struct shms_tierscan *s, const struct shms_tierscan_user *user,
+		    const char *name)
 {
 	struct shms_tierscan_file f = {.user = user, .name = name, .what = SHMS_TIERSCAN_ORPHAN};
 	struct stat st;
@@ -163,7 +170,8 @@ static int one_file(struct shms_tierscan *s, const struct shms_tierscan_user *us
 		r = judge(s, &f);
 	else if (!shms_tierscan_tmp(user->files_fd, name, &writing) || writing)
 		return 0;
-	if (r < 0 || fstatat(user->files_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+	if (r < 0 || fstatat(user->files_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+	    !S_ISREG(st.st_mode))
 		return r;
 	f.st = &st;
 	return s->file(&f, s->arg);
@@ -183,7 +191,8 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 	return r == -EIO ? 0 : r; /* a disk that does not answer is the disk's affair */
 }
 
-int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p, const struct shms_tier_config *config)
+int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p,
+		      const struct shms_tier_config *config)
 {
 	_fd_ int root_fd = shms_tierscan_root(p, config);
 
@@ -195,7 +204,7 @@ int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p, con
 	return shms_tierscan_users(p, root_fd, on_user, s, &s->n_unreadable);
 }
 
-/* ---- clean/ -------------------------------------------------------------------------------------------------------- */
+/* ---- clean/ ---------------------------------------------------------------------------------- */
 
 static int clean_store(const struct shms_walk_store *store, void *arg)
 {

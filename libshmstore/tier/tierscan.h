@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierscan.h: goes through a partition's tier files and says of each what it is: of a demoted object, of one that is in memory as well, or
- * of none. Reads directories only, and makes none. For books, gc and tools.
+ * tierscan.h: goes through a partition's tier files and says of each what it is: of a demoted
+ * object, of one that is in memory as well, or of none. Reads directories only, and makes
+ * none. For books, gc and tools.
  */
 #ifndef SHMS_TIERSCAN_H
 #define SHMS_TIERSCAN_H
@@ -42,24 +43,30 @@ struct shms_tierscan {
 	const struct shms_inodes *clean; /* stubs that are in a clean/ */
 	int (*file)(const struct shms_tierscan_file *file, void *arg);
 	void *arg;
-	uint64_t n_unreadable; /* result: directories that we may not look into, which are other users' */
+	/* result: directories that we may not look into, which are other users' */
+	uint64_t n_unreadable;
 };
 
-/* 0, what file returned, -ENOMEM, -EMFILE, why an anchor could not be read; directories that cannot be are counted. */
-int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p, const struct shms_tier_config *config);
+/* 0, what file returned, -ENOMEM, -EMFILE, why an anchor could not be read; directories
+ * that cannot be are counted. */
+int shms_tierscan_run(struct shms_tierscan *s, struct shmstore_partition *p,
+		      const struct shms_tier_config *config);
 
 /* Opens the directory of the partition's tier files on the disk. The descriptor, or -errno. */
 int shms_tierscan_root(const struct shmstore_partition *p, const struct shms_tier_config *config);
-/* Calls fn for every user that has a directory on either side; root_fd -1: there is none on the disk. Ends and returns as the scan. */
+/* Calls fn for every user that has a directory on either side; root_fd -1: there is none on the
+ * disk. Ends and returns as the scan. */
 int shms_tierscan_users(struct shmstore_partition *p, int root_fd,
 			int (*fn)(const struct shms_tierscan_user *user, void *arg), void *arg,
 			uint64_t *io_unreadable);
 /* Is it the name of a tier file on its way? ret_writing: and its writer lives. */
 bool shms_tierscan_tmp(int files_fd, const char *name, bool *ret_writing);
-/* Opens the directory of that name if it is uid's own: another's files are nobody's to judge by his names. The descriptor, -EPERM, -errno. */
+/* Opens the directory of that name if it is uid's own: another's files are nobody's to judge by his
+ * names. The descriptor, -EPERM, -errno. */
 int shms_tierscan_open(int dirfd, const char *name, uid_t uid);
 
-/* Adds the inodes of the stubs in every store's clean/ to clean: the stores' directories are read, and no name is statted. As shms_walk_run(). */
+/* Adds the inodes of the stubs in every store's clean/ to clean: the stores' directories are read,
+ * and no name is statted. As shms_walk_run(). */
 int shms_tierscan_clean(struct shmstore_partition *p, struct shms_inodes *clean);
 
 #endif

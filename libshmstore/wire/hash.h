@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hash.h: uthash with the hash function that the rest of shmstore uses; out of memory is an element's tbl being NULL. */
+/* hash.h: uthash with the hash function that the rest of shmstore uses; out of memory is an
+ * element's tbl being NULL. */
 #ifndef HASH_H
 #define HASH_H
 

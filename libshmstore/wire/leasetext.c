@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leasetext.c: names of leased links. The expiry stands in the name, so that anybody can end a lease without asking its donor. It
- * is in CLOCK_BOOTTIME: setting the clock must not end leases, and a tmpfs does not outlive its boot.
+ * leasetext.c: names of leased links. The expiry stands in the name, so that anybody can end a
+ * lease without asking its donor. It is in CLOCK_BOOTTIME: setting the clock must not end leases,
+ * and a tmpfs does not outlive its boot.
  */
 #include "leasetext.h"
 
@@ -36,7 +37,8 @@ bool shms_lease_parse(const char *name, uint64_t *ret_expiry_ms)
 
 	if (digits == 0 || digits > EXPIRY_DIGITS || name[digits] != '-')
 		return false;
-	if (strspn(name + digits + 1, "0123456789abcdef") != NONCE_DIGITS || name[digits + 1 + NONCE_DIGITS] != '\0')
+	if (strspn(name + digits + 1, "0123456789abcdef") != NONCE_DIGITS ||
+	    name[digits + 1 + NONCE_DIGITS] != '\0')
 		return false;
 	for (size_t i = 0; i < digits; i++)
 		expiry = expiry * 10 + (uint64_t)(name[i] - '0');

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * leasetext.h: the file name of a leased link in handoff/: "<expiry>-<nonce>", expiry in ms of CLOCK_BOOTTIME as decimal digits,
- * nonce 16 hex digits. Pure. The library and the daemon both make and read such names.
+ * leasetext.h: the file name of a leased link in handoff/: "<expiry>-<nonce>", expiry in ms
+ * of CLOCK_BOOTTIME as decimal digits, nonce 16 hex digits. Pure. The library and the daemon
+ * both make and read such names.
  */
 #ifndef SHMS_LEASETEXT_H
 #define SHMS_LEASETEXT_H

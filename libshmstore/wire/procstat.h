@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* procstat.h: fields of /proc/PID/stat, for the library and shmstored. Pure: whoever has the text has read it, each in its own way. */
+/* procstat.h: fields of /proc/PID/stat, for the library and shmstored. Pure: whoever has the text
+ * has read it, each in its own way. */
 #ifndef PROCSTAT_H
 #define PROCSTAT_H
 
@@ -20,7 +21,8 @@ enum procstat_field {
 	PROCSTAT_RESIDENT_PAGES = 24,
 };
 
-/* Where a field begins; NULL: the text does not have it. The name, the second one, is in parentheses and may hold anything: it ends with the last of them. */
+/* Where a field begins; NULL: the text does not have it. The name, the second one, is in
+ * parentheses and may hold anything: it ends with the last of them. */
 static inline const char *procstat_find(const char *text, enum procstat_field field)
 {
 	const char *at = strrchr(text, ')');

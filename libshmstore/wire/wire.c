@@ -8,13 +8,15 @@
 #define CLIENT true
 #define DAEMON false
 static const struct wire_kind KINDS[] = {
-#define WIRE(NAME, name, number, from, tail) {#NAME, number, from, sizeof(struct wire_##name), tail},
+#define WIRE(NAME, name, number, from, tail) \
+	{#NAME, number, from, sizeof(struct wire_##name), tail},
 #include "wire.def"
 #undef WIRE
 };
 
-#define WIRE(NAME, name, number, from, tail)                                                            \
-	_Static_assert(sizeof(struct wire_##name) <= 64 && sizeof(struct wire_##name) % 8 == 0, #NAME); \
+#define WIRE(NAME, name, number, from, tail)                                                    \
+	_Static_assert(sizeof(struct wire_##name) <= 64 && sizeof(struct wire_##name) % 8 == 0, \
+		       #NAME);                                                                  \
 	_Static_assert((tail) <= WIRE_DATA_MAX, #NAME);
 #include "wire.def"
 #undef WIRE
@@ -24,9 +26,10 @@ static const struct {
 	uint16_t type, off, size;
 	uint32_t known;
 } RESERVED[] = {
-#define FIELD(NAME, name, field, known)                                                                           \
-	{                                                                                                         \
-		WIRE_##NAME, offsetof(struct wire_##name, field), sizeof(((struct wire_##name *)0)->field), known \
+#define FIELD(NAME, name, field, known)                                 \
+	{                                                               \
+		WIRE_##NAME, offsetof(struct wire_##name, field),       \
+			sizeof(((struct wire_##name *)0)->field), known \
 	}
 	FIELD(HELLO, hello, features, 0),
 	FIELD(REGISTER, register, reserved, 0),
@@ -37,16 +40,18 @@ static const struct {
 	FIELD(SET, set, reserved, 0),
 	FIELD(REAP, reap, reserved, 0),
 	FIELD(ARB, arb, flags,
-	      WIRE_ARB_NONBLOCK | WIRE_ARB_SPILL | WIRE_ARB_RELEASED | WIRE_ARB_ALL | WIRE_ARB_RESET | WIRE_ARB_QUIET |
-		      WIRE_ARB_DROP),
+	      WIRE_ARB_NONBLOCK | WIRE_ARB_SPILL | WIRE_ARB_RELEASED | WIRE_ARB_ALL |
+		      WIRE_ARB_RESET | WIRE_ARB_QUIET | WIRE_ARB_DROP),
 	FIELD(ARB_ADMIN, arb_admin, flags, WIRE_ARB_ADMIN_TASK),
 	FIELD(PROFILE, profile, flags,
-	      WIRE_PROFILE_HAS_PRIVATE | WIRE_PROFILE_HAS_SHARED | WIRE_PROFILE_HAS_CPU | WIRE_PROFILE_QUIET),
+	      WIRE_PROFILE_HAS_PRIVATE | WIRE_PROFILE_HAS_SHARED | WIRE_PROFILE_HAS_CPU |
+		      WIRE_PROFILE_QUIET),
 	FIELD(PROFILE, profile, reserved, 0),
 	FIELD(STAGE_QUERY, stage_query, flags, WIRE_STAGE_HAS_NONSHARE),
 	FIELD(STAGE_QUERY, stage_query, reserved, 0),
 	FIELD(STAGED, staged, flags, WIRE_STAGED_CLAMPED | WIRE_STAGED_DEGRADED),
-	FIELD(TASK_ADMIT, task_admit, flags, WIRE_TASK_RETRIABLE | WIRE_TASK_TOLD | WIRE_TASK_WORKER),
+	FIELD(TASK_ADMIT, task_admit, flags,
+	      WIRE_TASK_RETRIABLE | WIRE_TASK_TOLD | WIRE_TASK_WORKER),
 	FIELD(TASK_ADMIT, task_admit, reserved, 0),
 	FIELD(TASK_RUNS, task_runs, flags, WIRE_TASK_RETRIABLE | WIRE_TASK_TOLD | WIRE_TASK_WORKER),
 	FIELD(TASK_RUNS, task_runs, reserved, 0),
@@ -101,8 +106,8 @@ const struct wire_kind *wire_kind(uint16_t type)
 /* Its tail is text; of the others, bytes, after a name at most. */
 static bool is_text(uint16_t type)
 {
-	return type != WIRE_DATA && type != WIRE_ACTOR_CALL && type != WIRE_ACTOR_DONE && type != WIRE_ACTOR_ORDER &&
-	       type != WIRE_ACTOR_ANSWER;
+	return type != WIRE_DATA && type != WIRE_ACTOR_CALL && type != WIRE_ACTOR_DONE &&
+	       type != WIRE_ACTOR_ORDER && type != WIRE_ACTOR_ANSWER;
 }
 
 int wire_check(const void *packet, size_t n, bool from_client, const char **ret_reason)
@@ -149,8 +154,8 @@ int wire_check(const void *packet, size_t n, bool from_client, const char **ret_
 	return 0;
 }
 
-size_t wire_pack(void *packet, size_t room, uint16_t type, uint64_t serial, const void *body, const void *tail,
-		 size_t tail_size)
+size_t wire_pack(void *packet, size_t room, uint16_t type, uint64_t serial, const void *body,
+		 const void *tail, size_t tail_size)
 {
 	const struct wire_kind *k = wire_kind(type);
 	struct wire_header h = {.magic = WIRE_MAGIC, .type = type, .serial = serial};

@@ -5,16 +5,16 @@
  * messages of the arbiter, of profiles, stages, tasks and actors have a header each (wirearb.h and
  * so on), which this one includes. pagewords.h has the words that need no message.
  *
- * A packet is one message: a header, the fixed body of its type (wire.def), and a tail. The tail is text
- * without a NUL; in messages of actors (ACTOR_CALL, _DONE, _ORDER, _ANSWER) any bytes may follow the actor's
- * name. The packet's size must be header + body + tail exactly as the header says. Both sides copy a message
- * once, check the copy, then use it. Byte order is the host's: both ends are on one host. Reserved fields and
- * unknown flags must be zero.
+ * A packet is one message: a header, the fixed body of its type (wire.def), and a tail. The tail is
+ * text without a NUL; in messages of actors (ACTOR_CALL, _DONE, _ORDER, _ANSWER) any bytes may
+ * follow the actor's name. The packet's size must be header + body + tail exactly as the header
+ * says. Both sides copy a message once, check the copy, then use it. Byte order is the host's: both
+ * ends are on one host. Reserved fields and unknown flags must be zero.
  *
- * Order: HELLO is the first message, and comes once; other messages may follow it without waiting for
- * WELCOME. One connection registers at most one store. A reply carries the serial of its request; a message
- * that answers no request (EVENT, ASK, ERROR) has serial 0. Any fault of a client ends its connection, after
- * an ERROR that says the reason.
+ * Order: HELLO is the first message, and comes once; other messages may follow it without waiting
+ * for WELCOME. One connection registers at most one store. A reply carries the serial of its
+ * request; a message that answers no request (EVENT, ASK, ERROR) has serial 0. Any fault of a
+ * client ends its connection, after an ERROR that says the reason.
  */
 #ifndef SHMS_WIRE_H
 #define SHMS_WIRE_H
@@ -30,11 +30,12 @@
 #include "wirestage.h"
 #include "wiretask.h"
 
-#define WIRE_VERSION 1u
-#define WIRE_MAGIC   0x52444853u /* "SHDR" */
-#define WIRE_SOCKET  "/run/shmstored/socket"
-/* Of a daemon that serves one user: in the partition, so that whoever sees this partition finds its daemon, and nobody another's: two jobs
- * may each have a /dev/shm of their own. Its further partitions have a symlink there that leads to the first. */
+#define WIRE_VERSION    1u
+#define WIRE_MAGIC      0x52444853u /* "SHDR" */
+#define WIRE_SOCKET     "/run/shmstored/socket"
+/* Of a daemon that serves one user: in the partition, so that whoever sees this partition finds its
+ * daemon, and nobody another's: two jobs may each have a /dev/shm of their own. Its further
+ * partitions have a symlink there that leads to the first. */
 #define WIRE_OWN_SOCKET ".socket"
 #define WIRE_PATH_MAX   4095u
 #define WIRE_TEXT_MAX   4095u
@@ -55,7 +56,7 @@ enum wire_type {
 #undef WIRE
 };
 
-/* ---- client to daemon ---------------------------------------------------------------------------------------------- */
+/* ---- client to daemon ------------------------------------------------------------------------ */
 
 struct wire_hello {
 	uint32_t version_min, version_max;
@@ -72,7 +73,8 @@ struct wire_register {
 	uint64_t reserved;
 };
 
-#define WIRE_GRANT_WAIT (1u << 0) /* the reply is withheld until there is room or timeout_ms are over */
+/* the reply is withheld until there is room or timeout_ms are over */
+#define WIRE_GRANT_WAIT (1u << 0)
 
 struct wire_grant {
 	uint64_t need;  /* bytes that are wanted now; 1 to WIRE_GRANT_MAX */
@@ -83,15 +85,17 @@ struct wire_grant {
 };
 #define WIRE_GRANT_MAX (UINT64_C(1) << 46)
 
-/* Ends a waiting GRANT, TASK_ADMIT, ACTOR_CALL or ACTOR_MOVE: REFUSED with -ECANCELED for it, DONE for this. */
+/* Ends a waiting GRANT, TASK_ADMIT, ACTOR_CALL or ACTOR_MOVE: REFUSED with
+ * -ECANCELED for it, DONE for this. */
 struct wire_cancel {
 	uint64_t serial;
 };
 
 /*
- * Moves a lease to another user's inbox, <partition>/WIRE_INBOX/<uid>/handoff/. tail: a lease in the sender's own store, as the path
- * of its ticket. With lease_ms it is for the sender's own inbox, and the tail is an object of its own store, which stays: another
- * user's, of which only the daemon can make a lease. Answered by BROKERED (tail: the new lease's path) or REFUSED.
+ * Moves a lease to another user's inbox, <partition>/WIRE_INBOX/<uid>/handoff/. tail: a lease in
+ * the sender's own store, as the path of its ticket. With lease_ms it is for the sender's own
+ * inbox, and the tail is an object of its own store, which stays: another user's, of which only the
+ * daemon can make a lease. Answered by BROKERED (tail: the new lease's path) or REFUSED.
  */
 struct wire_broker {
 	uint32_t to_uid;
@@ -122,28 +126,33 @@ enum wire_question {
 	WIRE_QUERY_PROFILES = 49, /* what tasks used, and what runs */
 };
 
-/* tail: the partition's path; empty = all. Answered by DATA: one JSON document in as many packets as it takes. */
+/* tail: the partition's path; empty = all. Answered by DATA: one JSON document in as
+ * many packets as it takes. */
 struct wire_query {
 	uint32_t what; /* enum wire_question */
 	uint32_t reserved;
 };
 
-/* tail: names of events, separated by commas; empty = all. Answered by DONE, then EVENT after EVENT. */
+/* tail: names of events, separated by commas; empty = all. Answered by
+ * DONE, then EVENT after EVENT. */
 struct wire_watch {
-	uint64_t since; /* sequence number after which events are wanted; UINT64_MAX = from now on */
+	/* sequence number after which events are wanted; UINT64_MAX = from now on */
+	uint64_t since;
 };
 
-/* tail: "key=value", a limit at run time (shmstored.conf(5)). Answered by DONE or REFUSED. Root and the daemon's user only. */
+/* tail: "key=value", a limit at run time (shmstored.conf(5)). Answered by DONE or REFUSED. Root
+ * and the daemon's user only. */
 struct wire_set {
 	uint64_t reserved;
 };
 
-/* tail: the path of a dead store. Answered by DATA (what was done) or REFUSED. The store's user, root, the daemon's user. */
+/* tail: the path of a dead store. Answered by DATA (what was done) or REFUSED. The store's
+ * user, root, the daemon's user. */
 struct wire_reap {
 	uint64_t reserved;
 };
 
-/* ---- daemon to client ---------------------------------------------------------------------------------------------- */
+/* ---- daemon to client ------------------------------------------------------------------------ */
 
 #define WIRE_FEATURE_ACTOR_OPTIONS (UINT64_C(1) << 0) /* ACTOR_BORN may have them */
 
@@ -232,9 +241,10 @@ const struct wire_kind *wire_kind(uint16_t type);
  * reserved fields of the body, and that the tail has no NUL. The handlers check the rest of a body.
  */
 int wire_check(const void *packet, size_t n, bool from_client, const char **ret_reason);
-/* Writes header, body and tail to packet (room bytes); returns the packet's size, 0 where it does not fit. */
-size_t wire_pack(void *packet, size_t room, uint16_t type, uint64_t serial, const void *body, const void *tail,
-		 size_t tail_size);
+/* Writes header, body and tail to packet (room bytes); returns the packet's
+ * size, 0 where it does not fit. */
+size_t wire_pack(void *packet, size_t room, uint16_t type, uint64_t serial, const void *body,
+		 const void *tail, size_t tail_size);
 
 #define WIRE_PACKET_MAX (sizeof(struct wire_header) + 64 + WIRE_DATA_MAX)
 

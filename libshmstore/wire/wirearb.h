@@ -6,27 +6,39 @@
 #include <stdint.h>
 
 /*
- * The arbiter. All ids are the client's own, 1 to UINT32_MAX, and mean something on this connection only; the connection must
- * have registered a store, whose partition's pool is WIRE_ARB_PARTITION. Answered by ARBED with the request's serial, late where the reply
- * is withheld, and not at all with WIRE_ARB_QUIET where the outcome is OK. Operations and their fields are those of arbiter.h (shmstored/arbiter/), but for:
+ * The arbiter. All ids are the client's own, 1 to UINT32_MAX, and mean something on this connection
+ * only; the connection must have registered a store, whose partition's pool is WIRE_ARB_PARTITION.
+ * Answered by ARBED with the request's serial, late where the reply is withheld, and not at all
+ * with WIRE_ARB_QUIET where the outcome is OK. Operations and their fields are those of arbiter.h
+ * (shmstored/arbiter/), but for:
  *
  *   POOL_CREATE   pool > 1: a private pool of this client; bytes, extra; tail: its name
  *   TASK_BEGIN    tail: its label
  *   BIND, UNBIND  tail: tasks as decimal numbers, separated by commas; BIND: kind
  *   RESERVE       tail: empty, or "pool:bytes,pool:bytes": all or nothing
- *   SEAL          bytes: what the object really took. With WIRE_ARB_DROP it is the kernel's to count from here on, and the reservation is gone
- *   FREED         memory of the partition was given back by a delete: asked for by wire_lease.wanted
- *   LEASE         pool, bytes: raises granted of the page's lease of that pool by that and something ahead, where nobody is disturbed by it; else AGAIN
- *   LEASE_CALLED  pool: something of a lease that was recalled has come back (uncharged after wanted was set)
- *   SERVE         on a second connection of the same process, without a store: it is the up-call channel of the client with that id (reservation =
+ *   SEAL          bytes: what the object really took. With WIRE_ARB_DROP it is the kernel's to
+ *                 count from here on, and the reservation is gone
+ *   FREED         memory of the partition was given back by a delete:
+ *                 asked for by wire_lease.wanted
+ *   LEASE         pool, bytes: raises granted of the page's lease of that pool by that and
+ *                 something ahead, where nobody is disturbed by it; else AGAIN
+ *   LEASE_CALLED  pool: something of a lease that was recalled has come back
+ *                 (uncharged after wanted was set)
+ *   SERVE         on a second connection of the same process, without a store: it is the
+ *                 up-call channel of the client with that id (reservation =
  *                 REGISTERED.id). Answered by ARBED
- *   EVICTED       on the up-call channel, answers ARB_CALL: other = its call, bytes that went (they were released or spilled before by messages of their
+ *   EVICTED       on the up-call channel, answers ARB_CALL: other = its call, bytes
+ *                 that went (they were released or spilled before by messages of their
  *                 own, on the store's connection)
  *   STATE         context: tail of ARBED is {"state":"BLOCKED","since_ms":n,"held":n,"need":n}
- *   STATS         task, pool (0 = all), flags RESET: {"retries":n,"splits":n,"grants":n,"blocked_ns":n,"lost_ns":n,"blocked_or_lost_ns":n,"current":n,"max":n,
- *                 "footprint":n,"need":n}. Without a task, of a pool: {"capacity":n,"used":n,"reclaimable":n,"spilled":n,"max_used":n,"waiting":n,"level":n}
+ *   STATS         task, pool (0 = all), flags RESET:
+ *                 {"retries":n,"splits":n,"grants":n,"blocked_ns":n,"lost_ns":n,
+ *                 "blocked_or_lost_ns":n,"current":n,"max":n,"footprint":n,"need":n}.
+ *                 Without a task, of a pool: {"capacity":n,"used":n,"reclaimable":n,
+ *                 "spilled":n,"max_used":n,"waiting":n,"level":n}
  *
- * timeout_ms: of what may be withheld; 0 = as long as the daemon lets anybody wait (configured), which is the bound in any case.
+ * timeout_ms: of what may be withheld; 0 = as long as the daemon lets anybody wait (configured),
+ * which is the bound in any case.
  */
 enum wire_arb_op {
 	WIRE_ARB_POOL_CREATE = 1,
@@ -77,7 +89,8 @@ struct wire_arb {
 	uint16_t kind;
 	uint32_t flags; /* WIRE_ARB_* */
 	uint32_t context, task, pool, other;
-	uint32_t reservation, extra_kib; /* extra_kib: POOL_CREATE's spill reserve in KiB; INJECT's skip */
+	/* extra_kib: POOL_CREATE's spill reserve in KiB; INJECT's skip */
+	uint32_t reservation, extra_kib;
 	uint64_t bytes;
 	int64_t value;
 	uint64_t timeout_ms;
@@ -89,7 +102,8 @@ enum wire_arb_admin_op {
 	WIRE_ARB_ADMIN_INJECT,
 	WIRE_ARB_ADMIN_CANCEL
 };
-#define WIRE_ARB_ADMIN_TASK (1u << 0) /* flags: the target is a task, whatever context has the same number */
+/* flags: the target is a task, whatever context has the same number */
+#define WIRE_ARB_ADMIN_TASK (1u << 0)
 struct wire_arb_admin {
 	uint16_t op;
 	uint16_t kind;   /* enum arb_knob, enum arb_inject */
@@ -100,7 +114,7 @@ struct wire_arb_admin {
 	uint64_t pool; /* INJECT: as in the document, 0 = any */
 };
 
-/* ---- daemon to client ---------------------------------------------------------------------------------------------- */
+/* ---- daemon to client ------------------------------------------------------------------------ */
 
 /* tail: why, where the outcome is not OK; STATE, STATS: one JSON object. */
 struct wire_arbed {
@@ -112,9 +126,11 @@ struct wire_arbed {
 };
 
 enum wire_arb_call_kind {
-	WIRE_ARB_CALL_EVICT = 1, /* make room of bytes in pool: release or spill, then EVICTED; within timeout_ms */
-	WIRE_ARB_CALL_PRESSURE =
-		2, /* level of pool has changed: 0 none, 1 somebody waits, 2 somebody was rolled back lately; no answer */
+	/* make room of bytes in pool: release or spill, then EVICTED; within timeout_ms */
+	WIRE_ARB_CALL_EVICT = 1,
+	/* level of pool has changed: 0 none, 1 somebody waits, 2 somebody was
+	 * rolled back lately; no answer */
+	WIRE_ARB_CALL_PRESSURE = 2,
 };
 struct wire_arb_call {
 	uint32_t kind;

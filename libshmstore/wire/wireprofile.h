@@ -12,8 +12,10 @@
  *
  *   BEGIN      tail: the kind's name. From here on the daemon looks at the process's private memory
  *   SAMPLE     private_bytes: what the task itself has now, beside what the daemon sees
- *   END        how; private_bytes: the most that it had; shared_bytes: that it created; cpu_ms. Each where flags say so
- *   ESTIMATE   tail: the kind's name; private_bytes, shared_bytes, cpu_ms: what it declares (0: nothing)
+ *   END        how; private_bytes: the most that it had; shared_bytes: that it created;
+ *              cpu_ms. Each where flags say so
+ *   ESTIMATE   tail: the kind's name; private_bytes, shared_bytes, cpu_ms:
+ *              what it declares (0: nothing)
  */
 enum wire_profile_op {
 	WIRE_PROFILE_BEGIN = 1,
@@ -44,12 +46,14 @@ struct wire_profile {
 };
 
 /*
- * For tools. Each user has a profile of their own; another's than one's own, and ALL, are for root and the daemon's user.
+ * For tools. Each user has a profile of their own; another's than one's own, and ALL, are
+ * for root and the daemon's user.
  *
  *   SHOW    answered by DATA: a JSON document. ALL: everybody's
  *   TEXT    answered by DATA: the profile as the text that LOAD takes
- *   LOAD    tail: a part of such a text, which begins at offset and has total bytes. The parts come in their order, the first at 0; the last one
- *           replaces the profile, as a prior. Answered by DONE
+ *   LOAD    tail: a part of such a text, which begins at offset and has total bytes. The
+ *           parts come in their order, the first at 0; the last one replaces the profile,
+ *           as a prior. Answered by DONE
  *   RESET   nothing is known any more. Answered by DONE
  */
 enum wire_profile_admin_op {
@@ -69,9 +73,10 @@ struct wire_profile_admin {
 	uint64_t offset, total;
 };
 
-/* ---- daemon to client ---------------------------------------------------------------------------------------------- */
+/* ---- daemon to client ------------------------------------------------------------------------ */
 
-/* BEGIN, ESTIMATE: what the next task of this kind will use, and of how many tasks that is known. Else zeros. */
+/* BEGIN, ESTIMATE: what the next task of this kind will use, and of how many tasks
+ * that is known. Else zeros. */
 struct wire_profiled {
 	uint64_t private_bytes, shared_bytes, cpu_ms;
 	uint64_t n;

@@ -11,9 +11,11 @@
  * WIRE_STAGE_NAME bytes and no line break.
  *
  *   STAGE_QUERY    tail: the stage's name. Answered by STAGED
- *   STAGE_BEGIN    tail: the stage's name. Answered by STAGED: late, where others hold what it shall have, but not later than timeout_ms and what is configured
- *   STAGE_END      session: 0, or a worker's id (REGISTERED.id): of the same user, or for root and the daemon's user. Answered by STAGED: what the worker has now;
- *                  with a session by DONE
+ *   STAGE_BEGIN    tail: the stage's name. Answered by STAGED: late, where others hold what it
+ *                  shall have, but not later than timeout_ms and what is configured
+ *   STAGE_END      session: 0, or a worker's id (REGISTERED.id): of the same user, or
+ *                  for root and the daemon's user. Answered by STAGED: what the worker
+ *                  has now; with a session by DONE
  */
 #define WIRE_STAGE_NAME 240u
 
@@ -25,21 +27,23 @@ struct wire_stage_query {
 	uint16_t root, fallback; /* enum shmstore_stage_root, shmstore_stage_fallback (stage.h) */
 	uint32_t nonshare_ppm;   /* of the bytes, what cannot be shared */
 	uint64_t n_native, n_convert,
-		n_other;     /* operators on shared memory, copies between it and private memory, all others */
+		/* operators on shared memory, copies between it and private memory, all others */
+		n_other;
 	uint32_t want_slots; /* 0: those of the base */
 	uint32_t reserved;
 };
 
 struct wire_stage_begin {
-	uint32_t profile, other; /* other: a second one that was asked for in this stage; else the same again */
-	uint64_t timeout_ms;     /* UINT64_MAX: as configured */
+	/* other: a second one that was asked for in this stage; else the same again */
+	uint32_t profile, other;
+	uint64_t timeout_ms; /* UINT64_MAX: as configured */
 };
 
 struct wire_stage_end {
 	uint64_t session;
 };
 
-/* ---- daemon to client ---------------------------------------------------------------------------------------------- */
+/* ---- daemon to client ------------------------------------------------------------------------ */
 
 #define WIRE_STAGED_CLAMPED  (1u << 0) /* private_bytes are less than the rules say */
 #define WIRE_STAGED_DEGRADED (1u << 1) /* less than the profile: others hold the rest */

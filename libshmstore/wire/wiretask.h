@@ -23,9 +23,10 @@ enum wire_task_form {
 #define WIRE_TASK_LEVEL_AUTO 5u        /* 0 NEVER to 4 ALWAYS: enum policylevel of policy.h */
 #define WIRE_TASK_RETRIABLE  (1u << 0) /* flags: it can be tried again if it is preempted */
 #define WIRE_TASK_TOLD       (1u << 1) /* TASK_PREEMPT is understood on this connection */
-#define WIRE_TASK_WORKER \
-	(1u << 2) /* its process is a worker: while it runs no task it is idle, and the first that may be ended */
-#define WIRE_TASK_MINE UINT32_MAX /* uid: of the user that asks. Another's is for root and the daemon's user */
+/* its process is a worker: while it runs no task it is idle, and the first that may be ended */
+#define WIRE_TASK_WORKER     (1u << 2)
+/* uid: of the user that asks. Another's is for root and the daemon's user */
+#define WIRE_TASK_MINE       UINT32_MAX
 
 struct wire_task_admit {
 	uint16_t form;  /* enum wire_task_form */
@@ -38,7 +39,8 @@ struct wire_task_admit {
 	uint64_t parent;     /* the task that started it; 0: none that was admitted */
 };
 
-/* It has ended. Answered by DONE; REFUSED: -ENOENT: there is none; -EPERM: it is not of this connection. */
+/* It has ended. Answered by DONE; REFUSED: -ENOENT: there is none; -EPERM: it
+ * is not of this connection. */
 struct wire_task_done {
 	uint64_t task;
 };
@@ -57,13 +59,14 @@ struct wire_task_runs {
 	uint32_t reserved;
 };
 
-/* ---- daemon to client ---------------------------------------------------------------------------------------------- */
+/* ---- daemon to client ------------------------------------------------------------------------ */
 
 enum wire_task_outcome {
 	WIRE_TASK_IN = 1,
 	WIRE_TASK_REFUSED,  /* a TRY that would have to wait */
 	WIRE_TASK_TIMEDOUT, /* an UNTIL that waited in vain */
-	WIRE_TASK_TOOBIG,   /* it declared more than there ever is, or than its worker's stage leaves it */
+	/* it declared more than there ever is, or than its worker's stage leaves it */
+	WIRE_TASK_TOOBIG,
 };
 /* Why: of those that are IN the first three. */
 enum wire_task_reason {
@@ -71,7 +74,9 @@ enum wire_task_reason {
 	WIRE_TASK_FITS,
 	WIRE_TASK_OFF,  /* nobody watches the host's memory, so nobody is held back. task is 0 */
 	WIRE_TASK_GATE, /* the gate is closed, or as many began within this interval as may */
-	WIRE_TASK_FULL, /* what those that run will take, and it, do not fit below the gate; or one waits before it that does not */
+	/* what those that run will take, and it, do not fit below the gate; or one
+	 * waits before it that does not */
+	WIRE_TASK_FULL,
 	WIRE_TASK_MORE_THAN_ALL,
 };
 struct wire_task_admitted {
@@ -89,11 +94,13 @@ struct wire_task_admitted {
  */
 enum wire_task_preempt_what {
 	WIRE_PREEMPT_NOTICE = 1, /* end the task within grace_ms, or its process is ended */
-	WIRE_PREEMPT_SPARED,     /* the process goes on: the need passed by, or it ended its tasks in time */
-	WIRE_PREEMPT_LOST,       /* the process has ended, and the task with it */
+	/* the process goes on: the need passed by, or it ended its tasks in time */
+	WIRE_PREEMPT_SPARED,
+	WIRE_PREEMPT_LOST, /* the process has ended, and the task with it */
 };
 #define WIRE_PREEMPT_RETRY (1u << 0) /* flags: it may be tried again, after delay_ms */
-#define WIRE_PREEMPT_ASKED (1u << 1) /* asked only: memory is not so short that a process is ended for it */
+/* asked only: memory is not so short that a process is ended for it */
+#define WIRE_PREEMPT_ASKED (1u << 1)
 
 struct wire_task_preempt {
 	uint64_t task, parent;

@@ -20,7 +20,8 @@ bool actors_is_name(const char *name)
 	size_t n = 0;
 
 	for (; name[n]; n++)
-		if ((unsigned char)name[n] <= ' ' || (unsigned char)name[n] == 0x7f || name[n] == '/')
+		if ((unsigned char)name[n] <= ' ' || (unsigned char)name[n] == 0x7f ||
+		    name[n] == '/')
 			return false;
 	return n > 0 && n <= WIRE_ACTOR_NAME && name[0] != '.';
 }
@@ -68,7 +69,7 @@ struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *
 	return k || HASH_COUNT(a->all) >= ACTORS_HEARD ? k : actors_one_new(a, uid, name);
 }
 
-/* ---- places -------------------------------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 /* An actor that waits for a destination may have one now. */
 static void settle_all(struct actors *a)
@@ -110,7 +111,7 @@ int actors_leave(struct conn *c)
 	return 0;
 }
 
-/* ---- their begin --------------------------------------------------------------------------------------------------- */
+/* ---- their begin ----------------------------------------------------------------------------- */
 
 static unsigned depth_of(const struct actors *a, uint32_t uid, const char *parent)
 {
@@ -124,7 +125,8 @@ static unsigned depth_of(const struct actors *a, uint32_t uid, const char *paren
 	return n;
 }
 
-static int begin_new(struct actors *a, struct actors_guest *g, const struct actors_birth *b, char why[CONFIG_WHY])
+static int begin_new(struct actors *a, struct actors_guest *g, const struct actors_birth *b,
+		     char why[CONFIG_WHY])
 {
 	uint32_t uid = conn_peer(g->conn)->uid;
 	const struct actors_one *above = *b->parent ? actors_one_find(a, uid, b->parent) : NULL;
@@ -133,7 +135,8 @@ static int begin_new(struct actors *a, struct actors_guest *g, const struct acto
 	struct actors_one *k;
 	int r;
 
-	if (actor_level(b->said->level, can_save, can_load, (b->said->flags & WIRE_ACTOR_STRICT) != 0) < 0)
+	if (actor_level(b->said->level, can_save, can_load,
+			(b->said->flags & WIRE_ACTOR_STRICT) != 0) < 0)
 		return -EINVAL;
 	if (actors_one_find(a, uid, b->name))
 		return -EEXIST;
@@ -147,7 +150,8 @@ static int begin_new(struct actors *a, struct actors_guest *g, const struct acto
 	strcpy(k->parent, b->parent); /* as above */
 	r = actors_options_read(k, b->options, why);
 	if (r == 0 && k->restarts && !(can_save && can_load)) {
-		snprintf(why, CONFIG_WHY, "an actor that cannot both save and load its state is not begun again");
+		snprintf(why, CONFIG_WHY,
+			 "an actor that cannot both save and load its state is not begun again");
 		r = -EINVAL;
 	}
 	if (r == 0)
@@ -184,14 +188,16 @@ static int begin_again(struct actors *a, struct actors_guest *g, const struct ac
 	k = k ? k : actors_one_new(a, conn_peer(g->conn)->uid, b->name);
 	if (!k)
 		return -ENOMEM;
-	strcpy(k->parent, b->parent);                  /* as above */
-	(void)actors_options_read(k, b->options, why); /* of a later version: without them it goes on, too */
+	strcpy(k->parent, b->parent); /* as above */
+	/* of a later version: without them it goes on, too */
+	(void)actors_options_read(k, b->options, why);
 	r = actors_one_claim(k, g, w);
 	actors_one_settle(k);
 	return r;
 }
 
-int actors_born(struct actors *a, struct conn *c, const struct actors_birth *b, char why[CONFIG_WHY])
+int actors_born(struct actors *a, struct conn *c, const struct actors_birth *b,
+		char why[CONFIG_WHY])
 {
 	struct actors_guest *g = actors_guest_find(c);
 
@@ -202,9 +208,10 @@ int actors_born(struct actors *a, struct conn *c, const struct actors_birth *b, 
 	return b->said->flags & WIRE_ACTOR_NEW ? begin_new(a, g, b, why) : begin_again(a, g, b);
 }
 
-/* ---- what they did ------------------------------------------------------------------------------------------------- */
+/* ---- what they did --------------------------------------------------------------------------- */
 
-static int request_done(struct actors_one *k, const struct wire_actor_done *w, const char *data, size_t n)
+static int request_done(struct actors_one *k, const struct wire_actor_done *w, const char *data,
+			size_t n)
 {
 	struct actors_call *l = actors_call_find(k->of, w->request);
 	uint64_t now = actors_now_ms();
@@ -220,7 +227,8 @@ static int request_done(struct actors_one *k, const struct wire_actor_done *w, c
 	return 0;
 }
 
-static int step_done(struct actors_one *k, const struct wire_actor_done *w, const char *data, size_t n)
+static int step_done(struct actors_one *k, const struct wire_actor_done *w, const char *data,
+		     size_t n)
 {
 	bool saves = actor_state(k->core) == ACTOR_SERIALIZING, ok = w->how == WIRE_ACTOR_OK;
 
@@ -237,8 +245,8 @@ static int step_done(struct actors_one *k, const struct wire_actor_done *w, cons
 	return actor_done(k->core, w->step, ok, actors_now_ms());
 }
 
-int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *w, const char *name, const char *data,
-		size_t n)
+int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *w, const char *name,
+		const char *data, size_t n)
 {
 	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
 	const struct actors_guest *g = actors_guest_find(c);
@@ -263,7 +271,8 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
 	return r;
 }
 
-int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *place)
+int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *name,
+		const char *place)
 {
 	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
 	struct actors_guest *g = actors_guest_get(a, c), *to;
@@ -293,7 +302,8 @@ static bool is_of(const struct actors_one *k, pid_t pid)
 	return k->at && conn_peer(k->at->conn)->pid == pid;
 }
 
-void actors_leaving(const struct actors *a, pid_t pid, struct actors_want want, struct actors_leaving *ret)
+void actors_leaving(const struct actors *a, pid_t pid, struct actors_want want,
+		    struct actors_leaving *ret)
 {
 	*ret = (struct actors_leaving){.level = ACTOR_ALWAYS};
 	for (const struct actors_one *k = a->all; k; k = k->hh.next) {
@@ -335,7 +345,7 @@ void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want)
 	}
 }
 
-/* ---- time ---------------------------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 void actors_arm(struct actors *a)
 {
@@ -369,7 +379,7 @@ static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flag
 	actors_flush(a);
 }
 
-/* ---- its life ------------------------------------------------------------------------------------------------------ */
+/* ---- its life -------------------------------------------------------------------------------- */
 
 struct actors *actors_new(struct host *h)
 {
@@ -434,7 +444,9 @@ static int set_words(struct actors_one *k, const char *words, char why[CONFIG_WH
 {
 	struct config_copies *own = calloc(1, sizeof(*own));
 	char *copy = strdup(words);
-	int r = own && copy ? config_copies_read(words, &k->of->host->config->peers.copies, own, why) : -ENOMEM;
+	int r = own && copy
+			? config_copies_read(words, &k->of->host->config->peers.copies, own, why)
+			: -ENOMEM;
 
 	if (r < 0) {
 		free(own);
@@ -456,10 +468,11 @@ int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_
 
 	if (n < sizeof(number))
 		memcpy(number, text, n);
-	if (*text &&
-	    (strlen(text) > WIRE_ACTOR_OPTIONS || configvalue_number(number, 10, 0, UINT32_MAX, &restarts) < 0)) {
+	if (*text && (strlen(text) > WIRE_ACTOR_OPTIONS ||
+		      configvalue_number(number, 10, 0, UINT32_MAX, &restarts) < 0)) {
 		snprintf(why, CONFIG_WHY,
-			 "options of an actor begin with the number of its restarts, and have %u bytes at most",
+			 "options of an actor begin with the number of its restarts, and have %u "
+			 "bytes at most",
 			 WIRE_ACTOR_OPTIONS);
 		return -EINVAL;
 	}
@@ -477,6 +490,7 @@ int actors_options_write(const struct actors_one *k, char ret[WIRE_ACTOR_OPTIONS
 	if (!k->restarts && !k->words)
 		ret[0] = '\0';
 	else
-		snprintf(ret, WIRE_ACTOR_OPTIONS + 1, "%u %s", k->restarts, k->words ? k->words : "");
+		snprintf(ret, WIRE_ACTOR_OPTIONS + 1, "%u %s", k->restarts,
+			 k->words ? k->words : "");
 	return (int)strlen(ret);
 }

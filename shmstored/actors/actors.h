@@ -55,15 +55,16 @@ int actors_place(struct actors *a, struct conn *c, const char *name, uint64_t ro
 /* 0; -ENOENT: it is no place. */
 int actors_leave(struct conn *c);
 /*
- * parent "": none; options: as ACTOR_BORN has them; "": none. 0; -ENOENT: the connection is no place;
- * parent is not known; -EEXIST; -EINVAL: the actor cannot both save and load, and said STRICT; or,
- * with why, options; -EMFILE; -ENOMEM.
+ * parent "": none; options: as ACTOR_BORN has them; "": none. 0; -ENOENT: the connection is no
+ * place; parent is not known; -EEXIST; -EINVAL: the actor cannot both save and load, and said
+ * STRICT; or, with why, options; -EMFILE; -ENOMEM.
  */
 struct actors_birth {
 	const struct wire_actor_born *said;
 	const char *name, *parent, *options;
 };
-int actors_born(struct actors *a, struct conn *c, const struct actors_birth *b, char why[CONFIG_WHY]);
+int actors_born(struct actors *a, struct conn *c, const struct actors_birth *b,
+		char why[CONFIG_WHY]);
 /*
  * 0: answered when there is an order; -ENOENT: the connection is no place; -EBUSY: it has asked
  * already.
@@ -73,39 +74,46 @@ int actors_next(struct conn *c, uint64_t serial);
  * 0; -ENOENT: no such actor is here; -ESTALE: the answer was not asked for, or is not wanted any
  * more.
  */
-int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *w, const char *name, const char *data,
-		size_t n);
+int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *w, const char *name,
+		const char *data, size_t n);
 /*
  * 0: answered later; -ENOENT: no such actor; -EMFILE: too many calls of this connection, or for
  * that actor; -ENOMEM.
  */
-int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *data, size_t n);
+int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *name,
+		const char *data, size_t n);
 /*
  * place: a place here, or another daemon; "": this daemon finds a place here. 0: answered later;
  * -ENOENT: no such actor; -ESTALE: no such place, or the actor is there; -EPERM, -EBUSY: as
  * actor_preempt(); -EPERM also: it has a parent or children, and was to go to another daemon.
  */
-int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *place);
+int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *name,
+		const char *place);
 /* The purpose that a move must serve: docs/actors.md, "A move". */
 struct actors_want {
 	bool memory, daemons; /* daemons: to another daemon only */
-	uint64_t private;     /* bytes that the old process's end frees; UINT64_MAX: its tasks' memory is wanted */
+	/* bytes that the old process's end frees; UINT64_MAX: its tasks' memory is wanted */
+	uint64_t private;
 };
-/* The actors of a process that may be ended for its memory, and how many of them may be moved as wanted. */
+/* The actors of a process that may be ended for its memory, and how many of
+ * them may be moved as wanted. */
 struct actors_leaving {
 	size_t n, n_movable;
-	int level; /* of the least willing one, ACTOR_NEVER to ACTOR_ALWAYS; without any: ACTOR_ALWAYS */
+	/* of the least willing one, ACTOR_NEVER to ACTOR_ALWAYS; without any: ACTOR_ALWAYS */
+	int level;
 };
-void actors_leaving(const struct actors *a, pid_t pid, struct actors_want want, struct actors_leaving *ret);
-/* Is one of them on its way to another process? Its steps have their own time, after which it is not. */
+void actors_leaving(const struct actors *a, pid_t pid, struct actors_want want,
+		    struct actors_leaving *ret);
+/* Is one of them on its way to another process? Its steps have their own
+ * time, after which it is not. */
 bool actors_moving(const struct actors *a, pid_t pid);
 /* Connections of places that have actors, one after the other: as actors_stuck(). */
 struct conn *actors_place_next(const struct actors *a, const struct conn *after);
 /* Begins to move those actors. They are suspended now, and actors_flush() sends the orders. */
 void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want);
 /*
- * Places that were told so long ago to drop children of an actor whose process has died, did not, and have no other actor: one after the
- * other. after NULL begins; NULL: there are no more.
+ * Places that were told so long ago to drop children of an actor whose process has died, did not,
+ * and have no other actor: one after the other. after NULL begins; NULL: there are no more.
  */
 struct conn *actors_stuck(const struct actors *a, uint64_t ms, const struct conn *after);
 /*
@@ -119,7 +127,8 @@ void actors_flush(struct actors *a);
 /* Figures for reports: what there is now; what was since the daemon's start. */
 struct actors_books {
 	uint64_t n_places, n_actors, n_calls;
-	uint64_t n_answered, n_lost, n_moves, n_failed, n_died, n_restarts; /* n_lost: calls; n_died: actors */
+	/* n_lost: calls; n_died: actors */
+	uint64_t n_answered, n_lost, n_moves, n_failed, n_died, n_restarts;
 };
 void actors_books(const struct actors *a, struct actors_books *ret);
 
@@ -127,8 +136,9 @@ void actors_books(const struct actors *a, struct actors_books *ret);
 struct actors_line {
 	uint32_t uid;
 	const char *name, *parent; /* parent "": none */
-	const char *
-		state; /* "active", a step of a move, "elsewhere", "recovering", "copy" (kept here for another daemon) */
+	/* "active", a step of a move, "elsewhere", "recovering", "copy"
+	 * (kept here for another daemon) */
+	const char *state;
 	const char *place;       /* "": none here */
 	const char *daemon;      /* where it lives; "": here, or nowhere */
 	int64_t pid;             /* of the place; 0: none here */
@@ -136,14 +146,16 @@ struct actors_line {
 	uint64_t n_queued, n_running;
 	uint32_t restarts; /* that are left; UINT32_MAX: all */
 	const struct config_copies *options;
-	uint64_t saved;                /* the version of which copies were made last; 0: none so far */
-	bool movable, copied, unsaved; /* unsaved: it ran something since, or copies are on their way */
+	uint64_t saved; /* the version of which copies were made last; 0: none so far */
+	/* unsaved: it ran something since, or copies are on their way */
+	bool movable, copied, unsaved;
 	struct actors_copy_line {
 		const char *daemon;
 		uint64_t version, bytes;
 	} copies[16];
 	size_t n_copies;
 };
-void actors_each(const struct actors *a, void (*fn)(const struct actors_line *line, void *arg), void *arg);
+void actors_each(const struct actors *a, void (*fn)(const struct actors_line *line, void *arg),
+		 void *arg);
 
 #endif

@@ -99,8 +99,9 @@ struct actors_one {
 	bool places, failed;
 	struct actors_want want; /* of its move */
 	bool goes_far;           /* it is moved to another daemon */
-	uint64_t copy_version;   /*   in the state of this copy, which is there; 0: in that of now */
-	uint64_t stale_ms; /* its move has so long to save it; then a copy goes on; UINT64_MAX: as long as it takes */
+	uint64_t copy_version; /*   in the state of this copy, which is there; 0: in that of now */
+	/* its move has so long to save it; then a copy goes on; UINT64_MAX: as long as it takes */
+	uint64_t stale_ms;
 	enum actor_state failed_in;
 	uint64_t bytes; /* of what was saved, and the ticket of that */
 	char *ticket;
@@ -148,7 +149,7 @@ struct actors {
 	uint64_t tick_ms;
 };
 
-/* ---- actorsguest.c: connections -------------------------------------------------------------------------------------- */
+/* ---- actorsguest.c: connections -------------------------------------------------------------- */
 
 /* NULL: the connection has none. */
 struct actors_guest *actors_guest_find(const struct conn *c);
@@ -162,14 +163,14 @@ struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, co
 /* The bytes of state that the place would take. */
 uint64_t actors_guest_room(const struct actors_guest *g);
 /* Queues a message. If memory is out, the connection will end instead. */
-void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body, size_t body_size,
-		       const char *tail, size_t n);
+void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body,
+		       size_t body_size, const char *tail, size_t n);
 void actors_guest_refuse(struct actors_guest *g, uint64_t serial, int error, const char *why);
 /* Queues an order for this actor; as above. text: of FETCH, else NULL. */
-void actors_guest_order(struct actors_guest *g, const struct actors_one *k, const struct wire_actor_order *o,
-			const char *text);
+void actors_guest_order(struct actors_guest *g, const struct actors_one *k,
+			const struct wire_actor_order *o, const char *text);
 
-/* ---- actorsone.c: one actor ------------------------------------------------------------------------------------------ */
+/* ---- actorsone.c: one actor ------------------------------------------------------------------ */
 
 /* The actor is at this place, and active. 0, -ENOMEM. */
 int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
@@ -186,7 +187,8 @@ void actors_one_settle(struct actors_one *k);
 int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
 /* Tells the place to drop its state of the actor. */
 void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version);
-/* Another daemon has begun it, which is where it is moved: from now on its calls go there. False: it is not moved there. */
+/* Another daemon has begun it, which is where it is moved: from now on its calls go there.
+ * False: it is not moved there. */
 bool actors_one_departed(struct actors_one *k, const struct peer *p, uint64_t version);
 /* That daemon will not begin it. */
 void actors_one_refused(struct actors_one *k, const struct peer *p);
@@ -201,24 +203,27 @@ uint64_t actors_now_ms(void);
 /* Sets the timer to the first time that is due. */
 void actors_arm(struct actors *a);
 
-/* ---- actorsleave.c: one leaves for its memory ------------------------------------------------------------------------ */
+/* ---- actorsleave.c: one leaves for its memory ------------------------------------------------ */
 
 /* How willing it is: ACTOR_NEVER also where it cannot both be saved and loaded. */
 int actors_one_level(const struct actors_one *k);
 /* Has it a parent, or children that live? */
 bool actors_one_has_family(const struct actors_one *k);
-/* The user's places in other processes here; other: of other partitions only. Returns their number. */
+/* The user's places in other processes here; other: of other partitions
+ * only. Returns their number. */
 size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS]);
 /* A place, or (*ret_far) a daemon, as wanted; NULL: there is none. Valid until the next call. */
-const char *actors_destination(const struct actors_one *k, const struct actors_want *want, bool *ret_far);
+const char *actors_destination(const struct actors_one *k, const struct actors_want *want,
+			       bool *ret_far);
 /* May the actor be moved now, and is there a place as wanted, or a copy that will do? */
 bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want);
 /* Moves it for its memory. */
 void actors_one_leave(struct actors_one *k, struct actors_want want);
-/* The time for a fresh state is over: the actor goes on as a copy, if there is one and its state is not saved yet. */
+/* The time for a fresh state is over: the actor goes on as a copy, if there is one and
+ * its state is not saved yet. */
 void actors_one_want_copy(struct actors_one *k);
 
-/* ---- actors.c: names, options ------------------------------------------------------------------------------------- */
+/* ---- actors.c: names, options ---------------------------------------------------------------- */
 
 struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name);
 /* NULL: no memory. */
@@ -233,7 +238,7 @@ int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_
 int actors_options_write(const struct actors_one *k, char ret[WIRE_ACTOR_OPTIONS + 1]);
 void actors_options_free(struct actors_one *k);
 
-/* ---- actorscall.c: calls --------------------------------------------------------------------------------------------- */
+/* ---- actorscall.c: calls --------------------------------------------------------------------- */
 
 struct actors_call *actors_call_find(const struct actors *a, uint64_t id);
 /* A call of nobody so far. NULL: out of memory. */

@@ -36,13 +36,15 @@ void actors_call_free(struct actors_call *l)
 }
 
 /* If another daemon asked, it gets the answer, which its caller waits for. */
-static void answer_asker(const struct actors_call *l, enum wire_actor_how how, const char *data, size_t n)
+static void answer_asker(const struct actors_call *l, enum wire_actor_how how, const char *data,
+			 size_t n)
 {
 	struct actors_say_answer m = {.id = l->asker_id, .how = how};
 	struct peer *p = *l->asker ? peers_find(l->of->of->host->peers, l->asker) : NULL;
 
 	if (p)
-		peer_send(p, ACTORS_ANSWER, (struct iovec[]){{&m, sizeof(m)}, {(void *)(uintptr_t)data, n}}, 2);
+		peer_send(p, ACTORS_ANSWER,
+			  (struct iovec[]){{&m, sizeof(m)}, {(void *)(uintptr_t)data, n}}, 2);
 }
 
 void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const char *data, size_t n)
@@ -54,7 +56,8 @@ void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const ch
 	a->books.n_lost += how == WIRE_ACTOR_LOST;
 	answer_asker(l, how, data, n);
 	if (l->from)
-		actors_guest_send(l->from, WIRE_ACTOR_ANSWER, l->serial, &body, sizeof(body), data, n);
+		actors_guest_send(l->from, WIRE_ACTOR_ANSWER, l->serial, &body, sizeof(body), data,
+				  n);
 	actors_call_free(l);
 }
 
@@ -82,7 +85,8 @@ struct actors_call *actors_call_new(struct actors_one *k, const char *data, size
 	return l;
 }
 
-int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *name, const char *data, size_t n)
+int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *name,
+		const char *data, size_t n)
 {
 	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
 	struct actors_guest *g;

@@ -80,10 +80,12 @@ bool actors_copied(const struct actors_one *k)
 	return k->of->host->peers && actors_options(k)->on;
 }
 
-/* Where it is begun again a place here keeps its first state, and, where copies are made, each later one. */
+/* Where it is begun again a place here keeps its first state, and, where copies
+ * are made, each later one. */
 static bool wants_here(const struct actors_one *k)
 {
-	return k->restarts && (!k->kept || (k->copy->dirty && actors_options(k)->on && !k->kept->coming.is));
+	return k->restarts &&
+	       (!k->kept || (k->copy->dirty && actors_options(k)->on && !k->kept->coming.is));
 }
 
 uint64_t actors_copy_tick(struct actors_one *k, uint64_t now_ms)
@@ -97,14 +99,15 @@ uint64_t actors_copy_tick(struct actors_one *k, uint64_t now_ms)
 		return UINT64_MAX;
 	if (now_ms < c->next_ms)
 		return c->next_ms;
-	if ((!away || !actors_peers_list(k->of, k->key.uid, peers)) && (!here || !actors_keep_place(k)))
+	if ((!away || !actors_peers_list(k->of, k->key.uid, peers)) &&
+	    (!here || !actors_keep_place(k)))
 		return now_ms + period;
 	c->next_ms = now_ms + period;
 	(void)actor_save(k->core, now_ms);
 	return c->next_ms;
 }
 
-/* ---- the state's file ------------------------------------------------------------------------------------------------ */
+/* ---- the state's file ------------------------------------------------------------------------ */
 
 /* The lease's name, if the path is that of a lease in this store. NULL: it is not. */
 static const char *lease_of(const struct member *m, const char *path)
@@ -119,7 +122,8 @@ static const char *lease_of(const struct member *m, const char *path)
 }
 
 /* Opens the file, and takes its lease away, unless that stays for a place here. -errno. */
-static int take_file(const struct member *m, const char *lease, bool stays, uint32_t uid, uint64_t *ret_size)
+static int take_file(const struct member *m, const char *lease, bool stays, uint32_t uid,
+		     uint64_t *ret_size)
 {
 	int dir = actors_handoff(m), fd;
 	struct stat st;
@@ -127,7 +131,8 @@ static int take_file(const struct member *m, const char *lease, bool stays, uint
 	if (dir < 0)
 		return dir;
 	fd = beneath_open(dir, lease, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-	if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != uid || st.st_size <= 0)) {
+	if (fd >= 0 &&
+	    (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != uid || st.st_size <= 0)) {
 		close(fd);
 		fd = -EPERM;
 	}
@@ -141,8 +146,8 @@ static int take_file(const struct member *m, const char *lease, bool stays, uint
 }
 
 /* text: the state's partition, and the ticket of its lease. */
-static int open_state(const struct actors_one *k, const char *text, bool stays, struct shmstore_ticket *ret,
-		      uint64_t *ret_size)
+static int open_state(const struct actors_one *k, const char *text, bool stays,
+		      struct shmstore_ticket *ret, uint64_t *ret_size)
 {
 	const struct member *m = k->at ? conn_member(k->at->conn) : NULL;
 	const char *ticket = strchr(text, '\n'), *lease;
@@ -174,7 +179,8 @@ bool actors_copy_saved(struct actors_one *k, const char *text)
 
 	if (fd < 0) {
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name, .error = fd),
-			"an actor of user %u was saved, and is not copied: its state is no file of its store, or "
+			"an actor of user %u was saved, and is not copied: its state is no file of "
+			"its store, or "
 			"it is gone",
 			k->key.uid);
 		return false;
@@ -198,7 +204,7 @@ bool actors_copy_saved(struct actors_one *k, const char *text)
 	return true;
 }
 
-/* ---- sending ----------------------------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 /* The actor that a bulk transfer copies, by name: it may be gone when the transfer ends. */
 struct sending {
@@ -230,14 +236,16 @@ static void arrived(const struct sending *s, struct actors_one *k, bool ok)
 static void on_sent(void *arg, int result)
 {
 	struct sending *s = arg;
-	struct actors_one *k = s->of->host->draining ? NULL : actors_one_find(s->of, s->uid, s->name);
+	struct actors_one *k =
+		s->of->host->draining ? NULL : actors_one_find(s->of, s->uid, s->name);
 
 	if (s->moves) {
 		arrived(s, k, result == 0);
 	} else if (k && k->copy && k->copy->fd >= 0 && k->copy->meta.version == s->version) {
 		if (result < 0)
 			log_say(LOG_NOTICE, LOG_FIELDS(.object = s->name, .error = result),
-				"a copy of an actor of user %u was not taken by another daemon", s->uid);
+				"a copy of an actor of user %u was not taken by another daemon",
+				s->uid);
 		(void)ckpt_cast_result(&k->copy->cast, result == 0);
 		send_next(k);
 		actors_one_settle(k);
@@ -255,12 +263,16 @@ static int send_to(struct actors_one *k, const char *peer)
 
 	if (!s)
 		return p ? -ENOMEM : -EPIPE;
-	*s = (struct sending){.of = k->of, .uid = k->key.uid, .version = k->copy->meta.version, .moves = k->goes_far};
+	*s = (struct sending){.of = k->of,
+			      .uid = k->key.uid,
+			      .version = k->copy->meta.version,
+			      .moves = k->goes_far};
 	memcpy(s->name, k->key.name, sizeof(s->name));
 	strcpy(s->to, peer_name(p)); /* of one size */
 	memcpy(meta, &k->copy->meta, sizeof(k->copy->meta));
 	n = (int)sizeof(k->copy->meta) + actors_options_write(k, meta + sizeof(k->copy->meta));
-	r = peer_send_bulk(p, ACTORS_STATE, meta, (size_t)n, k->copy->fd, k->copy->size, on_sent, s);
+	r = peer_send_bulk(p, ACTORS_STATE, meta, (size_t)n, k->copy->fd, k->copy->size, on_sent,
+			   s);
 	if (r < 0)
 		free(s);
 	return r;
@@ -277,9 +289,11 @@ static void send_next(struct actors_one *k)
 		(void)ckpt_cast_result(&c->cast, false);
 	}
 	if (c->cast.n_missed) {
-		c->dirty = true; /* who missed it gets a later one, also if nothing runs until then */
+		/* who missed it gets a later one, also if nothing runs until then */
+		c->dirty = true;
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name),
-			"%u copies of an actor of user %u were missed: other daemons did not take them",
+			"%u copies of an actor of user %u were missed: other daemons did not take "
+			"them",
 			c->cast.n_missed, k->key.uid);
 	}
 	forget_state(c);
@@ -302,11 +316,13 @@ void actors_copy_send(struct actors_one *k)
 	memcpy(c->peers, peers, c->n_peers * sizeof(*peers));
 	c->cast.config = configured(actors_options(k));
 	c->cast.config.seed = c->meta.version;
-	r = ckpt_cast_begin(&c->cast, c->peers, c->n_peers, c->meta.version, c->size, actors_now_ms());
+	r = ckpt_cast_begin(&c->cast, c->peers, c->n_peers, c->meta.version, c->size,
+			    actors_now_ms());
 	c->next_ms = c->cast.next_ms;
 	if (r < 0)
 		log_say(LOG_ERR, LOG_FIELDS(.object = k->key.name, .error = 0),
-			"an actor of user %u is not copied: there are fewer other daemons than peers.num wants",
+			"an actor of user %u is not copied: there are fewer other daemons than "
+			"peers.num wants",
 			k->key.uid);
 	if (r < 0 || !c->cast.choice.n)
 		c->dirty = true; /* again, when others may have room */

@@ -25,7 +25,7 @@ bool actors_far_may_come(const struct actors_one *k)
 	return k->recovering || k->adverts || (k->kept && k->kept->version);
 }
 
-/* ---- calls --------------------------------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 void actors_far_hold(struct actors_one *k, struct actors_call *l)
 {
@@ -95,7 +95,8 @@ bool actors_far_asked(struct actors *a, struct peer *p, const char *body, size_t
 	if (!memchr(m.name, '\0', sizeof(m.name)))
 		return false;
 	k = peer_speaks_for(p, m.uid) ? actors_one_find(a, m.uid, m.name) : NULL;
-	l = k && a->books.n_calls < CALLS_MAX ? actors_call_new(k, body + sizeof(m), n - sizeof(m)) : NULL;
+	l = k && a->books.n_calls < CALLS_MAX ? actors_call_new(k, body + sizeof(m), n - sizeof(m))
+					      : NULL;
 	if (!l) {
 		struct actors_say_answer none = {.id = m.id, .how = WIRE_ACTOR_LOST};
 
@@ -137,14 +138,15 @@ static void lose_via(struct actors_one *k, const char *peer)
 	}
 }
 
-/* ---- where it is --------------------------------------------------------------------------------------------------------- */
+/* ---- where it is ----------------------------------------------------------------------------- */
 
 /* Does an actor of that version, at that daemon, count before one of ours? */
 static bool is_greater(const struct actors_one *k, const struct peer *p, uint64_t version)
 {
 	uint64_t theirs = version >> ACTORS_LIFE, ours = k->version >> ACTORS_LIFE;
 
-	return theirs != ours ? theirs > ours : strcmp(peer_name(p), peers_own_name(k->of->host->peers)) < 0;
+	return theirs != ours ? theirs > ours
+			      : strcmp(peer_name(p), peers_own_name(k->of->host->peers)) < 0;
 }
 
 void actors_far_live(struct actors_one *k, struct peer *p, uint64_t version)
@@ -153,11 +155,13 @@ void actors_far_live(struct actors_one *k, struct peer *p, uint64_t version)
 		return;
 	if (k->core) {
 		if (!is_greater(k, p, version)) {
-			actors_say(k->of, p, ACTORS_LIVE, k, &(struct actors_say){.version = k->version});
+			actors_say(k->of, p, ACTORS_LIVE, k,
+				   &(struct actors_say){.version = k->version});
 			return;
 		}
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name),
-			"an actor of user %u lives at daemon %s as well, in a later life: the one here is dropped",
+			"an actor of user %u lives at daemon %s as well, in a later life: the one "
+			"here is dropped",
 			k->key.uid, peer_name(p));
 		k->died = true;
 		actor_kill(k->core);
@@ -198,7 +202,7 @@ void actors_far_down(struct actors_one *k, const struct peer *p)
 		actors_far_release(k);
 }
 
-/* ---- recovery, by the daemon where its process died ---------------------------------------------------------------------- */
+/* ---- recovery, by the daemon where its process died ------------------------------------------ */
 
 const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own)
 {
@@ -221,8 +225,9 @@ const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own)
 
 const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_t fresh_ms)
 {
-	const struct ckpt_copy *best =
-		k->copy && k->adverts && !actors_one_has_family(k) ? actors_far_best(k, false) : NULL;
+	const struct ckpt_copy *best = k->copy && k->adverts && !actors_one_has_family(k)
+					       ? actors_far_best(k, false)
+					       : NULL;
 	const struct actors_advert *v = k->adverts;
 	uint64_t age, delay;
 
@@ -233,7 +238,9 @@ const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_
 	if (!k->copy->dirty && v->version == k->copy->meta.version)
 		return v; /* it is no older than the actor */
 	age = v->saved_ms ? actors_now_ms() - v->saved_ms : CKPT_NONE - 1;
-	return ckpt_stale_use(&actors_options(k)->stale, age, fresh_ms, &delay) == CKPT_USE_STALE ? v : NULL;
+	return ckpt_stale_use(&actors_options(k)->stale, age, fresh_ms, &delay) == CKPT_USE_STALE
+		       ? v
+		       : NULL;
 }
 
 bool actors_far_recover(struct actors_one *k)
@@ -280,11 +287,14 @@ void actors_far_ask(struct actors_one *k)
 	if (p) {
 		strcpy(k->asked, best->peer); /* of one size */
 		k->ask_until_ms = actors_now_ms() + ASK_MS;
-		actors_say(k->of, p, ACTORS_RECOVER, k, &(struct actors_say){.version = best->version});
+		actors_say(k->of, p, ACTORS_RECOVER, k,
+			   &(struct actors_say){.version = best->version});
 	} else if (!best || !begin_here(k, best->version)) {
 		k->recovering = false;
-		log_say(actors_options(k)->panic_on_missing ? LOG_ERR : LOG_NOTICE, LOG_FIELDS(.object = k->key.name),
-			"an actor of user %u has died, and no copy of it can be begun: it is lost", k->key.uid);
+		log_say(actors_options(k)->panic_on_missing ? LOG_ERR : LOG_NOTICE,
+			LOG_FIELDS(.object = k->key.name),
+			"an actor of user %u has died, and no copy of it can be begun: it is lost",
+			k->key.uid);
 		actors_one_lost(k);
 		actors_far_release(k);
 	}

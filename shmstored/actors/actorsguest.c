@@ -121,15 +121,16 @@ uint64_t actors_guest_room(const struct actors_guest *g)
 	return t && t->size > t->used ? t->size - t->used : 0;
 }
 
-/* ---- what is sent -------------------------------------------------------------------------------------------------- */
+/* ---- what is sent ---------------------------------------------------------------------------- */
 
 static void hang_up(struct actors_guest *g)
 {
-	conn_drop(g->conn, CONN_E_SLOW, "it does not take what it is told of actors, or memory is out");
+	conn_drop(g->conn, CONN_E_SLOW,
+		  "it does not take what it is told of actors, or memory is out");
 }
 
-void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body, size_t body_size,
-		       const char *tail, size_t n)
+void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body,
+		       size_t body_size, const char *tail, size_t n)
 {
 	struct actors_mail *m = malloc(sizeof(*m) + n);
 
@@ -163,7 +164,8 @@ static void send_order(struct actors_guest *g, const struct actors_order *o)
 		return;
 	memcpy(tail, o->name, o->body.name);
 	memcpy(tail + o->body.name, text, n);
-	actors_guest_send(g, WIRE_ACTOR_ORDER, g->asked, &o->body, sizeof(o->body), tail, o->body.name + n);
+	actors_guest_send(g, WIRE_ACTOR_ORDER, g->asked, &o->body, sizeof(o->body), tail,
+			  o->body.name + n);
 	g->asked = 0;
 }
 
@@ -179,11 +181,13 @@ static void pump(struct actors_guest *g)
 	}
 }
 
-void actors_guest_order(struct actors_guest *g, const struct actors_one *k, const struct wire_actor_order *o,
-			const char *text)
+void actors_guest_order(struct actors_guest *g, const struct actors_one *k,
+			const struct wire_actor_order *o, const char *text)
 {
 	char options[WIRE_ACTOR_OPTIONS + 1];
-	size_t n = o->what == WIRE_ACTOR_LOAD ? (size_t)actors_options_write(k, options) : text ? strlen(text) : 0;
+	size_t n = o->what == WIRE_ACTOR_LOAD ? (size_t)actors_options_write(k, options)
+		   : text                     ? strlen(text)
+					      : 0;
 	struct actors_order *order = malloc(sizeof(*order) + n);
 
 	if (!order || g->n_orders == ACTORS_ORDERS) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * actorskeep.c: copies of actors, kept by places of their users here: of those that live under other
- * daemons, and of those that live here and are begun again when their process dies.
+ * actorskeep.c: copies of actors, kept by places of their users here: of those that live under
+ * other daemons, and of those that live here and are begun again when their process dies.
  *
  * Of an actor that lives here the place takes the state as in a move (FETCH). From another daemon a
  * copy arrives as the file of an object. It is made without a name in the place's own store, as
@@ -66,16 +66,18 @@ static void forget(struct actors_one *k)
 		actors_far_ask(k);
 }
 
-/* ---- arriving ---------------------------------------------------------------------------------------------------------- */
+/* ---- arriving -------------------------------------------------------------------------------- */
 
 static bool is_right(const struct actors_say_state *m)
 {
-	const unsigned known =
-		WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD | WIRE_ACTOR_STRICT | WIRE_ACTOR_NEW | WIRE_ACTOR_SURE;
+	const unsigned known = WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD | WIRE_ACTOR_STRICT |
+			       WIRE_ACTOR_NEW | WIRE_ACTOR_SURE;
 
 	return memchr(m->name, '\0', sizeof(m->name)) && actors_is_name(m->name) &&
-	       memchr(m->parent, '\0', sizeof(m->parent)) && (!*m->parent || actors_is_name(m->parent)) && m->version &&
-	       m->version < UINT64_MAX >> 1 && m->said.level <= ACTOR_ALWAYS && !(m->said.flags & ~known);
+	       memchr(m->parent, '\0', sizeof(m->parent)) &&
+	       (!*m->parent || actors_is_name(m->parent)) && m->version &&
+	       m->version < UINT64_MAX >> 1 && m->said.level <= ACTOR_ALWAYS &&
+	       !(m->said.flags & ~known);
 }
 
 /* The user's place that has the most room for it. NULL: none has. */
@@ -86,8 +88,9 @@ static struct actors_guest *find_place(const struct actors *a, uint32_t uid, uin
 
 	DL_FOREACH(a->guests, g)
 	{
-		uint64_t room =
-			*g->place && conn_peer(g->conn)->uid == uid && conn_member(g->conn) ? actors_guest_room(g) : 0;
+		uint64_t room = *g->place && conn_peer(g->conn)->uid == uid && conn_member(g->conn)
+					? actors_guest_room(g)
+					: 0;
 
 		if (room < bytes || room <= most)
 			continue;
@@ -105,16 +108,19 @@ int actors_handoff(const struct member *m)
 	return beneath_open(m->account->fd, path, O_RDONLY | O_DIRECTORY);
 }
 
-/* Where O_TMPFILE is refused, a lease that nobody was told of and that ends soon: gc takes it away like any other. */
+/* Where O_TMPFILE is refused, a lease that nobody was told of and that ends soon: gc
+ * takes it away like any other. */
 static int make_unnamed(int dir)
 {
 	char lease[SHMS_LEASE_NAME_SIZE];
 	int r, fd = openat(dir, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0400);
 
-	if (fd >= 0 || (errno != EISDIR && errno != EOPNOTSUPP && errno != EPERM && errno != ENOSYS))
+	if (fd >= 0 ||
+	    (errno != EISDIR && errno != EOPNOTSUPP && errno != EPERM && errno != ENOSYS))
 		return fd < 0 ? -errno : fd;
 	r = leasename_make(leasename_now_ms() + 2 * FETCH_MS, lease);
-	fd = r < 0 ? r : openat(dir, lease, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0400);
+	fd = r < 0 ? r
+		   : openat(dir, lease, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0400);
 	return r == 0 && fd < 0 ? -errno : fd;
 }
 
@@ -149,7 +155,8 @@ static int make_kept(struct actors *a, const struct actors_say_state *m, struct 
 	return k && k->kept ? 0 : -ENOMEM;
 }
 
-int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peers_bulk *b, int *ret_fd)
+int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peers_bulk *b,
+		      int *ret_fd)
 {
 	struct actors *a = of_service(s);
 	struct actors_say_state m;
@@ -157,8 +164,8 @@ int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peer
 	struct actors_one *k;
 	int r;
 
-	if (b->type != ACTORS_STATE || b->n_meta < sizeof(m) || b->n_meta > sizeof(m) + WIRE_ACTOR_OPTIONS ||
-	    a->host->draining)
+	if (b->type != ACTORS_STATE || b->n_meta < sizeof(m) ||
+	    b->n_meta > sizeof(m) + WIRE_ACTOR_OPTIONS || a->host->draining)
 		return -EPROTO;
 	memcpy(&m, b->meta, sizeof(m));
 	if (!is_right(&m) || !peer_speaks_for(p, m.uid))
@@ -177,7 +184,8 @@ int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peer
 }
 
 /* The place is to take the state. */
-static void fetch(struct actors_one *k, struct actors_guest *g, const struct actors_say_state *m, const char *text)
+static void fetch(struct actors_one *k, struct actors_guest *g, const struct actors_say_state *m,
+		  const char *text)
 {
 	k->kept->step = k->kept->step < FIRST_STEP ? FIRST_STEP : k->kept->step + 1;
 	k->kept->place = g;
@@ -186,10 +194,11 @@ static void fetch(struct actors_one *k, struct actors_guest *g, const struct act
 	k->kept->coming.meta = *m;
 	k->kept->coming.bytes = m->header_size + m->buffer_size;
 	k->said = m->said;
-	actors_guest_order(
-		g, k,
-		&(struct wire_actor_order){.what = WIRE_ACTOR_FETCH, .step = k->kept->step, .version = m->version},
-		text);
+	actors_guest_order(g, k,
+			   &(struct wire_actor_order){.what = WIRE_ACTOR_FETCH,
+						      .step = k->kept->step,
+						      .version = m->version},
+			   text);
 }
 
 struct actors_guest *actors_keep_place(const struct actors_one *k)
@@ -229,11 +238,14 @@ bool actors_keep_waits(const struct actors_one *k, const struct actors_guest *g,
 }
 
 /* Gives the file a name, and the place an order to take it. 0, -errno. */
-static int offer(struct actors_one *k, struct actors_guest *g, const struct actors_say_state *m, int fd)
+static int offer(struct actors_one *k, struct actors_guest *g, const struct actors_say_state *m,
+		 int fd)
 {
 	const struct member *member = conn_member(g->conn);
-	char lease[SHMS_LEASE_NAME_SIZE], proc[40], text[WIRE_TEXT_MAX], ticket_text[SHMSTORE_TICKET_TEXT];
-	struct shmstore_ticket ticket = {.header_size = m->header_size, .buffer_size = m->buffer_size};
+	char lease[SHMS_LEASE_NAME_SIZE], proc[40], text[WIRE_TEXT_MAX],
+		ticket_text[SHMSTORE_TICKET_TEXT];
+	struct shmstore_ticket ticket = {.header_size = m->header_size,
+					 .buffer_size = m->buffer_size};
 	int dir = actors_handoff(member), n, r = dir < 0 ? dir : 0;
 
 	if (r == 0)
@@ -243,21 +255,25 @@ static int offer(struct actors_one *k, struct actors_guest *g, const struct acto
 		r = -errno;
 	if (dir >= 0)
 		close(dir);
-	n = r == 0 ? snprintf(ticket.path, sizeof(ticket.path), "%s/handoff/%s", member->path, lease) : 0;
+	n = r == 0 ? snprintf(ticket.path, sizeof(ticket.path), "%s/handoff/%s", member->path,
+			      lease)
+		   : 0;
 	if (n >= (int)sizeof(ticket.path))
 		r = -ENAMETOOLONG;
 	if (r == 0)
 		r = shmstore_ticket_format(&ticket, ticket_text, sizeof(ticket_text));
 	if (r < 0)
 		return r;
-	n = snprintf(text, sizeof(text), "%s\n%s\n%s", m->parent, member->account->path, ticket_text);
+	n = snprintf(text, sizeof(text), "%s\n%s\n%s", m->parent, member->account->path,
+		     ticket_text);
 	if (n >= (int)(sizeof(text) - 2 * sizeof(m->name)))
 		return -ENAMETOOLONG;
 	fetch(k, g, m, text);
 	return 0;
 }
 
-void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct peers_bulk *b, int fd)
+void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct peers_bulk *b,
+			 int fd)
 {
 	struct actors *a = of_service(s);
 	struct actors_say_state m;
@@ -270,7 +286,8 @@ void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct p
 	memcpy(options, b->meta + sizeof(m), b->n_meta - sizeof(m));
 	r = make_kept(a, &m, &k); /* anything may have happened meanwhile */
 	if (r == 0)
-		(void)actors_options_read(k, options, why); /* those of a later version are not ours */
+		/* those of a later version are not ours */
+		(void)actors_options_read(k, options, why);
 	g = r < 0 ? NULL : k->kept->place ? k->kept->place : find_place(a, m.uid, 1);
 	if (r == 0)
 		r = g ? offer(k, g, &m, fd) : -ENOSPC;
@@ -287,7 +304,7 @@ void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct p
 	actors_flush(a);
 }
 
-/* ---- kept -------------------------------------------------------------------------------------------------------------- */
+/* ---- kept ------------------------------------------------------------------------------------ */
 
 void actors_keep_drop(struct actors_one *k)
 {
@@ -321,11 +338,13 @@ bool actors_keep_recover(struct actors_one *k, uint64_t version)
 	}
 	kept->loading = true;
 	kept->step = kept->step < FIRST_STEP ? FIRST_STEP : kept->step + 1;
-	kept->deadline_ms = actors_now_ms() + (kept->meta.said.step_ms ? kept->meta.said.step_ms : FETCH_MS);
-	actors_guest_order(
-		kept->place, k,
-		&(struct wire_actor_order){.what = WIRE_ACTOR_LOAD, .step = kept->step, .version = kept->version},
-		NULL);
+	kept->deadline_ms =
+		actors_now_ms() + (kept->meta.said.step_ms ? kept->meta.said.step_ms : FETCH_MS);
+	actors_guest_order(kept->place, k,
+			   &(struct wire_actor_order){.what = WIRE_ACTOR_LOAD,
+						      .step = kept->step,
+						      .version = kept->version},
+			   NULL);
 	return true;
 }
 
@@ -354,7 +373,7 @@ static void came(struct actors_one *k, bool ok)
 	}
 }
 
-/* ---- recovery ---------------------------------------------------------------------------------------------------------- */
+/* ---- recovery -------------------------------------------------------------------------------- */
 
 /* The place has made the actor of the copy. */
 static void loaded(struct actors_one *k)
@@ -373,10 +392,12 @@ static void loaded(struct actors_one *k)
 	k->recovering = false;
 	k->asked[0] = '\0';
 	log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name),
-		"an actor of user %u was recovered from a copy of version %llu, at place %s", k->key.uid,
-		(unsigned long long)had, g->place);
+		"an actor of user %u was recovered from a copy of version %llu, at place %s",
+		k->key.uid, (unsigned long long)had, g->place);
 	forget(k); /* LIVE was said before */
-	actors_guest_order(g, k, &(struct wire_actor_order){.what = WIRE_ACTOR_KEEP, .version = k->version}, NULL);
+	actors_guest_order(
+		g, k, &(struct wire_actor_order){.what = WIRE_ACTOR_KEEP, .version = k->version},
+		NULL);
 	actors_far_release(k);
 }
 
@@ -417,7 +438,8 @@ static uint64_t alone(struct actors_one *k, uint64_t now_ms)
 	due = kept->alone_ms + patience;
 	if (now_ms < due)
 		return due;
-	kept->alone_ms = now_ms; /* who has the best one begins; if that comes to nothing it is somebody else's turn */
+	/* who has the best one begins; if that comes to nothing it is somebody else's turn */
+	kept->alone_ms = now_ms;
 	if (is_best(k))
 		(void)actors_keep_recover(k, kept->version);
 	return now_ms + patience;

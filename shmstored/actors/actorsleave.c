@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * actorsleave.c: an actor leaves its process for memory's sake: where it may go, and in which state it goes on there.
+ * actorsleave.c: an actor leaves its process for memory's sake: where it may go, and in
+ * which state it goes on there.
  *
- * It may go to another daemon, to a place of another partition, or to another process of its own partition.
+ * It may go to another daemon, to a place of another partition, or to another
+ * process of its own partition.
  */
 #include <string.h>
 #include <utlist.h>
@@ -30,7 +32,8 @@ size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer re
 
 	DL_FOREACH(k->of->guests, g)
 	{
-		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room || n == CKPT_PEERS ||
+		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room ||
+		    n == CKPT_PEERS ||
 		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid) ||
 		    (other && account_of(g) == account_of(k->at)))
 			continue;
@@ -45,12 +48,14 @@ size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer re
 bool actors_one_has_family(const struct actors_one *k)
 {
 	for (const struct actors_one *child = k->of->all; child; child = child->hh.next)
-		if (child->core && child->key.uid == k->key.uid && strcmp(child->parent, k->key.name) == 0)
+		if (child->core && child->key.uid == k->key.uid &&
+		    strcmp(child->parent, k->key.name) == 0)
 			return true;
 	return *k->parent != '\0';
 }
 
-const char *actors_destination(const struct actors_one *k, const struct actors_want *want, bool *ret_far)
+const char *actors_destination(const struct actors_one *k, const struct actors_want *want,
+			       bool *ret_far)
 {
 	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
 	const struct ckpt_peer *to = NULL;
@@ -95,7 +100,8 @@ void actors_one_leave(struct actors_one *k, struct actors_want want)
 	k->want = want;
 	if (copy) {
 		use_copy(k, copy);
-	} else if (actor_preempt(k->core, NULL, actors_now_ms()) == 0 && s->policy == CKPT_TIMEOUT) {
+	} else if (actor_preempt(k->core, NULL, actors_now_ms()) == 0 &&
+		   s->policy == CKPT_TIMEOUT) {
 		k->stale_ms = s->ms < UINT64_MAX / 2 ? actors_now_ms() + s->ms : UINT64_MAX;
 	}
 	actors_one_settle(k);

@@ -38,7 +38,7 @@ static void drop_claims(struct actors_one *k)
 	}
 }
 
-/* ---- what is to be done -------------------------------------------------------------------------------------------- */
+/* ---- what is to be done ---------------------------------------------------------------------- */
 
 static void order(const struct actors_one *k, struct actors_guest *g, enum wire_actor_what what,
 		  struct wire_actor_order o)
@@ -91,10 +91,12 @@ static void answer_mover(struct actors_one *k)
 	if (!k->mover)
 		return;
 	if (!k->failed) {
-		actors_guest_send(k->mover, WIRE_DONE, k->mover_serial, &done, sizeof(done), NULL, 0);
+		actors_guest_send(k->mover, WIRE_DONE, k->mover_serial, &done, sizeof(done), NULL,
+				  0);
 	} else {
 		snprintf(why, sizeof(why),
-			 "the actor was not moved: it had %s, and that failed, or took too long. It goes on where it "
+			 "the actor was not moved: it had %s, and that failed, or took too long. "
+			 "It goes on where it "
 			 "was, with all of its calls",
 			 name_of(k->failed_in));
 		actors_guest_refuse(k->mover, k->mover_serial, -ECANCELED, why);
@@ -182,12 +184,14 @@ static void say_failure(struct actors_one *k, enum actor_state what)
 	k->failed_in = what;
 	if (actor_stays(k->core)) {
 		log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name),
-			"an actor of user %u was not saved: it had %s, and that failed or took too long; it goes on",
+			"an actor of user %u was not saved: it had %s, and that failed or took too "
+			"long; it goes on",
 			k->key.uid, name_of(what));
 		return;
 	}
 	log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name, .error = 0),
-		"an actor of user %u was not moved: it had %s, and that failed or took too long; it goes on where it "
+		"an actor of user %u was not moved: it had %s, and that failed or took too long; "
+		"it goes on where it "
 		"was",
 		k->key.uid, name_of(what));
 }
@@ -256,7 +260,8 @@ static void act(void *arg, const struct actor_order *o)
 	case ACTOR_DISCARD:
 		if (k->goes_far)
 			actors_copy_recall(k, o->peer);
-		order(k, k->to, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = k->last_version});
+		order(k, k->to, WIRE_ACTOR_DROP,
+		      (struct wire_actor_order){.version = k->last_version});
 		break;
 	case ACTOR_FAILED:
 		say_failure(k, o->what);
@@ -274,7 +279,8 @@ static void act(void *arg, const struct actor_order *o)
 		break;
 	case ACTOR_KILL:
 		order(k, k->at, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = k->version});
-		order(k, k->to, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = k->last_version});
+		order(k, k->to, WIRE_ACTOR_DROP,
+		      (struct wire_actor_order){.version = k->last_version});
 		break;
 	case ACTOR_HOME:
 	default:
@@ -282,7 +288,7 @@ static void act(void *arg, const struct actor_order *o)
 	}
 }
 
-/* ---- going on ------------------------------------------------------------------------------------------------------ */
+/* ---- going on -------------------------------------------------------------------------------- */
 
 static void end_children(const struct actors_one *parent)
 {
@@ -290,7 +296,8 @@ static void end_children(const struct actors_one *parent)
 
 	HASH_ITER(hh, parent->of->all, k, next)
 	{
-		if (!k->core || k->key.uid != parent->key.uid || strcmp(k->parent, parent->key.name) != 0)
+		if (!k->core || k->key.uid != parent->key.uid ||
+		    strcmp(k->parent, parent->key.name) != 0)
 			continue;
 		k->orphan = parent->died || parent->orphan;
 		actor_kill(k->core);
@@ -354,7 +361,8 @@ static bool is_dead(const struct actors_one *k)
 
 static bool is_over(const struct actors_one *k)
 {
-	return !k->core && !k->claims && !*k->far && !k->adverts && !k->recovering && !actors_keeps(k);
+	return !k->core && !k->claims && !*k->far && !k->adverts && !k->recovering &&
+	       !actors_keeps(k);
 }
 
 void actors_sweep(struct actors *a)
@@ -433,7 +441,8 @@ void actors_one_settle(struct actors_one *k)
 		due = actors_copy_tick(k, now);
 		while (go_on(k))
 			;
-		if (actor_state(k->core) == ACTOR_ACTIVE && !k->at) { /* it came back to a place that is gone */
+		/* it came back to a place that is gone */
+		if (actor_state(k->core) == ACTOR_ACTIVE && !k->at) {
 			k->died = true;
 			(void)actors_far_recover(k);
 			actor_kill(k->core);
@@ -448,7 +457,7 @@ void actors_one_settle(struct actors_one *k)
 	a->due_ms = least(due, a->due_ms);
 }
 
-/* ---- where it is --------------------------------------------------------------------------------------------------- */
+/* ---- where it is ----------------------------------------------------------------------------- */
 
 int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w)
 {
@@ -472,7 +481,8 @@ int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct 
 	k->last_version = k->version;
 	k->settle_ms = UINT64_MAX;
 	k->died = false;
-	if ((k->of->host->peers || k->restarts) && config.can_save && config.can_load && actors_copy_begin(k) < 0)
+	if ((k->of->host->peers || k->restarts) && config.can_save && config.can_load &&
+	    actors_copy_begin(k) < 0)
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name),
 			"no copies of an actor are made: out of memory");
 	actors_say(k->of, NULL, ACTORS_LIVE, k, &(struct actors_say){.version = k->version});

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* actorspeers.c: see actorspeers.h: what comes from other daemons, who has how much room, and what is told of it. */
+/* actorspeers.c: see actorspeers.h: what comes from other daemons, who has how much
+ * room, and what is told of it. */
 #include "actorspeers.h"
 
 #include <stdlib.h>
@@ -14,8 +15,8 @@ static struct actors *of_service(struct peers_service *s)
 	return CONTAINER_OF(s, actors, service);
 }
 
-void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type type, const struct actors_one *k,
-		const struct actors_say *more)
+void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type type,
+		const struct actors_one *k, const struct actors_say *more)
 {
 	struct actors_say m = more ? *more : (struct actors_say){0};
 
@@ -32,7 +33,7 @@ void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type t
 			peer_send(p, (uint16_t)type, &(struct iovec){&m, sizeof(m)}, 1);
 }
 
-/* ---- room ---------------------------------------------------------------------------------------------------------- */
+/* ---- room ------------------------------------------------------------------------------------ */
 
 static struct actors_free *find_free(const struct actors *a, const char *peer, uint32_t uid)
 {
@@ -43,7 +44,8 @@ static struct actors_free *find_free(const struct actors *a, const char *peer, u
 	return f;
 }
 
-/* A daemon has come that may take copies: the user's actors are saved anew, also those that ran nothing since. */
+/* A daemon has come that may take copies: the user's actors are saved anew, also
+ * those that ran nothing since. */
 static void save_again(struct actors *a, uint32_t uid)
 {
 	struct actors_one *k, *next;
@@ -154,7 +156,7 @@ uint64_t actors_peers_tick(struct actors *a, uint64_t now_ms)
 	return a->tick_ms;
 }
 
-/* ---- copies elsewhere ------------------------------------------------------------------------------------------------ */
+/* ---- copies elsewhere ------------------------------------------------------------------------ */
 
 void actors_advert_remove(struct actors_one *k, const char *peer)
 {
@@ -187,12 +189,13 @@ static void take_copy(struct actors_one *k, const struct peer *p, const struct a
 		k->adverts = v;
 	}
 	if (v->version != m->version)
-		v->saved_ms = k->copy && k->copy->meta.version == m->version ? k->copy->saved_ms : 0;
+		v->saved_ms =
+			k->copy && k->copy->meta.version == m->version ? k->copy->saved_ms : 0;
 	v->version = m->version;
 	v->bytes = m->bytes;
 }
 
-/* ---- messages -------------------------------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static void handle(struct actors_one *k, struct peer *p, uint16_t type, const struct actors_say *m)
 {
@@ -245,7 +248,8 @@ static bool take_say(struct actors *a, struct peer *p, uint16_t type, const char
 	return true;
 }
 
-static bool on_message(struct peers_service *s, struct peer *p, uint16_t type, const char *body, size_t n)
+static bool on_message(struct peers_service *s, struct peer *p, uint16_t type, const char *body,
+		       size_t n)
 {
 	struct actors *a = of_service(s);
 	bool right;
@@ -283,10 +287,12 @@ static void on_up(struct peers_service *s, struct peer *p)
 		if (!peer_speaks_for(p, k->key.uid))
 			continue;
 		if (k->core)
-			actors_say(a, p, ACTORS_LIVE, k, &(struct actors_say){.version = k->version});
+			actors_say(a, p, ACTORS_LIVE, k,
+				   &(struct actors_say){.version = k->version});
 		if (k->kept && k->kept->version)
 			actors_say(a, p, ACTORS_COPY, k,
-				   &(struct actors_say){.version = k->kept->version, .bytes = k->kept->bytes});
+				   &(struct actors_say){.version = k->kept->version,
+							.bytes = k->kept->bytes});
 	}
 }
 
@@ -334,15 +340,16 @@ void actors_peers_end(struct actors *a)
 	}
 }
 
-/* ---- for reports ------------------------------------------------------------------------------------------------------- */
+/* ---- for reports ----------------------------------------------------------------------------- */
 
 static const char *state_of(const struct actors_one *k)
 {
 	static const char *const states[] = {
-		[ACTOR_ACTIVE] = "active",         [ACTOR_SUSPENDING] = "suspending",  [ACTOR_STOPPING] = "stopping",
-		[ACTOR_SERIALIZING] = "saving",    [ACTOR_PLACING] = "waits for room", [ACTOR_TRANSFERRING] = "moving",
-		[ACTOR_DESERIALIZING] = "loading", [ACTOR_FORWARDING] = "forwarding",  [ACTOR_LOCATING] = "locating",
-		[ACTOR_KILLED] = "ended",
+		[ACTOR_ACTIVE] = "active",          [ACTOR_SUSPENDING] = "suspending",
+		[ACTOR_STOPPING] = "stopping",      [ACTOR_SERIALIZING] = "saving",
+		[ACTOR_PLACING] = "waits for room", [ACTOR_TRANSFERRING] = "moving",
+		[ACTOR_DESERIALIZING] = "loading",  [ACTOR_FORWARDING] = "forwarding",
+		[ACTOR_LOCATING] = "locating",      [ACTOR_KILLED] = "ended",
 	};
 
 	if (k->core)
@@ -381,7 +388,8 @@ static void line_of(const struct actors_one *k, struct actors_line *l)
 		.bytes = k->kept ? k->kept->bytes : 0,
 		.n_queued = k->core ? actor_n_queued(k->core) : n_held(k),
 		.n_running = k->core ? actor_n_running(k->core) : 0,
-		.movable = k->core && k->said.level > ACTOR_NEVER && (k->said.flags & WIRE_ACTOR_CAN_SAVE) &&
+		.movable = k->core && k->said.level > ACTOR_NEVER &&
+			   (k->said.flags & WIRE_ACTOR_CAN_SAVE) &&
 			   (k->said.flags & WIRE_ACTOR_CAN_LOAD),
 		.saved = k->copy ? k->copy->meta.version : 0,
 		.unsaved = k->copy && (k->copy->dirty || k->copy->fd >= 0),
@@ -389,12 +397,13 @@ static void line_of(const struct actors_one *k, struct actors_line *l)
 		.restarts = k->restarts,
 		.options = actors_options(k),
 	};
-	for (const struct actors_advert *v = k->adverts; v && l->n_copies < sizeof(l->copies) / sizeof(l->copies[0]);
-	     v = v->next)
+	for (const struct actors_advert *v = k->adverts;
+	     v && l->n_copies < sizeof(l->copies) / sizeof(l->copies[0]); v = v->next)
 		l->copies[l->n_copies++] = (struct actors_copy_line){v->peer, v->version, v->bytes};
 }
 
-void actors_each(const struct actors *a, void (*fn)(const struct actors_line *line, void *arg), void *arg)
+void actors_each(const struct actors *a, void (*fn)(const struct actors_line *line, void *arg),
+		 void *arg)
 {
 	const struct actors_one *k, *next;
 	struct actors_line line;

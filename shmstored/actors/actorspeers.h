@@ -3,7 +3,8 @@
  * actorspeers.h: what daemons say to each other of actors, and this room's files that do so.
  *
  *   home     the daemon at one of whose places an actor lives
- *   copy     its state as of some version, at a place of the same user under another daemon (the keeper)
+ *   copy     its state as of some version, at a place of the same user
+ *            under another daemon (the keeper)
  *   far      an actor that lives at another daemon: calls go there, answers come back
  *
  * Versions order copies. A recovery begins a new life of the actor: the upper half of its versions
@@ -107,7 +108,8 @@ struct actors_copy {
 	size_t n_peers;
 };
 
-/* A copy that is kept here, of an actor that lives elsewhere, or here and is begun again; and one that comes. */
+/* A copy that is kept here, of an actor that lives elsewhere, or here and is begun
+ * again; and one that comes. */
 struct actors_kept {
 	struct actors_guest *place; /* NULL: there is neither */
 	uint64_t version, bytes;    /* 0: none is kept */
@@ -124,20 +126,20 @@ struct actors_kept {
 	uint64_t alone_ms; /* since when it is nowhere; 0: it is somewhere */
 };
 
-/* ---- actorspeers.c: the service -------------------------------------------------------------------------------------- */
+/* ---- actorspeers.c: the service -------------------------------------------------------------- */
 
 void actors_peers_begin(struct actors *a);
 void actors_peers_end(struct actors *a);
 /* Says it to one peer; NULL: to all. */
-void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type type, const struct actors_one *k,
-		const struct actors_say *more);
+void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type type,
+		const struct actors_one *k, const struct actors_say *more);
 /* The peers that are up and where this user has a place, at most CKPT_PEERS. */
 size_t actors_peers_list(const struct actors *a, uint32_t uid, struct ckpt_peer ret[CKPT_PEERS]);
 /* Time has passed. Returns when to come again. */
 uint64_t actors_peers_tick(struct actors *a, uint64_t now_ms);
 void actors_advert_remove(struct actors_one *k, const char *peer);
 
-/* ---- actorscopy.c: copies of an actor that lives here ------------------------------------------------------------------ */
+/* ---- actorscopy.c: copies of an actor that lives here ---------------------------------------- */
 
 /* 0, -ENOMEM. */
 int actors_copy_begin(struct actors_one *k);
@@ -157,7 +159,7 @@ bool actors_copy_depart(struct actors_one *k, const char *daemon);
 /* It does not move there after all. */
 void actors_copy_recall(struct actors_one *k, const char *daemon);
 
-/* ---- actorskeep.c: copies of actors, at places here ---------------------------------------------------------------------- */
+/* ---- actorskeep.c: copies of actors, at places here ------------------------------------------ */
 
 /* The directory of a store's leases, or -errno. */
 int actors_handoff(const struct member *m);
@@ -170,8 +172,10 @@ void actors_keep_yield(struct actors_one *k, const struct actors_guest *g);
 /* Is the place's answer to this step awaited for a copy? */
 bool actors_keep_waits(const struct actors_one *k, const struct actors_guest *g, uint64_t step);
 
-int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peers_bulk *b, int *ret_fd);
-void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct peers_bulk *b, int fd);
+int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peers_bulk *b,
+		      int *ret_fd);
+void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct peers_bulk *b,
+			 int fd);
 /* The place says how FETCH or LOAD ended. 0, -ESTALE. */
 int actors_keep_done(struct actors_one *k, const struct wire_actor_done *w);
 /* The place's connection has ended. */
@@ -183,7 +187,7 @@ bool actors_keep_recover(struct actors_one *k, uint64_t version);
 uint64_t actors_keep_tick(struct actors_one *k, uint64_t now_ms);
 bool actors_keeps(const struct actors_one *k);
 
-/* ---- actorsfar.c: actors that live elsewhere, or may again -------------------------------------------------------------- */
+/* ---- actorsfar.c: actors that live elsewhere, or may again ----------------------------------- */
 
 /* It lives at that peer. */
 void actors_far_live(struct actors_one *k, struct peer *p, uint64_t version);
@@ -201,13 +205,15 @@ bool actors_far_answered(struct actors *a, struct peer *p, const char *body, siz
 bool actors_far_may_come(const struct actors_one *k);
 /* Calls that waited: it lives here now; there; or nowhere. */
 void actors_far_release(struct actors_one *k);
-/* The best copy whose daemon is up; own: of ours, too. NULL: there is none. Valid until the next call. */
+/* The best copy whose daemon is up; own: of ours, too. NULL: there is none.
+ * Valid until the next call. */
 const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own);
 /* The newest copy elsewhere, if it will do where memory is wanted. fresh_ms: ckpt_stale_use(). */
 const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_t fresh_ms);
 /* Its process has died: is there a copy to begin it from? Then it is being recovered. */
 bool actors_far_recover(struct actors_one *k);
-/* The state is at the daemon where it moves: that daemon is asked to begin it. False: it is gone. */
+/* The state is at the daemon where it moves: that daemon is asked to begin it. False: it is
+ * gone. */
 bool actors_far_begin(struct actors_one *k);
 /* The best copy is asked to begin. */
 void actors_far_ask(struct actors_one *k);

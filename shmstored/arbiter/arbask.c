@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbask.c: requests for bytes: RESERVE, RESIZE to more, PIN of what was spilled. From their checks to their booking.
+ * arbask.c: requests for bytes: RESERVE, RESIZE to more, PIN of what was spilled. From
+ * their checks to their booking.
  *
- * All memory that a request may ever need is taken here, before anything changes: its reservations (found by nobody while they have no
- * owner), the accounts of all tasks to which it may be booked, room for replies. So a decision never fails.
+ * All memory that a request may ever need is taken here, before anything changes: its reservations
+ * (found by nobody while they have no owner), the accounts of all tasks to which it may be booked,
+ * room for replies. So a decision never fails.
  */
 #include "arbcore.h"
 
@@ -59,10 +61,11 @@ void arbask_clear(struct arb *a, struct arb_context *c)
 	c->ask->n = 0;
 }
 
-/* ---- granting ------------------------------------------------------------------------------------------------------ */
+/* ---- granting -------------------------------------------------------------------------------- */
 
 /* All that was spilled of it is back. Others who wait for the same have it, too. */
-static void bring_back(struct arb *a, struct arb_context *c, struct arb_reservation *r, uint64_t bytes)
+static void bring_back(struct arb *a, struct arb_context *c, struct arb_reservation *r,
+		       uint64_t bytes)
 {
 	struct arb_context *other, *next;
 
@@ -189,7 +192,8 @@ static bool fits_now(const struct arb *a, const struct arb_context *c, const str
 }
 
 /* The request is in c->ask. Withheld, unless it is answered at once. */
-static enum arb_outcome submit(struct arb *a, struct arb_context *c, enum arb_call call, const struct arb_message *m)
+static enum arb_outcome submit(struct arb *a, struct arb_context *c, enum arb_call call,
+			       const struct arb_message *m)
 {
 	c->call = call; /* for the booking */
 	if (c->state == ARB_RUNNING && fits_now(a, c, c->ask)) {
@@ -213,14 +217,15 @@ static enum arb_outcome submit(struct arb *a, struct arb_context *c, enum arb_ca
 	return ARB_PENDING;
 }
 
-/* ---- RESERVE ------------------------------------------------------------------------------------------------------- */
+/* ---- RESERVE --------------------------------------------------------------------------------- */
 
 static bool valid(const struct arb *a, const struct request *q)
 {
 	struct arb_reservation *r;
 	uint64_t id;
 
-	if (!q->m->reservation || q->n > ARB_LIST_MAX || !q->n || (q->m->n_list && (!q->pools || !q->amounts)))
+	if (!q->m->reservation || q->n > ARB_LIST_MAX || !q->n ||
+	    (q->m->n_list && (!q->pools || !q->amounts)))
 		return false;
 	for (uint32_t i = 0; i < q->n; i++) {
 		id = q->m->reservation + i;
@@ -268,7 +273,8 @@ static int room_for_wants(struct arb_ask *ask, uint32_t n)
 	return 0;
 }
 
-/* Everything that q's wants need: accounts of all tasks to which it may be booked one day, reservations. */
+/* Everything that q's wants need: accounts of all tasks to which it may be
+ * booked one day, reservations. */
 static int fill(struct arb *a, const struct request *q, struct arb_ask *ask)
 {
 	struct arb_want *w;
@@ -316,7 +322,8 @@ static bool spill_path_fits(const struct arb_ask *ask)
 /* Answered at once, whatever the answer is: NONBLOCK, SPILL, nobody's. */
 static int reserve_now(struct arb *a, const struct request *q, enum arb_outcome *ret)
 {
-	enum arb_outcome no = q->c || (q->flags & (ARB_NONBLOCK | ARB_SPILL)) ? ARB_AGAIN : ARB_NOMEM;
+	enum arb_outcome no =
+		q->c || (q->flags & (ARB_NONBLOCK | ARB_SPILL)) ? ARB_AGAIN : ARB_NOMEM;
 	bool spill = q->flags & ARB_SPILL, force = !q->m->context && (q->flags & ARB_FORCE), fits;
 	struct arb_want one, *w;
 	struct arb_ask ask = {.want = &one, .one = &one};
@@ -393,7 +400,8 @@ static int reserve_one(struct arb *a, const struct request *q, enum arb_outcome 
 	return 0;
 }
 
-int arbask_reserve(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret)
+int arbask_reserve(struct arb *a, struct arb_context *c, const struct arb_message *m,
+		   enum arb_outcome *ret)
 {
 	struct request q = {.m = m,
 			    .c = c,
@@ -414,17 +422,18 @@ int arbask_reserve(struct arb *a, struct arb_context *c, const struct arb_messag
 	if (larger_than_pool(a, &q)) {
 		*ret = ARB_TOOBIG;
 		a->totals.n_toobig++;
-		arblog_note(a, q.c, q.c->state, q.c->state, ARB_TOOBIG, "more than the pool will ever have");
+		arblog_note(a, q.c, q.c->state, q.c->state, ARB_TOOBIG,
+			    "more than the pool will ever have");
 		return 0;
 	}
 	return q.n == 1 ? reserve_one(a, &q, ret) : reserve_some(a, &q, ret);
 }
 
-/* ---- RESIZE, PIN --------------------------------------------------------------------------------------------------- */
+/* ---- RESIZE, PIN ----------------------------------------------------------------------------- */
 
 /* bytes more of r, which is there. */
-static int ask_for_more(struct arb *a, const struct arb_message *m, struct arb_reservation *r, uint64_t bytes,
-			enum arb_call call, enum arb_outcome *ret)
+static int ask_for_more(struct arb *a, const struct arb_message *m, struct arb_reservation *r,
+			uint64_t bytes, enum arb_call call, enum arb_outcome *ret)
 {
 	struct arb_context *c = arbbind_find(a, m->context);
 	bool wait = c && !(m->flags & ARB_NONBLOCK), force = !m->context && (m->flags & ARB_FORCE);
@@ -457,30 +466,35 @@ static int ask_for_more(struct arb *a, const struct arb_message *m, struct arb_r
 	if (room_for_wants(c->ask, 1) < 0)
 		return -ENOMEM;
 	w = c->ask->want;
-	*w = (struct arb_want){.context = c, .pool = r->pool, .account = account, .res = r, .bytes = bytes};
+	*w = (struct arb_want){
+		.context = c, .pool = r->pool, .account = account, .res = r, .bytes = bytes};
 	c->ask->n = 1;
 	DL_APPEND2(r->askers, c, aprev, anext);
 	*ret = submit(a, c, call, m);
 	return 0;
 }
 
-int arbask_resize(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret)
+int arbask_resize(struct arb *a, struct arb_context *c, const struct arb_message *m,
+		  enum arb_outcome *ret)
 {
 	struct arb_reservation *r = arbhold_find(a, m->reservation);
 
 	*ret = ARB_INVALID;
-	if (!r || r->spill || m->bytes > ARB_LARGEST || (c && arbcontext_parked(c) && !(m->flags & ARB_NONBLOCK)))
+	if (!r || r->spill || m->bytes > ARB_LARGEST ||
+	    (c && arbcontext_parked(c) && !(m->flags & ARB_NONBLOCK)))
 		return 0;
 	if (m->bytes > r->bytes)
 		return ask_for_more(a, m, r, m->bytes - r->bytes, ARB_CALL_RESIZE, ret);
-	bring_back(a, NULL, r, r->spilled); /* it is as large as is said now: there is nothing left to wait for */
+	/* it is as large as is said now: there is nothing left to wait for */
+	bring_back(a, NULL, r, r->spilled);
 	arbledger_shrink(a, r, r->bytes - m->bytes);
 	a->look = true;
 	*ret = ARB_OK;
 	return 0;
 }
 
-int arbask_pin(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret)
+int arbask_pin(struct arb *a, struct arb_context *c, const struct arb_message *m,
+	       enum arb_outcome *ret)
 {
 	struct arb_reservation *r = arbhold_find(a, m->reservation);
 	struct arb_task *t = arbtask_find(a, m->task);
@@ -511,7 +525,8 @@ int arbask_pin(struct arb *a, struct arb_context *c, const struct arb_message *m
 	*ret = ARB_OK;
 	if (!r->spilled)
 		return 0;
-	what = (struct arb_call_pin){.pin = own ? NULL : arbledger_find_pin(r, t), .owner = own, .made = !had};
+	what = (struct arb_call_pin){
+		.pin = own ? NULL : arbledger_find_pin(r, t), .owner = own, .made = !had};
 	if (c)
 		c->call_pin = what;
 	err = ask_for_more(a, m, r, r->spilled, ARB_CALL_PIN, ret);

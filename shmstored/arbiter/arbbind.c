@@ -2,8 +2,9 @@
 /*
  * arbbind.c: contexts, the tasks that they serve, and their rank.
  *
- * A context exists while it is bound to anything. Its bindings are in the order of its tasks' ranks: the first is whose priority a
- * helper has, and to whom its bytes are booked. Leaving a task is progress: others may go on.
+ * A context exists while it is bound to anything. Its bindings are in the order of its tasks'
+ * ranks: the first is whose priority a helper has, and to whom its bytes are booked. Leaving a task
+ * is progress: others may go on.
  */
 #include "arbcore.h"
 
@@ -24,15 +25,18 @@ static bool task_better(const struct arb_task *x, const struct arb_task *y)
 void arbbind_rerank(struct arb *a, struct arb_context *c)
 {
 	enum arb_line line = c->line;
-	bool alloc = line == ARB_LINE_WAITING && (c->state == ARB_ALLOC || c->state == ARB_ALLOC_FREE);
+	bool alloc =
+		line == ARB_LINE_WAITING && (c->state == ARB_ALLOC || c->state == ARB_ALLOC_FREE);
 	const struct arb_task *t = c->bindings->task;
 
 	if (c->rank.task_seq == t->seq && c->rank.priority == t->priority)
 		return;
 	if (line)
 		arbpark_leave_line(a, c);
-	c->rank = (struct arb_rank){
-		.priority = t->priority, .task_seq = t->seq, .context_seq = c->seq, .service = c->kind == ARB_SERVICE};
+	c->rank = (struct arb_rank){.priority = t->priority,
+				    .task_seq = t->seq,
+				    .context_seq = c->seq,
+				    .service = c->kind == ARB_SERVICE};
 	if (line)
 		arbpark_line_up(a, c, line, alloc);
 }
@@ -146,7 +150,7 @@ void arbbind_drop(struct arb *a, struct arb_context *c, struct arb_task *t)
 	arbpump_progress(a);
 }
 
-/* ---- messages ------------------------------------------------------------------------------------------------------ */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static int make_context(struct arb *a, uint64_t id, enum arb_kind kind, struct arb_context **ret)
 {
@@ -179,8 +183,8 @@ static int make_context(struct arb *a, uint64_t id, enum arb_kind kind, struct a
 
 static bool bind_valid(const struct arb_message *m, const struct arb_context *c)
 {
-	if (!m->context || !m->list || !m->n_list || m->n_list > ARB_LIST_MAX || m->kind < ARB_DEDICATED ||
-	    m->kind > ARB_SERVICE)
+	if (!m->context || !m->list || !m->n_list || m->n_list > ARB_LIST_MAX ||
+	    m->kind < ARB_DEDICATED || m->kind > ARB_SERVICE)
 		return false;
 	if (m->kind == ARB_DEDICATED && m->n_list != 1)
 		return false;
@@ -200,7 +204,8 @@ static int make_accounts(struct arb *a, const struct arb_context *c, struct arb_
 }
 
 /* A bind ran out of memory: removes the tasks that it made, younger than seq. */
-static void forget_prepared(struct arb *a, const struct arb_message *m, struct arb_binding *list, uint64_t seq)
+static void forget_prepared(struct arb *a, const struct arb_message *m, struct arb_binding *list,
+			    uint64_t seq)
 {
 	struct arb_binding *b;
 	struct arb_task *t;
@@ -221,7 +226,8 @@ static void forget_prepared(struct arb *a, const struct arb_message *m, struct a
 }
 
 /* Memory for all that a bind may make, taken before anything changes. */
-static int prepare(struct arb *a, const struct arb_message *m, const struct arb_context *c, struct arb_binding **ret)
+static int prepare(struct arb *a, const struct arb_message *m, const struct arb_context *c,
+		   struct arb_binding **ret)
 {
 	struct arb_binding *list = NULL, *b;
 	const uint64_t seq = a->seq;

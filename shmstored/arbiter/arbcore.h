@@ -6,7 +6,8 @@
  *   arbslab.c      memory
  *   arbpool.c      pools: made, resized, removed
  *   arbline.c      those who wait in a pool, by rank; those who rolled back in it, by rank
- *   arbstuck.c     requests of stalled tasks in a pool, by size: which can never be met? Who rolls back or splits when nobody can go on
+ *   arbstuck.c     requests of stalled tasks in a pool, by size: which can never be met? Who rolls
+ *                  back or splits when nobody can go on
  *   arbledger.c    reservations, pins, accounts: whose bytes are where
  *   arbhold.c      what becomes of a reservation: released, sealed, unpinned, handed over
  *   arbspill.c     reclaimable reservations: which goes next, what is on its way out
@@ -20,8 +21,8 @@
  *   arbseen.c      inspection, the last transitions
  *   arbiter.c      arb_step(): one message
  *
- * A step: what a message changes is booked at once and notes what must be looked at (a pool's dirty, look, progress); arbpump_settle()
- * then looks until nothing is left. Nothing calls back.
+ * A step: what a message changes is booked at once and notes what must be looked at (a pool's
+ * dirty, look, progress); arbpump_settle() then looks until nothing is left. Nothing calls back.
  */
 #ifndef ARBCORE_H
 #define ARBCORE_H
@@ -36,7 +37,8 @@
 #include "deadlines.h"
 #include "macros.h"
 
-/* Keys are 64-bit ids, often small numbers that follow each other. uthash takes the lowest bits, which one multiplication alone leaves poor. */
+/* Keys are 64-bit ids, often small numbers that follow each other. uthash takes the lowest bits,
+ * which one multiplication alone leaves poor. */
 static inline unsigned arb_hash(const void *key)
 {
 	uint64_t id;
@@ -52,7 +54,8 @@ static inline unsigned arb_hash(const void *key)
 #include <uthash.h>
 #include <utlist.h>
 
-/* Chains of 10 are what uthash puts up with: each link is a line of memory that was seen long ago. Measured, with 10,000 contexts. */
+/* Chains of 10 are what uthash puts up with: each link is a line of memory that was seen long ago.
+ * Measured, with 10,000 contexts. */
 #undef HASH_BKT_CAPACITY_THRESH
 #define HASH_BKT_CAPACITY_THRESH 5U
 
@@ -81,10 +84,11 @@ struct arb_account {
 	struct arb_account *next;          /* of the task */
 	struct arb_account *pprev, *pnext; /* of the pool */
 	struct arb_reservation *owned;     /* by own_prev, own_next */
-	struct arb_want *lead; /* the smallest stuck request that is booked to it: whose grant revives the task */
-	uint64_t pinned;       /* bytes that are not reclaimable because of it */
-	uint64_t promise;      /* the need with which one of its contexts was let out; 0 = none */
-	uint64_t promised;     /* of it, not taken so far */
+	/* the smallest stuck request that is booked to it: whose grant revives the task */
+	struct arb_want *lead;
+	uint64_t pinned;   /* bytes that are not reclaimable because of it */
+	uint64_t promise;  /* the need with which one of its contexts was let out; 0 = none */
+	uint64_t promised; /* of it, not taken so far */
 	const struct arb_context *promised_to;
 	uint64_t active; /* current without what was made between spill brackets */
 	struct arb_stats stats;
@@ -103,23 +107,25 @@ struct arb_reservation {
 	uint64_t id;
 	struct arb_pool *pool;
 	struct arb_account *owner;
-	struct arb_account *holder; /* whose pinned it counts in; NULL = nobody pins it, and it may be spilled */
+	/* whose pinned it counts in; NULL = nobody pins it, and it may be spilled */
+	struct arb_account *holder;
 	struct arb_reservation *own_prev, *own_next;
 	uint64_t bytes;
 	struct arb_pin *pins;
 	struct arb_context *askers; /* whose withheld RESIZE or PIN is for it */
 	uint64_t spilled;
 	bool owner_pins, sealed, spill, aside /* made between spill brackets */;
-	bool refused;                                /* could not be spilled: its owner holds it until it changes */
-	bool job;                                    /* is being spilled */
-	struct arbtree_node node;                    /* of the pool's victims: reclaimable, no job */
-	int64_t priority;                            /* its owner's: the lowest is spilled first */
-	uint64_t used_seq;                           /* and of these the one that was unpinned longest ago */
-	uint64_t wanted;                             /* of a job: bytes still to come */
+	bool refused;             /* could not be spilled: its owner holds it until it changes */
+	bool job;                 /* is being spilled */
+	struct arbtree_node node; /* of the pool's victims: reclaimable, no job */
+	int64_t priority;         /* its owner's: the lowest is spilled first */
+	uint64_t used_seq;        /* and of these the one that was unpinned longest ago */
+	uint64_t wanted;          /* of a job: bytes still to come */
 	struct arb_reservation *job_prev, *job_next; /* of the pool's jobs */
 };
 
-/* One pool of a request. While it is parked, node is in the pool's waiting line; what was rolled back is in the line rolled. */
+/* One pool of a request. While it is parked, node is in the pool's waiting line; what was rolled
+ * back is in the line rolled. */
 struct arb_want {
 	struct arb_context *context;
 	struct arb_rank rank; /* the context's, for the walks */
@@ -134,8 +140,8 @@ struct arb_want {
 	int64_t passed, passed_noted, most_passed; /* relative to what is noted above */
 	bool may_close;                            /* its pool, when it was passed too often */
 	bool alloc;                                /* spills were started for it */
-	bool fresh;                                /* ALLOC: nobody freed so far; in the pool's list */
-	bool holds;                                /* stuck: its account has pinned bytes */
+	bool fresh; /* ALLOC: nobody freed so far; in the pool's list */
+	bool holds; /* stuck: its account has pinned bytes */
 	struct arb_want *fprev, *fnext;
 	struct arbtree_node stuck; /* of the pool's stuck, by size */
 	uint64_t gain;             /* pinned bytes that come back when it is met */
@@ -178,7 +184,9 @@ struct arb_injection {
 struct arb_call_pin {
 	struct arb_pin *pin; /* a task's */
 	bool owner;          /* or the owner's */
-	bool made; /* that was not there before: it goes with the call, if no other's withheld PIN is for it too */
+	/* that was not there before: it goes with the call, if no other's
+	 * withheld PIN is for it too */
+	bool made;
 };
 
 struct arb_context {
@@ -247,8 +255,8 @@ struct arb_pool {
 	struct arb_account nobody;
 	struct arb_account *accounts;
 	struct arbtree waiting, rolled, stuck, victims;
-	struct arb_want
-		*closer; /* the best that waits and was passed too often; looked for when the line has changed */
+	/* the best that waits and was passed too often; looked for when the line has changed */
+	struct arb_want *closer;
 	bool closer_known;
 	struct arb_reservation *jobs;
 	struct arb_want *fresh; /* ALLOC, nobody freed */
@@ -283,7 +291,8 @@ struct arb {
 	uint32_t n_live_tasks, n_stalled, n_certain, n_maybe; /* of the tasks with contexts */
 	uint32_t n_parked, n_blocked, n_bufn;
 	uint32_t n_injections; /* were set, ever */
-	/* D0: the one that is ALLOC below who closed its pool, since all were stalled. Its spills keep it from being so, so there is no second. */
+	/* D0: the one that is ALLOC below who closed its pool, since all were stalled. Its spills
+	 * keep it from being so, so there is no second. */
 	struct arb_context *past;
 	uint32_t n_searched; /* pools whose tree of stuck requests is kept */
 	uint64_t silent;     /* ticks since anybody was heard */
@@ -306,7 +315,7 @@ struct arb {
 	bool down;
 };
 
-/* ---- arithmetic of a pool ------------------------------------------------------------------------------------------ */
+/* ---- arithmetic of a pool -------------------------------------------------------------------- */
 
 static inline int64_t arb_max(int64_t a, int64_t b)
 {
@@ -373,20 +382,22 @@ static inline bool arbcontext_rolled(const struct arb_context *c)
 	return c->line == ARB_LINE_ROLLED;
 }
 
-/* ---- arbpool.c ----------------------------------------------------------------------------------------------------- */
+/* ---- arbpool.c ------------------------------------------------------------------------------- */
 
 struct arb_pool *arbpool_find(const struct arb *a, uint64_t id);
 int arbpool_create(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
 enum arb_outcome arbpool_resize(struct arb *a, const struct arb_message *m);
 enum arb_outcome arbpool_remove(struct arb *a, const struct arb_message *m);
 
-/* ---- arbline.c ----------------------------------------------------------------------------------------------------- */
+/* ---- arbline.c ------------------------------------------------------------------------------- */
 
 void arbline_insert(struct arb *a, struct arbtree *line, struct arb_want *w, int64_t weight);
 void arbline_remove(struct arbtree *line, struct arb_want *w);
 void arbline_weigh(struct arb_want *w, int64_t weight, bool alloc);
-struct arb_want *arbline_best_fit(const struct arbtree *line, int64_t limit, const struct arb_want *after);
-struct arb_want *arbline_best_blocked(const struct arbtree *line, int64_t limit, const struct arb_want *after);
+struct arb_want *arbline_best_fit(const struct arbtree *line, int64_t limit,
+				  const struct arb_want *after);
+struct arb_want *arbline_best_blocked(const struct arbtree *line, int64_t limit,
+				      const struct arb_want *after);
 struct arb_want *arbline_over(const struct arbtree *line, int64_t limit);
 struct arb_want *arbline_alloc_over(const struct arbtree *line, int64_t limit);
 struct arb_want *arbline_worst_blocked(const struct arbtree *line);
@@ -402,38 +413,43 @@ bool arbline_pass(struct arbtree *line, const struct arb_rank *rank);
 int64_t arbline_passed(const struct arb_want *w);
 struct arb_want *arbline_closer(const struct arbtree *line, int64_t limit);
 
-/* ---- arbstuck.c ---------------------------------------------------------------------------------------------------- */
+/* ---- arbstuck.c ------------------------------------------------------------------------------ */
 
 /* The task's bytes, requests or who of it runs have changed. */
 void arbstuck_refresh(struct arb *a, struct arb_task *t);
 void arbstuck_drop(struct arb_want *w);
-/* Of two or more requests that can never be met while all others give back everything, the lowest that holds something; or NULL. */
+/* Of two or more requests that can never be met while all others give back everything, the lowest
+ * that holds something; or NULL. */
 struct arb_want *arbstuck_victim(struct arb *a, struct arb_pool *p);
 
-/* ---- arbledger.c --------------------------------------------------------------------------------------------------- */
+/* ---- arbledger.c ----------------------------------------------------------------------------- */
 
 struct arb_account *arbledger_find(const struct arb_task *t, const struct arb_pool *p);
 struct arb_account *arbledger_account(struct arb *a, struct arb_task *t,
 				      struct arb_pool *p); /* made if need be; NULL: no memory */
-struct arb_reservation *arbledger_make(struct arb *a, struct arb_pool *p, uint64_t id); /* not booked, not found */
-int arbledger_enter(struct arb *a, struct arb_reservation *r);                          /* found from now on */
-void arbledger_book(struct arb *a, struct arb_reservation *r, struct arb_account *owner, uint64_t bytes);
+/* not booked, not found */
+struct arb_reservation *arbledger_make(struct arb *a, struct arb_pool *p, uint64_t id);
+int arbledger_enter(struct arb *a, struct arb_reservation *r); /* found from now on */
+void arbledger_book(struct arb *a, struct arb_reservation *r, struct arb_account *owner,
+		    uint64_t bytes);
 void arbledger_grow(struct arb *a, struct arb_reservation *r, uint64_t bytes);
 void arbledger_shrink(struct arb *a, struct arb_reservation *r, uint64_t bytes);
 void arbledger_leave(struct arb *a, struct arb_reservation *r, uint64_t bytes); /* spilled */
 void arbledger_refuse(struct arb *a, struct arb_reservation *r);
 void arbledger_destroy(struct arb *a, struct arb_reservation *r);
 void arbledger_own(struct arb *a, struct arb_reservation *r, struct arb_account *to);
-void arbledger_repin(struct arb *a, struct arb_reservation *r); /* after owner_pins or pins have changed */
+/* after owner_pins or pins have changed */
+void arbledger_repin(struct arb *a, struct arb_reservation *r);
 struct arb_pin *arbledger_find_pin(const struct arb_reservation *r, const struct arb_task *t);
 void arbledger_drop_pin(struct arb *a, struct arb_pin *pin);
 void arbledger_owner_unpins(struct arb_reservation *r); /* to be repinned */
 void arbledger_promise(struct arb_account *account, const struct arb_context *to, uint64_t need);
-void arbledger_stall(struct arb *a, struct arb_task *t, bool stalled); /* its bytes will not come back, or may again */
+/* its bytes will not come back, or may again */
+void arbledger_stall(struct arb *a, struct arb_task *t, bool stalled);
 uint64_t arbledger_pinned(const struct arb_context *c, const struct arb_pool *p); /* by its tasks */
 int64_t arbledger_own_pinned(const struct arb_context *c, const struct arb_pool *p);
 
-/* ---- arbhold.c ----------------------------------------------------------------------------------------------------- */
+/* ---- arbhold.c ------------------------------------------------------------------------------- */
 
 struct arb_reservation *arbhold_find(const struct arb *a, uint64_t id);
 enum arb_outcome arbhold_release(struct arb *a, const struct arb_message *m);
@@ -441,17 +457,19 @@ enum arb_outcome arbhold_seal(struct arb *a, const struct arb_message *m);
 enum arb_outcome arbhold_unpin(struct arb *a, const struct arb_message *m);
 int arbhold_own(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
 
-/* ---- arbspill.c ---------------------------------------------------------------------------------------------------- */
+/* ---- arbspill.c ------------------------------------------------------------------------------ */
 
 void arbspill_add(struct arb *a, struct arb_reservation *r); /* it is reclaimable */
 void arbspill_remove(struct arb *a, struct arb_reservation *r);
-void arbspill_balance(struct arb *a, struct arb_pool *p); /* as many jobs as ALLOC contexts wait for */
+/* as many jobs as ALLOC contexts wait for */
+void arbspill_balance(struct arb *a, struct arb_pool *p);
 enum arb_outcome arbspill_spilled(struct arb *a, const struct arb_message *m);
 
-/* ---- arbtask.c ----------------------------------------------------------------------------------------------------- */
+/* ---- arbtask.c ------------------------------------------------------------------------------- */
 
 struct arb_task *arbtask_find(const struct arb *a, uint64_t id);
-int arbtask_make(struct arb *a, uint64_t id, int64_t priority, const char *name, struct arb_task **ret);
+int arbtask_make(struct arb *a, uint64_t id, int64_t priority, const char *name,
+		 struct arb_task **ret);
 int arbtask_begin(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
 enum arb_outcome arbtask_end(struct arb *a, const struct arb_message *m);
 void arbtask_count(struct arb *a, struct arb_context *c); /* c's state or mark has changed */
@@ -461,19 +479,22 @@ void arbtask_eval(struct arb *a, struct arb_task *t);
 bool arbtask_all_certain(const struct arb *a);
 void arbtask_free(struct arb *a, struct arb_task *t);
 
-/* ---- arbbind.c ----------------------------------------------------------------------------------------------------- */
+/* ---- arbbind.c ------------------------------------------------------------------------------- */
 
 struct arb_context *arbbind_find(const struct arb *a, uint64_t id);
 int arbbind_bind(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
 enum arb_outcome arbbind_unbind(struct arb *a, const struct arb_message *m);
-void arbbind_drop(struct arb *a, struct arb_context *c, struct arb_task *t); /* it serves t no more */
-void arbbind_forget(struct arb *a, struct arb_context *c); /* unknown from now on; what is withheld: REMOVED */
+/* it serves t no more */
+void arbbind_drop(struct arb *a, struct arb_context *c, struct arb_task *t);
+/* unknown from now on; what is withheld: REMOVED */
+void arbbind_forget(struct arb *a, struct arb_context *c);
 void arbbind_free(struct arb *a, struct arb_context *c);
 void arbbind_rerank(struct arb *a, struct arb_context *c);
 
-/* ---- arbpark.c ----------------------------------------------------------------------------------------------------- */
+/* ---- arbpark.c ------------------------------------------------------------------------------- */
 
-void arbpark_state(struct arb *a, struct arb_context *c, enum arb_state to, enum arb_outcome o, const char *note);
+void arbpark_state(struct arb *a, struct arb_context *c, enum arb_state to, enum arb_outcome o,
+		   const char *note);
 void arbpark_park(struct arb *a, struct arb_context *c, enum arb_call call, uint64_t deadline_ns);
 void arbpark_complete(struct arb *a, struct arb_context *c, enum arb_outcome o, const char *why);
 void arbpark_line_up(struct arb *a, struct arb_context *c, enum arb_line line, bool alloc);
@@ -482,29 +503,36 @@ void arbpark_set_alloc(struct arb *a, struct arb_context *c, bool alloc);
 void arbpark_cancel(struct arb *a, struct arb_context *c, enum arb_outcome o);
 int arbpark_room(struct arb *a, size_t more); /* for replies */
 
-/* ---- arbroll.c ----------------------------------------------------------------------------------------------------- */
+/* ---- arbroll.c ------------------------------------------------------------------------------- */
 
 void arbroll_back(struct arb *a, struct arb_context *c, const char *note);  /* D2 */
 void arbroll_split(struct arb *a, struct arb_context *c, const char *note); /* D3 */
 void arbroll_out(struct arb *a, struct arb_context *c, const char *note);   /* it may try again */
-void arbroll_end(struct arb *a, struct arb_context *c); /* its attempt is over: no need, no promise */
+/* its attempt is over: no need, no promise */
+void arbroll_end(struct arb *a, struct arb_context *c);
 void arbroll_lose(struct arb *a, struct arb_context *c, struct arb_account *account);
 enum arb_outcome arbroll_ready(struct arb *a, struct arb_context *c, const struct arb_message *m);
 enum arb_outcome arbroll_retry_begin(struct arb *a, struct arb_context *c);
 enum arb_outcome arbroll_retry_end(struct arb *a, struct arb_context *c, bool ok);
 
-/* ---- arbask.c ------------------------------------------------------------------------------------------------------ */
+/* ---- arbask.c -------------------------------------------------------------------------------- */
 
 /* c: the sender, NULL = nobody who is bound */
-int arbask_reserve(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret);
-int arbask_resize(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret);
-int arbask_pin(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret);
-void arbask_grant(struct arb *a, struct arb_context *c, const struct arb_ask *ask); /* it fits: booked */
-void arbask_clear(struct arb *a, struct arb_context *c);      /* the ask is over; what was not booked goes */
-void arbask_enter(struct arb *a, struct arb_context *c);      /* its withheld ask: granted, or in line */
-void arbask_follow(struct arb *a, struct arb_reservation *r); /* more of it is away: PINs wait for all of that */
+int arbask_reserve(struct arb *a, struct arb_context *c, const struct arb_message *m,
+		   enum arb_outcome *ret);
+int arbask_resize(struct arb *a, struct arb_context *c, const struct arb_message *m,
+		  enum arb_outcome *ret);
+int arbask_pin(struct arb *a, struct arb_context *c, const struct arb_message *m,
+	       enum arb_outcome *ret);
+/* it fits: booked */
+void arbask_grant(struct arb *a, struct arb_context *c, const struct arb_ask *ask);
+/* the ask is over; what was not booked goes */
+void arbask_clear(struct arb *a, struct arb_context *c);
+void arbask_enter(struct arb *a, struct arb_context *c); /* its withheld ask: granted, or in line */
+/* more of it is away: PINs wait for all of that */
+void arbask_follow(struct arb *a, struct arb_reservation *r);
 
-/* ---- arbpump.c ----------------------------------------------------------------------------------------------------- */
+/* ---- arbpump.c ------------------------------------------------------------------------------- */
 
 enum arb_fit {
 	ARB_FIT_NOT,
@@ -513,26 +541,29 @@ enum arb_fit {
 };
 enum arb_fit arbpump_fit(const struct arb_ask *ask);
 bool arbpump_closed(const struct arb *a, struct arb_pool *p, const struct arb_rank *rank);
-bool arbpump_ask_closed(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask);
+bool arbpump_ask_closed(const struct arb *a, const struct arb_context *c,
+			const struct arb_ask *ask);
 void arbpump_passes(struct arb_pool *p, const struct arb_rank *rank);
 void arbpump_dirty(struct arb *a, struct arb_pool *p);
 void arbpump_newcomer(struct arb *a, const struct arb_want *w); /* it is in the line now */
 void arbpump_progress(struct arb *a);
 void arbpump_settle(struct arb *a);
-bool arbpump_past(struct arb *a); /* all are stalled: who fits is served past who closed its pool; false: nobody fits */
+/* all are stalled: who fits is served past who closed its pool; false: nobody fits */
+bool arbpump_past(struct arb *a);
 bool arbpump_need_fits(const struct arb_context *c);
 
-/* ---- arbseen.c, arbstuck.c, arbroll.c, arbpark.c, arbwhy.c -------------------------------------------------------- */
+/* ---- arbseen.c, arbstuck.c, arbroll.c, arbpark.c, arbwhy.c ----------------------------------- */
 
 void arbseen_add(struct arb_stats *ret, const struct arb_stats *s);
 bool arbdetect_run(struct arb *a); /* one action; false: none */
 enum arb_outcome arbinject_set(struct arb *a, const struct arb_message *m);
-enum arb_outcome arbinject_hit(struct arb *a, struct arb_context *c, const struct arb_pool *p); /* OK: none */
-void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns);                  /* 0 = none */
+/* OK: none */
+enum arb_outcome arbinject_hit(struct arb *a, struct arb_context *c, const struct arb_pool *p);
+void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns); /* 0 = none */
 bool arbclock_expire(struct arb *a);
 void arbclock_tick(struct arb *a);
 const char *arbwhy_say(struct arb *a, const struct arb_ask *ask);
-void arblog_note(struct arb *a, const struct arb_context *c, enum arb_state from, enum arb_state to, enum arb_outcome o,
-		 const char *note);
+void arblog_note(struct arb *a, const struct arb_context *c, enum arb_state from, enum arb_state to,
+		 enum arb_outcome o, const char *note);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbhold.c: what becomes of a reservation: RELEASE, SEAL, UNPIN, OWN. None of them waits; what needs bytes is in arbask.c.
+ * arbhold.c: what becomes of a reservation: RELEASE, SEAL, UNPIN, OWN. None of them waits;
+ * what needs bytes is in arbask.c.
  */
 #include "arbcore.h"
 
@@ -23,7 +24,8 @@ enum arb_outcome arbhold_release(struct arb *a, const struct arb_message *m)
 	return ARB_OK;
 }
 
-/* An object that is larger than what was reserved for it is there all the same: its pool may be over its capacity until it fits again. */
+/* An object that is larger than what was reserved for it is there all the same: its pool may be
+ * over its capacity until it fits again. */
 enum arb_outcome arbhold_seal(struct arb *a, const struct arb_message *m)
 {
 	struct arb_reservation *r = arbhold_find(a, m->reservation);
@@ -80,7 +82,8 @@ static void pin_as_owner(struct arb *a, struct arb_reservation *r, struct arb_pi
 	DL_FOREACH2(r->askers, c, anext)
 	{
 		if (c->call_pin.pin == pin)
-			c->call_pin = (struct arb_call_pin){.owner = true, .made = c->call_pin.made};
+			c->call_pin =
+				(struct arb_call_pin){.owner = true, .made = c->call_pin.made};
 		if (c->call_pin.owner && stays)
 			c->call_pin.made = false;
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbiter.c: arb_step(): one message. Checks that concern every message are here; what a message does is in the file of its subject
- * (arbcore.h lists them), and what follows from it is arbpump_settle().
+ * arbiter.c: arb_step(): one message. Checks that concern every message are here; what a
+ * message does is in the file of its subject (arbcore.h lists them), and what follows
+ * from it is arbpump_settle().
  */
 #include "arbcore.h"
 
@@ -95,7 +96,7 @@ struct arb *arb_free(struct arb *a)
 	return NULL;
 }
 
-/* ---- messages of contexts that fit nowhere else -------------------------------------------------------------------- */
+/* ---- messages of contexts that fit nowhere else ---------------------------------------------- */
 
 static void set_wait(struct arb *a, struct arb_context *c, enum arb_wait wait, uint64_t task)
 {
@@ -119,7 +120,8 @@ static enum arb_outcome wait_on(struct arb *a, struct arb_context *c, const stru
 		return ARB_INVALID;
 	if (m->op == ARB_OP_WAIT_OFF) /* any message clears the mark: done already */
 		return ARB_OK;
-	if (m->kind < ARB_WAIT_POOL || m->kind > ARB_WAIT_EXTERNAL || (m->kind == ARB_WAIT_TASK) != (m->other != 0))
+	if (m->kind < ARB_WAIT_POOL || m->kind > ARB_WAIT_EXTERNAL ||
+	    (m->kind == ARB_WAIT_TASK) != (m->other != 0))
 		return ARB_INVALID;
 	set_wait(a, c, (enum arb_wait)m->kind, m->other);
 	return ARB_OK;
@@ -152,7 +154,8 @@ static enum arb_outcome cancel(struct arb *a, struct arb_context *c, const struc
 	enum arb_outcome o = m->kind == ARB_TIMEDOUT ? ARB_TIMEDOUT : ARB_CANCELED;
 	struct arb_task *t = arbtask_find(a, m->task);
 
-	if ((m->kind && m->kind != ARB_TIMEDOUT && m->kind != ARB_CANCELED) || (m->context ? !c : !t))
+	if ((m->kind && m->kind != ARB_TIMEDOUT && m->kind != ARB_CANCELED) ||
+	    (m->context ? !c : !t))
 		return ARB_INVALID;
 	if (m->context) {
 		arbpark_cancel(a, c, o);
@@ -189,7 +192,7 @@ static enum arb_outcome shut_down(struct arb *a)
 	return ARB_OK;
 }
 
-/* ---- the step ------------------------------------------------------------------------------------------------------ */
+/* ---- the step -------------------------------------------------------------------------------- */
 
 /* A message is one of a set of operations. */
 #define OP(name) (UINT64_C(1) << ARB_OP_##name)
@@ -200,13 +203,14 @@ static bool one_of(enum arb_op op, uint64_t set)
 }
 
 /* About a context, or of others: not sent by it. */
-#define ABOUT (OP(CANCEL) | OP(INJECT) | OP(OSBLOCK))
+#define ABOUT     (OP(CANCEL) | OP(INJECT) | OP(OSBLOCK))
 /* Messages of the daemon: no sign of life of a client. The second set: if they name no context. */
 #define DAEMONS   (OP(TICK) | OP(KNOB) | OP(OSBLOCK) | OP(POOL_RESIZE))
 #define DAEMONS_2 (OP(RESIZE) | OP(SPILLED))
 /* Not while a call of the context is withheld. */
-#define FREE_HAND \
-	(OP(READY) | OP(RETRY_BEGIN) | OP(RETRY_END) | OP(WAIT_ON) | OP(WAIT_OFF) | OP(SPILL_BEGIN) | OP(SPILL_END))
+#define FREE_HAND                                                                   \
+	(OP(READY) | OP(RETRY_BEGIN) | OP(RETRY_END) | OP(WAIT_ON) | OP(WAIT_OFF) | \
+	 OP(SPILL_BEGIN) | OP(SPILL_END))
 
 /* Its sender does not wait any more, whatever its mark says. */
 static bool clears_mark(const struct arb_message *m)
@@ -240,21 +244,24 @@ static size_t room_for(const struct arb *a, const struct arb_message *m)
 	return n;
 }
 
-typedef int step_fn(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret);
+typedef int step_fn(struct arb *a, struct arb_context *c, const struct arb_message *m,
+		    enum arb_outcome *ret);
 
-#define STEP(name, call)                                                                                          \
-	static int name(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret) \
-	{                                                                                                         \
-		(void)c, (void)m;                                                                                 \
-		*ret = (call);                                                                                    \
-		return 0;                                                                                         \
+#define STEP(name, call)                                                                   \
+	static int name(struct arb *a, struct arb_context *c, const struct arb_message *m, \
+			enum arb_outcome *ret)                                             \
+	{                                                                                  \
+		(void)c, (void)m;                                                          \
+		*ret = (call);                                                             \
+		return 0;                                                                  \
 	}
 /* The same for those that may fail for want of memory. */
-#define STEP_ALLOC(name, call)                                                                                    \
-	static int name(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret) \
-	{                                                                                                         \
-		(void)c;                                                                                          \
-		return (call);                                                                                    \
+#define STEP_ALLOC(name, call)                                                             \
+	static int name(struct arb *a, struct arb_context *c, const struct arb_message *m, \
+			enum arb_outcome *ret)                                             \
+	{                                                                                  \
+		(void)c;                                                                   \
+		return (call);                                                             \
 	}
 
 STEP_ALLOC(step_pool_create, arbpool_create(a, m, ret))
@@ -313,7 +320,8 @@ static step_fn *const steps[] = {
 	[ARB_OP_SHUTDOWN] = step_shutdown,
 };
 
-static int dispatch(struct arb *a, struct arb_context *c, const struct arb_message *m, enum arb_outcome *ret)
+static int dispatch(struct arb *a, struct arb_context *c, const struct arb_message *m,
+		    enum arb_outcome *ret)
 {
 	*ret = ARB_INVALID;
 	if (m->op < ARB_OP_POOL_CREATE || m->op > ARB_OP_SHUTDOWN)
@@ -323,7 +331,8 @@ static int dispatch(struct arb *a, struct arb_context *c, const struct arb_messa
 	return steps[m->op](a, c, m, ret);
 }
 
-int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns, const struct arb_reply **ret, size_t *ret_n)
+int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
+	     const struct arb_reply **ret, size_t *ret_n)
 {
 	enum arb_outcome o = ARB_INVALID;
 	struct arb_context *c;

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbiter.h: who gets memory, who waits, who rolls back, who splits. The pure core: state, message and time in, state and replies out.
+ * arbiter.h: who gets memory, who waits, who rolls back, who splits. The pure core: state, message
+ * and time in, state and replies out.
  *
- * No locks, no clock, no I/O, one thread at a time. Blocking is a reply that is not sent yet (ARB_PENDING). Bytes are booked to
- * their owner, and a grant and its wake-up are one thing: a context that is woken has its bytes. Work per message grows with what changes, not
- * with what exists. Memory is taken when pools, tasks, contexts and reservations are made, never to make a decision.
+ * No locks, no clock, no I/O, one thread at a time. Blocking is a reply that is not sent
+ * yet (ARB_PENDING). Bytes are booked to their owner, and a grant and its wake-up are one
+ * thing: a context that is woken has its bytes. Work per message grows with what changes,
+ * not with what exists. Memory is taken when pools, tasks, contexts and reservations are
+ * made, never to make a decision.
  *
  *   pool         bytes that can be reserved: a partition's, or a client's own
  *   task         starts, holds bytes, ends; carries the priority
- *   context      what can wait: a thread, or a key that runs. Dedicated to one task, or a helper or service of several
- *   reservation  bytes of a pool; owned by a task. Sealed and unpinned it is reclaimable: it may be spilled when others want its room
+ *   context      what can wait: a thread, or a key that runs. Dedicated to one task, or a
+ *                helper or service of several
+ *   reservation  bytes of a pool; owned by a task. Sealed and unpinned it is reclaimable: it may be
+ *                spilled when others want its room
  *
  * States of a context (docs/arbiter.md draws them; the numbers are in the log):
  *
@@ -50,7 +55,8 @@ const char *arb_state_name(enum arb_state s); /* "BLOCKED" */
 
 enum arb_outcome {
 	ARB_OK = 0,
-	ARB_PENDING,  /* the reply is withheld; it comes as an arb_reply of a later step (or of this one) */
+	/* the reply is withheld; it comes as an arb_reply of a later step (or of this one) */
+	ARB_PENDING,
 	ARB_RETRY,    /* roll back to the beginning of the attempt, then READY */
 	ARB_SPLIT,    /* roll back, make the work smaller, go on */
 	ARB_NOMEM,    /* cannot be had: this task fails. Also: not bound and does not fit */
@@ -61,7 +67,8 @@ enum arb_outcome {
 	ARB_REMOVED, /* the context was unbound, its task ended, or its client died */
 	ARB_DOWN,    /* shut down */
 	ARB_ERROR,   /* injected */
-	ARB_INVALID, /* breaks a rule of this header: no state was changed, but a wait mark is gone */
+	/* breaks a rule of this header: no state was changed, but a wait mark is gone */
+	ARB_INVALID,
 };
 const char *arb_outcome_name(enum arb_outcome o); /* "RETRY" */
 
@@ -88,70 +95,90 @@ enum arb_inject {
 };
 
 enum arb_knob {
-	ARB_KNOB_MAX_BYPASS = 1, /* times that a waiter lets others pass before it closes the pool below itself; 64 */
-	ARB_KNOB_SUSPECT_TICKS,  /* silent ticks after which possible stalls count for RETRY; 1 */
-	ARB_KNOB_SPLIT_TICKS,    /* the same for SPLIT; 10 */
-	ARB_KNOB_RETRY_LIMIT, /* outcomes of a context since the last progress of anybody; the next one is NOMEM; 500 */
+	/* times that a waiter lets others pass before it closes the pool below itself; 64 */
+	ARB_KNOB_MAX_BYPASS = 1,
+	ARB_KNOB_SUSPECT_TICKS, /* silent ticks after which possible stalls count for RETRY; 1 */
+	ARB_KNOB_SPLIT_TICKS,   /* the same for SPLIT; 10 */
+	/* outcomes of a context since the last progress of anybody; the next one is NOMEM; 500 */
+	ARB_KNOB_RETRY_LIMIT,
 	ARB_KNOB_EARLY_DETECT, /* 0: off; 1 */
 	ARB_KNOB_OS_PROBE,     /* OSBLOCK counts; 1 */
 };
 const char *arb_knob_name(enum arb_knob k); /* "max_bypass" */
 
-#define ARB_PRIORITY_DEFAULT INT64_MIN /* arrival: earlier is higher, below every explicit one of 0 and more */
+/* arrival: earlier is higher, below every explicit one of 0 and more */
+#define ARB_PRIORITY_DEFAULT INT64_MIN
 
-#define ARB_NONBLOCK \
-	(1u << 0) /* RESERVE: OK or AGAIN; legal in every state, changes none of its own; AGAIN triggers nothing */
-#define ARB_SPILL \
-	(1u << 1) /* RESERVE: of the spill path: never waits, may use the pool's spill reserve, booked to "spill" */
-#define ARB_RELEASE \
-	(1u << 2) /* TASK_END: its reservations that are not sealed go with it; a dead client's: all that it owns */
-#define ARB_ALL   (1u << 3) /* TASK_END with ARB_RELEASE: the sealed ones too. UNBIND: from all tasks */
-#define ARB_RESET (1u << 4) /* arb_stats(): begin to count anew */
-#define ARB_FORCE \
-	(1u       \
-	 << 5) /* RESERVE, RESIZE without a context: this is how it is, booked at once, past the capacity too. For what the kernel says */
+/* RESERVE: OK or AGAIN; legal in every state, changes none of its own; AGAIN triggers nothing */
+#define ARB_NONBLOCK (1u << 0)
+/* RESERVE: of the spill path: never waits, may use the pool's spill reserve, booked to "spill" */
+#define ARB_SPILL    (1u << 1)
+/* TASK_END: its reservations that are not sealed go with it; a dead client's: all that it owns */
+#define ARB_RELEASE  (1u << 2)
+/* TASK_END with ARB_RELEASE: the sealed ones too. UNBIND: from all tasks */
+#define ARB_ALL      (1u << 3)
+#define ARB_RESET    (1u << 4) /* arb_stats(): begin to count anew */
+/* RESERVE, RESIZE without a context: this is how it is, booked at once, past the capacity
+ * too. For what the kernel says */
+#define ARB_FORCE    (1u << 5)
 
 /*
- * Messages. Ids are the caller's, not 0, unique among the living of their sort. Fields that a message does not name must be 0.
+ * Messages. Ids are the caller's, not 0, unique among the living of their sort. Fields that a
+ * message does not name must be 0.
  *
- *   POOL_CREATE   pool, kind (arb_pool_kind), bytes = capacity, extra = spill reserve, name. INVALID: exists
- *   POOL_RESIZE   pool, bytes = capacity now. Bookings stay; new ones wait until all fit again. Waiting requests that are now
- *                 larger than the pool: TOOBIG
+ *   POOL_CREATE   pool, kind (arb_pool_kind), bytes = capacity, extra = spill
+ *                 reserve, name. INVALID: exists
+ *   POOL_RESIZE   pool, bytes = capacity now. Bookings stay; new ones wait until all fit again.
+ *                 Waiting requests that are now larger than the pool: TOOBIG
  *   POOL_REMOVE   pool; INVALID while anything is booked in it or waits for it
  *   KNOB          kind, value
- *   TASK_BEGIN    task, value = priority or ARB_PRIORITY_DEFAULT, name; a task also begins when it is first named by a BIND
- *                 other = task whose priority it inherits (0 = none)
- *   TASK_END      task, flags RELEASE, ALL. Unbinds its contexts (parked: REMOVED), progress event. Nobody owns what it keeps until that is freed
- *   BIND          context, kind (arb_kind), list = tasks. Idempotent. Dedicated: one task; bound to another it moves. A context is either
- *                 dedicated or not: INVALID otherwise. DOWN after SHUTDOWN
- *   UNBIND        context, list = tasks that it no longer serves, or ALL. With none left it is UNKNOWN; parked: REMOVED. Progress event.
- *                 A context or task that is not bound: OK, nothing happens
- *   RESERVE       context, pool, bytes, reservation = its new id, flags, deadline. bytes 0: OK at once, booked. Or list = pools, amounts = bytes of each: all
- *                 or nothing, reservation = the id of the first, the others follow by 1
+ *   TASK_BEGIN    task, value = priority or ARB_PRIORITY_DEFAULT, name; a task also begins when it
+ *                 is first named by a BIND other = task whose priority it inherits (0 = none)
+ *   TASK_END      task, flags RELEASE, ALL. Unbinds its contexts (parked: REMOVED), progress event.
+ *                 Nobody owns what it keeps until that is freed
+ *   BIND          context, kind (arb_kind), list = tasks. Idempotent. Dedicated: one task;
+ *                 bound to another it moves. A context is either dedicated or not: INVALID
+ *                 otherwise. DOWN after SHUTDOWN
+ *   UNBIND        context, list = tasks that it no longer serves, or ALL. With none left it
+ *                 is UNKNOWN; parked: REMOVED. Progress event. A context or task that is
+ *                 not bound: OK, nothing happens
+ *   RESERVE       context, pool, bytes, reservation = its new id, flags, deadline. bytes 0: OK at
+ *                 once, booked. Or list = pools, amounts = bytes of each: all or nothing,
+ *                 reservation = the id of the first, the others follow by 1
  *   RELEASE       reservation. The owner's books change, whoever sends it
- *   RESIZE        reservation, bytes: less, at once; more: as RESERVE of the difference, context waits (flags, deadline)
- *   SEAL          reservation: it is an object now, with bytes as it is (0 = as reserved). Still pinned by its owner
- *   PIN, UNPIN    reservation, task (0 = its owner). A task pins it or does not: no count. Unpinned by all: reclaimable (sealed or not:
- *                 an UNPIN says that it may go).
- *                 PIN of a spilled one: context waits as in RESERVE for its bytes (flags, deadline), also for those that leave while it
- *                 waits; OK: none of it is away. It pins while it waits, and no longer where it does not end with OK
+ *   RESIZE        reservation, bytes: less, at once; more: as RESERVE of the difference,
+ *                 context waits (flags, deadline)
+ *   SEAL          reservation: it is an object now, with bytes as it is (0 = as
+ *                 reserved). Still pinned by its owner
+ *   PIN, UNPIN    reservation, task (0 = its owner). A task pins it or does not: no count. Unpinned
+ *                 by all: reclaimable (sealed or not: an UNPIN says that it may go).
+ *                 PIN of a spilled one: context waits as in RESERVE for its bytes (flags,
+ *                 deadline), also for those that leave while it waits; OK: none of it is away. It
+ *                 pins while it waits, and no longer where it does not end with OK
  *   OWN           reservation, task: its owner from now on (a lease that serves another, a ghost)
- *   SPILLED       reservation, bytes that really left the pool: answers ARB_REPLY_SPILL; or comes unasked. 0: it could not be. More than
- *                 one may come; flags ALL: the job has ended whatever is left of it. Bytes that could not be spilled do not count as
+ *   SPILLED       reservation, bytes that really left the pool: answers ARB_REPLY_SPILL; or comes
+ *                 unasked. 0: it could not be. More than one may come; flags ALL: the job has ended
+ *                 whatever is left of it. Bytes that could not be spilled do not count as
  *                 reclaimable any more, until the reservation changes (UNPIN said again will do)
  *   READY         context, deadline: after RETRY or SPLIT. RUNNING: OK, nothing happens
  *   RETRY_BEGIN, RETRY_END   context; RETRY_END value 1 = the attempt succeeded, 0 = it did not
- *   WAIT_ON       context (dedicated only), kind (arb_wait), other = task waited for, 0. WAIT_OFF  context
+ *   WAIT_ON       context (dedicated only), kind (arb_wait), other = task waited for, 0
+ *   WAIT_OFF      context
  *   SPILL_BEGIN, SPILL_END   context: traffic between is not footprint
  *   OSBLOCK       context, value 1 = the kernel says that it sleeps
- *   CANCEL        context, or task: what is withheld completes with CANCELED. kind = ARB_TIMEDOUT: with that instead
- *   INJECT        context or task, kind (arb_inject), value = count (0 clears), extra = skip, pool (0 = any). INVALID: neither is known
- *   TICK          the time that passes: deadlines, silence, possible stalls. Any message looks at deadlines too
+ *   CANCEL        context, or task: what is withheld completes with CANCELED. kind =
+ *                 ARB_TIMEDOUT: with that instead
+ *   INJECT        context or task, kind (arb_inject), value = count (0 clears), extra = skip, pool
+ *                 (0 = any). INVALID: neither is known
+ *   TICK          the time that passes: deadlines, silence, possible stalls. Any
+ *                 message looks at deadlines too
  *   SHUTDOWN      all that is withheld: REMOVED; nobody is bound; binds answer DOWN
  *
- * Any message of a context other than NONBLOCK and SPILL reserves clears its wait mark (CANCEL, INJECT and OSBLOCK are about one, not
- * of it), whatever its answer: a caller does not wait. Of a context with a withheld reply RESERVE (but NONBLOCK, SPILL), RESIZE, PIN, READY, RETRY_*, WAIT_*, SPILL_* and BIND are INVALID.
- * Reserves without a context, or of one that is not bound, are owned by nobody, rank above all and never wait.
+ * Any message of a context other than NONBLOCK and SPILL reserves clears its wait mark (CANCEL,
+ * INJECT and OSBLOCK are about one, not of it), whatever its answer: a caller does not wait. Of a
+ * context with a withheld reply RESERVE (but NONBLOCK, SPILL), RESIZE, PIN, READY, RETRY_*, WAIT_*,
+ * SPILL_* and BIND are INVALID. Reserves without a context, or of one that is not bound, are owned
+ * by nobody, rank above all and never wait.
  */
 enum arb_op {
 	ARB_OP_POOL_CREATE = 1,
@@ -200,12 +227,14 @@ struct arb_message {
 };
 
 enum arb_reply_kind {
-	ARB_REPLY_DONE =
-		1, /* a withheld call of context has completed with outcome. reservation: which one it asked for */
+	/* a withheld call of context has completed with outcome.
+	 * reservation: which one it asked for */
+	ARB_REPLY_DONE = 1,
 	/*
-	 * Start to spill this reservation: bytes of it at least are wanted; answer with SPILLED. Said again of one that is being spilled: so
-	 * many in all. bytes 0: not wanted any more. A job that can still be stopped is stopped, without an answer (C04); one that
-	 * cannot says SPILLED with what left.
+	 * Start to spill this reservation: bytes of it at least are wanted; answer with SPILLED.
+	 * Said again of one that is being spilled: so many in all. bytes 0: not wanted any more.
+	 * A job that can still be stopped is stopped, without an answer (C04); one that cannot
+	 * says SPILLED with what left.
 	 */
 	ARB_REPLY_SPILL,
 };
@@ -214,26 +243,30 @@ struct arb_reply {
 	enum arb_reply_kind kind;
 	enum arb_outcome outcome;
 	uint64_t context, pool, reservation, bytes;
-	const char
-		*why; /* NOMEM, SPLIT: who held what, a sentence (valid until the next step); NULL = nothing to say */
+	/* NOMEM, SPLIT: who held what, a sentence (valid until the next
+	 * step); NULL = nothing to say */
+	const char *why;
 };
 
 int arb_new(struct arb **ret); /* 0, -ENOMEM */
 struct arb *arb_free(struct arb *a);
 
 /*
- * One message at now_ns, which never runs backwards. Returns its own outcome; *ret are the replies that it set free for others (and
- * for itself, where it was PENDING for a moment only: then ARB_PENDING is returned and its ARB_REPLY_DONE is among them), valid until the next step, in
- * the order in which they must be sent. -ENOMEM: nothing was changed.
+ * One message at now_ns, which never runs backwards. Returns its own outcome; *ret are the replies
+ * that it set free for others (and for itself, where it was PENDING for a moment only: then
+ * ARB_PENDING is returned and its ARB_REPLY_DONE is among them), valid until the next step, in the
+ * order in which they must be sent. -ENOMEM: nothing was changed.
  */
-int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns, const struct arb_reply **ret, size_t *ret_n);
+int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
+	     const struct arb_reply **ret, size_t *ret_n);
 
-/* The earliest time at which a TICK is needed for a deadline; 0 = none waits with one. Ticks every tick_ms are needed besides while anybody is parked. */
+/* The earliest time at which a TICK is needed for a deadline; 0 = none waits with one. Ticks every
+ * tick_ms are needed besides while anybody is parked. */
 uint64_t arb_next_deadline(const struct arb *a);
 /* Contexts with a withheld reply. */
 size_t arb_n_parked(const struct arb *a);
 
-/* ---- inspection: copies, in the order of creation ------------------------------------------------------------------ */
+/* ---- inspection: copies, in the order of creation -------------------------------------------- */
 
 struct arb_pool_info {
 	uint64_t id, capacity, spill_reserve;
@@ -244,7 +277,7 @@ struct arb_pool_info {
 	uint64_t max_used;
 	uint32_t n_reservations, n_waiting; /* BLOCKED and ALLOC */
 	uint32_t n_rolled;                  /* rolled back there, and not let out so far */
-	uint64_t closed_by;                 /* context that closed it by the bypass rule; 0 = open */
+	uint64_t closed_by; /* context that closed it by the bypass rule; 0 = open */
 	uint64_t n_grants, n_waits, n_retries, n_splits, n_toobig, n_bypassed;
 	enum arb_pool_kind kind;
 	char name[ARB_NAME_MAX + 1];
@@ -278,19 +311,21 @@ struct arb_task_info {
 	char name[ARB_NAME_MAX + 1];
 };
 
-/* Per task and pool; pool 0: summed (max: the largest). Of a task that ended too, while it is among the last 1000. */
+/* Per task and pool; pool 0: summed (max: the largest). Of a task that ended too, while
+ * it is among the last 1000. */
 struct arb_stats {
 	uint64_t n_retries, n_splits, n_grants;
-	uint64_t blocked_ns, lost_ns, blocked_or_lost_ns; /* the last includes a wait in progress and is never reset */
-	uint64_t current, max;                            /* bytes booked to it */
-	uint64_t max_used;                                /* the pool's used at its own grants, highest */
-	uint64_t footprint;                               /* highest current outside spill brackets */
+	/* the last includes a wait in progress and is never reset */
+	uint64_t blocked_ns, lost_ns, blocked_or_lost_ns;
+	uint64_t current, max; /* bytes booked to it */
+	uint64_t max_used;     /* the pool's used at its own grants, highest */
+	uint64_t footprint;    /* highest current outside spill brackets */
 	uint64_t need;
 };
 
 struct arb_totals {
-	uint64_t n_messages, n_retries, n_splits, n_nomem, n_toobig, n_timeouts, n_canceled, n_removed, n_progress,
-		n_detects;
+	uint64_t n_messages, n_retries, n_splits, n_nomem, n_toobig, n_timeouts, n_canceled,
+		n_removed, n_progress, n_detects;
 	uint32_t n_pools, n_tasks, n_contexts, n_parked;
 	uint64_t n_reservations;
 	bool down;
@@ -300,7 +335,8 @@ struct arb_totals {
 bool arb_pool(const struct arb *a, uint64_t id, struct arb_pool_info *ret);
 bool arb_context(const struct arb *a, uint64_t id, uint64_t now_ns, struct arb_context_info *ret);
 bool arb_task(const struct arb *a, uint64_t id, struct arb_task_info *ret);
-bool arb_stats(struct arb *a, uint64_t task, uint64_t pool, uint64_t now_ns, unsigned flags, struct arb_stats *ret);
+bool arb_stats(struct arb *a, uint64_t task, uint64_t pool, uint64_t now_ns, unsigned flags,
+	       struct arb_stats *ret);
 /* Bytes of a reservation (0 while spilled), its owner, whether it is reclaimable. */
 struct arb_reservation_info {
 	uint64_t id, pool, owner, bytes, spilled;
@@ -309,16 +345,19 @@ struct arb_reservation_info {
 bool arb_reservation(const struct arb *a, uint64_t id, struct arb_reservation_info *ret);
 void arb_totals(const struct arb *a, struct arb_totals *ret);
 /* Each in turn; fn returns false to stop. It must not step. */
-void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_pool_info *i), void *arg);
-void arb_each_context(const struct arb *a, uint64_t now_ns, bool (*fn)(void *arg, const struct arb_context_info *i),
-		      void *arg);
+void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_pool_info *i),
+		   void *arg);
+void arb_each_context(const struct arb *a, uint64_t now_ns,
+		      bool (*fn)(void *arg, const struct arb_context_info *i), void *arg);
 /* ended: those among the last 1000 that did, in that order. */
-void arb_each_task(const struct arb *a, bool ended, bool (*fn)(void *arg, const struct arb_task_info *i), void *arg);
-/* "<what> <bytes> of pool p, which has ...", and who holds most of it; valid until the next step. NULL: no such pool. */
+void arb_each_task(const struct arb *a, bool ended,
+		   bool (*fn)(void *arg, const struct arb_task_info *i), void *arg);
+/* "<what> <bytes> of pool p, which has ...", and who holds most of it; valid until the next
+ * step. NULL: no such pool. */
 const char *arb_holders(struct arb *a, uint64_t pool, const char *what, uint64_t bytes);
 int64_t arb_knob(const struct arb *a, enum arb_knob k);
 
-/* ---- the log: the last transitions --------------------------------------------------------------------------------- */
+/* ---- the log: the last transitions ----------------------------------------------------------- */
 
 #define ARB_LOG_SIZE 1000u
 
@@ -333,6 +372,7 @@ struct arb_transition {
 	const char *note; /* static */
 };
 /* After number since, oldest first. */
-void arb_log(const struct arb *a, uint64_t since, bool (*fn)(void *arg, const struct arb_transition *t), void *arg);
+void arb_log(const struct arb *a, uint64_t since,
+	     bool (*fn)(void *arg, const struct arb_transition *t), void *arg);
 
 #endif

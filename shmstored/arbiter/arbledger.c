@@ -2,14 +2,17 @@
 /*
  * arbledger.c: whose bytes are where.
  *
- * A reservation is owned by one task's account in its pool, or by the pool's nobody; its bytes count there whoever takes and frees
- * them. Pinned bytes count in the account of one holder: the owner if it pins, else the first other task that does. A pool keeps
- * the sums that decisions need, each changed where its parts change:
+ * A reservation is owned by one task's account in its pool, or by the pool's nobody; its bytes
+ * count there whoever takes and frees them. Pinned bytes count in the account of one holder: the
+ * owner if it pins, else the first other task that does. A pool keeps the sums that decisions need,
+ * each changed where its parts change:
  *
- *   used = pinned + reclaimable + spill_used      stuck_bytes = pinned of stalled tasks and of nobody
+ *   used = pinned + reclaimable + spill_used
+ *   stuck_bytes = pinned of stalled tasks and of nobody
  *   promised = what those who were let out still lack of their need
  *
- * Frees of others change the owner's numbers. An account outlives its task's end with what was counted, until the task is forgotten.
+ * Frees of others change the owner's numbers. An account outlives its task's end with what was
+ * counted, until the task is forgotten.
  */
 #include "arbcore.h"
 
@@ -77,7 +80,9 @@ static void follow(struct arb *a, struct arb_account *account)
 		for (uint32_t i = 0; arbcontext_rolled(c) && i < c->attempt->n; i++) {
 			w = &c->attempt->want[i];
 			if (w->pool == account->pool && arbtree_in(&w->node))
-				arbline_weigh(w, (int64_t)w->need - arbledger_own_pinned(c, w->pool), false);
+				arbline_weigh(w,
+					      (int64_t)w->need - arbledger_own_pinned(c, w->pool),
+					      false);
 		}
 	}
 	if (account->task->stalled)
@@ -120,10 +125,11 @@ static void pin_bytes(struct arb *a, struct arb_account *account, int64_t bytes)
 void arbledger_stall(UNUSED struct arb *a, struct arb_task *t, bool stalled)
 {
 	for (struct arb_account *account = t->accounts; account; account = account->next)
-		account->pool->stuck_bytes += stalled ? (int64_t)account->pinned : -(int64_t)account->pinned;
+		account->pool->stuck_bytes +=
+			stalled ? (int64_t)account->pinned : -(int64_t)account->pinned;
 }
 
-/* ---- reservations -------------------------------------------------------------------------------------------------- */
+/* ---- reservations ---------------------------------------------------------------------------- */
 
 struct arb_reservation *arbledger_make(struct arb *a, struct arb_pool *p, uint64_t id)
 {
@@ -188,7 +194,8 @@ static void grant_stats(struct arb_reservation *r)
 		s->max_used = (uint64_t)r->pool->used;
 }
 
-void arbledger_book(struct arb *a, struct arb_reservation *r, struct arb_account *owner, uint64_t bytes)
+void arbledger_book(struct arb *a, struct arb_reservation *r, struct arb_account *owner,
+		    uint64_t bytes)
 {
 	r->owner = owner;
 	r->pool->n_reservations++;
@@ -288,7 +295,7 @@ void arbledger_destroy(struct arb *a, struct arb_reservation *r)
 	freed(a, p);
 }
 
-/* ---- pins ---------------------------------------------------------------------------------------------------------- */
+/* ---- pins ------------------------------------------------------------------------------------ */
 
 struct arb_pin *arbledger_find_pin(const struct arb_reservation *r, const struct arb_task *t)
 {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbline.c: a pool's lines: those who wait in it, and those who rolled back in it, best rank first.
+ * arbline.c: a pool's lines: those who wait in it, and those who rolled
+ * back in it, best rank first.
  *
- * A line answers in O(log n): who is the best that fits (least weight below a node), the best that is BLOCKED and fits, an ALLOC that
- * does not fit any more, and who closed the pool (most passed). A grant passes everybody who is better than it: that is one note at
- * the top of each subtree that is wholly better, handed down when a change walks by.
+ * A line answers in O(log n): who is the best that fits (least weight below a node), the best that
+ * is BLOCKED and fits, an ALLOC that does not fit any more, and who closed the pool (most passed).
+ * A grant passes everybody who is better than it: that is one note at the top of each subtree that
+ * is wholly better, handed down when a change walks by.
  *
- * Only who can be helped closes a pool: where the attempt alone needs more than the pool has (may_close is false), nothing that others
- * give back is enough, and they pass.
+ * Only who can be helped closes a pool: where the attempt alone needs more than the pool has
+ * (may_close is false), nothing that others give back is enough, and they pass.
  *
  * A line without such sums was rejected: a free would look at everybody who waits.
  */
@@ -58,7 +60,8 @@ static void line_pull(struct arbtree_node *n)
 	}
 }
 
-/* passed_noted is for the node itself and all below it; most_passed and passed do not include it. */
+/* passed_noted is for the node itself and all below it; most_passed and
+ * passed do not include it. */
 static void line_push(struct arbtree_node *n)
 {
 	struct arb_want *w = want_of(n);
@@ -120,8 +123,8 @@ static struct arb_want *first_below(struct arbtree_node *n, int64_t limit, bool 
 	return NULL;
 }
 
-static struct arb_want *first_after(const struct arbtree *line, int64_t limit, const struct arb_want *after,
-				    bool blocked)
+static struct arb_want *first_after(const struct arbtree *line, int64_t limit,
+				    const struct arb_want *after, bool blocked)
 {
 	struct arbtree_node *n;
 	const struct arbtree_node *from;
@@ -140,12 +143,14 @@ static struct arb_want *first_after(const struct arbtree *line, int64_t limit, c
 	return w;
 }
 
-struct arb_want *arbline_best_fit(const struct arbtree *line, int64_t limit, const struct arb_want *after)
+struct arb_want *arbline_best_fit(const struct arbtree *line, int64_t limit,
+				  const struct arb_want *after)
 {
 	return first_after(line, limit, after, false);
 }
 
-struct arb_want *arbline_best_blocked(const struct arbtree *line, int64_t limit, const struct arb_want *after)
+struct arb_want *arbline_best_blocked(const struct arbtree *line, int64_t limit,
+				      const struct arb_want *after)
 {
 	return first_after(line, limit, after, true);
 }

@@ -2,14 +2,16 @@
 /*
  * arbpark.c: a context's state, its withheld call, and its place in the lines of pools.
  *
- * A call is withheld from arbpark_park() to arbpark_complete(), exactly one per context, and meanwhile the state is one of BLOCKED, ALLOC,
- * ALLOC_FREE, BUFN. Every change of a state goes through arbpark_state(), which writes the log and has the tasks counted.
+ * A call is withheld from arbpark_park() to arbpark_complete(), exactly one per context, and
+ * meanwhile the state is one of BLOCKED, ALLOC, ALLOC_FREE, BUFN. Every change of a state goes
+ * through arbpark_state(), which writes the log and has the tasks counted.
  */
 #include "arbcore.h"
 
 int arbpark_room(struct arb *a, size_t more)
 {
-	size_t need = HASH_COUNT(a->contexts) + 2 * a->n_unpinned + more + 2, size = a->out_size ? a->out_size : 64;
+	size_t need = HASH_COUNT(a->contexts) + 2 * a->n_unpinned + more + 2,
+	       size = a->out_size ? a->out_size : 64;
 	struct arb_reply *out;
 
 	if (need <= a->out_size)
@@ -31,7 +33,8 @@ static void refresh_tasks(struct arb *a, const struct arb_context *c)
 			arbstuck_refresh(a, b->task);
 }
 
-void arbpark_state(struct arb *a, struct arb_context *c, enum arb_state to, enum arb_outcome o, const char *note)
+void arbpark_state(struct arb *a, struct arb_context *c, enum arb_state to, enum arb_outcome o,
+		   const char *note)
 {
 	enum arb_state from = c->state;
 
@@ -94,7 +97,7 @@ void arbpark_complete(struct arb *a, struct arb_context *c, enum arb_outcome o, 
 	a->totals.n_toobig += o == ARB_TOOBIG;
 }
 
-/* ---- lines --------------------------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static void set_alloc(struct arb_want *w, bool alloc)
 {
@@ -114,7 +117,8 @@ static void line_up_rolled(struct arb *a, struct arb_context *c)
 	for (w = c->attempt->want; w < c->attempt->want + c->attempt->n; w++) {
 		w->alloc = false;
 		w->passed = 0;
-		arbline_insert(a, &w->pool->rolled, w, (int64_t)w->need - arbledger_own_pinned(c, w->pool));
+		arbline_insert(a, &w->pool->rolled, w,
+			       (int64_t)w->need - arbledger_own_pinned(c, w->pool));
 		w->pool->n_rolled++;
 	}
 }
@@ -124,7 +128,8 @@ static void line_up_waiting(struct arb *a, struct arb_context *c, bool alloc)
 	struct arb_want *w;
 
 	for (w = c->ask->want; w < c->ask->want + c->ask->n; w++) {
-		set_alloc(w, alloc && w->bytes); /* where it asks for nothing it waits for no spill */
+		/* where it asks for nothing it waits for no spill */
+		set_alloc(w, alloc && w->bytes);
 		w->alloc = alloc && w->bytes;
 		arbline_insert(a, &w->pool->waiting, w, (int64_t)w->bytes);
 		w->pool->closer_known = false;
@@ -210,8 +215,8 @@ void arbpark_cancel(struct arb *a, struct arb_context *c, enum arb_outcome o)
 /*
  * Deadlines and ticks.
  *
- * A tick is silent if since the one before no client said anything and nothing changed its state; what may only be stalled counts after some of
- * them.
+ * A tick is silent if since the one before no client said anything and nothing changed its state;
+ * what may only be stalled counts after some of them.
  */
 void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns)
 {

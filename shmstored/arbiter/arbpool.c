@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbpool.c: pools: made, resized, removed. Their bytes are the ledger's (arbledger.c), their waiters the pump's (arbpump.c).
+ * arbpool.c: pools: made, resized, removed. Their bytes are the ledger's (arbledger.c), their
+ * waiters the pump's (arbpump.c).
  */
 #include "arbcore.h"
 
@@ -17,7 +18,8 @@ int arbpool_create(struct arb *a, const struct arb_message *m, enum arb_outcome 
 	struct arb_pool *p;
 
 	*ret = ARB_INVALID;
-	if (!m->pool || arbpool_find(a, m->pool) || m->kind < ARB_PARTITION || m->kind > ARB_PRIVATE)
+	if (!m->pool || arbpool_find(a, m->pool) || m->kind < ARB_PARTITION ||
+	    m->kind > ARB_PRIVATE)
 		return 0;
 	if (m->bytes > ARB_LARGEST || m->extra > m->bytes)
 		return 0;

@@ -2,15 +2,18 @@
 /*
  * arbpump.c: who gets bytes now.
  *
- * The pump of a pool runs after every event that can help somebody in it: best first, everything that fits. It
- * grants free bytes; ALLOC contexts that can not be helped by spills any more are BLOCKED; BLOCKED ones that
- * can be are ALLOC. Each finds its man by the sums of the line, so that requests beyond help are not looked at.
+ * The pump of a pool runs after every event that can help somebody in it: best first, everything
+ * that fits. It grants free bytes; ALLOC contexts that can not be helped by spills any more are
+ * BLOCKED; BLOCKED ones that can be are ALLOC. Each finds its man by the sums of the line, so that
+ * requests beyond help are not looked at.
  *
- * Progress lets out rolled-back contexts, if all that their attempt needs fits: one pass, best first, over these and the waiting
- * ones. Frees alone do not: a task that frees and takes again all the time would drive others from one roll back into the next.
+ * Progress lets out rolled-back contexts, if all that their attempt needs fits: one pass, best
+ * first, over these and the waiting ones. Frees alone do not: a task that frees and takes again all
+ * the time would drive others from one roll back into the next.
  *
- * A waiter that was passed max_bypass times closes its pool for everybody below it. Not where all are stalled: then nothing comes that it could
- * wait for, and any request that fits is served before one is rolled back.
+ * A waiter that was passed max_bypass times closes its pool for everybody below it. Not where
+ * all are stalled: then nothing comes that it could wait for, and any request that fits is
+ * served before one is rolled back.
  */
 #include "arbcore.h"
 
@@ -95,7 +98,8 @@ static void grant(struct arb *a, struct arb_context *c, const char *note)
 	arbpark_state(a, c, ARB_RUNNING, ARB_OK, note);
 }
 
-/* Of those who wait in p the best that can be granted, or made ALLOC; not below who closed the pool. */
+/* Of those who wait in p the best that can be granted, or made ALLOC; not
+ * below who closed the pool. */
 static struct arb_want *next_waiter(const struct arb *a, struct arb_pool *p, bool grantable)
 {
 	/* For nothing there is room, also where the pool is over its capacity. */
@@ -103,13 +107,14 @@ static struct arb_want *next_waiter(const struct arb *a, struct arb_pool *p, boo
 	struct arb_want *w = NULL;
 
 	for (;;) {
-		w = grantable ? arbline_best_fit(&p->waiting, limit, w) : arbline_best_blocked(&p->waiting, limit, w);
+		w = grantable ? arbline_best_fit(&p->waiting, limit, w)
+			      : arbline_best_blocked(&p->waiting, limit, w);
 		if (!w || arbpump_closed(a, p, &w->context->rank))
 			return NULL;
 		if (w->context->ask->n == 1)
 			return w;
-		if (!grantable &&
-		    w->context->state != ARB_BLOCKED) /* it asks for nothing here, and is ALLOC elsewhere */
+		/* it asks for nothing here, and is ALLOC elsewhere */
+		if (!grantable && w->context->state != ARB_BLOCKED)
 			continue;
 		if (arbpump_fit(w->context->ask) >= (grantable ? ARB_FIT_FREE : ARB_FIT_SPILL) &&
 		    !arbpump_ask_closed(a, w->context, w->context->ask))
@@ -177,7 +182,8 @@ static struct arb_want *best_closed_out(const struct arb *a)
 		const int64_t limit = arb_max(arbpool_reach(p), 0);
 
 		w = arbline_best_blocked(&p->waiting, limit, NULL);
-		while (w && (w->context->state != ARB_BLOCKED || arbpump_fit(w->context->ask) == ARB_FIT_NOT))
+		while (w && (w->context->state != ARB_BLOCKED ||
+			     arbpump_fit(w->context->ask) == ARB_FIT_NOT))
 			w = arbline_best_blocked(&p->waiting, limit, w);
 		if (w && (!best || arb_rank_cmp(&w->context->rank, &best->context->rank) < 0))
 			best = w;
@@ -200,7 +206,7 @@ bool arbpump_past(struct arb *a)
 	return true;
 }
 
-/* ---- progress ------------------------------------------------------------------------------------------------------ */
+/* ---- progress -------------------------------------------------------------------------------- */
 
 /* The bytes of p for an attempt: those that nobody has pinned and nobody was promised. */
 static int64_t room_for_need(const struct arb_pool *p)
@@ -218,7 +224,8 @@ bool arbpump_need_fits(const struct arb_context *c)
 	return true;
 }
 
-/* The same, after what better ones wait for there: an attempt that is let out before them would only be rolled back for them. */
+/* The same, after what better ones wait for there: an attempt that is let out before them would
+ * only be rolled back for them. */
 static int64_t room_after(const struct arb_pool *p, const struct arb_rank *rank)
 {
 	return room_for_need(p) - arbline_above(&p->waiting, rank);
@@ -256,7 +263,8 @@ static void merged_pass(struct arb *a, struct arb_pool *p)
 		if (waiter && arb_rank_cmp(&waiter->context->rank, &rolled->context->rank) < 0)
 			grant(a, waiter->context, "fits now");
 		else
-			arbroll_out(a, rolled->context, "others made progress, and its attempt fits");
+			arbroll_out(a, rolled->context,
+				    "others made progress, and its attempt fits");
 	}
 	arbpump_dirty(a, p);
 }

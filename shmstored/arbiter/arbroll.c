@@ -2,9 +2,10 @@
 /*
  * arbroll.c: attempts: rolled back, let out again, split, ended.
  *
- * A context that is told RETRY remembers the need of its attempt: what it held and the request that failed. It waits in
- * the lines "rolled" of these pools, and is let out with a promise: what it still lacks of its need is not given to
- * others who are let out. The promise ends when it is kept, when the attempt ends, or when it is rolled back again.
+ * A context that is told RETRY remembers the need of its attempt: what it held and the request that
+ * failed. It waits in the lines "rolled" of these pools, and is let out with a promise: what it
+ * still lacks of its need is not given to others who are let out. The promise ends when it is kept,
+ * when the attempt ends, or when it is rolled back again.
  *
  * A context's outcomes are counted until anybody makes progress: one that busy neighbours roll back
  * goes on, one that turns in circles ends with NOMEM.
@@ -157,17 +158,19 @@ enum arb_outcome arbroll_retry_end(struct arb *a, struct arb_context *c, bool ok
 }
 
 /*
- * Outcomes on demand, for tests of clients. They change no state; RETRY and SPLIT are counted, but not against the limit.
+ * Outcomes on demand, for tests of clients. They change no state; RETRY and SPLIT are
+ * counted, but not against the limit.
  *
- * Looked at when a request begins, in the order of enum arb_inject: the context's own, then those of its tasks. A match first uses up
- * skip, then count.
+ * Looked at when a request begins, in the order of enum arb_inject: the context's own, then those
+ * of its tasks. A match first uses up skip, then count.
  */
 static const struct {
 	int kind;
 	enum arb_outcome outcome;
 } order[] = {
-	{ARB_INJECT_RETRY, ARB_RETRY},   {ARB_INJECT_ERROR, ARB_ERROR},       {ARB_INJECT_SPLIT, ARB_SPLIT},
-	{ARB_INJECT_TOOBIG, ARB_TOOBIG}, {ARB_INJECT_TIMEDOUT, ARB_TIMEDOUT},
+	{ARB_INJECT_RETRY, ARB_RETRY},       {ARB_INJECT_ERROR, ARB_ERROR},
+	{ARB_INJECT_SPLIT, ARB_SPLIT},       {ARB_INJECT_TOOBIG, ARB_TOOBIG},
+	{ARB_INJECT_TIMEDOUT, ARB_TIMEDOUT},
 };
 
 enum arb_outcome arbinject_set(struct arb *a, const struct arb_message *m)
@@ -197,7 +200,8 @@ static bool hit(struct arb_injection *i, const struct arb_pool *p)
 	return true;
 }
 
-static void count(struct arb *a, struct arb_context *c, const struct arb_pool *p, enum arb_outcome o)
+static void count(struct arb *a, struct arb_context *c, const struct arb_pool *p,
+		  enum arb_outcome o)
 {
 	struct arb_account *account = arbledger_account(a, c->bindings->task, p->nobody.pool);
 

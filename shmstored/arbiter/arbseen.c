@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbseen.c: inspection: copies of what is, for people and tests. Nothing here changes anything, but arb_stats() with ARB_RESET.
+ * arbseen.c: inspection: copies of what is, for people and tests. Nothing here changes anything,
+ * but arb_stats() with ARB_RESET.
  */
 #include "arbcore.h"
 
@@ -19,7 +20,7 @@ int64_t arb_knob(const struct arb *a, enum arb_knob k)
 	return k >= ARB_KNOB_MAX_BYPASS && k <= ARB_KNOB_OS_PROBE ? a->knobs[k] : 0;
 }
 
-/* ---- pools --------------------------------------------------------------------------------------------------------- */
+/* ---- pools ----------------------------------------------------------------------------------- */
 
 static void see_pool(const struct arb *a, const struct arb_pool *p, struct arb_pool_info *ret)
 {
@@ -58,7 +59,8 @@ bool arb_pool(const struct arb *a, uint64_t id, struct arb_pool_info *ret)
 	return p != NULL;
 }
 
-void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_pool_info *i), void *arg)
+void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_pool_info *i),
+		   void *arg)
 {
 	struct arb_pool_info info;
 
@@ -69,11 +71,14 @@ void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_p
 	}
 }
 
-/* ---- contexts ------------------------------------------------------------------------------------------------------ */
+/* ---- contexts -------------------------------------------------------------------------------- */
 
-static void see_context(const struct arb *a, const struct arb_context *c, struct arb_context_info *ret)
+static void see_context(const struct arb *a, const struct arb_context *c,
+			struct arb_context_info *ret)
 {
-	const struct arb_want *w = c->ask->n ? c->ask->want : c->attempt->n ? c->attempt->want : NULL;
+	const struct arb_want *w = c->ask->n       ? c->ask->want
+				   : c->attempt->n ? c->attempt->want
+						   : NULL;
 
 	*ret = (struct arb_context_info){
 		.id = c->id,
@@ -100,7 +105,8 @@ static void see_context(const struct arb *a, const struct arb_context *c, struct
 	ret->n_passed = c->line == ARB_LINE_WAITING ? (uint32_t)arbline_passed(w) : 0;
 }
 
-bool arb_context(const struct arb *a, uint64_t id, UNUSED uint64_t now_ns, struct arb_context_info *ret)
+bool arb_context(const struct arb *a, uint64_t id, UNUSED uint64_t now_ns,
+		 struct arb_context_info *ret)
 {
 	const struct arb_context *c = arbbind_find(a, id);
 
@@ -121,7 +127,7 @@ void arb_each_context(const struct arb *a, UNUSED uint64_t now_ns,
 	}
 }
 
-/* ---- tasks --------------------------------------------------------------------------------------------------------- */
+/* ---- tasks ----------------------------------------------------------------------------------- */
 
 static void see_task(const struct arb_task *t, struct arb_task_info *ret)
 {
@@ -146,7 +152,8 @@ bool arb_task(const struct arb *a, uint64_t id, struct arb_task_info *ret)
 	return t != NULL;
 }
 
-void arb_each_task(const struct arb *a, bool ended, bool (*fn)(void *arg, const struct arb_task_info *i), void *arg)
+void arb_each_task(const struct arb *a, bool ended,
+		   bool (*fn)(void *arg, const struct arb_task_info *i), void *arg)
 {
 	struct arb_task_info info;
 
@@ -157,7 +164,7 @@ void arb_each_task(const struct arb *a, bool ended, bool (*fn)(void *arg, const 
 	}
 }
 
-/* ---- statistics ---------------------------------------------------------------------------------------------------- */
+/* ---- statistics ------------------------------------------------------------------------------ */
 
 static uint64_t larger(uint64_t x, uint64_t y)
 {
@@ -179,7 +186,8 @@ void arbseen_add(struct arb_stats *ret, const struct arb_stats *s)
 }
 
 /* Waits in progress, and what the rolled-back attempts need. */
-static void add_present(const struct arb_task *t, uint64_t pool, uint64_t now_ns, struct arb_stats *ret)
+static void add_present(const struct arb_task *t, uint64_t pool, uint64_t now_ns,
+			struct arb_stats *ret)
 {
 	const struct arb_context *c;
 	const struct arb_want *w;
@@ -205,7 +213,8 @@ static void begin_anew(struct arb_account *account)
 				.footprint = account->active};
 }
 
-bool arb_stats(struct arb *a, uint64_t task, uint64_t pool, uint64_t now_ns, unsigned flags, struct arb_stats *ret)
+bool arb_stats(struct arb *a, uint64_t task, uint64_t pool, uint64_t now_ns, unsigned flags,
+	       struct arb_stats *ret)
 {
 	struct arb_task *t = arbtask_find(a, task);
 	struct arb_account *account;
@@ -263,14 +272,16 @@ void arb_totals(const struct arb *a, struct arb_totals *ret)
 /*
  * The last transitions, in a ring.
  *
- * A grant at once is no transition and is not here: the log says why somebody waited, and what became of it. Entries are plain copies;
- * notes are static texts.
+ * A grant at once is no transition and is not here: the log says why somebody waited, and what
+ * became of it. Entries are plain copies; notes are static texts.
  */
-void arblog_note(struct arb *a, const struct arb_context *c, enum arb_state from, enum arb_state to, enum arb_outcome o,
-		 const char *note)
+void arblog_note(struct arb *a, const struct arb_context *c, enum arb_state from, enum arb_state to,
+		 enum arb_outcome o, const char *note)
 {
 	struct arb_transition *t = &a->log[a->n_log++ % ARB_LOG_SIZE];
-	const struct arb_want *w = c->ask->n ? c->ask->want : c->attempt->n ? c->attempt->want : NULL;
+	const struct arb_want *w = c->ask->n       ? c->ask->want
+				   : c->attempt->n ? c->attempt->want
+						   : NULL;
 
 	*t = (struct arb_transition){
 		.number = a->n_log,
@@ -288,7 +299,8 @@ void arblog_note(struct arb *a, const struct arb_context *c, enum arb_state from
 	};
 }
 
-void arb_log(const struct arb *a, uint64_t since, bool (*fn)(void *arg, const struct arb_transition *t), void *arg)
+void arb_log(const struct arb *a, uint64_t since,
+	     bool (*fn)(void *arg, const struct arb_transition *t), void *arg)
 {
 	uint64_t n = a->n_log > ARB_LOG_SIZE ? a->n_log - ARB_LOG_SIZE : 0;
 

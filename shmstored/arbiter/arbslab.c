@@ -2,9 +2,11 @@
 /*
  * arbslab.c: memory of objects of one size, many in a piece.
  *
- * A message looks at a context, its task, accounts and reservations, each last seen thousands of messages ago. As blocks of malloc() they lie all over
- * its heap, and each costs a walk of page tables besides its lines of memory. Here they lie together, four times as many in each piece as in
- * the one before, and the large pieces are huge pages if the kernel has some. Measured with 10,000 contexts (bench_arbiter).
+ * A message looks at a context, its task, accounts and reservations, each last seen thousands of
+ * messages ago. As blocks of malloc() they lie all over its heap, and each costs a walk of page
+ * tables besides its lines of memory. Here they lie together, four times as many in each piece as
+ * in the one before, and the large pieces are huge pages if the kernel has some. Measured with
+ * 10,000 contexts (bench_arbiter).
  *
  * Freed objects are used again, last first; pieces go with the slab. Under a sanitizer every object
  * is a block of its own, so that it sees a use after free.
@@ -45,7 +47,8 @@ void arbslab_deinit(struct arbslab *s)
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define BLOCKS 1
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer) || __has_feature(thread_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(memory_sanitizer) || \
+	__has_feature(thread_sanitizer)
 #define BLOCKS 1
 #endif
 #endif
@@ -67,7 +70,8 @@ void arbslab_put(struct arbslab *s, void *object)
 
 static int grow(struct arbslab *s)
 {
-	size_t n = s->n_piece ? s->n_piece * 4 : 1, bytes = LINE + ((n * s->size + LINE - 1) & ~(size_t)(LINE - 1));
+	size_t n = s->n_piece ? s->n_piece * 4 : 1,
+	       bytes = LINE + ((n * s->size + LINE - 1) & ~(size_t)(LINE - 1));
 	struct arbslab_piece *piece;
 
 	if (bytes >= HUGE_SIZE) {

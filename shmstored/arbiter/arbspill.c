@@ -2,11 +2,13 @@
 /*
  * arbspill.c: reclaimable reservations: which goes next, and what is on its way out.
  *
- * Victims are ordered: lowest priority of their owner first, of these the one that was unpinned longest ago. Jobs are started for
- * ALLOC contexts only, as many bytes as they still lack; what nobody waits for any more is called off. Only bytes that really left
- * count: what could not be spilled is refused until it changes, so that nobody is asked for it for ever.
+ * Victims are ordered: lowest priority of their owner first, of these the one that was unpinned
+ * longest ago. Jobs are started for ALLOC contexts only, as many bytes as they still lack; what
+ * nobody waits for any more is called off. Only bytes that really left count: what could not be
+ * spilled is refused until it changes, so that nobody is asked for it for ever.
  *
- * A sealed reservation is an object and goes as a whole; of the others (leases, what the disk tier could give) the missing part is enough.
+ * A sealed reservation is an object and goes as a whole; of the others (leases, what the disk tier
+ * could give) the missing part is enough.
  */
 #include "arbcore.h"
 
@@ -32,8 +34,8 @@ static const struct arbtree_ops victim_ops = {.cmp = victim_cmp, .pull = victim_
 
 static void ask(struct arb *a, struct arb_reservation *r, uint64_t bytes)
 {
-	a->out[a->n_out++] =
-		(struct arb_reply){.kind = ARB_REPLY_SPILL, .pool = r->pool->id, .reservation = r->id, .bytes = bytes};
+	a->out[a->n_out++] = (struct arb_reply){
+		.kind = ARB_REPLY_SPILL, .pool = r->pool->id, .reservation = r->id, .bytes = bytes};
 }
 
 static void end_job(struct arb_reservation *r)

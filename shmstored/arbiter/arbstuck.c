@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbstuck.c: requests of stalled tasks in a pool, smallest first: is there a set that can never be met?
+ * arbstuck.c: requests of stalled tasks in a pool, smallest first: is there
+ * a set that can never be met?
  *
- * Tasks that are not stalled may give back all that they hold. That meets the smallest request of the stalled ones, whose task then gives back
- * what it holds (gain), which meets the next. The set that is left over when this stops is hopeless: its first is the first request
- * that is larger than what comes back before it. With the sum of the gains and the largest (bytes - gains before) below each node that
- * is one walk down from the root, and the lowest holder among the rest falls out on the way.
+ * Tasks that are not stalled may give back all that they hold. That meets the smallest request
+ * of the stalled ones, whose task then gives back what it holds (gain), which meets the next.
+ * The set that is left over when this stops is hopeless: its first is the first request that is
+ * larger than what comes back before it. With the sum of the gains and the largest (bytes -
+ * gains before) below each node that is one walk down from the root, and the lowest holder among
+ * the rest falls out on the way.
  *
- * While even the largest request fits into what those who run give back, no set is hopeless, and nothing is kept: the tree is built
- * when it is needed first, and dropped when it was not needed as often as there are waiters.
+ * While even the largest request fits into what those who run give back, no set is hopeless, and
+ * nothing is kept: the tree is built when it is needed first, and dropped when it was not needed
+ * as often as there are waiters.
  *
- * A request of some bytes belongs here while it is BLOCKED and the task to which it is to be booked is stalled. A task with several such requests is revived
- * by the smallest of them (lead), so that its bytes count once; any of them may be rolled back to have them. Bytes that several tasks pin are in the books of one of them: a set may
- * be found later for it, not wrongly. A helper's request revives the best of its tasks only: for the others a set may be found too soon,
- * which costs one roll back.
+ * A request of some bytes belongs here while it is BLOCKED and the task to which it is to be
+ * booked is stalled. A task with several such requests is revived by the smallest of them (lead),
+ * so that its bytes count once; any of them may be rolled back to have them. Bytes that several
+ * tasks pin are in the books of one of them: a set may be found later for it, not wrongly. A
+ * helper's request revives the best of its tasks only: for the others a set may be found too
+ * soon, which costs one roll back.
  */
 #include "arbcore.h"
 
@@ -48,7 +54,8 @@ static struct arb_want *lower(struct arb_want *x, struct arb_want *y)
 
 static void stuck_pull(struct arbtree_node *n)
 {
-	struct arb_want *w = want_of(n), *left = want_or_null(n->kid[0]), *right = want_or_null(n->kid[1]);
+	struct arb_want *w = want_of(n), *left = want_or_null(n->kid[0]),
+			*right = want_or_null(n->kid[1]);
 	uint64_t before = left ? left->sum_gain : 0;
 
 	w->sum_gain = before + w->gain + (right ? right->sum_gain : 0);
@@ -123,7 +130,8 @@ void arbstuck_refresh(struct arb *a, struct arb_task *t)
 			continue;
 		for (w = b->context->ask->want; w < b->context->ask->want + b->context->ask->n; w++)
 			if (w->account->task == t)
-				place(a, w, w->bytes && t->stalled && b->context->state == ARB_BLOCKED);
+				place(a, w,
+				      w->bytes && t->stalled && b->context->state == ARB_BLOCKED);
 	}
 }
 
@@ -191,13 +199,15 @@ struct arb_want *arbstuck_victim(struct arb *a, struct arb_pool *p)
 /*
  * Who rolls back or splits when nobody can go on by himself. One action per run.
  *
- *   D0   grant what fits: the pump has done it, but for who is below one that closed its pool; where D2 would act, these come first
- *   D2   all tasks are stalled and somebody is BLOCKED: the lowest of these gets RETRY. After suspect_ticks of silence tasks that
- *        may be stalled count as if they were
- *   D3   all are stalled for certain, or may be after split_ticks of silence, and nobody is BLOCKED: the best that rolled back may run
- *        alone, once until there is progress, if its need fits; else it is told to split
- *   early   two or more requests of a pool can never be met, whatever all others give back: the lowest of them that holds
- *        something gets RETRY although others still run. Never a SPLIT
+ *   D0   grant what fits: the pump has done it, but for who is below one that closed its pool;
+ *        where D2 would act, these come first
+ *   D2   all tasks are stalled and somebody is BLOCKED: the lowest of these gets RETRY. After
+ *        suspect_ticks of silence tasks that may be stalled count as if they were
+ *   D3   all are stalled for certain, or may be after split_ticks of silence, and nobody is
+ *        BLOCKED: the best that rolled back may run alone, once until there is progress, if its
+ *        need fits; else it is told to split
+ *   early   two or more requests of a pool can never be met, whatever all others give back: the
+ *        lowest of them that holds something gets RETRY although others still run. Never a SPLIT
  *
  * Who is rolling back is not stalled, so that a decision waits for what it brings.
  */
@@ -221,7 +231,8 @@ static struct arb_context *best_rolled(const struct arb *a)
 	struct arb_want *w;
 
 	for (struct arb_pool *p = a->pools; p; p = p->hh.next) {
-		for (w = p->n_rolled ? arbline_best(&p->rolled) : NULL; w && w->context->state != ARB_BUFN;)
+		for (w = p->n_rolled ? arbline_best(&p->rolled) : NULL;
+		     w && w->context->state != ARB_BUFN;)
 			w = arbline_next(w);
 		if (w && (!best || arb_rank_cmp(&w->context->rank, &best->rank) < 0))
 			best = w->context;

@@ -2,15 +2,17 @@
 /*
  * arbtask.c: tasks, and who of them is stalled.
  *
- * A task has one verdict of three degrees, made of counters of its contexts, and the arbiter counts the tasks of each degree: "all
- * tasks are stalled" is a comparison of two numbers.
+ * A task has one verdict of three degrees, made of counters of its contexts, and the arbiter counts
+ * the tasks of each degree: "all tasks are stalled" is a comparison of two numbers.
  *
  *   stalled   all its contexts are parked or wait-marked
- *   certain   and no mark may go away by itself: a mark for its own helpers, who are all parked. (Marks for another task are looked at
- *             when it matters.)
- *   maybe     all its helpers and any dedicated one are, or are asleep by the word of the kernel: counts after silence only
+ *   certain   and no mark may go away by itself: a mark for its own helpers, who are all parked.
+ *             (Marks for another task are looked at when it matters.)
+ *   maybe     all its helpers and any dedicated one are, or are asleep by the word of the
+ *             kernel: counts after silence only
  *
- * A task without contexts is not counted: nothing will come of it. The last thousand tasks that ended are remembered.
+ * A task without contexts is not counted: nothing will come of it. The last thousand
+ * tasks that ended are remembered.
  */
 #include "arbcore.h"
 
@@ -22,7 +24,8 @@ struct arb_task *arbtask_find(const struct arb *a, uint64_t id)
 	return t;
 }
 
-int arbtask_make(struct arb *a, uint64_t id, int64_t priority, const char *name, struct arb_task **ret)
+int arbtask_make(struct arb *a, uint64_t id, int64_t priority, const char *name,
+		 struct arb_task **ret)
 {
 	struct arb_task *t = arbslab_get(&a->slabs.tasks);
 
@@ -136,7 +139,7 @@ enum arb_outcome arbtask_end(struct arb *a, const struct arb_message *m)
 	return ARB_OK;
 }
 
-/* ---- who is stalled ------------------------------------------------------------------------------------------------ */
+/* ---- who is stalled -------------------------------------------------------------------------- */
 
 void arbtask_eval(struct arb *a, struct arb_task *t)
 {
@@ -173,7 +176,8 @@ void arbtask_mark(struct arb_context *c, uint32_t by)
 		arbtask_mark_one(b->task, c, by);
 }
 
-static void add_counts(struct arb_task *t, const struct arb_context *c, uint32_t stalled, uint32_t maybe)
+static void add_counts(struct arb_task *t, const struct arb_context *c, uint32_t stalled,
+		       uint32_t maybe)
 {
 	if (c->kind == ARB_DEDICATED) {
 		t->n_own_stalled += stalled;
@@ -194,7 +198,8 @@ void arbtask_count(struct arb *a, struct arb_context *c)
 	if (stalled == c->stalled && maybe == c->maybe)
 		return;
 	for (b = c->bindings; b; b = b->cnext) {
-		add_counts(b->task, c, (uint32_t)stalled - (uint32_t)c->stalled, (uint32_t)maybe - (uint32_t)c->maybe);
+		add_counts(b->task, c, (uint32_t)stalled - (uint32_t)c->stalled,
+			   (uint32_t)maybe - (uint32_t)c->maybe);
 		arbtask_eval(a, b->task);
 	}
 	c->stalled = stalled;
@@ -202,8 +207,9 @@ void arbtask_count(struct arb *a, struct arb_context *c)
 }
 
 /*
- * All are stalled; is each of them for certain? A mark for another task is certain if that task is. Least fixed point: a ring of
- * tasks that wait for each other is no matter of memory, and is left to the silence.
+ * All are stalled; is each of them for certain? A mark for another task is certain if that
+ * task is. Least fixed point: a ring of tasks that wait for each other is no matter of
+ * memory, and is left to the silence.
  */
 static bool certain_from(const struct arb *a, const struct arb_context *c, unsigned depth)
 {

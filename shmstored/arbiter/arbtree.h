@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbtree.h: an ordered set whose nodes carry sums of what is below them: a treap, intrusive, with parent links.
+ * arbtree.h: an ordered set whose nodes carry sums of what is below them: a treap,
+ * intrusive, with parent links.
  *
- * The arbiter asks "the best waiter that fits", "the first request that can never fit": binary search over sums, which neither
- * glibc's tsearch() nor a list of uthash can do. Everything is inline, so that the operations of each of the three users are
- * compiled into it; each has its own ops, constant. No memory is taken here. Equal keys do not happen: cmp ends with a number that
- * nothing else has.
+ * The arbiter asks "the best waiter that fits", "the first request that can never fit":
+ * binary search over sums, which neither glibc's tsearch() nor a list of uthash can do.
+ * Everything is inline, so that the operations of each of the three users are compiled into
+ * it; each has its own ops, constant. No memory is taken here. Equal keys do not happen: cmp
+ * ends with a number that nothing else has.
  *
  *   cmp    < 0: the first comes first
  *   pull   compute a node's sums from its own values and its kids
  *   push   hand what was noted for the whole subtree down to the kids; NULL = nothing is ever noted
  *
- * heat keeps it balanced: larger is nearer to the root. It is mixed from a counter: the same messages make the same tree.
+ * heat keeps it balanced: larger is nearer to the root. It is mixed from a counter: the same
+ * messages make the same tree.
  */
 #ifndef ARBTREE_H
 #define ARBTREE_H
@@ -47,8 +50,10 @@ static inline uint32_t arbtree_heat(uint64_t seed)
 	return (uint32_t)(seed >> 32) | 1u;
 }
 
-/* n goes above its parent. Both were pushed. Sums: the parent's only, n's are pulled by who calls. */
-static inline void arbtree_rise(struct arbtree *t, struct arbtree_node *n, const struct arbtree_ops *ops)
+/* n goes above its parent. Both were pushed. Sums: the parent's only, n's are pulled by who
+ * calls. */
+static inline void arbtree_rise(struct arbtree *t, struct arbtree_node *n,
+				const struct arbtree_ops *ops)
 {
 	struct arbtree_node *p = n->up, *g = p->up;
 	int side = p->kid[1] == n;
@@ -97,7 +102,8 @@ static inline void arbtree_insert(struct arbtree *t, struct arbtree_node *n, uin
 /* Pushes the pending changes on the path from the root down to n. */
 static inline void arbtree_settle(struct arbtree_node *n, const struct arbtree_ops *ops)
 {
-	struct arbtree_node *path[128]; /* a treap of 2^32 is deeper than this with less than 2^-60 */
+	/* a treap of 2^32 is deeper than this with less than 2^-60 */
+	struct arbtree_node *path[128];
 	size_t depth = 0;
 
 	for (; n && depth < 128; n = n->up)
@@ -106,7 +112,8 @@ static inline void arbtree_settle(struct arbtree_node *n, const struct arbtree_o
 		ops->push(path[--depth]);
 }
 
-static inline void arbtree_remove(struct arbtree *t, struct arbtree_node *n, const struct arbtree_ops *ops)
+static inline void arbtree_remove(struct arbtree *t, struct arbtree_node *n,
+				  const struct arbtree_ops *ops)
 {
 	struct arbtree_node *kid, *p;
 

@@ -2,8 +2,8 @@
 /*
  * arbwhy.c: who held what, as a sentence, for whoever is told NOMEM or SPLIT, or waited too long.
  *
- * The largest three holders of the pool among the first few hundred accounts: an explanation, not a decision. It is written into the
- * arbiter, and valid until the next step.
+ * The largest three holders of the pool among the first few hundred accounts: an explanation, not a
+ * decision. It is written into the arbiter, and valid until the next step.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -54,22 +54,25 @@ static void largest(const struct arb_pool *p, const struct arb_account **holders
 	}
 }
 
-static const char *sentence(struct arb *a, const struct arb_pool *p, const char *what, uint64_t bytes)
+static const char *sentence(struct arb *a, const struct arb_pool *p, const char *what,
+			    uint64_t bytes)
 {
 	const struct arb_account *holders[N_HOLDERS] = {NULL};
 	char *buf = a->why[a->n_why++ % 2];
 	size_t at = 0;
 
 	largest(p, holders);
-	say(buf, &at, "%s %s of pool %s, which has %s, of which %s are pinned", what, sizetext(bytes).text, p->name,
-	    sizetext((uint64_t)arbpool_limit(p)).text, sizetext((uint64_t)arbpool_pinned(p)).text);
+	say(buf, &at, "%s %s of pool %s, which has %s, of which %s are pinned", what,
+	    sizetext(bytes).text, p->name, sizetext((uint64_t)arbpool_limit(p)).text,
+	    sizetext((uint64_t)arbpool_pinned(p)).text);
 	for (unsigned i = 0; i < N_HOLDERS && holders[i]; i++)
 		say(buf, &at, "%s task %llu:%u%s%s holds %s", i ? "," : ":",
 		    (unsigned long long)holders[i]->task->id >> 32, (uint32_t)holders[i]->task->id,
 		    holders[i]->task->name[0] ? " " : "", holders[i]->task->name,
 		    sizetext((uint64_t)holders[i]->pinned).text);
 	if (p->nobody.pinned)
-		say(buf, &at, "%s %s are nobody's", holders[0] ? "," : ":", sizetext((uint64_t)p->nobody.pinned).text);
+		say(buf, &at, "%s %s are nobody's", holders[0] ? "," : ":",
+		    sizetext((uint64_t)p->nobody.pinned).text);
 	return buf;
 }
 
@@ -85,8 +88,10 @@ const char *arb_holders(struct arb *a, uint64_t pool, const char *what, uint64_t
 	return p ? sentence(a, p, what, bytes) : NULL;
 }
 
-/* The words for the numbers of arbiter.h. They are in the log, in messages and on command lines: never changed. */
-#define NAME(table, i) ((size_t)(i) < sizeof(table) / sizeof(*(table)) && (table)[i] ? (table)[i] : "?")
+/* The words for the numbers of arbiter.h. They are in the log, in messages and on
+ * command lines: never changed. */
+#define NAME(table, i) \
+	((size_t)(i) < sizeof(table) / sizeof(*(table)) && (table)[i] ? (table)[i] : "?")
 
 const char *arb_state_name(enum arb_state s)
 {
@@ -121,9 +126,12 @@ const char *arb_outcome_name(enum arb_outcome o)
 const char *arb_knob_name(enum arb_knob k)
 {
 	static const char *const names[] = {
-		[ARB_KNOB_MAX_BYPASS] = "max_bypass",     [ARB_KNOB_SUSPECT_TICKS] = "suspect_ticks",
-		[ARB_KNOB_SPLIT_TICKS] = "split_ticks",   [ARB_KNOB_RETRY_LIMIT] = "retry_limit",
-		[ARB_KNOB_EARLY_DETECT] = "early_detect", [ARB_KNOB_OS_PROBE] = "os_probe",
+		[ARB_KNOB_MAX_BYPASS] = "max_bypass",
+		[ARB_KNOB_SUSPECT_TICKS] = "suspect_ticks",
+		[ARB_KNOB_SPLIT_TICKS] = "split_ticks",
+		[ARB_KNOB_RETRY_LIMIT] = "retry_limit",
+		[ARB_KNOB_EARLY_DETECT] = "early_detect",
+		[ARB_KNOB_OS_PROBE] = "os_probe",
 	};
 
 	return NAME(names, k);

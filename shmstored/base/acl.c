@@ -2,9 +2,10 @@
 /*
  * acl.c: one more reader in an access list.
  *
- * The mask is what groups and named users have at most; it shows as the group bits of the file's mode, and chmod() of these bits changes
- * it. So a mask that took a right away (the owner's chmod 0400 after a handoff) is applied to each entry before ours is added and
- * the mask allows reading again: adding one reader must not give another one back what was taken.
+ * The mask is what groups and named users have at most; it shows as the group bits of the file's
+ * mode, and chmod() of these bits changes it. So a mask that took a right away (the owner's chmod
+ * 0400 after a handoff) is applied to each entry before ours is added and the mask allows reading
+ * again: adding one reader must not give another one back what was taken.
  */
 #include "acl.h"
 
@@ -53,8 +54,8 @@ static int add(acl_t *to, acl_tag_t tag, const void *id, bool readable)
 	acl_entry_t e;
 	acl_permset_t rights;
 
-	if (acl_create_entry(to, &e) < 0 || acl_set_tag_type(e, tag) < 0 || (id && acl_set_qualifier(e, id) < 0) ||
-	    acl_get_permset(e, &rights) < 0)
+	if (acl_create_entry(to, &e) < 0 || acl_set_tag_type(e, tag) < 0 ||
+	    (id && acl_set_qualifier(e, id) < 0) || acl_get_permset(e, &rights) < 0)
 		return -1;
 	return readable ? acl_add_perm(rights, ACL_READ) : 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* beneath.c: the library's way to open what lies below a directory, tried again where a rename raced with it; the daemon does not wait. */
+/* beneath.c: the library's way to open what lies below a directory, tried again where a rename
+ * raced with it; the daemon does not wait. */
 #include "beneath.h"
 
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* beneath.h: opening what lies below a directory, where others may have put anything: no symlink, no "..", no other mount. */
+/* beneath.h: opening what lies below a directory, where others may have put anything: no
+ * symlink, no "..", no other mount. */
 #ifndef BENEATH_H
 #define BENEATH_H
 

@@ -2,11 +2,13 @@
 /*
  * events.c: the ring of events, the limit on their rate, and who is told.
  *
- * Memory is bounded whatever happens: EVENTS_KEPT texts of at most EVENTS_JSON_MAX bytes, and LIMIT_SETS * LIMIT_WAYS keys that
- * were the last ones to emit. A key that was pushed out of there starts afresh: at worst an event too many is kept.
- * Delivery is a loop over numbers, not a call within a call: a sink that emits makes the next turn of the loop, so that all
- * sinks see all events in their order and the stack does not grow.
- * Rejected: a thread or a queue per sink (who is slow is dropped by conn.c); binary records (each reader would format them anew).
+ * Memory is bounded whatever happens: EVENTS_KEPT texts of at most EVENTS_JSON_MAX bytes, and
+ * LIMIT_SETS * LIMIT_WAYS keys that were the last ones to emit. A key that was pushed out of there
+ * starts afresh: at worst an event too many is kept. Delivery is a loop over numbers, not a call
+ * within a call: a sink that emits makes the next turn of the loop, so that all sinks see all
+ * events in their order and the stack does not grow.
+ * Rejected: a thread or a queue per sink (who is slow is dropped by conn.c); binary records (each
+ * reader would format them anew).
  */
 #include "events.h"
 
@@ -122,7 +124,7 @@ struct events *events_free(struct events *ev)
 	return NULL;
 }
 
-/* ---- the rate ---------------------------------------------------------------------------------------------------------- */
+/* ---- the rate -------------------------------------------------------------------------------- */
 
 static uint64_t now(clockid_t clock)
 {
@@ -132,13 +134,15 @@ static uint64_t now(clockid_t clock)
 	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
 }
 
-/* A client that picks keys which meet in one set gains events that are not limited, of a ring that is bounded anyway. */
+/* A client that picks keys which meet in one set gains events that are not limited, of a
+ * ring that is bounded anyway. */
 static size_t set_of(enum event e, const char *key)
 {
 	return (size_t)(XXH3_64bits_withSeed(key, strlen(key), (uint64_t)e) % LIMIT_SETS);
 }
 
-/* True: it may be kept, *ret_left_out were not since the last one of this key. False: it is one too many. */
+/* True: it may be kept, *ret_left_out were not since the last one of this key.
+ * False: it is one too many. */
 static bool rate_allows(struct events *ev, enum event e, const char *key, uint64_t *ret_left_out)
 {
 	uint64_t now_ns = now(CLOCK_MONOTONIC);
@@ -154,7 +158,8 @@ static bool rate_allows(struct events *ev, enum event e, const char *key, uint64
 			*ret_left_out = l->n_left_out;
 			l->n_left_out = 0;
 			/* Events of a user that stays at its limit get rarer; a pause resets it. */
-			l->interval_ns = now_ns - l->at_ns < 2 * l->interval_ns ? 2 * l->interval_ns : SECOND_NS;
+			l->interval_ns = now_ns - l->at_ns < 2 * l->interval_ns ? 2 * l->interval_ns
+										: SECOND_NS;
 			if (l->interval_ns > LONGEST_NS)
 				l->interval_ns = LONGEST_NS;
 			l->at_ns = now_ns;
@@ -164,11 +169,12 @@ static bool rate_allows(struct events *ev, enum event e, const char *key, uint64
 			oldest = l;
 	}
 	free(oldest->key);
-	*oldest = (struct limit){.event = e, .key = strdup(key), .at_ns = now_ns, .interval_ns = SECOND_NS};
+	*oldest = (struct limit){
+		.event = e, .key = strdup(key), .at_ns = now_ns, .interval_ns = SECOND_NS};
 	return true;
 }
 
-/* ---- the text ---------------------------------------------------------------------------------------------------------- */
+/* ---- the text -------------------------------------------------------------------------------- */
 
 /* A text of at most most bytes; 0 = any. */
 static struct json_object *clean_text(struct json_object *value, size_t most)
@@ -186,8 +192,8 @@ static struct json_object *clean_text(struct json_object *value, size_t most)
 	return made;
 }
 
-static struct json_object *compose(struct events *ev, enum event e, struct json_object *fields, uint64_t n_left_out,
-				   size_t most)
+static struct json_object *compose(struct events *ev, enum event e, struct json_object *fields,
+				   uint64_t n_left_out, size_t most)
 {
 	struct json_object *o = jsonmake_new();
 
@@ -211,15 +217,16 @@ static struct json_object *compose(struct events *ev, enum event e, struct json_
 }
 
 /* On the heap; NULL: no memory. */
-static char *event_text(struct events *ev, enum event e, struct json_object *fields, uint64_t n_left_out,
-			size_t *ret_size)
+static char *event_text(struct events *ev, enum event e, struct json_object *fields,
+			uint64_t n_left_out, size_t *ret_size)
 {
 	struct json_object *o = NULL;
 	const char *text = NULL;
 	char *copied;
 	size_t n = 0;
 
-	/* Too long: once more with shorter texts; still too long, which takes dozens of fields: without them. */
+	/* Too long: once more with shorter texts; still too long, which takes
+	 * dozens of fields: without them. */
 	for (int attempt = 0; attempt < 3; attempt++) {
 		json_object_put(o);
 		o = compose(ev, e, attempt < 2 ? fields : NULL, n_left_out, attempt ? TEXT_CUT : 0);
@@ -237,12 +244,13 @@ static uid_t owner_of(struct json_object *fields)
 {
 	struct json_object *uid;
 
-	if (!fields || !json_object_object_get_ex(fields, "uid", &uid) || !json_object_is_type(uid, json_type_int))
+	if (!fields || !json_object_object_get_ex(fields, "uid", &uid) ||
+	    !json_object_is_type(uid, json_type_int))
 		return (uid_t)-1;
 	return (uid_t)json_object_get_int64(uid);
 }
 
-/* ---- who is told ------------------------------------------------------------------------------------------------------- */
+/* ---- who is told ----------------------------------------------------------------------------- */
 
 static void deliver(struct events *ev)
 {
@@ -272,15 +280,18 @@ void events_emit(struct events *ev, enum event e, const char *key, struct json_o
 	char *json;
 
 	ev->counts[e]++;
-	/* A sink that emits a ring full during its turn would write over what is being delivered. */
-	if (ev->last - ev->delivered >= EVENTS_KEPT - 1 || (key && !rate_allows(ev, e, key, &n_left_out))) {
+	/* A sink that emits a ring full during its turn would write over what is being
+	 * delivered. */
+	if (ev->last - ev->delivered >= EVENTS_KEPT - 1 ||
+	    (key && !rate_allows(ev, e, key, &n_left_out))) {
 		json_object_put(fields);
 		return;
 	}
 	json = event_text(ev, e, fields, n_left_out, &size);
 	if (json) {
 		free(k->json);
-		*k = (struct kept){.event = e, .owner = owner_of(fields), .json = json, .size = size};
+		*k = (struct kept){
+			.event = e, .owner = owner_of(fields), .json = json, .size = size};
 		ev->last++;
 	}
 	json_object_put(fields);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * events.h: what happened, for people and programs that watch: a ring of the last EVENTS_KEPT, numbered from 1.
- * Each is one JSON object: {"sequence":…,"time":…(seconds),"event":"store-came",…fields}. Repetitions of one event about one object are
- * limited to one per second; what was left out is counted in the next one ("repeated").
+ * events.h: what happened, for people and programs that watch: a ring of the last EVENTS_KEPT,
+ * numbered from 1. Each is one JSON object:
+ * {"sequence":…,"time":…(seconds),"event":"store-came",…fields}. Repetitions of one event about one
+ * object are limited to one per second; what was left out is counted in the next one ("repeated").
  */
 #ifndef EVENTS_H
 #define EVENTS_H
@@ -12,7 +13,8 @@
 #include <sys/types.h>
 
 #define EVENTS_KEPT     1024u
-#define EVENTS_JSON_MAX 4000u /* bytes of one event: it fits a WIRE_EVENT; a longer one loses the ends of its texts */
+/* bytes of one event: it fits a WIRE_EVENT; a longer one loses the ends of its texts */
+#define EVENTS_JSON_MAX 4000u
 
 enum event {
 	EVENT_DAEMON_STARTED,
@@ -37,11 +39,11 @@ enum event {
 	EVENT_ARB_SPLIT,   /* and to make its work smaller */
 	EVENT_ARB_NOMEM,   /* a reservation cannot be had */
 	EVENT_ARB_TIMEOUT, /* one was waited for in vain */
-	EVENT_MEMORY,      /* what there is of the host's memory, or whether it is known, has changed */
-	EVENT_GATE,        /* closed, or opened */
-	EVENT_STAGE,       /* a worker waits for a stage, began or ended one */
-	EVENT_ADMISSION,   /* the first task waits at it, or one was refused */
-	EVENT_PREEMPT,     /* a process is to stop, is signalled, has died, or goes on */
+	EVENT_MEMORY, /* what there is of the host's memory, or whether it is known, has changed */
+	EVENT_GATE,   /* closed, or opened */
+	EVENT_STAGE,  /* a worker waits for a stage, began or ended one */
+	EVENT_ADMISSION, /* the first task waits at it, or one was refused */
+	EVENT_PREEMPT,   /* a process is to stop, is signalled, has died, or goes on */
 	EVENT_ACTOR_MOVED,
 	EVENT_ACTOR_LOST, /* its process died, and no copy begins */
 	EVENT_ACTOR_RESTARTED,
@@ -56,15 +58,17 @@ struct events;
 struct event_sink { /* who is told at once */
 	struct event_sink *next;
 	uint64_t mask; /* bits of enum event */
-	void (*fn)(struct event_sink *sink, enum event e, uint64_t sequence, const char *json, size_t n);
+	void (*fn)(struct event_sink *sink, enum event e, uint64_t sequence, const char *json,
+		   size_t n);
 };
 
 int events_new(struct events **ret);
 struct events *events_free(struct events *ev);
 /*
- * key: what it is about (a path, a limit), for the rate limit; NULL: never left out. fields: further members of the JSON object,
- * made with json-c, or NULL; taken over. Text in them may be any bytes. A field "uid" says whose event it is (events_owner()).
- * The sinks are told from within, in order; one that emits, subscribes or unsubscribes in its fn may do so.
+ * key: what it is about (a path, a limit), for the rate limit; NULL: never left out. fields:
+ * further members of the JSON object, made with json-c, or NULL; taken over. Text in them may be
+ * any bytes. A field "uid" says whose event it is (events_owner()). The sinks are told from within,
+ * in order; one that emits, subscribes or unsubscribes in its fn may do so.
  */
 struct json_object;
 void events_emit(struct events *ev, enum event e, const char *key, struct json_object *fields);
@@ -74,7 +78,8 @@ void events_unsubscribe(struct events *ev, struct event_sink *sink);
 int events_each(struct events *ev, uint64_t since, uint64_t mask,
 		int (*fn)(enum event e, uint64_t sequence, const char *json, void *arg), void *arg);
 uint64_t events_count(const struct events *ev, enum event e); /* ever, those left out included */
-/* The user whose event it is: who may see it besides administrators. (uid_t)-1: nobody's, all may; also where it is kept no more. */
+/* The user whose event it is: who may see it besides administrators. (uid_t)-1: nobody's, all may;
+ * also where it is kept no more. */
 uid_t events_owner(const struct events *ev, uint64_t sequence);
 uint64_t events_last(const struct events *ev); /* the newest one's number; 0 = none so far */
 

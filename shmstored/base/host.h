@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* host.h: the daemon as a whole: what its parts need of each other. One per process; owned by main, filled by start.c. */
+/* host.h: the daemon as a whole: what its parts need of each other. One per process; owned
+ * by main, filled by start.c. */
 #ifndef HOST_H
 #define HOST_H
 
@@ -63,7 +64,8 @@ struct host {
 	struct host_counters counters;
 	/* Connections and accounts call the modules above them through these. */
 	int (*dispatch)(struct conn *c, const void *packet, size_t n); /* dispatch.h */
-	const struct part *const *parts; /* part.h: in the order of their opening, up to a NULL; NULL = none */
+	/* part.h: in the order of their opening, up to a NULL; NULL = none */
+	const struct part *const *parts;
 };
 
 #endif

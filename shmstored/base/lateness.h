@@ -24,7 +24,8 @@ extern const uint64_t lateness_bounds[LATENESS_BUCKETS - 1];
 
 /* The first call is expected at first_ns. */
 void lateness_init(struct lateness *l, uint64_t first_ns, uint64_t interval_ns);
-/* A call came at now_ns. Calls that were left out meanwhile are not counted: the one that came is that much later. */
+/* A call came at now_ns. Calls that were left out meanwhile are not counted: the one
+ * that came is that much later. */
 void lateness_note(struct lateness *l, uint64_t now_ns);
 /* Of the last LATENESS_RECENT calls. */
 uint64_t lateness_worst(const struct lateness *l);

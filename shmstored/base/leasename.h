@@ -9,7 +9,8 @@
 
 /* A fresh name with that expiry, in ms of CLOCK_BOOTTIME. 0, -EIO (no random numbers). */
 int leasename_make(uint64_t expiry_ms, char ret_name[SHMS_LEASE_NAME_SIZE]);
-/* CLOCK_BOOTTIME of the host in ms, without the offset of a time namespace: the clock that leases end by. */
+/* CLOCK_BOOTTIME of the host in ms, without the offset of a time namespace: the
+ * clock that leases end by. */
 uint64_t leasename_now_ms(void);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * log.c: one line per event, whole or not at all: made in a buffer, given away with one call. Where standard error is the journal
- * ($JOURNAL_STREAM names its device and inode, as systemd.exec(5) says) lines go there with their fields; else they are text.
- * What comes from clients (names, paths) can hold any byte: control characters are written as '?', so that nobody forges a line.
+ * log.c: one line per event, whole or not at all: made in a buffer, given away with one call. Where
+ * standard error is the journal ($JOURNAL_STREAM names its device and inode, as systemd.exec(5)
+ * says) lines go there with their fields; else they are text. What comes from clients (names,
+ * paths) can hold any byte: control characters are written as '?', so that nobody forges a line.
  *
  * Threads: any. The lock is held for the limiter only, never while writing.
  * Rejected: syslog(3): no fields, and its socket may block.
@@ -28,14 +29,15 @@
 #include "refused.h"
 
 /*
- * A table of the places that log, by file and line. A failure that a client can cause as often as it likes must not
- * fill the journal. Per place rather than in all: the flood of one does not hide the others. The table has room for every place of
- * the program; were it full, the rest would go unlimited, which errs on the side of saying it.
+ * A table of the places that log, by file and line. A failure that a client can cause as often as
+ * it likes must not fill the journal. Per place rather than in all: the flood of one does not hide
+ * the others. The table has room for every place of the program; were it full, the rest would go
+ * unlimited, which errs on the side of saying it.
  */
 static struct loglimit_site *find(struct loglimit *l, const char *file, int line)
 {
-	uint64_t hash =
-		((uint64_t)(uintptr_t)file ^ (uint64_t)(unsigned)line * 0x9e3779b1u) * UINT64_C(0x9e3779b97f4a7c15);
+	uint64_t hash = ((uint64_t)(uintptr_t)file ^ (uint64_t)(unsigned)line * 0x9e3779b1u) *
+			UINT64_C(0x9e3779b97f4a7c15);
 
 	for (unsigned i = 0; i < LOGLIMIT_SITES; i++) {
 		struct loglimit_site *s = &l->sites[((hash >> 32) + i) % LOGLIMIT_SITES];
@@ -51,7 +53,8 @@ static struct loglimit_site *find(struct loglimit *l, const char *file, int line
 	return NULL;
 }
 
-bool loglimit_allow(struct loglimit *l, const char *file, int line, uint64_t now_ns, unsigned *ret_left_out)
+bool loglimit_allow(struct loglimit *l, const char *file, int line, uint64_t now_ns,
+		    unsigned *ret_left_out)
 {
 	struct loglimit_site *s = find(l, file, line);
 
@@ -75,7 +78,8 @@ bool loglimit_allow(struct loglimit *l, const char *file, int line, uint64_t now
 #define FIELD_MAX  4200u
 #define FIELDS_MAX 8
 
-static const char *const levels[] = {"emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"};
+static const char *const levels[] = {"emergency", "alert",  "critical", "error",
+				     "warning",   "notice", "info",     "debug"};
 
 static atomic_int log_level = LOG_INFO;
 static bool to_journal;
@@ -107,7 +111,8 @@ void log_init(int level)
 
 void log_set_level(int level)
 {
-	atomic_store_explicit(&log_level, level, memory_order_relaxed); /* stands alone: nothing is published by it */
+	/* stands alone: nothing is published by it */
+	atomic_store_explicit(&log_level, level, memory_order_relaxed);
 }
 
 static void make_harmless(char *text)
@@ -174,7 +179,8 @@ static bool write_journal(const struct line *l)
 	struct fields fs;
 
 	fs.n = 0;
-	add(&fs, "MESSAGE=%s%s%s", l->text, f->error ? ": " : "", f->error ? error_text(f->error) : "");
+	add(&fs, "MESSAGE=%s%s%s", l->text, f->error ? ": " : "",
+	    f->error ? error_text(f->error) : "");
 	add(&fs, "PRIORITY=%d", l->level);
 	add(&fs, "SYSLOG_IDENTIFIER=shmstored");
 	add(&fs, "CODE_FILE=%s", l->file);
@@ -188,24 +194,28 @@ static bool write_journal(const struct line *l)
 	return sd_journal_sendv(fs.iov, fs.n) == 0;
 }
 
-/* An error may be a filter's, not the kernel's: then which calls it refuses is said. Returns the text's length. */
+/* An error may be a filter's, not the kernel's: then which calls it refuses is said.
+ * Returns the text's length. */
 static int add_refused(struct line *l, int n)
 {
 	char names[SHMS_REFUSED_TEXT];
 	int error = abs(l->fields->error);
 
-	if (n < 0 || (size_t)n >= sizeof(l->text) || (error != ENOSYS && error != EPERM && error != ENOTSUP))
+	if (n < 0 || (size_t)n >= sizeof(l->text) ||
+	    (error != ENOSYS && error != EPERM && error != ENOTSUP))
 		return n;
 	shms_refused_suspect();
-	return !shms_refused_names(names)
-		       ? n
-		       : n + snprintf(l->text + n, sizeof(l->text) - (size_t)n, "; refused to this process: %s", names);
+	return !shms_refused_names(names) ? n
+					  : n + snprintf(l->text + n, sizeof(l->text) - (size_t)n,
+							 "; refused to this process: %s", names);
 }
 
-void log_write(int level, const char *file, int line, const struct log_fields *fields, const char *format, ...)
+void log_write(int level, const char *file, int line, const struct log_fields *fields,
+	       const char *format, ...)
 {
 	static const struct log_fields none;
-	struct line l = {.level = level, .file = file, .line = line, .fields = fields ? fields : &none};
+	struct line l = {
+		.level = level, .file = file, .line = line, .fields = fields ? fields : &none};
 	int saved = errno;
 	unsigned n_left_out;
 	struct timespec now;
@@ -217,7 +227,8 @@ void log_write(int level, const char *file, int line, const struct log_fields *f
 		return;
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	pthread_mutex_lock(&lock);
-	allowed = loglimit_allow(&limit, file, line, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
+	allowed = loglimit_allow(&limit, file, line,
+				 (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
 				 &n_left_out);
 	pthread_mutex_unlock(&lock);
 	if (!allowed)
@@ -227,7 +238,8 @@ void log_write(int level, const char *file, int line, const struct log_fields *f
 	va_end(ap);
 	n = add_refused(&l, n);
 	if (n_left_out && n >= 0 && (size_t)n < sizeof(l.text))
-		snprintf(l.text + n, sizeof(l.text) - (size_t)n, " (%u more of these were left out)", n_left_out);
+		snprintf(l.text + n, sizeof(l.text) - (size_t)n,
+			 " (%u more of these were left out)", n_left_out);
 	if (!to_journal || !write_journal(&l))
 		write_text(&l);
 	errno = saved;

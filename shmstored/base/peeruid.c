@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peeruid.c: asks the kernel (sock_diag) for the socket whose own end is our peer's end. The answer is complete when the question
- * is sent: nothing waits.
+ * peeruid.c: asks the kernel (sock_diag) for the socket whose own end is our peer's end. The answer
+ * is complete when the question is sent: nothing waits.
  *
- * Only an established socket that a process has open tells its user: the kernel reports uid 0 for one in TIME_WAIT and, on kernels
- * before 6.16, for one whose process closed it; root is what a client must not become by closing early.
- * Only loopback addresses: another one could be another host's. Rejected: /proc/net/tcp (walks every socket of the host).
+ * Only an established socket that a process has open tells its user: the kernel reports uid 0 for
+ * one in TIME_WAIT and, on kernels before 6.16, for one whose process closed it; root is what a
+ * client must not become by closing early. Only loopback addresses: another one could be another
+ * host's. Rejected: /proc/net/tcp (walks every socket of the host).
  */
 #include "peeruid.h"
 
@@ -25,16 +26,17 @@
 #include <unistd.h>
 
 /*
- * What is wanted is found by what it is, not by its number or name: the units may be edited. With these two the service runs in
- * an empty network namespace: HTTP comes in through the one, and whose connection it is, is asked through the other.
+ * What is wanted is found by what it is, not by its number or name: the units may be edited. With
+ * these two the service runs in an empty network namespace: HTTP comes in through the one, and
+ * whose connection it is, is asked through the other.
  */
 static bool is_netlink(int fd, int protocol)
 {
 	socklen_t size = sizeof(int);
 	int is;
 
-	return sd_is_socket(fd, AF_NETLINK, 0, -1) > 0 && getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &is, &size) == 0 &&
-	       is == protocol;
+	return sd_is_socket(fd, AF_NETLINK, 0, -1) > 0 &&
+	       getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &is, &size) == 0 && is == protocol;
 }
 
 /* protocol: netlink's; -1: TCP. */
@@ -43,7 +45,8 @@ static int find(int protocol)
 	int n = sd_listen_fds(0);
 
 	for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + n; fd++) {
-		if (protocol < 0 ? sd_is_socket_inet(fd, AF_UNSPEC, SOCK_STREAM, 1, 0) <= 0 : !is_netlink(fd, protocol))
+		if (protocol < 0 ? sd_is_socket_inet(fd, AF_UNSPEC, SOCK_STREAM, 1, 0) <= 0
+				 : !is_netlink(fd, protocol))
 			continue;
 		return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : fd;
 	}
@@ -79,7 +82,8 @@ int peeruid_new(struct peeruid **ret)
 		return -ENOMEM;
 	p->fd = handed_netlink(NETLINK_SOCK_DIAG);
 	if (p->fd < 0)
-		p->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
+		p->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			       NETLINK_SOCK_DIAG);
 	if (p->fd < 0) {
 		r = -errno;
 		free(p);
@@ -98,7 +102,8 @@ struct peeruid *peeruid_free(struct peeruid *p)
 }
 
 /* An end as sock_diag wants it; an IPv4 address in IPv6's clothes is an IPv4 one. */
-static bool end_of(const struct sockaddr_storage *address, uint8_t *ret_family, __be16 *ret_port, __be32 ret_host[4])
+static bool end_of(const struct sockaddr_storage *address, uint8_t *ret_family, __be16 *ret_port,
+		   __be32 ret_host[4])
 {
 	const struct sockaddr_in *v4 = (const void *)address;
 	const struct sockaddr_in6 *v6 = (const void *)address;
@@ -141,7 +146,8 @@ static bool compose(struct peeruid *p, int fd, struct question *q)
 			    .idiag_states = 1u << TCP_ESTABLISHED,
 			    .id = {.idiag_cookie = {INET_DIAG_NOCOOKIE, INET_DIAG_NOCOOKIE}}},
 	};
-	return end_of(&theirs, &q->request.sdiag_family, &q->request.id.idiag_sport, q->request.id.idiag_src) &&
+	return end_of(&theirs, &q->request.sdiag_family, &q->request.id.idiag_sport,
+		      q->request.id.idiag_src) &&
 	       end_of(&ours, &family, &q->request.id.idiag_dport, q->request.id.idiag_dst) &&
 	       family == q->request.sdiag_family;
 }
@@ -157,8 +163,8 @@ bool peeruid_find(struct peeruid *p, int fd, uid_t *ret)
 	struct question q;
 	ssize_t n;
 
-	if (!compose(p, fd, &q) ||
-	    sendto(p->fd, &q, sizeof(q), 0, (struct sockaddr *)&kernel, sizeof(kernel)) != (ssize_t)sizeof(q))
+	if (!compose(p, fd, &q) || sendto(p->fd, &q, sizeof(q), 0, (struct sockaddr *)&kernel,
+					  sizeof(kernel)) != (ssize_t)sizeof(q))
 		return false;
 	do { /* an answer that was not fetched belongs to an earlier question */
 		n = recv(p->fd, &answer, sizeof(answer), MSG_DONTWAIT);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peeruid.h: which local user is at the other end of a TCP connection: the SO_PEERCRED that TCP has not. */
+/* peeruid.h: which local user is at the other end of a TCP connection: the
+ * SO_PEERCRED that TCP has not. */
 #ifndef PEERUID_H
 #define PEERUID_H
 
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Sockets that the service manager made for us (sd_listen_fds(3)): they may be of a network namespace that we are not in. */
+/* Sockets that the service manager made for us (sd_listen_fds(3)): they may be of a network
+ * namespace that we are not in. */
 
-/* The descriptor, CLOEXEC and ours from here on: a listening TCP socket; a netlink socket of that protocol. -ENOENT: none was handed over. */
+/* The descriptor, CLOEXEC and ours from here on: a listening TCP socket; a netlink socket of that
+ * protocol. -ENOENT: none was handed over. */
 int handed_tcp(void);
 int handed_netlink(int protocol);
 
@@ -17,7 +20,8 @@ struct peeruid;
 /* 0; -errno: this kernel does not tell, or we may not ask. */
 int peeruid_new(struct peeruid **ret);
 struct peeruid *peeruid_free(struct peeruid *p);
-/* True: the other end of the connected socket fd is an open socket of this host's, on a loopback address, of that user. Does not block. */
+/* True: the other end of the connected socket fd is an open socket of this host's, on a loopback
+ * address, of that user. Does not block. */
 bool peeruid_find(struct peeruid *p, int fd, uid_t *ret);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.c: a configuration as a whole: the defaults, the files in their order, what the values must be among themselves.
+ * config.c: a configuration as a whole: the defaults, the files in their order, what the
+ * values must be among themselves.
  *
- * The main file comes first, then FILE.d/ *.conf by name: a later one says over again what it names, and leaves the rest. Without any file
- * the defaults hold: one partition, the library's own.
+ * The main file comes first, then FILE.d/ *.conf by name: a later one says over again what it
+ * names, and leaves the rest. Without any file the defaults hold: one partition, the library's own.
  */
 #include "config.h"
 
@@ -63,16 +64,23 @@ static const struct config DEFAULTS = {
 		     .grace_ns = SECOND,
 		     .term_ns = SECOND},
 	.stage = {.slots = 1}, /* and stage_defaults */
-	.profile = {.fallback = 128 * MIB, .interval_ns = SECOND / 10, .save_ns = 60 * SECOND, .max_kinds = 1000},
+	.profile = {.fallback = 128 * MIB,
+		    .interval_ns = SECOND / 10,
+		    .save_ns = 60 * SECOND,
+		    .max_kinds = 1000},
 	.peers = {.timeout_ns = 5 * SECOND,
 		  .sync_ns = 10 * SECOND,
-		  .copies = {.num = {.k = 1, .text = "explicit:1"}, .frequency_ns = 5 * SECOND, .retry = 3},
+		  .copies = {.num = {.k = 1, .text = "explicit:1"},
+			     .frequency_ns = 5 * SECOND,
+			     .retry = 3},
 		  .recover_ns = 10 * SECOND},
 };
 
 struct config_partition *config_partition_add(struct config *c, const char *path)
 {
-	struct config_partition *list = reallocarray(c->partitions, c->n_partitions + 1, sizeof(*list)), *p;
+	struct config_partition *list = reallocarray(c->partitions, c->n_partitions + 1,
+						     sizeof(*list)),
+				*p;
 
 	if (!list)
 		return NULL;
@@ -196,7 +204,8 @@ static int read_dropins(struct config *c, const char *file, char **ret_error)
 		return 0; /* most have none */
 	if (n < 0) {
 		r = -errno;
-		if (asprintf(ret_error, "%s: %s; check the path and its permissions", dir, strerror(-r)) < 0)
+		if (asprintf(ret_error, "%s: %s; check the path and its permissions", dir,
+			     strerror(-r)) < 0)
 			*ret_error = NULL;
 		return r;
 	}
@@ -222,13 +231,16 @@ static int check(const struct config *c, const char *file, char **ret_error)
 	for (size_t i = 0; i < c->n_partitions; i++) {
 		const struct config_partition *p = &c->partitions[i];
 
-		if (p->watermark_high && (p->watermark_low > 1000000) == (p->watermark_high > 1000000) &&
+		if (p->watermark_high &&
+		    (p->watermark_low > 1000000) == (p->watermark_high > 1000000) &&
 		    p->watermark_low > p->watermark_high &&
-		    asprintf(ret_error, "%s: partition \"%s\": watermark-low is above watermark-high", file, p->path) >=
-			    0)
+		    asprintf(ret_error,
+			     "%s: partition \"%s\": watermark-low is above watermark-high", file,
+			     p->path) >= 0)
 			return -EINVAL;
 		if (p->disk.low >= p->disk.high &&
-		    asprintf(ret_error, "%s: partition \"%s\": disk.low is not below disk.high", file, p->path) >= 0)
+		    asprintf(ret_error, "%s: partition \"%s\": disk.low is not below disk.high",
+			     file, p->path) >= 0)
 			return -EINVAL;
 	}
 	if (c->arbiter.lease && c->arbiter.lease_small > c->arbiter.lease &&
@@ -244,7 +256,8 @@ static int check(const struct config *c, const char *file, char **ret_error)
 	    asprintf(ret_error, "%s: pressure: ramp is above ramp-max", file) >= 0)
 		return -EINVAL;
 	if (c->socket_group && !getgrnam(c->socket_group) &&
-	    asprintf(ret_error, "%s: socket-group: no such group: %s; make it, or leave the key out", file,
+	    asprintf(ret_error,
+		     "%s: socket-group: no such group: %s; make it, or leave the key out", file,
 		     c->socket_group) >= 0)
 		return -EINVAL;
 	return 0;

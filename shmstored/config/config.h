@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * config.h: /etc/shmstore/shmstored.conf and its drop-ins (files in shmstored.conf.d), read with libConfuse. Every key is in
- * shmstored.conf(5). A configuration is immutable once read.
+ * config.h: /etc/shmstore/shmstored.conf and its drop-ins (files in shmstored.conf.d), read with
+ * libConfuse. Every key is in shmstored.conf(5). A configuration is immutable once read.
  */
 #ifndef CONFIG_H
 #define CONFIG_H
@@ -29,12 +29,13 @@ struct config_limit {
 
 /* The disk tier (shmstore/tier.h), as the daemon writes it into the partition. */
 struct config_disk {
-	char *path;             /* NULL: not said, what the partition has stays; "none": it is to have none */
+	char *path; /* NULL: not said, what the partition has stays; "none": it is to have none */
 	uint64_t max, min_free; /* bytes; max 0: no limit */
 	uint32_t level;
 	bool fsync;
-	uint32_t high, low;            /* percent */
-	uint64_t scrub_ns, scrub_rate; /* ours: tier files are read so often (0: never), so many bytes a second */
+	uint32_t high, low; /* percent */
+	/* ours: tier files are read so often (0: never), so many bytes a second */
+	uint64_t scrub_ns, scrub_rate;
 };
 
 /* How puts wait that do not fit: in the order of their limits (quota.h), or by createqueue.h. */
@@ -52,7 +53,8 @@ struct config_partition {
 	uint32_t queue_per_store, queue_max_bypass;
 	struct config_limit *limits;
 	size_t n_limits;
-	uint64_t watermark_low, watermark_high; /* bytes, or parts per million of the size where below 1000001 */
+	/* bytes, or parts per million of the size where below 1000001 */
+	uint64_t watermark_low, watermark_high;
 	uint64_t survey_interval_ns;
 	uint64_t ghost_age_ns; /* EVENT_GHOST_OLD from this age on */
 	struct config_disk disk;
@@ -61,47 +63,52 @@ struct config_partition {
 /* The memory arbiter, of every partition. */
 struct config_arbiter {
 	bool enabled;
-	uint64_t headroom;           /* bytes that it never gives, or parts per million of the whole up to 1000000 */
-	uint64_t wait_ns;            /* nobody waits longer */
-	uint64_t tick_ns;            /* between looks for who is stuck */
-	uint64_t call_ns;            /* that a client has to make room when asked to */
-	uint64_t lease, lease_small; /* a lease's bytes; 0: none. The largest reservation that one serves */
+	/* bytes that it never gives, or parts per million of the whole up to 1000000 */
+	uint64_t headroom;
+	uint64_t wait_ns; /* nobody waits longer */
+	uint64_t tick_ns; /* between looks for who is stuck */
+	uint64_t call_ns; /* that a client has to make room when asked to */
+	/* a lease's bytes; 0: none. The largest reservation that one serves */
+	uint64_t lease, lease_small;
 	uint32_t max_bypass, suspect_ticks, split_ticks, retry_limit; /* enum arb_knob */
 	bool early_detect;
 	uint32_t max_contexts, max_tasks, max_reservations, max_pools; /* of one store */
 };
 
-/* Memory pressure on the whole host. Watermarks: bytes, or parts per million of the host's memory up to 1000000; 0: by the rule (gate.h). */
+/* Memory pressure on the whole host. Watermarks: bytes, or parts per million of the host's memory
+ * up to 1000000; 0: by the rule (gate.h). */
 struct config_pressure {
 	bool enabled;
 	uint64_t interval_ns; /* between two looks */
-	uint64_t
-		host_total; /* 0: what the host and its cgroups say; else this, of which processes and partitions use what they have */
+	/* 0: what the host and its cgroups say; else this, of which processes and
+	 * partitions use what they have */
+	uint64_t host_total;
 	uint64_t growth_rate;     /* bytes a second that are touched for the first time, at most */
 	uint64_t kill, gate, low; /* watermarks */
 	bool swap;
 	uint32_t window, hold, ramp, ramp_max; /* struct gate_config */
 	char *proc, *cgroup;                   /* NULL: /proc, /sys/fs/cgroup */
 	int preempt;                           /* 0: nobody; else 1 + enum policy_kind */
-	uint64_t grace_ns, term_ns;            /* from the notice to SIGTERM, from that to SIGKILL */
+	uint64_t grace_ns, term_ns; /* from the notice to SIGTERM, from that to SIGKILL */
 };
 
 /* Profiles of the memory that every user's tasks used: docs/governor.md. */
 struct config_profile {
 	struct profile_choice strategy; /* NONE: nothing is collected, and nothing is used */
-	char *directory;                /* of the files, one for each user; "none": nothing is kept */
-	uint64_t fallback;              /* bytes: the estimate of a task of which nothing is known */
-	uint64_t interval_ns;           /* between looks at the processes that run tasks */
-	uint64_t save_ns;               /* between looks whether something is to be written */
-	uint32_t max_kinds;             /* that are kept for one user */
+	char *directory;      /* of the files, one for each user; "none": nothing is kept */
+	uint64_t fallback;    /* bytes: the estimate of a task of which nothing is known */
+	uint64_t interval_ns; /* between looks at the processes that run tasks */
+	uint64_t save_ns;     /* between looks whether something is to be written */
+	uint32_t max_kinds;   /* that are kept for one user */
 };
 
 /* How a worker's memory is divided for the stages of a job: docs/governor.md. */
 struct config_stage {
 	struct stage_config rules; /* cap_mib: by cap */
 	enum stage_conflict conflict;
-	uint64_t cap;                              /* bytes; 0: none */
-	uint64_t base_private, base_shared, total; /* bytes; 0: by the host, the partition and workers */
+	uint64_t cap; /* bytes; 0: none */
+	/* bytes; 0: by the host, the partition and workers */
+	uint64_t base_private, base_shared, total;
 	uint32_t slots;
 	uint32_t workers; /* that share the host; 0: as many as it has processors */
 };
@@ -121,8 +128,9 @@ struct config_copies {
 
 /* Other daemons, and what they and this one do for each other: docs/actors.md. */
 struct config_peers {
-	char *name;          /* NULL: the host's */
-	char *listen;        /* an absolute path, or ADDRESS:PORT; NULL: no other daemon connects to this one */
+	char *name; /* NULL: the host's */
+	/* an absolute path, or ADDRESS:PORT; NULL: no other daemon connects to this one */
+	char *listen;
 	char *connect;       /* such addresses with commas between them; NULL: to none */
 	char *secret_file;   /* NULL: none, and so no connection between hosts */
 	uint64_t timeout_ns; /* one that is silent for so long is down */
@@ -133,7 +141,8 @@ struct config_peers {
 
 /* http.detail = user | full | totals: whose stores an HTTP client sees by name. */
 enum config_detail {
-	CONFIG_DETAIL_USER = 0,   /* those of the local user at the other end of the connection; root sees all */
+	/* those of the local user at the other end of the connection; root sees all */
+	CONFIG_DETAIL_USER = 0,
 	CONFIG_DETAIL_FULL = 1,   /* all */
 	CONFIG_DETAIL_TOTALS = 2, /* none, only sums */
 };
@@ -143,8 +152,9 @@ struct config {
 	uint32_t socket_mode;
 	char *socket_group; /* NULL = as it comes */
 	uint32_t max_clients, max_clients_per_user;
-	uint64_t hello_timeout_ns; /* also: that a client with answers waiting may take none of them */
-	uint32_t output_max;       /* bytes that may wait for a client to read */
+	/* also: that a client with answers waiting may take none of them */
+	uint64_t hello_timeout_ns;
+	uint32_t output_max; /* bytes that may wait for a client to read */
 	bool http;
 	char *http_address; /* "127.0.0.1" */
 	uint16_t http_port; /* 9477 */
@@ -164,18 +174,20 @@ struct config {
 };
 
 /*
- * Reads file and drop-ins; NULL = CONFIG_FILE where it is there, else the defaults (one partition: the library's default path).
- * -errno; ret_error: "file:line: what, and what to do" (the nearest right key), to be freed.
+ * Reads file and drop-ins; NULL = CONFIG_FILE where it is there, else the defaults (one
+ * partition: the library's default path). -errno; ret_error: "file:line: what, and what to do"
+ * (the nearest right key), to be freed.
  */
 int config_read(const char *file, struct config **ret, char **ret_error);
-/* For the reader: the partition's limit of that kind, made where it is missing; a partition with the defaults. NULL: no memory. */
+/* For the reader: the partition's limit of that kind, made where it is missing; a partition with
+ * the defaults. NULL: no memory. */
 struct config_limit *config_limit_get(struct config_partition *p, uint32_t kind, const char *id);
 struct config_partition *config_partition_add(struct config *c, const char *path);
 /* Puts these partitions, with the defaults of each key, in the place of all others. 0, -ENOMEM. */
 int config_set_partitions(struct config *c, const char *const *paths, size_t n);
 /*
- * Where nothing names the socket: $SHMSTORE_SOCKET, else where stores look for us (wire.h), so that a daemon of one user alone needs no
- * configuration either. 0, -ENOMEM.
+ * Where nothing names the socket: $SHMSTORE_SOCKET, else where stores look for us (wire.h), so that
+ * a daemon of one user alone needs no configuration either. 0, -ENOMEM.
  */
 int config_default_socket(struct config *c);
 struct config *config_free(struct config *c);
@@ -187,8 +199,8 @@ int config_parse_size(const char *text, uint64_t total, uint64_t *ret);
  * Words "key=value", with blanks between them, of those keys of the section peers that are about
  * copies: of one actor. What they do not say is as in from. 0; -EINVAL, with why; -ENOMEM.
  */
-int config_copies_read(const char *words, const struct config_copies *from, struct config_copies *ret,
-		       char why[CONFIG_WHY]);
+int config_copies_read(const char *words, const struct config_copies *from,
+		       struct config_copies *ret, char why[CONFIG_WHY]);
 void config_copies_clear(struct config_copies *c);
 
 #endif

@@ -9,13 +9,15 @@
 #include "config.h"
 #include "configvalue.h"
 
-static const char *const LEVELS[] = {"emergency", "alert", "critical", "error", "warning", "notice", "info", "debug"};
+static const char *const LEVELS[] = {"emergency", "alert",  "critical", "error",
+				     "warning",   "notice", "info",     "debug"};
 static const char *const DETAILS[] = {"user", "full", "totals"};
-static const char *const MODES[] = {"host", "first"};                                  /* as enum stage_mode */
-static const char *const POLICIES[] = {"off", "lifo", "fifo", "group", "time", "shm"}; /* off, then enum policy_kind */
-static const char *const QUEUES[] = {"limits", "host", "first"};                       /* as enum config_queue */
-static const char *const CASTS[] = {"round_robin", "all"};                             /* as enum ckpt_strategy */
-static const char *const CONFLICTS[] = {"error", "max", "host"};                       /* as enum stage_conflict */
+static const char *const MODES[] = {"host", "first"}; /* as enum stage_mode */
+/* off, then enum policy_kind */
+static const char *const POLICIES[] = {"off", "lifo", "fifo", "group", "time", "shm"};
+static const char *const QUEUES[] = {"limits", "host", "first"}; /* as enum config_queue */
+static const char *const CASTS[] = {"round_robin", "all"};       /* as enum ckpt_strategy */
+static const char *const CONFLICTS[] = {"error", "max", "host"}; /* as enum stage_conflict */
 
 const char *configkey_help(enum configkey_kind kind)
 {
@@ -48,7 +50,8 @@ const char *configkey_help(enum configkey_kind kind)
 	case KEY_PERCENT:
 		return "a part of the size, as 85%";
 	case KEY_STRATEGY:
-		return "one of none, conservative, conservative=p95, aggressive, histogram, histogram:0.05, adaptive";
+		return "one of none, conservative, conservative=p95, aggressive, histogram, "
+		       "histogram:0.05, adaptive";
 	case KEY_RATIO:
 		return "a fraction, as 0.5 or 2";
 	case KEY_NUMBER:
@@ -84,8 +87,9 @@ static int parse_word(enum configkey_kind kind, const char *text, uint64_t *ret)
 		const char *const *words;
 		int n_words;
 	} lists[] = {
-		[KEY_LEVEL] = {LEVELS, 8},       [KEY_DETAIL] = {DETAILS, 3}, [KEY_POLICY] = {POLICIES, 6},
-		[KEY_CAST] = {CASTS, 2},         [KEY_QUEUE] = {QUEUES, 3},   [KEY_STAGE_MODE] = {MODES, 2},
+		[KEY_LEVEL] = {LEVELS, 8},       [KEY_DETAIL] = {DETAILS, 3},
+		[KEY_POLICY] = {POLICIES, 6},    [KEY_CAST] = {CASTS, 2},
+		[KEY_QUEUE] = {QUEUES, 3},       [KEY_STAGE_MODE] = {MODES, 2},
 		[KEY_CONFLICT] = {CONFLICTS, 3},
 	};
 	int word = 0, r = configvalue_word(text, lists[kind].words, lists[kind].n_words, &word);
@@ -105,6 +109,7 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 	bool on = false;
 	int r;
 
+	*ret = 0;
 	switch (k->kind) {
 	case KEY_OCTAL:
 		return configvalue_number(text, 8, k->least, k->most, ret);
@@ -114,9 +119,10 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 		return configvalue_number(text, 10, k->least, k->most, ret);
 	case KEY_NUMBER_OR_NONE:
 		*ret = UINT64_MAX;
-		return strcmp(text, "none") == 0 ? 0 : configvalue_number(text, 10, k->least, k->most, ret);
+		return strcmp(text, "none") == 0
+			       ? 0
+			       : configvalue_number(text, 10, k->least, k->most, ret);
 	case KEY_SIZE_OR_NONE:
-		*ret = 0;
 		if (strcmp(text, "none") == 0)
 			return 0;
 		r = config_parse_size(text, 0, ret);
@@ -147,31 +153,29 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 	case KEY_CONFLICT:
 		return parse_word(k->kind, text, ret);
 	case KEY_COPIES:
-		*ret = 0;
 		return ckpt_num_read(text, &num) ? 0 : -EINVAL;
 	case KEY_STALE:
-		*ret = 0;
 		return ckpt_stale_read(text, &stale) ? 0 : -EINVAL;
 	case KEY_SELECTION:
-		*ret = 0;
-		return !strcmp(text, "resource") || !strcmp(text, "random") || (!strncmp(text, "fixed:", 6) && text[6])
+		return !strcmp(text, "resource") || !strcmp(text, "random") ||
+				       (!strncmp(text, "fixed:", 6) && text[6])
 			       ? 0
 			       : -EINVAL;
 	case KEY_RATIO:
-		*ret = 0;
-		return ratio_parse(text, &ratio) && ratio_compare(ratio, RATIO(k->most, 1)) <= 0 ? 0 : -EINVAL;
+		return ratio_parse(text, &ratio) && ratio_compare(ratio, RATIO(k->most, 1)) <= 0
+			       ? 0
+			       : -EINVAL;
 	case KEY_WATERMARK:
 		return configvalue_watermark(text, ret);
 	case KEY_PATH:
 	case KEY_PATH_OR_NONE:
-		*ret = 0;
-		return *text == '/' || (k->kind == KEY_PATH_OR_NONE && strcmp(text, "none") == 0) ? 0 : -EINVAL;
+		return *text == '/' || (k->kind == KEY_PATH_OR_NONE && strcmp(text, "none") == 0)
+			       ? 0
+			       : -EINVAL;
 	case KEY_STRATEGY:
-		*ret = 0;
 		return profile_choice_read(text, &choice) ? 0 : -EINVAL;
 	case KEY_TEXT:
 	default:
-		*ret = 0;
 		return *text ? 0 : -EINVAL;
 	}
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * configkey.h: one key of the configuration: which values it takes, and how one becomes a field of a structure. Pure.
+ * configkey.h: one key of the configuration: which values it takes, and how one becomes
+ * a field of a structure. Pure.
  */
 #ifndef SHMSTORED_CONFIGKEY_H
 #define SHMSTORED_CONFIGKEY_H
@@ -50,14 +51,16 @@ struct configkey {
 const char *configkey_help(enum configkey_kind kind);
 /* 0: the key takes the text; -EINVAL. */
 int configkey_check(const struct configkey *k, const char *text);
-/* Sets the key's field of the structure at base to a text that configkey_check() took. 0, -ENOMEM. */
+/* Sets the key's field of the structure at base to a text that
+ * configkey_check() took. 0, -ENOMEM. */
 int configkey_store(const struct configkey *k, const char *text, void *base);
 
 /* One file's text, by libConfuse, into a configuration. For config.c. */
 struct config;
 
 /*
- * Reads file into c: what it names takes the place of what c says. 0, -errno, -EINVAL; ret_error: "file:line: what", to be freed.
+ * Reads file into c: what it names takes the place of what c says. 0, -errno, -EINVAL; ret_error:
+ * "file:line: what", to be freed.
  */
 int configread_file(struct config *c, const char *file, char **ret_error);
 

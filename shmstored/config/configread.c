@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * configread.c: the grammar of shmstored.conf(5), by libConfuse: sections, titles, lists, quotes, comments.
+ * configread.c: the grammar of shmstored.conf(5), by libConfuse: sections,
+ * titles, lists, quotes, comments.
  *
- * Every value is text to libConfuse. It is checked while its line is at hand, so that an error can name it, and taken over when the whole file is
- * right: a file that is wrong anywhere changes nothing. Which keys there are is in config.def alone. libConfuse gives its callbacks no argument:
+ * Every value is text to libConfuse. It is checked while its line is at hand, so that an error can
+ * name it, and taken over when the whole file is right: a file that is wrong anywhere changes
+ * nothing. Which keys there are is in config.def alone. libConfuse gives its callbacks no argument:
  * where the error goes is in a static; configurations are read by the main thread only.
  */
 
@@ -59,17 +61,19 @@ static const struct section_key KEYS[] = {
 #define N_KEYS (sizeof(KEYS) / sizeof(KEYS[0]))
 
 /*
- * libConfuse takes a file that ends within a section for a whole one. So this key, known at the top only, is put after every file's text: in a
- * section it is an error. Also the most of a file that is read.
+ * libConfuse takes a file that ends within a section for a whole one. So this key, known
+ * at the top only, is put after every file's text: in a section it is an error. Also the
+ * most of a file that is read.
  */
 #define END      "__end-of-file"
 #define END_TEXT "\n" END " = 1\n"
 #define FILE_MAX ((size_t)1 << 20)
 
-static char *message;       /* the first error of the file that is being read */
-static const char *reading; /* its name: sections that may stand once are made before libConfuse knows it */
+static char *message; /* the first error of the file that is being read */
+/* its name: sections that may stand once are made before libConfuse knows it */
+static const char *reading;
 
-/* ---- errors -------------------------------------------------------------------------------------------------------- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 /* The names that may stand where cfg is: for who mistyped one. */
 static const char *suggest(cfg_t *cfg, const char *word)
@@ -114,7 +118,8 @@ static const char *translate(const char *word)
 	return NULL;
 }
 
-static __attribute__((format(printf, 2, 0))) void on_error(cfg_t *cfg, const char *format, va_list args)
+static __attribute__((format(printf, 2, 0))) void on_error(cfg_t *cfg, const char *format,
+							   va_list args)
 {
 	char *what = NULL, word[128];
 	const char *near = NULL, *ours = NULL;
@@ -141,12 +146,13 @@ static __attribute__((format(printf, 2, 0))) void on_error(cfg_t *cfg, const cha
 	free(what);
 }
 
-/* ---- values -------------------------------------------------------------------------------------------------------- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 static const struct configkey *find_key(cfg_t *cfg, const char *name)
 {
 	for (size_t i = 0; i < N_KEYS; i++) {
-		if (strcmp(KEYS[i].key.name, name) == 0 && strcmp(SECTIONS[KEYS[i].section], cfg->name) == 0)
+		if (strcmp(KEYS[i].key.name, name) == 0 &&
+		    strcmp(SECTIONS[KEYS[i].section], cfg->name) == 0)
 			return &KEYS[i].key;
 	}
 	return NULL;
@@ -200,22 +206,23 @@ static int check_limit(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *resu
 	uint64_t bytes;
 
 	if (parse_limit(cfg, value, &bytes) < 0) {
-		cfg_error(cfg, "%s: \"%s\" is not right here: it takes a size, as 4GiB%s, or none", opt->name, value,
-			  percent ? " or 50%" : "");
+		cfg_error(cfg, "%s: \"%s\" is not right here: it takes a size, as 4GiB%s, or none",
+			  opt->name, value, percent ? " or 50%" : "");
 		return -1;
 	}
 	memcpy(result, &value, sizeof(value));
 	return 0;
 }
 
-/* ---- taking over --------------------------------------------------------------------------------------------------- */
+/* ---- taking over ----------------------------------------------------------------------------- */
 
 static int take_keys(cfg_t *cfg, enum section section, void *base)
 {
 	int r = 0;
 
 	for (size_t i = 0; r == 0 && i < N_KEYS; i++) {
-		const char *text = KEYS[i].section == section ? cfg_getstr(cfg, KEYS[i].key.name) : NULL;
+		const char *text =
+			KEYS[i].section == section ? cfg_getstr(cfg, KEYS[i].key.name) : NULL;
 
 		if (text)
 			r = configkey_store(&KEYS[i].key, text, base);
@@ -238,8 +245,8 @@ static int take_limit(cfg_t *cfg, struct config_partition *p, uint32_t kind, con
 	if (soft)
 		parse_limit(cfg, soft, &l->soft);
 	if (l->hard && l->soft != CONFIG_LIMIT_NONE && l->soft > l->hard) {
-		cfg_error(cfg, "%s \"%s\": soft is more than limit; make it less, or leave it out", cfg->name,
-			  cfg_title(cfg));
+		cfg_error(cfg, "%s \"%s\": soft is more than limit; make it less, or leave it out",
+			  cfg->name, cfg_title(cfg));
 		return -EINVAL;
 	}
 	return 0;
@@ -277,7 +284,8 @@ static int take_named(cfg_t *cfg, struct config_partition *p, const char *sectio
 		if (id) {
 			r = take_limit(sub, p, kind, id);
 		} else {
-			cfg_error(sub, "no such user: %s; name one that exists, a number, or \"*\"", cfg_title(sub));
+			cfg_error(sub, "no such user: %s; name one that exists, a number, or \"*\"",
+				  cfg_title(sub));
 			r = -EINVAL;
 		}
 	}
@@ -299,7 +307,8 @@ static int take_partition(cfg_t *cfg, struct config *c)
 	int r;
 
 	if (*cfg_title(cfg) != '/') {
-		cfg_error(cfg, "partition \"%s\": its title is its path, which begins with /", cfg_title(cfg));
+		cfg_error(cfg, "partition \"%s\": its title is its path, which begins with /",
+			  cfg_title(cfg));
 		return -EINVAL;
 	}
 	p = find_partition(c, cfg_title(cfg));
@@ -322,7 +331,8 @@ static int take_rule(cfg_t *cfg, struct config *c)
 	int r;
 
 	if (n_from == 0 || n_to == 0 || n_from > 64 || n_to > 64) {
-		cfg_error(cfg, "handoff \"%s\": from and to each take 1 to 64 users or groups", cfg_title(cfg));
+		cfg_error(cfg, "handoff \"%s\": from and to each take 1 to 64 users or groups",
+			  cfg_title(cfg));
 		return -EINVAL;
 	}
 	for (unsigned i = 0; i < n_from; i++)
@@ -332,7 +342,8 @@ static int take_rule(cfg_t *cfg, struct config *c)
 	r = rules_add(c->rules, cfg_title(cfg), from, n_from, to, n_to, &bad);
 	if (r == -EINVAL)
 		cfg_error(cfg,
-			  "handoff \"%s\": \"%s\": no such user or group; it takes user:NAME, group:NAME, uid:N, gid:N "
+			  "handoff \"%s\": \"%s\": no such user or group; it takes user:NAME, "
+			  "group:NAME, uid:N, gid:N "
 			  "or any",
 			  cfg_title(cfg), bad);
 	return r;
@@ -351,7 +362,7 @@ static int take_all(cfg_t *root, struct config *c)
 	return r;
 }
 
-/* ---- copies of one actor ------------------------------------------------------------------------------------------- */
+/* ---- copies of one actor --------------------------------------------------------------------- */
 
 static int take_word(const char *word, size_t n, struct config_copies *to, char why[CONFIG_WHY])
 {
@@ -362,26 +373,29 @@ static int take_word(const char *word, size_t n, struct config_copies *to, char 
 	for (size_t i = 0; n_key < n && n < sizeof(text) && i < N_KEYS; i++) {
 		struct configkey k = KEYS[i].key;
 
-		if (KEYS[i].section != PEERS || k.offset < first || k.offset >= first + sizeof(*to) ||
-		    strlen(k.name) != n_key || memcmp(word, k.name, n_key) != 0)
+		if (KEYS[i].section != PEERS || k.offset < first ||
+		    k.offset >= first + sizeof(*to) || strlen(k.name) != n_key ||
+		    memcmp(word, k.name, n_key) != 0)
 			continue;
 		k.offset -= first;
 		memcpy(text, word + n_key + 1, n - n_key - 1);
 		if (configkey_check(&k, text) == 0)
 			return configkey_store(&k, text, to);
-		snprintf(why, CONFIG_WHY, "\"%.*s\" is not right for copies of an actor: %s takes %s", (int)n, word,
+		snprintf(why, CONFIG_WHY,
+			 "\"%.*s\" is not right for copies of an actor: %s takes %s", (int)n, word,
 			 k.name, configkey_help(k.kind));
 		return -EINVAL;
 	}
 	snprintf(why, CONFIG_WHY,
-		 "\"%.*s\" says nothing of copies of an actor: it takes KEY=VALUE with the keys of the section peers, "
+		 "\"%.*s\" says nothing of copies of an actor: it takes KEY=VALUE with the keys of "
+		 "the section peers, "
 		 "as num=explicit:2",
 		 (int)(n < 64 ? n : 64), word);
 	return -EINVAL;
 }
 
-int config_copies_read(const char *words, const struct config_copies *from, struct config_copies *ret,
-		       char why[CONFIG_WHY])
+int config_copies_read(const char *words, const struct config_copies *from,
+		       struct config_copies *ret, char why[CONFIG_WHY])
 {
 	struct config_copies c = *from;
 	int r = 0;
@@ -409,16 +423,18 @@ void config_copies_clear(struct config_copies *c)
 	c->selection = NULL;
 }
 
-/* ---- the grammar --------------------------------------------------------------------------------------------------- */
+/* ---- the grammar ----------------------------------------------------------------------------- */
 
-/* The keys of one section as libConfuse wants them; room for more after them. Returns their number. */
+/* The keys of one section as libConfuse wants them; room for more after
+ * them. Returns their number. */
 static size_t section_opts(enum section section, cfg_opt_t *opts)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < N_KEYS; i++) {
 		if (KEYS[i].section == section)
-			opts[n++] = (cfg_opt_t)CFG_STR_CB(KEYS[i].key.name, 0, CFGF_NONE, check_key);
+			opts[n++] =
+				(cfg_opt_t)CFG_STR_CB(KEYS[i].key.name, 0, CFGF_NONE, check_key);
 	}
 	return n;
 }
@@ -429,22 +445,28 @@ static cfg_t *make_parser(void)
 	cfg_opt_t opts[PARTITION][N_KEYS + 1], partition_opts[N_KEYS + 6], root[PARTITION + 4];
 	cfg_opt_t limit_opts[] = {CFG_STR_CB("limit", 0, CFGF_NONE, check_limit),
 				  CFG_STR_CB("soft", 0, CFGF_NONE, check_limit), CFG_END()};
-	cfg_opt_t rule_opts[] = {CFG_STR_LIST("from", 0, CFGF_NONE), CFG_STR_LIST("to", 0, CFGF_NONE), CFG_END()};
+	cfg_opt_t rule_opts[] = {CFG_STR_LIST("from", 0, CFGF_NONE),
+				 CFG_STR_LIST("to", 0, CFGF_NONE), CFG_END()};
 	size_t n = section_opts(PARTITION, partition_opts);
 	cfg_t *cfg;
 
 	partition_opts[n++] = limit_opts[0];
 	partition_opts[n++] = limit_opts[1];
-	partition_opts[n++] = (cfg_opt_t)CFG_SEC("user", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
-	partition_opts[n++] = (cfg_opt_t)CFG_SEC("label", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
-	partition_opts[n++] = (cfg_opt_t)CFG_SEC("store", limit_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	partition_opts[n++] = (cfg_opt_t)CFG_SEC("user", limit_opts,
+						 CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	partition_opts[n++] = (cfg_opt_t)CFG_SEC("label", limit_opts,
+						 CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	partition_opts[n++] = (cfg_opt_t)CFG_SEC("store", limit_opts,
+						 CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
 	partition_opts[n] = end;
 	for (n = 0; n < PARTITION; n++) {
 		opts[n][section_opts((enum section)n, opts[n])] = end;
 		root[n] = (cfg_opt_t)CFG_SEC(SECTIONS[n], opts[n], CFGF_NONE);
 	}
-	root[n++] = (cfg_opt_t)CFG_SEC("partition", partition_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
-	root[n++] = (cfg_opt_t)CFG_SEC("handoff", rule_opts, CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	root[n++] = (cfg_opt_t)CFG_SEC("partition", partition_opts,
+				       CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	root[n++] = (cfg_opt_t)CFG_SEC("handoff", rule_opts,
+				       CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
 	root[n++] = (cfg_opt_t)CFG_STR(END, 0, CFGF_NONE);
 	root[n] = end;
 	/* It copies the options, all the way down. */
@@ -454,7 +476,8 @@ static cfg_t *make_parser(void)
 	return cfg;
 }
 
-/* To libConfuse an '=' ends a value without quotes: conservative=p95 becomes conservative:p95, which says the same. */
+/* To libConfuse an '=' ends a value without quotes: conservative=p95 becomes
+ * conservative:p95, which says the same. */
 static void quote_choice(char *text)
 {
 	static const char word[] = "conservative=";
@@ -525,7 +548,8 @@ int configread_file(struct config *c, const char *file, char **ret_error)
 
 	message = NULL;
 	reading = file;
-	if (r < 0 && asprintf(&message, "%s: %s; check the path and its permissions", file, strerror(-r)) < 0)
+	if (r < 0 && asprintf(&message, "%s: %s; check the path and its permissions", file,
+			      strerror(-r)) < 0)
 		message = NULL;
 	if (r == 0)
 		r = parse_text(cfg, text, n);

@@ -149,8 +149,8 @@ int configvalue_watermark(const char *text, uint64_t *ret)
 }
 
 /*
- * The distance of Damerau and Levenshtein in its restricted form (insert, delete, replace, swap of neighbours), row by row.
- * Words longer than WORD_MAX are nobody's key: they have no neighbour.
+ * The distance of Damerau and Levenshtein in its restricted form (insert, delete, replace, swap of
+ * neighbours), row by row. Words longer than WORD_MAX are nobody's key: they have no neighbour.
  */
 #define WORD_MAX 64u
 
@@ -168,7 +168,8 @@ static size_t distance(const char *a, size_t na, const char *b, size_t nb)
 	for (size_t i = 1; i <= na; i++) {
 		now[0] = i;
 		for (size_t j = 1; j <= nb; j++) {
-			now[j] = least(least(one[j], now[j - 1]) + 1, one[j - 1] + (a[i - 1] != b[j - 1]));
+			now[j] = least(least(one[j], now[j - 1]) + 1,
+				       one[j - 1] + (a[i - 1] != b[j - 1]));
 			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
 				now[j] = least(now[j], two[j - 2] + 1);
 		}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* configvalue.h: the values of configuration keys as text: sizes, durations, numbers, switches. Pure. */
+/* configvalue.h: the values of configuration keys as text: sizes,
+ * durations, numbers, switches. Pure. */
 #ifndef CONFIGVALUE_H
 #define CONFIGVALUE_H
 
@@ -22,7 +23,8 @@ int configvalue_word(const char *text, const char *const *words, int n, int *ret
 
 /* What somebody may have meant by a word that is not known. */
 
-/* Of n words the one that takes the fewest edits from word, where these are at most a third of its length (and two); else NULL. */
+/* Of n words the one that takes the fewest edits from word, where these are at most a third of its
+ * length (and two); else NULL. */
 const char *nearest(const char *word, const char *const *words, size_t n);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * rules.c: who may hand to whom. A rule is two lists of users and groups; any rule that names both sides allows it. Names are looked up
- * when the rule is made, and again at reload; which groups a user is in is asked of the system (getgrouplist) at each handoff between users,
- * so that who is put out of a group loses its right without a reload.
+ * rules.c: who may hand to whom. A rule is two lists of users and groups; any rule that names both
+ * sides allows it. Names are looked up when the rule is made, and again at reload; which groups a
+ * user is in is asked of the system (getgrouplist) at each handoff between users, so that who is
+ * put out of a group loses its right without a reload.
  */
 #include "rules.h"
 
@@ -125,8 +126,8 @@ static int parse_list(const char *const *words, size_t n, struct who **ret, cons
 	return 0;
 }
 
-int rules_add(struct rules *r, const char *name, const char *const *from, size_t n_from, const char *const *to,
-	      size_t n_to, const char **ret_bad)
+int rules_add(struct rules *r, const char *name, const char *const *from, size_t n_from,
+	      const char *const *to, size_t n_to, const char **ret_bad)
 {
 	struct rule *rule = calloc(1, sizeof(*rule));
 	int error;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.h: which users may hand objects to which. Pure but for looking users and groups up by name when they are made. */
+/* rules.h: which users may hand objects to which. Pure but for looking users and groups up
+ * by name when they are made. */
 #ifndef RULES_H
 #define RULES_H
 
@@ -11,9 +12,10 @@ struct rules;
 
 int rules_new(struct rules **ret);
 struct rules *rules_free(struct rules *r);
-/* from, to: lists of "user:NAME", "group:NAME", "uid:N", "gid:N", "any". -EINVAL with *ret_bad the word that is wrong. */
-int rules_add(struct rules *r, const char *name, const char *const *from, size_t n_from, const char *const *to,
-	      size_t n_to, const char **ret_bad);
+/* from, to: lists of "user:NAME", "group:NAME", "uid:N", "gid:N", "any". -EINVAL with
+ * *ret_bad the word that is wrong. */
+int rules_add(struct rules *r, const char *name, const char *const *from, size_t n_from,
+	      const char *const *to, size_t n_to, const char **ret_bad);
 /* Supplementary groups count. ret_name: the rule that allows it; may be NULL. */
 bool rules_allow(const struct rules *r, uid_t from, uid_t to, const char **ret_name);
 

@@ -2,9 +2,10 @@
 /*
  * actor.c: the steps of a move, and the requests.
  *
- * A request is in one list from its coming until its answer, in the order of their coming; those that run are marked, so that one that was
- * stopped is where it belongs already. Each step has a number that is never used again: an answer that comes after the step was given up is
- * told apart from that of a later one.
+ * A request is in one list from its coming until its answer, in the order of their coming; those
+ * that run are marked, so that one that was stopped is where it belongs already. Each step has a
+ * number that is never used again: an answer that comes after the step was given up is told
+ * apart from that of a later one.
  */
 #include "actor.h"
 
@@ -90,13 +91,14 @@ static void order(struct actor *a, struct actor_order o)
 /* As many as may run, the oldest first. */
 static void run(struct actor *a)
 {
-	for (struct request *r = a->requests; r && a->state == ACTOR_ACTIVE && a->n_running < a->config.at_once;
-	     r = r->next) {
+	for (struct request *r = a->requests;
+	     r && a->state == ACTOR_ACTIVE && a->n_running < a->config.at_once; r = r->next) {
 		if (r->runs)
 			continue;
 		r->runs = true;
 		a->n_running++;
-		order(a, (struct actor_order){.action = ACTOR_RUN, .request = r->id, .peer = a->where});
+		order(a, (struct actor_order){
+				 .action = ACTOR_RUN, .request = r->id, .peer = a->where});
 	}
 }
 
@@ -133,7 +135,8 @@ int actor_request(struct actor *a, uint64_t request)
 	return 0;
 }
 
-static void enter(struct actor *a, enum actor_state state, enum actor_action action, uint64_t wait_ms, uint64_t now_ms)
+static void enter(struct actor *a, enum actor_state state, enum actor_action action,
+		  uint64_t wait_ms, uint64_t now_ms)
 {
 	a->state = state;
 	a->step++;
@@ -172,7 +175,9 @@ void actor_kill(struct actor *a)
 	a->deadline_ms = NEVER;
 	order(a, (struct actor_order){.action = ACTOR_KILL, .peer = a->where});
 	while (a->requests) {
-		order(a, (struct actor_order){.action = ACTOR_LOSE, .request = a->requests->id, .peer = a->where});
+		order(a, (struct actor_order){.action = ACTOR_LOSE,
+					      .request = a->requests->id,
+					      .peer = a->where});
 		forget(a, a->requests);
 	}
 }
@@ -186,7 +191,8 @@ static void stop_runs(struct actor *a)
 {
 	for (struct request *r = a->requests; r; r = r->next)
 		if (r->runs)
-			order(a, (struct actor_order){.action = ACTOR_STOP, .request = r->id, .peer = a->where});
+			order(a, (struct actor_order){
+					 .action = ACTOR_STOP, .request = r->id, .peer = a->where});
 }
 
 /* Tells all running requests to stop; the next step follows when none runs any more. */
@@ -194,7 +200,9 @@ static void stop(struct actor *a, uint64_t now_ms)
 {
 	a->state = ACTOR_STOPPING;
 	a->step++;
-	a->deadline_ms = a->config.step_ms && now_ms <= NEVER - a->config.step_ms ? now_ms + a->config.step_ms : NEVER;
+	a->deadline_ms = a->config.step_ms && now_ms <= NEVER - a->config.step_ms
+				 ? now_ms + a->config.step_ms
+				 : NEVER;
 	if (!a->stays)
 		stop_runs(a);
 	if (!a->n_running)
@@ -355,7 +363,8 @@ static void go_on(struct actor *a, uint64_t now_ms)
 
 int actor_done(struct actor *a, uint64_t step, bool ok, uint64_t now_ms)
 {
-	if (step != a->step || a->state == ACTOR_ACTIVE || a->state == ACTOR_PLACING || a->state == ACTOR_KILLED)
+	if (step != a->step || a->state == ACTOR_ACTIVE || a->state == ACTOR_PLACING ||
+	    a->state == ACTOR_KILLED)
 		return -ESTALE;
 	/* Each running request reports its own stop; not being able to tell one is a failure. */
 	if (ok && a->state == ACTOR_STOPPING)

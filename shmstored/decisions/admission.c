@@ -2,8 +2,9 @@
 /*
  * admission.c: the tasks that run, and the sums of what they reserve and have.
  *
- * All but HISTOGRAM is decided by sums that are kept up to date. Where somebody asks by HISTOGRAM, the distribution of the running ones is
- * needed: it is kept too, and one more task is one more convolution; it is made anew only after a task ended or changed.
+ * All but HISTOGRAM is decided by sums that are kept up to date. Where somebody asks by HISTOGRAM,
+ * the distribution of the running ones is needed: it is kept too, and one more task is one more
+ * convolution; it is made anew only after a task ended or changed.
  */
 #include "admission.h"
 
@@ -37,8 +38,8 @@ static uint64_t quanta(const struct admissionsum *s, uint64_t bytes)
 }
 
 /* How many of the values that are not above most are so many quanta. Returns how many these are. */
-static size_t count(const struct admissionsum *s, const uint64_t *values, size_t n, uint64_t least, uint64_t most,
-		    uint32_t counts[BEYOND + 1])
+static size_t count(const struct admissionsum *s, const uint64_t *values, size_t n, uint64_t least,
+		    uint64_t most, uint32_t counts[BEYOND + 1])
 {
 	size_t within = 0;
 
@@ -60,7 +61,8 @@ static uint64_t weight(uint32_t n, size_t of)
 	return (uint64_t)((unsigned __int128)n * ONE / of);
 }
 
-void admissionsum_add(struct admissionsum *s, const uint64_t *values, size_t n, uint64_t least, uint64_t most)
+void admissionsum_add(struct admissionsum *s, const uint64_t *values, size_t n, uint64_t least,
+		      uint64_t most)
 {
 	uint64_t p[ADMISSIONSUM_QUANTA + 1] = {0}, over = s->over;
 	uint32_t counts[BEYOND + 1];
@@ -181,7 +183,8 @@ void admission_end(struct admission *a, struct admission_task *t)
 	DL_DELETE(a->tasks, t);
 }
 
-/* A window is ADAPTATION_WINDOW admissions; what is preempted is remembered by the profile itself (profile_preempted()). */
+/* A window is ADAPTATION_WINDOW admissions; what is preempted is remembered by the profile
+ * itself (profile_preempted()). */
 void adaptation_init(struct adaptation *a)
 {
 	*a = (struct adaptation){.now = PROFILE_PEAK};

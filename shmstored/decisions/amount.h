@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * amount.h: bytes that may be unknown. A file that could not be read is no empty one: an unknown amount stays unknown in every sum, and
- * each decision says what it does with it. Negative amounts occur where two files were read at two moments. Pure; all functions saturate.
+ * amount.h: bytes that may be unknown. A file that could not be read is no empty one: an unknown
+ * amount stays unknown in every sum, and each decision says what it does with it. Negative amounts
+ * occur where two files were read at two moments. Pure; all functions saturate.
  */
 #ifndef AMOUNT_H
 #define AMOUNT_H
@@ -31,8 +32,9 @@ int64_t amount_sum(int64_t a, int64_t b);
 int64_t amount_product(int64_t a, int64_t b);
 
 /*
- * Fractions that are exact. 0.95 has no binary representation, so that a share of many bytes reckoned with floats is off by some; here
- * it is 95/100, and what is rounded, is rounded once and in a direction that the function's name says.
+ * Fractions that are exact. 0.95 has no binary representation, so that a share of many bytes
+ * reckoned with floats is off by some; here it is 95/100, and what is rounded, is rounded once and
+ * in a direction that the function's name says.
  */
 struct ratio {
 	uint64_t num, den; /* den > 0 */
@@ -41,7 +43,8 @@ struct ratio {
 #define RATIO(n, d)  ((struct ratio){.num = (n), .den = (d)})
 #define RATIO_PPM(n) RATIO(n, 1000000)
 
-/* "0.95", "1", "3.": digits, and at most 18 of them behind the point. false: it is none, or it does not fit. */
+/* "0.95", "1", "3.": digits, and at most 18 of them behind the point. false: it is
+ * none, or it does not fit. */
 bool ratio_parse(const char *text, struct ratio *ret);
 /* <0, 0, >0 */
 int ratio_compare(struct ratio a, struct ratio b);

@@ -87,7 +87,9 @@ bool ckpt_num_read(const char *text, struct ckpt_num *ret)
 
 uint64_t ckpt_num_wanted(const struct ckpt_num *num, size_t n_peers)
 {
-	uint64_t k = num->all ? n_peers : num->share ? (uint64_t)ratio_ceil(num->of, (int64_t)n_peers) : num->k;
+	uint64_t k = num->all     ? n_peers
+		     : num->share ? (uint64_t)ratio_ceil(num->of, (int64_t)n_peers)
+				  : num->k;
 
 	return k > num->min ? k : num->min;
 }
@@ -116,8 +118,8 @@ static bool better(const struct ckpt_peer *a, const struct ckpt_peer *b)
 	return a->free != b->free ? a->free > b->free : strcmp(a->name, b->name) < 0;
 }
 
-static void choose_by_room(const struct ckpt_config *config, const struct ckpt_peer *peers, size_t n, uint64_t bytes,
-			   size_t k, struct ckpt_choice *c)
+static void choose_by_room(const struct ckpt_config *config, const struct ckpt_peer *peers,
+			   size_t n, uint64_t bytes, size_t k, struct ckpt_choice *c)
 {
 	bool taken[CKPT_PEERS] = {false};
 	uint64_t need;
@@ -139,7 +141,8 @@ static void choose_by_room(const struct ckpt_config *config, const struct ckpt_p
 }
 
 /* Each of the list's that is there and up, once. */
-static void choose_fixed(const char *list, const struct ckpt_peer *peers, size_t n, size_t k, struct ckpt_choice *c)
+static void choose_fixed(const char *list, const struct ckpt_peer *peers, size_t n, size_t k,
+			 struct ckpt_choice *c)
 {
 	bool taken[CKPT_PEERS] = {false};
 
@@ -165,7 +168,8 @@ static uint64_t draw(uint64_t *state)
 	return z ^ z >> 31;
 }
 
-static void choose_random(uint64_t seed, const struct ckpt_peer *peers, size_t n, size_t k, struct ckpt_choice *c)
+static void choose_random(uint64_t seed, const struct ckpt_peer *peers, size_t n, size_t k,
+			  struct ckpt_choice *c)
 {
 	uint16_t up[CKPT_PEERS];
 	size_t left = 0;
@@ -181,8 +185,8 @@ static void choose_random(uint64_t seed, const struct ckpt_peer *peers, size_t n
 	}
 }
 
-bool ckpt_choose(const struct ckpt_config *config, const struct ckpt_peer *peers, size_t n, uint64_t bytes,
-		 struct ckpt_choice *ret)
+bool ckpt_choose(const struct ckpt_config *config, const struct ckpt_peer *peers, size_t n,
+		 uint64_t bytes, struct ckpt_choice *ret)
 {
 	size_t up = n_up(peers, n);
 	int64_t k = ckpt_num_of(&config->num, up);
@@ -210,10 +214,11 @@ const struct ckpt_peer *ckpt_destination(const struct ckpt_peer *peers, size_t n
 	return best;
 }
 
-int ckpt_cast_begin(struct ckpt_cast *c, const struct ckpt_peer *peers, size_t n, uint64_t version, uint64_t bytes,
-		    uint64_t now_ms)
+int ckpt_cast_begin(struct ckpt_cast *c, const struct ckpt_peer *peers, size_t n, uint64_t version,
+		    uint64_t bytes, uint64_t now_ms)
 {
-	c->next_ms = now_ms > UINT64_MAX - c->config.frequency_ms ? UINT64_MAX : now_ms + c->config.frequency_ms;
+	c->next_ms = now_ms > UINT64_MAX - c->config.frequency_ms ? UINT64_MAX
+								  : now_ms + c->config.frequency_ms;
 	c->n_attempts = c->n_sent = c->n_missed = c->n_tried = 0;
 	c->at = c->end = 0;
 	if (version == c->sent_version)
@@ -282,7 +287,8 @@ bool ckptbook_add(struct ckptbook *b, const char *peer, uint64_t version, uint64
 	return true;
 }
 
-static const struct ckpt_peer *peer_of(const struct ckpt_copy *c, const struct ckpt_peer *peers, size_t n)
+static const struct ckpt_peer *peer_of(const struct ckpt_copy *c, const struct ckpt_peer *peers,
+				       size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		if (!strcmp(peers[i].name, c->peer))
@@ -290,8 +296,8 @@ static const struct ckpt_peer *peer_of(const struct ckpt_copy *c, const struct c
 	return NULL;
 }
 
-enum ckpt_recovery ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers, size_t n, bool panic,
-				    const struct ckpt_copy **ret_copy)
+enum ckpt_recovery ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers,
+				    size_t n, bool panic, const struct ckpt_copy **ret_copy)
 {
 	const struct ckpt_copy *best = NULL;
 	uint64_t best_free = 0;
@@ -347,7 +353,8 @@ bool ckpt_stale_read(const char *text, struct ckpt_stale *ret)
 		struct ckpt_stale s = {.policy = p};
 		size_t n = strlen(names[p]);
 
-		if (strncmp(text, names[p], n) != 0 || !(p < CKPT_TIMEOUT ? !text[n] : read_ms(text + n, &s.ms)))
+		if (strncmp(text, names[p], n) != 0 ||
+		    !(p < CKPT_TIMEOUT ? !text[n] : read_ms(text + n, &s.ms)))
 			continue;
 		*ret = s;
 		return true;
@@ -369,8 +376,8 @@ static enum ckpt_use use(enum ckpt_use what, uint64_t delay_ms, uint64_t *ret_de
 	return what;
 }
 
-enum ckpt_use ckpt_stale_use(const struct ckpt_stale *s, uint64_t last_age_ms, uint64_t fresh_takes_ms,
-			     uint64_t *ret_delay_ms)
+enum ckpt_use ckpt_stale_use(const struct ckpt_stale *s, uint64_t last_age_ms,
+			     uint64_t fresh_takes_ms, uint64_t *ret_delay_ms)
 {
 	bool stale = last_age_ms != CKPT_NONE, fresh = fresh_takes_ms != CKPT_NONE;
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ckptplan.h: copies of an actor's state on other daemons: how many, on which, and when each is sent. Pure: peers, versions and time in,
- * sends out; no clock, no I/O. docs/actors.md has the options.
+ * ckptplan.h: copies of an actor's state on other daemons: how many, on which, and when
+ * each is sent. Pure: peers, versions and time in, sends out; no clock, no I/O.
+ * docs/actors.md has the options.
  *
- * A peer is another daemon, known by its name. Each period begins with a choice of peers; strategy ALL sends to each of them, ROUND_ROBIN
- * to one, the next of the order. A send that fails is tried again n times, then that peer is missed in this period. A version that was
- * sent is not sent again by a later period.
+ * A peer is another daemon, known by its name. Each period begins with a choice of peers;
+ * strategy ALL sends to each of them, ROUND_ROBIN to one, the next of the order. A send that
+ * fails is tried again n times, then that peer is missed in this period. A version that was sent
+ * is not sent again by a later period.
  */
 #ifndef CKPTPLAN_H
 #define CKPTPLAN_H
@@ -31,13 +33,15 @@ struct ckpt_num {
 	bool share, all;
 	uint32_t k, min;
 	struct ratio of;
-	bool panic;              /* fewer peers than that is an error, else all that there are will do */
+	bool panic; /* fewer peers than that is an error, else all that there are will do */
 	char text[CKPT_NUM + 1]; /* as it was read */
 };
 
-/* "explicit:3", "explicit:max", "frac:0.5,min=2,short=panic", "frac:max". false: it is none of these. */
+/* "explicit:3", "explicit:max", "frac:0.5,min=2,short=panic", "frac:max".
+ * false: it is none of these. */
 bool ckpt_num_read(const char *text, struct ckpt_num *ret);
-/* Of so many peers. -1: there are too few of them, and that is an error. Never more than n_peers otherwise. */
+/* Of so many peers. -1: there are too few of them, and that is an error. Never
+ * more than n_peers otherwise. */
 int64_t ckpt_num_of(const struct ckpt_num *num, size_t n_peers);
 /* The number that was asked for, even if there are fewer peers. */
 uint64_t ckpt_num_wanted(const struct ckpt_num *num, size_t n_peers);
@@ -73,8 +77,8 @@ struct ckpt_choice {
 };
 
 /* n <= CKPT_PEERS. false: too few, and that is an error. */
-bool ckpt_choose(const struct ckpt_config *config, const struct ckpt_peer *peers, size_t n, uint64_t bytes,
-		 struct ckpt_choice *ret);
+bool ckpt_choose(const struct ckpt_config *config, const struct ckpt_peer *peers, size_t n,
+		 uint64_t bytes, struct ckpt_choice *ret);
 /* Where an actor of so many bytes could go: most free first, then by name. NULL: nowhere. */
 const struct ckpt_peer *ckpt_destination(const struct ckpt_peer *peers, size_t n, uint64_t bytes);
 
@@ -85,7 +89,7 @@ struct ckpt_cast {
 	uint64_t next_ms;               /* the next period */
 	uint64_t n_periods;             /* that sent something */
 	struct ckpt_choice choice;      /* of the last period */
-	size_t at, end;                 /* of the choice: the one that is sent to, and where this period ends */
+	size_t at, end; /* of the choice: the one that is sent to, and where this period ends */
 	uint32_t n_tried;
 	/* of the last period */
 	uint64_t n_attempts;
@@ -93,19 +97,19 @@ struct ckpt_cast {
 };
 
 /*
- * A period begins. Versions begin at 1. Return: 1: ckpt_cast_next() says whom to send to; 0: the version was sent already, it is
- * skipped; -1: too few peers, and that is an error.
+ * A period begins. Versions begin at 1. Return: 1: ckpt_cast_next() says whom to send to; 0: the
+ * version was sent already, it is skipped; -1: too few peers, and that is an error.
  */
-int ckpt_cast_begin(struct ckpt_cast *c, const struct ckpt_peer *peers, size_t n, uint64_t version, uint64_t bytes,
-		    uint64_t now_ms);
+int ckpt_cast_begin(struct ckpt_cast *c, const struct ckpt_peer *peers, size_t n, uint64_t version,
+		    uint64_t bytes, uint64_t now_ms);
 /* The place of the peer to send to now. false: the period is over. */
 bool ckpt_cast_next(const struct ckpt_cast *c, size_t *ret);
 /* It did, or did not. true: that peer is done with, one way or the other. */
 bool ckpt_cast_result(struct ckpt_cast *c, bool ok);
 
 /*
- * Where copies of one actor's state are, and of which versions; from which it recovers; which may go; and whether a stale one will
- * do where memory is wanted at once.
+ * Where copies of one actor's state are, and of which versions; from which it recovers; which may
+ * go; and whether a stale one will do where memory is wanted at once.
  */
 
 /* At most one copy for each peer: the newest one replaces the older. */
@@ -119,7 +123,8 @@ struct ckptbook {
 	struct ckpt_copy copies[CKPT_PEERS];
 };
 
-/* A copy has arrived; one that is older than what the peer has is no news. false: no room for another peer. */
+/* A copy has arrived; one that is older than what the peer has is no news. false:
+ * no room for another peer. */
 bool ckptbook_add(struct ckptbook *b, const char *peer, uint64_t version, uint64_t bytes);
 
 enum ckpt_recovery {
@@ -129,11 +134,12 @@ enum ckpt_recovery {
 };
 
 /*
- * The highest version whose peer is up; of several the peer with the most free, then the first by name. None: FROM_NOTHING, or MISSING where
- * panic says that this is an error. ret_copy is set for FROM_COPY only.
+ * The highest version whose peer is up; of several the peer with the most free, then the
+ * first by name. None: FROM_NOTHING, or MISSING where panic says that this is an error.
+ * ret_copy is set for FROM_COPY only.
  */
-enum ckpt_recovery ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers, size_t n, bool panic,
-				    const struct ckpt_copy **ret_copy);
+enum ckpt_recovery ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers,
+				    size_t n, bool panic, const struct ckpt_copy **ret_copy);
 
 /* May a copy that is older than its actor be used when the actor is preempted? */
 enum ckpt_stale_policy {
@@ -145,7 +151,9 @@ enum ckpt_stale_policy {
 
 struct ckpt_stale {
 	enum ckpt_stale_policy policy;
-	uint64_t ms; /* TIMEOUT: so long a fresh one is waited for. MAXAGE: a stale one that is younger will do */
+	/* TIMEOUT: so long a fresh one is waited for. MAXAGE: a stale one that is younger will
+	 * do */
+	uint64_t ms;
 };
 
 #define CKPT_NONE      UINT64_MAX
@@ -166,7 +174,7 @@ void ckpt_stale_write(const struct ckpt_stale *s, char ret[CKPT_STALE_MAX]);
  * fresh_takes_ms: until there is a fresh one; CKPT_NONE: there is none, or will be none. NOTHING:
  * neither can be had.
  */
-enum ckpt_use ckpt_stale_use(const struct ckpt_stale *s, uint64_t last_age_ms, uint64_t fresh_takes_ms,
-			     uint64_t *ret_delay_ms);
+enum ckpt_use ckpt_stale_use(const struct ckpt_stale *s, uint64_t last_age_ms,
+			     uint64_t fresh_takes_ms, uint64_t *ret_delay_ms);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* createqueue.c: the requests in the order of their arrival, and the passes of both modes. One thread. */
+/* createqueue.c: the requests in the order of their arrival, and the passes
+ * of both modes. One thread. */
 #include "createqueue.h"
 
 #include <stddef.h>
@@ -16,7 +17,8 @@ const struct createqueue_config createqueue_defaults = {
 	.max_bypass = 64,
 };
 
-void createqueue_init(struct createqueue *q, const struct createqueue_config *config, const struct createqueue_ops *ops)
+void createqueue_init(struct createqueue *q, const struct createqueue_config *config,
+		      const struct createqueue_ops *ops)
 {
 	*q = (struct createqueue){.config = *config, .ops = *ops, .failing_ms = NEVER};
 }
@@ -26,7 +28,8 @@ static uint64_t after(uint64_t now_ms, uint64_t ms)
 	return now_ms > NEVER - ms ? NEVER : now_ms + ms;
 }
 
-bool createqueue_add(struct createqueue *q, struct createqueue_request *r, uint64_t deadline_ms, uint64_t now_ms)
+bool createqueue_add(struct createqueue *q, struct createqueue_request *r, uint64_t deadline_ms,
+		     uint64_t now_ms)
 {
 	if (r->client->n >= q->config.per_client)
 		return false;
@@ -36,7 +39,8 @@ bool createqueue_add(struct createqueue *q, struct createqueue_request *r, uint6
 					  .client = r->client,
 					  .result = CREATEQUEUE_PENDING,
 					  .added_ms = now_ms,
-					  .deadline_ms = deadline_ms ? after(now_ms, deadline_ms) : NEVER,
+					  .deadline_ms =
+						  deadline_ms ? after(now_ms, deadline_ms) : NEVER,
 					  .failing_ms = NEVER};
 	r->client->n++;
 	DL_APPEND(q->waiting, r);
@@ -44,7 +48,8 @@ bool createqueue_add(struct createqueue *q, struct createqueue_request *r, uint6
 	return true;
 }
 
-static void finish(struct createqueue *q, struct createqueue_request *r, enum createqueue_result result)
+static void finish(struct createqueue *q, struct createqueue_request *r,
+		   enum createqueue_result result)
 {
 	DL_DELETE(q->waiting, r);
 	r->result = result;
@@ -86,7 +91,8 @@ static void expire(struct createqueue *q, uint64_t now_ms)
 }
 
 /* Decides on the first request, which did not fit. OK: it is finished, the pass goes on. */
-static enum createqueue_status first_failed(struct createqueue *q, struct createqueue_request *r, uint64_t now_ms)
+static enum createqueue_status first_failed(struct createqueue *q, struct createqueue_request *r,
+					    uint64_t now_ms)
 {
 	bool spilling;
 
@@ -131,7 +137,8 @@ struct pass { /* in mode HOST: what it has found out, which it asks once */
 };
 
 /* r does not fit. true: it is finished. */
-static bool turn_failed(struct createqueue *q, struct createqueue_request *r, uint64_t now_ms, struct pass *p)
+static bool turn_failed(struct createqueue *q, struct createqueue_request *r, uint64_t now_ms,
+			struct pass *p)
 {
 	if (!p->asked) {
 		*p = (struct pass){.asked = true, .disk_full = q->ops.disk_full(q->ops.arg)};
@@ -151,7 +158,8 @@ static bool turn_failed(struct createqueue *q, struct createqueue_request *r, ui
 	return r->result != CREATEQUEUE_PENDING;
 }
 
-/* One was created: those before it that wait were passed. Returns whether one of them bears no more. */
+/* One was created: those before it that wait were passed. Returns whether
+ * one of them bears no more. */
 static bool passed(struct createqueue *q, const struct createqueue_request *upto)
 {
 	bool enough = false;

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * createqueue.h: objects that shall be created and for which there is no room yet. They wait here; each pass tries some of them again,
- * until there is room, or they may lie on the disk, or they have waited long enough. Pure: messages and time in, decisions out; no
- * clock, no I/O. A pass acts on the world only through struct createqueue_ops.
+ * createqueue.h: objects that shall be created and for which there is no room yet. They wait here;
+ * each pass tries some of them again, until there is room, or they may lie on the disk, or they
+ * have waited long enough. Pure: messages and time in, decisions out; no clock, no I/O. A pass acts
+ * on the world only through struct createqueue_ops.
  *
- * A request, and a client, is the caller's structure. A request ends in one way only: created, refused by the world, no room on the disk
- * either, its time is over, or it is dropped. It has its result, and counts for its client, until it is dropped.
+ * A request, and a client, is the caller's structure. A request ends in one way only: created,
+ * refused by the world, no room on the disk either, its time is over, or it is dropped. It has its
+ * result, and counts for its client, until it is dropped.
  *
  * Two modes:
- *   CREATEQUEUE_FIRST  as in Ray: strictly first come, first served, so a small request waits behind a big one. One timer for all: it
- *                      starts with the first failure, any success clears it, and after grace_ms each failure falls back to the disk. While
- *                      the store spills nobody's time runs, unless the request has a deadline.
- *   CREATEQUEUE_HOST   the clients take turns: a request that does not fit holds back its own client's later ones and nobody else's, until
- *                      max_bypass later ones passed it; from then on it is first. Each request has its own grace and its own deadline, also
- *                      while the store spills. A disk that is full is noticed before anybody waits for it.
+ *   CREATEQUEUE_FIRST  as in Ray: strictly first come, first served, so a small request
+ *                      waits behind a big one. One timer for all: it starts with the first
+ *                      failure, any success clears it, and after grace_ms each failure
+ *                      falls back to the disk. While the store spills nobody's time runs,
+ *                      unless the request has a deadline.
+ *   CREATEQUEUE_HOST   the clients take turns: a request that does not fit holds back its own
+ *                      client's later ones and nobody else's, until max_bypass later ones passed
+ *                      it; from then on it is first. Each request has its own grace and its own
+ *                      deadline, also while the store spills. A disk that is full is noticed
+ *                      before anybody waits for it.
  */
 #ifndef CREATEQUEUE_H
 #define CREATEQUEUE_H
@@ -67,7 +73,8 @@ struct createqueue_request {
 enum createqueue_got {
 	CREATEQUEUE_GOT,
 	CREATEQUEUE_NO_ROOM,
-	CREATEQUEUE_REFUSED, /* not for want of room: it exists, it is wrong; trying again is no use */
+	/* not for want of room: it exists, it is wrong; trying again is no use */
+	CREATEQUEUE_REFUSED,
 };
 
 /* The calls must not call back into the queue. */
@@ -86,14 +93,14 @@ enum createqueue_status {
 	CREATEQUEUE_OK,        /* nobody waits */
 	CREATEQUEUE_FULL,      /* somebody waits for room */
 	CREATEQUEUE_TRANSIENT, /* somebody waits for the spilling that is under way */
-	CREATEQUEUE_DISK,      /* no room, and none on the disk: who was asked about has been told */
+	CREATEQUEUE_DISK, /* no room, and none on the disk: who was asked about has been told */
 };
 
 struct createqueue_counts {
-	uint64_t calls, fallbacks;                                  /* attempts; those of them on the disk */
-	uint64_t collects;                                          /* times that spilling was asked for */
+	uint64_t calls, fallbacks; /* attempts; those of them on the disk */
+	uint64_t collects;         /* times that spilling was asked for */
 	uint64_t created, refused, out_of_disk, timed_out, dropped; /* requests by their ends */
-	uint32_t waiting, finished;                                 /* now: waiting; finished and not dropped */
+	uint32_t waiting, finished; /* now: waiting; finished and not dropped */
 };
 
 struct createqueue {
@@ -108,10 +115,11 @@ struct createqueue {
 void createqueue_init(struct createqueue *q, const struct createqueue_config *config,
 		      const struct createqueue_ops *ops);
 /*
- * A request comes; the next pass tries it. bytes and client are set. deadline_ms: how long it may wait from now_ms on; 0: as
- * configured. False: the client has per_client of them.
+ * A request comes; the next pass tries it. bytes and client are set. deadline_ms: how long it may
+ * wait from now_ms on; 0: as configured. False: the client has per_client of them.
  */
-bool createqueue_add(struct createqueue *q, struct createqueue_request *r, uint64_t deadline_ms, uint64_t now_ms);
+bool createqueue_add(struct createqueue *q, struct createqueue_request *r, uint64_t deadline_ms,
+		     uint64_t now_ms);
 enum createqueue_status createqueue_process(struct createqueue *q, uint64_t now_ms);
 /* It is forgotten, whether it waits or has a result. */
 void createqueue_drop(struct createqueue *q, struct createqueue_request *r);

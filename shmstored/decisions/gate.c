@@ -30,10 +30,12 @@ int deltarule_compute(int64_t total, int64_t rate, int64_t interval_ms, struct d
 	/* In millionths: rate * interval_ms / 1000 / total * 1000000. */
 	delta = (wide)(uint64_t)rate * (uint64_t)interval_ms;
 	/* A product over 2^116 is over any total's quarter by far. */
-	delta = delta >> 116 ? (wide)1 << 100 : (delta * 1000 + (uint64_t)total - 1) / (uint64_t)total;
+	delta = delta >> 116 ? (wide)1 << 100
+			     : (delta * 1000 + (uint64_t)total - 1) / (uint64_t)total;
 	r.max_interval_ms = INT64_MAX;
 	if (rate) {
-		longest = (wide)(uint64_t)total * 1000 * DELTARULE_MOST_PPM / 1000000 / (uint64_t)rate;
+		longest = (wide)(uint64_t)total * 1000 * DELTARULE_MOST_PPM / 1000000 /
+			  (uint64_t)rate;
 		r.max_interval_ms = longest > INT64_MAX ? INT64_MAX : (int64_t)longest;
 	}
 	if (delta > DELTARULE_MOST_PPM) {
@@ -51,14 +53,18 @@ struct gate_config gate_defaults(int64_t total, int64_t high)
 {
 	int64_t low = high - (total > 0 ? total / 10 : 0);
 
-	return (struct gate_config){
-		.high = high, .low = low > 0 ? low : 0, .window = 10, .hold = 3, .ramp0 = 1, .rampmax = 64};
+	return (struct gate_config){.high = high,
+				    .low = low > 0 ? low : 0,
+				    .window = 10,
+				    .hold = 3,
+				    .ramp0 = 1,
+				    .rampmax = 64};
 }
 
 static bool is_valid(const struct gate_config *c)
 {
-	return c->low >= 0 && c->low < c->high && c->window >= 1 && c->window <= GATE_WINDOW_MAX && c->hold >= 1 &&
-	       c->ramp0 >= 1 && c->ramp0 <= c->rampmax;
+	return c->low >= 0 && c->low < c->high && c->window >= 1 && c->window <= GATE_WINDOW_MAX &&
+	       c->hold >= 1 && c->ramp0 >= 1 && c->ramp0 <= c->rampmax;
 }
 
 int gate_init(struct gate *g, const struct gate_config *config)
@@ -151,6 +157,8 @@ uint64_t gate_quota(const struct gate *g, struct amount estimate)
 	/* There is no sample yet: perhaps there is no room at all. */
 	if (!g->n_samples)
 		return g->config.ramp0;
-	fitting = g->u < g->config.high ? (uint64_t)(g->config.high - g->u) / (uint64_t)estimate.bytes : 0;
+	fitting = g->u < g->config.high
+			  ? (uint64_t)(g->config.high - g->u) / (uint64_t)estimate.bytes
+			  : 0;
 	return fitting < g->ramp ? fitting : g->ramp;
 }

@@ -53,7 +53,8 @@ struct gate_config {
 struct gate {
 	struct gate_config config;
 	bool closed;
-	int64_t samples[GATE_WINDOW_MAX]; /* a ring: the last n_samples, next is the oldest of a full one */
+	/* a ring: the last n_samples, next is the oldest of a full one */
+	int64_t samples[GATE_WINDOW_MAX];
 	uint32_t n_samples, next;
 	int64_t u;      /* of the last sample that was known */
 	uint32_t n_low; /* while closed: samples at or below low, one after the other */

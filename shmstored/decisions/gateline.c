@@ -107,7 +107,8 @@ static void leave_line(struct gateline *a, struct gateline_task *t)
 
 struct gateline_task *gateline_next(struct gateline *a, uint64_t now_ms, enum gateline_outcome *ret)
 {
-	struct gateline_task *t = gateline_deadline(a) <= now_ms ? CONTAINER_OF(a->due, gateline_task, due) : NULL;
+	struct gateline_task *t =
+		gateline_deadline(a) <= now_ms ? CONTAINER_OF(a->due, gateline_task, due) : NULL;
 	enum gateline_outcome outcome = GATELINE_TIMED_OUT;
 
 	if (!t) {

@@ -90,13 +90,15 @@ enum gateline_outcome gateline_ask(struct gateline *a, struct gateline_task *t, 
 /* Counts a task that runs already, whatever the gate says. It takes nothing of the interval. */
 void gateline_runs(struct gateline *a, struct gateline_task *t);
 /*
- * Returns a task that waited, and its answer; NULL: there is none. Call it until then, after each of
- * the other calls, and when gateline_deadline() has come.
+ * Returns a task that waited, and its answer; NULL: there is none. Call it until then, after each
+ * of the other calls, and when gateline_deadline() has come.
  */
-struct gateline_task *gateline_next(struct gateline *a, uint64_t now_ms, enum gateline_outcome *ret);
+struct gateline_task *gateline_next(struct gateline *a, uint64_t now_ms,
+				    enum gateline_outcome *ret);
 /* The next deadline of a waiting task; UINT64_MAX: there is none. */
 uint64_t gateline_deadline(const struct gateline *a);
-/* The task has ended, or is withdrawn and gets no answer. One that neither runs nor waits may be given, too. */
+/* The task has ended, or is withdrawn and gets no answer. One that neither runs
+ * nor waits may be given, too. */
 void gateline_end(struct gateline *a, struct gateline_task *t);
 /* Why a task has this outcome now. */
 enum gateline_reason gateline_reason(const struct gateline *a, enum gateline_outcome outcome);

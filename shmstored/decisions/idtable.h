@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * idtable.h: uthash for keys of one or more 64-bit words: ids, often small numbers that follow each other, or hashes. Out of memory is an element's
- * tbl being NULL. Pure.
+ * idtable.h: uthash for keys of one or more 64-bit words: ids, often small numbers that follow each
+ * other, or hashes. Out of memory is an element's tbl being NULL. Pure.
  */
 #ifndef IDTABLE_H
 #define IDTABLE_H

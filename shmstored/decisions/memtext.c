@@ -69,7 +69,8 @@ struct memlimit_use memlimit_clamp(struct memlimit_use use)
 	return (struct memlimit_use){.used = amount_clamp(use.used, use.total), .total = use.total};
 }
 
-bool memlimit_fills(struct memlimit_use use, struct amount grown, uint64_t grown_ns, uint64_t ahead_ns)
+bool memlimit_fills(struct memlimit_use use, struct amount grown, uint64_t grown_ns,
+		    uint64_t ahead_ns)
 {
 	struct amount room = amount_subtract(use.total, use.used);
 
@@ -78,12 +79,15 @@ bool memlimit_fills(struct memlimit_use use, struct amount grown, uint64_t grown
 	if (room.bytes <= 0)
 		return true;
 	return grown.known && grown.bytes > 0 && grown_ns > 0 &&
-	       (unsigned __int128)grown.bytes * ahead_ns >= (unsigned __int128)room.bytes * grown_ns;
+	       (unsigned __int128)grown.bytes * ahead_ns >=
+		       (unsigned __int128)room.bytes * grown_ns;
 }
 
 struct amount memlimit_buffer(struct amount total, struct ratio fraction, int64_t most)
 {
-	return total.known ? amount_least(amount_of(ratio_floor(fraction, total.bytes)), amount_of(most)) : total;
+	return total.known ? amount_least(amount_of(ratio_floor(fraction, total.bytes)),
+					  amount_of(most))
+			   : total;
 }
 
 int64_t memlimit_delay_ms(int64_t attempt, int64_t base_ms, int64_t most_ms)
@@ -124,7 +128,8 @@ static struct amount available_of(const struct memhost_fields *f)
 
 struct memlimit_use memhost_use(const struct memhost_fields *f, bool count_swap)
 {
-	struct memlimit_use use = {.used = amount_subtract(f->total, available_of(f)), .total = f->total};
+	struct memlimit_use use = {.used = amount_subtract(f->total, available_of(f)),
+				   .total = f->total};
 
 	if (count_swap && f->swap_total.known) {
 		use.used = amount_add(use.used, amount_subtract(f->swap_total, f->swap_free));
@@ -136,7 +141,8 @@ struct memlimit_use memhost_use(const struct memhost_fields *f, bool count_swap)
 /* Processes by their own memory. */
 struct amount memproc_private(const char *text, size_t size)
 {
-	struct amount anon = memtext_field(text, size, "RssAnon"), swap = memtext_field(text, size, "VmSwap");
+	struct amount anon = memtext_field(text, size, "RssAnon"),
+		      swap = memtext_field(text, size, "VmSwap");
 
 	/* A kernel without swap says nothing of it. */
 	return swap.known ? amount_add(anon, swap) : anon;
@@ -165,10 +171,12 @@ struct memlimit_use memcgroup_use(const struct memcgroup_files *f, int version, 
 	if (!count_swap || !has_swap)
 		return use;
 	if (version == 1) {
-		/* Both files or none: one without the other would compare memory with memory and swap. */
+		/* Both files or none: one without the other would compare
+		 * memory with memory and swap. */
 		if (!f->swap_limit.known || !f->swap_current.known)
 			return use;
-		use.used = amount_subtract(amount_subtract(f->swap_current, f->inactive_file), f->active_file);
+		use.used = amount_subtract(amount_subtract(f->swap_current, f->inactive_file),
+					   f->active_file);
 		use.total = limit_of(f->swap_limit);
 		return use;
 	}
@@ -181,8 +189,10 @@ struct memlimit_use memcgroup_use(const struct memcgroup_files *f, int version, 
 void memcgroup_read_stat(struct memcgroup_files *f, int version, const char *text, size_t size)
 {
 	/* A name that only one version has says nothing in the other. */
-	f->inactive_file = memtext_field(text, size, version == 1 ? "total_inactive_file" : "inactive_file");
-	f->active_file = memtext_field(text, size, version == 1 ? "total_active_file" : "active_file");
+	f->inactive_file =
+		memtext_field(text, size, version == 1 ? "total_inactive_file" : "inactive_file");
+	f->active_file =
+		memtext_field(text, size, version == 1 ? "total_active_file" : "active_file");
 }
 
 struct amount memcgroup_read_limit(const char *text, size_t size)

@@ -2,8 +2,9 @@
 /*
  * policy.c: candidates are put in an order, and a prefix of it is taken.
  *
- * The order is total: ids are the last key, so the same workers always give the same victims, whatever order they came in. Rejected: a
- * heap of candidates kept up to date with each sample; waves are rare, samples are not.
+ * The order is total: ids are the last key, so the same workers always give the same victims,
+ * whatever order they came in. Rejected: a heap of candidates kept up to date with each sample;
+ * waves are rare, samples are not.
  */
 #include "policy.h"
 
@@ -15,7 +16,8 @@ static const char *const level_names[] = {"NEVER", "LOW", "MED", "HIGH", "ALWAYS
 
 const char *policylevel_name(enum policylevel level)
 {
-	return (size_t)level < sizeof(level_names) / sizeof(level_names[0]) ? level_names[level] : "UNSAID";
+	return (size_t)level < sizeof(level_names) / sizeof(level_names[0]) ? level_names[level]
+									    : "UNSAID";
 }
 
 enum policylevel policylevel_resolve(const struct policylevel_wish *w)
@@ -79,7 +81,8 @@ int64_t policy_need(const struct policy *p, struct amount used)
 	return amount_sum(amount_subtract(used, p->kill).bytes, p->buffer);
 }
 
-static bool is_candidate(const struct policy *p, const struct policy_worker *w, enum policylevel least)
+static bool is_candidate(const struct policy *p, const struct policy_worker *w,
+			 enum policylevel least)
 {
 	if (w->life != POLICY_ALIVE || w->work == POLICY_IO)
 		return false;
@@ -158,7 +161,8 @@ static int compare_shm(const void *a, const void *b)
 	return compare_lifo(x, y);
 }
 
-/* Members of a group follow each other, its latest first; the one group of what cannot be tried again is the last. */
+/* Members of a group follow each other, its latest first; the one group of what cannot
+ * be tried again is the last. */
 static int compare_members(const void *a, const void *b)
 {
 	const struct policy_victim *x = a, *y = b;
@@ -180,8 +184,10 @@ static bool same_group(const struct policy_victim *x, const struct policy_victim
 	return !policy_is_retriable(x->worker) || x->worker->owner == y->worker->owner;
 }
 
-/* A group of n members, sorted, goes before another: its members can be tried again, it is larger, its earliest began later. */
-static bool is_before(const struct policy_victim *g, size_t n, const struct policy_victim *other, size_t n_other)
+/* A group of n members, sorted, goes before another: its members can be tried again, it is larger,
+ * its earliest began later. */
+static bool is_before(const struct policy_victim *g, size_t n, const struct policy_victim *other,
+		      size_t n_other)
 {
 	int order = retriable_first(g, other);
 
@@ -224,8 +230,8 @@ static enum policy_why reason(const struct policy *p, const struct policy_worker
 	return policy_is_retriable(w) ? POLICY_WHY_RETRIABLE : POLICY_WHY_LAST;
 }
 
-static size_t collect(const struct policy *p, enum policylevel least, struct policy_worker *workers, size_t n,
-		      struct policy_victim *ret)
+static size_t collect(const struct policy *p, enum policylevel least, struct policy_worker *workers,
+		      size_t n, struct policy_victim *ret)
 {
 	size_t n_candidates = 0;
 
@@ -238,19 +244,21 @@ static size_t collect(const struct policy *p, enum policylevel least, struct pol
 			ret[n_candidates++] = (struct policy_victim){
 				.worker = w,
 				.bytes = freed_by(p, w),
-				.retry = p->kind == POLICY_LIFO || p->kind == POLICY_FIFO || policy_is_retriable(w),
+				.retry = p->kind == POLICY_LIFO || p->kind == POLICY_FIFO ||
+					 policy_is_retriable(w),
 				.why = reason(p, w),
 			};
 	}
 	return n_candidates;
 }
 
-size_t policy_select(const struct policy *p, struct amount used, struct policy_worker *workers, size_t n,
-		     struct policy_victim *ret)
+size_t policy_select(const struct policy *p, struct amount used, struct policy_worker *workers,
+		     size_t n, struct policy_victim *ret)
 {
 	static int (*const orders[])(const void *, const void *) = {
-		[POLICY_LIFO] = compare_lifo, [POLICY_FIFO] = compare_fifo, [POLICY_GROUP] = compare_members,
-		[POLICY_TIME] = compare_time, [POLICY_SHM] = compare_shm,
+		[POLICY_LIFO] = compare_lifo,     [POLICY_FIFO] = compare_fifo,
+		[POLICY_GROUP] = compare_members, [POLICY_TIME] = compare_time,
+		[POLICY_SHM] = compare_shm,
 	};
 	bool by_need = p->kind == POLICY_TIME || p->kind == POLICY_SHM;
 	bool over = used.known && p->kill.known && used.bytes > p->kill.bytes;

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * policy.h: whom to preempt when memory is short. Pure: workers in, victims out, in the order in which they go.
+ * policy.h: whom to preempt when memory is short. Pure: workers in, victims out,
+ * in the order in which they go.
  *
  *   lifo    who can be tried again first; then who began last. One.
  *   fifo    the same, but who began first.
- *   group   an idle worker that holds much; else of those that one task started, the largest such group's latest. One. All that cannot be
- *           tried again are a group of their own, the last.
+ *   group   an idle worker that holds much; else of those that one task started, the largest such
+ *           group's latest. One. All that cannot be tried again are a group of their own, the last.
  *   time    idle workers, the largest first; then as lifo; as many as bring what is needed.
- *   shm     as time, but a task's level decides first, and NEVER is never taken. Between gate and kill only idle workers and level ALWAYS.
+ *   shm     as time, but a task's level decides first, and NEVER is never taken. Between gate and
+ *           kill only idle workers and level ALWAYS.
  *
- * The first four are the policies of Ray, so that both can be compared on the same input; shm is ours and the default.
+ * The first four are the policies of Ray, so that both can be compared on the same input;
+ * shm is ours and the default.
  *
- * One wave at a time: while a victim lives its memory is not free yet, and choosing again would take more than is needed. Of what is unknown
- * nothing is expected: a worker whose memory could not be read may be a victim, and counts 0.
+ * One wave at a time: while a victim lives its memory is not free yet, and choosing again would
+ * take more than is needed. Of what is unknown nothing is expected: a worker whose memory could not
+ * be read may be a victim, and counts 0.
  */
 #ifndef POLICY_H
 #define POLICY_H
@@ -54,12 +58,15 @@ enum policy_kind {
 	POLICY_SHM
 };
 
-#define POLICY_IDLE_BYTES (INT64_C(1) << 30) /* an idle worker that ran nothing so far may keep so much */
+/* an idle worker that ran nothing so far may keep so much */
+#define POLICY_IDLE_BYTES (INT64_C(1) << 30)
 
 struct policy {
 	enum policy_kind kind;
 	struct amount kill,
-		gate;   /* thresholds; gate unknown: there is none. time and shm choose nobody where kill is unknown */
+		/* thresholds; gate unknown: there is none. time and shm choose
+		 * nobody where kill is unknown */
+		gate;
 	int64_t buffer; /* bytes below kill that are freed, too */
 	int64_t idle;   /* bytes, see POLICY_IDLE_BYTES; group: of every idle worker */
 };
@@ -105,11 +112,12 @@ struct policy_victim {
 };
 
 /*
- * Chooses the next wave, and marks its workers as TAKEN. used: of the host, as the thresholds are; unknown: time and shm choose nobody.
- * ret has room for n. Return: how many were chosen; 0 also while one that was TAKEN is not DEAD.
+ * Chooses the next wave, and marks its workers as TAKEN. used: of the host, as the thresholds are;
+ * unknown: time and shm choose nobody. ret has room for n. Return: how many were chosen; 0 also
+ * while one that was TAKEN is not DEAD.
  */
-size_t policy_select(const struct policy *p, struct amount used, struct policy_worker *workers, size_t n,
-		     struct policy_victim *ret);
+size_t policy_select(const struct policy *p, struct amount used, struct policy_worker *workers,
+		     size_t n, struct policy_victim *ret);
 /* Bytes that time or shm must free now; <= 0: none. */
 int64_t policy_need(const struct policy *p, struct amount used);
 

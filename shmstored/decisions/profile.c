@@ -2,8 +2,9 @@
 /*
  * profile.c: the table of keys, and what tasks add to it.
  *
- * A key is found by the 128-bit hash of its name, which is kept beside it and compared too. Sums never overflow: before they would, n and
- * sum are halved together, which leaves the average. One thread.
+ * A key is found by the 128-bit hash of its name, which is kept beside it and compared
+ * too. Sums never overflow: before they would, n and sum are halved together, which
+ * leaves the average. One thread.
  */
 #include "profile.h"
 
@@ -56,10 +57,12 @@ bool profile_name_fits(const struct profile_name *name)
 	       strlen(name->group) <= PROFILE_NAME;
 }
 
-/* Of the parts with the zeros between them, so that no two names are the same bytes. Returns how many. */
+/* Of the parts with the zeros between them, so that no two names are the
+ * same bytes. Returns how many. */
 static size_t join(const struct profile_name *name, char *joined)
 {
-	size_t lang = strlen(name->lang) + 1, func = strlen(name->func) + 1, group = strlen(name->group) + 1;
+	size_t lang = strlen(name->lang) + 1, func = strlen(name->func) + 1,
+	       group = strlen(name->group) + 1;
 
 	memcpy(joined, name->lang, lang);
 	memcpy(joined + lang, name->func, func);
@@ -120,7 +123,8 @@ struct profile_key *profile_next(const struct profile *p, const struct profile_k
 	struct profile_key *next = NULL;
 
 	for (struct profile_key *other = p->keys; other; other = other->hh.next)
-		if ((!k || memcmp(other->hash, k->hash, 16) > 0) && (!next || memcmp(other->hash, next->hash, 16) < 0))
+		if ((!k || memcmp(other->hash, k->hash, 16) > 0) &&
+		    (!next || memcmp(other->hash, next->hash, 16) < 0))
 			next = other;
 	return next;
 }
@@ -133,7 +137,8 @@ static void make_room(struct profile *p)
 	if (HASH_COUNT(p->keys) < p->max_keys)
 		return;
 	for (struct profile_key *k = p->keys; k; k = k->hh.next)
-		if (k->fed < oldest->fed || (k->fed == oldest->fed && memcmp(k->hash, oldest->hash, 16) < 0))
+		if (k->fed < oldest->fed ||
+		    (k->fed == oldest->fed && memcmp(k->hash, oldest->hash, 16) < 0))
 			oldest = k;
 	key_free(p, oldest);
 }
@@ -237,7 +242,8 @@ static void add_phases(struct profilephases *ph, const struct profile_task *t)
 	}
 }
 
-/* The kind called name, made where there is none, as the one that was heard of last. 0, -EINVAL, -ENOMEM. */
+/* The kind called name, made where there is none, as the one that was heard of
+ * last. 0, -EINVAL, -ENOMEM. */
 static int touch(struct profile *p, const struct profile_name *name, struct profile_key **ret)
 {
 	struct profile_key *k;
@@ -252,7 +258,8 @@ static int touch(struct profile *p, const struct profile_name *name, struct prof
 	return 0;
 }
 
-int profile_feed(struct profile *p, const struct profile_name *name, const struct profile_task *task)
+int profile_feed(struct profile *p, const struct profile_name *name,
+		 const struct profile_task *task)
 {
 	struct profile_key *k;
 	int r = touch(p, name, &k);
@@ -264,7 +271,8 @@ int profile_feed(struct profile *p, const struct profile_name *name, const struc
 			profilekey_add(&k->of[i], (enum profile_resource)i,
 				       task->used[i] < PROFILE_MOST ? task->used[i] : PROFILE_MOST);
 	if (task->life_ms)
-		profilering_add(&k->lives, task->life_ms < PROFILE_MOST ? task->life_ms : PROFILE_MOST);
+		profilering_add(&k->lives,
+				task->life_ms < PROFILE_MOST ? task->life_ms : PROFILE_MOST);
 	add_phases(&k->phases, task);
 	profilegrowth_add(&k->growth, task);
 	if (k->killed_left && !--k->killed_left)
@@ -316,7 +324,9 @@ static void merge_values(struct profilevalues *a, const struct profilevalues *b)
 		a->session_peak = peak;
 	profilering_interleave(&a->ring, &b->ring);
 	for (unsigned i = 0; i < PROFILE_BUCKETS; i++)
-		a->buckets[i] = b->buckets[i] > UINT32_MAX - a->buckets[i] ? UINT32_MAX : a->buckets[i] + b->buckets[i];
+		a->buckets[i] = b->buckets[i] > UINT32_MAX - a->buckets[i]
+					? UINT32_MAX
+					: a->buckets[i] + b->buckets[i];
 }
 
 static void merge_phases(struct profilephases *a, const struct profilephases *b)

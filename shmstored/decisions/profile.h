@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profile.h: what tasks of one kind have used so far: their peaks, averages and distributions, and when in their lives. Pure: numbers in,
- * numbers out; no clock, no I/O. docs/governor.md says what it is for.
+ * profile.h: what tasks of one kind have used so far: their peaks, averages and
+ * distributions, and when in their lives. Pure: numbers in, numbers out; no clock, no I/O.
+ * docs/governor.md says what it is for.
  *
- * A key is language, function and group (empty, a class, or class#instance). Of each resource it has the number of tasks, their sum and
- * peak, the last PROFILE_RING values, and a histogram with logarithmic steps; of their lifetimes the last values; and of private memory the
- * peak in each of PROFILE_PHASES equal parts of a lifetime, and by how much a task of some age may still grow. A kind whose tasks were
- * killed for want of memory is estimated higher until PROFILE_RING others have ended well.
+ * A key is language, function and group (empty, a class, or class#instance). Of each resource
+ * it has the number of tasks, their sum and peak, the last PROFILE_RING values, and a histogram
+ * with logarithmic steps; of their lifetimes the last values; and of private memory the peak in
+ * each of PROFILE_PHASES equal parts of a lifetime, and by how much a task of some age may
+ * still grow. A kind whose tasks were killed for want of memory is estimated higher until
+ * PROFILE_RING others have ended well.
  *
  * The number of keys is bounded: beyond max_keys the one that was fed longest ago goes.
  */
@@ -65,12 +68,14 @@ struct profile_task {
 	uint64_t life_ms;                /* 0: not known */
 	uint64_t phases[PROFILE_PHASES]; /* private bytes at most, by parts of its life */
 	unsigned n_phases;               /* 0: not known */
-	uint64_t by_age[PROFILE_AGES];   /* private bytes that it had had at least once before it was so old */
-	unsigned n_ages;                 /* as many ages it reached; 0: not known */
+	/* private bytes that it had had at least once before it was so old */
+	uint64_t by_age[PROFILE_AGES];
+	unsigned n_ages; /* as many ages it reached; 0: not known */
 };
 
 struct profile_stat {
-	uint64_t n, peak, average, p95; /* average: rounded down; p95: nearest rank of the last PROFILE_RING */
+	/* average: rounded down; p95: nearest rank of the last PROFILE_RING */
+	uint64_t n, peak, average, p95;
 };
 
 struct profile;
@@ -90,56 +95,68 @@ struct profile_key *profile_next(const struct profile *p, const struct profile_k
 struct profile_name profile_name_of(const struct profile_key *k);
 
 /* A task has ended. Return: 0; -EINVAL: a name is too long; -ENOMEM. */
-int profile_feed(struct profile *p, const struct profile_name *name, const struct profile_task *task);
+int profile_feed(struct profile *p, const struct profile_name *name,
+		 const struct profile_task *task);
 /* A task was killed for want of memory when it had so many private bytes. Return: as above. */
 int profile_killed(struct profile *p, const struct profile_name *name, uint64_t had);
-/* One was preempted: until PROFILE_RING others have ended well profile_was_preempted() says so. Return: as above. */
+/* One was preempted: until PROFILE_RING others have ended well profile_was_preempted()
+ * says so. Return: as above. */
 int profile_preempted(struct profile *p, const struct profile_name *name);
 bool profile_was_preempted(const struct profile_key *k);
 
 /* k may be NULL here and below: nothing is known. */
 struct profile_stat profile_stat(const struct profile_key *k, enum profile_resource r);
 /*
- * Estimates the next task's use: declared, else fallback, where nothing is known; max(declared, 5/4 peak) of fewer than PROFILE_WARM tasks;
- * then what strategy says (HISTOGRAM: p95 is what is shown). Never less than 3/2 of what a killed one had. NONE: the past says nothing.
+ * Estimates the next task's use: declared, else fallback, where nothing is known; max(declared, 5/4
+ * peak) of fewer than PROFILE_WARM tasks; then what strategy says (HISTOGRAM: p95 is what is
+ * shown). Never less than 3/2 of what a killed one had. NONE: the past says nothing.
  */
-uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r, enum profile_strategy strategy,
-			  uint64_t declared, uint64_t fallback);
-/* The most that a task of this age will still use, by its phases. Beyond the usual life, or where these are not known: the peak. */
+uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r,
+			  enum profile_strategy strategy, uint64_t declared, uint64_t fallback);
+/* The most that a task of this age will still use, by its phases. Beyond the usual life, or where
+ * these are not known: the peak. */
 uint64_t profile_remaining(const struct profile_key *k, uint64_t age_ms);
 /*
- * The most that a task of this age will use in its life, where it has had so many bytes at most so far: as much more as the one of its kind
- * that grew most from that age on. The last PROFILE_RING to 2 * PROFILE_RING tasks count. UINT64_MAX: that is not known.
+ * The most that a task of this age will use in its life, where it has had so many bytes at most so
+ * far: as much more as the one of its kind that grew most from that age on. The last PROFILE_RING
+ * to 2 * PROFILE_RING tasks count. UINT64_MAX: that is not known.
  */
 uint64_t profile_at_most(const struct profile_key *k, uint64_t age_ms, uint64_t had);
 /* Is part of what is known of this resource from a text that was loaded? */
 bool profile_is_prior(const struct profile_key *k, enum profile_resource r);
 /* Are there phases, and nothing that contradicts them? */
 bool profile_has_phases(const struct profile_key *k);
-/* The last values, PROFILE_RING at most; returns how many. Fewer than PROFILE_WARM, or a killed one: 0, as they do not say enough. */
-size_t profile_values(const struct profile_key *k, enum profile_resource r, uint64_t ret[PROFILE_RING]);
+/* The last values, PROFILE_RING at most; returns how many. Fewer than PROFILE_WARM, or a killed
+ * one: 0, as they do not say enough. */
+size_t profile_values(const struct profile_key *k, enum profile_resource r,
+		      uint64_t ret[PROFILE_RING]);
 /* For charts: the count of each step, and where step i begins. */
 const uint32_t *profile_histogram(const struct profile_key *k, enum profile_resource r);
 uint64_t profile_bucket_from(enum profile_resource r, unsigned i);
 /* The median of lifetimes, and the peak of each phase. Returns how many phases. */
-unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms, uint64_t ret_peaks[PROFILE_PHASES]);
+unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms,
+			uint64_t ret_peaks[PROFILE_PHASES]);
 
-/* Adds what another profile knows: n and sums add, peaks are the larger, the last values alternate. Return: 0; -ENOMEM: into is as it was in part. */
+/* Adds what another profile knows: n and sums add, peaks are the larger, the last values alternate.
+ * Return: 0; -ENOMEM: into is as it was in part. */
 int profile_merge(struct profile *into, const struct profile *from);
 
 /*
- * The profile as text: a line "shmstore-profile 1", a line for each key, a line "crc32c HEX". Ownership: free() it. NULL: no memory.
+ * The profile as text: a line "shmstore-profile 1", a line for each key, a line "crc32c HEX".
+ * Ownership: free() it. NULL: no memory.
  */
 char *profile_text(const struct profile *p, size_t *ret_length);
 /*
- * Replaces what p has by a text's content; nothing changes unless all of it is right. prior: as a prior of a new session: n and
- * the last values are halved, at least one remains, and the peak will approach that of the new session.
- * ret_why: what is wrong, a static text; may be NULL. Return: 0; -EBADMSG: truncated, changed, or not possible; -EPROTONOSUPPORT: another
- * version; -ENOMEM.
+ * Replaces what p has by a text's content; nothing changes unless all of it is right. prior: as a
+ * prior of a new session: n and the last values are halved, at least one remains, and the peak will
+ * approach that of the new session. ret_why: what is wrong, a static text; may be NULL. Return: 0;
+ * -EBADMSG: truncated, changed, or not possible; -EPROTONOSUPPORT: another version; -ENOMEM.
  */
-int profile_load(struct profile *p, const char *text, size_t length, bool prior, const char **ret_why);
+int profile_load(struct profile *p, const char *text, size_t length, bool prior,
+		 const char **ret_why);
 
-/* The checksum of iSCSI and ext4 (Castagnoli's polynomial), as profiles have it. It tells damage from content; it keeps nobody from forging. */
+/* The checksum of iSCSI and ext4 (Castagnoli's polynomial), as profiles have it. It tells damage
+ * from content; it keeps nobody from forging. */
 uint32_t crc32c(const void *bytes, size_t n);
 
 #endif

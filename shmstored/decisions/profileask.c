@@ -41,8 +41,8 @@ static uint64_t usual(const struct profilevalues *v, enum profile_strategy strat
 	return profilevalues_peak(v);
 }
 
-uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r, enum profile_strategy strategy,
-			  uint64_t declared, uint64_t fallback)
+uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r,
+			  enum profile_strategy strategy, uint64_t declared, uint64_t fallback)
 {
 	uint64_t estimate = declared ? declared : fallback;
 
@@ -52,10 +52,12 @@ uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r, 
 		estimate = usual(&k->of[r], strategy);
 	else if (k->of[r].n)
 		estimate = profile_larger(declared, more(profilevalues_peak(&k->of[r]), 5, 4));
-	return r == PROFILE_PRIVATE ? profile_larger(estimate, more(k->killed_had, 3, 2)) : estimate;
+	return r == PROFILE_PRIVATE ? profile_larger(estimate, more(k->killed_had, 3, 2))
+				    : estimate;
 }
 
-unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms, uint64_t ret_peaks[PROFILE_PHASES])
+unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms,
+			uint64_t ret_peaks[PROFILE_PHASES])
 {
 	if (!k)
 		return 0;
@@ -105,7 +107,8 @@ bool profile_was_preempted(const struct profile_key *k)
 	return k && k->preempted_left;
 }
 
-size_t profile_values(const struct profile_key *k, enum profile_resource r, uint64_t ret[PROFILE_RING])
+size_t profile_values(const struct profile_key *k, enum profile_resource r,
+		      uint64_t ret[PROFILE_RING])
 {
 	if (!k || k->of[r].n < PROFILE_WARM || (r == PROFILE_PRIVATE && k->killed_had))
 		return 0;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profilekey.h: one key of a profile, as profile.c fills, profileask.c reads and profiletext.c writes it. Private to the room. */
+/* profilekey.h: one key of a profile, as profile.c fills, profileask.c reads and profiletext.c
+ * writes it. Private to the room. */
 #ifndef PROFILEKEY_H
 #define PROFILEKEY_H
 
 #include "idtable.h"
 #include "profile.h"
 
-/* The last values: from values[from] on in the order of their coming, around the end; and once more in the order of their sizes. */
+/* The last values: from values[from] on in the order of their coming, around the end; and once more
+ * in the order of their sizes. */
 struct profilering {
 	uint32_t n, from;
 	uint64_t values[PROFILE_RING], sorted[PROFILE_RING];
@@ -16,21 +18,24 @@ struct profilevalues {
 	uint64_t n, sum;
 	uint64_t prior_peak;   /* of what was loaded */
 	uint64_t session_peak; /* since then */
-	uint64_t n_session;    /* of the values since then, or since prior_peak last approached session_peak */
+	/* of the values since then, or since prior_peak last approached session_peak */
+	uint64_t n_session;
 	struct profilering ring;
 	uint32_t buckets[PROFILE_BUCKETS];
 };
 
-/* The peaks of the phases in the last one or two times PROFILE_RING tasks: what was longer ago is forgotten. */
+/* The peaks of the phases in the last one or two times PROFILE_RING tasks: what
+ * was longer ago is forgotten. */
 struct profilephases {
 	unsigned n, n_tasks;
 	uint64_t now[PROFILE_PHASES], before[PROFILE_PHASES];
 };
 
 /*
- * Of tasks that became so old: how many; and the largest quotient of what one had in the end and what it had until then, in PROFILEGROWTH_ONE-ths,
- * of the last one or two times PROFILE_RING tasks. It is not in a profile's text: a kind that was loaded is estimated by its peak until it is
- * known anew.
+ * Of tasks that became so old: how many; and the largest quotient of what one had in the end
+ * and what it had until then, in PROFILEGROWTH_ONE-ths, of the last one or two times
+ * PROFILE_RING tasks. It is not in a profile's text: a kind that was loaded is estimated by its
+ * peak until it is known anew.
  */
 struct profilegrowth {
 	unsigned n[PROFILE_AGES], n_tasks;
@@ -63,7 +68,8 @@ struct profile {
 	struct profile_key *keys;
 };
 
-/* The key of this name, made if need be. NULL: no memory. The name's parts are no longer than PROFILE_NAME. */
+/* The key of this name, made if need be. NULL: no memory. The name's parts are no
+ * longer than PROFILE_NAME. */
 struct profile_key *profilekey_get(struct profile *p, const struct profile_name *name);
 void profilekey_add(struct profilevalues *v, enum profile_resource r, uint64_t value);
 /* n and what they sum up to: at least one remains, and the average stays. */

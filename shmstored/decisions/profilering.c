@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profilering.c: the last values of something. They are asked for their ranks more often than they change, so that they are kept sorted. */
+/* profilering.c: the last values of something. They are asked for their ranks more often than they
+ * change, so that they are kept sorted. */
 #include <string.h>
 
 #include "profilekey.h"
@@ -83,9 +84,10 @@ void profilering_interleave(struct profilering *a, const struct profilering *b)
 /*
  * By how much tasks of one kind grow from an age on.
  *
- * A task's peak says what it may need before anything is known of it. Once it runs, what it has says more: where all tasks of its kind had a
- * quarter of their peak or more at this age, it will have no more than four times as much. Ages are of the clock and not parts of a life, as
- * it is not known how long a task that runs will live.
+ * A task's peak says what it may need before anything is known of it. Once it runs, what it has
+ * says more: where all tasks of its kind had a quarter of their peak or more at this age, it will
+ * have no more than four times as much. Ages are of the clock and not parts of a life, as it is not
+ * known how long a task that runs will live.
  */
 #define UNKNOWN UINT32_MAX
 
@@ -134,7 +136,8 @@ uint64_t profilegrowth_most(const struct profilegrowth *g, uint64_t age_ms, uint
 	uint32_t q = UNKNOWN;
 
 	/* Older tasks have grown more: the oldest age that enough of them reached says it best. */
-	for (unsigned i = 0; i < PROFILE_AGES && PROFILE_AGE(i) <= age_ms && g->n[i] >= PROFILE_GREW; i++)
+	for (unsigned i = 0;
+	     i < PROFILE_AGES && PROFILE_AGE(i) <= age_ms && g->n[i] >= PROFILE_GREW; i++)
 		q = larger(g->now[i], g->before[i]);
 	if (q == UNKNOWN || !had)
 		return UINT64_MAX;

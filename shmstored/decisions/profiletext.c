@@ -3,12 +3,12 @@
  * profiletext.c: a profile as text, and back.
  *
  *   shmstore-profile 1
- *   key HASH LANG FUNC GROUP killed HAD LEFT LEFT lives N V… phases N V… private N SUM PEAK COUNT V… STEPS I C… shared … cpu …
- *   crc32c HEX
+ *   key HASH LANG FUNC GROUP killed HAD LEFT LEFT lives N V… phases N V… private N SUM PEAK COUNT
+ *   V… STEPS I C… shared … cpu … crc32c HEX
  *
- * Names have %XX for blanks, '%', and what is not printable ASCII, and a '-' in front. The checksum is of everything before its line. It tells
- * a torn file; who writes one by hand can make it right, so that each number is checked for being possible, too: what is wrong
- * anywhere is refused whole.
+ * Names have %XX for blanks, '%', and what is not printable ASCII, and a '-' in front. The checksum
+ * is of everything before its line. It tells a torn file; who writes one by hand can make it right,
+ * so that each number is checked for being possible, too: what is wrong anywhere is refused whole.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -26,8 +26,9 @@
 static const char *const resource_names[PROFILE_RESOURCES] = {"private", "shared", "cpu"};
 
 /*
- * Bit by bit for the table of 16 half bytes, half byte by half byte for the content. A profile is some hundred kilobytes, once in
- * a minute: a library or the processor's instruction would gain a millisecond.
+ * Bit by bit for the table of 16 half bytes, half byte by half byte for the content. A
+ * profile is some hundred kilobytes, once in a minute: a library or the processor's
+ * instruction would gain a millisecond.
  */
 #define POLYNOMIAL 0x82f63b78u
 
@@ -75,7 +76,8 @@ static void write_values(FILE *f, const char *name, const struct profilevalues *
 {
 	unsigned n = 0;
 
-	fprintf(f, " %s %" PRIu64 " %" PRIu64 " %" PRIu64, name, v->n, v->sum, profilevalues_peak(v));
+	fprintf(f, " %s %" PRIu64 " %" PRIu64 " %" PRIu64, name, v->n, v->sum,
+		profilevalues_peak(v));
 	write_ring(f, &v->ring);
 	for (unsigned i = 0; i < PROFILE_BUCKETS; i++)
 		n += v->buckets[i] != 0;
@@ -96,8 +98,8 @@ static void write_key(FILE *f, const struct profile_key *k)
 	write_name(f, k->lang);
 	write_name(f, k->func);
 	write_name(f, k->group);
-	fprintf(f, " killed %" PRIu64 " %" PRIu32 " %" PRIu32 " lives", k->killed_had, k->killed_left,
-		k->preempted_left);
+	fprintf(f, " killed %" PRIu64 " %" PRIu32 " %" PRIu32 " lives", k->killed_had,
+		k->killed_left, k->preempted_left);
 	write_ring(f, &k->lives);
 	fprintf(f, " phases %u", n);
 	for (unsigned i = 0; i < n; i++)
@@ -157,7 +159,8 @@ char *profile_text(const struct profile *p, size_t *ret_length)
 	return text;
 }
 
-/* Reading. The first thing that is not as it must be sets why, and from there on nothing is read. */
+/* Reading. The first thing that is not as it must be sets why, and from
+ * there on nothing is read. */
 struct reader {
 	const char *at, *end;
 	const char *why;
@@ -243,7 +246,8 @@ static void read_name(struct reader *r, char ret[PROFILE_NAME + 1])
 		int c = (unsigned char)w[i];
 
 		if (c == '%') {
-			int high = i + 2 < n ? hex(w[i + 1]) : -1, low = i + 2 < n ? hex(w[i + 2]) : -1;
+			int high = i + 2 < n ? hex(w[i + 1]) : -1,
+			    low = i + 2 < n ? hex(w[i + 2]) : -1;
 
 			c = high < 0 || low < 0 ? -1 : high * 16 + low;
 			i += 2;
@@ -273,8 +277,8 @@ static void read_values(struct reader *r, const char *name, struct profilevalues
 	v->sum = number(r, UINT64_MAX);
 	v->session_peak = number(r, PROFILE_MOST);
 	read_ring(r, &v->ring);
-	if (v->ring.n > v->n || profilering_max(&v->ring) > v->session_peak || (v->n && !v->ring.n) ||
-	    (v->n ? v->sum / v->n > PROFILE_MOST : v->sum != 0))
+	if (v->ring.n > v->n || profilering_max(&v->ring) > v->session_peak ||
+	    (v->n && !v->ring.n) || (v->n ? v->sum / v->n > PROFILE_MOST : v->sum != 0))
 		wrong(r, "the numbers of a key contradict each other");
 	n = number(r, PROFILE_BUCKETS);
 	for (uint64_t i = 0; i < n && !r->why; i++) {
@@ -368,7 +372,8 @@ static int frame(const char *text, size_t length, struct reader *r)
 		return -EBADMSG;
 	}
 	sum = r->end - SUM_LINE;
-	snprintf(right, sizeof(right), "crc32c %08" PRIx32 "\n", crc32c(text, (size_t)(sum - text)));
+	snprintf(right, sizeof(right), "crc32c %08" PRIx32 "\n",
+		 crc32c(text, (size_t)(sum - text)));
 	if (memcmp(sum, right, SUM_LINE) != 0) {
 		wrong(r, "its checksum is wrong");
 		return -EBADMSG;
@@ -377,7 +382,8 @@ static int frame(const char *text, size_t length, struct reader *r)
 	return 0;
 }
 
-int profile_load(struct profile *p, const char *text, size_t length, bool prior, const char **ret_why)
+int profile_load(struct profile *p, const char *text, size_t length, bool prior,
+		 const char **ret_why)
 {
 	struct profile *fresh = profile_new(p->max_keys);
 	struct reader r;

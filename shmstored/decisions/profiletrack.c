@@ -62,6 +62,7 @@ void profiletrack_end(const struct profiletrack *t, uint64_t life_ms, struct pro
 	while (life_ms / whole.part_ms >= PROFILETRACK_PARTS)
 		fold(&whole);
 	for (unsigned i = 0; i < PROFILE_PHASES; i++)
-		ret->phases[i] = peak_between(&whole, life_ms * i / PROFILE_PHASES, life_ms * (i + 1) / PROFILE_PHASES);
+		ret->phases[i] = peak_between(&whole, life_ms * i / PROFILE_PHASES,
+					      life_ms * (i + 1) / PROFILE_PHASES);
 	ret->n_phases = PROFILE_PHASES;
 }

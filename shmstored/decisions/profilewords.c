@@ -11,7 +11,8 @@ static const char *const names[] = {
 	[PROFILE_HISTOGRAM] = "hist", [PROFILE_AVERAGE] = "avg",
 };
 
-/* "0.05": a fraction from 0 to 1 in millionths. Digits behind the sixth round up what is not zero, so that it is never taken for less. */
+/* "0.05": a fraction from 0 to 1 in millionths. Digits behind the sixth round up what is not zero,
+ * so that it is never taken for less. */
 static bool read_ppm(const char *text, uint32_t *ret)
 {
 	uint32_t ppm = 0, place = MILLION;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profilewords.h: the words of the configuration for what a profile is used for, and the steps that requests are shown in. Pure. */
+/* profilewords.h: the words of the configuration for what a profile is used for, and the steps that
+ * requests are shown in. Pure. */
 #ifndef PROFILEWORDS_H
 #define PROFILEWORDS_H
 
@@ -17,8 +18,8 @@ struct profile_choice {
 };
 
 /*
- * "none", "conservative", "conservative=peak", "conservative=p95", "aggressive", "histogram", "histogram:EPS" (0.05), "adaptive". false: none
- * of these.
+ * "none", "conservative", "conservative=peak", "conservative=p95", "aggressive", "histogram",
+ * "histogram:EPS" (0.05), "adaptive". false: none of these.
  */
 bool profile_choice_read(const char *text, struct profile_choice *ret);
 /* "none", "peak", "p95", "hist", "avg" */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stagebook.c: the profiles by their amounts and ids, the sessions, and those that wait in the order of their asking.
+ * stagebook.c: the profiles by their amounts and ids, the sessions, and those that wait
+ * in the order of their asking.
  *
  * held is the sum of what sessions have, and never more than total. A waiting session keeps its
  * amounts until it is granted; then it is measured against the free amounts and its own. It does
@@ -15,8 +16,8 @@
 #include "idtable.h"
 
 /*
- * The rules. Amounts are at most STAGE_MIB_MAX; what a ratio would make of them beyond that counts as so much, before the cap is
- * looked at, so that no sum overflows.
+ * The rules. Amounts are at most STAGE_MIB_MAX; what a ratio would make of them beyond that counts
+ * as so much, before the cap is looked at, so that no sum overflows.
  */
 
 /* The share of the shared memory that a stage keeps whatever its private memory wants. */
@@ -36,13 +37,15 @@ const struct stage_config stage_defaults = {
 bool stage_ask_fits(const struct stage_ask *ask)
 {
 	return ask->n_native >= 0 && ask->n_native <= STAGE_NODES_MAX && ask->n_convert >= 0 &&
-	       ask->n_convert <= STAGE_NODES_MAX && ask->n_other >= 0 && ask->n_other <= STAGE_NODES_MAX &&
-	       ask->want_slots >= 0 && (!ask->has_nonshare || ask->nonshare.den);
+	       ask->n_convert <= STAGE_NODES_MAX && ask->n_other >= 0 &&
+	       ask->n_other <= STAGE_NODES_MAX && ask->want_slots >= 0 &&
+	       (!ask->has_nonshare || ask->nonshare.den);
 }
 
 bool stage_amounts_equal(const struct stage_amounts *a, const struct stage_amounts *b)
 {
-	return a->private_mib == b->private_mib && a->shared_mib == b->shared_mib && a->slots == b->slots;
+	return a->private_mib == b->private_mib && a->shared_mib == b->shared_mib &&
+	       a->slots == b->slots;
 }
 
 static int64_t larger(int64_t a, int64_t b)
@@ -93,7 +96,8 @@ static unsigned fallen(const struct stage_config *c, const struct stage_ask *ask
 	return 0;
 }
 
-/* private + shared within the cap: shared gives first, down to its floor, then private, and slots with it. */
+/* private + shared within the cap: shared gives first, down to its floor, then
+ * private, and slots with it. */
 static bool clamp(struct stage_amounts *a, int64_t floor, int64_t cap)
 {
 	int64_t wanted = a->private_mib;
@@ -108,11 +112,13 @@ static bool clamp(struct stage_amounts *a, int64_t floor, int64_t cap)
 	a->private_mib = larger(cap - floor, 0);
 	a->shared_mib = cap - a->private_mib;
 	if (wanted)
-		a->slots = larger(1, ratio_floor(RATIO((uint64_t)a->private_mib, (uint64_t)wanted), a->slots));
+		a->slots = larger(1, ratio_floor(RATIO((uint64_t)a->private_mib, (uint64_t)wanted),
+						 a->slots));
 	return true;
 }
 
-static void apply_fallen(const struct stage_config *c, const struct stage_amounts *base, struct stage_reply *r)
+static void apply_fallen(const struct stage_config *c, const struct stage_amounts *base,
+			 struct stage_reply *r)
 {
 	if (r->rules & STAGE_RULE_WHOLE)
 		r->amounts.shared_mib = base->shared_mib / c->whole_shared_div;
@@ -122,8 +128,8 @@ static void apply_fallen(const struct stage_config *c, const struct stage_amount
 		r->amounts.private_mib = times(base->private_mib, c->private_ratio);
 }
 
-struct stage_reply stage_evaluate(const struct stage_config *config, const struct stage_amounts *base,
-				  const struct stage_ask *ask)
+struct stage_reply stage_evaluate(const struct stage_config *config,
+				  const struct stage_amounts *base, const struct stage_ask *ask)
 {
 	struct stage_reply r = {.amounts = *base};
 	int64_t cap = config->cap_mib ? config->cap_mib : base->private_mib + base->shared_mib;
@@ -143,8 +149,8 @@ struct stage_reply stage_evaluate(const struct stage_config *config, const struc
 	return r;
 }
 
-bool stage_merge(const struct stage_amounts *a, const struct stage_amounts *b, enum stage_conflict conflict,
-		 int64_t cap_mib, struct stage_amounts *ret)
+bool stage_merge(const struct stage_amounts *a, const struct stage_amounts *b,
+		 enum stage_conflict conflict, int64_t cap_mib, struct stage_amounts *ret)
 {
 	struct stage_amounts most = {
 		.private_mib = larger(a->private_mib, b->private_mib),
@@ -156,7 +162,8 @@ bool stage_merge(const struct stage_amounts *a, const struct stage_amounts *b, e
 		return false;
 	if (conflict == STAGE_CONFLICT_HOST) {
 		if (!cap_mib)
-			cap_mib = larger(a->private_mib + a->shared_mib, b->private_mib + b->shared_mib);
+			cap_mib = larger(a->private_mib + a->shared_mib,
+					 b->private_mib + b->shared_mib);
 		most.slots = smaller(a->slots, b->slots);
 		(void)clamp(&most, most.shared_mib / FLOOR_DIV, cap_mib);
 	}
@@ -215,7 +222,8 @@ struct stagebook *stagebook_free(struct stagebook *b)
 	return NULL;
 }
 
-/* Of the profiles that no session has, the one that was asked for longest ago goes. false: each is in use. */
+/* Of the profiles that no session has, the one that was asked for longest ago
+ * goes. false: each is in use. */
 static bool make_room(struct stagebook *b)
 {
 	struct profile_entry *p = b->asked;
@@ -304,7 +312,8 @@ bool stagebook_amounts(const struct stagebook *b, uint32_t id, struct stage_amou
 	return true;
 }
 
-void stagebook_each(const struct stagebook *b, bool (*fn)(uint32_t id, const struct stage_amounts *amounts, void *arg),
+void stagebook_each(const struct stagebook *b,
+		    bool (*fn)(uint32_t id, const struct stage_amounts *amounts, void *arg),
 		    void *arg)
 {
 	const struct profile_entry *last = b->asked ? b->asked->prev : NULL;
@@ -324,7 +333,8 @@ static int64_t free_for(const struct stagebook *b, const struct stagebook_sessio
 	return b->total - (b->held - sum_of(&s->has));
 }
 
-/* The profile if there is room for it; if not and at_once, as much of it as there is. Private memory before shared. */
+/* The profile if there is room for it; if not and at_once, as much of it as there is.
+ * Private memory before shared. */
 static bool grant(struct stagebook *b, struct stagebook_session *s, uint32_t profile, bool at_once)
 {
 	int64_t room = free_for(b, s);
@@ -340,9 +350,9 @@ static bool grant(struct stagebook *b, struct stagebook_session *s, uint32_t pro
 			has.private_mib = room;
 		if (has.shared_mib > room - has.private_mib)
 			has.shared_mib = room - has.private_mib;
-		has.slots = amounts.private_mib
-				    ? (int64_t)((__int128)amounts.slots * has.private_mib / amounts.private_mib)
-				    : amounts.slots;
+		has.slots = amounts.private_mib ? (int64_t)((__int128)amounts.slots *
+							    has.private_mib / amounts.private_mib)
+						: amounts.slots;
 		if (has.slots < 1)
 			has.slots = 1;
 	}
@@ -413,8 +423,8 @@ void stagebook_leave(struct stagebook *b, struct stagebook_session *s)
 	serve(b, 0);
 }
 
-int stagebook_begin(struct stagebook *b, struct stagebook_session *s, uint32_t profile, int64_t wait_ms,
-		    uint64_t now_ms)
+int stagebook_begin(struct stagebook *b, struct stagebook_session *s, uint32_t profile,
+		    int64_t wait_ms, uint64_t now_ms)
 {
 	if (profile && !entry_of(b, profile))
 		return -ENOENT;
@@ -425,7 +435,8 @@ int stagebook_begin(struct stagebook *b, struct stagebook_session *s, uint32_t p
 	}
 	s->wanted = profile;
 	count_user(b, profile, 1);
-	s->until_ms = now_ms > UINT64_MAX - (uint64_t)wait_ms ? UINT64_MAX : now_ms + (uint64_t)wait_ms;
+	s->until_ms =
+		now_ms > UINT64_MAX - (uint64_t)wait_ms ? UINT64_MAX : now_ms + (uint64_t)wait_ms;
 	s->waits = true;
 	b->n_waiting++;
 	DL_APPEND2(b->waiting, s, waiting_prev, waiting_next);

@@ -46,7 +46,7 @@ static uint64_t now_ms(void)
 	return loop_clock() / MS;
 }
 
-/* ---- deciding ------------------------------------------------------------------------------------------------------ */
+/* ---- deciding -------------------------------------------------------------------------------- */
 
 /*
  * Sets the cap to the threshold, less the bytes that are used by anything but these tasks, both as
@@ -70,7 +70,8 @@ static uint64_t bounded(uint64_t bytes)
 	return bytes < PROFILE_MOST ? bytes : PROFILE_MOST;
 }
 
-static struct admission_task share_of(const struct admit *a, const struct admit_want *w, uint64_t values[PROFILE_RING])
+static struct admission_task share_of(const struct admit *a, const struct admit_want *w,
+				      uint64_t values[PROFILE_RING])
 {
 	const struct profiles *p = a->host->profiles;
 	const uint64_t declared[PROFILE_RESOURCES] = {w->declared};
@@ -90,10 +91,10 @@ static struct admission_task share_of(const struct admit *a, const struct admit_
 	return share;
 }
 
-/* ---- what is told -------------------------------------------------------------------------------------------------- */
+/* ---- what is told ---------------------------------------------------------------------------- */
 
-static void tell(const struct admit *a, const struct admit_task *k, const char *outcome, enum gateline_reason reason,
-		 uint64_t waited_ms)
+static void tell(const struct admit *a, const struct admit_task *k, const char *outcome,
+		 enum gateline_reason reason, uint64_t waited_ms)
 {
 	const struct conn_peer *peer = conn_peer(k->client->conn);
 	struct json_object *fields = jsonmake_new();
@@ -131,14 +132,15 @@ int admit_send(struct conn *c, uint64_t serial, const struct admit_answer *answe
 	return conn_send(c, WIRE_TASK_ADMITTED, serial, &body, NULL, 0);
 }
 
-/* ---- asking -------------------------------------------------------------------------------------------------------- */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 static uint64_t remaining(const struct admit_task *k, void *arg)
 {
 	const struct admit *a = arg;
 
 	return a->host->profiles ? profiles_remaining(a->host->profiles, k->uid, &k->name,
-						      (loop_clock() - k->since_ns) / MS, k->alone ? k->most : 0)
+						      (loop_clock() - k->since_ns) / MS,
+						      k->alone ? k->most : 0)
 				 : UINT64_MAX;
 }
 
@@ -175,7 +177,8 @@ static void left(struct client *c)
 }
 
 /* The client's task, which may be added. id 0: a new one. 0, -EPERM, -ENOMEM, -EMFILE. */
-static int new_task(struct admit *a, struct conn *c, const struct admit_want *w, uint64_t id, struct admit_task **ret)
+static int new_task(struct admit *a, struct conn *c, const struct admit_want *w, uint64_t id,
+		    struct admit_task **ret)
 {
 	const struct admit_task *parent = w->parent ? admittask_find(&a->tasks, w->parent) : NULL;
 	struct client *client = client_get(c);
@@ -218,8 +221,8 @@ int admit_runs(struct admit *a, struct conn *c, uint64_t task, const struct admi
 }
 
 /* The task has been let in, or is not any more, and its answer says so. */
-static struct admit_answer settled(struct admit *a, struct admit_task *k, enum gateline_outcome outcome,
-				   uint64_t waited_ms)
+static struct admit_answer settled(struct admit *a, struct admit_task *k,
+				   enum gateline_outcome outcome, uint64_t waited_ms)
 {
 	const struct admit_answer answer = {.outcome = outcome,
 					    .reason = gateline_reason(&a->tasks.line, outcome),
@@ -267,7 +270,7 @@ int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struc
 	return 1;
 }
 
-/* ---- answering ----------------------------------------------------------------------------------------------------- */
+/* ---- answering ------------------------------------------------------------------------------- */
 
 void admit_settle(struct admit *a)
 {
@@ -341,12 +344,13 @@ static void on_sample(struct pressure_watch *w)
 	gateline_interval(&a->tasks.line, &p->gate);
 	admittask_look(&a->tasks, remaining, a);
 	if (a->host->profiles)
-		profiles_noted(a->host->profiles, a->tasks.line.sums.used, a->tasks.line.sums.reserved);
+		profiles_noted(a->host->profiles, a->tasks.line.sums.used,
+			       a->tasks.line.sums.reserved);
 	set_cap(a);
 	admit_settle(a);
 }
 
-/* ---- its life ------------------------------------------------------------------------------------------------------ */
+/* ---- its life -------------------------------------------------------------------------------- */
 
 int admit_new(struct host *h, struct admit **ret)
 {

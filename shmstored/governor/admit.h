@@ -34,7 +34,8 @@ struct admit *admit_free(struct admit *a);
  * 0: *ret is the answer; 1: the task waits, and is answered later; -EMFILE: too many tasks of this
  * connection, or of all; -EPERM: parent is another user's; -ENOMEM.
  */
-int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struct admit_answer *ret);
+int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w,
+	      struct admit_answer *ret);
 /*
  * Counts a running task that an earlier daemon let in. Its present use is unknown, so all that is
  * expected of it may still come. 0: it counts, or did already; -EINVAL: no earlier daemon gave that

@@ -10,7 +10,7 @@
 #include "loop.h"
 #include "pressprocs.h"
 
-/* ---- tasks --------------------------------------------------------------------------------------------------------- */
+/* ---- tasks ----------------------------------------------------------------------------------- */
 
 /*
  * Numbers are microseconds. No daemon lets in more than one task in each, so the next daemon's
@@ -32,7 +32,8 @@ struct admit_task *admittask_find(const struct admit_tasks *t, uint64_t id)
 	return k;
 }
 
-struct admit_task *admittask_new(struct admit_tasks *t, struct client *c, const struct admit_want *w, uint64_t id,
+struct admit_task *admittask_new(struct admit_tasks *t, struct client *c,
+				 const struct admit_want *w, uint64_t id,
 				 const struct admission_task *share)
 {
 	size_t n = share->n_values;
@@ -95,7 +96,7 @@ void admittask_count_children(struct admit_tasks *t)
 			count_child(t, k);
 }
 
-/* ---- processes ----------------------------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 /*
  * If the process cannot be seen, the task runs all the same: then none of what is expected of it
@@ -168,7 +169,7 @@ void admittask_free(struct admit_tasks *t, struct admit_task *k)
 	free(k);
 }
 
-/* ---- what they have ------------------------------------------------------------------------------------------------ */
+/* ---- what they have -------------------------------------------------------------------------- */
 
 static uint64_t share_of(const struct admit_task *k, uint64_t left)
 {
@@ -200,11 +201,13 @@ static void look(struct admit_tasks *t, struct pressproc *p,
 
 		k->most = now > k->most ? now : k->most;
 		left -= now;
-		admission_note(&t->line.sums, &k->gate.share, now, k->name.lang ? remaining(k, arg) : UINT64_MAX);
+		admission_note(&t->line.sums, &k->gate.share, now,
+			       k->name.lang ? remaining(k, arg) : UINT64_MAX);
 	}
 }
 
-void admittask_look(struct admit_tasks *t, uint64_t (*remaining)(const struct admit_task *k, void *arg), void *arg)
+void admittask_look(struct admit_tasks *t,
+		    uint64_t (*remaining)(const struct admit_task *k, void *arg), void *arg)
 {
 	for (struct pressproc *p = t->procs->list; p; p = p->next)
 		if (p->tasks)

@@ -54,7 +54,7 @@ struct admit_task {
 	uint64_t since_ns;           /* it waits, or runs, since then: loop_clock() */
 	struct profile_name name;    /* lang NULL: none was said */
 	uint64_t most;               /* that it has had of its process's */
-	bool alone;                  /* it always was the only one of its process: most is its own */
+	bool alone; /* it always was the only one of its process: most is its own */
 	char *names;
 	uint64_t values[];
 };
@@ -63,13 +63,16 @@ struct admit_tasks {
 	struct admit_task *all;
 	struct gateline line;
 	struct pressprocs *procs;
-	uint64_t first_id, last_id; /* given by this daemon; what is below was given by earlier ones */
+	/* given by this daemon; what is below was given by earlier ones */
+	uint64_t first_id, last_id;
 };
 
 /* Numbers begin above all that earlier daemons gave: they follow the host's CLOCK_BOOTTIME. */
 void admittask_number(struct admit_tasks *t);
-/* Makes a client's task. id 0: a new one. share: what is expected of it; its values are copied. NULL: out of memory. */
-struct admit_task *admittask_new(struct admit_tasks *t, struct client *c, const struct admit_want *w, uint64_t id,
+/* Makes a client's task. id 0: a new one. share: what is expected of it; its values are
+ * copied. NULL: out of memory. */
+struct admit_task *admittask_new(struct admit_tasks *t, struct client *c,
+				 const struct admit_want *w, uint64_t id,
 				 const struct admission_task *share);
 /* The gate has let it in. */
 void admittask_begin(struct admit_tasks *t, struct admit_task *k);
@@ -86,7 +89,8 @@ struct admit_task *admittask_find(const struct admit_tasks *t, uint64_t id);
  * profiles_remaining().
  */
 void admittask_look_before(struct admit_tasks *t);
-void admittask_look(struct admit_tasks *t, uint64_t (*remaining)(const struct admit_task *k, void *arg), void *arg);
+void admittask_look(struct admit_tasks *t,
+		    uint64_t (*remaining)(const struct admit_task *k, void *arg), void *arg);
 /*
  * Does the process at the other end of the connection neither run a task nor wait for one to begin?
  */

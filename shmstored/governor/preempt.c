@@ -31,7 +31,8 @@
 #include "profiles.h"
 
 #define MS            1000000
-#define QUIET_NS      (UINT64_C(10000) * MS) /* between two notices to one process that nothing follows */
+/* between two notices to one process that nothing follows */
+#define QUIET_NS      (UINT64_C(10000) * MS)
 #define DELAY_MS      1000
 #define DELAY_MOST_MS 60000
 #define STUCK_NS      (UINT64_C(5000) * MS) /* killed, and no memory came free */
@@ -54,8 +55,9 @@ static const struct config_pressure *config_of(const struct preempt *p)
 const char *preempt_step_name(enum preempt_step s)
 {
 	static const char *const names[] = {
-		[PREEMPT_NOTICED] = "notice", [PREEMPT_TERMED] = "term", [PREEMPT_KILLED] = "kill",
-		[PREEMPT_STUCK] = "stuck",    [PREEMPT_GONE] = "gone",   [PREEMPT_YIELDED] = "yielded",
+		[PREEMPT_NOTICED] = "notice", [PREEMPT_TERMED] = "term",
+		[PREEMPT_KILLED] = "kill",    [PREEMPT_STUCK] = "stuck",
+		[PREEMPT_GONE] = "gone",      [PREEMPT_YIELDED] = "yielded",
 		[PREEMPT_SPARED] = "spared",
 	};
 
@@ -71,20 +73,23 @@ static void teach(const struct preempt *p, const struct preempt_victim *v)
 
 		if (!p->host->profiles || !k->names)
 			continue;
-		(void)profiles_ended(p->host->profiles, k->uid, &k->name, &used, PROFILES_PREEMPTED);
+		(void)profiles_ended(p->host->profiles, k->uid, &k->name, &used,
+				     PROFILES_PREEMPTED);
 		if (k->had)
-			(void)profiles_ended(p->host->profiles, k->uid, &k->name, &used, PROFILES_KILLED);
+			(void)profiles_ended(p->host->profiles, k->uid, &k->name, &used,
+					     PROFILES_KILLED);
 	}
 }
 
-/* ---- steps --------------------------------------------------------------------------------------------------------- */
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static void count(struct preempt *p, const struct preempt_record *r)
 {
 	struct preempt_counts *c = &p->counts;
 	uint64_t *const of[] = {
-		[PREEMPT_NOTICED] = &c->n_notices, [PREEMPT_TERMED] = &c->n_terms, [PREEMPT_KILLED] = &c->n_kills,
-		[PREEMPT_STUCK] = &c->n_stuck,     [PREEMPT_GONE] = &c->n_gone,    [PREEMPT_YIELDED] = &c->n_yielded,
+		[PREEMPT_NOTICED] = &c->n_notices, [PREEMPT_TERMED] = &c->n_terms,
+		[PREEMPT_KILLED] = &c->n_kills,    [PREEMPT_STUCK] = &c->n_stuck,
+		[PREEMPT_GONE] = &c->n_gone,       [PREEMPT_YIELDED] = &c->n_yielded,
 		[PREEMPT_SPARED] = &c->n_spared,
 	};
 
@@ -134,7 +139,8 @@ static void on_dead(struct loop_op *op, int result, UNUSED unsigned flags)
 	}
 }
 
-static void send_signal(struct preempt *p, struct preempt_victim *v, int number, enum preempt_step step)
+static void send_signal(struct preempt *p, struct preempt_victim *v, int number,
+			enum preempt_step step)
 {
 	if (syscall(SYS_pidfd_send_signal, v->pidfd, number, NULL, 0) < 0 && errno != ESRCH) {
 		log_say(LOG_WARNING, LOG_FIELDS(.error = -errno),
@@ -144,9 +150,11 @@ static void send_signal(struct preempt *p, struct preempt_victim *v, int number,
 		return;
 	}
 	log_say(LOG_NOTICE, LOG_FIELDS(.error = 0),
-		"memory is short: process %d of user %u was sent %s: %s; %lld bytes are expected of its end",
-		(int)v->record.pid, (unsigned)v->record.uid, number == SIGTERM ? "SIGTERM" : "SIGKILL",
-		policy_why(v->record.why), (long long)v->record.bytes);
+		"memory is short: process %d of user %u was sent %s: %s; %lld bytes are expected "
+		"of its end",
+		(int)v->record.pid, (unsigned)v->record.uid,
+		number == SIGTERM ? "SIGTERM" : "SIGKILL", policy_why(v->record.why),
+		(long long)v->record.bytes);
 	v->killed_used = p->host->pressure->used.bytes;
 	v->killed_mono_ns = p->host->pressure->mono_ns;
 	set_step(p, v, step);
@@ -166,7 +174,8 @@ static void look_at_killed(struct preempt *p, struct preempt_victim *v)
 		v->killed_mono_ns = host->mono_ns;
 	} else if (host->mono_ns - v->killed_mono_ns >= STUCK_NS) {
 		log_say(LOG_WARNING, LOG_FIELDS(.error = 0),
-			"process %d of user %u was sent SIGKILL and does not die: it is traced, or waits in the "
+			"process %d of user %u was sent SIGKILL and does not die: it is traced, or "
+			"waits in the "
 			"kernel (see "
 			"/proc/%d/status and wchan); others are preempted without waiting for it",
 			(int)v->record.pid, (unsigned)v->record.uid, (int)v->record.pid);
@@ -188,7 +197,8 @@ static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v
 	return false;
 }
 
-/* Are there actors that were to be moved, and are not yet, or could not be? They are not lost for memory. */
+/* Are there actors that were to be moved, and are not yet, or could not be?
+ * They are not lost for memory. */
 static bool has_actors(const struct preempt *p, pid_t pid)
 {
 	struct actors_leaving left;
@@ -207,8 +217,8 @@ static void grace_is_over(struct preempt *p, struct preempt_victim *v, bool abov
 }
 
 /*
- * Until the next look another interval passes, and a process takes a while to die: if the kernel has no memory left by then, it
- * kills whom it likes.
+ * Until the next look another interval passes, and a process takes a while to die: if the kernel
+ * has no memory left by then, it kills whom it likes.
  */
 static bool is_urgent(const struct preempt *p)
 {
@@ -237,14 +247,16 @@ static void step(struct preempt *p, struct preempt_victim *v)
 			break;
 		}
 		if (above && v->record.notice_only) {
-			v->record.notice_only = false; /* it has become worse: the time that it had counts */
+			/* it has become worse: the time that it had counts */
+			v->record.notice_only = false;
 			evacuate(p, v);
 		}
 		if (above && is_urgent(p) && !has_actors(p, v->record.pid)) {
 			send_signal(p, v, SIGKILL, PREEMPT_KILLED);
 			break;
 		}
-		/* An unknown use ends no process, and the move of an actor is waited for: it takes as long as its steps may. */
+		/* An unknown use ends no process, and the move of an actor is waited for: it takes
+		 * as long as its steps may. */
 		if (waited >= config_of(p)->grace_ns && host->used.known &&
 		    !actors_moving(p->host->actors, v->record.pid))
 			grace_is_over(p, v, above);
@@ -273,15 +285,17 @@ static void step_all(struct preempt *p)
 	}
 }
 
-/* ---- choosing ------------------------------------------------------------------------------------------------------ */
+/* ---- choosing -------------------------------------------------------------------------------- */
 
-/* Is the last wave under way? A victim that is stuck, or moves an actor when there is no time for that, holds nobody up. */
+/* Is the last wave under way? A victim that is stuck, or moves an actor when there is no time
+ * for that, holds nobody up. */
 static bool is_under_way(const struct preempt *p)
 {
 	const struct preempt_victim *v = p->wave;
 
-	while (v && (v->record.step == PREEMPT_STUCK ||
-		     (v->record.step == PREEMPT_NOTICED && is_urgent(p) && has_actors(p, v->record.pid))))
+	while (v &&
+	       (v->record.step == PREEMPT_STUCK || (v->record.step == PREEMPT_NOTICED &&
+						    is_urgent(p) && has_actors(p, v->record.pid))))
 		v = v->next;
 	return v != NULL;
 }
@@ -318,8 +332,8 @@ static bool was_asked(const struct preempt *p, pid_t pid, bool above)
 	for (uint64_t i = 0; i < n; i++) {
 		const struct preempt_record *r = &p->recent[i];
 
-		if (r->pid == pid && (above ? r->keeps_actors : r->notice_only) && r->step == PREEMPT_SPARED &&
-		    loop_clock() - r->mono_ns < QUIET_NS)
+		if (r->pid == pid && (above ? r->keeps_actors : r->notice_only) &&
+		    r->step == PREEMPT_SPARED && loop_clock() - r->mono_ns < QUIET_NS)
 			return true;
 	}
 	return false;
@@ -340,8 +354,8 @@ static uint64_t delay_of(const struct preempt *p, uid_t uid)
 	return (uint64_t)memlimit_delay_ms(attempt, DELAY_MS, DELAY_MOST_MS);
 }
 
-static bool add_victim(struct preempt *p, const struct preemptpick_who *who, const struct policy_victim *chosen,
-		       bool notice_only)
+static bool add_victim(struct preempt *p, const struct preemptpick_who *who,
+		       const struct policy_victim *chosen, bool notice_only)
 {
 	const struct pressure *host = p->host->pressure;
 	struct preempt_victim *v = NULL;
@@ -394,7 +408,8 @@ static void choose(struct preempt *p)
 			pick.workers[i].life = POLICY_DEAD;
 	n = policy_select(&policy, host->used, pick.workers, pick.n, pick.victims);
 	for (size_t i = 0; i < n; i++)
-		any |= add_victim(p, &pick.who[pick.victims[i].worker->id], &pick.victims[i], !above);
+		any |= add_victim(p, &pick.who[pick.victims[i].worker->id], &pick.victims[i],
+				  !above);
 	p->counts.n_waves += any;
 	preemptpick_deinit(&pick);
 	/* Only now: a connection that gets this message may be dropped because it does not read,
@@ -419,8 +434,8 @@ static bool has_tasks(const struct preempt *p, pid_t pid)
 }
 
 /*
- * An actor's process has died, and the place of a child of it was told to drop the child, and does not: what it computes there nobody wants.
- * If nothing else is known of that process, it is killed.
+ * An actor's process has died, and the place of a child of it was told to drop the child, and does
+ * not: what it computes there nobody wants. If nothing else is known of that process, it is killed.
  */
 static void end_orphans(struct preempt *p)
 {
@@ -433,7 +448,8 @@ static void end_orphans(struct preempt *p)
 			continue;
 		if (syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0)
 			log_say(LOG_NOTICE, LOG_FIELDS(.conn = conn_name(c)),
-				"process %d of user %u was sent SIGKILL: the parent of its actors has died, and it did "
+				"process %d of user %u was sent SIGKILL: the parent of its actors "
+				"has died, and it did "
 				"not "
 				"drop them",
 				(int)conn_peer(c)->pid, (unsigned)conn_peer(c)->uid);
@@ -453,7 +469,7 @@ static void on_sample(struct pressure_watch *w)
 		choose(p);
 }
 
-/* ---- its life ------------------------------------------------------------------------------------------------------ */
+/* ---- its life -------------------------------------------------------------------------------- */
 
 int preempt_new(struct host *h, struct preempt **ret)
 {
@@ -491,7 +507,7 @@ struct preempt *preempt_free(struct preempt *p)
 	return NULL;
 }
 
-/* ---- for those who show it ----------------------------------------------------------------------------------------- */
+/* ---- for those who show it ------------------------------------------------------------------- */
 
 void preempt_counts(const struct preempt *p, struct preempt_counts *ret)
 {
@@ -507,19 +523,22 @@ size_t preempt_recent(const struct preempt *p, struct preempt_record ret[PREEMPT
 
 	for (const struct preempt_victim *v = p->wave; v && n < PREEMPT_RECENT; v = v->next)
 		ret[n++] = v->record;
-	for (uint64_t i = p->n_recent; i > 0 && p->n_recent - i < PREEMPT_RECENT && n < PREEMPT_RECENT; i--)
+	for (uint64_t i = p->n_recent;
+	     i > 0 && p->n_recent - i < PREEMPT_RECENT && n < PREEMPT_RECENT; i--)
 		ret[n++] = p->recent[(i - 1) % PREEMPT_RECENT];
 	return n;
 }
 
-static void add_plan(const struct preempt *p, const struct preemptpick *pick, const struct policy_victim *v, bool now,
-		     struct preempt_plans *to)
+static void add_plan(const struct preempt *p, const struct preemptpick *pick,
+		     const struct policy_victim *v, bool now, struct preempt_plans *to)
 {
 	const struct preemptpick_who *who = &pick->who[v->worker->id];
 	struct actors_leaving leaving;
 
-	actors_leaving(p->host->actors, conn_peer(who->conn)->pid,
-		       preemptpick_want(p->host, conn_peer(who->conn)->pid, preemptpick_n_tasks(who)), &leaving);
+	actors_leaving(
+		p->host->actors, conn_peer(who->conn)->pid,
+		preemptpick_want(p->host, conn_peer(who->conn)->pid, preemptpick_n_tasks(who)),
+		&leaving);
 	to->plans[to->n++] = (struct preempt_plan){.pid = conn_peer(who->conn)->pid,
 						   .uid = conn_peer(who->conn)->uid,
 						   .n_tasks = preemptpick_n_tasks(who),
@@ -533,8 +552,8 @@ static void add_plan(const struct preempt *p, const struct preemptpick *pick, co
 }
 
 /* Plans wave after wave as if memory stayed full, each wave dead before the next. */
-static void plan_rest(const struct preempt *p, const struct policy *policy, struct preemptpick *pick,
-		      struct preempt_plans *to)
+static void plan_rest(const struct preempt *p, const struct policy *policy,
+		      struct preemptpick *pick, struct preempt_plans *to)
 {
 	struct amount full = policy->kill.known ? amount_of(INT64_MAX) : AMOUNT_UNKNOWN;
 	size_t n;
@@ -561,12 +580,13 @@ int preempt_plan(const struct preempt *p, struct preempt_plans *ret)
 
 	if (r < 0)
 		return r;
-	*ret = (struct preempt_plans){.policy = how.kind,
-				      .need = above || how.kind == POLICY_SHM ? policy_need(&how, host->used) : 0,
-				      .n_never = pick.n_never,
-				      .n_foreign = pick.n_foreign,
-				      .n_kept = pick.n_kept,
-				      .plans = calloc(pick.n + 1, sizeof(*ret->plans))};
+	*ret = (struct preempt_plans){
+		.policy = how.kind,
+		.need = above || how.kind == POLICY_SHM ? policy_need(&how, host->used) : 0,
+		.n_never = pick.n_never,
+		.n_foreign = pick.n_foreign,
+		.n_kept = pick.n_kept,
+		.plans = calloc(pick.n + 1, sizeof(*ret->plans))};
 	if (!ret->plans) {
 		preemptpick_deinit(&pick);
 		return -ENOMEM;

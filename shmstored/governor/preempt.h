@@ -13,10 +13,10 @@
  *             traced, or waits for a disk that is gone. The next wave does not wait for it
  *
  * No signal comes while the process has an actor: it waits for the move, and does not come if that
- * fails. Between gate and kill threshold there is only the notice. A process that ends its tasks in time
- * lives; so does one if the need passes by. Signals go by a descriptor of the process (socket.h),
- * to processes of users that the daemon may signal, and only if all of the process's tasks may be
- * preempted, or if it said that it is a worker and runs none.
+ * fails. Between gate and kill threshold there is only the notice. A process that ends its tasks in
+ * time lives; so does one if the need passes by. Signals go by a descriptor of the process
+ * (socket.h), to processes of users that the daemon may signal, and only if all of the process's
+ * tasks may be preempted, or if it said that it is a worker and runs none.
  */
 #ifndef PREEMPT_H
 #define PREEMPT_H
@@ -97,8 +97,9 @@ struct preempt_plans {
 	size_t n;
 	struct preempt_plan *plans; /* to be freed */
 	size_t n_never,
-		n_foreign, /* processes that are no candidates: a task is NEVER; the daemon may not signal them; */
-		n_kept;    /* no place has memory for an actor of theirs */
+		/* processes that are no candidates: a task is NEVER; the
+		 * daemon may not signal them; */
+		n_foreign, n_kept; /* no place has memory for an actor of theirs */
 };
 /* Plans by the configured policy, or by shm if that is off. -ENOMEM. */
 int preempt_plan(const struct preempt *p, struct preempt_plans *ret);

@@ -5,7 +5,8 @@
  * tasks is NEVER, it is no candidate of any policy.
  *
  * A process that runs no task is a candidate only if it said that it is a worker, which then is
- * idle, or if it has actors. A process that just has a store, or waits at the gate, is no candidate.
+ * idle, or if it has actors. A process that just has a store, or waits at the gate, is no
+ * candidate.
  *
  * An actor is not lost for memory: a process is no candidate while its end would lose one.
  */
@@ -75,9 +76,10 @@ static struct amount sole_of(const struct host *h, pid_t pid)
 
 	for (const struct account *a = h->accounts; a; a = a->next)
 		for (const struct member *m = a->members; m; m = m->next) {
-			const struct survey_store *s = m->conn && conn_peer(m->conn)->pid == pid && !m->keep
-							       ? find_store(a->survey, m->path)
-							       : NULL;
+			const struct survey_store *s =
+				m->conn && conn_peer(m->conn)->pid == pid && !m->keep
+					? find_store(a->survey, m->path)
+					: NULL;
 
 			if (s)
 				sum = amount_sum(sum, (int64_t)s->books.uss);
@@ -90,7 +92,8 @@ struct actors_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_
 	const struct pressproc *seen = pressprocs_find(&h->pressure->procs, pid);
 	bool known = seen && seen->private.known && !n_tasks;
 
-	return (struct actors_want){.memory = true, .private = known ? (uint64_t)seen->private.bytes : UINT64_MAX};
+	return (struct actors_want){.memory = true,
+				    .private = known ? (uint64_t)seen->private.bytes : UINT64_MAX};
 }
 
 /* Describes any worker. With actors it is no more willing than they are, and not idle. */
@@ -130,11 +133,13 @@ static bool loses_actors(const struct host *h, const struct preemptpick_who *who
 	pid_t pid = conn_peer(who->conn)->pid;
 	struct actors_leaving leaving;
 
-	actors_leaving(h->actors, pid, preemptpick_want(h, pid, preemptpick_n_tasks(who)), &leaving);
+	actors_leaving(h->actors, pid, preemptpick_want(h, pid, preemptpick_n_tasks(who)),
+		       &leaving);
 	return leaving.n_movable < leaving.n;
 }
 
-static void add(struct preemptpick *p, const struct host *h, struct policy_worker w, struct preemptpick_who who)
+static void add(struct preemptpick *p, const struct host *h, struct policy_worker w,
+		struct preemptpick_who who)
 {
 	if (w.level == POLICYLEVEL_NEVER) {
 		p->n_never++;
@@ -195,7 +200,8 @@ int preemptpick_init(struct preemptpick *p, const struct host *h)
 
 	for (const struct client *c = h->clients; c; c = c->next)
 		most++;
-	for (struct conn *c = actors_place_next(h->actors, NULL); c; c = actors_place_next(h->actors, c))
+	for (struct conn *c = actors_place_next(h->actors, NULL); c;
+	     c = actors_place_next(h->actors, c))
 		most++;
 
 	*p = (struct preemptpick){0};
@@ -210,11 +216,13 @@ int preemptpick_init(struct preemptpick *p, const struct host *h)
 	}
 	for (const struct pressproc *proc = h->pressure->procs.list; proc; proc = proc->next)
 		if (proc->tasks)
-			add(p, h, busy_worker(h, proc), (struct preemptpick_who){proc->tasks->client->conn, proc});
+			add(p, h, busy_worker(h, proc),
+			    (struct preemptpick_who){proc->tasks->client->conn, proc});
 	for (const struct client *c = h->clients; c; c = c->next)
 		if (c->worker && !is_known(p, h, conn_peer(c->conn)->pid))
 			add_idle(p, h, c->conn, !c->used);
-	for (struct conn *c = actors_place_next(h->actors, NULL); c; c = actors_place_next(h->actors, c))
+	for (struct conn *c = actors_place_next(h->actors, NULL); c;
+	     c = actors_place_next(h->actors, c))
 		if (!is_worker(h, conn_peer(c)->pid) && !is_known(p, h, conn_peer(c)->pid))
 			add_idle(p, h, c, false);
 	return 0;
@@ -255,8 +263,11 @@ void preemptvictim_free(struct preempt_victim *v)
 /* If there is no memory for a name, the copy has none. */
 static void copy_task(struct preempt_lost *to, const struct admit_task *k)
 {
-	*to = (struct preempt_lost){
-		.id = k->id, .parent = k->parent, .had = k->gate.share.now, .uid = k->uid, .retriable = k->retriable};
+	*to = (struct preempt_lost){.id = k->id,
+				    .parent = k->parent,
+				    .had = k->gate.share.now,
+				    .uid = k->uid,
+				    .retriable = k->retriable};
 	if (k->name.lang)
 		to->names = profile_name_copy(&k->name, &to->name);
 }

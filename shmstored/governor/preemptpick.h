@@ -26,7 +26,7 @@ struct preemptpick_who {
 
 struct preemptpick {
 	size_t n, n_never, n_foreign;
-	size_t n_kept;                 /* whose end would lose an actor: no place has memory for it */
+	size_t n_kept; /* whose end would lose an actor: no place has memory for it */
 	struct policy_worker *workers; /* candidates; id: the index of */
 	struct preemptpick_who *who;
 	struct policy_victim *victims; /* room for n */
@@ -61,7 +61,8 @@ struct preempt_victim {
 	struct preempt *of; /* NULL: nobody cares any more */
 	struct loop_op poll;
 	int pidfd;
-	const struct conn *conn; /* one of its connections; it may have ended: preemptvictim_client() */
+	/* one of its connections; it may have ended: preemptvictim_client() */
+	const struct conn *conn;
 	struct preempt_record record;
 	int64_t killed_used;        /* of the host, when memory came free last since the SIGKILL */
 	uint64_t killed_mono_ns;    /* the look at that */

@@ -25,7 +25,7 @@ static uint64_t grace_ms(const struct host *h)
 	return h->config->pressure.grace_ns / MS;
 }
 
-/* ---- by message ---------------------------------------------------------------------------------------------------- */
+/* ---- by message ------------------------------------------------------------------------------ */
 
 /* 0: this step is told to nobody. */
 static uint32_t what_of(enum preempt_step step)
@@ -52,11 +52,13 @@ static void send_to(const struct client *g, const struct wire_task_preempt *m)
 		(void)conn_send(g->conn, WIRE_TASK_PREEMPT, 0, m, NULL, 0);
 }
 
-static void tell_task(const struct admit_tasks *t, const struct preempt_lost *k, struct wire_task_preempt m)
+static void tell_task(const struct admit_tasks *t, const struct preempt_lost *k,
+		      struct wire_task_preempt m)
 {
 	const struct admit_task *task = admittask_find(t, k->id);
 	const struct admit_task *parent = k->parent ? admittask_find(t, k->parent) : NULL;
-	const struct client *own = task ? task->client : NULL, *owner = parent ? parent->client : NULL;
+	const struct client *own = task ? task->client : NULL,
+			    *owner = parent ? parent->client : NULL;
 
 	m.task = k->id;
 	m.parent = k->parent;
@@ -76,7 +78,8 @@ static void tell_clients(const struct host *h, const struct preempt_victim *v)
 		.grace_ms = r->step == PREEMPT_NOTICED ? grace_ms(h) : 0,
 		.delay_ms = r->delay_ms,
 		.what = what_of(r->step),
-		.flags = (r->retry ? WIRE_PREEMPT_RETRY : 0) | (r->notice_only ? WIRE_PREEMPT_ASKED : 0),
+		.flags = (r->retry ? WIRE_PREEMPT_RETRY : 0) |
+			 (r->notice_only ? WIRE_PREEMPT_ASKED : 0),
 	};
 
 	if (!m.what)
@@ -89,7 +92,7 @@ static void tell_clients(const struct host *h, const struct preempt_victim *v)
 	send_to(preemptvictim_client(v, h), &m);
 }
 
-/* ---- by event ------------------------------------------------------------------------------------------------------ */
+/* ---- by event -------------------------------------------------------------------------------- */
 
 /*
  * A notice says how long the process has. Its end says whether and when its tasks may be tried
@@ -98,7 +101,8 @@ static void tell_clients(const struct host *h, const struct preempt_victim *v)
 static void tell_watchers(const struct host *h, const struct preempt_victim *v)
 {
 	const struct preempt_record *r = &v->record;
-	struct json_object *o = jsonmake_new(), *list = jsonmake_child(o, "tasks", jsonmake_new_list());
+	struct json_object *o = jsonmake_new(),
+			   *list = jsonmake_child(o, "tasks", jsonmake_new_list());
 	char key[48];
 
 	jsonmake_text(o, "step", preempt_step_name(r->step));
@@ -121,7 +125,8 @@ static void tell_watchers(const struct host *h, const struct preempt_victim *v)
 	jsonmake_u64(o, "delay_ms", r->delay_ms);
 	jsonmake_i64(o, "used", r->used);
 	jsonmake_i64(o, "kill", h->pressure->limits.kill);
-	snprintf(key, sizeof(key), "%llu %s", (unsigned long long)r->number, preempt_step_name(r->step));
+	snprintf(key, sizeof(key), "%llu %s", (unsigned long long)r->number,
+		 preempt_step_name(r->step));
 	events_emit(h->events, EVENT_PREEMPT, key, o);
 }
 

@@ -46,7 +46,8 @@ struct table {
 	size_t n, room;
 };
 
-/* An open directory, and two tables sorted by pid: one that is being filled, and the last complete one. */
+/* An open directory, and two tables sorted by pid: one that is being filled,
+ * and the last complete one. */
 struct proctree {
 	DIR *dir;
 	struct table fills, whole;
@@ -238,7 +239,7 @@ void pressprocs_deinit(struct pressprocs *p)
 	p->proc = NULL;
 }
 
-/* ---- descendants --------------------------------------------------------------------------------------------------- */
+/* ---- descendants ----------------------------------------------------------------------------- */
 
 /* The nearest of pid's ancestors that is registered. NULL: none is. */
 static struct pressproc *ancestor_of(const struct pressprocs *p, pid_t pid)
@@ -288,7 +289,7 @@ void pressprocs_look(struct pressprocs *p, uint64_t now_ns)
 	share_out(p);
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 void pressprocs_read_one(const struct pressprocs *p, struct pressproc *proc)
 {

@@ -59,7 +59,8 @@ void pressprocs_look(struct pressprocs *p, uint64_t now_ns);
 void pressprocs_read(struct pressprocs *p, bool swap);
 /* The sum of what was read last; unknown if one of the values is. */
 struct amount pressprocs_sum(const struct pressprocs *p);
-/* The client's process, watched from now on. NULL: it is in a pid namespace that we do not see; out of memory. */
+/* The client's process, watched from now on. NULL: it is in a pid namespace that we
+ * do not see; out of memory. */
 struct pressproc *pressprocs_link(struct pressprocs *p, struct client *c);
 /* NULL: it is not registered. */
 struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid);

@@ -33,12 +33,13 @@
 #include "log.h"
 
 #define SELDOM     10u /* intervals between two looks at processes, far from the gate */
-#define NOT_SOONER 4u  /* after a sample, another one for the kernel's word: a part of the interval */
+/* after a sample, another one for the kernel's word: a part of the interval */
+#define NOT_SOONER 4u
 #define SECOND_NS  1000000000
 
 /*
- * Thresholds, of the configuration and of the size of the memory. A configured threshold goes before the rule's. Each is kept below the one
- * above it, whatever units they have.
+ * Thresholds, of the configuration and of the size of the memory. A configured threshold goes
+ * before the rule's. Each is kept below the one above it, whatever units they have.
  */
 #define MS 1000000u
 
@@ -61,7 +62,8 @@ static int64_t least(int64_t a, int64_t b)
  * total: the host's bytes, more than 0. -ERANGE: memory may grow within an interval by more than a
  * quarter of it; only ret->rule.max_interval_ms is set.
  */
-static int presslimits_compute(const struct config_pressure *c, int64_t total, struct presslimits *ret)
+static int presslimits_compute(const struct config_pressure *c, int64_t total,
+			       struct presslimits *ret)
 {
 	struct presslimits l = {0};
 	uint64_t ms = c->interval_ns / MS;
@@ -79,7 +81,8 @@ static int presslimits_compute(const struct config_pressure *c, int64_t total, s
 	return r;
 }
 
-static struct gate_config presslimits_gate(const struct config_pressure *c, const struct presslimits *l)
+static struct gate_config presslimits_gate(const struct config_pressure *c,
+					   const struct presslimits *l)
 {
 	return (struct gate_config){
 		.high = l->gate,
@@ -101,7 +104,7 @@ const char *pressure_source(const struct pressure *p)
 	return p->reading.n_levels ? p->reading.levels[p->reading.tightest].path : "host-total";
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static bool seen_before(const struct host *h, const struct account *a, dev_t dev)
 {
@@ -124,8 +127,9 @@ static struct amount read_store(const struct host *h)
 		if (fstat(a->fd, &st) < 0 || fstatvfs(a->fd, &fs) < 0)
 			return AMOUNT_UNKNOWN;
 		if (a == h->accounts || !seen_before(h, a, st.st_dev))
-			sum = amount_add(sum, amount_of(amount_product((int64_t)(fs.f_blocks - fs.f_bfree),
-								       (int64_t)fs.f_frsize)));
+			sum = amount_add(
+				sum, amount_of(amount_product((int64_t)(fs.f_blocks - fs.f_bfree),
+							      (int64_t)fs.f_frsize)));
 	}
 	return sum;
 }
@@ -156,7 +160,8 @@ static int read_source(struct pressure *p, const struct memsource_config *source
 
 static void read_host(struct pressure *p, const struct config_pressure *c)
 {
-	struct memsource_config source = {.proc = c->proc, .cgroup = c->cgroup, .count_swap = c->swap};
+	struct memsource_config source = {
+		.proc = c->proc, .cgroup = c->cgroup, .count_swap = c->swap};
 	const struct memlimit_use *use;
 
 	p->total = p->used = AMOUNT_UNKNOWN;
@@ -190,13 +195,14 @@ static void read_all(struct pressure *p, const struct config_pressure *c)
 	p->other = amount_subtract(p->used, amount_add(p->private, p->store));
 }
 
-/* ---- thresholds ---------------------------------------------------------------------------------------------------- */
+/* ---- thresholds ------------------------------------------------------------------------------ */
 
 static void say_too_fast(const struct pressure *p, int level, const struct presslimits *l)
 {
 	log_say(level, LOG_FIELDS(.error = -ERANGE),
 		"pressure: at %" PRIu64 " bytes a second more than a quarter of %" PRId64
-		" bytes may fill within an interval of %" PRIu64 " ms; set pressure.interval to %" PRId64
+		" bytes may fill within an interval of %" PRIu64
+		" ms; set pressure.interval to %" PRId64
 		"ms or less, or growth-rate to what is measured",
 		config_of(p)->growth_rate, p->total.bytes, config_of(p)->interval_ns / 1000000,
 		l->rule.max_interval_ms);
@@ -210,7 +216,9 @@ static void set_limits(struct pressure *p)
 {
 	struct gate_config config;
 	struct presslimits l;
-	int r = p->total.known && p->total.bytes > 0 ? presslimits_compute(config_of(p), p->total.bytes, &l) : -EINVAL;
+	int r = p->total.known && p->total.bytes > 0
+			? presslimits_compute(config_of(p), p->total.bytes, &l)
+			: -EINVAL;
 
 	if (r == -ERANGE && !p->too_fast)
 		say_too_fast(p, LOG_ERR, &l);
@@ -226,7 +234,7 @@ static void set_limits(struct pressure *p)
 	p->gated = p->gated || r == 0;
 }
 
-/* ---- what is told -------------------------------------------------------------------------------------------------- */
+/* ---- what is told ---------------------------------------------------------------------------- */
 
 /* key: what has changed. */
 static void tell_memory(const struct pressure *p, const char *key)
@@ -272,7 +280,8 @@ static void note_growth(struct pressure *p, struct amount before, uint64_t befor
 	p->growth_most = rate;
 	if (config_of(p)->growth_rate && (uint64_t)rate > config_of(p)->growth_rate)
 		log_say(LOG_WARNING, LOG_FIELDS(.error = 0),
-			"memory was filled at %" PRId64 " bytes a second, which is more than pressure.growth-rate",
+			"memory was filled at %" PRId64
+			" bytes a second, which is more than pressure.growth-rate",
 			rate);
 }
 
@@ -321,7 +330,7 @@ static void see_gate(struct pressure *p)
 	tell_gate(p);
 }
 
-/* ---- the timer ----------------------------------------------------------------------------------------------------- */
+/* ---- the timer ------------------------------------------------------------------------------- */
 
 static uint64_t cpu_ns(void)
 {
@@ -397,8 +406,8 @@ void pressure_look(struct pressure *p)
 		sample(p);
 }
 
-static void on_event(struct event_sink *sink, UNUSED enum event e, UNUSED uint64_t sequence, UNUSED const char *json,
-		     UNUSED size_t n)
+static void on_event(struct event_sink *sink, UNUSED enum event e, UNUSED uint64_t sequence,
+		     UNUSED const char *json, UNUSED size_t n)
 {
 	struct pressure *p = CONTAINER_OF(sink, pressure, sink);
 
@@ -406,7 +415,7 @@ static void on_event(struct event_sink *sink, UNUSED enum event e, UNUSED uint64
 		sample(p);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 int pressure_new(struct host *h, struct pressure **ret)
 {
@@ -434,8 +443,8 @@ int pressure_new(struct host *h, struct pressure **ret)
 	}
 	events_subscribe(h->events, &p->sink);
 	log_say(LOG_INFO, LOG_FIELDS(.object = pressure_source(p)),
-		"the host's memory is watched every %" PRIu64 " ms: gate %" PRId64 ", kill %" PRId64 " of %" PRId64
-		" bytes",
+		"the host's memory is watched every %" PRIu64 " ms: gate %" PRId64 ", kill %" PRId64
+		" of %" PRId64 " bytes",
 		p->interval_ns / 1000000, p->limits.gate, p->limits.kill, p->total.bytes);
 	*ret = p;
 	return 0;
@@ -470,5 +479,6 @@ void pressure_reload(struct pressure *p)
 {
 	if (p && p->interval_ns != config_of(p)->interval_ns)
 		loop_cancel(p->host->loop,
-			    &p->timer); /* on_timer() arms it anew; thresholds are set with the next sample */
+			    /* on_timer() arms it anew; thresholds are set with the next sample */
+			    &p->timer);
 }

@@ -22,8 +22,9 @@ struct host;
 /* Is told of each look. Watches are called in the order in which they were added. */
 struct pressure_watch {
 	struct pressure_watch *next;
-	void (*before)(struct pressure_watch *w); /* what is used is read next; NULL: need not be told */
-	void (*fn)(struct pressure_watch *w);     /* all was read */
+	/* what is used is read next; NULL: need not be told */
+	void (*before)(struct pressure_watch *w);
+	void (*fn)(struct pressure_watch *w); /* all was read */
 };
 
 struct presslimits {
@@ -40,8 +41,8 @@ struct pressure {
 	struct pressure_watch *watches;
 	struct pressprocs procs;
 	/* The last sample. */
-	int64_t time_ns;                  /* CLOCK_REALTIME */
-	uint64_t mono_ns, procs_mono_ns;  /* CLOCK_MONOTONIC; procs: when processes were read last */
+	int64_t time_ns;                 /* CLOCK_REALTIME */
+	uint64_t mono_ns, procs_mono_ns; /* CLOCK_MONOTONIC; procs: when processes were read last */
 	struct memsource_reading reading; /* without levels where the total is configured */
 	struct amount total, used;
 	struct amount private, store, other; /* used = private + store + other */
@@ -54,9 +55,11 @@ struct pressure {
 	uint64_t above_mono_ns; /* since when; CLOCK_MONOTONIC */
 	/* Ever. */
 	uint64_t n_samples, n_unknown, cost_ns, last_cost_ns;
-	uint64_t n_above, above_ns; /* how often it was above, and for how long, without the time that runs */
-	int64_t growth_most;        /* bytes a second, between two samples */
-	/* From the sample before to this one; only of samples that are half an interval apart or more. */
+	/* how often it was above, and for how long, without the time that runs */
+	uint64_t n_above, above_ns;
+	int64_t growth_most; /* bytes a second, between two samples */
+	/* From the sample before to this one; only of samples that are half
+	 * an interval apart or more. */
 	struct amount grown;
 	uint64_t grown_ns;
 };
@@ -80,8 +83,8 @@ void pressure_unwatch(struct pressure *p, struct pressure_watch *w);
 uint64_t pressure_above_ns(const struct pressure *p);
 
 /*
- * Will the kernel have no memory left within ahead_ns, if its use goes on to grow as it did? False if the total is configured: that
- * one is not the kernel's.
+ * Will the kernel have no memory left within ahead_ns, if its use goes on to grow as it did? False
+ * if the total is configured: that one is not the kernel's.
  */
 bool pressure_fills(const struct pressure *p, uint64_t ahead_ns);
 

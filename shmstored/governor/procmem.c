@@ -96,7 +96,7 @@ struct procmem *procmem_free(struct procmem *m)
 	return NULL;
 }
 
-/* ---- descendants --------------------------------------------------------------------------------------------------- */
+/* ---- descendants ----------------------------------------------------------------------------- */
 
 void procmem_children_begin(struct procmem *m)
 {
@@ -112,7 +112,9 @@ static bool grow(struct procmem *m)
 
 	if (m->n_children < m->room)
 		return true;
-	children = m->n_children < PROCMEM_CHILDREN_MAX ? reallocarray(m->children, room, sizeof(*children)) : NULL;
+	children = m->n_children < PROCMEM_CHILDREN_MAX
+			   ? reallocarray(m->children, room, sizeof(*children))
+			   : NULL;
 	if (!children)
 		return false;
 	m->children = children;
@@ -151,7 +153,7 @@ size_t procmem_n_children(const struct procmem *m)
 	return m->n_children;
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static struct amount parse_statm(const char *text, int64_t page)
 {
@@ -217,7 +219,8 @@ static struct amount read_entry(struct entry *e, int64_t page, bool swap)
 		return resident;
 	}
 	e->due = due ? SELDOM - 1 : e->due - 1;
-	return fewer || due || !e->swapped.known ? read_status(e, resident) : amount_add(resident, e->swapped);
+	return fewer || due || !e->swapped.known ? read_status(e, resident)
+						 : amount_add(resident, e->swapped);
 }
 
 struct amount procmem_read(struct procmem *m, bool swap)

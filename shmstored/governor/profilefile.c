@@ -60,7 +60,8 @@ static int check_ours(int fd, mode_t type)
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	if ((st.st_mode & S_IFMT) != type || (st.st_uid != geteuid() && st.st_uid != 0) || st.st_mode & 022)
+	if ((st.st_mode & S_IFMT) != type || (st.st_uid != geteuid() && st.st_uid != 0) ||
+	    st.st_mode & 022)
 		return -EPERM;
 	return 0;
 }
@@ -89,7 +90,8 @@ int profilefile_open(const char *configured, char **ret_path)
 	return fd;
 }
 
-static const char *file_name(uint32_t uid, const char *before, const char *after, char ret[FILE_NAME])
+static const char *file_name(uint32_t uid, const char *before, const char *after,
+			     char ret[FILE_NAME])
 {
 	snprintf(ret, FILE_NAME, "%s" PREFIX "%u%s", before, (unsigned)uid, after);
 	return ret;
@@ -136,7 +138,8 @@ static int read_all(int fd, char **ret_text, size_t *ret_n)
 
 	do {
 		if (n == room) {
-			char *grown = room > PROFILEFILE_MAX ? NULL : realloc(text, room * 2 + 65536);
+			char *grown =
+				room > PROFILEFILE_MAX ? NULL : realloc(text, room * 2 + 65536);
 
 			if (!grown) {
 				free(text);
@@ -162,7 +165,9 @@ static int read_all(int fd, char **ret_text, size_t *ret_n)
 int profilefile_read(int dir_fd, uint32_t uid, char **ret_text, size_t *ret_n)
 {
 	char name[FILE_NAME];
-	int fd = openat(dir_fd, file_name(uid, "", "", name), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), r;
+	int fd = openat(dir_fd, file_name(uid, "", "", name),
+			O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC),
+	    r;
 
 	if (fd < 0)
 		return errno == ELOOP ? -EPERM : -errno;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * profilepeers.c: see profilepeers.h. A user's view is a profile made of the own one and of those
- * of all other daemons. It is made anew when one of these comes, and fed with the own one meanwhile.
+ * of all other daemons. It is made anew when one of these comes, and fed with the own one
+ * meanwhile.
  *
- * Nothing of it is written to a file: a daemon that starts has its own profile, and gets the others'.
+ * Nothing of it is written to a file: a daemon that starts has its own
+ * profile, and gets the others'.
  */
 #include "profilepeers.h"
 
@@ -58,7 +60,7 @@ static struct profilepeers *of_service(struct peers_service *s)
 	return CONTAINER_OF(s, profilepeers, service);
 }
 
-/* ---- the view -------------------------------------------------------------------------------------------------------- */
+/* ---- the view -------------------------------------------------------------------------------- */
 
 static void look_again(struct profilepeers *pp, uint32_t uid)
 {
@@ -76,7 +78,8 @@ static void look_again(struct profilepeers *pp, uint32_t uid)
 	if (r < 0) {
 		profile_free(view);
 		log_say(LOG_WARNING, LOG_FIELDS(.error = r),
-			"what other daemons know of tasks of user %u is not used for now: out of memory, or too many "
+			"what other daemons know of tasks of user %u is not used for now: out of "
+			"memory, or too many "
 			"users",
 			uid);
 	}
@@ -98,7 +101,7 @@ void profilepeers_changed(struct profilepeers *pp, uint32_t uid, int anew)
 		look_again(pp, uid);
 }
 
-/* ---- sending --------------------------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 static void on_sent(void *arg, int result)
 {
@@ -106,7 +109,8 @@ static void on_sent(void *arg, int result)
 
 	pp->n_sending--;
 	if (result < 0 && result != -EPIPE)
-		log_say(LOG_NOTICE, LOG_FIELDS(.error = result), "another daemon did not take a profile");
+		log_say(LOG_NOTICE, LOG_FIELDS(.error = result),
+			"another daemon did not take a profile");
 	if (pp->closing && !pp->n_sending && !pp->timer.busy)
 		free(pp);
 }
@@ -141,7 +145,8 @@ static void send_profile(struct profilepeers *pp, uint32_t uid, struct peer *to)
 	uint64_t size;
 	int fd = make_file(pp, uid, &size);
 
-	for (struct peer *p = peers_next(pp->host->peers, NULL); fd >= 0 && p; p = peers_next(pp->host->peers, p))
+	for (struct peer *p = peers_next(pp->host->peers, NULL); fd >= 0 && p;
+	     p = peers_next(pp->host->peers, p))
 		if ((!to || p == to) && peer_speaks_for(p, uid) &&
 		    peer_send_bulk(p, PEERS_PROFILES, &m, sizeof(m), fd, size, on_sent, pp) == 0)
 			pp->n_sending++;
@@ -182,7 +187,7 @@ static void on_down(UNUSED struct peers_service *s, struct peer *p)
 	(void)p; /* what it knew is known still */
 }
 
-/* ---- taking ------------------------------------------------------------------------------------------------------------ */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 static bool on_message(UNUSED struct peers_service *s, UNUSED struct peer *p, UNUSED uint16_t type,
 		       UNUSED const char *body, UNUSED size_t n)
@@ -190,7 +195,8 @@ static bool on_message(UNUSED struct peers_service *s, UNUSED struct peer *p, UN
 	return false; /* profiles are bulks */
 }
 
-static int on_begin(UNUSED struct peers_service *s, struct peer *p, const struct peers_bulk *b, int *ret_fd)
+static int on_begin(UNUSED struct peers_service *s, struct peer *p, const struct peers_bulk *b,
+		    int *ret_fd)
 {
 	struct meta m;
 
@@ -258,7 +264,7 @@ static void on_arrived(struct peers_service *s, struct peer *p, const struct pee
 	peer_answer(p, b->id, r);
 }
 
-/* ---- its life ------------------------------------------------------------------------------------------------------------ */
+/* ---- its life -------------------------------------------------------------------------------- */
 
 int profilepeers_new(struct host *h, struct profiles *p, struct profilepeers **ret)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profilepeers.h: profiles of other daemons (docs/actors.md). Each daemon sends what it has measured
- * itself, and nothing that others sent it. A daemon's new profile replaces its former one: so
- * nothing counts twice, however often it is sent.
+ * profilepeers.h: profiles of other daemons (docs/actors.md). Each daemon sends what it has
+ * measured itself, and nothing that others sent it. A daemon's new profile replaces its former one:
+ * so nothing counts twice, however often it is sent.
  */
 #ifndef PROFILEPEERS_H
 #define PROFILEPEERS_H

@@ -19,7 +19,8 @@ static void add_name(struct json_object *o, const struct profile_name *name)
 }
 
 /* Lists the steps that are not empty: where each begins, and how many tasks were there. */
-static void add_histogram(struct json_object *o, const struct profile_key *k, enum profile_resource r)
+static void add_histogram(struct json_object *o, const struct profile_key *k,
+			  enum profile_resource r)
 {
 	const uint32_t *buckets = profile_histogram(k, r);
 	struct json_object *list = jsonmake_child(o, "histogram", jsonmake_new_list());
@@ -35,7 +36,8 @@ static void add_histogram(struct json_object *o, const struct profile_key *k, en
 	}
 }
 
-static void add_kind(const struct host *h, struct json_object *list, uint32_t uid, const struct profile_key *k)
+static void add_kind(const struct host *h, struct json_object *list, uint32_t uid,
+		     const struct profile_key *k)
 {
 	static const uint64_t nothing[PROFILE_RESOURCES];
 	struct json_object *o = jsonmake_append(list, jsonmake_new()), *phases;
@@ -72,7 +74,8 @@ static void add_user(const struct host *h, struct json_object *list, uint32_t ui
 
 	jsonmake_u64(o, "uid", uid);
 	kinds = jsonmake_child(o, "kinds", jsonmake_new_list());
-	for (const struct profile_key *k = p ? profile_next(p, NULL) : NULL; k; k = profile_next(p, k))
+	for (const struct profile_key *k = p ? profile_next(p, NULL) : NULL; k;
+	     k = profile_next(p, k))
 		add_kind(h, kinds, uid, k);
 }
 
@@ -105,8 +108,9 @@ struct json_object *profilereport_make(const struct host *h, bool all, uint32_t 
 		add_user(h, users, u);
 	running = jsonmake_child(o, "running", jsonmake_new_list());
 	for (const struct client *c = h->clients; c; c = c->next)
-		for (const struct profiled *k = all || conn_peer(c->conn)->uid == uid ? c->profiled : NULL; k;
-		     k = k->hh.next)
+		for (const struct profiled *k = all || conn_peer(c->conn)->uid == uid ? c->profiled
+										      : NULL;
+		     k; k = k->hh.next)
 			add_running(running, c, k);
 	if (!jsonmake_failed())
 		return o;

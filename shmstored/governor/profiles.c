@@ -141,7 +141,8 @@ static void say_written(const struct profiles *p, const struct user *u, int r)
 {
 	if (r < 0)
 		log_say(LOG_WARNING, LOG_FIELDS(.object = p->path, .error = r),
-			"the profile of user %u could not be written; the old file is as it was, and it is tried again",
+			"the profile of user %u could not be written; the old file is as it was, "
+			"and it is tried again",
 			(unsigned)u->uid);
 }
 
@@ -210,7 +211,8 @@ static void change(struct profiles *p, struct user *u)
 {
 	u->changed = true;
 	if (p->dir_fd >= 0 && !p->timer.busy && !p->closing)
-		loop_timer(p->host->loop, &p->timer, loop_clock() + p->host->config->profile.save_ns, 0);
+		loop_timer(p->host->loop, &p->timer,
+			   loop_clock() + p->host->config->profile.save_ns, 0);
 }
 
 /* ---- reading ---- */
@@ -229,14 +231,16 @@ static void read_user(uint32_t uid, void *arg)
 	free(text);
 	if (r == -ENOMEM) {
 		log_say(LOG_WARNING, LOG_FIELDS(.object = p->path, .error = r),
-			"profile-%u is not read: out of memory, or there are more than %u of them", (unsigned)uid,
-			PROFILES_USERS_MAX);
+			"profile-%u is not read: out of memory, or there are more than %u of them",
+			(unsigned)uid, PROFILES_USERS_MAX);
 	} else if (r < 0) {
 		bool aside = profilefile_put_aside(p->dir_fd, uid) == 0;
 
 		log_say(LOG_WARNING, LOG_FIELDS(.object = p->path, .error = r),
-			"profile-%u is refused: %s; nothing is known of what tasks of user %u used so far%s",
-			(unsigned)uid, why, (unsigned)uid, aside ? "; the file is kept as .refused" : "");
+			"profile-%u is refused: %s; nothing is known of what tasks of user %u used "
+			"so far%s",
+			(unsigned)uid, why, (unsigned)uid,
+			aside ? "; the file is kept as .refused" : "");
 	}
 }
 
@@ -249,14 +253,17 @@ static void open_directory(struct profiles *p)
 	p->dir_fd = profilefile_open(configured, &p->path);
 	if (p->dir_fd < 0)
 		log_say(LOG_WARNING, LOG_FIELDS(.object = p->path, .error = p->dir_fd),
-			"profiles are not kept beyond this daemon's life: %s; set profile { directory = ... } in "
+			"profiles are not kept beyond this daemon's life: %s; set profile { "
+			"directory = ... } in "
 			"shmstored.conf",
-			p->dir_fd == -EBUSY   ? "another daemon uses the directory"
-			: p->dir_fd == -EPERM ? "the directory is another user's, or others may write to it"
-			: !p->path            ? "neither XDG_STATE_HOME nor HOME names a place for them"
-					      : "the directory cannot be used");
+			p->dir_fd == -EBUSY ? "another daemon uses the directory"
+			: p->dir_fd == -EPERM
+				? "the directory is another user's, or others may write to it"
+			: !p->path ? "neither XDG_STATE_HOME nor HOME names a place for them"
+				   : "the directory cannot be used");
 	else if (profilefile_each(p->dir_fd, read_user, p) < 0)
-		log_say(LOG_WARNING, LOG_FIELDS(.object = p->path), "the directory of profiles cannot be read");
+		log_say(LOG_WARNING, LOG_FIELDS(.object = p->path),
+			"the directory of profiles cannot be read");
 }
 
 int profiles_new(struct host *h, struct profiles **ret)
@@ -320,7 +327,8 @@ struct profiles *profiles_free(struct profiles *p)
 /* ---- feeding and asking ---- */
 
 /* Takes the class out of "class#instance". False: the group has no such form, or is too long. */
-static bool class_of(const struct profile_name *name, char room[PROFILE_NAME + 1], struct profile_name *ret)
+static bool class_of(const struct profile_name *name, char room[PROFILE_NAME + 1],
+		     struct profile_name *ret)
 {
 	const char *hash = strchr(name->group, '#');
 
@@ -332,8 +340,8 @@ static bool class_of(const struct profile_name *name, char room[PROFILE_NAME + 1
 	return true;
 }
 
-static int feed(struct profile *profile, const struct profile_name *name, const struct profile_task *task,
-		enum profiles_end how)
+static int feed(struct profile *profile, const struct profile_name *name,
+		const struct profile_task *task, enum profiles_end how)
 {
 	switch (how) {
 	case PROFILES_DONE:
@@ -348,8 +356,8 @@ static int feed(struct profile *profile, const struct profile_name *name, const 
 	}
 }
 
-int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *name, const struct profile_task *task,
-		   enum profiles_end how)
+int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *name,
+		   const struct profile_task *task, enum profiles_end how)
 {
 	char room[PROFILE_NAME + 1];
 	struct profile_name class;
@@ -375,7 +383,8 @@ int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *
 }
 
 /* The key of the name, or, if its instance is not known, of its class. NULL: neither is known. */
-static const struct profile_key *key_of(const struct profiles *p, uint32_t uid, const struct profile_name *name)
+static const struct profile_key *key_of(const struct profiles *p, uint32_t uid,
+					const struct profile_name *name)
 {
 	const struct user *u = find(p, uid);
 	char room[PROFILE_NAME + 1];
@@ -404,8 +413,8 @@ static bool is_new(const struct profile_key *k, enum profile_resource r)
 	return k && profile_stat(k, r).n < PROFILE_WARM && !profile_is_prior(k, r);
 }
 
-uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name, uint64_t age_ms,
-			    uint64_t had)
+uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name,
+			    uint64_t age_ms, uint64_t had)
 {
 	const struct profile_key *k = key_of(p, uid, name);
 	uint64_t by_phases, by_growth;
@@ -426,9 +435,11 @@ void profiles_admitted(struct profiles *p)
 {
 	if (p->host->config->profile.strategy.adaptive && adaptation_admitted(&p->adaptation))
 		log_say(LOG_NOTICE, LOG_FIELDS(.error = 0),
-			"profiles: %u tasks never used %u%% of what was reserved for them: estimates are by %s from "
+			"profiles: %u tasks never used %u%% of what was reserved for them: "
+			"estimates are by %s from "
 			"now on",
-			ADAPTATION_WINDOW, ADAPTATION_USED, profile_strategy_name(p->adaptation.now));
+			ADAPTATION_WINDOW, ADAPTATION_USED,
+			profile_strategy_name(p->adaptation.now));
 }
 
 enum profile_strategy profiles_strategy(const struct profiles *p)
@@ -438,7 +449,8 @@ enum profile_strategy profiles_strategy(const struct profiles *p)
 	return choice->adaptive ? p->adaptation.now : choice->strategy;
 }
 
-struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,
+struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid,
+					   const struct profile_name *name,
 					   const uint64_t declared[PROFILE_RESOURCES])
 {
 	const struct config_profile *config = &p->host->config->profile;
@@ -458,7 +470,8 @@ struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t ui
 	return e;
 }
 
-int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n, const char **ret_why)
+int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n,
+		  const char **ret_why)
 {
 	struct user *u = get(p, uid);
 	int r;

@@ -62,8 +62,8 @@ enum profiles_end {
  * A task has ended. If its group is "class#instance", the class is fed as well. 0; -EINVAL: a name
  * is too long; -ENOMEM; -EMFILE: too many users.
  */
-int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *name, const struct profile_task *task,
-		   enum profiles_end how);
+int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *name,
+		   const struct profile_task *task, enum profiles_end how);
 
 struct profiles_estimate {
 	uint64_t used[PROFILE_RESOURCES];
@@ -74,7 +74,8 @@ struct profiles_estimate {
  * Estimates the next such task's use. declared: the task's own figure; 0: none. If the
  * instance is not known, its class is asked. After a preemption the estimate is the peak.
  */
-struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid, const struct profile_name *name,
+struct profiles_estimate profiles_estimate(const struct profiles *p, uint32_t uid,
+					   const struct profile_name *name,
 					   const uint64_t declared[PROFILE_RESOURCES]);
 
 /*
@@ -94,11 +95,12 @@ size_t profiles_values(const struct profiles *p, uint32_t uid, const struct prof
  * lesser of profile_remaining() and profile_at_most(). had: 0 if that is not known. UINT64_MAX: it
  * is not known.
  */
-uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name, uint64_t age_ms,
-			    uint64_t had);
+uint64_t profiles_remaining(const struct profiles *p, uint32_t uid, const struct profile_name *name,
+			    uint64_t age_ms, uint64_t had);
 
 /* As profile_load() and profile_reset(), of the user's profile, which will be written. */
-int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n, const char **ret_why);
+int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n,
+		  const char **ret_why);
 void profiles_reset(struct profiles *p, uint32_t uid);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profiletasks.c: see profiletasks.h. The statm of a client's process stays open from its first task
- * until its connection ends: a look is one system call, and a look at a dead process finds nothing,
- * even if another process has its number. The timer runs while tasks do.
+ * profiletasks.c: see profiletasks.h. The statm of a client's process stays open from its first
+ * task until its connection ends: a look is one system call, and a look at a dead process finds
+ * nothing, even if another process has its number. The timer runs while tasks do.
  */
 #include "profiletasks.h"
 
@@ -57,7 +57,8 @@ static bool look(const struct profiletasks *t, const struct client *g, uint64_t 
 	if (n <= 0)
 		return false;
 	text[n] = '\0';
-	if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &size, &resident, &shared) != 3 || !size)
+	if (sscanf(text, "%" SCNu64 " %" SCNu64 " %" SCNu64, &size, &resident, &shared) != 3 ||
+	    !size)
 		return false;
 	*ret = (resident > shared ? (resident - shared) * t->page : 0) + unpublished(g);
 	return true;
@@ -94,7 +95,8 @@ static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 		any |= g->profiled != NULL;
 	}
 	if (any && result >= 0)
-		loop_timer(t->host->loop, op, loop_clock() + t->host->config->profile.interval_ns, 0);
+		loop_timer(t->host->loop, op, loop_clock() + t->host->config->profile.interval_ns,
+			   0);
 }
 
 /* ---- tasks ---- */
@@ -136,7 +138,8 @@ static struct profiled *task_of(const struct client *g, uint32_t id)
 	return k;
 }
 
-int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task, const struct profile_name *name)
+int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task,
+		       const struct profile_name *name)
 {
 	struct client *g = client_get(c);
 	struct profiled *k;
@@ -169,7 +172,8 @@ int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task, co
 		g->floor = k->base;
 	note(k, k->seen, k->base);
 	if (!t->timer.busy)
-		loop_timer(t->host->loop, &t->timer, loop_clock() + t->host->config->profile.interval_ns, 0);
+		loop_timer(t->host->loop, &t->timer,
+			   loop_clock() + t->host->config->profile.interval_ns, 0);
 	return 0;
 }
 
@@ -190,22 +194,25 @@ int profiletasks_sample(struct profiletasks *t, const struct conn *c, uint32_t t
 }
 
 /*
- * A process that keeps memory that earlier tasks freed, as malloc does, does not grow when the next task uses it. As far as kept memory
- * explains it, such a task had as much as its kind has on average; and none had nothing.
+ * A process that keeps memory that earlier tasks freed, as malloc does, does not grow when the next
+ * task uses it. As far as kept memory explains it, such a task had as much as its kind has on
+ * average; and none had nothing.
  */
-static uint64_t with_kept(const struct profiletasks *t, const struct client *g, const struct profiled *k)
+static uint64_t with_kept(const struct profiletasks *t, const struct client *g,
+			  const struct profiled *k)
 {
 	const struct profile *p = profiles_find(t->profiles, conn_peer(g->conn)->uid);
 	const struct profile_key *kind = p ? profile_find(p, &k->name) : NULL;
 	uint64_t usual = kind ? profile_stat(kind, PROFILE_PRIVATE).average : 0,
-		 most = k->track.peak + (k->seen ? k->base - g->floor : 0), used = usual < most ? usual : most;
+		 most = k->track.peak + (k->seen ? k->base - g->floor : 0),
+		 used = usual < most ? usual : most;
 
 	used = used > k->track.peak ? used : k->track.peak;
 	return used > t->page ? used : t->page;
 }
 
-int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task, const struct profile_task *told,
-		     enum profiles_end how)
+int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task,
+		     const struct profile_task *told, enum profiles_end how)
 {
 	struct client *g = client_find(c);
 	struct profiled *k = task_of(g, task);

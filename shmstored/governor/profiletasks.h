@@ -5,9 +5,9 @@
  * Loop's thread only.
  *
  * A task's private memory is how much its process has grown since it began (anonymous pages, by
- * /proc/PID/statm, and memory of its store that is no object yet, as arrays that are born there), or
- * what its client says, if that is more. Several tasks that run in one process at once are therefore
- * each charged with what all of them take: too much, never too little.
+ * /proc/PID/statm, and memory of its store that is no object yet, as arrays that are born there),
+ * or what its client says, if that is more. Several tasks that run in one process at once are
+ * therefore each charged with what all of them take: too much, never too little.
  */
 #ifndef PROFILETASKS_H
 #define PROFILETASKS_H
@@ -39,17 +39,20 @@ struct profiled {
 
 /* NULL: out of memory. */
 struct profiletasks *profiletasks_new(struct host *h, struct profiles *p);
-/* To be called after the connections were dropped, before profiles_free() and loop_free(). Returns NULL. */
+/* To be called after the connections were dropped, before profiles_free() and
+ * loop_free(). Returns NULL. */
 struct profiletasks *profiletasks_free(struct profiletasks *t);
 uint64_t profiled_age_ms(const struct profiled *k);
 
 /* 0; -EEXIST: it runs already; -EMFILE: too many tasks; -ENOMEM. */
-int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task, const struct profile_name *name);
+int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task,
+		       const struct profile_name *name);
 /* The client says what the task has now. 0; -ENOENT. */
-int profiletasks_sample(struct profiletasks *t, const struct conn *c, uint32_t task, uint64_t bytes);
+int profiletasks_sample(struct profiletasks *t, const struct conn *c, uint32_t task,
+			uint64_t bytes);
 /* told: what the client says of the task, in used and has. 0; -ENOENT; as profiles_ended(). */
-int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task, const struct profile_task *told,
-		     enum profiles_end how);
+int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task,
+		     const struct profile_task *told, enum profiles_end how);
 
 /*
  * A JSON document of what is known of users' tasks, and of those that run.

@@ -36,11 +36,12 @@ static struct stage_config rules_of(const struct stages *t)
 {
 	struct stage_config c = config_of(t)->rules;
 
-	c.cap_mib = config_of(t)->cap ? (int64_t)(config_of(t)->cap / (uint64_t)MIB) : 2 * STAGE_MIB_MAX;
+	c.cap_mib = config_of(t)->cap ? (int64_t)(config_of(t)->cap / (uint64_t)MIB)
+				      : 2 * STAGE_MIB_MAX;
 	return c;
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static void tell(const struct stages_session *s, const char *state)
 {
@@ -89,7 +90,8 @@ static void limit(struct stages_session *s, uint64_t shared)
 	s->is.hard = shared;
 	if (s->is.soft != QUOTA_DEFAULT && s->is.soft > shared)
 		s->is.soft = shared;
-	s->limited = quota_limit(a->quota, WIRE_LIMIT_STORE, s->member->name, &s->is, loop_now(a->host->loop)) == 0;
+	s->limited = quota_limit(a->quota, WIRE_LIMIT_STORE, s->member->name, &s->is,
+				 loop_now(a->host->loop)) == 0;
 }
 
 static void limit_begin(struct stages_session *s, const struct stages_answer *a)
@@ -104,7 +106,8 @@ static void limit_end(struct stages_session *s)
 	uint64_t hard;
 
 	if (s->limited && limits_of(a->quota, s->member->name, &hard).hard == s->is.hard)
-		(void)quota_limit(a->quota, WIRE_LIMIT_STORE, s->member->name, &s->was, loop_now(a->host->loop));
+		(void)quota_limit(a->quota, WIRE_LIMIT_STORE, s->member->name, &s->was,
+				  loop_now(a->host->loop));
 	s->limited = false;
 }
 
@@ -113,7 +116,8 @@ int stages_send(struct conn *c, uint64_t serial, const struct stages_answer *a)
 	uint64_t slots = a->amounts.slots > 0 ? (uint64_t)a->amounts.slots : 1;
 	struct wire_staged body = {
 		.profile = a->profile,
-		.flags = (a->clamped ? WIRE_STAGED_CLAMPED : 0) | (a->degraded ? WIRE_STAGED_DEGRADED : 0),
+		.flags = (a->clamped ? WIRE_STAGED_CLAMPED : 0) |
+			 (a->degraded ? WIRE_STAGED_DEGRADED : 0),
 		.rules = a->rules,
 		.slots = (uint32_t)slots,
 		.private_bytes = (uint64_t)(a->amounts.private_mib * MIB),
@@ -126,7 +130,7 @@ int stages_send(struct conn *c, uint64_t serial, const struct stages_answer *a)
 	return conn_send(c, WIRE_STAGED, serial, &body, NULL, 0);
 }
 
-/* ---- sessions ------------------------------------------------------------------------------------------------------ */
+/* ---- sessions -------------------------------------------------------------------------------- */
 
 static struct stages_session *session_new(struct stages *t, struct member *m)
 {
@@ -151,7 +155,8 @@ static void session_free(struct stages_session *s)
 
 static struct stages_answer answer_of(const struct stages_session *s)
 {
-	return (struct stages_answer){.profile = s->at.profile, .amounts = s->at.has, .degraded = s->at.degraded};
+	return (struct stages_answer){
+		.profile = s->at.profile, .amounts = s->at.has, .degraded = s->at.degraded};
 }
 
 /* The session has what it asked for, or what there is of it. */
@@ -169,7 +174,7 @@ static void begun(struct stages_session *s)
 	tell(s, a.degraded ? "degraded" : "begun");
 }
 
-/* ---- withheld answers ---------------------------------------------------------------------------------------------- */
+/* ---- withheld answers ------------------------------------------------------------------------ */
 
 static int arm(struct stages *t)
 {
@@ -235,7 +240,7 @@ static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flag
 	settle(t);
 }
 
-/* ---- the part ------------------------------------------------------------------------------------------------------ */
+/* ---- the part -------------------------------------------------------------------------------- */
 
 static uint64_t size_of(const struct account *a)
 {
@@ -259,7 +264,8 @@ static int64_t most_private(const struct stage_config *rules, const struct stage
 static void set_base(struct stages *t)
 {
 	const struct config_stage *c = config_of(t);
-	uint64_t host = t->account->host->config->pressure.host_total, size = size_of(t->account), workers = c->workers;
+	uint64_t host = t->account->host->config->pressure.host_total, size = size_of(t->account),
+		 workers = c->workers;
 	uint64_t private, shared;
 
 	if (!host)
@@ -268,14 +274,17 @@ static void set_base(struct stages *t)
 		workers = (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
 	if (!size || size > host / 2)
 		size = size ? size : host / 2;
-	private = c->base_private ? c->base_private : (host - (size < host / 2 ? size : host / 2)) / workers;
+	private = c->base_private ? c->base_private
+				  : (host - (size < host / 2 ? size : host / 2)) / workers;
 	shared = c->base_shared ? c->base_shared : size / workers;
 	t->base = (struct stage_amounts){.private_mib = (int64_t)(private / (uint64_t)MIB),
 					 .shared_mib = (int64_t)(shared / (uint64_t)MIB),
 					 .slots = c->slots};
-	/* All that the rules can make of the workers' bases: nobody waits, and nobody's store starves, unless a total is configured. */
+	/* All that the rules can make of the workers' bases: nobody waits, and nobody's store
+	 * starves, unless a total is configured. */
 	t->total_mib = c->total ? (int64_t)(c->total / (uint64_t)MIB)
-				: (most_private(&c->rules, &t->base) + t->base.shared_mib) * (int64_t)workers;
+				: (most_private(&c->rules, &t->base) + t->base.shared_mib) *
+					  (int64_t)workers;
 }
 
 static int open_stages(struct account *a)
@@ -329,9 +338,10 @@ static void close_stages(struct account *a)
 		destroy(t);
 }
 
-const struct part stages_part = {.name = "stages", .open = open_stages, .close = close_stages, .left = leave};
+const struct part stages_part = {
+	.name = "stages", .open = open_stages, .close = close_stages, .left = leave};
 
-/* ---- requests ------------------------------------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 int stages_query(struct member *m, const struct stage_ask *ask, struct stages_answer *ret)
 {
@@ -346,8 +356,10 @@ int stages_query(struct member *m, const struct stage_ask *ask, struct stages_an
 	r = stagebook_id(t->book, &reply.amounts, &id);
 	if (r < 0)
 		return r;
-	*ret = (struct stages_answer){
-		.profile = id, .amounts = reply.amounts, .rules = reply.rules, .clamped = reply.clamped};
+	*ret = (struct stages_answer){.profile = id,
+				      .amounts = reply.amounts,
+				      .rules = reply.rules,
+				      .clamped = reply.clamped};
 	return 0;
 }
 
@@ -372,8 +384,8 @@ static struct stages_answer base_of(const struct stages *t)
 	return (struct stages_answer){.amounts = t->base};
 }
 
-int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t profile, uint32_t other,
-		 uint64_t wait_ms, struct stages_answer *ret)
+int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t profile,
+		 uint32_t other, uint64_t wait_ms, struct stages_answer *ret)
 {
 	struct stages *t = m->account->stages;
 	struct stages_session *s = m->stage;
@@ -395,7 +407,8 @@ int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t p
 	strncpy(s->name, name, STAGES_NAME);
 	s->serial = serial;
 	s->asked_ns = loop_clock();
-	r = stagebook_begin(t->book, &s->at, profile, wait_ms < (uint64_t)most ? (int64_t)wait_ms : most, now_ms());
+	r = stagebook_begin(t->book, &s->at, profile,
+			    wait_ms < (uint64_t)most ? (int64_t)wait_ms : most, now_ms());
 	if (r < 0) {
 		s->name[0] = '\0';
 		return r;

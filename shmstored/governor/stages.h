@@ -19,9 +19,10 @@
 #include "quota.h"
 #include "stagebook.h"
 
-#define STAGES_NAME       240u   /* bytes of a stage's name */
-#define STAGES_SHOWN      256u   /* profiles that a document lists */
-#define STAGES_EXPIRES_MS 60000u /* after that a query may say something else; the id is good for the daemon's life */
+#define STAGES_NAME       240u /* bytes of a stage's name */
+#define STAGES_SHOWN      256u /* profiles that a document lists */
+/* after that a query may say something else; the id is good for the daemon's life */
+#define STAGES_EXPIRES_MS 60000u
 
 struct conn;
 struct member;
@@ -33,7 +34,8 @@ struct stages_session {
 	struct stages *of;
 	struct member *member;
 	struct stagebook_session at;
-	char name[STAGES_NAME + 1];  /* of its stage, also while it waits for it; "": it is in none */
+	/* of its stage, also while it waits for it; "": it is in none */
+	char name[STAGES_NAME + 1];
 	uint64_t serial;             /* of the BEGIN that waits */
 	uint64_t asked_ns, began_ns; /* CLOCK_MONOTONIC */
 	uint64_t waited_ns;          /* for this stage */
@@ -72,8 +74,8 @@ int stages_query(struct member *m, const struct stage_ask *ask, struct stages_an
  * profile; -EBUSY: the worker is in a stage; -EEXIST: the two differ, which the configuration does
  * not allow; -ENOSPC, -ENOMEM.
  */
-int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t profile, uint32_t other,
-		 uint64_t wait_ms, struct stages_answer *ret);
+int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t profile,
+		 uint32_t other, uint64_t wait_ms, struct stages_answer *ret);
 /* 0: *ret is the base, or what is left of it; -ENOENT: the worker is in no stage. */
 int stages_end(struct member *m, struct stages_answer *ret);
 /*

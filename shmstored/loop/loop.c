@@ -2,9 +2,10 @@
 /*
  * loop.c: what both loops are: the operations in flight, as a list, and the calls to their owners.
  *
- * There are two ways to run it: loop_uring.c, which is the one meant, and loop_epoll.c for hosts that forbid io_uring. An operation knows
- * neither. Receiving by plain calls is here, since io_uring before 6.0 does it that way as well: a receive of one's own per connection
- * would need a buffer for each for as long as it says nothing.
+ * There are two ways to run it: loop_uring.c, which is the one meant, and loop_epoll.c for hosts
+ * that forbid io_uring. An operation knows neither. Receiving by plain calls is here, since
+ * io_uring before 6.0 does it that way as well: a receive of one's own per connection would need a
+ * buffer for each for as long as it says nothing.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -57,7 +58,8 @@ int loop_new(unsigned n_clients, struct loop **ret)
 		return r;
 	}
 	if (why < 0)
-		snprintf(l->name, sizeof(l->name), "epoll, because io_uring is not to be had: %s", strerror(-why));
+		snprintf(l->name, sizeof(l->name), "epoll, because io_uring is not to be had: %s",
+			 strerror(-why));
 	*ret = l;
 	return 0;
 }
@@ -93,7 +95,7 @@ void loop_stop(struct loop *l)
 	l->stop = true;
 }
 
-/* ---- operations ---------------------------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static int start(struct loop *l, struct loop_op *op, struct loop_priv p)
 {
@@ -156,13 +158,19 @@ int loop_accept(struct loop *l, struct loop_op *op, int fd)
 int loop_poll(struct loop *l, struct loop_op *op, int fd, short events, bool once)
 {
 	return start(l, op,
-		     (struct loop_priv){.kind = LOOP_POLL, .fd = fd, .events = (unsigned short)events, .once = once});
+		     (struct loop_priv){.kind = LOOP_POLL,
+					.fd = fd,
+					.events = (unsigned short)events,
+					.once = once});
 }
 
 int loop_timer(struct loop *l, struct loop_op *op, uint64_t first_ns, uint64_t interval_ns)
 {
 	return start(l, op,
-		     (struct loop_priv){.kind = LOOP_TIMER, .fd = -1, .due_ns = first_ns, .interval_ns = interval_ns});
+		     (struct loop_priv){.kind = LOOP_TIMER,
+					.fd = -1,
+					.due_ns = first_ns,
+					.interval_ns = interval_ns});
 }
 
 int loop_receive(struct loop *l, struct loop_op *op, int fd)
@@ -172,7 +180,8 @@ int loop_receive(struct loop *l, struct loop_op *op, int fd)
 
 int loop_send(struct loop *l, struct loop_op *op, int fd, const void *data, size_t n)
 {
-	return start(l, op, (struct loop_priv){.kind = LOOP_SEND, .fd = fd, .data = data, .size = n});
+	return start(l, op,
+		     (struct loop_priv){.kind = LOOP_SEND, .fd = fd, .data = data, .size = n});
 }
 
 void loop_cancel(struct loop *l, struct loop_op *op)
@@ -189,11 +198,12 @@ bool loop_next_due(const struct loop *l, struct loop_priv *p)
 		return false;
 	p->due_ns += p->interval_ns;
 	if (p->due_ns <= l->now_ns)
-		p->due_ns += (l->now_ns - p->due_ns) / p->interval_ns * p->interval_ns + p->interval_ns;
+		p->due_ns +=
+			(l->now_ns - p->due_ns) / p->interval_ns * p->interval_ns + p->interval_ns;
 	return true;
 }
 
-/* ---- packets ------------------------------------------------------------------------------------------------------- */
+/* ---- packets --------------------------------------------------------------------------------- */
 
 const void *loop_packet(const struct loop *l)
 {
@@ -215,7 +225,8 @@ int loop_read(struct loop *l, struct loop_op *op, int *ret_result)
 	struct loop_priv *p = loop_priv(op);
 	uint64_t buffer[LOOP_PACKET_MAX / sizeof(uint64_t)];
 	struct iovec v = {buffer, sizeof(buffer)};
-	/* Without room for control messages the kernel keeps descriptors from us, and says so: MSG_CTRUNC. */
+	/* Without room for control messages the kernel keeps descriptors from
+	 * us, and says so: MSG_CTRUNC. */
 	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
 	ssize_t n = recvmsg(p->fd, &m, MSG_DONTWAIT);
 

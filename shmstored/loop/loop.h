@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop.h: the daemon's one thread of events, on io_uring. It knows descriptors and time, and nothing of requests.
+ * loop.h: the daemon's one thread of events, on io_uring. It knows descriptors and
+ * time, and nothing of requests.
  *
- * An operation is embedded in what it serves. It is idle, or in flight: from its start until its fn was called without
- * LOOP_MORE. While it is in flight it must not be freed, nor what it points to: loop_cancel() asks for its end, and
- * fn is called one last time, with -ECANCELED or the result that came first. fn may start its own operation again, start and
- * cancel others, and free its own embedding object where no other operation of it is in flight.
- * Completions are handled in batches; all starts of a batch are submitted with one system call.
+ * An operation is embedded in what it serves. It is idle, or in flight: from its start until its fn
+ * was called without LOOP_MORE. While it is in flight it must not be freed, nor what it points to:
+ * loop_cancel() asks for its end, and fn is called one last time, with -ECANCELED or the result
+ * that came first. fn may start its own operation again, start and cancel others, and free its own
+ * embedding object where no other operation of it is in flight. Completions are handled in batches;
+ * all starts of a batch are submitted with one system call.
  */
 #ifndef LOOP_H
 #define LOOP_H
@@ -30,9 +32,10 @@ struct loop_op {
 };
 
 /*
- * 0, -errno. n_clients: connections that it should be dimensioned for. Where io_uring is not to be had (seccomp, kernel.io_uring_disabled)
- * it runs on epoll; where the kernel is older than 6.0, on single shots. The environment's SHMSTORE_LOOP chooses: "uring", "single"
- * (io_uring as such a kernel has it), "epoll".
+ * 0, -errno. n_clients: connections that it should be dimensioned for. Where io_uring is not to
+ * be had (seccomp, kernel.io_uring_disabled) it runs on epoll; where the kernel is older than
+ * 6.0, on single shots. The environment's SHMSTORE_LOOP chooses: "uring", "single" (io_uring as
+ * such a kernel has it), "epoll".
  */
 int loop_new(unsigned n_clients, struct loop **ret);
 /* Ends what is in flight first: each fn is called, and can start nothing any more (-ECANCELED). */
@@ -48,22 +51,28 @@ uint64_t loop_clock(void);
 /* The backend, for status and logs: "io_uring", with the features that it lacks. */
 const char *loop_backend(const struct loop *l);
 
-/* Each start: 0; -EBUSY (op is in flight), -ECANCELED (the loop ends), -ENOMEM, … Nothing is in flight then. */
+/* Each start: 0; -EBUSY (op is in flight), -ECANCELED (the loop ends), -ENOMEM, …
+ * Nothing is in flight then. */
 
-/* Multishot: fn(fd of a new connection); -errno ends it. Sets or clears fd's O_NONBLOCK as the backend needs it. */
+/* Multishot: fn(fd of a new connection); -errno ends it. Sets or clears fd's
+ * O_NONBLOCK as the backend needs it. */
 int loop_accept(struct loop *l, struct loop_op *op, int fd);
 /*
- * Multishot: fn(poll's revents) at the start where it is so already, then each time that it becomes so:
- * unread data causes no second call. once: a single shot; started anew it looks at the state as it is.
+ * Multishot: fn(poll's revents) at the start where it is so already, then each time that
+ * it becomes so: unread data causes no second call. once: a single shot; started anew it
+ * looks at the state as it is.
  */
 int loop_poll(struct loop *l, struct loop_op *op, int fd, short events, bool once);
-/* fn(0) at first_ns (CLOCK_MONOTONIC), then every interval_ns (0: once). A late loop skips the calls that it missed. */
+/* fn(0) at first_ns (CLOCK_MONOTONIC), then every interval_ns (0: once). A late loop skips
+ * the calls that it missed. */
 int loop_timer(struct loop *l, struct loop_op *op, uint64_t first_ns, uint64_t interval_ns);
 /*
- * Multishot: fn(bytes of one packet). During the call loop_packet() gives the packet: valid until fn returns, aligned to 8. At most
- * LOOP_PACKET_MAX bytes of it: loop_packet_truncated() says that there was more. Descriptors that came with it are closed by the
- * kernel; loop_packet_fds() says that there were some. 0 bytes: end of stream (or an empty packet), and the last call. A connection
- * that sends without end is called for a bounded number of packets, then others get their turn.
+ * Multishot: fn(bytes of one packet). During the call loop_packet() gives the packet: valid
+ * until fn returns, aligned to 8. At most LOOP_PACKET_MAX bytes of it: loop_packet_truncated()
+ * says that there was more. Descriptors that came with it are closed by the kernel;
+ * loop_packet_fds() says that there were some. 0 bytes: end of stream (or an empty packet),
+ * and the last call. A connection that sends without end is called for a bounded number of
+ * packets, then others get their turn.
  */
 #define LOOP_PACKET_MAX 4224u
 int loop_receive(struct loop *l, struct loop_op *op, int fd);

@@ -41,7 +41,7 @@ struct loop_priv {
 			uint32_t turn;       /* of the last packet */
 			uint32_t n;          /* packets in that turn */
 			bool slowed;         /* read by a timer: it sent too many */
-			bool plain;          /* what is in flight is a timer or a poll, no receive */
+			bool plain; /* what is in flight is a timer or a poll, no receive */
 		};
 		struct {                       /* epoll */
 			struct loop_op *after; /* in the queue of results, or of timers */
@@ -49,7 +49,8 @@ struct loop_priv {
 		};
 	};
 };
-_Static_assert(sizeof(struct loop_priv) <= sizeof(((struct loop_op *)0)->priv), "loop_op.priv is too small");
+_Static_assert(sizeof(struct loop_priv) <= sizeof(((struct loop_op *)0)->priv),
+	       "loop_op.priv is too small");
 _Static_assert(_Alignof(struct loop_priv) <= _Alignof(uint64_t), "loop_op.priv");
 
 static inline struct loop_priv *loop_priv(struct loop_op *op)
@@ -87,8 +88,9 @@ int loop_epoll_new(struct loop *l);
 /* Calls op->fn; without LOOP_MORE op is idle before that, and may be gone after it. */
 void loop_call(struct loop *l, struct loop_op *op, int result, unsigned flags);
 /*
- * Reads a packet of a LOOP_RECEIVE and calls fn. 0; -EAGAIN: there was none; 1: op has ended (end of stream, an error, a cancel by fn), and
- * the caller has yet to make the last call, with *ret_result.
+ * Reads a packet of a LOOP_RECEIVE and calls fn. 0; -EAGAIN: there was none; 1: op has
+ * ended (end of stream, an error, a cancel by fn), and the caller has yet to make the
+ * last call, with *ret_result.
  */
 int loop_read(struct loop *l, struct loop_op *op, int *ret_result);
 /* When the timer is next due, after now; false: it was a single one. */

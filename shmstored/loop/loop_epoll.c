@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop_epoll.c: the same loop on epoll, for hosts that forbid io_uring (seccomp in containers, kernel.io_uring_disabled).
+ * loop_epoll.c: the same loop on epoll, for hosts that forbid io_uring (seccomp in
+ * containers, kernel.io_uring_disabled).
  *
- * epoll knows descriptors, the loop knows operations: slots[fd] has the one that reads (accept, receive, poll) and the one that sends. A poll
- * is edge-triggered, as io_uring's is; the others are level-triggered and bounded per turn, so that what is left is found again by the next
- * turn, after everybody else's. Results that are known at once (a send that the socket took, a cancel) wait in a queue until the turn's end,
- * since fn is never called from within a start. Timers are a sorted list: the daemon has few.
+ * epoll knows descriptors, the loop knows operations: slots[fd] has the one that reads (accept,
+ * receive, poll) and the one that sends. A poll is edge-triggered, as io_uring's is; the others
+ * are level-triggered and bounded per turn, so that what is left is found again by the next turn,
+ * after everybody else's. Results that are known at once (a send that the socket took, a cancel)
+ * wait in a queue until the turn's end, since fn is never called from within a start. Timers are a
+ * sorted list: the daemon has few.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,7 +38,7 @@ struct epoll {
 	struct epoll_event events[N_EVENTS];
 };
 
-/* ---- what epoll is told -------------------------------------------------------------------------------------------- */
+/* ---- what epoll is told ---------------------------------------------------------------------- */
 
 static int slot_get(struct epoll *e, int fd, struct slot **ret)
 {
@@ -110,7 +113,7 @@ static void slot_leave(struct epoll *e, struct loop_op *op)
 	slot_apply(e, fd, false);
 }
 
-/* ---- timers, and results that wait --------------------------------------------------------------------------------- */
+/* ---- timers, and results that wait ----------------------------------------------------------- */
 
 static void timer_insert(struct epoll *e, struct loop_op *op)
 {
@@ -168,12 +171,13 @@ static void call_timers(struct loop *l, struct epoll *e)
 			timer_insert(e, op);
 			loop_call(l, op, 0, LOOP_MORE);
 		} else {
-			later(e, op, 0); /* one that is started again at once must not keep us here */
+			/* one that is started again at once must not keep us here */
+			later(e, op, 0);
 		}
 	}
 }
 
-/* ---- operations ---------------------------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static int epoll_start(struct loop *l, struct loop_op *op)
 {
@@ -303,11 +307,13 @@ static int epoll_turn(struct loop *l)
 		int fd = e->events[i].data.fd;
 		uint32_t events = e->events[i].events;
 
-		/* A descriptor that was closed and made anew by the calls of this turn: the event is not its. */
+		/* A descriptor that was closed and made anew by the calls of this
+		 * turn: the event is not its. */
 		if (e->slots[fd].turn == e->turn)
 			continue;
 		/* Each call may end the other one, or grow the table. */
-		if (e->slots[fd].in && (events & ~(uint32_t)EPOLLOUT || loop_priv(e->slots[fd].in)->kind == LOOP_POLL))
+		if (e->slots[fd].in &&
+		    (events & ~(uint32_t)EPOLLOUT || loop_priv(e->slots[fd].in)->kind == LOOP_POLL))
 			ready_in(l, e, e->slots[fd].in, events);
 		if (e->slots[fd].out && events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
 			ready_out(l, e, e->slots[fd].out);
@@ -329,7 +335,8 @@ static void epoll_free(struct loop *l)
 
 int loop_epoll_new(struct loop *l)
 {
-	static const struct loop_backend backend = {epoll_start, epoll_cancel, epoll_turn, epoll_free};
+	static const struct loop_backend backend = {epoll_start, epoll_cancel, epoll_turn,
+						    epoll_free};
 	struct epoll *e = calloc(1, sizeof(*e));
 
 	if (!e)

@@ -1,20 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop_uring.c: the loop on io_uring. Each turn is one system call, which submits all that the last turn's callbacks started and waits.
+ * loop_uring.c: the loop on io_uring. Each turn is one system call, which submits all that the last
+ * turn's callbacks started and waits.
  *
- * An SQE's user_data is its loop_op; 0 marks those that nobody waits for (cancels). The kernel is done with an
- * operation at the CQE that has no F_MORE; where that was not the operation's own end (a multishot that the kernel
- * gave up, a timer's interval, a single shot of an old kernel), it is armed again here and its owner notices nothing.
+ * An SQE's user_data is its loop_op; 0 marks those that nobody waits for (cancels). The kernel is
+ * done with an operation at the CQE that has no F_MORE; where that was not the operation's own end
+ * (a multishot that the kernel gave up, a timer's interval, a single shot of an old kernel), it is
+ * armed again here and its owner notices nothing.
  *
- * Packets arrive in buffers that the kernel takes from a ring of ours (N_BUFFERS for all connections) and that go back as soon as fn has
- * returned, so a turn handles at most N_BUFFERS packets. A connection that sends more than BURST of them in one turn is slowed: its
- * multishot ends, and until its socket is found empty it is read BURST packets each SLOW_NS, so that a client that never stops takes a small and
- * constant part of our time. With no room given for control messages, descriptors never reach our table: the flags say that there were some.
+ * Packets arrive in buffers that the kernel takes from a ring of ours (N_BUFFERS for all
+ * connections) and that go back as soon as fn has returned, so a turn handles at most N_BUFFERS
+ * packets. A connection that sends more than BURST of them in one turn is slowed: its multishot
+ * ends, and until its socket is found empty it is read BURST packets each SLOW_NS, so that a client
+ * that never stops takes a small and constant part of our time. With no room given for control
+ * messages, descriptors never reach our table: the flags say that there were some.
  *
- * Not used: IORING_OP_SENDMSG_ZC and registered files (packets are small and connections come and go), SQPOLL (burns a CPU).
- * Deferred task work comes before cooperative because then callbacks are never interrupted by completions; which of the two costs less
- * a request could not be told apart on a busy machine.
- * Multishot accept is older than multishot receive by one kernel (5.19, 6.0); a kernel that lacks one is treated as lacking both.
+ * Not used: IORING_OP_SENDMSG_ZC and registered files (packets are small and connections come
+ * and go), SQPOLL (burns a CPU). Deferred task work comes before cooperative because then
+ * callbacks are never interrupted by completions; which of the two costs less a request could
+ * not be told apart on a busy machine.
+ * Multishot accept is older than multishot receive by one kernel (5.19, 6.0); a kernel that lacks
+ * one is treated as lacking both.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -40,10 +46,10 @@ struct uring {
 	uint32_t turn;
 	struct io_uring_buf_ring *buffers; /* NULL: single shots */
 	char *memory;                      /* the ring's buffers */
-	struct msghdr msg;                 /* of every multishot receive: no name, no control messages */
+	struct msghdr msg; /* of every multishot receive: no name, no control messages */
 };
 
-/* ---- arming -------------------------------------------------------------------------------------------------------- */
+/* ---- arming ---------------------------------------------------------------------------------- */
 
 static int get_sqe(struct uring *u, struct io_uring_sqe **ret)
 {
@@ -62,12 +68,14 @@ static int get_sqe(struct uring *u, struct io_uring_sqe **ret)
 	return 0;
 }
 
-/* From now on: an absolute time would be the host's, whose clock need not be that of our time namespace. */
+/* From now on: an absolute time would be the host's, whose clock need not be
+ * that of our time namespace. */
 static void prepare_timer(struct io_uring_sqe *sqe, struct loop_priv *p)
 {
 	uint64_t now = loop_clock(), ns = p->due_ns > now ? p->due_ns - now : 0;
 
-	p->ts = (struct __kernel_timespec){(int64_t)(ns / 1000000000u), (long long)(ns % 1000000000u)};
+	p->ts = (struct __kernel_timespec){(int64_t)(ns / 1000000000u),
+					   (long long)(ns % 1000000000u)};
 	io_uring_prep_timeout(sqe, &p->ts, 0, 0);
 }
 
@@ -101,7 +109,8 @@ static int arm(struct loop *l, struct loop_op *op)
 			sqe->flags |= IOSQE_BUFFER_SELECT;
 			sqe->buf_group = GROUP;
 		} else if (p->slowed) {
-			io_uring_prep_timeout(sqe, (struct __kernel_timespec *)(uintptr_t)&SLOW, 0, 0);
+			io_uring_prep_timeout(sqe, (struct __kernel_timespec *)(uintptr_t)&SLOW, 0,
+					      0);
 		} else {
 			io_uring_prep_poll_add(sqe, p->fd, POLLIN);
 		}
@@ -140,20 +149,21 @@ static void uring_cancel(struct loop *l, struct loop_op *op)
 {
 	struct io_uring_sqe *sqe;
 
-	/* SQEs are taken in order: this one reaches the kernel after op's own, and before that of an op that is later made at the
-	 * same address. Without room for it op goes on until loop_free(). */
+	/* SQEs are taken in order: this one reaches the kernel after op's own, and before
+	 * that of an op that is later made at the same address. Without room for it op
+	 * goes on until loop_free(). */
 	if (get_sqe(l->state, &sqe) < 0)
 		return;
 	io_uring_prep_cancel(sqe, op, 0);
 	sqe->user_data = 0;
 }
 
-/* ---- completions --------------------------------------------------------------------------------------------------- */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 static void return_buffer(struct uring *u, unsigned id)
 {
-	io_uring_buf_ring_add(u->buffers, u->memory + id * BUFFER_SIZE, BUFFER_SIZE, (unsigned short)id,
-			      io_uring_buf_ring_mask(N_BUFFERS), 0);
+	io_uring_buf_ring_add(u->buffers, u->memory + id * BUFFER_SIZE, BUFFER_SIZE,
+			      (unsigned short)id, io_uring_buf_ring_mask(N_BUFFERS), 0);
 	io_uring_buf_ring_advance(u->buffers, 1);
 }
 
@@ -199,8 +209,8 @@ static void received(struct loop *l, struct loop_op *op, const struct io_uring_c
 		return_buffer(u, id);
 	if (more)
 		return;
-	if (result > 0 || (result == -ECANCELED && loop_priv(op)->slowed) || result == -ENOBUFS || result == -EINTR ||
-	    result == -EAGAIN)
+	if (result > 0 || (result == -ECANCELED && loop_priv(op)->slowed) || result == -ENOBUFS ||
+	    result == -EINTR || result == -EAGAIN)
 		arm_again(l, op);
 	else
 		loop_call(l, op, result, 0);
@@ -303,7 +313,7 @@ static int uring_turn(struct loop *l)
 	return 0;
 }
 
-/* ---- making -------------------------------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 static void uring_free(struct loop *l)
 {
@@ -371,16 +381,19 @@ static int make_ring(struct uring *u, unsigned n_clients, bool single, const cha
 		unsigned flags;
 		const char *how;
 	} ways[] = {
-		{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, "deferred task work"}, /* 6.1 */
-		{IORING_SETUP_COOP_TASKRUN, "cooperative task work"},                            /* 5.19 */
+		/* 6.1 */
+		{IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN, "deferred task work"},
+		{IORING_SETUP_COOP_TASKRUN, "cooperative task work"}, /* 5.19 */
 		{0, "interrupting task work"},
 	};
-	const unsigned needed = IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE | IORING_FEAT_FAST_POLL;
+	const unsigned needed =
+		IORING_FEAT_NODROP | IORING_FEAT_SUBMIT_STABLE | IORING_FEAT_FAST_POLL;
 	unsigned entries = n_clients < 256 ? 256 : n_clients > 4096 ? 4096 : n_clients;
 	int r = -EINVAL;
 
 	for (size_t i = single ? 2 : 0; r == -EINVAL && i < sizeof(ways) / sizeof(ways[0]); i++) {
-		struct io_uring_params p = {.flags = ways[i].flags | IORING_SETUP_CQSIZE | IORING_SETUP_CLAMP,
+		struct io_uring_params p = {.flags = ways[i].flags | IORING_SETUP_CQSIZE |
+						     IORING_SETUP_CLAMP,
 					    .cq_entries = entries * 4};
 
 		r = io_uring_queue_init_params(entries, &u->ring, &p);
@@ -401,7 +414,8 @@ static int make_ring(struct uring *u, unsigned n_clients, bool single, const cha
 
 int loop_uring_new(struct loop *l, unsigned n_clients, bool single)
 {
-	static const struct loop_backend backend = {uring_start, uring_cancel, uring_turn, uring_free};
+	static const struct loop_backend backend = {uring_start, uring_cancel, uring_turn,
+						    uring_free};
 	struct uring *u = calloc(1, sizeof(*u));
 	const char *how;
 	int r;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memsource.c: one level after the other, from the process's own cgroup up to the root of the tree that is mounted.
+ * memsource.c: one level after the other, from the process's own cgroup up to the root
+ * of the tree that is mounted.
  *
- * In a container without a cgroup namespace /proc/self/cgroup names a path of the host, which is not in the tree that the container
- * sees. Directories that are not there are passed over on the way up, so that at least the tree's root counts, which is the container's
- * own cgroup. Rejected: the root alone, as a limit lies where its service manager put it, mostly further down.
+ * In a container without a cgroup namespace /proc/self/cgroup names a path of the host, which is
+ * not in the tree that the container sees. Directories that are not there are passed over on the
+ * way up, so that at least the tree's root counts, which is the container's own cgroup. Rejected:
+ * the root alone, as a limit lies where its service manager put it, mostly further down.
  */
 #include "memsource.h"
 
@@ -20,7 +22,8 @@
 #include "memgroup.h"
 #include "memtext.h"
 
-#define FILE_MAX_BYTES 65536u /* more than the largest memory.stat; what is longer is cut, which readers notice */
+/* more than the largest memory.stat; what is longer is cut, which readers notice */
+#define FILE_MAX_BYTES 65536u
 
 struct text {
 	bool there;
@@ -51,7 +54,8 @@ static void read_text(int at, const char *path, struct text *ret)
 		ret->size = 0;
 }
 
-static void add_term(struct memsource_level *l, const char *name, struct amount value, bool unlimited)
+static void add_term(struct memsource_level *l, const char *name, struct amount value,
+		     bool unlimited)
 {
 	l->terms[l->n_terms++] = (struct memsource_term){
 		.name = name,
@@ -73,7 +77,8 @@ static struct memsource_level *add_level(struct memsource_reading *r, const char
 	return levels[r->n_levels].path ? &levels[r->n_levels++] : NULL;
 }
 
-static int read_host(const struct memsource_config *c, const char *proc, struct text *t, struct memsource_reading *r)
+static int read_host(const struct memsource_config *c, const char *proc, struct text *t,
+		     struct memsource_reading *r)
 {
 	struct memhost_fields f;
 	struct memsource_level *l;
@@ -101,9 +106,10 @@ static const struct names {
 	const char *limit, *current, *inactive, *active, *swap_limit, *swap_current;
 } names_of[] = {
 	[1] = {"memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat total_inactive_file",
-	       "memory.stat total_active_file", "memory.memsw.limit_in_bytes", "memory.memsw.usage_in_bytes"},
-	[2] = {"memory.max", "memory.current", "memory.stat inactive_file", "memory.stat active_file",
-	       "memory.swap.max", "memory.swap.current"},
+	       "memory.stat total_active_file", "memory.memsw.limit_in_bytes",
+	       "memory.memsw.usage_in_bytes"},
+	[2] = {"memory.max", "memory.current", "memory.stat inactive_file",
+	       "memory.stat active_file", "memory.swap.max", "memory.swap.current"},
 };
 
 static struct amount read_number(int at, const char *name, struct text *t)
@@ -118,14 +124,14 @@ static struct amount read_limit(int at, const char *name, struct text *t, bool *
 
 	read_text(at, name, t);
 	limit = memcgroup_read_limit(t->bytes, t->size);
-	*ret_unlimited = !limit.known &&
-			 ((t->size == 4 && !memcmp(t->bytes, "max\n", 4)) || memtext_number(t->bytes, t->size).known);
+	*ret_unlimited = !limit.known && ((t->size == 4 && !memcmp(t->bytes, "max\n", 4)) ||
+					  memtext_number(t->bytes, t->size).known);
 	return limit;
 }
 
 /* One cgroup, if it is one: the root of version 2 has no files of its own. */
-static int read_group(const struct memsource_config *c, int version, const char *path, struct text *t,
-		      struct memsource_reading *r)
+static int read_group(const struct memsource_config *c, int version, const char *path,
+		      struct text *t, struct memsource_reading *r)
 {
 	const struct names *names = &names_of[version];
 	struct memcgroup_files f = {0};
@@ -171,7 +177,8 @@ static bool is_directory(const char *path)
 	return fd >= 0;
 }
 
-/* Where the tree of this version is mounted; both may be, and then memory is a controller of one of them. */
+/* Where the tree of this version is mounted; both may be, and then memory is a
+ * controller of one of them. */
 static bool tree_of(const char *cgroup, int version, char *ret, size_t room)
 {
 	snprintf(ret, room, "%s/%s", cgroup, version == 1 ? "memory" : "unified");
@@ -181,8 +188,8 @@ static bool tree_of(const char *cgroup, int version, char *ret, size_t room)
 	return version == 2 && is_directory(ret);
 }
 
-static int read_groups(const struct memsource_config *c, const char *proc, const char *cgroup, struct text *t,
-		       struct memsource_reading *r)
+static int read_groups(const struct memsource_config *c, const char *proc, const char *cgroup,
+		       struct text *t, struct memsource_reading *r)
 {
 	char path[PATH_MAX], tree[PATH_MAX], group[2 * PATH_MAX];
 	int version, err = 0;
@@ -206,11 +213,12 @@ static void choose(struct memsource_reading *r)
 {
 	r->tightest = 0;
 	for (size_t i = 1; i < r->n_levels; i++) {
-		struct amount least = r->levels[r->tightest].use.total, total = r->levels[i].use.total;
+		struct amount least = r->levels[r->tightest].use.total,
+			      total = r->levels[i].use.total;
 
 		/* Of two that are alike, the cgroup's, and of cgroups the inner one's. */
-		if (total.known &&
-		    (!least.known || total.bytes < least.bytes || (total.bytes == least.bytes && r->tightest == 0)))
+		if (total.known && (!least.known || total.bytes < least.bytes ||
+				    (total.bytes == least.bytes && r->tightest == 0)))
 			r->tightest = i;
 	}
 }
@@ -236,10 +244,12 @@ int memsource_read(const struct memsource_config *config, struct memsource_readi
 }
 
 /* Reads one level anew. On failure, also for want of memory, the level is unknown from here on. */
-static void read_again(const struct memsource_config *c, const char *proc, struct memsource_level *l, struct text *t)
+static void read_again(const struct memsource_config *c, const char *proc,
+		       struct memsource_level *l, struct text *t)
 {
 	struct memsource_reading one = MEMSOURCE_NULL;
-	int err = l->version ? read_group(c, l->version, l->path, t, &one) : read_host(c, proc, t, &one);
+	int err = l->version ? read_group(c, l->version, l->path, t, &one)
+			     : read_host(c, proc, t, &one);
 
 	if (err == 0 && one.n_levels) {
 		free(l->path);
@@ -261,7 +271,8 @@ int memsource_again(const struct memsource_config *config, struct memsource_read
 		return -ENOMEM;
 	for (size_t i = 0; i < io->n_levels; i++)
 		if (i == 0 || io->levels[i].use.total.known)
-			read_again(config, config->proc ? config->proc : "/proc", &io->levels[i], t);
+			read_again(config, config->proc ? config->proc : "/proc", &io->levels[i],
+				   t);
 	free(t);
 	choose(io);
 	return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * memsource.h: reads what the host and this process's memory cgroups say, each term with its source. The monitor's modules decide
- * what may be read; here files are opened and nothing else. A file that is missing, or unreadable, or cut, is an unknown term.
+ * memsource.h: reads what the host and this process's memory cgroups say, each term with its
+ * source. The monitor's modules decide what may be read; here files are opened and nothing else. A
+ * file that is missing, or unreadable, or cut, is an unknown term.
  */
 #ifndef MEMSOURCE_H
 #define MEMSOURCE_H
@@ -39,7 +40,8 @@ struct memsource_level {
 };
 
 struct memsource_reading {
-	struct memsource_level *levels; /* the host, then this process's cgroup, its parent, and so on to the root */
+	/* the host, then this process's cgroup, its parent, and so on to the root */
+	struct memsource_level *levels;
 	size_t n_levels;
 	size_t tightest; /* whose total counts */
 };
@@ -48,7 +50,8 @@ struct memsource_reading {
 
 /* -ENOMEM. No other failure: see the states of the terms. */
 int memsource_read(const struct memsource_config *config, struct memsource_reading *ret);
-/* Reads again what has a limit, and the host: a cgroup without one decides nothing until it gets one, which memsource_read() sees. -ENOMEM: nothing has changed. */
+/* Reads again what has a limit, and the host: a cgroup without one decides nothing until it gets
+ * one, which memsource_read() sees. -ENOMEM: nothing has changed. */
 int memsource_again(const struct memsource_config *config, struct memsource_reading *io);
 void memsource_deinit(struct memsource_reading *r);
 

@@ -2,16 +2,20 @@
 /*
  * conn.c: a client from its accept to its last completion.
  *
- *   open     received packets go to dispatch(); replies wait in the output, of which one packet is in flight, or none. While more than
- *            PAUSE_BYTES wait nothing is received: who reads no answers gets no further with its questions, and costs nothing
+ *   open     received packets go to dispatch(); replies wait in the output, of which one packet is
+ *            in flight, or none. While more than PAUSE_BYTES wait nothing is received: who reads no
+ *            answers gets no further with its questions, and costs nothing
  *   dropped  nothing is sent to it any more; it ends when the handler that runs has returned
- *   ending   what hangs on it was told (conn_end); nothing is dispatched any more; an ERROR may still be on its way out
- *   closed   the socket is shut down and both operations are canceled; freed when neither is in flight
+ *   ending   what hangs on it was told (conn_end); nothing is dispatched any more; an
+ *            ERROR may still be on its way out
+ *   closed   the socket is shut down and both operations are canceled;
+ *            freed when neither is in flight
  *
- * A receive is in flight for as long as a connection is open, or a send while it pauses: only one that ends is ever freed, and that by
- * the last completion, never from within a handler.
- * A lone reply is an operation of the loop: all replies of a batch are then one system call. Where more than one waits (a client that asks
- * ahead, a document), they go by one sendmmsg(), which never blocks; only what the socket does not take is left to the loop.
+ * A receive is in flight for as long as a connection is open, or a send while it pauses: only one
+ * that ends is ever freed, and that by the last completion, never from within a handler.
+ * A lone reply is an operation of the loop: all replies of a batch are then one system call. Where
+ * more than one waits (a client that asks ahead, a document), they go by one sendmmsg(), which
+ * never blocks; only what the socket does not take is left to the loop.
  * Rejected: several sends in flight, which io_uring may reorder when the first must wait.
  */
 #include "conn.h"
@@ -110,9 +114,10 @@ void conn_set_greeted(struct conn *c)
 	c->greeted = true;
 }
 
-/* ---- sending ------------------------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
-int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, const void *tail, size_t tail_size)
+int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, const void *tail,
+	      size_t tail_size)
 {
 	int r;
 
@@ -122,15 +127,18 @@ int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, 
 		return CONN_OK;
 	if (type == WIRE_TASK_PREEMPT && output_waits(&c->output) > PREEMPT_WAITS_MAX)
 		return CONN_OK;
-	r = output_add(&c->output, c->host->config->output_max, type, serial, body, tail, tail_size);
+	r = output_add(&c->output, c->host->config->output_max, type, serial, body, tail,
+		       tail_size);
 	if (r == -EMSGSIZE) {
 		log_say(LOG_ERR, LOG_FIELDS(.conn = c->name, .error = r),
-			"a message of type %u with %zu bytes of text is longer than the protocol has it; not sent",
+			"a message of type %u with %zu bytes of text is longer than the protocol "
+			"has it; not sent",
 			type, tail_size);
 		return CONN_OK;
 	}
 	if (r < 0)
-		return conn_fault(c, CONN_E_SLOW, "it does not read: more than %u bytes wait for it",
+		return conn_fault(c, CONN_E_SLOW,
+				  "it does not read: more than %u bytes wait for it",
 				  c->host->config->output_max);
 	flush(c);
 	return CONN_OK;
@@ -141,8 +149,8 @@ size_t conn_waiting(const struct conn *c)
 	return output_waits(&c->output);
 }
 
-int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard, uint64_t used,
-		      const char *format, ...)
+int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard,
+		      uint64_t used, const char *format, ...)
 {
 	struct wire_refused body = {.error = error, .limit = limit, .hard = hard, .used = used};
 	char text[WIRE_TEXT_MAX + 1];
@@ -154,7 +162,8 @@ int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit
 	va_end(args);
 	if (n < 0)
 		n = 0;
-	return conn_send(c, WIRE_REFUSED, serial, &body, text, (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
+	return conn_send(c, WIRE_REFUSED, serial, &body, text,
+			 (size_t)n < sizeof(text) ? (size_t)n : sizeof(text) - 1);
 }
 
 /* Bytes of documents that wait, of all clients. */
@@ -175,12 +184,16 @@ int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t
 		return CONN_E_GONE;
 	if (n > OUTPUT_DOCUMENTS_MAX)
 		return conn_refuse(c, serial, -EMFILE,
-				   "the answer has %zu bytes, which is too long to be sent; ask for one partition", n);
+				   "the answer has %zu bytes, which is too long to be sent; ask "
+				   "for one partition",
+				   n);
 	if (all_documents(c->host) + n > ALL_DOCUMENTS_MAX)
-		return conn_refuse(c, serial, -ENOMEM, "too many answers wait to be read by others; ask again later");
+		return conn_refuse(c, serial, -ENOMEM,
+				   "too many answers wait to be read by others; ask again later");
 	r = output_add_document(&c->output, serial, json, n);
 	if (r < 0)
-		return conn_fault(c, CONN_E_SLOW, "it does not read its answers: %zu bytes of them wait",
+		return conn_fault(c, CONN_E_SLOW,
+				  "it does not read its answers: %zu bytes of them wait",
 				  c->output.documents_size);
 	flush(c);
 	return CONN_OK;
@@ -232,7 +245,7 @@ static void flush(struct conn *c)
 		resume(c);
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* c is gone after it, where it ends and nothing of it is in flight. */
 static void free_if_idle(struct conn *c)
@@ -259,8 +272,9 @@ static void close_now(struct conn *c)
 }
 
 /*
- * Discards the client's unread input and lets it send no more: else the kernel would send a reset before our
- * ERROR. A client that filled its socket gets the reset: emptying it would be work that it makes for us.
+ * Discards the client's unread input and lets it send no more: else the kernel would send a
+ * reset before our ERROR. A client that filled its socket gets the reset: emptying it would
+ * be work that it makes for us.
  */
 static void drain(struct conn *c)
 {
@@ -273,7 +287,9 @@ static void drain(struct conn *c)
 
 static void say_error(struct conn *c, enum conn_outcome why)
 {
-	struct wire_error body = {.error = why == CONN_E_LIMIT ? -EMFILE : why == CONN_E_SLOW ? -ETIMEDOUT : -EBADMSG};
+	struct wire_error body = {.error = why == CONN_E_LIMIT  ? -EMFILE
+					   : why == CONN_E_SLOW ? -ETIMEDOUT
+								: -EBADMSG};
 
 	if (c->host->draining)
 		body.error = -ECANCELED;
@@ -324,7 +340,8 @@ static void finish(struct conn *c, enum conn_outcome why)
 	flush(c);
 }
 
-static void set_reason(struct conn *c, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
+static void set_reason(struct conn *c, const char *format, va_list args)
+	__attribute__((format(printf, 2, 0)));
 static void set_reason(struct conn *c, const char *format, va_list args)
 {
 	vsnprintf(c->reason, sizeof(c->reason), format, args);
@@ -414,7 +431,7 @@ void conn_tick(struct host *h)
 	}
 }
 
-/* ---- completions --------------------------------------------------------------------------------------------------- */
+/* ---- completions ----------------------------------------------------------------------------- */
 
 static void on_sent(struct loop_op *op, int result, UNUSED unsigned flags)
 {
@@ -447,7 +464,8 @@ static int take(struct conn *c, size_t n)
 
 	c->host->counters.n_requests++;
 	if (loop_packet_fds(l))
-		return conn_fault(c, CONN_E_PROTOCOL, "descriptors came with a message: none takes any");
+		return conn_fault(c, CONN_E_PROTOCOL,
+				  "descriptors came with a message: none takes any");
 	if (loop_packet_truncated(l))
 		return conn_fault(c, CONN_E_PROTOCOL, "a packet larger than any message");
 	return c->host->dispatch(c, loop_packet(l), n);
@@ -469,7 +487,8 @@ static void on_received(struct loop_op *op, int result, unsigned flags)
 	if (flags & LOOP_MORE) {
 		r = c->dropped || c->ending ? CONN_OK : take(c, (size_t)result);
 		if (r < 0) {
-			log_say(LOG_CRIT, LOG_FIELDS(.conn = c->name, .error = r), "the daemon cannot go on");
+			log_say(LOG_CRIT, LOG_FIELDS(.conn = c->name, .error = r),
+				"the daemon cannot go on");
 			c->host->failed = r;
 			loop_stop(c->host->loop);
 		} else if (r > 0 && !c->dropped) {
@@ -489,7 +508,8 @@ static void on_received(struct loop_op *op, int result, unsigned flags)
 	if (result == 0 && !c->ending && !is_end_of_stream(c->fd))
 		conn_drop(c, CONN_E_PROTOCOL, "an empty packet is no message");
 	else if (result < 0 && result != -ECANCELED && result != -ECONNRESET)
-		conn_drop(c, CONN_E_PROTOCOL, "its packets cannot be received: %s", strerror(-result));
+		conn_drop(c, CONN_E_PROTOCOL, "its packets cannot be received: %s",
+			  strerror(-result));
 	else
 		finish(c, CONN_E_GONE);
 	free_if_idle(c);

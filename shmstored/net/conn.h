@@ -2,8 +2,9 @@
 /*
  * conn.h: one client's connection: who it is, what it sends, what waits to be sent to it.
  *
- * Everything that a client controls is bounded: packets that wait to be sent (a client that does not read is dropped), requests
- * that wait for an answer, the time until HELLO. No memory is allocated per message: each connection has one output buffer.
+ * Everything that a client controls is bounded: packets that wait to be sent (a client that does
+ * not read is dropped), requests that wait for an answer, the time until HELLO. No memory is
+ * allocated per message: each connection has one output buffer.
  */
 #ifndef CONN_H
 #define CONN_H
@@ -53,25 +54,34 @@ bool conn_greeted(const struct conn *c);
 void conn_set_greeted(struct conn *c);
 
 /*
- * Queues a message. An ASK that would have to wait is left out: the page says the same, and a client that does not look at its socket for an hour must not be
- * dropped for it; nor for a TASK_PREEMPT, which is left out where much waits already. CONN_OK or CONN_E_SLOW (the caller returns it, and the client goes). */
-int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, const void *tail, size_t tail_size);
-/* Bytes of messages that wait until the client reads. For who has more to send than the bound lets wait. */
+ * Queues a message. An ASK that would have to wait is left out: the page says the same, and a
+ * client that does not look at its socket for an hour must not be dropped for it; nor for a
+ * TASK_PREEMPT, which is left out where much waits already. CONN_OK or CONN_E_SLOW (the caller
+ * returns it, and the client goes). */
+int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, const void *tail,
+	      size_t tail_size);
+/* Bytes of messages that wait until the client reads. For who has more to send
+ * than the bound lets wait. */
 size_t conn_waiting(const struct conn *c);
-/* REFUSED with a sentence, and with the limit that is in the way, if there is one. error: -errno. */
-int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard, uint64_t used,
-		      const char *format, ...) __attribute__((format(printf, 7, 8)));
-#define conn_refuse(c, serial, error, ...) conn_refuse_limit(c, serial, error, WIRE_LIMIT_NONE, 0, 0, __VA_ARGS__)
-/* A document as DATA messages: taken over at once (copied), sent as the client reads. Bounded by the configured limit. */
+/* REFUSED with a sentence, and with the limit that is in the way, if there is one. error:
+ * -errno. */
+int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit, uint64_t hard,
+		      uint64_t used, const char *format, ...) __attribute__((format(printf, 7, 8)));
+#define conn_refuse(c, serial, error, ...) \
+	conn_refuse_limit(c, serial, error, WIRE_LIMIT_NONE, 0, 0, __VA_ARGS__)
+/* A document as DATA messages: taken over at once (copied), sent as the client reads.
+ * Bounded by the configured limit. */
 int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t n);
 /* Says why the client ends: returns CONN_E_PROTOCOL (or the outcome), to be returned. */
 int conn_fault(struct conn *c, enum conn_outcome outcome, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 /*
- * Marks the client: nothing is sent to it any more, and it ends after the handler that runs (loop_after()), which goes on with its state as it is.
- * The object goes when nothing of it is in flight.
+ * Marks the client: nothing is sent to it any more, and it ends after the handler
+ * that runs (loop_after()), which goes on with its state as it is. The object goes
+ * when nothing of it is in flight.
  */
-void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 /* Ends those that are marked; the loop calls it. */
 void conn_end_dropped(void *host);
 
@@ -83,7 +93,8 @@ struct conn_end {
 void conn_on_end(struct conn *c, struct conn_end *e);
 void conn_off_end(struct conn *c, struct conn_end *e);
 /* The first one of this function, and so of what hangs on the connection by it. NULL: none. */
-struct conn_end *conn_find_end(const struct conn *c, void (*fn)(struct conn_end *e, struct conn *c));
+struct conn_end *conn_find_end(const struct conn *c,
+			       void (*fn)(struct conn_end *e, struct conn *c));
 
 /* Made by the listener. Takes fd. NULL: no memory (fd is closed). */
 struct conn *conn_new(struct host *h, int fd, const struct conn_peer *peer);

@@ -2,8 +2,9 @@
 /*
  * listener.c: accepts, refuses, and makes a pause where too many come (listener.h).
  *
- * While it pauses, connections wait in the kernel's backlog, which is short on purpose: with a long one, a flood would
- * keep others waiting behind it. It is freed when its operations have ended: listener_free() only asks for that.
+ * While it pauses, connections wait in the kernel's backlog, which is short on purpose: with a long
+ * one, a flood would keep others waiting behind it. It is freed when its operations have ended:
+ * listener_free() only asks for that.
  */
 #include "listener.h"
 
@@ -26,8 +27,9 @@
 #include "wire.h"
 
 /*
- * Users with connections are a list, the last one that came first: there are as many as people and services on a host, and never
- * more than connections. Tokens are kept as the time at which the bucket would be full, so that they come back without a timer.
+ * Users with connections are a list, the last one that came first: there are as many as people and
+ * services on a host, and never more than connections. Tokens are kept as the time at which the
+ * bucket would be full, so that they come back without a timer.
  */
 #define SECOND_NS UINT64_C(1000000000)
 #define TOKEN_NS  (SECOND_NS / CROWD_RATE)
@@ -117,7 +119,8 @@ static void pay(struct crowd *c, uint64_t tokens, uint64_t now_ns)
 	c->full_ns += tokens * TOKEN_NS;
 }
 
-enum crowd_verdict crowd_enter(struct crowd *c, uid_t uid, const struct crowd_limits *limits, uint64_t now_ns)
+enum crowd_verdict crowd_enter(struct crowd *c, uid_t uid, const struct crowd_limits *limits,
+			       uint64_t now_ns)
 {
 	enum crowd_verdict verdict = judge(c, uid, limits);
 
@@ -165,7 +168,7 @@ struct listener {
 
 static void accept_again(struct listener *l, uint64_t when_ns);
 
-/* ---- refusing ------------------------------------------------------------------------------------------------------ */
+/* ---- refusing -------------------------------------------------------------------------------- */
 
 /* Says why if the socket takes it at once. */
 static void send_refusal(int fd, const char *why)
@@ -181,17 +184,21 @@ static void send_refusal(int fd, const char *why)
 		;
 }
 
-static void refuse(struct listener *l, int fd, const struct conn_peer *peer, enum crowd_verdict verdict)
+static void refuse(struct listener *l, int fd, const struct conn_peer *peer,
+		   enum crowd_verdict verdict)
 {
 	const struct config *c = l->host->config;
 	struct json_object *fields;
 	char why[180], key[24];
 
 	if (verdict == CROWD_USER_FULL)
-		snprintf(why, sizeof(why), "user %u has %u connections, as many as one may have (max-clients-per-user)",
+		snprintf(why, sizeof(why),
+			 "user %u has %u connections, as many as one may have "
+			 "(max-clients-per-user)",
 			 peer->uid, c->max_clients_per_user);
 	else if (verdict == CROWD_FULL)
-		snprintf(why, sizeof(why), "%u clients are connected, as many as there may be (max-clients)",
+		snprintf(why, sizeof(why),
+			 "%u clients are connected, as many as there may be (max-clients)",
 			 l->host->n_conns);
 	else
 		snprintf(why, sizeof(why), "the daemon is out of memory");
@@ -207,7 +214,7 @@ static void refuse(struct listener *l, int fd, const struct conn_peer *peer, enu
 	events_emit(l->host->events, EVENT_CLIENT_DROPPED, key, fields);
 }
 
-/* ---- accepting ----------------------------------------------------------------------------------------------------- */
+/* ---- accepting ------------------------------------------------------------------------------- */
 
 static void welcome(struct listener *l, int fd)
 {
@@ -220,7 +227,8 @@ static void welcome(struct listener *l, int fd)
 	enum crowd_verdict verdict;
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &size) < 0) {
-		log_say(LOG_ERR, LOG_FIELDS(.error = -errno), "a client was sent away: who it is cannot be told");
+		log_say(LOG_ERR, LOG_FIELDS(.error = -errno),
+			"a client was sent away: who it is cannot be told");
 		close(fd);
 		return;
 	}
@@ -262,7 +270,8 @@ static void on_accept(struct loop_op *op, int result, unsigned flags)
 	} else if (result == -ECANCELED || result >= 0) {
 		accept_again(l, crowd_ready_ns(l->crowd));
 	} else {
-		log_say(LOG_ERR, LOG_FIELDS(.error = result), "no connection can be accepted; tried again in %g s",
+		log_say(LOG_ERR, LOG_FIELDS(.error = result),
+			"no connection can be accepted; tried again in %g s",
 			(double)PAUSE_NS / 1e9);
 		accept_again(l, loop_now(l->host->loop) + PAUSE_NS);
 	}
@@ -289,7 +298,8 @@ static void accept_again(struct listener *l, uint64_t when_ns)
 	if (r < 0 && when_ns <= now && r != -ECANCELED)
 		r = loop_timer(loop, &l->pause_op, now + PAUSE_NS, 0);
 	if (r < 0 && r != -ECANCELED) {
-		log_say(LOG_CRIT, LOG_FIELDS(.error = r), "no connection can be accepted any more; the daemon ends");
+		log_say(LOG_CRIT, LOG_FIELDS(.error = r),
+			"no connection can be accepted any more; the daemon ends");
 		l->host->failed = r;
 		loop_stop(loop);
 	}
@@ -305,7 +315,7 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 		free_if_idle(l);
 }
 
-/* ---- making -------------------------------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------- */
 
 /* The daemon asks it of each client. Here of ourselves, who listen. */
 static bool may_know_peers(int fd)
@@ -330,7 +340,8 @@ int listener_new(struct host *h, struct listener **ret)
 	l->socket = SOCKET_NULL;
 	r = crowd_new(loop_now(h->loop), &l->crowd);
 	if (r == 0)
-		r = socket_open(&l->socket, h->config->socket, h->config->socket_mode, h->config->socket_group);
+		r = socket_open(&l->socket, h->config->socket, h->config->socket_mode,
+				h->config->socket_group);
 	if (r == 0 && !may_know_peers(l->socket.fd)) {
 		r = -EPERM;
 		log_say(LOG_ERR, LOG_FIELDS(.object = h->config->socket, .error = r),

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* listener.h: the socket: made by us or by systemd, and how many may come through it, in all and per user. */
+/* listener.h: the socket: made by us or by systemd, and how many may come
+ * through it, in all and per user. */
 #ifndef LISTENER_H
 #define LISTENER_H
 
@@ -10,12 +11,14 @@
 /*
  * How many may come, in all and per user, and how fast. Pure: numbers and time in, decisions out.
  *
- * Every connection that comes costs a token, one that is refused or dropped more of them; without tokens none is accepted for a moment. So who opens
- * connections without end takes a bounded share of our time, and the rest of its own time waiting for the kernel.
+ * Every connection that comes costs a token, one that is refused or dropped more of them; without
+ * tokens none is accepted for a moment. So who opens connections without end takes a bounded share
+ * of our time, and the rest of its own time waiting for the kernel.
  */
 #define CROWD_BURST 2000u /* tokens that are kept */
 #define CROWD_RATE  8000u /* that come back in a second */
-#define CROWD_FAULT 16u   /* that one costs more which is refused, or dropped for a fault; 1 costs each */
+/* that one costs more which is refused, or dropped for a fault; 1 costs each */
+#define CROWD_FAULT 16u
 
 struct crowd;
 
@@ -34,7 +37,8 @@ struct crowd_limits {
 int crowd_new(uint64_t now_ns, struct crowd **ret);
 struct crowd *crowd_free(struct crowd *c);
 /* One more of uid's: counted where it is welcome. Takes tokens. */
-enum crowd_verdict crowd_enter(struct crowd *c, uid_t uid, const struct crowd_limits *limits, uint64_t now_ns);
+enum crowd_verdict crowd_enter(struct crowd *c, uid_t uid, const struct crowd_limits *limits,
+			       uint64_t now_ns);
 void crowd_leave(struct crowd *c, uid_t uid);
 /* One was dropped for a fault. */
 void crowd_fault(struct crowd *c, uint64_t now_ns);
@@ -44,7 +48,8 @@ uint64_t crowd_ready_ns(const struct crowd *c);
 struct host;
 struct listener;
 
-/* Takes systemd's descriptor where there is one, else makes config's socket (a stale one is removed, a live one is -EADDRINUSE). */
+/* Takes systemd's descriptor where there is one, else makes config's socket (a stale one is
+ * removed, a live one is -EADDRINUSE). */
 int listener_new(struct host *h, struct listener **ret);
 /* Closes it; removes a socket that we made. */
 struct listener *listener_free(struct listener *l);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * notify.c: readiness, status and the watchdog. The watchdog is fed by the loop's own timer at a third of the time allowed, and by
- * nothing else: it says that events are handled, not that the process exists.
+ * notify.c: readiness, status and the watchdog. The watchdog is fed by the loop's own
+ * timer at a third of the time allowed, and by nothing else: it says that events are
+ * handled, not that the process exists.
  */
 #include "notify.h"
 
@@ -67,7 +68,8 @@ struct notify *notify_free(struct notify *n)
 	return NULL;
 }
 
-static __attribute__((format(printf, 2, 0))) void tell(const char *state, const char *format, va_list ap)
+static __attribute__((format(printf, 2, 0))) void tell(const char *state, const char *format,
+						       va_list ap)
 {
 	char status[STATUS_MAX];
 	int r;
@@ -75,7 +77,8 @@ static __attribute__((format(printf, 2, 0))) void tell(const char *state, const 
 	vsnprintf(status, sizeof(status), format, ap);
 	r = sd_notifyf(0, "%s\nSTATUS=%s", state, status);
 	if (r < 0)
-		log_say(LOG_WARNING, LOG_FIELDS(.error = r), "the service manager could not be told: %s", status);
+		log_say(LOG_WARNING, LOG_FIELDS(.error = r),
+			"the service manager could not be told: %s", status);
 }
 
 void notify_ready(const char *format, ...)
@@ -90,7 +93,8 @@ void notify_ready(const char *format, ...)
 void notify_reloading(void)
 {
 	/* With the time: Type=notify-reload of systemd 253 wants it. */
-	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64 "\nSTATUS=Reading the configuration", loop_clock() / 1000);
+	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64 "\nSTATUS=Reading the configuration",
+		   loop_clock() / 1000);
 }
 
 void notify_stopping(const char *format, ...)

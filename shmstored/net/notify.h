@@ -6,7 +6,8 @@
 struct loop;
 struct notify;
 
-/* Feeds the watchdog, where there is one, from a timer of the loop: a stuck loop starves it. 0, -errno. */
+/* Feeds the watchdog, where there is one, from a timer of the loop: a stuck
+ * loop starves it. 0, -errno. */
 int notify_new(struct loop *l, struct notify **ret);
 /* Before the loop ends or after. */
 struct notify *notify_free(struct notify *n);

@@ -45,8 +45,8 @@ static int make_room(struct output_side *s, size_t n)
 	return 0;
 }
 
-static int append(struct output_side *s, uint16_t type, uint64_t serial, const void *body, const void *tail,
-		  size_t tail_size)
+static int append(struct output_side *s, uint16_t type, uint64_t serial, const void *body,
+		  const void *tail, size_t tail_size)
 {
 	int r = make_room(s, sizeof(struct wire_header) + 64 + tail_size);
 	size_t n;
@@ -65,8 +65,8 @@ size_t output_waits(const struct output *o)
 	return o->fills.used + o->goes.used - o->goes.at;
 }
 
-int output_add(struct output *o, size_t limit, uint16_t type, uint64_t serial, const void *body, const void *tail,
-	       size_t tail_size)
+int output_add(struct output *o, size_t limit, uint16_t type, uint64_t serial, const void *body,
+	       const void *tail, size_t tail_size)
 {
 	if (limit && output_waits(o) + sizeof(struct wire_header) + 64 + tail_size > limit)
 		return -ENOBUFS;

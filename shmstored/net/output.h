@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * output.h: what waits to be sent to one client: whole packets in the order of their making, and documents, of which a packet is cut
- * whenever nothing else waits. Bounded. Pure: sends nothing.
+ * output.h: what waits to be sent to one client: whole packets in the order of their making, and
+ * documents, of which a packet is cut whenever nothing else waits. Bounded. Pure: sends nothing.
  *
- * Two buffers: one fills while packets of the other are being sent, so a packet handed out stays where it is until output_sent().
- * Nothing is allocated per packet: buffers grow when they must, and go back to OUTPUT_SMALL when all was sent.
+ * Two buffers: one fills while packets of the other are being sent, so a packet handed out stays
+ * where it is until output_sent(). Nothing is allocated per packet: buffers grow when they must,
+ * and go back to OUTPUT_SMALL when all was sent.
  */
 #ifndef OUTPUT_H
 #define OUTPUT_H
@@ -34,9 +35,10 @@ struct output {
 };
 
 void output_deinit(struct output *o);
-/* Appends a packet. 0, -ENOBUFS (limit bytes would be passed; 0 = no limit), -ENOMEM, -EMSGSIZE (the tail is longer than its type has). */
-int output_add(struct output *o, size_t limit, uint16_t type, uint64_t serial, const void *body, const void *tail,
-	       size_t tail_size);
+/* Appends a packet. 0, -ENOBUFS (limit bytes would be passed; 0 = no limit), -ENOMEM, -EMSGSIZE
+ * (the tail is longer than its type has). */
+int output_add(struct output *o, size_t limit, uint16_t type, uint64_t serial, const void *body,
+	       const void *tail, size_t tail_size);
 /* Copies a document. 0, -ENOBUFS, -ENOMEM. */
 int output_add_document(struct output *o, uint64_t serial, const char *text, size_t n);
 /* Drops the parts of documents that are not cut into packets yet. */

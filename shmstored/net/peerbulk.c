@@ -17,10 +17,10 @@
 #define CHUNK   (PEERS_BODY - sizeof(struct peerlink_chunk))
 #define WAITING (256u << 10) /* bytes of other messages and of chunks, beyond which none is made */
 
-/* ---- sending ------------------------------------------------------------------------------------------------------- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
-int peer_send_bulk(struct peer *p, uint16_t type, const void *meta, size_t n_meta, int fd, uint64_t size,
-		   peer_sent *sent, void *arg)
+int peer_send_bulk(struct peer *p, uint16_t type, const void *meta, size_t n_meta, int fd,
+		   uint64_t size, peer_sent *sent, void *arg)
 {
 	struct peerlink_out *o;
 
@@ -48,7 +48,8 @@ int peer_send_bulk(struct peer *p, uint16_t type, const void *meta, size_t n_met
 
 static void announce(struct peer *l, struct peerlink_out *o)
 {
-	struct peerlink_bulk b = {.id = o->id, .size = o->size, .type = o->type, .n_meta = (uint32_t)o->n_meta};
+	struct peerlink_bulk b = {
+		.id = o->id, .size = o->size, .type = o->type, .n_meta = (uint32_t)o->n_meta};
 
 	o->told = true;
 	o->begun_ms = peers_now_ms();
@@ -103,7 +104,7 @@ bool peerbulk_late(const struct peer *l, uint64_t now_ms)
 	return l->bulks && l->bulks->told && now_ms > l->bulks->begun_ms + PEERS_BULK_MS;
 }
 
-/* ---- taking -------------------------------------------------------------------------------------------------------- */
+/* ---- taking ---------------------------------------------------------------------------------- */
 
 void peer_answer(struct peer *p, uint64_t id, int result)
 {
@@ -140,19 +141,22 @@ static bool take_bulk(struct peer *l, const char *body, size_t n)
 	if (n < sizeof(b))
 		return false;
 	memcpy(&b, body, sizeof(b));
-	if (l->arriving.is || b.n_meta > PEERS_META || n != sizeof(b) + b.n_meta || b.type > UINT16_MAX)
+	if (l->arriving.is || b.n_meta > PEERS_META || n != sizeof(b) + b.n_meta ||
+	    b.type > UINT16_MAX)
 		return false;
 	l->arriving.is = true;
 	l->arriving.at = 0;
-	l->arriving.bulk =
-		(struct peers_bulk){.type = (uint16_t)b.type, .id = b.id, .size = b.size, .n_meta = b.n_meta};
+	l->arriving.bulk = (struct peers_bulk){
+		.type = (uint16_t)b.type, .id = b.id, .size = b.size, .n_meta = b.n_meta};
 	memcpy(l->arriving.bulk.meta, body + sizeof(b), b.n_meta);
 	l->arriving.service = peers_service_of(l->of, (uint16_t)b.type);
 	if (l->arriving.service && l->arriving.service->begin)
-		r = l->arriving.service->begin(l->arriving.service, l, &l->arriving.bulk, &l->arriving.fd);
+		r = l->arriving.service->begin(l->arriving.service, l, &l->arriving.bulk,
+					       &l->arriving.fd);
 	if (r < 0) {
 		l->arriving.fd = -1;
-		l->arriving.is = false; /* chunks of it that are on their way are of no bulk that arrives */
+		/* chunks of it that are on their way are of no bulk that arrives */
+		l->arriving.is = false;
 		peer_answer(l, b.id, r);
 	} else if (b.size == 0) {
 		complete(l);
@@ -174,7 +178,8 @@ static bool take_chunk(struct peer *l, const char *body, size_t n)
 	if (size > l->arriving.bulk.size - l->arriving.at)
 		return false;
 	for (uint64_t at = 0; at < size && !error;) {
-		ssize_t w = pwrite(l->arriving.fd, body + sizeof(c) + at, size - at, (off_t)(l->arriving.at + at));
+		ssize_t w = pwrite(l->arriving.fd, body + sizeof(c) + at, size - at,
+				   (off_t)(l->arriving.at + at));
 
 		if (w < 0)
 			error = errno == EINTR ? 0 : errno;

@@ -38,7 +38,7 @@ static struct peer *of_out(struct loop_op *op)
 	return CONTAINER_OF(op, peer, out_op);
 }
 
-/* ---- its life ------------------------------------------------------------------------------------------------------ */
+/* ---- its life -------------------------------------------------------------------------------- */
 
 static void free_if_idle(struct peer *l)
 {
@@ -50,8 +50,8 @@ static void free_if_idle(struct peer *l)
 	free(l);
 }
 
-struct peer *peerlink_new(struct peers *p, int fd, const struct peersecret *secret, uint32_t uid, bool connecting,
-			  struct peers_address *to)
+struct peer *peerlink_new(struct peers *p, int fd, const struct peersecret *secret, uint32_t uid,
+			  bool connecting, struct peers_address *to)
 {
 	struct peer *l = calloc(1, sizeof(*l));
 
@@ -70,7 +70,8 @@ struct peer *peerlink_new(struct peers *p, int fd, const struct peersecret *secr
 	l->arriving.fd = -1;
 	l->began_ms = l->heard_ms = l->said_ms = peers_now_ms();
 	if (peerstream_open(&l->stream, fd, secret, !to) < 0 ||
-	    loop_poll(peers_loop(p), &l->in_op, fd, connecting ? POLLOUT : POLLIN | POLLOUT, true) < 0) {
+	    loop_poll(peers_loop(p), &l->in_op, fd, connecting ? POLLOUT : POLLIN | POLLOUT, true) <
+		    0) {
 		peerstream_close(&l->stream);
 		free(l->in);
 		free(l);
@@ -97,17 +98,18 @@ void peerlink_drop(struct peer *l, const char *why)
 	free_if_idle(l);
 }
 
-/* ---- out ----------------------------------------------------------------------------------------------------------- */
+/* ---- out ------------------------------------------------------------------------------------- */
 
 /* Sends what the socket takes. */
 static void push(struct peer *l)
 {
 	while (l->out_at < l->out_used && !l->broken) {
-		ssize_t n = peerstream_send(&l->stream, l->out + l->out_at, l->out_used - l->out_at);
+		ssize_t n =
+			peerstream_send(&l->stream, l->out + l->out_at, l->out_used - l->out_at);
 
 		if (n == -EAGAIN) {
-			if (!l->out_op.busy &&
-			    loop_poll(peers_loop(l->of), &l->out_op, l->stream.fd, POLLOUT, true) < 0)
+			if (!l->out_op.busy && loop_poll(peers_loop(l->of), &l->out_op,
+							 l->stream.fd, POLLOUT, true) < 0)
 				l->broken = true;
 			break;
 		}
@@ -152,7 +154,8 @@ static void send_parts(struct peer *l, uint16_t type, const struct iovec *parts,
 		h.size += (uint32_t)parts[i].iov_len;
 	if (l->closing || l->broken)
 		return;
-	if (h.size > PEERLINK_MOST || l->out_used - l->out_at + h.size > PEERS_WAITING || !make_room(l, h.size)) {
+	if (h.size > PEERLINK_MOST || l->out_used - l->out_at + h.size > PEERS_WAITING ||
+	    !make_room(l, h.size)) {
 		l->broken = true;
 		push(l);
 		return;
@@ -184,7 +187,7 @@ static void on_out(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 	free_if_idle(l);
 }
 
-/* ---- in ------------------------------------------------------------------------------------------------------------ */
+/* ---- in -------------------------------------------------------------------------------------- */
 
 static bool hello(struct peer *l, const char *body, size_t n)
 {
@@ -193,7 +196,8 @@ static bool hello(struct peer *l, const char *body, size_t n)
 	if (l->up || n != sizeof(h))
 		return false;
 	memcpy(&h, body, sizeof(h));
-	if (h.magic != PEERLINK_MAGIC || h.version != PEERLINK_VERSION || memchr(h.name, '\0', sizeof(h.name)) == NULL)
+	if (h.magic != PEERLINK_MAGIC || h.version != PEERLINK_VERSION ||
+	    memchr(h.name, '\0', sizeof(h.name)) == NULL)
 		return false;
 	return peers_greeted(l, &h);
 }
@@ -242,7 +246,8 @@ static const char *take(struct peer *l)
 	size_t taken = 0;
 
 	while (!why && !l->closing) {
-		ssize_t n = peerstream_receive(&l->stream, l->in + l->in_used, IN_SIZE - l->in_used);
+		ssize_t n =
+			peerstream_receive(&l->stream, l->in + l->in_used, IN_SIZE - l->in_used);
 
 		if (n == -EAGAIN)
 			break;
@@ -260,7 +265,8 @@ static const char *take(struct peer *l)
 
 static void say_hello(struct peer *l)
 {
-	struct peerlink_hello h = {.magic = PEERLINK_MAGIC, .version = PEERLINK_VERSION, .uid = (uint32_t)geteuid()};
+	struct peerlink_hello h = {
+		.magic = PEERLINK_MAGIC, .version = PEERLINK_VERSION, .uid = (uint32_t)geteuid()};
 
 	strncpy(h.name, peers_own_name(l->of), sizeof(h.name) - 1);
 	send_parts(l, PEERS_HELLO, &(struct iovec){&h, sizeof(h)}, 1);
@@ -321,7 +327,8 @@ static void on_in(struct loop_op *op, int result, UNUSED unsigned flags)
 		l->handling++;
 		l->spoke = l->up || peerlink_has_spoken(l);
 		why = result < 0 && !l->broken ? "" : go_on(l, &events);
-		if (!why && !l->closing && loop_poll(peers_loop(l->of), &l->in_op, l->stream.fd, events, true) < 0)
+		if (!why && !l->closing &&
+		    loop_poll(peers_loop(l->of), &l->in_op, l->stream.fd, events, true) < 0)
 			why = "";
 		if (why)
 			peerlink_drop(l, *why ? why : NULL);
@@ -338,7 +345,8 @@ void peerlink_tick(struct peer *l, uint64_t now_ms, uint64_t timeout_ms)
 		peerlink_drop(l, "it is silent");
 	else if (peerbulk_late(l, now_ms))
 		peerlink_drop(l, "it does not answer what it was sent");
-	else if (l->up && now_ms >= l->said_ms + (timeout_ms / 4 < SAY_MS ? timeout_ms / 4 : SAY_MS))
+	else if (l->up &&
+		 now_ms >= l->said_ms + (timeout_ms / 4 < SAY_MS ? timeout_ms / 4 : SAY_MS))
 		send_parts(l, PEERS_PING, NULL, 0);
 }
 

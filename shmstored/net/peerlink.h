@@ -102,14 +102,15 @@ void peers_left(struct peer *l);
 /* Has a byte come from it, read or not? */
 bool peerlink_has_spoken(const struct peer *l);
 /* Takes fd. NULL: no memory; fd is closed. connecting: connect() is under way. */
-struct peer *peerlink_new(struct peers *p, int fd, const struct peersecret *secret, uint32_t uid, bool connecting,
-			  struct peers_address *to);
-/* Ends it; the memory goes when the loop has nothing of it any more. why: for the log; NULL: not to be logged. */
+struct peer *peerlink_new(struct peers *p, int fd, const struct peersecret *secret, uint32_t uid,
+			  bool connecting, struct peers_address *to);
+/* Ends it; the memory goes when the loop has nothing of it any more. why: for the
+ * log; NULL: not to be logged. */
 void peerlink_drop(struct peer *l, const char *why);
 /* Time has passed: says that we live, and ends one that does not. */
 void peerlink_tick(struct peer *l, uint64_t now_ms, uint64_t timeout_ms);
 
-/* ---- peerbulk.c ------------------------------------------------------------------------------------------------------ */
+/* ---- peerbulk.c ------------------------------------------------------------------------------ */
 
 /* Sends pieces of bulks while little else waits. */
 void peerbulk_pump(struct peer *l);

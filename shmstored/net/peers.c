@@ -61,7 +61,7 @@ const char *peers_own_name(const struct peers *p)
 	return p ? p->name : "";
 }
 
-/* ---- services ------------------------------------------------------------------------------------------------------ */
+/* ---- services -------------------------------------------------------------------------------- */
 
 struct peers_service *peers_service_of(const struct peers *p, uint16_t type)
 {
@@ -105,14 +105,15 @@ void peers_remove(struct peers *p, struct peers_service *s)
 		LL_DELETE(p->services, s);
 }
 
-/* ---- who comes and goes -------------------------------------------------------------------------------------------- */
+/* ---- who comes and goes ---------------------------------------------------------------------- */
 
 static bool is_name(const char *name)
 {
 	size_t n = 0;
 
 	for (; name[n]; n++)
-		if ((unsigned char)name[n] <= ' ' || (unsigned char)name[n] >= 0x7f || name[n] == ',')
+		if ((unsigned char)name[n] <= ' ' || (unsigned char)name[n] >= 0x7f ||
+		    name[n] == ',')
 			return false;
 	return n > 0 && n <= PEERS_NAME;
 }
@@ -159,7 +160,8 @@ bool peers_greeted(struct peer *l, const struct peerlink_hello *h)
 	l->up = true;
 	if (l->to)
 		l->to->said = false;
-	log_say(LOG_INFO, LOG_FIELDS(.object = l->name), "connected to another daemon, of user %u", l->uid);
+	log_say(LOG_INFO, LOG_FIELDS(.object = l->name), "connected to another daemon, of user %u",
+		l->uid);
 	for (struct peers_service *s = l->of->services; s; s = s->next)
 		s->up(s, l);
 	return true;
@@ -207,7 +209,8 @@ static unsigned n_known(const struct peers *p)
 	return p->n_links - n_strangers(p);
 }
 
-/* The more it is to go: it has the most companions from its source, and has said nothing. The list has the oldest first. */
+/* The more it is to go: it has the most companions from its source, and has said nothing. The
+ * list has the oldest first. */
 static unsigned weight_of(const struct peers *p, const struct peer *l)
 {
 	const struct peer *other;
@@ -220,7 +223,8 @@ static unsigned weight_of(const struct peers *p, const struct peer *l)
 	return 2 * n + !peerlink_has_spoken(l);
 }
 
-/* One stranger goes, so that the next can come: they may come as fast as they like, and a peer's HELLO takes a moment. */
+/* One stranger goes, so that the next can come: they may come as fast as they like, and a
+ * peer's HELLO takes a moment. */
 static void drop_a_stranger(struct peers *p)
 {
 	struct peer *l, *worst = NULL;
@@ -239,7 +243,8 @@ static void drop_a_stranger(struct peers *p)
 		peerlink_drop(worst, NULL);
 }
 
-/* Whose process is at the other end of a Unix socket? -1: that is not known, or it is not welcome. */
+/* Whose process is at the other end of a Unix socket? -1: that is not
+ * known, or it is not welcome. */
 static int64_t user_of(int fd)
 {
 	struct ucred cred;
@@ -276,12 +281,13 @@ static void welcome(struct peers *p, int fd)
 	add_link(p, l);
 }
 
-/* ---- addresses ----------------------------------------------------------------------------------------------------- */
+/* ---- addresses ------------------------------------------------------------------------------- */
 
 /* "10.0.0.1:4711", "[::1]:4711". 0, -EINVAL. */
 static int parse_tcp(const char *text, struct sockaddr_storage *ret, socklen_t *ret_size)
 {
-	const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM};
+	const struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+				       .ai_socktype = SOCK_STREAM};
 	const char *colon = strrchr(text, ':');
 	struct addrinfo *found;
 	char host[64];
@@ -351,8 +357,8 @@ static void try_to_connect(struct peers *p, struct peers_address *to)
 {
 	int r;
 
-	if (to->link || peers_now_ms() < to->not_before_ms || (*to->name && peers_find(p, to->name)) ||
-	    n_known(p) >= PEERS_LINKS)
+	if (to->link || peers_now_ms() < to->not_before_ms ||
+	    (*to->name && peers_find(p, to->name)) || n_known(p) >= PEERS_LINKS)
 		return;
 	r = begin_connect(p, to);
 	if (r < 0 && !to->said)
@@ -361,7 +367,7 @@ static void try_to_connect(struct peers *p, struct peers_address *to)
 	to->said |= r < 0;
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static void free_if_idle(struct peers *p)
 {
@@ -419,7 +425,7 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 		(void)loop_accept(p->host->loop, &p->accept_op, listening_fd(p));
 }
 
-/* ---- its life ------------------------------------------------------------------------------------------------------ */
+/* ---- its life -------------------------------------------------------------------------------- */
 
 static int set_name(struct peers *p, const char *configured)
 {
@@ -442,7 +448,8 @@ static int listen_tcp(struct peers *p, const char *text)
 	if (p->tcp_fd < 0)
 		return -errno;
 	(void)setsockopt(p->tcp_fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(p->tcp_fd, (const struct sockaddr *)&a, size) < 0 || listen(p->tcp_fd, (int)STRANGERS) < 0)
+	if (bind(p->tcp_fd, (const struct sockaddr *)&a, size) < 0 ||
+	    listen(p->tcp_fd, (int)STRANGERS) < 0)
 		return -errno;
 	return 0;
 }
@@ -502,7 +509,8 @@ static int begin(struct peers *p, const struct config_peers *c, const char **ret
 	if (*c->listen != '/' && !p->has_secret)
 		return -EINVAL;
 	*ret_why = "listen: the address cannot be had";
-	return *c->listen == '/' ? socket_open_stream(&p->local, c->listen) : listen_tcp(p, c->listen);
+	return *c->listen == '/' ? socket_open_stream(&p->local, c->listen)
+				 : listen_tcp(p, c->listen);
 }
 
 int peers_new(struct host *h, struct peers **ret)
@@ -525,7 +533,8 @@ int peers_new(struct host *h, struct peers **ret)
 	p->tick_op.fn = on_tick;
 	r = begin(p, c, &why);
 	if (r < 0)
-		log_say(LOG_ERR, LOG_FIELDS(.object = c->listen ? c->listen : c->connect, .error = r),
+		log_say(LOG_ERR,
+			LOG_FIELDS(.object = c->listen ? c->listen : c->connect, .error = r),
 			"no connection to other daemons: %s", why);
 	if (r == 0)
 		r = loop_timer(h->loop, &p->tick_op, loop_clock(), TICK_MS * MS);

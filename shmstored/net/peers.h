@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * peers.h: other daemons, of this host or of others, and messages to and from them (docs/actors.md).
- * Loop's thread only.
+ * peers.h: other daemons, of this host or of others, and messages to and from them
+ * (docs/actors.md). Loop's thread only.
  *
  * A peer is a connection to a daemon that has said its name, and has proved who it is: on a Unix
  * socket by its user, on TCP by the shared secret. Two daemons have one connection, whichever of
@@ -21,12 +21,13 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-#define PEERS_NAME    63u             /* bytes of a daemon's name */
-#define PEERS_BODY    65536u          /* bytes of a message */
-#define PEERS_LINKS   256u            /* connections at once */
-#define PEERS_WAITING (4u << 20)      /* bytes that wait to be sent: more, and the connection ends */
-#define PEERS_META    1024u           /* bytes beside a bulk */
-#define PEERS_BULK_MS UINT64_C(60000) /* a bulk that is not answered for so long ends the connection */
+#define PEERS_NAME    63u        /* bytes of a daemon's name */
+#define PEERS_BODY    65536u     /* bytes of a message */
+#define PEERS_LINKS   256u       /* connections at once */
+#define PEERS_WAITING (4u << 20) /* bytes that wait to be sent: more, and the connection ends */
+#define PEERS_META    1024u      /* bytes beside a bulk */
+/* a bulk that is not answered for so long ends the connection */
+#define PEERS_BULK_MS UINT64_C(60000)
 
 struct host;
 struct peers;
@@ -56,15 +57,20 @@ struct peers_service {
 	uint16_t first, last; /* types of its messages and bulks */
 	void (*up)(struct peers_service *s, struct peer *p);
 	void (*down)(struct peers_service *s, struct peer *p);
-	/* body: valid during the call, not aligned. False: this is no message; the connection ends. */
-	bool (*message)(struct peers_service *s, struct peer *p, uint16_t type, const char *body, size_t n);
+	/* body: valid during the call, not aligned. False: this is no
+	 * message; the connection ends. */
+	bool (*message)(struct peers_service *s, struct peer *p, uint16_t type, const char *body,
+			size_t n);
 	/*
-	 * A bulk begins. 0: *ret_fd takes its bytes, and is the link's until arrived() has it or it is closed;
-	 * -errno: it is refused, and the sender told so.
+	 * A bulk begins. 0: *ret_fd takes its bytes, and is the link's until arrived() has it or it
+	 * is closed; -errno: it is refused, and the sender told so.
 	 */
-	int (*begin)(struct peers_service *s, struct peer *p, const struct peers_bulk *b, int *ret_fd);
-	/* All of it is in fd, which is the service's now. It answers, now or later, with peer_answer(). */
-	void (*arrived)(struct peers_service *s, struct peer *p, const struct peers_bulk *b, int fd);
+	int (*begin)(struct peers_service *s, struct peer *p, const struct peers_bulk *b,
+		     int *ret_fd);
+	/* All of it is in fd, which is the service's now. It answers, now or
+	 * later, with peer_answer(). */
+	void (*arrived)(struct peers_service *s, struct peer *p, const struct peers_bulk *b,
+			int fd);
 };
 
 /*
@@ -74,7 +80,8 @@ struct peers_service {
 int peers_new(struct host *h, struct peers **ret);
 /* Ends all connections; services are told. Before loop_free(). Returns NULL. */
 struct peers *peers_free(struct peers *p);
-/* p may be NULL in all of the following: there are no peers. The service is told of those that are up. */
+/* p may be NULL in all of the following: there are no peers. The service is
+ * told of those that are up. */
 void peers_add(struct peers *p, struct peers_service *s);
 void peers_remove(struct peers *p, struct peers_service *s);
 /* This daemon's name among them. */
@@ -89,14 +96,16 @@ bool peer_speaks_for(const struct peer *p, uint32_t uid);
 /* Queues a message of these parts together. If it cannot, the connection will end. */
 void peer_send(struct peer *p, uint16_t type, const struct iovec *parts, int n);
 
-/* How a bulk ended: 0, or -errno, of the other side's or -EPIPE. Called once, unless peer_send_bulk() failed. */
+/* How a bulk ended: 0, or -errno, of the other side's or -EPIPE. Called once,
+ * unless peer_send_bulk() failed. */
 typedef void peer_sent(void *arg, int result);
 /*
  * Sends size bytes of fd from its beginning, one bulk after the other. fd is duplicated. They are
- * read with pread(), so a file that is cut meanwhile is an error and no signal. 0; -ENOMEM, -EMFILE, -EINVAL.
+ * read with pread(), so a file that is cut meanwhile is an error and no signal.
+ * 0; -ENOMEM, -EMFILE, -EINVAL.
  */
-int peer_send_bulk(struct peer *p, uint16_t type, const void *meta, size_t n_meta, int fd, uint64_t size,
-		   peer_sent *sent, void *arg);
+int peer_send_bulk(struct peer *p, uint16_t type, const void *meta, size_t n_meta, int fd,
+		   uint64_t size, peer_sent *sent, void *arg);
 /* The answer to a bulk that has arrived. Does nothing if its connection has ended since. */
 void peer_answer(struct peer *p, uint64_t id, int result);
 

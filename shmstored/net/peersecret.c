@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peersecret.c: see peersecret.h. The file that is checked is the one that is read: one descriptor does both. */
+/* peersecret.c: see peersecret.h. The file that is checked is the one that is read:
+ * one descriptor does both. */
 #include "peersecret.h"
 
 #include <ctype.h>
@@ -20,7 +21,8 @@ static int read_open(int fd, struct peersecret *s, const char **ret_why)
 	*ret_why = "it is no regular file of at most 4096 bytes";
 	if (!S_ISREG(st.st_mode) || st.st_size > (off_t)PEERSECRET_MOST)
 		return -EINVAL;
-	*ret_why = "it must belong to the daemon's user or root, and nobody else may read or write it (chmod 600)";
+	*ret_why = "it must belong to the daemon's user or root, and nobody else may read or write "
+		   "it (chmod 600)";
 	if ((st.st_uid != geteuid() && st.st_uid != 0) || (st.st_mode & 077))
 		return -EPERM;
 	n = read(fd, s->bytes, sizeof(s->bytes));

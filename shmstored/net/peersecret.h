@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peersecret.h: the secret that daemons of several hosts share: read once from a file that nobody else may read. */
+/* peersecret.h: the secret that daemons of several hosts share: read once from a file
+ * that nobody else may read. */
 #ifndef PEERSECRET_H
 #define PEERSECRET_H
 

@@ -32,8 +32,9 @@ static int find_key(gnutls_session_t tls, const char *identity, gnutls_datum_t *
 static int set_client(struct peerstream *s)
 {
 	gnutls_psk_client_credentials_t c;
-	const gnutls_datum_t key = {.data = (unsigned char *)(void *)(size_t)(const void *)s->secret->bytes,
-				    .size = (unsigned)s->secret->n};
+	const gnutls_datum_t key = {
+		.data = (unsigned char *)(void *)(size_t)(const void *)s->secret->bytes,
+		.size = (unsigned)s->secret->n};
 
 	if (gnutls_psk_allocate_client_credentials(&c) < 0)
 		return -ENOMEM;
@@ -61,7 +62,8 @@ int peerstream_open(struct peerstream *s, int fd, const struct peersecret *secre
 	*s = (struct peerstream){.fd = fd, .server = server, .secret = secret};
 	if (!secret)
 		return 0;
-	r = gnutls_init(&s->tls, (server ? GNUTLS_SERVER : GNUTLS_CLIENT) | GNUTLS_NONBLOCK | GNUTLS_NO_SIGNAL) < 0
+	r = gnutls_init(&s->tls, (server ? GNUTLS_SERVER : GNUTLS_CLIENT) | GNUTLS_NONBLOCK |
+					 GNUTLS_NO_SIGNAL) < 0
 		    ? -ENOMEM
 		    : 0;
 	if (r == 0 && gnutls_priority_set_direct(s->tls, PRIORITY, NULL) < 0)
@@ -102,7 +104,8 @@ int peerstream_shake(struct peerstream *s, bool *ret_write)
 	*ret_write = false;
 	if (!s->tls)
 		return 0;
-	/* An error that is not fatal is one here: what a stranger sends can bring the same one for ever. */
+	/* An error that is not fatal is one here: what a stranger sends can
+	 * bring the same one for ever. */
 	r = gnutls_handshake(s->tls);
 	if (again(r))
 		*ret_write = gnutls_record_get_direction(s->tls) == 1;
@@ -118,7 +121,8 @@ ssize_t peerstream_receive(struct peerstream *s, void *data, size_t n)
 		return r >= 0 ? r : errno == EAGAIN || errno == EINTR ? -EAGAIN : -EIO;
 	}
 	r = gnutls_record_recv(s->tls, data, n);
-	/* An end without TLS's own is what a kill looks like: an end as well. Messages say their own length. */
+	/* An end without TLS's own is what a kill looks like: an end as well.
+	 * Messages say their own length. */
 	if (r == GNUTLS_E_PREMATURE_TERMINATION)
 		return 0;
 	return r >= 0 ? r : again(r) ? -EAGAIN : -EIO;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * peerstream.h: bytes to and from another daemon: plain on a Unix socket, where the kernel says who
- * is at the other end; TLS 1.3 with a shared secret (PSK) on TCP, where only who has the secret gets
- * through the handshake, on both sides. Never blocks.
+ * is at the other end; TLS 1.3 with a shared secret (PSK) on TCP, where only who has the secret
+ * gets through the handshake, on both sides. Never blocks.
  */
 #ifndef PEERSTREAM_H
 #define PEERSTREAM_H
@@ -31,7 +31,8 @@ struct peerstream {
 int peerstream_open(struct peerstream *s, int fd, const struct peersecret *secret, bool server);
 /* Idempotent. */
 void peerstream_close(struct peerstream *s);
-/* 0: done; -EAGAIN: go on when the socket can be read, or (*ret_write) written; -EPERM: the other end is not who it should be. */
+/* 0: done; -EAGAIN: go on when the socket can be read, or (*ret_write) written; -EPERM: the other
+ * end is not who it should be. */
 int peerstream_shake(struct peerstream *s, bool *ret_write);
 /* Bytes; 0: the end; -EAGAIN; -EIO. */
 ssize_t peerstream_receive(struct peerstream *s, void *data, size_t n);

@@ -2,9 +2,10 @@
 /*
  * psi.c: a pressure trigger, polled by the loop. The kernel wakes us at most once per window.
  *
- * The cgroup of the daemon itself says nothing of the workers: what is looked at is the slice above it (system.slice, or a container's
- * root), or the whole host where there is none. A trigger of an unprivileged process must have a window that is a multiple of two
- * seconds: where ours is refused, it is rounded up and tried again.
+ * The cgroup of the daemon itself says nothing of the workers: what is looked at is the slice above
+ * it (system.slice, or a container's root), or the whole host where there is none. A trigger of an
+ * unprivileged process must have a window that is a multiple of two seconds: where ours is refused,
+ * it is rounded up and tried again.
  */
 #include "psi.h"
 
@@ -106,7 +107,8 @@ static int try_trigger(struct psi *p, const struct config *c)
 	return r;
 }
 
-/* The memory.pressure of the cgroup above ours: "0::/system.slice/shmstored.service" -> /sys/fs/cgroup/system.slice. -ENOENT: we are in none. */
+/* The memory.pressure of the cgroup above ours: "0::/system.slice/shmstored.service" ->
+ * /sys/fs/cgroup/system.slice. -ENOENT: we are in none. */
 static int slice_path(const char *root, char *ret, size_t size)
 {
 	char name[PATH_MAX], line[PATH_MAX];

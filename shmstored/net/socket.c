@@ -2,9 +2,11 @@
 /*
  * socket.c: making the listening socket so that no moment is unsafe.
  *
- * A lock beside the path says who may replace what is there: two daemons that both find a stale socket cannot remove each other's new one.
- * The new socket is bound under another name, gets its owner and mode, listens, and is then renamed to path: at no moment is there a
- * socket that nobody answers, or one with wider rights. The lock file is never removed, since that could not be done without a race.
+ * A lock beside the path says who may replace what is there: two daemons that both find a
+ * stale socket cannot remove each other's new one. The new socket is bound under another name,
+ * gets its owner and mode, listens, and is then renamed to path: at no moment is there a
+ * socket that nobody answers, or one with wider rights. The lock file is never removed, since
+ * that could not be done without a race.
  */
 #include "socket.h"
 
@@ -69,8 +71,10 @@ static int make_directory(const char *path, const char **ret_what)
 	if (slash && slash != dir) {
 		*slash = '\0';
 		if (mkdir(dir, 0755) < 0 && errno != EEXIST) {
-			r = failed("mkdir() of its directory failed; --socket names another place", ret_what);
-		} else if (geteuid() != 0 && (stat(dir, &st) < 0 || (st.st_uid != geteuid() && st.st_uid != 0))) {
+			r = failed("mkdir() of its directory failed; --socket names another place",
+				   ret_what);
+		} else if (geteuid() != 0 &&
+			   (stat(dir, &st) < 0 || (st.st_uid != geteuid() && st.st_uid != 0))) {
 			*ret_what = "its directory is another user's; --socket names another place";
 			r = -EPERM;
 		}
@@ -86,7 +90,8 @@ static int take_lock(struct socket *s, const char **ret_what)
 	snprintf(name, sizeof(name), "%s.lock", s->path);
 	s->lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (s->lock_fd < 0)
-		return failed("open() of its lock, a file beside it that ends in .lock, failed; remove that, or name "
+		return failed("open() of its lock, a file beside it that ends in .lock, failed; "
+			      "remove that, or name "
 			      "another place with --socket",
 			      ret_what);
 	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0)
@@ -97,7 +102,8 @@ static int take_lock(struct socket *s, const char **ret_what)
 	return -EADDRINUSE;
 }
 
-/* Is path free to be replaced? Asks with a connect: only nobody's answer is -ECONNREFUSED. -EADDRINUSE: it is not. */
+/* Is path free to be replaced? Asks with a connect: only nobody's answer is
+ * -ECONNREFUSED. -EADDRINUSE: it is not. */
 static int look_for_another(const struct sockaddr_un *a, int type, const char **ret_what)
 {
 	struct stat st;
@@ -106,7 +112,8 @@ static int look_for_another(const struct sockaddr_un *a, int type, const char **
 	if (lstat(a->sun_path, &st) < 0)
 		return errno == ENOENT ? 0 : failed("lstat() of it failed", ret_what);
 	*ret_what = "something is there that is no stale socket of ours";
-	/* Of an earlier daemon of ours that watched this partition beside others (link_partitions()): we have the partition now. */
+	/* Of an earlier daemon of ours that watched this partition beside others
+	 * (link_partitions()): we have the partition now. */
 	if (S_ISLNK(st.st_mode) && st.st_uid == geteuid())
 		return 0;
 	if (!S_ISSOCK(st.st_mode))
@@ -117,7 +124,8 @@ static int look_for_another(const struct sockaddr_un *a, int type, const char **
 	r = connect(fd, (const struct sockaddr *)a, sizeof(*a)) < 0 ? -errno : -EADDRINUSE;
 	close(fd);
 	if (r == -EPERM || r == -ENOSYS)
-		return failed("connect(), which tells whether somebody listens there, failed", ret_what);
+		return failed("connect(), which tells whether somebody listens there, failed",
+			      ret_what);
 	return r == -ECONNREFUSED || r == -ENOENT ? 0 : -EADDRINUSE;
 }
 
@@ -132,9 +140,10 @@ static int find_group(const char *name, gid_t *ret)
 	return 0;
 }
 
-/* Binds and listens under a name beside path, with the rights that it shall have, and gives it its name. */
-static int make(struct socket *s, const struct sockaddr_un *a, const char *path, uint32_t mode, const char *group,
-		const char **ret_what)
+/* Binds and listens under a name beside path, with the rights that it shall
+ * have, and gives it its name. */
+static int make(struct socket *s, const struct sockaddr_un *a, const char *path, uint32_t mode,
+		const char *group, const char **ret_what)
 {
 	struct stat st;
 	gid_t gid = (gid_t)-1;
@@ -146,7 +155,8 @@ static int make(struct socket *s, const struct sockaddr_un *a, const char *path,
 	if (s->fd < 0)
 		return failed("socket() failed", ret_what);
 	unlink(a->sun_path);
-	/* On Linux the mode of the descriptor is that of the name which bind makes: nobody's, until all is right. */
+	/* On Linux the mode of the descriptor is that of the name which bind makes:
+	 * nobody's, until all is right. */
 	if (fchmod(s->fd, 0) < 0)
 		return failed("fchmod() of it failed", ret_what);
 	if (bind(s->fd, (const struct sockaddr *)a, sizeof(*a)) < 0)
@@ -164,7 +174,8 @@ static int make(struct socket *s, const struct sockaddr_un *a, const char *path,
 	return 0;
 }
 
-static int open_own(struct socket *s, const char *path, uint32_t mode, const char *group, const char **ret_what)
+static int open_own(struct socket *s, const char *path, uint32_t mode, const char *group,
+		    const char **ret_what)
 {
 	struct sockaddr_un now, then;
 	int r = make_address(path, "", &now);
@@ -183,7 +194,8 @@ static int open_own(struct socket *s, const char *path, uint32_t mode, const cha
 	if (r < 0)
 		return r;
 	r = look_for_another(&now, s->type, ret_what);
-	/* We have the lock, so it is no daemon of ours that lives. The ring of one that was killed keeps its socket for a moment. */
+	/* We have the lock, so it is no daemon of ours that lives. The ring of one that was killed
+	 * keeps its socket for a moment. */
 	for (unsigned i = 0; r == -EADDRINUSE && i < DYING_TRIES; i++) {
 		nanosleep(&(struct timespec){.tv_nsec = DYING_NAP_NS}, NULL);
 		r = look_for_another(&now, s->type, ret_what);
@@ -238,7 +250,8 @@ void socket_remove(struct socket *s)
 {
 	struct stat st;
 
-	if (s->path && s->fd >= 0 && lstat(s->path, &st) == 0 && st.st_dev == s->dev && st.st_ino == s->ino)
+	if (s->path && s->fd >= 0 && lstat(s->path, &st) == 0 && st.st_dev == s->dev &&
+	    st.st_ino == s->ino)
 		unlink(s->path);
 	free(s->path);
 	s->path = NULL;
@@ -280,10 +293,12 @@ bool source_same(struct source a, struct source b)
 }
 
 /*
- * The kernel's own word (SO_PEERPIDFD, from 6.5 on), else a descriptor by number, of a process that is older than its connection.
+ * The kernel's own word (SO_PEERPIDFD, from 6.5 on), else a descriptor by number, of a process that
+ * is older than its connection.
  *
- * Of the descriptor by number: the process is looked at after the opening, and still lives after the look. A process
- * that began before the connection was accepted and has the number now had it then; so it is the one that connected.
+ * Of the descriptor by number: the process is looked at after the opening, and still lives after
+ * the look. A process that began before the connection was accepted and has the number now had it
+ * then; so it is the one that connected.
  */
 #ifndef SO_PEERPIDFD
 #define SO_PEERPIDFD 77

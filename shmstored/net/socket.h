@@ -12,17 +12,20 @@
 
 struct socket {
 	int fd;
-	int lock_fd; /* flock on "<path>.lock": nobody else takes the path while we live; -1 = systemd's socket */
-	int type;    /* SOCK_SEQPACKET, SOCK_STREAM */
-	char *path;  /* NULL = systemd's */
-	dev_t dev;   /* of what we made at path */
+	/* flock on "<path>.lock": nobody else takes the path while we
+	 * live; -1 = systemd's socket */
+	int lock_fd;
+	int type;   /* SOCK_SEQPACKET, SOCK_STREAM */
+	char *path; /* NULL = systemd's */
+	dev_t dev;  /* of what we made at path */
 	ino_t ino;
 };
 #define SOCKET_NULL ((struct socket){.fd = -1, .lock_fd = -1})
 
 /*
- * group: NULL = as it comes. A stale socket at path is replaced, its directory is made where that is missing. -errno, said in the log:
- * -EADDRINUSE (another daemon listens there), -EEXIST (what is there is no socket), -EINVAL (path too long, no such group), …
+ * group: NULL = as it comes. A stale socket at path is replaced, its directory is made where that
+ * is missing. -errno, said in the log: -EADDRINUSE (another daemon listens there), -EEXIST (what is
+ * there is no socket), -EINVAL (path too long, no such group), …
  */
 int socket_open(struct socket *s, const char *path, uint32_t mode, const char *group);
 /* As that: a socket for streams at path, for this user and root alone; systemd's is not taken. */
@@ -43,11 +46,13 @@ struct source {
 struct source source_of(const struct sockaddr *address);
 bool source_same(struct source a, struct source b);
 
-/* A descriptor of the process at the other end of a connection, by which it can be signalled and nobody else. */
+/* A descriptor of the process at the other end of a connection, by which it can be
+ * signalled and nobody else. */
 
 /*
- * fd: the connection; pid: of its peer, as SO_PEERCRED says; since_ns: CLOCK_MONOTONIC when it was accepted. The caller closes the descriptor.
- * -ESRCH: it has ended, or whoever has its number now began after the connection; -EPERM: in a pid namespace that we do not see; -errno.
+ * fd: the connection; pid: of its peer, as SO_PEERCRED says; since_ns: CLOCK_MONOTONIC when it was
+ * accepted. The caller closes the descriptor. -ESRCH: it has ended, or whoever has its number now
+ * began after the connection; -EPERM: in a pid namespace that we do not see; -errno.
  */
 int peerpid_open(int fd, pid_t pid, uint64_t since_ns);
 

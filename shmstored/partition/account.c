@@ -2,12 +2,14 @@
 /*
  * account.c: opening and closing a partition under watch, and the fast tick.
  *
- * The lock on the marker comes first: from then on no store that is alone grants itself anything, and no other daemon counts here. Then the
- * watch on stores/, then one look at all stores (synchronous: before it, nothing may be granted), then the first survey in a worker.
+ * The lock on the marker comes first: from then on no store that is alone grants itself anything,
+ * and no other daemon counts here. Then the watch on stores/, then one look at all stores
+ * (synchronous: before it, nothing may be granted), then the first survey in a worker.
  *
  * The tick reads the mapped pages and asks statfs once: no system call for each store.
  *
- * An account is freed when nothing is in flight for it any more: members, jobs, timers each hold a reference (account_ref()).
+ * An account is freed when nothing is in flight for it any more: members, jobs, timers each hold
+ * a reference (account_ref()).
  */
 #include "account.h"
 
@@ -40,7 +42,7 @@
 
 #define TICK_NS UINT64_C(1000000000)
 
-/* ---- the fast tick ------------------------------------------------------------------------------------------------- */
+/* ---- the fast tick --------------------------------------------------------------------------- */
 
 /* Adds the counters that only grow, of a live store or of those that went. */
 static void add_totals(struct account_tick *t, const struct shmstore_counters *c)
@@ -64,7 +66,8 @@ static void add_member(struct account_tick *t, struct member *m)
 	member_refresh(m);
 	m->put_bytes_per_s = 0;
 	if (elapsed_ns > 0 && c->put_bytes > m->put_bytes)
-		m->put_bytes_per_s = (uint64_t)((double)(c->put_bytes - m->put_bytes) * 1e9 / (double)elapsed_ns);
+		m->put_bytes_per_s = (uint64_t)((double)(c->put_bytes - m->put_bytes) * 1e9 /
+						(double)elapsed_ns);
 	m->put_bytes = c->put_bytes;
 	t->n_members++;
 	t->n_objects += c->linked_n;
@@ -143,7 +146,8 @@ static void add_history(struct account *a)
 		.put_bytes = t->put_bytes,
 	};
 
-	/* The ledgers count a shared object once per store; the survey knows better, but not every second. */
+	/* The ledgers count a shared object once per store; the survey knows
+	 * better, but not every second. */
 	if (a->survey) {
 		s.linked = a->survey->usage.linked;
 		s.pool = a->survey->usage.pool;
@@ -194,7 +198,7 @@ static void close_parts(struct account *a)
 	}
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 static int open_partition(struct account *a)
 {
@@ -217,7 +221,8 @@ static int open_partition(struct account *a)
 	return a->fd < 0 ? -errno : 0;
 }
 
-/* One store of the first look. Those that cannot be watched are counted by the surveys all the same. */
+/* One store of the first look. Those that cannot be watched are counted by
+ * the surveys all the same. */
 static int take_store(const struct shmstore_store_info *info, void *arg)
 {
 	struct account *a = arg;
@@ -232,7 +237,8 @@ static int take_store(const struct shmstore_store_info *info, void *arg)
 	} else if (info->alive == SHMSTORE_DEAD) {
 		accountquota_left(a, info->path, info->uid, info->label,
 				  info->counters.linked_bytes + info->counters.pool_bytes);
-		reaper_look(a, info->path); /* a kept one stays, but for its expired leases and its pool */
+		/* a kept one stays, but for its expired leases and its pool */
+		reaper_look(a, info->path);
 	}
 	return 0;
 }
@@ -248,7 +254,8 @@ static int start(struct account *a)
 	r = finder_open(a);
 	if (r < 0)
 		log_say(LOG_WARNING, LOG_FIELDS(.object = a->path, .error = r),
-			"stores/ cannot be watched: stores that do not register are found by surveys only");
+			"stores/ cannot be watched: stores that do not register are found by "
+			"surveys only");
 	r = shmstore_partition_stores(a->partition, take_store, a);
 	if (r < 0)
 		return r;
@@ -284,14 +291,16 @@ int account_open(struct host *h, const struct config_partition *config, struct a
 	if (r == 0)
 		r = accountlock_take(a);
 	if (r < 0 && r != -EBUSY) /* that was said */
-		log_say(LOG_ERR, LOG_FIELDS(.object = config->path, .error = r), "the partition cannot be opened%s",
-			r == -ENOENT
-				? "; make it with shmstore-admin -p PATH init, or say create = yes in shmstored.conf"
-				: "");
+		log_say(LOG_ERR, LOG_FIELDS(.object = config->path, .error = r),
+			"the partition cannot be opened%s",
+			r == -ENOENT ? "; make it with shmstore-admin -p PATH init, or say create "
+				       "= yes in shmstored.conf"
+				     : "");
 	if (r == 0) {
 		r = start(a);
 		if (r < 0)
-			log_say(LOG_ERR, LOG_FIELDS(.object = a->path, .error = r), "the partition cannot be watched");
+			log_say(LOG_ERR, LOG_FIELDS(.object = a->path, .error = r),
+				"the partition cannot be watched");
 	}
 	if (r < 0) {
 		account_close(a);
@@ -301,7 +310,7 @@ int account_open(struct host *h, const struct config_partition *config, struct a
 	return 0;
 }
 
-/* ---- closing ------------------------------------------------------------------------------------------------------- */
+/* ---- closing --------------------------------------------------------------------------------- */
 
 void account_ref(struct account *a)
 {
@@ -341,7 +350,7 @@ struct account *account_close(struct account *a)
 	return NULL;
 }
 
-/* ---- finding ------------------------------------------------------------------------------------------------------- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 struct account *account_find(struct host *h, const char *path)
 {
@@ -383,11 +392,13 @@ struct account *account_find_uuid(struct host *h, const uint8_t uuid[16])
 /*
  * One daemon per partition, and stores that know that it lives: a flock on the partition's marker.
  *
- * In a partition that several users share every one of them can open the marker, and so hold its lock. That must not keep the daemon
- * away: a root daemon asks /proc/locks who it is, and where that is a process of an ordinary user, says so and watches without the lock
- * until it is free. Meanwhile no store that is alone can grant itself anything, since it cannot have the lock either. The
- * user is read from the process's status: the owner of its /proc directory is root's as soon as it makes itself undumpable.
- * In a partition of one user the holder is a daemon of that user, or a store that is alone and takes it for a moment.
+ * In a partition that several users share every one of them can open the marker, and so hold its
+ * lock. That must not keep the daemon away: a root daemon asks /proc/locks who it is, and where
+ * that is a process of an ordinary user, says so and watches without the lock until it is free.
+ * Meanwhile no store that is alone can grant itself anything, since it cannot have the lock either.
+ * The user is read from the process's status: the owner of its /proc directory is root's as soon as
+ * it makes itself undumpable. In a partition of one user the holder is a daemon of that user, or a
+ * store that is alone and takes it for a moment.
  */
 #define MARKER ".shmstore"
 #define TRIES  200u     /* a store that is alone takes the lock for a moment */
@@ -424,13 +435,14 @@ int accountlock_holder(const struct stat *file, pid_t *ret_pid, uid_t *ret_uid)
 
 	if (!f)
 		return -ENOENT;
-	/* "1: FLOCK  ADVISORY  WRITE 4711 00:2d:5 0 EOF"; those who wait for one have "->" behind the number. */
+	/* "1: FLOCK  ADVISORY  WRITE 4711 00:2d:5 0 EOF"; those who wait for one have "->" behind
+	 * the number. */
 	while (r < 0 && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%" SCNu64, &pid, &major_number, &minor_number, &inode) !=
-		    4)
+		if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%" SCNu64, &pid, &major_number,
+			   &minor_number, &inode) != 4)
 			continue;
-		if (inode == file->st_ino && makedev(major_number, minor_number) == file->st_dev && pid > 0 &&
-		    user_of(pid, ret_uid) == 0) {
+		if (inode == file->st_ino && makedev(major_number, minor_number) == file->st_dev &&
+		    pid > 0 && user_of(pid, ret_uid) == 0) {
 			*ret_pid = pid;
 			r = 0;
 		}
@@ -446,11 +458,13 @@ static bool held_by_a_user(const struct account *a, int fd)
 	uid_t uid;
 	pid_t pid;
 
-	if (geteuid() != 0 || fstat(a->fd, &root) < 0 || fstat(fd, &marker) < 0 || (root.st_mode & 01777) != 01777 ||
-	    accountlock_holder(&marker, &pid, &uid) < 0 || uid == 0)
+	if (geteuid() != 0 || fstat(a->fd, &root) < 0 || fstat(fd, &marker) < 0 ||
+	    (root.st_mode & 01777) != 01777 || accountlock_holder(&marker, &pid, &uid) < 0 ||
+	    uid == 0)
 		return false;
 	log_say(LOG_WARNING, LOG_FIELDS(.object = a->path),
-		"process %d of user %u holds the lock of the partition's marker, and is no daemon: watching without "
+		"process %d of user %u holds the lock of the partition's marker, and is no daemon: "
+		"watching without "
 		"it; "
 		"should we end meanwhile, stores that need more credit get none",
 		pid, (unsigned)uid);
@@ -501,5 +515,6 @@ void accountlock_tick(struct account *a)
 		return;
 	}
 	a->lock_fd = fd;
-	log_say(LOG_NOTICE, LOG_FIELDS(.object = a->path), "the lock of the partition's marker is free, and ours now");
+	log_say(LOG_NOTICE, LOG_FIELDS(.object = a->path),
+		"the lock of the partition's marker is free, and ours now");
 }

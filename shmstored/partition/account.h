@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * account.h: one partition under watch: its stores that live (members), its books (the fast tick of each second and the last
- * survey), its quota and its history. A cache of what the kernel knows: account_open() makes all of it by one scan.
+ * account.h: one partition under watch: its stores that live (members), its books (the fast tick of
+ * each second and the last survey), its quota and its history. A cache of what the kernel knows:
+ * account_open() makes all of it by one scan.
  */
 #ifndef ACCOUNT_H
 #define ACCOUNT_H
@@ -33,7 +34,8 @@ struct account_tick {
 	int64_t time_ns; /* CLOCK_REALTIME */
 	uint64_t size, used, used_max;
 	uint64_t inodes_size, inodes_used;
-	uint64_t linked, pool, mapped, reserved; /* as the ledgers say; shared objects counted once per store */
+	/* as the ledgers say; shared objects counted once per store */
+	uint64_t linked, pool, mapped, reserved;
 	uint64_t n_members, n_objects;
 	uint64_t put_n, put_bytes, get_n, get_bytes, delete_n, handoff_n, handoff_bytes, adopt_n,
 		adopt_bytes; /* ever, the gone included */
@@ -99,8 +101,10 @@ struct account {
 	struct shmstore_partition *partition;
 	const char *path;
 	char uuid[37];
-	int fd;      /* the partition's directory */
-	int lock_fd; /* flock on the marker, for our life: one daemon per partition, and stores know that we live */
+	int fd; /* the partition's directory */
+	/* flock on the marker, for our life: one daemon per partition, and stores know that we
+	 * live */
+	int lock_fd;
 	struct quota *quota;
 	struct accountquota *accountquota; /* what binds quota to us */
 	struct arbhost *arb;               /* the memory arbiter; NULL = off */
@@ -114,23 +118,23 @@ struct account {
 	struct survey *survey;            /* the last one; NULL = none yet */
 	bool surveying;
 	/* The parts' own. */
-	struct member *by_path;          /* uthash's head */
-	struct shmstore_counters gone;   /* what the stores that went had counted */
-	struct finder *finder;           /* finder.c */
-	struct reap *reaps;              /* reaper.c: a list */
-	struct surveying *running;       /* surveyor.c: the one whose result counts */
-	struct account_wait *waits;      /* for the next one */
-	struct account_wait *answering;  /* whose survey is over: each is called next, or canceled */
-	struct ghostage *ages;           /* surveyor.c */
-	uint64_t survey_due_ns;          /* CLOCK_MONOTONIC */
+	struct member *by_path;         /* uthash's head */
+	struct shmstore_counters gone;  /* what the stores that went had counted */
+	struct finder *finder;          /* finder.c */
+	struct reap *reaps;             /* reaper.c: a list */
+	struct surveying *running;      /* surveyor.c: the one whose result counts */
+	struct account_wait *waits;     /* for the next one */
+	struct account_wait *answering; /* whose survey is over: each is called next, or canceled */
+	struct ghostage *ages;          /* surveyor.c */
+	uint64_t survey_due_ns;         /* CLOCK_MONOTONIC */
 	uint64_t n_surveys, n_residuals; /* ever; in a row with a residual */
 	struct loop_op tick_op;
 	unsigned n_refs; /* ourselves, and what is in flight for us */
 	bool closing;
 };
 
-/* Blocks for one look at the directories of the stores; at the daemon's start. The caller puts it into h's list. 0; -EBUSY (another daemon
- * has it), -errno (said in the log). */
+/* Blocks for one look at the directories of the stores; at the daemon's start. The caller puts it
+ * into h's list. 0; -EBUSY (another daemon has it), -errno (said in the log). */
 int account_open(struct host *h, const struct config_partition *config, struct account **ret);
 /* Operations in flight end on their own, by the loop's end. NULL is fine. Returns NULL. */
 struct account *account_close(struct account *a);
@@ -141,7 +145,8 @@ void account_unref(struct account *a);
 struct account *account_find(struct host *h, const char *path);
 struct account *account_find_uuid(struct host *h, const uint8_t uuid[16]);
 
-/* Asks for a full reconcile that begins after this call; fn is called when it is published (or failed: survey NULL). Several askers share one. */
+/* Asks for a full reconcile that begins after this call; fn is called when it is published (or
+ * failed: survey NULL). Several askers share one. */
 struct account_wait {
 	struct account_wait *next;
 	void (*fn)(struct account_wait *w, const struct survey *survey, int error);
@@ -149,19 +154,22 @@ struct account_wait {
 int account_survey(struct account *a, struct account_wait *w);
 void account_survey_cancel(struct account *a, struct account_wait *w);
 
-/* The owner of the store at path is, or may be, dead: reaps it as soon as its lock is free. Idempotent. */
+/* The owner of the store at path is, or may be, dead: reaps it as soon as its
+ * lock is free. Idempotent. */
 void account_reap(struct account *a, const char *path);
 
 /* The lock on a partition's marker, which says that a daemon lives. */
 struct account;
 struct stat;
 
-/* Takes it for a->fd's partition into a->lock_fd. 0; -EBUSY: another daemon has it; -errno. Said in the log. */
+/* Takes it for a->fd's partition into a->lock_fd. 0; -EBUSY: another daemon has
+ * it; -errno. Said in the log. */
 int accountlock_take(struct account *a);
 /* Each second: takes it where it could not be had at the start. */
 void accountlock_tick(struct account *a);
 
-/* The process that holds a lock (flock) of that file, and its user. -ENOENT: nobody, or it cannot be seen from here. */
+/* The process that holds a lock (flock) of that file, and its user. -ENOENT: nobody, or it
+ * cannot be seen from here. */
 int accountlock_holder(const struct stat *file, pid_t *ret_pid, uid_t *ret_uid);
 
 #endif

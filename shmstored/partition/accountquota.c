@@ -2,12 +2,14 @@
 /*
  * accountquota.c: carries out what the quota decides, and tells it what happened.
  *
- * While somebody waits, the kernel is asked every POLL_NS whether there is room: a delete in another process tells nobody.
- * Between surveys the use of users and labels is an upper bound; a survey that would free room
- * (quota_stale()) is asked for, but never so often that surveys take more than a tenth of the time.
+ * While somebody waits, the kernel is asked every POLL_NS whether there is room: a delete in
+ * another process tells nobody. Between surveys the use of users and labels is an upper bound; a
+ * survey that would free room (quota_stale()) is asked for, but never so often that surveys take
+ * more than a tenth of the time.
  *
- * A restarted job must not be refused for its killed predecessor's bytes: where somebody died since the last survey,
- * a request that a limit refuses waits for one that is made right then, for less than its client waits for an answer.
+ * A restarted job must not be refused for its killed predecessor's bytes: where somebody died since
+ * the last survey, a request that a limit refuses waits for one that is made right then, for less
+ * than its client waits for an answer.
  */
 #include "accountquota.h"
 
@@ -76,7 +78,8 @@ static void member_share(UNUSED void *arg, struct quota_store *s, struct quota_s
 {
 	const struct member *m = quota_user(s);
 
-	*ret = (struct quota_share){m->last.linked_bytes, m->last.pool_bytes, m->last.reserved_bytes};
+	*ret = (struct quota_share){m->last.linked_bytes, m->last.pool_bytes,
+				    m->last.reserved_bytes};
 }
 
 void accountquota_sent(struct member *m, int r)
@@ -95,7 +98,8 @@ void accountquota_answer(struct member *m, uint64_t serial, int error, const str
 				   : conn_send(m->conn, WIRE_GRANTED, serial, &granted, NULL, 0));
 }
 
-static void answer(UNUSED void *arg, struct quota_store *s, uint64_t serial, int error, const struct quota_answer *a)
+static void answer(UNUSED void *arg, struct quota_store *s, uint64_t serial, int error,
+		   const struct quota_answer *a)
 {
 	accountquota_answer(quota_user(s), serial, error, a);
 }
@@ -142,7 +146,8 @@ static void level(void *arg, const struct quota_line *line)
 	else
 		jsonmake_text(o, "direction", line->level ? "up" : "down");
 	snprintf(key, sizeof(key), "%s %s %d", kind_name(line->kind), line->id, line->level);
-	events_emit(k->account->host->events, line->level == 2 ? EVENT_QUOTA_REFUSED : EVENT_WATERMARK, key, o);
+	events_emit(k->account->host->events,
+		    line->level == 2 ? EVENT_QUOTA_REFUSED : EVENT_WATERMARK, key, o);
 }
 
 static void liar(void *arg, struct quota_store *s, const char *what)
@@ -157,7 +162,8 @@ static void liar(void *arg, struct quota_store *s, const char *what)
 	}
 	o = jsonmake_new();
 	log_say(LOG_WARNING, LOG_FIELDS(.object = m->path),
-		"the totals in this store's page do not add up (%s): it is granted no more credit", what);
+		"the totals in this store's page do not add up (%s): it is granted no more credit",
+		what);
 	jsonmake_text(o, "store", m->path);
 	jsonmake_i64(o, "pid", m->pid);
 	jsonmake_u64(o, "uid", m->uid);
@@ -205,7 +211,8 @@ int accountquota_open(struct account *a)
 		.waits_max = WAITS_MAX,
 	};
 	struct accountquota *k = calloc(1, sizeof(*k));
-	struct quota_ops ops = {kernel_used, member_credit, member_share, answer, ask, level, liar, k, kernel_most};
+	struct quota_ops ops = {kernel_used, member_credit, member_share, answer, ask, level, liar,
+				k,           kernel_most};
 	int r;
 
 	if (!k)
@@ -253,8 +260,8 @@ int accountquota_add(struct member *m)
 {
 	struct accountquota *k = m->account->accountquota;
 
-	return quota_add(m->account->quota, m->uid, m->label ? m->label : "", m->name ? m->name : "", m, now(k),
-			 &m->quota);
+	return quota_add(m->account->quota, m->uid, m->label ? m->label : "",
+			 m->name ? m->name : "", m, now(k), &m->quota);
 }
 
 void accountquota_disconnected(struct member *m)
@@ -296,7 +303,8 @@ static bool read_credit(const char *path, struct wire_credit *ret)
 	return whole;
 }
 
-void accountquota_left(struct account *a, const char *path, uid_t uid, const char *label, uint64_t bytes)
+void accountquota_left(struct account *a, const char *path, uid_t uid, const char *label,
+		       uint64_t bytes)
 {
 	struct wire_credit c;
 
@@ -308,7 +316,8 @@ uint64_t accountquota_books(const struct account *a)
 	return quota_books(a->quota);
 }
 
-void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char *label, uint64_t bytes)
+void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char *label,
+			uint64_t bytes)
 {
 	quota_freed(a->quota, books, uid, label ? label : "", bytes, now(a->accountquota));
 	arm(a->accountquota);
@@ -342,7 +351,8 @@ static void survey_done(struct account_wait *w, const struct survey *survey, int
 
 static void survey_if_stale(struct accountquota *k)
 {
-	if (!quota_stale(k->account->quota) || k->surveying || k->account->surveying || now(k) < k->survey_next_ns)
+	if (!quota_stale(k->account->quota) || k->surveying || k->account->surveying ||
+	    now(k) < k->survey_next_ns)
 		return;
 	survey_now(k);
 }
@@ -370,7 +380,8 @@ void accountquota_surveyed(struct account *a, const struct survey *survey)
 		char id[16];
 
 		snprintf(id, sizeof(id), "%u", survey->users[i].uid);
-		quota_rebase(a->quota, mark, WIRE_LIMIT_USER, id, b->linked + b->pool + b->ghosts + b->inflight);
+		quota_rebase(a->quota, mark, WIRE_LIMIT_USER, id,
+			     b->linked + b->pool + b->ghosts + b->inflight);
 	}
 	for (size_t i = 0; i < survey->n_labels; i++) {
 		const struct survey_label *l = &survey->labels[i];
@@ -460,8 +471,10 @@ int accountquota_request(struct member *m, const struct quota_want *want, struct
 	struct quota_want look = *want;
 	int r;
 
-	r = k->puts ? putqueue_request(k->puts, m, want, ret) : quota_request(a->quota, m->quota, want, now(k), ret);
-	if ((r == -ENOSPC || r == -EDQUOT) && (quota_unsure(a->quota) || reaper_busy(a) || anybody_ended(a))) {
+	r = k->puts ? putqueue_request(k->puts, m, want, ret)
+		    : quota_request(a->quota, m->quota, want, now(k), ret);
+	if ((r == -ENOSPC || r == -EDQUOT) &&
+	    (quota_unsure(a->quota) || reaper_busy(a) || anybody_ended(a))) {
 		look.look = true;
 		look.deadline_ns = now(k) + LOOK_NS;
 		r = quota_request(a->quota, m->quota, &look, now(k), ret);

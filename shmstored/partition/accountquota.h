@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * accountquota.h: the limits of one partition under watch: between the pure quota.h, and the pages, connections, events and surveys of
- * its account. Loop's thread only. Nothing of it blocks, but for one fstatvfs().
+ * accountquota.h: the limits of one partition under watch: between the pure quota.h, and the
+ * pages, connections, events and surveys of its account. Loop's thread only. Nothing of it
+ * blocks, but for one fstatvfs().
  */
 #ifndef ACCOUNTQUOTA_H
 #define ACCOUNTQUOTA_H
@@ -15,27 +16,36 @@ struct host;
 struct member;
 struct survey;
 
-/* a->host, a->config, a->path and a->fd are set; no member is there yet. Makes a->quota with the configured limits. 0, -errno. */
+/* a->host, a->config, a->path and a->fd are set; no member is there yet. Makes a->quota with the
+ * configured limits. 0, -errno. */
 int accountquota_open(struct account *a);
 /* No member is there any more. Idempotent. */
 void accountquota_close(struct account *a);
-/* a->config was replaced: its limits and watermarks take the place of the earlier configuration's; limits set at run time stay. */
+/* a->config was replaced: its limits and watermarks take the place of the earlier configuration's;
+ * limits set at run time stay. */
 int accountquota_reload(struct account *a);
 
-/* m lives, its page is mapped (m->credit NULL: it is granted nothing); sets m->quota. When found, before it is answered REGISTERED. 0, -errno. */
+/* m lives, its page is mapped (m->credit NULL: it is granted nothing); sets m->quota. When found,
+ * before it is answered REGISTERED. 0, -errno. */
 int accountquota_add(struct member *m);
-/* Its connection ended, it may live on: its waiting requests end. Call before m->conn is cleared or after, either is fine. */
+/* Its connection ended, it may live on: its waiting requests end. Call before m->conn is cleared
+ * or after, either is fine. */
 void accountquota_disconnected(struct member *m);
-/* It died or closed. Its page is still mapped; clears m->quota. Before a reap of it starts. Idempotent. */
+/* It died or closed. Its page is still mapped; clears m->quota. Before a reap
+ * of it starts. Idempotent. */
 void accountquota_remove(struct member *m);
-/* At the daemon's start a scan found the store of a dead owner at path. bytes: what its ledger says that it takes, linked + pool. */
-void accountquota_left(struct account *a, const char *path, uid_t uid, const char *label, uint64_t bytes);
+/* At the daemon's start a scan found the store of a dead owner at path. bytes: what its ledger says
+ * that it takes, linked + pool. */
+void accountquota_left(struct account *a, const char *path, uid_t uid, const char *label,
+		       uint64_t bytes);
 /*
- * A reap freed so much of what that dead store had (struct shmstore_gc_report.freed). books: accountquota_books() of the time when it
- * was submitted: a survey that ends meanwhile may have seen these files, or not.
+ * A reap freed so much of what that dead store had (struct shmstore_gc_report.freed). books:
+ * accountquota_books() of the time when it was submitted: a survey that ends meanwhile may
+ * have seen these files, or not.
  */
 uint64_t accountquota_books(const struct account *a);
-void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char *label, uint64_t bytes);
+void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char *label,
+			uint64_t bytes);
 
 /* Each second, after a->tick is read. */
 void accountquota_tick(struct account *a);
@@ -48,15 +58,18 @@ void accountquota_room(struct account *a);
  */
 void accountquota_ask_recycled(struct account *a, uint64_t bytes);
 
-/* In the loop's thread, when a survey is about to be submitted, and when it is published (NULL: it failed). */
+/* In the loop's thread, when a survey is about to be submitted, and when it is
+ * published (NULL: it failed). */
 void accountquota_survey_begins(struct account *a);
 void accountquota_surveyed(struct account *a, const struct survey *survey);
 
 /*
- * A limit at run time: "[PARTITION ]KEY=VALUE". PARTITION may be left out where there is one only. KEY: limit, soft, user.UID.limit,
- * user.UID.soft (UID: a number, a name or *), label.NAME.limit, label.NAME.soft, store.NAME.limit, store.NAME.soft. VALUE: a
- * size as in shmstored.conf(5) ("4GiB"; "50%" for the partition's), "none", or "default" (what * says; for the partition what
- * was configured). Emits EVENT_LIMIT_SET. 0; -EINVAL, -ENOENT (no such partition), -ENOMEM with a sentence in ret_reason.
+ * A limit at run time: "[PARTITION ]KEY=VALUE". PARTITION may be left out where there is one
+ * only. KEY: limit, soft, user.UID.limit, user.UID.soft (UID: a number, a name or *),
+ * label.NAME.limit, label.NAME.soft, store.NAME.limit, store.NAME.soft. VALUE: a size as in
+ * shmstored.conf(5) ("4GiB"; "50%" for the partition's), "none", or "default" (what * says; for
+ * the partition what was configured). Emits EVENT_LIMIT_SET. 0; -EINVAL, -ENOENT (no such
+ * partition), -ENOMEM with a sentence in ret_reason.
  */
 int accountquota_set(struct host *h, const char *assignment, char *ret_reason, size_t size);
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * accountquota_limits.c: which limits are in force: what the configuration says, unless an operator said otherwise at run time. A reload
- * changes what the configuration had said and nobody changed since.
+ * accountquota_limits.c: which limits are in force: what the configuration says, unless
+ * an operator said otherwise at run time. A reload changes what the configuration had
+ * said and nobody changed since.
  *
- * The high watermark is the partition's soft limit, the low one is where asking ends, unless a soft limit is set. The disk tier's marks
- * take the place of these two where they are lower.
+ * The high watermark is the partition's soft limit, the low one is where asking ends, unless a soft
+ * limit is set. The disk tier's marks take the place of these two where they are lower.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -51,10 +52,12 @@ int accountquota_apply_partition(struct accountquota *k)
 	if (memcmp(&l, &k->applied, sizeof(l)) == 0)
 		return 0;
 	k->applied = l;
-	return quota_limit(k->account->quota, WIRE_LIMIT_PARTITION, "", &l, loop_now(k->account->host->loop));
+	return quota_limit(k->account->quota, WIRE_LIMIT_PARTITION, "", &l,
+			   loop_now(k->account->host->loop));
 }
 
-/* A limit that the configuration leaves out is as the default of its kind says; "none" is none whatever that says. */
+/* A limit that the configuration leaves out is as the default of its kind says; "none"
+ * is none whatever that says. */
 static uint64_t bytes_of(uint64_t configured)
 {
 	if (configured == CONFIG_LIMIT_NONE)
@@ -72,7 +75,8 @@ static bool same(const struct quota_limits *a, const struct quota_limits *b)
 	return a->hard == b->hard && a->soft == b->soft;
 }
 
-static int apply(struct accountquota *k, enum wire_limit kind, const char *id, const struct quota_limits *l)
+static int apply(struct accountquota *k, enum wire_limit kind, const char *id,
+		 const struct quota_limits *l)
 {
 	if (kind == WIRE_LIMIT_PARTITION) {
 		k->partition = *l;
@@ -81,7 +85,8 @@ static int apply(struct accountquota *k, enum wire_limit kind, const char *id, c
 	return quota_limit(k->account->quota, kind, id, l, loop_now(k->account->host->loop));
 }
 
-static struct quota_limits current(const struct accountquota *k, enum wire_limit kind, const char *id)
+static struct quota_limits current(const struct accountquota *k, enum wire_limit kind,
+				   const char *id)
 {
 	struct quota_limits l = {QUOTA_DEFAULT, QUOTA_DEFAULT, 0};
 
@@ -97,7 +102,8 @@ static struct quota_limits current(const struct accountquota *k, enum wire_limit
 	return l;
 }
 
-static struct accountquota_configured *find(struct accountquota *k, enum wire_limit kind, const char *id)
+static struct accountquota_configured *find(struct accountquota *k, enum wire_limit kind,
+					    const char *id)
 {
 	for (size_t i = 0; i < k->n_configured; i++) {
 		if (k->configured[i].kind == kind && strcmp(k->configured[i].id, id) == 0)
@@ -113,7 +119,8 @@ static void free_configured(struct accountquota_configured *list, size_t n)
 	free(list);
 }
 
-static bool is_configured(const struct config_partition *config, const struct accountquota_configured *c)
+static bool is_configured(const struct config_partition *config,
+			  const struct accountquota_configured *c)
 {
 	for (size_t i = 0; i < config->n_limits; i++) {
 		if (config->limits[i].kind == c->kind && strcmp(config->limits[i].id, c->id) == 0)
@@ -155,7 +162,8 @@ int accountquota_reload(struct account *a)
 		struct quota_limits l = from_config(c), is = current(k, c->kind, c->id);
 		bool unset = is.hard == QUOTA_DEFAULT && is.soft == QUOTA_DEFAULT;
 
-		list[n] = (struct accountquota_configured){.kind = c->kind, .id = strdup(c->id), .limits = l};
+		list[n] = (struct accountquota_configured){
+			.kind = c->kind, .id = strdup(c->id), .limits = l};
 		if (!list[n].id)
 			r = -ENOMEM;
 		else if (old ? same(&is, &old->limits) : unset)
@@ -173,7 +181,8 @@ int accountquota_reload(struct account *a)
 	return 0;
 }
 
-int accountquota_change(struct account *a, enum wire_limit kind, const char *id, bool soft, uint64_t bytes)
+int accountquota_change(struct account *a, enum wire_limit kind, const char *id, bool soft,
+			uint64_t bytes)
 {
 	struct accountquota *k = a->accountquota;
 	const struct accountquota_configured *c = find(k, kind, id);
@@ -195,8 +204,10 @@ void accountquota_limits_deinit(struct accountquota *k)
 	k->n_configured = 0;
 }
 
-/* Why a request for credit was refused, for people: which limit, how much of it is used, what they can do. */
-static void say_whose(const struct account *a, const struct quota_answer *why, char *ret, size_t size)
+/* Why a request for credit was refused, for people: which limit, how much of it
+ * is used, what they can do. */
+static void say_whose(const struct account *a, const struct quota_answer *why, char *ret,
+		      size_t size)
 {
 	switch (why->limit) {
 	case WIRE_LIMIT_USER:
@@ -212,7 +223,8 @@ static void say_whose(const struct account *a, const struct quota_answer *why, c
 	}
 }
 
-int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int error, const struct quota_answer *why)
+int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int error,
+			const struct quota_answer *why)
 {
 	char whose[QUOTA_ID_MAX + WIRE_PATH_MAX + 64];
 	const char *how = error == -ETIMEDOUT ? "no room came in time: " : "";
@@ -221,11 +233,13 @@ int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int 
 	case -ECANCELED:
 		return conn_refuse(c, serial, error, "the request was cancelled");
 	case -EMFILE:
-		return conn_refuse(c, serial, error,
-				   "too many requests of this store wait already; wait for one of them first");
+		return conn_refuse(
+			c, serial, error,
+			"too many requests of this store wait already; wait for one of them first");
 	case -EPERM:
 		return conn_refuse(c, serial, error,
-				   "this store's page cannot be relied on; close the store and open a new one");
+				   "this store's page cannot be relied on; close the store and "
+				   "open a new one");
 	default:
 		break;
 	}
@@ -235,5 +249,6 @@ int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int 
 				 "%s%s: %s of %s are used or granted (%" PRIu64 " of %" PRIu64
 				 " bytes); delete objects, or "
 				 "ask whoever runs shmstored here for a higher limit",
-				 how, whose, sizetext(why->used).text, sizetext(why->hard).text, why->used, why->hard);
+				 how, whose, sizetext(why->used).text, sizetext(why->hard).text,
+				 why->used, why->hard);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* accountquota_set.c: a limit at run time, as "[PARTITION ]KEY=VALUE": accountquota.h says which keys and values there are. */
+/* accountquota_set.c: a limit at run time, as "[PARTITION ]KEY=VALUE": accountquota.h says which
+ * keys and values there are. */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -19,8 +20,9 @@
 #include "host.h"
 #include "jsonmake.h"
 
-#define KEYS                                                                                                \
-	"limit, soft, user.UID.limit, user.UID.soft, label.NAME.limit, label.NAME.soft, store.NAME.limit, " \
+#define KEYS                                                                              \
+	"limit, soft, user.UID.limit, user.UID.soft, label.NAME.limit, label.NAME.soft, " \
+	"store.NAME.limit, "                                                              \
 	"store.NAME.soft"
 
 struct change {
@@ -37,7 +39,8 @@ struct reason {
 	size_t size;
 };
 
-static int fail(const struct reason *why, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static int fail(const struct reason *why, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 static int fail(const struct reason *why, int error, const char *format, ...)
 {
 	va_list args;
@@ -59,7 +62,9 @@ static int parse_partition(struct host *h, char **io, struct change *ret, const 
 			space = at;
 	}
 	if (!equals)
-		return fail(why, -EINVAL, "\"%s\" sets nothing; write [PARTITION ]KEY=VALUE with one of the keys " KEYS,
+		return fail(why, -EINVAL,
+			    "\"%s\" sets nothing; write [PARTITION ]KEY=VALUE with one of the "
+			    "keys " KEYS,
 			    *io);
 	if (!space) {
 		ret->account = h->accounts;
@@ -71,7 +76,9 @@ static int parse_partition(struct host *h, char **io, struct change *ret, const 
 	*space = '\0';
 	ret->account = account_find(h, *io);
 	if (!ret->account)
-		return fail(why, -ENOENT, "no partition %s is under watch; shmstore-admin status lists them", *io);
+		return fail(why, -ENOENT,
+			    "no partition %s is under watch; shmstore-admin status lists them",
+			    *io);
 	*io = space + 1;
 	return 0;
 }
@@ -93,7 +100,8 @@ static int parse_user(struct change *io, const struct reason *why)
 	/* An administrator's rare word: the lookup may block for a moment. */
 	pw = getpwnam(io->id);
 	if (!pw)
-		return fail(why, -EINVAL, "no user is called \"%s\"; write a name, a number or *", io->id);
+		return fail(why, -EINVAL, "no user is called \"%s\"; write a name, a number or *",
+			    io->id);
 	snprintf(io->id, sizeof(io->id), "%u", pw->pw_uid);
 	return 0;
 }
@@ -103,7 +111,9 @@ static int parse_key(const char *key, struct change *ret, const struct reason *w
 	static const struct {
 		const char *prefix;
 		enum wire_limit kind;
-	} kinds[] = {{"user.", WIRE_LIMIT_USER}, {"label.", WIRE_LIMIT_LABEL}, {"store.", WIRE_LIMIT_STORE}};
+	} kinds[] = {{"user.", WIRE_LIMIT_USER},
+		     {"label.", WIRE_LIMIT_LABEL},
+		     {"store.", WIRE_LIMIT_STORE}};
 	const char *id = key, *end = strrchr(key, '.');
 
 	ret->kind = WIRE_LIMIT_PARTITION;
@@ -119,7 +129,8 @@ static int parse_key(const char *key, struct change *ret, const struct reason *w
 								     : "store";
 		id = key + n;
 		if (end == id || (size_t)(end - id) > QUOTA_ID_MAX)
-			return fail(why, -EINVAL, "\"%s\" names no %s; write one of " KEYS, key, ret->kind_name);
+			return fail(why, -EINVAL, "\"%s\" names no %s; write one of " KEYS, key,
+				    ret->kind_name);
 		memcpy(ret->id, id, (size_t)(end - id));
 		key = end + 1;
 		break;
@@ -142,7 +153,9 @@ static int parse_value(const char *value, struct change *io, const struct reason
 	if (io->kind == WIRE_LIMIT_PARTITION && fstatvfs(io->account->fd, &fs) == 0)
 		total = (uint64_t)fs.f_blocks * fs.f_frsize;
 	if (config_parse_size(value, total, &io->bytes) < 0 || io->bytes > QUOTA_MAX)
-		return fail(why, -EINVAL, "\"%s\" is no size; write bytes, or as 512MiB or 1.5G%s, or none, or default",
+		return fail(why, -EINVAL,
+			    "\"%s\" is no size; write bytes, or as 512MiB or 1.5G%s, or none, or "
+			    "default",
 			    value, total ? ", or a percentage as 50%" : "");
 	return 0;
 }
@@ -181,7 +194,9 @@ static int set(struct host *h, char *text, const struct reason *why)
 		return r;
 	r = accountquota_change(c.account, c.kind, c.id, c.soft, c.bytes);
 	if (r == -EINVAL)
-		return fail(why, r, "a soft limit above the hard one asks for nothing; set the other one first");
+		return fail(why, r,
+			    "a soft limit above the hard one asks for nothing; set the other one "
+			    "first");
 	if (r < 0)
 		return fail(why, r, "out of memory");
 	tell(&c);

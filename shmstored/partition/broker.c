@@ -2,21 +2,25 @@
 /*
  * broker.c: moves a lease from its donor's store into another user's inbox.
  *
- * We are root and walk through directories that users may change at any moment, so nothing is believed of a path. Of the path that
- * the sender names only the last two components are used, below the store that it registered; every directory is opened without
- * following anything, and must be the sender's own. The file is held by an O_PATH descriptor from the first look at it on, and it is
- * this inode that is checked, made readable and linked (by /proc/self/fd): a name swapped meanwhile changes nothing. It is never
- * opened: what waits in a FIFO, a lease or a device does not concern us. Whether it is an object at all the receiver checks, as it
- * checks every object.
+ * We are root and walk through directories that users may change at any moment, so nothing is
+ * believed of a path. Of the path that the sender names only the last two components are used,
+ * below the store that it registered; every directory is opened without following anything, and
+ * must be the sender's own. The file is held by an O_PATH descriptor from the first look at it on,
+ * and it is this inode that is checked, made readable and linked (by /proc/self/fd): a name swapped
+ * meanwhile changes nothing. It is never opened: what waits in a FIFO, a lease or a device does not
+ * concern us. Whether it is an object at all the receiver checks, as it checks every object.
  *
- * The descriptor does not keep the file's content: O_PATH is no open file to the donor's test before it recycles one. So after the access
- * list is set, which keeps it for good, we look whether the lease still names the file.
+ * The descriptor does not keep the file's content: O_PATH is no open file to the donor's test
+ * before it recycles one. So after the access list is set, which keeps it for good, we look whether
+ * the lease still names the file.
  *
- * Order: the access list, a second look at the lease, the link in the inbox, the donor's lease. Killed after the first: a reader more on a file of which the
- * receiver has no name, in directories that it may not enter. After the second: a lease too many, until it expires.
+ * Order: the access list, a second look at the lease, the link in the inbox, the donor's lease.
+ * Killed after the first: a reader more on a file of which the receiver has no name, in directories
+ * that it may not enter. After the second: a lease too many, until it expires.
  *
- * Rejected: renaming the lease (what arrives is what had the name at that instant, which may be another file than the one that was
- * checked, and the receiver sees it before we can take it back); changing the file's owner (its donor pays for the memory).
+ * Rejected: renaming the lease (what arrives is what had the name at that instant, which may be
+ * another file than the one that was checked, and the receiver sees it before we can take it back);
+ * changing the file's owner (its donor pays for the memory).
  */
 #include "broker.h"
 
@@ -41,16 +45,19 @@
 /*
  * The users' inboxes.
  *
- * An inbox is made by the public API as root's own store beside its place, given to its user from the inside out, and renamed to its
- * name last: killed anywhere, the next call goes on with what is there. Nobody but root can get in between, since inbox/ is root's
- * and what is being made is 0700. An inbox/ that is not root's is exchanged against one that is, in
- * one step, so that its maker cannot win by making it again.
+ * An inbox is made by the public API as root's own store beside its place, given to its user from
+ * the inside out, and renamed to its name last: killed anywhere, the next call goes on with what is
+ * there. Nobody but root can get in between, since inbox/ is root's and what is being made is 0700.
+ * An inbox/ that is not root's is exchanged against one that is, in one step, so that its maker
+ * cannot win by making it again.
  *
- * From then on the inbox is its user's, who may do with it as they please, and gets no more where they broke it: every part is
- * opened without following symlinks and checked by its descriptor, each time.
+ * From then on the inbox is its user's, who may do with it as they please, and gets no
+ * more where they broke it: every part is opened without following symlinks and checked
+ * by its descriptor, each time.
  *
- * Rejected: a child that takes the user's identity to make the store (fork in a process with threads, for a chown); stores/inbox-<uid>
- * (first come, first served in a directory that all may write to).
+ * Rejected: a child that takes the user's identity to make the store (fork in a process
+ * with threads, for a chown); stores/inbox-<uid> (first come, first served in a
+ * directory that all may write to).
  */
 static const char *const PARTS[] = {"objects", "recycle", "handoff", WIRE_PAGE_FILE};
 
@@ -64,9 +71,10 @@ static int check_owner(int fd, uid_t uid)
 	return S_ISDIR(st.st_mode) && st.st_uid == uid && !(st.st_mode & 022) ? 0 : -EPERM;
 }
 
-/* ---- inbox/ -------------------------------------------------------------------------------------------------------- */
+/* ---- inbox/ ---------------------------------------------------------------------------------- */
 
-/* Puts a fresh directory of ours in the place of what somebody else made there. The old one stays as .inbox-<number>, its maker's. */
+/* Puts a fresh directory of ours in the place of what somebody else made there. The old one stays
+ * as .inbox-<number>, its maker's. */
 static int oust(int partition_fd)
 {
 	char name[32];
@@ -92,7 +100,8 @@ static int oust(int partition_fd)
 			close(fd);
 		return r;
 	}
-	log_say(LOG_WARNING, LOG_FIELDS(.object = WIRE_INBOX), "somebody else's inbox/ was replaced by our own");
+	log_say(LOG_WARNING, LOG_FIELDS(.object = WIRE_INBOX),
+		"somebody else's inbox/ was replaced by our own");
 	return fd;
 }
 
@@ -119,9 +128,10 @@ static int open_root(int partition_fd)
 	return oust(partition_fd);
 }
 
-/* ---- one user's ---------------------------------------------------------------------------------------------------- */
+/* ---- one user's ------------------------------------------------------------------------------ */
 
-/* Gives the store in the directory fd, ours so far, to uid. Its directory last: until then nobody else is inside. */
+/* Gives the store in the directory fd, ours so far, to uid. Its directory last: until
+ * then nobody else is inside. */
 static int give(int fd, uid_t uid)
 {
 	for (size_t i = 0; i < sizeof(PARTS) / sizeof(PARTS[0]); i++) {
@@ -158,7 +168,8 @@ static int make(struct shmstore_partition *p, int root_fd, uid_t uid, const char
 
 	snprintf(making, sizeof(making), ".making-%u", (unsigned)uid);
 	/* Given already: a daemon was killed between this and the rename. */
-	if (fstatat(root_fd, making, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_uid != uid || uid == geteuid()) {
+	if (fstatat(root_fd, making, &st, AT_SYMLINK_NOFOLLOW) < 0 || st.st_uid != uid ||
+	    uid == geteuid()) {
 		r = make_store(p, uid, making);
 		if (r < 0)
 			return r;
@@ -197,7 +208,8 @@ static int open_handoff(int root_fd, uid_t uid, const char *name)
 	return fd;
 }
 
-int inbox_open(struct shmstore_partition *p, int partition_fd, uid_t uid, int *ret_fd, const char **ret_why)
+int inbox_open(struct shmstore_partition *p, int partition_fd, uid_t uid, int *ret_fd,
+	       const char **ret_why)
 {
 	char name[16];
 	int fd, root_fd = open_root(partition_fd);
@@ -218,14 +230,15 @@ int inbox_open(struct shmstore_partition *p, int partition_fd, uid_t uid, int *r
 	}
 	close(root_fd);
 	if (fd == -EPERM)
-		*ret_why = "the receiver made something else of its inbox; removing what is in it helps";
+		*ret_why = "the receiver made something else of its inbox; removing what is in it "
+			   "helps";
 	if (fd < 0)
 		return fd;
 	*ret_fd = fd;
 	return 0;
 }
 
-/* ---- room ---------------------------------------------------------------------------------------------------------- */
+/* ---- room ------------------------------------------------------------------------------------ */
 
 static DIR *list(int fd)
 {
@@ -262,7 +275,8 @@ int inbox_room(int fd, uid_t donor, uint64_t now_ms)
 	if (n == INBOX_LEASES_DONOR_MAX) {
 		n = 0;
 		rewinddir(dir);
-		while (n < INBOX_LEASES_MAX && n_donor < INBOX_LEASES_DONOR_MAX && (e = readdir(dir)) != NULL) {
+		while (n < INBOX_LEASES_MAX && n_donor < INBOX_LEASES_DONOR_MAX &&
+		       (e = readdir(dir)) != NULL) {
 			if (e->d_name[0] == '.' || !stays(fd, e->d_name, now_ms, &st))
 				continue;
 			n++;
@@ -291,7 +305,8 @@ static int fail(struct broker_answer *ret, int error, const char *why)
 	return error;
 }
 
-/* The name of the lease (of the object) that the sender means: its path must lie in its own store by its text. NULL: it does not. */
+/* The name of the lease (of the object) that the sender means: its path must lie in its own store
+ * by its text. NULL: it does not. */
 static const char *own_name(const struct broker_ask *ask, const char *part)
 {
 	char own[PATH_MAX + 16];
@@ -303,7 +318,8 @@ static const char *own_name(const struct broker_ask *ask, const char *part)
 	return strncmp(last + 1 - n, own, n) == 0 ? last + 1 : NULL;
 }
 
-static int open_part(const struct broker_ask *ask, const char *part, struct source *from, struct broker_answer *ret)
+static int open_part(const struct broker_ask *ask, const char *part, struct source *from,
+		     struct broker_answer *ret)
 {
 	char path[PATH_MAX + 16];
 	struct stat st;
@@ -321,17 +337,21 @@ static int open_file(const struct broker_ask *ask, struct source *from, struct b
 {
 	from->fd = beneath_open(from->dir_fd, from->name, O_PATH | O_NOFOLLOW);
 	if (from->fd < 0)
-		return from->fd == -ENOENT ? fail(ret, -ESTALE, "there is no such lease: it was taken, or it expired")
-					   : fail(ret, -EBADMSG, "the lease cannot be opened");
+		return from->fd == -ENOENT
+			       ? fail(ret, -ESTALE,
+				      "there is no such lease: it was taken, or it expired")
+			       : fail(ret, -EBADMSG, "the lease cannot be opened");
 	if (fstat(from->fd, &from->st) < 0 || !S_ISREG(from->st.st_mode))
 		return fail(ret, -EBADMSG, "the lease is no regular file");
 	snprintf(from->proc, sizeof(from->proc), "/proc/self/fd/%d", from->fd);
 	if (ask->lease_ms)
 		return 0;
 	if (from->st.st_uid != ask->from)
-		return fail(ret, -EPERM, "the object is another user's: only its owner may hand it on");
+		return fail(ret, -EPERM,
+			    "the object is another user's: only its owner may hand it on");
 	if (from->st.st_mode & 06333) /* the sticky bit says that it is pinned */
-		return fail(ret, -EBADMSG, "others than its owner may write to the file, or it may be executed");
+		return fail(ret, -EBADMSG,
+			    "others than its owner may write to the file, or it may be executed");
 	return 0;
 }
 
@@ -357,22 +377,26 @@ static int find(const struct broker_ask *ask, struct source *from, struct broker
 }
 
 /* Lets the receiver read the file, whatever becomes of its names. */
-static int make_readable(const struct broker_ask *ask, struct source *from, struct broker_answer *ret)
+static int make_readable(const struct broker_ask *ask, struct source *from,
+			 struct broker_answer *ret)
 {
-	static const char none[] =
-		"the partition's file system has no access lists (tmpfs needs CONFIG_TMPFS_POSIX_ACL)";
+	static const char none[] = "the partition's file system has no access lists (tmpfs needs "
+				   "CONFIG_TMPFS_POSIX_ACL)";
 	acl_t list;
 	bool done;
 	int error;
 
 	from->had = acl_get_file(from->proc, ACL_TYPE_ACCESS);
 	if (!from->had)
-		return errno == ENOTSUP ? fail(ret, -ENOTSUP, none)
-					: fail(ret, -EPERM, "the object's access list cannot be read");
+		return errno == ENOTSUP
+			       ? fail(ret, -ENOTSUP, none)
+			       : fail(ret, -EPERM, "the object's access list cannot be read");
 	list = acl_with_reader(from->had, ask->to);
 	if (!list)
-		return errno == EDQUOT ? fail(ret, -EDQUOT, "the object was handed to too many users")
-				       : fail(ret, -ENOSPC, "there is no memory for the object's access list");
+		return errno == EDQUOT
+			       ? fail(ret, -EDQUOT, "the object was handed to too many users")
+			       : fail(ret, -ENOSPC,
+				      "there is no memory for the object's access list");
 	done = acl_set_file(from->proc, ACL_TYPE_ACCESS, list) == 0;
 	error = errno;
 	acl_free(list);
@@ -390,25 +414,30 @@ static int make_readable(const struct broker_ask *ask, struct source *from, stru
 }
 
 /*
- * While the lease has its name, its donor does not write to the file again; from the access list on, never (recycle.c). In between the lease
- * may have ended and been collected, and the file may hold what the donor put next: that nobody gave away. Then the list is again what it
- * was. Nobody could read the file by it meanwhile: its names are in directories of the donor's alone.
+ * While the lease has its name, its donor does not write to the file again; from the access list
+ * on, never (recycle.c). In between the lease may have ended and been collected, and the file may
+ * hold what the donor put next: that nobody gave away. Then the list is again what it was. Nobody
+ * could read the file by it meanwhile: its names are in directories of the donor's alone.
  */
 static int look_again(const struct source *from, struct broker_answer *ret)
 {
 	struct stat st;
 
-	if (fstatat(from->dir_fd, from->name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == from->st.st_ino &&
-	    st.st_dev == from->st.st_dev)
+	if (fstatat(from->dir_fd, from->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    st.st_ino == from->st.st_ino && st.st_dev == from->st.st_dev)
 		return 0;
-	/* Of a file that had none this list says what the mode said, and the kernel keeps no list. */
+	/* Of a file that had none this list says what the mode said, and
+	 * the kernel keeps no list. */
 	if (acl_set_file(from->proc, ACL_TYPE_ACCESS, from->had) < 0)
-		return fail(ret, -EIO, "the lease was taken meanwhile, and the file's access list cannot be set back");
+		return fail(ret, -EIO,
+			    "the lease was taken meanwhile, and the file's access list cannot be "
+			    "set back");
 	return fail(ret, -ESTALE, "the lease was taken meanwhile, or it expired");
 }
 
 /* The file's name in the inbox; then the donor's lease goes. */
-static int deliver(const struct broker_ask *ask, const struct source *from, int inbox_fd, struct broker_answer *ret)
+static int deliver(const struct broker_ask *ask, const struct source *from, int inbox_fd,
+		   struct broker_answer *ret)
 {
 	char lease[SHMS_LEASE_NAME_SIZE];
 	struct stat st;
@@ -422,18 +451,21 @@ static int deliver(const struct broker_ask *ask, const struct source *from, int 
 		case ENOSPC:
 			return fail(ret, -ENOSPC, "the partition has no room for one more name");
 		default:
-			return fail(ret, -EPERM, "the lease cannot be linked into the receiver's inbox");
+			return fail(ret, -EPERM,
+				    "the lease cannot be linked into the receiver's inbox");
 		}
 	}
 	if (!ask->lease_ms && fstatat(from->dir_fd, from->name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 	    st.st_ino == from->st.st_ino)
 		unlinkat(from->dir_fd, from->name, 0);
-	snprintf(ret->path, sizeof(ret->path), WIRE_INBOX "/%u/handoff/%s", (unsigned)ask->to, lease);
+	snprintf(ret->path, sizeof(ret->path), WIRE_INBOX "/%u/handoff/%s", (unsigned)ask->to,
+		 lease);
 	ret->bytes = (uint64_t)from->st.st_blocks * 512;
 	return 0;
 }
 
-static int run(const struct broker_ask *ask, struct source *from, int *inbox_fd, struct broker_answer *ret)
+static int run(const struct broker_ask *ask, struct source *from, int *inbox_fd,
+	       struct broker_answer *ret)
 {
 	int r = find(ask, from, ret);
 
@@ -443,7 +475,9 @@ static int run(const struct broker_ask *ask, struct source *from, int *inbox_fd,
 	if (r < 0)
 		return r;
 	if (inbox_room(*inbox_fd, from->st.st_uid, leasename_now_ms()) < 0)
-		return fail(ret, -EDQUOT, "the receiver's inbox is full: it has to take, or to delete, what is there");
+		return fail(ret, -EDQUOT,
+			    "the receiver's inbox is full: it has to take, or to delete, what is "
+			    "there");
 	if (!ask->lease_ms)
 		r = make_readable(ask, from, ret);
 	if (r == 0 && !ask->lease_ms)

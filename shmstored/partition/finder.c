@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * finder.c: inotify on stores/. A directory that comes is no store yet: its page is linked into it a moment later. So a name that came is
- * looked at some times, ever more seldom, until it is a store, or is gone. A name that went may have been a member.
+ * finder.c: inotify on stores/. A directory that comes is no store yet: its page is linked into it
+ * a moment later. So a name that came is looked at some times, ever more seldom, until it is a
+ * store, or is gone. A name that went may have been a member.
  *
  * The next survey finds missed stores (too many names at once, a store outside stores/). Rejected:
  * a watch on each store's directory (a limited number per user, for one event each).
@@ -166,7 +167,8 @@ static void read_events(struct finder *f)
 	/* The kernel bounds its queue (fs.inotify.max_queued_events). */
 	while ((n = read(f->fd, buffer, sizeof(buffer))) > 0) {
 		for (char *at = buffer; at < buffer + n;) {
-			const struct inotify_event *e = (const struct inotify_event *)(const void *)at;
+			const struct inotify_event *e =
+				(const struct inotify_event *)(const void *)at;
 
 			take(f, e);
 			at += sizeof(*e) + e->len;
@@ -203,7 +205,8 @@ int finder_open(struct account *a)
 	f->timer_op.fn = on_timer;
 	f->fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
 	if (f->fd < 0 || !path_of(f, "", path) ||
-	    inotify_add_watch(f->fd, path, IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_ONLYDIR) < 0)
+	    inotify_add_watch(f->fd, path,
+			      IN_CREATE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_ONLYDIR) < 0)
 		r = -errno;
 	if (r == 0)
 		r = loop_poll(a->host->loop, &f->poll_op, f->fd, POLLIN, false);

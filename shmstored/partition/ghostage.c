@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ghostage.c: a table of holds, by inode and pid. The kernel does not tell when a file lost its last name, so an age is counted from the
- * survey that met the hold first: too young by at most the time between two surveys. A tmpfs gives an inode number once, so the pair
- * is not taken for another one later on.
+ * ghostage.c: a table of holds, by inode and pid. The kernel does not tell when a file lost
+ * its last name, so an age is counted from the survey that met the hold first: too young by at
+ * most the time between two surveys. A tmpfs gives an inode number once, so the pair is not
+ * taken for another one later on.
  */
 #include "ghostage.h"
 
@@ -107,7 +108,8 @@ void ghostage_end(struct ghostage *g)
 	forget(g, false);
 }
 
-bool ghostage_is_old(struct ghostage *g, uint64_t inode, pid_t pid, uint64_t now_ns, uint64_t age_ns)
+bool ghostage_is_old(struct ghostage *g, uint64_t inode, pid_t pid, uint64_t now_ns,
+		     uint64_t age_ns)
 {
 	struct hold *h = find(g, inode, pid);
 

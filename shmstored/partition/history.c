@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * history.c: two rings. The fine one takes every sample, the coarse one every tenth: what leaves the first is still in the second,
- * so both together are less than 300 KiB a partition whatever happens.
+ * history.c: two rings. The fine one takes every sample, the coarse one every tenth:
+ * what leaves the first is still in the second, so both together are less than 300 KiB
+ * a partition whatever happens.
  */
 #include "history.h"
 

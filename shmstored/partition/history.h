@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* history.h: the last minutes of a partition, for the page: one sample a second for HISTORY_SECONDS, then one in ten for as many more. Pure. */
+/* history.h: the last minutes of a partition, for the page: one sample a second for
+ * HISTORY_SECONDS, then one in ten for as many more. Pure. */
 #ifndef HISTORY_H
 #define HISTORY_H
 

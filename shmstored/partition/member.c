@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * member.c: the stores under watch. A member is made for a page whose lock is held, and goes when the lock is free or the page is no longer
- * there; pid and connection are only hints to look. A page's words are copied once and checked; the
- * kernel's view of its file (owner, size, inode) counts more.
+ * member.c: the stores under watch. A member is made for a page whose lock is held, and
+ * goes when the lock is free or the page is no longer there; pid and connection are only
+ * hints to look. A page's words are copied once and checked; the kernel's view of its file
+ * (owner, size, inode) counts more.
  *
- * The page is opened by its path below the partition at each look: no descriptor is kept but the pidfd. Nothing here blocks: the
- * partition is a tmpfs.
+ * The page is opened by its path below the partition at each look: no descriptor is kept but the
+ * pidfd. Nothing here blocks: the partition is a tmpfs.
  */
 #include "member.h"
 
@@ -40,7 +41,7 @@
 
 #define FDS_RESERVE 256u
 
-/* ---- the file ------------------------------------------------------------------------------------------------------ */
+/* ---- the file -------------------------------------------------------------------------------- */
 
 /* One store has one path: no empty component, none that begins with a dot and is nothing else. */
 static bool is_plain(const char *below)
@@ -80,7 +81,8 @@ static int open_page(const struct account *a, const char *path, int flags)
 	}
 }
 
-/* Only its owner holds a page's lock exclusively, for its life; all others look for a moment, shared. */
+/* Only its owner holds a page's lock exclusively, for its life; all others
+ * look for a moment, shared. */
 static bool is_locked(int fd)
 {
 	return flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
@@ -121,7 +123,7 @@ enum member_state member_state(const struct member *m)
 	return state;
 }
 
-/* ---- its process --------------------------------------------------------------------------------------------------- */
+/* ---- its process ----------------------------------------------------------------------------- */
 
 static void member_free(struct member *m)
 {
@@ -150,7 +152,8 @@ static void on_process_end(struct loop_op *op, int result, unsigned flags)
 	reaper_look(m->account, m->path);
 }
 
-/* Connections and surveys cannot do without descriptors; a death is also seen by its connection, or a survey. */
+/* Connections and surveys cannot do without descriptors; a death is also seen by
+ * its connection, or a survey. */
 static bool is_to_spare(int fd)
 {
 	struct rlimit limit;
@@ -179,10 +182,11 @@ static void watch_process(struct member *m, pid_t pid)
 	r = loop_poll(m->account->host->loop, &m->pid_op, m->pidfd, POLLIN, true);
 	if (r < 0)
 		log_say(LOG_WARNING, LOG_FIELDS(.object = m->path, .error = r),
-			"its process cannot be watched: its death is seen by its connection, or the next survey");
+			"its process cannot be watched: its death is seen by its connection, or "
+			"the next survey");
 }
 
-/* ---- coming and going ---------------------------------------------------------------------------------------------- */
+/* ---- coming and going ------------------------------------------------------------------------ */
 
 /* NULL where memory is out. The caller puts it. */
 static struct json_object *describe(const struct member *m)
@@ -230,7 +234,8 @@ static const char *last_part(const char *path)
 	return slash ? slash + 1 : path;
 }
 
-static int fill(struct member *m, int fd, bool write, const struct stat *st, const struct page_head *head)
+static int fill(struct member *m, int fd, bool write, const struct stat *st,
+		const struct page_head *head)
 {
 	int r;
 
@@ -251,7 +256,8 @@ static int fill(struct member *m, int fd, bool write, const struct stat *st, con
 	return r;
 }
 
-static int make(struct account *a, const char *path, int fd, bool write, const struct stat *st, struct member **ret)
+static int make(struct account *a, const char *path, int fd, bool write, const struct stat *st,
+		struct member **ret)
 {
 	static uint64_t last_id;
 	struct page_head head;
@@ -329,7 +335,7 @@ int member_get(struct account *a, const char *path, uid_t uid_wanted, struct mem
 	return r;
 }
 
-/* ---- connections --------------------------------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static void on_conn_end(struct conn_end *e, UNUSED struct conn *c)
 {
@@ -373,7 +379,8 @@ void member_disconnected(struct member *m)
 {
 	if (!m->conn)
 		return;
-	/* The look before the end: what it leaves behind is known to be on its way back when others are told that it is gone. */
+	/* The look before the end: what it leaves behind is known to be on its way back when others
+	 * are told that it is gone. */
 	m->ending = true;
 	reaper_look(m->account, m->path);
 	disconnect(m);
@@ -385,7 +392,7 @@ void member_leaves(struct member *m)
 	member_disconnected(m);
 }
 
-/* ---- its page ------------------------------------------------------------------------------------------------------ */
+/* ---- its page -------------------------------------------------------------------------------- */
 
 static void copy_address(struct member *m)
 {
@@ -412,29 +419,37 @@ static uint64_t deeds(const struct shmstore_counters *c)
 void member_refresh(struct member *m)
 {
 	const char *page = (const char *)m->page;
-	const _Atomic uint64_t *from = (const _Atomic uint64_t *)(const void *)(page + WIRE_LEDGER_OFF),
-			       *moved = (const _Atomic uint64_t *)(const void *)(page + WIRE_MOVED_OFF);
+	const _Atomic uint64_t *from = (const _Atomic uint64_t *)(const void *)(page +
+										WIRE_LEDGER_OFF),
+			       *moved = (const _Atomic uint64_t *)(const void *)(page +
+										 WIRE_MOVED_OFF);
 	uint64_t *to = (uint64_t *)(void *)&m->last, before = deeds(&m->last);
 
 	for (size_t i = 0; i < sizeof(m->last) / sizeof(*to); i++) {
 		uint64_t value = atomic_load_explicit(&from[i], memory_order_relaxed);
 
 		if (&to[i] == &m->last.linked_bytes)
-			value = wire_linked(value, atomic_load_explicit(&moved[1], memory_order_relaxed));
+			value = wire_linked(value,
+					    atomic_load_explicit(&moved[1], memory_order_relaxed));
 		else if (&to[i] == &m->last.pool_n || &to[i] == &m->last.pool_bytes)
 			value = wire_linked(
-				value, atomic_load_explicit(&moved[WIRE_MOVED_POOL + (&to[i] == &m->last.pool_bytes)],
-							    memory_order_relaxed));
+				value,
+				atomic_load_explicit(
+					&moved[WIRE_MOVED_POOL + (&to[i] == &m->last.pool_bytes)],
+					memory_order_relaxed));
 		to[i] = value;
 	}
 	if (deeds(&m->last) != before)
 		m->active_ns = loop_now(m->account->host->loop);
 	/* Set last by whoever opens a store, which may be after the store is known here. */
 	if (!pages_lost(m->page))
-		m->keep = atomic_load_explicit(
-				  (const _Atomic uint64_t *)(const void *)(page + offsetof(struct page_head, flags)),
-				  memory_order_relaxed) &
-			  PAGE_KEEP;
+		m->keep =
+			atomic_load_explicit(
+				(const _Atomic uint64_t *)(const void *)(page +
+									 offsetof(struct page_head,
+										  flags)),
+				memory_order_relaxed) &
+			PAGE_KEEP;
 	copy_address(m);
 }
 
@@ -482,11 +497,13 @@ void member_gone(struct member *m, const char *why)
 }
 
 /*
- * Pids are evidence, never a reason: what a page says of its owner's pid is of the owner's pid namespace, and may be of a
- * process long gone. The start time tells two processes of one pid apart, and the pidfd, once checked, stays with its process.
+ * Pids are evidence, never a reason: what a page says of its owner's pid is of the owner's pid
+ * namespace, and may be of a process long gone. The start time tells two processes of one pid
+ * apart, and the pidfd, once checked, stays with its process.
  */
 
-/* The file /proc/PID/<name> as text; false where it cannot be read. Does not block: procfs is memory. */
+/* The file /proc/PID/<name> as text; false where it cannot be read. Does
+ * not block: procfs is memory. */
 static bool read_proc(pid_t pid, const char *name, char *ret, size_t size)
 {
 	char path[64];
@@ -509,7 +526,9 @@ static bool read_proc(pid_t pid, const char *name, char *ret, size_t size)
 static uint64_t start_time_of(pid_t pid)
 {
 	char text[PROCSTAT_MAX];
-	const char *at = read_proc(pid, "stat", text, sizeof(text)) ? procstat_find(text, PROCSTAT_START_TICKS) : NULL;
+	const char *at = read_proc(pid, "stat", text, sizeof(text))
+				 ? procstat_find(text, PROCSTAT_START_TICKS)
+				 : NULL;
 
 	return at ? strtoull(at, NULL, 10) : 0;
 }

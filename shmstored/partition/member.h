@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * member.h: a live store of a partition under watch, registered or found by a scan: its page mapped, its owner's pidfd polled.
+ * member.h: a live store of a partition under watch, registered or found by a scan: its page
+ * mapped, its owner's pidfd polled.
  *
- * The page is the owner's: every field is copied once and checked. Only the daemon's half of the credit section is written.
+ * The page is the owner's: every field is copied once and checked. Only the daemon's half of
+ * the credit section is written.
  */
 #ifndef MEMBER_H
 #define MEMBER_H
@@ -34,11 +36,13 @@ struct member {
 	pid_t pid; /* as the page says; as the socket says once it is registered */
 	uid_t uid;
 	bool keep;
-	struct conn *conn; /* registered through it; NULL = found by a scan, or its connection ended */
-	int pidfd;         /* -1: none (another pid namespace) */
+	/* registered through it; NULL = found by a scan, or its connection ended */
+	struct conn *conn;
+	int pidfd; /* -1: none (another pid namespace) */
 	struct loop_op pid_op;
-	void *page;                 /* WIRE_PAGE_SIZE bytes, MAP_SHARED (pages.h) */
-	struct wire_credit *credit; /* in page; NULL where the page could only be mapped for reading */
+	void *page; /* WIRE_PAGE_SIZE bytes, MAP_SHARED (pages.h) */
+	/* in page; NULL where the page could only be mapped for reading */
+	struct wire_credit *credit;
 	struct quota_store *quota;
 	struct arbguest *arb;                /* NULL = it asked the arbiter for nothing so far */
 	struct createqueue_client puts;      /* putqueue.h */
@@ -46,7 +50,8 @@ struct member {
 	int64_t registered_ns;               /* CLOCK_REALTIME; 0 = not registered */
 	struct shmstore_counters last;       /* as copied by the last tick */
 	uint64_t put_bytes, put_bytes_per_s; /* ever, at the last tick; between the last two */
-	uint64_t active_ns;   /* CLOCK_MONOTONIC of the refresh that found last that its owner had done something */
+	/* CLOCK_MONOTONIC of the refresh that found last that its owner had done something */
+	uint64_t active_ns;
 	uint64_t asked_bytes; /* asked back and not given so far */
 	bool asked_recycled;  /* for the arbiter's sake */
 	/* member.c's */
@@ -62,8 +67,9 @@ struct member {
 };
 
 /*
- * The live store at path (absolute, in a's partition), found or made. uid_wanted: its owner must be that user; -1: any.
- * 0; -ENOENT (no live store there), -EPERM (another user's; outside the partition), -EBADMSG (no page of ours), -ENOTSUP, -EMFILE, -ENOMEM.
+ * The live store at path (absolute, in a's partition), found or made. uid_wanted: its owner must be
+ * that user; -1: any. 0; -ENOENT (no live store there), -EPERM (another user's; outside the
+ * partition), -EBADMSG (no page of ours), -ENOTSUP, -EMFILE, -ENOMEM.
  */
 int member_get(struct account *a, const char *path, uid_t uid_wanted, struct member **ret);
 struct member *member_find(struct account *a, const char *path);
@@ -84,14 +90,18 @@ enum member_state member_state(const struct member *m);
 void member_leaves(struct member *m);
 /* The page is the next owner's by now; the look that finds it out is on its way. */
 bool member_is_taken_over(const struct member *m);
-/* Its connection ended: it goes where its owner died, and stays where that only closed it. Idempotent. */
+/* Its connection ended: it goes where its owner died, and stays where that
+ * only closed it. Idempotent. */
 void member_disconnected(struct member *m);
-/* It is no longer there: the credit returns. m is freed, at once or when nothing of it is in flight. */
+/* It is no longer there: the credit returns. m is freed, at once or when
+ * nothing of it is in flight. */
 void member_gone(struct member *m, const char *why);
 
-/* The process behind a store: a pidfd that is that very process's, and whether a page's pid means the process at a socket's end. */
+/* The process behind a store: a pidfd that is that very process's, and whether a page's pid means
+ * the process at a socket's end. */
 
-/* A pidfd of pid, if that is the process that started at start_time (clock ticks since boot). -ESRCH: it is gone, or it is another one. */
+/* A pidfd of pid, if that is the process that started at start_time (clock ticks since boot).
+ * -ESRCH: it is gone, or it is another one. */
 int owner_open(pid_t pid, uint64_t start_time);
 /* Is the process that we know as pid known as inner in its own pid namespace, or one between? */
 bool owner_is(pid_t pid, pid_t inner);

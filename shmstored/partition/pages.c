@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pages.c: a reserved range of addresses, a slot of one page for each store, and the handler of SIGBUS.
+ * pages.c: a reserved range of addresses, a slot of one page for each
+ * store, and the handler of SIGBUS.
  *
- * The range costs nothing until it is used. A slot is free, or holds a mapping; the free ones are a stack. The handler does what is
- * allowed to one: it looks at constants and atomics, and calls mmap. Any other SIGBUS ends us as it would have.
+ * The range costs nothing until it is used. A slot is free, or holds a mapping; the free ones are a
+ * stack. The handler does what is allowed to one: it looks at constants and atomics, and calls
+ * mmap. Any other SIGBUS ends us as it would have.
  *
- * Rejected: pread() of each page at each tick (256 system calls a second, and no credit without a mapping); a seal against cutting
- * (files with a name cannot be sealed).
+ * Rejected: pread() of each page at each tick (256 system calls a second, and no credit without a
+ * mapping); a seal against cutting (files with a name cannot be sealed).
  */
 #include "pages.h"
 
@@ -22,7 +24,8 @@
 
 static struct {
 	char *base;
-	size_t step;          /* from a slot to the next: a page of the host, which may be larger than a store's */
+	/* from a slot to the next: a page of the host, which may be larger than a store's */
+	size_t step;
 	uint32_t *given_back; /* slots, a stack */
 	uint32_t n_given_back;
 	uint32_t n_taken;      /* ever: above them nothing was used yet */
@@ -55,7 +58,8 @@ int pages_init(void)
 	pages.step = (size_t)sysconf(_SC_PAGESIZE);
 	pages.given_back = calloc(SLOTS, sizeof(*pages.given_back));
 	pages.lost = calloc(SLOTS, sizeof(*pages.lost));
-	pages.base = mmap(NULL, SLOTS * pages.step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	pages.base = mmap(NULL, SLOTS * pages.step, PROT_NONE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (pages.base == MAP_FAILED)
 		pages.base = NULL;
 	if (!pages.given_back || !pages.lost || !pages.base) {
@@ -97,7 +101,8 @@ int pages_map(int fd, bool write, void **ret)
 		return -EMFILE;
 	slot = pages.n_given_back ? pages.given_back[pages.n_given_back - 1] : pages.n_taken;
 	at = pages.base + slot * pages.step;
-	if (mmap(at, pages.step, PROT_READ | (write ? PROT_WRITE : 0), MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED)
+	if (mmap(at, pages.step, PROT_READ | (write ? PROT_WRITE : 0), MAP_SHARED | MAP_FIXED, fd,
+		 0) == MAP_FAILED)
 		return -errno;
 	if (pages.n_given_back)
 		pages.n_given_back--;
@@ -113,8 +118,8 @@ void pages_unmap(void *page)
 	if (!page)
 		return;
 	/* Reserved again, not unmapped: nothing else may come to lie in between. */
-	if (mmap(page, pages.step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
-	    MAP_FAILED)
+	if (mmap(page, pages.step, PROT_NONE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
 		return; /* no memory for a mapping: the slot is not used again */
 	pages.given_back[pages.n_given_back++] = (uint32_t)slot_of(page);
 }
@@ -124,7 +129,7 @@ bool pages_lost(const void *page)
 	return atomic_load_explicit(&pages.lost[slot_of(page)], memory_order_relaxed);
 }
 
-/* ---- what a page says ---------------------------------------------------------------------------------------------- */
+/* ---- what a page says ------------------------------------------------------------------------ */
 
 static bool ends(const char *text, size_t size)
 {

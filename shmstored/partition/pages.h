@@ -2,8 +2,9 @@
 /*
  * pages.h: the mapped .store pages of the stores under watch.
  *
- * A page belongs to its store's owner, who may cut its file at any time: looking at the mapping would then be a SIGBUS. All of ours
- * lie in one range of addresses, where that signal puts an empty page in its place instead of ending the daemon.
+ * A page belongs to its store's owner, who may cut its file at any time: looking at the mapping
+ * would then be a SIGBUS. All of ours lie in one range of addresses, where that signal puts an
+ * empty page in its place instead of ending the daemon.
  */
 #ifndef PAGES_H
 #define PAGES_H
@@ -37,12 +38,14 @@ _Static_assert(sizeof(struct page_head) == 704, "page");
 int pages_init(void);
 void pages_deinit(void);
 
-/* Maps the page open as fd, shared; writable where write. -EMFILE: too many. *ret is WIRE_PAGE_SIZE bytes. */
+/* Maps the page open as fd, shared; writable where write. -EMFILE: too many.
+ * *ret is WIRE_PAGE_SIZE bytes. */
 int pages_map(int fd, bool write, void **ret);
 void pages_unmap(void *page);
 /* Its file was cut: an empty page of ours is mapped there now. */
 bool pages_lost(const void *page);
 
-/* Copies the head of the page open as fd and checks it: magic, version, size, ends of texts. 0, -EBADMSG, -ENOTSUP, -errno. */
+/* Copies the head of the page open as fd and checks it: magic, version, size, ends of texts. 0,
+ * -EBADMSG, -ENOTSUP, -errno. */
 int pages_read_head(int fd, struct page_head *ret);
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * part.h: a part of the daemon that does something for each partition under watch (the disk tier, the memory arbiter), as the partition
- * knows it: by what it wants to be told. All members but name may be NULL. Loop's thread only; none of them blocks.
+ * part.h: a part of the daemon that does something for each partition under watch (the disk tier,
+ * the memory arbiter), as the partition knows it: by what it wants to be told. All members but name
+ * may be NULL. Loop's thread only; none of them blocks.
  */
 #ifndef PART_H
 #define PART_H
@@ -40,12 +41,13 @@ struct part {
 };
 
 /* Calls one member of every part of a that has it, in their order. */
-#define PART_EACH(a, member, ...)                                                                    \
-	do {                                                                                         \
-		for (const struct part *const *part_ = (a)->host->parts; part_ && *part_; part_++) { \
-			if ((*part_)->member)                                                        \
-				(*part_)->member(__VA_ARGS__);                                       \
-		}                                                                                    \
+#define PART_EACH(a, member, ...)                                                         \
+	do {                                                                              \
+		for (const struct part *const *part_ = (a)->host->parts; part_ && *part_; \
+		     part_++) {                                                           \
+			if ((*part_)->member)                                             \
+				(*part_)->member(__VA_ARGS__);                            \
+		}                                                                         \
 	} while (0)
 
 #endif

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * putqueue.c: between the pure queue, and the quota, the disk tier and the connections of a partition.
+ * putqueue.c: between the pure queue, and the quota, the disk tier and the connections of a
+ * partition.
  *
- * An attempt of the queue is a request to the quota that does not wait there. A put is answered after the pass: telling may end a connection,
- * and with it other puts of the list. While a pass runs those are only marked (member NULL), as the queue must not be called from within.
+ * An attempt of the queue is a request to the quota that does not wait there. A put is answered
+ * after the pass: telling may end a connection, and with it other puts of the list. While a pass
+ * runs those are only marked (member NULL), as the queue must not be called from within.
  */
 #include "putqueue.h"
 
@@ -22,9 +24,9 @@
 #include "part.h"
 #include "quota.h"
 
-#define MS 1000000u
-#define FAILED_MOST \
-	32u /* attempts of one pass that fail: each looks at all stores. Later puts wait for the next pass */
+#define MS          1000000u
+/* attempts of one pass that fail: each looks at all stores. Later puts wait for the next pass */
+#define FAILED_MOST 32u
 
 struct put {
 	struct put *prev, *next;
@@ -42,7 +44,7 @@ struct putqueue {
 	struct createqueue queue;
 	struct createqueue_client gone; /* in the place of the members that left amid a pass */
 	struct put *puts, *done;        /* waiting; to be told */
-	struct put *asking;             /* whose request is handled now; NULL: none, or it left meanwhile */
+	struct put *asking; /* whose request is handled now; NULL: none, or it left meanwhile */
 	bool passing;
 	uint64_t n_now;   /* refused at once: they did not want to wait */
 	uint64_t missing; /* bytes of the largest that did not fit in this pass */
@@ -54,7 +56,7 @@ static uint64_t now_ns(const struct putqueue *p)
 	return loop_now(p->account->host->loop);
 }
 
-/* ---- what the queue asks of us ------------------------------------------------------------------------------------- */
+/* ---- what the queue asks of us --------------------------------------------------------------- */
 
 /* A request that is above its limit even where nothing else is used. */
 static bool is_beyond(const struct quota_want *want, const struct quota_answer *a)
@@ -113,7 +115,7 @@ static bool spill(void *arg)
 	return spill_parts(p, 0) || spill_parts(p, p->missing);
 }
 
-/* ---- its life ------------------------------------------------------------------------------------------------------ */
+/* ---- its life -------------------------------------------------------------------------------- */
 
 int putqueue_new(struct account *a, struct putqueue **ret)
 {
@@ -158,25 +160,28 @@ struct putqueue *putqueue_free(struct putqueue *p)
 	return NULL;
 }
 
-/* ---- results ------------------------------------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 /* A put that others held back was never tried: the partition is its limit. */
 static void fill(const struct putqueue *p, struct put *w)
 {
 	if (w->tried && w->error)
 		return;
-	w->answer = (struct quota_answer){
-		.limit = WIRE_LIMIT_PARTITION, .hard = p->account->tick.size, .used = p->account->tick.used};
+	w->answer = (struct quota_answer){.limit = WIRE_LIMIT_PARTITION,
+					  .hard = p->account->tick.size,
+					  .used = p->account->tick.used};
 }
 
 static int say_no_disk(const struct putqueue *p, const struct put *w)
 {
-	return conn_refuse_limit(
-		w->member->conn, w->want.serial, -ETIMEDOUT, w->answer.limit, w->answer.hard, w->answer.used,
-		"no room on %s (%" PRIu64 " of %" PRIu64 " bytes are used or granted), and %s: it was not waited for "
-		"longer; delete objects, or make room on the disk",
-		p->account->path, w->answer.used, w->answer.hard,
-		is_disk_full((void *)(uintptr_t)p) ? "the disk tier is full" : "queue-grace is over");
+	return conn_refuse_limit(w->member->conn, w->want.serial, -ETIMEDOUT, w->answer.limit,
+				 w->answer.hard, w->answer.used,
+				 "no room on %s (%" PRIu64 " of %" PRIu64
+				 " bytes are used or granted), and %s: it was not waited for "
+				 "longer; delete objects, or make room on the disk",
+				 p->account->path, w->answer.used, w->answer.hard,
+				 is_disk_full((void *)(uintptr_t)p) ? "the disk tier is full"
+								    : "queue-grace is over");
 }
 
 static void tell(struct putqueue *p, struct put *w)
@@ -245,7 +250,7 @@ void putqueue_pass(struct putqueue *p)
 		tell_first(p);
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static struct put *find(const struct putqueue *p, const struct member *m, uint64_t serial)
 {
@@ -259,9 +264,11 @@ static struct put *find(const struct putqueue *p, const struct member *m, uint64
 	return NULL;
 }
 
-static int add(struct putqueue *p, struct member *m, const struct quota_want *want, struct put **ret)
+static int add(struct putqueue *p, struct member *m, const struct quota_want *want,
+	       struct put **ret)
 {
-	uint64_t now = now_ns(p), left = want->deadline_ns > now ? (want->deadline_ns - now) / MS : 0;
+	uint64_t now = now_ns(p),
+		 left = want->deadline_ns > now ? (want->deadline_ns - now) / MS : 0;
 	struct put *w = calloc(1, sizeof(*w));
 
 	if (!w)
@@ -293,7 +300,8 @@ static int take_now(struct putqueue *p, struct put *w, struct quota_answer *ret)
 	return r;
 }
 
-int putqueue_request(struct putqueue *p, struct member *m, const struct quota_want *want, struct quota_answer *ret)
+int putqueue_request(struct putqueue *p, struct member *m, const struct quota_want *want,
+		     struct quota_answer *ret)
 {
 	struct quota_want once = *want;
 	struct put *w = NULL;
@@ -329,7 +337,8 @@ int putqueue_cancel(struct putqueue *p, struct member *m, uint64_t serial)
 	return 0;
 }
 
-/* The queue must not be called from within a pass, and the member goes: its puts are another's until then. */
+/* The queue must not be called from within a pass, and the member goes: its puts
+ * are another's until then. */
 static void orphan(struct putqueue *p, struct put *w)
 {
 	w->member = NULL;

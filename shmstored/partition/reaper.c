@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * reaper.c: one struct reap for each path that may be dead, from the first sign until nothing is left to do there.
+ * reaper.c: one struct reap for each path that may be dead, from the first sign until
+ * nothing is left to do there.
  *
- *   look ──> lives ──> look again in 1, 2, 4 … ms for a moment, where its process is dead for some seconds; then forget
+ *   look ──> lives ──> look again in 1, 2, 4 … ms for a moment, where its process is dead
+ *   for some seconds; then forget
  *     |
- *     └───> dead ───> a worker reaps it ──> forget, or sleep until the first lease that stays ends, then look again
+ *     └───> dead ───> a worker reaps it ──> forget, or sleep until the first lease
+ *     that stays ends, then look again
  *
- * Who is dead is the lock's to say, here for the books (the credit of a dead store is free before its memory is), and in the library, which
- * takes the lock before it removes anything. A store that was made anew under the path in between is safe therefore.
+ * Who is dead is the lock's to say, here for the books (the credit of a dead store is free before
+ * its memory is), and in the library, which takes the lock before it removes anything. A store that
+ * was made anew under the path in between is safe therefore.
  */
 #include "reaper.h"
 
@@ -68,7 +72,7 @@ struct reap {
 
 static void look(struct reap *r);
 
-/* ---- the list ------------------------------------------------------------------------------------------------------ */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 static void free_if_idle(struct reap *r)
 {
@@ -125,7 +129,7 @@ static void over(struct reap *r)
 	account_unref(a);
 }
 
-/* ---- the work ------------------------------------------------------------------------------------------------------ */
+/* ---- the work -------------------------------------------------------------------------------- */
 
 /* In the worker: whose it is, from its page, while that is there. */
 static void identify(struct reap *r)
@@ -157,7 +161,8 @@ static void run(struct scanner_job *job)
 		identify(r);
 	r->report = (struct shmstore_gc_report){0};
 	r->expiry_ms = UINT64_MAX;
-	r->result = shmstore_partition_reap(r->account->partition, r->path, 0, NULL, NULL, &r->report, &r->expiry_ms);
+	r->result = shmstore_partition_reap(r->account->partition, r->path, 0, NULL, NULL,
+					    &r->report, &r->expiry_ms);
 }
 
 static struct json_object *describe(const struct reap *r)
@@ -195,7 +200,8 @@ static void tell(struct reap *r)
 	}
 }
 
-/* When a lease ends, on our clock. The leases' one goes on while the host sleeps: then we are late by that, until the next survey. */
+/* When a lease ends, on our clock. The leases' one goes on while the host sleeps: then we are late
+ * by that, until the next survey. */
 static uint64_t monotonic_of(uint64_t boot_ms)
 {
 	struct timespec t;
@@ -210,7 +216,8 @@ static void retry(struct reap *r)
 {
 	if (r->waited_ms >= RETRY_MS_LAST) {
 		log_say(LOG_WARNING, LOG_FIELDS(.object = r->path),
-			"its owner's process is gone, but its lock is still held: left to the next survey");
+			"its owner's process is gone, but its lock is still held: left to the next "
+			"survey");
 		finish(r);
 		return;
 	}
@@ -234,7 +241,8 @@ static void done(struct scanner_job *job)
 	}
 	if (r->result == 0) {
 		tell(r);
-		/* Before anybody's wish to look again: what goes next are leases that ended, though the store was reaped but now. */
+		/* Before anybody's wish to look again: what goes next are leases that ended, though
+		 * the store was reaped but now. */
 		r->leased = r->expiry_ms != UINT64_MAX;
 		r->coming = 0;
 	}
@@ -308,7 +316,8 @@ static void look(struct reap *r)
 		return;
 	case MEMBER_CLOSED:
 		member_gone(m, m->ended ? "died" : "closed");
-		(void)member_get(r->account, r->path, (uid_t)-1, &m); /* its next owner, where it has one */
+		/* its next owner, where it has one */
+		(void)member_get(r->account, r->path, (uid_t)-1, &m);
 		over(r);
 		return;
 	case MEMBER_DEAD:
@@ -410,8 +419,9 @@ void reaper_close(struct account *a)
 }
 
 /*
- * shmstore_partition_gc_plan() of a whole partition, in a worker. Not in the idle one: gc holds the lock of a dead store while it takes it apart, and who
- * wants to open a store of that name must not wait for a processor to have nothing else to do.
+ * shmstore_partition_gc_plan() of a whole partition, in a worker. Not in the idle one: gc holds the
+ * lock of a dead store while it takes it apart, and who wants to open a store of that name must not
+ * wait for a processor to have nothing else to do.
  */
 struct sweep {
 	struct scanner_job job;
@@ -453,7 +463,8 @@ static void sweep_tell(struct account *a, const struct sweep *s)
 	jsonmake_u64(fields, "leases", report->n_leases);
 	jsonmake_u64(fields, "objects", report->n_objects);
 	jsonmake_u64(fields, "freed", report->freed);
-	events_emit(a->host->events, s->n_taken ? EVENT_STORE_REAPED : EVENT_LEASE_EXPIRED, a->path, fields);
+	events_emit(a->host->events, s->n_taken ? EVENT_STORE_REAPED : EVENT_LEASE_EXPIRED, a->path,
+		    fields);
 }
 
 static void sweep_done(struct scanner_job *job)
@@ -477,6 +488,7 @@ void sweep_start(struct account *a)
 	if (!s)
 		return; /* the next survey tries again */
 	account_ref(a);
-	*s = (struct sweep){.job = {.run = sweep_run, .done = sweep_done}, .account = a, .result = -ECANCELED};
+	*s = (struct sweep){
+		.job = {.run = sweep_run, .done = sweep_done}, .account = a, .result = -ECANCELED};
 	scanner_submit(a->host->scanner, &s->job);
 }

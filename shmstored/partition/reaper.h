@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reaper.h: takes dead stores apart as soon as their locks are free, and their leases as they end. */
+/* reaper.h: takes dead stores apart as soon as their locks are free, and
+ * their leases as they end. */
 #ifndef REAPER_H
 #define REAPER_H
 
@@ -9,18 +10,21 @@
 struct account;
 
 /*
- * Something says that the store at path may be dead or gone: the loop looks at it next, and if it is, ends its member and has it reaped by a
- * worker; if its process is dead but its lock not free yet, it looks again soon. Idempotent.
+ * Something says that the store at path may be dead or gone: the loop looks at it next, and if it
+ * is, ends its member and has it reaped by a worker; if its process is dead but its lock not free
+ * yet, it looks again soon. Idempotent.
  */
 void reaper_look(struct account *a, const char *path);
 /* Is there one at work, or about to be? */
 bool reaper_busy(const struct account *a);
-/* Bytes that stores had when they ended and are not reaped yet: they come back by themselves, and soon. An estimate, by their ledgers. */
+/* Bytes that stores had when they ended and are not reaped yet: they come back by themselves, and
+ * soon. An estimate, by their ledgers. */
 uint64_t reaper_coming(const struct account *a);
 /* The account closes: no more looks. */
 void reaper_close(struct account *a);
 
-/* Gc of a whole partition now and then, for what no death announces: leases of live stores that ended, torn leftovers. */
+/* Gc of a whole partition now and then, for what no death announces: leases of live stores
+ * that ended, torn leftovers. */
 struct account;
 
 /* Runs in a worker, after jobs that somebody waits for. Removals are told as events. */
@@ -29,7 +33,8 @@ void sweep_start(struct account *a);
 /* Notices stores that come and go in stores/ without a word to us. */
 struct account;
 
-/* Watches a's stores/; sets a->finder. Before the first scan, so that nothing falls in between. 0, -errno: only surveys find them then. */
+/* Watches a's stores/; sets a->finder. Before the first scan, so that nothing falls in between. 0,
+ * -errno: only surveys find them then. */
 int finder_open(struct account *a);
 void finder_close(struct account *a);
 

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scanner.c: worker threads with a queue each, and one queue of finished jobs that an eventfd tells the loop of.
+ * scanner.c: worker threads with a queue each, and one queue of finished jobs that
+ * an eventfd tells the loop of.
  *
- * Five threads, by who waits for the answer. Reaps: memory is to come free at once, and a survey may take seconds. Jobs that somebody
- * asked for: a little behind the loop, so that a request does not feel it. Jobs that nobody asked for: SCHED_IDLE, which the loop
- * preempts whatever it does, and which may starve on a busy host; nothing but the next such job waits for it, and it must hold no
- * lock that others want. The disk tier's: as long as a disk takes, or hangs. It holds locks that stores want for moments, so it is
- * preempted like any program; the bulk of its work is done by threads that the library starts, at the rank that it is asked for.
+ * Five threads, by who waits for the answer. Reaps: memory is to come free at once, and a survey
+ * may take seconds. Jobs that somebody asked for: a little behind the loop, so that a request does
+ * not feel it. Jobs that nobody asked for: SCHED_IDLE, which the loop preempts whatever it does,
+ * and which may starve on a busy host; nothing but the next such job waits for it, and it must hold
+ * no lock that others want. The disk tier's: as long as a disk takes, or hangs. It holds locks that
+ * stores want for moments, so it is preempted like any program; the bulk of its work is done by
+ * threads that the library starts, at the rank that it is asked for.
  *
- * The lock is held for the moving of list entries only. A kill -9 leaves nothing: jobs live in memory.
+ * The lock is held for the moving of list entries only. A kill -9 leaves
+ * nothing: jobs live in memory.
  *
- * Rejected: io_uring's own workers (no directory reading, no priorities), a thread per job (a start costs more than most reaps).
+ * Rejected: io_uring's own workers (no directory reading, no priorities), a thread per job (a start
+ * costs more than most reaps).
  */
 #include "scanner.h"
 
@@ -82,7 +87,7 @@ static struct scanner_job *queue_take(struct queue *q)
 	return job;
 }
 
-/* ---- in the workers ------------------------------------------------------------------------------------------------ */
+/* ---- in the workers -------------------------------------------------------------------------- */
 
 /* A refusal changes nothing but how much the loop feels of it. */
 static void take_rank(enum scanner_worker kind)
@@ -100,7 +105,8 @@ static void take_rank(enum scanner_worker kind)
 	}
 }
 
-/* The loop waits for its end now: at the rank of what nobody waits for its last steps would take seconds on a busy host. */
+/* The loop waits for its end now: at the rank of what nobody waits for its last steps would
+ * take seconds on a busy host. */
 static void raise_rank(struct worker *w)
 {
 	pid_t tid = atomic_load_explicit(&w->tid, memory_order_relaxed);
@@ -121,7 +127,8 @@ static void tell_loop(struct scanner *s)
 	while (n < 0 && errno == EINTR);
 }
 
-/* How long this thread was ready and had no processor, ever. 0 where the kernel does not count it. */
+/* How long this thread was ready and had no processor, ever. 0 where the
+ * kernel does not count it. */
 static uint64_t waited(void)
 {
 	unsigned long long ns = 0;
@@ -182,7 +189,7 @@ static void *work(void *arg)
 	return NULL;
 }
 
-/* ---- in the loop's thread ------------------------------------------------------------------------------------------ */
+/* ---- in the loop's thread -------------------------------------------------------------------- */
 
 static void finish_all(struct scanner *s)
 {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * surveyor.c: one survey at a time whose result counts: one that somebody asked for (several askers share it), or the one that is due
- * at the configured interval, but never more than a twentieth of the time. A survey's wait for a processor does not count: on a busy
- * host the next ones would come later and later. Requests while a survey runs get the next one: they ask for the state after their
- * question. A survey that is only due gives way to a requested one: it is told to stop, and its result forgotten. It runs when the
- * processors have nothing else to do; where that does not happen for a whole interval, the next one does not wait for it.
+ * surveyor.c: one survey at a time whose result counts: one that somebody asked for (several askers
+ * share it), or the one that is due at the configured interval, but never more than a twentieth of
+ * the time. A survey's wait for a processor does not count: on a busy host the next ones would come
+ * later and later. Requests while a survey runs get the next one: they ask for the state after
+ * their question. A survey that is only due gives way to a requested one: it is told to stop, and
+ * its result forgotten. It runs when the processors have nothing else to do; where that does not
+ * happen for a whole interval, the next one does not wait for it.
  *
- * A published survey is the cure for all that was missed: stores that came without being seen, members that are gone, dead stores that
- * nobody told us of.
+ * A published survey is the cure for all that was missed: stores that came without being seen,
+ * members that are gone, dead stores that nobody told us of.
  */
 
 #include <errno.h>
@@ -51,8 +53,9 @@ struct surveying {
 
 /* A survey as data: filled by a worker from the library's survey of a partition. */
 /*
- * Copies what the library tells of a partition into a struct survey, and sums it by user and label. Of the holders only the
- * largest are kept: a process may hold any number of files. Runs in a worker; knows no account.
+ * Copies what the library tells of a partition into a struct survey, and sums it by user and
+ * label. Of the holders only the largest are kept: a process may hold any number of files. Runs
+ * in a worker; knows no account.
  */
 struct survey;
 
@@ -80,7 +83,7 @@ static int grow(void *io_list, size_t n, size_t *io_size, size_t entry)
 	return 0;
 }
 
-/* ---- stores and labels --------------------------------------------------------------------------------------------- */
+/* ---- stores and labels ----------------------------------------------------------------------- */
 
 static int add_label(struct taking *t, const struct survey_store *store)
 {
@@ -138,7 +141,7 @@ static int on_store(const struct shmstore_store_books *books, void *arg)
 	return add_label(t, to);
 }
 
-/* ---- users --------------------------------------------------------------------------------------------------------- */
+/* ---- users ----------------------------------------------------------------------------------- */
 
 static char *user_name(uid_t uid)
 {
@@ -162,7 +165,8 @@ static int on_user(const struct shmstore_user_books *books, void *arg)
 	if (grow(&s->users, s->n_users, &t->users_size, sizeof(*to)) < 0)
 		return -ENOMEM;
 	to = &s->users[s->n_users++];
-	*to = (struct survey_user){.uid = books->uid, .name = user_name(books->uid), .books = *books};
+	*to = (struct survey_user){
+		.uid = books->uid, .name = user_name(books->uid), .books = *books};
 	/* The stores were told before. */
 	for (size_t i = 0; i < s->n_stores; i++) {
 		if (s->stores[i].uid == to->uid) {
@@ -173,7 +177,7 @@ static int on_user(const struct shmstore_user_books *books, void *arg)
 	return to->name ? 0 : -ENOMEM;
 }
 
-/* ---- holders ------------------------------------------------------------------------------------------------------- */
+/* ---- holders --------------------------------------------------------------------------------- */
 
 static void free_holder(struct survey_holder *h)
 {
@@ -233,7 +237,7 @@ static int on_holder(const struct shmstore_holder *h, void *arg)
 	return to->path && (to->key || !h->key) ? 0 : -ENOMEM;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static int on_progress(UNUSED uint64_t n_names, void *arg)
 {
@@ -267,10 +271,12 @@ static struct survey *surveydata_free(struct survey *s)
 }
 
 /*
- * Surveys p. Blocks; looks users' names up. stop is asked now and then: true ends it with -ECANCELED.
- * 0 with *ret (sequence and ages are the caller's to fill in), or as shmstore_partition_survey().
+ * Surveys p. Blocks; looks users' names up. stop is asked now and then: true ends it with
+ * -ECANCELED. 0 with *ret (sequence and ages are the caller's to fill in), or as
+ * shmstore_partition_survey().
  */
-static int surveydata_take(struct shmstore_partition *p, bool (*stop)(void *arg), void *arg, struct survey **ret)
+static int surveydata_take(struct shmstore_partition *p, bool (*stop)(void *arg), void *arg,
+			   struct survey **ret)
 {
 	struct survey *s = calloc(1, sizeof(*s));
 	struct taking t = {.s = s, .stop = stop, .arg = arg};
@@ -301,14 +307,15 @@ static int surveydata_take(struct shmstore_partition *p, bool (*stop)(void *arg)
 	return 0;
 }
 
-/* ---- in the worker ------------------------------------------------------------------------------------------------- */
+/* ---- in the worker --------------------------------------------------------------------------- */
 
 static bool is_stopped(void *arg)
 {
 	const struct surveying *s = arg;
 
 	/* Relaxed: nothing is read because of it. */
-	return atomic_load_explicit(&s->stop, memory_order_relaxed) || scanner_stopping(s->account->host->scanner);
+	return atomic_load_explicit(&s->stop, memory_order_relaxed) ||
+	       scanner_stopping(s->account->host->scanner);
 }
 
 static void run(struct scanner_job *job)
@@ -318,9 +325,10 @@ static void run(struct scanner_job *job)
 	s->result = surveydata_take(s->account->partition, is_stopped, s, &s->survey);
 }
 
-/* ---- what follows from a survey ------------------------------------------------------------------------------------ */
+/* ---- what follows from a survey -------------------------------------------------------------- */
 
-static struct json_object *describe_ghost(const struct account *a, const struct survey_holder *h, uint64_t now_ns)
+static struct json_object *describe_ghost(const struct account *a, const struct survey_holder *h,
+					  uint64_t now_ns)
 {
 	struct json_object *o = jsonmake_new();
 
@@ -408,9 +416,10 @@ static void publish(struct account *a, struct surveying *job)
 	compare(a, s);
 }
 
-/* ---- one after the other ------------------------------------------------------------------------------------------- */
+/* ---- one after the other --------------------------------------------------------------------- */
 
-/* Those of a->answering. fn may ask again, and cancel others: an answer can end another client's connection. */
+/* Those of a->answering. fn may ask again, and cancel others: an answer can end
+ * another client's connection. */
 static void answer(struct account *a, const struct survey *survey, int error)
 {
 	struct account_wait *w;
@@ -444,7 +453,8 @@ static void done(struct scanner_job *job)
 	if (counts) {
 		bool due = !s->waits;
 
-		/* From here on who ends, by an event of publish() too, is taken out of this list. */
+		/* From here on who ends, by an event of publish() too, is taken out of this
+		 * list. */
 		a->answering = s->waits;
 		s->waits = NULL;
 		a->running = NULL;
@@ -484,7 +494,8 @@ static int begin(struct account *a, bool idle)
 	s->waits = a->waits;
 	s->began_ns = loop_clock();
 	s->result = -ECANCELED; /* as long as it did not run */
-	s->job = (struct scanner_job){.worker = idle ? SCANNER_IDLE : SCANNER_ASKED, .run = run, .done = done};
+	s->job = (struct scanner_job){
+		.worker = idle ? SCANNER_IDLE : SCANNER_ASKED, .run = run, .done = done};
 	a->waits = NULL;
 	a->running = s;
 	a->surveying = true;
@@ -563,7 +574,8 @@ void surveyor_close(struct account *a)
 static bool is_starved(const struct account *a, uint64_t now_ns)
 {
 	const struct surveying *s = a->running;
-	uint64_t allowed_ns = a->config->survey_interval_ns + (a->survey ? SHARE * a->survey->cost_ns : 0);
+	uint64_t allowed_ns =
+		a->config->survey_interval_ns + (a->survey ? SHARE * a->survey->cost_ns : 0);
 
 	return s && s->job.worker == SCANNER_IDLE && now_ns > s->began_ns + allowed_ns;
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quota.c: the calls of quota.h, put together of quota_group.c, _credit.c, _base.c, _queue.c and _ask.c (quota_core.h says which is what).
+ * quota.c: the calls of quota.h, put together of quota_group.c, _credit.c, _base.c, _queue.c and
+ * _ask.c (quota_core.h says which is what).
  *
- * One thread. Memory is allocated when a store comes (with room for its waits) and when a group does; a request allocates nothing.
- * Of a page, the daemon's half is written here, but for asked_n and asked_bytes.
+ * One thread. Memory is allocated when a store comes (with room for its waits) and when a
+ * group does; a request allocates nothing. Of a page, the daemon's half is written here, but
+ * for asked_n and asked_bytes.
  */
 #include "quota.h"
 
@@ -70,8 +72,11 @@ static bool tell_wait(struct quota *q)
 	s = w->store;
 	serial = w->serial;
 	error = w->error;
-	a = (struct quota_answer){
-		.granted = w->granted, .bytes = w->bytes, .limit = w->limit, .hard = w->hard, .used = w->used};
+	a = (struct quota_answer){.granted = w->granted,
+				  .bytes = w->bytes,
+				  .limit = w->limit,
+				  .hard = w->hard,
+				  .used = w->used};
 	if (a.limit != WIRE_LIMIT_NONE)
 		snprintf(a.id, sizeof(a.id), "%s", quota_group_id(s->groups[a.limit]));
 	quota_queue_forget(q, w);
@@ -135,12 +140,14 @@ static bool limit_valid(uint64_t bytes)
 	return bytes == QUOTA_DEFAULT || bytes <= QUOTA_MAX;
 }
 
-int quota_limit(struct quota *q, enum wire_limit kind, const char *id, const struct quota_limits *l, uint64_t now_ns)
+int quota_limit(struct quota *q, enum wire_limit kind, const char *id, const struct quota_limits *l,
+		uint64_t now_ns)
 {
 	struct quota_group *g, *next;
 	bool all = kind != WIRE_LIMIT_PARTITION && id[0] == '*' && !id[1];
 
-	if (kind < WIRE_LIMIT_PARTITION || kind > WIRE_LIMIT_STORE || (kind == WIRE_LIMIT_PARTITION) != !*id)
+	if (kind < WIRE_LIMIT_PARTITION || kind > WIRE_LIMIT_STORE ||
+	    (kind == WIRE_LIMIT_PARTITION) != !*id)
 		return -EINVAL;
 	if (!limit_valid(l->hard) || !limit_valid(l->soft) || l->low > l->soft ||
 	    (l->hard && l->hard != QUOTA_DEFAULT && l->soft != QUOTA_DEFAULT && l->soft > l->hard))
@@ -190,8 +197,8 @@ int quota_limit_get(struct quota *q, enum wire_limit kind, const char *id, struc
 	return 0;
 }
 
-int quota_add(struct quota *q, uid_t uid, const char *label, const char *name, void *user, uint64_t now_ns,
-	      struct quota_store **ret)
+int quota_add(struct quota *q, uid_t uid, const char *label, const char *name, void *user,
+	      uint64_t now_ns, struct quota_store **ret)
 {
 	struct quota_store *s = calloc(1, sizeof(*s) + q->config.waits_max * sizeof(s->pool[0]));
 	struct quota_group *groups[QUOTA_KINDS] = {NULL};
@@ -204,7 +211,8 @@ int quota_add(struct quota *q, uid_t uid, const char *label, const char *name, v
 	groups[WIRE_LIMIT_USER] = quota_group_get(q, WIRE_LIMIT_USER, id);
 	groups[WIRE_LIMIT_LABEL] = *label ? quota_group_get(q, WIRE_LIMIT_LABEL, label) : NULL;
 	groups[WIRE_LIMIT_STORE] = quota_group_get(q, WIRE_LIMIT_STORE, name);
-	if (!groups[WIRE_LIMIT_USER] || !groups[WIRE_LIMIT_STORE] || (*label && !groups[WIRE_LIMIT_LABEL])) {
+	if (!groups[WIRE_LIMIT_USER] || !groups[WIRE_LIMIT_STORE] ||
+	    (*label && !groups[WIRE_LIMIT_LABEL])) {
 		/* The empty ones go at the next look at all groups. */
 		free(s);
 		return -ENOMEM;
@@ -284,8 +292,8 @@ static int refuse(struct quota *q, struct quota_store *s, uint32_t held, uint64_
 	return ret->limit == WIRE_LIMIT_PARTITION ? -ENOSPC : -EDQUOT;
 }
 
-static int request(struct quota *q, struct quota_store *s, const struct quota_want *want, uint64_t now_ns,
-		   struct quota_answer *ret)
+static int request(struct quota *q, struct quota_store *s, const struct quota_want *want,
+		   uint64_t now_ns, struct quota_answer *ret)
 {
 	uint64_t unspent, lack;
 	uint32_t held;
@@ -325,8 +333,8 @@ static int request(struct quota *q, struct quota_store *s, const struct quota_wa
 	return 0;
 }
 
-int quota_request(struct quota *q, struct quota_store *s, const struct quota_want *want, uint64_t now_ns,
-		  struct quota_answer *ret)
+int quota_request(struct quota *q, struct quota_store *s, const struct quota_want *want,
+		  uint64_t now_ns, struct quota_answer *ret)
 {
 	struct quota_answer a = {0};
 	int r;
@@ -412,11 +420,13 @@ void quota_tick(struct quota *q, uint64_t now_ns)
 	quota_tell(q);
 }
 
-static int each_default(struct quota *q, int (*fn)(const struct quota_line *line, void *arg), void *arg)
+static int each_default(struct quota *q, int (*fn)(const struct quota_line *line, void *arg),
+			void *arg)
 {
 	for (enum wire_limit kind = WIRE_LIMIT_USER; kind <= WIRE_LIMIT_STORE; kind++) {
 		const struct quota_limits *l = &q->defaults[kind];
-		struct quota_line line = {.kind = kind, .id = "*", .hard = l->hard, .soft = l->soft};
+		struct quota_line line = {
+			.kind = kind, .id = "*", .hard = l->hard, .soft = l->soft};
 		int r = l->hard || l->soft ? fn(&line, arg) : 0;
 
 		if (r)

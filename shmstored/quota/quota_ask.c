@@ -2,10 +2,11 @@
 /*
  * quota_ask.c: levels, and who is asked to give back how much.
  *
- * Over soft until below low (so that it does not flutter), and where requests were refused or wait at hard, the excess is shared out:
- * pooled files first, of the largest pool first: they hold nothing that anybody needs; then objects, of the largest store first, up
- * to half of what it has. A store that several limits cover is asked for the most that one of them wants of it. Nobody is asked again
- * for what it was asked and is still about to give.
+ * Over soft until below low (so that it does not flutter), and where requests were refused or wait
+ * at hard, the excess is shared out: pooled files first, of the largest pool first: they hold
+ * nothing that anybody needs; then objects, of the largest store first, up to half of what it has.
+ * A store that several limits cover is asked for the most that one of them wants of it. Nobody is
+ * asked again for what it was asked and is still about to give.
  */
 #include <utlist.h>
 
@@ -34,7 +35,8 @@ static struct quota_store *largest_linked(const struct quota_group *g)
 	struct quota_store *found = NULL;
 
 	QUOTA_EACH(s, g) {
-		if (!s->part_linked && s->share.linked >= 2 && (!found || s->share.linked > found->share.linked))
+		if (!s->part_linked && s->share.linked >= 2 &&
+		    (!found || s->share.linked > found->share.linked))
 			found = s;
 	}
 	return found;
@@ -83,10 +85,12 @@ static void look(struct quota *q, struct quota_group *g, bool tick)
 	g->deficit = 0;
 }
 
-/* Is it worth a word that s is to give want now, and not what it was asked for, less what it gave? */
+/* Is it worth a word that s is to give want now, and not what it was asked for, less what it
+ * gave? */
 static bool news(const struct quota_store *s)
 {
-	uint64_t given = atomic_load_explicit(&s->credit->given_bytes, memory_order_relaxed) - s->given_seen;
+	uint64_t given =
+		atomic_load_explicit(&s->credit->given_bytes, memory_order_relaxed) - s->given_seen;
 	uint64_t left = given < s->asked ? s->asked - given : 0;
 
 	if (!s->want || !left)

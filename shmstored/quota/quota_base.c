@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quota_base.c: what a user or a label uses besides what its live stores say: the files of dead stores, kept ones, ghosts. A survey
- * tells; between surveys it is what stores took with them when they died, less what reaps freed.
+ * quota_base.c: what a user or a label uses besides what its live stores say: the files of dead
+ * stores, kept ones, ghosts. A survey tells; between surveys it is what stores took with them when
+ * they died, less what reaps freed.
  *
- * A survey takes time, and the stores do not wait for it. Of what came into being meanwhile it saw some, and some not; of what was
- * given back as well. So that the sum stays an upper bound, all that came into being since its begin counts on top (the mark knows
- * the totals of then), and only what is given back after its end is subtracted. The next survey corrects any excess.
+ * A survey takes time, and the stores do not wait for it. Of what came into being meanwhile it saw
+ * some, and some not; of what was given back as well. So that the sum stays an upper bound, all
+ * that came into being since its begin counts on top (the mark knows the totals of then), and only
+ * what is given back after its end is subtracted. The next survey corrects any excess.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +22,8 @@ void quota_base_inherit(struct quota_group *g, int64_t base)
 	g->inherited = base;
 }
 
-static void find(struct quota *q, enum wire_limit kind, const char *id, uint64_t bytes, int64_t base)
+static void find(struct quota *q, enum wire_limit kind, const char *id, uint64_t bytes,
+		 int64_t base)
 {
 	struct quota_group *g = quota_group_get(q, kind, id);
 
@@ -30,7 +33,8 @@ static void find(struct quota *q, enum wire_limit kind, const char *id, uint64_t
 	quota_base_inherit(g, base);
 }
 
-void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes, const struct wire_credit *page)
+void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes,
+		 const struct wire_credit *page)
 {
 	int64_t user = 0, labelled = 0;
 	char id[16];
@@ -58,11 +62,13 @@ static void lose(struct quota *q, enum wire_limit kind, const char *id, uint64_t
 		quota_group_base(g, 0 - bytes);
 }
 
-void quota_freed(struct quota *q, uint64_t books, uid_t uid, const char *label, uint64_t bytes, uint64_t now_ns)
+void quota_freed(struct quota *q, uint64_t books, uid_t uid, const char *label, uint64_t bytes,
+		 uint64_t now_ns)
 {
 	char id[16];
 
-	/* A survey that ended while the reap was at work saw these files, or did not: another one knows. */
+	/* A survey that ended while the reap was at work saw these files, or
+	 * did not: another one knows. */
 	if (books == q->n_books) {
 		snprintf(id, sizeof(id), "%u", uid);
 		lose(q, WIRE_LIMIT_USER, id, bytes);
@@ -136,7 +142,8 @@ static void rebase(struct quota_group *g, uint64_t bytes)
 	g->loose = came != 0;
 }
 
-void quota_rebase(struct quota *q, struct quota_mark *m, enum wire_limit kind, const char *id, uint64_t bytes)
+void quota_rebase(struct quota *q, struct quota_mark *m, enum wire_limit kind, const char *id,
+		  uint64_t bytes)
 {
 	struct quota_group *g;
 

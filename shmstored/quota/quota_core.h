@@ -9,8 +9,9 @@
  *   quota_ask.c      what is over a soft limit, and who is asked to give it back
  *   quota.c          the calls of quota.h
  *
- * No callback but used(), credit() and share() is made while a list is walked: who is to be told is noted (a wait that is done, a level, a
- * liar, an ask), and told by quota_tell() as the last thing of a call. So callbacks may call back.
+ * No callback but used(), credit() and share() is made while a list is walked: who is to be told is
+ * noted (a wait that is done, a level, a liar, an ask), and told by quota_tell() as the last thing
+ * of a call. So callbacks may call back.
  */
 #ifndef QUOTA_CORE_H
 #define QUOTA_CORE_H
@@ -36,16 +37,16 @@ static inline unsigned quota_group_hash(const char *key, size_t n)
 struct quota_group {
 	UT_hash_handle hh; /* by kind and id */
 	enum wire_limit kind;
-	struct quota_limits own;    /* QUOTA_DEFAULT where nothing is set */
-	uint64_t hard, soft, low;   /* in force; 0 = none */
-	int64_t base;               /* user, label: what is used besides the live stores' fresh - last */
-	uint64_t out;               /* sums over its stores, as they were read last: outstanding, */
-	uint64_t fresh, last;       /* and these modulo 2^64 */
-	uint64_t fresh_gone;        /* fresh + fresh_gone only grows, whoever comes and goes */
-	uint64_t mark_fresh;        /* that total at the mark that is out */
-	uint64_t rebase_n;          /* the mark of its last survey */
-	bool rebased;               /* base is of a survey of this life */
-	bool loose;                 /* and something came during that: it may be counted twice, found and come */
+	struct quota_limits own;  /* QUOTA_DEFAULT where nothing is set */
+	uint64_t hard, soft, low; /* in force; 0 = none */
+	int64_t base;         /* user, label: what is used besides the live stores' fresh - last */
+	uint64_t out;         /* sums over its stores, as they were read last: outstanding, */
+	uint64_t fresh, last; /* and these modulo 2^64 */
+	uint64_t fresh_gone;  /* fresh + fresh_gone only grows, whoever comes and goes */
+	uint64_t mark_fresh;  /* that total at the mark that is out */
+	uint64_t rebase_n;    /* the mark of its last survey */
+	bool rebased;         /* base is of a survey of this life */
+	bool loose; /* and something came during that: it may be counted twice, found and come */
 	int64_t inherited;          /* the part of base that an earlier life left in the pages */
 	struct quota_store *stores; /* linked by their links[kind] */
 	uint32_t n_stores, n_active, n_waiting;
@@ -82,19 +83,22 @@ struct quota_store {
 	struct quota_group *groups[QUOTA_KINDS];
 	void *user;
 	struct wire_credit *credit; /* NULL = no page */
-	bool limited;               /* a hard limit covers it: it has credit; else granted is WIRE_UNLIMITED */
+	bool limited; /* a hard limit covers it: it has credit; else granted is WIRE_UNLIMITED */
 	bool active, liar, liar_told;
 	const char *lie;
-	uint64_t granted; /* as we wrote it: what the page says of it is never believed while we live */
-	uint64_t
-		booked; /* the most that it may have charged: granted, or more where less than that could be taken back */
+	/* as we wrote it: what the page says of it is never believed while we live */
+	uint64_t granted;
+	/* the most that it may have charged: granted, or more where less
+	 * than that could be taken back */
+	uint64_t booked;
 	uint64_t charged, settled, fresh, last; /* as read last, charged cut to booked */
-	uint64_t doubt;                         /* what its page says that it has in flight and cannot have */
-	uint64_t out;                           /* booked - settled - doubt, as it is in the groups' sums */
-	uint64_t pledge, pledge_ns;             /* up to this total it needs what it has, until then */
-	uint64_t charged_seen, active_ns;       /* when it charged last */
-	uint64_t want, asked, given_seen;       /* to be asked for; what it was asked for, and its given_bytes then */
-	bool ask;                               /* want is to be told */
+	uint64_t doubt;             /* what its page says that it has in flight and cannot have */
+	uint64_t out;               /* booked - settled - doubt, as it is in the groups' sums */
+	uint64_t pledge, pledge_ns; /* up to this total it needs what it has, until then */
+	uint64_t charged_seen, active_ns; /* when it charged last */
+	/* to be asked for; what it was asked for, and its given_bytes then */
+	uint64_t want, asked, given_seen;
+	bool ask; /* want is to be told */
 	struct quota_share share;
 	uint64_t part_pool, part_linked; /* of what is distributed now */
 	struct quota_wait *free;
@@ -119,12 +123,14 @@ struct quota {
 	struct quota_mark *mark;    /* that is out */
 	struct quota_store *victim; /* from whom credit is taken next */
 	bool stale, telling;
-	bool unsure;                   /* of what was not granted, or is of the dead: since the last survey began */
+	bool unsure; /* of what was not granted, or is of the dead: since the last survey began */
 	bool tell_levels, tell_stores; /* somebody among them is to be told */
 };
 
-/* Walks over a group's stores; the one it stands on may not be removed. s is declared: NOLINTNEXTLINE(bugprone-macro-parentheses) */
-#define QUOTA_EACH(s, group) for (struct quota_store *s = (group)->stores; s; s = s->links[(group)->kind].next)
+/* Walks over a group's stores; the one it stands on may not be removed. s is declared:
+ * NOLINTNEXTLINE(bugprone-macro-parentheses) */
+#define QUOTA_EACH(s, group) \
+	for (struct quota_store *s = (group)->stores; s; s = s->links[(group)->kind].next)
 
 static inline const char *quota_group_id(const struct quota_group *g)
 {
@@ -155,7 +161,8 @@ void quota_group_line(struct quota *q, const struct quota_group *g, struct quota
 
 /* ---- quota_credit.c ---- */
 
-/* Reads the page anew: settled first, so that the sums are upper bounds whatever happens meanwhile. */
+/* Reads the page anew: settled first, so that the sums are upper bounds
+ * whatever happens meanwhile. */
 void quota_credit_read(struct quota *q, struct quota_store *s);
 void quota_credit_read_all(struct quota *q, struct quota_group *g);
 /* The part of its credit that it has not charged. */
@@ -166,7 +173,8 @@ uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s);
 void quota_credit_grant(struct quota *q, struct quota_store *s, uint64_t n, uint64_t need);
 /* Takes up to n unspent bytes; returns how many it were. */
 uint64_t quota_credit_take(struct quota_store *s, uint64_t n);
-/* A store's limits changed, or it is new: from and to unlimited credit; the page says what is in force. */
+/* A store's limits changed, or it is new: from and to unlimited credit; the
+ * page says what is in force. */
 void quota_credit_update(struct quota *q, struct quota_store *s);
 void quota_credit_publish(const struct quota_store *s);
 /* Believes a new store's page as far as it may. */
@@ -184,17 +192,21 @@ void quota_base_leave(struct quota *q, struct quota_store *s);
 /* ---- quota_queue.c ---- */
 
 /*
- * Room for lack more bytes of s under all its limits, where need be out of others' unspent credit. 0, or bits of the limits that
- * hold it back: its user's and its label's; the partition's only where those two do not.
+ * Room for lack more bytes of s under all its limits, where need be out of others' unspent
+ * credit. 0, or bits of the limits that hold it back: its user's and its label's; the partition's
+ * only where those two do not.
  */
 uint32_t quota_queue_room(struct quota *q, struct quota_store *s, uint64_t lack);
-/* The limit was lowered, or memory was taken that nobody charged (directories, other programs' files): unspent credit comes back. */
+/* The limit was lowered, or memory was taken that nobody charged (directories, other programs'
+ * files): unspent credit comes back. */
 void quota_queue_restore(struct quota *q, struct quota_group *g);
 /* Bytes to grant ahead of what is needed, where lack fits. */
-uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_t lack, uint64_t ahead);
+uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_t lack,
+			   uint64_t ahead);
 /* Bits of the limits of s under which somebody waits already. */
 uint32_t quota_queue_held(const struct quota_store *s);
-void quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_want *want, uint32_t held);
+void quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_want *want,
+		     uint32_t held);
 void quota_queue_walk(struct quota *q, uint64_t now_ns);
 /* Ends a wait: error 0 with granted and bytes set, else with limit. */
 void quota_queue_end(struct quota *q, struct quota_wait *w, int error, uint32_t held);
@@ -206,11 +218,13 @@ uint32_t quota_queue_never(const struct quota_store *s, uint64_t need);
 /* The limit that is named to people, of those in held. */
 enum wire_limit quota_queue_limit(uint32_t held);
 /* Writes down that held refused, or makes wait, a request that lacks so many bytes. */
-void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack, bool refused);
+void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack,
+		      bool refused);
 
 /* ---- quota_ask.c ---- */
 
-/* Asks, by what is used and missing now; at a tick levels too, and what was missing is forgotten. */
+/* Asks, by what is used and missing now; at a tick levels too, and what
+ * was missing is forgotten. */
 void quota_ask_walk(struct quota *q, bool tick);
 
 /* ---- quota.c ---- */

@@ -1,24 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quota_credit.c: one store's page: what is read of it, and what is granted and taken back through it (wire.h, struct wire_credit).
+ * quota_credit.c: one store's page: what is read of it, and what is granted and taken back through
+ * it (wire.h, struct wire_credit).
  *
- * booked is the most that the store can have charged. It is granted, as we wrote it; and where less than that could be taken back
- * because it had been charged already, what was charged. A charge that fails shows for a moment as too high a charged; so charged
- * is cut to booked, which nothing but a grant raises: no store can book more than it was given. Nor is it a liar for that: its owner may
- * have been stopped right there. A store that settles more than it was granted is one.
+ * booked is the most that the store can have charged. It is granted, as we wrote it; and where less
+ * than that could be taken back because it had been charged already, what was charged. A charge
+ * that fails shows for a moment as too high a charged; so charged is cut to booked, which nothing
+ * but a grant raises: no store can book more than it was given. Nor is it a liar for that: its
+ * owner may have been stopped right there. A store that settles more than it was granted is one.
  *
- * The sums of the groups are kept as of each store's last reading. Settling moves bytes from outstanding to what the kernel counts, so an
- * old reading of settled is an upper bound as long as used is read later, and an old pair of settled and fresh is one where
- * fresh was read later: both hold here. Hence a request that fits by old readings fits, and costs one page's reading.
+ * The sums of the groups are kept as of each store's last reading. Settling moves bytes from
+ * outstanding to what the kernel counts, so an old reading of settled is an upper bound as long as
+ * used is read later, and an old pair of settled and fresh is one where fresh was read later: both
+ * hold here. Hence a request that fits by old readings fits, and costs one page's reading.
  *
- * Rejected: believing granted as it stands in the page. The page is the owner's file; a store could raise it.
+ * Rejected: believing granted as it stands in the page. The page is the owner's
+ * file; a store could raise it.
  */
 #include <utlist.h>
 
 #include "quota_core.h"
 
 #define TOTAL_MAX    (UINT64_C(1) << 63) /* no honest total gets there */
-#define INHERIT_MOST 4u                  /* times credit: what a page of an earlier life may still charge */
+#define INHERIT_MOST 4u /* times credit: what a page of an earlier life may still charge */
 
 static void lie(struct quota *q, struct quota_store *s, const char *what)
 {
@@ -70,9 +74,10 @@ static void count(struct quota_store *s, uint64_t settled, uint64_t fresh, uint6
 }
 
 /*
- * The bytes in flight come of its page, not of our grants: an earlier daemon granted them, or nobody had to. More than the
- * least of its limits, and what it had before that was set, it cannot be, whatever the page says: no user may fill the others'
- * partition by a lie. The rest is doubtful, and is not counted; bytes that leave flight come off the doubt first.
+ * The bytes in flight come of its page, not of our grants: an earlier daemon granted them, or
+ * nobody had to. More than the least of its limits, and what it had before that was set, it cannot
+ * be, whatever the page says: no user may fill the others' partition by a lie. The rest is
+ * doubtful, and is not counted; bytes that leave flight come off the doubt first.
  */
 static void believe(const struct quota *q, struct quota_store *s, uint64_t flight)
 {
@@ -81,7 +86,8 @@ static void believe(const struct quota *q, struct quota_store *s, uint64_t fligh
 	s->doubt = flight > most ? flight - most : 0;
 }
 
-static const char *check(const struct quota_store *s, uint64_t charged, uint64_t settled, uint64_t fresh, uint64_t last)
+static const char *check(const struct quota_store *s, uint64_t charged, uint64_t settled,
+			 uint64_t fresh, uint64_t last)
 {
 	if (settled < s->settled || fresh < s->fresh || last < s->last)
 		return "a total runs backwards";
@@ -143,7 +149,8 @@ uint64_t quota_credit_unspent(const struct quota_store *s)
 uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s)
 {
 	uint64_t unspent = quota_credit_unspent(s);
-	uint64_t pledged = s->pledge > s->charged && q->now_ns < s->pledge_ns ? s->pledge - s->charged : 0;
+	uint64_t pledged =
+		s->pledge > s->charged && q->now_ns < s->pledge_ns ? s->pledge - s->charged : 0;
 
 	return unspent > pledged ? unspent - pledged : 0;
 }
@@ -183,7 +190,8 @@ static void write_base(const struct quota_group *g, _Atomic uint64_t *hard, _Ato
 
 void quota_credit_publish(const struct quota_store *s)
 {
-	const struct quota_group *user = s->groups[WIRE_LIMIT_USER], *label = s->groups[WIRE_LIMIT_LABEL];
+	const struct quota_group *user = s->groups[WIRE_LIMIT_USER],
+				 *label = s->groups[WIRE_LIMIT_LABEL];
 	struct wire_credit *c = s->credit;
 	uint64_t flags = 0;
 
@@ -192,8 +200,10 @@ void quota_credit_publish(const struct quota_store *s)
 	if (user->hard || user->soft || (label && (label->hard || label->soft)))
 		flags |= WIRE_CREDIT_LAST;
 	atomic_store_explicit(&c->flags, flags, memory_order_relaxed);
-	atomic_store_explicit(&c->store_hard, s->groups[WIRE_LIMIT_STORE]->hard, memory_order_relaxed);
-	atomic_store_explicit(&c->partition_hard, s->groups[WIRE_LIMIT_PARTITION]->hard, memory_order_relaxed);
+	atomic_store_explicit(&c->store_hard, s->groups[WIRE_LIMIT_STORE]->hard,
+			      memory_order_relaxed);
+	atomic_store_explicit(&c->partition_hard, s->groups[WIRE_LIMIT_PARTITION]->hard,
+			      memory_order_relaxed);
 	write_base(user, &c->user_hard, &c->user_base);
 	write_base(label, &c->label_hard, &c->label_base);
 }
@@ -245,7 +255,8 @@ void quota_credit_inherit(struct quota *q, struct quota_store *s)
 		quota_base_inherit(s->groups[WIRE_LIMIT_LABEL], label);
 		s->limited = granted != WIRE_UNLIMITED;
 		if (s->limited) {
-			cut = atomic_load_explicit(&c->charged, memory_order_seq_cst) + INHERIT_MOST * q->config.credit;
+			cut = atomic_load_explicit(&c->charged, memory_order_seq_cst) +
+			      INHERIT_MOST * q->config.credit;
 			s->granted = granted < cut ? granted : cut;
 			s->booked = wire_credit_revoke(c, s->granted);
 		}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quota_group.c: a group is what one limit covers: the partition, a user's stores, a label's, or one store; with the sums of what its
- * stores hold. A group lives while a store is in it, a limit is set for it, or something is booked on it.
+ * quota_group.c: a group is what one limit covers: the partition, a user's stores, a label's, or
+ * one store; with the sums of what its stores hold. A group lives while a store is in it, a limit
+ * is set for it, or something is booked on it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -81,7 +82,8 @@ void quota_group_limit(struct quota *q, struct quota_group *g, uint64_t now_ns)
 	uint64_t before = g->hard;
 
 	set_effective(q, g);
-	/* Without a limit nobody counted what was given back (WIRE_CREDIT_LAST), nor granted what came: a survey knows. */
+	/* Without a limit nobody counted what was given back (WIRE_CREDIT_LAST), nor granted
+	 * what came: a survey knows. */
 	if (!before && g->hard && (g->kind == WIRE_LIMIT_USER || g->kind == WIRE_LIMIT_LABEL))
 		q->stale = q->unsure = true;
 	QUOTA_EACH(s, g) {
@@ -192,7 +194,8 @@ static uint64_t used_settled(struct quota *q, const struct quota_group *g)
 {
 	uint64_t used = quota_group_used(q, g), flight = 0, over;
 
-	if (!g->hard || used + g->out <= g->hard || !q->ops.most || q->ops.most(q->ops.arg) > g->hard)
+	if (!g->hard || used + g->out <= g->hard || !q->ops.most ||
+	    q->ops.most(q->ops.arg) > g->hard)
 		return used;
 	QUOTA_EACH(s, g)
 		flight += s->charged - s->settled;

@@ -2,14 +2,15 @@
 /*
  * quota_queue.c: the order in which requests get room or wait for it.
  *
- * One queue, in the order of arrival. A walk goes through it from its head; a request that a limit holds back closes that limit for
- * all behind it, so nobody overtakes under the same limit, and a wait for another limit holds back nobody here. A
- * request over its user's or its label's limit does not close the partition. Users and labels cross: a request
- * that is held by one and then by the other, again and again, would starve; after TURNS changes it closes both.
+ * One queue, in the order of arrival. A walk goes through it from its head; a request that a limit
+ * holds back closes that limit for all behind it, so nobody overtakes under the same limit, and a
+ * wait for another limit holds back nobody here. A request over its user's or its label's limit
+ * does not close the partition. Users and labels cross: a request that is held by one and then by
+ * the other, again and again, would starve; after TURNS changes it closes both.
  *
- * Room is made out of credit that other stores have not charged: of idle ones all, of those at work what is missing, each in its
- * turn; and only where it suffices. A store keeps a fresh grant for a moment: else a large request
- * would lose to small ones behind it, over and over.
+ * Room is made out of credit that other stores have not charged: of idle ones all, of those at work
+ * what is missing, each in its turn; and only where it suffices. A store keeps a fresh grant for a
+ * moment: else a large request would lose to small ones behind it, over and over.
  */
 #include <errno.h>
 #include <utlist.h>
@@ -51,7 +52,8 @@ static uint64_t take(struct quota_store *s, uint64_t n, uint64_t missing)
 }
 
 /* all: also where it does not suffice. */
-static void take_back(struct quota *q, struct quota_group *g, const struct quota_store *but, uint64_t missing, bool all)
+static void take_back(struct quota *q, struct quota_group *g, const struct quota_store *but,
+		      uint64_t missing, bool all)
 {
 	uint64_t unspent = 0;
 	struct quota_store *s;
@@ -64,7 +66,8 @@ static void take_back(struct quota *q, struct quota_group *g, const struct quota
 		if (missing && !t->active && t != but)
 			missing = take(t, spare(q, t, all), missing);
 	}
-	/* Those at work in turn, from where the last one stopped: all stores are in the partition's list. */
+	/* Those at work in turn, from where the last one stopped: all stores
+	 * are in the partition's list. */
 	s = q->victim;
 	for (uint32_t i = 0; missing && i < q->partition->n_stores; i++) {
 		s = s && s->links[WIRE_LIMIT_PARTITION].next ? s->links[WIRE_LIMIT_PARTITION].next
@@ -77,7 +80,8 @@ static void take_back(struct quota *q, struct quota_group *g, const struct quota
 
 uint32_t quota_queue_room(struct quota *q, struct quota_store *s, uint64_t lack)
 {
-	static const enum wire_limit order[] = {WIRE_LIMIT_USER, WIRE_LIMIT_LABEL, WIRE_LIMIT_PARTITION};
+	static const enum wire_limit order[] = {WIRE_LIMIT_USER, WIRE_LIMIT_LABEL,
+						WIRE_LIMIT_PARTITION};
 
 	if (!over(q, s, lack))
 		return 0;
@@ -108,18 +112,21 @@ void quota_queue_restore(struct quota *q, struct quota_group *g)
 		take_back(q, g, NULL, missing, true);
 }
 
-uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_t lack, uint64_t ahead)
+uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_t lack,
+			   uint64_t ahead)
 {
 	if (ahead > q->config.credit)
 		ahead = q->config.credit;
-	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; ahead && kind <= WIRE_LIMIT_LABEL; kind++) {
+	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; ahead && kind <= WIRE_LIMIT_LABEL;
+	     kind++) {
 		const struct quota_group *g = s->groups[kind];
 		uint64_t sum, share;
 
 		if (!g || !g->hard)
 			continue;
 		sum = quota_group_used(q, g) + g->out + lack;
-		share = (g->hard > sum ? g->hard - sum : 0) / (2 * (g->n_active ? (uint64_t)g->n_active : 1));
+		share = (g->hard > sum ? g->hard - sum : 0) /
+			(2 * (g->n_active ? (uint64_t)g->n_active : 1));
 		if (ahead > share)
 			ahead = share;
 	}
@@ -160,7 +167,8 @@ static void count_waiting(const struct quota_wait *w, uint32_t n)
 	}
 }
 
-void quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_want *want, uint32_t held)
+void quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_want *want,
+		     uint32_t held)
 {
 	struct quota_wait *w = s->free;
 
@@ -231,7 +239,8 @@ void quota_queue_end(struct quota *q, struct quota_wait *w, int error, uint32_t 
 	DL_APPEND(q->done, w);
 }
 
-void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack, bool refused)
+void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack,
+		      bool refused)
 {
 	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
 		struct quota_group *g = s->groups[kind];
@@ -284,7 +293,8 @@ static uint32_t serve(struct quota *q, struct quota_wait *w)
 	}
 	unspent = quota_credit_unspent(s);
 	if (s->limited && unspent < w->need) {
-		for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
+		for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL;
+		     kind++) {
 			if (s->groups[kind] && s->groups[kind]->walk == q->walk)
 				held |= bit(kind);
 		}
@@ -311,11 +321,14 @@ void quota_queue_walk(struct quota *q, uint64_t now_ns)
 	q->walk++;
 	DL_FOREACH_SAFE(q->queue, w, next)
 	{
-		uint32_t never = quota_queue_never(w->store, w->need), held = never ? 0 : serve(q, w);
+		uint32_t never = quota_queue_never(w->store, w->need),
+			 held = never ? 0 : serve(q, w);
 
 		if (never) {
 			quota_queue_note(q, w->store, never, w->need, true);
-			quota_queue_end(q, w, never == bit(WIRE_LIMIT_PARTITION) ? -ENOSPC : -EDQUOT, never);
+			quota_queue_end(q, w,
+					never == bit(WIRE_LIMIT_PARTITION) ? -ENOSPC : -EDQUOT,
+					never);
 			continue;
 		}
 		if (!held)
@@ -331,7 +344,8 @@ void quota_queue_walk(struct quota *q, uint64_t now_ns)
 			continue;
 		}
 		hold(w, closes(w, held));
-		for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
+		for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL;
+		     kind++) {
 			if ((w->held & bit(kind)) && w->store->groups[kind])
 				w->store->groups[kind]->walk = q->walk;
 		}

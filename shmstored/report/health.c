@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * health.c: a daemon is well while its loop is in time, its books are fresh and its tiers' disks take
- * what they should. Its watchers (a load balancer, systemd, the page) get the reasons in words.
+ * health.c: a daemon is well while its loop is in time, its books are fresh and its
+ * tiers' disks take what they should. Its watchers (a load balancer, systemd, the
+ * page) get the reasons in words.
  */
 #include <inttypes.h>
 #include <json-c/json.h>
@@ -21,7 +22,8 @@
 #define STALE_NS  (30 * SECOND_NS) /* beyond three intervals of the survey */
 
 /* A survey that does not come says that its books are not to be believed, whatever the reason. */
-static void add_stale(const struct account *a, int64_t started_ns, int64_t now_ns, struct json_object *reasons)
+static void add_stale(const struct account *a, int64_t started_ns, int64_t now_ns,
+		      struct json_object *reasons)
 {
 	int64_t allowed = 3 * (int64_t)a->config->survey_interval_ns + STALE_NS;
 	int64_t age = now_ns - (a->survey ? a->survey->time_ns : started_ns);
@@ -29,8 +31,8 @@ static void add_stale(const struct account *a, int64_t started_ns, int64_t now_n
 
 	if (!a->config->survey_interval_ns || age < allowed)
 		return;
-	snprintf(text, sizeof(text), "survey stale: %.400s: the last one is %" PRId64 " s old", a->path,
-		 age / SECOND_NS);
+	snprintf(text, sizeof(text), "survey stale: %.400s: the last one is %" PRId64 " s old",
+		 a->path, age / SECOND_NS);
 	jsonmake_append_text(reasons, text);
 }
 
@@ -43,10 +45,12 @@ static void add_tier(const struct account *a, struct json_object *reasons)
 	tierkeeper_view(a, &t);
 	if (t.state != TIERKEEPER_DISK_FULL && t.state != TIERKEEPER_UNAVAILABLE)
 		return;
-	/* A directory that is gone, a temporary one perhaps, with nothing that was in it, keeps nobody from anything. */
+	/* A directory that is gone, a temporary one perhaps, with nothing that was in it,
+	 * keeps nobody from anything. */
 	if (t.state == TIERKEEPER_UNAVAILABLE && a->survey && !a->survey->usage.n_demoted)
 		return;
-	snprintf(text, sizeof(text), "disk tier %s: %.400s: %s", tierkeeper_state_name(t.state), a->path, t.why);
+	snprintf(text, sizeof(text), "disk tier %s: %.400s: %s", tierkeeper_state_name(t.state),
+		 a->path, t.why);
 	jsonmake_append_text(reasons, text);
 }
 

@@ -52,8 +52,9 @@ struct writer {
 
 /* For each partition; a thing of one; and a table of things, one of each partition where there is
  * one. */
-#define EACH_SCENE(w)         for (struct scene *s = (w)->scenes; s < (w)->scenes + (w)->n_scenes; s++)
-#define ADD(w, thing, s, ...) metric_add(&(w)->out, thing, LABELS("partition", (s)->account->path, ##__VA_ARGS__))
+#define EACH_SCENE(w) for (struct scene *s = (w)->scenes; s < (w)->scenes + (w)->n_scenes; s++)
+#define ADD(w, thing, s, ...) \
+	metric_add(&(w)->out, thing, LABELS("partition", (s)->account->path, ##__VA_ARGS__))
 #define TABLE(w, rows, there, thing)              \
 	do {                                      \
 		EACH_SCENE(w)                     \
@@ -68,16 +69,18 @@ struct writer {
 	{                                            \
 		NULL, form, 0, counter, metric, help \
 	}
-static const struct field of_build[] = {ROW(FIELD_U64, false, "shmstored_build_info", "1, with the daemon's version.")};
-static const struct field of_start[] = {
-	ROW(FIELD_NS, false, "shmstored_start_time_seconds", "When the daemon began, since the epoch.")};
-static const struct field of_events[] = {ROW(FIELD_U64, true, "shmstored_events", "Events, by kind.")};
-static const struct field of_terms[] = {
-	ROW(FIELD_U64, false, "shmstore_survey_term_bytes", "The terms of the df equation at the last survey.")};
+static const struct field of_build[] = {
+	ROW(FIELD_U64, false, "shmstored_build_info", "1, with the daemon's version.")};
+static const struct field of_start[] = {ROW(FIELD_NS, false, "shmstored_start_time_seconds",
+					    "When the daemon began, since the epoch.")};
+static const struct field of_events[] = {
+	ROW(FIELD_U64, true, "shmstored_events", "Events, by kind.")};
+static const struct field of_terms[] = {ROW(FIELD_U64, false, "shmstore_survey_term_bytes",
+					    "The terms of the df equation at the last survey.")};
 static const struct field of_states[] = {
 	ROW(FIELD_U64, false, "shmstore_tier_state", "1 for the state that the disk tier is in.")};
-static const struct field of_left_out[] = {
-	ROW(FIELD_U64, false, "shmstore_stores_left_out", "Stores that have no series of their own here.")};
+static const struct field of_left_out[] = {ROW(FIELD_U64, false, "shmstore_stores_left_out",
+					       "Stores that have no series of their own here.")};
 
 static void write_lateness(struct writer *w, const struct lateness *l)
 {
@@ -95,8 +98,8 @@ static void write_lateness(struct writer *w, const struct lateness *l)
 			fprintf(w->out.file, "+Inf");
 		fprintf(w->out.file, "\"} %" PRIu64 "\n", n);
 	}
-	fprintf(w->out.file, "shmstored_loop_lateness_seconds_sum %" PRIu64 ".%09" PRIu64 "\n", l->sum_ns / 1000000000,
-		l->sum_ns % 1000000000);
+	fprintf(w->out.file, "shmstored_loop_lateness_seconds_sum %" PRIu64 ".%09" PRIu64 "\n",
+		l->sum_ns / 1000000000, l->sum_ns % 1000000000);
 	fprintf(w->out.file, "shmstored_loop_lateness_seconds_count %" PRIu64 "\n", n);
 }
 
@@ -104,7 +107,8 @@ static void write_host(struct writer *w, const struct lateness *l)
 {
 	uint64_t one = 1, n[EVENTS_N];
 
-	metric_add(&w->out, &one, LABELS("version", shmstore_version(), "backend", loop_backend(w->host->loop)));
+	metric_add(&w->out, &one,
+		   LABELS("version", shmstore_version(), "backend", loop_backend(w->host->loop)));
 	metric_table(&w->out, of_build);
 	metric_one(&w->out, of_start, &w->host->started_ns);
 	metric_number(&w->out, "shmstored_clients", false, "Connected clients.", w->host->n_conns);
@@ -143,7 +147,8 @@ static void write_partitions(struct writer *w)
 	TABLE(w, of_scrubs, true, &s->scrub);
 	EACH_SCENE(w)
 		for (unsigned state = TIERKEEPER_NONE; state <= TIERKEEPER_UNAVAILABLE; state++)
-			ADD(w, &s->states[state], s, "state", tierkeeper_state_name((enum tierkeeper_state)state));
+			ADD(w, &s->states[state], s, "state",
+			    tierkeeper_state_name((enum tierkeeper_state)state));
 	metric_table(&w->out, of_states);
 }
 
@@ -175,7 +180,8 @@ static void write_stores(struct writer *w)
 			if (store->alive != SHMSTORE_ALIVE || !report_may_see(&w->view, store->uid))
 				continue;
 			if (n++ < METRICS_STORES_MAX)
-				ADD(w, store, s, "store", store->name, "path", store->path, "label", store->label);
+				ADD(w, store, s, "store", store->name, "path", store->path, "label",
+				    store->label);
 		}
 		s->n_left_out = n > METRICS_STORES_MAX ? n - METRICS_STORES_MAX : 0;
 	}
@@ -195,7 +201,8 @@ static int write_limit(const struct quota_line *line, void *arg)
 	struct limit_writer *l = arg;
 
 	if (report_may_see_limit(&l->writer->view, l->scene->account, line)) {
-		ADD(l->writer, line, l->scene, "kind", report_limit_name(line->kind), "id", line->id);
+		ADD(l->writer, line, l->scene, "kind", report_limit_name(line->kind), "id",
+		    line->id);
 		metric_samples(&l->writer->out, l->row);
 	}
 	return 0;
@@ -216,7 +223,7 @@ static void write_limits(struct writer *w)
 	}
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static void scenes_deinit(struct writer *w)
 {
@@ -267,7 +274,8 @@ static void write_all(struct writer *w, const struct lateness *l)
 		fputs("# EOF\n", w->out.file);
 }
 
-int metrics_make(struct host *h, const struct lateness *l, unsigned uid, bool open, char **ret, size_t *ret_size)
+int metrics_make(struct host *h, const struct lateness *l, unsigned uid, bool open, char **ret,
+		 size_t *ret_size)
 {
 	struct writer w = {.out.open = open, .host = h, .view = {.uid = uid}};
 	char *text = NULL;

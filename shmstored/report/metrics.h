@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metrics.h: the daemon's state for Prometheus and its like. docs/operations.md lists the metrics. */
+/* metrics.h: the daemon's state for Prometheus and its like.
+ * docs/operations.md lists the metrics. */
 #ifndef METRICS_H
 #define METRICS_H
 
@@ -14,9 +15,10 @@ struct lateness;
 #define METRICS_STORES_MAX 256u /* series of single stores, per partition and metric */
 
 /*
- * open: OpenMetrics 1.0, else the older text format of Prometheus. uid: as report_make(): whose stores and labels are there by name.
- * 0: *ret is to be freed. -ENOMEM.
+ * open: OpenMetrics 1.0, else the older text format of Prometheus. uid: as report_make(): whose
+ * stores and labels are there by name. 0: *ret is to be freed. -ENOMEM.
  */
-int metrics_make(struct host *h, const struct lateness *l, unsigned uid, bool open, char **ret, size_t *ret_size);
+int metrics_make(struct host *h, const struct lateness *l, unsigned uid, bool open, char **ret,
+		 size_t *ret_size);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* metricshost.c: memory pressure: sums first, then every term with its source, then the gate and who asks it. */
+/* metricshost.c: memory pressure: sums first, then every term with its source, then
+ * the gate and who asks it. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <stddef.h>
@@ -18,9 +19,11 @@
 #define OF      struct amount
 #define METRICS "shmstore_memory_"
 static const struct field of_sums[] = {
-	GAUGE(bytes, NULL, "total_bytes", "What may be used of the host's memory: the tightest limit."),
+	GAUGE(bytes, NULL, "total_bytes",
+	      "What may be used of the host's memory: the tightest limit."),
 	GAUGE(bytes, NULL, "used_bytes", "What is used of it."),
-	GAUGE(bytes, NULL, "private_bytes", "Of it, private memory of registered processes and their descendants."),
+	GAUGE(bytes, NULL, "private_bytes",
+	      "Of it, private memory of registered processes and their descendants."),
 	GAUGE(bytes, NULL, "store_bytes", "Of it, what the partitions under watch have."),
 	GAUGE(bytes, NULL, "other_bytes", "Of it, all else."),
 	GAUGE(bytes, NULL, "gate_bytes", "From here on no more work begins."),
@@ -30,26 +33,31 @@ static const struct field of_sums[] = {
 #undef OF
 #define OF struct memsource_term
 static const struct field of_term[] = {
-	GAUGE(bytes, NULL, "term_bytes", "What the host's and each cgroup's files say, as far as they could be read.")};
+	GAUGE(bytes, NULL, "term_bytes",
+	      "What the host's and each cgroup's files say, as far as they could be read.")};
 #undef OF
 #define OF struct pressure
 static const struct field of_samples[] = {
 	COUNTER(n_samples, NULL, "samples", "Looks at the host's memory."),
-	COUNTER(n_unknown, NULL, "unknown_samples", "Of them, those that did not find out what is used of how much."),
-	METRIC(FIELD_NS, true, cost_ns, NULL, "sampling_seconds", "Processor time that the looks took."),
+	COUNTER(n_unknown, NULL, "unknown_samples",
+		"Of them, those that did not find out what is used of how much."),
+	METRIC(FIELD_NS, true, cost_ns, NULL, "sampling_seconds",
+	       "Processor time that the looks took."),
 	COUNTER(n_above, NULL, "above_kill", "Times that more was used than the kill threshold."),
 };
 #undef METRICS
 #undef OF
 #define OF uint64_t
-static const struct field of_above[] = {
-	{NULL, FIELD_NS, 0, true, "shmstore_memory_above_kill_seconds", "How long more was used than that."}};
+static const struct field of_above[] = {{NULL, FIELD_NS, 0, true,
+					 "shmstore_memory_above_kill_seconds",
+					 "How long more was used than that."}};
 #undef OF
 
 static void write_sums(struct metric_out *o, const struct pressure *p)
 {
-	const struct amount limits[] = {
-		{p->limited, p->limits.gate}, {p->limited, p->limits.low}, {p->limited, p->limits.kill}};
+	const struct amount limits[] = {{p->limited, p->limits.gate},
+					{p->limited, p->limits.low},
+					{p->limited, p->limits.kill}};
 	const struct amount *const sums[] = {&p->total, &p->used,   &p->private, &p->store,
 					     &p->other, &limits[0], &limits[1],  &limits[2]};
 
@@ -63,7 +71,8 @@ static void write_sums(struct metric_out *o, const struct pressure *p)
 
 		for (size_t k = 0; k < l->n_terms; k++)
 			if (l->terms[k].state == MEMSOURCE_READ)
-				metric_add(o, &l->terms[k], LABELS("source", l->path, "term", l->terms[k].name));
+				metric_add(o, &l->terms[k],
+					   LABELS("source", l->path, "term", l->terms[k].name));
 	}
 	metric_table(o, of_term);
 }
@@ -83,8 +92,10 @@ void metricspressure_write(struct metric_out *o, const struct host *h)
 	metric_one(o, of_samples, p);
 	metric_one(o, of_above, &above_ns);
 	if (p->gated) {
-		metric_number(o, "shmstore_gate_closed", false, "1 while no more work may begin.", p->gate.closed);
-		metric_number(o, "shmstore_gate_flips", true, "Times that the gate closed or opened.", p->gate.n_flips);
+		metric_number(o, "shmstore_gate_closed", false, "1 while no more work may begin.",
+			      p->gate.closed);
+		metric_number(o, "shmstore_gate_flips", true,
+			      "Times that the gate closed or opened.", p->gate.n_flips);
 	}
 	if (h->admit) {
 		admit_books(h->admit, &line);
@@ -102,11 +113,12 @@ void metricspressure_write(struct metric_out *o, const struct host *h)
  */
 
 /* In seconds with two decimals. */
-static void write_hundredths(const struct metric_out *o, const char *name, const char *help, bool counter,
-			     uint64_t value)
+static void write_hundredths(const struct metric_out *o, const char *name, const char *help,
+			     bool counter, uint64_t value)
 {
 	metric_begin(o, name, counter ? "counter" : "gauge", help);
-	fprintf(o->file, "%s%s %" PRIu64 ".%02" PRIu64 "\n", name, counter ? "_total" : "", value / 100, value % 100);
+	fprintf(o->file, "%s%s %" PRIu64 ".%02" PRIu64 "\n", name, counter ? "_total" : "",
+		value / 100, value % 100);
 }
 
 static void write_descriptors(struct metric_out *o)
@@ -124,7 +136,8 @@ static void write_descriptors(struct metric_out *o)
 		metric_number(o, "process_open_fds", false, "Open file descriptors.", n - 1);
 	}
 	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-		metric_number(o, "process_max_fds", false, "File descriptors that it may open.", limit.rlim_cur);
+		metric_number(o, "process_max_fds", false, "File descriptors that it may open.",
+			      limit.rlim_cur);
 }
 
 /* 0: the text does not have it. */
@@ -137,7 +150,8 @@ static uint64_t number(const char *text, enum procstat_field field)
 
 void metricsself_write(struct metric_out *o, int64_t started_ns)
 {
-	uint64_t ticks = (uint64_t)sysconf(_SC_CLK_TCK), page = (uint64_t)sysconf(_SC_PAGESIZE), cpu;
+	uint64_t ticks = (uint64_t)sysconf(_SC_CLK_TCK), page = (uint64_t)sysconf(_SC_PAGESIZE),
+		 cpu;
 	FILE *f = fopen("/proc/self/stat", "re");
 	char text[PROCSTAT_MAX];
 	size_t n = f ? fread(text, 1, sizeof(text) - 1, f) : 0;
@@ -147,10 +161,12 @@ void metricsself_write(struct metric_out *o, int64_t started_ns)
 	text[n] = '\0';
 	if (number(text, PROCSTAT_RESIDENT_PAGES) && ticks) {
 		cpu = number(text, PROCSTAT_USER_TICKS) + number(text, PROCSTAT_SYSTEM_TICKS);
-		write_hundredths(o, "process_cpu_seconds", "Processor time, of user and system.", true,
-				 cpu * 100 / ticks);
-		metric_number(o, "process_threads", false, "Threads.", number(text, PROCSTAT_THREADS));
-		metric_number(o, "process_virtual_memory_bytes", false, "Address space.", number(text, PROCSTAT_BYTES));
+		write_hundredths(o, "process_cpu_seconds", "Processor time, of user and system.",
+				 true, cpu * 100 / ticks);
+		metric_number(o, "process_threads", false, "Threads.",
+			      number(text, PROCSTAT_THREADS));
+		metric_number(o, "process_virtual_memory_bytes", false, "Address space.",
+			      number(text, PROCSTAT_BYTES));
 		metric_number(o, "process_resident_memory_bytes", false, "Memory that is resident.",
 			      number(text, PROCSTAT_RESIDENT_PAGES) * page);
 	}
@@ -167,8 +183,10 @@ static const struct field of_actors[] = {
 	GAUGE(n_actors, NULL, "actors", "Actors."),
 	GAUGE(n_calls, "calls", "actor_calls_open", "Calls of them that wait for an answer."),
 	COUNTER(n_answered, "answered", "actor_calls_answered", "Calls that were answered."),
-	COUNTER(n_lost, "lost", "actor_calls_lost", "Calls whose actor was lost before it answered."),
-	COUNTER(n_died, "died", "actor_lost", "Actors whose process died, and of which no copy begins."),
+	COUNTER(n_lost, "lost", "actor_calls_lost",
+		"Calls whose actor was lost before it answered."),
+	COUNTER(n_died, "died", "actor_lost",
+		"Actors whose process died, and of which no copy begins."),
 	COUNTER(n_restarts, "restarts", "actor_restarts",
 		"Times that an actor was begun from a copy here, because its process died."),
 	COUNTER(n_moves, "moves", "actor_moves", "Times that an actor went to another process."),

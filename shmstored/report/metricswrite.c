@@ -15,7 +15,8 @@ static const char *unit_of(const char *name)
 {
 	const char *last = strrchr(name, '_');
 
-	return last && (strcmp(last, "_bytes") == 0 || strcmp(last, "_seconds") == 0) ? last + 1 : NULL;
+	return last && (strcmp(last, "_bytes") == 0 || strcmp(last, "_seconds") == 0) ? last + 1
+										      : NULL;
 }
 
 void metric_begin(const struct metric_out *o, const char *name, const char *type, const char *help)
@@ -46,7 +47,8 @@ static void write_value(const struct metric_out *o, const struct field *f, const
 	}
 }
 
-static void write_sample(const struct metric_out *o, const struct field *f, const struct metric_thing *t)
+static void write_sample(const struct metric_out *o, const struct field *f,
+			 const struct metric_thing *t)
 {
 	char sign = '{', digits[12];
 
@@ -54,7 +56,8 @@ static void write_sample(const struct metric_out *o, const struct field *f, cons
 	fprintf(o->file, "%s%s", f->metric, f->counter ? "_total" : "");
 	for (const char *const *label = t->labels; *label; label += 2) {
 		const char *text = label[1] == metric_uid ? digits : label[1] ? label[1] : "";
-		char *escaped = printable_is(text, strlen(text)) ? NULL : printable_new(text, strlen(text));
+		char *escaped =
+			printable_is(text, strlen(text)) ? NULL : printable_new(text, strlen(text));
 
 		fprintf(o->file, "%c%s=\"", sign, label[0]);
 		for (const char *c = escaped ? escaped : text; *c; c++) {
@@ -122,9 +125,11 @@ void metric_rows(struct metric_out *o, const struct field *rows, size_t n)
 	o->n_things = 0;
 }
 
-void metric_number(struct metric_out *o, const char *name, bool counter, const char *help, uint64_t number)
+void metric_number(struct metric_out *o, const char *name, bool counter, const char *help,
+		   uint64_t number)
 {
-	const struct field row = {.form = FIELD_U64, .counter = counter, .metric = name, .help = help};
+	const struct field row = {
+		.form = FIELD_U64, .counter = counter, .metric = name, .help = help};
 
 	metric_add(o, &number, LABELS(NULL));
 	metric_rows(o, &row, 1);

@@ -39,11 +39,12 @@ void metric_family(const struct metric_out *o, const struct field *row);
 void metric_samples(struct metric_out *o, const struct field *row);
 /* Writes the rows that have a metric, each for all things of before; and forgets these. */
 void metric_rows(struct metric_out *o, const struct field *rows, size_t n);
-#define metric_table(o, rows) metric_rows(o, rows, sizeof(rows) / sizeof((rows)[0]))
+#define metric_table(o, rows)   metric_rows(o, rows, sizeof(rows) / sizeof((rows)[0]))
 /* The rows of one thing. */
 #define metric_one(o, rows, at) (metric_add(o, at, LABELS(NULL)), metric_table(o, rows))
 /* A single number. */
-void metric_number(struct metric_out *o, const char *name, bool counter, const char *help, uint64_t number);
+void metric_number(struct metric_out *o, const char *name, bool counter, const char *help,
+		   uint64_t number);
 void metric_out_deinit(struct metric_out *o);
 
 /* Parts, each in its own file: process_*, what the daemon itself takes (started_ns:

@@ -32,8 +32,9 @@ bool report_may_see(const struct report_view *v, uid_t owner)
 const char *report_limit_name(unsigned kind)
 {
 	static const char *const kinds[] = {
-		[WIRE_LIMIT_NONE] = "none",   [WIRE_LIMIT_PARTITION] = "partition", [WIRE_LIMIT_USER] = "user",
-		[WIRE_LIMIT_LABEL] = "label", [WIRE_LIMIT_STORE] = "store",
+		[WIRE_LIMIT_NONE] = "none",   [WIRE_LIMIT_PARTITION] = "partition",
+		[WIRE_LIMIT_USER] = "user",   [WIRE_LIMIT_LABEL] = "label",
+		[WIRE_LIMIT_STORE] = "store",
 	};
 
 	return kind < sizeof(kinds) / sizeof(kinds[0]) ? kinds[kind] : "unknown";
@@ -52,16 +53,21 @@ static void daemon_part(const struct report_view *v, struct host *h, struct json
 	jsonmake_u64(o, "clients", h->n_conns);
 	jsonmake_flag(o, "draining", h->draining);
 	/* The users whose stores the other documents show by name. */
-	jsonmake_text(o, "view", v->uid == REPORT_ALL ? "all" : v->uid == REPORT_NOBODY ? "totals" : "own");
+	jsonmake_text(o, "view",
+		      v->uid == REPORT_ALL      ? "all"
+		      : v->uid == REPORT_NOBODY ? "totals"
+						: "own");
 	fields_add(jsonmake_child(o, "counters", jsonmake_new()), of_host, &h->counters);
 	events = jsonmake_child(o, "events", jsonmake_new());
 	for (int e = 0; e < (int)EVENTS_N; e++)
-		jsonmake_u64(events, event_name((enum event)e), events_count(h->events, (enum event)e));
+		jsonmake_u64(events, event_name((enum event)e),
+			     events_count(h->events, (enum event)e));
 }
 
 /* An event is text in JSON already: it is printed as it is instead of being parsed and printed
  * again. */
-static int print_raw(struct json_object *o, struct printbuf *out, UNUSED int level, UNUSED int flags)
+static int print_raw(struct json_object *o, struct printbuf *out, UNUSED int level,
+		     UNUSED int flags)
 {
 	return printbuf_memappend(out, json_object_get_string(o), json_object_get_string_len(o));
 }
@@ -98,8 +104,8 @@ static void events_part(const struct report_view *v, struct host *h, struct json
 
 typedef void part(const struct report_view *v, struct account *a, struct json_object *o);
 
-static void partitions_part(const struct report_view *v, struct host *h, const struct account *only, part *fill,
-			    struct json_object *o)
+static void partitions_part(const struct report_view *v, struct host *h, const struct account *only,
+			    part *fill, struct json_object *o)
 {
 	struct json_object *list = jsonmake_child(o, "partitions", jsonmake_new_list());
 
@@ -119,8 +125,9 @@ static void partitions_part(const struct report_view *v, struct host *h, const s
  * show". */
 static void report_profiles(const struct report_view *v, struct host *h, struct json_object *o)
 {
-	struct json_object *known =
-		h->profiles && v->uid != REPORT_NOBODY ? profilereport_make(h, v->uid == REPORT_ALL, v->uid) : NULL;
+	struct json_object *known = h->profiles && v->uid != REPORT_NOBODY
+					    ? profilereport_make(h, v->uid == REPORT_ALL, v->uid)
+					    : NULL;
 
 	jsonmake_flag(o, "enabled", known != NULL);
 	if (known)
@@ -150,8 +157,8 @@ static const struct {
 };
 #define N_PARTS (sizeof(parts) / sizeof(parts[0]))
 
-struct json_object *report_make_since(struct host *h, enum wire_question what, const char *path, unsigned uid,
-				      uint64_t since)
+struct json_object *report_make_since(struct host *h, enum wire_question what, const char *path,
+				      unsigned uid, uint64_t since)
 {
 	struct report_view v = {.uid = uid, .since = since, .mono_ns = loop_clock()};
 	const struct account *only = NULL;
@@ -184,7 +191,8 @@ struct json_object *report_make_since(struct host *h, enum wire_question what, c
 	return NULL;
 }
 
-struct json_object *report_make(struct host *h, enum wire_question what, const char *path, unsigned uid)
+struct json_object *report_make(struct host *h, enum wire_question what, const char *path,
+				unsigned uid)
 {
 	return report_make_since(h, what, path, uid, 0);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report.h: the daemon's state as JSON documents: one source for the CLI (WIRE_QUERY), the HTTP API and the page, so that they say the
- * same. Fields are named as in shmstore-admin's --json where they mean the same; bytes are integers. docs/operations.md lists them.
+ * report.h: the daemon's state as JSON documents: one source for the CLI (WIRE_QUERY), the HTTP API
+ * and the page, so that they say the same. Fields are named as in shmstore-admin's --json where
+ * they mean the same; bytes are integers. docs/operations.md lists them.
  */
 #ifndef REPORT_H
 #define REPORT_H
@@ -19,12 +20,14 @@ struct json_object;
 #define REPORT_NOBODY      ((unsigned)-2) /* sees no store by name, only totals */
 #define REPORT_WORKERS_MAX 4096u          /* a longer list is cut, and says by how much */
 
-/* path: one partition, "" or NULL = all. NULL: no such partition, or no memory. The caller puts the object. uid: whose stores may be
- * seen by name; REPORT_ALL, REPORT_NOBODY. */
-struct json_object *report_make(struct host *h, enum wire_question what, const char *path, unsigned uid);
-/* The same with only what is newer: EVENTS after that number, HISTORY after that time (CLOCK_REALTIME, ns). 0: all. */
-struct json_object *report_make_since(struct host *h, enum wire_question what, const char *path, unsigned uid,
-				      uint64_t since);
+/* path: one partition, "" or NULL = all. NULL: no such partition, or no memory. The caller puts the
+ * object. uid: whose stores may be seen by name; REPORT_ALL, REPORT_NOBODY. */
+struct json_object *report_make(struct host *h, enum wire_question what, const char *path,
+				unsigned uid);
+/* The same with only what is newer: EVENTS after that number, HISTORY after that time
+ * (CLOCK_REALTIME, ns). 0: all. */
+struct json_object *report_make_since(struct host *h, enum wire_question what, const char *path,
+				      unsigned uid, uint64_t since);
 
 /* Is the daemon well enough to be believed? */
 struct host;

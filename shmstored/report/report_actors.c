@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * report_actors.c: actors: where each is, what it does, what waits for it, and where there are copies of it; the other daemons. Actors are
- * shown to their users and to administrators; the sums to all.
+ * report_actors.c: actors: where each is, what it does, what waits for it, and where there
+ * are copies of it; the other daemons. Actors are shown to their users and to
+ * administrators; the sums to all.
  */
 #include <json-c/json.h>
 

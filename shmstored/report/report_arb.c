@@ -49,7 +49,7 @@ static uint64_t since(const struct listing *l, uint64_t ns)
 	return ns && l->now_ns > ns ? l->now_ns - ns : 0;
 }
 
-/* ---- pools --------------------------------------------------------------------------------------------------------- */
+/* ---- pools ----------------------------------------------------------------------------------- */
 
 /* In leases of that pool: of one client, or the partition's of all. */
 static uint64_t leased(struct arbhost *h, const struct arbguest *of, uint32_t pool)
@@ -89,20 +89,21 @@ static bool add_pool(void *arg, const struct arb_pool_info *i)
 	if (!partition && !c)
 		return true;
 	o = jsonmake_append(l->list, jsonmake_new());
-	fields_of(o, i, SAME(id), SAME(name), PLACE("kind"), PLACE("store"), PLACE("pid"), SAME(capacity), SAME(used),
-		  SAME(reclaimable), SAME(spilling), SAME(spilled), SAME(max_used), NUMBER(waiting), NUMBER(grants),
-		  NUMBER(waits), NUMBER(retries), NUMBER(splits), NUMBER(toobig),
-		  FIELD_AS(FIELD_ID, closed_by, "closed_by"));
+	fields_of(o, i, SAME(id), SAME(name), PLACE("kind"), PLACE("store"), PLACE("pid"),
+		  SAME(capacity), SAME(used), SAME(reclaimable), SAME(spilling), SAME(spilled),
+		  SAME(max_used), NUMBER(waiting), NUMBER(grants), NUMBER(waits), NUMBER(retries),
+		  NUMBER(splits), NUMBER(toobig), FIELD_AS(FIELD_ID, closed_by, "closed_by"));
 	jsonmake_text(o, "kind", partition ? "partition" : "private");
 	add_owner(o, c);
 	jsonmake_u64(o, "leased", leased(l->host, c, (uint32_t)i->id));
 	fields_of(o, partition ? &l->host->kernel : &none, FIELD(core_objects, "objects"),
-		  FIELD(core_evictable, "evictable"), FIELD(core_coming, "coming"), SAME(ghosts), SAME(drift));
+		  FIELD(core_evictable, "evictable"), FIELD(core_coming, "coming"), SAME(ghosts),
+		  SAME(drift));
 	jsonmake_u64(o, "level", arbhost_level(l->host, i));
 	return true;
 }
 
-/* ---- tasks and contexts -------------------------------------------------------------------------------------------- */
+/* ---- tasks and contexts ---------------------------------------------------------------------- */
 
 static bool add_task(void *arg, const struct arb_task_info *i)
 {
@@ -116,8 +117,9 @@ static bool add_task(void *arg, const struct arb_task_info *i)
 		return true;
 	arb_stats(l->host->core, i->id, 0, l->now_ns, 0, &s);
 	o = jsonmake_append(l->list, jsonmake_new());
-	fields_of(o, i, SAME(id), PLACE("store"), PLACE("pid"), PLACE("task"), FIELD(name, "label"), PLACE("priority"),
-		  PLACE("begun_ms_ago"), SAME(held), SAME(stalled), NUMBER(contexts));
+	fields_of(o, i, SAME(id), PLACE("store"), PLACE("pid"), PLACE("task"), FIELD(name, "label"),
+		  PLACE("priority"), PLACE("begun_ms_ago"), SAME(held), SAME(stalled),
+		  NUMBER(contexts));
 	add_owner(o, c);
 	jsonmake_u64(o, "task", (uint32_t)i->id);
 	priority(o, i->priority);
@@ -147,9 +149,10 @@ static bool add_context(void *arg, const struct arb_context_info *i)
 	if (!c)
 		return true;
 	o = jsonmake_append(l->list, jsonmake_new());
-	fields_of(o, i, SAME(id), PLACE("store"), PLACE("pid"), PLACE("context"), PLACE("kind"), PLACE("state"),
-		  FIELD_AS(FIELD_ID, task, "task"), PLACE("label"), PLACE("priority"), PLACE("since_ms"), PLACE("pool"),
-		  SAME(bytes), SAME(held), SAME(need), NUMBER(passed), NUMBER(outcomes), PLACE("wait"), SAME(reason),
+	fields_of(o, i, SAME(id), PLACE("store"), PLACE("pid"), PLACE("context"), PLACE("kind"),
+		  PLACE("state"), FIELD_AS(FIELD_ID, task, "task"), PLACE("label"),
+		  PLACE("priority"), PLACE("since_ms"), PLACE("pool"), SAME(bytes), SAME(held),
+		  SAME(need), NUMBER(passed), NUMBER(outcomes), PLACE("wait"), SAME(reason),
 		  PLACE("deadline_ms"));
 	add_owner(o, c);
 	jsonmake_u64(o, "context", (uint32_t)i->id);
@@ -168,7 +171,8 @@ static bool add_context(void *arg, const struct arb_context_info *i)
 static void knobs_part(const struct arbhost *h, struct json_object *o)
 {
 	for (int k = ARB_KNOB_MAX_BYPASS; k <= ARB_KNOB_OS_PROBE; k++)
-		jsonmake_i64(o, arb_knob_name((enum arb_knob)k), arb_knob(h->core, (enum arb_knob)k));
+		jsonmake_i64(o, arb_knob_name((enum arb_knob)k),
+			     arb_knob(h->core, (enum arb_knob)k));
 	ms(o, "wait_ms", arb_config(h)->wait_ns);
 	ms(o, "tick_ms", arb_config(h)->tick_ns);
 }
@@ -178,9 +182,10 @@ static void totals_part(const struct arbhost *h, struct json_object *o)
 	struct arb_totals t;
 
 	arb_totals(h->core, &t);
-	fields_of(o, &t, NUMBER(messages), NUMBER(retries), NUMBER(splits), NUMBER(nomem), NUMBER(toobig),
-		  NUMBER(timeouts), NUMBER(canceled), NUMBER(removed), NUMBER(progress), NUMBER(detects),
-		  NUMBER(parked), NUMBER(contexts), NUMBER(tasks), NUMBER(pools), NUMBER(reservations));
+	fields_of(o, &t, NUMBER(messages), NUMBER(retries), NUMBER(splits), NUMBER(nomem),
+		  NUMBER(toobig), NUMBER(timeouts), NUMBER(canceled), NUMBER(removed),
+		  NUMBER(progress), NUMBER(detects), NUMBER(parked), NUMBER(contexts),
+		  NUMBER(tasks), NUMBER(pools), NUMBER(reservations));
 }
 
 void report_arbiter(const struct report_view *v, struct account *a, struct json_object *o)
@@ -201,7 +206,7 @@ void report_arbiter(const struct report_view *v, struct account *a, struct json_
 	arb_each_context(a->arb->core, l.now_ns, add_context, &l);
 }
 
-/* ---- the log ------------------------------------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------- */
 
 static bool add_transition(void *arg, const struct arb_transition *t)
 {
@@ -212,9 +217,9 @@ static bool add_transition(void *arg, const struct arb_transition *t)
 	if (!c && l->view->uid != (unsigned)-1)
 		return true;
 	o = jsonmake_append(l->list, jsonmake_new());
-	fields_of(o, t, SAME(number), PLACE("time_ms"), PLACE("op"), FIELD_AS(FIELD_ID, by, "by"), SAME(context),
-		  FIELD_AS(FIELD_ID, task, "task"), PLACE("store"), PLACE("from"), PLACE("to"), PLACE("outcome"),
-		  PLACE("pool"), SAME(bytes), SAME(note));
+	fields_of(o, t, SAME(number), PLACE("time_ms"), PLACE("op"), FIELD_AS(FIELD_ID, by, "by"),
+		  SAME(context), FIELD_AS(FIELD_ID, task, "task"), PLACE("store"), PLACE("from"),
+		  PLACE("to"), PLACE("outcome"), PLACE("pool"), SAME(bytes), SAME(note));
 	jsonmake_u64(o, "time_ms", (uint64_t)((int64_t)t->time_ns + l->boottime_ns) / MS);
 	jsonmake_text(o, "op", arb_op_name(t->op));
 	jsonmake_text(o, "store", c ? c->member->name : NULL);
@@ -248,7 +253,7 @@ void report_arb_log(const struct report_view *v, struct account *a, struct json_
 	arb_each_task(a->arb->core, true, add_task, &l);
 }
 
-/* ---- sums ---------------------------------------------------------------------------------------------------------- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 bool report_arb_sums(const struct account *a, struct report_arb *ret)
 {

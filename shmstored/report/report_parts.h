@@ -29,14 +29,16 @@ struct report_view {
 
 /* May the asker see what is that user's by name? */
 bool report_may_see(const struct report_view *v, uid_t owner);
-bool report_may_see_limit(const struct report_view *v, const struct account *a, const struct quota_line *q);
+bool report_may_see_limit(const struct report_view *v, const struct account *a,
+			  const struct quota_line *q);
 /* Of the sums of label: those stores only that the asker may see, "" left out; sorted by label. */
 struct report_label {
 	const char *label; /* owned by the survey */
 	uint64_t n_stores, linked, pss, uss, pool;
 };
 /* *ret is to be freed. -ENOMEM. */
-int report_labels(const struct report_view *v, const struct survey *s, struct report_label **ret, size_t *ret_n);
+int report_labels(const struct report_view *v, const struct survey *s, struct report_label **ret,
+		  size_t *ret_n);
 /* "partition", "user", "label", "store". */
 const char *report_limit_name(unsigned kind);
 
@@ -68,8 +70,8 @@ void report_actors(const struct report_view *v, struct host *h, struct json_obje
 
 struct stages;
 struct report_stages_sums {
-	int64_t total, held;                                              /* bytes, private and shared */
-	uint64_t n_sessions, n_running, n_waiting, n_degraded;            /* now */
+	int64_t total, held;                                   /* bytes, private and shared */
+	uint64_t n_sessions, n_running, n_waiting, n_degraded; /* now */
 	uint64_t n_queries, n_begun, n_waited, n_begun_degraded, wait_ns; /* ever */
 };
 void report_stages_sums(const struct stages *t, struct report_stages_sums *ret);

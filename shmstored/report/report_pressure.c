@@ -35,7 +35,8 @@ static void partitions_part(const struct host *h, struct json_object *o)
 	}
 }
 
-static void processes_part(const struct report_view *v, const struct pressure *p, struct json_object *o)
+static void processes_part(const struct report_view *v, const struct pressure *p,
+			   struct json_object *o)
 {
 	struct json_object *list = jsonmake_child(o, "processes", jsonmake_new_list());
 
@@ -86,11 +87,13 @@ void report_memory(const struct report_view *v, struct host *h, struct json_obje
 
 #define TASKS_SHOWN 256u /* by name; the sums are of all */
 
-static void task_part(const struct report_view *v, const struct admit_task *k, struct json_object *item)
+static void task_part(const struct report_view *v, const struct admit_task *k,
+		      struct json_object *item)
 {
-	fields_of(item, k, FIELD(id, "task"), PLACE("state"), PLACE("pid"), SAME(uid), PLACE("level"),
-		  FIELD(name.lang, "language"), FIELD(name.func, "function"), FIELD(name.group, "group"),
-		  FIELD(gate.share.estimate, "reserve"), FIELD(gate.share.now, "now"));
+	fields_of(item, k, FIELD(id, "task"), PLACE("state"), PLACE("pid"), SAME(uid),
+		  PLACE("level"), FIELD(name.lang, "language"), FIELD(name.func, "function"),
+		  FIELD(name.group, "group"), FIELD(gate.share.estimate, "reserve"),
+		  FIELD(gate.share.now, "now"));
 	jsonmake_text(item, "state", k->gate.runs ? "running" : "waiting");
 	jsonmake_i64(item, "pid", conn_peer(k->client->conn)->pid);
 	jsonmake_text(item, "level", policylevel_name(k->level));
@@ -108,7 +111,8 @@ static void line_part(const struct report_view *v, const struct admit *a, struct
 
 	admit_books(a, &b);
 	fields_add(o, of_line, &b);
-	for (const struct admit_task *k = admit_tasks(a)->all; k && n < TASKS_SHOWN; k = k->hh.next) {
+	for (const struct admit_task *k = admit_tasks(a)->all; k && n < TASKS_SHOWN;
+	     k = k->hh.next) {
 		if (!report_may_see(v, k->uid))
 			continue;
 		task_part(v, k, jsonmake_append(list, jsonmake_new()));
@@ -118,9 +122,9 @@ static void line_part(const struct report_view *v, const struct admit *a, struct
 
 static void record_part(const struct preempt_record *r, struct json_object *item)
 {
-	fields_of(item, r, SAME(number), FIELD_AS(FIELD_NS, time_ns, "time"), PLACE("step"), SAME(pid), SAME(uid),
-		  NUMBER(tasks), PLACE("level"), PLACE("why"), SAME(bytes), SAME(used),
-		  FIELD(notice_only, "asked_only"), SAME(retry), SAME(delay_ms));
+	fields_of(item, r, SAME(number), FIELD_AS(FIELD_NS, time_ns, "time"), PLACE("step"),
+		  SAME(pid), SAME(uid), NUMBER(tasks), PLACE("level"), PLACE("why"), SAME(bytes),
+		  SAME(used), FIELD(notice_only, "asked_only"), SAME(retry), SAME(delay_ms));
 	jsonmake_text(item, "step", preempt_step_name(r->step));
 	jsonmake_text(item, "level", policylevel_name(r->level));
 	jsonmake_text(item, "why", policy_why(r->why));
@@ -147,8 +151,8 @@ static void plan_part(const struct report_view *v, const struct host *h, struct 
 			continue;
 		item = jsonmake_append(list, jsonmake_new());
 		fields_of(item, p, SAME(pid), SAME(uid), NUMBER(tasks), NUMBER(actors),
-			  FIELD(n_movable, "actors_moved"), PLACE("level"), PLACE("why"), SAME(bytes), SAME(retry),
-			  SAME(now));
+			  FIELD(n_movable, "actors_moved"), PLACE("level"), PLACE("why"),
+			  SAME(bytes), SAME(retry), SAME(now));
 		jsonmake_text(item, "level", policylevel_name(p->level));
 		jsonmake_text(item, "why", policy_why(p->why));
 	}
@@ -183,7 +187,8 @@ void report_gate(const struct report_view *v, struct host *h, struct json_object
 	jsonmake_seconds(o, "since", p->gate_since_ns);
 	jsonmake_seconds(o, "since_seconds", v->now_ns - p->gate_since_ns);
 	memjson_amount(o, "used", p->used);
-	memjson_amount(o, "u", p->gated && p->gate.n_samples ? amount_of(p->gate.u) : AMOUNT_UNKNOWN);
+	memjson_amount(o, "u",
+		       p->gated && p->gate.n_samples ? amount_of(p->gate.u) : AMOUNT_UNKNOWN);
 	memjson_amount(o, "total", p->total);
 	memjson_amount(o, "high", limit_of(p, p->limits.gate));
 	memjson_amount(o, "low", limit_of(p, p->limits.low));

@@ -21,7 +21,8 @@ struct lines {
 };
 
 /* Whether one of the asker's live stores has that label or that name. */
-static bool is_of_own_store(const struct report_view *v, const struct account *a, const struct quota_line *q)
+static bool is_of_own_store(const struct report_view *v, const struct account *a,
+			    const struct quota_line *q)
 {
 	for (const struct member *m = a->members; m; m = m->next) {
 		const char *word = q->kind == WIRE_LIMIT_LABEL ? m->label : m->name;
@@ -32,7 +33,8 @@ static bool is_of_own_store(const struct report_view *v, const struct account *a
 	return false;
 }
 
-bool report_may_see_limit(const struct report_view *v, const struct account *a, const struct quota_line *q)
+bool report_may_see_limit(const struct report_view *v, const struct account *a,
+			  const struct quota_line *q)
 {
 	if (v->uid == REPORT_ALL || q->kind == WIRE_LIMIT_PARTITION || strcmp(q->id, "*") == 0)
 		return true;
@@ -81,10 +83,11 @@ static void queue_part(const struct account *a, struct json_object *o)
 	putqueue_view(p, &v);
 	o = jsonmake_child(o, "queue", jsonmake_new());
 	jsonmake_text(o, "mode", v.mode == CREATEQUEUE_HOST ? "host" : "first");
-	fields_of(o, &v, FIELD(counts.waiting, "waiting"), FIELD_AS(FIELD_MS, oldest_ms, "oldest_wait_seconds"),
-		  FIELD(counts.calls, "attempts"), FIELD(counts.created, "granted"), FIELD(counts.refused, "refused"),
-		  FIELD(counts.out_of_disk, "no_disk"), FIELD(counts.timed_out, "timed_out"),
-		  FIELD(counts.dropped, "left"));
+	fields_of(o, &v, FIELD(counts.waiting, "waiting"),
+		  FIELD_AS(FIELD_MS, oldest_ms, "oldest_wait_seconds"),
+		  FIELD(counts.calls, "attempts"), FIELD(counts.created, "granted"),
+		  FIELD(counts.refused, "refused"), FIELD(counts.out_of_disk, "no_disk"),
+		  FIELD(counts.timed_out, "timed_out"), FIELD(counts.dropped, "left"));
 }
 
 void report_quota(const struct report_view *v, struct account *a, struct json_object *o)

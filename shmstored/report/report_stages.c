@@ -79,7 +79,8 @@ static const char *state_of(const struct stages_session *s)
 	return s->at.degraded ? "degraded" : "running";
 }
 
-static void session_part(const struct report_view *v, const struct stages_session *s, struct json_object *list)
+static void session_part(const struct report_view *v, const struct stages_session *s,
+			 struct json_object *list)
 {
 	struct json_object *o;
 	uint64_t since = s->at.waits ? s->asked_ns : s->began_ns;
@@ -96,7 +97,8 @@ static void session_part(const struct report_view *v, const struct stages_sessio
 	jsonmake_u64(o, "profile", s->at.profile);
 	amounts_part(o, &s->at.has);
 	jsonmake_flag(o, "degraded", s->at.degraded);
-	jsonmake_seconds(o, "since_seconds", s->name[0] && v->mono_ns > since ? (int64_t)(v->mono_ns - since) : 0);
+	jsonmake_seconds(o, "since_seconds",
+			 s->name[0] && v->mono_ns > since ? (int64_t)(v->mono_ns - since) : 0);
 	jsonmake_seconds(o, "waited_seconds",
 			 s->at.waits ? (int64_t)(v->mono_ns - s->asked_ns) : (int64_t)s->waited_ns);
 }

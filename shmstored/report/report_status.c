@@ -13,7 +13,8 @@
 #include "tierwork.def"
 #include "usage.def"
 
-static double report_rate(const struct account_tick *before, const struct account_tick *tick, uint64_t a, uint64_t b)
+static double report_rate(const struct account_tick *before, const struct account_tick *tick,
+			  uint64_t a, uint64_t b)
 {
 	if (!before->time_ns || tick->time_ns <= before->time_ns || b < a)
 		return 0;
@@ -26,7 +27,8 @@ static void rate(struct json_object *o, const char *name, double per_second)
 	jsonmake_seconds(o, name, (int64_t)(per_second * 1e9));
 }
 
-static void ledgers_part(const struct account_tick *before, const struct account_tick *t, struct json_object *o)
+static void ledgers_part(const struct account_tick *before, const struct account_tick *t,
+			 struct json_object *o)
 {
 	fields_add(o, of_ledgers, t);
 	rate(o, "put_per_s", report_rate(before, t, before->put_n, t->put_n));
@@ -65,14 +67,16 @@ void report_status(const struct report_view *v, struct account *a, struct json_o
  * Who holds memory that has no name: the witnesses of the last survey, the
  * largest first as it gives them.
  */
-static void holder_part(const struct report_view *v, const struct survey_holder *h, struct json_object *o)
+static void holder_part(const struct report_view *v, const struct survey_holder *h,
+			struct json_object *o)
 {
-	fields_of(
-		o, h, PLACE("kind"), SAME(pid), SAME(uid), SAME(command), SAME(inode), SAME(bytes), SAME(mapped),
-		FIELD(n_fds, "fds"), SAME(path), SAME(key),
-		/* Several processes may hold one inode: bytes are to be added up over the first ones. */ SAME(first));
+	fields_of(o, h, PLACE("kind"), SAME(pid), SAME(uid), SAME(command), SAME(inode),
+		  SAME(bytes), SAME(mapped), FIELD(n_fds, "fds"), SAME(path), SAME(key),
+		  /* Several processes may hold one inode: the first ones' bytes add up. */
+		  SAME(first));
 	jsonmake_text(o, "kind", h->kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost");
-	jsonmake_seconds(o, "age_seconds", v->mono_ns > h->since_ns ? (int64_t)(v->mono_ns - h->since_ns) : 0);
+	jsonmake_seconds(o, "age_seconds",
+			 v->mono_ns > h->since_ns ? (int64_t)(v->mono_ns - h->since_ns) : 0);
 }
 
 void report_holders(const struct report_view *v, struct account *a, struct json_object *o)
@@ -93,13 +97,15 @@ void report_holders(const struct report_view *v, struct account *a, struct json_
  * The partition's last minutes, column by column: half the size of an object per
  * sample, and what a chart wants.
  */
-static void ring_part(const struct report_view *v, const struct history *h, int fine, struct json_object *o)
+static void ring_part(const struct report_view *v, const struct history *h, int fine,
+		      struct json_object *o)
 {
 	size_t n = history_count(h, fine), first = n;
 	struct json_object *list;
 
 	/* Times are told in milliseconds, and come back as such. */
-	while (first > 0 && (uint64_t)history_at(h, fine, first - 1)->time_ns / 1000000 > v->since / 1000000)
+	while (first > 0 &&
+	       (uint64_t)history_at(h, fine, first - 1)->time_ns / 1000000 > v->since / 1000000)
 		first--;
 	jsonmake_u64(o, "interval_seconds", fine ? 1 : 10);
 	list = jsonmake_child(o, "time", jsonmake_new_list());
@@ -108,9 +114,10 @@ static void ring_part(const struct report_view *v, const struct history *h, int 
 	for (size_t c = 0; c < sizeof(of_history) / sizeof(of_history[0]); c++) {
 		list = jsonmake_child(o, of_history[c].name, jsonmake_new_list());
 		for (size_t i = first; i < n; i++)
-			jsonmake_append_u64(list,
-					    *(const uint64_t *)(const void *)((const char *)history_at(h, fine, i) +
-									      of_history[c].off));
+			jsonmake_append_u64(
+				list, *(const uint64_t *)(const void *)((const char *)history_at(
+										h, fine, i) +
+									of_history[c].off));
 	}
 }
 
@@ -150,8 +157,8 @@ void report_tier(const struct report_view *v, struct account *a, struct json_obj
 		tierfigures_add(o, t.info);
 	jsonmake_null(o, "running");
 	if (t.state == TIERKEEPER_EVICTING)
-		fields_of(jsonmake_child(o, "running", jsonmake_new()), &t, NUMBER(objects), SAME(freed),
-			  SAME(written));
+		fields_of(jsonmake_child(o, "running", jsonmake_new()), &t, NUMBER(objects),
+			  SAME(freed), SAME(written));
 	fields_add(jsonmake_child(o, "counters", jsonmake_new()), of_evictions, &t.counters);
 	tierscrub_view(a, &s);
 	fields_add(jsonmake_child(o, "scrub", jsonmake_new()), of_scrubs, &s);

@@ -20,14 +20,16 @@
 #include "report_parts.h"
 #include "stores.def"
 
-/* ---- sums -------------------------------------------------------------------------------------------------------------- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 static int by_label(const void *a, const void *b)
 {
-	return strcmp(((const struct report_label *)a)->label, ((const struct report_label *)b)->label);
+	return strcmp(((const struct report_label *)a)->label,
+		      ((const struct report_label *)b)->label);
 }
 
-int report_labels(const struct report_view *v, const struct survey *s, struct report_label **ret, size_t *ret_n)
+int report_labels(const struct report_view *v, const struct survey *s, struct report_label **ret,
+		  size_t *ret_n)
 {
 	struct report_label *l = calloc(s->n_stores + 1, sizeof(*l));
 	size_t n = 0, n_sums = 0;
@@ -67,7 +69,8 @@ int report_labels(const struct report_view *v, const struct survey *s, struct re
 	return 0;
 }
 
-static void labels_part(const struct report_view *v, const struct survey *s, struct json_object *list)
+static void labels_part(const struct report_view *v, const struct survey *s,
+			struct json_object *list)
 {
 	struct report_label *labels;
 	size_t n;
@@ -79,7 +82,7 @@ static void labels_part(const struct report_view *v, const struct survey *s, str
 	free(labels);
 }
 
-/* ---- stores ------------------------------------------------------------------------------------------------------------ */
+/* ---- stores ---------------------------------------------------------------------------------- */
 
 static const char *user_name(const struct survey *s, uid_t uid, char digits[static 16])
 {
@@ -113,17 +116,18 @@ static void credit_part(const struct member *m, struct json_object *o)
 
 /* Of a store that lives; of another one these are 0. */
 #define OF struct member
-static const struct field of_live[] = {FIELD(last.mapped_bytes, "mapped"), PLACE("ledger"), PLACE("credit"),
-				       FIELD(asked_bytes, "asked"), SAME(put_bytes_per_s)};
+static const struct field of_live[] = {FIELD(last.mapped_bytes, "mapped"), PLACE("ledger"),
+				       PLACE("credit"), FIELD(asked_bytes, "asked"),
+				       SAME(put_bytes_per_s)};
 #undef OF
 
-static void member_part(const struct member *m, const struct survey *s, const struct survey_store *found,
-			struct json_object *o)
+static void member_part(const struct member *m, const struct survey *s,
+			const struct survey_store *found, struct json_object *o)
 {
 	char digits[16];
 
-	fields_of(o, m, SAME(name), SAME(path), SAME(pid), SAME(uid), PLACE("user"), SAME(label), SAME(address),
-		  PLACE("alive"), SAME(keep), PLACE("registered"),
+	fields_of(o, m, SAME(name), SAME(path), SAME(pid), SAME(uid), PLACE("user"), SAME(label),
+		  SAME(address), PLACE("alive"), SAME(keep), PLACE("registered"),
 		  FIELD_AS(FIELD_MOMENT, registered_ns, "registered_time"));
 	jsonmake_text(o, "user", user_name(s, m->uid, digits));
 	jsonmake_flag(o, "alive", true);
@@ -140,8 +144,9 @@ static void found_part(const struct survey *s, const struct survey_store *f, str
 	static const struct member nobody;
 	char digits[16];
 
-	fields_of(o, f, SAME(name), SAME(path), SAME(pid), SAME(uid), PLACE("user"), SAME(label), SAME(address),
-		  PLACE("alive"), SAME(keep), PLACE("registered"), PLACE("registered_time"));
+	fields_of(o, f, SAME(name), SAME(path), SAME(pid), SAME(uid), PLACE("user"), SAME(label),
+		  SAME(address), PLACE("alive"), SAME(keep), PLACE("registered"),
+		  PLACE("registered_time"));
 	jsonmake_text(o, "user", user_name(s, f->uid, digits));
 	if (f->alive != SHMSTORE_ALIVE_UNKNOWN)
 		jsonmake_flag(o, "alive", false);
@@ -160,7 +165,8 @@ struct index {
 
 static int by_path(const void *a, const void *b)
 {
-	return strcmp((*(const struct survey_store *const *)a)->path, (*(const struct survey_store *const *)b)->path);
+	return strcmp((*(const struct survey_store *const *)a)->path,
+		      (*(const struct survey_store *const *)b)->path);
 }
 
 static int path_of(const void *key, const void *item)
@@ -192,7 +198,8 @@ static void index_init(struct index *x, const struct survey *s)
 static const struct survey_store *index_take(struct index *x, const char *path)
 {
 	const struct survey_store **found =
-		x->n ? bsearch(path, x->stores, x->n, sizeof(const struct survey_store *), path_of) : NULL;
+		x->n ? bsearch(path, x->stores, x->n, sizeof(const struct survey_store *), path_of)
+		     : NULL;
 
 	if (!found)
 		return NULL;
@@ -222,7 +229,8 @@ void report_workers(const struct report_view *v, struct account *a, struct json_
 		const struct survey_store *f = x.stores[i];
 
 		/* A store that lived then and is no member now has gone since the survey. */
-		if (x.seen[i] || f->alive == SHMSTORE_ALIVE || !report_may_see(v, f->uid) || n++ >= REPORT_WORKERS_MAX)
+		if (x.seen[i] || f->alive == SHMSTORE_ALIVE || !report_may_see(v, f->uid) ||
+		    n++ >= REPORT_WORKERS_MAX)
 			continue;
 		found_part(s, f, jsonmake_append(list, jsonmake_new()));
 	}

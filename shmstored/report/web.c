@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * web.c: libmicrohttpd under the loop: the socket, its epoll descriptor polled as one operation, its timeouts as another.
+ * web.c: libmicrohttpd under the loop: the socket, its epoll descriptor polled as one
+ * operation, its timeouts as another.
  *
- * libmicrohttpd runs without threads of its own: it does what is ready when it is called and returns. A client that sends or reads slowly
- * keeps a connection and at most CONNECTION_MEMORY bytes, until CONNECTION_SECONDS went by without a byte; it keeps nobody waiting.
- * A client that is late with a request's headers goes earlier, at once if all places are taken.
- * A response is made at once, from what the loop's thread owns; a large one takes milliseconds. So one is made in a turn of the loop, and
- * after it there is a pause of PAUSE_FACTOR times what it took: clients get at most a tenth of the loop, however fast they ask,
- * and requests on the socket wait for one response at most. Requests that come meanwhile are suspended and queue, in their order.
- * The timer of one second is also the measure of the loop's lateness (lateness.h).
+ * libmicrohttpd runs without threads of its own: it does what is ready when it is called and
+ * returns. A client that sends or reads slowly keeps a connection and at most CONNECTION_MEMORY
+ * bytes, until CONNECTION_SECONDS went by without a byte; it keeps nobody waiting. A client that is
+ * late with a request's headers goes earlier, at once if all places are taken.
+ * A response is made at once, from what the loop's thread owns; a large one takes milliseconds. So
+ * one is made in a turn of the loop, and after it there is a pause of PAUSE_FACTOR times what it
+ * took: clients get at most a tenth of the loop, however fast they ask, and requests on the socket
+ * wait for one response at most. Requests that come meanwhile are suspended and queue, in their
+ * order. The timer of one second is also the measure of the loop's lateness (lateness.h).
  *
- * Ownership: web_free() ends libmicrohttpd at once, but the memory only when the loop has given back its operations.
+ * Ownership: web_free() ends libmicrohttpd at once, but the memory only when the loop
+ * has given back its operations.
  */
 #include "web.h"
 
@@ -52,12 +56,13 @@ struct request {
 };
 
 /*
- * The connections of HTTP: where each is from, and since when it owes a request's headers. A connection is only shut
- * down here: libmicrohttpd closes it.
+ * The connections of HTTP: where each is from, and since when it owes a request's headers. A
+ * connection is only shut down here: libmicrohttpd closes it.
  *
- * There are VISITORS_MOST of them. When the last place is taken, one that owes headers has to go, so that the next finds a place: of
- * the source that has the most connections, the one that owes them for the longest. A connection
- * has little time for its first headers, and more between two requests.
+ * There are VISITORS_MOST of them. When the last place is taken, one that owes headers has
+ * to go, so that the next finds a place: of the source that has the most connections, the
+ * one that owes them for the longest. A connection has little time for its first headers,
+ * and more between two requests.
  */
 #define VISITORS_MOST 64u
 
@@ -67,7 +72,9 @@ struct request {
 struct visitor {
 	int fd;
 	bool here, asks,
-		asked; /* asks: its headers are there, and the answer is under way; asked: it has had an answer */
+		/* asks: its headers are there, and the answer is under way;
+		 * asked: it has had an answer */
+		asked;
 	bool sent_away;
 	struct source from;
 	uint64_t since_ns; /* of owing headers */
@@ -136,7 +143,8 @@ static void make_room(struct visitors *v)
 }
 
 /* One has come. NULL: there is no place. fd stays whose it is. */
-static struct visitor *visitors_come(struct visitors *v, int fd, const struct sockaddr *from, uint64_t now_ns)
+static struct visitor *visitors_come(struct visitors *v, int fd, const struct sockaddr *from,
+				     uint64_t now_ns)
 {
 	unsigned i = 0;
 
@@ -144,7 +152,8 @@ static struct visitor *visitors_come(struct visitors *v, int fd, const struct so
 		i++;
 	if (i == VISITORS_MOST)
 		return NULL;
-	v->all[i] = (struct visitor){.fd = fd, .here = true, .from = source_of(from), .since_ns = now_ns};
+	v->all[i] = (struct visitor){
+		.fd = fd, .here = true, .from = source_of(from), .since_ns = now_ns};
 	if (++v->n == VISITORS_MOST)
 		make_room(v);
 	return &v->all[i];
@@ -192,15 +201,17 @@ static bool gone(struct web *w)
 	return true;
 }
 
-/* ---- the loop's operations --------------------------------------------------------------------------------------------- */
+/* ---- the loop's operations ------------------------------------------------------------------- */
 
 static void start_poll(struct web *w)
 {
 	const union MHD_DaemonInfo *info = MHD_get_daemon_info(w->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-	int r = info ? loop_poll(w->host->loop, &w->poll_op, info->epoll_fd, POLLIN, true) : -EINVAL;
+	int r = info ? loop_poll(w->host->loop, &w->poll_op, info->epoll_fd, POLLIN, true)
+		     : -EINVAL;
 
 	if (r < 0)
-		log_say(LOG_ERR, LOG_FIELDS(.error = r), "HTTP: the socket is no longer watched; HTTP is off");
+		log_say(LOG_ERR, LOG_FIELDS(.error = r),
+			"HTTP: the socket is no longer watched; HTTP is off");
 }
 
 static void on_poll(struct loop_op *op, int result, UNUSED unsigned flags)
@@ -252,7 +263,8 @@ static void set_wake(struct web *w)
 	w->wake_ns = wanted_ns;
 	w->wake_op.fn = on_wake;
 	if (loop_timer(w->host->loop, &w->wake_op, wanted_ns, 0) < 0)
-		log_say(LOG_WARNING, LOG_FIELDS(.error = -ENOMEM), "HTTP: no timer; slow clients stay longer");
+		log_say(LOG_WARNING, LOG_FIELDS(.error = -ENOMEM),
+			"HTTP: no timer; slow clients stay longer");
 }
 
 /* Lets the first that waits go on: libmicrohttpd calls for it again when it runs next. */
@@ -277,7 +289,8 @@ static void on_pause(struct loop_op *op, int result, UNUSED unsigned flags)
 
 static void pause_after(struct web *w, uint64_t took_ns)
 {
-	uint64_t pause_ns = took_ns * PAUSE_FACTOR < PAUSE_MOST_NS ? took_ns * PAUSE_FACTOR : PAUSE_MOST_NS;
+	uint64_t pause_ns =
+		took_ns * PAUSE_FACTOR < PAUSE_MOST_NS ? took_ns * PAUSE_FACTOR : PAUSE_MOST_NS;
 
 	w->pause_op.fn = on_pause;
 	if (loop_timer(w->host->loop, &w->pause_op, loop_clock() + pause_ns, 0) == 0)
@@ -298,14 +311,15 @@ static void run(struct web *w)
 	do { /* it watches its socket again only when it is called after a place has become free */
 		w->place_free = false;
 		if (MHD_run(w->daemon) != MHD_YES)
-			log_say(LOG_WARNING, LOG_FIELDS(.error = 0), "HTTP: libmicrohttpd failed; tried again");
+			log_say(LOG_WARNING, LOG_FIELDS(.error = 0),
+				"HTTP: libmicrohttpd failed; tried again");
 	} while (w->place_free);
 	if ((w->answered || w->queue) && !w->pause_op.busy)
 		pause_after(w, loop_clock() - begin_ns);
 	set_wake(w);
 }
 
-/* ---- libmicrohttpd's calls --------------------------------------------------------------------------------------------- */
+/* ---- libmicrohttpd's calls ------------------------------------------------------------------- */
 
 static void suspend(struct web *w, struct request *r)
 {
@@ -318,7 +332,8 @@ static void suspend(struct web *w, struct request *r)
 /* NULL: it came when there was no place. */
 static struct visitor *visitor_of(struct MHD_Connection *connection)
 {
-	const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
 
 	return info ? info->socket_context : NULL;
 }
@@ -331,8 +346,10 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 	if (code == MHD_CONNECTION_NOTIFY_STARTED)
 		*state = visitors_come(
 			&w->visitors,
-			MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd,
-			MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr,
+			MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+				->connect_fd,
+			MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)
+				->client_addr,
 			loop_clock());
 	else if (*state)
 		visitors_go(&w->visitors, *state);
@@ -340,11 +357,13 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 }
 
 /*
- * libmicrohttpd calls once with the headers, again when a body was read, and again after it was suspended. An answer to the first call
- * ends the connection: right for what has a body, whose bytes nobody wants; the others keep theirs for the next request.
+ * libmicrohttpd calls once with the headers, again when a body was read, and again after it was
+ * suspended. An answer to the first call ends the connection: right for what has a body, whose
+ * bytes nobody wants; the others keep theirs for the next request.
  */
-static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url, const char *method,
-				  const char *version, UNUSED const char *data, UNUSED size_t *size, void **state)
+static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *url,
+				  const char *method, const char *version, UNUSED const char *data,
+				  UNUSED size_t *size, void **state)
 {
 	struct visitor *visitor = visitor_of(connection);
 	struct web *w = arg;
@@ -384,7 +403,8 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 	*state = NULL;
 }
 
-static __attribute__((format(printf, 2, 0))) void on_message(void *arg, const char *format, va_list list)
+static __attribute__((format(printf, 2, 0))) void on_message(void *arg, const char *format,
+							     va_list list)
 {
 	char text[256];
 	size_t n;
@@ -394,10 +414,11 @@ static __attribute__((format(printf, 2, 0))) void on_message(void *arg, const ch
 	if (n && text[n - 1] == '\n')
 		text[n - 1] = '\0';
 	/* Until it runs, that is why it does not start. */
-	log_say(((struct web *)arg)->daemon ? LOG_DEBUG : LOG_ERR, LOG_FIELDS(.error = 0), "HTTP: %s", text);
+	log_say(((struct web *)arg)->daemon ? LOG_DEBUG : LOG_ERR, LOG_FIELDS(.error = 0),
+		"HTTP: %s", text);
 }
 
-/* ---- the socket -------------------------------------------------------------------------------------------------------- */
+/* ---- the socket ------------------------------------------------------------------------------ */
 
 static bool is_loopback(const struct sockaddr *address)
 {
@@ -416,7 +437,8 @@ static int listen_at(const struct addrinfo *at, const char **ret_what)
 	*ret_what = "socket() failed";
 	if (fd < 0)
 		return -errno;
-	if ((*ret_what = "setsockopt() failed", setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0) &&
+	if ((*ret_what = "setsockopt() failed",
+	     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0) &&
 	    (*ret_what = "bind() failed", bind(fd, at->ai_addr, at->ai_addrlen) == 0) &&
 	    (*ret_what = "listen() failed", listen(fd, BACKLOG) == 0))
 		return fd;
@@ -463,19 +485,20 @@ static int open_socket(const struct config *config, bool *ret_loopback, const ch
 	return fd;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static int start(struct web *w, int fd)
 {
 	uint64_t first_ns = loop_clock() + SECOND_NS;
 	int r;
 
-	w->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
-				     on_request, w, MHD_OPTION_EXTERNAL_LOGGER, on_message, w,
-				     MHD_OPTION_NOTIFY_COMPLETED, on_completed, w, MHD_OPTION_NOTIFY_CONNECTION,
-				     on_connection, w, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-				     VISITORS_MOST, MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_SECONDS,
-				     MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
+	w->daemon = MHD_start_daemon(
+		MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+		on_request, w, MHD_OPTION_EXTERNAL_LOGGER, on_message, w,
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, w, MHD_OPTION_NOTIFY_CONNECTION,
+		on_connection, w, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
+		VISITORS_MOST, MHD_OPTION_CONNECTION_TIMEOUT, CONNECTION_SECONDS,
+		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONNECTION_MEMORY, MHD_OPTION_END);
 	if (!w->daemon) {
 		r = errno ? -errno : -EIO;
 		close(fd);
@@ -505,7 +528,8 @@ int web_new(struct host *h, struct web **ret)
 	r = fd < 0 ? fd : start(w, fd);
 	if (r < 0) {
 		log_say(LOG_ERR, LOG_FIELDS(.object = h->config->http_address, .error = r),
-			"HTTP cannot %s port %u: %s; \"enabled = no\" in section http goes without it",
+			"HTTP cannot %s port %u: %s; \"enabled = no\" in section http goes without "
+			"it",
 			fd < 0 ? "listen on" : "serve", (unsigned)h->config->http_port,
 			fd < 0 ? what : "libmicrohttpd does not start");
 		web_free(w);
@@ -529,9 +553,10 @@ struct web *web_free(struct web *w)
 		MHD_stop_daemon(w->daemon);
 	w->daemon = NULL;
 	w->context.peeruid = peeruid_free(w->context.peeruid);
-	/* Each is given back by its fn, which may be called from within: w is ours until the last line. */
-	for (struct loop_op *const *op =
-		     (struct loop_op *const[]){&w->poll_op, &w->wake_op, &w->tick_op, &w->pause_op, NULL};
+	/* Each is given back by its fn, which may be called from within: w is
+	 * ours until the last line. */
+	for (struct loop_op *const *op = (struct loop_op *const[]){&w->poll_op, &w->wake_op,
+								   &w->tick_op, &w->pause_op, NULL};
 	     *op; op++)
 		if ((*op)->busy)
 			loop_cancel(w->host->loop, *op);

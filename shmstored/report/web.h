@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* web.h: HTTP on the loop, with libmicrohttpd: /metrics, /healthz, /api/v1/…, and the page. No threads; nothing here blocks. */
+/* web.h: HTTP on the loop, with libmicrohttpd: /metrics, /healthz, /api/v1/…, and the page. No
+ * threads; nothing here blocks. */
 #ifndef WEB_H
 #define WEB_H
 
@@ -11,10 +12,12 @@ struct web;
 
 /* Listens where h->config says. 0, -errno (said in the log). */
 int web_new(struct host *h, struct web **ret);
-/* Closes its connections. It may be called with the loop running or after it; what the loop still has of it goes with the loop. */
+/* Closes its connections. It may be called with the loop running or after it; what the loop still
+ * has of it goes with the loop. */
 struct web *web_free(struct web *w);
 
-/* From a request to its response: what is at which path, and who may see it. Knows no sockets and no loop. */
+/* From a request to its response: what is at which path, and who may see it.
+ * Knows no sockets and no loop. */
 struct host;
 struct lateness;
 struct peeruid;
@@ -29,7 +32,7 @@ struct web_context {
 /* Whether the request brings bytes of its own, or is none of those that are answered. */
 bool web_has_body(struct MHD_Connection *connection, const char *method);
 /* Queues the response. MHD_NO: the connection ends. */
-enum MHD_Result web_answer(const struct web_context *c, struct MHD_Connection *connection, const char *url,
-			   const char *method, const char *version);
+enum MHD_Result web_answer(const struct web_context *c, struct MHD_Connection *connection,
+			   const char *url, const char *method, const char *version);
 
 #endif

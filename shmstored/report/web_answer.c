@@ -2,11 +2,13 @@
 /*
  * web_answer.c: the paths, and the headers that keep other people's pages away.
  *
- * A loopback address is open to two kinds of strangers: other users of the host, who see what peeruid.h and http.detail let them,
- * and web pages in a browser of this host's. A page of another origin may send a request but not read the answer: no CORS header
- * is ever sent. A page whose own name points to 127.0.0.1 (DNS rebinding) is of our origin for its browser: so the
- * Host header must be a loopback name where we listen on loopback only. Any port will do: "ssh -L
- * 8000:localhost:9477" changes it. Nothing can be changed by HTTP: GET and HEAD only, so there is nothing to forge.
+ * A loopback address is open to two kinds of strangers: other users of the host, who see what
+ * peeruid.h and http.detail let them, and web pages in a browser of this host's. A page of
+ * another origin may send a request but not read the answer: no CORS header is ever sent. A
+ * page whose own name points to 127.0.0.1 (DNS rebinding) is of our origin for its browser: so
+ * the Host header must be a loopback name where we listen on loopback only. Any port will do:
+ * "ssh -L 8000:localhost:9477" changes it. Nothing can be changed by HTTP: GET and HEAD only,
+ * so there is nothing to forge.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -36,9 +38,10 @@ struct request {
 	struct MHD_Connection *connection;
 };
 
-/* ---- responses --------------------------------------------------------------------------------------------------------- */
+/* ---- responses ------------------------------------------------------------------------------- */
 
-static enum MHD_Result queue(const struct request *r, unsigned status, struct MHD_Response *response, const char *type)
+static enum MHD_Result queue(const struct request *r, unsigned status,
+			     struct MHD_Response *response, const char *type)
 {
 	enum MHD_Result result;
 
@@ -57,7 +60,8 @@ static enum MHD_Result queue(const struct request *r, unsigned status, struct MH
 
 static struct MHD_Response *from_static(const char *text)
 {
-	return MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_PERSISTENT);
+	return MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text,
+					       MHD_RESPMEM_PERSISTENT);
 }
 
 static enum MHD_Result refuse(const struct request *r, unsigned status, const char *why)
@@ -76,7 +80,8 @@ static enum MHD_Result queue_json(const struct request *r, unsigned status, stru
 		json_object_put(o);
 		return refuse(r, MHD_HTTP_INTERNAL_SERVER_ERROR, "out of memory\n");
 	}
-	response = MHD_create_response_from_buffer(n, (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
+	response =
+		MHD_create_response_from_buffer(n, (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY);
 	json_object_put(o);
 	return queue(r, status, response, TYPE_JSON);
 }
@@ -91,7 +96,7 @@ static const char *argument_of(const struct request *r, const char *name)
 	return MHD_lookup_connection_value(r->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
-/* ---- who asks ---------------------------------------------------------------------------------------------------------- */
+/* ---- who asks -------------------------------------------------------------------------------- */
 
 /* "localhost", "127.x.y.z" or "[::1]", with any port or none. */
 static bool is_loopback_host(const char *host)
@@ -136,7 +141,7 @@ static unsigned asker(const struct request *r)
 	return uid == 0 || uid == geteuid() ? REPORT_ALL : uid;
 }
 
-/* ---- what there is ----------------------------------------------------------------------------------------------------- */
+/* ---- what there is --------------------------------------------------------------------------- */
 
 static enum MHD_Result answer_page(const struct request *r)
 {
@@ -211,10 +216,12 @@ static enum MHD_Result answer_api(const struct request *r, const char *name)
 		const char *name;
 		enum wire_question what;
 	} questions[] = {
-		{"status", WIRE_QUERY_STATUS},     {"workers", WIRE_QUERY_WORKERS}, {"quota", WIRE_QUERY_QUOTA},
-		{"holders", WIRE_QUERY_HOLDERS},   {"events", WIRE_QUERY_EVENTS},   {"history", WIRE_QUERY_HISTORY},
-		{"arbiter", WIRE_QUERY_ARBITER},   {"arb_log", WIRE_QUERY_ARB_LOG}, {"memory", WIRE_QUERY_MEMORY},
-		{"gate", WIRE_QUERY_GATE},         {"stages", WIRE_QUERY_STAGES},   {"actors", WIRE_QUERY_ACTORS},
+		{"status", WIRE_QUERY_STATUS},     {"workers", WIRE_QUERY_WORKERS},
+		{"quota", WIRE_QUERY_QUOTA},       {"holders", WIRE_QUERY_HOLDERS},
+		{"events", WIRE_QUERY_EVENTS},     {"history", WIRE_QUERY_HISTORY},
+		{"arbiter", WIRE_QUERY_ARBITER},   {"arb_log", WIRE_QUERY_ARB_LOG},
+		{"memory", WIRE_QUERY_MEMORY},     {"gate", WIRE_QUERY_GATE},
+		{"stages", WIRE_QUERY_STAGES},     {"actors", WIRE_QUERY_ACTORS},
 		{"profiles", WIRE_QUERY_PROFILES},
 	};
 	const char *partition = argument_of(r, "partition");
@@ -225,44 +232,52 @@ static enum MHD_Result answer_api(const struct request *r, const char *name)
 	for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); i++) {
 		if (strcmp(questions[i].name, name) != 0)
 			continue;
-		/* By its path as we tell it: account_find() would follow links to wherever the client likes. */
+		/* By its path as we tell it: account_find() would follow links to
+		 * wherever the client likes. */
 		for (a = h->accounts; a && partition && strcmp(a->path, partition) != 0;)
 			a = a->next;
 		if (partition && *partition && !a)
-			return refuse(r, MHD_HTTP_NOT_FOUND, "the daemon does not watch this partition\n");
+			return refuse(r, MHD_HTTP_NOT_FOUND,
+				      "the daemon does not watch this partition\n");
 		if (!since_of(r, questions[i].what, &since))
 			return refuse(r, MHD_HTTP_BAD_REQUEST, "since: not a number\n");
-		return queue_json(
-			r, MHD_HTTP_OK,
-			report_make_since(h, questions[i].what, a && partition ? a->path : NULL, asker(r), since));
+		return queue_json(r, MHD_HTTP_OK,
+				  report_make_since(h, questions[i].what,
+						    a && partition ? a->path : NULL, asker(r),
+						    since));
 	}
-	return refuse(r, MHD_HTTP_NOT_FOUND,
-		      "not found; there are status, workers, quota, holders, events, history, arbiter, "
-		      "arb_log, memory, gate, stages, actors, profiles\n");
+	return refuse(
+		r, MHD_HTTP_NOT_FOUND,
+		"not found; there are status, workers, quota, holders, events, history, arbiter, "
+		"arb_log, memory, gate, stages, actors, profiles\n");
 }
 
 static bool is_read(const char *method)
 {
-	return strcmp(method, MHD_HTTP_METHOD_GET) == 0 || strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
+	return strcmp(method, MHD_HTTP_METHOD_GET) == 0 ||
+	       strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
 }
 
 bool web_has_body(struct MHD_Connection *connection, const char *method)
 {
-	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_LENGTH);
+	const char *length = MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
+							 MHD_HTTP_HEADER_CONTENT_LENGTH);
 
 	return !is_read(method) || (length && strcmp(length, "0") != 0) ||
-	       MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_TRANSFER_ENCODING);
+	       MHD_lookup_connection_value(connection, MHD_HEADER_KIND,
+					   MHD_HTTP_HEADER_TRANSFER_ENCODING);
 }
 
-enum MHD_Result web_answer(const struct web_context *c, struct MHD_Connection *connection, const char *url,
-			   const char *method, const char *version)
+enum MHD_Result web_answer(const struct web_context *c, struct MHD_Connection *connection,
+			   const char *url, const char *method, const char *version)
 {
 	const struct request r = {.context = c, .connection = connection};
 	static const char api[] = "/api/v1/";
 
 	if (!host_is_ours(&r, version))
-		return refuse(&r, MHD_HTTP_MISDIRECTED_REQUEST,
-			      "this address is for clients of the host itself: ask for localhost\n");
+		return refuse(
+			&r, MHD_HTTP_MISDIRECTED_REQUEST,
+			"this address is for clients of the host itself: ask for localhost\n");
 	if (web_has_body(connection, method)) {
 		struct MHD_Response *response = from_static("GET and HEAD only, without a body\n");
 
@@ -278,5 +293,6 @@ enum MHD_Result web_answer(const struct web_context *c, struct MHD_Connection *c
 		return answer_health(&r);
 	if (strncmp(url, api, sizeof(api) - 1) == 0)
 		return answer_api(&r, url + sizeof(api) - 1);
-	return refuse(&r, MHD_HTTP_NOT_FOUND, "not found; there are /, /metrics, /healthz, /api/v1/…\n");
+	return refuse(&r, MHD_HTTP_NOT_FOUND,
+		      "not found; there are /, /metrics, /healthz, /api/v1/…\n");
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dispatch.h: from a checked packet to its handler, by wire.def. Handlers are in req_<name>.c and know no io_uring. */
+/* dispatch.h: from a checked packet to its handler, by wire.def. Handlers are in
+ * req_<name>.c and know no io_uring. */
 #ifndef DISPATCH_H
 #define DISPATCH_H
 
@@ -15,12 +16,14 @@
 int dispatch(struct conn *c, const void *packet, size_t n);
 
 /*
- * The handlers, one for each message from a client. body is the struct wire_<name>, a private aligned copy; tail is NUL-terminated text
- * of tail_size bytes, valid during the call. Return as dispatch().
+ * The handlers, one for each message from a client. body is the struct wire_<name>, a
+ * private aligned copy; tail is NUL-terminated text of tail_size bytes, valid during
+ * the call. Return as dispatch().
  */
-#define DISPATCH_HANDLER(name)                                                                        \
-	int req_##name(struct conn *c, UNUSED uint64_t serial, UNUSED const struct wire_##name *body, \
-		       UNUSED const char *tail, UNUSED size_t tail_size)
+#define DISPATCH_HANDLER(name)                                                         \
+	int req_##name(struct conn *c, UNUSED uint64_t serial,                         \
+		       UNUSED const struct wire_##name *body, UNUSED const char *tail, \
+		       UNUSED size_t tail_size)
 DISPATCH_HANDLER(hello);
 DISPATCH_HANDLER(ping);
 DISPATCH_HANDLER(register);
@@ -50,8 +53,9 @@ DISPATCH_HANDLER(actor_call);
 DISPATCH_HANDLER(actor_move);
 
 /* The name of a kind of tasks, as requests have it in their tail. */
-#define PROFILENAME_WRONG                                                                                        \
-	"a kind of tasks is a language, a function and a group, each of 255 bytes at most and in a line of its " \
+#define PROFILENAME_WRONG                                                                          \
+	"a kind of tasks is a language, a function and a group, each of 255 bytes at most and in " \
+	"a line of its "                                                                           \
 	"own; only the group may be empty"
 
 /* "LANG\nFUNC\nGROUP", cut in place, where ret points to. False: it is none. */

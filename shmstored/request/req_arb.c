@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * req_arb.c: ARB and ARB_ADMIN: the arbiter's requests. Which client it is, and that what it left to do is done, is here; what an operation means is
- * in arbscope.c, arbbytes.c, arbpage.c and arbcall.c.
+ * req_arb.c: ARB and ARB_ADMIN: the arbiter's requests. Which client it is, and that
+ * what it left to do is done, is here; what an operation means is in arbscope.c,
+ * arbbytes.c, arbpage.c and arbcall.c.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,8 +15,9 @@
 
 static int refuse_off(struct conn *c, uint64_t serial)
 {
-	return conn_refuse(c, serial, -ENOTSUP,
-			   "the arbiter is off here: set arbiter { enabled = true } in shmstored.conf");
+	return conn_refuse(
+		c, serial, -ENOTSUP,
+		"the arbiter is off here: set arbiter { enabled = true } in shmstored.conf");
 }
 
 /* Memory was given back: the kernel says how much. */
@@ -79,14 +81,17 @@ static int refuse(struct conn *c, uint64_t serial, int error)
 {
 	if (error == -EMFILE)
 		return conn_refuse(c, serial, error,
-				   "too many contexts, tasks, pools or reservations of one store: end some, or raise "
-				   "arbiter.max-contexts, max-tasks, max-pools or max-reservations in shmstored.conf");
+				   "too many contexts, tasks, pools or reservations of one store: "
+				   "end some, or raise "
+				   "arbiter.max-contexts, max-tasks, max-pools or max-reservations "
+				   "in shmstored.conf");
 	return conn_refuse(c, serial, error, "the daemon is out of memory");
 }
 
 static int answer(struct arbrequest *q, struct conn *c, int outcome)
 {
-	const struct arbcontext *x = q->w->context ? arbguest_context(q->client, q->w->context) : NULL;
+	const struct arbcontext *x =
+		q->w->context ? arbguest_context(q->client, q->w->context) : NULL;
 	struct wire_arbed body = {
 		.outcome = outcome,
 		.context = q->w->context,
@@ -100,10 +105,12 @@ static int answer(struct arbrequest *q, struct conn *c, int outcome)
 	if (outcome < 0)
 		return refuse(c, q->serial, outcome);
 	if (outcome == ARB_TOOBIG)
-		snprintf(why, sizeof(why), "%" PRIu64 " bytes are more than the pool's capacity of %" PRIu64,
+		snprintf(why, sizeof(why),
+			 "%" PRIu64 " bytes are more than the pool's capacity of %" PRIu64,
 			 q->w->bytes, q->bytes);
 	if (outcome != ARB_OK)
-		arbguest_tell(q->client, x, outcome, q->w->pool ? arb_pool_id(q->client, q->w->pool) : 0, q->w->bytes,
+		arbguest_tell(q->client, x, outcome,
+			      q->w->pool ? arb_pool_id(q->client, q->w->pool) : 0, q->w->bytes,
 			      NULL);
 	if (q->text)
 		return conn_send(c, WIRE_ARBED, q->serial, &body, q->text, strlen(q->text));
@@ -124,7 +131,8 @@ DISPATCH_HANDLER(arb)
 	if (body->op == WIRE_ARB_EVICTED)
 		return arbcall_evicted(c, serial, body);
 	if (!m)
-		return conn_refuse(c, serial, -ENOENT, "no store is registered on this connection; register one first");
+		return conn_refuse(c, serial, -ENOENT,
+				   "no store is registered on this connection; register one first");
 	h = m->account->arb;
 	if (!h)
 		return refuse_off(c, serial);
@@ -138,7 +146,7 @@ DISPATCH_HANDLER(arb)
 	return r;
 }
 
-/* ---- operators ----------------------------------------------------------------------------------------------------- */
+/* ---- operators ------------------------------------------------------------------------------- */
 
 static struct arb_message admin_message(const struct wire_arb_admin *w, const struct arb *core)
 {
@@ -183,16 +191,18 @@ static bool is_knob(const struct wire_arb_admin *w)
 
 static bool knob_allowed(const struct wire_arb_admin *w)
 {
-	return is_knob(w) && w->value >= knob_ranges[w->kind].least && w->value <= knob_ranges[w->kind].most;
+	return is_knob(w) && w->value >= knob_ranges[w->kind].least &&
+	       w->value <= knob_ranges[w->kind].most;
 }
 
 static int refuse_knob(struct conn *c, uint64_t serial, const struct wire_arb_admin *w)
 {
 	if (!is_knob(w))
 		return conn_refuse(c, serial, -EINVAL, "there is no knob %u", w->kind);
-	return conn_refuse(c, serial, -EINVAL, "%s is from %" PRId64 " to %" PRId64 ", not %" PRId64,
-			   arb_knob_name((enum arb_knob)w->kind), knob_ranges[w->kind].least, knob_ranges[w->kind].most,
-			   w->value);
+	return conn_refuse(c, serial, -EINVAL,
+			   "%s is from %" PRId64 " to %" PRId64 ", not %" PRId64,
+			   arb_knob_name((enum arb_knob)w->kind), knob_ranges[w->kind].least,
+			   knob_ranges[w->kind].most, w->value);
 }
 
 DISPATCH_HANDLER(arb_admin)
@@ -203,14 +213,16 @@ DISPATCH_HANDLER(arb_admin)
 	int r;
 
 	if (!conn_is_admin(c))
-		return conn_refuse(c, serial, -EPERM,
-				   "the arbiter is told by root and the daemon's own user; you are user %u",
-				   (unsigned)conn_peer(c)->uid);
+		return conn_refuse(
+			c, serial, -EPERM,
+			"the arbiter is told by root and the daemon's own user; you are user %u",
+			(unsigned)conn_peer(c)->uid);
 	if (body->op < WIRE_ARB_ADMIN_KNOB || body->op > WIRE_ARB_ADMIN_CANCEL)
 		return conn_fault(c, CONN_E_PROTOCOL, "ARB_ADMIN: no such operation: %u", body->op);
 	if (!a)
 		return conn_refuse(c, serial, -ENOENT,
-				   "%s is no partition that this daemon watches; \"shmstore-admin status\" lists them",
+				   "%s is no partition that this daemon watches; \"shmstore-admin "
+				   "status\" lists them",
 				   tail);
 	if (!a->arb)
 		return refuse_off(c, serial);
@@ -222,10 +234,11 @@ DISPATCH_HANDLER(arb_admin)
 	if (r < 0)
 		return refuse(c, serial, r);
 	if (r != ARB_OK)
-		return conn_refuse(c, serial, -EINVAL, "%s has no such context or task, or it does not take that",
+		return conn_refuse(c, serial, -EINVAL,
+				   "%s has no such context or task, or it does not take that",
 				   tail);
 	log_say(LOG_NOTICE, LOG_FIELDS(.conn = conn_name(c), .object = a->path),
-		"the arbiter was told %s, kind %u, target %" PRIu64 ", value %" PRId64, arb_op_name(m.op), body->kind,
-		body->target, body->value);
+		"the arbiter was told %s, kind %u, target %" PRIu64 ", value %" PRId64,
+		arb_op_name(m.op), body->kind, body->target, body->value);
 	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
 }

@@ -2,9 +2,10 @@
 /*
  * req_broker.c: BROKER: a handoff to another user.
  *
- * Here, on the loop's thread, is decided whether it may be: a registered store, the two users as the kernel and the operator's rules
- * know them, and no more requests under way than a bound. The work in the file system is in broker.c, on the thread
- * that waits for no survey. The client may be gone when that is done; what it handed on then is still handed on.
+ * Here, on the loop's thread, is decided whether it may be: a registered store, the two users as
+ * the kernel and the operator's rules know them, and no more requests under way than a bound. The
+ * work in the file system is in broker.c, on the thread that waits for no survey. The client may be
+ * gone when that is done; what it handed on then is still handed on.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -83,12 +84,14 @@ static bool too_many(uid_t uid)
 	return n >= PENDING_USER_MAX || n_pending >= PENDING_MAX;
 }
 
-static void tell(struct host *h, const struct broker_ask *ask, const char *rule, const struct broker_answer *answer)
+static void tell(struct host *h, const struct broker_ask *ask, const char *rule,
+		 const struct broker_answer *answer)
 {
 	struct json_object *o = jsonmake_new();
 	char key[64];
 
-	snprintf(key, sizeof(key), "%u>%u%s", (unsigned)ask->from, (unsigned)ask->to, answer->why ? "!" : "");
+	snprintf(key, sizeof(key), "%u>%u%s", (unsigned)ask->from, (unsigned)ask->to,
+		 answer->why ? "!" : "");
 	jsonmake_text(o, "store", ask->store);
 	jsonmake_u64(o, "uid", ask->from); /* whose event it is: the donor's */
 	jsonmake_u64(o, "to_uid", ask->to);
@@ -150,22 +153,25 @@ static void gone(struct conn_end *e, UNUSED struct conn *c)
 }
 
 /* May it be at all? NULL: yes, and *ret_rule names the rule (NULL: none is needed). */
-static const char *refusal(const struct host *h, const struct account *a, const struct broker_ask *ask,
-			   const char **ret_rule)
+static const char *refusal(const struct host *h, const struct account *a,
+			   const struct broker_ask *ask, const char **ret_rule)
 {
 	struct stat st;
 
 	*ret_rule = NULL;
 	if (geteuid() != 0)
-		return "shmstored does not run as root: it cannot hand one user's objects to another";
+		return "shmstored does not run as root: it cannot hand one user's objects to "
+		       "another";
 	if (fstat(a->fd, &st) < 0 || (st.st_mode & 01777) != 01777)
-		return "the partition is not shared by several users (shmstore-admin init --shared)";
+		return "the partition is not shared by several users (shmstore-admin init "
+		       "--shared)";
 	if (ask->to != ask->from && !rules_allow(h->config->rules, ask->from, ask->to, ret_rule))
 		return "no rule in shmstored.conf allows it";
 	return NULL;
 }
 
-static struct request *request_new(struct conn *c, uint64_t serial, const struct broker_ask *ask, const char *rule)
+static struct request *request_new(struct conn *c, uint64_t serial, const struct broker_ask *ask,
+				   const char *rule)
 {
 	const struct account *a = conn_member(c)->account;
 	struct request *q = calloc(1, sizeof(*q));
@@ -191,15 +197,18 @@ static struct request *request_new(struct conn *c, uint64_t serial, const struct
 DISPATCH_HANDLER(broker)
 {
 	const struct member *m = conn_member(c);
-	struct broker_ask ask = {.from = conn_peer(c)->uid, .to = body->to_uid, .lease_ms = body->lease_ms};
+	struct broker_ask ask = {
+		.from = conn_peer(c)->uid, .to = body->to_uid, .lease_ms = body->lease_ms};
 	struct broker_answer refused = {0};
 	struct request *q;
 	const char *rule;
 
 	if (!m)
-		return conn_refuse(c, serial, -EPERM, "a store has to be registered on this connection first");
+		return conn_refuse(c, serial, -EPERM,
+				   "a store has to be registered on this connection first");
 	if (ask.to == (uid_t)-1 || (ask.to == ask.from) != (ask.lease_ms != 0) || tail_size == 0)
-		return conn_fault(c, CONN_E_PROTOCOL, "BROKER without a receiver, a path, or the right lease_ms");
+		return conn_fault(c, CONN_E_PROTOCOL,
+				  "BROKER without a receiver, a path, or the right lease_ms");
 	snprintf(ask.store, sizeof(ask.store), "%s", m->path + strlen(m->account->path) + 1);
 	snprintf(ask.path, sizeof(ask.path), "%s", tail);
 	refused.why = refusal(conn_host(c), m->account, &ask, &rule);
@@ -208,7 +217,8 @@ DISPATCH_HANDLER(broker)
 		return conn_refuse(c, serial, -EPERM, "%s", refused.why);
 	}
 	if (too_many(ask.from))
-		return conn_refuse(c, serial, -EDQUOT, "too many handoffs between users are under way: try again");
+		return conn_refuse(c, serial, -EDQUOT,
+				   "too many handoffs between users are under way: try again");
 	q = request_new(c, serial, &ask, rule);
 	if (!q)
 		return conn_refuse(c, serial, -ENOMEM, "out of memory or of descriptors");

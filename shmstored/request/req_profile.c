@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * req_profile.c: PROFILE and PROFILE_ADMIN: what a client's tasks use, into the profile of its own user and no other; and what tools ask of profiles.
+ * req_profile.c: PROFILE and PROFILE_ADMIN: what a client's tasks use, into the profile of its own
+ * user and no other; and what tools ask of profiles.
  *
- * A text that is loaded comes in parts. They are kept with the connection, one text each, and PARTS_MAX bytes of all together.
+ * A text that is loaded comes in parts. They are kept with the connection, one text each, and
+ * PARTS_MAX bytes of all together.
  */
 #include <errno.h>
 #include <json-c/json.h>
@@ -18,17 +20,21 @@
 
 static int refuse_off(struct conn *c, uint64_t serial)
 {
-	return conn_refuse(c, serial, -ENOTSUP,
-			   "profiles are off here: set profile { private = conservative } in shmstored.conf");
+	return conn_refuse(
+		c, serial, -ENOTSUP,
+		"profiles are off here: set profile { private = conservative } in shmstored.conf");
 }
 
 /* ---- tasks ---- */
 
-static int estimate(struct conn *c, uint64_t serial, const struct profile_name *name, const struct wire_profile *w)
+static int estimate(struct conn *c, uint64_t serial, const struct profile_name *name,
+		    const struct wire_profile *w)
 {
 	const uint64_t declared[PROFILE_RESOURCES] = {w->private_bytes, w->shared_bytes, w->cpu_ms};
-	struct profiles_estimate e = profiles_estimate(conn_host(c)->profiles, conn_peer(c)->uid, name, declared);
-	struct wire_profiled body = {e.used[PROFILE_PRIVATE], e.used[PROFILE_SHARED], e.used[PROFILE_CPU], e.n};
+	struct profiles_estimate e =
+		profiles_estimate(conn_host(c)->profiles, conn_peer(c)->uid, name, declared);
+	struct wire_profiled body = {e.used[PROFILE_PRIVATE], e.used[PROFILE_SHARED],
+				     e.used[PROFILE_CPU], e.n};
 
 	return conn_send(c, WIRE_PROFILED, serial, &body, NULL, 0);
 }
@@ -39,13 +45,15 @@ static int begin(struct conn *c, uint64_t serial, const struct wire_profile *w, 
 	struct profile_name name;
 	int r = 0;
 
-	strcpy(text, tail); /* NOLINT(clang-analyzer-security.insecureAPI.strcpy): a tail is no longer */
+	/* NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.strcpy): a tail is no longer */
+	strcpy(text, tail);
 	if (!profilename_cut(text, &name))
 		return conn_refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
 	if (w->op == WIRE_PROFILE_BEGIN)
 		r = profiletasks_begin(conn_host(c)->profiletasks, c, w->task, &name);
 	if (r == -EMFILE)
-		return conn_refuse(c, serial, r, "too many tasks of one client run: end some first");
+		return conn_refuse(c, serial, r,
+				   "too many tasks of one client run: end some first");
 	if (r < 0)
 		return conn_refuse(c, serial, r,
 				   r == -EEXIST ? "a task with this number runs already"
@@ -63,7 +71,9 @@ static int done(struct conn *c, uint64_t serial, const struct wire_profile *w, i
 		return conn_refuse(c, serial, r, "too many users have a profile");
 	if (r < 0)
 		return conn_refuse(c, serial, r, "the daemon is out of memory");
-	return w->flags & WIRE_PROFILE_QUIET ? CONN_OK : conn_send(c, WIRE_PROFILED, serial, &nothing, NULL, 0);
+	return w->flags & WIRE_PROFILE_QUIET
+		       ? CONN_OK
+		       : conn_send(c, WIRE_PROFILED, serial, &nothing, NULL, 0);
 }
 
 static int end(struct conn *c, uint64_t serial, const struct wire_profile *w)
@@ -76,17 +86,20 @@ static int end(struct conn *c, uint64_t serial, const struct wire_profile *w)
 	};
 	const struct profile_task told = {
 		.used = {w->private_bytes, w->shared_bytes, w->cpu_ms},
-		.has = {(w->flags & WIRE_PROFILE_HAS_PRIVATE) != 0, (w->flags & WIRE_PROFILE_HAS_SHARED) != 0,
+		.has = {(w->flags & WIRE_PROFILE_HAS_PRIVATE) != 0,
+			(w->flags & WIRE_PROFILE_HAS_SHARED) != 0,
 			(w->flags & WIRE_PROFILE_HAS_CPU) != 0},
 	};
 
-	return done(c, serial, w, profiletasks_end(conn_host(c)->profiletasks, c, w->task, &told, how[w->how]));
+	return done(c, serial, w,
+		    profiletasks_end(conn_host(c)->profiletasks, c, w->task, &told, how[w->how]));
 }
 
 DISPATCH_HANDLER(profile)
 {
-	if (body->op < WIRE_PROFILE_BEGIN || body->op >= WIRE_PROFILE_OP_END || body->how >= WIRE_PROFILE_HOW_END ||
-	    (body->how && body->op != WIRE_PROFILE_END) || (!body->task && body->op != WIRE_PROFILE_ESTIMATE))
+	if (body->op < WIRE_PROFILE_BEGIN || body->op >= WIRE_PROFILE_OP_END ||
+	    body->how >= WIRE_PROFILE_HOW_END || (body->how && body->op != WIRE_PROFILE_END) ||
+	    (!body->task && body->op != WIRE_PROFILE_ESTIMATE))
 		return conn_fault(c, CONN_E_PROTOCOL, "PROFILE: no such operation, end or task");
 	if (!conn_host(c)->profiles)
 		return refuse_off(c, serial);
@@ -96,7 +109,8 @@ DISPATCH_HANDLER(profile)
 		return begin(c, serial, body, tail);
 	case WIRE_PROFILE_SAMPLE:
 		return done(c, serial, body,
-			    profiletasks_sample(conn_host(c)->profiletasks, c, body->task, body->private_bytes));
+			    profiletasks_sample(conn_host(c)->profiletasks, c, body->task,
+						body->private_bytes));
 	case WIRE_PROFILE_END:
 	case WIRE_PROFILE_OP_END:
 	default:
@@ -124,7 +138,8 @@ static int send_text(struct conn *c, uint64_t serial, uint32_t uid)
 	size_t n;
 	char *text = p ? profile_text(p, &n) : NULL;
 	int r = text ? conn_send_document(c, serial, text, n)
-		     : conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory, or too many users have a profile");
+		     : conn_refuse(c, serial, -ENOMEM,
+				   "the daemon is out of memory, or too many users have a profile");
 
 	free(text);
 	return r;
@@ -181,8 +196,8 @@ static struct parts *parts_new(struct conn *c, uint32_t uid, size_t total)
 	return a;
 }
 
-static int load(struct conn *c, uint64_t serial, const struct wire_profile_admin *w, uint32_t uid, const char *tail,
-		size_t n)
+static int load(struct conn *c, uint64_t serial, const struct wire_profile_admin *w, uint32_t uid,
+		const char *tail, size_t n)
 {
 	static const struct wire_done done = {0};
 	const char *why = NULL;
@@ -191,18 +206,22 @@ static int load(struct conn *c, uint64_t serial, const struct wire_profile_admin
 
 	if (w->offset == 0)
 		parts_forget(c);
-	if (!n || w->total > WIRE_PROFILE_TEXT_MAX || w->offset > w->total || n > w->total - w->offset) {
+	if (!n || w->total > WIRE_PROFILE_TEXT_MAX || w->offset > w->total ||
+	    n > w->total - w->offset) {
 		parts_forget(c);
-		return conn_refuse(c, serial, -EINVAL,
-				   "a profile has 1 to 16777216 bytes, and no part of it goes beyond them");
+		return conn_refuse(
+			c, serial, -EINVAL,
+			"a profile has 1 to 16777216 bytes, and no part of it goes beyond them");
 	}
 	a = w->offset ? parts_of(c) : parts_new(c, uid, w->total);
 	if (!a && !w->offset)
-		return conn_refuse(c, serial, -ENOMEM,
-				   "the daemon has no memory for it, or others load theirs: try again");
+		return conn_refuse(
+			c, serial, -ENOMEM,
+			"the daemon has no memory for it, or others load theirs: try again");
 	if (!a || a->uid != uid || a->n != w->offset || a->total != w->total) {
 		parts_forget(c);
-		return conn_refuse(c, serial, -EINVAL, "the parts of a profile come one after the other, from 0 on");
+		return conn_refuse(c, serial, -EINVAL,
+				   "the parts of a profile come one after the other, from 0 on");
 	}
 	memcpy(a->text + a->n, tail, n);
 	a->n += n;
@@ -239,9 +258,10 @@ DISPATCH_HANDLER(profile_admin)
 	if (!conn_host(c)->profiles)
 		return refuse_off(c, serial);
 	if (uid != mine && !conn_is_admin(c))
-		return conn_refuse(c, serial, -EPERM,
-				   "others' profiles are for root and the daemon's own user; you are user %u",
-				   (unsigned)mine);
+		return conn_refuse(
+			c, serial, -EPERM,
+			"others' profiles are for root and the daemon's own user; you are user %u",
+			(unsigned)mine);
 	switch ((enum wire_profile_admin_op)body->op) {
 	case WIRE_PROFILE_ADMIN_SHOW:
 		return show(c, serial, all, uid);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * req_query.c: QUERY: one document about what the daemon knows. All but RECONCILE are answered at once. That one first asks each
- * partition meant for a survey, which others may ask for at the same time, and answers when the last is published.
+ * req_query.c: QUERY: one document about what the daemon knows. All but RECONCILE are answered at
+ * once. That one first asks each partition meant for a survey, which others may ask for at the same
+ * time, and answers when the last is published.
  *
- * A connection has one RECONCILE under way at most. A struct asking lives until all its surveys have come, or the connection
- * ended. The loop's thread only.
+ * A connection has one RECONCILE under way at most. A struct asking lives until all its surveys
+ * have come, or the connection ended. The loop's thread only.
  */
 #include <errno.h>
 #include <json-c/json.h>
@@ -55,7 +56,8 @@ static int answer(struct conn *c, uint64_t serial, enum wire_question what, cons
 
 	if (*path && !account_find(conn_host(c), path))
 		return conn_refuse(c, serial, -ENOENT,
-				   "%s is no partition that this daemon watches; \"shmstore-admin status\" lists them",
+				   "%s is no partition that this daemon watches; \"shmstore-admin "
+				   "status\" lists them",
 				   path);
 	o = report_make(conn_host(c), what, path, uid);
 	json = o ? json_object_to_json_string_length(o, PLAIN, &n) : NULL;
@@ -77,7 +79,8 @@ static void answer_late(struct asking *a)
 	a->path = NULL;
 	asking_free(a); /* before anything is sent: that may end the connection, and it with that */
 	if (error)
-		r = conn_refuse(c, serial, error, "the bytes could not be accounted for: %s", shmstore_strerror(error));
+		r = conn_refuse(c, serial, error, "the bytes could not be accounted for: %s",
+				shmstore_strerror(error));
 	else
 		r = answer(c, serial, WIRE_QUERY_RECONCILE, path);
 	free(path);
@@ -129,8 +132,9 @@ static int reconcile(struct conn *c, uint64_t serial, const char *path)
 	size_t n = 0;
 
 	if (conn_find_end(c, on_end))
-		return conn_refuse(c, serial, -EBUSY,
-				   "this connection asked for a reconcile already; wait for its answer");
+		return conn_refuse(
+			c, serial, -EBUSY,
+			"this connection asked for a reconcile already; wait for its answer");
 	for (struct account *at = h->accounts; at; at = at->next)
 		n += !only || at == only;
 	if ((*path && !only) || n == 0)

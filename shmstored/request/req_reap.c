@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * req_reap.c: REAP: a user asks for a dead store to go now, and is told each step. The daemon reaps the dead on its own
- * (reaper.c); this is for a store that it was not told of, or whose owner's process hangs without the lock, and for users who want to see.
+ * req_reap.c: REAP: a user asks for a dead store to go now, and is told each step. The daemon reaps
+ * the dead on its own (reaper.c); this is for a store that it was not told of, or whose owner's
+ * process hangs without the lock, and for users who want to see.
  *
- * The work is a worker's, in the reaps' thread. Until it is done the struct reaping belongs to that; it forgets its connection
- * where that ends. One at a time for each connection, so that nobody fills the queue. The lock
- * decides: a store whose owner lives is -EBUSY, whoever asks.
+ * The work is a worker's, in the reaps' thread. Until it is done the struct reaping belongs to
+ * that; it forgets its connection where that ends. One at a time for each connection, so that
+ * nobody fills the queue. The lock decides: a store whose owner lives is -EBUSY, whoever asks.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -122,8 +123,8 @@ static void run(struct scanner_job *job)
 		return;
 	jsonmake_begin();
 	r->actions = jsonmake_new_list();
-	r->result =
-		shmstore_partition_reap(r->account->partition, r->path, 0, add_action, r, &r->report, &r->expiry_ms);
+	r->result = shmstore_partition_reap(r->account->partition, r->path, 0, add_action, r,
+					    &r->report, &r->expiry_ms);
 	if (r->result == 0 && jsonmake_failed())
 		r->result = -ENOMEM;
 }
@@ -161,7 +162,8 @@ static int refuse(const struct reaping *r)
 		why = "there is no such store, or not any more";
 		break;
 	case -EPERM:
-		why = r->any_user ? "this is no store of the partition's" : "the store is another user's";
+		why = r->any_user ? "this is no store of the partition's"
+				  : "the store is another user's";
 		break;
 	default:
 		break;
@@ -184,7 +186,8 @@ static int reply(struct reaping *r)
 	if (json)
 		e = conn_send_document(r->conn, r->serial, json, n);
 	else
-		e = conn_refuse(r->conn, r->serial, -ENOMEM, "it was reaped, but there is no memory to say how");
+		e = conn_refuse(r->conn, r->serial, -ENOMEM,
+				"it was reaped, but there is no memory to say how");
 	json_object_put(o);
 	return e;
 }
@@ -225,7 +228,8 @@ static void done(struct scanner_job *job)
 		tell(r);
 	if (r->result == 0 && !r->account->closing && r->expiry_ms != UINT64_MAX)
 		account_reap(r->account, r->path); /* which waits for the leases */
-	c = r->conn; /* after tell(): a watcher that was told may have been dropped, ourselves too */
+	/* after tell(): a watcher that was told may have been dropped, ourselves too */
+	c = r->conn;
 	if (c)
 		e = reply(r);
 	reaping_free(r);
@@ -240,7 +244,8 @@ static void on_end(struct conn_end *e, UNUSED struct conn *c)
 	r->conn = NULL;
 }
 
-static struct reaping *reaping_new(struct conn *c, uint64_t serial, struct account *a, const char *path)
+static struct reaping *reaping_new(struct conn *c, uint64_t serial, struct account *a,
+				   const char *path)
 {
 	struct reaping *r = calloc(1, sizeof(*r));
 
@@ -283,14 +288,18 @@ DISPATCH_HANDLER(reap)
 	struct reaping *r;
 
 	if (body->reserved || !tail_size)
-		return conn_fault(c, CONN_E_PROTOCOL, "REAP: there must be a path, and reserved must be 0");
+		return conn_fault(c, CONN_E_PROTOCOL,
+				  "REAP: there must be a path, and reserved must be 0");
 	if (!a)
-		return conn_refuse(c, serial, -ENOENT, "%s is in no partition that this daemon watches", tail);
+		return conn_refuse(c, serial, -ENOENT,
+				   "%s is in no partition that this daemon watches", tail);
 	if (conn_find_end(c, on_end))
-		return conn_refuse(c, serial, -EBUSY,
-				   "this connection has a store reaped already; wait for its answer");
+		return conn_refuse(
+			c, serial, -EBUSY,
+			"this connection has a store reaped already; wait for its answer");
 	/* A dead one that we took for alive: its credit returns before its memory does. */
-	if (m && member_state(m) == MEMBER_DEAD && (conn_is_admin(c) || m->uid == conn_peer(c)->uid))
+	if (m && member_state(m) == MEMBER_DEAD &&
+	    (conn_is_admin(c) || m->uid == conn_peer(c)->uid))
 		member_gone(m, "died");
 	r = reaping_new(c, serial, a, tail);
 	if (!r)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * req_store.c: a store greets, registers, asks for bytes that it may write, and leaves; an administrator sets limits.
+ * req_store.c: a store greets, registers, asks for bytes that it may write, and leaves;
+ * an administrator sets limits.
  *
- * REGISTER: a process says which store is its own. The claim is checked: the store lives in a partition of ours,
- * its page belongs to the user at the socket's end (or that is root), and names the process there, in its own pid namespace.
+ * REGISTER: a process says which store is its own. The claim is checked: the store lives in a
+ * partition of ours, its page belongs to the user at the socket's end (or that is root), and names
+ * the process there, in its own pid namespace.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -46,7 +48,8 @@ static int refuse(struct conn *c, uint64_t serial, int error)
 	return conn_refuse(c, serial, error, "%s", why);
 }
 
-/* Is the process at the socket's end the one that the page names? A pid of 0: it is in a pid namespace that we do not see. */
+/* Is the process at the socket's end the one that the page names? A pid of 0: it is in a pid
+ * namespace that we do not see. */
 static bool is_its_owner(const struct member *m, const struct conn_peer *peer)
 {
 	return peer->pid <= 0 || owner_is(peer->pid, m->pid);
@@ -63,26 +66,32 @@ DISPATCH_HANDLER(register)
 	int r;
 
 	if (body->reserved || tail_size == 0 || tail[0] == '/')
-		return conn_fault(c, CONN_E_PROTOCOL, "REGISTER: the path must be below the partition");
+		return conn_fault(c, CONN_E_PROTOCOL,
+				  "REGISTER: the path must be below the partition");
 	if (conn_member(c))
-		return conn_fault(c, CONN_E_PROTOCOL, "REGISTER: this connection has a store already");
+		return conn_fault(c, CONN_E_PROTOCOL,
+				  "REGISTER: this connection has a store already");
 	a = account_find_uuid(conn_host(c), body->uuid);
 	if (!a)
-		return conn_refuse(c, serial, -ENOENT, "this partition is not among those watched here");
+		return conn_refuse(c, serial, -ENOENT,
+				   "this partition is not among those watched here");
 	snprintf(path, sizeof(path), "%s/%s", a->path, tail);
 	r = member_get(a, path, wanted, &m);
 	if (r < 0)
 		return refuse(c, serial, r);
 	if (m->conn)
-		return conn_refuse(c, serial, -EBUSY, "the store is registered by another connection");
+		return conn_refuse(c, serial, -EBUSY,
+				   "the store is registered by another connection");
 	if (!is_its_owner(m, peer))
-		return conn_refuse(c, serial, -EPERM, "the store is another process's (pid %d)", m->pid);
+		return conn_refuse(c, serial, -EPERM, "the store is another process's (pid %d)",
+				   m->pid);
 	member_connect(m, c, peer->pid);
 	reply.id = m->id;
 	return conn_send(c, WIRE_REGISTERED, serial, &reply, NULL, 0);
 }
 
-/* HELLO: the version that both speak, first and once. PING: is somebody there, and what the protocol costs. */
+/* HELLO: the version that both speak, first and once. PING: is somebody there,
+ * and what the protocol costs. */
 DISPATCH_HANDLER(hello)
 {
 	const struct host *h = conn_host(c);
@@ -97,9 +106,10 @@ DISPATCH_HANDLER(hello)
 	if (conn_greeted(c))
 		return conn_fault(c, CONN_E_PROTOCOL, "a second HELLO");
 	if (body->version_min > WIRE_VERSION || body->version_max < WIRE_VERSION)
-		return conn_fault(c, CONN_E_PROTOCOL,
-				  "versions %u to %u of the protocol are offered, this daemon has %u",
-				  body->version_min, body->version_max, WIRE_VERSION);
+		return conn_fault(
+			c, CONN_E_PROTOCOL,
+			"versions %u to %u of the protocol are offered, this daemon has %u",
+			body->version_min, body->version_max, WIRE_VERSION);
 	conn_set_greeted(c);
 	return conn_send(c, WIRE_WELCOME, serial, &welcome, NULL, 0);
 }
@@ -134,16 +144,18 @@ DISPATCH_HANDLER(set)
 	if (body->reserved)
 		return conn_fault(c, CONN_E_PROTOCOL, "SET: reserved is not 0");
 	if (!conn_is_admin(c))
-		return conn_refuse(c, serial, -EPERM,
-				   "limits are set by root and the daemon's own user; you are user %u",
-				   (unsigned)conn_peer(c)->uid);
+		return conn_refuse(
+			c, serial, -EPERM,
+			"limits are set by root and the daemon's own user; you are user %u",
+			(unsigned)conn_peer(c)->uid);
 	r = accountquota_set(conn_host(c), tail, reason, sizeof(reason));
 	if (r < 0)
 		return conn_refuse(c, serial, r, "%s", reason);
 	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
 }
 
-/* GRANT and CANCEL: a store asks for bytes that it may write, and may wait for them; it waits no more, for these or at the gate. */
+/* GRANT and CANCEL: a store asks for bytes that it may write, and may wait for them; it waits no
+ * more, for these or at the gate. */
 #define WAIT_MAX_MS UINT64_C(86400000) /* nobody waits longer than a day */
 
 static uint64_t deadline(const struct host *h, uint64_t timeout_ms)
@@ -167,10 +179,12 @@ DISPATCH_HANDLER(grant)
 	int r;
 
 	if (!body->need || body->need > WIRE_GRANT_MAX)
-		return conn_fault(c, CONN_E_PROTOCOL, "GRANT of %" PRIu64 " bytes: 1 to %" PRIu64 " can be asked for",
+		return conn_fault(c, CONN_E_PROTOCOL,
+				  "GRANT of %" PRIu64 " bytes: 1 to %" PRIu64 " can be asked for",
 				  body->need, WIRE_GRANT_MAX);
 	if (!m || !m->quota)
-		return conn_refuse(c, serial, -ENOENT, "no store is registered on this connection; register one first");
+		return conn_refuse(c, serial, -ENOENT,
+				   "no store is registered on this connection; register one first");
 	r = accountquota_request(m, &want, &a);
 	switch (r) {
 	case 0:
@@ -181,7 +195,8 @@ DISPATCH_HANDLER(grant)
 		h->counters.n_waits++;
 		return CONN_OK;
 	case -EINVAL:
-		return conn_fault(c, CONN_E_PROTOCOL, "GRANT with serial %" PRIu64 ", which waits already", serial);
+		return conn_fault(c, CONN_E_PROTOCOL,
+				  "GRANT with serial %" PRIu64 ", which waits already", serial);
 	default:
 		return accountquota_refuse(m->account, c, serial, r, &a);
 	}

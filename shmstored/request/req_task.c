@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* req_task.c: TASK_ADMIT, TASK_RUNS, TASK_DONE: a client's task begins by leave of the gate, runs since an earlier daemon, and has ended. */
+/* req_task.c: TASK_ADMIT, TASK_RUNS, TASK_DONE: a client's task begins by leave of the gate, runs
+ * since an earlier daemon, and has ended. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -9,15 +10,18 @@
 #include "host.h"
 #include "stages.h"
 
-_Static_assert((int)POLICYLEVEL_AUTO == (int)WIRE_TASK_LEVEL_AUTO, "the protocol's levels are the policy's");
+_Static_assert((int)POLICYLEVEL_AUTO == (int)WIRE_TASK_LEVEL_AUTO,
+	       "the protocol's levels are the policy's");
 
 static int refuse_admit(struct conn *c, uint64_t serial, int error)
 {
 	if (error == -EMFILE)
 		return conn_refuse(c, serial, error,
-				   "too many tasks of this client, or of all clients, wait or run: end some first");
+				   "too many tasks of this client, or of all clients, wait or run: "
+				   "end some first");
 	if (error == -EPERM)
-		return conn_refuse(c, serial, error, "the task that is said to have started it is another user's");
+		return conn_refuse(c, serial, error,
+				   "the task that is said to have started it is another user's");
 	return conn_refuse(c, serial, error, "the daemon is out of memory");
 }
 
@@ -40,13 +44,15 @@ static bool is_beyond_stage(const struct conn *c, const struct wire_task_admit *
 
 static int refuse_stage(struct conn *c, uint64_t serial, const struct wire_task_admit *w)
 {
-	const struct wire_task_admitted body = {
-		.reserve = w->declared, .outcome = WIRE_TASK_TOOBIG, .reason = WIRE_TASK_MORE_THAN_ALL};
+	const struct wire_task_admitted body = {.reserve = w->declared,
+						.outcome = WIRE_TASK_TOOBIG,
+						.reason = WIRE_TASK_MORE_THAN_ALL};
 
 	return conn_send(c, WIRE_TASK_ADMITTED, serial, &body, NULL, 0);
 }
 
-static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *w, const struct profile_name *name)
+static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *w,
+		 const struct profile_name *name)
 {
 	static const enum gateline_form forms[] = {
 		[WIRE_TASK_TRY] = GATELINE_TRY,
@@ -71,9 +77,10 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 	int r;
 
 	if (want.uid != conn_peer(c)->uid && !conn_is_admin(c))
-		return conn_refuse(c, serial, -EPERM,
-				   "others' tasks are for root and the daemon's own user; you are user %u",
-				   (unsigned)conn_peer(c)->uid);
+		return conn_refuse(
+			c, serial, -EPERM,
+			"others' tasks are for root and the daemon's own user; you are user %u",
+			(unsigned)conn_peer(c)->uid);
 	if (is_beyond_stage(c, w))
 		return refuse_stage(c, serial, w);
 	if (!a)
@@ -89,7 +96,8 @@ DISPATCH_HANDLER(task_admit)
 	char text[WIRE_TEXT_MAX + 1];
 	struct profile_name name;
 
-	if (body->form < WIRE_TASK_TRY || body->form >= WIRE_TASK_FORM_END || body->level > WIRE_TASK_LEVEL_AUTO)
+	if (body->form < WIRE_TASK_TRY || body->form >= WIRE_TASK_FORM_END ||
+	    body->level > WIRE_TASK_LEVEL_AUTO)
 		return conn_fault(c, CONN_E_PROTOCOL, "TASK_ADMIT: no such form or level");
 	if (!tail_size)
 		return admit(c, serial, body, NULL);
@@ -120,7 +128,8 @@ DISPATCH_HANDLER(task_runs)
 	if (tail_size && profilename_cut(text, &name))
 		want.name = &name;
 	if (a && (want.uid == conn_peer(c)->uid || conn_is_admin(c)))
-		(void)admit_runs(a, c, body->task, &want); /* what is not counted is found out at its end */
+		/* what is not counted is found out at its end */
+		(void)admit_runs(a, c, body->task, &want);
 	return CONN_OK;
 }
 
@@ -132,7 +141,8 @@ DISPATCH_HANDLER(task_done)
 
 	if (r < 0)
 		return conn_refuse(c, serial, r,
-				   r == -EPERM ? "the task was admitted on another connection: only that one may end it"
+				   r == -EPERM ? "the task was admitted on another connection: "
+						 "only that one may end it"
 					       : "no such task runs");
 	r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
 	admit_settle(a);

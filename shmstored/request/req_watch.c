@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * req_watch.c: WATCH: a connection is told of events, from those that are kept on. One watch a connection; it ends
- * with it. A client that is not an administrator is told of its own user's events, and of those that are nobody's.
+ * req_watch.c: WATCH: a connection is told of events, from those that are kept on. One watch a
+ * connection; it ends with it. A client that is not an administrator is told of its own user's
+ * events, and of those that are nobody's.
  *
- *   catching up   the kept ones go out as far as the client reads; a timer looks again. Later events are kept too, and wait
- *   live          each goes out as it happens; a client that reads too slowly is dropped by conn.c's bound, like anybody
+ *   catching up   the kept ones go out as far as the client reads; a timer looks again. Later
+ *                 events are kept too, and wait
+ *   live          each goes out as it happens; a client that reads too slowly is dropped by
+ *                 conn.c's bound, like anybody
  *
- * A client so far behind that the ring has gone round misses the oldest, and sees that by the numbers.
- * Numbers begin anew with each life of the daemon: one from before, greater than the last, means from now on.
- * A watch is freed when its connection ended and its timer is not in flight.
+ * A client so far behind that the ring has gone round misses the oldest, and sees that by the
+ * numbers. Numbers begin anew with each life of the daemon: one from before, greater than the last,
+ * means from now on. A watch is freed when its connection ended and its timer is not in flight.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -50,7 +53,8 @@ static int tell(struct watch *w, uint64_t sequence, const char *json, size_t n)
 	return may_see(w, sequence) ? conn_send(w->conn, WIRE_EVENT, 0, &event, json, n) : CONN_OK;
 }
 
-static void on_event(struct event_sink *sink, UNUSED enum event e, uint64_t sequence, const char *json, size_t n)
+static void on_event(struct event_sink *sink, UNUSED enum event e, uint64_t sequence,
+		     const char *json, size_t n)
 {
 	struct watch *w = CONTAINER_OF(sink, watch, sink);
 	int r;
@@ -75,7 +79,8 @@ static int tell_kept(UNUSED enum event e, uint64_t sequence, const char *json, v
 	return tell(w, sequence, json, strlen(json));
 }
 
-/* Tells what is kept and was not told. A conn_outcome; afterwards it is live, or the timer runs, or w is gone with its connection. */
+/* Tells what is kept and was not told. A conn_outcome; afterwards it is live, or the timer runs, or
+ * w is gone with its connection. */
 static int catch_up(struct watch *w)
 {
 	int r;
@@ -88,7 +93,8 @@ static int catch_up(struct watch *w)
 		return CONN_E_GONE;
 	}
 	w->catching_up = false;
-	if (r == NO_ROOM && loop_timer(w->host->loop, &w->timer, loop_clock() + CATCH_UP_NS, 0) == 0)
+	if (r == NO_ROOM &&
+	    loop_timer(w->host->loop, &w->timer, loop_clock() + CATCH_UP_NS, 0) == 0)
 		w->catching_up = true;
 	else if (r == NO_ROOM)
 		return conn_fault(w->conn, CONN_E_LIMIT, "no timer to wait for it with");
@@ -133,7 +139,8 @@ static bool parse_names(const char *text, uint64_t *ret_mask, char ret_bad[NAME_
 		size_t n = strcspn(text, ",");
 		int e;
 
-		snprintf(ret_bad, NAME_MAX_SIZE, "%.*s", n < NAME_MAX_SIZE ? (int)n : NAME_MAX_SIZE - 1, text);
+		snprintf(ret_bad, NAME_MAX_SIZE, "%.*s",
+			 n < NAME_MAX_SIZE ? (int)n : NAME_MAX_SIZE - 1, text);
 		e = n < NAME_MAX_SIZE ? event_parse(ret_bad) : -1;
 		if (e < 0)
 			return false;
@@ -151,7 +158,8 @@ static int refuse_name(struct conn *c, uint64_t serial, const char *bad)
 	size_t n = 0;
 
 	for (int e = 0; e < (int)EVENTS_N && n < sizeof(names); e++)
-		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", e ? ", " : "", event_name((enum event)e));
+		n += (size_t)snprintf(names + n, sizeof(names) - n, "%s%s", e ? ", " : "",
+				      event_name((enum event)e));
 	return conn_refuse(c, serial, -EINVAL, "\"%s\" is no event; there are: %s", bad, names);
 }
 
@@ -176,7 +184,8 @@ DISPATCH_HANDLER(watch)
 			    .conn = c,
 			    .host = conn_host(c),
 			    .timer = {.fn = on_timer},
-			    .told = body->since < events_last(events) ? body->since : events_last(events)};
+			    .told = body->since < events_last(events) ? body->since
+								      : events_last(events)};
 	events_subscribe(events, &w->sink);
 	conn_on_end(c, &w->end);
 	r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);

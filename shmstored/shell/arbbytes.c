@@ -2,9 +2,11 @@
 /*
  * arbbytes.c: the requests about pools and bytes.
  *
- * In the partition's pool memory that was reserved becomes memory that the kernel counts. In between both count it: so as far as a store's
- * ledger says that what it writes is there already, arbkernel.c leaves it out of what the kernel says. Wherever a reservation ends, the kernel is
- * asked first, as if it had ended: what it says more is booked before what was reserved is free, and nobody is given the same bytes twice.
+ * In the partition's pool memory that was reserved becomes memory that the kernel counts. In
+ * between both count it: so as far as a store's ledger says that what it writes is there already,
+ * arbkernel.c leaves it out of what the kernel says. Wherever a reservation ends, the kernel is
+ * asked first, as if it had ended: what it says more is booked before what was reserved is free,
+ * and nobody is given the same bytes twice.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,7 +31,7 @@ uint64_t arbbytes_capacity(const struct arbhost *h, uint64_t pool)
 	return arb_pool(h->core, pool, &i) ? i.capacity : 0;
 }
 
-/* ---- pools --------------------------------------------------------------------------------------------------------- */
+/* ---- pools ----------------------------------------------------------------------------------- */
 
 static int create_pool(struct arbrequest *q)
 {
@@ -61,7 +63,8 @@ int arbbytes_pool(struct arbrequest *q)
 {
 	struct arbguest *c = q->client;
 	const struct wire_arb *w = q->w;
-	struct arb_message m = {.op = ARB_OP_POOL_RESIZE, .pool = arb_id(c, w->pool), .bytes = w->bytes};
+	struct arb_message m = {
+		.op = ARB_OP_POOL_RESIZE, .pool = arb_id(c, w->pool), .bytes = w->bytes};
 	int r;
 
 	if (w->op == WIRE_ARB_POOL_CREATE)
@@ -81,7 +84,7 @@ int arbbytes_pool(struct arbrequest *q)
 	return r;
 }
 
-/* ---- calls that may be withheld ------------------------------------------------------------------------------------ */
+/* ---- calls that may be withheld -------------------------------------------------------------- */
 
 int arbbytes_call(struct arbrequest *q, const struct arb_message *m, uint32_t n)
 {
@@ -120,7 +123,8 @@ static void look(struct arbguest *c, uint32_t id, uint32_t n)
 
 void arbbytes_done(struct arbguest *c, const struct arbcontext *x, UNUSED int outcome)
 {
-	/* Of a RESERVE those that came, or else none is known; of a RESIZE or PIN how large it is now. */
+	/* Of a RESERVE those that came, or else none is known; of a RESIZE
+	 * or PIN how large it is now. */
 	if (x->op == WIRE_ARB_RESERVE)
 		look(c, x->reservation, x->n_reservations);
 	else if (x->op == WIRE_ARB_RESIZE || x->op == WIRE_ARB_PIN)
@@ -128,7 +132,8 @@ void arbbytes_done(struct arbguest *c, const struct arbcontext *x, UNUSED int ou
 }
 
 /* "pool:bytes,pool:bytes". How many; 0: it is not so. */
-static uint32_t parse_pools(const struct arbguest *c, const char *text, uint32_t *pools, uint64_t *amounts)
+static uint32_t parse_pools(const struct arbguest *c, const char *text, uint32_t *pools,
+			    uint64_t *amounts)
 {
 	uint32_t n = 0;
 
@@ -209,8 +214,8 @@ int arbbytes_reserve(struct arbrequest *q)
 
 	if (*q->tail)
 		n = parse_pools(c, q->tail, pools, amounts);
-	if (!n || !w->reservation || w->reservation > UINT32_MAX - n || !arbguest_has_pool(c, pools[0]) ||
-	    any_taken(c, w->reservation, n))
+	if (!n || !w->reservation || w->reservation > UINT32_MAX - n ||
+	    !arbguest_has_pool(c, pools[0]) || any_taken(c, w->reservation, n))
 		return ARB_INVALID;
 	for (uint32_t i = 0; i < n; i++)
 		ids[i] = arb_pool_id(c, pools[i]);
@@ -232,9 +237,10 @@ int arbbytes_reserve(struct arbrequest *q)
 	return r;
 }
 
-/* ---- reservations -------------------------------------------------------------------------------------------------- */
+/* ---- reservations ---------------------------------------------------------------------------- */
 
-/* Its bytes are the kernel's to count from here on, or free: what the kernel says is booked before they are. */
+/* Its bytes are the kernel's to count from here on, or free: what the kernel says
+ * is booked before they are. */
 static int release(struct arbguest *c, struct arbreservation *r, bool written)
 {
 	struct arb_message m = {.op = ARB_OP_RELEASE, .reservation = arb_id(c, r->id)};
@@ -280,7 +286,8 @@ static int resize(struct arbrequest *q, struct arbreservation *r)
 static int seal(struct arbrequest *q, struct arbreservation *r)
 {
 	struct arbguest *c = q->client;
-	struct arb_message m = {.op = ARB_OP_SEAL, .reservation = arb_id(c, r->id), .bytes = q->w->bytes};
+	struct arb_message m = {
+		.op = ARB_OP_SEAL, .reservation = arb_id(c, r->id), .bytes = q->w->bytes};
 	int outcome;
 
 	if (q->w->flags & WIRE_ARB_DROP)
@@ -346,7 +353,8 @@ int arbbytes_change(struct arbrequest *q)
 		return pin(q, r);
 	case WIRE_ARB_UNPIN:
 		if (q->w->task)
-			return ARB_INVALID; /* only what its owner pins: others' pins are the core's own */
+			/* only what its owner pins: others' pins are the core's own */
+			return ARB_INVALID;
 		r->unpinned = true;
 		return arbcall_offer(c, r);
 	default:

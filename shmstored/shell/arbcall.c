@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbcall.c: up-calls: a client is asked to make room in what it unpinned, and told of pressure, on a second connection of its process.
+ * arbcall.c: up-calls: a client is asked to make room in what it unpinned, and told of pressure, on
+ * a second connection of its process.
  *
- * A client has one EVICT out at a time; the core's other wishes wait in its list. It answers by messages
- * of its own (RELEASE, SPILLED) and then EVICTED, within arbiter.call. A client that does not is marked:
- * its unpinned reservations count as pinned for the core, which passes it over until it answers after all
- * or opens a channel anew. The same holds for a client without a channel. Nothing here waits.
+ * A client has one EVICT out at a time; the core's other wishes wait in its list. It answers by
+ * messages of its own (RELEASE, SPILLED) and then EVICTED, within arbiter.call. A client that does
+ * not is marked: its unpinned reservations count as pinned for the core, which passes it over
+ * until it answers after all or opens a channel anew. The same holds for a client without a
+ * channel. Nothing here waits.
  */
 #include <string.h>
 #include <utlist.h>
@@ -20,7 +22,7 @@ static bool can_call(const struct arbguest *c)
 	return c->serve && !c->failed;
 }
 
-/* ---- what may be asked for ----------------------------------------------------------------------------------------- */
+/* ---- what may be asked for ------------------------------------------------------------------- */
 
 int arbcall_offer(struct arbguest *c, struct arbreservation *r)
 {
@@ -47,7 +49,8 @@ static void offer_all(struct arbguest *c)
 static void take_back_all(struct arbguest *c)
 {
 	for (struct arbreservation *r = c->reservations; r; r = c->cursor) {
-		struct arb_message m = {.op = ARB_OP_PIN, .flags = ARB_NONBLOCK, .reservation = arb_id(c, r->id)};
+		struct arb_message m = {
+			.op = ARB_OP_PIN, .flags = ARB_NONBLOCK, .reservation = arb_id(c, r->id)};
 
 		c->cursor = r->hh.next;
 		if (!r->offered)
@@ -88,12 +91,13 @@ void arbcall_forget(struct arbguest *c, struct arbreservation *r)
 		c->call.reservation = NULL;
 }
 
-/* ---- calls --------------------------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* The core's job on r has ended; the client's messages told the bytes that went. */
 static void answer_core(struct arbguest *c, const struct arbreservation *r)
 {
-	struct arb_message m = {.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = arb_id(c, r->id)};
+	struct arb_message m = {
+		.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = arb_id(c, r->id)};
 
 	arbhost_step(c->host, &m);
 }
@@ -165,7 +169,8 @@ void arbcall_tick(struct arbhost *h)
 		if (!c->call.id || arb_now(h) < c->call.deadline_ns)
 			continue;
 		log_say(LOG_WARNING, LOG_FIELDS(.object = c->member->path),
-			"it was asked to make room and did not answer in %.3g s: it is passed over until it does",
+			"it was asked to make room and did not answer in %.3g s: it is passed over "
+			"until it does",
 			(double)arb_config(h)->call_ns / 1e9);
 		fail(c);
 	}
@@ -173,7 +178,8 @@ void arbcall_tick(struct arbhost *h)
 
 void arbcall_pressure(struct arbhost *h, uint32_t level)
 {
-	struct wire_arb_call body = {.kind = WIRE_ARB_CALL_PRESSURE, .pool = WIRE_ARB_PARTITION, .level = level};
+	struct wire_arb_call body = {
+		.kind = WIRE_ARB_CALL_PRESSURE, .pool = WIRE_ARB_PARTITION, .level = level};
 	struct arbguest *c, *next;
 
 	HASH_ITER(hh, h->clients, c, next)
@@ -184,7 +190,7 @@ void arbcall_pressure(struct arbhost *h, uint32_t level)
 	}
 }
 
-/* ---- the channel --------------------------------------------------------------------------------------------------- */
+/* ---- the channel ----------------------------------------------------------------------------- */
 
 static void close_channel(struct arbguest *c)
 {
@@ -285,5 +291,6 @@ int arbcall_evicted(struct conn *conn, uint64_t serial, const struct wire_arb *w
 		arbhost_todo(c);
 	}
 	arbhost_settle(h);
-	return w->flags & WIRE_ARB_QUIET ? CONN_OK : arbed(conn, serial, known ? ARB_OK : ARB_AGAIN);
+	return w->flags & WIRE_ARB_QUIET ? CONN_OK
+					 : arbed(conn, serial, known ? ARB_OK : ARB_AGAIN);
 }

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbguest.c: one open store with a connection, as the arbiter has it: which contexts, tasks, pools and reservations it named, and which of its
- * calls are withheld.
+ * arbguest.c: one open store with a connection, as the arbiter has it: which contexts, tasks, pools
+ * and reservations it named, and which of its calls are withheld.
  *
- * The core's ids are wide and trusted; a client's are its own word. The tables here are where the one becomes the other: an
- * id that is not in them is not this client's, whatever it says, and they bound what it can make the core remember. State
- * that the core knows better (bytes, owners, bindings) is copied after each step that may have changed it, never reckoned.
+ * The core's ids are wide and trusted; a client's are its own word. The tables here are where the
+ * one becomes the other: an id that is not in them is not this client's, whatever it says, and they
+ * bound what it can make the core remember. State that the core knows better (bytes, owners,
+ * bindings) is copied after each step that may have changed it, never reckoned.
  *
- * It ends with its connection, or its store: tasks end with all that they hold, contexts are unbound, what nobody owned is released, pools go.
+ * It ends with its connection, or its store: tasks end with all that they hold, contexts are
+ * unbound, what nobody owned is released, pools go.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -20,7 +22,7 @@
 #include "events.h"
 #include "jsonmake.h"
 
-/* ---- tables -------------------------------------------------------------------------------------------------------- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 struct arbcontext *arbguest_context(struct arbguest *c, uint32_t id)
 {
@@ -100,7 +102,8 @@ int arbguest_add_task(struct arbguest *c, uint32_t id, struct arbtask **ret)
 	return 0;
 }
 
-int arbguest_add_reservation(struct arbguest *c, uint32_t id, uint32_t pool, struct arbreservation **ret)
+int arbguest_add_reservation(struct arbguest *c, uint32_t id, uint32_t pool,
+			     struct arbreservation **ret)
 {
 	struct arbreservation *r;
 
@@ -145,7 +148,7 @@ void arbguest_drop_pool(struct arbguest *c, uint32_t pool)
 	}
 }
 
-/* ---- as the core has them ------------------------------------------------------------------------------------------ */
+/* ---- as the core has them -------------------------------------------------------------------- */
 
 void arbguest_dedicate(struct arbguest *c, struct arbcontext *x, struct arbtask *t)
 {
@@ -166,7 +169,8 @@ void arbguest_look_context(struct arbguest *c, struct arbcontext *x)
 {
 	struct arb_context_info i;
 
-	if (arb_context(c->host->core, arb_id(c, x->id), arb_now(c->host), &i) && i.state != ARB_UNKNOWN)
+	if (arb_context(c->host->core, arb_id(c, x->id), arb_now(c->host), &i) &&
+	    i.state != ARB_UNKNOWN)
 		return;
 	if (x->task)
 		DL_DELETE(x->task->contexts, x);
@@ -265,14 +269,16 @@ void arbguest_look_task(struct arbguest *c, struct arbtask *t)
 	free(t);
 }
 
-/* ---- what it is told ----------------------------------------------------------------------------------------------- */
+/* ---- what it is told ------------------------------------------------------------------------- */
 
-static void arbguest_send(struct arbguest *c, uint16_t type, uint64_t serial, const void *body, const char *text)
+static void arbguest_send(struct arbguest *c, uint16_t type, uint64_t serial, const void *body,
+			  const char *text)
 {
 	struct conn *conn = c->member->conn;
 	size_t n = text ? strlen(text) : 0;
 
-	if (conn && conn_send(conn, type, serial, body, text, n < WIRE_TEXT_MAX ? n : WIRE_TEXT_MAX) != CONN_OK)
+	if (conn && conn_send(conn, type, serial, body, text,
+			      n < WIRE_TEXT_MAX ? n : WIRE_TEXT_MAX) != CONN_OK)
 		conn_drop(conn, CONN_E_SLOW, "it does not read what it asked for");
 }
 
@@ -296,8 +302,8 @@ static bool event_of(int outcome, enum event *ret)
 	}
 }
 
-void arbguest_tell(struct arbguest *c, const struct arbcontext *x, int outcome, uint64_t pool, uint64_t bytes,
-		   const char *why)
+void arbguest_tell(struct arbguest *c, const struct arbcontext *x, int outcome, uint64_t pool,
+		   uint64_t bytes, const char *why)
 {
 	const struct member *m = c->member;
 	struct json_object *o;
@@ -317,7 +323,10 @@ void arbguest_tell(struct arbguest *c, const struct arbcontext *x, int outcome, 
 		jsonmake_u64(o, "task", x->task->id);
 	else
 		jsonmake_null(o, "task");
-	jsonmake_text(o, "pool", pool == WIRE_ARB_PARTITION ? "partition" : pool ? "private" : NULL);
+	jsonmake_text(o, "pool",
+		      pool == WIRE_ARB_PARTITION ? "partition"
+		      : pool                     ? "private"
+						 : NULL);
 	jsonmake_u64(o, "bytes", bytes);
 	jsonmake_text(o, "why", why);
 	events_emit(m->account->host->events, e, m->path, o);
@@ -327,10 +336,13 @@ void arbguest_tell(struct arbguest *c, const struct arbcontext *x, int outcome, 
 static const char *why_of(struct arbhost *h, const struct arb_reply *r)
 {
 	if (r->outcome == ARB_RETRY)
-		return "everybody who could give memory back waits, and of them this one comes last";
+		return "everybody who could give memory back waits, and of them this one comes "
+		       "last";
 	if (r->outcome == ARB_TIMEDOUT)
-		return arb_holders(h->core, r->pool,
-				   "it waited as long as it may (its own deadline, or arbiter.wait) for", r->bytes);
+		return arb_holders(
+			h->core, r->pool,
+			"it waited as long as it may (its own deadline, or arbiter.wait) for",
+			r->bytes);
 	return r->why;
 }
 
@@ -355,10 +367,11 @@ void arbguest_done(struct arbhost *h, const struct arb_reply *r)
 	why = why_of(h, r);
 	arbguest_tell(c, x, (int)r->outcome, r->pool, r->bytes, why);
 	if (!x->quiet || r->outcome != ARB_OK)
-		arbguest_send(c, WIRE_ARBED, serial, &body, r->outcome == ARB_TIMEDOUT ? why : r->why);
+		arbguest_send(c, WIRE_ARBED, serial, &body,
+			      r->outcome == ARB_TIMEDOUT ? why : r->why);
 }
 
-/* ---- its life ------------------------------------------------------------------------------------------------------ */
+/* ---- its life -------------------------------------------------------------------------------- */
 
 struct arbguest *arbguest_get(struct arbhost *h, struct member *m)
 {
@@ -386,10 +399,12 @@ static void end_tasks(struct arbguest *c)
 {
 	while (c->tasks) {
 		struct arbtask *t = c->tasks;
-		struct arb_message m = {
-			.op = ARB_OP_TASK_END, .flags = ARB_RELEASE | ARB_ALL, .task = arb_id(c, t->id)};
+		struct arb_message m = {.op = ARB_OP_TASK_END,
+					.flags = ARB_RELEASE | ARB_ALL,
+					.task = arb_id(c, t->id)};
 
-		/* Without memory a dead client's task stays in the core until the daemon ends; nothing else can be done. */
+		/* Without memory a dead client's task stays in the core until the daemon ends;
+		 * nothing else can be done. */
 		if (arbhost_step(c->host, &m) < 0)
 			break;
 		arbguest_look_task(c, t);
@@ -405,7 +420,8 @@ static void end_rest(struct arbguest *c)
 
 	HASH_ITER(hh, c->contexts, x, x_next)
 	{
-		struct arb_message m = {.op = ARB_OP_UNBIND, .flags = ARB_ALL, .context = arb_id(c, x->id)};
+		struct arb_message m = {
+			.op = ARB_OP_UNBIND, .flags = ARB_ALL, .context = arb_id(c, x->id)};
 
 		arbhost_step(c->host, &m);
 		HASH_DEL(c->contexts, x);

@@ -2,14 +2,17 @@
 /*
  * arbhost.c: the core of a partition's arbiter, and what it decides carried out.
  *
- * Every message to the core goes through arbhost_step(). Replies that it sets free are put into their clients' outputs at once; what takes
- * further messages (a lease to be taken back, an eviction, an up-call) is only noted, and done by arbhost_settle() at the end of what the
- * loop called us for: so no message to the core is ever sent from within another one's replies, and no client is freed there.
+ * Every message to the core goes through arbhost_step(). Replies that it sets free are put
+ * into their clients' outputs at once; what takes further messages (a lease to be taken back,
+ * an eviction, an up-call) is only noted, and done by arbhost_settle() at the end of what the
+ * loop called us for: so no message to the core is ever sent from within another one's
+ * replies, and no client is freed there.
  *
- * The timer runs only while somebody is parked, or an up-call or a spill is out. It asks the kernel and the ledgers each time: a delete in
- * another process tells nobody.
+ * The timer runs only while somebody is parked, or an up-call or a spill is out. It asks the kernel
+ * and the ledgers each time: a delete in another process tells nobody.
  *
- * Nothing of it outlives the daemon: the core is made anew from what the kernel counts, and clients see their connection end.
+ * Nothing of it outlives the daemon: the core is made anew from what the kernel counts, and
+ * clients see their connection end.
  */
 #include "arbhost.h"
 
@@ -27,7 +30,7 @@
 #define MS        UINT64_C(1000000)
 #define EARLIER   MS /* a timer is set anew for that much */
 
-/* ---- messages ------------------------------------------------------------------------------------------------------ */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 struct arbguest *arbhost_client(struct arbhost *h, uint64_t number)
 {
@@ -86,7 +89,10 @@ int arbhost_step(struct arbhost *h, const struct arb_message *m)
 
 void arbhost_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes)
 {
-	struct arb_message m = {.op = ARB_OP_RESIZE, .flags = ARB_FORCE, .reservation = reservation, .bytes = bytes};
+	struct arb_message m = {.op = ARB_OP_RESIZE,
+				.flags = ARB_FORCE,
+				.reservation = reservation,
+				.bytes = bytes};
 
 	if (bytes == *io_bytes)
 		return;
@@ -101,7 +107,7 @@ uint64_t arbhost_deadline(const struct arbhost *h, uint64_t timeout_ms)
 	return arb_now(h) + (timeout_ms && timeout_ms < most / MS ? timeout_ms * MS : most);
 }
 
-/* ---- the end of a call --------------------------------------------------------------------------------------------- */
+/* ---- the end of a call ----------------------------------------------------------------------- */
 
 void arbhost_pressed(struct arbhost *h)
 {
@@ -127,7 +133,8 @@ static bool is_pressed(const struct arbhost *h)
 {
 	struct arb_pool_info i;
 
-	return h->wanted && arb_pool(h->core, WIRE_ARB_PARTITION, &i) && (i.n_waiting || i.n_rolled);
+	return h->wanted && arb_pool(h->core, WIRE_ARB_PARTITION, &i) &&
+	       (i.n_waiting || i.n_rolled);
 }
 
 uint32_t arbhost_level(const struct arbhost *h, const struct arb_pool_info *i)
@@ -161,7 +168,8 @@ static void settle_client(struct arbguest *c)
 
 static void arm(struct arbhost *h)
 {
-	uint64_t now = arb_now(h), due = now + arb_config(h)->tick_ns, deadline = arb_next_deadline(h->core);
+	uint64_t now = arb_now(h), due = now + arb_config(h)->tick_ns,
+		 deadline = arb_next_deadline(h->core);
 
 	if (h->closed || (!arb_n_parked(h->core) && !h->n_calls && !h->evict.running && !h->level))
 		return;
@@ -180,7 +188,8 @@ static void arm(struct arbhost *h)
 /* Nothing is on its way back any more: tells the waiting clients. */
 static void end_coming(struct arbhost *h)
 {
-	struct arb_message ended = {.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = ARB_COMING};
+	struct arb_message ended = {
+		.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = ARB_COMING};
 	struct arb_message again = {.op = ARB_OP_UNPIN, .reservation = ARB_COMING};
 
 	if (!h->coming_wanted || h->kernel.core_coming)
@@ -217,7 +226,7 @@ void arbhost_settle(struct arbhost *h)
 	arm(h);
 }
 
-/* ---- time ---------------------------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static void host_free(struct arbhost *h)
 {
@@ -263,7 +272,7 @@ static void part_surveyed(struct account *a, const struct survey *survey)
 	arbhost_settle(a->arb);
 }
 
-/* ---- its life ------------------------------------------------------------------------------------------------------ */
+/* ---- its life -------------------------------------------------------------------------------- */
 
 static void set_knobs(struct arbhost *h)
 {
@@ -272,13 +281,16 @@ static void set_knobs(struct arbhost *h)
 		enum arb_knob knob;
 		int64_t value;
 	} knobs[] = {
-		{ARB_KNOB_MAX_BYPASS, c->max_bypass},     {ARB_KNOB_SUSPECT_TICKS, c->suspect_ticks},
-		{ARB_KNOB_SPLIT_TICKS, c->split_ticks},   {ARB_KNOB_RETRY_LIMIT, c->retry_limit},
+		{ARB_KNOB_MAX_BYPASS, c->max_bypass},
+		{ARB_KNOB_SUSPECT_TICKS, c->suspect_ticks},
+		{ARB_KNOB_SPLIT_TICKS, c->split_ticks},
+		{ARB_KNOB_RETRY_LIMIT, c->retry_limit},
 		{ARB_KNOB_EARLY_DETECT, c->early_detect},
 	};
 
 	for (size_t i = 0; i < sizeof(knobs) / sizeof(knobs[0]); i++) {
-		struct arb_message m = {.op = ARB_OP_KNOB, .kind = (int)knobs[i].knob, .value = knobs[i].value};
+		struct arb_message m = {
+			.op = ARB_OP_KNOB, .kind = (int)knobs[i].knob, .value = knobs[i].value};
 
 		arbhost_step(h, &m);
 	}
@@ -287,10 +299,14 @@ static void set_knobs(struct arbhost *h)
 static int make_pool(struct arbhost *h)
 {
 	char name[ARB_NAME_MAX + 1];
-	struct arb_message pool = {
-		.op = ARB_OP_POOL_CREATE, .kind = ARB_PARTITION, .pool = WIRE_ARB_PARTITION, .name = name};
-	struct arb_message objects = {
-		.op = ARB_OP_RESERVE, .flags = ARB_FORCE, .pool = WIRE_ARB_PARTITION, .reservation = ARB_OBJECTS};
+	struct arb_message pool = {.op = ARB_OP_POOL_CREATE,
+				   .kind = ARB_PARTITION,
+				   .pool = WIRE_ARB_PARTITION,
+				   .name = name};
+	struct arb_message objects = {.op = ARB_OP_RESERVE,
+				      .flags = ARB_FORCE,
+				      .pool = WIRE_ARB_PARTITION,
+				      .reservation = ARB_OBJECTS};
 	struct arb_message coming = objects, evictable = objects;
 	struct arb_message comes = {.op = ARB_OP_UNPIN, .reservation = ARB_COMING};
 	struct arb_message unpin = {.op = ARB_OP_UNPIN, .reservation = ARB_EVICTABLE};
@@ -349,7 +365,8 @@ static int part_open(struct account *a)
 	set_knobs(h);
 	r = make_pool(h);
 	if (r < 0) {
-		log_say(LOG_ERR, LOG_FIELDS(.object = a->path, .error = r), "its memory arbiter cannot be made");
+		log_say(LOG_ERR, LOG_FIELDS(.object = a->path, .error = r),
+			"its memory arbiter cannot be made");
 		part_close(a);
 	}
 	return r;

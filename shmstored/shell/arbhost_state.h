@@ -2,8 +2,8 @@
 /*
  * arbhost_state.h: what the arbiter's parts in the daemon (arb*.c, report_arb.c) share.
  *
- * Ids in the core: a client's own 32 bits below its number, which no two clients of a daemon's life have; the partition's pool is 1. With the top
- * bit: reservations of ours.
+ * Ids in the core: a client's own 32 bits below its number, which no two clients of a daemon's life
+ * have; the partition's pool is 1. With the top bit: reservations of ours.
  */
 #ifndef ARBHOST_STATE_H
 #define ARBHOST_STATE_H
@@ -23,8 +23,9 @@
 #define ARB_OURS      (UINT64_C(1) << 63)
 #define ARB_OBJECTS   (ARB_OURS | 1) /* what the kernel counts and nothing can give back */
 #define ARB_EVICTABLE (ARB_OURS | 2) /* what the disk tier or recycled files can give back */
-#define ARB_COMING    (ARB_OURS | 3) /* what dead stores left behind and their reaping will give back */
-#define ARB_GHOSTS    0xffu          /* arb_ours(): deleted files that the client maps still */
+/* what dead stores left behind and their reaping will give back */
+#define ARB_COMING    (ARB_OURS | 3)
+#define ARB_GHOSTS    0xffu /* arb_ours(): deleted files that the client maps still */
 
 struct arbcontext {
 	UT_hash_handle hh;
@@ -63,9 +64,10 @@ struct arbreservation {
 struct arblease {
 	bool open; /* the core knows it */
 	bool liar;
-	uint64_t granted, booked, settled; /* as struct wire_lease, and never what the page says of granted */
-	uint64_t held, unspent;            /* as read last */
-	uint64_t core_held, core_unspent;  /* as booked in the core */
+	/* as struct wire_lease, and never what the page says of granted */
+	uint64_t granted, booked, settled;
+	uint64_t held, unspent;           /* as read last */
+	uint64_t core_held, core_unspent; /* as booked in the core */
 };
 
 struct arbguest {
@@ -77,8 +79,9 @@ struct arbguest {
 	struct arbcontext *helpers; /* of them, those without a task of their own: a list */
 	struct arbtask *tasks;
 	struct arbreservation *reservations;
-	struct arbreservation *cursor; /* the next one of who goes over them with steps to the core in between */
-	uint32_t *pools;               /* private ones */
+	/* the next one of who goes over them with steps to the core in between */
+	struct arbreservation *cursor;
+	uint32_t *pools; /* private ones */
 	uint32_t n_pools;
 	struct arblease leases[WIRE_LEASES];
 	/* Of the partition's pool. */
@@ -183,7 +186,8 @@ static inline uint64_t arb_now(const struct arbhost *h)
 
 /* ---- arbhost.c ---- */
 
-/* One message to the core; what it sets free is sent, or noted for arbhost_settle(). enum arb_outcome, or -ENOMEM. */
+/* One message to the core; what it sets free is sent, or noted for arbhost_settle().
+ * enum arb_outcome, or -ENOMEM. */
 int arbhost_step(struct arbhost *h, const struct arb_message *m);
 /* Carries out what the steps left to do. Not from within a step's replies. */
 void arbhost_settle(struct arbhost *h);
@@ -194,7 +198,8 @@ struct arbguest *arbhost_client(struct arbhost *h, uint64_t number);
 void arbhost_todo(struct arbguest *c);
 /* Somebody was rolled back. */
 void arbhost_pressed(struct arbhost *h);
-/* 0 nobody waits in that pool, 1 somebody does, 2 somebody was rolled back: in the partition lately, in a private pool and is not back. */
+/* 0 nobody waits in that pool, 1 somebody does, 2 somebody was rolled back: in the partition
+ * lately, in a private pool and is not back. */
 uint32_t arbhost_level(const struct arbhost *h, const struct arb_pool_info *i);
 /* A reservation of ours is so large now, whatever the pool has. */
 void arbhost_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes);
@@ -211,7 +216,8 @@ bool arbguest_has_pool(const struct arbguest *c, uint32_t pool);
 /* Made where they are new. 0, -ENOMEM, -EMFILE (its limit). */
 int arbguest_add_context(struct arbguest *c, uint32_t id, struct arbcontext **ret);
 int arbguest_add_task(struct arbguest *c, uint32_t id, struct arbtask **ret);
-int arbguest_add_reservation(struct arbguest *c, uint32_t id, uint32_t pool, struct arbreservation **ret);
+int arbguest_add_reservation(struct arbguest *c, uint32_t id, uint32_t pool,
+			     struct arbreservation **ret);
 int arbguest_add_pool(struct arbguest *c, uint32_t pool);
 void arbguest_drop_pool(struct arbguest *c, uint32_t pool);
 /* x is dedicated to t from now on; NULL: a helper. */
@@ -219,15 +225,16 @@ void arbguest_dedicate(struct arbguest *c, struct arbcontext *x, struct arbtask 
 /* Forgets it where the core does not know it, or has it unbound. */
 void arbguest_look_context(struct arbguest *c, struct arbcontext *x);
 void arbguest_look_task(struct arbguest *c, struct arbtask *t);
-/* Takes over what the core says of it; forgets it where that knows it no more. r may be gone after it. */
+/* Takes over what the core says of it; forgets it where that knows it no
+ * more. r may be gone after it. */
 void arbguest_look_reservation(struct arbguest *c, struct arbreservation *r);
 /* t's reservations (all: sealed ones too) are about to go: leaves them out of the sums. */
 void arbguest_discount_task(struct arbguest *c, struct arbtask *t, bool all);
 /* A withheld call has its outcome. Within a step. */
 void arbguest_done(struct arbhost *h, const struct arb_reply *r);
 /* The event of an outcome, where it has one. why: NULL = none. */
-void arbguest_tell(struct arbguest *c, const struct arbcontext *x, int outcome, uint64_t pool, uint64_t bytes,
-		   const char *why);
+void arbguest_tell(struct arbguest *c, const struct arbcontext *x, int outcome, uint64_t pool,
+		   uint64_t bytes, const char *why);
 
 /* ---- arbscope.c, arbbytes.c: requests. enum arb_outcome, or -errno ---- */
 
@@ -248,18 +255,22 @@ int arbstate_make(struct arbrequest *q);
 /* The text of a request as a name for the core; NULL: it is empty. */
 const char *arbbytes_name(const char *text, char room[ARB_NAME_MAX + 1]);
 uint64_t arbbytes_capacity(const struct arbhost *h, uint64_t pool);
-/* Steps m, a call of q's that may be withheld: the context remembers it. n: reservations from q->w->reservation on that it asks for. */
+/* Steps m, a call of q's that may be withheld: the context remembers it. n: reservations from
+ * q->w->reservation on that it asks for. */
 int arbbytes_call(struct arbrequest *q, const struct arb_message *m, uint32_t n);
 
 /* ---- arbkernel.c ---- */
 
-/* Reads what the kernel, the ledgers and the leases say, of one client or (NULL) of all, and tells the core. */
+/* Reads what the kernel, the ledgers and the leases say, of one client or (NULL)
+ * of all, and tells the core. */
 void arbkernel_refresh(struct arbhost *h, struct arbguest *only);
-/* The same for c that wants so many bytes more, and wrote nothing: where the last look is fresh and they are few, that will do. */
+/* The same for c that wants so many bytes more, and wrote nothing: where the last look is fresh and
+ * they are few, that will do. */
 void arbkernel_glance(struct arbhost *h, struct arbguest *c, uint64_t bytes);
 /* By the last look, a request of so many bytes can be granted at once. */
 bool arbkernel_fits(const struct arbhost *h, uint64_t bytes);
-/* Asks for a survey where somebody waits for what foreign files may have left since the last one. */
+/* Asks for a survey where somebody waits for what foreign files may have left since the last
+ * one. */
 void arbkernel_survey_if_old(struct arbhost *h);
 /* The foreign files and ghosts of a survey. */
 void arbkernel_surveyed(struct arbhost *h, const struct survey *s);
@@ -270,7 +281,8 @@ void arbkernel_surveyed(struct arbhost *h, const struct survey *s);
 void arbpage_begin(struct arbguest *c);
 void arbpage_end(struct arbguest *c, unsigned slot);
 void arbpage_read(struct arbguest *c, unsigned slot);
-/* Tells the core, one direction at a time: raise first, so that nothing is free in between that is not. */
+/* Tells the core, one direction at a time: raise first, so that nothing is
+ * free in between that is not. */
 void arbpage_tell(struct arbguest *c, unsigned slot, bool raise);
 /* The core wants it back. */
 void arbpage_recall(struct arbguest *c, unsigned slot);

@@ -3,21 +3,25 @@
  * arbkernel.c: the partition's pool follows what the kernel says.
  *
  *   capacity    min(limit, size of the file system) - headroom - foreign files
- *   objects     used - foreign - materialized - ghosts - coming - evictable    a reservation of ours, never reclaimable
- *   coming      what dead stores have that are not reaped yet           the same, reclaimable: it comes without anybody's doing
- *   evictable   what the disk tier, or recycled files, can give back    the same, reclaimable
- *   ghosts      deleted and still mapped, by the last survey            one for each client
+ *   objects     used - foreign - materialized - ghosts - coming - evictable: a reservation of ours,
+ *               never reclaimable
+ *   coming      what dead stores have that are not reaped yet: the same, reclaimable: it comes
+ *               without anybody's doing
+ *   evictable   what the disk tier, or recycled files, can give back: the same, reclaimable
+ *   ghosts      deleted and still mapped, by the last survey: one for each client
  *
  * Materialized bytes are counted by a client's reservations and by the kernel: the store's ledger
  * says what its writers have taken, at most its reservations. A ledger that lies about it spends
  * its own reservation twice, and meets the kernel's ENOSPC: the next look sees what is used.
  *
- * A look for one client's request reads that client's page alone, and all of them where the request would not fit: only the
- * others' ledgers tell what they wrote and what became of it. Foreign files are known from surveys only; while somebody
- * waits, and foreign files may be why, one is asked for, but never so often that surveys take more than a tenth of the time.
+ * A look for one client's request reads that client's page alone, and all of them where the request
+ * would not fit: only the others' ledgers tell what they wrote and what became of it. Foreign files
+ * are known from surveys only; while somebody waits, and foreign files may be why, one is asked
+ * for, but never so often that surveys take more than a tenth of the time.
  *
- * The kernel is asked at each tick, and for each request that is about memory which was written. A RELEASE, or a RESERVE of
- * a small part of the free bytes, is served by a look that is FRESH_NS old: fstatfs() would be a tenth of the round trip.
+ * The kernel is asked at each tick, and for each request that is about memory which was written. A
+ * RELEASE, or a RESERVE of a small part of the free bytes, is served by a look that is FRESH_NS
+ * old: fstatfs() would be a tenth of the round trip.
  *
  * All of it is computed anew at each look; nothing is carried on but what the core was told. Rises
  * are told before falls, so that in between no used byte counts as free.
@@ -55,7 +59,8 @@ static uint64_t counter(const struct member *m, size_t off)
 	const char *at = (const char *)m->page + WIRE_LEDGER_OFF + off;
 
 	/* Relaxed: a figure; the kernel's word, read after it, bounds what comes of it. */
-	return atomic_load_explicit((const _Atomic uint64_t *)(const void *)at, memory_order_relaxed);
+	return atomic_load_explicit((const _Atomic uint64_t *)(const void *)at,
+				    memory_order_relaxed);
 }
 
 static void read_client(struct arbhost *h, struct arbguest *c)
@@ -65,7 +70,8 @@ static void read_client(struct arbhost *h, struct arbguest *c)
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
 		arbpage_read(c, slot);
 	h->kernel.materialized -= c->materialized;
-	c->materialized = c->leaving ? 0 : least(reserved, c->unsealed + c->leases[0].held) + c->sealed;
+	c->materialized =
+		c->leaving ? 0 : least(reserved, c->unsealed + c->leases[0].held) + c->sealed;
 	h->kernel.materialized += c->materialized;
 }
 
@@ -93,7 +99,8 @@ static uint64_t capacity(const struct arbhost *h, const struct statvfs *fs)
 
 	if (!whole)
 		whole = UNLIMITED;
-	if (quota_limit_get(h->account->quota, WIRE_LIMIT_PARTITION, "", &l) == 0 && l.hard && l.hard != QUOTA_DEFAULT)
+	if (quota_limit_get(h->account->quota, WIRE_LIMIT_PARTITION, "", &l) == 0 && l.hard &&
+	    l.hard != QUOTA_DEFAULT)
 		whole = least(whole, l.hard);
 	if (headroom <= PPM_MAX)
 		headroom = (uint64_t)((__uint128_t)whole * headroom / PPM_MAX);
@@ -110,7 +117,8 @@ static void share_out(struct arbhost *h)
 	left = less(left, k->ghosts);
 	k->coming = least(reaper_coming(h->account), left);
 	left -= k->coming;
-	k->evictable = h->evict.rest_until_ns > arb_now(h) ? 0 : least(k->demotable + k->recyclable, left);
+	k->evictable =
+		h->evict.rest_until_ns > arb_now(h) ? 0 : least(k->demotable + k->recyclable, left);
 	k->objects = left - k->evictable;
 }
 
@@ -162,7 +170,8 @@ void arbkernel_refresh(struct arbhost *h, struct arbguest *only)
 	if (fstatvfs(h->account->fd, &fs) < 0)
 		return;
 	k->looked_ns = arb_now(h);
-	k->used = fs.f_blocks ? (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize : k->linked + k->materialized;
+	k->used = fs.f_blocks ? (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize
+			      : k->linked + k->materialized;
 	k->capacity = capacity(h, &fs);
 	share_out(h);
 	tell(h, only, true);
@@ -198,14 +207,15 @@ bool arbkernel_fits(const struct arbhost *h, uint64_t bytes)
 	       bytes <= i.capacity - i.used;
 }
 
-/* ---- surveys ------------------------------------------------------------------------------------------------------- */
+/* ---- surveys --------------------------------------------------------------------------------- */
 
 static void survey_done(struct account_wait *w, const struct survey *survey, UNUSED int error)
 {
 	struct arbhost *h = CONTAINER_OF(w, arbhost, survey);
 
 	h->surveying = false;
-	h->survey_next_ns = arb_now(h) + SURVEY_REST * (survey ? survey->cost_ns + SURVEY_LEAST_NS : SURVEY_FAILED_NS);
+	h->survey_next_ns = arb_now(h) + SURVEY_REST * (survey ? survey->cost_ns + SURVEY_LEAST_NS
+							       : SURVEY_FAILED_NS);
 }
 
 void arbkernel_survey_if_old(struct arbhost *h)
@@ -284,15 +294,16 @@ void arbkernel_surveyed(struct arbhost *h, const struct survey *s)
 }
 
 /*
- * Room out of what is evictable: the disk tier demotes, and stores are asked for their recycled files, both at once.
+ * Room out of what is evictable: the disk tier demotes, and stores are asked for their
+ * recycled files, both at once.
  *
- * One at a time: more that is wanted meanwhile is begun when it is over. It has succeeded when the kernel counts so many bytes less, however
- * that came about. An eviction that gave nothing is not repeated for REST_NS: until then nothing
- * counts as evictable, and its waiters are beyond help.
+ * One at a time: more that is wanted meanwhile is begun when it is over. It has succeeded when the
+ * kernel counts so many bytes less, however that came about. An eviction that gave nothing is not
+ * repeated for REST_NS: until then nothing counts as evictable, and its waiters are beyond help.
  */
-#define ASKED_NS \
-	UINT64_C(1000000000) /* that stores have for their recycled files: a busy one gives them with its next call */
-#define REST_NS UINT64_C(2000000000)
+/* that stores have for their recycled files: a busy one gives them with its next call */
+#define ASKED_NS UINT64_C(1000000000)
+#define REST_NS  UINT64_C(2000000000)
 
 void arbevict_want(struct arbhost *h, uint64_t bytes)
 {
@@ -303,7 +314,8 @@ void arbevict_want(struct arbhost *h, uint64_t bytes)
 /* The core's job is over, well or not: the kernel's count was booked before. */
 static void end(struct arbhost *h)
 {
-	struct arb_message ended = {.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = ARB_EVICTABLE};
+	struct arb_message ended = {
+		.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = ARB_EVICTABLE};
 	struct arb_message again = {.op = ARB_OP_UNPIN, .reservation = ARB_EVICTABLE};
 	bool helped = h->kernel.used <= h->evict.goal;
 

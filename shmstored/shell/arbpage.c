@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbpage.c: bytes that a client may reserve without asking, through its store's page (wire.h, struct wire_lease).
+ * arbpage.c: bytes that a client may reserve without asking, through its store's page
+ * (wire.h, struct wire_lease).
  *
- * In the core a lease is two reservations: held, which was charged and is no object yet, and unspent, which is reclaimable: the core has it taken
- * back before anybody waits or is rolled back, and that takes one store and one load here, never the client. As with credit
- * (quota_credit.c), booked is the most that can have been charged, only a grant raises it, and what the page says of granted is not believed.
+ * In the core a lease is two reservations: held, which was charged and is no object yet, and
+ * unspent, which is reclaimable: the core has it taken back before anybody waits or is rolled
+ * back, and that takes one store and one load here, never the client. As with credit
+ * (quota_credit.c), booked is the most that can have been charged, only a grant raises it, and
+ * what the page says of granted is not believed.
  *
- * Rejected: one reservation for both. The core would count what is spent as reclaimable, and start spills that give nothing.
+ * Rejected: one reservation for both. The core would count what is spent as reclaimable, and
+ * start spills that give nothing.
  */
 #include <json-c/json.h>
 #include <sys/param.h>
@@ -17,7 +21,7 @@
 #include "log.h"
 
 #define PAGE       UINT64_C(4096)
-#define FREE_SHARE 8u                  /* a lease takes at most so much of what is free: others come too */
+#define FREE_SHARE 8u /* a lease takes at most so much of what is free: others come too */
 #define TOTAL_MAX  (UINT64_C(1) << 62) /* no honest total gets there */
 #define MS         UINT64_C(1000000)
 
@@ -52,7 +56,7 @@ void arbpage_cut(struct member *m)
 	}
 }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 /* The last believed values stay; the lease gets no more. */
 static void lie(struct arbguest *c, unsigned slot, const char *what)
@@ -66,7 +70,9 @@ static void lie(struct arbguest *c, unsigned slot, const char *what)
 	atomic_store_explicit(&p->max, 0, memory_order_relaxed);
 	atomic_store_explicit(&p->granted, 0, memory_order_seq_cst);
 	log_say(LOG_WARNING, LOG_FIELDS(.object = m->path),
-		"the totals of a lease in this store's page do not add up (%s): it gets none any more", what);
+		"the totals of a lease in this store's page do not add up (%s): it gets none any "
+		"more",
+		what);
 	jsonmake_text(o, "store", m->path);
 	jsonmake_i64(o, "pid", m->pid);
 	jsonmake_u64(o, "uid", m->uid);
@@ -139,8 +145,9 @@ static void take_back(struct arbguest *c, unsigned slot)
 
 void arbpage_recall(struct arbguest *c, unsigned slot)
 {
-	struct arb_message ended = {
-		.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = arb_ours(c, unspent_id(slot))};
+	struct arb_message ended = {.op = ARB_OP_SPILLED,
+				    .flags = ARB_ALL,
+				    .reservation = arb_ours(c, unspent_id(slot))};
 
 	if (!c->leases[slot].open)
 		return;
@@ -150,17 +157,20 @@ void arbpage_recall(struct arbguest *c, unsigned slot)
 	arbhost_step(c->host, &ended);
 }
 
-/* ---- its life ------------------------------------------------------------------------------------------------------ */
+/* ---- its life -------------------------------------------------------------------------------- */
 
 /* The two reservations, empty. */
 static bool open_lease(struct arbguest *c, unsigned slot)
 {
 	struct arblease *l = &c->leases[slot];
 	uint64_t pool = arb_pool_id(c, slot + 1);
-	struct arb_message held = {
-		.op = ARB_OP_RESERVE, .flags = ARB_FORCE, .pool = pool, .reservation = arb_ours(c, held_id(slot))};
+	struct arb_message held = {.op = ARB_OP_RESERVE,
+				   .flags = ARB_FORCE,
+				   .pool = pool,
+				   .reservation = arb_ours(c, held_id(slot))};
 	struct arb_message unspent = held;
-	struct arb_message unpin = {.op = ARB_OP_UNPIN, .reservation = arb_ours(c, unspent_id(slot))};
+	struct arb_message unpin = {.op = ARB_OP_UNPIN,
+				    .reservation = arb_ours(c, unspent_id(slot))};
 
 	unspent.reservation = unpin.reservation;
 	if (arbhost_step(c->host, &held) != ARB_OK)
@@ -192,7 +202,8 @@ static void inherit(struct arbguest *c, unsigned slot)
 	charged = wire_lease_revoke(p, settled);
 	l->settled = l->granted = settled;
 	l->booked = MIN(charged, settled + 2 * arb_config(c->host)->lease);
-	atomic_store_explicit(&p->max, slot ? 0 : arb_config(c->host)->lease_small, memory_order_relaxed);
+	atomic_store_explicit(&p->max, slot ? 0 : arb_config(c->host)->lease_small,
+			      memory_order_relaxed);
 	/* Release: a reader of our epoch sees the rest. */
 	atomic_store_explicit(&p->epoch, c->host->account->host->epoch, memory_order_release);
 	arbpage_read(c, slot);
@@ -220,7 +231,8 @@ void arbpage_end(struct arbguest *c, unsigned slot)
 	struct arblease *l = &c->leases[slot];
 	struct wire_lease *p = page_of(c->member, slot);
 	struct arb_message held = {.op = ARB_OP_RELEASE, .reservation = arb_ours(c, held_id(slot))};
-	struct arb_message unspent = {.op = ARB_OP_RELEASE, .reservation = arb_ours(c, unspent_id(slot))};
+	struct arb_message unspent = {.op = ARB_OP_RELEASE,
+				      .reservation = arb_ours(c, unspent_id(slot))};
 
 	if (!l->open)
 		return;
@@ -240,7 +252,8 @@ void arbpage_wanted(struct arbguest *c, bool wanted)
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++) {
 		struct wire_lease *p = page_of(c->member, slot);
 
-		/* seq_cst: pairs with wire_lease_uncharge(). The page is looked at once more after it, by the tick at the latest. */
+		/* seq_cst: pairs with wire_lease_uncharge(). The page is looked at once more after
+		 * it, by the tick at the latest. */
 		if (!p || !c->leases[slot].open)
 			continue;
 		atomic_store_explicit(&p->wanted, wanted, memory_order_seq_cst);
@@ -253,7 +266,7 @@ void arbpage_wanted(struct arbguest *c, bool wanted)
 	}
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 /* How much it is given; 0: somebody would be disturbed. */
 static uint64_t size_of(const struct arbguest *c, unsigned slot, uint64_t bytes)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbscope.c: the requests about tasks and contexts: TASK_BEGIN, TASK_END, BIND, UNBIND, and those that only name one of them.
+ * arbscope.c: the requests about tasks and contexts: TASK_BEGIN, TASK_END, BIND, UNBIND, and
+ * those that only name one of them.
  *
- * A task or context is put into the client's table before the core hears of it, and what the core did not take is taken out again: so there is
- * never one in the core that the client's end would miss.
+ * A task or context is put into the client's table before the core hears of it, and
+ * what the core did not take is taken out again: so there is never one in the core that
+ * the client's end would miss.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -102,8 +104,11 @@ int arbscope_bind(struct arbrequest *q)
 	struct arbtask *tasks[ARB_LIST_MAX] = {NULL};
 	uint64_t list[ARB_LIST_MAX];
 	uint32_t ids[ARB_LIST_MAX], n = parse_ids(q->tail, ids, ARB_LIST_MAX);
-	struct arb_message m = {
-		.op = ARB_OP_BIND, .kind = w->kind, .context = arb_id(c, w->context), .list = list, .n_list = n};
+	struct arb_message m = {.op = ARB_OP_BIND,
+				.kind = w->kind,
+				.context = arb_id(c, w->context),
+				.list = list,
+				.n_list = n};
 	struct arbcontext *x = NULL;
 	int r;
 
@@ -139,7 +144,8 @@ int arbscope_unbind(struct arbrequest *q)
 	struct arbcontext *x = arbguest_context(c, w->context);
 	uint64_t list[ARB_LIST_MAX];
 	uint32_t ids[ARB_LIST_MAX], n = 0;
-	struct arb_message m = {.op = ARB_OP_UNBIND, .context = arb_id(c, w->context), .list = list};
+	struct arb_message m = {
+		.op = ARB_OP_UNBIND, .context = arb_id(c, w->context), .list = list};
 	int r;
 
 	if (!w->context)
@@ -217,7 +223,8 @@ int arbscope_plain(struct arbrequest *q)
 	return arbbytes_call(q, &m, 0);
 }
 
-/* STATE and STATS: a client asks about its own contexts, tasks and pools. One JSON object each, as wire.h has it. */
+/* STATE and STATS: a client asks about its own contexts, tasks and pools. One JSON
+ * object each, as wire.h has it. */
 #define MS UINT64_C(1000000)
 
 static int say_state(struct arbrequest *q)
@@ -226,9 +233,12 @@ static int say_state(struct arbrequest *q)
 	struct arb_context_info i = {.state = ARB_UNKNOWN};
 	uint64_t since_ms = 0;
 
-	if (arb_context(c->host->core, arb_id(c, q->w->context), arb_now(c->host), &i) && i.since_ns)
+	if (arb_context(c->host->core, arb_id(c, q->w->context), arb_now(c->host), &i) &&
+	    i.since_ns)
 		since_ms = (arb_now(c->host) - i.since_ns) / MS;
-	if (asprintf(&q->text, "{\"state\":\"%s\",\"since_ms\":%" PRIu64 ",\"held\":%" PRIu64 ",\"need\":%" PRIu64 "}",
+	if (asprintf(&q->text,
+		     "{\"state\":\"%s\",\"since_ms\":%" PRIu64 ",\"held\":%" PRIu64
+		     ",\"need\":%" PRIu64 "}",
 		     arb_state_name(i.state), since_ms, i.held, i.need) < 0)
 		return -ENOMEM;
 	return ARB_OK;
@@ -242,9 +252,11 @@ static int say_pool(struct arbrequest *q, uint64_t pool)
 	if (!arb_pool(h->core, pool, &i))
 		return ARB_INVALID;
 	if (asprintf(&q->text,
-		     "{\"capacity\":%" PRIu64 ",\"used\":%" PRIu64 ",\"reclaimable\":%" PRIu64 ",\"spilled\":%" PRIu64
-		     ",\"max_used\":%" PRIu64 ",\"waiting\":%u,\"level\":%u}",
-		     i.capacity, i.used, i.reclaimable, i.spilled, i.max_used, i.n_waiting, arbhost_level(h, &i)) < 0)
+		     "{\"capacity\":%" PRIu64 ",\"used\":%" PRIu64 ",\"reclaimable\":%" PRIu64
+		     ",\"spilled\":%" PRIu64 ",\"max_used\":%" PRIu64
+		     ",\"waiting\":%u,\"level\":%u}",
+		     i.capacity, i.used, i.reclaimable, i.spilled, i.max_used, i.n_waiting,
+		     arbhost_level(h, &i)) < 0)
 		return -ENOMEM;
 	return ARB_OK;
 }
@@ -254,14 +266,16 @@ static int say_task(struct arbrequest *q, uint64_t pool)
 	struct arbguest *c = q->client;
 	struct arb_stats s;
 
-	if (!arb_stats(c->host->core, arb_id(c, q->w->task), pool, arb_now(c->host), q->w->flags & ARB_RESET, &s))
+	if (!arb_stats(c->host->core, arb_id(c, q->w->task), pool, arb_now(c->host),
+		       q->w->flags & ARB_RESET, &s))
 		return ARB_INVALID;
 	if (asprintf(&q->text,
-		     "{\"retries\":%" PRIu64 ",\"splits\":%" PRIu64 ",\"grants\":%" PRIu64 ",\"blocked_ns\":%" PRIu64
-		     ",\"lost_ns\":%" PRIu64 ",\"blocked_or_lost_ns\":%" PRIu64 ",\"current\":%" PRIu64
-		     ",\"max\":%" PRIu64 ",\"footprint\":%" PRIu64 ",\"need\":%" PRIu64 "}",
-		     s.n_retries, s.n_splits, s.n_grants, s.blocked_ns, s.lost_ns, s.blocked_or_lost_ns, s.current,
-		     s.max, s.footprint, s.need) < 0)
+		     "{\"retries\":%" PRIu64 ",\"splits\":%" PRIu64 ",\"grants\":%" PRIu64
+		     ",\"blocked_ns\":%" PRIu64 ",\"lost_ns\":%" PRIu64
+		     ",\"blocked_or_lost_ns\":%" PRIu64 ",\"current\":%" PRIu64 ",\"max\":%" PRIu64
+		     ",\"footprint\":%" PRIu64 ",\"need\":%" PRIu64 "}",
+		     s.n_retries, s.n_splits, s.n_grants, s.blocked_ns, s.lost_ns,
+		     s.blocked_or_lost_ns, s.current, s.max, s.footprint, s.need) < 0)
 		return -ENOMEM;
 	return ARB_OK;
 }

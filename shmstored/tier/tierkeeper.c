@@ -2,17 +2,23 @@
 /*
  * tierkeeper.c: one job at a time for each partition:
  *
- *   set     the configured tier is written into the partition: at the start, at a reload, again where its disk is not there yet
- *   look    what is in the tier: after a survey, after the others, and when tier/config is another file than it was
- *   evict   above the high mark: down to the low one; or as much as the memory arbiter has somebody waiting for
+ *   set     the configured tier is written into the partition: at the start, at a reload, again
+ *           where its disk is not there yet
+ *   look    what is in the tier: after a survey, after the others, and when
+ *           tier/config is another file than it was
+ *   evict   above the high mark: down to the low one; or as much as the memory
+ *           arbiter has somebody waiting for
  *
- * The partition's own tier/config counts, whoever wrote it: without disk.path in our configuration we keep what shmstore-admin set.
+ * The partition's own tier/config counts, whoever wrote it: without disk.path in our configuration
+ * we keep what shmstore-admin set.
  *
- * An eviction gives way to all else on the host, until the partition is urgently full: then it is ended and begun again at the rank
- * of any program, since on a busy host the other one may get nowhere. A failed run is tried again,
- * later each time (tierplan.h); demoted objects stay so, whenever we are killed.
+ * An eviction gives way to all else on the host, until the partition is urgently full: then
+ * it is ended and begun again at the rank of any program, since on a busy host the other one
+ * may get nowhere. A failed run is tried again, later each time (tierplan.h); demoted objects
+ * stay so, whenever we are killed.
  *
- * Rejected: demoting at the store's quota too (the library does, for its own put); a thread for each partition (they share a disk mostly).
+ * Rejected: demoting at the store's quota too (the library does, for its own put); a thread for
+ * each partition (they share a disk mostly).
  */
 #include "tierkeeper.h"
 
@@ -73,7 +79,8 @@ struct tierkeeper {
 
 const char *tierkeeper_state_name(enum tierkeeper_state state)
 {
-	static const char *const names[] = {"none", "ready", "evicting", "disk-full", "stuck", "unavailable"};
+	static const char *const names[] = {"none",      "ready", "evicting",
+					    "disk-full", "stuck", "unavailable"};
 
 	return names[state];
 }
@@ -99,14 +106,15 @@ static bool config_changed(struct tierkeeper *k)
 	return changed;
 }
 
-/* ---- the job ----------------------------------------------------------------------------------------------------------- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 static bool is_stopped(void *arg)
 {
 	const struct tierkeeper *k = arg;
 
 	/* Relaxed: nothing is read because of it. */
-	return atomic_load_explicit(&k->stop, memory_order_relaxed) || scanner_stopping(k->account->host->scanner);
+	return atomic_load_explicit(&k->stop, memory_order_relaxed) ||
+	       scanner_stopping(k->account->host->scanner);
 }
 
 static void run(struct scanner_job *job)
@@ -140,9 +148,11 @@ static void take_info(struct tierkeeper *k)
 		return;
 	}
 	if (k->state != TIERKEEPER_UNAVAILABLE)
-		log_say(LOG_WARNING, LOG_FIELDS(.object = k->account->path, .error = w->look_result),
+		log_say(LOG_WARNING,
+			LOG_FIELDS(.object = k->account->path, .error = w->look_result),
 			"the disk tier cannot be used: %s; tried again", w->why);
-	set_state(k, TIERKEEPER_UNAVAILABLE, w->why[0] ? w->why : shmstore_strerror(w->look_result));
+	set_state(k, TIERKEEPER_UNAVAILABLE,
+		  w->why[0] ? w->why : shmstore_strerror(w->look_result));
 	tierplan_failed(&k->look_plan, loop_clock());
 }
 
@@ -155,18 +165,21 @@ static void set_done(struct tierkeeper *k)
 	config_changed(k); /* by us: no reason for another look */
 	if (w->result == 0) {
 		if (path)
-			log_say(LOG_INFO, LOG_FIELDS(.object = k->account->path), "its disk tier is in %s", path);
+			log_say(LOG_INFO, LOG_FIELDS(.object = k->account->path),
+				"its disk tier is in %s", path);
 		tierplan_forget(&k->plan);
 		return;
 	}
 	if (!k->set_plan.n_failed)
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->account->path, .error = w->result),
-			"its disk tier cannot be %s%s%s%s; %s", path ? "in " : "taken away", path ? path : "",
-			w->why[0] ? ": " : "", w->why,
-			w->result == -EBUSY ? "it holds objects, and stays as it was" : "tried again");
+			"its disk tier cannot be %s%s%s%s; %s", path ? "in " : "taken away",
+			path ? path : "", w->why[0] ? ": " : "", w->why,
+			w->result == -EBUSY ? "it holds objects, and stays as it was"
+					    : "tried again");
 	if (k->want_set) {
 		tierplan_failed(&k->set_plan, loop_clock());
-		set_state(k, TIERKEEPER_UNAVAILABLE, w->why[0] ? w->why : shmstore_strerror(w->result));
+		set_state(k, TIERKEEPER_UNAVAILABLE,
+			  w->why[0] ? w->why : shmstore_strerror(w->result));
 	}
 }
 
@@ -197,7 +210,8 @@ static void count(struct tierkeeper *k)
 	c->duration_ns += r->duration_ns;
 	for (size_t i = 0; i < w->n_steps; i++) {
 		if (w->steps[i].freed)
-			accountquota_freed(k->account, k->books, w->steps[i].plan.uid, "", w->steps[i].freed);
+			accountquota_freed(k->account, k->books, w->steps[i].plan.uid, "",
+					   w->steps[i].freed);
 	}
 	if (r->freed)
 		accountquota_room(k->account);
@@ -257,7 +271,8 @@ static void done(struct scanner_job *job)
 	bool for_room = k->for_room;
 
 	k->running = k->for_room = false;
-	k->ending = true; /* what it freed may let puts in, and those may want more: that is begun below */
+	/* what it freed may let puts in, and those may want more: that is begun below */
+	k->ending = true;
 	if (!k->closed && !k->account->closing) {
 		if (k->work.kind == TIERWORK_SET)
 			set_done(k);
@@ -315,7 +330,7 @@ static void submit_set(struct tierkeeper *k)
 	submit(k, TIERWORK_SET);
 }
 
-/* ---- when -------------------------------------------------------------------------------------------------------------- */
+/* ---- when ------------------------------------------------------------------------------------ */
 
 /* Where demotion begins and ends. False: there is no tier. */
 static bool marks_of(const struct account *a, struct tierplan_marks *ret)
@@ -350,13 +365,15 @@ static void evict_if_due(struct tierkeeper *k, const struct tierplan_now *now)
 		tierask(a, now->used - m.low, now->used);
 	if (k->running) {
 		/* Once: the next one is not at idle priority. */
-		if (k->work.kind == TIERWORK_EVICT && k->work.background && now->used >= m.urgent && !k->hurried) {
+		if (k->work.kind == TIERWORK_EVICT && k->work.background && now->used >= m.urgent &&
+		    !k->hurried) {
 			k->hurried = true;
 			atomic_store_explicit(&k->stop, true, memory_order_relaxed);
 		}
 		return;
 	}
-	if (now->used <= m.high && (k->state == TIERKEEPER_DISK_FULL || k->state == TIERKEEPER_STUCK))
+	if (now->used <= m.high &&
+	    (k->state == TIERKEEPER_DISK_FULL || k->state == TIERKEEPER_STUCK))
 		set_state(k, TIERKEEPER_READY, "");
 	if (!tierplan_due(&k->plan, &m, now))
 		return;
@@ -368,7 +385,7 @@ static void evict_if_due(struct tierkeeper *k, const struct tierplan_now *now)
 	submit(k, TIERWORK_EVICT);
 }
 
-/* ---- for the arbiter --------------------------------------------------------------------------------------------------- */
+/* ---- for the arbiter ------------------------------------------------------------------------- */
 
 uint64_t tierkeeper_room(const struct account *a)
 {
@@ -394,7 +411,8 @@ static void begin_room(struct tierkeeper *k)
 	k->work.low = used > bytes ? used - bytes : 1;
 	k->work.n_threads = n_threads(); /* not in the background: somebody waits */
 	k->books = accountquota_books(a);
-	k->work.steps = tierusers_steps(a, k->work.low, used > k->work.low ? used - k->work.low : 0, &k->work.n_steps);
+	k->work.steps = tierusers_steps(a, k->work.low, used > k->work.low ? used - k->work.low : 0,
+					&k->work.n_steps);
 	k->for_room = true;
 	if (used)
 		tierask(a, used - k->work.low, used);
@@ -414,7 +432,7 @@ bool tierkeeper_make_room(struct account *a, uint64_t bytes)
 	return true;
 }
 
-/* ------------------------------------------------------------------------------------------------------------------------ */
+/* ---------------------------------------------------------------------------------------------- */
 
 static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
@@ -479,7 +497,7 @@ static void keeper_surveyed(struct account *a, UNUSED const struct survey *surve
 		a->tier->want_look = true;
 }
 
-/* ---- the keeper's life -------------------------------------------------------------------------------------------------- */
+/* ---- the keeper's life ----------------------------------------------------------------------- */
 
 static void keeper_reload(struct account *a)
 {
@@ -489,7 +507,8 @@ static void keeper_reload(struct account *a)
 		return;
 	config_changed(k);
 	/* None is to be taken away where none is. */
-	k->want_set = a->config->disk.path && (k->config.st_ino || strcmp(a->config->disk.path, "none") != 0);
+	k->want_set = a->config->disk.path &&
+		      (k->config.st_ino || strcmp(a->config->disk.path, "none") != 0);
 	tierplan_forget(&k->plan);
 	tierplan_forget(&k->set_plan);
 	next_job(k, loop_clock());
@@ -537,7 +556,8 @@ void tierkeeper_view(const struct account *a, struct tierkeeper_view *ret)
 	ret->info = k->known ? &k->info : NULL;
 	ret->counters = k->counters;
 	if (k->state == TIERKEEPER_UNAVAILABLE)
-		ret->retry_ns = k->want_set ? k->set_plan.not_before_ns : k->look_plan.not_before_ns;
+		ret->retry_ns =
+			k->want_set ? k->set_plan.not_before_ns : k->look_plan.not_before_ns;
 	else if (k->state == TIERKEEPER_DISK_FULL || k->state == TIERKEEPER_STUCK)
 		ret->retry_ns = k->plan.not_before_ns;
 	if (k->running && k->work.kind == TIERWORK_EVICT) {
@@ -566,7 +586,8 @@ static bool keeper_spill(struct account *a, uint64_t bytes)
 		return false;
 	if (!bytes)
 		return k->ending || (k->running && k->work.kind == TIERWORK_EVICT);
-	return k->state != TIERKEEPER_DISK_FULL && tierkeeper_room(a) && tierkeeper_make_room(a, bytes);
+	return k->state != TIERKEEPER_DISK_FULL && tierkeeper_room(a) &&
+	       tierkeeper_make_room(a, bytes);
 }
 
 static bool keeper_disk_full(const struct account *a)

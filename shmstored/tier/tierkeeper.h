@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierkeeper.h: keeps a partition under its watermarks by its disk tier: writes the configured tier into it, demotes what is used least in the
- * background, waits where the disk is full, and tells. Loop's thread only, which is never held up
- * by a disk: work on a disk is a job of the scanner's SCANNER_TIER.
+ * tierkeeper.h: keeps a partition under its watermarks by its disk tier: writes the
+ * configured tier into it, demotes what is used least in the background, waits where the disk
+ * is full, and tells. Loop's thread only, which is never held up by a disk: work on a disk is
+ * a job of the scanner's SCANNER_TIER.
  */
 #ifndef TIERKEEPER_H
 #define TIERKEEPER_H
@@ -15,12 +16,14 @@ struct account;
 struct part;
 
 enum tierkeeper_state {
-	TIERKEEPER_NONE,        /* the partition has no tier */
-	TIERKEEPER_READY,       /* below the high mark, or about to begin */
-	TIERKEEPER_EVICTING,    /* a worker is at it */
-	TIERKEEPER_DISK_FULL,   /* tried again at retry_ns */
-	TIERKEEPER_STUCK,       /* it could not get below the mark, for another reason (why); tried again at retry_ns */
-	TIERKEEPER_UNAVAILABLE, /* its disk is gone, or cannot be used (why); tried again at retry_ns */
+	TIERKEEPER_NONE,      /* the partition has no tier */
+	TIERKEEPER_READY,     /* below the high mark, or about to begin */
+	TIERKEEPER_EVICTING,  /* a worker is at it */
+	TIERKEEPER_DISK_FULL, /* tried again at retry_ns */
+	/* it could not get below the mark, for another reason (why); tried again at retry_ns */
+	TIERKEEPER_STUCK,
+	/* its disk is gone, or cannot be used (why); tried again at retry_ns */
+	TIERKEEPER_UNAVAILABLE,
 };
 
 /* Since the daemon began, by the daemon: without other processes' demotions. Bytes unless n_. */
@@ -42,9 +45,11 @@ struct tierkeeper_view {
 
 /* The keeper's part of a partition (part.h). Opens as the configuration says. */
 extern const struct part tierkeeper_part;
-/* For the arbiter: bytes that demotion could free now, as far as the disk has room; 0: there is no tier, or it rests after a failure. */
+/* For the arbiter: bytes that demotion could free now, as far as the disk has room; 0: there is no
+ * tier, or it rests after a failure. */
 uint64_t tierkeeper_room(const struct account *a);
-/* Demotes until so many bytes less are used, whatever the marks say; the parts' evicted() is called at the end. False: it cannot begin. */
+/* Demotes until so many bytes less are used, whatever the marks say; the parts' evicted() is called
+ * at the end. False: it cannot begin. */
 bool tierkeeper_make_room(struct account *a, uint64_t bytes);
 void tierkeeper_view(const struct account *a, struct tierkeeper_view *ret);
 /* "none", "ready", "evicting", "disk-full", "stuck", "unavailable". */

@@ -2,14 +2,16 @@
 /*
  * tierplan.c: the decisions of the tier's keeper.
  *
- * A second is long for memory: a partition may fill by a gigabyte in it. So where used has risen so fast that it would pass the high mark
- * before the next second's look, it is looked at LOOKS times as often. A faster rise meets the
- * library, which demotes before it says that a partition is full.
+ * A second is long for memory: a partition may fill by a gigabyte in it. So where used has risen so
+ * fast that it would pass the high mark before the next second's look, it is looked at LOOKS times
+ * as often. A faster rise meets the library, which demotes before it says that a partition is full.
  *
- * Recycled files go first, by the stores themselves, which are asked for them at the same mark: where these alone would do, we wait
- * POOL_NS for them. An idle store gives nothing back before its next call, so it is not waited for longer.
+ * Recycled files go first, by the stores themselves, which are asked for them at the same mark:
+ * where these alone would do, we wait POOL_NS for them. An idle store gives nothing back before its
+ * next call, so it is not waited for longer.
  *
- * Rejected: cutting all users down to one level (the busy ones would lose what they are at work on while others' sleeps in memory).
+ * Rejected: cutting all users down to one level (the busy ones would lose what they are at work on
+ * while others' sleeps in memory).
  */
 #include "tierplan.h"
 
@@ -34,7 +36,8 @@ struct tierplan_marks tierplan_marks(uint64_t size, uint64_t hard, unsigned high
 	return m;
 }
 
-bool tierplan_due(struct tierplan *p, const struct tierplan_marks *m, const struct tierplan_now *now)
+bool tierplan_due(struct tierplan *p, const struct tierplan_marks *m,
+		  const struct tierplan_now *now)
 {
 	if (!m->high || now->used <= m->high) {
 		p->above_since_ns = 0;
@@ -44,7 +47,8 @@ bool tierplan_due(struct tierplan *p, const struct tierplan_marks *m, const stru
 		p->above_since_ns = now->ns;
 	if (now->ns < p->not_before_ns)
 		return false;
-	return now->pool < now->used - m->low || now->ns >= p->above_since_ns + POOL_NS || now->used >= m->urgent;
+	return now->pool < now->used - m->low || now->ns >= p->above_since_ns + POOL_NS ||
+	       now->used >= m->urgent;
 }
 
 uint64_t tierplan_next_look(const struct tierplan_marks *m, const struct tierplan_now *before,
@@ -54,7 +58,8 @@ uint64_t tierplan_next_look(const struct tierplan_marks *m, const struct tierpla
 
 	if (!m->high || now->used <= before->used || now->ns <= before->ns)
 		return UINT64_MAX;
-	rise = (uint64_t)((__uint128_t)(now->used - before->used) * SECOND / (now->ns - before->ns));
+	rise = (uint64_t)((__uint128_t)(now->used - before->used) * SECOND /
+			  (now->ns - before->ns));
 	return now->used + rise > m->high ? now->ns + LOOK_NS : UINT64_MAX;
 }
 
@@ -78,7 +83,7 @@ void tierplan_forget(struct tierplan *p)
 	*p = (struct tierplan){.above_since_ns = p->above_since_ns};
 }
 
-/* ---- whose ------------------------------------------------------------------------------------------------------------- */
+/* ---- whose ----------------------------------------------------------------------------------- */
 
 static uint64_t excess(const struct tierplan_user *u)
 {
@@ -107,8 +112,9 @@ static int by_bytes(const void *left, const void *right)
 }
 
 /* Takes of(u) bytes from each user in order while there is need, and subtracts them from u's. */
-static size_t take(struct tierplan_user *users, size_t n, uint64_t (*of)(const struct tierplan_user *u),
-		   uint64_t *io_need, struct tierplan_step *ret_steps)
+static size_t take(struct tierplan_user *users, size_t n,
+		   uint64_t (*of)(const struct tierplan_user *u), uint64_t *io_need,
+		   struct tierplan_step *ret_steps)
 {
 	size_t n_steps = 0;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiersay.c: sums are for everybody who may watch; a damaged file's name has its owner's uid in it, and is said to administrators and to
- * that user alone.
+ * tiersay.c: sums are for everybody who may watch; a damaged file's name has its owner's uid in it,
+ * and is said to administrators and to that user alone.
  */
 #include "tiersay.h"
 
@@ -63,7 +63,8 @@ void tiersay_disk_full(struct account *a, const struct tierwork *w, uint64_t ret
 	events_emit(a->host->events, EVENT_DISK_FULL, a->path, o);
 }
 
-/* The user in whose directory of the tier path lies: ".../<uid>/<id>". (uid_t)-1: not to be told. */
+/* The user in whose directory of the tier path lies: ".../<uid>/<id>".
+ * (uid_t)-1: not to be told. */
 static uid_t owner_of(const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -93,16 +94,20 @@ void tiersay_damage(struct account *a, const char *path, const char *what, int e
 static struct wire_packed *packed_of(const struct member *m)
 {
 	/* Without credit the page is mapped for reading alone. */
-	return m->conn && m->credit ? (struct wire_packed *)(void *)((char *)m->page + WIRE_PACKED_OFF) : NULL;
+	return m->conn && m->credit
+		       ? (struct wire_packed *)(void *)((char *)m->page + WIRE_PACKED_OFF)
+		       : NULL;
 }
 
-/* Asked already, it is woken again: an event loop gives for a while only. To who has not read what came before nothing is sent. */
+/* Asked already, it is woken again: an event loop gives for a while only. To who has not read what
+ * came before nothing is sent. */
 static void ask(struct member *m, struct wire_packed *w, uint64_t bytes)
 {
 	struct wire_ask body = {.bytes = bytes};
 
 	if (!atomic_load_explicit(&w->wanted, memory_order_relaxed)) {
-		atomic_store_explicit(&w->asked_ns, shmstore_lease_clock_ms() * 1000000, memory_order_relaxed);
+		atomic_store_explicit(&w->asked_ns, shmstore_lease_clock_ms() * 1000000,
+				      memory_order_relaxed);
 		/* Release: pairs with the owner's look (packgive.c). */
 		atomic_store_explicit(&w->wanted, bytes, memory_order_release);
 	}

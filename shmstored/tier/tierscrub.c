@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierscrub.c: disk.scrub after the last one began (or the daemon did), at disk.scrub-rate, by a thread that the processors and the disk serve
- * last. It changes nothing and holds nothing, so it may take its time.
+ * tierscrub.c: disk.scrub after the last one began (or the daemon did), at disk.scrub-rate,
+ * by a thread that the processors and the disk serve last. It changes nothing and holds
+ * nothing, so it may take its time.
  *
- * Each damaged file is an event of its own, up to FINDINGS_MAX of one scrub: a broken disk would have one for each file. They are all counted.
+ * Each damaged file is an event of its own, up to FINDINGS_MAX of one scrub: a broken disk would
+ * have one for each file. They are all counted.
  */
 #include "tierscrub.h"
 
@@ -47,7 +49,7 @@ struct tierscrub {
 	int result;
 };
 
-/* ---- in the worker ----------------------------------------------------------------------------------------------------- */
+/* ---- in the worker --------------------------------------------------------------------------- */
 
 static int on_file(const struct shmstore_verify_finding *f, void *arg)
 {
@@ -72,7 +74,8 @@ static int on_progress(uint64_t bytes, UNUSED uint64_t bytes_all, void *arg)
 	struct tierscrub *k = arg;
 
 	atomic_store_explicit(&k->bytes, bytes, memory_order_relaxed);
-	return atomic_load_explicit(&k->stop, memory_order_relaxed) || scanner_stopping(k->account->host->scanner);
+	return atomic_load_explicit(&k->stop, memory_order_relaxed) ||
+	       scanner_stopping(k->account->host->scanner);
 }
 
 static struct tierscrub *of(struct scanner_job *job)
@@ -83,13 +86,16 @@ static struct tierscrub *of(struct scanner_job *job)
 static void run(struct scanner_job *job)
 {
 	struct tierscrub *k = of(job);
-	struct shmstore_tier_verify what = {
-		.size = sizeof(what), .rate = k->rate, .fn = on_file, .progress = on_progress, .arg = k};
+	struct shmstore_tier_verify what = {.size = sizeof(what),
+					    .rate = k->rate,
+					    .fn = on_file,
+					    .progress = on_progress,
+					    .arg = k};
 
 	k->result = shmstore_tier_verify(k->account->partition, &what);
 }
 
-/* ---- in the loop's thread ---------------------------------------------------------------------------------------------- */
+/* ---- in the loop's thread -------------------------------------------------------------------- */
 
 static void scrub_free(struct tierscrub *k)
 {
@@ -108,11 +114,13 @@ static void tell(struct tierscrub *k)
 	struct timespec now;
 
 	for (size_t i = 0; i < k->n_findings; i++)
-		tiersay_damage(k->account, k->findings[i].path, k->findings[i].reason, k->findings[i].error);
+		tiersay_damage(k->account, k->findings[i].path, k->findings[i].reason,
+			       k->findings[i].error);
 	k->last.bytes_all += atomic_load_explicit(&k->bytes, memory_order_relaxed);
 	if (k->result < 0) {
 		if (k->result != -ECANCELED && k->result != -ENOENT)
-			log_say(LOG_WARNING, LOG_FIELDS(.object = k->account->path, .error = k->result),
+			log_say(LOG_WARNING,
+				LOG_FIELDS(.object = k->account->path, .error = k->result),
 				"its disk tier could not be scrubbed; tried again when it is due");
 		return;
 	}

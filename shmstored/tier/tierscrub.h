@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierscrub.h: reads a partition's tier files now and then, slowly, and says which of them are damaged while their objects can still be made
- * anew. Loop's thread only; the reading is a job of the scanner's SCANNER_SCRUB.
+ * tierscrub.h: reads a partition's tier files now and then, slowly, and says which of them are
+ * damaged while their objects can still be made anew. Loop's thread only; the reading is a job of
+ * the scanner's SCANNER_SCRUB.
  */
 #ifndef TIERSCRUB_H
 #define TIERSCRUB_H
@@ -13,8 +14,9 @@ struct account;
 
 struct tierscrub_view {
 	bool running;
-	uint64_t bytes;               /* by the one that runs, so far */
-	int64_t time_ns;              /* CLOCK_REALTIME of the end of the last one that came to its end; 0: none did */
+	uint64_t bytes; /* by the one that runs, so far */
+	/* CLOCK_REALTIME of the end of the last one that came to its end; 0: none did */
+	int64_t time_ns;
 	uint64_t n_files, n_damaged;  /* by that one */
 	uint64_t n_scrubs, bytes_all; /* ever: those that came to their end; bytes read */
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierusers.c: what a user has is what the survey found; what it may have is its limit; whether it is at work is what its stores' ledgers
- * showed in the last seconds. Stores have no say of their own here: within a user's, the library chooses objects by their last use,
+ * tierusers.c: what a user has is what the survey found; what it may have is its limit;
+ * whether it is at work is what its stores' ledgers showed in the last seconds. Stores have no
+ * say of their own here: within a user's, the library chooses objects by their last use,
  * whichever store they are in.
  */
 #include "tierusers.h"
@@ -52,7 +53,8 @@ static void fill(const struct account *a, struct users *u)
 	for (; u->n < a->survey->n_users; u->n++) {
 		const struct survey_user *from = &a->survey->users[u->n];
 
-		u->list[u->n] = (struct tierplan_user){.uid = from->uid, .bytes = from->books.linked, .idle = true};
+		u->list[u->n] = (struct tierplan_user){
+			.uid = from->uid, .bytes = from->books.linked, .idle = true};
 	}
 	for (const struct member *m = a->members; m; m = m->next) {
 		struct tierplan_user *owner = find(u, m->uid);
@@ -74,7 +76,8 @@ static struct tierwork_step *own_step(uint64_t need, size_t *ret_n)
 	return step;
 }
 
-static struct tierwork_step *steps_of_all(const struct account *a, uint64_t low, uint64_t need, size_t *ret_n)
+static struct tierwork_step *steps_of_all(const struct account *a, uint64_t low, uint64_t need,
+					  size_t *ret_n)
 {
 	size_t n = a->survey ? a->survey->n_users : 0;
 	struct tierplan_step *plan = calloc(2 * n + 1, sizeof(*plan));
@@ -96,7 +99,8 @@ static struct tierwork_step *steps_of_all(const struct account *a, uint64_t low,
 	return NULL;
 }
 
-struct tierwork_step *tierusers_steps(const struct account *a, uint64_t low, uint64_t need, size_t *ret_n)
+struct tierwork_step *tierusers_steps(const struct account *a, uint64_t low, uint64_t need,
+				      size_t *ret_n)
 {
 	return geteuid() == 0 ? steps_of_all(a, low, need, ret_n) : own_step(need, ret_n);
 }

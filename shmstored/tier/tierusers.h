@@ -10,9 +10,11 @@ struct account;
 struct tierwork_step;
 
 /*
- * The users whose objects go first, and the bytes of each, to come down to low by need bytes. To be freed
- * by the caller; NULL, with *ret_n 0: the library finds whose by itself, as there is no survey yet.
+ * The users whose objects go first, and the bytes of each, to come down to low by need
+ * bytes. To be freed by the caller; NULL, with *ret_n 0: the library finds whose by
+ * itself, as there is no survey yet.
  */
-struct tierwork_step *tierusers_steps(const struct account *a, uint64_t low, uint64_t need, size_t *ret_n);
+struct tierwork_step *tierusers_steps(const struct account *a, uint64_t low, uint64_t need,
+				      size_t *ret_n);
 
 #endif

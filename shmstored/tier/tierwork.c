@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierwork.c: an eviction is one call of the library for each user in the plan's order, each for so many bytes, until the partition is
- * below its low mark; then one for everybody, since the plan was made of the last survey, which may be old by now.
+ * tierwork.c: an eviction is one call of the library for each user in the plan's order, each for so
+ * many bytes, until the partition is below its low mark; then one for everybody, since the plan was
+ * made of the last survey, which may be old by now.
  *
  * The library's text of a failure belongs to the thread, until its next call: it is copied at once.
  * Of several failures the last is told, but one of the disk goes before all others.
@@ -26,7 +27,7 @@ static void keep_why(struct tierwork *w)
 	snprintf(w->path, sizeof(w->path), "%s", shmstore_error_path());
 }
 
-/* ---- evicting ---------------------------------------------------------------------------------------------------------- */
+/* ---- evicting -------------------------------------------------------------------------------- */
 
 /* Adds the report of one call to the sum of those before it. */
 static void add(struct shmstore_evict_report *sum, const struct shmstore_evict_report *r)
@@ -47,7 +48,8 @@ static int on_progress(const struct shmstore_evict_report *r, void *arg)
 {
 	struct tierwork *w = arg;
 
-	atomic_store_explicit(&w->n_objects, w->report.n_objects + r->n_objects, memory_order_relaxed);
+	atomic_store_explicit(&w->n_objects, w->report.n_objects + r->n_objects,
+			      memory_order_relaxed);
 	atomic_store_explicit(&w->freed, w->report.freed + r->freed, memory_order_relaxed);
 	atomic_store_explicit(&w->written, w->report.written + r->written, memory_order_relaxed);
 	return w->stop(w->arg);
@@ -111,7 +113,7 @@ static int evict_all(struct tierwork *w)
 	return evict(w, SHMSTORE_EVICT_ALL, 0, &freed);
 }
 
-/* ---- the whole --------------------------------------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static void look(struct tierwork *w)
 {
@@ -120,7 +122,8 @@ static void look(struct tierwork *w)
 	w->info.size = sizeof(w->info);
 	w->look_result = shmstore_tier_info(w->partition, &w->info);
 	if (w->look_result == 0) {
-		/* The pointer is good for as long as the library keeps it; ours is good for as long as we are. */
+		/* The pointer is good for as long as the library keeps it; ours is
+		 * good for as long as we are. */
 		snprintf(w->disk, sizeof(w->disk), "%s", w->info.config.path);
 		w->info.config.path = w->disk;
 	} else if (w->result >= 0) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tierwork.h: what the daemon does with a partition's disk tier, each piece from begin to end in a worker thread: it may take as long as a
- * disk takes. By the public calls of shmstore/tier.h alone. Knows no account.
+ * tierwork.h: what the daemon does with a partition's disk tier, each piece from begin to end
+ * in a worker thread: it may take as long as a disk takes. By the public calls of
+ * shmstore/tier.h alone. Knows no account.
  */
 #ifndef TIERWORK_H
 #define TIERWORK_H
@@ -28,8 +29,9 @@ struct tierwork {
 	/* in */
 	enum tierwork_kind kind;
 	struct shmstore_partition *partition;
-	struct shmstore_tier_config config; /* SET; path NULL: the tier is taken away. The path is owned */
-	struct tierwork_step *steps;        /* EVICT: these users first, in this order. Owned */
+	/* SET; path NULL: the tier is taken away. The path is owned */
+	struct shmstore_tier_config config;
+	struct tierwork_step *steps; /* EVICT: these users first, in this order. Owned */
 	size_t n_steps;
 	uint64_t low; /* EVICT: down to so many bytes used */
 	bool background;
@@ -41,11 +43,12 @@ struct tierwork {
 	/* While it runs: what it did so far, to be read by anybody. Relaxed: figures to look at. */
 	_Atomic uint64_t n_objects, freed, written;
 	/* out */
-	int result;                          /* SET: as shmstore_tier_set(). EVICT: as shmstore_partition_evict() */
+	int result; /* SET: as shmstore_tier_set(). EVICT: as shmstore_partition_evict() */
 	struct shmstore_evict_report report; /* the sum of all steps; duration_ns: of the whole */
-	char why[512], path[4096];           /* shmstore_error_detail() and _path() of what failed; "" = none */
-	int look_result;                     /* as shmstore_tier_info() */
-	struct shmstore_tier_info info;      /* where that is 0. Its config.path is disk */
+	/* shmstore_error_detail() and _path() of what failed; "" = none */
+	char why[512], path[4096];
+	int look_result;                /* as shmstore_tier_info() */
+	struct shmstore_tier_info info; /* where that is 0. Its config.path is disk */
 	char disk[4096];
 	uint64_t look_ns; /* how long the look took */
 };

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * lacks: what this kernel, or an emulator that answers for it, does not do as Linux does; a word for each, one a line. Tests that need it are
- * named in tests/arm64/run.
+ * lacks: what this kernel, or an emulator that answers for it, does not do as Linux does; a word
+ * for each, one a line. Tests that need it are named in tests/arm64/run.
  *
  *   dontfork   madvise(MADV_DONTFORK) succeeds, and a forked child has the mapping all the same
  *   leader     the first thread of a process ends, and its /proc/PID/stat says that it runs
  *   limits     setrlimit(RLIMIT_AS) succeeds, and memory is mapped all the same
- *   map_files  a link of /proc/self/map_files cannot be followed: as root of a user namespace may not, and where /proc/self/maps is made up
+ *   map_files  a link of /proc/self/map_files cannot be followed: as root of a user namespace may
+ *              not, and where /proc/self/maps is made up
  *   seccomp    a process may not give itself a filter of system calls
  *   start      a process reads another start of itself in its /proc/PID/stat than others read there
  */
@@ -34,7 +35,8 @@ static int status_of(pid_t child)
 static bool lacks_dontfork(void)
 {
 	size_t size = (size_t)sysconf(_SC_PAGESIZE);
-	volatile char *map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	volatile char *map =
+		mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t child;
 
 	if (map == MAP_FAILED || madvise((void *)map, size, MADV_DONTFORK) < 0)
@@ -85,7 +87,8 @@ static bool lacks_seccomp(void)
 	pid_t child = fork();
 
 	if (child == 0)
-		_exit(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
+		_exit(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) ||
+		      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter));
 	return status_of(child) != 0;
 }
 
@@ -96,7 +99,10 @@ static bool lacks_limits(void)
 
 	if (child == 0) {
 		setrlimit(RLIMIT_AS, &limit);
-		_exit(mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED ? 0 : 1);
+		_exit(mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) ==
+				      MAP_FAILED
+			      ? 0
+			      : 1);
 	}
 	return status_of(child) != 0;
 }
@@ -159,8 +165,9 @@ int main(void)
 		const char *word;
 		bool (*lacks)(void);
 	} asked[] = {
-		{"dontfork", lacks_dontfork},   {"leader", lacks_leader},   {"limits", lacks_limits},
-		{"map_files", lacks_map_files}, {"seccomp", lacks_seccomp}, {"start", lacks_start},
+		{"dontfork", lacks_dontfork}, {"leader", lacks_leader},
+		{"limits", lacks_limits},     {"map_files", lacks_map_files},
+		{"seccomp", lacks_seccomp},   {"start", lacks_start},
 	};
 
 	for (size_t i = 0; i < sizeof(asked) / sizeof(asked[0]); i++) {

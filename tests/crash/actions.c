@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* actions.c: see actions.h. They act on the world's store with the scenario's key, content and flags. */
+/* actions.c: see actions.h. They act on the world's store with the
+ * scenario's key, content and flags. */
 #include "actions.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include "survivor.h"
 #include "tier_actions.h"
 
-/* ---- setups ------------------------------------------------------------------------------------------------------- */
+/* ---- setups ---------------------------------------------------------------------------------- */
 
 void must(struct world *w, const char *what, int rc)
 {
@@ -33,7 +34,8 @@ void setup_pool_tiny(struct world *w)
 	must(w, "delete", shmstore_delete(w->s, KEY("pool")));
 }
 
-/* An object in a recycled file that is too large for it, and so many after it that the next put takes its slot. */
+/* An object in a recycled file that is too large for it, and so many after it that
+ * the next put takes its slot. */
 void setup_slots(struct world *w)
 {
 	struct content c = MID(77), less = {50, 170000};
@@ -56,7 +58,8 @@ void setup_view_a(struct world *w)
 void setup_writer(struct world *w)
 {
 	const uint64_t size = w->sc->content.size; /* TINY: one buffer */
-	must(w, "create", shmstore_create(w->s, KEY(w->sc->key), 32, &size, 1, w->sc->op_flags, &w->writer));
+	must(w, "create",
+	     shmstore_create(w->s, KEY(w->sc->key), 32, &size, 1, w->sc->op_flags, &w->writer));
 	if (w->writer)
 		content_fill_writer(w->writer, w->sc->content);
 }
@@ -126,7 +129,7 @@ void setup_reader(struct world *w)
 	survivor_reads_on(w->survivor, w);
 }
 
-/* ---- runs --------------------------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 int run_put(struct world *w)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* actions.h: what the tables of scenarios are made of: keys, contents, what is prepared (setup_) and what is run (run_). */
+/* actions.h: what the tables of scenarios are made of: keys, contents, what is prepared
+ * (setup_) and what is run (run_). */
 #ifndef ACTIONS_H
 #define ACTIONS_H
 
@@ -7,7 +8,8 @@
 
 #include "scenario.h"
 
-/* Keys too long for a file name: hashed names, with sidecars where the object carries another key. */
+/* Keys too long for a file name: hashed names, with sidecars where the
+ * object carries another key. */
 #define X50   "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 #define X300  X50 X50 X50 X50 X50 X50
 #define LONG1 "long-1-" X300
@@ -54,7 +56,8 @@ void setup_address(struct world *w);
 void setup_long_alias(struct world *w);
 void setup_renamed(struct world *w);
 void setup_everything(struct world *w);
-/* Small objects of which one in STRANDED_EVERY stays, each in a page of its own; and somebody wants the store's memory. */
+/* Small objects of which one in STRANDED_EVERY stays, each in a page of its own; and somebody
+ * wants the store's memory. */
 #define STRANDED       16384u
 #define STRANDED_EVERY 32u
 void setup_stranded(struct world *w);
@@ -77,7 +80,8 @@ int run_gc(struct world *w);
 int run_usage(struct world *w);
 int run_list(struct world *w);
 int run_list_dead(struct world *w); /* the three objects of DEAD, by a handle that can only read */
-int run_read(struct world *w);      /* two objects of the survivor, and its list, by a handle that can only read */
+/* two objects of the survivor, and its list, by a handle that can only read */
+int run_read(struct world *w);
 int run_partition(struct world *w);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbscenes.c: the rows of calls. Each goes on where a call does not work, as far as that makes sense: what then is left to be given back is the
- * library's to know.
+ * arbscenes.c: the rows of calls. Each goes on where a call does not work, as far as that makes
+ * sense: what then is left to be given back is the library's to know.
  */
 #include <poll.h>
 #include <string.h>
@@ -16,7 +16,8 @@
 #define MORE        (20 * ARBSTAGE_MIB) /* does not fit beside what the neighbour has */
 #define KEY(k)      (k), strlen(k)
 
-static bool reserve(struct arbvictim *v, uint32_t pool, uint64_t bytes, struct shmstore_arb_reservation *ret)
+static bool reserve(struct arbvictim *v, uint32_t pool, uint64_t bytes,
+		    struct shmstore_arb_reservation *ret)
 {
 	return arbvictim_did(v, "reserve", shmstore_arb_reserve(v->s, pool, bytes, NULL, ret));
 }
@@ -35,13 +36,14 @@ static void close_store(struct arbvictim *v)
 	arbvictim_did(v, "close", shmstore_close(s));
 }
 
-/* ---- a client's life ----------------------------------------------------------------------------------------------- */
+/* ---- a client's life ------------------------------------------------------------------------- */
 
 static void run_life(struct arbvictim *v)
 {
 	if (!arbvictim_open(v))
 		return;
-	if (arbvictim_begin(v, &v->task) && arbvictim_did(v, "bind", shmstore_arb_bind(v->s, NULL, v->task)))
+	if (arbvictim_begin(v, &v->task) &&
+	    arbvictim_did(v, "bind", shmstore_arb_bind(v->s, NULL, v->task)))
 		reserve(v, PART, v->scene->bytes, &v->held);
 	release(v, &v->held);
 	arbvictim_did(v, "unbind", shmstore_arb_unbind(v->s, NULL, NULL, 0));
@@ -50,11 +52,12 @@ static void run_life(struct arbvictim *v)
 	close_store(v);
 }
 
-/* ---- put under a reservation ---------------------------------------------------------------------------------------- */
+/* ---- put under a reservation ----------------------------------------------------------------- */
 
 static void put(struct arbvictim *v, const char *key, uint64_t bytes)
 {
-	arbvictim_did(v, "put", content_put(v->s, KEY(key), (struct content){7, bytes}, SHMSTORE_REPLACE));
+	arbvictim_did(v, "put",
+		      content_put(v->s, KEY(key), (struct content){7, bytes}, SHMSTORE_REPLACE));
 }
 
 static void run_put(struct arbvictim *v)
@@ -86,7 +89,7 @@ static void run_resize(struct arbvictim *v)
 	arbvictim_did(v, "task end", shmstore_arb_task_end(v->s, v->task));
 }
 
-/* ---- up-calls ------------------------------------------------------------------------------------------------------ */
+/* ---- up-calls -------------------------------------------------------------------------------- */
 
 static uint64_t evict(void *ctx, uint32_t pool, uint64_t bytes, uint32_t reservation)
 {
@@ -112,7 +115,8 @@ static void prepare_own(struct arbvictim *v)
 	shmstore_arb_fd(v->s);
 }
 
-/* Serves what comes (not all of it is a call for room), until what the second context asked for has an answer: if need be by being canceled. */
+/* Serves what comes (not all of it is a call for room), until what the second context asked for has
+ * an answer: if need be by being canceled. */
 static void await_second(struct arbvictim *v)
 {
 	struct shmstore_arb_done done = {0};
@@ -122,7 +126,8 @@ static void await_second(struct arbvictim *v)
 				      {.fd = shmstore_arb_serve_fd(v->s), .events = POLLIN}};
 
 		if (poll(p, 2, v->disturbed ? PATIENCE_MS : (int)ARBSTAGE_WAIT_MS) <= 0) {
-			arbvictim_did(v, "the second's reserve does not end", SHMSTORE_ARB_TIMEDOUT);
+			arbvictim_did(v, "the second's reserve does not end",
+				      SHMSTORE_ARB_TIMEDOUT);
 			if (!patience--)
 				return;
 			shmstore_arb_cancel(v->s, v->second);
@@ -166,7 +171,7 @@ static void run_channel(struct arbvictim *v)
 	arbvictim_did(v, "no up-calls", shmstore_arb_set_upcalls(v->s, NULL));
 }
 
-/* ---- others wait --------------------------------------------------------------------------------------------------- */
+/* ---- others wait ----------------------------------------------------------------------------- */
 
 static void prepare_awaited(struct arbvictim *v)
 {
@@ -201,7 +206,8 @@ static void give_way(void *ctx, void *item)
 /* It is the lower one of two that wait for each other. */
 static void run_retry(struct arbvictim *v)
 {
-	struct shmstore_arb_work w = {.size = sizeof(w), .attempt = attempt, .restore = give_way, .ctx = v};
+	struct shmstore_arb_work w = {
+		.size = sizeof(w), .attempt = attempt, .restore = give_way, .ctx = v};
 	void *items[1] = {NULL};
 
 	if (arbvictim_did(v, "with retry", shmstore_arb_with_retry(v->s, items, 1, &w)))
@@ -211,7 +217,7 @@ static void run_retry(struct arbvictim *v)
 	release(v, &v->held);
 }
 
-/* ---- close --------------------------------------------------------------------------------------------------------- */
+/* ---- close ----------------------------------------------------------------------------------- */
 
 /* Holds, leases, waits, and serves. */
 static void prepare_all(struct arbvictim *v)
@@ -229,7 +235,7 @@ static void prepare_all(struct arbvictim *v)
 		arbstage_fail(v->st, "the second does not wait");
 }
 
-/* ---- for a daemon that dies ---------------------------------------------------------------------------------------- */
+/* ---- for a daemon that dies ------------------------------------------------------------------ */
 
 static void prepare_many(struct arbvictim *v)
 {
@@ -244,8 +250,10 @@ static void run_many(struct arbvictim *v)
 	run_upcall(v);
 }
 
-const struct arbscene arbscene_many = {
-	.name = "many", .prepare = prepare_many, .run = run_many, .bytes = 2 * ARBSTAGE_MIB + 32 * KIB};
+const struct arbscene arbscene_many = {.name = "many",
+				       .prepare = prepare_many,
+				       .run = run_many,
+				       .bytes = 2 * ARBSTAGE_MIB + 32 * KIB};
 
 const struct arbscene arbscenes[] = {
 	{.name = "life", .unopened = true, .run = run_life, .bytes = 8 * ARBSTAGE_MIB},

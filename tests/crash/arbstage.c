@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arbstage.c: see arbstage.h. One byte on a pipe asks the neighbour, an int on another one is its answer. */
+/* arbstage.c: see arbstage.h. One byte on a pipe asks the neighbour, an int on
+ * another one is its answer. */
 #include "arbstage.h"
 
 #include <errno.h>
@@ -43,7 +44,7 @@ static void take_a_moment(void)
 	nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
 }
 
-/* ---- the neighbour ------------------------------------------------------------------------------------------------- */
+/* ---- the neighbour --------------------------------------------------------------------------- */
 
 static int take_and_give_back(struct shmstore *s)
 {
@@ -78,7 +79,8 @@ static int be_neighbour(const struct arbstage *st, int ask_fd, int answer_fd)
 	o.daemon = SHMSTORE_DAEMON_REQUIRED;
 	if (e == 0)
 		e = shmstore_open(p, "neighbour", &o, &s);
-	while (write(answer_fd, &e, sizeof(e)) == (ssize_t)sizeof(e) && e >= 0 && read(ask_fd, &word, 1) == 1)
+	while (write(answer_fd, &e, sizeof(e)) == (ssize_t)sizeof(e) && e >= 0 &&
+	       read(ask_fd, &word, 1) == 1)
 		e = take_and_give_back(s);
 	if (e < 0)
 		return 1;
@@ -122,7 +124,8 @@ bool arbstage_start_neighbour(struct arbstage *st)
 	st->answer_fd = answer[0];
 	if (st->neighbour < 0)
 		return arbstage_fail(st, "no neighbour: %m");
-	return read_answer(st, &e) && (e == 0 || arbstage_fail(st, "the neighbour: %s", shmstore_strerror(e)));
+	return read_answer(st, &e) &&
+	       (e == 0 || arbstage_fail(st, "the neighbour: %s", shmstore_strerror(e)));
 }
 
 void arbstage_end_neighbour(struct arbstage *st)
@@ -153,7 +156,8 @@ bool arbstage_ask(struct arbstage *st, struct shmstore *s)
 			break;
 		take_a_moment();
 	}
-	return e == 0 && info.n_waiting ? true : arbstage_fail(st, "the neighbour does not wait (%d)", e);
+	return e == 0 && info.n_waiting ? true
+					: arbstage_fail(st, "the neighbour does not wait (%d)", e);
 }
 
 bool arbstage_answer(struct arbstage *st, int *ret)
@@ -165,7 +169,7 @@ bool arbstage_answer(struct arbstage *st, int *ret)
 	return read_answer(st, ret);
 }
 
-/* ---- the daemon ---------------------------------------------------------------------------------------------------- */
+/* ---- the daemon ------------------------------------------------------------------------------ */
 
 static bool write_config(struct arbstage *st)
 {
@@ -174,7 +178,9 @@ static bool write_config(struct arbstage *st)
 	if (!f)
 		return arbstage_fail(st, "%s: %m", st->config);
 	fprintf(f, "daemon { socket = \"%s\" }\nhttp { enabled = no }\n", st->socket);
-	fprintf(f, "arbiter { wait = %ums\n tick = 20ms\n headroom = \"0\"\n call-timeout = 10s }\n", ARBSTAGE_WAIT_MS);
+	fprintf(f,
+		"arbiter { wait = %ums\n tick = 20ms\n headroom = \"0\"\n call-timeout = 10s }\n",
+		ARBSTAGE_WAIT_MS);
 	fprintf(f, "partition \"%s\" { create = yes\n survey-interval = 1s }\n", st->path);
 	return fclose(f) == 0;
 }
@@ -184,7 +190,8 @@ bool arbstage_init(struct arbstage *st, const char *mount, const char *shmstored
 	memset(st, 0, sizeof(*st));
 	st->mount = mount;
 	st->daemon.program = shmstored;
-	st->shared = mmap(NULL, sizeof(*st->shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	st->shared = mmap(NULL, sizeof(*st->shared), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (st->shared == MAP_FAILED)
 		return false;
 	snprintf(st->directory, sizeof(st->directory), "/tmp/shmstore-crash-XXXXXX");
@@ -235,16 +242,18 @@ bool arbstage_settled(struct arbstage *st, bool bare)
 	struct own_books books;
 
 	do {
-		const char *wrong = own_books_settle(st->daemon.client, st->path, false, SETTLE_MS, &books);
+		const char *wrong =
+			own_books_settle(st->daemon.client, st->path, false, SETTLE_MS, &books);
 
 		if (wrong)
 			return arbstage_fail(st, "%s", wrong);
 		used = sandbox_used(st->mount);
-		if (!bare ||
-		    (used.bytes == st->bare.bytes && used.inodes == st->bare.inodes && books.kernel == used.bytes))
+		if (!bare || (used.bytes == st->bare.bytes && used.inodes == st->bare.inodes &&
+			      books.kernel == used.bytes))
 			return true;
 		take_a_moment();
 	} while (clock_ms() < end_ms);
 	return arbstage_fail(st, "statfs: %lld bytes and %lld inodes too many",
-			     (long long)(used.bytes - st->bare.bytes), (long long)(used.inodes - st->bare.inodes));
+			     (long long)(used.bytes - st->bare.bytes),
+			     (long long)(used.inodes - st->bare.inodes));
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbstage.h: a partition under a daemon of the test's own, where others use the arbiter while one is disturbed, and what must hold of it afterwards.
+ * arbstage.h: a partition under a daemon of the test's own, where others use the arbiter while one
+ * is disturbed, and what must hold of it afterwards.
  *
- * Beside the one who is disturbed there is the neighbour: a process with a store of its own that asks, when told, for more than fits beside what the
- * other one holds, by a task that is above all others. It must be given it, whatever becomes of the other.
+ * Beside the one who is disturbed there is the neighbour: a process with a store of its own that
+ * asks, when told, for more than fits beside what the other one holds, by a task that is above all
+ * others. It must be given it, whatever becomes of the other.
  */
 #ifndef ARBSTAGE_H
 #define ARBSTAGE_H
@@ -18,8 +20,9 @@
 
 #define ARBSTAGE_MIB     (UINT64_C(1) << 20)
 #define ARBSTAGE_SIZE    "48m"
-#define ARBSTAGE_HELD    (26 * ARBSTAGE_MIB) /* of the one who is disturbed, where the neighbour is to wait for it */
-#define ARBSTAGE_WAIT_MS 20000u              /* the daemon's longest wait: nobody's is to end by that */
+/* of the one who is disturbed, where the neighbour is to wait for it */
+#define ARBSTAGE_HELD    (26 * ARBSTAGE_MIB)
+#define ARBSTAGE_WAIT_MS 20000u /* the daemon's longest wait: nobody's is to end by that */
 
 /* Shared by all processes of a stage. */
 struct arbshared {
@@ -38,7 +41,8 @@ struct arbstage {
 };
 
 /* Sets the message (the first one wins) and returns false. */
-__attribute__((format(printf, 2, 3))) bool arbstage_fail(struct arbstage *st, const char *format, ...);
+__attribute__((format(printf, 2, 3))) bool arbstage_fail(struct arbstage *st, const char *format,
+							 ...);
 
 /* On a bare mount. All return false with a message. */
 bool arbstage_init(struct arbstage *st, const char *mount, const char *shmstored);
@@ -48,11 +52,13 @@ void arbstage_end_neighbour(struct arbstage *st);
 bool arbstage_start(struct arbstage *st); /* the daemon and the neighbour */
 bool arbstage_stop(struct arbstage *st);
 
-/* By the one who is disturbed, while s holds ARBSTAGE_HELD: returns when the neighbour is blocked. */
+/* By the one who is disturbed, while s holds ARBSTAGE_HELD: returns when
+ * the neighbour is blocked. */
 bool arbstage_ask(struct arbstage *st, struct shmstore *s);
 /* What it was told, where it was asked: an outcome or -errno in *ret. */
 bool arbstage_answer(struct arbstage *st, int *ret);
-/* The daemon's books are empty but for what the kernel counts; bare: and that is what there was with the neighbour alone. */
+/* The daemon's books are empty but for what the kernel counts; bare: and that is what there was
+ * with the neighbour alone. */
 bool arbstage_settled(struct arbstage *st, bool bare);
 
 #endif

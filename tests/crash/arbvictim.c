@@ -49,7 +49,8 @@ bool arbvictim_prepare(struct arbvictim *v)
 
 	v->disturbed = false;
 	content_reserve(4u << 20);
-	if (arbvictim_did(v, "partition", shmstore_partition_open(v->st->path, 0, &v->p)) && !v->scene->unopened) {
+	if (arbvictim_did(v, "partition", shmstore_partition_open(v->st->path, 0, &v->p)) &&
+	    !v->scene->unopened) {
 		if (arbvictim_open(v) && arbvictim_begin(v, &v->task))
 			arbvictim_did(v, "bind", shmstore_arb_bind(v->s, NULL, v->task));
 		if (!v->st->shared->message[0] && v->scene->prepare)
@@ -65,8 +66,9 @@ void arbvictim_run(struct arbvictim *v)
 }
 
 /*
- * What is charged to a lease and never given back, no book shows: it looks like room for what will be reserved. So all that there is is asked for, for which the
- * daemon takes leases back. Nothing is to be told of a connection that has ended, and with it all of this.
+ * What is charged to a lease and never given back, no book shows: it looks like room for what will
+ * be reserved. So all that there is is asked for, for which the daemon takes leases back. Nothing
+ * is to be told of a connection that has ended, and with it all of this.
  */
 static void take_all(struct arbvictim *v, uint64_t kernel)
 {
@@ -79,9 +81,11 @@ static void take_all(struct arbvictim *v, uint64_t kernel)
 		return;
 	v->disturbed = false;
 	if (arbvictim_did(v, "bind", shmstore_arb_bind(v->s, NULL, task)) &&
-	    arbvictim_did(v, "pool info", shmstore_arb_pool_info(v->s, SHMSTORE_ARB_PARTITION, &info)) &&
+	    arbvictim_did(v, "pool info",
+			  shmstore_arb_pool_info(v->s, SHMSTORE_ARB_PARTITION, &info)) &&
 	    arbvictim_did(v, "all that is free",
-			  shmstore_arb_reserve(v->s, SHMSTORE_ARB_PARTITION, info.capacity - kernel, &how, &all)))
+			  shmstore_arb_reserve(v->s, SHMSTORE_ARB_PARTITION, info.capacity - kernel,
+					       &how, &all)))
 		shmstore_arb_release(v->s, &all);
 	shmstore_arb_task_end(v->s, task);
 }
@@ -94,12 +98,14 @@ bool arbvictim_leave(struct arbvictim *v)
 
 	if (!v->s)
 		return true;
-	/* Of an earlier connection they are nothing any more: what these answer does not matter, what is left does. */
+	/* Of an earlier connection they are nothing any more: what these answer does not
+	 * matter, what is left does. */
 	shmstore_arb_task_end(v->s, v->task);
 	shmstore_arb_task_end(v->s, v->second_task);
 	if (v->pool)
 		shmstore_arb_pool_remove(v->s, v->pool);
-	if (shmstore_client_new(v->st->socket, ASK_MS, &client) < 0 || shmstore_client_connect(client) < 0)
+	if (shmstore_client_new(v->st->socket, ASK_MS, &client) < 0 ||
+	    shmstore_client_connect(client) < 0)
 		wrong = "the daemon does not answer";
 	if (!wrong)
 		wrong = own_books_settle(client, v->st->path, true, SETTLE_MS, &books);

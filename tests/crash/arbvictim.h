@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arbvictim.h: the one who is disturbed: a client of the arbiter, its calls in a row, and what they may answer. */
+/* arbvictim.h: the one who is disturbed: a client of the arbiter, its calls in a row,
+ * and what they may answer. */
 #ifndef ARBVICTIM_H
 #define ARBVICTIM_H
 
@@ -36,15 +37,18 @@ extern const size_t n_arbscenes;
 /* Much of that in a row, for a daemon that is disturbed at each of its own calls. */
 extern const struct arbscene arbscene_many;
 
-/* A call of the scene answered r. false: it did not work, as it may where the victim is disturbed; else with a message. */
+/* A call of the scene answered r. false: it did not work, as it may where the victim is
+ * disturbed; else with a message. */
 bool arbvictim_did(struct arbvictim *v, const char *what, int r);
 
 bool arbvictim_open(struct arbvictim *v);
 bool arbvictim_begin(struct arbvictim *v, uint32_t *ret_task);
-/* Partition, and unless the scene is unopened the store and its task, and then the scene's own. false with a message. */
+/* Partition, and unless the scene is unopened the store and its task, and then the scene's
+ * own. false with a message. */
 bool arbvictim_prepare(struct arbvictim *v);
 void arbvictim_run(struct arbvictim *v);
-/* Ends its tasks and pools: nothing of it is in the daemon's books then but its store. false with a message. */
+/* Ends its tasks and pools: nothing of it is in the daemon's books then but its
+ * store. false with a message. */
 bool arbvictim_leave(struct arbvictim *v);
 void arbvictim_release(struct arbvictim *v);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chosen.h: the names that stand behind the options on a command line, and whether one is among them. */
+/* chosen.h: the names that stand behind the options on a command line, and
+ * whether one is among them. */
 #ifndef CHOSEN_H
 #define CHOSEN_H
 

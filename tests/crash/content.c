@@ -19,7 +19,8 @@ static uint64_t mix(uint64_t x)
 	return x ^ (x >> 31);
 }
 
-/* What the words of a buffer follow from: word i is the same as its neighbours up to 1 << shift of them, in a soft content. */
+/* What the words of a buffer follow from: word i is the same as its neighbours up to 1 << shift
+ * of them, in a soft content. */
 struct pattern {
 	uint64_t base, first;
 	unsigned shift;
@@ -99,7 +100,8 @@ int content_reserve(uint64_t size)
 	return scratch ? 0 : -ENOMEM;
 }
 
-int content_put(struct shmstore *s, const void *key, size_t key_size, struct content c, unsigned flags)
+int content_put(struct shmstore *s, const void *key, size_t key_size, struct content c,
+		unsigned flags)
 {
 	int rc = content_reserve(c.size);
 	if (rc < 0)
@@ -130,12 +132,14 @@ void content_fill_writer(struct shmstore_writer *w, struct content c)
 	}
 }
 
-int content_create(struct shmstore *s, const void *key, size_t key_size, struct content c, unsigned flags)
+int content_create(struct shmstore *s, const void *key, size_t key_size, struct content c,
+		   unsigned flags)
 {
 	uint64_t sizes[2];
 	size_t n = split(c, sizes);
 	struct shmstore_writer *w = NULL;
-	int rc = shmstore_create(s, key, key_size, sizeof(struct content_header), n ? sizes : NULL, n, flags, &w);
+	int rc = shmstore_create(s, key, key_size, sizeof(struct content_header), n ? sizes : NULL,
+				 n, flags, &w);
 	if (rc < 0)
 		return rc;
 	content_fill_writer(w, c);
@@ -175,8 +179,8 @@ const char *content_check(const struct shmstore_view *v, struct content *ret)
 	return NULL;
 }
 
-int content_put_view(struct shmstore *s, const struct shmstore_view *v, const void *key, size_t key_size,
-		     unsigned flags)
+int content_put_view(struct shmstore *s, const struct shmstore_view *v, const void *key,
+		     size_t key_size, unsigned flags)
 {
 	struct iovec iov[2];
 	size_t n = shmstore_view_n_buffers(v), header_size;
@@ -200,8 +204,8 @@ int content_rename(struct shmstore *s, const char *from, const char *to)
 	return rc < 0 ? rc : shmstore_delete(s, from, strlen(from));
 }
 
-/* Knows of the format only what docs/format.md says: the header's size at 16, buffers 64-byte aligned in order, metadata after
- * the table. The content's header is looked for by its magic. */
+/* Knows of the format only what docs/format.md says: the header's size at 16, buffers 64-byte
+ * aligned in order, metadata after the table. The content's header is looked for by its magic. */
 const char *content_check_file(const void *file, size_t size, struct content *ret)
 {
 	if (size < 128)
@@ -213,7 +217,8 @@ const char *content_check_file(const void *file, size_t size, struct content *re
 	const char *p = file;
 	size_t off = 128;
 	const uint64_t magic = CONTENT_MAGIC;
-	while (off + sizeof(struct content_header) <= header_size && memcmp(p + off, &magic, sizeof(magic)) != 0)
+	while (off + sizeof(struct content_header) <= header_size &&
+	       memcmp(p + off, &magic, sizeof(magic)) != 0)
 		off++;
 	if (off + sizeof(struct content_header) > header_size)
 		return "no content's header";
@@ -233,7 +238,8 @@ const char *content_check_file(const void *file, size_t size, struct content *re
 	return NULL;
 }
 
-int content_get(struct shmstore *s, const void *key, size_t key_size, struct content *ret, const char **ret_why)
+int content_get(struct shmstore *s, const void *key, size_t key_size, struct content *ret,
+		const char **ret_why)
 {
 	struct shmstore_view *v = NULL;
 	int rc = shmstore_get(s, key, key_size, 0, &v);

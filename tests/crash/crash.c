@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crash.c: kills the victim of every scenario at its system calls, before the call and after it, and looks at what is
- * left, in three ways (gc first; the name opened again first; the name opened again and its objects taken over). By
- * default every seventh kill is played, in one of the ways: which changes with the turn, by default the day's. With -a
- * every kill is, in all ways.
+ * crash.c: kills the victim of every scenario at its system calls, before the call and after it,
+ * and looks at what is left, in three ways (gc first; the name opened again first; the name opened
+ * again and its objects taken over). By default every seventh kill is played, in one of the ways:
+ * which changes with the turn, by default the day's. With -a every kill is, in all ways.
  *
  *   crash [-a] [-t TURN] [-l] [-v] [scenario...]
  *
- * After each kill: no published object is lost, the object of the killed call is there whole or not at all (or, where it
- * replaces, is the old or the new one), the survivor's objects and views have their bytes, good tickets are good, the
- * name can be opened and works, and once leases have ended nothing differs from before: not a name, not a byte.
+ * After each kill: no published object is lost, the object of the killed call is there whole or not
+ * at all (or, where it replaces, is the old or the new one), the survivor's objects and views have
+ * their bytes, good tickets are good, the name can be opened and works, and once leases have ended
+ * nothing differs from before: not a name, not a byte.
  */
 #include <argp.h>
 #include <errno.h>
@@ -94,8 +95,8 @@ static int iterate(struct play *p, const struct tracer_plan *plan, enum verify_p
 {
 	struct world *w = &p->stage.world;
 	if (live_and_die(p, plan) < 0 ||
-	    ((w->sc->flags & IS_READ) &&
-	     (survivor_reads_on(&p->stage.survivor, w) < 0 || survivor_ends_reading(&p->stage.survivor, w) < 0)) ||
+	    ((w->sc->flags & IS_READ) && (survivor_reads_on(&p->stage.survivor, w) < 0 ||
+					  survivor_ends_reading(&p->stage.survivor, w) < 0)) ||
 	    survivor_verify(&p->stage.survivor, w) < 0 ||
 	    verify_look(w, path, p->result.reached ? NULL : &w->shared->rc) < 0)
 		return -1;
@@ -110,16 +111,19 @@ static void say_failure(const struct play *p, const struct tracer_plan *plan, en
 {
 	const struct world *w = &p->stage.world;
 	static const char *const modes[] = {"undisturbed", "killed before", "killed after"};
-	const char *call =
-		plan->n >= 1 && plan->n <= p->result.n_calls ? tracer_call_name(p->result.calls[plan->n - 1].nr) : "";
+	const char *call = plan->n >= 1 && plan->n <= p->result.n_calls
+				   ? tracer_call_name(p->result.calls[plan->n - 1].nr)
+				   : "";
 	printf("FAIL %s, %s call %u %s, %s: %s\n", w->sc->name, modes[plan->mode], plan->n, call,
 	       verify_path_name[path], w->shared->message);
 }
 
-static bool try_one(struct play *p, const struct tracer_plan *plan, enum verify_path path, unsigned *n_bad)
+static bool try_one(struct play *p, const struct tracer_plan *plan, enum verify_path path,
+		    unsigned *n_bad)
 {
 	if (stage_build(&p->stage) < 0) {
-		printf("FAIL %s: the stage: %s\n", p->stage.world.sc->name, p->stage.world.shared->message);
+		printf("FAIL %s: the stage: %s\n", p->stage.world.sc->name,
+		       p->stage.world.shared->message);
 		stage_burn(&p->stage);
 		++*n_bad;
 		return false;
@@ -143,10 +147,12 @@ static void say_calls(const struct play *p)
 }
 
 /*
- * Whether the kill at call n is played, and looked at on this path. By default every PARTth kill is, on one path in turn, and of
- * a loop's turns between the second and the last every second one of these: which of them changes from day to day.
+ * Whether the kill at call n is played, and looked at on this path. By default every PARTth kill
+ * is, on one path in turn, and of a loop's turns between the second and the last every second one
+ * of these: which of them changes from day to day.
  */
-static bool looked_at(const struct play *p, unsigned n_calls, unsigned n, enum tracer_mode mode, enum verify_path path)
+static bool looked_at(const struct play *p, unsigned n_calls, unsigned n, enum tracer_mode mode,
+		      enum verify_path path)
 {
 	unsigned kill = 2 * n + (mode == TRACER_KILL_AFTER) + p->options->turn;
 
@@ -169,10 +175,12 @@ static void play_scenario(struct play *p, const struct scenario *sc)
 			say_calls(p);
 		}
 	}
-	unsigned last = n_bad == 0 ? n_calls : 0; /* that was reached: a run may make more than the undisturbed one */
+	/* that was reached: a run may make more than the undisturbed one */
+	unsigned last = n_bad == 0 ? n_calls : 0;
 	for (unsigned n = 1; last && n <= last + 3 && n_bad < FAILURES_MAX; n++) {
 		for (enum verify_path path = VERIFY_GC; path < VERIFY_N_PATHS; path++)
-			for (enum tracer_mode mode = TRACER_KILL_BEFORE; mode <= TRACER_KILL_AFTER; mode++) {
+			for (enum tracer_mode mode = TRACER_KILL_BEFORE; mode <= TRACER_KILL_AFTER;
+			     mode++) {
 				if (!looked_at(p, n_calls, n, mode, path))
 					continue;
 				struct tracer_plan plan = {.mode = mode, .n = n};
@@ -193,7 +201,8 @@ static void play_scenario(struct play *p, const struct scenario *sc)
 		p->n_failed++;
 	else
 		p->n_passed++;
-	printf("%s %-24s %3u calls, %4u kills\n", n_bad ? "not ok" : "ok    ", sc->name, n_calls, p->n_kills - n_kills);
+	printf("%s %-24s %3u calls, %4u kills\n", n_bad ? "not ok" : "ok    ", sc->name, n_calls,
+	       p->n_kills - n_kills);
 	fflush(stdout);
 }
 
@@ -211,10 +220,12 @@ static int body(const char *mount, void *arg)
 	double begin = clock_s();
 	const struct scenario *sc;
 	for (size_t i = 0; (sc = scenario_at(i)); i++)
-		if (chosen_has(&p.options->chosen, sc->name) && (p.options->disk || !(sc->flags & TIER)))
+		if (chosen_has(&p.options->chosen, sc->name) &&
+		    (p.options->disk || !(sc->flags & TIER)))
 			play_scenario(&p, sc);
 	double s = clock_s() - begin;
-	printf("crash: %u kills in %.1f s, %.1f ms each; ", p.n_kills, s, p.n_kills ? s * 1000 / p.n_kills : 0.0);
+	printf("crash: %u kills in %.1f s, %.1f ms each; ", p.n_kills, s,
+	       p.n_kills ? s * 1000 / p.n_kills : 0.0);
 	printf(p.options->all ? "all of them\n" : "the seventh of turn %u\n", p.options->turn);
 	printf("crash: %u passed, %u failed\n", p.n_passed, p.n_failed);
 	return p.n_failed ? 1 : 0;
@@ -248,14 +259,19 @@ int main(int argc, char **argv)
 {
 	static const struct argp_option known[] = {
 		{"all", 'a', NULL, 0, "Play every kill, and look at it in all three ways", 0},
-		{"turn", 't', "TURN", 0, "Which seventh of the kills is played; the day's by default", 0},
+		{"turn", 't', "TURN", 0,
+		 "Which seventh of the kills is played; the day's by default", 0},
 		{"list", 'l', NULL, 0, "List the scenarios and end", 0},
 		{"verbose", 'v', NULL, 0, "Show each scenario's system calls", 0},
 		{0},
 	};
-	static const struct argp argp = {
-		known, on_option, "[SCENARIO...]", "Kills a process at every system call of the library.", NULL,
-		NULL,  NULL};
+	static const struct argp argp = {known,
+					 on_option,
+					 "[SCENARIO...]",
+					 "Kills a process at every system call of the library.",
+					 NULL,
+					 NULL,
+					 NULL};
 	struct options options = {.turn = (unsigned)(time(NULL) / 86400)};
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	if (options.list) {
@@ -265,6 +281,7 @@ int main(int argc, char **argv)
 	}
 	options.disk = sandbox_disk();
 	if (!options.disk)
-		printf("SKIP the scenarios of the disk tier: no directory on a disk: %s\n", strerror(errno));
+		printf("SKIP the scenarios of the disk tier: no directory on a disk: %s\n",
+		       strerror(errno));
 	return sandbox_run("size=64m,huge=within_size,nr_inodes=10000", body, &options);
 }

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crash_arbiter.c: a client of the memory arbiter is killed at each system call, before it and after it; each of its system calls fails with each errno that
- * the kernel may give there; each of its allocations fails.
+ * crash_arbiter.c: a client of the memory arbiter is killed at each system call, before it and
+ * after it; each of its system calls fails with each errno that the kernel may give there;
+ * each of its allocations fails.
  *
  *   crash_arbiter -d SHMSTORED [-a] [-k kills|calls|allocations|faults] [-v] [scene...]
  *
- * After each kill: who waited for what the dead one held is given it, and once the daemon has taken the dead one apart, its books are empty of it and what it
- * counts as used is what the kernel counts; after all of a scene: as much as before. After each fault: no call hangs, each answers what arbiter.h says, the books are right as soon as
- * its tasks have ended, with its store still open, and nothing is left in the process.
+ * After each kill: who waited for what the dead one held is given it, and once the daemon has taken
+ * the dead one apart, its books are empty of it and what it counts as used is what the kernel
+ * counts; after all of a scene: as much as before. After each fault: no call hangs, each answers
+ * what arbiter.h says, the books are right as soon as its tasks have ended, with its store still
+ * open, and nothing is left in the process.
  */
 #include <argp.h>
 #include <errno.h>
@@ -59,7 +62,7 @@ struct play {
 	unsigned long *n_allocations; /* shared with the victims */
 };
 
-/* ---- one of them --------------------------------------------------------------------------------------------------- */
+/* ---- one of them ----------------------------------------------------------------------------- */
 
 static void victim(struct play *p, const struct step *step)
 {
@@ -69,7 +72,8 @@ static void victim(struct play *p, const struct step *step)
 
 	if (step->kind != FAIL_ALLOCATION && tracer_child(NULL) < 0)
 		_exit(5);
-	v = (struct arbvictim){.st = &p->st, .scene = p->scene, .disturbed = step->kind >= FAIL_CALL};
+	v = (struct arbvictim){
+		.st = &p->st, .scene = p->scene, .disturbed = step->kind >= FAIL_CALL};
 	held_look(p->st.mount, &before);
 	if (!arbvictim_prepare(&v))
 		_exit(3);
@@ -86,7 +90,8 @@ static void victim(struct play *p, const struct step *step)
 		if (differs)
 			arbstage_fail(&p->st, "%s", differs);
 	}
-	_exit(p->st.shared->message[0] ? 4 : 0); /* else without closing anything: death at the end */
+	/* else without closing anything: death at the end */
+	_exit(p->st.shared->message[0] ? 4 : 0);
 }
 
 static bool live_and_die(struct play *p, const struct step *step)
@@ -139,12 +144,15 @@ static void say_failure(const struct play *p, const struct step *step)
 	unsigned n = step->plan.n;
 
 	if (step->kind == FAIL_ALLOCATION)
-		printf("FAIL %s, allocation %u%s: %s\n", p->scene->name, n, step->all ? " and all after it" : "",
-		       p->st.shared->message);
+		printf("FAIL %s, allocation %u%s: %s\n", p->scene->name, n,
+		       step->all ? " and all after it" : "", p->st.shared->message);
 	else
 		printf("FAIL %s, call %u %s %s %s: %s\n", p->scene->name, n,
-		       n >= 1 && n <= p->result.n_calls ? tracer_call_name(p->result.calls[n - 1].nr) : "",
-		       modes[step->plan.mode], step->plan.error ? strerrorname_np(step->plan.error) : "",
+		       n >= 1 && n <= p->result.n_calls
+			       ? tracer_call_name(p->result.calls[n - 1].nr)
+			       : "",
+		       modes[step->plan.mode],
+		       step->plan.error ? strerrorname_np(step->plan.error) : "",
 		       p->st.shared->message);
 }
 
@@ -167,7 +175,7 @@ static bool try_one(struct play *p, const struct step *step)
 	return false;
 }
 
-/* ---- all of a scene ------------------------------------------------------------------------------------------------ */
+/* ---- all of a scene -------------------------------------------------------------------------- */
 
 static void kill_at_calls(struct play *p)
 {
@@ -175,7 +183,8 @@ static void kill_at_calls(struct play *p)
 
 	for (unsigned n = 1; reached && p->n_bad < FAILURES_MAX; n++) {
 		reached = false;
-		for (enum tracer_mode mode = TRACER_KILL_BEFORE; mode <= TRACER_KILL_AFTER; mode++) {
+		for (enum tracer_mode mode = TRACER_KILL_BEFORE; mode <= TRACER_KILL_AFTER;
+		     mode++) {
 			const struct step step = {.kind = KILL, .plan = {.mode = mode, .n = n}};
 
 			try_one(p, &step);
@@ -187,11 +196,14 @@ static void kill_at_calls(struct play *p)
 static void fail_call(struct play *p, unsigned n, const struct plausible *how)
 {
 	for (size_t i = 0; i < PLAUSIBLE_ERRORS && how->errors[i] && p->n_bad < FAILURES_MAX; i++) {
-		const struct step step = {.kind = FAIL_CALL,
-					  .plan = {how->mode, n, how->errors[i], true, p->calls[n - 1].nr}};
+		const struct step step = {
+			.kind = FAIL_CALL,
+			.plan = {how->mode, n, how->errors[i], true, p->calls[n - 1].nr}};
 
-		/* Every third error of a call in turn, and none that it takes a second for room to come after; or with -a all. */
-		if (p->options->all || (how->mode == TRACER_FAIL ? (n + i) % 3 == 0 : how->errors[i] != ENOSPC))
+		/* Every third error of a call in turn, and none that it takes a second for room to
+		 * come after; or with -a all. */
+		if (p->options->all ||
+		    (how->mode == TRACER_FAIL ? (n + i) % 3 == 0 : how->errors[i] != ENOSPC))
 			try_one(p, &step);
 	}
 }
@@ -209,7 +221,8 @@ static void fail_allocations(struct play *p, unsigned long n_allocations)
 {
 	for (unsigned n = 1; n <= n_allocations && p->n_bad < FAILURES_MAX; n++)
 		for (int all = 0; all < 2; all++) {
-			const struct step step = {.kind = FAIL_ALLOCATION, .plan = {.n = n}, .all = all};
+			const struct step step = {
+				.kind = FAIL_ALLOCATION, .plan = {.n = n}, .all = all};
 
 			try_one(p, &step);
 		}
@@ -253,8 +266,8 @@ static void play_scene(struct play *p, const struct arbscene *scene)
 	else
 		p->n_passed++;
 	printf("%s %-16s %3u calls, %4u kills, %4u calls and %3u allocations that fail, %.1f s\n",
-	       p->n_bad ? "not ok" : "ok    ", scene->name, p->n_calls, p->n_done[KILL], p->n_done[FAIL_CALL],
-	       p->n_done[FAIL_ALLOCATION], clock_s() - t0);
+	       p->n_bad ? "not ok" : "ok    ", scene->name, p->n_calls, p->n_done[KILL],
+	       p->n_done[FAIL_CALL], p->n_done[FAIL_ALLOCATION], clock_s() - t0);
 	fflush(stdout);
 }
 
@@ -286,8 +299,8 @@ static int body(const char *mount, void *arg)
 		return 77;
 	}
 	p.options = arg;
-	p.n_allocations =
-		mmap(NULL, sizeof(*p.n_allocations), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	p.n_allocations = mmap(NULL, sizeof(*p.n_allocations), PROT_READ | PROT_WRITE,
+			       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (p.n_allocations == MAP_FAILED || !arbstage_init(&p.st, mount, p.options->daemon))
 		return 2;
 	if (!arbstage_start(&p.st) || !warm_up(&p)) {
@@ -342,13 +355,16 @@ int main(int argc, char **argv)
 	static const struct argp_option known[] = {
 		{"all", 'a', NULL, 0, "Each error of each call", 0},
 		{"daemon", 'd', "PATH", 0, "The shmstored to test with", 0},
-		{"kind", 'k', "KIND", 0, "Only kills, calls, allocations, or faults: both of these", 0},
+		{"kind", 'k', "KIND", 0, "Only kills, calls, allocations, or faults: both of these",
+		 0},
 		{"verbose", 'v', NULL, 0, "Show each scene's system calls", 0},
 		{0},
 	};
 	static const struct argp argp = {
-		known, on_option, "[SCENE...]", "Kills a client of the memory arbiter, and lets its calls fail.",
-		NULL,  NULL,      NULL};
+		known,        on_option,
+		"[SCENE...]", "Kills a client of the memory arbiter, and lets its calls fail.",
+		NULL,         NULL,
+		NULL};
 	struct options options = {.kills = true, .calls = true, .allocations = true};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &options);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crash_shmstored.c: the daemon is killed at each of its system calls, before it and after it, while a client's requests to the arbiter are served and
- * another one waits.
+ * crash_shmstored.c: the daemon is killed at each of its system calls, before it and after it,
+ * while a client's requests to the arbiter are served and another one waits.
  *
  *   crash_shmstored -d SHMSTORED [-v]
  *
- * After each kill: both are told DOWN, or had been given what they wanted; nobody hangs; the client's store works on; when both have gone nothing of them is in the
- * partition; and the next daemon, which is the next one to be killed, begins with nobody in its books, and what the kernel counts.
+ * After each kill: both are told DOWN, or had been given what they wanted; nobody hangs;
+ * the client's store works on; when both have gone nothing of them is in the partition;
+ * and the next daemon, which is the next one to be killed, begins with nobody in its
+ * books, and what the kernel counts.
  *
- * Only a tracer may let a tracee go on: so this process follows the daemon, and a driver does all the rest.
+ * Only a tracer may let a tracee go on: so this process follows the daemon,
+ * and a driver does all the rest.
  */
 #include <argp.h>
 #include <errno.h>
@@ -44,7 +47,7 @@ struct play {
 	unsigned n_kills, n_bad;
 };
 
-/* ---- the driver ---------------------------------------------------------------------------------------------------- */
+/* ---- the driver ------------------------------------------------------------------------------ */
 
 static bool meet(struct arbstage *st)
 {
@@ -54,7 +57,8 @@ static bool meet(struct arbstage *st)
 	if (!wrong)
 		wrong = own_books_settle(st->daemon.client, st->path, false, SETTLE_MS, &books);
 	st->daemon.client = shmstore_client_free(st->daemon.client);
-	return wrong ? arbstage_fail(st, "the next daemon: %s", wrong) : arbstage_start_neighbour(st);
+	return wrong ? arbstage_fail(st, "the next daemon: %s", wrong)
+		     : arbstage_start_neighbour(st);
 }
 
 /* Without a daemon, or with one. */
@@ -67,7 +71,9 @@ static bool works(struct arbvictim *v)
 		e = content_get(v->s, "works?", 6, &got, NULL);
 	if (e == 0)
 		e = shmstore_delete(v->s, "works?", 6);
-	return e == 0 && got.seed == c.seed ? true : arbstage_fail(v->st, "the store does not work: %d", e);
+	return e == 0 && got.seed == c.seed
+		       ? true
+		       : arbstage_fail(v->st, "the store does not work: %d", e);
 }
 
 static bool drive(struct play *p, bool undisturbed)
@@ -83,9 +89,11 @@ static bool drive(struct play *p, bool undisturbed)
 	if (!arbstage_answer(&p->st, &told))
 		return false;
 	tracer_mark(p->st.daemon.pid);
-	if (told != SHMSTORE_ARB_OK && (undisturbed || (told != SHMSTORE_ARB_DOWN && told != -ENOTSUP)))
+	if (told != SHMSTORE_ARB_OK &&
+	    (undisturbed || (told != SHMSTORE_ARB_DOWN && told != -ENOTSUP)))
 		return arbstage_fail(&p->st, "who waits was told %d", told);
-	shmstore_arb_task_end(v.s, v.task); /* else what it puts is reserved, where there is a daemon */
+	/* else what it puts is reserved, where there is a daemon */
+	shmstore_arb_task_end(v.s, v.task);
 	if (p->st.shared->message[0] || !works(&v))
 		return false;
 	arbvictim_release(&v);
@@ -94,7 +102,7 @@ static bool drive(struct play *p, bool undisturbed)
 	return p->st.shared->message[0] == '\0';
 }
 
-/* ---- the daemon ---------------------------------------------------------------------------------------------------- */
+/* ---- the daemon ------------------------------------------------------------------------------ */
 
 static void be_daemon(const struct arbstage *st)
 {
@@ -115,7 +123,8 @@ static bool nothing_is_left(struct play *p)
 	if (used.bytes == p->st.bare.bytes && used.inodes == p->st.bare.inodes)
 		return true;
 	return arbstage_fail(&p->st, "statfs: %lld bytes and %lld inodes too many",
-			     (long long)(used.bytes - p->st.bare.bytes), (long long)(used.inodes - p->st.bare.inodes));
+			     (long long)(used.bytes - p->st.bare.bytes),
+			     (long long)(used.inodes - p->st.bare.inodes));
 }
 
 static bool iterate(struct play *p, const struct tracer_plan *plan)
@@ -143,7 +152,8 @@ static bool iterate(struct play *p, const struct tracer_plan *plan)
 	killed = WIFSIGNALED(p->result.status) && WTERMSIG(p->result.status) == SIGKILL;
 	over = WIFEXITED(p->result.status) && WEXITSTATUS(p->result.status) == 0;
 	if (p->result.reached ? !killed : !over)
-		arbstage_fail(&p->st, "the daemon ended with status 0x%x", (unsigned)p->result.status);
+		arbstage_fail(&p->st, "the daemon ended with status 0x%x",
+			      (unsigned)p->result.status);
 	if (status != 0)
 		arbstage_fail(&p->st, "the driver ended with status 0x%x", (unsigned)status);
 	return p->st.shared->message[0] ? false : nothing_is_left(p);
@@ -176,7 +186,8 @@ static void play(struct play *p)
 		       (long long)p->result.calls[i].result);
 	for (unsigned n = 1; reached && p->n_bad < FAILURES_MAX; n++) {
 		reached = false;
-		for (enum tracer_mode mode = TRACER_KILL_BEFORE; mode <= TRACER_KILL_AFTER; mode++) {
+		for (enum tracer_mode mode = TRACER_KILL_BEFORE; mode <= TRACER_KILL_AFTER;
+		     mode++) {
 			const struct tracer_plan plan = {.mode = mode, .n = n, .outside = true};
 
 			try_one(p, &plan);
@@ -235,8 +246,10 @@ int main(int argc, char **argv)
 		{0},
 	};
 	static const struct argp argp = {
-		known, on_option, NULL, "Kills the daemon at every system call while its arbiter is used.",
-		NULL,  NULL,      NULL};
+		known, on_option,
+		NULL,  "Kills the daemon at every system call while its arbiter is used.",
+		NULL,  NULL,
+		NULL};
 	struct options options = {0};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &options);

@@ -18,12 +18,14 @@ static uint64_t number(struct json_object *o, const char *name)
 {
 	struct json_object *value;
 
-	return json_object_object_get_ex(o, name, &value) ? (uint64_t)json_object_get_int64(value) : UINT64_MAX;
+	return json_object_object_get_ex(o, name, &value) ? (uint64_t)json_object_get_int64(value)
+							  : UINT64_MAX;
 }
 
 static const char *say_failed(struct shmstore_client *client, int e)
 {
-	snprintf(wrong, sizeof(wrong), "the daemon: %s: %s", shmstore_strerror(e), shmstore_client_reason(client));
+	snprintf(wrong, sizeof(wrong), "the daemon: %s: %s", shmstore_strerror(e),
+		 shmstore_client_reason(client));
 	return wrong;
 }
 
@@ -33,13 +35,15 @@ static const char *read_answer(struct json_object *o, struct own_books *ret)
 
 	if (o && json_object_object_get_ex(o, "partitions", &list))
 		of = json_object_array_get_idx(list, 0);
-	if (of && json_object_object_get_ex(of, "pools", &pools) && json_object_object_get_ex(of, "totals", &totals))
+	if (of && json_object_object_get_ex(of, "pools", &pools) &&
+	    json_object_object_get_ex(of, "totals", &totals))
 		pool = json_object_array_get_idx(pools, 0);
 	if (!pool)
 		return "the daemon's answer has no pool";
 	ret->used = number(pool, "used");
 	ret->leased = number(pool, "leased");
-	ret->left = number(totals, "tasks") + number(totals, "contexts") + number(totals, "pools") - 1;
+	ret->left =
+		number(totals, "tasks") + number(totals, "contexts") + number(totals, "pools") - 1;
 	return NULL;
 }
 
@@ -74,8 +78,8 @@ static bool settled(const struct own_books *b, bool alive)
 	return b->left == 0 && b->used - b->leased == b->kernel && (alive || b->leased == 0);
 }
 
-const char *own_books_settle(struct shmstore_client *client, const char *path, bool alive, unsigned within_ms,
-			     struct own_books *ret)
+const char *own_books_settle(struct shmstore_client *client, const char *path, bool alive,
+			     unsigned within_ms, struct own_books *ret)
 {
 	uint64_t end_ms = clock_ms() + within_ms;
 
@@ -86,15 +90,17 @@ const char *own_books_settle(struct shmstore_client *client, const char *path, b
 			return bad;
 		if (clock_ms() >= end_ms)
 			break;
-		/* What is done without a word to the daemon (by who dies before it is registered) it sees when it looks. */
+		/* What is done without a word to the daemon (by who dies before it is
+		 * registered) it sees when it looks. */
 		bad = survey(client, path);
 		if (bad)
 			return bad;
 		nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
 	}
 	snprintf(wrong, sizeof(wrong),
-		 "%llu bytes are booked (%llu of them leased), %llu are used; %llu tasks, contexts and pools are left",
-		 (unsigned long long)ret->used, (unsigned long long)ret->leased, (unsigned long long)ret->kernel,
-		 (unsigned long long)ret->left);
+		 "%llu bytes are booked (%llu of them leased), %llu are used; %llu tasks, contexts "
+		 "and pools are left",
+		 (unsigned long long)ret->used, (unsigned long long)ret->leased,
+		 (unsigned long long)ret->kernel, (unsigned long long)ret->left);
 	return wrong;
 }

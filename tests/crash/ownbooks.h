@@ -17,10 +17,11 @@ struct own_books {
 /* Of the only partition that the client's daemon has, at path. NULL, or what is wrong: static. */
 const char *own_books_read(struct shmstore_client *client, const char *path, struct own_books *ret);
 /*
- * Surveys, until all that is booked is what the kernel counts, and nobody is left: nothing leased either, but where alive stores may be. NULL, or what is wrong
- * then: static. *ret is as was read last.
+ * Surveys, until all that is booked is what the kernel counts, and nobody is left:
+ * nothing leased either, but where alive stores may be. NULL, or what is wrong then:
+ * static. *ret is as was read last.
  */
-const char *own_books_settle(struct shmstore_client *client, const char *path, bool alive, unsigned within_ms,
-			     struct own_books *ret);
+const char *own_books_settle(struct shmstore_client *client, const char *path, bool alive,
+			     unsigned within_ms, struct own_books *ret);
 
 #endif

@@ -25,7 +25,8 @@ const char *own_daemon_connect(struct own_daemon *d, const char *socket, uint32_
 		return "no client";
 	while ((e = shmstore_client_connect(d->client)) < 0) {
 		if (waited_ms > START_MS || waitpid(d->pid, NULL, WNOHANG) > 0) {
-			snprintf(wrong, sizeof(wrong), "%s does not start: %s", d->program, shmstore_strerror(e));
+			snprintf(wrong, sizeof(wrong), "%s does not start: %s", d->program,
+				 shmstore_strerror(e));
 			return wrong;
 		}
 		nanosleep(&(struct timespec){.tv_nsec = POLL_MS * 1000000L}, NULL);
@@ -34,7 +35,8 @@ const char *own_daemon_connect(struct own_daemon *d, const char *socket, uint32_
 	return NULL;
 }
 
-const char *own_daemon_start(struct own_daemon *d, const char *config, const char *socket, uint32_t ask_ms)
+const char *own_daemon_start(struct own_daemon *d, const char *config, const char *socket,
+			     uint32_t ask_ms)
 {
 	fflush(stdout);
 	d->pid = fork();

@@ -13,10 +13,13 @@ struct own_daemon {
 	struct shmstore_client *client; /* connected */
 };
 
-/* Waits for d->pid to listen at socket, where SHMSTORE_SOCKET leads from here on. NULL, or what is wrong: static. */
+/* Waits for d->pid to listen at socket, where SHMSTORE_SOCKET leads from here on. NULL,
+ * or what is wrong: static. */
 const char *own_daemon_connect(struct own_daemon *d, const char *socket, uint32_t ask_ms);
-/* Started with the configuration file config, whose socket is where SHMSTORE_SOCKET leads from here on. NULL, or what is wrong: static. */
-const char *own_daemon_start(struct own_daemon *d, const char *config, const char *socket, uint32_t ask_ms);
+/* Started with the configuration file config, whose socket is where SHMSTORE_SOCKET leads from here
+ * on. NULL, or what is wrong: static. */
+const char *own_daemon_start(struct own_daemon *d, const char *config, const char *socket,
+			     uint32_t ask_ms);
 /* In good order. NULL, or what is wrong: static. */
 const char *own_daemon_stop(struct own_daemon *d);
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packed_scenarios.c: the table of scenarios of stores that pack: the system calls of a put that makes a segment, takes memory for it, or
- * leaves it for a file; of an open that finds segments; of a close and a gc that take them apart. What takes none, a put into memory that is
- * there, a get, a delete, is for segment_kills, which kills at instructions.
+ * packed_scenarios.c: the table of scenarios of stores that pack: the system calls of a put that
+ * makes a segment, takes memory for it, or leaves it for a file; of an open that finds segments; of
+ * a close and a gc that take them apart. What takes none, a put into memory that is there, a get, a
+ * delete, is for segment_kills, which kills at instructions.
  */
 #include <errno.h>
 
@@ -97,7 +98,8 @@ const struct scenario packed_scenarios[] = {
 	 .key = "b",
 	 .want_where = SHMSTORE_IN_MEMORY,
 	 .keys = {A_STAYS, {VICTIM, "b", 2, 2}, {VICTIM, LONG1, 3, 3}}},
-	/* A copy has its name before the slot that it was in loses it: a kill between leaves a key in two slots. */
+	/* A copy has its name before the slot that it was in loses it: a kill between
+	 * leaves a key in two slots. */
 	{.name = "packed-compact",
 	 .run = run_get,
 	 .flags = PACKED | KEEP | WANT_MOVED,

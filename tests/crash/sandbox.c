@@ -2,10 +2,11 @@
 /*
  * sandbox.c: see sandbox.h.
  *
- * sandbox_run() unshares in a forked child and forks once more: the grandchild is process 1 of the new PID namespace, mounts
- * its own /proc and the tmpfs on a directory that every system has (in a private mount namespace nothing of it shows
- * outside, so there is nothing to clean up), and runs the body. Should the caller die, PDEATHSIG ends process 1 and with it
- * all others of the namespace. Needs CAP_SYS_ADMIN.
+ * sandbox_run() unshares in a forked child and forks once more: the grandchild is process 1 of the
+ * new PID namespace, mounts its own /proc and the tmpfs on a directory that every system has (in a
+ * private mount namespace nothing of it shows outside, so there is nothing to clean up), and runs
+ * the body. Should the caller die, PDEATHSIG ends process 1 and with it all others of the
+ * namespace. Needs CAP_SYS_ADMIN.
  */
 #include "sandbox.h"
 
@@ -46,7 +47,9 @@ static const char *mount_point(void)
 int sandbox_remount(const char *path, const char *mount_options)
 {
 	umount2(path, MNT_DETACH);
-	return mount("shmstore-test", path, "tmpfs", MS_NOSUID | MS_NODEV, mount_options) < 0 ? -errno : 0;
+	return mount("shmstore-test", path, "tmpfs", MS_NOSUID | MS_NODEV, mount_options) < 0
+		       ? -errno
+		       : 0;
 }
 
 static int inner(const char *mount_options, int (*body)(const char *path, void *arg), void *arg)
@@ -73,7 +76,8 @@ static const char *disk_place(void)
 	for (size_t i = 0; i < sizeof(candidates) / sizeof(candidates[0]); i++) {
 		struct statfs fs;
 		if (candidates[i] && candidates[i][0] == '/' && statfs(candidates[i], &fs) == 0 &&
-		    fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC && access(candidates[i], W_OK) == 0)
+		    fs.f_type != TMPFS_MAGIC && fs.f_type != RAMFS_MAGIC &&
+		    access(candidates[i], W_OK) == 0)
 			return candidates[i];
 	}
 	errno = ENOTSUP;
@@ -81,8 +85,8 @@ static const char *disk_place(void)
 }
 
 /*
- * Who removes the directory is a process that reads a pipe of which all others of the test hold the other end: it reads the end
- * when the last of them is gone. No signal meant for them reaches it.
+ * Who removes the directory is a process that reads a pipe of which all others of the test hold the
+ * other end: it reads the end when the last of them is gone. No signal meant for them reaches it.
  */
 const char *sandbox_disk(void)
 {
@@ -172,8 +176,9 @@ char *sandbox_tree(const char *path)
 			if (S_ISDIR(st->st_mode))
 				fprintf(out, "%06o %s\n", st->st_mode, e->fts_path + strlen(path));
 			else
-				fprintf(out, "%06o %lu %8lld %s\n", st->st_mode, (unsigned long)st->st_nlink,
-					(long long)st->st_size, e->fts_path + strlen(path));
+				fprintf(out, "%06o %lu %8lld %s\n", st->st_mode,
+					(unsigned long)st->st_nlink, (long long)st->st_size,
+					e->fts_path + strlen(path));
 		}
 		fts_close(fts);
 	}

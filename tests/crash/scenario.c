@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scenario.c: the machinery of scenario.h. The scenarios themselves are in scenarios.c, packed_scenarios.c and tier_scenarios.c. */
+/* scenario.c: the machinery of scenario.h. The scenarios themselves are in scenarios.c,
+ * packed_scenarios.c and tier_scenarios.c. */
 #include "scenario.h"
 
 #include <errno.h>
@@ -39,7 +40,9 @@ uint64_t world_now_boot_ms(void)
 
 const char *scenario_subject(const struct scenario *sc)
 {
-	return (sc->flags & DEAD_STORE) && !(sc->flags & DEAD_IS_VICTIM) && (sc->flags & NO_STORE) ? DEAD : VICTIM;
+	return (sc->flags & DEAD_STORE) && !(sc->flags & DEAD_IS_VICTIM) && (sc->flags & NO_STORE)
+		       ? DEAD
+		       : VICTIM;
 }
 
 const struct scenario *scenario_at(size_t i)
@@ -64,7 +67,7 @@ int scenario_put(struct shmstore *s, const struct object *o)
 	return rc;
 }
 
-/* ---- outside the victim ------------------------------------------------------------------------------------------- */
+/* ---- outside the victim ---------------------------------------------------------------------- */
 
 /* A process that opens a store, fills it and dies without a word. */
 static void die_in_a_store(struct world *w)
@@ -100,8 +103,8 @@ static void die_in_a_store(struct world *w)
 	/* One object in the pool, one view: both go with us. */
 	struct shmstore_view *v = NULL;
 	const char *viewed = sc->dead[sc->dead[0].where == DEMOTED ? 1 : 0].key; /* where it is */
-	if (content_put(s, "x", 1, (struct content){99, 70000}, 0) < 0 || shmstore_delete(s, "x", 1) < 0 ||
-	    shmstore_get(s, viewed, strlen(viewed), 0, &v) < 0)
+	if (content_put(s, "x", 1, (struct content){99, 70000}, 0) < 0 ||
+	    shmstore_delete(s, "x", 1) < 0 || shmstore_get(s, viewed, strlen(viewed), 0, &v) < 0)
 		_exit(4);
 	_exit(0);
 }
@@ -140,7 +143,8 @@ int scenario_before(struct world *w)
 			die_in_a_store(w);
 		int status = -1;
 		if (pid < 0 || waitpid(pid, &status, 0) < 0 || status != 0)
-			return world_fail(w, "the dead store could not be made (status %x)", status);
+			return world_fail(w, "the dead store could not be made (status %x)",
+					  status);
 	}
 	return w->sc->flags & NEARLY_FULL ? fill_up(w) : 0;
 }
@@ -154,7 +158,7 @@ void scenario_after(struct world *w)
 	unlink(path);
 }
 
-/* ---- the victim --------------------------------------------------------------------------------------------------- */
+/* ---- the victim ------------------------------------------------------------------------------ */
 
 int scenario_prepare(struct world *w)
 {
@@ -182,8 +186,8 @@ int scenario_prepare(struct world *w)
 	for (size_t i = 0; i < 4 && sc->pre[i].key; i++) {
 		rc = scenario_put(w->s, &sc->pre[i]);
 		if (rc < 0)
-			return world_fail(w, "prepare: put %.20s: %s %s", sc->pre[i].key, shmstore_strerror(rc),
-					  shmstore_error_detail());
+			return world_fail(w, "prepare: put %.20s: %s %s", sc->pre[i].key,
+					  shmstore_strerror(rc), shmstore_error_detail());
 	}
 	if (sc->setup)
 		sc->setup(w);
@@ -238,12 +242,14 @@ bool scenario_took_its_way(struct world *w)
 	if (w->sc->want_where) {
 		int where = shmstore_locate(w->s, w->sc->key, strlen(w->sc->key));
 		if (where != w->sc->want_where)
-			return world_fail(w, "%.12s is at %d afterwards, not at %d", w->sc->key, where,
-					  w->sc->want_where) == 0;
+			return world_fail(w, "%.12s is at %d afterwards, not at %d", w->sc->key,
+					  where, w->sc->want_where) == 0;
 	}
 	struct shmstore_usage u;
-	if ((w->sc->flags & WANT_MOVED) && (shmstore_partition_usage(w->p, 0, &u) < 0 || u.stranded >= 1u << 20))
-		return world_fail(w, "%llu bytes are stranded still", (unsigned long long)u.stranded) == 0;
+	if ((w->sc->flags & WANT_MOVED) &&
+	    (shmstore_partition_usage(w->p, 0, &u) < 0 || u.stranded >= 1u << 20))
+		return world_fail(w, "%llu bytes are stranded still",
+				  (unsigned long long)u.stranded) == 0;
 	if (!(w->sc->flags & (WANT_RECYCLED | WANT_ALIAS)))
 		return true;
 	struct way way = {.found = false};
@@ -257,9 +263,10 @@ bool scenario_took_its_way(struct world *w)
 	return true;
 }
 
-/* ---- checks ------------------------------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
-static int check_key(struct world *w, struct shmstore *s, const struct expect *e, const int *rc, uint64_t *ret_seen)
+static int check_key(struct world *w, struct shmstore *s, const struct expect *e, const int *rc,
+		     uint64_t *ret_seen)
 {
 	struct content c = {0, 0};
 	const char *why = NULL;
@@ -268,14 +275,16 @@ static int check_key(struct world *w, struct shmstore *s, const struct expect *e
 	if (got == -EILSEQ)
 		return world_fail(w, "%s/%.12s: wrong bytes: %s", e->store, e->key, why);
 	if (got < 0 && got != -ENOENT)
-		return world_fail(w, "%s/%.12s: get: %d %s", e->store, e->key, got, shmstore_error_detail());
+		return world_fail(w, "%s/%.12s: get: %d %s", e->store, e->key, got,
+				  shmstore_error_detail());
 	bool ok = *ret_seen == e->before || *ret_seen == e->after;
 	if (rc)
 		ok = *ret_seen == (*rc < 0 ? e->before : e->after);
 	if (!ok)
-		return world_fail(w, "%s/%.12s: holds seed %llu, not %llu (before) or %llu (after)%s", e->store, e->key,
-				  (unsigned long long)*ret_seen, (unsigned long long)e->before,
-				  (unsigned long long)e->after,
+		return world_fail(w,
+				  "%s/%.12s: holds seed %llu, not %llu (before) or %llu (after)%s",
+				  e->store, e->key, (unsigned long long)*ret_seen,
+				  (unsigned long long)e->before, (unsigned long long)e->after,
 				  rc ? (*rc < 0 ? "; call failed" : "; call worked") : "");
 	return 0;
 }

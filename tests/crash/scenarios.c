@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scenarios.c: the table of scenarios: each side of put, seal, abort, get, handoff, adopt, delete, open, close, address and gc. */
+/* scenarios.c: the table of scenarios: each side of put, seal, abort, get, handoff, adopt, delete,
+ * open, close, address and gc. */
 #include <errno.h>
 
 #include "actions.h"
@@ -48,7 +49,10 @@ const struct scenario scenarios[] = {
 	 .n_more = 14,
 	 .key = "b",
 	 .content = MID(2),
-	 .keys = {A_STAYS, {VICTIM, "slack", 50, 50}, {VICTIM, "slot-3", 63, 63}, {VICTIM, "b", 0, 2}}},
+	 .keys = {A_STAYS,
+		  {VICTIM, "slack", 50, 50},
+		  {VICTIM, "slot-3", 63, 63},
+		  {VICTIM, "b", 0, 2}}},
 	{.name = "put-replace",
 	 .run = run_put,
 	 .pre = {{"a", MID(1)}, {"b", MID(3)}},
@@ -339,7 +343,10 @@ const struct scenario scenarios[] = {
 	 .dead = {{"a", MID(1)}, {"b", TINY(2)}},
 	 .op_flags = SHMSTORE_OPEN_FRESH,
 	 .keys = {{VICTIM, "a", 1, 0}, {VICTIM, "b", 2, 0}}},
-	{.name = "open-readonly", .run = run_open_readonly, .flags = NO_STORE, .keys = {{SURVIVOR, "s1", 101, 101}}},
+	{.name = "open-readonly",
+	 .run = run_open_readonly,
+	 .flags = NO_STORE,
+	 .keys = {{SURVIVOR, "s1", 101, 101}}},
 	{.name = "partition", .run = run_partition, .flags = NO_STORE | OWN_PARTITION},
 	/* close */
 	{.name = "close",
@@ -362,7 +369,11 @@ const struct scenario scenarios[] = {
 	 .content = MID(9),
 	 .keys = {A_STAYS, {VICTIM, "b", 2, 2}}},
 	/* addresses */
-	{.name = "address", .run = run_address, .pre = {{"a", MID(1)}}, .key = "tcp://127.0.0.1:2", .keys = {A_STAYS}},
+	{.name = "address",
+	 .run = run_address,
+	 .pre = {{"a", MID(1)}},
+	 .key = "tcp://127.0.0.1:2",
+	 .keys = {A_STAYS}},
 	{.name = "address-replace",
 	 .run = run_address,
 	 .pre = {{"a", MID(1)}},
@@ -375,7 +386,11 @@ const struct scenario scenarios[] = {
 	 .setup = setup_address,
 	 .key = "",
 	 .keys = {A_STAYS}},
-	{.name = "peer-find", .run = run_peer_find, .pre = {{"a", MID(1)}}, .setup = setup_address, .keys = {A_STAYS}},
+	{.name = "peer-find",
+	 .run = run_peer_find,
+	 .pre = {{"a", MID(1)}},
+	 .setup = setup_address,
+	 .keys = {A_STAYS}},
 	/* gc and books */
 	{.name = "gc",
 	 .run = run_gc,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stage.c: see stage.h. The stage's own process never opens the partition: children do, so that none of it stays here. */
+/* stage.c: see stage.h. The stage's own process never opens the partition: children do, so
+ * that none of it stays here. */
 #include "stage.h"
 
 #include <errno.h>
@@ -21,7 +22,8 @@ int stage_init(struct stage *st, const char *mount, const char *disk)
 	st->world.mount = mount;
 	st->world.disk = disk;
 	snprintf(st->world.path, sizeof(st->world.path), "%s/partition", mount);
-	void *shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *shared = mmap(NULL, sizeof(struct shared), PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED)
 		return -1;
 	st->world.shared = shared;
@@ -33,7 +35,8 @@ int stage_init(struct stage *st, const char *mount, const char *disk)
 /* All names, those of tier files with them. Heap; NULL on failure. */
 static char *tree_of(const struct world *w)
 {
-	char *memory = sandbox_tree(w->mount), *disk = w->disk ? sandbox_tree(w->disk) : NULL, *all = NULL;
+	char *memory = sandbox_tree(w->mount), *disk = w->disk ? sandbox_tree(w->disk) : NULL,
+	     *all = NULL;
 	if (memory && asprintf(&all, "%s%s", memory, disk ? disk : "") < 0)
 		all = NULL;
 	free(memory);
@@ -71,7 +74,8 @@ static int make_partition(struct world *w)
 	return status == 0 ? 0 : world_fail(w, "making the partition: status %x", status);
 }
 
-/* The pool of a survivor that packs is not counted: it grows with a put, and gives memory back by its age, whoever is killed beside it. */
+/* The pool of a survivor that packs is not counted: it grows with a put, and gives memory back by
+ * its age, whoever is killed beside it. */
 static int note_used(struct world *w, struct sandbox_used *ret)
 {
 	w->shared->pool = 0;
@@ -109,7 +113,8 @@ static int tree_differs(struct world *w, const char *want, const char *got)
 		size_t la = strcspn(a, "\n"), lb = strcspn(b, "\n");
 		if (la != lb || memcmp(a, b, la) != 0)
 			return world_fail(w, "the tree differs: there is \"%.*s\", it was \"%.*s\"",
-					  (int)(lb < 200 ? lb : 200), b, (int)(la < 200 ? la : 200), a);
+					  (int)(lb < 200 ? lb : 200), b, (int)(la < 200 ? la : 200),
+					  a);
 		a += la + (a[la] == '\n');
 		b += lb + (b[lb] == '\n');
 	}
@@ -122,14 +127,16 @@ int stage_check_same(struct stage *st)
 	if (w->sc->flags & FRESH)
 		return stage_strike(st);
 	char *tree = tree_of(w);
-	int rc = tree && st->tree ? tree_differs(w, st->tree, tree) : world_fail(w, "listing failed");
+	int rc = tree && st->tree ? tree_differs(w, st->tree, tree)
+				  : world_fail(w, "listing failed");
 	free(tree);
 	struct sandbox_used used = {0, 0};
 	if (rc == 0)
 		rc = note_used(w, &used);
 	if (rc == 0 && (used.bytes != st->used.bytes || used.inodes != st->used.inodes))
 		return world_fail(w, "statfs: %lld bytes and %lld inodes too many",
-				  (long long)(used.bytes - st->used.bytes), (long long)(used.inodes - st->used.inodes));
+				  (long long)(used.bytes - st->used.bytes),
+				  (long long)(used.inodes - st->used.inodes));
 	return rc;
 }
 
@@ -141,7 +148,8 @@ int stage_strike(struct stage *st)
 	w->shared->message[0] = '\0';
 	int rc = survivor_stop(&st->survivor, w);
 	st->built = false;
-	/* What takes the tier away must leave nothing of it that is in the way of the next one, or is too much beside it. */
+	/* What takes the tier away must leave nothing of it that is in the way of the next one,
+	 * or is too much beside it. */
 	if (rc == 0 && (w->sc->flags & TIER) && (w->sc->flags & FRESH))
 		rc = make_partition(w);
 	if (rc == 0) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * stage.h: the partition on which scenarios are played over and over: built once for a scenario with its survivor, checked to
- * be the same after each play (every name of the tree, statfs to the byte), and built anew after a failure, so that one
- * failure does not become many.
+ * stage.h: the partition on which scenarios are played over and over: built once for a scenario
+ * with its survivor, checked to be the same after each play (every name of the tree, statfs to the
+ * byte), and built anew after a failure, so that one failure does not become many.
  */
 #ifndef STAGE_H
 #define STAGE_H
@@ -28,7 +28,8 @@ int stage_build(struct stage *st);
 int stage_strike(struct stage *st);
 /* After a failure: ends the survivor and wipes the mount. */
 void stage_burn(struct stage *st);
-/* Tree and statfs are as after stage_build(); where the scenario is FRESH: strikes. 0, or -1 with a message. */
+/* Tree and statfs are as after stage_build(); where the scenario is FRESH:
+ * strikes. 0, or -1 with a message. */
 int stage_check_same(struct stage *st);
 
 #endif

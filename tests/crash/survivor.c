@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* survivor.c: see survivor.h. One byte on a socket pair asks, one byte answers; messages go through the shared page. */
+/* survivor.c: see survivor.h. One byte on a socket pair asks, one byte answers; messages
+ * go through the shared page. */
 #include "survivor.h"
 
 #include <errno.h>
@@ -20,9 +21,12 @@ static const struct {
 } held[] = {
 	{"s1", {101, 200000}},
 	{"s2", {102, 900}},
-	{"a-key-too-long-for-a-file-name-----------------------------------------------------------------------------"
-	 "-----------------------------------------------------------------------------------------------------------"
-	 "-----------------------------------------------------------------------------------------------------------",
+	{"a-key-too-long-for-a-file-name-----------------------------------------------------------"
+	 "------------------"
+	 "-----------------------------------------------------------------------------------------"
+	 "------------------"
+	 "-----------------------------------------------------------------------------------------"
+	 "------------------",
 	 {103, 70000}},
 };
 #define N_HELD 3
@@ -39,7 +43,8 @@ struct self {
 
 static int say(struct self *me, const char *what, int rc)
 {
-	return rc < 0 ? world_fail(me->w, "survivor: %s: %d (%s)", what, rc, shmstore_strerror(rc)) : 0;
+	return rc < 0 ? world_fail(me->w, "survivor: %s: %d (%s)", what, rc, shmstore_strerror(rc))
+		      : 0;
 }
 
 static int make_segments(struct self *me)
@@ -64,7 +69,9 @@ static int do_open(struct self *me)
 	for (size_t i = 0; i < N_HELD; i++) {
 		const char *key = held[i].key;
 		if (say(me, "put", content_put(me->s, key, strlen(key), held[i].content, 0)) < 0 ||
-		    say(me, "get", shmstore_get(me->s, key, strlen(key), i == 1 ? SHMSTORE_COW : 0, &me->views[i])) < 0)
+		    say(me, "get",
+			shmstore_get(me->s, key, strlen(key), i == 1 ? SHMSTORE_COW : 0,
+				     &me->views[i])) < 0)
 			return -1;
 	}
 	return 0;
@@ -76,10 +83,12 @@ static int do_verify(struct self *me)
 		struct content c;
 		const char *why = content_check(me->views[i], &c);
 		if (why || c.seed != held[i].content.seed)
-			return world_fail(me->w, "survivor: view of %.10s: %s", held[i].key, why ? why : "wrong seed");
+			return world_fail(me->w, "survivor: view of %.10s: %s", held[i].key,
+					  why ? why : "wrong seed");
 		int rc = content_get(me->s, held[i].key, strlen(held[i].key), &c, &why);
 		if (rc < 0 || c.seed != held[i].content.seed)
-			return world_fail(me->w, "survivor: object %.10s: %d %s", held[i].key, rc, why ? why : "");
+			return world_fail(me->w, "survivor: object %.10s: %d %s", held[i].key, rc,
+					  why ? why : "");
 	}
 	struct content c = {0, 0};
 	int rc = me->keeps_s4 ? content_get(me->s, "s4", 2, &c, NULL) : 0;
@@ -88,7 +97,8 @@ static int do_verify(struct self *me)
 	return 0;
 }
 
-/* "s1", of which we have a view, or "s4", of which nobody has: to keep, or so that it exists nowhere but in its lease. */
+/* "s1", of which we have a view, or "s4", of which nobody has: to keep, or so that it exists
+ * nowhere but in its lease. */
 static int do_handoff(struct self *me)
 {
 	unsigned flags = me->w->sc->flags;
@@ -98,7 +108,8 @@ static int do_handoff(struct self *me)
 	if (rc == 0 && (flags & TICKET_TIER))
 		rc = shmstore_demote(me->s, key, 2, 0);
 	if (rc == 0)
-		rc = shmstore_handoff_flags(me->s, key, 2, IN_LEASE_MS, flags & TICKET_TIER ? SHMSTORE_AS_IS : 0,
+		rc = shmstore_handoff_flags(me->s, key, 2, IN_LEASE_MS,
+					    flags & TICKET_TIER ? SHMSTORE_AS_IS : 0,
 					    &me->w->shared->in);
 	if (rc == 0 && (flags & TICKET_LAST))
 		rc = shmstore_delete(me->s, key, 2);
@@ -136,7 +147,9 @@ static int check_list(struct self *me, unsigned n_found)
 {
 	unsigned n = 0, expected = n_found + me->w->sc->n_more;
 	int rc = say(me, "list", shmstore_foreach(me->reader, count_one, &n));
-	return rc < 0 || n == expected ? rc : world_fail(me->w, "survivor: lists %u objects of %u", n, expected);
+	return rc < 0 || n == expected
+		       ? rc
+		       : world_fail(me->w, "survivor: lists %u objects of %u", n, expected);
 }
 
 static int do_begin_to_read(struct self *me)
@@ -158,14 +171,15 @@ static int do_read_on(struct self *me)
 	const char *why = content_check(me->read, &c);
 	unsigned n = 0;
 	if (why || c.seed != 1)
-		return world_fail(me->w, "survivor: its view of " VICTIM "/a: %s", why ? why : "wrong seed");
+		return world_fail(me->w, "survivor: its view of " VICTIM "/a: %s",
+				  why ? why : "wrong seed");
 	for (size_t i = 0; i < 6 && me->w->sc->keys[i].key; i++) {
 		const struct expect *e = &me->w->sc->keys[i];
 		int rc = content_get(me->reader, e->key, strlen(e->key), &c, &why);
 		uint64_t seen = rc == 0 ? c.seed : 0;
 		if ((rc < 0 && rc != -ENOENT) || (seen != e->before && seen != e->after))
-			return world_fail(me->w, "survivor: reads %.12s: %d %s, seed %llu", e->key, rc,
-					  shmstore_error_detail(), (unsigned long long)seen);
+			return world_fail(me->w, "survivor: reads %.12s: %d %s, seed %llu", e->key,
+					  rc, shmstore_error_detail(), (unsigned long long)seen);
 		n += seen != 0;
 	}
 	return check_list(me, n);
@@ -180,8 +194,9 @@ static int read_next_owners(struct self *me, struct shmstore *s)
 			return -1;
 		int rc = content_get(me->reader, "new", 3, &c, NULL);
 		if (rc < 0 || c.seed != seed)
-			return world_fail(me->w, "survivor: reads what the next owner put: %d %s, seed %llu", rc,
-					  shmstore_error_detail(), (unsigned long long)c.seed);
+			return world_fail(
+				me->w, "survivor: reads what the next owner put: %d %s, seed %llu",
+				rc, shmstore_error_detail(), (unsigned long long)c.seed);
 	}
 	return say(me, "delete as the next owner", shmstore_delete(s, "new", 3));
 }

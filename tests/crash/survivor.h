@@ -22,7 +22,8 @@ int survivor_adopt(struct survivor *v, struct world *w);
 int survivor_begins_to_read(struct survivor *v, struct world *w);
 /* The same handle finds each key as one of before and after, and the view has its bytes. */
 int survivor_reads_on(struct survivor *v, struct world *w);
-/* It finds what VICTIM's next owner, the survivor for a moment, puts and replaces. Gives both back. */
+/* It finds what VICTIM's next owner, the survivor for a moment, puts and
+ * replaces. Gives both back. */
 int survivor_ends_reading(struct survivor *v, struct world *w);
 /* Closes its store and ends. */
 int survivor_stop(struct survivor *v, struct world *w);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_hot_calls.c: how many system calls the operations make that programs make most, each on a tmpfs of each huge= mode. A call takes as long
- * as all the rest of such an operation that is not a copy, so that one more shows where a clock on a busy host does not: on huge=within_size,
- * the mode that the documentation recommends, an fstat() of each small object that was put cost 8 %.
+ * test_hot_calls.c: how many system calls the operations make that programs make most, each on a
+ * tmpfs of each huge= mode. A call takes as long as all the rest of such an operation that is not a
+ * copy, so that one more shows where a clock on a busy host does not: on huge=within_size, the mode
+ * that the documentation recommends, an fstat() of each small object that was put cost 8 %.
  */
 #include <errno.h>
 #include <shmstore/shmstore.h>
@@ -122,8 +123,8 @@ static const struct operation {
 	{"put into the pool", NULL, do_put_pooled, after_pooled,
 	 9}, /* four for the file lease, fstat twice, renameat2 */
 	{"create and seal", NULL, do_create, do_delete, 9},
-	{"get", do_put, do_get, do_delete, 6},         /* openat, lseek, pread, mmap, close, munmap */
-	{"delete", do_put, do_delete, NULL, 1},        /* unlinkat */
+	{"get", do_put, do_get, do_delete, 6},  /* openat, lseek, pread, mmap, close, munmap */
+	{"delete", do_put, do_delete, NULL, 1}, /* unlinkat */
 	{"handoff", do_put, do_handoff, do_delete, 1}, /* linkat */
 	{"adopt", before_adopt, do_adopt, after_adopt, 8},
 };
@@ -138,7 +139,8 @@ static int play(const char *path, const struct operation *o)
 
 	options.daemon = SHMSTORE_DAEMON_OFF;
 	if (shmstore_partition_open(path, SHMSTORE_CREATE, &p) < 0 ||
-	    shmstore_open(p, "pooled", &options, &x.pooled) < 0 || shmstore_open(p, "other", &options, &x.other) < 0)
+	    shmstore_open(p, "pooled", &options, &x.pooled) < 0 ||
+	    shmstore_open(p, "other", &options, &x.other) < 0)
 		return 1;
 	options.recycle_max = 0;
 	if (shmstore_open(p, "fresh", &options, &x.fresh) < 0)
@@ -170,7 +172,8 @@ static int count_one(const char *path, const struct operation *o)
 	const struct tracer_plan plan = {.mode = TRACER_COUNT};
 	unsigned tries = 0;
 
-	/* A put may also look whether the store is there still, once in 20 ms (there.h), which a busy host brings about. */
+	/* A put may also look whether the store is there still, once in 20 ms (there.h), which
+	 * a busy host brings about. */
 	do {
 		pid_t pid = fork();
 		int r;
@@ -184,7 +187,8 @@ static int count_one(const char *path, const struct operation *o)
 		}
 	} while (result.n_calls > o->most && ++tries < 5);
 	if (result.n_calls > o->most) {
-		printf("FAIL %s makes %u system calls instead of %u:", o->name, result.n_calls, o->most);
+		printf("FAIL %s makes %u system calls instead of %u:", o->name, result.n_calls,
+		       o->most);
 		for (unsigned i = 0; i < result.n_calls; i++)
 			printf(" %llu", (unsigned long long)result.calls[i].nr);
 		printf("\n");
@@ -207,7 +211,8 @@ static int count_all(const char *path, void *arg)
 
 int main(void)
 {
-	static char modes[][64] = {"size=64m,huge=never", "size=64m,huge=within_size", "size=64m,huge=advise"};
+	static char modes[][64] = {"size=64m,huge=never", "size=64m,huge=within_size",
+				   "size=64m,huge=advise"};
 	int status = 0, r;
 
 #ifdef SANITIZED

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_tracer.c: the tracer does what the crash and fault tests believe. The child writes one byte of a pipe per system
- * call, so what was executed can be counted from outside: killed before call n leaves n - 1 bytes, killed after it n.
+ * test_tracer.c: the tracer does what the crash and fault tests believe. The child writes one byte
+ * of a pipe per system call, so what was executed can be counted from outside: killed before call n
+ * leaves n - 1 bytes, killed after it n.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +30,8 @@ static void check(bool ok, const char *what, unsigned n)
 	}
 }
 
-/* Exit status of the child: how many of its writes failed with EIO, plus 32 if one failed in another way. */
+/* Exit status of the child: how many of its writes failed with EIO, plus 32 if
+ * one failed in another way. */
 static void child(const struct tracer_plan *plan, int fd)
 {
 	if (tracer_child(plan) < 0)
@@ -125,18 +127,22 @@ static void for_each_call(void)
 			     : got == N_WRITES + 2 && exited(0) && !result.reached,
 		      "kill after", n);
 		got = run(TRACER_FAIL, n);
-		check(inside ? got == N_WRITES + 1 && exited(1) : got == N_WRITES + 2 && exited(0), "fail", n);
+		check(inside ? got == N_WRITES + 1 && exited(1) : got == N_WRITES + 2 && exited(0),
+		      "fail", n);
 		got = run(TRACER_FAIL_DONE, n);
-		check(inside ? got == N_WRITES + 2 && exited(1) : got == N_WRITES + 2 && exited(0), "fail, done", n);
+		check(inside ? got == N_WRITES + 2 && exited(1) : got == N_WRITES + 2 && exited(0),
+		      "fail, done", n);
 		got = run(TRACER_FAIL_ALL, n);
-		check(got == (ssize_t)n + 1 && exited((int)(N_WRITES - n + 1)), "fail from here on", n);
+		check(got == (ssize_t)n + 1 && exited((int)(N_WRITES - n + 1)), "fail from here on",
+		      n);
 	}
 }
 
 /* The calls that the mark itself makes are not the child's. */
 static void check_first_call(void)
 {
-	const struct tracer_plan plan = {.mode = TRACER_KILL_BEFORE, .n = 1, .nr = SYS_getpid, .turn = 1};
+	const struct tracer_plan plan = {
+		.mode = TRACER_KILL_BEFORE, .n = 1, .nr = SYS_getpid, .turn = 1};
 	pid_t pid = fork();
 	if (pid < 0)
 		exit(2);
@@ -148,13 +154,16 @@ static void check_first_call(void)
 		tracer_end();
 		_exit(0);
 	}
-	check(tracer_run(pid, &plan, 10000, &result) == 0 && killed() && result.reached, "aim at getpid", 1);
+	check(tracer_run(pid, &plan, 10000, &result) == 0 && killed() && result.reached,
+	      "aim at getpid", 1);
 }
 
-/* Of what was counted, the turn of call n among those of its number; none where it starts processes. */
+/* Of what was counted, the turn of call n among those of its number; none
+ * where it starts processes. */
 static void check_aim(void)
 {
-	struct tracer_call calls[] = {{.nr = SYS_write}, {.nr = SYS_getppid}, {.nr = SYS_write}, {.nr = SYS_write}};
+	struct tracer_call calls[] = {
+		{.nr = SYS_write}, {.nr = SYS_getppid}, {.nr = SYS_write}, {.nr = SYS_write}};
 	struct tracer_plan plan = {.mode = TRACER_FAIL, .n = 3};
 
 	tracer_aim(&plan, calls, 4);
@@ -176,7 +185,8 @@ int main(void)
 		return 77;
 	}
 	ssize_t got = run(TRACER_COUNT, 0);
-	check(got == N_WRITES + 2 && result.n_calls == N_WRITES && result.ended && !result.reached && exited(0),
+	check(got == N_WRITES + 2 && result.n_calls == N_WRITES && result.ended &&
+		      !result.reached && exited(0),
 	      "count", 0);
 	check(result.calls[0].nr == SYS_write && result.calls[0].result == 1, "record", 0);
 	for_each_call();

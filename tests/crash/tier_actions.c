@@ -12,7 +12,7 @@
 
 #define PAGE_WANTED 3168 /* docs/format.md, "packed" */
 
-/* ---- setups ------------------------------------------------------------------------------------------------------- */
+/* ---- setups ---------------------------------------------------------------------------------- */
 
 void setup_adopt(struct world *w)
 {
@@ -68,7 +68,8 @@ static void forge_file(struct world *w, int dirfd, const char *name)
 static void forge_nameless(struct world *w, int tier, int files, uint64_t id)
 {
 	char text[128], name[32];
-	snprintf(text, sizeof(text), "shmstore-tier:1:%016" PRIx64 ":%016" PRIx64 ":4096:19", id, id);
+	snprintf(text, sizeof(text), "shmstore-tier:1:%016" PRIx64 ":%016" PRIx64 ":4096:19", id,
+		 id);
 	snprintf(name, sizeof(name), "%016" PRIx64 ".stub", id);
 	done(w, name, symlinkat(text, tier, name));
 	snprintf(name, sizeof(name), "%016" PRIx64, id);
@@ -88,9 +89,10 @@ void setup_asked(struct world *w)
 }
 
 /*
- * "a": demoted, and killed before the memory that lies in clean/ lost its name there. "b" keeps its clean copy. The rest are: a tier
- * file without an anchor, one on its way to its name, an anchor that nobody names, with a resident, and one whose last name
- * is in clean/ with no object beside it.
+ * "a": demoted, and killed before the memory that lies in clean/ lost its name there. "b"
+ * keeps its clean copy. The rest are: a tier file without an anchor, one on its way to
+ * its name, an anchor that nobody names, with a resident, and one whose last name is in
+ * clean/ with no object beside it.
  */
 void setup_torn(struct world *w)
 {
@@ -120,7 +122,7 @@ void setup_torn(struct world *w)
 	close(store);
 }
 
-/* ---- runs --------------------------------------------------------------------------------------------------------- */
+/* ---- runs ------------------------------------------------------------------------------------ */
 
 int run_demote(struct world *w)
 {
@@ -180,7 +182,8 @@ int run_tier_unset(struct world *w)
 	return shmstore_tier_set(w->p, NULL);
 }
 
-/* A mark that could not be written in full, a lock that went with a failed removal: the next use makes them again. */
+/* A mark that could not be written in full, a lock that went with a failed removal: the
+ * next use makes them again. */
 void undo_tier_set(struct world *w)
 {
 	struct shmstore_evict what = SHMSTORE_EVICT_INIT;

@@ -8,12 +8,14 @@
 /* What the survivor handed off is in the store as "t": in memory; demoted. */
 void setup_adopt(struct world *w);
 void setup_adopt_demote(struct world *w);
-/* "a" under LONG1 too, one object: both demoted; then "a" promoted, so that LONG1 finds it resident. */
+/* "a" under LONG1 too, one object: both demoted; then "a" promoted, so
+ * that LONG1 finds it resident. */
 void setup_long_alias_demoted(struct world *w);
 void setup_resident(struct world *w);
 /* A lease on the demoted "a". */
 void setup_handoff_as_is(struct world *w);
-/* Somebody wants more memory of the store's segments than they have, and has written that to its page. */
+/* Somebody wants more memory of the store's segments than they have, and has
+ * written that to its page. */
 void setup_asked(struct world *w);
 /* What killed processes leave, all of it at once. */
 void setup_torn(struct world *w);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tier_scenarios.c: the table of scenarios of the disk tier: each side of demote, promote, release, evict, handoff, adopt, open, close
- * and gc, with objects that are demoted, clean, shared, mapped and pinned.
+ * tier_scenarios.c: the table of scenarios of the disk tier: each side of demote, promote,
+ * release, evict, handoff, adopt, open, close and gc, with objects that are demoted,
+ * clean, shared, mapped and pinned.
  *
- * An object whose place changes keeps what it holds: its key is in the table with the same seed before and after.
+ * An object whose place changes keeps what it holds: its key is in the table with
+ * the same seed before and after.
  */
 #include <errno.h>
 
@@ -408,7 +410,11 @@ const struct scenario tier_scenarios[] = {
 	 .flags = TIER,
 	 .pre = {{"a", MID(1), DEMOTED}, {"b", TINY(2), CLEAN}},
 	 .keys = {A_STAYS, B_STAYS}},
-	{.name = "tier-set", .run = run_tier_set, .flags = TIER, .pre = {{"a", MID(1), DEMOTED}}, .keys = {A_STAYS}},
+	{.name = "tier-set",
+	 .run = run_tier_set,
+	 .flags = TIER,
+	 .pre = {{"a", MID(1), DEMOTED}},
+	 .keys = {A_STAYS}},
 	{.name = "tier-unset",
 	 .run = run_tier_unset,
 	 .undo = undo_tier_set,

@@ -7,8 +7,9 @@
 #include <stdbool.h>
 
 /*
- * Gives the partition its tier in the directory disk (sandbox_disk()) and uses it once, so that what the first use makes and leaves
- * (directories, the lock of evictions) is there. Return: the failing call's.
+ * Gives the partition its tier in the directory disk (sandbox_disk()) and uses it once,
+ * so that what the first use makes and leaves (directories, the lock of evictions) is
+ * there. Return: the failing call's.
  */
 int tier_make(struct shmstore_partition *p, const char *disk, bool fsync);
 

@@ -2,16 +2,20 @@
 /*
  * tracer.c: see tracer.h.
  *
- * The model: the child is a tracee from its first instruction, but runs at full speed until the begin mark, a SIGUSR2 to
- * itself that the tracer swallows. From there on every entry and every return of a system call is a stop, until the
- * entry of the end mark, a prctl() with an option that no kernel has (so it does nothing where nobody traces).
+ * The model: the child is a tracee from its first instruction, but runs at full speed until the
+ * begin mark, a SIGUSR2 to itself that the tracer swallows. From there on every entry and every
+ * return of a system call is a stop, until the entry of the end mark, a prctl() with an option that
+ * no kernel has (so it does nothing where nobody traces).
  *
- * Where it is known which call is meant, the turn-th of its number, the child puts a filter on itself at the begin mark that stops at calls of
- * this number alone, and at the end mark: thousands of stops are spared. A filter cannot be taken away; it is suspended where that is allowed
- * (else a stop is let go at once). Threads and children would inherit it, and nobody answers their stops: who starts some is followed call by call.
+ * Where it is known which call is meant, the turn-th of its number, the child puts a filter on
+ * itself at the begin mark that stops at calls of this number alone, and at the end mark: thousands
+ * of stops are spared. A filter cannot be taken away; it is suspended where that is allowed (else a
+ * stop is let go at once). Threads and children would inherit it, and nobody answers their stops:
+ * who starts some is followed call by call.
  *
- * SIGKILL at an entry stop: the kernel looks for a fatal signal after the tracer lets go and skips the call, so "killed before"
- * means that the call never happened. A call is skipped by giving it the number -1; its result is put in at the return stop.
+ * SIGKILL at an entry stop: the kernel looks for a fatal signal after the tracer lets go and skips
+ * the call, so "killed before" means that the call never happened. A call is skipped by giving it
+ * the number -1; its result is put in at the return stop.
  *
  * One tracer follows one child of one thread at a time: the library starts no threads.
  */
@@ -57,18 +61,21 @@ int tracer_child(const struct tracer_plan *plan)
 /* Calls of the plan's number stop, and the end mark. */
 static int put_filter(const struct tracer_plan *plan)
 {
-	/* Both numbers and the option are small: the low half of an argument says all, and comes first or not by the byte order. */
+	/* Both numbers and the option are small: the low half of an argument says all, and comes
+	 * first or not by the byte order. */
 	const unsigned low = __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ ? 0 : 4;
 	struct sock_filter lines[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)plan->nr, 3, 0),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 3),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (unsigned)offsetof(struct seccomp_data, args[0]) + low),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 (unsigned)offsetof(struct seccomp_data, args[0]) + low),
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, TRACER_END, 0, 1),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRACE),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
-	const struct sock_fprog program = {.len = sizeof(lines) / sizeof(lines[0]), .filter = lines};
+	const struct sock_fprog program = {.len = sizeof(lines) / sizeof(lines[0]),
+					   .filter = lines};
 
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program) == 0)
 		return 0;
@@ -88,7 +95,8 @@ void tracer_begin(void)
 {
 	if (!traced)
 		return;
-	/* Before the first stop nobody answers the filter's: between it and the mark there is no other call. */
+	/* Before the first stop nobody answers the filter's: between it and the
+	 * mark there is no other call. */
 	const long pid = getpid(), thread = syscall(SYS_gettid);
 	if (aimed && put_filter(aimed) < 0)
 		_exit(NO_FILTER);
@@ -147,7 +155,7 @@ void tracer_mark(pid_t pid)
 	syscall(SYS_tgkill, pid, pid, SIGUSR2);
 }
 
-/* ---- registers ---------------------------------------------------------------------------------------------------- */
+/* ---- registers ------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
 static int call_set(pid_t pid, const long *number, const long *result, const uint64_t *arg2)
@@ -197,7 +205,7 @@ static int call_set(pid_t pid, const long *number, const long *result, const uin
 #define TRACER_ARCH 0
 #endif
 
-/* ---- the parent's side -------------------------------------------------------------------------------------------- */
+/* ---- the parent's side ----------------------------------------------------------------------- */
 
 struct run {
 	pid_t pid;
@@ -211,7 +219,8 @@ struct run {
 	unsigned turn;   /* with an aim: how many calls of its number came */
 };
 
-/* Who takes too long is killed by a timer's signal: waitpid() then ends, however the two meet. The signal is one that nobody else uses. */
+/* Who takes too long is killed by a timer's signal: waitpid() then ends, however the two meet. The
+ * signal is one that nobody else uses. */
 #define DEADLINE_SIGNAL SIGRTMAX
 
 static volatile sig_atomic_t overdue_pid, is_overdue;
@@ -230,11 +239,13 @@ static int deadline_start(pid_t pid, unsigned timeout_ms, timer_t *ret_timer)
 	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = DEADLINE_SIGNAL};
 	const struct sigaction action = {.sa_handler = on_deadline};
 	const struct itimerspec when = {
-		.it_value = {.tv_sec = timeout_ms / 1000, .tv_nsec = (long)(timeout_ms % 1000) * 1000000}};
+		.it_value = {.tv_sec = timeout_ms / 1000,
+			     .tv_nsec = (long)(timeout_ms % 1000) * 1000000}};
 
 	overdue_pid = pid;
 	is_overdue = 0;
-	if (sigaction(DEADLINE_SIGNAL, &action, NULL) < 0 || timer_create(CLOCK_MONOTONIC, &event, ret_timer) < 0)
+	if (sigaction(DEADLINE_SIGNAL, &action, NULL) < 0 ||
+	    timer_create(CLOCK_MONOTONIC, &event, ret_timer) < 0)
 		return -errno;
 	return timer_settime(*ret_timer, 0, &when, NULL) < 0 ? -errno : 0;
 }
@@ -247,7 +258,8 @@ static int wait_stop(pid_t pid, int *ret_status)
 	return 0;
 }
 
-/* Tracer and child run in turn: on one processor each wakes the other for half of what it costs on two. Which one it is may change. */
+/* Tracer and child run in turn: on one processor each wakes the other for half of what it costs on
+ * two. Which one it is may change. */
 static void share_processor(pid_t pid, cpu_set_t *ret_old)
 {
 	cpu_set_t one;
@@ -264,15 +276,17 @@ static void share_processor(pid_t pid, cpu_set_t *ret_old)
 }
 
 /*
- * Return addresses are the words on the stack that point into our own code; words that earlier calls left there can look the same, so that one
- * place may have several hashes, but hardly two places one. FNV-1a (Fowler, Noll, Vo).
+ * Return addresses are the words on the stack that point into our own code; words that earlier
+ * calls left there can look the same, so that one place may have several hashes, but hardly two
+ * places one. FNV-1a (Fowler, Noll, Vo).
  */
 static uint64_t place_of(pid_t pid, const struct __ptrace_syscall_info *info)
 {
 	extern const char __executable_start, etext; /* the linker's */
 	const uint64_t from = (uintptr_t)&__executable_start, to = (uintptr_t)&etext;
 	uint64_t words[STACK_WORDS], hash = 0xcbf29ce484222325u ^ info->entry.nr;
-	struct iovec here = {words, sizeof(words)}, there = {(void *)(uintptr_t)info->stack_pointer, sizeof(words)};
+	struct iovec here = {words, sizeof(words)},
+		     there = {(void *)(uintptr_t)info->stack_pointer, sizeof(words)};
 	ssize_t n = process_vm_readv(pid, &here, 1, &there, 1, 0);
 	unsigned n_taken = 0;
 
@@ -292,7 +306,8 @@ static bool on_entry(struct run *r, const struct __ptrace_syscall_info *info)
 	if (n <= TRACER_CALLS_MAX) {
 		ret->calls[n - 1].nr = info->entry.nr;
 		memcpy(ret->calls[n - 1].args, info->entry.args, sizeof(ret->calls[n - 1].args));
-		ret->calls[n - 1].place = r->plan->mode == TRACER_COUNT ? place_of(r->pid, info) : 0;
+		ret->calls[n - 1].place =
+			r->plan->mode == TRACER_COUNT ? place_of(r->pid, info) : 0;
 	}
 	r->replace = false;
 	bool this_one = n == r->plan->n && (!r->plan->only || r->plan->nr == info->entry.nr);
@@ -349,15 +364,18 @@ static bool on_return(struct run *r, const struct __ptrace_syscall_info *info)
 		kill(r->pid, SIGKILL);
 		return false;
 	}
-	if (r->plan->mode == TRACER_FAIL || r->plan->mode == TRACER_FAIL_DONE || r->plan->mode == TRACER_SHORT)
+	if (r->plan->mode == TRACER_FAIL || r->plan->mode == TRACER_FAIL_DONE ||
+	    r->plan->mode == TRACER_SHORT)
 		r->free_run = true;
 	return true;
 }
 
-/* After an entry comes its return; what it is is of no interest where neither the call is ours nor somebody only looks. */
+/* After an entry comes its return; what it is is of no interest where neither the call is
+ * ours nor somebody only looks. */
 static bool return_is_dull(const struct run *r)
 {
-	return r->in_call && !r->replace && r->ret->n_calls != r->plan->n && r->plan->mode != TRACER_COUNT;
+	return r->in_call && !r->replace && r->ret->n_calls != r->plan->n &&
+	       r->plan->mode != TRACER_COUNT;
 }
 
 /* Is that entry the end mark? Then it ends the count. */
@@ -390,7 +408,8 @@ static void on_syscall(struct run *r)
 	}
 }
 
-/* A stop of the child's filter, at an entry, of which it says the same in the same place. Returns true where the return is to be a stop, too. */
+/* A stop of the child's filter, at an entry, of which it says the same in the same place. Returns
+ * true where the return is to be a stop, too. */
 static bool on_filter(struct run *r)
 {
 	struct __ptrace_syscall_info info;
@@ -411,7 +430,8 @@ static bool on_filter(struct run *r)
 
 #define OPTIONS (PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL | PTRACE_O_TRACESECCOMP)
 
-int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, struct tracer_result *ret)
+int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms,
+	       struct tracer_result *ret)
 {
 	struct run r = {.pid = pid, .plan = plan, .ret = ret, .failed = UINT64_MAX};
 	cpu_set_t old;
@@ -454,7 +474,8 @@ int tracer_run(pid_t pid, const struct tracer_plan *plan, unsigned timeout_ms, s
 		}
 		bool over = ret->ended || r.free_run;
 		if (plan->turn && over && !suspended) {
-			ptrace(PTRACE_SETOPTIONS, pid, NULL, (void *)(uintptr_t)(OPTIONS | PTRACE_O_SUSPEND_SECCOMP));
+			ptrace(PTRACE_SETOPTIONS, pid, NULL,
+			       (void *)(uintptr_t)(OPTIONS | PTRACE_O_SUSPEND_SECCOMP));
 			suspended = true;
 		}
 		bool follow = plan->turn ? to_return : r.counting && !r.free_run;
@@ -487,7 +508,9 @@ int tracer_supported(void)
 	int rc = tracer_run(pid, &plan, 10000, &result);
 	if (rc < 0)
 		return rc;
-	return WIFEXITED(result.status) && WEXITSTATUS(result.status) == 0 && result.n_calls == 1 ? 0 : -EPERM;
+	return WIFEXITED(result.status) && WEXITSTATUS(result.status) == 0 && result.n_calls == 1
+		       ? 0
+		       : -EPERM;
 }
 
 const char *tracer_call_name(uint64_t nr)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verify.c: see verify.h. Each step runs in a forked child that has never used the library: what it finds is what is there. */
+/* verify.c: see verify.h. Each step runs in a forked child that has never used the library: what
+ * it finds is what is there. */
 #include "verify.h"
 
 #include <errno.h>
@@ -18,7 +19,8 @@
 
 const char *const verify_path_name[VERIFY_N_PATHS] = {"gc", "reopen", "adopt"};
 
-static int in_child(struct world *w, int (*step)(struct world *w, int path, const int *rc), int path, const int *rc)
+static int in_child(struct world *w, int (*step)(struct world *w, int path, const int *rc),
+		    int path, const int *rc)
 {
 	pid_t pid = fork();
 	if (pid < 0)
@@ -61,8 +63,9 @@ static int check_as_seen(struct world *w, struct shmstore *s, const char *store,
 		if (rc == -ENOENT && !seen)
 			continue;
 		if (rc < 0 || c.seed != seen)
-			return world_fail(w, "%s/%.12s again: %d %s, seed %llu, was %llu", store, e->key, rc,
-					  why ? why : "", (unsigned long long)c.seed, (unsigned long long)seen);
+			return world_fail(w, "%s/%.12s again: %d %s, seed %llu, was %llu", store,
+					  e->key, rc, why ? why : "", (unsigned long long)c.seed,
+					  (unsigned long long)seen);
 	}
 	if (!nothing && strcmp(store, scenario_subject(w->sc)) == 0)
 		expected += w->sc->n_more;
@@ -86,7 +89,8 @@ static int reopen(struct world *w, const char *store, unsigned flags, bool nothi
 	return rc < 0 ? world_fail(w, "closing %s again: %s", store, shmstore_strerror(rc)) : 0;
 }
 
-/* After gc, without opening: a kept store is as it was, any other is gone or has only leases left. */
+/* After gc, without opening: a kept store is as it was, any other is gone or has only leases
+ * left. */
 static int check_after_gc(struct world *w, const char *store, bool kept)
 {
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
@@ -134,7 +138,8 @@ static int look_at_partition(struct world *w)
 	return rc < 0 ? world_fail(w, "closing it: %s", shmstore_strerror(rc)) : 0;
 }
 
-/* The survivor's ticket: used up, or good for us. After a call that failed it must be good still. */
+/* The survivor's ticket: used up, or good for us. After a call that failed it must be good
+ * still. */
 static int adopt_leftover(struct world *w, const int *victim_rc)
 {
 	struct shmstore *s = NULL;
@@ -151,11 +156,14 @@ static int adopt_leftover(struct world *w, const int *victim_rc)
 		const char *why = NULL;
 		rc = content_get(s, "t", 1, &c, &why);
 		if (rc < 0 || c.seed != seed)
-			return world_fail(w, "third store: adopted object: %d %s", rc, why ? why : "");
-	} else if (rc != -ESTALE || (victim_rc && *victim_rc < 0 && !(w->sc->flags & TICKET_TAKEN))) {
+			return world_fail(w, "third store: adopted object: %d %s", rc,
+					  why ? why : "");
+	} else if (rc != -ESTALE ||
+		   (victim_rc && *victim_rc < 0 && !(w->sc->flags & TICKET_TAKEN))) {
 		return world_fail(w, "third store: adopt: %s", shmstore_strerror(rc));
 	} else if (last && !victims) {
-		return world_fail(w, "the object is lost: neither its lease nor the victim holds it");
+		return world_fail(w,
+				  "the object is lost: neither its lease nor the victim holds it");
 	}
 	rc = shmstore_close(s);
 	return rc < 0 ? world_fail(w, "closing the third store: %s", shmstore_strerror(rc)) : 0;
@@ -218,7 +226,7 @@ int verify_ticket(struct world *w, const int *rc)
 	return in_child(w, ticket_step, 0, rc);
 }
 
-/* ---- settled ------------------------------------------------------------------------------------------------------ */
+/* ---- settled --------------------------------------------------------------------------------- */
 
 static int drop_kept(struct world *w, const char *store)
 {
@@ -227,9 +235,12 @@ static int drop_kept(struct world *w, const char *store)
 	struct shmstore *s = NULL;
 	int rc = shmstore_open(w->p, store, &options, &s);
 	if (rc < 0)
-		return world_fail(w, "opening the kept store %s afresh: %s", store, shmstore_strerror(rc));
+		return world_fail(w, "opening the kept store %s afresh: %s", store,
+				  shmstore_strerror(rc));
 	rc = shmstore_close(s);
-	return rc < 0 ? world_fail(w, "dropping the kept store %s: %s", store, shmstore_strerror(rc)) : 0;
+	return rc < 0 ? world_fail(w, "dropping the kept store %s: %s", store,
+				   shmstore_strerror(rc))
+		      : 0;
 }
 
 struct plan {
@@ -242,18 +253,21 @@ static int on_action(const struct shmstore_gc_action *action, void *arg)
 	struct plan *plan = arg;
 	if (action->what != SHMSTORE_GC_KEPT) {
 		plan->n++;
-		world_fail(plan->w, "a second gc still does something: %s (%s)", action->path, action->evidence);
+		world_fail(plan->w, "a second gc still does something: %s (%s)", action->path,
+			   action->evidence);
 	}
 	return 0;
 }
 
 static int on_holder(const struct shmstore_holder *holder, void *arg)
 {
-	return world_fail(arg, "pid %d (%s) holds %llu bytes of %s", (int)holder->pid, holder->command,
-			  (unsigned long long)holder->bytes, holder->path ? holder->path : "?");
+	return world_fail(arg, "pid %d (%s) holds %llu bytes of %s", (int)holder->pid,
+			  holder->command, (unsigned long long)holder->bytes,
+			  holder->path ? holder->path : "?");
 }
 
-/* A demoted object of the survivor's has its memory until its view goes; it is a ghost where it could not be made a resident. */
+/* A demoted object of the survivor's has its memory until its view goes; it is a ghost where it
+ * could not be made a resident. */
 static bool ghosts_may_be(const struct world *w)
 {
 	return (w->sc->flags & TIER) && (w->sc->flags & FRESH);
@@ -264,30 +278,36 @@ static int check_books(struct world *w, const struct shmstore_usage *u)
 {
 	uint64_t n = N_SURVIVING + (w->sc->flags & TICKET_SHARED ? 1 : 0);
 	bool ghosts = u->ghosts && !ghosts_may_be(w), pool = u->pool && !survivor_packs(w->sc);
-	if (u->residual || ghosts || u->inflight || pool || u->foreign || u->n_leases || u->n_stores != 1 ||
-	    u->n_objects != n)
-		return world_fail(
-			w,
-			"books: residual %lld ghosts %llu inflight %llu pool %llu foreign %llu leases %llu stores "
-			"%llu objects %llu",
-			(long long)u->residual, (unsigned long long)u->ghosts, (unsigned long long)u->inflight,
-			(unsigned long long)u->pool, (unsigned long long)u->foreign, (unsigned long long)u->n_leases,
-			(unsigned long long)u->n_stores, (unsigned long long)u->n_objects);
+	if (u->residual || ghosts || u->inflight || pool || u->foreign || u->n_leases ||
+	    u->n_stores != 1 || u->n_objects != n)
+		return world_fail(w,
+				  "books: residual %lld ghosts %llu inflight %llu pool %llu "
+				  "foreign %llu leases %llu stores "
+				  "%llu objects %llu",
+				  (long long)u->residual, (unsigned long long)u->ghosts,
+				  (unsigned long long)u->inflight, (unsigned long long)u->pool,
+				  (unsigned long long)u->foreign, (unsigned long long)u->n_leases,
+				  (unsigned long long)u->n_stores,
+				  (unsigned long long)u->n_objects);
 	uint64_t on_disk = w->disk ? sandbox_tier_blocks(w->disk) : 0;
 	if (u->tier != on_disk || u->tier != u->tier_demoted + u->tier_clean || u->tier_orphans)
-		return world_fail(w, "the tier's books: %llu = demoted %llu + clean %llu + orphans %llu, on disk %llu",
+		return world_fail(w,
+				  "the tier's books: %llu = demoted %llu + clean %llu + orphans "
+				  "%llu, on disk %llu",
 				  (unsigned long long)u->tier, (unsigned long long)u->tier_demoted,
-				  (unsigned long long)u->tier_clean, (unsigned long long)u->tier_orphans,
-				  (unsigned long long)on_disk);
+				  (unsigned long long)u->tier_clean,
+				  (unsigned long long)u->tier_orphans, (unsigned long long)on_disk);
 	return 0;
 }
 
-/* What a dead process's io_uring held is free a moment after its death. Who holds what is left in the end is asked then only. */
+/* What a dead process's io_uring held is free a moment after its death. Who holds what is left in
+ * the end is asked then only. */
 static int wait_for_memory(struct world *w, struct shmstore_usage *ret)
 {
 	for (uint64_t until = world_now_boot_ms() + DEADLINE_MS; world_now_boot_ms() <= until;) {
 		int rc = shmstore_partition_reconcile(w->p, NULL, NULL, ret);
-		if (rc < 0 || (!ret->inflight && (!ret->ghosts || ghosts_may_be(w)) && !ret->residual))
+		if (rc < 0 ||
+		    (!ret->inflight && (!ret->ghosts || ghosts_may_be(w)) && !ret->residual))
 			return rc;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
@@ -316,15 +336,19 @@ static int settled(struct world *w, int path, const int *unused)
 		if (u.n_leases == 0)
 			break;
 		if (world_now_boot_ms() > until)
-			return world_fail(w, "%llu leases never end", (unsigned long long)u.n_leases);
-		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL); /* a lease's end is only a time */
+			return world_fail(w, "%llu leases never end",
+					  (unsigned long long)u.n_leases);
+		/* a lease's end is only a time */
+		nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
 	}
 	struct plan plan = {.w = w};
 	struct shmstore_gc_report report;
 	rc = shmstore_partition_gc_plan(w->p, 0, on_action, &plan, &report);
-	if (rc < 0 || plan.n || report.n_stores || report.n_leases || report.n_objects || report.freed)
+	if (rc < 0 || plan.n || report.n_stores || report.n_leases || report.n_objects ||
+	    report.freed)
 		return world_fail(w, "second gc: %d, %llu stores %llu leases %llu objects", rc,
-				  (unsigned long long)report.n_stores, (unsigned long long)report.n_leases,
+				  (unsigned long long)report.n_stores,
+				  (unsigned long long)report.n_leases,
 				  (unsigned long long)report.n_objects);
 	rc = wait_for_memory(w, &u);
 	if (rc < 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deny ERRNO CALL[,CALL...] -- COMMAND...: runs COMMAND under a seccomp filter that answers these system calls with that errno, a name or a
- * number. O_TMPFILE stands for an openat() that asks for a file without a name. deny --list: the calls that it knows, one a line.
+ * deny ERRNO CALL[,CALL...] -- COMMAND...: runs COMMAND under a seccomp filter that answers these
+ * system calls with that errno, a name or a number. O_TMPFILE stands for an openat() that asks for
+ * a file without a name. deny --list: the calls that it knows, one a line.
  *
  * Exit status: COMMAND's; 2 wrong usage, 77 no filter can be set, 127 COMMAND cannot be run.
  */
@@ -249,7 +250,8 @@ int main(int argc, char **argv)
 		refuse(&f, name, error);
 	answer(&f, SECCOMP_RET_ALLOW);
 	program = (struct sock_fprog){f.n, f.steps};
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0) {
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0) {
 		perror("deny: no filter can be set");
 		return 77;
 	}

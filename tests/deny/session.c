@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * session MODE PARTITION [DISK]: a user's session, a line for each step: "<step> ok <answer>", or "<step> failed <errno> <the sentence>". Each
- * answer is the same in every run, and does not depend on how the library does it. tests/deny/run plays it under filters.
+ * session MODE PARTITION [DISK]: a user's session, a line for each step: "<step> ok <answer>", or
+ * "<step> failed <errno> <the sentence>". Each answer is the same in every run, and does not depend
+ * on how the library does it. tests/deny/run plays it under filters.
  *
  *   all    all that a user does; exit status 1 where a step failed
  *   tier   all that a user does with a disk tier in the directory DISK; exit status likewise
  *   dead   leaves a dead store with two objects
- *   hold   a live store, and one whose only object was deleted under a view; says "up" and waits for the end of its standard input
+ *   hold   a live store, and one whose only object was deleted under a view; says "up" and waits
+ *          for the end of its standard input
  *   put    a store of 32 MiB: 0, 3 where there is no room, 1 otherwise
  *   serve  a store of 64 MiB, which must be the daemon's; says "up" and waits
  */
@@ -23,7 +25,8 @@
 static int n_failed;
 
 /* r < 0: the step failed. True where it did not. */
-static bool step(const char *name, int r, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static bool step(const char *name, int r, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 static bool step(const char *name, int r, const char *format, ...)
 {
 	const char *detail = shmstore_error_detail();
@@ -44,15 +47,16 @@ static bool step(const char *name, int r, const char *format, ...)
 }
 
 /* Whether the key has those bytes, as a step. */
-static void holds(const char *name, struct shmstore *s, const char *key, uint64_t size, uint64_t seed)
+static void holds(const char *name, struct shmstore *s, const char *key, uint64_t size,
+		  uint64_t seed)
 {
 	int r = get_pattern(s, key, size, seed);
 
 	step(name, r, "%s", r == 0 ? "right" : "WRONG BYTES");
 }
 
-static int open_store(struct shmstore_partition *p, const char *name, unsigned flags, uint32_t daemon,
-		      struct shmstore **ret)
+static int open_store(struct shmstore_partition *p, const char *name, unsigned flags,
+		      uint32_t daemon, struct shmstore **ret)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
 
@@ -77,7 +81,8 @@ static void puts_and_gets(struct shmstore *s)
 	holds("get-again", s, "again", LARGE, 5);
 }
 
-static void handed_over(struct shmstore_partition *p, struct shmstore *s, const char *key, uint64_t size, uint64_t seed)
+static void handed_over(struct shmstore_partition *p, struct shmstore *s, const char *key,
+			uint64_t size, uint64_t seed)
 {
 	struct shmstore_ticket t;
 	struct shmstore *other;
@@ -97,7 +102,8 @@ static void readers(struct shmstore_partition *p)
 {
 	struct shmstore *s;
 
-	if (!step("readonly", open_store(p, "a", SHMSTORE_OPEN_READONLY, SHMSTORE_DAEMON_OFF, &s), "%s", ""))
+	if (!step("readonly", open_store(p, "a", SHMSTORE_OPEN_READONLY, SHMSTORE_DAEMON_OFF, &s),
+		  "%s", ""))
 		return;
 	holds("readonly-large", s, "large", LARGE, 1);
 	holds("readonly-small", s, "small", SMALL, 2);
@@ -127,8 +133,8 @@ static void looks(struct shmstore_partition *p, struct shmstore *s)
 	struct shmstore_view *v;
 	int n = 0, r = shmstore_partition_usage(p, SHMSTORE_USAGE_FULL, &u);
 
-	step("usage", r, "stores %d objects %d residual %d", r ? 0 : (int)u.n_stores, r ? 0 : (int)u.n_objects,
-	     r ? 0 : (int)u.residual);
+	step("usage", r, "stores %d objects %d residual %d", r ? 0 : (int)u.n_stores,
+	     r ? 0 : (int)u.n_objects, r ? 0 : (int)u.residual);
 	r = shmstore_partition_stores(p, count_store, &n);
 	step("stores", r, "%d", n);
 	step("objects", count_objects(s), "%d", count_objects(s));
@@ -231,7 +237,8 @@ static void tier_books(struct shmstore_partition *p)
 	r = shmstore_tier_verify(p, &v);
 	step("tier-verify", r, "%d bad", n);
 	r = shmstore_partition_usage(p, SHMSTORE_USAGE_FULL, &u);
-	step("tier-usage", r, "objects %d residual %d closes %d", r ? 0 : (int)u.n_objects, r ? 0 : (int)u.residual,
+	step("tier-usage", r, "objects %d residual %d closes %d", r ? 0 : (int)u.n_objects,
+	     r ? 0 : (int)u.residual,
 	     r ? 0 : u.tier == u.tier_demoted + u.tier_clean + u.tier_orphans);
 }
 
@@ -240,7 +247,10 @@ static void moved(const char *name, int r, struct shmstore *s, const char *key)
 {
 	int at = r < 0 ? 0 : shmstore_locate(s, KEY(key));
 
-	step(name, r, "%s", at == SHMSTORE_IN_MEMORY ? "memory" : at == SHMSTORE_IN_TIER ? "tier" : "NOWHERE");
+	step(name, r, "%s",
+	     at == SHMSTORE_IN_MEMORY ? "memory"
+	     : at == SHMSTORE_IN_TIER ? "tier"
+				      : "NOWHERE");
 }
 
 static void moves(struct shmstore *s)
@@ -253,7 +263,8 @@ static void moves(struct shmstore *s)
 	moved("demote-small", shmstore_demote(s, KEY("small"), 0), s, "small");
 	n = shmstore_prefetch(s, keys, 2, 0, 0, results);
 	/* Which has a code for each key, and no sentence. */
-	step("prefetch", n < 0 ? n : 0, "%s", n == (results[0] == 0) + (results[1] == 0) ? "right" : "WRONG NUMBER");
+	step("prefetch", n < 0 ? n : 0, "%s",
+	     n == (results[0] == 0) + (results[1] == 0) ? "right" : "WRONG NUMBER");
 	moved("demote-again", shmstore_demote(s, KEY("large"), 0), s, "large");
 	holds("get-demoted", s, "large", LARGE, 1);
 	holds("get-small", s, "small", SMALL, 2);
@@ -284,7 +295,8 @@ static void given_from_tier(struct shmstore_partition *p, struct shmstore *s)
 
 	step("put-given", put_pattern(s, "given", LARGE, 3, 0), "%s", "");
 	moved("demote-given", shmstore_demote(s, KEY("given"), 0), s, "given");
-	if (!step("handoff-as-is", shmstore_handoff_flags(s, KEY("given"), 60000, SHMSTORE_AS_IS, &t), "%s", "") ||
+	if (!step("handoff-as-is",
+		  shmstore_handoff_flags(s, KEY("given"), 60000, SHMSTORE_AS_IS, &t), "%s", "") ||
 	    !step("open-other", open_store(p, "other", 0, SHMSTORE_DAEMON_OFF, &other), "%s", ""))
 		return;
 	if (step("adopt-as-is", shmstore_adopt(other, KEY("given"), &t, 0), "%s", ""))
@@ -340,9 +352,11 @@ static int hold(struct shmstore_partition *p)
 	struct shmstore *live, *ghost;
 
 	if (open_store(p, "live", 0, SHMSTORE_DAEMON_OFF, &live) < 0 ||
-	    open_store(p, "ghost", 0, SHMSTORE_DAEMON_OFF, &ghost) < 0 || put_pattern(live, "large", LARGE, 1, 0) < 0 ||
-	    put_pattern(live, "small", SMALL, 2, 0) < 0 || put_pattern(ghost, "large", LARGE, 3, 0) < 0 ||
-	    !get_view(ghost, "large", 0) || shmstore_delete(ghost, KEY("large")) < 0)
+	    open_store(p, "ghost", 0, SHMSTORE_DAEMON_OFF, &ghost) < 0 ||
+	    put_pattern(live, "large", LARGE, 1, 0) < 0 ||
+	    put_pattern(live, "small", SMALL, 2, 0) < 0 ||
+	    put_pattern(ghost, "large", LARGE, 3, 0) < 0 || !get_view(ghost, "large", 0) ||
+	    shmstore_delete(ghost, KEY("large")) < 0)
 		return 1;
 	return up_and_wait();
 }
@@ -383,7 +397,9 @@ int main(int argc, char **argv)
 		return tier(argv[2], argv[3]);
 	for (size_t i = 0; argc == 3 && i < sizeof(modes) / sizeof(*modes); i++) {
 		if (strcmp(argv[1], modes[i].name) == 0)
-			return shmstore_partition_open(argv[2], SHMSTORE_CREATE, &p) < 0 ? 1 : modes[i].fn(p);
+			return shmstore_partition_open(argv[2], SHMSTORE_CREATE, &p) < 0
+				       ? 1
+				       : modes[i].fn(p);
 	}
 	fputs("usage: session all|dead|hold|put|serve PARTITION, or tier PARTITION DISK\n", stderr);
 	return 2;

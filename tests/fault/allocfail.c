@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * allocfail.c: see allocfail.h. glibc lets a program define malloc and friends, and keeps its own under __libc_ names.
- * Counters are relaxed atomics: the tests that read them have one thread.
+ * allocfail.c: see allocfail.h. glibc lets a program define malloc and friends, and keeps its own
+ * under __libc_ names. Counters are relaxed atomics: the tests that read them have one thread.
  */
 #include "allocfail.h"
 

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fault.c: in every scenario, lets each system call fail with each errno that the kernel may give there (once; and for those
- * that last, from there to the end), and each allocation (once; and from there to the end). By default every other of
- * these is played: which changes with the turn, by default the day's. With -a all are.
+ * fault.c: in every scenario, lets each system call fail with each errno that the kernel may give
+ * there (once; and for those that last, from there to the end), and each allocation (once; and from
+ * there to the end). By default every other of these is played: which changes with the turn, by
+ * default the day's. With -a all are.
  *
  *   fault [-a] [-t TURN] [-k calls|allocations] [scenario...]
  *
- * After each: the call returned a code of the closed list, or worked by another way; what it did or did not do agrees with that
- * code; the store works; after close and unref no descriptor, no mapping and no block of the heap is left in the process, and
- * after gc not a name and not a byte on the partition.
+ * After each: the call returned a code of the closed list, or worked by another way; what it
+ * did or did not do agrees with that code; the store works; after close and unref no
+ * descriptor, no mapping and no block of the heap is left in the process, and after gc not a
+ * name and not a byte on the partition.
  */
 #include <argp.h>
 #include <errno.h>
@@ -58,7 +60,7 @@ struct play {
 	unsigned n_faults, n_passed, n_failed;
 };
 
-/* ---- one run ------------------------------------------------------------------------------------------------------ */
+/* ---- one run --------------------------------------------------------------------------------- */
 
 static const struct fault *the_fault; /* the victim's own */
 static const struct world *the_world;
@@ -82,10 +84,12 @@ static int check_outcome(struct world *w, int rc)
 {
 	const struct scenario *sc = w->sc;
 	if (!plausible_return(rc))
-		return world_fail(w, "returned %d (%s), which is not in the closed list", rc, strerror(-rc));
+		return world_fail(w, "returned %d (%s), which is not in the closed list", rc,
+				  strerror(-rc));
 	if (sc->flags & OWN_PARTITION || !w->p)
 		return 0;
-	/* A call that opens or takes apart a whole store may stop half way; all others do all or nothing. */
+	/* A call that opens or takes apart a whole store may stop half way; all
+	 * others do all or nothing. */
 	bool whole = !(sc->flags & (NO_STORE | CONSUMES));
 	return world_check_keys(w, whole ? &rc : NULL);
 }
@@ -154,8 +158,8 @@ static int iterate(struct play *p, const struct fault *f)
 {
 	struct world *w = &p->stage.world;
 	if (live(p, f) < 0 ||
-	    ((w->sc->flags & IS_READ) &&
-	     (survivor_reads_on(&p->stage.survivor, w) < 0 || survivor_ends_reading(&p->stage.survivor, w) < 0)) ||
+	    ((w->sc->flags & IS_READ) && (survivor_reads_on(&p->stage.survivor, w) < 0 ||
+					  survivor_ends_reading(&p->stage.survivor, w) < 0)) ||
 	    survivor_verify(&p->stage.survivor, w) < 0)
 		return -1;
 	int rc = w->shared->rc;
@@ -175,9 +179,11 @@ static void say_failure(const struct play *p, const struct fault *f)
 	if (f->kind == FAULT_CALL)
 		printf("FAIL %s, call %u %s%s: %s: %s\n", w->sc->name, f->plan.n,
 		       tracer_call_name(p->calls[f->plan.n - 1].nr), all,
-		       f->plan.mode == TRACER_SHORT ? "cut short" : strerrorname_np(f->plan.error), w->shared->message);
+		       f->plan.mode == TRACER_SHORT ? "cut short" : strerrorname_np(f->plan.error),
+		       w->shared->message);
 	else if (f->kind == FAULT_ALLOCATION)
-		printf("FAIL %s, allocation %u%s: %s\n", w->sc->name, f->plan.n, all, w->shared->message);
+		printf("FAIL %s, allocation %u%s: %s\n", w->sc->name, f->plan.n, all,
+		       w->shared->message);
 	else
 		printf("FAIL %s, undisturbed: %s\n", w->sc->name, w->shared->message);
 }
@@ -185,7 +191,8 @@ static void say_failure(const struct play *p, const struct fault *f)
 static bool try_one(struct play *p, const struct fault *f, unsigned *n_bad)
 {
 	if (stage_build(&p->stage) < 0) {
-		printf("FAIL %s: the stage: %s\n", p->stage.world.sc->name, p->stage.world.shared->message);
+		printf("FAIL %s: the stage: %s\n", p->stage.world.sc->name,
+		       p->stage.world.shared->message);
 		stage_burn(&p->stage);
 		++*n_bad;
 		return false;
@@ -199,19 +206,23 @@ static bool try_one(struct play *p, const struct fault *f, unsigned *n_bad)
 	return false;
 }
 
-/* ---- all of a scenario -------------------------------------------------------------------------------------------- */
+/* ---- all of a scenario ----------------------------------------------------------------------- */
 
 static void fail_call(struct play *p, unsigned n, const struct plausible *how, unsigned *n_bad)
 {
 	const struct tracer_call *call = &p->calls[n - 1];
 
 	for (size_t i = 0; i < PLAUSIBLE_ERRORS && how->errors[i] && *n_bad < FAILURES_MAX; i++) {
-		struct fault f = {.kind = FAULT_CALL, .plan = {how->mode, n, how->errors[i], true, call->nr}};
+		struct fault f = {.kind = FAULT_CALL,
+				  .plan = {how->mode, n, how->errors[i], true, call->nr}};
 
-		/* Every other error in turn; of the tier's calls, which are long ones, every third of those that do not last. */
+		/* Every other error in turn; of the tier's calls, which are long ones, every third
+		 * of those that do not last. */
 		if (!p->options->all &&
 		    (n + i + p->options->turn) %
-				    (p->stage.world.sc->flags & TIER && how->mode == TRACER_FAIL ? 3 : 2) !=
+				    (p->stage.world.sc->flags & TIER && how->mode == TRACER_FAIL
+					     ? 3
+					     : 2) !=
 			    0)
 			continue;
 		/* Who finds the name taken does not first find the directory full. */
@@ -229,8 +240,9 @@ static void fail_calls(struct play *p, unsigned *n_bad)
 	const struct plausible *how;
 
 	for (unsigned n = 1; n <= p->n_calls; n++)
-		for (size_t i = 0; (p->options->all || !tracer_is_one_more_turn(p->calls, p->n_calls, n)) &&
-				   (how = plausible_failure(&p->calls[n - 1], i));
+		for (size_t i = 0;
+		     (p->options->all || !tracer_is_one_more_turn(p->calls, p->n_calls, n)) &&
+		     (how = plausible_failure(&p->calls[n - 1], i));
 		     i++)
 			fail_call(p, n, how, n_bad);
 }
@@ -239,7 +251,8 @@ static void fail_allocations(struct play *p, unsigned long n_allocations, unsign
 {
 	for (unsigned long n = 1; n <= n_allocations && *n_bad < FAILURES_MAX; n++)
 		for (int all = 0; all < 2; all++) {
-			const struct fault f = {.kind = FAULT_ALLOCATION, .plan = {.n = (unsigned)n}, .all = all};
+			const struct fault f = {
+				.kind = FAULT_ALLOCATION, .plan = {.n = (unsigned)n}, .all = all};
 
 			if (p->options->all || (n + (unsigned)all + p->options->turn) % 2 == 0)
 				try_one(p, &f, n_bad);
@@ -270,12 +283,13 @@ static void play_scenario(struct play *p, const struct scenario *sc)
 		p->n_failed++;
 	else
 		p->n_passed++;
-	printf("%s %-24s %3u calls, %3lu allocations, %4u faults\n", n_bad ? "not ok" : "ok    ", sc->name, p->n_calls,
-	       n_allocations, p->n_faults - n_faults);
+	printf("%s %-24s %3u calls, %3lu allocations, %4u faults\n", n_bad ? "not ok" : "ok    ",
+	       sc->name, p->n_calls, n_allocations, p->n_faults - n_faults);
 	fflush(stdout);
 }
 
-/* Once through the library in this process, so that what libc allocates at first use is not taken for a leak. */
+/* Once through the library in this process, so that what libc allocates at first
+ * use is not taken for a leak. */
 static void warm_up(const char *mount)
 {
 	char path[256];
@@ -285,8 +299,9 @@ static void warm_up(const char *mount)
 	struct shmstore_view *v = NULL;
 	struct shmstore_usage u;
 	struct content c = {1, 100000};
-	if (shmstore_partition_open(path, SHMSTORE_CREATE, &p) == 0 && shmstore_open(p, "warm", NULL, &s) == 0 &&
-	    content_put(s, "k", 1, c, 0) == 0 && shmstore_get(s, "k", 1, 0, &v) == 0) {
+	if (shmstore_partition_open(path, SHMSTORE_CREATE, &p) == 0 &&
+	    shmstore_open(p, "warm", NULL, &s) == 0 && content_put(s, "k", 1, c, 0) == 0 &&
+	    shmstore_get(s, "k", 1, 0, &v) == 0) {
 		shmstore_view_unref(v);
 		shmstore_partition_usage(p, SHMSTORE_USAGE_FULL, &u);
 		shmstore_partition_gc(p, 0, NULL);
@@ -315,10 +330,12 @@ static int body(const char *mount, void *arg)
 	double begin = clock_s();
 	const struct scenario *sc;
 	for (size_t i = 0; (sc = scenario_at(i)); i++)
-		if (chosen_has(&p.options->chosen, sc->name) && (p.options->disk || !(sc->flags & TIER)))
+		if (chosen_has(&p.options->chosen, sc->name) &&
+		    (p.options->disk || !(sc->flags & TIER)))
 			play_scenario(&p, sc);
 	double s = clock_s() - begin;
-	printf("fault: %u faults in %.1f s, %.1f ms each; ", p.n_faults, s, p.n_faults ? s * 1000 / p.n_faults : 0.0);
+	printf("fault: %u faults in %.1f s, %.1f ms each; ", p.n_faults, s,
+	       p.n_faults ? s * 1000 / p.n_faults : 0.0);
 	printf(p.options->all ? "all of them\n" : "the half of turn %u\n", p.options->turn);
 	printf("fault: %u passed, %u failed\n", p.n_passed, p.n_failed);
 	return p.n_failed ? 1 : 0;
@@ -351,22 +368,27 @@ static error_t on_option(int key, char *arg, struct argp_state *state)
 int main(int argc, char **argv)
 {
 	static const struct argp_option known[] = {
-		{"all", 'a', NULL, 0, "Every error of each call, in each turn of a loop too, and every allocation", 0},
-		{"turn", 't', "TURN", 0, "Which half of the failures is played; the day's by default", 0},
+		{"all", 'a', NULL, 0,
+		 "Every error of each call, in each turn of a loop too, and every allocation", 0},
+		{"turn", 't', "TURN", 0,
+		 "Which half of the failures is played; the day's by default", 0},
 		{"kind", 'k', "KIND", 0, "Only calls or only allocations", 0},
 		{0},
 	};
-	static const struct argp argp = {known,
-					 on_option,
-					 "[SCENARIO...]",
-					 "Lets each system call and each allocation of the library fail.",
-					 NULL,
-					 NULL,
-					 NULL};
-	struct options options = {.calls = true, .allocations = true, .turn = (unsigned)(time(NULL) / 86400)};
+	static const struct argp argp = {
+		known,
+		on_option,
+		"[SCENARIO...]",
+		"Lets each system call and each allocation of the library fail.",
+		NULL,
+		NULL,
+		NULL};
+	struct options options = {
+		.calls = true, .allocations = true, .turn = (unsigned)(time(NULL) / 86400)};
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	options.disk = sandbox_disk();
 	if (!options.disk)
-		printf("SKIP the scenarios of the disk tier: no directory on a disk: %s\n", strerror(errno));
+		printf("SKIP the scenarios of the disk tier: no directory on a disk: %s\n",
+		       strerror(errno));
 	return sandbox_run("size=64m,huge=within_size,nr_inodes=10000", body, &options);
 }

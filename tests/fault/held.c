@@ -20,7 +20,8 @@ void held_look(const char *mount, struct held *ret)
 	int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
 	size_t size = 0;
 	ssize_t n;
-	while (fd >= 0 && size < sizeof(maps) - 1 && (n = read(fd, maps + size, sizeof(maps) - 1 - size)) > 0)
+	while (fd >= 0 && size < sizeof(maps) - 1 &&
+	       (n = read(fd, maps + size, sizeof(maps) - 1 - size)) > 0)
 		size += (size_t)n;
 	close(fd);
 	maps[size] = '\0';
@@ -45,7 +46,8 @@ const char *held_differs(const char *mount, const struct held *before)
 			return differs;
 		}
 	if (after.n_maps != before->n_maps)
-		snprintf(differs, sizeof(differs), "%d mappings are left", (int)(after.n_maps - before->n_maps));
+		snprintf(differs, sizeof(differs), "%d mappings are left",
+			 (int)(after.n_maps - before->n_maps));
 	else if (after.n_blocks != before->n_blocks)
 		snprintf(differs, sizeof(differs), "%ld blocks of the heap are left",
 			 after.n_blocks - before->n_blocks);

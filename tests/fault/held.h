@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* held.h: what a process holds, so that two looks tell what a call left: descriptors, mappings of files on a mount, blocks of the heap. */
+/* held.h: what a process holds, so that two looks tell what a call left: descriptors, mappings of
+ * files on a mount, blocks of the heap. */
 #ifndef HELD_H
 #define HELD_H
 

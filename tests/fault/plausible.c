@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * plausible.c: see plausible.h. Not here: munmap of a whole mapping (cannot fail), calls that only ask about the process.
+ * plausible.c: see plausible.h. Not here: munmap of a whole mapping (cannot fail), calls
+ * that only ask about the process.
  */
 #include "plausible.h"
 
@@ -17,7 +18,9 @@ static const struct {
 	struct plausible failure;
 } known[] = {
 	{SYS_openat, ANY, {TRACER_FAIL, {EMFILE, ENFILE, ENOMEM, EACCES, EINTR, EIO}}},
-	{SYS_openat2, ANY, {TRACER_FAIL, {EMFILE, ENFILE, ENOMEM, EACCES, EINTR, EIO, EAGAIN, ENOSYS}}},
+	{SYS_openat2,
+	 ANY,
+	 {TRACER_FAIL, {EMFILE, ENFILE, ENOMEM, EACCES, EINTR, EIO, EAGAIN, ENOSYS}}},
 	{SYS_close, ANY, {TRACER_FAIL_DONE, {EINTR, EIO}}},
 	{SYS_linkat, ANY, {TRACER_FAIL, {ENOSPC, ENOMEM, EACCES, EIO, EMLINK, EPERM}}},
 	{SYS_unlinkat, ANY, {TRACER_FAIL, {EIO, EACCES, ENOMEM, EPERM, EBUSY}}},
@@ -97,16 +100,17 @@ static const struct {
 const struct plausible *plausible_failure(const struct tracer_call *call, size_t i)
 {
 	for (size_t k = 0; k < sizeof(known) / sizeof(known[0]); k++)
-		if (known[k].nr == call->nr && (known[k].command == ANY || known[k].command == (int)call->args[1]) &&
-		    i-- == 0)
+		if (known[k].nr == call->nr &&
+		    (known[k].command == ANY || known[k].command == (int)call->args[1]) && i-- == 0)
 			return &known[k].failure;
 	return NULL;
 }
 
 bool plausible_return(int rc)
 {
-	static const int list[] = {EINVAL, ENOENT, EEXIST, EBUSY,  ENOSPC,  EDQUOT, EBADMSG,   EPERM,
-				   ESTALE, EXDEV,  EMFILE, ENOMEM, ENOTSUP, EIO,    ETIMEDOUT, ECANCELED};
+	static const int list[] = {EINVAL,  ENOENT, EEXIST,    EBUSY,    ENOSPC, EDQUOT,
+				   EBADMSG, EPERM,  ESTALE,    EXDEV,    EMFILE, ENOMEM,
+				   ENOTSUP, EIO,    ETIMEDOUT, ECANCELED};
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
 		if (rc == -list[i])
 			return true;

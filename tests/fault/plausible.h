@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plausible.h: what the kernel may answer to each system call, and what the library may answer to its caller. */
+/* plausible.h: what the kernel may answer to each system call, and what the library
+ * may answer to its caller. */
 #ifndef PLAUSIBLE_H
 #define PLAUSIBLE_H
 

@@ -2,10 +2,11 @@
 /*
  * fuzz_adopt.c: shmstore_adopt() of arbitrary tickets and files, on a real file system.
  *
- * Input: a byte of mode, a byte n, n bytes of text, the rest is the content of a file that stands under a lease's name in the
- * donor's handoff/. The ticket is that lease with the sizes that the content claims (OWN_TICKET), or the text, with the
- * partition's path put before its path where it begins with '~'. What must hold: the result is of the closed list; on an error
- * nothing was linked; on success the object can be got and read to its last byte.
+ * Input: a byte of mode, a byte n, n bytes of text, the rest is the content of a file that stands
+ * under a lease's name in the donor's handoff/. The ticket is that lease with the sizes that the
+ * content claims (OWN_TICKET), or the text, with the partition's path put before its path where it
+ * begins with '~'. What must hold: the result is of the closed list; on an error nothing was
+ * linked; on success the object can be got and read to its last byte.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,8 @@ static unsigned long n_adopted, n_parsed, n_refused;
 
 static void report(void)
 {
-	fprintf(stderr, "accepted: %lu, refused: %lu, texts that parse: %lu\n", n_adopted, n_refused, n_parsed);
+	fprintf(stderr, "accepted: %lu, refused: %lu, texts that parse: %lu\n", n_adopted,
+		n_refused, n_parsed);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -95,7 +97,8 @@ static bool read_text(const uint8_t *data, size_t size, struct shmstore_ticket *
 	cut[size] = '\0';
 	home = strchr(cut, '~');
 	if (home)
-		snprintf(text, sizeof(text), "%.*s%s%s", (int)(home - cut), cut, scratch_partition_path(), home + 1);
+		snprintf(text, sizeof(text), "%.*s%s%s", (int)(home - cut), cut,
+			 scratch_partition_path(), home + 1);
 	else
 		snprintf(text, sizeof(text), "%s", cut);
 	r = shmstore_ticket_parse(text, ret);
@@ -151,10 +154,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	flags = (mode & REPLACE ? SHMSTORE_REPLACE : 0) | (mode & VERIFY ? SHMSTORE_VERIFY : 0);
 	r = shmstore_adopt(receiver, key, key_size, &t, flags);
-	ENSURE(r == 0 || r == -EPERM || r == -EBADMSG || r == -ESTALE || r == -EXDEV || r == -ENOTSUP || r == -EINVAL);
+	ENSURE(r == 0 || r == -EPERM || r == -EBADMSG || r == -ESTALE || r == -EXDEV ||
+	       r == -ENOTSUP || r == -EINVAL);
 	if (r == 0) {
 		n_adopted++;
-		ENSURE(strncmp(t.path, scratch_partition_path(), strlen(scratch_partition_path())) == 0);
+		ENSURE(strncmp(t.path, scratch_partition_path(),
+			       strlen(scratch_partition_path())) == 0);
 		use(key, key_size);
 	} else {
 		n_refused++;

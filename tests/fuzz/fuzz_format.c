@@ -2,10 +2,10 @@
 /*
  * fuzz_format.c: shms_format_parse() on arbitrary bytes.
  *
- * The first byte says how far the input is helped past the checks that random bytes never pass, so that those behind them are
- * reached: FIX_FRAME sets magic, version and sizes, FIX_HASH recomputes the header's hash. What is accepted is used in full:
- * every byte of key, metadata and buffers is read within a block of exactly the file's size, and must lie where the format's
- * rules say.
+ * The first byte says how far the input is helped past the checks that random bytes never pass, so
+ * that those behind them are reached: FIX_FRAME sets magic, version and sizes, FIX_HASH recomputes
+ * the header's hash. What is accepted is used in full: every byte of key, metadata and buffers is
+ * read within a block of exactly the file's size, and must lie where the format's rules say.
  */
 #include <errno.h>
 #include <string.h>
@@ -35,7 +35,9 @@ static void use(const struct shms_object *o, const unsigned char *file, size_t s
 	ENSURE(l->header_size <= size && l->buffer_size == size - l->header_size);
 	ENSURE(l->table_off >= sizeof(struct shms_superblock) + l->key_size);
 	ENSURE(l->metadata_off + l->metadata_size <= l->header_size);
-	ENSURE(l->header_size % (l->buffer_size >= SHMS_FORMAT_BIG ? SHMS_FORMAT_PAGE : SHMS_FORMAT_ALIGN) == 0);
+	ENSURE(l->header_size %
+		       (l->buffer_size >= SHMS_FORMAT_BIG ? SHMS_FORMAT_PAGE : SHMS_FORMAT_ALIGN) ==
+	       0);
 	for (size_t i = 0; i < l->key_size; i++)
 		sum += ((const unsigned char *)o->key)[i];
 	for (size_t i = 0; i < l->metadata_size; i++)
@@ -101,7 +103,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		ENSURE(shms_format_parse(f.file, f.size, f.size + 1, &again, NULL) != 0);
 	} else {
 		ENSURE(memcmp(&o, &again, sizeof(o)) == 0); /* written on success only */
-		n_hash_passed += strstr(reason, "buffer") != NULL && strstr(reason, "first buffer misaligned") == NULL;
+		n_hash_passed += strstr(reason, "buffer") != NULL &&
+				 strstr(reason, "first buffer misaligned") == NULL;
 	}
 	free(f.file);
 	return 0;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_memtext.c: the readers of what the kernel says of memory, on arbitrary text: /proc/meminfo, memory.stat of both versions, a limit, a number,
- * memory.events, a process's status and smaps_rollup, and its cgroup's path. The first byte chooses.
+ * fuzz_memtext.c: the readers of what the kernel says of memory, on arbitrary text: /proc/meminfo,
+ * memory.stat of both versions, a limit, a number, memory.events, a process's status and
+ * smaps_rollup, and its cgroup's path. The first byte chooses.
  *
- * Nothing is read behind the text; an amount is known or 0; what is known is not negative; a sum of such is within its total; a path stays below its root.
+ * Nothing is read behind the text; an amount is known or 0; what is known is not negative; a sum of
+ * such is within its total; a path stays below its root.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -76,7 +78,8 @@ static void read_path(const char *text, size_t n, int version)
 	}
 	n_known++;
 	ENSURE(memchr(path, '\0', sizeof(path)) && path[0] == '/');
-	ENSURE(!strstr(path, "/../") && (strlen(path) < 3 || strcmp(path + strlen(path) - 3, "/..") != 0));
+	ENSURE(!strstr(path, "/../") &&
+	       (strlen(path) < 3 || strcmp(path + strlen(path) - 3, "/..") != 0));
 	while (shms_memgroup_parent(path))
 		ENSURE(path[0] == '/');
 	ENSURE(strcmp(path, "/") == 0);

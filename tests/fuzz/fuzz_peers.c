@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_peers.c: what other daemons may say to one in this process: its real connections, actors, copies and profiles, with a place that has
- * an actor and takes the orders that it gets.
+ * fuzz_peers.c: what other daemons may say to one in this process: its real connections, actors,
+ * copies and profiles, with a place that has an actor and takes the orders that it gets.
  *
- * Input: a byte of mode, then messages, each a byte of who says it and what (which of two peers: OTHER; its type), two
- * of size, and so many bytes. They become a message of that type: its fixed part is as long as it has to be, and a bulk's description says how much
- * of it follows. RAW: they go as they are, as a piece of a stream. What must hold: what the daemon sends is well-formed; the place is
- * never told that it is at fault; when a peer has gone, its connection is, and others are welcome.
+ * Input: a byte of mode, then messages, each a byte of who says it and what (which of two
+ * peers: OTHER; its type), two of size, and so many bytes. They become a message of that type:
+ * its fixed part is as long as it has to be, and a bulk's description says how much of it
+ * follows. RAW: they go as they are, as a piece of a stream. What must hold: what the daemon
+ * sends is well-formed; the place is never told that it is at fault; when a peer has gone, its
+ * connection is, and others are welcome.
  */
 #include <string.h>
 #include <sys/socket.h>
@@ -57,26 +59,28 @@ static const struct kind {
 static struct config_partition partition = {.survey_interval_ns = UINT64_C(3600000000000),
 					    .ghost_age_ns = UINT64_C(3600000000000)};
 static char none[] = "none", own_name[] = "m";
-static struct config config = {
-	.max_clients = 16,
-	.max_clients_per_user = 16,
-	.hello_timeout_ns = UINT64_C(3600000000000),
-	.output_max = 1 << 20,
-	.credit = 1 << 20,
-	.credit_idle_ns = UINT64_C(3600000000000),
-	.profile = {.strategy = {.strategy = PROFILE_PEAK},
-		    .directory = none,
-		    .interval_ns = 1000000,
-		    .save_ns = UINT64_C(3600000000000),
-		    .max_kinds = 4},
-	.peers = {.name = own_name,
-		  .timeout_ns = UINT64_C(3600000000000),
-		  .sync_ns = 1000000,
-		  .copies =
-			  {.on = true, .num = {.all = true}, .strategy = CKPT_ALL, .frequency_ns = 1000000, .retry = 1},
-		  .recover_ns = 1000000},
-	.partitions = &partition,
-	.n_partitions = 1};
+static struct config config = {.max_clients = 16,
+			       .max_clients_per_user = 16,
+			       .hello_timeout_ns = UINT64_C(3600000000000),
+			       .output_max = 1 << 20,
+			       .credit = 1 << 20,
+			       .credit_idle_ns = UINT64_C(3600000000000),
+			       .profile = {.strategy = {.strategy = PROFILE_PEAK},
+					   .directory = none,
+					   .interval_ns = 1000000,
+					   .save_ns = UINT64_C(3600000000000),
+					   .max_kinds = 4},
+			       .peers = {.name = own_name,
+					 .timeout_ns = UINT64_C(3600000000000),
+					 .sync_ns = 1000000,
+					 .copies = {.on = true,
+						    .num = {.all = true},
+						    .strategy = CKPT_ALL,
+						    .frequency_ns = 1000000,
+						    .retry = 1},
+					 .recover_ns = 1000000},
+			       .partitions = &partition,
+			       .n_partitions = 1};
 static struct host h;
 static unsigned long n_answered, n_ended;
 
@@ -91,7 +95,8 @@ static struct end ends[N_PEERS];
 
 static void report(void)
 {
-	fprintf(stderr, "accepted: %lu messages of the daemon, %lu connections that it ended\n", n_answered, n_ended);
+	fprintf(stderr, "accepted: %lu messages of the daemon, %lu connections that it ended\n",
+		n_answered, n_ended);
 }
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
@@ -110,7 +115,7 @@ static void turn(void)
 	fakehost_turn(&h, 3, 0);
 }
 
-/* ---- the place --------------------------------------------------------------------------------------------------------- */
+/* ---- the place ------------------------------------------------------------------------------- */
 
 static void next_order(int fd)
 {
@@ -125,7 +130,8 @@ static int begin_place(void)
 					     .suspend_ms = 1000,
 					     .at_once = 1,
 					     .level = ACTOR_ALWAYS,
-					     .flags = WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD | WIRE_ACTOR_NEW};
+					     .flags = WIRE_ACTOR_CAN_SAVE | WIRE_ACTOR_CAN_LOAD |
+						      WIRE_ACTOR_NEW};
 	int fd;
 
 	fakehost_connect(&h, &me, &fd);
@@ -165,7 +171,7 @@ static void serve_place(int fd, bool refuses)
 	ENSURE(type == FAKEHOST_NONE);
 }
 
-/* ---- peers ------------------------------------------------------------------------------------------------------------- */
+/* ---- peers ----------------------------------------------------------------------------------- */
 
 /* Takes what the daemon said to it. */
 static void listen_to(struct end *e)
@@ -196,17 +202,21 @@ static void listen_to(struct end *e)
 static void say(const struct end *e, uint16_t type, const void *body, size_t n)
 {
 	const struct peerlink_header head = {.size = (uint32_t)(sizeof(head) + n), .type = type};
-	const struct iovec parts[] = {{(void *)(size_t)&head, sizeof(head)}, {(void *)(size_t)body, n}};
+	const struct iovec parts[] = {{(void *)(size_t)&head, sizeof(head)},
+				      {(void *)(size_t)body, n}};
 	const struct msghdr m = {.msg_iov = (struct iovec *)(size_t)parts, .msg_iovlen = 2};
 
 	(void)sendmsg(e->fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* A name below the daemon's own, and one above: of two connections the one that the lesser made stays. */
+/* A name below the daemon's own, and one above: of two connections the one
+ * that the lesser made stays. */
 static void greet(const struct end *e)
 {
-	struct peerlink_hello hello = {
-		.magic = PEERLINK_MAGIC, .version = PEERLINK_VERSION, .uid = getuid(), .name = {e == ends ? 'b' : 'z'}};
+	struct peerlink_hello hello = {.magic = PEERLINK_MAGIC,
+				       .version = PEERLINK_VERSION,
+				       .uid = getuid(),
+				       .name = {e == ends ? 'b' : 'z'}};
 
 	say(e, PEERS_HELLO, &hello, sizeof(hello));
 }
@@ -242,13 +252,15 @@ static void say_as(const struct end *e, const struct kind *k, const uint8_t *dat
 	memset(body, 0, k->fixed);
 	memcpy(body, data, size < n ? size : n);
 	if (k->type == PEERS_BULK)
-		((struct peerlink_bulk *)(void *)body)->n_meta = (uint32_t)(n - sizeof(struct peerlink_bulk));
+		((struct peerlink_bulk *)(void *)body)->n_meta =
+			(uint32_t)(n - sizeof(struct peerlink_bulk));
 	say(e, k->type, body, n);
 }
 
 static void call(int place, const uint8_t *name, size_t n)
 {
-	const struct wire_actor_call c = {.name = (uint32_t)(n > WIRE_ACTOR_NAME ? WIRE_ACTOR_NAME : n)};
+	const struct wire_actor_call c = {
+		.name = (uint32_t)(n > WIRE_ACTOR_NAME ? WIRE_ACTOR_NAME : n)};
 
 	/* A client says no names that are none: what becomes of one that does is fuzz_wire's. */
 	for (size_t i = 0; i < c.name; i++)
@@ -281,7 +293,7 @@ static const uint8_t *send_next(int place, const uint8_t *data, const uint8_t *e
 	return data + 3 + size;
 }
 
-/* ---- one input --------------------------------------------------------------------------------------------------------- */
+/* ---- one input ------------------------------------------------------------------------------- */
 
 static void look(int place, bool refuses)
 {

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_profile.c: profile_load() on arbitrary text: what a user loads, and what the daemon finds in its directory.
+ * fuzz_profile.c: profile_load() on arbitrary text: what a user loads, and what the
+ * daemon finds in its directory.
  *
- * The first byte: FIX_SUM puts the right checksum behind the rest, so that what is behind that check is reached; PRIOR loads it as a prior. What is
- * refused changes nothing. What is accepted can be written, and loaded again: the second text is the first.
+ * The first byte: FIX_SUM puts the right checksum behind the rest, so that what is behind that
+ * check is reached; PRIOR loads it as a prior. What is refused changes nothing. What is accepted
+ * can be written, and loaded again: the second text is the first.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -63,10 +65,12 @@ static void use(const struct profile *p)
 		for (int r = 0; r < PROFILE_RESOURCES; r++) {
 			struct profile_stat s = profile_stat(k, (enum profile_resource)r);
 
-			ENSURE(s.peak <= PROFILE_MOST && s.average <= PROFILE_MOST && s.p95 <= PROFILE_MOST);
+			ENSURE(s.peak <= PROFILE_MOST && s.average <= PROFILE_MOST &&
+			       s.p95 <= PROFILE_MOST);
 			ENSURE(profile_values(k, (enum profile_resource)r, values) <= PROFILE_RING);
 			for (int how = PROFILE_NONE; how <= PROFILE_AVERAGE; how++)
-				(void)profile_estimate(k, (enum profile_resource)r, (enum profile_strategy)how, 1, 2);
+				(void)profile_estimate(k, (enum profile_resource)r,
+						       (enum profile_strategy)how, 1, 2);
 		}
 		ENSURE(profile_phases(k, &life_ms, peaks) <= PROFILE_PHASES);
 		(void)profile_remaining(k, life_ms / 2);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_segment.c: a segment of arbitrary bytes, as a hostile process of the same user may make one: header, records, hints, slots, descriptions, tables.
+ * fuzz_segment.c: a segment of arbitrary bytes, as a hostile process of the same user may make one:
+ * header, records, hints, slots, descriptions, tables.
  *
- * The first byte says how far the input is helped past the checks that random bytes never pass: FIX_HEADER makes the header one of a few slots; the
- * rest of the input are then the words behind it. Then everything is done with it: what holders do and what its owner does, a few times over, and
- * the memory is exactly as large as the segment, so that one byte read or written outside of it is found.
+ * The first byte says how far the input is helped past the checks that random bytes never pass:
+ * FIX_HEADER makes the header one of a few slots; the rest of the input are then the words
+ * behind it. Then everything is done with it: what holders do and what its owner does, a few
+ * times over, and the memory is exactly as large as the segment, so that one byte read or
+ * written outside of it is found.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -28,8 +31,8 @@ static unsigned long n_accepted, n_objects, n_adopted, n_put;
 
 static void report(void)
 {
-	fprintf(stderr, "accepted: %lu, objects: %lu, adopted: %lu, put: %lu\n", n_accepted, n_objects, n_adopted,
-		n_put);
+	fprintf(stderr, "accepted: %lu, objects: %lu, adopted: %lu, put: %lu\n", n_accepted,
+		n_objects, n_adopted, n_put);
 }
 
 static void read_all(const uint8_t *bytes, uint64_t size)
@@ -46,7 +49,8 @@ static void use_object(const struct shms_segment *g, const struct shms_segpacked
 	uint64_t *sizes = malloc(o->n_buffers * sizeof(*sizes) + 1);
 
 	ENSURE(sizes);
-	ENSURE(o->extent_off >= g->shape.data_off && o->extent_size <= g->shape.size - o->extent_off);
+	ENSURE(o->extent_off >= g->shape.data_off &&
+	       o->extent_size <= g->shape.size - o->extent_off);
 	ENSURE(o->used <= o->extent_size);
 	read_all(g->bytes + o->extent_off, o->used);
 	if (shms_segpacked_sizes(g, o, sizes) == 0) {
@@ -73,7 +77,8 @@ static void use_slot(const struct shms_segment *g, uint32_t index, unsigned hold
 		if (shms_segment_adopt(g, holder, index & 1, &t, &o) == 0) {
 			n_adopted++;
 			use_object(g, &o);
-			shms_segslot_drop(&slot, holder, index & 2 ? SHMS_SEGVIEWS_LIVE : SHMS_SEGVIEWS_NONE);
+			shms_segslot_drop(&slot, holder,
+					  index & 2 ? SHMS_SEGVIEWS_LIVE : SHMS_SEGVIEWS_NONE);
 		}
 	}
 	shms_segslot_handoff(&slot, t.generation, index, 0, t.end_ms, &t.lease);
@@ -167,9 +172,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	ENSURE(file);
 	memset(file, 0, file_size);
 	memcpy(file, data + 1, size - 1);
-	if (mode & FIX_HEADER && shms_segment_shape(1 + data[1] % 40, 32u << data[2] % 2, file_size, &shape) == 0) {
+	if (mode & FIX_HEADER &&
+	    shms_segment_shape(1 + data[1] % 40, 32u << data[2] % 2, file_size, &shape) == 0) {
 		shms_segment_header(&shape, data, data, &header);
-		memmove(file + 4096, data + 3, size - 3 < file_size - 4096 ? size - 3 : file_size - 4096);
+		memmove(file + 4096, data + 3,
+			size - 3 < file_size - 4096 ? size - 3 : file_size - 4096);
 		memcpy(file, &header, sizeof(header));
 	}
 	memcpy(&header, file, sizeof(header));

@@ -2,9 +2,10 @@
 /*
  * fuzz_tier.c: a tier file of arbitrary bytes: header, frames, codecs.
  *
- * The first byte says how far the input is helped past the checks that random bytes never pass: FIX_SIZES sets magic, version and what follows
- * from the object's size, FIX_FRAMES lays the frames out as they must be, FIX_HASH recomputes the hashes. What is accepted is used in full:
- * each frame is unpacked into a block of exactly its size.
+ * The first byte says how far the input is helped past the checks that random bytes never pass:
+ * FIX_SIZES sets magic, version and what follows from the object's size, FIX_FRAMES lays the frames
+ * out as they must be, FIX_HASH recomputes the hashes. What is accepted is used in full: each frame
+ * is unpacked into a block of exactly its size.
  */
 #include <errno.h>
 #include <string.h>
@@ -25,12 +26,14 @@ static unsigned long n_accepted, n_frames, n_unpacked;
 
 static void report(void)
 {
-	fprintf(stderr, "accepted: %lu, frames: %lu, unpacked: %lu\n", n_accepted, n_frames, n_unpacked);
+	fprintf(stderr, "accepted: %lu, frames: %lu, unpacked: %lu\n", n_accepted, n_frames,
+		n_unpacked);
 }
 
 static void fix_sizes(struct shms_tier_superblock *sb, uint64_t size)
 {
-	uint64_t most = size * 64 < 8 * (uint64_t)SHMS_TIER_FRAME ? size * 64 : 8 * (uint64_t)SHMS_TIER_FRAME;
+	uint64_t most = size * 64 < 8 * (uint64_t)SHMS_TIER_FRAME ? size * 64
+								  : 8 * (uint64_t)SHMS_TIER_FRAME;
 
 	memcpy(sb->magic, SHMS_TIER_MAGIC, sizeof(sb->magic));
 	sb->version = SHMS_TIER_VERSION;
@@ -42,14 +45,15 @@ static void fix_sizes(struct shms_tier_superblock *sb, uint64_t size)
 	sb->object_header %= sb->object_size + 1;
 	sb->object_buffer = sb->object_size - sb->object_header;
 	sb->n_frames = (uint32_t)((sb->object_size + SHMS_TIER_FRAME - 1) / SHMS_TIER_FRAME);
-	sb->header_size =
-		shms_tier_pad((256 + sb->key_size + 63) / 64 * 64 + sb->n_frames * sizeof(struct shms_tier_frame));
+	sb->header_size = shms_tier_pad((256 + sb->key_size + 63) / 64 * 64 +
+					sb->n_frames * sizeof(struct shms_tier_frame));
 	sb->file_size = size;
 }
 
 static struct shms_tier_frame *table_of(const struct shms_tier_header *h)
 {
-	return (struct shms_tier_frame *)(void *)(h->bytes + (256 + h->sb->key_size + 63) / 64 * 64);
+	return (struct shms_tier_frame *)(void *)(h->bytes +
+						  (256 + h->sb->key_size + 63) / 64 * 64);
 }
 
 /* The frames share what the file has behind its header. */
@@ -88,17 +92,20 @@ static void fix_hash(struct shms_tier_header *h, const uint8_t *file, uint64_t s
 
 		if (f->offset <= size && padded <= size - f->offset)
 			shms_tier_hash(file + f->offset, padded, f->stored_hash);
-		if (f->codec == SHMS_CODEC_RAW && f->offset <= size && f->original <= size - f->offset)
+		if (f->codec == SHMS_CODEC_RAW && f->offset <= size &&
+		    f->original <= size - f->offset)
 			shms_tier_hash(file + f->offset, f->original, f->object_hash);
 	}
-	shms_tier_header_finish(h); /* for the hashes of the whole; the rest stays as the input has it */
+	/* for the hashes of the whole; the rest stays as the input has it */
+	shms_tier_header_finish(h);
 	h->sb->flags = (uint32_t)flags;
 	h->sb->file_size = file_size;
 	memset(h->sb->header_hash, 0, sizeof(h->sb->header_hash));
 	shms_tier_hash(h->bytes, h->sb->header_size, h->sb->header_hash);
 }
 
-static void use_frame(struct shms_tier_frame *f, const uint8_t *file, uint64_t size, struct shms_tier_tools *tools)
+static void use_frame(struct shms_tier_frame *f, const uint8_t *file, uint64_t size,
+		      struct shms_tier_tools *tools)
 {
 	struct shms_tier_work w = {.object_fd = -1, .frame = f};
 	uint64_t padded = shms_tier_pad(f->stored);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fuzz_wire.c: arbitrary packets to a daemon in this process: its real connection, dispatch, handlers, accounts and workers, on a
- * partition with one store.
+ * fuzz_wire.c: arbitrary packets to a daemon in this process: its real connection, dispatch,
+ * handlers, accounts and workers, on a partition with one store.
  *
- * Input: a byte of mode, then packets, each a byte of type, two of size, and so many bytes. RAW: they are the packet. Else they are body
- * and tail of a message of that type, whose header is made right, so that handlers are reached. What must hold: every answer is well-formed;
- * a fault is answered by ERROR, once, and nothing after it; when the client has gone, its connection is.
+ * Input: a byte of mode, then packets, each a byte of type, two of size, and so many bytes. RAW:
+ * they are the packet. Else they are body and tail of a message of that type, whose header is made
+ * right, so that handlers are reached. What must hold: every answer is well-formed; a fault is
+ * answered by ERROR, once, and nothing after it; when the client has gone, its connection is.
  */
 #include <string.h>
 #include <sys/socket.h>
@@ -33,53 +34,54 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 static struct config_partition partition = {.survey_interval_ns = UINT64_C(3600000000000),
 					    .ghost_age_ns = UINT64_C(3600000000000)};
 static char none[] = "none";
-static struct config config = {.max_clients = 16,
-			       .max_clients_per_user = 16,
-			       .hello_timeout_ns = UINT64_C(3600000000000),
-			       .output_max = 1 << 20,
-			       .credit = 1 << 20,
-			       .credit_idle_ns = UINT64_C(3600000000000),
-			       .arbiter = {.enabled = true,
-					   .wait_ns = UINT64_C(3600000000000),
-					   .tick_ns = 1000000,
-					   .call_ns = 1000000,
-					   .lease = 1 << 20,
-					   .lease_small = 65536,
-					   .max_bypass = 2,
-					   .suspect_ticks = 1,
-					   .split_ticks = 2,
-					   .retry_limit = 5,
-					   .early_detect = true,
-					   .max_contexts = 8,
-					   .max_tasks = 8,
-					   .max_reservations = 8,
-					   .max_pools = 2},
-			       .profile = {.strategy = {.strategy = PROFILE_HISTOGRAM, .eps_ppm = PROFILE_EPS_PPM},
-					   .directory = none,
-					   .interval_ns = 1000000,
-					   .save_ns = 1000000,
-					   .max_kinds = 4},
-			       .stage = {.rules = {.enabled = true,
-						   .shared_enabled = true,
-						   .private_ratio = {2, 1},
-						   .shared_ratio = {1, 2},
-						   .fallen_threshold = {1, 2},
-						   .whole_shared_div = 10,
-						   .wait_ms = 1},
-					 .conflict = STAGE_CONFLICT_HOST,
-					 .base_private = 64 << 20,
-					 .total = 100 << 20,
-					 .slots = 2,
-					 .workers = 2},
-			       .pressure = {.enabled = true,
-					    .interval_ns = 1000000,
-					    .host_total = 1 << 27,
-					    .window = 3,
-					    .hold = 1,
-					    .ramp = 1,
-					    .ramp_max = 4},
-			       .partitions = &partition,
-			       .n_partitions = 1};
+static struct config config = {
+	.max_clients = 16,
+	.max_clients_per_user = 16,
+	.hello_timeout_ns = UINT64_C(3600000000000),
+	.output_max = 1 << 20,
+	.credit = 1 << 20,
+	.credit_idle_ns = UINT64_C(3600000000000),
+	.arbiter = {.enabled = true,
+		    .wait_ns = UINT64_C(3600000000000),
+		    .tick_ns = 1000000,
+		    .call_ns = 1000000,
+		    .lease = 1 << 20,
+		    .lease_small = 65536,
+		    .max_bypass = 2,
+		    .suspect_ticks = 1,
+		    .split_ticks = 2,
+		    .retry_limit = 5,
+		    .early_detect = true,
+		    .max_contexts = 8,
+		    .max_tasks = 8,
+		    .max_reservations = 8,
+		    .max_pools = 2},
+	.profile = {.strategy = {.strategy = PROFILE_HISTOGRAM, .eps_ppm = PROFILE_EPS_PPM},
+		    .directory = none,
+		    .interval_ns = 1000000,
+		    .save_ns = 1000000,
+		    .max_kinds = 4},
+	.stage = {.rules = {.enabled = true,
+			    .shared_enabled = true,
+			    .private_ratio = {2, 1},
+			    .shared_ratio = {1, 2},
+			    .fallen_threshold = {1, 2},
+			    .whole_shared_div = 10,
+			    .wait_ms = 1},
+		  .conflict = STAGE_CONFLICT_HOST,
+		  .base_private = 64 << 20,
+		  .total = 100 << 20,
+		  .slots = 2,
+		  .workers = 2},
+	.pressure = {.enabled = true,
+		     .interval_ns = 1000000,
+		     .host_total = 1 << 27,
+		     .window = 3,
+		     .hold = 1,
+		     .ramp = 1,
+		     .ramp_max = 4},
+	.partitions = &partition,
+	.n_partitions = 1};
 static struct host h;
 static unsigned long n_answered, n_faults;
 
@@ -104,7 +106,8 @@ static void turn(void)
 	fakehost_turn(&h, 3, 0);
 }
 
-/* Takes what the daemon said. *error: it said ERROR, in this call or an earlier one. false: it has ended the connection. */
+/* Takes what the daemon said. *error: it said ERROR, in this call or an earlier one. false: it
+ * has ended the connection. */
 static bool listen_to(int fd, bool *error)
 {
 	struct fakehost_packet packet;

@@ -22,8 +22,8 @@
 #include "segshare.h"
 #include "wire.h"
 
-static void write_seed(const char *dir, const char *target, const char *name, const void *head, size_t head_size,
-		       const struct forged *f)
+static void write_seed(const char *dir, const char *target, const char *name, const void *head,
+		       size_t head_size, const struct forged *f)
 {
 	char path[1000];
 	FILE *out;
@@ -66,7 +66,11 @@ static void write_wire_seeds(const char *dir)
 		{"arbiter", "", {8}, 8, 8},
 		{"arb-log", "", {9}, 8, 8},
 		{"arb-knob", "/dev/shm/p", {1 | 1 << 16, 0, 7}, WIRE_ARB_ADMIN, 40},
-		{"arb-inject", "/dev/shm/p", {2 | 1 << 16, UINT64_C(1) << 32 | 1, 1}, WIRE_ARB_ADMIN, 40},
+		{"arb-inject",
+		 "/dev/shm/p",
+		 {2 | 1 << 16, UINT64_C(1) << 32 | 1, 1},
+		 WIRE_ARB_ADMIN,
+		 40},
 		{"arb-cancel", "/dev/shm/p", {3, UINT64_C(1) << 32 | 1}, WIRE_ARB_ADMIN, 40},
 		{"profile-begin", "c\nf\na#1", {1, 1}, WIRE_PROFILE, 40},
 		{"profile-sample", "", {2, 1, 1 << 20}, WIRE_PROFILE, 40},
@@ -83,8 +87,16 @@ static void write_wire_seeds(const char *dir)
 		{"stage-begin", "s", {0, 100}, WIRE_STAGE_BEGIN, 16},
 		{"stage-end", "", {0}, WIRE_STAGE_END, 8},
 		{"profile-reset", "", {4 | UINT64_C(0xfffffffe) << 32}, WIRE_PROFILE_ADMIN, 24},
-		{"task-try", "c\nf\na#1", {1 | 5 << 16, UINT64_C(0xffffffff), 1 << 20}, WIRE_TASK_ADMIT, 40},
-		{"task-until", "", {2 | 1 << 16, UINT64_C(0xffffffff), 1 << 20, 1, 1}, WIRE_TASK_ADMIT, 40},
+		{"task-try",
+		 "c\nf\na#1",
+		 {1 | 5 << 16, UINT64_C(0xffffffff), 1 << 20},
+		 WIRE_TASK_ADMIT,
+		 40},
+		{"task-until",
+		 "",
+		 {2 | 1 << 16, UINT64_C(0xffffffff), 1 << 20, 1, 1},
+		 WIRE_TASK_ADMIT,
+		 40},
 		{"task-wait",
 		 "",
 		 {3 | UINT64_C(1) << 32, UINT64_C(0xffffffff), UINT64_C(1) << 40},
@@ -94,7 +106,8 @@ static void write_wire_seeds(const char *dir)
 		{"actor-place", "p", {1 << 20}, WIRE_ACTOR_PLACE, 16},
 		{"actor-born", "a\nb", {0, 7, 7, 1 | UINT64_C(0xb0002) << 32}, WIRE_ACTOR_BORN, 32},
 		{"actor-options",
-		 "c\n\n3 copies=yes num=frac:0.5,min=1 selection=fixed:a,b preempt-from-stale=timeout:9",
+		 "c\n\n3 copies=yes num=frac:0.5,min=1 selection=fixed:a,b "
+		 "preempt-from-stale=timeout:9",
 		 {0, 7, 7, 1 | UINT64_C(0xb0002) << 32},
 		 WIRE_ACTOR_BORN,
 		 32},
@@ -145,7 +158,8 @@ static size_t add_arb(uint8_t *to, size_t n, const struct wire_arb *body, const 
 	return n + size;
 }
 
-/* Each operation of the arbiter: after a task that has a context, memory and a pool, with another one that waits. */
+/* Each operation of the arbiter: after a task that has a context, memory and a pool,
+ * with another one that waits. */
 static void write_arb_seeds(const char *dir)
 {
 	static const struct {
@@ -157,9 +171,24 @@ static void write_arb_seeds(const char *dir)
 		{{.op = WIRE_ARB_BIND, .kind = 1, .context = 2}, "2"},
 		{{.op = WIRE_ARB_BIND, .kind = 2, .context = 3}, "1,2"},
 		{{.op = WIRE_ARB_POOL_CREATE, .pool = 2, .bytes = 1 << 20}, "own"},
-		{{.op = WIRE_ARB_RESERVE, .context = 1, .pool = 2, .reservation = 1, .bytes = 1 << 19}, ""},
-		{{.op = WIRE_ARB_RESERVE, .context = 2, .pool = 2, .reservation = 2, .bytes = 1 << 18}, ""},
-		{{.op = WIRE_ARB_RESERVE, .context = 2, .pool = 2, .reservation = 3, .bytes = 1 << 19}, ""},
+		{{.op = WIRE_ARB_RESERVE,
+		  .context = 1,
+		  .pool = 2,
+		  .reservation = 1,
+		  .bytes = 1 << 19},
+		 ""},
+		{{.op = WIRE_ARB_RESERVE,
+		  .context = 2,
+		  .pool = 2,
+		  .reservation = 2,
+		  .bytes = 1 << 18},
+		 ""},
+		{{.op = WIRE_ARB_RESERVE,
+		  .context = 2,
+		  .pool = 2,
+		  .reservation = 3,
+		  .bytes = 1 << 19},
+		 ""},
 	};
 	static const uint8_t modes[] = {4, 5};
 	uint8_t head[2000];
@@ -187,9 +216,10 @@ static void write_arb_seeds(const char *dir)
 	}
 }
 
-/* One message of a peer, or of the other one (fuzz_peers.c). Returns what of the input is filled. */
-static size_t add_peers(uint8_t *to, size_t n, uint8_t type, const void *body, size_t size, const void *more,
-			size_t more_size)
+/* One message of a peer, or of the other one (fuzz_peers.c). Returns what of the input is
+ * filled. */
+static size_t add_peers(uint8_t *to, size_t n, uint8_t type, const void *body, size_t size,
+			const void *more, size_t more_size)
 {
 	to[n++] = type;
 	to[n++] = (uint8_t)(size + more_size);
@@ -201,38 +231,43 @@ static size_t add_peers(uint8_t *to, size_t n, uint8_t type, const void *body, s
 }
 
 /* A file on its way: what it is, its bytes in two pieces. */
-static size_t add_bulk(uint8_t *to, size_t n, uint32_t type, const void *meta, size_t n_meta, const void *file,
-		       size_t size)
+static size_t add_bulk(uint8_t *to, size_t n, uint32_t type, const void *meta, size_t n_meta,
+		       const void *file, size_t size)
 {
 	const struct peerlink_bulk b = {.id = 1, .size = size, .type = type};
 	const struct peerlink_chunk c = {.id = 1};
 
 	n = add_peers(to, n, PEERS_BULK, &b, sizeof(b), meta, n_meta);
 	n = add_peers(to, n, PEERS_CHUNK, &c, sizeof(c), file, size / 2);
-	return add_peers(to, n, PEERS_CHUNK, &c, sizeof(c), (const char *)file + size / 2, size - size / 2);
+	return add_peers(to, n, PEERS_CHUNK, &c, sizeof(c), (const char *)file + size / 2,
+			 size - size / 2);
 }
 
 #define OTHER_PEER 0x40u
 
-/* Each message of daemons to each other, of one peer and of both; a copy that comes, and is to be begun; a profile. */
+/* Each message of daemons to each other, of one peer and of both; a copy that comes, and
+ * is to be begun; a profile. */
 static void write_peers_seeds(const char *dir)
 {
-	static const uint8_t says[] = {ACTORS_LIVE, ACTORS_DEAD, ACTORS_COPY, ACTORS_GONE, ACTORS_RECOVER};
+	static const uint8_t says[] = {ACTORS_LIVE, ACTORS_DEAD, ACTORS_COPY, ACTORS_GONE,
+				       ACTORS_RECOVER};
 	static const char profile[] = "shmstore-profile 1\ncrc32c 257facc1\n";
 	const struct actors_say_free room = {.free = 1 << 20};
 	const struct actors_say far = {.version = 7, .bytes = 100, .name = "f", .home = "b"};
 	const struct actors_say_call asks = {.id = 3, .name = "a"};
 	const struct actors_say_answer answers = {.id = 1, .how = WIRE_ACTOR_OK};
 	const struct peerlink_answer taken = {.id = 1};
-	const struct actors_say_state state = {.version = 7,
-					       .header_size = 64,
-					       .buffer_size = 36,
-					       .said = {.step_ms = 1000, .at_once = 1, .level = 4, .flags = 3},
-					       .name = "f"};
+	const struct actors_say_state state = {
+		.version = 7,
+		.header_size = 64,
+		.buffer_size = 36,
+		.said = {.step_ms = 1000, .at_once = 1, .level = 4, .flags = 3},
+		.name = "f"};
 	const struct actors_say_state child = {
 		.version = 1, .header_size = 64, .buffer_size = 36, .name = "c", .parent = "a"};
 	const uint64_t user = 0;
-	static const char options[] = "4294967295 num=explicit:2 retry=0 preempt-from-stale=maxage:9";
+	static const char options[] =
+		"4294967295 num=explicit:2 retry=0 preempt-from-stale=maxage:9";
 	char with[sizeof(state) + sizeof(options) - 1];
 	const char bytes[100] = {0};
 	uint8_t head[4000];
@@ -275,10 +310,12 @@ static void stored(struct shms_job *job)
 	ENSURE(job->error == 0);
 }
 
-/* Tier files as the engine writes them: of noise, of sorted numbers, of text; see fuzz_tier.c for the form. */
+/* Tier files as the engine writes them: of noise, of sorted numbers, of text; see
+ * fuzz_tier.c for the form. */
 static void write_tier_seed(const char *dir, const char *name, const void *object, size_t size)
 {
-	struct shms_tier_object o = {.id = 1, .header_size = size, .key = name, .key_size = 5, .level = 1};
+	struct shms_tier_object o = {
+		.id = 1, .header_size = size, .key = name, .key_size = 5, .level = 1};
 	struct shms_engine *e;
 	struct shms_tier_header h;
 	struct shms_job job = {.object_fd = memfd_create("object", MFD_CLOEXEC),
@@ -331,7 +368,8 @@ static void write_tier_seeds(const char *dir)
 	write_tier_seed(dir, "short", noise, 100);
 }
 
-static void write_text(const char *dir, const char *target, const char *name, uint8_t mode, const char *text, size_t n)
+static void write_text(const char *dir, const char *target, const char *name, uint8_t mode,
+		       const char *text, size_t n)
 {
 	char *all = malloc(n + 1);
 
@@ -342,7 +380,8 @@ static void write_text(const char *dir, const char *target, const char *name, ui
 	free(all);
 }
 
-/* A profile with 0, 1 and several kinds: as it is, and without its sum, which the fuzzer puts there. */
+/* A profile with 0, 1 and several kinds: as it is, and without its sum,
+ * which the fuzzer puts there. */
 static void write_profile_seeds(const char *dir)
 {
 	static const struct profile_name names[] = {
@@ -364,7 +403,8 @@ static void write_profile_seeds(const char *dir)
 			ENSURE(profile_feed(p, &names[i - 1], &task) == 0);
 		}
 		if (i == 2)
-			ENSURE(profile_killed(p, &names[1], 12345) == 0 && profile_preempted(p, &names[0]) == 0);
+			ENSURE(profile_killed(p, &names[1], 12345) == 0 &&
+			       profile_preempted(p, &names[0]) == 0);
 		text = profile_text(p, &n);
 		ENSURE(text);
 		sum = strstr(text, "crc32c ");
@@ -387,19 +427,26 @@ static void write_memtext_seeds(const char *dir)
 		uint8_t mode;
 	} texts[] = {
 		{"meminfo",
-		 "MemTotal:       16303248 kB\nMemFree:         1024000 kB\nMemAvailable:    8151624 kB\nBuffers: 20 "
+		 "MemTotal:       16303248 kB\nMemFree:         1024000 kB\nMemAvailable:    "
+		 "8151624 kB\nBuffers: 20 "
 		 "kB\nCached:  30 kB\n"
 		 "Shmem:   7 kB\nSwapTotal:   2097148 kB\nSwapFree:   2097000 kB\n",
 		 0},
-		{"meminfo-old", "MemTotal: 100 kB\nMemFree: 9 kB\nBuffers: 1 kB\nCached: 50 kB\nShmem: 40 kB\n", 0},
+		{"meminfo-old",
+		 "MemTotal: 100 kB\nMemFree: 9 kB\nBuffers: 1 kB\nCached: 50 kB\nShmem: 40 kB\n",
+		 0},
 		{"meminfo-cut", "MemTotal: 16303248 kB\nMemAvailable: 81", 0},
 		{"stat-1", "cache 9\ntotal_inactive_file 123\ntotal_active_file 456\n", 1},
-		{"stat-2", "anon 5\ninactive_file 123456\nactive_file 18446744073709551615\nshmem 7\n", 2},
+		{"stat-2",
+		 "anon 5\ninactive_file 123456\nactive_file 18446744073709551615\nshmem 7\n", 2},
 		{"path-1", "11:memory:/user.slice/a\n10:cpu,cpuacct:/\n0::/\n", 3},
 		{"path-2", "0::/system.slice/x.service\n", 4},
 		{"path-out", "0::/../../other\n", 4},
-		{"status", "Name:\ta\nVmSwap:\t      12 kB\nRssAnon:\t    4096 kB\nRssFile:\t 1 kB\n", 5},
-		{"rollup", "00400000-7fff [rollup]\nPrivate_Clean: 8 kB\nPrivate_Dirty: 16 kB\nPrivate_Hugetlb: 0 kB\n",
+		{"status",
+		 "Name:\ta\nVmSwap:\t      12 kB\nRssAnon:\t    4096 kB\nRssFile:\t 1 kB\n", 5},
+		{"rollup",
+		 "00400000-7fff [rollup]\nPrivate_Clean: 8 kB\nPrivate_Dirty: 16 "
+		 "kB\nPrivate_Hugetlb: 0 kB\n",
 		 5},
 		{"events", "low 0\nhigh 12\nmax 3\noom 1\noom_kill 1\n", 6},
 		{"limit", "9223372036854771712\n", 7},
@@ -408,10 +455,12 @@ static void write_memtext_seeds(const char *dir)
 	};
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
-		write_text(dir, "fuzz_memtext", texts[i].name, texts[i].mode, texts[i].text, strlen(texts[i].text));
+		write_text(dir, "fuzz_memtext", texts[i].name, texts[i].mode, texts[i].text,
+			   strlen(texts[i].text));
 }
 
-/* What follows a fixed header (fuzz_segment.c): control, records, hints, slots of a segment in which objects are held, promised and free. */
+/* What follows a fixed header (fuzz_segment.c): control, records, hints, slots of a segment in
+ * which objects are held, promised and free. */
 static void write_segment_seeds(const char *dir)
 {
 	char name[32];
@@ -424,12 +473,15 @@ static void write_segment_seeds(const char *dir)
 
 		ENSURE(shms_segalloc_init(&a, &g) == 0);
 		for (uint32_t i = 0; i <= n * 3; i++) {
-			uint32_t generation, index = segment_put(&a, 64 + i * 50, 'a', &generation), lease;
+			uint32_t generation, index = segment_put(&a, 64 + i * 50, 'a', &generation),
+					     lease;
 			struct shms_segslot slot = shms_segslot_at(&g, index);
 
 			if (i % 3 == 1)
-				ENSURE(shms_segslot_handoff(&slot, generation, i, 0, 10000, &lease) == 0);
-			if (i % 3 == 2 && shms_segslot_drop(&slot, SHMS_SEG_OWNER, SHMS_SEGVIEWS_NONE))
+				ENSURE(shms_segslot_handoff(&slot, generation, i, 0, 10000,
+							    &lease) == 0);
+			if (i % 3 == 2 &&
+			    shms_segslot_drop(&slot, SHMS_SEG_OWNER, SHMS_SEGVIEWS_NONE))
 				ENSURE(shms_segslot_free(&slot, 0));
 		}
 		snprintf(name, sizeof(name), "segment-%u", n);
@@ -462,7 +514,8 @@ int main(int argc, char **argv)
 	write_memtext_seeds(argv[1]);
 	write_segment_seeds(argv[1]);
 	for (size_t i = 0; i < 7; i++) {
-		struct forged f = forge_object("a key", i % 3 ? 5 : 0, i * 37, sizes[i], n_buffers[i]);
+		struct forged f =
+			forge_object("a key", i % 3 ? 5 : 0, i * 37, sizes[i], n_buffers[i]);
 
 		for (int mode = i == 4 ? 3 : 0; mode < 4; mode += 3) { /* the large one once */
 			snprintf(name, sizeof(name), "object-%zu-%d", i, mode);

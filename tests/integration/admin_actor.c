@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * admin_actor.c: a process that owns a store and does what test_admin_*.py tell it, line by line: so that the tests of
- * shmstore-admin look at real owners, views, ghosts, writers and leases, and can kill them. One command per line on standard
- * input, words separated by one space; one line of answer each: "ok", "ok VALUE" or "error ERRNO".
+ * admin_actor.c: a process that owns a store and does what test_admin_*.py tell it, line by line:
+ * so that the tests of shmstore-admin look at real owners, views, ghosts, writers and leases, and
+ * can kill them. One command per line on standard input, words separated by one space; one line of
+ * answer each: "ok", "ok VALUE" or "error ERRNO".
  *
- *   open NAME FLAGS [DIRECTORY]   flags: k = keep, r = with the recycling pool, m = small objects packed, - = none
- *   put KEY SIZE FLAGS            SIZE bytes of a pattern, one buffer; flags: s = checksum, p = pinned, - = none
+ *   open NAME FLAGS [DIRECTORY]   flags: k = keep, r = with the recycling pool, m =
+ *                                 small objects packed, - = none
+ *   put KEY SIZE FLAGS            SIZE bytes of a pattern, one buffer; flags: s =
+ *                                 checksum, p = pinned, - = none
  *   noise KEY SIZE                SIZE bytes that do not compress
  *   check KEY                     reads what "noise" wrote, as it must be
  *   fill PREFIX N SIZE            N objects of SIZE bytes, called PREFIX0, PREFIX1, ...
@@ -60,7 +63,8 @@ static int do_put(const char *key, size_t size, const char *flags)
 {
 	struct iovec buffer = {pattern(size), size};
 	int r = shmstore_put(actor.store, key, strlen(key), NULL, 0, &buffer, 1,
-			     (strchr(flags, 's') ? SHMSTORE_CHECKSUM : 0) | (strchr(flags, 'p') ? SHMSTORE_PIN : 0));
+			     (strchr(flags, 's') ? SHMSTORE_CHECKSUM : 0) |
+				     (strchr(flags, 'p') ? SHMSTORE_PIN : 0));
 
 	free(buffer.iov_base);
 	return r;
@@ -189,9 +193,11 @@ static int run(char *words[5], char *ret_text)
 	if (strcmp(command, "check") == 0)
 		return do_check(words[1]);
 	if (strcmp(command, "fill") == 0)
-		return do_fill(words[1], strtoull(words[2], NULL, 10), strtoull(words[3], NULL, 10));
+		return do_fill(words[1], strtoull(words[2], NULL, 10),
+			       strtoull(words[3], NULL, 10));
 	if (strcmp(command, "put2") == 0)
-		return do_put2(words[1], words[2], strtoull(words[3], NULL, 10), strtoull(words[4], NULL, 10));
+		return do_put2(words[1], words[2], strtoull(words[3], NULL, 10),
+			       strtoull(words[4], NULL, 10));
 	if (strcmp(command, "get") == 0)
 		return do_get(words[1]);
 	if (strcmp(command, "drop") == 0)
@@ -226,7 +232,8 @@ int main(int argc, char **argv)
 		char *words[5] = {NULL}, *save = NULL;
 		line[strcspn(line, "\n")] = '\0';
 		size_t n = 0;
-		for (char *w = strtok_r(line, " ", &save); w && n < 5; w = strtok_r(NULL, " ", &save))
+		for (char *w = strtok_r(line, " ", &save); w && n < 5;
+		     w = strtok_r(NULL, " ", &save))
 			words[n++] = w;
 		if (!n)
 			continue;

@@ -1,30 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storetool.c: a process for the integration tests to command: one partition, stores and views under names that the test gives
- * them, one command per line on standard input, one line of answer each: "0 …" or "-ERRNO TEXT". It ends with its input.
+ * storetool.c: a process for the integration tests to command: one partition, stores and views
+ * under names that the test gives them, one command per line on standard input, one line of answer
+ * each: "0 …" or "-ERRNO TEXT". It ends with its input.
  *
  *   storetool PARTITION
  *
- *   open NAME [keep] [adopt] [fresh] [readonly [anyuser]] [norecycle] [dir=PATH] [label=TEXT] [daemon=off|required] [wait=MS] [pack=BYTES]
+ *   open NAME [keep] [adopt] [fresh] [readonly [anyuser]] [norecycle] [dir=PATH] [label=TEXT]
+ *        [daemon=off|required] [wait=MS] [pack=BYTES]
  *                                the current store from now on
  *   close                        use NAME
- *   put KEY SIZE SEED [replace] [checksum] [wait] [pin] [noevict]     header of 24 bytes and one buffer, both patterns of SEED
+ *   put KEY SIZE SEED [replace] [checksum] [wait] [pin] [noevict]
+ *                                header of 24 bytes and one buffer, both patterns of SEED
  *   create KEY SIZE SEED         a writer, filled, left open          seal | abort
  *   get KEY SIZE SEED            gets, compares, lets go: "0 same" or "0 DIFFERENT"
- *   hold VIEW KEY [cow]          gets and keeps       check VIEW SIZE SEED       write VIEW (a byte of each page)       drop VIEW
+ *   hold VIEW KEY [cow]          gets and keeps       check VIEW SIZE SEED
+ *   write VIEW                   a byte of each page  drop VIEW
  *   alias VIEW KEY               puts what the view holds under another key
  *   handoff KEY MS [as_is]       "0 TICKET"           adopt KEY TICKET [replace] [verify]
  *   handoff_to KEY UID MS        the same for another user
  *   delete KEY                   contains KEY         list            "0 N KEY…"
  *   address TEXT                 peer TEXT            "0 NAME"
  *   usage                        of the store: "0 linked pss uss mapped n_objects n_views"
- *   books                        of the partition, full: "0 used linked ghosts pool inflight foreign residual stores objects leases"
+ *   books                        of the partition, full: "0 used linked ghosts pool inflight
+ *                                foreign residual stores objects leases"
  *   gc                           "0 stores leases objects freed"
- *   flood N SIZE                 N puts of SIZE bytes, each deleted where it succeeds: "0 n_ok n_enospc n_other"
- *   churn MS SEED [tier | until FILE]         for so long puts, gets, hands to itself, deletes (demotes, promotes) at random:
- *                                "0 n_ok n_refused n_other n_wrong"
+ *   flood N SIZE                 N puts of SIZE bytes, each deleted where it
+ *                                succeeds: "0 n_ok n_enospc n_other"
+ *   churn MS SEED [tier | until FILE]         for so long puts, gets, hands to itself, deletes
+ *                                (demotes, promotes) at random: "0 n_ok n_refused n_other n_wrong"
  *   asked                        "0 REGISTERED BYTES"         dispatch         "0 REGISTERED"
- *   heed MS                      waits so long for the daemon to say something, and dispatches: "0 SAID REGISTERED"
+ *   heed MS                      waits so long for the daemon to say something, and
+ *                                dispatches: "0 SAID REGISTERED"
  *   tier PATH [max=BYTES] [min_free=BYTES] [level=N] [fsync]  gives the partition its disk tier
  *   tier_info                    "0 used demoted clean orphans n_demoted disk_free"
  *   demote KEY                   promote KEY [noevict]           pin KEY         unpin KEY
@@ -66,7 +73,8 @@ static struct {
 int answer(int r)
 {
 	if (r < 0)
-		printf("%d %s %s %s\n", r, shmstore_strerror(r), shmstore_error_detail(), shmstore_error_path());
+		printf("%d %s %s %s\n", r, shmstore_strerror(r), shmstore_error_detail(),
+		       shmstore_error_path());
 	else
 		printf("0\n");
 	return r;
@@ -110,7 +118,8 @@ static void do_open(char **w)
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
 
 	o.keep = flag(w + 2, "keep");
-	o.flags = (flag(w + 2, "adopt") ? SHMSTORE_OPEN_ADOPT : 0) | (flag(w + 2, "fresh") ? SHMSTORE_OPEN_FRESH : 0) |
+	o.flags = (flag(w + 2, "adopt") ? SHMSTORE_OPEN_ADOPT : 0) |
+		  (flag(w + 2, "fresh") ? SHMSTORE_OPEN_FRESH : 0) |
 		  (flag(w + 2, "readonly") ? SHMSTORE_OPEN_READONLY : 0);
 	/* Root looks at users' stores, as an operator does. */
 	if (flag(w + 2, "readonly") && (geteuid() == 0 || flag(w + 2, "anyuser")))
@@ -154,8 +163,10 @@ static int put(const char *key, uint64_t size, uint64_t seed, unsigned flags)
 static void do_put(char **w)
 {
 	answer(put(w[1], number(w[2]), number(w[3]),
-		   (flag(w + 4, "replace") ? SHMSTORE_REPLACE : 0) | (flag(w + 4, "checksum") ? SHMSTORE_CHECKSUM : 0) |
-			   (flag(w + 4, "wait") ? SHMSTORE_WAIT : 0) | (flag(w + 4, "pin") ? SHMSTORE_PIN : 0) |
+		   (flag(w + 4, "replace") ? SHMSTORE_REPLACE : 0) |
+			   (flag(w + 4, "checksum") ? SHMSTORE_CHECKSUM : 0) |
+			   (flag(w + 4, "wait") ? SHMSTORE_WAIT : 0) |
+			   (flag(w + 4, "pin") ? SHMSTORE_PIN : 0) |
 			   (flag(w + 4, "noevict") ? SHMSTORE_NO_EVICT : 0)));
 }
 
@@ -192,7 +203,8 @@ static void do_hold(char **w)
 		i++;
 	ENSURE(!views[i].view && strlen(w[1]) < sizeof(views[i].name));
 	strcpy(views[i].name, w[1]);
-	answer(shmstore_get(store, w[2], strlen(w[2]), flag(w + 3, "cow") ? SHMSTORE_COW : 0, &views[i].view));
+	answer(shmstore_get(store, w[2], strlen(w[2]), flag(w + 3, "cow") ? SHMSTORE_COW : 0,
+			    &views[i].view));
 }
 
 /* Commands on a held view. */
@@ -219,7 +231,8 @@ static void do_view(char **w)
 		{
 			const void *header = shmstore_view_header(*v, &header_size);
 
-			answer(shmstore_put(store, w[2], strlen(w[2]), header, header_size, &iov, 1, 0));
+			answer(shmstore_put(store, w[2], strlen(w[2]), header, header_size, &iov, 1,
+					    0));
 		}
 		return;
 	default:
@@ -235,7 +248,8 @@ static void do_handoff(char **w)
 	int r;
 
 	if (strcmp(w[0], "handoff_to") == 0)
-		r = shmstore_handoff_to(store, w[1], strlen(w[1]), (uid_t)number(w[2]), number(w[3]), &t);
+		r = shmstore_handoff_to(store, w[1], strlen(w[1]), (uid_t)number(w[2]),
+					number(w[3]), &t);
 	else
 		r = shmstore_handoff_flags(store, w[1], strlen(w[1]), number(w[2]),
 					   flag(w + 3, "as_is") ? SHMSTORE_AS_IS : 0, &t);
@@ -262,7 +276,8 @@ static void do_adopt(char **w)
 
 static int list_one(const struct shmstore_object_info *info, void *arg)
 {
-	fprintf(arg, " %.*s%s", (int)info->key_size, (const char *)info->key, info->error ? "(bad)" : "");
+	fprintf(arg, " %.*s%s", (int)info->key_size, (const char *)info->key,
+		info->error ? "(bad)" : "");
 	return 0;
 }
 
@@ -300,8 +315,9 @@ static void do_usage(char **w)
 
 	(void)w;
 	if (r == 0)
-		printf("0 %ju %ju %ju %ju %ju %ju\n", (uintmax_t)u.linked, (uintmax_t)u.pss, (uintmax_t)u.uss,
-		       (uintmax_t)u.mapped, (uintmax_t)u.n_objects, (uintmax_t)u.n_views);
+		printf("0 %ju %ju %ju %ju %ju %ju\n", (uintmax_t)u.linked, (uintmax_t)u.pss,
+		       (uintmax_t)u.uss, (uintmax_t)u.mapped, (uintmax_t)u.n_objects,
+		       (uintmax_t)u.n_views);
 	else
 		answer(r);
 }
@@ -313,9 +329,10 @@ static void do_books(char **w)
 
 	(void)w;
 	if (r == 0)
-		printf("0 %ju %ju %ju %ju %ju %ju %jd %ju %ju %ju\n", (uintmax_t)u.used, (uintmax_t)u.linked,
-		       (uintmax_t)u.ghosts, (uintmax_t)u.pool, (uintmax_t)u.inflight, (uintmax_t)u.foreign,
-		       (intmax_t)u.residual, (uintmax_t)u.n_stores, (uintmax_t)u.n_objects, (uintmax_t)u.n_leases);
+		printf("0 %ju %ju %ju %ju %ju %ju %jd %ju %ju %ju\n", (uintmax_t)u.used,
+		       (uintmax_t)u.linked, (uintmax_t)u.ghosts, (uintmax_t)u.pool,
+		       (uintmax_t)u.inflight, (uintmax_t)u.foreign, (intmax_t)u.residual,
+		       (uintmax_t)u.n_stores, (uintmax_t)u.n_objects, (uintmax_t)u.n_leases);
 	else
 		answer(r);
 }
@@ -327,8 +344,8 @@ static void do_gc(char **w)
 
 	(void)w;
 	if (r == 0)
-		printf("0 %ju %ju %ju %ju\n", (uintmax_t)g.n_stores, (uintmax_t)g.n_leases, (uintmax_t)g.n_objects,
-		       (uintmax_t)g.freed);
+		printf("0 %ju %ju %ju %ju\n", (uintmax_t)g.n_stores, (uintmax_t)g.n_leases,
+		       (uintmax_t)g.n_objects, (uintmax_t)g.freed);
 	else
 		answer(r);
 }
@@ -362,8 +379,10 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-/* One random thing with one of eight keys. Returns the call's, 1: wrong bytes. seeds: what each key holds, 0 = nothing. */
-/* A packed object that gets another key is copied: if there is no room for that, its lease stays, and the test waits for its end. */
+/* One random thing with one of eight keys. Returns the call's, 1: wrong bytes. seeds: what
+ * each key holds, 0 = nothing. */
+/* A packed object that gets another key is copied: if there is no room for that, its lease stays,
+ * and the test waits for its end. */
 #define LEASE_MS (packs ? 3000 : 60000)
 
 static int churn_once(uint64_t x, uint64_t seeds[8], bool tier)
@@ -395,8 +414,8 @@ static int churn_once(uint64_t x, uint64_t seeds[8], bool tier)
 		}
 		return r;
 	case 2:
-		r = shmstore_handoff_flags(store, key, strlen(key), LEASE_MS, tier && x / 4096 % 2 ? SHMSTORE_AS_IS : 0,
-					   &t);
+		r = shmstore_handoff_flags(store, key, strlen(key), LEASE_MS,
+					   tier && x / 4096 % 2 ? SHMSTORE_AS_IS : 0, &t);
 		if (r == 0)
 			r = shmstore_adopt(store, other, strlen(other), &t, SHMSTORE_REPLACE);
 		if (r == 0)
@@ -424,13 +443,15 @@ static void do_churn(char **w)
 		x ^= x << 17;
 		r = churn_once(x, seeds, flag(w + 3, "tier"));
 		if (r < 0 && !n_refused && !n_other) /* for who reads why the test failed */
-			fprintf(stderr, "churn: %s: %s\n", shmstore_strerror(r), shmstore_error_detail());
+			fprintf(stderr, "churn: %s: %s\n", shmstore_strerror(r),
+				shmstore_error_detail());
 		n_ok += r == 0;
 		n_refused += r == -ENOSPC || r == -EDQUOT || (packs && r == -ESTALE);
 		n_wrong += r == 1;
 		n_other += r < 0 && r != -ENOSPC && r != -EDQUOT && !(packs && r == -ESTALE);
 	}
-	printf("0 %ju %ju %ju %ju\n", (uintmax_t)n_ok, (uintmax_t)n_refused, (uintmax_t)n_other, (uintmax_t)n_wrong);
+	printf("0 %ju %ju %ju %ju\n", (uintmax_t)n_ok, (uintmax_t)n_refused, (uintmax_t)n_other,
+	       (uintmax_t)n_wrong);
 }
 
 static void do_asked(char **w)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* storetool.h: what storetool's commands share. A command is given its words, ending with NULL, and prints one line. */
+/* storetool.h: what storetool's commands share. A command is given its words, ending with
+ * NULL, and prints one line. */
 #ifndef STORETOOL_H
 #define STORETOOL_H
 

@@ -30,7 +30,8 @@ void do_move(char **w)
 	if (strcmp(w[0], "demote") == 0)
 		answer(shmstore_demote(store, w[1], n, 0));
 	else if (strcmp(w[0], "promote") == 0)
-		answer(shmstore_promote(store, w[1], n, flag(w + 2, "noevict") ? SHMSTORE_NO_EVICT : 0));
+		answer(shmstore_promote(store, w[1], n,
+					flag(w + 2, "noevict") ? SHMSTORE_NO_EVICT : 0));
 	else
 		answer(shmstore_pin(store, w[1], n, w[0][0] == 'p'));
 }
@@ -42,7 +43,9 @@ void do_locate(char **w)
 	if (r < 0)
 		answer(r);
 	else
-		printf("0 %s\n", r == SHMSTORE_IN_MEMORY ? "memory" : r == SHMSTORE_IN_TIER ? "tier" : "nowhere");
+		printf("0 %s\n", r == SHMSTORE_IN_MEMORY ? "memory"
+				 : r == SHMSTORE_IN_TIER ? "tier"
+							 : "nowhere");
 }
 
 void do_prefetch(char **w)
@@ -90,6 +93,7 @@ void do_tier_info(char **w)
 	if (r < 0)
 		answer(r);
 	else
-		printf("0 %ju %ju %ju %ju %ju %ju\n", (uintmax_t)i.used, (uintmax_t)i.demoted, (uintmax_t)i.clean,
-		       (uintmax_t)i.orphans, (uintmax_t)i.n_demoted, (uintmax_t)i.disk_free);
+		printf("0 %ju %ju %ju %ju %ju %ju\n", (uintmax_t)i.used, (uintmax_t)i.demoted,
+		       (uintmax_t)i.clean, (uintmax_t)i.orphans, (uintmax_t)i.n_demoted,
+		       (uintmax_t)i.disk_free);
 }

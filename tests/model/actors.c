@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * actors.c: the owner, the receiver, the reader and who recovers them: what each may do in a state. An operation's accesses are those of
- * libshmstore/segment (machine.c); what a store keeps privately about them (does it have the name, does a view live) is here. The beginning of
- * an operation is one step with its first access.
+ * actors.c: the owner, the receiver, the reader and who recovers them: what each may do in a state.
+ * An operation's accesses are those of libshmstore/segment (machine.c); what a store keeps
+ * privately about them (does it have the name, does a view live) is here. The beginning of an
+ * operation is one step with its first access.
  */
 #include <stdio.h>
 #include <string.h>
@@ -15,13 +16,15 @@
 struct model model = {.n_words = 1, .generations = 2, .leases = 1, .kept = {true, false, true}};
 
 static const char *const NAMES[] = {"owner", "receiver", "reader", "recoverer"};
-static const char *const OPS[] = {"-", "put", "handoff", "adopt", "pin", "delete", "unref", "free", "recover"};
+static const char *const OPS[] = {"-",      "put",   "handoff", "adopt",  "pin",
+				  "delete", "unref", "free",    "recover"};
 
 /* ---- operations: of these arguments alone, and of what they see ---- */
 
 /*
- * What an adoption has in views. Who has views there needs no bit more; nor has a process with the library of before one, whose name's bit may
- * stand on a slot that is about to be freed: the others' guards are against that.
+ * What an adoption has in views. Who has views there needs no bit more; nor has a process with the
+ * library of before one, whose name's bit may stand on a slot that is about to be freed: the
+ * others' guards are against that.
  */
 enum {
 	ADOPT_PLAIN,
@@ -57,7 +60,8 @@ static int adopt(const struct call *c)
 	struct shms_segslot slot = the_slot();
 	unsigned holder = machine_holder[c->who];
 	bool holds = c->p->views == ADOPT_HOLDS;
-	int r = holds ? shms_segment_hold(&machine_segment, holder, &t) : shms_segment_stands(&machine_segment, &t);
+	int r = holds ? shms_segment_hold(&machine_segment, holder, &t)
+		      : shms_segment_stands(&machine_segment, &t);
 
 	if (r < 0)
 		return r;
@@ -74,13 +78,15 @@ static bool free_slot(bool expired)
 	return shms_segslot_free(&slot, expired ? MACHINE_PAST_END : MACHINE_BEFORE_END);
 }
 
-/* What the owner does when it leaves no bit in its word; others give a hint, without which it finds the slot by a scan. */
+/* What the owner does when it leaves no bit in its word; others give a hint, without which it
+ * finds the slot by a scan. */
 static int let_go(const struct call *c)
 {
 	struct shms_segslot slot = the_slot();
 	unsigned holder = machine_holder[c->who];
-	bool left = c->p->op == OP_DROP ? shms_segslot_drop(&slot, holder, (enum shms_segviews)c->p->views)
-					: shms_segslot_unview(&slot, holder);
+	bool left = c->p->op == OP_DROP
+			    ? shms_segslot_drop(&slot, holder, (enum shms_segviews)c->p->views)
+			    : shms_segslot_unview(&slot, holder);
 
 	return left && c->who == OWNER && free_slot(false);
 }
@@ -101,14 +107,16 @@ static int run(const void *arg)
 	case OP_ADOPT:
 		return adopt(c);
 	case OP_PIN:
-		return shms_segslot_pin(&slot, machine_holder[c->who], machine_holder[c->p->other], c->p->generation);
+		return shms_segslot_pin(&slot, machine_holder[c->who], machine_holder[c->p->other],
+					c->p->generation);
 	case OP_DROP:
 	case OP_UNVIEW:
 		return let_go(c);
 	case OP_FREE:
 		return free_slot(c->p->expired);
 	case OP_RECOVER:
-		shms_segment_recover(&machine_segment, machine_holder[c->p->other], model.kept[c->p->other]);
+		shms_segment_recover(&machine_segment, machine_holder[c->p->other],
+				     model.kept[c->p->other]);
 		return 0;
 	case OP_NONE:
 		break;
@@ -136,7 +144,8 @@ static unsigned word_leases(const struct state *s)
 /* What the step did to the state word, in the face of what the process was doing. */
 static void remember(const struct state *before, struct state *s, struct process *p)
 {
-	unsigned came = word_leases(s) & ~word_leases(before), went = word_leases(before) & ~word_leases(s);
+	unsigned came = word_leases(s) & ~word_leases(before),
+		 went = word_leases(before) & ~word_leases(s);
 
 	if (word_state(s) == SHMS_SEG_WRITING && word_state(before) != SHMS_SEG_WRITING)
 		s->memory.bytes = MACHINE_TORN;
@@ -219,21 +228,23 @@ static struct process *process_of(struct state *s, unsigned who)
 }
 
 /*
- * What an operation will not use any more is forgotten, so that states that differ in it are one. Adopt saw a state that does not keep the promise:
- * any other such one would do.
+ * What an operation will not use any more is forgotten, so that states that differ in it are one.
+ * Adopt saw a state that does not keep the promise: any other such one would do.
  */
 static void forget(struct process *p)
 {
 	uint8_t *word = &p->log.seen[p->log.n - 1];
 
 	if (p->op == OP_ADOPT && machine_loaded && !model.remember_all &&
-	    ((*word & 3) != SHMS_SEG_SEALED || (*word >> 2 & 3u) != p->generation || !(*word >> (4 + p->lease) & 1)))
+	    ((*word & 3) != SHMS_SEG_SEALED || (*word >> 2 & 3u) != p->generation ||
+	     !(*word >> (4 + p->lease) & 1)))
 		*word = 0;
 }
 
 /*
- * One access more of the operation under way. A handoff is one: a load, and a cas that succeeds where the word is what was loaded, are the same as
- * one access at the time of the cas; and else it begins anew.
+ * One access more of the operation under way. A handoff is one: a load, and a cas that
+ * succeeds where the word is what was loaded, are the same as one access at the time of the
+ * cas; and else it begins anew.
  */
 static void step(struct state *s, unsigned who)
 {
@@ -294,7 +305,9 @@ static void drop(struct list *l, unsigned who)
 	p->name = 0;
 	if (!live)
 		p->inherited = 0;
-	p->views = p->dropped || p->pinned ? SHMS_SEGVIEWS_MARKED : live ? SHMS_SEGVIEWS_LIVE : SHMS_SEGVIEWS_NONE;
+	p->views = p->dropped || p->pinned ? SHMS_SEGVIEWS_MARKED
+		   : live                  ? SHMS_SEGVIEWS_LIVE
+					   : SHMS_SEGVIEWS_NONE;
 	if (live && p->views == SHMS_SEGVIEWS_LIVE)
 		p->dropped = 1;
 	step(s, who);
@@ -354,7 +367,8 @@ static void idle(struct list *l, unsigned who)
 		adopts(l, who, ADOPT_PLAIN);
 	if (!p->name && !p->dropped && !p->pinned)
 		adopts(l, who, ADOPT_HOLDS);
-	if (who == READER && !p->name && !p->view && !p->dropped && !p->pinned && (l->from->memory.holders & 5)) {
+	if (who == READER && !p->name && !p->view && !p->dropped && !p->pinned &&
+	    (l->from->memory.holders & 5)) {
 		q = begin(l, who, OP_PIN, &s);
 		q->generation = word_generation(l->from) & 3;
 		q->other = l->from->memory.holders & 1 ? OWNER : RECEIVER;
@@ -422,7 +436,8 @@ void state_print(const struct state *s)
 {
 	static const char *const STATES[] = {"FREE", "WRITING", "SEALED", "CLOSING"};
 
-	printf("%s generation %u leases %u holders ", STATES[word_state(s)], word_generation(s), word_leases(s));
+	printf("%s generation %u leases %u holders ", STATES[word_state(s)], word_generation(s),
+	       word_leases(s));
 	for (unsigned i = 0; i < 2 * PROCESSES; i++)
 		putchar(s->memory.holders >> i & 1 ? "OoAaBb"[i] : '-');
 	printf(" bytes %u |", s->memory.bytes);

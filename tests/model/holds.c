@@ -8,8 +8,8 @@
 
 static bool there(const struct state *s, unsigned who, unsigned generation)
 {
-	return (s->memory.word & 2) && (s->memory.word >> 2 & 3u) == generation && s->memory.bytes == generation &&
-	       (s->memory.holders >> 2 * who & 1);
+	return (s->memory.word & 2) && (s->memory.word >> 2 & 3u) == generation &&
+	       s->memory.bytes == generation && (s->memory.holders >> 2 * who & 1);
 }
 
 static const char *process_holds(const struct state *s, unsigned who)
@@ -62,8 +62,9 @@ const char *holds(const struct state *s)
 	for (unsigned k = 0; k < LEASES; k++) {
 		unsigned g = s->promised[k];
 
-		if (g && !((s->memory.word & 3) == SHMS_SEG_SEALED && (s->memory.word >> 2 & 3u) == g &&
-			   s->memory.bytes == g && (s->memory.word >> (4 + k) & 1)))
+		if (g &&
+		    !((s->memory.word & 3) == SHMS_SEG_SEALED && (s->memory.word >> 2 & 3u) == g &&
+		      s->memory.bytes == g && (s->memory.word >> (4 + k) & 1)))
 			return "a lease that nobody took, and that did not end, is gone";
 	}
 	return machine_run(&memory, give_back, NULL) ? NULL : "a slot leaks";

@@ -2,9 +2,11 @@
 /*
  * machine.c: one access at a time.
  *
- * An operation is a C function, and cannot be kept in the middle. So what it has seen is kept: each step runs it from its begin, gives it what
- * it saw before, lets it make one access, and jumps out before the next. A turn of a loop begins with a load and carries nothing over from the
- * one before (shms_segword_turn()): what was seen since the loop's begin is forgotten then, so that there are finitely many states.
+ * An operation is a C function, and cannot be kept in the middle. So what it has seen is kept:
+ * each step runs it from its begin, gives it what it saw before, lets it make one access, and
+ * jumps out before the next. A turn of a loop begins with a load and carries nothing over from the
+ * one before (shms_segword_turn()): what was seen since the loop's begin is forgotten then, so
+ * that there are finitely many states.
  */
 #include "machine.h"
 
@@ -34,10 +36,12 @@ static void fail(const char *why)
 
 void machine_init(unsigned n_words)
 {
-	struct shms_segpacked packed = {.class = 0, .key_size = 1, .key = "k", .n_buffers = 1, .buffer_size = 1};
+	struct shms_segpacked packed = {
+		.class = 0, .key_size = 1, .key = "k", .n_buffers = 1, .buffer_size = 1};
 	uint64_t size = UINT64_C(1) << 16;
 
-	if (shms_segment_shape(1, n_words * SHMS_SEG_HOLDERS_A_WORD, size, &machine_segment.shape) < 0)
+	if (shms_segment_shape(1, n_words * SHMS_SEG_HOLDERS_A_WORD, size, &machine_segment.shape) <
+	    0)
 		fail("no such shape");
 	machine_segment.books = aligned_alloc(64, size);
 	if (!machine_segment.books)
@@ -79,7 +83,9 @@ static uint8_t short_value(const struct shms_segword *w, uint64_t value)
 		if (w == shms_segslot_word(&slot, machine_holder[i]))
 			s |= (uint8_t)((value >> machine_holder[i] % 32 * 2 & 3) << 2 * i);
 		if (w == &shms_segment_record(&machine_segment, machine_holder[i])->intent)
-			return value & SHMS_SEGINTENT_SET ? (uint8_t)(4 | shms_segintent_generation(value)) : 0;
+			return value & SHMS_SEGINTENT_SET
+				       ? (uint8_t)(4 | shms_segintent_generation(value))
+				       : 0;
 	}
 	return s;
 }
@@ -105,7 +111,8 @@ static void load_memory(const struct machine_memory *m)
 	for (uint32_t i = 0; i < slot.n_words; i++)
 		slot.holders[i].value = long_value(&slot.holders[i], m->holders);
 	for (unsigned i = 0; i < MACHINE_HOLDERS; i++) {
-		struct shms_segword *w = &shms_segment_record(&machine_segment, machine_holder[i])->intent;
+		struct shms_segword *w =
+			&shms_segment_record(&machine_segment, machine_holder[i])->intent;
 
 		w->value = long_value(w, m->intents[i]);
 	}
@@ -118,19 +125,22 @@ static void store_memory(struct machine_memory *m)
 	m->holders = 0;
 	for (uint32_t i = 0; i < slot.n_words; i++) {
 		m->holders |= short_value(&slot.holders[i], slot.holders[i].value);
-		if (long_value(&slot.holders[i], short_value(&slot.holders[i], slot.holders[i].value)) !=
+		if (long_value(&slot.holders[i],
+			       short_value(&slot.holders[i], slot.holders[i].value)) !=
 		    slot.holders[i].value)
 			fail("bits of a holder that the model does not know");
 	}
 	for (unsigned i = 0; i < MACHINE_HOLDERS; i++) {
-		struct shms_segword *w = &shms_segment_record(&machine_segment, machine_holder[i])->intent;
+		struct shms_segword *w =
+			&shms_segment_record(&machine_segment, machine_holder[i])->intent;
 
 		m->intents[i] = short_value(w, w->value);
 	}
 	m->bytes = bytes;
 }
 
-/* True: the operation saw *seen here before. False: it shall make the access now, and tell what it saw by saw(). */
+/* True: the operation saw *seen here before. False: it shall make the access now, and
+ * tell what it saw by saw(). */
 static bool before(uint8_t *seen)
 {
 	if (!log_of)
@@ -269,8 +279,8 @@ void machine_write_bytes(uint32_t generation)
 	saw(0);
 }
 
-bool machine_step(struct machine_memory *memory, struct machine_log *log, int (*op)(const void *), const void *arg,
-		  int *ret)
+bool machine_step(struct machine_memory *memory, struct machine_log *log, int (*op)(const void *),
+		  const void *arg, int *ret)
 {
 	load_memory(memory);
 	log_of = log;

@@ -10,7 +10,8 @@
 
 #include "segment.h"
 
-#define MACHINE_LOG 11 /* accesses of one operation, at most, since its begin or its loop's last turn */
+/* accesses of one operation, at most, since its begin or its loop's last turn */
+#define MACHINE_LOG 11
 
 enum machine_size {
 	MACHINE_HOLDERS = 3
@@ -18,10 +19,11 @@ enum machine_size {
 
 /* The shared memory of one slot, as a state of the model keeps it. */
 struct machine_memory {
-	uint8_t word;    /* the state word: 2 bits state, 2 generation, 2 leases, which all end at MACHINE_END_MS */
-	uint8_t holders; /* bit 2i: holder i's name, 2i + 1: its view */
+	/* the state word: 2 bits state, 2 generation, 2 leases, which all end at MACHINE_END_MS */
+	uint8_t word;
+	uint8_t holders;                  /* bit 2i: holder i's name, 2i + 1: its view */
 	uint8_t intents[MACHINE_HOLDERS]; /* 4 set, and the generation */
-	uint8_t bytes;                    /* the generation that the bytes are of; MACHINE_TORN: being written */
+	uint8_t bytes; /* the generation that the bytes are of; MACHINE_TORN: being written */
 };
 #define MACHINE_TORN 4u
 
@@ -31,7 +33,8 @@ struct machine_log {
 	uint8_t seen[MACHINE_LOG];
 };
 
-extern struct shms_segment machine_segment; /* one slot; its memory is loaded and stored around each step */
+/* one slot; its memory is loaded and stored around each step */
+extern struct shms_segment machine_segment;
 /* Numbers of the three holders in the segment: which words their bits are in. */
 extern unsigned machine_holder[MACHINE_HOLDERS];
 #define MACHINE_END_MS     UINT64_C(10000) /* of every lease */
@@ -42,11 +45,11 @@ extern bool machine_loaded; /* the last access was a load of the whole state wor
 
 void machine_init(unsigned n_words);
 /*
- * Runs op(arg) on memory until it has made one access more than log tells of, and returns before the next one; true: it is at its end. log gets
- * that access. *ret: what it returned.
+ * Runs op(arg) on memory until it has made one access more than log tells of, and returns before
+ * the next one; true: it is at its end. log gets that access. *ret: what it returned.
  */
-bool machine_step(struct machine_memory *memory, struct machine_log *log, int (*op)(const void *), const void *arg,
-		  int *ret);
+bool machine_step(struct machine_memory *memory, struct machine_log *log, int (*op)(const void *),
+		  const void *arg, int *ret);
 /* All of it at once. */
 int machine_run(struct machine_memory *memory, int (*op)(const void *), const void *arg);
 /* An access of an operation to the bytes: they are whole, of that generation. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * modelword.h: in place of the second half of segword.h, where SHMS_SEGMENT_MODEL is defined: the words of a segment as the model of the machine
- * has them (slotmodel.c). Its processes run libshmstore/segment's own steps, compiled with this.
+ * modelword.h: in place of the second half of segword.h, where SHMS_SEGMENT_MODEL is defined: the
+ * words of a segment as the model of the machine has them (slotmodel.c). Its processes run
+ * libshmstore/segment's own steps, compiled with this.
  */
 #ifndef MODELWORD_H
 #define MODELWORD_H

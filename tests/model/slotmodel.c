@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slotmodel.c: visits every state that a slot and its processes can come to (docs/testing.md "Models and mutants").
+ * slotmodel.c: visits every state that a slot and its processes can come to
+ * (docs/testing.md "Models and mutants").
  *
- *   slotmodel [words=1|2|2r] [generations=1..3] [leases=1|2] [kept=OAB] [effects] [remember_all] [no_inherit] [no_lock] [fails]
+ *   slotmodel [words=1|2|2r] [generations=1..3] [leases=1|2] [kept=OAB] [effects] [remember_all]
+ *   [no_inherit] [no_lock] [fails]
  *
- * An owner, a receiver that forks, a reader that pins, and one who recovers the dead. Each access to shared memory is a step; each process may be
- * killed before each of its own. kept: a digit for each of the three, 1 if its names outlive it. The processes run the functions of
+ * An owner, a receiver that forks, a reader that pins, and one who recovers the dead. Each access
+ * to shared memory is a step; each process may be killed before each of its own. kept: a digit for
+ * each of the three, 1 if its names outlive it. The processes run the functions of
  * libshmstore/segment, access by access (machine.c).
  *
- * Breadth first: what it prints of a violation is a shortest way there. Exit status 0: all holds in all states; 2: not, or, with "fails", the
- * other way round: this must be found to be wrong. 3: it could not be said.
+ * Breadth first: what it prints of a violation is a shortest way there. Exit status 0: all
+ * holds in all states; 2: not, or, with "fails", the other way round: this must be found to be
+ * wrong. 3: it could not be said.
  */
 #include "slotmodel.h"
 
@@ -71,7 +75,8 @@ static void print_way(const struct visited *v, uint32_t number)
 	while (n) {
 		actors_next(&s, next);
 		s = next[v->from[way[--n]].choice].state;
-		printf("%9s: %-12s ", next[v->from[way[n]].choice].who, next[v->from[way[n]].choice].what);
+		printf("%9s: %-12s ", next[v->from[way[n]].choice].who,
+		       next[v->from[way[n]].choice].what);
 		state_print(&s);
 	}
 }
@@ -103,7 +108,8 @@ static int search(void)
 	}
 	if (why)
 		print_way(&v, v.n - 1);
-	printf("%s: %" PRIu32 " states, %" PRIu64 " steps\n", why ? why : "all holds", v.n, n_steps);
+	printf("%s: %" PRIu32 " states, %" PRIu64 " steps\n", why ? why : "all holds", v.n,
+	       n_steps);
 	visited_deinit(&v);
 	free(q.ring);
 	return why ? 2 : 0;
@@ -122,11 +128,13 @@ static void read_word(const char *word)
 	else if (strcmp(word, "words=2") == 0 || strcmp(word, "words=2r") == 0) {
 		model.n_words = 2;
 		model.second_word = word[7] ? RECEIVER : READER;
-	} else if (sscanf(word, "generations=%u", &model.generations) == 1 && model.generations - 1 < GENERATIONS)
+	} else if (sscanf(word, "generations=%u", &model.generations) == 1 &&
+		   model.generations - 1 < GENERATIONS)
 		return;
 	else if (sscanf(word, "leases=%u", &model.leases) == 1 && model.leases - 1 < LEASES)
 		return;
-	else if (strncmp(word, "kept=", 5) == 0 && strspn(word + 5, "01") == PROCESSES && !word[5 + PROCESSES])
+	else if (strncmp(word, "kept=", 5) == 0 && strspn(word + 5, "01") == PROCESSES &&
+		 !word[5 + PROCESSES])
 		for (unsigned i = 0; i < PROCESSES; i++)
 			model.kept[i] = word[5 + i] == '1';
 	else if (strcmp(word, "effects") == 0)
@@ -154,7 +162,9 @@ int main(int argc, char **argv)
 	}
 	machine_init(model.n_words);
 	for (unsigned i = 0; i < PROCESSES; i++)
-		machine_holder[i] = i + (model.n_words == 2 && i == model.second_word ? SHMS_SEG_HOLDERS_A_WORD : 0);
+		machine_holder[i] =
+			i + (model.n_words == 2 && i == model.second_word ? SHMS_SEG_HOLDERS_A_WORD
+									  : 0);
 	r = search();
 	if (fails && r == 0)
 		fprintf(stderr, "slotmodel: nothing was found, and something is wrong here\n");

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slotmodel.h: a state of the model, its processes, and what they may do next (actors.c); what must hold in it (holds.c). */
+/* slotmodel.h: a state of the model, its processes, and what they may do next (actors.c); what
+ * must hold in it (holds.c). */
 #ifndef SLOTMODEL_H
 #define SLOTMODEL_H
 
@@ -29,7 +30,8 @@ enum op {
 	OP_RECOVER
 };
 
-/* What a process knows by itself. Of generations 0 is none. All of it is gone when it is killed, but what is marked: that the model remembers. */
+/* What a process knows by itself. Of generations 0 is none. All of it is gone when it is killed,
+ * but what is marked: that the model remembers. */
 struct process {
 	uint8_t alive : 1;
 	uint8_t op : 4;      /* under way; what it saw is in log */
@@ -57,8 +59,8 @@ enum {
 
 struct state {
 	struct machine_memory memory;
-	uint8_t wrong;            /* marked: a store that began anew should not have */
-	uint8_t tickets;          /* marked: those that were ever issued, bit 2 (generation - 1) + lease */
+	uint8_t wrong;   /* marked: a store that began anew should not have */
+	uint8_t tickets; /* marked: those that were ever issued, bit 2 (generation - 1) + lease */
 	uint8_t promised[LEASES]; /* marked: the generation whose lease stands, and nobody took */
 	struct process p[PROCESSES];
 	struct process g; /* who recovers the dead, alive while it does */
@@ -69,8 +71,9 @@ struct model {
 	unsigned second_word; /* of two words: which of RECEIVER and READER is in it */
 	unsigned generations, leases;
 	bool kept[PROCESSES];
-	bool effects;      /* look at objects, views and leases only, not at the books in between */
-	bool remember_all; /* also what an operation will not use any more: for steps that are changed */
+	bool effects; /* look at objects, views and leases only, not at the books in between */
+	/* also what an operation will not use any more: for steps that are changed */
+	bool remember_all;
 	/* What callers must do, left out. */
 	bool no_inherit;
 	bool no_lock;

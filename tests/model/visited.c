@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * visited.c: an open table of hashes, and how each state was reached: 5 bytes and, at most two thirds full, 12 to 24 bytes a state. Two states of one
- * hash would be taken for one: among 150 million the odds are one to 1,600 that any are.
+ * visited.c: an open table of hashes, and how each state was reached: 5 bytes and, at most two
+ * thirds full, 12 to 24 bytes a state. Two states of one hash would be taken for one: among 150
+ * million the odds are one to 1,600 that any are.
  */
 #include "visited.h"
 

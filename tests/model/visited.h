@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* visited.h: the states that a search has met, each by a hash of 64 bits, and how it came there (visited.c). */
+/* visited.h: the states that a search has met, each by a hash of 64 bits, and how
+ * it came there (visited.c). */
 #ifndef VISITED_H
 #define VISITED_H
 
@@ -7,7 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Of each state, in the order in which they were met: the one it was met from, and the how-manieth of its successors it is. */
+/* Of each state, in the order in which they were met: the one it was met from, and the
+ * how-manieth of its successors it is. */
 struct visited_from {
 	uint32_t parent;
 	uint8_t choice;
@@ -24,6 +26,7 @@ struct visited {
 void visited_init(struct visited *v);
 void visited_deinit(struct visited *v);
 /* Is the state new? Then its number is v->n - 1. */
-bool visited_add(struct visited *v, const void *state, size_t size, uint32_t parent, uint8_t choice);
+bool visited_add(struct visited *v, const void *state, size_t size, uint32_t parent,
+		 uint8_t choice);
 
 #endif

@@ -6,6 +6,7 @@ stands in its file exactly once: tests/mutants/in_place looks at that in CI, as 
 """
 
 import pathlib
+import re
 import typing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -18,13 +19,18 @@ class Mutant(typing.NamedTuple):
     new: str = ""
     asked: str = ""  # a word for the program: whom it asks, and how
 
+    def changed(self):
+        """The source as it is changed, and how often; lines may be broken elsewhere than in old."""
+        words = r"\s+".join(map(re.escape, re.split(r"\s+", self.old))).replace(r"\(", r"\(\s*")
+        return re.subn(words, lambda _: self.new, self.path.read_text())
+
     def in_place(self):
         """Whether the text to be changed stands there, once."""
-        return self.path is None or self.path.read_text().count(self.old) == 1
+        return self.path is None or self.changed()[1] == 1
 
     def text(self):
         """The source as it is changed; None without one."""
-        return self.path and self.path.read_text().replace(self.old, self.new)
+        return self.path and self.changed()[0]
 
 
 def play(mutants, words, noticed):

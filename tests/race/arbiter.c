@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbiter.c: six threads, each for a task of its own, reserve from a pool that has room for two of them: out of leases and by round trips,
- * in attempts that are rolled back and split. They put what they reserved, and give each other reservations to release; a seventh waits for three contexts
- * in an event loop. Meanwhile the pool's size changes, others' memory goes, waits are canceled, and everything is looked at. Every call ends with an
- * outcome that it may; in the end nothing is booked. Plain main(): runs under TSan too.
+ * arbiter.c: six threads, each for a task of its own, reserve from a pool that has room for two of
+ * them: out of leases and by round trips, in attempts that are rolled back and split. They put what
+ * they reserved, and give each other reservations to release; a seventh waits for three contexts in
+ * an event loop. Meanwhile the pool's size changes, others' memory goes, waits are canceled, and
+ * everything is looked at. Every call ends with an outcome that it may; in the end nothing is
+ * booked. Plain main(): runs under TSan too.
  *
  *   arbiter [rounds]
  */
@@ -49,8 +51,8 @@ static struct shmstore_arb_reservation given;
 /* What any call may end with here. */
 static bool may_be(int r)
 {
-	return r == 0 || r == SHMSTORE_ARB_RETRY || r == SHMSTORE_ARB_SPLIT || r == SHMSTORE_ARB_TIMEDOUT ||
-	       r == SHMSTORE_ARB_CANCELED || r == SHMSTORE_ARB_TOOBIG;
+	return r == 0 || r == SHMSTORE_ARB_RETRY || r == SHMSTORE_ARB_SPLIT ||
+	       r == SHMSTORE_ARB_TIMEDOUT || r == SHMSTORE_ARB_CANCELED || r == SHMSTORE_ARB_TOOBIG;
 }
 
 static int must(int r)
@@ -168,7 +170,8 @@ static void *work(void *arg)
 		ENSURE(p);
 		p->bytes = LEAST + (uint64_t)(i * 2654435761u >> 8) % 1300000;
 		if (i % 8 == w->number)
-			ENSURE(shmstore_arb_inject(world.s, w->context, SHMSTORE_ARB_INJECT_RETRY, 1, i % 3, 0) == 0);
+			ENSURE(shmstore_arb_inject(world.s, w->context, SHMSTORE_ARB_INJECT_RETRY,
+						   1, i % 3, 0) == 0);
 		must(shmstore_arb_with_retry(world.s, items, 1, &job));
 		w->n_attempts += job.n_attempts;
 		w->n_splits += job.n_splits;
@@ -186,12 +189,14 @@ static struct shmstore_arb_context *async[ASYNC];
 /* Begins calls of the context until one is under way. */
 static void begin_async(struct shmstore_arb_context *c, unsigned turn)
 {
-	struct shmstore_arb_how how = {.context = c, .flags = SHMSTORE_ARB_ASYNC, .timeout_ms = TIMEOUT_MS};
+	struct shmstore_arb_how how = {
+		.context = c, .flags = SHMSTORE_ARB_ASYNC, .timeout_ms = TIMEOUT_MS};
 	struct shmstore_arb_reservation r;
 	int result;
 
 	for (;;) {
-		result = shmstore_arb_reserve(world.s, PART, 1000 + turn * 7919u % 200000, &how, &r);
+		result =
+			shmstore_arb_reserve(world.s, PART, 1000 + turn * 7919u % 200000, &how, &r);
 		if (result == SHMSTORE_ARB_PENDING)
 			return;
 		must(result);
@@ -213,7 +218,8 @@ static void *loop(void *arg)
 	for (int i = 0; i < ASYNC; i++)
 		begin_async(async[i], 1u + (unsigned)i);
 	while (n_pending) {
-		struct shmstore_arb_how how = {.flags = SHMSTORE_ARB_ASYNC, .timeout_ms = TIMEOUT_MS};
+		struct shmstore_arb_how how = {.flags = SHMSTORE_ARB_ASYNC,
+					       .timeout_ms = TIMEOUT_MS};
 
 		poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 100);
 		while ((result = shmstore_arb_next(world.s, &d)) == 1) {
@@ -266,7 +272,8 @@ int main(int argc, char **argv)
 		rounds = (unsigned)atoi(argv[1]);
 	world = arbcase_begin(ARB_MIB, 64 * ARB_KIB, SHMSTORE_OPEN_ARBITRATE);
 	for (unsigned i = 0; i < THREADS; i++) {
-		workers[i] = (struct worker){.number = i, .task = arbcase_task(world.s, (int64_t)i)};
+		workers[i] =
+			(struct worker){.number = i, .task = arbcase_task(world.s, (int64_t)i)};
 		if (i >= THREADS / 2)
 			ENSURE(shmstore_arb_context_new(world.s, &workers[i].context) == 0);
 	}

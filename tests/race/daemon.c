@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * daemon.c: six threads put, wait for room, delete and ask what is owed in one store, while a daemon grants little at a time, takes
- * unspent credit back, asks for memory, dies and comes again. Every put succeeds or is refused by the limit; contents are right;
- * at the end what was charged was settled, and no more than was granted. Plain main(): runs under TSan too.
+ * daemon.c: six threads put, wait for room, delete and ask what is owed in one store, while a
+ * daemon grants little at a time, takes unspent credit back, asks for memory, dies and comes again.
+ * Every put succeeds or is refused by the limit; contents are right; at the end what was charged
+ * was settled, and no more than was granted. Plain main(): runs under TSan too.
  *
  *   daemon [rounds]
  */
@@ -35,8 +36,8 @@ static void *work(void *arg)
 		int r;
 
 		snprintf(key, sizeof(key), "%u-%u", number, i % KEYS);
-		r = (seal ? seal_pattern : put_pattern)(store, key, size, i,
-							SHMSTORE_REPLACE | (i % 3 ? 0 : SHMSTORE_WAIT));
+		r = (seal ? seal_pattern : put_pattern)(
+			store, key, size, i, SHMSTORE_REPLACE | (i % 3 ? 0 : SHMSTORE_WAIT));
 		ENSURE(r == 0 || r == -ENOSPC || r == -EDQUOT || r == -ETIMEDOUT);
 		if (r == 0) {
 			n_put++;
@@ -85,7 +86,8 @@ int main(int argc, char **argv)
 	while (n_running) {
 		turn++;
 		fake_give(f, 200000);
-		/* Takes back what is not spent; the fake and we are one daemon, that does not grant in between. */
+		/* Takes back what is not spent; the fake and we are one daemon, that
+		 * does not grant in between. */
 		if (turn % 4 == 0 && !f->n_waiting)
 			wire_credit_revoke(c, atomic_load(&c->charged));
 		if (turn % 8 == 0) {
@@ -97,7 +99,8 @@ int main(int argc, char **argv)
 			f = begin(p);
 			atomic_store(&c->epoch, f->epoch);
 		}
-		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL); /* a pace: they put meanwhile */
+		/* a pace: they put meanwhile */
+		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 	for (unsigned i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forks.c: threads work on a store while another thread forks, over and over. The children use the views they inherited and open
- * stores of their own; nobody deadlocks on a lock that was held at the fork, and the parent's store stays the parent's. Only
- * without sanitizers, whose own locks do not survive a fork of several threads (scratch.h).
+ * forks.c: threads work on a store while another thread forks, over and over. The children use the
+ * views they inherited and open stores of their own; nobody deadlocks on a lock that was held at
+ * the fork, and the parent's store stays the parent's. Only without sanitizers, whose own locks do
+ * not survive a fork of several threads (scratch.h).
  */
 #include <errno.h>
 #include <pthread.h>

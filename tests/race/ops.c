@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ops.c: beside a process that takes their memory, threads (racing.h) put, replace, get, hand off, adopt, delete, list and ask for usage with overlapping keys in two stores;
- * then the stores are closed while views live. Contents tell their own seed, so that every view can be checked; a view is
- * also checked again after its key was replaced, deleted and its file perhaps recycled. Plain main(): runs under TSan too.
+ * ops.c: beside a process that takes their memory, threads (racing.h) put, replace, get, hand off,
+ * adopt, delete, list and ask for usage with overlapping keys in two stores; then the stores are
+ * closed while views live. Contents tell their own seed, so that every view can be checked; a view
+ * is also checked again after its key was replaced, deleted and its file perhaps recycled. Plain
+ * main(): runs under TSan too.
  *
  *   ops [rounds]
  */
@@ -49,7 +51,8 @@ static void put(struct shmstore *s, const char *key, uint64_t random, bool seal)
 	n_puts += r == 0;
 }
 
-static void pass_on(struct shmstore *from, struct shmstore *to, const char *key, const char *other, bool replace)
+static void pass_on(struct shmstore *from, struct shmstore *to, const char *key, const char *other,
+		    bool replace)
 {
 	struct shmstore_ticket t;
 	int r = shmstore_handoff(from, KEY(key), 60000, &t);
@@ -61,7 +64,8 @@ static void pass_on(struct shmstore *from, struct shmstore *to, const char *key,
 	ENSURE(r == 0 || (r == -EEXIST && !replace));
 	n_adopts += r == 0;
 	if (r < 0)
-		ENSURE(shmstore_adopt(to, KEY(other), &t, SHMSTORE_REPLACE) == 0); /* an unused lease would stay */
+		/* an unused lease would stay */
+		ENSURE(shmstore_adopt(to, KEY(other), &t, SHMSTORE_REPLACE) == 0);
 }
 
 static void alias(struct shmstore *s, const struct shmstore_view *v, const char *key)
@@ -139,7 +143,8 @@ static void one_round(uint64_t random, struct shmstore_view **held)
 	}
 }
 
-/* Another process takes what the two stores have for no object, again and again, while they use it. */
+/* Another process takes what the two stores have for no object, again and
+ * again, while they use it. */
 static pid_t taker(void)
 {
 	pid_t pid = fork_bound(0);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segment.c: an owner and five holders of one segment, each a thread with private counts of its own, as processes have: put, hand off, adopt, view,
- * drop, pin, while stale tickets go round and one holder after the other is given up and recovered. Bytes tell their slot and generation; whoever
- * has a view looks at all of them. At the end every slot comes back. Runs under TSan too.
+ * segment.c: an owner and five holders of one segment, each a thread with private counts of its
+ * own, as processes have: put, hand off, adopt, view, drop, pin, while stale tickets go round and
+ * one holder after the other is given up and recovered. Bytes tell their slot and generation;
+ * whoever has a view looks at all of them. At the end every slot comes back. Runs under TSan too.
  *
  *   segment [rounds]
  */
@@ -38,13 +39,15 @@ static uint64_t next_random(uint64_t *x)
 
 static uint64_t pack(const struct shms_segticket *t)
 {
-	return (uint64_t)t->slot << 32 | (uint64_t)t->generation << 4 | t->lease | UINT64_C(1) << 63;
+	return (uint64_t)t->slot << 32 | (uint64_t)t->generation << 4 | t->lease |
+	       UINT64_C(1) << 63;
 }
 
 static struct shms_segticket unpack(uint64_t t)
 {
-	return (struct shms_segticket){(uint32_t)(t >> 32 & 0x7fffffff), (uint32_t)(t >> 4) & SHMS_SEG_GENERATION,
-				       (uint32_t)t & 15, 1000};
+	return (struct shms_segticket){(uint32_t)(t >> 32 & 0x7fffffff),
+				       (uint32_t)(t >> 4) & SHMS_SEG_GENERATION, (uint32_t)t & 15,
+				       1000};
 }
 
 static uint64_t content(uint32_t slot, uint32_t generation)
@@ -61,11 +64,13 @@ static void look(const struct shms_segpacked *o, uint32_t slot, uint32_t generat
 		ENSURE(words[i] == content(slot, generation));
 }
 
-static void publish_ticket(const struct shms_segslot *slot, uint32_t index, uint32_t generation, uint64_t *random)
+static void publish_ticket(const struct shms_segslot *slot, uint32_t index, uint32_t generation,
+			   uint64_t *random)
 {
 	struct shms_segticket t = {index, generation, 0, 1000};
 
-	if (shms_segslot_handoff(slot, generation, (unsigned)(next_random(random) % SHMS_SEG_LEASES), 0, t.end_ms,
+	if (shms_segslot_handoff(slot, generation,
+				 (unsigned)(next_random(random) % SHMS_SEG_LEASES), 0, t.end_ms,
 				 &t.lease) == 0)
 		atomic_store(&tickets[next_random(random) % TICKETS], pack(&t));
 }
@@ -85,7 +90,8 @@ static void *holder(void *arg)
 			continue; /* nothing was put yet */
 		slot = shms_segslot_at(&g, t.slot);
 		if (me == 1) { /* pins without a name */
-			if (shms_segslot_pin(&slot, me, (unsigned)(next_random(&random) % 2 * 2), t.generation) < 0) {
+			if (shms_segslot_pin(&slot, me, (unsigned)(next_random(&random) % 2 * 2),
+					     t.generation) < 0) {
 				sched_yield();
 				continue;
 			}
@@ -189,9 +195,10 @@ int main(int argc, char **argv)
 	pthread_join(owning, NULL);
 	shms_segalloc_scan(&a, PAST);
 	ENSURE(a.n_free == a.n_born);
-	ENSURE(atomic_load(&n_adopted) > 0 && atomic_load(&n_pinned) > 0 && atomic_load(&n_reused) > 0);
-	printf("%u adopted, %u pinned, %u put into used slots\n", atomic_load(&n_adopted), atomic_load(&n_pinned),
-	       atomic_load(&n_reused));
+	ENSURE(atomic_load(&n_adopted) > 0 && atomic_load(&n_pinned) > 0 &&
+	       atomic_load(&n_reused) > 0);
+	printf("%u adopted, %u pinned, %u put into used slots\n", atomic_load(&n_adopted),
+	       atomic_load(&n_pinned), atomic_load(&n_reused));
 	shms_segalloc_deinit(&a);
 	free(g.books);
 	return 0;

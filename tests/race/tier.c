@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tier.c: threads (racing.h) put, get, hand on, delete, demote, promote, prefetch, pin and evict overlapping keys of two stores, on a partition
- * that is too small for what they hold. Objects say themselves what they must hold; views are checked again after their keys were demoted,
- * replaced and deleted. Plain main(): runs under TSan too.
+ * tier.c: threads (racing.h) put, get, hand on, delete, demote, promote, prefetch, pin and evict
+ * overlapping keys of two stores, on a partition that is too small for what they hold. Objects say
+ * themselves what they must hold; views are checked again after their keys were demoted, replaced
+ * and deleted. Plain main(): runs under TSan too.
  *
  *   tier [rounds]
  */
@@ -17,7 +18,8 @@ enum {
 	KEYS = 12
 };
 
-/* liburing maps and unmaps its rings by system calls that TSan does not see: the next thread's ring at the same address looks shared. */
+/* liburing maps and unmaps its rings by system calls that TSan does not see: the next thread's ring
+ * at the same address looks shared. */
 __attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {
@@ -29,7 +31,8 @@ static struct shmstore_partition *partition;
 static unsigned rounds = 300;
 static _Atomic unsigned n_puts, n_views, n_demoted, n_promoted, n_full;
 
-/* What a move may come to when seven others are at it: EPERM is a lease, or a pin; ETIMEDOUT names that never rested. */
+/* What a move may come to when seven others are at it: EPERM is a lease, or a pin;
+ * ETIMEDOUT names that never rested. */
 static bool moved(int r, _Atomic unsigned *count)
 {
 	*count += r == 0;
@@ -42,7 +45,8 @@ static bool moved(int r, _Atomic unsigned *count)
 static void put(struct shmstore *s, const char *key, uint64_t random)
 {
 	static const uint64_t sizes[] = {100, 5000, 70000, 1500000, 4500000};
-	unsigned flags = (random & 1024 ? SHMSTORE_REPLACE : 0) | (random & 0x3800 ? 0 : SHMSTORE_PIN);
+	unsigned flags =
+		(random & 1024 ? SHMSTORE_REPLACE : 0) | (random & 0x3800 ? 0 : SHMSTORE_PIN);
 	int r = telling_put(s, key, sizes[random % 5], random, flags);
 
 	ENSURE(r == 0 || r == -ENOSPC || (r == -EEXIST && !(flags & SHMSTORE_REPLACE)));
@@ -50,7 +54,8 @@ static void put(struct shmstore *s, const char *key, uint64_t random)
 	n_full += r == -ENOSPC;
 }
 
-static void pass_on(struct shmstore *from, struct shmstore *to, const char *key, const char *other, bool as_is)
+static void pass_on(struct shmstore *from, struct shmstore *to, const char *key, const char *other,
+		    bool as_is)
 {
 	struct shmstore_ticket t;
 	int r = shmstore_handoff_flags(from, KEY(key), 60000, as_is ? SHMSTORE_AS_IS : 0, &t);
@@ -170,7 +175,9 @@ int main(int argc, char **argv)
 	shmstore_partition_unref(partition);
 	ensure_nothing_left();
 	ensure_tier_empty();
-	printf("%u puts, %u views, %u demoted, %u promoted, %u full\n", n_puts, n_views, n_demoted, n_promoted, n_full);
-	ENSURE(n_puts > rounds / 10 && n_views > rounds / 10 && n_demoted > rounds / 10 && n_promoted > rounds / 10);
+	printf("%u puts, %u views, %u demoted, %u promoted, %u full\n", n_puts, n_views, n_demoted,
+	       n_promoted, n_full);
+	ENSURE(n_puts > rounds / 10 && n_views > rounds / 10 && n_demoted > rounds / 10 &&
+	       n_promoted > rounds / 10);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * views.c: one view referenced, read and unreferenced by many threads while its key is replaced and its store closed by others;
- * and partitions referenced and unreferenced likewise.
+ * views.c: one view referenced, read and unreferenced by many threads while its key is replaced and
+ * its store closed by others; and partitions referenced and unreferenced likewise.
  */
 #include <errno.h>
 #include <pthread.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Killed between the two steps of setting an address, a symlink of a temporary name stayed in peers/ for a minute of gc. */
+/* Killed between the two steps of setting an address, a symlink of a temporary name stayed in
+ * peers/ for a minute of gc. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adopting over a held key moved the lease into recycle/ and then swapped: where the swap failed the lease was gone, and with it
- * the object if the donor had deleted its own.
+ * Adopting over a held key moved the lease into recycle/ and then swapped: where the swap failed
+ * the lease was gone, and with it the object if the donor had deleted its own.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recycling looked at the link count after it had given its lease back: an adopter that mapped the file by its own name in between, and
- * removed that name, was seen by neither, and the next put wrote into what it showed.
+ * Recycling looked at the link count after it had given its lease back: an adopter that mapped
+ * the file by its own name in between, and removed that name, was seen by neither, and the next
+ * put wrote into what it showed.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -53,7 +54,8 @@ Test(adopter_after_lease, its_view_does_not_change)
 	for (uint64_t seed = 2; seed < 5; seed++) {
 		cr_assert_eq(put_pattern(s, "k", SIZE, seed, 0), 0);
 		cr_assert_null(adopter, "the file was looked at");
-		cr_assert_eq(other_check_view(&o, SIZE, 1), 0, "put %d wrote into a file that is mapped", (int)seed);
+		cr_assert_eq(other_check_view(&o, SIZE, 1), 0,
+			     "put %d wrote into a file that is mapped", (int)seed);
 		cr_assert_eq(get_pattern(s, "k", SIZE, seed), 0);
 		cr_assert_eq(shmstore_delete(s, KEY("k")), 0);
 	}

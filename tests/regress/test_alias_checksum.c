@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A put with SHMSTORE_CHECKSUM of what a view shows became a second name of an object without a checksum: the flag did nothing. */
+/* A put with SHMSTORE_CHECKSUM of what a view shows became a second name of an object without a
+ * checksum: the flag did nothing. */
 #include <criterion/criterion.h>
 #include <sys/uio.h>
 

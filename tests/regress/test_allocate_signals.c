@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Before Linux 6.11 a signal ends fallocate(), which gives back what it had taken, and create() began anew: under a timer's signals a large
- * object never came to be. Here the call is interrupted as by a timer that lets it take a MiB at most.
+ * Before Linux 6.11 a signal ends fallocate(), which gives back what it had taken, and create()
+ * began anew: under a timer's signals a large object never came to be. Here the call is interrupted
+ * as by a timer that lets it take a MiB at most.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>

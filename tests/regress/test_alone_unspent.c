@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stores that are without a daemon were refused for what others had been granted ahead and did not use: with eight stores and 64 MiB ahead for each, a
- * limit of 400 MiB refused the first put after the daemon was killed, while the kernel counted a quarter of that.
+ * Stores that are without a daemon were refused for what others had been granted ahead and did not
+ * use: with eight stores and 64 MiB ahead for each, a limit of 400 MiB refused the first put after
+ * the daemon was killed, while the kernel counted a quarter of that.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -84,7 +85,8 @@ Test(alone_unspent, refuses_nobody_under_a_partitions_limit)
 
 Test(alone_unspent, of_another_label_is_left)
 {
-	struct shmstore *a = left("a", "x", AHEAD), *b = left("b", "y", AHEAD), *c = left("c", "x", 0);
+	struct shmstore *a = left("a", "x", AHEAD), *b = left("b", "y", AHEAD),
+			*c = left("c", "x", 0);
 	struct shmstore *all[] = {a, b, c};
 
 	for (size_t i = 0; i < 3; i++) {

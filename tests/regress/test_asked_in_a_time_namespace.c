@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * When a store was asked for memory stood in its page by CLOCK_MONOTONIC, which is another one in a time namespace: a store that had just been asked there
- * was taken outside for one that had not answered for a day, and nobody waited for it.
+ * When a store was asked for memory stood in its page by CLOCK_MONOTONIC, which is another one in a
+ * time namespace: a store that had just been asked there was taken outside for one that had not
+ * answered for a day, and nobody waited for it.
  */
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -33,7 +34,8 @@ static uint64_t asked_at(void)
 	int fd = shms_page_open(scratch_partition()->fd, SHMS_DIR_STORES "/owner/" SHMS_PAGE_FILE);
 	uint64_t ns = 0;
 
-	cr_assert_eq(shms_pread_all(fd, &ns, sizeof(ns), WIRE_PACKED_OFF + offsetof(struct wire_packed, asked_ns)),
+	cr_assert_eq(shms_pread_all(fd, &ns, sizeof(ns),
+				    WIRE_PACKED_OFF + offsetof(struct wire_packed, asked_ns)),
 		     sizeof(ns));
 	close(fd);
 	return ns;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The broker looked at a lease's file, and then made it readable for the receiver. Where the lease ended in between and was collected, the
- * donor's next put was free to write into that file: the receiver got what nobody had given it. The broker's O_PATH descriptor is no
- * open file to the donor's test.
+ * The broker looked at a lease's file, and then made it readable for the receiver. Where
+ * the lease ended in between and was collected, the donor's next put was free to write into
+ * that file: the receiver got what nobody had given it. The broker's O_PATH descriptor is
+ * no open file to the donor's test.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -71,8 +72,8 @@ static void collect(void)
 }
 
 /* libacl calls it: it must see ours. */
-__attribute__((visibility("default"))) int setxattr(const char *path, const char *name, const void *value, size_t size,
-						    int flags)
+__attribute__((visibility("default"))) int setxattr(const char *path, const char *name,
+						    const void *value, size_t size, int flags)
 {
 	typedef int fn(const char *, const char *, const void *, size_t, int);
 	bool acl = strcmp(name, "system.posix_acl_access") == 0;

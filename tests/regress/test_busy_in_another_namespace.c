@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store is held by a process of another PID namespace, whose pid means nothing here: its owner looked dead, and an open tried for 2.2 s, with a
- * mkdir each 2 ms, before it said -EBUSY.
+ * A store is held by a process of another PID namespace, whose pid means nothing here: its owner
+ * looked dead, and an open tried for 2.2 s, with a mkdir each 2 ms, before it said -EBUSY.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -33,7 +33,8 @@ static pid_t holder(int tell)
 	if (pid != 0)
 		return pid;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (unshare(CLONE_NEWPID | CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+	if (unshare(CLONE_NEWPID | CLONE_NEWNS) < 0 ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		_exit(write(tell, "n", 1) != 1);
 	pid = fork();
 	if (pid == 0) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A thread that was cancelled inside a call ended at the next call of the kernel that is a point for it, with store.names locked: every
- * other thread waited for ever. Cancelled at each such point, a call now comes to its end first.
+ * A thread that was cancelled inside a call ended at the next call of the kernel that is a point
+ * for it, with store.names locked: every other thread waited for ever. Cancelled at each such
+ * point, a call now comes to its end first.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A daemon that was killed and starts again holds the partition's lock before it serves its socket, and looks at everything in between: seconds on
- * a host with more to do than it can. A store without credit waited for it for one second, and its puts failed: first where the killed one's
- * socket refused it, then still where the last one had ended in order, or had died only after the put had begun to wait.
+ * A daemon that was killed and starts again holds the partition's lock before it serves its
+ * socket, and looks at everything in between: seconds on a host with more to do than it can. A
+ * store without credit waited for it for one second, and its puts failed: first where the killed
+ * one's socket refused it, then still where the last one had ended in order, or had died only
+ * after the put had begun to wait.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -66,7 +68,7 @@ Test(daemon_starts_slowly, put_without_credit_waits)
 	ensure_nothing_left();
 }
 
-/* ---- what came before it ------------------------------------------------------------------------------------------- */
+/* ---- what came before it --------------------------------------------------------------------- */
 
 struct successor {
 	struct fake *f; /* ends first; NULL: has ended */
@@ -141,7 +143,8 @@ Test(daemon_starts_slowly, after_one_that_ended_in_order, .timeout = 60)
 	put_waits_for(s, &n);
 }
 
-static bool no_grant(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail, void *arg)
+static bool no_grant(struct fake *f, int fd, const struct wire_header *h, const void *body,
+		     const char *tail, void *arg)
 {
 	struct successor *n = arg;
 

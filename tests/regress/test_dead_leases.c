@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process that was started again and again after kill -9 died of a full partition: tickets of its predecessors kept memory for the rest of
- * their leases, no error said so, and no command gave it back.
+ * A process that was started again and again after kill -9 died of a full partition:
+ * tickets of its predecessors kept memory for the rest of their leases, no error said so,
+ * and no command gave it back.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -77,8 +78,9 @@ Test(dead_leases, others_are_told_and_gc_ends_them)
 	cr_assert(served(0));
 	s = scratch_plain_store("other");
 	cr_assert_eq(put_pattern(s, "k", SIZE * 2, 1, 0), -ENOSPC);
-	cr_assert_not_null(strstr(shmstore_error_detail(), "20 MiB are leased by dead stores until "), "%s",
-			   shmstore_error_detail());
+	cr_assert_not_null(
+		strstr(shmstore_error_detail(), "20 MiB are leased by dead stores until "), "%s",
+		shmstore_error_detail());
 	/* A gc that was not asked to leaves them. */
 	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
 	cr_assert_gt(linked(), SIZE);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A program closed all descriptors above 2, as daemons do, while a store was open, and opened files of its own, which got the numbers. The store's
- * close then closed these, and gave memory back of whichever file had the number of a segment.
+ * A program closed all descriptors above 2, as daemons do, while a store was open, and opened files
+ * of its own, which got the numbers. The store's close then closed these, and gave memory back of
+ * whichever file had the number of a segment.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -36,7 +37,8 @@ static int own_files(void *arg)
 	int fds[N];
 
 	(void)arg;
-	ENSURE(put_pattern(s, "large", 4u << 20, 1, 0) == 0 && put_pattern(s, "small", 1000, 2, 0) == 0);
+	ENSURE(put_pattern(s, "large", 4u << 20, 1, 0) == 0 &&
+	       put_pattern(s, "small", 1000, 2, 0) == 0);
 	ENSURE(put_pattern(s, "middle", SIZE, 3, 0) == 0 && shmstore_delete(s, KEY("middle")) == 0);
 	reader = reader_of("s");
 	ENSURE(get_pattern(reader, "small", 1000, 2) == 0);
@@ -45,10 +47,12 @@ static int own_files(void *arg)
 	for (unsigned i = 0; i < N; i++) {
 		strcpy(name + strlen(name) - 6, "XXXXXX");
 		fds[i] = mkstemp(name);
-		ENSURE(fds[i] >= 3 && write(fds[i], text, sizeof(text)) == (ssize_t)sizeof(text) && unlink(name) == 0);
+		ENSURE(fds[i] >= 3 && write(fds[i], text, sizeof(text)) == (ssize_t)sizeof(text) &&
+		       unlink(name) == 0);
 	}
 	ENSURE(shmstore_close(reader) == -EPERM);
-	ENSURE(shmstore_close(s) == -EPERM && strstr(shmstore_error_detail(), "closed the descriptors"));
+	ENSURE(shmstore_close(s) == -EPERM &&
+	       strstr(shmstore_error_detail(), "closed the descriptors"));
 	for (unsigned i = 0; i < N; i++) {
 		ENSURE(fstat(fds[i], &st) == 0 && st.st_size == (off_t)sizeof(text));
 		ENSURE((uint64_t)st.st_blocks * 512 >= sizeof(text));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An owner held eight descriptors, so that a program could not have many stores: docs/operations.md says how many a handle takes. */
+/* An owner held eight descriptors, so that a program could not have many stores: docs/operations.md
+ * says how many a handle takes. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <unistd.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Only calls that may touch the disk tier said more about a failure than its code, and the next call's unrelated failure carried that. Every
- * public function that can fail is made to fail here once; the list of them is that of the headers.
+ * Only calls that may touch the disk tier said more about a failure than its code, and the next
+ * call's unrelated failure carried that. Every public function that can fail is made to fail here
+ * once; the list of them is that of the headers.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -34,7 +35,8 @@ static void case_of(const char *name, int error)
 	cr_expect(error < 0, "%s succeeded", name);
 	cr_expect(strlen(detail) > 10, "%s: %d says \"%s\"", name, error, detail);
 	/* A list of all that the code may mean is not the cause. */
-	cr_expect(!strstr(detail, shmstore_strerror(error)), "%s: \"%s\" names no cause", name, detail);
+	cr_expect(!strstr(detail, shmstore_strerror(error)), "%s: \"%s\" names no cause", name,
+		  detail);
 	fprintf(stderr, "%-24s %4d %s\n", name, error, detail);
 }
 #define CASE(name, ...) case_of(#name, shmstore_##name(__VA_ARGS__))
@@ -76,7 +78,9 @@ static unsigned check_header(const char *header)
 			*strstr(name, "_sized") = '\0';
 		n++;
 		cr_expect(was_called(name),
-			  "%s: shmstore_%s() has no case in this test: add one, and a line in door.def", header, name);
+			  "%s: shmstore_%s() has no case in this test: add one, and a line in "
+			  "door.def",
+			  header, name);
 	}
 	fclose(f);
 	return n;
@@ -321,8 +325,9 @@ Test(error_detail, every_public_function_says_why_it_failed)
 	cr_assert_eq(in_child(cases_after_fork, s), 0);
 	snprintf(called[n_called++], sizeof(called[0]), "close");
 	snprintf(called[n_called++], sizeof(called[0]), "daemon_dispatch");
-	cr_assert_geq(check_header("shmstore.h") + check_header("tier.h") + check_header("inspect.h") +
-			      check_header("daemon.h") + check_header("arbiter.h") + check_header("profile.h") +
+	cr_assert_geq(check_header("shmstore.h") + check_header("tier.h") +
+			      check_header("inspect.h") + check_header("daemon.h") +
+			      check_header("arbiter.h") + check_header("profile.h") +
 			      check_header("stage.h") + check_header("actor.h"),
 		      90u);
 	cr_assert_eq(shmstore_close(s), 0);
@@ -333,7 +338,8 @@ Test(error_detail, every_public_function_says_why_it_failed)
 static void ensure_says(int error, int expected, const char *part)
 {
 	cr_assert_eq(error, expected, "%d: %s", error, shmstore_error_detail());
-	cr_expect(strstr(shmstore_error_detail(), part), "\"%s\" does not say \"%s\"", shmstore_error_detail(), part);
+	cr_expect(strstr(shmstore_error_detail(), part), "\"%s\" does not say \"%s\"",
+		  shmstore_error_detail(), part);
 }
 
 Test(error_detail, a_full_partition_says_how_much_was_asked_for_and_is_free)
@@ -346,9 +352,11 @@ Test(error_detail, a_full_partition_says_how_much_was_asked_for_and_is_free)
 	if (!scratch_is_mount())
 		cr_skip_test("needs a mount of its own\n");
 	struct shmstore *s = scratch_store("s");
-	ensure_says(shmstore_put(s, KEY("k"), NULL, 0, &iov, 1, 0), -ENOSPC, "4198400 were asked for");
+	ensure_says(shmstore_put(s, KEY("k"), NULL, 0, &iov, 1, 0), -ENOSPC,
+		    "4198400 were asked for");
 	ensure_says(shmstore_put(s, KEY("k"), NULL, 0, &iov, 1, 0), -ENOSPC, "2097152");
-	ensure_says(shmstore_create(s, KEY("k"), 0, &(uint64_t){1 << 30}, 1, 0, &w), -ENOSPC, "10737");
+	ensure_says(shmstore_create(s, KEY("k"), 0, &(uint64_t){1 << 30}, 1, 0, &w), -ENOSPC,
+		    "10737");
 	/* What comes next is not about it. */
 	ensure_says(shmstore_delete(s, KEY("k")), -ENOENT, "no object has the key k");
 	ensure_forgotten();
@@ -382,11 +390,12 @@ Test(error_detail, refusals_name_the_one_cause)
 	cr_assert_eq(shmstore_open(p, "s", &reading, &r), 0);
 	ensure_says(shmstore_delete(r, KEY("k")), -EPERM, "read only");
 	cr_assert_eq(shmstore_close(r), 0);
-	ensure_says(
-		shmstore_open(p, "s",
-			      &(struct shmstore_options){.size = sizeof(reading), .label = NULL, .directory = "/tmp/x"},
-			      &r),
-		-EPERM, "outside the partition");
+	ensure_says(shmstore_open(p, "s",
+				  &(struct shmstore_options){.size = sizeof(reading),
+							     .label = NULL,
+							     .directory = "/tmp/x"},
+				  &r),
+		    -EPERM, "outside the partition");
 	ensure_says(shmstore_put(s, "k", 1 << 20, NULL, 0, NULL, 0, 0), -EINVAL, "4096");
 	ensure_says(shmstore_put(s, KEY("k2"), NULL, 0, NULL, 0, 1u << 31), -EINVAL, "0x80000000");
 	cr_assert_eq(shmstore_close(s), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Segments were made larger than RLIMIT_FSIZE (ulimit -f) allows, though the objects in them are small, and files too: the kernel ended
- * the process by SIGXFSZ.
+ * Segments were made larger than RLIMIT_FSIZE (ulimit -f) allows, though the objects in them are
+ * small, and files too: the kernel ended the process by SIGXFSZ.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -75,7 +75,8 @@ static int large_objects(void *arg)
 	(void)arg;
 	limit_to(UINT64_C(1) << 20);
 	ENSURE(put_pattern(s, "fresh", 3u << 20, 1, 0) == -EFBIG);
-	ENSURE(strstr(shmstore_error_detail(), "ulimit -f") && strstr(shmstore_error_detail(), "is 1048576 bytes"));
+	ENSURE(strstr(shmstore_error_detail(), "ulimit -f") &&
+	       strstr(shmstore_error_detail(), "is 1048576 bytes"));
 	ENSURE(shmstore_create(s, KEY("made"), 100, sizes, 1, 0, &w) == -EFBIG);
 	ENSURE(put_pattern(s, "small", 4096, 1, 0) == 0);
 	ENSURE(count_objects(s) == 1);

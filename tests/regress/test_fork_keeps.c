@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A child that was forked while another thread was inside a call, and did not exec, kept what that call had open: the memory of whole
- * objects, the lock of a dead store's page. Here children are forked all the time while threads do everything; none may have a regular
- * file of the partition open, nor one mapped to be written.
+ * A child that was forked while another thread was inside a call, and did not exec, kept what that
+ * call had open: the memory of whole objects, the lock of a dead store's page. Here children are
+ * forked all the time while threads do everything; none may have a regular file of the partition
+ * open, nor one mapped to be written.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -99,7 +100,8 @@ static int mappings_kept(void)
 	return n;
 }
 
-/* What is of the partition here that must not be: its number is said. Allocates nothing (scratch.h). */
+/* What is of the partition here that must not be: its number is said.
+ * Allocates nothing (scratch.h). */
 static int n_kept(void)
 {
 	return descriptors_kept() + mappings_kept();
@@ -137,7 +139,8 @@ static void *hands_over(void *arg)
 	(void)arg;
 	while (!stop) {
 		ENSURE(shmstore_handoff(s, KEY("k"), 60000, &t) == 0);
-		ENSURE(shmstore_adopt(s, KEY("adopted"), &t, SHMSTORE_REPLACE | SHMSTORE_VERIFY) == 0);
+		ENSURE(shmstore_adopt(s, KEY("adopted"), &t, SHMSTORE_REPLACE | SHMSTORE_VERIFY) ==
+		       0);
 	}
 	return NULL;
 }
@@ -203,8 +206,8 @@ static int child(pid_t pid)
 
 Test(fork_keeps, nothing_of_what_others_were_at, .timeout = 240)
 {
-	static void *(*const work[THREADS])(void *) = {puts_and_deletes, puts_and_deletes, gets, hands_over, makes,
-						       collects};
+	static void *(*const work[THREADS])(void *) = {
+		puts_and_deletes, puts_and_deletes, gets, hands_over, makes, collects};
 	pthread_t threads[THREADS];
 
 	begin();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* After a fork in a process without a free descriptor, all memory that it had views of was lost until the store was closed. */
+/* After a fork in a process without a free descriptor, all memory that it had views of was lost
+ * until the store was closed. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <sys/resource.h>
@@ -20,7 +21,8 @@ static uint64_t ghosts(void)
 	return u.ghosts;
 }
 
-/* A child that looks at the views' bytes when it is told to, and says whether they are what they were. */
+/* A child that looks at the views' bytes when it is told to, and says
+ * whether they are what they were. */
 static pid_t child_of(struct shmstore_view *const *views, int go)
 {
 	pid_t pid = fork();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gc that was stopped while it gave memory of a kept store's segments back held the store's lock, and the owner's byte of the segment: the store could
- * not be opened until somebody let it go on, or killed it. What it does when it goes on must harm nothing that was put meanwhile.
+ * A gc that was stopped while it gave memory of a kept store's segments back held the store's lock,
+ * and the owner's byte of the segment: the store could not be opened until somebody let it go on,
+ * or killed it. What it does when it goes on must harm nothing that was put meanwhile.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -45,7 +46,8 @@ static const char *key_of(unsigned i)
 
 static void put(struct shmstore *s, unsigned i)
 {
-	cr_assert_eq(put_pattern(s, key_of(i), SIZE, i, 0), 0, "%u: %s", i, shmstore_error_detail());
+	cr_assert_eq(put_pattern(s, key_of(i), SIZE, i, 0), 0, "%u: %s", i,
+		     shmstore_error_detail());
 }
 
 static void ensure(struct shmstore *s, unsigned from, unsigned to, unsigned step)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * In a container, whose pid namespace does not show the process that holds a deleted object, the df equation had a residual, and said that it had looked
- * at every process.
+ * In a container, whose pid namespace does not show the process that holds a deleted object, the df
+ * equation had a residual, and said that it had looked at every process.
  */
 #include <criterion/criterion.h>
 #include <sched.h>
@@ -28,7 +28,8 @@ static int look(void *arg)
 
 static int contained(void *arg)
 {
-	if (unshare(CLONE_NEWPID | CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+	if (unshare(CLONE_NEWPID | CLONE_NEWNS) < 0 ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return SKIP;
 	return in_child(look, arg);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A sparse file of one page whose header announced 2 GiB of metadata made everybody who looked at it take, and read, 2 GiB: get,
- * foreach, adopt, verify, and the surveys of the root daemon, who look at what any user holds open.
+ * A sparse file of one page whose header announced 2 GiB of metadata made everybody who looked at
+ * it take, and read, 2 GiB: get, foreach, adopt, verify, and the surveys of the root daemon, who
+ * look at what any user holds open.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An open that took over a kept store without asking to keep it wrote so into the page before it had succeeded. Where it failed then
- * (no daemon, no descriptor, no memory), or was killed, the next open of any store swept the objects.
+ * An open that took over a kept store without asking to keep it wrote so into the page before it
+ * had succeeded. Where it failed then (no daemon, no descriptor, no memory), or was killed, the
+ * next open of any store swept the objects.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -158,7 +159,8 @@ static void each_call(struct shmstore_partition *p, int *ret_failed, int *ret_ki
 	for (int n = 1; r != DONE; n++) {
 		cr_assert_eq(in_child(leave, p), 0);
 		r = in_child(open_armed, &n);
-		cr_assert(r == DONE || r == FAILED || r == OPENED || r == 1000 + SIGKILL, "call %d: %d", n, r);
+		cr_assert(r == DONE || r == FAILED || r == OPENED || r == 1000 + SIGKILL,
+			  "call %d: %d", n, r);
 		*ret_failed += r == FAILED;
 		*ret_killed += r == 1000 + SIGKILL;
 		if (r != DONE && r != OPENED)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening a dead owner's kept store dropped all its objects where the page could not be read for want of a descriptor. */
+/* Opening a dead owner's kept store dropped all its objects where the page could not be read
+ * for want of a descriptor. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,7 +8,8 @@
 #include "api.h"
 #include "interpose.h"
 
-/* The second opening of the page is the one that asks whether to keep; whichever it is, none may lose anything. */
+/* The second opening of the page is the one that asks whether to keep; whichever it
+ * is, none may lose anything. */
 ssize_t pread(int fd, void *buf, size_t size, off_t offset)
 {
 	typedef ssize_t fn(int, void *, size_t, off_t);

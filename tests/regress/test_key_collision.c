@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Long keys are named by their XXH3-128, for which collisions are easily made: put, replace, contains and delete of one key acted on
- * another key's object.
+ * Long keys are named by their XXH3-128, for which collisions are easily made: put, replace,
+ * contains and delete of one key acted on another key's object.
  *
- * How they are made here: of each 64 bytes of a long input, XXH3 multiplies the low and the high half of 8-byte words, after it xored them with
- * its secret, and adds the word itself to the sum beside. Where the low half equals the secret's, the product is 0 whatever the high half
- * is; what one word's high half has more, that of the same word of the next 64 bytes has less, and no sum tells the difference.
+ * How they are made here: of each 64 bytes of a long input, XXH3 multiplies the low and the high
+ * half of 8-byte words, after it xored them with its secret, and adds the word itself to the sum
+ * beside. Where the low half equals the secret's, the product is 0 whatever the high half is;
+ * what one word's high half has more, that of the same word of the next 64 bytes has less, and
+ * no sum tells the difference.
  */
 #define XXH_INLINE_ALL
 #include <criterion/criterion.h>
@@ -42,7 +44,8 @@ static void make_keys(void)
 	cr_assert_eq(strlen(a), (size_t)KEY_SIZE);
 	cr_assert_eq(strlen(b), (size_t)KEY_SIZE);
 	cr_assert_str_neq(a, b);
-	cr_assert(XXH128_isEqual(XXH3_128bits(a, KEY_SIZE), XXH3_128bits(b, KEY_SIZE)), "no collision: another XXH3?");
+	cr_assert(XXH128_isEqual(XXH3_128bits(a, KEY_SIZE), XXH3_128bits(b, KEY_SIZE)),
+		  "no collision: another XXH3?");
 	cr_assert(XXH128_isEqual(XXH3_128bits(a, KEY_SIZE), XXH3_128bits(c, KEY_SIZE)));
 }
 
@@ -121,10 +124,12 @@ Test(key_collision, each_key_has_its_own_object)
 	ensure_nothing_left();
 }
 
-/* docs/format.md: other versions find it there, whatever computes the digest. By Python's hashlib.blake2b(b, digest_size=32). */
+/* docs/format.md: other versions find it there, whatever computes the digest. By Python's
+ * hashlib.blake2b(b, digest_size=32). */
 Test(key_collision, second_name_is_the_format_s)
 {
-	static const char digest[] = "1aa0bb47bc2afd8c4c53c6820888b11a51823b50cf39b7197224cdc3b62ca747";
+	static const char digest[] =
+		"1aa0bb47bc2afd8c4c53c6820888b11a51823b50cf39b7197224cdc3b62ca747";
 	struct shmstore *s = scratch_store("s");
 	char path[1024];
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A handoff looks at its own lease again: for the object's sizes, and, of a file that is another user's, for the inode that the daemon
- * linked. A short lease may have ended and been collected by then, which came back as -ENOENT, as if the key were not there.
+ * A handoff looks at its own lease again: for the object's sizes, and, of a file that is another
+ * user's, for the inode that the daemon linked. A short lease may have ended and been collected by
+ * then, which came back as -ENOENT, as if the key were not there.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -79,8 +80,8 @@ Test(lease_ended, before_the_sizes_were_read)
 }
 
 /* The daemon says where the lease is, and it is not there any more. */
-static bool on_request(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
-		       void *arg)
+static bool on_request(struct fake *f, int fd, const struct wire_header *h, const void *body,
+		       const char *tail, void *arg)
 {
 	struct wire_brokered brokered = {0};
 	char lease[128];
@@ -88,7 +89,8 @@ static bool on_request(struct fake *f, int fd, const struct wire_header *h, cons
 	(void)body, (void)tail, (void)arg;
 	if (h->type != WIRE_BROKER)
 		return false;
-	snprintf(lease, sizeof(lease), "/elsewhere/inbox/%u/handoff/99999999999-0123456789abcdef", (unsigned)geteuid());
+	snprintf(lease, sizeof(lease), "/elsewhere/inbox/%u/handoff/99999999999-0123456789abcdef",
+		 (unsigned)geteuid());
 	fake_reply(f, fd, WIRE_BROKERED, h->serial, &brokered, lease);
 	return true;
 }

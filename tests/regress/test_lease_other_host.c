@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A gc in a container ended all leases of dead donors at once: where the container has a boot id of its own (systemd-nspawn) or none
- * (ProcSubset=pid), and where its time namespace has another CLOCK_BOOTTIME. Leases that were made there ended as wrongly outside.
+ * A gc in a container ended all leases of dead donors at once: where the container has a boot id of
+ * its own (systemd-nspawn) or none (ProcSubset=pid), and where its time namespace has another
+ * CLOCK_BOOTTIME. Leases that were made there ended as wrongly outside.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -106,7 +107,8 @@ static int hand(void *ticket)
 	struct shmstore *s = scratch_store("donor");
 
 	ENSURE(put_pattern(s, "x", 10000, 1, 0) == 0);
-	/* A minute: where the clocks differ by a day it would be over long since, or not for a day. */
+	/* A minute: where the clocks differ by a day it would be over long since, or not for a
+	 * day. */
 	ENSURE(shmstore_handoff(s, KEY("x"), 60000, ticket) == 0);
 	return 0;
 }
@@ -148,7 +150,8 @@ Test(lease_other_host, is_as_long_in_every_time_namespace)
 		cr_skip_test("needs root and time namespaces");
 	cr_assert_eq(r, 0);
 	/* Made there, taken here, and good for no longer than was said. */
-	cr_assert_eq(in_child(day_ahead, &(struct day_ahead){.fn = hand_and_print, .arg = path}), 0);
+	cr_assert_eq(in_child(day_ahead, &(struct day_ahead){.fn = hand_and_print, .arg = path}),
+		     0);
 	read_ticket(path, &t);
 	expiry = strtoull(strrchr(t.path, '/') + 1, NULL, 10);
 	now = shmstore_lease_clock_ms();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recycling set the signal of its lease on a file once, and the kernel takes it back with the lease: from the second test of the same
- * file on, who opened it during the test killed the owner with SIGIO.
+ * Recycling set the signal of its lease on a file once, and the kernel takes it back with
+ * the lease: from the second test of the same file on, who opened it during the test
+ * killed the owner with SIGIO.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -28,8 +29,8 @@ static void on_signal(int signal)
 		n_deadly++;
 }
 
-/* An open while the lease is held. It gets EWOULDBLOCK, and the kernel sends the lease's signal to its holder, which is
- * what it does for an opener of any process. */
+/* An open while the lease is held. It gets EWOULDBLOCK, and the kernel sends the lease's signal to
+ * its holder, which is what it does for an opener of any process. */
 static void open_leased(int fd)
 {
 	char path[32];

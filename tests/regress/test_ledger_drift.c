@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store's ledger drifted from what its files take: below 0 where slack was punched out of small objects or a kept store with aliases was
- * opened again, up with aliases and with objects that came back by a handoff, and on huge=always. Its limit drifted with it, to refusals for good.
+ * A store's ledger drifted from what its files take: below 0 where slack was punched out of small
+ * objects or a kept store with aliases was opened again, up with aliases and with objects that came
+ * back by a handoff, and on huge=always. Its limit drifted with it, to refusals for good.
  *
  * SHMSTORE_HISTORIES=1000 for more; SHMSTORE_SEED=n begins with another one.
  */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store's ledger fell below what its files take where another thread was at work between two steps of a call: it gave an object's slack back
- * when an adopt over that object had looked at its file already (what was given back was taken off twice; chaos found it on a busy host),
- * or replaced the object that an alias was being made of (its name stayed noted for the old file, which then came back uncounted).
- * Here these moments are met each time. And on huge=within_size the kernel filled the hole again when it made small pages a huge one.
+ * A store's ledger fell below what its files take where another thread was at work between two
+ * steps of a call: it gave an object's slack back when an adopt over that object had looked at its
+ * file already (what was given back was taken off twice; chaos found it on a busy host), or
+ * replaced the object that an alias was being made of (its name stayed noted for the old file,
+ * which then came back uncounted). Here these moments are met each time. And on huge=within_size
+ * the kernel filled the hole again when it made small pages a huge one.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -111,11 +113,13 @@ Test(ledger_slack, replaced_while_an_alias_is_made)
 	ensure_nothing_left();
 }
 
-/* As khugepaged does, when it comes to it. False: this kernel does not on request (before 6.1), or has no memory for it. */
+/* As khugepaged does, when it comes to it. False: this kernel does not on request (before
+ * 6.1), or has no memory for it. */
 static bool made_huge(const char *path)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	char *room = mmap(NULL, 2 * SHMS_HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	char *room = mmap(NULL, 2 * SHMS_HUGE_PAGE, PROT_NONE,
+			  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	char *at = room + (SHMS_HUGE_PAGE - (uintptr_t)room % SHMS_HUGE_PAGE) % SHMS_HUGE_PAGE;
 	bool done;
 

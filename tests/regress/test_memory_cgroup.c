@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * In a memory cgroup that lets in less than the partition has, a put that the kernel refused no page ended its process: it was killed for
- * want of memory, and so was the one that was started in its place.
+ * In a memory cgroup that lets in less than the partition has, a put that the kernel
+ * refused no page ended its process: it was killed for want of memory, and so was the one
+ * that was started in its place.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -18,7 +19,7 @@
 #include "memgroup.h"
 #include "tiered.h"
 
-#define MIB (UINT64_C(1) << 20)
+#define MIB   (UINT64_C(1) << 20)
 /* A sanitizer keeps what is freed. */
 #define LIMIT ((SANITIZED ? 512 : 48) * MIB)
 
@@ -51,7 +52,8 @@ static bool make_group(void)
 	v1 = shms_memgroup_path(text, n, 1, path, sizeof(path));
 	if (!v1 && !shms_memgroup_path(text, n, 2, path, sizeof(path)))
 		return false;
-	snprintf(group, sizeof(group), "/sys/fs/cgroup%s%s/shmstore-test-%d", v1 ? "/memory" : "", path, getpid());
+	snprintf(group, sizeof(group), "/sys/fs/cgroup%s%s/shmstore-test-%d", v1 ? "/memory" : "",
+		 path, getpid());
 	if (mkdir(group, 0755) < 0)
 		return false;
 	snprintf(text, sizeof(text), "%ju", (uintmax_t)LIMIT);

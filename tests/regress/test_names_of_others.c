@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Names that somebody else took first: a store opened for reading by its name, and the default partition, were whoever's they were, and what
- * Python reads there is run. Another user's store wants a flag now; a partition that nobody named must be the caller's or root's.
+ * Names that somebody else took first: a store opened for reading by its name, and the default
+ * partition, were whoever's they were, and what Python reads there is run. Another user's store
+ * wants a flag now; a partition that nobody named must be the caller's or root's.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -41,7 +42,8 @@ static void open_up(const char *directory)
 	closedir(dir);
 }
 
-/* Eve's store, for all to read, under a name that others will ask for; and a directory where the default partition is looked for. */
+/* Eve's store, for all to read, under a name that others will ask for; and a directory where the
+ * default partition is looked for. */
 static int eve(void *arg)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where openat2 was refused (ENOSYS: systemd's RestrictSUIDSGID=, EPERM: a container's filter) a partition seemed empty, gc found no garbage,
- * verify called whole directories bad and an adoption spoke of another version. Opening by steps must answer as openat2 does.
+ * Where openat2 was refused (ENOSYS: systemd's RestrictSUIDSGID=, EPERM: a container's filter) a
+ * partition seemed empty, gc found no garbage, verify called whole directories bad and an adoption
+ * spoke of another version. Opening by steps must answer as openat2 does.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -117,7 +118,8 @@ static void answers_alike(void)
 	for (size_t i = 0; i < N_PATHS; i++) {
 		long got = answer(dir, i);
 
-		cr_assert_eq(got, want[i], "%s, flags %o: %ld, not %ld", PATHS[i].path, PATHS[i].flags, got, want[i]);
+		cr_assert_eq(got, want[i], "%s, flags %o: %ld, not %ld", PATHS[i].path,
+			     PATHS[i].flags, got, want[i]);
 	}
 	close(dir);
 	if (scratch_is_mount())

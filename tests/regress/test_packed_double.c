@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store that is killed after a file got the key of a packed object, and before that was taken away, leaves a key that is both. Until its next
- * owner came, lists had it twice, and a handle that can only read got the old bytes.
+ * A store that is killed after a file got the key of a packed object, and before that was taken
+ * away, leaves a key that is both. Until its next owner came, lists had it twice, and a handle that
+ * can only read got the old bytes.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -26,7 +27,8 @@ static struct shmstore *open_store(const char *name, unsigned flags)
 	return s;
 }
 
-/* What that kill leaves: the store has packed objects, and for two of their keys files, which the other store made. */
+/* What that kill leaves: the store has packed objects, and for two of their keys files,
+ * which the other store made. */
 static void leave_doubles(void)
 {
 	struct shmstore *s = open_store("killed", 0), *other = open_store("other", 0);

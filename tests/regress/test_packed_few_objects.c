@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store with one small object took 256 KiB for it, as files 4: what is taken ahead was the same from the first object on. */
+/* A store with one small object took 256 KiB for it, as files 4: what is taken ahead was the same
+ * from the first object on. */
 #include <criterion/criterion.h>
 
 #include "api.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store's owner died, and left a child that had a view of a packed object. The place that the child kept locked could not be given back
- * when the store was opened anew, or taken apart by gc. Until the child ended its objects were listed, counted and read as the new owner's, who
- * did not have them.
+ * A store's owner died, and left a child that had a view of a packed object. The place that
+ * the child kept locked could not be given back when the store was opened anew, or taken
+ * apart by gc. Until the child ended its objects were listed, counted and read as the new
+ * owner's, who did not have them.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -17,8 +18,9 @@
 
 #define SIZE 5000
 
-static int pair[2];    /* the test's end, the children's */
-static int child = -1; /* a pidfd: its locks are gone when it has ended, and not yet when its sockets are closed */
+static int pair[2]; /* the test's end, the children's */
+/* a pidfd: its locks are gone when it has ended, and not yet when its sockets are closed */
+static int child = -1;
 
 static struct shmstore *open_store(unsigned flags)
 {
@@ -88,13 +90,15 @@ static int count_one(const struct shmstore_object_info *info, void *arg)
 
 static int look_at_books(const struct shmstore_store_books *b, void *arg)
 {
-	cr_expect_eq(b->n_objects, *(const unsigned *)arg, "a walk counts %lu objects", (unsigned long)b->n_objects);
+	cr_expect_eq(b->n_objects, *(const unsigned *)arg, "a walk counts %lu objects",
+		     (unsigned long)b->n_objects);
 	cr_expect_eq(b->store->counters.linked_n, b->n_objects);
 	cr_expect_eq(b->store->counters.linked_bytes, b->linked);
 	return 0;
 }
 
-/* The store's owner, who looks at it without a place, and the books agree: it has so many objects. */
+/* The store's owner, who looks at it without a place, and the books agree: it has so many
+ * objects. */
 static void expect_objects(struct shmstore *s, unsigned n)
 {
 	struct shmstore *look = open_store(SHMSTORE_OPEN_READONLY);

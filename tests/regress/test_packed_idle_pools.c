@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Idle stores kept the memory of the packed objects that they had deleted: a sixteenth of the partition each, however many they were. */
+/* Idle stores kept the memory of the packed objects that they had deleted: a sixteenth of the
+ * partition each, however many they were. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Root could not look into another user's segments. Its gc, the daemon's as a rule, took a dead store's link of a segment away though a
- * lease was out in it, so that the ticket was stale; what a dead store had in segments stayed there for ever; and root's books had all of
- * them as pool.
+ * Root could not look into another user's segments. Its gc, the daemon's as a rule, took a dead
+ * store's link of a segment away though a lease was out in it, so that the ticket was stale; what a
+ * dead store had in segments stayed there for ever; and root's books had all of them as pool.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -45,7 +45,8 @@ static struct shmstore_partition *begin(void)
 
 	if (geteuid() != 0 || !scratch_is_mount())
 		cr_skip_test("needs root\n");
-	scene = mmap(NULL, sizeof(*scene), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	scene = mmap(NULL, sizeof(*scene), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		     0);
 	cr_assert_neq(scene, MAP_FAILED);
 	snprintf(partition, sizeof(partition), "%s/shared", scratch_dir(NULL));
 	cr_assert_eq(chmod(scratch_dir(NULL), 0755), 0);
@@ -58,7 +59,8 @@ static struct shmstore_usage usage(struct shmstore_partition *p)
 	struct shmstore_usage u;
 
 	cr_assert_eq(shmstore_partition_usage(p, SHMSTORE_USAGE_FULL, &u), 0);
-	cr_assert_eq(u.residual, 0, "residual %lld of %llu", (long long)u.residual, (unsigned long long)u.used);
+	cr_assert_eq(u.residual, 0, "residual %lld of %llu", (long long)u.residual,
+		     (unsigned long long)u.used);
 	cr_assert_eq(u.foreign, 0);
 	return u;
 }
@@ -189,7 +191,8 @@ Test(packed_other_user, dead_receiver_holds_nothing)
 	cr_assert_geq(held, SIZE);
 	scene->turn = 2;
 	await_turn(3);
-	cr_assert_leq(usage(p).linked + SIZE, held, "the object of the dead receiver is still held");
+	cr_assert_leq(usage(p).linked + SIZE, held,
+		      "the object of the dead receiver is still held");
 	scene->turn = 4;
 	cr_assert_eq(waitpid(donor, &status, 0), donor);
 	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);

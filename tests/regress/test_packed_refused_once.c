@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where no further segment could be mapped (ulimit -v), or a store had as many as it can tell, each put of a small object scanned all segments, and
- * made one only to take it apart: 7 ms, and then the object was a file after all.
+ * Where no further segment could be mapped (ulimit -v), or a store had as many as it can tell, each
+ * put of a small object scanned all segments, and made one only to take it apart: 7 ms, and then
+ * the object was a file after all.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>

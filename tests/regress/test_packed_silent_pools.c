@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Stores whose processes make no call, or are stopped, kept what their segments have for no object from everybody else: a quarter of the partition
- * together. Who takes it may be stopped or killed amid it; the owners' puts go on meanwhile, and what was taken they take anew.
+ * Stores whose processes make no call, or are stopped, kept what their segments have for no object
+ * from everybody else: a quarter of the partition together. Who takes it may be stopped or killed
+ * amid it; the owners' puts go on meanwhile, and what was taken they take anew.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -92,7 +93,8 @@ static const char *key_of(unsigned i)
 static void put_and_delete(struct shmstore *s, unsigned from, unsigned to, unsigned size)
 {
 	for (unsigned i = from; i < to; i++)
-		cr_assert_eq(put_pattern(s, key_of(i), size, i, 0), 0, "%u: %s", i, shmstore_error_detail());
+		cr_assert_eq(put_pattern(s, key_of(i), size, i, 0), 0, "%u: %s", i,
+			     shmstore_error_detail());
 	for (unsigned i = from; i < to; i++)
 		cr_assert(i % 8 == 1 || shmstore_delete(s, KEY(key_of(i))) == 0);
 }
@@ -300,13 +302,15 @@ static void after_a_taker(int sig, bool kept, unsigned size)
 	s = packing_store("s", MIB, kept);
 	fill_thrice(s, 600, size);
 	status = taker(sig, &pid);
-	cr_assert(sig == SIGSTOP ? WIFSTOPPED(status) : WIFSIGNALED(status), "it punched nothing: 0x%x", status);
+	cr_assert(sig == SIGSTOP ? WIFSTOPPED(status) : WIFSIGNALED(status),
+		  "it punched nothing: 0x%x", status);
 	if (kept) {
 		cr_assert_eq(shmstore_close(s), 0);
 		s = packing_store("s", MIB, true);
 	}
 	for (unsigned i = 600; i < 900; i++)
-		cr_assert_eq(put_pattern(s, key_of(i), size, i, 0), 0, "%u: %s", i, shmstore_error_detail());
+		cr_assert_eq(put_pattern(s, key_of(i), size, i, 0), 0, "%u: %s", i,
+			     shmstore_error_detail());
 	cr_assert_eq(n_shut(s), sig == SIGSTOP ? 1 : 0);
 	for (unsigned i = 1; i < 600; i += 16)
 		cr_assert_eq(shmstore_delete(s, KEY(key_of(i))), 0);
@@ -316,7 +320,8 @@ static void after_a_taker(int sig, bool kept, unsigned size)
 		cr_assert_eq(status, 0);
 	}
 	for (unsigned i = 900; i < 1800; i++)
-		cr_assert_eq(put_pattern(s, key_of(i), size, i, 0), 0, "%u: %s", i, shmstore_error_detail());
+		cr_assert_eq(put_pattern(s, key_of(i), size, i, 0), 0, "%u: %s", i,
+			     shmstore_error_detail());
 	cr_assert_eq(n_shut(s), 0);
 	ensure(s, 9, 600, 16, size);
 	ensure(s, 600, 1800, 1, size);

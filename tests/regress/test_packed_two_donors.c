@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A kept store had objects in the segments of two stores whose owners were dead. When it was opened again, it found the first segment, then the
- * second one; and as it had not read its names yet, it left the first as one in which it had nothing. The objects were lost.
+ * A kept store had objects in the segments of two stores whose owners were dead. When it was opened
+ * again, it found the first segment, then the second one; and as it had not read its names yet, it
+ * left the first as one in which it had nothing. The objects were lost.
  */
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -58,7 +59,8 @@ Test(packed_two_donors, kept_receiver_has_what_all_of_them_gave)
 	struct shmstore *s;
 
 	scratch_partition_path(); /* made here, and not in a child */
-	tickets = mmap(NULL, N * sizeof(*tickets), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	tickets = mmap(NULL, N * sizeof(*tickets), PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	cr_assert_neq(tickets, MAP_FAILED);
 	for (donor = 0; donor < N; donor++)
 		cr_assert_eq(in_child(donate_and_die, NULL), 1000 + SIGKILL);

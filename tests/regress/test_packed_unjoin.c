@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store that had adopted from another one kept its place in that one's segment, and its link, when nothing of it was left there: after
- * an adoption under another key, which copies, and after the last object was deleted. So a dead donor's segment took memory as long as
- * the receiver lived.
+ * A store that had adopted from another one kept its place in that one's segment, and its link,
+ * when nothing of it was left there: after an adoption under another key, which copies, and after
+ * the last object was deleted. So a dead donor's segment took memory as long as the receiver lived.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -30,7 +30,8 @@ static struct shmstore *open_receiver(void)
 
 	if (!scratch_is_mount())
 		cr_skip_test("needs a mount of its own\n");
-	ticket = mmap(NULL, sizeof(*ticket), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	ticket = mmap(NULL, sizeof(*ticket), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	cr_assert_neq(ticket, MAP_FAILED);
 	s = open_store("receiver");
 	cr_assert_eq(put_pattern(s, "other", SIZE, 2, 0), 0);
@@ -43,7 +44,8 @@ static uint64_t used(void)
 	struct shmstore_usage u;
 
 	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &u), 0);
-	cr_assert_eq(u.residual, 0, "residual %lld of %llu", (long long)u.residual, (unsigned long long)u.used);
+	cr_assert_eq(u.residual, 0, "residual %lld of %llu", (long long)u.residual,
+		     (unsigned long long)u.used);
 	cr_assert_eq(u.foreign, 0);
 	return u.used;
 }
@@ -126,7 +128,8 @@ static int donate_and_wait(int go)
 	return 0;
 }
 
-/* The place is kept as long as the donor lives, who may send more. The next thing that the receiver does gives it up. */
+/* The place is kept as long as the donor lives, who may send more. The next thing that the
+ * receiver does gives it up. */
 Test(packed_unjoin, donor_that_dies_later)
 {
 	struct shmstore *s = open_receiver();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A store with as many segments as it can tell, or a process that gets no further map, joined the segment of each ticket, or made one
- * for each put, and left it again: milliseconds each. Without a map the adoption failed besides, though a copy was to be had.
+ * A store with as many segments as it can tell, or a process that gets no further map, joined the
+ * segment of each ticket, or made one for each put, and left it again: milliseconds each. Without a
+ * map the adoption failed besides, though a copy was to be had.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -26,7 +27,8 @@ void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offse
 	typedef void *fn(void *, size_t, int, int, int, off_t);
 
 	/* Books of a segment, or all of one: to write to. */
-	if ((counting || refusing) && (flags & MAP_TYPE) == MAP_SHARED && fd >= 0 && (protection & PROT_WRITE)) {
+	if ((counting || refusing) && (flags & MAP_TYPE) == MAP_SHARED && fd >= 0 &&
+	    (protection & PROT_WRITE)) {
 		n_maps++;
 		if (refusing) {
 			errno = ENOMEM;
@@ -44,7 +46,8 @@ int ftruncate(int fd, off_t size)
 	return NEXT(fn *, "ftruncate")(fd, size);
 }
 
-static void adopt_all(struct shmstore *s, const struct shmstore_ticket *tickets, unsigned begin, unsigned end)
+static void adopt_all(struct shmstore *s, const struct shmstore_ticket *tickets, unsigned begin,
+		      unsigned end)
 {
 	char key[16];
 
@@ -97,7 +100,8 @@ Test(packed_unjoined_once, a_full_table_is_asked_before_a_segment_is_joined_or_m
 Test(packed_unjoined_once, where_no_map_is_to_be_had_objects_are_copied)
 {
 	struct shmstore_ticket tickets[N_MORE];
-	struct shmstore *s = packing_store("s", UINT64_C(1) << 20, false), *from = donor(0, N_MORE, tickets);
+	struct shmstore *s = packing_store("s", UINT64_C(1) << 20, false),
+			*from = donor(0, N_MORE, tickets);
 	time_t began = time(NULL);
 
 	refusing = true;

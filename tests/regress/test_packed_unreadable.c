@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One file of another user in a store's segments/ ended each list of the store with -EPERM, and each open of it. */
+/* One file of another user in a store's segments/ ended each list of the store with
+ * -EPERM, and each open of it. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -67,7 +68,8 @@ Test(packed_unreadable, segment_of_another_user_hides_no_other)
 	cr_assert_eq(put_pattern(s, "a", SIZE, 1, 0), 0);
 	cr_assert_eq(put_pattern(s, "b", SIZE, 2, 0), 0);
 	cr_assert_eq(shmstore_close(s), 0);
-	snprintf(command, sizeof(command), "cd %s && cp * 0123456789abcdef0123456789abcdef && chown %u 0123*",
+	snprintf(command, sizeof(command),
+		 "cd %s && cp * 0123456789abcdef0123456789abcdef && chown %u 0123*",
 		 scratch_store_path("kept", "segments"), USER);
 	ENSURE(system(command) == 0);
 	/* The index tells all that the store has, and a list what else is there. */

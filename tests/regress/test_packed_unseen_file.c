@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Whether a packed object's key is a file's too could not be looked at: that was taken for a yes. So a kept store that was opened again deleted the
- * object, and a list left it out.
+ * Whether a packed object's key is a file's too could not be looked at: that was taken for a yes.
+ * So a kept store that was opened again deleted the object, and a list left it out.
  */
 #include <criterion/criterion.h>
 #include <sys/stat.h>

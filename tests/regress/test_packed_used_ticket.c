@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A ticket that had been used was brought again. Under another key, the alias for it needed a segment of the store's own; while that was made the
- * ticket's segment was left, in which the store had nothing, and then it was used. And the object's key was read through the map before
- * it was asked whether the lease stood: the slot was free, its memory given back, and the read took fresh memory, or ended the process by
- * SIGBUS where the partition was full.
+ * A ticket that had been used was brought again. Under another key, the alias for it needed a
+ * segment of the store's own; while that was made the ticket's segment was left, in which the store
+ * had nothing, and then it was used. And the object's key was read through the map before it was
+ * asked whether the lease stood: the slot was free, its memory given back, and the read took fresh
+ * memory, or ended the process by SIGBUS where the partition was full.
  */
 #include "packs.h"
 
 #define LONG_KEY "a key that does not fit into the sixteen bytes of a slot"
 #define SIZE     300000
 
-/* Both are tickets of one object; the first one is used by the receiver, the second one by another store. */
+/* Both are tickets of one object; the first one is used by the receiver, the
+ * second one by another store. */
 static void use_both(struct shms_pack *donor, struct shms_pack *receiver, const char *key,
 		     char ret_used[SHMS_PACK_TICKET])
 {
@@ -44,7 +46,8 @@ static void tidy(struct shms_pack *receiver, int calls)
 Test(packed_used_ticket, under_another_key_it_is_stale)
 {
 	for (int turn = 0; turn < 3; turn++) {
-		struct shms_pack *first = open_pack("first", false), *donor = open_pack("donor", false);
+		struct shms_pack *first = open_pack("first", false),
+				 *donor = open_pack("donor", false);
 		struct shms_pack *receiver = open_pack("receiver", false);
 		char used[SHMS_PACK_TICKET];
 
@@ -53,7 +56,8 @@ Test(packed_used_ticket, under_another_key_it_is_stale)
 		use_both(first, receiver, "key", used);
 		cr_assert_eq(put(donor, "key", 2000, 3, false), 0);
 		use_both(donor, receiver, "key", used);
-		/* The number before that of the donor's segment becomes free, for the receiver's next own one. */
+		/* The number before that of the donor's segment becomes free, for
+		 * the receiver's next own one. */
 		close_pack(first);
 		tidy(receiver, 3 + turn);
 		close_pack(donor);
@@ -66,7 +70,8 @@ Test(packed_used_ticket, under_another_key_it_is_stale)
 
 Test(packed_used_ticket, takes_no_memory)
 {
-	struct shms_pack *donor = open_pack("donor", false), *receiver = open_pack("receiver", false);
+	struct shms_pack *donor = open_pack("donor", false),
+			 *receiver = open_pack("receiver", false);
 	char used[SHMS_PACK_TICKET];
 	blkcnt_t before;
 

@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Another process of the user wrote into shared words. Of a segment: the store's count of the slots that it has there followed them, and was 0 while a
- * key of it stood in the index. So the segment was left as soon as its owner was gone, and the next look for the key read what was unmapped. Of the index:
- * the owner believed each cell, and read slots of segments that there are not; and a put never ended where no cell was empty.
+ * Another process of the user wrote into shared words. Of a segment: the store's count of the slots
+ * that it has there followed them, and was 0 while a key of it stood in the index. So the segment
+ * was left as soon as its owner was gone, and the next look for the key read what was unmapped. Of
+ * the index: the owner believed each cell, and read slots of segments that there are not; and a put
+ * never ended where no cell was empty.
  */
 #include "packs.h"
 #include "segslot.h"
 
-/* Takes the store's name from the slot of the object, which the store views, as a hostile process may, and ends the view. */
+/* Takes the store's name from the slot of the object, which the store views, as a hostile
+ * process may, and ends the view. */
 static void unname_viewed(struct shms_pack *p, const char *key)
 {
 	struct shms_pack_view v;
@@ -35,7 +38,8 @@ static void take_both(struct shms_pack *donor, struct shms_pack *receiver)
 
 Test(packed_written_words, segment_stays_while_a_key_means_it)
 {
-	struct shms_pack *donor = open_pack("donor", false), *receiver = open_pack("receiver", false);
+	struct shms_pack *donor = open_pack("donor", false),
+			 *receiver = open_pack("receiver", false);
 
 	take_both(donor, receiver);
 	close_pack(donor);
@@ -54,7 +58,8 @@ static void fill_index(struct shms_pack *p, uint32_t segment, uint32_t slot)
 	for (uint32_t line = 0; line < p->index.n_lines; line++) {
 		for (uint32_t tag = 0, i = 0; i < SHMS_PACKINDEX_CELLS; i++, tag++)
 			atomic_store(&p->index.lines[line].cells[i],
-				     ((line * SHMS_PACKINDEX_CELLS + tag) % 255 + 1) << 24 | segment << 16 | slot);
+				     ((line * SHMS_PACKINDEX_CELLS + tag) % 255 + 1) << 24 |
+					     segment << 16 | slot);
 	}
 }
 

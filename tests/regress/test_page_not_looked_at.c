@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store whose page could not be statted was taken for a directory without one, and gc removed its empty parts. */
+/* A store whose page could not be statted was taken for a directory without one, and
+ * gc removed its empty parts. */
 #include <criterion/criterion.h>
 #include <sys/stat.h>
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The parts of a store were made before its page: a gc that had walked past before the page came took the empty ones for torn,
- * and the live store lost its handoff/. Now a part exists only where a page does: at its making and at its going.
+ * The parts of a store were made before its page: a gc that had walked past before the page came
+ * took the empty ones for torn, and the live store lost its handoff/. Now a part exists only where
+ * a page does: at its making and at its going.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -15,7 +16,8 @@ static int n_made, n_gone, n_wrong;
 
 static bool is_part(const char *name)
 {
-	return strcmp(name, "objects") == 0 || strcmp(name, "recycle") == 0 || strcmp(name, "handoff") == 0;
+	return strcmp(name, "objects") == 0 || strcmp(name, "recycle") == 0 ||
+	       strcmp(name, "handoff") == 0;
 }
 
 static bool has_page(int dirfd)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An object that was pinned while it was being demoted: the pin returned 0, and the object left memory all the same, a packed one as well as a
- * file; and a packed object that was becoming a file meanwhile became one that was not pinned.
+ * An object that was pinned while it was being demoted: the pin returned 0, and the object left
+ * memory all the same, a packed one as well as a file; and a packed object that was becoming a file
+ * meanwhile became one that was not pinned.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -12,7 +13,8 @@
 #include "interpose.h"
 #include "tiered.h"
 
-static struct shmstore *pins; /* pins "a" before a file is made that has no name yet: the n-th of them (interpose.h) */
+/* pins "a" before a file is made that has no name yet: the n-th of them (interpose.h) */
+static struct shmstore *pins;
 
 int openat(int dirfd, const char *name, int flags, ...)
 {
@@ -57,7 +59,8 @@ static void evicts(uint64_t pack_max)
 	int rc;
 
 	TIERED_OR_SKIP();
-	s = store_with_object(pack_max, 2); /* the first one shows what the tier's file system can do */
+	/* the first one shows what the tier's file system can do */
+	s = store_with_object(pack_max, 2);
 	everything.bytes = 1ull << 40;
 	rc = shmstore_partition_evict(scratch_partition(), &everything, NULL);
 	cr_assert(rc == 0 || rc == -ENOSPC, "%d", rc);

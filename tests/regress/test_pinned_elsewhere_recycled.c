@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A file in its maker's pool may be another store's object still, or again nobody's, and be pinned. It came out of the pool pinned: the next
- * object in it could not be evicted, though nobody had pinned it. And to look whether it was free again took the other store's pin away.
+ * A file in its maker's pool may be another store's object still, or again nobody's, and be pinned.
+ * It came out of the pool pinned: the next object in it could not be evicted, though nobody had
+ * pinned it. And to look whether it was free again took the other store's pin away.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -24,7 +25,8 @@ static void pin_elsewhere(struct shmstore *s, struct shmstore *t, uint64_t size)
 {
 	struct shmstore_ticket ticket;
 
-	/* What is large is taken by its maker's pool when it is deleted, what is small when it came from there. */
+	/* What is large is taken by its maker's pool when it is deleted, what is
+	 * small when it came from there. */
 	for (int i = 0; i < 3; i++) {
 		cr_assert_eq(put_pattern(s, "a", size, 1, 0), 0);
 		cr_assert_eq(shmstore_delete(s, KEY("a")), 0);
@@ -64,7 +66,8 @@ Test(pinned_elsewhere_recycled, large)
 	nobody_has_it(8u << 20);
 }
 
-/* In a small pool a file that others came after is closed, and opened again to look whether it is free. */
+/* In a small pool a file that others came after is closed, and opened again
+ * to look whether it is free. */
 static void close_oldest(struct shmstore *s)
 {
 	cr_assert_eq(put_pattern(s, "x", 1900000, 3, 0), 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file in recycle/ under the pool's next name made delete fail with -EEXIST: the object could not be deleted. */
+/* A file in recycle/ under the pool's next name made delete fail with -EEXIST: the
+ * object could not be deleted. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pool whose slots all held files of one size took no file of another size until they aged: nothing was recycled. */
+/* A pool whose slots all held files of one size took no file of another size until they
+ * aged: nothing was recycled. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 

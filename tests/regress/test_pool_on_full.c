@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* On a full partition a deleted object's pages went into its owner's pool, where nobody else could have them. */
+/* On a full partition a deleted object's pages went into its owner's pool, where
+ * nobody else could have them. */
 #include <criterion/criterion.h>
 #include <errno.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stores that idle kept the memory of what they had deleted from everybody else, and nothing made them give it back. */
+/* Stores that idle kept the memory of what they had deleted from everybody else, and
+ * nothing made them give it back. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -53,8 +54,8 @@ static void sixteenth(uint64_t size, int n, bool together)
 	for (int i = 0; i < STORES && together; i++)
 		fill_and_idle(&o[i], size, n);
 	s = scratch_store("16th");
-	cr_assert_eq(put_pattern(s, "k", 192 * MIB, 2, 0), 0, "%ju of 256 MiB are used, by nobody's objects",
-		     (uintmax_t)used());
+	cr_assert_eq(put_pattern(s, "k", 192 * MIB, 2, 0), 0,
+		     "%ju of 256 MiB are used, by nobody's objects", (uintmax_t)used());
 	cr_assert_eq(get_pattern(s, "k", 192 * MIB, 2), 0);
 	cr_assert_eq(shmstore_delete(s, KEY("k")), 0);
 	/* They go on as if nothing had been. */
@@ -95,7 +96,8 @@ static void ensure_pool_is_told(struct shmstore *s)
 	cr_assert_eq(c.pool_n, books.n_pool);
 }
 
-/* Views and leases of what is in somebody's pool keep what they see; the owner goes on with what is left. */
+/* Views and leases of what is in somebody's pool keep what they see; the owner
+ * goes on with what is left. */
 Test(pools_of_idle_stores, view_of_a_taken_file)
 {
 	struct other o;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lock over a store's names preferred readers, and a handoff holds it shared over a link: threads that handed off without a pause kept a put
- * of another thread waiting for minutes. Counted, not timed: how many handoffs come before a put's turn.
+ * The lock over a store's names preferred readers, and a handoff holds it shared over a link:
+ * threads that handed off without a pause kept a put of another thread waiting for minutes.
+ * Counted, not timed: how many handoffs come before a put's turn.
  */
 #include <criterion/criterion.h>
 #include <pthread.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A deleted object that somebody still maps was booked as the pool's when its owner kept the file for recycling: no ghost, no
- * holder to name. It is a ghost for as long as it is held, and the pool's after.
+ * A deleted object that somebody still maps was booked as the pool's when its owner kept
+ * the file for recycling: no ghost, no holder to name. It is a ghost for as long as it
+ * is held, and the pool's after.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A put into a recycled file left the former object's bytes in the header's unused room; a handoff to another user opened the
- * whole file to it. tests/integration/test_attacks.py reads as that user.
+ * A put into a recycled file left the former object's bytes in the header's unused room;
+ * a handoff to another user opened the whole file to it.
+ * tests/integration/test_attacks.py reads as that user.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -57,15 +58,16 @@ static bool recycled(struct shmstore *s, size_t first, size_t second)
 
 Test(recycled_room, nothing_is_left_in_the_header_s_page)
 {
-	static const size_t sizes[][2] = {{3000, 2900},   {17000, 14000}, {9000, 8500},    {60000, 50000},
-					  {70000, 70000}, {70000, 66000}, {100000, 90000}, {1000000, 800000}};
+	static const size_t sizes[][2] = {{3000, 2900},    {17000, 14000},   {9000, 8500},
+					  {60000, 50000},  {70000, 70000},   {70000, 66000},
+					  {100000, 90000}, {1000000, 800000}};
 	struct shmstore *s = scratch_store("s");
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		cr_assert(recycled(s, sizes[i][0], sizes[i][1]), "%zu after %zu: a fresh file", sizes[i][1],
-			  sizes[i][0]);
-		cr_assert_eq(secrets_in(scratch_store_path("s", "objects/next"), ROOM, 4096), 0, "%zu after %zu",
-			     sizes[i][1], sizes[i][0]);
+		cr_assert(recycled(s, sizes[i][0], sizes[i][1]), "%zu after %zu: a fresh file",
+			  sizes[i][1], sizes[i][0]);
+		cr_assert_eq(secrets_in(scratch_store_path("s", "objects/next"), ROOM, 4096), 0,
+			     "%zu after %zu", sizes[i][1], sizes[i][0]);
 		cr_assert_eq(shmstore_delete(s, KEY("next")), 0);
 		cr_assert_eq(shmstore_close(s), 0);
 		s = scratch_store("s");
@@ -100,11 +102,13 @@ Test(recycled_room, before_it_goes_to_another_user_nothing_is_left_at_all)
 	/* Once more: there is nothing to do, and nothing is done. */
 	struct timespec before = st.st_mtim;
 	hand_over(s, "next", &t);
-	cr_assert(stat(t.path, &st) == 0 && st.st_mtim.tv_sec == before.tv_sec && st.st_mtim.tv_nsec == before.tv_nsec);
+	cr_assert(stat(t.path, &st) == 0 && st.st_mtim.tv_sec == before.tv_sec &&
+		  st.st_mtim.tv_nsec == before.tv_nsec);
 	cr_assert_eq(shmstore_close(s), 0);
 }
 
-/* Its slot goes to others, and the slack becomes a hole but for what is no whole page: that too is read by nobody. */
+/* Its slot goes to others, and the slack becomes a hole but for what is no whole page:
+ * that too is read by nobody. */
 Test(recycled_room, without_a_slot)
 {
 	struct shmstore *s = scratch_store("s");
@@ -122,8 +126,9 @@ Test(recycled_room, without_a_slot)
 }
 
 /*
- * Another process of our user links the same file, and is just handing it to another user: that one's right to read is in the file's
- * mode, and was lost for good where we set that meanwhile. Found by chaos.
+ * Another process of our user links the same file, and is just handing it to another
+ * user: that one's right to read is in the file's mode, and was lost for good where we
+ * set that meanwhile. Found by chaos.
  */
 Test(recycled_room, nobody_touches_what_somebody_is_handing_over)
 {
@@ -137,10 +142,13 @@ Test(recycled_room, nobody_touches_what_somebody_is_handing_over)
 	other = open(t.path, O_RDONLY | O_CLOEXEC);
 	cr_assert_eq(flock(other, LOCK_EX), 0);
 	cr_assert_eq(fstat(other, &before), 0);
-	cr_assert_eq(shms_scrub(s, s->dir_fd, strstr(t.path, SHMS_DIR_HANDOFF "/"), &fd), -ETIMEDOUT);
+	cr_assert_eq(shms_scrub(s, s->dir_fd, strstr(t.path, SHMS_DIR_HANDOFF "/"), &fd),
+		     -ETIMEDOUT);
 	cr_assert_eq(fstat(other, &after), 0);
-	cr_assert(before.st_ctim.tv_sec == after.st_ctim.tv_sec && before.st_ctim.tv_nsec == after.st_ctim.tv_nsec);
-	/* It is done: others may read it now. There is nothing left to do, and no lock that they could hold against us. */
+	cr_assert(before.st_ctim.tv_sec == after.st_ctim.tv_sec &&
+		  before.st_ctim.tv_nsec == after.st_ctim.tv_nsec);
+	/* It is done: others may read it now. There is nothing left to do, and no lock that
+	 * they could hold against us. */
 	cr_assert_eq(fchmod(other, 0440), 0);
 	cr_assert_eq(shms_scrub(s, s->dir_fd, strstr(t.path, SHMS_DIR_HANDOFF "/"), &fd), 0);
 	cr_assert(fstat(other, &after) == 0 && (after.st_mode & 07777) == 0440);
@@ -164,8 +172,9 @@ Test(recycled_room, the_next_call_sets_the_mode_right)
 }
 
 /*
- * A deleted object's file that another store of our user links still, and hands to another user: its mode, with that one's right to read in it, is not
- * touched by who wants to write to it again. Found by chaos: the receiver's adopt and get gave -EPERM.
+ * A deleted object's file that another store of our user links still, and hands to another user:
+ * its mode, with that one's right to read in it, is not touched by who wants to write to it again.
+ * Found by chaos: the receiver's adopt and get gave -EPERM.
  */
 Test(recycled_room, a_pooled_file_that_another_store_hands_over_keeps_its_mode)
 {

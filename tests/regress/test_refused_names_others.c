@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A put that found no room named the first three of the other users' stores and partitions, and no size: neither the largest, nor any of the
- * user's own.
+ * A put that found no room named the first three of the other users' stores and partitions, and no
+ * size: neither the largest, nor any of the user's own.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -38,7 +38,9 @@ static void lie(const char *store, uint64_t bytes)
 {
 	int fd = open(scratch_store_path(store, SHMS_PAGE_FILE), O_WRONLY | O_CLOEXEC);
 
-	cr_assert_eq(pwrite(fd, &bytes, sizeof(bytes), offsetof(struct shms_page, ledger.linked_bytes)), sizeof(bytes));
+	cr_assert_eq(
+		pwrite(fd, &bytes, sizeof(bytes), offsetof(struct shms_page, ledger.linked_bytes)),
+		sizeof(bytes));
 	close(fd);
 }
 
@@ -71,7 +73,8 @@ Test(refused_names_others, largest_first_with_sizes)
 	cr_assert(first < second && second < third, "%s", text);
 	cr_assert_null(strstr(text, "mine"), "%s", text);
 	cr_assert_null(strstr(text, "s0"), "%s", text);
-	cr_assert(strstr(text, "its mount also holds") && strstr(text, "shmstore-other (2"), "%s", text);
+	cr_assert(strstr(text, "its mount also holds") && strstr(text, "shmstore-other (2"), "%s",
+		  text);
 	cr_assert_null(strstr(text, "as root"), "%s", text);
 	for (int i = 0; i < 6; i++)
 		cr_assert_eq(shmstore_close(s[i]), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A supervisor that started a program again at once after kill -9 found its store held (-EBUSY), as often as one time in ten: the killed process was
- * still being taken apart, and its lock with it.
+ * A supervisor that started a program again at once after kill -9 found its store held (-EBUSY), as
+ * often as one time in ten: the killed process was still being taken apart, and its lock with it.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process ended between the moment when shmstore_partition_usage() opened its /proc/PID/fd and the moment when it listed that directory.
- * fdopendir() looks at the directory with fstat(), which since Linux 6.2 counts the open files there, and says ENOENT of a process that was
- * reaped. That was taken for a failed allocation: the call returned -ENOMEM.
+ * A process ended between the moment when shmstore_partition_usage() opened its /proc/PID/fd and
+ * the moment when it listed that directory. fdopendir() looks at the directory with fstat(), which
+ * since Linux 6.2 counts the open files there, and says ENOENT of a process that was reaped. That
+ * was taken for a failed allocation: the call returned -ENOMEM.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Root that looked at a user's segment mapped its file: a process of that user which cut the file meanwhile ended the daemon in its survey
- * (SIGBUS), and the tool that listed or read the objects.
+ * Root that looked at a user's segment mapped its file: a process of that user which cut the file
+ * meanwhile ended the daemon in its survey (SIGBUS), and the tool that listed or read the objects.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

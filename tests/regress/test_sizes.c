@@ -116,12 +116,18 @@ struct function {
 	}
 
 static const struct function functions[] = {
-	FUNCTION(usage, store_usage, 48, false),           FUNCTION(partition_usage, usage, 144, false),
-	FUNCTION(partition_gc, gc_report, 48, false),      FUNCTION(partition_info, partition_info, 152, false),
-	FUNCTION(partition_books, books_total, 32, false), FUNCTION(partition_reconcile, usage, 144, false),
-	FUNCTION(partition_gc_plan, gc_report, 48, false), FUNCTION(partition_reap, gc_report, 48, false),
-	FUNCTION(partition_survey, usage, 144, false),     FUNCTION(arb_pool_info, arb_pool_info, 48, false),
-	FUNCTION(arb_state, arb_info, 40, false),          FUNCTION(arb_stats, arb_stats, 80, false),
+	FUNCTION(usage, store_usage, 48, false),
+	FUNCTION(partition_usage, usage, 144, false),
+	FUNCTION(partition_gc, gc_report, 48, false),
+	FUNCTION(partition_info, partition_info, 152, false),
+	FUNCTION(partition_books, books_total, 32, false),
+	FUNCTION(partition_reconcile, usage, 144, false),
+	FUNCTION(partition_gc_plan, gc_report, 48, false),
+	FUNCTION(partition_reap, gc_report, 48, false),
+	FUNCTION(partition_survey, usage, 144, false),
+	FUNCTION(arb_pool_info, arb_pool_info, 48, false),
+	FUNCTION(arb_state, arb_info, 40, false),
+	FUNCTION(arb_stats, arb_stats, 80, false),
 	FUNCTION(arb_next, arb_done, 48, false),
 };
 static const struct function of_the_tier[] = {
@@ -149,13 +155,14 @@ static void check(const struct function *f, size_t have)
 	memset(mine, CANARY, sizeof(mine));
 	r = f->call(mine, have);
 	cr_assert_eq(r, full, "%s: %d instead of %d", f->name, r, full);
-	cr_assert(all(mine + have, sizeof(mine) - have, CANARY), "%s wrote over the end of a structure of %zu bytes",
-		  f->name, have);
+	cr_assert(all(mine + have, sizeof(mine) - have, CANARY),
+		  "%s wrote over the end of a structure of %zu bytes", f->name, have);
 	if (r < 0) {
 		cr_assert(all(mine, have, CANARY), "%s failed and wrote", f->name);
 		return;
 	}
-	cr_assert(f->moves || memcmp(mine, whole, both) == 0, "%s: other bytes in a structure of %zu", f->name, have);
+	cr_assert(f->moves || memcmp(mine, whole, both) == 0,
+		  "%s: other bytes in a structure of %zu", f->name, have);
 	cr_assert(have <= f->ours || all(mine + f->ours, have - f->ours, 0),
 		  "%s: what it does not know of a structure of %zu is not zero", f->name, have);
 }
@@ -165,7 +172,8 @@ static void check_all(const struct function *list, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		const struct function *f = &list[i];
 
-		for (size_t have = 0; have <= f->ours + 64; have += f->ours > 1000 && have > 64 ? 1000 : 8)
+		for (size_t have = 0; have <= f->ours + 64;
+		     have += f->ours > 1000 && have > 64 ? 1000 : 8)
 			check(f, have);
 		check(f, f->ours);
 		check(f, f->ours + 64);
@@ -207,7 +215,10 @@ Test(sizes, the_header_says_them)
 
 	p = scratch_partition();
 	cr_assert_eq(shmstore_partition_survey(
-			     p, &(struct shmstore_survey){.size = sizeof(struct shmstore_survey), .flags = 0}, &u),
+			     p,
+			     &(struct shmstore_survey){.size = sizeof(struct shmstore_survey),
+						       .flags = 0},
+			     &u),
 		     0);
 	cr_assert_gt(u.used, 0);
 	cr_assert_eq(shmstore_partition_gc(p, 0, NULL), 0);

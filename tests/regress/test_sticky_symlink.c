@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * With fs.protected_symlinks, which every real host sets, the kernel says EACCES of another user's symlink in a directory that all may write to.
- * One user stopped all handoffs between users by a symlink in the place of inbox/, and root's surveys called what they had seen closed to them.
+ * With fs.protected_symlinks, which every real host sets, the kernel says EACCES of another user's
+ * symlink in a directory that all may write to. One user stopped all handoffs between users by a
+ * symlink in the place of inbox/, and root's surveys called what they had seen closed to them.
  * tests/run sets it where it may; without it the answers are the same.
  */
 #include <criterion/criterion.h>
@@ -30,7 +31,9 @@ Test(sticky_symlink, is_a_symlink_for_all_who_look)
 
 	for (size_t i = 0; i < 3; i++) {
 		cr_assert_eq(scene_as(THIRD, plant, names[i]), 0);
-		cr_assert_eq(shms_open_beneath(scene_partition_fd, names[i], O_RDONLY | O_DIRECTORY), -ELOOP);
+		cr_assert_eq(
+			shms_open_beneath(scene_partition_fd, names[i], O_RDONLY | O_DIRECTORY),
+			-ELOOP);
 		cr_assert_eq(beneath_open(scene_partition_fd, names[i], O_RDONLY), -ELOOP);
 	}
 	cr_assert_eq(shms_open_beneath(scene_partition_fd, "stores/none", O_RDONLY), -ENOENT);

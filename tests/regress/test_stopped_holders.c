@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Another process is stopped just while it holds what a call needs. Within a file lease (it asked whether the file is unused): get waited for
- * 14 s, and ended in -EIO. Within the names of a store: threads that put waited one after the other, 5 s each, and gets behind them.
- * Now each waits for a second, all together, and ends in -ETIMEDOUT.
+ * Another process is stopped just while it holds what a call needs. Within a file lease (it asked
+ * whether the file is unused): get waited for 14 s, and ended in -EIO. Within the names of a store:
+ * threads that put waited one after the other, 5 s each, and gets behind them. Now each waits for a
+ * second, all together, and ends in -ETIMEDOUT.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -150,7 +151,8 @@ Test(stopped_holders, of_the_names_of_a_store, .timeout = 120)
 		pthread_join(putters[i].thread, NULL);
 		cr_expect_eq(putters[i].result, -ETIMEDOUT, "%d: %d", i, putters[i].result);
 	}
-	cr_expect_lt(now_ms() - from, SOON_MS, "%d puts: %lu ms", PUTTERS, (unsigned long)(now_ms() - from));
+	cr_expect_lt(now_ms() - from, SOON_MS, "%d puts: %lu ms", PUTTERS,
+		     (unsigned long)(now_ms() - from));
 	cr_expect_eq(shmstore_delete(s, KEY("k")), -ETIMEDOUT);
 	cr_expect_eq(get_pattern(s, "k", 5000, 1), 0, "deleted all the same");
 	from = now_ms();

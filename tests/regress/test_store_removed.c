@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A live store whose files somebody removed (RemoveIPC, a sweeper by age, rm) went on: small puts succeeded and nobody found them, and when it closed it
- * took the objects of the process that had its name since.
+ * A live store whose files somebody removed (RemoveIPC, a sweeper by age, rm) went on: small
+ * puts succeeded and nobody found them, and when it closed it took the objects of the
+ * process that had its name since.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Small objects that stayed where most of their neighbours were deleted kept nearly every page, and the table of their
- * slots: no other size could have that memory.
+ * Small objects that stayed where most of their neighbours were deleted kept nearly every page, and
+ * the table of their slots: no other size could have that memory.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -100,7 +100,8 @@ static int add_stranded(const struct shmstore_store_books *b, void *arg)
 	return 0;
 }
 
-/* Of whole pages of objects each eighth object stays: what it has not of its page is stranded, in all books. */
+/* Of whole pages of objects each eighth object stays: what it has not of its page
+ * is stranded, in all books. */
 Test(stranded_small, is_counted_by_itself)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), each, of_stores = 0;
@@ -136,7 +137,8 @@ Test(stranded_small, is_counted_by_itself)
 	ensure_nothing_left();
 }
 
-/* Objects with views, leases, other holders, further keys or a pin are where they were, and what they were. */
+/* Objects with views, leases, other holders, further keys or a pin are where they
+ * were, and what they were. */
 Test(stranded_small, what_is_held_stays)
 {
 	struct shmstore_view *views[HELD];
@@ -154,7 +156,8 @@ Test(stranded_small, what_is_held_stays)
 	thin_out(s, n);
 	for (i = 0; i < HELD; i++) {
 		views[i] = get_view(s, key_of(i * 320), 0);
-		cr_assert_eq(shmstore_handoff(s, KEY(key_of(i * 320 + 32)), 600000, &tickets[i]), 0);
+		cr_assert_eq(shmstore_handoff(s, KEY(key_of(i * 320 + 32)), 600000, &tickets[i]),
+			     0);
 		cr_assert_eq(shmstore_handoff(s, KEY(key_of(i * 320 + 64)), 600000, &adopted), 0);
 		cr_assert_eq(other_adopt(&o, key_of(i), &adopted), 0);
 		cr_assert_eq(shmstore_pin(s, KEY(key_of(i * 320 + 96)), true), 0);
@@ -176,7 +179,8 @@ Test(stranded_small, what_is_held_stays)
 	ensure_nothing_left();
 }
 
-/* Fills, thins out and fills again, without end. Writes a byte each time before it needs what is stranded. */
+/* Fills, thins out and fills again, without end. Writes a byte each time before
+ * it needs what is stranded. */
 static void churn(int to)
 {
 	struct shmstore *s = packing_store("kept", MIB, true);

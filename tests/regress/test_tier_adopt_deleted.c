@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A demoted object was adopted by its path in its owner's objects/ while the owner deleted it: the adopter was left with a stub without a tier
- * file. The kernel had resolved the name before it went, and the anchor kept the stub linkable when the owner had counted its names already.
+ * A demoted object was adopted by its path in its owner's objects/ while the owner deleted it: the
+ * adopter was left with a stub without a tier file. The kernel had resolved the name before it
+ * went, and the anchor kept the stub linkable when the owner had counted its names already.
  *
- * That instant is made here: linkat() keeps the source open, the owner does its part, and the link is made through the descriptor
- * from within the owner's unlinkat(). Owner and adopter are two stores of this process.
+ * That instant is made here: linkat() keeps the source open, the owner does its part, and the
+ * link is made through the descriptor from within the owner's unlinkat(). Owner and adopter
+ * are two stores of this process.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -36,7 +38,8 @@ static void link_now(void)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", source_fd);
-	link_result = NEXT(linkat_fn *, "linkat")(AT_FDCWD, path, link_dir, link_name, AT_SYMLINK_FOLLOW);
+	link_result =
+		NEXT(linkat_fn *, "linkat")(AT_FDCWD, path, link_dir, link_name, AT_SYMLINK_FOLLOW);
 	close(source_fd);
 	source_fd = -1;
 }
@@ -45,7 +48,8 @@ int linkat(int old_dir, const char *old, int new_dir, const char *new, int flags
 {
 	void (*act)(void) = owner_acts;
 
-	if (!act || strcmp(old, "k") != 0 || faccessat(new_dir, new, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+	if (!act || strcmp(old, "k") != 0 ||
+	    faccessat(new_dir, new, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
 		return NEXT(linkat_fn *, "linkat")(old_dir, old, new_dir, new, flags);
 	owner_acts = NULL;
 	source_fd = openat(old_dir, old, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -118,7 +122,8 @@ static void object_path(struct shmstore_ticket *ret)
 }
 
 /* Adopts as mine while the owner acts. */
-static int adopt_while(struct shmstore *s, unsigned flags, void (*act)(void), bool (*moment)(const char *name))
+static int adopt_while(struct shmstore *s, unsigned flags, void (*act)(void),
+		       bool (*moment)(const char *name))
 {
 	struct shmstore_ticket t;
 	int r;

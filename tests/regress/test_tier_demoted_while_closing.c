@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Another process that demotes an object of a store makes clean/ there, and a name in it, before it has the lock. In a store that had no
- * clean/ so far and was being closed that name could come between clean/'s emptying and its removal: close() said -EEXIST, and left the store's
- * remains.
+ * Another process that demotes an object of a store makes clean/ there, and a name in it, before it
+ * has the lock. In a store that had no clean/ so far and was being closed that name could come
+ * between clean/'s emptying and its removal: close() said -EEXIST, and left the store's remains.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -26,7 +26,8 @@ int unlinkat(int dirfd, const char *name, int flags)
 	if ((flags & AT_REMOVEDIR) && strcmp(name, SHMS_DIR_OBJECTS) == 0 && late > 0) {
 		late--;
 		ENSURE(mkdirat(dirfd, SHMS_DIR_CLEAN, 0700) == 0 || errno == EEXIST);
-		int fd = openat(dirfd, SHMS_DIR_CLEAN "/late", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+		int fd =
+			openat(dirfd, SHMS_DIR_CLEAN "/late", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
 		ENSURE(fd >= 0);
 		close(fd);
 	}

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What its owner deleted while a reader was looking at it was called damaged: a demoted object whose tier file went after its stub had
- * been read, an object whose long key's sidecar went after the object had been opened. And a demotion said that there was no such key when
- * it was a second store that had gone, which had had the object under a long key.
+ * What its owner deleted while a reader was looking at it was called damaged: a demoted object
+ * whose tier file went after its stub had been read, an object whose long key's sidecar went after
+ * the object had been opened. And a demotion said that there was no such key when it was a second
+ * store that had gone, which had had the object under a long key.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Processes that demoted at the same time each took all the room that the disk tier's limit left: it was passed as many times over as
- * there were processes. Here each has written its copy and waits, before that gets its name, until the others have theirs or were refused.
+ * Processes that demoted at the same time each took all the room that the disk tier's limit left:
+ * it was passed as many times over as there were processes. Here each has written its copy and
+ * waits, before that gets its name, until the others have theirs or were refused.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -128,7 +129,8 @@ static bool begin(void)
 	scratch_dir("size=128m");
 	if (!tiered_begin(&c))
 		return false;
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	cr_assert_neq(shared, MAP_FAILED);
 	for (int i = 0; i < N; i++) {
 		children[i] = fork();
@@ -150,7 +152,9 @@ static int end(void)
 	for (int i = 0; i < N; i++) {
 		cr_assert_eq(waitpid(children[i], &status, 0), children[i]);
 		n += WIFEXITED(status) && WEXITSTATUS(status) == 0;
-		cr_expect(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) <= 1, "%x", status);
+		cr_expect(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL
+					      : WEXITSTATUS(status) <= 1,
+			  "%x", status);
 	}
 	return n;
 }

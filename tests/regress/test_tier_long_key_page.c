@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A demotion may need a page of the partition: for the long key of any name that the object has, whichever name is asked for. On a partition without
- * one more page it said "full" and no more, as if the object itself had no room.
+ * A demotion may need a page of the partition: for the long key of any name that the object has,
+ * whichever name is asked for. On a partition without one more page it said "full" and no more, as
+ * if the object itself had no room.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -55,7 +56,8 @@ Test(tier_long_key_page, sentence_says_what_is_missing_and_the_object_stays)
 	filler = take_all_pages();
 
 	cr_assert_eq(shmstore_demote(s, KEY("short"), 0), -ENOSPC);
-	cr_assert_not_null(strstr(shmstore_error_detail(), "long key"), "it says: %s", shmstore_error_detail());
+	cr_assert_not_null(strstr(shmstore_error_detail(), "long key"), "it says: %s",
+			   shmstore_error_detail());
 	cr_assert_str_empty(shmstore_error_path(), "the disk is not what is full");
 	cr_assert_eq(shmstore_locate(s, KEY("short")), SHMSTORE_IN_MEMORY);
 	cr_assert_eq(get_pattern(t, long_key, SIZE, 1), 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who demoted or brought back another store's object and was killed between the exchange of the names and the booking left that store's ledger
- * wrong, for as long as its owner lived. And who opened a kept store counted its objects, while somebody who had just moved one of them booked
+ * Who demoted or brought back another store's object and was killed between the exchange of the
+ * names and the booking left that store's ledger wrong, for as long as its owner lived. And who
+ * opened a kept store counted its objects, while somebody who had just moved one of them booked
  * that after the count; where that one was stopped, also after a second.
  */
 #include <criterion/criterion.h>
@@ -28,8 +29,9 @@ static enum moment {
 	BEFORE,
 	AFTER,
 	AFTER_UNLINK, /* the object's file has gone from clean/, too */
-	WAIT,         /* then, too: lets another process go on until it has done its part, or does not go on */
-	STOPPED,      /* then, too: until another process has done its part, however long that takes */
+	/* then, too: lets another process go on until it has done its part, or does not go on */
+	WAIT,
+	STOPPED, /* then, too: until another process has done its part, however long that takes */
 } moment;
 static bool exchanged;
 static int go[2], done[2];
@@ -71,7 +73,7 @@ int unlinkat(int dirfd, const char *name, int flags)
 	return r;
 }
 
-/* ---- who moves ------------------------------------------------------------------------------------------------------ */
+/* ---- who moves ------------------------------------------------------------------------------- */
 
 static void evict_all(void)
 {
@@ -110,7 +112,7 @@ static int bring_back(void *arg)
 	return -shmstore_promote(s, KEY("k"), 0);
 }
 
-/* ---- who looks next -------------------------------------------------------------------------------------------------- */
+/* ---- who looks next -------------------------------------------------------------------------- */
 
 static void by_owner(struct shmstore *s)
 {
@@ -147,7 +149,7 @@ static void by_books(struct shmstore *s)
 
 static void (*const next[])(struct shmstore *s) = {by_owner, by_another_mover, by_books};
 
-/* ---- the ledger ------------------------------------------------------------------------------------------------------ */
+/* ---- the ledger ------------------------------------------------------------------------------ */
 
 static int64_t drift(const char *store)
 {
@@ -271,8 +273,10 @@ Test(tier_mover_killed, at_each_name_of_an_object)
 			cr_assert_eq(in_child(evict, &n), 7);
 			by_owner(s);
 			by_owner(t);
-			cr_assert_eq(drift("s"), 0, "exchange %d, %d: %lld", n, (int)moment, (long long)drift("s"));
-			cr_assert_eq(drift("t"), 0, "exchange %d, %d: %lld", n, (int)moment, (long long)drift("t"));
+			cr_assert_eq(drift("s"), 0, "exchange %d, %d: %lld", n, (int)moment,
+				     (long long)drift("s"));
+			cr_assert_eq(drift("t"), 0, "exchange %d, %d: %lld", n, (int)moment,
+				     (long long)drift("t"));
 			cr_assert_eq(get_pattern(s, "alias", SIZE, 1), 0);
 			cr_assert_eq(get_pattern(t, "k", SIZE, 1), 0);
 			cr_assert_eq(drift("s"), 0);
@@ -283,7 +287,7 @@ Test(tier_mover_killed, at_each_name_of_an_object)
 	}
 }
 
-/* ---- a kept store ---------------------------------------------------------------------------------------------------- */
+/* ---- a kept store ---------------------------------------------------------------------------- */
 
 static struct shmstore *open_kept(void)
 {
@@ -304,14 +308,16 @@ static int leave_kept(void *arg)
 
 	ENSURE(put_pattern(s, "k", SIZE, 1, 0) == 0);
 	/* What is below 0 reads as 0. */
-	ENSURE(put_pattern(s, "stays", 2 * SIZE, 2, 0) == 0 && shmstore_pin(s, KEY("stays"), true) == 0);
+	ENSURE(put_pattern(s, "stays", 2 * SIZE, 2, 0) == 0 &&
+	       shmstore_pin(s, KEY("stays"), true) == 0);
 	interpose_countdown = *(int *)arg;
 	if (interpose_countdown)
 		shmstore_demote(s, KEY("k"), 0);
 	_exit(7);
 }
 
-/* Leaves a kept store behind, of which another process has just moved an object: it has not booked that yet. */
+/* Leaves a kept store behind, of which another process has just moved an object:
+ * it has not booked that yet. */
 static pid_t mover_begins(enum moment when)
 {
 	int first = 1, no = 0;
@@ -388,9 +394,10 @@ Test(tier_mover_killed, a_kept_store_whose_owner_was_killed_while_it_demoted)
 	shmstore_partition_unref(p);
 }
 
-/* ---- moved there and back --------------------------------------------------------------------------------------------- */
+/* ---- moved there and back -------------------------------------------------------------------- */
 
-/* Others had moved as much back as away: what the owner knew of its names' inodes looked as if it were true still. */
+/* Others had moved as much back as away: what the owner knew of its names' inodes looked
+ * as if it were true still. */
 Test(tier_mover_killed, both_names_moved_by_another_and_one_brought_back)
 {
 	struct shmstore_ticket ticket;

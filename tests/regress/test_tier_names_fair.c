@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A thread that changed one name after the other left the lock of its store's names free for microseconds only, and a process that moved one of
- * the objects tried it now and then: in vain for a second, after which it said that the lock's holder had been stopped. It says that it waits
- * now, and the thread lets it go first.
+ * A thread that changed one name after the other left the lock of its store's names free for
+ * microseconds only, and a process that moved one of the objects tried it now and then: in vain for
+ * a second, after which it said that the lock's holder had been stopped. It says that it waits now,
+ * and the thread lets it go first.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -79,7 +80,8 @@ Test(tier_names_fair, who_is_not_the_owner_gets_them_too)
 	ensure_tier_empty();
 }
 
-/* Who said so and was killed does not come: the owner goes on after some milliseconds, and forgets it. */
+/* Who said so and was killed does not come: the owner goes on after some
+ * milliseconds, and forgets it. */
 Test(tier_names_fair, who_waits_and_dies_is_forgotten)
 {
 	int fd;

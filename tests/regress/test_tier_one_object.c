@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An object that was handed over just while it was demoted, or brought back, became two: one for its old name, one for the new one, each with
- * its own memory, and after the next demotion with its own tier file.
+ * An object that was handed over just while it was demoted, or brought back, became two: one
+ * for its old name, one for the new one, each with its own memory, and after the next
+ * demotion with its own tier file.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -81,7 +82,9 @@ int openat(int dirfd, const char *name, int flags, ...)
 	va_list arguments;
 
 	va_start(arguments, flags);
-	mode_t mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(arguments, mode_t) : 0;
+	mode_t mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE
+			      ? va_arg(arguments, mode_t)
+			      : 0;
 	va_end(arguments);
 	if (when == BEFORE_MEMORY && (flags & O_TMPFILE) == O_TMPFILE) {
 		when = NEVER;
@@ -153,7 +156,8 @@ Test(tier_one_object, handed_over_while_somebody_asks_for_its_demotion)
 	cr_assert_eq(shmstore_open(scratch_partition(), "giver", &options, &reader), 0);
 	when = BEFORE_STUB;
 	cr_assert_eq(shmstore_demote(reader, KEY("k"), 0), 0, "%s", shmstore_error_detail());
-	cr_assert_eq(shmstore_locate(to, KEY("k")), SHMSTORE_IN_TIER, "with the name that it got meanwhile");
+	cr_assert_eq(shmstore_locate(to, KEY("k")), SHMSTORE_IN_TIER,
+		     "with the name that it got meanwhile");
 	cr_assert_eq(shmstore_close(reader), 0);
 	cr_assert_eq(get_pattern(to, "k", SIZE, 1), 0);
 	cr_assert_eq(other_get(&giver, "k", SIZE, 1), 0);

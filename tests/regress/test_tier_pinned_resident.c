@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * It is the object that is pinned, whatever the name. When the name that had brought a pinned object back was deleted, an eviction took it out
- * of memory, because the other names were stubs still; brought back by one of those, it was pinned no longer.
+ * It is the object that is pinned, whatever the name. When the name that had brought a pinned
+ * object back was deleted, an eviction took it out of memory, because the other names were stubs
+ * still; brought back by one of those, it was pinned no longer.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

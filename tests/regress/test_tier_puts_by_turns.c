@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Of many threads that put into a full partition with a disk tier, one evicted and others took what it had made room for: it evicted again,
- * for seconds. Who comes first has room first now: while a put waits, few are done that began after it.
+ * Of many threads that put into a full partition with a disk tier, one evicted and others took what
+ * it had made room for: it evicted again, for seconds. Who comes first has room first now: while a
+ * put waits, few are done that began after it.
  *
- * How often each thread puts says nothing of that: on a busy host one that runs takes what is left over, while those that do not run
- * ask for nothing.
+ * How often each thread puts says nothing of that: on a busy host one that runs takes what is left
+ * over, while those that do not run ask for nothing.
  */
 #include <criterion/criterion.h>
 #include <limits.h>
@@ -85,7 +86,8 @@ Test(tier_puts_by_turns, who_comes_first_has_room_first, .timeout = 120)
 		cr_assert_eq(p[i].error, 0);
 	}
 	qsort(passed, LARGE, sizeof(*passed), by_number);
-	cr_assert_lt(passed[LARGE / 2], THREADS, "%u passed one put, of %u", passed[LARGE / 2], n_begun);
+	cr_assert_lt(passed[LARGE / 2], THREADS, "%u passed one put, of %u", passed[LARGE / 2],
+		     n_begun);
 	cr_assert_eq(shmstore_close(s), 0);
 	ensure_nothing_left();
 	ensure_tier_empty();

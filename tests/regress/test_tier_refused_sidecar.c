@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An eviction that looked at an object in use, and left it, left a page of memory beside it: the key of its hashed name. */
+/* An eviction that looked at an object in use, and left it, left a page of memory beside it:
+ * the key of its hashed name. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>

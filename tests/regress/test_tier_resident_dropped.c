@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A resident was looked at and then dropped. A promoter that linked it in between had an object of its own: the next name that came back read
- * the tier file again, and one object was two files. And a promoter that came while it was looked at took it for missing, with the same end.
+ * A resident was looked at and then dropped. A promoter that linked it in between had an object of
+ * its own: the next name that came back read the tier file again, and one object was two files. And
+ * a promoter that came while it was looked at took it for missing, with the same end.
  */
 #include <criterion/criterion.h>
 #include <pthread.h>

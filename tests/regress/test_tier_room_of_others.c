@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a put of one process evicted for itself puts of other processes took, again and again: with 64 threads it had its memory after a second.
- * An eviction for a put says so now, by a lock on a byte, and a put that was refused once waits for it before it takes anything.
+ * What a put of one process evicted for itself puts of other processes took, again and again: with
+ * 64 threads it had its memory after a second. An eviction for a put says so now, by a lock on a
+ * byte, and a put that was refused once waits for it before it takes anything.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -60,7 +61,8 @@ static int evicted(const struct shmstore_store_info *info, void *arg)
 	return 0;
 }
 
-/* A store with six objects that may go, on a partition that is filled up by somebody else's file. */
+/* A store with six objects that may go, on a partition that is filled up by somebody else's
+ * file. */
 static struct shmstore *full_store(void)
 {
 	struct shmstore *s;
@@ -83,7 +85,8 @@ static struct shmstore *full_store(void)
 	while (write(fd, path, sizeof(path)) > 0)
 		continue;
 	close(fd);
-	snprintf(path, sizeof(path), "%s/tier/%u/lock", scratch_partition_path(), (unsigned)geteuid());
+	snprintf(path, sizeof(path), "%s/tier/%u/lock", scratch_partition_path(),
+		 (unsigned)geteuid());
 	lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	cr_assert_geq(lock_fd, 0);
 	return s;

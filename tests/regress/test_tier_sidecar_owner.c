@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where root (the daemon, as a rule) demoted a user's object of a long key, the file that keeps the key was root's: the user could neither get
- * nor put nor delete that key any more.
+ * Where root (the daemon, as a rule) demoted a user's object of a long key, the file that keeps the
+ * key was root's: the user could neither get nor put nor delete that key any more.
  */
 #include <criterion/criterion.h>
 #include <libgen.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An object whose clean copy had been damaged was never demoted again while another store held its old stub: the resident of the old tier
- * file was a link that nobody knew of. With a view on it, it even had two residents, of which an eviction knew one.
+ * An object whose clean copy had been damaged was never demoted again while another store held its
+ * old stub: the resident of the old tier file was a link that nobody knew of. With a view on it, it
+ * even had two residents, of which an eviction knew one.
  */
 #include <criterion/criterion.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * It is the object that is pinned, whatever the name. Unpinned by a name that was a stub still, while another name had brought the object back
- * and pinned it, it stayed pinned.
+ * It is the object that is pinned, whatever the name. Unpinned by a name that was a stub still,
+ * while another name had brought the object back and pinned it, it stayed pinned.
  */
 #include <criterion/criterion.h>
 #include <errno.h>

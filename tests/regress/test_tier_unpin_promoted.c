@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * An object that is unpinned by a name that is a stub, and is brought back just when the stub is about to be read: the unpin said -EIO.
+ * An object that is unpinned by a name that is a stub, and is brought back just when the stub is
+ * about to be read: the unpin said -EIO.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -25,7 +26,9 @@ int openat(int dirfd, const char *name, int flags, ...)
 		ENSURE(shmstore_promote(s, KEY("a"), 0) == 0);
 	}
 	va_start(arguments, flags);
-	mode_t mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(arguments, mode_t) : 0;
+	mode_t mode = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE
+			      ? va_arg(arguments, mode_t)
+			      : 0;
 	va_end(arguments);
 	return NEXT(fn *, "openat")(dirfd, name, flags, mode);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where O_TMPFILE was refused (gVisor: EISDIR, some file systems: EOPNOTSUPP, a filter: EPERM) a new partition's marker was called damaged, and a partition
- * on a tmpfs one on a disk; with linkat or renameat2 refused nothing could be made, or replaced. All of it works by names aside.
+ * Where O_TMPFILE was refused (gVisor: EISDIR, some file systems: EOPNOTSUPP, a filter: EPERM) a
+ * new partition's marker was called damaged, and a partition on a tmpfs one on a disk; with linkat
+ * or renameat2 refused nothing could be made, or replaced. All of it works by names aside.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -61,7 +62,8 @@ long syscall(long number, ...)
 	va_list ap;
 	long r;
 
-	if ((links_refused && number == SYS_linkat) || (renames_refused && number == SYS_renameat2)) {
+	if ((links_refused && number == SYS_linkat) ||
+	    (renames_refused && number == SYS_renameat2)) {
 		errno = number == SYS_linkat ? EPERM : ENOSYS;
 		return -1;
 	}
@@ -97,7 +99,9 @@ static void puts_of_all_kinds(struct shmstore *s)
 	cr_assert_eq(put_pattern(s, "file", 300000, 2, 0), -EEXIST);
 	cr_assert_eq(seal_pattern(s, "sealed", 300000, 3, 0), 0);
 	cr_assert_eq(get_pattern(s, "sealed", 300000, 3), 0);
-	cr_assert_eq(shmstore_put(s, key, sizeof(key), NULL, 0, &(struct iovec){key, sizeof(key)}, 1, 0), 0);
+	cr_assert_eq(
+		shmstore_put(s, key, sizeof(key), NULL, 0, &(struct iovec){key, sizeof(key)}, 1, 0),
+		0);
 	cr_assert_eq(shmstore_create(s, KEY("aborted"), 0, &size, 1, 0, &w), 0);
 	books(s);
 	shmstore_abort(w);
@@ -116,7 +120,8 @@ static void hand_over(struct shmstore *s, struct shmstore *other)
 
 	cr_assert_eq(shmstore_handoff(s, KEY("file"), 60000, &t), 0);
 	cr_assert_eq(shmstore_adopt(other, KEY("file"), &t, 0), 0);
-	cr_assert_eq(shmstore_adopt(other, KEY("again"), &t, 0), -ESTALE, "a ticket was good twice");
+	cr_assert_eq(shmstore_adopt(other, KEY("again"), &t, 0), -ESTALE,
+		     "a ticket was good twice");
 	cr_assert_eq(get_pattern(other, "file", 300000, 2), 0);
 }
 
@@ -161,7 +166,8 @@ Test(tmpfile_refused, links_are)
 	s = scratch_store("s");
 	cr_assert_eq(put_pattern(s, "k", 2 << 20, 1, 0), 0);
 	cr_assert_eq(shmstore_handoff(s, KEY("k"), 60000, &t), -EPERM);
-	cr_assert(strstr(shmstore_error_detail(), "linkat (Operation not permitted)"), "%s", shmstore_error_detail());
+	cr_assert(strstr(shmstore_error_detail(), "linkat (Operation not permitted)"), "%s",
+		  shmstore_error_detail());
 	cr_assert_eq(shmstore_close(s), 0);
 }
 
@@ -211,7 +217,8 @@ static int make_at(const char *path)
 	return fd;
 }
 
-/* The file of a maker who was killed goes, in a store that lives too; one that somebody has open stays. */
+/* The file of a maker who was killed goes, in a store that lives too; one
+ * that somebody has open stays. */
 Test(tmpfile_refused, gc_takes_what_the_killed_left)
 {
 	struct shmstore *s = scratch_plain_store("s");

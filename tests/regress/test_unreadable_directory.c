@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * readdir() that failed was taken for the end of the directory: closing a store went on, removed the page and left the objects
- * in a directory that no gc dealt with; foreach told of fewer objects and of success.
+ * readdir() that failed was taken for the end of the directory: closing a store went on,
+ * removed the page and left the objects in a directory that no gc dealt with; foreach told of
+ * fewer objects and of success.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>

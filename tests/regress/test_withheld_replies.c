@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The fake daemon of these tests noted a call that may be withheld behind the others, stepped the core, and took the last note back
- * where the call had ended at once. A step that also ended somebody else's call had moved the last note into that one's place: the
- * note that was taken back was a third's, whose reply never came. race_arbiter stood still then, one thread after another.
+ * The fake daemon of these tests noted a call that may be withheld behind the others, stepped the
+ * core, and took the last note back where the call had ended at once. A step that also ended
+ * somebody else's call had moved the last note into that one's place: the note that was taken back
+ * was a third's, whose reply never came. race_arbiter stood still then, one thread after another.
  */
 #include <criterion/criterion.h>
 

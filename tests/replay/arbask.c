@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbask.c: the commands about bytes. What those that may wait have found is the outcome, or, where the reply is withheld, the state in which
- * the thread is parked.
+ * arbask.c: the commands about bytes. What those that may wait have found is the outcome, or, where
+ * the reply is withheld, the state in which the thread is parked.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,18 +9,19 @@
 #include "arbcommand.h"
 
 /* deadline=MS from now on; 0 = none. */
-static uint64_t deadline_of(const struct arbworld *w, const struct arbcommand *c, struct arbanswer *a)
+static uint64_t deadline_of(const struct arbworld *w, const struct arbcommand *c,
+			    struct arbanswer *a)
 {
 	const char *ms = arbcommand_option(c, "deadline");
 
 	return ms ? w->now_ns + arbcommand_bytes(ms, a) * ARBWORLD_MS : 0;
 }
 
-/* ---- what may wait ------------------------------------------------------------------------------------------------------ */
+/* ---- what may wait --------------------------------------------------------------------------- */
 
 /* Outcome, or the state in which it waits. */
-static void ask(struct arbworld *w, struct arbworld_thread *t, const struct arb_message *m, char **names, size_t n,
-		struct arbanswer *a)
+static void ask(struct arbworld *w, struct arbworld_thread *t, const struct arb_message *m,
+		char **names, size_t n, struct arbanswer *a)
 {
 	enum arb_outcome o;
 
@@ -80,10 +81,12 @@ static void do_reserve(struct arbworld *w, const struct arbcommand *c, struct ar
 	ask(w, t, &m, c->args + 1, c->n_args - 1, a);
 }
 
-static void reserve_at_once(struct arbworld *w, const struct arbcommand *c, struct arbanswer *a, uint32_t flags)
+static void reserve_at_once(struct arbworld *w, const struct arbcommand *c, struct arbanswer *a,
+			    uint32_t flags)
 {
 	struct arbworld_thread *t = arbcommand_thread(w, c->args[0], a);
-	struct arb_message m = {.op = ARB_OP_RESERVE, .reservation = arbworld_ids(w, 1), .flags = flags};
+	struct arb_message m = {
+		.op = ARB_OP_RESERVE, .reservation = arbworld_ids(w, 1), .flags = flags};
 	enum arb_outcome o;
 
 	if (a->wrong)
@@ -135,7 +138,7 @@ static void do_resize(struct arbworld *w, const struct arbcommand *c, struct arb
 	ask(w, t, &m, NULL, 0, a);
 }
 
-/* ---- reservations ------------------------------------------------------------------------------------------------------- */
+/* ---- reservations ---------------------------------------------------------------------------- */
 
 /* Who is parked sends nothing: somebody else of its client does. */
 static uint64_t sender(const struct arbworld *w, const struct arbworld_thread *t)
@@ -165,8 +168,8 @@ static void do_free(struct arbworld *w, const struct arbcommand *c, struct arban
 }
 
 /* m is about r: sent, unless the command was wrong. */
-static void send_about(struct arbworld *w, const struct arbworld_reservation *r, struct arb_message *m,
-		       struct arbanswer *a)
+static void send_about(struct arbworld *w, const struct arbworld_reservation *r,
+		       struct arb_message *m, struct arbanswer *a)
 {
 	if (a->wrong)
 		return;
@@ -177,7 +180,8 @@ static void send_about(struct arbworld *w, const struct arbworld_reservation *r,
 static void do_seal(struct arbworld *w, const struct arbcommand *c, struct arbanswer *a)
 {
 	const struct arbworld_reservation *r = arbcommand_reservation(w, c->args[0], a);
-	struct arb_message m = {.op = ARB_OP_SEAL, .bytes = c->n_args > 1 ? arbcommand_bytes(c->args[1], a) : 0};
+	struct arb_message m = {.op = ARB_OP_SEAL,
+				.bytes = c->n_args > 1 ? arbcommand_bytes(c->args[1], a) : 0};
 
 	send_about(w, r, &m, a);
 }

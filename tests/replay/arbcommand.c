@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arbcommand.c: the vocabulary of arbiter scenarios. "OOM" and "FAIL" are the original's words for ours; ours are understood too. */
+/* arbcommand.c: the vocabulary of arbiter scenarios. "OOM" and "FAIL" are the original's words for
+ * ours; ours are understood too. */
 #include "arbcommand.h"
 
 #include <stdio.h>
@@ -137,7 +138,8 @@ struct arbworld_thread *arbcommand_thread(struct arbworld *w, const char *name, 
 	return t;
 }
 
-struct arbworld_reservation *arbcommand_reservation(const struct arbworld *w, const char *name, struct arbanswer *a)
+struct arbworld_reservation *arbcommand_reservation(const struct arbworld *w, const char *name,
+						    struct arbanswer *a)
 {
 	struct arbworld_reservation *r = arbworld_reservation(w, name);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbcommand.h: one line of an arbiter scenario: verb, words, key=value words, and what is expected behind "->".
- * The verbs are in four tables: arbdo.c, arbask.c (bytes), arbsee.c (what is looked at), arbsend.c (messages as they are).
+ * arbcommand.h: one line of an arbiter scenario: verb, words, key=value words, and what is expected
+ * behind "->". The verbs are in four tables: arbdo.c, arbask.c (bytes), arbsee.c (what is looked
+ * at), arbsend.c (messages as they are).
  */
 #ifndef REPLAY_ARBCOMMAND_H
 #define REPLAY_ARBCOMMAND_H
@@ -41,15 +42,19 @@ extern const struct arbverb arbdo_verbs[], arbask_verbs[], arbsee_verbs[],
 
 /* The value of an option; NULL = not given. */
 const char *arbcommand_option(const struct arbcommand *c, const char *key);
-/* Numbers of words and options. They set a->wrong and return 0 where it is none. An option that is not given: 0. */
+/* Numbers of words and options. They set a->wrong and return 0 where it is none. An
+ * option that is not given: 0. */
 uint64_t arbcommand_bytes(const char *word, struct arbanswer *a);
 int64_t arbcommand_option_integer(const struct arbcommand *c, const char *key, struct arbanswer *a);
 
-/* What names mean. They set a->wrong and return 0 or NULL where it is nothing, or there is no memory. Tasks and threads are made. */
+/* What names mean. They set a->wrong and return 0 or NULL where it is nothing, or there is no
+ * memory. Tasks and threads are made. */
 uint64_t arbcommand_pool(const struct arbworld *w, const char *name, struct arbanswer *a);
 uint64_t arbcommand_task(struct arbworld *w, const char *name, struct arbanswer *a);
-struct arbworld_thread *arbcommand_thread(struct arbworld *w, const char *name, struct arbanswer *a);
-struct arbworld_reservation *arbcommand_reservation(const struct arbworld *w, const char *name, struct arbanswer *a);
+struct arbworld_thread *arbcommand_thread(struct arbworld *w, const char *name,
+					  struct arbanswer *a);
+struct arbworld_reservation *arbcommand_reservation(const struct arbworld *w, const char *name,
+						    struct arbanswer *a);
 
 /* What was found is this outcome. */
 void arbcommand_say(struct arbanswer *a, enum arb_outcome o);

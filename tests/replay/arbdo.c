@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbdo.c: the commands that tell the arbiter something and never wait: pools, tasks, threads, marks, time. Each is a translation into
- * one message (task: of several); the rules are the arbiter's. What they found is the outcome.
+ * arbdo.c: the commands that tell the arbiter something and never wait: pools, tasks, threads,
+ * marks, time. Each is a translation into one message (task: of several); the rules are the
+ * arbiter's. What they found is the outcome.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,14 +29,15 @@ static uint32_t tasks_of(struct arbworld *w, const char *names, uint64_t *list, 
 	return n;
 }
 
-/* ---- pools and knobs -------------------------------------------------------------------------------------------------- */
+/* ---- pools and knobs ------------------------------------------------------------------------- */
 
 static void do_pool(struct arbworld *w, const struct arbcommand *c, struct arbanswer *a)
 {
 	const char *reserve = arbcommand_option(c, "reserve");
 	struct arb_message m = {.op = ARB_OP_POOL_CREATE,
 				.pool = arbworld_pool_new(w, c->args[0]),
-				.kind = strcmp(c->args[0], "cpu") != 0 ? ARB_PARTITION : ARB_PRIVATE,
+				.kind = strcmp(c->args[0], "cpu") != 0 ? ARB_PARTITION
+								       : ARB_PRIVATE,
 				.bytes = arbcommand_bytes(c->args[1], a),
 				.extra = reserve ? arbcommand_bytes(reserve, a) : w->spill_reserve,
 				.name = c->args[0]};
@@ -56,7 +58,8 @@ static void do_capacity(struct arbworld *w, const struct arbcommand *c, struct a
 
 static void do_drop(struct arbworld *w, const struct arbcommand *c, struct arbanswer *a)
 {
-	struct arb_message m = {.op = ARB_OP_POOL_REMOVE, .pool = arbcommand_pool(w, c->args[0], a)};
+	struct arb_message m = {.op = ARB_OP_POOL_REMOVE,
+				.pool = arbcommand_pool(w, c->args[0], a)};
 
 	if (!a->wrong)
 		arbcommand_say(a, arbworld_send(w, &m));
@@ -86,7 +89,7 @@ static void do_config(struct arbworld *w, const struct arbcommand *c, struct arb
 		arbcommand_say(a, arbworld_send(w, &m));
 }
 
-/* ---- tasks and threads ------------------------------------------------------------------------------------------------- */
+/* ---- tasks and threads ----------------------------------------------------------------------- */
 
 static void do_task(struct arbworld *w, const struct arbcommand *c, struct arbanswer *a)
 {
@@ -114,7 +117,9 @@ static void do_thread(struct arbworld *w, const struct arbcommand *c, struct arb
 	uint64_t list[ARB_LIST_MAX];
 
 	if (c->n_args == 2)
-		m.kind = !strcmp(c->args[1], "pool") ? ARB_HELPER : !strcmp(c->args[1], "shuffle") ? ARB_SERVICE : 0;
+		m.kind = !strcmp(c->args[1], "pool")      ? ARB_HELPER
+			 : !strcmp(c->args[1], "shuffle") ? ARB_SERVICE
+							  : 0;
 	if (!m.kind || !task == !tasks)
 		a->wrong = m.kind ? "task= or tasks= is missing" : "neither pool nor shuffle";
 	if (a->wrong)
@@ -147,9 +152,11 @@ static void do_remove(struct arbworld *w, const struct arbcommand *c, struct arb
 		arbcommand_say(a, arbworld_send(w, &m));
 }
 
-static void end_task(struct arbworld *w, const struct arbcommand *c, struct arbanswer *a, uint32_t flags)
+static void end_task(struct arbworld *w, const struct arbcommand *c, struct arbanswer *a,
+		     uint32_t flags)
 {
-	struct arb_message m = {.op = ARB_OP_TASK_END, .task = arbcommand_task(w, c->args[0], a), .flags = flags};
+	struct arb_message m = {
+		.op = ARB_OP_TASK_END, .task = arbcommand_task(w, c->args[0], a), .flags = flags};
 
 	if (!a->wrong)
 		arbcommand_say(a, arbworld_send(w, &m));
@@ -177,7 +184,7 @@ static void do_shutdown(struct arbworld *w, const struct arbcommand *c, struct a
 	arbcommand_say(a, arbworld_send(w, &(struct arb_message){.op = ARB_OP_SHUTDOWN}));
 }
 
-/* ---- threads: marks, brackets, cancel --------------------------------------------------------------------------------------- */
+/* ---- threads: marks, brackets, cancel -------------------------------------------------------- */
 
 static bool is_on(const struct arbcommand *c, struct arbanswer *a)
 {
@@ -187,7 +194,8 @@ static bool is_on(const struct arbcommand *c, struct arbanswer *a)
 }
 
 /* A message of a thread that never waits. */
-static void tell(struct arbworld *w, const struct arbcommand *c, struct arb_message m, struct arbanswer *a)
+static void tell(struct arbworld *w, const struct arbcommand *c, struct arb_message m,
+		 struct arbanswer *a)
 {
 	const struct arbworld_thread *t = arbcommand_thread(w, c->args[0], a);
 
@@ -222,7 +230,8 @@ static void do_osblock(struct arbworld *w, const struct arbcommand *c, struct ar
 
 static void do_spillrange(struct arbworld *w, const struct arbcommand *c, struct arbanswer *a)
 {
-	tell(w, c, (struct arb_message){.op = is_on(c, a) ? ARB_OP_SPILL_BEGIN : ARB_OP_SPILL_END}, a);
+	tell(w, c, (struct arb_message){.op = is_on(c, a) ? ARB_OP_SPILL_BEGIN : ARB_OP_SPILL_END},
+	     a);
 }
 
 static void do_retry_begin(struct arbworld *w, const struct arbcommand *c, struct arbanswer *a)
@@ -264,7 +273,8 @@ static void do_inject(struct arbworld *w, const struct arbcommand *c, struct arb
 {
 	static const char *const kinds[] = {"retry", "split", "error", "toobig", "timedout"};
 	const char *task = arbcommand_option(c, "task"), *pool = arbcommand_option(c, "pool");
-	struct arb_message m = {.op = ARB_OP_INJECT, .extra = (uint64_t)arbcommand_option_integer(c, "skip", a)};
+	struct arb_message m = {.op = ARB_OP_INJECT,
+				.extra = (uint64_t)arbcommand_option_integer(c, "skip", a)};
 	size_t at = task ? 0 : 1;
 
 	if (c->n_args != at + 2) {
@@ -287,7 +297,7 @@ static void do_inject(struct arbworld *w, const struct arbcommand *c, struct arb
 		arbcommand_say(a, arbworld_send(w, &m));
 }
 
-/* ---- time --------------------------------------------------------------------------------------------------------------- */
+/* ---- time ------------------------------------------------------------------------------------ */
 
 static void do_tick(struct arbworld *w, const struct arbcommand *c, struct arbanswer *a)
 {

@@ -2,13 +2,15 @@
 /*
  * arbscript.c: the scenarios of a file, one after the other, each on an arbiter of its own.
  *
- *   scenario ID "title" [src=…] [only=shm|ref]     begins one; only=ref describes another program and is passed over
- *   VERB WORD… KEY=VALUE… [-> OUTCOME|OUTCOME]     a command; tests/scenarios/README.md has the verbs
- *   @shm …, @ref …                                 counts for us; does not
+ *   scenario ID "title" [src=…] [only=shm|ref]   begins one; only=ref describes another program and
+ *                                                is passed over
+ *   VERB WORD… KEY=VALUE… [-> OUTCOME|OUTCOME]   a command; tests/scenarios/README.md has the verbs
+ *   @shm …, @ref …                               counts for us; does not
  *   loop N … endloop
  *
- * A scenario is read whole before it is run: one with a line that cannot be understood is not run and counts as failed. Its commands
- * all run, whatever fails before: the first failing line says most, the others may help.
+ * A scenario is read whole before it is run: one with a line that cannot be understood is not
+ * run and counts as failed. Its commands all run, whatever fails before: the first failing line
+ * says most, the others may help.
  */
 #include "arbscript.h"
 
@@ -59,7 +61,8 @@ static bool may_have(const struct arbverb *verb, const char *option)
 
 static const struct arbverb *find_verb(const char *name)
 {
-	static const struct arbverb *const tables[] = {arbdo_verbs, arbask_verbs, arbsee_verbs, arbsend_verbs};
+	static const struct arbverb *const tables[] = {arbdo_verbs, arbask_verbs, arbsee_verbs,
+						       arbsend_verbs};
 
 	for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++)
 		for (const struct arbverb *verb = tables[i]; verb->name; verb++)
@@ -81,7 +84,8 @@ static const char *check_expected(const char *alternatives)
 	}
 }
 
-/* Words and options apart, in the line's own array: options are moved behind the words. Returns what is wrong with it. */
+/* Words and options apart, in the line's own array: options are moved behind the words.
+ * Returns what is wrong with it. */
 static const char *read_words(struct arbcommand *c, char **words, size_t n)
 {
 	char **sorted = words;
@@ -114,7 +118,9 @@ static const char *read_words(struct arbcommand *c, char **words, size_t n)
 static const char *read_verb(struct arbcommand *c, const char *name)
 {
 	if (!strcmp(name, "loop"))
-		return c->n_args == 1 && script_bytes(c->args[0], &c->n_times) ? NULL : "loop: a number must follow";
+		return c->n_args == 1 && script_bytes(c->args[0], &c->n_times)
+			       ? NULL
+			       : "loop: a number must follow";
 	if (!strcmp(name, "endloop"))
 		return c->n_args ? "endloop: nothing may follow" : NULL;
 	c->verb = find_verb(name);
@@ -188,7 +194,8 @@ static const char *read_heading(struct scenario *sc, const struct script_line *l
 	for (size_t i = *sc->title ? 3 : 2; i < l->n_words; i++) {
 		if (!strcmp(l->words[i], "only=ref"))
 			sc->skipped = true;
-		else if (strcmp(l->words[i], "only=shm") != 0 && strncmp(l->words[i], "src=", 4) != 0)
+		else if (strcmp(l->words[i], "only=shm") != 0 &&
+			 strncmp(l->words[i], "src=", 4) != 0)
 			return "behind the title only src= and only=shm or only=ref may stand";
 	}
 	return NULL;
@@ -207,12 +214,12 @@ static void check_expectation(struct run *r, const struct arbcommand *c, struct 
 		verdict_failure(r->verdict, c->line, r->scenario->id, a->expected, a->found);
 		r->n_failures++;
 	} else if (r->verdict->verbose) {
-		printf("%s:%u: %s: %s: %s\n", r->verdict->path, c->line->number, r->scenario->id, c->line->text,
-		       a->found);
+		printf("%s:%u: %s: %s: %s\n", r->verdict->path, c->line->number, r->scenario->id,
+		       c->line->text, a->found);
 	}
 	if (r->verdict->verbose && r->world.why)
-		printf("%s:%u: %s: the arbiter says: %s\n", r->verdict->path, c->line->number, r->scenario->id,
-		       r->world.why);
+		printf("%s:%u: %s: the arbiter says: %s\n", r->verdict->path, c->line->number,
+		       r->scenario->id, r->world.why);
 	r->world.why = NULL;
 }
 
@@ -228,8 +235,8 @@ static void run_command(struct run *r, const struct arbcommand *c)
 	}
 	check_expectation(r, c, &a);
 	if (r->world.fault) {
-		verdict_failure(r->verdict, c->line, r->scenario->id, "an arbiter that keeps its contract",
-				r->world.fault);
+		verdict_failure(r->verdict, c->line, r->scenario->id,
+				"an arbiter that keeps its contract", r->world.fault);
 		r->n_failures++;
 	}
 }
@@ -269,8 +276,10 @@ static void run_scenario(struct verdict *v, const struct scenario *sc)
 		printf("%s: %s - %s\n", sc->id, r.n_failures ? "FAILED" : "ok", sc->title);
 }
 
-/* Lines [from, to): heading and commands. false: something in it cannot be understood, and was said. */
-static bool read_scenario(struct verdict *v, const struct script *s, size_t from, size_t to, struct scenario *sc)
+/* Lines [from, to): heading and commands. false: something in it cannot be
+ * understood, and was said. */
+static bool read_scenario(struct verdict *v, const struct script *s, size_t from, size_t to,
+			  struct scenario *sc)
 {
 	const char *wrong = read_heading(sc, &s->lines[from]);
 	const struct arbcommand *loose;
@@ -290,7 +299,9 @@ static bool read_scenario(struct verdict *v, const struct script *s, size_t from
 		return false;
 	loose = match_loops(sc);
 	if (loose)
-		verdict_error(v, loose->line, "loop and endloop do not match, or are more than %u deep", LOOP_DEPTH);
+		verdict_error(v, loose->line,
+			      "loop and endloop do not match, or are more than %u deep",
+			      LOOP_DEPTH);
 	return !loose;
 }
 

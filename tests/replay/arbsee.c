@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arbsee.c: the commands that look at the arbiter, all by its inspection or by the replies that came. */
+/* arbsee.c: the commands that look at the arbiter, all by its inspection or
+ * by the replies that came. */
 #include <stdio.h>
 #include <string.h>
 
@@ -32,18 +33,20 @@ static void see_state(struct arbworld *w, const struct arbcommand *c, struct arb
 }
 
 /* found OP N; unit: what one of N is in what was found. */
-static void compare(uint64_t found, const char *op, const char *n, uint64_t unit, struct arbanswer *a)
+static void compare(uint64_t found, const char *op, const char *n, uint64_t unit,
+		    struct arbanswer *a)
 {
 	static const char *const ops[] = {"==", "!=", "<", ">", "<=", ">="};
 	uint64_t wanted = arbcommand_bytes(n, a) * unit;
-	bool holds[6] = {found == wanted, found != wanted, found<wanted, found> wanted, found <= wanted,
-			 found >= wanted};
+	bool holds[6] = {found == wanted, found != wanted, found<wanted, found> wanted,
+			 found <= wanted, found >= wanted};
 
 	for (size_t i = 0; i < 6; i++)
 		if (!strcmp(op, ops[i])) {
 			a->holds = holds[i];
 			snprintf(a->expected, sizeof(a->expected), "%s %s", op, n);
-			snprintf(a->found, sizeof(a->found), "%llu", (unsigned long long)(found / unit));
+			snprintf(a->found, sizeof(a->found), "%llu",
+				 (unsigned long long)(found / unit));
 			return;
 		}
 	a->wrong = "no such comparison";
@@ -106,8 +109,8 @@ static void see_metric(struct arbworld *w, const struct arbcommand *c, struct ar
 	a->wrong = "no such metric";
 }
 
-static bool pool_info(const struct arbworld *w, const struct arbcommand *c, struct arb_pool_info *ret,
-		      struct arbanswer *a)
+static bool pool_info(const struct arbworld *w, const struct arbcommand *c,
+		      struct arb_pool_info *ret, struct arbanswer *a)
 {
 	if (!arb_pool(w->core, arbworld_pool(w, c->args[0]), ret))
 		a->wrong = "no such pool";

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbsend.c: a message as it is, member by member: what the fuzz says (tests/unit/test_arbiter_fuzz.c), that no other command can say. Ids are
- * numbers; contexts, pools and tasks have these numbers as names from then on, so that "state 3 BLOCKED" looks at context 3. Spills are
- * held: they are answered by SPILLED messages only.
+ * arbsend.c: a message as it is, member by member: what the fuzz says
+ * (tests/unit/test_arbiter_fuzz.c), that no other command can say. Ids are numbers; contexts, pools
+ * and tasks have these numbers as names from then on, so that "state 3 BLOCKED" looks at context 3.
+ * Spills are held: they are answered by SPILLED messages only.
  *
- *   send OP [context=N] [task=N] [other=N] [pool=N] [reservation=N] [bytes=N] [extra=N] [value=N] [kind=N] [flags=N] [deadline=NS]
+ *   send OP [context=N] [task=N] [other=N] [pool=N] [reservation=N] [bytes=N] [extra=N] [value=N]
+ *   [kind=N] [flags=N] [deadline=NS]
  *        [list=N,N] [amounts=N,N] [n_list=N] [at=NS] -> outcome of the message itself, PENDING too
  */
 #include <stdio.h>
@@ -31,8 +33,8 @@ static uint64_t number(const struct arbcommand *c, const char *key, struct arban
 }
 
 /* "1,2": into to of ARB_LIST_MAX. NULL: not given. */
-static const uint64_t *list_of(const struct arbcommand *c, const char *key, uint64_t *to, uint32_t *ret_n,
-			       struct arbanswer *a)
+static const uint64_t *list_of(const struct arbcommand *c, const char *key, uint64_t *to,
+			       uint32_t *ret_n, struct arbanswer *a)
 {
 	const char *word = arbcommand_option(c, key);
 	char *copy = word ? strdup(word) : NULL, *rest = copy, *one;
@@ -63,7 +65,8 @@ static void name(struct arbworld *w, const struct arb_message *m, struct arbansw
 	while (w->n_pools < m->pool && !a->wrong)
 		if (!arbworld_pool_new(w, name_of(w->n_pools + 1)))
 			a->wrong = "out of memory";
-	for (uint32_t i = 0; m->op == ARB_OP_BIND && i < m->n_list && i < ARB_LIST_MAX && m->list; i++)
+	for (uint32_t i = 0; m->op == ARB_OP_BIND && i < m->n_list && i < ARB_LIST_MAX && m->list;
+	     i++)
 		while (m->list[i] <= N_NAMES && w->n_tasks < m->list[i] && !a->wrong)
 			arbcommand_task(w, name_of(w->n_tasks + 1), a);
 }
@@ -110,7 +113,8 @@ static void do_send(struct arbworld *w, const struct arbcommand *c, struct arban
 
 const struct arbverb arbsend_verbs[] = {
 	{"send", 1, 1,
-	 "context,task,other,pool,reservation,bytes,extra,value,kind,flags,deadline,list,amounts,n_list,at", NULL,
-	 do_send},
+	 "context,task,other,pool,reservation,bytes,extra,value,kind,flags,deadline,list,amounts,n_"
+	 "list,at",
+	 NULL, do_send},
 	{0},
 };

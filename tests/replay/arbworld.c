@@ -2,11 +2,13 @@
 /*
  * arbworld.c: plays the daemon and the clients around one arbiter core.
  *
- * Every message is followed by what the arbiter asks for until nothing moves: a spill takes the whole reservation, as objects are spilled,
- * and is done at once unless the script holds spills back. One that is called off while it is held back is never done.
+ * Every message is followed by what the arbiter asks for until nothing moves: a spill takes the
+ * whole reservation, as objects are spilled, and is done at once unless the script holds spills
+ * back. One that is called off while it is held back is never done.
  *
- * The contract is watched meanwhile (fault): no reply to a thread that does not wait, none withheld unsaid, all invariants hold. No thread
- * or clock is real, so a script is decided by its lines alone.
+ * The contract is watched meanwhile (fault): no reply to a thread that does not wait,
+ * none withheld unsaid, all invariants hold. No thread or clock is real, so a script
+ * is decided by its lines alone.
  */
 #include "arbworld.h"
 
@@ -162,7 +164,8 @@ static void take_spill(struct arbworld *w, const struct arb_reply *r)
 
 	for (size_t i = 0; i < w->n_spills; i++)
 		if (w->spills[i].reservation == r->reservation) {
-			memmove(w->spills + i, w->spills + i + 1, (--w->n_spills - i) * sizeof(*w->spills));
+			memmove(w->spills + i, w->spills + i + 1,
+				(--w->n_spills - i) * sizeof(*w->spills));
 			break;
 		}
 	if (!r->bytes)
@@ -192,7 +195,8 @@ static void take_reply(struct arbworld *w, const struct arb_reply *r)
 		completed(w, &w->threads[r->context - 1], r->outcome);
 }
 
-static enum arb_outcome step(struct arbworld *w, const struct arb_message *m, struct arbworld_thread *asks)
+static enum arb_outcome step(struct arbworld *w, const struct arb_message *m,
+			     struct arbworld_thread *asks)
 {
 	const struct arb_reply *replies = NULL;
 	enum arb_outcome o;
@@ -248,8 +252,8 @@ enum arb_outcome arbworld_send(struct arbworld *w, const struct arb_message *m)
 	return o;
 }
 
-enum arb_outcome arbworld_ask(struct arbworld *w, struct arbworld_thread *t, const struct arb_message *m, char **names,
-			      size_t n)
+enum arb_outcome arbworld_ask(struct arbworld *w, struct arbworld_thread *t,
+			      const struct arb_message *m, char **names, size_t n)
 {
 	enum arb_outcome o;
 
@@ -270,9 +274,10 @@ enum arb_outcome arbworld_ask(struct arbworld *w, struct arbworld_thread *t, con
 
 enum arb_outcome arbworld_say(struct arbworld *w, const struct arb_message *m)
 {
-	struct arbworld_thread *t = m->context && m->context <= w->n_threads ? &w->threads[m->context - 1] : NULL;
-	bool may_wait =
-		m->op == ARB_OP_RESERVE || m->op == ARB_OP_RESIZE || m->op == ARB_OP_PIN || m->op == ARB_OP_READY;
+	struct arbworld_thread *t =
+		m->context && m->context <= w->n_threads ? &w->threads[m->context - 1] : NULL;
+	bool may_wait = m->op == ARB_OP_RESERVE || m->op == ARB_OP_RESIZE || m->op == ARB_OP_PIN ||
+			m->op == ARB_OP_READY;
 	enum arb_outcome o = step(w, m, may_wait && t && !t->waits ? t : NULL);
 
 	if (may_wait && t && !t->waits && o != ARB_PENDING) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbworld.h: one arbiter and what a scenario knows of it: names for ids, virtual time, who waits for a reply and what the last one
- * was, and spills, which are done at once unless they are held back.
+ * arbworld.h: one arbiter and what a scenario knows of it: names for ids, virtual
+ * time, who waits for a reply and what the last one was, and spills, which are done at
+ * once unless they are held back.
  */
 #ifndef REPLAY_ARBWORLD_H
 #define REPLAY_ARBWORLD_H
@@ -63,9 +64,10 @@ struct arbworld_reservation *arbworld_reservation(const struct arbworld *w, cons
 
 /* A message, and all that follows of it until nothing moves. */
 enum arb_outcome arbworld_send(struct arbworld *w, const struct arb_message *m);
-/* The same for one that may wait, of thread t. names: of the reservations that it makes, n of them, from id on. */
-enum arb_outcome arbworld_ask(struct arbworld *w, struct arbworld_thread *t, const struct arb_message *m, char **names,
-			      size_t n);
+/* The same for one that may wait, of thread t. names: of the reservations that it
+ * makes, n of them, from id on. */
+enum arb_outcome arbworld_ask(struct arbworld *w, struct arbworld_thread *t,
+			      const struct arb_message *m, char **names, size_t n);
 /* The same for any message, its context being the thread of that number. */
 enum arb_outcome arbworld_say(struct arbworld *w, const struct arb_message *m);
 /* n new ids in a row. */

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * replay.c: shmstore-replay FILE…, runs files of scenarios against the daemon's pure modules and says which lines do not hold.
+ * replay.c: shmstore-replay FILE…, runs files of scenarios against the daemon's pure modules and
+ * says which lines do not hold.
  *
- * A file's first word or its extension tells its format; each format is a row of the table below and a function that runs a script. Time is the
- * script's, nothing is random, no daemon, partition or thread is involved: what fails here fails always.
+ * A file's first word or its extension tells its format; each format is a row of the table below
+ * and a function that runs a script. Time is the script's, nothing is random, no daemon, partition
+ * or thread is involved: what fails here fails always.
  *
  * Exit status: 0 all lines hold, 1 one did not or a file or line could not be read, 2 usage.
  */
@@ -29,7 +31,8 @@ static const struct format {
 static const char usage_text[] =
 	"usage: shmstore-replay [--verbose] [--list] [--only ID]… FILE…\n"
 	"\n"
-	"Runs scenario files against the daemon's pure modules. Prints each line that does not hold as\n"
+	"Runs scenario files against the daemon's pure modules. Prints each line that does not "
+	"hold as\n"
 	"file:line, with what was expected and what was found, and a summary.\n"
 	"\n"
 	"  -v, --verbose   say each line with what was found, and each scenario\n"
@@ -110,7 +113,8 @@ static int finish(struct verdict *total, int n_files)
 {
 	for (size_t i = 0; i < total->n_only; i++)
 		if (!total->only_met[i]) {
-			fprintf(stderr, "shmstore-replay: --only %s: no such scenario\n", total->only[i]);
+			fprintf(stderr, "shmstore-replay: --only %s: no such scenario\n",
+				total->only[i]);
 			total->n_errors++;
 		}
 	if (!total->list && n_files > 1)

@@ -2,8 +2,8 @@
 /*
  * scn.c: a directive's words and options, as domains ask for them; and the text of what they found.
  *
- * Each word that was asked for is marked: what remains unmarked is a mistake in the file, or something that the domain does not do, and
- * neither may pass for done.
+ * Each word that was asked for is marked: what remains unmarked is a mistake in the file, or
+ * something that the domain does not do, and neither may pass for done.
  */
 #include "scn.h"
 
@@ -158,7 +158,8 @@ bool scn_flag(struct scn *c, const char *keys, bool otherwise)
 	return *value == '1';
 }
 
-__attribute__((format(printf, 2, 0))) static void add_found(struct scn *c, const char *form, va_list args)
+__attribute__((format(printf, 2, 0))) static void add_found(struct scn *c, const char *form,
+							    va_list args)
 {
 	size_t room = sizeof(c->found) - c->n_found;
 	int n = vsnprintf(c->found + c->n_found, room, form, args);

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scn.h: scenarios of the form "SCN v1" (tests/scenarios/README.md), each for one pure module of the daemon: its domain.
+ * scn.h: scenarios of the form "SCN v1" (tests/scenarios/README.md), each for one pure
+ * module of the daemon: its domain.
  *
- * A domain is a file scnNAME.c with one struct scn_domain, which scndomains.c lists. It has a state of its own that each case begins anew, a
- * function that does what a directive says, and one that says what an expectation's key is now. What is compared, and how a difference
- * is said, is the same for all: scn.c.
+ * A domain is a file scnNAME.c with one struct scn_domain, which scndomains.c lists. It has a
+ * state of its own that each case begins anew, a function that does what a directive says, and
+ * one that says what an expectation's key is now. What is compared, and how a difference is
+ * said, is the same for all: scn.c.
  *
- * The functions here read the directive at hand. A word or an option that nobody asked for makes the directive wrong, and so
- * does one that is not what the function asks for; what was wrong first is said, and the case ends there.
- * Keys may be alternatives: "swaptotal|swap_total".
+ * The functions here read the directive at hand. A word or an option that nobody asked for makes
+ * the directive wrong, and so does one that is not what the function asks for; what was wrong first
+ * is said, and the case ends there. Keys may be alternatives: "swaptotal|swap_total".
  */
 #ifndef REPLAY_SCN_H
 #define REPLAY_SCN_H
@@ -28,7 +30,8 @@ struct scn_domain {
 	void (*begin)(void *state);
 	/* The directive: its verb is not "expect". false: no such verb. */
 	bool (*verb)(void *state, struct scn *c, const char *verb);
-	/* Says by scn_found() what key is now; the directive's words say of what. expected is what the line says, for lists of which it need not say all. false: no such key. */
+	/* Says by scn_found() what key is now; the directive's words say of what. expected is what
+	 * the line says, for lists of which it need not say all. false: no such key. */
 	bool (*found)(void *state, struct scn *c, const char *key, const char *expected);
 	void (*end)(void *state); /* NULL: nothing to free */
 };
@@ -54,9 +57,11 @@ bool scn_flag(struct scn *c, const char *keys, bool otherwise);
 
 /* Texts by themselves. */
 bool scn_read_amount(const char *text, struct amount *ret); /* "12", "-3", "5M", "null" */
-/* Cuts the next element off a list: *at goes behind it, ret has its text. false: no more, or longer than room. */
+/* Cuts the next element off a list: *at goes behind it, ret has its text. false: no
+ * more, or longer than room. */
 bool scn_element(const char **at, char separator, char *ret, size_t room);
-/* Names in the order that ties have: numbers by value, before names, which are compared byte by byte. */
+/* Names in the order that ties have: numbers by value, before names, which
+ * are compared byte by byte. */
 int scn_compare_names(const char *a, const char *b);
 
 /* Adds to what was found. */
@@ -70,9 +75,12 @@ void scn_found_end(struct scn *c);
 /* The directive is wrong: the first call counts. */
 void scn_wrong(struct scn *c, const char *form, ...) __attribute__((format(printf, 2, 3)));
 bool scn_is_wrong(const struct scn *c);
-/* A directive that expects something itself, as "repeat" does: what it found differs from what it says. The first call counts. */
-void scn_differs(struct scn *c, const char *expected, const char *form, ...) __attribute__((format(printf, 3, 4)));
-/* Are these the same? Sizes are compared as numbers, also within lists; every word for "unknown" is the same. */
+/* A directive that expects something itself, as "repeat" does: what it found differs from what it
+ * says. The first call counts. */
+void scn_differs(struct scn *c, const char *expected, const char *form, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Are these the same? Sizes are compared as numbers, also within lists; every word
+ * for "unknown" is the same. */
 bool scn_same(const char *expected, const char *found);
 
 #endif

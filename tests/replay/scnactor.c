@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scnactor.c: of the domain "ckpt": an actor is preempted, and the world does what it is told, up to the step that shall fail. */
+/* scnactor.c: of the domain "ckpt": an actor is preempted, and the world does what it is told, up
+ * to the step that shall fail. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -35,7 +36,8 @@ static void event(struct ckpt_state *s, const char *what, const char *of)
 {
 	size_t n = strlen(s->events);
 
-	snprintf(s->events + n, sizeof(s->events) - n, "%s%s%s%s", n ? "," : "", what, *of ? ":" : "", of);
+	snprintf(s->events + n, sizeof(s->events) - n, "%s%s%s%s", n ? "," : "", what,
+		 *of ? ":" : "", of);
 }
 
 /* The events' names, which "fail=" takes too. */
@@ -52,7 +54,8 @@ static const char *const steps[] = {
 };
 
 /* A step of the move; one that fails is not told of as done. */
-static void do_step(struct play *p, const struct actor_order *o, enum actor_state step, const char *of)
+static void do_step(struct play *p, const struct actor_order *o, enum actor_state step,
+		    const char *of)
 {
 	bool ok = strcmp(p->a->fail, steps[step]) != 0;
 
@@ -170,7 +173,8 @@ static void do_actor(struct ckpt_state *s, struct scn *c)
 	bool serializer = scn_flag(c, "ser", false);
 	struct scn_actor *a;
 
-	if (!number || number > SCN_ACTORS || strlen(dest) > CKPT_NAME || strlen(fail) >= sizeof(a->fail)) {
+	if (!number || number > SCN_ACTORS || strlen(dest) > CKPT_NAME ||
+	    strlen(fail) >= sizeof(a->fail)) {
 		scn_wrong(c, "too many actors, or too long a name");
 		return;
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scncase.h: a case under way, shared by those who run it (scnscript.c) and those who read its directives (scn.c). Domains need scn.h only. */
+/* scncase.h: a case under way, shared by those who run it (scnscript.c) and those who read its
+ * directives (scn.c). Domains need scn.h only. */
 #ifndef REPLAY_SCNCASE_H
 #define REPLAY_SCNCASE_H
 

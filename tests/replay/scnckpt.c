@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scnckpt.c: the domain "ckpt": copies of an actor's state on peers, recovery from them, and an actor's move (scnactor.c).
+ * scnckpt.c: the domain "ckpt": copies of an actor's state on peers, recovery from them, and
+ * an actor's move (scnactor.c).
  *
- * "bcast" sets options of the broadcast and begins a period, at once or with the "tick" that follows it; "tick" lets time pass, and a
- * period begins whenever one is due. Where no line of a case names a version, each period has a new one.
+ * "bcast" sets options of the broadcast and begins a period, at once or with the "tick" that
+ * follows it; "tick" lets time pass, and a period begins whenever one is due. Where no line of a
+ * case names a version, each period has a new one.
  */
 #include "scnckpt.h"
 
@@ -54,7 +56,8 @@ static void do_peers(struct ckpt_state *s, struct scn *c)
 		for (const char *at = scn_need_word(c, i); *at;) {
 			int64_t bytes = INT64_MAX;
 
-			if (s->n_peers == CKPT_PEERS || !read_pair(&at, name, sizeof(name), &bytes) ||
+			if (s->n_peers == CKPT_PEERS ||
+			    !read_pair(&at, name, sizeof(name), &bytes) ||
 			    strlen(name) > CKPT_NAME) {
 				scn_wrong(c, "a list of NAME:BYTES was expected");
 				return;
@@ -83,7 +86,8 @@ static void read_num(struct scn *c, struct ckpt_num *num)
 
 static void read_config(struct ckpt_state *s, struct scn *c, struct ckpt_config *config)
 {
-	const char *selection = scn_option(c, "selection|sel"), *strategy = scn_option(c, "strategy");
+	const char *selection = scn_option(c, "selection|sel"),
+		   *strategy = scn_option(c, "strategy");
 
 	read_num(c, &config->num);
 	if (selection && !strncmp(selection, "fixed:", 6) && strlen(selection) < sizeof(s->fixed)) {
@@ -103,7 +107,8 @@ static void read_config(struct ckpt_state *s, struct scn *c, struct ckpt_config 
 		config->strategy = CKPT_ROUND_ROBIN;
 	else if (strategy)
 		scn_wrong(c, "no such strategy: %s", strategy);
-	config->frequency_ms = (uint64_t)scn_number(c, "frequency|freq|period", (int64_t)config->frequency_ms);
+	config->frequency_ms =
+		(uint64_t)scn_number(c, "frequency|freq|period", (int64_t)config->frequency_ms);
 	config->retry = (uint32_t)scn_number(c, "retry", config->retry);
 	config->reserve = (uint64_t)scn_number(c, "reserve", (int64_t)config->reserve);
 	config->seed = (uint64_t)scn_number(c, "seed", (int64_t)config->seed);
@@ -233,7 +238,9 @@ static void do_down(struct ckpt_state *s, struct scn *c, bool down)
 
 	for (size_t i = 0; i < scn_n_words(c) || !i; i++)
 		for (const char *at = scn_need_word(c, i); *at && !scn_is_wrong(c);) {
-			struct ckpt_peer *p = scn_element(&at, ',', name, sizeof(name)) ? peer_of(s, c, name) : NULL;
+			struct ckpt_peer *p = scn_element(&at, ',', name, sizeof(name))
+						      ? peer_of(s, c, name)
+						      : NULL;
 
 			if (p)
 				p->down = down;
@@ -246,8 +253,8 @@ static void do_recover(struct ckpt_state *s, struct scn *c)
 {
 	s->recovered = true;
 	s->copy = NULL;
-	s->recovery = ckptbook_recover(&s->book, s->peers, s->n_peers, scn_flag(c, "panic|panic_on_missing", false),
-				       &s->copy);
+	s->recovery = ckptbook_recover(&s->book, s->peers, s->n_peers,
+				       scn_flag(c, "panic|panic_on_missing", false), &s->copy);
 }
 
 static uint64_t ms_of(struct scn *c, const char *key)
@@ -265,7 +272,8 @@ static void do_stale(struct ckpt_state *s, struct scn *c)
 	if (!ckpt_stale_read(policy, &stale))
 		scn_wrong(c, "no such policy: %s", policy);
 	else
-		s->use = ckpt_stale_use(&stale, ms_of(c, "last_age"), ms_of(c, "fresh_takes"), &s->delay_ms);
+		s->use = ckpt_stale_use(&stale, ms_of(c, "last_age"), ms_of(c, "fresh_takes"),
+					&s->delay_ms);
 	s->staled = true;
 }
 
@@ -281,7 +289,8 @@ static bool verb(void *state, struct scn *c, const char *verb)
 {
 	struct ckpt_state *s = state;
 
-	if (s->pending && strcmp(verb, "bcast") != 0 && strcmp(verb, "tick") != 0 && strcmp(verb, "fail") != 0)
+	if (s->pending && strcmp(verb, "bcast") != 0 && strcmp(verb, "tick") != 0 &&
+	    strcmp(verb, "fail") != 0)
 		run_period(s, c);
 	if (!strcmp(verb, "peers"))
 		do_peers(s, c);
@@ -307,7 +316,8 @@ static bool verb(void *state, struct scn *c, const char *verb)
 }
 
 /* A list of names, or where a number is expected how many they are. */
-static void found_names(struct scn *c, const char *expected, const char *list, uint32_t n, bool failed)
+static void found_names(struct scn *c, const char *expected, const char *list, uint32_t n,
+			bool failed)
 {
 	if (*expected && strspn(expected, "0123456789") == strlen(expected))
 		scn_found(c, "%u", n);
@@ -318,7 +328,10 @@ static void found_names(struct scn *c, const char *expected, const char *list, u
 static bool found_recovery(const struct ckpt_state *s, struct scn *c, const char *key)
 {
 	if (!strcmp(key, "from"))
-		scn_found(c, "%s", s->copy ? s->copy->peer : s->recovery == CKPT_FROM_NOTHING ? "fresh" : "error");
+		scn_found(c, "%s",
+			  s->copy                            ? s->copy->peer
+			  : s->recovery == CKPT_FROM_NOTHING ? "fresh"
+							     : "error");
 	else if (!strcmp(key, "version") && s->copy)
 		scn_found_amount(c, amount_of((int64_t)s->copy->version));
 	else if (!strcmp(key, "version"))
@@ -373,4 +386,5 @@ static void end(void *state)
 	scn_actor_end(state);
 }
 
-const struct scn_domain scn_ckpt_domain = {"ckpt", sizeof(struct ckpt_state), begin, verb, found, end};
+const struct scn_domain scn_ckpt_domain = {"ckpt", sizeof(struct ckpt_state), begin, verb, found,
+					   end};

@@ -27,8 +27,9 @@ static void do_delta(struct state *s, struct scn *c)
 
 	s->ruled = true;
 	s->rule = (struct deltarule){0};
-	s->delta_error =
-		total.known && rate.known ? deltarule_compute(total.bytes, rate.bytes, interval, &s->rule) : -EINVAL;
+	s->delta_error = total.known && rate.known
+				 ? deltarule_compute(total.bytes, rate.bytes, interval, &s->rule)
+				 : -EINVAL;
 }
 
 /* Bytes, or with a point a share of the whole. */
@@ -46,7 +47,8 @@ static void do_gate(struct state *s, struct scn *c)
 	int64_t total = scn_number(c, "total", 0);
 	int64_t high = threshold(c, "high", total, ratio_floor(RATIO_PPM(900000), total));
 	struct gate_config config = gate_defaults(total, high);
-	int64_t window = scn_number(c, "window", config.window), hold = scn_number(c, "hold", config.hold);
+	int64_t window = scn_number(c, "window", config.window),
+		hold = scn_number(c, "hold", config.hold);
 
 	config.low = threshold(c, "low", total, config.low);
 	config.ramp0 = (uint64_t)scn_number(c, "ramp0", (int64_t)config.ramp0);
@@ -69,7 +71,8 @@ static void do_samples(struct state *s, struct scn *c)
 	s->estimate = scn_amount(c, "est|estimate", s->estimate);
 	for (size_t i = 0; i < scn_n_words(c) || i == 0; i++)
 		for (const char *at = scn_need_word(c, i); *at && !scn_is_wrong(c);)
-			if (!scn_element(&at, ',', text, sizeof(text)) || !scn_read_amount(text, &used))
+			if (!scn_element(&at, ',', text, sizeof(text)) ||
+			    !scn_read_amount(text, &used))
 				scn_wrong(c, "not a list of sizes");
 			else
 				gate_sample(&s->gate, used);
@@ -101,9 +104,10 @@ static bool found_rule(struct state *s, struct scn *c, const char *key)
 	};
 
 	if (!strcmp(key, "max_interval")) {
-		scn_found_amount(c, s->delta_error == -EINVAL || s->rule.max_interval_ms == INT64_MAX
-					    ? AMOUNT_UNKNOWN
-					    : amount_of(s->rule.max_interval_ms));
+		scn_found_amount(c,
+				 s->delta_error == -EINVAL || s->rule.max_interval_ms == INT64_MAX
+					 ? AMOUNT_UNKNOWN
+					 : amount_of(s->rule.max_interval_ms));
 		return true;
 	}
 	for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)

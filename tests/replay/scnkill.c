@@ -44,7 +44,8 @@ static void do_policy(struct state *s, struct scn *c)
 	struct amount buffer = memlimit_buffer(total, RATIO(5, 100), INT64_C(3) << 30);
 
 	s->policy.kind = POLICY_LIFO;
-	while (s->policy.kind < POLICY_SHM && strcmp(policy_name(s->policy.kind), scn_text(c, "name", "shm")) != 0)
+	while (s->policy.kind < POLICY_SHM &&
+	       strcmp(policy_name(s->policy.kind), scn_text(c, "name", "shm")) != 0)
 		s->policy.kind++;
 	if (strcmp(policy_name(s->policy.kind), scn_text(c, "name", "shm")) != 0)
 		scn_wrong(c, "no such policy");
@@ -236,7 +237,8 @@ static bool verb(void *state, struct scn *c, const char *verb)
 }
 
 /* ID:RETRY, and as the line says: without the flag, or with "-", it is not asked for. */
-static void found_choices(struct scn *c, const struct choice *choices, size_t n, const char *expected)
+static void found_choices(struct scn *c, const struct choice *choices, size_t n,
+			  const char *expected)
 {
 	char element[NAME_ROOM + 4];
 
@@ -249,7 +251,8 @@ static void found_choices(struct scn *c, const struct choice *choices, size_t n,
 		if (*element && !colon)
 			scn_found_element(c, "%s", choices[i].name);
 		else
-			scn_found_element(c, "%s:%s", choices[i].name, colon && !strcmp(colon, ":-") ? "-" : flag);
+			scn_found_element(c, "%s:%s", choices[i].name,
+					  colon && !strcmp(colon, ":-") ? "-" : flag);
 	}
 	scn_found_end(c);
 }

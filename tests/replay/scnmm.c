@@ -55,7 +55,8 @@ static void set_use(struct state *s, struct memlimit_use use)
 	set(s, TOTAL, use.total);
 }
 
-/* A fraction below 0: what no struct ratio can be, and what is outside of 0 to 1 like others that the modules refuse. */
+/* A fraction below 0: what no struct ratio can be, and what is outside of 0 to 1 like
+ * others that the modules refuse. */
 static bool is_negative(struct scn *c, const char *keys)
 {
 	const char *text = scn_text(c, keys, "");
@@ -73,7 +74,8 @@ static void set_threshold(struct state *s, struct scn *c, struct amount total)
 		s->fraction = scn_ratio(c, "frac", s->fraction);
 	s->min_free = scn_amount(c, "minfree", s->min_free);
 	s->isolated = scn_amount(c, "iso", s->isolated);
-	s->error = negative || memlimit_threshold(total, s->fraction, s->min_free, s->isolated, &threshold) < 0;
+	s->error = negative ||
+		   memlimit_threshold(total, s->fraction, s->min_free, s->isolated, &threshold) < 0;
 	set(s, THRESHOLD, threshold);
 }
 
@@ -89,7 +91,8 @@ static void do_above(struct state *s, struct scn *c)
 	struct memlimit_use use = {.used = scn_amount(c, "used", AMOUNT_UNKNOWN),
 				   .total = scn_amount(c, "total", AMOUNT_UNKNOWN)};
 
-	set(s, ABOVE, amount_of(memlimit_above(use, scn_amount(c, "thr|threshold", AMOUNT_UNKNOWN))));
+	set(s, ABOVE,
+	    amount_of(memlimit_above(use, scn_amount(c, "thr|threshold", AMOUNT_UNKNOWN))));
 }
 
 /* A size, where "max" is no limit. */
@@ -120,7 +123,8 @@ static void do_cgswap(struct state *s, struct scn *c)
 		.active_file = scn_amount(c, "active", amount_of(0)),
 		.limit = limit(c, "limit"),
 		.swap_limit = limit(c, "swapmax|memswmax|memsw_max|memswlimit|memsw_limit"),
-		.swap_current = scn_amount(c, "swapcur|memswcur|memsw_cur|memswusage|memsw_usage", AMOUNT_UNKNOWN),
+		.swap_current = scn_amount(c, "swapcur|memswcur|memsw_cur|memswusage|memsw_usage",
+					   AMOUNT_UNKNOWN),
 	};
 	int64_t version = scn_number(c, "v", 2);
 
@@ -131,15 +135,17 @@ static void do_cgswap(struct state *s, struct scn *c)
 
 static void do_clamp(struct state *s, struct scn *c)
 {
-	set_use(s, memlimit_clamp((struct memlimit_use){.used = scn_amount(c, "used", AMOUNT_UNKNOWN),
-							.total = scn_amount(c, "total", AMOUNT_UNKNOWN)}));
+	set_use(s, memlimit_clamp(
+			   (struct memlimit_use){.used = scn_amount(c, "used", AMOUNT_UNKNOWN),
+						 .total = scn_amount(c, "total", AMOUNT_UNKNOWN)}));
 }
 
 static struct memlimit_use combined(struct scn *c)
 {
 	struct memlimit_use host = {.used = scn_amount(c, "sys_used", AMOUNT_UNKNOWN),
 				    .total = scn_amount(c, "sys_total", AMOUNT_UNKNOWN)};
-	struct memlimit_use cgroup = {.used = scn_amount(c, "cg_used", AMOUNT_UNKNOWN), .total = limit(c, "cg_total")};
+	struct memlimit_use cgroup = {.used = scn_amount(c, "cg_used", AMOUNT_UNKNOWN),
+				      .total = limit(c, "cg_total")};
 
 	return memlimit_combine(host, cgroup);
 }
@@ -168,7 +174,8 @@ static void do_meminfo(struct state *s, struct scn *c)
 static void do_slice(struct state *s, struct scn *c)
 {
 	set(s, USED,
-	    memcgroup_slice(scn_amount(c, "user_anon", AMOUNT_UNKNOWN), scn_amount(c, "user_shmem", AMOUNT_UNKNOWN),
+	    memcgroup_slice(scn_amount(c, "user_anon", AMOUNT_UNKNOWN),
+			    scn_amount(c, "user_shmem", AMOUNT_UNKNOWN),
 			    scn_amount(c, "sys_shmem", AMOUNT_UNKNOWN)));
 	set(s, TOTAL, scn_amount(c, "total", AMOUNT_UNKNOWN));
 }
@@ -184,13 +191,15 @@ static void do_poll(struct state *s, struct scn *c)
 	set_threshold(s, c, s->use.total);
 	if (scn_named(c, "thr|threshold"))
 		set(s, THRESHOLD, scn_amount(c, "thr|threshold", AMOUNT_UNKNOWN));
-	set(s, ABOVE, amount_of(!s->error && memlimit_above(memlimit_clamp(s->use), s->values[THRESHOLD])));
+	set(s, ABOVE,
+	    amount_of(!s->error && memlimit_above(memlimit_clamp(s->use), s->values[THRESHOLD])));
 }
 
 static void do_killbuf(struct state *s, struct scn *c)
 {
 	set(s, BUF,
-	    memlimit_buffer(scn_amount(c, "total", AMOUNT_UNKNOWN), scn_ratio(c, "frac", RATIO(5, 100)),
+	    memlimit_buffer(scn_amount(c, "total", AMOUNT_UNKNOWN),
+			    scn_ratio(c, "frac", RATIO(5, 100)),
 			    scn_number(c, "max", MEMLIMIT_BUFFER_MOST)));
 }
 

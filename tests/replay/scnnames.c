@@ -47,7 +47,8 @@ void scn_names_deinit(struct scn_names *names)
 bool scn_level(const char *text, enum policylevel *ret)
 {
 	for (enum policylevel l = POLICYLEVEL_NEVER; l <= POLICYLEVEL_AUTO; l++) {
-		if (strcasecmp(text, policylevel_name(l)) != 0 && !(text[0] == '0' + (int)l && !text[1]))
+		if (strcasecmp(text, policylevel_name(l)) != 0 &&
+		    !(text[0] == '0' + (int)l && !text[1]))
 			continue;
 		*ret = l;
 		return true;

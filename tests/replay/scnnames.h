@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scnnames.h: numbers for the names of a case, as modules know requests, clients and objects by numbers. */
+/* scnnames.h: numbers for the names of a case, as modules know requests,
+ * clients and objects by numbers. */
 #ifndef REPLAY_SCNNAMES_H
 #define REPLAY_SCNNAMES_H
 

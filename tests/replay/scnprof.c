@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scnprof.c: the domain "prof": profiles of tasks, what they say of the next one, and who is admitted by that. */
+/* scnprof.c: the domain "prof": profiles of tasks, what they say of the next one,
+ * and who is admitted by that. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,7 +48,8 @@ static void begin(void *state)
 
 static struct profile_name named(struct scn *c)
 {
-	struct profile_name name = {.lang = scn_text(c, "lang", ""), .group = scn_text(c, "group", "")};
+	struct profile_name name = {.lang = scn_text(c, "lang", ""),
+				    .group = scn_text(c, "group", "")};
 
 	name.func = scn_option(c, "key|func");
 	if (!name.func) {
@@ -76,8 +78,11 @@ static bool guided(struct scn *c)
 
 static void do_feed(struct state *s, struct scn *c)
 {
-	struct profile_name name = named(c), class = {.lang = name.lang, .func = scn_text(c, "class", ""), .group = ""};
-	struct profile_task t = {.has = {scn_named(c, "mem|private"), scn_named(c, "shared"), scn_named(c, "cpu")}};
+	struct profile_name name = named(c), class = {.lang = name.lang,
+						      .func = scn_text(c, "class", ""),
+						      .group = ""};
+	struct profile_task t = {
+		.has = {scn_named(c, "mem|private"), scn_named(c, "shared"), scn_named(c, "cpu")}};
 	uint64_t n = bytes_of(c, "x", 1);
 
 	t.used[PROFILE_PRIVATE] = bytes_of(c, "mem|private", 0);
@@ -87,7 +92,8 @@ static void do_feed(struct state *s, struct scn *c)
 	if (!guided(c))
 		return;
 	for (uint64_t i = 0; i < n && !scn_is_wrong(c); i++)
-		if (profile_feed(s->profile, &name, &t) || (*class.func && profile_feed(s->profile, &class, &t)))
+		if (profile_feed(s->profile, &name, &t) ||
+		    (*class.func && profile_feed(s->profile, &class, &t)))
 			scn_wrong(c, "it cannot be recorded");
 }
 
@@ -97,7 +103,8 @@ static struct profile_choice strategy_of(struct scn *c)
 	const char *text = scn_text(c, "strategy", "peak");
 	struct profile_choice choice = {.eps_ppm = PROFILE_EPS_PPM};
 
-	while (choice.strategy <= PROFILE_AVERAGE && strcmp(text, profile_strategy_name(choice.strategy)) != 0)
+	while (choice.strategy <= PROFILE_AVERAGE &&
+	       strcmp(text, profile_strategy_name(choice.strategy)) != 0)
 		choice.strategy++;
 	if (choice.strategy > PROFILE_AVERAGE && !profile_choice_read(text, &choice))
 		scn_wrong(c, "no such strategy: %s", text);
@@ -112,9 +119,10 @@ static struct gateline_task ask_of(struct state *s, struct scn *c, uint64_t valu
 	struct profile_name name = named(c);
 	const struct profile_key *k = profile_find(s->profile, &name);
 	struct profile_choice choice = strategy_of(c);
-	struct gateline_task ask = {.form = GATELINE_TRY,
-				    .declared = bytes_of(c, "declared|decl|request|min", 0),
-				    .share = {.strategy = choice.strategy, .eps_ppm = choice.eps_ppm}};
+	struct gateline_task ask = {
+		.form = GATELINE_TRY,
+		.declared = bytes_of(c, "declared|decl|request|min", 0),
+		.share = {.strategy = choice.strategy, .eps_ppm = choice.eps_ppm}};
 	uint64_t estimate = profile_estimate(k, PROFILE_PRIVATE, choice.strategy, ask.declared,
 					     bytes_of(c, "default|default_est", s->default_est));
 
@@ -226,10 +234,11 @@ static void do_load(struct state *s, struct scn *c)
 }
 
 /* As if one task of that kind had ended, but for how many there were. */
-static int set_phases(struct profile *p, const struct profile_name *name, uint64_t life_ms, const uint64_t *peaks,
-		      unsigned n)
+static int set_phases(struct profile *p, const struct profile_name *name, uint64_t life_ms,
+		      const uint64_t *peaks, unsigned n)
 {
-	struct profile_key *k = profile_name_fits(name) && n && life_ms ? profilekey_get(p, name) : NULL;
+	struct profile_key *k =
+		profile_name_fits(name) && n && life_ms ? profilekey_get(p, name) : NULL;
 
 	if (!k)
 		return -1;
@@ -250,8 +259,8 @@ static void do_phases(struct state *s, struct scn *c)
 	for (const char *at = scn_text(c, "peaks", ""); *at && !scn_is_wrong(c); n++) {
 		struct amount a = AMOUNT_UNKNOWN;
 
-		if (n == PROFILE_PHASES || !scn_element(&at, ',', text, sizeof(text)) || !scn_read_amount(text, &a) ||
-		    !a.known || a.bytes < 0) {
+		if (n == PROFILE_PHASES || !scn_element(&at, ',', text, sizeof(text)) ||
+		    !scn_read_amount(text, &a) || !a.known || a.bytes < 0) {
 			scn_wrong(c, "not a list of at most %u sizes", PROFILE_PHASES);
 			return;
 		}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scnqueue.c: the domain "queue": requests to create objects on a store that is full. A request's mode says what the store answers to it:
- * ok; oom: no room anywhere; fallback: room on the disk only; any other word: refused with that.
+ * scnqueue.c: the domain "queue": requests to create objects on a store that is full. A request's
+ * mode says what the store answers to it: ok; oom: no room anywhere; fallback: room on the disk
+ * only; any other word: refused with that.
  */
 #include <string.h>
 
@@ -182,7 +183,8 @@ static void found_request(struct state *s, struct scn *c, const char *what, cons
 		[CREATEQUEUE_TIMED_OUT] = "timeout",
 	};
 	uint64_t id = scn_names_find(&s->requests, name);
-	enum createqueue_result result = id && id < REQUESTS ? s->at[id].result : CREATEQUEUE_UNKNOWN;
+	enum createqueue_result result =
+		id && id < REQUESTS ? s->at[id].result : CREATEQUEUE_UNKNOWN;
 
 	if (!strcmp(what, "req") && result > CREATEQUEUE_PENDING)
 		createqueue_drop(&s->q, &s->at[id]);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scnscript.c: the cases of a file of SCN v1, one after the other, each with its domain's state begun anew.
+ * scnscript.c: the cases of a file of SCN v1, one after the other, each with
+ * its domain's state begun anew.
  *
  *   case ID dom=DOMAIN src=WHENCE …       begins one; what follows dom= is for people
  *   VERB WORD… KEY=VALUE…                 a directive of its domain
  *   expect WORD… KEY=VALUE…               each key must have this value now
  *   end
  *
- * The first difference ends a case, and so does a line that cannot be understood: what follows would say nothing.
+ * The first difference ends a case, and so does a line that cannot be understood:
+ * what follows would say nothing.
  */
 #include "scnscript.h"
 
@@ -26,8 +28,8 @@ enum outcome {
 static void say_line(const struct scn *c, const char *found)
 {
 	if (c->verdict->verbose)
-		printf("%s:%u: %s: %s%s%s\n", c->verdict->path, c->line->number, c->id, c->line->text,
-		       *found ? ": " : "", found);
+		printf("%s:%u: %s: %s%s%s\n", c->verdict->path, c->line->number, c->id,
+		       c->line->text, *found ? ": " : "", found);
 }
 
 /* What a directive came to, apart from its doing. */
@@ -75,7 +77,8 @@ static enum outcome run_expect(struct scn *c, const struct scn_domain *domain, v
 	return judge(c);
 }
 
-static enum outcome run_line(struct scn *c, const struct scn_domain *domain, void *state, const struct script_line *l)
+static enum outcome run_line(struct scn *c, const struct scn_domain *domain, void *state,
+			     const struct script_line *l)
 {
 	enum outcome outcome;
 
@@ -94,7 +97,8 @@ static enum outcome run_line(struct scn *c, const struct scn_domain *domain, voi
 	return outcome;
 }
 
-static bool run_lines(struct scn *c, const struct scn_domain *domain, const struct script *s, size_t from, size_t to)
+static bool run_lines(struct scn *c, const struct scn_domain *domain, const struct script *s,
+		      size_t from, size_t to)
 {
 	enum outcome outcome = HOLDS;
 	void *state = calloc(1, domain->size ? domain->size : 1);

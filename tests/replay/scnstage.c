@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* scnstage.c: the domain "stage": how a worker's memory is divided for a stage. Amounts are MiB; one with a letter behind it is bytes. */
+/* scnstage.c: the domain "stage": how a worker's memory is divided for a stage. Amounts are MiB;
+ * one with a letter behind it is bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,12 +62,15 @@ static void do_conf(struct state *s, struct scn *c)
 		scn_wrong(c, "no such mode: %s", mode);
 	config.mode = !strcmp(mode, "first") ? STAGE_FIRST : STAGE_HOST;
 	config.enabled = scn_flag(c, "enabled", config.enabled);
-	config.shared_enabled = scn_flag(c, "shared_enabled|offheap_enabled", config.shared_enabled);
+	config.shared_enabled =
+		scn_flag(c, "shared_enabled|offheap_enabled", config.shared_enabled);
 	s->adaptive = scn_flag(c, "aqe|adaptive", true);
 	config.private_ratio = scn_ratio(c, "heap_ratio|private_ratio", config.private_ratio);
 	config.shared_ratio = scn_ratio(c, "offheap_ratio|shared_ratio", config.shared_ratio);
-	config.fallen_threshold = scn_ratio(c, "fallen_thr|fallen_threshold", config.fallen_threshold);
-	config.whole_shared_div = scn_number(c, "whole_div|whole_shared_div", config.whole_shared_div);
+	config.fallen_threshold =
+		scn_ratio(c, "fallen_thr|fallen_threshold", config.fallen_threshold);
+	config.whole_shared_div =
+		scn_number(c, "whole_div|whole_shared_div", config.whole_shared_div);
 	config.cap_mib = mib(c, "cap|total", config.cap_mib);
 	config.wait_ms = scn_number(c, "wait|wait_ms", config.wait_ms);
 	if (!stage_config_fits(&config))
@@ -102,7 +106,8 @@ static void read_nodes(struct scn *c, struct stage_ask *ask)
 	for (size_t i = 0; i < 3; i++) {
 		struct amount a;
 
-		if (!scn_element(&at, ',', text, sizeof(text)) || !scn_read_amount(text, &a) || !a.known) {
+		if (!scn_element(&at, ',', text, sizeof(text)) || !scn_read_amount(text, &a) ||
+		    !a.known) {
 			scn_wrong(c, "nodes: three numbers were expected");
 			return;
 		}
@@ -157,8 +162,8 @@ static struct stage_amounts read_amounts(struct scn *c, const char *key)
 
 	if (!scn_element(&at, ':', text, sizeof(text)) || !read_mib(text, &a.private_mib) ||
 	    !scn_element(&at, ':', text, sizeof(text)) || !read_mib(text, &a.shared_mib) ||
-	    (*at && (!scn_element(&at, ':', text, sizeof(text)) || !read_mib(text, &a.slots))) || *at ||
-	    !stage_amounts_fit(&a))
+	    (*at && (!scn_element(&at, ':', text, sizeof(text)) || !read_mib(text, &a.slots))) ||
+	    *at || !stage_amounts_fit(&a))
 		scn_wrong(c, "%s: PRIVATE:SHARED:SLOTS was expected", key);
 	return a;
 }
@@ -221,7 +226,8 @@ static bool found_reply(const struct state *s, struct scn *c, const char *key, c
 		if (!strcmp(key, values[i].key)) {
 			bool bytes = values[i].mib && has_letter(expected);
 
-			scn_found_amount(c, amount_of(bytes ? values[i].value << 20 : values[i].value));
+			scn_found_amount(
+				c, amount_of(bytes ? values[i].value << 20 : values[i].value));
 			return true;
 		}
 	return false;

@@ -2,9 +2,9 @@
 /*
  * script.c: reads a file whole and cuts it into lines of words.
  *
- * The words of a line lie in a copy of it, one after the other, and the array of their addresses before them: one allocation for each
- * line. What a line means is the format's business; here only what cannot be cut into words is wrong. Rejected: reading line
- * by line, because loops go back.
+ * The words of a line lie in a copy of it, one after the other, and the array of their addresses
+ * before them: one allocation for each line. What a line means is the format's business; here only
+ * what cannot be cut into words is wrong. Rejected: reading line by line, because loops go back.
  */
 #include "script.h"
 
@@ -170,7 +170,8 @@ bool script_begins(const struct script *s, const char *word)
 		if (*c++ == '#')
 			while (c < end && *c != '\n')
 				c++;
-	return (size_t)(end - c) >= n && !memcmp(c, word, n) && (c + n == end || is_blank(c[n]) || c[n] == '\n');
+	return (size_t)(end - c) >= n && !memcmp(c, word, n) &&
+	       (c + n == end || is_blank(c[n]) || c[n] == '\n');
 }
 
 int script_read(struct script *s, const char *path)
@@ -182,7 +183,9 @@ int script_read(struct script *s, const char *path)
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	err = fstat(fd, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? -EISDIR : read_all(fd, &s->bytes, &s->size);
+	err = fstat(fd, &st) < 0    ? -errno
+	      : S_ISDIR(st.st_mode) ? -EISDIR
+				    : read_all(fd, &s->bytes, &s->size);
 	close(fd);
 	if (err < 0)
 		script_deinit(s);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * script.h: a scenario file as lines of words. Both formats share it: UTF-8, one command per line, '#' at the start or after a blank begins a
- * comment. In one of them quotes make one word of several and protect a '#'; in the other they are characters like others.
+ * script.h: a scenario file as lines of words. Both formats share it: UTF-8, one command per line,
+ * '#' at the start or after a blank begins a comment. In one of them quotes make one word of
+ * several and protect a '#'; in the other they are characters like others.
  */
 #ifndef REPLAY_SCRIPT_H
 #define REPLAY_SCRIPT_H
@@ -36,7 +37,8 @@ bool script_begins(const struct script *s, const char *word);
 int script_cut(struct script *s, bool quotes);
 void script_deinit(struct script *s);
 
-/* "12", "5M": an integer, with K M G T as powers of 1024. false: it is none, or more than 64 bits. */
+/* "12", "5M": an integer, with K M G T as powers of 1024. false: it is
+ * none, or more than 64 bits. */
 bool script_bytes(const char *word, uint64_t *ret);
 /* "-3": false as above. */
 bool script_integer(const char *word, int64_t *ret);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* verdict.c: says failures on the standard output, one line each, where an editor finds them: file:line first. */
+/* verdict.c: says failures on the standard output, one line each, where an editor
+ * finds them: file:line first. */
 #include "verdict.h"
 
 #include <stdarg.h>
@@ -16,10 +17,11 @@ bool verdict_wants(struct verdict *v, const char *id)
 	return v->n_only == 0;
 }
 
-void verdict_failure(struct verdict *v, const struct script_line *l, const char *id, const char *expected,
-		     const char *found)
+void verdict_failure(struct verdict *v, const struct script_line *l, const char *id,
+		     const char *expected, const char *found)
 {
-	printf("%s:%u: %s: %s: expected %s, found %s\n", v->path, l->number, id, l->text, expected, found);
+	printf("%s:%u: %s: %s: expected %s, found %s\n", v->path, l->number, id, l->text, expected,
+	       found);
 }
 
 void verdict_error(struct verdict *v, const struct script_line *l, const char *form, ...)

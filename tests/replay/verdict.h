@@ -21,8 +21,8 @@ struct verdict {
 /* Is this scenario asked for? */
 bool verdict_wants(struct verdict *v, const char *id);
 /* One line that did not do what it says. */
-void verdict_failure(struct verdict *v, const struct script_line *l, const char *id, const char *expected,
-		     const char *found);
+void verdict_failure(struct verdict *v, const struct script_line *l, const char *id,
+		     const char *expected, const char *found);
 /* One line that is wrong itself. l = NULL: the whole file. */
 void verdict_error(struct verdict *v, const struct script_line *l, const char *form, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbsets.h: the sets of situations that arbiters are compared by, and what the reference model of our rules came to on them. Those
- * figures are data, not results of this program.
+ * arbsets.h: the sets of situations that arbiters are compared by, and what the reference model of
+ * our rules came to on them. Those figures are data, not results of this program.
  */
 #ifndef SIM_ARBSETS_H
 #define SIM_ARBSETS_H

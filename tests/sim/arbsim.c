@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbsim.c: runners of vclock.h do what taskwork.h says, against simcore.h. One core lives through all situations, as a daemon does, until
- * one goes wrong.
+ * arbsim.c: runners of vclock.h do what taskwork.h says, against simcore.h. One core lives through
+ * all situations, as a daemon does, until one goes wrong.
  *
- * A situation hangs when its runners have not ended after ten times what one runner alone would work and spill, or a second at least. Its core is
- * thrown away then, with what its runners hold of our memory: that is a failed run anyway.
+ * A situation hangs when its runners have not ended after ten times what one runner alone would
+ * work and spill, or a second at least. Its core is thrown away then, with what its runners hold of
+ * our memory: that is a failed run anyway.
  */
 #include "arbsim.h"
 
@@ -17,7 +18,8 @@
 #include "simcore.h"
 
 #define SECOND_NS      UINT64_C(1000000000)
-#define RERUNS_MAX     3u                 /* of a task that failed; a killed one is started again without counting */
+/* of a task that failed; a killed one is started again without counting */
+#define RERUNS_MAX     3u
 #define EVENTS_MAX     UINT64_C(20000000) /* of one situation: time stands still */
 #define DIES_WITHIN_NS UINT64_C(20000000) /* of parking, where a killed client is parked */
 #define SECOND_SHARE   5u                 /* one allocation in so many */
@@ -50,11 +52,12 @@ struct sim {
 	bool situation_failed;
 };
 
-/* ---- death --------------------------------------------------------------------------------------------------------- */
+/* ---- death ----------------------------------------------------------------------------------- */
 
 static void die(struct runner *r)
 {
-	struct arb_message m = {.op = ARB_OP_TASK_END, .flags = ARB_RELEASE | ARB_ALL, .task = r->task};
+	struct arb_message m = {
+		.op = ARB_OP_TASK_END, .flags = ARB_RELEASE | ARB_ALL, .task = r->task};
 
 	r->dead = true;
 	r->sim->result->n_kills++;
@@ -86,12 +89,14 @@ static void doom(struct runner *r)
 	if (!d)
 		err(1, "a death");
 	*d = (struct death){r, r->task, r->waiter->n_calls + 1};
-	vclock_at(clock, vclock_now(clock) + twister_below(&r->sim->random, DIES_WITHIN_NS), die_parked, d);
+	vclock_at(clock, vclock_now(clock) + twister_below(&r->sim->random, DIES_WITHIN_NS),
+		  die_parked, d);
 }
 
-/* ---- the calls of a task ------------------------------------------------------------------------------------------- */
+/* ---- the calls of a task --------------------------------------------------------------------- */
 
-static enum work_outcome from_core(struct runner *r, enum arb_outcome o, const struct arb_message *m)
+static enum work_outcome from_core(struct runner *r, enum arb_outcome o,
+				   const struct arb_message *m)
 {
 	if (r->dead)
 		return WORK_DEAD;
@@ -126,7 +131,8 @@ static enum work_outcome call(struct runner *r, const struct arb_message *m)
 static enum work_outcome sim_reserve(void *arg, uint32_t slot, uint64_t bytes, uint64_t *ret_handle)
 {
 	struct runner *r = arg;
-	struct arb_message m = {.op = ARB_OP_RESERVE, .context = r->context, .pool = POOL, .bytes = bytes};
+	struct arb_message m = {
+		.op = ARB_OP_RESERVE, .context = r->context, .pool = POOL, .bytes = bytes};
 
 	if (r->sim->options->second_pool && slot % SECOND_SHARE == SECOND_SHARE - 1)
 		m.pool = SECOND_POOL;
@@ -143,7 +149,8 @@ static enum work_outcome sim_pin(void *arg, uint64_t handle)
 {
 	struct runner *r = arg;
 
-	return call(r, &(struct arb_message){.op = ARB_OP_PIN, .context = r->context, .reservation = handle});
+	return call(r, &(struct arb_message){
+			       .op = ARB_OP_PIN, .context = r->context, .reservation = handle});
 }
 
 static enum work_outcome sim_unpin(void *arg, uint64_t handle)
@@ -169,7 +176,8 @@ static enum work_outcome sim_attempt_end(void *arg, bool succeeded)
 {
 	struct runner *r = arg;
 
-	return call(r, &(struct arb_message){.op = ARB_OP_RETRY_END, .context = r->context, .value = succeeded});
+	return call(r, &(struct arb_message){
+			       .op = ARB_OP_RETRY_END, .context = r->context, .value = succeeded});
 }
 
 static enum work_outcome sim_work(void *arg, uint64_t ns)
@@ -187,13 +195,14 @@ static uint64_t sim_now(void *arg)
 	return vclock_now(r->sim->core.clock);
 }
 
-/* ---- runners ------------------------------------------------------------------------------------------------------- */
+/* ---- runners --------------------------------------------------------------------------------- */
 
 static void begin_task(struct runner *r)
 {
 	struct simcore *c = &r->sim->core;
 	struct arb_message begin = {.op = ARB_OP_TASK_BEGIN, .value = ARB_PRIORITY_DEFAULT};
-	struct arb_message bind = {.op = ARB_OP_BIND, .context = r->context, .kind = ARB_DEDICATED, .n_list = 1};
+	struct arb_message bind = {
+		.op = ARB_OP_BIND, .context = r->context, .kind = ARB_DEDICATED, .n_list = 1};
 
 	r->dead = false;
 	r->task = ++r->sim->task;
@@ -246,13 +255,16 @@ static void run_tasks(void *arg)
 	}
 }
 
-/* ---- situations ---------------------------------------------------------------------------------------------------- */
+/* ---- situations ------------------------------------------------------------------------------ */
 
 static int new_core(struct sim *s)
 {
-	struct arb_message first = {.op = ARB_OP_POOL_CREATE, .kind = ARB_PARTITION, .pool = POOL, .name = "shm:/pool"};
-	struct arb_message second = {
-		.op = ARB_OP_POOL_CREATE, .kind = ARB_PRIVATE, .pool = SECOND_POOL, .name = "priv:1"};
+	struct arb_message first = {
+		.op = ARB_OP_POOL_CREATE, .kind = ARB_PARTITION, .pool = POOL, .name = "shm:/pool"};
+	struct arb_message second = {.op = ARB_OP_POOL_CREATE,
+				     .kind = ARB_PRIVATE,
+				     .pool = SECOND_POOL,
+				     .name = "priv:1"};
 	int r = arb_new(&s->core.arb);
 
 	if (r < 0)
@@ -289,7 +301,8 @@ static void say(struct sim *s, uint32_t number, const char *what)
 {
 	if (!s->options->explain)
 		return;
-	fprintf(stderr, "situation %u at %.3f s: %s\n", number, (double)vclock_now(s->core.clock) / 1e9, what);
+	fprintf(stderr, "situation %u at %.3f s: %s\n", number,
+		(double)vclock_now(s->core.clock) / 1e9, what);
 	simcore_say(&s->core);
 }
 
@@ -302,14 +315,16 @@ static void start_runners(struct sim *s)
 		s->jobs[i] = (struct job){&s->situation.tasks[i], 0};
 	for (unsigned i = 0; i < s->options->n_runners; i++) {
 		s->waiters[i] = (struct simcore_waiter){0};
-		s->runners[i] = (struct runner){.sim = s, .waiter = &s->waiters[i], .context = i + 1};
+		s->runners[i] =
+			(struct runner){.sim = s, .waiter = &s->waiters[i], .context = i + 1};
 		s->waiters[i].self = vclock_start(s->core.clock, run_tasks, &s->runners[i]);
 	}
 }
 
 static enum vclock_end run_until_limit(struct sim *s)
 {
-	uint64_t work_ns = situation_work_ns(&s->situation), spilled_ns = s->core.spill_ns, limit_ns = 0, more_ns;
+	uint64_t work_ns = situation_work_ns(&s->situation), spilled_ns = s->core.spill_ns,
+		 limit_ns = 0, more_ns;
 	enum vclock_end end = VCLOCK_LATE;
 
 	start_runners(s);
@@ -330,7 +345,9 @@ static bool run_situation(struct sim *s, uint32_t number)
 	s->result->n_failed_situations += s->situation_failed;
 	if (end != VCLOCK_DONE) {
 		s->result->n_hangs++;
-		say(s, number, end == VCLOCK_STUCK ? "nothing will happen any more" : "no end within the limit");
+		say(s, number,
+		    end == VCLOCK_STUCK ? "nothing will happen any more"
+					: "no end within the limit");
 		return false;
 	}
 	vclock_drain(s->core.clock); /* deaths that came too late, a last tick */
@@ -370,8 +387,10 @@ int arbsim_run(const struct arbsim_options *o, struct arbsim_result *ret)
 		return r;
 	s->options = o;
 	s->result = ret;
-	s->core = (struct simcore){
-		.waiters = s->waiters, .n_waiters = o->n_runners, .check = o->check, .explain = o->explain};
+	s->core = (struct simcore){.waiters = s->waiters,
+				   .n_waiters = o->n_runners,
+				   .check = o->check,
+				   .explain = o->explain};
 	twister_init(&random, o->seed);
 	twister_init(&s->random, o->seed + 1);
 	for (uint32_t i = 0; i < o->n_situations && r == 0; i++) {

@@ -2,10 +2,11 @@
 /*
  * sim.c: do the arbiter's rules hold, and what do they cost those who wait?
  *
- * The sets of arbsets.h are run through the core in virtual time and compared with the reference model of the same rules. Variants of
- * them, for which there is no reference, must only end: with allocations that can be spilled while their task is rolled back, with clients
- * that die in 1 % of their operations, with a second pool. Options pick one set and variant, to find out what went wrong. A run repeats
- * exactly: its situations come from a seed, its time is virtual.
+ * The sets of arbsets.h are run through the core in virtual time and compared with the reference
+ * model of the same rules. Variants of them, for which there is no reference, must only end: with
+ * allocations that can be spilled while their task is rolled back, with clients that die in 1 % of
+ * their operations, with a second pool. Options pick one set and variant, to find out what went
+ * wrong. A run repeats exactly: its situations come from a seed, its time is virtual.
  */
 #include <argp.h>
 #include <err.h>
@@ -51,10 +52,13 @@ static const struct argp_option options[] = {
 	{"set", OPTION_SET, "NAME", 0, "only this one: \"D x4\" (all)", 0},
 	{"variant", OPTION_VARIANT, "NAME", 0, "only plain, spill, kill or pools (all)", 0},
 	{"seed", OPTION_SEED, "N", 0, "of the situations; there is a reference for 1 alone (1)", 0},
-	{"situations", OPTION_SITUATIONS, "N", 0, "of each set; there is a reference for 500 alone (500)", 0},
-	{"invariants", OPTION_INVARIANTS, NULL, 0, "look at all of the core's after every message: slow", 0},
+	{"situations", OPTION_SITUATIONS, "N", 0,
+	 "of each set; there is a reference for 500 alone (500)", 0},
+	{"invariants", OPTION_INVARIANTS, NULL, 0,
+	 "look at all of the core's after every message: slow", 0},
 	{"explain", OPTION_EXPLAIN, NULL, 0, "say on stderr who hangs and what is broken", 0},
-	{"print-situations", OPTION_PRINT, "NAME", 0, "print those of this set, do nothing else", 0},
+	{"print-situations", OPTION_PRINT, "NAME", 0, "print those of this set, do nothing else",
+	 0},
 	{0},
 };
 
@@ -102,7 +106,8 @@ static error_t parse_option(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static void print_situations(const struct arbset *set, uint32_t seed, uint32_t n_situations, FILE *out)
+static void print_situations(const struct arbset *set, uint32_t seed, uint32_t n_situations,
+			     FILE *out)
 {
 	static struct situation situation;
 	struct twister random;
@@ -132,7 +137,7 @@ static uint64_t digest_of(const struct arbset *set)
 	return digest;
 }
 
-/* ---- the sets ------------------------------------------------------------------------------------------------------ */
+/* ---- the sets -------------------------------------------------------------------------------- */
 
 static unsigned n_checks, n_failed;
 
@@ -147,18 +152,21 @@ static void check(const struct arbset *set, const char *variant, bool holds, con
 
 static void print_result(const char *name, const char *variant, const struct arbsim_result *got)
 {
-	printf("%s, %s: %" PRIu64 " tasks, splits %" PRIu64 " + %" PRIu64 " too big, retries %" PRIu64
-	       ", makespan %.1f s, lost %.1f s; failed %" PRIu64 " tasks, %" PRIu64 " situations; hangs %" PRIu64
-	       ", not empty %" PRIu64 ", broken %" PRIu64 "%s%s%s; killed %" PRIu64 ", spilled %" PRIu64 "; %" PRIu64
+	printf("%s, %s: %" PRIu64 " tasks, splits %" PRIu64 " + %" PRIu64
+	       " too big, retries %" PRIu64 ", makespan %.1f s, lost %.1f s; failed %" PRIu64
+	       " tasks, %" PRIu64 " situations; hangs %" PRIu64 ", not empty %" PRIu64
+	       ", broken %" PRIu64 "%s%s%s; killed %" PRIu64 ", spilled %" PRIu64 "; %" PRIu64
 	       " messages\n",
-	       name, variant, got->n_tasks, got->work.n_splits, got->work.n_toobig, got->work.n_retries,
-	       got->makespan_s, (double)got->work.lost_ns / 1e9, got->n_failed_tasks, got->n_failed_situations,
-	       got->n_hangs, got->n_not_empty, got->n_broken, got->first_broken ? " (" : "",
-	       got->first_broken ? got->first_broken : "", got->first_broken ? ")" : "", got->n_kills, got->n_spills,
-	       got->n_messages);
+	       name, variant, got->n_tasks, got->work.n_splits, got->work.n_toobig,
+	       got->work.n_retries, got->makespan_s, (double)got->work.lost_ns / 1e9,
+	       got->n_failed_tasks, got->n_failed_situations, got->n_hangs, got->n_not_empty,
+	       got->n_broken, got->first_broken ? " (" : "",
+	       got->first_broken ? got->first_broken : "", got->first_broken ? ")" : "",
+	       got->n_kills, got->n_spills, got->n_messages);
 }
 
-static void check_result(const struct arbset *set, const char *variant, const struct arbsim_result *got)
+static void check_result(const struct arbset *set, const char *variant,
+			 const struct arbsim_result *got)
 {
 	check(set, variant, got->n_tasks > 0, "tasks were run");
 	check(set, variant, got->n_failed_situations == 0, "no situation fails");
@@ -167,20 +175,25 @@ static void check_result(const struct arbset *set, const char *variant, const st
 	check(set, variant, got->n_broken == 0, "no rule is broken");
 	if (got->n_kills > 0) /* a dead client does not count what it was told */
 		return;
-	check(set, variant, got->core_retries == got->work.n_retries, "the core counts the retries that clients saw");
-	check(set, variant, got->core_splits == got->work.n_splits, "the core counts the splits that clients saw");
+	check(set, variant, got->core_retries == got->work.n_retries,
+	      "the core counts the retries that clients saw");
+	check(set, variant, got->core_splits == got->work.n_splits,
+	      "the core counts the splits that clients saw");
 }
 
 /* With the reference model of the same rules on the same situations. */
 static void compare(const struct arbset *set, const struct arbsim_result *got)
 {
-	check(set, "plain", digest_of(set) == set->digest, "the situations are those of the reference");
+	check(set, "plain", digest_of(set) == set->digest,
+	      "the situations are those of the reference");
 	if (set->makespan_s == 0)
 		return;
-	check(set, "plain", got->work.n_splits + got->work.n_toobig == set->n_splits, "splits as the reference's");
+	check(set, "plain", got->work.n_splits + got->work.n_toobig == set->n_splits,
+	      "splits as the reference's");
 	check(set, "plain", (double)got->work.n_retries <= MORE_MAX * set->n_retries,
 	      "retries at most 1.05 of the reference's");
-	check(set, "plain", got->makespan_s <= MORE_MAX * set->makespan_s, "makespan at most 1.05 of the reference's");
+	check(set, "plain", got->makespan_s <= MORE_MAX * set->makespan_s,
+	      "makespan at most 1.05 of the reference's");
 }
 
 static void run_set(const struct options *o, const struct arbset *set, int variant)
@@ -221,9 +234,11 @@ static void run_sets(const struct options *o)
 
 int main(int argc, char **argv)
 {
-	static const struct argp argp = {options, parse_option, NULL, "The memory arbiter's core, in virtual time",
-					 NULL,    NULL,         NULL};
-	struct options o = {.variant = -1, .seed = ARBSETS_SEED, .n_situations = ARBSETS_SITUATIONS};
+	static const struct argp argp = {
+		options, parse_option, NULL, "The memory arbiter's core, in virtual time",
+		NULL,    NULL,         NULL};
+	struct options o = {
+		.variant = -1, .seed = ARBSETS_SEED, .n_situations = ARBSETS_SITUATIONS};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	if (o.print) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simcore.c: what the daemon is for its clients, without the daemon: messages in, replies to whom they concern. All memory but that of
- * spills on their way is the caller's.
+ * simcore.c: what the daemon is for its clients, without the daemon: messages in, replies to whom
+ * they concern. All memory but that of spills on their way is the caller's.
  */
 #include "simcore.h"
 
@@ -29,10 +29,10 @@ void simcore_broken(struct simcore *c, const char *what, const struct arb_messag
 		c->first_broken = what;
 	if (c->explain && c->n_broken <= BROKEN_MAX)
 		fprintf(stderr,
-			"%.6f s: %s context %" PRIu64 " task %" PRIu64 " reservation %" PRIu64 " bytes %" PRIu64
-			": %s\n",
-			(double)vclock_now(c->clock) / 1e9, arb_op_name(m->op), m->context, m->task, m->reservation,
-			m->bytes, what);
+			"%.6f s: %s context %" PRIu64 " task %" PRIu64 " reservation %" PRIu64
+			" bytes %" PRIu64 ": %s\n",
+			(double)vclock_now(c->clock) / 1e9, arb_op_name(m->op), m->context, m->task,
+			m->reservation, m->bytes, what);
 }
 
 static void end_spill(void *arg)
@@ -41,9 +41,11 @@ static void end_spill(void *arg)
 	struct simcore *c = spill->core;
 	struct arb_reservation_info i;
 
-	/* Given back, or its owner dead, meanwhile: nobody asks any more. Pinned again: it stays. */
+	/* Given back, or its owner dead, meanwhile: nobody asks any more. Pinned again: it
+	 * stays. */
 	if (arb_reservation(c->arb, spill->reservation, &i)) {
-		struct arb_message m = {.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = spill->reservation};
+		struct arb_message m = {
+			.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = spill->reservation};
 
 		if (i.spilling)
 			m.bytes = i.bytes < spill->bytes ? i.bytes : spill->bytes;
@@ -62,9 +64,11 @@ static void start_spill(struct simcore *c, const struct arb_reply *reply)
 		err(1, "a spill");
 	c->n_spills++;
 	arb_reservation(c->arb, reply->reservation, &i);
-	*spill = (struct spill){c, reply->reservation, i.bytes}; /* all of it: an object is not cut in two */
+	/* all of it: an object is not cut in two */
+	*spill = (struct spill){c, reply->reservation, i.bytes};
 	c->spill_ns += i.bytes / 1024 * SPILL_NS_PER_K;
-	vclock_at(c->clock, vclock_now(c->clock) + i.bytes / 1024 * SPILL_NS_PER_K, end_spill, spill);
+	vclock_at(c->clock, vclock_now(c->clock) + i.bytes / 1024 * SPILL_NS_PER_K, end_spill,
+		  spill);
 }
 
 static void tick(void *arg)
@@ -76,7 +80,8 @@ static void tick(void *arg)
 		simcore_step(c, &(struct arb_message){.op = ARB_OP_TICK});
 }
 
-static void take_reply(struct simcore *c, const struct arb_reply *reply, const struct arb_message *m)
+static void take_reply(struct simcore *c, const struct arb_reply *reply,
+		       const struct arb_message *m)
 {
 	struct simcore_waiter *w;
 
@@ -84,7 +89,8 @@ static void take_reply(struct simcore *c, const struct arb_reply *reply, const s
 		start_spill(c, reply);
 		return;
 	}
-	w = reply->context >= 1 && reply->context <= c->n_waiters ? &c->waiters[reply->context - 1] : NULL;
+	w = reply->context >= 1 && reply->context <= c->n_waiters ? &c->waiters[reply->context - 1]
+								  : NULL;
 	if (!w || !w->waiting) {
 		simcore_broken(c, "a reply for a context that waits for none", m);
 		return;
@@ -139,8 +145,8 @@ enum arb_outcome simcore_call(struct simcore *c, const struct arb_message *m)
 static bool say_pool(void *arg, const struct arb_pool_info *i)
 {
 	fprintf(arg,
-		"  pool %s used %" PRIu64 " of %" PRIu64 " reclaimable %" PRIu64 " spilling %" PRIu64
-		" closed by %" PRIu64 "\n",
+		"  pool %s used %" PRIu64 " of %" PRIu64 " reclaimable %" PRIu64
+		" spilling %" PRIu64 " closed by %" PRIu64 "\n",
 		i->name, i->used, i->capacity, i->reclaimable, i->spilling, i->closed_by);
 	return true;
 }
@@ -148,16 +154,21 @@ static bool say_pool(void *arg, const struct arb_pool_info *i)
 static bool say_context(void *arg, const struct arb_context_info *i)
 {
 	fprintf(arg,
-		"  context %" PRIu64 " %s task %" PRIu64 " asks %" PRIu64 " holds %" PRIu64 " needs %" PRIu64 " %s\n",
-		i->id, arb_state_name(i->state), i->task, i->bytes, i->held, i->need, i->reason ? i->reason : "");
+		"  context %" PRIu64 " %s task %" PRIu64 " asks %" PRIu64 " holds %" PRIu64
+		" needs %" PRIu64 " %s\n",
+		i->id, arb_state_name(i->state), i->task, i->bytes, i->held, i->need,
+		i->reason ? i->reason : "");
 	return true;
 }
 
 static bool say_transition(void *arg, const struct arb_transition *t)
 {
-	fprintf(arg, "  %" PRIu64 " %s by %" PRIu64 ": %" PRIu64 " of %" PRIu64 " %s -> %s %s %" PRIu64 " %s\n",
+	fprintf(arg,
+		"  %" PRIu64 " %s by %" PRIu64 ": %" PRIu64 " of %" PRIu64 " %s -> %s %s %" PRIu64
+		" %s\n",
 		t->time_ns, arb_op_name(t->op), t->by, t->context, t->task, arb_state_name(t->from),
-		arb_state_name(t->to), arb_outcome_name(t->outcome), t->bytes, t->note ? t->note : "");
+		arb_state_name(t->to), arb_outcome_name(t->outcome), t->bytes,
+		t->note ? t->note : "");
 	return true;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * simcore.h: the arbiter's core in virtual time: a withheld reply parks the runner that asked, its reply wakes it at the same point of time;
- * ticks come while anybody is parked; a spill takes as long as its bytes take at 2 GB/s. Nothing else takes time.
+ * simcore.h: the arbiter's core in virtual time: a withheld reply parks the runner that asked, its
+ * reply wakes it at the same point of time; ticks come while anybody is parked; a spill takes as
+ * long as its bytes take at 2 GB/s. Nothing else takes time.
  */
 #ifndef SIM_SIMCORE_H
 #define SIM_SIMCORE_H
@@ -35,7 +36,8 @@ struct simcore {
 	const char *first_broken; /* static; what was wrong first */
 };
 
-/* A message of nobody, or of a waiter (m->context), whose call then is done or withheld. Exits where memory ends. */
+/* A message of nobody, or of a waiter (m->context), whose call then is done or
+ * withheld. Exits where memory ends. */
 enum arb_outcome simcore_step(struct simcore *c, const struct arb_message *m);
 /* The same within the waiter's runner: waits for the outcome where it is withheld. */
 enum arb_outcome simcore_call(struct simcore *c, const struct arb_message *m);

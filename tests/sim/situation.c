@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * situation.c: the generator of the RAPIDS Monte Carlo test, in the order of random numbers that the project's reference figures were
- * made with: another order would be other situations, and their figures could not be compared.
+ * situation.c: the generator of the RAPIDS Monte Carlo test, in the order of random numbers that
+ * the project's reference figures were made with: another order would be other situations, and
+ * their figures could not be compared.
  */
 #include "situation.h"
 
@@ -11,9 +12,12 @@
 #define SKEW    2u
 #define GIVE_UP 0.40 /* how often memory is given back where both are possible */
 
-static void make_task(struct twister *random, const struct situation_rules *rules, struct situation_task *ret)
+static void make_task(struct twister *random, const struct situation_rules *rules,
+		      struct situation_task *ret)
 {
-	uint64_t work_ns = rules->work_max_ms ? twister_below(random, (uint64_t)rules->work_max_ms * 1000000) : 0;
+	uint64_t work_ns = rules->work_max_ms
+				   ? twister_below(random, (uint64_t)rules->work_max_ms * 1000000)
+				   : 0;
 	uint64_t max = (uint64_t)rules->task_max_mib << 20, used = 0;
 	uint32_t n = 1 + (uint32_t)twister_below(random, rules->slots_max), n_taken = 0, n_out = 0;
 	double weights[SITUATION_SLOTS_MAX], sum = 0;
@@ -30,7 +34,8 @@ static void make_task(struct twister *random, const struct situation_rules *rule
 		struct situation_op *op = &ret->ops[i];
 
 		if (n_taken < n && used < max && (n_out == 0 || twister_real(random) > GIVE_UP)) {
-			*op = (struct situation_op){.slot = n_taken, .bytes = 1 + twister_below(random, max - used)};
+			*op = (struct situation_op){.slot = n_taken,
+						    .bytes = 1 + twister_below(random, max - used)};
 			op->work_ns = (uint64_t)((double)work_ns * weights[n_taken] / sum);
 			out[n_out].slot = n_taken++;
 			out[n_out++].bytes = op->bytes;
@@ -49,8 +54,8 @@ static void make_task(struct twister *random, const struct situation_rules *rule
 	ret->n_slots = n;
 }
 
-static void vary_task(struct twister *random, const struct situation_rules *rules, const struct situation_task *like,
-		      struct situation_task *ret)
+static void vary_task(struct twister *random, const struct situation_rules *rules,
+		      const struct situation_task *like, struct situation_task *ret)
 {
 	*ret = *like;
 	for (uint32_t i = 0; i < ret->n_ops; i++) {
@@ -67,7 +72,8 @@ static void vary_task(struct twister *random, const struct situation_rules *rule
 	}
 }
 
-void situation_make(struct twister *random, const struct situation_rules *rules, struct situation *ret)
+void situation_make(struct twister *random, const struct situation_rules *rules,
+		    struct situation *ret)
 {
 	struct situation_task *skewed;
 
@@ -107,7 +113,8 @@ void situation_print(const struct situation *s, FILE *f)
 			const struct situation_op *op = &t->ops[k];
 
 			if (op->bytes)
-				fprintf(f, "A %u %" PRIu64 " %" PRIu64 "\n", op->slot, op->bytes, op->work_ns);
+				fprintf(f, "A %u %" PRIu64 " %" PRIu64 "\n", op->slot, op->bytes,
+					op->work_ns);
 			else
 				fprintf(f, "F %u\n", op->slot);
 		}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * situation.h: random situations for an arbiter: tasks that take and give back memory in a fixed order and work in between. Made of a
- * seed; nothing is run here.
+ * situation.h: random situations for an arbiter: tasks that take and give back memory in a fixed
+ * order and work in between. Made of a seed; nothing is run here.
  */
 #ifndef SIM_SITUATION_H
 #define SIM_SITUATION_H
@@ -38,8 +38,9 @@ struct situation_rules {
 	uint32_t slots_max;    /* 50; at most SITUATION_SLOTS_MAX */
 	uint32_t work_max_ms;  /* of one task; 100 */
 	bool use_template;     /* all tasks are like the first one */
-	bool vary_by;          /* sizes times 1 +- 5 %; else times +- 5 %, which makes half of them one byte */
-	bool skewed;           /* one task's sizes are doubled */
+	/* sizes times 1 +- 5 %; else times +- 5 %, which makes half of them one byte */
+	bool vary_by;
+	bool skewed; /* one task's sizes are doubled */
 };
 #define SITUATION_RULES_INIT                                                            \
 	{                                                                               \
@@ -47,7 +48,8 @@ struct situation_rules {
 	}
 
 /* The next one. */
-void situation_make(struct twister *random, const struct situation_rules *rules, struct situation *ret);
+void situation_make(struct twister *random, const struct situation_rules *rules,
+		    struct situation *ret);
 /* Work of all its tasks, ns: what one runner takes that never waits. */
 uint64_t situation_work_ns(const struct situation *s);
 /* One line each: S, T, "A slot bytes work", "F slot". */

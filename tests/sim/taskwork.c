@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * taskwork.c: a task is a row of pieces, at first one. A piece is run in attempts: RETRY gives back all that it holds, waits until it is
- * ready and begins anew; SPLIT gives back all and puts two pieces in its place, with half the bytes of each allocation and all of its work
- * (so does the test whose figures ours stand beside). Pieces belong to the row; nothing here is shared.
+ * taskwork.c: a task is a row of pieces, at first one. A piece is run in attempts: RETRY gives back
+ * all that it holds, waits until it is ready and begins anew; SPLIT gives back all and puts two
+ * pieces in its place, with half the bytes of each allocation and all of its work (so does the test
+ * whose figures ours stand beside). Pieces belong to the row; nothing here is shared.
  */
 #include "taskwork.h"
 
@@ -78,7 +79,8 @@ static enum work_outcome give_back(struct worker *w, bool keep)
 	return o;
 }
 
-static enum work_outcome take(struct worker *w, const struct piece *p, const struct situation_op *op)
+static enum work_outcome take(struct worker *w, const struct piece *p,
+			      const struct situation_op *op)
 {
 	enum work_outcome o;
 
@@ -135,8 +137,8 @@ static enum work_outcome run_piece(struct worker *w, const struct piece *p)
 	return o;
 }
 
-enum work_outcome work_run(const struct situation_task *task, const struct work_calls *calls, void *arg,
-			   struct work_counts *counts)
+enum work_outcome work_run(const struct situation_task *task, const struct work_calls *calls,
+			   void *arg, struct work_counts *counts)
 {
 	struct worker w = {.task = task, .calls = calls, .arg = arg, .counts = counts};
 	struct piece *pieces = new_piece(NULL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * taskwork.h: what a client of an arbiter does with a task of a situation: its attempts, its roll backs, its splits. The calls are given
- * from outside: the core in virtual time, or the library and a daemon.
+ * taskwork.h: what a client of an arbiter does with a task of a situation: its attempts,
+ * its roll backs, its splits. The calls are given from outside: the core in virtual time,
+ * or the library and a daemon.
  */
 #ifndef SIM_TASKWORK_H
 #define SIM_TASKWORK_H
@@ -22,7 +23,8 @@ enum work_outcome {
 
 /* All may wait, as long as they like. */
 struct work_calls {
-	enum work_outcome (*reserve)(void *arg, uint32_t slot, uint64_t bytes, uint64_t *ret_handle);
+	enum work_outcome (*reserve)(void *arg, uint32_t slot, uint64_t bytes,
+				     uint64_t *ret_handle);
 	enum work_outcome (*release)(void *arg, uint64_t handle);
 	enum work_outcome (*pin)(void *arg, uint64_t handle);
 	enum work_outcome (*unpin)(void *arg, uint64_t handle);
@@ -37,11 +39,13 @@ struct work_calls {
 
 struct work_counts {
 	uint64_t n_retries, n_splits, n_toobig;
-	uint64_t lost_ns; /* from the begin of each attempt that did not succeed to its end, waiting included */
+	/* from the begin of each attempt that did not succeed to its end, waiting included */
+	uint64_t lost_ns;
 };
 
-/* OK, FAILED or DEAD. Adds to *counts. Unless DEAD, all that it took has been given back. Exits where our memory ends. */
-enum work_outcome work_run(const struct situation_task *task, const struct work_calls *calls, void *arg,
-			   struct work_counts *counts);
+/* OK, FAILED or DEAD. Adds to *counts. Unless DEAD, all that it took has been given back.
+ * Exits where our memory ends. */
+enum work_outcome work_run(const struct situation_task *task, const struct work_calls *calls,
+			   void *arg, struct work_counts *counts);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twister.c: MT19937 as published by Matsumoto and Nishimura (2002), seeded by an array of one word, and the two ways in which Python
- * makes numbers of its words. Single-threaded; the state is the caller's.
+ * twister.c: MT19937 as published by Matsumoto and Nishimura (2002), seeded by an array
+ * of one word, and the two ways in which Python makes numbers of its words.
+ * Single-threaded; the state is the caller's.
  */
 #include "twister.h"
 

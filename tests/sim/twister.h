@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * twister.h: the random numbers of Python's random.Random(seed), number for number, so that situations made there and here are the
- * same ones.
+ * twister.h: the random numbers of Python's random.Random(seed), number for number, so that
+ * situations made there and here are the same ones.
  */
 #ifndef SIM_TWISTER_H
 #define SIM_TWISTER_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * vclock.h: virtual time. Runners are written straight on, as threads are, but one at a time runs, and time passes only where all of them
- * wait for it: a run of minutes takes as long as its decisions, and takes the same ones each time.
+ * vclock.h: virtual time. Runners are written straight on, as threads are, but one at a time runs,
+ * and time passes only where all of them wait for it: a run of minutes takes as long as its
+ * decisions, and takes the same ones each time.
  */
 #ifndef SIM_VCLOCK_H
 #define SIM_VCLOCK_H
@@ -18,7 +19,8 @@ struct vclock *vclock_new(void);
 struct vclock *vclock_free(struct vclock *c);
 uint64_t vclock_now(const struct vclock *c); /* ns */
 
-/* Calls fn(arg) at that time (the past: now), in the order of time, then of asking. Exits where memory ends. */
+/* Calls fn(arg) at that time (the past: now), in the order of time, then of
+ * asking. Exits where memory ends. */
 void vclock_at(struct vclock *c, uint64_t time_ns, void (*fn)(void *arg), void *arg);
 
 /* A runner: begins now, runs until fn returns. */
@@ -34,7 +36,8 @@ enum vclock_end {
 	VCLOCK_LATE,  /* the time or the number of events is up: some have not */
 	VCLOCK_STUCK, /* nothing will happen any more, and some have not ended */
 };
-/* Runs until all runners have ended; not beyond limit_ns, and not more than n_max events. Whatever is still to come is kept. */
+/* Runs until all runners have ended; not beyond limit_ns, and not more than n_max events. Whatever
+ * is still to come is kept. */
 enum vclock_end vclock_run(struct vclock *c, uint64_t limit_ns, uint64_t n_max);
 /* After that: until nothing is to come any more, time passing as it must. */
 void vclock_drain(struct vclock *c);

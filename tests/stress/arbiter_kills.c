@@ -4,10 +4,12 @@
  *
  *   arbiter_kills -d SHMSTORED [-t seconds] [-s seed] [-r headroom]
  *
- * Eight processes on a partition that is too small for them reserve, put, delete, hand over and adopt, and fill private pools whose unpinned part
- * they are asked to give back; on RETRY and SPLIT they roll back. One operation in a hundred is killed by SIGKILL: while it runs or waits, or
- * right after it. No operation may last longer than twice the daemon's longest wait; and when all have ended, the arbiter's books must be
- * empty of them, and what it counts as used what the kernel says.
+ * Eight processes on a partition that is too small for them reserve, put, delete, hand over
+ * and adopt, and fill private pools whose unpinned part they are asked to give back; on RETRY
+ * and SPLIT they roll back. One operation in a hundred is killed by SIGKILL: while it runs or
+ * waits, or right after it. No operation may last longer than twice the daemon's longest
+ * wait; and when all have ended, the arbiter's books must be empty of them, and what it
+ * counts as used what the kernel says.
  */
 #include <argp.h>
 #include <errno.h>
@@ -102,7 +104,7 @@ static __attribute__((format(printf, 2, 3))) bool fail(struct run *r, const char
 	return false;
 }
 
-/* ---- a worker ------------------------------------------------------------------------------------------------------ */
+/* ---- a worker -------------------------------------------------------------------------------- */
 
 struct worker {
 	struct run *run;
@@ -160,10 +162,12 @@ static int do_reserve(struct worker *w)
 
 	if (e)
 		return e;
-	return shmstore_arb_reserve(w->s, SHMSTORE_ARB_PARTITION, pick(&w->random, PUT_MAX) + 1, NULL, &w->reserved);
+	return shmstore_arb_reserve(w->s, SHMSTORE_ARB_PARTITION, pick(&w->random, PUT_MAX) + 1,
+				    NULL, &w->reserved);
 }
 
-/* Half a ticket, by two donors at once, is one that is refused; one that has ended, or whose donor has, is no fault either. */
+/* Half a ticket, by two donors at once, is one that is refused; one that has ended, or whose
+ * donor has, is no fault either. */
 static int do_mail(struct worker *w)
 {
 	struct shared *sh = w->run->shared;
@@ -172,7 +176,8 @@ static int do_mail(struct worker *w)
 	unsigned n = key_of(w, key);
 	int e = 0;
 
-	if (!atomic_load(&sh->mail[to].full) && shmstore_handoff(w->s, key, n, LEASE_MS, &sh->mail[to].ticket) == 0)
+	if (!atomic_load(&sh->mail[to].full) &&
+	    shmstore_handoff(w->s, key, n, LEASE_MS, &sh->mail[to].ticket) == 0)
 		atomic_store(&sh->mail[to].full, true);
 	if (atomic_exchange(&sh->mail[w->id].full, false)) {
 		n = key_of(w, key);
@@ -303,7 +308,8 @@ static void run_task(struct worker *w)
 	uint32_t task;
 	int e;
 
-	if (shmstore_arb_task_begin(w->s, NULL, &task) != 0 || shmstore_arb_bind(w->s, NULL, task) != 0)
+	if (shmstore_arb_task_begin(w->s, NULL, &task) != 0 ||
+	    shmstore_arb_bind(w->s, NULL, task) != 0)
 		return;
 	for (unsigned i = 0; i < 20; i++) {
 		unsigned op = pick(&w->random, sizeof(ops) / sizeof(ops[0]));
@@ -363,7 +369,7 @@ static int worker(struct run *r, unsigned id)
 	return 0; /* with its store open: the daemon takes it apart */
 }
 
-/* ---- all of them --------------------------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static void start(struct run *r, unsigned i)
 {
@@ -387,7 +393,8 @@ static bool bury(struct run *r, unsigned i, int status)
 	r->pids[i] = 0;
 	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
 		return true;
-	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL || !atomic_load(&r->shared->seats[i].doomed))
+	if (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL ||
+	    !atomic_load(&r->shared->seats[i].doomed))
 		return fail(r, "worker %u ended with status 0x%x", i, (unsigned)status);
 	r->n_kills++;
 	return true;
@@ -400,7 +407,8 @@ static bool hangs(struct run *r)
 
 		if (r->pids[i] && since_ms && now > since_ms + HANG_MS)
 			return !fail(r, "worker %u: operation %u has lasted %llu ms", i,
-				     atomic_load(&r->shared->seats[i].op), (unsigned long long)(now - since_ms));
+				     atomic_load(&r->shared->seats[i].op),
+				     (unsigned long long)(now - since_ms));
 	}
 	return false;
 }
@@ -438,20 +446,22 @@ static void blow(struct run *r, uint64_t end_ms)
 	}
 }
 
-/* ---- the books ----------------------------------------------------------------------------------------------------- */
+/* ---- the books ------------------------------------------------------------------------------- */
 
 static void check_books(struct run *r)
 {
 	struct own_books books;
-	const char *wrong = own_books_settle(r->daemon.client, r->partition, false, SETTLE_MS, &books);
+	const char *wrong =
+		own_books_settle(r->daemon.client, r->partition, false, SETTLE_MS, &books);
 
 	if (wrong)
 		fail(r, "%s", wrong);
 	else
-		printf("arbiter kills: %llu bytes are booked, as many are used\n", (unsigned long long)books.used);
+		printf("arbiter kills: %llu bytes are booked, as many are used\n",
+		       (unsigned long long)books.used);
 }
 
-/* ---- the daemon ---------------------------------------------------------------------------------------------------- */
+/* ---- the daemon ------------------------------------------------------------------------------ */
 
 static bool write_config(struct run *r)
 {
@@ -460,8 +470,8 @@ static bool write_config(struct run *r)
 	if (!f)
 		return fail(r, "%s: %s", r->config, strerror(errno));
 	fprintf(f, "daemon { socket = \"%s\" }\nhttp { enabled = no }\n", r->socket);
-	fprintf(f, "arbiter { wait = %us\n tick = 20ms\n headroom = \"%s\"\n call-timeout = 1s }\n", WAIT_S,
-		r->options->headroom);
+	fprintf(f, "arbiter { wait = %us\n tick = 20ms\n headroom = \"%s\"\n call-timeout = 1s }\n",
+		WAIT_S, r->options->headroom);
 	fprintf(f, "partition \"%s\" { create = yes\n survey-interval = 1s }\n", r->partition);
 	return fclose(f) == 0;
 }
@@ -492,13 +502,14 @@ static void report(struct run *r)
 	if (!r->failed && !r->n_kills)
 		fail(r, "nobody was killed");
 	if (!r->failed && sh->n_other)
-		fail(r, "%llu outcomes that nobody expects, the last one %d", (unsigned long long)sh->n_other,
-		     sh->other);
-	printf("arbiter kills: seed %llu: %llu operations, %u kills, %llu retries, %llu splits, %llu too late or none "
+		fail(r, "%llu outcomes that nobody expects, the last one %d",
+		     (unsigned long long)sh->n_other, sh->other);
+	printf("arbiter kills: seed %llu: %llu operations, %u kills, %llu retries, %llu splits, "
+	       "%llu too late or none "
 	       "to be had, %llu full\n",
 	       (unsigned long long)r->options->seed, (unsigned long long)sh->n_ops, r->n_kills,
-	       (unsigned long long)sh->n_retries, (unsigned long long)sh->n_splits, (unsigned long long)sh->n_late,
-	       (unsigned long long)sh->n_full);
+	       (unsigned long long)sh->n_retries, (unsigned long long)sh->n_splits,
+	       (unsigned long long)sh->n_late, (unsigned long long)sh->n_full);
 	printf("arbiter kills: %u passed, %u failed\n", r->failed ? 0 : 1u, r->failed ? 1u : 0);
 }
 
@@ -510,7 +521,8 @@ static int body(const char *mount, void *arg)
 	r.options = arg;
 	r.mount = mount;
 	r.random = r.options->seed * 0x9e3779b97f4a7c15ull | 1;
-	r.shared = mmap(NULL, sizeof(*r.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	r.shared = mmap(NULL, sizeof(*r.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			-1, 0);
 	if (r.shared == MAP_FAILED || !mkdtemp(directory))
 		return 2;
 	snprintf(r.partition, sizeof(r.partition), "%s/partition", mount);
@@ -564,8 +576,9 @@ int main(int argc, char **argv)
 		{"seed", 's', "N", 0, "Of the random numbers (the time)", 0},
 		{0},
 	};
-	static const struct argp argp = {known, on_option, NULL, "Clients of the memory arbiter that are killed.",
-					 NULL,  NULL,      NULL};
+	static const struct argp argp = {
+		known, on_option, NULL, "Clients of the memory arbiter that are killed.",
+		NULL,  NULL,      NULL};
 	struct options options = {.headroom = "5%", .seconds = 5, .seed = (uint64_t)time(NULL)};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &options);

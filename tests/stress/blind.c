@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blind.c: the hash that tier files are checked by, answering the same for all bytes: tier_damage must then find wrong data. */
+/* blind.c: the hash that tier files are checked by, answering the same for all bytes: tier_damage
+ * must then find wrong data. */
 #include <xxhash.h>
 
 /* libxxhash's own, where the library takes that. */

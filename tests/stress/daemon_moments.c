@@ -4,9 +4,10 @@
  *
  *   daemon_moments -d SHMSTORED [-p] [-t seconds] [-n moments] [-s seed]
  *
- * Sixteen workers put, replace, delete, hand off and adopt, keep views of what is deleted, keep half-made objects, files without a
- * name and files that are not ours, and are killed. At random moments all are stopped where they are; the daemon is asked to
- * reconcile, and must say residual 0, and the same terms that the library finds at that moment. In the end all workers are dead, and
+ * Sixteen workers put, replace, delete, hand off and adopt, keep views of what is deleted, keep
+ * half-made objects, files without a name and files that are not ours, and are killed. At random
+ * moments all are stopped where they are; the daemon is asked to reconcile, and must say residual
+ * 0, and the same terms that the library finds at that moment. In the end all workers are dead, and
  * the daemon alone must have brought the partition back to nothing but what is not ours.
  */
 #include <argp.h>
@@ -33,15 +34,16 @@
 #include "owndaemon.h"
 #include "sandbox.h"
 
-#define WORKERS    16u
-#define KEYS       12u
-#define HELD       6u /* of each kind, per worker */
-#define LEASE_MS   1500u
-#define KILL_EVERY 4u /* moments: one of so many is followed by a kill, or another one is */
-#define ASK_MS     60000u
+#define WORKERS      16u
+#define KEYS         12u
+#define HELD         6u /* of each kind, per worker */
+#define LEASE_MS     1500u
+#define KILL_EVERY   4u /* moments: one of so many is followed by a kill, or another one is */
+#define ASK_MS       60000u
 /*
- * Nobody else moves, but the daemon may be at work on a store that died a moment ago: as long as it takes that apart, a survey's
- * looks see different moments, and its numbers do not add up. It is done soon; a wrong book stays wrong.
+ * Nobody else moves, but the daemon may be at work on a store that died a moment ago: as long as it
+ * takes that apart, a survey's looks see different moments, and its numbers do not add up. It is
+ * done soon; a wrong book stays wrong.
  */
 #define SAME_TRIES   20u
 #define SETTLE_MS    20000u
@@ -86,7 +88,7 @@ static unsigned pick(uint64_t *x, unsigned n)
 	return (unsigned)(*x % n);
 }
 
-/* ---- a worker ------------------------------------------------------------------------------------------------------ */
+/* ---- a worker -------------------------------------------------------------------------------- */
 
 struct worker {
 	struct run *run;
@@ -146,7 +148,8 @@ static void do_writer(struct worker *w)
 
 static void do_mail(struct worker *w)
 {
-	struct mail *to = &w->run->shared->mail[pick(&w->random, WORKERS)], *mine = &w->run->shared->mail[w->id];
+	struct mail *to = &w->run->shared->mail[pick(&w->random, WORKERS)],
+		    *mine = &w->run->shared->mail[w->id];
 	char key[16];
 	unsigned n = key_of(w, key);
 
@@ -194,7 +197,8 @@ static void do_foreign(struct worker *w)
 	char path[400];
 	int fd;
 
-	snprintf(path, sizeof(path), "%s/foreign/%u.%u", w->run->partition, w->id, w->n_files++ % HELD);
+	snprintf(path, sizeof(path), "%s/foreign/%u.%u", w->run->partition, w->id,
+		 w->n_files++ % HELD);
 	if (unlink(path) == 0 && pick(&w->random, 2))
 		return;
 	fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -232,7 +236,8 @@ static int worker(struct run *r, unsigned id)
 	for (;;) {
 		ops[pick(&w.random, sizeof(ops) / sizeof(ops[0]))](&w);
 		atomic_fetch_add_explicit(&r->shared->n_ops, 1, memory_order_relaxed);
-		nanosleep(&(struct timespec){.tv_nsec = pick(&w.random, 2000000)}, NULL); /* a load, not a wait */
+		/* a load, not a wait */
+		nanosleep(&(struct timespec){.tv_nsec = pick(&w.random, 2000000)}, NULL);
 	}
 }
 
@@ -260,7 +265,7 @@ static void kill_one(struct run *r, unsigned i)
 	r->n_kills++;
 }
 
-/* ---- a moment ------------------------------------------------------------------------------------------------------ */
+/* ---- a moment -------------------------------------------------------------------------------- */
 
 static __attribute__((format(printf, 2, 3))) bool fail(struct run *r, const char *format, ...)
 {
@@ -279,7 +284,8 @@ static int64_t number(struct json_object *survey, const char *name)
 {
 	struct json_object *value;
 
-	return json_object_object_get_ex(survey, name, &value) ? json_object_get_int64(value) : INT64_MIN;
+	return json_object_object_get_ex(survey, name, &value) ? json_object_get_int64(value)
+							       : INT64_MIN;
 }
 
 /* The equation, as the daemon says it after a reconcile made for us. */
@@ -287,12 +293,15 @@ static bool ask(struct run *r, struct shmstore_usage *ret)
 {
 	struct json_object *o, *list, *survey = NULL;
 	char *json;
-	int e = shmstore_client_query(r->daemon.client, SHMSTORE_QUERY_RECONCILE, r->partition, &json, NULL);
+	int e = shmstore_client_query(r->daemon.client, SHMSTORE_QUERY_RECONCILE, r->partition,
+				      &json, NULL);
 
 	if (e < 0)
-		return fail(r, "the daemon: %s: %s", shmstore_strerror(e), shmstore_client_reason(r->daemon.client));
+		return fail(r, "the daemon: %s: %s", shmstore_strerror(e),
+			    shmstore_client_reason(r->daemon.client));
 	o = json_tokener_parse(json);
-	if (!o || !json_object_object_get_ex(o, "partitions", &list) || json_object_array_length(list) != 1 ||
+	if (!o || !json_object_object_get_ex(o, "partitions", &list) ||
+	    json_object_array_length(list) != 1 ||
 	    !json_object_object_get_ex(json_object_array_get_idx(list, 0), "survey", &survey)) {
 		fail(r, "the daemon's answer: %s", json);
 		free(json);
@@ -315,15 +324,18 @@ static bool ask(struct run *r, struct shmstore_usage *ret)
 
 static bool is_same(const struct shmstore_usage *a, const struct shmstore_usage *b)
 {
-	return a->used == b->used && a->linked == b->linked && a->ghosts == b->ghosts && a->pool == b->pool &&
-	       a->inflight == b->inflight && a->foreign == b->foreign && a->residual == b->residual;
+	return a->used == b->used && a->linked == b->linked && a->ghosts == b->ghosts &&
+	       a->pool == b->pool && a->inflight == b->inflight && a->foreign == b->foreign &&
+	       a->residual == b->residual;
 }
 
 static void say(const char *who, const struct shmstore_usage *u)
 {
-	printf("     %s: used %llu linked %llu ghosts %llu pool %llu inflight %llu foreign %llu residual %lld\n", who,
-	       (unsigned long long)u->used, (unsigned long long)u->linked, (unsigned long long)u->ghosts,
-	       (unsigned long long)u->pool, (unsigned long long)u->inflight, (unsigned long long)u->foreign,
+	printf("     %s: used %llu linked %llu ghosts %llu pool %llu inflight %llu foreign %llu "
+	       "residual %lld\n",
+	       who, (unsigned long long)u->used, (unsigned long long)u->linked,
+	       (unsigned long long)u->ghosts, (unsigned long long)u->pool,
+	       (unsigned long long)u->inflight, (unsigned long long)u->foreign,
 	       (long long)u->residual);
 }
 
@@ -339,14 +351,16 @@ static bool compare(struct run *r)
 		if (theirs.residual || !is_same(&theirs, &ours))
 			continue;
 		r->ghosts_max = theirs.ghosts > r->ghosts_max ? theirs.ghosts : r->ghosts_max;
-		r->inflight_max = theirs.inflight > r->inflight_max ? theirs.inflight : r->inflight_max;
+		r->inflight_max =
+			theirs.inflight > r->inflight_max ? theirs.inflight : r->inflight_max;
 		r->foreign_max = theirs.foreign > r->foreign_max ? theirs.foreign : r->foreign_max;
 		return true;
 	}
 	say("the daemon", &theirs);
 	say("the library", &ours);
 	return fail(r, "moment %u: %s", r->n_moments,
-		    theirs.residual ? "there is a residual" : "the daemon and the library do not agree");
+		    theirs.residual ? "there is a residual"
+				    : "the daemon and the library do not agree");
 }
 
 static bool moment(struct run *r)
@@ -375,7 +389,8 @@ static void blow(struct run *r)
 		start(r, i);
 	while (!r->failed && clock_ms() < end_ms && r->n_moments < r->options->moments) {
 		/* Load, not a wait: the moment is any. */
-		nanosleep(&(struct timespec){.tv_nsec = (long)pick(&r->random, 200) * 1000000}, NULL);
+		nanosleep(&(struct timespec){.tv_nsec = (long)pick(&r->random, 200) * 1000000},
+			  NULL);
 		if (pick(&r->random, KILL_EVERY) == 0) {
 			unsigned i = pick(&r->random, WORKERS);
 
@@ -399,7 +414,8 @@ static bool settle(struct run *r)
 			return false;
 		if (shmstore_partition_usage(r->p, SHMSTORE_USAGE_FULL, &u) < 0)
 			return fail(r, "usage failed");
-		if (u.n_stores == 0 && u.ghosts == 0 && u.inflight == 0 && u.pool == 0 && u.residual == 0)
+		if (u.n_stores == 0 && u.ghosts == 0 && u.inflight == 0 && u.pool == 0 &&
+		    u.residual == 0)
 			return true;
 		if (clock_ms() > end_ms) {
 			say("in the end", &u);
@@ -409,7 +425,7 @@ static bool settle(struct run *r)
 	}
 }
 
-/* ---- the daemon ---------------------------------------------------------------------------------------------------- */
+/* ---- the daemon ------------------------------------------------------------------------------ */
 
 static bool write_config(struct run *r)
 {
@@ -417,7 +433,9 @@ static bool write_config(struct run *r)
 
 	if (!f)
 		return fail(r, "%s: %s", r->config, strerror(errno));
-	fprintf(f, "daemon { socket = \"%s\" }\nhttp { enabled = no }\npartition \"%s\" { survey-interval = 2s }\n",
+	fprintf(f,
+		"daemon { socket = \"%s\" }\nhttp { enabled = no }\npartition \"%s\" { "
+		"survey-interval = 2s }\n",
 		r->socket, r->partition);
 	return fclose(f) == 0;
 }
@@ -448,14 +466,16 @@ static int body(const char *mount, void *arg)
 
 	r.options = arg;
 	r.random = r.options->seed * 0x9e3779b97f4a7c15ull | 1;
-	r.shared = mmap(NULL, sizeof(*r.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	r.shared = mmap(NULL, sizeof(*r.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			-1, 0);
 	if (r.shared == MAP_FAILED || !mkdtemp(directory))
 		return 2;
 	snprintf(r.partition, sizeof(r.partition), "%s/partition", mount);
 	snprintf(r.socket, sizeof(r.socket), "%s/socket", directory);
 	snprintf(r.config, sizeof(r.config), "%s/conf", directory);
 	snprintf(foreign, sizeof(foreign), "%s/foreign", r.partition);
-	if (shmstore_partition_open(r.partition, SHMSTORE_CREATE, &r.p) < 0 || mkdir(foreign, 0700) < 0)
+	if (shmstore_partition_open(r.partition, SHMSTORE_CREATE, &r.p) < 0 ||
+	    mkdir(foreign, 0700) < 0)
 		return 2;
 	if (start_daemon(&r)) {
 		blow(&r);
@@ -463,12 +483,14 @@ static int body(const char *mount, void *arg)
 			settle(&r);
 		stop_daemon(&r);
 	}
-	printf("daemon moments: seed %llu: %u moments, %u kills, %llu operations, %llu full; at most %llu bytes of "
+	printf("daemon moments: seed %llu: %u moments, %u kills, %llu operations, %llu full; at "
+	       "most %llu bytes of "
 	       "ghosts, %llu in flight, "
 	       "%llu foreign\n",
-	       (unsigned long long)r.options->seed, r.n_moments, r.n_kills, (unsigned long long)r.shared->n_ops,
-	       (unsigned long long)r.shared->n_enospc, (unsigned long long)r.ghosts_max,
-	       (unsigned long long)r.inflight_max, (unsigned long long)r.foreign_max);
+	       (unsigned long long)r.options->seed, r.n_moments, r.n_kills,
+	       (unsigned long long)r.shared->n_ops, (unsigned long long)r.shared->n_enospc,
+	       (unsigned long long)r.ghosts_max, (unsigned long long)r.inflight_max,
+	       (unsigned long long)r.foreign_max);
 	printf("daemon moments: %u passed, %u failed\n", r.failed ? 0 : 1u, r.failed ? 1u : 0);
 	shmstore_client_free(r.daemon.client);
 	shmstore_partition_unref(r.p);
@@ -516,8 +538,8 @@ int main(int argc, char **argv)
 		{"seed", 's', "N", 0, "Of the random numbers (the time)", 0},
 		{0},
 	};
-	static const struct argp argp = {known, on_option, NULL, "The daemon's books at random moments.",
-					 NULL,  NULL,      NULL};
+	static const struct argp argp = {
+		known, on_option, NULL, "The daemon's books at random moments.", NULL, NULL, NULL};
 	struct options options = {.seconds = 30, .moments = 1000, .seed = (uint64_t)time(NULL)};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &options);

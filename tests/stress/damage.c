@@ -109,7 +109,8 @@ static size_t list(struct damage_book *b, bool whole_only)
 	while (dir && n < FILES_MAX && (e = readdir(dir))) {
 		char *end;
 		uint64_t id = strtoull(e->d_name, &end, 16);
-		if (strlen(e->d_name) == 16 && *end == '\0' && (!whole_only || damage_of(b, id) == DAMAGE_NONE))
+		if (strlen(e->d_name) == 16 && *end == '\0' &&
+		    (!whole_only || damage_of(b, id) == DAMAGE_NONE))
 			b->whole[n++] = id;
 	}
 	if (dir)
@@ -123,7 +124,7 @@ void damage_count(struct damage_book *b, size_t *ret_files, size_t *ret_damaged)
 	*ret_damaged = *ret_files - list(b, true);
 }
 
-/* ---- what is done to a file ----------------------------------------------------------------------------------------- */
+/* ---- what is done to a file ------------------------------------------------------------------ */
 
 static bool flip(struct damage_book *b, int fd, uint64_t size)
 {
@@ -141,8 +142,10 @@ static bool copy_sector(struct damage_book *b, int fd, uint64_t size)
 	unsigned char from[SECTOR], to[SECTOR];
 	if (size < 2 * SECTOR)
 		return false;
-	off_t a = (off_t)(draw(b, size / SECTOR) * SECTOR), z = (off_t)(draw(b, size / SECTOR) * SECTOR);
-	if (pread(fd, from, SECTOR, a) != SECTOR || pread(fd, to, SECTOR, z) != SECTOR || memcmp(from, to, SECTOR) == 0)
+	off_t a = (off_t)(draw(b, size / SECTOR) * SECTOR),
+	      z = (off_t)(draw(b, size / SECTOR) * SECTOR);
+	if (pread(fd, from, SECTOR, a) != SECTOR || pread(fd, to, SECTOR, z) != SECTOR ||
+	    memcmp(from, to, SECTOR) == 0)
 		return false;
 	return pwrite(fd, from, SECTOR, z) == SECTOR;
 }
@@ -178,7 +181,8 @@ static bool swap(struct damage_book *b, const char *name, size_t n)
 	uint64_t other = b->whole[draw(b, n)];
 	char other_name[17];
 	name_of(other, other_name);
-	if (strcmp(name, other_name) == 0 || renameat2(b->dir, name, b->dir, other_name, RENAME_EXCHANGE) < 0)
+	if (strcmp(name, other_name) == 0 ||
+	    renameat2(b->dir, name, b->dir, other_name, RENAME_EXCHANGE) < 0)
 		return false;
 	note(b, other, DAMAGE_SWAP);
 	return true;

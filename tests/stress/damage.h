@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * damage.h: tier files as a test sees them from outside the library: whose they are, by the stubs' texts; damage done to them, and the
- * book of which are damaged now. A file that was written anew under the same name is another file: the book goes by inodes.
+ * damage.h: tier files as a test sees them from outside the library: whose they are, by the stubs'
+ * texts; damage done to them, and the book of which are damaged now. A file that was written anew
+ * under the same name is another file: the book goes by inodes.
  */
 #ifndef DAMAGE_H
 #define DAMAGE_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* failure.h: what went wrong first in any process of a stress test. In memory that all of them share. */
+/* failure.h: what went wrong first in any process of a stress test. In
+ * memory that all of them share. */
 #ifndef FAILURE_H
 #define FAILURE_H
 
@@ -13,7 +14,8 @@ struct failure {
 	char message[512];
 };
 
-__attribute__((format(printf, 2, 3))) static inline void failure_say(struct failure *f, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static inline void failure_say(struct failure *f,
+								     const char *format, ...)
 {
 	va_list args;
 

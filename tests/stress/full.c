@@ -4,9 +4,10 @@
  *
  *   full [-n puts]
  *
- * The partition is filled to its last page. Four processes then put and create, in sizes of a page to tens of MiB, over and over:
- * every one must be -ENOSPC; not a name, not an inode, not a byte may differ afterwards. Then one object is deleted, and its room
- * must be there at once: for its owner, and for another process. The same with the last inode gone.
+ * The partition is filled to its last page. Four processes then put and create, in sizes of a page
+ * to tens of MiB, over and over: every one must be -ENOSPC; not a name, not an inode, not a byte
+ * may differ afterwards. Then one object is deleted, and its room must be there at once: for its
+ * owner, and for another process. The same with the last inode gone.
  */
 #include <argp.h>
 #include <errno.h>
@@ -80,10 +81,12 @@ static struct shmstore *open_store(struct shmstore_partition **p, const char *na
 	return s;
 }
 
-/* Sizes from one byte (a page) up; small is what must not fit even into a recycled file's slack: there is none. */
+/* Sizes from one byte (a page) up; small is what must not fit even into a recycled
+ * file's slack: there is none. */
 static uint64_t size_of(unsigned i)
 {
-	static const uint64_t sizes[] = {1, 3000, 5000, 60000, 65536, 100000, 1000000, 3000000, 40000000};
+	static const uint64_t sizes[] = {1,      3000,    5000,    60000,   65536,
+					 100000, 1000000, 3000000, 40000000};
 	return sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
 }
 
@@ -122,10 +125,12 @@ static void worker(unsigned id)
 		char key[32];
 		snprintf(key, sizeof(key), "%u-%u", id, i);
 		bool create = i % 4 == 3;
-		int rc = create ? try_create(s, key, size_of(i + id)) : try_put(s, key, size_of(i + id));
+		int rc = create ? try_create(s, key, size_of(i + id))
+				: try_put(s, key, size_of(i + id));
 		if (rc != -ENOSPC)
-			complain("process %u, %s %u of %llu bytes: %d (%s)", id, create ? "create" : "put", i,
-				 (unsigned long long)size_of(i + id), rc, shmstore_strerror(rc));
+			complain("process %u, %s %u of %llu bytes: %d (%s)", id,
+				 create ? "create" : "put", i, (unsigned long long)size_of(i + id),
+				 rc, shmstore_strerror(rc));
 		if (i % 97 == 0 && shmstore_contains(s, key, strlen(key)) != 0)
 			complain("process %u: key %s is there", id, key);
 	}
@@ -134,7 +139,8 @@ static void worker(unsigned id)
 		if (id == 0 && sh->try_once && !sh->tried) {
 			int rc = try_put(s, "room", 4u << 20);
 			if (rc < 0)
-				complain("put in another process: %d (%s)", rc, shmstore_strerror(rc));
+				complain("put in another process: %d (%s)", rc,
+					 shmstore_strerror(rc));
 			sh->tried = true;
 		}
 		usleep(1000);
@@ -176,7 +182,8 @@ static bool reap_all(pid_t pids[N_WORKERS])
 				break;
 		if (status != 0) {
 			complain("process %u ended with status 0x%x%s", i, status,
-				 WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS ? ": SIGBUS" : "");
+				 WIFSIGNALED(status) && WTERMSIG(status) == SIGBUS ? ": SIGBUS"
+										   : "");
 			good = false;
 		}
 	}
@@ -187,7 +194,8 @@ static bool someone_died(pid_t pids[N_WORKERS])
 {
 	for (unsigned i = 0; i < N_WORKERS; i++) {
 		siginfo_t info = {0};
-		if (waitid(P_PID, (id_t)pids[i], &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0)
+		if (waitid(P_PID, (id_t)pids[i], &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+		    info.si_pid != 0)
 			return true;
 	}
 	return false;
@@ -202,8 +210,9 @@ static bool books_close(void)
 		rc = shmstore_partition_reconcile(p, NULL, NULL, &u);
 	shmstore_partition_unref(p);
 	if (rc < 0 || u.residual || u.ghosts || u.inflight) {
-		complain("reconcile: %d, residual %lld ghosts %llu inflight %llu", rc, (long long)u.residual,
-			 (unsigned long long)u.ghosts, (unsigned long long)u.inflight);
+		complain("reconcile: %d, residual %lld ghosts %llu inflight %llu", rc,
+			 (long long)u.residual, (unsigned long long)u.ghosts,
+			 (unsigned long long)u.inflight);
 		return false;
 	}
 	return true;
@@ -240,12 +249,14 @@ static void run(const char *mount, const char *by)
 	char *after = sandbox_tree(mount);
 	struct sandbox_used used_after = sandbox_used(mount);
 	if (used_before.bytes != used_after.bytes || used_before.inodes != used_after.inodes)
-		complain("statfs: %lld bytes, %lld inodes", (long long)(used_after.bytes - used_before.bytes),
+		complain("statfs: %lld bytes, %lld inodes",
+			 (long long)(used_after.bytes - used_before.bytes),
 			 (long long)(used_after.inodes - used_before.inodes));
 	if (!before || !after || strcmp(before, after) != 0)
 		complain("names came or went");
 	books_close();
-	snprintf(what, sizeof(what), "%s: %u x %u puts and creates are all refused and leave nothing", by, N_WORKERS,
+	snprintf(what, sizeof(what),
+		 "%s: %u x %u puts and creates are all refused and leave nothing", by, N_WORKERS,
 		 n_puts);
 	check(sh->n_bad == 0, what);
 	/* Room at once. */
@@ -298,7 +309,8 @@ static int body(const char *mount, void *arg)
 {
 	(void)arg;
 	sh = mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	source = mmap(NULL, SOURCE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	source =
+		mmap(NULL, SOURCE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (sh == MAP_FAILED || source == MAP_FAILED)
 		return 2;
 	snprintf(partition_path, sizeof(partition_path), "%s/partition", mount);
@@ -334,7 +346,8 @@ int main(int argc, char **argv)
 		{"puts", 'n', "N", 0, "Of each of the four processes (10000)", 0},
 		{0},
 	};
-	static const struct argp argp = {known, on_option, NULL, "A full partition.", NULL, NULL, NULL};
+	static const struct argp argp = {known, on_option, NULL, "A full partition.",
+					 NULL,  NULL,      NULL};
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
 	return sandbox_run("size=64m,huge=within_size,nr_inodes=100000", body, NULL);
 }

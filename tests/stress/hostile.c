@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * hostile.c: a process of the same user writes anything into the segments and the pages of stores that are at work.
+ * hostile.c: a process of the same user writes anything into the segments and the
+ * pages of stores that are at work.
  *
  *   hostile [-t seconds] [-s seed]
  *
- * Two stores share segments, hand each other objects and read each other by name; now and then one is killed, and opened again over what is there
- * then. The hostile process maps each of their segments and their indexes as a whole, and changes words of the books and of extents at random, so that any
- * call may fail, and what they read may be wrong. But no call may crash, hang, or return an error that is not of the closed list. Two other stores, which share segments
- * with each other only, must find every byte of theirs, and no error, though they are under limits that a daemon left which is dead. In the end a store that was written into can be opened, closed and collected.
+ * Two stores share segments, hand each other objects and read each other by name; now and then
+ * one is killed, and opened again over what is there then. The hostile process maps each of
+ * their segments and their indexes as a whole, and changes words of the books and of extents at
+ * random, so that any call may fail, and what they read may be wrong. But no call may crash,
+ * hang, or return an error that is not of the closed list. Two other stores, which share
+ * segments with each other only, must find every byte of theirs, and no error, though they are
+ * under limits that a daemon left which is dead. In the end a store that was written into can be
+ * opened, closed and collected.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -65,7 +70,7 @@ struct options {
 static struct shared *sh;
 static char partition[256];
 
-/* ---- stores -------------------------------------------------------------------------------------------------------- */
+/* ---- stores ---------------------------------------------------------------------------------- */
 
 struct worker {
 	unsigned id;
@@ -77,8 +82,9 @@ struct worker {
 
 static bool in_list(int rc)
 {
-	static const int list[] = {EINVAL, ENOENT, EEXIST, EBUSY,   ENOSPC, EDQUOT, EBADMSG,   EPERM,    ESTALE,
-				   EXDEV,  EMFILE, ENOMEM, ENOTSUP, EIO,    EFBIG,  ETIMEDOUT, ECANCELED};
+	static const int list[] = {EINVAL,  ENOENT, EEXIST, EBUSY,     ENOSPC,   EDQUOT,
+				   EBADMSG, EPERM,  ESTALE, EXDEV,     EMFILE,   ENOMEM,
+				   ENOTSUP, EIO,    EFBIG,  ETIMEDOUT, ECANCELED};
 
 	for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++)
 		if (rc == -list[i])
@@ -93,7 +99,8 @@ static void check(struct worker *w, const char *what, int rc, int allowed)
 	sh->n_errors[w->id] += rc < 0;
 	sh->n_bad += rc == -EBADMSG;
 	if (!in_list(rc) || (w->id >= HARMED && rc < 0 && rc != allowed))
-		failure_say(&sh->failure, "store %u: %s: %d (%s)", w->id, what, rc, shmstore_error_detail());
+		failure_say(&sh->failure, "store %u: %s: %d (%s)", w->id, what, rc,
+			    shmstore_error_detail());
 }
 
 /* All that the view shows is read, whatever it is. */
@@ -112,7 +119,8 @@ static void look(struct worker *w, unsigned k, struct shmstore_view *v, uint64_t
 		(void)sum;
 	}
 	if (w->id >= HARMED && (why || c.seed != seed))
-		failure_say(&sh->failure, "store %u: key %u: %s", w->id, k, why ? why : "another object");
+		failure_say(&sh->failure, "store %u: key %u: %s", w->id, k,
+			    why ? why : "another object");
 }
 
 static void put(struct worker *w, unsigned k, const char *key)
@@ -128,7 +136,8 @@ static void put(struct worker *w, unsigned k, const char *key)
 static void get(struct worker *w, unsigned k, const char *key)
 {
 	struct shmstore_view *v;
-	int rc = shmstore_get(w->s, key, strlen(key), dice_draw(&w->dice, 2) ? SHMSTORE_COW : 0, &v);
+	int rc =
+		shmstore_get(w->s, key, strlen(key), dice_draw(&w->dice, 2) ? SHMSTORE_COW : 0, &v);
 
 	check(w, "get", rc, w->seeds[k] ? 0 : -ENOENT);
 	if (rc < 0)
@@ -229,7 +238,8 @@ static void read_other(struct worker *w)
 		check(w, "close to read", shmstore_close(other), 0);
 }
 
-/* As a daemon leaves a page that was killed: the limits are far off, and a put of fresh memory asks how far. */
+/* As a daemon leaves a page that was killed: the limits are far off, and a put of
+ * fresh memory asks how far. */
 static void limit(const char *name)
 {
 	const uint64_t far = UINT64_C(400) << 20,
@@ -311,7 +321,7 @@ static void work(unsigned id, uint64_t seed)
 	_exit(0);
 }
 
-/* ---- the hostile process -------------------------------------------------------------------------------------------- */
+/* ---- the hostile process --------------------------------------------------------------------- */
 
 /* Words that mean something are likelier to do harm than others. */
 static uint64_t word(struct dice *d)
@@ -336,8 +346,8 @@ static void write_word(_Atomic uint64_t *at, struct dice *d)
 }
 
 /*
- * A page's identity is left alone most times: who cannot read it believes nothing else of it. No single bits: a false number that could be true
- * of bytes under way is believed (docs/security.md).
+ * A page's identity is left alone most times: who cannot read it believes nothing else of it. No
+ * single bits: a false number that could be true of bytes under way is believed (docs/security.md).
  */
 static void scribble_page(_Atomic uint64_t *words, struct dice *d)
 {
@@ -422,7 +432,7 @@ static void be_hostile(uint64_t seed)
 	_exit(0);
 }
 
-/* ---- all of them ---------------------------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static pid_t start(int id, uint64_t seed)
 {
@@ -446,7 +456,8 @@ static bool reap(const char *what, unsigned id, pid_t pid, bool killed)
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		continue;
 	if (status != 0 && !(killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL))
-		failure_say(&sh->failure, "%s %u ended with status 0x%x", what, id, (unsigned)status);
+		failure_say(&sh->failure, "%s %u ended with status 0x%x", what, id,
+			    (unsigned)status);
 	return status != 0;
 }
 
@@ -469,7 +480,8 @@ static void play(const struct options *o)
 	while (now() < end && !sh->failure.is) {
 		unsigned i = (unsigned)dice_draw(&d, HARMED);
 
-		nanosleep(&(struct timespec){.tv_nsec = (long)dice_draw(&d, 100000000)}, NULL); /* at any moment */
+		/* at any moment */
+		nanosleep(&(struct timespec){.tv_nsec = (long)dice_draw(&d, 100000000)}, NULL);
 		kill(pids[i], SIGKILL);
 		reap("store", i, pids[i], true);
 		sh->mail[i].full = false;
@@ -522,15 +534,19 @@ static int body(const char *mount, void *arg)
 		collect();
 	}
 	reap("the end's process", 0, pid, false);
-	printf("hostile: seed %llu: %llu words written; the harmed: %llu + %llu calls, %llu + %llu errors; the others: "
+	printf("hostile: seed %llu: %llu words written; the harmed: %llu + %llu calls, %llu + %llu "
+	       "errors; the others: "
 	       "%llu + %llu calls, "
 	       "%llu + %llu errors; %llu times -EBADMSG\n",
-	       (unsigned long long)((const struct options *)arg)->seed, (unsigned long long)sh->n_writes,
-	       (unsigned long long)sh->n_ops[0], (unsigned long long)sh->n_ops[1], (unsigned long long)sh->n_errors[0],
-	       (unsigned long long)sh->n_errors[1], (unsigned long long)sh->n_ops[2], (unsigned long long)sh->n_ops[3],
-	       (unsigned long long)sh->n_errors[2], (unsigned long long)sh->n_errors[3], (unsigned long long)sh->n_bad);
+	       (unsigned long long)((const struct options *)arg)->seed,
+	       (unsigned long long)sh->n_writes, (unsigned long long)sh->n_ops[0],
+	       (unsigned long long)sh->n_ops[1], (unsigned long long)sh->n_errors[0],
+	       (unsigned long long)sh->n_errors[1], (unsigned long long)sh->n_ops[2],
+	       (unsigned long long)sh->n_ops[3], (unsigned long long)sh->n_errors[2],
+	       (unsigned long long)sh->n_errors[3], (unsigned long long)sh->n_bad);
 	if (!sh->failure.is && (!sh->n_writes || !sh->n_bad || !sh->n_ops[2] || !sh->n_ops[3]))
-		failure_say(&sh->failure, "nothing was harmed, or nobody worked: the test says nothing");
+		failure_say(&sh->failure,
+			    "nothing was harmed, or nobody worked: the test says nothing");
 	if (sh->failure.is)
 		printf("FAIL hostile: %s\n", sh->failure.message);
 	printf("hostile: %u passed, %u failed\n", !sh->failure.is, sh->failure.is);

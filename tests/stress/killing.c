@@ -13,7 +13,8 @@ bool killing_after(uint64_t ns)
 	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
 	timer_t timer;
 
-	return timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 && timer_settime(timer, 0, &in, NULL) == 0;
+	return timer_create(CLOCK_MONOTONIC, &event, &timer) == 0 &&
+	       timer_settime(timer, 0, &in, NULL) == 0;
 }
 
 bool killing_wait(void)

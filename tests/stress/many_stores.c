@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * many_stores.c: 256 stores of eight processes on one partition: every store puts, hands one object to the next store of the ring
- * (over process borders) and adopts one; then every object of every store is read through one process, du and reconcile agree
- * and close; half of the processes are killed, gc removes their stores and no others; then nothing is left.
+ * many_stores.c: 256 stores of eight processes on one partition: every store puts, hands one object
+ * to the next store of the ring (over process borders) and adopts one; then every object of every
+ * store is read through one process, du and reconcile agree and close; half of the processes are
+ * killed, gc removes their stores and no others; then nothing is left.
  *
  *   many_stores [-n objects]
  */
@@ -44,14 +45,16 @@ static char partition_path[256];
 static void must(const char *what, unsigned store, int rc)
 {
 	if (rc < 0)
-		failure_say(&sh->failure, "store %u: %s: %d (%s)", store, what, rc, shmstore_strerror(rc));
+		failure_say(&sh->failure, "store %u: %s: %d (%s)", store, what, rc,
+			    shmstore_strerror(rc));
 }
 
 static bool as_files; /* none is packed */
 
 static struct content content_of(unsigned store, unsigned object)
 {
-	return (struct content){store * 1000u + object + 1, 100 + (store * 31 + object * 977) % 9000};
+	return (struct content){store * 1000u + object + 1,
+				100 + (store * 31 + object * 977) % 9000};
 }
 
 static void wait_for(_Atomic unsigned *n)
@@ -76,16 +79,20 @@ static void process(unsigned id)
 		for (unsigned k = 0; k < n_objects && !sh->failure.is; k++) {
 			char key[32];
 			snprintf(key, sizeof(key), "object-%u", k);
-			must("put", store, content_put(stores[i], key, strlen(key), content_of(store, k), 0));
+			must("put", store,
+			     content_put(stores[i], key, strlen(key), content_of(store, k), 0));
 		}
 		if (!sh->failure.is)
-			must("handoff", store, shmstore_handoff(stores[i], "object-0", 8, 600000, &sh->tickets[store]));
+			must("handoff", store,
+			     shmstore_handoff(stores[i], "object-0", 8, 600000,
+					      &sh->tickets[store]));
 	}
 	wait_for(&sh->n_put);
 	for (unsigned i = 0; i < N_EACH && !sh->failure.is; i++) {
 		unsigned store = id * N_EACH + i;
 		must("adopt", store,
-		     shmstore_adopt(stores[i], "adopted", 7, &sh->tickets[(store + N_STORES - 1) % N_STORES], 0));
+		     shmstore_adopt(stores[i], "adopted", 7,
+				    &sh->tickets[(store + N_STORES - 1) % N_STORES], 0));
 	}
 	wait_for(&sh->n_adopted);
 	while (!sh->end && !sh->failure.is)
@@ -109,12 +116,14 @@ static void read_all(struct shmstore_partition *p, unsigned first)
 			char key[32];
 			snprintf(key, sizeof(key), k < n_objects ? "object-%u" : "adopted", k);
 			struct content want =
-				k < n_objects ? content_of(store, k) : content_of((store + N_STORES - 1) % N_STORES, 0);
+				k < n_objects ? content_of(store, k)
+					      : content_of((store + N_STORES - 1) % N_STORES, 0);
 			struct content got = {0, 0};
 			const char *why = NULL;
 			int rc = content_get(s, key, strlen(key), &got, &why);
 			if (rc < 0 || got.seed != want.seed)
-				failure_say(&sh->failure, "store %u, %s: %d %s", store, key, rc, why ? why : "");
+				failure_say(&sh->failure, "store %u, %s: %d %s", store, key, rc,
+					    why ? why : "");
 		}
 		shmstore_close(s);
 	}
@@ -149,16 +158,20 @@ static void check_books(struct shmstore_partition *p, unsigned n_stores)
 	double reconcile_s = clock_s() - begin;
 	if (sh->failure.is)
 		return;
-	printf("     %u stores, %u objects: du %.3f s, reconcile %.3f s, used %llu, linked %llu\n", du.n_stores,
-	       du.n_objects, du_s, reconcile_s, (unsigned long long)u.used, (unsigned long long)u.linked);
+	printf("     %u stores, %u objects: du %.3f s, reconcile %.3f s, used %llu, linked %llu\n",
+	       du.n_stores, du.n_objects, du_s, reconcile_s, (unsigned long long)u.used,
+	       (unsigned long long)u.linked);
 	if (u.residual || u.ghosts || u.inflight || u.foreign || (as_files && u.pool))
-		failure_say(&sh->failure, "books: residual %lld ghosts %llu inflight %llu foreign %llu pool %llu",
-			    (long long)u.residual, (unsigned long long)u.ghosts, (unsigned long long)u.inflight,
-			    (unsigned long long)u.foreign, (unsigned long long)u.pool);
-	if (du.n_stores != n_stores || u.n_stores != n_stores || du.n_objects != n_stores * (n_objects + 1) ||
-	    u.n_objects != du.n_objects)
-		failure_say(&sh->failure, "books: %u and %llu stores, %u and %llu objects", du.n_stores,
-			    (unsigned long long)u.n_stores, du.n_objects, (unsigned long long)u.n_objects);
+		failure_say(&sh->failure,
+			    "books: residual %lld ghosts %llu inflight %llu foreign %llu pool %llu",
+			    (long long)u.residual, (unsigned long long)u.ghosts,
+			    (unsigned long long)u.inflight, (unsigned long long)u.foreign,
+			    (unsigned long long)u.pool);
+	if (du.n_stores != n_stores || u.n_stores != n_stores ||
+	    du.n_objects != n_stores * (n_objects + 1) || u.n_objects != du.n_objects)
+		failure_say(&sh->failure, "books: %u and %llu stores, %u and %llu objects",
+			    du.n_stores, (unsigned long long)u.n_stores, du.n_objects,
+			    (unsigned long long)u.n_objects);
 	if (du_s > 5 || reconcile_s > 5)
 		failure_say(&sh->failure, "du and reconcile take too long");
 }
@@ -168,8 +181,9 @@ static void run(pid_t pids[N_PROCESSES])
 	double begin = clock_s();
 	while ((sh->n_put < N_PROCESSES || sh->n_adopted < N_PROCESSES) && !sh->failure.is) {
 		if (clock_s() - begin > READY_S)
-			failure_say(&sh->failure, "of %u processes %u have put and %u adopted within %d s", N_PROCESSES,
-				    sh->n_put, sh->n_adopted, READY_S);
+			failure_say(&sh->failure,
+				    "of %u processes %u have put and %u adopted within %d s",
+				    N_PROCESSES, sh->n_put, sh->n_adopted, READY_S);
 		usleep(2000);
 	}
 	struct shmstore_partition *p = NULL;
@@ -189,8 +203,8 @@ static void run(pid_t pids[N_PROCESSES])
 	}
 	must("gc", 0, shmstore_partition_gc(p, 0, &report));
 	if (report.n_stores != N_STORES / 2)
-		failure_say(&sh->failure, "gc removed %llu stores of %u", (unsigned long long)report.n_stores,
-			    N_STORES / 2);
+		failure_say(&sh->failure, "gc removed %llu stores of %u",
+			    (unsigned long long)report.n_stores, N_STORES / 2);
 	read_all(p, N_STORES / 2);
 	check_books(p, N_STORES / 2);
 	shmstore_partition_unref(p);
@@ -261,7 +275,8 @@ int main(int argc, char **argv)
 		{"files", 'f', NULL, 0, "A file for each object: none is packed", 0},
 		{0},
 	};
-	static const struct argp argp = {known, on_option, NULL, "256 stores at once.", NULL, NULL, NULL};
+	static const struct argp argp = {known, on_option, NULL, "256 stores at once.",
+					 NULL,  NULL,      NULL};
 	argp_parse(&argp, argc, argv, 0, NULL, NULL);
 	return sandbox_run("size=512m,huge=within_size", body, NULL);
 }

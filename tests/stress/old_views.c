@@ -4,16 +4,20 @@
  *
  *   old_views [-p] [-t seconds] [-s seed]
  *
- * The churner deletes and puts under few keys, in sizes that vary by 20 %, so that nearly every put would like a recycled file.
- * Meanwhile views and files are held in all the ways of old_views.h, and every byte of them is compared again and again with what
- * it was. Recycling must have happened, and every kind of holder must have held something, else the test says nothing and fails.
+ * The churner deletes and puts under few keys, in sizes that vary by 20 %, so that nearly
+ * every put would like a recycled file. Meanwhile views and files are held in all the ways
+ * of old_views.h, and every byte of them is compared again and again with what it was.
+ * Recycling must have happened, and every kind of holder must have held something, else the
+ * test says nothing and fails.
  *
- * With -p the stores pack, on a partition so small that freed pages go back to it at once, and with donors and holders that are stopped and
- * killed (old_views_mortal.c). Then what must have happened is that memory was used again: objects were packed, and far more bytes put than
- * there is room for. tests/mutants/segfile leaves out the guards.
+ * With -p the stores pack, on a partition so small that freed pages go back to it at once, and with
+ * donors and holders that are stopped and killed (old_views_mortal.c). Then what must have happened
+ * is that memory was used again: objects were packed, and far more bytes put than there is room
+ * for. tests/mutants/segfile leaves out the guards.
  *
- * Built as old_views_no_lease and old_views_no_links the program's own fcntl() and fstat() tell the library that the file is
- * nobody else's: then the test must find changed views. tests/crash/run runs all three.
+ * Built as old_views_no_lease and old_views_no_links the program's own fcntl() and fstat() tell
+ * the library that the file is nobody else's: then the test must find changed views.
+ * tests/crash/run runs all three.
  */
 #include "old_views.h"
 
@@ -121,7 +125,8 @@ void ov_fail(struct ov *o, const char *format, ...)
 	va_end(args);
 }
 
-void ov_looked(struct ov *o, enum ov_kind kind, bool first, const char *why, uint64_t seed, uint64_t expected)
+void ov_looked(struct ov *o, enum ov_kind kind, bool first, const char *why, uint64_t seed,
+	       uint64_t expected)
 {
 	struct ov_shared *sh = o->shared;
 	if (first)
@@ -135,8 +140,9 @@ void ov_looked(struct ov *o, enum ov_kind kind, bool first, const char *why, uin
 	else
 		sh->n_changed[kind]++;
 	ov_fail(o, "%s: %s: %s (seed %llu, was %llu)", ov_kind_name[kind],
-		first ? "not whole at first sight" : "changed under its holder", why ? why : "another object",
-		(unsigned long long)seed, (unsigned long long)expected);
+		first ? "not whole at first sight" : "changed under its holder",
+		why ? why : "another object", (unsigned long long)seed,
+		(unsigned long long)expected);
 }
 
 unsigned ov_random(uint64_t *x, unsigned n)
@@ -154,7 +160,7 @@ void ov_key(unsigned i, char ret[16])
 	snprintf(ret, 16, "key-%u", i);
 }
 
-/* ---- the churner's own holds -------------------------------------------------------------------------------------- */
+/* ---- the churner's own holds ----------------------------------------------------------------- */
 
 static void copy_buffers(const struct shmstore_view *v, unsigned char *to)
 {
@@ -178,7 +184,8 @@ static bool same_buffers(const struct shmstore_view *v, const unsigned char *as)
 	return true;
 }
 
-/* Writes into some pages of a copy-on-write view: these are private from now on, all others are the object's still. */
+/* Writes into some pages of a copy-on-write view: these are private from now on, all
+ * others are the object's still. */
 static void scribble(struct churner *c, struct shmstore_view *v)
 {
 	for (size_t i = 0; i < shmstore_view_n_buffers(v); i++) {
@@ -234,7 +241,8 @@ static void hold(struct churner *c, unsigned key)
 	}
 }
 
-/* A child that inherits a view and looks at it until told to end; nothing but memory reads and one read(2). */
+/* A child that inherits a view and looks at it until told to end; nothing but
+ * memory reads and one read(2). */
 static void child_with(struct churner *c, const struct shmstore_view *v, uint64_t seed)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -279,14 +287,15 @@ static void send_ticket(struct churner *c, unsigned key)
 	ov_send_ticket(c->o, c->s, name, c->seeds[key]);
 }
 
-/* ---- the churn ---------------------------------------------------------------------------------------------------- */
+/* ---- the churn ------------------------------------------------------------------------------- */
 
 static void put_one(struct churner *c, unsigned key)
 {
 	static const uint64_t middle[] = {70000, 70000, 200000, 200000, 1000000};
 	static const uint64_t packed[] = {300, 5000, 9000, 70000, 250000};
 	uint64_t m = c->o->pack_max ? packed[ov_random(&c->random, 5)] : middle[key % 5];
-	struct content fresh = {++c->next_seed, m * 4 / 5 + ov_random(&c->random, (unsigned)(m * 2 / 5))};
+	struct content fresh = {++c->next_seed,
+				m * 4 / 5 + ov_random(&c->random, (unsigned)(m * 2 / 5))};
 	char name[16];
 	ov_key(key, name);
 	int rc;
@@ -307,7 +316,8 @@ static void put_one(struct churner *c, unsigned key)
 	}
 	if (rc == -ENOSPC && c->o->pack_max) {
 		/* What was there is, unless it was to be deleted first. */
-		c->seeds[key] = shmstore_contains(c->s, name, strlen(name)) == 1 ? c->seeds[key] : 0;
+		c->seeds[key] =
+			shmstore_contains(c->s, name, strlen(name)) == 1 ? c->seeds[key] : 0;
 		return;
 	}
 	if (rc < 0) {
@@ -390,7 +400,8 @@ static void *racer(void *arg)
 			struct content first = {0, 0}, again = {0, 0};
 			const char *why = content_check(v, &first);
 			ov_looked(c->o, OV_THREAD, true, why, first.seed, first.seed);
-			nanosleep(&(struct timespec){.tv_nsec = (long)ov_random(&random, 500000)}, NULL);
+			nanosleep(&(struct timespec){.tv_nsec = (long)ov_random(&random, 500000)},
+				  NULL);
 			why = content_check(v, &again);
 			ov_looked(c->o, OV_THREAD, false, why, again.seed, first.seed);
 			shmstore_view_unref(v);
@@ -411,7 +422,8 @@ static int count_recycled(const struct shmstore_store_info *info, void *arg)
 
 static void churner_main(struct ov *o, const struct options *options, int ready)
 {
-	struct churner c = {.o = o, .options = options, .random = options->seed * 0x9e3779b97f4a7c15ull | 1};
+	struct churner c = {
+		.o = o, .options = options, .random = options->seed * 0x9e3779b97f4a7c15ull | 1};
 	struct shmstore_options open = SHMSTORE_OPTIONS_INIT;
 	open.pack_max = o->pack_max;
 	int rc = shmstore_partition_open(o->partition, SHMSTORE_CREATE, &c.p);
@@ -436,7 +448,7 @@ static void churner_main(struct ov *o, const struct options *options, int ready)
 	_exit(0);
 }
 
-/* ---- all together ------------------------------------------------------------------------------------------------- */
+/* ---- all together ---------------------------------------------------------------------------- */
 
 static pid_t start(struct ov *o, void (*holder)(struct ov *o, uint64_t seed), uint64_t seed)
 {
@@ -463,7 +475,8 @@ static void judge_churn(struct ov *o)
 		       (unsigned long long)sh->n_puts, (unsigned long long)sh->n_put_bytes >> 20,
 		       (unsigned long long)sh->n_packed);
 		if (sh->n_packed == 0 || sh->n_put_bytes < TIMES_SIZE * SIZE_PACKED)
-			ov_fail(o, "no object was packed, or too little was put: the test says nothing");
+			ov_fail(o, "no object was packed, or too little was put: the test says "
+				   "nothing");
 		return;
 	}
 	printf("old views: %llu puts, %llu recycled\n", (unsigned long long)sh->n_puts,
@@ -479,11 +492,13 @@ static void judge(struct ov *o)
 	for (unsigned k = 0; k < OV_N_KINDS; k++) {
 		if (!takes_part(o, k))
 			continue;
-		printf("     %-26s held %8llu, looked at %9llu, changed %llu, torn %llu\n", ov_kind_name[k],
-		       (unsigned long long)sh->n_held[k], (unsigned long long)sh->n_looked[k],
-		       (unsigned long long)sh->n_changed[k], (unsigned long long)sh->n_torn[k]);
+		printf("     %-26s held %8llu, looked at %9llu, changed %llu, torn %llu\n",
+		       ov_kind_name[k], (unsigned long long)sh->n_held[k],
+		       (unsigned long long)sh->n_looked[k], (unsigned long long)sh->n_changed[k],
+		       (unsigned long long)sh->n_torn[k]);
 		if (sh->n_held[k] == 0 || sh->n_looked[k] == 0)
-			ov_fail(o, "%s: nothing was held: the test says nothing about them", ov_kind_name[k]);
+			ov_fail(o, "%s: nothing was held: the test says nothing about them",
+				ov_kind_name[k]);
 	}
 	judge_churn(o);
 }
@@ -496,10 +511,11 @@ static int body(const char *mount, void *arg)
 	snprintf(path, sizeof(path), "%s/partition", mount);
 	o.partition = path;
 	o.pack_max = options->packed ? PACK_MAX : 0;
-	o.shared = mmap(NULL, sizeof(*o.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	o.shared = mmap(NULL, sizeof(*o.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			-1, 0);
 	int ready[2];
-	if (o.shared == MAP_FAILED || socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, o.tickets) < 0 ||
-	    pipe(ready) < 0)
+	if (o.shared == MAP_FAILED ||
+	    socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, o.tickets) < 0 || pipe(ready) < 0)
 		return 2;
 	pid_t pids[5];
 	pids[0] = fork();
@@ -554,11 +570,13 @@ int main(int argc, char **argv)
 		{"seed", 's', "N", 0, "Of the random numbers (the time)", 0},
 		{0},
 	};
-	static const struct argp argp = {known, on_option, NULL, "Recycled files and old views.", NULL, NULL, NULL};
+	static const struct argp argp = {known, on_option, NULL, "Recycled files and old views.",
+					 NULL,  NULL,      NULL};
 	struct options options = {.seconds = 10, .seed = (uint64_t)time(NULL)};
 	char mount_options[64];
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	snprintf(mount_options, sizeof(mount_options), "size=%llu,huge=%s",
-		 (unsigned long long)(options.packed ? SIZE_PACKED : SIZE), options.packed ? "never" : "within_size");
+		 (unsigned long long)(options.packed ? SIZE_PACKED : SIZE),
+		 options.packed ? "never" : "within_size");
 	return sandbox_run(mount_options, body, &options);
 }

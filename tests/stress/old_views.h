@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * old_views.h: what the parts of the recycling test share. A churner puts and deletes under few keys, so that files are
- * recycled all the time; holders of every kind keep what they see for a moment and look at it again, and again. With stores that pack
- * it is slots and pages of segments that are used again.
+ * old_views.h: what the parts of the recycling test share. A churner puts and deletes under few
+ * keys, so that files are recycled all the time; holders of every kind keep what they see for a
+ * moment and look at it again, and again. With stores that pack it is slots and pages of
+ * segments that are used again.
  */
 #ifndef OLD_VIEWS_H
 #define OLD_VIEWS_H
@@ -25,12 +26,16 @@ enum ov_kind {
 	OV_FORKED,   /* views that a forked child kept after its parent dropped them */
 	OV_READONLY, /* views of a SHMSTORE_OPEN_READONLY handle in another process */
 	OV_ADOPTED,  /* views of adopted objects in another process, whose key is deleted */
-	OV_LINKED,  /* adopted objects that nobody has a view of: only the link, or the name, says that they are held */
-	OV_STOPPED, /* packed: views of processes that are stopped meanwhile */
+	/* adopted objects that nobody has a view of: only the link, or the
+	 * name, says that they are held */
+	OV_LINKED,
+	OV_STOPPED,  /* packed: views of processes that are stopped meanwhile */
 	OV_ORPHANED, /* packed: views that a child has of a parent that was killed */
 	OV_OPEN,     /* files, from here: open(2) by hand, descriptor kept, read again */
-	OV_PATH,     /* open(2) with O_PATH, opened again through /proc/self/fd, mapped, all descriptors closed */
-	OV_MAPPED,   /* open(2) and mmap(2) by hand, descriptor closed */
+	/* open(2) with O_PATH, opened again through /proc/self/fd, mapped, all descriptors
+	 * closed */
+	OV_PATH,
+	OV_MAPPED, /* open(2) and mmap(2) by hand, descriptor closed */
 	OV_N_KINDS,
 };
 
@@ -63,8 +68,10 @@ struct ov_mail {
 extern const char *const ov_kind_name[OV_N_KINDS];
 
 __attribute__((format(printf, 2, 3))) void ov_fail(struct ov *o, const char *format, ...);
-/* Books one look at something of kind that is expected to have that seed. first: the look with which it was taken hold of. */
-void ov_looked(struct ov *o, enum ov_kind kind, bool first, const char *why, uint64_t seed, uint64_t expected);
+/* Books one look at something of kind that is expected to have that seed. first: the look with
+ * which it was taken hold of. */
+void ov_looked(struct ov *o, enum ov_kind kind, bool first, const char *why, uint64_t seed,
+	       uint64_t expected);
 /* A small random number; own state. */
 unsigned ov_random(uint64_t *x, unsigned n);
 /* Opens a store for a holder. NULL: it has failed. */

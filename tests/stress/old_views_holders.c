@@ -35,7 +35,7 @@ void ov_breathe(uint64_t *random)
 	nanosleep(&t, NULL);
 }
 
-/* ---- views -------------------------------------------------------------------------------------------------------- */
+/* ---- views ----------------------------------------------------------------------------------- */
 
 void ov_look(struct ov *o, enum ov_kind kind, const struct ov_view *h)
 {
@@ -53,7 +53,8 @@ void ov_hold(struct ov *o, enum ov_kind kind, struct ov_view *slot, struct shmst
 	*slot = (struct ov_view){v, c.seed};
 }
 
-static void look_around(struct ov *o, enum ov_kind kind, struct ov_view ring[OV_RING], uint64_t *random)
+static void look_around(struct ov *o, enum ov_kind kind, struct ov_view ring[OV_RING],
+			uint64_t *random)
 {
 	for (unsigned i = 0; i < OV_RING; i++)
 		if (ring[i].v) {
@@ -123,21 +124,23 @@ bool ov_receive(struct ov *o, struct ov_mail *ret)
 {
 	struct pollfd pfd = {.fd = o->tickets[1], .events = POLLIN};
 
-	return poll(&pfd, 1, 1) == 1 && recv(o->tickets[1], ret, sizeof(*ret), MSG_DONTWAIT) == (ssize_t)sizeof(*ret);
+	return poll(&pfd, 1, 1) == 1 &&
+	       recv(o->tickets[1], ret, sizeof(*ret), MSG_DONTWAIT) == (ssize_t)sizeof(*ret);
 }
 
 bool ov_adopt(struct ov *o, struct shmstore *s, const char *key, const struct ov_mail *mail)
 {
 	int rc = shmstore_adopt(s, key, strlen(key), &mail->ticket, SHMSTORE_REPLACE);
 
-	/* It took us longer than the lease; or where a packed object is copied the partition is full. */
+	/* It took us longer than the lease; or where a packed object is
+	 * copied the partition is full. */
 	if (rc < 0 && rc != -ESTALE && !(rc == -ENOSPC && o->pack_max))
 		ov_fail(o, "adopt: %d (%s)", rc, shmstore_strerror(rc));
 	return rc == 0;
 }
 
-static void take_ticket(struct ov *o, struct shmstore *s, struct ov_view ring[OV_RING], struct linked links[OV_RING],
-			uint64_t *random)
+static void take_ticket(struct ov *o, struct shmstore *s, struct ov_view ring[OV_RING],
+			struct linked links[OV_RING], uint64_t *random)
 {
 	static unsigned n;
 	struct ov_mail mail;
@@ -189,7 +192,7 @@ void ov_hold_adopted(struct ov *o, uint64_t random)
 	shmstore_close(s);
 }
 
-/* ---- by hand ------------------------------------------------------------------------------------------------------ */
+/* ---- by hand --------------------------------------------------------------------------------- */
 
 struct by_hand {
 	enum ov_kind kind;
@@ -233,8 +236,9 @@ static int open_by_hand(const char *path, enum ov_kind kind)
 }
 
 /*
- * Takes hold of an object's file. What counts as held is what the name still means after the open: an open that began before
- * the object's deletion and ended after its file was taken for another object is a new user of the new object.
+ * Takes hold of an object's file. What counts as held is what the name still means after the open:
+ * an open that began before the object's deletion and ended after its file was taken for another
+ * object is a new user of the new object.
  */
 static bool take_hold(const char *path, enum ov_kind kind, bool shared, struct by_hand *ret)
 {
@@ -242,7 +246,8 @@ static bool take_hold(const char *path, enum ov_kind kind, bool shared, struct b
 	int fd = open_by_hand(path, kind);
 	if (fd < 0)
 		return false;
-	if (fstat(fd, &st) < 0 || stat(path, &named) < 0 || named.st_ino != st.st_ino || fstat(fd, &st) < 0) {
+	if (fstat(fd, &st) < 0 || stat(path, &named) < 0 || named.st_ino != st.st_ino ||
+	    fstat(fd, &st) < 0) {
 		close(fd);
 		return false;
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * old_views_mortal.c: donors and holders of packed objects that are stopped for a while and killed. A child that such a process leaves goes on
- * to look at the views that it inherited, while everybody recovers the dead, opens the store anew, and uses the slots again.
+ * old_views_mortal.c: donors and holders of packed objects that are stopped for a while and killed.
+ * A child that such a process leaves goes on to look at the views that it inherited, while
+ * everybody recovers the dead, opens the store anew, and uses the slots again.
  */
 #include <errno.h>
 #include <signal.h>

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * readers.c: stores that are read by name while their owners replace what they have, as fast as they can, and are killed.
+ * readers.c: stores that are read by name while their owners replace what they have, as fast
+ * as they can, and are killed.
  *
  *   readers [-t SECONDS] [-s SEED] [-w WRITERS] [-m MIB] [-f] [-l MIB -D SHMSTORED] [-d] [-k]
  *
- * Four writers (-w: 1 to 4) with a store each. Some keys of a store are always there: they are replaced, by values of 100 bytes to 4 MiB, packed and as
- * files; others come and go. Eight readers have handles of all stores, and hold views. A permanent key that is missing, twice in a list, or
- * has bytes that are not of one value is a failure, and so is a value that is older than one that the reader has seen. One writer or reader
- * after the other is killed and begins anew; writers have their kept store again. -m: the partition is so small that puts find it full; -l: a daemon of
- * the test's own has that limit for the partition; -f: puts must have found no room; -d: there is a disk tier; -k: nobody is killed.
+ * Four writers (-w: 1 to 4) with a store each. Some keys of a store are always there: they are
+ * replaced, by values of 100 bytes to 4 MiB, packed and as files; others come and go. Eight readers
+ * have handles of all stores, and hold views. A permanent key that is missing, twice in a list, or
+ * has bytes that are not of one value is a failure, and so is a value that is older than one that
+ * the reader has seen. One writer or reader after the other is killed and begins anew; writers have
+ * their kept store again. -m: the partition is so small that puts find it full; -l: a daemon of the
+ * test's own has that limit for the partition; -f: puts must have found no room; -d: there is a
+ * disk tier; -k: nobody is killed.
  *
- * Bytes say whose they are: the first word of each value is its number, and the rest is that word over and over. Exit status 0; 1; 77: no mount.
+ * Bytes say whose they are: the first word of each value is its number, and the rest is that word
+ * over and over. Exit status 0; 1; 77: no mount.
  */
 #include <errno.h>
 #include <shmstore/inspect.h>
@@ -61,10 +66,12 @@ static bool over(void)
 
 static size_t permanent(char *key, unsigned i)
 {
-	return (size_t)sprintf(key, i % 2 ? "key %u" : "a permanent key that does not fit into a slot, number %u", i);
+	return (size_t)sprintf(
+		key, i % 2 ? "key %u" : "a permanent key that does not fit into a slot, number %u",
+		i);
 }
 
-/* ---- writers ------------------------------------------------------------------------------------------------------- */
+/* ---- writers --------------------------------------------------------------------------------- */
 
 static bool is_full(int r)
 {
@@ -85,7 +92,8 @@ static int put(struct shmstore *s, unsigned writer, const char *key, size_t size
 	if (is_full(r))
 		atomic_fetch_add(&m->full, 1);
 	else if (r < 0)
-		FAIL("put of %u bytes: %s: %s", bytes, shmstore_strerror(r), shmstore_error_detail());
+		FAIL("put of %u bytes: %s: %s", bytes, shmstore_strerror(r),
+		     shmstore_error_detail());
 	else
 		atomic_fetch_add(&m->writes, 1);
 	return r;
@@ -100,8 +108,9 @@ static struct shmstore *open_store(unsigned writer, unsigned flags)
 
 	snprintf(name, sizeof(name), "w%u", writer);
 	o.flags = flags;
-	o.keep = !over() && !(flags & SHMSTORE_OPEN_READONLY); /* else the next sweep takes what a killed one had */
-	o.pack_max = writer % 4 == 3 ? 0 : MIB;                /* one has files alone */
+	/* else the next sweep takes what a killed one had */
+	o.keep = !over() && !(flags & SHMSTORE_OPEN_READONLY);
+	o.pack_max = writer % 4 == 3 ? 0 : MIB; /* one has files alone */
 	r = shmstore_open(scratch_partition(), name, &o, &s);
 	if (r == -ENOENT && (flags & SHMSTORE_OPEN_READONLY))
 		return NULL;
@@ -127,7 +136,8 @@ static void write_for_ever(unsigned writer, struct dice *d)
 	}
 	atomic_store(&m->ready[writer], true);
 	while (!over()) {
-		unsigned what = (unsigned)dice_draw(d, 100), passing = (unsigned)dice_draw(d, PASSING);
+		unsigned what = (unsigned)dice_draw(d, 100),
+			 passing = (unsigned)dice_draw(d, PASSING);
 
 		if (what < 60) {
 			unsigned i = (unsigned)dice_draw(d, PERMANENT);
@@ -147,7 +157,7 @@ static void write_for_ever(unsigned writer, struct dice *d)
 		shmstore_close(s);
 }
 
-/* ---- readers ------------------------------------------------------------------------------------------------------- */
+/* ---- readers --------------------------------------------------------------------------------- */
 
 struct reader {
 	struct shmstore *stores[WRITERS];
@@ -179,13 +189,14 @@ static void get(struct reader *x, unsigned writer, unsigned i)
 	char key[80];
 	uint64_t number;
 	unsigned place = (unsigned)dice_draw(&x->d, HELD);
-	int r = shmstore_get(x->stores[writer], key, permanent(key, i), dice_draw(&x->d, 8) ? 0 : SHMSTORE_COW, &v);
+	int r = shmstore_get(x->stores[writer], key, permanent(key, i),
+			     dice_draw(&x->d, 8) ? 0 : SHMSTORE_COW, &v);
 
 	if (r < 0) {
 		if (over())
 			return; /* stores go */
-		FAIL("get of a key that is always there: %s: %s (store %u, key %u)", shmstore_strerror(r),
-		     shmstore_error_detail(), writer, i);
+		FAIL("get of a key that is always there: %s: %s (store %u, key %u)",
+		     shmstore_strerror(r), shmstore_error_detail(), writer, i);
 		return;
 	}
 	atomic_fetch_add(&m->reads, 1);
@@ -207,9 +218,11 @@ static int on_object(const struct shmstore_object_info *info, void *arg)
 	struct reader *x = arg;
 	char key[80];
 
-	/* A file that is replaced while the directory is read may be met twice, or never: readdir promises no more. */
+	/* A file that is replaced while the directory is read may be met twice, or never:
+	 * readdir promises no more. */
 	for (unsigned i = 0; info->packed && i < PERMANENT; i++)
-		x->n_listed[i] += permanent(key, i) == info->key_size && memcmp(key, info->key, info->key_size) == 0;
+		x->n_listed[i] += permanent(key, i) == info->key_size &&
+				  memcmp(key, info->key, info->key_size) == 0;
 	return 0;
 }
 
@@ -223,7 +236,8 @@ static void list(struct reader *x, unsigned writer)
 		FAIL("list: %s: %s", shmstore_strerror(r), shmstore_error_detail());
 	for (unsigned i = 0; i < PERMANENT; i++) {
 		if (x->n_listed[i] > 1)
-			FAIL("a key that is listed %u times (store %u, key %u)", x->n_listed[i], writer, i);
+			FAIL("a key that is listed %u times (store %u, key %u)", x->n_listed[i],
+			     writer, i);
 	}
 	atomic_fetch_add(&m->lists, 1);
 }
@@ -246,7 +260,8 @@ static void read_for_ever(unsigned number, struct dice *d)
 			list(&x, writer);
 		else
 			get(&x, writer, (unsigned)dice_draw(&x.d, PERMANENT));
-		if (dice_draw(&x.d, 5000) == 0 && shmstore_contains(x.stores[writer], "never there", 11) != 0)
+		if (dice_draw(&x.d, 5000) == 0 &&
+		    shmstore_contains(x.stores[writer], "never there", 11) != 0)
 			FAIL("a key that was never there");
 	}
 	for (unsigned i = 0; i < HELD; i++)
@@ -255,7 +270,7 @@ static void read_for_ever(unsigned number, struct dice *d)
 		shmstore_close(x.stores[i]);
 }
 
-/* ---- all of them --------------------------------------------------------------------------------------------------- */
+/* ---- all of them ----------------------------------------------------------------------------- */
 
 static pid_t begin(unsigned i, uint64_t seed)
 {
@@ -291,11 +306,12 @@ static void check_rest(void)
 	if (r < 0)
 		FAIL("at the end: %s", shmstore_strerror(r));
 	else if (u.residual || u.ghosts || u.n_objects || u.pool)
-		FAIL("left over: residual %lld, ghosts %llu, objects %llu, pool %llu", (long long)u.residual,
-		     (unsigned long long)u.ghosts, (unsigned long long)u.n_objects, (unsigned long long)u.pool);
+		FAIL("left over: residual %lld, ghosts %llu, objects %llu, pool %llu",
+		     (long long)u.residual, (unsigned long long)u.ghosts,
+		     (unsigned long long)u.n_objects, (unsigned long long)u.pool);
 }
 
-/* ---- a daemon ------------------------------------------------------------------------------------------------------ */
+/* ---- a daemon -------------------------------------------------------------------------------- */
 
 static struct own_daemon daemon_of_test;
 static char daemon_directory[] = "/tmp/shmstore-readers-XXXXXX";
@@ -311,7 +327,10 @@ static void start_daemon(const char *program, unsigned limit_mib)
 	snprintf(config, sizeof(config), "%s/conf", daemon_directory);
 	f = fopen(config, "we");
 	ENSURE(f);
-	fprintf(f, "daemon { socket = \"%s\" credit = 1MiB log-level = error }\nhttp { enabled = no }\n", socket);
+	fprintf(f,
+		"daemon { socket = \"%s\" credit = 1MiB log-level = error }\nhttp { enabled = no "
+		"}\n",
+		socket);
 	fprintf(f, "partition \"%s\" { limit = %uMiB }\n", scratch_partition_path(), limit_mib);
 	ENSURE(fclose(f) == 0);
 	daemon_of_test.program = program;
@@ -393,7 +412,8 @@ int main(int argc, char **argv)
 		pids[i] = begin(i, seed * 100 + i);
 	end = time(NULL) + seconds;
 	/* -f: on a busy machine it takes longer until a put finds no room. */
-	while ((time(NULL) < end || (full && !atomic_load(&m->full) && time(NULL) < end + FULL_SECONDS)) &&
+	while ((time(NULL) < end ||
+		(full && !atomic_load(&m->full) && time(NULL) < end + FULL_SECONDS)) &&
 	       !atomic_load(&m->failure.is)) {
 		unsigned i = (unsigned)dice_draw(&d, n);
 
@@ -413,11 +433,13 @@ int main(int argc, char **argv)
 	for (unsigned i = 0; i < n_writers; i++)
 		shmstore_close(open_store(i, 0));
 	check_rest();
-	printf("readers: %u s, %u kills, %llu writes (%llu found it full), %llu reads, %llu lists\n", seconds, n_kills,
-	       (unsigned long long)m->writes, (unsigned long long)m->full, (unsigned long long)m->reads,
-	       (unsigned long long)m->lists);
+	printf("readers: %u s, %u kills, %llu writes (%llu found it full), %llu reads, %llu "
+	       "lists\n",
+	       seconds, n_kills, (unsigned long long)m->writes, (unsigned long long)m->full,
+	       (unsigned long long)m->reads, (unsigned long long)m->lists);
 	if (m->failure.is)
-		printf("FAIL readers (seed %llu): %s\n", (unsigned long long)seed, m->failure.message);
+		printf("FAIL readers (seed %llu): %s\n", (unsigned long long)seed,
+		       m->failure.message);
 	printf("readers: %d passed, %d failed\n", !m->failure.is, m->failure.is);
 	return m->failure.is;
 }

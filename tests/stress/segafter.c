@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* segafter.c: the board that stores share, and what is done and looked at after one of them was killed. */
+/* segafter.c: the board that stores share, and what is done and looked at
+ * after one of them was killed. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,8 @@
 
 struct segboard *segworld_board(void)
 {
-	struct segboard *b = mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct segboard *b =
+		mmap(NULL, sizeof(*b), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
 	ENSURE(b != MAP_FAILED);
 	atomic_store(&b->clock_ms, 1000000);
@@ -73,7 +75,8 @@ enum what {
 	UNLINK
 };
 
-static int gc_one(int dirfd, const char *name, const uint8_t uuid[16], enum what what, uint64_t now_ms)
+static int gc_one(int dirfd, const char *name, const uint8_t uuid[16], enum what what,
+		  uint64_t now_ms)
 {
 	struct shms_segrescued done;
 	struct shms_seglook l;
@@ -135,8 +138,8 @@ static void check_empty(struct segboard *b, const struct shms_seglook *l, uint64
 		uint64_t state = shms_segword_load(slot.state);
 
 		if (shms_segslot_held(&slot) || shms_segstate_of(state) != SHMS_SEG_FREE)
-			segworld_fail(b, "slot %u is not free at the end: state %lx, holders %lx", i, state,
-				      shms_segword_load(slot.holders));
+			segworld_fail(b, "slot %u is not free at the end: state %lx, holders %lx",
+				      i, state, shms_segword_load(slot.holders));
 	}
 	for (unsigned h = 0; h < shms_segment_holders(&l->segment); h++) {
 		uint64_t state = shms_segword_load(&shms_segment_record(&l->segment, h)->state);
@@ -145,10 +148,14 @@ static void check_empty(struct segboard *b, const struct shms_seglook *l, uint64
 			segworld_fail(b, "place %u is not free at the end: %lu", h, state);
 	}
 	shms_segsurvey(l, (const uint8_t[16]){0}, now_ms, &books);
-	if (books.n_linked || books.n_ghosts || books.n_inflight || books.n_bad || books.pool_bytes != l->n_blocks)
-		segworld_fail(b, "the books of an empty segment: %lu linked, %lu ghosts, %lu in flight, %u bad",
+	if (books.n_linked || books.n_ghosts || books.n_inflight || books.n_bad ||
+	    books.pool_bytes != l->n_blocks)
+		segworld_fail(b,
+			      "the books of an empty segment: %lu linked, %lu ghosts, %lu in "
+			      "flight, %u bad",
 			      books.n_linked, books.n_ghosts, books.n_inflight, books.n_bad);
-	/* All extents were given back: what is left is the books, and a chunk that was allocated ahead. */
+	/* All extents were given back: what is left is the books, and a chunk
+	 * that was allocated ahead. */
 	if (l->n_blocks > l->segment.shape.data_off + (UINT64_C(512) << 10))
 		segworld_fail(b, "an empty segment takes %lu bytes", l->n_blocks);
 }
@@ -167,7 +174,8 @@ void segworld_check(struct segboard *b, int root_fd, uint32_t number)
 		if (e->d_name[0] == '.')
 			continue;
 		if (shms_seglook_open(dirfd(dir), e->d_name, false, &l) < 0)
-			segworld_fail(b, "store %u: segment %s cannot be looked at", number, e->d_name);
+			segworld_fail(b, "store %u: segment %s cannot be looked at", number,
+				      e->d_name);
 		check_empty(b, &l, atomic_load(&b->clock_ms));
 		shms_seglook_close(&l);
 	}

@@ -4,13 +4,17 @@
  *
  *   segment_kills [-n KILLS] [-s SEED] [-k time|steps|calls]
  *
- * The survivor, store 0, works all the time: it puts, hands off, adopts what others hand off, views and deletes. Beside it a victim does the same
- * until SIGKILL: after a random time, after a random number of its instructions (steps), or at each of its system calls in turn (calls; KILLS
- * counts nothing there). Stores of even numbers are kept. After each kill the dead are recovered, now or later, by a process that may be killed
- * at it as well. It must be so:
- *   - a ticket that was posted can be adopted, whoever died, and the bytes are right; so are those of all that the survivor has
- *   - a kept store that comes back has all that it had, and nothing that it never took or had given away
- *   - when all are dead and all leases have ended, every slot is free, and the file system is as it was before
+ * The survivor, store 0, works all the time: it puts, hands off, adopts what others hand off, views
+ * and deletes. Beside it a victim does the same until SIGKILL: after a random time, after a random
+ * number of its instructions (steps), or at each of its system calls in turn (calls; KILLS counts
+ * nothing there). Stores of even numbers are kept. After each kill the dead are recovered, now or
+ * later, by a process that may be killed at it as well. It must be so:
+ *   - a ticket that was posted can be adopted, whoever died, and the bytes are right; so are those
+ *     of all that the survivor has
+ *   - a kept store that comes back has all that it had, and nothing that it
+ *     never took or had given away
+ *   - when all are dead and all leases have ended, every slot is free, and the
+ *     file system is as it was before
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -90,7 +94,7 @@ static void check_end(pid_t pid, bool killed)
 	report_and_exit();
 }
 
-/* ---- processes ----------------------------------------------------------------------------------------------------- */
+/* ---- processes ------------------------------------------------------------------------------- */
 
 static _Noreturn void survive(uint64_t seed)
 {
@@ -146,7 +150,7 @@ static _Noreturn void be_called_victim(uint32_t number, uint64_t seed)
 	_exit(0);
 }
 
-/* ---- kills --------------------------------------------------------------------------------------------------------- */
+/* ---- kills ----------------------------------------------------------------------------------- */
 
 static void kill_by_steps(pid_t pid, uint64_t n)
 {
@@ -160,8 +164,9 @@ static void kill_by_steps(pid_t pid, uint64_t n)
 }
 
 /*
- * What a dead process was taking is not offered again: a ticket that was used could meet another lease of the same object, which somebody else was
- * promised. If it was not used its lease ends by its time.
+ * What a dead process was taking is not offered again: a ticket that was used could
+ * meet another lease of the same object, which somebody else was promised. If it was
+ * not used its lease ends by its time.
  */
 static void settle_mail(void)
 {
@@ -189,7 +194,8 @@ static void recover(uint32_t number, bool gone)
 	segworld_gc(board, root_fd, number, gone);
 }
 
-/* After the kill of store number: its journal says what is true, and what must go goes, now or before it is opened the next time. */
+/* After the kill of store number: its journal says what is true, and what must go goes, now or
+ * before it is opened the next time. */
 static void look_after(uint32_t number, bool *io_late)
 {
 	settle_mail();
@@ -235,7 +241,8 @@ static void kill_many(enum kind kind, uint64_t n)
 	}
 }
 
-/* Before and after each system call, until there is none more; of a store that is kept and one that is not. */
+/* Before and after each system call, until there is none more; of a store that is
+ * kept and one that is not. */
 static void kill_at_calls(void)
 {
 	static struct tracer_result result;
@@ -243,7 +250,8 @@ static void kill_at_calls(void)
 
 	for (uint32_t number = 1; number <= 2; number++) {
 		for (unsigned n = 1;; n++) {
-			struct tracer_plan plan = {.mode = n % 2 ? TRACER_KILL_BEFORE : TRACER_KILL_AFTER,
+			struct tracer_plan plan = {.mode = n % 2 ? TRACER_KILL_BEFORE
+								 : TRACER_KILL_AFTER,
 						   .n = (n + 1) / 2};
 			pid_t pid;
 			int r;
@@ -265,7 +273,7 @@ static void kill_at_calls(void)
 	}
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------------------------- */
+/* ---- all of it ------------------------------------------------------------------------------- */
 
 static uint64_t used(void)
 {
@@ -292,7 +300,8 @@ static void check_rest(uint64_t used_before)
 			segworld_fail(board, "a link of store %u stays, and no lease stands", i);
 	}
 	if (scratch_is_mount() && used() != used_before)
-		segworld_fail(board, "%lu bytes are in use at the end, %lu at the begin", used(), used_before);
+		segworld_fail(board, "%lu bytes are in use at the end, %lu at the begin", used(),
+			      used_before);
 }
 
 int main(int argc, char **argv)
@@ -337,9 +346,11 @@ int main(int argc, char **argv)
 		_exit(0);
 	}
 	check_end(last, false);
-	printf("%lu kills, %lu of them in recovery, %lu recovered later; %lu operations, %lu objects put, %lu adopted, "
+	printf("%lu kills, %lu of them in recovery, %lu recovered later; %lu operations, %lu "
+	       "objects put, %lu adopted, "
 	       "%lu deleted\n",
-	       n_kills + n_again, n_again, n_late, board->n_ops, board->n_put, board->n_adopted, board->n_dropped);
+	       n_kills + n_again, n_again, n_late, board->n_ops, board->n_put, board->n_adopted,
+	       board->n_dropped);
 	printf("segment kills: 1 passed, 0 failed\n");
 	return 0;
 }

@@ -36,26 +36,28 @@ static uint64_t now(const struct segstore *s)
 	return atomic_load(&s->board->clock_ms);
 }
 
-/* ---- content ------------------------------------------------------------------------------------------------------- */
+/* ---- content --------------------------------------------------------------------------------- */
 
 /* The object of that slot is that one, whole. */
-static void check_content(const struct segstore *s, const struct shms_segment *g, const struct shms_segpacked *o,
-			  uint64_t id, const char *what)
+static void check_content(const struct segstore *s, const struct shms_segment *g,
+			  const struct shms_segpacked *o, uint64_t id, const char *what)
 {
 	const uint8_t *bytes = g->bytes + o->extent_off;
 	uint64_t key, metadata[METADATA / 8];
 
 	memcpy(&key, o->key, sizeof(key));
 	if (key != id || o->key_size != 8 || o->n_buffers != 1 || o->metadata_size != METADATA)
-		segworld_fail(s->board, "store %u, %s: object %lu is %lu, with %u buffers", s->number, what, id, key,
-			      o->n_buffers);
+		segworld_fail(s->board, "store %u, %s: object %lu is %lu, with %u buffers",
+			      s->number, what, id, key, o->n_buffers);
 	memcpy(metadata, bytes + o->metadata_off, sizeof(metadata));
 	if (metadata[0] != id || metadata[2] != o->buffer_size ||
 	    pattern_check(bytes, o->buffer_size, id) != o->buffer_size)
-		segworld_fail(s->board, "store %u, %s: object %lu has other bytes", s->number, what, id);
+		segworld_fail(s->board, "store %u, %s: object %lu has other bytes", s->number, what,
+			      id);
 }
 
-static struct shms_segment *segment_of(struct segstore *s, const uint8_t uuid[16], unsigned *ret_holder)
+static struct shms_segment *segment_of(struct segstore *s, const uint8_t uuid[16],
+				       unsigned *ret_holder)
 {
 	if (s->has_own && memcmp(s->own.file.segment.uuid, uuid, 16) == 0) {
 		*ret_holder = SHMS_SEG_OWNER;
@@ -93,21 +95,25 @@ static struct segentry *entry_of(struct segstore *s, uint64_t id, enum segentry_
 }
 
 /* The description of what an entry says; the slot is there, by name or view. */
-static struct shms_segslot slot_of(struct segstore *s, struct segentry *e, struct shms_segment **ret_g,
-				   unsigned *ret_holder, struct shms_segpacked *ret)
+static struct shms_segslot slot_of(struct segstore *s, struct segentry *e,
+				   struct shms_segment **ret_g, unsigned *ret_holder,
+				   struct shms_segpacked *ret)
 {
 	struct shms_segslot slot;
 
 	*ret_g = segment_of(s, e->segment, ret_holder);
 	if (!*ret_g)
-		segworld_fail(s->board, "store %u: object %lu is in a segment that it does not have", s->number, e->id);
+		segworld_fail(s->board,
+			      "store %u: object %lu is in a segment that it does not have",
+			      s->number, e->id);
 	slot = shms_segslot_at(*ret_g, e->slot);
 	if (shms_segpacked_read(*ret_g, &slot, ret) < 0)
-		segworld_fail(s->board, "store %u: the description of object %lu is no good", s->number, e->id);
+		segworld_fail(s->board, "store %u: the description of object %lu is no good",
+			      s->number, e->id);
 	return slot;
 }
 
-/* ---- the operations ------------------------------------------------------------------------------------------------ */
+/* ---- the operations -------------------------------------------------------------------------- */
 
 bool segstore_put(struct segstore *s, uint64_t size)
 {
@@ -159,23 +165,26 @@ bool segstore_post(struct segstore *s, struct segmail *to)
 	if (!m || !e)
 		return false;
 	slot = slot_of(s, e, &g, &holder, &o);
-	r = shms_segslot_handoff(&slot, e->generation, (unsigned)dice_draw(&s->dice, SHMS_SEG_LEASES), now(s),
+	r = shms_segslot_handoff(&slot, e->generation,
+				 (unsigned)dice_draw(&s->dice, SHMS_SEG_LEASES), now(s),
 				 now(s) + SEGWORLD_LEASE_MS, &lease);
 	if (r == -EAGAIN)
 		return false;
 	if (r < 0)
-		segworld_fail(s->board, "store %u: handoff of object %lu: %s", s->number, e->id, strerror(-r));
+		segworld_fail(s->board, "store %u: handoff of object %lu: %s", s->number, e->id,
+			      strerror(-r));
 	m->donor = s->number;
 	memcpy(m->segment, e->segment, 16);
-	m->ticket = (struct shms_segticket){e->slot, e->generation, lease, now(s) + SEGWORLD_LEASE_MS};
+	m->ticket =
+		(struct shms_segticket){e->slot, e->generation, lease, now(s) + SEGWORLD_LEASE_MS};
 	m->id = e->id;
 	atomic_store(&m->state, SEGMAIL_POSTED);
 	return true;
 }
 
 /* The segment of a ticket: one that the store has, or has now. NULL: there is no room for it. */
-static struct shms_segment *segment_for(struct segstore *s, const struct segmail *m, unsigned *ret_holder,
-					bool *ret_gone)
+static struct shms_segment *segment_for(struct segstore *s, const struct segmail *m,
+					unsigned *ret_holder, bool *ret_gone)
 {
 	struct shms_segment *g = segment_of(s, m->segment, ret_holder);
 	char path[64], name[SHMS_SEGFILE_NAME];
@@ -189,12 +198,14 @@ static struct shms_segment *segment_for(struct segstore *s, const struct segmail
 		return g;
 	shms_segfile_name(m->segment, name);
 	snprintf(path, sizeof(path), "%u/segments/%s", m->donor, name);
-	r = shms_segfile_join(s->root_fd, path, m->segment, s->dir_fd, s->uuid, s->kept, &s->joined[i]);
+	r = shms_segfile_join(s->root_fd, path, m->segment, s->dir_fd, s->uuid, s->kept,
+			      &s->joined[i]);
 	*ret_gone = r == -ESTALE;
 	if (r == -EAGAIN || r == -ESTALE)
 		return NULL;
 	if (r < 0)
-		segworld_fail(s->board, "store %u: join of store %u's: %s", s->number, m->donor, strerror(-r));
+		segworld_fail(s->board, "store %u: join of store %u's: %s", s->number, m->donor,
+			      strerror(-r));
 	s->is_joined[i] = true;
 	*ret_holder = s->joined[i].holder;
 	return &s->joined[i].segment;
@@ -217,8 +228,10 @@ static void adopt(struct segstore *s, struct segmail *m, struct segentry *e)
 	if (r == -ESTALE && past) {
 		set(e, SEGENTRY_NONE);
 	} else if (r < 0) {
-		segworld_fail(s->board, "store %u: object %lu of store %u was promised and is lost: %s%s", s->number,
-			      m->id, m->donor, strerror(-r), g ? "" : " (its segment is gone)");
+		segworld_fail(s->board,
+			      "store %u: object %lu of store %u was promised and is lost: %s%s",
+			      s->number, m->id, m->donor, strerror(-r),
+			      g ? "" : " (its segment is gone)");
 	} else {
 		check_content(s, g, &o, m->id, "adopted");
 		/* One name stands for both. */
@@ -237,7 +250,8 @@ bool segstore_take(struct segstore *s, struct segmail *from)
 
 		if (atomic_load(&m->state) != SEGMAIL_POSTED)
 			continue;
-		/* An object that it has by a view only cannot be had by name as well here: the entries are one each. */
+		/* An object that it has by a view only cannot be had by name as well here:
+		 * the entries are one each. */
 		if (entry_of(s, m->id, SEGENTRY_VIEWED))
 			continue;
 		e->id = m->id;
@@ -263,7 +277,8 @@ static void left(struct segstore *s, struct shms_segment *g, unsigned holder, ui
 
 bool segstore_drop(struct segstore *s)
 {
-	struct segentry *e = entry_in(s, SEGENTRY_HAVE, true), *viewed = entry_in(s, SEGENTRY_VIEWED, false);
+	struct segentry *e = entry_in(s, SEGENTRY_HAVE, true),
+			*viewed = entry_in(s, SEGENTRY_VIEWED, false);
 	bool views = dice_draw(&s->dice, 3) == 0;
 	struct shms_segpacked o;
 	struct shms_segment *g;
@@ -309,13 +324,16 @@ void segstore_leave_orphans(struct segstore *s)
 		bool used = false;
 
 		if (!s->is_joined[i] ||
-		    !shms_segword_is(&shms_segment_record(&s->joined[i].segment, SHMS_SEG_OWNER)->state, UINT64_MAX,
-				     SHMS_SEGRECORD_ORPHAN))
+		    !shms_segword_is(
+			    &shms_segment_record(&s->joined[i].segment, SHMS_SEG_OWNER)->state,
+			    UINT64_MAX, SHMS_SEGRECORD_ORPHAN))
 			continue;
 		for (size_t k = 0; k < SEGWORLD_JOURNAL; k++)
-			used = used || (state_of(&s->journal[k]) != SEGENTRY_NONE &&
-					memcmp(s->journal[k].segment, s->joined[i].segment.uuid, 16) == 0);
-		/* As the pack does: who leaves while a lease is out leaves its link, too, which nobody removes as long as its store lives. */
+			used = used ||
+			       (state_of(&s->journal[k]) != SEGENTRY_NONE &&
+				memcmp(s->journal[k].segment, s->joined[i].segment.uuid, 16) == 0);
+		/* As the pack does: who leaves while a lease is out leaves its link, too, which
+		 * nobody removes as long as its store lives. */
 		if (used || shms_segment_promised(&s->joined[i].segment, now(s)))
 			continue;
 		shms_segfile_leave(&s->joined[i], s->dir_fd, now(s));
@@ -352,7 +370,7 @@ void segstore_step(struct segstore *s, struct segmail *mine, struct segmail *you
 	atomic_fetch_add(&s->board->n_ops, 1);
 }
 
-/* ---- opening, and what a kept store has then ----------------------------------------------------------------------- */
+/* ---- opening, and what a kept store has then ------------------------------------------------- */
 
 static void open_links(struct segstore *s)
 {
@@ -375,7 +393,8 @@ static void open_links(struct segstore *s)
 		if (file.holder == SHMS_SEG_OWNER && !s->has_own) {
 			r = shms_segown_reopen(&file, s->dir_fd, false, &s->own);
 			if (r < 0)
-				segworld_fail(s->board, "store %u: owner's reopen: %s", s->number, strerror(-r));
+				segworld_fail(s->board, "store %u: owner's reopen: %s", s->number,
+					      strerror(-r));
 			s->has_own = true;
 		} else if (n < SEGWORLD_JOINED) {
 			s->joined[n] = file;
@@ -397,11 +416,13 @@ static void check_segment(struct segstore *s, struct shms_segment *g, unsigned h
 		struct segentry *e = NULL;
 
 		if (bits & shms_segholder_view(holder))
-			segworld_fail(s->board, "store %u: slot %u has a view of its dead process", s->number, i);
+			segworld_fail(s->board, "store %u: slot %u has a view of its dead process",
+				      s->number, i);
 		if (!(bits & shms_segholder_name(holder)))
 			continue;
 		if (!shms_segstate_published(state) || shms_segpacked_read(g, &slot, &o) < 0)
-			segworld_fail(s->board, "store %u: a name on slot %u, which has no object", s->number, i);
+			segworld_fail(s->board, "store %u: a name on slot %u, which has no object",
+				      s->number, i);
 		memcpy(&id, o.key, sizeof(id));
 		check_content(s, g, &o, id, "found again");
 		for (size_t k = 0; k < SEGWORLD_JOURNAL; k++) {
@@ -415,8 +436,9 @@ static void check_segment(struct segstore *s, struct shms_segment *g, unsigned h
 			memcpy(e->segment, g->uuid, 16);
 		}
 		if (!e)
-			segworld_fail(s->board, "store %u: has object %lu, which it never took or gave away", s->number,
-				      id);
+			segworld_fail(s->board,
+				      "store %u: has object %lu, which it never took or gave away",
+				      s->number, id);
 	}
 }
 
@@ -443,13 +465,15 @@ static void check_journal(struct segstore *s)
 	}
 }
 
-void segstore_open(struct segstore *s, struct segboard *b, int root_fd, uint32_t number, bool kept, uint64_t seed)
+void segstore_open(struct segstore *s, struct segboard *b, int root_fd, uint32_t number, bool kept,
+		   uint64_t seed)
 {
 	struct shms_segment_shape shape;
 	char name[32];
 	int r;
 
-	*s = (struct segstore){.board = b, .journal = b->journal[number], .number = number, .kept = kept};
+	*s = (struct segstore){
+		.board = b, .journal = b->journal[number], .number = number, .kept = kept};
 	s->dice.state = seed;
 	s->root_fd = root_fd;
 	segworld_uuid(number, s->uuid);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * segworld.h: stores that share segments, for tests that kill them. A store here is a directory, its segments, and a journal in shared memory that says
- * what its process is about, so that whoever looks after a kill knows what must be there, what may be, and what must not.
+ * segworld.h: stores that share segments, for tests that kill them. A store here is a directory,
+ * its segments, and a journal in shared memory that says what its process is about, so that whoever
+ * looks after a kill knows what must be there, what may be, and what must not.
  *
- * Objects tell their number by key, metadata and every byte. The clock is the board's: leases end when the test says so.
+ * Objects tell their number by key, metadata and every byte. The clock is the board's:
+ * leases end when the test says so.
  */
 #ifndef SEGWORLD_H
 #define SEGWORLD_H
@@ -42,7 +44,8 @@ struct segmail {
 	uint64_t id;
 };
 
-/* An object of a store. The name may be there in all states but NONE and VIEWED; in HAVE it must be. */
+/* An object of a store. The name may be there in all states but NONE and
+ * VIEWED; in HAVE it must be. */
 enum segentry_state {
 	SEGENTRY_NONE,
 	SEGENTRY_PUTTING,
@@ -86,13 +89,16 @@ struct segstore {
 
 struct segboard *segworld_board(void);
 /* Says what is wrong, once, and ends the process. */
-_Noreturn void segworld_fail(struct segboard *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+_Noreturn void segworld_fail(struct segboard *b, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
 void segworld_uuid(uint32_t number, uint8_t ret[16]);
 void segworld_path(uint32_t number, char ret[32]);
 /* Makes the directories. */
 void segworld_directory(int root_fd, uint32_t number);
-/* Opens the store, a kept one with its segments; checks that it has what its journal says, and nothing else. */
-void segstore_open(struct segstore *s, struct segboard *b, int root_fd, uint32_t number, bool kept, uint64_t seed);
+/* Opens the store, a kept one with its segments; checks that it has what its
+ * journal says, and nothing else. */
+void segstore_open(struct segstore *s, struct segboard *b, int root_fd, uint32_t number, bool kept,
+		   uint64_t seed);
 /* One random operation. mine: the mail that it takes from; yours: that it posts to. */
 void segstore_step(struct segstore *s, struct segmail *mine, struct segmail *yours);
 /* The operations. False: there was nothing to do. */
@@ -105,12 +111,15 @@ void segstore_leave_orphans(struct segstore *s);
 /* Everything goes in good order. */
 void segstore_end(struct segstore *s);
 
-/* What gc does with the segments of a store whose process is dead. gone: the store goes, else only its dead are recovered. Links that are left. */
+/* What gc does with the segments of a store whose process is dead. gone: the store goes, else only
+ * its dead are recovered. Links that are left. */
 unsigned segworld_gc(struct segboard *b, int root_fd, uint32_t number, bool gone);
-/* All stores are dead: the place of that one in each of its segments is given back, and the links stay. */
+/* All stores are dead: the place of that one in each of its segments is given
+ * back, and the links stay. */
 void segworld_retire(struct segboard *b, int root_fd, uint32_t number);
 void segworld_forget(struct segboard *b, uint32_t number);
-/* All are dead, recovered and gone, and no lease stands: in no segment of that store's directory anything is left. */
+/* All are dead, recovered and gone, and no lease stands: in no segment of that store's
+ * directory anything is left. */
 void segworld_check(struct segboard *b, int root_fd, uint32_t number);
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storm.c: eight processes put, get, hand off, adopt and delete at random, are killed at random and start again; as asked for they are
- * stopped for a while, have children, are of several users, have a daemon (which is killed, too) and limits. storm.h has what there is.
+ * storm.c: eight processes put, get, hand off, adopt and delete at random, are killed at random and
+ * start again; as asked for they are stopped for a while, have children, are of several users, have
+ * a daemon (which is killed, too) and limits. storm.h has what there is.
  *
- * Every byte of every object is checked (content.h), every key against what its store must hold (storm.h), every ticket within
- * its lease must be good. Every second all processes are stopped where they are and the df equation must close to the byte,
- * with their views and half-made objects in it; so must the tier's, where there is one, and all demote, promote and evict each
- * other's objects. Now and then all come to rest between two calls instead: then each ledger must be what a walk of its store counts. In
- * the end, when leases are over, nothing is left.
+ * Every byte of every object is checked (content.h), every key against what its store must hold
+ * (storm.h), every ticket within its lease must be good. Every second all processes are stopped
+ * where they are and the df equation must close to the byte, with their views and half-made objects
+ * in it; so must the tier's, where there is one, and all demote, promote and evict each other's
+ * objects. Now and then all come to rest between two calls instead: then each ledger must be what a
+ * walk of its store counts. In the end, when leases are over, nothing is left.
  */
 #include "storm.h"
 
@@ -41,12 +43,14 @@
 #define RECONCILE_EVERY_MS 1000u
 #define REST_EVERY         2u /* times that all were stopped */
 #define REST_MS            120000u
-#define STOP_MS            400u /* less than what a call waits for somebody who was stopped; a loaded host may make it more */
+/* less than what a call waits for somebody who was stopped; a loaded host may make it more */
+#define STOP_MS            400u
 #define ASK_MS             60000u
 
 const char *const storm_op_name[N_OPS] = {
-	"put",  "replace", "create",  "abort", "get",   "view", "alias",  "handoff", "adopt",      "delete",
-	"peek", "demote",  "promote", "pin",   "evict", "gc",   "reopen", "fork",    "thread get", "thread write",
+	"put",     "replace", "create", "abort", "get",        "view",         "alias",
+	"handoff", "adopt",   "delete", "peek",  "demote",     "promote",      "pin",
+	"evict",   "gc",      "reopen", "fork",  "thread get", "thread write",
 };
 
 struct outcome *storm_outcome;
@@ -76,7 +80,8 @@ int storm_become(const struct storm_options *o, unsigned worker)
 {
 	uid_t uid = storm_uid(o, worker);
 
-	if (uid && (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0))
+	if (uid && (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
+		    setresuid(uid, uid, uid) < 0))
 		return -1;
 	return prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
@@ -121,7 +126,8 @@ static int (*step_as)(struct run *r);
 static int become_step(struct run *r)
 {
 	if (storm_become(r->options, storm_as) < 0)
-		return storm_fail(&r->st, "user %u: %s", storm_uid(r->options, storm_as), strerror(errno));
+		return storm_fail(&r->st, "user %u: %s", storm_uid(r->options, storm_as),
+				  strerror(errno));
 	return step_as(r);
 }
 
@@ -137,7 +143,8 @@ static int in_child_as(struct run *r, unsigned worker, int (*step)(struct run *r
 static int use_tier(struct run *r)
 {
 	struct shmstore_evict all = SHMSTORE_EVICT_INIT;
-	struct shmstore_options files = SHMSTORE_OPTIONS_INIT; /* what is packed only its own store's next call moves */
+	/* what is packed only its own store's next call moves */
+	struct shmstore_options files = SHMSTORE_OPTIONS_INIT;
 	struct shmstore_partition *p = NULL;
 	struct shmstore *s = NULL;
 	char name[16];
@@ -154,7 +161,9 @@ static int use_tier(struct run *r)
 		rc = shmstore_partition_evict(p, &all, NULL);
 	rc = rc < 0 ? rc : shmstore_close(s);
 	shmstore_partition_unref(p);
-	return rc < 0 ? storm_fail(&r->st, "the tier's first use: %d (%s)", rc, shmstore_error_detail()) : 0;
+	return rc < 0 ? storm_fail(&r->st, "the tier's first use: %d (%s)", rc,
+				   shmstore_error_detail())
+		      : 0;
 }
 
 static int make_partition(struct run *r)
@@ -164,19 +173,25 @@ static int make_partition(struct run *r)
 	int rc = shmstore_partition_open(r->st.path, SHMSTORE_CREATE | shared, &p);
 	if (rc == 0 && r->options->disk)
 		rc = tier_make(p, r->options->disk, false);
-	for (unsigned i = 0; rc == 0 && r->options->disk && i < r->options->n_users && r->options->n_users > 1; i++)
+	for (unsigned i = 0;
+	     rc == 0 && r->options->disk && i < r->options->n_users && r->options->n_users > 1; i++)
 		rc = in_child_as(r, i, use_tier);
 	shmstore_partition_unref(p);
-	return rc < 0 ? storm_fail(&r->st, "making the partition: %d (%s)", rc, shmstore_strerror(rc)) : 0;
+	return rc < 0 ? storm_fail(&r->st, "making the partition: %d (%s)", rc,
+				   shmstore_strerror(rc))
+		      : 0;
 }
 
-/* The worker's, in a new pid namespace: the others, with a /proc of its own. In a user namespace only where all are root, who stays root. */
+/* The worker's, in a new pid namespace: the others, with a /proc of its own. In a user namespace
+ * only where all are root, who stays root. */
 static bool leave_namespaces(const struct storm_options *o)
 {
-	static const char *const maps[][2] = {
-		{"/proc/self/setgroups", "deny"}, {"/proc/self/uid_map", "0 0 1"}, {"/proc/self/gid_map", "0 0 1"}};
+	static const char *const maps[][2] = {{"/proc/self/setgroups", "deny"},
+					      {"/proc/self/uid_map", "0 0 1"},
+					      {"/proc/self/gid_map", "0 0 1"}};
 
-	if (unshare(CLONE_NEWNS | CLONE_NEWIPC) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+	if (unshare(CLONE_NEWNS | CLONE_NEWIPC) < 0 ||
+	    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 	    mount("proc", "/proc", "proc", 0, NULL) < 0)
 		return false;
 	if (o->n_users > 1)
@@ -196,11 +211,14 @@ static bool leave_namespaces(const struct storm_options *o)
 	return true;
 }
 
-/* Children will be in a time namespace whose host was booted eleven days before this one, if the kernel has such. */
+/* Children will be in a time namespace whose host was booted eleven days before this
+ * one, if the kernel has such. */
 static bool unshare_time(void)
 {
 	static const char offsets[] = "boottime 1000000 0\nmonotonic 1000000 0\n";
-	int fd = unshare(CLONE_NEWTIME) == 0 ? open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC) : -1;
+	int fd = unshare(CLONE_NEWTIME) == 0
+			 ? open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC)
+			 : -1;
 	bool written = fd >= 0 && write(fd, offsets, sizeof(offsets) - 1) == sizeof(offsets) - 1;
 
 	if (fd >= 0)
@@ -239,7 +257,8 @@ void storm_start(struct run *r, unsigned i, uint64_t killed_after_ns)
 	if (pid == 0) {
 		if (apart && !leave_namespaces(r->options))
 			storm_fail(&r->st, "namespaces of worker %u: %m", i);
-		bool ready = storm_become(r->options, i) == 0 && (!killed_after_ns || killing_after(killed_after_ns));
+		bool ready = storm_become(r->options, i) == 0 &&
+			     (!killed_after_ns || killing_after(killed_after_ns));
 		_exit(ready ? storm_worker(&r->st, i, life) : 1);
 	}
 	r->pids[i] = pid;
@@ -260,7 +279,7 @@ static void reap(struct run *r, unsigned i, bool killed)
 		storm_fail(&r->st, "worker %u ended with status 0x%x", i, status);
 }
 
-/* ---- everybody ------------------------------------------------------------------------------------------------------ */
+/* ---- everybody ------------------------------------------------------------------------------- */
 
 /* The state of a process, as /proc says it; 0: it is gone. */
 static char state_of(pid_t pid)
@@ -281,7 +300,8 @@ static char state_of(pid_t pid)
 	return end && end[1] == ' ' ? end[2] : 0;
 }
 
-/* Sends it to all of this sandbox but ourselves; workers' children and the daemon too. Returns how many are not stopped. */
+/* Sends it to all of this sandbox but ourselves; workers' children and the daemon too. Returns
+ * how many are not stopped. */
 static unsigned signal_all(int signal)
 {
 	DIR *dir = opendir("/proc");
@@ -339,8 +359,8 @@ static void rest_and_compare(struct run *r)
 	r->st.shared->rest = true;
 	while (r->st.shared->n_resting < n && !r->st.shared->failed) {
 		if (storm_now_ms() > end_ms)
-			storm_fail(&r->st, "%u threads of %u do not come back from a call", n - r->st.shared->n_resting,
-				   n);
+			storm_fail(&r->st, "%u threads of %u do not come back from a call",
+				   n - r->st.shared->n_resting, n);
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}
 	if (!r->st.shared->failed)
@@ -351,9 +371,9 @@ static void rest_and_compare(struct run *r)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* ---- the end -------------------------------------------------------------------------------------------------------- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
-/* ---- the daemon ----------------------------------------------------------------------------------------------------- */
+/* ---- the daemon ------------------------------------------------------------------------------ */
 
 static void daemon_failed(struct run *r, const char *wrong)
 {
@@ -395,7 +415,8 @@ static int make_config(struct run *r)
 	if (!f)
 		return storm_fail(&r->st, "%s: %s", r->config, strerror(errno));
 	fprintf(f,
-		"daemon { socket = \"%s\" socket-mode = 0666 credit = 1MiB log-level = error }\nhttp { enabled = no "
+		"daemon { socket = \"%s\" socket-mode = 0666 credit = 1MiB log-level = error "
+		"}\nhttp { enabled = no "
 		"}\n",
 		r->socket);
 	fprintf(f, "partition \"%s\" { survey-interval = 2s\n", r->partition);
@@ -407,7 +428,7 @@ static int make_config(struct run *r)
 	return fclose(f) == 0 ? 0 : storm_fail(&r->st, "%s: %s", r->config, strerror(errno));
 }
 
-/* ---- the storm ------------------------------------------------------------------------------------------------------ */
+/* ---- the storm ------------------------------------------------------------------------------- */
 
 /* One is stopped for a while; those whose while is over go on. */
 static void stop_some(struct run *r)
@@ -456,7 +477,8 @@ static void blow_for_a_time(struct run *r)
 			stop_some(r);
 		if (storm_now_ms() >= reconcile_at && !r->st.shared->failed) {
 			storm_stand_still(r);
-			if (r->options->ledgers && r->n_reconciled % REST_EVERY == 0 && !r->st.shared->failed)
+			if (r->options->ledgers && r->n_reconciled % REST_EVERY == 0 &&
+			    !r->st.shared->failed)
 				rest_and_compare(r);
 			reconcile_at = storm_now_ms() + RECONCILE_EVERY_MS;
 		}
@@ -501,7 +523,8 @@ static void settle(struct run *r)
 	reap_children(r);
 	for (unsigned i = 0; i < STORM_WORKERS && !r->st.shared->failed; i++)
 		in_child_as(r, i, storm_drop_kept);
-	for (unsigned i = 0; i < r->options->n_users && r->options->n_users > 1 && !r->st.shared->failed; i++)
+	for (unsigned i = 0;
+	     i < r->options->n_users && r->options->n_users > 1 && !r->st.shared->failed; i++)
 		in_child_as(r, i, storm_gc_step);
 	if (!r->st.shared->failed)
 		in_child(r, storm_settle_step);
@@ -513,14 +536,18 @@ static void say(const struct run *r, uint64_t total)
 	const struct storm_options *o = r->options;
 
 	for (unsigned op = 0; op < N_OPS && !o->quiet; op++)
-		printf("     %-12s %10llu\n", storm_op_name[op], (unsigned long long)shared->n_ops[op]);
+		printf("     %-12s %10llu\n", storm_op_name[op],
+		       (unsigned long long)shared->n_ops[op]);
 	if (!o->quiet)
-		printf("storm: seed %llu: %llu operations, %u kills, %u stops, %u times all stood still and the books "
+		printf("storm: seed %llu: %llu operations, %u kills, %u stops, %u times all stood "
+		       "still and the books "
 		       "closed, %u "
-		       "times at rest, %llu full, %llu over a limit, %llu timed out, %llu expired, %llu recycled (of "
+		       "times at rest, %llu full, %llu over a limit, %llu timed out, %llu expired, "
+		       "%llu recycled (of "
 		       "stores that closed)\n",
-		       (unsigned long long)o->seed, (unsigned long long)total, r->n_kills, r->n_stops, r->n_reconciled,
-		       r->n_rests, (unsigned long long)shared->n_enospc, (unsigned long long)shared->n_edquot,
+		       (unsigned long long)o->seed, (unsigned long long)total, r->n_kills,
+		       r->n_stops, r->n_reconciled, r->n_rests,
+		       (unsigned long long)shared->n_enospc, (unsigned long long)shared->n_edquot,
 		       (unsigned long long)shared->n_timedout, (unsigned long long)shared->n_stale,
 		       (unsigned long long)shared->n_recycled);
 	if (shared->failed)
@@ -528,7 +555,8 @@ static void say(const struct run *r, uint64_t total)
 	fflush(stdout);
 }
 
-static void check_left(struct run *r, const char *mount, const char *bare, struct sandbox_used before)
+static void check_left(struct run *r, const char *mount, const char *bare,
+		       struct sandbox_used before)
 {
 	char inbox[300], *left;
 	struct sandbox_used after;
@@ -538,9 +566,11 @@ static void check_left(struct run *r, const char *mount, const char *bare, struc
 	left = sandbox_tree(mount);
 	after = sandbox_used(mount);
 	if (!r->st.shared->failed && (!bare || !left || strcmp(bare, left) != 0))
-		storm_fail(&r->st, "names are left:\n%snot:\n%s", left ? left : "", bare ? bare : "");
+		storm_fail(&r->st, "names are left:\n%snot:\n%s", left ? left : "",
+			   bare ? bare : "");
 	if (!r->st.shared->failed && (before.bytes != after.bytes || before.inodes != after.inodes))
-		storm_fail(&r->st, "statfs: %lld bytes, %lld inodes too many", (long long)(after.bytes - before.bytes),
+		storm_fail(&r->st, "statfs: %lld bytes, %lld inodes too many",
+			   (long long)(after.bytes - before.bytes),
 			   (long long)(after.inodes - before.inodes));
 	free(left);
 }
@@ -555,7 +585,8 @@ static int body(const char *mount, void *arg)
 	snprintf(r.partition, sizeof(r.partition), "%s/partition", mount);
 	r.st.path = r.partition;
 	r.st.options = r.options;
-	r.st.shared = mmap(NULL, sizeof(*r.st.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	r.st.shared = mmap(NULL, sizeof(*r.st.shared), PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (r.st.shared == MAP_FAILED || chmod(mount, 0755) < 0)
 		return 2;
 	for (unsigned i = 0; i < STORM_WORKERS; i++)
@@ -604,12 +635,13 @@ int storm_run(const struct storm_options *options, struct storm_result *ret)
 	int status;
 
 	if (!storm_outcome)
-		storm_outcome =
-			mmap(NULL, sizeof(*storm_outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		storm_outcome = mmap(NULL, sizeof(*storm_outcome), PROT_READ | PROT_WRITE,
+				     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (storm_outcome == MAP_FAILED)
 		return 2;
 	*storm_outcome = (struct outcome){.result = {.failed = true}};
-	snprintf(mount_options, sizeof(mount_options), "size=%um,huge=within_size", options->megabytes);
+	snprintf(mount_options, sizeof(mount_options), "size=%um,huge=within_size",
+		 options->megabytes);
 	status = sandbox_run(mount_options, body, &copy);
 	*ret = storm_outcome->result;
 	return status;

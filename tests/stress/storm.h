@@ -2,9 +2,10 @@
 /*
  * storm.h: what the workers of the storm and chaos tests and their supervisor share.
  *
- * Every worker writes down in shared memory, before each call, what a key of its store may hold after it (next), and after the
- * call what it does hold (now). Killed in between, the key must be found to hold one of the two. The memory outlives the
- * worker; its successor checks its store against it.
+ * Every worker writes down in shared memory, before each call, what a key of its store may
+ * hold after it (next), and after the call what it does hold (now). Killed in between, the
+ * key must be found to hold one of the two. The memory outlives the worker; its successor
+ * checks its store against it.
  */
 #ifndef STORM_H
 #define STORM_H
@@ -66,7 +67,8 @@ struct storm_shared {
 	/* Of a call during which its worker was not stopped; how often it was. */
 	_Atomic uint64_t longest_ms, longest_op;
 	_Atomic unsigned n_stopped[STORM_WORKERS];
-	_Atomic uint64_t n_opened[STORM_WORKERS]; /* how often a process of the worker's began to open its store */
+	/* how often a process of the worker's began to open its store */
+	_Atomic uint64_t n_opened[STORM_WORKERS];
 	char message[1024];
 	struct storm_key keys[STORM_WORKERS][STORM_KEYS + STORM_MORE];
 };
@@ -89,17 +91,20 @@ struct storm_options {
 	unsigned n_users;   /* 1: all workers are root's */
 	unsigned limit;     /* MiB that each user may have, with the daemon; 0 = no limit */
 	uint64_t pack_max;  /* of the workers' stores */
-	uint64_t n_kills;   /* not 0: instead of the time, so many at random instructions (storm_kills.c) */
-	bool steps;         /* these come after a number of instructions, else after a time */
-	bool stops, forks;  /* workers are stopped for a while; have children */
-	bool apart;         /* odd workers are each in pid, ipc and user namespaces of their own, as in containers */
-	bool writers;       /* two threads of each worker write */
-	bool ledgers;       /* are compared with a walk */
-	bool quiet;         /* says nothing but what failed */
+	/* not 0: instead of the time, so many at random instructions (storm_kills.c) */
+	uint64_t n_kills;
+	bool steps;        /* these come after a number of instructions, else after a time */
+	bool stops, forks; /* workers are stopped for a while; have children */
+	/* odd workers are each in pid, ipc and user namespaces of their own, as in containers */
+	bool apart;
+	bool writers; /* two threads of each worker write */
+	bool ledgers; /* are compared with a walk */
+	bool quiet;   /* says nothing but what failed */
 };
 
 struct storm_result {
-	uint64_t n_ops, n_kills, n_stops, n_forks, n_stands, n_rests, n_enospc, n_edquot, n_timedout;
+	uint64_t n_ops, n_kills, n_stops, n_forks, n_stands, n_rests, n_enospc, n_edquot,
+		n_timedout;
 	uint64_t n_late;                 /* of the stands: the kernel gave memory back meanwhile */
 	uint64_t longest_ms, longest_op; /* of all calls but those of stopped workers */
 	int64_t drift;                   /* of ledgers, at rest: the largest */
@@ -110,9 +115,11 @@ struct storm {
 	const char *path; /* of the partition */
 	const struct storm_options *options;
 	struct storm_shared *shared;
-	unsigned
-		wait_after; /* of this process: operations after which it waits to be killed by steps; 0 = it does not */
-	int mailbox[STORM_WORKERS][2]; /* datagram socket pairs: [1] is written by all, [0] read by the worker */
+	/* of this process: operations after which it waits to be killed by steps; 0 = it does
+	 * not */
+	unsigned wait_after;
+	/* datagram socket pairs: [1] is written by all, [0] read by the worker */
+	int mailbox[STORM_WORKERS][2];
 };
 
 /* In a sandbox of its own. Return: that of main(). *ret is of what was done until then. */
@@ -126,7 +133,8 @@ static inline uid_t storm_uid(const struct storm_options *o, unsigned worker)
 /* For a child: that worker's user, for good. */
 int storm_become(const struct storm_options *o, unsigned worker);
 
-/* Even workers keep their stores: not one object may ever be lost. Odd ones are swept by whoever comes by after their death. */
+/* Even workers keep their stores: not one object may ever be lost. Odd ones are swept by whoever
+ * comes by after their death. */
 static inline bool storm_keeps(unsigned worker)
 {
 	return worker % 2 == 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* storm_calls.c: what a worker of the storm calls, and checks: one function for each operation on objects. */
+/* storm_calls.c: what a worker of the storm calls, and checks: one function for
+ * each operation on objects. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -19,12 +20,14 @@ int worker_do_put(struct worker *w, enum storm_op op, unsigned key)
 	char name[400];
 	size_t size = worker_key_of(key, name);
 	bool replace = op == OP_REPLACE || (op == OP_CREATE && worker_pick(w, 2));
-	unsigned flags = (replace ? SHMSTORE_REPLACE : 0) | (worker_pick(w, 8) ? 0 : SHMSTORE_CHECKSUM);
+	unsigned flags =
+		(replace ? SHMSTORE_REPLACE : 0) | (worker_pick(w, 8) ? 0 : SHMSTORE_CHECKSUM);
 	struct content c = {++w->st->shared->next_seed, worker_random_size(w)};
 	bool held = worker_book(w, key)->now != 0;
 	if (replace || !held)
 		worker_will_be(w, key, c.seed);
-	int rc = op == OP_CREATE ? content_create(w->s, name, size, c, flags) : content_put(w->s, name, size, c, flags);
+	int rc = op == OP_CREATE ? content_create(w->s, name, size, c, flags)
+				 : content_put(w->s, name, size, c, flags);
 	worker_is_now(w, key, rc == 0);
 	if (worker_excused(w, rc))
 		return 0;
@@ -57,7 +60,9 @@ int worker_do_get(struct worker *w, unsigned key)
 	int rc = worker_look_up(w, key, &seed);
 	if (rc != 0)
 		return rc < 0 ? -1 : 0;
-	return seed == worker_book(w, key)->now ? 0 : worker_bad(w, "get found another object under", key, 0, NULL);
+	return seed == worker_book(w, key)->now
+		       ? 0
+		       : worker_bad(w, "get found another object under", key, 0, NULL);
 }
 
 /* Checks one held view and puts another one in its place. */
@@ -68,7 +73,8 @@ int worker_do_view(struct worker *w, unsigned key)
 		struct content c = {0, 0};
 		const char *why = content_check(h->view, &c);
 		if (why || c.seed != h->seed)
-			return worker_bad(w, "an old view changed", key, 0, why ? why : "another seed");
+			return worker_bad(w, "an old view changed", key, 0,
+					  why ? why : "another seed");
 		h->view = shmstore_view_unref(h->view);
 	}
 	char name[400];
@@ -97,12 +103,14 @@ int worker_do_alias(struct worker *w, unsigned key)
 	char name[400];
 	size_t size = worker_key_of(key, name);
 	worker_will_be(w, key, h->seed);
-	int rc = shmstore_put(w->s, name, size, header, header_size, n ? iov : NULL, n, SHMSTORE_REPLACE);
+	int rc = shmstore_put(w->s, name, size, header, header_size, n ? iov : NULL, n,
+			      SHMSTORE_REPLACE);
 	worker_is_now(w, key, rc == 0);
 	return rc < 0 && !worker_excused(w, rc) ? worker_bad(w, "alias", key, rc, NULL) : 0;
 }
 
-/* To another user through the daemon, which may be away just now. What we have of another user only it can link again. */
+/* To another user through the daemon, which may be away just now. What we have of another
+ * user only it can link again. */
 int worker_do_handoff(struct worker *w, unsigned key)
 {
 	const struct storm_options *o = w->st->options;
@@ -123,17 +131,20 @@ int worker_do_handoff(struct worker *w, unsigned key)
 	unsigned flags = o->disk && worker_pick(w, 2) ? SHMSTORE_AS_IS : 0;
 	rc = other ? shmstore_handoff_to(w->s, name, size, uid, STORM_LEASE_MS, &mail.ticket)
 		   : shmstore_handoff_flags(w->s, name, size, STORM_LEASE_MS, flags, &mail.ticket);
-	if ((rc == -ENOENT && mail.seed == 0) || worker_excused(w, rc) || (rc == -EPERM && o->n_users > 1))
+	if ((rc == -ENOENT && mail.seed == 0) || worker_excused(w, rc) ||
+	    (rc == -EPERM && o->n_users > 1))
 		return 0;
 	if (rc == -EDQUOT && other) /* the inbox is full */
 		return 0;
-	/* On a busy host, or behind somebody who was stopped with the file's lock: it had ended when the daemon, or we, looked. */
+	/* On a busy host, or behind somebody who was stopped with the file's lock: it had ended
+	 * when the daemon, or we, looked. */
 	if (rc == -ESTALE && storm_now_ms() + 1 >= mail.expiry_ms) {
 		w->st->shared->n_stale++;
 		return 0;
 	}
 	if (rc < 0)
-		return worker_bad(w, other ? "handoff to another user" : "handoff", key, rc, shmstore_error_detail());
+		return worker_bad(w, other ? "handoff to another user" : "handoff", key, rc,
+				  shmstore_error_detail());
 	/* A full mailbox: the lease ends unused. */
 	send(w->st->mailbox[to][1], &mail, sizeof(mail), MSG_DONTWAIT | MSG_NOSIGNAL);
 	return 0;
@@ -142,16 +153,18 @@ int worker_do_handoff(struct worker *w, unsigned key)
 int worker_do_adopt(struct worker *w, unsigned key)
 {
 	struct storm_mail mail;
-	if (recv(w->st->mailbox[w->id][0], &mail, sizeof(mail), MSG_DONTWAIT) != (ssize_t)sizeof(mail))
+	if (recv(w->st->mailbox[w->id][0], &mail, sizeof(mail), MSG_DONTWAIT) !=
+	    (ssize_t)sizeof(mail))
 		return 0;
 	char name[400];
 	size_t size = worker_key_of(key, name);
 	worker_will_be(w, key, mail.seed);
 	int rc = shmstore_adopt(w->s, name, size, &mail.ticket, SHMSTORE_REPLACE);
 	worker_is_now(w, key, rc == 0);
-	/* Who opens a dead donor's store again may end its leases, where there is no room otherwise. */
-	if (rc == -ESTALE &&
-	    (storm_now_ms() + 1 >= mail.expiry_ms || w->st->shared->n_opened[mail.donor] != mail.opened)) {
+	/* Who opens a dead donor's store again may end its leases, where
+	 * there is no room otherwise. */
+	if (rc == -ESTALE && (storm_now_ms() + 1 >= mail.expiry_ms ||
+			      w->st->shared->n_opened[mail.donor] != mail.opened)) {
 		w->st->shared->n_stale++;
 		return 0;
 	}
@@ -198,8 +211,10 @@ int worker_do_peek(struct worker *w, unsigned key)
 	const char *why = NULL;
 	rc = content_get(s, name, size, &c, &why);
 	shmstore_close(s);
-	if (rc < 0 && rc != -ENOENT && !((rc != -ENOSPC || w->st->options->disk) && worker_excused(w, rc)))
-		return worker_bad(w, "get from a peer's store", key, rc, why ? why : shmstore_error_detail());
+	if (rc < 0 && rc != -ENOENT &&
+	    !((rc != -ENOSPC || w->st->options->disk) && worker_excused(w, rc)))
+		return worker_bad(w, "get from a peer's store", key, rc,
+				  why ? why : shmstore_error_detail());
 	return 0;
 }
 
@@ -210,8 +225,10 @@ int worker_do_demote(struct worker *w, unsigned key)
 	size_t size = worker_key_of(key, name);
 	int rc = shmstore_demote(w->s, name, size, 0);
 	bool held = worker_book(w, key)->now != 0;
-	/* A long key needs a page for itself, and the object may have been handed over to one: not the disk's path, but the sentence. */
-	if (rc == -ENOSPC && !*shmstore_error_path() && strstr(shmstore_error_detail(), "long key")) {
+	/* A long key needs a page for itself, and the object may have been handed over to one: not
+	 * the disk's path, but the sentence. */
+	if (rc == -ENOSPC && !*shmstore_error_path() &&
+	    strstr(shmstore_error_detail(), "long key")) {
 		w->st->shared->n_enospc++;
 		return 0;
 	}
@@ -226,8 +243,9 @@ int worker_do_promote(struct worker *w, unsigned key, bool pin)
 {
 	char name[400];
 	size_t size = worker_key_of(key, name);
-	int rc = pin ? shmstore_pin(w->s, name, size, worker_pick(w, 8) == 0)
-		     : shmstore_promote(w->s, name, size, worker_pick(w, 2) ? SHMSTORE_NO_EVICT : 0);
+	int rc =
+		pin ? shmstore_pin(w->s, name, size, worker_pick(w, 8) == 0)
+		    : shmstore_promote(w->s, name, size, worker_pick(w, 2) ? SHMSTORE_NO_EVICT : 0);
 	bool held = worker_book(w, key)->now != 0;
 	/* The sticky bit is its owner's to set. */
 	if (worker_excused(w, rc) || (pin && rc == -EPERM && w->st->options->n_users > 1))
@@ -246,7 +264,7 @@ int worker_do_evict(struct worker *w)
 	int rc = shmstore_partition_evict(w->p, &what, &report);
 	if ((rc < 0 && !worker_excused(w, rc)) || /* pinned meanwhile */
 	    (report.error && report.error != -EPERM && !worker_excused(w, report.error)))
-		return storm_fail(w->st, "worker %u: evict: %d, of an object: %d (%s)", w->id, rc, report.error,
-				  shmstore_error_detail());
+		return storm_fail(w->st, "worker %u: evict: %d, of an object: %d (%s)", w->id, rc,
+				  report.error, shmstore_error_detail());
 	return 0;
 }

@@ -51,13 +51,18 @@ int main(int argc, char **argv)
 		{"packed", 'p', NULL, 0, "By stores that pack objects of up to 1 MiB", 0},
 		{"time", 't', "SECONDS", 0, "How long (20)", 0},
 		{"seed", 's', "N", 0, "Of the random numbers (the time)", 0},
-		{"megabytes", 'm', "N", 0, "Of the partition (256; with 60 it is full most of the time)", 0},
-		{"kills", 'n', "N", 0, "So many at random instructions, however long it takes; with children", 0},
-		{"kind", 'k', "KIND", 0, "These come after a random time (time) or number of instructions (steps)", 0},
+		{"megabytes", 'm', "N", 0,
+		 "Of the partition (256; with 60 it is full most of the time)", 0},
+		{"kills", 'n', "N", 0,
+		 "So many at random instructions, however long it takes; with children", 0},
+		{"kind", 'k', "KIND", 0,
+		 "These come after a random time (time) or number of instructions (steps)", 0},
 		{0},
 	};
-	static const struct argp argp = {known, on_option, NULL, "Random load and random kills.", NULL, NULL, NULL};
-	struct storm_options options = {.seconds = 20, .megabytes = 256, .seed = (uint64_t)time(NULL), .n_users = 1};
+	static const struct argp argp = {known, on_option, NULL, "Random load and random kills.",
+					 NULL,  NULL,      NULL};
+	struct storm_options options = {
+		.seconds = 20, .megabytes = 256, .seed = (uint64_t)time(NULL), .n_users = 1};
 	struct storm_result result;
 	int status;
 

@@ -36,10 +36,12 @@ extern unsigned storm_as; /* the worker that a step in a child does its work as 
 void storm_start(struct run *r, unsigned i, uint64_t killed_after_ns);
 unsigned storm_pick(struct run *r, unsigned n);
 void storm_stand_still(struct run *r);
-/* Instead of a storm of some time: all workers but two, one that keeps its store and one that does not, are killed over and over. */
+/* Instead of a storm of some time: all workers but two, one that keeps its store and one that does
+ * not, are killed over and over. */
 void storm_kill_many(struct run *r);
 
-/* Steps: each in a child. 0; else the storm has failed. All stand still: the books must close over live views, writers and pools. */
+/* Steps: each in a child. 0; else the storm has failed. All stand still: the books must close over
+ * live views, writers and pools. */
 int storm_reconcile_step(struct run *r);
 /* All rest between two calls. */
 int storm_ledger_step(struct run *r);

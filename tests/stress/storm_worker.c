@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storm_worker.c: one worker of the storm, see storm.h. One thread does everything, one only gets and checks, and where there are writers one
- * more does all but what concerns the whole store, with keys of its own. Children look at what they inherited.
+ * storm_worker.c: one worker of the storm, see storm.h. One thread does everything, one only gets
+ * and checks, and where there are writers one more does all but what concerns the whole store, with
+ * keys of its own. Children look at what they inherited.
  */
 #include "storm_worker.h"
 
@@ -41,13 +42,16 @@ unsigned worker_pick(struct worker *w, unsigned n)
 /* Mostly small, some to 300 KB, few to 3 MB: each around its middle by 20 %. */
 uint64_t worker_random_size(struct worker *w)
 {
-	static const uint64_t middle[] = {0, 100, 4000, 16000, 60000, 70000, 300000, 300000, 1000000, 2500000};
+	static const uint64_t middle[] = {0,     100,    4000,   16000,   60000,
+					  70000, 300000, 300000, 1000000, 2500000};
 	/* Short lives have small objects. */
-	uint64_t m = middle[worker_pick(w, w->st->options->n_kills ? N_SMALL : sizeof(middle) / sizeof(middle[0]))];
+	uint64_t m = middle[worker_pick(
+		w, w->st->options->n_kills ? N_SMALL : sizeof(middle) / sizeof(middle[0]))];
 	return m ? m * 4 / 5 + worker_next_random(&w->random) % (m * 2 / 5) : 0;
 }
 
-/* Errors that leave everything as it was: no room, a limit, or somebody was stopped with what we need. */
+/* Errors that leave everything as it was: no room, a limit, or somebody was
+ * stopped with what we need. */
 bool worker_excused(struct worker *w, int rc)
 {
 	const struct storm_options *o = w->st->options;
@@ -80,7 +84,7 @@ size_t worker_key_of(unsigned i, char ret[400])
 	return (size_t)n;
 }
 
-/* ---- the book of what is held ------------------------------------------------------------------------------------- */
+/* ---- the book of what is held ---------------------------------------------------------------- */
 
 struct storm_key *worker_book(struct worker *w, unsigned key)
 {
@@ -104,8 +108,9 @@ void worker_is_now(struct worker *w, unsigned key, bool done)
 
 int worker_bad(struct worker *w, const char *what, unsigned key, int rc, const char *why)
 {
-	return storm_fail(w->st, "worker %u: %s key %u: %d (%s) %s; book says %llu", w->id, what, key, rc,
-			  shmstore_strerror(rc), why ? why : "", (unsigned long long)worker_book(w, key)->now);
+	return storm_fail(w->st, "worker %u: %s key %u: %d (%s) %s; book says %llu", w->id, what,
+			  key, rc, shmstore_strerror(rc), why ? why : "",
+			  (unsigned long long)worker_book(w, key)->now);
 }
 
 /* What key holds, by get. 0; 1: it is demoted and does not fit now; -1. */
@@ -124,19 +129,21 @@ int worker_look_up(struct worker *w, unsigned key, uint64_t *ret_seed)
 	return 0;
 }
 
-/* ---- the second thread -------------------------------------------------------------------------------------------- */
+/* ---- the second thread ----------------------------------------------------------------------- */
 
 static void *reader_main(void *arg)
 {
 	struct worker *w = arg;
 	while (!w->threads_stop && !w->st->shared->stop) {
 		char name[400];
-		unsigned key = (unsigned)(worker_next_random(&w->reader_random) % (STORM_KEYS + STORM_MORE));
+		unsigned key = (unsigned)(worker_next_random(&w->reader_random) %
+					  (STORM_KEYS + STORM_MORE));
 		size_t size = worker_key_of(key, name);
 		struct shmstore_view *v = NULL;
 		int rc = shmstore_get(w->s, name, size, 0, &v);
 		storm_rest(w->st, &w->threads_stop);
-		if (rc < 0 && rc != -ENOENT && !((rc != -ENOSPC || w->st->options->disk) && worker_excused(w, rc))) {
+		if (rc < 0 && rc != -ENOENT &&
+		    !((rc != -ENOSPC || w->st->options->disk) && worker_excused(w, rc))) {
 			worker_bad(w, "get by the second thread of", key, rc, NULL);
 			break;
 		}
@@ -152,9 +159,11 @@ static void *reader_main(void *arg)
 			if (why)
 				worker_bad(w, "view of the second thread of", key, 0, why);
 			shmstore_view_unref(v);
-			atomic_fetch_add_explicit(&w->st->shared->n_ops[OP_THREAD_GET], 1, memory_order_relaxed);
+			atomic_fetch_add_explicit(&w->st->shared->n_ops[OP_THREAD_GET], 1,
+						  memory_order_relaxed);
 		}
-		struct timespec pause = {.tv_nsec = (long)(worker_next_random(&w->reader_random) % 2000000)};
+		struct timespec pause = {
+			.tv_nsec = (long)(worker_next_random(&w->reader_random) % 2000000)};
 		nanosleep(&pause, NULL); /* a load, not a wait: leaves the cores to the others */
 	}
 	return NULL;
@@ -162,9 +171,10 @@ static void *reader_main(void *arg)
 
 static void *writer_main(void *arg);
 
-/* ---- opening, closing --------------------------------------------------------------------------------------------- */
+/* ---- opening, closing ------------------------------------------------------------------------ */
 
-/* Everything that was held by our predecessor, or, where gc may have been faster or we do not take it over, nothing of it. */
+/* Everything that was held by our predecessor, or, where gc may have been faster or we do not
+ * take it over, nothing of it. */
 static int check_inheritance(struct worker *w)
 {
 	for (unsigned key = 0; key < STORM_KEYS + STORM_MORE; key++) {
@@ -174,12 +184,16 @@ static int check_inheritance(struct worker *w)
 		while ((rc = worker_look_up(w, key, &seed)) > 0 && storm_now_ms() < until)
 			nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 		if (rc != 0)
-			return rc < 0 ? -1 : worker_bad(w, "no room for a demoted", key, -ENOSPC, NULL);
-		bool ok = seed == k->now || (k->pending && seed == k->next) || (!storm_keeps(w->id) && seed == 0);
+			return rc < 0 ? -1
+				      : worker_bad(w, "no room for a demoted", key, -ENOSPC, NULL);
+		bool ok = seed == k->now || (k->pending && seed == k->next) ||
+			  (!storm_keeps(w->id) && seed == 0);
 		if (!ok)
-			return storm_fail(w->st, "worker %u: after a kill key %u holds %llu, not %llu%s%llu", w->id,
-					  key, (unsigned long long)seed, (unsigned long long)k->now,
-					  k->pending ? " or " : " (nothing under way) ", (unsigned long long)k->next);
+			return storm_fail(
+				w->st, "worker %u: after a kill key %u holds %llu, not %llu%s%llu",
+				w->id, key, (unsigned long long)seed, (unsigned long long)k->now,
+				k->pending ? " or " : " (nothing under way) ",
+				(unsigned long long)k->next);
 		k->now = seed;
 		k->pending = false;
 	}
@@ -193,18 +207,22 @@ static int open_store(struct worker *w)
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	options.keep = storm_keeps(w->id);
 	options.pack_max = w->st->options->pack_max;
-	/* Packed: of what was taken apart in part, keys that were deleted may be there again (docs/segments.md, "What is missing"). */
+	/* Packed: of what was taken apart in part, keys that were deleted may be there again
+	 * (docs/segments.md, "What is missing"). */
 	if (!options.keep && !options.pack_max && worker_pick(w, 2))
 		options.flags = SHMSTORE_OPEN_ADOPT;
 	uint64_t until = storm_now_ms() + OPEN_DEADLINE_MS;
 	int rc;
-	/* A gc may hold the lock for a moment, and on a full partition the page of a new store waits for room like all others. */
+	/* A gc may hold the lock for a moment, and on a full partition the page of a new store
+	 * waits for room like all others. */
 	w->st->shared->n_opened[w->id]++;
-	while (((rc = shmstore_open(w->p, name, &options, &w->s)) == -EBUSY || worker_excused(w, rc)) &&
+	while (((rc = shmstore_open(w->p, name, &options, &w->s)) == -EBUSY ||
+		worker_excused(w, rc)) &&
 	       storm_now_ms() < until)
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	if (rc < 0)
-		return storm_fail(w->st, "worker %u: open: %d (%s)", w->id, rc, shmstore_error_detail());
+		return storm_fail(w->st, "worker %u: open: %d (%s)", w->id, rc,
+				  shmstore_error_detail());
 	if (check_inheritance(w) < 0)
 		return -1;
 	w->threads_stop = false;
@@ -224,7 +242,8 @@ static int let_go(struct worker *w)
 		struct content c = {0, 0};
 		const char *why = w->held[i].view ? content_check(w->held[i].view, &c) : NULL;
 		if (why || (w->held[i].view && c.seed != w->held[i].seed))
-			storm_fail(w->st, "worker %u: a view at the end: %s", w->id, why ? why : "another seed");
+			storm_fail(w->st, "worker %u: a view at the end: %s", w->id,
+				   why ? why : "another seed");
 		w->held[i].view = shmstore_view_unref(w->held[i].view);
 	}
 	return w->st->shared->failed ? -1 : 0;
@@ -248,7 +267,8 @@ static int close_store(struct worker *w)
 	if (w->second)
 		pthread_join(w->writer, NULL);
 	shmstore_partition_stores(w->p, add_recycled, w);
-	/* A kept store that packs is not opened again while this process has views of what it packed. */
+	/* A kept store that packs is not opened again while this process
+	 * has views of what it packed. */
 	if (storm_keeps(w->id) && w->st->options->pack_max && let_go(w) < 0)
 		return -1;
 	if (!storm_keeps(w->id))
@@ -260,20 +280,23 @@ static int close_store(struct worker *w)
 		return 0; /* what it holds goes, or not: gc, or the next open, finds a dead store */
 	for (unsigned key = 0; key < STORM_KEYS + STORM_MORE && !storm_keeps(w->id); key++)
 		worker_is_now(w, key, true);
-	return rc < 0 ? storm_fail(w->st, "worker %u: close: %d (%s)", w->id, rc, shmstore_strerror(rc)) : 0;
+	return rc < 0 ? storm_fail(w->st, "worker %u: close: %d (%s)", w->id, rc,
+				   shmstore_strerror(rc))
+		      : 0;
 }
 
 static int do_gc(struct worker *w)
 {
 	int rc = shmstore_partition_gc(w->p, 0, NULL);
-	return rc < 0 && !worker_excused(w, rc)
-		       ? storm_fail(w->st, "worker %u: gc: %d (%s)", w->id, rc, shmstore_strerror(rc))
-		       : 0;
+	return rc < 0 && !worker_excused(w, rc) ? storm_fail(w->st, "worker %u: gc: %d (%s)", w->id,
+							     rc, shmstore_strerror(rc))
+						: 0;
 }
 
-/* ---- children ------------------------------------------------------------------------------------------------------ */
+/* ---- children -------------------------------------------------------------------------------- */
 
-/* The handle is of no use here, views stay what they were, and what the parent does meanwhile is not kept by us. */
+/* The handle is of no use here, views stay what they were, and what the parent does
+ * meanwhile is not kept by us. */
 static int child(struct worker *w)
 {
 	struct content c = {1, 100};
@@ -286,13 +309,16 @@ static int child(struct worker *w)
 		return storm_fail(w->st, "worker %u: close in a child: %d", w->id, rc);
 	for (unsigned round = 0; round < 2; round++) {
 		for (size_t i = 0; i < STORM_VIEWS; i++) {
-			const char *why = w->held[i].view ? content_check(w->held[i].view, &c) : NULL;
+			const char *why =
+				w->held[i].view ? content_check(w->held[i].view, &c) : NULL;
 
 			if (why || (w->held[i].view && c.seed != w->held[i].seed))
 				return storm_fail(w->st, "worker %u: a child's view: %s", w->id,
 						  why ? why : "another seed");
 		}
-		nanosleep(&(struct timespec){.tv_nsec = (long)worker_pick(w, most_ms) * 1000000 / 2}, NULL);
+		nanosleep(
+			&(struct timespec){.tv_nsec = (long)worker_pick(w, most_ms) * 1000000 / 2},
+			NULL);
 	}
 	return 0;
 }
@@ -305,7 +331,8 @@ static int do_fork(struct worker *w)
 	while (w->n_children && waitpid(-1, &status, w->n_children < CHILDREN ? WNOHANG : 0) > 0) {
 		w->n_children--;
 		if (WIFEXITED(status) && WEXITSTATUS(status))
-			return storm_fail(w->st, "worker %u: a child ended with status 0x%x", w->id, (unsigned)status);
+			return storm_fail(w->st, "worker %u: a child ended with status 0x%x", w->id,
+					  (unsigned)status);
 	}
 	pid = fork();
 	if (pid == 0)
@@ -317,10 +344,12 @@ static int do_fork(struct worker *w)
 static enum storm_op pick_op(struct worker *w)
 {
 	static const unsigned char weight[N_OPS] = {
-		[OP_PUT] = 24,  [OP_REPLACE] = 8, [OP_CREATE] = 6, [OP_ABORT] = 2,   [OP_GET] = 14, [OP_VIEW] = 8,
-		[OP_ALIAS] = 3, [OP_HANDOFF] = 9, [OP_ADOPT] = 10, [OP_DELETE] = 14, [OP_PEEK] = 2, [OP_GC] = 1,
+		[OP_PUT] = 24,   [OP_REPLACE] = 8, [OP_CREATE] = 6, [OP_ABORT] = 2,
+		[OP_GET] = 14,   [OP_VIEW] = 8,    [OP_ALIAS] = 3,  [OP_HANDOFF] = 9,
+		[OP_ADOPT] = 10, [OP_DELETE] = 14, [OP_PEEK] = 2,   [OP_GC] = 1,
 	};
-	static const enum storm_op of_the_tier[] = {OP_DEMOTE, OP_DEMOTE, OP_DEMOTE, OP_PROMOTE, OP_PROMOTE, OP_PIN};
+	static const enum storm_op of_the_tier[] = {OP_DEMOTE,  OP_DEMOTE,  OP_DEMOTE,
+						    OP_PROMOTE, OP_PROMOTE, OP_PIN};
 	if (w->st->options->forks && worker_pick(w, 200) == 0)
 		return OP_FORK;
 	if (w->st->options->disk && worker_pick(w, 5) == 0)
@@ -386,7 +415,8 @@ static int do_op(struct worker *w, enum storm_op op, unsigned key)
 	int r = do_this(w, op, key);
 
 	ms = storm_now_ms() - begin_ms;
-	if (op != OP_FORK && op != OP_REOPEN && n_stopped == shared->n_stopped[w->id] && ms > shared->longest_ms) {
+	if (op != OP_FORK && op != OP_REOPEN && n_stopped == shared->n_stopped[w->id] &&
+	    ms > shared->longest_ms) {
 		shared->longest_ms = ms; /* of two at once either is as good */
 		shared->longest_op = op;
 	}
@@ -417,7 +447,8 @@ int storm_worker(struct storm *st, unsigned id, unsigned life)
 {
 	static struct worker w, second;
 	w = (struct worker){.st = st, .id = id, .second = st->options->writers ? &second : NULL};
-	w.random = (st->options->seed + id * 1000003ull + life * 7919ull) * 0x9e3779b97f4a7c15ull | 1;
+	w.random =
+		(st->options->seed + id * 1000003ull + life * 7919ull) * 0x9e3779b97f4a7c15ull | 1;
 	second = (struct worker){.st = st, .id = id, .random = w.random ^ 0xda942042e4dd58b5ull};
 	int rc = shmstore_partition_open(st->path, 0, &w.p);
 	if (rc < 0) {

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tier_damage.c: objects are demoted, promoted, deleted, handed over, adopted and evicted at random while their tier files are
- * damaged in every way that a disk and its file system can think of (damage.h).
+ * tier_damage.c: objects are demoted, promoted, deleted, handed over, adopted and evicted
+ * at random while their tier files are damaged in every way that a disk and its file
+ * system can think of (damage.h).
  *
  *   tier_damage [-n operations] [-s seed] [-m megabytes]
  *
- * What each key of three stores holds is known, and which tier files are damaged. So every call's answer is known before: the
- * object with its bytes, or -EBADMSG with the path of the one file that is damaged; never other bytes, and never -EBADMSG for
- * an object that is whole, or whose memory is still there. With few megabytes calls evict others, and map tier files where nothing
- * more fits. In the end nothing is left in memory or on disk.
+ * What each key of three stores holds is known, and which tier files are damaged. So every call's
+ * answer is known before: the object with its bytes, or -EBADMSG with the path of the one file that
+ * is damaged; never other bytes, and never -EBADMSG for an object that is whole, or whose memory is
+ * still there. With few megabytes calls evict others, and map tier files where nothing more fits.
+ * In the end nothing is left in memory or on disk.
  */
 #include "tier_damage.h"
 
@@ -35,11 +37,14 @@ static int check_books(struct run *r)
 	int rc = shmstore_partition_reconcile(r->p, NULL, NULL, &u);
 	if (rc < 0 || u.residual)
 		return run_fail(r, "reconcile: %d, residual %" PRId64, rc, u.residual);
-	if (u.tier != on_disk || u.tier != u.tier_demoted + u.tier_clean + u.tier_orphans || u.n_demoted != n_demoted)
+	if (u.tier != on_disk || u.tier != u.tier_demoted + u.tier_clean + u.tier_orphans ||
+	    u.n_demoted != n_demoted)
 		return run_fail(r,
-				"the tier's books: %" PRIu64 " = demoted %" PRIu64 " + clean %" PRIu64
-				" + orphans %" PRIu64 ", on disk %" PRIu64 "; %" PRIu64 " names demoted of %" PRIu64,
-				u.tier, u.tier_demoted, u.tier_clean, u.tier_orphans, on_disk, u.n_demoted, n_demoted);
+				"the tier's books: %" PRIu64 " = demoted %" PRIu64
+				" + clean %" PRIu64 " + orphans %" PRIu64 ", on disk %" PRIu64
+				"; %" PRIu64 " names demoted of %" PRIu64,
+				u.tier, u.tier_demoted, u.tier_clean, u.tier_orphans, on_disk,
+				u.n_demoted, n_demoted);
 	return 0;
 }
 
@@ -64,7 +69,8 @@ static int set_up(struct run *r)
 	rc = content_put(r->stores[0], key, run_key(0, key), r->slots[0][0].content, 0);
 	if (rc < 0 || run_demote(r, 0, 0) < 0)
 		return run_fail(r, "the first object: %d", rc);
-	snprintf(r->files, sizeof(r->files), "%s/%s/%u", r->options->disk, info.uuid, (unsigned)getuid());
+	snprintf(r->files, sizeof(r->files), "%s/%s/%u", r->options->disk, info.uuid,
+		 (unsigned)getuid());
 	r->book = damage_new(r->files, r->options->seed + 1);
 	return r->book ? 0 : run_fail(r, "%s: %m", r->files);
 }
@@ -97,8 +103,8 @@ static int take_down(struct run *r)
 	damage_count(r->book, &n_files, &n_damaged);
 	if (rc < 0 || n_files || u.tier || u.n_stores || u.n_objects || u.pool || u.residual)
 		return run_fail(r,
-				"at the end (%d) %zu tier files (%zu damaged), %" PRIu64 " objects of %" PRIu64
-				" bytes are left",
+				"at the end (%d) %zu tier files (%zu damaged), %" PRIu64
+				" objects of %" PRIu64 " bytes are left",
 				rc, n_files, n_damaged, u.n_objects, u.linked);
 	return 0;
 }
@@ -109,9 +115,10 @@ static int play(struct run *r)
 		return -1;
 	for (uint64_t n = 0; n < r->options->n; n++) {
 		enum op op = run_draw_op(r);
-		if (run_op(r, op) < 0 || !run_one_file(r) || (n % BOOKS == 0 && check_books(r) < 0)) {
-			printf("     operation %" PRIu64 " of seed %" PRIu64 ": %s\n", n, r->options->seed,
-			       op_name[op]);
+		if (run_op(r, op) < 0 || !run_one_file(r) ||
+		    (n % BOOKS == 0 && check_books(r) < 0)) {
+			printf("     operation %" PRIu64 " of seed %" PRIu64 ": %s\n", n,
+			       r->options->seed, op_name[op]);
 			return -1;
 		}
 		if (run_draw(r, 8) == 0)
@@ -121,8 +128,9 @@ static int play(struct run *r)
 		return -1;
 	for (unsigned d = DAMAGE_NONE + 1; d < N_DAMAGES && r->options->n >= 10000; d++)
 		if (r->n_found[d] < FLOOR)
-			return run_fail(r, "%s was found %" PRIu64 " times only: this test tests nothing",
-					damage_name[d], r->n_found[d]);
+			return run_fail(
+				r, "%s was found %" PRIu64 " times only: this test tests nothing",
+				damage_name[d], r->n_found[d]);
 	return 0;
 }
 
@@ -138,15 +146,16 @@ static int body(const char *mount, void *arg)
 	for (unsigned op = 0; op < N_OPS; op++)
 		printf("     %-10s %8" PRIu64 "\n", op_name[op], r.n_ops[op]);
 	for (unsigned d = DAMAGE_NONE + 1; d < N_DAMAGES; d++) {
-		printf("     %-26s %6" PRIu64 " done, met %6" PRIu64 " times\n", damage_name[d], r.n_done[d],
-		       r.n_found[d]);
+		printf("     %-26s %6" PRIu64 " done, met %6" PRIu64 " times\n", damage_name[d],
+		       r.n_done[d], r.n_found[d]);
 		done += r.n_done[d];
 		found_all += r.n_found[d];
 	}
 	printf("tier damage: seed %" PRIu64 ", %u MiB: %" PRIu64 " damages, met %" PRIu64
 	       " times, each reported; %" PRIu64 " gets mapped the tier file, %" PRIu64
 	       " objects were found resident, %" PRIu64 " damaged clean copies were written anew\n",
-	       r.options->seed, r.options->megabytes, done, found_all, r.n_aside, r.n_resident, r.n_rewritten);
+	       r.options->seed, r.options->megabytes, done, found_all, r.n_aside, r.n_resident,
+	       r.n_rewritten);
 	printf("tier damage: %u passed, %u failed\n", !r.failed, r.failed);
 	return r.failed;
 }
@@ -177,7 +186,8 @@ int main(int argc, char **argv)
 		{"megabytes", 'm', "N", 0, "Of the partition (256; with 24 calls must evict)", 0},
 		{0},
 	};
-	static const struct argp argp = {known, on_option, NULL, "Damages tier files.", NULL, NULL, NULL};
+	static const struct argp argp = {known, on_option, NULL, "Damages tier files.",
+					 NULL,  NULL,      NULL};
 	struct options options = {.n = 10000, .seed = (uint64_t)time(NULL), .megabytes = 256};
 	argp_parse(&argp, argc, argv, 0, NULL, &options);
 	options.disk = sandbox_disk();
@@ -186,6 +196,7 @@ int main(int argc, char **argv)
 		return 77;
 	}
 	char mount_options[64];
-	snprintf(mount_options, sizeof(mount_options), "size=%um,huge=within_size", options.megabytes);
+	snprintf(mount_options, sizeof(mount_options), "size=%um,huge=within_size",
+		 options.megabytes);
 	return sandbox_run(mount_options, body, &options);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tier_damage.h: what the damage test knows: what each key of three stores holds, which tickets and views are held, which tier files are
- * damaged; and so what each call must answer.
+ * tier_damage.h: what the damage test knows: what each key of three stores holds, which tickets and
+ * views are held, which tier files are damaged; and so what each call must answer.
  */
 #ifndef TIER_DAMAGE_H
 #define TIER_DAMAGE_H
@@ -74,7 +74,8 @@ struct run {
 	struct held held[VIEWS];
 	struct damage_book *book;
 	uint64_t random, next_seed;
-	uint64_t n_ops[N_OPS], n_done[N_DAMAGES], n_found[N_DAMAGES], n_aside, n_resident, n_rewritten;
+	uint64_t n_ops[N_OPS], n_done[N_DAMAGES], n_found[N_DAMAGES], n_aside, n_resident,
+		n_rewritten;
 	bool failed;
 };
 
@@ -98,14 +99,16 @@ struct content run_new_content(struct run *r);
 /* What a call that needs the object's bytes must answer. */
 int run_expected(const struct run *r, unsigned s, unsigned k, const struct place *p);
 /* Compares a call's answer with that, and a damage's report. 0, -1. */
-int run_check(struct run *r, const char *what, unsigned s, unsigned k, const struct place *p, int rc);
+int run_check(struct run *r, const char *what, unsigned s, unsigned k, const struct place *p,
+	      int rc);
 /* Prints where every name of this object is, for who has to find out why they differ. */
 void run_show(struct run *r, const struct content *c);
 /* Are the names in memory that have one tier file one file? */
 bool run_one_file(struct run *r);
 /*
- * Do all names and tickets of an object lead to one file? It may become two, each with a tier file of its own: demoted by names in memory that know no
- * good tier file of it, while other names are stubs of a damaged one, or of one that only they know.
+ * Do all names and tickets of an object lead to one file? It may become two, each with a tier file
+ * of its own: demoted by names in memory that know no good tier file of it, while other names are
+ * stubs of a damaged one, or of one that only they know.
  */
 bool run_is_one(struct run *r, const struct content *c);
 bool run_leased(const struct run *r, const struct content *c);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tier_model.c: what must be, see tier_damage.h. Where an object lies is read from the names (a stub says its file's id), not asked from the library. */
+/* tier_model.c: what must be, see tier_damage.h. Where an object lies is read from the names (a
+ * stub says its file's id), not asked from the library. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -47,7 +48,8 @@ const char *run_path(const struct run *r, unsigned s, unsigned k, char ret[RUN_P
 
 static const char *resident_path(const struct run *r, uint64_t id, char ret[RUN_PATH])
 {
-	snprintf(ret, RUN_PATH, "%s/tier/%u/%016" PRIx64 ".object", r->path, (unsigned)getuid(), id);
+	snprintf(ret, RUN_PATH, "%s/tier/%u/%016" PRIx64 ".object", r->path, (unsigned)getuid(),
+		 id);
 	return ret;
 }
 
@@ -81,23 +83,28 @@ static int found(struct run *r, const char *what, unsigned s, unsigned k, const 
 	char path[RUN_PATH], key[16];
 	snprintf(path, sizeof(path), "%s/%016" PRIx64, r->files, p->id);
 	if (strcmp(shmstore_error_path(), path) != 0 || shmstore_error_detail()[0] == '\0')
-		return run_fail(r, "%s s%u/key-%u: %s (%s) is said of another file, or without a word", what, s, k,
-				path, damage_name[p->damaged]);
+		return run_fail(r,
+				"%s s%u/key-%u: %s (%s) is said of another file, or without a word",
+				what, s, k, path, damage_name[p->damaged]);
 	struct place now = run_look(r, s, k);
-	if (!now.demoted || now.id != p->id || shmstore_contains(r->stores[s], key, run_key(k, key)) != 1)
+	if (!now.demoted || now.id != p->id ||
+	    shmstore_contains(r->stores[s], key, run_key(k, key)) != 1)
 		return run_fail(r, "%s s%u/key-%u: its name changed with the error", what, s, k);
 	r->n_found[p->damaged]++;
 	return 0;
 }
 
 /* Compares a call's answer with the expected one, and a damage's report. */
-int run_check(struct run *r, const char *what, unsigned s, unsigned k, const struct place *p, int rc)
+int run_check(struct run *r, const char *what, unsigned s, unsigned k, const struct place *p,
+	      int rc)
 {
 	int want = run_expected(r, s, k, p);
 	if (rc != want)
-		return run_fail(r, "%s s%u/key-%u: %d, not %d (%s%s%s, tier file %016" PRIx64 " %s)", what, s, k, rc,
-				want, p->demoted ? "demoted" : "in memory", p->clean ? ", clean" : "",
-				p->resident ? ", resident" : "", p->id, damage_name[p->damaged]);
+		return run_fail(r,
+				"%s s%u/key-%u: %d, not %d (%s%s%s, tier file %016" PRIx64 " %s)",
+				what, s, k, rc, want, p->demoted ? "demoted" : "in memory",
+				p->clean ? ", clean" : "", p->resident ? ", resident" : "", p->id,
+				damage_name[p->damaged]);
 	if (p->demoted && p->resident)
 		r->n_resident++;
 	return rc == -EBADMSG ? found(r, what, s, k, p) : 0;
@@ -113,14 +120,17 @@ void run_show(struct run *r, const struct content *c)
 			continue;
 		lstat(run_path(r, i / KEYS, i % KEYS, path), &st);
 		struct place p = run_look(r, i / KEYS, i % KEYS);
-		printf("     s%u/key-%u: %s pinned, inode %lu, links %lu, mode %o, %s%s%s %016" PRIx64 " %s\n",
+		printf("     s%u/key-%u: %s pinned, inode %lu, links %lu, mode %o, %s%s%s "
+		       "%016" PRIx64 " %s\n",
 		       i / KEYS, i % KEYS, slot->pinned ? "to be" : "not", (unsigned long)st.st_ino,
 		       (unsigned long)st.st_nlink, st.st_mode, p.demoted ? "demoted" : "in memory",
-		       p.clean ? ", clean" : "", p.resident ? ", resident" : "", p.id, damage_name[p.damaged]);
+		       p.clean ? ", clean" : "", p.resident ? ", resident" : "", p.id,
+		       damage_name[p.damaged]);
 	}
 }
 
-/* The file that a name gives without the disk: its own, or the resident. 0: its tier file has to be read. */
+/* The file that a name gives without the disk: its own, or the resident. 0: its
+ * tier file has to be read. */
 static ino_t file_of(struct run *r, const char *path, const struct place *p)
 {
 	char resident[RUN_PATH];
@@ -171,7 +181,8 @@ bool run_one_file(struct run *r)
 	} names[STORES * KEYS] = {0};
 	for (unsigned i = 0; i < STORES * KEYS; i++) {
 		const struct content *c = &r->slots[i / KEYS][i % KEYS].content;
-		struct place p = c->seed ? run_look(r, i / KEYS, i % KEYS) : (struct place){.demoted = true};
+		struct place p =
+			c->seed ? run_look(r, i / KEYS, i % KEYS) : (struct place){.demoted = true};
 		char path[RUN_PATH];
 		struct stat st;
 		if (!p.clean || lstat(run_path(r, i / KEYS, i % KEYS, path), &st) < 0)
@@ -181,8 +192,8 @@ bool run_one_file(struct run *r)
 		for (unsigned j = 0; j < i; j++)
 			if (names[j].inode && names[j].id == p.id && names[j].inode != st.st_ino) {
 				run_show(r, c);
-				run_fail(r, "s%u/key-%u and s%u/key-%u are one object in two files", j / KEYS, j % KEYS,
-					 i / KEYS, i % KEYS);
+				run_fail(r, "s%u/key-%u and s%u/key-%u are one object in two files",
+					 j / KEYS, j % KEYS, i / KEYS, i % KEYS);
 				return false;
 			}
 	}
@@ -192,7 +203,8 @@ bool run_one_file(struct run *r)
 struct content run_new_content(struct run *r)
 {
 	static const uint64_t middle[] = {0, 100, 4000, 60000, 200000, 200000, 700000};
-	uint64_t m = run_draw(r, 24) == 0 ? 7000000 : middle[run_draw(r, sizeof(middle) / sizeof(middle[0]))];
+	uint64_t m = run_draw(r, 24) == 0 ? 7000000
+					  : middle[run_draw(r, sizeof(middle) / sizeof(middle[0]))];
 	struct content c = {++r->next_seed, m ? m * 4 / 5 + run_draw(r, m * 2 / 5) : 0};
 	if (run_draw(r, 2))
 		c.seed |= CONTENT_SOFT;
@@ -207,7 +219,8 @@ bool run_leased(const struct run *r, const struct content *c)
 	return false;
 }
 
-/* Bytes that no eviction can free: leased, viewed, pinned, and other stores' pools. At most: some are counted twice. */
+/* Bytes that no eviction can free: leased, viewed, pinned, and other stores' pools. At
+ * most: some are counted twice. */
 static uint64_t unevictable(struct run *r)
 {
 	struct shmstore_usage u = {0};
@@ -217,12 +230,15 @@ static uint64_t unevictable(struct run *r)
 	for (size_t i = 0; i < VIEWS; i++)
 		sum += r->held[i].view ? r->held[i].content.size : 0;
 	for (unsigned i = 0; i < STORES * KEYS; i++)
-		sum += r->slots[i / KEYS][i % KEYS].pinned ? r->slots[i / KEYS][i % KEYS].content.size : 0;
+		sum += r->slots[i / KEYS][i % KEYS].pinned
+			       ? r->slots[i / KEYS][i % KEYS].content.size
+			       : 0;
 	return sum;
 }
 
 /* Was it right to refuse an object of this size? */
 bool run_refused(struct run *r, int rc, uint64_t size)
 {
-	return rc == -ENOSPC && unevictable(r) + size + SLACK > (uint64_t)r->options->megabytes << 20;
+	return rc == -ENOSPC && unevictable(r) + size + SLACK > (uint64_t)r->options->megabytes
+									<< 20;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tier_ops.c: what is done at random, see tier_damage.h: each call, and whether its answer is the one that must be. */
+/* tier_ops.c: what is done at random, see tier_damage.h: each call, and whether its
+ * answer is the one that must be. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -10,8 +11,9 @@
 #define LEASE_MS   3600000u
 #define EVERYTHING (1ull << 40)
 
-const char *const op_name[N_OPS] = {"put",    "get",     "peek",  "promote", "prefetch", "demote", "evict",
-				    "delete", "handoff", "adopt", "pin",     "hold",     "gc",     "reopen"};
+const char *const op_name[N_OPS] = {"put",    "get",   "peek",   "promote", "prefetch",
+				    "demote", "evict", "delete", "handoff", "adopt",
+				    "pin",    "hold",  "gc",     "reopen"};
 static const unsigned char weight[N_OPS] = {14, 20, 4, 8, 3, 22, 2, 6, 9, 8, 2, 4, 1, 1};
 
 static int do_put(struct run *r, unsigned s, unsigned k)
@@ -20,7 +22,8 @@ static int do_put(struct run *r, unsigned s, unsigned k)
 	size_t size = run_key(k, key);
 	struct content c = run_new_content(r);
 	bool pin = run_draw(r, 40) == 0 && c.size < 100000;
-	int rc = content_put(r->stores[s], key, size, c, SHMSTORE_REPLACE | (pin ? SHMSTORE_PIN : 0));
+	int rc = content_put(r->stores[s], key, size, c,
+			     SHMSTORE_REPLACE | (pin ? SHMSTORE_PIN : 0));
 	if (run_refused(r, rc, c.size))
 		return 0;
 	if (rc < 0)
@@ -38,8 +41,8 @@ int run_get(struct run *r, struct shmstore *handle, const char *what, unsigned s
 	const char *why = "";
 	int rc = content_get(handle, key, size, &c, &why);
 	if (rc == -EILSEQ)
-		return run_fail(r, "%s s%u/key-%u: damage (%s) was returned as data: wrong %s", what, s, k,
-				damage_name[p.damaged], why);
+		return run_fail(r, "%s s%u/key-%u: damage (%s) was returned as data: wrong %s",
+				what, s, k, damage_name[p.damaged], why);
 	if (run_check(r, what, s, k, &p, rc) < 0)
 		return -1;
 	if (rc == 0 && c.seed != r->slots[s][k].content.seed)
@@ -74,7 +77,9 @@ static int do_promote(struct run *r, unsigned s, unsigned k)
 		return 0;
 	if (run_check(r, "promote", s, k, &p, rc) < 0)
 		return -1;
-	return rc == 0 && run_look(r, s, k).demoted ? run_fail(r, "promote s%u/key-%u: is demoted still", s, k) : 0;
+	return rc == 0 && run_look(r, s, k).demoted
+		       ? run_fail(r, "promote s%u/key-%u: is demoted still", s, k)
+		       : 0;
 }
 
 static int do_prefetch(struct run *r, unsigned s)
@@ -92,7 +97,8 @@ static int do_prefetch(struct run *r, unsigned s)
 	for (unsigned i = 0; i < 6; i++) {
 		unsigned k = (first + i) % KEYS;
 		good += results[i] == 0;
-		/* error_path() is of one failure only, so the right code must do here. In a full partition the order decides. */
+		/* error_path() is of one failure only, so the right code must do here. In a full
+		 * partition the order decides. */
 		if (results[i] != run_expected(r, s, k, &places[i]) &&
 		    !(places[i].demoted && run_refused(r, results[i], 6 * LARGE_MAX)))
 			return run_fail(r, "prefetch s%u/key-%u: %d, not %d", s, k, results[i],
@@ -100,7 +106,9 @@ static int do_prefetch(struct run *r, unsigned s)
 		if (results[i] == -EBADMSG)
 			r->n_found[places[i].damaged]++;
 	}
-	return rc == good || r->options->megabytes < 100 ? 0 : run_fail(r, "prefetch: %d of %d", rc, good);
+	return rc == good || r->options->megabytes < 100
+		       ? 0
+		       : run_fail(r, "prefetch: %d of %d", rc, good);
 }
 
 int run_demote(struct run *r, unsigned s, unsigned k)
@@ -139,8 +147,8 @@ static int left_behind(struct run *r, unsigned s, unsigned k)
 	struct stat st = {.st_nlink = 0};
 	lstat(run_path(r, s, k, path), &st);
 	run_show(r, &r->slots[s][k].content);
-	return run_fail(r, "evict gave up, and s%u/key-%u is in memory: links %lu, mode %o%s%s%s", s, k,
-			(unsigned long)st.st_nlink, st.st_mode, p.clean ? ", clean" : "",
+	return run_fail(r, "evict gave up, and s%u/key-%u is in memory: links %lu, mode %o%s%s%s",
+			s, k, (unsigned long)st.st_nlink, st.st_mode, p.clean ? ", clean" : "",
 			p.resident ? ", resident" : "", p.damaged ? ", damaged" : "");
 }
 
@@ -183,7 +191,8 @@ static int do_handoff(struct run *r, unsigned s, unsigned k)
 	bool as_is = run_draw(r, 2);
 	struct ticket *t = &r->tickets[r->n_tickets];
 	struct place p = run_look(r, s, k);
-	int rc = shmstore_handoff_flags(r->stores[s], key, size, LEASE_MS, as_is ? SHMSTORE_AS_IS : 0, &t->ticket);
+	int rc = shmstore_handoff_flags(r->stores[s], key, size, LEASE_MS,
+					as_is ? SHMSTORE_AS_IS : 0, &t->ticket);
 	bool without = as_is && r->slots[s][k].content.seed; /* no byte is needed */
 	if (without ? rc != 0 : run_check(r, "handoff", s, k, &p, rc) < 0)
 		return run_fail(r, "handoff s%u/key-%u as is: %d", s, k, rc);
@@ -221,7 +230,8 @@ static int do_pin(struct run *r, unsigned s, unsigned k)
 	int rc = shmstore_pin(r->stores[s], key, size, pin);
 	if (p.demoted && run_refused(r, rc, r->slots[s][k].content.size))
 		return 0;
-	if (pin ? run_check(r, "pin", s, k, &p, rc) < 0 : rc < 0 && rc != -ENOENT && !(rc == -EBADMSG && p.damaged))
+	if (pin ? run_check(r, "pin", s, k, &p, rc) < 0
+		: rc < 0 && rc != -ENOENT && !(rc == -EBADMSG && p.damaged))
 		return run_fail(r, "pin s%u/key-%u %d: %d", s, k, pin, rc);
 	/* It is the object that is pinned, whatever the name. */
 	for (unsigned i = 0; rc == 0 && i < STORES * KEYS; i++)
@@ -233,7 +243,8 @@ static int do_pin(struct run *r, unsigned s, unsigned k)
 	return 0;
 }
 
-/* Checks one held view and takes another. A view of a tier file ends with the operation: its damage would be the disk's own. */
+/* Checks one held view and takes another. A view of a tier file ends with the operation: its
+ * damage would be the disk's own. */
 static int do_hold(struct run *r, unsigned s, unsigned k)
 {
 	struct held *h = &r->held[run_draw(r, VIEWS)];

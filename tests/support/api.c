@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * api.c: see api.h. The other process is a forked child that opens its own store (a forked store is dead, so nothing else of the
- * library is shared) and serves one request at a time over two pipes. It ends when its request pipe does: no test leaves one.
+ * api.c: see api.h. The other process is a forked child that opens its own store (a forked store is
+ * dead, so nothing else of the library is shared) and serves one request at a time over two pipes.
+ * It ends when its request pipe does: no test leaves one.
  */
 #include "api.h"
 
@@ -45,9 +46,11 @@ int view_pattern(const struct shmstore_view *v, uint64_t size, uint64_t seed)
 {
 	size_t header_size = 0;
 	uint64_t buffer_size = 0;
-	const void *header = shmstore_view_header(v, &header_size), *buffer = shmstore_view_buffer(v, 0, &buffer_size);
+	const void *header = shmstore_view_header(v, &header_size),
+		   *buffer = shmstore_view_buffer(v, 0, &buffer_size);
 
-	return shmstore_view_n_buffers(v) != 1 || header_size != PATTERN_HEADER || buffer_size != size ||
+	return shmstore_view_n_buffers(v) != 1 || header_size != PATTERN_HEADER ||
+	       buffer_size != size ||
 	       pattern_check(header, PATTERN_HEADER, seed + 1) != PATTERN_HEADER ||
 	       pattern_check(buffer, size, seed) != size;
 }
@@ -151,7 +154,7 @@ uint64_t links_of(const char *store, const char *key)
 	return stat_of(store, key).st_nlink;
 }
 
-/* ---- the other process ------------------------------------------------------------------------------------------------ */
+/* ---- the other process ----------------------------------------------------------------------- */
 
 enum op {
 	OP_PUT,
@@ -199,7 +202,8 @@ static bool transfer(int fd, void *data, size_t size, bool out)
 	return true;
 }
 
-static int serve_one(struct shmstore *s, struct shmstore_view **view, const struct request *q, struct reply *a)
+static int serve_one(struct shmstore *s, struct shmstore_view **view, const struct request *q,
+		     struct reply *a)
 {
 	switch (q->op) {
 	case OP_PUT:
@@ -362,7 +366,7 @@ void other_kill(struct other *o)
 	close(o->from);
 }
 
-/* ---- books ------------------------------------------------------------------------------------------------------------ */
+/* ---- books ----------------------------------------------------------------------------------- */
 
 struct shmstore_usage ensure_books_close(void)
 {
@@ -371,14 +375,17 @@ struct shmstore_usage ensure_books_close(void)
 	int r = shmstore_partition_usage(p, SHMSTORE_USAGE_FULL, &u);
 
 	if (r < 0)
-		fprintf(stderr, "no books: %s: %s\n", shmstore_strerror(r), shmstore_error_detail());
+		fprintf(stderr, "no books: %s: %s\n", shmstore_strerror(r),
+			shmstore_error_detail());
 	ENSURE(r == 0);
 	if (scratch_is_mount() && u.residual != 0)
 		fprintf(stderr,
-			"used %llu = linked %llu + ghosts %llu + pool %llu + inflight %llu + foreign %llu + residual "
+			"used %llu = linked %llu + ghosts %llu + pool %llu + inflight %llu + "
+			"foreign %llu + residual "
 			"%lld\n",
-			(unsigned long long)u.used, (unsigned long long)u.linked, (unsigned long long)u.ghosts,
-			(unsigned long long)u.pool, (unsigned long long)u.inflight, (unsigned long long)u.foreign,
+			(unsigned long long)u.used, (unsigned long long)u.linked,
+			(unsigned long long)u.ghosts, (unsigned long long)u.pool,
+			(unsigned long long)u.inflight, (unsigned long long)u.foreign,
 			(long long)u.residual);
 	ENSURE(!scratch_is_mount() || u.residual == 0);
 	ENSURE(u.tier == u.tier_demoted + u.tier_clean + u.tier_orphans);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* api.h: the public API in the shapes that tests want: keys as strings, contents as patterns, books that must close. */
+/* api.h: the public API in the shapes that tests want: keys as strings, contents as
+ * patterns, books that must close. */
 #ifndef SHMSTORE_TEST_API_H
 #define SHMSTORE_TEST_API_H
 
@@ -20,7 +21,8 @@ int get_pattern(struct shmstore *s, const char *key, uint64_t size, uint64_t see
 /* 0 or 1, as get_pattern(), of a view. */
 int view_pattern(const struct shmstore_view *v, uint64_t size, uint64_t seed);
 struct shmstore_view *get_view(struct shmstore *s, const char *key, unsigned flags);
-/* Objects that say themselves what they hold: the first eight bytes are the seed of the rest. size: 9 at least. */
+/* Objects that say themselves what they hold: the first eight bytes are the seed of
+ * the rest. size: 9 at least. */
 void telling_fill(void *buffer, uint64_t size, uint64_t seed);
 int telling_put(struct shmstore *s, const char *key, uint64_t size, uint64_t seed, unsigned flags);
 /* Aborts where the view does not hold what it says. */
@@ -40,7 +42,8 @@ struct other {
 	pid_t pid;
 	int to, from;
 };
-/* Opens the store in a child of its own. What follows is done over there, one at a time; each returns what the call returned. */
+/* Opens the store in a child of its own. What follows is done over there, one at a time; each
+ * returns what the call returned. */
 struct other other_start(const char *store);
 int other_put(struct other *o, const char *key, uint64_t size, uint64_t seed);
 int other_get(struct other *o, const char *key, uint64_t size, uint64_t seed);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attached.h: a store "a" in the scratch partition, and the daemon (fakedaemon.h) that it finds. For test_attach*.c; asserts by criterion. */
+/* attached.h: a store "a" in the scratch partition, and the daemon (fakedaemon.h) that it finds.
+ * For test_attach*.c; asserts by criterion. */
 #ifndef SHMSTORE_TEST_ATTACHED_H
 #define SHMSTORE_TEST_ATTACHED_H
 

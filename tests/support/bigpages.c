@@ -2,13 +2,16 @@
 /*
  * bigpages.c: a preload that makes a host of pages of 4 KiB look like one of 64 KiB to a process.
  *
- * Calls that such a kernel refuses are refused: maps at offsets, and changes of maps at addresses, that are within a page. Maps begin at
- * whole pages and end at such. A hole frees the whole pages in it, and zeroes the rest. Files on a tmpfs take memory by whole pages: what
- * was allocated or written by a call is rounded at once; what was written through a map comes by 4 KiB, and the rest of its page is taken
- * when somebody asks what the file takes (settle()). So the file system's own count is right once all files have been looked at. Only the
- * tmpfs of the directory BIG_PAGES_OF is so: a look at all open files of a host, through /proc, meets those of other tests.
+ * Calls that such a kernel refuses are refused: maps at offsets, and changes of maps at addresses,
+ * that are within a page. Maps begin at whole pages and end at such. A hole frees the whole pages
+ * in it, and zeroes the rest. Files on a tmpfs take memory by whole pages: what was allocated or
+ * written by a call is rounded at once; what was written through a map comes by 4 KiB, and the rest
+ * of its page is taken when somebody asks what the file takes (settle()). So the file system's own
+ * count is right once all files have been looked at. Only the tmpfs of the directory BIG_PAGES_OF
+ * is so: a look at all open files of a host, through /proc, meets those of other tests.
  *
- * Left as they are: system calls that do not go through the C library's functions, and all that /proc says of maps and processes.
+ * Left as they are: system calls that do not go through the C library's functions, and all that
+ * /proc says of maps and processes.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -52,7 +55,7 @@ static int invalid(void)
 	return -1;
 }
 
-/* ---- what the host says of itself ---------------------------------------------------------------------------------- */
+/* ---- what the host says of itself ------------------------------------------------------------ */
 
 OURS long sysconf(int name)
 {
@@ -79,7 +82,7 @@ OURS unsigned long getauxval(unsigned long type)
 	return type == AT_PAGESZ ? PAGE : real(type);
 }
 
-/* ---- maps ---------------------------------------------------------------------------------------------------------- */
+/* ---- maps ------------------------------------------------------------------------------------ */
 
 static void *real_mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset)
 {
@@ -89,7 +92,9 @@ static void *real_mmap(void *at, size_t size, int prot, int flags, int fd, off_t
 /* Takes addresses for size bytes that begin and end with a page. */
 static void *reserve(size_t size)
 {
-	char *begin = real_mmap(NULL, size + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *at;
+	char *begin = real_mmap(NULL, size + PAGE, PROT_NONE,
+				MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
+	     *at;
 
 	if (begin == MAP_FAILED)
 		return MAP_FAILED;
@@ -106,7 +111,8 @@ OURS void *mmap(void *at, size_t size, int prot, int flags, int fd, off_t offset
 	void *map;
 	int error;
 
-	if ((uint64_t)offset % PAGE || ((flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && within_page(at)) || !size) {
+	if ((uint64_t)offset % PAGE ||
+	    ((flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) && within_page(at)) || !size) {
 		errno = EINVAL;
 		return MAP_FAILED;
 	}
@@ -175,7 +181,7 @@ OURS void *mremap(void *at, size_t from, size_t to, int flags, ...)
 	return (void *)syscall(SYS_mremap, at, up(from), up(to), flags | MREMAP_FIXED, place);
 }
 
-/* ---- memory of files ----------------------------------------------------------------------------------------------- */
+/* ---- memory of files ------------------------------------------------------------------------- */
 
 static int real_fstat(int fd, struct stat *ret)
 {
@@ -188,14 +194,16 @@ static bool on_our_tmpfs(int fd)
 	struct stat st, place;
 	struct statfs fs;
 
-	return ours && fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC && real_fstat(fd, &st) == 0 &&
+	return ours && fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC &&
+	       real_fstat(fd, &st) == 0 &&
 	       syscall(SYS_newfstatat, AT_FDCWD, ours, &place, 0) == 0 && st.st_dev == place.st_dev;
 }
 
 /* To SEEK_HOLE memory that was never touched is a hole. */
 static void touch(int fd, uint64_t from, uint64_t to)
 {
-	volatile const char *map = real_mmap(NULL, to - from, PROT_READ, MAP_SHARED, fd, (off_t)from);
+	volatile const char *map =
+		real_mmap(NULL, to - from, PROT_READ, MAP_SHARED, fd, (off_t)from);
 
 	if (map == MAP_FAILED)
 		return;
@@ -204,7 +212,8 @@ static void touch(int fd, uint64_t from, uint64_t to)
 	syscall(SYS_munmap, map, to - from);
 }
 
-/* For writing, as a descriptor of its own where fd is not. -1: none, or somebody has a lease, which opening would break. */
+/* For writing, as a descriptor of its own where fd is not. -1: none, or somebody has a lease,
+ * which opening would break. */
 static int writable(int fd)
 {
 	char path[32];
@@ -231,9 +240,11 @@ static void settle(int fd)
 	was = lseek(file, 0, SEEK_CUR);
 	while (file >= 0 && (at = lseek(file, at, SEEK_DATA)) >= 0) {
 		uint64_t page = down((uint64_t)at);
-		uint64_t end = page + PAGE < (uint64_t)st.st_size ? page + PAGE : (uint64_t)st.st_size;
+		uint64_t end =
+			page + PAGE < (uint64_t)st.st_size ? page + PAGE : (uint64_t)st.st_size;
 
-		if ((uint64_t)at > page || (uint64_t)lseek(file, at, SEEK_HOLE) < end || end < page + PAGE) {
+		if ((uint64_t)at > page || (uint64_t)lseek(file, at, SEEK_HOLE) < end ||
+		    end < page + PAGE) {
 			if (syscall(SYS_fallocate, file, FALLOC_FL_KEEP_SIZE, page, PAGE) < 0)
 				break;
 			touch(file, page, end);
@@ -297,7 +308,8 @@ static void settle_at(int dirfd, const char *path, int flags)
 		syscall(SYS_close, fd);
 }
 
-/* Bytes that were written have whole pages at once, so that who asks the file system sees no less. */
+/* Bytes that were written have whole pages at once, so that who asks the
+ * file system sees no less. */
 static ssize_t written(int fd, ssize_t n)
 {
 	if (n > 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The three users of brokerscene.h. Each is a child with that uid; broker_run() is called by root, as shmstored does. */
+/* The three users of brokerscene.h. Each is a child with that uid; broker_run() is called
+ * by root, as shmstored does. */
 #include "brokerscene.h"
 
 #include <criterion/criterion.h>
@@ -27,11 +28,14 @@ void scene_begin(void)
 		cr_skip("only root can be several users");
 	cr_assert_neq(asprintf(&dir, "%s/shared", scratch_dir(NULL)), -1);
 	cr_assert_eq(chmod(scratch_dir(NULL), 0755), 0);
-	cr_assert_eq(shmstore_partition_open(dir, SHMSTORE_CREATE | SHMSTORE_SHARED, &scene_partition), 0);
+	cr_assert_eq(
+		shmstore_partition_open(dir, SHMSTORE_CREATE | SHMSTORE_SHARED, &scene_partition),
+		0);
 	snprintf(scene_path, sizeof(scene_path), "%s", shmstore_partition_path(scene_partition));
 	scene_partition_fd = open(scene_path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	cr_assert_geq(scene_partition_fd, 0);
-	scene_ticket = mmap(NULL, sizeof(*scene_ticket), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	scene_ticket = mmap(NULL, sizeof(*scene_ticket), PROT_READ | PROT_WRITE,
+			    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	cr_assert_neq(scene_ticket, MAP_FAILED);
 	free(dir);
 }
@@ -108,7 +112,8 @@ void scene_hand_over(void)
 
 	cr_assert_eq(scene_as(DONOR, scene_donate, NULL), 0);
 	cr_assert_eq(scene_broker(scene_ticket->path, &a), 0, "%s", a.why);
-	cr_assert_lt(snprintf(scene_ticket->path, sizeof(scene_ticket->path), "%s/%s", scene_path, a.path),
+	cr_assert_lt(snprintf(scene_ticket->path, sizeof(scene_ticket->path), "%s/%s", scene_path,
+			      a.path),
 		     SHMSTORE_TICKET_PATH);
 }
 

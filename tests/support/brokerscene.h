@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * brokerscene.h: a shared partition, a donor with a lease of an object, and the broker that moves it to a receiver's inbox. Each user is a
- * child with that uid. The scene of test_broker.c and test_inbox.c.
+ * brokerscene.h: a shared partition, a donor with a lease of an object, and the broker that
+ * moves it to a receiver's inbox. Each user is a child with that uid. The scene of
+ * test_broker.c and test_inbox.c.
  */
 #ifndef SHMSTORE_TEST_BROKERSCENE_H
 #define SHMSTORE_TEST_BROKERSCENE_H

@@ -63,7 +63,8 @@ void crowded_fill(struct shmstore *s, unsigned first, unsigned n, unsigned flags
 		int r = put_pattern(s, nth(i), CROWDED_SIZE, i, flags);
 
 		if (r < 0)
-			fprintf(stderr, "put %u: %s %s\n", i, shmstore_strerror(r), shmstore_error_detail());
+			fprintf(stderr, "put %u: %s %s\n", i, shmstore_strerror(r),
+				shmstore_error_detail());
 		ENSURE(r == 0);
 		crowded_tick();
 	}

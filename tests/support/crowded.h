@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * crowded.h: a scratch partition (scratch.h) of 64 MiB with a disk tier (tiered.h), to be filled with objects of which each is younger than the
- * one before: for tests of what has to go.
+ * crowded.h: a scratch partition (scratch.h) of 64 MiB with a disk tier (tiered.h), to be filled
+ * with objects of which each is younger than the one before: for tests of what has to go.
  */
 #ifndef SHMSTORE_TEST_CROWDED_H
 #define SHMSTORE_TEST_CROWDED_H
@@ -31,7 +31,8 @@ void crowded_tick(void);
 const char *nth(unsigned i);
 /* Puts n objects from the first-th on; the pattern of each is its number. */
 void crowded_fill(struct shmstore *s, unsigned first, unsigned n, unsigned flags);
-/* Fills the partition without eviction, with objects from the 0th on. Returns how many: at least so many. */
+/* Fills the partition without eviction, with objects from the 0th on. Returns
+ * how many: at least so many. */
 unsigned crowded_fill_up(struct shmstore *s, unsigned flags, unsigned at_least);
 bool crowded_in_memory(struct shmstore *s, unsigned i);
 unsigned crowded_count(struct shmstore *s, unsigned first, unsigned n); /* in memory */
@@ -39,7 +40,8 @@ int crowded_evict(struct shmstore_evict what, struct shmstore_evict_report *ret)
 int crowded_evict_bytes(uint64_t bytes, struct shmstore_evict_report *ret);
 /* A tier that takes so many bytes, uncompressed. */
 struct shmstore_tier_config crowded_limit(uint64_t max);
-/* All come back as they were; then the store is closed and nothing is left, in memory or on disk. */
+/* All come back as they were; then the store is closed and nothing is
+ * left, in memory or on disk. */
 void crowded_finish(struct shmstore *s, unsigned first, unsigned n);
 
 #endif

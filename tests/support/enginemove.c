@@ -71,8 +71,11 @@ void job_store(struct shms_engine *e, struct moved *m, struct object object, int
 	o.buffer_size = object.size - o.header_size;
 	*m = (struct moved){.object = object};
 	ENSURE(shms_tier_header_init(&m->header, &o) == 0);
-	m->job = (struct shms_job){
-		.object_fd = object.fd, .tier_fd = job_tier_file(), .header = &m->header, .done = count_done, .arg = m};
+	m->job = (struct shms_job){.object_fd = object.fd,
+				   .tier_fd = job_tier_file(),
+				   .header = &m->header,
+				   .done = count_done,
+				   .arg = m};
 	shms_engine_store(e, &m->job);
 }
 
@@ -112,7 +115,8 @@ void job_check_back(const struct moved *m)
 	cr_assert_eq(m->n_done, 1, "done is called once: %d", m->n_done);
 	cr_assert_eq(m->job.error, 0, "%s", m->job.reason);
 	cr_assert_eq(pread(m->job.object_fd, now, m->object.size + 1, 0), (ssize_t)m->object.size);
-	cr_assert(memcmp(now, m->object.was, m->object.size) == 0, "what comes back is what was there");
+	cr_assert(memcmp(now, m->object.was, m->object.size) == 0,
+		  "what comes back is what was there");
 	free(now);
 }
 
@@ -129,6 +133,8 @@ struct shms_engine *job_engine_new(unsigned n_threads, bool plain)
 {
 	struct shms_engine *e = NULL;
 
-	ENSURE(shms_engine_new(&(struct shms_engine_options){.n_threads = n_threads, .no_ring = plain}, &e) == 0);
+	ENSURE(shms_engine_new(
+		       &(struct shms_engine_options){.n_threads = n_threads, .no_ring = plain},
+		       &e) == 0);
 	return e;
 }

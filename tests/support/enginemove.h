@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* enginemove.h: objects of some content, and the engine's jobs that take them to a tier file and back. For test_engine*.c. */
+/* enginemove.h: objects of some content, and the engine's jobs that take them to a tier file and
+ * back. For test_engine*.c. */
 #ifndef SHMSTORE_TEST_ENGINEMOVE_H
 #define SHMSTORE_TEST_ENGINEMOVE_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fakedaemon.c: see fakedaemon.h. One thread polls the listener, the connections and a pipe that wakes it; all state but the
- * counters is its own. It grants need + ahead where room has it, else need, else it refuses or lets the request wait.
+ * fakedaemon.c: see fakedaemon.h. One thread polls the listener, the connections and a pipe that
+ * wakes it; all state but the counters is its own. It grants need + ahead where room has it, else
+ * need, else it refuses or lets the request wait.
  */
 #include "fakedaemon.h"
 
@@ -70,10 +71,12 @@ void fake_send(int fd, const void *bytes, size_t n)
 	send(fd, bytes, n, MSG_NOSIGNAL);
 }
 
-void fake_reply(struct fake *f, int fd, uint16_t type, uint64_t serial, const void *body, const char *tail)
+void fake_reply(struct fake *f, int fd, uint16_t type, uint64_t serial, const void *body,
+		const char *tail)
 {
 	unsigned char packet[WIRE_PACKET_MAX];
-	size_t n = wire_pack(packet, sizeof(packet), type, serial, body, tail, tail ? strlen(tail) : 0);
+	size_t n = wire_pack(packet, sizeof(packet), type, serial, body, tail,
+			     tail ? strlen(tail) : 0);
 
 	(void)f;
 	ENSURE(n != 0);
@@ -119,7 +122,8 @@ static void reg(struct fake *f, int fd, const struct wire_header *h, const char 
 	void *map;
 
 	snprintf(f->last_register, sizeof(f->last_register), "%s", tail);
-	snprintf(path, sizeof(path), "%s/%s/" WIRE_PAGE_FILE, shmstore_partition_path(k->partition), tail);
+	snprintf(path, sizeof(path), "%s/%s/" WIRE_PAGE_FILE, shmstore_partition_path(k->partition),
+		 tail);
 	page = open(path, O_RDWR | O_CLOEXEC);
 	if (page < 0) { /* closed meanwhile: its owner did not wait for us */
 		refuse(f, fd, h->serial, -ENOENT);
@@ -143,7 +147,8 @@ static void reg(struct fake *f, int fd, const struct wire_header *h, const char 
 static bool grant(struct fake *f, const struct wait *w)
 {
 	struct wire_granted granted = {0};
-	uint64_t has = atomic_load(&w->credit->granted), charged = atomic_load(&w->credit->charged), more = 0;
+	uint64_t has = atomic_load(&w->credit->granted), charged = atomic_load(&w->credit->charged),
+		 more = 0;
 	uint64_t room = atomic_load(&f->room);
 
 	if (has < charged || has - charged < w->need) {
@@ -183,7 +188,8 @@ static void serve_waits(struct fake *f)
 	atomic_store(&f->n_waiting, k->n_waits);
 }
 
-static void on_grant(struct fake *f, int fd, const struct wire_header *h, const void *body, size_t at)
+static void on_grant(struct fake *f, int fd, const struct wire_header *h, const void *body,
+		     size_t at)
 {
 	struct fake_private *k = f->private;
 	struct wire_grant g;
@@ -208,7 +214,8 @@ static void on_grant(struct fake *f, int fd, const struct wire_header *h, const 
 static void request(struct fake *f, size_t at, const unsigned char *packet, size_t n)
 {
 	struct fake_private *k = f->private;
-	struct wire_welcome welcome = {.version = WIRE_VERSION, .pid = 1, .epoch = f->epoch, .credit = f->ahead};
+	struct wire_welcome welcome = {
+		.version = WIRE_VERSION, .pid = 1, .epoch = f->epoch, .credit = f->ahead};
 	struct wire_done done = {0};
 	_Alignas(8) unsigned char body[64] = {0};
 	char tail[WIRE_PATH_MAX + 1];
@@ -345,7 +352,8 @@ struct fake *fake_start(struct shmstore_partition *p, bool lock, fake_handler *h
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s", socket_path());
 	unlink(address.sun_path);
 	k->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	ENSURE(k->listener >= 0 && bind(k->listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
+	ENSURE(k->listener >= 0 &&
+	       bind(k->listener, (struct sockaddr *)&address, sizeof(address)) == 0 &&
 	       listen(k->listener, CONNECTIONS) == 0);
 	/* Not where it is so: other threads read the environment. */
 	if (!getenv("SHMSTORE_SOCKET") || strcmp(getenv("SHMSTORE_SOCKET"), address.sun_path) != 0)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fakedaemon.h: shmstored as a store sees it, in a thread of the test: it greets, registers, grants against a sum, and does
- * instead whatever a test tells it to. $SHMSTORE_SOCKET names it while it runs.
+ * fakedaemon.h: shmstored as a store sees it, in a thread of the test: it greets,
+ * registers, grants against a sum, and does instead whatever a test tells it to.
+ * $SHMSTORE_SOCKET names it while it runs.
  */
 #ifndef SHMSTORE_TEST_FAKEDAEMON_H
 #define SHMSTORE_TEST_FAKEDAEMON_H
@@ -17,21 +18,23 @@
 
 struct fake;
 
-/* A request as it came; body has 64 bytes. Return: true where it was dealt with, false: as a good daemon does. */
-typedef bool fake_handler(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
-			  void *arg);
+/* A request as it came; body has 64 bytes. Return: true where it was dealt with,
+ * false: as a good daemon does. */
+typedef bool fake_handler(struct fake *f, int fd, const struct wire_header *h, const void *body,
+			  const char *tail, void *arg);
 
 typedef void fake_turn(struct fake *f, void *arg);
 typedef void fake_end(struct fake *f, int fd, void *arg);
 
 struct fake {
 	_Atomic uint64_t n_requests[128]; /* by type */
-	_Atomic uint64_t room;            /* bytes that may be granted still; UINT64_MAX = no limit at all */
-	_Atomic uint64_t ahead;           /* most that is granted beyond what is needed */
-	_Atomic uint64_t n_waiting;       /* GRANTs that wait */
-	_Atomic uint64_t n_connections;   /* open now */
+	_Atomic uint64_t room;  /* bytes that may be granted still; UINT64_MAX = no limit at all */
+	_Atomic uint64_t ahead; /* most that is granted beyond what is needed */
+	_Atomic uint64_t n_waiting;     /* GRANTs that wait */
+	_Atomic uint64_t n_connections; /* open now */
 	uint64_t epoch;
-	/* In the fake's thread, as handler and with its arg: every 10 ms or less; a connection's end. NULL; may be set before anybody connects. */
+	/* In the fake's thread, as handler and with its arg: every 10 ms or less; a connection's
+	 * end. NULL; may be set before anybody connects. */
 	_Atomic(fake_turn *) tick;
 	_Atomic(fake_end *) dropped;
 	char last_register[4096]; /* tail of the last REGISTER; stable while no other comes */
@@ -46,10 +49,12 @@ void fake_stop(struct fake *f);
 void fake_give(struct fake *f, uint64_t bytes);
 /* The credit section of the store that registered last; waits for it. */
 struct wire_credit *fake_credit(struct fake *f);
-/* In the fake's thread: the page of the store registered on that connection, and its id; NULL, 0: none is. */
+/* In the fake's thread: the page of the store registered on that connection, and
+ * its id; NULL, 0: none is. */
 void *fake_page(struct fake *f, int fd);
 uint64_t fake_id(struct fake *f, int fd);
-void fake_reply(struct fake *f, int fd, uint16_t type, uint64_t serial, const void *body, const char *tail);
+void fake_reply(struct fake *f, int fd, uint16_t type, uint64_t serial, const void *body,
+		const char *tail);
 /* Does to a message whatever is not allowed: sends these bytes as they are. */
 void fake_send(int fd, const void *bytes, size_t n);
 /* A socket that is not there. */

@@ -20,7 +20,8 @@
 
 void fakehost_begin(struct host *h, struct config *config, uint64_t epoch)
 {
-	*h = (struct host){.config = config, .epoch = epoch, .dispatch = dispatch, .parts = start_parts};
+	*h = (struct host){
+		.config = config, .epoch = epoch, .dispatch = dispatch, .parts = start_parts};
 	ENSURE(loop_new(16, &h->loop) == 0);
 	ENSURE(events_new(&h->events) == 0);
 	ENSURE(peers_new(h, &h->peers) == 0);
@@ -96,7 +97,8 @@ int fakehost_hear(int fd, struct fakehost_packet *ret)
 
 	do
 		n = recv(fd, packet, sizeof(packet) - 1, MSG_DONTWAIT);
-	while (n < 0 && errno == ECONNRESET); /* it left something of ours unread; what it said comes after */
+	/* it left something of ours unread; what it said comes after */
+	while (n < 0 && errno == ECONNRESET);
 	if (n < 0 && errno == EAGAIN)
 		return FAKEHOST_NONE;
 	ENSURE(n >= 0);
@@ -110,7 +112,8 @@ int fakehost_hear(int fd, struct fakehost_packet *ret)
 	return ret->head.type;
 }
 
-bool fakehost_tell(int fd, uint16_t type, uint64_t serial, const void *body, const void *tail, size_t tail_size)
+bool fakehost_tell(int fd, uint16_t type, uint64_t serial, const void *body, const void *tail,
+		   size_t tail_size)
 {
 	static char packet[WIRE_PACKET_MAX];
 	size_t n = wire_pack(packet, sizeof(packet), type, serial, body, tail, tail_size);

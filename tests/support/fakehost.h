@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fakehost.h: the daemon within a test's process, without its main(): the real loop and connections, turned by hand, and clients at the
- * other ends of socket pairs. Programs that use it link shmstored_core. Aborts where it cannot do its work, as scratch.h does.
+ * fakehost.h: the daemon within a test's process, without its main(): the real loop and
+ * connections, turned by hand, and clients at the other ends of socket pairs. Programs that use it
+ * link shmstored_core. Aborts where it cannot do its work, as scratch.h does.
  */
 #ifndef SHMSTORE_TEST_FAKEHOST_H
 #define SHMSTORE_TEST_FAKEHOST_H
@@ -14,11 +15,13 @@
 #include "host.h"
 #include "wire.h"
 
-/* A host with a loop, events, actors, and peers if they are configured; what else a test needs it makes itself. */
+/* A host with a loop, events, actors, and peers if they are configured; what else a
+ * test needs it makes itself. */
 void fakehost_begin(struct host *h, struct config *config, uint64_t epoch);
 /*
- * As above, and it serves the one partition of config, which is made in the scratch directory and has this store: with its account, the
- * rules, the scanner, and profiles, for programs that go on until they end.
+ * As above, and it serves the one partition of config, which is made in the scratch
+ * directory and has this store: with its account, the rules, the scanner, and profiles, for
+ * programs that go on until they end.
  */
 void fakehost_begin_whole(struct host *h, struct config *config, const char *store);
 /* Drops every client and frees what fakehost_begin() made. */
@@ -37,9 +40,12 @@ struct fakehost_packet {
 #define FAKEHOST_END  0
 /* The next message for a client, which must be well-formed: its type, or one of the above. */
 int fakehost_hear(int fd, struct fakehost_packet *ret);
-/* Sends a message in a client's name. False: the daemon takes no more, or has ended the connection. */
-bool fakehost_tell(int fd, uint16_t type, uint64_t serial, const void *body, const void *tail, size_t tail_size);
-/* A client says what begins every conversation; and which store it has open. uuid: its partition's, as text. */
+/* Sends a message in a client's name. False: the daemon takes no more, or
+ * has ended the connection. */
+bool fakehost_tell(int fd, uint16_t type, uint64_t serial, const void *body, const void *tail,
+		   size_t tail_size);
+/* A client says what begins every conversation; and which store it has open. uuid:
+ * its partition's, as text. */
 void fakehost_hello(int fd);
 void fakehost_register(int fd, const char *uuid, const char *store);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forge.c: see forge.h. Uses the library's own encoder: that encoder and parser agree with docs/format.md is test_format.c's. */
+/* forge.c: see forge.h. Uses the library's own encoder: that encoder and parser agree with
+ * docs/format.md is test_format.c's. */
 #include "forge.h"
 
 #include <fcntl.h>
@@ -9,8 +10,8 @@
 
 #include "scratch.h"
 
-struct forged forge_object(const void *key, size_t key_size, size_t metadata_size, const uint64_t *sizes,
-			   size_t n_buffers)
+struct forged forge_object(const void *key, size_t key_size, size_t metadata_size,
+			   const uint64_t *sizes, size_t n_buffers)
 {
 	struct forged f = {0};
 	uint64_t off;
@@ -45,7 +46,8 @@ void forge_rehash(struct forged *f)
 
 	if (metadata_off > f->size || sb->metadata_size > f->size - metadata_off)
 		return;
-	sb->header_hash = shms_format_hash(f->file, metadata_off, f->file + metadata_off, sb->metadata_size);
+	sb->header_hash =
+		shms_format_hash(f->file, metadata_off, f->file + metadata_off, sb->metadata_size);
 }
 
 void forge_write(const struct forged *f, const char *path)

@@ -71,8 +71,10 @@ static void print(const char *which, const struct gcplan *plan)
 	for (size_t i = 0; i < plan->n; i++)
 		fprintf(stderr, "%s: %s %s: %llu + %llu bytes, %llu objects, error %d: %s\n", which,
 			shmstore_gc_what_name(plan->list[i].what), plan->list[i].path,
-			(unsigned long long)plan->list[i].bytes, (unsigned long long)plan->list[i].tier_bytes,
-			(unsigned long long)plan->list[i].n_objects, plan->list[i].error, plan->list[i].evidence);
+			(unsigned long long)plan->list[i].bytes,
+			(unsigned long long)plan->list[i].tier_bytes,
+			(unsigned long long)plan->list[i].n_objects, plan->list[i].error,
+			plan->list[i].evidence);
 }
 
 static bool same(const struct gcplan_action *a, const struct gcplan_action *b)
@@ -104,8 +106,10 @@ void gcplan_gc_disk(struct gcplan *plan, const char *disk)
 		print("dry", dry);
 		print("run", plan);
 		fprintf(stderr, "told: %llu bytes, on disk %llu; went: %llu, %llu\n",
-			(unsigned long long)plan->report.freed, (unsigned long long)plan->report.tier_freed,
-			(unsigned long long)(bytes - used()), (unsigned long long)(tier - files(disk)));
+			(unsigned long long)plan->report.freed,
+			(unsigned long long)plan->report.tier_freed,
+			(unsigned long long)(bytes - used()),
+			(unsigned long long)(tier - files(disk)));
 	}
 	ENSURE(right);
 	free(dry);

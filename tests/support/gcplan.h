@@ -21,8 +21,9 @@ struct gcplan {
 };
 
 void gcplan_run(struct gcplan *plan, unsigned flags);
-/* A dry run, which must change nothing, then a run, which must do what the dry run told, no more and no less, to the byte. Nothing of what goes is
- * held by anybody. disk: the directory of the disk tier, whose files must become less by what was told; NULL: there is none. */
+/* A dry run, which must change nothing, then a run, which must do what the dry run told, no more
+ * and no less, to the byte. Nothing of what goes is held by anybody. disk: the directory of the
+ * disk tier, whose files must become less by what was told; NULL: there is none. */
 void gcplan_gc_disk(struct gcplan *plan, const char *disk);
 static inline void gcplan_gc(struct gcplan *plan)
 {

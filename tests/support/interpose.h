@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * interpose.h: a libc function of this program, replaced: the library is linked statically into the test, so its calls come
- * here. Each test file defines the functions that it wants to fail, and calls the real one through NEXT().
+ * interpose.h: a libc function of this program, replaced: the library is linked statically into the
+ * test, so its calls come here. Each test file defines the functions that it wants to fail, and
+ * calls the real one through NEXT().
  */
 #ifndef SHMSTORE_TEST_INTERPOSE_H
 #define SHMSTORE_TEST_INTERPOSE_H
@@ -23,10 +24,11 @@
 	})
 
 /*
- * libc's syscall(), with as many arguments as a call can have: of those that it was not given some bytes of the stack are passed on, which the
- * kernel ignores.
+ * libc's syscall(), with as many arguments as a call can have: of those that it was not given some
+ * bytes of the stack are passed on, which the kernel ignores.
  */
-__attribute__((no_sanitize("address"))) static inline long interpose_syscall(long number, va_list ap)
+__attribute__((no_sanitize("address"))) static inline long interpose_syscall(long number,
+									     va_list ap)
 {
 	typedef long fn(long, ...);
 	long a[6];

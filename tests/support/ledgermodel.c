@@ -22,9 +22,9 @@
 #define NAMES   4096
 
 static const char *const store_names[STORES] = {"a", "b", "kept"};
-static const char *const step_names[] = {"put",    "replace",       "seal",      "alias",      "handoff",
-					 "adopt",  "adopt by path", "delete",    "delete all", "reopen",
-					 "demote", "promote",       "give back", "get"};
+static const char *const step_names[] = {
+	"put",    "replace",    "seal",   "alias",  "handoff", "adopt",     "adopt by path",
+	"delete", "delete all", "reopen", "demote", "promote", "give back", "get"};
 
 struct world {
 	uint64_t state, seed;
@@ -76,7 +76,8 @@ static void walk_part(const char *store, bool pool, struct walked *k)
 
 	ENSURE(dir);
 	while ((e = readdir(dir)) != NULL) {
-		if (e->d_name[0] == '.' && (!e->d_name[1] || (e->d_name[1] == '.' && !e->d_name[2])))
+		if (e->d_name[0] == '.' &&
+		    (!e->d_name[1] || (e->d_name[1] == '.' && !e->d_name[2])))
 			continue;
 		if (!pool && shms_name_decode(e->d_name, key, &n) == SHMS_NAME_SIDECAR)
 			continue;
@@ -96,15 +97,17 @@ static void check_store(const struct world *w, int i)
 	shms_page_counters(w->stores[i]->page, &c);
 	walk_part(store_names[i], false, &k);
 	walk_part(store_names[i], true, &k);
-	if (c.linked_bytes == k.linked && c.linked_n == k.linked_n && c.pool_bytes == k.pool && c.pool_n == k.pool_n &&
-	    c.reserved_bytes == 0)
+	if (c.linked_bytes == k.linked && c.linked_n == k.linked_n && c.pool_bytes == k.pool &&
+	    c.pool_n == k.pool_n && c.reserved_bytes == 0)
 		return;
 	fprintf(stderr,
-		"seed %" PRIu64 ", step %d (%s), store %s: linked %" PRId64 " by the ledger, %" PRIu64
-		" by the walk (names %" PRIu64 ", %" PRIu64 "); pool %" PRId64 ", %" PRIu64 " (files %" PRIu64
-		", %" PRIu64 "); reserved %" PRIu64 "\n",
-		w->seed, w->step, step_names[w->what], store_names[i], (int64_t)c.linked_bytes, k.linked, c.linked_n,
-		k.linked_n, (int64_t)c.pool_bytes, k.pool, c.pool_n, k.pool_n, c.reserved_bytes);
+		"seed %" PRIu64 ", step %d (%s), store %s: linked %" PRId64
+		" by the ledger, %" PRIu64 " by the walk (names %" PRIu64 ", %" PRIu64
+		"); pool %" PRId64 ", %" PRIu64 " (files %" PRIu64 ", %" PRIu64
+		"); reserved %" PRIu64 "\n",
+		w->seed, w->step, step_names[w->what], store_names[i], (int64_t)c.linked_bytes,
+		k.linked, c.linked_n, k.linked_n, (int64_t)c.pool_bytes, k.pool, c.pool_n, k.pool_n,
+		c.reserved_bytes);
 	abort();
 }
 
@@ -165,7 +168,8 @@ static void do_put(struct world *w, struct shmstore *s, unsigned flags)
 	iov[1].iov_base = iov[0].iov_base;
 	iov[0].iov_len = first;
 	iov[1].iov_len = size - first;
-	r = shmstore_put(s, key, n, bytes, draw(w, 3) ? draw(w, 300) : draw(w, 9000), iov, draw(w, 3), flags);
+	r = shmstore_put(s, key, n, bytes, draw(w, 3) ? draw(w, 300) : draw(w, 9000), iov,
+			 draw(w, 3), flags);
 	ENSURE(r == 0 || r == -EEXIST);
 }
 
@@ -176,7 +180,8 @@ static void do_seal(struct world *w, struct shmstore *s)
 	char key[LONGEST + 1];
 	size_t n = a_key(w, key);
 
-	ENSURE(shmstore_create(s, key, n, draw(w, 300), &size, 1, draw(w, 2) ? SHMSTORE_REPLACE : 0, &writer) == 0);
+	ENSURE(shmstore_create(s, key, n, draw(w, 300), &size, 1, draw(w, 2) ? SHMSTORE_REPLACE : 0,
+			       &writer) == 0);
 	if (draw(w, 5)) {
 		int r = shmstore_seal(writer);
 
@@ -208,7 +213,8 @@ static void do_alias(struct world *w, struct shmstore *s)
 	}
 	metadata = shmstore_view_header(v, &metadata_size);
 	n = a_key(w, key);
-	r = shmstore_put(s, key, n, metadata, metadata_size, iov, n_iov, draw(w, 2) ? SHMSTORE_REPLACE : 0);
+	r = shmstore_put(s, key, n, metadata, metadata_size, iov, n_iov,
+			 draw(w, 2) ? SHMSTORE_REPLACE : 0);
 	ENSURE(r == 0 || r == -EEXIST);
 	if (draw(w, 4) == 0) {
 		shmstore_view_unref(w->held);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ledgermodel.h: random histories of three stores in one partition, and after each step the ledgers against what the file system says:
- * walked here, not by the library, so that both may be wrong.
+ * ledgermodel.h: random histories of three stores in one partition, and after each step the ledgers
+ * against what the file system says: walked here, not by the library, so that both may be wrong.
  */
 #ifndef SHMSTORE_TEST_LEDGERMODEL_H
 #define SHMSTORE_TEST_LEDGERMODEL_H
@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Plays history number seed: steps of them, in scratch_partition(). tier: it has a disk tier. Aborts, and says which seed and step, where a
- * ledger differs by a byte or a name. */
+/* Plays history number seed: steps of them, in scratch_partition(). tier: it has a disk tier.
+ * Aborts, and says which seed and step, where a ledger differs by a byte or a name. */
 void ledger_history(uint64_t seed, int steps, bool tier);
 /* $SHMSTORE_HISTORIES, or n. */
 int ledger_histories(int n);

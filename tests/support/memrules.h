@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memrules.h: what scenarios and histories say of a host's memory, and the daemon does not ask: when it is too full, and for whom. */
+/* memrules.h: what scenarios and histories say of a host's memory, and the daemon does not ask:
+ * when it is too full, and for whom. */
 #ifndef MEMRULES_H
 #define MEMRULES_H
 
@@ -11,12 +12,15 @@
 #define MEMLIMIT_RESERVE_MOST  (INT64_C(10) << 30)
 
 /*
- * The bytes above which a memory of total is too full: fraction of it, and never fewer than leave min_free. min_free unknown or negative: only the fraction counts.
- * isolated: what the workers' own cgroup may use; where it is known, it is the threshold.
- * Return: 0, *ret unknown if total is; -EINVAL: fraction is more than 1, or min_free more than total.
+ * The bytes above which a memory of total is too full: fraction of it, and never fewer than leave
+ * min_free. min_free unknown or negative: only the fraction counts. isolated: what the workers' own
+ * cgroup may use; where it is known, it is the threshold.
+ * Return: 0, *ret unknown if total is; -EINVAL: fraction is more than 1,
+ * or min_free more than total.
  */
-static inline int memlimit_threshold(struct amount total, struct ratio fraction, struct amount min_free,
-				     struct amount isolated, struct amount *ret)
+static inline int memlimit_threshold(struct amount total, struct ratio fraction,
+				     struct amount min_free, struct amount isolated,
+				     struct amount *ret)
 {
 	int64_t threshold;
 	bool floored = min_free.known && min_free.bytes >= 0;
@@ -25,7 +29,8 @@ static inline int memlimit_threshold(struct amount total, struct ratio fraction,
 		*ret = isolated;
 		return 0;
 	}
-	if (ratio_compare(fraction, RATIO(1, 1)) > 0 || (floored && total.known && min_free.bytes > total.bytes))
+	if (ratio_compare(fraction, RATIO(1, 1)) > 0 ||
+	    (floored && total.known && min_free.bytes > total.bytes))
 		return -EINVAL;
 	if (!total.known) {
 		*ret = AMOUNT_UNKNOWN;
@@ -41,11 +46,13 @@ static inline int memlimit_threshold(struct amount total, struct ratio fraction,
 /* used > threshold; false if used, total or threshold is unknown. */
 static inline bool memlimit_above(struct memlimit_use use, struct amount threshold)
 {
-	return use.used.known && use.total.known && threshold.known && use.used.bytes > threshold.bytes;
+	return use.used.known && use.total.known && threshold.known &&
+	       use.used.bytes > threshold.bytes;
 }
 
 /* The smaller of two memories, with its own use: the cgroup's if it is not larger than the host. */
-static inline struct memlimit_use memlimit_combine(struct memlimit_use host, struct memlimit_use cgroup)
+static inline struct memlimit_use memlimit_combine(struct memlimit_use host,
+						   struct memlimit_use cgroup)
 {
 	if (!cgroup.total.known || (host.total.known && host.total.bytes < cgroup.total.bytes))
 		return host;
@@ -66,8 +73,8 @@ static inline struct amount memlimit_reserve(struct amount total)
 }
 
 /*
- * Where workers have a slice of their own: its anonymous memory and the shared memory of both slices, as a page of a tmpfs is
- * charged to whoever touched it first.
+ * Where workers have a slice of their own: its anonymous memory and the shared memory of both
+ * slices, as a page of a tmpfs is charged to whoever touched it first.
  */
 static inline struct amount memcgroup_slice(struct amount user_anon, struct amount user_shmem,
 					    struct amount system_shmem)

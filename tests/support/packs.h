@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packs.h: packs of stores on a tmpfs of the test's own, and objects in them that can be told from each other. Each test program has its own copies. */
+/* packs.h: packs of stores on a tmpfs of the test's own, and objects in them that can be told from
+ * each other. Each test program has its own copies. */
 #ifndef PACKS_H
 #define PACKS_H
 
@@ -47,7 +48,8 @@ static inline void close_pack(struct shms_pack *p)
 	close(store_fd);
 }
 
-static inline int put(struct shms_pack *p, const char *key, size_t size, uint64_t seed, bool replace)
+static inline int put(struct shms_pack *p, const char *key, size_t size, uint64_t seed,
+		      bool replace)
 {
 	char *buffer = malloc(size + 1);
 	struct iovec iov = {buffer, size};
@@ -92,12 +94,14 @@ static inline int hand_off(struct shms_pack *p, const char *key, char ret_path[S
 	return shms_pack_handoff(p, key, strlen(key), NOW, 60000, ret_path, SHMS_PACK_TICKET, &o);
 }
 
-static inline int adopt_at(struct shms_pack *p, const char *path, const char *key, bool replace, uint64_t now_ms)
+static inline int adopt_at(struct shms_pack *p, const char *path, const char *key, bool replace,
+			   uint64_t now_ms)
 {
 	struct shms_packticket t;
 	int r = shms_packticket_parse(path, strlen(path), &t);
 
-	return r < 0 ? r : shms_pack_adopt(p, &t, NULL, key, strlen(key), replace, now_ms, UINT64_MAX);
+	return r < 0 ? r
+		     : shms_pack_adopt(p, &t, NULL, key, strlen(key), replace, now_ms, UINT64_MAX);
 }
 
 static inline int adopt(struct shms_pack *p, const char *path, const char *key, bool replace)

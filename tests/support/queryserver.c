@@ -36,7 +36,8 @@ static void welcome(int fd, const struct asked *asked)
 
 void query_data(int fd, uint64_t serial, const char *text, size_t n, bool more)
 {
-	query_say(fd, WIRE_DATA, serial, &(struct wire_data){.flags = more ? WIRE_DATA_MORE : 0}, text, n);
+	query_say(fd, WIRE_DATA, serial, &(struct wire_data){.flags = more ? WIRE_DATA_MORE : 0},
+		  text, n);
 }
 
 /* False: the client went. What it sends must be well-formed. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* queryserver.h: a server that a client of the daemon asks, and that answers as a test wants: well, with lies, or not at all. For criterion. */
+/* queryserver.h: a server that a client of the daemon asks, and that answers as a test wants: well,
+ * with lies, or not at all. For criterion. */
 #ifndef QUERYSERVER_H
 #define QUERYSERVER_H
 
@@ -39,7 +40,8 @@ struct result {
 	bool connected; /* afterwards */
 };
 
-void query_say(int fd, uint16_t type, uint64_t serial, const void *body, const void *tail, size_t n);
+void query_say(int fd, uint16_t type, uint64_t serial, const void *body, const void *tail,
+	       size_t n);
 void query_data(int fd, uint64_t serial, const char *text, size_t n, bool more);
 void query_server_start(struct server *s, serve_fn *serve);
 /* After the last client went. */

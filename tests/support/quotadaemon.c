@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon of quotamodel.h's world: what quota asks of it, limits, surveys, its beginning and its death. */
+/* The daemon of quotamodel.h's world: what quota asks of it, limits, surveys,
+ * its beginning and its death. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +33,8 @@ static void share(void *arg, struct quota_store *s, struct quota_share *ret)
 	*ret = (struct quota_share){0};
 }
 
-static void answer(void *arg, struct quota_store *s, uint64_t serial, int error, const struct quota_answer *a)
+static void answer(void *arg, struct quota_store *s, uint64_t serial, int error,
+		   const struct quota_answer *a)
 {
 	struct world *w = arg;
 	struct process *p = quota_user(s);
@@ -41,7 +43,8 @@ static void answer(void *arg, struct quota_store *s, uint64_t serial, int error,
 	FAIL_IF(w, !wait, "an answer to nobody");
 	wait->used = false;
 	p->ops[wait->op].stage = error ? IDLE : AGAIN;
-	FAIL_IF(w, error && error != -ETIMEDOUT && error != -ENOSPC && error != -EDQUOT, "a wait ended with %d", error);
+	FAIL_IF(w, error && error != -ETIMEDOUT && error != -ENOSPC && error != -EDQUOT,
+		"a wait ended with %d", error);
 	if (error == 0 && a->bytes) {
 		w->n_granted++;
 		qm_check_order(w, p, wait->number);
@@ -69,10 +72,13 @@ static void liar(void *arg, struct quota_store *s, const char *what)
 
 void qm_name_group(int group, enum wire_limit *kind, char id[16])
 {
-	*kind = group == 0 ? WIRE_LIMIT_PARTITION : group <= USERS ? WIRE_LIMIT_USER : WIRE_LIMIT_LABEL;
+	*kind = group == 0       ? WIRE_LIMIT_PARTITION
+		: group <= USERS ? WIRE_LIMIT_USER
+				 : WIRE_LIMIT_LABEL;
 	id[0] = '\0';
 	if (group)
-		snprintf(id, 16, group <= USERS ? "%d" : "label%d", group <= USERS ? group - 1 : group - 1 - USERS);
+		snprintf(id, 16, group <= USERS ? "%d" : "label%d",
+			 group <= USERS ? group - 1 : group - 1 - USERS);
 }
 
 /* A limit that is set below what is there. */
@@ -80,10 +86,13 @@ void qm_allow(struct world *w, int group)
 {
 	uint64_t now = qm_truth(w, group) + qm_potential(w, group);
 
-	w->cap[group] = w->hard[group] == 0 ? UINT64_MAX : now > w->hard[group] ? now : w->hard[group];
+	w->cap[group] = w->hard[group] == 0    ? UINT64_MAX
+			: now > w->hard[group] ? now
+					       : w->hard[group];
 }
 
-/* What one store has in flight is believed up to its limits: less than that is not set here (quota_credit.c, doubt). */
+/* What one store has in flight is believed up to its limits: less than that is not set
+ * here (quota_credit.c, doubt). */
 static uint64_t at_least_flight(const struct world *w, int group, uint64_t hard)
 {
 	for (size_t i = 0; hard && i < STORES; i++) {
@@ -166,7 +175,10 @@ void qm_step_survey(struct world *w)
 		const struct object *o = &w->objects[w->cursor++];
 
 		for (int g = 1; g < GROUPS; g++)
-			w->seen[g] += o->n && (o->links || o->ghost) && qm_in_group(g, o->uid, o->label) ? o->n : 0;
+			w->seen[g] +=
+				o->n && (o->links || o->ghost) && qm_in_group(g, o->uid, o->label)
+					? o->n
+					: 0;
 	}
 	if (w->cursor == OBJECTS && !counting_somewhere(w)) {
 		/* What is not named yet is found in /proc, at the end. */
@@ -175,16 +187,19 @@ void qm_step_survey(struct world *w)
 
 			for (size_t k = 0; p->alive && k < OPS; k++) {
 				for (int g = 1; g < GROUPS; g++)
-					w->seen[g] += qm_has_memory(&p->ops[k]) && qm_in_group(g, p->uid, p->label)
-							      ? p->ops[k].n
-							      : 0;
+					w->seen[g] +=
+						qm_has_memory(&p->ops[k]) &&
+								qm_in_group(g, p->uid, p->label)
+							? p->ops[k].n
+							: 0;
 			}
 		}
 		survey_ends(w);
 	}
 }
 
-/* A user or a label of which nobody lives has no page that a daemon could read; so it begins with a survey. */
+/* A user or a label of which nobody lives has no page that a daemon could read;
+ * so it begins with a survey. */
 static void first_survey(struct world *w)
 {
 	bool alive[GROUPS] = {false}, all = true;
@@ -199,7 +214,8 @@ static void first_survey(struct world *w)
 		return;
 	for (size_t i = 0; i < OBJECTS; i++) {
 		if (w->objects[i].counting)
-			qm_step_delete(w, &w->processes[w->objects[i].counting - 1], &w->objects[i]);
+			qm_step_delete(w, &w->processes[w->objects[i].counting - 1],
+				       &w->objects[i]);
 	}
 	do
 		qm_step_survey(w);
@@ -208,8 +224,11 @@ static void first_survey(struct world *w)
 
 void qm_start_daemon(struct world *w)
 {
-	struct quota_config config = {
-		.epoch = ++w->life, .credit = CREDIT, .idle_ns = 500, .pledge_ns = 100, .waits_max = OPS};
+	struct quota_config config = {.epoch = ++w->life,
+				      .credit = CREDIT,
+				      .idle_ns = 500,
+				      .pledge_ns = 100,
+				      .waits_max = OPS};
 	struct quota_ops ops = {used, credit, share, answer, ask, level, liar, w};
 
 	w->n_lives++;

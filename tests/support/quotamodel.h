@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quotamodel.h: the world that test_quota_model.c plays: stores that share a partition, step by step (quotastores.c), and a daemon that
- * holds quota over them, surveys, dies and comes again (quotadaemon.c). What must hold, and who does what when, is in the test.
+ * quotamodel.h: the world that test_quota_model.c plays: stores that share a partition, step by
+ * step (quotastores.c), and a daemon that holds quota over them, surveys, dies and comes again
+ * (quotadaemon.c). What must hold, and who does what when, is in the test.
  */
 #ifndef SHMSTORE_TEST_QUOTAMODEL_H
 #define SHMSTORE_TEST_QUOTAMODEL_H
@@ -82,21 +83,24 @@ struct world {
 	uint64_t n_granted, n_waited, n_refused, n_alone, n_lives;
 };
 
-#define FAIL_IF(w, condition, ...)                                                                  \
-	do {                                                                                        \
-		if (condition) {                                                                    \
-			fprintf(stderr, "history with seed %llu: ", (unsigned long long)(w)->seed); \
-			fprintf(stderr, __VA_ARGS__);                                               \
-			fprintf(stderr, "\n");                                                      \
-			cr_assert_fail("%s, seed %llu", #condition, (unsigned long long)(w)->seed); \
-		}                                                                                   \
+#define FAIL_IF(w, condition, ...)                                                          \
+	do {                                                                                \
+		if (condition) {                                                            \
+			fprintf(stderr,                                                     \
+				"history with seed %llu: ", (unsigned long long)(w)->seed); \
+			fprintf(stderr, __VA_ARGS__);                                       \
+			fprintf(stderr, "\n");                                              \
+			cr_assert_fail("%s, seed %llu", #condition,                         \
+				       (unsigned long long)(w)->seed);                      \
+		}                                                                           \
 	} while (0)
 
 uint64_t qm_draw(struct world *w, uint64_t n);
-/* Anybody's next step; the test's. Stores go on by it while one of them adds up the pages of all. */
+/* Anybody's next step; the test's. Stores go on by it while one of them
+ * adds up the pages of all. */
 void qm_step(struct world *w);
 
-/* ---- the kernel (quotastores.c) ---------------------------------------------------------------------------------------- */
+/* ---- the kernel (quotastores.c) -------------------------------------------------------------- */
 
 bool qm_has_memory(const struct op *o);
 /* Groups: 0 is the partition, then the users, then the labels. */
@@ -104,7 +108,7 @@ bool qm_in_group(int group, int uid, int label);
 uint64_t qm_truth(const struct world *w, int group);
 uint64_t qm_potential(const struct world *w, int group);
 
-/* ---- stores (quotastores.c) -------------------------------------------------------------------------------------------- */
+/* ---- stores (quotastores.c) ------------------------------------------------------------------ */
 
 /* NULL: all are in use. */
 struct object *qm_free_object(struct world *w);
@@ -116,7 +120,7 @@ void qm_step_delete(struct world *w, struct process *p, struct object *o);
 /* A random store's next step. */
 void qm_step_owner(struct world *w);
 
-/* ---- the daemon (quotadaemon.c) ---------------------------------------------------------------------------------------- */
+/* ---- the daemon (quotadaemon.c) -------------------------------------------------------------- */
 
 void qm_name_group(int group, enum wire_limit *kind, char id[16]);
 void qm_name_label(const struct process *p, char ret[16]);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernel's part of quotamodel.h's world, and what stores do in it: each of them a step at a time. */
+/* The kernel's part of quotamodel.h's world, and what stores do in it: each
+ * of them a step at a time. */
 #include <errno.h>
 
 #include "quotamodel.h"
@@ -13,7 +14,7 @@ uint64_t qm_draw(struct world *w, uint64_t n)
 	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
 	return (z ^ (z >> 31)) % n;
 }
-/* ---- the kernel ------------------------------------------------------------------------------------------------------- */
+/* ---- the kernel ------------------------------------------------------------------------------ */
 
 bool qm_has_memory(const struct op *o)
 {
@@ -32,7 +33,8 @@ uint64_t qm_truth(const struct world *w, int group)
 	for (size_t i = 0; i < OBJECTS; i++) {
 		const struct object *o = &w->objects[i];
 
-		if (o->n && qm_in_group(group, o->uid, o->label) && (o->links || (o->ghost && group == 0)))
+		if (o->n && qm_in_group(group, o->uid, o->label) &&
+		    (o->links || (o->ghost && group == 0)))
 			sum += o->n;
 	}
 	for (size_t i = 0; i < STORES; i++) {
@@ -73,7 +75,7 @@ uint64_t qm_potential(const struct world *w, int group)
 	return sum;
 }
 
-/* ---- stores ----------------------------------------------------------------------------------------------------------- */
+/* ---- stores ---------------------------------------------------------------------------------- */
 
 struct object *qm_free_object(struct world *w)
 {
@@ -84,7 +86,8 @@ struct object *qm_free_object(struct world *w)
 	return NULL;
 }
 
-/* Alone: the limits as the last daemon left them, the sums over all pages; the lock of the marker is held meanwhile. */
+/* Alone: the limits as the last daemon left them, the sums over all pages; the lock of the
+ * marker is held meanwhile. */
 static void grant_alone(struct world *w, struct process *p, uint64_t n)
 {
 	struct wire_credit *c = &p->page;
@@ -95,7 +98,8 @@ static void grant_alone(struct world *w, struct process *p, uint64_t n)
 
 	for (size_t i = 0; i < STORES; i++) {
 		struct process *o = &w->processes[i];
-		const bool mine[3] = {true, o->uid == p->uid, o->label == p->label && p->label >= 0};
+		const bool mine[3] = {true, o->uid == p->uid,
+				      o->label == p->label && p->label >= 0};
 		uint64_t settled = o->page.settled, most;
 
 		/* Of a dead one that nobody has taken apart the page is there still. */
@@ -145,7 +149,8 @@ void qm_check_order(struct world *w, const struct process *p, uint64_t number)
 		const struct arrival *a = &w->waits[i];
 		const struct process *o = &w->processes[a->process];
 
-		FAIL_IF(w, a->used && a->number < number && o->uid == p->uid && o->label == p->label,
+		FAIL_IF(w,
+			a->used && a->number < number && o->uid == p->uid && o->label == p->label,
 			"request %llu was served before %llu", (unsigned long long)number,
 			(unsigned long long)a->number);
 	}
@@ -170,8 +175,9 @@ static void ask_daemon(struct world *w, struct process *p, struct op *o)
 	if (want.wait) {
 		for (size_t i = 0; i < STORES * OPS; i++) {
 			if (!w->waits[i].used) {
-				w->waits[i] = (struct arrival){true, (int)(p - w->processes), (int)(o - p->ops),
-							       want.serial, number};
+				w->waits[i] =
+					(struct arrival){true, (int)(p - w->processes),
+							 (int)(o - p->ops), want.serial, number};
 				break;
 			}
 		}
@@ -192,7 +198,8 @@ static void ask_daemon(struct world *w, struct process *p, struct op *o)
 		qm_check_order(w, p, number);
 }
 
-/* A file that was there before the survey, and is met neither by name nor in /proc, is a residual: made again, it sees it. */
+/* A file that was there before the survey, and is met neither by name nor in /proc, is a
+ * residual: made again, it sees it. */
 void qm_named_meanwhile(struct world *w, const struct object *o, const struct op *op)
 {
 	bool missed = w->mark && op->fresh_at < w->n_marks && (size_t)(o - w->objects) < w->cursor;
@@ -259,8 +266,10 @@ static void step_put(struct world *w, struct process *p, struct op *o)
 		object = qm_free_object(w);
 		if (!object)
 			return;
-		*object =
-			(struct object){.n = o->n, .links = 1u << (p - w->processes), .uid = p->uid, .label = p->label};
+		*object = (struct object){.n = o->n,
+					  .links = 1u << (p - w->processes),
+					  .uid = p->uid,
+					  .label = p->label};
 		qm_named_meanwhile(w, object, o);
 		o->stage = IDLE;
 		return;
@@ -298,7 +307,8 @@ static void step_hand_off(struct world *w, const struct process *p, struct objec
 	size_t to = qm_draw(w, STORES);
 	const struct process *t = &w->processes[to];
 
-	if ((o->links & (1u << (p - w->processes))) && t->alive && t->uid == p->uid && t->label == p->label)
+	if ((o->links & (1u << (p - w->processes))) && t->alive && t->uid == p->uid &&
+	    t->label == p->label)
 		o->links |= 1u << to;
 }
 

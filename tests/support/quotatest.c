@@ -32,7 +32,8 @@ static void share(void *arg, struct quota_store *s, struct quota_share *ret)
 	*ret = ((struct store *)quota_user(s))->share;
 }
 
-static void answer(void *arg, struct quota_store *s, uint64_t serial, int error, const struct quota_answer *why)
+static void answer(void *arg, struct quota_store *s, uint64_t serial, int error,
+		   const struct quota_answer *why)
 {
 	(void)arg;
 	(void)s;
@@ -73,8 +74,11 @@ const struct quota_ops qt_ops = {used, credit, share, answer, ask, level, liar, 
 
 void qt_start(void)
 {
-	static const struct quota_config config = {
-		.epoch = 7, .credit = CREDIT, .idle_ns = 2 * SECOND, .pledge_ns = SECOND, .waits_max = 4};
+	static const struct quota_config config = {.epoch = 7,
+						   .credit = CREDIT,
+						   .idle_ns = 2 * SECOND,
+						   .pledge_ns = SECOND,
+						   .waits_max = 4};
 
 	cr_assert_eq(quota_new(&config, &qt_ops, &q), 0);
 	used_now = 0;

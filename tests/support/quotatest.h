@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quotatest.h: a world of fixed numbers for quota.h: used is what the test says, the stores' pages are structs of its own, and what quota
- * says is noted. For test_quota*.c.
+ * quotatest.h: a world of fixed numbers for quota.h: used is what the test says, the stores' pages
+ * are structs of its own, and what quota says is noted. For test_quota*.c.
  */
 #ifndef SHMSTORE_TEST_QUOTATEST_H
 #define SHMSTORE_TEST_QUOTATEST_H

@@ -41,7 +41,8 @@ void racing_run(void (*fn)(uint64_t random, struct shmstore_view **held), unsign
 
 	ENSURE(n_racers > 0 && n_racers <= RACERS);
 	for (unsigned i = 0; i < n_racers; i++) {
-		racers[i] = (struct racer){.fn = fn, .n = n, .random = (i + 1) * 0x9E3779B97F4A7C15u + 1};
+		racers[i] = (struct racer){
+			.fn = fn, .n = n, .random = (i + 1) * 0x9E3779B97F4A7C15u + 1};
 		ENSURE(pthread_create(&racers[i].thread, NULL, race, &racers[i]) == 0);
 	}
 	for (unsigned i = 0; i < RACERS; i++) {

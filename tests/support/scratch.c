@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scratch.c: see scratch.h. The mount lives in a mount namespace that only this process and its children see: nothing has to be
- * unmounted, also after SIGKILL. It covers /mnt, so that no mount point has to be made either. What is not ours to clean up
- * (a directory in /dev/shm of a killed test of an ordinary user) is named by pid, and tests/run removes it.
+ * scratch.c: see scratch.h. The mount lives in a mount namespace that only this process and its
+ * children see: nothing has to be unmounted, also after SIGKILL. It covers /mnt, so that no mount
+ * point has to be made either. What is not ours to clean up (a directory in /dev/shm of a killed
+ * test of an ordinary user) is named by pid, and tests/run removes it.
  */
 #include "scratch.h"
 
@@ -30,7 +31,8 @@ const char *__lsan_default_suppressions(void)
 	return "leak:libcriterion.so\nleak:libboxfort\nleak:libnanomsg\n";
 }
 
-/* Tests look into objects/: they speak of files, unless ctest runs them a second time for packed objects (tests/CMakeLists.txt). */
+/* Tests look into objects/: they speak of files, unless ctest runs them a second time for packed
+ * objects (tests/CMakeLists.txt). */
 __attribute__((constructor)) static void make_files(void)
 {
 	setenv("SHMSTORE_PACK_MAX", "0", 0);
@@ -61,7 +63,8 @@ const char *scratch_dir(const char *options)
 	if (dir[0])
 		return dir;
 	owner = getpid();
-	if (geteuid() == 0 && unshare(CLONE_NEWNS) == 0 && mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+	if (geteuid() == 0 && unshare(CLONE_NEWNS) == 0 &&
+	    mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
 	    mount("tmpfs", "/mnt", "tmpfs", 0, options ? options : "size=512m") == 0) {
 		mounted = true;
 		snprintf(dir, sizeof(dir), "/mnt");
@@ -103,11 +106,12 @@ const char *scratch_partition_path(void)
 struct shmstore_partition *scratch_partition(void)
 {
 	if (!partition) {
-		int r = shmstore_partition_open(scratch_partition_path(), SHMSTORE_CREATE, &partition);
+		int r = shmstore_partition_open(scratch_partition_path(), SHMSTORE_CREATE,
+						&partition);
 
 		if (r < 0)
-			fprintf(stderr, "cannot make a partition in %s: %s\n", scratch_partition_path(),
-				shmstore_strerror(r));
+			fprintf(stderr, "cannot make a partition in %s: %s\n",
+				scratch_partition_path(), shmstore_strerror(r));
 		ENSURE(r == 0);
 	}
 	return shmstore_partition_ref(partition);
@@ -145,7 +149,8 @@ const char *scratch_store_path(const char *store, const char *rest)
 	static unsigned n;
 	char *path = paths[n++ % 8];
 
-	snprintf(path, sizeof(paths[0]), "%s/stores/%s%s%s", scratch_partition_path(), store, *rest ? "/" : "", rest);
+	snprintf(path, sizeof(paths[0]), "%s/stores/%s%s%s", scratch_partition_path(), store,
+		 *rest ? "/" : "", rest);
 	return path;
 }
 
@@ -229,7 +234,8 @@ bool wait_until(bool (*fn)(void *arg), void *arg, unsigned deadline_ms)
 		if (fn(arg))
 			return true;
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		if ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 > (long)deadline_ms)
+		if ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 >
+		    (long)deadline_ms)
 			return false;
 		nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 	}

@@ -12,7 +12,8 @@
 #include "segslot.h"
 
 /* A segment that is in no file: free(g->books) is its end. */
-static inline struct shms_segment segment_in_memory(uint32_t n_slots, uint32_t n_holders, uint64_t size)
+static inline struct shms_segment segment_in_memory(uint32_t n_slots, uint32_t n_holders,
+						    uint64_t size)
 {
 	static const uint8_t uuid[16] = "a segment's uuid", owner[16] = "an owner's uuid.";
 	struct shms_segment_shape shape;
@@ -32,8 +33,10 @@ static inline struct shms_segment segment_in_memory(uint32_t n_slots, uint32_t n
 	return g;
 }
 
-/* Puts one buffer of size bytes of that content under the key "k" into the slot that the allocator gives. Its number, and its generation. */
-static inline uint32_t segment_put(struct shms_segalloc *a, uint64_t size, int content, uint32_t *ret_generation)
+/* Puts one buffer of size bytes of that content under the key "k" into the slot that the allocator
+ * gives. Its number, and its generation. */
+static inline uint32_t segment_put(struct shms_segalloc *a, uint64_t size, int content,
+				   uint32_t *ret_generation)
 {
 	struct shms_segpacked o;
 	struct shms_segslot slot;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stagefits.h: is a configuration of stages possible, and are amounts? Tests ask that of what they draw and read. */
+/* stagefits.h: is a configuration of stages possible, and are amounts? Tests ask that
+ * of what they draw and read. */
 #ifndef STAGEFITS_H
 #define STAGEFITS_H
 
@@ -9,8 +10,9 @@
 
 static inline bool stage_config_fits(const struct stage_config *c)
 {
-	return c->whole_shared_div > 0 && c->cap_mib >= 0 && c->cap_mib <= STAGE_MIB_MAX && c->wait_ms >= 0 &&
-	       c->private_ratio.den && c->shared_ratio.den && c->fallen_threshold.den;
+	return c->whole_shared_div > 0 && c->cap_mib >= 0 && c->cap_mib <= STAGE_MIB_MAX &&
+	       c->wait_ms >= 0 && c->private_ratio.den && c->shared_ratio.den &&
+	       c->fallen_threshold.den;
 }
 
 static inline bool stage_amounts_fit(const struct stage_amounts *a)

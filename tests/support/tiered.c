@@ -17,8 +17,8 @@
 
 static char disk[TIERED_PATH];
 
-/* A shell that waits for the end of this process (the pipe's other end goes with it) and then removes the directory. Not a child of ours:
- * tests wait for their children. */
+/* A shell that waits for the end of this process (the pipe's other end goes with it) and then
+ * removes the directory. Not a child of ours: tests wait for their children. */
 static void remove_at_end(const char *path)
 {
 	int fds[2];
@@ -35,7 +35,8 @@ static void remove_at_end(const char *path)
 		dup2(1, 2);
 		setsid();
 		close_range(3, ~0u, 0);
-		execl("/bin/sh", "sh", "-c", "read -r line; exec rm -rf -- \"$1\"", "sh", path, (char *)NULL);
+		execl("/bin/sh", "sh", "-c", "read -r line; exec rm -rf -- \"$1\"", "sh", path,
+		      (char *)NULL);
 		_exit(127);
 	}
 	ENSURE(waitpid(pid, NULL, 0) == pid);
@@ -85,7 +86,7 @@ bool tiered_begin(const struct shmstore_tier_config *config)
 	return true;
 }
 
-/* ---- what is there -------------------------------------------------------------------------------------------------- */
+/* ---- what is there --------------------------------------------------------------------------- */
 
 static const char *files_directory(void)
 {
@@ -101,7 +102,8 @@ static const char *part_directory(void)
 {
 	static char path[TIERED_PATH + 128];
 
-	snprintf(path, sizeof(path), "%s/%s/%u", scratch_partition_path(), SHMS_DIR_TIER, (unsigned)geteuid());
+	snprintf(path, sizeof(path), "%s/%s/%u", scratch_partition_path(), SHMS_DIR_TIER,
+		 (unsigned)geteuid());
 	return path;
 }
 
@@ -115,7 +117,8 @@ static int count_ending(const char *path, const char *end)
 	while (d && (e = readdir(d)) != NULL) {
 		size_t size = strlen(e->d_name);
 
-		n += e->d_name[0] != '.' && size >= strlen(end) && strcmp(e->d_name + size - strlen(end), end) == 0;
+		n += e->d_name[0] != '.' && size >= strlen(end) &&
+		     strcmp(e->d_name + size - strlen(end), end) == 0;
 	}
 	if (d)
 		closedir(d);
@@ -154,7 +157,8 @@ const char *tiered_file(const char *store, const char *key)
 	char name[SHMS_TIER_NAME];
 	struct shms_stub stub;
 
-	if (!tiered_stub(store, "objects", key, &stub) && !tiered_stub(store, SHMS_DIR_CLEAN, key, &stub))
+	if (!tiered_stub(store, "objects", key, &stub) &&
+	    !tiered_stub(store, SHMS_DIR_CLEAN, key, &stub))
 		return NULL;
 	shms_tier_file_name(stub.id, name);
 	snprintf(path, sizeof(path), "%s/%s", files_directory(), name);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiered.h: a disk tier for the scratch partition (scratch.h), and what is in it as the file systems tell it: names are counted and read
- * here, not asked from the library. The directory on disk goes with the process, however that ends.
+ * tiered.h: a disk tier for the scratch partition (scratch.h), and what is in it as the file
+ * systems tell it: names are counted and read here, not asked from the library. The directory on
+ * disk goes with the process, however that ends.
  */
 #ifndef SHMSTORE_TEST_TIERED_H
 #define SHMSTORE_TEST_TIERED_H
@@ -14,11 +15,12 @@
 #define TIERED_PATH 1024
 
 /*
- * A new directory on a file system that is not memory: $SHMSTORE_TEST_DISK, else /var/tmp. NULL: there is none; a test skips then.
- * The same one whenever it is called.
+ * A new directory on a file system that is not memory: $SHMSTORE_TEST_DISK, else /var/tmp. NULL:
+ * there is none; a test skips then. The same one whenever it is called.
  */
 const char *tiered_disk(void);
-/* Gives scratch_partition() its tier there. config: NULL is SHMSTORE_TIER_CONFIG_INIT; its path is filled in. False: no disk. */
+/* Gives scratch_partition() its tier there. config: NULL is SHMSTORE_TIER_CONFIG_INIT; its path is
+ * filled in. False: no disk. */
 bool tiered_begin(const struct shmstore_tier_config *config);
 /* For a Test: the partition's tier with its defaults, or the test is skipped. */
 #define TIERED_OR_SKIP()                                                                  \

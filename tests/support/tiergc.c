@@ -32,8 +32,8 @@ const char *tg_anchors(const char *name)
 	static unsigned n;
 	char *path = paths[n++ % 4];
 
-	snprintf(path, sizeof(paths[0]), "%s/tier/%u%s%s", scratch_partition_path(), (unsigned)geteuid(),
-		 *name ? "/" : "", name);
+	snprintf(path, sizeof(paths[0]), "%s/tier/%u%s%s", scratch_partition_path(),
+		 (unsigned)geteuid(), *name ? "/" : "", name);
 	return path;
 }
 
@@ -44,8 +44,8 @@ const char *tg_files(const char *name)
 	struct shmstore_partition *p = scratch_partition();
 	char *path = paths[n++ % 4];
 
-	snprintf(path, sizeof(paths[0]), "%s/%s/%u%s%s", tiered_disk(), p->uuid, (unsigned)geteuid(), *name ? "/" : "",
-		 name);
+	snprintf(path, sizeof(paths[0]), "%s/%s/%u%s%s", tiered_disk(), p->uuid,
+		 (unsigned)geteuid(), *name ? "/" : "", name);
 	shmstore_partition_unref(p);
 	return path;
 }
@@ -119,7 +119,8 @@ static int live_and_die(void *arg)
 	ENSURE(shmstore_open(p, d->name, &o, &s) == 0);
 	ENSURE(put_pattern(s, "demoted", MB, 1, 0) == 0 && put_pattern(s, "clean", MB, 2, 0) == 0);
 	ENSURE(put_pattern(s, "memory", MB, 3, 0) == 0);
-	ENSURE(shmstore_demote(s, KEY("demoted"), 0) == 0 && shmstore_demote(s, KEY("clean"), 0) == 0);
+	ENSURE(shmstore_demote(s, KEY("demoted"), 0) == 0 &&
+	       shmstore_demote(s, KEY("clean"), 0) == 0);
 	ENSURE(shmstore_promote(s, KEY("clean"), 0) == 0);
 	if (d->adopt)
 		ENSURE(shmstore_adopt(s, KEY("adopted"), d->adopt, 0) == 0);
@@ -137,6 +138,7 @@ void tg_unkeep(const char *store)
 	uint64_t flags = 0;
 	int fd = open(scratch_store_path(store, SHMS_PAGE_FILE), O_WRONLY | O_CLOEXEC);
 
-	cr_assert_eq(pwrite(fd, &flags, sizeof(flags), offsetof(struct shms_page, flags)), sizeof(flags));
+	cr_assert_eq(pwrite(fd, &flags, sizeof(flags), offsetof(struct shms_page, flags)),
+		     sizeof(flags));
 	close(fd);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * tiergc.h: what a gc on a partition with a disk tier meets: a store that has an object in each place, by one that lives or by one that
- * died, and names that are made by hand as killed processes leave them. For test_tier_gc*.c and test_gcaway.c; they assert by criterion.
+ * tiergc.h: what a gc on a partition with a disk tier meets: a store that has an object in each
+ * place, by one that lives or by one that died, and names that are made by hand as killed processes
+ * leave them. For test_tier_gc*.c and test_gcaway.c; they assert by criterion.
  */
 #ifndef SHMSTORE_TEST_TIERGC_H
 #define SHMSTORE_TEST_TIERGC_H
@@ -20,7 +21,8 @@ void tg_gc(struct gcplan *plan);
 /* It has one thing to do, and that is this. */
 void tg_gc_one(struct gcplan *plan, enum shmstore_gc_what what);
 
-/* Paths below our directory of anchors, and below that of tier files; "" is the directory itself. Static. */
+/* Paths below our directory of anchors, and below that of tier files; "" is the
+ * directory itself. Static. */
 const char *tg_anchors(const char *name);
 const char *tg_files(const char *name);
 /* A new file, whose blocks are counted already. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A partition under watch, without clients: who is found, who is missed when it is gone, and what surveys say of it. */
+/* A partition under watch, without clients: who is found, who is missed when it is gone,
+ * and what surveys say of it. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +26,8 @@
 #define SECOND UINT64_C(1000000000)
 
 static struct config config = {.credit = 64u << 20, .credit_idle_ns = 5 * SECOND};
-static struct config_partition partition = {.survey_interval_ns = 3600 * SECOND, .ghost_age_ns = 3600 * SECOND};
+static struct config_partition partition = {.survey_interval_ns = 3600 * SECOND,
+					    .ghost_age_ns = 3600 * SECOND};
 static struct host host;
 static struct account *account;
 
@@ -51,7 +53,7 @@ static void finish(void)
 	free(partition.path);
 }
 
-/* ---- running the loop until something is so -------------------------------------------------------------------------- */
+/* ---- running the loop until something is so -------------------------------------------------- */
 
 struct until {
 	struct loop_op op;
@@ -75,9 +77,11 @@ static void on_until(struct loop_op *op, int result, unsigned flags)
 
 static bool run_until(bool (*fn)(const void *arg), const void *arg)
 {
-	struct until *u = calloc(1, sizeof(*u)); /* its operation outlives this call; freed with the test */
+	/* its operation outlives this call; freed with the test */
+	struct until *u = calloc(1, sizeof(*u));
 
-	*u = (struct until){.op.fn = on_until, .fn = fn, .arg = arg, .end_ns = loop_clock() + 20 * SECOND};
+	*u = (struct until){
+		.op.fn = on_until, .fn = fn, .arg = arg, .end_ns = loop_clock() + 20 * SECOND};
 	cr_assert_eq(loop_timer(host.loop, &u->op, loop_clock(), 1000000), 0);
 	cr_assert_eq(loop_run(host.loop), 0);
 	loop_cancel(host.loop, &u->op);
@@ -152,7 +156,7 @@ static const struct survey *survey(void)
 	return a.survey;
 }
 
-/* ---- members ------------------------------------------------------------------------------------------------------- */
+/* ---- members --------------------------------------------------------------------------------- */
 
 Test(account, finds_who_lives_at_its_start, .timeout = 60)
 {
@@ -292,8 +296,8 @@ Test(account, only_its_owner_may_register_a_store, .timeout = 60)
 
 	begin();
 	for (int i = 0; i < 4; i++) {
-		static const char *const spellings[] = {"stores/mine/", "stores//mine", "./stores/mine",
-							"stores/mine/../mine"};
+		static const char *const spellings[] = {"stores/mine/", "stores//mine",
+							"./stores/mine", "stores/mine/../mine"};
 
 		snprintf(path, sizeof(path), "%.200s/%s", scratch_partition_path(), spellings[i]);
 		cr_assert_eq(member_get(account, path, geteuid(), &m), -EPERM, "%s", path);
@@ -311,7 +315,7 @@ Test(account, only_its_owner_may_register_a_store, .timeout = 60)
 	shmstore_close(s);
 }
 
-/* ---- the lock, surveys ------------------------------------------------------------------------------------------------- */
+/* ---- the lock, surveys ----------------------------------------------------------------------- */
 
 Test(account, a_second_daemon_is_refused, .timeout = 60)
 {
@@ -330,8 +334,8 @@ Test(account, a_second_daemon_is_refused, .timeout = 60)
 
 Test(account, surveys_are_shared_and_begin_after_the_question, .timeout = 60)
 {
-	struct asked a = {.wait.fn = on_survey}, b = {.wait.fn = on_survey}, c = {.wait.fn = on_survey},
-		     d = {.wait.fn = on_survey};
+	struct asked a = {.wait.fn = on_survey}, b = {.wait.fn = on_survey},
+		     c = {.wait.fn = on_survey}, d = {.wait.fn = on_survey};
 	uint64_t before;
 
 	begin();
@@ -345,7 +349,8 @@ Test(account, surveys_are_shared_and_begin_after_the_question, .timeout = 60)
 	cr_assert(run_until(is_answered, &c));
 	cr_assert_eq(a.n + b.n + c.n, 3);
 	cr_assert_eq(d.n, 0);
-	cr_assert_eq(account->survey->sequence, before + 2, "the first one's, and one for the two others");
+	cr_assert_eq(account->survey->sequence, before + 2,
+		     "the first one's, and one for the two others");
 	finish();
 }
 
@@ -403,8 +408,10 @@ static void hide_a_file(int queue[2])
 {
 	char path[SCRATCH_PATH], control[CMSG_SPACE(sizeof(int))] = {0}, bytes[100000] = {0};
 	struct iovec iov = {bytes, 1};
-	struct msghdr message = {
-		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	struct msghdr message = {.msg_iov = &iov,
+				 .msg_iovlen = 1,
+				 .msg_control = control,
+				 .msg_controllen = sizeof(control)};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&message);
 	int fd;
 

@@ -17,7 +17,8 @@ enum {
 	USER = 60001
 };
 
-/* A process that holds the lock of fd's file until it is killed. hidden: it does what it can to be taken for root's. */
+/* A process that holds the lock of fd's file until it is killed. hidden: it does what it
+ * can to be taken for root's. */
 static pid_t hold(const char *path, bool hidden)
 {
 	int ready[2];
@@ -30,7 +31,8 @@ static pid_t hold(const char *path, bool hidden)
 	if (pid == 0) {
 		ENSURE(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
 		if (geteuid() == 0)
-			ENSURE(setresgid(USER, USER, USER) == 0 && setresuid(USER, USER, USER) == 0);
+			ENSURE(setresgid(USER, USER, USER) == 0 &&
+			       setresuid(USER, USER, USER) == 0);
 		ENSURE(prctl(PR_SET_DUMPABLE, !hidden) == 0);
 		int fd = open(path, O_RDONLY | O_CLOEXEC);
 		ENSURE(fd >= 0 && flock(fd, LOCK_EX) == 0 && write(ready[1], "x", 1) == 1);

@@ -56,7 +56,8 @@ Test(acl, the_same_reader_twice_is_one)
 {
 	expect("u::r,u:1000:r,g::-,m::r,o::-", 1000, "u::r--,u:1000:r--,g::---,m::r--,o::---");
 	expect("u::r,u:1000:w,g::-,m::rw,o::-", 1000, "u::r--,u:1000:r--,g::---,m::r--,o::---");
-	expect("u::r,g::-,g:1000:r,m::r,o::-", 1000, "u::r--,u:1000:r--,g::---,g:1000:r--,m::r--,o::---");
+	expect("u::r,g::-,g:1000:r,m::r,o::-", 1000,
+	       "u::r--,u:1000:r--,g::---,g:1000:r--,m::r--,o::---");
 }
 
 Test(acl, what_is_no_list_is_refused)

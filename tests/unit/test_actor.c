@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_actor.c: a place's beginnings of actors, as a daemon hears them: options go to one that knows them, and to no other. */
+/* test_actor.c: a place's beginnings of actors, as a daemon hears them: options go to one that
+ * knows them, and to no other. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <shmstore/actor.h>
@@ -18,10 +19,11 @@ static struct heard {
 	char tail[WIRE_TEXT_MAX];
 } heard;
 
-static bool listen_to(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
-		      void *arg)
+static bool listen_to(struct fake *f, int fd, const struct wire_header *h, const void *body,
+		      const char *tail, void *arg)
 {
-	const struct wire_welcome welcome = {.version = WIRE_VERSION, .epoch = f->epoch, .features = heard.features};
+	const struct wire_welcome welcome = {
+		.version = WIRE_VERSION, .epoch = f->epoch, .features = heard.features};
 
 	(void)body;
 	(void)arg;
@@ -59,7 +61,8 @@ static void end(struct scene *scene)
 	fake_stop(scene->daemon);
 }
 
-static int born(const struct scene *scene, const char *name, struct shmstore_actor_options o, const char *tail)
+static int born(const struct scene *scene, const char *name, struct shmstore_actor_options o,
+		const char *tail)
 {
 	unsigned before = heard.n_born;
 	int r = shmstore_actor_begin(scene->place, name, &o);

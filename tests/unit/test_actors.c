@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_actors.c: the options of one actor in the daemon: as text, as its program begins it, and what reports show of them. */
+/* test_actors.c: the options of one actor in the daemon: as text, as its program begins it, and
+ * what reports show of them. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -9,11 +10,12 @@
 #include "actorsbook.h"
 #include "fakehost.h"
 
-static struct config config = {.max_clients = 16,
-			       .max_clients_per_user = 16,
-			       .hello_timeout_ns = UINT64_C(3600000000000),
-			       .output_max = 65536,
-			       .peers = {.copies = {.num = {.k = 1, .text = "explicit:1"}, .retry = 3}}};
+static struct config config = {
+	.max_clients = 16,
+	.max_clients_per_user = 16,
+	.hello_timeout_ns = UINT64_C(3600000000000),
+	.output_max = 65536,
+	.peers = {.copies = {.num = {.k = 1, .text = "explicit:1"}, .retry = 3}}};
 static struct host h;
 static int place;
 static uint64_t serial;
@@ -47,9 +49,11 @@ static int born(const char *tail, uint16_t flags)
 	struct wire_refused refused;
 	int error = -EPROTO;
 
-	tell(WIRE_ACTOR_BORN, &(struct wire_actor_born){.at_once = 1, .flags = flags | WIRE_ACTOR_NEW}, tail);
+	tell(WIRE_ACTOR_BORN,
+	     &(struct wire_actor_born){.at_once = 1, .flags = flags | WIRE_ACTOR_NEW}, tail);
 	while (fakehost_hear(place, &packet) > 0) {
-		memcpy(&refused, packet.body, packet.head.type == WIRE_REFUSED ? sizeof(refused) : 0);
+		memcpy(&refused, packet.body,
+		       packet.head.type == WIRE_REFUSED ? sizeof(refused) : 0);
 		if (packet.head.serial == serial)
 			error = packet.head.type == WIRE_REFUSED ? refused.error : 0;
 	}
@@ -65,10 +69,12 @@ Test(actors, options_are_as_the_program_said_and_else_as_configured)
 
 	cr_assert_eq(born("plain", 0), 0);
 	k = actors_one_find(h.actors, 4711, "plain");
-	cr_assert(k && actors_options(k) == &config.peers.copies && actors_options_write(k, text) == 0);
+	cr_assert(k && actors_options(k) == &config.peers.copies &&
+		  actors_options_write(k, text) == 0);
 	cr_assert_eq(born("own\nplain\n3   retry=7  num=explicit:2", BOTH), 0);
 	k = actors_one_find(h.actors, 4711, "own");
-	cr_assert(k && actors_options(k)->retry == 7 && actors_options(k)->num.k == 2 && k->restarts == 3);
+	cr_assert(k && actors_options(k)->retry == 7 && actors_options(k)->num.k == 2 &&
+		  k->restarts == 3);
 	cr_assert_str_eq(k->parent, "plain");
 	cr_assert_eq(actors_options_write(k, text), (int)strlen("3 retry=7  num=explicit:2"));
 	cr_assert_str_eq(text, "3 retry=7  num=explicit:2");

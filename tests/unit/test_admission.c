@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_admission.c: random histories of tasks that ask, begin, grow and end. $SHMSTORE_SEED plays one.
+ * test_admission.c: random histories of tasks that ask, begin, grow and
+ * end. $SHMSTORE_SEED plays one.
  *
- *     what is reserved is the sum of max(estimate or less by its phases, what it has now) of those that run
- *     where one is admitted because it fits, all reservations are within the cap; because of progress, nothing ran
- *     with a closed gate nobody is admitted but by progress; who declared more than the cap never is
- *     HISTOGRAM: P(sum > cap) is that of all combinations
+ *     what is reserved is the sum of max(estimate or less by its phases, what it has now) of those
+ *     that run where one is admitted because it fits, all reservations are within the cap; because
+ *     of progress, nothing ran with a closed gate nobody is admitted but by progress; who declared
+ *     more than the cap never is HISTOGRAM: P(sum > cap) is that of all combinations
  */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -46,7 +47,8 @@ static uint64_t reserved(const struct world *w, uint64_t *n, uint64_t *used)
 static void ask(struct world *w)
 {
 	struct task *t = &w->tasks[dice_draw(&w->dice, TASKS)];
-	struct gateline_task asked = {.share = {.strategy = PROFILE_PEAK, .estimate = dice_draw(&w->dice, 40)}};
+	struct gateline_task asked = {
+		.share = {.strategy = PROFILE_PEAK, .estimate = dice_draw(&w->dice, 40)}};
 	uint64_t n, used, sum = reserved(w, &n, &used);
 	enum gateline_reason reason;
 	enum gateline_outcome outcome;
@@ -134,15 +136,16 @@ Test(admission, random_histories_keep_its_promises)
 }
 
 /* P(sum > cap) of all combinations, in quanta. */
-static double exact(const uint64_t *const *values, const size_t *n, size_t n_tasks, uint64_t sum, uint64_t quantum,
-		    uint64_t cap)
+static double exact(const uint64_t *const *values, const size_t *n, size_t n_tasks, uint64_t sum,
+		    uint64_t quantum, uint64_t cap)
 {
 	double p = 0;
 
 	if (!n_tasks)
 		return sum > cap;
 	for (size_t i = 0; i < n[0]; i++)
-		p += exact(values + 1, n + 1, n_tasks - 1, sum + (values[0][i] + quantum - 1) / quantum, quantum, cap);
+		p += exact(values + 1, n + 1, n_tasks - 1,
+			   sum + (values[0][i] + quantum - 1) / quantum, quantum, cap);
 	return p / (double)n[0];
 }
 
@@ -152,15 +155,19 @@ Test(admission, a_convolution_is_what_all_combinations_are)
 
 	for (uint64_t seed = first; seed < first + n_seeds; seed++) {
 		struct dice d = {seed};
-		uint64_t cap = dice_draw(&d, 4) ? 1 + dice_draw(&d, 2000) : 256 * (1 + dice_draw(&d, 8)), room[5][5];
+		uint64_t cap = dice_draw(&d, 4) ? 1 + dice_draw(&d, 2000)
+						: 256 * (1 + dice_draw(&d, 8)),
+			 room[5][5];
 		const uint64_t *values[5];
 		size_t n[5], n_tasks = 1 + dice_draw(&d, 5);
 		struct admissionsum s;
 		double want, got;
 
 		admissionsum_init(&s, cap);
-		/* Quanta are no larger than they must be: larger ones would count more than there is. */
-		cr_assert(s.quantum * ADMISSIONSUM_QUANTA >= cap && (s.quantum - 1) * ADMISSIONSUM_QUANTA < cap);
+		/* Quanta are no larger than they must be: larger ones would
+		 * count more than there is. */
+		cr_assert(s.quantum * ADMISSIONSUM_QUANTA >= cap &&
+			  (s.quantum - 1) * ADMISSIONSUM_QUANTA < cap);
 		cr_assert_eq(s.cap, cap / s.quantum);
 		for (size_t t = 0; t < n_tasks; t++) {
 			n[t] = 1 + dice_draw(&d, 5);
@@ -171,14 +178,17 @@ Test(admission, a_convolution_is_what_all_combinations_are)
 		for (size_t t = 0; t + 1 < n_tasks; t++)
 			admissionsum_add(&s, values[t], n[t], 0, UINT64_MAX);
 		want = exact(values, n, n_tasks, 0, s.quantum, s.cap);
-		got = ldexp((double)admissionsum_over(&s, values[n_tasks - 1], n[n_tasks - 1]), -62);
-		cr_assert(fabs(got - want) < 1e-12, "seed %lu: %.15f, not %.15f", (unsigned long)seed, got, want);
+		got = ldexp((double)admissionsum_over(&s, values[n_tasks - 1], n[n_tasks - 1]),
+			    -62);
+		cr_assert(fabs(got - want) < 1e-12, "seed %lu: %.15f, not %.15f",
+			  (unsigned long)seed, got, want);
 		admissionsum_add(&s, values[n_tasks - 1], n[n_tasks - 1], 0, UINT64_MAX);
 		cr_assert(fabs(ldexp((double)s.over, -62) - want) < 1e-12);
 	}
 }
 
-/* k of n values are above the cap. With so many such tasks P(sum > cap) is a whole number of millionths: it is not above that, but above one millionth less. */
+/* k of n values are above the cap. With so many such tasks P(sum > cap) is a whole number of
+ * millionths: it is not above that, but above one millionth less. */
 Test(admission, a_share_is_neither_reached_too_early_nor_too_late)
 {
 	static const uint32_t ns[] = {2, 4, 5, 10, 20, 25, 50, 100};
@@ -201,8 +211,10 @@ Test(admission, a_share_is_neither_reached_too_early_nor_too_late)
 				all *= n;
 				none *= n - k;
 				ppm = (uint32_t)((all - none) * (1000000 / all));
-				cr_assert_leq(over, admissionsum_share(ppm), "%u of %u, %d times", k, n, tasks);
-				cr_assert_gt(over, admissionsum_share(ppm - 1), "%u of %u, %d times", k, n, tasks);
+				cr_assert_leq(over, admissionsum_share(ppm), "%u of %u, %d times",
+					      k, n, tasks);
+				cr_assert_gt(over, admissionsum_share(ppm - 1),
+					     "%u of %u, %d times", k, n, tasks);
 				admissionsum_add(&s, values, n, 0, UINT64_MAX);
 				cr_assert_eq(s.over, over);
 			}
@@ -213,8 +225,11 @@ Test(admission, a_share_is_neither_reached_too_early_nor_too_late)
 Test(admission, a_probability_that_is_eps_exactly_is_not_above_it)
 {
 	uint64_t values[10] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 5};
-	struct admission_task ask = {
-		.strategy = PROFILE_HISTOGRAM, .estimate = 5, .values = values, .n_values = 10, .eps_ppm = 28000};
+	struct admission_task ask = {.strategy = PROFILE_HISTOGRAM,
+				     .estimate = 5,
+				     .values = values,
+				     .n_values = 10,
+				     .eps_ppm = 28000};
 	struct admission_task one = ask, two = ask;
 	struct admission a;
 
@@ -235,8 +250,11 @@ Test(admission, a_probability_that_is_eps_exactly_is_not_above_it)
 Test(admission, values_that_a_task_cannot_reach_any_more_do_not_count)
 {
 	uint64_t values[10] = {1, 1, 1, 1, 1, 9, 9, 9, 9, 9};
-	struct admission_task ask = {
-		.strategy = PROFILE_HISTOGRAM, .estimate = 9, .values = values, .n_values = 10, .eps_ppm = 10000};
+	struct admission_task ask = {.strategy = PROFILE_HISTOGRAM,
+				     .estimate = 9,
+				     .values = values,
+				     .n_values = 10,
+				     .eps_ppm = 10000};
 	struct admission_task one = ask;
 	struct admission a;
 

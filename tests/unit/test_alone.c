@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Going on alone: many stores, no daemon, and limits that one left in their pages. The test writes these as the daemon would, and
- * then only looks, and kills.
+ * Going on alone: many stores, no daemon, and limits that one left in their pages. The test writes
+ * these as the daemon would, and then only looks, and kills.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -49,7 +49,8 @@ static bool has_limits(void *arg)
 	return atomic_load(&((struct shmstore *)arg)->page->credit.epoch) != 0;
 }
 
-/* A store's owner: puts and deletes what comes, and ends with 0 where nothing but a limit ever refused it. */
+/* A store's owner: puts and deletes what comes, and ends with 0 where nothing
+ * but a limit ever refused it. */
 static int live(unsigned n, int ready)
 {
 	char name[16], key[16];
@@ -75,7 +76,8 @@ static int live(unsigned n, int ready)
 		r = x % 2 ? put_pattern(s, key, x % LARGEST, i, SHMSTORE_REPLACE)
 			  : seal_pattern(s, key, x % LARGEST, i, SHMSTORE_REPLACE);
 		n_in += r == 0;
-		if (r == 0 ? get_pattern(s, key, x % LARGEST, i) != 0 : r != -ENOSPC && r != -EDQUOT)
+		if (r == 0 ? get_pattern(s, key, x % LARGEST, i) != 0
+			   : r != -ENOSPC && r != -EDQUOT)
 			return 4;
 	}
 	if (shmstore_close(s) != 0)
@@ -148,8 +150,9 @@ static bool closed(const struct one *o)
 }
 
 /*
- * At one moment: what is used and what may still be charged. Nobody grants meanwhile (the lock). A put that is under way is charged
- * and not settled: what it takes is not counted before the kernel does. Of the user's sum the kernel's count is the bound: what is freed is
+ * At one moment: what is used and what may still be charged. Nobody grants meanwhile (the
+ * lock). A put that is under way is charged and not settled: what it takes is not counted
+ * before the kernel does. Of the user's sum the kernel's count is the bound: what is freed is
  * free before its store says so.
  */
 static int64_t sum(const struct one *all, enum limit limit)
@@ -163,11 +166,13 @@ static int64_t sum(const struct one *all, enum limit limit)
 		total = most;
 	for (size_t i = 0; i < STORES; i++) {
 		if (limit == USER && !closed(&all[i]))
-			total += (int64_t)(atomic_load(&all[i].c->fresh) - atomic_load(&all[i].c->last));
+			total += (int64_t)(atomic_load(&all[i].c->fresh) -
+					   atomic_load(&all[i].c->last));
 	}
 	total = total < most ? total : most;
 	for (size_t i = 0; i < STORES; i++) {
-		uint64_t charged = atomic_load(&all[i].c->charged), granted = atomic_load(&all[i].c->granted);
+		uint64_t charged = atomic_load(&all[i].c->charged),
+			 granted = atomic_load(&all[i].c->granted);
 
 		/* More than granted: about to be taken back. */
 		if (all[i].pid && charged < granted && !closed(&all[i]))
@@ -184,7 +189,8 @@ static bool ended(struct one *o)
 
 	if (!o->pid || waitpid(o->pid, &status, WNOHANG) != o->pid)
 		return !o->pid;
-	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a store ended with %x", (unsigned)status);
+	cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "a store ended with %x",
+		  (unsigned)status);
 	o->pid = 0;
 	return true;
 }
@@ -269,7 +275,8 @@ Test(alone, no_limit_is_no_limit)
 Test(alone, label_limit_counts_its_own_only)
 {
 	struct wire_credit *a, *b, *c;
-	struct shmstore *sa = limited("a", "x", &a), *sb = limited("b", "x", &b), *sc = limited("c", "y", &c);
+	struct shmstore *sa = limited("a", "x", &a), *sb = limited("b", "x", &b),
+			*sc = limited("c", "y", &c);
 
 	for (int i = 0; i < 3; i++) {
 		struct wire_credit *k = i == 0 ? a : i == 1 ? b : c;
@@ -284,7 +291,8 @@ Test(alone, label_limit_counts_its_own_only)
 	cr_assert_eq(put_pattern(sb, "k", 700000, 1, SHMSTORE_WAIT), -ETIMEDOUT);
 	cr_assert_eq(put_pattern(sc, "k", 700000, 1, 0), 0);
 	cr_assert_eq(shmstore_delete(sa, KEY("k")), 0);
-	/* It is in a's pool, and cold, as it is far more than a sixteenth of the limit: b takes it. */
+	/* It is in a's pool, and cold, as it is far more than a sixteenth
+	 * of the limit: b takes it. */
 	cr_assert_eq(put_pattern(sb, "k", 700000, 1, 0), 0);
 	cr_assert_eq(put_pattern(sa, "k", 700000, 1, 0), -EDQUOT);
 	cr_assert_eq(put_pattern(sb, "l", 700000, 1, 0), -EDQUOT);
@@ -377,9 +385,14 @@ struct lie {
 };
 
 static const struct lie lies[] = {
-	{UINT64_MAX, 0, 0, 0, 0, false}, {0, UINT64_MAX - 1, 0, 0, 0, true},   {1ull << 46, 1ull << 46, 0, 0, 0, false},
-	{10, 10, 1000, 0, 0, true},      {100, 100, 100, 1ull << 62, 0, true}, {100, 100, 100, 101, 0, true},
-	{0, 0, 0, INT64_MAX, 0, true},   {0, 0, 0, 0, UINT64_MAX, true},
+	{UINT64_MAX, 0, 0, 0, 0, false},
+	{0, UINT64_MAX - 1, 0, 0, 0, true},
+	{1ull << 46, 1ull << 46, 0, 0, 0, false},
+	{10, 10, 1000, 0, 0, true},
+	{100, 100, 100, 1ull << 62, 0, true},
+	{100, 100, 100, 101, 0, true},
+	{0, 0, 0, INT64_MAX, 0, true},
+	{0, 0, 0, 0, UINT64_MAX, true},
 };
 
 static void say(struct wire_credit *c, const struct lie *l)
@@ -401,7 +414,8 @@ static int see_damage(const struct shmstore_verify_finding *f, void *arg)
 	return 0;
 }
 
-static void put_beside(struct shmstore *s, struct wire_credit *c, enum limit limit, const struct lie *l)
+static void put_beside(struct shmstore *s, struct wire_credit *c, enum limit limit,
+		       const struct lie *l)
 {
 	static unsigned n;
 	char key[16];

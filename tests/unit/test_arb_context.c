@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tasks and contexts: who is meant, who is bound, and what ends it: unbinding, a thread's end, a task's, the daemon's, a fork. */
+/* Tasks and contexts: who is meant, who is bound, and what ends it: unbinding, a thread's end, a
+ * task's, the daemon's, a fork. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <unistd.h>
@@ -69,7 +70,8 @@ Test(arb_context, options_are_checked)
 	cr_assert_eq(shmstore_arb_reserve(c.s, 0, 1, NULL, &r), -EINVAL);
 	cr_assert_eq(shmstore_arb_reserve(c.s, 1, 1, &how, &r), -EINVAL);
 	how.flags = SHMSTORE_ARB_ASYNC;
-	cr_assert_eq(shmstore_arb_reserve(c.s, 1, 1, &how, &r), -EINVAL, "a thread's own context waits in the call");
+	cr_assert_eq(shmstore_arb_reserve(c.s, 1, 1, &how, &r), -EINVAL,
+		     "a thread's own context waits in the call");
 	cr_assert_eq(shmstore_arb_reserve(c.s, 99, 1, NULL, &r), -EINVAL, "there is no such pool");
 	cr_assert_eq(shmstore_arb_pool_resize(c.s, SHMSTORE_ARB_PARTITION, 1), -EINVAL);
 	cr_assert_eq(shmstore_arb_task_end(c.s, 0), -EINVAL);
@@ -212,7 +214,8 @@ Test(arb_context, daemons_end_is_told_and_overcome)
 	cr_assert(fakearb_waits(c.a, 1));
 	fakearb_stop(c.a);
 	cr_assert_eq(arbwaiter_end(&w, false), SHMSTORE_ARB_DOWN);
-	cr_assert_eq(shmstore_arb_reserve(c.s, SHMSTORE_ARB_PARTITION, 1, NULL, &other), SHMSTORE_ARB_DOWN);
+	cr_assert_eq(shmstore_arb_reserve(c.s, SHMSTORE_ARB_PARTITION, 1, NULL, &other),
+		     SHMSTORE_ARB_DOWN);
 	cr_assert(strstr(shmstore_arb_why(), "bind"), "%s", shmstore_arb_why());
 	cr_assert_eq(put_pattern(c.s, "k", 100000, 1, 0), 0, "as if there were none");
 	c.a = fakearb_start(c.p, ARB_MIB, 0);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A client is killed before and after each system call by which it changes what others see: messages, and what names and bytes the partition has. What it
- * had reserved, leased or waited for goes with it, and no more is called an object than there is. The next one of its name begins as if nothing had been.
+ * A client is killed before and after each system call by which it changes what others see:
+ * messages, and what names and bytes the partition has. What it had reserved, leased or waited
+ * for goes with it, and no more is called an object than there is. The next one of its name
+ * begins as if nothing had been.
  */
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -150,14 +152,16 @@ static bool one_life(struct arbcase *c, int (*act)(struct shmstore *s))
 	if (pid == 0)
 		live_and_die(act);
 	cr_assert_eq(waitpid(pid, &status, 0), pid);
-	cr_assert(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0, "status %x", status);
+	cr_assert(WIFSIGNALED(status) ? WTERMSIG(status) == SIGKILL : WEXITSTATUS(status) == 0,
+		  "status %x", status);
 	/* What it had said is read by then. */
 	cr_assert(wait_until(is_alone, c->a, 10000));
 	cr_assert(fakearb_settled(c->a, false), "killed at %d", kill_at);
 	cr_assert_eq(fakearb_parked(c->a), 0);
 	/* It may have deleted what was one; the partition counts that, not we. */
 	if (act != do_put_and_delete)
-		cr_assert_leq(fakearb_objects(c->a) - objects, (uint64_t)count_in_store("victim", "objects") * BLOCKS,
+		cr_assert_leq(fakearb_objects(c->a) - objects,
+			      (uint64_t)count_in_store("victim", "objects") * BLOCKS,
 			      "killed at %d", kill_at);
 	return WIFSIGNALED(status);
 }

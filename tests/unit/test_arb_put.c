@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What put, create, adopt and promote do in a store that arbitrates: reserved before memory is taken, said after it, given back where it was not. */
+/* What put, create, adopt and promote do in a store that arbitrates: reserved before memory is
+ * taken, said after it, given back where it was not. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <sys/uio.h>
@@ -116,7 +117,8 @@ Test(arb_put, waits_for_a_delete)
 	cr_assert(fakearb_settled(c.a, false));
 	ENSURE(pthread_create(&thread, NULL, put_in_thread, &p) == 0);
 	cr_assert(fakearb_waits(c.a, 1));
-	/* The page says that somebody waits: whoever deletes tells the daemon, and keeps no file in the pool. */
+	/* The page says that somebody waits: whoever deletes tells the daemon, and
+	 * keeps no file in the pool. */
 	atomic_store(&fakearb_lease(c.a)->wanted, 1);
 	atomic_store(&c.a->freed, BLOCKS);
 	cr_assert_eq(shmstore_delete(c.s, KEY("1")), 0);
@@ -210,7 +212,8 @@ Test(arb_put, comes_out_of_what_is_spent)
 	cr_assert_eq(r.bytes, 0);
 	cr_assert_eq(r.id, 0);
 	cr_assert(fakearb_settled(c.a, false));
-	cr_assert_eq(put_pattern(c.s, "4", SIZE, 1, 0), 0, "a store that does not arbitrate goes on without");
+	cr_assert_eq(put_pattern(c.s, "4", SIZE, 1, 0), 0,
+		     "a store that does not arbitrate goes on without");
 	cr_assert_eq(shmstore_arb_spend(c.s, NULL), 0);
 	r.pool = 2;
 	cr_assert_eq(shmstore_arb_spend(c.s, &r), -EINVAL);
@@ -250,7 +253,8 @@ ssize_t pwritev(int fd, const struct iovec *iov, int n, off_t at)
 	return NEXT(pwritev_fn *, "pwritev")(fd, iov, n, at);
 }
 
-/* Nobody's memory goes meanwhile: what the library would wait is counted. The test's own threads wait as ever. */
+/* Nobody's memory goes meanwhile: what the library would wait is counted. The test's
+ * own threads wait as ever. */
 int nanosleep(const struct timespec *t, struct timespec *ret_left)
 {
 	typedef int nanosleep_fn(const struct timespec *t, struct timespec *ret_left);
@@ -301,7 +305,8 @@ Test(arb_put, promotion_reserves)
 	cr_assert_eq(shmstore_promote(c.s, KEY("k"), 0), SHMSTORE_ARB_RETRY);
 	cr_assert_eq(shmstore_locate(c.s, KEY("k")), SHMSTORE_IN_TIER);
 	cr_assert_eq(shmstore_arb_ready(c.s, NULL), 0);
-	/* As the fake counts, the demoted object is there still: no room, so the tier's file is read where it is, or else it waits. */
+	/* As the fake counts, the demoted object is there still: no room, so the tier's file is
+	 * read where it is, or else it waits. */
 	atomic_store(&c.a->freed, BLOCKS);
 	fakearb_resize(c.a, ARB_MIB);
 	cr_assert_eq(shmstore_promote(c.s, KEY("k"), 0), 0);
@@ -341,7 +346,8 @@ Test(arb_put, get_returns_outcomes_too)
 	cr_assert_eq(shmstore_get(c.s, KEY("k"), 0, &v), 0);
 	cr_assert_eq(view_pattern(v, SIZE, 1), 0);
 	shmstore_view_unref(v);
-	cr_assert_eq(shmstore_locate(c.s, KEY("k")), SHMSTORE_IN_TIER, "what lies there as it is, is mapped there");
+	cr_assert_eq(shmstore_locate(c.s, KEY("k")), SHMSTORE_IN_TIER,
+		     "what lies there as it is, is mapped there");
 	fakearb_resize(c.a, ARB_MIB);
 	cr_assert_eq(shmstore_get(c.s, KEY("z"), 0, &v), 0);
 	shmstore_view_unref(v);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reservations through a daemon with the real core: who waits, who is served first, what a call may end with; leases; event loops. */
+/* Reservations through a daemon with the real core: who waits, who is served first, what a call may
+ * end with; leases; event loops. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <poll.h>
@@ -67,11 +68,13 @@ Test(arb_reserve, higher_priority_is_served_first)
 Test(arb_reserve, outcomes_that_are_no_memory)
 {
 	struct arbcase c = arbcase_begin(ARB_MIB, 0, 0);
-	struct shmstore_arb_how nonblock = {.flags = SHMSTORE_ARB_NONBLOCK}, soon = {.timeout_ms = 30};
+	struct shmstore_arb_how nonblock = {.flags = SHMSTORE_ARB_NONBLOCK},
+				soon = {.timeout_ms = 30};
 	struct shmstore_arb_reservation r, other = {.bytes = 77};
 
 	somebody_runs(c.s);
-	cr_assert_eq(shmstore_arb_reserve(c.s, PART, ARB_MIB + 1, NULL, &other), SHMSTORE_ARB_TOOBIG);
+	cr_assert_eq(shmstore_arb_reserve(c.s, PART, ARB_MIB + 1, NULL, &other),
+		     SHMSTORE_ARB_TOOBIG);
 	cr_assert_str_eq(shmstore_arb_outcome_name(SHMSTORE_ARB_TOOBIG), "TOOBIG");
 	cr_assert_str_neq(shmstore_arb_why(), "");
 	cr_assert_eq(shmstore_arb_reserve(c.s, PART, ARB_MIB, NULL, &r), 0);
@@ -135,7 +138,8 @@ Test(arb_reserve, grows_and_shrinks)
 Test(arb_reserve, many_pools_are_all_or_nothing)
 {
 	struct arbcase c = arbcase_begin(ARB_MIB, 0, 0);
-	struct shmstore_arb_reservation r[2] = {{.pool = PART, .bytes = 1000}, {.bytes = 300}}, full;
+	struct shmstore_arb_reservation r[2] = {{.pool = PART, .bytes = 1000}, {.bytes = 300}},
+					full;
 	struct shmstore_arb_pool_info info;
 	struct shmstore_arb_how nonblock = {.flags = SHMSTORE_ARB_NONBLOCK};
 	uint32_t pool;
@@ -146,7 +150,9 @@ Test(arb_reserve, many_pools_are_all_or_nothing)
 	cr_assert_eq(fakearb_used(c.a), 1000);
 	cr_assert_eq(shmstore_arb_pool_info(c.s, pool, &info), 0);
 	cr_assert_eq(info.used, 300);
-	cr_assert_eq(shmstore_arb_reserve_many(c.s, &(struct shmstore_arb_reservation){.pool = 0}, 1, NULL), -EINVAL);
+	cr_assert_eq(shmstore_arb_reserve_many(c.s, &(struct shmstore_arb_reservation){.pool = 0},
+					       1, NULL),
+		     -EINVAL);
 	cr_assert_eq(shmstore_arb_reserve_many(c.s, r, 17, NULL), -EINVAL);
 	struct shmstore_arb_reservation more[2] = {r[0], r[1]};
 	cr_assert_eq(shmstore_arb_reserve_many(c.s, more, 2, &nonblock), SHMSTORE_ARB_AGAIN);
@@ -320,7 +326,8 @@ Test(arb_reserve, event_loop_is_told)
 		cr_assert_eq(shmstore_arb_context_new(c.s, &x[i]), 0);
 		cr_assert_eq(shmstore_arb_bind(c.s, x[i], task), 0);
 		how.context = x[i];
-		cr_assert_eq(shmstore_arb_reserve(c.s, PART, 1000, &how, &mine), SHMSTORE_ARB_PENDING);
+		cr_assert_eq(shmstore_arb_reserve(c.s, PART, 1000, &how, &mine),
+			     SHMSTORE_ARB_PENDING);
 	}
 	cr_assert_eq(shmstore_arb_reserve(c.s, PART, 1000, &how, &mine), -EBUSY);
 	cr_assert(fakearb_waits(c.a, 3));

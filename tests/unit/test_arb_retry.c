@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shmstore_arb_with_retry(): rows W01 to W20 of the retry helper, with attempts that answer by script. c(x) is how often item x was ended: by done(), or
- * by a split that took it over.
+ * shmstore_arb_with_retry(): rows W01 to W20 of the retry helper, with attempts that answer by
+ * script. c(x) is how often item x was ended: by done(), or by a split that took it over.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -237,7 +237,8 @@ Test(arb_retry, w06_pieces_run_in_order)
 	arbcase_end(&s.c);
 }
 
-/* A context of a task that holds nearly all, alone with a request that fits only in pieces: ready() itself says SPLIT. */
+/* A context of a task that holds nearly all, alone with a request that fits only in pieces:
+ * ready() itself says SPLIT. */
 static int attempt_large(void *ctx, void *item)
 {
 	struct script *s = ctx;
@@ -247,7 +248,8 @@ static int attempt_large(void *ctx, void *item)
 
 	strncat(s->order, i->name, sizeof(s->order) - strlen(s->order) - 1);
 	for (int k = 0; k < 2; k++) {
-		e = shmstore_arb_reserve(s->c.s, PART, strcmp(i->name, "x") == 0 ? 600 * ARB_KIB : 100, NULL, &r[k]);
+		e = shmstore_arb_reserve(
+			s->c.s, PART, strcmp(i->name, "x") == 0 ? 600 * ARB_KIB : 100, NULL, &r[k]);
 		if (e != 0)
 			return e;
 	}
@@ -259,7 +261,8 @@ static int attempt_large(void *ctx, void *item)
 Test(arb_retry, w07_split_may_come_from_ready)
 {
 	struct script s = SCRIPT(0);
-	struct shmstore_arb_work w = {.split = split, .size = sizeof(w), .attempt = attempt_large, .done = done};
+	struct shmstore_arb_work w = {
+		.split = split, .size = sizeof(w), .attempt = attempt_large, .done = done};
 	void *items[1] = {item_new(&s, "x")};
 
 	s.depth = 1;
@@ -356,7 +359,8 @@ Test(arb_retry, w12_w13_state_is_restored)
 Test(arb_retry, w14_w15_target_is_halved_down_to_the_least)
 {
 	struct script s = SCRIPT(SPLIT, SPLIT, 0, SPLIT, SPLIT, SPLIT);
-	struct shmstore_arb_work w = {.split = split, .size = sizeof(w), .attempt = attempt, .done = done};
+	struct shmstore_arb_work w = {
+		.split = split, .size = sizeof(w), .attempt = attempt, .done = done};
 	struct item *x = item_new(&s, "x"), *y = item_new(&s, "y");
 	void *items[2] = {x, y};
 
@@ -382,7 +386,8 @@ Test(arb_retry, w16_w17_target_by_the_data_that_there_are)
 static int attempt_outer(void *ctx, void *item)
 {
 	struct script *s = ctx;
-	struct shmstore_arb_work inner = {.size = sizeof(inner), .attempt = attempt, .done = done, .ctx = s};
+	struct shmstore_arb_work inner = {
+		.size = sizeof(inner), .attempt = attempt, .done = done, .ctx = s};
 	struct shmstore_arb_reservation r;
 	void *items[1] = {item_new(s, "i")};
 	int e;
@@ -407,7 +412,8 @@ Test(arb_retry, w18_inner_block_deals_with_its_own)
 	cr_assert_eq(shmstore_arb_with_retry(s.c.s, items, 1, &w), 0);
 	cr_assert_str_eq(s.events, "outer try try ");
 	cr_assert(fakearb_uses(s.c.a, 300 + 2 * 10), "what succeeded leaves what it reserved");
-	/* An error goes through both: the outer one's goes too, what its inner one's first part left included. */
+	/* An error goes through both: the outer one's goes too, what its inner one's
+	 * first part left included. */
 	cr_assert_eq(shmstore_arb_with_retry(s.c.s, items + 1, 1, &w), -EIO);
 	cr_assert(fakearb_uses(s.c.a, 300 + 2 * 10));
 	cr_assert_eq(shmstore_arb_task_end(s.c.s, s.c.task), 0);
@@ -423,7 +429,8 @@ Test(arb_retry, w19_each_block_sees_its_own_injection)
 	w.ctx = &s;
 	for (int i = 0; i < 2; i++) {
 		s.events[0] = '\0';
-		cr_assert_eq(shmstore_arb_inject(s.c.s, NULL, SHMSTORE_ARB_INJECT_RETRY, 1, 0, 0), 0);
+		cr_assert_eq(shmstore_arb_inject(s.c.s, NULL, SHMSTORE_ARB_INJECT_RETRY, 1, 0, 0),
+			     0);
 		cr_assert_eq(shmstore_arb_with_retry(s.c.s, items, 1, &w), 0);
 		cr_assert_str_eq(s.events, "try try ");
 	}
@@ -463,7 +470,8 @@ static int attempt_leased(void *ctx, void *item)
 
 Test(arb_retry, leased_bytes_are_given_back)
 {
-	struct script s = {.c = arbcase_begin(ARB_MIB, 64 * ARB_KIB, 0), .steps = {RETRY, -EIO}, .n_steps = 2};
+	struct script s = {
+		.c = arbcase_begin(ARB_MIB, 64 * ARB_KIB, 0), .steps = {RETRY, -EIO}, .n_steps = 2};
 	struct shmstore_arb_work w = {.size = sizeof(w), .attempt = attempt_leased, .done = done};
 	struct wire_lease *l = fakearb_lease(s.c.a);
 	void *items[1] = {item_new(&s, "x")};
@@ -503,7 +511,8 @@ static int attempt_helped(void *ctx, void *item)
 
 Test(arb_retry, released_by_a_helper_is_not_released_again)
 {
-	struct script s = {.c = arbcase_begin(ARB_MIB, 64 * ARB_KIB, 0), .steps = {RETRY, 0}, .n_steps = 2};
+	struct script s = {
+		.c = arbcase_begin(ARB_MIB, 64 * ARB_KIB, 0), .steps = {RETRY, 0}, .n_steps = 2};
 	struct shmstore_arb_work w = {.size = sizeof(w), .attempt = attempt_helped, .done = done};
 	struct wire_lease *l = fakearb_lease(s.c.a);
 	void *items[1] = {item_new(&s, "x")};

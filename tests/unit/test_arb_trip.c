@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call's way to the daemon and back: the system calls that it costs, and what may come in between. */
+/* A call's way to the daemon and back: the system calls that it costs, and
+ * what may come in between. */
 #include <criterion/criterion.h>
 #include <limits.h>
 #include <poll.h>
@@ -35,7 +36,8 @@ ssize_t recv(int fd, void *bytes, size_t n, int flags)
 
 int ppoll(struct pollfd *fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask)
 {
-	typedef int ppoll_fn(struct pollfd * fds, nfds_t n, const struct timespec *timeout, const sigset_t *mask);
+	typedef int ppoll_fn(struct pollfd * fds, nfds_t n, const struct timespec *timeout,
+			     const sigset_t *mask);
 
 	n_calls++;
 	return NEXT(ppoll_fn *, "ppoll")(fds, n, timeout, mask);

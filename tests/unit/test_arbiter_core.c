@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The arbiter's core: what its C interface promises and scenarios cannot say. Its allocations go through a malloc() family of the test's own
- * (--wrap), which can be told to fail the nth.
+ * The arbiter's core: what its C interface promises and scenarios cannot say. Its allocations go
+ * through a malloc() family of the test's own (--wrap), which can be told to fail the nth.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -27,19 +27,21 @@ static int step_at(const struct arb_message *m, uint64_t now_ns)
 
 static int bind(uint64_t context, uint64_t task)
 {
-	return step(.op = ARB_OP_BIND, .kind = ARB_DEDICATED, .context = context, .list = &task, .n_list = 1);
+	return step(.op = ARB_OP_BIND, .kind = ARB_DEDICATED, .context = context, .list = &task,
+		    .n_list = 1);
 }
 
 static int reserve(uint64_t context, uint64_t reservation, uint64_t bytes)
 {
-	return step(.op = ARB_OP_RESERVE, .context = context, .pool = POOL, .reservation = reservation, .bytes = bytes);
+	return step(.op = ARB_OP_RESERVE, .context = context, .pool = POOL,
+		    .reservation = reservation, .bytes = bytes);
 }
 
 static void begin(void)
 {
 	cr_assert_eq(arb_new(&core), 0);
-	cr_assert_eq(step(.op = ARB_OP_POOL_CREATE, .pool = POOL, .kind = ARB_PARTITION, .bytes = 10 * MIB,
-			  .name = "shm:/x"),
+	cr_assert_eq(step(.op = ARB_OP_POOL_CREATE, .pool = POOL, .kind = ARB_PARTITION,
+			  .bytes = 10 * MIB, .name = "shm:/x"),
 		     ARB_OK);
 }
 
@@ -82,31 +84,45 @@ Test(arbiter_core, a_message_that_breaks_a_rule_is_invalid_and_changes_nothing)
 	cr_expect_eq(step(.op = 0), ARB_INVALID);
 	cr_expect_eq(step(.op = ARB_OP_SHUTDOWN + 1), ARB_INVALID);
 	cr_expect_eq(step(.op = (enum arb_op) - 1), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_POOL_CREATE, .pool = POOL, .kind = ARB_PARTITION, .bytes = 1), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_POOL_CREATE, .pool = 0, .kind = ARB_PARTITION, .bytes = 1), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_POOL_CREATE, .pool = 2, .kind = 9, .bytes = 1), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_POOL_CREATE, .pool = 2, .kind = ARB_PRIVATE, .bytes = 1, .extra = 2),
+	cr_expect_eq(
+		step(.op = ARB_OP_POOL_CREATE, .pool = POOL, .kind = ARB_PARTITION, .bytes = 1),
+		ARB_INVALID);
+	cr_expect_eq(step(.op = ARB_OP_POOL_CREATE, .pool = 0, .kind = ARB_PARTITION, .bytes = 1),
 		     ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_POOL_CREATE, .pool = 2, .kind = ARB_PRIVATE, .bytes = UINT64_MAX), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_POOL_RESIZE, .pool = POOL, .bytes = UINT64_MAX), ARB_INVALID);
+	cr_expect_eq(step(.op = ARB_OP_POOL_CREATE, .pool = 2, .kind = 9, .bytes = 1), ARB_INVALID);
+	cr_expect_eq(step(.op = ARB_OP_POOL_CREATE, .pool = 2, .kind = ARB_PRIVATE, .bytes = 1,
+			  .extra = 2),
+		     ARB_INVALID);
+	cr_expect_eq(
+		step(.op = ARB_OP_POOL_CREATE, .pool = 2, .kind = ARB_PRIVATE, .bytes = UINT64_MAX),
+		ARB_INVALID);
+	cr_expect_eq(step(.op = ARB_OP_POOL_RESIZE, .pool = POOL, .bytes = UINT64_MAX),
+		     ARB_INVALID);
 	cr_expect_eq(step(.op = ARB_OP_BIND, .kind = ARB_DEDICATED, .context = 2), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_BIND, .kind = ARB_DEDICATED, .context = 2, .n_list = 1), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_BIND, .kind = ARB_HELPER, .context = 2, .list = &none, .n_list = 1),
+	cr_expect_eq(step(.op = ARB_OP_BIND, .kind = ARB_DEDICATED, .context = 2, .n_list = 1),
+		     ARB_INVALID);
+	cr_expect_eq(step(.op = ARB_OP_BIND, .kind = ARB_HELPER, .context = 2, .list = &none,
+			  .n_list = 1),
 		     ARB_INVALID);
 	cr_expect_eq(step(.op = ARB_OP_UNBIND, .context = 1, .n_list = 1), ARB_INVALID);
 	cr_expect_eq(reserve(1, 0, 1), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_RESERVE, .context = 1, .pool = 9, .reservation = 1, .bytes = 1), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_RESERVE, .context = 1, .reservation = 1, .list = twice, .amounts = bytes,
-			  .n_list = 2),
+	cr_expect_eq(
+		step(.op = ARB_OP_RESERVE, .context = 1, .pool = 9, .reservation = 1, .bytes = 1),
+		ARB_INVALID);
+	cr_expect_eq(step(.op = ARB_OP_RESERVE, .context = 1, .reservation = 1, .list = twice,
+			  .amounts = bytes, .n_list = 2),
 		     ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_RESERVE, .context = 1, .reservation = 1, .list = twice, .n_list = 1),
+	cr_expect_eq(step(.op = ARB_OP_RESERVE, .context = 1, .reservation = 1, .list = twice,
+			  .n_list = 1),
 		     ARB_INVALID);
 	cr_expect_eq(step(.op = ARB_OP_RELEASE, .reservation = 7), ARB_INVALID);
 	cr_expect_eq(step(.op = ARB_OP_RESIZE, .reservation = 7, .bytes = 1), ARB_INVALID);
 	cr_expect_eq(step(.op = ARB_OP_SPILLED, .reservation = 7, .bytes = 1), ARB_INVALID);
 	cr_expect_eq(step(.op = ARB_OP_KNOB, .kind = 99, .value = 1), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_KNOB, .kind = ARB_KNOB_MAX_BYPASS, .value = -1), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_INJECT, .context = 9, .kind = ARB_INJECT_RETRY, .value = 1), ARB_INVALID);
+	cr_expect_eq(step(.op = ARB_OP_KNOB, .kind = ARB_KNOB_MAX_BYPASS, .value = -1),
+		     ARB_INVALID);
+	cr_expect_eq(step(.op = ARB_OP_INJECT, .context = 9, .kind = ARB_INJECT_RETRY, .value = 1),
+		     ARB_INVALID);
 	cr_expect_eq(step(.op = ARB_OP_CANCEL, .context = 9), ARB_INVALID);
 	arb_totals(core, &after);
 	cr_expect_eq(after.n_contexts, before.n_contexts);
@@ -121,9 +137,13 @@ Test(arbiter_core, bytes_near_the_end_of_the_numbers_are_too_big)
 	cr_expect_eq(reserve(1, 1, UINT64_MAX), ARB_TOOBIG);
 	cr_expect_eq(reserve(1, 1, INT64_MAX), ARB_TOOBIG);
 	cr_expect_eq(reserve(1, 1, MIB), ARB_OK);
-	cr_expect_eq(step(.op = ARB_OP_RESIZE, .context = 1, .reservation = 1, .bytes = UINT64_MAX), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_RESIZE, .context = 1, .reservation = 1, .bytes = INT64_MAX), ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_RESIZE, .context = 1, .reservation = 1, .bytes = INT64_MAX / 4), ARB_TOOBIG);
+	cr_expect_eq(step(.op = ARB_OP_RESIZE, .context = 1, .reservation = 1, .bytes = UINT64_MAX),
+		     ARB_INVALID);
+	cr_expect_eq(step(.op = ARB_OP_RESIZE, .context = 1, .reservation = 1, .bytes = INT64_MAX),
+		     ARB_INVALID);
+	cr_expect_eq(
+		step(.op = ARB_OP_RESIZE, .context = 1, .reservation = 1, .bytes = INT64_MAX / 4),
+		ARB_TOOBIG);
 	cr_expect_eq(used(), MIB);
 }
 
@@ -137,10 +157,11 @@ Test(arbiter_core, ids_are_64_bits_wide)
 	cr_assert_eq(reserve(top & UINT32_MAX, top & UINT32_MAX, 2 * MIB), ARB_OK);
 	cr_assert_eq(step(.op = ARB_OP_RELEASE, .reservation = top), ARB_OK);
 	cr_expect_eq(used(), 2 * MIB);
-	cr_assert_eq(step(.op = ARB_OP_POOL_CREATE, .pool = top, .kind = ARB_PRIVATE, .bytes = MIB), ARB_OK);
+	cr_assert_eq(step(.op = ARB_OP_POOL_CREATE, .pool = top, .kind = ARB_PRIVATE, .bytes = MIB),
+		     ARB_OK);
 	/* the id after the last one would be 0 */
-	cr_expect_eq(step(.op = ARB_OP_RESERVE, .context = top, .reservation = top, .list = pools, .amounts = bytes,
-			  .n_list = 2),
+	cr_expect_eq(step(.op = ARB_OP_RESERVE, .context = top, .reservation = top, .list = pools,
+			  .amounts = bytes, .n_list = 2),
 		     ARB_INVALID);
 }
 
@@ -152,17 +173,20 @@ Test(arbiter_core, lists_have_an_end)
 		ids[i] = i + 1;
 		ones[i] = 1;
 		if (i)
-			step(.op = ARB_OP_POOL_CREATE, .pool = i + 1, .kind = ARB_PRIVATE, .bytes = MIB);
+			step(.op = ARB_OP_POOL_CREATE, .pool = i + 1, .kind = ARB_PRIVATE,
+			     .bytes = MIB);
 	}
-	cr_expect_eq(step(.op = ARB_OP_BIND, .kind = ARB_HELPER, .context = 1, .list = ids, .n_list = ARB_LIST_MAX + 1),
-		     ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_BIND, .kind = ARB_HELPER, .context = 1, .list = ids, .n_list = ARB_LIST_MAX),
-		     ARB_OK);
-	cr_expect_eq(step(.op = ARB_OP_RESERVE, .context = 1, .reservation = 1, .list = ids, .amounts = ones,
+	cr_expect_eq(step(.op = ARB_OP_BIND, .kind = ARB_HELPER, .context = 1, .list = ids,
 			  .n_list = ARB_LIST_MAX + 1),
 		     ARB_INVALID);
-	cr_expect_eq(step(.op = ARB_OP_RESERVE, .context = 1, .reservation = 1, .list = ids, .amounts = ones,
+	cr_expect_eq(step(.op = ARB_OP_BIND, .kind = ARB_HELPER, .context = 1, .list = ids,
 			  .n_list = ARB_LIST_MAX),
+		     ARB_OK);
+	cr_expect_eq(step(.op = ARB_OP_RESERVE, .context = 1, .reservation = 1, .list = ids,
+			  .amounts = ones, .n_list = ARB_LIST_MAX + 1),
+		     ARB_INVALID);
+	cr_expect_eq(step(.op = ARB_OP_RESERVE, .context = 1, .reservation = 1, .list = ids,
+			  .amounts = ones, .n_list = ARB_LIST_MAX),
 		     ARB_OK);
 	for (uint64_t i = 1; i <= ARB_LIST_MAX; i++)
 		cr_expect_eq(step(.op = ARB_OP_RELEASE, .reservation = i), ARB_OK);
@@ -186,7 +210,8 @@ Test(arbiter_core, a_withheld_reply_says_what_it_is_about)
 	cr_assert_eq(reserve(2, 2, 4 * MIB), ARB_PENDING);
 	cr_expect_eq(arb_n_parked(core), 1);
 	cr_expect_eq(reserve(2, 3, MIB), ARB_INVALID, "one call at a time");
-	cr_expect_eq(step(.op = ARB_OP_RELEASE, .reservation = 2), ARB_INVALID, "it is not there so far");
+	cr_expect_eq(step(.op = ARB_OP_RELEASE, .reservation = 2), ARB_INVALID,
+		     "it is not there so far");
 	cr_expect_eq(reserve(1, 2, MIB), ARB_INVALID, "but its id is taken");
 	cr_assert_eq(step(.op = ARB_OP_RELEASE, .reservation = 1), ARB_OK);
 	cr_assert_eq(n_replies, 1);
@@ -206,15 +231,19 @@ Test(arbiter_core, deadlines_are_kept_by_any_message_and_the_earliest_is_said)
 	bind(3, 3);
 	reserve(1, 1, 10 * MIB);
 	cr_expect_eq(arb_next_deadline(core), 0);
-	step(.op = ARB_OP_RESERVE, .context = 2, .pool = POOL, .reservation = 2, .bytes = 1, .deadline_ns = 500);
-	step(.op = ARB_OP_RESERVE, .context = 3, .pool = POOL, .reservation = 3, .bytes = 1, .deadline_ns = 300);
+	step(.op = ARB_OP_RESERVE, .context = 2, .pool = POOL, .reservation = 2, .bytes = 1,
+	     .deadline_ns = 500);
+	step(.op = ARB_OP_RESERVE, .context = 3, .pool = POOL, .reservation = 3, .bytes = 1,
+	     .deadline_ns = 300);
 	cr_expect_eq(arb_next_deadline(core), 300);
-	cr_assert_eq(step_at(&(struct arb_message){.op = ARB_OP_RETRY_BEGIN, .context = 1}, 300), ARB_OK);
+	cr_assert_eq(step_at(&(struct arb_message){.op = ARB_OP_RETRY_BEGIN, .context = 1}, 300),
+		     ARB_OK);
 	cr_assert_eq(n_replies, 1);
 	cr_expect_eq(replies->context, 3);
 	cr_expect_eq(replies->outcome, ARB_TIMEDOUT);
 	cr_expect_eq(arb_next_deadline(core), 500);
-	step_at(&(struct arb_message){.op = ARB_OP_RETRY_BEGIN, .context = 1}, 299); /* time does not run backwards */
+	/* time does not run backwards */
+	step_at(&(struct arb_message){.op = ARB_OP_RETRY_BEGIN, .context = 1}, 299);
 	cr_expect_eq(n_replies, 0);
 	cr_expect_eq(step_at(&(struct arb_message){.op = ARB_OP_RESERVE,
 						   .context = 3,
@@ -321,7 +350,8 @@ Test(arbiter_core, after_shutdown_nobody_is_bound_and_nobody_waits)
 	cr_expect_eq(replies->outcome, ARB_REMOVED);
 	cr_expect_eq(arb_n_parked(core), 0);
 	cr_expect_eq(bind(3, 3), ARB_DOWN);
-	cr_expect_eq(step(.op = ARB_OP_TASK_BEGIN, .task = 3, .value = ARB_PRIORITY_DEFAULT), ARB_DOWN);
+	cr_expect_eq(step(.op = ARB_OP_TASK_BEGIN, .task = 3, .value = ARB_PRIORITY_DEFAULT),
+		     ARB_DOWN);
 }
 
 Test(arbiter_core, every_name_is_there)
@@ -336,7 +366,7 @@ Test(arbiter_core, every_name_is_there)
 		cr_expect_not_null(arb_knob_name((enum arb_knob)i));
 }
 
-/* ---- without memory ------------------------------------------------------------------------------------------------ */
+/* ---- without memory -------------------------------------------------------------------------- */
 
 static long fail_at = -1; /* so many allocations succeed; < 0: all */
 
@@ -379,7 +409,8 @@ void *__wrap_arbslab_get(struct arbslab *s)
 	return fails() ? NULL : __real_arbslab_get(s);
 }
 
-/* m fails at its first, second, … allocation, changes nothing each time, and succeeds in the end. Returns at which. */
+/* m fails at its first, second, … allocation, changes nothing each time, and succeeds in
+ * the end. Returns at which. */
 static long until_it_succeeds(const struct arb_message *m)
 {
 	struct arb_totals before, after;
@@ -391,17 +422,20 @@ static long until_it_succeeds(const struct arb_message *m)
 		fail_at = n;
 		o = step_at(m, 1);
 		fail_at = -1;
-		cr_assert_null(arb_check(core), "%s, allocation %ld: %s", arb_op_name(m->op), n, arb_check(core));
+		cr_assert_null(arb_check(core), "%s, allocation %ld: %s", arb_op_name(m->op), n,
+			       arb_check(core));
 		if (o != -ENOMEM)
 			break;
 		arb_totals(core, &after);
 		cr_expect_eq(after.n_contexts, before.n_contexts);
-		cr_expect_eq(after.n_tasks, before.n_tasks, "%s, allocation %ld", arb_op_name(m->op), n);
+		cr_expect_eq(after.n_tasks, before.n_tasks, "%s, allocation %ld",
+			     arb_op_name(m->op), n);
 		cr_expect_eq(after.n_pools, before.n_pools);
 		cr_expect_eq(after.n_reservations, before.n_reservations);
 		cr_expect_eq(n_replies, 0);
 	}
-	cr_assert(o == ARB_OK || o == ARB_PENDING, "%s: %s", arb_op_name(m->op), arb_outcome_name((enum arb_outcome)o));
+	cr_assert(o == ARB_OK || o == ARB_PENDING, "%s: %s", arb_op_name(m->op),
+		  arb_outcome_name((enum arb_outcome)o));
 	return n;
 }
 
@@ -413,13 +447,20 @@ Test(arbiter_core, without_memory_nothing_is_changed)
 	fail_at = 0;
 	cr_expect_eq(arb_new(&other), -ENOMEM);
 	cr_expect_null(other);
-	cr_expect_gt(until_it_succeeds(&(struct arb_message){
-			     .op = ARB_OP_POOL_CREATE, .pool = 2, .kind = ARB_PRIVATE, .bytes = 10 * MIB}),
+	cr_expect_gt(until_it_succeeds(&(struct arb_message){.op = ARB_OP_POOL_CREATE,
+							     .pool = 2,
+							     .kind = ARB_PRIVATE,
+							     .bytes = 10 * MIB}),
 		     0);
-	cr_expect_gt(until_it_succeeds(&(struct arb_message){
-			     .op = ARB_OP_BIND, .kind = ARB_HELPER, .context = 1, .list = tasks, .n_list = 3}),
+	cr_expect_gt(until_it_succeeds(&(struct arb_message){.op = ARB_OP_BIND,
+							     .kind = ARB_HELPER,
+							     .context = 1,
+							     .list = tasks,
+							     .n_list = 3}),
 		     3);
-	cr_expect_gt(until_it_succeeds(&(struct arb_message){.op = ARB_OP_TASK_BEGIN, .task = 14, .value = 1}), 0);
+	cr_expect_gt(until_it_succeeds(&(struct arb_message){
+			     .op = ARB_OP_TASK_BEGIN, .task = 14, .value = 1}),
+		     0);
 	cr_expect_gt(until_it_succeeds(&(struct arb_message){.op = ARB_OP_RESERVE,
 							     .context = 1,
 							     .reservation = 1,
@@ -427,10 +468,17 @@ Test(arbiter_core, without_memory_nothing_is_changed)
 							     .amounts = bytes,
 							     .n_list = 2}),
 		     3);
-	cr_expect_gt(until_it_succeeds(&(struct arb_message){.op = ARB_OP_PIN, .reservation = 1, .task = 14}), 0);
-	cr_expect_gt(until_it_succeeds(&(struct arb_message){.op = ARB_OP_OWN, .reservation = 2, .task = 14}), 0);
-	cr_expect_gt(until_it_succeeds(&(struct arb_message){
-			     .op = ARB_OP_RESERVE, .context = 9, .pool = POOL, .reservation = 5, .bytes = MIB}),
+	cr_expect_gt(until_it_succeeds(
+			     &(struct arb_message){.op = ARB_OP_PIN, .reservation = 1, .task = 14}),
+		     0);
+	cr_expect_gt(until_it_succeeds(
+			     &(struct arb_message){.op = ARB_OP_OWN, .reservation = 2, .task = 14}),
+		     0);
+	cr_expect_gt(until_it_succeeds(&(struct arb_message){.op = ARB_OP_RESERVE,
+							     .context = 9,
+							     .pool = POOL,
+							     .reservation = 5,
+							     .bytes = MIB}),
 		     0);
 	cr_expect_eq(used(), 2 * MIB);
 }

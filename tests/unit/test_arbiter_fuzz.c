@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Random messages to the arbiter's core, followed by a model that believes nothing (support/arbiter/arbmodel.c); after each, all the rules.
+ * Random messages to the arbiter's core, followed by a model that believes nothing
+ * (support/arbiter/arbmodel.c); after each, all the rules.
  *
  *   SHMSTORE_ARB_GAMES=3000      games, of SHMSTORE_ARB_MESSAGES each; the whole is 3000 of 400
  *   SHMSTORE_SEED=N              game N only
- *   SHMSTORE_ARB_SCENARIO=FILE   the scenario of a game that failed goes there and not into the output
+ *   SHMSTORE_ARB_SCENARIO=FILE   the scenario of a game that failed goes
+ *                                there and not into the output
  *
  * A game that breaks a rule is made small and said as a scenario, which shmstore-replay plays.
  */
@@ -28,7 +30,7 @@ struct met {
 	uint64_t n_messages, n_spills, n_early, n_transitions;
 };
 
-/* ---- a game that kills ---------------------------------------------------------------------------------------------------------- */
+/* ---- a game that kills ----------------------------------------------------------------------- */
 
 void __sanitizer_set_death_callback(void (*fn)(void)) __attribute__((weak));
 
@@ -41,7 +43,8 @@ static struct {
 static void say_death(void)
 {
 	if (now.p && now.p->n) {
-		fprintf(stderr, "died: seed %" PRIu64 ", message %zu; the game so far:\n", now.seed, now.p->n);
+		fprintf(stderr, "died: seed %" PRIu64 ", message %zu; the game so far:\n", now.seed,
+			now.p->n);
 		arbplay_print(now.p, now.seed, stderr);
 	}
 	now.p = NULL;
@@ -66,7 +69,7 @@ static void watch(const struct arbplay *p)
 	}
 }
 
-/* ---- all games -------------------------------------------------------------------------------------------------------------------- */
+/* ---- all games ------------------------------------------------------------------------------- */
 
 static uint64_t number(const char *name, uint64_t otherwise)
 {
@@ -93,8 +96,8 @@ static void say_failure(struct arbplay *p, uint64_t seed)
 	const char *path = getenv("SHMSTORE_ARB_SCENARIO");
 	FILE *to = path ? fopen(path, "w") : stderr;
 
-	fprintf(stderr, "seed %" PRIu64 ", message %zu (%s): %s\n", seed, p->n, arb_op_name(p->lines[p->n - 1].msg.op),
-		p->f.m.wrong);
+	fprintf(stderr, "seed %" PRIu64 ", message %zu (%s): %s\n", seed, p->n,
+		arb_op_name(p->lines[p->n - 1].msg.op), p->f.m.wrong);
 	arbplay_shrink(p);
 	fprintf(stderr, "the same with %zu messages:\n", p->n);
 	arbplay_print(p, seed, to ? to : stderr);
@@ -105,7 +108,8 @@ static void say_failure(struct arbplay *p, uint64_t seed)
 static void check_met(const struct met *all)
 {
 	for (int op = ARB_OP_POOL_CREATE; op <= ARB_OP_SHUTDOWN; op++)
-		cr_expect(all->ops[op][ARB_OK], "%s was never answered ok", arb_op_name((enum arb_op)op));
+		cr_expect(all->ops[op][ARB_OK], "%s was never answered ok",
+			  arb_op_name((enum arb_op)op));
 	for (int o = ARB_OK; o <= ARB_INVALID; o++) {
 		uint64_t n = all->done[o];
 
@@ -116,13 +120,14 @@ static void check_met(const struct met *all)
 	for (int o = ARB_RETRY; o <= ARB_REMOVED; o++)
 		cr_expect(o == ARB_AGAIN || all->done[o], "no call that waited ever ended with %s",
 			  arb_outcome_name((enum arb_outcome)o));
-	cr_expect(all->n_spills && all->n_early, "%" PRIu64 " spills, %" PRIu64 " early roll backs", all->n_spills,
-		  all->n_early);
+	cr_expect(all->n_spills && all->n_early, "%" PRIu64 " spills, %" PRIu64 " early roll backs",
+		  all->n_spills, all->n_early);
 }
 
 Test(arbiter_fuzz, random_messages_break_no_rule)
 {
-	uint64_t only = number("SHMSTORE_SEED", 0), n = number("SHMSTORE_ARB_GAMES", n_rounds(GAMES));
+	uint64_t only = number("SHMSTORE_SEED", 0),
+		 n = number("SHMSTORE_ARB_GAMES", n_rounds(GAMES));
 	size_t n_messages = (size_t)number("SHMSTORE_ARB_MESSAGES", MESSAGES), n_failed = 0;
 	struct arbplay *p = arbplay_new();
 	struct met all = {0};
@@ -145,7 +150,8 @@ Test(arbiter_fuzz, random_messages_break_no_rule)
 	if (!only && n >= GAMES && n_messages >= MESSAGES)
 		check_met(&all);
 	fprintf(stderr,
-		"%" PRIu64 " messages, %" PRIu64 " transitions, %" PRIu64 " RETRY, %" PRIu64 " SPLIT, %" PRIu64
-		" spills\n",
-		all.n_messages, all.n_transitions, all.done[ARB_RETRY], all.done[ARB_SPLIT], all.n_spills);
+		"%" PRIu64 " messages, %" PRIu64 " transitions, %" PRIu64 " RETRY, %" PRIu64
+		" SPLIT, %" PRIu64 " spills\n",
+		all.n_messages, all.n_transitions, all.done[ARB_RETRY], all.done[ARB_SPLIT],
+		all.n_spills);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The connection to the daemon: with it, without it, late, gone and back, in a child. Whatever the other side does, a put succeeds where there
- * is room, and the store finds its way back. test_attach_wrong.c: half, nonsense, lies; test_attach_grants.c: who is refused, waits, is asked.
+ * The connection to the daemon: with it, without it, late, gone and back, in a child. Whatever the
+ * other side does, a put succeeds where there is room, and the store finds its way back.
+ * test_attach_wrong.c: half, nonsense, lies; test_attach_grants.c: who is refused, waits, is asked.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -127,8 +128,8 @@ struct late {
 	struct shmstore *store;
 };
 
-static bool late_handler(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
-			 void *arg)
+static bool late_handler(struct fake *f, int fd, const struct wire_header *h, const void *body,
+			 const char *tail, void *arg)
 {
 	struct late *late = arg;
 
@@ -157,7 +158,8 @@ Test(attach, late_greeting_is_heard_later)
 	attach_ensure_works(s);
 	serial = atomic_load(&late.serial);
 	cr_assert_neq(serial, 0);
-	/* REGISTER was answered already, which a daemon that has not greeted may not do: that connection is over. */
+	/* REGISTER was answered already, which a daemon that has not greeted may not
+	 * do: that connection is over. */
 	cr_assert_eq(f->n_requests[WIRE_REGISTER], 1);
 	fake_reply(f, late.fd, WIRE_WELCOME, serial, &welcome, NULL);
 	fake_reply(f, late.fd, WIRE_REGISTERED, serial + 1, &reg, NULL);
@@ -239,17 +241,20 @@ Test(attach, one_that_hangs_is_needed_once)
 
 	struct shmstore *s = attach_open_as(SHMSTORE_DAEMON_AUTO, &r);
 	cr_assert_eq(shmstore_place_open(s, "p", 0, &place), -ENOTSUP);
-	cr_assert(strstr(shmstore_error_detail(), "shmstored does not answer"), "%s", shmstore_error_detail());
+	cr_assert(strstr(shmstore_error_detail(), "shmstored does not answer"), "%s",
+		  shmstore_error_detail());
 	begun = shms_now_mono_ns();
 	for (int i = 0; i < 1000; i++)
 		cr_assert_not(shms_attach_needed(&s->attach));
-	cr_assert_lt(shms_now_mono_ns() - begun, UINT64_C(20000000000), "each of a thousand calls waited");
+	cr_assert_lt(shms_now_mono_ns() - begun, UINT64_C(20000000000),
+		     "each of a thousand calls waited");
 	shmstore_close(s);
 	fake_stop(f);
 	fake_nowhere();
 	s = attach_open_as(SHMSTORE_DAEMON_AUTO, &r);
 	cr_assert_eq(shmstore_place_open(s, "p", 0, &place), -ENOTSUP);
-	cr_assert(strstr(shmstore_error_detail(), "no shmstored serves the store"), "%s", shmstore_error_detail());
+	cr_assert(strstr(shmstore_error_detail(), "no shmstored serves the store"), "%s",
+		  shmstore_error_detail());
 	shmstore_close(s);
 }
 
@@ -298,7 +303,8 @@ Test(attach, wait_that_is_not_answered_is_cancelled)
 	o.wait_ms = 50;
 	cr_assert_eq(shmstore_open(p, "a", &o, &s), 0);
 	shmstore_partition_unref(p);
-	/* Room that is there without it, so that the first try, which does not wait, is not the one that is overdue. */
+	/* Room that is there without it, so that the first try, which does not wait, is
+	 * not the one that is overdue. */
 	atomic_store(&fake_credit(f)->granted, 200000);
 	cr_assert_eq(put_pattern(s, "first", SIZE, 1, SHMSTORE_WAIT), 0);
 	atomic_store(&late.answer, true);
@@ -312,8 +318,8 @@ Test(attach, wait_that_is_not_answered_is_cancelled)
 
 /* ---- gone ---- */
 
-static bool dying_handler(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
-			  void *arg)
+static bool dying_handler(struct fake *f, int fd, const struct wire_header *h, const void *body,
+			  const char *tail, void *arg)
 {
 	(void)f;
 	(void)body;

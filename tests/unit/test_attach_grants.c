@@ -14,8 +14,8 @@ struct refusing {
 	int error;
 };
 
-static bool refusing_handler(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
-			     void *arg)
+static bool refusing_handler(struct fake *f, int fd, const struct wire_header *h, const void *body,
+			     const char *tail, void *arg)
 {
 	struct refusing *k = arg;
 	struct wire_refused refused = {.error = k->error};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A daemon whose answers are cut, wrong in some bit, misplaced, or lies: the store goes on alone, and finds the next one. */
+/* A daemon whose answers are cut, wrong in some bit, misplaced, or lies: the store goes on
+ * alone, and finds the next one. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <sys/socket.h>
@@ -17,8 +18,8 @@ struct wrong {
 	bool once_right; /* nothing is changed */
 };
 
-static bool wrong_handler(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
-			  void *arg)
+static bool wrong_handler(struct fake *f, int fd, const struct wire_header *h, const void *body,
+			  const char *tail, void *arg)
 {
 	struct wrong *w = arg;
 	unsigned char packet[256] = {0};
@@ -54,19 +55,22 @@ static void live(struct wrong *w)
 	if (w->once_right || w->type == WIRE_GRANT)
 		cr_assert(attach_becomes_registered(s));
 	attach_ensure_works(s);
-	cr_assert_eq(attach_registered(s), w->once_right, "type %u keep %zu flip %zd", w->type, w->keep,
-		     (ssize_t)w->flip);
+	cr_assert_eq(attach_registered(s), w->once_right, "type %u keep %zu flip %zd", w->type,
+		     w->keep, (ssize_t)w->flip);
 	cr_assert_eq(shmstore_close(s), 0);
 	fake_stop(f);
 }
 
 Test(attach_wrong, truncated_greetings_are_refused)
 {
-	for (size_t keep = 1; keep < sizeof(struct wire_header) + sizeof(struct wire_welcome); keep++)
+	for (size_t keep = 1; keep < sizeof(struct wire_header) + sizeof(struct wire_welcome);
+	     keep++)
 		live(&(struct wrong){WIRE_HELLO, keep, SIZE_MAX, false});
-	for (size_t keep = 1; keep < sizeof(struct wire_header) + sizeof(struct wire_registered); keep++)
+	for (size_t keep = 1; keep < sizeof(struct wire_header) + sizeof(struct wire_registered);
+	     keep++)
 		live(&(struct wrong){WIRE_REGISTER, keep, SIZE_MAX, false});
-	live(&(struct wrong){WIRE_REGISTER, sizeof(struct wire_header) + sizeof(struct wire_registered), SIZE_MAX,
+	live(&(struct wrong){WIRE_REGISTER,
+			     sizeof(struct wire_header) + sizeof(struct wire_registered), SIZE_MAX,
 			     true});
 	live(&(struct wrong){WIRE_REGISTER, 200, SIZE_MAX, false});
 }
@@ -90,8 +94,8 @@ Test(attach_wrong, wrong_answers_to_a_grant_end_the_connection)
 }
 
 /* Says a thing that is well-formed, and out of place. */
-static bool misplaced_handler(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
-			      void *arg)
+static bool misplaced_handler(struct fake *f, int fd, const struct wire_header *h, const void *body,
+			      const char *tail, void *arg)
 {
 	static const unsigned char zeros[64];
 
@@ -105,8 +109,9 @@ static bool misplaced_handler(struct fake *f, int fd, const struct wire_header *
 
 Test(attach_wrong, misplaced_messages_end_the_connection)
 {
-	static const uint16_t types[] = {WIRE_WELCOME, WIRE_PONG,  WIRE_REGISTERED, WIRE_REFUSED, WIRE_DATA,
-					 WIRE_EVENT,   WIRE_ERROR, WIRE_BROKERED,   WIRE_DONE};
+	static const uint16_t types[] = {WIRE_WELCOME, WIRE_PONG,     WIRE_REGISTERED,
+					 WIRE_REFUSED, WIRE_DATA,     WIRE_EVENT,
+					 WIRE_ERROR,   WIRE_BROKERED, WIRE_DONE};
 
 	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
 		uint16_t type = types[i];
@@ -124,8 +129,8 @@ Test(attach_wrong, misplaced_messages_end_the_connection)
 }
 
 /* Grants in words, and not in the page. */
-static bool liar_handler(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
-			 void *arg)
+static bool liar_handler(struct fake *f, int fd, const struct wire_header *h, const void *body,
+			 const char *tail, void *arg)
 {
 	struct wire_granted granted = {.granted = UINT64_MAX, .bytes = 1 << 30};
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Wrong tickets: each gives the documented error, links nothing, takes nothing away, and the right ticket still works. The file
- * behind a lease may be anything: whoever shares our user can put it there.
+ * Wrong tickets: each gives the documented error, links nothing, takes nothing away,
+ * and the right ticket still works. The file behind a lease may be anything: whoever
+ * shares our user can put it there.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -79,7 +80,7 @@ static const char *lease_path(void)
 
 TestSuite(bad_ticket, .init = setup, .fini = teardown, .timeout = 30);
 
-/* ---- paths ------------------------------------------------------------------------------------------------------------- */
+/* ---- paths ----------------------------------------------------------------------------------- */
 
 Test(bad_ticket, path_outside_the_partition_is_eperm)
 {
@@ -92,7 +93,8 @@ Test(bad_ticket, path_outside_the_partition_is_eperm)
 	refused(&t, -EPERM, "/");
 	t = with_path(scratch_dir(NULL));
 	refused(&t, -EPERM, "the directory above");
-	snprintf(path, sizeof(path), "%s-similar/stores/a/handoff/1-0123456789abcdef", scratch_partition_path());
+	snprintf(path, sizeof(path), "%s-similar/stores/a/handoff/1-0123456789abcdef",
+		 scratch_partition_path());
 	t = with_path(path);
 	refused(&t, -EPERM, "a longer name");
 	/* A right object, outside. */
@@ -122,9 +124,11 @@ Test(bad_ticket, dotdot_and_odd_components_are_eperm)
 {
 	const char *lease = strrchr(good.path, '/') + 1;
 	static const char *const forms[] = {
-		"%s/stores/a/handoff/../handoff/%s", "%s/stores/b/../a/handoff/%s", "%s/../part/stores/a/handoff/%s",
-		"%s/stores/a/./handoff/%s",          "%s/stores//a/handoff/%s",     "%s//stores/a/handoff/%s",
-		"%s/stores/a/handoff/%s/",           "%s/stores/a/handoff/%s/..",   "%s/./stores/a/handoff/%s",
+		"%s/stores/a/handoff/../handoff/%s", "%s/stores/b/../a/handoff/%s",
+		"%s/../part/stores/a/handoff/%s",    "%s/stores/a/./handoff/%s",
+		"%s/stores//a/handoff/%s",           "%s//stores/a/handoff/%s",
+		"%s/stores/a/handoff/%s/",           "%s/stores/a/handoff/%s/..",
+		"%s/./stores/a/handoff/%s",
 	};
 	char path[SCRATCH_PATH + 200];
 
@@ -182,7 +186,7 @@ Test(bad_ticket, symlinks_are_refused_wherever_they_stand)
 	cr_assert_eq(unlink(dir), 0);
 }
 
-/* ---- what stands there ------------------------------------------------------------------------------------------------- */
+/* ---- what stands there ----------------------------------------------------------------------- */
 
 Test(bad_ticket, fifo_directory_socket_and_device_are_ebadmsg)
 {
@@ -222,7 +226,8 @@ Test(bad_ticket, sizes_that_are_not_the_files_are_ebadmsg)
 		{UINT64_MAX, UINT64_MAX},
 		{UINT64_MAX, 0},
 		{0, UINT64_MAX},
-		{UINT64_MAX, good.header_size + good.buffer_size + 1}, /* their sum wraps to the file's size */
+		/* their sum wraps to the file's size */
+		{UINT64_MAX, good.header_size + good.buffer_size + 1},
 		{UINT64_MAX - 4095, good.header_size + good.buffer_size + 4096},
 		{INT64_MAX, INT64_MAX},
 		{good.header_size, UINT64_MAX - good.header_size + 1},
@@ -244,7 +249,7 @@ Test(bad_ticket, sizes_that_are_not_the_files_are_ebadmsg)
 	}
 }
 
-/* ---- what the file holds: forged files under a lease's name ----------------------------------------------------------- */
+/* ---- what the file holds: forged files under a lease's name ---------------------------------- */
 
 static struct forged usual(void)
 {
@@ -253,7 +258,8 @@ static struct forged usual(void)
 	return forge_object("k", 1, 333, sizes, 3);
 }
 
-/* Writes f under a lease and expects error; the ticket's sizes are those of the file's superblock unless total is given. */
+/* Writes f under a lease and expects error; the ticket's sizes are those of the file's
+ * superblock unless total is given. */
 static void forged_refused(struct forged *f, bool rehash, int error, const char *what)
 {
 	struct shmstore_ticket t = with_path(lease_path());
@@ -292,7 +298,8 @@ Test(bad_ticket, forged_object_that_is_right_is_taken)
 	forge_write(&f, t.path);
 	t.header_size = f.layout.header_size;
 	t.buffer_size = f.layout.buffer_size;
-	cr_assert_eq(shmstore_adopt(b, KEY("forged"), &t, 0), 0, "else the refusals below would prove nothing");
+	cr_assert_eq(shmstore_adopt(b, KEY("forged"), &t, 0), 0,
+		     "else the refusals below would prove nothing");
 	v = get_view(b, "forged", 0);
 	cr_assert_eq(shmstore_view_n_buffers(v), 3);
 	cr_assert_eq(pattern_check(shmstore_view_buffer(v, 2, NULL), 5000, 102), 5000);
@@ -363,17 +370,17 @@ Test(bad_ticket, every_flipped_header_bit_is_told, .timeout = 120)
 
 Test(bad_ticket, lying_tables_are_ebadmsg)
 {
-	FORGED(entry[1].offset = entry[0].offset, true, -EBADMSG);                /* overlap */
-	FORGED(entry[0].size = 129, true, -EBADMSG);                              /* overlap by one */
-	FORGED(entry[1].offset += 1, true, -EBADMSG);                             /* misaligned */
-	FORGED(entry[2].offset += 32, true, -EBADMSG);                            /* misaligned */
-	FORGED(entry[0].offset += 64, true, -EBADMSG);                            /* not at the header's end */
-	FORGED(entry[2].offset += 64, true, -EBADMSG);                            /* past the end */
-	FORGED(entry[2].size += 1, true, -EBADMSG);                               /* past the end by one */
-	FORGED(entry[2].size = UINT64_MAX, true, -EBADMSG);                       /* huge */
+	FORGED(entry[1].offset = entry[0].offset, true, -EBADMSG); /* overlap */
+	FORGED(entry[0].size = 129, true, -EBADMSG);               /* overlap by one */
+	FORGED(entry[1].offset += 1, true, -EBADMSG);              /* misaligned */
+	FORGED(entry[2].offset += 32, true, -EBADMSG);             /* misaligned */
+	FORGED(entry[0].offset += 64, true, -EBADMSG);             /* not at the header's end */
+	FORGED(entry[2].offset += 64, true, -EBADMSG);             /* past the end */
+	FORGED(entry[2].size += 1, true, -EBADMSG);                /* past the end by one */
+	FORGED(entry[2].size = UINT64_MAX, true, -EBADMSG);        /* huge */
 	FORGED(entry[2].size = UINT64_MAX - entry[2].offset + 1, true, -EBADMSG); /* wraps to 0 */
 	FORGED(entry[2].offset = UINT64_MAX - 63, true, -EBADMSG);                /* huge */
-	FORGED(entry[0].offset = 0, true, -EBADMSG);                              /* the superblock as a buffer */
+	FORGED(entry[0].offset = 0, true, -EBADMSG); /* the superblock as a buffer */
 	FORGED(entry[1].flags = 1, true, -EBADMSG);
 }
 
@@ -392,7 +399,7 @@ Test(bad_ticket, lying_sizes_are_ebadmsg)
 	FORGED(sb->n_buffers = 0, true, -EBADMSG);
 }
 
-/* ---- leases ------------------------------------------------------------------------------------------------------------ */
+/* ---- leases ---------------------------------------------------------------------------------- */
 
 Test(bad_ticket, expired_taken_and_invented_leases_are_estale)
 {
@@ -418,7 +425,7 @@ Test(bad_ticket, expired_taken_and_invented_leases_are_estale)
 	refused(&t, -ESTALE, "of a store that is gone");
 }
 
-/* ---- other places and users ------------------------------------------------------------------------------------------- */
+/* ---- other places and users ------------------------------------------------------------------ */
 
 Test(bad_ticket, other_partition_is_eperm)
 {

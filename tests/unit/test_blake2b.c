@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The digests are those of Python's hashlib.blake2b(bytes(i * 7 % 251 for i in range(n)), digest_size=32). */
+/* The digests are those of Python's hashlib.blake2b(bytes(i * 7 % 251 for i in
+ * range(n)), digest_size=32). */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * broker: a lease on its way from one user to another, and everything that the three users may try meanwhile. Each user is a child
- * with that uid; broker_run() is called by root, as shmstored does. test_inbox.c: where it arrives.
+ * broker: a lease on its way from one user to another, and everything that the three users may try
+ * meanwhile. Each user is a child with that uid; broker_run() is called by root, as shmstored does.
+ * test_inbox.c: where it arrives.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -21,7 +22,7 @@
 
 TestSuite(broker, .init = scene_begin, .fini = scene_end);
 
-/* ---- the way it is meant --------------------------------------------------------------------------------------------- */
+/* ---- the way it is meant --------------------------------------------------------------------- */
 
 static int receive(const char *arg)
 {
@@ -34,9 +35,11 @@ static int receive(const char *arg)
 	ENSURE(shmstore_adopt(s, KEY("x"), scene_ticket, SHMSTORE_VERIFY) == 0);
 	ENSURE(shmstore_adopt(s, KEY("y"), scene_ticket, 0) == -ESTALE);
 	ENSURE(get_pattern(s, "x", SIZE, 7) == 0);
-	ENSURE(stat(scene_below("stores/receiver/objects/x"), &st) == 0 && st.st_uid == DONOR && st.st_nlink == 2);
+	ENSURE(stat(scene_below("stores/receiver/objects/x"), &st) == 0 && st.st_uid == DONOR &&
+	       st.st_nlink == 2);
 
-	/* It cannot be linked again: neither handed on, nor adopted by its path, nor aliased; a put of it copies. */
+	/* It cannot be linked again: neither handed on, nor adopted by its path, nor
+	 * aliased; a put of it copies. */
 	ENSURE(shmstore_handoff(s, KEY("x"), 1000, &t) == -EPERM);
 	ENSURE(shmstore_handoff_to(s, KEY("x"), THIRD, 1000, &t) == -EPERM);
 	ENSURE(count_dir(scene_below("stores/receiver/handoff")) == 0);
@@ -48,8 +51,8 @@ static int receive(const char *arg)
 	const void *header = shmstore_view_header(v, &header_size);
 	struct iovec iov = {.iov_base = shmstore_view_buffer(v, 0, NULL), .iov_len = SIZE};
 	ENSURE(shmstore_put(s, KEY("copy"), header, header_size, &iov, 1, 0) == 0);
-	ENSURE(stat(scene_below("stores/receiver/objects/copy"), &copy) == 0 && copy.st_uid == RECEIVER &&
-	       copy.st_ino != st.st_ino);
+	ENSURE(stat(scene_below("stores/receiver/objects/copy"), &copy) == 0 &&
+	       copy.st_uid == RECEIVER && copy.st_ino != st.st_ino);
 	shmstore_view_unref(v);
 
 	/* The books, and all that reads. */
@@ -93,7 +96,8 @@ static int write_attacks(const char *arg)
 	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
 	ENSURE(open(proc, O_RDWR | O_CLOEXEC) < 0 && errno == EACCES);
 	ENSURE(ftruncate(fd, 0) < 0 && fchmod(fd, 0600) < 0 && write(fd, "x", 1) < 0);
-	ENSURE(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EACCES);
+	ENSURE(mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED &&
+	       errno == EACCES);
 	ENSURE(fcntl(fd, F_SETLEASE, F_RDLCK) < 0);
 	close(fd);
 	v = get_view(s, "x", 0);
@@ -139,7 +143,8 @@ Test(broker, a_pinned_object_arrives_too)
 	cr_assert_eq(scene_broker(scene_ticket->path, &answer), 0, "%s", answer.why);
 	snprintf(scene_ticket->path, sizeof(scene_ticket->path), "%s/%s", scene_path, answer.path);
 	cr_assert_eq(scene_as(RECEIVER, receive_it, NULL), 0);
-	cr_assert(stat(scene_below("stores/donor/objects/k"), &st) == 0 && (st.st_mode & S_ISVTX), "pinned still");
+	cr_assert(stat(scene_below("stores/donor/objects/k"), &st) == 0 && (st.st_mode & S_ISVTX),
+		  "pinned still");
 }
 
 static int try_to_take(const char *arg)
@@ -170,8 +175,10 @@ static int put_again(const char *arg)
 	ENSURE((first.st_mode & 07777) == 0440);
 	ENSURE(shmstore_delete(s, KEY("k")) == 0);
 	ENSURE(put_pattern(s, "k", SIZE, 8, 0) == 0);
-	ENSURE(stat(scene_below("stores/donor/objects/k"), &second) == 0 && (second.st_mode & 07777) == 0400);
-	ENSURE(getxattr(scene_below("stores/donor/objects/k"), "system.posix_acl_access", NULL, 0) < 0 &&
+	ENSURE(stat(scene_below("stores/donor/objects/k"), &second) == 0 &&
+	       (second.st_mode & 07777) == 0400);
+	ENSURE(getxattr(scene_below("stores/donor/objects/k"), "system.posix_acl_access", NULL, 0) <
+		       0 &&
 	       errno == ENODATA);
 	ENSURE(shmstore_close(s) == 0);
 	return 0;
@@ -190,7 +197,7 @@ Test(broker, a_file_that_was_handed_over_is_not_written_again)
 	cr_assert_eq(scene_as(DONOR, put_again, NULL), 0);
 }
 
-/* ---- handing on ------------------------------------------------------------------------------------------------------- */
+/* ---- handing on ------------------------------------------------------------------------------ */
 
 Test(broker, a_received_object_goes_to_stores_of_the_same_user_only)
 {
@@ -223,7 +230,7 @@ Test(broker, a_received_object_goes_to_stores_of_the_same_user_only)
 	cr_assert_eq(scene_inbox_leases(THIRD), -ENOENT);
 }
 
-/* ---- what is no lease of the sender's --------------------------------------------------------------------------------- */
+/* ---- what is no lease of the sender's -------------------------------------------------------- */
 
 enum trick {
 	TRICK_OTHERS_STORE,
@@ -274,14 +281,15 @@ static int trick(const char *arg)
 	snprintf(plain, sizeof(plain), "%.*s", (int)(strrchr(named, '/') - named), named);
 	switch (current) {
 	case TRICK_OTHERS_STORE:
-		snprintf(scene_ticket->path, sizeof(scene_ticket->path), "%s/stores/third/handoff/%s", scene_path,
-			 strrchr(named, '/') + 1);
+		snprintf(scene_ticket->path, sizeof(scene_ticket->path),
+			 "%s/stores/third/handoff/%s", scene_path, strrchr(named, '/') + 1);
 		return 0;
 	case TRICK_NO_LEASE_NAME:
 		snprintf(scene_ticket->path, sizeof(scene_ticket->path), "%s/k", plain);
 		return rename(named, scene_ticket->path) != 0;
 	case TRICK_OBJECT:
-		snprintf(scene_ticket->path, sizeof(scene_ticket->path), "%s/stores/donor/objects/k", scene_path);
+		snprintf(scene_ticket->path, sizeof(scene_ticket->path),
+			 "%s/stores/donor/objects/k", scene_path);
 		return 0;
 	case TRICK_ABOVE:
 		snprintf(scene_ticket->path, sizeof(scene_ticket->path), "%s/../handoff/..", plain);
@@ -303,7 +311,8 @@ static int trick(const char *arg)
 	case TRICK_WRITABLE:
 		return chmod(named, 0666) != 0;
 	case TRICK_HANDOFF_SYMLINK:
-		return rename(plain, scene_below("stores/donor/away")) != 0 || symlink("away", plain) != 0;
+		return rename(plain, scene_below("stores/donor/away")) != 0 ||
+		       symlink("away", plain) != 0;
 	case TRICK_OTHERS_FILE:
 	case N_TRICKS:
 	default:
@@ -331,7 +340,8 @@ ParameterizedTest(enum trick *which, broker, a_path_that_is_no_lease_of_the_send
 	cr_assert_eq(scene_as(DONOR, trick, NULL), 0, "%s", TRICKS[*which].name);
 	if (*which == TRICK_OTHERS_FILE)
 		cr_assert_eq(chown(scene_ticket->path, THIRD, THIRD), 0);
-	cr_assert_eq(scene_broker(scene_ticket->path, &a), -TRICKS[*which].error, "%s: %s", TRICKS[*which].name, a.why);
+	cr_assert_eq(scene_broker(scene_ticket->path, &a), -TRICKS[*which].error, "%s: %s",
+		     TRICKS[*which].name, a.why);
 	cr_assert_not_null(a.why);
 	cr_assert_leq(scene_inbox_leases(RECEIVER), 0, "%s", TRICKS[*which].name);
 	cr_assert_eq(stat("/etc/passwd", &after), 0);
@@ -339,9 +349,10 @@ ParameterizedTest(enum trick *which, broker, a_path_that_is_no_lease_of_the_send
 		  after.st_ctime == before.st_ctime);
 }
 
-/* ---- swapped during the call ------------------------------------------------------------------------------------------- */
+/* ---- swapped during the call ----------------------------------------------------------------- */
 
-/* Swaps the lease with a symlink, a FIFO and a file of its own that is not to be handed over, until it is killed. */
+/* Swaps the lease with a symlink, a FIFO and a file of its own that is not to be handed
+ * over, until it is killed. */
 static int swap(const char *arg)
 {
 	static const char *const others[] = {"/link", "/fifo", "/private"};
@@ -349,8 +360,8 @@ static int swap(const char *arg)
 	int fd;
 
 	(void)arg;
-	snprintf(dir, sizeof(dir), "%.*s", (int)(strrchr(scene_ticket->path, '/') - scene_ticket->path),
-		 scene_ticket->path);
+	snprintf(dir, sizeof(dir), "%.*s",
+		 (int)(strrchr(scene_ticket->path, '/') - scene_ticket->path), scene_ticket->path);
 	ENSURE(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && chdir(dir) == 0);
 	ENSURE(symlink("/etc/shadow", "link") == 0 && mkfifo("fifo", 0400) == 0);
 	fd = open("private", O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
@@ -388,8 +399,10 @@ Test(broker, what_is_swapped_meanwhile_does_not_arrive, .timeout = 120)
 		n_done++;
 		snprintf(file, sizeof(file), "%s", scene_below(a.path));
 		cr_assert_eq(lstat(file, &st), 0);
-		cr_expect(S_ISREG(st.st_mode) && st.st_ino == object.st_ino, "something else arrived");
-		/* Back to where it came from. The donor may have it under another name by now; then there is nothing to do. */
+		cr_expect(S_ISREG(st.st_mode) && st.st_ino == object.st_ino,
+			  "something else arrived");
+		/* Back to where it came from. The donor may have it under another name by now;
+		 * then there is nothing to do. */
 		cr_assert_eq(link(file, donated.path) == 0 || errno == EEXIST, 1);
 		unlink(file);
 	}

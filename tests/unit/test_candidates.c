@@ -139,7 +139,8 @@ Test(candidates, who_holds_more_than_its_share_weighs_more)
 	cr_assert_eq(shmstore_handoff(s, KEY("k0"), 60000, &t), 0);
 	cr_assert_eq(shmstore_adopt(small, KEY("k0"), &t, 0), 0);
 	f = look();
-	cr_assert_eq(victim_of(&f, 0).weight, SHMS_VICTIM_ONE, "who needs it most says what it is worth");
+	cr_assert_eq(victim_of(&f, 0).weight, SHMS_VICTIM_ONE,
+		     "who needs it most says what it is worth");
 	forget(&f);
 	cr_assert_eq(shmstore_close(small), 0);
 	cr_assert_eq(shmstore_close(s), 0);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_checkpoint.c: an actor that is moved while requests come, with steps that fail, take too long, or are answered late; and copies on peers
- * that go down. $SHMSTORE_SEED plays one history.
+ * test_checkpoint.c: an actor that is moved while requests come, with steps that fail, take too
+ * long, or are answered late; and copies on peers that go down. $SHMSTORE_SEED plays one history.
  *
  *     a request runs at one place at a time, where the actor is; while it is not active none begins
  *     they begin in the order of their coming; one that was stopped begins again before later ones
- *     each is answered once: at the end of a history all are, or lost with the actor that was killed
- *     after every failure it is where it was, and after every save
- *     of an actor's copies the newest that can be reached is what a recovery takes and is never evicted
+ *     each is answered once: at the end of a history all are, or lost with the actor that was
+ *     killed after every failure it is where it was, and after every save of an actor's copies the
+ *     newest that can be reached is what a recovery takes and is never evicted
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -49,7 +49,8 @@ static bool is_step(enum actor_action action)
 
 static void begin_request(struct world *w, const struct actor_order *o)
 {
-	cr_assert_eq(w->requests[o->request], QUEUED, "%lu runs already", (unsigned long)o->request);
+	cr_assert_eq(w->requests[o->request], QUEUED, "%lu runs already",
+		     (unsigned long)o->request);
 	cr_assert_str_eq(o->peer, w->where, "not where it is");
 	for (uint64_t i = 1; i < o->request; i++)
 		cr_assert_neq(w->requests[i], QUEUED, "%lu was passed over", (unsigned long)i);
@@ -78,7 +79,8 @@ static void act(void *arg, const struct actor_order *o)
 	case ACTOR_RESUME:
 		w->open = false;
 		w->n_saved += actor_stays(w->a);
-		cr_assert(!actor_stays(w->a) || strcmp(o->peer, w->where) == 0, "it was saved, and moved");
+		cr_assert(!actor_stays(w->a) || strcmp(o->peer, w->where) == 0,
+			  "it was saved, and moved");
 		snprintf(w->where, sizeof(w->where), "%s", o->peer);
 		break;
 	case ACTOR_HOME:
@@ -222,8 +224,8 @@ static void finish(struct world *w)
 		actor_tick(w->a, w->now);
 	}
 	for (uint64_t i = 1; i <= w->n; i++)
-		cr_assert(w->requests[i] == ANSWERED || (w->killed && w->requests[i] == LOST), "%lu has no answer",
-			  (unsigned long)i);
+		cr_assert(w->requests[i] == ANSWERED || (w->killed && w->requests[i] == LOST),
+			  "%lu has no answer", (unsigned long)i);
 }
 
 Test(checkpoint, an_actor_that_is_moved_answers_each_request_once_and_in_order)
@@ -250,8 +252,8 @@ Test(checkpoint, an_actor_that_is_moved_answers_each_request_once_and_in_order)
 		cr_assert(!w.killed || config.level == ACTOR_ALWAYS);
 		actor_free(w.a);
 	}
-	cr_assert(n == 1 || (n_moved > n / 10 && n_killed > 0 && n_saved > n / 2), "%u moved, %u killed, %u saved",
-		  n_moved, n_killed, n_saved);
+	cr_assert(n == 1 || (n_moved > n / 10 && n_killed > 0 && n_saved > n / 2),
+		  "%u moved, %u killed, %u saved", n_moved, n_killed, n_saved);
 }
 
 Test(checkpoint, who_cannot_save_and_load_is_not_preempted)
@@ -318,7 +320,8 @@ static void note(void *arg, const struct actor_order *o)
 /* From each state up to its being saved, also while a request runs. */
 Test(checkpoint, a_copy_goes_on_in_its_place_or_it_goes_on_at_home)
 {
-	struct actor_config config = {.level = 1, .can_save = true, .can_load = true, .step_ms = STEP_MS};
+	struct actor_config config = {
+		.level = 1, .can_save = true, .can_load = true, .step_ms = STEP_MS};
 
 	for (enum actor_state from = ACTOR_ACTIVE; from <= ACTOR_PLACING; from++) {
 		struct steps s = {0};
@@ -343,7 +346,8 @@ Test(checkpoint, a_copy_goes_on_in_its_place_or_it_goes_on_at_home)
 			cr_assert_eq(actor_done(a, s.step, false, 0), 0);
 			cr_assert_eq(actor_state(a), ACTOR_ACTIVE);
 			cr_assert_eq(actor_n_running(a), 1u);
-			cr_assert_eq(actor_answered(a, from > ACTOR_STOPPING ? 2 : 1, 0), 0, "it goes on at home");
+			cr_assert_eq(actor_answered(a, from > ACTOR_STOPPING ? 2 : 1, 0), 0,
+				     "it goes on at home");
 			cr_assert_eq(actor_use_copy(a, "p2", 0), 0);
 			actor_kill(a);
 			cr_assert_eq(s.n_lost, from > ACTOR_STOPPING ? 0u : 1u);
@@ -375,7 +379,8 @@ Test(checkpoint, a_queue_is_bounded)
 static void some_peers(struct dice *d, struct ckpt_peer peers[PEERS])
 {
 	for (unsigned i = 0; i < PEERS; i++) {
-		peers[i] = (struct ckpt_peer){.free = dice_draw(d, 4), .down = dice_draw(d, 3) == 0};
+		peers[i] =
+			(struct ckpt_peer){.free = dice_draw(d, 4), .down = dice_draw(d, 3) == 0};
 		snprintf(peers[i].name, sizeof(peers[i].name), "p%u", i);
 	}
 }
@@ -440,7 +445,8 @@ Test(checkpoint, a_broadcast_sends_to_chosen_peers_that_are_up_and_never_the_sam
 				n_to += ckpt_cast_result(&c, ok);
 				sent = ok ? version : sent;
 			}
-			cr_assert(!begun || n_to == (config.strategy == CKPT_ALL ? c.choice.n : c.choice.n > 0));
+			cr_assert(!begun || n_to == (config.strategy == CKPT_ALL ? c.choice.n
+										 : c.choice.n > 0));
 			cr_assert_leq(c.n_attempts, n_to * (1 + config.retry));
 			cr_assert_eq(c.n_sent + c.n_missed, begun ? n_to : 0);
 		}
@@ -461,8 +467,10 @@ Test(checkpoint, words_that_are_none_are_refused)
 					   "all",
 					   "explicit:00000000000000000000000000000000000000001"};
 	static const char *const stales[] = {
-		"", "timeout", "timeout:", "timeout:x", "maxage:99999999999999999999", "sometimes", "never:", "alway"};
-	static const char *const right[] = {"never", "always", "timeout:0", "maxage:18446744073709551615"};
+		"",          "timeout", "timeout:", "timeout:x", "maxage:99999999999999999999",
+		"sometimes", "never:",  "alway"};
+	static const char *const right[] = {"never", "always", "timeout:0",
+					    "maxage:18446744073709551615"};
 	struct ckpt_stale stale = {.ms = 0};
 	char text[CKPT_STALE_MAX];
 	struct ckpt_num num;

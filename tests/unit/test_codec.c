@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One frame to fewer bytes and back: what is chosen for which data, and that nothing comes back but what was there. */
+/* One frame to fewer bytes and back: what is chosen for which data, and that nothing
+ * comes back but what was there. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -32,7 +33,7 @@ static void end(void)
 
 TestSuite(codec, .init = begin, .fini = end);
 
-/* ---- data ----------------------------------------------------------------------------------------------------------- */
+/* ---- data ------------------------------------------------------------------------------------ */
 
 static uint64_t random_state;
 
@@ -100,7 +101,8 @@ static uint64_t small4(size_t i, uint64_t before)
 
 static void fill_text(void)
 {
-	static const char *const words[] = {"key ", "object ", "store ", "partition ", "a ", "of ", "the ", "view\n"};
+	static const char *const words[] = {"key ", "object ", "store ", "partition ",
+					    "a ",   "of ",     "the ",   "view\n"};
 
 	random_state = 5;
 	for (size_t at = 0; at < FRAME;) {
@@ -112,7 +114,7 @@ static void fill_text(void)
 	}
 }
 
-/* ---- there and back ------------------------------------------------------------------------------------------------- */
+/* ---- there and back -------------------------------------------------------------------------- */
 
 /* How a frame would be stored. */
 static enum shms_codec choice(size_t size, int level)
@@ -133,7 +135,8 @@ static enum shms_codec choice(size_t size, int level)
 static size_t there_and_back(enum shms_codec c, size_t size)
 {
 	struct shms_codec_packing p = {.codec = c, .level = 1, .size = size, .out = packed};
-	struct shms_codec_unpacking u = {.codec = c, .stored = packed, .out = back, .original = size};
+	struct shms_codec_unpacking u = {
+		.codec = c, .stored = packed, .out = back, .original = size};
 
 	while (p.packed < size) {
 		size_t left = size - p.packed, step = shms_codec_step(c, size);
@@ -158,7 +161,8 @@ static void check_choice(enum shms_codec expected, unsigned most_percent)
 
 	cr_assert_eq(c, expected, "chosen: %u, expected: %u", c, expected);
 	stored = there_and_back(c, FRAME);
-	cr_assert(stored && stored * 100 < FRAME * most_percent, "%zu bytes, more than %u %%", stored, most_percent);
+	cr_assert(stored && stored * 100 < FRAME * most_percent, "%zu bytes, more than %u %%",
+		  stored, most_percent);
 }
 
 Test(codec, sorted_integers_become_planes_of_differences)
@@ -227,12 +231,14 @@ Test(codec, less_than_a_block_saved_is_nothing_saved)
 
 Test(codec, every_codec_takes_every_size)
 {
-	static const size_t sizes[] = {4097, 4100, 5003, 65535, 65536, 65537, 1000003, FRAME - 1, FRAME};
+	static const size_t sizes[] = {4097,  4100,    5003,      65535, 65536,
+				       65537, 1000003, FRAME - 1, FRAME};
 
 	fill8(sorted8);
 	for (enum shms_codec c = 1; c < SHMS_CODEC_N; c++)
 		for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
-			cr_assert_gt(there_and_back(c, sizes[i]), 0, "codec %u, %zu bytes", c, sizes[i]);
+			cr_assert_gt(there_and_back(c, sizes[i]), 0, "codec %u, %zu bytes", c,
+				     sizes[i]);
 }
 
 Test(codec, damage_is_no_crash)
@@ -241,7 +247,8 @@ Test(codec, damage_is_no_crash)
 	for (uint64_t n = 0; n < 300; n++) {
 		enum shms_codec c = n % 2 ? SHMS_CODEC_ZSTD : SHMS_CODEC_ZSTD_DELTA8;
 		size_t size = 600000, lied = n % 3 ? size : size + 1;
-		struct shms_codec_unpacking u = {.codec = c, .stored = packed, .out = back, .original = lied};
+		struct shms_codec_unpacking u = {
+			.codec = c, .stored = packed, .out = back, .original = lied};
 		int r = 0;
 
 		u.size = there_and_back(c, size);
@@ -260,7 +267,8 @@ Test(codec, damage_is_no_crash)
 Test(codec, more_than_the_frame_is_damage)
 {
 	for (enum shms_codec c = 1; c < SHMS_CODEC_N; c++) {
-		struct shms_codec_unpacking u = {.codec = c, .stored = packed, .out = back, .original = 600000};
+		struct shms_codec_unpacking u = {
+			.codec = c, .stored = packed, .out = back, .original = 600000};
 		int r = 0;
 
 		fill8(sorted8);
@@ -273,7 +281,8 @@ Test(codec, more_than_the_frame_is_damage)
 	}
 }
 
-/* A constant plane, one with few noisy bits, noise, and what repeats: each by itself, at any size. */
+/* A constant plane, one with few noisy bits, noise, and what repeats: each by itself, at any
+ * size. */
 Test(codec, every_kind_of_plane_comes_back)
 {
 	static const size_t sizes[] = {5003, 65535, 100000, 262144 - 512, 262144, 262145, 600000};
@@ -291,13 +300,15 @@ Test(codec, every_kind_of_plane_comes_back)
 	}
 	memset(frame, 0xab, 64); /* the first words may differ from all others */
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
-		cr_assert_gt(there_and_back(SHMS_CODEC_ZSTD_WORDS8, sizes[i]), 0, "%zu bytes", sizes[i]);
+		cr_assert_gt(there_and_back(SHMS_CODEC_ZSTD_WORDS8, sizes[i]), 0, "%zu bytes",
+			     sizes[i]);
 	cr_assert_lt(there_and_back(SHMS_CODEC_ZSTD_WORDS8, FRAME), FRAME * 35 / 100);
 }
 
 Test(codec, nothing_is_written_behind_the_room)
 {
-	struct shms_codec_packing p = {.codec = SHMS_CODEC_ZSTD_WORDS8, .level = 1, .size = 100000, .out = packed};
+	struct shms_codec_packing p = {
+		.codec = SHMS_CODEC_ZSTD_WORDS8, .level = 1, .size = 100000, .out = packed};
 
 	pattern_fill(frame, 100000, 3);
 	memset(packed, 0xee, FRAME);
@@ -316,7 +327,7 @@ Test(codec, one_that_we_do_not_know_is_refused)
 	cr_assert_eq(shms_codec_unpack(codec, &u), -EBADMSG);
 }
 
-/* ---- planes --------------------------------------------------------------------------------------------------------- */
+/* ---- planes ---------------------------------------------------------------------------------- */
 
 Test(planes, of_words_lie_one_behind_the_other)
 {
@@ -328,11 +339,13 @@ Test(planes, of_words_lie_one_behind_the_other)
 	shms_planes_split((struct shms_planes){4, false}, words, sizeof(words), out);
 	for (size_t i = 0; i < 16; i++)
 		for (size_t k = 0; k < 4; k++)
-			cr_assert_eq(out[k * 16 + i], (unsigned char)(words[i] >> 8 * k), "word %zu, byte %zu", i, k);
+			cr_assert_eq(out[k * 16 + i], (unsigned char)(words[i] >> 8 * k),
+				     "word %zu, byte %zu", i, k);
 }
 
 /* docs/format.md, word by word. */
-static void split_plainly(struct shms_planes p, const unsigned char *in, size_t size, unsigned char *out)
+static void split_plainly(struct shms_planes p, const unsigned char *in, size_t size,
+			  unsigned char *out)
 {
 	size_t n = size / ((size_t)p.width * 8) * 8;
 	uint64_t before = 0;
@@ -360,7 +373,8 @@ Test(planes, are_what_the_format_says_at_any_size)
 		for (size_t size = 0; size <= sizeof(in); size++) {
 			shms_planes_split(p, in, size, planes);
 			split_plainly(p, in, size, expected);
-			cr_assert(memcmp(planes, expected, size) == 0, "kind %u, %zu bytes", kind, size);
+			cr_assert(memcmp(planes, expected, size) == 0, "kind %u, %zu bytes", kind,
+				  size);
 		}
 	}
 }
@@ -391,7 +405,8 @@ Test(planes, join_undoes_split_at_any_size)
 			shms_planes_split(p, in, size, planes);
 			shms_planes_join(p, planes, size, out);
 			cr_assert(memcmp(in, out, size) == 0, "%zu bytes", size);
-			cr_assert(size == sizeof(out) || out[size] == 0xee, "nothing is written behind the end");
+			cr_assert(size == sizeof(out) || out[size] == 0xee,
+				  "nothing is written behind the end");
 		}
 	}
 }
@@ -406,8 +421,11 @@ Test(planes, of_bits_are_read)
 	memset(planes + 128, 0, 128);
 	for (size_t i = 0; i < 128; i++)
 		for (unsigned bit = 0; bit < 8; bit++)
-			planes[128 + bit * 16 + i / 8] |= (unsigned char)((was[128 + i] >> bit & 1) << i % 8);
-	cr_assert_eq(shms_planes_from_bits((struct shms_planes){8, false}, planes, sizeof(planes), 2, scratch), 0);
+			planes[128 + bit * 16 + i / 8] |=
+				(unsigned char)((was[128 + i] >> bit & 1) << i % 8);
+	cr_assert_eq(shms_planes_from_bits((struct shms_planes){8, false}, planes, sizeof(planes),
+					   2, scratch),
+		     0);
 	cr_assert(memcmp(planes, was, sizeof(was)) == 0);
 }
 
@@ -416,8 +434,11 @@ Test(planes, that_are_not_there_are_refused)
 	unsigned char planes[4 * 128], scratch[SHMS_PLANE_MAX];
 
 	pattern_fill(planes, sizeof(planes), 1);
-	cr_assert_eq(shms_planes_from_bits((struct shms_planes){4, false}, planes, sizeof(planes), 0x10, scratch),
+	cr_assert_eq(shms_planes_from_bits((struct shms_planes){4, false}, planes, sizeof(planes),
+					   0x10, scratch),
 		     -EBADMSG);
-	cr_assert_eq(shms_planes_from_bits((struct shms_planes){4, false}, planes, 100, 1, scratch), -EBADMSG);
-	cr_assert_eq(shms_planes_from_bits((struct shms_planes){4, false}, planes, 100, 0, scratch), 0);
+	cr_assert_eq(shms_planes_from_bits((struct shms_planes){4, false}, planes, 100, 1, scratch),
+		     -EBADMSG);
+	cr_assert_eq(shms_planes_from_bits((struct shms_planes){4, false}, planes, 100, 0, scratch),
+		     0);
 }

@@ -67,12 +67,14 @@ Test(config, sizes)
 		{"12.5%", 8000, 1000},
 		{"100%", 4096 * MIB, 4096 * MIB},
 	};
-	static const char *const bad[] = {"",    "x", "-1",    "1x", "1 2",  "0x10", "1e9",      "nan",
-					  "inf", ".", "1..5K", "K",  "101%", "5%%",  "99999999T"};
+	static const char *const bad[] = {"",      "x",   "-1",   "1x",  "1 2",
+					  "0x10",  "1e9", "nan",  "inf", ".",
+					  "1..5K", "K",   "101%", "5%%", "99999999T"};
 	uint64_t bytes;
 
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
-		cr_assert_eq(config_parse_size(good[i].text, good[i].total, &bytes), 0, "%s", good[i].text);
+		cr_assert_eq(config_parse_size(good[i].text, good[i].total, &bytes), 0, "%s",
+			     good[i].text);
 		cr_assert_eq(bytes, good[i].bytes, "%s: %lu", good[i].text, (unsigned long)bytes);
 	}
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
@@ -130,10 +132,11 @@ Test(config, empty_file_is_the_defaults)
 
 Test(config, disk_keys)
 {
-	struct config *c = right("partition \"/a\" { disk.path = /var/lib/x\n disk.max = 4G\n disk.min-free = 2M\n"
-				 "disk.level = 3\n disk.fsync = yes\n disk.high = 60%\n disk.low = 0% }\n"
-				 "partition \"/b\" { disk.path = none\n disk.min-free = 3M\n disk.max = none }\n"
-				 "partition \"/c\" { }\n");
+	struct config *c = right(
+		"partition \"/a\" { disk.path = /var/lib/x\n disk.max = 4G\n disk.min-free = 2M\n"
+		"disk.level = 3\n disk.fsync = yes\n disk.high = 60%\n disk.low = 0% }\n"
+		"partition \"/b\" { disk.path = none\n disk.min-free = 3M\n disk.max = none }\n"
+		"partition \"/c\" { }\n");
 	const struct config_disk *d = &c->partitions[0].disk;
 
 	cr_assert_str_eq(d->path, "/var/lib/x");
@@ -152,10 +155,11 @@ Test(config, disk_keys)
 
 Test(config, disk_values_that_cannot_be)
 {
-	static const char *const bad[] = {"disk.path = x",   "disk.path = \"\"", "disk.max = 5",     "disk.max = 10%",
-					  "disk.level = 20", "disk.fsync = 2",   "disk.high = 101%", "disk.high = 85",
-					  "disk.high = -1%", "disk.high = %",    "disk.low = 100%",  "disk.low = 1000%",
-					  "disk.low = 7.5%", "disk.min-free = x"};
+	static const char *const bad[] = {
+		"disk.path = x",   "disk.path = \"\"", "disk.max = 5",     "disk.max = 10%",
+		"disk.level = 20", "disk.fsync = 2",   "disk.high = 101%", "disk.high = 85",
+		"disk.high = -1%", "disk.high = %",    "disk.low = 100%",  "disk.low = 1000%",
+		"disk.low = 7.5%", "disk.min-free = x"};
 	char text[128], *error;
 	struct config *c;
 
@@ -163,9 +167,10 @@ Test(config, disk_values_that_cannot_be)
 		snprintf(text, sizeof(text), "partition \"/a\" {\n%s\n}\n", bad[i]);
 		wrong(text, 2, "is not right here", "disk.");
 	}
-	cr_assert_eq(
-		config_read(file_at("y.conf", "partition \"/a\" { disk.high = 50%\n disk.low = 50% }\n"), &c, &error),
-		-EINVAL);
+	cr_assert_eq(config_read(file_at("y.conf",
+					 "partition \"/a\" { disk.high = 50%\n disk.low = 50% }\n"),
+				 &c, &error),
+		     -EINVAL);
 	cr_assert(strstr(error, "disk.low is not below disk.high"), "%s", error);
 	free(error);
 }
@@ -179,18 +184,20 @@ Test(config, partitions_have_limits_of_each_kind)
 		{WIRE_LIMIT_LABEL, (char[]){"w"}, 0, MIB},
 		{WIRE_LIMIT_STORE, (char[]){"s"}, MIB, 0},
 	};
-	struct config *c = right(
-		"partition \"/a\" { limit = 8M\n soft = 4M\n user \"*\" { limit = 2M }\n"
-		"user \"root\" { limit = 3M\n soft = 1M } label \"w\" { soft = 1M }\n store \"s\" { limit = 1M } }\n"
-		"partition \"/b\" { watermark-low = 70%\n watermark-high = 2M\n survey-interval = 5min }\n");
+	struct config *c =
+		right("partition \"/a\" { limit = 8M\n soft = 4M\n user \"*\" { limit = 2M }\n"
+		      "user \"root\" { limit = 3M\n soft = 1M } label \"w\" { soft = 1M }\n store "
+		      "\"s\" { limit = 1M } }\n"
+		      "partition \"/b\" { watermark-low = 70%\n watermark-high = 2M\n "
+		      "survey-interval = 5min }\n");
 
 	cr_assert_eq(c->n_partitions, 2);
 	cr_assert_eq(c->partitions[0].n_limits, sizeof(want) / sizeof(want[0]));
 	for (size_t i = 0; i < sizeof(want) / sizeof(want[0]); i++) {
 		const struct config_limit *l = &c->partitions[0].limits[i];
 
-		cr_assert(l->kind == want[i].kind && strcmp(l->id, want[i].id) == 0 && l->hard == want[i].hard &&
-				  l->soft == want[i].soft,
+		cr_assert(l->kind == want[i].kind && strcmp(l->id, want[i].id) == 0 &&
+				  l->hard == want[i].hard && l->soft == want[i].soft,
 			  "limit %zu: %u %s", i, l->kind, l->id);
 	}
 	cr_assert_eq(c->partitions[1].watermark_low, 700000);
@@ -211,20 +218,25 @@ Test(config, errors_name_file_line_and_the_nearest_key)
 	wrong("partition \"a\" { }\n", 1, "\"a\"", "path");
 	wrong("partition \"/a\" { }\npartition \"/a\" { }\n", 2, "duplicate", "/a");
 	wrong("partition \"/a\" {\n limit = 1M\n soft = 2M\n}\n", 4, "soft", "limit");
-	wrong("partition \"/a\" {\n user \"no such user\" { limit = 1M }\n}\n", 2, "no such user", "name one");
+	wrong("partition \"/a\" {\n user \"no such user\" { limit = 1M }\n}\n", 2, "no such user",
+	      "name one");
 	wrong("partition \"/a\" {\n label \"x\" { limit = 50% }\n}\n", 2, "50%", "size");
 	wrong("handoff \"h\" {\n from = { any }\n}\n", 3, "from and to", "\"h\"");
-	wrong("handoff \"h\" {\n from = { any }\n to = { \"user:no such\" }\n}\n", 4, "user:no such", "user:NAME");
+	wrong("handoff \"h\" {\n from = { any }\n to = { \"user:no such\" }\n}\n", 4,
+	      "user:no such", "user:NAME");
 	wrong("daemon {\n credit = 1M\n", 3, "missing", "}");
 	wrong("daemon {\n socket = \"/x\n", 4, "end of file", "");
 }
 
 Test(config, words_of_one_actor_s_copies)
 {
-	static const char *const bad[] = {
-		"retry",      "=3",     "retry=",           "retry=x",         "frequency=1ms",
-		"timeout=5s", "name=a", "recover-after=1s", "retry=1 num=all", "preempt-from-stale=maxage"};
-	struct config *c = right("peers { selection = random\n retry = 7\n preempt-from-stale = \"maxage:5\" }\n");
+	static const char *const bad[] = {"retry",           "=3",
+					  "retry=",          "retry=x",
+					  "frequency=1ms",   "timeout=5s",
+					  "name=a",          "recover-after=1s",
+					  "retry=1 num=all", "preempt-from-stale=maxage"};
+	struct config *c = right(
+		"peers { selection = random\n retry = 7\n preempt-from-stale = \"maxage:5\" }\n");
 	struct config_copies own;
 	char why[CONFIG_WHY] = "";
 
@@ -233,11 +245,14 @@ Test(config, words_of_one_actor_s_copies)
 	cr_assert_str_eq(own.selection, "random");
 	cr_assert(own.retry == 7 && own.num.k == 1 && own.stale.ms == 5 && !own.on);
 	config_copies_clear(&own);
-	cr_assert_eq(config_copies_read("  copies=yes num=explicit:2,min=1  selection=fixed:a,b retry=0 frequency=20ms "
-					"panic-on-missing=yes preempt-from-stale=always strategy=all retry=2",
-					&c->peers.copies, &own, why),
+	cr_assert_eq(config_copies_read(
+			     "  copies=yes num=explicit:2,min=1  selection=fixed:a,b retry=0 "
+			     "frequency=20ms "
+			     "panic-on-missing=yes preempt-from-stale=always strategy=all retry=2",
+			     &c->peers.copies, &own, why),
 		     0, "%s", why);
-	cr_assert(own.on && own.num.k == 2 && own.retry == 2 && own.frequency_ns == 20000000 && own.panic_on_missing);
+	cr_assert(own.on && own.num.k == 2 && own.retry == 2 && own.frequency_ns == 20000000 &&
+		  own.panic_on_missing);
 	cr_assert(own.stale.policy == CKPT_ALWAYS && own.strategy == CKPT_ALL);
 	cr_assert_str_eq(own.selection, "fixed:a,b");
 	cr_assert_str_eq(own.num.text, "explicit:2,min=1");
@@ -245,7 +260,8 @@ Test(config, words_of_one_actor_s_copies)
 	config_copies_clear(&own);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		why[0] = '\0';
-		cr_assert_eq(config_copies_read(bad[i], &c->peers.copies, &own, why), -EINVAL, "%s", bad[i]);
+		cr_assert_eq(config_copies_read(bad[i], &c->peers.copies, &own, why), -EINVAL, "%s",
+			     bad[i]);
 		cr_assert(strlen(why) > 20, "%s: %s", bad[i], why);
 	}
 	config_free(c);

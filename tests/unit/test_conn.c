@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A connection: what it answers, what it refuses and says so, what it bounds, and that it goes when nothing of it is in flight. */
+/* A connection: what it answers, what it refuses and says so, what it bounds, and that it goes when
+ * nothing of it is in flight. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <json-c/json.h>
@@ -21,7 +22,8 @@ static struct conn *c;
 static int client;
 static uint64_t serial;
 
-/* A few turns of the loop, long enough for one that is slowed (loop_uring.c): all that is there to be done is done. */
+/* A few turns of the loop, long enough for one that is slowed (loop_uring.c): all that is
+ * there to be done is done. */
 static void turn(void)
 {
 	fakehost_turn(&h, 4, 1000000);
@@ -95,7 +97,8 @@ Test(conn, hello_and_ping_are_answered)
 	tell(WIRE_PING, &(struct wire_ping){.cookie = 12345}); /* without waiting for WELCOME */
 	turn();
 	cr_assert_eq(hear(&welcome, NULL, &echoed), WIRE_WELCOME);
-	cr_assert(welcome.version == 1 && welcome.epoch == 99 && welcome.credit == 77 && echoed == serial - 1);
+	cr_assert(welcome.version == 1 && welcome.epoch == 99 && welcome.credit == 77 &&
+		  echoed == serial - 1);
 	cr_assert_eq(hear(&pong, NULL, &echoed), WIRE_PONG);
 	cr_assert(pong.cookie == 12345 && echoed == serial);
 	cr_assert(h.n_conns == 1 && h.counters.n_requests == 2);
@@ -148,7 +151,10 @@ Test(conn, descriptors_are_refused)
 	char control[CMSG_SPACE(sizeof(int))] = {0}, packet[100];
 	struct wire_hello body = {1, 1, 0};
 	struct iovec v = {packet, wire_pack(packet, sizeof(packet), WIRE_HELLO, 1, &body, NULL, 0)};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	struct msghdr m = {.msg_iov = &v,
+			   .msg_iovlen = 1,
+			   .msg_control = control,
+			   .msg_controllen = sizeof(control)};
 	struct cmsghdr *cm = CMSG_FIRSTHDR(&m);
 
 	cm->cmsg_level = SOL_SOCKET;
@@ -186,7 +192,8 @@ static unsigned ask_without_reading(void)
 	unsigned sent = 0, refused = 0;
 
 	while (refused < 3 && sent < 100000) {
-		if (fakehost_tell(client, WIRE_PING, ++serial, &(struct wire_ping){sent}, NULL, 0)) {
+		if (fakehost_tell(client, WIRE_PING, ++serial, &(struct wire_ping){sent}, NULL,
+				  0)) {
 			sent++;
 			refused = 0;
 		} else {
@@ -276,7 +283,8 @@ static void on_end(struct conn_end *e, struct conn *ending)
 
 Test(conn, its_end_is_told_once_in_order)
 {
-	struct told told[4] = {{{.fn = on_end}, 1}, {{.fn = on_end}, 2}, {{.fn = on_end}, 3}, {{.fn = on_end}, 4}};
+	struct told told[4] = {
+		{{.fn = on_end}, 1}, {{.fn = on_end}, 2}, {{.fn = on_end}, 3}, {{.fn = on_end}, 4}};
 
 	for (int i = 0; i < 4; i++)
 		conn_on_end(c, &told[i].end);
@@ -398,11 +406,14 @@ Test(conn, a_refusal_says_what_and_how_much)
 
 	memset(much, 'y', sizeof(much) - 1);
 	much[sizeof(much) - 1] = '\0';
-	cr_assert_eq(conn_refuse_limit(c, 8, -EDQUOT, WIRE_LIMIT_USER, 100, 99, "no %s", "more"), CONN_OK);
-	cr_assert_eq(conn_refuse_limit(c, 9, -EDQUOT, WIRE_LIMIT_USER, 100, 99, "%s", much), CONN_OK);
+	cr_assert_eq(conn_refuse_limit(c, 8, -EDQUOT, WIRE_LIMIT_USER, 100, 99, "no %s", "more"),
+		     CONN_OK);
+	cr_assert_eq(conn_refuse_limit(c, 9, -EDQUOT, WIRE_LIMIT_USER, 100, 99, "%s", much),
+		     CONN_OK);
 	turn();
 	cr_assert_eq(hear(&body, tail, NULL), WIRE_REFUSED);
-	cr_assert(body.error == -EDQUOT && body.limit == WIRE_LIMIT_USER && body.hard == 100 && body.used == 99);
+	cr_assert(body.error == -EDQUOT && body.limit == WIRE_LIMIT_USER && body.hard == 100 &&
+		  body.used == 99);
 	cr_assert_str_eq(tail, "no more");
 	cr_assert_eq(hear(&body, tail, NULL), WIRE_REFUSED);
 	cr_assert_eq(strlen(tail), WIRE_TEXT_MAX);

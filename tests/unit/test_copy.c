@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of all sizes about the one from which they are made otherwise, by each way: every byte, and none beside. */
+/* Copies of all sizes about the one from which they are made otherwise, by each way:
+ * every byte, and none beside. */
 #include <criterion/criterion.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -28,7 +29,8 @@ static void check(uint8_t *to, const uint8_t *from, size_t to_off, size_t from_o
 {
 	memset(to, GUARD, ROOM);
 	shms_copy(to + to_off, from + from_off, size);
-	cr_assert_arr_eq(to + to_off, from + from_off, size, "%zu bytes from %zu to %zu", size, from_off, to_off);
+	cr_assert_arr_eq(to + to_off, from + from_off, size, "%zu bytes from %zu to %zu", size,
+			 from_off, to_off);
 	for (size_t i = 0; i < ROOM; i++) {
 		if (i < to_off || i >= to_off + size)
 			cr_assert_eq(to[i], GUARD, "byte %zu beside %zu at %zu", i, size, to_off);
@@ -37,16 +39,24 @@ static void check(uint8_t *to, const uint8_t *from, size_t to_off, size_t from_o
 
 Test(copy, every_byte_and_none_beside)
 {
-	static const size_t sizes[] = {
-		0, 1, 64 * KIB, 256 * KIB - 1, 256 * KIB, 256 * KIB + 1, 256 * KIB + 7, 1024 * KIB + 65};
+	static const size_t sizes[] = {0,
+				       1,
+				       64 * KIB,
+				       256 * KIB - 1,
+				       256 * KIB,
+				       256 * KIB + 1,
+				       256 * KIB + 7,
+				       1024 * KIB + 65};
 	static const size_t offs[] = {0, 1, 64, 100, 4096};
 	uint8_t *from = room(), *to = room();
 
 	pattern_fill(from, ROOM, 3);
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
 		for (size_t k = 0; k < sizeof(offs) / sizeof(offs[0]); k++) {
-			/* The first copies of a size go each way in turn (copyrace.h), if all goes well. */
-			for (size_t turn = 0; turn < SHMS_COPYRACE_TURN * SHMS_COPYRACE_WAYS; turn++)
+			/* The first copies of a size go each way in turn
+			 * (copyrace.h), if all goes well. */
+			for (size_t turn = 0; turn < SHMS_COPYRACE_TURN * SHMS_COPYRACE_WAYS;
+			     turn++)
 				check(to, from, offs[k], turn * 17, sizes[i]);
 		}
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The race of ways to copy: the fastest wins whatever it is, slow ones cost little, and a machine that changes is noticed. */
+/* The race of ways to copy: the fastest wins whatever it is, slow ones cost little, and a
+ * machine that changes is noticed. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 
@@ -19,7 +20,8 @@ static uint64_t noisy(uint64_t time, unsigned percent)
 	return time + time * ((seed >> 16) % (percent + 1)) / 100;
 }
 
-/* So many copies, each as long as times says of its way. The sum of their times, without the noise. */
+/* So many copies, each as long as times says of its way. The sum of their
+ * times, without the noise. */
 static uint64_t play(const uint64_t times[WAYS], unsigned n, unsigned percent)
 {
 	uint64_t sum = 0;
@@ -98,7 +100,8 @@ Test(copyrace, a_machine_that_changes_is_noticed)
 	cr_assert_eq(winner(), 2);
 }
 
-/* Copies that pass the caches by leave the destination in none, so the next copy of another way is slow, too: it wins nothing by that. */
+/* Copies that pass the caches by leave the destination in none, so the next copy of another way is
+ * slow, too: it wins nothing by that. */
 Test(copyrace, a_way_that_slows_the_next_copy_is_found_out)
 {
 	static const uint64_t warm[WAYS] = {640, 620, 980}, cold[WAYS] = {1300, 1350, 980};

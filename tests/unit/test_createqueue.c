@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_createqueue.c: random histories of clients, of a store that fills and empties, of a disk that is full at times and of spilling.
- * $SHMSTORE_SEED plays one. After each step:
+ * test_createqueue.c: random histories of clients, of a store that fills and empties, of a disk
+ * that is full at times and of spilling. $SHMSTORE_SEED plays one. After each step:
  *
- *     only a request that waits is tried, and after it was created never again; each ends in one way
- *     mode FIRST tries the oldest only
- *     who has a deadline does not wait beyond the first pass after it; in mode HOST everybody has one
- *     in mode HOST at most max_bypass later requests are created before one that waits
- *     a client that left has nothing here; no client has more than per_client
- *     the counts are those of the model
+ *     only a request that waits is tried, and after it was created never again; each ends in one
+ *     way mode FIRST tries the oldest only who has a deadline does not wait beyond the first pass
+ *     after it; in mode HOST everybody has one in mode HOST at most max_bypass later requests are
+ *     created before one that waits a client that left has nothing here; no client has more than
+ *     per_client the counts are those of the model
  */
 #include <criterion/criterion.h>
 
@@ -99,7 +98,8 @@ static unsigned has(const struct world *w, uint64_t client)
 	unsigned n = 0;
 
 	for (uint64_t i = 1; i <= w->n; i++)
-		n += w->requests[i].client == client && w->requests[i].is != NOWHERE && w->requests[i].is != FETCHED;
+		n += w->requests[i].client == client && w->requests[i].is != NOWHERE &&
+		     w->requests[i].is != FETCHED;
 	return n;
 }
 
@@ -141,7 +141,8 @@ static void process(struct world *w)
 			cr_assert(w->disk_full);
 			r->is = ENDED;
 		}
-		cr_assert(r->is != WAITS || w->now < r->deadline, "%lu waits beyond its deadline", (unsigned long)i);
+		cr_assert(r->is != WAITS || w->now < r->deadline, "%lu waits beyond its deadline",
+			  (unsigned long)i);
 		if (r->is == WAITS && w->config.mode == CREATEQUEUE_HOST)
 			cr_assert_leq(r->n_passed, BYPASS);
 	}
@@ -196,7 +197,8 @@ static void look(const struct world *w)
 	}
 	cr_assert_eq(c.waiting, waiting);
 	cr_assert_eq(c.finished, finished);
-	cr_assert_eq(c.created + c.refused + c.out_of_disk + c.timed_out + c.dropped + waiting, w->n_added);
+	cr_assert_eq(c.created + c.refused + c.out_of_disk + c.timed_out + c.dropped + waiting,
+		     w->n_added);
 	cr_assert_eq(c.calls, w->n_calls);
 	for (uint64_t i = 1; i <= CLIENTS; i++)
 		cr_assert_leq(has(w, i), PER_CLIENT);
@@ -277,7 +279,8 @@ Test(createqueue, in_mode_host_a_large_request_holds_back_its_own_client_only_an
 	for (uint64_t id = 1; id <= 6; id++) {
 		struct request *r = &w.requests[id];
 
-		*r = (struct request){.is = WAITS, .bytes = id == 1 ? 30 : 1, .client = id <= 2 ? 1 : 2};
+		*r = (struct request){
+			.is = WAITS, .bytes = id == 1 ? 30 : 1, .client = id <= 2 ? 1 : 2};
 		r->at.bytes = r->bytes;
 		r->at.client = &w.clients[r->client];
 		cr_assert(createqueue_add(&w.q, &r->at, 0, 0));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Credit: what is charged, settled, and counted as gone, by each call; that a limit holds while it is taken away under racing
- * threads; and the store's own limit.
+ * Credit: what is charged, settled, and counted as gone, by each call; that a limit holds while it
+ * is taken away under racing threads; and the store's own limit.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -43,15 +43,16 @@ static void end(struct life *l)
 	fake_stop(l->f);
 }
 
-#define ENSURE_TOTALS(l, n_charged, n_fresh, n_last)                                                 \
-	do {                                                                                         \
-		cr_assert_eq(atomic_load(&(l).c->charged), (uint64_t)(n_charged), "charged %zu",     \
-			     (size_t)atomic_load(&(l).c->charged));                                  \
-		cr_assert_eq(atomic_load(&(l).c->settled), atomic_load(&(l).c->charged), "settled"); \
-		cr_assert_eq(atomic_load(&(l).c->fresh), (uint64_t)(n_fresh), "fresh %zu",           \
-			     (size_t)atomic_load(&(l).c->fresh));                                    \
-		cr_assert_eq(atomic_load(&(l).c->last), (uint64_t)(n_last), "last %zu",              \
-			     (size_t)atomic_load(&(l).c->last));                                     \
+#define ENSURE_TOTALS(l, n_charged, n_fresh, n_last)                                             \
+	do {                                                                                     \
+		cr_assert_eq(atomic_load(&(l).c->charged), (uint64_t)(n_charged), "charged %zu", \
+			     (size_t)atomic_load(&(l).c->charged));                              \
+		cr_assert_eq(atomic_load(&(l).c->settled), atomic_load(&(l).c->charged),         \
+			     "settled");                                                         \
+		cr_assert_eq(atomic_load(&(l).c->fresh), (uint64_t)(n_fresh), "fresh %zu",       \
+			     (size_t)atomic_load(&(l).c->fresh));                                \
+		cr_assert_eq(atomic_load(&(l).c->last), (uint64_t)(n_last), "last %zu",          \
+			     (size_t)atomic_load(&(l).c->last));                                 \
 	} while (0)
 
 /* ---- what counts ---- */
@@ -161,7 +162,8 @@ static uint64_t used(void)
 	return (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 }
 
-/* Under a limit of a user or label, fresh - last is what the store's memory grew by: whatever it did. */
+/* Under a limit of a user or label, fresh - last is what the store's memory
+ * grew by: whatever it did. */
 Test(credit, fresh_less_last_is_what_the_file_system_says)
 {
 	struct life l = begin(1 << 30);
@@ -194,9 +196,11 @@ Test(credit, fresh_less_last_is_what_the_file_system_says)
 		default:
 			/* Out and in again, over whatever there is. */
 			if (shmstore_handoff(l.s, KEY(key), 60000, &t) == 0)
-				cr_assert_eq(shmstore_adopt(l.s, KEY("k3"), &t, SHMSTORE_REPLACE), 0);
+				cr_assert_eq(shmstore_adopt(l.s, KEY("k3"), &t, SHMSTORE_REPLACE),
+					     0);
 		}
-		cr_assert_eq(used() - before, atomic_load(&l.c->fresh) - atomic_load(&l.c->last), "step %u", i);
+		cr_assert_eq(used() - before, atomic_load(&l.c->fresh) - atomic_load(&l.c->last),
+			     "step %u", i);
 	}
 	end(&l);
 }
@@ -272,7 +276,8 @@ Test(credit, store_limit_counts_no_alias)
 	cr_assert_eq(shmstore_put(l.s, KEY("2"), header, header_size, &iov, 1, 0), 0);
 	cr_expect_eq(links_of("a", "1"), 2);
 	cr_assert_eq(put_pattern(l.s, "3", SIZE, 1, 0), -EDQUOT);
-	cr_assert_eq(shmstore_put(l.s, KEY("2"), header, header_size, &iov, 1, SHMSTORE_REPLACE), 0);
+	cr_assert_eq(shmstore_put(l.s, KEY("2"), header, header_size, &iov, 1, SHMSTORE_REPLACE),
+		     0);
 	/* The memory stays as long as one of the names does. */
 	cr_assert_eq(shmstore_delete(l.s, KEY("1")), 0);
 	cr_assert_eq(put_pattern(l.s, "3", SIZE, 1, 0), -EDQUOT);
@@ -302,7 +307,8 @@ Test(credit, store_limit_takes_the_pool)
 	end(&l);
 }
 
-/* While it is written a file out of the pool is in none of the ledger's sums; it is memory of the store all the same. */
+/* While it is written a file out of the pool is in none of the ledger's sums; it is memory
+ * of the store all the same. */
 Test(credit, store_limit_counts_a_file_being_recycled)
 {
 	struct life l = begin(1 << 30);
@@ -382,7 +388,8 @@ Test(credit, store_limit_holds_for_many_threads)
 		pthread_join(threads[i], NULL);
 	cr_assert_eq(shmstore_usage(l.s, &u), 0);
 	cr_assert_leq(u.linked, 20 * BLOCKS + 5);
-	/* Threads that stood still may have held room to the end; alone, what fits is let in to the last. */
+	/* Threads that stood still may have held room to the end; alone, what
+	 * fits is let in to the last. */
 	do
 		snprintf(key, sizeof(key), "last-%u", n++);
 	while (put_pattern(l.s, key, SIZE, 0, 0) == 0);
@@ -413,7 +420,8 @@ Test(credit, store_limit_holds_for_racing_adopts)
 	struct life l = begin(1 << 30);
 	struct shmstore *other = scratch_store("b");
 	pthread_barrier_t both;
-	struct taker k[2] = {{.s = l.s, .key = "0", .both = &both}, {.s = l.s, .key = "1", .both = &both}};
+	struct taker k[2] = {{.s = l.s, .key = "0", .both = &both},
+			     {.s = l.s, .key = "1", .both = &both}};
 	pthread_t threads[2];
 	struct shmstore_store_usage u;
 
@@ -443,7 +451,8 @@ Test(credit, store_limit_holds_for_racing_adopts)
 	end(&l);
 }
 
-/* The daemon takes credit back, again and again, while four threads charge it: never is more charged than was booked. */
+/* The daemon takes credit back, again and again, while four threads charge it: never is
+ * more charged than was booked. */
 struct revoker {
 	struct life *l;
 	atomic_bool stop;
@@ -483,15 +492,16 @@ Test(credit, racing_threads_never_charge_more_than_was_booked)
 		/* Gives, and takes back what is not spent. */
 		booked = wire_credit_revoke(l.c, atomic_load(&l.c->granted) + (i % 7) * 4096);
 		settled = atomic_load(&l.c->settled);
-		cr_assert_leq(settled, booked, "settled %zu of %zu", (size_t)settled, (size_t)booked);
+		cr_assert_leq(settled, booked, "settled %zu of %zu", (size_t)settled,
+			      (size_t)booked);
 		if (i % 3 == 0) {
 			uint64_t charged = atomic_load(&l.c->charged);
 
 			if (charged < booked)
 				booked = wire_credit_revoke(l.c, charged);
 			settled = atomic_load(&l.c->settled);
-			cr_assert_leq(settled, booked, "after taking back: settled %zu of %zu", (size_t)settled,
-				      (size_t)booked);
+			cr_assert_leq(settled, booked, "after taking back: settled %zu of %zu",
+				      (size_t)settled, (size_t)booked);
 		}
 	}
 	atomic_store(&k.stop, true);

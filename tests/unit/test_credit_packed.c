@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Credit of stores that pack: segments are charged as they grow, and no limit is passed, to the byte of statfs; what nobody needs goes
- * back when it is asked for, and objects are packed under limits as without.
+ * Credit of stores that pack: segments are charged as they grow, and no limit is passed, to
+ * the byte of statfs; what nobody needs goes back when it is asked for, and objects are
+ * packed under limits as without.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -76,8 +77,10 @@ static size_t some_size(uint64_t n)
 	return n % 7 == 0 ? n % PACK_MAX : n % 3 ? n % 9000 : n % 64;
 }
 
-/* Whatever two stores that pack do to each other, fresh - last of both is what the file system grew by, and nothing is charged unsettled. */
-static void random_history(struct life *l, struct shmstore *other, struct wire_credit *theirs, uint64_t seed)
+/* Whatever two stores that pack do to each other, fresh - last of both is what the file system grew
+ * by, and nothing is charged unsettled. */
+static void random_history(struct life *l, struct shmstore *other, struct wire_credit *theirs,
+			   uint64_t seed)
 {
 	struct shmstore *stores[2] = {l->s, other};
 	uint64_t state = seed, before = used() - (uint64_t)(grown(l->c) + grown(theirs));
@@ -91,18 +94,22 @@ static void random_history(struct life *l, struct shmstore *other, struct wire_c
 
 		snprintf(key, sizeof(key), "k%u", (unsigned)(n / 1024 % 150));
 		if (n % 8 < 4) {
-			r = put_pattern(s, key, some_size(next(&state)), i, n % 2 ? SHMSTORE_REPLACE : 0);
+			r = put_pattern(s, key, some_size(next(&state)), i,
+					n % 2 ? SHMSTORE_REPLACE : 0);
 			cr_assert(r == 0 || r == -EEXIST, "put: %d", r);
 		} else if (n % 8 < 6) {
 			r = shmstore_delete(s, KEY(key));
 			cr_assert(r == 0 || r == -ENOENT, "delete: %d", r);
 		} else if (shmstore_handoff(s, KEY(key), 60000, &t) == 0) {
-			r = shmstore_adopt(stores[n / 128 % 2], KEY(key), &t, n % 2 ? SHMSTORE_REPLACE : 0);
+			r = shmstore_adopt(stores[n / 128 % 2], KEY(key), &t,
+					   n % 2 ? SHMSTORE_REPLACE : 0);
 			cr_assert(r == 0 || r == -EEXIST, "adopt: %d", r);
 		}
-		cr_assert_eq(used() - before, (uint64_t)(grown(l->c) + grown(theirs)), "step %u: %lld more", i,
+		cr_assert_eq(used() - before, (uint64_t)(grown(l->c) + grown(theirs)),
+			     "step %u: %lld more", i,
 			     (long long)(used() - before) - grown(l->c) - grown(theirs));
-		cr_assert_eq(atomic_load(&l->c->charged), atomic_load(&l->c->settled), "step %u", i);
+		cr_assert_eq(atomic_load(&l->c->charged), atomic_load(&l->c->settled), "step %u",
+			     i);
 		cr_assert_geq(atomic_load(&l->c->charged), atomic_load(&l->c->fresh));
 	}
 }
@@ -241,7 +248,8 @@ Test(credit_packed, pool_goes_back_when_it_is_asked_for)
 	atomic_store(&l.c->asked_bytes, full);
 	atomic_fetch_add(&l.c->asked_n, 1);
 	cr_assert_eq(shmstore_delete(l.s, KEY("k2990")), 0);
-	cr_assert_lt(used() - before, full / 4, "%zu of %zu", (size_t)(used() - before), (size_t)full);
+	cr_assert_lt(used() - before, full / 4, "%zu of %zu", (size_t)(used() - before),
+		     (size_t)full);
 	cr_assert_eq(atomic_load(&l.c->last), full - (used() - before));
 	/* As long as it is asked for, each goes at once. */
 	full = used();

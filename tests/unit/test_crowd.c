@@ -108,7 +108,7 @@ Test(crowd, one_that_is_dropped_delays_the_next)
 	cr_assert(n <= CROWD_BURST / CROWD_FAULT + 1, "%u", n);
 }
 
-/* ---- output -------------------------------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 static uint64_t serial_of(const struct iovec *v)
 {
@@ -131,7 +131,8 @@ Test(output, packets_leave_in_order_and_stay_in_place_until_sent)
 		cr_assert_eq(output_add(&o, 0, WIRE_PONG, i, &body, NULL, 0), 0);
 	cr_assert_eq(output_next(&o, first, 3), 3);
 	memcpy(copy, first[0].iov_base, first[0].iov_len);
-	/* More come, so that the filling buffer grows and moves: those that were handed out do not. */
+	/* More come, so that the filling buffer grows and moves: those
+	 * that were handed out do not. */
 	for (uint64_t i = 4; i <= 1000; i++)
 		cr_assert_eq(output_add(&o, 0, WIRE_PONG, i, &body, NULL, 0), 0);
 	cr_assert_eq(memcmp(copy, first[0].iov_base, first[0].iov_len), 0);

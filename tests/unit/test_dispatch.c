@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages: what is well-formed, and that everything else is refused with a reason, for every type, size and field. */
+/* Messages: what is well-formed, and that everything else is refused with a reason, for
+ * every type, size and field. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -37,7 +38,8 @@ static void refused(const struct wire_kind *k, size_t n, const char *what)
 {
 	const char *reason = NULL;
 
-	cr_assert_eq(wire_check(packet, n, k->from_client, &reason), -EBADMSG, "%s: %s, %zu bytes", k->name, what, n);
+	cr_assert_eq(wire_check(packet, n, k->from_client, &reason), -EBADMSG, "%s: %s, %zu bytes",
+		     k->name, what, n);
 	cr_assert(reason && reason[0]);
 }
 
@@ -57,7 +59,8 @@ Test(dispatch, well_formed_is_accepted_from_its_side_only)
 		for (size_t i = 0; i < 3; i++) {
 			size_t n = make(k, tails[i]);
 
-			cr_assert_eq(wire_check(packet, n, k->from_client, &reason), 0, "%s: %s", k->name, reason);
+			cr_assert_eq(wire_check(packet, n, k->from_client, &reason), 0, "%s: %s",
+				     k->name, reason);
 			cr_assert_eq(wire_check(packet, n, !k->from_client, &reason), -EBADMSG);
 		}
 	}
@@ -98,9 +101,11 @@ Test(dispatch, a_tail_longer_than_its_type_has_is_not_made_and_not_taken)
 	EACH_KIND(k)
 	{
 		static const char body[64], tail[WIRE_DATA_MAX + 1];
-		struct wire_header h = {.magic = WIRE_MAGIC, .type = k->type, .serial = 1, .tail = k->tail + 1};
+		struct wire_header h = {
+			.magic = WIRE_MAGIC, .type = k->type, .serial = 1, .tail = k->tail + 1};
 
-		cr_assert_eq(wire_pack(packet, sizeof(packet), k->type, 1, body, tail, k->tail + 1), 0);
+		cr_assert_eq(wire_pack(packet, sizeof(packet), k->type, 1, body, tail, k->tail + 1),
+			     0);
 		h.size = (uint32_t)(sizeof(h) + k->body + h.tail);
 		memset(packet, 'x', sizeof(packet));
 		memset(packet + sizeof(h), 0, k->body);
@@ -147,8 +152,8 @@ Test(dispatch, unknown_types_flags_magic_and_no_serial_are_refused)
 /* What follows in the tail, after a name at most, is bytes. */
 static bool has_bytes(const struct wire_kind *k)
 {
-	return k->type == WIRE_ACTOR_CALL || k->type == WIRE_ACTOR_DONE || k->type == WIRE_ACTOR_ORDER ||
-	       k->type == WIRE_ACTOR_ANSWER;
+	return k->type == WIRE_ACTOR_CALL || k->type == WIRE_ACTOR_DONE ||
+	       k->type == WIRE_ACTOR_ORDER || k->type == WIRE_ACTOR_ANSWER;
 }
 
 Test(dispatch, a_nul_in_the_text_is_refused)
@@ -165,7 +170,8 @@ Test(dispatch, a_nul_in_the_text_is_refused)
 			if (has_bytes(k)) {
 				const char *reason;
 
-				cr_assert_eq(wire_check(packet, n, k->from_client, &reason), 0, "%s", k->name);
+				cr_assert_eq(wire_check(packet, n, k->from_client, &reason), 0,
+					     "%s", k->name);
 			} else {
 				refused(k, n, "a NUL");
 			}
@@ -173,18 +179,21 @@ Test(dispatch, a_nul_in_the_text_is_refused)
 	}
 }
 
-#define RESERVED(NAME, name, field, known)                                                                    \
-	do {                                                                                                  \
-		for (unsigned bit = 0; bit < 8 * sizeof(((struct wire_##name *)0)->field); bit++) {           \
-			struct wire_##name body = {0};                                                        \
-			const char *reason;                                                                   \
-			size_t n;                                                                             \
-                                                                                                              \
-			body.field |= (__typeof__(body.field))1 << bit;                                       \
-			n = wire_pack(packet, sizeof(packet), WIRE_##NAME, 1, &body, NULL, 0);                \
-			cr_assert_eq(wire_check(packet, n, wire_kind(WIRE_##NAME)->from_client, &reason),     \
-				     ((UINT64_C(1) << bit) & (known)) ? 0 : -EBADMSG, #NAME ", bit %u", bit); \
-		}                                                                                             \
+#define RESERVED(NAME, name, field, known)                                                      \
+	do {                                                                                    \
+		for (unsigned bit = 0; bit < 8 * sizeof(((struct wire_##name *)0)->field);      \
+		     bit++) {                                                                   \
+			struct wire_##name body = {0};                                          \
+			const char *reason;                                                     \
+			size_t n;                                                               \
+                                                                                                \
+			body.field |= (__typeof__(body.field))1 << bit;                         \
+			n = wire_pack(packet, sizeof(packet), WIRE_##NAME, 1, &body, NULL, 0);  \
+			cr_assert_eq(wire_check(packet, n, wire_kind(WIRE_##NAME)->from_client, \
+						&reason),                                       \
+				     ((UINT64_C(1) << bit) & (known)) ? 0 : -EBADMSG,           \
+				     #NAME ", bit %u", bit);                                    \
+		}                                                                               \
 	} while (0)
 
 Test(dispatch, every_reserved_bit_must_be_zero)

@@ -156,7 +156,8 @@ Test(draft, of_strangers_nothing_is_done)
 {
 	struct shmstore *s = scratch_store("a"), *other = scratch_store("b");
 	unsigned char *p = draft(s, SIZE);
-	void *map = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *ret;
+	void *map = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+	     *ret;
 
 	cr_assert_eq(shmstore_free(NULL), 0);
 	cr_assert_eq(shmstore_free(map), 0);
@@ -192,12 +193,14 @@ Test(draft, a_child_has_copies_and_publishes_nothing)
 	cr_assert_eq(put_whole(s, "k", published, SIZE, 0), 0);
 	child = fork();
 	if (child == 0) {
-		bool ok = pattern_check(p, SIZE, 1) == SIZE && pattern_check(published, SIZE, 2) == SIZE;
+		bool ok = pattern_check(p, SIZE, 1) == SIZE &&
+			  pattern_check(published, SIZE, 2) == SIZE;
 
 		memset(p, 0, SIZE);
 		memset(published, 0, SIZE);
 		ok = ok && put_whole(s, "c", p, SIZE, 0) == -EPERM;
-		ok = ok && shmstore_free(p) == SIZE && shmstore_free(published) == SIZE && shmstore_free(kept) == 0;
+		ok = ok && shmstore_free(p) == SIZE && shmstore_free(published) == SIZE &&
+		     shmstore_free(kept) == 0;
 		_exit(ok ? 0 : 1);
 	}
 	cr_assert_eq(waitpid(child, &status, 0), child);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shms_dying(): who was killed and is not gone yet, as a daemon is whose threads get no processor to end. */
+/* shms_dying(): who was killed and is not gone yet, as a daemon is whose
+ * threads get no processor to end. */
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <sys/wait.h>

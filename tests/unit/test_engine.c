@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Objects to tier files and back, through io_uring and through plain calls, with threads and without, one and many at a time; what happens where
- * the object, the file or the disk is not what it should be. test_engine_process.c: where the process is not.
+ * Objects to tier files and back, through io_uring and through plain calls, with threads and
+ * without, one and many at a time; what happens where the object, the file or the disk is not what
+ * it should be. test_engine_process.c: where the process is not.
  */
 #include <criterion/criterion.h>
 #include <criterion/parameterized.h>
@@ -17,7 +18,7 @@
 
 #include "enginemove.h"
 
-/* ---- there and back ------------------------------------------------------------------------------------------------- */
+/* ---- there and back -------------------------------------------------------------------------- */
 
 struct way {
 	unsigned n_threads;
@@ -27,16 +28,19 @@ struct way {
 
 ParameterizedTestParameters(engine, every_size_and_content_comes_back)
 {
-	static struct way ways[] = {{0, 0, 1}, {0, 1, 1}, {2, 0, 1}, {2, 1, 1}, {2, 0, 0}, {0, 0, 0}, {5, 0, 3}};
+	static struct way ways[] = {{0, 0, 1}, {0, 1, 1}, {2, 0, 1}, {2, 1, 1},
+				    {2, 0, 0}, {0, 0, 0}, {5, 0, 3}};
 
 	return cr_make_param_array(struct way, ways, sizeof(ways) / sizeof(*ways), NULL);
 }
 
 ParameterizedTest(struct way *way, engine, every_size_and_content_comes_back)
 {
-	static const size_t sizes[] = {1,       200,         4096,        4097,          MIB,      4 * MIB - 1,
-				       4 * MIB, 4 * MIB + 1, 9 * MIB + 5, 40 * MIB + 77, 100 * MIB};
-	/* The largest ones take most of the time: they go two ways only, and under sanitizers the very largest goes none. */
+	static const size_t sizes[] = {1,           200,           4096,     4097,
+				       MIB,         4 * MIB - 1,   4 * MIB,  4 * MIB + 1,
+				       9 * MIB + 5, 40 * MIB + 77, 100 * MIB};
+	/* The largest ones take most of the time: they go two ways only, and under sanitizers
+	 * the very largest goes none. */
 	const bool one = way->n_threads == 2 && way->level == 1;
 	const size_t left_out = (one ? 0u : 1u) + (n_rounds(20) == 20 ? 0u : 1u);
 	const size_t n = sizeof(sizes) / sizeof(*sizes) - left_out;
@@ -52,7 +56,9 @@ ParameterizedTest(struct way *way, engine, every_size_and_content_comes_back)
 			cr_assert_eq(m.job.error, 0, "%s", m.job.reason);
 			cr_assert_eq(m.job.transferred, m.header.sb->file_size);
 			cr_assert_eq(m.header.sb->flags,
-				     c == NOISE || way->level == 0 || sizes[i] <= 4096 ? SHMS_TIER_RAW : 0);
+				     c == NOISE || way->level == 0 || sizes[i] <= 4096
+					     ? SHMS_TIER_RAW
+					     : 0);
 			job_load(e, &m);
 			shms_engine_drain(e);
 			job_check_back(&m);
@@ -78,7 +84,8 @@ ParameterizedTest(struct way *way, engine, many_jobs_overlap)
 
 	for (size_t i = 0; i < N; i++)
 		job_store(e, &m[i],
-			  job_object_new(i * 7919 % MIB + (i % 17 ? 1 : 6 * MIB), (enum content)(i % 3), i + 1),
+			  job_object_new(i * 7919 % MIB + (i % 17 ? 1 : 6 * MIB),
+					 (enum content)(i % 3), i + 1),
 			  way->level);
 	shms_engine_drain(e);
 	for (size_t i = 0; i < N; i++)
@@ -133,7 +140,7 @@ Test(engine, fsync_comes_before_done)
 	shms_engine_free(e);
 }
 
-/* ---- done may begin the next ---------------------------------------------------------------------------------------- */
+/* ---- done may begin the next ----------------------------------------------------------------- */
 
 struct chain {
 	struct shms_engine *e;
@@ -155,8 +162,9 @@ static void begin_next(struct shms_job *job)
 		struct moved *m = &chain.m[chain.n_begun++];
 
 		*m = chain.m[0];
-		ENSURE(shms_tier_header_init(&m->header, &(struct shms_tier_object){.header_size = m->object.size}) ==
-		       0);
+		ENSURE(shms_tier_header_init(
+			       &m->header,
+			       &(struct shms_tier_object){.header_size = m->object.size}) == 0);
 		m->job.header = &m->header;
 		m->job.tier_fd = job_tier_file();
 		shms_engine_store(chain.e, &m->job);
@@ -173,7 +181,8 @@ Test(engine, done_may_begin_another_job)
 		chain.n_begun = 1;
 		chain.e = job_engine_new(n_threads, false);
 		*first = (struct moved){.object = job_object_new(5 * MIB, MIXED, 2)};
-		ENSURE(shms_tier_header_init(&first->header, &(struct shms_tier_object){.header_size = 5 * MIB}) == 0);
+		ENSURE(shms_tier_header_init(&first->header, &(struct shms_tier_object){
+								     .header_size = 5 * MIB}) == 0);
 		first->job = (struct shms_job){.object_fd = first->object.fd,
 					       .tier_fd = job_tier_file(),
 					       .header = &first->header,
@@ -190,7 +199,7 @@ Test(engine, done_may_begin_another_job)
 	}
 }
 
-/* ---- damage --------------------------------------------------------------------------------------------------------- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
 static void flip(int fd, uint64_t at)
 {
@@ -217,14 +226,17 @@ Test(engine, every_flipped_bit_is_found)
 			flip(m.job.tier_fd, at);
 			shms_tier_header_deinit(&m.header);
 			if (at < 4096) {
-				cr_assert_lt(job_header_read(m.job.tier_fd, &m.header), 0, "byte %zu", (size_t)at);
+				cr_assert_lt(job_header_read(m.job.tier_fd, &m.header), 0,
+					     "byte %zu", (size_t)at);
 			} else {
 				m.job.object_fd = -1;
 				cr_assert_eq(job_header_read(m.job.tier_fd, &m.header), 0);
 				shms_engine_load(e, &m.job);
 				shms_engine_drain(e);
-				cr_assert_eq(m.job.error, -EBADMSG, "byte %zu: %d", (size_t)at, m.job.error);
-				cr_assert(strncmp(m.job.reason, "frame ", 6) == 0, "%s", m.job.reason);
+				cr_assert_eq(m.job.error, -EBADMSG, "byte %zu: %d", (size_t)at,
+					     m.job.error);
+				cr_assert(strncmp(m.job.reason, "frame ", 6) == 0, "%s",
+					  m.job.reason);
 			}
 			flip(m.job.tier_fd, at);
 		}
@@ -257,7 +269,7 @@ Test(engine, a_file_cut_while_it_is_read_is_damage)
 	}
 }
 
-/* ---- failures ------------------------------------------------------------------------------------------------------- */
+/* ---- failures -------------------------------------------------------------------------------- */
 
 Test(engine, an_object_that_shrank_is_an_error)
 {
@@ -285,7 +297,8 @@ Test(engine, a_file_that_may_not_grow_is_too_large, .signal = 0)
 	ENSURE(getrlimit(RLIMIT_FSIZE, &before) == 0);
 	for (unsigned round = 0; round < 4; round++) {
 		struct shms_engine *e = job_engine_new(round & 1 ? 2 : 0, round & 2);
-		struct object big = job_object_new(30 * MIB, NOISE, 4), small = job_object_new(MIB, NOISE, 5);
+		struct object big = job_object_new(30 * MIB, NOISE, 4),
+			      small = job_object_new(MIB, NOISE, 5);
 		struct moved m[2];
 
 		limit = before;
@@ -298,7 +311,8 @@ Test(engine, a_file_that_may_not_grow_is_too_large, .signal = 0)
 		cr_assert_eq(m[0].n_done, 1);
 		cr_assert_eq(m[0].job.error, -EFBIG, "%d: %s", m[0].job.error, m[0].job.reason);
 		cr_assert_eq(m[1].n_done, 1);
-		cr_assert_eq(m[1].job.error, 0, "the other one is none the worse: %s", m[1].job.reason);
+		cr_assert_eq(m[1].job.error, 0, "the other one is none the worse: %s",
+			     m[1].job.reason);
 		job_moved_free(&m[0]);
 		job_moved_free(&m[1]);
 		shms_engine_free(e);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine in processes that fork, that have threads, and that may not do what it would like to: descriptors, locked memory, io_uring. */
+/* The engine in processes that fork, that have threads, and that may not do what it would like to:
+ * descriptors, locked memory, io_uring. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <liburing.h>
@@ -15,7 +16,7 @@
 
 #include "enginemove.h"
 
-/* ---- processes and limits ------------------------------------------------------------------------------------------- */
+/* ---- processes and limits -------------------------------------------------------------------- */
 
 static int free_it(void *arg)
 {
@@ -73,7 +74,8 @@ Test(engine_process, says_how_it_moves)
 	shms_engine_free(e);
 	unsetenv("SHMSTORE_TIER_IO");
 	e = job_engine_new(0, false);
-	cr_assert(strncmp(shms_engine_io(e), "io_uring", 8) == 0 || strncmp(shms_engine_io(e), "plain: ", 7) == 0);
+	cr_assert(strncmp(shms_engine_io(e), "io_uring", 8) == 0 ||
+		  strncmp(shms_engine_io(e), "plain: ", 7) == 0);
 	cr_assert_str_eq(shmstore_tier_io(), shms_engine_io(e));
 	shms_engine_free(e);
 }
@@ -90,8 +92,10 @@ Test(engine_process, does_without_what_it_has_no_descriptors_for)
 	limit = before;
 	limit.rlim_cur = (rlim_t)m.job.tier_fd + 1;
 	ENSURE(setrlimit(RLIMIT_NOFILE, &limit) == 0);
-	cr_assert_eq(shms_engine_new(&(struct shms_engine_options){.n_threads = 1}, &threads), -EMFILE);
-	cr_assert(strncmp(shms_engine_io(e), "plain: io_uring is refused: ", 28) == 0, "%s", shms_engine_io(e));
+	cr_assert_eq(shms_engine_new(&(struct shms_engine_options){.n_threads = 1}, &threads),
+		     -EMFILE);
+	cr_assert(strncmp(shms_engine_io(e), "plain: io_uring is refused: ", 28) == 0, "%s",
+		  shms_engine_io(e));
 	shms_engine_drain(e);
 	cr_assert(m.n_done == 1 && m.job.error == 0);
 	ENSURE(setrlimit(RLIMIT_NOFILE, &before) == 0);
@@ -99,7 +103,7 @@ Test(engine_process, does_without_what_it_has_no_descriptors_for)
 	shms_engine_free(e);
 }
 
-/* ---- where io_uring is refused --------------------------------------------------------------------------------------- */
+/* ---- where io_uring is refused --------------------------------------------------------------- */
 
 /* What a container's filter does. */
 static void forbid_io_uring(void)

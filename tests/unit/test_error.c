@@ -7,8 +7,9 @@
 #include "scratch.h"
 #include "sys.h"
 
-static const int codes[] = {EINVAL, ENOENT, EEXIST, EBUSY,   ENOSPC, EDQUOT,    EBADMSG,   EPERM, ESTALE,
-			    EXDEV,  EMFILE, ENOMEM, ENOTSUP, EIO,    ETIMEDOUT, ECANCELED, EFBIG};
+static const int codes[] = {EINVAL,  ENOENT, EEXIST,    EBUSY,     ENOSPC, EDQUOT,
+			    EBADMSG, EPERM,  ESTALE,    EXDEV,     EMFILE, ENOMEM,
+			    ENOTSUP, EIO,    ETIMEDOUT, ECANCELED, EFBIG};
 enum {
 	N_CODES = sizeof(codes) / sizeof(codes[0])
 };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The ring of events: numbers, what is kept, the rate per object, and who is told in which order. */
+/* The ring of events: numbers, what is kept, the rate per object, and who is told in which
+ * order. */
 #include <criterion/criterion.h>
 #include <json-c/json.h>
 #include <stdio.h>
@@ -171,7 +172,8 @@ Test(events, what_never_pauses_is_damped)
 		events_emit(ev, EVENT_QUOTA_REFUSED, "b", NULL);
 		nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
 		clock_gettime(CLOCK_MONOTONIC, &now);
-		if ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < 2900)
+		if ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 <
+		    2900)
 			cr_assert_leq(events_last(ev), 2);
 		cr_assert_lt(now.tv_sec - begin.tv_sec, 60);
 	} while (events_last(ev) < 3);
@@ -231,7 +233,8 @@ Test(events, a_long_one_fits_a_message)
 		char name[16];
 
 		snprintf(name, sizeof(name), "f%d", i);
-		json_object_object_add(fields, name, json_object_new_string("some text that is not that short"));
+		json_object_object_add(fields, name,
+				       json_object_new_string("some text that is not that short"));
 	}
 	events_emit(ev, EVENT_STORE_CAME, NULL, fields);
 	o = last_object(ev);
@@ -258,7 +261,7 @@ Test(events, whose_it_is)
 	events_free(ev);
 }
 
-/* ---- who is told ------------------------------------------------------------------------------------------------------- */
+/* ---- who is told ----------------------------------------------------------------------------- */
 
 struct listener {
 	struct event_sink sink;
@@ -268,7 +271,8 @@ struct listener {
 	struct seen seen;
 };
 
-static void told(struct event_sink *sink, enum event e, uint64_t sequence, const char *json, size_t n)
+static void told(struct event_sink *sink, enum event e, uint64_t sequence, const char *json,
+		 size_t n)
 {
 	struct listener *l = (struct listener *)(void *)sink;
 
@@ -296,7 +300,8 @@ static struct listener *listen_to(struct events *ev, uint64_t mask)
 Test(events, sinks_are_told_what_they_want)
 {
 	struct events *ev = ring();
-	struct listener *some = listen_to(ev, UINT64_C(1) << EVENT_CONFIG), *every = listen_to(ev, UINT64_MAX);
+	struct listener *some = listen_to(ev, UINT64_C(1) << EVENT_CONFIG),
+			*every = listen_to(ev, UINT64_MAX);
 
 	events_emit(ev, EVENT_STORE_CAME, NULL, NULL);
 	events_emit(ev, EVENT_CONFIG, NULL, NULL);
@@ -312,7 +317,8 @@ Test(events, sinks_are_told_what_they_want)
 	events_free(ev);
 }
 
-/* Each drops the other and itself: the one that is told first stays the only one told, and nothing freed is touched. */
+/* Each drops the other and itself: the one that is told first stays the only one told, and
+ * nothing freed is touched. */
 Test(events, a_sink_may_take_others_away)
 {
 	for (int turn = 0; turn < 3; turn++) {
@@ -358,7 +364,8 @@ Test(events, what_a_sink_emits_comes_to_all_in_order)
 	events_free(ev);
 }
 
-static void flood(struct event_sink *sink, enum event e, uint64_t sequence, const char *json, size_t n)
+static void flood(struct event_sink *sink, enum event e, uint64_t sequence, const char *json,
+		  size_t n)
 {
 	struct listener *l = (struct listener *)(void *)sink;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Eviction: what is demoted, what is not, in which order, and what is said of it. Sizes are told by statfs, places by the names in the
- * directories.
+ * Eviction: what is demoted, what is not, in which order, and what is said of it. Sizes are told by
+ * statfs, places by the names in the directories.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "tiered.h"
 
 #define N 40 /* objects of a usual scene */
-/* ---- what and how much -------------------------------------------------------------------------------------------------- */
+/* ---- what and how much ----------------------------------------------------------------------- */
 
 Test(evict, least_recently_used_go_first_and_the_report_is_true)
 {
@@ -138,7 +138,8 @@ Test(evict, clean_ones_go_without_a_write)
 	cr_assert_eq(crowded_evict_bytes(10 * CROWDED_WHOLE, &r), 1);
 	for (unsigned i = 0; i < 10; i++)
 		cr_assert_eq(get_pattern(s, nth(i), CROWDED_SIZE, i), 0);
-	/* They are the youngest now; where all are of about one age what costs nothing goes first. */
+	/* They are the youngest now; where all are of about one age what
+	 * costs nothing goes first. */
 	crowded_tick();
 	cr_assert_eq(crowded_evict_bytes(10 * CROWDED_WHOLE, &r), 1);
 	cr_assert_eq(r.n_objects, 10);
@@ -156,7 +157,7 @@ Test(evict, clean_ones_go_without_a_write)
 	crowded_finish(s, 0, N);
 }
 
-/* ---- what does not go ---------------------------------------------------------------------------------------------------- */
+/* ---- what does not go ------------------------------------------------------------------------ */
 
 Test(evict, pinned_and_leased_stay)
 {
@@ -211,7 +212,8 @@ Test(evict, mapped_ones_go_last_and_are_free_with_their_last_view)
 	cr_assert_not(crowded_in_memory(s, 0), "the older one");
 	cr_assert_geq(crowded_used() + 8192, before);
 	cr_assert_eq(crowded_evict_bytes(CROWDED_WHOLE, &r), -ENOSPC);
-	cr_assert_eq(r.n_objects, 0, "what waits for its last view counts: the other one does not go for it");
+	cr_assert_eq(r.n_objects, 0,
+		     "what waits for its last view counts: the other one does not go for it");
 	cr_assert_eq(view_pattern(views[0], CROWDED_SIZE, 0), 0);
 	shmstore_view_unref(views[0]);
 	cr_assert_eq(crowded_evict_bytes(CROWDED_WHOLE, &r), 1, "the resident goes");
@@ -233,7 +235,8 @@ Test(evict, stores_that_take_no_part_are_left_alone)
 	crowded_fill(s, 0, 4, 0);
 	if (!crowded_begin(NULL))
 		cr_skip_test("needs a tmpfs of its own (root) and a directory on disk\n");
-	cr_assert_eq(crowded_evict_bytes(1, &r), -ENOSPC, "its owner does not know of the tier yet");
+	cr_assert_eq(crowded_evict_bytes(1, &r), -ENOSPC,
+		     "its owner does not know of the tier yet");
 	cr_assert_eq(r.n_objects, 0);
 	cr_assert_eq(crowded_count(s, 0, 4), 4);
 	cr_assert_eq(shmstore_close(s), 0);
@@ -260,7 +263,9 @@ Test(evict, of_several_names_all_or_none)
 		cr_assert_eq(other_adopt(&o, nth(i), &t), 0);
 	}
 	/* k2 has a name that is nobody's, k3 only ours. */
-	cr_assert_eq(link(scratch_store_path("a", "objects/k2"), scratch_store_path("a", "elsewhere")), 0);
+	cr_assert_eq(
+		link(scratch_store_path("a", "objects/k2"), scratch_store_path("a", "elsewhere")),
+		0);
 	before = crowded_used();
 	cr_assert_eq(crowded_evict_bytes(CROWDED_OF * MIB, &r), -ENOSPC);
 	cr_assert_eq(r.n_objects, 3, "two names are one object");
@@ -268,11 +273,13 @@ Test(evict, of_several_names_all_or_none)
 	cr_assert_eq(before - crowded_used(), 3 * CROWDED_WHOLE);
 	for (unsigned i = 0; i < 3; i++) {
 		cr_assert_eq(crowded_in_memory(s, i), i == 2);
-		cr_assert_eq(other_locate(&o, nth(i)), i == 2 ? SHMSTORE_IN_MEMORY : SHMSTORE_IN_TIER);
+		cr_assert_eq(other_locate(&o, nth(i)),
+			     i == 2 ? SHMSTORE_IN_MEMORY : SHMSTORE_IN_TIER);
 	}
 	cr_assert_eq(tiered_count_files(), 3);
 	cr_assert_eq(unlink(scratch_store_path("a", "elsewhere")), 0);
-	/* Promoted by one: for the other it is in the tier still, and this one demotes without a write. */
+	/* Promoted by one: for the other it is in the tier still, and this
+	 * one demotes without a write. */
 	cr_assert_eq(get_pattern(s, "k0", CROWDED_SIZE, 0), 0);
 	cr_assert_eq(crowded_evict_bytes(2 * CROWDED_WHOLE, &r), 1, "k0 and k2");
 	cr_assert_eq(r.n_clean, 1);
@@ -284,7 +291,7 @@ Test(evict, of_several_names_all_or_none)
 	crowded_finish(s, 0, 4);
 }
 
-/* ---- a full disk ---------------------------------------------------------------------------------------------------------- */
+/* ---- a full disk ----------------------------------------------------------------------------- */
 
 Test(evict, full_disk_stops_it_and_memory_keeps_what_it_has)
 {
@@ -297,8 +304,10 @@ Test(evict, full_disk_stops_it_and_memory_keeps_what_it_has)
 	crowded_fill(s, 0, N, 0);
 	cr_assert_eq(crowded_evict_bytes(20 * CROWDED_WHOLE, &r), -ENOSPC);
 	cr_assert(r.disk_full);
-	cr_assert_not_null(strstr(shmstore_error_detail(), "disk full"), "%s", shmstore_error_detail());
-	cr_assert_not_null(strstr(shmstore_error_detail(), tiered_disk()), "%s", shmstore_error_detail());
+	cr_assert_not_null(strstr(shmstore_error_detail(), "disk full"), "%s",
+			   shmstore_error_detail());
+	cr_assert_not_null(strstr(shmstore_error_detail(), tiered_disk()), "%s",
+			   shmstore_error_detail());
 	cr_assert_geq(r.n_objects, 4);
 	cr_assert_leq(r.n_objects, 5);
 	cr_assert_eq(crowded_count(s, 0, N), N - r.n_objects);
@@ -342,7 +351,7 @@ Test(evict, full_disk_gives_up_clean_copies_before_it_gives_up)
 	crowded_finish(s, 0, N);
 }
 
-/* ---- who else ------------------------------------------------------------------------------------------------------------- */
+/* ---- who else -------------------------------------------------------------------------------- */
 
 struct told {
 	unsigned n, end;
@@ -386,7 +395,8 @@ static void lock_tier(void)
 {
 	char path[SCRATCH_PATH + 64];
 
-	snprintf(path, sizeof(path), "%s/tier/%u/lock", scratch_partition_path(), (unsigned)geteuid());
+	snprintf(path, sizeof(path), "%s/tier/%u/lock", scratch_partition_path(),
+		 (unsigned)geteuid());
 	lock_fd = open(path, O_RDWR | O_CLOEXEC);
 	cr_assert_geq(lock_fd, 0);
 	cr_assert_eq(flock(lock_fd, LOCK_EX | LOCK_NB), 0);

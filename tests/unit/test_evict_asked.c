@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packed objects of a live store give way to others' puts, since its process is asked for them and makes a call, or is the one that asks. */
+/* Packed objects of a live store give way to others' puts, since its process is asked for them and
+ * makes a call, or is the one that asks. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -37,13 +38,15 @@ static struct shmstore *open_store(const char *name)
 	return packing_store(name, 256u << 10, false);
 }
 
-/* Another process, whose store fills the partition with packed objects. It makes one call for each byte that comes. */
+/* Another process, whose store fills the partition with packed objects. It makes one call
+ * for each byte that comes. */
 struct owner {
 	pid_t pid;
 	int to, from;
 };
 
-/* 'g': a get; 'b': one after the other, until the next command comes; 'd': deletes half of its objects; 'c': every object has its bytes. */
+/* 'g': a get; 'b': one after the other, until the next command comes; 'd': deletes half of its
+ * objects; 'c': every object has its bytes. */
 static int obey(struct shmstore *s, char command, unsigned n, int from)
 {
 	struct pollfd next = {.fd = from, .events = POLLIN};
@@ -259,7 +262,8 @@ Test(evict_asked, own_process_gives_to_its_eviction)
 	what.bytes = 16 * MIB;
 	cr_assert_eq(shmstore_partition_evict(p, &what, NULL), 1, "%s", shmstore_error_detail());
 	cr_assert_leq(crowded_used() + what.bytes, before);
-	cr_assert_geq(tiered_count_files(), (int)(what.bytes / 2 / SIZE), "its pool was not that much");
+	cr_assert_geq(tiered_count_files(), (int)(what.bytes / 2 / SIZE),
+		      "its pool was not that much");
 	for (unsigned i = 0; i < n; i += 17)
 		cr_assert_eq(get_pattern(s, key_of(i), SIZE, i), 0, "%u", i);
 	ensure_books_close();
@@ -275,7 +279,8 @@ Test(evict_asked, own_process_gives_to_another_store)
 	unsigned n = fill(s);
 
 	for (unsigned i = 0; i < 100; i++)
-		cr_assert_eq(put_pattern(other, key_of(i), SIZE, 1000 + i, 0), 0, "%u: %s", i, shmstore_error_detail());
+		cr_assert_eq(put_pattern(other, key_of(i), SIZE, 1000 + i, 0), 0, "%u: %s", i,
+			     shmstore_error_detail());
 	for (unsigned i = 0; i < 100; i++)
 		cr_assert_eq(get_pattern(other, key_of(i), SIZE, 1000 + i), 0);
 	for (unsigned i = 0; i < n; i += 17)
@@ -324,7 +329,8 @@ Test(evict_asked, closed_while_it_gives)
 	ensure_tier_empty();
 }
 
-/* A store that says to have more than all others, and never answers: its page is written all the time. */
+/* A store that says to have more than all others, and never answers: its
+ * page is written all the time. */
 static pid_t liar_start(const char *name)
 {
 	int pipes[2], ready;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Packed objects go to the disk tier when a put finds no room, whether it was there when they were put or not. */
+/* Packed objects go to the disk tier when a put finds no room, whether it was there
+ * when they were put or not. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <shmstore/inspect.h>
@@ -43,7 +44,8 @@ static void put(struct shmstore *s, unsigned i)
 	cr_assert_eq(r, 0, "%u: %s %s", i, shmstore_strerror(r), shmstore_error_detail());
 }
 
-/* A store that nearly fills a partition without a tier by packed objects, and the tier after that. */
+/* A store that nearly fills a partition without a tier by packed objects, and the tier after
+ * that. */
 static struct shmstore *open_full(bool keep)
 {
 	struct shmstore *s;
@@ -266,7 +268,8 @@ Test(evict_packed, demotion_is_counted_once)
 /* Killed at any moment of an eviction: what was put is there, once, with the right bytes. */
 Test(evict_packed, killed)
 {
-	_Atomic unsigned *n = mmap(NULL, sizeof(*n), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	_Atomic unsigned *n =
+		mmap(NULL, sizeof(*n), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	struct shmstore *s = open_full(true);
 	unsigned from = PACKED;
 	int files, status;
@@ -287,7 +290,8 @@ Test(evict_packed, killed)
 			}
 		}
 		/* Amid an eviction, which moves more objects than that. */
-		while (tiered_count_files() <= files + (int)i && waitpid(child, &status, WNOHANG) == 0)
+		while (tiered_count_files() <= files + (int)i &&
+		       waitpid(child, &status, WNOHANG) == 0)
 			continue;
 		kill(child, SIGKILL);
 		cr_assert_eq(waitpid(child, &status, 0), child);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A put on a full partition: what it moves to the disk tier to make room, and when it does not try. */
+/* A put on a full partition: what it moves to the disk tier to make room,
+ * and when it does not try. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +20,8 @@ Test(evict_put, put_on_a_full_partition_makes_room)
 	s = scratch_store("a");
 	crowded_fill(s, 0, 3 * (unsigned)CROWDED_OF, 0);
 	cr_assert_gt(tiered_count_files(), 2 * (int)CROWDED_OF);
-	cr_assert(crowded_in_memory(s, 3 * (unsigned)CROWDED_OF - 1), "the last one is the last to go");
+	cr_assert(crowded_in_memory(s, 3 * (unsigned)CROWDED_OF - 1),
+		  "the last one is the last to go");
 	cr_assert_eq(seal_pattern(s, "sealed", 20 * MIB, 7, 0), 0, "%s", shmstore_error_detail());
 	cr_assert_eq(get_pattern(s, "sealed", 20 * MIB, 7), 0);
 	cr_assert_eq(shmstore_delete(s, KEY("sealed")), 0);
@@ -93,7 +95,8 @@ Test(evict_put, put_on_a_full_disk_says_so)
 		n++;
 	cr_assert_eq(r, -ENOSPC);
 	cr_assert_gt(n, CROWDED_OF - 4 + 1, "what fits on both is taken");
-	cr_assert_not_null(strstr(shmstore_error_detail(), "disk full"), "%s", shmstore_error_detail());
+	cr_assert_not_null(strstr(shmstore_error_detail(), "disk full"), "%s",
+			   shmstore_error_detail());
 	for (unsigned i = 0; i < n; i++)
 		crowded_in_memory(s, i);
 	/* Somebody gives up: it goes on. */
@@ -124,12 +127,14 @@ Test(evict_put, put_does_not_wait_for_ever_for_another_eviction)
 	crowded_tick();
 	n = crowded_fill_up(s, 0, CROWDED_OF - 5);
 	cr_assert_eq(shmstore_demote(s, KEY("k0"), 0), 0, "which makes the lock's directory");
-	snprintf(path, sizeof(path), "%s/tier/%u/lock", scratch_partition_path(), (unsigned)geteuid());
+	snprintf(path, sizeof(path), "%s/tier/%u/lock", scratch_partition_path(),
+		 (unsigned)geteuid());
 	fd = open(path, O_CREAT | O_RDWR | O_CLOEXEC, 0600);
 	cr_assert(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0);
 	crowded_fill(s, n, 8, 0);
 	cr_assert_lt(crowded_count(s, 0, n), n - 6);
-	cr_assert(crowded_in_memory(s, 1000), "the oldest, but its two names are the other one's business");
+	cr_assert(crowded_in_memory(s, 1000),
+		  "the oldest, but its two names are the other one's business");
 	close(fd);
 	crowded_fill(s, n + 8, 8, 0);
 	cr_assert_not(crowded_in_memory(s, 1000));
@@ -157,7 +162,8 @@ Test(evict_put, own_objects_go_first)
 	crowded_fill(s, n, 5, 0);
 	cr_assert_lt(crowded_count(s, 100, n + 5 - 100), n + 5 - 100);
 	for (unsigned i = 0; i < 20; i++)
-		cr_assert_eq(other_locate(&o, nth(i)), SHMSTORE_IN_MEMORY, "k%u is older, and not ours", i);
+		cr_assert_eq(other_locate(&o, nth(i)), SHMSTORE_IN_MEMORY,
+			     "k%u is older, and not ours", i);
 	/* With none of our own left it is the turn of the others. */
 	for (unsigned i = 100; i < n + 5; i++)
 		cr_assert_eq(shmstore_delete(s, KEY(nth(i))), 0);
@@ -201,7 +207,8 @@ Test(evict_put, several_processes_on_a_full_partition, .timeout = 120)
 		int status;
 
 		cr_assert_eq(waitpid(pids[i], &status, 0), pids[i]);
-		cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "process %d: %x", i, (unsigned)status);
+		cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "process %d: %x", i,
+			  (unsigned)status);
 	}
 	ensure_nothing_left();
 	ensure_tier_empty();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of fields: each form as a document has it, the places of what is no member, and a thing that is not there. */
+/* Rows of fields: each form as a document has it, the places of what is no member, and
+ * a thing that is not there. */
 #include <criterion/criterion.h>
 #include <json-c/json.h>
 
@@ -62,11 +63,12 @@ Test(fields, each_form_is_written_as_a_document_has_it)
 	struct json_object *o = jsonmake_new();
 
 	fields_add(o, of_thing, &thing);
-	expect(o,
-	       "{\"bytes\":18446744073709551615,\"between\":null,\"balance\":-3,\"small\":7,\"level\":-1,\"open\":true,"
-	       "\"text\":\"a\\\\x01\",\"called\":\"abc\",\"id\":5,\"none\":null,\"time\":1.999,\"never\":null,\"wait\":"
-	       "1.500,"
-	       "\"mtime\":2.000}");
+	expect(o, "{\"bytes\":18446744073709551615,\"between\":null,\"balance\":-3,\"small\":7,"
+		  "\"level\":-1,\"open\":true,"
+		  "\"text\":\"a\\\\x01\",\"called\":\"abc\",\"id\":5,\"none\":null,\"time\":1.999,"
+		  "\"never\":null,\"wait\":"
+		  "1.500,"
+		  "\"mtime\":2.000}");
 }
 
 Test(fields, a_place_is_kept_for_another_value)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The bytes of an object: layout and parser. Damage is tried twice: as an accident (the hash tells) and as a lie (the hash is
- * recomputed, so that the range checks behind it have to tell).
+ * The bytes of an object: layout and parser. Damage is tried twice: as an accident (the hash tells)
+ * and as a lie (the hash is recomputed, so that the range checks behind it have to tell).
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -29,9 +29,10 @@ static struct forged usual(void)
 	return forge_object("a key", 5, 333, sizes, 5);
 }
 
-/* ---- layout --------------------------------------------------------------------------------------------------------- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
-static void check_layout(size_t key_size, size_t metadata_size, const uint64_t *sizes, size_t n, uint64_t capacity)
+static void check_layout(size_t key_size, size_t metadata_size, const uint64_t *sizes, size_t n,
+			 uint64_t capacity)
 {
 	struct shms_layout l;
 	uint64_t off, total = 0;
@@ -95,7 +96,8 @@ Test(format, layout_over_a_limit_is_refused_and_at_the_limit_taken)
 	cr_assert_not(shms_layout_init(&l, 0, 0, sizes, SHMSTORE_BUFFERS_MAX + 1, 0));
 	cr_assert_not(shms_layout_init(&l, 0, 0, &half, 1, 0));
 	if (shms_layout_init(&l, 0, 0, two, 2, 0))
-		cr_assert_leq(l.header_size + l.buffer_size, (uint64_t)INT64_MAX, "a file's size is an off_t");
+		cr_assert_leq(l.header_size + l.buffer_size, (uint64_t)INT64_MAX,
+			      "a file's size is an off_t");
 	free(sizes);
 }
 
@@ -108,16 +110,17 @@ Test(format, layout_in_a_recycled_file_uses_its_last_page)
 	for (uint64_t capacity = 4096; capacity < 40 * 4096; capacity += 4096) {
 		bool fits = plain.header_size + plain.buffer_size <= capacity;
 
-		cr_assert_eq(shms_layout_init(&l, 5, 100, &size, 1, capacity), fits, "capacity %llu",
-			     (unsigned long long)capacity);
+		cr_assert_eq(shms_layout_init(&l, 5, 100, &size, 1, capacity), fits,
+			     "capacity %llu", (unsigned long long)capacity);
 		if (!fits)
 			continue;
 		check_layout(5, 100, &size, 1, capacity);
-		cr_assert_gt(l.header_size + l.buffer_size, capacity - 4096, "ends in the last page");
+		cr_assert_gt(l.header_size + l.buffer_size, capacity - 4096,
+			     "ends in the last page");
 	}
 }
 
-/* ---- parsing what is right -------------------------------------------------------------------------------------------- */
+/* ---- parsing what is right ------------------------------------------------------------------- */
 
 Test(format, forged_object_is_described_as_written)
 {
@@ -137,7 +140,8 @@ Test(format, forged_object_is_described_as_written)
 	for (size_t i = 0; i < 5; i++) {
 		cr_assert_eq(o.table[i].size, sizes[i]);
 		cr_assert_eq(o.table[i].offset % 64, 0);
-		cr_assert_eq(pattern_check(f.file + o.table[i].offset, sizes[i], 100 + i), sizes[i]);
+		cr_assert_eq(pattern_check(f.file + o.table[i].offset, sizes[i], 100 + i),
+			     sizes[i]);
 	}
 	cr_assert_eq(o.table[0].offset, o.layout.header_size);
 	forge_free(&f);
@@ -192,7 +196,8 @@ Test(format, fields_stand_where_the_document_says)
 	cr_assert_eq(AT(u32, 52), 0);
 	cr_assert_eq(AT(u64, 56), 0x1122334455667788u);
 	cr_assert_eq(memcmp(f.file + 128, "a key", 5), 0);
-	cr_assert_eq(AT(u64, 136), header_size, "the table follows the key, its first offset is the header size");
+	cr_assert_eq(AT(u64, 136), header_size,
+		     "the table follows the key, its first offset is the header size");
 	cr_assert_eq(AT(u64, 144), 100);
 #undef AT
 	forge_free(&f);
@@ -213,7 +218,8 @@ Test(format, compat_flags_are_ignored_and_checksum_is_told)
 	cr_assert(shms_format_verify_buffers(&o, f.file + f.layout.header_size));
 	for (size_t i = f.layout.header_size; i < f.size; i += 13) {
 		f.file[i] ^= 1;
-		cr_assert_not(shms_format_verify_buffers(&o, f.file + f.layout.header_size), "byte %zu", i);
+		cr_assert_not(shms_format_verify_buffers(&o, f.file + f.layout.header_size),
+			      "byte %zu", i);
 		f.file[i] ^= 1;
 	}
 	cr_assert(shms_format_verify_buffers(&o, f.file + f.layout.header_size));
@@ -230,14 +236,14 @@ Test(format, need_covers_what_parse_needs)
 	cr_assert_eq(need, f.layout.metadata_off + 333);
 	cr_assert_eq(shms_format_parse(f.file, need, f.size, &o, NULL), 0);
 	for (size_t n = 0; n < need; n++)
-		cr_assert_eq(shms_format_parse(f.file, n, f.size, &o, NULL), -EBADMSG, "only %zu bytes of the header",
-			     n);
+		cr_assert_eq(shms_format_parse(f.file, n, f.size, &o, NULL), -EBADMSG,
+			     "only %zu bytes of the header", n);
 	for (size_t n = 0; n < 128; n++)
 		cr_assert_eq(shms_format_need(f.file, n, f.size, &need), -EBADMSG);
 	forge_free(&f);
 }
 
-/* ---- accidents -------------------------------------------------------------------------------------------------------- */
+/* ---- accidents ------------------------------------------------------------------------------- */
 
 Test(format, every_flipped_bit_of_a_header_is_detected)
 {
@@ -249,7 +255,8 @@ Test(format, every_flipped_bit_of_a_header_is_detected)
 
 		f.file[bit / 8] ^= (unsigned char)(1u << bit % 8);
 		r = parse(&f, &o);
-		cr_assert(r == -EBADMSG || (r == -ENOTSUP && bit / 8 >= 8 && bit / 8 < 56), "bit %zu: %d", bit, r);
+		cr_assert(r == -EBADMSG || (r == -ENOTSUP && bit / 8 >= 8 && bit / 8 < 56),
+			  "bit %zu: %d", bit, r);
 		f.file[bit / 8] ^= (unsigned char)(1u << bit % 8);
 	}
 	cr_assert_eq(parse(&f, &o), 0);
@@ -262,8 +269,8 @@ Test(format, every_other_file_size_is_detected)
 	struct shms_object o;
 
 	for (uint64_t n = 0; n < f.size; n++)
-		cr_assert_eq(shms_format_parse(f.file, n, n, &o, NULL), -EBADMSG, "truncated to %llu",
-			     (unsigned long long)n);
+		cr_assert_eq(shms_format_parse(f.file, n, n, &o, NULL), -EBADMSG,
+			     "truncated to %llu", (unsigned long long)n);
 	for (uint64_t n = 1; n < 10000; n += 7)
 		cr_assert_eq(shms_format_parse(f.file, f.size, f.size + n, &o, NULL), -EBADMSG);
 	cr_assert_eq(shms_format_parse(f.file, f.size, UINT64_MAX, &o, NULL), -EBADMSG);
@@ -284,7 +291,7 @@ Test(format, nothing_is_written_on_failure)
 	forge_free(&f);
 }
 
-/* ---- lies: the hash is right ------------------------------------------------------------------------------------------- */
+/* ---- lies: the hash is right ----------------------------------------------------------------- */
 
 static void expect_lie(struct forged *f, int error, const char *what)
 {
@@ -371,7 +378,8 @@ Test(format, lying_tables_are_detected)
 	LIE(t[3].size = 4097, -EBADMSG);
 	LIE(t[0].flags = 1, -EBADMSG);
 	LIE(t[0].reserved = 1, -EBADMSG);
-	LIE((t[2].offset = t[3].offset, t[3].offset = t[2].offset - 64), -EBADMSG); /* out of order */
+	/* out of order */
+	LIE((t[2].offset = t[3].offset, t[3].offset = t[2].offset - 64), -EBADMSG);
 }
 
 Test(format, bytes_of_no_buffer_are_detected)
@@ -419,8 +427,9 @@ Test(format, accepted_lies_are_harmless, .timeout = 60)
 			pattern_fill(&r, sizeof(r), r);
 		f = usual();
 		for (unsigned k = 0; k <= r % 3; k++) {
-			static const uint64_t odd[] = {
-				0, 1, 63, 64, 4096, UINT32_MAX, INT64_MAX, UINT64_MAX, UINT64_MAX - 63};
+			static const uint64_t odd[] = {0,         1,          63,
+						       64,        4096,       UINT32_MAX,
+						       INT64_MAX, UINT64_MAX, UINT64_MAX - 63};
 			size_t at = 8 + (r >> 3) % 250;
 
 			pattern_fill(&r, sizeof(r), r);
@@ -432,13 +441,15 @@ Test(format, accepted_lies_are_harmless, .timeout = 60)
 		forge_rehash(&f);
 		if (parse(&f, &o) == 0) {
 			n_accepted++;
-			cr_assert_leq(o.layout.metadata_off + o.layout.metadata_size, o.layout.header_size);
+			cr_assert_leq(o.layout.metadata_off + o.layout.metadata_size,
+				      o.layout.header_size);
 			cr_assert_eq(o.layout.header_size + o.layout.buffer_size, f.size);
 			off = o.layout.header_size;
 			for (uint32_t b = 0; b < o.layout.n_buffers; b++) {
 				cr_assert_eq(o.table[b].offset % 64, 0);
 				cr_assert_geq(o.table[b].offset, off);
-				cr_assert(o.table[b].size == 0 || o.table[b].size <= f.size - o.table[b].offset);
+				cr_assert(o.table[b].size == 0 ||
+					  o.table[b].size <= f.size - o.table[b].offset);
 				off = o.table[b].offset + o.table[b].size;
 			}
 		}

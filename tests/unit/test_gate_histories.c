@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_gate_histories.c: random histories of the gate, against a model that remembers every sample and sorts anew each time; and of those who wait at it.
+ * test_gate_histories.c: random histories of the gate, against a model that remembers every sample
+ * and sorts anew each time; and of those who wait at it.
  *
  * The gate, after every sample:
  *     it is as the model says: state, flips, and u
- *     it opens only after hold samples in a row that were known and left u at or below low, so a flip to open needs hold samples since the last flip
- *     quota is 0 if and only if it is closed (without an estimate), never above rampmax, and with one never more than fits below high
- *     an unknown sample changes neither state nor u
+ *     it opens only after hold samples in a row that were known and left u at or below low, so a
+ *     flip to open needs hold samples since the last flip quota is 0 if and only if it is closed
+ *     (without an estimate), never above rampmax, and with one never more than fits below high an
+ *     unknown sample changes neither state nor u
  *
  * Admission, after every message:
  *     each request is answered once: at once, or by gateline_next()
  *     a try never waits; nobody is let in at or after its deadline
  *     progress: if nothing runs then nobody waits
- *     within an interval at most quota go through and do not end in it, progress aside, and none while the gate is closed
- *     who goes through was the first of its level, and no lower level waited; progress aside, it fits below the cap with those that run
- *     books: running and waiting are what the model counts
+ *     within an interval at most quota go through and do not end in it, progress aside, and none
+ *     while the gate is closed who goes through was the first of its level, and no lower level
+ *     waited; progress aside, it fits below the cap with those that run books: running and
+ *     waiting are what the model counts
  *
- * That it can fail was tried: gate.c with "u > high", with hold counted over unknown samples, with the percentile of one sample less;
- * gateline.c that serves the last of a line first, does not lower quota, or lets a deadline pass: each fails within the first histories.
+ * That it can fail was tried: gate.c with "u > high", with hold counted over unknown samples, with
+ * the percentile of one sample less; gateline.c that serves the last of a line first, does not
+ * lower quota, or lets a deadline pass: each fails within the first histories.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -163,13 +167,15 @@ Test(gate_histories, gate_is_as_its_model_says)
 		}
 		n_flips += m.n_flips;
 	}
-	cr_assert_gt(n_flips, HISTORIES, "the histories say little: %lu flips", (unsigned long)n_flips);
+	cr_assert_gt(n_flips, HISTORIES, "the histories say little: %lu flips",
+		     (unsigned long)n_flips);
 }
 
 /* Doubled by hand: from ramp0, once per open interval, up to rampmax. */
 Test(gate_histories, ramp_doubles_up_to_its_most)
 {
-	struct gate_config c = {.high = 800, .low = 700, .window = 1, .hold = 1, .ramp0 = 3, .rampmax = 40};
+	struct gate_config c = {
+		.high = 800, .low = 700, .window = 1, .hold = 1, .ramp0 = 3, .rampmax = 40};
 	const uint64_t expected[] = {3, 6, 12, 24, 40, 40};
 	struct gate g;
 
@@ -201,8 +207,11 @@ Test(gate_histories, thresholds_leave_two_deltas_of_room)
 			struct deltarule edge;
 
 			if (r.max_interval_ms > 0)
-				cr_assert_eq(deltarule_compute(total, rate, r.max_interval_ms, &edge), 0);
-			cr_assert_eq(deltarule_compute(total, rate, r.max_interval_ms + 1, &edge), -ERANGE);
+				cr_assert_eq(
+					deltarule_compute(total, rate, r.max_interval_ms, &edge),
+					0);
+			cr_assert_eq(deltarule_compute(total, rate, r.max_interval_ms + 1, &edge),
+				     -ERANGE);
 		}
 		cr_assert_eq(err == 0, interval <= r.max_interval_ms);
 		if (err)
@@ -227,7 +236,8 @@ struct crowd {
 	struct gateline line;
 	struct gate gate;
 	struct task tasks[TASKS];
-	uint64_t n_asked, interval, n_in, quota; /* n_in: went through in this interval, and did not end in it */
+	/* n_in: went through in this interval, and did not end in it */
+	uint64_t n_asked, interval, n_in, quota;
 	uint64_t now_ms;
 	unsigned history;
 };
@@ -305,7 +315,8 @@ static void take_answers(struct crowd *c)
 	cr_assert_eq(c->line.books.n_running, count(c, true));
 	cr_assert_eq(c->line.books.n_waiting, count(c, false));
 	cr_assert_eq(c->line.sums.reserved, expected(c));
-	cr_assert(count(c, true) || !count(c, false), "history %u: nothing runs, and somebody waits", c->history);
+	cr_assert(count(c, true) || !count(c, false),
+		  "history %u: nothing runs, and somebody waits", c->history);
 	cr_assert_gt(gateline_deadline(&c->line), c->now_ms);
 }
 
@@ -386,7 +397,8 @@ Test(gate_histories, who_waits_is_answered_once_and_in_order)
 			}
 			take_answers(&c);
 		}
-		/* All that run end one after the other: then all who wait have gone through, however closed the gate. */
+		/* All that run end one after the other: then all who wait have gone
+		 * through, however closed the gate. */
 		for (uint64_t id = 0; id < TASKS; id++) {
 			while (c.tasks[id].runs) {
 				end_one(&c, id);
@@ -401,7 +413,8 @@ Test(gate_histories, who_waits_is_answered_once_and_in_order)
 /* A gate that is open, and through which so many may go. */
 static struct gateline gated(struct gate *g, uint64_t quota)
 {
-	struct gate_config config = {.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = quota, .rampmax = quota};
+	struct gate_config config = {
+		.high = 100, .low = 50, .window = 1, .hold = 1, .ramp0 = quota, .rampmax = quota};
 	struct gateline line;
 
 	cr_assert_eq(gate_init(g, &config), 0);
@@ -451,13 +464,15 @@ Test(gate_histories, what_runs_already_is_counted_and_takes_nothing_of_the_inter
 	a.cap = 1000;
 	cr_assert(gateline_is_shut(&a), "nothing was seen yet");
 	gateline_runs(&a, &earlier);
-	cr_assert_eq(try(&a, &first, 0), GATELINE_REFUSED, "it runs, so nobody is let in for progress");
+	cr_assert_eq(try(&a, &first, 0), GATELINE_REFUSED,
+		     "it runs, so nobody is let in for progress");
 	gateline_interval(&a, &g);
 	cr_assert_eq(a.books.n_running, 1);
 	cr_assert_eq(a.books.n_admitted, 0, "it was let in by somebody else");
 	cr_assert_eq(try(&a, &first, 0), GATELINE_IN);
 	gateline_end(&a, &earlier);
-	cr_assert_eq(try(&a, &second, 0), GATELINE_REFUSED, "its end gives nothing back to the interval");
+	cr_assert_eq(try(&a, &second, 0), GATELINE_REFUSED,
+		     "its end gives nothing back to the interval");
 	gateline_end(&a, &first);
 	cr_assert_eq(try(&a, &second, 0), GATELINE_PROGRESS);
 	a.cap = 10;

@@ -97,7 +97,8 @@ static void expire_leases(const char *store)
 	while ((e = readdir(dir)) != NULL) {
 		if (e->d_name[0] == '.')
 			continue;
-		snprintf(from, sizeof(from), "%.500s/%.200s", scratch_store_path(store, "handoff"), e->d_name);
+		snprintf(from, sizeof(from), "%.500s/%.200s", scratch_store_path(store, "handoff"),
+			 e->d_name);
 		n++;
 	}
 	closedir(dir);
@@ -105,7 +106,7 @@ static void expire_leases(const char *store)
 	cr_assert_eq(rename(from, scratch_store_path(store, "handoff/1-0123456789abcdef")), 0);
 }
 
-/* ---- stores -------------------------------------------------------------------------------------------------------- */
+/* ---- stores ---------------------------------------------------------------------------------- */
 
 Test(gc, a_live_store_is_left_alone)
 {
@@ -148,7 +149,8 @@ Test(gc, what_dead_stores_share_is_freed_once_and_what_a_live_one_shares_stays)
 	cr_assert_eq(put_pattern(live, "shared", 1000000, 7, 0), 0);
 	cr_assert_eq(put_pattern(live, "let-go", 2000000, 8, 0), 0);
 	for (int i = 0; i < 3; i++)
-		cr_assert_eq(shmstore_handoff(live, KEY(i == 0 ? "shared" : "let-go"), 60000, &t[i]), 0);
+		cr_assert_eq(
+			shmstore_handoff(live, KEY(i == 0 ? "shared" : "let-go"), 60000, &t[i]), 0);
 	/* Kept until now, so that one's opening does not sweep the other. */
 	die((struct death){.name = "a", .keep = true, .adopt = &t[0]});
 	die((struct death){.name = "b", .keep = true, .adopt = &t[1]});
@@ -158,7 +160,8 @@ Test(gc, what_dead_stores_share_is_freed_once_and_what_a_live_one_shares_stays)
 		uint64_t flags = 0;
 		int fd = open(scratch_store_path(path, SHMS_PAGE_FILE), O_WRONLY);
 
-		cr_assert_eq(pwrite(fd, &flags, sizeof(flags), offsetof(struct shms_page, flags)), sizeof(flags));
+		cr_assert_eq(pwrite(fd, &flags, sizeof(flags), offsetof(struct shms_page, flags)),
+			     sizeof(flags));
 		close(fd);
 	}
 	cr_assert_eq(unlink(scratch_store_path("live", "objects/let-go")), 0);
@@ -212,7 +215,8 @@ Test(gc, leases_that_have_not_ended_outlive_their_donor)
 	ensure_nothing_left();
 }
 
-/* A tmpfs does not outlive its boot: another id is a container's (tests/regress/test_lease_other_host.c has the disk's). */
+/* A tmpfs does not outlive its boot: another id is a container's
+ * (tests/regress/test_lease_other_host.c has the disk's). */
 Test(gc, leases_of_another_boot_id_stay_on_tmpfs)
 {
 	struct gcplan plan;
@@ -272,7 +276,8 @@ Test(gc, a_kept_store_stays_and_loses_what_only_its_owner_could_use)
 	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_TORN), 1);
 	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_KEPT), 2);
 	cr_assert_eq(gcplan_find(&plan, scratch_store_path("a", ""))->what, SHMSTORE_GC_KEPT);
-	cr_assert_eq(gcplan_find(&plan, scratch_store_path("a", "objects/no name of ours"))->what, SHMSTORE_GC_KEPT);
+	cr_assert_eq(gcplan_find(&plan, scratch_store_path("a", "objects/no name of ours"))->what,
+		     SHMSTORE_GC_KEPT);
 	cr_assert_eq(plan.report.n_stores, 0);
 	cr_assert_eq(count_in_store("a", "recycle"), 0);
 	cr_assert_eq(count_in_store("a", "objects"), 3);
@@ -352,7 +357,7 @@ Test(gc, a_lock_that_is_held_means_life_whatever_the_pid)
 	cr_assert_eq(plan.report.n_stores, 1);
 }
 
-/* ---- half-made things ---------------------------------------------------------------------------------------------- */
+/* ---- half-made things ------------------------------------------------------------------------ */
 
 Test(gc, half_made_stores_are_empty_directories_in_stores)
 {
@@ -427,7 +432,7 @@ Test(gc, addresses_of_the_dead_and_the_gone_go)
 	shmstore_close(s);
 }
 
-/* ---- others -------------------------------------------------------------------------------------------------------- */
+/* ---- others ---------------------------------------------------------------------------------- */
 
 static int gc_as_nobody(void *arg)
 {
@@ -439,7 +444,8 @@ static int gc_as_nobody(void *arg)
 		return 1;
 	gcplan_run(plan, 0);
 	for (size_t i = 0; i < plan->n; i++) {
-		if (plan->list[i].what != SHMSTORE_GC_KEPT || !strstr(plan->list[i].evidence, "user 0"))
+		if (plan->list[i].what != SHMSTORE_GC_KEPT ||
+		    !strstr(plan->list[i].evidence, "user 0"))
 			return 2;
 		kept++;
 	}
@@ -461,7 +467,7 @@ Test(gc, another_users_stores_are_kept_and_said)
 	cr_assert_eq(count_in_store("open", "objects"), 2);
 }
 
-/* ---- the frame ----------------------------------------------------------------------------------------------------- */
+/* ---- the frame ------------------------------------------------------------------------------- */
 
 Test(gc, opening_a_store_sweeps_dead_ones_and_leaves_kept_ones)
 {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tiers of other partitions below the same directory: what is proved to be gone goes, all else stays, and a dry run tells the same. */
+/* Tiers of other partitions below the same directory: what is proved to be gone goes, all else
+ * stays, and a dry run tells the same. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,8 @@ static const char *neighbour(const char *name)
 	static unsigned n;
 	char *path = paths[n++ % 2];
 
-	snprintf(path, sizeof(paths[0]), "%s/" NEIGHBOUR "%s%s", tiered_disk(), *name ? "/" : "", name);
+	snprintf(path, sizeof(paths[0]), "%s/" NEIGHBOUR "%s%s", tiered_disk(), *name ? "/" : "",
+		 name);
 	return path;
 }
 
@@ -119,7 +121,8 @@ Test(gcaway, the_tier_of_a_mounted_partition_stays)
 	kept("mounted");
 }
 
-/* Unmounted, and mounted again on the same boot: the kernel gave its device number to the new one. */
+/* Unmounted, and mounted again on the same boot: the kernel gave its
+ * device number to the new one. */
 Test(gcaway, the_tier_of_a_former_mount_of_the_same_device_goes)
 {
 	struct shms_tiermark m;

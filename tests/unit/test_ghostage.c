@@ -20,7 +20,8 @@ Test(ghostage, counts_from_the_first_sight)
 		ghostage_begin(g);
 		cr_assert_eq(ghostage_see(g, 7, 1, now), 100);
 		if (now >= 105)
-			cr_assert_eq(ghostage_see(g, 7, 2, now), 105, "another process holds it since later");
+			cr_assert_eq(ghostage_see(g, 7, 2, now), 105,
+				     "another process holds it since later");
 		ghostage_end(g);
 	}
 	ghostage_free(g);
@@ -73,7 +74,8 @@ Test(ghostage, many_holds)
 	for (uint64_t round = 1; round < 4; round++) {
 		ghostage_begin(g);
 		for (uint64_t i = 0; i < 10000; i++)
-			cr_assert_eq(ghostage_see(g, i / 3, (pid_t)(i % 3), round), round == 3 && i % 2 ? 3 : 1);
+			cr_assert_eq(ghostage_see(g, i / 3, (pid_t)(i % 3), round),
+				     round == 3 && i % 2 ? 3 : 1);
 		ghostage_end(g);
 		if (round == 2) {
 			ghostage_begin(g);

@@ -19,7 +19,8 @@ Test(handoff, adopted_object_is_the_same_file_and_the_lease_is_gone)
 		cr_assert_eq(put_pattern(a, "k", size, size, 0), 0);
 		cr_assert_eq(shmstore_handoff(a, KEY("k"), 60000, &t), 0);
 		cr_assert_eq(stat(t.path, &st), 0);
-		cr_assert_eq((uint64_t)st.st_size, t.header_size + t.buffer_size, "the triplet tells the file");
+		cr_assert_eq((uint64_t)st.st_size, t.header_size + t.buffer_size,
+			     "the triplet tells the file");
 		cr_assert_eq(count_in_store("a", "handoff"), 1);
 		cr_assert_eq(shmstore_adopt(b, KEY("k"), &t, SHMSTORE_VERIFY), 0);
 		cr_assert_eq(inode_of("a", "k"), inode_of("b", "k"));
@@ -149,7 +150,8 @@ Test(handoff, donor_may_delete_close_or_replace_first)
 			cr_assert_eq(shmstore_delete(a, KEY("k")), 0);
 			/* and puts others, which must not get these pages */
 			for (uint64_t i = 0; i < 5; i++)
-				cr_assert_eq(put_pattern(a, "k", 300000, 10 + i, SHMSTORE_REPLACE), 0);
+				cr_assert_eq(put_pattern(a, "k", 300000, 10 + i, SHMSTORE_REPLACE),
+					     0);
 		} else if (how == 1) {
 			cr_assert_eq(put_pattern(a, "k", 300000, 9, SHMSTORE_REPLACE), 0);
 			cr_assert_eq(put_pattern(a, "k", 300000, 8, SHMSTORE_REPLACE), 0);
@@ -218,8 +220,13 @@ Test(handoff, receiver_may_use_another_key)
 		const char *from, *to;
 		size_t from_size, to_size;
 	} cases[] = {
-		{"k", "other", 1, 5},       {"k", second, 1, 2000}, {first, "k", 1000, 1}, {first, second, 1000, 2000},
-		{first, first, 1000, 1000}, {"", "x/y", 0, 3},      {"k", "", 1, 0},
+		{"k", "other", 1, 5},
+		{"k", second, 1, 2000},
+		{first, "k", 1000, 1},
+		{first, second, 1000, 2000},
+		{first, first, 1000, 1000},
+		{"", "x/y", 0, 3},
+		{"k", "", 1, 0},
 	};
 
 	memset(first, '1', sizeof(first));
@@ -228,7 +235,8 @@ Test(handoff, receiver_may_use_another_key)
 		struct iovec iov = {malloc(5000), 5000};
 
 		pattern_fill(iov.iov_base, 5000, i);
-		cr_assert_eq(shmstore_put(a, cases[i].from, cases[i].from_size, NULL, 0, &iov, 1, 0), 0);
+		cr_assert_eq(
+			shmstore_put(a, cases[i].from, cases[i].from_size, NULL, 0, &iov, 1, 0), 0);
 		free(iov.iov_base);
 		cr_assert_eq(shmstore_handoff(a, cases[i].from, cases[i].from_size, 60000, &t), 0);
 		cr_assert_eq(shmstore_adopt(b, cases[i].to, cases[i].to_size, &t, 0), 0);

@@ -45,8 +45,8 @@ struct seen {
 	bool leased; /* the path that came was there */
 };
 
-static bool on_request(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail,
-		       void *arg)
+static bool on_request(struct fake *f, int fd, const struct wire_header *h, const void *body,
+		       const char *tail, void *arg)
 {
 	struct wire_brokered brokered = {0};
 	struct wire_refused refused = {0};
@@ -96,13 +96,15 @@ ParameterizedTest(size_t *which, handoff_to, the_daemons_answer_is_the_calls)
 	char expected[SCRATCH_PATH + 64];
 
 	cr_assert_eq(put_pattern(s, "k", SIZE, 1, 0), 0);
-	cr_assert_eq(shmstore_handoff_to(s, KEY("k"), OTHER, LEASE, &t), answer->expected, "%s", answer->name);
+	cr_assert_eq(shmstore_handoff_to(s, KEY("k"), OTHER, LEASE, &t), answer->expected, "%s",
+		     answer->name);
 	cr_assert(seen.leased, "what was sent is a lease that is there");
 	cr_assert_eq(seen.to_uid, OTHER);
 	cr_assert_eq(seen.lease_ms, 0);
 	if (answer->expected == 0) {
 		/* The daemon's partition is elsewhere: ours is where we look. */
-		snprintf(expected, sizeof(expected), "%s/inbox/60002/handoff/99999999999-0123456789abcdef",
+		snprintf(expected, sizeof(expected),
+			 "%s/inbox/60002/handoff/99999999999-0123456789abcdef",
 			 scratch_partition_path());
 		cr_assert_str_eq(t.path, expected);
 		cr_assert_eq(t.buffer_size, SIZE);
@@ -110,7 +112,8 @@ ParameterizedTest(size_t *which, handoff_to, the_daemons_answer_is_the_calls)
 		cr_assert_eq(unlink(seen.tail), 0);
 	} else {
 		cr_assert_eq(t.header_size, 1, "written on success only");
-		cr_assert_eq(count_in_store("a", "handoff"), 0, "%s: nothing is left", answer->name);
+		cr_assert_eq(count_in_store("a", "handoff"), 0, "%s: nothing is left",
+			     answer->name);
 	}
 	cr_assert_eq(get_pattern(s, "k", SIZE, 1), 0);
 	cr_assert_eq(shmstore_close(s), 0);
@@ -146,7 +149,8 @@ Test(handoff_to, arguments_are_checked)
 	cr_assert_eq(shmstore_handoff_to(NULL, KEY("k"), OTHER, LEASE, &t), -EINVAL);
 	cr_assert_eq(shmstore_handoff_to(s, KEY("k"), OTHER, LEASE, NULL), -EINVAL);
 	cr_assert_eq(shmstore_handoff_to(s, KEY("k"), OTHER, 0, &t), -EINVAL);
-	cr_assert_eq(shmstore_handoff_to(s, KEY("k"), OTHER, WIRE_BROKER_LEASE + UINT64_C(1), &t), -EINVAL);
+	cr_assert_eq(shmstore_handoff_to(s, KEY("k"), OTHER, WIRE_BROKER_LEASE + UINT64_C(1), &t),
+		     -EINVAL);
 	cr_assert_eq(shmstore_handoff_to(s, NULL, 3, OTHER, LEASE, &t), -EINVAL);
 	cr_assert_eq(shmstore_handoff_to(s, KEY("none"), OTHER, LEASE, &t), -ENOENT);
 	cr_assert_eq(f->n_requests[WIRE_BROKER], 0);

@@ -10,7 +10,8 @@ static struct history *filled(unsigned n)
 
 	cr_assert_eq(history_new(&h), 0);
 	for (unsigned i = 0; i < n; i++)
-		history_add(h, &(struct history_sample){.time_ns = (int64_t)i, .used = i * 4096ull});
+		history_add(h,
+			    &(struct history_sample){.time_ns = (int64_t)i, .used = i * 4096ull});
 	return h;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds memory without a name: views of deleted objects, open descriptors, writers; and who only seems to. */
+/* Who holds memory without a name: views of deleted objects, open descriptors,
+ * writers; and who only seems to. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +39,8 @@ static int on_holder(const struct shmstore_holder *h, void *arg)
 	else if (h->first)
 		held->inflight += h->bytes;
 	held->list[i] = *h;
-	snprintf(held->keys[i], sizeof(held->keys[i]), "%.*s", (int)h->key_size, h->key ? (const char *)h->key : "");
+	snprintf(held->keys[i], sizeof(held->keys[i]), "%.*s", (int)h->key_size,
+		 h->key ? (const char *)h->key : "");
 	snprintf(held->commands[i], sizeof(held->commands[i]), "%s", h->command);
 	snprintf(held->paths[i], sizeof(held->paths[i]), "%s", h->path);
 	return 0;
@@ -147,7 +149,8 @@ Test(holders, each_process_is_named_and_the_inode_counted_once)
 	cr_assert_neq(held.list[0].pid, held.list[1].pid);
 	for (size_t i = 0; i < 2; i++) {
 		cr_assert(held.list[i].pid == getpid() || held.list[i].pid == b.pid);
-		cr_assert_str_eq(held.keys[i], held.keys[0], "one inode, one key: that of the first who is met");
+		cr_assert_str_eq(held.keys[i], held.keys[0],
+				 "one inode, one key: that of the first who is met");
 	}
 	shmstore_view_unref(v);
 	other_kill(&b);
@@ -198,7 +201,8 @@ Test(holders, a_writer_is_in_flight_until_it_is_sealed)
 
 Test(holders, what_was_published_and_removed_by_hand_is_a_ghost_of_its_maker)
 {
-	struct shmstore *s = scratch_store("a"); /* keeps the descriptor, under the name of a file made by O_TMPFILE */
+	/* keeps the descriptor, under the name of a file made by O_TMPFILE */
+	struct shmstore *s = scratch_store("a");
 	struct held held;
 	uint64_t blocks;
 
@@ -231,7 +235,8 @@ Test(holders, the_key_of_a_long_name_comes_out_of_the_object)
 		cr_assert_eq(held.list[0].key_size, 999);
 		cr_assert_eq(strspn(held.keys[0], "/"), 63);
 	} else {
-		cr_assert_eq(held.list[0].key_size, 0, "what is only mapped cannot be opened without privilege");
+		cr_assert_eq(held.list[0].key_size, 0,
+			     "what is only mapped cannot be opened without privilege");
 	}
 	shmstore_view_unref(v);
 	shmstore_close(s);

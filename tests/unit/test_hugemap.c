@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large files in pages of 2 MiB: where they are mapped, and that neither their bytes nor their memory change. */
+/* Large files in pages of 2 MiB: where they are mapped, and that neither their
+ * bytes nor their memory change. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
@@ -44,7 +45,8 @@ Test(hugemap, large_maps_fit_wherever_they_are)
 		cr_assert_neq(maps[i], MAP_FAILED);
 		cr_assert(fits(maps[i], offset));
 	}
-	/* The whole of each is there, and nothing of what was reserved around it stands in its way. */
+	/* The whole of each is there, and nothing of what was reserved
+	 * around it stands in its way. */
 	for (size_t i = 0; i < 6; i += 2)
 		cr_assert_eq(pattern_check(maps[i], 9 * MIB + 100, 7), 9 * MIB + 100);
 	for (size_t i = 0; i < 6; i++)
@@ -81,7 +83,8 @@ Test(hugemap, gathering_changes_neither_bytes_nor_memory)
 	close(fd);
 }
 
-/* One file after the other of one producer, sizes differing: each object has its bytes, and the books close. */
+/* One file after the other of one producer, sizes differing: each object has its
+ * bytes, and the books close. */
 Test(hugemap, file_that_comes_back_keeps_its_promises)
 {
 	struct shmstore *from = scratch_store("from"), *to = scratch_store("to");

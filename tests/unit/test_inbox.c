@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inbox: where leases for a user arrive. Squatted, wrecked by its user, half-made, full: nobody else's leases suffer by it. */
+/* inbox: where leases for a user arrive. Squatted, wrecked by its user, half-made, full: nobody
+ * else's leases suffer by it. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,8 @@ TestSuite(inbox, .init = scene_begin, .fini = scene_end);
 static int squat(const char *how)
 {
 	if (strcmp(how, "directory") == 0)
-		return mkdir(scene_below(WIRE_INBOX), 0777) != 0 || mkdir(scene_below(WIRE_INBOX "/60002"), 0777) != 0;
+		return mkdir(scene_below(WIRE_INBOX), 0777) != 0 ||
+		       mkdir(scene_below(WIRE_INBOX "/60002"), 0777) != 0;
 	if (strcmp(how, "symlink") == 0)
 		return symlink("/tmp", scene_below(WIRE_INBOX));
 	return mknod(scene_below(WIRE_INBOX), S_IFREG | 0666, 0);
@@ -37,7 +39,8 @@ Test(inbox, a_squatted_inbox_is_replaced)
 		cr_assert_eq(scene_as(THIRD, squat, how[i]), 0);
 		scene_hand_over();
 		cr_assert_eq(lstat(scene_below(WIRE_INBOX), &st), 0);
-		cr_assert(S_ISDIR(st.st_mode) && st.st_uid == 0 && (st.st_mode & 07777) == 0755, "%s", how[i]);
+		cr_assert(S_ISDIR(st.st_mode) && st.st_uid == 0 && (st.st_mode & 07777) == 0755,
+			  "%s", how[i]);
 		cr_assert_eq(scene_as(RECEIVER, scene_adopt_only, "receiver"), i == 0 ? 0 : EEXIST);
 	}
 }
@@ -49,10 +52,13 @@ static int no_squatting(const char *arg)
 	ENSURE(rename(scene_below(WIRE_INBOX), scene_below("mine")) < 0 && errno == EPERM);
 	ENSURE(rmdir(scene_below(WIRE_INBOX)) < 0 && errno == EPERM);
 	ENSURE(rename(scene_below(WIRE_INBOX "/60002"), scene_below("stores/mine")) < 0);
-	ENSURE(open(scene_below(WIRE_INBOX "/60002"), O_RDONLY | O_DIRECTORY | O_CLOEXEC) < 0 && errno == EACCES);
-	ENSURE(open(scene_below(WIRE_INBOX "/60002/handoff"), O_RDONLY | O_DIRECTORY | O_CLOEXEC) < 0 &&
+	ENSURE(open(scene_below(WIRE_INBOX "/60002"), O_RDONLY | O_DIRECTORY | O_CLOEXEC) < 0 &&
 	       errno == EACCES);
-	ENSURE(symlink("/etc/passwd", scene_below(WIRE_INBOX "/60002/handoff/x")) < 0 && errno == EACCES);
+	ENSURE(open(scene_below(WIRE_INBOX "/60002/handoff"), O_RDONLY | O_DIRECTORY | O_CLOEXEC) <
+		       0 &&
+	       errno == EACCES);
+	ENSURE(symlink("/etc/passwd", scene_below(WIRE_INBOX "/60002/handoff/x")) < 0 &&
+	       errno == EACCES);
 	return 0;
 }
 
@@ -69,7 +75,8 @@ static int wreck(const char *how)
 
 	snprintf(handoff, sizeof(handoff), "%s", scene_below(WIRE_INBOX "/60002/handoff"));
 	if (strcmp(how, "symlink") == 0)
-		return rename(handoff, scene_below(WIRE_INBOX "/60002/away")) != 0 || symlink("/tmp", handoff) != 0;
+		return rename(handoff, scene_below(WIRE_INBOX "/60002/away")) != 0 ||
+		       symlink("/tmp", handoff) != 0;
 	if (strcmp(how, "open") == 0)
 		return chmod(handoff, 0777);
 	return unlink(scene_ticket->path) != 0 || rmdir(handoff) != 0;
@@ -79,7 +86,9 @@ static void empty_inbox(void)
 {
 	char *command;
 
-	cr_assert_gt(asprintf(&command, "find %s -mindepth 1 -delete", scene_below(WIRE_INBOX "/60002")), 0);
+	cr_assert_gt(
+		asprintf(&command, "find %s -mindepth 1 -delete", scene_below(WIRE_INBOX "/60002")),
+		0);
 	cr_assert_eq(system(command), 0);
 	free(command);
 }
@@ -114,15 +123,22 @@ Test(inbox, an_inbox_that_was_being_made_is_finished)
 
 	/* Killed after the directory, after some of it was given away, after all of it was. */
 	cr_assert_eq(mkdir(scene_below(WIRE_INBOX "/.making-60002"), 0700), 0);
-	cr_assert_eq(inbox_open(scene_partition, scene_partition_fd, RECEIVER, &fd, &why), 0, "%s", why);
+	cr_assert_eq(inbox_open(scene_partition, scene_partition_fd, RECEIVER, &fd, &why), 0, "%s",
+		     why);
 	close(fd);
-	cr_assert_eq(rename(scene_below(WIRE_INBOX "/60002"), scene_below(WIRE_INBOX "/.making-60002")), 0);
-	cr_assert_eq(inbox_open(scene_partition, scene_partition_fd, RECEIVER, &fd, &why), 0, "%s", why);
+	cr_assert_eq(
+		rename(scene_below(WIRE_INBOX "/60002"), scene_below(WIRE_INBOX "/.making-60002")),
+		0);
+	cr_assert_eq(inbox_open(scene_partition, scene_partition_fd, RECEIVER, &fd, &why), 0, "%s",
+		     why);
 	close(fd);
-	cr_assert_eq(rename(scene_below(WIRE_INBOX "/60002"), scene_below(WIRE_INBOX "/.making-60002")), 0);
+	cr_assert_eq(
+		rename(scene_below(WIRE_INBOX "/60002"), scene_below(WIRE_INBOX "/.making-60002")),
+		0);
 	cr_assert_eq(chown(scene_below(WIRE_INBOX "/.making-60002"), 0, 0), 0);
 	cr_assert_eq(chown(scene_below(WIRE_INBOX "/.making-60002/handoff"), 0, 0), 0);
-	cr_assert_eq(inbox_open(scene_partition, scene_partition_fd, RECEIVER, &fd, &why), 0, "%s", why);
+	cr_assert_eq(inbox_open(scene_partition, scene_partition_fd, RECEIVER, &fd, &why), 0, "%s",
+		     why);
 	close(fd);
 	cr_assert_eq(stat(scene_below(WIRE_INBOX "/60002/handoff"), &st), 0);
 	cr_assert_eq(st.st_uid, RECEIVER);
@@ -154,7 +170,8 @@ Test(inbox, no_donor_fills_an_inbox)
 	const char *why;
 	int fd;
 
-	cr_assert_eq(inbox_open(scene_partition, scene_partition_fd, RECEIVER, &fd, &why), 0, "%s", why);
+	cr_assert_eq(inbox_open(scene_partition, scene_partition_fd, RECEIVER, &fd, &why), 0, "%s",
+		     why);
 	fill(fd, INBOX_LEASES_DONOR_MAX - 1, DONOR, later);
 	cr_assert_eq(inbox_room(fd, DONOR, now), 0);
 	fill(fd, 1, DONOR, later);
@@ -186,7 +203,8 @@ Test(inbox, the_inbox_is_in_the_books_and_gc_ends_its_leases)
 		cr_assert_eq(usage.residual, 0);
 	cr_assert_eq(shmstore_partition_gc(scene_partition, 0, &gc), 0);
 	cr_assert_eq(gc.n_leases, 0, "it has not ended");
-	snprintf(lease, sizeof(lease), "%s", scene_below(WIRE_INBOX "/60002/handoff/1-0123456789abcdef"));
+	snprintf(lease, sizeof(lease), "%s",
+		 scene_below(WIRE_INBOX "/60002/handoff/1-0123456789abcdef"));
 	cr_assert_eq(rename(scene_ticket->path, lease), 0);
 	cr_assert_eq(shmstore_partition_gc(scene_partition, 0, &gc), 0);
 	cr_assert_eq(gc.n_leases, 1);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The set of inodes: one entry for each number, whatever the numbers look like, however many there are. */
+/* The set of inodes: one entry for each number, whatever the numbers look
+ * like, however many there are. */
 #include <criterion/criterion.h>
 
 #include "inodes.h"
 
-/* Puts n numbers in, step apart, twice each; all must be there once, with what was written to them. */
+/* Puts n numbers in, step apart, twice each; all must be there once, with
+ * what was written to them. */
 static void fill(uint64_t first, uint64_t step, uint64_t n)
 {
 	struct shms_inodes *s = shms_inodes_new();
@@ -17,7 +19,8 @@ static void fill(uint64_t first, uint64_t step, uint64_t n)
 
 			cr_assert_not_null(one);
 			cr_assert_eq(one->ino, first + i * step);
-			cr_assert_eq(one->n_here, (uint32_t)round, "a new entry is zeroed, an old one kept");
+			cr_assert_eq(one->n_here, (uint32_t)round,
+				     "a new entry is zeroed, an old one kept");
 			cr_assert_eq(one->bytes, round ? i : 0);
 			one->n_here++;
 			one->bytes = i;

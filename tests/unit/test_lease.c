@@ -9,7 +9,8 @@
 
 Test(lease, name_round_trips)
 {
-	static const uint64_t expiries[] = {0, 1, 9, 10, 1234567890123, 9999999999999999999u, INT64_MAX};
+	static const uint64_t expiries[] = {0,        1, 9, 10, 1234567890123, 9999999999999999999u,
+					    INT64_MAX};
 
 	for (size_t i = 0; i < sizeof(expiries) / sizeof(expiries[0]); i++) {
 		char name[SHMS_LEASE_NAME_SIZE];

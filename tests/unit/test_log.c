@@ -41,13 +41,14 @@ Test(log, line_has_level_message_and_fields)
 	redirect();
 	log_init(LOG_INFO);
 	errno = ENOTTY;
-	log_say(LOG_WARNING, LOG_FIELDS(.conn = "pid 4711 uid 1000", .object = "/a/b", .error = -ENOSPC),
+	log_say(LOG_WARNING,
+		LOG_FIELDS(.conn = "pid 4711 uid 1000", .object = "/a/b", .error = -ENOSPC),
 		"no room for %d bytes", 17);
 	cr_assert_eq(errno, ENOTTY);
 	text = written();
-	cr_assert_str_eq(text,
-			 "shmstored: warning: no room for 17 bytes conn=\"pid 4711 uid 1000\" obj=\"/a/b\" errno=28 "
-			 "(No space left on device)\n");
+	cr_assert_str_eq(text, "shmstored: warning: no room for 17 bytes conn=\"pid 4711 uid "
+			       "1000\" obj=\"/a/b\" errno=28 "
+			       "(No space left on device)\n");
 }
 
 Test(log, what_is_below_the_level_is_not_said)
@@ -81,7 +82,8 @@ Test(log, nobody_forges_a_line)
 	text = strchr(text, '\n');
 	cr_assert_not_null(text);
 	cr_assert_eq(strncmp(text + 1, "shmstored: error: xxx", 21), 0);
-	cr_assert_eq(strchr(text + 1, '\n'), text + strlen(text) - 1, "the second line is not one line");
+	cr_assert_eq(strchr(text + 1, '\n'), text + strlen(text) - 1,
+		     "the second line is not one line");
 }
 
 #define N_THREADS 8

@@ -20,7 +20,8 @@
 
 static struct loop *l;
 
-/* An operation, and what it was told. Static in the tests: some are in flight until the loop goes. */
+/* An operation, and what it was told. Static in the tests: some are in
+ * flight until the loop goes. */
 struct seen {
 	struct loop_op op;
 	unsigned n, n_last, stop_after, cancel_after; /* calls; 0: never */
@@ -116,7 +117,8 @@ EACH_WAY(packets_arrive_whole_and_in_order_then_the_end)
 	cr_assert_eq(loop_run(l), 0);
 	cr_assert_eq(s.n, 201);
 	for (int i = 0; i < 200; i++)
-		cr_assert(s.results[i] == i + 1 && s.first[i] == i, "%d: %d bytes of %d", i, s.results[i], s.first[i]);
+		cr_assert(s.results[i] == i + 1 && s.first[i] == i, "%d: %d bytes of %d", i,
+			  s.results[i], s.first[i]);
 	cr_assert_eq(s.results[200], 0);
 	cr_assert(!s.fds && !s.truncated && !s.op.busy);
 	close(fds[0]);
@@ -146,7 +148,10 @@ EACH_WAY(descriptors_are_said_and_never_become_ours)
 	static struct seen s = {.op.fn = see_packet, .stop_after = 1};
 	char control[CMSG_SPACE(250 * sizeof(int))] = {0};
 	struct iovec v = {(char[]){"x"}, 1};
-	struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof(control)};
+	struct msghdr m = {.msg_iov = &v,
+			   .msg_iovlen = 1,
+			   .msg_control = control,
+			   .msg_controllen = sizeof(control)};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	unsigned before;
 	int fds[2], many[250];
@@ -298,7 +303,8 @@ EACH_WAY(timers_come_when_due_and_skip_what_was_missed)
 
 EACH_WAY(a_cancel_from_within_ends_with_one_last_call)
 {
-	static struct seen s = {.op.fn = see_packet, .cancel_after = 1}, timer = {.op.fn = see, .cancel_after = 2};
+	static struct seen s = {.op.fn = see_packet, .cancel_after = 1},
+			   timer = {.op.fn = see, .cancel_after = 2};
 	int fds[2];
 
 	pair(fds);
@@ -396,7 +402,8 @@ Test(loop, io_uring_forbidden_runs_on_epoll_and_says_why)
 	cr_assert_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
 	cr_assert_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
 	cr_assert_eq(loop_new(16, &l), 0);
-	cr_assert(strstr(loop_backend(l), "epoll, because") && strstr(loop_backend(l), "not permitted"), "%s",
-		  loop_backend(l));
+	cr_assert(strstr(loop_backend(l), "epoll, because") &&
+			  strstr(loop_backend(l), "not permitted"),
+		  "%s", loop_backend(l));
 	loop_free(l);
 }

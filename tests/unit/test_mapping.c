@@ -15,7 +15,8 @@ Test(mapping, deleted_file_is_read_whole)
 {
 	struct shms_mapping m;
 
-	cr_assert(parse("7f00-9f00 r--s 00001000 00:1f 4711                       /mnt/x/stores/a/objects/k (deleted)",
+	cr_assert(parse("7f00-9f00 r--s 00001000 00:1f 4711                       "
+			"/mnt/x/stores/a/objects/k (deleted)",
 			&m));
 	cr_assert_eq(m.start, 0x7f00);
 	cr_assert_eq(m.end, 0x9f00);
@@ -43,15 +44,22 @@ Test(mapping, segment_is_told_by_its_name_and_directory)
 {
 	struct shms_mapping m;
 
-	cr_assert(parse("1000-2000 r--s 00000000 00:1f 5 /p/stores/a/segments/0123456789abcdef0123456789abcdef", &m));
+	cr_assert(parse("1000-2000 r--s 00000000 00:1f 5 "
+			"/p/stores/a/segments/0123456789abcdef0123456789abcdef",
+			&m));
 	cr_assert(m.segment && !m.deleted && !m.recycled);
-	cr_assert(parse(
-		"1000-2000 r--s 00000000 00:1f 5 /p/stores/a/segments/0123456789abcdef0123456789abcdef (deleted)", &m));
+	cr_assert(parse("1000-2000 r--s 00000000 00:1f 5 "
+			"/p/stores/a/segments/0123456789abcdef0123456789abcdef (deleted)",
+			&m));
 	cr_assert(m.segment && m.deleted);
-	cr_assert(parse("1000-2000 rw-s 00000000 00:1f 5 /p/stores/a/segments/#4711 (deleted)", &m));
+	cr_assert(
+		parse("1000-2000 rw-s 00000000 00:1f 5 /p/stores/a/segments/#4711 (deleted)", &m));
 	cr_assert(!m.segment && m.deleted);
-	cr_assert_not(parse("1000-2000 r--s 00000000 00:1f 5 /p/segments/0123456789abcdef0123456789abcdeg", &m));
-	cr_assert_not(parse("1000-2000 r--s 00000000 00:1f 5 /p/objects/0123456789abcdef0123456789abcdef", &m));
+	cr_assert_not(parse(
+		"1000-2000 r--s 00000000 00:1f 5 /p/segments/0123456789abcdef0123456789abcdeg",
+		&m));
+	cr_assert_not(parse(
+		"1000-2000 r--s 00000000 00:1f 5 /p/objects/0123456789abcdef0123456789abcdef", &m));
 	cr_assert_not(parse("1000-2000 r--s 00000000 00:1f 5 /p/segments/0123456789abcdef", &m));
 }
 

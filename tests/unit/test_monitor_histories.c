@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_monitor_histories.c: what the monitor reads and reckons, with files that are whole, cut, damaged or missing in part.
+ * test_monitor_histories.c: what the monitor reads and reckons, with files that are whole,
+ * cut, damaged or missing in part.
  *
  *     unknown never becomes a number: a sum is known if and only if each term that it needs is
  *     a file that is cut anywhere gives each field as it is, or unknown; never another number
@@ -9,8 +10,8 @@
  *     what is combined is one of both memories, whole: used and total never come of different ones
  *     nobody is above a threshold if anything about it is unknown
  *
- * That it can fail was tried: unknown terms taken as 0 in amount_add(), lines without an end accepted by memtext, floats in ratio_floor(),
- * clamping that leaves a negative: each fails.
+ * That it can fail was tried: unknown terms taken as 0 in amount_add(), lines without an end
+ * accepted by memtext, floats in ratio_floor(), clamping that leaves a negative: each fails.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -54,13 +55,14 @@ Test(monitor_histories, sums_are_known_if_all_their_terms_are)
 {
 	begin(1);
 	for (int i = 0; i < ROUNDS; i++) {
-		struct memhost_fields f = {draw_amount(), draw_amount(), draw_amount(), draw_amount(),
-					   draw_amount(), draw_amount(), draw_amount(), draw_amount()};
+		struct memhost_fields f = {draw_amount(), draw_amount(), draw_amount(),
+					   draw_amount(), draw_amount(), draw_amount(),
+					   draw_amount(), draw_amount()};
 		struct memcgroup_files g = {draw_amount(), draw_amount(), draw_amount(),
 					    draw_amount(), draw_amount(), draw_amount()};
 		bool fallback = !f.available.known || f.available.bytes == 0;
-		bool terms = f.total.known &&
-			     (!fallback || (f.free.known && f.cached.known && f.buffers.known && f.shmem.known));
+		bool terms = f.total.known && (!fallback || (f.free.known && f.cached.known &&
+							     f.buffers.known && f.shmem.known));
 		bool stat = g.current.known && g.inactive_file.known && g.active_file.known;
 		struct memlimit_use use = memhost_use(&f, false);
 
@@ -91,7 +93,8 @@ Test(monitor_histories, use_lies_within_its_memory)
 {
 	begin(2);
 	for (int i = 0; i < ROUNDS; i++) {
-		struct memlimit_use a = {draw_amount(), draw_amount()}, b = {draw_amount(), draw_amount()}, c;
+		struct memlimit_use a = {draw_amount(), draw_amount()},
+				    b = {draw_amount(), draw_amount()}, c;
 		struct amount threshold = draw_amount();
 		bool is_a, is_b;
 
@@ -148,19 +151,22 @@ Test(monitor_histories, a_memory_fills_as_it_grew)
 /* ppm / 10^6 of total, by long division in decimal digits: no products that could overflow. */
 static int64_t share(int64_t total, uint64_t ppm)
 {
-	return (int64_t)((uint64_t)total / 1000000 * ppm + (uint64_t)total % 1000000 * ppm / 1000000);
+	return (int64_t)((uint64_t)total / 1000000 * ppm +
+			 (uint64_t)total % 1000000 * ppm / 1000000);
 }
 
 Test(monitor_histories, thresholds_are_exact)
 {
 	begin(3);
 	for (int i = 0; i < ROUNDS; i++) {
-		struct amount total = draw_amount(), min_free = draw_amount(), threshold = amount_of(-1);
+		struct amount total = draw_amount(), min_free = draw_amount(),
+			      threshold = amount_of(-1);
 		uint64_t ppm = draw(1100000);
 		struct ratio fraction;
 		char text[32];
 		int err;
-		bool refused = ppm > 1000000 || (total.known && min_free.known && min_free.bytes > total.bytes);
+		bool refused = ppm > 1000000 ||
+			       (total.known && min_free.known && min_free.bytes > total.bytes);
 
 		snprintf(text, sizeof(text), "%lu.%06lu", (unsigned long)(ppm / 1000000),
 			 (unsigned long)(ppm % 1000000));
@@ -178,14 +184,17 @@ Test(monitor_histories, thresholds_are_exact)
 			cr_assert_eq(threshold.bytes, share(total.bytes, ppm));
 		else
 			cr_assert_eq(threshold.bytes, total.bytes - min_free.bytes);
-		cr_assert_geq(ratio_ceil(fraction, total.bytes) - ratio_floor(fraction, total.bytes), 0);
-		cr_assert_leq(ratio_ceil(fraction, total.bytes) - ratio_floor(fraction, total.bytes), 1);
+		cr_assert_geq(
+			ratio_ceil(fraction, total.bytes) - ratio_floor(fraction, total.bytes), 0);
+		cr_assert_leq(
+			ratio_ceil(fraction, total.bytes) - ratio_floor(fraction, total.bytes), 1);
 	}
 }
 
-static const char *const fields[] = {"MemTotal",  "MemFree",  "MemAvailable",  "Buffers",     "Cached",
-				     "SwapTotal", "SwapFree", "SwapCached",    "Shmem",       "ShmemHugePages",
-				     "Mem",       "Inactive", "inactive_file", "active_file", "total_inactive_file"};
+static const char *const fields[] = {
+	"MemTotal",  "MemFree",  "MemAvailable",  "Buffers",     "Cached",
+	"SwapTotal", "SwapFree", "SwapCached",    "Shmem",       "ShmemHugePages",
+	"Mem",       "Inactive", "inactive_file", "active_file", "total_inactive_file"};
 
 #define N_FIELDS (sizeof(fields) / sizeof(fields[0]))
 
@@ -198,8 +207,8 @@ static size_t write_file(char *text, size_t room, int64_t ret[N_FIELDS])
 		bool kb = draw(2);
 		int64_t number = (int64_t)draw(draw(2) ? 1000 : UINT64_C(1) << 50);
 
-		n += (size_t)snprintf(text + n, room - n, kb ? "%s:%*s%ld kB\n" : "%s%*s%ld\n", fields[i],
-				      1 + (int)draw(9), " ", (long)number);
+		n += (size_t)snprintf(text + n, room - n, kb ? "%s:%*s%ld kB\n" : "%s%*s%ld\n",
+				      fields[i], 1 + (int)draw(9), " ", (long)number);
 		ret[i] = kb ? number * 1024 : number;
 	}
 	return n;
@@ -224,7 +233,8 @@ Test(monitor_histories, cut_files_give_what_they_have_or_nothing)
 				struct amount a = memtext_field(copy, cut, fields[k]);
 
 				if (a.known)
-					cr_assert_eq(a.bytes, numbers[k], "%s, cut at %zu", fields[k], cut);
+					cr_assert_eq(a.bytes, numbers[k], "%s, cut at %zu",
+						     fields[k], cut);
 				seen += a.known;
 			}
 			free(copy);
@@ -277,7 +287,8 @@ Test(monitor_histories, single_numbers_are_read_or_unknown)
 		{"-5\n", {false, 0}, {false, 0}},
 		{"12x\n", {false, 0}, {false, 0}},
 		{"1 2\n", {false, 0}, {false, 0}},
-		{"9223372036854771712\n", {true, INT64_C(9223372036854771712)}, {false, 0}}, /* v1: no limit */
+		/* v1: no limit */
+		{"9223372036854771712\n", {true, INT64_C(9223372036854771712)}, {false, 0}},
 		{"9223372036854775808\n", {false, 0}, {false, 0}},
 		{"99999999999999999999999\n", {false, 0}, {false, 0}},
 	};
@@ -285,8 +296,10 @@ Test(monitor_histories, single_numbers_are_read_or_unknown)
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		size_t n = strlen(cases[i].text);
 
-		cr_assert(amount_equal(memtext_number(cases[i].text, n), cases[i].number), "%s", cases[i].text);
-		cr_assert(amount_equal(memcgroup_read_limit(cases[i].text, n), cases[i].limit), "%s", cases[i].text);
+		cr_assert(amount_equal(memtext_number(cases[i].text, n), cases[i].number), "%s",
+			  cases[i].text);
+		cr_assert(amount_equal(memcgroup_read_limit(cases[i].text, n), cases[i].limit),
+			  "%s", cases[i].text);
 	}
 }
 
@@ -303,7 +316,8 @@ Test(monitor_histories, files_of_this_host_make_sense)
 	fclose(file);
 	memhost_read(&f, text, n);
 	use = memhost_use(&f, true);
-	cr_assert(use.used.known && use.total.known && use.used.bytes > 0 && use.used.bytes < use.total.bytes);
+	cr_assert(use.used.known && use.total.known && use.used.bytes > 0 &&
+		  use.used.bytes < use.total.bytes);
 	file = fopen("/proc/self/status", "re");
 	cr_assert(file);
 	n = fread(text, 1, sizeof(text), file);
@@ -315,7 +329,8 @@ Test(monitor_histories, delays_double_and_stop_growing)
 {
 	begin(7);
 	for (int i = 0; i < 2000; i++) {
-		int64_t base = (int64_t)draw(draw(2) ? 5000 : INT64_MAX), most = (int64_t)draw(100000), last = 0;
+		int64_t base = (int64_t)draw(draw(2) ? 5000 : INT64_MAX),
+			most = (int64_t)draw(100000), last = 0;
 
 		for (int64_t attempt = 1; attempt < 70; attempt++) {
 			int64_t delay = memlimit_delay_ms(attempt, base, most);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_monitor_source.c: what is read of hosts that are made up in a directory: both versions of cgroups, files that are missing, and of this host. */
+/* test_monitor_source.c: what is read of hosts that are made up in a directory: both versions of
+ * cgroups, files that are missing, and of this host. */
 #include <criterion/criterion.h>
 #include <limits.h>
 #include <stdio.h>
@@ -11,8 +12,9 @@
 #include "memgroup.h"
 #include "memsource.h"
 
-#define MEMINFO                                                                                                  \
-	"MemTotal: 16384 kB\nMemFree: 100 kB\nMemAvailable: 8192 kB\nBuffers: 0 kB\nCached: 0 kB\nShmem: 0 kB\n" \
+#define MEMINFO                                                                                 \
+	"MemTotal: 16384 kB\nMemFree: 100 kB\nMemAvailable: 8192 kB\nBuffers: 0 kB\nCached: 0 " \
+	"kB\nShmem: 0 kB\n"                                                                     \
 	"SwapTotal: 1024 kB\nSwapFree: 1000 kB\n"
 
 static char root[PATH_MAX];
@@ -118,7 +120,8 @@ Test(monitor_source, tightest_limit_on_the_way_up_counts)
 	cr_assert_eq(term(&r.levels[2], "memory.swap.max")->state, MEMSOURCE_READ);
 	memsource_deinit(&r);
 	r = look(true);
-	cr_assert_eq(r.levels[2].use.total.bytes, 5000000, "a swap of 0 bytes is no swap without a limit");
+	cr_assert_eq(r.levels[2].use.total.bytes, 5000000,
+		     "a swap of 0 bytes is no swap without a limit");
 	memsource_deinit(&r);
 }
 
@@ -135,7 +138,8 @@ Test(monitor_source, version_1_is_read_below_its_controller)
 	put("cgroup/memory/jobs/1:2/memory.usage_in_bytes", "5000000\n");
 	put("cgroup/memory/jobs/1:2/memory.memsw.limit_in_bytes", "8000000\n");
 	put("cgroup/memory/jobs/1:2/memory.memsw.usage_in_bytes", "5500000\n");
-	put("cgroup/memory/jobs/1:2/memory.stat", "inactive_file 1\ntotal_inactive_file 100\ntotal_active_file 200\n");
+	put("cgroup/memory/jobs/1:2/memory.stat",
+	    "inactive_file 1\ntotal_inactive_file 100\ntotal_active_file 200\n");
 	r = look(false);
 	cr_assert_eq(r.n_levels, 3);
 	cr_assert_eq(r.tightest, 1);
@@ -150,7 +154,8 @@ Test(monitor_source, version_1_is_read_below_its_controller)
 	memsource_deinit(&r);
 }
 
-/* A container without a namespace of cgroups: its path is the host's, and its tree is its own group. */
+/* A container without a namespace of cgroups: its path is the host's, and
+ * its tree is its own group. */
 Test(monitor_source, tree_of_a_container_is_read_at_its_root)
 {
 	struct memsource_reading r;
@@ -221,15 +226,16 @@ Test(monitor_source, paths_of_cgroups_stay_in_their_tree)
 	char path[32], copy[64];
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		bool found =
-			shms_memgroup_path(cases[i].text, strlen(cases[i].text), cases[i].version, path, sizeof(path));
+		bool found = shms_memgroup_path(cases[i].text, strlen(cases[i].text),
+						cases[i].version, path, sizeof(path));
 
 		cr_assert_eq(found, cases[i].path != NULL, "%s", cases[i].text);
 		if (found)
 			cr_assert_str_eq(path, cases[i].path);
 	}
 	snprintf(copy, sizeof(copy), "0::/%040d\n", 1);
-	cr_assert_not(shms_memgroup_path(copy, strlen(copy), 2, path, sizeof(path)), "it does not fit");
+	cr_assert_not(shms_memgroup_path(copy, strlen(copy), 2, path, sizeof(path)),
+		      "it does not fit");
 	strcpy(path, "/a/b");
 	cr_assert(shms_memgroup_parent(path));
 	cr_assert_str_eq(path, "/a");
@@ -245,10 +251,12 @@ Test(monitor_source, this_host_is_read)
 
 	cr_assert_eq(memsource_read(&(struct memsource_config){0}, &r), 0);
 	use = &r.levels[0].use;
-	cr_assert(use->total.known && use->used.known && use->used.bytes > 0 && use->used.bytes < use->total.bytes);
+	cr_assert(use->total.known && use->used.known && use->used.bytes > 0 &&
+		  use->used.bytes < use->total.bytes);
 	for (size_t i = 0; i < r.n_levels; i++) {
 		if (r.levels[i].use.total.known)
-			cr_assert_leq(r.levels[r.tightest].use.total.bytes, r.levels[i].use.total.bytes);
+			cr_assert_leq(r.levels[r.tightest].use.total.bytes,
+				      r.levels[i].use.total.bytes);
 		if (r.levels[i].use.used.known)
 			cr_assert_geq(r.levels[i].use.used.bytes, 0);
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which mount a path lies in, what its huge= is, and the file system's own root, also below what is mounted over it. */
+/* Which mount a path lies in, what its huge= is, and the file system's own root, also
+ * below what is mounted over it. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -47,8 +48,9 @@ static void expect(const char *path, const char *mount, const char *huge)
 {
 	char found[PATH_MAX], option[16];
 
-	cr_assert_eq(shms_mount_find(path, device_of(path), found, sizeof(found), option, sizeof(option)), 0, "%s",
-		     path);
+	cr_assert_eq(shms_mount_find(path, device_of(path), found, sizeof(found), option,
+				     sizeof(option)),
+		     0, "%s", path);
 	cr_assert_str_eq(found, mount);
 	cr_assert_str_eq(option, huge);
 }
@@ -126,7 +128,9 @@ Test(mount, a_buffer_too_small_is_an_error)
 
 	need_mounts();
 	path = mount_at("m", "size=1m");
-	cr_assert_eq(shms_mount_find(path, device_of(path), found, sizeof(found), huge, sizeof(huge)), -EINVAL);
+	cr_assert_eq(
+		shms_mount_find(path, device_of(path), found, sizeof(found), huge, sizeof(huge)),
+		-EINVAL);
 	cr_assert_str_eq(found, "??");
 	cr_assert_str_eq(huge, "??");
 }
@@ -190,7 +194,8 @@ static int hold_mount(void *arg)
 	struct stat st;
 	char byte;
 
-	if (unshare(CLONE_NEWNS) < 0 || mount("tmpfs", scratch_dir(NULL), "tmpfs", 0, "size=1m") < 0 ||
+	if (unshare(CLONE_NEWNS) < 0 ||
+	    mount("tmpfs", scratch_dir(NULL), "tmpfs", 0, "size=1m") < 0 ||
 	    stat(scratch_dir(NULL), &st) < 0)
 		return 1;
 	if (write(pipes[0], &st.st_dev, sizeof(st.st_dev)) != sizeof(st.st_dev))

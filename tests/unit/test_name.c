@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Keys as file names: one name per key, one key per name, and nothing else is taken for a name of ours. */
+/* Keys as file names: one name per key, one key per name, and nothing else is
+ * taken for a name of ours. */
 #include <criterion/criterion.h>
 #include <shmstore/shmstore.h>
 #include <string.h>
@@ -43,7 +44,8 @@ Test(name, every_pair_of_bytes_round_trips)
 
 Test(name, usual_keys_stand_for_themselves)
 {
-	static const char *const keys[] = {"x", "array-1", "sum_agg-0123abcdef", "a.b,c:d=e+f@g(h)~i-J9", "-", "a."};
+	static const char *const keys[] = {
+		"x", "array-1", "sum_agg-0123abcdef", "a.b,c:d=e+f@g(h)~i-J9", "-", "a."};
 
 	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
 		char name[SHMS_NAME_SIZE];
@@ -173,7 +175,8 @@ Test(name, foreign_names_are_told)
 		unsigned char key[SHMS_NAME_SIZE];
 		size_t size;
 
-		cr_assert_eq(shms_name_decode(names[i], key, &size), SHMS_NAME_FOREIGN, "'%s'", names[i]);
+		cr_assert_eq(shms_name_decode(names[i], key, &size), SHMS_NAME_FOREIGN, "'%s'",
+			     names[i]);
 	}
 }
 

@@ -11,8 +11,8 @@
 #include "api.h"
 
 /* An object of n buffers whose sizes are sizes[i], put and compared in full. */
-static void round_trip(struct shmstore *s, size_t key_size, size_t header_size, const uint64_t *sizes, size_t n,
-		       unsigned flags)
+static void round_trip(struct shmstore *s, size_t key_size, size_t header_size,
+		       const uint64_t *sizes, size_t n, unsigned flags)
 {
 	struct iovec *iov = calloc(n + 1, sizeof(*iov));
 	unsigned char *key = malloc(key_size + 1), *header = malloc(header_size + 1);
@@ -165,13 +165,15 @@ Test(object, replaced_key_means_the_new_object_and_old_views_the_old)
 	cr_assert_eq(put_pattern(s, "k", 70000, 0, SHMSTORE_REPLACE), 0, "replacing nothing puts");
 	for (uint64_t i = 0; i < 20; i++) {
 		old[i] = get_view(s, "k", 0);
-		cr_assert_eq((i % 2 ? seal_pattern : put_pattern)(s, "k", 70000 + i % 3, i + 1, SHMSTORE_REPLACE), 0);
+		cr_assert_eq((i % 2 ? seal_pattern : put_pattern)(s, "k", 70000 + i % 3, i + 1,
+								  SHMSTORE_REPLACE),
+			     0);
 		cr_assert_eq(get_pattern(s, "k", 70000 + i % 3, i + 1), 0);
 		cr_assert_eq(count_objects(s), 1);
 	}
 	for (uint64_t i = 0; i < 20; i++) {
-		cr_assert_eq(view_pattern(old[i], i ? 70000 + (i - 1) % 3 : 70000, i), 0, "view %llu",
-			     (unsigned long long)i);
+		cr_assert_eq(view_pattern(old[i], i ? 70000 + (i - 1) % 3 : 70000, i), 0,
+			     "view %llu", (unsigned long long)i);
 		shmstore_view_unref(old[i]);
 	}
 	cr_assert_eq(shmstore_close(s), 0);
@@ -206,10 +208,12 @@ Test(object, flipped_byte_is_found_by_verify_only)
 		cr_assert_eq(fseek(f, st.st_size - 50000, SEEK_SET), 0);
 		cr_assert_eq(fputc('x', f), 'x');
 		fclose(f);
-		cr_assert_eq(shmstore_get(s, keys[i], strlen(keys[i]), 0, &v), 0, "unasked it is not read");
+		cr_assert_eq(shmstore_get(s, keys[i], strlen(keys[i]), 0, &v), 0,
+			     "unasked it is not read");
 		shmstore_view_unref(v);
 		v = NULL;
-		cr_assert_eq(shmstore_get(s, keys[i], strlen(keys[i]), SHMSTORE_VERIFY, &v), i == 1 ? 0 : -EBADMSG);
+		cr_assert_eq(shmstore_get(s, keys[i], strlen(keys[i]), SHMSTORE_VERIFY, &v),
+			     i == 1 ? 0 : -EBADMSG);
 		shmstore_view_unref(v);
 	}
 	cr_assert_eq(shmstore_close(s), 0);
@@ -248,7 +252,7 @@ Test(object, wrong_arguments_are_einval)
 	ensure_nothing_left();
 }
 
-/* ---- foreach ---------------------------------------------------------------------------------------------------------- */
+/* ---- foreach --------------------------------------------------------------------------------- */
 
 struct listing {
 	struct shmstore *s;
@@ -352,7 +356,7 @@ Test(object, odd_things_in_objects_do_no_harm, .timeout = 20)
 	ensure_nothing_left();
 }
 
-/* ---- full ------------------------------------------------------------------------------------------------------------- */
+/* ---- full ------------------------------------------------------------------------------------ */
 
 Test(object, full_partition_is_enospc_and_leaves_nothing, .timeout = 120)
 {
@@ -375,7 +379,8 @@ Test(object, full_partition_is_enospc_and_leaves_nothing, .timeout = 120)
 	cr_assert_gt(n, 25);
 	before = ensure_books_close();
 	for (unsigned i = 0; i < n_rounds(2500); i++) {
-		cr_assert_eq((i % 2 ? put_pattern : seal_pattern)(s, "x", 3 << 20, 1, i % 3 ? 0 : SHMSTORE_REPLACE),
+		cr_assert_eq((i % 2 ? put_pattern : seal_pattern)(s, "x", 3 << 20, 1,
+								  i % 3 ? 0 : SHMSTORE_REPLACE),
 			     -ENOSPC);
 		cr_assert_eq(shmstore_contains(s, "x", 1), 0);
 	}
@@ -408,7 +413,8 @@ Test(object, pool_and_dead_stores_make_room_on_a_full_partition)
 	cr_assert_eq(put_pattern(s, "k", 20 << 20, 1, 0), 0);
 	cr_assert_eq(shmstore_delete(s, "k", 1), 0);
 	cr_assert_geq(ensure_books_close().pool, 20u << 20);
-	cr_assert_eq(put_pattern(s, "k", 13 << 20, 2, 0), 0, "too small for the pooled file: that one goes");
+	cr_assert_eq(put_pattern(s, "k", 13 << 20, 2, 0), 0,
+		     "too small for the pooled file: that one goes");
 	cr_assert_eq(get_pattern(s, "k", 13 << 20, 2), 0);
 	o = other_start("dead");
 	cr_assert_eq(other_put(&o, "d", 12 << 20, 3), 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A store's packed objects: by key, between stores, views that stay, kept stores, children of a fork. */
+/* A store's packed objects: by key, between stores, views that stay, kept
+ * stores, children of a fork. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +37,8 @@ Test(pack, objects_come_and_go_by_key)
 	}
 	cr_assert_eq(shms_pack_put(p, &what, false, NOW, NULL), -EFBIG); /* without a key */
 	large = malloc(33 << 20);
-	what = (struct shms_segobject){"k", 1, NULL, 0, &(struct iovec){large, 33 << 20}, 1, 0, NULL};
+	what = (struct shms_segobject){"k", 1, NULL, 0, &(struct iovec){large, 33 << 20},
+				       1,   0, NULL};
 	cr_assert_eq(shms_pack_put(p, &what, false, NOW, NULL), -EFBIG);
 	free(large);
 	cr_assert_eq(p->index.n, 0);
@@ -46,8 +48,12 @@ Test(pack, objects_come_and_go_by_key)
 Test(pack, the_last_key_is_not_taken_for_another)
 {
 	/* Of all but the first the words in a slot are the same, or begin so. */
-	static const char keys[][18] = {
-		"other", "k", "k\0", "k\0\0", "k\0\0\0\0\0\0\0\0", "k\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"};
+	static const char keys[][18] = {"other",
+					"k",
+					"k\0",
+					"k\0\0",
+					"k\0\0\0\0\0\0\0\0",
+					"k\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0"};
 	static const size_t sizes[] = {5, 1, 2, 3, 9, 17};
 	struct shms_pack *p = open_pack("a", false);
 	struct shms_segobject what = {.n_buffers = 1};
@@ -108,13 +114,16 @@ Test(pack, no_bytes_change_under_a_view)
 
 Test(pack, tickets_are_good_for_one_adoption)
 {
-	struct shms_pack *a = open_pack("a", false), *b = open_pack("b", false), *c = open_pack("c", false);
+	struct shms_pack *a = open_pack("a", false), *b = open_pack("b", false),
+			 *c = open_pack("c", false);
 	char path[SHMS_PACK_TICKET], second[SHMS_PACK_TICKET], wrong[SHMS_PACK_TICKET];
 
 	cr_assert_eq(put(a, "k", 1000, 1, false), 0);
 	cr_assert_eq(hand_off(a, "none", path), -ENOENT);
 	cr_assert_eq(hand_off(a, "k", path), 0);
-	cr_assert_eq(adopt(b, "stores/a/handoff/000000000000000000000000000000000000000-1", "k", false), -EBADMSG);
+	cr_assert_eq(
+		adopt(b, "stores/a/handoff/000000000000000000000000000000000000000-1", "k", false),
+		-EBADMSG);
 	snprintf(wrong, sizeof(wrong), "%s0", path);
 	cr_assert_eq(adopt(b, wrong, "k", false), -EBADMSG);
 	/* Refusals leave the lease. */
@@ -165,7 +174,8 @@ Test(pack, twelve_leases_then_again)
 	close_pack(a);
 }
 
-/* A process that was killed between its bit and its hint: the owner finds the slots all the same, before it makes a segment more. */
+/* A process that was killed between its bit and its hint: the owner finds the slots all the same,
+ * before it makes a segment more. */
 static uint32_t n_born(const struct shms_pack *p)
 {
 	uint32_t n = 0;
@@ -263,7 +273,8 @@ Test(pack, slots_left_without_a_hint_are_found)
 	close_pack(a);
 }
 
-/* As if it had been killed between the two steps of a replace: two objects of one key, of which readers have found the second. */
+/* As if it had been killed between the two steps of a replace: two objects of one key, of which
+ * readers have found the second. */
 static void put_twice(struct shms_pack *p, const char *key)
 {
 	struct shms_pack_view v;
@@ -367,7 +378,8 @@ Test(pack, child_keeps_the_views_that_it_inherited)
 	close_pack(p);
 }
 
-/* A store that closes while a child of it has views: the object is that child's until it ends; then gc takes the rest. */
+/* A store that closes while a child of it has views: the object is that child's until it
+ * ends; then gc takes the rest. */
 Test(pack, closed_store_leaves_to_its_children_what_they_view)
 {
 	struct shms_pack *p = open_pack("a", false);
@@ -430,7 +442,8 @@ Test(pack, random_histories)
 			snprintf(key, sizeof(key), "%zu", k);
 			switch (dice_draw(&d, 4)) {
 			case 0:
-				cr_assert_eq(put(p, key, i % 3000, i, false), content[k] ? -EEXIST : 0);
+				cr_assert_eq(put(p, key, i % 3000, i, false),
+					     content[k] ? -EEXIST : 0);
 				content[k] = content[k] ? content[k] : i;
 				break;
 			case 1:
@@ -442,7 +455,8 @@ Test(pack, random_histories)
 				content[k] = 0;
 				break;
 			default:
-				cr_assert_eq(has(p, key, size, content[k]), content[k] != 0, "seed %lu, %lu", seed, i);
+				cr_assert_eq(has(p, key, size, content[k]), content[k] != 0,
+					     "seed %lu, %lu", seed, i);
 				break;
 			}
 		}

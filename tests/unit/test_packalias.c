@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several keys of one packed object: by adoption under another key, and by a put of what a view shows. */
+/* Several keys of one packed object: by adoption under another key, and by a
+ * put of what a view shows. */
 #include <errno.h>
 
 #include "dice.h"
@@ -9,9 +10,11 @@
 #include "segrescue.h"
 
 /* Puts what the view shows under one more key. */
-static int put_again(struct shms_pack *p, const struct shms_pack_view *v, const char *key, bool replace)
+static int put_again(struct shms_pack *p, const struct shms_pack_view *v, const char *key,
+		     bool replace)
 {
-	struct iovec iov = {(void *)(uintptr_t)(v->segment->bytes + v->object.extent_off), v->object.buffer_size};
+	struct iovec iov = {(void *)(uintptr_t)(v->segment->bytes + v->object.extent_off),
+			    v->object.buffer_size};
 	struct shms_segobject what = {key, strlen(key), "header", 6, &iov, 1, 0, NULL};
 
 	return shms_pack_alias(p, &what, replace, NOW, UINT64_MAX);
@@ -78,17 +81,20 @@ static bool sees(struct shms_pack *p, const char *const *keys, size_t n)
 static int find_one(const struct shms_packlook *o, void *arg)
 {
 	*(size_t *)arg = o->object.buffer_size;
-	return pattern_check(o->copy, o->object.buffer_size, 1) == o->object.buffer_size ? 1 : -EBADMSG;
+	return pattern_check(o->copy, o->object.buffer_size, 1) == o->object.buffer_size ? 1
+											 : -EBADMSG;
 }
 
 static const char LONG[] = "a key that does not fit into a slot";
 
 static bool is_unused(const struct shms_pack *p)
 {
-	bool unused = p->index.n == 0 && p->sum.bytes == 0 && !p->aliases.aliases && !p->aliases.objects;
+	bool unused =
+		p->index.n == 0 && p->sum.bytes == 0 && !p->aliases.aliases && !p->aliases.objects;
 
 	for (uint32_t i = 0; i < p->n_segments; i++)
-		unused = unused && (!p->segments[i].own || shms_segown_unused(p->segments[i].own, NOW));
+		unused = unused &&
+			 (!p->segments[i].own || shms_segown_unused(p->segments[i].own, NOW));
 	return unused;
 }
 
@@ -108,7 +114,9 @@ Test(packalias, one_object_by_several_keys)
 	cr_assert_eq(alias(p, "k", "k", true), 0);
 	cr_assert_eq(shms_pack_sum(p).n, 4);
 	cr_assert(sees(p, (const char *[]){"k", "second", LONG, "other"}, 4));
-	cr_assert_eq(shms_packlook(p->options.dir_fd, p->options.uuid, LONG, strlen(LONG), find_one, &found), 1);
+	cr_assert_eq(shms_packlook(p->options.dir_fd, p->options.uuid, LONG, strlen(LONG), find_one,
+				   &found),
+		     1);
 	cr_assert_eq(found, 70000);
 	/* Its own key goes, the others stay, and the key may mean something else. */
 	cr_assert_eq(drop(p, "k"), 0);
@@ -224,7 +232,8 @@ Test(packalias, kept_store_was_killed_between)
 	struct shms_pack *a = open_pack("a", true);
 
 	cr_assert_eq(put(a, "k", 100, 1, false), 0);
-	/* The alias was made, and the object did not become the store's: as if the bit had not been set. */
+	/* The alias was made, and the object did not become the store's: as if
+	 * the bit had not been set. */
 	cr_assert_eq(alias(a, "k", "lost", false), 0);
 	alias_bytes(a, place_of(a, "lost"))->generation++;
 	/* The key was given to the others twice. */
@@ -234,7 +243,8 @@ Test(packalias, kept_store_was_killed_between)
 	cr_assert_eq(drop(a, "l"), 0);
 	for (int i = 0; i < 2; i++) {
 		struct shms_packplace second = place_of(a, i ? "one" : "two");
-		struct shms_segslot slot = shms_packseg_slot(&a->segments[second.segment], second.slot);
+		struct shms_segslot slot =
+			shms_packseg_slot(&a->segments[second.segment], second.slot);
 
 		shms_segpacked_flag(&slot, SHMS_SEGPACKED_INSTEAD, true);
 	}
@@ -250,7 +260,8 @@ Test(packalias, kept_store_was_killed_between)
 	close_pack(a);
 }
 
-/* Of each step that takes a store apart, and is killed after any segment: no key that was deleted is there again. */
+/* Of each step that takes a store apart, and is killed after any segment: no key that
+ * was deleted is there again. */
 Test(packalias, taken_apart_in_part)
 {
 	for (int first = 0; first < 2; first++) {
@@ -282,7 +293,8 @@ Test(packalias, taken_apart_in_part)
 		p = open_pack("a", true);
 		cr_assert(p->index.n == 0 && !p->aliases.objects);
 		close_pack(p);
-		cr_assert_eq(shms_segrescue_unlink(dir, names[1 - first], uuid, NOW, false, &done), 0);
+		cr_assert_eq(shms_segrescue_unlink(dir, names[1 - first], uuid, NOW, false, &done),
+			     0);
 		close(dir);
 	}
 }
@@ -312,7 +324,9 @@ static void step(struct twins *t, struct dice *d, uint64_t i)
 		now[to] = fits ? i : now[to];
 		break;
 	case 1:
-		cr_assert_eq(alias(t->p[w], key[0], key[1], replace), !now[from] ? -ENOENT : fits ? 0 : -EEXIST);
+		cr_assert_eq(alias(t->p[w], key[0], key[1], replace), !now[from] ? -ENOENT
+								      : fits     ? 0
+										 : -EEXIST);
 		now[to] = now[from] && fits ? now[from] : now[to];
 		break;
 	case 2:
@@ -341,7 +355,8 @@ static void check(const struct twins *t, uint64_t seed, uint64_t i)
 		uint64_t content = t->content[k % 2][k / 2];
 
 		snprintf(key, sizeof(key), "%zu", k / 2);
-		cr_assert_eq(has(t->p[k % 2], key, 100, content), content != 0, "seed %lu, %lu: %s", seed, i, key);
+		cr_assert_eq(has(t->p[k % 2], key, 100, content), content != 0, "seed %lu, %lu: %s",
+			     seed, i, key);
 	}
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stores that pack: which objects are packed, what is a file all the same, and what others see of them. */
+/* Stores that pack: which objects are packed, what is a file all the same,
+ * and what others see of them. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -74,7 +75,8 @@ static void books_agree(void)
 
 	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &u), 0);
 	if (scratch_is_mount())
-		cr_assert_eq(u.residual, 0, "residual %lld of %llu", (long long)u.residual, (unsigned long long)u.used);
+		cr_assert_eq(u.residual, 0, "residual %lld of %llu", (long long)u.residual,
+			     (unsigned long long)u.used);
 	cr_assert_eq(u.foreign, 0);
 }
 
@@ -180,7 +182,7 @@ Test(packed, what_only_files_can_do_is_done_by_a_file)
 	cr_assert_eq(shmstore_close(s), 0);
 }
 
-/* ---- tickets ------------------------------------------------------------------------------------------------------- */
+/* ---- tickets --------------------------------------------------------------------------------- */
 
 static struct shmstore_ticket handoff(struct shmstore *s, const char *key)
 {
@@ -191,7 +193,8 @@ static struct shmstore_ticket handoff(struct shmstore *s, const char *key)
 	return t;
 }
 
-static int adopt(struct shmstore *s, const char *key, const struct shmstore_ticket *t, unsigned flags)
+static int adopt(struct shmstore *s, const char *key, const struct shmstore_ticket *t,
+		 unsigned flags)
 {
 	return shmstore_adopt(s, key, strlen(key), t, flags);
 }
@@ -313,9 +316,11 @@ Test(packed, killed_donor_and_killed_receiver)
 	struct shmstore_usage before, after;
 	struct shmstore *s;
 
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
 	cr_assert_neq(shared, MAP_FAILED);
-	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &before), 0);
+	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &before),
+		     0);
 	cr_assert_eq(in_child(donate_and_die, NULL), 1000 + SIGKILL);
 	/* The lease keeps the object, whatever becomes of the donor. */
 	cr_assert_eq(shmstore_partition_gc(scratch_partition(), 0, NULL), 0);
@@ -394,7 +399,8 @@ Test(packed, kept_store_and_its_readers_have_all)
 	}
 	books_agree();
 	s = open_store("a", false, 0);
-	cr_assert(has(s, "small", 10, 1) && has(s, "middle", 30000, 2) && has(s, "file", 300000, 3));
+	cr_assert(has(s, "small", 10, 1) && has(s, "middle", 30000, 2) &&
+		  has(s, "file", 300000, 3));
 	cr_assert(has(s, key, 100, 4));
 	cr_assert_eq(put_pattern(s, "small", 10, 5, 0), -EEXIST);
 	cr_assert_eq(listed(s).n, 4);
@@ -437,7 +443,8 @@ Test(packed, killed_owner_leaves_what_a_store_of_files_leaves)
 	bool keep = false;
 	struct shmstore *s;
 
-	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &before), 0);
+	cr_assert_eq(shmstore_partition_usage(scratch_partition(), SHMSTORE_USAGE_FULL, &before),
+		     0);
 	cr_assert_eq(in_child(be_killed, &keep), 1000 + SIGKILL);
 	books_agree();
 	s = open_store("a", false, SHMSTORE_OPEN_ADOPT);
@@ -497,11 +504,12 @@ Test(packed, child_of_a_fork_keeps_its_views)
 	books_agree();
 }
 
-/* ---- kills --------------------------------------------------------------------------------------------------------- */
+/* ---- kills ----------------------------------------------------------------------------------- */
 
 #define N_KEYS 12u
 
-/* What a killed process was about: of each key the version that is there, and the one that may be; 0: none. */
+/* What a killed process was about: of each key the version that is there, and the
+ * one that may be; 0: none. */
 static struct told {
 	_Atomic uint64_t done[N_KEYS], begun[N_KEYS];
 } * told;
@@ -529,9 +537,11 @@ static int work_until_killed(void *arg)
 			r = shmstore_delete(s, name, strlen(name));
 		else if (random % 4096 < 1200)
 			/* There is no tier; it is a file now. */
-			r = shmstore_demote(s, name, strlen(name), 0), told->begun[key] = told->done[key];
+			r = shmstore_demote(s, name, strlen(name), 0),
+			told->begun[key] = told->done[key];
 		else
-			r = put_pattern(s, name, size_of_version(version), version, SHMSTORE_REPLACE);
+			r = put_pattern(s, name, size_of_version(version), version,
+					SHMSTORE_REPLACE);
 		if (r < 0 && r != -ENOENT)
 			_exit(1);
 		told->done[key] = told->begun[key];
@@ -573,7 +583,8 @@ Test(packed, kept_store_of_a_process_killed_at_any_time)
 
 			snprintf(name, sizeof(name), "%u", k);
 			if (!is_version(s, name, told->begun[k])) {
-				cr_assert(is_version(s, name, told->done[k]), "round %u: key %u", i, k);
+				cr_assert(is_version(s, name, told->done[k]), "round %u: key %u", i,
+					  k);
 				told->begun[k] = told->done[k];
 			}
 			told->done[k] = (uint64_t)told->begun[k];

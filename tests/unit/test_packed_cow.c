@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copy-on-write views of packed objects: private maps of the segment, which keep the object, where they are large. */
+/* Copy-on-write views of packed objects: private maps of the segment, which keep the
+ * object, where they are large. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
@@ -132,7 +133,8 @@ Test(packed_cow, small_values_are_copied)
 /* What of it nobody has touched yet is read out of the segment as late as it is touched. */
 static void keeps_its_object(struct shmstore *owner, struct shmstore *s)
 {
-	struct shmstore_view *v = get_view(s, "b", SHMSTORE_COW), *w = get_view(s, "c", SHMSTORE_COW);
+	struct shmstore_view *v = get_view(s, "b", SHMSTORE_COW),
+			     *w = get_view(s, "c", SHMSTORE_COW);
 
 	cr_assert_eq(shmstore_delete(owner, "b", 1), 0);
 	cr_assert_eq(put_pattern(owner, "c", SIZE, 77, SHMSTORE_REPLACE), 0);
@@ -309,7 +311,8 @@ static struct segments segments_of_store(void)
 		if (e->d_name[0] == '.')
 			continue;
 		cr_assert_lt(x.n, N_SEGMENTS);
-		snprintf(x.path[x.n], sizeof(x.path[0]), "%s", scratch_store_path("s", "segments/"));
+		snprintf(x.path[x.n], sizeof(x.path[0]), "%s",
+			 scratch_store_path("s", "segments/"));
 		strcat(x.path[x.n], e->d_name);
 		snprintf(x.away[x.n], sizeof(x.away[0]), "%s/away%u", scratch_dir(NULL), x.n);
 		x.n++;

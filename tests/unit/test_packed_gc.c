@@ -47,7 +47,8 @@ Test(packed_gc, pool_of_a_dead_kept_store_goes)
 	cr_assert_eq(shmstore_partition_usage(p, SHMSTORE_USAGE_FULL, &before), 0);
 	cr_assert_eq(shmstore_partition_gc(p, 0, &report), 0);
 	cr_assert_eq(shmstore_partition_usage(p, SHMSTORE_USAGE_FULL, &after), 0);
-	cr_assert_geq(report.freed, HALVED / 2 * 6 * 4096, "of each that was deleted the whole pages");
+	cr_assert_geq(report.freed, HALVED / 2 * 6 * 4096,
+		      "of each that was deleted the whole pages");
 	if (scratch_is_mount())
 		cr_assert_eq(after.used + report.freed, before.used);
 	ensure_books_close();

@@ -41,7 +41,8 @@ static struct shmstore_object_info info_of(struct shmstore *s, const char *key)
 }
 
 /* A put of what a view shows; header: the object's. */
-static int put_view(struct shmstore *s, const struct shmstore_view *v, const char *key, unsigned flags)
+static int put_view(struct shmstore *s, const struct shmstore_view *v, const char *key,
+		    unsigned flags)
 {
 	struct iovec iov;
 	size_t header_size;
@@ -69,7 +70,8 @@ Test(packed_keys, what_a_view_shows_gets_one_more_key)
 	cr_assert_eq(info_of(s, "second").links, 1);
 	ensure_books_close();
 	look = open_store(SHMSTORE_OPEN_READONLY);
-	cr_assert(get_pattern(look, "second", 100000, 1) == 0 && get_pattern(s, "second", 100000, 1) == 0);
+	cr_assert(get_pattern(look, "second", 100000, 1) == 0 &&
+		  get_pattern(s, "second", 100000, 1) == 0);
 	cr_assert_eq(shmstore_contains(look, KEY("k")), 0);
 	cr_assert_eq(count_objects(look), 2);
 	cr_assert_eq(shmstore_close(look), 0);

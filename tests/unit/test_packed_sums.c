@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checksums and pins of packed objects: who finds damage, and that both stay with the object wherever it goes. */
+/* Checksums and pins of packed objects: who finds damage, and that both stay with
+ * the object wherever it goes. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
@@ -136,7 +137,9 @@ Test(packed_sums, gaps_are_zero_whatever_was_there)
 		cr_assert_eq(shmstore_put(s, KEY("old"), NULL, 0, &all, 1, 0), 0);
 		cr_assert_eq(shmstore_delete(s, KEY("old")), 0);
 		all.iov_len = 200 + i * 10;
-		cr_assert_eq(shmstore_put(s, KEY("k"), NULL, 0, buffers, 3, SHMSTORE_CHECKSUM | SHMSTORE_REPLACE), 0);
+		cr_assert_eq(shmstore_put(s, KEY("k"), NULL, 0, buffers, 3,
+					  SHMSTORE_CHECKSUM | SHMSTORE_REPLACE),
+			     0);
 		cr_assert_eq(verified(s, "k"), 0, "%u", i);
 	}
 	cr_assert(flags_of(s, "k").packed);
@@ -175,7 +178,9 @@ Test(packed_sums, verify_names_the_damaged_object_once)
 		damage("a", SIZE, seed);
 	cr_assert_eq(shmstore_delete(a, KEY("gone")), 0);
 	cr_assert_eq(shmstore_partition_verify(scratch_partition(), on_finding, bad), 0);
-	cr_assert(strcmp(bad, "/wrong\n/a%20key%20that%20does%20not%20fit%20into%20its%20slot\n") == 0, "%s", bad);
+	cr_assert(strcmp(bad, "/wrong\n/a%20key%20that%20does%20not%20fit%20into%20its%20slot\n") ==
+			  0,
+		  "%s", bad);
 	cr_assert_eq(shmstore_close(a), 0);
 	cr_assert_eq(shmstore_close(b), 0);
 }
@@ -232,7 +237,8 @@ Test(packed_sums, copy_of_an_adopted_object_has_what_that_had)
 	cr_assert_eq(put_pattern(a, "k", SIZE, 1, SHMSTORE_CHECKSUM | SHMSTORE_PIN), 0);
 	cr_assert_eq(put_pattern(b, "k", 200000, 2, 0), 0);
 	t = handoff(a, "k");
-	cr_assert_eq(shmstore_adopt(b, KEY("k"), &t, SHMSTORE_REPLACE | SHMSTORE_VERIFY), 0); /* over a file */
+	/* over a file */
+	cr_assert_eq(shmstore_adopt(b, KEY("k"), &t, SHMSTORE_REPLACE | SHMSTORE_VERIFY), 0);
 	cr_assert(flags_of(b, "k").checksum && flags_of(b, "k").pinned);
 	cr_assert_eq(verified(b, "k"), 0);
 	cr_assert_eq(get_pattern(b, "k", SIZE, 1), 0);
@@ -304,7 +310,8 @@ static void describe_all_as_the_first(const char *store, unsigned n)
 	for (unsigned i = 0; i < n; i++) {
 		off_t at = (off_t)(h.slots_off + (i + 1) * size - sizeof(words));
 
-		cr_assert_eq(i ? pwrite(fd, words, sizeof(words), at) : pread(fd, words, sizeof(words), at),
+		cr_assert_eq(i ? pwrite(fd, words, sizeof(words), at)
+			       : pread(fd, words, sizeof(words), at),
 			     (ssize_t)sizeof(words));
 	}
 	close(fd);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* create and seal of objects that are packed: what is written is put at the seal, and takes nothing of the partition before. */
+/* create and seal of objects that are packed: what is written is put at the seal, and takes
+ * nothing of the partition before. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <signal.h>
@@ -16,7 +17,8 @@ static struct shmstore *open_store(void)
 	return packing_store("a", 1u << 20, false);
 }
 
-static struct shmstore_writer *begin(struct shmstore *s, const char *key, uint64_t size, unsigned flags)
+static struct shmstore_writer *begin(struct shmstore *s, const char *key, uint64_t size,
+				     unsigned flags)
 {
 	struct shmstore_writer *w = NULL;
 	size_t header;
@@ -60,8 +62,10 @@ Test(packed_writer, small_objects_are_packed_and_larger_ones_files)
 	cr_assert_eq(seal_pattern(s, "large", PRIVATE - PATTERN_HEADER + 1, 3, 0), 0);
 	cr_assert_eq(seal_pattern(s, "", 1000, 4, 0), 0);
 	cr_assert_eq(count_in_store("a", "objects"), 2);
-	cr_assert(get_pattern(s, "small", 1000, 1) == 0 && get_pattern(s, "edge", PRIVATE - PATTERN_HEADER, 2) == 0 &&
-		  get_pattern(s, "large", PRIVATE - PATTERN_HEADER + 1, 3) == 0 && get_pattern(s, "", 1000, 4) == 0);
+	cr_assert(get_pattern(s, "small", 1000, 1) == 0 &&
+		  get_pattern(s, "edge", PRIVATE - PATTERN_HEADER, 2) == 0 &&
+		  get_pattern(s, "large", PRIVATE - PATTERN_HEADER + 1, 3) == 0 &&
+		  get_pattern(s, "", 1000, 4) == 0);
 	ensure_books_close();
 	cr_assert_eq(shmstore_close(s), 0);
 	ensure_nothing_left();

@@ -31,7 +31,8 @@ static uint64_t bad_hash(uint32_t i)
 	return i % 8 ? hash_of_number(i) : (uint64_t)(i % 3) << 56;
 }
 
-static bool is_number(const struct shms_packplace *place, const struct shms_packhashed *key, void *arg)
+static bool is_number(const struct shms_packplace *place, const struct shms_packhashed *key,
+		      void *arg)
 {
 	struct shms_packplace of = place_of(*(const uint32_t *)key->key);
 
@@ -44,7 +45,8 @@ static void hashes_at(const struct shms_packplace *places, uint32_t n, uint64_t 
 	const uint32_t *numbers = arg;
 
 	for (uint32_t i = 0; i < n; i++)
-		ret[i] = hash_of_number(numbers[places[i].segment * SHMS_PACKINDEX_SLOTS + places[i].slot]);
+		ret[i] = hash_of_number(
+			numbers[places[i].segment * SHMS_PACKINDEX_SLOTS + places[i].slot]);
 }
 
 static void bad_hashes_at(const struct shms_packplace *places, uint32_t n, uint64_t *ret, void *arg)
@@ -52,7 +54,8 @@ static void bad_hashes_at(const struct shms_packplace *places, uint32_t n, uint6
 	const uint32_t *numbers = arg;
 
 	for (uint32_t i = 0; i < n; i++)
-		ret[i] = bad_hash(numbers[places[i].segment * SHMS_PACKINDEX_SLOTS + places[i].slot]);
+		ret[i] = bad_hash(
+			numbers[places[i].segment * SHMS_PACKINDEX_SLOTS + places[i].slot]);
 }
 
 /* Makes room for one more cell. */
@@ -72,7 +75,8 @@ static void reserve(struct shms_packindex *x, shms_packindex_hashes *hashes, voi
 
 Test(packindex, finds_what_is_there_and_nothing_else)
 {
-	uint32_t *numbers = calloc((size_t)SHMS_PACKINDEX_SEGMENTS * SHMS_PACKINDEX_SLOTS, sizeof(*numbers));
+	uint32_t *numbers =
+		calloc((size_t)SHMS_PACKINDEX_SEGMENTS * SHMS_PACKINDEX_SLOTS, sizeof(*numbers));
 	static bool held[KEYS];
 	struct shms_packindex x = {0};
 	struct shms_packplace place, of;
@@ -98,7 +102,8 @@ Test(packindex, finds_what_is_there_and_nothing_else)
 			held[i] = false;
 		}
 		cr_assert_eq(x.n, n);
-		cr_assert_eq(shms_packindex_find(&x, &key, is_number, NULL, &place), held[k], "%u after %u", k, step);
+		cr_assert_eq(shms_packindex_find(&x, &key, is_number, NULL, &place), held[k],
+			     "%u after %u", k, step);
 		of = place_of(k);
 		cr_assert(!held[k] || (place.segment == of.segment && place.slot == of.slot));
 	}
@@ -161,8 +166,10 @@ Test(packindex, keys_that_fit_into_a_slot_are_told_apart)
 		memcpy(words, text, size <= 16 ? size : 0);
 		cr_assert_eq(memcmp(key.words, words, sizeof(words)), 0, "%zu", size);
 		cr_assert_neq(key.hash, shorter.hash, "%zu", size);
-		cr_assert_eq(key.hash, shms_packhash(text + (size <= 16 ? 8 : 0), size).hash, "%zu", size);
-		cr_assert(size > 16 || key.hash == shms_packhash_words(key.words, size), "%zu", size);
+		cr_assert_eq(key.hash, shms_packhash(text + (size <= 16 ? 8 : 0), size).hash, "%zu",
+			     size);
+		cr_assert(size > 16 || key.hash == shms_packhash_words(key.words, size), "%zu",
+			  size);
 	}
 	/* A zero at the end is a byte of the key. */
 	cr_assert_neq(shms_packhash("a\0", 1).hash, shms_packhash("a\0", 2).hash);
@@ -171,7 +178,8 @@ Test(packindex, keys_that_fit_into_a_slot_are_told_apart)
 Test(packindex, an_object_takes_little_more_than_six_bytes_at_most)
 {
 	struct shms_packindex x = {0};
-	uint32_t *numbers = calloc((size_t)SHMS_PACKINDEX_SEGMENTS * SHMS_PACKINDEX_SLOTS, sizeof(*numbers));
+	uint32_t *numbers =
+		calloc((size_t)SHMS_PACKINDEX_SEGMENTS * SHMS_PACKINDEX_SLOTS, sizeof(*numbers));
 
 	for (uint32_t i = 0; i < 200000; i++) {
 		struct shms_packplace place = {i / 50000, i % 50000};
@@ -180,7 +188,9 @@ Test(packindex, an_object_takes_little_more_than_six_bytes_at_most)
 		reserve(&x, hashes_at, numbers);
 		shms_packindex_add(&x, hash_of_number(i), place);
 		/* 13 of 15 cells in use, or four fifths of that. Small ones grow by doubling. */
-		cr_assert(x.n_lines <= 256 || x.n_lines * UINT64_C(64) < (i + 1) * UINT64_C(62) / 10, "%u", i);
+		cr_assert(x.n_lines <= 256 ||
+				  x.n_lines * UINT64_C(64) < (i + 1) * UINT64_C(62) / 10,
+			  "%u", i);
 	}
 	free(x.lines);
 	free(numbers);

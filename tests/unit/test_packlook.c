@@ -11,8 +11,8 @@
 static const char *const keys[2][N] = {
 	{"the first key of an object of that slot", "the second, longer than a slot has room for",
 	 "the third key of an object of that slot", "the fourth one of these"},
-	{"another one, which is not as long", "what came instead of the second key", "what came for the third",
-	 "and one more that came instead of the fourth"},
+	{"another one, which is not as long", "what came instead of the second key",
+	 "what came for the third", "and one more that came instead of the fourth"},
 };
 static const unsigned sizes[2] = {1000, 1010};
 

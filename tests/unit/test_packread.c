@@ -153,7 +153,8 @@ static int tell(const struct shms_packread_key *k, void *arg)
 	char text[80], key[80];
 
 	digits = digits ? digits + 1 : k->key;
-	snprintf(text, sizeof(text), "%.*s", (int)((const char *)k->key + k->key_size - digits), digits);
+	snprintf(text, sizeof(text), "%.*s", (int)((const char *)k->key + k->key_size - digits),
+		 digits);
 	s->n[atoi(text)]++;
 	/* The index grows twice meanwhile, and each key gets another slot. */
 	if (s->p && s->n_told < 2000) {
@@ -193,7 +194,8 @@ static void replace(struct shms_pack *p)
 
 	for (uint64_t i = 1;; i++) {
 		ENSURE(put(p, "k", 30 + i % 5 * 1000, i, true) == 0);
-		ENSURE(put(p, "a long key, which is in the extent and not in the slot", 100, i, true) == 0);
+		ENSURE(put(p, "a long key, which is in the extent and not in the slot", 100, i,
+			   true) == 0);
 		number(key, (uint32_t)(i % 900));
 		ENSURE(put(p, key, 10, i, true) == 0);
 		number(key, (uint32_t)((i + 450) % 900));
@@ -210,7 +212,8 @@ Test(packread, a_key_that_is_replaced_is_never_missing, .timeout = 60)
 
 	ENSURE(pipe(ready) == 0);
 	cr_assert_eq(put(p, "k", 30, 0, false), 0);
-	cr_assert_eq(put(p, "a long key, which is in the extent and not in the slot", 100, 0, false), 0);
+	cr_assert_eq(
+		put(p, "a long key, which is in the extent and not in the slot", 100, 0, false), 0);
 	close_pack(p);
 	pid = fork_bound(60);
 	if (pid == 0) {
@@ -221,7 +224,8 @@ Test(packread, a_key_that_is_replaced_is_never_missing, .timeout = 60)
 	ENSURE(read(ready[0], &one, 1) == 1);
 	for (unsigned i = 0; i < 200000; i++) {
 		struct shms_pack_view v;
-		const char *key = i % 2 ? "k" : "a long key, which is in the extent and not in the slot";
+		const char *key =
+			i % 2 ? "k" : "a long key, which is in the extent and not in the slot";
 		int e = shms_packread_get(r, key, strlen(key), &v);
 
 		cr_assert_eq(e, 0, "look %u: %d", i, e);
@@ -263,7 +267,9 @@ Test(packread, a_killed_readers_place_is_recovered)
 	cr_assert_eq(waitpid(pid, NULL, 0), pid);
 	cr_assert_eq(drop(p, "k"), 0);
 	cr_assert(shms_segslot_held(&slot));
-	cr_assert_eq(shms_seglook_open(p->options.dir_fd, p->segments[v.number].file->name, true, &l), 0);
+	cr_assert_eq(
+		shms_seglook_open(p->options.dir_fd, p->segments[v.number].file->name, true, &l),
+		0);
 	cr_assert_eq(shms_segrescue(&l, NULL, NOW, &done), 0);
 	shms_seglook_close(&l);
 	cr_assert_eq(done.n_dead, 1);

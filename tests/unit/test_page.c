@@ -125,7 +125,8 @@ static struct shms_page_moved moved_of(int dirfd, const char *name)
 	int fd = openat(dirfd, name, O_RDONLY | O_CLOEXEC);
 
 	cr_assert_geq(fd, 0);
-	cr_assert_eq(pread(fd, &moved, sizeof(moved), offsetof(struct shms_page, moved)), (ssize_t)sizeof(moved));
+	cr_assert_eq(pread(fd, &moved, sizeof(moved), offsetof(struct shms_page, moved)),
+		     (ssize_t)sizeof(moved));
 	close(fd);
 	return moved;
 }
@@ -182,7 +183,7 @@ Test(page, counters_are_the_ledgers_in_order)
 	cr_assert_eq(shms_page_linked(&page), 0);
 }
 
-/* ---- liveness --------------------------------------------------------------------------------------------------------- */
+/* ---- liveness -------------------------------------------------------------------------------- */
 
 /* A child that locks the page, says so, and lives until it is killed. */
 static pid_t start_owner(int dirfd)

@@ -13,9 +13,12 @@
 #include "pages.h"
 
 /* The daemon's picture of a page is the library's. */
-_Static_assert(offsetof(struct page_head, boot_id) == offsetof(struct shms_page, boot_id), "boot_id");
-_Static_assert(offsetof(struct page_head, start_time) == offsetof(struct shms_page, start_time), "start_time");
-_Static_assert(offsetof(struct page_head, address) == offsetof(struct shms_page, address), "address");
+_Static_assert(offsetof(struct page_head, boot_id) == offsetof(struct shms_page, boot_id),
+	       "boot_id");
+_Static_assert(offsetof(struct page_head, start_time) == offsetof(struct shms_page, start_time),
+	       "start_time");
+_Static_assert(offsetof(struct page_head, address) == offsetof(struct shms_page, address),
+	       "address");
 _Static_assert(sizeof(struct page_head) == offsetof(struct shms_page, leases_with), "head");
 _Static_assert(PAGE_VERSION == SHMS_PAGE_VERSION && PAGE_KEEP == SHMS_PAGE_KEEP, "page");
 _Static_assert(WIRE_PAGE_SIZE == SHMS_PAGE_SIZE, "page");

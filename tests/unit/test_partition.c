@@ -68,7 +68,8 @@ Test(partition, created_one_opens_again_and_says_what_it_is)
 	cr_assert_eq(a.device, st.st_dev);
 	shmstore_partition_unref(p);
 	shmstore_partition_unref(q);
-	cr_assert_eq(try_open(under("p"), SHMSTORE_CREATE), 0, "creating what is there already opens it");
+	cr_assert_eq(try_open(under("p"), SHMSTORE_CREATE), 0,
+		     "creating what is there already opens it");
 	cr_assert_eq(try_open(under("p/"), 0), 0);
 	cr_assert_eq(try_open(under("p/../p/."), 0), 0);
 }
@@ -102,7 +103,8 @@ Test(partition, references_keep_it)
 Test(partition, missing_directory_and_missing_marker_are_enoent)
 {
 	cr_assert_eq(try_open(under("none"), 0), -ENOENT);
-	cr_assert_eq(try_open(under("none/below"), SHMSTORE_CREATE), -ENOENT, "one level is made, not two");
+	cr_assert_eq(try_open(under("none/below"), SHMSTORE_CREATE), -ENOENT,
+		     "one level is made, not two");
 	cr_assert_eq(mkdir(under("empty"), 0700), 0);
 	cr_assert_eq(try_open(under("empty"), 0), -ENOENT);
 	cr_assert_eq(count_dir(under("empty")), 0, "looking makes nothing");
@@ -174,7 +176,8 @@ Test(partition, other_version_is_enotsup_and_damaged_marker_is_ebadmsg)
 		write_file(under("p/.shmstore"), text);
 		r = try_open(under("p"), 0);
 		cr_assert_eq(r, -EBADMSG, "cut to %zu bytes: %d", k, r);
-		cr_assert_eq(try_open(under("p"), SHMSTORE_CREATE), -EBADMSG, "and never made anew");
+		cr_assert_eq(try_open(under("p"), SHMSTORE_CREATE), -EBADMSG,
+			     "and never made anew");
 	}
 	for (size_t k = 0; k < n; k++) {
 		memcpy(text, good, n + 1);
@@ -328,14 +331,16 @@ Test(partition, default_path_is_the_environments_or_the_users)
 {
 	char path[200], expect[64];
 
-	cr_assert_eq(setenv("SHMSTORE_PARTITION", "/some/where", 1), 0); /* NOLINT(concurrency-mt-unsafe) */
+	/* NOLINTNEXTLINE(concurrency-mt-unsafe) */
+	cr_assert_eq(setenv("SHMSTORE_PARTITION", "/some/where", 1), 0);
 	cr_assert_eq(shmstore_default_path(path, sizeof(path)), 0);
 	cr_assert_str_eq(path, "/some/where");
 	cr_assert_eq(unsetenv("SHMSTORE_PARTITION"), 0); /* NOLINT(concurrency-mt-unsafe) */
 	cr_assert_eq(shmstore_default_path(path, sizeof(path)), 0);
 	snprintf(expect, sizeof(expect), "/dev/shm/shmstore-%u", (unsigned)geteuid());
 	cr_assert_str_eq(path, expect);
-	cr_assert_eq(setenv("SHMSTORE_PARTITION", under("env"), 1), 0); /* NOLINT(concurrency-mt-unsafe) */
+	/* NOLINTNEXTLINE(concurrency-mt-unsafe) */
+	cr_assert_eq(setenv("SHMSTORE_PARTITION", under("env"), 1), 0);
 	cr_assert_eq(try_open(NULL, SHMSTORE_CREATE), 0);
 	cr_assert_eq(count_dir(under("env")), 3);
 }

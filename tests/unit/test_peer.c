@@ -124,8 +124,9 @@ Test(peer, forged_entries_mislead_nobody)
 {
 	struct shmstore *a = scratch_store("a");
 	char path[SCRATCH_PATH + 100], entry[SCRATCH_PATH + 200], command[3 * SCRATCH_PATH];
-	static const char *const targets[] = {"/etc",           "../../../etc", "../stores/../stores/a",
-					      "../stores/none", "../stores",    "x"};
+	static const char *const targets[] = {
+		"/etc",           "../../../etc", "../stores/../stores/a",
+		"../stores/none", "../stores",    "x"};
 
 	cr_assert_eq(shmstore_set_address(a, "tcp://h:1"), 0);
 	snprintf(path, sizeof(path), "%s/peers", scratch_partition_path());

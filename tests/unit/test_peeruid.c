@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which user is at the other end of a TCP connection: the one who opened the socket, and nobody once it is closed. */
+/* Which user is at the other end of a TCP connection: the one who opened the socket, and
+ * nobody once it is closed. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <netinet/in.h>
@@ -26,8 +27,8 @@ static int listen_on(int family)
 		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
 		v6.sin6_addr = in6addr_any;
 	}
-	if (fd < 0 ||
-	    bind(fd, family == AF_INET ? (void *)&v4 : (void *)&v6, family == AF_INET ? sizeof(v4) : sizeof(v6)) < 0)
+	if (fd < 0 || bind(fd, family == AF_INET ? (void *)&v4 : (void *)&v6,
+			   family == AF_INET ? sizeof(v4) : sizeof(v6)) < 0)
 		return -1;
 	cr_assert_eq(listen(fd, 4), 0);
 	return fd;
@@ -41,8 +42,9 @@ static int connect_to(int listener, int family)
 
 	cr_assert_eq(getsockname(listener, (struct sockaddr *)&at, &n), 0);
 	if (at.sin6_family == AF_INET6 && family == AF_INET) {
-		struct sockaddr_in v4 = {
-			.sin_family = AF_INET, .sin_port = at.sin6_port, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+		struct sockaddr_in v4 = {.sin_family = AF_INET,
+					 .sin_port = at.sin6_port,
+					 .sin_addr = {htonl(INADDR_LOOPBACK)}};
 
 		cr_assert_eq(connect(fd, (struct sockaddr *)&v4, sizeof(v4)), 0);
 		return fd;

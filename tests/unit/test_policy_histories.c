@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_policy_histories.c: random workers come, change, die and go, and each policy chooses among them, again and again.
+ * test_policy_histories.c: random workers come, change, die and go, and each policy chooses
+ * among them, again and again.
  *
  * After every choice:
  *     one wave at a time: nobody is chosen while a victim of an earlier wave lives
  *     victims were alive, are now TAKEN, each once; nobody else's life changed
- *     never a victim: NEVER (shm), below ALWAYS between gate and kill (shm), I/O workers, cold ones within their bounds
- *     time, shm: the sum of the victims' bytes covers the need, or all candidates are victims; without the last it does not cover it
- *     time, shm: nobody where used or kill is unknown, or nothing is needed
- *     lifo, fifo, group: exactly one if there is a candidate
- *     no candidate that remains should have gone before a victim, by a comparison written anew (group: by a count of every group)
- *     the same workers in another order give the same victims, in the same order
+ *     never a victim: NEVER (shm), below ALWAYS between gate and kill (shm), I/O workers, cold
+ *     ones within their bounds time, shm: the sum of the victims' bytes covers the need, or all
+ *     candidates are victims; without the last it does not cover it time, shm: nobody where used
+ *     or kill is unknown, or nothing is needed lifo, fifo, group: exactly one if there is a
+ *     candidate no candidate that remains should have gone before a victim, by a comparison
+ *     written anew (group: by a count of every group) the same workers in another order give the
+ *     same victims, in the same order
  *
- * That it can fail was tried; each of these in policy.c fails within the first histories: level 0 taken, one victim less or more than
- * needed, no look for TAKEN, ids left out of the order, groups by fewest members, sole not counted.
+ * That it can fail was tried; each of these in policy.c fails within the first histories: level 0
+ * taken, one victim less or more than needed, no look for TAKEN, ids left out of the order, groups
+ * by fewest members, sole not counted.
  */
 #include <criterion/criterion.h>
 #include <stdlib.h>
@@ -35,7 +38,9 @@ static uint64_t draw(uint64_t below)
 
 static struct amount draw_bytes(void)
 {
-	return draw(8) ? amount_of((int64_t)draw(draw(2) ? 5 : 600)) : draw(40) ? AMOUNT_UNKNOWN : amount_of(INT64_MAX);
+	return draw(8)    ? amount_of((int64_t)draw(draw(2) ? 5 : 600))
+	       : draw(40) ? AMOUNT_UNKNOWN
+			  : amount_of(INT64_MAX);
 }
 
 static void draw_worker(struct policy_worker *w, uint64_t id)
@@ -85,7 +90,8 @@ static bool eligible(const struct policy *p, struct amount used, const struct po
 			return bytes_of(w->private) > p->idle;
 		if (w->work == POLICY_IDLE || p->kind == POLICY_TIME)
 			return true;
-		return w->level == POLICYLEVEL_ALWAYS || (w->level != POLICYLEVEL_NEVER && !in_gate_zone(p, used));
+		return w->level == POLICYLEVEL_ALWAYS ||
+		       (w->level != POLICYLEVEL_NEVER && !in_gate_zone(p, used));
 	}
 }
 
@@ -111,7 +117,8 @@ static void keys_of(const struct policy *p, const struct policy_worker *w, int64
 	ret[4] = p->kind == POLICY_FIFO ? w->start : -w->start;
 }
 
-static bool goes_before(const struct policy *p, const struct policy_worker *a, const struct policy_worker *b)
+static bool goes_before(const struct policy *p, const struct policy_worker *a,
+			const struct policy_worker *b)
 {
 	int64_t x[KEYS], y[KEYS];
 
@@ -130,7 +137,8 @@ struct group {
 	bool newest;
 };
 
-static struct group group_of(const struct policy *p, struct amount used, const struct policy_worker *workers, size_t n,
+static struct group group_of(const struct policy *p, struct amount used,
+			     const struct policy_worker *workers, size_t n,
 			     const struct policy_worker *w)
 {
 	struct group g = {.first = INT64_MAX, .newest = true};
@@ -138,7 +146,8 @@ static struct group group_of(const struct policy *p, struct amount used, const s
 	for (size_t i = 0; i < n; i++) {
 		const struct policy_worker *o = &workers[i];
 
-		if (!eligible(p, used, o) || idle(o) || policy_is_retriable(o) != policy_is_retriable(w) ||
+		if (!eligible(p, used, o) || idle(o) ||
+		    policy_is_retriable(o) != policy_is_retriable(w) ||
 		    (policy_is_retriable(w) && o->owner != w->owner))
 			continue;
 		g.n++;
@@ -150,8 +159,9 @@ static struct group group_of(const struct policy *p, struct amount used, const s
 	return g;
 }
 
-static void check_group(const struct policy *p, struct amount used, const struct policy_worker *before, size_t n,
-			const struct policy_worker *w, bool retry)
+static void check_group(const struct policy *p, struct amount used,
+			const struct policy_worker *before, size_t n, const struct policy_worker *w,
+			bool retry)
 {
 	struct group g = group_of(p, used, before, n, w);
 
@@ -177,8 +187,8 @@ static void check_group(const struct policy *p, struct amount used, const struct
 	cr_assert_eq(retry, !idle(w) && policy_is_retriable(w) && g.n > 1);
 }
 
-static void check_amount(const struct policy *p, struct amount used, const struct policy_victim *v, size_t n_victims,
-			 size_t n_eligible)
+static void check_amount(const struct policy *p, struct amount used, const struct policy_victim *v,
+			 size_t n_victims, size_t n_eligible)
 {
 	int64_t need = policy_need(p, used), sum = 0, without_last = 0;
 
@@ -200,8 +210,9 @@ static void check_amount(const struct policy *p, struct amount used, const struc
 }
 
 /* before: the workers as they were. */
-static void check_choice(const struct policy *p, struct amount used, const struct policy_worker *before,
-			 const struct policy_worker *after, size_t n, const struct policy_victim *v, size_t n_victims)
+static void check_choice(const struct policy *p, struct amount used,
+			 const struct policy_worker *before, const struct policy_worker *after,
+			 size_t n, const struct policy_victim *v, size_t n_victims)
 {
 	bool chosen[WORKERS] = {false}, wave = false;
 	size_t n_eligible = 0;
@@ -224,7 +235,8 @@ static void check_choice(const struct policy *p, struct amount used, const struc
 		cr_assert_eq(after[i].life, chosen[i] ? POLICY_TAKEN : before[i].life);
 		same.life = before[i].life;
 		cr_assert_eq(memcmp(&same, &before[i], sizeof(same)), 0);
-		if (n_victims && !chosen[i] && p->kind != POLICY_GROUP && eligible(p, used, &before[i]))
+		if (n_victims && !chosen[i] && p->kind != POLICY_GROUP &&
+		    eligible(p, used, &before[i]))
 			cr_assert(goes_before(p, v[n_victims - 1].worker, &before[i]));
 	}
 	if (wave) {
@@ -236,8 +248,9 @@ static void check_choice(const struct policy *p, struct amount used, const struc
 		check_group(p, used, before, n, v[0].worker, v[0].retry);
 }
 
-static void check_order_of_input(const struct policy *p, struct amount used, const struct policy_worker *before,
-				 size_t n, const struct policy_victim *v, size_t n_victims)
+static void check_order_of_input(const struct policy *p, struct amount used,
+				 const struct policy_worker *before, size_t n,
+				 const struct policy_victim *v, size_t n_victims)
 {
 	struct policy_worker shuffled[WORKERS];
 	struct policy_victim again[WORKERS];

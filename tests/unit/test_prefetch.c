@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Many keys promoted ahead: all of them, in whatever number of threads, each with its own result, and no more than there is room for. */
+/* Many keys promoted ahead: all of them, in whatever number of threads, each with its own result,
+ * and no more than there is room for. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <pthread.h>
@@ -20,7 +21,8 @@ static bool watching;
 static _Atomic unsigned n_started;
 
 /* The library's threads are started here: counted, and none may take the program's signals. */
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *), void *arg)
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*fn)(void *),
+		   void *arg)
 {
 	typedef int create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 	sigset_t blocked;
@@ -28,7 +30,8 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 	if (watching) {
 		n_started++;
 		cr_assert_eq(pthread_sigmask(SIG_SETMASK, NULL, &blocked), 0);
-		cr_assert(sigismember(&blocked, SIGTERM) == 1 && sigismember(&blocked, SIGUSR1) == 1);
+		cr_assert(sigismember(&blocked, SIGTERM) == 1 &&
+			  sigismember(&blocked, SIGUSR1) == 1);
 	}
 	return NEXT(create *, "pthread_create")(thread, attributes, fn, arg);
 }
@@ -89,7 +92,8 @@ static void fetch_all(unsigned n_threads)
 		cr_assert_eq(shmstore_locate(s, KEY(names[i])), SHMSTORE_IN_MEMORY);
 		cr_assert_eq(get_pattern(s, names[i], size_of(i), (uint64_t)i), 0);
 	}
-	cr_assert_eq(shmstore_prefetch(s, keys, N_KEYS, n_threads, 0, NULL), N_KEYS, "and again, with nothing to do");
+	cr_assert_eq(shmstore_prefetch(s, keys, N_KEYS, n_threads, 0, NULL), N_KEYS,
+		     "and again, with nothing to do");
 	finish(s);
 }
 
@@ -172,12 +176,14 @@ static void little_room(unsigned flags)
 	else
 		cr_assert(n > 6 && n < 16, "%d", n);
 	for (int i = 0; i < N_KEYS; i++) {
-		cr_assert_eq(results[i], shmstore_locate(s, KEY(names[i])) == SHMSTORE_IN_MEMORY ? 0 : -ENOSPC);
+		cr_assert_eq(results[i],
+			     shmstore_locate(s, KEY(names[i])) == SHMSTORE_IN_MEMORY ? 0 : -ENOSPC);
 		n_there += shmstore_locate(s, KEY(names[i])) == SHMSTORE_IN_MEMORY;
 	}
 	cr_assert_eq(n_there, n);
 	for (int i = 0; i < N_KEYS; i++)
-		cr_assert_eq(get_pattern(s, names[i], SIZE, (uint64_t)i), 0, "%d: %s", i, shmstore_error_detail());
+		cr_assert_eq(get_pattern(s, names[i], SIZE, (uint64_t)i), 0, "%d: %s", i,
+			     shmstore_error_detail());
 	finish(s);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Bytes of whoever as text: what stands for itself, what is escaped, and that nothing else comes out. */
+/* Bytes of whoever as text: what stands for itself, what is escaped, and
+ * that nothing else comes out. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +45,8 @@ Test(printable, the_rest_is_escaped)
 	becomes("\xe2\x80\xae", 3, "\\xe2\\x80\\xae"); /* writes from right to left */
 }
 
-/* Any two or three bytes: the result is printable, and reads back as nothing else than they were. */
+/* Any two or three bytes: the result is printable, and reads back as
+ * nothing else than they were. */
 Test(printable, whatever_comes_in)
 {
 	for (unsigned a = 0; a < 256; a++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_procmem.c: a process's private memory by files that the test writes: with swap, without, gone, and how often the longer file is read. */
+/* test_procmem.c: a process's private memory by files that the test writes: with swap, without,
+ * gone, and how often the longer file is read. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,14 +27,16 @@ static void write_file(const char *name, const char *text)
 	cr_assert(f && fputs(text, f) >= 0 && fclose(f) == 0);
 }
 
-/* Pages that are resident, and kB that are swapped out as status says it. The kernel writes both at each read. */
+/* Pages that are resident, and kB that are swapped out as status says it. The kernel
+ * writes both at each read. */
 static void set(long resident, long swapped_kb)
 {
 	char text[200];
 
 	snprintf(text, sizeof(text), "%08ld %08ld %08d 1 0 1 0\n", resident + 900, resident + 7, 7);
 	write_file("statm", text);
-	snprintf(text, sizeof(text), "Name:\tx\nState:\tS (sleeping)\nRssAnon:\t%8ld kB\nVmSwap:\t%8ld kB\n",
+	snprintf(text, sizeof(text),
+		 "Name:\tx\nState:\tS (sleeping)\nRssAnon:\t%8ld kB\nVmSwap:\t%8ld kB\n",
 		 resident * (page / 1024), swapped_kb);
 	write_file("status", text);
 }
@@ -109,7 +112,9 @@ Test(procmem, one_that_has_ended_has_nothing)
 
 	expect(m, true, 10 * page);
 	write_file("statm", "00000000 00000000 00000000 0 0 0 0\n");
-	write_file("status", "Name:\tx\nState:\tZ (zombie)\n                                                  ");
+	write_file(
+		"status",
+		"Name:\tx\nState:\tZ (zombie)\n                                                  ");
 	expect(m, true, 0);
 	end(m);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_profile.c: profiles against a model that keeps everything, and their files. $SHMSTORE_SEED plays one history.
+ * test_profile.c: profiles against a model that keeps everything, and their files.
+ * $SHMSTORE_SEED plays one history.
  *
- *     n, average, peak and p95 are those of the values that were fed; a merge is as if both had been fed to one
- *     a file that is read is written again as it was
- *     a file of which a byte is missing or changed is refused, and nothing of it is taken; so is one with a right checksum and wrong
- *     content, or all of it is taken
- *     as a prior n is halved and the peak stays, until the session's own values outweigh it
+ *     n, average, peak and p95 are those of the values that were fed; a merge is as if both had
+ *     been fed to one a file that is read is written again as it was a file of which a byte is
+ *     missing or changed is refused, and nothing of it is taken; so is one with a right checksum
+ *     and wrong content, or all of it is taken as a prior n is halved and the peak stays, until the
+ *     session's own values outweigh it
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -26,7 +27,8 @@ static const struct profile_name names[KEYS] = {
 
 static void feed(struct profile *p, const struct profile_name *name, uint64_t bytes)
 {
-	struct profile_task t = {.used = {bytes, bytes / 2, bytes % 977}, .has = {true, true, true}};
+	struct profile_task t = {.used = {bytes, bytes / 2, bytes % 977},
+				 .has = {true, true, true}};
 
 	t.life_ms = 1 + bytes % 1000;
 	t.n_phases = PROFILE_PHASES;
@@ -44,7 +46,8 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void look(const struct profile *p, const struct profile_name *name, const uint64_t *values, size_t n)
+static void look(const struct profile *p, const struct profile_name *name, const uint64_t *values,
+		 size_t n)
 {
 	struct profile_stat s = profile_stat(profile_find(p, name), PROFILE_PRIVATE);
 	size_t last = n < PROFILE_RING ? n : PROFILE_RING;
@@ -156,7 +159,8 @@ Test(profile, a_file_that_is_cut_or_changed_is_refused_whole)
 		text[i] ^= 0x20;
 		same_text(p, mine, own);
 	}
-	cr_assert_eq(profile_load(p, "shmstore-profile 2\ncrc32c 00000000\n", 35, true, NULL), -EPROTONOSUPPORT);
+	cr_assert_eq(profile_load(p, "shmstore-profile 2\ncrc32c 00000000\n", 35, true, NULL),
+		     -EPROTONOSUPPORT);
 	cr_assert_eq(profile_load(p, text, n, true, NULL), 0);
 	free(text);
 	free(mine);
@@ -185,7 +189,8 @@ Test(profile, a_forged_file_is_refused_whole_or_is_possible)
 		char *text = some_text(&n), *again;
 
 		for (uint64_t i = dice_draw(&d, 3); i < 3; i++)
-			text[19 + dice_draw(&d, n - 16 - 19)] = chars[dice_draw(&d, sizeof(chars) - 1)];
+			text[19 + dice_draw(&d, n - 16 - 19)] =
+				chars[dice_draw(&d, sizeof(chars) - 1)];
 		seal(text, n);
 		if (profile_load(p, text, n, false, NULL) < 0) {
 			cr_assert_eq(profile_n_keys(p), 0, "seed %lu", (unsigned long)seed);
@@ -194,8 +199,10 @@ Test(profile, a_forged_file_is_refused_whole_or_is_possible)
 			struct profile *q = profile_new(8);
 
 			again = profile_text(p, &m);
-			cr_assert_eq(profile_load(q, again, m, true, NULL), 0, "seed %lu", (unsigned long)seed);
-			for (struct profile_key *k = profile_next(q, NULL); k; k = profile_next(q, k))
+			cr_assert_eq(profile_load(q, again, m, true, NULL), 0, "seed %lu",
+				     (unsigned long)seed);
+			for (struct profile_key *k = profile_next(q, NULL); k;
+			     k = profile_next(q, k))
 				(void)(profile_estimate(k, PROFILE_PRIVATE, PROFILE_P95, 0, 0) +
 				       profile_remaining(k, 10));
 			profile_free(q);
@@ -205,7 +212,8 @@ Test(profile, a_forged_file_is_refused_whole_or_is_possible)
 		free(text);
 		profile_free(p);
 	}
-	cr_assert(n_seeds == 1 || (n_taken > 20 && n_refused > 100), "%u taken, %u refused", n_taken, n_refused);
+	cr_assert(n_seeds == 1 || (n_taken > 20 && n_refused > 100), "%u taken, %u refused",
+		  n_taken, n_refused);
 }
 
 /* A file of one key with these numbers, and with the right checksum: as profile_load(). */
@@ -214,7 +222,8 @@ static int load_forged(const char *hash, const char *killed, const char *private
 	struct profile *p = profile_new(8);
 	char text[512];
 	int n = snprintf(text, sizeof(text),
-			 "shmstore-profile 1\nkey %.32s -c -f - killed %s lives 0 phases 0 private %s shared 0 0 0 0 0 "
+			 "shmstore-profile 1\nkey %.32s -c -f - killed %s lives 0 phases 0 private "
+			 "%s shared 0 0 0 0 0 "
 			 "cpu 0 0 0 0 0\ncrc32c 00000000\n",
 			 hash, killed, private);
 	int r;
@@ -228,7 +237,8 @@ static int load_forged(const char *hash, const char *killed, const char *private
 
 Test(profile, numbers_that_contradict_each_other_are_refused_though_the_checksum_is_right)
 {
-	/* n, sum, peak; how many last values, and these; how many steps of the histogram, and each with its count */
+	/* n, sum, peak; how many last values, and these; how many steps of the
+	 * histogram, and each with its count */
 	static const struct {
 		const char *killed, *private, *what;
 	} wrong[] = {
@@ -252,10 +262,12 @@ Test(profile, numbers_that_contradict_each_other_are_refused_though_the_checksum
 
 	feed(p, &name, 5);
 	text = profile_text(p, &n);
-	cr_assert_eq(load_forged(strstr(text, "key ") + 4, "7 128 128", "2 30 20 2 10 20 2 8 1 9 1"), 0);
+	cr_assert_eq(
+		load_forged(strstr(text, "key ") + 4, "7 128 128", "2 30 20 2 10 20 2 8 1 9 1"), 0);
 	for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-		cr_assert_eq(load_forged(strstr(text, "key ") + 4, wrong[i].killed, wrong[i].private), -EBADMSG, "%s",
-			     wrong[i].what);
+		cr_assert_eq(
+			load_forged(strstr(text, "key ") + 4, wrong[i].killed, wrong[i].private),
+			-EBADMSG, "%s", wrong[i].what);
 	free(text);
 	profile_free(p);
 }
@@ -297,7 +309,9 @@ Test(profile, one_task_survives_every_restart)
 		cr_assert_eq(profile_load(p, text, n, true, NULL), 0);
 		free(text);
 	}
-	cr_assert_eq(profile_estimate(profile_find(p, &names[0]), PROFILE_PRIVATE, PROFILE_PEAK, 0, 1), 80);
+	cr_assert_eq(
+		profile_estimate(profile_find(p, &names[0]), PROFILE_PRIVATE, PROFILE_PEAK, 0, 1),
+		80);
 	profile_free(p);
 }
 
@@ -316,7 +330,8 @@ Test(profile, beyond_its_bound_the_key_that_was_fed_longest_ago_goes)
 	free(text);
 	feed(p, &names[2], 1);
 	cr_assert_eq(profile_n_keys(p), 2);
-	cr_assert(profile_find(p, &names[0]) && !profile_find(p, &names[1]) && profile_find(p, &names[2]));
+	cr_assert(profile_find(p, &names[0]) && !profile_find(p, &names[1]) &&
+		  profile_find(p, &names[2]));
 	profile_free(p);
 }
 
@@ -328,11 +343,15 @@ Test(profile, a_killed_one_raises_the_estimate_until_as_many_as_the_ring_has_end
 		feed(p, &names[0], 100);
 	cr_assert_eq(profile_killed(p, &names[0], 201), 0);
 	for (unsigned i = 0; i < PROFILE_RING; i++) {
-		cr_assert_eq(profile_estimate(profile_find(p, &names[0]), PROFILE_PRIVATE, PROFILE_AVERAGE, 0, 0), 302);
+		cr_assert_eq(profile_estimate(profile_find(p, &names[0]), PROFILE_PRIVATE,
+					      PROFILE_AVERAGE, 0, 0),
+			     302);
 		cr_assert(profile_was_preempted(profile_find(p, &names[0])));
 		feed(p, &names[0], 100);
 	}
-	cr_assert_eq(profile_estimate(profile_find(p, &names[0]), PROFILE_PRIVATE, PROFILE_AVERAGE, 0, 0), 100);
+	cr_assert_eq(profile_estimate(profile_find(p, &names[0]), PROFILE_PRIVATE, PROFILE_AVERAGE,
+				      0, 0),
+		     100);
 	cr_assert_not(profile_was_preempted(profile_find(p, &names[0])));
 	profile_free(p);
 }
@@ -351,7 +370,8 @@ Test(profile, each_value_is_in_the_step_of_the_histogram_that_begins_below_it)
 		while (!profile_histogram(profile_find(p, &names[0]), PROFILE_PRIVATE)[step])
 			step++;
 		cr_assert_leq(profile_bucket_from(PROFILE_PRIVATE, step), bytes);
-		cr_assert(step == PROFILE_BUCKETS - 1 || bytes < profile_bucket_from(PROFILE_PRIVATE, step + 1));
+		cr_assert(step == PROFILE_BUCKETS - 1 ||
+			  bytes < profile_bucket_from(PROFILE_PRIVATE, step + 1));
 		profile_free(p);
 	}
 }
@@ -366,7 +386,8 @@ Test(profile, words_of_the_configuration)
 {
 	struct profile_choice c;
 
-	cr_assert(profile_choice_read("histogram:0.05", &c) && c.strategy == PROFILE_HISTOGRAM && c.eps_ppm == 50000);
+	cr_assert(profile_choice_read("histogram:0.05", &c) && c.strategy == PROFILE_HISTOGRAM &&
+		  c.eps_ppm == 50000);
 	cr_assert(profile_choice_read("histogram:0.0000001", &c) && c.eps_ppm == 1);
 	cr_assert(profile_choice_read("histogram", &c) && c.eps_ppm == PROFILE_EPS_PPM);
 	cr_assert(profile_choice_read("histogram:1", &c) && c.eps_ppm == 1000000);
@@ -376,5 +397,6 @@ Test(profile, words_of_the_configuration)
 	cr_assert_not(profile_choice_read("histogram:.", &c));
 	cr_assert_not(profile_choice_read("peak", &c));
 	cr_assert(profile_choice_read("adaptive", &c) && c.strategy == PROFILE_PEAK && c.adaptive);
-	cr_assert(profile_choice_read("conservative", &c) && c.strategy == PROFILE_PEAK && !c.adaptive);
+	cr_assert(profile_choice_read("conservative", &c) && c.strategy == PROFILE_PEAK &&
+		  !c.adaptive);
 }

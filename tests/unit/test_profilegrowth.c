@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_profilegrowth.c: what a task of some age will have at most, against a list of all tasks. $SHMSTORE_SEED plays one history.
+ * test_profilegrowth.c: what a task of some age will have at most, against a list of all tasks.
+ * $SHMSTORE_SEED plays one history.
  *
- *     no task of the last PROFILE_RING has more in the end than its kind says at any age that it reached, whatever it had had by then
- *     fewer than PROFILE_GREW tasks of an age, or one that had nothing at that age, say nothing
+ *     no task of the last PROFILE_RING has more in the end than its kind says at any age that it
+ *     reached, whatever it had had by then fewer than PROFILE_GREW tasks of an age, or one that had
+ *     nothing at that age, say nothing
  */
 #include <criterion/criterion.h>
 
@@ -16,7 +18,8 @@
 
 static const struct profile_name name = {"c", "f", ""};
 
-/* A life of so many steps; each takes a while, and adds something. Returns what it had at PROFILE_AGE(i) for the ages that it reached. */
+/* A life of so many steps; each takes a while, and adds something. Returns what it had at
+ * PROFILE_AGE(i) for the ages that it reached. */
 static struct profile_task live(struct dice *d)
 {
 	struct profile_task t = {.has = {true}};
@@ -51,11 +54,11 @@ Test(profilegrowth, no_task_of_the_last_had_more_than_its_kind_says)
 		}
 		for (unsigned i = n_tasks - last; i < n_tasks; i++)
 			for (unsigned a = 0; a < tasks[i].n_ages; a++) {
-				uint64_t most =
-					profile_at_most(profile_find(p, &name), PROFILE_AGE(a), tasks[i].by_age[a]);
+				uint64_t most = profile_at_most(profile_find(p, &name),
+								PROFILE_AGE(a), tasks[i].by_age[a]);
 
-				cr_assert_geq(most, tasks[i].used[PROFILE_PRIVATE], "seed %lu task %u age %u",
-					      (unsigned long)seed, i, a);
+				cr_assert_geq(most, tasks[i].used[PROFILE_PRIVATE],
+					      "seed %lu task %u age %u", (unsigned long)seed, i, a);
 				known += most != UINT64_MAX;
 			}
 		cr_assert(known, "seed %lu", (unsigned long)seed);
@@ -92,7 +95,8 @@ Test(profilegrowth, few_tasks_and_those_that_had_nothing_say_nothing)
 	cr_assert_eq(at_most(p, 3, 10), UINT64_MAX);
 	feed(p, grown(100, 400, 2), 1);
 	cr_assert_eq(at_most(p, 1, 10), 40);
-	cr_assert_eq(at_most(p, 3, 10), 40, "too few became so old: what is known of younger ones holds");
+	cr_assert_eq(at_most(p, 3, 10), 40,
+		     "too few became so old: what is known of younger ones holds");
 	cr_assert_eq(at_most(p, 3, 0), UINT64_MAX, "it has nothing yet");
 	cr_assert_eq(at_most(p, 1, PROFILE_MOST), PROFILE_MOST);
 	feed(p, grown(0, 400, 2), 1);

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_profiletrack.c: a task's life in parts, against one that keeps every sample. $SHMSTORE_SEED plays one history.
+ * test_profiletrack.c: a task's life in parts, against one that keeps every sample.
+ * $SHMSTORE_SEED plays one history.
  *
  *     the peak is that of the samples
- *     a phase's peak is at least that of its samples, and at most that of the samples within one part of it
+ *     a phase's peak is at least that of its samples, and at most that of the
+ *     samples within one part of it
  */
 #include <criterion/criterion.h>
 #include <string.h>
@@ -19,7 +21,8 @@ struct sample {
 };
 
 /* The most that it had from one age up to another: what it had when that began counts. */
-static uint64_t peak_between(const struct sample *samples, unsigned n, uint64_t from_ms, uint64_t to_ms)
+static uint64_t peak_between(const struct sample *samples, unsigned n, uint64_t from_ms,
+			     uint64_t to_ms)
 {
 	uint64_t peak = 0;
 
@@ -58,12 +61,14 @@ Test(profiletrack, phases_are_what_a_list_of_all_samples_says)
 		for (part = t.part_ms; life / part >= PROFILETRACK_PARTS;)
 			part *= 2;
 		for (unsigned i = 0; i < PROFILE_PHASES; i++) {
-			uint64_t from = life * i / PROFILE_PHASES, to = life * (i + 1) / PROFILE_PHASES;
+			uint64_t from = life * i / PROFILE_PHASES,
+				 to = life * (i + 1) / PROFILE_PHASES;
 
-			cr_assert_geq(task.phases[i], peak_between(samples, n_samples, from, to), "seed %lu",
-				      (unsigned long)seed);
+			cr_assert_geq(task.phases[i], peak_between(samples, n_samples, from, to),
+				      "seed %lu", (unsigned long)seed);
 			cr_assert_leq(task.phases[i],
-				      peak_between(samples, n_samples, from < part ? 0 : from - part, to + part),
+				      peak_between(samples, n_samples,
+						   from < part ? 0 : from - part, to + part),
 				      "seed %lu", (unsigned long)seed);
 		}
 	}

@@ -47,7 +47,8 @@ static void make(const char *path, const char *text)
 	FILE *f;
 
 	snprintf(full, sizeof(full), "%.200s%s", scratch_dir(NULL), path);
-	for (char *at = strchr(full + strlen(scratch_dir(NULL)) + 1, '/'); at; at = strchr(at + 1, '/')) {
+	for (char *at = strchr(full + strlen(scratch_dir(NULL)) + 1, '/'); at;
+	     at = strchr(at + 1, '/')) {
 		*at = '\0';
 		mkdir(full, 0700);
 		*at = '/';
@@ -75,7 +76,8 @@ Test(psi, the_slice_above_us_is_asked)
 	struct psi *p;
 
 	begin_with_files();
-	make("/proc/self/cgroup", "1:name=systemd:/old/style\n0::/system.slice/shmstored.service\n");
+	make("/proc/self/cgroup",
+	     "1:name=systemd:/old/style\n0::/system.slice/shmstored.service\n");
 	make("/sys/fs/cgroup/system.slice/memory.pressure", "");
 	make("/proc/pressure/memory", "");
 	cr_assert_eq(psi_new(&host, scratch_dir(NULL), &p), 0);
@@ -121,6 +123,7 @@ Test(psi, the_kernel_takes_the_trigger)
 		cr_skip_test("needs a kernel with pressure stall information");
 	begin();
 	r = psi_new(&host, "", &p);
-	cr_assert(r == 0 || r == -EOPNOTSUPP || r == -EPERM || r == -EACCES || r == -EROFS, "%d", r);
+	cr_assert(r == 0 || r == -EOPNOTSUPP || r == -EPERM || r == -EACCES || r == -EROFS, "%d",
+		  r);
 	finish(p);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query.c and socketpath.c against servers that answer well, lie, cut their answers off, hang, or die. */
+/* query.c and socketpath.c against servers that answer well, lie, cut their
+ * answers off, hang, or die. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <poll.h>
@@ -55,7 +56,8 @@ Test(query, answers_come_back)
 			what = SHMSTORE_QUERY_ACTORS;
 
 		snprintf(expected, sizeof(expected), "{\"what\":%d,\"tail\":\"/p\"}", what);
-		cr_assert_eq(shmstore_client_query(c, (enum shmstore_query)what, "/p", &json, &n), 0);
+		cr_assert_eq(shmstore_client_query(c, (enum shmstore_query)what, "/p", &json, &n),
+			     0);
 		cr_assert_str_eq(json, expected);
 		cr_assert_eq(n, strlen(json));
 		free(json);
@@ -86,7 +88,8 @@ Test(query, wrong_arguments_are_refused)
 	cr_assert_eq(shmstore_client_set(c, NULL), -EINVAL);
 	cr_assert_eq(shmstore_client_reap(c, NULL, &json, NULL), -EINVAL);
 	cr_assert_eq(shmstore_client_arbiter(c, "/p", NULL), -EINVAL);
-	cr_assert_eq(shmstore_client_arbiter(c, "/p", &(struct shmstore_client_arb){.order = 4}), -EINVAL);
+	cr_assert_eq(shmstore_client_arbiter(c, "/p", &(struct shmstore_client_arb){.order = 4}),
+		     -EINVAL);
 	cr_assert_eq(shmstore_client_event(c, 0, NULL, &event), -EINVAL);
 	cr_assert_null(shmstore_client_free(c));
 	cr_assert_null(shmstore_client_free(NULL));
@@ -99,11 +102,12 @@ static void obey(int fd, const struct asked *asked)
 
 	memcpy(&body, asked->body, sizeof(body));
 	if (asked->h.type == WIRE_ARB_ADMIN && body.op == WIRE_ARB_ADMIN_INJECT && body.kind == 2 &&
-	    body.flags == WIRE_ARB_ADMIN_TASK && body.target == UINT64_C(0x100000002) && body.value == 3 &&
-	    body.skip == 4 && body.pool == 5 && strcmp(asked->tail, "/p") == 0)
+	    body.flags == WIRE_ARB_ADMIN_TASK && body.target == UINT64_C(0x100000002) &&
+	    body.value == 3 && body.skip == 4 && body.pool == 5 && strcmp(asked->tail, "/p") == 0)
 		query_say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
 	else
-		query_say(fd, WIRE_REFUSED, asked->h.serial, &(struct wire_refused){.error = -EINVAL}, "not that", 8);
+		query_say(fd, WIRE_REFUSED, asked->h.serial,
+			  &(struct wire_refused){.error = -EINVAL}, "not that", 8);
 }
 
 Test(query, orders_to_the_arbiter_arrive_whole)
@@ -180,7 +184,8 @@ static void refuse(int fd, const struct asked *asked)
 	if (asked->h.type == WIRE_QUERY)
 		echo(fd, asked);
 	else
-		query_say(fd, WIRE_REFUSED, asked->h.serial, &(struct wire_refused){.error = -EPERM}, why, strlen(why));
+		query_say(fd, WIRE_REFUSED, asked->h.serial,
+			  &(struct wire_refused){.error = -EPERM}, why, strlen(why));
 }
 
 Test(query, a_refusal_hands_out_the_daemons_sentence_and_the_connection_stays)
@@ -217,7 +222,8 @@ Test(query, a_refusal_is_never_a_success)
 static void error(int fd, const struct asked *asked)
 {
 	(void)asked;
-	query_say(fd, WIRE_ERROR, 0, &(struct wire_error){.error = -EMFILE}, "too many requests", 17);
+	query_say(fd, WIRE_ERROR, 0, &(struct wire_error){.error = -EMFILE}, "too many requests",
+		  17);
 	shutdown(fd, SHUT_RDWR);
 }
 
@@ -288,7 +294,8 @@ static size_t cut; /* bytes that are sent of an answer */
 static void truncated(int fd, const struct asked *asked)
 {
 	unsigned char packet[WIRE_PACKET_MAX];
-	size_t n = wire_pack(packet, sizeof(packet), WIRE_DATA, asked->h.serial, &(struct wire_data){0}, "{}", 2);
+	size_t n = wire_pack(packet, sizeof(packet), WIRE_DATA, asked->h.serial,
+			     &(struct wire_data){0}, "{}", 2);
 
 	send(fd, packet, cut < n ? cut : n, MSG_NOSIGNAL);
 }
@@ -306,7 +313,8 @@ static size_t flipped; /* the byte of an answer that is changed */
 static void damaged(int fd, const struct asked *asked)
 {
 	unsigned char packet[WIRE_PACKET_MAX];
-	size_t n = wire_pack(packet, sizeof(packet), WIRE_DATA, asked->h.serial, &(struct wire_data){0}, "{}", 2);
+	size_t n = wire_pack(packet, sizeof(packet), WIRE_DATA, asked->h.serial,
+			     &(struct wire_data){0}, "{}", 2);
 
 	packet[flipped] ^= 0x10;
 	send(fd, packet, n, MSG_NOSIGNAL);
@@ -323,7 +331,8 @@ static void oversized(int fd, const struct asked *asked)
 	static unsigned char packet[2 * WIRE_PACKET_MAX];
 
 	memset(packet, 0xff, sizeof(packet));
-	wire_pack(packet, sizeof(packet), WIRE_DATA, asked->h.serial, &(struct wire_data){0}, "{}", 2);
+	wire_pack(packet, sizeof(packet), WIRE_DATA, asked->h.serial, &(struct wire_data){0}, "{}",
+		  2);
 	send(fd, packet, sizeof(packet), MSG_NOSIGNAL);
 }
 
@@ -374,8 +383,8 @@ Test(query, an_end_is_no_daemon)
 
 static void other_version(int fd, const struct asked *asked)
 {
-	query_say(fd, WIRE_WELCOME, asked->h.serial, &(struct wire_welcome){.version = WIRE_VERSION + 1, .epoch = 1},
-		  NULL, 0);
+	query_say(fd, WIRE_WELCOME, asked->h.serial,
+		  &(struct wire_welcome){.version = WIRE_VERSION + 1, .epoch = 1}, NULL, 0);
 }
 
 static void no_welcome(int fd, const struct asked *asked)
@@ -388,14 +397,19 @@ Test(query, a_greeting_must_be_one)
 	static const struct {
 		serve_fn *greet;
 		int error;
-	} cases[] = {{other_version, -ENOTSUP}, {no_welcome, -EBADMSG}, {nothing, -ETIMEDOUT}, {hang_up, -ENOENT}};
+	} cases[] = {{other_version, -ENOTSUP},
+		     {no_welcome, -EBADMSG},
+		     {nothing, -ETIMEDOUT},
+		     {hang_up, -ENOENT}};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct server s = {.greet = cases[i].greet};
 		struct shmstore_client *c;
 
 		query_server_start(&s, nothing);
-		cr_assert_eq(shmstore_client_new(s.path, cases[i].error == -ETIMEDOUT ? SHORT_MS : LONG_MS, &c), 0);
+		cr_assert_eq(shmstore_client_new(
+				     s.path, cases[i].error == -ETIMEDOUT ? SHORT_MS : LONG_MS, &c),
+			     0);
 		cr_assert_eq(shmstore_client_connect(c), cases[i].error, "%zu", i);
 		cr_assert_eq(shmstore_client_fd(c), -ENOENT);
 		shmstore_client_free(c);
@@ -438,7 +452,8 @@ Test(query, a_client_outlives_a_restart)
 		struct pollfd end = {.fd = shmstore_client_fd(c), .events = POLLIN};
 		char byte;
 		cr_assert_eq(poll(&end, 1, (int)LONG_MS), 1);
-		cr_assert_eq(recv(end.fd, &byte, 1, MSG_PEEK), 0, "the end, and no answer that nobody asked for");
+		cr_assert_eq(recv(end.fd, &byte, 1, MSG_PEEK), 0,
+			     "the end, and no answer that nobody asked for");
 	}
 	shmstore_client_free(c);
 	query_server_stop(&s);
@@ -456,7 +471,8 @@ static void three_events(int fd, const struct asked *asked)
 	cr_assert_str_eq(asked->tail, "store-came,liar");
 	query_say(fd, WIRE_DONE, asked->h.serial, &(struct wire_done){0}, NULL, 0);
 	for (uint64_t i = 8; i <= 10; i++)
-		query_say(fd, WIRE_EVENT, 0, &(struct wire_event){.sequence = i}, "{\"event\":\"liar\"}", 16);
+		query_say(fd, WIRE_EVENT, 0, &(struct wire_event){.sequence = i},
+			  "{\"event\":\"liar\"}", 16);
 	shutdown(fd, SHUT_WR);
 }
 
@@ -471,7 +487,8 @@ Test(query, events_come_one_by_one_until_the_end)
 	query_server_start(&s, three_events);
 	cr_assert_eq(shmstore_client_new(s.path, LONG_MS, &c), 0);
 	cr_assert_eq(shmstore_client_watch(c, 7, "store-came,liar"), 0);
-	cr_assert_eq(shmstore_client_query(c, SHMSTORE_QUERY_STATUS, NULL, &answer, NULL), -EINVAL, "it watches");
+	cr_assert_eq(shmstore_client_query(c, SHMSTORE_QUERY_STATUS, NULL, &answer, NULL), -EINVAL,
+		     "it watches");
 	cr_assert_eq(shmstore_client_watch(c, 7, NULL), -EINVAL);
 	for (uint64_t i = 8; i <= 10; i++) {
 		cr_assert_eq(shmstore_client_event(c, (int)LONG_MS, &sequence, &json), 1);

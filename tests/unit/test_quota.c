@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The contract of quota.h, call by call: grants, refusals, waits. test_quota_limits.c: limits that change, and stores that are asked for
- * memory; test_quota_books.c: what is known of the stores' memory; test_quota_model.c plays the histories.
+ * The contract of quota.h, call by call: grants, refusals, waits. test_quota_limits.c: limits that
+ * change, and stores that are asked for memory; test_quota_books.c: what is known of the stores'
+ * memory; test_quota_model.c plays the histories.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -184,7 +185,8 @@ Test(quota, who_waits_for_its_users_limit_holds_back_nobody_else)
 	cr_assert_eq(qt_line_of(WIRE_LIMIT_USER, "1").n_waiting, 1);
 }
 
-/* b waits for its user and for its label; others of either come and go as the other one is what holds b. */
+/* b waits for its user and for its label; others of either come and go as the
+ * other one is what holds b. */
 Test(quota, crossing_limits_starve_nobody)
 {
 	bool served = false;
@@ -200,7 +202,8 @@ Test(quota, crossing_limits_starve_nobody)
 	for (int i = 0; i < 20 && !served; i++) {
 		struct store *gives = i % 2 ? &c : &a, *takes = i % 2 ? &a : &c;
 
-		/* The one that has all asks nothing; the other side's takes what is free, and then it gives all back. */
+		/* The one that has all asks nothing; the other side's takes what is free,
+		 * and then it gives all back. */
 		if (qt_request(takes, 10 + (uint64_t)i, 10 * MIB, 0, 0) == 0)
 			cr_assert(qt_put(takes, 10 * MIB));
 		if (gives->page.fresh > gives->page.last)

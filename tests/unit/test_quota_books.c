@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What quota.h knows of stores' memory: from their pages, honest or not, from surveys, and from those that died. */
+/* What quota.h knows of stores' memory: from their pages, honest or not, from surveys,
+ * and from those that died. */
 #include <criterion/criterion.h>
 #include <errno.h>
 
@@ -101,7 +102,8 @@ Test(quota_books, successor_reads_the_pages)
 	cr_assert(qt_put(&a, 10 * MIB));
 	q = quota_free(q);
 
-	cr_assert_eq(quota_new(&(struct quota_config){8, CREDIT, SECOND, SECOND, 4}, &qt_ops, &q), 0);
+	cr_assert_eq(quota_new(&(struct quota_config){8, CREDIT, SECOND, SECOND, 4}, &qt_ops, &q),
+		     0);
 	qt_limit(WIRE_LIMIT_PARTITION, "", 100 * MIB, 0);
 	qt_limit(WIRE_LIMIT_USER, "1", 90 * MIB, 0);
 	qt_add(&a, 1, "", "a");
@@ -140,7 +142,8 @@ Test(quota_books, liars_get_nothing_more)
 	qt_add(&d, 1, "", "d");
 	cr_assert_eq(qt_request(&a, 1, 10 * MIB, 0, 0), 0);
 	cr_assert_eq(qt_request(&b, 2, 10 * MIB, 0, 0), 0);
-	/* Settled what nobody granted; settled more than charged; a total that runs backwards; granted raised by itself. */
+	/* Settled what nobody granted; settled more than charged; a total that runs backwards;
+	 * granted raised by itself. */
 	a.page.granted = a.page.charged = a.page.settled = 500 * MIB;
 	b.page.settled = MIB;
 	qt_put(&b, 0);
@@ -171,7 +174,8 @@ static void survey_nothing(void)
 	quota_looked(q, now);
 }
 
-/* A store that lied had the other stores of its user refused: what it said had come into being was added to the user's sum. */
+/* A store that lied had the other stores of its user refused: what it said had come into being
+ * was added to the user's sum. */
 Test(quota_books, what_nobody_granted_did_not_come)
 {
 	qt_limit(WIRE_LIMIT_USER, "1", 100 * MIB, 0);
@@ -191,7 +195,8 @@ Test(quota_books, what_nobody_granted_did_not_come)
 
 Test(quota_books, what_a_liar_was_granted_counts_until_a_survey)
 {
-	struct quota_want want = {.serial = 2, .need = 90 * MIB, .look = true, .deadline_ns = NEVER};
+	struct quota_want want = {
+		.serial = 2, .need = 90 * MIB, .look = true, .deadline_ns = NEVER};
 	struct quota_answer got;
 
 	qt_limit(WIRE_LIMIT_USER, "1", 100 * MIB, 0);
@@ -215,7 +220,8 @@ Test(quota_books, what_a_liar_was_granted_counts_until_a_survey)
 
 Test(quota_books, what_a_page_says_of_an_earlier_life_wants_a_survey)
 {
-	struct quota_want want = {.serial = 1, .need = 90 * MIB, .look = true, .deadline_ns = NEVER};
+	struct quota_want want = {
+		.serial = 1, .need = 90 * MIB, .look = true, .deadline_ns = NEVER};
 	struct quota_answer got;
 
 	qt_limit(WIRE_LIMIT_USER, "1", 100 * MIB, 0);

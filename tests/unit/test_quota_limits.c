@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* quota.h's limits: hard ones that change while stores live, and soft ones, over which stores are asked to give. */
+/* quota.h's limits: hard ones that change while stores live, and soft ones, over which
+ * stores are asked to give. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -67,8 +68,11 @@ static uint64_t most(void *arg)
 /* The sum of a user counts what the kernel does not any more: it is not refused for that. */
 Test(quota_limits, nobody_uses_more_than_the_kernel_counts)
 {
-	static const struct quota_config config = {
-		.epoch = 7, .credit = CREDIT, .idle_ns = 2 * SECOND, .pledge_ns = SECOND, .waits_max = 4};
+	static const struct quota_config config = {.epoch = 7,
+						   .credit = CREDIT,
+						   .idle_ns = 2 * SECOND,
+						   .pledge_ns = SECOND,
+						   .waits_max = 4};
 	struct quota_ops ops = qt_ops;
 
 	ops.most = most;
@@ -94,7 +98,8 @@ Test(quota_limits, nobody_uses_more_than_the_kernel_counts)
 /* A request that waits for a survey is refused when that is over, not timed out. */
 Test(quota_limits, request_waits_for_a_survey)
 {
-	struct quota_want want = {.serial = 1, .need = 30 * MIB, .look = true, .deadline_ns = NEVER};
+	struct quota_want want = {
+		.serial = 1, .need = 30 * MIB, .look = true, .deadline_ns = NEVER};
 	struct quota_answer answer;
 	struct quota_mark *mark;
 

@@ -1,33 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * test_quota_model.c: 1,000 random histories (n_rounds()) of stores that share a partition, against the kernel's part of the world as
- * quotamodel.h plays it: memory that is taken and freed, processes that die at any step, a daemon that dies and comes again.
+ * test_quota_model.c: 1,000 random histories (n_rounds()) of stores that share a partition, against
+ * the kernel's part of the world as quotamodel.h plays it: memory that is taken and freed,
+ * processes that die at any step, a daemon that dies and comes again.
  *
- * A put is five steps (charge, look at granted, take memory, count it as fresh, settle), so are a delete and a death; each may be
- * followed by anybody's. Stores go on with their steps also while the daemon is in the middle of its own: where it asks the kernel what is
- * used. After every step, for the partition, each user and each label:
+ * A put is five steps (charge, look at granted, take memory, count it as fresh, settle), so are a
+ * delete and a death; each may be followed by anybody's. Stores go on with their steps also while
+ * the daemon is in the middle of its own: where it asks the kernel what is used. After every step,
+ * for the partition, each user and each label:
  *
- *     truth + potential <= hard             truth: the memory that is taken now. potential: what stores may still take
- *                                           without asking: charged and not taken, granted and not charged
+ *     truth + potential <= hard             truth: the memory that is taken now. potential: what
+ *                                           stores may still take without asking: charged and not
+ *                                           taken, granted and not charged
  *     truth + potential <= used + outstanding, as the daemon says
  *
- * with allowances: a limit that is set below what is taken or may be, and foreign files, that grow into what was granted, leave
- * more than hard; from there it may only fall. At the end of each history all is deleted, and whoever waits must get what it wants.
+ * with allowances: a limit that is set below what is taken or may be, and foreign files, that grow
+ * into what was granted, leave more than hard; from there it may only fall. At the end of each
+ * history all is deleted, and whoever waits must get what it wants.
  *
- * A user's and a label's truth is what their stores brought into being and what has a name still or none yet: ghosts count for
- * the partition only. Objects are handed over between stores of one user and label. A survey does not end between a delete's last
- * link and its count in the page (a microsecond; a process stopped right there makes the sums wrong by that object until the next one).
+ * A user's and a label's truth is what their stores brought into being and what has a name
+ * still or none yet: ghosts count for the partition only. Objects are handed over between
+ * stores of one user and label. A survey does not end between a delete's last link and its
+ * count in the page (a microsecond; a process stopped right there makes the sums wrong by
+ * that object until the next one).
  *
- * That it can fail was tried; each of these changes makes it fail, most within the first thirty histories:
- *     quota_credit_take() books granted as it was lowered, without what wire_credit_revoke() read of charged
- *     quota_credit_read() books granted where more is charged
- *     quota_group_used() answers for the partition with what was used before the pages were read
- *     quota_credit_update() does not book what was in flight without limits
- *     quota_credit_inherit() forgets granted, or the bases that the pages have
- *     quota_base_leave() leaves nothing, or not what was in flight
- *     quota_freed() believes a reap during which a survey ended
- *     rebase() adds nothing for what came into being during the survey
- *     quota_queue_walk() or quota_request() lets a request pass others that wait under the same limits
+ * That it can fail was tried; each of these changes makes it fail, most
+ * within the first thirty histories:
+ *     quota_credit_take() books granted as it was lowered, without what wire_credit_revoke() read
+ *     of charged quota_credit_read() books granted where more is charged quota_group_used() answers
+ *     for the partition with what was used before the pages were read quota_credit_update() does
+ *     not book what was in flight without limits quota_credit_inherit() forgets granted, or the
+ *     bases that the pages have quota_base_leave() leaves nothing, or not what was in flight
+ *     quota_freed() believes a reap during which a survey ended rebase() adds nothing for what came
+ *     into being during the survey quota_queue_walk() or quota_request() lets a request pass others
+ *     that wait under the same limits
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -56,7 +62,8 @@ static void die(struct world *w, struct process *p)
 {
 	int i = (int)(p - w->processes);
 
-	/* Between a last unlink and its count: the count never comes. What is written and not named is gone. */
+	/* Between a last unlink and its count: the count never comes. What is
+	 * written and not named is gone. */
 	for (size_t k = 0; k < OBJECTS; k++) {
 		struct object *o = &w->objects[k];
 
@@ -67,11 +74,15 @@ static void die(struct world *w, struct process *p)
 		}
 	}
 	for (size_t k = 0; k < OPS; k++) {
-		struct object *named = qm_has_memory(&p->ops[k]) && qm_draw(w, 2) ? qm_free_object(w) : NULL;
+		struct object *named =
+			qm_has_memory(&p->ops[k]) && qm_draw(w, 2) ? qm_free_object(w) : NULL;
 
 		/* Named in its last moment, settled or not. */
 		if (named)
-			*named = (struct object){.n = p->ops[k].n, .links = 1u << i, .uid = p->uid, .label = p->label};
+			*named = (struct object){.n = p->ops[k].n,
+						 .links = 1u << i,
+						 .uid = p->uid,
+						 .label = p->label};
 		if (named)
 			qm_named_meanwhile(w, named, &p->ops[k]);
 		p->ops[k].stage = IDLE;
@@ -217,7 +228,7 @@ void qm_step(struct world *w)
 	}
 }
 
-/* ---- what must hold --------------------------------------------------------------------------------------------------- */
+/* ---- what must hold -------------------------------------------------------------------------- */
 
 struct said {
 	uint64_t sums[GROUPS];
@@ -249,12 +260,14 @@ static void check(struct world *w)
 	for (int g = 0; g < GROUPS; g++) {
 		uint64_t sum = qm_truth(w, g) + qm_potential(w, g);
 
-		FAIL_IF(w, sum > w->cap[g], "group %d: %llu pages are taken or may be, the limit is %llu", g,
+		FAIL_IF(w, sum > w->cap[g],
+			"group %d: %llu pages are taken or may be, the limit is %llu", g,
 			(unsigned long long)(sum / PAGE), (unsigned long long)(w->cap[g] / PAGE));
 		/* Credit of a store without any limit is not outstanding. */
 		FAIL_IF(w, w->q && w->hard[g] && sum > said.sums[g],
 			"group %d: %llu pages are taken or may be, quota knows of %llu", g,
-			(unsigned long long)(sum / PAGE), (unsigned long long)(said.sums[g] / PAGE));
+			(unsigned long long)(sum / PAGE),
+			(unsigned long long)(said.sums[g] / PAGE));
 		if (w->hard[g] && w->cap[g] > w->hard[g])
 			w->cap[g] = sum > w->hard[g] ? sum : w->hard[g];
 	}
@@ -332,8 +345,9 @@ Test(quota_model, limits_hold_in_a_thousand_histories, .timeout = 1500)
 			return;
 	}
 	printf("%llu granted, %llu waited, %llu refused, %llu alone, %llu lives of the daemon\n",
-	       (unsigned long long)n_granted, (unsigned long long)n_waited, (unsigned long long)n_refused,
-	       (unsigned long long)n_alone, (unsigned long long)n_lives);
+	       (unsigned long long)n_granted, (unsigned long long)n_waited,
+	       (unsigned long long)n_refused, (unsigned long long)n_alone,
+	       (unsigned long long)n_lives);
 	/* Histories in which nothing happens would prove nothing. */
 	cr_assert_gt(n_granted, 10 * histories);
 	cr_assert_gt(n_waited, histories);

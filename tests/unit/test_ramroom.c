@@ -42,7 +42,8 @@ static void init(void)
 {
 	snprintf(root, sizeof(root), "/tmp/shmstore-ramroom-XXXXXX");
 	cr_assert(mkdtemp(root));
-	put_file("proc/meminfo", "MemTotal:       8388608 kB\nMemFree:  1 kB\nMemAvailable:    4194304 kB\nSwapFree:   "
+	put_file("proc/meminfo", "MemTotal:       8388608 kB\nMemFree:  1 kB\nMemAvailable:    "
+				 "4194304 kB\nSwapFree:   "
 				 "           0 kB\n");
 	put_file("proc/self/cgroup", "0::/a/b\n");
 }
@@ -62,7 +63,8 @@ static void expect(uint64_t room, uint64_t limit, const char *where)
 {
 	struct shms_ramroom_look l = look();
 
-	cr_assert_eq(l.room, room - (limit / 8 < 64 * MIB ? limit / 8 : 64 * MIB), "%ju", (uintmax_t)l.room);
+	cr_assert_eq(l.room, room - (limit / 8 < 64 * MIB ? limit / 8 : 64 * MIB), "%ju",
+		     (uintmax_t)l.room);
 	cr_assert_eq(l.limit, limit);
 	cr_assert(strstr(l.path, where), "%s", l.path);
 }
@@ -77,7 +79,8 @@ static void v2(const char *directory, const char *max, uint64_t current, uint64_
 	snprintf(text, sizeof(text), "%ju\n", (uintmax_t)current);
 	put_file(name, text);
 	snprintf(name, sizeof(name), "cgroup/%smemory.stat", directory);
-	snprintf(text, sizeof(text), "anon 5\nfile 9\nshmem 7\ninactive_anon 1\ninactive_file %ju\nactive_file %ju\n",
+	snprintf(text, sizeof(text),
+		 "anon 5\nfile 9\nshmem 7\ninactive_anon 1\ninactive_file %ju\nactive_file %ju\n",
 		 (uintmax_t)(file / 4), (uintmax_t)(file - file / 4));
 	put_file(name, text);
 }
@@ -99,7 +102,8 @@ Test(ramroom, least_of_all_levels_counts)
 Test(ramroom, swap_counts_as_far_as_it_may_be_used)
 {
 	v2("a/b/", "1073741824\n", 1000 * MIB, 0);
-	put_file("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\nSwapFree: 1048576 kB\n");
+	put_file("proc/meminfo",
+		 "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\nSwapFree: 1048576 kB\n");
 	expect(24 * MIB + 1024 * MIB, 1024 * MIB, "/a/b");
 	put_file("cgroup/a/b/memory.swap.max", "104857600\n");
 	put_file("cgroup/a/b/memory.swap.current", "52428800\n");
@@ -112,7 +116,8 @@ Test(ramroom, version_1)
 	put_file("cgroup/memory/a/memory.limit_in_bytes", "536870912\n");
 	put_file("cgroup/memory/a/memory.usage_in_bytes", "524288000\n");
 	put_file("cgroup/memory/a/memory.stat",
-		 "inactive_file 1\nactive_file 2\ntotal_inactive_file 104857600\ntotal_active_file 0\n");
+		 "inactive_file 1\nactive_file 2\ntotal_inactive_file 104857600\ntotal_active_file "
+		 "0\n");
 	put_file("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
 	put_file("cgroup/memory/memory.usage_in_bytes", "9223372036\n");
 	put_file("cgroup/memory/memory.stat", "total_inactive_file 0\n");

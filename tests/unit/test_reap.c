@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gc of one store alone: what goes, what stays and until when, and that no other store is touched. */
+/* gc of one store alone: what goes, what stays and until when, and that no other store is
+ * touched. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -18,10 +19,12 @@ static uint64_t boot_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static int reap(const char *store, unsigned flags, struct shmstore_gc_report *ret, uint64_t *ret_expiry_ms)
+static int reap(const char *store, unsigned flags, struct shmstore_gc_report *ret,
+		uint64_t *ret_expiry_ms)
 {
 	struct shmstore_partition *p = scratch_partition();
-	int r = shmstore_partition_reap(p, scratch_store_path(store, ""), flags, NULL, NULL, ret, ret_expiry_ms);
+	int r = shmstore_partition_reap(p, scratch_store_path(store, ""), flags, NULL, NULL, ret,
+					ret_expiry_ms);
 
 	shmstore_partition_unref(p);
 	return r;
@@ -119,8 +122,8 @@ Test(reap, ended_leases_go)
 	/* Each look tells when to look again, and the first one after that takes all. */
 	while (expiry != UINT64_MAX) {
 		cr_assert_eq(reap("dead", 0, &report, &expiry), 0);
-		cr_assert(expiry == UINT64_MAX || wait_until(is_past, &expiry, 10000), "told to look in %llu ms",
-			  (unsigned long long)(expiry - boot_ms()));
+		cr_assert(expiry == UINT64_MAX || wait_until(is_past, &expiry, 10000),
+			  "told to look in %llu ms", (unsigned long long)(expiry - boot_ms()));
 	}
 	cr_assert_eq(report.n_leases, 1);
 	cr_assert_eq(report.n_stores, 1);
@@ -186,7 +189,9 @@ Test(reap, wrong_arguments_are_refused)
 	cr_assert_eq(shmstore_partition_reap(p, NULL, 0, NULL, NULL, NULL, NULL), -EINVAL);
 	cr_assert_eq(shmstore_partition_reap(p, "/x", 1u << 9, NULL, NULL, NULL, NULL), -EINVAL);
 	cr_assert_eq(shmstore_partition_reap(p, "/tmp", 0, NULL, NULL, NULL, NULL), -EPERM);
-	cr_assert_eq(shmstore_partition_reap(p, scratch_partition_path(), 0, NULL, NULL, NULL, NULL), -EPERM);
+	cr_assert_eq(
+		shmstore_partition_reap(p, scratch_partition_path(), 0, NULL, NULL, NULL, NULL),
+		-EPERM);
 	snprintf(path, sizeof(path), "%.200s/stores", scratch_partition_path());
 	cr_assert_eq(shmstore_partition_reap(p, path, 0, NULL, NULL, NULL, NULL), -ENOENT);
 	snprintf(path, sizeof(path), "%.200s/../x", scratch_partition_path());

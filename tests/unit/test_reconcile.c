@@ -14,7 +14,7 @@
 
 #include "api.h"
 
-/* ---- du of our own ------------------------------------------------------------------------------------------------- */
+/* ---- du of our own --------------------------------------------------------------------------- */
 
 static struct {
 	ino_t inos[4096];
@@ -83,11 +83,12 @@ static struct shmstore_usage usage_of(unsigned flags)
 
 	cr_assert_eq(shmstore_partition_usage(p, flags, &u), 0);
 	shmstore_partition_unref(p);
-	cr_assert_eq((int64_t)(u.linked + u.ghosts + u.pool + u.inflight + u.foreign) + u.residual, (int64_t)u.used);
+	cr_assert_eq((int64_t)(u.linked + u.ghosts + u.pool + u.inflight + u.foreign) + u.residual,
+		     (int64_t)u.used);
 	return u;
 }
 
-/* ---- the equation -------------------------------------------------------------------------------------------------- */
+/* ---- the equation ---------------------------------------------------------------------------- */
 
 Test(reconcile, an_empty_partition_is_its_marker)
 {
@@ -152,7 +153,8 @@ Test(reconcile, every_term_is_exact_and_nothing_is_left_over)
 	char path[SCRATCH_PATH], path2[SCRATCH_PATH], key[2000];
 
 	need_mount();
-	/* linked: shared objects, a long key, an adopted long key with its sidecar, leases, a long symlink in peers/ */
+	/* linked: shared objects, a long key, an adopted long key with its sidecar,
+	 * leases, a long symlink in peers/ */
 	memset(key, 'k', sizeof(key));
 	key[sizeof(key) - 1] = '\0';
 	cr_assert_eq(put_pattern(a, "x", 1000000, 1, 0), 0);
@@ -186,7 +188,8 @@ Test(reconcile, every_term_is_exact_and_nothing_is_left_over)
 	inflight = used() - inflight;
 	cr_assert_geq(inflight, writer_size);
 
-	/* foreign: beside the partition, in it, hard-linked, a second partition, directories, symlinks short and long */
+	/* foreign: beside the partition, in it, hard-linked, a second partition,
+	 * directories, symlinks short and long */
 	in_mount(path, "beside");
 	file_of(path, 10000);
 	in_mount(path2, "linked");
@@ -221,7 +224,8 @@ Test(reconcile, every_term_is_exact_and_nothing_is_left_over)
 	cr_assert_eq(u.pool, pool, "%llu", (unsigned long long)u.pool);
 	cr_assert_eq(u.ghosts, ghost, "%llu", (unsigned long long)u.ghosts);
 	cr_assert_eq(u.inflight, inflight, "%llu", (unsigned long long)u.inflight);
-	cr_assert_eq(u.foreign, foreign, "%llu, not %llu", (unsigned long long)u.foreign, (unsigned long long)foreign);
+	cr_assert_eq(u.foreign, foreign, "%llu, not %llu", (unsigned long long)u.foreign,
+		     (unsigned long long)foreign);
 	cr_assert_eq(u.linked, du(scratch_dir(NULL)) - pool - foreign);
 	cr_assert_eq(u.residual, 0);
 
@@ -247,7 +251,9 @@ Test(reconcile, what_is_in_the_pool_and_an_object_too_is_linked)
 	need_mount();
 	cr_assert_eq(put_pattern(a, "x", 100000, 1, 0), 0);
 	u = usage_of(SHMSTORE_USAGE_FULL);
-	cr_assert_eq(link(scratch_store_path("a", "objects/x"), scratch_store_path("a", "recycle/99")), 0);
+	cr_assert_eq(
+		link(scratch_store_path("a", "objects/x"), scratch_store_path("a", "recycle/99")),
+		0);
 	v = usage_of(SHMSTORE_USAGE_FULL);
 	cr_assert_eq(v.linked, u.linked);
 	cr_assert_eq(v.pool, 0);
@@ -333,7 +339,7 @@ Test(reconcile, bad_arguments_are_refused)
 	shmstore_partition_unref(p);
 }
 
-/* ---- the books of stores ------------------------------------------------------------------------------------------- */
+/* ---- the books of stores --------------------------------------------------------------------- */
 
 struct books {
 	struct shmstore_store_books list[8];
@@ -385,12 +391,14 @@ static void hand_over(struct shmstore *from, const char *key, struct shmstore *t
 
 Test(reconcile, books_share_out_what_several_stores_link)
 {
-	struct shmstore *a = scratch_plain_store("a"), *b = scratch_plain_store("b"), *c = scratch_plain_store("c");
+	struct shmstore *a = scratch_plain_store("a"), *b = scratch_plain_store("b"),
+			*c = scratch_plain_store("c");
 	const struct shmstore_store_books *of_a, *of_b, *of_c;
 	struct shmstore_store_usage own;
 	struct shmstore_ticket t;
 	struct books books;
-	const uint64_t x = 1007616, y = 8192; /* blocks of 1,000,000 and 5,000 bytes of buffers with their headers */
+	/* blocks of 1,000,000 and 5,000 bytes of buffers with their headers */
+	const uint64_t x = 1007616, y = 8192;
 
 	cr_assert_eq(put_pattern(a, "x", 1000000, 1, 0), 0);
 	cr_assert_eq(put_pattern(a, "y", 5000, 2, 0), 0);
@@ -430,7 +438,8 @@ Test(reconcile, books_share_out_what_several_stores_link)
 	cr_assert_eq(own.uss, of_a->uss);
 	cr_assert_eq(own.n_objects, 2);
 
-	/* The lease is all that is left of y: leased, and still in the share. Then b alone has x, twice. */
+	/* The lease is all that is left of y: leased, and still in the share.
+	 * Then b alone has x, twice. */
 	cr_assert_eq(shmstore_delete(a, KEY("y")), 0);
 	cr_assert_eq(shmstore_delete(a, KEY("x")), 0);
 	cr_assert_eq(shmstore_delete(c, KEY("x")), 0);
@@ -483,6 +492,7 @@ Test(reconcile, a_dead_owner_is_told_from_a_live_one)
 	take_books(&books);
 	cr_assert_eq(books.n, 2);
 	for (size_t i = 0; i < 2; i++)
-		cr_assert_eq(books.alive[i], strcmp(books.names[i], "a") == 0 ? SHMSTORE_ALIVE : SHMSTORE_DEAD);
+		cr_assert_eq(books.alive[i],
+			     strcmp(books.names[i], "a") == 0 ? SHMSTORE_ALIVE : SHMSTORE_DEAD);
 	shmstore_close(a);
 }

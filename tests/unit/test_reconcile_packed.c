@@ -110,7 +110,8 @@ Test(reconcile_packed, holder_is_named_with_key_and_bytes)
 	shmstore_view_unref(v[0]);
 	l = reconcile();
 	cr_assert(l.n == 1 && n_of(&l, getpid(), LONG_KEY) == 1);
-	/* A store that closes gives its names up. Of its last segment the views are left, which keep it as a whole. */
+	/* A store that closes gives its names up. Of its last segment the views are left,
+	 * which keep it as a whole. */
 	cr_assert_eq(shmstore_close(s), 0);
 	l = reconcile();
 	cr_assert(l.n == 1 && n_of(&l, getpid(), NULL) == 1);
@@ -119,7 +120,8 @@ Test(reconcile_packed, holder_is_named_with_key_and_bytes)
 	cr_assert_eq(reconcile().n, 0);
 }
 
-/* The first slot of the store's one segment becomes what a put that has just begun makes of it, or is free again. */
+/* The first slot of the store's one segment becomes what a put that has just begun
+ * makes of it, or is free again. */
 static void write_slot(const char *store, bool writing)
 {
 	static struct shms_seglook l;
@@ -137,7 +139,8 @@ static void write_slot(const char *store, bool writing)
 		closedir(dir);
 	}
 	slot = shms_segslot_at(&l.segment, 0);
-	shms_segword_store(slot.state, shms_segstate_make(writing ? SHMS_SEG_WRITING : SHMS_SEG_FREE, 2));
+	shms_segword_store(slot.state,
+			   shms_segstate_make(writing ? SHMS_SEG_WRITING : SHMS_SEG_FREE, 2));
 	if (!writing)
 		shms_seglook_close(&l);
 }
@@ -233,7 +236,8 @@ static int receive(int fd, void *ret, size_t size)
 	return read(fd, ret, size) == (ssize_t)size ? 0 : -1;
 }
 
-/* A store with a view of a deleted object, and a child that inherited the view; both wait for the end of *ret_gate. */
+/* A store with a view of a deleted object, and a child that inherited the view; both wait
+ * for the end of *ret_gate. */
 static pid_t parent_of_child(int *ret_gate, pid_t *ret_child)
 {
 	int gate[2], told[2];
@@ -253,7 +257,8 @@ static pid_t parent_of_child(int *ret_gate, pid_t *ret_child)
 		child = fork(); /* it outlives its parent */
 		if (child != 0)
 			shmstore_view_unref(v);
-		if (child != 0 && (shmstore_delete(s, KEY("k")) < 0 || write(told[1], &child, sizeof(child)) < 0))
+		if (child != 0 &&
+		    (shmstore_delete(s, KEY("k")) < 0 || write(told[1], &child, sizeof(child)) < 0))
 			_exit(1);
 		(void)receive(gate[0], &byte, 1);
 		_exit(0);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Recycling: a deleted object's file is written again only if nobody else can still see it. For each way of still seeing it
- * there is a test that holds it so, puts like sizes over and over, and looks. That files are recycled at all where nobody
- * looks is tested first: without that the others would prove nothing.
+ * Recycling: a deleted object's file is written again only if nobody else can still see it. For
+ * each way of still seeing it there is a test that holds it so, puts like sizes over and over,
+ * and looks. That files are recycled at all where nobody looks is tested first: without that
+ * the others would prove nothing.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -46,7 +47,8 @@ static uint64_t counter(const char *store, size_t offset)
 
 #define COUNTER(store, field) counter(store, offsetof(struct shmstore_counters, field))
 
-/* Puts and deletes objects of like sizes; every pooled file that may be taken is. Returns how many were recycled. */
+/* Puts and deletes objects of like sizes; every pooled file that may be taken is.
+ * Returns how many were recycled. */
 static uint64_t churn(struct shmstore *s)
 {
 	uint64_t before = COUNTER(shmstore_name(s), recycled_n);
@@ -92,7 +94,9 @@ Test(recycle, every_size_comes_out_right)
 
 		pattern_fill(&seed, sizeof(seed), seed);
 		size = seed % (i % 3 ? 20000 : 300000);
-		cr_assert_eq(put_pattern(s, "k", size, (uint64_t)i, seed & (1u << 30) ? SHMSTORE_CHECKSUM : 0), 0);
+		cr_assert_eq(put_pattern(s, "k", size, (uint64_t)i,
+					 seed & (1u << 30) ? SHMSTORE_CHECKSUM : 0),
+			     0);
 		cr_assert_eq(get_pattern(s, "k", size, (uint64_t)i), 0, "round %d of %llu bytes", i,
 			     (unsigned long long)size);
 		cr_assert_eq(shmstore_delete(s, KEY("k")), 0);
@@ -127,7 +131,8 @@ Test(recycle, padding_and_tail_of_a_recycled_file_are_zero)
 	file = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
 	cr_assert_neq(file, MAP_FAILED);
 	for (off_t i = 100001; i < (off_t)(100001 + 63) / 64 * 64; i++)
-		cr_assert_eq(file[st.st_size - 90001 - (100001 + 63) / 64 * 64 + i], 0, "the gap between two buffers");
+		cr_assert_eq(file[st.st_size - 90001 - (100001 + 63) / 64 * 64 + i], 0,
+			     "the gap between two buffers");
 	munmap(file, (size_t)st.st_size);
 	close(fd);
 	free(old);
@@ -135,7 +140,7 @@ Test(recycle, padding_and_tail_of_a_recycled_file_are_zero)
 	ensure_nothing_left();
 }
 
-/* ---- ways of still seeing it ------------------------------------------------------------------------------------------- */
+/* ---- ways of still seeing it ----------------------------------------------------------------- */
 
 Test(recycle, view_keeps_its_file)
 {
@@ -231,7 +236,8 @@ Test(recycle, lease_keeps_its_file)
 	ensure_nothing_left();
 }
 
-/* What a child that sits on something of ours does: say ready, wait for a word, check, exit 0 if all is as it was. */
+/* What a child that sits on something of ours does: say ready, wait for a word, check,
+ * exit 0 if all is as it was. */
 struct holder {
 	int ready[2], go[2];
 	struct shmstore_view *v;
@@ -304,7 +310,8 @@ Test(recycle, view_that_a_forked_child_inherited_keeps_its_file)
 	ensure_nothing_left();
 }
 
-/* Somebody who opened the file by hand: read(2) on the descriptor, or a mapping with the descriptor closed. */
+/* Somebody who opened the file by hand: read(2) on the descriptor, or a mapping
+ * with the descriptor closed. */
 static int hold_by_hand(struct holder *h)
 {
 	int fd = open(h->path, O_RDONLY | O_CLOEXEC);
@@ -389,8 +396,8 @@ Test(recycle, readonly_handles_view_keeps_its_file)
 
 Test(recycle, opener_during_the_lease_test_is_not_killed, .timeout = 60)
 {
-	/* One process opens and reads the files in objects/ and recycle/ as fast as it can; the owner recycles. Nobody dies,
-	 * nobody hangs. */
+	/* One process opens and reads the files in objects/ and recycle/ as fast as it can; the
+	 * owner recycles. Nobody dies, nobody hangs. */
 	struct shmstore *s = scratch_store("a");
 	pid_t pid = fork();
 	int status;
@@ -403,8 +410,10 @@ Test(recycle, opener_during_the_lease_test_is_not_killed, .timeout = 60)
 		for (unsigned i = 0;; i++) {
 			int fd;
 
-			snprintf(path, sizeof(path), "%s/%u", scratch_store_path("a", "recycle"), i % 400);
-			fd = open(i % 2 ? path : scratch_store_path("a", "objects/churn"), O_RDONLY | O_CLOEXEC);
+			snprintf(path, sizeof(path), "%s/%u", scratch_store_path("a", "recycle"),
+				 i % 400);
+			fd = open(i % 2 ? path : scratch_store_path("a", "objects/churn"),
+				  O_RDONLY | O_CLOEXEC);
 			if (fd >= 0 && pread(fd, &byte, 1, 0) < 0)
 				_exit(1);
 			if (fd >= 0)
@@ -420,7 +429,7 @@ Test(recycle, opener_during_the_lease_test_is_not_killed, .timeout = 60)
 	ensure_nothing_left();
 }
 
-/* ---- bounds ------------------------------------------------------------------------------------------------------------ */
+/* ---- bounds ---------------------------------------------------------------------------------- */
 
 Test(recycle, pool_is_bounded_in_bytes_and_files)
 {
@@ -441,10 +450,12 @@ Test(recycle, pool_is_bounded_in_bytes_and_files)
 		cr_assert_leq(ensure_books_close().pool, 3u << 20);
 	}
 	cr_assert_geq(ensure_books_close().pool, 2u << 20, "and used");
-	cr_assert_eq(COUNTER("a", pool_bytes), ensure_books_close().pool, "the ledger says what the kernel says");
+	cr_assert_eq(COUNTER("a", pool_bytes), ensure_books_close().pool,
+		     "the ledger says what the kernel says");
 	cr_assert_eq(put_pattern(s, "big", 4 << 20, 1, 0), 0);
 	cr_assert_eq(shmstore_delete(s, KEY("big")), 0);
-	cr_assert_leq(ensure_books_close().pool, 3u << 20, "what is over the bound alone is never kept");
+	cr_assert_leq(ensure_books_close().pool, 3u << 20,
+		      "what is over the bound alone is never kept");
 	cr_assert_eq(shmstore_close(s), 0);
 	shmstore_partition_unref(p);
 	ensure_nothing_left();
@@ -516,7 +527,8 @@ Test(recycle, pooled_file_removed_by_hand_does_no_harm)
 		cr_assert_eq(put_pattern(s, "k", SIZE, 1, 0), 0);
 		cr_assert_eq(shmstore_delete(s, KEY("k")), 0);
 		cr_assert_eq(count_in_store("a", "recycle"), 1);
-		snprintf(command, sizeof(command), "rm -f '%s'/*", scratch_store_path("a", "recycle"));
+		snprintf(command, sizeof(command), "rm -f '%s'/*",
+			 scratch_store_path("a", "recycle"));
 		cr_assert_eq(system(command), 0); /* NOLINT(concurrency-mt-unsafe) */
 		cr_assert_eq(put_pattern(s, "k", SIZE, 2, 0), 0);
 		cr_assert_eq(get_pattern(s, "k", SIZE, 2), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A recycled file may own more than its object needs. What is over is bounded, comes back when the slot leaves the object, and
- * neither the object nor a view of it notices.
+ * A recycled file may own more than its object needs. What is over is bounded, comes back when the
+ * slot leaves the object, and neither the object nor a view of it notices.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>

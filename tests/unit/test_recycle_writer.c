@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* create, seal and abort in files of the pool: what the producer sees there, who else does, and where the file is afterwards. */
+/* create, seal and abort in files of the pool: what the producer sees there, who else does, and
+ * where the file is afterwards. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
@@ -27,7 +28,8 @@ static struct shmstore *store_with_pool(uint64_t *ret_inode)
 	return s;
 }
 
-static struct shmstore_writer *begin(struct shmstore *s, const char *key, uint64_t size, unsigned flags)
+static struct shmstore_writer *begin(struct shmstore *s, const char *key, uint64_t size,
+				     unsigned flags)
 {
 	struct shmstore_writer *w;
 
@@ -76,7 +78,8 @@ Test(recycle_writer, takes_a_pooled_file_and_reads_as_zero)
 	cr_assert_eq(inode_of("w", "k"), inode, "the same file");
 	v = get_view(s, "k", SHMSTORE_VERIFY);
 	for (size_t i = 0; i < 3; i++)
-		cr_assert_eq(pattern_check(shmstore_view_buffer(v, i, NULL), sizes[i], i), sizes[i]);
+		cr_assert_eq(pattern_check(shmstore_view_buffer(v, i, NULL), sizes[i], i),
+			     sizes[i]);
 	shmstore_view_unref(v);
 	end(s);
 }
@@ -94,7 +97,8 @@ Test(recycle_writer, uncleared_keeps_what_was_there_within_buffers_alone)
 	second = shmstore_writer_buffer(w, 1, NULL);
 	cr_assert(!all_zero(second, sizes[1]), "nothing was cleared");
 	cr_assert(all_zero(shmstore_writer_header(w, NULL), 50));
-	cr_assert(all_zero(first + sizes[0], (uint64_t)(second - first) - sizes[0]), "the gap between buffers");
+	cr_assert(all_zero(first + sizes[0], (uint64_t)(second - first) - sizes[0]),
+		  "the gap between buffers");
 	cr_assert_eq(shmstore_seal(w), 0);
 	cr_assert_eq(inode_of("w", "k"), inode);
 	end(s);
@@ -108,7 +112,9 @@ Test(recycle_writer, sizes_and_checksums_come_out_right)
 	for (uint64_t i = 0; i < 300; i++) {
 		pattern_fill(&seed, sizeof(seed), seed);
 		size = seed % (i % 3 ? 30000 : 500000);
-		cr_assert_eq(seal_pattern(s, "k", size, i, seed & (1u << 30) ? SHMSTORE_CHECKSUM : 0), 0);
+		cr_assert_eq(
+			seal_pattern(s, "k", size, i, seed & (1u << 30) ? SHMSTORE_CHECKSUM : 0),
+			0);
 		cr_assert_eq(get_pattern(s, "k", size, i), 0, "round %llu", (unsigned long long)i);
 		if (i % 4 == 0)
 			cr_assert_eq(put_pattern(s, "k", size, i + 1, SHMSTORE_REPLACE), 0);
@@ -132,7 +138,8 @@ Test(recycle_writer, sealed_memory_is_gone_from_the_producer_each_time)
 		cr_assert_eq(shmstore_seal(w), 0);
 		cr_assert_eq(inode_of("w", "k"), inode);
 		for (uint64_t k = 0; k <= i; k++) {
-			cr_assert_eq(msync(known[k], 4096, MS_ASYNC), -1, "object %d's, after %d", (int)k, (int)i);
+			cr_assert_eq(msync(known[k], 4096, MS_ASYNC), -1, "object %d's, after %d",
+				     (int)k, (int)i);
 			cr_assert_eq(errno, ENOMEM);
 		}
 		cr_assert_eq(get_pattern(s, "k", SIZE, i), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The reports and the metrics of a partition that is made by hand: what is said of whom, and who may see it. Names are of the worst
- * kind that file systems allow.
+ * The reports and the metrics of a partition that is made by hand: what is said of whom, and who
+ * may see it. Names are of the worst kind that file systems allow.
  */
 #include <criterion/criterion.h>
 #include <json-c/json.h>
@@ -106,7 +106,8 @@ static struct survey survey = {
 	.n_holders_left_out = 2,
 };
 
-static struct config_partition partition_config = {.path = T("/p"), .survey_interval_ns = 1000000000};
+static struct config_partition partition_config = {.path = T("/p"),
+						   .survey_interval_ns = 1000000000};
 static struct config config = {.partitions = &partition_config, .n_partitions = 1};
 static struct account account = {
 	.config = &partition_config,
@@ -149,8 +150,11 @@ static struct member members[] = {
 	 .pid = 15,
 	 .uid = ALICE},
 };
-static struct host host = {
-	.started_ns = 1600000000000000000, .epoch = 42, .config = &config, .accounts = &account, .n_conns = 3};
+static struct host host = {.started_ns = 1600000000000000000,
+			   .epoch = 42,
+			   .config = &config,
+			   .accounts = &account,
+			   .n_conns = 3};
 
 static void set_up(void)
 {
@@ -163,8 +167,9 @@ static void set_up(void)
 	cr_assert_eq(history_new(&account.history), 0);
 	for (int i = 0; i < 25; i++)
 		history_add(account.history,
-			    &(struct history_sample){.time_ns = (1700000000 + i) * INT64_C(1000000000) + 123456,
-						     .used = (uint64_t)i});
+			    &(struct history_sample){
+				    .time_ns = (1700000000 + i) * INT64_C(1000000000) + 123456,
+				    .used = (uint64_t)i});
 	json_object_object_add(fields, "uid", json_object_new_int(BOB));
 	events_emit(host.events, EVENT_STORE_CAME, NULL, fields);
 	events_emit(host.events, EVENT_CONFIG, NULL, NULL);
@@ -196,7 +201,8 @@ static struct json_object *at(struct json_object *o, const char *path)
 
 static uint64_t number_at(struct json_object *o, const char *path)
 {
-	cr_assert(json_object_is_type(at(o, path), json_type_int), "%s in %s", path, json_object_to_json_string(o));
+	cr_assert(json_object_is_type(at(o, path), json_type_int), "%s in %s", path,
+		  json_object_to_json_string(o));
 	return json_object_get_uint64(at(o, path));
 }
 
@@ -243,7 +249,8 @@ Test(report, status_says_what_the_tick_and_the_survey_say)
 	cr_assert_eq(number_at(o, "partitions/0/available"), (1 << 20) - 5000);
 	cr_assert_eq(number_at(o, "partitions/0/used_max"), 6000);
 	cr_assert_str_eq(text_at(o, "partitions/0/ledgers/put_per_s"), "20.000");
-	cr_assert_str_eq(text_at(o, "partitions/0/ledgers/handoff_per_s"), "0.000", "a counter that fell is no rate");
+	cr_assert_str_eq(text_at(o, "partitions/0/ledgers/handoff_per_s"), "0.000",
+			 "a counter that fell is no rate");
 	cr_assert_eq(number_at(o, "partitions/0/survey/sequence"), 9);
 	cr_assert_str_eq(text_at(o, "partitions/0/survey/time"), "1700000000.123");
 	cr_assert_eq(number_at(o, "partitions/0/survey/used"), 4601);
@@ -259,8 +266,9 @@ Test(report, status_says_what_the_tick_and_the_survey_say)
 
 Test(report, no_survey_so_far)
 {
-	static const enum wire_question all[] = {WIRE_QUERY_STATUS,  WIRE_QUERY_WORKERS, WIRE_QUERY_QUOTA,
-						 WIRE_QUERY_HOLDERS, WIRE_QUERY_HISTORY, WIRE_QUERY_EVENTS};
+	static const enum wire_question all[] = {WIRE_QUERY_STATUS,  WIRE_QUERY_WORKERS,
+						 WIRE_QUERY_QUOTA,   WIRE_QUERY_HOLDERS,
+						 WIRE_QUERY_HISTORY, WIRE_QUERY_EVENTS};
 	char *text;
 	size_t n;
 
@@ -336,9 +344,11 @@ Test(report, others_are_totals)
 
 Test(report, totals_only_name_nobody)
 {
-	static const enum wire_question all[] = {WIRE_QUERY_STATUS,  WIRE_QUERY_WORKERS, WIRE_QUERY_QUOTA,
-						 WIRE_QUERY_HOLDERS, WIRE_QUERY_HISTORY, WIRE_QUERY_EVENTS};
-	static const char *const secrets[] = {"a1", "a2", "b2", "c1", "we\\\"ird", "dask", "secret", "stores/"};
+	static const enum wire_question all[] = {WIRE_QUERY_STATUS,  WIRE_QUERY_WORKERS,
+						 WIRE_QUERY_QUOTA,   WIRE_QUERY_HOLDERS,
+						 WIRE_QUERY_HISTORY, WIRE_QUERY_EVENTS};
+	static const char *const secrets[] = {"a1",        "a2",   "b2",     "c1",
+					      "we\\\"ird", "dask", "secret", "stores/"};
 	char *text;
 	size_t n;
 
@@ -358,8 +368,9 @@ Test(report, totals_only_name_nobody)
 	cr_assert_eq(metrics_make(&host, NULL, REPORT_NOBODY, true, &text, &n), 0);
 	cr_assert_null(strstr(text, "/p/stores"));
 	cr_assert_null(strstr(text, "dask"));
-	cr_assert_not_null(
-		strstr(text, "shmstore_user_linked_bytes{partition=\"/p\",uid=\"1002\",user=\"bob\"} 120\n"));
+	cr_assert_not_null(strstr(
+		text,
+		"shmstore_user_linked_bytes{partition=\"/p\",uid=\"1002\",user=\"bob\"} 120\n"));
 	free(text);
 }
 
@@ -392,13 +403,14 @@ Test(report, metrics_escape_what_is_odd)
 
 	cr_assert_eq(metrics_make(&host, NULL, REPORT_ALL, true, &text, &n), 0);
 	cr_assert_eq(strlen(text), n);
+	cr_assert_not_null(strstr(text, "shmstore_store_pss_bytes{partition=\"/"
+					"p\",store=\"we\\\"ird\\\\\\\\x0a\\\\xff\","));
 	cr_assert_not_null(
-		strstr(text, "shmstore_store_pss_bytes{partition=\"/p\",store=\"we\\\"ird\\\\\\\\x0a\\\\xff\","));
-	cr_assert_not_null(strstr(
-		text,
-		"shmstore_store_pss_bytes{partition=\"/p\",store=\"a1\",path=\"/p/stores/a1\",label=\"dask\"} 200\n"));
+		strstr(text, "shmstore_store_pss_bytes{partition=\"/p\",store=\"a1\",path=\"/p/"
+			     "stores/a1\",label=\"dask\"} 200\n"));
 	cr_assert_null(strstr(text, "store=\"a2\""), "the dead have no series");
-	cr_assert_not_null(strstr(text, "shmstore_survey_time_seconds{partition=\"/p\"} 1700000000.123456789\n"));
+	cr_assert_not_null(strstr(
+		text, "shmstore_survey_time_seconds{partition=\"/p\"} 1700000000.123456789\n"));
 	cr_assert_str_eq(text + n - 6, "# EOF\n");
 	free(text);
 	cr_assert_eq(metrics_make(&host, NULL, ALICE, true, &text, &n), 0);

@@ -60,7 +60,8 @@ Test(rules, names_are_users_and_groups)
 	cr_assert(rules_allow(r, 0, daemon->pw_uid, NULL), "its primary group counts");
 	cr_assert(!rules_allow(r, daemon->pw_uid, daemon->pw_uid, NULL));
 	cr_assert(!rules_allow(r, 0, 0, NULL));
-	cr_assert(!rules_allow(r, 0, 3999999999u, NULL), "a user that does not exist is in no group");
+	cr_assert(!rules_allow(r, 0, 3999999999u, NULL),
+		  "a user that does not exist is in no group");
 	rules_free(r);
 }
 
@@ -92,9 +93,11 @@ Test(rules, a_wrong_word_is_named_and_adds_nothing)
 		struct rules *r;
 
 		cr_assert_eq(rules_new(&r), 0);
-		cr_assert_eq(rules_add(r, "x", &wrong[i], 1, &any, 1, &bad), -EINVAL, "\"%s\"", wrong[i]);
+		cr_assert_eq(rules_add(r, "x", &wrong[i], 1, &any, 1, &bad), -EINVAL, "\"%s\"",
+			     wrong[i]);
 		cr_assert_eq(bad, wrong[i]);
-		cr_assert_eq(rules_add(r, "x", &any, 1, &wrong[i], 1, &bad), -EINVAL, "\"%s\"", wrong[i]);
+		cr_assert_eq(rules_add(r, "x", &any, 1, &wrong[i], 1, &bad), -EINVAL, "\"%s\"",
+			     wrong[i]);
 		cr_assert(!rules_allow(r, 0, 0, NULL));
 		rules_free(r);
 	}

@@ -68,7 +68,9 @@ Test(scanner, jobs_run_elsewhere_and_are_done_here, .timeout = 60)
 
 	for (int i = 0; i < JOBS; i++) {
 		jobs[i] = (struct job){
-			.job = {.worker = (enum scanner_worker)(i % SCANNER_WORKERS), .run = run, .done = done},
+			.job = {.worker = (enum scanner_worker)(i % SCANNER_WORKERS),
+				.run = run,
+				.done = done},
 			.loop = loop,
 			.countdown = &countdown,
 		};
@@ -90,7 +92,10 @@ Test(scanner, an_urgent_job_passes_a_slow_one, .timeout = 60)
 	struct loop *loop;
 	struct scanner *s = begin(&loop);
 	int n_slow = 3, n_urgent = 1;
-	struct job slow = {.job = {.run = run, .done = done}, .loop = loop, .gate = &gate, .countdown = &n_slow};
+	struct job slow = {.job = {.run = run, .done = done},
+			   .loop = loop,
+			   .gate = &gate,
+			   .countdown = &n_slow};
 	struct job idle = {.job = {.worker = SCANNER_IDLE, .run = run, .done = done},
 			   .loop = loop,
 			   .gate = &gate,
@@ -99,8 +104,9 @@ Test(scanner, an_urgent_job_passes_a_slow_one, .timeout = 60)
 			   .loop = loop,
 			   .gate = &gate,
 			   .countdown = &n_slow};
-	struct job urgent = {
-		.job = {.worker = SCANNER_REAP, .run = run, .done = done}, .loop = loop, .countdown = &n_urgent};
+	struct job urgent = {.job = {.worker = SCANNER_REAP, .run = run, .done = done},
+			     .loop = loop,
+			     .countdown = &n_urgent};
 
 	scanner_submit(s, &slow.job);
 	scanner_submit(s, &idle.job);
@@ -152,7 +158,7 @@ Test(scanner, every_job_is_done_at_the_end, .timeout = 60)
 	loop_free(loop);
 }
 
-/* ---- what a job costs ---------------------------------------------------------------------------------------------- */
+/* ---- what a job costs ------------------------------------------------------------------------ */
 
 struct burning {
 	struct job job;
@@ -204,14 +210,16 @@ static void *want_processor(void *arg)
 	return NULL;
 }
 
-/* A survey that waits for its processor takes long and costs little: the next one is not put off for that. */
+/* A survey that waits for its processor takes long and costs little: the next
+ * one is not put off for that. */
 Test(scanner, a_wait_for_the_processor_is_no_cost, .timeout = 200)
 {
 	_Atomic bool ended = false;
 	struct loop *loop;
 	struct scanner *s = begin(&loop);
 	bool waited = false, counted = true;
-	pthread_t others[9]; /* the job gets a tenth of a processor at best, on a quiet machine, too */
+	/* the job gets a tenth of a processor at best, on a quiet machine, too */
+	pthread_t others[9];
 
 	if (access("/proc/thread-self/schedstat", R_OK) < 0)
 		cr_skip_test("the kernel does not count what a thread waits for");
@@ -219,9 +227,10 @@ Test(scanner, a_wait_for_the_processor_is_no_cost, .timeout = 200)
 		cr_assert_eq(pthread_create(&others[i], NULL, want_processor, &ended), 0);
 	for (int i = 0; i < 100 && counted; i++) {
 		int countdown = 1;
-		struct burning b = {.job = {.job = {.worker = SCANNER_ASKED, .run = burn, .done = done},
-					    .loop = loop,
-					    .countdown = &countdown}};
+		struct burning b = {
+			.job = {.job = {.worker = SCANNER_ASKED, .run = burn, .done = done},
+				.loop = loop,
+				.countdown = &countdown}};
 
 		scanner_submit(s, &b.job.job);
 		cr_assert_eq(loop_run(loop), 0);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The owner's allocator: extents are in the data, apart, and found again when whoever had them has left. */
+/* The owner's allocator: extents are in the data, apart, and found again when
+ * whoever had them has left. */
 #include <criterion/criterion.h>
 #include <errno.h>
 
@@ -10,7 +11,8 @@ static bool drop_and_free(struct shms_segalloc *a, uint32_t index)
 {
 	struct shms_segslot slot = shms_segslot_at(a->segment, index);
 
-	if (!shms_segslot_drop(&slot, SHMS_SEG_OWNER, SHMS_SEGVIEWS_NONE) || !shms_segslot_free(&slot, 0))
+	if (!shms_segslot_drop(&slot, SHMS_SEG_OWNER, SHMS_SEGVIEWS_NONE) ||
+	    !shms_segslot_free(&slot, 0))
 		return false;
 	shms_segalloc_give(a, index);
 	return true;
@@ -34,7 +36,8 @@ Test(segalloc, extents_of_all_classes_are_apart_and_in_the_data)
 		if (r < 0)
 			break;
 		off = shms_segalloc_begin(&a, index);
-		cr_assert(fresh && index == i && shms_segpacked_extent(&g, (uint32_t)(off / 64), class));
+		cr_assert(fresh && index == i &&
+			  shms_segpacked_extent(&g, (uint32_t)(off / 64), class));
 		for (uint64_t k = off / 64; k < (off + size) / 64; k++)
 			cr_assert_eq(taken[k]++, 0);
 	}
@@ -143,7 +146,8 @@ Test(segalloc, who_takes_a_segment_over_finds_its_extents_and_trusts_no_overlap)
 	for (uint32_t i = 0; i < 50; i++)
 		cr_assert_eq(shms_segalloc_begin(&b, index[i]), shms_segalloc_begin(&a, index[i]));
 	shms_segalloc_deinit(&b);
-	/* Slot 5, which is free, says that it has slot 7's bytes; slot 20 has none; more slots than there are. */
+	/* Slot 5, which is free, says that it has slot 7's bytes; slot 20 has none;
+	 * more slots than there are. */
 	shms_segslot_at(&g, 5).packed[0].value = shms_segslot_at(&g, 4).packed[0].value;
 	shms_segslot_at(&g, 20).packed[0].value = 0;
 	shms_segment_control(&g)->n_born = UINT32_MAX;

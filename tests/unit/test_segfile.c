@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Segments as files: places, who is dead, what stays when somebody leaves, memory before it is written. */
+/* Segments as files: places, who is dead, what stays when somebody leaves,
+ * memory before it is written. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -111,7 +112,8 @@ static uint64_t bits(const struct shms_segment *g, uint32_t slot)
 	return shms_segword_load(s.holders);
 }
 
-/* Hints of so many slots have pages of their own, which nobody has touched when the other store joins. */
+/* Hints of so many slots have pages of their own, which nobody has touched
+ * when the other store joins. */
 Test(segfile, segment_of_many_slots_is_joined)
 {
 	int dir = directory("owner"), there = directory("other");
@@ -177,8 +179,9 @@ Test(segfile, several_buffers_and_a_long_key_lie_where_they_are_told)
 	char key[300], first[100], second[70000], metadata[1000];
 	struct iovec iov[3] = {{first, sizeof(first)}, {NULL, 0}, {second, sizeof(second)}};
 	uint8_t checksum[16] = "0123456789abcde";
-	struct shms_segobject what = {key,     sizeof(key), metadata, sizeof(metadata), iov, 3, SHMS_SEGPACKED_CHECKSUM,
-				      checksum};
+	struct shms_segobject what = {
+		key,     sizeof(key), metadata, sizeof(metadata), iov, 3, SHMS_SEGPACKED_CHECKSUM,
+		checksum};
 	struct shms_segown o;
 
 	memset(key, 'k', sizeof(key));
@@ -206,14 +209,15 @@ Test(segfile, several_buffers_and_a_long_key_lie_where_they_are_told)
 		cr_assert_eq(pattern_check(at + p.metadata_off, 1000, 3), 1000);
 		cr_assert_arr_eq(at + p.checksum_off, checksum, 16);
 		cr_assert_arr_eq(at + p.key_off, key, sizeof(key));
-		cr_assert(shms_segslot_drop(&slot, 0, SHMS_SEGVIEWS_NONE) && shms_segown_take_back(&o, index, NOW));
+		cr_assert(shms_segslot_drop(&slot, 0, SHMS_SEGVIEWS_NONE) &&
+			  shms_segown_take_back(&o, index, NOW));
 	}
 	end(&o, dir);
 }
 
 /* Puts, adopts, and waits for its end, with the place's lock. */
-static pid_t holder_process(const struct shms_segown *o, int from, int dir, bool kept, struct shms_segticket *t,
-			    bool with_child)
+static pid_t holder_process(const struct shms_segown *o, int from, int dir, bool kept,
+			    struct shms_segticket *t, bool with_child)
 {
 	int pipe_fds[2];
 	char byte = 0;
@@ -231,7 +235,8 @@ static pid_t holder_process(const struct shms_segown *o, int from, int dir, bool
 				prctl(PR_SET_PDEATHSIG, 0);
 				alarm(60);
 				shms_segfile_fork_child(&f, true);
-				byte = pattern_check(f.segment.bytes + p.extent_off, 1000, 7) == 1000;
+				byte = pattern_check(f.segment.bytes + p.extent_off, 1000, 7) ==
+				       1000;
 				ENSURE(write(pipe_fds[1], &byte, 1) == 1);
 				close(pipe_fds[1]);
 				pause();
@@ -343,7 +348,9 @@ Test(segfile, kept_store_finds_what_it_had)
 	end_process(pid);
 	rescue(dir, o.file.name, NULL);
 	cr_assert_eq(bits(&o.file.segment, slot), 5);
-	cr_assert_eq(shms_segfile_reopen(there, o.file.name, (const uint8_t *)"a third store's", &f), -ENOENT);
+	cr_assert_eq(
+		shms_segfile_reopen(there, o.file.name, (const uint8_t *)"a third store's", &f),
+		-ENOENT);
 	cr_assert_eq(shms_segfile_reopen(there, o.file.name, others, &f), 0);
 	cr_assert_eq(f.holder, 1);
 	cr_assert(is_there(&f.segment, slot, 1000, 7));
@@ -474,7 +481,8 @@ Test(segfile, what_is_no_segment_is_refused)
 	cr_assert_eq(shms_seglook_open(dir, name, false, &l), -EBADMSG);
 	unlinkat(dir, name, 0);
 	cr_assert_eq(symlinkat(right, dir, name), 0);
-	cr_assert_eq(shms_segfile_join(dir, name, o.file.segment.uuid, there, others, false, &f), -EBADMSG);
+	cr_assert_eq(shms_segfile_join(dir, name, o.file.segment.uuid, there, others, false, &f),
+		     -EBADMSG);
 	cr_assert_eq(shms_seglook_open(dir, name, false, &l), -EBADMSG);
 	unlinkat(dir, name, 0);
 	cr_assert_eq(mkdirat(dir, name, 0700), 0);
@@ -517,7 +525,9 @@ Test(segfile, memory_comes_before_it_is_written_and_goes_when_asked)
 	shms_segsurvey(&l, (const uint8_t[16]){0}, NOW, &books);
 	shms_seglook_close(&l);
 	cr_assert_eq(books.n_linked, 250);
-	cr_assert_eq(books.linked_bytes + books.ghosts_bytes + books.inflight_bytes + books.pool_bytes, l.n_blocks);
+	cr_assert_eq(books.linked_bytes + books.ghosts_bytes + books.inflight_bytes +
+			     books.pool_bytes,
+		     l.n_blocks);
 	freed = shms_segown_trim(&o, NOW);
 	cr_assert_gt(freed, 250 * 4800 / 2 + 25 * 200000);
 	for (n = 50; n < 500; n += n % 100 == 99 ? 51 : 1)
@@ -526,7 +536,8 @@ Test(segfile, memory_comes_before_it_is_written_and_goes_when_asked)
 	for (n = 0; n < 500; n++) {
 		if (n % 100 < 50) {
 			slots[n] = put(&o, n % 10 ? 5000 : 200000, n + 1000, &generation);
-			cr_assert(is_there(&o.file.segment, slots[n], n % 10 ? 5000 : 200000, n + 1000));
+			cr_assert(is_there(&o.file.segment, slots[n], n % 10 ? 5000 : 200000,
+					   n + 1000));
 		}
 	}
 	cr_assert_eq(o.alloc.n_born, 500);

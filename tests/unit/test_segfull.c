@@ -34,7 +34,8 @@ static void take_all(int root)
 	close(fd);
 }
 
-/* Extents are taken far ahead, so that small objects meet a full partition where the next slot would be cut. */
+/* Extents are taken far ahead, so that small objects meet a full partition where
+ * the next slot would be cut. */
 Test(segfull, full_partition_ends_slots_before_extents)
 {
 	const char *path = scratch_second_mount("small");
@@ -58,7 +59,9 @@ Test(segfull, full_partition_ends_slots_before_extents)
 		n++;
 	cr_assert(r == -ENOSPC && !full, "%s after %u", strerror(-r), n);
 	cr_assert_gt(n, 100);
-	cr_assert_gt(shape.slots_off + (o.alloc.n_born + UINT64_C(1)) * shms_segslot_size(shape.n_words), o.slots_end);
+	cr_assert_gt(shape.slots_off +
+			     (o.alloc.n_born + UINT64_C(1)) * shms_segslot_size(shape.n_words),
+		     o.slots_end);
 	unlinkat(root, "all", 0);
 	cr_assert_eq(shms_segown_put(&o, &what, NOW, &slot, &generation, &full), 0);
 	end(&o, root);
@@ -89,7 +92,9 @@ Test(segfull, full_partition_is_an_error_and_no_signal)
 
 		dir = dup(root);
 		cr_assert_eq(fstatvfs(root, &v), 0);
-		cr_assert_eq(shms_segment_shape(1 << 20, 32, (v.f_bavail * v.f_frsize + (128 << 20)) & ~4095ul, &shape),
+		cr_assert_eq(shms_segment_shape(1 << 20, 32,
+						(v.f_bavail * v.f_frsize + (128 << 20)) & ~4095ul,
+						&shape),
 			     0);
 		r = shms_segown_create(dir, &shape, owners, false, false, &o);
 		cr_assert_eq(r, 0);

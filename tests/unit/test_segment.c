@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A segment's shape and header, its classes, and what a description may say: what is written is read, and nothing that is wrong is believed. */
+/* A segment's shape and header, its classes, and what a description may say: what is written is
+ * read, and nothing that is wrong is believed. */
 #include <criterion/criterion.h>
 #include <errno.h>
 
@@ -18,7 +19,8 @@ Test(segment, shape_leaves_room_for_all_parts_in_order)
 			cr_assert_geq(s.hints_off, 4096 + 64 + 64ul * holders);
 			cr_assert_geq(s.slots_off, s.hints_off + (slots + 7) / 8);
 			cr_assert_geq(s.data_off, s.slots_off + slots * slot_size);
-			cr_assert(s.hints_off % 64 == 0 && s.slots_off % 64 == 0 && s.data_off % 4096 == 0);
+			cr_assert(s.hints_off % 64 == 0 && s.slots_off % 64 == 0 &&
+				  s.data_off % 4096 == 0);
 			cr_assert_lt(s.data_off, s.size);
 		}
 	}
@@ -30,7 +32,8 @@ Test(segment, shape_of_wrong_numbers_is_refused)
 	static const uint32_t holders[] = {0, 1, 31, 33, 96, 160, 224, 288, 512, UINT32_MAX};
 
 	for (size_t i = 0; i < sizeof(holders) / sizeof(*holders); i++)
-		cr_assert_eq(shms_segment_shape(10, holders[i], 1 << 20, &s), -EINVAL, "%u", holders[i]);
+		cr_assert_eq(shms_segment_shape(10, holders[i], 1 << 20, &s), -EINVAL, "%u",
+			     holders[i]);
 	cr_assert_eq(shms_segment_shape(0, 32, 1 << 20, &s), -EINVAL);
 	cr_assert_eq(shms_segment_shape(UINT32_C(1) << 24, 32, SHMS_SEGMENT_SIZE_MAX, &s), -EINVAL);
 	cr_assert_eq(shms_segment_shape(10, 32, (1 << 20) + 1, &s), -EINVAL);
@@ -85,7 +88,8 @@ Test(segment, classes_lose_a_sixteenth_at_most)
 
 Test(segment, a_description_is_read_as_it_was_written)
 {
-	static const uint64_t sizes[][3] = {{1000, 0, 0}, {0, 0, 0}, {100, 63, 5000}, {70000, 64, 1}};
+	static const uint64_t sizes[][3] = {
+		{1000, 0, 0}, {0, 0, 0}, {100, 63, 5000}, {70000, 64, 1}};
 	static const char key[] = "a key that is longer than sixteen bytes";
 	struct shms_segment g = segment_in_memory(4, 32, 1 << 20);
 	struct shms_segslot slot = shms_segslot_at(&g, 3);
@@ -105,8 +109,12 @@ Test(segment, a_description_is_read_as_it_was_written)
 				shms_segpacked_table(&o, sizes[i], g.books + o.extent_off);
 				shms_segpacked_write(&slot, &o);
 				cr_assert_eq(shms_segpacked_read(&g, &slot, &r), 0);
-				cr_assert_eq(memcmp(&o, &r, offsetof(struct shms_segpacked, key) + sizeof(o.key)), 0);
-				cr_assert_eq(memcmp(&o.table_off, &r.table_off, 5 * sizeof(o.used)), 0);
+				cr_assert_eq(memcmp(&o, &r,
+						    offsetof(struct shms_segpacked, key) +
+							    sizeof(o.key)),
+					     0);
+				cr_assert_eq(memcmp(&o.table_off, &r.table_off, 5 * sizeof(o.used)),
+					     0);
 				cr_assert_eq(shms_segpacked_sizes(&g, &r, back), 0);
 				cr_assert_eq(memcmp(back, sizes[i], n * sizeof(*back)), 0);
 			}
@@ -141,7 +149,8 @@ static int read_with(struct shms_segment *g, struct shms_segpacked_words w)
 Test(segment, a_description_that_points_out_of_its_extent_or_segment_is_refused)
 {
 	struct shms_segment g = segment_in_memory(4, 32, 1 << 20);
-	uint32_t first = (uint32_t)(g.shape.data_off / 64), big = (uint32_t)shms_segclass_for(65536);
+	uint32_t first = (uint32_t)(g.shape.data_off / 64),
+		 big = (uint32_t)shms_segclass_for(65536);
 	struct shms_segpacked_words good = {.extent = first, .buffer_size = 64, .key_size = 1}, w;
 	uint64_t n = 2;
 
@@ -168,9 +177,13 @@ Test(segment, a_description_that_points_out_of_its_extent_or_segment_is_refused)
 	REFUSED(w.flags = SHMS_SEGPACKED_TABLE);               /* no room for it */
 	REFUSED(w.class = (uint8_t)big, w.extent = first + 1); /* not at a page */
 	REFUSED(w.class = 255);
-	/* Tables: the number of one buffer; more than fit; sizes that are not those of the whole. */
-	good = (struct shms_segpacked_words){
-		.extent = first, .buffer_size = 128, .key_size = 1, .class = 3, .flags = SHMS_SEGPACKED_TABLE};
+	/* Tables: the number of one buffer; more than fit; sizes that are not those of the
+	 * whole. */
+	good = (struct shms_segpacked_words){.extent = first,
+					     .buffer_size = 128,
+					     .key_size = 1,
+					     .class = 3,
+					     .flags = SHMS_SEGPACKED_TABLE};
 	REFUSED(n = 1, memcpy(g.books + g.shape.data_off + 128, &n, 8));
 	REFUSED(n = 16, memcpy(g.books + g.shape.data_off + 128, &n, 8));
 	REFUSED(n = UINT64_MAX, memcpy(g.books + g.shape.data_off + 128, &n, 8));

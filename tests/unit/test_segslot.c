@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Each transition of a slot, by one process after the other, for every number of holder words. Races and kills: tests/model, tests/race. */
+/* Each transition of a slot, by one process after the other, for every number of holder words.
+ * Races and kills: tests/model, tests/race. */
 #include <criterion/criterion.h>
 #include <errno.h>
 
@@ -136,7 +137,9 @@ Test(segslot, twelve_leases_are_out_at_once_and_the_latest_end_counts)
 	for (unsigned i = 0; i < SHMS_SEG_LEASES; i++)
 		cr_assert_eq(shms_segment_adopt(&s.g, 1, false, &t[i], &o), 0);
 	cr_assert_eq(state_of(&s), shms_segstate_make(SHMS_SEG_SEALED, s.generation));
-	cr_assert_eq(shms_segslot_handoff(&s.slot, s.generation, 0, 5, 5 + SHMS_SEG_LEASE_MAX_MS + 1, &lease), -EINVAL);
+	cr_assert_eq(shms_segslot_handoff(&s.slot, s.generation, 0, 5,
+					  5 + SHMS_SEG_LEASE_MAX_MS + 1, &lease),
+		     -EINVAL);
 	cr_assert_eq(shms_segslot_handoff(&s.slot, s.generation + 1, 0, 0, 5, &lease), -EBADMSG);
 	end(&s);
 }
@@ -177,7 +180,8 @@ Test(segslot, a_stale_ticket_leaves_no_bit_and_no_intent_behind)
 	cr_assert_eq(shms_segment_adopt(&s.g, 40, true, &bad, &o), -EBADMSG);
 	bad.slot = UINT32_MAX;
 	cr_assert_eq(shms_segment_adopt(&s.g, 40, true, &bad, &o), -EBADMSG);
-	/* A description that is no object's: the lease stays, the bit does not; a name that was there before stays, too. */
+	/* A description that is no object's: the lease stays, the bit does not; a name that
+	 * was there before stays, too. */
 	s.slot.packed[0].value = 0;
 	cr_assert_eq(shms_segment_adopt(&s.g, 40, true, &t, &o), -EBADMSG);
 	cr_assert_eq(shms_segword_load(&s.slot.holders[1]), 0);
@@ -261,7 +265,8 @@ Test(segslot, an_intent_tells_a_name_that_was_set_on_the_wrong_object)
 	shms_segment_recover(&s.g, 9, true);
 	cr_assert_eq(shms_segword_load(&s.slot.holders[0]), 1);
 	cr_assert_eq(shms_segword_load(&record->intent), 0);
-	/* The right object, while its owner looks: the name counts, and the owner begins its look anew. */
+	/* The right object, while its owner looks: the name counts, and the
+	 * owner begins its look anew. */
 	shms_segword_or(&s.slot.holders[0], shms_segholder_name(9));
 	shms_segword_store(s.slot.state, shms_segstate_make(SHMS_SEG_CLOSING, s.generation));
 	shms_segword_store(&record->intent, shms_segintent_make(s.index, s.generation));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When a spill handler is called again: rows of tries, each with what it spilled and what is to come of it. */
+/* When a spill handler is called again: rows of tries, each with what it spilled
+ * and what is to come of it. */
 #include <criterion/criterion.h>
 #include <errno.h>
 
@@ -17,10 +18,13 @@ static void run(const struct try *t, size_t n)
 	struct shms_spillrule rule = {0};
 
 	for (size_t i = 0; i < n; i++)
-		cr_assert_eq(shms_spillrule_again(&rule, t[i].spilled, t[i].nth), t[i].again, "try %zu", i);
+		cr_assert_eq(shms_spillrule_again(&rule, t[i].spilled, t[i].nth), t[i].again,
+			     "try %zu", i);
 }
 
-#define ROW(...) run((const struct try[]){__VA_ARGS__}, sizeof((const struct try[]){__VA_ARGS__}) / sizeof(struct try))
+#define ROW(...)                               \
+	run((const struct try[]){__VA_ARGS__}, \
+	    sizeof((const struct try[]){__VA_ARGS__}) / sizeof(struct try))
 
 Test(spillrule, something_spilled_is_worth_another_try)
 {

@@ -2,11 +2,11 @@
 /*
  * test_stage.c: random stages and sessions. $SHMSTORE_SEED plays one history.
  *
- *     mode HOST: private + shared are within the cap wherever a rule applies; what is clamped says so; there is a slot
- *     an evaluation says the same again, whatever was evaluated in between
- *     equal amounts have one id, and an id means the same amounts for ever
- *     what sessions hold is never more than the total; who waits is served when its time is over; after its stage a session has the
- *     base, or what was left of the total, and says so
+ *     mode HOST: private + shared are within the cap wherever a rule applies; what is clamped says
+ *     so; there is a slot an evaluation says the same again, whatever was evaluated in between
+ *     equal amounts have one id, and an id means the same amounts for ever what sessions hold is
+ *     never more than the total; who waits is served when its time is over; after its stage a
+ *     session has the base, or what was left of the total, and says so
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -40,7 +40,8 @@ static struct stage_amounts some_amounts(struct dice *d)
 				      .slots = (int64_t)(1 + dice_draw(d, 8))};
 }
 
-static struct stage_reply evaluate(struct dice *d, const struct stage_config *c, const struct stage_amounts *base)
+static struct stage_reply evaluate(struct dice *d, const struct stage_config *c,
+				   const struct stage_amounts *base)
 {
 	struct stage_ask ask = {0};
 	struct stage_reply r, other, again;
@@ -138,7 +139,8 @@ static uint32_t some_id(struct world *w)
 	cr_assert_eq(stagebook_id(w->b, &a, &again), 0);
 	cr_assert_eq(id, again);
 	cr_assert_leq(id, STEPS + 1);
-	cr_assert(!w->known[id] || stage_amounts_equal(&a, &w->by_id[id]), "an id means something else now");
+	cr_assert(!w->known[id] || stage_amounts_equal(&a, &w->by_id[id]),
+		  "an id means something else now");
 	w->known[id] = true;
 	w->by_id[id] = a;
 	return id;
@@ -205,7 +207,10 @@ Test(stage, random_sessions_share_the_total_and_get_their_base_back)
 	uint64_t first, n = dice_seeds(HISTORIES, &first);
 
 	for (uint64_t seed = first; seed < first + n; seed++) {
-		struct world w = {.dice = {seed}, .base = {500, 500, 4}, .total = 4000, .by_id = {{500, 500, 4}}};
+		struct world w = {.dice = {seed},
+				  .base = {500, 500, 4},
+				  .total = 4000,
+				  .by_id = {{500, 500, 4}}};
 
 		w.known[0] = true;
 		w.b = stagebook_new(&w.base, w.total);
@@ -252,7 +257,8 @@ Test(stage, two_sessions_never_hold_more_than_the_total_and_the_second_runs_with
 	take_granted(&w);
 	cr_assert_not(w.waits[0]);
 	cr_assert(w.s[0].degraded && w.s[0].profile == id);
-	cr_assert(w.s[0].has.private_mib == 60 && w.s[0].has.shared_mib == 20 && w.s[0].has.slots == 4);
+	cr_assert(w.s[0].has.private_mib == 60 && w.s[0].has.shared_mib == 20 &&
+		  w.s[0].has.slots == 4);
 	cr_assert_eq(stagebook_held_mib(w.b), 140);
 	stagebook_end(w.b, &w.s[0]);
 	cr_assert_eq(stagebook_held_mib(w.b), 120);
@@ -313,13 +319,14 @@ static bool is_in(uint32_t id, const struct stage_amounts *amounts, void *arg)
 
 Test(stage, many_profiles_push_out_what_nobody_has_and_no_id_comes_back)
 {
-	struct stage_amounts base = {30, 30, 2}, kept = {40, 30, 2}, waited = {400, 30, 2}, early = {50, 30, 2},
-			     a = {0, 0, 1};
+	struct stage_amounts base = {30, 30, 2}, kept = {40, 30, 2}, waited = {400, 30, 2},
+			     early = {50, 30, 2}, a = {0, 0, 1};
 	uint32_t kept_id, waited_id, early_id, id = 0, last = 0, found[2] = {0};
 	struct world w = {.now = 0};
 
 	w.b = stagebook_new(&base, 200);
-	cr_assert(stagebook_id(w.b, &early, &early_id) == 0 && stagebook_id(w.b, &kept, &kept_id) == 0);
+	cr_assert(stagebook_id(w.b, &early, &early_id) == 0 &&
+		  stagebook_id(w.b, &kept, &kept_id) == 0);
 	cr_assert_eq(stagebook_id(w.b, &waited, &waited_id), 0);
 	stagebook_join(w.b, &w.s[0]);
 	stagebook_join(w.b, &w.s[1]);
@@ -331,7 +338,8 @@ Test(stage, many_profiles_push_out_what_nobody_has_and_no_id_comes_back)
 		cr_assert_gt(id, last);
 		last = id;
 	}
-	cr_assert(stagebook_amounts(w.b, kept_id, &a) && stage_amounts_equal(&a, &kept), "somebody has it");
+	cr_assert(stagebook_amounts(w.b, kept_id, &a) && stage_amounts_equal(&a, &kept),
+		  "somebody has it");
 	cr_assert(stagebook_amounts(w.b, waited_id, &a), "somebody waits for it");
 	cr_assert_not(stagebook_amounts(w.b, early_id, &a));
 	cr_assert_eq(stagebook_begin(w.b, &w.s[0], early_id, 0, 0), -ENOENT);

@@ -287,9 +287,15 @@ Test(store, directory_option_places_it_in_the_partition)
 
 Test(store, directory_outside_the_partition_is_eperm)
 {
-	char outside[SCRATCH_PATH + 64], link[SCRATCH_PATH + 64], dotdot[SCRATCH_PATH + 64], similar[SCRATCH_PATH + 64];
-	const char *bad[] = {
-		"/tmp/elsewhere", "../elsewhere", "x/../../elsewhere", "link/elsewhere", dotdot, similar, ".."};
+	char outside[SCRATCH_PATH + 64], link[SCRATCH_PATH + 64], dotdot[SCRATCH_PATH + 64],
+		similar[SCRATCH_PATH + 64];
+	const char *bad[] = {"/tmp/elsewhere",
+			     "../elsewhere",
+			     "x/../../elsewhere",
+			     "link/elsewhere",
+			     dotdot,
+			     similar,
+			     ".."};
 	struct shmstore_options o = OPTIONS;
 	struct shmstore *s;
 
@@ -340,7 +346,7 @@ Test(store, foreign_files_in_its_directory_survive)
 	ensure_nothing_left();
 }
 
-/* ---- fork -------------------------------------------------------------------------------------------------------------- */
+/* ---- fork ------------------------------------------------------------------------------------ */
 
 struct family {
 	struct shmstore *s;
@@ -357,11 +363,13 @@ static int child_use(void *arg)
 
 	if (view_pattern(f->v, 100000, 1) != 0)
 		return 1;
-	if (shmstore_get(f->s, "k", 1, 0, &v) != -EPERM || put_pattern(f->s, "x", 10, 1, 0) != -EPERM ||
-	    seal_pattern(f->s, "x", 10, 1, 0) != -EPERM || shmstore_delete(f->s, "k", 1) != -EPERM ||
-	    shmstore_contains(f->s, "k", 1) != -EPERM || count_objects(f->s) != -EPERM ||
-	    shmstore_handoff(f->s, "k", 1, 1000, &t) != -EPERM || shmstore_adopt(f->s, "z", 1, &t, 0) != -EPERM ||
-	    shmstore_usage(f->s, &u) != -EPERM || shmstore_set_address(f->s, "a") != -EPERM)
+	if (shmstore_get(f->s, "k", 1, 0, &v) != -EPERM ||
+	    put_pattern(f->s, "x", 10, 1, 0) != -EPERM ||
+	    seal_pattern(f->s, "x", 10, 1, 0) != -EPERM ||
+	    shmstore_delete(f->s, "k", 1) != -EPERM || shmstore_contains(f->s, "k", 1) != -EPERM ||
+	    count_objects(f->s) != -EPERM || shmstore_handoff(f->s, "k", 1, 1000, &t) != -EPERM ||
+	    shmstore_adopt(f->s, "z", 1, &t, 0) != -EPERM || shmstore_usage(f->s, &u) != -EPERM ||
+	    shmstore_set_address(f->s, "a") != -EPERM)
 		return 2;
 	shmstore_close(f->s);
 	if (view_pattern(f->v, 100000, 1) != 0)
@@ -449,7 +457,8 @@ Test(store, lock_does_not_outlive_the_owner_in_a_forked_child)
 
 Test(store, two_who_race_for_one_name_do_not_both_win)
 {
-	/* Each child tries to open the name, says how it went, and holds it until all have tried. */
+	/* Each child tries to open the name, says how it went, and holds it until all have
+	 * tried. */
 	enum {
 		N = 8
 	};
@@ -469,7 +478,8 @@ Test(store, two_who_race_for_one_name_do_not_both_win)
 				char c;
 
 				close(go[1]);
-				if (write(say[1], &r, sizeof(r)) != sizeof(r) || read(go[0], &c, 1) != 0)
+				if (write(say[1], &r, sizeof(r)) != sizeof(r) ||
+				    read(go[0], &c, 1) != 0)
 					_exit(1);
 				_exit(shmstore_close(s) == 0 ? 0 : 1);
 			}

@@ -11,8 +11,10 @@
 #include "scratch.h"
 #include "stub.h"
 
-static const struct shms_stub SAMPLE = {
-	.id = 0x0123456789abcdef, .generation = 0xfedcba9876543210, .header_size = 4096, .buffer_size = 8u << 20};
+static const struct shms_stub SAMPLE = {.id = 0x0123456789abcdef,
+					.generation = 0xfedcba9876543210,
+					.header_size = 4096,
+					.buffer_size = 8u << 20};
 
 Test(stub, text_round_trips)
 {
@@ -21,11 +23,14 @@ Test(stub, text_round_trips)
 	struct shms_stub back;
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
-		struct shms_stub s = {
-			.id = sizes[i] * 3, .generation = ~sizes[i], .header_size = sizes[i], .buffer_size = sizes[i]};
+		struct shms_stub s = {.id = sizes[i] * 3,
+				      .generation = ~sizes[i],
+				      .header_size = sizes[i],
+				      .buffer_size = sizes[i]};
 
 		shms_stub_format(&s, text);
-		cr_assert_lt(strlen(text), SHMS_STUB_SIZE - 1, "room for a NUL and to tell a longer one");
+		cr_assert_lt(strlen(text), SHMS_STUB_SIZE - 1,
+			     "room for a NUL and to tell a longer one");
 		cr_assert_eq(shms_stub_parse(text, &back), 0, "%s", text);
 		cr_assert_eq(back.id, s.id);
 		cr_assert_eq(back.generation, s.generation);

@@ -192,7 +192,8 @@ Test(survey, files_are_their_owners_whoever_links_or_holds_them)
 	ghosts = user(&h, 0)->ghosts;
 	inflight = user(&h, 0)->inflight;
 	cr_assert_gt(pool, 0);
-	/* The shared object and the pooled file become another user's; the ghost and the writer stay. */
+	/* The shared object and the pooled file become another user's; the
+	 * ghost and the writer stay. */
 	cr_assert_eq(chown(scratch_store_path("a", "objects/x"), 4711, 4711), 0);
 	cr_assert_eq(survey(&again), 0);
 	ensure_users_add_up(&again);
@@ -223,12 +224,15 @@ Test(survey, is_given_up_by_its_progress)
 
 	for (int i = 0; i < 5000; i++) {
 		snprintf(name, sizeof(name), "objects/%d", i);
-		cr_assert_eq(close(open(scratch_store_path("a", name), O_CREAT | O_WRONLY | O_EXCL, 0400)), 0);
+		cr_assert_eq(close(open(scratch_store_path("a", name), O_CREAT | O_WRONLY | O_EXCL,
+					0400)),
+			     0);
 	}
 	h.usage.used = 4711;
 	cr_assert_eq(survey(&h), -ECANCELED);
 	cr_assert_eq(h.n_progress, 1);
-	cr_assert_eq(h.n_stores + h.n_users + h.n_holders, 0, "nothing is told of what was given up");
+	cr_assert_eq(h.n_stores + h.n_users + h.n_holders, 0,
+		     "nothing is told of what was given up");
 	cr_assert_eq(h.usage.used, 4711);
 	h = (struct heard){0};
 	cr_assert_eq(survey(&h), 0);

@@ -47,7 +47,8 @@ static void round_trip(const struct shmstore_ticket *t, bool truncate)
 			cr_assert_eq(back.path[0], '/');
 		} else {
 			cr_assert_eq(r, -EBADMSG, "'%s'", cut);
-			cr_assert_eq(((unsigned char *)&back)[0], 0xaa, "nothing is written on failure");
+			cr_assert_eq(((unsigned char *)&back)[0], 0xaa,
+				     "nothing is written on failure");
 		}
 	}
 }
@@ -62,7 +63,8 @@ static struct shmstore_ticket ticket(const char *path, uint64_t header_size, uin
 
 Test(ticket, usual_ticket_round_trips_and_every_truncation_is_safe)
 {
-	struct shmstore_ticket t = ticket("/mnt/shm/stores/worker-1/handoff/123456-0123456789abcdef", 4096, 67108864);
+	struct shmstore_ticket t =
+		ticket("/mnt/shm/stores/worker-1/handoff/123456-0123456789abcdef", 4096, 67108864);
 
 	round_trip(&t, true);
 }

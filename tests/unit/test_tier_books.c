@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The books with a disk tier: the df equation stays closed whatever is demoted, the tier's own equation says what its disk says, and every
- * inode counts once. What the library tells is held against the file systems.
+ * The books with a disk tier: the df equation stays closed whatever is demoted, the tier's own
+ * equation says what its disk says, and every inode counts once. What the library tells is
+ * held against the file systems.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -29,7 +30,7 @@ static void own_mount(void)
 
 TestSuite(tier_books, .init = own_mount, .timeout = 120);
 
-/* ---- what the disk says -------------------------------------------------------------------------------------------- */
+/* ---- what the disk says ---------------------------------------------------------------------- */
 
 static uint64_t disk_bytes, disk_files;
 
@@ -97,7 +98,7 @@ static void adopt(struct shmstore *from, struct shmstore *to, const char *key)
 	cr_assert_eq(shmstore_adopt(to, KEY(key), &t, 0), 0);
 }
 
-/* ---- the equations ------------------------------------------------------------------------------------------------- */
+/* ---- the equations --------------------------------------------------------------------------- */
 
 Test(tier_books, an_object_moves_from_one_equation_to_the_other_and_back)
 {
@@ -207,7 +208,7 @@ Test(tier_books, a_lease_of_a_demoted_object_is_a_lease)
 	ensure_tier_empty();
 }
 
-/* ---- several stores ------------------------------------------------------------------------------------------------ */
+/* ---- several stores -------------------------------------------------------------------------- */
 
 struct sums {
 	uint64_t pss, linked, uss, n_demoted, demoted, n_clean;
@@ -335,7 +336,7 @@ Test(tier_books, a_survey_says_whose_the_tier_files_are)
 	shmstore_partition_unref(p);
 }
 
-/* ---- what is not the tier's -------------------------------------------------------------------------------------- */
+/* ---- what is not the tier's ------------------------------------------------------------------ */
 
 static void write_file(const char *path, const char *text)
 {

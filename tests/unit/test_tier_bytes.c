@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What comes back from the disk tier is what went in, whatever its size and content; what is not is an error that names the file, and costs
- * nobody else anything.
+ * What comes back from the disk tier is what went in, whatever its size and content; what is not is
+ * an error that names the file, and costs nobody else anything.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -15,7 +15,7 @@
 
 #define SIZE ((uint64_t)300000)
 
-/* ---- content ---------------------------------------------------------------------------------------------------------- */
+/* ---- content --------------------------------------------------------------------------------- */
 
 enum content {
 	NOISE,
@@ -39,7 +39,8 @@ static void fill(unsigned char *bytes, size_t size, enum content content)
 static void there_and_back(struct shmstore *s, size_t size, enum content content)
 {
 	unsigned char *bytes = malloc(size + 1);
-	struct iovec buffers[3] = {{bytes, size / 3}, {bytes + size / 3, size - size / 3}, {bytes, 0}};
+	struct iovec buffers[3] = {
+		{bytes, size / 3}, {bytes + size / 3, size - size / 3}, {bytes, 0}};
 	struct shmstore_view *v;
 	const void *got;
 	size_t header_size;
@@ -47,7 +48,8 @@ static void there_and_back(struct shmstore *s, size_t size, enum content content
 
 	fill(bytes, size, content);
 	cr_assert_eq(shmstore_put(s, KEY("k"), "header", 6, buffers, 3, SHMSTORE_CHECKSUM), 0);
-	cr_assert_eq(shmstore_demote(s, KEY("k"), 0), 0, "%zu bytes: %s", size, shmstore_error_detail());
+	cr_assert_eq(shmstore_demote(s, KEY("k"), 0), 0, "%zu bytes: %s", size,
+		     shmstore_error_detail());
 	cr_assert_eq(shmstore_locate(s, KEY("k")), SHMSTORE_IN_TIER);
 	v = get_view(s, "k", SHMSTORE_VERIFY);
 	got = shmstore_view_header(v, &header_size);
@@ -56,7 +58,8 @@ static void there_and_back(struct shmstore *s, size_t size, enum content content
 	for (size_t i = 0; i < 3; i++) {
 		got = shmstore_view_buffer(v, i, &n);
 		cr_assert_eq(n, buffers[i].iov_len);
-		cr_assert(n == 0 || memcmp(got, buffers[i].iov_base, n) == 0, "buffer %zu of %zu bytes", i, size);
+		cr_assert(n == 0 || memcmp(got, buffers[i].iov_base, n) == 0,
+			  "buffer %zu of %zu bytes", i, size);
 	}
 	shmstore_view_unref(v);
 	cr_assert_eq(shmstore_delete(s, KEY("k")), 0);
@@ -135,9 +138,10 @@ Test(tier_bytes, noise_is_kept_raw_and_numbers_are_not)
 	ensure_tier_empty();
 }
 
-/* ---- damage ----------------------------------------------------------------------------------------------------------- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
-/* Everything that would have to read the tier file of "k" says that it is bad, and which one; the name stays. */
+/* Everything that would have to read the tier file of "k" says that it is bad, and
+ * which one; the name stays. */
 static void ensure_bad(struct shmstore *s, struct other *o)
 {
 	char path[TIERED_PATH + 256];
@@ -303,7 +307,7 @@ Test(tier_bytes, a_link_in_the_place_of_the_file_is_not_followed)
 	ensure_tier_empty();
 }
 
-/* ---- clean copies ----------------------------------------------------------------------------------------------------- */
+/* ---- clean copies ---------------------------------------------------------------------------- */
 
 /* A clean copy that is not there, or not whole, is not what an object is given up for. */
 static void spoiled_copy(void (*spoil)(const char *path))

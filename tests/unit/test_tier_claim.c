@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The disk's limits hold for what is being written, too: claims count until they are given back, and not after. */
+/* The disk's limits hold for what is being written, too: claims count until they are
+ * given back, and not after. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <string.h>
@@ -37,7 +38,8 @@ Test(tier_claim, what_is_under_way_counts)
 		cr_skip_test("no disk");
 	cr_expect_eq(shms_tier_claim(t, 3 * MB), 0);
 	cr_expect_eq(shms_tier_claim(t, 2 * MB), -ENOSPC);
-	cr_expect(strncmp(shmstore_error_detail(), "disk full: ", 11) == 0, "%s", shmstore_error_detail());
+	cr_expect(strncmp(shmstore_error_detail(), "disk full: ", 11) == 0, "%s",
+		  shmstore_error_detail());
 	cr_expect_eq(shms_tier_room(t, 2 * MB), -ENOSPC);
 	cr_expect_eq(shms_tier_claim(t, MB), 0);
 	cr_expect_eq(shms_tier_room(t, 1), -ENOSPC);

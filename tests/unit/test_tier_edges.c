@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The disk tier where something is not as it should be: no tier, none yet, a full one; leases, locked names, dead owners, children; wrong
- * arguments. Each is an error that says what to do, or none at all, and costs no object.
+ * The disk tier where something is not as it should be: no tier, none yet, a full one; leases,
+ * locked names, dead owners, children; wrong arguments. Each is an error that says what to do, or
+ * none at all, and costs no object.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -25,10 +26,11 @@ static void finish(struct shmstore *s)
 
 static void ensure_detail(const char *part)
 {
-	cr_assert(strstr(shmstore_error_detail(), part), "\"%s\" without \"%s\"", shmstore_error_detail(), part);
+	cr_assert(strstr(shmstore_error_detail(), part), "\"%s\" without \"%s\"",
+		  shmstore_error_detail(), part);
 }
 
-/* ---- without a tier --------------------------------------------------------------------------------------------------- */
+/* ---- without a tier -------------------------------------------------------------------------- */
 
 Test(tier_edges, without_a_tier_all_is_in_memory)
 {
@@ -92,7 +94,7 @@ Test(tier_edges, tier_that_comes_later_is_noticed_by_who_puts)
 	finish(s);
 }
 
-/* ---- who may not, or not now ------------------------------------------------------------------------------------------ */
+/* ---- who may not, or not now ----------------------------------------------------------------- */
 
 Test(tier_edges, wrong_arguments_are_refused)
 {
@@ -127,9 +129,10 @@ static int child(void *arg)
 	struct shmstore *s = arg;
 	struct iovec key = {(char[]){"k"}, 1};
 
-	return shmstore_demote(s, KEY("k"), 0) != -EPERM || shmstore_promote(s, KEY("k"), 0) != -EPERM ||
-	       shmstore_prefetch(s, &key, 1, 1, 0, NULL) != -EPERM || shmstore_pin(s, KEY("k"), true) != -EPERM ||
-	       shmstore_locate(s, KEY("k")) != -EPERM;
+	return shmstore_demote(s, KEY("k"), 0) != -EPERM ||
+	       shmstore_promote(s, KEY("k"), 0) != -EPERM ||
+	       shmstore_prefetch(s, &key, 1, 1, 0, NULL) != -EPERM ||
+	       shmstore_pin(s, KEY("k"), true) != -EPERM || shmstore_locate(s, KEY("k")) != -EPERM;
 }
 
 Test(tier_edges, child_may_not_use_its_parents_store)
@@ -188,7 +191,8 @@ Test(tier_edges, lease_keeps_its_object_in_memory)
 	finish(s);
 }
 
-/* Another process holds the store's names and does not go on. The lock is the description's: one of our own will do. */
+/* Another process holds the store's names and does not go on. The lock is the
+ * description's: one of our own will do. */
 Test(tier_edges, names_that_are_held_are_waited_for_and_given_up)
 {
 	struct shmstore *s;
@@ -250,12 +254,14 @@ Test(tier_edges, eviction_that_was_stopped_holds_up_no_other_call)
 	what.bytes = SIZE;
 	cr_assert_eq(put_pattern(s, "k", SIZE, 1, 0), 0);
 	cr_assert_eq(shmstore_partition_evict(p, &what, NULL), 1);
-	snprintf(path, sizeof(path), "%s/tier/%u/lock", scratch_partition_path(), (unsigned)geteuid());
+	snprintf(path, sizeof(path), "%s/tier/%u/lock", scratch_partition_path(),
+		 (unsigned)geteuid());
 	fd = lock_of(path);
 	cr_assert_eq(get_pattern(s, "k", SIZE, 1), 0);
 	cr_assert_eq(shmstore_partition_evict(p, &what, NULL), 0, "another one is at it");
 	cr_assert_eq(shmstore_locate(s, KEY("k")), SHMSTORE_IN_MEMORY);
-	cr_assert_eq(shmstore_demote(s, KEY("k"), 0), 0, "one name needs no more than its store's lock");
+	cr_assert_eq(shmstore_demote(s, KEY("k"), 0), 0,
+		     "one name needs no more than its store's lock");
 	cr_assert_eq(shmstore_delete(s, KEY("k")), 0);
 	cr_assert_eq(put_pattern(s, "k", SIZE, 2, 0), 0);
 	close(fd);
@@ -263,7 +269,7 @@ Test(tier_edges, eviction_that_was_stopped_holds_up_no_other_call)
 	finish(s);
 }
 
-/* ---- a tier that is full ---------------------------------------------------------------------------------------------- */
+/* ---- a tier that is full --------------------------------------------------------------------- */
 
 static void full_disk(uint64_t max, uint64_t min_free)
 {
@@ -285,7 +291,8 @@ static void full_disk(uint64_t max, uint64_t min_free)
 	cr_assert_eq(tiered_count_anchors(), 0);
 	config.max = config.min_free = 0;
 	cr_assert(tiered_begin(&config));
-	cr_assert_eq(shmstore_demote(s, KEY("k"), 0), 0, "the limit was raised: %s", shmstore_error_detail());
+	cr_assert_eq(shmstore_demote(s, KEY("k"), 0), 0, "the limit was raised: %s",
+		     shmstore_error_detail());
 	finish(s);
 }
 
@@ -299,7 +306,7 @@ Test(tier_edges, no_less_is_left_free_than_must_be)
 	full_disk(0, UINT64_C(1) << 50);
 }
 
-/* ---- owners that close, or die ---------------------------------------------------------------------------------------- */
+/* ---- owners that close, or die --------------------------------------------------------------- */
 
 static struct shmstore *open_again(unsigned flags, bool keep)
 {
@@ -333,8 +340,9 @@ Test(tier_edges, kept_store_keeps_what_is_in_the_tier)
 	TIERED_OR_SKIP();
 	s = open_again(0, true);
 	for (int i = 0; i < 3; i++)
-		cr_assert_eq(put_pattern(s, ((const char *const[]){"memory", "demoted", "clean"})[i], SIZE,
-					 (uint64_t)i + 1, 0),
+		cr_assert_eq(put_pattern(s,
+					 ((const char *const[]){"memory", "demoted", "clean"})[i],
+					 SIZE, (uint64_t)i + 1, 0),
 			     0);
 	cr_assert_eq(shmstore_demote(s, KEY("demoted"), 0), 0);
 	cr_assert_eq(shmstore_demote(s, KEY("clean"), 0), 0);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A process that forks while one of its threads is at work in the disk tier: the child has that thread's locks, of both kinds, and not the
- * thread. It must neither keep others from them nor wait for them itself.
+ * A process that forks while one of its threads is at work in the disk tier: the child has
+ * that thread's locks, of both kinds, and not the thread. It must neither keep others from
+ * them nor wait for them itself.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -29,7 +30,8 @@ static bool armed;
 static pid_t children[CHILDREN];
 static unsigned n_children;
 
-/* Another thread of the program forks just now: the child has the locked descriptor, and does nothing with it. */
+/* Another thread of the program forks just now: the child has the locked descriptor,
+ * and does nothing with it. */
 static void fork_now(void)
 {
 	cr_assert_lt(n_children, CHILDREN);
@@ -74,7 +76,8 @@ static void after(const char *what, int result)
 	ensure_free(tiered_file("s", "k"));
 	snprintf(path, sizeof(path), "%s/tier", scratch_partition_path());
 	ensure_free(path);
-	snprintf(path, sizeof(path), "%s/tier/%u/lock", scratch_partition_path(), (unsigned)geteuid());
+	snprintf(path, sizeof(path), "%s/tier/%u/lock", scratch_partition_path(),
+		 (unsigned)geteuid());
 	ensure_free(path);
 	while (n_children) {
 		kill(children[--n_children], SIGKILL);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Demoted objects of a partition that is full, and stays so because all that is in memory is pinned: what lies raw on the disk is mapped from
- * there and used like any other; what is compressed is an error. Room that comes back is used.
+ * Demoted objects of a partition that is full, and stays so because all that is in memory is
+ * pinned: what lies raw on the disk is mapped from there and used like any other; what is
+ * compressed is an error. Room that comes back is used.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -62,7 +63,8 @@ static void finish(struct shmstore *s)
 	}
 	if (shmstore_contains(s, KEY("raw"))) {
 		cr_assert_eq(get_pattern(s, "raw", SIZE, 1), 0);
-		cr_assert_eq(shmstore_locate(s, KEY("raw")), SHMSTORE_IN_MEMORY, "there is room again");
+		cr_assert_eq(shmstore_locate(s, KEY("raw")), SHMSTORE_IN_MEMORY,
+			     "there is room again");
 	}
 	shmstore_view_unref(get_view(s, "packed", 0));
 	cr_assert_eq(shmstore_close(s), 0);
@@ -139,7 +141,9 @@ Test(tier_full, put_of_a_view_on_the_disk_is_an_object_like_any_other)
 	v = get_view(s, "raw", 0);
 	header = shmstore_view_header(v, &header_size);
 	buffer = (struct iovec){shmstore_view_buffer(v, 0, NULL), SIZE};
-	cr_assert_eq(shmstore_put(s, KEY("again"), header, header_size, &buffer, 1, SHMSTORE_NO_EVICT), -ENOSPC);
+	cr_assert_eq(
+		shmstore_put(s, KEY("again"), header, header_size, &buffer, 1, SHMSTORE_NO_EVICT),
+		-ENOSPC);
 	for (unsigned i = 0; i < 4; i++) {
 		name_pinned(name, i);
 		cr_assert_eq(shmstore_delete(s, KEY(name)), 0);
@@ -168,7 +172,8 @@ Test(tier_full, handoff_of_a_demoted_object_hands_over_what_it_is)
 
 	FULL_OR_SKIP(s);
 	o = other_start("o");
-	cr_assert_eq(shmstore_handoff(s, KEY("packed"), 60000, &t), 0, "%s", shmstore_error_detail());
+	cr_assert_eq(shmstore_handoff(s, KEY("packed"), 60000, &t), 0, "%s",
+		     shmstore_error_detail());
 	cr_assert_eq(shmstore_locate(s, KEY("packed")), SHMSTORE_IN_TIER);
 	cr_assert_eq(other_adopt(&o, "k", &t), 0);
 	cr_assert_eq(other_locate(&o, "k"), SHMSTORE_IN_TIER);

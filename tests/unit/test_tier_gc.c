@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What gc does with a disk tier: what dead stores held goes, what lives stays, and so does what gc does not know. In each case a dry run
- * tells what a run does, to the byte of memory and of disk. test_tier_gc_torn.c: what killed processes left half-done.
+ * What gc does with a disk tier: what dead stores held goes, what lives stays, and so does what gc
+ * does not know. In each case a dry run tells what a run does, to the byte of memory and of disk.
+ * test_tier_gc_torn.c: what killed processes left half-done.
  */
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 TestSuite(tier_gc, .timeout = 120);
 
-/* ---- what lives ---------------------------------------------------------------------------------------------------- */
+/* ---- what lives ------------------------------------------------------------------------------ */
 
 Test(tier_gc, what_a_live_store_has_in_the_tier_is_left_alone)
 {
@@ -47,7 +48,7 @@ Test(tier_gc, what_a_kept_store_has_in_the_tier_is_left_alone)
 	tg_end(s);
 }
 
-/* ---- dead stores ---------------------------------------------------------------------------------------------------- */
+/* ---- dead stores ----------------------------------------------------------------------------- */
 
 Test(tier_gc, a_dead_store_goes_with_its_tier_files)
 {
@@ -76,7 +77,8 @@ Test(tier_gc, the_last_of_several_dead_stores_frees_what_they_share)
 	cr_assert_eq(put_pattern(live, "k", 2 * MB, 9, 0), 0);
 	tg_demote(live, "k");
 	for (int i = 0; i < 2; i++)
-		cr_assert_eq(shmstore_handoff_flags(live, KEY("k"), 60000, SHMSTORE_AS_IS, &t[i]), 0);
+		cr_assert_eq(shmstore_handoff_flags(live, KEY("k"), 60000, SHMSTORE_AS_IS, &t[i]),
+			     0);
 	/* Kept until now, so that one's opening does not sweep the other. */
 	tg_die((struct tg_death){.name = "b", .keep = true, .adopt = &t[0]});
 	tg_die((struct tg_death){.name = "c", .keep = true, .adopt = &t[1]});
@@ -176,7 +178,8 @@ Test(tier_gc, a_reaped_store_takes_its_tier_files_along)
 	tg_die((struct tg_death){.name = "a"});
 	p = scratch_partition();
 	snprintf(path, sizeof(path), "%s", scratch_store_path("a", ""));
-	cr_assert_eq(shmstore_partition_reap(p, path, SHMSTORE_GC_DRY_RUN, NULL, NULL, &dry, NULL), 0);
+	cr_assert_eq(shmstore_partition_reap(p, path, SHMSTORE_GC_DRY_RUN, NULL, NULL, &dry, NULL),
+		     0);
 	cr_assert_eq(tiered_count_files(), 2);
 	cr_assert_eq(shmstore_partition_reap(p, path, 0, NULL, NULL, &did, NULL), 0);
 	cr_assert_eq(memcmp(&dry, &did, sizeof(did)), 0);
@@ -185,7 +188,7 @@ Test(tier_gc, a_reaped_store_takes_its_tier_files_along)
 	shmstore_partition_unref(p);
 }
 
-/* ---- what gc does not know ------------------------------------------------------------------------------------------ */
+/* ---- what gc does not know ------------------------------------------------------------------- */
 
 Test(tier_gc, tier_files_whose_anchors_are_not_where_they_should_be_are_kept)
 {
@@ -267,7 +270,8 @@ Test(tier_gc, another_users_tier_is_kept_and_said)
 	tg_end(s);
 }
 
-/* Another user's directory of that name, in a partition where everybody may make one: its anchors say nothing of the files. */
+/* Another user's directory of that name, in a partition where everybody may make one: its anchors
+ * say nothing of the files. */
 Test(tier_gc, a_planted_directory_of_anchors_proves_nothing)
 {
 	struct gcplan plan;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What gc does with what killed processes left of a disk tier half-done: made here by hand, name by name. In each case a dry run tells what
- * a run does, to the byte of memory and of disk.
+ * What gc does with what killed processes left of a disk tier half-done: made here by hand, name by
+ * name. In each case a dry run tells what a run does, to the byte of memory and of disk.
  */
 #include <criterion/criterion.h>
 #include <fcntl.h>
@@ -103,13 +103,16 @@ Test(tier_gc_torn, an_objects_second_file_in_clean_goes)
 
 	TIERED_OR_SKIP();
 	s = tg_store_with_all("a");
-	/* Demoting was killed after the exchange: the stub is in objects/, the object's file in clean/. */
+	/* Demoting was killed after the exchange: the stub is in objects/,
+	 * the object's file in clean/. */
 	snprintf(copy, sizeof(copy), "%s", scratch_store_path("a", "clean/demoted"));
 	fd = open(copy, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0400);
 	cr_assert_eq(posix_fallocate(fd, 0, MB), 0);
 	close(fd);
 	/* Another one killed while its file had its name in objects/ still. */
-	cr_assert_eq(link(scratch_store_path("a", "objects/memory"), scratch_store_path("a", "clean/memory")), 0);
+	cr_assert_eq(link(scratch_store_path("a", "objects/memory"),
+			  scratch_store_path("a", "clean/memory")),
+		     0);
 	tg_gc(&plan);
 	cr_assert_eq(plan.n, 2);
 	cr_assert_eq(gcplan_count(&plan, SHMSTORE_GC_TORN), 2);
@@ -125,7 +128,8 @@ Test(tier_gc_torn, a_clean_copy_of_nothing_goes_with_its_tier_file)
 
 	TIERED_OR_SKIP();
 	s = tg_store_with_all("a");
-	cr_assert_eq(unlink(scratch_store_path("a", "objects/clean")), 0); /* a delete that was killed */
+	/* a delete that was killed */
+	cr_assert_eq(unlink(scratch_store_path("a", "objects/clean")), 0);
 	tg_gc_one(&plan, SHMSTORE_GC_TORN);
 	cr_assert_eq(plan.report.n_tier, 1);
 	cr_assert_eq(tiered_count_files(), 1);
@@ -141,7 +145,9 @@ Test(tier_gc_torn, a_clean_copy_of_an_earlier_object_goes)
 	TIERED_OR_SKIP();
 	s = tg_store_with_all("a");
 	/* A replacement that was killed before it came to the clean copy. */
-	cr_assert_eq(rename(scratch_store_path("a", "objects/memory"), scratch_store_path("a", "objects/clean")), 0);
+	cr_assert_eq(rename(scratch_store_path("a", "objects/memory"),
+			    scratch_store_path("a", "objects/clean")),
+		     0);
 	tg_gc_one(&plan, SHMSTORE_GC_TORN);
 	cr_assert_not_null(strstr(plan.list[0].evidence, "earlier"));
 	cr_assert_eq(tiered_count_files(), 1);
@@ -155,7 +161,9 @@ Test(tier_gc_torn, a_stub_in_clean_of_a_demoted_object_goes_and_the_object_stays
 
 	TIERED_OR_SKIP();
 	s = tg_store_with_all("a");
-	cr_assert_eq(link(scratch_store_path("a", "objects/demoted"), scratch_store_path("a", "clean/demoted")), 0);
+	cr_assert_eq(link(scratch_store_path("a", "objects/demoted"),
+			  scratch_store_path("a", "clean/demoted")),
+		     0);
 	tg_gc(&plan);
 	cr_assert_eq(plan.n, 1);
 	cr_assert_eq(plan.report.n_tier, 0);

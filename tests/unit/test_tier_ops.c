@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Every operation on an object in every state that the disk tier knows, under a key that is its own file name and under one that is
- * hashed. A state is made, the operation does what its contract says, and then the object is what it must be for us and for the other store
- * that may hold it; when both are closed nothing is left, in memory or on disk.
+ * Every operation on an object in every state that the disk tier knows, under a key that is its own
+ * file name and under one that is hashed. A state is made, the operation does what its contract
+ * says, and then the object is what it must be for us and for the other store that may hold it;
+ * when both are closed nothing is left, in memory or on disk.
  */
 #include <criterion/criterion.h>
 #include <dirent.h>
@@ -32,7 +33,8 @@ enum state {
 };
 
 static const char *const state_names[N_STATES] = {
-	"memory", "demoted", "clean", "mapped", "pinned", "shared", "shared-demoted", "shared-clean",
+	"memory", "demoted", "clean",          "mapped",
+	"pinned", "shared",  "shared-demoted", "shared-clean",
 };
 
 struct scene {
@@ -76,7 +78,11 @@ static void share(struct scene *x)
 
 static struct scene begin(enum state state, const char *key)
 {
-	struct scene x = {.state = state, .key = key, .s = scratch_store("s"), .o = other_start("o"), .seed = 1};
+	struct scene x = {.state = state,
+			  .key = key,
+			  .s = scratch_store("s"),
+			  .o = other_start("o"),
+			  .seed = 1};
 	unsigned flags = SHMSTORE_CHECKSUM | (state == PINNED ? SHMSTORE_PIN : 0);
 
 	cr_assert_eq(put_pattern(x.s, key, SIZE, 1, flags), 0);
@@ -89,7 +95,8 @@ static struct scene begin(enum state state, const char *key)
 			     shmstore_error_detail());
 	if (state == CLEAN || state == SHARED_CLEAN)
 		cr_assert_eq(shmstore_promote(x.s, KEY(key), 0), 0);
-	cr_assert_eq(locate(&x), in_tier(&x) ? SHMSTORE_IN_TIER : SHMSTORE_IN_MEMORY, "%s", state_names[state]);
+	cr_assert_eq(locate(&x), in_tier(&x) ? SHMSTORE_IN_TIER : SHMSTORE_IN_MEMORY, "%s",
+		     state_names[state]);
 	cr_assert_eq(tiered_count_files(), n_files(&x));
 	return x;
 }
@@ -119,7 +126,8 @@ static int check_ledger(const struct shmstore_store_info *info, void *arg)
 			bytes += (uint64_t)st.st_blocks * 512;
 	}
 	closedir(d);
-	cr_assert_eq(info->counters.linked_bytes, bytes, "%s: %s", state_names[x->state], info->name);
+	cr_assert_eq(info->counters.linked_bytes, bytes, "%s: %s", state_names[x->state],
+		     info->name);
 	return 0;
 }
 
@@ -137,8 +145,8 @@ static void end(struct scene *x)
 
 	ensure_ledgers(x);
 	cr_assert_eq(shmstore_contains(x->s, KEY(x->key)), !x->gone, "%s", name);
-	cr_assert_eq(get_pattern(x->s, x->key, SIZE, x->seed), x->gone ? -ENOENT : 0, "%s: %s", name,
-		     shmstore_error_detail());
+	cr_assert_eq(get_pattern(x->s, x->key, SIZE, x->seed), x->gone ? -ENOENT : 0, "%s: %s",
+		     name, shmstore_error_detail());
 	if (shared(x))
 		cr_assert_eq(other_get(&x->o, THEIRS, SIZE, 1), 0, "%s", name);
 	if (x->view) {
@@ -177,7 +185,7 @@ static void each_state(void (*operation)(struct scene *x))
 	}                                             \
 	static void what##_##result(struct scene *x)
 
-/* ---- looking ---------------------------------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 EACH_STATE(contains_and_locate, move_nothing)
 {
@@ -186,7 +194,8 @@ EACH_STATE(contains_and_locate, move_nothing)
 	cr_assert_eq(locate(x), in_tier(x) ? SHMSTORE_IN_TIER : SHMSTORE_IN_MEMORY);
 	cr_assert_eq(shmstore_locate(x->s, KEY("other")), 0);
 	if (shared(x))
-		cr_assert_eq(other_locate(&x->o, THEIRS), x->state == SHARED ? SHMSTORE_IN_MEMORY : SHMSTORE_IN_TIER);
+		cr_assert_eq(other_locate(&x->o, THEIRS),
+			     x->state == SHARED ? SHMSTORE_IN_MEMORY : SHMSTORE_IN_TIER);
 }
 
 static int look(const struct shmstore_object_info *info, void *arg)
@@ -194,7 +203,8 @@ static int look(const struct shmstore_object_info *info, void *arg)
 	struct scene *x = arg;
 
 	cr_assert_eq(info->error, 0);
-	cr_assert(info->key_size == strlen(x->key) && memcmp(info->key, x->key, info->key_size) == 0);
+	cr_assert(info->key_size == strlen(x->key) &&
+		  memcmp(info->key, x->key, info->key_size) == 0);
 	cr_assert(info->header_size > 0 && info->buffer_size == SIZE);
 	cr_assert_eq(info->demoted, in_tier(x), "%s", state_names[x->state]);
 	cr_assert_eq(info->pinned, x->state == PINNED);
@@ -248,8 +258,10 @@ EACH_STATE(read_only_handle, reads_it)
 	options.flags = SHMSTORE_OPEN_READONLY;
 	cr_assert_eq(shmstore_open(p, "s", &options, &r), 0);
 	cr_assert_eq(shmstore_contains(r, KEY(x->key)), 1);
-	cr_assert_eq(shmstore_locate(r, KEY(x->key)), in_tier(x) ? SHMSTORE_IN_TIER : SHMSTORE_IN_MEMORY);
-	cr_assert_eq(get_pattern(r, x->key, SIZE, 1), 0, "%s: %s", state_names[x->state], shmstore_error_detail());
+	cr_assert_eq(shmstore_locate(r, KEY(x->key)),
+		     in_tier(x) ? SHMSTORE_IN_TIER : SHMSTORE_IN_MEMORY);
+	cr_assert_eq(get_pattern(r, x->key, SIZE, 1), 0, "%s: %s", state_names[x->state],
+		     shmstore_error_detail());
 	cr_assert_eq(get_pattern(r, "other", SIZE, 1), -ENOENT);
 	cr_assert_eq(shmstore_close(r), 0);
 	shmstore_partition_unref(p);
@@ -267,12 +279,13 @@ EACH_STATE(gc, leaves_it)
 	shmstore_partition_unref(p);
 }
 
-/* ---- changing --------------------------------------------------------------------------------------------------------- */
+/* ---- changing -------------------------------------------------------------------------------- */
 
 EACH_STATE(put_and_create, find_the_key_held)
 {
 	cr_assert_eq(put_pattern(x->s, x->key, SIZE, 2, 0), -EEXIST);
-	cr_assert_eq(put_pattern(x->s, x->key, 2 * SIZE * 4, 2, 0), -EEXIST); /* looked for before the copy */
+	/* looked for before the copy */
+	cr_assert_eq(put_pattern(x->s, x->key, 2 * SIZE * 4, 2, 0), -EEXIST);
 	cr_assert_eq(seal_pattern(x->s, x->key, SIZE, 2, 0), -EEXIST);
 	cr_assert_eq(locate(x), in_tier(x) ? SHMSTORE_IN_TIER : SHMSTORE_IN_MEMORY);
 }
@@ -291,7 +304,8 @@ EACH_STATE(seal, replaces_it)
 	x->seed = 2;
 	cr_assert_eq(locate(x), SHMSTORE_IN_MEMORY);
 	cr_assert_eq(tiered_count_files(), shared(x) ? n_files(x) : 0);
-	cr_assert_eq(shmstore_demote(x->s, KEY(x->key), 0), 0, "what a clean copy was of is another object now");
+	cr_assert_eq(shmstore_demote(x->s, KEY(x->key), 0), 0,
+		     "what a clean copy was of is another object now");
 }
 
 EACH_STATE(put_of_its_view, is_one_more_name)
@@ -328,7 +342,7 @@ EACH_STATE(delete_and_put, make_a_new_object)
 	cr_assert_eq(locate(x), SHMSTORE_IN_TIER);
 }
 
-/* ---- to others -------------------------------------------------------------------------------------------------------- */
+/* ---- to others ------------------------------------------------------------------------------- */
 
 static void hand_over(struct scene *x, unsigned flags, int where)
 {
@@ -416,7 +430,7 @@ EACH_STATE(adopt_by_ourselves, is_the_same_object)
 	cr_assert_leq(tiered_count_files(), n_files(x));
 }
 
-/* ---- moving ----------------------------------------------------------------------------------------------------------- */
+/* ---- moving ---------------------------------------------------------------------------------- */
 
 EACH_STATE(demote, moves_all_names_but_not_a_pinned_one)
 {
@@ -441,7 +455,8 @@ EACH_STATE(demote_by_the_other, is_for_us_too)
 	if (!shared(x))
 		return;
 	cr_assert_eq(other_demote(&x->o, THEIRS), 0);
-	/* Of an object that we promoted its own name is in the tier still: then it has nothing to do. */
+	/* Of an object that we promoted its own name is in the tier still:
+	 * then it has nothing to do. */
 	cr_assert_eq(locate(x), x->state == SHARED_CLEAN ? SHMSTORE_IN_MEMORY : SHMSTORE_IN_TIER);
 	cr_assert_eq(other_locate(&x->o, THEIRS), SHMSTORE_IN_TIER);
 	cr_assert_eq(tiered_count_files(), 1);

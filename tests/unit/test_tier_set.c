@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A partition gets its tier, its limits change, and it loses it: only where nothing is lost with it, and then without a trace. */
+/* A partition gets its tier, its limits change, and it loses it: only where nothing is lost with
+ * it, and then without a trace. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -81,13 +82,14 @@ static struct shmstore *store_with_demoted(const char *name)
 	return s;
 }
 
-/* ---- what is refused ------------------------------------------------------------------------------------------------ */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 /* Refused, with a sentence that says why, and nothing was made. */
 static void refused(const struct shmstore_tier_config *c, int error, const char *why)
 {
 	cr_assert_eq(set(c), error, "%s", why);
-	cr_assert_not_null(strstr(shmstore_error_detail(), why), "%s: %s", why, shmstore_error_detail());
+	cr_assert_not_null(strstr(shmstore_error_detail(), why), "%s: %s", why,
+			   shmstore_error_detail());
 	cr_assert_not(has_tier_directory());
 }
 
@@ -130,7 +132,8 @@ Test(tier_set, a_partition_on_disk_has_none)
 	if (!tiered_disk())
 		cr_skip_test("no file system on disk: set SHMSTORE_TEST_DISK\n");
 	c = config(disk("a"));
-	cr_assert_eq(shmstore_partition_open(disk("p"), SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK, &p), 0);
+	cr_assert_eq(shmstore_partition_open(disk("p"), SHMSTORE_CREATE | SHMSTORE_ALLOW_DISK, &p),
+		     0);
 	cr_assert_eq(shmstore_tier_set(p, &c), -ENOTSUP);
 	shmstore_partition_unref(p);
 }
@@ -170,7 +173,7 @@ Test(tier_set, a_tier_directory_that_somebody_planted_is_refused)
 	cr_assert_eq(rmdir(path), 0);
 }
 
-/* ---- what is set ---------------------------------------------------------------------------------------------------- */
+/* ---- what is set ----------------------------------------------------------------------------- */
 
 Test(tier_set, what_is_set_is_told)
 {
@@ -289,7 +292,7 @@ Test(tier_set, roots_hand_makes_the_owners_tier)
 	cr_assert_eq(set(NULL), 0, "%s", shmstore_error_detail());
 }
 
-/* ---- taking away, moving ------------------------------------------------------------------------------------------- */
+/* ---- taking away, moving --------------------------------------------------------------------- */
 
 Test(tier_set, a_tier_that_holds_objects_stays)
 {
@@ -299,7 +302,8 @@ Test(tier_set, a_tier_that_holds_objects_stays)
 	TIERED_OR_SKIP();
 	s = store_with_demoted("a");
 	cr_assert_eq(set(NULL), -EBUSY);
-	cr_assert_not_null(strstr(shmstore_error_detail(), "1 objects"), "%s", shmstore_error_detail());
+	cr_assert_not_null(strstr(shmstore_error_detail(), "1 objects"), "%s",
+			   shmstore_error_detail());
 	cr_assert_eq(set_path(disk("b")), -EBUSY);
 	cr_assert_eq(get_info(&i), 0);
 	cr_assert_str_eq(i.config.path, tiered_disk());
@@ -362,14 +366,16 @@ Test(tier_set, an_anchor_that_comes_meanwhile_stops_it_and_the_configuration_is_
 	TIERED_OR_SKIP();
 	cr_assert_eq(shmstore_close(store_with_demoted("a")), 0);
 	/* Its tier file is not there yet: no count of files sees it. */
-	shms_stub_format(&(struct shms_stub){.id = 0xabc, .generation = 1, .header_size = 64}, text);
+	shms_stub_format(&(struct shms_stub){.id = 0xabc, .generation = 1, .header_size = 64},
+			 text);
 	snprintf(stub, sizeof(stub), "%s/somewhere", scratch_partition_path());
-	snprintf(anchor, sizeof(anchor), "%s/tier/%u/0000000000000abc.stub", scratch_partition_path(),
-		 (unsigned)geteuid());
+	snprintf(anchor, sizeof(anchor), "%s/tier/%u/0000000000000abc.stub",
+		 scratch_partition_path(), (unsigned)geteuid());
 	cr_assert_eq(symlink(text, stub), 0);
 	cr_assert_eq(link(stub, anchor), 0);
 	cr_assert_eq(set(NULL), -EBUSY);
-	cr_assert_not_null(strstr(shmstore_error_detail(), "in use"), "%s", shmstore_error_detail());
+	cr_assert_not_null(strstr(shmstore_error_detail(), "in use"), "%s",
+			   shmstore_error_detail());
 	cr_assert_eq(get_info(&i), 0);
 	cr_assert_str_eq(i.config.path, tiered_disk());
 	cr_assert_eq(unlink(stub), 0);
@@ -416,7 +422,8 @@ Test(tier_set, a_damaged_configuration_is_said_and_can_be_set_again)
 	if (scratch_is_mount())
 		ensure_books_close();
 	cr_assert_eq(set_path(disk("elsewhere")), -EBUSY, "that is not where the object is");
-	cr_assert_not_null(strstr(shmstore_error_detail(), "where they are"), "%s", shmstore_error_detail());
+	cr_assert_not_null(strstr(shmstore_error_detail(), "where they are"), "%s",
+			   shmstore_error_detail());
 	cr_assert_eq(count_dir(disk("elsewhere")), 0);
 	cr_assert(tiered_begin(NULL));
 	cr_assert_eq(get_info(&i), 0);

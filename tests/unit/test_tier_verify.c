@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scrubbing the tier: whole files are fine, every damage is found and named, and no more is read in a second than was asked for. */
+/* Scrubbing the tier: whole files are fine, every damage is found and named, and no more is read in
+ * a second than was asked for. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,8 +57,11 @@ static int on_progress(uint64_t bytes, uint64_t bytes_all, void *arg)
 
 static int verify(struct found *ret, uint64_t rate)
 {
-	struct shmstore_tier_verify what = {
-		.size = sizeof(what), .rate = rate, .fn = on_finding, .progress = on_progress, .arg = ret};
+	struct shmstore_tier_verify what = {.size = sizeof(what),
+					    .rate = rate,
+					    .fn = on_finding,
+					    .progress = on_progress,
+					    .arg = ret};
 	struct shmstore_partition *p = scratch_partition();
 	int r = shmstore_tier_verify(p, &what);
 
@@ -119,7 +123,8 @@ Test(tier_verify, a_changed_byte_anywhere_is_found_and_its_file_named)
 	s = store();
 	for (size_t k = 0; k < 3; k++) {
 		uint64_t size = size_of(keys[k]);
-		uint64_t at[] = {0, 8, 100, 160, 257, 400, 4095, 4096, 5000, size / 2, size - 4096, size - 1};
+		uint64_t at[] = {0,    8,    100,  160,      257,         400,
+				 4095, 4096, 5000, size / 2, size - 4096, size - 1};
 
 		for (size_t i = 0; i < sizeof(at) / sizeof(at[0]); i++) {
 			struct found f = {0};
@@ -127,7 +132,8 @@ Test(tier_verify, a_changed_byte_anywhere_is_found_and_its_file_named)
 			tiered_damage("a", keys[k], at[i]);
 			cr_assert_eq(verify(&f, 0), 0);
 			cr_assert_eq(f.n, 3);
-			cr_assert_eq(f.n_bad, 1, "%s, byte %llu", keys[k], (unsigned long long)at[i]);
+			cr_assert_eq(f.n_bad, 1, "%s, byte %llu", keys[k],
+				     (unsigned long long)at[i]);
 			cr_assert_eq(f.error, -EBADMSG, "%s", f.reason);
 			cr_assert_str_eq(f.path, tiered_file("a", keys[k]));
 			cr_assert_neq(f.reason[0], '\0');
@@ -192,7 +198,8 @@ Test(tier_verify, the_rate_is_a_bound)
 	cr_assert_eq(verify(&f, rate), 0);
 	ns = shms_now_mono_ns() - begin;
 	cr_assert_eq(f.n_bad, 0);
-	/* Never more than was allowed by now: a bound from below, whatever else the machine does. */
+	/* Never more than was allowed by now: a bound from below, whatever else the machine
+	 * does. */
 	cr_assert_geq((double)ns, (double)f.bytes / (double)rate * 1e9 * 0.99);
 	cr_assert_gt(f.n_calls, 4);
 	cr_assert_eq(shmstore_close(s), 0);
@@ -226,7 +233,7 @@ Test(tier_verify, bad_arguments_and_no_tier_are_said)
 	shmstore_partition_unref(p);
 }
 
-/* ---- shmstore_partition_verify() on stubs -------------------------------------------------------------------------- */
+/* ---- shmstore_partition_verify() on stubs ---------------------------------------------------- */
 
 /* Verifies the partition's memory: how many of the findings are bad; the last one is in *ret. */
 static unsigned verify_memory(struct found *ret)
@@ -264,8 +271,8 @@ Test(tier_verify, a_stub_is_fine_with_its_anchor_and_its_file_and_not_without)
 	cr_assert_not_null(strstr(f.reason, "missing"));
 
 	cr_assert(tiered_stub("a", "objects", "packed", &stub));
-	snprintf(away, sizeof(away), "%s/tier/%u/%016llx.stub", scratch_partition_path(), (unsigned)geteuid(),
-		 (unsigned long long)stub.id);
+	snprintf(away, sizeof(away), "%s/tier/%u/%016llx.stub", scratch_partition_path(),
+		 (unsigned)geteuid(), (unsigned long long)stub.id);
 	cr_assert_eq(unlink(away), 0);
 	cr_assert_eq(verify_memory(&f), 2);
 	cr_assert_eq(shmstore_close(s), 0);

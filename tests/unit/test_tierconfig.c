@@ -68,15 +68,18 @@ Test(tierconfig, a_part_of_it_is_refused)
 Test(tierconfig, values_out_of_range_are_refused)
 {
 	static const char *const texts[] = {
-		"shmstore tier 1\npath relative\nmax 0\nmin-free 0\nlevel 1\nfsync 0\nhigh 85\nlow 75\n",
+		"shmstore tier 1\npath relative\nmax 0\nmin-free 0\nlevel 1\nfsync 0\nhigh 85\nlow "
+		"75\n",
 		"shmstore tier 1\npath /t\nmax x\nmin-free 0\nlevel 1\nfsync 0\nhigh 85\nlow 75\n",
 		"shmstore tier 1\npath /t\nmax -1\nmin-free 0\nlevel 1\nfsync 0\nhigh 85\nlow 75\n",
-		"shmstore tier 1\npath /t\nmax 18446744073709551616\nmin-free 0\nlevel 1\nfsync 0\nhigh 85\nlow 75\n",
+		"shmstore tier 1\npath /t\nmax 18446744073709551616\nmin-free 0\nlevel 1\nfsync "
+		"0\nhigh 85\nlow 75\n",
 		"shmstore tier 1\npath /t\nmax 0\nmin-free 0\nlevel 20\nfsync 0\nhigh 85\nlow 75\n",
 		"shmstore tier 1\npath /t\nmax 0\nmin-free 0\nlevel 1\nfsync 2\nhigh 85\nlow 75\n",
 		"shmstore tier 1\npath /t\nmax 0\nmin-free 0\nlevel 1\nfsync 0\nhigh 101\nlow 75\n",
 		"shmstore tier 1\npath /t\nmax 0\nmin-free 0\nlevel 1\nfsync 0\nhigh 75\nlow 75\n",
-		"shmstore tier 1\npath /t\nmax 0\nmin-free 0\nlevel 1\nfsync 0\nhigh 85\nlow 75\nmore 1\n",
+		"shmstore tier 1\npath /t\nmax 0\nmin-free 0\nlevel 1\nfsync 0\nhigh 85\nlow "
+		"75\nmore 1\n",
 	};
 	struct shms_tier_config c;
 	char text[512];

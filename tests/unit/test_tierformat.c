@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The header of a tier file: layout and parser. Damage is tried twice: as an accident (the hash tells) and as a lie (the hash is recomputed,
- * so that the checks behind it have to tell).
+ * The header of a tier file: layout and parser. Damage is tried twice: as an accident (the hash
+ * tells) and as a lie (the hash is recomputed, so that the checks behind it have to tell).
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -59,11 +59,12 @@ static int parse(struct shms_tier_header *h)
 	return parse_as(h, h->sb->header_size, h->sb->file_size);
 }
 
-/* ---- layout --------------------------------------------------------------------------------------------------------- */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 Test(tierformat, what_is_made_is_accepted)
 {
-	static const uint64_t sizes[] = {65, 4096, 4 * MIB - 1, 4 * MIB, 4 * MIB + 1, 900 * MIB + 5};
+	static const uint64_t sizes[] = {65,      4096,        4 * MIB - 1,
+					 4 * MIB, 4 * MIB + 1, 900 * MIB + 5};
 	static const uint32_t keys[] = {0, 1, 63, 64, 65, 4096};
 
 	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++)
@@ -75,7 +76,9 @@ Test(tierformat, what_is_made_is_accepted)
 				cr_assert_eq(h.sb->header_size % 4096, 0);
 				cr_assert_eq(h.sb->file_size % 4096, 0);
 				cr_assert_eq(!!(h.sb->flags & SHMS_TIER_RAW), raw);
-				cr_assert_eq(shms_tier_header_need(h.bytes, 4096, h.sb->file_size, &need), 0);
+				cr_assert_eq(shms_tier_header_need(h.bytes, 4096, h.sb->file_size,
+								   &need),
+					     0);
 				cr_assert_eq(need, h.sb->header_size);
 				cr_assert_eq(parse(&h), 0);
 				cr_assert_eq(parse(&h), 0, "parsing changes nothing");
@@ -115,7 +118,7 @@ Test(tierformat, what_cannot_be_is_refused)
 	shms_tier_header_deinit(&h);
 }
 
-/* ---- damage --------------------------------------------------------------------------------------------------------- */
+/* ---- damage ---------------------------------------------------------------------------------- */
 
 Test(tierformat, every_flipped_bit_of_a_header_is_found)
 {
@@ -154,7 +157,7 @@ Test(tierformat, a_header_cut_short_is_found)
 	shms_tier_header_deinit(&h);
 }
 
-/* ---- lies ----------------------------------------------------------------------------------------------------------- */
+/* ---- lies ------------------------------------------------------------------------------------ */
 
 /* Makes all hashes right again, whatever else is in it. */
 static void seal(struct shms_tier_header *h)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One frame between an object's file and what is to be stored: the samples may promise what the frame does not keep, and reads may fail. */
+/* One frame between an object's file and what is to be stored: the samples may promise what the
+ * frame does not keep, and reads may fail. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <malloc.h>
@@ -46,7 +47,8 @@ static void fill_sorted(void)
 
 static struct shms_tier_work pack(struct shms_tier_frame *f, int fd)
 {
-	struct shms_tier_work w = {.object_fd = fd, .frame = f, .level = 1, .bytes = bytes, .spare = spare};
+	struct shms_tier_work w = {
+		.object_fd = fd, .frame = f, .level = 1, .bytes = bytes, .spare = spare};
 
 	shms_tier_pack(&w, tools);
 	return w;
@@ -67,7 +69,8 @@ static uint32_t there_and_back(void)
 	memcpy(bytes, stored, (size_t)shms_tier_pad(f.stored));
 	free(stored);
 	ENSURE(ftruncate(object_fd, 0) == 0);
-	w = (struct shms_tier_work){.object_fd = object_fd, .frame = &f, .bytes = bytes, .spare = spare};
+	w = (struct shms_tier_work){
+		.object_fd = object_fd, .frame = &f, .bytes = bytes, .spare = spare};
 	shms_tier_unpack(&w, tools);
 	cr_assert_eq(w.error, 0, "%s", w.what);
 	cr_assert_eq(pread(object_fd, bytes, FRAME, 0), (ssize_t)FRAME);
@@ -93,7 +96,8 @@ Test(tierframe, what_only_the_samples_promised_is_stored_as_it_is)
 		if (text)
 			memset(object, 'a', FRAME);
 		for (size_t quarter = 0; quarter < 4; quarter++)
-			pattern_fill(object + quarter * (FRAME / 4), FRAME / 4 - 32768, quarter + 1);
+			pattern_fill(object + quarter * (FRAME / 4), FRAME / 4 - 32768,
+				     quarter + 1);
 		cr_assert_eq(there_and_back(), SHMS_CODEC_RAW);
 	}
 }
@@ -106,7 +110,8 @@ Test(tierframe, object_that_cannot_be_read_is_an_error)
 	cr_assert(w.error < 0 && w.what);
 	fill_sorted();
 	for (size_t size = 0; size < FRAME; size += FRAME / 8) {
-		ENSURE(ftruncate(object_fd, 0) == 0 && pwrite(object_fd, object, size, 0) == (ssize_t)size);
+		ENSURE(ftruncate(object_fd, 0) == 0 &&
+		       pwrite(object_fd, object, size, 0) == (ssize_t)size);
 		w = pack(&f, object_fd);
 		cr_assert(w.error == -EIO && w.what, "%zu bytes of the frame: %d", size, w.error);
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A mark is read back as it was written, a damaged one is refused, and what proves that a partition is gone is neither less nor more. */
+/* A mark is read back as it was written, a damaged one is refused, and what proves that a partition
+ * is gone is neither less nor more. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -74,23 +75,48 @@ Test(tiermark, gone_is_only_what_is_proved_to_be)
 		bool same_boot, same_host, known_host, whole, mounted, gone;
 	} cases[] = {
 		{.same_boot = false, .same_host = true, .known_host = true, .gone = true},
-		{.same_boot = false, .same_host = true, .known_host = true, .mounted = true, .gone = true},
-		{.same_boot = false, .same_host = true, .known_host = false, .whole = true, .gone = false},
-		{.same_boot = false, .same_host = false, .known_host = true, .whole = true, .gone = false},
-		{.same_boot = true, .same_host = true, .known_host = true, .whole = true, .gone = true},
-		{.same_boot = true, .same_host = true, .known_host = true, .whole = false, .gone = false},
+		{.same_boot = false,
+		 .same_host = true,
+		 .known_host = true,
+		 .mounted = true,
+		 .gone = true},
+		{.same_boot = false,
+		 .same_host = true,
+		 .known_host = false,
+		 .whole = true,
+		 .gone = false},
+		{.same_boot = false,
+		 .same_host = false,
+		 .known_host = true,
+		 .whole = true,
+		 .gone = false},
+		{.same_boot = true,
+		 .same_host = true,
+		 .known_host = true,
+		 .whole = true,
+		 .gone = true},
+		{.same_boot = true,
+		 .same_host = true,
+		 .known_host = true,
+		 .whole = false,
+		 .gone = false},
 		{.same_boot = true,
 		 .same_host = true,
 		 .known_host = true,
 		 .whole = true,
 		 .mounted = true,
 		 .gone = false},
-		{.same_boot = true, .same_host = true, .known_host = true, .mounted = true, .gone = false},
+		{.same_boot = true,
+		 .same_host = true,
+		 .known_host = true,
+		 .mounted = true,
+		 .gone = false},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		struct shms_tiermark m = example();
-		struct shms_tiermark_facts f = {.here = m, .whole = cases[i].whole, .mounted = cases[i].mounted};
+		struct shms_tiermark_facts f = {
+			.here = m, .whole = cases[i].whole, .mounted = cases[i].mounted};
 		const char *why = NULL;
 
 		if (!cases[i].same_boot)
@@ -101,7 +127,8 @@ Test(tiermark, gone_is_only_what_is_proved_to_be)
 			snprintf(m.host, sizeof(m.host), "-");
 			snprintf(f.here.host, sizeof(f.here.host), "-");
 		}
-		cr_assert_eq(shms_tiermark_gone(&m, &f, &why), cases[i].gone, "case %zu: %s", i, why);
+		cr_assert_eq(shms_tiermark_gone(&m, &f, &why), cases[i].gone, "case %zu: %s", i,
+			     why);
 		cr_assert(why && *why);
 	}
 }
@@ -126,7 +153,8 @@ Test(tiermark, another_mount_of_the_same_device_proves_it)
 	cr_assert_not(shms_tiermark_gone(&m, &f, &why), "unknown there");
 }
 
-/* Where /proc could not be read, a boot is all zero: another one than any, and yet no proof of anything. */
+/* Where /proc could not be read, a boot is all zero: another one than any, and
+ * yet no proof of anything. */
 Test(tiermark, an_unknown_boot_proves_nothing)
 {
 	struct shms_tiermark m = example();

@@ -12,7 +12,8 @@ static const struct tierplan_marks marks = {.high = 85, .low = 75, .urgent = 92}
 
 static bool due(struct tierplan *p, uint64_t used, uint64_t pool, uint64_t ns)
 {
-	return tierplan_due(p, &marks, &(struct tierplan_now){.used = used, .pool = pool, .ns = ns});
+	return tierplan_due(p, &marks,
+			    &(struct tierplan_now){.used = used, .pool = pool, .ns = ns});
 }
 
 Test(tierplan, marks_are_of_the_smaller_of_size_and_limit)
@@ -35,7 +36,8 @@ Test(tierplan, without_a_size_nothing_is_ever_due)
 	struct tierplan_marks none = tierplan_marks(0, 0, 85, 75);
 	struct tierplan p = {0};
 
-	cr_assert_not(tierplan_due(&p, &none, &(struct tierplan_now){.used = UINT64_MAX, .ns = 5 * SECOND}));
+	cr_assert_not(tierplan_due(&p, &none,
+				   &(struct tierplan_now){.used = UINT64_MAX, .ns = 5 * SECOND}));
 }
 
 Test(tierplan, begins_above_high_and_not_between_the_marks)
@@ -93,23 +95,29 @@ Test(tierplan, a_fast_rise_is_looked_at_more_often)
 {
 	const struct tierplan_now before = {.used = 50, .ns = SECOND};
 
-	cr_assert_eq(tierplan_next_look(&marks, &before, &(struct tierplan_now){.used = 67, .ns = 2 * SECOND}),
+	cr_assert_eq(tierplan_next_look(&marks, &before,
+					&(struct tierplan_now){.used = 67, .ns = 2 * SECOND}),
 		     UINT64_MAX);
-	cr_assert_eq(tierplan_next_look(&marks, &before, &(struct tierplan_now){.used = 68, .ns = 2 * SECOND}),
+	cr_assert_eq(tierplan_next_look(&marks, &before,
+					&(struct tierplan_now){.used = 68, .ns = 2 * SECOND}),
 		     2 * SECOND + SECOND / 20);
-	cr_assert_eq(tierplan_next_look(&marks, &before, &(struct tierplan_now){.used = 59, .ns = SECOND + SECOND / 4}),
-		     SECOND + SECOND / 4 + SECOND / 20, "by the rate, not by the difference");
-	cr_assert_eq(tierplan_next_look(&marks, &before, &(struct tierplan_now){.used = 50, .ns = 2 * SECOND}),
+	cr_assert_eq(
+		tierplan_next_look(&marks, &before,
+				   &(struct tierplan_now){.used = 59, .ns = SECOND + SECOND / 4}),
+		SECOND + SECOND / 4 + SECOND / 20, "by the rate, not by the difference");
+	cr_assert_eq(tierplan_next_look(&marks, &before,
+					&(struct tierplan_now){.used = 50, .ns = 2 * SECOND}),
 		     UINT64_MAX);
 	cr_assert_eq(tierplan_next_look(&marks, &before, &before), UINT64_MAX);
 }
 
-static void expect(const struct tierplan_step *steps, size_t n, const struct tierplan_step *want, size_t n_want)
+static void expect(const struct tierplan_step *steps, size_t n, const struct tierplan_step *want,
+		   size_t n_want)
 {
 	cr_assert_eq(n, n_want, "%zu", n);
 	for (size_t i = 0; i < n; i++)
-		cr_assert(steps[i].uid == want[i].uid && steps[i].bytes == want[i].bytes, "%zu: %u %lu", i,
-			  steps[i].uid, (unsigned long)steps[i].bytes);
+		cr_assert(steps[i].uid == want[i].uid && steps[i].bytes == want[i].bytes,
+			  "%zu: %u %lu", i, steps[i].uid, (unsigned long)steps[i].bytes);
 }
 
 #define EXPECT(...)                                                   \
@@ -120,8 +128,8 @@ Test(tierplan, who_is_above_the_share_gives_first_and_the_idle_before_the_busy)
 {
 	struct tierplan_step steps[8];
 	struct tierplan_user users[] = {
-		{.uid = 1, .bytes = 10, .share = 20},              /* below its limit, though idle */
-		{.uid = 2, .bytes = 60, .share = 20},              /* 40 too many, busy */
+		{.uid = 1, .bytes = 10, .share = 20}, /* below its limit, though idle */
+		{.uid = 2, .bytes = 60, .share = 20}, /* 40 too many, busy */
 		{.uid = 3, .bytes = 30, .share = 20, .idle = true} /* 10 too many, idle */
 	};
 	size_t n;

@@ -223,7 +223,8 @@ Test(usage, alias_in_one_store_counts_once)
 	cr_assert_eq(put_pattern(s, "k", 3 * MB, 1, 0), 0);
 	v = get_view(s, "k", 0);
 	iov = (struct iovec){shmstore_view_buffer(v, 0, NULL), 3 * MB};
-	cr_assert_eq(shmstore_put(s, KEY("alias"), shmstore_view_header(v, NULL), 24, &iov, 1, 0), 0);
+	cr_assert_eq(shmstore_put(s, KEY("alias"), shmstore_view_header(v, NULL), 24, &iov, 1, 0),
+		     0);
 	shmstore_view_unref(v);
 	cr_assert_eq(shmstore_usage(s, &u), 0);
 	cr_assert_eq(u.linked, 3 * MB + 4096);
@@ -234,7 +235,7 @@ Test(usage, alias_in_one_store_counts_once)
 	ensure_nothing_left();
 }
 
-/* ---- gc ---------------------------------------------------------------------------------------------------------------- */
+/* ---- gc -------------------------------------------------------------------------------------- */
 
 struct plan {
 	unsigned n[16];
@@ -278,14 +279,15 @@ Test(usage, gc_plan_is_what_gc_does)
 	for (int i = 0; i < 3; i++)
 		other_kill(&o[i]);
 	before = statfs_used();
-	cr_assert_eq(shmstore_partition_gc_plan(p, SHMSTORE_GC_DRY_RUN, note_action, &dry, &would), 0);
+	cr_assert_eq(shmstore_partition_gc_plan(p, SHMSTORE_GC_DRY_RUN, note_action, &dry, &would),
+		     0);
 	cr_assert_eq(statfs_used(), before, "a dry run changes nothing");
 	cr_assert_eq(would.n_stores, 3);
 	cr_assert(dry.evidence);
 	cr_assert_eq(shmstore_partition_gc_plan(p, 0, note_action, &wet, &did), 0);
 	cr_assert_eq(did.n_stores, 3);
-	cr_assert_eq(did.freed, would.freed, "%llu planned, %llu freed", (unsigned long long)would.freed,
-		     (unsigned long long)did.freed);
+	cr_assert_eq(did.freed, would.freed, "%llu planned, %llu freed",
+		     (unsigned long long)would.freed, (unsigned long long)did.freed);
 	cr_assert_eq(before - statfs_used(), did.freed, "what it says it freed is what is free");
 	cr_assert_eq(wet.bytes, did.freed);
 	cr_assert_eq(dry.bytes, would.freed);

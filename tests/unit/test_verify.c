@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Damage of every kind is found, with its file and a reason; what is sound is told as sound; each inode is read once. */
+/* Damage of every kind is found, with its file and a reason; what is sound is told as
+ * sound; each inode is read once. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -97,8 +98,10 @@ Test(verify, a_sound_partition_has_no_bad_file)
 	cr_assert_eq(shmstore_delete(a, KEY("pooled")), 0);
 	verify(&found);
 	for (size_t i = 0; i < found.n; i++)
-		cr_assert_eq(found.list[i].error, 0, "%s: %s", found.list[i].path, found.list[i].reason);
-	cr_assert_eq(found.n, 1 + 2 + 3 + 1, "marker, pages, inodes of objects, sidecar; not %zu", found.n);
+		cr_assert_eq(found.list[i].error, 0, "%s: %s", found.list[i].path,
+			     found.list[i].reason);
+	cr_assert_eq(found.n, 1 + 2 + 3 + 1, "marker, pages, inodes of objects, sidecar; not %zu",
+		     found.n);
 	cr_assert_geq(found.bytes, 3000000);
 	cr_assert_lt(found.bytes, 2 * 3000000, "an inode with three names is read once");
 	shmstore_close(a);

@@ -9,7 +9,8 @@
 #define MIB    (1ull << 20)
 #define SECOND 1000000000ull
 
-/* 16 MiB used ten seconds ago under one name, in a store of fair size that has not shrunk anything yet. */
+/* 16 MiB used ten seconds ago under one name, in a store of fair size that
+ * has not shrunk anything yet. */
 static struct shms_victim ordinary(uint64_t id)
 {
 	return (struct shms_victim){.id = id,
@@ -51,7 +52,8 @@ static bool goes_first(struct shms_victim a, struct shms_victim b)
 		first[i] = ids[0] == id_a;
 	}
 	for (int i = 1; i < 4; i++)
-		cr_assert_eq(first[i], first[0], "the order of two does not depend on where they stand");
+		cr_assert_eq(first[i], first[0],
+			     "the order of two does not depend on where they stand");
 	return first[0];
 }
 
@@ -131,9 +133,11 @@ Test(victim, the_store_that_wants_room_pays_first)
 Test(victim, weight_follows_share_and_idleness)
 {
 	const struct shms_victim_store fair = {.uss = MIB, .share = MIB}, unknown = {.uss = MIB},
-				       over = {.uss = 2 * MIB, .share = MIB}, hog = {.uss = MIB << 30, .share = MIB},
+				       over = {.uss = 2 * MIB, .share = MIB},
+				       hog = {.uss = MIB << 30, .share = MIB},
 				       idle = {.uss = 0, .share = MIB, .idle_ns = 60 * SECOND},
-				       idle_hog = {.uss = MIB << 30, .share = 1, .idle_ns = UINT64_MAX};
+				       idle_hog = {
+					       .uss = MIB << 30, .share = 1, .idle_ns = UINT64_MAX};
 
 	cr_assert_eq(shms_victim_weight(&fair), SHMS_VICTIM_ONE);
 	cr_assert_eq(shms_victim_weight(&unknown), SHMS_VICTIM_ONE);
@@ -232,7 +236,8 @@ Test(victim, random_ones_come_in_order_and_in_the_same_one_again)
 		order(v, N, ids);
 		order(again, N, ids_again);
 		cr_assert_arr_eq(ids, ids_again, sizeof(ids));
-		/* The taken ones gather at the end: the last one taken is the first in the array. */
+		/* The taken ones gather at the end: the last one taken is the first in the
+		 * array. */
 		for (size_t i = 0; i + 1 < N; i++)
 			cr_assert(right_order(&v[i + 1], &v[i]));
 	}
@@ -275,14 +280,15 @@ Test(victim, nothing_is_no_victim)
 	cr_assert_null(shms_victims_next(&q));
 }
 
-/* ---- how much ---------------------------------------------------------------------------------------------------------- */
+/* ---- how much -------------------------------------------------------------------------------- */
 
 Test(victim, watermarks_have_hysteresis)
 {
 	uint64_t size = 1000 * MIB, used = 0, freed = 0;
 	int evictions = 0;
 
-	/* 10 MiB come in each step; what is above the high one goes down to the low one, and then there is quiet again. */
+	/* 10 MiB come in each step; what is above the high one goes down to the low one, and
+	 * then there is quiet again. */
 	for (int step = 0; step < 1000; step++) {
 		uint64_t goal;
 
@@ -309,7 +315,8 @@ Test(victim, watermarks_at_their_edges)
 	cr_assert_eq(shms_victim_goal(1000, 851, 85, 75), 101);
 	cr_assert_eq(shms_victim_goal(1000, 1000, 100, 99), 0, "a full one is not above 100 %%");
 	cr_assert_eq(shms_victim_goal(1000, 1, 0, 0), 1);
-	cr_assert_eq(shms_victim_goal(UINT64_MAX, UINT64_MAX, 85, 75), UINT64_MAX - UINT64_MAX / 100 * 75);
+	cr_assert_eq(shms_victim_goal(UINT64_MAX, UINT64_MAX, 85, 75),
+		     UINT64_MAX - UINT64_MAX / 100 * 75);
 	cr_assert_eq(shms_victim_goal(1000, 500, 10, 90), 0, "a low one above the high one");
 }
 

@@ -34,7 +34,8 @@ Test(view, outlives_key_store_and_partition)
 	cr_assert_eq(memcmp(shmstore_view_key(big, &size), "big", 3), 0);
 	cr_assert_eq(size, 3);
 	if (scratch_is_mount())
-		cr_assert_geq(ensure_books_close().ghosts, 1u << 20, "what only a view holds is a ghost");
+		cr_assert_geq(ensure_books_close().ghosts, 1u << 20,
+			      "what only a view holds is a ghost");
 	cr_assert_null(shmstore_view_unref(small));
 	cr_assert_null(shmstore_view_unref(big));
 	cr_assert_null(shmstore_view_unref(cow));
@@ -130,7 +131,8 @@ Test(view, writing_to_a_plain_view_faults)
 	v = get_view(s, "k", 0);
 	c = get_view(s, "k", SHMSTORE_COW);
 	cr_assert_eq(in_child(write_first_byte, shmstore_view_buffer(v, 0, NULL)), 1000 + SIGSEGV);
-	cr_assert_eq(in_child(write_first_byte, shmstore_view_buffer(c, 0, NULL)), 0, "and to a copy-on-write one not");
+	cr_assert_eq(in_child(write_first_byte, shmstore_view_buffer(c, 0, NULL)), 0,
+		     "and to a copy-on-write one not");
 	cr_assert_eq(view_pattern(c, 100000, 1), 0, "a child's writes are its own");
 	shmstore_view_unref(v);
 	shmstore_view_unref(c);
@@ -186,7 +188,9 @@ Test(view, alias_of_a_view_is_a_second_link)
 		cr_assert_eq(links_of("a", "k"), 2);
 		cr_assert_eq(get_pattern(s, "alias", 1 << 20, 1), 0);
 		cr_assert_eq(shmstore_put(s, "alias", 5, header, header_size, &iov, 1, 0), -EEXIST);
-		cr_assert_eq(shmstore_put(s, "k", 1, header, header_size, &iov, 1, SHMSTORE_REPLACE), 0, "its own key");
+		cr_assert_eq(
+			shmstore_put(s, "k", 1, header, header_size, &iov, 1, SHMSTORE_REPLACE), 0,
+			"its own key");
 		cr_assert_eq(ensure_books_close().n_objects, 2);
 		cr_assert_eq(shmstore_delete(s, "alias", 5), 0);
 		cr_assert_eq(get_pattern(s, "k", 1 << 20, 1), 0);
@@ -207,10 +211,13 @@ Test(view, alias_keeps_the_bytes_when_the_first_key_goes)
 		cr_assert_eq(put_pattern(s, "k", 1 << 20, 1, 0), 0);
 		v = get_view(s, "k", 0);
 		iov = (struct iovec){shmstore_view_buffer(v, 0, NULL), 1 << 20};
-		cr_assert_eq(shmstore_put(s, "alias", 5, shmstore_view_header(v, &header_size), 24, &iov, 1, 0), 0);
+		cr_assert_eq(shmstore_put(s, "alias", 5, shmstore_view_header(v, &header_size), 24,
+					  &iov, 1, 0),
+			     0);
 		shmstore_view_unref(v);
 		cr_assert_eq(shmstore_delete(s, "k", 1), 0);
-		for (uint64_t i = 0; i < 5; i++) { /* nothing of this may land in the alias's pages */
+		/* nothing of this may land in the alias's pages */
+		for (uint64_t i = 0; i < 5; i++) {
 			cr_assert_eq(put_pattern(s, "new", 1 << 20, 50 + i, SHMSTORE_REPLACE), 0);
 			cr_assert_eq(get_pattern(s, "alias", 1 << 20, 1), 0);
 			cr_assert_eq(get_pattern(s, "new", 1 << 20, 50 + i), 0);
@@ -278,7 +285,9 @@ Test(view, alias_under_a_long_key_is_told_by_the_directory)
 	cr_assert_eq(put_pattern(s, "k", 1 << 20, 1, 0), 0);
 	v = get_view(s, "k", 0);
 	iov = (struct iovec){shmstore_view_buffer(v, 0, NULL), 1 << 20};
-	cr_assert_eq(shmstore_put(s, key, sizeof(key), shmstore_view_header(v, NULL), 24, &iov, 1, 0), 0);
+	cr_assert_eq(
+		shmstore_put(s, key, sizeof(key), shmstore_view_header(v, NULL), 24, &iov, 1, 0),
+		0);
 	cr_assert_eq(links_of("a", "k"), 2);
 	cr_assert_eq(shmstore_get(s, key, sizeof(key), 0, &w), 0);
 	cr_assert_eq(memcmp(shmstore_view_key(w, &size), key, sizeof(key)), 0);

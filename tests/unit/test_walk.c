@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The walk: every store wherever it lies, every name in its place, no symlink followed, no other file system entered. */
+/* The walk: every store wherever it lies, every name in its place, no symlink followed, no
+ * other file system entered. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,11 +24,14 @@ struct seen {
 };
 
 static const char *const places[] = {
-	[SHMS_PLACE_FOREIGN] = "foreign", [SHMS_PLACE_MARKER] = "marker", [SHMS_PLACE_PEER] = "peer",
-	[SHMS_PLACE_PAGE] = "page",       [SHMS_PLACE_OBJECT] = "object", [SHMS_PLACE_SIDECAR] = "sidecar",
-	[SHMS_PLACE_LEASE] = "lease",     [SHMS_PLACE_POOL] = "pool",     [SHMS_PLACE_DIRECTORY] = "directory",
-	[SHMS_PLACE_STUB] = "stub",       [SHMS_PLACE_CLEAN] = "clean",   [SHMS_PLACE_MOVING] = "moving",
-	[SHMS_PLACE_TIER] = "tier",       [SHMS_PLACE_ANCHOR] = "anchor", [SHMS_PLACE_RESIDENT] = "resident",
+	[SHMS_PLACE_FOREIGN] = "foreign",     [SHMS_PLACE_MARKER] = "marker",
+	[SHMS_PLACE_PEER] = "peer",           [SHMS_PLACE_PAGE] = "page",
+	[SHMS_PLACE_OBJECT] = "object",       [SHMS_PLACE_SIDECAR] = "sidecar",
+	[SHMS_PLACE_LEASE] = "lease",         [SHMS_PLACE_POOL] = "pool",
+	[SHMS_PLACE_DIRECTORY] = "directory", [SHMS_PLACE_STUB] = "stub",
+	[SHMS_PLACE_CLEAN] = "clean",         [SHMS_PLACE_MOVING] = "moving",
+	[SHMS_PLACE_TIER] = "tier",           [SHMS_PLACE_ANCHOR] = "anchor",
+	[SHMS_PLACE_RESIDENT] = "resident",
 };
 
 static void line(struct seen *s, const char *what, const char *path)
@@ -68,11 +72,12 @@ static int on_entry(const struct shms_walk_entry *e, void *arg)
 		cr_assert_eq(e->store->number, s->in_store);
 	else
 		cr_assert(e->place == SHMS_PLACE_FOREIGN || e->place == SHMS_PLACE_MARKER ||
-			  e->place == SHMS_PLACE_PEER || e->place == SHMS_PLACE_TIER || e->place == SHMS_PLACE_ANCHOR ||
-			  e->place == SHMS_PLACE_RESIDENT);
-	cr_assert_eq(e->stub != NULL, e->place == SHMS_PLACE_STUB || e->place == SHMS_PLACE_CLEAN ||
-					      e->place == SHMS_PLACE_ANCHOR ||
-					      (e->place == SHMS_PLACE_LEASE && S_ISLNK(e->st->st_mode)));
+			  e->place == SHMS_PLACE_PEER || e->place == SHMS_PLACE_TIER ||
+			  e->place == SHMS_PLACE_ANCHOR || e->place == SHMS_PLACE_RESIDENT);
+	cr_assert_eq(e->stub != NULL,
+		     e->place == SHMS_PLACE_STUB || e->place == SHMS_PLACE_CLEAN ||
+			     e->place == SHMS_PLACE_ANCHOR ||
+			     (e->place == SHMS_PLACE_LEASE && S_ISLNK(e->st->st_mode)));
 	snprintf(path, sizeof(path), "%.300s/%.200s", e->dir, e->name);
 	line(s, places[e->place], path);
 	return 0;
@@ -289,7 +294,8 @@ Test(walk, the_rest_of_the_file_system_is_seen_once_also_what_mounts_hide)
 	cr_assert_eq(count(&seen, "foreign /outside"), 1);
 	cr_assert_eq(seen.n_unreadable, 0);
 
-	/* Without the private clone neither the bound directory nor the other file system is entered, and that is said. */
+	/* Without the private clone neither the bound directory nor the other file system is
+	 * entered, and that is said. */
 	walk(&seen, SHMS_WALK_ENTRIES);
 	cr_assert_eq(count(&seen, "store "), 1);
 	cr_assert_eq(count(&seen, "foreign d/"), 0);
@@ -307,7 +313,8 @@ static int as_nobody(void *arg)
 	walk(seen, SHMS_WALK_ENTRIES);
 	if (count(seen, "closed stores/private") != 1 || count(seen, "store stores/open") != 1)
 		return 2;
-	if (count(seen, "unreadable stores/open/objects") != 1 || count(seen, "unreadable closed-to-us") != 1)
+	if (count(seen, "unreadable stores/open/objects") != 1 ||
+	    count(seen, "unreadable closed-to-us") != 1)
 		return 3;
 	if (seen->n_unreadable < 3)
 		return 4;

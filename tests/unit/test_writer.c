@@ -18,7 +18,9 @@ Test(writer, sealed_object_is_what_was_written)
 	size_t header_size;
 
 	for (int round = 0; round < 3; round++) {
-		cr_assert_eq(shmstore_create(s, "k", 1, 50, sizes, 4, round ? SHMSTORE_CHECKSUM : 0, &w), 0);
+		cr_assert_eq(
+			shmstore_create(s, "k", 1, 50, sizes, 4, round ? SHMSTORE_CHECKSUM : 0, &w),
+			0);
 		cr_assert_eq(shmstore_contains(s, "k", 1), 0, "not there before it is sealed");
 		pattern_fill(shmstore_writer_header(w, &header_size), 50, 1);
 		cr_assert_eq(header_size, 50);
@@ -36,7 +38,9 @@ Test(writer, sealed_object_is_what_was_written)
 		cr_assert_eq(shmstore_get(s, "k", 1, SHMSTORE_VERIFY, &v), 0);
 		cr_assert_eq(pattern_check(shmstore_view_header(v, NULL), 50, 1), 50);
 		for (size_t i = 0; i < 4; i++)
-			cr_assert_eq(pattern_check(shmstore_view_buffer(v, i, NULL), sizes[i], 2 + i), sizes[i]);
+			cr_assert_eq(
+				pattern_check(shmstore_view_buffer(v, i, NULL), sizes[i], 2 + i),
+				sizes[i]);
 		shmstore_view_unref(v);
 		cr_assert_eq(shmstore_delete(s, "k", 1), 0);
 	}

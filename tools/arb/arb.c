@@ -36,11 +36,11 @@ int cmd_arb(struct admin *a, int argc, char **argv)
 		.heading = "Subcommands",
 		.of = "arb",
 		.usage = "arb SUBCOMMAND [ARGUMENT...]",
-		.help = "Looks into the daemon's memory arbiter, which gives tasks of all processes the memory of a "
+		.help = "Looks into the daemon's memory arbiter, which gives tasks of all "
+			"processes the memory of a "
 			"partition.\v",
-		.tail = "\"" ADMIN_NAME
-			" help arb SUBCOMMAND\" explains one. States and outcomes are explained in " ADMIN_NAME
-			"(1), and drawn in docs/arbiter.md.",
+		.tail = "\"" ADMIN_NAME " help arb SUBCOMMAND\" explains one. States and outcomes "
+			"are explained in " ADMIN_NAME "(1), and drawn in docs/arbiter.md.",
 	};
 
 	return commands_read(&commands, a, argc, argv);
@@ -77,15 +77,18 @@ int cmd_arb_threads(struct admin *a, int argc, char **argv)
 {
 	typedef struct looking OF;
 	static const struct options_row options[] = {
-		{"sort", 's', "COLUMN", "state (default: who waits first), since, held, priority or store",
-		 OPTIONS_WORD, offsetof(OF, order), .words = arb_order_names, .n_words = ARB_N_ORDERS},
+		{"sort", 's', "COLUMN",
+		 "state (default: who waits first), since, held, priority or store", OPTIONS_WORD,
+		 offsetof(OF, order), .words = arb_order_names, .n_words = ARB_N_ORDERS},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "arb threads",
-		"Shows every context: a thread, or whatever else waits for memory.\v"
-		"WANTS is what it waits for, HELD what its task has in that pool, NEED what its attempt takes in all, "
-		"PASSED how often others were served before it. CONTEXT and TASK are what cancel and inject take.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "arb threads",
+			     "Shows every context: a thread, or whatever else waits for memory.\v"
+			     "WANTS is what it waits for, HELD what its task has in that pool, "
+			     "NEED what its attempt takes in all, "
+			     "PASSED how often others were served before it. CONTEXT and TASK are "
+			     "what cancel and inject take.");
 	struct looking l = {.admin = a};
 	struct command_line line = {.admin = a, .options = options, .own = &l};
 	const struct asking_view view = {.partition = print_threads, .arg = &l};
@@ -134,14 +137,16 @@ int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 {
 	typedef struct telling OF;
 	static const struct options_row options[] = {
-		{"ended", 'e', NULL, "those among the last 1000 that have ended, and what they had waited and lost",
+		{"ended", 'e', NULL,
+		 "those among the last 1000 that have ended, and what they had waited and lost",
 		 OPTIONS_FLAG, offsetof(OF, ended)},
 		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "arb tasks",
 		"Shows every task: what it holds, and what waiting and rolling back have cost it.\v"
-		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in attempts that "
+		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in "
+		"attempts that "
 		"were rolled back. PRIO \"-\": by arrival, behind all that have one.");
 	struct telling which = {.admin = a};
 	struct command_line line = {.admin = a, .options = options, .own = &which};
@@ -164,9 +169,12 @@ int cmd_arb_pools(struct admin *a, int argc, char **argv)
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "arb pools",
 		"Shows every pool: the partition's, and the private budgets of processes.\v"
-		"USED is all that is booked; of it RECLAIMABLE can be had by evicting, LEASED is lent to stores "
-		"ahead of their need and taken back at once. OBJECTS, GHOSTS (deleted, still mapped) and DRIFT "
-		"(files that are not the partition's) are what the kernel says. PRESSURE: does anybody wait, was "
+		"USED is all that is booked; of it RECLAIMABLE can be had by evicting, LEASED is "
+		"lent to stores "
+		"ahead of their need and taken back at once. OBJECTS, GHOSTS (deleted, still "
+		"mapped) and DRIFT "
+		"(files that are not the partition's) are what the kernel says. PRESSURE: does "
+		"anybody wait, was "
 		"anybody rolled back lately.");
 	struct command_line line = {.admin = a};
 	const struct asking_view view = {.partition = print_pools, .arg = a};

@@ -73,7 +73,8 @@ static void print_id(const struct json_object *o, const char *member)
 
 static void print_line(const char *partition, const struct json_object *o)
 {
-	static const char *const before[] = {"from", "to", "note"}, *const after[] = {"store", "outcome"};
+	static const char *const before[] = {"from", "to", "note"}, *const after[] = {"store",
+										      "outcome"};
 
 	print_time(jsonin_u64(o, "time_ms"));
 	putchar(',');
@@ -109,7 +110,8 @@ static size_t first_wanted(const struct log *l, const struct json_object *p)
 
 static void print_csv(const struct log *l, const struct json_object *document)
 {
-	puts("time,op,current thread,op thread,op task,from,to,notes,number,store,outcome,pool,bytes,partition");
+	puts("time,op,current thread,op thread,op "
+	     "task,from,to,notes,number,store,outcome,pool,bytes,partition");
 	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
 		const struct json_object *p = jsonin_at(document, "partitions", i);
 
@@ -122,16 +124,17 @@ int cmd_arb_log(struct admin *a, int argc, char **argv)
 {
 	typedef struct log OF;
 	static const struct options_row options[] = {
-		{"since", 0, "NUMBER", "only transitions after the one of that number", OPTIONS_NUMBER,
-		 offsetof(OF, since)},
+		{"since", 0, "NUMBER", "only transitions after the one of that number",
+		 OPTIONS_NUMBER, offsetof(OF, since)},
 		{"count", 'n', "N", "only the last N", OPTIONS_NUMBER, offsetof(OF, most), 1},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "arb log",
-		"Prints the arbiter's last transitions, oldest first, as CSV.\v"
-		"The daemon keeps the last 1000. \"current thread\" is whose message it was, \"op thread\" whom it "
-		"moved. With --json the daemon's document comes as it is, whole.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "arb log",
+			     "Prints the arbiter's last transitions, oldest first, as CSV.\v"
+			     "The daemon keeps the last 1000. \"current thread\" is whose message "
+			     "it was, \"op thread\" whom it "
+			     "moved. With --json the daemon's document comes as it is, whole.");
 	struct log l = {0};
 	struct command_line line = {.admin = a, .options = options, .own = &l};
 	struct json_object *document;

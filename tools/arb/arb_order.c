@@ -37,8 +37,10 @@ static int only_partition(const struct admin *a, char ret_path[ASKING_PARTITION]
 	jsonin_free(document);
 	if (found == 1)
 		return 0;
-	message_say(found ? "arb: the daemon arbitrates several partitions" : "arb: the arbiter is off");
-	message_hint(found ? "say which with -p" : "set arbiter { enabled = true } in shmstored.conf(5)");
+	message_say(found ? "arb: the daemon arbitrates several partitions"
+			  : "arb: the arbiter is off");
+	message_hint(found ? "say which with -p"
+			   : "set arbiter { enabled = true } in shmstored.conf(5)");
 	return ADMIN_FAILED;
 }
 
@@ -78,7 +80,8 @@ static bool read_id(const char *command, const char *text, uint64_t *ret_id)
 {
 	if (arb_id_parse(text, ret_id))
 		return true;
-	message_say("arb %s: %s: is no id, such as 3:1; \"" ADMIN_NAME " arb threads\" shows them", command, text);
+	message_say("arb %s: %s: is no id, such as 3:1; \"" ADMIN_NAME " arb threads\" shows them",
+		    command, text);
 	return false;
 }
 
@@ -122,10 +125,11 @@ static void print_injected(const struct admin *a, const struct order *o, const c
 		if (!o->what.value)
 			printf("%s: no %s for %s %s any more\n", o->partition, kind, of, target);
 		else if (o->what.value == 1)
-			printf("%s: %s for the next reserve of %s %s\n", o->partition, kind, of, target);
+			printf("%s: %s for the next reserve of %s %s\n", o->partition, kind, of,
+			       target);
 		else
-			printf("%s: %s for the next %" PRId64 " reserves of %s %s\n", o->partition, kind, o->what.value,
-			       of, target);
+			printf("%s: %s for the next %" PRId64 " reserves of %s %s\n", o->partition,
+			       kind, o->what.value, of, target);
 		return;
 	}
 	struct json_object *j = jsonmake_new();
@@ -140,26 +144,32 @@ static void print_injected(const struct admin *a, const struct order *o, const c
 int cmd_arb_inject(struct admin *a, int argc, char **argv)
 {
 	static const struct options_row options[] = {
-		{"task", 0, NULL, "ID is a task's: of all its contexts", OPTIONS_FLAG, offsetof(OF, what.task)},
+		{"task", 0, NULL, "ID is a task's: of all its contexts", OPTIONS_FLAG,
+		 offsetof(OF, what.task)},
 		{"count", 0, "N", "so many reserves (default: 1; 0: none any more)", OPTIONS_NUMBER,
 		 offsetof(OF, what.value)},
-		{"skip", 0, "N", "after so many (default: 0)", OPTIONS_NUMBER, offsetof(OF, what.skip)},
-		{"pool", 0, "ID", "only in that pool (default: in any)", OPTIONS_TEXT, offsetof(OF, pool)},
+		{"skip", 0, "N", "after so many (default: 0)", OPTIONS_NUMBER,
+		 offsetof(OF, what.skip)},
+		{"pool", 0, "ID", "only in that pool (default: in any)", OPTIONS_TEXT,
+		 offsetof(OF, pool)},
 		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, parse_order, "arb inject KIND ID",
 		"Makes the next reserves of a context fail, to see whether its program copes.\v"
-		"KIND: retry, split, error, toobig or timedout. ID as arb threads shows it. Nobody else is "
+		"KIND: retry, split, error, toobig or timedout. ID as arb threads shows it. Nobody "
+		"else is "
 		"disturbed. Root and the daemon's user only.");
 	static const char *const names[] = {"KIND", "ID", NULL};
 	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_INJECT, .value = 1}};
-	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .options = options, .own = &o};
+	struct command_line line = {
+		.admin = a, .names = names, .n_needed = 2, .options = options, .own = &o};
 
 	options_parse(&argp, &line, argc, argv);
 	o.what.kind = kind_of(line.args[0]);
 	if (!o.what.kind) {
-		message_say("arb inject: %s: is none of retry, split, error, toobig, timedout", line.args[0]);
+		message_say("arb inject: %s: is none of retry, split, error, toobig, timedout",
+			    line.args[0]);
 		return ADMIN_USAGE;
 	}
 	if (!read_id("inject", line.args[1], &o.what.target))
@@ -178,17 +188,23 @@ int cmd_arb_inject(struct admin *a, int argc, char **argv)
 int cmd_arb_cancel(struct admin *a, int argc, char **argv)
 {
 	static const struct options_row options[] = {
-		{"task", 0, NULL, "each ID is a task's: all its contexts", OPTIONS_FLAG, offsetof(OF, what.task)},
+		{"task", 0, NULL, "each ID is a task's: all its contexts", OPTIONS_FLAG,
+		 offsetof(OF, what.task)},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "arb cancel ID...",
-		"Ends what contexts wait for: their calls return CANCELED.\v"
-		"ID as arb threads shows it. One that does not wait is left alone. Root and the daemon's user only.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "arb cancel ID...",
+			     "Ends what contexts wait for: their calls return CANCELED.\v"
+			     "ID as arb threads shows it. One that does not wait is left alone. "
+			     "Root and the daemon's user only.");
 	static const char *const names[] = {"ID", NULL};
 	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_CANCEL}};
-	struct command_line line = {
-		.admin = a, .names = names, .n_needed = 1, .many = true, .options = options, .own = &o};
+	struct command_line line = {.admin = a,
+				    .names = names,
+				    .n_needed = 1,
+				    .many = true,
+				    .options = options,
+				    .own = &o};
 
 	options_parse(&argp, &line, argc, argv);
 	for (size_t i = 0; i < line.n_many; i++) {
@@ -241,14 +257,18 @@ static bool read_value(const char *text, int64_t *ret)
 
 int cmd_arb_set(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "arb set KNOB VALUE",
-		"Changes how the arbiter decides, until the daemon ends.\v"
-		"max_bypass: times that a waiter lets others pass before nobody below it is served. suspect_ticks, "
-		"split_ticks: silent ticks after which what seems stuck counts as stuck, for a roll back and for a "
-		"split. retry_limit: outcomes in a row after which a task fails. early_detect, os_probe: 0 or 1. For "
-		"good they belong into shmstored.conf(5), as how long a wait and a tick are. Root and the daemon's "
-		"user only.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "arb set KNOB VALUE",
+			     "Changes how the arbiter decides, until the daemon ends.\v"
+			     "max_bypass: times that a waiter lets others pass before nobody below "
+			     "it is served. suspect_ticks, "
+			     "split_ticks: silent ticks after which what seems stuck counts as "
+			     "stuck, for a roll back and for a "
+			     "split. retry_limit: outcomes in a row after which a task fails. "
+			     "early_detect, os_probe: 0 or 1. For "
+			     "good they belong into shmstored.conf(5), as how long a wait and a "
+			     "tick are. Root and the daemon's "
+			     "user only.");
 	static const char *const names[] = {"KNOB", "VALUE", NULL};
 	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_KNOB}};
 	struct command_line line = {.admin = a, .names = names, .n_needed = 2};
@@ -258,10 +278,10 @@ int cmd_arb_set(struct admin *a, int argc, char **argv)
 	while (i < N_KNOBS && !same_name(knobs[i], line.args[0]))
 		i++;
 	if (i == N_KNOBS) {
-		message_say(
-			"arb set: %s: is none of max_bypass, suspect_ticks, split_ticks, retry_limit, early_detect, "
-			"os_probe",
-			line.args[0]);
+		message_say("arb set: %s: is none of max_bypass, suspect_ticks, split_ticks, "
+			    "retry_limit, early_detect, "
+			    "os_probe",
+			    line.args[0]);
 		return ADMIN_USAGE;
 	}
 	o.what.kind = (unsigned)i + 1;
@@ -276,7 +296,8 @@ int cmd_arb_set(struct admin *a, int argc, char **argv)
 		jsonmake_prose(j, "knob", knobs[i]);
 		jsonmake_i64(j, "value", o.what.value);
 		json_say(a, j,
-			 "{partition}: {knob} is {value} until the daemon ends; to keep it, write it into "
+			 "{partition}: {knob} is {value} until the daemon ends; to keep it, write "
+			 "it into "
 			 "shmstored.conf\n");
 	}
 	shmstore_client_free(o.client);

@@ -114,7 +114,8 @@ static size_t room(const struct top *top, const struct json_object *p, size_t n_
 	return top->frames.screen.rows - used - 2;
 }
 
-static void print_partition(const struct top *top, const struct json_object *p, size_t n_partitions, bool first)
+static void print_partition(const struct top *top, const struct json_object *p, size_t n_partitions,
+			    bool first)
 {
 	const bool narrow = top->frames.screen.live && top->frames.screen.columns < 150;
 
@@ -126,7 +127,8 @@ static void print_partition(const struct top *top, const struct json_object *p, 
 	print_states(p);
 	print_totals(top, p);
 	arb_print_pools(top->admin, p, narrow);
-	size_t left = arb_print_contexts(top->admin, p, (enum arb_order)top->order, room(top, p, n_partitions), narrow);
+	size_t left = arb_print_contexts(top->admin, p, (enum arb_order)top->order,
+					 room(top, p, n_partitions), narrow);
 	if (left)
 		printf("... and %zu more\n", left);
 	else if (!jsonin_count(p, "contexts"))
@@ -193,15 +195,18 @@ int cmd_arb_top(struct admin *a, int argc, char **argv)
 	typedef struct top OF;
 	static const struct options_row options[] = {
 		FRAMES_OPTIONS("1"),
-		{"sort", 's', "COLUMN", "state (default: who waits first), since, held, priority or store",
-		 OPTIONS_WORD, offsetof(OF, order), .words = arb_order_names, .n_words = ARB_N_ORDERS},
+		{"sort", 's', "COLUMN",
+		 "state (default: who waits first), since, held, priority or store", OPTIONS_WORD,
+		 offsetof(OF, order), .words = arb_order_names, .n_words = ARB_N_ORDERS},
 		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "arb top",
-		"Shows the arbiter live: pools, and every context by its state. Keys: q quits, s sorts by the next "
+		"Shows the arbiter live: pools, and every context by its state. Keys: q quits, s "
+		"sorts by the next "
 		"column.\v"
-		"Columns are those of arb pools and arb threads; a narrow terminal leaves some out. With --json, one "
+		"Columns are those of arb pools and arb threads; a narrow terminal leaves some "
+		"out. With --json, one "
 		"document per interval and line. Without a terminal, frames follow one another.");
 	struct top top = {
 		.admin = a,

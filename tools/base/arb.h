@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arb.h: what the subcommands of "shmstore-admin arb" share: the ids of the arbiter as people write them, its states, and the tables of contexts
- * and pools.
+ * arb.h: what the subcommands of "shmstore-admin arb" share: the ids of the arbiter as people write
+ * them, its states, and the tables of contexts and pools.
  */
 #ifndef ARB_H
 #define ARB_H
@@ -23,7 +23,8 @@ int cmd_arb_cancel(struct admin *a, int argc, char **argv);
 int cmd_arb_set(struct admin *a, int argc, char **argv);
 
 /*
- * An id is of one client and its own number: "3:7" for people, one number in JSON. Contexts and tasks are numbered apart.
+ * An id is of one client and its own number: "3:7" for people, one number in JSON. Contexts
+ * and tasks are numbered apart.
  */
 #define ARB_ID_SIZE 24
 const char *arb_id_text(uint64_t id, char ret_text[ARB_ID_SIZE]);
@@ -39,9 +40,10 @@ enum arb_order {
 };
 extern const char *const arb_order_names[ARB_N_ORDERS];
 
-/* The contexts of a partition of the ARBITER document as a table. most: lines; 0 = all. narrow: columns that may be left out are. Returns what was left out. */
-size_t arb_print_contexts(const struct admin *a, const struct json_object *partition, enum arb_order order, size_t most,
-			  bool narrow);
+/* The contexts of a partition of the ARBITER document as a table. most: lines; 0 = all. narrow:
+ * columns that may be left out are. Returns what was left out. */
+size_t arb_print_contexts(const struct admin *a, const struct json_object *partition,
+			  enum arb_order order, size_t most, bool narrow);
 /* Its pools, as "arb pools" and the head of "arb top" show them. */
 void arb_print_pools(const struct admin *a, const struct json_object *partition, bool narrow);
 

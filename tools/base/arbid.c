@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arbid.c: the arbiter's ids as people write them. The upper half is the client, the lower its own number. Pure. */
+/* arbid.c: the arbiter's ids as people write them. The upper half is the client, the
+ * lower its own number. Pure. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,7 +43,8 @@ bool arb_id_parse(const char *text, uint64_t *ret_id)
 		*ret_id = client; /* as JSON has it */
 		return true;
 	}
-	if (*text++ != ':' || client > UINT32_MAX || !number(&text, UINT32_MAX, &own) || *text || !own)
+	if (*text++ != ':' || client > UINT32_MAX || !number(&text, UINT32_MAX, &own) || *text ||
+	    !own)
 		return false;
 	*ret_id = client << 32 | own;
 	return true;

@@ -10,8 +10,9 @@
 #include "table.h"
 
 /* In the order in which they are shown. */
-static const char *const states[] = {"BUFN",  "BUFN_WAIT",  "BUFN_THROW",   "SPLIT_THROW", "BLOCKED",
-				     "ALLOC", "ALLOC_FREE", "REMOVE_THROW", "RUNNING",     "UNKNOWN"};
+static const char *const states[] = {"BUFN",    "BUFN_WAIT", "BUFN_THROW", "SPLIT_THROW",
+				     "BLOCKED", "ALLOC",     "ALLOC_FREE", "REMOVE_THROW",
+				     "RUNNING", "UNKNOWN"};
 #define N_STATES (sizeof(states) / sizeof(states[0]))
 
 static size_t rank_of(const struct json_object *context)
@@ -46,7 +47,8 @@ static int compare_priorities(const struct json_object *a, const struct json_obj
 
 static int compare(const void *x, const void *y, void *arg)
 {
-	const struct json_object *a = *(struct json_object *const *)x, *b = *(struct json_object *const *)y;
+	const struct json_object *a = *(struct json_object *const *)x,
+				 *b = *(struct json_object *const *)y;
 	size_t rank_a = rank_of(a), rank_b = rank_of(b);
 	int r = 0;
 
@@ -103,8 +105,8 @@ static const struct table_column columns[] = {
 	{"WHY", TABLE_WRAP | TABLE_WIDE, "reason"},
 };
 
-size_t arb_print_contexts(const struct admin *a, const struct json_object *partition, enum arb_order order, size_t most,
-			  bool narrow)
+size_t arb_print_contexts(const struct admin *a, const struct json_object *partition,
+			  enum arb_order order, size_t most, bool narrow)
 {
 	size_t n = jsonin_count(partition, "contexts"), shown = most && most < n ? most : n;
 	const struct json_object **items = calloc(n + 1, sizeof(const struct json_object *));

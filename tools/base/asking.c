@@ -25,7 +25,8 @@ static int explain_none(const struct shmstore_client *c, int error)
 
 	if (error == -EPERM) {
 		message_fail(path, "the daemon may not be asked: %s", why);
-		message_hint("run this as root, or as a user whom shmstored.conf(5)'s socket keys let in");
+		message_hint("run this as root, or as a user whom shmstored.conf(5)'s socket keys "
+			     "let in");
 		return ADMIN_FAILED;
 	}
 	if (error != -ENOENT && error != -ETIMEDOUT)
@@ -46,7 +47,8 @@ int asking_explain(const struct shmstore_client *c, const char *what, int error)
 		return explain_none(c, error);
 	if (error == -EBADMSG && !*why)
 		why = "the daemon's answer is no JSON document";
-	return message_fail(what ? what : shmstore_client_path(c), "%s", *why ? why : shmstore_strerror(error));
+	return message_fail(what ? what : shmstore_client_path(c), "%s",
+			    *why ? why : shmstore_strerror(error));
 }
 
 int asking_close(struct shmstore_client *c, const char *what, int error)
@@ -64,7 +66,8 @@ int asking_parse(char *json, size_t n, struct json_object **ret)
 	return *ret ? 0 : -EBADMSG;
 }
 
-int asking_ask(struct shmstore_client *c, enum shmstore_query what, const char *partition, struct json_object **ret)
+int asking_ask(struct shmstore_client *c, enum shmstore_query what, const char *partition,
+	       struct json_object **ret)
 {
 	char *json;
 	size_t n;
@@ -98,7 +101,8 @@ static bool differs(const char *path, const char *uuid)
 	return other;
 }
 
-bool asking_elsewhere(struct shmstore_client *c, const char *partition, char ret_path[ASKING_PARTITION])
+bool asking_elsewhere(struct shmstore_client *c, const char *partition,
+		      char ret_path[ASKING_PARTITION])
 {
 	struct json_object *document = NULL;
 	bool elsewhere = false;
@@ -123,7 +127,8 @@ int asking_open(const struct admin *a, struct shmstore_client **ret)
 	if (r == -ENOMEM)
 		message_no_memory();
 	if (r < 0)
-		return message_fail(a->socket ? a->socket : "$SHMSTORE_SOCKET", "is too long for a socket's path");
+		return message_fail(a->socket ? a->socket : "$SHMSTORE_SOCKET",
+				    "is too long for a socket's path");
 	r = shmstore_client_connect(c);
 	if (r < 0) {
 		int status = explain_none(c, r);
@@ -131,8 +136,10 @@ int asking_open(const struct admin *a, struct shmstore_client **ret)
 		return status;
 	}
 	if (asking_elsewhere(c, asking_partition(a, text), path)) {
-		message_fail(path, "the daemon at %s watches another partition of that path", shmstore_client_path(c));
-		message_hint("it is one of another container or job, where other file systems are mounted");
+		message_fail(path, "the daemon at %s watches another partition of that path",
+			     shmstore_client_path(c));
+		message_hint("it is one of another container or job, where other file systems are "
+			     "mounted");
 		message_hint("start one here: " ASKING_START_DAEMON);
 		shmstore_client_free(c);
 		return ADMIN_FAILED;

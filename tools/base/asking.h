@@ -11,10 +11,11 @@
 
 struct json_object;
 
-#define ASKING_TIMEOUT_MS   5000u
-#define ASKING_SURVEY_MS    3600000u /* as long as it takes to account for every byte */
-#define ASKING_PARTITION    (PATH_MAX + 1)
-#define ASKING_START_DAEMON "shmstored & (for yourself), or systemctl enable --now shmstored (for all users)"
+#define ASKING_TIMEOUT_MS 5000u
+#define ASKING_SURVEY_MS  3600000u /* as long as it takes to account for every byte */
+#define ASKING_PARTITION  (PATH_MAX + 1)
+#define ASKING_START_DAEMON \
+	"shmstored & (for yourself), or systemctl enable --now shmstored (for all users)"
 
 /* A client of the daemon that --socket names, or else the one of the partition that is meant; not
  * connected yet. As shmstore_client_new(). */
@@ -24,7 +25,8 @@ int asking_client(const struct admin *a, uint32_t timeout_ms, struct shmstore_cl
  * apart by their uuids), as in another container: its path. partition: the one that is meant; NULL:
  * each that it watches.
  */
-bool asking_elsewhere(struct shmstore_client *c, const char *partition, char ret_path[ASKING_PARTITION]);
+bool asking_elsewhere(struct shmstore_client *c, const char *partition,
+		      char ret_path[ASKING_PARTITION]);
 /* A connected client, to be freed, whose partitions are those that are here. 0, or the command's
  * exit status once everything is said. */
 int asking_open(const struct admin *a, struct shmstore_client **ret);
@@ -33,7 +35,8 @@ int asking_open(const struct admin *a, struct shmstore_client **ret);
 const char *asking_partition(const struct admin *a, char text[ASKING_PARTITION]);
 /* A document about a partition (NULL: all), to be freed with jsonin_free(). As
  * shmstore_client_query(); -EBADMSG: it is no JSON. */
-int asking_ask(struct shmstore_client *c, enum shmstore_query what, const char *partition, struct json_object **ret);
+int asking_ask(struct shmstore_client *c, enum shmstore_query what, const char *partition,
+	       struct json_object **ret);
 /* The document in an answer of n bytes, which are freed. 0, -EBADMSG. */
 int asking_parse(char *json, size_t n, struct json_object **ret);
 /* One document about the partition named, or all; to be freed with jsonin_free(). 0, or the exit
@@ -42,9 +45,11 @@ int asking_query(const struct admin *a, enum shmstore_query what, struct json_ob
 
 /* How a command shows an answer to people. All but arg are optional. */
 struct asking_view {
-	int (*judge)(const struct json_object *document);                  /* the exit status that it stands for */
-	void (*document)(const struct json_object *document, void *arg);   /* prints what it says as a whole */
-	void (*partition)(const struct json_object *partition, void *arg); /* and each partition, under its heading */
+	int (*judge)(const struct json_object *document); /* the exit status that it stands for */
+	/* prints what it says as a whole */
+	void (*document)(const struct json_object *document, void *arg);
+	/* and each partition, under its heading */
+	void (*partition)(const struct json_object *partition, void *arg);
 	void *arg;
 };
 /* For judge: ADMIN_OK where "enabled" of the document's member of that name is true; else it says

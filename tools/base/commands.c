@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * commands.c: see commands.h. The options of every command may stand before its name or after it: those before are parsed here,
- * the rest is parsed by the command, with its own options added.
+ * commands.c: see commands.h. The options of every command may stand before its name or after it:
+ * those before are parsed here, the rest is parsed by the command, with its own options added.
  */
 #include "commands.h"
 
@@ -34,8 +34,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->next = state->argc; /* the rest is the command's */
 		return 0;
 	case ARGP_KEY_NO_ARGS:
-		message_say("%s%sno %s given; \"" ADMIN_NAME " help%s%s\" lists them", c->of, *c->of ? ": " : "",
-			    c->kind, *c->of ? " " : "", c->of);
+		message_say("%s%sno %s given; \"" ADMIN_NAME " help%s%s\" lists them", c->of,
+			    *c->of ? ": " : "", c->kind, *c->of ? " " : "", c->of);
 		argp_state_help(state, stderr, ARGP_HELP_SHORT_USAGE | ARGP_HELP_EXIT_ERR);
 		return 0;
 	default:
@@ -71,14 +71,15 @@ int commands_run(const struct commands *c, const char *name, struct admin *a, in
 		if (strcmp(one->name, name) == 0)
 			return one->run(a, argc, argv);
 	}
-	message_say("%s%s%s: no such %s; \"" ADMIN_NAME " help%s%s\" lists them", c->of, *c->of ? " " : "", name,
-		    c->kind, *c->of ? " " : "", c->of);
+	message_say("%s%s%s: no such %s; \"" ADMIN_NAME " help%s%s\" lists them", c->of,
+		    *c->of ? " " : "", name, c->kind, *c->of ? " " : "", c->of);
 	return ADMIN_USAGE;
 }
 
 int commands_read(const struct commands *c, struct admin *a, int argc, char **argv)
 {
-	const struct argp argp = {NULL, parse, c->usage, c->help, options_children, help_filter, NULL};
+	const struct argp argp = {NULL,        parse, c->usage, c->help, options_children,
+				  help_filter, NULL};
 	struct first_pass first = {.admin = a, .commands = c};
 
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first);

@@ -29,7 +29,8 @@ static void print_ago(uint64_t s, char text[HUMAN_SIZE])
 	static const struct {
 		unsigned below, of;
 		const char *unit;
-	} units[] = {{120, 1, "s"}, {7200, 60, "min"}, {172800, 3600, "h"}, {UINT32_MAX, 86400, "d"}};
+	} units[] = {
+		{120, 1, "s"}, {7200, 60, "min"}, {172800, 3600, "h"}, {UINT32_MAX, 86400, "d"}};
 	size_t i = 0;
 
 	while (i < 3 && s >= units[i].below)
@@ -37,8 +38,8 @@ static void print_ago(uint64_t s, char text[HUMAN_SIZE])
 	snprintf(text, HUMAN_SIZE, "%" PRIu64 " %s", s / units[i].of, units[i].unit);
 }
 
-static void print_number(const struct json_object *value, enum figure_form form, bool exact, uint64_t n,
-			 char text[HUMAN_SIZE])
+static void print_number(const struct json_object *value, enum figure_form form, bool exact,
+			 uint64_t n, char text[HUMAN_SIZE])
 {
 	double real = value ? json_object_get_double(value) : 0;
 
@@ -59,7 +60,8 @@ static void print_number(const struct json_object *value, enum figure_form form,
 		if (form == FIGURE_LATELY && n >= 10000)
 			human_duration(real / 1e3, text);
 		else
-			snprintf(text, HUMAN_SIZE, "%.1f s", form == FIGURE_TENTHS ? real : real / 1e3);
+			snprintf(text, HUMAN_SIZE, "%.1f s",
+				 form == FIGURE_TENTHS ? real : real / 1e3);
 		return;
 	case FIGURE_AGO:
 		print_ago(n, text);
@@ -77,18 +79,21 @@ static void print_number(const struct json_object *value, enum figure_form form,
 	}
 }
 
-char *figure_text(struct json_object *value, enum figure_form form, bool exact, uint64_t *ret_number)
+char *figure_text(struct json_object *value, enum figure_form form, bool exact,
+		  uint64_t *ret_number)
 {
-	const char *string = json_object_is_type(value, json_type_string) ? json_object_get_string(value) : "";
+	const char *string =
+		json_object_is_type(value, json_type_string) ? json_object_get_string(value) : "";
 	char text[HUMAN_SIZE], *made;
 
 	*ret_number = 0;
 	if (form == FIGURE_FLAG) {
 		string = value && json_object_get_boolean(value) ? "yes" : "no";
 	} else if (form >= FIGURE_COUNT || json_object_is_type(value, json_type_int)) {
-		*ret_number = form == FIGURE_AGO ? seconds_ago(value ? json_object_get_double(value) : 0)
-			      : value            ? json_object_get_uint64(value)
-						 : 0;
+		*ret_number = form == FIGURE_AGO
+				      ? seconds_ago(value ? json_object_get_double(value) : 0)
+			      : value ? json_object_get_uint64(value)
+				      : 0;
 		if (form <= FIGURE_SIZE && value && json_object_get_int64(value) < 0)
 			snprintf(text, sizeof(text), "%" PRId64, json_object_get_int64(value));
 		else
@@ -112,7 +117,8 @@ static void print_member(const struct json_object *o, bool exact, const char *me
 	int form = FIGURE_TEXT;
 	uint64_t n;
 
-	snprintf(path, sizeof(path), "%.*s", (int)(colon ? colon - member : (long)strlen(member)), member);
+	snprintf(path, sizeof(path), "%.*s", (int)(colon ? colon - member : (long)strlen(member)),
+		 member);
 	for (int f = 0; colon && f < FIGURE_FORMS; f++)
 		form = forms[f] && strcmp(colon + 1, forms[f]) == 0 ? f : form;
 	char *text = figure_text(jsonin_at_path(o, path), (enum figure_form)form, exact, &n);

@@ -27,7 +27,8 @@ enum figure_form {
 
 /* The member's text, on the heap; *ret_number is what it sorts by. value: NULL where it is missing:
  * nothing, or 0. */
-char *figure_text(struct json_object *value, enum figure_form form, bool exact, uint64_t *ret_number);
+char *figure_text(struct json_object *value, enum figure_form form, bool exact,
+		  uint64_t *ret_number);
 /*
  * Prints text with each {member} replaced by that member of o. {member:size}, :time, :id, :rate,
  * :sizes and :tenths are of these forms; any other word is a noun that is counted ("1 store", "2

@@ -11,7 +11,8 @@ static bool wait_next(struct frames *f, int64_t deadline)
 		int event = screen_wait(&f->screen, deadline);
 		if (event == SCREEN_TICK)
 			return true;
-		if (event == SCREEN_QUIT || event == SCREEN_ENDED || event == 'q' || event == 'Q' || event == 27)
+		if (event == SCREEN_QUIT || event == SCREEN_ENDED || event == 'q' || event == 'Q' ||
+		    event == 27)
 			return false;
 		if (event == 's')
 			f->sort(f->arg);

@@ -8,7 +8,8 @@
 #include "screen.h"
 
 struct frames {
-	int (*take)(void *arg);  /* gets what the next frame shows; any value but 0 ends the display */
+	/* gets what the next frame shows; any value but 0 ends the display */
+	int (*take)(void *arg);
 	bool (*show)(void *arg); /* shows it; false: it is not counted as an iteration */
 	void (*sort)(void *arg); /* by the next column */
 	void *arg;
@@ -18,17 +19,17 @@ struct frames {
 };
 
 /* Rows of a command's options, whose structure has frames. */
-#define FRAMES_OPTIONS(interval_text)                                                                           \
-	{"iterations",                                                                                          \
-	 'n',                                                                                                   \
-	 "N",                                                                                                   \
-	 "end after N intervals (default: never)",                                                              \
-	 OPTIONS_NUMBER,                                                                                        \
-	 offsetof(OF, frames.iterations),                                                                       \
-	 1},                                                                                                    \
-	{                                                                                                       \
-		"interval", 'd', "SECONDS", "between two frames (default: " interval_text ")", OPTIONS_SECONDS, \
-			offsetof(OF, frames.interval)                                                           \
+#define FRAMES_OPTIONS(interval_text)                                                          \
+	{"iterations",                                                                         \
+	 'n',                                                                                  \
+	 "N",                                                                                  \
+	 "end after N intervals (default: never)",                                             \
+	 OPTIONS_NUMBER,                                                                       \
+	 offsetof(OF, frames.iterations),                                                      \
+	 1},                                                                                   \
+	{                                                                                      \
+		"interval", 'd', "SECONDS", "between two frames (default: " interval_text ")", \
+			OPTIONS_SECONDS, offsetof(OF, frames.interval)                         \
 	}
 /* live: on a terminal frames overwrite each other. 0, what take() ended it with, or -errno where
  * signals cannot be had. */

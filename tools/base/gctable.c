@@ -7,8 +7,9 @@
 #include "jsonin.h"
 
 static const struct table_column columns[] = {
-	{"WHAT", TABLE_STATE, "what"},        {"FREES", FIGURE_SIZE, "bytes"}, {"ON DISK", FIGURE_SIZE, "tier_bytes"},
-	{"OBJECTS", FIGURE_COUNT, "objects"}, {"PATH", FIGURE_TEXT, "path"},   {"BECAUSE", TABLE_WRAP, "evidence"},
+	{"WHAT", TABLE_STATE, "what"},          {"FREES", FIGURE_SIZE, "bytes"},
+	{"ON DISK", FIGURE_SIZE, "tier_bytes"}, {"OBJECTS", FIGURE_COUNT, "objects"},
+	{"PATH", FIGURE_TEXT, "path"},          {"BECAUSE", TABLE_WRAP, "evidence"},
 };
 
 void gctable_print(const struct admin *a, const struct json_object *document, bool tier)
@@ -26,7 +27,8 @@ void gctable_print(const struct admin *a, const struct json_object *document, bo
 void gctable_total(const struct admin *a, const struct json_object *document, const char *done)
 {
 	fputs(done, stdout);
-	figure_print(document, a->bytes, " {freed:size}: {stores:store}, {leases:lease}, {objects:file}\n");
+	figure_print(document, a->bytes,
+		     " {freed:size}: {stores:store}, {leases:lease}, {objects:file}\n");
 	if (!jsonin_u64(document, "tier_files"))
 		return;
 	fputs(done, stdout);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* human.c: sizes for people, in powers of 1024. Integers only: what is printed is never more than there is. Pure. */
+/* human.c: sizes for people, in powers of 1024. Integers only: what is printed is never
+ * more than there is. Pure. */
 #include "human.h"
 
 #include <ctype.h>
@@ -24,11 +25,11 @@ const char *human_size(uint64_t bytes, char ret_text[HUMAN_SIZE])
 	else if (whole >= 100 || (rest == 0 && unit == 1))
 		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " %ciB", whole, units[unit - 1]);
 	else if (whole >= 10)
-		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 ".%" PRIu64 " %ciB", whole, rest * 10 / 1024,
-			 units[unit - 1]);
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 ".%" PRIu64 " %ciB", whole,
+			 rest * 10 / 1024, units[unit - 1]);
 	else
-		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 ".%02" PRIu64 " %ciB", whole, rest * 100 / 1024,
-			 units[unit - 1]);
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 ".%02" PRIu64 " %ciB", whole,
+			 rest * 100 / 1024, units[unit - 1]);
 	return ret_text;
 }
 
@@ -55,9 +56,11 @@ const char *human_duration(double seconds, char ret_text[HUMAN_SIZE])
 	else if (s < 3600)
 		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " min", s / 60);
 	else if (s < 86400)
-		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " h %" PRIu64 " min", s / 3600, s % 3600 / 60);
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " h %" PRIu64 " min", s / 3600,
+			 s % 3600 / 60);
 	else
-		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " d %" PRIu64 " h", s / 86400, s % 86400 / 3600);
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " d %" PRIu64 " h", s / 86400,
+			 s % 86400 / 3600);
 	return ret_text;
 }
 

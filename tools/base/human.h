@@ -8,7 +8,8 @@
 
 #define HUMAN_SIZE 32
 
-/* "0", "512 B", "64 KiB", "1.50 GiB": three digits at least, never rounded up into the next unit. Returns ret_text. */
+/* "0", "512 B", "64 KiB", "1.50 GiB": three digits at least, never rounded up into the
+ * next unit. Returns ret_text. */
 const char *human_size(uint64_t bytes, char ret_text[HUMAN_SIZE]);
 /* The same, or plain digits where exact is true. */
 const char *human_bytes(uint64_t bytes, bool exact, char ret_text[HUMAN_SIZE]);
@@ -16,7 +17,8 @@ const char *human_bytes(uint64_t bytes, bool exact, char ret_text[HUMAN_SIZE]);
 const char *human_duration(double seconds, char ret_text[HUMAN_SIZE]);
 /* "1 store", "2 stores". */
 const char *human_count(uint64_t n, const char *noun, char ret_text[HUMAN_SIZE]);
-/* "4096", "64K", "1.5GiB", "8g": units are powers of 1024; "50%" is of whole. False where text is no size, or over 2^63. */
+/* "4096", "64K", "1.5GiB", "8g": units are powers of 1024; "50%" is of whole. False where text
+ * is no size, or over 2^63. */
 bool human_parse(const char *text, uint64_t whole, uint64_t *ret_bytes);
 
 #endif

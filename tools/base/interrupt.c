@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* interrupt.c: the handler notes the signal and nothing else; it is there for one signal of each kind (SA_RESETHAND). */
+/* interrupt.c: the handler notes the signal and nothing else; it is there for one signal of
+ * each kind (SA_RESETHAND). */
 #include "interrupt.h"
 
 #include <signal.h>
@@ -19,7 +20,8 @@ void interrupt_catch(void)
 	struct sigaction action = {.sa_handler = note, .sa_flags = (int)SA_RESETHAND}, old;
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
-		if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) /* nohup stays nohup */
+		/* nohup stays nohup */
+		if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
 			sigaction(numbers[i], &action, NULL);
 	}
 }

@@ -5,7 +5,8 @@
 
 #include <stdbool.h>
 
-/* From here on SIGINT, SIGTERM and SIGHUP end system calls with EINTR instead of the program; a second one ends it. */
+/* From here on SIGINT, SIGTERM and SIGHUP end system calls with EINTR instead of the
+ * program; a second one ends it. */
 void interrupt_catch(void);
 bool interrupt_pending(void);
 /* Dies of the signal that came, if one came. */

@@ -20,8 +20,8 @@ struct json_object *jsonin_parse(const char *text, size_t n)
 	if (!t)
 		return NULL;
 	o = json_tokener_parse_ex(t, text, (int)n);
-	if (json_tokener_get_error(t) != json_tokener_success || json_tokener_get_parse_end(t) != n ||
-	    !json_object_is_type(o, json_type_object)) {
+	if (json_tokener_get_error(t) != json_tokener_success ||
+	    json_tokener_get_parse_end(t) != n || !json_object_is_type(o, json_type_object)) {
 		json_object_put(o);
 		o = NULL;
 	}
@@ -34,12 +34,13 @@ void jsonin_free(struct json_object *o)
 	json_object_put(o);
 }
 
-static struct json_object *member(const struct json_object *o, const char *name, enum json_type type)
+static struct json_object *member(const struct json_object *o, const char *name,
+				  enum json_type type)
 {
 	struct json_object *found;
 
-	if (!json_object_is_type(o, json_type_object) || !json_object_object_get_ex(o, name, &found) ||
-	    !json_object_is_type(found, type))
+	if (!json_object_is_type(o, json_type_object) ||
+	    !json_object_object_get_ex(o, name, &found) || !json_object_is_type(found, type))
 		return NULL;
 	return found;
 }
@@ -73,9 +74,11 @@ struct json_object *jsonin_at_path(const struct json_object *o, const char *path
 
 		snprintf(name, sizeof(name), "%.*s", (int)n, path);
 		path += n;
-		if (!json_object_is_type(at, json_type_object) || !json_object_object_get_ex(at, name, &found))
+		if (!json_object_is_type(at, json_type_object) ||
+		    !json_object_object_get_ex(at, name, &found))
 			found = NULL;
-		if (*path == '|' && json_object_is_type(found, json_type_string) && !json_object_get_string_len(found))
+		if (*path == '|' && json_object_is_type(found, json_type_string) &&
+		    !json_object_get_string_len(found))
 			found = NULL;
 		at = *path == '.' ? found : o;
 		if (*path == '.')
@@ -92,11 +95,14 @@ static int compare(const void *x, const void *y, void *arg)
 
 	for (const char *const *member = arg; *member && !r; member++) {
 		const bool down = **member == '-';
-		struct json_object *a = jsonin_at_path(*(struct json_object *const *)x, *member + down),
-				   *b = jsonin_at_path(*(struct json_object *const *)y, *member + down);
+		struct json_object *a = jsonin_at_path(*(struct json_object *const *)x,
+						       *member + down),
+				   *b = jsonin_at_path(*(struct json_object *const *)y,
+						       *member + down);
 		uint64_t one = json_object_get_uint64(a), two = json_object_get_uint64(b);
 
-		if (json_object_is_type(a, json_type_string) && json_object_is_type(b, json_type_string))
+		if (json_object_is_type(a, json_type_string) &&
+		    json_object_is_type(b, json_type_string))
 			r = strcmp(json_object_get_string(a), json_object_get_string(b));
 		else
 			r = (one > two) - (one < two);
@@ -105,8 +111,8 @@ static int compare(const void *x, const void *y, void *arg)
 	return r;
 }
 
-const struct json_object **jsonin_sorted(const struct json_object *o, const char *list, const char *const *order,
-					 size_t *ret_n)
+const struct json_object **jsonin_sorted(const struct json_object *o, const char *list,
+					 const char *const *order, size_t *ret_n)
 {
 	size_t n = jsonin_count(o, list);
 	const struct json_object **items = calloc(n + 1, sizeof(const struct json_object *));
@@ -130,7 +136,8 @@ bool jsonin_has(const struct json_object *o, const char *name)
 {
 	struct json_object *found;
 
-	return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, name, &found) && found;
+	return json_object_is_type(o, json_type_object) &&
+	       json_object_object_get_ex(o, name, &found) && found;
 }
 
 uint64_t jsonin_u64(const struct json_object *o, const char *name)

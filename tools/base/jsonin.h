@@ -25,10 +25,11 @@ struct json_object *jsonin_at_path(const struct json_object *o, const char *path
  * The list's objects, to be freed, in the order of these members (jsonin_at_path(); ended by NULL):
  * numbers and texts upwards, with a minus before its name downwards.
  */
-const struct json_object **jsonin_sorted(const struct json_object *o, const char *list, const char *const *order,
-					 size_t *ret_n);
+const struct json_object **jsonin_sorted(const struct json_object *o, const char *list,
+					 const char *const *order, size_t *ret_n);
 /* Adds the members of these names (ended by NULL) to another object; missing ones are null. */
-void jsonin_copy(struct json_object *to, const struct json_object *from, const char *const *members);
+void jsonin_copy(struct json_object *to, const struct json_object *from,
+		 const char *const *members);
 bool jsonin_has(const struct json_object *o, const char *name); /* and it is not null */
 uint64_t jsonin_u64(const struct json_object *o, const char *name);
 int64_t jsonin_i64(const struct json_object *o, const char *name);

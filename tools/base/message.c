@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * message.c: messages to people on standard error. Names and keys in them come from other processes: control characters
- * are written as \xNN, so that no store can steer a terminal.
+ * message.c: messages to people on standard error. Names and keys in them come from other
+ * processes: control characters are written as \xNN, so that no store can steer a terminal.
  */
 #include "message.h"
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* message.h: what goes to standard error: "shmstore-admin: <what>: <why>", and below it what to do. */
+/* message.h: what goes to standard error: "shmstore-admin: <what>: <why>", and below it what to
+ * do. */
 #ifndef MESSAGE_H
 #define MESSAGE_H
 
@@ -11,9 +12,11 @@ void message_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int message_fail(const char *what, const char *why, ...) __attribute__((format(printf, 2, 3)));
 /* The same with the library's words for error (a -errno). */
 int message_error(const char *what, int error);
-/* "; refused to this process: …", where system calls are that we cannot do without and error may stem from it; else "". Static. */
+/* "; refused to this process: …", where system calls are that we cannot do without and error may
+ * stem from it; else "". Static. */
 const char *message_refused(int error);
-/* The same with what the library's last call has to say about it (shmstore_error_detail()), where it has something. */
+/* The same with what the library's last call has to say about it
+ * (shmstore_error_detail()), where it has something. */
 int message_detail(const char *what, int error);
 /* "shmstore-admin: <what>: <why>", where why may begin with what itself. Returns ADMIN_FAILED. */
 int message_because(const char *what, const char *why);

@@ -16,7 +16,8 @@ void mountinfo_read(const struct admin *a, struct mountinfo_table *ret)
 	*ret = (struct mountinfo_table){.text = sysroot_read(a, "/proc/self/mountinfo")};
 	for (char *line = ret->text ? strtok_r(ret->text, "\n", &save) : NULL; line;
 	     line = strtok_r(NULL, "\n", &save)) {
-		struct shms_mountline *grown = realloc(ret->mounts, (ret->n_mounts + 1) * sizeof(*grown));
+		struct shms_mountline *grown =
+			realloc(ret->mounts, (ret->n_mounts + 1) * sizeof(*grown));
 		if (!grown)
 			message_no_memory();
 		ret->mounts = grown;
@@ -42,7 +43,8 @@ const struct shms_mountline *mountinfo_find(const struct mountinfo_table *t, con
 
 	for (size_t i = 0; i < t->n_mounts; i++) {
 		const struct shms_mountline *m = &t->mounts[i];
-		if (shms_mountline_covers(m->point, path) && (!found || strlen(m->point) >= strlen(found->point)))
+		if (shms_mountline_covers(m->point, path) &&
+		    (!found || strlen(m->point) >= strlen(found->point)))
 			found = m;
 	}
 	return found;

@@ -11,9 +11,9 @@
 
 struct mountinfo_table {
 	size_t n_mounts;
-	struct shms_mountline
-		*mounts; /* in the order in which they were made: the last one of a point is the visible one */
-	char *text;      /* that they point into */
+	/* in the order in which they were made: the last one of a point is the visible one */
+	struct shms_mountline *mounts;
+	char *text; /* that they point into */
 };
 
 /* n_mounts is 0 where the file cannot be read. Lines that make no sense are left out. */
@@ -23,7 +23,8 @@ void mountinfo_deinit(struct mountinfo_table *t);
 const struct shms_mountline *mountinfo_find(const struct mountinfo_table *t, const char *path);
 /* Whether path lies below dir, not at it. */
 bool mountinfo_below(const char *path, const char *dir);
-/* The value of an option in "a,b=c": writes at most size bytes to ret_value ("" where it has none). False: not there. */
+/* The value of an option in "a,b=c": writes at most size bytes to ret_value ("" where it
+ * has none). False: not there. */
 bool mountinfo_option(const char *options, const char *name, char *ret_value, size_t size);
 
 #endif

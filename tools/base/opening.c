@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * opening.c: from what a user typed to open handles. The library's codes are few; what they mean for a path is found out
- * here by looking at it, so that each refusal has a message of its own and says what to do. Looking may race with others:
- * then the message is the general one.
+ * opening.c: from what a user typed to open handles. The library's codes are few; what they mean
+ * for a path is found out here by looking at it, so that each refusal has a message of its own and
+ * says what to do. Looking may race with others: then the message is the general one.
  */
 #include "opening.h"
 
@@ -49,7 +49,8 @@ static void explain_missing(const char *path)
 
 	if (stat(path, &st) < 0) {
 		message_fail(path, "there is no such directory");
-		message_hint("to make a partition there: " ADMIN_NAME " -p %s init", shellword(path));
+		message_hint("to make a partition there: " ADMIN_NAME " -p %s init",
+			     shellword(path));
 	} else if (!S_ISDIR(st.st_mode)) {
 		message_fail(path, "is no directory");
 	} else {
@@ -67,7 +68,8 @@ unsigned opening_marker_version(const char *path)
 	FILE *f = fopen(marker, "re");
 	if (!f)
 		return 0;
-	if (fscanf(f, "shmstore partition %9u", &version) != 1) // NOLINT(cert-err34-c): nine digits fit
+	// NOLINTNEXTLINE(cert-err34-c): nine digits fit
+	if (fscanf(f, "shmstore partition %9u", &version) != 1)
 		version = 0;
 	fclose(f);
 	return version;
@@ -81,25 +83,34 @@ static void explain_unsupported(const struct admin *a, const char *path)
 	unsigned version = opening_marker_version(path);
 
 	if (version && version != OPENING_MARKER_VERSION) {
-		message_fail(path, "is a partition of format version %u, which this program (%s) does not know",
+		message_fail(path,
+			     "is a partition of format version %u, which this program (%s) does "
+			     "not know",
 			     version, shmstore_version());
-		message_hint("use the shmstore that made it, or empty the directory and run: " ADMIN_NAME " -p %s init",
-			     shellword(path));
+		message_hint(
+			"use the shmstore that made it, or empty the directory and run: " ADMIN_NAME
+			" -p %s init",
+			shellword(path));
 		return;
 	}
 	bool looked = statfs(path, &fs) == 0;
 	if (version || (looked ? fs.f_type == TMPFS_MAGIC : errno != ENOENT)) {
 		message_detail(path, -ENOTSUP);
-		message_hint("to see what is missing: " ADMIN_NAME " -p %s doctor", shellword(path));
+		message_hint("to see what is missing: " ADMIN_NAME " -p %s doctor",
+			     shellword(path));
 		return;
 	}
 	char *canonical = realpath(path, NULL);
 	mountinfo_read(a, &mounts);
 	const struct shms_mountline *m = mountinfo_find(&mounts, canonical ? canonical : path);
-	message_fail(path, "is on a disk file system (%s), not on a tmpfs: objects would not be shared memory",
-		     m ? m->type : "of unknown type");
-	message_hint("as root, to mount a tmpfs there: " ADMIN_NAME " -p %s init --size 50%%", shellword(path));
-	message_hint("to use the disk all the same: " ADMIN_NAME " -p %s init --allow-disk", shellword(path));
+	message_fail(
+		path,
+		"is on a disk file system (%s), not on a tmpfs: objects would not be shared memory",
+		m ? m->type : "of unknown type");
+	message_hint("as root, to mount a tmpfs there: " ADMIN_NAME " -p %s init --size 50%%",
+		     shellword(path));
+	message_hint("to use the disk all the same: " ADMIN_NAME " -p %s init --allow-disk",
+		     shellword(path));
 	mountinfo_deinit(&mounts);
 	free(canonical);
 }
@@ -107,8 +118,8 @@ static void explain_unsupported(const struct admin *a, const char *path)
 static void explain_damaged(const char *path)
 {
 	message_fail(path, "its marker .shmstore is damaged");
-	message_hint("if nothing in it is needed any more, remove %s/.shmstore, stores and peers, then run: " ADMIN_NAME
-		     " -p %s init",
+	message_hint("if nothing in it is needed any more, remove %s/.shmstore, stores and peers, "
+		     "then run: " ADMIN_NAME " -p %s init",
 		     shellword(path), shellword(path));
 }
 
@@ -121,9 +132,10 @@ static void explain_forbidden(const char *path)
 		message_detail(path, -EPERM);
 		return;
 	}
-	message_fail(path, "not allowed: it belongs to user %u, mode %04o, and you are user %u", st.st_uid,
-		     st.st_mode & 07777, geteuid());
-	message_hint("run this as its owner or as root, or make a partition for several users: init --shared");
+	message_fail(path, "not allowed: it belongs to user %u, mode %04o, and you are user %u",
+		     st.st_uid, st.st_mode & 07777, geteuid());
+	message_hint("run this as its owner or as root, or make a partition for several users: "
+		     "init --shared");
 }
 
 int opening_explain(const struct admin *a, const char *path, int error)
@@ -136,7 +148,8 @@ int opening_explain(const struct admin *a, const char *path, int error)
 		explain_unsupported(a, path);
 		break;
 	case EEXIST:
-		message_fail(path, "is not empty and holds no partition: what is in it stays untouched");
+		message_fail(path,
+			     "is not empty and holds no partition: what is in it stays untouched");
 		message_hint("name an empty or a new directory");
 		break;
 	case EBADMSG:
@@ -147,7 +160,8 @@ int opening_explain(const struct admin *a, const char *path, int error)
 		break;
 	case ENOSPC:
 		message_fail(path, "its file system is full");
-		message_hint("to see what fills it: df -h %s; df -i %s", shellword(path), shellword(path));
+		message_hint("to see what fills it: df -h %s; df -i %s", shellword(path),
+			     shellword(path));
 		break;
 	default:
 		message_detail(path, error);
@@ -172,7 +186,8 @@ int opening_explain_store(struct shmstore_partition *p, const char *name, int er
 	switch (-error) {
 	case ENOENT:
 		message_fail(name, "there is no such store in %s", shmstore_partition_path(p));
-		message_hint("to see the stores: " ADMIN_NAME " -p %s du", shellword(shmstore_partition_path(p)));
+		message_hint("to see the stores: " ADMIN_NAME " -p %s du",
+			     shellword(shmstore_partition_path(p)));
 		break;
 	case EPERM:
 		if (geteuid() == 0) {
@@ -183,8 +198,10 @@ int opening_explain_store(struct shmstore_partition *p, const char *name, int er
 		message_hint("run this as its owner or as root");
 		break;
 	case EINVAL:
-		message_fail(name, "is no name of a store: 1 to %u bytes, no '/', no '.' at its beginning",
-			     SHMSTORE_NAME_MAX);
+		message_fail(
+			name,
+			"is no name of a store: 1 to %u bytes, no '/', no '.' at its beginning",
+			SHMSTORE_NAME_MAX);
 		break;
 	default:
 		message_detail(name, error);
@@ -205,12 +222,13 @@ int opening_store(struct shmstore_partition *p, const char *name, struct shmstor
 	return r < 0 ? opening_explain_store(p, name, r) : ADMIN_OK;
 }
 
-int opening_explain_key(struct shmstore_partition *p, struct shmstore *s, const char *key, int error)
+int opening_explain_key(struct shmstore_partition *p, struct shmstore *s, const char *key,
+			int error)
 {
 	if (error == -ENOENT) {
 		message_fail(key, "the store %s holds no such key", shmstore_name(s));
-		message_hint("to see its keys: " ADMIN_NAME " -p %s ls %s", shellword(shmstore_partition_path(p)),
-			     shellword(shmstore_name(s)));
+		message_hint("to see its keys: " ADMIN_NAME " -p %s ls %s",
+			     shellword(shmstore_partition_path(p)), shellword(shmstore_name(s)));
 	} else if (error == -EBADMSG && *shmstore_error_path()) {
 		message_detail(key, error);
 		message_hint("its tier file: %s", shmstore_error_path());

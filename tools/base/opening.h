@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* opening.h: the partition, the store and the key that a command names: opened, or refused with what to do about it. */
+/* opening.h: the partition, the store and the key that a command names: opened, or refused
+ * with what to do about it. */
 #ifndef OPENING_H
 #define OPENING_H
 
@@ -19,15 +20,19 @@ int opening_partition(const struct admin *a, struct shmstore_partition **ret);
 /* Says why the partition at path cannot be opened or made. Returns ADMIN_FAILED. */
 int opening_explain(const struct admin *a, const char *path, int error);
 #define OPENING_MARKER_VERSION 1u /* the one that the library knows: partition.h */
-/* The format version that the marker at path states; 0 = none. The marker is text (docs/format.md). */
+/* The format version that the marker at path states; 0 = none. The marker
+ * is text (docs/format.md). */
 unsigned opening_marker_version(const char *path);
-/* The store called name, or at that absolute path, for reading. 0, or the command's exit status once everything is said. */
+/* The store called name, or at that absolute path, for reading. 0, or the command's exit
+ * status once everything is said. */
 int opening_store(struct shmstore_partition *p, const char *name, struct shmstore **ret);
 /* Says why the store called name cannot be used. Returns ADMIN_FAILED. */
 int opening_explain_store(struct shmstore_partition *p, const char *name, int error);
 /* Says why the object of a key, as the user typed it, cannot be read. Returns ADMIN_FAILED. */
-int opening_explain_key(struct shmstore_partition *p, struct shmstore *s, const char *key, int error);
-/* A key as the user typed it, unescaped into key (room for SHMSTORE_KEY_MAX bytes). False: too long; said. */
+int opening_explain_key(struct shmstore_partition *p, struct shmstore *s, const char *key,
+			int error);
+/* A key as the user typed it, unescaped into key (room for SHMSTORE_KEY_MAX
+ * bytes). False: too long; said. */
 bool opening_key(const char *text, unsigned char *key, size_t *ret_size);
 
 #endif

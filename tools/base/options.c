@@ -28,7 +28,8 @@ enum {
 };
 
 static const struct argp_option common_options[] = {
-	{"partition", 'p', "DIRECTORY", 0, "the partition (default: $SHMSTORE_PARTITION, else the one built in)", 0},
+	{"partition", 'p', "DIRECTORY", 0,
+	 "the partition (default: $SHMSTORE_PARTITION, else the one built in)", 0},
 	{"socket", OPTION_SOCKET, "FILE", 0,
 	 "the daemon's socket (default: $SHMSTORE_SOCKET, else that of the partition's daemon)", 0},
 	{"json", 'j', NULL, 0, "answer in JSON, sizes in bytes", 0},
@@ -95,7 +96,8 @@ void options_init(struct admin *a)
 
 	argp_program_version_hook = print_version;
 	setenv("ARGP_HELP_FMT", "no-dup-args-note", 0);
-	a->color = isatty(STDOUT_FILENO) && !(no_color && *no_color) && !(term && strcmp(term, "dumb") == 0);
+	a->color = isatty(STDOUT_FILENO) && !(no_color && *no_color) &&
+		   !(term && strcmp(term, "dumb") == 0);
 	if (root)
 		a->root = root;
 }
@@ -106,7 +108,8 @@ void options_usage(const struct argp_state *state, const char *format, ...)
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args); // NOLINT(clang-analyzer-valist.Uninitialized): it is not
+	// NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is not
+	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
 	if (command)
 		message_say("%.*s: %s", (int)strcspn(command, " "), command, text);
@@ -116,7 +119,8 @@ void options_usage(const struct argp_state *state, const char *format, ...)
 	exit(ADMIN_USAGE);
 }
 
-uint64_t options_number(const struct argp_state *state, const char *option, const char *arg, uint64_t least)
+uint64_t options_number(const struct argp_state *state, const char *option, const char *arg,
+			uint64_t least)
 {
 	char *end;
 
@@ -124,7 +128,8 @@ uint64_t options_number(const struct argp_state *state, const char *option, cons
 	unsigned long long value = strtoull(arg, &end, 10);
 	if (errno || *end || *arg < '0' || *arg > '9' || value < least) {
 		if (least)
-			options_usage(state, "%s %s: is no number of at least %" PRIu64, option, arg, least);
+			options_usage(state, "%s %s: is no number of at least %" PRIu64, option,
+				      arg, least);
 		options_usage(state, "%s %s: is no number", option, arg);
 	}
 	return value;
@@ -137,12 +142,13 @@ double options_interval(const struct argp_state *state, const char *arg)
 	errno = 0;
 	double seconds = strtod(arg, &end);
 	if (errno || *end || end == arg || !(seconds >= 0.05 && seconds <= 86400))
-		options_usage(state, "--interval %s: is no number of seconds between 0.05 and 86400", arg);
+		options_usage(state,
+			      "--interval %s: is no number of seconds between 0.05 and 86400", arg);
 	return seconds;
 }
 
-size_t options_one_of(const struct argp_state *state, const char *option, const char *arg, const char *const *names,
-		      size_t n)
+size_t options_one_of(const struct argp_state *state, const char *option, const char *arg,
+		      const char *const *names, size_t n)
 {
 	char list[256] = "";
 	size_t used = 0;
@@ -153,7 +159,8 @@ size_t options_one_of(const struct argp_state *state, const char *option, const 
 		if (strcmp(arg, names[i]) == 0)
 			return i;
 		if (used < sizeof(list))
-			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s", used ? ", " : "", names[i]);
+			used += (size_t)snprintf(list + used, sizeof(list) - used, "%s%s",
+						 used ? ", " : "", names[i]);
 	}
 	options_usage(state, "%s %s: is none of %s", option, arg, list);
 }
@@ -182,7 +189,8 @@ static int key_of(const struct command_line *line, size_t i)
 	return line->options[i].key ? line->options[i].key : FIRST_KEY + (int)i;
 }
 
-static void set_option(const struct argp_state *state, const struct options_row *o, void *at, char *arg)
+static void set_option(const struct argp_state *state, const struct options_row *o, void *at,
+		       char *arg)
 {
 	char name[32];
 

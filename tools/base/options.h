@@ -44,11 +44,12 @@ struct options_row {
 /* A command's arguments: the input of its argp. */
 struct command_line {
 	struct admin *admin;
-	const char *const *names;          /* of its arguments, NULL-terminated; NULL = it takes none */
-	size_t n_needed;                   /* so many of them must be there */
-	bool many;                         /* the last of them may be repeated: those are in many_args, not in args */
-	const struct options_row *options; /* its own, ended by one without a name; NULL: argp has them */
-	void *own;                         /* where they go */
+	const char *const *names; /* of its arguments, NULL-terminated; NULL = it takes none */
+	size_t n_needed;          /* so many of them must be there */
+	bool many; /* the last of them may be repeated: those are in many_args, not in args */
+	/* its own, ended by one without a name; NULL: argp has them */
+	const struct options_row *options;
+	void *own; /* where they go */
 	size_t n_args;
 	const char *args[OPTIONS_ARGS_MAX];
 	size_t n_many;
@@ -76,13 +77,14 @@ void options_usage(const struct argp_state *state, const char *format, ...)
 	__attribute__((format(printf, 2, 3), noreturn));
 /* The values of options: a whole number of at least least; a user's name or number. They end the
  * program where arg is none. */
-uint64_t options_number(const struct argp_state *state, const char *option, const char *arg, uint64_t least);
+uint64_t options_number(const struct argp_state *state, const char *option, const char *arg,
+			uint64_t least);
 /* Of --interval: a number of seconds between 0.05 and a day. Does not return where it is none. */
 double options_interval(const struct argp_state *state, const char *arg);
 /* Of an option that takes one of n names, some of which may be NULL: its number. Does not return
  * where it is none of them. */
-size_t options_one_of(const struct argp_state *state, const char *option, const char *arg, const char *const *names,
-		      size_t n);
+size_t options_one_of(const struct argp_state *state, const char *option, const char *arg,
+		      const char *const *names, size_t n);
 uid_t options_user(const struct argp_state *state, const char *arg);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * progress.c: tells people that long work goes on. A thread waits two seconds and then writes, on a terminal, one line that
- * it rewrites twice a second; into a file, a line every ten seconds. A thread, because some of the work is one long call of
- * the library. The numbers are relaxed atomics: each is shown for itself.
+ * progress.c: tells people that long work goes on. A thread waits two seconds and then writes, on a
+ * terminal, one line that it rewrites twice a second; into a file, a line every ten seconds. A
+ * thread, because some of the work is one long call of the library. The numbers are relaxed
+ * atomics: each is shown for itself.
  */
 #include "progress.h"
 
@@ -43,8 +44,8 @@ static void show_locked(void)
 	uint64_t bytes = atomic_load_explicit(&progress.bytes, memory_order_relaxed);
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	fprintf(stderr, "%s%s: %s: %lld s", progress.terminal ? "\r" : "", ADMIN_NAME, progress.what,
-		(long long)(now.tv_sec - progress.start.tv_sec));
+	fprintf(stderr, "%s%s: %s: %lld s", progress.terminal ? "\r" : "", ADMIN_NAME,
+		progress.what, (long long)(now.tv_sec - progress.start.tv_sec));
 	if (n)
 		fprintf(stderr, ", %" PRIu64 " objects", n);
 	if (bytes)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.h: a line on standard error about work that takes more than two seconds. One at a time in the program. */
+/* progress.h: a line on standard error about work that takes more than two seconds. One
+ * at a time in the program. */
 #ifndef PROGRESS_H
 #define PROGRESS_H
 
@@ -9,7 +10,8 @@
 void progress_begin(const char *what);
 /* How far it is; cheap, may be called for every object. 0 = nothing to say. */
 void progress_set(uint64_t n_objects, uint64_t bytes);
-/* Takes the line off the terminal, because something else is about to be printed. It comes back by itself. */
+/* Takes the line off the terminal, because something else is about to be
+ * printed. It comes back by itself. */
 void progress_clear(void);
 void progress_end(void);
 

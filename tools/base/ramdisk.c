@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ramdisk.c: mount(2) of a tmpfs. Only root may; anybody else is told the command. Nothing is ever mounted over a directory
- * that holds something, because it would vanish from sight. A remount changes only what is named: tmpfs keeps its other
- * options, the flags (nosuid, ...) have to be given again.
+ * ramdisk.c: mount(2) of a tmpfs. Only root may; anybody else is told the command. Nothing
+ * is ever mounted over a directory that holds something, because it would vanish from sight.
+ * A remount changes only what is named: tmpfs keeps its other options, the flags (nosuid,
+ * ...) have to be given again.
  */
 #include "ramdisk.h"
 
@@ -31,7 +32,8 @@ uint64_t ramdisk_inodes(uint64_t size)
 	return pages < 1u << 20 ? 1u << 20 : pages;
 }
 
-/* Whether the directory holds nothing. A missing one does, and one that we may not look into: the kernel will say more. */
+/* Whether the directory holds nothing. A missing one does, and one that we may not look into:
+ * the kernel will say more. */
 static bool is_empty(const char *path)
 {
 	DIR *d = opendir(path);
@@ -53,16 +55,18 @@ static int explain_not_root(const struct ramdisk *disk)
 	if (disk->size)
 		snprintf(size, sizeof(size), " --size %" PRIu64, disk->size);
 	message_fail(disk->path, "only root may mount a tmpfs or resize one");
-	message_hint("run: sudo " ADMIN_NAME " -p %s init%s%s%s%s --owner %u", shellword(disk->path), size,
-		     disk->huge ? " --huge " : "", disk->huge ? disk->huge : "", disk->shared ? " --shared" : "",
-		     geteuid());
+	message_hint("run: sudo " ADMIN_NAME " -p %s init%s%s%s%s --owner %u",
+		     shellword(disk->path), size, disk->huge ? " --huge " : "",
+		     disk->huge ? disk->huge : "", disk->shared ? " --shared" : "", geteuid());
 	return -1;
 }
 
 static void explain_not_empty(const char *path, const struct shms_mountline *m)
 {
 	if (opening_marker_version(path)) {
-		message_fail(path, "is a partition already, on the file system mounted at %s: a mount would hide it",
+		message_fail(path,
+			     "is a partition already, on the file system mounted at %s: a mount "
+			     "would hide it",
 			     m ? m->point : "?");
 		message_hint("make a new one: name a directory that is empty or does not exist");
 	} else {
@@ -77,8 +81,9 @@ static unsigned long mount_flags(const char *path)
 	static const struct {
 		unsigned long statvfs, mount;
 	} flags[] = {
-		{ST_RDONLY, MS_RDONLY},     {ST_NOSUID, MS_NOSUID},   {ST_NODEV, MS_NODEV},
-		{ST_NOEXEC, MS_NOEXEC},     {ST_NOATIME, MS_NOATIME}, {ST_NODIRATIME, MS_NODIRATIME},
+		{ST_RDONLY, MS_RDONLY},     {ST_NOSUID, MS_NOSUID},
+		{ST_NODEV, MS_NODEV},       {ST_NOEXEC, MS_NOEXEC},
+		{ST_NOATIME, MS_NOATIME},   {ST_NODIRATIME, MS_NODIRATIME},
 		{ST_RELATIME, MS_RELATIME},
 	};
 	unsigned long found = 0;
@@ -91,14 +96,16 @@ static unsigned long mount_flags(const char *path)
 	return found;
 }
 
-static void append(char *data, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void append(char *data, size_t size, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 static void append(char *data, size_t size, const char *format, ...)
 {
 	size_t used = strlen(data);
 	va_list args;
 
 	va_start(args, format);
-	vsnprintf(data + used, size - used, format, args); // NOLINT(clang-analyzer-valist.Uninitialized): it is not
+	// NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is not
+	vsnprintf(data + used, size - used, format, args);
 	va_end(args);
 }
 
@@ -106,11 +113,14 @@ static int explain_mount(const struct ramdisk *disk, const char *data, int error
 {
 	char size[HUMAN_SIZE];
 
-	message_fail(disk->path, "the kernel refuses a tmpfs with the options %s: %s", data, strerror(error));
+	message_fail(disk->path, "the kernel refuses a tmpfs with the options %s: %s", data,
+		     strerror(error));
 	if (error == EINVAL && disk->huge)
-		message_hint("huge is one of never, within_size, advise, always, and needs a kernel with huge pages");
+		message_hint("huge is one of never, within_size, advise, always, and needs a "
+			     "kernel with huge pages");
 	if (error == EINVAL && disk->size)
-		message_hint("a size below what is in use cannot be: %s asked for", human_size(disk->size, size));
+		message_hint("a size below what is in use cannot be: %s asked for",
+			     human_size(disk->size, size));
 	if (error == EPERM)
 		message_hint("in a container, the host's root must mount it");
 	return -1;
@@ -140,11 +150,12 @@ static int make(const struct ramdisk *disk)
 	if (!made && errno != EEXIST) {
 		message_fail(disk->path, "the directory cannot be made: %s", strerror(errno));
 		if (errno == ENOENT)
-			message_hint("its parent is missing: mkdir -p \"$(dirname %s)\"", shellword(disk->path));
+			message_hint("its parent is missing: mkdir -p \"$(dirname %s)\"",
+				     shellword(disk->path));
 		return -1;
 	}
-	append(data, sizeof(data), "mode=%s,uid=%u,gid=%u,huge=%s", disk->shared ? "1777" : "0700", disk->uid,
-	       disk->gid, disk->huge ? disk->huge : "within_size");
+	append(data, sizeof(data), "mode=%s,uid=%u,gid=%u,huge=%s", disk->shared ? "1777" : "0700",
+	       disk->uid, disk->gid, disk->huge ? disk->huge : "within_size");
 	if (disk->size)
 		append(data, sizeof(data), ",size=%" PRIu64 ",nr_inodes=%" PRIu64, disk->size,
 		       ramdisk_inodes(disk->size));

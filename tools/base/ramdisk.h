@@ -25,12 +25,13 @@ enum ramdisk_done {
 };
 
 /*
- * Mounts a tmpfs at path (the directory is made where it is missing), or, where path is a tmpfs's mount point already, gives
- * that one the new size and huge option.
+ * Mounts a tmpfs at path (the directory is made where it is missing), or, where path is a tmpfs's
+ * mount point already, gives that one the new size and huge option.
  * Returns RAMDISK_MOUNTED or RAMDISK_RESIZED, or -1 once everything is said.
  */
 int ramdisk_make(const struct admin *a, const struct ramdisk *disk);
-/* Inodes that a partition of so many bytes gets: one per page, as tmpfs counts every link as one, and never under a million. */
+/* Inodes that a partition of so many bytes gets: one per page, as tmpfs counts every link as one,
+ * and never under a million. */
 uint64_t ramdisk_inodes(uint64_t size);
 
 #endif

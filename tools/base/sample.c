@@ -28,8 +28,8 @@ static int add_store(const struct shmstore_store_info *info, void *arg)
 {
 	struct json_object *o = jsonmake_append(arg, jsonmake_new());
 
-	fields_of(o, info, PROSE(name), PROSE(path), PROSE(label), SAME(pid), PLACE("alive"), SAME(keep),
-		  SAME(created_ns));
+	fields_of(o, info, PROSE(name), PROSE(path), PROSE(label), SAME(pid), PLACE("alive"),
+		  SAME(keep), SAME(created_ns));
 	if (info->alive != SHMSTORE_ALIVE_UNKNOWN)
 		jsonmake_flag(o, "alive", info->alive == SHMSTORE_ALIVE);
 	fields_add(jsonmake_child(o, "ledger", jsonmake_new()), of_counters, &info->counters);
@@ -44,17 +44,20 @@ int sample_take(struct shmstore_partition *p, struct sample *ret)
 	*ret = (struct sample){.space = jsonmake_new(), .stores = jsonmake_new()};
 	if (r < 0)
 		return r;
-	fields_of(ret->space, &info, FIELD_AS(FIELD_PROSE, path, "partition"), FIELD(bytes_size, "size"),
-		  FIELD(bytes_used, "used"), FIELD(bytes_available, "available"), SAME(inodes_size), SAME(inodes_used));
+	fields_of(ret->space, &info, FIELD_AS(FIELD_PROSE, path, "partition"),
+		  FIELD(bytes_size, "size"), FIELD(bytes_used, "used"),
+		  FIELD(bytes_available, "available"), SAME(inodes_size), SAME(inodes_used));
 	snprintf(ret->huge, sizeof(ret->huge), "%s", info.huge);
-	r = shmstore_partition_stores(p, add_store, jsonmake_child(ret->stores, "workers", jsonmake_new_list()));
+	r = shmstore_partition_stores(p, add_store,
+				      jsonmake_child(ret->stores, "workers", jsonmake_new_list()));
 	if (r == 0)
 		ret->taken_ns = screen_now();
 	return r;
 }
 
 /* The object of the partition at path. */
-static int ask(struct shmstore_client *c, enum shmstore_query what, const char *path, struct json_object **ret)
+static int ask(struct shmstore_client *c, enum shmstore_query what, const char *path,
+	       struct json_object **ret)
 {
 	struct json_object *document;
 	int r = asking_ask(c, what, path, &document);
@@ -92,9 +95,11 @@ void sample_deinit(struct sample *s)
 static const struct {
 	const char *name, *counter;
 } rates[] = {
-	{"put_per_s", "put_n"},           {"put_bytes_per_s", "put_bytes"}, {"get_per_s", "get_n"},
-	{"get_bytes_per_s", "get_bytes"}, {"handoff_per_s", "handoff_n"},   {"adopt_per_s", "adopt_n"},
-	{"delete_per_s", "delete_n"},     {"enospc_per_s", "enospc_n"},     {"evicted_per_s", "evicted_n"},
+	{"put_per_s", "put_n"},         {"put_bytes_per_s", "put_bytes"},
+	{"get_per_s", "get_n"},         {"get_bytes_per_s", "get_bytes"},
+	{"handoff_per_s", "handoff_n"}, {"adopt_per_s", "adopt_n"},
+	{"delete_per_s", "delete_n"},   {"enospc_per_s", "enospc_n"},
+	{"evicted_per_s", "evicted_n"},
 };
 #define N_RATES (sizeof(rates) / sizeof(rates[0]))
 /* Of a dead store the latter two are nobody's. */
@@ -117,22 +122,25 @@ static double rate(uint64_t now, uint64_t before, double seconds)
 	return now > before ? (double)(now - before) / seconds : 0;
 }
 
-static void add_rates(struct json_object *o, const struct json_object *now, const struct json_object *was,
-		      double seconds, struct sums *sums)
+static void add_rates(struct json_object *o, const struct json_object *now,
+		      const struct json_object *was, double seconds, struct sums *sums)
 {
 	const bool same = jsonin_i64(was, "pid") == jsonin_i64(now, "pid") &&
 			  jsonin_i64(was, "created_ns") == jsonin_i64(now, "created_ns");
 
 	for (size_t i = 0; i < N_RATES; i++) {
-		double value = rate(jsonin_u64(jsonin_object(now, "ledger"), rates[i].counter),
-				    same ? jsonin_u64(jsonin_object(was, "ledger"), rates[i].counter) : 0, seconds);
+		double value =
+			rate(jsonin_u64(jsonin_object(now, "ledger"), rates[i].counter),
+			     same ? jsonin_u64(jsonin_object(was, "ledger"), rates[i].counter) : 0,
+			     seconds);
 
 		jsonmake_real(o, rates[i].name, value);
 		sums->rates[i] += value;
 	}
 }
 
-static void add_gauges(struct json_object *o, const struct json_object *store, bool people, struct sums *sums)
+static void add_gauges(struct json_object *o, const struct json_object *store, bool people,
+		       struct sums *sums)
 {
 	const bool alive = jsonin_flag(store, "alive"), dead = jsonin_has(store, "alive") && !alive;
 
@@ -147,7 +155,11 @@ static void add_gauges(struct json_object *o, const struct json_object *store, b
 	sums->n_alive += !dead;
 	jsonmake_u64(o, "enospc", jsonin_u64(jsonin_object(store, "ledger"), "enospc_n"));
 	if (people)
-		jsonmake_text(o, "state", alive ? "alive" : !dead ? "?" : jsonin_flag(store, "keep") ? "kept" : "dead");
+		jsonmake_text(o, "state",
+			      alive                        ? "alive"
+			      : !dead                      ? "?"
+			      : jsonin_flag(store, "keep") ? "kept"
+							   : "dead");
 }
 
 /* The stores by their paths. */
@@ -163,10 +175,11 @@ static struct json_object *index_of(const struct sample *s)
 	return index;
 }
 
-static void add_stores(struct json_object *list, const struct sample *now, const struct sample *before, bool people,
-		       struct sums *sums)
+static void add_stores(struct json_object *list, const struct sample *now,
+		       const struct sample *before, bool people, struct sums *sums)
 {
-	static const char *const order[] = {"path", NULL}, *const own[] = {"pid", "alive", "keep", NULL};
+	static const char *const order[] = {"path", NULL}, *const own[] = {"pid", "alive", "keep",
+									   NULL};
 	const double seconds = (double)(now->taken_ns - before->taken_ns) / 1e9;
 	struct json_object *index = index_of(before);
 	size_t n;
@@ -181,15 +194,19 @@ static void add_stores(struct json_object *list, const struct sample *now, const
 		jsonmake_prose(o, "label", jsonin_text(stores[i], "label"));
 		add_gauges(o, stores[i], people, sums);
 		if (sample_has_rates(now, before))
-			add_rates(o, stores[i], jsonin_object(index, jsonin_text(stores[i], "path")), seconds, sums);
+			add_rates(o, stores[i],
+				  jsonin_object(index, jsonin_text(stores[i], "path")), seconds,
+				  sums);
 	}
 	free(stores);
 	jsonin_free(index);
 }
 
-struct json_object *sample_document(const struct sample *now, const struct sample *before, bool people)
+struct json_object *sample_document(const struct sample *now, const struct sample *before,
+				    bool people)
 {
-	static const char *const space[] = {"size", "used", "available", "inodes_size", "inodes_used", NULL},
+	static const char *const space[] = {"size",        "used",        "available",
+					    "inodes_size", "inodes_used", NULL},
 				 *const tier[] = {"tier", NULL};
 	struct json_object *o = jsonmake_new(), *list = jsonmake_new_list();
 	struct sums sums = {0};

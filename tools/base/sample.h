@@ -32,6 +32,7 @@ void sample_deinit(struct sample *s);
 bool sample_has_rates(const struct sample *now, const struct sample *before);
 /* The document of now. For people it says each store's state, and a dead store maps nothing and has
  * no pool. */
-struct json_object *sample_document(const struct sample *now, const struct sample *before, bool people);
+struct json_object *sample_document(const struct sample *now, const struct sample *before,
+				    bool people);
 
 #endif

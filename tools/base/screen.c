@@ -149,7 +149,8 @@ int screen_wait(struct screen *s, int64_t deadline_ns)
 		if (ppoll(fds, 2, &timeout, NULL) < 0 && errno != EINTR)
 			return SCREEN_QUIT;
 		struct signalfd_siginfo info;
-		if (fds[0].revents && read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+		if (fds[0].revents &&
+		    read(s->signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
 			return handle_signal(s, (int)info.ssi_signo);
 		unsigned char key;
 		if (fds[1].revents) {

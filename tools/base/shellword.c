@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * shellword.c: quotes for the shell. A path with a space or worse must not turn a command that mends something into one that
- * breaks something else. The few quoted words are kept in a list: whoever prints them need not free them.
+ * shellword.c: quotes for the shell. A path with a space or worse must not turn a command that
+ * mends something into one that breaks something else. The few quoted words are kept in a list:
+ * whoever prints them need not free them.
  */
 #include "shellword.h"
 
@@ -17,7 +18,8 @@ static struct word {
 
 const char *shellword(const char *text)
 {
-	static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+:@%,=-";
+	static const char plain[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./+:@%,=-";
 	size_t size = strlen(text);
 
 	if (size && strspn(text, plain) == size)

@@ -3,7 +3,8 @@
 #ifndef SHELLWORD_H
 #define SHELLWORD_H
 
-/* text as one word of a shell command: itself, or in quotes where a shell would change it. Lives until the program ends. */
+/* text as one word of a shell command: itself, or in quotes where a shell would change it.
+ * Lives until the program ends. */
 const char *shellword(const char *text);
 
 #endif

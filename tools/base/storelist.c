@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * storelist.c: reads the list first and opens stores later, so that no command works inside the library's walk. Stores come
- * and go meanwhile: whoever opens one must be ready for -ENOENT.
+ * storelist.c: reads the list first and opens stores later, so that no command works inside the
+ * library's walk. Stores come and go meanwhile: whoever opens one must be ready for -ENOENT.
  */
 #include "storelist.h"
 
@@ -23,8 +23,9 @@ static int add(const struct shmstore_store_info *info, void *arg)
 		message_no_memory();
 	l->stores = grown;
 	struct storelist_entry *e = &grown[l->n_stores++];
-	*e = (struct storelist_entry){strdup(info->name), strdup(info->path), strdup(info->label), info->pid,
-				      info->uid,          info->alive,        info->keep,          info->readable};
+	*e = (struct storelist_entry){strdup(info->name), strdup(info->path), strdup(info->label),
+				      info->pid,          info->uid,          info->alive,
+				      info->keep,         info->readable};
 	if (!e->name || !e->path || !e->label)
 		message_no_memory();
 	return 0;
@@ -61,7 +62,8 @@ const struct storelist_entry *storelist_find(const struct storelist *l, const ch
 	return found;
 }
 
-int storelist_open(struct shmstore_partition *p, const struct storelist_entry *entry, struct shmstore **ret)
+int storelist_open(struct shmstore_partition *p, const struct storelist_entry *entry,
+		   struct shmstore **ret)
 {
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 
@@ -94,7 +96,8 @@ void storelist_join_tier(struct shmstore_partition *p)
 		list.n_stores = 0; /* what comes next says why */
 	for (size_t i = 0; i < list.n_stores; i++) {
 		const struct storelist_entry *e = &list.stores[i];
-		if (!e->readable || !e->keep || e->alive != SHMSTORE_DEAD || e->uid != geteuid() || takes_part(e))
+		if (!e->readable || !e->keep || e->alive != SHMSTORE_DEAD || e->uid != geteuid() ||
+		    takes_part(e))
 			continue;
 		options.keep = true;
 		options.recycle_max = 0;

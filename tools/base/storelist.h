@@ -26,13 +26,16 @@ struct storelist {
 /* 0 or as shmstore_partition_stores(). storelist_deinit() is owed in both cases. */
 int storelist_read(struct shmstore_partition *p, struct storelist *ret);
 void storelist_deinit(struct storelist *l);
-/* The store called name, or at that absolute path; where two have that name, the living one. NULL: none. Owned by l. */
+/* The store called name, or at that absolute path; where two have that name, the living
+ * one. NULL: none. Owned by l. */
 const struct storelist_entry *storelist_find(const struct storelist *l, const char *name);
 /* 0 or as shmstore_open(). */
-int storelist_open(struct shmstore_partition *p, const struct storelist_entry *entry, struct shmstore **ret);
+int storelist_open(struct shmstore_partition *p, const struct storelist_entry *entry,
+		   struct shmstore **ret);
 /*
- * Kept stores that nobody owns have nobody to notice that the partition has a disk tier now: those of ours are opened and closed once, so that
- * their objects can be moved there. A store that cannot be opened stays as it is.
+ * Kept stores that nobody owns have nobody to notice that the partition has a disk tier now: those
+ * of ours are opened and closed once, so that their objects can be moved there. A store that
+ * cannot be opened stays as it is.
  */
 void storelist_join_tier(struct shmstore_partition *p);
 

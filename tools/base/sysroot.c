@@ -95,8 +95,10 @@ bool sysroot_meminfo(const struct admin *a, const char *name, uint64_t *ret_byte
 	uint64_t kib;
 	bool found = false;
 
-	for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-		if (strncmp(line, name, size) == 0 && line[size] == ':' && parse_number(line + size + 1, &kib)) {
+	for (const char *line = text; line && *line;
+	     line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+		if (strncmp(line, name, size) == 0 && line[size] == ':' &&
+		    parse_number(line + size + 1, &kib)) {
 			*ret_bytes = kib * 1024;
 			found = true;
 			break;

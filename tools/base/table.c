@@ -25,9 +25,13 @@
 #define PART 1000
 #define FORM 0xffu /* of a column: its enum figure_form */
 
-void table_init(struct table *t, const struct admin *a, const struct table_column *columns, size_t n_columns)
+void table_init(struct table *t, const struct admin *a, const struct table_column *columns,
+		size_t n_columns)
 {
-	*t = (struct table){.scols = scols_new_table(), .columns = columns, .n_columns = n_columns, .exact = a->bytes};
+	*t = (struct table){.scols = scols_new_table(),
+			    .columns = columns,
+			    .n_columns = n_columns,
+			    .exact = a->bytes};
 	if (!t->scols)
 		message_no_memory();
 	scols_table_enable_noencoding(t->scols, 1);
@@ -45,8 +49,8 @@ void table_init(struct table *t, const struct admin *a, const struct table_colum
 	}
 }
 
-struct json_object *table_or_list(struct table *t, const struct admin *a, const struct table_column *columns,
-				  size_t n_columns)
+struct json_object *table_or_list(struct table *t, const struct admin *a,
+				  const struct table_column *columns, size_t n_columns)
 {
 	if (a->json)
 		return jsonmake_new_list();
@@ -177,7 +181,8 @@ void table_color(struct table *t, size_t column, const char *color)
 
 static int larger_first(struct libscols_cell *a, struct libscols_cell *b, void *arg)
 {
-	uintptr_t m = (uintptr_t)scols_cell_get_userdata(a), n = (uintptr_t)scols_cell_get_userdata(b);
+	uintptr_t m = (uintptr_t)scols_cell_get_userdata(a),
+		  n = (uintptr_t)scols_cell_get_userdata(b);
 
 	(void)arg;
 	return m > n ? -1 : m < n;
@@ -192,7 +197,8 @@ void table_sort(struct table *t, size_t column)
 {
 	struct libscols_column *c = scols_table_get_column(t->scols, column);
 
-	scols_column_set_cmpfunc(c, scols_column_is_right(c) ? larger_first : scols_cmpstr_cells, NULL);
+	scols_column_set_cmpfunc(c, scols_column_is_right(c) ? larger_first : scols_cmpstr_cells,
+				 NULL);
 	scols_sort_table(t->scols, c);
 }
 
@@ -257,7 +263,8 @@ static bool add_up(const struct json_object *o, const char *text, uint64_t *ret)
 	return true;
 }
 
-static void show_fill(struct table *t, size_t column, const struct json_object *o, const char *member)
+static void show_fill(struct table *t, size_t column, const struct json_object *o,
+		      const char *member)
 {
 	uint64_t used, size;
 
@@ -329,7 +336,8 @@ size_t table_list(const struct admin *a, const struct table_column *columns, siz
 	return n;
 }
 
-void table_one(const struct admin *a, const struct table_column *columns, size_t n_columns, const struct json_object *o)
+void table_one(const struct admin *a, const struct table_column *columns, size_t n_columns,
+	       const struct json_object *o)
 {
 	struct table t;
 

@@ -35,7 +35,8 @@ struct table_column {
 	 * TABLE_FILL: "used/size", or sums of these.
 	 */
 	const char *member;
-	const char *none; /* where that is missing; NULL: as 0 or no text is shown. Of FIGURE_FLAG: "yes|no" */
+	/* where that is missing; NULL: as 0 or no text is shown. Of FIGURE_FLAG: "yes|no" */
+	const char *none;
 	void (*show)(struct table *t, size_t column, const struct json_object *o);
 };
 
@@ -64,21 +65,23 @@ struct table {
 
 /* Ends the program where memory is out, as the others do. columns stay in use until table_finish().
  */
-void table_init(struct table *t, const struct admin *a, const struct table_column *columns, size_t n_columns);
+void table_init(struct table *t, const struct admin *a, const struct table_column *columns,
+		size_t n_columns);
 /* A row of what the columns show of o. */
 void table_object(struct table *t, const struct json_object *o);
 /* Prints the list of that name of o as a table, a row for each of its objects. Returns how many
  * there are. */
 size_t table_list(const struct admin *a, const struct table_column *columns, size_t n_columns,
 		  const struct json_object *o, const char *list);
-#define TABLE_LIST(a, columns, o, list) table_list(a, columns, sizeof(columns) / sizeof((columns)[0]), o, list)
+#define TABLE_LIST(a, columns, o, list) \
+	table_list(a, columns, sizeof(columns) / sizeof((columns)[0]), o, list)
 /* Prints o as a table of one row. */
 void table_one(const struct admin *a, const struct table_column *columns, size_t n_columns,
 	       const struct json_object *o);
 #define TABLE_ONE(a, columns, o) table_one(a, columns, sizeof(columns) / sizeof((columns)[0]), o)
 /* Where answers are in JSON: a list to put them into; else NULL, and the table is made. */
-struct json_object *table_or_list(struct table *t, const struct admin *a, const struct table_column *columns,
-				  size_t n_columns);
+struct json_object *table_or_list(struct table *t, const struct admin *a,
+				  const struct table_column *columns, size_t n_columns);
 void table_no_headings(struct table *t);
 /* Leaves out the column of that heading, or those that are TABLE_WIDE. */
 void table_hide(struct table *t, const char *name);
@@ -93,7 +96,8 @@ void table_text(struct table *t, size_t column, const char *text);
 /* A key, escaped. */
 void table_key(struct table *t, size_t column, const void *key, size_t key_size);
 /* Text of our own: printed as it is. */
-void table_printf(struct table *t, size_t column, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void table_printf(struct table *t, size_t column, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
 void table_size(struct table *t, size_t column, uint64_t bytes);
 /* used of size in percent, coloured where it is near to full; size 0: no limit. */
 void table_fill(struct table *t, size_t column, uint64_t used, uint64_t size);

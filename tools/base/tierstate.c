@@ -30,8 +30,8 @@ bool tierstate_directory(struct shmstore_partition *p, char ret_path[PATH_MAX])
 	FILE *f = fopen(name, "re");
 	if (!f)
 		return false;
-	found = fgets(line, sizeof(line), f) && sscanf(line, "shmstore tier %9u", &version) == 1 && version == 1 &&
-		fgets(line, sizeof(line), f) && strncmp(line, "path /", 6) == 0;
+	found = fgets(line, sizeof(line), f) && sscanf(line, "shmstore tier %9u", &version) == 1 &&
+		version == 1 && fgets(line, sizeof(line), f) && strncmp(line, "path /", 6) == 0;
 	fclose(f);
 	if (!found)
 		return false;
@@ -47,12 +47,14 @@ bool tierstate_file(struct shmstore_partition *p, const char *link, char ret_pat
 	struct stat st;
 	ssize_t n = readlink(link, text, sizeof(text) - 1);
 
-	if (n < 0 || lstat(link, &st) < 0 || !tierstate_directory(p, dir) || shmstore_partition_info(p, &info) < 0)
+	if (n < 0 || lstat(link, &st) < 0 || !tierstate_directory(p, dir) ||
+	    shmstore_partition_info(p, &info) < 0)
 		return false;
 	text[n] = '\0';
 	if (sscanf(text, "shmstore-tier:1:%16[0-9a-f]:", id) != 1 || strlen(id) != 16)
 		return false;
-	return snprintf(ret_path, PATH_MAX, "%s/%s/%u/%s", dir, info.uuid, st.st_uid, id) < PATH_MAX;
+	return snprintf(ret_path, PATH_MAX, "%s/%s/%u/%s", dir, info.uuid, st.st_uid, id) <
+	       PATH_MAX;
 }
 
 int tierstate_read(struct shmstore_partition *p, struct shmstore_tier_info *ret)
@@ -76,13 +78,14 @@ int tierstate_explain(struct shmstore_partition *p, int error)
 		if (error != -ENOENT)
 			return message_detail(partition, error);
 		message_fail(partition, "the partition has no disk tier");
-		message_hint("to give it one: " ADMIN_NAME " -p %s tier --set DIRECTORY", shellword(partition));
+		message_hint("to give it one: " ADMIN_NAME " -p %s tier --set DIRECTORY",
+			     shellword(partition));
 		return ADMIN_FAILED;
 	}
 	message_detail(path, error);
 	if (error == -ENOENT)
-		message_hint(
-			"objects that are there are lost to their stores until the directory is back where it was");
+		message_hint("objects that are there are lost to their stores until the directory "
+			     "is back where it was");
 	return ADMIN_FAILED;
 }
 
@@ -104,9 +107,9 @@ void tierstate_print_asked(const struct admin *a, const struct json_object *tier
 {
 	figure_print(tier, a->bytes, "{state}");
 	if (jsonin_has(tier, "path"))
-		figure_print(
-			tier, a->bytes,
-			", {original:size} of objects on {used:size} of disk, room for {available:size}, in {path}");
+		figure_print(tier, a->bytes,
+			     ", {original:size} of objects on {used:size} of disk, room for "
+			     "{available:size}, in {path}");
 	if (jsonin_has(tier, "why"))
 		figure_print(tier, a->bytes, "; {why}");
 	if (jsonin_has(tier, "retry_seconds"))

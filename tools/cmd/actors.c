@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_actors.c: "shmstore-admin actors": where each actor is, what waits for it, and which daemons have copies of its state. */
+/* cmd_actors.c: "shmstore-admin actors": where each actor is, what waits for it, and which daemons
+ * have copies of its state. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -32,8 +33,9 @@ static void print_copies(struct table *t, const struct json_object *o)
 	for (size_t i = 0; i < jsonin_count(o, "copies") && n < sizeof(text); i++) {
 		const struct json_object *c = jsonin_at(o, "copies", i);
 
-		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s at %" PRIu64 " (%s)", i ? ", " : "",
-				      jsonin_text(c, "daemon"), jsonin_u64(c, "version"),
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s at %" PRIu64 " (%s)",
+				      i ? ", " : "", jsonin_text(c, "daemon"),
+				      jsonin_u64(c, "version"),
 				      human_size(jsonin_u64(c, "bytes"), size));
 	}
 	table_text(t, COPIES, text);
@@ -46,8 +48,9 @@ static void print_options(struct table *t, const struct json_object *o)
 		table_text(t, OPTIONS, "no copies");
 	else
 		table_printf(t, OPTIONS, "%s by %s, %s every %g s, retry %" PRIu64 ", stale %s%s",
-			     jsonin_text(o, "num"), jsonin_text(o, "selection"), jsonin_text(o, "strategy"),
-			     jsonin_real(o, "frequency"), jsonin_u64(o, "retry"), jsonin_text(o, "preempt_from_stale"),
+			     jsonin_text(o, "num"), jsonin_text(o, "selection"),
+			     jsonin_text(o, "strategy"), jsonin_real(o, "frequency"),
+			     jsonin_u64(o, "retry"), jsonin_text(o, "preempt_from_stale"),
 			     jsonin_flag(o, "panic_on_missing") ? ", panic on missing" : "");
 }
 
@@ -75,11 +78,12 @@ static void print_actors(const struct json_object *document, void *arg)
 	const struct json_object *o = jsonin_object(document, "actors");
 	struct table t;
 
-	printf("%" PRIu64 " places, %zu other daemons, copies %s; so far %" PRIu64 " calls answered, %" PRIu64
-	       " lost; %" PRIu64 " actors moved, %" PRIu64 " moves failed, %" PRIu64 " actors begun again, %" PRIu64
-	       " lost\n",
-	       jsonin_u64(o, "places"), jsonin_count(o, "peers"), jsonin_flag(o, "copies") ? "on" : "off",
-	       jsonin_u64(o, "answered"), jsonin_u64(o, "lost"), jsonin_u64(o, "moves"), jsonin_u64(o, "failed"),
+	printf("%" PRIu64 " places, %zu other daemons, copies %s; so far %" PRIu64
+	       " calls answered, %" PRIu64 " lost; %" PRIu64 " actors moved, %" PRIu64
+	       " moves failed, %" PRIu64 " actors begun again, %" PRIu64 " lost\n",
+	       jsonin_u64(o, "places"), jsonin_count(o, "peers"),
+	       jsonin_flag(o, "copies") ? "on" : "off", jsonin_u64(o, "answered"),
+	       jsonin_u64(o, "lost"), jsonin_u64(o, "moves"), jsonin_u64(o, "failed"),
 	       jsonin_u64(o, "restarts"), jsonin_u64(o, "died"));
 	if (!jsonin_count(o, "actors"))
 		return;
@@ -91,13 +95,17 @@ static void print_actors(const struct json_object *document, void *arg)
 
 int cmd_actors(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "actors",
-		"Shows each actor: what it does, the place and the process where it is, or the other daemon where it "
-		"lives, and what waits for it.\v"
-		"MOVABLE: it may be moved where memory is short. RESTARTS: how often it is still begun again when its "
-		"process dies. OPTIONS: how copies of it are made. COPIES are at other daemons, each with the version "
-		"of the state that it has. Of other users root and the daemon's user see the actors.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "actors",
+			     "Shows each actor: what it does, the place and the process where it "
+			     "is, or the other daemon where it "
+			     "lives, and what waits for it.\v"
+			     "MOVABLE: it may be moved where memory is short. RESTARTS: how often "
+			     "it is still begun again when its "
+			     "process dies. OPTIONS: how copies of it are made. COPIES are at "
+			     "other daemons, each with the version "
+			     "of the state that it has. Of other users root and the daemon's user "
+			     "see the actors.");
 	struct command_line line = {.admin = a};
 	const struct asking_view view = {.document = print_actors, .arg = a};
 

@@ -31,7 +31,8 @@ static void print_limits(const struct admin *a, const struct json_object *p)
 		const struct json_object *l = jsonin_at(p, "limits", i);
 
 		figure_print(l, a->bytes, "             {kind} {id}: hard ");
-		figure_print(l, a->bytes, jsonin_has(l, "hard") ? "{hard:size}, soft " : "none, soft ");
+		figure_print(l, a->bytes,
+			     jsonin_has(l, "hard") ? "{hard:size}, soft " : "none, soft ");
 		figure_print(l, a->bytes, jsonin_has(l, "soft") ? "{soft:size}\n" : "none\n");
 	}
 	if (!jsonin_count(p, "limits"))
@@ -43,7 +44,9 @@ static void print_text(const struct admin *a, const struct json_object *o)
 	const bool there = strcmp(jsonin_text(o, "daemon"), "none") != 0;
 	const struct json_object *quota = jsonin_object(o, "quota");
 
-	figure_print(o, false, "partition    {partition} ({partition_from})\nsocket       {socket} ({socket_from})\n");
+	figure_print(o, false,
+		     "partition    {partition} ({partition_from})\nsocket       {socket} "
+		     "({socket_from})\n");
 	figure_print(o, false,
 		     there ? "daemon       answers; stores look for it: {daemon_mode}\n"
 			   : "daemon       none answers; stores look for it: {daemon_mode}\n");
@@ -85,11 +88,12 @@ static bool find_daemon(const struct admin *a, char path[PATH_MAX])
 
 int cmd_config(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "config",
-		"Shows which partition and which socket are in force, by what each was chosen, and the limits that "
-		"the daemon holds.\v"
-		"What shmstored would make of its file: shmstored --check-config.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "config",
+			     "Shows which partition and which socket are in force, by what each "
+			     "was chosen, and the limits that "
+			     "the daemon holds.\v"
+			     "What shmstored would make of its file: shmstored --check-config.");
 	struct command_line line = {.admin = a};
 	char partition[PATH_MAX], socket[PATH_MAX];
 	struct json_object *limits;
@@ -102,7 +106,8 @@ int cmd_config(struct admin *a, int argc, char **argv)
 	from = by("-p", a->partition, "SHMSTORE_PARTITION");
 	socket_from = by("--socket", a->socket, "SHMSTORE_SOCKET");
 	there = find_daemon(a, socket);
-	limits = there ? ask(a, a->partition || getenv("SHMSTORE_PARTITION") ? partition : NULL) : NULL;
+	limits = there ? ask(a, a->partition || getenv("SHMSTORE_PARTITION") ? partition : NULL)
+		       : NULL;
 	struct json_object *o = jsonmake_new();
 	jsonmake_prose(o, "partition", partition);
 	jsonmake_prose(o, "partition_from", from);

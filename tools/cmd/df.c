@@ -61,9 +61,10 @@ static void print_text(const struct admin *a, const struct json_object *o)
 
 int cmd_df(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "df",
-		"How full the partition is: space, inodes, stores, objects; and its disk tier, where it has one.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "df",
+			     "How full the partition is: space, inodes, stores, objects; and its "
+			     "disk tier, where it has one.");
 	struct command_line line = {.admin = a};
 	struct shmstore_partition *p;
 	struct shmstore_partition_info info = {.size = sizeof(info)};
@@ -88,14 +89,15 @@ int cmd_df(struct admin *a, int argc, char **argv)
 			  FIELD_AS(FIELD_PROSE_ARRAY, uuid, "uuid"), SAME(tmpfs),
 			  FIELD_AS(FIELD_PROSE_ARRAY, huge, "huge"), FIELD(bytes_size, "size"),
 			  FIELD(bytes_used, "used"), FIELD(bytes_available, "available"));
-		fields_of(o, &usage, SAME(linked), SAME(pool), SAME(stranded), SAME(foreign), NUMBER(stores),
-			  NUMBER(objects), NUMBER(leases));
+		fields_of(o, &usage, SAME(linked), SAME(pool), SAME(stranded), SAME(foreign),
+			  NUMBER(stores), NUMBER(objects), NUMBER(leases));
 		fields_of(o, &info, SAME(inodes_size), SAME(inodes_used), SAME(inodes_free));
 		jsonmake_u64(o, "demoted", usage.n_demoted);
 		jsonmake_child(o, "tier", tierstate_json(has_tier > 0 ? &tier : NULL));
 		json_show(a, o, print_text);
 		if (usage.n_unreadable && !a->json)
-			message_say("%" PRIu64 " directories could not be looked into: what is in them is not counted",
+			message_say("%" PRIu64 " directories could not be looked into: what is in "
+				    "them is not counted",
 				    usage.n_unreadable);
 	}
 	if (has_tier < 0)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cmd_doctor.c: "shmstore-admin doctor": all findings, each with the command that mends it. Changes nothing. */
+/* cmd_doctor.c: "shmstore-admin doctor": all findings, each with the command that
+ * mends it. Changes nothing. */
 #include "doctor.h"
 
 #include <stdio.h>
@@ -57,28 +58,32 @@ static void print_text(const struct doctor *d, const size_t counts[3])
 	struct winsize w;
 	size_t width = SIZE_MAX;
 
-	if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > indent + 30)
+	if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 &&
+	    w.ws_col > indent + 30)
 		width = w.ws_col - indent;
 	for (size_t i = 0; i < d->n_findings; i++) {
 		const struct doctor_finding *f = &d->findings[i];
-		printf("%s%-6s%s%-20s", d->admin->color ? colors[f->level] : "", doctor_level_name(f->level),
-		       d->admin->color ? "\033[0m" : "", f->check);
-		char *found = keytext_new(f->found, strlen(f->found)); /* it may hold names of other people's making */
+		printf("%s%-6s%s%-20s", d->admin->color ? colors[f->level] : "",
+		       doctor_level_name(f->level), d->admin->color ? "\033[0m" : "", f->check);
+		/* it may hold names of other people's making */
+		char *found = keytext_new(f->found, strlen(f->found));
 		print_wrapped(found, indent, width);
 		free(found);
 		if (*f->fix) /* never wrapped: it is there to be copied */
 			printf("%*s$ %s\n", (int)indent, "", f->fix);
 	}
-	printf("\n%s: %zu ok, %zu warnings, %zu failed\n", d->path, counts[DOCTOR_OK], counts[DOCTOR_WARN],
-	       counts[DOCTOR_FAIL]);
+	printf("\n%s: %zu ok, %zu warnings, %zu failed\n", d->path, counts[DOCTOR_OK],
+	       counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
 }
 
 int cmd_doctor(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "doctor",
-		"Checks the partition's file system, the host's limits and settings, and what the kernel can do, and "
-		"says for each thing that is wrong which command mends it. Works before there is a partition, too.\v"
+		"Checks the partition's file system, the host's limits and settings, and what the "
+		"kernel can do, and "
+		"says for each thing that is wrong which command mends it. Works before there is a "
+		"partition, too.\v"
 		"Exit status 1 if anything failed; warnings are not failures. Changes nothing.");
 	struct command_line line = {.admin = a};
 	static struct doctor d;

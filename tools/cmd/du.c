@@ -35,7 +35,8 @@ static void show_mapped(struct table *t, size_t column, const struct json_object
 
 static const struct table_column columns[] = {
 	{"STORE", FIGURE_TEXT, "name|path"},
-	{"PID", FIGURE_COUNT | TABLE_UNLESS_0, "pid", ""}, /* a kept store that was closed is nobody's */
+	/* a kept store that was closed is nobody's */
+	{"PID", FIGURE_COUNT | TABLE_UNLESS_0, "pid", ""},
 	{"STATE", .show = show_state},
 	{"OBJECTS", FIGURE_COUNT, "objects"},
 	{"LINKED", FIGURE_SIZE, "linked"},
@@ -51,13 +52,15 @@ static const struct table_column columns[] = {
 };
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
 /* The words of --sort, column by column. */
-static const char *const sorts[N_COLUMNS] = {"name",   "pid",  NULL,       "objects", "linked", "pss", "uss",
-					     "leased", "pool", "stranded", "demoted", "mapped", "age"};
+static const char *const sorts[N_COLUMNS] = {"name",    "pid",    NULL,     "objects", "linked",
+					     "pss",     "uss",    "leased", "pool",    "stranded",
+					     "demoted", "mapped", "age"};
 
 #define OF struct shmstore_store_books
 static const struct field of_books[] = {
-	NUMBER(objects), NUMBER(leases), SAME(linked),   SAME(pss),     SAME(uss),       SAME(leased),
-	SAME(pool),      SAME(stranded), SAME(metadata), SAME(demoted), SAME(n_demoted), SAME(n_clean),
+	NUMBER(objects), NUMBER(leases), SAME(linked),    SAME(pss),
+	SAME(uss),       SAME(leased),   SAME(pool),      SAME(stranded),
+	SAME(metadata),  SAME(demoted),  SAME(n_demoted), SAME(n_clean),
 };
 #undef OF
 
@@ -75,14 +78,15 @@ static struct json_object *describe(const struct shmstore_store_books *b)
 	const struct shmstore_store_info *s = b->store;
 	struct json_object *o = jsonmake_new();
 
-	fields_of(o, s, PROSE(name), PROSE(path), SAME(readable), SAME(pid), PLACE("alive"), SAME(keep), SAME(uid),
-		  PROSE(label), PROSE(address));
+	fields_of(o, s, PROSE(name), PROSE(path), SAME(readable), SAME(pid), PLACE("alive"),
+		  SAME(keep), SAME(uid), PROSE(label), PROSE(address));
 	if (!s->readable)
 		jsonmake_null(o, "pid");
 	if (s->alive != SHMSTORE_ALIVE_UNKNOWN)
 		jsonmake_flag(o, "alive", s->alive == SHMSTORE_ALIVE);
 	fields_add(o, of_books, b);
-	fields_of(o, s, FIELD(counters.mapped_bytes, "mapped"), FIELD_AS(FIELD_REAL_NS, created_ns, "created"));
+	fields_of(o, s, FIELD(counters.mapped_bytes, "mapped"),
+		  FIELD_AS(FIELD_REAL_NS, created_ns, "created"));
 	return o;
 }
 
@@ -133,8 +137,9 @@ static void finish(struct du *du, const struct shmstore_books_total *total)
 		jsonmake_u64(o, "total_linked", total->linked);
 		jsonmake_u64(o, "total_stores", total->n_stores);
 		jsonmake_u64(o, "total_objects", total->n_objects);
-		fields_of(o, &du->sum, FIELD(pss, "total_pss"), FIELD(uss, "total_uss"), FIELD(leased, "total_leased"),
-			  FIELD(pool, "total_pool"), FIELD(stranded, "total_stranded"), FIELD(demoted, "total_demoted"),
+		fields_of(o, &du->sum, FIELD(pss, "total_pss"), FIELD(uss, "total_uss"),
+			  FIELD(leased, "total_leased"), FIELD(pool, "total_pool"),
+			  FIELD(stranded, "total_stranded"), FIELD(demoted, "total_demoted"),
 			  FIELD(n_demoted, "total_n_demoted"), FIELD(n_clean, "total_n_clean"));
 		json_print(o);
 		return;
@@ -159,18 +164,23 @@ int cmd_du(struct admin *a, int argc, char **argv)
 	typedef struct du OF;
 	static const struct options_row options[] = {
 		{"sort", 's', "COLUMN",
-		 "name (default), objects, linked, pss, uss, leased, pool, stranded, demoted, mapped, age or pid",
+		 "name (default), objects, linked, pss, uss, leased, pool, stranded, demoted, "
+		 "mapped, age or pid",
 		 OPTIONS_WORD, offsetof(OF, sort), .words = sorts, .n_words = N_COLUMNS},
 		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "du",
 		"What each store holds.\v"
-		"LINKED is all that a store links; an object of several stores counts in each of them, but once in "
-		"the total. PSS shares it out by links and adds up. USS is what would be freed if the store went "
-		"now. LEASED are leases whose object it links no longer. POOL is memory kept for the next puts, "
+		"LINKED is all that a store links; an object of several stores counts in each of "
+		"them, but once in "
+		"the total. PSS shares it out by links and adds up. USS is what would be freed if "
+		"the store went "
+		"now. LEASED are leases whose object it links no longer. POOL is memory kept for "
+		"the next puts, "
 		"STRANDED "
-		"the part of it in pages of which small objects have the rest. MAPPED are live views, AGE is that of "
+		"the part of it in pages of which small objects have the rest. MAPPED are live "
+		"views, AGE is that of "
 		"the store. On a partition with a disk tier, DEMOTED is what a store's objects "
 		"there take in memory when they come back; until then they count in OBJECTS only.");
 	struct du du = {.admin = a};
@@ -195,15 +205,18 @@ int cmd_du(struct admin *a, int argc, char **argv)
 	} else {
 		finish(&du, &total);
 		if (du.n_unreadable) {
-			status = message_fail(shmstore_partition_path(p), "%llu stores could not be read",
+			status = message_fail(shmstore_partition_path(p),
+					      "%llu stores could not be read",
 					      (unsigned long long)du.n_unreadable);
 			message_hint("run this as root to see them");
 		}
 		if (du.n_unknown)
 			status = message_fail(shmstore_partition_path(p),
-					      "of %llu stores it cannot be told whether their owners live: their locks "
+					      "of %llu stores it cannot be told whether their "
+					      "owners live: their locks "
 					      "cannot be tried%s",
-					      (unsigned long long)du.n_unknown, message_refused(-EPERM));
+					      (unsigned long long)du.n_unknown,
+					      message_refused(-EPERM));
 	}
 	shmstore_partition_unref(p);
 	return status;

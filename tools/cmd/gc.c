@@ -37,7 +37,8 @@ static int add(const struct shmstore_gc_action *action, void *arg)
 	struct json_object *o = jsonmake_append(gc->actions, jsonmake_new());
 
 	jsonmake_prose(o, "what", shmstore_gc_what_name(action->what));
-	fields_of(o, action, PROSE(path), SAME(bytes), SAME(tier_bytes), NUMBER(objects), PROSE(evidence));
+	fields_of(o, action, PROSE(path), SAME(bytes), SAME(tier_bytes), NUMBER(objects),
+		  PROSE(evidence));
 	jsonmake_prose(o, "error", action->error ? shmstore_strerror(action->error) : NULL);
 	if (action->error) {
 		if (action->what == SHMSTORE_GC_KEPT)
@@ -59,14 +60,17 @@ static void print_text(const struct gc *gc, const struct json_object *o, bool ti
 {
 	gctable_print(gc->admin, o, tier);
 	if (gc->n_actions)
-		gctable_total(gc->admin, o, gc->flags & SHMSTORE_GC_DRY_RUN ? "would free" : "freed");
+		gctable_total(gc->admin, o,
+			      gc->flags & SHMSTORE_GC_DRY_RUN ? "would free" : "freed");
 	else
-		puts(gc->n_failed ? "no other garbage was found, and not everything could be looked at"
+		puts(gc->n_failed
+			     ? "no other garbage was found, and not everything could be looked at"
 		     : gc->n_kept ? "nothing else: no garbage"
 				  : "no garbage");
 }
 
-static void finish(struct gc *gc, struct shmstore_partition *p, const struct shmstore_gc_report *report)
+static void finish(struct gc *gc, struct shmstore_partition *p,
+		   const struct shmstore_gc_report *report)
 {
 	struct json_object *o = jsonmake_new();
 	char tier[PATH_MAX];
@@ -75,8 +79,8 @@ static void finish(struct gc *gc, struct shmstore_partition *p, const struct shm
 		jsonmake_prose(o, "partition", shmstore_partition_path(p));
 	jsonmake_flag(o, "dry_run", gc->flags & SHMSTORE_GC_DRY_RUN);
 	jsonmake_child(o, "actions", gc->actions);
-	fields_of(o, report, SAME(freed), NUMBER(stores), NUMBER(leases), NUMBER(objects), SAME(tier_freed),
-		  FIELD(n_tier, "tier_files"));
+	fields_of(o, report, SAME(freed), NUMBER(stores), NUMBER(leases), NUMBER(objects),
+		  SAME(tier_freed), FIELD(n_tier, "tier_files"));
 	jsonmake_u64(o, "failed", gc->n_failed);
 	if (!gc->admin->json)
 		print_text(gc, o, tierstate_directory(p, tier));
@@ -112,7 +116,8 @@ static int collect_at(struct gc *gc, const char *path)
 	struct stat st;
 
 	snprintf(marker, sizeof(marker), "%s/.shmstore", path);
-	if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || lstat(marker, &st) < 0 || !S_ISREG(st.st_mode))
+	if (lstat(path, &st) < 0 || !S_ISDIR(st.st_mode) || lstat(marker, &st) < 0 ||
+	    !S_ISREG(st.st_mode))
 		return ADMIN_OK;
 	int r = shmstore_partition_open(path, 0, &p);
 	if (r < 0)
@@ -171,19 +176,22 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 {
 	typedef struct gc OF;
 	static const struct options_row options[] = {
-		{"dry-run", 'n', NULL, "only say what would go, and why", OPTIONS_BITS, offsetof(OF, flags),
-		 SHMSTORE_GC_DRY_RUN},
-		{"leases", 0, NULL, "leases of dead stores too, before they end: their tickets are stale then",
+		{"dry-run", 'n', NULL, "only say what would go, and why", OPTIONS_BITS,
+		 offsetof(OF, flags), SHMSTORE_GC_DRY_RUN},
+		{"leases", 0, NULL,
+		 "leases of dead stores too, before they end: their tickets are stale then",
 		 OPTIONS_BITS, offsetof(OF, flags), SHMSTORE_GC_LEASES},
-		{"all", 0, NULL, "all partitions on this host's tmpfs mounts, in place of one", OPTIONS_FLAG,
-		 offsetof(OF, all)},
+		{"all", 0, NULL, "all partitions on this host's tmpfs mounts, in place of one",
+		 OPTIONS_FLAG, offsetof(OF, all)},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "gc",
-		"Removes what dead processes left: their stores (unless they are kept ones), expired leases, "
-		"half-made files, addresses of stores that are gone, and tier files that no name leads to. Live "
-		"processes are not disturbed; what is unsure stays.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "gc",
+			     "Removes what dead processes left: their stores (unless they are kept "
+			     "ones), expired leases, "
+			     "half-made files, addresses of stores that are gone, and tier files "
+			     "that no name leads to. Live "
+			     "processes are not disturbed; what is unsure stays.");
 	struct gc gc = {.admin = a};
 	struct command_line line = {.admin = a, .options = options, .own = &gc};
 	struct shmstore_partition *p;

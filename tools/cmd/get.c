@@ -32,8 +32,10 @@ struct get {
 
 typedef struct get OF;
 static const struct options_row options[] = {
-	{"buffer", 'n', "N", "the buffer to write, counted from 0 (default: 0)", OPTIONS_NUMBER, offsetof(OF, buffer)},
-	{"header", 'H', NULL, "the caller's header instead of a buffer", OPTIONS_FLAG, offsetof(OF, header)},
+	{"buffer", 'n', "N", "the buffer to write, counted from 0 (default: 0)", OPTIONS_NUMBER,
+	 offsetof(OF, buffer)},
+	{"header", 'H', NULL, "the caller's header instead of a buffer", OPTIONS_FLAG,
+	 offsetof(OF, header)},
 	{NULL},
 };
 
@@ -65,7 +67,8 @@ static int write_file(const struct get *get)
 	if (r < 0) {
 		if (made)
 			unlink(get->file);
-		return message_fail(get->file, "%s%s", strerror(-r), made ? "" : "; it is incomplete now");
+		return message_fail(get->file, "%s%s", strerror(-r),
+				    made ? "" : "; it is incomplete now");
 	}
 	return ADMIN_OK;
 }
@@ -73,7 +76,8 @@ static int write_file(const struct get *get)
 /* Base64 of the bytes, as the member "data" of a JSON object that is being printed. */
 static void print_base64(const char *data, uint64_t size)
 {
-	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	static const char digits[] =
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 	const unsigned char *in = (const unsigned char *)data;
 
 	for (uint64_t i = 0; i < size; i += 3) {
@@ -140,8 +144,9 @@ static bool find(struct get *get, const struct shmstore_view *view)
 			message_hint("to write the header: --header");
 		} else {
 			message_fail(get->key_text,
-				     "there is no buffer %" PRIu64 ": the object has %zu, counted from 0", get->buffer,
-				     n);
+				     "there is no buffer %" PRIu64
+				     ": the object has %zu, counted from 0",
+				     get->buffer, n);
 		}
 		return false;
 	}
@@ -174,10 +179,12 @@ static int run(struct get *get)
 	return status;
 }
 
-static int get_main(struct admin *a, int argc, char **argv, const struct argp *argp, const char *const *names)
+static int get_main(struct admin *a, int argc, char **argv, const struct argp *argp,
+		    const char *const *names)
 {
 	static struct get get;
-	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .options = options, .own = &get};
+	struct command_line line = {
+		.admin = a, .names = names, .n_needed = 2, .options = options, .own = &get};
 
 	options_parse(argp, &line, argc, argv);
 	get.admin = a;
@@ -191,7 +198,8 @@ int cmd_get(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "get STORE KEY [FILE]",
-		"Writes the bytes of one buffer of an object to FILE, or to standard output where it is missing or "
+		"Writes the bytes of one buffer of an object to FILE, or to standard output where "
+		"it is missing or "
 		"\"-\".\v"
 		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.");
 
@@ -202,7 +210,8 @@ int cmd_cat(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "cat STORE KEY",
-		"Writes the bytes of one buffer of an object to standard output; with --json, in base64 as "
+		"Writes the bytes of one buffer of an object to standard output; with --json, in "
+		"base64 as "
 		"\"data\".\v"
 		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.");
 

@@ -56,7 +56,8 @@ static void finish_options(const struct argp_state *state, struct init *init)
 	const struct passwd *pw = init->owner != NO_OWNER ? getpwuid(init->owner) : NULL;
 
 	if (init->size && (!human_parse(init->size, ram_size(), &disk->size) || disk->size < 65536))
-		options_usage(state, "--size %s: is no size of at least 64K, such as 8G or 50%%", init->size);
+		options_usage(state, "--size %s: is no size of at least 64K, such as 8G or 50%%",
+			      init->size);
 	disk->size = (disk->size + 4095) & ~(uint64_t)4095;
 	disk->huge = init->huge < N_HUGE ? huge_words[init->huge] : NULL;
 	disk->shared = init->flags & SHMSTORE_SHARED;
@@ -97,7 +98,8 @@ static void explain_no_directory(const char *path)
 		message_hint("to make it: mkdir -p %s", shellword(dir));
 	} else {
 		message_fail(path, "the directory cannot be made: you may not write to %s", dir);
-		message_hint("as root: mkdir -m 0700 %s && chown %u %s", shellword(path), geteuid(), shellword(path));
+		message_hint("as root: mkdir -m 0700 %s && chown %u %s", shellword(path), geteuid(),
+			     shellword(path));
 	}
 }
 
@@ -117,7 +119,8 @@ static int open_or_create(const struct admin *a, struct init *init, struct shmst
 	/* what is no partition yet: no marker, or a disk without --allow-disk, told apart by trying
 	 */
 	if (r == -ENOENT || r == -ENOTSUP) {
-		r = shmstore_partition_open(path, SHMSTORE_CREATE | opening_flags(a) | init->flags, ret);
+		r = shmstore_partition_open(path, SHMSTORE_CREATE | opening_flags(a) | init->flags,
+					    ret);
 		init->created = r == 0;
 	}
 	if (r == -ENOENT || (r == -EPERM && access(path, F_OK) < 0 && errno == ENOENT)) {
@@ -156,23 +159,27 @@ static void warn(const struct shmstore_partition_info *info)
 	uint64_t total = ram_size();
 
 	if (!info->tmpfs) {
-		message_say("warning: %s is on a disk file system: slow, and objects outlive a reboot", info->path);
+		message_say(
+			"warning: %s is on a disk file system: slow, and objects outlive a reboot",
+			info->path);
 	} else if (total && info->bytes_size > total / 2 + total / 64) {
-		message_say("warning: %s may grow to %s, more than half of the RAM (%s)", info->path,
-			    human_size(info->bytes_size, size), human_size(total, ram));
-		message_hint("a tmpfs larger than RAM and swap can bring the machine to a halt; see: " ADMIN_NAME
-			     " -p %s doctor",
+		message_say("warning: %s may grow to %s, more than half of the RAM (%s)",
+			    info->path, human_size(info->bytes_size, size), human_size(total, ram));
+		message_hint("a tmpfs larger than RAM and swap can bring the machine to a halt; "
+			     "see: " ADMIN_NAME " -p %s doctor",
 			     shellword(info->path));
 	}
 }
 
-static void report(const struct admin *a, const struct init *init, const struct shmstore_partition_info *info)
+static void report(const struct admin *a, const struct init *init,
+		   const struct shmstore_partition_info *info)
 {
 	struct json_object *o = jsonmake_new();
 	char text[256];
 
-	fields_of(o, info, FIELD_AS(FIELD_PROSE, path, "partition"), SAME(uuid), PLACE("created"), PLACE("mounted"),
-		  PLACE("resized"), PROSE(mount), SAME(tmpfs), FIELD(bytes_size, "size"), SAME(huge));
+	fields_of(o, info, FIELD_AS(FIELD_PROSE, path, "partition"), SAME(uuid), PLACE("created"),
+		  PLACE("mounted"), PLACE("resized"), PROSE(mount), SAME(tmpfs),
+		  FIELD(bytes_size, "size"), SAME(huge));
 	jsonmake_flag(o, "created", init->created);
 	jsonmake_flag(o, "mounted", init->mounted == RAMDISK_MOUNTED);
 	jsonmake_flag(o, "resized", init->mounted == RAMDISK_RESIZED);
@@ -189,27 +196,35 @@ int cmd_init(struct admin *a, int argc, char **argv)
 {
 	typedef struct init OF;
 	static const struct options_row options[] = {
-		{"size", 's', "SIZE", "give it a tmpfs of its own, or resize it: 8G, 512M, 50% (of the RAM)",
+		{"size", 's', "SIZE",
+		 "give it a tmpfs of its own, or resize it: 8G, 512M, 50% (of the RAM)",
 		 OPTIONS_TEXT, offsetof(OF, size)},
-		{"huge", 0, "HOW", "the mount's huge pages: within_size (default with --size), never, advise, always",
+		{"huge", 0, "HOW",
+		 "the mount's huge pages: within_size (default with --size), never, advise, always",
 		 OPTIONS_WORD, offsetof(OF, huge), .words = huge_words, .n_words = N_HUGE},
-		{"mpol", 0, "POLICY", "the mount's NUMA policy: interleave, local, prefer:NODE, bind:NODES",
+		{"mpol", 0, "POLICY",
+		 "the mount's NUMA policy: interleave, local, prefer:NODE, bind:NODES",
 		 OPTIONS_TEXT, offsetof(OF, disk.mpol)},
-		{"allow-disk", 0, NULL, "accept a file system that is not a tmpfs", OPTIONS_BITS, offsetof(OF, flags),
-		 SHMSTORE_ALLOW_DISK},
-		{"shared", 0, NULL, "for several users: mode 1777", OPTIONS_BITS, offsetof(OF, flags), SHMSTORE_SHARED},
+		{"allow-disk", 0, NULL, "accept a file system that is not a tmpfs", OPTIONS_BITS,
+		 offsetof(OF, flags), SHMSTORE_ALLOW_DISK},
+		{"shared", 0, NULL, "for several users: mode 1777", OPTIONS_BITS,
+		 offsetof(OF, flags), SHMSTORE_SHARED},
 		{"owner", 0, "USER", "as root: for that user", OPTIONS_USER, offsetof(OF, owner)},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, parse, "init",
-		"Makes the partition: an empty or missing directory on a tmpfs. With --size or --huge, as root, it "
-		"gets a tmpfs of its own, with huge=within_size unless told otherwise; run again, it resizes it.\v"
-		"The directory of a default partition is made in /dev/shm, whose huge pages are off: a mount of its "
-		"own is several times faster.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, parse, "init",
+			     "Makes the partition: an empty or missing directory on a tmpfs. With "
+			     "--size or --huge, as root, it "
+			     "gets a tmpfs of its own, with huge=within_size unless told "
+			     "otherwise; run again, it resizes it.\v"
+			     "The directory of a default partition is made in /dev/shm, whose huge "
+			     "pages are off: a mount of its "
+			     "own is several times faster.");
 	char path[PATH_MAX];
-	struct init init = {
-		.disk = {.path = path, .uid = geteuid(), .gid = getegid()}, .huge = N_HUGE, .owner = NO_OWNER};
+	struct init init = {.disk = {.path = path, .uid = geteuid(), .gid = getegid()},
+			    .huge = N_HUGE,
+			    .owner = NO_OWNER};
 	struct command_line line = {.admin = a, .options = options, .own = &init};
 	struct shmstore_partition_info info = {.size = sizeof(info)};
 	struct shmstore_partition *p = NULL;

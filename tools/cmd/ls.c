@@ -52,7 +52,8 @@ enum {
 };
 #define N_COLUMNS (sizeof(columns) / sizeof(columns[0]))
 /* The words of --sort, column by column. */
-static const char *const sorts[N_COLUMNS] = {"store", "key", "header", "size", NULL, NULL, "links", "age"};
+static const char *const sorts[N_COLUMNS] = {"store", "key", "header", "size",
+					     NULL,    NULL,  "links",  "age"};
 
 struct ls {
 	const struct admin *admin;
@@ -68,16 +69,17 @@ static struct json_object *describe(const struct ls *ls, const struct shmstore_o
 
 	jsonmake_prose(o, "store", ls->store);
 	jsonmake_key(o, "key", info->key ? info->key : "", info->key_size);
-	fields_of(o, info, SAME(header_size), SAME(buffer_size), SAME(n_buffers), SAME(blocks), SAME(links),
-		  SAME(inode), SAME(demoted), SAME(pinned), SAME(packed), FIELD_AS(FIELD_REAL_NS, mtime_ns, "mtime"),
-		  PROSE(name));
+	fields_of(o, info, SAME(header_size), SAME(buffer_size), SAME(n_buffers), SAME(blocks),
+		  SAME(links), SAME(inode), SAME(demoted), SAME(pinned), SAME(packed),
+		  FIELD_AS(FIELD_REAL_NS, mtime_ns, "mtime"), PROSE(name));
 	if (info->packed)
 		jsonmake_null(o, "mtime");
 	jsonmake_prose(o, "error", info->error ? shmstore_strerror(info->error) : NULL);
 	return o;
 }
 
-static void add_row(struct ls *ls, const struct json_object *o, const struct shmstore_object_info *info)
+static void add_row(struct ls *ls, const struct json_object *o,
+		    const struct shmstore_object_info *info)
 {
 	struct table *t = &ls->table;
 
@@ -116,7 +118,8 @@ static int add(const struct shmstore_object_info *info, void *arg)
 }
 
 /* Lists one store. A store that is gone by now is passed over, unless it was asked for. */
-static int list(struct ls *ls, struct shmstore_partition *p, const struct storelist_entry *entry, bool asked)
+static int list(struct ls *ls, struct shmstore_partition *p, const struct storelist_entry *entry,
+		bool asked)
 {
 	struct shmstore *s;
 	int r = entry->readable ? storelist_open(p, entry, &s) : -EPERM;
@@ -175,18 +178,23 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 {
 	typedef struct ls OF;
 	static const struct options_row options[] = {
-		{"sort", 's', "COLUMN", "store, key, size, header, links or age; takes memory for all objects",
+		{"sort", 's', "COLUMN",
+		 "store, key, size, header, links or age; takes memory for all objects",
 		 OPTIONS_WORD, offsetof(OF, sort), .words = sorts, .n_words = N_COLUMNS},
 		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "ls [STORE]",
 		"Lists the objects of STORE (a name, or the store's path), or of all stores.\v"
-		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is shared. N is the "
-		"number of buffers. WHERE is memory, tier (moved to the disk until somebody gets it), pinned (in "
-		"memory, and stays there), or packed (in memory, one of many in a segment). LINKS counts the object's "
+		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is "
+		"shared. N is the "
+		"number of buffers. WHERE is memory, tier (moved to the disk until somebody gets "
+		"it), pinned (in "
+		"memory, and stays there), or packed (in memory, one of many in a segment). LINKS "
+		"counts the object's "
 		"names in all stores and its leases. AGE is the "
-		"time since it was written, of which packed objects tell nothing; the total counts an object in each "
+		"time since it was written, of which packed objects tell nothing; the total counts "
+		"an object in each "
 		"of its stores.");
 	static const char *const names[] = {"STORE", NULL};
 	struct ls ls = {.admin = a, .sort = N_COLUMNS};
@@ -211,12 +219,14 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 	else
 		finish(&ls);
 	if (ls.n_unreadable) {
-		status = message_fail(shmstore_partition_path(p), "%" PRIu64 " files cannot be read by user %u",
+		status = message_fail(shmstore_partition_path(p),
+				      "%" PRIu64 " files cannot be read by user %u",
 				      ls.n_unreadable, (unsigned)geteuid());
 		message_hint("as their user, this shows what is in them");
 	}
 	if (ls.n_damaged) {
-		status = message_fail(shmstore_partition_path(p), "%" PRIu64 " damaged objects", ls.n_damaged);
+		status = message_fail(shmstore_partition_path(p), "%" PRIu64 " damaged objects",
+				      ls.n_damaged);
 		message_hint("to see what is wrong with them: " ADMIN_NAME " -p %s verify",
 			     shellword(shmstore_partition_path(p)));
 	}

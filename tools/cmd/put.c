@@ -38,11 +38,12 @@ struct put {
 
 typedef struct put OF;
 static const struct options_row options[] = {
-	{"replace", 'r', NULL, "take the place of an object of that key", OPTIONS_BITS, offsetof(OF, flags),
-	 SHMSTORE_REPLACE},
-	{"checksum", 'c', NULL, "keep a checksum of the bytes for verify", OPTIONS_BITS, offsetof(OF, flags),
-	 SHMSTORE_CHECKSUM},
-	{"pin", 0, NULL, "never move it to the disk tier", OPTIONS_BITS, offsetof(OF, flags), SHMSTORE_PIN},
+	{"replace", 'r', NULL, "take the place of an object of that key", OPTIONS_BITS,
+	 offsetof(OF, flags), SHMSTORE_REPLACE},
+	{"checksum", 'c', NULL, "keep a checksum of the bytes for verify", OPTIONS_BITS,
+	 offsetof(OF, flags), SHMSTORE_CHECKSUM},
+	{"pin", 0, NULL, "never move it to the disk tier", OPTIONS_BITS, offsetof(OF, flags),
+	 SHMSTORE_PIN},
 	{NULL},
 };
 
@@ -59,11 +60,14 @@ static int explain(const struct put *put, struct shmstore_partition *p, int erro
 		message_hint("to take its place: --replace");
 	} else if (error == -ENOSPC && shmstore_partition_info(p, &info) == 0) {
 		message_fail(put->key_text, "no room for %s: %s of the partition are available",
-			     human_size(put->size, size), human_size(info.bytes_available, available));
+			     human_size(put->size, size),
+			     human_size(info.bytes_available, available));
 		if (*why) /* the disk tier took no more */
 			message_hint("%s", why);
-		message_hint("to remove what dead processes left: " ADMIN_NAME " -p %s gc", shellword(path));
-		message_hint("to enlarge the partition, as root: " ADMIN_NAME " -p %s init --size SIZE",
+		message_hint("to remove what dead processes left: " ADMIN_NAME " -p %s gc",
+			     shellword(path));
+		message_hint("to enlarge the partition, as root: " ADMIN_NAME
+			     " -p %s init --size SIZE",
 			     shellword(path));
 	} else {
 		message_detail(put->key_text, error);
@@ -71,8 +75,8 @@ static int explain(const struct put *put, struct shmstore_partition *p, int erro
 	return ADMIN_FAILED;
 }
 
-static int explain_store(const struct put *put, struct shmstore_partition *p, const struct storelist_entry *entry,
-			 int error)
+static int explain_store(const struct put *put, struct shmstore_partition *p,
+			 const struct storelist_entry *entry, int error)
 {
 	char path[64];
 
@@ -81,11 +85,12 @@ static int explain_store(const struct put *put, struct shmstore_partition *p, co
 	snprintf(path, sizeof(path), "/proc/%d/comm", entry ? entry->pid : 0);
 	char *command = sysroot_read(put->admin, path);
 	if (entry)
-		message_fail(put->store, "the store belongs to a live process: pid %d (%s)", entry->pid,
-			     command ? command : "?");
+		message_fail(put->store, "the store belongs to a live process: pid %d (%s)",
+			     entry->pid, command ? command : "?");
 	else
 		message_fail(put->store, "the store belongs to a live process");
-	message_hint("only that process puts into it; put into another store, e.g. %s-admin", put->store);
+	message_hint("only that process puts into it; put into another store, e.g. %s-admin",
+		     put->store);
 	free(command);
 	return ADMIN_FAILED;
 }
@@ -124,7 +129,9 @@ static int put_file(struct put *put, struct shmstore_partition *p, struct shmsto
 	int64_t n = read_all(put->fd, shmstore_writer_buffer(w, 0, NULL), put->size);
 	if (n < 0 || (uint64_t)n != put->size || read(put->fd, &more, 1) != 0) {
 		shmstore_abort(w);
-		return message_fail(put->file, "%s", n < 0 ? strerror((int)-n) : "the file changed while it was read");
+		return message_fail(put->file, "%s",
+				    n < 0 ? strerror((int)-n)
+					  : "the file changed while it was read");
 	}
 	r = shmstore_seal(w);
 	return r < 0 ? explain(put, p, r) : ADMIN_OK;
@@ -204,8 +211,9 @@ static void report(const struct put *put)
 		jsonmake_flag(o, "created_store", put->made_store);
 		json_print(o);
 	} else if (isatty(STDOUT_FILENO)) {
-		printf("%s: %s put into %s%s\n", put->key_text, human_bytes(put->size, put->admin->bytes, size),
-		       put->store, put->made_store ? " (a new store)" : "");
+		printf("%s: %s put into %s%s\n", put->key_text,
+		       human_bytes(put->size, put->admin->bytes, size), put->store,
+		       put->made_store ? " (a new store)" : "");
 	}
 }
 
@@ -221,11 +229,14 @@ static int put_into_store(struct put *put, struct shmstore_partition *p)
 
 	if (r == 0) {
 		o.keep = true;
-		o.label = entry && entry->label[0] ? entry->label : ADMIN_NAME; /* the store's own stays */
+		/* the store's own stays */
+		o.label = entry && entry->label[0] ? entry->label : ADMIN_NAME;
 		o.recycle_max = 0;
 		o.directory = entry ? entry->path : NULL;
 		put->made_store = !entry;
-		r = entry && !entry->readable ? -EPERM : shmstore_open(p, entry ? entry->name : put->store, &o, &s);
+		r = entry && !entry->readable
+			    ? -EPERM
+			    : shmstore_open(p, entry ? entry->name : put->store, &o, &s);
 	}
 	if (r < 0) {
 		status = explain_store(put, p, entry, r);
@@ -245,14 +256,17 @@ static int put_into_store(struct put *put, struct shmstore_partition *p)
 
 int cmd_put(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "put STORE KEY [FILE]",
-		"Makes an object with one buffer of FILE, or of standard input where it is missing or \"-\". A store "
-		"that does not exist is made, and kept; a store that a live process owns is refused.\v"
-		"KEY is the key's text; bytes that cannot be typed are \\xNN.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "put STORE KEY [FILE]",
+			     "Makes an object with one buffer of FILE, or of standard input where "
+			     "it is missing or \"-\". A store "
+			     "that does not exist is made, and kept; a store that a live process "
+			     "owns is refused.\v"
+			     "KEY is the key's text; bytes that cannot be typed are \\xNN.");
 	static const char *const names[] = {"STORE", "KEY", "FILE", NULL};
 	static struct put put;
-	struct command_line line = {.admin = a, .names = names, .n_needed = 2, .options = options, .own = &put};
+	struct command_line line = {
+		.admin = a, .names = names, .n_needed = 2, .options = options, .own = &put};
 	struct shmstore_partition *p;
 
 	options_parse(&argp, &line, argc, argv);
@@ -270,7 +284,8 @@ int cmd_put(struct admin *a, int argc, char **argv)
 	}
 	int status = opening_partition(a, &p);
 	if (status == ADMIN_OK) {
-		interrupt_catch(); /* an unfinished put leaves nothing behind, no new store either */
+		/* an unfinished put leaves nothing behind, no new store either */
+		interrupt_catch();
 		status = put_into_store(&put, p);
 		interrupt_finish();
 		if (status == ADMIN_OK)

@@ -20,7 +20,8 @@
 
 /* The path of the store called name, of those that the daemon knows. False: none, or several; said.
  */
-static bool find_known(const struct json_object *document, const char *name, char ret_path[PATH_MAX])
+static bool find_known(const struct json_object *document, const char *name,
+		       char ret_path[PATH_MAX])
 {
 	size_t found = 0;
 
@@ -80,7 +81,8 @@ static int judge(const struct json_object *document, const char *store)
 		return ADMIN_FAILED;
 	if (jsonin_flag(document, "leases_stay"))
 		return ADMIN_OK;
-	for (size_t i = 0; i < jsonin_count(document, "actions") && !jsonin_u64(document, "stores"); i++) {
+	for (size_t i = 0; i < jsonin_count(document, "actions") && !jsonin_u64(document, "stores");
+	     i++) {
 		const struct json_object *action = jsonin_at(document, "actions", i);
 		if (strcmp(jsonin_text(action, "what"), "kept") == 0 &&
 		    strcmp(jsonin_text(action, "path"), jsonin_text(document, "path")) == 0)
@@ -106,9 +108,11 @@ int cmd_reap(struct admin *a, int argc, char **argv)
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "reap STORE",
 		"Has the daemon remove the dead store STORE (a name, or the store's path) now.\v"
-		"The daemon does so by itself when an owner dies; this is for seeing why one is still there. A store "
+		"The daemon does so by itself when an owner dies; this is for seeing why one is "
+		"still there. A store "
 		"whose "
-		"owner lives, and a kept one, stays. Users may have their own stores reaped. Without a daemon: "
+		"owner lives, and a kept one, stays. Users may have their own stores reaped. "
+		"Without a daemon: "
 		"\"" ADMIN_NAME " gc\".");
 	static const char *const names[] = {"STORE", NULL};
 	struct command_line line = {.admin = a, .names = names, .n_needed = 1};

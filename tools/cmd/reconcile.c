@@ -28,8 +28,8 @@ static int add(const struct shmstore_holder *h, void *arg)
 {
 	struct json_object *o = jsonmake_append(arg, jsonmake_new());
 
-	fields_of(o, h, PLACE("kind"), SAME(pid), SAME(uid), PROSE(command), SAME(inode), SAME(generation), SAME(bytes),
-		  SAME(mapped), FIELD(n_fds, "fds"), PROSE(path));
+	fields_of(o, h, PLACE("kind"), SAME(pid), SAME(uid), PROSE(command), SAME(inode),
+		  SAME(generation), SAME(bytes), SAME(mapped), FIELD(n_fds, "fds"), PROSE(path));
 	jsonmake_prose(o, "kind", h->kind == SHMSTORE_HOLD_INFLIGHT ? "inflight" : "ghost");
 	jsonmake_key(o, "key", h->key, h->key_size);
 	return 0;
@@ -37,9 +37,11 @@ static int add(const struct shmstore_holder *h, void *arg)
 
 /* The sums of each process. For people those of ghosts and of files that are being written are
  * there too. */
-static void add_processes(const struct admin *a, const struct json_object *found, struct json_object *list)
+static void add_processes(const struct admin *a, const struct json_object *found,
+			  struct json_object *list)
 {
-	static const char *const order[] = {"pid", "inode", NULL}, *const own[] = {"pid", "uid", "command", NULL};
+	static const char *const order[] = {"pid", "inode", NULL}, *const own[] = {"pid", "uid",
+										   "command", NULL};
 	size_t n;
 	const struct json_object **holders = jsonin_sorted(found, "holders", order, &n);
 
@@ -48,7 +50,8 @@ static void add_processes(const struct admin *a, const struct json_object *found
 		struct json_object *o = jsonmake_append(list, jsonmake_new());
 		uint64_t bytes = 0, mapped = 0, ghosts = 0, n_objects = 0;
 
-		for (; i < n && jsonin_i64(holders[i], "pid") == jsonin_i64(first, "pid"); i++, n_objects++) {
+		for (; i < n && jsonin_i64(holders[i], "pid") == jsonin_i64(first, "pid");
+		     i++, n_objects++) {
 			bytes += jsonin_u64(holders[i], "bytes");
 			mapped += jsonin_u64(holders[i], "mapped");
 			ghosts += strcmp(jsonin_text(holders[i], "kind"), "ghost") == 0
@@ -111,8 +114,8 @@ static void begin_terms(struct table *t, const struct admin *a)
 	table_no_headings(t);
 }
 
-static void print_term(struct table *t, const char *sign, const struct json_object *o, const char *member,
-		       const char *name, const char *meaning)
+static void print_term(struct table *t, const char *sign, const struct json_object *o,
+		       const char *member, const char *name, const char *meaning)
 {
 	table_row(t);
 	table_text(t, 0, sign);
@@ -129,16 +132,22 @@ static void print_equation(const struct admin *a, const struct json_object *o)
 
 	begin_terms(&t, a);
 	print_term(&t, "", o, "used", "used", "what the file system says");
-	print_term(&t, "=", o, "linked", "linked", "named objects, each inode once, and the stores' own pages");
-	print_term(&t, "+", o, "ghosts", "ghosts", "deleted, but a process still maps or opens them");
+	print_term(&t, "=", o, "linked", "linked",
+		   "named objects, each inode once, and the stores' own pages");
+	print_term(&t, "+", o, "ghosts", "ghosts",
+		   "deleted, but a process still maps or opens them");
 	print_term(&t, "+", o, "pool", "pool", "recycled files, kept for the next put");
 	if (jsonin_u64(o, "stranded"))
-		print_term(&t, "", o, "stranded", "", "of it in pages that packed objects have the rest of");
+		print_term(&t, "", o, "stranded", "",
+			   "of it in pages that packed objects have the rest of");
 	print_term(&t, "+", o, "inflight", "inflight", "being written, not yet published");
-	print_term(&t, "+", o, "foreign", "foreign", "files on this file system that are not shmstore's");
-	print_term(&t, "+", o, "residual", "residual", residual ? "not accounted for" : "every byte is accounted for");
+	print_term(&t, "+", o, "foreign", "foreign",
+		   "files on this file system that are not shmstore's");
+	print_term(&t, "+", o, "residual", "residual",
+		   residual ? "not accounted for" : "every byte is accounted for");
 	table_printf(&t, 2, "%s%s", residual < 0 ? "-" : "",
-		     human_bytes(residual < 0 ? (uint64_t)-residual : (uint64_t)residual, a->bytes, size));
+		     human_bytes(residual < 0 ? (uint64_t)-residual : (uint64_t)residual, a->bytes,
+				 size));
 	table_color(&t, 2, residual ? "red" : "green");
 	table_finish(&t);
 }
@@ -161,10 +170,11 @@ static void print_tier(const struct admin *a, const struct json_object *o)
 	table_finish(&t);
 }
 
-static const struct table_column processes[] = {{"PID", FIGURE_COUNT, "pid"},         {"USER", FIGURE_COUNT, "uid"},
-						{"COMMAND", FIGURE_TEXT, "command"},  {"HOLDS", FIGURE_SIZE, "bytes"},
-						{"OBJECTS", FIGURE_COUNT, "objects"}, {"GHOSTS", FIGURE_SIZE, "ghosts"},
-						{"INFLIGHT", FIGURE_SIZE, "inflight"}};
+static const struct table_column processes[] = {
+	{"PID", FIGURE_COUNT, "pid"},         {"USER", FIGURE_COUNT, "uid"},
+	{"COMMAND", FIGURE_TEXT, "command"},  {"HOLDS", FIGURE_SIZE, "bytes"},
+	{"OBJECTS", FIGURE_COUNT, "objects"}, {"GHOSTS", FIGURE_SIZE, "ghosts"},
+	{"INFLIGHT", FIGURE_SIZE, "inflight"}};
 
 /* A row for each holder; what it holds stands in the first of several. */
 static void print_inodes(const struct admin *a, const struct json_object *o)
@@ -188,7 +198,8 @@ static void print_inodes(const struct admin *a, const struct json_object *o)
 		for (size_t k = 0; k < jsonin_count(g, "holders"); k++) {
 			table_object(&t, jsonin_at(g, "holders", k));
 			if (jsonin_has(g, "key"))
-				table_printf(&t, 7, "%s", jsonin_text(g, "key")); /* escaped already */
+				/* escaped already */
+				table_printf(&t, 7, "%s", jsonin_text(g, "key"));
 			else
 				table_text(&t, 7, jsonin_text(g, "path"));
 			if (k)
@@ -221,8 +232,8 @@ static int conclude(const struct shmstore_usage *u, const char *path)
 		return ADMIN_OK;
 	message_fail(path, "%" PRId64 " bytes are not accounted for", u->residual);
 	if (u->n_unreadable)
-		message_hint("%" PRIu64 " processes or directories could not be looked into; as root: sudo " ADMIN_NAME
-			     " -p %s reconcile",
+		message_hint("%" PRIu64 " processes or directories could not be looked into; as "
+			     "root: sudo " ADMIN_NAME " -p %s reconcile",
 			     u->n_unreadable, shellword(path));
 	else
 		message_hint("if processes are writing now, try again when they are quiet");
@@ -231,11 +242,12 @@ static int conclude(const struct shmstore_usage *u, const char *path)
 
 int cmd_reconcile(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "reconcile",
-		"Accounts for every byte of the file system and names the processes that hold memory of deleted "
-		"objects.\v"
-		"Exit status 1 if the residual is not 0.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "reconcile",
+			     "Accounts for every byte of the file system and names the processes "
+			     "that hold memory of deleted "
+			     "objects.\v"
+			     "Exit status 1 if the residual is not 0.");
 	struct command_line line = {.admin = a};
 	struct json_object *found, *holders;
 	struct shmstore_partition *p;
@@ -253,7 +265,8 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 	if (r < 0) {
 		status = message_detail(shmstore_partition_path(p), r);
 	} else {
-		json_show(a, make_document(a, found, &usage, shmstore_partition_path(p)), print_text);
+		json_show(a, make_document(a, found, &usage, shmstore_partition_path(p)),
+			  print_text);
 		status = conclude(&usage, shmstore_partition_path(p));
 	}
 	jsonin_free(found);

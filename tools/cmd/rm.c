@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cmd_rm.c: "shmstore-admin rm STORE [KEY...]": removes objects of a store that nobody has open, or the store. A live owner's store is its own to
- * change: its books and its caches say what it holds. The lock of the store, taken here as its owner would, is what keeps the two apart.
+ * cmd_rm.c: "shmstore-admin rm STORE [KEY...]": removes objects of a store that nobody has open, or
+ * the store. A live owner's store is its own to change: its books and its caches say what it holds.
+ * The lock of the store, taken here as its owner would, is what keeps the two apart.
  */
 #include <errno.h>
 #include <shmstore/inspect.h>
@@ -20,8 +21,10 @@ struct rm {
 	uint64_t n_removed, n_missing, n_failed;
 };
 
-/* The store as one that stays (or goes, with everything in it) when it is closed. 0, or the exit status once everything is said. */
-static int take(struct shmstore_partition *p, const struct storelist_entry *e, bool keep, struct shmstore **ret)
+/* The store as one that stays (or goes, with everything in it) when it is closed. 0, or the exit
+ * status once everything is said. */
+static int take(struct shmstore_partition *p, const struct storelist_entry *e, bool keep,
+		struct shmstore **ret)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
 	int r;
@@ -33,7 +36,8 @@ static int take(struct shmstore_partition *p, const struct storelist_entry *e, b
 	o.daemon = SHMSTORE_DAEMON_OFF;
 	r = e->readable ? shmstore_open(p, e->name, &o, ret) : -EPERM;
 	if (r != -EBUSY)
-		return r < 0 ? opening_explain_store(p, e->name[0] ? e->name : e->path, r) : ADMIN_OK;
+		return r < 0 ? opening_explain_store(p, e->name[0] ? e->name : e->path, r)
+			     : ADMIN_OK;
 	message_detail(e->name, r);
 	message_hint("only that process removes what is in it; end it, and its store goes with it");
 	return ADMIN_FAILED;
@@ -93,7 +97,8 @@ static void report(const struct rm *rm, const char *partition, bool whole)
 		jsonmake_child(o, "removed", rm->keys);
 		json_print(o);
 	} else if (whole) {
-		printf("%s: removed, with %llu objects\n", rm->store, (unsigned long long)rm->n_removed);
+		printf("%s: removed, with %llu objects\n", rm->store,
+		       (unsigned long long)rm->n_removed);
 	} else {
 		printf("%s: %llu objects removed\n", rm->store, (unsigned long long)rm->n_removed);
 	}
@@ -110,7 +115,8 @@ static int run(struct rm *rm, struct shmstore_partition *p, const struct command
 	if (r < 0)
 		return message_error(shmstore_partition_path(p), r);
 	e = storelist_find(&list, rm->store);
-	status = e ? take(p, e, e->keep && !whole, &s) : opening_explain_store(p, rm->store, -ENOENT);
+	status = e ? take(p, e, e->keep && !whole, &s)
+		   : opening_explain_store(p, rm->store, -ENOENT);
 	if (status == ADMIN_OK) {
 		if (whole)
 			r = shmstore_foreach(s, count, rm);
@@ -119,7 +125,8 @@ static int run(struct rm *rm, struct shmstore_partition *p, const struct command
 		r = shmstore_close(s);
 		/* Leases that have not ended keep the directory, and what they keep in memory. */
 		if (r == 0 && whole)
-			r = shmstore_partition_reap(p, e->path, SHMSTORE_GC_LEASES, NULL, NULL, NULL, NULL);
+			r = shmstore_partition_reap(p, e->path, SHMSTORE_GC_LEASES, NULL, NULL,
+						    NULL, NULL);
 		if (r == -ENOENT)
 			r = 0;
 		if (r < 0)
@@ -137,9 +144,11 @@ int cmd_rm(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "rm STORE [KEY...]",
-		"Removes objects of STORE (a name, or the store's path), or with no KEY the store with all that is "
+		"Removes objects of STORE (a name, or the store's path), or with no KEY the store "
+		"with all that is "
 		"in it, objects that only tickets keep too.\v"
-		"Only of stores that no live process has open: kept ones and dead ones. What other stores link stays "
+		"Only of stores that no live process has open: kept ones and dead ones. What other "
+		"stores link stays "
 		"theirs. Exit status 1 if there is no such store or key, or its owner lives.");
 	static const char *const names[] = {"STORE", "KEY", NULL};
 	struct command_line line = {.admin = a, .names = names, .n_needed = 1, .many = true};

@@ -13,11 +13,15 @@ int cmd_set(struct admin *a, int argc, char **argv)
 {
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "set KEY=VALUE",
-		"Sets a limit of the partition (-p, or $SHMSTORE_PARTITION; may be left out where the daemon watches "
+		"Sets a limit of the partition (-p, or $SHMSTORE_PARTITION; may be left out where "
+		"the daemon watches "
 		"one only).\v"
-		"Keys: limit, soft, user.USER.limit, user.USER.soft, label.LABEL.limit, label.LABEL.soft, "
-		"store.STORE.limit, store.STORE.soft; USER is a name, a number or * for all others. Values: a size "
-		"such as 4GiB (for the partition also 50%), none, or default. It holds until the daemon ends; for "
+		"Keys: limit, soft, user.USER.limit, user.USER.soft, label.LABEL.limit, "
+		"label.LABEL.soft, "
+		"store.STORE.limit, store.STORE.soft; USER is a name, a number or * for all "
+		"others. Values: a size "
+		"such as 4GiB (for the partition also 50%), none, or default. It holds until the "
+		"daemon ends; for "
 		"good it belongs into shmstored.conf(5). Root and the daemon's user only.");
 	static const char *const names[] = {"KEY=VALUE", NULL};
 	struct command_line line = {.admin = a, .names = names, .n_needed = 1};
@@ -30,7 +34,8 @@ int cmd_set(struct admin *a, int argc, char **argv)
 		return ADMIN_USAGE;
 	}
 	const char *partition = asking_partition(a, text);
-	if (asprintf(&assignment, "%s%s%s", partition ? partition : "", partition ? " " : "", line.args[0]) < 0)
+	if (asprintf(&assignment, "%s%s%s", partition ? partition : "", partition ? " " : "",
+		     line.args[0]) < 0)
 		message_no_memory();
 	int status = asking_open(a, &c);
 	if (status == 0)
@@ -40,9 +45,11 @@ int cmd_set(struct admin *a, int argc, char **argv)
 		jsonmake_prose(o, "partition", partition);
 		jsonmake_prose(o, "set", line.args[0]);
 		json_say(a, o,
-			 partition ? "{set} is set for {partition} until the daemon ends; to keep it, write it into "
+			 partition ? "{set} is set for {partition} until the daemon ends; to keep "
+				     "it, write it into "
 				     "shmstored.conf\n"
-				   : "{set} is set for the one partition that the daemon watches until the daemon "
+				   : "{set} is set for the one partition that the daemon watches "
+				     "until the daemon "
 				     "ends; to keep it, write it "
 				     "into shmstored.conf\n");
 	}

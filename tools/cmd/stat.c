@@ -44,7 +44,8 @@ static int match_key(const struct shmstore_object_info *info, void *arg)
 	struct object *o = arg;
 
 	progress_set(++o->n_seen, 0);
-	if (info->key_size != o->key_size || !info->key || memcmp(info->key, o->key, o->key_size) != 0)
+	if (info->key_size != o->key_size || !info->key ||
+	    memcmp(info->key, o->key, o->key_size) != 0)
 		return 0;
 	o->info = *info;
 	o->name = strdup(info->name);
@@ -55,7 +56,8 @@ static int match_key(const struct shmstore_object_info *info, void *arg)
 }
 
 /* One name of the object's inode. */
-static void add_name(struct object *o, const struct storelist_entry *entry, const void *key, size_t key_size)
+static void add_name(struct object *o, const struct storelist_entry *entry, const void *key,
+		     size_t key_size)
 {
 	struct json_object *item = jsonmake_append(o->sharers, jsonmake_new());
 
@@ -115,7 +117,8 @@ static void find_tier_file(struct object *o, struct shmstore_partition *p, const
 {
 	char link[PATH_MAX];
 	struct stat st;
-	int n = snprintf(link, sizeof(link), "%s/%s/%s", store, o->info.demoted ? "objects" : "clean", o->name);
+	int n = snprintf(link, sizeof(link), "%s/%s/%s", store,
+			 o->info.demoted ? "objects" : "clean", o->name);
 
 	if (n >= PATH_MAX || !tierstate_file(p, link, o->tier_file))
 		o->tier_file[0] = '\0';
@@ -130,14 +133,16 @@ static uint64_t buffer_offset(const struct object *o, size_t i, uint64_t *ret_si
 	const char *first = shmstore_view_buffer(o->view, 0, NULL);
 	const char *buffer = shmstore_view_buffer(o->view, i, ret_size);
 
-	return buffer && first ? o->info.header_size + (uint64_t)(buffer - first) : o->info.header_size;
+	return buffer && first ? o->info.header_size + (uint64_t)(buffer - first)
+			       : o->info.header_size;
 }
 
 static void format_time(time_t seconds, char *ret_text, size_t size)
 {
 	struct tm tm;
 
-	if (!localtime_r(&seconds, &tm) || strftime(ret_text, size, "%Y-%m-%d %H:%M:%S %z", &tm) == 0)
+	if (!localtime_r(&seconds, &tm) ||
+	    strftime(ret_text, size, "%Y-%m-%d %H:%M:%S %z", &tm) == 0)
 		snprintf(ret_text, size, "%lld", (long long)seconds);
 }
 
@@ -148,11 +153,12 @@ static struct json_object *make_document(const struct object *o)
 	char generation[17];
 
 	fields_of(j, o, PROSE(store), PLACE("key"), FIELD(info.header_size, "header_size"),
-		  FIELD(info.buffer_size, "buffer_size"), FIELD(info.blocks, "blocks"), FIELD(info.inode, "inode"),
-		  FIELD(info.links, "links"), PROSE(name), FIELD_AS(FIELD_REAL_NS, info.mtime_ns, "mtime"),
-		  FIELD(info.checksum, "checksum"), FIELD(info.demoted, "demoted"), FIELD(info.pinned, "pinned"),
-		  FIELD(info.packed, "packed"), FIELD_AS(FIELD_PROSE_ARRAY, tier_file, "tier_file"), SAME(tier_blocks),
-		  PLACE("generation"), PLACE("error"));
+		  FIELD(info.buffer_size, "buffer_size"), FIELD(info.blocks, "blocks"),
+		  FIELD(info.inode, "inode"), FIELD(info.links, "links"), PROSE(name),
+		  FIELD_AS(FIELD_REAL_NS, info.mtime_ns, "mtime"), FIELD(info.checksum, "checksum"),
+		  FIELD(info.demoted, "demoted"), FIELD(info.pinned, "pinned"),
+		  FIELD(info.packed, "packed"), FIELD_AS(FIELD_PROSE_ARRAY, tier_file, "tier_file"),
+		  SAME(tier_blocks), PLACE("generation"), PLACE("error"));
 	jsonmake_key(j, "key", o->key, o->key_size);
 	if (o->info.packed)
 		jsonmake_null(j, "mtime");
@@ -188,19 +194,24 @@ static void show_number(struct table *t, size_t column, const struct json_object
 static const struct table_column buffers[] = {{"BUFFER", TABLE_RIGHT, .show = show_number},
 					      {"OFFSET", FIGURE_COUNT, "offset"},
 					      {"SIZE", FIGURE_SIZE, "size"}};
-static const struct table_column names[] = {
-	{"LINKED BY", FIGURE_TEXT, "store"}, {"PID", FIGURE_COUNT, "pid"}, {"AS", FIGURE_RAW, "key"}};
+static const struct table_column names[] = {{"LINKED BY", FIGURE_TEXT, "store"},
+					    {"PID", FIGURE_COUNT, "pid"},
+					    {"AS", FIGURE_RAW, "key"}};
 
 static void print_text(const struct admin *a, const struct json_object *j)
 {
-	const bool exact = a->bytes, demoted = jsonin_flag(j, "demoted"), packed = jsonin_flag(j, "packed");
+	const bool exact = a->bytes, demoted = jsonin_flag(j, "demoted"),
+		   packed = jsonin_flag(j, "packed");
 	char when[64];
 
 	printf("key         %s\n", jsonin_text(j, "key")); /* escaped already */
-	figure_print(j, exact, packed ? "store       {store}\n" : "store       {store}\nfile        {name}\n");
+	figure_print(j, exact,
+		     packed ? "store       {store}\n"
+			    : "store       {store}\nfile        {name}\n");
 	figure_print(j, exact,
 		     demoted ? "header      {header_size:size}\nbuffers     {buffer_size:size}\n"
-			     : "header      {header_size:size}, {metadata_size} bytes of it the caller's\n"
+			     : "header      {header_size:size}, {metadata_size} bytes of it the "
+			       "caller's\n"
 			       "buffers     {buffer_size:size} in {n_buffers}\n");
 	printf("where       %s\n", demoted                    ? "in the disk tier"
 				   : jsonin_flag(j, "pinned") ? "in memory, pinned"
@@ -227,7 +238,8 @@ static void print_text(const struct admin *a, const struct json_object *j)
 	TABLE_LIST(a, names, j, "names");
 }
 
-static int look(struct object *o, struct shmstore_partition *p, struct shmstore *s, const char *text)
+static int look(struct object *o, struct shmstore_partition *p, struct shmstore *s,
+		const char *text)
 {
 	int status = ADMIN_OK;
 
@@ -255,11 +267,13 @@ static int look(struct object *o, struct shmstore_partition *p, struct shmstore 
 
 int cmd_stat(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "stat STORE KEY",
-		"Everything about one object: sizes, buffers and their offsets in the file, inode, where it is, and "
-		"who else links it.\v"
-		"An object in the disk tier stays there; of its buffers only the size is known then.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "stat STORE KEY",
+			     "Everything about one object: sizes, buffers and their offsets in the "
+			     "file, inode, where it is, and "
+			     "who else links it.\v"
+			     "An object in the disk tier stays there; of its buffers only the size "
+			     "is known then.");
 	static const char *const arguments[] = {"STORE", "KEY", NULL};
 	struct command_line line = {.admin = a, .names = arguments, .n_needed = 2};
 	static struct object o;

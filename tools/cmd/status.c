@@ -31,7 +31,8 @@ static void show_age(struct table *t, size_t column, const struct json_object *p
 	char age[HUMAN_SIZE];
 
 	if (survey)
-		table_printf(t, column, "%s ago", human_duration(jsonin_real(survey, "age_seconds"), age));
+		table_printf(t, column, "%s ago",
+			     human_duration(jsonin_real(survey, "age_seconds"), age));
 	else
 		table_text(t, column, "not yet");
 }
@@ -91,8 +92,8 @@ static int judge(const struct json_object *document)
 		int64_t residual = jsonin_i64(jsonin_object(p, "survey"), "residual");
 
 		if (residual)
-			status = message_fail(jsonin_text(p, "partition"), "%" PRId64 " bytes are not accounted for",
-					      residual);
+			status = message_fail(jsonin_text(p, "partition"),
+					      "%" PRId64 " bytes are not accounted for", residual);
 	}
 	return status;
 }
@@ -100,14 +101,16 @@ static int judge(const struct json_object *document)
 int cmd_status(struct admin *a, int argc, char **argv)
 {
 	static const struct options_row options[] = {
-		{"reconcile", 'r', NULL, "have every byte accounted for first; exit status 1 if some are missing",
+		{"reconcile", 'r', NULL,
+		 "have every byte accounted for first; exit status 1 if some are missing",
 		 OPTIONS_FLAG},
 		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "status",
 		"Shows the daemon and the partitions that it watches (with -p: that one).\v"
-		"SIZE, USED, ALIVE and OBJECTS are of the last second; the terms of the df equation are of the last "
+		"SIZE, USED, ALIVE and OBJECTS are of the last second; the terms of the df "
+		"equation are of the last "
 		"survey.");
 	bool reconcile = false;
 	struct command_line line = {.admin = a, .options = options, .own = &reconcile};

@@ -32,7 +32,8 @@
 
 /* The words of --sort, and the member that each goes by; none: the name. */
 static const char *const sort_names[] = {"linked", "mapped", "put", "get", "name"};
-static const char *const sort_members[] = {"-linked", "-mapped", "-put_bytes_per_s", "-get_bytes_per_s", NULL};
+static const char *const sort_members[] = {"-linked", "-mapped", "-put_bytes_per_s",
+					   "-get_bytes_per_s", NULL};
 #define N_SORTS (sizeof(sort_names) / sizeof(sort_names[0]))
 
 struct top {
@@ -76,10 +77,11 @@ static void print_rates(const struct json_object *o, bool exact)
 		puts("measuring rates ...");
 		return;
 	}
-	figure_print(o, exact,
-		     "put {put_per_s:rate}/s {put_bytes_per_s:sizes}/s, get {get_per_s:rate}/s "
-		     "{get_bytes_per_s:sizes}/s, handoff "
-		     "{handoff_per_s:rate}/s, adopt {adopt_per_s:rate}/s, delete {delete_per_s:rate}/s");
+	figure_print(
+		o, exact,
+		"put {put_per_s:rate}/s {put_bytes_per_s:sizes}/s, get {get_per_s:rate}/s "
+		"{get_bytes_per_s:sizes}/s, handoff "
+		"{handoff_per_s:rate}/s, adopt {adopt_per_s:rate}/s, delete {delete_per_s:rate}/s");
 	if (jsonin_real(o, "enospc_per_s") > 0)
 		figure_print(o, exact, ", refused for want of space {enospc_per_s:rate}/s");
 	if (jsonin_real(o, "evicted_per_s") > 0)
@@ -92,13 +94,14 @@ static void print_head(const struct top *top, const struct json_object *o)
 	const struct sample *s = &top->now;
 	char text[HUMAN_SIZE];
 
-	printf("%s  %s%s%s%s", screen_clock(time(NULL)), jsonin_text(o, "partition"), s->huge[0] ? "  huge=" : "",
-	       s->huge, s->asked ? "  from shmstored" : "  own scan");
+	printf("%s  %s%s%s%s", screen_clock(time(NULL)), jsonin_text(o, "partition"),
+	       s->huge[0] ? "  huge=" : "", s->huge, s->asked ? "  from shmstored" : "  own scan");
 	puts(top->frames.screen.keyboard ? "   (q quits, s sorts)" : "");
 	print_bar(top, o);
 	printf("%s, ", human_count(jsonin_count(o, "stores"), "store", text));
 	figure_print(o, top->admin->bytes,
-		     "{alive} alive, {objects:object}: linked {linked:size}, mapped {mapped:size}, pool {pool:size}\n");
+		     "{alive} alive, {objects:object}: linked {linked:size}, mapped {mapped:size}, "
+		     "pool {pool:size}\n");
 	if (jsonin_has(o, "tier")) {
 		fputs("disk tier: ", stdout);
 		tierstate_print_asked(top->admin, jsonin_object(o, "tier"));
@@ -136,7 +139,8 @@ static void print_text(struct top *top, const struct json_object *o)
 	const struct screen *screen = &top->frames.screen;
 	const char *const order[] = {sort_members[top->sort], "name", NULL};
 	size_t n, room = screen->rows > 9 ? screen->rows - 7 - jsonin_has(o, "tier") : 1;
-	const struct json_object **stores = jsonin_sorted(o, "stores", *order ? order : order + 1, &n);
+	const struct json_object **stores =
+		jsonin_sorted(o, "stores", *order ? order : order + 1, &n);
 	size_t shown = screen->live && n > room ? room : n;
 	struct table t;
 
@@ -168,10 +172,11 @@ static void find_daemon(struct top *top)
 	char path[ASKING_PARTITION];
 
 	/* Its ledgers are of whole seconds: faster frames need our own look. */
-	if (top->frames.interval < 1 || !opening_path(top->admin, path) || !realpath(path, top->path) ||
-	    asking_client(top->admin, DAEMON_MS, &top->client) < 0)
+	if (top->frames.interval < 1 || !opening_path(top->admin, path) ||
+	    !realpath(path, top->path) || asking_client(top->admin, DAEMON_MS, &top->client) < 0)
 		return;
-	if (asking_elsewhere(top->client, top->path, path) || sample_ask(top->client, top->path, &probe) < 0)
+	if (asking_elsewhere(top->client, top->path, path) ||
+	    sample_ask(top->client, top->path, &probe) < 0)
 		top->client = shmstore_client_free(top->client);
 	sample_deinit(&probe);
 }
@@ -226,15 +231,18 @@ int cmd_top(struct admin *a, int argc, char **argv)
 	typedef struct top OF;
 	static const struct options_row options[] = {
 		FRAMES_OPTIONS("2"),
-		{"sort", 0, "COLUMN", "linked (default), mapped, put, get or name", OPTIONS_WORD, offsetof(OF, sort),
-		 .words = sort_names, .n_words = N_SORTS},
+		{"sort", 0, "COLUMN", "linked (default), mapped, put, get or name", OPTIONS_WORD,
+		 offsetof(OF, sort), .words = sort_names, .n_words = N_SORTS},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "top",
-		"Shows the partition and its stores live. Keys: q quits, s sorts by the next column.\v"
-		"Numbers of stores are what their owners write down; space is what the file system says. With "
-		"--json, one object per interval and line. Without a terminal, frames follow one another.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "top",
+			     "Shows the partition and its stores live. Keys: q quits, s sorts by "
+			     "the next column.\v"
+			     "Numbers of stores are what their owners write down; space is what "
+			     "the file system says. With "
+			     "--json, one object per interval and line. Without a terminal, frames "
+			     "follow one another.");
 	struct top top = {
 		.admin = a,
 		.frames = {.take = take, .show = show, .sort = sort, .arg = &top, .interval = 2},

@@ -29,7 +29,8 @@ struct verify {
 	uint64_t rate; /* bytes a second; 0 = as fast as it goes */
 	struct timespec start;
 	struct json_object *bad;
-	uint64_t n_checked, n_bad, n_unreadable, bytes; /* n_bad: without those that could not be looked at */
+	/* n_bad: without those that could not be looked at */
+	uint64_t n_checked, n_bad, n_unreadable, bytes;
 };
 
 static int add(const struct shmstore_verify_finding *finding, void *arg)
@@ -45,7 +46,9 @@ static int add(const struct shmstore_verify_finding *finding, void *arg)
 		v->n_unreadable++;
 	else
 		v->n_bad++;
-	const char *reason = finding->reason && *finding->reason ? finding->reason : shmstore_strerror(finding->error);
+	const char *reason = finding->reason && *finding->reason
+				     ? finding->reason
+				     : shmstore_strerror(finding->error);
 	struct json_object *o = jsonmake_append(v->bad, jsonmake_new());
 	jsonmake_prose(o, "path", finding->path);
 	jsonmake_prose(o, "reason", reason);
@@ -69,7 +72,8 @@ static void print_text(const struct admin *a, const struct json_object *o)
 	if (jsonin_has(o, "rate"))
 		figure_print(o, a->bytes, " at {rate:size}/s");
 	figure_print(o, a->bytes,
-		     jsonin_u64(o, "unreadable") ? ", {n_bad} bad, {unreadable} not looked at\n" : ", {n_bad} bad\n");
+		     jsonin_u64(o, "unreadable") ? ", {n_bad} bad, {unreadable} not looked at\n"
+						 : ", {n_bad} bad\n");
 }
 
 static void finish(struct verify *v)
@@ -78,7 +82,8 @@ static void finish(struct verify *v)
 	struct timespec now;
 
 	clock_gettime(CLOCK_MONOTONIC, &now);
-	const double seconds = (double)(now.tv_sec - v->start.tv_sec) + (double)(now.tv_nsec - v->start.tv_nsec) / 1e9;
+	const double seconds = (double)(now.tv_sec - v->start.tv_sec) +
+			       (double)(now.tv_nsec - v->start.tv_nsec) / 1e9;
 	jsonmake_u64(o, "checked", v->n_checked);
 	jsonmake_u64(o, "bytes", v->bytes);
 	jsonmake_real(o, "seconds", seconds);
@@ -97,8 +102,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	const struct command_line *line = state->input;
 	struct verify *v = line->own;
 
-	if (key == ARGP_KEY_END && v->rate_text && (!human_parse(v->rate_text, 0, &v->rate) || !v->rate))
-		options_usage(state, "--rate %s: is no number of bytes a second, such as 100M", v->rate_text);
+	if (key == ARGP_KEY_END && v->rate_text &&
+	    (!human_parse(v->rate_text, 0, &v->rate) || !v->rate))
+		options_usage(state, "--rate %s: is no number of bytes a second, such as 100M",
+			      v->rate_text);
 	if (key == ARGP_KEY_END && v->rate && !v->tier)
 		options_usage(state, "--rate is for --tier");
 	return options_common(key, arg, state);
@@ -127,10 +134,11 @@ static int explain(const struct verify *v, const char *path)
 {
 	message_fail(path, "%" PRIu64 " of %" PRIu64 " files are bad", v->n_bad, v->n_checked);
 	if (v->tier)
-		message_hint("their objects cannot come back: make them anew, and delete them through their stores");
+		message_hint("their objects cannot come back: make them anew, and delete them "
+			     "through their stores");
 	else
-		message_hint(
-			"a damaged object is of no use to anybody: delete it through its store, or remove the file");
+		message_hint("a damaged object is of no use to anybody: delete it through its "
+			     "store, or remove the file");
 	return ADMIN_FAILED;
 }
 
@@ -138,15 +146,17 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 {
 	typedef struct verify OF;
 	static const struct options_row options[] = {
-		{"tier", 0, NULL, "the tier files on the disk instead of what is in memory", OPTIONS_FLAG,
-		 offsetof(OF, tier)},
-		{"rate", 0, "SIZE", "with --tier: read no more than that a second (default: no limit)", OPTIONS_TEXT,
+		{"tier", 0, NULL, "the tier files on the disk instead of what is in memory",
+		 OPTIONS_FLAG, offsetof(OF, tier)},
+		{"rate", 0, "SIZE",
+		 "with --tier: read no more than that a second (default: no limit)", OPTIONS_TEXT,
 		 offsetof(OF, rate_text)},
 		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, parse, "verify",
-		"Checks the marker, every store's page, and every object: header, table, and checksum where it has "
+		"Checks the marker, every store's page, and every object: header, table, and "
+		"checksum where it has "
 		"one; or all of the disk tier.\v"
 		"Exit status 1 if anything is bad, or could not be looked at. Nothing is changed.");
 	struct verify v = {.admin = a};
@@ -172,8 +182,8 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		status = explain(&v, shmstore_partition_path(p));
 	if (v.n_unreadable)
 		status = message_fail(shmstore_partition_path(p),
-				      "user %u cannot look at %" PRIu64 " files and directories%s", (unsigned)geteuid(),
-				      v.n_unreadable, message_refused(-EPERM));
+				      "user %u cannot look at %" PRIu64 " files and directories%s",
+				      (unsigned)geteuid(), v.n_unreadable, message_refused(-EPERM));
 	shmstore_partition_unref(p);
 	return status;
 }

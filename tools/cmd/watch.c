@@ -73,7 +73,8 @@ static void print_text(const char *json)
 	keytext_print(jsonin_text(o, "event"));
 	json_object_object_foreach(o, name, value)
 	{
-		if (value && strcmp(name, "time") != 0 && strcmp(name, "event") != 0 && strcmp(name, "sequence") != 0)
+		if (value && strcmp(name, "time") != 0 && strcmp(name, "event") != 0 &&
+		    strcmp(name, "sequence") != 0)
 			print_value(name, value);
 	}
 	putchar('\n');
@@ -100,7 +101,8 @@ static int follow(struct watch *w, struct shmstore_client *c, const sigset_t *wa
 		if (!w->admin->json)
 			print_text(json);
 		else if (strpbrk(json, "\n\r"))
-			return message_fail("watch", "the daemon sent an event that is not one line");
+			return message_fail("watch",
+					    "the daemon sent an event that is not one line");
 		else
 			puts(json);
 	}
@@ -111,18 +113,23 @@ int cmd_watch(struct admin *a, int argc, char **argv)
 {
 	typedef struct watch OF;
 	static const struct options_row options[] = {
-		{"since", 0, "NUMBER", "first those that are kept, after the event of that number; 0 = all",
+		{"since", 0, "NUMBER",
+		 "first those that are kept, after the event of that number; 0 = all",
 		 OPTIONS_NUMBER, offsetof(OF, since)},
-		{"events", 0, "LIST", "only these, names separated by commas", OPTIONS_TEXT, offsetof(OF, events)},
-		{"count", 'n', "N", "end after N events (default: never)", OPTIONS_NUMBER, offsetof(OF, n_wanted), 1},
+		{"events", 0, "LIST", "only these, names separated by commas", OPTIONS_TEXT,
+		 offsetof(OF, events)},
+		{"count", 'n', "N", "end after N events (default: never)", OPTIONS_NUMBER,
+		 offsetof(OF, n_wanted), 1},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "watch",
-		"Prints what happens, one event a line, until it is interrupted.\v"
-		"With --json each line is one object with a member sequence, its number, from which --since goes on "
-		"after an interruption. Exit status 0 after an interrupt, 1 where the daemon ended. The events and "
-		"what to do about each are in docs/operations.md.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "watch",
+			     "Prints what happens, one event a line, until it is interrupted.\v"
+			     "With --json each line is one object with a member sequence, its "
+			     "number, from which --since goes on "
+			     "after an interruption. Exit status 0 after an interrupt, 1 where the "
+			     "daemon ended. The events and "
+			     "what to do about each are in docs/operations.md.");
 	struct watch w = {.admin = a, .since = SHMSTORE_WATCH_NEW};
 	struct command_line line = {.admin = a, .options = options, .own = &w};
 	struct shmstore_client *c;

@@ -69,9 +69,10 @@ static const struct table_column stores[] = {
 };
 
 static const struct table_column groups[] = {
-	{"USER", FIGURE_TEXT, "user"},     {"LABEL", FIGURE_TEXT, "label"},   {"STORES", FIGURE_COUNT, "stores"},
-	{"LINKED", FIGURE_SIZE, "linked"}, {"PSS", FIGURE_SIZE, "pss"},       {"USS", FIGURE_SIZE, "uss"},
-	{"POOL", FIGURE_SIZE, "pool"},     {"GHOSTS", FIGURE_SIZE, "ghosts"},
+	{"USER", FIGURE_TEXT, "user"},      {"LABEL", FIGURE_TEXT, "label"},
+	{"STORES", FIGURE_COUNT, "stores"}, {"LINKED", FIGURE_SIZE, "linked"},
+	{"PSS", FIGURE_SIZE, "pss"},        {"USS", FIGURE_SIZE, "uss"},
+	{"POOL", FIGURE_SIZE, "pool"},      {"GHOSTS", FIGURE_SIZE, "ghosts"},
 };
 
 static void print_list(const struct workers *w, const struct json_object *p)
@@ -114,19 +115,22 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 {
 	typedef struct workers OF;
 	static const struct options_row options[] = {
-		{"sort", 0, "COLUMN", "linked (default), pss, uss, pool, mapped, pid or name", OPTIONS_WORD,
-		 offsetof(OF, sort), .words = sorts, .n_words = N_SORTS},
-		{"by", 0, "WHAT", "add up by store (default), user or label", OPTIONS_WORD, offsetof(OF, by),
-		 .words = by_names, .n_words = N_BY},
+		{"sort", 0, "COLUMN", "linked (default), pss, uss, pool, mapped, pid or name",
+		 OPTIONS_WORD, offsetof(OF, sort), .words = sorts, .n_words = N_SORTS},
+		{"by", 0, "WHAT", "add up by store (default), user or label", OPTIONS_WORD,
+		 offsetof(OF, by), .words = by_names, .n_words = N_BY},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "workers",
-		"Shows the stores that the daemon knows, and what they take.\v"
-		"LINKED, PSS, USS and POOL are of the last survey, the rest of the last second. CREDIT is what a "
-		"store may still take without asking, ASKED BACK what the daemon wants back from it. Who is neither "
-		"root nor the daemon's user sees his own stores. Columns are sorted downwards, names upwards; with "
-		"--json nothing is sorted or left out.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "workers",
+			     "Shows the stores that the daemon knows, and what they take.\v"
+			     "LINKED, PSS, USS and POOL are of the last survey, the rest of the "
+			     "last second. CREDIT is what a "
+			     "store may still take without asking, ASKED BACK what the daemon "
+			     "wants back from it. Who is neither "
+			     "root nor the daemon's user sees his own stores. Columns are sorted "
+			     "downwards, names upwards; with "
+			     "--json nothing is sorted or left out.");
 	struct workers w = {.admin = a};
 	struct command_line line = {.admin = a, .options = options, .own = &w};
 	const struct asking_view view = {.partition = print_partition, .arg = &w};

@@ -33,17 +33,19 @@ static struct json_object *ask_status(struct doctor *d, struct shmstore_client *
 	int r = asking_ask(c, SHMSTORE_QUERY_STATUS, NULL, &document);
 
 	if (r == -EBADMSG && !*shmstore_client_reason(c))
-		doctor_add(d, "daemon", DOCTOR_FAIL, "what answers at %s is no shmstored", shmstore_client_path(c));
+		doctor_add(d, "daemon", DOCTOR_FAIL, "what answers at %s is no shmstored",
+			   shmstore_client_path(c));
 	if (r == 0 || (r == -EBADMSG && !*shmstore_client_reason(c)))
 		return document;
 	if (r == -ENOENT && access(shmstore_client_path(c), F_OK) < 0) {
-		doctor_add(
-			d, "daemon", DOCTOR_OK,
-			"none runs (no socket at %s); for quotas, clean-up at once and metrics: " ASKING_START_DAEMON,
-			shmstore_client_path(c));
+		doctor_add(d, "daemon", DOCTOR_OK,
+			   "none runs (no socket at %s); for quotas, clean-up at once and "
+			   "metrics: " ASKING_START_DAEMON,
+			   shmstore_client_path(c));
 		return NULL;
 	}
-	f = doctor_add(d, "daemon", DOCTOR_WARN, "%s: %s", shmstore_client_path(c), shmstore_client_reason(c));
+	f = doctor_add(d, "daemon", DOCTOR_WARN, "%s: %s", shmstore_client_path(c),
+		       shmstore_client_reason(c));
 	if (r == -EPERM)
 		doctor_fix(f, "sudo " ADMIN_NAME " doctor");
 	else
@@ -58,16 +60,20 @@ static void check_partition(struct doctor *d, const struct json_object *document
 	if (!d->p)
 		return;
 	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
-		if (strcmp(jsonin_text(jsonin_at(document, "partitions", i), "uuid"), d->info.uuid) == 0) {
-			doctor_add(d, "daemon-partition", DOCTOR_OK, "the daemon watches this partition");
+		if (strcmp(jsonin_text(jsonin_at(document, "partitions", i), "uuid"),
+			   d->info.uuid) == 0) {
+			doctor_add(d, "daemon-partition", DOCTOR_OK,
+				   "the daemon watches this partition");
 			return;
 		}
 	}
-	f = doctor_add(d, "daemon-partition", DOCTOR_WARN, "the daemon does not watch this partition");
+	f = doctor_add(d, "daemon-partition", DOCTOR_WARN,
+		       "the daemon does not watch this partition");
 	if (strcmp(shellword(d->dir), d->dir) == 0)
 		doctor_fix_root(f,
 				"sh -c 'mkdir -p /etc/shmstore/shmstored.conf.d && "
-				"echo \"partition \\\"%s\\\" {}\" > /etc/shmstore/shmstored.conf.d/partition.conf && "
+				"echo \"partition \\\"%s\\\" {}\" > "
+				"/etc/shmstore/shmstored.conf.d/partition.conf && "
 				"systemctl restart shmstored'",
 				d->dir);
 	else
@@ -89,10 +95,14 @@ static void check_daemon(struct doctor *d)
 	if (document) {
 		daemon = jsonin_object(document, "daemon");
 		version = jsonin_text(daemon, "version");
-		doctor_add(d, "daemon", strcmp(version, shmstore_version()) == 0 ? DOCTOR_OK : DOCTOR_WARN,
-			   "version %s at %s, pid %" PRId64 ", on %s%s", version, shmstore_client_path(c),
-			   jsonin_i64(daemon, "pid"), jsonin_text(daemon, "backend"),
-			   strcmp(version, shmstore_version()) == 0 ? "" : "; this tool is of another version");
+		doctor_add(d, "daemon",
+			   strcmp(version, shmstore_version()) == 0 ? DOCTOR_OK : DOCTOR_WARN,
+			   "version %s at %s, pid %" PRId64 ", on %s%s", version,
+			   shmstore_client_path(c), jsonin_i64(daemon, "pid"),
+			   jsonin_text(daemon, "backend"),
+			   strcmp(version, shmstore_version()) == 0
+				   ? ""
+				   : "; this tool is of another version");
 		check_partition(d, document);
 	}
 	jsonin_free(document);
@@ -111,15 +121,19 @@ static void check_io_uring(struct doctor *d)
 	if (disabled) {
 		f = doctor_add(d, "io-uring", DOCTOR_WARN,
 			       "kernel.io_uring_disabled is %" PRIu64
-			       ": %s; the daemon goes on with epoll, the disk tier with plain reads and writes",
-			       disabled, disabled == 1 ? "only privileged processes may use it" : "nobody may use it");
+			       ": %s; the daemon goes on with epoll, the disk tier with plain "
+			       "reads and writes",
+			       disabled,
+			       disabled == 1 ? "only privileged processes may use it"
+					     : "nobody may use it");
 		doctor_fix_root(f, "sysctl kernel.io_uring_disabled=0");
 		return;
 	}
 	fd = syscall(SYS_io_uring_setup, 4, &params);
 	if (fd < 0) {
 		doctor_add(d, "io-uring", DOCTOR_OK,
-			   "not here: %s; the daemon goes on with epoll, the disk tier with plain reads and writes",
+			   "not here: %s; the daemon goes on with epoll, the disk tier with plain "
+			   "reads and writes",
 			   strerror(errno));
 		return;
 	}
@@ -133,7 +147,8 @@ static int try_acl(const char *dir)
 {
 	/* Version 2, then (tag, permissions, id) of owner, user 0, group, mask and others; as the
 	 * kernel's posix_acl_xattr. */
-	static const uint16_t entries[][2] = {{0x01, 4}, {0x02, 4}, {0x04, 0}, {0x10, 4}, {0x20, 0}};
+	static const uint16_t entries[][2] = {
+		{0x01, 4}, {0x02, 4}, {0x04, 0}, {0x10, 4}, {0x20, 0}};
 	unsigned char acl[4 + 5 * 8] = {2, 0, 0, 0};
 	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0400), r = 0;
 	char name[PATH_MAX + 32];
@@ -164,20 +179,24 @@ static void check_acl(struct doctor *d)
 	int r;
 
 	if (!d->exists || !d->writable) {
-		doctor_add(d, "access-lists", DOCTOR_OK, "not tried: nothing can be written to %s", d->path);
+		doctor_add(d, "access-lists", DOCTOR_OK, "not tried: nothing can be written to %s",
+			   d->path);
 		return;
 	}
 	r = try_acl(d->dir);
 	if (r == 0) {
-		doctor_add(d, "access-lists", DOCTOR_OK, "POSIX access lists work: handoffs between users can");
+		doctor_add(d, "access-lists", DOCTOR_OK,
+			   "POSIX access lists work: handoffs between users can");
 		return;
 	}
 	f = doctor_add(d, "access-lists", DOCTOR_WARN,
-		       "a file here takes no access list (%s): no handoffs between users", strerror(-r));
+		       "a file here takes no access list (%s): no handoffs between users",
+		       strerror(-r));
 	if (d->tmpfs)
 		doctor_fix(f, "# needs a kernel with CONFIG_TMPFS_POSIX_ACL=y");
 	else
-		doctor_fix_root(f, "mount -o remount,acl %s", shellword(d->mount ? d->mount->point : d->dir));
+		doctor_fix_root(f, "mount -o remount,acl %s",
+				shellword(d->mount ? d->mount->point : d->dir));
 }
 
 /* Whether this kernel's tmpfs knows usrquota: asked of a file system that is never mounted. Needs
@@ -189,7 +208,8 @@ static void check_tmpfs_quota(struct doctor *d)
 
 	if (d->mount && (mountinfo_option(d->mount->super, "usrquota", value, sizeof(value)) ||
 			 mountinfo_option(d->mount->super, "quota", value, sizeof(value)))) {
-		doctor_add(d, "tmpfs-quota", DOCTOR_OK, "the kernel's own user quotas are on for this mount");
+		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
+			   "the kernel's own user quotas are on for this mount");
 		return;
 	}
 	fd = syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC);
@@ -200,11 +220,13 @@ static void check_tmpfs_quota(struct doctor *d)
 	}
 	if (syscall(SYS_fsconfig, (int)fd, FSCONFIG_SET_FLAG, "usrquota", NULL, 0) == 0)
 		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
-			   "this kernel's tmpfs knows usrquota: with it, users' limits hold also for other programs' "
+			   "this kernel's tmpfs knows usrquota: with it, users' limits hold also "
+			   "for other programs' "
 			   "files");
 	else
 		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
-			   "this kernel's tmpfs has no quotas (6.6 or later may): only the daemon's limits hold");
+			   "this kernel's tmpfs has no quotas (6.6 or later may): only the "
+			   "daemon's limits hold");
 	close((int)fd);
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor.c: gathers what every check needs and keeps the findings. Files of /proc, /sys and /etc are read through sysroot.h,
- * so that a test can show another machine; the partition itself, limits and system calls are always the real ones.
+ * doctor.c: gathers what every check needs and keeps the findings. Files of /proc, /sys and /etc
+ * are read through sysroot.h, so that a test can show another machine; the partition itself, limits
+ * and system calls are always the real ones.
  */
 #include "doctor.h"
 
@@ -24,7 +25,8 @@ const char *doctor_level_name(enum doctor_level level)
 	return level == DOCTOR_OK ? "ok" : level == DOCTOR_WARN ? "warn" : "fail";
 }
 
-struct doctor_finding *doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found, ...)
+struct doctor_finding *doctor_add(struct doctor *d, const char *check, enum doctor_level level,
+				  const char *found, ...)
 {
 	struct doctor_finding *grown = realloc(d->findings, (d->n_findings + 1) * sizeof(*grown));
 	va_list args;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor.h: what the doctor knows of the partition and the host, and its findings. The checks are grouped by what they ask:
- * doctor_mount.c the file system, doctor_host.c limits and settings, doctor_kernel.c what the kernel can do, by trying it, doctor_daemon.c shmstored,
+ * doctor.h: what the doctor knows of the partition and the host, and its findings. The checks
+ * are grouped by what they ask: doctor_mount.c the file system, doctor_host.c limits and
+ * settings, doctor_kernel.c what the kernel can do, by trying it, doctor_daemon.c shmstored,
  * doctor_tier.c the disk tier.
  */
 #ifndef DOCTOR_H
@@ -52,11 +53,13 @@ struct doctor {
 void doctor_init(struct doctor *d, const struct admin *a, const char *path);
 void doctor_deinit(struct doctor *d);
 /* Adds a finding; it is valid until the next one is added. */
-struct doctor_finding *doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found, ...)
-	__attribute__((format(printf, 4, 5)));
+struct doctor_finding *doctor_add(struct doctor *d, const char *check, enum doctor_level level,
+				  const char *found, ...) __attribute__((format(printf, 4, 5)));
 /* The command that mends it. doctor_fix_root() puts sudo before it where we are not root. */
-void doctor_fix(struct doctor_finding *f, const char *command, ...) __attribute__((format(printf, 2, 3)));
-void doctor_fix_root(struct doctor_finding *f, const char *command, ...) __attribute__((format(printf, 2, 3)));
+void doctor_fix(struct doctor_finding *f, const char *command, ...)
+	__attribute__((format(printf, 2, 3)));
+void doctor_fix_root(struct doctor_finding *f, const char *command, ...)
+	__attribute__((format(printf, 2, 3)));
 const char *doctor_level_name(enum doctor_level level);
 
 void doctor_check_mount(struct doctor *d);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor_host.c: limits and settings of the host that decide whether shared memory can be filled, mapped and kept. */
+/* doctor_host.c: limits and settings of the host that decide whether shared memory can
+ * be filled, mapped and kept. */
 #include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,13 +32,15 @@ static void check_swap(struct doctor *d)
 		return;
 	}
 	struct doctor_finding *f = doctor_add(
-		d, "swap", DOCTOR_WARN, "%s: objects may be swapped out, and reading them waits for the disk", swap);
+		d, "swap", DOCTOR_WARN,
+		"%s: objects may be swapped out, and reading them waits for the disk", swap);
 	doctor_fix_root(f, "sysctl vm.swappiness=1");
 }
 
-/* The lowest limit on the way from a cgroup up to its hierarchy's root. ret_file: where it is written. */
-static uint64_t lowest_limit(const struct admin *a, const char *top, const char *group, const char *file,
-			     char ret_file[PATH_MAX])
+/* The lowest limit on the way from a cgroup up to its hierarchy's root.
+ * ret_file: where it is written. */
+static uint64_t lowest_limit(const struct admin *a, const char *top, const char *group,
+			     const char *file, char ret_file[PATH_MAX])
 {
 	char path[PATH_MAX], below[PATH_MAX];
 	uint64_t lowest = UINT64_MAX, limit;
@@ -45,7 +48,8 @@ static uint64_t lowest_limit(const struct admin *a, const char *top, const char 
 	snprintf(below, sizeof(below), "%s", strcmp(group, "/") == 0 ? "" : group);
 	while (true) {
 		int n = snprintf(path, sizeof(path), "%s%s/%s", top, below, file);
-		if (n < PATH_MAX && sysroot_number(a, path, &limit) && limit < UNLIMITED && limit < lowest) {
+		if (n < PATH_MAX && sysroot_number(a, path, &limit) && limit < UNLIMITED &&
+		    limit < lowest) {
 			lowest = limit;
 			memcpy(ret_file, path, (size_t)n + 1);
 		}
@@ -71,7 +75,8 @@ static bool find_group(const char *groups, const char *controller, char ret_grou
 		*group++ = '\0';
 		names++;
 		bool found = !n && !*names;
-		for (char *name = names; n && *name; name += strcspn(name, ","), name += *name == ',')
+		for (char *name = names; n && *name;
+		     name += strcspn(name, ","), name += *name == ',')
 			found |= strcspn(name, ",") == n && strncmp(name, controller, n) == 0;
 		if (found) {
 			snprintf(ret_group, PATH_MAX, "%.*s", PATH_MAX - 1, group);
@@ -81,8 +86,10 @@ static bool find_group(const char *groups, const char *controller, char ret_grou
 	return false;
 }
 
-/* Reads the limit of one hierarchy: cgroup2, or cgroup v1's memory. Returns UINT64_MAX where there is none. */
-static uint64_t cgroup_limit(const struct doctor *d, const char *groups, bool v2, char ret_file[PATH_MAX])
+/* Reads the limit of one hierarchy: cgroup2, or cgroup v1's memory. Returns
+ * UINT64_MAX where there is none. */
+static uint64_t cgroup_limit(const struct doctor *d, const char *groups, bool v2,
+			     char ret_file[PATH_MAX])
 {
 	char group[PATH_MAX], value[8];
 
@@ -94,12 +101,14 @@ static uint64_t cgroup_limit(const struct doctor *d, const char *groups, bool v2
 			continue;
 		if (!v2 && !mountinfo_option(m->super, "memory", value, sizeof(value)))
 			continue;
-		/* in a container the group may be told from the host's root while only a part is mounted */
+		/* in a container the group may be told from the host's root
+		 * while only a part is mounted */
 		size_t root = strlen(m->root);
 		const char *below = group;
 		if (root > 1 && strncmp(group, m->root, root) == 0)
 			below = group + root;
-		return lowest_limit(d->admin, m->point, below, v2 ? "memory.max" : "memory.limit_in_bytes", ret_file);
+		return lowest_limit(d->admin, m->point, below,
+				    v2 ? "memory.max" : "memory.limit_in_bytes", ret_file);
 	}
 	return UINT64_MAX;
 }
@@ -132,10 +141,12 @@ static void check_cgroup(struct doctor *d)
 	f = doctor_add(d, "cgroup", DOCTOR_WARN, "memory limit %s (%s), %s: %s", limit_text, file,
 		       d->tmpfs && d->size && limit >= d->size ? "less than twice the partition"
 							       : "less than the partition",
-		       d->tmpfs && d->size && limit >= d->size ? "what is in it leaves little for the processes"
-							       : "writers are killed before it is full");
+		       d->tmpfs && d->size && limit >= d->size
+			       ? "what is in it leaves little for the processes"
+			       : "writers are killed before it is full");
 	if (d->tmpfs)
-		doctor_fix_root(f, "mount -o remount,size=%" PRIu64 " %s", limit / 2 & ~(uint64_t)4095,
+		doctor_fix_root(f, "mount -o remount,size=%" PRIu64 " %s",
+				limit / 2 & ~(uint64_t)4095,
 				shellword(d->mount ? d->mount->point : d->dir));
 	else
 		doctor_fix_root(f, ADMIN_NAME " -p %s init --size %" PRIu64, shellword(d->path),
@@ -148,16 +159,20 @@ static void check_open_files(struct doctor *d)
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
 		return;
-	enum doctor_level level = limit.rlim_cur < 64 ? DOCTOR_FAIL : limit.rlim_cur < 1024 ? DOCTOR_WARN : DOCTOR_OK;
+	enum doctor_level level = limit.rlim_cur < 64     ? DOCTOR_FAIL
+				  : limit.rlim_cur < 1024 ? DOCTOR_WARN
+							  : DOCTOR_OK;
 	if (level == DOCTOR_OK) {
-		doctor_add(d, "open-files", level, "ulimit -n is %" PRIu64, (uint64_t)limit.rlim_cur);
+		doctor_add(d, "open-files", level, "ulimit -n is %" PRIu64,
+			   (uint64_t)limit.rlim_cur);
 		return;
 	}
-	struct doctor_finding *f =
-		doctor_add(d, "open-files", level, "ulimit -n is %" PRIu64 ": at least 1024 are recommended",
-			   (uint64_t)limit.rlim_cur);
+	struct doctor_finding *f = doctor_add(
+		d, "open-files", level, "ulimit -n is %" PRIu64 ": at least 1024 are recommended",
+		(uint64_t)limit.rlim_cur);
 	if (limit.rlim_max >= 1024)
-		doctor_fix(f, "ulimit -n %" PRIu64, (uint64_t)(limit.rlim_max < 65536 ? limit.rlim_max : 65536));
+		doctor_fix(f, "ulimit -n %" PRIu64,
+			   (uint64_t)(limit.rlim_max < 65536 ? limit.rlim_max : 65536));
 	else
 		doctor_fix_root(f, "prlimit --nofile=65536:65536 --pid $$");
 }
@@ -170,10 +185,13 @@ static void check_map_count(struct doctor *d)
 		doctor_add(d, "map-count", DOCTOR_WARN, "vm.max_map_count cannot be read");
 		return;
 	}
-	enum doctor_level level = count < 4096 ? DOCTOR_FAIL : count < 65530 ? DOCTOR_WARN : DOCTOR_OK;
-	struct doctor_finding *f =
-		doctor_add(d, "map-count", level,
-			   "vm.max_map_count is %" PRIu64 ": so many views, at most, can one process hold", count);
+	enum doctor_level level = count < 4096    ? DOCTOR_FAIL
+				  : count < 65530 ? DOCTOR_WARN
+						  : DOCTOR_OK;
+	struct doctor_finding *f = doctor_add(d, "map-count", level,
+					      "vm.max_map_count is %" PRIu64
+					      ": so many views, at most, can one process hold",
+					      count);
 	if (level != DOCTOR_OK)
 		doctor_fix_root(f, "sysctl vm.max_map_count=262144");
 }
@@ -183,14 +201,17 @@ static void check_hardlinks(struct doctor *d)
 	uint64_t value;
 
 	if (!sysroot_number(d->admin, "/proc/sys/fs/protected_hardlinks", &value)) {
-		doctor_add(d, "protected-hardlinks", DOCTOR_WARN, "fs.protected_hardlinks cannot be read");
+		doctor_add(d, "protected-hardlinks", DOCTOR_WARN,
+			   "fs.protected_hardlinks cannot be read");
 	} else if (value) {
 		doctor_add(d, "protected-hardlinks", DOCTOR_OK,
-			   "fs.protected_hardlinks is %" PRIu64 ": no user can link another user's objects", value);
+			   "fs.protected_hardlinks is %" PRIu64
+			   ": no user can link another user's objects",
+			   value);
 	} else {
-		struct doctor_finding *f =
-			doctor_add(d, "protected-hardlinks", DOCTOR_WARN,
-				   "fs.protected_hardlinks is 0: users can pin the memory of others by linking it");
+		struct doctor_finding *f = doctor_add(d, "protected-hardlinks", DOCTOR_WARN,
+						      "fs.protected_hardlinks is 0: users can pin "
+						      "the memory of others by linking it");
 		doctor_fix_root(f, "sysctl fs.protected_hardlinks=1");
 	}
 }
@@ -276,8 +297,9 @@ static void add_dropins(const struct admin *a, const char *dir, struct dropin **
 /* Reads logind.conf, then the drop-ins of all directories in order of name (logind.conf(5)). */
 static bool removes_ipc(const struct admin *a)
 {
-	static const char *const dirs[] = {"/etc/systemd/logind.conf.d", "/run/systemd/logind.conf.d",
-					   "/usr/local/lib/systemd/logind.conf.d", "/usr/lib/systemd/logind.conf.d"};
+	static const char *const dirs[] = {
+		"/etc/systemd/logind.conf.d", "/run/systemd/logind.conf.d",
+		"/usr/local/lib/systemd/logind.conf.d", "/usr/lib/systemd/logind.conf.d"};
 	struct dropin *list = NULL;
 	size_t n = 0;
 	char path[PATH_MAX];
@@ -303,22 +325,25 @@ static void check_remove_ipc(struct doctor *d)
 		doctor_add(d, "remove-ipc", DOCTOR_OK, "not in /dev/shm: systemd leaves it alone");
 	} else if (d->mount && d->exists && strcmp(d->mount->point, "/dev/shm") != 0 &&
 		   strcmp(d->mount->point, "/dev") != 0 && strcmp(d->mount->point, "/") != 0) {
-		doctor_add(d, "remove-ipc", DOCTOR_OK, "a mount of its own: it stays when a user logs out");
+		doctor_add(d, "remove-ipc", DOCTOR_OK,
+			   "a mount of its own: it stays when a user logs out");
 	} else if (d->owner < 1000) {
-		doctor_add(d, "remove-ipc", DOCTOR_OK, "user %u is a system user: systemd leaves its files alone",
-			   d->owner);
+		doctor_add(d, "remove-ipc", DOCTOR_OK,
+			   "user %u is a system user: systemd leaves its files alone", d->owner);
 	} else if (!sysroot_exists(d->admin, "/run/systemd/system")) {
 		doctor_add(d, "remove-ipc", DOCTOR_OK, "systemd does not run here");
 	} else if (!removes_ipc(d->admin)) {
 		doctor_add(d, "remove-ipc", DOCTOR_OK, "RemoveIPC=no");
 	} else {
-		struct doctor_finding *f = doctor_add(d, "remove-ipc", DOCTOR_WARN,
-						      "RemoveIPC=yes: systemd removes the files of user %u from "
-						      "/dev/shm when their last session ends",
-						      d->owner);
-		doctor_fix_root(f,
-				"sh -c 'mkdir -p /etc/systemd/logind.conf.d && printf \"[Login]\\nRemoveIPC=no\\n\" > "
-				"/etc/systemd/logind.conf.d/shmstore.conf && systemctl restart systemd-logind'");
+		struct doctor_finding *f =
+			doctor_add(d, "remove-ipc", DOCTOR_WARN,
+				   "RemoveIPC=yes: systemd removes the files of user %u from "
+				   "/dev/shm when their last session ends",
+				   d->owner);
+		doctor_fix_root(f, "sh -c 'mkdir -p /etc/systemd/logind.conf.d && printf "
+				   "\"[Login]\\nRemoveIPC=no\\n\" > "
+				   "/etc/systemd/logind.conf.d/shmstore.conf && systemctl restart "
+				   "systemd-logind'");
 	}
 }
 
@@ -328,20 +353,23 @@ static void check_proc(struct doctor *d)
 	const struct shms_mountline *m = mountinfo_find(&d->mounts, "/proc");
 
 	if (!m || strcmp(m->type, "proc") != 0) {
-		doctor_add(d, "proc", DOCTOR_WARN, "/proc is not mounted: reconcile cannot name holders");
+		doctor_add(d, "proc", DOCTOR_WARN,
+			   "/proc is not mounted: reconcile cannot name holders");
 		return;
 	}
 	if (!mountinfo_option(m->super, "hidepid", hidepid, sizeof(hidepid)))
 		mountinfo_option(m->options, "hidepid", hidepid, sizeof(hidepid));
 	bool hidden = hidepid[0] && strcmp(hidepid, "0") != 0 && strcmp(hidepid, "off") != 0;
 	if (geteuid() == 0) {
-		doctor_add(d, "proc", DOCTOR_OK, "root may look into every process%s%s", hidden ? "; hidepid=" : "",
-			   hidepid);
+		doctor_add(d, "proc", DOCTOR_OK, "root may look into every process%s%s",
+			   hidden ? "; hidepid=" : "", hidepid);
 	} else if (!hidden) {
-		doctor_add(d, "proc", DOCTOR_OK, "your own processes can be looked into; those of others need root");
+		doctor_add(d, "proc", DOCTOR_OK,
+			   "your own processes can be looked into; those of others need root");
 	} else {
 		struct doctor_finding *f = doctor_add(
-			d, "proc", DOCTOR_WARN, "hidepid=%s: reconcile does not see processes of other users", hidepid);
+			d, "proc", DOCTOR_WARN,
+			"hidepid=%s: reconcile does not see processes of other users", hidepid);
 		doctor_fix_root(f, "mount -o remount,hidepid=0 /proc");
 	}
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_kernel.c: what the kernel, or a seccomp filter before it, lets us do: found out by doing it, with an unnamed file
- * in the partition (in /dev/shm where there is none yet). Names that are made are removed at once.
+ * doctor_kernel.c: what the kernel, or a seccomp filter before it, lets us do: found out by
+ * doing it, with an unnamed file in the partition (in /dev/shm where there is none yet). Names
+ * that are made are removed at once.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -38,18 +39,20 @@ static int try_linkat(int fd, int dirfd, bool empty_path)
 static void check_publish(struct doctor *d, int fd, int dirfd)
 {
 	int direct = try_linkat(fd, dirfd, true);
-	/* a file whose last name is gone cannot be linked again: the fallback is tried only where the first way was refused */
+	/* a file whose last name is gone cannot be linked again: the fallback is tried only where
+	 * the first way was refused */
 	int fallback = direct == 0 ? 0 : try_linkat(fd, dirfd, false);
 
 	if (direct == 0)
 		doctor_add(d, "o-tmpfile", DOCTOR_OK, "O_TMPFILE and linkat(AT_EMPTY_PATH) work");
 	else if (fallback == 0)
 		doctor_add(d, "o-tmpfile", DOCTOR_OK,
-			   "O_TMPFILE works; links go through /proc/self/fd (AT_EMPTY_PATH: %s)", strerror(-direct));
+			   "O_TMPFILE works; links go through /proc/self/fd (AT_EMPTY_PATH: %s)",
+			   strerror(-direct));
 	else
 		doctor_add(d, "o-tmpfile", DOCTOR_FAIL,
-			   "an unnamed file cannot be linked: %s; through /proc/self/fd: %s", strerror(-direct),
-			   strerror(-fallback));
+			   "an unnamed file cannot be linked: %s; through /proc/self/fd: %s",
+			   strerror(-direct), strerror(-fallback));
 }
 
 static void check_openat2(struct doctor *d, int dirfd)
@@ -59,11 +62,12 @@ static void check_openat2(struct doctor *d, int dirfd)
 	long fd = syscall(SYS_openat2, dirfd, ".", &how, sizeof(how));
 
 	if (fd < 0) {
-		doctor_add(
-			d, "openat2", shms_refused(SYS_openat2) ? DOCTOR_WARN : DOCTOR_FAIL,
-			"openat2: %s; it needs Linux 5.6 and a seccomp filter that allows it, which systemd's "
-			"RestrictSUIDSGID= and DynamicUser= do not; directories are opened step by step, by more calls",
-			strerror(errno));
+		doctor_add(d, "openat2", shms_refused(SYS_openat2) ? DOCTOR_WARN : DOCTOR_FAIL,
+			   "openat2: %s; it needs Linux 5.6 and a seccomp filter that allows it, "
+			   "which systemd's "
+			   "RestrictSUIDSGID= and DynamicUser= do not; directories are opened step "
+			   "by step, by more calls",
+			   strerror(errno));
 		return;
 	}
 	close((int)fd);
@@ -73,8 +77,8 @@ static void check_openat2(struct doctor *d, int dirfd)
 static void check_lease(struct doctor *d, int fd)
 {
 	if (fcntl(fd, F_SETLEASE, F_WRLCK) < 0) {
-		doctor_add(d, "leases", DOCTOR_WARN, "F_SETLEASE: %s; deleted objects are not recycled",
-			   strerror(errno));
+		doctor_add(d, "leases", DOCTOR_WARN,
+			   "F_SETLEASE: %s; deleted objects are not recycled", strerror(errno));
 		return;
 	}
 	fcntl(fd, F_SETLEASE, F_UNLCK);
@@ -96,7 +100,8 @@ static void check_rename(struct doctor *d, int dirfd)
 	unlinkat(dirfd, two, 0);
 	if (r)
 		doctor_add(d, "renameat2", DOCTOR_WARN,
-			   "renameat2 with RENAME_NOREPLACE: %s; files are moved by a link and an unlink, and what is "
+			   "renameat2 with RENAME_NOREPLACE: %s; files are moved by a link and an "
+			   "unlink, and what is "
 			   "replaced is "
 			   "not recycled",
 			   strerror(r));
@@ -111,16 +116,19 @@ static void check_huge_pages(struct doctor *d)
 	char *value = text ? strchr(text, '[') : NULL;
 
 	if (!value) {
-		doctor_add(d, "huge-pages", DOCTOR_WARN, "this kernel has no huge pages for shared memory");
+		doctor_add(d, "huge-pages", DOCTOR_WARN,
+			   "this kernel has no huge pages for shared memory");
 	} else {
 		value++;
 		value[strcspn(value, "]")] = '\0';
 		if (strcmp(value, "deny") == 0) {
-			struct doctor_finding *f = doctor_add(d, "huge-pages", DOCTOR_WARN,
-							      "shmem_enabled is deny: no mount gets huge pages");
+			struct doctor_finding *f =
+				doctor_add(d, "huge-pages", DOCTOR_WARN,
+					   "shmem_enabled is deny: no mount gets huge pages");
 			doctor_fix_root(f, "sh -c 'echo never > %s'", path);
 		} else {
-			doctor_add(d, "huge-pages", DOCTOR_OK, "shmem_enabled is %s: the mount's huge= decides", value);
+			doctor_add(d, "huge-pages", DOCTOR_OK,
+				   "shmem_enabled is %s: the mount's huge= decides", value);
 		}
 	}
 	free(text);
@@ -135,12 +143,14 @@ static void check_refused(struct doctor *d)
 	for (size_t i = 0; i < n; i++) {
 		if (strcmp(refused[i].call, "openat2") == 0)
 			continue;
-		doctor_add(d, "refused", refused[i].spared ? DOCTOR_WARN : DOCTOR_FAIL, "%s: %s: %s", refused[i].call,
-			   strerror(refused[i].error), refused[i].without);
+		doctor_add(d, "refused", refused[i].spared ? DOCTOR_WARN : DOCTOR_FAIL,
+			   "%s: %s: %s", refused[i].call, strerror(refused[i].error),
+			   refused[i].without);
 		n_said++;
 	}
 	if (!n_said)
-		doctor_add(d, "refused", DOCTOR_OK, "no other system call that is needed is refused");
+		doctor_add(d, "refused", DOCTOR_OK,
+			   "no other system call that is needed is refused");
 }
 
 void doctor_check_kernel(struct doctor *d)
@@ -155,7 +165,8 @@ void doctor_check_kernel(struct doctor *d)
 		doctor_add(d, "o-tmpfile", DOCTOR_WARN, "not tried: %s is full", dir);
 	} else if (fd < 0) {
 		doctor_add(d, "o-tmpfile", DOCTOR_WARN,
-			   "O_TMPFILE in %s: %s; files have a name in recycle/ until they are whole: a call more each, "
+			   "O_TMPFILE in %s: %s; files have a name in recycle/ until they are "
+			   "whole: a call more each, "
 			   "and gc "
 			   "removes what killed processes leave there",
 			   dir, strerror(errno));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_mount.c: the partition and its file system: is it a tmpfs, is it as large as is good for the machine, has it huge
- * pages and inodes, and can every store link what another store holds.
+ * doctor_mount.c: the partition and its file system: is it a tmpfs, is it as large as is good for
+ * the machine, has it huge pages and inodes, and can every store link what another store holds.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,8 @@ static void fix_anew(const struct doctor *d, struct doctor_finding *f)
 	const char *path = shellword(d->path);
 
 	doctor_fix(f,
-		   "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME " -p %s init  # if nothing in it is needed",
+		   "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME
+		   " -p %s init  # if nothing in it is needed",
 		   path, path, path, path);
 }
 
@@ -38,29 +39,35 @@ static void check_partition(struct doctor *d)
 	struct doctor_finding *f;
 
 	if (d->p) {
-		doctor_add(d, "partition", DOCTOR_OK, "format %u, uuid %s%s", d->info.version, d->info.uuid,
-			   d->info.same_boot ? "" : ", made before the last boot");
+		doctor_add(d, "partition", DOCTOR_OK, "format %u, uuid %s%s", d->info.version,
+			   d->info.uuid, d->info.same_boot ? "" : ", made before the last boot");
 	} else if (d->error == -ENOENT) {
 		f = doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised: %s", d->path,
-			       d->exists ? "the directory holds no partition" : "there is no such directory");
+			       d->exists ? "the directory holds no partition"
+					 : "there is no such directory");
 		if (d->tmpfs)
 			doctor_fix(f, ADMIN_NAME " -p %s init", shellword(d->path));
 		else
-			doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
+			doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%",
+					shellword(d->path));
 	} else if (d->error == -ENOTSUP && !d->tmpfs) {
 		f = doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised", d->path);
 		doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
-	} else if (d->error == -EPERM && !d->admin->partition && d->owner != 0 && d->owner != geteuid()) {
-		f = doctor_add(
-			d, "partition", DOCTOR_FAIL,
-			"the default partition %s belongs to user %u, not to you (user %u) or root: somebody took its "
-			"name",
-			d->path, d->owner, geteuid());
+	} else if (d->error == -EPERM && !d->admin->partition && d->owner != 0 &&
+		   d->owner != geteuid()) {
+		f = doctor_add(d, "partition", DOCTOR_FAIL,
+			       "the default partition %s belongs to user %u, not to you (user %u) "
+			       "or root: somebody took its "
+			       "name",
+			       d->path, d->owner, geteuid());
 		doctor_fix_root(f, "rm -r %s  # if nothing in it is needed", shellword(d->path));
 	} else if (d->error == -EPERM && d->owner != geteuid() && geteuid() != 0) {
-		f = doctor_add(d, "partition", DOCTOR_FAIL, "belongs to user %u; you are user %u", d->owner, geteuid());
-		doctor_fix(f, "sudo -u '#%u' " ADMIN_NAME " -p %s doctor", d->owner, shellword(d->path));
-	} else if (d->error == -ENOTSUP && opening_marker_version(d->path) != OPENING_MARKER_VERSION) {
+		f = doctor_add(d, "partition", DOCTOR_FAIL, "belongs to user %u; you are user %u",
+			       d->owner, geteuid());
+		doctor_fix(f, "sudo -u '#%u' " ADMIN_NAME " -p %s doctor", d->owner,
+			   shellword(d->path));
+	} else if (d->error == -ENOTSUP &&
+		   opening_marker_version(d->path) != OPENING_MARKER_VERSION) {
 		f = doctor_add(d, "partition", DOCTOR_FAIL,
 			       "is of format version %u, which this program (%s) does not know",
 			       opening_marker_version(d->path), shmstore_version());
@@ -78,10 +85,12 @@ static void check_tmpfs(struct doctor *d)
 		doctor_add(d, "tmpfs", DOCTOR_OK, "tmpfs mounted at %s", point_of(d));
 		return;
 	}
-	/* a missing directory may well become a mount; a partition on disk was allowed by somebody */
-	struct doctor_finding *f = doctor_add(d, "tmpfs", d->exists && !d->p ? DOCTOR_FAIL : DOCTOR_WARN,
-					      "%s is on a disk file system (%s)", d->exists ? d->path : d->dir,
-					      d->mount ? d->mount->type : "unknown");
+	/* a missing directory may well become a mount; a partition on disk was allowed by
+	 * somebody */
+	struct doctor_finding *f =
+		doctor_add(d, "tmpfs", d->exists && !d->p ? DOCTOR_FAIL : DOCTOR_WARN,
+			   "%s is on a disk file system (%s)", d->exists ? d->path : d->dir,
+			   d->mount ? d->mount->type : "unknown");
 	doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
 }
 
@@ -95,7 +104,8 @@ static void check_size(struct doctor *d)
 	if (!d->tmpfs)
 		return;
 	if (!d->ram) {
-		doctor_add(d, "size", DOCTOR_WARN, "%s; the RAM is unknown: /proc/meminfo cannot be read",
+		doctor_add(d, "size", DOCTOR_WARN,
+			   "%s; the RAM is unknown: /proc/meminfo cannot be read",
 			   human_size(d->size, size));
 		return;
 	}
@@ -103,15 +113,18 @@ static void check_size(struct doctor *d)
 	human_size(d->ram, ram);
 	human_size(d->swap, swap);
 	if (!d->size)
-		f = doctor_add(d, "size", DOCTOR_FAIL, "no limit: the partition can take all of the RAM (%s)", ram);
+		f = doctor_add(d, "size", DOCTOR_FAIL,
+			       "no limit: the partition can take all of the RAM (%s)", ram);
 	else if (d->size > d->ram + d->swap + slack)
 		f = doctor_add(d, "size", DOCTOR_FAIL,
-			       "%s, more than RAM (%s) and swap (%s): full, it halts the machine", size, ram, swap);
+			       "%s, more than RAM (%s) and swap (%s): full, it halts the machine",
+			       size, ram, swap);
 	else if (d->size > d->ram / 2 + slack)
-		f = doctor_add(d, "size", DOCTOR_WARN, "%s, more than half of the RAM (%s)", size, ram);
-	else
-		f = doctor_add(d, "size", DOCTOR_OK, "%s, %" PRIu64 " %% of the RAM (%s)", size, d->size * 100 / d->ram,
+		f = doctor_add(d, "size", DOCTOR_WARN, "%s, more than half of the RAM (%s)", size,
 			       ram);
+	else
+		f = doctor_add(d, "size", DOCTOR_OK, "%s, %" PRIu64 " %% of the RAM (%s)", size,
+			       d->size * 100 / d->ram, ram);
 	if (f->level != DOCTOR_OK)
 		doctor_fix_root(f, "mount -o remount,size=50%% %s", shellword(point_of(d)));
 }
@@ -133,13 +146,15 @@ static void check_huge(struct doctor *d)
 		return;
 	}
 	if (strcmp(huge, "always") == 0)
-		f = doctor_add(d, "huge", DOCTOR_WARN, "huge=always: an object of 4 KiB takes 2 MiB");
+		f = doctor_add(d, "huge", DOCTOR_WARN,
+			       "huge=always: an object of 4 KiB takes 2 MiB");
 	else if (strcmp(huge, "advise") == 0)
 		f = doctor_add(d, "huge", DOCTOR_WARN,
 			       "huge=advise: objects are written without asking for huge pages");
 	else
 		f = doctor_add(d, "huge", DOCTOR_WARN,
-			       "huge=%s: a put costs several times what it costs with huge pages", huge);
+			       "huge=%s: a put costs several times what it costs with huge pages",
+			       huge);
 	doctor_fix_root(f, "mount -o remount,huge=within_size %s", shellword(point_of(d)));
 }
 
@@ -169,11 +184,13 @@ static void check_inodes(struct doctor *d)
 	enum doctor_level level = d->inodes_free == 0               ? DOCTOR_FAIL
 				  : d->inodes_free < d->inodes / 10 ? DOCTOR_WARN
 								    : DOCTOR_OK;
-	f = doctor_add(d, "inodes", level, "%" PRIu64 " of %" PRIu64 " free; each object and each link takes one",
+	f = doctor_add(d, "inodes", level,
+		       "%" PRIu64 " of %" PRIu64 " free; each object and each link takes one",
 		       d->inodes_free, d->inodes);
 	if (level != DOCTOR_OK && d->tmpfs)
 		doctor_fix_root(f, "mount -o remount,nr_inodes=%" PRIu64 " %s",
-				d->inodes * 2 > ramdisk_inodes(d->size) ? d->inodes * 2 : ramdisk_inodes(d->size),
+				d->inodes * 2 > ramdisk_inodes(d->size) ? d->inodes * 2
+									: ramdisk_inodes(d->size),
 				shellword(point_of(d)));
 	else if (level != DOCTOR_OK)
 		doctor_fix(f, ADMIN_NAME " -p %s gc", shellword(d->path));
@@ -182,7 +199,8 @@ static void check_inodes(struct doctor *d)
 /* Links a file from one directory into another one, both new in the partition. 0 or -errno. */
 static int try_link(const char *dir)
 {
-	char base[PATH_MAX + 32], one[PATH_MAX + 64], two[PATH_MAX + 64], from[PATH_MAX + 80], to[PATH_MAX + 80];
+	char base[PATH_MAX + 32], one[PATH_MAX + 64], two[PATH_MAX + 64], from[PATH_MAX + 80],
+		to[PATH_MAX + 80];
 	int r = 0;
 
 	snprintf(base, sizeof(base), "%s/.doctor-XXXXXX", dir);
@@ -192,7 +210,8 @@ static int try_link(const char *dir)
 	snprintf(two, sizeof(two), "%s/2", base);
 	snprintf(from, sizeof(from), "%s/x", one);
 	snprintf(to, sizeof(to), "%s/x", two);
-	if (mkdir(one, 0700) < 0 || mkdir(two, 0700) < 0 || mknod(from, S_IFREG | 0400, 0) < 0 || link(from, to) < 0)
+	if (mkdir(one, 0700) < 0 || mkdir(two, 0700) < 0 || mknod(from, S_IFREG | 0400, 0) < 0 ||
+	    link(from, to) < 0)
 		r = -errno;
 	unlink(to);
 	unlink(from);
@@ -212,11 +231,13 @@ static void check_links(struct doctor *d)
 	}
 	int r = try_link(d->dir);
 	if (r == 0) {
-		doctor_add(d, "links", DOCTOR_OK, "a file can be linked from one directory into another");
+		doctor_add(d, "links", DOCTOR_OK,
+			   "a file can be linked from one directory into another");
 		return;
 	}
 	struct doctor_finding *f =
-		doctor_add(d, "links", DOCTOR_FAIL, "linking a file from one directory into another: %s", strerror(-r));
+		doctor_add(d, "links", DOCTOR_FAIL,
+			   "linking a file from one directory into another: %s", strerror(-r));
 	if (r == -ENOSPC)
 		doctor_fix(f, ADMIN_NAME " -p %s gc", shellword(d->path));
 }
@@ -226,7 +247,8 @@ static uint64_t mount_id(const char *path)
 {
 	struct statx st;
 
-	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &st) < 0 || !(st.stx_mask & STATX_MNT_ID))
+	if (statx(AT_FDCWD, path, AT_SYMLINK_NOFOLLOW, STATX_MNT_ID, &st) < 0 ||
+	    !(st.stx_mask & STATX_MNT_ID))
 		return 0;
 	return st.stx_mnt_id;
 }
@@ -244,9 +266,10 @@ static bool find_other_mount(struct doctor *d)
 		uint64_t other = mount_id(stores.stores[i].path);
 		if (!id || !other || other == id)
 			continue;
-		struct doctor_finding *f = doctor_add(d, "exdev", DOCTOR_FAIL,
-						      "the store %s is on another mount: handoffs to it give EXDEV",
-						      stores.stores[i].path);
+		struct doctor_finding *f =
+			doctor_add(d, "exdev", DOCTOR_FAIL,
+				   "the store %s is on another mount: handoffs to it give EXDEV",
+				   stores.stores[i].path);
 		const struct shms_mountline *m = mountinfo_find(&d->mounts, stores.stores[i].path);
 		doctor_fix_root(f, "umount %s", shellword(m ? m->point : stores.stores[i].path));
 		found = true;
@@ -267,18 +290,22 @@ static void check_exdev(struct doctor *d)
 		const struct shms_mountline *m = &d->mounts.mounts[i];
 		if (!mountinfo_below(m->point, d->dir))
 			continue;
-		f = doctor_add(d, "exdev", DOCTOR_FAIL,
-			       "%s is another mount inside the partition: handoffs into it give EXDEV", m->point);
+		f = doctor_add(
+			d, "exdev", DOCTOR_FAIL,
+			"%s is another mount inside the partition: handoffs into it give EXDEV",
+			m->point);
 		doctor_fix_root(f, "umount %s", shellword(m->point));
 		return;
 	}
 	if (d->mount && d->tmpfs && strcmp(d->mount->root, "/") != 0) {
 		f = doctor_add(d, "exdev", DOCTOR_WARN,
-			       "%s is a bind mount of %s of its file system: processes that came in through another "
+			       "%s is a bind mount of %s of its file system: processes that came "
+			       "in through another "
 			       "mount of it "
 			       "get EXDEV",
 			       d->mount->point, d->mount->root);
-		doctor_fix(f, "# mount the partition's root, not a part of it, into every container");
+		doctor_fix(f,
+			   "# mount the partition's root, not a part of it, into every container");
 		return;
 	}
 	doctor_add(d, "exdev", DOCTOR_OK, "all stores are on one mount");

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * doctor_tier.c: the partition's disk tier and what it needs of its disk and of the host: a directory that is there and is no memory, room
- * below its limits, direct I/O, and memory that may be locked for io_uring's buffers. Each has a fallback but the first two, and it is said.
- * A partition without a tier is in order.
+ * doctor_tier.c: the partition's disk tier and what it needs of its disk and of the host: a
+ * directory that is there and is no memory, room below its limits, direct I/O, and memory that may
+ * be locked for io_uring's buffers. Each has a fallback but the first two, and it is said. A
+ * partition without a tier is in order.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -23,7 +24,8 @@
 #include "tierstate.h"
 
 #define DIRECT_SIZE   4096u
-#define MEMLOCK_WANTS ((uint64_t)64 << 20) /* as much as one process's moving of objects registers */
+/* as much as one process's moving of objects registers */
+#define MEMLOCK_WANTS ((uint64_t)64 << 20)
 
 /* The directory that the configuration names. True: it is one that can be gone on with. */
 static bool check_directory(struct doctor *d, const char *path)
@@ -34,9 +36,12 @@ static bool check_directory(struct doctor *d, const char *path)
 	struct stat st;
 
 	if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
-		f = doctor_add(d, "tier", DOCTOR_FAIL, "%s: %s: objects that were moved there cannot come back", path,
+		f = doctor_add(d, "tier", DOCTOR_FAIL,
+			       "%s: %s: objects that were moved there cannot come back", path,
 			       errno == ENOENT ? "there is no such directory" : strerror(errno));
-		doctor_fix(f, "# mount what belongs there; or, if it is gone for good: " ADMIN_NAME " -p %s gc",
+		doctor_fix(f,
+			   "# mount what belongs there; or, if it is gone for good: " ADMIN_NAME
+			   " -p %s gc",
 			   shellword(d->path));
 		return false;
 	}
@@ -46,14 +51,16 @@ static bool check_directory(struct doctor *d, const char *path)
 	}
 	if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC) {
 		f = doctor_add(d, "tier", DOCTOR_FAIL,
-			       "%s is in memory itself (tmpfs): moving objects there frees none", path);
+			       "%s is in memory itself (tmpfs): moving objects there frees none",
+			       path);
 		doctor_fix(f, "# mount a disk there, or: " ADMIN_NAME " -p %s tier --set DIRECTORY",
 			   shellword(d->path));
 		return false;
 	}
 	const struct shms_mountline *m = mountinfo_find(&d->mounts, path);
 	if (vfs.f_flag & ST_RDONLY) {
-		f = doctor_add(d, "tier", DOCTOR_FAIL, "%s is mounted read-only: nothing can be moved there", path);
+		f = doctor_add(d, "tier", DOCTOR_FAIL,
+			       "%s is mounted read-only: nothing can be moved there", path);
 		doctor_fix_root(f, "mount -o remount,rw %s", shellword(m ? m->point : path));
 		return true;
 	}
@@ -80,15 +87,17 @@ static void check_space(struct doctor *d, const struct shmstore_tier_info *info)
 	}
 	enum doctor_level level = available ? DOCTOR_WARN : DOCTOR_FAIL;
 	if (limit)
-		f = doctor_add(d, "tier-space", level, "room for %s more: %s are used, and that is its limit", room,
-			       used);
+		f = doctor_add(d, "tier-space", level,
+			       "room for %s more: %s are used, and that is its limit", room, used);
 	else
-		f = doctor_add(d, "tier-space", level, "room for %s more: the disk has %s free, of which %s stay free",
+		f = doctor_add(d, "tier-space", level,
+			       "room for %s more: the disk has %s free, of which %s stay free",
 			       room, free_text, stay);
 	if (limit)
 		doctor_fix(f, ADMIN_NAME " -p %s tier --max SIZE", shellword(d->path));
 	else if (c->min_free)
-		doctor_fix(f, ADMIN_NAME " -p %s tier --min-free SIZE  # or make room on the disk", shellword(d->path));
+		doctor_fix(f, ADMIN_NAME " -p %s tier --min-free SIZE  # or make room on the disk",
+			   shellword(d->path));
 	else
 		doctor_fix(f, "df -h %s", shellword(c->path));
 }
@@ -128,20 +137,23 @@ static void check_direct(struct doctor *d, const struct shmstore_tier_info *info
 	snprintf(own, sizeof(own), "%s/%u", info->path, geteuid());
 	const char *dir = access(own, W_OK | X_OK) == 0 ? own : info->config.path;
 	if (access(dir, W_OK | X_OK) < 0) {
-		doctor_add(d, "tier-direct", DOCTOR_OK, "not tried: nothing of yours can be written to %s", dir);
+		doctor_add(d, "tier-direct", DOCTOR_OK,
+			   "not tried: nothing of yours can be written to %s", dir);
 		return;
 	}
 	int r = try_direct(dir);
 	if (r == 0)
-		doctor_add(d, "tier-direct", DOCTOR_OK, "O_DIRECT works: tier files go past the page cache");
+		doctor_add(d, "tier-direct", DOCTOR_OK,
+			   "O_DIRECT works: tier files go past the page cache");
 	else if (r == -EINVAL)
 		doctor_add(d, "tier-direct", DOCTOR_WARN,
-			   "no O_DIRECT on that file system: tier files go through the page cache, which takes memory "
+			   "no O_DIRECT on that file system: tier files go through the page cache, "
+			   "which takes memory "
 			   "while "
 			   "it is being freed");
 	else
-		doctor_add(d, "tier-direct", r == -ENOSPC ? DOCTOR_WARN : DOCTOR_FAIL, "writing to %s: %s", dir,
-			   strerror(-r));
+		doctor_add(d, "tier-direct", r == -ENOSPC ? DOCTOR_WARN : DOCTOR_FAIL,
+			   "writing to %s: %s", dir, strerror(-r));
 }
 
 /* The library's own word: it has tried, and a seccomp filter shows in no other way. */
@@ -165,16 +177,19 @@ static void check_memlock(struct doctor *d)
 	if (getrlimit(RLIMIT_MEMLOCK, &limit) < 0)
 		return;
 	if (geteuid() == 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= MEMLOCK_WANTS) {
-		doctor_add(d, "tier-memlock", DOCTOR_OK, "io_uring may lock the buffers that it is given");
+		doctor_add(d, "tier-memlock", DOCTOR_OK,
+			   "io_uring may lock the buffers that it is given");
 		return;
 	}
-	f = doctor_add(d, "tier-memlock", DOCTOR_WARN,
-		       "ulimit -l is %s: io_uring does without registered buffers, which costs a little",
-		       human_size(limit.rlim_cur, size));
+	f = doctor_add(
+		d, "tier-memlock", DOCTOR_WARN,
+		"ulimit -l is %s: io_uring does without registered buffers, which costs a little",
+		human_size(limit.rlim_cur, size));
 	if (limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= MEMLOCK_WANTS)
 		doctor_fix(f, "ulimit -l %llu", (unsigned long long)(MEMLOCK_WANTS >> 10));
 	else
-		doctor_fix_root(f, "prlimit --memlock=%llu --pid $$", (unsigned long long)MEMLOCK_WANTS);
+		doctor_fix_root(f, "prlimit --memlock=%llu --pid $$",
+				(unsigned long long)MEMLOCK_WANTS);
 }
 
 void doctor_check_tier(struct doctor *d)
@@ -185,17 +200,19 @@ void doctor_check_tier(struct doctor *d)
 	if (!d->p)
 		return;
 	if (!tierstate_directory(d->p, path)) {
-		doctor_add(d, "tier", DOCTOR_OK,
-			   "none: a full partition is an error (ENOSPC); to give it one: " ADMIN_NAME
-			   " -p %s tier --set DIRECTORY",
-			   shellword(d->path));
+		doctor_add(
+			d, "tier", DOCTOR_OK,
+			"none: a full partition is an error (ENOSPC); to give it one: " ADMIN_NAME
+			" -p %s tier --set DIRECTORY",
+			shellword(d->path));
 		return;
 	}
 	if (!check_directory(d, path))
 		return;
 	if (tierstate_read(d->p, &info) <= 0) {
 		doctor_add(d, "tier-space", DOCTOR_FAIL, "%s: %s", path,
-			   *shmstore_error_detail() ? shmstore_error_detail() : "cannot be looked at");
+			   *shmstore_error_detail() ? shmstore_error_detail()
+						    : "cannot be looked at");
 		return;
 	}
 	check_space(d, &info);

@@ -69,8 +69,9 @@ static void print_gate(const struct json_object *document, void *arg)
 
 static int judge(const struct json_object *document)
 {
-	return asking_watched(document, "gate",
-			      "gate: the daemon does not watch the host's memory, so there is no gate");
+	return asking_watched(
+		document, "gate",
+		"gate: the daemon does not watch the host's memory, so there is no gate");
 }
 
 int cmd_gate(struct admin *a, int argc, char **argv)
@@ -78,9 +79,12 @@ int cmd_gate(struct admin *a, int argc, char **argv)
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, options_common, "gate",
 		"Shows whether more work may begin on this host, and by what that is decided.\v"
-		"The gate closes where USED, or the 95th percentile of the last samples, reaches HIGH, and opens after "
-		"several samples in a row at LOW or below. QUOTA is how many tasks may begin within an interval. "
-		"RESERVED is what is expected of the tasks that were let in, OF how much that may be now.");
+		"The gate closes where USED, or the 95th percentile of the last samples, reaches "
+		"HIGH, and opens after "
+		"several samples in a row at LOW or below. QUOTA is how many tasks may begin "
+		"within an interval. "
+		"RESERVED is what is expected of the tasks that were let in, OF how much that may "
+		"be now.");
 	struct command_line line = {.admin = a};
 	const struct asking_view view = {.judge = judge, .document = print_gate, .arg = a};
 

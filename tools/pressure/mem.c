@@ -26,12 +26,13 @@ typedef struct mem_options OF;
 static const struct options_row options[] = {
 	{"swap", 0, NULL, "Count swap, in what may be used and in what is", OPTIONS_FLAG,
 	 offsetof(OF, source.count_swap)},
-	{"daemon", 0, NULL, "Show what the daemon watches: whose the memory is, and the thresholds", OPTIONS_FLAG,
-	 offsetof(OF, daemon)},
+	{"daemon", 0, NULL, "Show what the daemon watches: whose the memory is, and the thresholds",
+	 OPTIONS_FLAG, offsetof(OF, daemon)},
 	{NULL},
 };
 
-static struct json_object *make_document(const struct memsource_reading *r, const struct memsource_config *config)
+static struct json_object *make_document(const struct memsource_reading *r,
+					 const struct memsource_config *config)
 {
 	const struct memlimit_use *use = &r->levels[r->tightest].use;
 	struct json_object *o = jsonmake_new();
@@ -57,18 +58,22 @@ static void show_size(struct table *t, size_t column, const struct json_object *
 	if (jsonin_has(term, "size"))
 		table_size(t, column, jsonin_u64(term, "size"));
 	else
-		table_text(t, column, strcmp(jsonin_text(term, "state"), "unlimited") == 0 ? "no limit" : "unknown");
+		table_text(t, column,
+			   strcmp(jsonin_text(term, "state"), "unlimited") == 0 ? "no limit"
+										: "unknown");
 }
 
 static void print_text(const struct admin *a, const struct json_object *o)
 {
-	static const struct table_column memories[] = {{"MEMORY", FIGURE_TEXT, "source"},
-						       {"TOTAL", TABLE_RIGHT, .show = show_total},
-						       {"USED", FIGURE_SIZE, "used", "unknown"},
-						       {"FILL", TABLE_FILL, "used/total"},
-						       {"COUNTS", FIGURE_FLAG, "tightest", "the tightest|"}};
-	static const struct table_column terms[] = {
-		{"SOURCE"}, {"TERM", FIGURE_TEXT, "term"}, {"SIZE", TABLE_RIGHT, .show = show_size}};
+	static const struct table_column memories[] = {
+		{"MEMORY", FIGURE_TEXT, "source"},
+		{"TOTAL", TABLE_RIGHT, .show = show_total},
+		{"USED", FIGURE_SIZE, "used", "unknown"},
+		{"FILL", TABLE_FILL, "used/total"},
+		{"COUNTS", FIGURE_FLAG, "tightest", "the tightest|"}};
+	static const struct table_column terms[] = {{"SOURCE"},
+						    {"TERM", FIGURE_TEXT, "term"},
+						    {"SIZE", TABLE_RIGHT, .show = show_size}};
 	struct table t;
 
 	TABLE_LIST(a, memories, o, "memories");
@@ -85,11 +90,12 @@ static void print_text(const struct admin *a, const struct json_object *o)
 	table_finish(&t);
 }
 
-/* ---- what the daemon watches --------------------------------------------------------------------------------------- */
+/* ---- what the daemon watches ----------------------------------------------------------------- */
 
 static void print_sums(const struct admin *a, const struct json_object *m)
 {
-	static const struct table_column columns[] = {{"OF THE HOST", 0}, {"SIZE", TABLE_RIGHT}, {"WHAT IT IS", 0}};
+	static const struct table_column columns[] = {
+		{"OF THE HOST", 0}, {"SIZE", TABLE_RIGHT}, {"WHAT IT IS", 0}};
 	static const char *const rows[][2] = {
 		{"total", "what may be used: the tightest limit"},
 		{"used", "of it; private, store and other together"},
@@ -110,17 +116,20 @@ static void print_sums(const struct admin *a, const struct json_object *m)
 			table_size(&t, 1, jsonin_u64(m, rows[i][0]));
 		else
 			table_text(&t, 1, "unknown");
-		table_text(&t, 2, strcmp(rows[i][0], "total") == 0 ? jsonin_text(m, "source") : rows[i][1]);
+		table_text(&t, 2,
+			   strcmp(rows[i][0], "total") == 0 ? jsonin_text(m, "source")
+							    : rows[i][1]);
 	}
 	table_finish(&t);
 }
 
 static void print_daemon(const struct json_object *document, void *arg)
 {
-	static const struct table_column processes[] = {{"PID", FIGURE_COUNT, "pid"},
-							{"UID", FIGURE_COUNT, "uid"},
-							{"PRIVATE", FIGURE_SIZE, "private", "unknown"},
-							{"DESCENDANTS", FIGURE_COUNT, "descendants"}};
+	static const struct table_column processes[] = {
+		{"PID", FIGURE_COUNT, "pid"},
+		{"UID", FIGURE_COUNT, "uid"},
+		{"PRIVATE", FIGURE_SIZE, "private", "unknown"},
+		{"DESCENDANTS", FIGURE_COUNT, "descendants"}};
 	const struct json_object *m = jsonin_object(document, "memory");
 
 	if (!jsonin_flag(m, "enabled"))
@@ -134,7 +143,8 @@ static void print_daemon(const struct json_object *document, void *arg)
 
 static int judge_daemon(const struct json_object *document)
 {
-	return asking_watched(document, "memory", "mem: the daemon does not watch the host's memory");
+	return asking_watched(document, "memory",
+			      "mem: the daemon does not watch the host's memory");
 }
 
 static int show_daemon(struct admin *a)
@@ -147,13 +157,15 @@ static int show_daemon(struct admin *a)
 
 int cmd_mem(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "mem",
-			     "What this host and the memory cgroups around this process may use and use, term by term, "
-			     "with the source of each.\v"
-			     "The memory that counts is the tightest: the smallest total of the host and of each "
-			     "cgroup up to the root. Page cache "
-			     "does not count as used, and tmpfs does. What could not be read is unknown, not 0.");
+	static const struct argp argp = OPTIONS_ARGP(NULL, options_common, "mem",
+						     "What this host and the memory cgroups around "
+						     "this process may use and use, term by term, "
+						     "with the source of each.\v"
+						     "The memory that counts is the tightest: the "
+						     "smallest total of the host and of each "
+						     "cgroup up to the root. Page cache "
+						     "does not count as used, and tmpfs does. What "
+						     "could not be read is unknown, not 0.");
 	struct mem_options own = {0};
 	struct command_line line = {.admin = a, .options = options, .own = &own};
 	struct memsource_reading r = MEMSOURCE_NULL;
@@ -172,9 +184,11 @@ int cmd_mem(struct admin *a, int argc, char **argv)
 		return message_error("mem", err);
 	json_show(a, make_document(&r, &own.source), print_text);
 	if (!r.levels[r.tightest].use.total.known || !r.levels[r.tightest].use.used.known) {
-		status = message_fail(r.levels[r.tightest].path,
-				      "what is used of how much cannot be told: some terms are unknown");
-		message_hint("they are listed; as a rule the file is missing, or this user may not read it");
+		status = message_fail(
+			r.levels[r.tightest].path,
+			"what is used of how much cannot be told: some terms are unknown");
+		message_hint("they are listed; as a rule the file is missing, or this user may not "
+			     "read it");
 	}
 	memsource_deinit(&r);
 	return status;

@@ -20,7 +20,8 @@ struct preempt_options {
 
 typedef struct preempt_options OF;
 static const struct options_row options[] = {
-	{"dry-run", 0, NULL, "Show whom it would take, in this order, why, and what that would free", OPTIONS_FLAG,
+	{"dry-run", 0, NULL,
+	 "Show whom it would take, in this order, why, and what that would free", OPTIONS_FLAG,
 	 offsetof(OF, dry_run)},
 	{NULL},
 };
@@ -50,9 +51,11 @@ static const struct table_column plan_columns[] = {
 	{"WHY", TABLE_WRAP, "why"},
 };
 static const struct table_column recent_columns[] = {
-	{"NUMBER", FIGURE_COUNT, "number"}, {"AGO", FIGURE_AGO, "time"},     {"STEP", FIGURE_TEXT, "step"},
-	{"PID", FIGURE_COUNT, "pid"},       {"UID", FIGURE_COUNT, "uid"},    {"TASKS", FIGURE_COUNT, "tasks"},
-	{"LEVEL", FIGURE_TEXT, "level"},    {"BYTES", FIGURE_SIZE, "bytes"}, {"WHY", TABLE_WRAP, "why"},
+	{"NUMBER", FIGURE_COUNT, "number"}, {"AGO", FIGURE_AGO, "time"},
+	{"STEP", FIGURE_TEXT, "step"},      {"PID", FIGURE_COUNT, "pid"},
+	{"UID", FIGURE_COUNT, "uid"},       {"TASKS", FIGURE_COUNT, "tasks"},
+	{"LEVEL", FIGURE_TEXT, "level"},    {"BYTES", FIGURE_SIZE, "bytes"},
+	{"WHY", TABLE_WRAP, "why"},
 };
 
 static void print_plan(const struct json_object *p, const struct admin *a)
@@ -60,9 +63,11 @@ static void print_plan(const struct json_object *p, const struct admin *a)
 	figure_print(p, false, "policy {policy}");
 	fputs(jsonin_flag(p, "enabled") ? "" : " (switched off)", stdout);
 	figure_print(p, false,
-		     "; {need:size} are to be freed now; {never} processes run a task that is NEVER, {foreign} are of "
+		     "; {need:size} are to be freed now; {never} processes run a task that is "
+		     "NEVER, {foreign} are of "
 		     "users whom "
-		     "the daemon may not signal, {kept} have actors for which no place has memory (another partition, "
+		     "the daemon may not signal, {kept} have actors for which no place has memory "
+		     "(another partition, "
 		     "another "
 		     "daemon)\n");
 	if (jsonin_count(p, "plan"))
@@ -85,18 +90,20 @@ static void print_preempt(const struct json_object *document, void *arg)
 
 static int judge(const struct json_object *document)
 {
-	return asking_watched(document, "gate",
-			      "preempt: the daemon does not watch the host's memory, so it preempts nobody");
+	return asking_watched(
+		document, "gate",
+		"preempt: the daemon does not watch the host's memory, so it preempts nobody");
 }
 
 int cmd_preempt(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "preempt",
-			     "Shows which processes were asked to stop, or made to, because memory was short.\v"
-			     "With --dry-run, which ones it would take: NOW for memory as it is, LATER if it grows on, "
-			     "wave after wave. "
-			     "Nothing is done to anybody.");
+	static const struct argp argp = OPTIONS_ARGP(
+		NULL, options_common, "preempt",
+		"Shows which processes were asked to stop, or made to, because memory was short.\v"
+		"With --dry-run, which ones it would take: NOW for memory as it is, LATER if it "
+		"grows on, "
+		"wave after wave. "
+		"Nothing is done to anybody.");
 	struct preempt_options own = {.admin = a};
 	struct command_line line = {.admin = a, .options = options, .own = &own};
 	const struct asking_view view = {.judge = judge, .document = print_preempt, .arg = &line};

@@ -23,13 +23,16 @@
 
 #define FILE_MAX ((size_t)16 << 20)
 
-#define USER_ROW                                                                                          \
-	{                                                                                                 \
-		"user", 0, "USER", "another user's profile: for root and the daemon's user", OPTIONS_USER \
+#define USER_ROW                                                                             \
+	{                                                                                    \
+		"user", 0, "USER", "another user's profile: for root and the daemon's user", \
+			OPTIONS_USER                                                         \
 	}
 static const struct options_row whose[] = {USER_ROW, {NULL}};
 static const struct options_row whose_or_all[] = {
-	USER_ROW, {"all", 0, NULL, "everybody's", OPTIONS_VALUE, .value = SHMSTORE_PROFILE_ALL}, {NULL}};
+	USER_ROW,
+	{"all", 0, NULL, "everybody's", OPTIONS_VALUE, .value = SHMSTORE_PROFILE_ALL},
+	{NULL}};
 
 static const struct table_column columns[] = {
 	{"USER", TABLE_RIGHT}, /* the list's, not of each kind */
@@ -48,9 +51,10 @@ static const struct table_column columns[] = {
 };
 
 static const struct table_column running[] = {
-	{"PID", FIGURE_COUNT, "pid"},      {"USER", FIGURE_COUNT, "uid"},         {"LANG", FIGURE_TEXT, "lang"},
-	{"FUNCTION", FIGURE_TEXT, "func"}, {"GROUP", FIGURE_TEXT, "group"},       {"AGE", FIGURE_MS, "age_ms"},
-	{"NOW", FIGURE_SIZE, "private"},   {"PEAK", FIGURE_SIZE, "private_peak"},
+	{"PID", FIGURE_COUNT, "pid"},    {"USER", FIGURE_COUNT, "uid"},
+	{"LANG", FIGURE_TEXT, "lang"},   {"FUNCTION", FIGURE_TEXT, "func"},
+	{"GROUP", FIGURE_TEXT, "group"}, {"AGE", FIGURE_MS, "age_ms"},
+	{"NOW", FIGURE_SIZE, "private"}, {"PEAK", FIGURE_SIZE, "private_peak"},
 };
 
 static void print(const struct admin *a, const struct json_object *document)
@@ -78,11 +82,13 @@ static void print(const struct admin *a, const struct json_object *document)
 
 static int cmd_profile_show(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "profile show",
-		"Shows each kind of tasks, and what those that ended used.\v"
-		"TASKS, PEAK, P95 and AVERAGE are of private memory, ESTIMATE is what the next one is expected to use. "
-		"SHARED (bytes created in the store) and CPU are the 95th percentile, LIFE is the median.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "profile show",
+			     "Shows each kind of tasks, and what those that ended used.\v"
+			     "TASKS, PEAK, P95 and AVERAGE are of private memory, ESTIMATE is what "
+			     "the next one is expected to use. "
+			     "SHARED (bytes created in the store) and CPU are the 95th percentile, "
+			     "LIFE is the median.");
 	uint32_t user = SHMSTORE_PROFILE_MINE;
 	struct command_line line = {.admin = a, .options = whose_or_all, .own = &user};
 	struct shmstore_client *c;
@@ -163,10 +169,11 @@ static const char *const file_names[] = {"FILE", NULL};
 
 static int cmd_profile_save(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "profile save FILE", "Writes the profile to FILE, as text.");
+	static const struct argp argp = OPTIONS_ARGP(NULL, options_common, "profile save FILE",
+						     "Writes the profile to FILE, as text.");
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line = {.admin = a, .options = whose, .own = &user, .names = file_names, .n_needed = 1};
+	struct command_line line = {
+		.admin = a, .options = whose, .own = &user, .names = file_names, .n_needed = 1};
 	struct shmstore_client *c;
 	char *text;
 	size_t n;
@@ -186,13 +193,15 @@ static int cmd_profile_save(struct admin *a, int argc, char **argv)
 
 static int cmd_profile_load(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(NULL, options_common, "profile load FILE",
-						     "Puts the profile in FILE in the place of what the daemon knows.\v"
-						     "It counts half, so that what is learned from now on outweighs it "
-						     "after as many tasks. A file that is cut "
-						     "off or damaged changes nothing.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, options_common, "profile load FILE",
+			     "Puts the profile in FILE in the place of what the daemon knows.\v"
+			     "It counts half, so that what is learned from now on outweighs it "
+			     "after as many tasks. A file that is cut "
+			     "off or damaged changes nothing.");
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line = {.admin = a, .options = whose, .own = &user, .names = file_names, .n_needed = 1};
+	struct command_line line = {
+		.admin = a, .options = whose, .own = &user, .names = file_names, .n_needed = 1};
 	struct shmstore_client *c;
 	size_t n = 0;
 
@@ -216,8 +225,8 @@ static int cmd_profile_load(struct admin *a, int argc, char **argv)
 
 static int cmd_profile_reset(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "profile reset", "Forgets what tasks used so far.");
+	static const struct argp argp = OPTIONS_ARGP(NULL, options_common, "profile reset",
+						     "Forgets what tasks used so far.");
 	uint32_t user = SHMSTORE_PROFILE_MINE;
 	struct command_line line = {.admin = a, .options = whose_or_all, .own = &user};
 	struct shmstore_client *c;
@@ -246,7 +255,8 @@ int cmd_profile(struct admin *a, int argc, char **argv)
 		.of = "profile",
 		.usage = "profile SUBCOMMAND [ARGUMENT...]",
 		.help = "Looks at what tasks used so far, as the daemon remembers it.\v",
-		.tail = "\"" ADMIN_NAME " help profile SUBCOMMAND\" explains one; docs/governor.md has the rules.",
+		.tail = "\"" ADMIN_NAME
+			" help profile SUBCOMMAND\" explains one; docs/governor.md has the rules.",
 	};
 
 	return commands_read(&commands, a, argc, argv);

@@ -22,7 +22,9 @@ enum {
 
 static const struct argp_option options[] = {
 	{"end", OPTION_END, "SESSION", 0,
-	 "end the stage of the worker with this number: your own, or root's and the daemon's user's to end", 0},
+	 "end the stage of the worker with this number: your own, or root's and the daemon's "
+	 "user's to end",
+	 0},
 	{NULL, 0, NULL, 0, NULL, 0},
 };
 
@@ -63,9 +65,11 @@ static void print_partition(const struct json_object *p, void *arg)
 	if (!jsonin_flag(p, "enabled"))
 		return;
 	figure_print(p, a->bytes,
-		     "mode {configured.mode}, conflict {configured.conflict}, waits at most {configured.wait_ms} ms; "
+		     "mode {configured.mode}, conflict {configured.conflict}, waits at most "
+		     "{configured.wait_ms} ms; "
 		     "outside of stages "
-		     "a worker has {base.private:size} private, {base.shared:size} shared, {base.slots} slots; workers "
+		     "a worker has {base.private:size} private, {base.shared:size} shared, "
+		     "{base.slots} slots; workers "
 		     "hold {held:size} "
 		     "of {total:size}\n");
 	if (jsonin_count(p, "sessions"))
@@ -98,12 +102,15 @@ static int end_stage(const struct admin *a, uint64_t session)
 
 int cmd_stage(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		options, parse, "stage",
-		"Shows which worker is in which stage of a job, and how its memory is divided for that.\v"
-		"PRIVATE is what its process may have alone, SHARED what its store may hold, SLOTS how many tasks run "
-		"at once. A worker that is "
-		"\"degraded\" has less than its profile says, as others hold the rest. See docs/governor.md.");
+	static const struct argp argp =
+		OPTIONS_ARGP(options, parse, "stage",
+			     "Shows which worker is in which stage of a job, and how its memory is "
+			     "divided for that.\v"
+			     "PRIVATE is what its process may have alone, SHARED what its store "
+			     "may hold, SLOTS how many tasks run "
+			     "at once. A worker that is "
+			     "\"degraded\" has less than its profile says, as others hold the "
+			     "rest. See docs/governor.md.");
 	uint64_t session = 0;
 	struct command_line line = {.admin = a, .own = &session};
 	const struct asking_view view = {.judge = judge, .partition = print_partition, .arg = a};

@@ -21,7 +21,8 @@ static void hint(const char *partition, int error)
 		message_hint("to see what fills the tier: " ADMIN_NAME " -p %s tier", partition);
 		message_hint("to let it grow: " ADMIN_NAME " -p %s tier --max SIZE", partition);
 	} else if (error == -ETIMEDOUT) {
-		message_hint("a process of its store is stopped in the midst of a change: continue it, or end it");
+		message_hint("a process of its store is stopped in the midst of a change: continue "
+			     "it, or end it");
 	}
 }
 
@@ -29,15 +30,17 @@ int cmd_demote(struct admin *a, int argc, char **argv)
 {
 	typedef struct moving_options OF;
 	static const struct options_row options[] = {
-		{"all", 'a', NULL, "every object of the store but those that are pinned", OPTIONS_FLAG,
-		 offsetof(OF, all)},
+		{"all", 'a', NULL, "every object of the store but those that are pinned",
+		 OPTIONS_FLAG, offsetof(OF, all)},
 		{NULL},
 	};
 	static const struct argp argp = OPTIONS_ARGP(
 		NULL, moving_parse, "demote STORE KEY...\ndemote STORE --all",
 		"Moves objects to the partition's disk tier, each for all stores that link it.\v"
-		"Their names stay: the next get brings them back. The memory of an object that is mapped is free "
-		"when the last view is gone. Exit status 1 if one could not be moved; it is in memory still.");
+		"Their names stay: the next get brings them back. The memory of an object that is "
+		"mapped is free "
+		"when the last view is gone. Exit status 1 if one could not be moved; it is in "
+		"memory still.");
 	static const struct moving_way way = {"demote", SHMSTORE_IN_TIER, NULL, move, hint};
 
 	return moving_run(a, argc, argv, &argp, options, &way);

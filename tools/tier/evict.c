@@ -29,7 +29,9 @@
 struct evict {
 	const struct admin *admin;
 	const char *to,
-		*free; /* sizes as typed, NULL = not asked for: they may be of a partition that is not open yet */
+		/* sizes as typed, NULL = not asked for: they may be of a
+		 * partition that is not open yet */
+		*free;
 	struct shmstore_evict what;
 	struct shmstore_evict_report report;
 	uint64_t size, used_before, used; /* of the partition */
@@ -91,8 +93,8 @@ static struct json_object *make_document(const struct evict *e, int r)
 	const double seconds = (double)p->duration_ns / 1e9;
 
 	jsonmake_flag(o, "done", r >= 0);
-	fields_of(o, p, NUMBER(objects), SAME(freed), SAME(held), SAME(original), SAME(written), NUMBER(clean),
-		  NUMBER(skipped));
+	fields_of(o, p, NUMBER(objects), SAME(freed), SAME(held), SAME(original), SAME(written),
+		  NUMBER(clean), NUMBER(skipped));
 	jsonmake_real(o, "seconds", seconds);
 	jsonmake_real(o, "original_per_s", p->duration_ns ? (double)p->original / seconds : 0);
 	jsonmake_real(o, "written_per_s", p->duration_ns ? (double)p->written / seconds : 0);
@@ -117,9 +119,11 @@ static void print_text(const struct admin *a, const struct json_object *o)
 			figure_print(o, exact, ", {held:size} when they are no longer mapped");
 		putchar('\n');
 		if (jsonin_u64(o, "original"))
-			figure_print(o, exact, "{written:size} written for {original:size} of objects");
+			figure_print(o, exact,
+				     "{written:size} written for {original:size} of objects");
 		if (jsonin_u64(o, "original") && jsonin_real(o, "original_per_s") > 0)
-			figure_print(o, exact, " in {seconds:tenths}, {original_per_s:sizes}/s of objects");
+			figure_print(o, exact,
+				     " in {seconds:tenths}, {original_per_s:sizes}/s of objects");
 		if (jsonin_u64(o, "original"))
 			putchar('\n');
 		if (jsonin_u64(o, "clean"))
@@ -154,14 +158,17 @@ static int explain(const struct evict *e, struct shmstore_partition *p, int erro
 	}
 	message_because(path, e->why);
 	if (error == -ENOSPC && e->report.disk_full) {
-		message_hint("to see what fills the tier: " ADMIN_NAME " -p %s tier", shellword(path));
+		message_hint("to see what fills the tier: " ADMIN_NAME " -p %s tier",
+			     shellword(path));
 	} else if (error == -ENOSPC) {
 		message_hint("to see who holds what: " ADMIN_NAME " -p %s du", shellword(path));
 		if (shares_file_system(path))
-			message_hint("its file system holds other files, too: they count as used and cannot be moved. "
+			message_hint("its file system holds other files, too: they count as used "
+				     "and cannot be moved. "
 				     "--free SIZE asks for what the partition's objects can give");
 		if (e->report.error)
-			message_hint("the last object that failed: %s", shmstore_strerror(e->report.error));
+			message_hint("the last object that failed: %s",
+				     shmstore_strerror(e->report.error));
 	}
 	return ADMIN_FAILED;
 }
@@ -200,25 +207,30 @@ int cmd_evict(struct admin *a, int argc, char **argv)
 {
 	typedef struct evict OF;
 	static const struct options_row options[] = {
-		{"to", 0, "SIZE", "until no more than that is used of the partition: 8G, 50%", OPTIONS_TEXT,
-		 offsetof(OF, to)},
+		{"to", 0, "SIZE", "until no more than that is used of the partition: 8G, 50%",
+		 OPTIONS_TEXT, offsetof(OF, to)},
 		{"free", 0, "SIZE", "until that much is freed", OPTIONS_TEXT, offsetof(OF, free)},
-		{"watermarks", 0, NULL, "only above the tier's high watermark, and down to the low one", OPTIONS_FLAG,
+		{"watermarks", 0, NULL,
+		 "only above the tier's high watermark, and down to the low one", OPTIONS_FLAG,
 		 offsetof(OF, what.watermarks)},
-		{"threads", 0, "N", "that read, compress and write (default: as many as processors)", OPTIONS_UNSIGNED,
+		{"threads", 0, "N",
+		 "that read, compress and write (default: as many as processors)", OPTIONS_UNSIGNED,
 		 offsetof(OF, what.n_threads)},
 		{"background", 0, NULL, "give way to everything else on the host", OPTIONS_FLAG,
 		 offsetof(OF, what.background)},
-		{"user", 0, "USER", "as root: only that user's objects (default: everybody's)", OPTIONS_USER,
-		 offsetof(OF, what.uid)},
+		{"user", 0, "USER", "as root: only that user's objects (default: everybody's)",
+		 OPTIONS_USER, offsetof(OF, what.uid)},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, parse, "evict --to SIZE | --free SIZE | --watermarks",
-		"Moves the objects that are used least to the partition's disk tier, until the goal is met.\v"
-		"Pinned and leased objects stay; what is mapped comes last, and its memory is free when the last "
-		"view is gone. One eviction runs at a time for each user: another one is waited for. Exit status 1 "
-		"if the goal could not be met.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, parse, "evict --to SIZE | --free SIZE | --watermarks",
+			     "Moves the objects that are used least to the partition's disk tier, "
+			     "until the goal is met.\v"
+			     "Pinned and leased objects stay; what is mapped comes last, and its "
+			     "memory is free when the last "
+			     "view is gone. One eviction runs at a time for each user: another one "
+			     "is waited for. Exit status 1 "
+			     "if the goal could not be met.");
 	static struct evict e = {.what = SHMSTORE_EVICT_INIT, .report = {.size = sizeof(e.report)}};
 	struct command_line line = {.admin = a, .options = options, .own = &e};
 	struct shmstore_partition *p;

@@ -116,8 +116,8 @@ static void add_json(struct moving *m, const struct iovec *key, int before, int 
 }
 
 /* before: where it was, SHMSTORE_IN_… */
-static void move_one(struct moving *m, struct shmstore_partition *p, struct shmstore *s, const struct iovec *key,
-		     int before)
+static void move_one(struct moving *m, struct shmstore_partition *p, struct shmstore *s,
+		     const struct iovec *key, int before)
 {
 	int r = m->way->move(s, key->iov_base, key->iov_len);
 
@@ -147,7 +147,8 @@ static void move_all(struct moving *m, struct shmstore_partition *p, struct shms
 	for (size_t i = 0; i < m->n_keys && !interrupt_pending();) {
 		size_t n = m->n_keys - i < MOVING_BATCH ? m->n_keys - i : MOVING_BATCH;
 		for (size_t k = 0; k < n; k++)
-			before[k] = shmstore_locate(s, m->keys[i + k].iov_base, m->keys[i + k].iov_len);
+			before[k] =
+				shmstore_locate(s, m->keys[i + k].iov_base, m->keys[i + k].iov_len);
 		if (m->way->ahead && n > 1)
 			m->way->ahead(s, m->keys + i, n, m->how.n_threads);
 		for (size_t k = 0; k < n && !interrupt_pending(); k++) {
@@ -222,13 +223,17 @@ static int run(struct moving *m, const struct command_line *line)
 	return m->n_failed ? ADMIN_FAILED : status;
 }
 
-int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp, const struct options_row *options,
-	       const struct moving_way *way)
+int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp,
+	       const struct options_row *options, const struct moving_way *way)
 {
 	static const char *const names[] = {"STORE", "KEY", NULL};
 	struct moving m = {.admin = a, .way = way};
-	struct command_line line = {
-		.admin = a, .names = names, .n_needed = 1, .many = true, .options = options, .own = &m.how};
+	struct command_line line = {.admin = a,
+				    .names = names,
+				    .n_needed = 1,
+				    .many = true,
+				    .options = options,
+				    .own = &m.how};
 
 	options_parse(argp, &line, argc, argv);
 	m.store = line.args[0];

@@ -21,7 +21,8 @@ struct moving_way {
 	const char *name; /* of the command */
 	int to;           /* SHMSTORE_IN_TIER or SHMSTORE_IN_MEMORY */
 	/* Begins many at once, so that the moves after it find their work done. May be NULL. */
-	void (*ahead)(struct shmstore *s, const struct iovec *keys, size_t n_keys, unsigned n_threads);
+	void (*ahead)(struct shmstore *s, const struct iovec *keys, size_t n_keys,
+		      unsigned n_threads);
 	int (*move)(struct shmstore *s, const void *key, size_t key_size);
 	/* Prints a hint below an error of move(). partition: quoted for the shell. */
 	void (*hint)(const char *partition, int error);
@@ -29,7 +30,7 @@ struct moving_way {
 
 error_t moving_parse(int key, char *arg, struct argp_state *state);
 /* Reads the command line, moves, and says what became of it. Returns the exit status. */
-int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp, const struct options_row *options,
-	       const struct moving_way *way);
+int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp,
+	       const struct options_row *options, const struct moving_way *way);
 
 #endif

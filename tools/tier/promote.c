@@ -24,27 +24,30 @@ static void hint(const char *partition, int error)
 	if (error == -ENOSPC)
 		message_hint("to make room: " ADMIN_NAME " -p %s evict --to 50%%", partition);
 	else if (error == -EBADMSG)
-		message_hint("what is lost with it has to be made anew; to check all tier files: " ADMIN_NAME
-			     " -p %s verify --tier",
+		message_hint("what is lost with it has to be made anew; to check all tier "
+			     "files: " ADMIN_NAME " -p %s verify --tier",
 			     partition);
 	else if (error == -ETIMEDOUT)
-		message_hint("a process of its store is stopped in the midst of a change: continue it, or end it");
+		message_hint("a process of its store is stopped in the midst of a change: continue "
+			     "it, or end it");
 }
 
 int cmd_promote(struct admin *a, int argc, char **argv)
 {
 	typedef struct moving_options OF;
 	static const struct options_row options[] = {
-		{"all", 'a', NULL, "every object of the store that is in the tier", OPTIONS_FLAG, offsetof(OF, all)},
-		{"threads", 't', "N", "that check and decompress (default: 0, none but its own)", OPTIONS_UNSIGNED,
-		 offsetof(OF, n_threads)},
+		{"all", 'a', NULL, "every object of the store that is in the tier", OPTIONS_FLAG,
+		 offsetof(OF, all)},
+		{"threads", 't', "N", "that check and decompress (default: 0, none but its own)",
+		 OPTIONS_UNSIGNED, offsetof(OF, n_threads)},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, moving_parse, "promote STORE KEY...\npromote STORE --all",
-		"Brings objects back from the disk tier into memory, as a get does.\v"
-		"Where the partition is full, others are moved to the tier for them. Their tier files stay as long "
-		"as their names do, so that moving them there again costs no write.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, moving_parse, "promote STORE KEY...\npromote STORE --all",
+			     "Brings objects back from the disk tier into memory, as a get does.\v"
+			     "Where the partition is full, others are moved to the tier for them. "
+			     "Their tier files stay as long "
+			     "as their names do, so that moving them there again costs no write.");
 	static const struct moving_way way = {"promote", SHMSTORE_IN_MEMORY, ahead, move, hint};
 
 	return moving_run(a, argc, argv, &argp, options, &way);

@@ -48,8 +48,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	if (key == ARGP_KEY_END) {
 		check_size(state, "--max", t->max);
 		check_size(state, "--min-free", t->min_free);
-		t->change = t->path || t->max || t->min_free || t->level >= 0 || t->fsync >= 0 || t->high >= 0 ||
-			    t->low >= 0;
+		t->change = t->path || t->max || t->min_free || t->level >= 0 || t->fsync >= 0 ||
+			    t->high >= 0 || t->low >= 0;
 		if (t->unset && t->change)
 			options_usage(state, "--unset does not go with --set and limits");
 		if (t->high >= 0 && t->low >= 0 && t->low >= t->high)
@@ -70,7 +70,8 @@ static int explain_set(const char *partition, const struct shmstore_tier_config 
 		message_hint("the tier holds objects; to bring those of a store back: " ADMIN_NAME
 			     " -p %s promote STORE --all",
 			     shellword(partition));
-		message_hint("to see which stores have some: " ADMIN_NAME " -p %s du", shellword(partition));
+		message_hint("to see which stores have some: " ADMIN_NAME " -p %s du",
+			     shellword(partition));
 		break;
 	case ENOENT:
 		message_fail(path, "there is no such directory");
@@ -84,8 +85,8 @@ static int explain_set(const char *partition, const struct shmstore_tier_config 
 
 /* The new configuration: the old one, or the defaults, with what was asked for. path: room for an
  * absolute one. False: said. */
-static bool make_config(const struct tier *t, const struct shmstore_tier_info *old, char path[PATH_MAX],
-			struct shmstore_tier_config *ret)
+static bool make_config(const struct tier *t, const struct shmstore_tier_info *old,
+			char path[PATH_MAX], struct shmstore_tier_config *ret)
 {
 	struct shmstore_tier_config c = SHMSTORE_TIER_CONFIG_INIT;
 	struct statvfs fs;
@@ -102,7 +103,8 @@ static bool make_config(const struct tier *t, const struct shmstore_tier_info *o
 		}
 		c.path = path;
 	}
-	uint64_t disk = c.path && statvfs(c.path, &fs) == 0 ? (uint64_t)fs.f_blocks * fs.f_frsize : 0;
+	uint64_t disk =
+		c.path && statvfs(c.path, &fs) == 0 ? (uint64_t)fs.f_blocks * fs.f_frsize : 0;
 	if (t->max)
 		human_parse(t->max, disk, &c.max);
 	if (t->min_free)
@@ -116,7 +118,9 @@ static bool make_config(const struct tier *t, const struct shmstore_tier_info *o
 	if (t->low >= 0)
 		c.low = (unsigned)t->low;
 	if (c.low >= c.high) {
-		message_fail("the watermarks", "the low one (%u %%) must be below the high one (%u %%)", c.low, c.high);
+		message_fail("the watermarks",
+			     "the low one (%u %%) must be below the high one (%u %%)", c.low,
+			     c.high);
 		return false;
 	}
 	*ret = c;
@@ -148,10 +152,14 @@ static void print_settings(const struct admin *a, const struct json_object *t)
 {
 	const bool exact = a->bytes;
 
-	figure_print(t, exact, "tier files   {files}\ndisk         {disk_free:size} of {disk_size:size} free\n");
+	figure_print(
+		t, exact,
+		"tier files   {files}\ndisk         {disk_free:size} of {disk_size:size} free\n");
 	if (jsonin_u64(t, "min_free"))
 		figure_print(t, exact, "             {min_free:size} of that stay free\n");
-	figure_print(t, exact, jsonin_u64(t, "max") ? "limit        {max:size}\n" : "limit        none but the disk\n");
+	figure_print(t, exact,
+		     jsonin_u64(t, "max") ? "limit        {max:size}\n"
+					  : "limit        none but the disk\n");
 	figure_print(t, exact, "room for     {available:size} more\n");
 	figure_print(t, exact,
 		     jsonin_u64(t, "level") ? "compression  zstd, level {level}, where it pays\n"
@@ -186,14 +194,16 @@ static void print_places(const struct admin *a, const struct json_object *t)
 			table_size(&table, 3, jsonin_u64(t, "original"));
 		if (i == 0 && jsonin_has(t, "ratio"))
 			table_printf(&table, 4, "%.2f",
-				     (double)jsonin_u64(t, "original") / (double)jsonin_u64(t, "demoted"));
+				     (double)jsonin_u64(t, "original") /
+					     (double)jsonin_u64(t, "demoted"));
 		if (i == 2 && n)
 			table_color(&table, 0, "yellow");
 	}
 	table_row_color(&table, "bold");
 	table_finish(&table);
 	figure_print(t, a->bytes,
-		     "{n_zstd} compressed, {n_raw} as they are; {last_minute:size} written in the last minute, "
+		     "{n_zstd} compressed, {n_raw} as they are; {last_minute:size} written in the "
+		     "last minute, "
 		     "{written_per_s:size}/s\n");
 }
 
@@ -223,7 +233,8 @@ static int show(const struct tier *t, struct shmstore_partition *p)
 	jsonmake_child(o, "tier", tierstate_json(r ? &info : NULL));
 	json_show(t->admin, o, print_text);
 	if (!r && !t->unset && !t->admin->json)
-		printf("to give it one: " ADMIN_NAME " -p %s tier --set DIRECTORY\n", shellword(partition));
+		printf("to give it one: " ADMIN_NAME " -p %s tier --set DIRECTORY\n",
+		       shellword(partition));
 	return ADMIN_OK;
 }
 
@@ -231,32 +242,35 @@ int cmd_tier(struct admin *a, int argc, char **argv)
 {
 	typedef struct tier OF;
 	static const struct options_row options[] = {
-		{"set", 0, "DIRECTORY", "where tier files go: on a disk; a new tier, or a change of one", OPTIONS_TEXT,
+		{"set", 0, "DIRECTORY",
+		 "where tier files go: on a disk; a new tier, or a change of one", OPTIONS_TEXT,
 		 offsetof(OF, path)},
-		{"max", 0, "SIZE", "of tier files at most; 0: no limit but the disk (default)", OPTIONS_TEXT,
-		 offsetof(OF, max)},
+		{"max", 0, "SIZE", "of tier files at most; 0: no limit but the disk (default)",
+		 OPTIONS_TEXT, offsetof(OF, max)},
 		{"min-free", 0, "SIZE", "that stays free on the disk (default: 0)", OPTIONS_TEXT,
 		 offsetof(OF, min_free)},
-		{"level", 0, "N", "of zstd: 1 (default) to 19; 0: nothing is compressed", OPTIONS_SMALL,
-		 offsetof(OF, level), 19},
-		{"fsync", 0, NULL, "objects leave memory only when they are on the disk", OPTIONS_VALUE,
-		 offsetof(OF, fsync), 1},
-		{"no-fsync", 0, NULL, "as soon as the kernel has them (default)", OPTIONS_VALUE, offsetof(OF, fsync),
-		 0},
-		{"high", 0, "PERCENT", "of the partition: evictions begin above (default: 85)", OPTIONS_SMALL,
-		 offsetof(OF, high), 100},
-		{"low", 0, "PERCENT", "of the partition: and end here (default: 75)", OPTIONS_SMALL, offsetof(OF, low),
-		 100},
-		{"unset", 0, NULL, "take the tier away; refused while objects are in it", OPTIONS_FLAG,
-		 offsetof(OF, unset)},
+		{"level", 0, "N", "of zstd: 1 (default) to 19; 0: nothing is compressed",
+		 OPTIONS_SMALL, offsetof(OF, level), 19},
+		{"fsync", 0, NULL, "objects leave memory only when they are on the disk",
+		 OPTIONS_VALUE, offsetof(OF, fsync), 1},
+		{"no-fsync", 0, NULL, "as soon as the kernel has them (default)", OPTIONS_VALUE,
+		 offsetof(OF, fsync), 0},
+		{"high", 0, "PERCENT", "of the partition: evictions begin above (default: 85)",
+		 OPTIONS_SMALL, offsetof(OF, high), 100},
+		{"low", 0, "PERCENT", "of the partition: and end here (default: 75)", OPTIONS_SMALL,
+		 offsetof(OF, low), 100},
+		{"unset", 0, NULL, "take the tier away; refused while objects are in it",
+		 OPTIONS_FLAG, offsetof(OF, unset)},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, parse, "tier",
-		"Shows the partition's disk tier: what is there, what it takes on disk and would take in memory; or "
-		"gives the partition one.\v"
-		"What is not named stays as it is. Sizes may be a part of the disk (20%). Stores that are open "
-		"notice a change within a second.");
+	static const struct argp argp =
+		OPTIONS_ARGP(NULL, parse, "tier",
+			     "Shows the partition's disk tier: what is there, what it takes on "
+			     "disk and would take in memory; or "
+			     "gives the partition one.\v"
+			     "What is not named stays as it is. Sizes may be a part of the disk "
+			     "(20%). Stores that are open "
+			     "notice a change within a second.");
 	struct tier t = {.admin = a, .level = -1, .fsync = -1, .high = -1, .low = -1};
 	struct command_line line = {.admin = a, .options = options, .own = &t};
 	struct shmstore_partition *p;

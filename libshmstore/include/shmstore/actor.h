@@ -46,10 +46,10 @@ extern "C" {
 #endif
 
 #define SHMSTORE_ACTOR_NAME 63u /* bytes of a name */
-#define SHMSTORE_ACTOR_DATA \
-	4032u /* bytes of a call, and of an answer. Larger data is put into a store, and its ticket is sent */
+/* bytes of a call, and of an answer. Larger data is put into a store, and its ticket is sent */
+#define SHMSTORE_ACTOR_DATA 4032u
 
-/* ---- places -------------------------------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 struct shmstore_place;
 
@@ -62,24 +62,30 @@ struct shmstore_place;
  * Ownership: *ret is closed with shmstore_place_close(), before the store. Return: as above;
  * -EEXIST: another place has the name; -EBUSY: the store has another place.
  */
-SHMSTORE_API int shmstore_place_open(struct shmstore *s, const char *name, uint64_t room, struct shmstore_place **ret);
+SHMSTORE_API int shmstore_place_open(struct shmstore *s, const char *name, uint64_t room,
+				     struct shmstore_place **ret);
 /* Ends the place and its actors; their callers are told. NULL is fine. Returns NULL. */
 SHMSTORE_API struct shmstore_place *shmstore_place_close(struct shmstore_place *p);
 
-/* ---- actors -------------------------------------------------------------------------------------------------------- */
+/* ---- actors ---------------------------------------------------------------------------------- */
 
 #define SHMSTORE_ACTOR_CAN_SAVE (1u << 0) /* flags: SHMSTORE_ACTOR_SAVE can be carried out */
 #define SHMSTORE_ACTOR_CAN_LOAD (1u << 1) /* and SHMSTORE_ACTOR_LOAD, where it is moved to */
-#define SHMSTORE_ACTOR_STRICT   (1u << 2) /* -EINVAL where a level is said and it cannot do both; else the level is 0 */
+/* -EINVAL where a level is said and it cannot do both; else the level is 0 */
+#define SHMSTORE_ACTOR_STRICT   (1u << 2)
 struct shmstore_actor_options {
-	size_t size;        /* sizeof: by SHMSTORE_ACTOR_OPTIONS_INIT */
-	const char *parent; /* the actor whose child it is, and with which it ends; NULL: none. 16 deep at most */
-	unsigned level;   /* how willing it is to be moved: 0 never, to 4 always (enum shmstore_task_level, but AUTO) */
+	size_t size; /* sizeof: by SHMSTORE_ACTOR_OPTIONS_INIT */
+	/* the actor whose child it is, and with which it ends; NULL: none. 16 deep at most */
+	const char *parent;
+	/* how willing it is to be moved: 0 never, to 4 always (enum
+	 * shmstore_task_level, but AUTO) */
+	unsigned level;
 	unsigned flags;   /* SHMSTORE_ACTOR_* */
 	uint32_t at_once; /* calls that run side by side; 0 is 1 */
-	uint32_t max_restarts; /* how often it is begun again when its process died; UINT32_MAX: always */
-	uint64_t step_ms;      /* of each step of a move, which fails then; 0: as long as it takes */
-	uint64_t suspend_ms;   /* how long it is held, saved, where no other place has room */
+	/* how often it is begun again when its process died; UINT32_MAX: always */
+	uint32_t max_restarts;
+	uint64_t step_ms;    /* of each step of a move, which fails then; 0: as long as it takes */
+	uint64_t suspend_ms; /* how long it is held, saved, where no other place has room */
 	/*
 	 * How copies of it are made where it shall not be as the daemon's section peers says: words
 	 * "key=value" of that section (shmstored.conf(5)) with blanks between them, as
@@ -89,17 +95,18 @@ struct shmstore_actor_options {
 	const char *copies;
 };
 #define SHMSTORE_ACTOR_COPIES 500u
-#define SHMSTORE_ACTOR_OPTIONS_INIT                                                                             \
-	{                                                                                                       \
-		sizeof(struct shmstore_actor_options), NULL, 0, 0, 1, 0, UINT64_C(10000), UINT64_C(10000), NULL \
+#define SHMSTORE_ACTOR_OPTIONS_INIT                                                       \
+	{                                                                                 \
+		sizeof(struct shmstore_actor_options), NULL, 0, 0, 1, 0, UINT64_C(10000), \
+			UINT64_C(10000), NULL                                             \
 	}
 /*
  * An actor begins here.
  *   options   NULL: SHMSTORE_ACTOR_OPTIONS_INIT
  * Return: as above; -EEXIST: the user has an actor of that name; -ENOENT: there is no such parent;
  * -EINVAL also: options, or max_restarts of an actor that cannot both save and load; -EMFILE: 1024
- * actors are here, or it would be too deep; -ENOTSUP also: the daemon is older than max_restarts and
- * copies.
+ * actors are here, or it would be too deep; -ENOTSUP also: the daemon is older
+ * than max_restarts and copies.
  */
 SHMSTORE_API int shmstore_actor_begin(struct shmstore_place *p, const char *name,
 				      const struct shmstore_actor_options *options);
@@ -111,11 +118,14 @@ SHMSTORE_API int shmstore_actor_end(struct shmstore_place *p, const char *name);
 
 enum shmstore_actor_what {
 	SHMSTORE_ACTOR_RUN = 1, /* data is a call: run it, and say its answer */
-	SHMSTORE_ACTOR_STOP =
-		2, /* the call of this request should end soon: answer it, or say STOPPED where it had no effect so far. May be ignored */
+	/* the call of this request should end soon: answer it, or say STOPPED where it had no
+	 * effect so far. May be ignored */
+	SHMSTORE_ACTOR_STOP = 2,
 	SHMSTORE_ACTOR_SAVE = 3, /* put the state under key, and change it no more: OK, or FAILED */
-	SHMSTORE_ACTOR_LOAD = 4, /* make the actor of what key holds; it runs nothing yet: OK, or FAILED */
-	SHMSTORE_ACTOR_DROP = 5, /* the actor is not here, or not any more: free it. Nothing is to be said */
+	/* make the actor of what key holds; it runs nothing yet: OK, or FAILED */
+	SHMSTORE_ACTOR_LOAD = 4,
+	/* the actor is not here, or not any more: free it. Nothing is to be said */
+	SHMSTORE_ACTOR_DROP = 5,
 };
 struct shmstore_actor_order {
 	uint32_t what; /* enum shmstore_actor_what */
@@ -148,7 +158,8 @@ enum shmstore_actor_how {
 	SHMSTORE_ACTOR_OK = 1,
 	SHMSTORE_ACTOR_FAILED = 2,  /* of a call: data says how */
 	SHMSTORE_ACTOR_STOPPED = 3, /* of a call: it had no effect, and is to be run again */
-	SHMSTORE_ACTOR_LOST = 4,    /* of an answer: the actor has ended; it may have run the call, and nobody knows */
+	/* of an answer: the actor has ended; it may have run the call, and nobody knows */
+	SHMSTORE_ACTOR_LOST = 4,
 };
 /*
  * Says how an order ended. After SAVE, the library hands the object on from under its key, and
@@ -156,10 +167,11 @@ enum shmstore_actor_how {
  *   data, size   the answer of RUN, at most SHMSTORE_ACTOR_DATA; else none
  * Return: as above; -EFBIG: size; -ENOENT: after SAVE, no object has the key.
  */
-SHMSTORE_API int shmstore_actor_done(struct shmstore_place *p, const struct shmstore_actor_order *order,
+SHMSTORE_API int shmstore_actor_done(struct shmstore_place *p,
+				     const struct shmstore_actor_order *order,
 				     enum shmstore_actor_how how, const void *data, size_t size);
 
-/* ---- calls --------------------------------------------------------------------------------------------------------- */
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 struct shmstore_actor_call;
 
@@ -169,8 +181,8 @@ struct shmstore_actor_call;
  * Ownership: *ret is given to shmstore_actor_forget(), before the store is closed. Return: as
  * above; -EFBIG: size.
  */
-SHMSTORE_API int shmstore_actor_call(struct shmstore *s, const char *name, const void *data, size_t size,
-				     struct shmstore_actor_call **ret);
+SHMSTORE_API int shmstore_actor_call(struct shmstore *s, const char *name, const void *data,
+				     size_t size, struct shmstore_actor_call **ret);
 struct shmstore_actor_answer {
 	uint32_t how; /* enum shmstore_actor_how: OK, FAILED, LOST */
 	uint32_t reserved;

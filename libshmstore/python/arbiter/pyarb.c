@@ -15,7 +15,8 @@ int pyarb_tasks(PyObject *tuple, void *ret)
 	struct pyarb_tasks *tasks = ret;
 
 	if (!PyTuple_Check(tuple) || PyTuple_GET_SIZE(tuple) > PYARB_TASKS_MAX) {
-		PyErr_Format(PyExc_ValueError, "a context serves a tuple of at most %d tasks, not %.200R",
+		PyErr_Format(PyExc_ValueError,
+			     "a context serves a tuple of at most %d tasks, not %.200R",
 			     PYARB_TASKS_MAX, tuple);
 		return 0;
 	}
@@ -24,7 +25,8 @@ int pyarb_tasks(PyObject *tuple, void *ret)
 		uint64_t task = 0;
 
 		if (pyshm_u64(PyTuple_GET_ITEM(tuple, (Py_ssize_t)i), &task) && task > UINT32_MAX)
-			PyErr_Format(PyExc_OverflowError, "%llu is no task", (unsigned long long)task);
+			PyErr_Format(PyExc_OverflowError, "%llu is no task",
+				     (unsigned long long)task);
 		if (PyErr_Occurred())
 			return 0;
 		tasks->ids[i] = (uint32_t)task;

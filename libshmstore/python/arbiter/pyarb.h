@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyarb.h: the memory arbiter in the extension module, for the files pyarb*.c. shmstore.arbiter puts tasks, contexts as context
- * managers, retries and event loops on top.
+ * pyarb.h: the memory arbiter in the extension module, for the files pyarb*.c. shmstore.arbiter
+ * puts tasks, contexts as context managers, retries and event loops on top.
  *
  * References: ArbContext -> Store, ArbReservation -> Store. A context that waits in a call is busy:
  * the library allows one call of a context at a time, so a second one raises.
@@ -66,8 +66,8 @@ struct pyarb_context {
 };
 extern PyType_Spec pyshm_context_spec;
 /*
- * Around each call of a context. Return: true; false with an exception: the store is closed or another process's, the context is
- * closed, or another thread is in a call of it.
+ * Around each call of a context. Return: true; false with an exception: the store is closed or
+ * another process's, the context is closed, or another thread is in a call of it.
  */
 bool pyarb_context_enter(struct pyarb_context *self);
 /* Makes the call, of a context that was entered, without the GIL, and leaves the context. */

@@ -3,8 +3,9 @@
  * pyarbcontext.c: the type ArbContext, which waits: a context of its own, or the calling thread's,
  * so that each thread that uses it means itself. Its other calls are in calls.def.
  *
- * The library frees contexts with their store. So one is freed here only while the store is open; after that, or in a forked child, the
- * pointer is forgotten. A call counts itself into the store (pyshm_store_enter), which therefore does not close under it.
+ * The library frees contexts with their store. So one is freed here only while the store is open;
+ * after that, or in a forked child, the pointer is forgotten. A call counts itself into the store
+ * (pyshm_store_enter), which therefore does not close under it.
  */
 #include <sched.h>
 
@@ -14,15 +15,16 @@
 static bool enter(struct pyarb_context *self)
 {
 	if (self->own && self->busy) {
-		PyErr_SetString(PyExc_RuntimeError,
-				"the context is in a call of another thread; give each thread or coroutine its own");
+		PyErr_SetString(PyExc_RuntimeError, "the context is in a call of another thread; "
+						    "give each thread or coroutine its own");
 		return false;
 	}
 	if (!pyshm_store_enter(self->store))
 		return false;
 	if (self->own && !self->c) {
 		pyshm_store_leave(self->store);
-		PyErr_SetString(PyExc_ValueError, "the context is closed; make another one with arbiter.context()");
+		PyErr_SetString(PyExc_ValueError,
+				"the context is closed; make another one with arbiter.context()");
 		return false;
 	}
 	self->busy = self->own;
@@ -44,8 +46,9 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 	struct pyshm_store *store;
 	int own = 1, r;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|p:ArbContext", PYSHM_KEYWORDS("store", "own"),
-					 state->store_type, &store, &own))
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|p:ArbContext",
+					 PYSHM_KEYWORDS("store", "own"), state->store_type, &store,
+					 &own))
 		return NULL;
 	self = (struct pyarb_context *)type->tp_alloc(type, 0);
 	if (!self)
@@ -67,7 +70,8 @@ static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwarg
 }
 
 /*
- * Frees the library's context, if it is there and the store is open. No exception is set, and one that is set stays.
+ * Frees the library's context, if it is there and the store is open. No exception is
+ * set, and one that is set stays.
  * Return: false where a call of it is in progress.
  */
 static bool give_up(struct pyarb_context *self)
@@ -97,7 +101,8 @@ static bool give_up(struct pyarb_context *self)
 	return true;
 }
 
-/* Begins a call that another thread's may go beside; n_looks-- ends it. NULL: the thread's, or closed. */
+/* Begins a call that another thread's may go beside; n_looks-- ends it.
+ * NULL: the thread's, or closed. */
 static struct shmstore_arb_context *look(struct pyarb_context *self)
 {
 	struct shmstore_arb_context *c;
@@ -115,7 +120,8 @@ PyObject *pyarb_context_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	if (give_up((struct pyarb_context *)op))
 		Py_RETURN_NONE;
-	PyErr_SetString(PyExc_RuntimeError, "the context is in a call of another thread; cancel() ends it");
+	PyErr_SetString(PyExc_RuntimeError,
+			"the context is in a call of another thread; cancel() ends it");
 	return NULL;
 }
 
@@ -127,8 +133,9 @@ PyObject *pyarb_context_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
 	int r = 0;
 
 	if (!self->own) {
-		PyErr_SetString(PyExc_ValueError, "the calling thread does not wait while it calls this; "
-						  "wait with a context of its own to be cancelled");
+		PyErr_SetString(PyExc_ValueError,
+				"the calling thread does not wait while it calls this; "
+				"wait with a context of its own to be cancelled");
 		return NULL;
 	}
 	c = look(self);
@@ -145,7 +152,8 @@ PyObject *pyarb_context_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 #define MANY_MAX 16
 
-static PyObject *finish(struct pyarb_context *self, int r, const char *format, unsigned long long bytes)
+static PyObject *finish(struct pyarb_context *self, int r, const char *format,
+			unsigned long long bytes)
 {
 	if (r != SHMSTORE_ARB_OK && r != SHMSTORE_ARB_PENDING)
 		return pyarb_raise(self->store, r, format, bytes);
@@ -163,12 +171,13 @@ PyObject *pyarb_context_reserve_many(PyObject *op, PyObject *args)
 	int result;
 
 	/* into: a tuple of reservations that hold nothing yet and say pool and bytes. */
-	if (!PyArg_ParseTuple(args, "O!IO&:_reserve_many", &PyTuple_Type, &into, &how.flags, pyshm_timeout,
-			      &how.timeout_ms))
+	if (!PyArg_ParseTuple(args, "O!IO&:_reserve_many", &PyTuple_Type, &into, &how.flags,
+			      pyshm_timeout, &how.timeout_ms))
 		return NULL;
 	n = PyTuple_GET_SIZE(into);
 	if (n < 1 || n > MANY_MAX)
-		return PyErr_Format(PyExc_ValueError, "reserve in 1 to %d pools at once, not %zd", MANY_MAX, n);
+		return PyErr_Format(PyExc_ValueError, "reserve in 1 to %d pools at once, not %zd",
+				    MANY_MAX, n);
 	for (Py_ssize_t i = 0; i < n; i++) {
 		PyObject *item = PyTuple_GET_ITEM(into, i);
 
@@ -179,7 +188,8 @@ PyObject *pyarb_context_reserve_many(PyObject *op, PyObject *args)
 	if (!pyarb_context_enter(self))
 		return NULL;
 	how.context = self->c;
-	PYARB_CONTEXT_CALL(self, result = shmstore_arb_reserve_many(self->store->s, r, (size_t)n, &how));
+	PYARB_CONTEXT_CALL(self,
+			   result = shmstore_arb_reserve_many(self->store->s, r, (size_t)n, &how));
 	for (Py_ssize_t i = 0; result == SHMSTORE_ARB_OK && i < n; i++)
 		pyarb_fill_in((struct pyarb_reservation *)PyTuple_GET_ITEM(into, i), r[i]);
 	return finish(self, result, "reserve in several pools", 0);
@@ -194,11 +204,13 @@ PyObject *pyarb_context_resize(PyObject *op, PyObject *args)
 	uint64_t bytes;
 	int r;
 
-	if (!PyArg_ParseTuple(args, "O!O&IO&:_resize", pyshm_state_of(Py_TYPE(op))->reservation_type, &of, pyshm_u64,
-			      &bytes, &how.flags, pyshm_timeout, &how.timeout_ms))
+	if (!PyArg_ParseTuple(args, "O!O&IO&:_resize",
+			      pyshm_state_of(Py_TYPE(op))->reservation_type, &of, pyshm_u64, &bytes,
+			      &how.flags, pyshm_timeout, &how.timeout_ms))
 		return NULL;
 	if (!of->held) {
-		PyErr_SetString(PyExc_ValueError, "the reservation holds nothing any more; reserve anew");
+		PyErr_SetString(PyExc_ValueError,
+				"the reservation holds nothing any more; reserve anew");
 		return NULL;
 	}
 	if (!pyarb_context_enter(self))
@@ -258,8 +270,9 @@ static PyGetSetDef context_getset[] = {
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
-static char context_doc[] = PyDoc_STR("ArbContext(store, own=True)\n--\n\n"
-				      "A waiter for memory: a context of its own, or the calling thread's.");
+static char context_doc[] =
+	PyDoc_STR("ArbContext(store, own=True)\n--\n\n"
+		  "A waiter for memory: a context of its own, or the calling thread's.");
 
 static PyType_Slot context_slots[] = {
 	{Py_tp_doc, context_doc},

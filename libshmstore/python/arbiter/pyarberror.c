@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyarberror.c: the outcomes of the arbiter as exceptions. Each is an Error, hence an OSError; its errno is what a program that knows
- * nothing of the arbiter makes most sense of: one that is told RETRY found the store full. why is the daemon's sentence: who held what.
+ * pyarberror.c: the outcomes of the arbiter as exceptions. Each is an Error, hence an OSError; its
+ * errno is what a program that knows nothing of the arbiter makes most sense of: one that is told
+ * RETRY found the store full. why is the daemon's sentence: who held what.
  */
 #include <errno.h>
 
@@ -15,29 +16,37 @@ struct outcome {
 };
 
 static const struct outcome outcomes[PYARB_OUTCOMES] = {
-	[SHMSTORE_ARB_RETRY] =
-		{"Retry", "Give back what this attempt reserved, call ready(), begin again. with_retry() does it.",
-		 "give back what this attempt took and begin again", ENOSPC},
+	[SHMSTORE_ARB_RETRY] = {"Retry",
+				"Give back what this attempt reserved, call ready(), begin again. "
+				"with_retry() does it.",
+				"give back what this attempt took and begin again", ENOSPC},
 	[SHMSTORE_ARB_SPLIT] = {"Split",
-				"The same, with less work at a time: it does not fit beside what others hold for good.",
+				"The same, with less work at a time: it does not fit beside what "
+				"others hold for good.",
 				"the work does not fit, less of it at a time may", ENOSPC},
-	[SHMSTORE_ARB_NOMEM] = {"NoMemory", "It cannot be had; why says who held what. A MemoryError, too.",
+	[SHMSTORE_ARB_NOMEM] = {"NoMemory",
+				"It cannot be had; why says who held what. A MemoryError, too.",
 				"the memory cannot be had", ENOMEM},
-	[SHMSTORE_ARB_TOOBIG] = {"TooBig", "More than the pool's capacity: it can never be had, whoever waits.",
-				 "it is more than the pool has in all", ENOSPC},
+	[SHMSTORE_ARB_TOOBIG] =
+		{"TooBig", "More than the pool's capacity: it can never be had, whoever waits.",
+		 "it is more than the pool has in all", ENOSPC},
 	[SHMSTORE_ARB_AGAIN] = {"Again", "It does not fit now, and the call was not to wait.",
 				"it does not fit now, and was not to wait", ENOSPC},
-	[SHMSTORE_ARB_TIMEDOUT] =
-		{"TimedOut",
-		 "The timeout, or the longest wait that the daemon allows, has passed. A TimeoutError, too.",
-		 "it did not fit within the time allowed", ETIMEDOUT},
-	[SHMSTORE_ARB_CANCELED] = {"Canceled", "Somebody ended the wait: cancel(), or the operator.",
+	[SHMSTORE_ARB_TIMEDOUT] = {"TimedOut",
+				   "The timeout, or the longest wait that the daemon allows, has "
+				   "passed. A TimeoutError, too.",
+				   "it did not fit within the time allowed", ETIMEDOUT},
+	[SHMSTORE_ARB_CANCELED] = {"Canceled",
+				   "Somebody ended the wait: cancel(), or the operator.",
 				   "the wait was canceled", ECANCELED},
-	[SHMSTORE_ARB_REMOVED] = {"Removed", "The context was unbound, or its task ended, while it waited.",
+	[SHMSTORE_ARB_REMOVED] = {"Removed",
+				  "The context was unbound, or its task ended, while it waited.",
 				  "the task has ended meanwhile", ECANCELED},
-	[SHMSTORE_ARB_DOWN] = {"Down", "The daemon went away, or shuts down. Nothing is reserved any more.",
+	[SHMSTORE_ARB_DOWN] = {"Down",
+			       "The daemon went away, or shuts down. Nothing is reserved any more.",
 			       "the daemon went away", ECANCELED},
-	[SHMSTORE_ARB_ERROR] = {"Injected", "A test's own: inject(\"error\").", "a test wanted it to fail", EIO},
+	[SHMSTORE_ARB_ERROR] = {"Injected", "A test's own: inject(\"error\").",
+				"a test wanted it to fail", EIO},
 };
 
 static const struct outcome *outcome_of(int r)
@@ -49,10 +58,12 @@ static const struct outcome *outcome_of(int r)
 static const char *errno_text(int r)
 {
 	if (r == -ENOTSUP)
-		return "no arbiter is behind this store; let shmstored run with its arbiter enabled "
+		return "no arbiter is behind this store; let shmstored run with its arbiter "
+		       "enabled "
 		       "(shmstore-admin arb pools)";
 	if (r == -EINVAL)
-		return "the task, pool or reservation is not known any more, or the context is bound in another way or "
+		return "the task, pool or reservation is not known any more, or the context is "
+		       "bound in another way or "
 		       "waits already";
 	return shmstore_strerror(r);
 }
@@ -70,10 +81,13 @@ PyObject *pyarb_exception(struct pyshm_store *store, int r, PyObject *what)
 	if (PyUnicode_GetLength(why))
 		said = Py_NewRef(why);
 	else
-		said = pyshm_text(o ? o->text : r < 0 ? errno_text(r) : shmstore_arb_outcome_name(r));
+		said = pyshm_text(o       ? o->text
+				  : r < 0 ? errno_text(r)
+					  : shmstore_arb_outcome_name(r));
 	if (said)
 		message = PyUnicode_FromFormat("%U in store %R of %U: %U", what, store->name,
-					       ((struct pyshm_partition *)store->partition)->path, said);
+					       ((struct pyshm_partition *)store->partition)->path,
+					       said);
 	if (message)
 		exception = PyObject_CallFunction(o ? state->outcomes[r] : state->error, "iO",
 						  o       ? o->error
@@ -122,8 +136,8 @@ static PyObject *second_base(int outcome)
 static PyObject *outcome_type(struct pyshm_state *state, int outcome)
 {
 	PyObject *second = second_base(outcome), *type = NULL;
-	PyObject *bases =
-		second ? PyTuple_Pack(2, state->outcome_error, second) : PyTuple_Pack(1, state->outcome_error);
+	PyObject *bases = second ? PyTuple_Pack(2, state->outcome_error, second)
+				 : PyTuple_Pack(1, state->outcome_error);
 	PyObject *dict = Py_BuildValue("{si}", "outcome", outcome);
 	char name[64];
 
@@ -135,9 +149,9 @@ static PyObject *outcome_type(struct pyshm_state *state, int outcome)
 	return type;
 }
 
-PyDoc_STRVAR(outcome_doc,
-	     "The arbiter's answer instead of memory.\n\n"
-	     "outcome is the number that arbiter.h gives it, why the daemon's sentence, \"\" where it had none.");
+PyDoc_STRVAR(outcome_doc, "The arbiter's answer instead of memory.\n\n"
+			  "outcome is the number that arbiter.h gives it, why the daemon's "
+			  "sentence, \"\" where it had none.");
 
 int pyarb_error_exec(PyObject *module, struct pyshm_state *state)
 {
@@ -145,16 +159,18 @@ int pyarb_error_exec(PyObject *module, struct pyshm_state *state)
 
 	if (!defaults)
 		return -1;
-	state->outcome_error =
-		PyErr_NewExceptionWithDoc("shmstore.arbiter.Outcome", outcome_doc, state->error, defaults);
+	state->outcome_error = PyErr_NewExceptionWithDoc("shmstore.arbiter.Outcome", outcome_doc,
+							 state->error, defaults);
 	Py_DECREF(defaults);
-	if (!state->outcome_error || PyModule_AddObjectRef(module, "Outcome", state->outcome_error) < 0)
+	if (!state->outcome_error ||
+	    PyModule_AddObjectRef(module, "Outcome", state->outcome_error) < 0)
 		return -1;
 	for (int i = 0; i < PYARB_OUTCOMES; i++) {
 		if (!outcomes[i].name)
 			continue;
 		state->outcomes[i] = outcome_type(state, i);
-		if (!state->outcomes[i] || PyModule_AddObjectRef(module, outcomes[i].name, state->outcomes[i]) < 0)
+		if (!state->outcomes[i] ||
+		    PyModule_AddObjectRef(module, outcomes[i].name, state->outcomes[i]) < 0)
 			return -1;
 	}
 	return 0;

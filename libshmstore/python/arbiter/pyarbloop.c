@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyarbloop.c: the arbiter for event loops (what completed), and its up-calls (make room; the pressure has changed).
+ * pyarbloop.c: the arbiter for event loops (what completed), and its up-calls (make
+ * room; the pressure has changed).
  *
- * Up-calls come only in the thread that serves them, while it does. So who is to be called is an argument of that call, found by the
- * thread: the store keeps no reference to Python code.
+ * Up-calls come only in the thread that serves them, while it does. So who is to be called is an
+ * argument of that call, found by the thread: the store keeps no reference to Python code.
  */
 #include "pyarb.h"
 
@@ -15,7 +16,8 @@ static void fill(PyObject *awaited, struct shmstore_arb_reservation granted, PyT
 		return;
 	}
 	for (Py_ssize_t i = 0; PyTuple_Check(awaited) && i < PyTuple_GET_SIZE(awaited); i++) {
-		struct pyarb_reservation *into = (struct pyarb_reservation *)PyTuple_GET_ITEM(awaited, i);
+		struct pyarb_reservation *into =
+			(struct pyarb_reservation *)PyTuple_GET_ITEM(awaited, i);
 
 		if (PyObject_TypeCheck(into, type)) {
 			granted.pool = into->r.pool;
@@ -27,8 +29,9 @@ static void fill(PyObject *awaited, struct shmstore_arb_reservation granted, PyT
 }
 
 /*
- * _arb_next(pending): what has completed: (address of its context, None or the exception); None: nothing. pending: from addresses to the
- * reservation, or the tuple of them, that is waited for: what was granted is filled in there.
+ * _arb_next(pending): what has completed: (address of its context, None or the exception); None:
+ * nothing. pending: from addresses to the reservation, or the tuple of them, that is waited for:
+ * what was granted is filled in there.
  */
 PyObject *pyshm_store_arb_next(PyObject *op, PyObject *args)
 {
@@ -37,7 +40,8 @@ PyObject *pyshm_store_arb_next(PyObject *op, PyObject *args)
 	struct shmstore_arb_done done;
 	int r;
 
-	if (!PyArg_ParseTuple(args, "O!:_arb_next", &PyDict_Type, &pending) || !pyshm_store_enter(self))
+	if (!PyArg_ParseTuple(args, "O!:_arb_next", &PyDict_Type, &pending) ||
+	    !pyshm_store_enter(self))
 		return NULL;
 	PYSHM_STORE_CALL(self, r = shmstore_arb_next(self->s, &done));
 	if (r < 0)
@@ -47,11 +51,13 @@ PyObject *pyshm_store_arb_next(PyObject *op, PyObject *args)
 	address = PyLong_FromVoidPtr(done.context);
 	if (!address)
 		return NULL;
-	awaited = Py_XNewRef(PyDict_GetItemWithError(pending, address)); /* ints do not fail to be compared */
+	/* ints do not fail to be compared */
+	awaited = Py_XNewRef(PyDict_GetItemWithError(pending, address));
 	if (awaited && done.outcome == SHMSTORE_ARB_OK)
 		fill(awaited, done.reservation, pyshm_state_of(Py_TYPE(op))->reservation_type);
 	Py_XDECREF(awaited);
-	exception = done.outcome ? pyarb_exception(self, done.outcome, PyUnicode_FromString("wait for memory"))
+	exception = done.outcome ? pyarb_exception(self, done.outcome,
+						   PyUnicode_FromString("wait for memory"))
 				 : Py_NewRef(Py_None);
 	if (!exception) {
 		Py_DECREF(address);
@@ -93,7 +99,8 @@ static uint64_t on_evict(void *ctx, uint32_t pool, uint64_t bytes, uint32_t rese
 	if (!s || s->evict == Py_None)
 		return 0;
 	gil = PyGILState_Ensure();
-	result = PyObject_CallFunction(s->evict, "IKI", pool, (unsigned long long)bytes, reservation);
+	result = PyObject_CallFunction(s->evict, "IKI", pool, (unsigned long long)bytes,
+				       reservation);
 	if (result && result != Py_None)
 		made = PyLong_AsUnsignedLongLong(result);
 	if (PyErr_Occurred()) {
@@ -131,7 +138,8 @@ PyObject *pyshm_store_arb_serve(PyObject *op, PyObject *args)
 	struct serving s = {0}, *outer = serving;
 	int ms, r;
 
-	if (!PyArg_ParseTuple(args, "iOO:_arb_serve", &ms, &s.evict, &s.pressure) || !pyshm_store_enter(self))
+	if (!PyArg_ParseTuple(args, "iOO:_arb_serve", &ms, &s.evict, &s.pressure) ||
+	    !pyshm_store_enter(self))
 		return NULL;
 	serving = &s;
 	PYSHM_STORE_CALL(self, r = shmstore_arb_serve(self->s, ms));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyarbreservation.c: the type ArbReservation: bytes of a pool, released when it ends, once. It may be released, or end, in any
- * thread, after its task, and after its store: then there is nothing left to release.
+ * pyarbreservation.c: the type ArbReservation: bytes of a pool, released when it ends,
+ * once. It may be released, or end, in any thread, after its task, and after its store:
+ * then there is nothing left to release.
  */
 #include "pyarb.h"
 
@@ -12,7 +13,8 @@ static PyObject *reservation_new(PyTypeObject *type, PyObject *args, PyObject *k
 	unsigned long long bytes = 0;
 	unsigned pool = SHMSTORE_ARB_PARTITION;
 
-	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|IK:ArbReservation", PYSHM_KEYWORDS("store", "pool", "bytes"),
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|IK:ArbReservation",
+					 PYSHM_KEYWORDS("store", "pool", "bytes"),
 					 pyshm_state_of(type)->store_type, &store, &pool, &bytes))
 		return NULL;
 	self = (struct pyarb_reservation *)type->tp_alloc(type, 0);
@@ -53,7 +55,9 @@ static void reservation_finalize(PyObject *op)
 	let_go((struct pyarb_reservation *)op);
 }
 
-PyDoc_STRVAR(release_doc, "release($self, /)\n--\n\nGives the bytes back. Idempotent; nothing to do after commit().");
+PyDoc_STRVAR(
+	release_doc,
+	"release($self, /)\n--\n\nGives the bytes back. Idempotent; nothing to do after commit().");
 
 /* The library writes to what is being spent. */
 static bool check(const struct pyarb_reservation *self, bool to_be_held)
@@ -61,7 +65,8 @@ static bool check(const struct pyarb_reservation *self, bool to_be_held)
 	if (to_be_held && !self->held)
 		PyErr_SetString(PyExc_ValueError, "the reservation holds nothing any more");
 	else if (self->spent_from)
-		PyErr_SetString(PyExc_RuntimeError, "the reservation is being spent; leave its spending() first");
+		PyErr_SetString(PyExc_RuntimeError,
+				"the reservation is being spent; leave its spending() first");
 	else
 		return true;
 	return false;
@@ -77,10 +82,12 @@ static PyObject *reservation_release(PyObject *op, PyObject *Py_UNUSED(ignored))
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(commit_doc, "commit($self, bytes=None, /)\n--\n\n"
-			 "The reserved memory has been taken in the partition, bytes of it (None: all): it is the "
-			 "kernel's to count from\n"
-			 "here on, and this reservation holds nothing any more.");
+PyDoc_STRVAR(
+	commit_doc,
+	"commit($self, bytes=None, /)\n--\n\n"
+	"The reserved memory has been taken in the partition, bytes of it (None: all): it is the "
+	"kernel's to count from\n"
+	"here on, and this reservation holds nothing any more.");
 
 static PyObject *reservation_commit(PyObject *op, PyObject *args)
 {
@@ -89,20 +96,22 @@ static PyObject *reservation_commit(PyObject *op, PyObject *args)
 	uint64_t bytes = UINT64_MAX;
 	int result;
 
-	if (!PyArg_ParseTuple(args, "|O&:commit", pyshm_u64_or_none, &bytes) || !check(self, true) ||
-	    !pyshm_store_enter(self->store))
+	if (!PyArg_ParseTuple(args, "|O&:commit", pyshm_u64_or_none, &bytes) ||
+	    !check(self, true) || !pyshm_store_enter(self->store))
 		return NULL;
 	self->held = false;
 	self->r.bytes = 0;
 	PYSHM_STORE_CALL(self->store,
-			 result = shmstore_arb_commit(self->store->s, &r, bytes == UINT64_MAX ? r.bytes : bytes));
+			 result = shmstore_arb_commit(self->store->s, &r,
+						      bytes == UINT64_MAX ? r.bytes : bytes));
 	if (result)
 		return pyarb_raise(self->store, result, "commit a reservation");
 	Py_RETURN_NONE;
 }
 
 PyDoc_STRVAR(unpin_doc, "unpin($self, /)\n--\n\n"
-			"What it stands for may be evicted when others need the room. False: not now, it stays pinned "
+			"What it stands for may be evicted when others need the room. False: not "
+			"now, it stays pinned "
 			"(it is leased, and\n"
 			"cannot be told from the lease). context.pin() undoes it.");
 
@@ -124,7 +133,8 @@ static PyObject *reservation_unpin(PyObject *op, PyObject *Py_UNUSED(ignored))
 }
 
 PyDoc_STRVAR(spilled_doc, "spilled($self, bytes, /)\n--\n\n"
-			  "Bytes of it, unpinned, have left the pool; 0: they will not. Called by an evict call-back.");
+			  "Bytes of it, unpinned, have left the pool; 0: they will not. Called by "
+			  "an evict call-back.");
 
 static PyObject *reservation_spilled(PyObject *op, PyObject *number)
 {
@@ -150,8 +160,9 @@ static PyObject *reservation_spend(PyObject *op, PyObject *args)
 	if (!PyArg_ParseTuple(args, "p:_spend", &on))
 		return NULL;
 	if (on && (!self->held || self->spent_from)) {
-		PyErr_SetString(PyExc_ValueError, self->held ? "the reservation is being spent already"
-							     : "the reservation holds nothing any more");
+		PyErr_SetString(PyExc_ValueError,
+				self->held ? "the reservation is being spent already"
+					   : "the reservation holds nothing any more");
 		return NULL;
 	}
 	if (!pyshm_store_enter(self->store))
@@ -168,8 +179,8 @@ static PyObject *reservation_spend(PyObject *op, PyObject *args)
 static PyObject *reservation_number(PyObject *op, void *closure)
 {
 	const struct pyarb_reservation *self = (struct pyarb_reservation *)op;
-	const uint64_t numbers[] = {self->held ? self->r.bytes : 0, self->held ? self->r.leased : 0, self->r.id,
-				    self->r.pool};
+	const uint64_t numbers[] = {self->held ? self->r.bytes : 0, self->held ? self->r.leased : 0,
+				    self->r.id, self->r.pool};
 
 	return PyLong_FromUnsignedLongLong(numbers[(size_t)closure]);
 }
@@ -191,18 +202,22 @@ static PyMethodDef reservation_methods[] = {
 };
 
 static PyGetSetDef reservation_getset[] = {
-	{"bytes", reservation_number_locked, NULL, "Reserved bytes; 0 once released or committed.", (void *)0},
-	{"leased", reservation_number_locked, NULL, "Bytes of it that come from a lease: the daemon was not asked.",
-	 (void *)1},
-	{"id", reservation_number_locked, NULL, "Its number, as operators see it; 0: there is none.", (void *)2},
-	{"pool", reservation_number_locked, NULL, "The pool's number; 1 is the partition.", (void *)3},
+	{"bytes", reservation_number_locked, NULL, "Reserved bytes; 0 once released or committed.",
+	 (void *)0},
+	{"leased", reservation_number_locked, NULL,
+	 "Bytes of it that come from a lease: the daemon was not asked.", (void *)1},
+	{"id", reservation_number_locked, NULL,
+	 "Its number, as operators see it; 0: there is none.", (void *)2},
+	{"pool", reservation_number_locked, NULL, "The pool's number; 1 is the partition.",
+	 (void *)3},
 	{"held", pyshm_get_bool, NULL, "Whether it was granted and neither released nor committed.",
 	 PYSHM_MEMBER(pyarb_reservation, held)},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
-static char reservation_doc[] = PyDoc_STR("ArbReservation(store, pool=1, bytes=0)\n--\n\n"
-					  "Bytes of a pool. Holds nothing until a context reserves into it.");
+static char reservation_doc[] =
+	PyDoc_STR("ArbReservation(store, pool=1, bytes=0)\n--\n\n"
+		  "Bytes of a pool. Holds nothing until a context reserves into it.");
 
 static PyType_Slot reservation_slots[] = {
 	{Py_tp_doc, reservation_doc},

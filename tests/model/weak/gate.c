@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gate.c: transient.c, one thread in a call and one that forks: while the fork is under way nobody is within a call. */
+/* gate.c: transient.c, one thread in a call and one that forks: while the fork is under
+ * way nobody is within a call. */
 #include "litmus.h"
 
 #include WEAK_SOURCE

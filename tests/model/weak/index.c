@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * index.c: the index of packed objects, an owner that changes it, and a reader that finds a key meanwhile. The text before this one is
- * libshmstore's own packindex.c, segslot.c and segshare.c; here are, access by access, what their callers do:
+ * index.c: the index of packed objects, an owner that changes it, and a reader that finds a key
+ * meanwhile. The text before this one is libshmstore's own packindex.c, segslot.c and segshare.c;
+ * here are, access by access, what their callers do:
  *
  *   look, try_slot, current       packread.c: look() and current_lines(), try(), take() and hold()
- *   put, replace, give_back       packput.c: put_locked(), pack.c: shms_pack_rename(), packsegs.c: shms_packseg_drop()
+ *   put, replace, give_back       packput.c: put_locked(), pack.c: shms_pack_rename(),
+ *                                 packsegs.c: shms_packseg_drop()
  *   grow, go_on                   pack.c: grow_index(), packopen.c: reopen_all()
  *
- * The key is there all the time: it is never missing, never an older value than before, and the view's bytes stay. All keys have one hash.
+ * The key is there all the time: it is never missing, never an older value than before, and the
+ * view's bytes stay. All keys have one hash.
  */
 #include "litmus.h"
 
@@ -59,7 +62,7 @@ void litmus_begin(void)
 	name = 1;
 }
 
-/* ---- the owner ----------------------------------------------------------------------------------------------------- */
+/* ---- the owner ------------------------------------------------------------------------------- */
 
 static struct shms_packindex index_of(uint32_t file)
 {
@@ -96,7 +99,8 @@ static bool give_back(uint32_t at)
 static void replace(struct shms_packindex *x, uint32_t from, uint32_t to, uint64_t value)
 {
 	put(to, KEY, value);
-	shms_packindex_replace(x, HASH, (struct shms_packplace){0, from}, (struct shms_packplace){0, to});
+	shms_packindex_replace(x, HASH, (struct shms_packplace){0, from},
+			       (struct shms_packplace){0, to});
 	if (give_back(from) && !GROWS) {
 		put(from, OTHER_KEY, 1);
 		shms_packindex_add(x, HASH, (struct shms_packplace){0, from});
@@ -126,7 +130,8 @@ static void grow(struct shms_packindex *x, uint32_t from, uint32_t to)
 		supersede(from);
 }
 
-/* The store's next owner makes the index anew of the slot that has the name: who was killed has only grown it. */
+/* The store's next owner makes the index anew of the slot that has the name: who was
+ * killed has only grown it. */
 static void go_on(void)
 {
 	struct shms_packindex x = index_of(2);
@@ -150,7 +155,7 @@ static void own(void)
 		replace(&x, 0, 1, 2);
 }
 
-/* ---- the reader ---------------------------------------------------------------------------------------------------- */
+/* ---- the reader ------------------------------------------------------------------------------ */
 
 static struct reader {
 	uint32_t file; /* mapped: its number and 1 */
@@ -223,7 +228,8 @@ static void read_key(struct reader *r)
 		return;
 	slot = slot_at(r->slot);
 	weak_ensure(r->value >= before, "an older value than before");
-	weak_ensure(shms_segword_plain_load(bytes_of(r->slot)) == r->value, "a view's bytes change");
+	weak_ensure(shms_segword_plain_load(bytes_of(r->slot)) == r->value,
+		    "a view's bytes change");
 	shms_segslot_unview(&slot, PLACES);
 }
 

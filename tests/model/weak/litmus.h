@@ -6,9 +6,11 @@
 #include "weak.h"
 
 extern const int litmus_threads;
-extern const int litmus_killed;    /* a thread that may be killed; the next one goes on then. -1: none */
+/* a thread that may be killed; the next one goes on then. -1: none */
+extern const int litmus_killed;
 extern const unsigned litmus_late; /* stores of a thread that may wait, at most WEAK_LATE */
-extern const bool litmus_ends;     /* a thread may be ended anywhere: it holds no lock that the machine does not know */
+/* a thread may be ended anywhere: it holds no lock that the machine does not know */
+extern const bool litmus_ends;
 void litmus_begin(void);
 void litmus_thread(int which);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * take.c: segfile/seguse.c, one slot: its owner puts, deletes and puts again; a process takes the slot's memory, is killed anywhere, and
- * another one does the same. OWNER_DIES: the owner is killed anywhere, its store is opened anew and puts; a process takes meanwhile. No object loses its
+ * take.c: segfile/seguse.c, one slot: its owner puts, deletes and puts again; a process takes the
+ * slot's memory, is killed anywhere, and another one does the same. OWNER_DIES: the owner is killed
+ * anywhere, its store is opened anew and puts; a process takes meanwhile. No object loses its
  * memory, and nothing is written where the owner believes that there is some and is none.
  */
 #include "seglock.h"
@@ -53,8 +54,8 @@ static bool litmus_taken(void)
 static int litmus_try(void)
 {
 	uint32_t nobody = 0;
-	bool had =
-		atomic_compare_exchange_strong_explicit(&lock, &nobody, 1, memory_order_seq_cst, memory_order_seq_cst);
+	bool had = atomic_compare_exchange_strong_explicit(&lock, &nobody, 1, memory_order_seq_cst,
+							   memory_order_seq_cst);
 
 	weak_fence();
 	return had ? 0 : -1;
@@ -93,7 +94,8 @@ void litmus_begin(void)
 static void put(struct shms_seguse *u, bool *backed)
 {
 	struct shms_segment_use *w = shms_segment_use(&look.segment);
-	enum shms_segusable usable = shms_seguse_enter(w, u) ? SHMS_SEGUSABLE : shms_seguse_look(w, u, -1);
+	enum shms_segusable usable =
+		shms_seguse_enter(w, u) ? SHMS_SEGUSABLE : shms_seguse_look(w, u, -1);
 
 	if (usable == SHMS_SEGUSABLE_ANEW) {
 		set_memory(0);

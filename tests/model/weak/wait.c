@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * wait.c: libshmstore/store/wait.c and its owner's side, core/handle.c: one process waits for a key; its owner puts another one and then
- * that; a third process begins to wait, and is killed. Nobody sleeps for ever.
+ * wait.c: libshmstore/store/wait.c and its owner's side, core/handle.c: one process waits for
+ * a key; its owner puts another one and then that; a third process begins to wait, and is
+ * killed. Nobody sleeps for ever.
  */
 #include <stdarg.h>
 
@@ -26,7 +27,8 @@ static struct shms_page page;
 static struct shmstore store = {.page = &page};
 static _Atomic uint32_t has_key;
 
-/* The kernel compares the word with what the caller saw. Before it looks who sleeps it has a barrier (futex_wake()). */
+/* The kernel compares the word with what the caller saw. Before it looks who sleeps it has
+ * a barrier (futex_wake()). */
 static long litmus_syscall(long number, ...)
 {
 	va_list args;
@@ -68,7 +70,8 @@ void litmus_thread(int which)
 	struct waiting w = {&store, &page};
 
 	if (which == 0) {
-		weak_ensure(wait_some(&w, "k", 1, 0, UINT64_MAX) == 0, "a wait ends without its key");
+		weak_ensure(wait_some(&w, "k", 1, 0, UINT64_MAX) == 0,
+			    "a wait ends without its key");
 	} else if (which == 1) {
 		shms_wake(&store);
 		atomic_store_explicit(&has_key, 1, memory_order_release);

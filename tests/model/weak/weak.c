@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weak.c: runs two or three threads in every order of their accesses to shared memory, on a machine whose stores come late.
+ * weak.c: runs two or three threads in every order of their accesses to shared memory, on a
+ * machine whose stores come late.
  *
- * A store, and the store of an addition, waits in its thread's buffer while later loads are done. It comes to memory after what stands before
- * it in the buffer, if it has release order, else after the earlier ones of its own word. A sequentially consistent load waits until the
- * thread's sequentially consistent stores are in memory: any other load does not, as Arm's ldapr. A word with an addition on its way is changed by
- * nobody else. Loads see what is in memory, or the thread's own last store.
+ * A store, and the store of an addition, waits in its thread's buffer while later loads are
+ * done. It comes to memory after what stands before it in the buffer, if it has release order,
+ * else after the earlier ones of its own word. A sequentially consistent load waits until the
+ * thread's sequentially consistent stores are in memory: any other load does not, as Arm's
+ * ldapr. A word with an addition on its way is changed by nobody else. Loads see what is in
+ * memory, or the thread's own last store.
  *
- * Threads are real ones, of which one runs at a time, or, where that is enough (litmus_ends), contexts of one, which are faster. An
- * execution is a list of choices; the next one takes the last choice that has an alternative otherwise, and begins anew: nothing is written to
- * the words themselves. A thread is where its history of what it saw leads; an execution that comes to words, buffers and histories that there
- * were before ends there (litmus_ends). Exit status 0: what must hold holds in all executions.
+ * Threads are real ones, of which one runs at a time, or, where that is enough (litmus_ends),
+ * contexts of one, which are faster. An execution is a list of choices; the next one takes the last
+ * choice that has an alternative otherwise, and begins anew: nothing is written to the words
+ * themselves. A thread is where its history of what it saw leads; an execution that comes to words,
+ * buffers and histories that there were before ends there (litmus_ends). Exit status 0: what must
+ * hold holds in all executions.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -162,9 +167,10 @@ static void later(struct word *w, uint64_t value, memory_order order, bool add)
 {
 	struct thread *t = &threads[self];
 
-	t->buffer[t->n++] =
-		(struct late){w, value, t->fenced || order == memory_order_release || order >= memory_order_acq_rel,
-			      order == memory_order_seq_cst, add};
+	t->buffer[t->n++] = (struct late){w, value,
+					  t->fenced || order == memory_order_release ||
+						  order >= memory_order_acq_rel,
+					  order == memory_order_seq_cst, add};
 	if (add)
 		w->adding = self;
 }
@@ -199,7 +205,8 @@ uint64_t weak_add(const volatile void *at, uint64_t first, uint64_t n, memory_or
 	return value;
 }
 
-uint64_t weak_change(const volatile void *at, uint64_t first, int how, uint64_t with, memory_order order)
+uint64_t weak_change(const volatile void *at, uint64_t first, int how, uint64_t with,
+		     memory_order order)
 {
 	struct word *w = word_of(at, first);
 	uint64_t before;
@@ -216,7 +223,8 @@ uint64_t weak_change(const volatile void *at, uint64_t first, int how, uint64_t 
 	return before;
 }
 
-bool weak_cas(const volatile void *at, uint64_t first, uint64_t expected, uint64_t value, memory_order order)
+bool weak_cas(const volatile void *at, uint64_t first, uint64_t expected, uint64_t value,
+	      memory_order order)
 {
 	struct word *w = word_of(at, first);
 	bool same;
@@ -299,14 +307,15 @@ void weak_ensure(bool holds, const char *what)
 		wrong = what;
 }
 
-/* ---- the scheduler ------------------------------------------------------------------------------------------------- */
+/* ---- the scheduler --------------------------------------------------------------------------- */
 
 static bool may_go(int i)
 {
 	const struct thread *t = &threads[i];
 
 	/* The next owner of what the killed one had. */
-	if (litmus_killed >= 0 && i == litmus_killed + 1 && (!threads[i - 1].done || threads[i - 1].n))
+	if (litmus_killed >= 0 && i == litmus_killed + 1 &&
+	    (!threads[i - 1].done || threads[i - 1].n))
 		return false;
 	if (t->done || t->paused || t->asleep || t->n == litmus_late)
 		return false;
@@ -362,7 +371,8 @@ static bool is_new(void)
 
 	memset(&state, 0, sizeof(state));
 	for (unsigned i = 0; i < n_words; i++) {
-		const uint64_t word[] = {(uint64_t)(uintptr_t)words[i].at, words[i].value, (uint64_t)words[i].adding};
+		const uint64_t word[] = {(uint64_t)(uintptr_t)words[i].at, words[i].value,
+					 (uint64_t)words[i].adding};
 
 		state.words += XXH3_64bits(word, sizeof(word)); /* they are met in any order */
 	}
@@ -372,7 +382,8 @@ static bool is_new(void)
 
 		state.histories[i] = t->history;
 		for (unsigned k = 0; k < t->n; k++) {
-			const uint64_t late[] = {state.buffers[i], (uint64_t)(uintptr_t)t->buffer[k].word->at,
+			const uint64_t late[] = {state.buffers[i],
+						 (uint64_t)(uintptr_t)t->buffer[k].word->at,
 						 t->buffer[k].value};
 
 			state.buffers[i] = XXH3_64bits(late, sizeof(late));

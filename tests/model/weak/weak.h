@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * weak.h: put in front of a source of libshmstore, it has its atomic accesses made by the machine of weak.c, in which stores come late.
+ * weak.h: put in front of a source of libshmstore, it has its atomic accesses made by the machine
+ * of weak.c, in which stores come late.
  */
 #ifndef WEAK_H
 #define WEAK_H
@@ -25,8 +26,10 @@ void weak_store(const volatile void *at, uint64_t first, uint64_t value, memory_
 /* Adds; returns what was there. */
 uint64_t weak_add(const volatile void *at, uint64_t first, uint64_t n, memory_order order);
 /* Changes the word by '=', '|', '&' or '^'; returns what was there. */
-uint64_t weak_change(const volatile void *at, uint64_t first, int how, uint64_t with, memory_order order);
-bool weak_cas(const volatile void *at, uint64_t first, uint64_t expected, uint64_t value, memory_order order);
+uint64_t weak_change(const volatile void *at, uint64_t first, int how, uint64_t with,
+		     memory_order order);
+bool weak_cas(const volatile void *at, uint64_t first, uint64_t expected, uint64_t value,
+	      memory_order order);
 /* A fence. */
 void weak_order(memory_order order);
 /* Waits until all that this thread stored is in memory. */
@@ -43,7 +46,8 @@ void weak_wake(const volatile void *at);
 /* Must hold; ends the search where not. */
 void weak_ensure(bool holds, const char *what);
 
-#define WEAK_FIRST(p) ((uint64_t) * (const volatile __typeof__((void)0, *(p)) *)(const volatile void *)(p))
+#define WEAK_FIRST(p) \
+	((uint64_t) * (const volatile __typeof__((void)0, *(p)) *)(const volatile void *)(p))
 #undef atomic_load_explicit
 #undef atomic_store_explicit
 #undef atomic_fetch_add_explicit
@@ -55,7 +59,8 @@ void weak_ensure(bool holds, const char *what);
 #undef atomic_compare_exchange_strong_explicit
 #undef atomic_thread_fence
 #undef atomic_compare_exchange_weak_explicit
-#define atomic_load_explicit(p, order)     ((__typeof__((void)0, *(p)))weak_load((p), WEAK_FIRST(p), (order)))
+#define atomic_load_explicit(p, order) \
+	((__typeof__((void)0, *(p)))weak_load((p), WEAK_FIRST(p), (order)))
 #define atomic_store_explicit(p, v, order) weak_store((p), WEAK_FIRST(p), (uint64_t)(v), (order))
 #define atomic_fetch_add_explicit(p, n, order) \
 	((__typeof__((void)0, *(p)))weak_add((p), WEAK_FIRST(p), (uint64_t)(n), (order)))
@@ -71,9 +76,10 @@ void weak_ensure(bool holds, const char *what);
 	weak_cas((p), WEAK_FIRST(p), *(old), (uint64_t)(v), (order))
 #define atomic_thread_fence weak_order
 /* Of numbers that only one thread at a time changes here. */
-#define atomic_compare_exchange_weak_explicit(p, old, v, order, order2) (atomic_store_explicit(p, v, order), true)
-#define pthread_mutex_lock                                              weak_lock
-#define pthread_mutex_unlock                                            weak_unlock
-#define sched_yield                                                     weak_pause
-#define nanosleep(a, b)                                                 weak_pause()
+#define atomic_compare_exchange_weak_explicit(p, old, v, order, order2) \
+	(atomic_store_explicit(p, v, order), true)
+#define pthread_mutex_lock   weak_lock
+#define pthread_mutex_unlock weak_unlock
+#define sched_yield          weak_pause
+#define nanosleep(a, b)      weak_pause()
 #endif

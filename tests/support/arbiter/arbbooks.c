@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbbooks.c: what each message and each grant changes in the caller's own books: pools, tasks, who serves whom, which bytes are whose.
+ * arbbooks.c: what each message and each grant changes in the caller's own books: pools, tasks, who
+ * serves whom, which bytes are whose.
  *
- * Only what was answered OK is applied, as arbiter.h says it. Two things are asked from the arbiter, and compared afterwards in other
- * ways: a task's priority where none was given, and which of its tasks a helper's bytes go to.
+ * Only what was answered OK is applied, as arbiter.h says it. Two things are asked from the
+ * arbiter, and compared afterwards in other ways: a task's priority where none was given, and which
+ * of its tasks a helper's bytes go to.
  */
 #include <string.h>
 
@@ -20,18 +22,23 @@ static bool serves(const struct arbmodel_context *c, uint64_t task)
 }
 
 /* The arbiter says where the bytes went, but only to a task of the context. */
-static void add_bytes(struct arbmodel *m, const struct arbmodel_context *c, uint64_t id, uint64_t pool, uint64_t n)
+static void add_bytes(struct arbmodel *m, const struct arbmodel_context *c, uint64_t id,
+		      uint64_t pool, uint64_t n)
 {
 	struct arb_reservation_info i;
 
 	for (size_t k = 0; k < ARBMODEL_BYTES; k++)
 		if (!m->bytes[k].id) {
-			m->bytes[k] = (struct arbmodel_bytes){.id = id, .pool = pool, .bytes = n, .owner_pins = true};
+			m->bytes[k] = (struct arbmodel_bytes){
+				.id = id, .pool = pool, .bytes = n, .owner_pins = true};
 			if (!arb_reservation(m->core, id, &i))
-				arbmodel_fail(m, "reservation %llu was granted and is not there", U(id));
+				arbmodel_fail(m, "reservation %llu was granted and is not there",
+					      U(id));
 			else if (i.owner && (!c || !serves(c, i.owner)))
-				arbmodel_fail(m, "reservation %llu is owned by task %llu, that did not ask", U(id),
-					      U(i.owner));
+				arbmodel_fail(
+					m,
+					"reservation %llu is owned by task %llu, that did not ask",
+					U(id), U(i.owner));
 			else if ((i.owner == 0) != (!c || !c->n_tasks))
 				arbmodel_fail(m, "reservation %llu is owned by nobody", U(id));
 			m->bytes[k].owner = i.owner;
@@ -64,12 +71,14 @@ static void away(struct arbmodel *m, const struct arbmodel_bytes *b)
 }
 
 /* What was asked for is there now. */
-void arbbooks_grant(struct arbmodel *m, const struct arbmodel_context *c, const struct arbmodel_request *r)
+void arbbooks_grant(struct arbmodel *m, const struct arbmodel_context *c,
+		    const struct arbmodel_request *r)
 {
 	struct arbmodel_bytes *b = arbmodel_bytes(m, r->first);
 
 	for (uint32_t i = 0; r->op == ARB_OP_RESERVE && i < r->n; i++)
-		add_bytes(m, r->flags & ARB_SPILL ? NULL : c, r->first + i, r->pools[i], r->amounts[i]);
+		add_bytes(m, r->flags & ARB_SPILL ? NULL : c, r->first + i, r->pools[i],
+			  r->amounts[i]);
 	for (uint32_t i = 0; r->op == ARB_OP_RESERVE && (r->flags & ARB_SPILL) && i < r->n; i++) {
 		b = arbmodel_bytes(m, r->first + i);
 		if (b)
@@ -86,8 +95,10 @@ void arbbooks_grant(struct arbmodel *m, const struct arbmodel_context *c, const 
 
 struct arbmodel_request arbbooks_request(struct arbmodel *m, const struct arb_message *msg)
 {
-	struct arbmodel_request r = {
-		.op = msg->op, .flags = msg->flags, .first = msg->reservation, .deadline_ns = msg->deadline_ns};
+	struct arbmodel_request r = {.op = msg->op,
+				     .flags = msg->flags,
+				     .first = msg->reservation,
+				     .deadline_ns = msg->deadline_ns};
 	const struct arbmodel_bytes *b = arbmodel_bytes(m, msg->reservation);
 
 	if (msg->op == ARB_OP_RESERVE && msg->n_list && msg->list) {
@@ -131,7 +142,8 @@ static void drop_task(struct arbmodel *m, struct arbmodel_context *c, uint64_t t
 {
 	for (uint32_t i = 0; i < c->n_tasks; i++)
 		if (c->tasks[i] == task) {
-			memmove(c->tasks + i, c->tasks + i + 1, (--c->n_tasks - i) * sizeof(*c->tasks));
+			memmove(c->tasks + i, c->tasks + i + 1,
+				(--c->n_tasks - i) * sizeof(*c->tasks));
 			break;
 		}
 	if (!c->n_tasks)
@@ -161,7 +173,8 @@ static void begin_task(struct arbmodel *m, uint64_t id, int64_t priority, uint64
 	if (!heir_of && priority != ARB_PRIORITY_DEFAULT && i.priority != priority)
 		arbmodel_fail(m, "task %llu has priority %lld", U(id), (long long)i.priority);
 	if (!heir_of && priority == ARB_PRIORITY_DEFAULT && i.priority >= 0)
-		arbmodel_fail(m, "task %llu has come by itself and has priority %lld", U(id), (long long)i.priority);
+		arbmodel_fail(m, "task %llu has come by itself and has priority %lld", U(id),
+			      (long long)i.priority);
 	t->priority = i.priority;
 }
 
@@ -198,7 +211,8 @@ static void bind(struct arbmodel *m, struct arbmodel_context *c, const struct ar
 	for (uint32_t i = 0; i < msg->n_list; i++)
 		if (!serves(c, msg->list[i])) {
 			if (c->n_tasks == ARBMODEL_LIST)
-				arbmodel_fail(m, "the model has no room for a task of context %llu", U(c->id));
+				arbmodel_fail(m, "the model has no room for a task of context %llu",
+					      U(c->id));
 			else
 				c->tasks[c->n_tasks++] = msg->list[i];
 		}
@@ -268,7 +282,8 @@ static void apply_bytes(struct arbmodel *m, const struct arb_message *msg)
 		b->spilled += msg->bytes < b->bytes ? msg->bytes : b->bytes;
 		b->bytes -= msg->bytes < b->bytes ? msg->bytes : b->bytes;
 		away(m, b);
-	} else if (msg->op == ARB_OP_RESIZE) { /* less: it is as large as is said, nothing of it is elsewhere */
+	} else if (msg->op == ARB_OP_RESIZE) {
+		/* less: it is as large as is said, nothing of it is elsewhere */
 		b->spilled = msg->bytes <= b->bytes ? 0 : b->spilled;
 		b->bytes = msg->bytes;
 		away(m, b);
@@ -286,11 +301,13 @@ static void apply_bytes(struct arbmodel *m, const struct arb_message *msg)
 		arbpins_unpin(m, b, msg->task);
 		sync_bytes(m, b);
 	}
-	if (b->id && msg->op == ARB_OP_UNPIN && arb_reservation(m->core, b->id, &i) && i.bytes != b->bytes)
+	if (b->id && msg->op == ARB_OP_UNPIN && arb_reservation(m->core, b->id, &i) &&
+	    i.bytes != b->bytes)
 		arbmodel_fail(m, "UNPIN changed the bytes of reservation %llu", U(b->id));
 }
 
-static void apply_context(struct arbmodel *m, struct arbmodel_context *c, const struct arb_message *msg)
+static void apply_context(struct arbmodel *m, struct arbmodel_context *c,
+			  const struct arb_message *msg)
 {
 	switch ((int)msg->op) {
 	case ARB_OP_BIND:

@@ -64,9 +64,11 @@ static void *wait_for_room(void *arg)
 	return NULL;
 }
 
-void arbwaiter_start(struct arbwaiter *w, struct shmstore *s, uint32_t task, uint64_t bytes, uint64_t timeout_ms)
+void arbwaiter_start(struct arbwaiter *w, struct shmstore *s, uint32_t task, uint64_t bytes,
+		     uint64_t timeout_ms)
 {
-	*w = (struct arbwaiter){.s = s, .task = task, .bytes = bytes, .timeout_ms = timeout_ms, .outcome = -1};
+	*w = (struct arbwaiter){
+		.s = s, .task = task, .bytes = bytes, .timeout_ms = timeout_ms, .outcome = -1};
 	ENSURE(pthread_create(&w->thread, NULL, wait_for_room, w) == 0);
 }
 

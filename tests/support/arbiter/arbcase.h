@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* arbcase.h: what tests of the library's arbiter begin with: a fake one, a store, a task; a thread that waits. */
+/* arbcase.h: what tests of the library's arbiter begin with: a fake one, a store, a
+ * task; a thread that waits. */
 #ifndef SHMSTORE_TEST_ARBCASE_H
 #define SHMSTORE_TEST_ARBCASE_H
 
@@ -29,7 +30,8 @@ void arbcase_end(struct arbcase *c);
 struct shmstore *arbcase_store(struct shmstore_partition *p, const char *name, unsigned flags);
 uint32_t arbcase_task(struct shmstore *s, int64_t priority);
 
-/* A thread that binds itself to a task, reserves bytes of the partition, and says what came of it. */
+/* A thread that binds itself to a task, reserves bytes of the partition,
+ * and says what came of it. */
 struct arbwaiter {
 	struct shmstore *s;
 	uint32_t task;
@@ -38,7 +40,8 @@ struct arbwaiter {
 	int outcome;
 	pthread_t thread;
 };
-void arbwaiter_start(struct arbwaiter *w, struct shmstore *s, uint32_t task, uint64_t bytes, uint64_t timeout_ms);
+void arbwaiter_start(struct arbwaiter *w, struct shmstore *s, uint32_t task, uint64_t bytes,
+		     uint64_t timeout_ms);
 /* The outcome; what it got is released where release. */
 int arbwaiter_end(struct arbwaiter *w, bool release);
 

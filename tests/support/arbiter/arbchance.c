@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbchance.c: messages by chance. Most make sense where things stand: contexts that may speak, reservations that are there, spills that were
- * asked for. Some have one or two members replaced by anything. What comes is decided by the seed alone, and by what the arbiter answered.
+ * arbchance.c: messages by chance. Most make sense where things stand: contexts that may speak,
+ * reservations that are there, spills that were asked for. Some have one or two members replaced by
+ * anything. What comes is decided by the seed alone, and by what the arbiter answered.
  */
 #include "arbchance.h"
 
@@ -84,12 +85,12 @@ static uint64_t an_amount(struct arbchance *f)
 
 uint64_t arbchance_deadline(struct arbchance *f)
 {
-	return arbchance_percent(f, 25)
-		       ? f->m.now_ns - (arbchance_percent(f, 10) ? MS : 0) + arbchance_below(f, 60) * MS
-		       : 0;
+	return arbchance_percent(f, 25) ? f->m.now_ns - (arbchance_percent(f, 10) ? MS : 0) +
+						  arbchance_below(f, 60) * MS
+					: 0;
 }
 
-/* ---- messages that make sense ----------------------------------------------------------------------------------------------- */
+/* ---- messages that make sense ---------------------------------------------------------------- */
 
 static uint32_t some_tasks(struct arbchance *f, uint32_t max)
 {
@@ -109,7 +110,9 @@ struct arb_message arbchance_bind(struct arbchance *f)
 	struct arbmodel_context *c = arbchance_context(f);
 	struct arb_message msg = {.op = ARB_OP_BIND, .context = c->id, .list = f->list};
 
-	msg.kind = arbchance_percent(f, 60) ? ARB_DEDICATED : arbchance_percent(f, 50) ? ARB_HELPER : ARB_SERVICE;
+	msg.kind = arbchance_percent(f, 60)   ? ARB_DEDICATED
+		   : arbchance_percent(f, 50) ? ARB_HELPER
+					      : ARB_SERVICE;
 	if (c->n_tasks && arbchance_percent(f, 80))
 		msg.kind = (int)c->kind;
 	msg.n_list = some_tasks(f, msg.kind == ARB_DEDICATED ? 1 : 3);
@@ -128,14 +131,17 @@ static struct arb_message an_unbind(struct arbchance *f)
 	} else {
 		msg.list = f->list;
 		msg.n_list = 1;
-		f->list[0] = arbchance_percent(f, 80) ? c->tasks[arbchance_below(f, c->n_tasks)] : a_task(f);
+		f->list[0] = arbchance_percent(f, 80) ? c->tasks[arbchance_below(f, c->n_tasks)]
+						      : a_task(f);
 	}
 	return msg;
 }
 
 static struct arb_message a_reserve(struct arbchance *f)
 {
-	struct arb_message msg = {.op = ARB_OP_RESERVE, .context = a_free_context(f)->id, .reservation = f->next_bytes};
+	struct arb_message msg = {.op = ARB_OP_RESERVE,
+				  .context = a_free_context(f)->id,
+				  .reservation = f->next_bytes};
 
 	f->next_bytes += 4;
 	if (arbchance_percent(f, 12) && f->n_pools > 1) {
@@ -163,7 +169,9 @@ static struct arb_message a_reserve(struct arbchance *f)
 
 static struct arb_message a_resize(struct arbchance *f)
 {
-	struct arb_message msg = {.op = ARB_OP_RESIZE, .context = a_free_context(f)->id, .reservation = some_bytes(f)};
+	struct arb_message msg = {.op = ARB_OP_RESIZE,
+				  .context = a_free_context(f)->id,
+				  .reservation = some_bytes(f)};
 
 	msg.bytes = an_amount(f);
 	if (arbchance_percent(f, 20))
@@ -175,7 +183,8 @@ static struct arb_message a_resize(struct arbchance *f)
 
 static struct arb_message a_pin(struct arbchance *f)
 {
-	struct arb_message msg = {.op = ARB_OP_PIN, .context = a_free_context(f)->id, .reservation = some_bytes(f)};
+	struct arb_message msg = {
+		.op = ARB_OP_PIN, .context = a_free_context(f)->id, .reservation = some_bytes(f)};
 
 	msg.task = arbchance_percent(f, 30) ? a_task(f) : 0;
 	msg.deadline_ns = arbchance_deadline(f);
@@ -188,7 +197,8 @@ static struct arb_message a_spilled(struct arbchance *f)
 	const struct arbmodel_bytes *b;
 
 	for (int i = 0; i < 12;
-	     i++) { /* one that was asked for, if there is any; the rest of them are late, or never come */
+	     /* one that was asked for, if there is any; the rest of them are late, or never come */
+	     i++) {
 		b = &f->m.bytes[arbchance_below(f, 48)];
 		if (b->id && b->wanted)
 			msg.reservation = b->id;
@@ -203,9 +213,11 @@ static struct arb_message a_spilled(struct arbchance *f)
 
 static struct arb_message about_context(struct arbchance *f)
 {
-	static const enum arb_op ops[] = {ARB_OP_RETRY_BEGIN, ARB_OP_RETRY_END,   ARB_OP_WAIT_ON,   ARB_OP_WAIT_ON,
-					  ARB_OP_WAIT_OFF,    ARB_OP_SPILL_BEGIN, ARB_OP_SPILL_END, ARB_OP_OSBLOCK};
-	struct arb_message msg = {.op = ops[arbchance_below(f, 8)], .context = a_free_context(f)->id};
+	static const enum arb_op ops[] = {ARB_OP_RETRY_BEGIN, ARB_OP_RETRY_END, ARB_OP_WAIT_ON,
+					  ARB_OP_WAIT_ON,     ARB_OP_WAIT_OFF,  ARB_OP_SPILL_BEGIN,
+					  ARB_OP_SPILL_END,   ARB_OP_OSBLOCK};
+	struct arb_message msg = {.op = ops[arbchance_below(f, 8)],
+				  .context = a_free_context(f)->id};
 
 	if (msg.op == ARB_OP_RETRY_END || msg.op == ARB_OP_OSBLOCK)
 		msg.value = arbchance_percent(f, 60);
@@ -241,7 +253,8 @@ static struct arb_message about_pool(struct arbchance *f)
 
 	msg.bytes = f->scale / 3 + arbchance_below(f, f->scale);
 	if (arbchance_percent(f, 20)) {
-		msg = (struct arb_message){.op = ARB_OP_KNOB, .kind = 1 + (int)arbchance_below(f, ARB_KNOB_OS_PROBE)};
+		msg = (struct arb_message){.op = ARB_OP_KNOB,
+					   .kind = 1 + (int)arbchance_below(f, ARB_KNOB_OS_PROBE)};
 		msg.value = msg.kind >= ARB_KNOB_EARLY_DETECT ? (int64_t)arbchance_below(f, 2)
 							      : 1 + (int64_t)arbchance_below(f, 12);
 	} else if (arbchance_percent(f, 10)) {
@@ -261,11 +274,14 @@ static struct arb_message about_task(struct arbchance *f)
 	if (arbchance_percent(f, 40)) {
 		msg.op = ARB_OP_TASK_BEGIN;
 		msg.task = f->next_task++;
-		msg.value = arbchance_percent(f, 50) ? ARB_PRIORITY_DEFAULT : (int64_t)arbchance_below(f, 9) - 2;
+		msg.value = arbchance_percent(f, 50) ? ARB_PRIORITY_DEFAULT
+						     : (int64_t)arbchance_below(f, 9) - 2;
 		msg.other = arbchance_percent(f, 15) ? a_task(f) : 0;
 		return msg;
 	}
-	msg.flags = arbchance_percent(f, 40) ? ARB_RELEASE | ARB_ALL : arbchance_percent(f, 50) ? ARB_RELEASE : 0;
+	msg.flags = arbchance_percent(f, 40)   ? ARB_RELEASE | ARB_ALL
+		    : arbchance_percent(f, 50) ? ARB_RELEASE
+					       : 0;
 	return msg;
 }
 
@@ -322,13 +338,14 @@ static struct arb_message sensible(struct arbchance *f)
 	if (n < 89)
 		return about_task(f);
 	if (n < 92)
-		return (struct arb_message){
-			.op = ARB_OP_READY, .context = a_free_context(f)->id, .deadline_ns = arbchance_deadline(f)};
+		return (struct arb_message){.op = ARB_OP_READY,
+					    .context = a_free_context(f)->id,
+					    .deadline_ns = arbchance_deadline(f)};
 	f->m.now_ns += arbchance_percent(f, 30) ? 100 * MS : 0;
 	return (struct arb_message){.op = ARB_OP_TICK};
 }
 
-/* ---- messages that make none ------------------------------------------------------------------------------------------------- */
+/* ---- messages that make none ----------------------------------------------------------------- */
 
 static uint64_t nonsense(struct arbchance *f)
 {
@@ -346,7 +363,8 @@ static uint64_t nonsense(struct arbchance *f)
 	}
 }
 
-/* A message with one or two of its members replaced by anything. A context or task of nobody is not let into the books. */
+/* A message with one or two of its members replaced by anything. A context or task of nobody
+ * is not let into the books. */
 static struct arb_message senseless(struct arbchance *f)
 {
 	struct arb_message msg = sensible(f);
@@ -386,7 +404,8 @@ static struct arb_message senseless(struct arbchance *f)
 		case 10:
 			msg.list = arbchance_percent(f, 50) ? f->list : NULL;
 			msg.amounts = arbchance_percent(f, 50) ? f->amounts : NULL;
-			msg.n_list = arbchance_percent(f, 80) ? (uint32_t)arbchance_below(f, 5) : (uint32_t)nonsense(f);
+			msg.n_list = arbchance_percent(f, 80) ? (uint32_t)arbchance_below(f, 5)
+							      : (uint32_t)nonsense(f);
 			break;
 		default:
 			msg.deadline_ns = arbchance_percent(f, 50) ? 1 : nonsense(f);
@@ -395,14 +414,17 @@ static struct arb_message senseless(struct arbchance *f)
 	return msg;
 }
 
-/* It may be answered OK, and then the model must know what it means: a list of contexts or tasks that grows without bound does not. */
+/* It may be answered OK, and then the model must know what it means: a list of contexts or tasks
+ * that grows without bound does not. */
 bool arbchance_is_followed(const struct arbchance *f, const struct arb_message *msg)
 {
 	if (msg->op == ARB_OP_BIND && msg->n_list > 3 && msg->n_list <= ARB_LIST_MAX)
 		return false;
-	if ((msg->op == ARB_OP_BIND || msg->op == ARB_OP_TASK_BEGIN) && f->m.n_tasks + 4 > ARBMODEL_TASKS)
+	if ((msg->op == ARB_OP_BIND || msg->op == ARB_OP_TASK_BEGIN) &&
+	    f->m.n_tasks + 4 > ARBMODEL_TASKS)
 		return false;
-	for (uint32_t i = 0; msg->op == ARB_OP_BIND && msg->list && i < msg->n_list && i < ARB_LIST_MAX; i++)
+	for (uint32_t i = 0;
+	     msg->op == ARB_OP_BIND && msg->list && i < msg->n_list && i < ARB_LIST_MAX; i++)
 		for (size_t t = 0; t < f->m.n_tasks; t++)
 			if (f->m.tasks[t].id == msg->list[i] && !f->m.tasks[t].lives)
 				return false;

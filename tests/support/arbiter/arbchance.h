@@ -7,11 +7,11 @@
 
 struct arbchance {
 	struct arbmodel m;
-	uint64_t random;                                    /* begins as the seed */
-	uint64_t next_task, next_bytes;                     /* ids */
-	unsigned n_pools, n_contexts;                       /* that there are */
-	uint64_t scale;                                     /* a pool's capacity */
-	unsigned wrongness;                                 /* of 100 messages so many are senseless */
+	uint64_t random;                /* begins as the seed */
+	uint64_t next_task, next_bytes; /* ids */
+	unsigned n_pools, n_contexts;   /* that there are */
+	uint64_t scale;                 /* a pool's capacity */
+	unsigned wrongness;             /* of 100 messages so many are senseless */
 	uint64_t list[ARB_LIST_MAX], amounts[ARB_LIST_MAX]; /* of the last message */
 };
 

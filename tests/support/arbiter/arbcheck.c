@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbcheck.c: everything that must be true between two steps, looked at anew from the bottom. Slow; for tests.
+ * arbcheck.c: everything that must be true between two steps, looked at anew from
+ * the bottom. Slow; for tests.
  *
- *   books      a pool's and an account's sums are those of their reservations; used is within the capacity, unless that has shrunk
- *   spills     what may go is a victim or a job, nothing else is; who waits for spills is not forgotten by them
+ *   books      a pool's and an account's sums are those of their reservations; used is within the
+ *              capacity, unless that has shrunk
+ *   spills     what may go is a victim or a job, nothing else is; who waits for
+ *              spills is not forgotten by them
  *   lines      in the order of ranks, as many as are counted
- *   contexts   parked is one withheld reply; nobody waits who fits, but for who closed the pool; no deadline has passed
+ *   contexts   parked is one withheld reply; nobody waits who fits, but for who closed the
+ *              pool; no deadline has passed
  *   tasks      who is stalled, counted anew
  *   detection  never are all stalled, for certain or by silence, and somebody parked
  *
- * Who was chosen for RETRY, SPLIT or a grant cannot be seen at rest: scenarios and a model say that.
+ * Who was chosen for RETRY, SPLIT or a grant cannot be seen at rest:
+ * scenarios and a model say that.
  */
 #include "arbcheck.h"
 
 #include "arbcore.h"
 
-/* ---- books --------------------------------------------------------------------------------------------------------- */
+/* ---- books ----------------------------------------------------------------------------------- */
 
 struct sums {
 	int64_t used, spill_used, reclaimable, wanted, pinned;
@@ -61,7 +66,8 @@ static const char *check_sums(const struct arb *a, const struct arb_pool *p)
 		return "a pool's wanted bytes are not the sum of its reservations";
 	if (s.spilled != p->spilled)
 		return "a pool's spilled bytes are not the sum of its reservations";
-	return s.n == p->n_reservations ? NULL : "a pool's reservations are not as many as were counted";
+	return s.n == p->n_reservations ? NULL
+					: "a pool's reservations are not as many as were counted";
 }
 
 static const char *check_account(const struct arb_account *account)
@@ -124,10 +130,12 @@ static const char *check_reservation(const struct arb_reservation *r)
 		return "a reservation is not in the books of who pins it";
 	if (r->job && arbtree_in(&r->node))
 		return "a reservation is being spilled and still a victim";
-	return (r->job || arbtree_in(&r->node)) == may_go ? NULL : "what may be spilled and what is a victim differ";
+	return (r->job || arbtree_in(&r->node)) == may_go
+		       ? NULL
+		       : "what may be spilled and what is a victim differ";
 }
 
-/* ---- lines --------------------------------------------------------------------------------------------------------- */
+/* ---- lines ----------------------------------------------------------------------------------- */
 
 static const char *check_line(const struct arbtree *line, uint32_t n, enum arb_line which)
 {
@@ -150,14 +158,16 @@ static const char *check_lines(const struct arb *a, const struct arb_pool *p)
 	int64_t bytes = 0;
 
 	wrong = wrong ? wrong : check_line(&p->rolled, p->n_rolled, ARB_LINE_ROLLED);
-	for (const struct arb_want *w = wrong ? NULL : arbline_best(&p->waiting); w; w = arbline_next(w)) {
+	for (const struct arb_want *w = wrong ? NULL : arbline_best(&p->waiting); w;
+	     w = arbline_next(w)) {
 		bytes += w->alloc ? (int64_t)w->bytes : 0;
 		alone = alone && w->context->ask->n == 1;
 		alloc = alloc || w->alloc;
 	}
 	if (wrong)
 		return wrong;
-	if (p->closer_known && p->n_waiting && p->closer != arbline_closer(&p->waiting, a->knobs[ARB_KNOB_MAX_BYPASS]))
+	if (p->closer_known && p->n_waiting &&
+	    p->closer != arbline_closer(&p->waiting, a->knobs[ARB_KNOB_MAX_BYPASS]))
 		return "a pool is closed by somebody else than who was passed too often";
 	if (bytes != p->alloc)
 		return "what a pool's ALLOC contexts wait for is not the sum of it";
@@ -166,14 +176,15 @@ static const char *check_lines(const struct arb *a, const struct arb_pool *p)
 	return NULL;
 }
 
-/* ---- contexts ------------------------------------------------------------------------------------------------------ */
+/* ---- contexts -------------------------------------------------------------------------------- */
 
 static bool is_alloc(const struct arb_context *c)
 {
 	return c->state == ARB_ALLOC || c->state == ARB_ALLOC_FREE;
 }
 
-/* Said when it was asked for, when the pool shrank, or when more of it was spilled: also to who is rolled back. */
+/* Said when it was asked for, when the pool shrank, or when more of it was spilled:
+ * also to who is rolled back. */
 static const char *check_size(const struct arb_context *c)
 {
 	for (uint32_t i = 0; arbcontext_parked(c) && i < c->ask->n; i++)
@@ -200,7 +211,8 @@ static const char *check_context(const struct arb *a, const struct arb_context *
 {
 	const bool waits = is_alloc(c) || c->state == ARB_BLOCKED;
 
-	if (c->state == ARB_BUFN_THROW || c->state == ARB_SPLIT_THROW || c->state == ARB_REMOVE_THROW)
+	if (c->state == ARB_BUFN_THROW || c->state == ARB_SPLIT_THROW ||
+	    c->state == ARB_REMOVE_THROW)
 		return "a context rests in a state that exists within a step only";
 	if ((waits || c->state == ARB_BUFN) != arbcontext_parked(c))
 		return arbcontext_parked(c) ? "a reply is withheld and its context is not parked"
@@ -216,7 +228,7 @@ static const char *check_context(const struct arb *a, const struct arb_context *
 	return waits ? check_wait(a, c) : NULL;
 }
 
-/* ---- tasks and detection ------------------------------------------------------------------------------------------- */
+/* ---- tasks and detection --------------------------------------------------------------------- */
 
 struct seen {
 	uint32_t n_live, n_stalled, n_certain, n_maybe, n_parked, n_blocked, n_bufn;
@@ -243,7 +255,8 @@ static const char *check_task(const struct arb_task *t, struct seen *s)
 	if (t->stalled != (n && n_stalled == n))
 		return "a task is called stalled and is not, or the other way round";
 	if ((t->certain && !t->stalled) || (t->stalled && !t->maybe))
-		return "a task is certainly stalled and not stalled, or stalled and not even possibly";
+		return "a task is certainly stalled and not stalled, or stalled and not even "
+		       "possibly";
 	s->n_live += n != 0;
 	s->n_stalled += t->stalled;
 	s->n_certain += t->certain;
@@ -265,8 +278,8 @@ static const char *check_counts(const struct arb *a, const struct seen *s)
 		return "the contexts with a withheld reply are not as many as were counted";
 	if (s->n_blocked != a->n_blocked || s->n_bufn != a->n_bufn)
 		return "those who are BLOCKED or BUFN are not as many as were counted";
-	if (s->n_live != a->n_live_tasks || s->n_stalled != a->n_stalled || s->n_certain != a->n_certain ||
-	    s->n_maybe != a->n_maybe)
+	if (s->n_live != a->n_live_tasks || s->n_stalled != a->n_stalled ||
+	    s->n_certain != a->n_certain || s->n_maybe != a->n_maybe)
 		return "the stalled tasks are not as many as were counted";
 	if (s->alloc && !s->jobs)
 		return "somebody waits for spills, and there are none anywhere";
@@ -275,12 +288,15 @@ static const char *check_counts(const struct arb *a, const struct seen *s)
 
 static const char *check_rest(const struct arb *a, const struct seen *s)
 {
-	const bool all = s->n_live && s->n_stalled == s->n_live, maybe = s->n_live && s->n_maybe == s->n_live;
+	const bool all = s->n_live && s->n_stalled == s->n_live,
+		   maybe = s->n_live && s->n_maybe == s->n_live;
 
-	if (s->n_blocked && (all || (maybe && a->silent >= (uint64_t)a->knobs[ARB_KNOB_SUSPECT_TICKS])))
+	if (s->n_blocked &&
+	    (all || (maybe && a->silent >= (uint64_t)a->knobs[ARB_KNOB_SUSPECT_TICKS])))
 		return "all are stalled, and nobody was rolled back";
 	if (s->n_bufn && !s->n_blocked &&
-	    ((all && arbtask_all_certain(a)) || (maybe && a->silent >= (uint64_t)a->knobs[ARB_KNOB_SPLIT_TICKS])))
+	    ((all && arbtask_all_certain(a)) ||
+	     (maybe && a->silent >= (uint64_t)a->knobs[ARB_KNOB_SPLIT_TICKS])))
 		return "all are stalled, and nobody was let out or told to split";
 	if (a->dirty || a->progress)
 		return "a step has left something undone";

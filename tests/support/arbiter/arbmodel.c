@@ -2,11 +2,13 @@
 /*
  * arbmodel.c: follows one arbiter, message by message.
  *
- * A step is gone through in the order in which things happen: what the message itself does; then the log, one transition after the other, each
- * of which must leave the state in which the one before left its context (invariant 8); then the replies, of which each withheld call
- * must get exactly one, the one that the log announced (invariant 6). Then the books and states are compared with inspection
- * (invariants 1 and 3), the waiting is judged (2 and 4), and now and then the counters (7). Who may be rolled back is judged (5) at the transition, with
- * the states and bytes of that moment: arbrules.c.
+ * A step is gone through in the order in which things happen: what the message itself does; then
+ * the log, one transition after the other, each of which must leave the state in which the one
+ * before left its context (invariant 8); then the replies, of which each withheld call must get
+ * exactly one, the one that the log announced (invariant 6). Then the books and states are
+ * compared with inspection (invariants 1 and 3), the waiting is judged (2 and 4), and now and then
+ * the counters (7). Who may be rolled back is judged (5) at the transition, with the states and
+ * bytes of that moment: arbrules.c.
  */
 #include "arbmodel.h"
 
@@ -89,7 +91,7 @@ static bool serves(const struct arbmodel_context *c, uint64_t task)
 	return false;
 }
 
-/* ---- the message's own outcome --------------------------------------------------------------------------------------------- */
+/* ---- the message's own outcome --------------------------------------------------------------- */
 
 static bool is_reserve_at_once(const struct arb_message *msg)
 {
@@ -98,8 +100,8 @@ static bool is_reserve_at_once(const struct arb_message *msg)
 
 static bool may_wait(const struct arb_message *msg)
 {
-	return (msg->op == ARB_OP_RESERVE && !(msg->flags & (ARB_NONBLOCK | ARB_SPILL))) || msg->op == ARB_OP_RESIZE ||
-	       msg->op == ARB_OP_PIN || msg->op == ARB_OP_READY;
+	return (msg->op == ARB_OP_RESERVE && !(msg->flags & (ARB_NONBLOCK | ARB_SPILL))) ||
+	       msg->op == ARB_OP_RESIZE || msg->op == ARB_OP_PIN || msg->op == ARB_OP_READY;
 }
 
 static bool is_armed(struct arbmodel *m, const struct arbmodel_context *c)
@@ -119,7 +121,9 @@ static bool is_too_big(struct arbmodel *m, const struct arbmodel_request *r, uin
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct arbmodel_pool *p = arbmodel_pool(m, r->pools[i]);
 
-		if (p && r->amounts[i] + more > p->capacity - (p->reserve < p->capacity ? p->reserve : p->capacity))
+		if (p &&
+		    r->amounts[i] + more >
+			    p->capacity - (p->reserve < p->capacity ? p->reserve : p->capacity))
 			return true;
 	}
 	return false;
@@ -145,10 +149,12 @@ static void check_outcome(struct arbmodel *m, const struct arb_message *msg, enu
 		fine = injected;
 		break;
 	case ARB_TOOBIG:
-		fine = injected || ((may_wait(msg) || is_reserve_at_once(msg)) && is_too_big(m, &r, r.grows));
+		fine = injected ||
+		       ((may_wait(msg) || is_reserve_at_once(msg)) && is_too_big(m, &r, r.grows));
 		break;
 	case ARB_TIMEDOUT:
-		fine = injected || (may_wait(msg) && msg->deadline_ns && msg->deadline_ns <= m->now_ns);
+		fine = injected ||
+		       (may_wait(msg) && msg->deadline_ns && msg->deadline_ns <= m->now_ns);
 		break;
 	case ARB_AGAIN:
 		fine = is_reserve_at_once(msg) || (msg->flags & ARB_NONBLOCK);
@@ -197,7 +203,7 @@ static void take_outcome(struct arbmodel *m, const struct arb_message *msg, enum
 	}
 }
 
-/* ---- the log --------------------------------------------------------------------------------------------------------------- */
+/* ---- the log --------------------------------------------------------------------------------- */
 
 struct reading {
 	struct arbmodel *m;
@@ -218,7 +224,8 @@ static void complete(struct arbmodel *m, struct arbmodel_context *c, enum arb_ou
 /* It asked for bytes instead of READY: its request goes on now, and nothing is decided. */
 static bool is_let_out(const struct arbmodel_context *c, const struct arb_transition *t)
 {
-	return t->from == ARB_BUFN && t->to == ARB_RUNNING && t->outcome == ARB_OK && c->request.op != ARB_OP_READY;
+	return t->from == ARB_BUFN && t->to == ARB_RUNNING && t->outcome == ARB_OK &&
+	       c->request.op != ARB_OP_READY;
 }
 
 static bool read_transition(void *arg, const struct arb_transition *t)
@@ -228,17 +235,18 @@ static bool read_transition(void *arg, const struct arb_transition *t)
 	struct arbmodel_context *c = arbmodel_context(m, t->context);
 
 	if (t->number != ++m->log_number)
-		arbmodel_fail(m, "the log goes on with number %llu, not %llu", U(t->number), U(m->log_number));
+		arbmodel_fail(m, "the log goes on with number %llu, not %llu", U(t->number),
+			      U(m->log_number));
 	if ((t->op != r->msg->op && !(r->due && t->op == ARB_OP_TICK)) || t->time_ns != m->now_ns)
-		arbmodel_fail(m, "the log says %s at %llu of a %s at %llu", arb_op_name(t->op), U(t->time_ns),
-			      arb_op_name(r->msg->op), U(m->now_ns));
+		arbmodel_fail(m, "the log says %s at %llu of a %s at %llu", arb_op_name(t->op),
+			      U(t->time_ns), arb_op_name(r->msg->op), U(m->now_ns));
 	if (!c) {
 		arbmodel_fail(m, "the log speaks of context %llu", U(t->context));
 		return false;
 	}
 	if (t->from != c->state)
-		arbmodel_fail(m, "the log takes context %llu from %s, it is %s", U(c->id), arb_state_name(t->from),
-			      arb_state_name(c->state));
+		arbmodel_fail(m, "the log takes context %llu from %s, it is %s", U(c->id),
+			      arb_state_name(t->from), arb_state_name(c->state));
 	if (t->to == ARB_BUFN_THROW)
 		arbrules_retry(m, c);
 	if (t->to == ARB_SPLIT_THROW)
@@ -254,10 +262,10 @@ static bool read_transition(void *arg, const struct arb_transition *t)
 	return !*m->wrong;
 }
 
-/* ---- replies --------------------------------------------------------------------------------------------------------------- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
-static void check_done(struct arbmodel *m, const struct arbmodel_context *c, const struct arb_message *msg,
-		       enum arb_outcome o)
+static void check_done(struct arbmodel *m, const struct arbmodel_context *c,
+		       const struct arb_message *msg, enum arb_outcome o)
 {
 	bool fine = true;
 
@@ -267,14 +275,17 @@ static void check_done(struct arbmodel *m, const struct arbmodel_context *c, con
 		       (msg->op == ARB_OP_CANCEL && msg->kind == ARB_TIMEDOUT);
 		break;
 	case ARB_CANCELED:
-		fine = msg->op == ARB_OP_CANCEL || ((c->request.op == ARB_OP_PIN || c->request.op == ARB_OP_RESIZE) &&
-						    !arbmodel_bytes(m, c->request.first)); /* what it is for is gone */
+		/* what it is for is gone */
+		fine = msg->op == ARB_OP_CANCEL ||
+		       ((c->request.op == ARB_OP_PIN || c->request.op == ARB_OP_RESIZE) &&
+			!arbmodel_bytes(m, c->request.first));
 		break;
 	case ARB_REMOVED:
 		fine = c->n_tasks == 0;
 		break;
 	case ARB_TOOBIG:
-		fine = (msg->op == ARB_OP_POOL_RESIZE || (msg->op == ARB_OP_SPILLED && c->request.op == ARB_OP_PIN)) &&
+		fine = (msg->op == ARB_OP_POOL_RESIZE ||
+			(msg->op == ARB_OP_SPILLED && c->request.op == ARB_OP_PIN)) &&
 		       is_too_big(m, &c->request, c->request.grows);
 		break;
 	case ARB_OK:
@@ -292,8 +303,9 @@ static void check_done(struct arbmodel *m, const struct arbmodel_context *c, con
 		fine = false;
 	}
 	if (!fine)
-		arbmodel_fail(m, "a withheld %s of context %llu ends with %s at a %s", arb_op_name(c->request.op),
-			      U(c->id), arb_outcome_name(o), arb_op_name(msg->op));
+		arbmodel_fail(m, "a withheld %s of context %llu ends with %s at a %s",
+			      arb_op_name(c->request.op), U(c->id), arb_outcome_name(o),
+			      arb_op_name(msg->op));
 }
 
 static void take_done(struct arbmodel *m, const struct arb_message *msg, const struct arb_reply *r)
@@ -301,16 +313,19 @@ static void take_done(struct arbmodel *m, const struct arb_message *msg, const s
 	struct arbmodel_context *c = arbmodel_context(m, r->context);
 
 	if (!c || !c->waits) {
-		arbmodel_fail(m, "a reply to context %llu, that has no withheld call", U(r->context));
+		arbmodel_fail(m, "a reply to context %llu, that has no withheld call",
+			      U(r->context));
 		return;
 	}
-	if (!c->done && c->state == ARB_RUNNING && c->request.op != ARB_OP_READY && r->outcome == ARB_OK)
+	if (!c->done && c->state == ARB_RUNNING && c->request.op != ARB_OP_READY &&
+	    r->outcome == ARB_OK)
 		complete(m, c, ARB_OK); /* let out, and granted at once */
 	if (!c->done)
-		arbmodel_fail(m, "a reply to context %llu of which the log knows nothing", U(r->context));
+		arbmodel_fail(m, "a reply to context %llu of which the log knows nothing",
+			      U(r->context));
 	else if (c->outcome != r->outcome)
-		arbmodel_fail(m, "context %llu is told %s, the log says %s", U(c->id), arb_outcome_name(r->outcome),
-			      arb_outcome_name(c->outcome));
+		arbmodel_fail(m, "context %llu is told %s, the log says %s", U(c->id),
+			      arb_outcome_name(r->outcome), arb_outcome_name(c->outcome));
 	check_done(m, c, msg, r->outcome);
 	c->waits = c->done = false;
 	m->n_retries += r->outcome == ARB_RETRY;
@@ -330,17 +345,18 @@ static void take_spill(struct arbmodel *m, const struct arb_reply *r)
 	}
 	m->n_spills++;
 	if (!b || b->pool != r->pool)
-		arbmodel_fail(m, "a spill of reservation %llu, which is not there", U(r->reservation));
+		arbmodel_fail(m, "a spill of reservation %llu, which is not there",
+			      U(r->reservation));
 	else if (!arb_reservation(m->core, b->id, &i) || !i.reclaimable)
 		arbmodel_fail(m, "a spill of reservation %llu, which is pinned", U(r->reservation));
 	else if (r->bytes > b->bytes)
-		arbmodel_fail(m, "a spill of %llu bytes of reservation %llu, which has %llu", U(r->bytes), U(b->id),
-			      U(b->bytes));
+		arbmodel_fail(m, "a spill of %llu bytes of reservation %llu, which has %llu",
+			      U(r->bytes), U(b->id), U(b->bytes));
 	else
 		b->wanted = r->bytes;
 }
 
-/* ---- what must hold afterwards ---------------------------------------------------------------------------------------------- */
+/* ---- what must hold afterwards --------------------------------------------------------------- */
 
 static void compare_context(struct arbmodel *m, const struct arbmodel_context *c)
 {
@@ -352,29 +368,33 @@ static void compare_context(struct arbmodel *m, const struct arbmodel_context *c
 		i = (struct arb_context_info){.state = ARB_UNKNOWN};
 	}
 	if (i.state != c->state)
-		arbmodel_fail(m, "context %llu is %s, by the log it is %s", U(c->id), arb_state_name(i.state),
-			      arb_state_name(c->state));
+		arbmodel_fail(m, "context %llu is %s, by the log it is %s", U(c->id),
+			      arb_state_name(i.state), arb_state_name(c->state));
 	if (c->waits != arbmodel_is_parked(i.state))
 		arbmodel_fail(m, "context %llu is %s and has %s", U(c->id), arb_state_name(i.state),
 			      c->waits ? "a withheld reply" : "none");
 	if (c->waits && c->done)
-		arbmodel_fail(m, "context %llu did not get its reply, %s", U(c->id), arb_outcome_name(c->outcome));
+		arbmodel_fail(m, "context %llu did not get its reply, %s", U(c->id),
+			      arb_outcome_name(c->outcome));
 	if (i.state == ARB_BUFN_THROW || i.state == ARB_SPLIT_THROW || i.state == ARB_REMOVE_THROW)
 		arbmodel_fail(m, "context %llu rests in %s", U(c->id), arb_state_name(i.state));
 	if ((c->n_tasks != 0) != (i.state != ARB_UNKNOWN))
-		arbmodel_fail(m, "context %llu has %u tasks and is %s", U(c->id), c->n_tasks, arb_state_name(i.state));
+		arbmodel_fail(m, "context %llu has %u tasks and is %s", U(c->id), c->n_tasks,
+			      arb_state_name(i.state));
 	if (!c->n_tasks)
 		return;
 	if (i.n_tasks != c->n_tasks || i.kind != c->kind || (c->n_tasks && !serves(c, i.task)))
-		arbmodel_fail(m, "context %llu serves %u tasks, not %u, or others", U(c->id), i.n_tasks, c->n_tasks);
+		arbmodel_fail(m, "context %llu serves %u tasks, not %u, or others", U(c->id),
+			      i.n_tasks, c->n_tasks);
 	if (c->kind != ARB_SERVICE && i.priority != c->priority)
-		arbmodel_fail(m, "context %llu has priority %lld, not %lld", U(c->id), (long long)i.priority,
-			      (long long)c->priority);
+		arbmodel_fail(m, "context %llu has priority %lld, not %lld", U(c->id),
+			      (long long)i.priority, (long long)c->priority);
 	if (i.wait != c->wait)
-		arbmodel_fail(m, "context %llu is marked as waiting in way %d, not %d", U(c->id), (int)i.wait,
-			      (int)c->wait);
+		arbmodel_fail(m, "context %llu is marked as waiting in way %d, not %d", U(c->id),
+			      (int)i.wait, (int)c->wait);
 	if (i.os_blocked != c->os_blocked)
-		arbmodel_fail(m, "context %llu: what the kernel says is not what was said", U(c->id));
+		arbmodel_fail(m, "context %llu: what the kernel says is not what was said",
+			      U(c->id));
 }
 
 static void compare_bytes(struct arbmodel *m, struct arbmodel_bytes *b)
@@ -388,15 +408,17 @@ static void compare_bytes(struct arbmodel *m, struct arbmodel_bytes *b)
 		arbmodel_fail(m, "reservation %llu is gone", U(b->id));
 		return;
 	}
-	if (i.bytes != b->bytes || i.spilled != b->spilled || i.owner != b->owner || i.pool != b->pool ||
-	    i.sealed != b->sealed)
+	if (i.bytes != b->bytes || i.spilled != b->spilled || i.owner != b->owner ||
+	    i.pool != b->pool || i.sealed != b->sealed)
 		arbmodel_fail(m,
-			      "reservation %llu has %llu bytes and %llu spilled, owner %llu, sealed %d; it is %llu and "
+			      "reservation %llu has %llu bytes and %llu spilled, owner %llu, "
+			      "sealed %d; it is %llu and "
 			      "%llu, %llu, %d",
-			      U(b->id), U(i.bytes), U(i.spilled), U(i.owner), i.sealed, U(b->bytes), U(b->spilled),
-			      U(b->owner), b->sealed);
+			      U(b->id), U(i.bytes), U(i.spilled), U(i.owner), i.sealed, U(b->bytes),
+			      U(b->spilled), U(b->owner), b->sealed);
 	if (i.reclaimable && arbpins_of(m, b, pins))
-		arbmodel_fail(m, "reservation %llu may be spilled, and task %llu pins it", U(b->id), U(*pins));
+		arbmodel_fail(m, "reservation %llu may be spilled, and task %llu pins it", U(b->id),
+			      U(*pins));
 }
 
 static void sync_reclaimable(struct arbmodel *m)
@@ -414,8 +436,8 @@ static void check_grants(struct arbmodel *m, const uint64_t *used_before, bool f
 	struct arb_pool_info i;
 
 	for (size_t k = 0; !forced && k < ARBMODEL_POOLS; k++)
-		if (m->pools[k].id && arb_pool(m->core, m->pools[k].id, &i) && i.used > used_before[k] &&
-		    i.used > i.capacity)
+		if (m->pools[k].id && arb_pool(m->core, m->pools[k].id, &i) &&
+		    i.used > used_before[k] && i.used > i.capacity)
 			arbmodel_fail(m, "pool %llu was given out past its capacity", U(i.id));
 }
 
@@ -456,7 +478,7 @@ static void check_rest(struct arbmodel *m)
 		arbmodel_fail(m, "it says itself: %s", why);
 }
 
-/* ---- one message ------------------------------------------------------------------------------------------------------------ */
+/* ---- one message ----------------------------------------------------------------------------- */
 
 static bool is_deadline_due(const struct arbmodel *m)
 {
@@ -513,7 +535,8 @@ bool arbmodel_step(struct arbmodel *m, const struct arb_message *msg, enum arb_o
 	note_met(m, msg->op, (enum arb_outcome)o);
 	take_outcome(m, msg, (enum arb_outcome)o);
 	sync_reclaimable(m);
-	arb_log(m->core, number, read_transition, &(struct reading){.m = m, .msg = msg, .due = due});
+	arb_log(m->core, number, read_transition,
+		&(struct reading){.m = m, .msg = msg, .due = due});
 	for (size_t i = 0; i < n && !*m->wrong; i++)
 		if (replies[i].kind == ARB_REPLY_DONE)
 			take_done(m, msg, &replies[i]);
@@ -526,7 +549,8 @@ bool arbmodel_step(struct arbmodel *m, const struct arb_message *msg, enum arb_o
 			      arb_outcome_name((enum arb_outcome)o));
 	if (m->log_number != number) /* of a TICK the deadlines come first, and then it counts */
 		m->n_silent = due && msg->op == ARB_OP_TICK;
-	check_grants(m, used, (msg->flags & ARB_FORCE) || msg->op == ARB_OP_SEAL); /* both say how it is */
+	/* both say how it is */
+	check_grants(m, used, (msg->flags & ARB_FORCE) || msg->op == ARB_OP_SEAL);
 	if (!*m->wrong)
 		check_rest(m);
 	*ret = (enum arb_outcome)o;

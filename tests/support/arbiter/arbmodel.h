@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbmodel.h: the arbiter's caller, who keeps books of its own and believes nothing: from messages, outcomes, replies and the log it knows
- * who waits, who owns which bytes and in which state each context must be, and compares all of it after every message with what the
- * arbiter says.
+ * arbmodel.h: the arbiter's caller, who keeps books of its own and believes nothing: from messages,
+ * outcomes, replies and the log it knows who waits, who owns which bytes and in which state each
+ * context must be, and compares all of it after every message with what the arbiter says.
  */
 #ifndef ARBMODEL_H
 #define ARBMODEL_H
@@ -36,7 +36,8 @@ struct arbmodel_bytes {
 	bool sealed, reclaimable;
 	bool spill;      /* of the spill path */
 	uint64_t wanted; /* bytes of it that are asked to be spilled and did not come */
-	/* Who pins it: its owner, and other tasks in the order in which they began to. Of these, who not because of a withheld PIN alone. */
+	/* Who pins it: its owner, and other tasks in the order in which they began to. Of these,
+	 * who not because of a withheld PIN alone. */
 	bool owner_pins;
 	struct {
 		uint64_t task;
@@ -50,7 +51,8 @@ struct arbmodel_request {
 	uint64_t first, pools[ARBMODEL_LIST], amounts[ARBMODEL_LIST], deadline_ns;
 	uint64_t grows; /* bytes that the reservation has already */
 	uint32_t n, flags;
-	/* PIN: pins as long as it is withheld, unless it was unpinned meanwhile; for a task, 0 = the owner */
+	/* PIN: pins as long as it is withheld, unless it was unpinned meanwhile;
+	 * for a task, 0 = the owner */
 	bool pins;
 	uint64_t pinner;
 };
@@ -64,7 +66,8 @@ struct arbmodel_context {
 	enum arb_wait wait; /* its mark; 0 = none */
 	uint64_t waits_for; /* ARB_WAIT_TASK */
 	bool os_blocked, armed;
-	bool waits, done; /* a reply is withheld; the log says that it is completed, the reply has not come yet */
+	/* a reply is withheld; the log says that it is completed, the reply has not come yet */
+	bool waits, done;
 	bool spill_bracket;
 	enum arb_outcome outcome; /* done: with which */
 	struct arbmodel_request request;
@@ -79,8 +82,9 @@ struct arbmodel {
 	struct arbmodel_bytes bytes[ARBMODEL_BYTES];
 	size_t n_tasks;                   /* ever */
 	uint64_t log_number, step_number; /* read so far; before the last message */
-	uint64_t n_retries, n_splits;     /* delivered, injected ones too; and those that NOMEM was said instead of */
-	uint64_t n_silent;                /* ticks since anything else happened */
+	/* delivered, injected ones too; and those that NOMEM was said instead of */
+	uint64_t n_retries, n_splits;
+	uint64_t n_silent; /* ticks since anything else happened */
 	uint64_t n_messages;
 	bool down;
 	int64_t knobs[ARB_KNOB_OS_PROBE + 1];
@@ -104,21 +108,25 @@ struct arbmodel_bytes *arbmodel_bytes(struct arbmodel *m, uint64_t id);
 void arbmodel_fail(struct arbmodel *m, const char *form, ...) __attribute__((format(printf, 2, 3)));
 
 /* arbpins.c: who pins what. */
-void arbpins_ask(struct arbmodel *m, struct arbmodel_context *c, uint64_t task); /* c's PIN is withheld */
-void arbpins_done(struct arbmodel *m, struct arbmodel_context *c, bool ok);      /* no more */
+/* c's PIN is withheld */
+void arbpins_ask(struct arbmodel *m, struct arbmodel_context *c, uint64_t task);
+void arbpins_done(struct arbmodel *m, struct arbmodel_context *c, bool ok); /* no more */
 void arbpins_pin(struct arbmodel *m, struct arbmodel_bytes *b, uint64_t task);
 void arbpins_unpin(struct arbmodel *m, struct arbmodel_bytes *b, uint64_t task);
 void arbpins_own(struct arbmodel *m, struct arbmodel_bytes *b, uint64_t task);
 void arbpins_end_task(struct arbmodel *m, uint64_t task);
 /* Tasks, the owner first if it does; 0 = nobody, who may own it. Returns how many there are. */
-uint32_t arbpins_of(const struct arbmodel *m, const struct arbmodel_bytes *b, uint64_t ret[ARBMODEL_PINS + 1]);
+uint32_t arbpins_of(const struct arbmodel *m, const struct arbmodel_bytes *b,
+		    uint64_t ret[ARBMODEL_PINS + 1]);
 
 /* arbbooks.c: a message that said OK; a request, and that it is granted. */
 void arbbooks_apply(struct arbmodel *m, const struct arb_message *msg);
 struct arbmodel_request arbbooks_request(struct arbmodel *m, const struct arb_message *msg);
-void arbbooks_grant(struct arbmodel *m, const struct arbmodel_context *c, const struct arbmodel_request *r);
+void arbbooks_grant(struct arbmodel *m, const struct arbmodel_context *c,
+		    const struct arbmodel_request *r);
 
-/* arbrules.c: who may be told to roll back and to split now, and what must hold between two messages. */
+/* arbrules.c: who may be told to roll back and to split now, and what must
+ * hold between two messages. */
 void arbrules_retry(struct arbmodel *m, const struct arbmodel_context *victim);
 void arbrules_split(struct arbmodel *m, const struct arbmodel_context *victim);
 void arbrules_books(struct arbmodel *m);

@@ -2,8 +2,9 @@
 /*
  * arbpins.c: who pins what, in the caller's own books.
  *
- * A task pins a reservation or it does not; the owner's pin goes with the reservation when it changes owners. A withheld PIN pins at once and takes
- * that back when it fails: the pin of a task is there as long as it was answered OK and not unpinned since, or any withheld PIN is for it.
+ * A task pins a reservation or it does not; the owner's pin goes with the reservation when it
+ * changes owners. A withheld PIN pins at once and takes that back when it fails: the pin of a task
+ * is there as long as it was answered OK and not unpinned since, or any withheld PIN is for it.
  */
 #include <string.h>
 
@@ -15,7 +16,8 @@ static bool is_asked(const struct arbmodel *m, const struct arbmodel_bytes *b, u
 	for (size_t i = 0; i < ARBMODEL_CONTEXTS; i++) {
 		const struct arbmodel_context *c = &m->contexts[i];
 
-		if (c->waits && !c->done && c->request.pins && c->request.first == b->id && c->request.pinner == pinner)
+		if (c->waits && !c->done && c->request.pins && c->request.first == b->id &&
+		    c->request.pinner == pinner)
 			return true;
 	}
 	return false;
@@ -146,7 +148,8 @@ void arbpins_end_task(struct arbmodel *m, uint64_t task)
 	}
 }
 
-uint32_t arbpins_of(const struct arbmodel *m, const struct arbmodel_bytes *b, uint64_t ret[ARBMODEL_PINS + 1])
+uint32_t arbpins_of(const struct arbmodel *m, const struct arbmodel_bytes *b,
+		    uint64_t ret[ARBMODEL_PINS + 1])
 {
 	uint32_t n = 0;
 

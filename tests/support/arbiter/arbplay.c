@@ -2,9 +2,11 @@
 /*
  * arbplay.c: a game of random messages, and its end.
  *
- * The size of the world, how tight it is and how many messages are senseless come of the seed, so that many short games reach more than
- * one long one. The end is a rule of its own (invariant 4): where those who are not parked give back what they hold and leave, the
- * parked ones must all be let out, told to roll back, or refused, within the ticks that suspicion takes; no cancel, no deadline, no shutdown helps.
+ * The size of the world, how tight it is and how many messages are senseless come of the seed, so
+ * that many short games reach more than one long one. The end is a rule of its own (invariant 4):
+ * where those who are not parked give back what they hold and leave, the parked ones must all be
+ * let out, told to roll back, or refused, within the ticks that suspicion takes; no cancel, no
+ * deadline, no shutdown helps.
  */
 #include "arbplay.h"
 
@@ -63,7 +65,7 @@ static bool say(struct arbplay *p, struct arb_message msg)
 	return arbmodel_step(&p->f.m, &msg, &line->outcome);
 }
 
-/* ---- the beginning ------------------------------------------------------------------------------------------------------------ */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 static bool begin(struct arbplay *p, uint64_t seed)
 {
@@ -88,7 +90,8 @@ static bool begin(struct arbplay *p, uint64_t seed)
 						   .pool = i,
 						   .kind = 1 + (int)arbchance_below(f, 2),
 						   .bytes = f->scale,
-						   .extra = arbchance_percent(f, 30) ? f->scale / 10 : 0});
+						   .extra = arbchance_percent(f, 30) ? f->scale / 10
+										     : 0});
 	if (fine && arbchance_percent(f, 40))
 		fine = say(p, (struct arb_message){.op = ARB_OP_KNOB,
 						   .kind = ARB_KNOB_MAX_BYPASS,
@@ -102,7 +105,7 @@ static bool begin(struct arbplay *p, uint64_t seed)
 	return fine;
 }
 
-/* ---- the end ------------------------------------------------------------------------------------------------------------------ */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static bool answer_spills(struct arbplay *p)
 {
@@ -114,13 +117,15 @@ static bool answer_spills(struct arbplay *p)
 		if (!say(p, (struct arb_message){.op = ARB_OP_SPILLED,
 						 .reservation = b->id,
 						 .flags = ARB_ALL,
-						 .bytes = arbchance_percent(&p->f, 70) ? b->bytes : 0}))
+						 .bytes = arbchance_percent(&p->f, 70) ? b->bytes
+										       : 0}))
 			return false;
 	}
 	return true;
 }
 
-/* Half of them give back first what their tasks hold; of the others it stays, with tasks that nobody serves any more. */
+/* Half of them give back first what their tasks hold; of the others it stays, with tasks
+ * that nobody serves any more. */
 static bool leave(struct arbplay *p, const struct arbmodel_context *c)
 {
 	bool gives = arbchance_percent(&p->f, 50);
@@ -130,12 +135,14 @@ static bool leave(struct arbplay *p, const struct arbmodel_context *c)
 
 		for (uint32_t t = 0; b->id && t < c->n_tasks; t++)
 			if (b->owner == c->tasks[t]) {
-				if (!say(p, (struct arb_message){.op = ARB_OP_RELEASE, .reservation = b->id}))
+				if (!say(p, (struct arb_message){.op = ARB_OP_RELEASE,
+								 .reservation = b->id}))
 					return false;
 				break;
 			}
 	}
-	return say(p, (struct arb_message){.op = ARB_OP_UNBIND, .context = c->id, .flags = ARB_ALL});
+	return say(p,
+		   (struct arb_message){.op = ARB_OP_UNBIND, .context = c->id, .flags = ARB_ALL});
 }
 
 static const struct arbmodel_context *one_that_may_leave(const struct arbplay *p)
@@ -165,7 +172,8 @@ static bool drain(struct arbplay *p)
 		}
 		if (n_ticks++ == MAX_TICKS) {
 			arbmodel_fail(m,
-				      "invariant 4 (somebody goes on): %zu are parked, everybody else has left, and "
+				      "invariant 4 (somebody goes on): %zu are parked, everybody "
+				      "else has left, and "
 				      "nothing comes",
 				      arb_n_parked(m->core));
 			return false;
@@ -184,24 +192,29 @@ static bool go_home(struct arbplay *p)
 	bool by_end = arbchance_percent(&p->f, 50), down = arbchance_percent(&p->f, 30);
 	struct arb_totals totals;
 
-	if (down && (!say(p, (struct arb_message){.op = ARB_OP_SHUTDOWN}) || !say(p, arbchance_bind(&p->f))))
+	if (down && (!say(p, (struct arb_message){.op = ARB_OP_SHUTDOWN}) ||
+		     !say(p, arbchance_bind(&p->f))))
 		return false;
 	for (size_t i = 0; i < m->n_tasks; i++)
-		if (m->tasks[i].lives && !say(p, (struct arb_message){.op = ARB_OP_TASK_END,
-								      .task = m->tasks[i].id,
-								      .flags = by_end ? ARB_RELEASE | ARB_ALL : 0}))
+		if (m->tasks[i].lives &&
+		    !say(p, (struct arb_message){.op = ARB_OP_TASK_END,
+						 .task = m->tasks[i].id,
+						 .flags = by_end ? ARB_RELEASE | ARB_ALL : 0}))
 			return false;
 	for (size_t i = 0; i < ARBMODEL_BYTES; i++)
-		if (m->bytes[i].id &&
-		    !say(p, (struct arb_message){.op = ARB_OP_RELEASE, .reservation = m->bytes[i].id}))
+		if (m->bytes[i].id && !say(p, (struct arb_message){.op = ARB_OP_RELEASE,
+								   .reservation = m->bytes[i].id}))
 			return false;
 	for (size_t i = 0; i < ARBMODEL_POOLS; i++)
-		if (m->pools[i].id && !say(p, (struct arb_message){.op = ARB_OP_POOL_REMOVE, .pool = m->pools[i].id}))
+		if (m->pools[i].id &&
+		    !say(p, (struct arb_message){.op = ARB_OP_POOL_REMOVE, .pool = m->pools[i].id}))
 			return false;
 	arb_totals(m->core, &totals);
-	if (totals.n_parked || totals.n_contexts || totals.n_tasks || totals.n_reservations || totals.n_pools)
+	if (totals.n_parked || totals.n_contexts || totals.n_tasks || totals.n_reservations ||
+	    totals.n_pools)
 		arbmodel_fail(m,
-			      "invariant 1 (the books): all has gone home, and %u are parked, %u contexts, %u tasks, "
+			      "invariant 1 (the books): all has gone home, and %u are parked, %u "
+			      "contexts, %u tasks, "
 			      "%llu reservations, %u pools are left",
 			      totals.n_parked, totals.n_contexts, totals.n_tasks,
 			      (unsigned long long)totals.n_reservations, totals.n_pools);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbrules.c: the rules of the arbiter as its caller can check them, from books that are the caller's own (arbmodel.c).
+ * arbrules.c: the rules of the arbiter as its caller can check them, from books that are
+ * the caller's own (arbmodel.c).
  *
- * Written from the rules, not from the arbiter: where that goes over what has changed, this goes over everything. What is looked up in the
- * arbiter is only what is compared, and two things that the caller cannot know: which reservations count as reclaimable, and
- * who has closed a pool to those below.
+ * Written from the rules, not from the arbiter: where that goes over what has changed, this
+ * goes over everything. What is looked up in the arbiter is only what is compared, and two
+ * things that the caller cannot know: which reservations count as reclaimable, and who has
+ * closed a pool to those below.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,7 +32,8 @@ static bool counts_for_silence(const struct arbmodel *m, const struct arbmodel_c
 	return is_stalled(c) || (c->os_blocked && m->knobs[ARB_KNOB_OS_PROBE]);
 }
 
-/* All that serve it are stalled. After silence, any dedicated one is enough, and what the kernel says counts. */
+/* All that serve it are stalled. After silence, any dedicated one is enough, and
+ * what the kernel says counts. */
 static bool is_task_stalled(const struct arbmodel *m, uint64_t task, bool silent)
 {
 	bool any = false, all = true, dedicated = false;
@@ -80,9 +83,10 @@ static uint64_t wants(const struct arbmodel_context *c, uint64_t pool)
 	return n;
 }
 
-/* ---- sets that can never be served ---------------------------------------------------------------------------------------- */
+/* ---- sets that can never be served ----------------------------------------------------------- */
 
-/* Whose books a request goes to: the best of the context's tasks, of equal ones the first. Tasks are in the order in which they began. */
+/* Whose books a request goes to: the best of the context's tasks, of equal ones the first. Tasks
+ * are in the order in which they began. */
 static size_t booked_to(const struct arbmodel *m, const struct arbmodel_context *c)
 {
 	size_t best = m->n_tasks;
@@ -94,7 +98,8 @@ static size_t booked_to(const struct arbmodel *m, const struct arbmodel_context 
 	return best;
 }
 
-/* Who holds it: all that pin it, or of them the one in whose books it is; its owner, where nobody does and it could not be spilled. */
+/* Who holds it: all that pin it, or of them the one in whose books it is; its owner, where nobody
+ * does and it could not be spilled. */
 static uint32_t holders(const struct arbmodel *m, const struct arbmodel_bytes *b, bool all,
 			uint64_t ret[ARBMODEL_PINS + 1])
 {
@@ -120,8 +125,9 @@ static bool gives_back(const struct arbmodel *m, const struct hopeless *h, uint6
 }
 
 /*
- * Bytes that nobody who can go on could give back. all: what several pin comes back only when all of them give it back. The arbiter has it in the
- * books of one of them, the owner if it pins: so it may find a set later.
+ * Bytes that nobody who can go on could give back. all: what several pin comes back only when
+ * all of them give it back. The arbiter has it in the books of one of them, the owner if it
+ * pins: so it may find a set later.
  */
 static uint64_t kept(const struct arbmodel *m, const struct hopeless *h, uint64_t pool, bool all)
 {
@@ -141,23 +147,27 @@ static uint64_t kept(const struct arbmodel *m, const struct hopeless *h, uint64_
 }
 
 /*
- * The requests of stalled tasks that do not fit even when all who can go on give back all that they hold: who fits is taken out, and gives
- * back as well, until nobody does.
+ * The requests of stalled tasks that do not fit even when all who can go on give back all that they
+ * hold: who fits is taken out, and gives back as well, until nobody does.
  */
-static void find_hopeless(const struct arbmodel *m, const struct arbmodel_pool *p, bool all, struct hopeless *h)
+static void find_hopeless(const struct arbmodel *m, const struct arbmodel_pool *p, bool all,
+			  struct hopeless *h)
 {
 	bool again = true;
 
 	*h = (struct hopeless){0};
 	for (size_t i = 0; i < ARBMODEL_CONTEXTS; i++) {
 		const struct arbmodel_context *c = &m->contexts[i];
-		size_t t = c->n_tasks && c->state == ARB_BLOCKED && wants(c, p->id) ? booked_to(m, c) : m->n_tasks;
+		size_t t = c->n_tasks && c->state == ARB_BLOCKED && wants(c, p->id)
+				   ? booked_to(m, c)
+				   : m->n_tasks;
 
 		h->set[i] = t < m->n_tasks && is_task_stalled(m, m->tasks[t].id, false);
 		h->n += h->set[i];
 	}
 	while (again) {
-		uint64_t taken = kept(m, h, p->id, all), room = room_of(m, p) > taken ? room_of(m, p) - taken : 0;
+		uint64_t taken = kept(m, h, p->id, all),
+			 room = room_of(m, p) > taken ? room_of(m, p) - taken : 0;
 
 		again = false;
 		for (size_t i = 0; i < ARBMODEL_CONTEXTS; i++)
@@ -171,7 +181,8 @@ static void find_hopeless(const struct arbmodel *m, const struct arbmodel_pool *
 }
 
 /* Does the task that it asks for hold anything in the pool? */
-static bool holds(const struct arbmodel *m, const struct arbmodel_context *c, uint64_t pool, bool all)
+static bool holds(const struct arbmodel *m, const struct arbmodel_context *c, uint64_t pool,
+		  bool all)
 {
 	uint64_t who[ARBMODEL_PINS + 1];
 
@@ -187,8 +198,8 @@ static bool holds(const struct arbmodel *m, const struct arbmodel_context *c, ui
 	return false;
 }
 
-static bool is_lowest_of(const struct arbmodel *m, const struct arbmodel_context *victim, const struct arbmodel_pool *p,
-			 bool all)
+static bool is_lowest_of(const struct arbmodel *m, const struct arbmodel_context *victim,
+			 const struct arbmodel_pool *p, bool all)
 {
 	static struct hopeless h;
 
@@ -196,7 +207,8 @@ static bool is_lowest_of(const struct arbmodel *m, const struct arbmodel_context
 	if (h.n < 2 || !h.set[victim - m->contexts] || !holds(m, victim, p->id, all))
 		return false;
 	for (size_t i = 0; i < ARBMODEL_CONTEXTS; i++)
-		if (h.set[i] && m->contexts[i].priority < victim->priority && holds(m, &m->contexts[i], p->id, all))
+		if (h.set[i] && m->contexts[i].priority < victim->priority &&
+		    holds(m, &m->contexts[i], p->id, all))
 			return false;
 	return true;
 }
@@ -208,9 +220,10 @@ static bool is_lowest_hopeless(const struct arbmodel *m, const struct arbmodel_c
 	       (is_lowest_of(m, victim, p, true) || is_lowest_of(m, victim, p, false));
 }
 
-/* ---- who may be rolled back, who may be told to split --------------------------------------------------------------------------- */
+/* ---- who may be rolled back, who may be told to split ---------------------------------------- */
 
-static const struct arbmodel_context *beyond(const struct arbmodel *m, const struct arbmodel_context *victim,
+static const struct arbmodel_context *beyond(const struct arbmodel *m,
+					     const struct arbmodel_context *victim,
 					     enum arb_state state, bool above)
 {
 	for (size_t i = 0; i < ARBMODEL_CONTEXTS; i++) {
@@ -223,7 +236,7 @@ static const struct arbmodel_context *beyond(const struct arbmodel *m, const str
 	return NULL;
 }
 
-/* ---- what fits -------------------------------------------------------------------------------------------------------------- */
+/* ---- what fits ------------------------------------------------------------------------------- */
 
 struct sums {
 	uint64_t used, reclaimable, spilled, spill;
@@ -262,7 +275,8 @@ static bool would_fit(const struct arbmodel *m, const struct arbmodel_context *c
 			if (!p->id || p->id != pool)
 				continue;
 			s = sum(m, p->id);
-			if (s.used - s.spill + wants(c, p->id) > room_of(m, p) + spillable(m, p->id))
+			if (s.used - s.spill + wants(c, p->id) >
+			    room_of(m, p) + spillable(m, p->id))
 				return false;
 		}
 	}
@@ -274,7 +288,8 @@ static uint64_t spillable_at_rest(const struct arbmodel *m, uint64_t pool)
 	return sum(m, pool).reclaimable;
 }
 
-/* Within a step: what was so before, is after it, and is not what a withheld PIN holds meanwhile. */
+/* Within a step: what was so before, is after it, and is not what a
+ * withheld PIN holds meanwhile. */
 static uint64_t spillable_for_sure(const struct arbmodel *m, uint64_t pool)
 {
 	struct arb_reservation_info info;
@@ -282,29 +297,35 @@ static uint64_t spillable_for_sure(const struct arbmodel *m, uint64_t pool)
 
 	for (size_t i = 0; i < ARBMODEL_BYTES; i++) {
 		const struct arbmodel_bytes *b = &m->bytes[i];
-		bool sure = b->id && b->pool == pool && b->reclaimable && arb_reservation(m->core, b->id, &info) &&
-			    info.reclaimable;
+		bool sure = b->id && b->pool == pool && b->reclaimable &&
+			    arb_reservation(m->core, b->id, &info) && info.reclaimable;
 
 		for (size_t k = 0; sure && k < ARBMODEL_CONTEXTS; k++)
-			sure = m->contexts[k].request.op != ARB_OP_PIN || m->contexts[k].request.first != b->id;
+			sure = m->contexts[k].request.op != ARB_OP_PIN ||
+			       m->contexts[k].request.first != b->id;
 		n += sure ? b->bytes : 0;
 	}
 	return n;
 }
 
-/* D0: where all are stalled, who fits comes before anybody is rolled back, also below who closed the pool. */
+/* D0: where all are stalled, who fits comes before anybody is rolled back, also
+ * below who closed the pool. */
 static void check_nobody_fits(struct arbmodel *m, const struct arbmodel_context *victim)
 {
 	for (size_t i = 0; i < ARBMODEL_CONTEXTS; i++) {
 		const struct arbmodel_context *c = &m->contexts[i];
 
-		if (c->n_tasks && c->state == ARB_BLOCKED && c->waits && would_fit(m, c, spillable_for_sure))
-			arbmodel_fail(m, "all are stalled, and context %llu is rolled back while %llu fits",
-				      (unsigned long long)victim->id, (unsigned long long)c->id);
+		if (c->n_tasks && c->state == ARB_BLOCKED && c->waits &&
+		    would_fit(m, c, spillable_for_sure))
+			arbmodel_fail(
+				m,
+				"all are stalled, and context %llu is rolled back while %llu fits",
+				(unsigned long long)victim->id, (unsigned long long)c->id);
 	}
 }
 
-/* Invariant 5, first half: RETRY only to the lowest BLOCKED where all are stalled, or to the lowest holder of a hopeless set. */
+/* Invariant 5, first half: RETRY only to the lowest BLOCKED where all are stalled, or to the lowest
+ * holder of a hopeless set. */
 void arbrules_retry(struct arbmodel *m, const struct arbmodel_context *victim)
 {
 	const struct arbmodel_context *lower = beyond(m, victim, ARB_BLOCKED, false);
@@ -322,7 +343,8 @@ void arbrules_retry(struct arbmodel *m, const struct arbmodel_context *victim)
 		}
 	if (!all)
 		arbmodel_fail(m,
-			      "context %llu is rolled back while others can go on, and no hopeless set has it as "
+			      "context %llu is rolled back while others can go on, and no hopeless "
+			      "set has it as "
 			      "lowest holder",
 			      (unsigned long long)victim->id);
 	else
@@ -332,7 +354,8 @@ void arbrules_retry(struct arbmodel *m, const struct arbmodel_context *victim)
 
 static bool is_task_certain(const struct arbmodel *m, uint64_t task, unsigned depth);
 
-/* Waits for memory and nothing else. A wait mark is certain where those are stalled for certain of whom it says that it waits for them. */
+/* Waits for memory and nothing else. A wait mark is certain where those are stalled for certain of
+ * whom it says that it waits for them. */
 static bool is_certain(const struct arbmodel *m, const struct arbmodel_context *c,
 		       unsigned depth) // NOLINT(misc-no-recursion)
 {
@@ -347,7 +370,8 @@ static bool is_certain(const struct arbmodel *m, const struct arbmodel_context *
 	for (size_t i = 0; i < ARBMODEL_CONTEXTS; i++) {
 		const struct arbmodel_context *helper = &m->contexts[i];
 
-		if (!helper->n_tasks || helper->kind == ARB_DEDICATED || !serves(helper, c->tasks[0]))
+		if (!helper->n_tasks || helper->kind == ARB_DEDICATED ||
+		    !serves(helper, c->tasks[0]))
 			continue;
 		any = true;
 		if (!is_stalled(helper))
@@ -356,7 +380,8 @@ static bool is_certain(const struct arbmodel *m, const struct arbmodel_context *
 	return any;
 }
 
-static bool is_task_certain(const struct arbmodel *m, uint64_t task, unsigned depth) // NOLINT(misc-no-recursion)
+// NOLINTNEXTLINE(misc-no-recursion)
+static bool is_task_certain(const struct arbmodel *m, uint64_t task, unsigned depth)
 {
 	bool any = false;
 
@@ -372,7 +397,8 @@ static bool is_task_certain(const struct arbmodel *m, uint64_t task, unsigned de
 	return any;
 }
 
-/* The other half: SPLIT only to the best BUFN, when nobody is BLOCKED and nobody can go on, for certain or after long silence. */
+/* The other half: SPLIT only to the best BUFN, when nobody is BLOCKED and nobody can go on, for
+ * certain or after long silence. */
 void arbrules_split(struct arbmodel *m, const struct arbmodel_context *victim)
 {
 	const struct arbmodel_context *better = beyond(m, victim, ARB_BUFN, true);
@@ -396,7 +422,7 @@ void arbrules_split(struct arbmodel *m, const struct arbmodel_context *victim)
 			      (unsigned long long)victim->id);
 }
 
-/* ---- between two messages ------------------------------------------------------------------------------------------------- */
+/* ---- between two messages -------------------------------------------------------------------- */
 
 static void check_pool(struct arbmodel *m, const struct arbmodel_pool *p)
 {
@@ -407,14 +433,18 @@ static void check_pool(struct arbmodel *m, const struct arbmodel_pool *p)
 		arbmodel_fail(m, "pool %llu is not there", (unsigned long long)p->id);
 	else if (i.capacity != p->capacity || i.kind != p->kind)
 		arbmodel_fail(m, "pool %llu is not as it was made", (unsigned long long)p->id);
-	else if (i.used != s.used || i.reclaimable < s.reclaimable || i.spilled != s.spilled || i.n_reservations != s.n)
+	else if (i.used != s.used || i.reclaimable < s.reclaimable || i.spilled != s.spilled ||
+		 i.n_reservations != s.n)
 		arbmodel_fail(m,
-			      "pool %llu says used %llu, reclaimable %llu, spilled %llu of %u reservations; they sum "
+			      "pool %llu says used %llu, reclaimable %llu, spilled %llu of %u "
+			      "reservations; they sum "
 			      "to %llu, "
 			      "%llu, %llu of %u",
-			      (unsigned long long)p->id, (unsigned long long)i.used, (unsigned long long)i.reclaimable,
-			      (unsigned long long)i.spilled, i.n_reservations, (unsigned long long)s.used,
-			      (unsigned long long)s.reclaimable, (unsigned long long)s.spilled, s.n);
+			      (unsigned long long)p->id, (unsigned long long)i.used,
+			      (unsigned long long)i.reclaimable, (unsigned long long)i.spilled,
+			      i.n_reservations, (unsigned long long)s.used,
+			      (unsigned long long)s.reclaimable, (unsigned long long)s.spilled,
+			      s.n);
 }
 
 static void check_task(struct arbmodel *m, const struct arbmodel_task *t)
@@ -432,9 +462,12 @@ static void check_task(struct arbmodel *m, const struct arbmodel_task *t)
 	for (size_t k = 0; k < ARBMODEL_CONTEXTS; k++)
 		n += serves(&m->contexts[k], t->id);
 	if (i.held != held || i.n_contexts != n || i.priority != t->priority)
-		arbmodel_fail(m, "task %llu says held %llu, %u contexts, priority %lld; it is %llu, %u, %lld",
+		arbmodel_fail(m,
+			      "task %llu says held %llu, %u contexts, priority %lld; it is %llu, "
+			      "%u, %lld",
 			      (unsigned long long)t->id, (unsigned long long)i.held, i.n_contexts,
-			      (long long)i.priority, (unsigned long long)held, n, (long long)t->priority);
+			      (long long)i.priority, (unsigned long long)held, n,
+			      (long long)t->priority);
 }
 
 /* Invariant 1: what is used is the sum of what lives, in each pool and task. */
@@ -453,8 +486,8 @@ void arbrules_books(struct arbmodel *m)
 		n += m->bytes[i].id != 0;
 	arb_totals(m->core, &totals);
 	if (totals.n_reservations != n)
-		arbmodel_fail(m, "%llu reservations, and there are %llu", (unsigned long long)totals.n_reservations,
-			      (unsigned long long)n);
+		arbmodel_fail(m, "%llu reservations, and there are %llu",
+			      (unsigned long long)totals.n_reservations, (unsigned long long)n);
 }
 
 /* Somebody above it has closed one of its pools, or might: it was passed too often. */
@@ -463,7 +496,8 @@ static bool is_closed_above(const struct arbmodel *m, const struct arbmodel_cont
 	for (uint32_t i = 0; i < c->request.n; i++) {
 		struct arb_pool_info p;
 
-		if (arb_pool(m->core, c->request.pools[i], &p) && p.closed_by && p.closed_by != c->id)
+		if (arb_pool(m->core, c->request.pools[i], &p) && p.closed_by &&
+		    p.closed_by != c->id)
 			return true;
 	}
 	return false;
@@ -478,14 +512,16 @@ static bool are_asked_for(const struct arbmodel *m, const struct arbmodel_contex
 	return false;
 }
 
-/* Who waits for spills waits for some that were asked for, each of which will be answered; or for another who does and is served first. */
+/* Who waits for spills waits for some that were asked for, each of which will be answered; or for
+ * another who does and is served first. */
 static bool has_spills(const struct arbmodel *m, const struct arbmodel_context *c)
 {
 	bool any = are_asked_for(m, c);
 
 	for (size_t i = 0; !any && i < ARBMODEL_CONTEXTS; i++)
 		if (m->contexts[i].state == ARB_ALLOC || m->contexts[i].state == ARB_ALLOC_FREE)
-			any = m->contexts[i].priority >= c->priority && are_asked_for(m, &m->contexts[i]);
+			any = m->contexts[i].priority >= c->priority &&
+			      are_asked_for(m, &m->contexts[i]);
 	return any;
 }
 
@@ -506,21 +542,25 @@ void arbrules_waiting(struct arbmodel *m)
 		n_spills += c->state == ARB_ALLOC || c->state == ARB_ALLOC_FREE;
 		n_free += !is_stalled(c);
 		n_possible += !counts_for_silence(m, c);
-		if (c->state == ARB_BLOCKED && c->waits && would_fit(m, c, spillable_at_rest) && !is_closed_above(m, c))
-			arbmodel_fail(m, "context %llu waits for bytes that are there", (unsigned long long)c->id);
+		if (c->state == ARB_BLOCKED && c->waits && would_fit(m, c, spillable_at_rest) &&
+		    !is_closed_above(m, c))
+			arbmodel_fail(m, "context %llu waits for bytes that are there",
+				      (unsigned long long)c->id);
 		if ((c->state == ARB_ALLOC || c->state == ARB_ALLOC_FREE) && !has_spills(m, c) &&
 		    !is_closed_above(m, c))
 			arbmodel_fail(m, "context %llu waits for spills of which there are none",
 				      (unsigned long long)c->id);
 		if (c->waits && c->request.deadline_ns && c->request.deadline_ns <= m->now_ns)
-			arbmodel_fail(m, "context %llu waits past its deadline", (unsigned long long)c->id);
+			arbmodel_fail(m, "context %llu waits past its deadline",
+				      (unsigned long long)c->id);
 	}
 	for (size_t i = 0; n_parked && !n_free && i < ARBMODEL_CONTEXTS; i++)
 		n_free += m->contexts[i].n_tasks && m->contexts[i].wait;
 	if (n_parked && !n_free && !n_spills)
 		arbmodel_fail(m, "all contexts wait for each other");
 	if (n_parked && !n_possible && !n_spills && (int64_t)m->n_silent - 5 > limit)
-		arbmodel_fail(m, "all contexts are stalled for %llu ticks", (unsigned long long)m->n_silent);
+		arbmodel_fail(m, "all contexts are stalled for %llu ticks",
+			      (unsigned long long)m->n_silent);
 }
 
 /* Invariant 7: what was delivered is what the tasks count, the living and the ended. */
@@ -537,11 +577,15 @@ void arbrules_counters(struct arbmodel *m)
 		}
 	arb_totals(m->core, &totals);
 	if (retries != m->n_retries || splits != m->n_splits)
-		arbmodel_fail(m, "tasks count %llu retries and %llu splits; delivered were %llu and %llu",
-			      (unsigned long long)retries, (unsigned long long)splits, (unsigned long long)m->n_retries,
-			      (unsigned long long)m->n_splits);
+		arbmodel_fail(
+			m, "tasks count %llu retries and %llu splits; delivered were %llu and %llu",
+			(unsigned long long)retries, (unsigned long long)splits,
+			(unsigned long long)m->n_retries, (unsigned long long)m->n_splits);
 	if (totals.n_retries != m->n_retries || totals.n_splits != m->n_splits)
-		arbmodel_fail(m, "the totals count %llu retries and %llu splits; delivered were %llu and %llu",
-			      (unsigned long long)totals.n_retries, (unsigned long long)totals.n_splits,
-			      (unsigned long long)m->n_retries, (unsigned long long)m->n_splits);
+		arbmodel_fail(m,
+			      "the totals count %llu retries and %llu splits; delivered were %llu "
+			      "and %llu",
+			      (unsigned long long)totals.n_retries,
+			      (unsigned long long)totals.n_splits, (unsigned long long)m->n_retries,
+			      (unsigned long long)m->n_splits);
 }

@@ -2,8 +2,9 @@
 /*
  * arbshrink.c: a broken rule, with few lines.
  *
- * Halves, quarters, … single lines are left out for as long as the same rule is broken: the same sentence but for its numbers. Lines are
- * said with the ids and times that they had, so what is left out changes nothing of the others but their outcomes.
+ * Halves, quarters, … single lines are left out for as long as the same rule is broken: the same
+ * sentence but for its numbers. Lines are said with the ids and times that they had, so what is
+ * left out changes nothing of the others but their outcomes.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -60,7 +61,8 @@ static void drop(struct arbplay *p, const bool *skip)
 }
 
 /* One pass with pieces of this size. Is anything gone? */
-static bool shrink_by(struct arbplay *p, size_t size, bool *skip, struct arbmodel *m, const char *wrong)
+static bool shrink_by(struct arbplay *p, size_t size, bool *skip, struct arbmodel *m,
+		      const char *wrong)
 {
 	bool any = false;
 
@@ -101,7 +103,7 @@ void arbplay_shrink(struct arbplay *p)
 	free(skip);
 }
 
-/* ---- as a scenario ------------------------------------------------------------------------------------------------------------ */
+/* ---- as a scenario --------------------------------------------------------------------------- */
 
 static void print_number(FILE *to, const char *key, uint64_t n)
 {
@@ -148,9 +150,11 @@ static void print_line(FILE *to, const struct arbplay_line *line, uint64_t befor
 static bool print_transition(void *arg, const struct arb_transition *t)
 {
 	fprintf((FILE *)arg,
-		"#   %" PRIu64 " %s by %" PRIu64 ": %" PRIu64 " of %" PRIu64 " %s -> %s %s %" PRIu64 " %s\n",
+		"#   %" PRIu64 " %s by %" PRIu64 ": %" PRIu64 " of %" PRIu64 " %s -> %s %s %" PRIu64
+		" %s\n",
 		t->time_ns, arb_op_name(t->op), t->by, t->context, t->task, arb_state_name(t->from),
-		arb_state_name(t->to), arb_outcome_name(t->outcome), t->bytes, t->note ? t->note : "");
+		arb_state_name(t->to), arb_outcome_name(t->outcome), t->bytes,
+		t->note ? t->note : "");
 	return true;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fakearbiter.c: see fakearbiter.h. The core is stepped in the fake's thread, under a lock that the test takes to look at it. */
+/* fakearbiter.c: see fakearbiter.h. The core is stepped in the fake's thread, under a lock that the
+ * test takes to look at it. */
 #include "fakearbiter.h"
 
 #include <errno.h>
@@ -40,7 +41,8 @@ static struct client *client_of(struct fakearb *a, int fd, bool make)
 	if (!make)
 		return NULL;
 	ENSURE(empty);
-	*empty = (struct client){.fd = fd, .channel = -1, .number = ++k->last_number, .id = fake_id(a->f, fd)};
+	*empty = (struct client){
+		.fd = fd, .channel = -1, .number = ++k->last_number, .id = fake_id(a->f, fd)};
 	return empty;
 }
 
@@ -89,7 +91,8 @@ static void completed(struct fakearb *a, const struct arb_reply *r)
 	ENSURE(!c || c->leaving); /* nobody waits for a reply that does not come */
 }
 
-/* The call ended at once. The step that ended it may have ended others, so it is not where it was. */
+/* The call ended at once. The step that ended it may have ended others, so it is not where it
+ * was. */
 static void not_withheld(struct fakearb_private *k, int fd, uint64_t serial)
 {
 	for (size_t i = 0; i < k->n_calls; i++) {
@@ -123,8 +126,10 @@ static void evict(struct fakearb *a, uint64_t reservation)
 {
 	struct fakearb_private *k = a->private;
 	struct client *c = client_numbered(a, reservation >> 32);
-	struct arb_message none = {.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = reservation};
-	struct wire_arb_call call = {.kind = WIRE_ARB_CALL_EVICT, .reservation = (uint32_t)reservation};
+	struct arb_message none = {
+		.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = reservation};
+	struct wire_arb_call call = {.kind = WIRE_ARB_CALL_EVICT,
+				     .reservation = (uint32_t)reservation};
 	struct arb_reservation_info r;
 
 	if (!c || c->channel < 0 || k->evict.call || !arb_reservation(k->core, reservation, &r)) {
@@ -157,7 +162,8 @@ static void do_spills(struct fakearb *a)
 
 /* ---- messages ---- */
 
-static uint32_t parse_list(const struct client *c, const char *text, uint64_t *ids, uint64_t *amounts)
+static uint32_t parse_list(const struct client *c, const char *text, uint64_t *ids,
+			   uint64_t *amounts)
 {
 	uint32_t n = 0;
 
@@ -208,11 +214,13 @@ static enum arb_op plain_op(uint16_t op)
 
 static bool waits(enum arb_op op)
 {
-	return op == ARB_OP_RESERVE || op == ARB_OP_RESIZE || op == ARB_OP_PIN || op == ARB_OP_READY;
+	return op == ARB_OP_RESERVE || op == ARB_OP_RESIZE || op == ARB_OP_PIN ||
+	       op == ARB_OP_READY;
 }
 
 /* What the core understands as it is, but for the ids. */
-static int plain(struct fakearb *a, struct client *c, uint64_t serial, const struct wire_arb *w, const char *tail)
+static int plain(struct fakearb *a, struct client *c, uint64_t serial, const struct wire_arb *w,
+		 const char *tail)
 {
 	struct fakearb_private *k = a->private;
 	uint64_t ids[LISTED], amounts[LISTED];
@@ -252,7 +260,8 @@ static int plain(struct fakearb *a, struct client *c, uint64_t serial, const str
 	if (m.op == ARB_OP_RELEASE || m.op == ARB_OP_UNPIN || m.op == ARB_OP_SPILLED)
 		m.context = 0;
 	if (waits(m.op)) {
-		m.deadline_ns = now_ns() + (w->timeout_ms ? w->timeout_ms : WAIT_MS) * UINT64_C(1000000);
+		m.deadline_ns =
+			now_ns() + (w->timeout_ms ? w->timeout_ms : WAIT_MS) * UINT64_C(1000000);
 		ENSURE(k->n_calls < CALLS);
 		k->calls[k->n_calls++] = (struct withheld){m.context, serial, c->fd};
 	}
@@ -283,7 +292,8 @@ static void look_at_leases(struct fakearb *a, const struct client *c)
 		fakearb_book_lease(a, c, slot);
 }
 
-static int make_stats(struct fakearb *a, const struct client *c, const struct wire_arb *w, char *ret, size_t size)
+static int make_stats(struct fakearb *a, const struct client *c, const struct wire_arb *w,
+		      char *ret, size_t size)
 {
 	struct arb *core = a->private->core;
 	struct arb_context_info x;
@@ -294,25 +304,28 @@ static int make_stats(struct fakearb *a, const struct client *c, const struct wi
 		if (!arb_context(core, id(c, w->context), now_ns(), &x))
 			return ARB_INVALID;
 		snprintf(ret, size,
-			 "{\"state\":\"%s\",\"since_ms\":%" PRIu64 ",\"held\":%" PRIu64 ",\"need\":%" PRIu64 "}",
-			 arb_state_name(x.state), (now_ns() - x.since_ns) / 1000000, x.held, x.need);
+			 "{\"state\":\"%s\",\"since_ms\":%" PRIu64 ",\"held\":%" PRIu64
+			 ",\"need\":%" PRIu64 "}",
+			 arb_state_name(x.state), (now_ns() - x.since_ns) / 1000000, x.held,
+			 x.need);
 		return ARB_OK;
 	}
 	if (!w->task) {
 		if (!arb_pool(core, fakearb_pool_id(c, w->pool), &p))
 			return ARB_INVALID;
 		snprintf(ret, size,
-			 "{ \"capacity\" : %" PRIu64 ", \"used\":%" PRIu64 ",\"reclaimable\":%" PRIu64
-			 ",\"spilled\":%" PRIu64 ",\"max_used\":%" PRIu64 ",\"waiting\":%u,\"level\":0}",
+			 "{ \"capacity\" : %" PRIu64 ", \"used\":%" PRIu64
+			 ",\"reclaimable\":%" PRIu64 ",\"spilled\":%" PRIu64
+			 ",\"max_used\":%" PRIu64 ",\"waiting\":%u,\"level\":0}",
 			 p.capacity, p.used, p.reclaimable, p.spilled, p.max_used, p.n_waiting);
 		return ARB_OK;
 	}
-	if (!arb_stats(core, id(c, w->task), w->pool ? fakearb_pool_id(c, w->pool) : 0, now_ns(), w->flags & ARB_RESET,
-		       &s))
+	if (!arb_stats(core, id(c, w->task), w->pool ? fakearb_pool_id(c, w->pool) : 0, now_ns(),
+		       w->flags & ARB_RESET, &s))
 		return ARB_INVALID;
 	snprintf(ret, size,
-		 "{\"retries\":%" PRIu64 ",\"splits\":%" PRIu64 ",\"grants\":%" PRIu64 ",\"current\":%" PRIu64
-		 ",\"max\":%" PRIu64 "}",
+		 "{\"retries\":%" PRIu64 ",\"splits\":%" PRIu64 ",\"grants\":%" PRIu64
+		 ",\"current\":%" PRIu64 ",\"max\":%" PRIu64 "}",
 		 s.n_retries, s.n_splits, s.n_grants, s.current, s.max);
 	return ARB_OK;
 }
@@ -333,7 +346,8 @@ static int served(struct fakearb *a, int fd, const struct wire_arb *w)
 static int evicted(struct fakearb *a, const struct wire_arb *w)
 {
 	struct fakearb_private *k = a->private;
-	struct arb_message m = {.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = k->evict.reservation};
+	struct arb_message m = {
+		.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = k->evict.reservation};
 	struct arb_reservation_info r;
 
 	if (!k->evict.call || w->other != k->evict.call)
@@ -344,8 +358,8 @@ static int evicted(struct fakearb *a, const struct wire_arb *w)
 	return ARB_OK;
 }
 
-static int dispatch(struct fakearb *a, int fd, uint64_t serial, const struct wire_arb *w, const char *tail, char *text,
-		    size_t size)
+static int dispatch(struct fakearb *a, int fd, uint64_t serial, const struct wire_arb *w,
+		    const char *tail, char *text, size_t size)
 {
 	struct client *c;
 
@@ -364,7 +378,8 @@ static int dispatch(struct fakearb *a, int fd, uint64_t serial, const struct wir
 	case WIRE_ARB_SEAL:
 		return seal(a, c, w);
 	case WIRE_ARB_FREED:
-		a->private->objects -= a->freed < a->private->objects ? a->freed : a->private->objects;
+		a->private->objects -=
+			a->freed < a->private->objects ? a->freed : a->private->objects;
 		fakearb_set(a, OBJECTS, a->private->objects);
 		return ARB_OK;
 	case WIRE_ARB_STATE:
@@ -375,7 +390,8 @@ static int dispatch(struct fakearb *a, int fd, uint64_t serial, const struct wir
 	}
 }
 
-static bool handler(struct fake *f, int fd, const struct wire_header *h, const void *body, const char *tail, void *arg)
+static bool handler(struct fake *f, int fd, const struct wire_header *h, const void *body,
+		    const char *tail, void *arg)
 {
 	struct wire_refused off = {.error = -ENOTSUP};
 	struct fakearb *a = arg;
@@ -397,7 +413,8 @@ static bool handler(struct fake *f, int fd, const struct wire_header *h, const v
 	pthread_mutex_lock(&a->private->lock);
 	outcome = dispatch(a, fd, h->serial, &w, tail, text, sizeof(text));
 	if (outcome != ARB_PENDING && (outcome != ARB_OK || !(w.flags & WIRE_ARB_QUIET)))
-		answer(a, fd, h->serial, outcome, outcome == ARB_TOOBIG ? "larger than the pool" : text);
+		answer(a, fd, h->serial, outcome,
+		       outcome == ARB_TOOBIG ? "larger than the pool" : text);
 	do_spills(a);
 	pthread_mutex_unlock(&a->private->lock);
 	return true;
@@ -469,8 +486,9 @@ static void dropped(struct fake *f, int fd, void *arg)
 		t.number = c->number;
 		arb_each_context(k->core, now_ns(), own_context, &t);
 		for (size_t i = 0; i < t.n; i++)
-			fakearb_step(a,
-				     &(struct arb_message){.op = ARB_OP_UNBIND, .flags = ARB_ALL, .context = t.ids[i]});
+			fakearb_step(a, &(struct arb_message){.op = ARB_OP_UNBIND,
+							      .flags = ARB_ALL,
+							      .context = t.ids[i]});
 		t.n = 0;
 		arb_each_task(k->core, false, own_task, &t);
 		for (size_t i = 0; i < t.n; i++)
@@ -479,8 +497,10 @@ static void dropped(struct fake *f, int fd, void *arg)
 							      .task = t.ids[i]});
 		for (unsigned slot = 0; slot < WIRE_LEASES; slot++) {
 			for (int i = 0; c->has[slot] && i < 2; i++)
-				fakearb_step(a, &(struct arb_message){.op = ARB_OP_RELEASE,
-								      .reservation = fakearb_lease_id(c, slot, i)});
+				fakearb_step(a,
+					     &(struct arb_message){
+						     .op = ARB_OP_RELEASE,
+						     .reservation = fakearb_lease_id(c, slot, i)});
 		}
 		c->fd = -1;
 	}
@@ -493,9 +513,13 @@ struct fakearb *fakearb_start(struct shmstore_partition *p, uint64_t capacity, u
 {
 	struct fakearb *a = calloc(1, sizeof(*a));
 	struct fakearb_private *k = calloc(1, sizeof(*k));
-	struct arb_message pool = {
-		.op = ARB_OP_POOL_CREATE, .kind = ARB_PARTITION, .pool = 1, .bytes = capacity, .name = "shm"};
-	struct arb_message objects = {.op = ARB_OP_RESERVE, .flags = ARB_FORCE, .pool = 1, .reservation = OBJECTS};
+	struct arb_message pool = {.op = ARB_OP_POOL_CREATE,
+				   .kind = ARB_PARTITION,
+				   .pool = 1,
+				   .bytes = capacity,
+				   .name = "shm"};
+	struct arb_message objects = {
+		.op = ARB_OP_RESERVE, .flags = ARB_FORCE, .pool = 1, .reservation = OBJECTS};
 
 	ENSURE(a && k && arb_new(&k->core) == 0);
 	a->private = k;
@@ -527,6 +551,7 @@ void fakearb_stop(struct fakearb *a)
 void fakearb_resize(struct fakearb *a, uint64_t capacity)
 {
 	pthread_mutex_lock(&a->private->lock);
-	fakearb_step(a, &(struct arb_message){.op = ARB_OP_POOL_RESIZE, .pool = 1, .bytes = capacity});
+	fakearb_step(a,
+		     &(struct arb_message){.op = ARB_OP_POOL_RESIZE, .pool = 1, .bytes = capacity});
 	pthread_mutex_unlock(&a->private->lock);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * fakearbiter.h: a fake daemon (fakedaemon.h) with the real arbiter core in it: what is not decided by the core is as simple as can be. Objects of the
- * partition are what was sealed, as long as no FREED comes; the test says how much that gives back.
+ * fakearbiter.h: a fake daemon (fakedaemon.h) with the real arbiter core in it: what is not decided
+ * by the core is as simple as can be. Objects of the partition are what was sealed, as long as no
+ * FREED comes; the test says how much that gives back.
  */
 #ifndef SHMSTORE_TEST_FAKEARBITER_H
 #define SHMSTORE_TEST_FAKEARBITER_H
@@ -13,9 +14,9 @@
 
 struct fakearb {
 	struct fake *f;
-	_Atomic uint64_t lease;                  /* bytes that a lease is raised by; 0: none is given */
-	_Atomic uint64_t small;                  /* largest reservation that is to come from one */
-	_Atomic uint64_t freed;                  /* what the next FREED gives back of the objects */
+	_Atomic uint64_t lease; /* bytes that a lease is raised by; 0: none is given */
+	_Atomic uint64_t small; /* largest reservation that is to come from one */
+	_Atomic uint64_t freed; /* what the next FREED gives back of the objects */
 	_Atomic uint64_t n_ops[WIRE_ARB_OP_END]; /* messages */
 	_Atomic uint64_t n_calls;                /* up-calls sent */
 	_Atomic bool off;                        /* it says that there is no arbiter */

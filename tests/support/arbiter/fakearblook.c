@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fakearblook.c: the leases of the fake arbiter (of each pool what is held, and what is unspent, which is reclaimable), and what a test sees of its
- * books. */
+/* fakearblook.c: the leases of the fake arbiter (of each pool what is held, and what is unspent,
+ * which is reclaimable), and what a test sees of its books. */
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -83,7 +83,8 @@ static uint64_t unspent(struct fakearb *a)
 			const struct client *c = &k->clients[i];
 
 			if (c->fd >= 0 && c->has[slot] &&
-			    arb_reservation(k->core, fakearb_lease_id(c, slot, true), &r) && r.pool == 1)
+			    arb_reservation(k->core, fakearb_lease_id(c, slot, true), &r) &&
+			    r.pool == 1)
 				n += r.bytes;
 		}
 	}
@@ -112,7 +113,8 @@ bool fakearb_settled(struct fakearb *a, bool leased)
 
 struct wire_lease *fakearb_lease(struct fakearb *a)
 {
-	return (struct wire_lease *)(void *)((char *)fake_credit(a->f) - WIRE_CREDIT_OFF + WIRE_LEASE_OFF);
+	return (struct wire_lease *)(void *)((char *)fake_credit(a->f) - WIRE_CREDIT_OFF +
+					     WIRE_LEASE_OFF);
 }
 
 uint64_t fakearb_lease_id(const struct client *c, unsigned slot, bool unspent)
@@ -129,7 +131,10 @@ struct wire_lease *fakearb_lease_of(struct fakearb *a, const struct client *c, u
 
 void fakearb_set(struct fakearb *a, uint64_t reservation, uint64_t bytes)
 {
-	struct arb_message m = {.op = ARB_OP_RESIZE, .flags = ARB_FORCE, .reservation = reservation, .bytes = bytes};
+	struct arb_message m = {.op = ARB_OP_RESIZE,
+				.flags = ARB_FORCE,
+				.reservation = reservation,
+				.bytes = bytes};
 
 	fakearb_step(a, &m);
 }
@@ -153,8 +158,9 @@ void fakearb_book_lease(struct fakearb *a, const struct client *c, unsigned slot
 void fakearb_recall(struct fakearb *a, const struct client *c, unsigned slot)
 {
 	struct wire_lease *l = fakearb_lease_of(a, c, slot);
-	struct arb_message spilled = {
-		.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = fakearb_lease_id(c, slot, true)};
+	struct arb_message spilled = {.op = ARB_OP_SPILLED,
+				      .flags = ARB_ALL,
+				      .reservation = fakearb_lease_id(c, slot, true)};
 
 	if (l) {
 		atomic_store(&l->wanted, 1);
@@ -166,7 +172,8 @@ void fakearb_recall(struct fakearb *a, const struct client *c, unsigned slot)
 
 static bool make_lease(struct fakearb *a, struct client *c, uint32_t pool)
 {
-	struct arb_message m = {.op = ARB_OP_RESERVE, .flags = ARB_FORCE, .pool = fakearb_pool_id(c, pool)};
+	struct arb_message m = {
+		.op = ARB_OP_RESERVE, .flags = ARB_FORCE, .pool = fakearb_pool_id(c, pool)};
 	unsigned slot = pool - 1;
 
 	if (c->has[slot])
@@ -183,12 +190,13 @@ static bool make_lease(struct fakearb *a, struct client *c, uint32_t pool)
 
 int fakearb_raise_lease(struct fakearb *a, struct client *c, const struct wire_arb *w)
 {
-	struct wire_lease *l = w->pool && w->pool <= WIRE_LEASES ? fakearb_lease_of(a, c, w->pool - 1) : NULL;
+	struct wire_lease *l =
+		w->pool && w->pool <= WIRE_LEASES ? fakearb_lease_of(a, c, w->pool - 1) : NULL;
 	uint64_t n = a->lease > w->bytes ? a->lease : w->bytes, granted, charged;
 	struct arb_pool_info i;
 
-	if (!l || !a->lease || !arb_pool(a->private->core, fakearb_pool_id(c, w->pool), &i) || i.n_waiting ||
-	    n > i.capacity - i.used)
+	if (!l || !a->lease || !arb_pool(a->private->core, fakearb_pool_id(c, w->pool), &i) ||
+	    i.n_waiting || n > i.capacity - i.used)
 		return ARB_AGAIN;
 	make_lease(a, c, w->pool);
 	granted = atomic_load(&l->granted);
