@@ -1,16 +1,19 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon costs when nothing happens, and how fast it is when something does. Needs root (mounts).
+"""What the daemon costs when nothing happens, and how fast it is when
+something does. Needs root (mounts).
 
     bench/daemon_numbers.py [--build DIRECTORY] [idle | cycle | kill-worker | kill-daemon]...
 
   idle          256 registered stores: processor time of the daemon over 60 s, its private memory
-  cycle         100,000 registrations and disconnects: its private memory and descriptors before and after
+  cycle         100,000 registrations and disconnects: its private memory and
+                descriptors before and after
   kill-worker   kill -9 of a process that holds 2 GiB: how long until df is down
-  kill-daemon   kill -9 of the daemon under eight clients, and a new one: their errors and wrong bytes, and how long until
-                the new one's books are the kernel's
+  kill-daemon   kill -9 of the daemon under eight clients, and a new one: their errors and wrong
+                bytes, and how long until the new one's books are the kernel's
 
-Each prints one line of JSON. --seconds, --stores, --cycles, --bytes, --clients change the numbers above.
+Each prints one line of JSON. --seconds, --stores, --cycles, --bytes,
+--clients change the numbers above.
 """
 import argparse
 import json
@@ -35,13 +38,15 @@ class Host:
     def __init__(self, build, size):
         self.build = Path(build)
         self.base = tempfile.mkdtemp(prefix="shmstore-bench-", dir="/dev/shm")
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},huge=within_size", "shmstore-bench", self.base], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size},huge=within_size",
+                        "shmstore-bench", self.base], check=True)
         self.partition = os.path.join(self.base, "partition")
         self.directory = tempfile.mkdtemp(prefix="shmstore-bench-")
         self.socket = os.path.join(self.directory, "socket")
         self.config = os.path.join(self.directory, "conf")
         with open(self.config, "w", encoding="ascii") as file:
-            file.write(f'daemon {{ socket = "{self.socket}" }}\nhttp {{ enabled = no }}\npartition "{self.partition}" {{ create = yes }}\n')
+            file.write(f'daemon {{ socket = "{self.socket}" }}\nhttp {{ enabled = no }}\npartition '
+                       f'"{self.partition}" {{ create = yes }}\n')
         self.environment = dict(os.environ, SHMSTORE_SOCKET=self.socket)
         self.children = []
         self.daemon = None
@@ -57,7 +62,8 @@ class Host:
 
     def client(self, *arguments):
         """A daemon_stores; returns when it is ready."""
-        child = self.start(str(self.build / "bench/daemon_stores"), self.partition, *map(str, arguments), stdin=subprocess.PIPE,
+        child = self.start(str(self.build / "bench/daemon_stores"), self.partition,
+                           *map(str, arguments), stdin=subprocess.PIPE,
                            stdout=subprocess.PIPE, text=True)
         if arguments[0] != "cycle":
             assert child.stdout.readline() == "ready\n", arguments
@@ -65,7 +71,8 @@ class Host:
 
     def ask(self, *question):
         """The partition's part of the daemon's answer; None where it does not answer."""
-        answer = subprocess.run([str(self.build / "tools/shmstore-admin"), *question, "--json", "--partition", self.partition],
+        answer = subprocess.run([str(self.build / "tools/shmstore-admin"), *question, "--json",
+                                 "--partition", self.partition],
                                 env=self.environment, capture_output=True, text=True, check=False)
         return json.loads(answer.stdout)["partitions"][0] if answer.stdout else None
 
@@ -147,8 +154,10 @@ def cycle(options):
         child = host.client("cycle", options.cycles)
         n, seconds = child.communicate()[0].split()
         time.sleep(2)
-        return {"cycles": int(n), "seconds": float(seconds), "per_second": round(int(n) / float(seconds)),
-                "private_KiB": [private >> 10, host.private_bytes() >> 10], "descriptors": [descriptors, host.descriptors()]}
+        return {"cycles": int(n), "seconds": float(seconds),
+                "per_second": round(int(n) / float(seconds)),
+                "private_KiB": [private >> 10, host.private_bytes() >> 10],
+                "descriptors": [descriptors, host.descriptors()]}
     finally:
         host.stop()
 
@@ -180,8 +189,9 @@ def kill_daemon(options):
         began = time.monotonic()
         host.start_daemon()
         answers = time.monotonic() - began
-        # Right: a reconcile made by the new one says what it found, all stores are there, and nothing is left over. Under load the
-        # walk and statfs are of different moments: the residual counts once the clients stand still.
+        # Right: a reconcile made by the new one says what it found, all stores are there, and
+        # nothing is left over. Under load the walk and statfs are of different moments: the
+        # residual counts once the clients stand still.
         host.wait(lambda: registered(host) == options.clients, 30)
         registered_after = time.monotonic() - began
         for client in clients:
@@ -192,17 +202,21 @@ def kill_daemon(options):
             client.send_signal(signal.SIGCONT)
         lines = [client.communicate(timeout=60)[0].split() for client in clients]
         return {"clients": options.clients, "operations": sum(int(line[0]) for line in lines),
-                "errors": sum(int(line[1]) for line in lines), "wrong_words": sum(int(line[2]) for line in lines),
-                "longest_put_ms": max(float(line[3]) for line in lines), "answers_after_s": round(answers, 3),
-                "all_registered_after_s": round(registered_after, 3), "reconciled_after_s": round(right_after, 3),
-                "reconcile": answer}
+                "errors": sum(int(line[1]) for line in lines),
+                "wrong_words": sum(int(line[2]) for line in lines),
+                "longest_put_ms": max(float(line[3]) for line in lines),
+                "answers_after_s": round(answers, 3),
+                "all_registered_after_s": round(registered_after, 3),
+                "reconciled_after_s": round(right_after, 3), "reconcile": answer}
     finally:
         host.stop()
 
 
 def main():
-    measures = {"idle": idle, "cycle": cycle, "kill-worker": kill_worker, "kill-daemon": kill_daemon}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    measures = {"idle": idle, "cycle": cycle, "kill-worker": kill_worker,
+                "kill-daemon": kill_daemon}
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default=TOP / "build/release")
     parser.add_argument("--stores", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=60)
@@ -214,7 +228,8 @@ def main():
     if os.geteuid() != 0:
         sys.exit("daemon_numbers.py: needs root, for a file system of its own")
     for name in options.measure or measures:
-        print(json.dumps({"measure": name, "cpu": processor(), **measures[name](options)}), flush=True)
+        print(json.dumps({"measure": name, "cpu": processor(), **measures[name](options)}),
+              flush=True)
 
 
 if __name__ == "__main__":

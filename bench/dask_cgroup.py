@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a group of processes costs: memory, CPU time, disk and socket bytes, as the kernel tells it.
 
-A Meter covers the processes of one session (the measured process starts one). Memory comes from a memory cgroup of its
-own where we may make one, version 1 or 2; otherwise from the processes' private memory plus what the partition has in use.
-CPU time and disk traffic are summed over the processes, ended children included; socket bytes are the loopback's counters
-in the process's network namespace. ``method`` says which way was taken.
+A Meter covers the processes of one session (the measured process starts one). Memory comes from a
+memory cgroup of its own where we may make one, version 1 or 2; otherwise from the processes'
+private memory plus what the partition has in use. CPU time and disk traffic are summed over the
+processes, ended children included; socket bytes are the loopback's counters in the process's
+network namespace. ``method`` says which way was taken.
 """
 import os
 import signal
@@ -21,7 +22,8 @@ def read(path):
 
 
 def stat_fields(path):
-    return {key: int(value) for key, value in (line.split()[:2] for line in read(path).splitlines() if line)}
+    return {key: int(value) for key, value in (line.split()[:2] for line in read(path).splitlines()
+                                               if line)}
 
 
 class Cgroup:
@@ -82,7 +84,8 @@ class Cgroup:
 
     def limit(self, nbytes):
         """Bytes that its processes may have; swap does not count."""
-        names = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes") if self.version == 1 else ("memory.max", "memory.swap.max")
+        names = (("memory.limit_in_bytes", "memory.memsw.limit_in_bytes") if self.version == 1
+                 else ("memory.max", "memory.swap.max"))
         for name, value in zip(names, (nbytes, nbytes if self.version == 1 else 0)):
             path = os.path.join(self.path, name)
             if os.path.exists(path):
@@ -98,7 +101,8 @@ class Cgroup:
     def killed(self):
         """Processes that the kernel killed for its limit."""
         name = "memory.oom_control" if self.version == 1 else "memory.events"
-        return next(int(line.split()[1]) for line in read(os.path.join(self.path, name)).splitlines() if line.startswith("oom_kill "))
+        return next(int(line.split()[1]) for line in read(
+            os.path.join(self.path, name)).splitlines() if line.startswith("oom_kill "))
 
     def remove(self):
         """Kills what is still in it and removes it. False: it is still there."""
@@ -142,8 +146,10 @@ class Meter:
         self.stopped = threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.method = {
-            "memory": f"memory cgroup v{cgroup.version}" if cgroup else "private memory of the processes + partition in use",
-            "sockets": "loopback of a network namespace" if own_netns else "loopback of this machine, other traffic included",
+            "memory": f"memory cgroup v{cgroup.version}" if cgroup
+            else "private memory of the processes + partition in use",
+            "sockets": "loopback of a network namespace" if own_netns
+            else "loopback of this machine, other traffic included",
         }
 
     def start(self):
@@ -177,7 +183,8 @@ class Meter:
         private = 0
         for pid in self.pids:
             try:
-                private += next(int(line.split()[1]) * 1024 for line in read(f"/proc/{pid}/status").splitlines()
+                private += next(int(line.split()[1]) * 1024
+                                for line in read(f"/proc/{pid}/status").splitlines()
                                 if line.startswith("RssAnon:"))
             except (OSError, StopIteration):
                 pass
@@ -192,12 +199,15 @@ class Meter:
         return sorted(self.samples)[len(self.samples) // 2]
 
     def totals(self):
-        """CPU seconds, disk bytes read and written, loopback bytes; seconds of processors that a virtual machine's host gave to others."""
+        """CPU seconds, disk bytes read and written, loopback bytes; seconds of processors that a
+        virtual machine's host gave to others."""
         ticks = disk_read = disk_written = 0
         for pid in session_pids(self.pid):
             try:
-                ticks += sum(int(field) for field in read(f"/proc/{pid}/stat").rpartition(")")[2].split()[11:15])
-                io = {line.split(":")[0]: int(line.split()[1]) for line in read(f"/proc/{pid}/io").splitlines()}
+                ticks += sum(int(field) for field in read(f"/proc/{pid}/stat").rpartition(
+                    ")")[2].split()[11:15])
+                io = {line.split(":")[0]: int(line.split()[1])
+                      for line in read(f"/proc/{pid}/io").splitlines()}
                 disk_read += io["read_bytes"]
                 disk_written += io["write_bytes"]
             except (OSError, IndexError):
@@ -208,4 +218,5 @@ class Meter:
             if name.strip() == "lo":
                 sockets = int(counters.split()[0])
         stolen = int(read("/proc/stat").split(maxsplit=9)[8])
-        return {"cpu": ticks / TICK, "disk_read": disk_read, "disk_written": disk_written, "sockets": sockets, "stolen": stolen / TICK}
+        return {"cpu": ticks / TICK, "disk_read": disk_read, "disk_written": disk_written,
+                "sockets": sockets, "stolen": stolen / TICK}

@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The jobs of bench_dask and quickstart, and the process that runs one of them on a Dask cluster of its own.
+"""The jobs of bench_dask and quickstart, and the process that runs one of them
+on a Dask cluster of its own.
 
-``jobs`` maps a name to a function (client, Spec) -> number that builds the job's graph and computes it. The number depends
-on the data alone, so that stock Dask, shmstore and the plain NumPy floor can be compared.
+``jobs`` maps a name to a function (client, Spec) -> number that builds the job's graph and
+computes it. The number depends on the data alone, so that stock Dask, shmstore and the plain
+NumPy floor can be compared.
 
-``main`` is the measured process: it is started by dask_measure.py with a Spec as JSON in argv[1], puts itself into the
-cgroups and the network namespace that the spec names before anything else happens, starts the cluster, and then talks in
-lines of JSON over stdin and stdout:
+``main`` is the measured process: it is started by dask_measure.py with a Spec as JSON in argv[1],
+puts itself into the cgroups and the network namespace that the spec names before anything else
+happens, starts the cluster, and then talks in lines of JSON over stdin and stdout:
 
-    -> {"event": "idle"}             the cluster is up and its libraries are loaded: the baseline is taken here
+    -> {"event": "idle"}             the cluster is up and its libraries are
+                                     loaded: the baseline is taken here
     <- go
     -> {"event": "progress", "done": 120, "total": 2144}
-    -> {"event": "done", "wall": 3.9, "value": 1.23, "lost": 0, "error": ""}      lost: workers that went away meanwhile
+    -> {"event": "done", "wall": 3.9, "value": 1.23, "lost": 0, "error": ""}
+                                     lost: workers that went away meanwhile
     <- close
     -> {"event": "closed"}
 
-Nothing but the standard library (and dask_loop.py, beside this file) is imported before the process is where it belongs.
+Nothing but the standard library (and dask_loop.py, beside this file) is imported before the
+process is where it belongs.
 """
 import ctypes
 import dataclasses
@@ -48,11 +53,14 @@ class Spec:
     chunk: int = 16 << 20
     workers: int = 4
     memory_limit: int = 0  # bytes per worker; 0 = none
-    partition_size: int = 0  # bytes, where it is to be smaller than the data; 0: as large as the job needs
+    # bytes, where it is to be smaller than the data; 0: as large as the job needs
+    partition_size: int = 0
     partition: str = ""  # shmstore only
     scratch: str = ""  # the workers' local directory
-    daemon: str = ""  # shmstore only: the program of the host daemon, whose arbiter the workers use; "": none
-    stacks: bool = False  # where event loops are watched: of each call that holds one for long, the stack
+    # shmstore only: the program of the host daemon, whose arbiter the workers use; "": none
+    daemon: str = ""
+    # where event loops are watched: of each call that holds one for long, the stack
+    stacks: bool = False
     patience: float = 0  # seconds after which the job is given up; 0: it is waited for
     settings: dict = dataclasses.field(default_factory=dict)  # more Dask configuration
     cgroups: list = dataclasses.field(default_factory=list)  # directories to join
@@ -61,7 +69,8 @@ class Spec:
     def label(self):
         text = f"{self.job} {human(self.size)}, {human(self.chunk)} chunks, {self.workers} workers"
         text += f" of {human(self.memory_limit)} each" if self.memory_limit else ""
-        return text + (f", a partition of {human(self.partition_size)}" if self.partition_size else "")
+        return (text + (f", a partition of {human(self.partition_size)}" if self.partition_size
+                        else ""))
 
     @property
     def n_chunks(self):
@@ -72,11 +81,12 @@ def human(size):
     """1073741824 -> '1 GiB'."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if size >= scale:
-            return f"{size / scale:.10g} {unit}" if size % scale == 0 else f"{size / scale:.1f} {unit}"
+            return (f"{size / scale:.10g} {unit}" if size % scale == 0
+                    else f"{size / scale:.1f} {unit}")
     return f"{size} B"
 
 
-# ---- the work of the tasks: imported by the workers -----------------------------------------------------------------
+# ---- the work of the tasks: imported by the workers ----------------------------------------------
 
 
 def make(i, n):
@@ -121,11 +131,13 @@ def make_frame(i, rows, n_keys):
     import pandas
 
     rng = numpy.random.default_rng(i)
-    return pandas.DataFrame({"key": rng.integers(0, n_keys, rows), "a": rng.random(rows), "b": rng.random(rows)})
+    return pandas.DataFrame({"key": rng.integers(0, n_keys, rows), "a": rng.random(rows),
+                             "b": rng.random(rows)})
 
 
 def warm(scratch_size=1 << 16):
-    """What every worker has done before the baseline is taken: the libraries are loaded, BLAS has its buffers."""
+    """What every worker has done before the baseline is taken: the libraries are
+    loaded, BLAS has its buffers."""
     import dask.array
     import dask.dataframe  # noqa: F401
     import numpy
@@ -134,7 +146,7 @@ def warm(scratch_size=1 << 16):
     return float(numpy.dot(a, a))
 
 
-# ---- the jobs -------------------------------------------------------------------------------------------------------
+# ---- the jobs ------------------------------------------------------------------------------------
 
 
 def pairs(client, spec, make=make, dot=dot):
@@ -142,7 +154,8 @@ def pairs(client, spec, make=make, dot=dot):
     from dask import delayed
 
     chunks = [delayed(make, pure=False)(i, spec.chunk // 8) for i in range(spec.n_chunks)]
-    dots = [delayed(dot, pure=False)(chunks[i], chunks[j]) for i in range(len(chunks)) for j in range(i, len(chunks))]
+    dots = [delayed(dot, pure=False)(chunks[i], chunks[j]) for i in range(len(chunks))
+            for j in range(i, len(chunks))]
     return client.compute(delayed(total, pure=False)(dots)).result()
 
 
@@ -163,7 +176,8 @@ def matmul(client, spec):
 
 
 def embarrassing(client, spec):
-    """Chunks made, transformed and reduced on the same worker: nothing to share, the backend must not cost anything."""
+    """Chunks made, transformed and reduced on the same worker: nothing to share, the
+    backend must not cost anything."""
     from dask import delayed
 
     sums = []
@@ -174,7 +188,8 @@ def embarrassing(client, spec):
 
 
 def frames(client, spec):
-    """set_index, merge and groupby of numeric pandas frames: three shuffles, in which every partition goes to all."""
+    """set_index, merge and groupby of numeric pandas frames: three shuffles, in which
+    every partition goes to all."""
     import dask
     import dask.dataframe
     from dask import delayed
@@ -199,7 +214,8 @@ def p2p_rechunk(client, spec):
     import dask.array
 
     side, width = rechunk_sides(spec)
-    with dask.config.set({"array.rechunk.method": "p2p", "array.chunk-size": spec.chunk}):  # else Dask makes larger chunks of two first
+    # else Dask makes larger chunks of two first
+    with dask.config.set({"array.rechunk.method": "p2p", "array.chunk-size": spec.chunk}):
         a = dask.array.random.RandomState(1).random_sample((side, side), chunks=(width, side))
         return float(client.compute((a.rechunk((side, width)) * 2.0).sum()).result())
 
@@ -217,9 +233,11 @@ def make_text_frame(i, rows):
     import pyarrow.compute
 
     rng = numpy.random.default_rng(i)
-    numbers = pyarrow.array(rng.integers(0, 1 << 20, rows)).cast(pyarrow.string())  # NumPy's text took nine tenths of the job's time
+    # NumPy's text took nine tenths of the job's time
+    numbers = pyarrow.array(rng.integers(0, 1 << 20, rows)).cast(pyarrow.string())
     text = pyarrow.compute.binary_join_element_wise("a text of some length, number", numbers, " ")
-    return pandas.DataFrame({"key": rng.integers(0, rows, rows), "a": rng.random(rows), "text": pandas.array(text, dtype="string[pyarrow]")})
+    return pandas.DataFrame({"key": rng.integers(0, rows, rows), "a": rng.random(rows),
+                             "text": pandas.array(text, dtype="string[pyarrow]")})
 
 
 def p2p_shuffle(client, spec):
@@ -228,7 +246,8 @@ def p2p_shuffle(client, spec):
     import dask.dataframe
 
     rows = spec.chunk // 64
-    frame = dask.dataframe.from_map(make_text_frame, range(spec.n_chunks), rows=rows, meta=make_text_frame(0, 4), enforce_metadata=False)
+    frame = dask.dataframe.from_map(make_text_frame, range(spec.n_chunks), rows=rows,
+                                    meta=make_text_frame(0, 4), enforce_metadata=False)
     with dask.config.set({"dataframe.shuffle.method": "p2p"}):
         shuffled = frame.shuffle("key")
         return float(client.compute(shuffled.a.sum() + shuffled.text.str.len().sum()).result())
@@ -238,19 +257,24 @@ def fourfold_picks(spec):
     """The chunks of each sum: as many as are four times a worker's memory limit."""
     width = min(spec.n_chunks, 4 * spec.memory_limit // spec.chunk)
     n_sums = 2 * spec.workers
-    return [[(k * spec.n_chunks // n_sums + j) % spec.n_chunks for j in range(width)] for k in range(n_sums)]
+    return [[(k * spec.n_chunks // n_sums + j) % spec.n_chunks for j in range(width)]
+            for k in range(n_sums)]
 
 
 def fourfold(client, spec):
-    """Element by element sums, each of four times a worker's memory limit at once; all data are four times the partition."""
+    """Element by element sums, each of four times a worker's memory limit at once; all data are
+    four times the partition."""
     from dask import delayed
 
     chunks = [delayed(make, pure=False)(i, spec.chunk // 8) for i in range(spec.n_chunks)]
-    sums = [delayed(add_up, pure=False)([chunks[i] for i in picks]) for picks in fourfold_picks(spec)]
-    return client.compute(delayed(total, pure=False)([delayed(reduce_one, pure=False)(one) for one in sums])).result(timeout=spec.patience)
+    sums = [delayed(add_up, pure=False)([chunks[i] for i in picks]) for picks in fourfold_picks(
+        spec)]
+    return client.compute(delayed(total, pure=False)(
+        [delayed(reduce_one, pure=False)(one) for one in sums])).result(timeout=spec.patience)
 
 
-jobs = {"pairs": pairs, "empty pairs": empty_pairs, "matmul": matmul, "embarrassing": embarrassing, "frames": frames, "four times": fourfold,
+jobs = {"pairs": pairs, "empty pairs": empty_pairs, "matmul": matmul, "embarrassing": embarrassing,
+        "frames": frames, "four times": fourfold,
         "p2p rechunk": p2p_rechunk, "p2p shuffle": p2p_shuffle, **dask_workloads.workloads}
 
 
@@ -281,7 +305,8 @@ def numpy_matmul(spec):
     with ThreadPoolExecutor(spec.workers) as pool:
         a = numpy.empty((side, side))
         list(pool.map(lambda i: fill(a[bounds[i] : bounds[i + 1]], i), range(spec.n_chunks)))
-        return total(pool.map(lambda i: float(numpy.dot(a[bounds[i] : bounds[i + 1]], a.T).sum()), range(spec.n_chunks)))
+        return total(pool.map(lambda i: float(numpy.dot(a[bounds[i] : bounds[i + 1]], a.T).sum()),
+                              range(spec.n_chunks)))
 
 
 def fill(rows, seed):
@@ -298,13 +323,16 @@ def numpy_rechunk(spec):
 
     side, width = rechunk_sides(spec)
     with ThreadPoolExecutor(spec.workers) as pool:
-        chunks = list(pool.map(lambda i: numpy.random.RandomState(i).random_sample((width, side)), range(spec.n_chunks)))
+        chunks = list(pool.map(lambda i: numpy.random.RandomState(i).random_sample((width, side)),
+                               range(spec.n_chunks)))
         starts = range(0, side, width)
-        return total(pool.map(lambda j: float((numpy.concatenate([c[:, j : j + width] for c in chunks]) * 2.0).sum()), starts))
+        return total(pool.map(lambda j: float(
+            (numpy.concatenate([c[:, j : j + width] for c in chunks]) * 2.0).sum()), starts))
 
 
 def numpy_shuffle(spec):
-    """The floor of the shuffle: each frame is sorted by where its rows go and cut, each new one is one concatenation."""
+    """The floor of the shuffle: each frame is sorted by where its rows go and cut, each new
+    one is one concatenation."""
     from concurrent.futures import ThreadPoolExecutor
 
     import numpy
@@ -312,7 +340,8 @@ def numpy_shuffle(spec):
 
     def cut(i):
         frame = make_text_frame(i, spec.chunk // 64)
-        to = (pandas.util.hash_pandas_object(frame[["key"]], index=False).to_numpy() % spec.n_chunks).astype(numpy.int16)
+        to = (pandas.util.hash_pandas_object(frame[["key"]], index=False).to_numpy() %
+              spec.n_chunks).astype(numpy.int16)
         ends = numpy.cumsum(numpy.bincount(to, minlength=spec.n_chunks))
         frame = frame.take(numpy.argsort(to, kind="stable"))
         return [frame.iloc[begin:end] for begin, end in zip([0, *ends], ends)]
@@ -326,10 +355,11 @@ def numpy_shuffle(spec):
 
 
 #: Those jobs in one plain process with as many threads: the floor.
-numpy_jobs = {"pairs": numpy_pairs, "four times": numpy_fourfold, "matmul": numpy_matmul, "p2p rechunk": numpy_rechunk, "p2p shuffle": numpy_shuffle}
+numpy_jobs = {"pairs": numpy_pairs, "four times": numpy_fourfold, "matmul": numpy_matmul,
+              "p2p rechunk": numpy_rechunk, "p2p shuffle": numpy_shuffle}
 
 
-# ---- the measured process -------------------------------------------------------------------------------------------
+# ---- the measured process ------------------------------------------------------------------------
 
 
 def libc_call(name, *args):
@@ -340,13 +370,15 @@ def libc_call(name, *args):
 
 
 def enter_netns():
-    """A network namespace with only a loopback in it; without root, one in a user namespace where we keep our own id."""
+    """A network namespace with only a loopback in it; without root, one in a user namespace
+    where we keep our own id."""
     uid, gid = os.getuid(), os.getgid()
     if os.geteuid() == 0:
         libc_call("unshare", CLONE_NEWNET)
     else:
         libc_call("unshare", CLONE_NEWUSER | CLONE_NEWNET)
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"),
+                           ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -356,7 +388,8 @@ def enter_netns():
 
 
 class Progress:
-    """Counts tasks and bytes of their results in a scheduler that lives in this process, and says how many are done at most five times a second."""
+    """Counts tasks and bytes of their results in a scheduler that lives in this process, and says
+    how many are done at most five times a second."""
 
     def __init__(self, say, scheduler):
         from distributed.diagnostics.plugin import SchedulerPlugin
@@ -397,7 +430,8 @@ class Progress:
 
 def start_daemon(spec):
     """The host daemon for this run's partition. It ends with this process."""
-    config, path = os.path.join(spec.scratch, "shmstored.conf"), os.path.join(spec.scratch, "shmstored.socket")
+    config, path = os.path.join(spec.scratch, "shmstored.conf"), os.path.join(
+        spec.scratch, "shmstored.socket")
     with open(config, "w") as file:
         file.write(f'http {{ enabled = no }}\npartition "{spec.partition}" {{ create = yes }}\n')
     os.environ["SHMSTORE_SOCKET"] = path
@@ -405,8 +439,8 @@ def start_daemon(spec):
     def end_with_parent():
         libc_call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
-    return subprocess.Popen([spec.daemon, "--config", config, "--socket", path], stdin=subprocess.DEVNULL, stdout=2,
-                            preexec_fn=end_with_parent)
+    return subprocess.Popen([spec.daemon, "--config", config, "--socket", path],
+                            stdin=subprocess.DEVNULL, stdout=2, preexec_fn=end_with_parent)
 
 
 def has_arbiter(dask_worker):
@@ -428,13 +462,15 @@ def wait_for_arbiter(client, timeout=30):
 
 
 def run_job(spec, client):
-    """(its result, what went wrong): a job that dies is a result too where the case says how long to wait for it."""
+    """(its result, what went wrong): a job that dies is a result too where the case says
+    how long to wait for it."""
     if not spec.patience:
         return jobs[spec.job](client, spec), ""
     try:
         return jobs[spec.job](client, spec), ""
     except Exception as error:
-        return None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no end in time'}"
+        said = str(error).splitlines()[0] if str(error) else "no end in time"
+        return None, f"{type(error).__name__}: {said}"
 
 
 def run_on_cluster(spec, say, wait):
@@ -452,17 +488,21 @@ def run_on_cluster(spec, say, wait):
         if spec.daemon:
             start_daemon(spec)
     dask.config.set(settings)
-    with LocalCluster(n_workers=spec.workers, threads_per_worker=1, processes=True, memory_limit=spec.memory_limit,
-                      dashboard_address=None, local_directory=spec.scratch, **options) as cluster, Client(cluster) as client:
+    with LocalCluster(n_workers=spec.workers, threads_per_worker=1, processes=True,
+                      memory_limit=spec.memory_limit,
+                      dashboard_address=None, local_directory=spec.scratch,
+                      **options) as cluster, Client(cluster) as client:
         client.wait_for_workers(spec.workers, timeout=60)
         client.run(warm)
         warm()
         arbitrated = spec.side == "shmstore" and spec.daemon
         if arbitrated:
             wait_for_arbiter(client)
-        watched = spec.partition_size and not (spec.patience and spec.side == "stock")  # its workers do not live so long
+        # its workers do not live so long
+        watched = spec.partition_size and not (spec.patience and spec.side == "stock")
         if watched:
-            client.run(dask_loop.watch, spec.stacks)  # what run() is given, it calls on the worker's event loop
+            # what run() is given, it calls on the worker's event loop
+            client.run(dask_loop.watch, spec.stacks)
         import dask.array
         import dask.dataframe  # noqa: F401
 
@@ -477,15 +517,18 @@ def run_on_cluster(spec, say, wait):
         progress.over = True
         progress.stop.set()
         progress.thread.join()
-        steps = [steps for steps in client.run(steps_taken).values()] if arbitrated and not progress.lost else []
+        steps = ([steps for steps in client.run(steps_taken).values()] if arbitrated and
+                 not progress.lost else [])
         loops = list(client.run(dask_loop.report).values()) if watched and not progress.lost else []
         held = list(client.run(dask_loop.stacks).values()) if loops and spec.stacks else []
-        say(event="done", wall=wall, value=value, live=progress.live_most, loops=loops, held=held, lost=progress.lost, error=error, steps=add_counts(steps))
+        say(event="done", wall=wall, value=value, live=progress.live_most, loops=loops, held=held,
+            lost=progress.lost, error=error, steps=add_counts(steps))
         wait("close")
 
 
 def add_counts(counts):
-    return {name: sum(one.get(name, 0) for one in counts) for name in sorted({name for one in counts for name in one})}
+    return {name: sum(one.get(name, 0) for one in counts)
+            for name in sorted({name for one in counts for name in one})}
 
 
 def run_alone(spec, say, wait):

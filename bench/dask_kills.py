@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers killed at random, and what each kill costs, key by key: which keys had their insurance at that moment, and which of these were computed
-again.
+"""Workers killed at random, and what each kill costs, key by key: which keys had their insurance at
+that moment, and which of these were computed again.
 
-A key is computed again where it leaves the scheduler's state `memory` while a task or a client still wants it: its last replica is lost. One
-that nobody wants any more leaves it, too, and does not count. A loss belongs to the last kill before it.
+A key is computed again where it leaves the scheduler's state `memory` while a task or a client
+still wants it: its last replica is lost. One that nobody wants any more leaves it, too, and does
+not count. A loss belongs to the last kill before it.
 """
 import os
 import random
@@ -15,7 +16,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 
 class Kills(SchedulerPlugin):
-    """Of a client whose cluster is in this process, with nannies. Its scheduler may have the policy Insurance."""
+    """Of a client whose cluster is in this process, with nannies. Its scheduler may
+    have the policy Insurance."""
 
     def __init__(self, client, seed=1):
         self._client = client
@@ -25,7 +27,8 @@ class Kills(SchedulerPlugin):
         self._had = set()  # keys that had their insurance at the last kill
         self._lost = {}  # key -> whether it had its insurance
         self.insured_at = []  #: of each kill: how many keys had their insurance
-        self.alone_at = []  #: of each kill: how many keys the victim alone had that the policy insures
+        # : of each kill: how many keys the victim alone had that the policy insures
+        self.alone_at = []
         self.again = []  #: (number of the kill, key): computed again though it had its insurance
         self.again_uninsured = []  #: the same of those that had none, or not yet
         client.sync(self._watch)
@@ -34,18 +37,22 @@ class Kills(SchedulerPlugin):
         self._scheduler.add_plugin(self, name="bench-kills")
 
     def one(self):
-        """Kills a worker; its nanny starts another one. Not on the event loop. Returns its address; None: there is none that others survive."""
+        """Kills a worker; its nanny starts another one. Not on the event loop. Returns its address;
+        None: there is none that others survive."""
         return self._client.sync(self._one)
 
     async def _one(self):
-        workers = {worker.address: worker for worker in self._scheduler.workers.values() if worker in self._scheduler.running}
-        nannies = [nanny for nanny in self._client.cluster.workers.values() if nanny.worker_address in workers]
+        workers = {worker.address: worker for worker in self._scheduler.workers.values()
+                   if worker in self._scheduler.running}
+        nannies = [nanny for nanny in self._client.cluster.workers.values()
+                   if nanny.worker_address in workers]
         if len(workers) < 2 or not nannies:
             return None
         nanny = self._random.choice(nannies)
         victim = workers[nanny.worker_address]
         policy = self._policy()
-        tasks = [task for task in self._scheduler.tasks.values() if task.state == "memory" and policy is not None and policy.insures(task)]
+        tasks = [task for task in self._scheduler.tasks.values() if task.state == "memory" and
+                 policy is not None and policy.insures(task)]
         self._had = {task.key for task in tasks if policy.insured(task)}
         os.kill(nanny.pid, signal.SIGKILL)
         self.insured_at.append(len(self._had))
@@ -63,26 +70,33 @@ class Kills(SchedulerPlugin):
             if task is not None and (task.waiters or task.who_wants):
                 self._lost[key] = key in self._had
         elif finish == "processing" and key in self._lost:
-            (self.again if self._lost.pop(key) else self.again_uninsured).append((len(self.insured_at), key))
+            (self.again if self._lost.pop(key) else self.again_uninsured).append(
+                (len(self.insured_at), key))
 
     def open(self):
-        """What the scheduler waits for, and what workers it has: for people, where a job does not end."""
+        """What the scheduler waits for, and what workers it has: for people,
+        where a job does not end."""
         return self._client.sync(self._open)
 
     async def _open(self):
         scheduler = self._scheduler
         now = time.time()
         workers = {
-            worker.address: {"status": worker.status.name, "seen": round(now - worker.last_seen, 1), "memory": worker.metrics.get("memory"),
-                             "processing": [task.key for task in worker.processing][:8], "executing": [task.key for task in worker.executing][:8]}
+            worker.address: {"status": worker.status.name, "seen": round(now - worker.last_seen, 1),
+                             "memory": worker.metrics.get("memory"),
+                             "processing": [task.key for task in worker.processing][:8],
+                             "executing": [task.key for task in worker.executing][:8]}
             for worker in scheduler.workers.values()
         }
-        tasks = [task for task in scheduler.tasks.values() if task.state not in ("memory", "released", "forgotten")]
+        tasks = [task for task in scheduler.tasks.values() if task.state not in (
+            "memory", "released", "forgotten")]
         return {
             "workers": workers,
-            "nannies": {str(name): [nanny.status.name, nanny.worker_address, nanny.pid] for name, nanny in self._client.cluster.workers.items()},
+            "nannies": {str(name): [nanny.status.name, nanny.worker_address, nanny.pid]
+                        for name, nanny in self._client.cluster.workers.items()},
             "states": dict(Counter(task.state for task in scheduler.tasks.values())),
-            "tasks": {str(task.key): [task.state, getattr(task.processing_on, "address", None), [str(dep.key) for dep in task.waiting_on or ()][:4]]
+            "tasks": {str(task.key): [task.state, getattr(task.processing_on, "address", None),
+                                      [str(dep.key) for dep in task.waiting_on or ()][:4]]
                       for task in tasks[:20]},
         }
 

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long single calls hold a worker's event loop, and by what. `watch` and `report` run on each worker (Client.run).
+"""How long single calls hold a worker's event loop, and by what. `watch` and `report` run
+on each worker (Client.run).
 
-A call's time is taken from its begin to its end, less what the loop's thread waited for a processor meanwhile (run_delay in
-/proc/<pid>/task/<tid>/schedstat): a busy machine holds everything, and is not what is asked about. Waiting for the disk, a lock or the
-interpreter counts. So a call's time is what its thread ran, and what it slept: waited for something other than a processor. Mostly that is the
-interpreter, and whoever has it may be the one who waits for a processor: of what a call slept it is said for how long a single other
-thread of the process did (at most; it need not be the one that had the interpreter).
+A call's time is taken from its begin to its end, less what the loop's thread waited for a
+processor meanwhile (run_delay in /proc/<pid>/task/<tid>/schedstat): a busy machine holds
+everything, and is not what is asked about. Waiting for the disk, a lock or the interpreter counts.
+So a call's time is what its thread ran, and what it slept: waited for something other than a
+processor. Mostly that is the interpreter, and whoever has it may be the one who waits for a
+processor: of what a call slept it is said for how long a single other thread of the process did
+(at most; it need not be the one that had the interpreter).
 
-With stacks, a thread looks every so often where a call is that is over the bound by then. It needs the interpreter for that: a call that keeps
-it is seen at the point where it gave it up.
+With stacks, a thread looks every so often where a call is that is over the bound by then. It needs
+the interpreter for that: a call that keeps it is seen at the point where it gave it up.
 """
 import asyncio
 import contextlib
@@ -34,7 +37,8 @@ class Call(NamedTuple):
     ran: float = 0.0  #: on a processor
     collected: float = 0.0  #: of that, collecting garbage
     slept: float = 0.0  #: waiting for the disk, a lock or the interpreter, which another thread has
-    behind: float = 0.0  #: of that, at most, while another thread of the process waited for a processor
+    # : of that, at most, while another thread of the process waited for a processor
+    behind: float = 0.0
     queued: float = 0.0  #: waiting for a processor: not part of held
     what: str = ""
 
@@ -57,13 +61,15 @@ class _Others:
 
     def most(self):
         """Seconds that one of them has waited since the mark."""
-        return max((wait - self._before.get(thread, wait) for thread, wait in self._waits().items()), default=0.0)
+        return max((wait - self._before.get(thread, wait)
+                    for thread, wait in self._waits().items()), default=0.0)
 
     def _list(self):
         for thread in os.listdir("/proc/self/task"):
             if thread not in self._stats and int(thread) != self._own:
                 with contextlib.suppress(OSError):
-                    self._stats[thread] = os.open(f"/proc/self/task/{thread}/schedstat", os.O_RDONLY)
+                    self._stats[thread] = os.open(f"/proc/self/task/{thread}/schedstat",
+                                                  os.O_RDONLY)
 
     def _waits(self):
         waits = {}
@@ -122,14 +128,16 @@ class _Watch:
         self.n += 1
         if held > BOUND:
             self.n_over += 1
-            calls = self.stacks.setdefault(self.seen or f"(no stack) {handle!r}"[:300], [0, 0.0, 0.0])
+            calls = self.stacks.setdefault(self.seen or f"(no stack) {handle!r}"[:300],
+                                           [0, 0.0, 0.0])
             if held > calls[1]:
                 calls[1:] = held, ran
             calls[0] += 1
         self.seen = ""
         if held > self.longest.held:
             slept = max(0.0, held - ran)
-            self.longest = Call(held, ran, collected, slept, min(slept, self.others.most()), queued, repr(handle)[:300])
+            self.longest = Call(held, ran, collected, slept, min(slept, self.others.most()), queued,
+                                repr(handle)[:300])
 
     def look(self):
         looked = 0.0

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one job of dask_jobs.py in a process session of its own and measures it: what bench_dask and quickstart share.
+"""Runs one job of dask_jobs.py in a process session of its own and measures it: what
+bench_dask and quickstart share.
 
-A Lab holds what the runs need: a scratch directory, the partition, the right to make cgroups and network namespaces; it
-leaves nothing behind, also when a signal ends it. Lab.measure() starts the measured process (dask_jobs.main), lets the
-cluster come up, takes the idle baseline, touches the machine's memory so that no side pays for pages that the host has
-to find first, starts the clock, and returns a dictionary.
+A Lab holds what the runs need: a scratch directory, the partition, the right to make cgroups and
+network namespaces; it leaves nothing behind, also when a signal ends it. Lab.measure() starts
+the measured process (dask_jobs.main), lets the cluster come up, takes the idle baseline, touches
+the machine's memory so that no side pays for pages that the host has to find first, starts the
+clock, and returns a dictionary.
 """
 import contextlib
 import ctypes
@@ -36,7 +38,8 @@ class Failed(Exception):
 
 
 class Interrupted(BaseException):
-    """SIGINT, SIGTERM or SIGHUP. Raised once; the handler stays silent afterwards, so cleaning up runs to its end."""
+    """SIGINT, SIGTERM or SIGHUP. Raised once; the handler stays silent afterwards, so
+    cleaning up runs to its end."""
 
 
 def raise_on_signals():
@@ -50,8 +53,10 @@ def raise_on_signals():
 
 
 def go_on_with(version):
-    """The program again, in the virtual environment of that Dask, if it does not run there already."""
-    made = subprocess.run([os.path.join(os.path.dirname(HERE), "deploy", "environment"), version], stdout=subprocess.PIPE, text=True, check=False)
+    """The program again, in the virtual environment of that Dask, if it
+    does not run there already."""
+    made = subprocess.run([os.path.join(os.path.dirname(HERE), "deploy", "environment"), version],
+                          stdout=subprocess.PIPE, text=True, check=False)
     if made.returncode:
         raise SystemExit(made.returncode)
     python = made.stdout.strip()
@@ -60,12 +65,14 @@ def go_on_with(version):
 
 
 def available_memory():
-    return int(next(line.split()[1] for line in read("/proc/meminfo").splitlines() if line.startswith("MemAvailable"))) * 1024
+    return int(next(line.split()[1] for line in read("/proc/meminfo").splitlines()
+                    if line.startswith("MemAvailable"))) * 1024
 
 
 def touch_memory(size):
-    """Has the machine give us size bytes, and frees them: what is allocated next has them at once. On a virtual machine whoever uses a page first, or
-    first after it was free for a second or two, waits for the host. Free pages are found by luck: so until it gets no faster."""
+    """Has the machine give us size bytes, and frees them: what is allocated next has them at once.
+    On a virtual machine whoever uses a page first, or first after it was free for a second or two,
+    waits for the host. Free pages are found by luck: so until it gets no faster."""
     size = min(size, int(available_memory() * 0.85)) & ~((2 << 20) - 1)
     if size <= 0:
         return
@@ -79,9 +86,12 @@ def touch_memory(size):
 
 
 def touch_once(size):
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # no "with": closing it under a pointer, as an interruption would, raises
+    # no "with": closing it under a pointer, as an interruption would, raises
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):
-        memory.madvise(mmap.MADV_HUGEPAGE)  # of private memory only: pages of shared memory are others than those that huge ones are made of
+        # of private memory only: pages of shared memory are others than
+        # those that huge ones are made of
+        memory.madvise(mmap.MADV_HUGEPAGE)
     pointer = ctypes.c_char.from_buffer(memory)
     ctypes.memset(ctypes.addressof(pointer), 1, size)
     del pointer
@@ -90,7 +100,8 @@ def touch_once(size):
 
 def expected_peak(spec):
     """Bytes of memory that a run may take: how much to touch, and what a machine should have."""
-    copies = {"pairs": spec.workers + 0.5 if spec.side == "stock" else 2, "empty pairs": 0, "matmul": 6, "embarrassing": 1.5, "frames": 6, "four times": 1}
+    copies = {"pairs": spec.workers + 0.5 if spec.side == "stock" else 2, "empty pairs": 0,
+              "matmul": 6, "embarrassing": 1.5, "frames": 6, "four times": 1}
     peak = copies.get(spec.job, 4) * spec.size
     if spec.memory_limit:
         peak = min(peak, spec.workers * spec.memory_limit)
@@ -112,14 +123,16 @@ def is_tracker(pid):
 
 def drop_semaphores(since, directory="/dev/shm"):
     """
-    Removes Python's named semaphores of this user that came to be after since and that no process maps: a program that is killed
-    between making one and telling its tracker leaves it. sem_open() maps it before it has its name; maps show the inode, and another name.
+    Removes Python's named semaphores of this user that came to be after since and that no process
+    maps: a program that is killed between making one and telling its tracker leaves it. sem_open()
+    maps it before it has its name; maps show the inode, and another name.
     """
     found = {}
     for entry in os.scandir(directory) if os.path.isdir(directory) else ():
         with contextlib.suppress(OSError):
             stat = entry.stat(follow_symlinks=False)
-            if entry.name.startswith("sem.mp-") and stat.st_uid == os.getuid() and stat.st_ctime >= since:
+            if (entry.name.startswith("sem.mp-") and stat.st_uid == os.getuid() and
+                stat.st_ctime >= since):
                 found[str(stat.st_ino)] = entry.path
     for pid in filter(str.isdigit, os.listdir("/proc") if found else ()):
         with contextlib.suppress(OSError):
@@ -132,8 +145,8 @@ def drop_semaphores(since, directory="/dev/shm"):
 
 def end_session(session, process=None, patience=10):
     """
-    Ends every process of a session and waits until they are gone, and removes what they left of semaphores. Trackers end by themselves,
-    or after patience seconds.
+    Ends every process of a session and waits until they are gone, and removes what they left of
+    semaphores. Trackers end by themselves, or after patience seconds.
     """
     start = time.monotonic()
     while time.monotonic() < start + patience + 10:
@@ -156,9 +169,11 @@ def end_session(session, process=None, patience=10):
 
 
 def run_step(argv, log, env=None):
-    """Runs a program in a session of its own with its output in the file log; Failed with the tail of the log."""
+    """Runs a program in a session of its own with its output in the file log; Failed
+    with the tail of the log."""
     with open(log, "ab") as out:
-        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True, env=env)
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                                   start_new_session=True, env=env)
         try:
             code = process.wait()
         finally:
@@ -179,7 +194,8 @@ class Lab:
         self.python_path = list(python_path)
         self.keep = False  # set to True at the end of a run that was asked to keep the partition
         self.name = f"{PREFIX}{os.getpid()}"
-        self.partition_name = f"shmstore-kept-{os.getpid()}" if may_keep else self.name  # remove_stale() leaves it alone
+        # remove_stale() leaves it alone
+        self.partition_name = f"shmstore-kept-{os.getpid()}" if may_keep else self.name
         self.partition, self.own_partition = partition_path, partition_path is None
         self.partition_text = partition_path or ""
         self.scratch_parent = scratch_parent or os.environ.get("TMPDIR", "/var/tmp")
@@ -202,7 +218,8 @@ class Lab:
         return self
 
     def __exit__(self, *exc):
-        # An Interrupted raised on the way into close() still finds the second call; there is only one Interrupted.
+        # An Interrupted raised on the way into close() still finds the second call;
+        # there is only one Interrupted.
         try:
             self.close()
         finally:
@@ -224,8 +241,10 @@ class Lab:
         return ("/run", "/dev/shm")
 
     def remove_stale(self):
-        """Removes the leftovers of a Lab that was killed outright: its processes died with it, its names hold its pid."""
-        parents = [*self.partition_places(), self.scratch_parent, *(parent for parent, _ in Cgroup.parents())]
+        """Removes the leftovers of a Lab that was killed outright: its processes died with
+        it, its names hold its pid."""
+        parents = [*self.partition_places(), self.scratch_parent,
+                   *(parent for parent, _ in Cgroup.parents())]
         for parent in parents:
             with contextlib.suppress(OSError):
                 for name in os.listdir(parent):
@@ -240,7 +259,8 @@ class Lab:
                             Cgroup(path, 0).remove()
 
     def lives(self, pid):
-        """Whether the Lab of that pid does. In another PID namespace it has no entry in our /proc, and then its lock tells."""
+        """Whether the Lab of that pid does. In another PID namespace it has no entry in our /proc,
+        and then its lock tells."""
         if os.path.exists(f"/proc/{pid}"):
             return True
         try:
@@ -264,19 +284,23 @@ class Lab:
             shutil.rmtree(path, ignore_errors=True)
 
     def make_partition(self, size):
-        """A tmpfs of our own with huge=within_size where we may mount, else a directory of /dev/shm. In place of an earlier one."""
+        """A tmpfs of our own with huge=within_size where we may mount, else a directory of
+        /dev/shm. In place of an earlier one."""
         if self.own_partition and self.partition:
             self.remove_partition(self.partition)
         libc = ctypes.CDLL(None, use_errno=True)
         if os.geteuid() == 0 and os.path.isdir("/run"):
-            # The name is recorded before the directory is made: whatever interrupts us, close() finds it.
+            # The name is recorded before the directory is made: whatever
+            # interrupts us, close() finds it.
             self.partition = os.path.join("/run", self.partition_name)
             with contextlib.suppress(OSError):
                 os.mkdir(self.partition, 0o700)
             for huge in (",huge=within_size", ""):
                 options = f"size={size},mode=0700{huge}".encode()
-                if libc.mount(b"shmstore", self.partition.encode(), b"tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, options) == 0:
-                    self.partition_text = f"{self.partition}, a tmpfs of its own ({options.decode()})"
+                if libc.mount(b"shmstore", self.partition.encode(), b"tmpfs",
+                              MS_NOSUID | MS_NODEV | MS_NOEXEC, options) == 0:
+                    self.partition_text = (f"{self.partition}, a tmpfs of its own "
+                                           f"({options.decode()})")
                     return self.partition
                 if ctypes.get_errno() not in (errno.EINVAL, errno.EPERM, errno.EACCES):
                     break
@@ -314,12 +338,15 @@ class Lab:
             self.cgroup_name = f"{self.name}-{self.n_runs}"
             self.cgroup = Cgroup.make(self.cgroup_name)
             spec = dataclasses.replace(spec, scratch=scratch, partition=self.partition or "",
-                                       cgroups=[self.cgroup.path] if self.cgroup else [], netns=can_netns())
+                                       cgroups=[self.cgroup.path] if self.cgroup else [],
+                                       netns=can_netns())
             meter = self.start(spec, log)
             return self.run(spec, meter, progress)
         except (EOFError, BrokenPipeError):
             self.end_run()
-            raise Failed(f"{spec.side}, {spec.label()}: the job's process ended early\n{tail(log)}") from None
+            raise Failed(
+                f"{spec.side}, {spec.label()}: the job's process ended early\n{tail(log)}"
+            ) from None
         finally:
             if meter is not None:
                 meter.stop()
@@ -327,16 +354,19 @@ class Lab:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def start(self, spec, log):
-        env = dict(os.environ, PYTHONPATH=os.pathsep.join([HERE, *self.python_path]), PYTHONDONTWRITEBYTECODE="1")
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join([HERE, *self.python_path]),
+                   PYTHONDONTWRITEBYTECODE="1")
         env.pop("SHMSTORE_PARTITION", None)
         if spec.side == "numpy":
             env.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
         with open(log, "wb") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", "import sys, dask_jobs; dask_jobs.main(sys.argv)", json.dumps(dataclasses.asdict(spec))],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True, env=env, cwd=spec.scratch,
-                start_new_session=True)
-        meter = Meter(self.process.pid, self.cgroup, spec.partition if spec.side == "shmstore" else "", spec.netns)
+                [sys.executable, "-c", "import sys, dask_jobs; dask_jobs.main(sys.argv)",
+                 json.dumps(dataclasses.asdict(spec))],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True, env=env,
+                cwd=spec.scratch, start_new_session=True)
+        meter = Meter(self.process.pid, self.cgroup, spec.partition if spec.side == "shmstore"
+                      else "", spec.netns)
         meter.start()
         return meter
 
@@ -358,14 +388,19 @@ class Lab:
         self.tell("go")
         start = time.monotonic()
         while (message := self.hear())["event"] == "progress":
-            progress(message["done"], message["total"], time.monotonic() - start, meter.last - baseline)
+            progress(message["done"], message["total"], time.monotonic() - start,
+                     meter.last - baseline)
         after = meter.totals()
         peak = max(meter.peak, meter.memory())
-        result = {"job": spec.job, "side": spec.side, "size": spec.size, "chunk": spec.chunk, "workers": spec.workers,
-                  "memory_limit": spec.memory_limit, "wall": message["wall"], "value": message["value"],
+        result = {"job": spec.job, "side": spec.side, "size": spec.size, "chunk": spec.chunk,
+                  "workers": spec.workers,
+                  "memory_limit": spec.memory_limit, "wall": message["wall"],
+                  "value": message["value"],
                   "peak": peak - baseline, "baseline": baseline, "method": meter.method,
-                  "distributed": idle.get("distributed"), "loops": message["loops"], "held": message.get("held", []), "lost": message.get("lost", 0),
-                  "died": message.get("error", ""), "steps": message.get("steps", {}), "live": message.get("live", 0)}
+                  "distributed": idle.get("distributed"), "loops": message["loops"],
+                  "held": message.get("held", []), "lost": message.get("lost", 0),
+                  "died": message.get("error", ""), "steps": message.get("steps", {}),
+                  "live": message.get("live", 0)}
         result.update({key: after[key] - before[key] for key in before})
         self.tell("close")
         while self.hear()["event"] != "closed":
@@ -379,8 +414,10 @@ def can_netns():
     """Whether dask_jobs.enter_netns() works here: tried in a child."""
     if can_netns.known is None:
         probe = "import dask_jobs; dask_jobs.enter_netns()"
-        can_netns.known = subprocess.run([sys.executable, "-c", probe], stderr=subprocess.DEVNULL, check=False,
-                                         env=dict(os.environ, PYTHONPATH=HERE, PYTHONDONTWRITEBYTECODE="1")).returncode == 0
+        can_netns.known = subprocess.run([sys.executable, "-c", probe], stderr=subprocess.DEVNULL,
+                                         check=False,
+                                         env=dict(os.environ, PYTHONPATH=HERE,
+                                                  PYTHONDONTWRITEBYTECODE="1")).returncode == 0
     return can_netns.known
 
 

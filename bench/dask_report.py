@@ -6,7 +6,8 @@ import sys
 import time
 
 SIDES = {"stock": "stock Dask", "shmstore": "shmstore"}
-UNITS = {"": 1, "B": 1, "K": 10, "KB": 10, "KIB": 10, "M": 20, "MB": 20, "MIB": 20, "G": 30, "GB": 30, "GIB": 30}
+UNITS = {"": 1, "B": 1, "K": 10, "KB": 10, "KIB": 10, "M": 20, "MB": 20, "MIB": 20, "G": 30,
+         "GB": 30, "GIB": 30}
 
 
 def parse_size(text):
@@ -32,7 +33,8 @@ class Line:
 
     def write(self, text, end=False):
         if self.live:
-            print(f"\r\x1b[K{self.label:<10} {text}", end="\n" if end else "", file=self.file, flush=True)
+            print(f"\r\x1b[K{self.label:<10} {text}", end="\n" if end else "", file=self.file,
+                  flush=True)
         elif end or time.monotonic() - self.last > 5:
             self.last = time.monotonic()
             print(f"{self.label:<10} {text}", file=self.file, flush=True)
@@ -64,7 +66,8 @@ def table(head, rows):
     widths = [max(len(str(row[i])) for row in [head, *rows]) for i in range(len(head))]
 
     def line(row):
-        cells = [f"{row[0]:<{widths[0]}}"] + [f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:])]
+        cells = ([f"{row[0]:<{widths[0]}}"] + [f"{cell:>{width}}" for cell, width in zip(
+            row[1:], widths[1:])])
         return "  ".join(cells).rstrip()
 
     return "\n".join([line(head), "  ".join("-" * width for width in widths), *map(line, rows)])
@@ -73,13 +76,19 @@ def table(head, rows):
 def side_by_side(results):
     stock, ours = results["stock"], results["shmstore"]
     rows = [
-        ("time", f"{stock['wall']:.2f} s", f"{ours['wall']:.2f} s", times(stock["wall"], ours["wall"], ("faster", "slower"))),
-        ("CPU time", f"{stock['cpu']:.2f} s", f"{ours['cpu']:.2f} s", times(stock["cpu"], ours["cpu"])),
-        ("peak memory above the idle cluster", mib(stock["peak"]), mib(ours["peak"]), times(stock["peak"], ours["peak"])),
-        ("  as a multiple of the data", *(f"{side['peak'] / side['size']:.2f}" for side in (stock, ours)), ""),
-        ("bytes on sockets", mib(stock["sockets"]), mib(ours["sockets"]), times(stock["sockets"], ours["sockets"])),
+        ("time", f"{stock['wall']:.2f} s", f"{ours['wall']:.2f} s",
+         times(stock["wall"], ours["wall"], ("faster", "slower"))),
+        ("CPU time", f"{stock['cpu']:.2f} s", f"{ours['cpu']:.2f} s",
+         times(stock["cpu"], ours["cpu"])),
+        ("peak memory above the idle cluster", mib(stock["peak"]), mib(ours["peak"]),
+         times(stock["peak"], ours["peak"])),
+        ("  as a multiple of the data", *(f"{side['peak'] / side['size']:.2f}"
+                                          for side in (stock, ours)), ""),
+        ("bytes on sockets", mib(stock["sockets"]), mib(ours["sockets"]),
+         times(stock["sockets"], ours["sockets"])),
         ("written to disk", mib(stock["disk_written"]), mib(ours["disk_written"]),
-         times(stock["disk_written"], ours["disk_written"]) if stock["disk_written"] >= 1 << 20 else ""),
+         times(stock["disk_written"], ours["disk_written"]) if stock["disk_written"] >= 1 << 20
+         else ""),
     ]
     head = ("", f"stock Dask {stock['distributed'].partition('+')[0]}", "shmstore", "")
     return table(head, rows) + "\n"

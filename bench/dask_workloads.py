@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads of bench_workloads: what people do with Dask, each with a digest of its results, byte for byte.
+"""The workloads of bench_workloads: what people do with Dask, each with a digest
+of its results, byte for byte.
 
-``workloads`` maps a name to a function (client, Spec) -> str. Data come from seeds: two runs on the same side give the same digest
-unless the workload itself depends on the order in which things happen.
+``workloads`` maps a name to a function (client, Spec) -> str. Data come from seeds: two
+runs on the same side give the same digest unless the workload itself depends on the
+order in which things happen.
 """
 import hashlib
 import math
@@ -43,7 +45,8 @@ def rows(spec):
     """A random matrix of 64 columns, in chunks of rows."""
     import dask.array
 
-    return dask.array.random.RandomState(2).random_sample((spec.size // 512, 64), chunks=(spec.chunk // 512, 64))
+    return dask.array.random.RandomState(2).random_sample((spec.size // 512, 64), chunks=(
+        spec.chunk // 512, 64))
 
 
 def table(spec, text=False):
@@ -56,7 +59,7 @@ def table(spec, text=False):
     return dask.dataframe.from_delayed(parts, meta=meta, verify_meta=False)
 
 
-# ---- what tasks do --------------------------------------------------------------------------------------------------
+# ---- what tasks do -------------------------------------------------------------------------------
 
 
 def make_table(i, n, text):
@@ -64,8 +67,10 @@ def make_table(i, n, text):
     import pandas
 
     rng = numpy.random.default_rng(i)
-    frame = pandas.DataFrame({"key": rng.integers(0, 1000, n), "a": rng.integers(0, 1 << 30, n), "b": rng.random(n)})
-    return frame.assign(text=pandas.Series([f"text {value}" for value in frame.a % 5000], dtype=object)) if text else frame
+    frame = pandas.DataFrame({"key": rng.integers(0, 1000, n), "a": rng.integers(0, 1 << 30, n),
+                              "b": rng.random(n)})
+    return frame.assign(text=pandas.Series([f"text {value}" for value in frame.a % 5000],
+                                           dtype=object)) if text else frame
 
 
 def make_array(i, n):
@@ -77,7 +82,8 @@ def make_array(i, n):
 def smooth(block):
     import numpy
 
-    return (block + numpy.roll(block, 1, 0) + numpy.roll(block, -1, 0) + numpy.roll(block, 1, 1)) / 4
+    return (block + numpy.roll(block, 1, 0) + numpy.roll(block, -1, 0) +
+            numpy.roll(block, 1, 1)) / 4
 
 
 def add(a, b):
@@ -107,7 +113,7 @@ def predict(model, block):
     return model.predict(block[:, :-1])
 
 
-# ---- the workloads --------------------------------------------------------------------------------------------------
+# ---- the workloads -------------------------------------------------------------------------------
 
 
 def svd(client, spec):
@@ -124,26 +130,30 @@ def rechunk(client, spec):
 
 
 def map_overlap(client, spec):
-    return digest(client.compute(square(spec).map_overlap(smooth, depth=1, boundary="reflect").max(axis=0)).result())
+    return digest(client.compute(square(spec).map_overlap(smooth, depth=1, boundary="reflect").max(
+        axis=0)).result())
 
 
 def fft(client, spec):
     import dask.array
 
     x = square(spec)
-    return digest(client.compute(abs(dask.array.fft.fft(x.rechunk({0: -1, 1: "auto"}, block_size_limit=spec.chunk), axis=0)).max(axis=0)).result())
+    return digest(client.compute(abs(dask.array.fft.fft(
+        x.rechunk({0: -1, 1: "auto"}, block_size_limit=spec.chunk), axis=0)).max(axis=0)).result())
 
 
 def stack(client, spec):
     import dask.array
 
     n = spec.chunk // 8
-    arrays = [dask.array.from_delayed(_delayed(make_array, i, n), (n,), float) for i in range(spec.n_chunks)]
+    arrays = [dask.array.from_delayed(_delayed(make_array, i, n), (n,), float)
+              for i in range(spec.n_chunks)]
     return digest(client.compute(dask.array.stack(arrays).max(axis=0)).result())
 
 
 def groupby(client, spec):
-    result = client.compute(table(spec).groupby("key").agg({"a": ["sum", "max"], "b": "min"})).result()
+    result = client.compute(table(spec).groupby("key").agg(
+        {"a": ["sum", "max"], "b": "min"})).result()
     return digest(result.sort_index())
 
 
@@ -152,9 +162,11 @@ def merge(client, spec):
 
     with dask.config.set(shuffle="tasks"):
         left = table(spec)
-        right = left.groupby("key").a.max(split_out=spec.n_chunks).to_frame().reset_index().rename(columns={"a": "top"})
+        right = left.groupby("key").a.max(split_out=spec.n_chunks).to_frame().reset_index().rename(
+            columns={"a": "top"})
         joined = left.merge(right, on="key")
-        return digest(*client.gather(client.compute([(joined.a % 7).sum(), joined.top.max(), joined.b.max()])))
+        return digest(*client.gather(client.compute([(joined.a % 7).sum(), joined.top.max(),
+                                                     joined.b.max()])))
 
 
 def set_index(client, spec):
@@ -169,7 +181,8 @@ def set_index(client, spec):
 def bag(client, spec):
     import dask.bag
 
-    counts = dask.bag.from_sequence(range(spec.n_chunks * 2), npartitions=spec.n_chunks).map(words).flatten().frequencies()
+    counts = dask.bag.from_sequence(range(spec.n_chunks * 2), npartitions=spec.n_chunks).map(
+        words).flatten().frequencies()
     return digest(repr(sorted(client.compute(counts).result())).encode())
 
 
@@ -184,7 +197,8 @@ def masked(client, spec):
     import dask.array
 
     x = dask.array.ma.masked_greater(square(spec), 0.5)
-    return digest(*client.gather(client.compute([x.max(axis=0), x.rechunk((x.chunks[0], (x.shape[1],))).min(axis=1)])))
+    return digest(*client.gather(
+        client.compute([x.max(axis=0), x.rechunk((x.chunks[0], (x.shape[1],))).min(axis=1)])))
 
 
 def strings(client, spec):
@@ -194,11 +208,13 @@ def strings(client, spec):
         frame = table(spec, text=True)
         counts = frame.groupby("text").a.max()
         index = frame.set_index("key", divisions=[0, 250, 500, 750, 1000])
-        return digest(client.compute(counts).result().sort_index(), client.compute(index.text.str.len().sum()).result())
+        return digest(client.compute(counts).result().sort_index(),
+                      client.compute(index.text.str.len().sum()).result())
 
 
 def load_sklearn():
-    """Before there are models: CPython takes a task that imports the package while a model of it is unpickled for a deadlock."""
+    """Before there are models: CPython takes a task that imports the package while a model of it is
+    unpickled for a deadlock."""
     import sklearn.linear_model  # noqa: F401
 
 
@@ -217,7 +233,8 @@ def xarray(client, spec):
     import numpy
 
     x = square(spec)
-    array = xarray.DataArray(x, dims=("t", "x"), coords={"month": ("t", numpy.arange(x.shape[0]) % 12)})
+    array = xarray.DataArray(x, dims=("t", "x"),
+                             coords={"month": ("t", numpy.arange(x.shape[0]) % 12)})
     return digest(client.compute(array.groupby("month").max("t").data).result())
 
 
@@ -237,7 +254,8 @@ def futures(client, spec):
     values = client.map(make_array, range(spec.n_chunks), [spec.chunk // 8] * spec.n_chunks)
     for step in range(3):
         values = client.map(halve, values, pure=False)
-        tops = client.map(max, [client.submit(_first, value, pure=False) for value in values], pure=False)
+        tops = client.map(max, [client.submit(_first, value, pure=False) for value in values],
+                          pure=False)
         names = {future.key: i for i, future in enumerate(tops)}
         for future in as_completed(tops):
             found[step, names[future.key]] = future.result()
@@ -264,7 +282,10 @@ def _need(name):
 
 
 workloads = {
-    "svd": svd, "rechunk": rechunk, "map_overlap": map_overlap, "fft": fft, "stack": stack, "groupby": groupby, "merge": merge,
-    "set_index": set_index, "bag": bag, "incremental sums": incremental, "masked arrays": masked, "string frames": strings,
-    "scikit-learn": scikit, "xarray": xarray, "scatter/gather": scatter_gather, "futures in loops": futures,
+    "svd": svd, "rechunk": rechunk, "map_overlap": map_overlap, "fft": fft, "stack": stack,
+    "groupby": groupby, "merge": merge,
+    "set_index": set_index, "bag": bag, "incremental sums": incremental, "masked arrays": masked,
+    "string frames": strings,
+    "scikit-learn": scikit, "xarray": xarray, "scatter/gather": scatter_gather,
+    "futures in loops": futures,
 }

@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def processor():
-    """'2 x AMD EPYC, family 26, model 2', as the kernel tells it; on 64-bit Arm the implementer's and the part's number."""
+    """'2 x AMD EPYC, family 26, model 2', as the kernel tells it; on 64-bit Arm the
+    implementer's and the part's number."""
     text = Path("/proc/cpuinfo").read_text()
 
     def field(name):

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each library takes a NumPy array from one process to another, for bench_python, which runs this file once for each of them.
+"""How each library takes a NumPy array from one process to another, for bench_python, which runs
+this file once for each of them.
 
-python_peers.py NAME DIRECTORY reads lines "SIZE" and answers each with the nanoseconds of a put, of a hand-over and of a get. The
-producer puts an array of that many bytes; it makes a reference and sends it over a pipe; the consumer, another process, gets an array,
-reads a byte of each page, lets go and answers; then the producer frees it. The hand-over is from the end of the put to the answer.
+python_peers.py NAME DIRECTORY reads lines "SIZE" and answers each with the nanoseconds of a put, of
+a hand-over and of a get. The producer puts an array of that many bytes; it makes a reference and
+sends it over a pipe; the consumer, another process, gets an array, reads a byte of each page, lets
+go and answers; then the producer frees it. The hand-over is from the end of the put to the answer.
 """
 import os
 import shutil
@@ -24,7 +26,8 @@ def touch(array):
 
 
 class Floor:
-    """No library: memcpy into private memory that is there already, and an array that the consumer has already. The pipe is the same."""
+    """No library: memcpy into private memory that is there already, and an array that the consumer
+    has already. The pipe is the same."""
 
     def __init__(self, directory):
         self.arrays = {}
@@ -49,8 +52,10 @@ class Shmstore:
     def __init__(self, directory):
         import shmstore
 
-        # As a program that hands over values of these sizes opens it: up to so many bytes they go into segments, larger ones are files.
-        self.store = shmstore.Partition(directory, create=True).open(f"bench-{os.getpid()}", pack_max=2 << 20)
+        # As a program that hands over values of these sizes opens it: up to so many bytes they go
+        # into segments, larger ones are files.
+        self.store = shmstore.Partition(directory, create=True).open(
+            f"bench-{os.getpid()}", pack_max=2 << 20)
 
     def put(self, array):
         self.store.put("key", array)
@@ -159,7 +164,8 @@ class Torch:
 
 
 class Iceoryx:
-    """A publisher's sample is loaned, filled and sent; the subscriber takes it, and has it until it lets go. A pool of the publisher's is both sides' memory."""
+    """A publisher's sample is loaned, filled and sent; the subscriber takes it, and has it until it
+    lets go. A pool of the publisher's is both sides' memory."""
 
     def __init__(self, directory):
         import ctypes
@@ -175,14 +181,16 @@ class Iceoryx:
         self.growing = iox.AllocationStrategy.PowerOfTwo
 
     def become_producer(self):
-        """A sample reaches only who subscribed before: the consumer has when its subscriber is the one that is left."""
+        """A sample reaches only who subscribed before: the consumer has when its subscriber
+        is the one that is left."""
         self.subscriber.delete()
         deadline = time.monotonic() + 10
         while self.service.dynamic_config.number_of_subscribers != 1:
             if time.monotonic() > deadline:
                 raise RuntimeError("the consumer did not subscribe")
             time.sleep(0.01)
-        self.publisher = self.service.publisher_builder().initial_max_slice_len(PAGE).allocation_strategy(self.growing).create()
+        self.publisher = self.service.publisher_builder().initial_max_slice_len(
+            PAGE).allocation_strategy(self.growing).create()
 
     def put(self, array):
         if not self.publisher:
@@ -238,7 +246,8 @@ class VineyardServer:
         os.chmod(program, 0o755)
         path = os.path.join(directory, "socket")
         self.log = open(os.path.join(directory, "log"), "w+b")
-        self.process = subprocess.Popen([program, f"--socket={path}", "--size=1Gi", "--meta=local", "--rpc=false"], stdout=self.log, stderr=self.log)
+        self.process = subprocess.Popen([program, f"--socket={path}", "--size=1Gi", "--meta=local",
+                                         "--rpc=false"], stdout=self.log, stderr=self.log)
         for _ in range(200):
             if os.path.exists(path):
                 return
@@ -254,7 +263,9 @@ class VineyardServer:
         self.process.wait()
 
 
-PEERS = {"floor": Floor, "shmstore": Shmstore, "shmstore-huge": Shmstore, "shared_memory": SharedMemory, "joblib": Joblib, "pyarrow": Arrow, "iceoryx2": Iceoryx, "torch": Torch, "vineyard": Vineyard}
+PEERS = {"floor": Floor, "shmstore": Shmstore, "shmstore-huge": Shmstore,
+         "shared_memory": SharedMemory, "joblib": Joblib, "pyarrow": Arrow, "iceoryx2": Iceoryx,
+         "torch": Torch, "vineyard": Vineyard}
 SERVERS = {"vineyard": VineyardServer}
 
 
@@ -273,7 +284,8 @@ def consume(peer, pipe):
 
 
 def arrays_asked_for():
-    """An array of each size that is read, a line each, until standard input ends; of one size it is the same one."""
+    """An array of each size that is read, a line each, until standard input ends; of one
+    size it is the same one."""
     arrays = {}
     print("ready", flush=True)
     for line in sys.stdin:
@@ -322,7 +334,8 @@ def play_ray(directory):
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
     import ray
 
-    ray.init(num_cpus=2, object_store_memory=1 << 30, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False, _temp_dir=directory)
+    ray.init(num_cpus=2, object_store_memory=1 << 30, include_dashboard=False,
+             logging_level=logging.ERROR, log_to_driver=False, _temp_dir=directory)
 
     @ray.remote
     class Consumer:
@@ -349,11 +362,14 @@ class Player:
 
     def __init__(self, name, python, env):
         self.name = name
-        self.directory = tempfile.mkdtemp(prefix=f"shmstore-bench-{name}-", dir="/tmp" if name == "ray" else "/dev/shm")
+        self.directory = tempfile.mkdtemp(prefix=f"shmstore-bench-{name}-", dir="/tmp"
+                                          if name == "ray" else "/dev/shm")
         if name == "shmstore-huge":
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4g,huge=within_size", "shmstore-bench", self.directory], check=True)
+            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4g,huge=within_size",
+                            "shmstore-bench", self.directory], check=True)
         self.log = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([python, os.path.abspath(__file__), name, self.directory], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([python, os.path.abspath(__file__), name, self.directory],
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=self.log, text=True, env=env)
         try:
             self.answer("ready")

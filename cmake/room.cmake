@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# The code in rooms (docs/architecture.md). A room is a folder and an object library. Its files see their own folder, the rooms that
-# it names, and what those see: an include that points up does not compile. tests/layers reads the calls of room() and checks the same of
-# the symbols.
+# The code in rooms (docs/architecture.md). A room is a folder and an object library. Its files see
+# their own folder, the rooms that it names, and what those see: an include that points up does not
+# compile. tests/layers reads the calls of room() and checks the same of the symbols.
 #
-#   room(HOUSE NAME [BELOW...])       the folder NAME is a room of HOUSE, and may use the rooms BELOW, which stand before it
-#   house(HOUSE OBJECTS DIRECTORIES)  sets these variables to the objects and the folders of all rooms of HOUSE
+#   room(HOUSE NAME [BELOW...])       the folder NAME is a room of HOUSE, and may use the rooms
+#                                     BELOW, which stand before it
+#   house(HOUSE OBJECTS DIRECTORIES)  sets these variables to the objects and the
+#                                     folders of all rooms of HOUSE
 #
-# A directory sets these variables before it calls room(): room_libraries, what every room links; room_sees, folders of other houses that
-# every room may include from; room_door, a header that the compiler puts in front of every file (empty: none).
+# A directory sets these variables before it calls room(): room_libraries, what every room links;
+# room_sees, folders of other houses that every room may include from; room_door, a header that the
+# compiler puts in front of every file (empty: none).
 function(room house name)
   set(here ${CMAKE_CURRENT_SOURCE_DIR})
   set(target ${house}_${name})

@@ -33,9 +33,11 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 add_library(shmstore_flags INTERFACE)
-target_compile_definitions(shmstore_flags INTERFACE _GNU_SOURCE $<$<BOOL:${SHMSTORE_XXH3_DISPATCH}>:SHMSTORE_XXH3_DISPATCH>)
+target_compile_definitions(shmstore_flags
+  INTERFACE _GNU_SOURCE $<$<BOOL:${SHMSTORE_XXH3_DISPATCH}>:SHMSTORE_XXH3_DISPATCH>)
 target_compile_options(shmstore_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wundef -Wconversion -Wcast-align -Wcast-qual -Wformat=2 -Wstrict-prototypes
+  -Wall -Wextra -Wshadow -Wundef -Wconversion -Wcast-align -Wcast-qual -Wformat=2
+  -Wstrict-prototypes
   -Wmissing-prototypes -Wvla -Wswitch-enum -Wimplicit-fallthrough -Wnull-dereference -Wwrite-strings
   -Wno-missing-field-initializers # what is left out of a table's row is zero
   -fno-strict-aliasing -fstack-protector-strong -fstack-clash-protection)
@@ -46,9 +48,11 @@ if(SHMSTORE_WERROR)
   target_compile_options(shmstore_flags INTERFACE -Werror)
 endif()
 if(SHMSTORE_SANITIZE)
-  target_compile_options(shmstore_flags INTERFACE -fsanitize=${SHMSTORE_SANITIZE} -fno-omit-frame-pointer -g1)
+  target_compile_options(shmstore_flags INTERFACE -fsanitize=${SHMSTORE_SANITIZE}
+    -fno-omit-frame-pointer -g1)
   if(SHMSTORE_SANITIZE MATCHES "undefined")
-    # What was found ends the program, as tests want it; and as nothing has to go on after it, it compiles in three quarters of the time.
+    # What was found ends the program, as tests want it; and as nothing has to go on after it, it
+    # compiles in three quarters of the time.
     target_compile_options(shmstore_flags INTERFACE -fno-sanitize-recover=undefined)
   endif()
   target_link_options(shmstore_flags INTERFACE -fsanitize=${SHMSTORE_SANITIZE})
@@ -61,8 +65,8 @@ else()
     endif()
     target_compile_options(shmstore_flags INTERFACE -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=${level})
   endif()
-  # All symbols are bound at the start, so calls need no stub to bind them: a cycle of small objects between two processes, in which each call
-  # meets cold caches, takes 2 % less.
+  # All symbols are bound at the start, so calls need no stub to bind them: a cycle of small objects
+  # between two processes, in which each call meets cold caches, takes 2 % less.
   target_compile_options(shmstore_flags INTERFACE -fno-plt)
   target_link_options(shmstore_flags INTERFACE -Wl,-z,relro,-z,now)
 endif()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# An installation is whole or does not begin. The target "product" is what `cmake --install` installs and nothing else: without tests
-# and benchmarks. This file is included before the first install() command: its check runs before the first file is copied.
+# An installation is whole or does not begin. The target "product" is what `cmake --install`
+# installs and nothing else: without tests and benchmarks. This file is included before the first
+# install() command: its check runs before the first file is copied.
 add_custom_target(product)
 set(SHMSTORE_PRODUCT_LIST ${PROJECT_BINARY_DIR}/product-$<CONFIG>.txt)
 
@@ -8,7 +9,8 @@ install(CODE "
   file(STRINGS \"${SHMSTORE_PRODUCT_LIST}\" files)
   foreach(file IN LISTS files)
     if(NOT EXISTS \"\${file}\")
-      message(FATAL_ERROR \"nothing was installed: \${file} is not built yet; build it first with: cmake --build ${PROJECT_BINARY_DIR} --target product\")
+      message(FATAL_ERROR \"nothing was installed: \${file} is not built yet; \"
+        \"build it first with: cmake --build ${PROJECT_BINARY_DIR} --target product\")
     endif()
   endforeach()")
 

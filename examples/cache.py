@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Four web workers that start at once and want the same model: each loads it, and one loads it for all. Needs NumPy.
+"""Four web workers that start at once and want the same model: each loads it, and one
+loads it for all. Needs NumPy.
 
-    cache.py [PARTITION [MIB]]       default: $SHMSTORE_PARTITION, else the one the library was built with; a model of 256 MiB
+    cache.py [PARTITION [MIB]]       default: $SHMSTORE_PARTITION, else the one the library was
+                                     built with; a model of 256 MiB
 """
 
 import multiprocessing
@@ -24,7 +26,8 @@ def load():
 
 
 def memory():
-    """The memory of this process in MiB, of which it counts its share where several have the same."""
+    """The memory of this process in MiB, of which it counts its share
+    where several have the same."""
     with open("/proc/self/smaps_rollup") as file:
         return sum(int(line.split()[1]) for line in file if line.startswith("Pss:")) / 1024
 
@@ -50,13 +53,15 @@ def main():
     context = multiprocessing.get_context("spawn")
     for kind in ("stock", "shmstore"):
         barrier, answers = context.Barrier(WORKERS), context.Queue()
-        workers = [context.Process(target=worker, args=(kind, barrier, answers)) for _ in range(WORKERS)]
+        workers = [context.Process(target=worker, args=(kind, barrier, answers))
+                   for _ in range(WORKERS)]
         for process in workers:
             process.start()
         times, loads, memories, totals = zip(*(answers.get() for _ in workers))
         for process in workers:
             process.join()
-        print(f"{kind}: {sum(loads)} loads, all ready after {max(times):.2f} s, {sum(memories):.0f} MiB for {WORKERS} workers, sum {totals[0]:.0f}")
+        print(f"{kind}: {sum(loads)} loads, all ready after {max(times):.2f} s, "
+              f"{sum(memories):.0f} MiB for {WORKERS} workers, sum {totals[0]:.0f}")
     shmstore.Cache("example", partition=PARTITION).clear()
 
 

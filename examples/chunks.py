@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""Chunks of a zarr array for three processes: each fetches all of them, and one fetches each for all. And files by fsspec. Needs zarr 3.
+"""Chunks of a zarr array for three processes: each fetches all of them, and one fetches each for
+all. And files by fsspec. Needs zarr 3.
 
-    chunks.py [PARTITION [CHUNKS]]   default: $SHMSTORE_PARTITION, else the one the library was built with; 40 chunks of 8 MiB
+    chunks.py [PARTITION [CHUNKS]]   default: $SHMSTORE_PARTITION, else the one the library was
+                                     built with; 40 chunks of 8 MiB
 """
 
 import asyncio
@@ -36,7 +38,8 @@ class Remote(zarr.storage.LocalStore):
 
 def read(kind, path, answers):
     source = Remote(path)
-    store = source if kind == "stock" else CachedStore(source, shmstore.Cache("chunks", partition=PARTITION))
+    store = (source if kind == "stock"
+             else CachedStore(source, shmstore.Cache("chunks", partition=PARTITION)))
     begin = time.perf_counter()
     total = float(zarr.open_array(store, mode="r")[:].sum())
     answers.put((time.perf_counter() - begin, Remote.fetched, total))
@@ -45,16 +48,19 @@ def read(kind, path, answers):
 def main():
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as path:
-        zarr.create_array(path, shape=(CHUNKS, 1 << 20), chunks=(1, 1 << 20), dtype="f8", compressors=None)[:] = 1.0
+        zarr.create_array(path, shape=(CHUNKS, 1 << 20), chunks=(1, 1 << 20), dtype="f8",
+                          compressors=None)[:] = 1.0
         for kind in ("stock", "shmstore"):
             answers = context.Queue()
-            processes = [context.Process(target=read, args=(kind, path, answers)) for _ in range(PROCESSES)]
+            processes = [context.Process(target=read, args=(kind, path, answers))
+                         for _ in range(PROCESSES)]
             for process in processes:
                 process.start()
             times, fetched, totals = zip(*(answers.get() for _ in processes))
             for process in processes:
                 process.join()
-            print(f"{kind + ':':9} {max(times):6.2f} s for {PROCESSES} processes, {sum(fetched)} fetches, sum {totals[0]:.0f}")
+            print(f"{kind + ':':9} {max(times):6.2f} s for {PROCESSES} processes, {sum(fetched)} "
+                  f"fetches, sum {totals[0]:.0f}")
         shmstore.Cache("chunks", partition=PARTITION).clear()
 
     fs, data = ShmFileSystem(partition=PARTITION), np.ones(CHUNKS << 15)

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A data set of many records for two workers: a list that each of them gets a copy of, and a SharedList. Needs NumPy.
+"""A data set of many records for two workers: a list that each of them gets a copy of,
+and a SharedList. Needs NumPy.
 
-    data_set.py [PARTITION [N]]      default: $SHMSTORE_PARTITION, else the one the library was built with; 10,000 records of 8 KiB
+    data_set.py [PARTITION [N]]      default: $SHMSTORE_PARTITION, else the one the library was
+                                     built with; 10,000 records of 8 KiB
 
 With PyTorch installed the workers are a DataLoader's, else a pool's.
 """
@@ -26,7 +28,8 @@ WORKERS = 2
 
 
 class Means:
-    """What a training loop asks for: the mean of a record, and the memory of the worker that computed it."""
+    """What a training loop asks for: the mean of a record, and the memory of the
+    worker that computed it."""
 
     def __init__(self, records):
         self.records = records
@@ -38,15 +41,19 @@ class Means:
         mean = float(self.records[i].mean())
         if i % (N // 8 or 1):
             return mean, 0.0
-        with open("/proc/self/smaps_rollup") as file:  # its share, where several have the same memory
-            return mean, sum(int(line.split()[1]) for line in file if line.startswith(("Pss_Anon:", "Pss_Shmem:"))) / 1024
+        # its share, where several have the same memory
+        with open("/proc/self/smaps_rollup") as file:
+            return mean, sum(int(line.split()[1]) for line in file
+                             if line.startswith(("Pss_Anon:", "Pss_Shmem:"))) / 1024
 
 
 def means_of(data):
     if DataLoader is not None:
-        return list(DataLoader(data, batch_size=None, num_workers=WORKERS, multiprocessing_context="spawn"))
+        return list(DataLoader(data, batch_size=None, num_workers=WORKERS,
+                               multiprocessing_context="spawn"))
     with multiprocessing.get_context("spawn").Pool(WORKERS) as pool:
-        return pool.starmap(type(data).__getitem__, ((data, i) for i in range(len(data))), chunksize=len(data) // WORKERS)
+        return pool.starmap(type(data).__getitem__, ((data, i) for i in range(len(data))),
+                            chunksize=len(data) // WORKERS)
 
 
 def main():
@@ -55,8 +62,10 @@ def main():
     for kind, data in (("a list", records), ("SharedList", shared)):
         begin = time.perf_counter()
         means, memories = zip(*means_of(Means(data)))
-        print(f"{kind + ':':11} {time.perf_counter() - begin:6.2f} s, sum of means {sum(means):.0f}, up to {max(memories):.0f} MiB in a worker")
-    print(f"SharedList's memory, once: {shared.nbytes / (1 << 20):.0f} MiB, for {N * 8192 / (1 << 20):.0f} MiB of records")
+        print(f"{kind + ':':11} {time.perf_counter() - begin:6.2f} s, sum of means "
+              f"{sum(means):.0f}, up to {max(memories):.0f} MiB in a worker")
+    print(f"SharedList's memory, once: {shared.nbytes / (1 << 20):.0f} MiB, for "
+          f"{N * 8192 / (1 << 20):.0f} MiB of records")
     shared.close()
 
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several processes work on one copy of an array. Needs NumPy.
 
-    share_array.py [PARTITION]        default: $SHMSTORE_PARTITION, else the one the library was built with
+    share_array.py [PARTITION]        default: $SHMSTORE_PARTITION, else the
+                                      one the library was built with
 """
 
 import multiprocessing
@@ -29,14 +30,16 @@ def main():
         store["data"] = np.ones(10_000_000)  # the one copy, 80 MB
         for i in range(4):
             ticket = store.handoff("data")  # one per receiver
-            process = multiprocessing.Process(target=work, args=(partition, f"worker-{i}", ticket, results))
+            process = multiprocessing.Process(target=work,
+                                              args=(partition, f"worker-{i}", ticket, results))
             process.start()
             processes.append(process)
         for _ in processes:
             print("%s: data %.0f, doubled %.0f" % results.get())
         for process in processes:
             process.join()
-        print(f"stored once: {store.usage().linked / 1e6:.0f} MB for {1 + len(processes)} processes")
+        n = 1 + len(processes)
+        print(f"stored once: {store.usage().linked / 1e6:.0f} MB for {n} processes")
     print(f"left over: {partition.usage().n_objects} objects")
 
 

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""A table of Arrow's for another process: pickled through a pipe, and put into shared memory. Needs pyarrow.
+"""A table of Arrow's for another process: pickled through a pipe, and put into
+shared memory. Needs pyarrow.
 
-    table.py [PARTITION [ROWS]]      default: $SHMSTORE_PARTITION, else the one the library was built with; 5,000,000 rows
+    table.py [PARTITION [ROWS]]      default: $SHMSTORE_PARTITION, else the one the library
+                                     was built with; 5,000,000 rows
 
 arrow.c reads such a table without Python and without a library of Arrow's.
 """
@@ -21,7 +23,8 @@ ROWS = int(sys.argv[2]) if len(sys.argv) > 2 else 5_000_000
 
 
 def consumer(pipe):
-    """Answers each table with the sum of its prices: one that comes through the pipe, or the key of one that lies in the partition."""
+    """Answers each table with the sum of its prices: one that comes through the pipe, or the key of
+    one that lies in the partition."""
     with shmstore.Partition(PARTITION).open("market", readonly=True) as market:
         while (what := pipe.recv()) is not None:
             table = market.get_arrow(what) if isinstance(what, str) else what
@@ -42,7 +45,8 @@ def main():
                 market.put_arrow("trades", table)
             ours.send(table if kind == "stock" else "trades")
             total = ours.recv()
-            print(f"{kind + ':':9} {(time.perf_counter() - begin) * 1e3:8.1f} ms until the other process has the sum {total:.0f} of {table.nbytes >> 20} MiB")
+            print(f"{kind + ':':9} {(time.perf_counter() - begin) * 1e3:8.1f} ms until the other "
+                  f"process has the sum {total:.0f} of {table.nbytes >> 20} MiB")
         ours.send(None)
         process.join()
 

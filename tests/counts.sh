@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # SPDX-License-Identifier: Apache-2.0
-# Read by tests/run: how many tests ran, by what a log says. Each function prints "passed failed skipped".
+# Read by tests/run: how many tests ran, by what a log says. Each function
+# prints "passed failed skipped".
 
 # ctest -V: criterion programs count their tests, other programs count as one each.
 count_ctest() {
@@ -38,7 +39,8 @@ count_pytest() {
 # "N passed, N failed", the last such line.
 count_line() {
   grep -E '^[0-9]+ passed, [0-9]+ failed' "$1" | tail -1 |
-    awk '{ gsub(/,/, ""); s = 0; for (i = 2; i <= NF; i++) if ($i == "skipped") s = $(i - 1); print $1, $3, s; n = 1 } END { if (!n) print 0, 0, 0 }'
+    awk '{ gsub(/,/, ""); s = 0; for (i = 2; i <= NF; i++) if ($i == "skipped") s = $(i - 1);
+      print $1, $3, s; n = 1 } END { if (!n) print 0, 0, 0 }'
 }
 
 # "ok - …" and "FAILED - …".
@@ -46,7 +48,8 @@ count_ok() {
   awk '/^ok - / { p++ } /^FAILED - / { f++ } END { print p + 0, f + 0, 0 }' "$1"
 }
 
-# run_upstream: "ro: 85 passed, 2 skipped in 40 s"; what fails at first and passes alone is not a failure.
+# run_upstream: "ro: 85 passed, 2 skipped in 40 s"; what fails at first and
+# passes alone is not a failure.
 count_upstream() {
   awk '
     /^(ro|cow): .* in [0-9]+ s$/ {

@@ -2,17 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 # Read by tests/run: its stages, which of them run side by side, and for how long.
 #
-# A stage is a function stage_NAME; its output is its log. It tells how many tests ran by add_counts; its exit status is 0 if all is well.
+# A stage is a function stage_NAME; its output is its log. It tells how many tests ran by
+# add_counts; its exit status is 0 if all is well.
 
-# The gate comes first, one stage after the other. Then two stages at a time, those that take longest first, so that no long one is
-# left alone at the end. Three at a time are not faster: two keep two processors busy.
+# The gate comes first, one stage after the other. Then two stages at a time, those that take
+# longest first, so that no long one is left alone at the end. Three at a time are not faster:
+# two keep two processors busy.
 gate=(format tidy build layers unit)
 in_pairs=(asan tsan upstream integration crash dask python stress boot readme fuzz deny)
-# A fresh machine has nothing else to do, either: programs of Dask that wait for each other give up on a busy one.
+# A fresh machine has nothing else to do, either: programs of Dask that wait for each
+# other give up on a busy one.
 alone=(fresh)
 # On request, and of --long, only.
 long_only=(mutants model wheel packages image recipes site dask_new gcc11 old_libc arm64)
-no_tests=(format tidy build fresh boot wheel packages image site dask_new gcc11 old_libc arm64) # may end well without having counted one: where they cannot be made
+# may end well without having counted one: where they cannot be made
+no_tests=(format tidy build fresh boot wheel packages image site dask_new gcc11 old_libc arm64)
 
 # Seconds after which a stage is ended: far more than it takes on two cores.
 limit_of() {
@@ -22,7 +26,7 @@ limit_of() {
   esac
 }
 
-# ---- what stages are made of ---------------------------------------------------------------------------------------------------
+# ---- what stages are made of ---------------------------------------------------------------------
 
 add_counts() { echo "$@" >>"$counts"; }
 
@@ -31,23 +35,30 @@ sanitized=$root/build/clang
 
 # Once in a run of tests/run: stages that run side by side want it.
 build_once() { # its directory's name, commands
-  flock "$logs/$1.lock" bash -c '[[ -f $1 ]] || { eval "$2" && touch "$1"; }' build_once "$logs/$1.built" "$2"
+  flock "$logs/$1.lock" bash -c '[[ -f $1 ]] || { eval "$2" && touch "$1"; }' build_once \
+    "$logs/$1.built" "$2"
 }
 
-# tests/fresh builds the same once more, in another root: what the same compiler has made of the same files is kept for it. By the compiler's
-# own list of what it read, which costs nothing; files of a new clone are new, and nobody writes them while it is built.
-export CCACHE_DIR=$root/build/ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 CCACHE_COMPILERCHECK=content CCACHE_DEPEND=1
+# tests/fresh builds the same once more, in another root: what the same compiler has made of the
+# same files is kept for it. By the compiler's own list of what it read, which costs nothing; files
+# of a new clone are new, and nobody writes them while it is built.
+export CCACHE_DIR=$root/build/ccache CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1 \
+  CCACHE_COMPILERCHECK=content CCACHE_DEPEND=1
 export CCACHE_SLOPPINESS=locale,include_file_mtime,include_file_ctime
-# The kernel's headers come with libc6-dev, and each fix of the kernel's brings other ones: these two need not be of the same week.
+# The kernel's headers come with libc6-dev, and each fix of the kernel's brings other ones: these
+# two need not be of the same week.
 export CCACHE_IGNOREHEADERS=/usr/include/linux
 
-# The package is compiled, too: hundreds of processes import it, and write no compiled files themselves.
+# The package is compiled, too: hundreds of processes import it, and write
+# no compiled files themselves.
 build_release() {
-  build_once release "CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache cmake --preset release -DSHMSTORE_WERROR=ON && cmake --build '$release' -j $jobs &&
+  build_once release "CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache \
+    cmake --preset release -DSHMSTORE_WERROR=ON && cmake --build '$release' -j $jobs &&
     env -u PYTHONDONTWRITEBYTECODE /usr/bin/python3 -m compileall -q '$release/python'"
 }
 
-# By clang, warnings being errors, with address and undefined behaviour sanitizers and what the fuzzers want.
+# By clang, warnings being errors, with address and undefined behaviour
+# sanitizers and what the fuzzers want.
 build_sanitized() {
   build_once clang "cmake --preset clang && cmake --build '$sanitized' -j $jobs"
 }
@@ -57,12 +68,13 @@ sanitizer_options() {
   export LSAN_OPTIONS=exitcode=99:print_suppressions=0
 }
 
-# Randomised addresses of more bits than a sanitizer of this age expects make it fail at its start, now and then.
+# Randomised addresses of more bits than a sanitizer of this age expects make it
+# fail at its start, now and then.
 fixed=()
 if setarch "$(uname -m)" -R true 2>/dev/null; then fixed=(setarch "$(uname -m)" -R); fi
 
-# Who asks which processes have a file open looks at all that there are: those of the same tests are fewer, and enough. The shell that is their
-# first process waits for those that lost their parents.
+# Who asks which processes have a file open looks at all that there are: those of the same tests are
+# fewer, and enough. The shell that is their first process waits for those that lost their parents.
 apart=(unshare --pid --fork --mount-proc --kill-child bash -c '"$@"; exit $?' tests)
 "${apart[@]}" true 2>/dev/null || apart=()
 
@@ -70,7 +82,8 @@ apart=(unshare --pid --fork --mount-proc --kill-child bash -c '"$@"; exit $?' te
 ctest_in() { # build directory, ctest's options
   local build=$1 part=$logs/$stage.ctest status
   shift
-  CRITERION_JOBS=1 "${apart[@]}" "${fixed[@]}" ctest --test-dir "$build" -V --no-tests=error -j $((jobs + 1)) "$@" >"$part" 2>&1
+  CRITERION_JOBS=1 "${apart[@]}" "${fixed[@]}" ctest --test-dir "$build" -V --no-tests=error \
+    -j $((jobs + 1)) "$@" >"$part" 2>&1
   status=$?
   cat "$part"
   if ((status == 8)) && ctest_alone "$build" "$part"; then
@@ -81,12 +94,16 @@ ctest_in() { # build directory, ctest's options
   return $status
 }
 
-# As pytest_alone: what failed beside other tests has failed if it fails by itself, too, and is named in any case.
+# As pytest_alone: what failed beside other tests has failed if it fails by itself,
+# too, and is named in any case.
 ctest_alone() { # build directory, log
   local tests
-  mapfile -t tests < <(sed -nE 's/^\s*[0-9]+ - (\S+) \((Failed|Timeout|SEGFAULT|Subprocess aborted|Exit code .*)\)$/\1/p' "$2" | sort -u)
+  mapfile -t tests < <(sed -nE \
+    's/^\s*[0-9]+ - (\S+) \((Failed|Timeout|SEGFAULT|Subprocess aborted|Exit code .*)\)$/\1/p' \
+    "$2" | sort -u)
   ((${#tests[@]} > 0 && ${#tests[@]} <= 3)) || return 1
-  CRITERION_JOBS=1 "${apart[@]}" "${fixed[@]}" ctest --test-dir "$1" -V --rerun-failed >"$2.alone" 2>&1
+  CRITERION_JOBS=1 "${apart[@]}" "${fixed[@]}" ctest --test-dir "$1" -V --rerun-failed >"$2.alone" \
+    2>&1
   local status=$?
   cat "$2.alone"
   ((status == 0)) || return 1
@@ -114,14 +131,17 @@ pytest_once() { # log, arguments; build and python are pytest_on's
   local log=$1
   shift
   SHMSTORE_BUILD=$build PYTHONPATH=$python LD_LIBRARY_PATH=$build/libshmstore \
-    "${apart[@]}" "${fixed[@]}" /usr/bin/python3 -m pytest -q -p no:cacheprovider -p no:asyncio --timeout=$((long ? 1800 : 600)) -ra --durations=15 "$@" >"$log" 2>&1
+    "${apart[@]}" "${fixed[@]}" /usr/bin/python3 -m pytest -q -p no:cacheprovider -p no:asyncio \
+    --timeout=$((long ? 1800 : 600)) -ra --durations=15 "$@" >"$log" 2>&1
 }
 
-# What failed beside other tests runs once more by itself, and has failed if it fails then, too. Each is named, here and at the end
-# of all (tests/run), so that nobody overlooks a test that cannot bear company.
+# What failed beside other tests runs once more by itself, and has failed if it fails then,
+# too. Each is named, here and at the end of all (tests/run), so that nobody overlooks a
+# test that cannot bear company.
 pytest_alone() { # log
   local tests
-  mapfile -t tests < <(sed -nE 's/^(FAILED|ERROR) //; t name; d; : name; s/ - .*//; /::/p' "$1" | sort -u)
+  mapfile -t tests < <(sed -nE 's/^(FAILED|ERROR) //; t name; d; : name; s/ - .*//; /::/p' "$1" |
+    sort -u)
   ((${#tests[@]} > 0 && ${#tests[@]} <= 12)) || return 1
   pytest_once "$1.alone" -n 0 "${tests[@]}"
   local status=$?
@@ -145,9 +165,10 @@ script() { # counting function, script, arguments
   return $status
 }
 
-# ---- the gate ------------------------------------------------------------------------------------------------------------------
+# ---- the gate ------------------------------------------------------------------------------------
 
-# Version 14 of these two decides what the code looks like: other ones find other things. A Debian without it has nothing to say here.
+# Version 14 of these two decides what the code looks like: other ones find other things. A Debian
+# without it has nothing to say here.
 clang_tool() { # clang-format or clang-tidy; its command
   local command
   for command in "$1-14" "$1"; do
@@ -161,7 +182,8 @@ clang_tool() { # clang-format or clang-tidy; its command
 stage_format() {
   local command
   command=$(clang_tool clang-format) || return 0
-  find common libshmstore shmstored tools tests bench examples -name '*.[ch]' | sort | xargs "$command" --dry-run -Werror
+  find common libshmstore shmstored tools tests bench examples -name '*.[ch]' | sort |
+    xargs "$command" --dry-run -Werror
 }
 
 # The analyzer takes ten times as long as all else.
@@ -171,18 +193,21 @@ stage_tidy() {
   command=$(clang_tool clang-tidy) || return 0
   cmake --preset clang >/dev/null || return 1
   find common libshmstore shmstored tools -name '*.c' | sort |
-    xargs -P "$jobs" -n 4 timeout 300 "$command" -p "$sanitized" --quiet ${checks:+"--checks=$checks"}
+    xargs -P "$jobs" -n 4 timeout 300 "$command" -p "$sanitized" \
+    --quiet ${checks:+"--checks=$checks"}
 }
 
 stage_build() {
   build_release
 }
 
-# Calls between rooms point down, no room has grown, Python's types are right; and mutants, which are played on request only, still find their lines.
+# Calls between rooms point down, no room has grown, no line is too long, Python's types are right;
+# and mutants, which are played on request only, still find their lines.
 stage_layers() {
   local status=0 python
   script count_line tests/layers "$release" || status=1
   script count_line tests/lines || status=1
+  script count_line tests/columns || status=1
   if python=$(deploy/environment --types newest); then
     script count_line tests/types "$python" || status=1
   else
@@ -193,7 +218,8 @@ stage_layers() {
   return $status
 }
 
-# The stress programs run under sanitizers (asan), and long (stress); the slow ones under sanitizers.
+# The stress programs run under sanitizers (asan), and long (stress); the slow ones under
+# sanitizers.
 stage_unit() {
   local others='readme|stress'
   ((long)) || others+='|slow'
@@ -201,7 +227,7 @@ stage_unit() {
   ctest_in "$release" -j $((jobs + 2)) -LE "$others" # nothing else runs
 }
 
-# ---- under sanitizers ----------------------------------------------------------------------------------------------------------
+# ---- under sanitizers ----------------------------------------------------------------------------
 
 # The same tests once more with stores that pack run without sanitizers (unit), but for --long.
 stage_asan() {
@@ -212,14 +238,16 @@ stage_asan() {
   ctest_in "$sanitized" -LE "$others"
 }
 
-# The page is the same script in the same browser whatever made the daemon: it is looked at by the stage python alone, and
-# so are, but for --long, the files that wait for time to pass, or look at the programs as they are installed, and run there, too.
+# The page is the same script in the same browser whatever made the daemon: it is looked at by the
+# stage python alone, and so are, but for --long, the files that wait for time to pass, or look at
+# the programs as they are installed, and run there, too.
 stage_integration() {
   local name left_out=(--ignore tests/integration/test_daemon_web.py)
   sanitizer_options
   build_sanitized || return 1
   if ((!long)); then
-    for name in processes daemon_client daemon_gate daemon_preempt_told daemon_actors deploy openmetrics big_pages admin_top daemon_upcalls profiles; do
+    for name in processes daemon_client daemon_gate daemon_preempt_told daemon_actors deploy \
+      openmetrics big_pages admin_top daemon_upcalls profiles; do
       left_out+=(--ignore "tests/integration/test_$name.py")
     done
   fi
@@ -228,7 +256,8 @@ stage_integration() {
 
 stage_fuzz() {
   build_sanitized || return 1
-  SHMSTORE_FUZZ_SECONDS=${SHMSTORE_FUZZ_SECONDS:-$((long ? 60 : 10))} script count_line tests/fuzz/run "$sanitized"
+  SHMSTORE_FUZZ_SECONDS=${SHMSTORE_FUZZ_SECONDS:-$((long ? 60 : 10))} script count_line \
+    tests/fuzz/run "$sanitized"
 }
 
 stage_tsan() {
@@ -238,16 +267,18 @@ stage_tsan() {
   ctest_in build/tsan -L race
 }
 
-# ---- the release build ---------------------------------------------------------------------------------------------------------
+# ---- the release build ---------------------------------------------------------------------------
 
-# Python's extension; and of tests/integration, all of which runs under sanitizers, what these hide or change: the programs as
-# they are installed (system calls, capabilities, the units), time (upcalls, terminal, many processes, kills), what the page and
-# promtool see.
+# Python's extension; and of tests/integration, all of which runs under sanitizers, what these hide
+# or change: the programs as they are installed (system calls, capabilities, the units), time
+# (upcalls, terminal, many processes, kills), what the page and promtool see.
 stage_python() {
   local name files=() status=0
   fetch_promtool
   build_release || return 1
-  for name in deploy daemon_users daemon_http daemon_web openmetrics big_pages admin_top admin_shell processes daemon_client daemon_upcalls daemon_gate daemon_preempt_told daemon_stage daemon_actors daemon_peers daemon_restarts profiles; do
+  for name in deploy daemon_users daemon_http daemon_web openmetrics big_pages admin_top \
+    admin_shell processes daemon_client daemon_upcalls daemon_gate daemon_preempt_told \
+    daemon_stage daemon_actors daemon_peers daemon_restarts profiles; do
     files+=("tests/integration/test_$name.py")
   done
   pytest_on "$release" tests/python || status=1
@@ -261,7 +292,8 @@ stage_dask() {
   pytest_on "$release" tests/dask
 }
 
-# Which map mode makes no difference to most of upstream's tests, and those of the worker, the scheduler and the client take long.
+# Which map mode makes no difference to most of upstream's tests, and those of the worker, the
+# scheduler and the client take long.
 stage_upstream() {
   local options=(--modes ro --files spill,worker_memory,active_memory_manager,nanny)
   ((!long)) || options=(--modes ro,cow)
@@ -308,7 +340,8 @@ stage_fresh() {
   script count_line tests/fresh/run "${all[@]}"
 }
 
-# This machine's Debian, with --long each of two, with systemd as the first process, where they can be made.
+# This machine's Debian, with --long each of two, with systemd as the first
+# process, where they can be made.
 stage_boot() {
   local which
   build_release || return 1
@@ -351,7 +384,8 @@ stage_site() {
   script count_line tests/site/run
 }
 
-# Our own Dask tests on Dasks of the package index, each in an environment of its own; skipped where it cannot be reached.
+# Our own Dask tests on Dasks of the package index, each in an environment of its own;
+# skipped where it cannot be reached.
 stage_dask_new() {
   local version python status=0 part
   build_release || return 1
@@ -362,8 +396,10 @@ stage_dask_new() {
       continue
     fi
     part=$logs/$stage-$version.pytest
-    SHMSTORE_BUILD=$release PYTHONPATH=$release/python LD_LIBRARY_PATH=$release/libshmstore "$python" -m pytest -q -p no:cacheprovider -p no:asyncio \
-      --timeout=1800 -ra --durations=15 -n $((jobs + 1)) --dist loadfile tests/dask >"$part" 2>&1 || status=1
+    SHMSTORE_BUILD=$release PYTHONPATH=$release/python LD_LIBRARY_PATH=$release/libshmstore \
+      "$python" -m pytest -q -p no:cacheprovider -p no:asyncio \
+      --timeout=1800 -ra --durations=15 -n $((jobs + 1)) --dist loadfile tests/dask >"$part" 2>&1 ||
+      status=1
     cat "$part"
     add_counts "$(count_pytest "$part")"
     script count_ok tests/readme/run "$release" "$python" || status=1
@@ -371,11 +407,13 @@ stage_dask_new() {
   return $status
 }
 
-# A slot's protocol in every state, at sizes that take minutes and up to 4 GiB each; the unit stage has the small ones.
+# A slot's protocol in every state, at sizes that take minutes and up to 4 GiB each; the
+# unit stage has the small ones.
 stage_model() {
   local status=0 words
   build_release || return 1
-  for words in "generations=2 leases=2" "words=2 generations=2" "words=2r generations=2" "generations=3" "generations=2 kept=000" "generations=2 kept=111"; do
+  for words in "generations=2 leases=2" "words=2 generations=2" "words=2r generations=2" \
+    "generations=3" "generations=2 kept=000" "generations=2 kept=111"; do
     # shellcheck disable=SC2086
     if "$release/tests/model/slotmodel" $words; then
       add_counts 1 0 0
@@ -387,20 +425,24 @@ stage_model() {
   return $status
 }
 
-# Compilers for other systems are not among the packages of every test: root has them installed, others are told.
+# Compilers for other systems are not among the packages of every test: root has
+# them installed, others are told.
 want_packages() { # command, packages
   command -v "$1" >/dev/null && return
-  [[ $EUID -ne 0 ]] || DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends "${@:2}" </dev/null
+  [[ $EUID -ne 0 ]] || DEBIAN_FRONTEND=noninteractive apt-get -q -y install \
+    --no-install-recommends "${@:2}" </dev/null
   command -v "$1" >/dev/null && return
   echo "skipped: no $1 is to be had here (package ${*:2})"
   add_counts 0 0 1
   return 1
 }
 
-# As Ubuntu 22.04 and RHEL 9 would build it: their compiler, and a liburing whose rings the daemon's loop cannot use.
+# As Ubuntu 22.04 and RHEL 9 would build it: their compiler, and a liburing whose rings
+# the daemon's loop cannot use.
 stage_gcc11() {
   want_packages gcc-11 gcc-11 g++-11 || return 0
-  CC=gcc-11 CXX=g++-11 cmake --preset release -B build/gcc11 -DSHMSTORE_WERROR=ON -DSHMSTORE_LOOP_URING=OFF -DSHMSTORE_BENCH=OFF &&
+  CC=gcc-11 CXX=g++-11 cmake --preset release -B build/gcc11 -DSHMSTORE_WERROR=ON \
+    -DSHMSTORE_LOOP_URING=OFF -DSHMSTORE_BENCH=OFF &&
     cmake --build build/gcc11 -j "$jobs" || return 1
   ctest_in build/gcc11 -LE 'readme|stress|slow'
 }
@@ -409,7 +451,8 @@ stage_old_libc() {
   script count_line tests/old/run
 }
 
-# Built by Debian's cross compiler; the races run in an emulator, which has Arm's instructions and this machine's memory order.
+# Built by Debian's cross compiler; the races run in an emulator, which has Arm's instructions and
+# this machine's memory order.
 stage_arm64() {
   want_packages aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu g++-aarch64-linux-gnu || return 0
   script count_line tests/arm64/run
@@ -421,7 +464,8 @@ stage_mutants() {
   for rooms in arbiter pressure segment segfile; do
     "tests/mutants/$rooms" >"$logs/$stage.mutants" 2>&1 || status=1
     cat "$logs/$stage.mutants"
-    add_counts "$(awk '/ caught, .* survive, .* missing$/ { gsub(/,/, ""); print $1, $3 + $5, 0 }' "$logs/$stage.mutants")"
+    add_counts "$(awk '/ caught, .* survive, .* missing$/ { gsub(/,/, ""); print $1, $3 + $5, 0 }' \
+      "$logs/$stage.mutants")"
   done
   return $status
 }

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """multiprocessing.shared_memory between two processes, for bench_peers.
 
-Reads lines "cycle SIZE" or "put SIZE" and answers each with two numbers: nanoseconds of all, nanoseconds of the put. The
-consumer is a forked child; both use one resource tracker, started before the fork.
+Reads lines "cycle SIZE" or "put SIZE" and answers each with two numbers: nanoseconds of
+all, nanoseconds of the put. The consumer is a forked child; both use one resource
+tracker, started before the fork.
 """
 
 import os

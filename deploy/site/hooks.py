@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of the site that no file has: the first one, made of parts of README.md and docs/, and the reference of each language."""
+"""The pages of the site that no file has: the first one, made of parts of README.md and docs/, and
+the reference of each language."""
 import importlib.machinery
 import importlib.util
 import pathlib
@@ -9,7 +10,8 @@ from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYTHON = ["shmstore", *(f"shmstore.{name}" for name in (
-    "multiprocessing", "caching", "sequences", "arbiter", "actors", "profiling", "staging", "preempting", "pinning", "arrow", "joblib", "torch", "fsspec",
+    "multiprocessing", "caching", "sequences", "arbiter", "actors", "profiling", "staging",
+    "preempting", "pinning", "arrow", "joblib", "torch", "fsspec",
     "zarr", "dagster", "notebook"))]
 
 
@@ -23,23 +25,27 @@ def part(page, heading, pattern):
 
 
 def first():
-    said = re.search(r"^# shmstore\n\n(.*?\.) An \*\*object\*\*", (ROOT / "README.md").read_text(), re.S)[1]
+    said = re.search(r"^# shmstore\n\n(.*?\.) An \*\*object\*\*", (ROOT / "README.md").read_text(),
+                     re.S)[1]
     return f"""---
 hide: [navigation, toc]
 ---
 # shmstore
 
-{said} One process writes an array; every other one maps the same memory: no byte is copied, sent or serialised a second time.
+{said} One process writes an array; every other one maps the same memory: no byte is copied, sent or
+serialised a second time.
 [Overview](overview.md) · [Installing](overview.md#installing) · [Python](python.md) · [C](c.md)
 
 <div class="first" markdown>
 <div markdown>
 {part("README.md", "In ten lines", "^```.*?^```")}
 
-[Where the memory is](docs/operations.md#where-the-memory-is-the-df-equation): `shmstore-admin reconcile` accounts for every byte that `df` counts.
+[Where the memory is](docs/operations.md#where-the-memory-is-the-df-equation):
+`shmstore-admin reconcile` accounts for every byte that `df` counts.
 </div>
 <div markdown>
-![Every used byte of a partition has a name: linked, ghosts, pool, inflight, foreign and a residual of 0](docs/df.svg)
+![Every used byte of a partition has a name: linked, ghosts, pool, inflight, foreign and a residual
+of 0](docs/df.svg)
 </div>
 </div>
 
@@ -66,7 +72,8 @@ def c():
 
 
 def on_files(files, config):
-    pages = {"index.md": first(), "c.md": c(), "python.md": "# Python\n\n" + "\n\n".join(f"::: {name}" for name in PYTHON)}
+    pages = {"index.md": first(), "c.md": c(), "python.md": "# Python\n\n" +
+             "\n\n".join(f"::: {name}" for name in PYTHON)}
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
     return files
@@ -75,4 +82,5 @@ def on_files(files, config):
 def on_page_markdown(markdown, page, **_):
     """A folder of the source is no page: its name stays, without the link."""
     here = ROOT / pathlib.PurePosixPath(page.file.src_uri).parent
-    return re.sub(r"\[([^]]*)\]\(([\w./-]+)\)", lambda link: link[1] if (here / link[2]).is_dir() else link[0], markdown)
+    return re.sub(r"\[([^]]*)\]\(([\w./-]+)\)", lambda link: link[1] if (here / link[2]).is_dir()
+                  else link[0], markdown)

@@ -10,7 +10,7 @@ const TERMS = [
   ['foreign', 'foreign', 'files that are not ours'],
 ];
 
-// ---- text --------------------------------------------------------------------------------------------------------------
+// ---- text ---------------------------------------------------------------------------------------
 
 function make(tag, options = {}, ...children) {
   const e = document.createElement(tag);
@@ -36,7 +36,8 @@ function count(n) { return n >= 1e6 ? `${(n / 1e6).toFixed(1)}M` : exact(n); }
 
 function plural(n, one, many) { return `${exact(n)} ${n === 1 ? one : many}`; }
 
-function rate(n) { return n >= 100 ? exact(Math.round(n)) : n >= 10 ? n.toFixed(1) : n === 0 ? '0' : n.toFixed(2); }
+function rate(n) { return n >= 100 ? exact(Math.round(n)) : n >= 10 ? n.toFixed(1) : n === 0 ? '0'
+  : n.toFixed(2); }
 
 function duration(s) {
   if (s < 1) return `${Math.max(0, Math.round(s * 1000))} ms`;
@@ -48,7 +49,8 @@ function duration(s) {
 
 function clock(seconds, withSeconds = true) {
   const d = new Date(seconds * 1000), two = (n) => String(n).padStart(2, '0');
-  return `${two(d.getHours())}:${two(d.getMinutes())}${withSeconds ? `:${two(d.getSeconds())}` : ''}`;
+  return `${two(d.getHours())}:${two(d.getMinutes())}` +
+    (withSeconds ? `:${two(d.getSeconds())}` : '');
 }
 
 function setText(e, text) { if (e.textContent !== text) e.textContent = text; }
@@ -62,21 +64,24 @@ function showBytes(e, n, suffix = '') {
 
 function bytesCell(n, label) {
   const td = make('td', { class: 'number', 'data-label': label, role: 'cell' });
-  if (n === null || n === undefined) { td.textContent = '–'; td.title = 'came after the last survey'; td.dataset.sort = -1; return td; }
+  if (n === null || n === undefined) { td.textContent = '–';
+    td.title = 'came after the last survey'; td.dataset.sort = -1; return td; }
   const e = make('span');
   showBytes(e, n);
   td.append(e);
   return td;
 }
 
-// ---- theme -------------------------------------------------------------------------------------------------------------
+// ---- theme --------------------------------------------------------------------------------------
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
 function applyTheme() {
   const choice = $('theme').value;
-  document.documentElement.dataset.theme = choice === 'auto' ? (dark.matches ? 'dark' : 'light') : choice;
+  document.documentElement.dataset.theme = choice === 'auto' ? (dark.matches ? 'dark' : 'light')
+    : choice;
 }
-try { $('theme').value = localStorage.getItem('shmstore-theme') || 'auto'; } catch { /* no storage: auto */ }
+try { $('theme').value = localStorage.getItem('shmstore-theme') || 'auto';
+  } catch { /* no storage: auto */ }
 $('theme').addEventListener('change', () => {
   try { localStorage.setItem('shmstore-theme', $('theme').value); } catch { /* as above */ }
   applyTheme();

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# cmake -DSOURCE=<this directory> -DOUTPUT=<web_page.c> -P embed.cmake: joins index.html, page.css and the scripts to one page, and
-# writes it as C, with its policy: the browser runs and applies what has these hashes, and fetches from where the page came from.
+# cmake -DSOURCE=<this directory> -DOUTPUT=<web_page.c> -P embed.cmake: joins index.html, page.css
+# and the scripts to one page, and writes it as C, with its policy: the browser runs and applies
+# what has these hashes, and fetches from where the page came from.
 function(base64_of_hex hex ret)
   set(alphabet ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/)
   string(LENGTH "${hex}" length)
@@ -56,7 +57,9 @@ string(SUBSTRING ${page_hash} 0 32 etag)
 file(WRITE ${OUTPUT}.html "${page}")
 file(READ ${OUTPUT}.html bytes HEX)
 string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes "${bytes}")
-string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes "${bytes}")
+string(REGEX REPLACE
+  "(................................................................................)" "\\1\n"
+  bytes "${bytes}")
 file(WRITE ${OUTPUT} "/* Made by page/embed.cmake. */
 #include \"web_page.h\"
 
@@ -66,6 +69,7 @@ ${bytes}
 const size_t web_page_size = sizeof(web_page);
 const char web_page_etag[] = \"\\\"${etag}\\\"\";
 const char web_page_policy[] =
-	\"default-src 'none'; style-src 'sha256-${style}'; script-src 'sha256-${script}'; connect-src 'self'; img-src 'self' data:; \"
+	\"default-src 'none'; style-src 'sha256-${style}'; script-src 'sha256-${script}'; \"
+	\"connect-src 'self'; img-src 'self' data:; \"
 	\"base-uri 'none'; form-action 'none'; frame-ancestors 'none'\";
 ")

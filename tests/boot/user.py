@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's process in the machine: opens a store, and does what it is told by lines of JSON, each with one line in answer."""
+"""A user's process in the machine: opens a store, and does what it is told by lines of JSON, each
+with one line in answer."""
 import json
 import sys
 
@@ -11,7 +12,9 @@ views = {}
 
 
 def same(view, byte):
-    return all(bytes(piece).count(byte) == len(piece) for piece in (view.buffers[0][at:at + MIB] for at in range(0, view.buffers[0].nbytes, MIB)))
+    return all(bytes(piece).count(byte) == len(piece)
+               for piece in (view.buffers[0][at:at + MIB]
+                             for at in range(0, view.buffers[0].nbytes, MIB)))
 
 
 def do(what, key=None, value=None, more=None):

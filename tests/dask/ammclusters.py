@@ -12,12 +12,14 @@ POLICIES = "distributed.scheduler.active-memory-manager"
 
 
 def amm(*policies, start=False, interval="2s"):
-    """Settings of a cluster whose scheduler has these policies: names, or dicts as in the configuration."""
+    """Settings of a cluster whose scheduler has these policies: names, or dicts
+    as in the configuration."""
     named = [dict(policy) if isinstance(policy, dict) else {"class": policy} for policy in policies]
     for policy in named:
         if "." not in policy["class"]:
             policy["class"] = f"shmstore.dask.amm.{policy['class']}"
-    return {f"{POLICIES}.policies": named, f"{POLICIES}.start": start, f"{POLICIES}.interval": interval}
+    return {f"{POLICIES}.policies": named, f"{POLICIES}.start": start,
+            f"{POLICIES}.interval": interval}
 
 
 def conductor(client):

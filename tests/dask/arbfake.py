@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A store with an arbiter, but without a daemon: tasks, contexts, reservations and pools as shmstore.arbiter has them, with a ledger in memory
-and answers that a test sets."""
+"""A store with an arbiter, but without a daemon: tasks, contexts, reservations and pools as
+shmstore.arbiter has them, with a ledger in memory and answers that a test sets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from shmstore.arbiter import Awaiting
 from shmstore.dask.arbiter import Outcome
 from shmstore.pools import PARTITION
 
-_RAISED = {kind.outcome: kind for kind in vars(arbiter).values() if isinstance(kind, type) and issubclass(kind, arbiter.Outcome)}
+_RAISED = {kind.outcome: kind for kind in vars(arbiter).values() if isinstance(kind, type) and
+           issubclass(kind, arbiter.Outcome)}
 
 
 class FakeReservation:
@@ -75,7 +76,8 @@ class FakeContext:
 
 
 class FakeDaemon:
-    """Gives what fits; what does not waits until something is released. `script` overrules: outcomes of the next reserves and readies."""
+    """Gives what fits; what does not waits until something is released. `script` overrules:
+    outcomes of the next reserves and readies."""
 
     closed = False
 
@@ -125,7 +127,8 @@ class FakeDaemon:
         def end() -> None:
             with self._lock:
                 self.log.append(("end", number))
-                self._waiting = [entry for entry in self._waiting if entry[0].context.number != number]
+                self._waiting = [entry for entry in self._waiting if entry[0].context.number !=
+                                 number]
 
         return SimpleNamespace(number=number, priority=priority, label=label, end=end)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks of test_arbiter.py: they weigh and join values of a known content, some of them behind a gate. Imported by the workers."""
+"""Tasks of test_arbiter.py: they weigh and join values of a known content, some of them behind a
+gate. Imported by the workers."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def chunk(i: int, size: int) -> np.ndarray:
 
 
 def weigh(*values) -> int:
-    return sum((ord(value[0]) if isinstance(value, str) else int(value[0])) * len(value) for value in values)
+    return sum((ord(value[0]) if isinstance(value, str) else int(value[0])) * len(value)
+               for value in values)
 
 
 def weigh_behind(gate: str, *values) -> int:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of shmstore.dask share: a partition of their own, clusters of real processes, waiting with a deadline."""
+"""What the tests of shmstore.dask share: a partition of their own, clusters of real processes,
+waiting with a deadline."""
 
 from __future__ import annotations
 
@@ -19,14 +20,19 @@ try:
     import shmstore
     import shmstore.dask
 except ImportError as error:  # pragma: no cover
-    raise pytest.UsageError(f"{error}: set PYTHONPATH to <build>/python, and use /usr/bin/python3") from error
+    raise pytest.UsageError(
+        f"{error}: set PYTHONPATH to <build>/python, and use /usr/bin/python3") from error
 
 import dask
 from distributed import Client, LocalCluster
 
-logging.getLogger("distributed").propagate = True  # else caplog sees nothing of it where no other handler was there first
-# Frames of Dask 2024.12 and later hold strings in Arrow's memory, and shuffle by it. Debian has no pyarrow.
-needs_arrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None and int(dask.__version__.split(".")[0]) >= 2024, reason="pyarrow is not installed")
+# else caplog sees nothing of it where no other handler was there first
+logging.getLogger("distributed").propagate = True
+# Frames of Dask 2024.12 and later hold strings in Arrow's memory, and shuffle
+# by it. Debian has no pyarrow.
+needs_arrow = pytest.mark.skipif(importlib.util.find_spec("pyarrow") is None and
+                                 int(dask.__version__.split(".")[0]) >= 2024,
+                                 reason="pyarrow is not installed")
 HERE = os.path.dirname(os.path.abspath(__file__))
 PREFIX = "distributed.worker.memory.shared"
 
@@ -39,13 +45,15 @@ _AT_FIRST = _environment()
 
 
 def _start_method() -> str:
-    """Workers are forked off a process that has imported Dask, as for most tests it makes no difference how they are started, and each
-    spawned one takes a second of a processor. They have its environment: where a test has changed ours, they are spawned."""
+    """Workers are forked off a process that has imported Dask, as for most tests it makes no
+    difference how they are started, and each spawned one takes a second of a processor. They have
+    its environment: where a test has changed ours, they are spawned."""
     return "forkserver" if _environment() == _AT_FIRST else "spawn"
 
 
 class Place:
-    """A directory for a partition; where root runs the tests a tmpfs of its own, so that its books hold nothing else."""
+    """A directory for a partition; where root runs the tests a tmpfs of its own, so that its
+    books hold nothing else."""
 
     def __init__(self, size: int = 1 << 30) -> None:
         self.path = tempfile.mkdtemp(prefix="shmstore-dask-", dir="/dev/shm")
@@ -90,8 +98,10 @@ def wait_until(condition, what: str, timeout: float = 60.0) -> None:
 
 
 @contextlib.contextmanager
-def cluster(place, n: int = 2, worker_class=shmstore.dask.Nanny, memory_limit="1 GiB", settings=None, **options):
-    """A client of a cluster of n worker processes of one thread each, over the place's partition."""
+def cluster(place, n: int = 2, worker_class=shmstore.dask.Nanny, memory_limit="1 GiB",
+            settings=None, **options):
+    """A client of a cluster of n worker processes of one thread each, over the place's
+    partition."""
     config = {
         f"{PREFIX}.partition": place.path,
         "temporary-directory": tempfile.gettempdir(),
@@ -114,8 +124,10 @@ def cluster(place, n: int = 2, worker_class=shmstore.dask.Nanny, memory_limit="1
 
 
 @contextlib.contextmanager
-def dask_worker(scheduler: str, *arguments: str, config=None, program=("distributed.cli.dask_worker",)):
-    """A dask-worker of the command line, with configuration in its environment. program: a module, and what comes before the rest."""
+def dask_worker(scheduler: str, *arguments: str, config=None,
+                program=("distributed.cli.dask_worker",)):
+    """A dask-worker of the command line, with configuration in its environment. program: a module,
+    and what comes before the rest."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
     for key, value in (config or {}).items():
         env["DASK_" + key.upper().replace(".", "__").replace("-", "_")] = str(value)
@@ -153,7 +165,8 @@ def fallbacks(client) -> dict[str, dict[str, int]]:
 
 
 def _fallbacks(worker):
-    return dict(worker._exchange.fallbacks.counts) if worker._exchange is not None else {"no-store": 1}
+    return (dict(worker._exchange.fallbacks.counts) if worker._exchange is not None
+            else {"no-store": 1})
 
 
 @pytest.fixture(params=["1 GiB", 0], ids=["spilling", "no-limit"])

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For test_hooks.py: imports shmstore.dask on a Dask without one hook, for each hook in turn, and runs a job on it. One line of JSON each.
+"""For test_hooks.py: imports shmstore.dask on a Dask without one hook, for each hook in turn, and
+runs a job on it. One line of JSON each.
 
-With the argument "manager": the hooks of the scheduler's Active Memory Manager; the job's scheduler has every policy of shmstore.dask.amm.
+With the argument "manager": the hooks of the scheduler's Active Memory Manager; the job's scheduler
+has every policy of shmstore.dask.amm.
 """
 
 from __future__ import annotations
@@ -59,7 +61,8 @@ def again():
 
 @contextmanager
 def cluster_of(worker_class):
-    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False,
+               "dashboard_address": ":0"}
     with LocalCluster(worker_class=worker_class, **options) as cluster, Client(cluster) as client:
         yield cluster, client
 
@@ -73,27 +76,33 @@ def job(ours, cluster, client):
     ours.report(client)
     for worker in cluster.workers.values():
         ours.dask_setup(worker)
-    return total, any(getattr(worker, "_exchange", None) is not None for worker in cluster.workers.values())
+    return total, any(getattr(worker, "_exchange", None) is not None
+                      for worker in cluster.workers.values())
 
 
 def told(hook, ours, lines, total, shares):
     """One line for test_hooks.py."""
     name = None if hook is None else hook.name
     stock = ours.Worker is distributed.Worker
-    print(json.dumps({"hook": name, "missing": ours.missing_hooks, "said": lines, "stock": stock, "total": total, "shares": shares}), flush=True)
+    print(json.dumps({"hook": name, "missing": ours.missing_hooks, "said": lines, "stock": stock,
+                      "total": total, "shares": shares}), flush=True)
 
 
-POLICIES = ("HostReduceReplicas", "Retire", "Insurance", "InDemand", "Newcomers", "Offload", "Cycle", "Wishes")
+POLICIES = ("HostReduceReplicas", "Retire", "Insurance", "InDemand", "Newcomers", "Offload",
+            "Cycle", "Wishes")
 
 
 def managed_job(ours):
-    """The result of a job while the manager runs every policy, whether a worker shares, and whether the manager keeps the policies."""
+    """The result of a job while the manager runs every policy, whether a worker shares, and whether
+    the manager keeps the policies."""
     policies = [{"class": f"shmstore.dask.amm.{name}"} for name in POLICIES]
     manager = "distributed.scheduler.active-memory-manager"
-    with dask.config.set({f"{manager}.policies": policies, f"{manager}.start": True, f"{manager}.interval": "10ms"}):
+    with dask.config.set({f"{manager}.policies": policies, f"{manager}.start": True,
+                          f"{manager}.interval": "10ms"}):
         with cluster_of(ours.Worker) as (cluster, client):
             total, shares = job(ours, cluster, client)
-            numbers = client.scatter(list(range(10)), broadcast=True)  # replicas, about which a manager could do something
+            # replicas, about which a manager could do something
+            numbers = client.scatter(list(range(10)), broadcast=True)
             client.amm.run_once()
             time.sleep(0.05)
             assert client.gather(numbers) == list(range(10)) and client.amm.running()
@@ -112,9 +121,11 @@ def manager():
         logger.removeHandler(lines)
         amm = sys.modules["shmstore.dask.amm"]
         total, shares, kept = managed_job(ours)
-        found = {"hook": None if hook is None else hook.name, "missing": amm.missing_hooks, "workers miss": ours.missing_hooks, "said": lines.lines}
+        found = {"hook": None if hook is None else hook.name, "missing": amm.missing_hooks,
+                 "workers miss": ours.missing_hooks, "said": lines.lines}
         idle = amm.HostReduceReplicas.__module__ == "shmstore.dask.compat.probe"
-        print(json.dumps({**found, "idle": idle, "total": total, "shares": shares, "kept": kept}), flush=True)
+        print(json.dumps({**found, "idle": idle, "total": total, "shares": shares, "kept": kept}),
+              flush=True)
 
 
 def main():
@@ -131,7 +142,8 @@ def main():
         with without(hook):
             found.append((hook, again(), lines.lines))
         logger.removeHandler(lines)
-    with cluster_of(distributed.Worker) as (cluster, client):  # one for all: what a Dask without a hook has is stock's class
+    # one for all: what a Dask without a hook has is stock's class
+    with cluster_of(distributed.Worker) as (cluster, client):
         for hook, ours, lines in found:
             told(hook, ours, lines, *job(ours, cluster, client))
 

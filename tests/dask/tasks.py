@@ -15,7 +15,8 @@ def make(i: int, size: int = 4 * MIB) -> np.ndarray:
 
 def make_frame(i: int, rows: int = 100_000) -> pd.DataFrame:
     rng = np.random.default_rng(i)
-    return pd.DataFrame({"k": rng.integers(0, 100, rows), "a": rng.random(rows), "b": rng.random(rows)})
+    return pd.DataFrame({"k": rng.integers(0, 100, rows), "a": rng.random(rows),
+                         "b": rng.random(rows)})
 
 
 def make_list(i: int) -> list[np.ndarray]:
@@ -32,7 +33,8 @@ def make_64(i: int) -> np.ndarray:
 def make_strings(i: int) -> pd.DataFrame:
     """More than half of it is numbers where it is pickled; in memory most of it is strings."""
     columns = {name: np.random.default_rng(i).random(ROWS) for name in "abcd"}
-    text = pd.Series([f"text {i} {j}" for j in range(ROWS)], dtype=object)  # pandas 3 takes Arrow's strings else
+    # pandas 3 takes Arrow's strings else
+    text = pd.Series([f"text {i} {j}" for j in range(ROWS)], dtype=object)
     return pd.DataFrame({"text": text, **columns})
 
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How one key gets memory, against an arbiter that does what the test says: no cluster, no daemon."""
+"""How one key gets memory, against an arbiter that does what the test
+says: no cluster, no daemon."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class Needs:
         need = self.need
         if promote_most is not None and need.promote > promote_most:
             store = need.store if promote_most else 0
-            return need._replace(promote=promote_most, store=store), frozenset(["in-1"] if promote_most else keys)
+            return need._replace(promote=promote_most, store=store), frozenset(
+                ["in-1"] if promote_most else keys)
         return need, frozenset()
 
     def relaxed(self, nbytes):
@@ -60,12 +62,14 @@ class World:
         self.daemon = daemon
         self.values = 0
         self.measured = 0
-        self.budget = Budget(LIMIT, TARGET, 0.95, lambda: self.values, lambda: self.measured + self.values + self.budget.claimed)
+        self.budget = Budget(LIMIT, TARGET, 0.95, lambda: self.values, lambda: self.measured +
+                             self.values + self.budget.claimed)
         self.needs = Needs()
         self.state = SimpleNamespace(nthreads=1, running=True)
         self.started = 0
         self.arbiter = Arbiter(daemon, self.budget, Fallbacks(0), evict or self.evict, lambda: None)
-        self.admission = Admission(self.arbiter, self.budget, Slots(self.state, self.start), self.needs, MIB)
+        self.admission = Admission(self.arbiter, self.budget, Slots(self.state, self.start),
+                                   self.needs, MIB)
 
     def start(self):
         self.started += 1
@@ -80,7 +84,8 @@ class World:
 
     @staticmethod
     def task(order=0):
-        return SimpleNamespace(key="key-1", priority=(0, 1, order, 0), state="executing", dependencies=())
+        return SimpleNamespace(key="key-1", priority=(0, 1, order, 0), state="executing",
+                               dependencies=())
 
 
 @contextlib.asynccontextmanager
@@ -115,7 +120,8 @@ def run(scenario, **options):
 
 def test_what_is_at_hand_is_not_asked_for():
     async def scenario(w):
-        w.needs.need = Need(unspill=10 * MIB, result=10 * MIB, promote=MIB, store=0, pinned=500 * MIB)
+        w.needs.need = Need(unspill=10 * MIB, result=10 * MIB, promote=MIB, store=0,
+                            pinned=500 * MIB)
         grant = await w.admit()
         assert w.budget.claims == {"key-1": 20 * MIB}
         grant.done()
@@ -141,7 +147,8 @@ def test_what_runs_unasked_makes_the_pool_smaller():
         assert not w.daemon.log
         second = asyncio.ensure_future(w.admit("key-2"))
         await until(lambda: w.admission.n_waiting)
-        # 40 MiB of 60 MiB are not the daemon's to give: it is not even asked, as it would say "too big"
+        # 40 MiB of 60 MiB are not the daemon's to give: it is not even
+        # asked, as it would say "too big"
         assert not w.daemon.asked("reserve")
         first.done()
         (await second).done()
@@ -194,7 +201,8 @@ def test_retry_lets_go_and_asks_again():
         w.needs.need = Need(0, 40 * MIB, 8 * MIB, 0, 0)
         w.daemon.script += [Outcome.RETRY, Outcome.OK, Outcome.OK]  # reserve, ready, reserve
         grant = await w.admit()
-        assert w.needs.n_let_go == 1 and len(w.daemon.asked("ready")) == 1 and len(w.daemon.asked("reserve")) == 2
+        assert (w.needs.n_let_go == 1 and len(w.daemon.asked("ready")) == 1 and
+                len(w.daemon.asked("reserve")) == 2)
         assert not grant.aside
         grant.done()
 
@@ -249,7 +257,8 @@ def test_half_of_the_inputs_then_none():
         grant = await w.admit()
         partition = [dict(wants).get(PARTITION) for _, *wants in w.daemon.asked("reserve")]
         assert partition == [41 * MIB, 41 * MIB, 21 * MIB, None]
-        assert grant.aside == {"in-1", "in-2"} and w.admission.counts == {"again": 1, "fewer": 1, "aside": 1}
+        assert (grant.aside == {"in-1", "in-2"} and
+                w.admission.counts == {"again": 1, "fewer": 1, "aside": 1})
         grant.done()
 
     run(scenario)
@@ -261,7 +270,8 @@ def test_a_split_may_be_over_when_others_have_let_go():
         w.needs.need = Need(0, MIB, 40 * MIB, MIB, 0)
         w.daemon.script += [Outcome.SPLIT, Outcome.OK]
         grant = await w.admit()
-        assert [dict(wants)[PARTITION] for _, *wants in w.daemon.asked("reserve")] == [41 * MIB, 41 * MIB]
+        assert [dict(wants)[PARTITION] for _, *wants in w.daemon.asked("reserve")] == [
+            41 * MIB, 41 * MIB]
         assert not grant.aside and w.admission.counts == {"again": 1}
         grant.done()
 
@@ -287,7 +297,8 @@ def test_a_splitter_comes_after_half_of_the_inputs():
         w.daemon.script += [Outcome.SPLIT, Outcome.SPLIT, Outcome.SPLIT]
         grant = await w.admit(may_split=True)
         assert grant.in_pieces and w.admission.counts == {"again": 1, "fewer": 1, "pieces": 1}
-        await until(lambda: w.daemon.asked("end"))  # its pieces ask for themselves; a task that runs and waits for them would hide a deadlock
+        # its pieces ask for themselves; a task that runs and waits for them would hide a deadlock
+        await until(lambda: w.daemon.asked("end"))
         grant.done()
 
     run(scenario)
@@ -319,7 +330,8 @@ def test_what_is_known_to_be_too_large_is_handed_back_and_then_fails_alone():
         with pytest.raises(MemoryError) as caught:
             await w.admit("big-1")
         text = str(caught.value)
-        for part in ("'big-1' needs 300.0 MiB", "5.0 MiB other than values", "8.0 MiB running other-1", "register_splitter"):
+        for part in ("'big-1' needs 300.0 MiB", "5.0 MiB other than values",
+                     "8.0 MiB running other-1", "register_splitter"):
             assert part in text
         assert w.admission.counts == {"handed-back": 1, "no-memory": 1}
         assert type(pickle.loads(pickle.dumps(NoRoom("x")))) is MemoryError
@@ -445,7 +457,8 @@ def test_priorities_keep_their_order():
     folded = [fold_priority((*part, -1)) for part in tuples]
     assert folded == sorted(folded, reverse=True) and len(set(folded)) == len(folded)
     assert all(0 <= number < 1 << 63 for number in folded)
-    assert fold_priority(None) is None and fold_priority(("a", 1, 2)) is None and fold_priority((1, 2)) is None
+    assert (fold_priority(None) is None and fold_priority(("a", 1, 2)) is None and
+            fold_priority((1, 2)) is None)
 
 
 def _function(parts, scale=1):
@@ -484,7 +497,8 @@ def test_a_split_works_on_inputs_and_a_piece_on_values():
     call = _call(_function, ["a", "b"], scale=2)
     assert [item.key for item in inputs_in(call.args)] == ["a", "b"]
     pieces = check_pieces(_split(call.args, call.kwargs), splitter_of("x", _function))
-    results = [_function(*with_values(args, values), **with_values(kwargs, values)) for args, kwargs in pieces]
+    results = [_function(*with_values(args, values), **with_values(kwargs, values))
+               for args, kwargs in pieces]
     assert results == [12, 60]
     assert Input("a", 24)[1:][0].of(values["a"]) == 2
     with pytest.raises(TypeError, match="a split sees no values"):
@@ -500,8 +514,10 @@ def test_a_nested_task_is_a_plain_call():
     from distributed.worker import execute_task
 
     assert tasks.plain_call(execute_task, ((_function, ["a"]),), {})[:2] == (_function, (["a"],))
-    assert tasks.plain_call(execute_task, ((apply, _function, [["a"]], {"scale": 3}),), {}) == (_function, (["a"],), {"scale": 3})
-    call = tasks.packed(tasks.plain_call(execute_task, ((_function, [(sorted, "a")]),), {}), {"a": Input("a", 24)})
+    assert tasks.plain_call(execute_task, ((apply, _function, [["a"]], {"scale": 3}),),
+                            {}) == (_function, (["a"],), {"scale": 3})
+    call = tasks.packed(tasks.plain_call(execute_task, ((_function, [(sorted, "a")]),), {}),
+                        {"a": Input("a", 24)})
     assert with_values(call.args, {"a": [3, 1]}) == ([[1, 3]],)
 
 
@@ -512,10 +528,13 @@ def test_a_node_of_a_graph_is_a_plain_call():
     inputs = {"a": Input("a", 24), ("b", 0): Input(("b", 0), 16)}
     values = {"a": [3, 1], ("b", 0): 5}
     nested = Task("n", sorted, TaskRef("a"))
-    node = Task("x", _function, List(nested, Tuple(TaskRef(("b", 0)), (len, 1))), scale=Dict({"by": TaskRef(("b", 0)), "and": DataNode(None, 7)}))
+    node = Task("x", _function, List(nested, Tuple(TaskRef(("b", 0)), (len, 1))),
+                scale=Dict({"by": TaskRef(("b", 0)), "and": DataNode(None, 7)}))
     call = tasks.node_call(node, inputs)
-    assert call.function is _function and [item.key for item in inputs_in((call.args, call.kwargs))] == ["a", ("b", 0), ("b", 0)]
-    assert with_values(call.args, values) == ([[1, 3], (5, (len, 1))],)  # a tuple of a program is no task
+    assert (call.function is _function and
+            [item.key for item in inputs_in((call.args, call.kwargs))] == ["a", ("b", 0), ("b", 0)])
+    # a tuple of a program is no task
+    assert with_values(call.args, values) == ([[1, 3], (5, (len, 1))],)
     assert with_values(call.kwargs, values) == {"scale": {"by": 5, "and": 7}}
     for other in (Alias("x", "a"), DataNode("x", 1), List(1, 2), None):
         with pytest.raises(TypeError, match="is no call"):
@@ -530,9 +549,12 @@ def test_a_piece_runs_in_the_context_of_its_key():
         variable.set("x's")
         with ThreadPoolExecutor(1) as pool:
             worker = SimpleNamespace(
-                executors={"default": pool}, execution_state={"worker": None}, active_threads={}, active_threads_lock=threading.Lock(), scheduler_delay=0)
+                executors={"default": pool}, execution_state={"worker": None}, active_threads={},
+                active_threads_lock=threading.Lock(), scheduler_delay=0)
             task = SimpleNamespace(key="x", annotations=None)
-            return await tasks.run_in_thread(worker, task, lambda: (variable.get(), threading.current_thread().name), (), {})
+            return await tasks.run_in_thread(worker, task,
+                                             lambda: (variable.get(),
+                                                      threading.current_thread().name), (), {})
 
     (whose, thread), nbytes = asyncio.run(go())
     assert whose == "x's" and thread != threading.current_thread().name and nbytes > 0

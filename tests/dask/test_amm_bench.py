@@ -16,7 +16,8 @@ BENCH = os.path.join(HERE, "..", "..", "bench", "bench_replicas")
 
 def usable():
     words = ["unshare", "--net", "--mount", "mount", "-t", "tmpfs", "none", "/dev/shm"]
-    return os.geteuid() == 0 and subprocess.run(words, check=False, stderr=subprocess.DEVNULL).returncode == 0
+    return (os.geteuid() == 0 and subprocess.run(words, check=False,
+                                                 stderr=subprocess.DEVNULL).returncode == 0)
 
 
 def started_by(pid):
@@ -42,7 +43,8 @@ def left():
     """Partitions, and what is mounted."""
     with open("/proc/mounts", encoding="utf-8") as file:
         mounts = {line for line in file if line.startswith("shmstore-bench ")}
-    return mounts | {name for name in os.listdir("/dev/shm") if name.startswith(("shmstore-hosts-", "shmstore-replicas-"))}
+    return (mounts | {name for name in os.listdir("/dev/shm")
+                      if name.startswith(("shmstore-hosts-", "shmstore-replicas-"))})
 
 
 def alive(processes):
@@ -52,7 +54,8 @@ def alive(processes):
 @pytest.mark.skipif(not usable(), reason="needs root, and namespaces")
 def test_nothing_is_left_of_it_when_it_is_killed():
     before = left()
-    bench = subprocess.Popen([sys.executable, BENCH, "hosts", "--data", str(256 << 20)], stdout=subprocess.DEVNULL)
+    bench = subprocess.Popen([sys.executable, BENCH, "hosts", "--data", str(256 << 20)],
+                             stdout=subprocess.DEVNULL)
     below = set()
 
     def workers():

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How policies are run: by rank, each once in a pass, in slices, over a simulated cluster with Dask's own manager."""
+"""How policies are run: by rank, each once in a pass, in slices, over a simulated cluster
+with Dask's own manager."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from importlib.machinery import SourceFileLoader
 
 import pytest
 from conftest import HERE
-from distributed.active_memory_manager import ActiveMemoryManagerExtension, ReduceReplicas, RetireWorker, Suggestion
+from distributed.active_memory_manager import (ActiveMemoryManagerExtension, ReduceReplicas,
+                                               RetireWorker, Suggestion)
 
 from shmstore.dask import amm
 from shmstore.dask.amm.conductor import Conductor
@@ -39,7 +41,8 @@ class Noted(amm.Policy):
 
 def manager_of(*policies, n_tasks=100):
     scheduler = bench.Scheduler(n_tasks, 8, 2, 1)
-    manager = ActiveMemoryManagerExtension(scheduler, set(), measure="optimistic", register=False, start=False, interval=2.0)
+    manager = ActiveMemoryManagerExtension(scheduler, set(), measure="optimistic", register=False,
+                                           start=False, interval=2.0)
     for policy in policies:
         manager.add_policy(policy)
     return manager
@@ -75,7 +78,8 @@ def test_each_once_in_a_pass_and_in_slices():
         assert len(log) <= 4 * (runs + 1), "a slice is 20 ms, and what one step takes"
         runs += 1
     assert runs >= 3 and slow.state == "idle" and slow.runs == 1
-    assert [entry for entry in log if entry[0] != "slow"] == [("first", 0), ("last", 0)], "nobody runs twice in one pass"
+    assert [entry for entry in log if entry[0] != "slow"] == [("first", 0), ("last", 0)], (
+        "nobody runs twice in one pass")
     assert [i for name, i in log if name == "slow"] == list(range(5))
 
 
@@ -108,7 +112,8 @@ def test_candidates_of_any_kind_and_a_suggestion_that_makes_no_sense():
         return next(iter(scheduler.tasks.values()))
 
     def others(scheduler):
-        return [worker for worker in scheduler.workers.values() if worker not in first(scheduler).who_has]
+        return [worker for worker in scheduler.workers.values() if worker not in first(
+            scheduler).who_has]
 
     listed = Users(
         lambda scheduler: Suggestion("replicate", first(scheduler), others(scheduler)),
@@ -123,7 +128,8 @@ def test_candidates_of_any_kind_and_a_suggestion_that_makes_no_sense():
     ]
     manager = manager_of(listed, *wrong, Noted(log, "last", 900))
     rest(manager)
-    assert log == [("last", 0)] and listed.failures == 0 and [policy.failures for policy in wrong] == [1] * 4
+    assert (log == [("last", 0)] and listed.failures == 0 and
+            [policy.failures for policy in wrong] == [1] * 4)
     assert listed.answers[0] is not None
 
 
@@ -139,7 +145,8 @@ def test_a_policy_says_its_arguments_and_the_managers_period():
     theirs, own = Pinned("model"), Pinned("late", copies=3, period="5s")
     manager = manager_of(theirs, own, amm.InDemand(waiters=7))
     manager.interval = 2.5
-    assert [(p.describe().policy, p.describe().period) for p in (theirs, own)] == [("Pinned(prefix='model', copies=2)", 2.5), ("Pinned(prefix='late', copies=3)", 5.0)]
+    assert [(p.describe().policy, p.describe().period) for p in (theirs, own)] == [
+        ("Pinned(prefix='model', copies=2)", 2.5), ("Pinned(prefix='late', copies=3)", 5.0)]
     assert {repr(p).split(", ")[0] for p in manager.policies} > {"InDemand(waiters=7"}
 
 
@@ -157,13 +164,16 @@ def test_periods_and_failures():
     manager = manager_of(broken, often, rarely)
     for _ in range(3):
         rest(manager)
-    assert [name for name, _ in log] == ["often", "rarely", "often", "often"] and broken.failures == 3
+    assert ([name for name, _ in log] == ["often", "rarely", "often", "often"] and
+            broken.failures == 3)
 
 
 def test_what_is_under_way_is_not_asked_for_twice_and_dasks_own_retirement_is_told():
     manager = manager_of(amm.Retire(), amm.Insurance(size=0, check=0))
     scheduler, asked = manager.scheduler, []
-    scheduler.request_acquire_replicas = lambda address, keys, *, stimulus_id: asked.extend((address, key) for key in keys)  # and it takes time
+    # and it takes time
+    scheduler.request_acquire_replicas = lambda address, keys, *, stimulus_id: asked.extend(
+        (address, key) for key in keys)
     leaving = next(iter(scheduler.workers.values()))
     leaving.status = bench.Status.closing_gracefully
     scheduler.running.discard(leaving)
@@ -179,7 +189,8 @@ def test_what_is_under_way_is_not_asked_for_twice_and_dasks_own_retirement_is_to
     asked.clear()
     rest(manager)
     before = {key for _, key in first}
-    assert not {(address, key) for address, key in asked if key in before} - set(first), "nobody else is asked, though nothing has arrived"
+    assert not {(address, key) for address, key in asked if key in before} - set(first), (
+        "nobody else is asked, though nothing has arrived")
 
 
 def test_policies_share_one_look_at_all_keys():
@@ -210,7 +221,8 @@ def test_policies_share_one_look_at_all_keys():
         rest(manager)
         assert looks == passes * len(workers), "one look for both, and a new one in each pass"
         assert not Conductor.of(manager).keys_from, "no task is kept beyond the pass"
-    assert len(found) == 4 and all(tasks == {task for task in manager.scheduler.tasks.values() if task.nbytes >= bench.MIB} for tasks in found)
+    assert (len(found) == 4 and all(tasks == {task for task in manager.scheduler.tasks.values()
+                                              if task.nbytes >= bench.MIB} for tasks in found))
 
 
 def test_what_no_later_policy_asks_for_is_not_kept():
@@ -226,7 +238,8 @@ def test_what_no_later_policy_asks_for_is_not_kept():
     assert kept == [{}, {}]
 
 
-@pytest.mark.skipif(gc.is_tracked({1: 2}), reason="this Python's collector goes through dicts of numbers, too")
+@pytest.mark.skipif(gc.is_tracked({1: 2}), reason="this Python's collector goes through dicts of "
+                                                  "numbers, too")
 def test_pythons_collector_does_not_go_through_what_is_settled():
     policy = amm.HostReduceReplicas(linger=0)
     manager = manager_of(policy, n_tasks=2000)
@@ -256,7 +269,8 @@ def on_two_hosts(scheduler):
     task = scheduler.tasks["x-0"]
     first, second = task.who_has
     scheduler.remove(task, first)
-    scheduler.add(task, next(worker for worker in scheduler.workers.values() if worker.host != second.host))
+    scheduler.add(task, next(worker for worker in scheduler.workers.values()
+                             if worker.host != second.host))
     return task
 
 
@@ -278,12 +292,14 @@ def test_a_hosts_copy_lingers_while_there_is_room():
     assert runs(0.3) == 2
     assert runs(0.4) == 1
     has = next(iter(task.who_has))
-    manager.scheduler.add(task, next(worker for worker in manager.scheduler.workers.values() if worker.host != has.host))
+    manager.scheduler.add(task, next(worker for worker in manager.scheduler.workers.values()
+                                     if worker.host != has.host))
     assert runs(0.1) == 2
     for worker in manager.scheduler.workers.values():
         if worker.host == has.host:
             worker.metrics["shmstore"] = {**worker.metrics["shmstore"], "used": 63 << 30}
-    assert runs(0.4) == 1 and has not in task.who_has, "a host that is short of room keeps nothing that another has"
+    assert runs(0.4) == 1 and has not in task.who_has, (
+        "a host that is short of room keeps nothing that another has")
 
 
 @pytest.mark.parametrize("n_tasks", [20_000])

@@ -94,12 +94,15 @@ def test_a_lock_ends_with_its_process(two):
 
 def test_who_starts_removes_what_killed_workers_left(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    live, left, young = Crossings("live", "tcp://a"), Crossings("left", "tcp://a"), Crossings("young", "tcp://a")
-    places = {name: Path(c.directory) for name, c in (("live", live), ("left", left), ("young", young))}
+    live, left, young = Crossings("live", "tcp://a"), Crossings("left", "tcp://a"), Crossings(
+        "young", "tcp://a")
+    places = {name: Path(c.directory) for name, c in (("live", live), ("left", left),
+                                                      ("young", young))}
     for c in (live, left, young):
         assert c.claim("x")
     for name in ("full", "link", "foreign"):
-        places[name] = tmp_path / ("shmstore-crossing-" + hashlib.blake2b(name.encode(), digest_size=12).hexdigest())
+        places[name] = tmp_path / ("shmstore-crossing-" + hashlib.blake2b(
+            name.encode(), digest_size=12).hexdigest())
     places["other"] = tmp_path / "shmstore-crossing-of-mine"
     (tmp_path / "aim").mkdir()
     (tmp_path / "aim" / "x").touch()
@@ -124,18 +127,22 @@ def test_who_starts_removes_what_killed_workers_left(tmp_path, monkeypatch):
     Crossings("new", "tcp://b").close()
     assert there - set(os.listdir(tmp_path)) == {places["left"].name}
     assert (tmp_path / "aim" / "x").exists()
-    assert live.claim("y") and (places["live"] / os.path.basename(live._path("y"))).exists(), "a worker that asked for nothing in an hour has its own"
+    assert live.claim("y") and (places["live"] / os.path.basename(live._path("y"))).exists(), (
+        "a worker that asked for nothing in an hour has its own")
     live.close()
 
 
 class Sharer:
-    """What Crossings asks of a worker. The keys that it fetches from another host are in `fetched`."""
+    """What Crossings asks of a worker. The keys that it fetches from
+    another host are in `fetched`."""
 
     bandwidth, rpc = 100e6, None
 
     def __init__(self, crossings, who_has, peers):
-        tasks_of = {key: SimpleNamespace(nbytes=MIB, who_has=set(who)) for key, who in who_has.items()}
-        self.state, self.crossings, self.peers, self.fetched = SimpleNamespace(tasks=tasks_of), crossings, peers, []
+        tasks_of = {key: SimpleNamespace(nbytes=MIB, who_has=set(who))
+                    for key, who in who_has.items()}
+        self.state, self.crossings, self.peers, self.fetched = SimpleNamespace(
+            tasks=tasks_of), crossings, peers, []
 
     def _is_peer(self, address):
         return address in self.peers
@@ -143,12 +150,15 @@ class Sharer:
     async def _fetch(self, address, keys, total_nbytes):
         await asyncio.sleep(0.05)
         self.fetched += keys
-        return GatherDepSuccessEvent(worker=address, total_nbytes=total_nbytes, data={key: "fetched" for key in keys}, stimulus_id="test")
+        return GatherDepSuccessEvent(worker=address, total_nbytes=total_nbytes,
+                                     data={key: "fetched" for key in keys}, stimulus_id="test")
 
     async def gather(self, *keys):
         """As the worker does it; a sibling can then ask for what came."""
         nbytes = MIB * len(keys)
-        event = await self.crossings.gather(self, "tcp://far", partial(self._fetch, "tcp://far", total_nbytes=nbytes), keys, nbytes)
+        event = await self.crossings.gather(self, "tcp://far",
+                                            partial(self._fetch, "tcp://far", total_nbytes=nbytes),
+                                            keys, nbytes)
         self.crossings.release(event.data, arrived=True)
         return event.data
 
@@ -161,7 +171,8 @@ def siblings_have(monkeypatch):
     async def ask(rpc, keys, address, who):
         if address not in have:
             raise OSError(f"nobody listens at {address}")
-        return {"status": "OK", "data": {key: f"of {address}" for key in keys if key in have[address]}}
+        return {"status": "OK", "data": {key: f"of {address}" for key in keys
+                                         if key in have[address]}}
 
     monkeypatch.setattr("shmstore.dask.handle.ask_worker", ask)
     return have
@@ -170,8 +181,10 @@ def siblings_have(monkeypatch):
 def test_what_a_sibling_has_is_not_fetched_though_dask_asks_another_host_for_it(two, siblings_have):
     """It does where a request to the sibling is under way."""
     siblings_have["tcp://b"] = ["x", "z"]
-    a = Sharer(two[0], {"x": ["tcp://far", "tcp://b"], "y": ["tcp://far"], "z": ["tcp://c", "tcp://b", "tcp://far"], "gone": ["tcp://b"]}, {"tcp://b"})
-    assert asyncio.run(a.gather("x", "y", "z", "gone")) == {"x": "of tcp://b", "y": "fetched", "z": "of tcp://b", "gone": "fetched"}
+    a = Sharer(two[0], {"x": ["tcp://far", "tcp://b"], "y": ["tcp://far"],
+                        "z": ["tcp://c", "tcp://b", "tcp://far"], "gone": ["tcp://b"]}, {"tcp://b"})
+    assert asyncio.run(a.gather("x", "y", "z", "gone")) == {"x": "of tcp://b", "y": "fetched",
+                                                            "z": "of tcp://b", "gone": "fetched"}
     assert sorted(a.fetched) == ["gone", "y"]
 
 
@@ -212,13 +225,17 @@ def test_without_a_directory_everybody_fetches(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def two_hosts():
-    """A client, the addresses of three workers of one host, and that of one of another, which counts what it sends to those."""
+    """A client, the addresses of three workers of one host, and that of one of another, which
+    counts what it sends to those."""
     place, other = Place(), Place()
     try:
-        arguments = ("--worker-class", "shmstore.dask.Worker", "--no-nanny", "--memory-limit", "2 GiB")
-        with cluster(place, 3, settings=amm()) as client, dask_worker(client.scheduler.address, *arguments, config={f"{PREFIX}.partition": other.path}):
+        arguments = ("--worker-class", "shmstore.dask.Worker", "--no-nanny", "--memory-limit",
+                     "2 GiB")
+        with cluster(place, 3, settings=amm()) as client, dask_worker(
+                client.scheduler.address, *arguments, config={f"{PREFIX}.partition": other.path}):
             client.wait_for_workers(4, timeout=60)
-            here = [worker.address for worker in client.cluster.scheduler.workers.values() if worker.nanny]
+            here = [worker.address for worker in client.cluster.scheduler.workers.values()
+                    if worker.nanny]
             (there,) = set(workers(client)) - set(here)
             on_workers(client, count_sent)
             on_workers(client, be_patient)
@@ -232,13 +249,15 @@ def test_in_a_cluster_of_two_hosts(two_hosts):
     """Three workers of one host ask at the same time for what one of the other has."""
     client, here, there = two_hosts
     before = on_workers(client, sent)[there]
-    chunks = [client.submit(tasks.make, i, 8 * MIB, key=f"x-{i}", workers=[there]) for i in range(6)]
+    chunks = [client.submit(tasks.make, i, 8 * MIB, key=f"x-{i}", workers=[there])
+              for i in range(6)]
     wait(chunks)
     sums = [client.submit(tasks.total, *chunks, workers=[address], pure=False) for address in here]
     expected = sum(float(np.sum(tasks.make(i, 8 * MIB))) for i in range(6))
     assert client.gather(sums) == pytest.approx([expected] * 3)
     assert on_workers(client, sent)[there] - before == 6, "each once"
-    wait_until(lambda: all(not held for held in on_workers(client, holds).values()), "nothing is held")
+    wait_until(lambda: all(not held for held in on_workers(client, holds).values()),
+               "nothing is held")
 
 
 def test_a_value_whose_task_is_stolen_while_it_crosses_crosses_once(two_hosts, tmp_path):
@@ -247,21 +266,27 @@ def test_a_value_whose_task_is_stolen_while_it_crosses_crosses_once(two_hosts, t
     chunk = client.submit(tasks.make, 1, 8 * MIB, key="stolen-input", workers=[there])
     wait(chunk)
     on_workers(client, send_when, gate)
-    total = client.submit(tasks.total, chunk, key="stolen", workers=[victim, thief], allow_other_workers=True)
+    total = client.submit(tasks.total, chunk, key="stolen", workers=[victim, thief],
+                          allow_other_workers=True)
     wait_until(lambda: client.run_on_scheduler(runs_on, "stolen") is not None, "it is somewhere")
     if client.run_on_scheduler(runs_on, "stolen") == thief:
         victim, thief = thief, victim
-    wait_until(lambda: on_workers(client, state_of, "stolen-input")[victim] == "flight", "it crosses")
+    wait_until(lambda: on_workers(client, state_of, "stolen-input")[victim] == "flight",
+               "it crosses")
     client.run_on_scheduler(steal, "stolen", victim, thief)
-    wait_until(lambda: on_workers(client, state_of, "stolen-input")[thief] == "flight", "the thief asks for it")
+    wait_until(lambda: on_workers(client, state_of, "stolen-input")[thief] == "flight",
+               "the thief asks for it")
     assert on_workers(client, state_of, "stolen-input")[victim] == "cancelled"
     Path(gate).touch()
     assert total.result() == pytest.approx(tasks.make(1, 8 * MIB).sum())
     assert on_workers(client, sent)[there] - before == 1, "once"
-    assert set(client.who_has([chunk])["stolen-input"]) == {there, victim, thief}, "what came is a replica as others are"
-    wait_until(lambda: all(not held for held in on_workers(client, holds).values()), "nothing is held")
+    assert set(client.who_has([chunk])["stolen-input"]) == {there, victim, thief}, (
+        "what came is a replica as others are")
+    wait_until(lambda: all(not held for held in on_workers(client, holds).values()),
+               "nothing is held")
     del chunk, total
-    wait_until(lambda: set(on_workers(client, state_of, "stolen-input").values()) == {None}, "it goes as any other")
+    wait_until(lambda: set(on_workers(client, state_of, "stolen-input").values()) == {None},
+               "it goes as any other")
 
 
 def count_sent(worker):
@@ -304,9 +329,11 @@ def state_of(worker, key):
 
 def runs_on(key, dask_scheduler):
     task = dask_scheduler.tasks.get(key)
-    return task.processing_on.address if task is not None and task.processing_on is not None else None
+    return (task.processing_on.address if task is not None and task.processing_on is not None
+            else None)
 
 
 def steal(key, victim, thief, dask_scheduler):
     workers = dask_scheduler.workers
-    dask_scheduler.extensions["stealing"].move_task_request(dask_scheduler.tasks[key], workers[victim], workers[thief])
+    dask_scheduler.extensions["stealing"].move_task_request(dask_scheduler.tasks[key],
+                                                            workers[victim], workers[thief])

@@ -16,13 +16,15 @@ from together import together
 
 
 def cycle(client):
-    return next(policy for policy in conductor(client).policies() if type(policy).__name__ == "Cycle")
+    return next(policy for policy in conductor(client).policies() if type(policy).__name__ ==
+                "Cycle")
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "stock"])
 def test_all_processes_are_replaced_and_nothing_is_computed_again(place, shared):
     settings = {
-        **amm({"class": "Cycle", "age": "3s", "growth": None, "period": "100ms"}, "Retire", start=True, interval="200ms"),
+        **amm({"class": "Cycle", "age": "3s", "growth": None, "period": "100ms"}, "Retire",
+              start=True, interval="200ms"),
         f"{PREFIX}.share": "eager",
     }
     options = {} if shared else {"worker_class": distributed.Nanny}
@@ -33,7 +35,8 @@ def test_all_processes_are_replaced_and_nothing_is_computed_again(place, shared)
         policy = cycle(client)
         sums = []
         for round in range(400):
-            sums += [client.submit(tasks.total, chunk, round, key=f"sum-{round}-{i}") for i, chunk in enumerate(chunks)]
+            sums += [client.submit(tasks.total, chunk, round, key=f"sum-{round}-{i}")
+                     for i, chunk in enumerate(chunks)]
             if policy.cycled >= 3:
                 break
             wait(sums[-6:])
@@ -49,16 +52,19 @@ def test_all_processes_are_replaced_and_nothing_is_computed_again(place, shared)
 
 
 def test_a_process_that_grew_is_replaced_and_others_are_not(place):
-    settings = amm({"class": "Cycle", "growth": "100 MiB", "period": "100ms"}, "Retire", start=True, interval="200ms")
+    settings = amm({"class": "Cycle", "growth": "100 MiB", "period": "100ms"}, "Retire", start=True,
+                   interval="200ms")
     settings["distributed.worker.memory.recent-to-old-time"] = "500ms"
     with cluster(place, 2, settings=settings) as client:
         policy = cycle(client)
         wait_until(lambda: len(policy._began) == 2, "it knows them")
-        before = {worker["name"]: address for address, worker in client.scheduler_info()["workers"].items()}
+        before = {worker["name"]: address
+                  for address, worker in client.scheduler_info()["workers"].items()}
         client.submit(leak, workers=[before[0]]).result()
         wait_until(lambda: policy.cycled == 1, "replaced")
         wait_until(lambda: len(client.cluster.scheduler.running) == 2, "back")
-        after = {worker["name"]: address for address, worker in client.scheduler_info()["workers"].items()}
+        after = {worker["name"]: address
+                 for address, worker in client.scheduler_info()["workers"].items()}
         assert after[1] == before[1] and after[0] != before[0]
 
 
@@ -70,10 +76,12 @@ def leak():
 
 def test_one_that_cannot_go_stays_and_works(place):
     """Its task runs for longer than it is waited for."""
-    settings = amm({"class": "Cycle", "growth": None, "patience": "1s", "period": "100ms"}, start=True, interval="200ms")
+    settings = amm({"class": "Cycle", "growth": None, "patience": "1s", "period": "100ms"},
+                   start=True, interval="200ms")
     with cluster(place, 2, settings=settings) as client:
         policy = cycle(client)
-        slow = [client.submit(tasks.make_slowly, 8, i, key=f"slow-{i}", workers=[address]) for i, address in enumerate(workers(client))]
+        slow = [client.submit(tasks.make_slowly, 8, i, key=f"slow-{i}", workers=[address])
+                for i, address in enumerate(workers(client))]
         wait_until(lambda: all(on_workers(client, executes).values()), "both run")
         wait_until(lambda: len(policy._began) == 2, "it knows them")
         policy.age = 0.0
@@ -115,11 +123,13 @@ def status(dask_worker):
 
 
 def test_a_worker_whose_process_is_being_replaced_does_not_end_its_nanny(place):
-    """It would, where a heartbeat of it comes after the scheduler has removed it and before the nanny ends it."""
+    """It would, where a heartbeat of it comes after the scheduler has removed it and
+    before the nanny ends it."""
     from shmstore.dask.compat.scheduler import unmissed
 
     async def job(client, worker):
-        scheduler = next(each for each in distributed.Scheduler._instances if each.address == worker.scheduler.address)
+        scheduler = next(each for each in distributed.Scheduler._instances
+                         if each.address == worker.scheduler.address)
         with unmissed(scheduler, worker.address):
             await scheduler.remove_worker(worker.address, stimulus_id="test", close=False)
             await worker.heartbeat()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pure parts of shmstore.dask.amm: who is one host, what is surplus, what is under way. No cluster."""
+"""The pure parts of shmstore.dask.amm: who is one host, what is surplus, what
+is under way. No cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class FakeWorker:
         self.address = address
         self.metrics = {"memory": memory}
         if partition is not None:
-            self.metrics["shmstore"] = {"partition": partition, "used": used, "size": size, "min-size": 1000, **more}
+            self.metrics["shmstore"] = {"partition": partition, "used": used, "size": size,
+                                        "min-size": 1000, **more}
 
     def __repr__(self):
         return self.address
@@ -28,7 +30,8 @@ class FakeWorker:
 
 class FakeTask:
     def __init__(self, key, who_has=(), nbytes=MIB, type="numpy.ndarray", state="memory"):
-        self.key, self.who_has, self.nbytes, self.type, self.state = key, set(who_has), nbytes, type, state
+        self.key, self.who_has, self.nbytes, self.type, self.state = key, set(
+            who_has), nbytes, type, state
 
 
 def view(*workers, **watermarks):
@@ -38,17 +41,20 @@ def view(*workers, **watermarks):
 
 
 def test_one_partition_is_one_host_and_who_shares_nothing_is_alone():
-    a, b, c, d = FakeWorker("a", "P", used=10), FakeWorker("b", "P", used=12, size=99 * MIB), FakeWorker("c", "Q"), FakeWorker("d")
+    a, b, c, d = FakeWorker("a", "P", used=10), FakeWorker(
+        "b", "P", used=12, size=99 * MIB), FakeWorker("c", "Q"), FakeWorker("d")
     hosts = view(a, b, c, d)
     assert len(hosts) == 3 and hosts.siblings(a) == {b} and hosts.siblings(d) == set()
-    assert hosts.of(a) is hosts.of(b) and (hosts.of(a).used, hosts.of(a).size) == (12, 99 * MIB) and hosts.of(a).memory == 12 + 2 * MIB
+    assert (hosts.of(a) is hosts.of(b) and (hosts.of(a).used, hosts.of(a).size) == (
+        12, 99 * MIB) and hosts.of(a).memory == 12 + 2 * MIB)
     assert not hosts.of(d).shared
     late = FakeWorker("late")
     assert hosts.of(late).workers == [late], "it came after the update"
 
 
 def test_replicas_are_one_unit_only_where_they_are_links():
-    a, b, d = FakeWorker("a", "P", **{"private-types": ["list"]}), FakeWorker("b", "P"), FakeWorker("d")
+    a, b, d = FakeWorker("a", "P", **{"private-types": ["list"]}), FakeWorker("b", "P"), FakeWorker(
+        "d")
     hosts = view(a, b, d)
     assert sorted(map(len, hosts.units(FakeTask("x"), [a, b, d]).values())) == [1, 2]
     for private in (FakeTask("x", nbytes=999), FakeTask("x", type="list")):
@@ -69,7 +75,8 @@ def cluster_of(*shape, pressed=()):
     workers = []
     for i, n in enumerate(shape):
         used = 95 * MIB if i in pressed else 10 * (i + 1) * MIB
-        workers.append([FakeWorker(f"{i}.{j}", f"P{i}", used=used) for j in range(n)] or [FakeWorker(f"{i}")])
+        workers.append([FakeWorker(f"{i}.{j}", f"P{i}", used=used) for j in range(n)] or
+                       [FakeWorker(f"{i}")])
     return workers, view(*sum(workers, []))
 
 
@@ -79,14 +86,17 @@ def go(shape, pressed=(), has=None, busy=(), stopped=(), **wanted):
     flat = sum(workers, [])
     task = FakeTask("x", [w for w in flat if has is None or w.address in has])
     running = {w for w in flat if w.address not in stopped}
-    groups = surplus(hosts.units(task, task.who_has), running, {w for w in flat if w.address in busy}, **wanted)
-    assert len(running & task.who_has) > len(running & set(sum(groups, []))) or not running & task.who_has, "never the last one"
+    groups = surplus(hosts.units(task, task.who_has), running,
+                     {w for w in flat if w.address in busy}, **wanted)
+    assert (len(running & task.who_has) > len(running & set(sum(groups, []))) or
+            not running & task.who_has), "never the last one"
     return sorted(sorted(w.address for w in group) for group in groups)
 
 
 def test_links_of_one_host_stay_while_there_is_room():
     assert go([3]) == []
-    assert len(go([3], pressed=[0])[0]) == 2, "all but one: the tier's mover takes what has one link"
+    assert len(go([3], pressed=[0])[0]) == 2, (
+        "all but one: the tier's mover takes what has one link")
     assert go([3], pressed=[0], busy=["0.1"]) == [["0.0", "0.2"]]
     assert go([3], pressed=[0], busy=["0.0", "0.1", "0.2"]) == []
     assert len(go([3], pressed=[0], stores=2)[0]) == 1
@@ -94,7 +104,8 @@ def test_links_of_one_host_stay_while_there_is_room():
 
 def test_of_two_hosts_all_links_of_one_go():
     assert go([2, 3]) == [["1.0", "1.1", "1.2"]], "of the one that takes more memory"
-    assert go([2, 3], busy=["1.1"]) == [["0.0", "0.1"]], "one that is needed keeps the host's: dropping the rest would free nothing"
+    assert go([2, 3], busy=["1.1"]) == [["0.0", "0.1"]], (
+        "one that is needed keeps the host's: dropping the rest would free nothing")
     assert go([2, 3], busy=["1.1", "0.0"]) == []
     assert go([2, 3], pressed=[0]) == [["0.0", "0.1"]], "the one that is short goes first"
     assert go([2, 3], hosts=2) == [] and go([2, 3], demand=2) == []
@@ -111,7 +122,8 @@ def test_workers_that_share_nothing_are_as_on_stock():
 
 def test_what_is_about_to_go_counts_for_nothing():
     assert go([2, 2], stopped=["0.0", "0.1"]) == [["0.0", "0.1"]]
-    assert go([2, 2], stopped=["0.0", "0.1"], busy=["0.0"]) == [], "the only sure one is not dropped meanwhile"
+    assert go([2, 2], stopped=["0.0", "0.1"], busy=["0.0"]) == [], (
+        "the only sure one is not dropped meanwhile")
     assert go([2], stopped=["0.0", "0.1"]) == []
 
 
@@ -125,7 +137,8 @@ def test_the_ledger_sees_what_became_of_requests():
     assert ledger.coming("x") == {b} and len(ledger) == 2
     x.who_has.add(b)
     ledger.settle(tasks, workers, 6.0)
-    assert ledger.coming("x") == set() and (ledger.counters.links, ledger.counters.bytes_linked) == (1, MIB)
+    assert (ledger.coming("x") == set() and (ledger.counters.links, ledger.counters.bytes_linked) ==
+            (1, MIB))
     ledger.settle(tasks, workers, 11.0)
     assert len(ledger) == 0 and (ledger.counters.lost, ledger.counters.copies) == (1, 0)
     ledger.acquire(y, b, False, 20.0)
@@ -147,7 +160,8 @@ def test_the_ledger_sees_refusals():
     assert (ledger.counters.drops, ledger.counters.drops_refused) == (2, 1)
 
 
-@pytest.mark.parametrize("key, value", [("high", 2), ("low", 0.9), ("slice", 0), ("in-flight", 0), ("delay", 0)])
+@pytest.mark.parametrize("key, value", [("high", 2), ("low", 0.9), ("slice", 0), ("in-flight", 0),
+                                        ("delay", 0)])
 def test_settings_that_make_no_sense(key, value):
     with dask.config.set({f"{PREFIX}.amm.{key}": value}), pytest.raises(ValueError, match=key):
         ManagerSettings()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Insurance, InDemand and Retire on clusters: links before anybody asks, and nothing computed twice."""
+"""Insurance, InDemand and Retire on clusters: links before anybody asks,
+and nothing computed twice."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def test_insured_keys_survive_their_worker_and_are_not_computed_again(place):
             os.kill(pid_of(client, victim), signal.SIGKILL)
             wait_until(lambda: victim not in client.cluster.scheduler.workers, "gone")
             wait_until(lambda: set(replicas(client, futures).values()) == {2}, "insured again", 60)
-        assert [(future.result() == tasks.make(i)).all() for i, future in enumerate(futures)] == [True] * 6
+        assert [(future.result() == tasks.make(i)).all() for i, future in enumerate(futures)] == [
+            True] * 6
         assert tasks.counted(place.path) == 6, "nothing was computed twice"
 
 
@@ -70,22 +72,26 @@ def test_a_retired_workers_values_go_to_its_siblings(place):
     try:
         # Stock takes the worker with the least memory: that of the other host.
         config = {f"{PREFIX}.partition": other.path}
-        arguments = ("--worker-class", "shmstore.dask.Worker", "--no-nanny", "--memory-limit", "1 GiB")
+        arguments = ("--worker-class", "shmstore.dask.Worker", "--no-nanny", "--memory-limit",
+                     "1 GiB")
         settings = {**amm("Retire", start=True), f"{PREFIX}.share": "eager"}
         with cluster(place, 2, settings=settings) as client:
             first, second = workers(client)
             with dask_worker(client.scheduler.address, *arguments, config=config):
                 client.wait_for_workers(3, timeout=60)
-                futures = [client.submit(tasks.make, i, key=f"x-{i}", workers=[first]) for i in range(8)]
+                futures = [client.submit(tasks.make, i, key=f"x-{i}", workers=[first])
+                           for i in range(8)]
                 wait(futures)
                 on_workers(client, ballast)  # so that no sibling is the one with the least memory
                 before = used(place)
                 began = time.monotonic()
                 client.retire_workers([first])
                 took = time.monotonic() - began
-                assert {who for whos in client.who_has(futures).values() for who in whos} == {second}
+                assert {who for whos in client.who_has(futures).values() for who in whos} == {
+                    second}
                 assert used(place) <= before + MIB and used(other) < MIB
-                assert [(f.result() == tasks.make(i)).all() for i, f in enumerate(futures)] == [True] * 8
+                assert [(f.result() == tasks.make(i)).all() for i, f in enumerate(futures)] == [
+                    True] * 8
                 conductor(client).kick(0)
                 print(f"retired 32 MiB in {took:.2f} s")
     finally:
@@ -102,7 +108,8 @@ def test_the_last_worker_of_a_host_is_copied_to_another(place):
     other = Place()
     try:
         config = {f"{PREFIX}.partition": other.path}
-        arguments = ("--worker-class", "shmstore.dask.Worker", "--no-nanny", "--memory-limit", "1 GiB")
+        arguments = ("--worker-class", "shmstore.dask.Worker", "--no-nanny", "--memory-limit",
+                     "1 GiB")
         with cluster(place, 1, settings=amm("Retire", start=True)) as client:
             (first,) = workers(client)
             x = client.submit(tasks.make, 1, key="x")

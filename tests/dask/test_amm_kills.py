@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Insurance while workers are killed at random: no key that had its insurance at a kill is computed again after it."""
+"""Insurance while workers are killed at random: no key that had its insurance at a kill is
+computed again after it."""
 
 from __future__ import annotations
 
@@ -18,8 +19,10 @@ from distributed import wait
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench"))
 from dask_kills import Kills
 
-INSURED = amm({"class": "Insurance", "size": "1 MiB"}, "HostReduceReplicas", "Retire", start=True, interval="500ms")
-INSURED["distributed.deploy.lost-worker-timeout"] = "1h"  # LocalCluster ends for good whom it misses so long after a loss: on a busy machine most of them
+INSURED = amm({"class": "Insurance", "size": "1 MiB"}, "HostReduceReplicas", "Retire", start=True,
+              interval="500ms")
+# LocalCluster ends for good whom it misses so long after a loss: on a busy machine most of them
+INSURED["distributed.deploy.lost-worker-timeout"] = "1h"
 N = 8
 
 
@@ -32,7 +35,8 @@ def pairs(client, place):
 
 
 def check_pairs(client, chunks, expected, i):
-    found = [client.submit(tasks.slow_dot, a, b, 0.02, key=f"dot-{i}-{j}-{k}") for j, a in enumerate(chunks) for k, b in enumerate(chunks)]
+    found = [client.submit(tasks.slow_dot, a, b, 0.02, key=f"dot-{i}-{j}-{k}")
+             for j, a in enumerate(chunks) for k, b in enumerate(chunks)]
     assert client.gather(found) == expected
 
 
@@ -47,7 +51,8 @@ def shuffle(client, place):
 
 
 def check_shuffle(client, frame, expected):
-    with dask.config.set({"shuffle": "tasks", "dataframe.shuffle.method": "tasks", "dataframe.convert-string": False}):
+    with dask.config.set({"shuffle": "tasks", "dataframe.shuffle.method": "tasks",
+                          "dataframe.convert-string": False}):
         parts = client.compute(client.persist(frame.shuffle("k")).to_delayed(), sync=True)
     found = pd.concat([part.groupby("k").a.count() for part in parts])
     assert found.index.is_unique, "a key is in one part"
@@ -61,7 +66,8 @@ def test_nothing_that_had_its_insurance_is_computed_again(place, job):
 
         def killer():
             while len(kills.insured_at) < 4 and not over.wait(0.2):
-                if client.sync(insured, kills) >= N:  # a worker that comes needs its time on a busy machine
+                # a worker that comes needs its time on a busy machine
+                if client.sync(insured, kills) >= N:
                     kills.one()
                     over.wait(1)
 
@@ -88,16 +94,20 @@ async def insured(kills):
 
 def test_what_had_none_is_counted(place):
     """One of which there is one replica, made anew after a kill, is told from one that has two."""
-    # A worker that is late would have its small one stolen: then one kill loses both of them, or none.
-    with cluster(place, 2, settings=INSURED | {"distributed.scheduler.work-stealing": False}) as client:
+    # A worker that is late would have its small one stolen: then one kill
+    # loses both of them, or none.
+    with cluster(place, 2, settings=INSURED | {"distributed.scheduler.work-stealing":
+                                                   False}) as client:
         kills = Kills(client)
         large = client.submit(tasks.make, 1, key="large")
-        small = [client.submit(tasks.make, 1, MIB // 2, key=f"small-{i}", workers=[address], allow_other_workers=True)
+        small = [client.submit(tasks.make, 1, MIB // 2, key=f"small-{i}", workers=[address],
+                               allow_other_workers=True)
                  for i, address in enumerate(workers(client))]
         wait([large, *small])
         wait_until(lambda: replicas(client, [large]) == {"large": 2}, "insured")
         assert kills.one()
-        wait_until(lambda: len(kills.again_uninsured) == 1, "one of the small ones is computed again")
+        wait_until(lambda: len(kills.again_uninsured) == 1,
+                   "one of the small ones is computed again")
         wait(small)
         assert kills.insured_at == [1] and kills.again == [] and kills.again_uninsured[0][0] == 1
         assert "small" in kills.again_uninsured[0][1]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HostReduceReplicas: what Dask's own drops for nothing stays, and what frees memory goes. Hosts are partitions of their own."""
+"""HostReduceReplicas: what Dask's own drops for nothing stays, and what frees memory goes. Hosts
+are partitions of their own."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def replicated(client, n=4, first=None):
 
 
 def test_stock_drops_links_for_nothing(place):
-    with cluster(place, 3, settings=amm("distributed.active_memory_manager.ReduceReplicas")) as client:
+    with cluster(place, 3,
+                 settings=amm("distributed.active_memory_manager.ReduceReplicas")) as client:
         futures = replicated(client)
         client.amm.run_once()
         wait_until(lambda: set(replicas(client, futures).values()) == {1}, "dropped")
@@ -42,7 +44,8 @@ def test_links_of_a_host_stay_at_no_memory(place):
     with cluster(place, 3, settings=amm("HostReduceReplicas")) as client:
         futures = [client.submit(tasks.make, i, key=f"x-{i}") for i in range(4)]
         wait(futures)
-        client.gather([client.submit(tasks.total, x, workers=[w], pure=False) for x in futures for w in workers(client)[:2]])
+        client.gather([client.submit(tasks.total, x, workers=[w], pure=False) for x in futures
+                       for w in workers(client)[:2]])
         before = used(place)
         client.replicate(futures)
         assert used(place) - before < 8 * 4 * MIB / 100 + MIB, "links take a directory entry each"
@@ -58,17 +61,21 @@ def test_under_pressure_the_other_hosts_copy_is_enough(place, other_place):
     """Three workers of one host, one of another: all three links go at once, and df falls."""
     config = {f"{PREFIX}.partition": other_place.path}
     arguments = ("--worker-class", "shmstore.dask.Worker", "--no-nanny", "--memory-limit", "1 GiB")
-    settings = {**amm("HostReduceReplicas"), f"{PREFIX}.share": "eager", f"{PREFIX}.tier.enabled": False, f"{PREFIX}.recycle": 0}
-    with cluster(place, 3, settings=settings) as client, dask_worker(client.scheduler.address, *arguments, config=config):
+    settings = {**amm("HostReduceReplicas"), f"{PREFIX}.share": "eager",
+                f"{PREFIX}.tier.enabled": False, f"{PREFIX}.recycle": 0}
+    with cluster(place, 3, settings=settings) as client, dask_worker(
+            client.scheduler.address, *arguments, config=config):
         client.wait_for_workers(4, timeout=60)
-        here = [worker.address for worker in client.cluster.scheduler.workers.values() if worker.nanny]
+        here = [worker.address for worker in client.cluster.scheduler.workers.values()
+                if worker.nanny]
         futures = replicated(client, first=here)
         wait_until(lambda: used(place) >= 16 * MIB, "put")
         before = used(place)
         place.resize(int(before / 0.9))
         told(client, place)
         client.amm.run_once()
-        wait_until(lambda: set(replicas(client, futures).values()) == {1}, "the links of the host are gone")
+        wait_until(lambda: set(replicas(client, futures).values()) == {1},
+                   "the links of the host are gone")
         wait_until(lambda: used(place) <= before - 15 * MIB, "df falls")
         assert conductor(client).ledger.counters.drops == 12
         assert (futures[0].result() == tasks.make(0)).all()
@@ -84,8 +91,10 @@ def test_under_pressure_one_link_stays_for_the_tiers_mover(place):
         told(client, place)
         client.amm.run_once()
         wait_until(lambda: set(replicas(client, futures).values()) == {1}, "one link is left")
-        given = []  # the scheduler counts a link as gone when it asks for that; the worker may be busy yet
-        wait_until(lambda: given.append(sum(on_workers(client, give).values())) or sum(given) >= 15 * MIB, "it is the only one: it may be moved")
+        # the scheduler counts a link as gone when it asks for that; the worker may be busy yet
+        given = []
+        wait_until(lambda: given.append(sum(on_workers(client, give).values())) or
+                   sum(given) >= 15 * MIB, "it is the only one: it may be moved")
         wait_until(lambda: used(place) <= before - 15 * MIB, "df falls")
         assert all((future.result() == tasks.make(i)).all() for i, future in enumerate(futures))
 
@@ -111,7 +120,8 @@ def told(client, place):
 def test_workers_that_share_nothing_are_as_on_stock(place):
     import distributed
 
-    with cluster(place, 3, worker_class=distributed.Nanny, settings=amm("HostReduceReplicas")) as client:
+    with cluster(place, 3, worker_class=distributed.Nanny,
+                 settings=amm("HostReduceReplicas")) as client:
         futures = replicated(client)
         client.amm.run_once()
         wait_until(lambda: set(replicas(client, futures).values()) == {1}, "dropped as on stock")
@@ -135,4 +145,5 @@ def test_the_managers_configuration_is_all_there_is(place):
         wait_until(lambda: conductor(client).policies()[0].runs >= 3, "it runs")
         assert set(replicas(client, futures).values()) == {2}
         state = conductor(client).policies()[0].describe()
-        assert state.policy == "HostReduceReplicas(linger=10.0)" and state.failures == 0 and state.state == "idle"
+        assert (state.policy == "HostReduceReplicas(linger=10.0)" and state.failures == 0 and
+                state.state == "idle")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""client.shmstore: wishes, listings; users' own policies; moves to who has room; workers that have just come."""
+"""client.shmstore: wishes, listings; users' own policies; moves to who has room;
+workers that have just come."""
 
 from __future__ import annotations
 
@@ -28,9 +29,11 @@ def other():
 def test_a_wish_stands_until_its_future_is_gone(place, other):
     settings = amm("HostReduceReplicas", start=True, interval="200ms")
     config = {f"{PREFIX}.partition": other.path}
-    with cluster(place, 2, settings=settings) as client, dask_worker(client.scheduler.address, *ARGUMENTS, config=config):
+    with cluster(place, 2, settings=settings) as client, dask_worker(
+            client.scheduler.address, *ARGUMENTS, config=config):
         client.wait_for_workers(3, timeout=60)
-        here = [worker.address for worker in client.cluster.scheduler.workers.values() if worker.nanny]
+        here = [worker.address for worker in client.cluster.scheduler.workers.values()
+                if worker.nanny]
         x = client.submit(tasks.make, 1, key="x", workers=here)
         y = client.submit(tasks.make, 2, key="y", workers=here)
         wait([x, y])
@@ -48,7 +51,8 @@ def test_a_wish_stands_until_its_future_is_gone(place, other):
         figures = client.shmstore.figures()
         assert figures["copies"] + figures["links"] == 3 and figures["lost"] == 0
         del x
-        wait_until(lambda: [policy.policy for policy in client.shmstore.policies()] == ["HostReduceReplicas(linger=10.0)"], "withdrawn with it")
+        wait_until(lambda: [policy.policy for policy in client.shmstore.policies()] == [
+            "HostReduceReplicas(linger=10.0)"], "withdrawn with it")
 
 
 def test_a_wish_for_named_workers_and_its_withdrawal(place):
@@ -70,30 +74,39 @@ def test_a_wish_for_named_workers_and_its_withdrawal(place):
 
 
 def test_the_report_lists_policies(place):
-    settings = amm({"class": "Insurance", "period": "1s"}, "amm_example.Broken", start=True, interval="200ms")
+    settings = amm({"class": "Insurance", "period": "1s"}, "amm_example.Broken", start=True,
+                   interval="200ms")
     with cluster(place, 2, settings=settings) as client:
         x = client.submit(tasks.make, 1, key="x")
         wait_until(lambda: replicas(client, [x]) == {"x": 2}, "a policy that fails stops no other")
         wait_until(lambda: client.shmstore.figures()["links"] == 1, "counted")
         found = shmstore.dask.report(client)
         insurance, broken = found.policies
-        assert insurance.policy.startswith("Insurance(") and insurance.period == 1.0 and insurance.accepted == 1 and insurance.failures == 0
+        assert (insurance.policy.startswith("Insurance(") and insurance.period == 1.0 and
+                insurance.accepted == 1 and insurance.failures == 0)
         assert broken.failures >= 1
-        assert "policy Insurance(" in str(found) and "links 1" in str(found) and "Insurance(" in found._repr_html_()
+        assert ("policy Insurance(" in str(found) and "links 1" in str(found) and
+                "Insurance(" in found._repr_html_())
         (host,) = client.shmstore.hosts()
-        assert host["workers"] == 2 and host["shared"] and host["replicas"] == 2 and not host["pressed"]
+        assert (host["workers"] == 2 and host["shared"] and host["replicas"] == 2 and
+                not host["pressed"])
 
 
 def test_a_users_own_policy(place, other):
-    settings = amm({"class": "amm_example.Pinned", "prefix": "pin"}, "HostReduceReplicas", "amm_example.Once", start=True, interval="200ms")
+    settings = amm({"class": "amm_example.Pinned", "prefix": "pin"}, "HostReduceReplicas",
+                   "amm_example.Once", start=True, interval="200ms")
     with cluster(place, 1, settings=settings) as client:
-        with dask_worker(client.scheduler.address, *ARGUMENTS, config={f"{PREFIX}.partition": other.path}):
+        with dask_worker(client.scheduler.address, *ARGUMENTS,
+                         config={f"{PREFIX}.partition": other.path}):
             client.wait_for_workers(2, timeout=60)
-            futures = [client.submit(tasks.make, i, key=key) for i, key in enumerate(["pinned", "other"])]
-            wait_until(lambda: replicas(client, futures) == {"pinned": 2, "other": 1}, "on both hosts")
+            futures = [client.submit(tasks.make, i, key=key)
+                       for i, key in enumerate(["pinned", "other"])]
+            wait_until(lambda: replicas(client, futures) == {"pinned": 2, "other": 1},
+                       "on both hosts")
             time.sleep(0.5)
             assert replicas(client, futures) == {"pinned": 2, "other": 1}
-            assert "Once()" not in [policy.policy for policy in client.shmstore.policies()], "it has removed itself"
+            assert "Once()" not in [policy.policy for policy in client.shmstore.policies()], (
+                "it has removed itself")
 
 
 def test_a_worker_short_of_memory_moves_values_to_another_host(place):
@@ -106,13 +119,18 @@ def test_a_worker_short_of_memory_moves_values_to_another_host(place):
         "distributed.worker.memory.spill": 0.92,
         "distributed.worker.memory.recent-to-old-time": "500ms",
     }
-    with cluster(place, 2, worker_class=distributed.Nanny, memory_limit="600 MiB", settings=settings) as client:
+    with cluster(place, 2, worker_class=distributed.Nanny, memory_limit="600 MiB",
+                 settings=settings) as client:
         first, second = workers(client)
-        futures = [client.submit(tasks.make, i, 16 * MIB, key=f"x-{i}", workers=[first], allow_other_workers=False) for i in range(14)]
+        futures = [client.submit(tasks.make, i, 16 * MIB, key=f"x-{i}", workers=[first],
+                                 allow_other_workers=False) for i in range(14)]
         wait(futures)
-        wait_until(lambda: any(who == (second,) for who in client.who_has(futures).values()), "moved")
-        wait_until(lambda: all(len(who) == 1 for who in client.who_has(futures).values()), "moved, not doubled")
-        assert [(f.result() == tasks.make(i, 16 * MIB)).all() for i, f in enumerate(futures)] == [True] * 14
+        wait_until(lambda: any(who == (second,) for who in client.who_has(futures).values()),
+                   "moved")
+        wait_until(lambda: all(len(who) == 1 for who in client.who_has(futures).values()),
+                   "moved, not doubled")
+        assert [(f.result() == tasks.make(i, 16 * MIB)).all() for i, f in enumerate(futures)] == [
+            True] * 14
 
 
 def test_a_new_worker_links_what_tasks_wait_for(place):

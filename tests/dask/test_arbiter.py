@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers under the memory arbiter of a real daemon: each way in which a key gets its memory, and that each was really taken.
+"""Workers under the memory arbiter of a real daemon: each way in which a key gets its memory,
+and that each was really taken.
 
-What a worker makes of each outcome is test_admission.py's, without a cluster. Here one cluster serves all tests, in their order: it starts
-without the daemon, finds it, and loses it in the end.
+What a worker makes of each outcome is test_admission.py's, without a cluster. Here one cluster
+serves all tests, in their order: it starts without the daemon, finds it, and loses it in the end.
 """
 
 from __future__ import annotations
@@ -33,19 +34,24 @@ BLOB = 4 * MIB
 BLOB_SIZEOF = sys.getsizeof(blob(1, BLOB))
 SETTINGS = {
     f"{PREFIX}.share": "eager",
-    f"{PREFIX}.tier.level": 1,  # what is compressed has to come back; all else is used on disk and asks for no room (test_inputs.py)
-    # What the process takes beside its values is left out (forget_process): nobody is ended or paused for what Python is.
+    # what is compressed has to come back; all else is used on disk and asks
+    # for no room (test_inputs.py)
+    f"{PREFIX}.tier.level": 1,
+    # What the process takes beside its values is left out (forget_process): nobody is ended
+    # or paused for what Python is.
     **{f"distributed.worker.memory.{key}": False for key in ("spill", "pause", "terminate")},
 }
 
 
 class Host:
-    """A partition with its daemon, which does not run at first, workers one and two, and what fills the partition."""
+    """A partition with its daemon, which does not run at first, workers one and two, and
+    what fills the partition."""
 
     def __init__(self) -> None:
         self.directory = tempfile.TemporaryDirectory(prefix="shmstore-arbiter-")
         self.place = Place(SIZE)
-        self.daemon = Daemon(config=f'arbiter {{ }}\npartition "{self.place.path}" {{ }}', http=False, start=False)
+        self.daemon = Daemon(config=f'arbiter {{ }}\npartition "{self.place.path}" {{ }}',
+                             http=False, start=False)
         self.client = None
         self.one = self.two = ""
         self._hog = None
@@ -70,7 +76,8 @@ class Host:
         """Those of keys, by key. Each has one context, which is under "context"."""
         document = self.document()
         contexts = {context["task"]: context for context in document["contexts"] if context["task"]}
-        return {task["label"]: {**task, "context": contexts.get(task["id"])} for task in document["tasks"]}
+        return {task["label"]: {**task, "context": contexts.get(task["id"])}
+                for task in document["tasks"]}
 
     def state(self, key: str) -> str | None:
         task = self.tasks().get(key)
@@ -78,7 +85,8 @@ class Host:
 
     def outcomes(self) -> set[str]:
         """Of the steps since `forget`."""
-        return {step["outcome"] for step in self.document("arb_log")["log"] if step["number"] > self._seen}
+        return {step["outcome"] for step in self.document("arb_log")["log"]
+                if step["number"] > self._seen}
 
     def forget(self) -> None:
         self._seen = max((step["number"] for step in self.document("arb_log")["log"]), default=0)
@@ -141,13 +149,15 @@ def host(module_host):
     if module_host.daemon.process is None or module_host.daemon.process.poll() is not None:
         module_host.daemon.restart()
     wait_until(module_host.active, "the workers find the arbiter")
-    wait_until(lambda: not any(on_workers(module_host.client, n_values).values()), "the test before has left nothing")
+    wait_until(lambda: not any(on_workers(module_host.client, n_values).values()),
+               "the test before has left nothing")
     module_host.forget()
     on_workers(module_host.client, take_counts)
     yield module_host
     module_host.release()
     client = module_host.client
-    client.cancel([Future(key, client) for key in list(client.futures)], force=True)  # a test that failed keeps them in its frames
+    # a test that failed keeps them in its frames
+    client.cancel([Future(key, client) for key in list(client.futures)], force=True)
 
 
 def of_worker(function, *arguments, dask_worker):
@@ -203,7 +213,8 @@ def make_blobs(host, n):
 
 def make_chunks(host, worker, numbers):
     """They lie in the partition, and in the disk tier where it has no room."""
-    chunks = [host.client.submit(chunk, i, CHUNK, key=f"chunk-{i}", workers=worker) for i in numbers]
+    chunks = [host.client.submit(chunk, i, CHUNK, key=f"chunk-{i}", workers=worker)
+              for i in numbers]
     wait(chunks)
     return chunks
 
@@ -215,7 +226,8 @@ def total(numbers):
 def test_without_a_daemon_keys_run_as_before(module_host):
     host, client = module_host, module_host.client
     chunks = make_chunks(host, host.one, range(40))
-    assert client.submit(weigh, *chunks, key="unasked", workers=host.one).result() == total(range(40))
+    assert client.submit(weigh, *chunks, key="unasked", workers=host.one).result() == total(
+        range(40))
     assert not host.active() and host.counts(host.one) == {}
 
 
@@ -229,10 +241,12 @@ def test_a_key_is_a_task_that_reserves_what_it_brings_back_and_what_it_makes(hos
     wait(joined)  # of the next one it is known what it makes
     spilled = [key for key in host.of(host.one, spilled_keys) if key.startswith("blob")][:2]
     inputs = [blobs[int(key.split("-")[1])] for key in spilled]
-    future = client.submit(join_behind, host.gate("joined"), *inputs, key="join-2", workers=host.one, priority=7)
+    future = client.submit(join_behind, host.gate("joined"), *inputs, key="join-2",
+                           workers=host.one, priority=7)
     wait_until(lambda: host.tasks().get("join-2", {}).get("held"), "it is given what it needs")
     task = host.tasks()["join-2"]
-    # The result in both pools: it is made in private memory, and eager results go on into the partition.
+    # The result in both pools: it is made in private memory, and eager
+    # results go on into the partition.
     assert task["held"] == 2 * BLOB_SIZEOF + 2 * sys.getsizeof(blob(1, 2 * BLOB))
     assert task["priority"] == fold_priority(host.of(host.one, priority_of, "join-2"))
     assert task["context"]["kind"] == "dedicated" and task["context"]["state"] == "RUNNING"
@@ -256,13 +270,16 @@ def test_what_never_fits_runs_alone_or_is_handed_back_and_fails_alone(host):
         heavy.result()
     assert light.result() == 3 * BLOB
     text = str(caught.value)
-    needs = re.match(r"'heavy' needs ([0-9.]+) MiB of private memory \(\1 MiB for inputs that were spilled", text)
-    assert needs and 56 <= float(needs[1]) <= 68, text  # light's input may be in memory, or be brought back for it
+    needs = re.match(r"'heavy' needs ([0-9.]+) MiB of private memory \(\1 MiB for inputs that were "
+                     r"spilled", text)
+    # light's input may be in memory, or be brought back for it
+    assert needs and 56 <= float(needs[1]) <= 68, text
     for part in ("of its limit of 64.0 MiB", "MiB private values", "register_splitter"):
         assert part in text, text
     counts = host.counts(host.one)
     assert counts["handed-back"] == 1 and counts["no-memory"] == 1
-    assert client.submit(weigh_list, blobs, key="in-pieces", workers=host.one).result() == BLOB * sum(range(17))
+    assert client.submit(weigh_list, blobs, key="in-pieces",
+                         workers=host.one).result() == BLOB * sum(range(17))
     assert host.counts(host.one)["pieces"] == 1
     wait_until(lambda: not host.tasks(), "all tasks end")
 
@@ -276,12 +293,14 @@ def test_keys_that_do_not_fit_wait_and_others_run_meanwhile(host):
     others = make_chunks(host, two, range(8, 32))
     chunks = make_chunks(host, one, range(8)) + others
     first = client.submit(weigh_behind, host.gate("waited"), *chunks[:8], key="first", workers=one)
-    wait_until(lambda: host.of(one, has_mapped, [future.key for future in chunks[:8]]), "the first one has its inputs")
+    wait_until(lambda: host.of(one, has_mapped, [future.key for future in chunks[:8]]),
+               "the first one has its inputs")
     # Neither fits beside what is mapped; who has it runs.
     second = client.submit(weigh, *chunks[8:20], key="second", workers=two)
     third = client.submit(weigh, *chunks[20:32], key="third", workers=two)
     wait_until(lambda: host.state("second") == host.state("third") == "BLOCKED", "both wait")
-    wait_until(lambda: host.of(two, lent), "they lend their slots")  # a moment after the daemon has them waiting
+    # a moment after the daemon has them waiting
+    wait_until(lambda: host.of(two, lent), "they lend their slots")
     assert client.submit(weigh, [7], workers=two, key="small").result() == 7
     assert not second.done() and not third.done()
     host.open_gate("waited")
@@ -315,7 +334,8 @@ def test_keys_that_wait_run_when_the_daemon_dies_and_it_is_found_again(host):
     chunks = make_chunks(host, one, range(8)) + others
     lost = host.of(two, fallback_counts).get("arbiter-lost", 0)
     first = client.submit(weigh_behind, host.gate("died"), *chunks[:8], key="first", workers=one)
-    wait_until(lambda: host.of(one, has_mapped, [future.key for future in chunks[:8]]), "the first one has its inputs")
+    wait_until(lambda: host.of(one, has_mapped, [future.key for future in chunks[:8]]),
+               "the first one has its inputs")
     second = client.submit(weigh, *chunks[8:20], key="second", workers=two)
     third = client.submit(weigh, *chunks[20:32], key="third", workers=two)
     wait_until(lambda: host.state("second") == host.state("third") == "BLOCKED", "both wait")

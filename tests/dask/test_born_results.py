@@ -66,7 +66,8 @@ def test_a_result_is_published_as_it_was_made(place, born):
         address = client.submit(lambda value: value[1], result, workers=[a]).result()
         assert address[1] is born
         before = place.partition.usage(full=True)
-        total = client.submit(lambda value: int(value[0].astype(np.int64).sum()), result, workers=[b]).result()
+        total = client.submit(lambda value: int(value[0].astype(np.int64).sum()), result,
+                              workers=[b]).result()
         assert total == 3 * SIZE
         if born:
             assert address[0] in client.run(inodes)[a], "copied"
@@ -82,7 +83,8 @@ def test_a_result_is_published_as_it_was_made(place, born):
 
 def test_jobs_are_right(place, born):
     with cluster(place, 3) as client:
-        x = dask.array.random.default_rng(1).random((1500, 1500), chunks=(750, 750)) if hasattr(dask.array.random, "default_rng") else None
+        x = (dask.array.random.default_rng(1).random((1500, 1500), chunks=(750, 750))
+             if hasattr(dask.array.random, "default_rng") else None)
         if x is None:
             x = dask.array.random.RandomState(1).random_sample((1500, 1500), chunks=(750, 750))
         got = (x @ x.T + x.sum(axis=0)).compute()
@@ -97,7 +99,8 @@ def test_a_task_that_writes_into_what_it_returned_changes_nobody_elses(place, bo
 
         def make():
             made = np.full(SIZE, 3, np.uint8)
-            tasks.HELD = made  # type: ignore[attr-defined]  # a task that keeps its result for itself
+            # a task that keeps its result for itself
+            tasks.HELD = made  # type: ignore[attr-defined]
             return made
 
         def scribble():
@@ -107,7 +110,8 @@ def test_a_task_that_writes_into_what_it_returned_changes_nobody_elses(place, bo
         result = client.submit(make, workers=[a])
         assert client.submit(lambda value: int(value[-1]), result, workers=[b]).result() == 3
         assert client.submit(scribble, workers=[a], pure=False).result() == 9
-        assert client.submit(lambda value: (int(value.min()), int(value.max())), result, workers=[b], pure=False).result() == (3, 3)
+        assert client.submit(lambda value: (int(value.min()), int(value.max())), result,
+                             workers=[b], pure=False).result() == (3, 3)
 
 
 def test_what_is_no_object_yet_is_memory_of_the_worker(place, born):
@@ -124,22 +128,27 @@ def test_what_is_no_object_yet_is_memory_of_the_worker(place, born):
 def test_a_killed_worker_leaves_nothing(place, born):
     with cluster(place, 2) as client:
         a, _ = workers(client)
-        results = client.map(lambda i: np.full(SIZE, i, np.uint8), range(6), workers=[a], allow_other_workers=True)
+        results = client.map(lambda i: np.full(SIZE, i, np.uint8), range(6), workers=[a],
+                             allow_other_workers=True)
         client.gather([client.submit(lambda value: int(value[0]), result) for result in results])
         client.run(lambda: os._exit(1), workers=[a], on_error="ignore")
-        assert client.gather([client.submit(lambda value: int(value[-1]), result) for result in results]) == list(range(6))
+        assert client.gather([client.submit(lambda value: int(value[-1]), result)
+                              for result in results]) == list(range(6))
     place.partition.gc()
     usage = place.partition.usage(full=True)
     assert usage.inflight == 0 and usage.ghosts == 0 and usage.residual == 0
 
 
 def exchange_of(place, store, born=True, share="auto"):
-    return SimpleNamespace(partition=place.partition, store=store, space=lambda: Bound(2, 0), settings=SimpleNamespace(born=born, share=share))
+    return SimpleNamespace(partition=place.partition, store=store, space=lambda: Bound(2, 0),
+                           settings=SimpleNamespace(born=born, share=share))
 
 
-@pytest.mark.parametrize(("wanted", "share", "all_kinds"), [(None, "auto", False), (True, "auto", True), (None, "eager", True)])
+@pytest.mark.parametrize(("wanted", "share", "all_kinds"),
+                         [(None, "auto", False), (True, "auto", True), (None, "eager", True)])
 def test_by_itself_only_kinds_that_others_ask_for(place, wanted, share, all_kinds):
-    """What stays with its worker would take more memory than on stock, as what was freed is kept for the next arrays."""
+    """What stays with its worker would take more memory than on stock, as what was freed is
+    kept for the next arrays."""
     with place.partition.open("mine") as store:
         habits = Habits()
         born = Born(exchange_of(place, store, wanted, share), habits)
@@ -161,8 +170,10 @@ def test_threads_of_an_executor_have_the_context_of_who_submits(place):
                 lend_context(executor)
             with born.within("make-1"):
                 made = ours.submit(np.full, SIZE, 5, dtype=np.uint8).result()
-                assert file_of(made)[1] and not file_of(plain.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1]
-            assert not file_of(ours.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1], "the thread is as it was before"
+                assert (file_of(made)[1] and
+                        not file_of(plain.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1])
+            assert not file_of(ours.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1], (
+                "the thread is as it was before")
             assert born.unpublished() >= SIZE
             store["k"] = made
             wait_until(lambda: born.unpublished() == 0, "a look at the books")
@@ -185,7 +196,8 @@ def test_tasks_whose_kind_returns_no_arrays_make_theirs_in_private_memory(place,
         return made
 
     with cluster(place, 1) as client:
-        assert [client.submit(where, key=f"where-{i}").result() for i in range(3)] == [born, False, False], "its kind is new at first"
+        assert [client.submit(where, key=f"where-{i}").result() for i in range(3)] == [
+            born, False, False], "its kind is new at first"
         results = [client.submit(make, key=f"make-{i}") for i in range(3)]
         assert client.gather(client.map(lambda made: bool(made[0]), results)) == [born] * 3
 

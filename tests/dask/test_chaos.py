@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shuffles while workers are killed: the results are right, and nothing is left in the partition.
 
-SHMSTORE_DASK_CHAOS_SECONDS says for how long; a worker is killed every five seconds, or twice where the time is short.
+SHMSTORE_DASK_CHAOS_SECONDS says for how long; a worker is killed every five seconds, or
+twice where the time is short.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ PARTS, ROWS = 12, 50_000
 def shuffled():
     """Of a table that is shuffled by its keys: sums for each key."""
     meta = tasks.make_frame(0, 0)
-    frame = dask.dataframe.from_delayed([delayed(tasks.make_frame)(i, ROWS) for i in range(PARTS)], meta=meta, verify_meta=False)
+    frame = dask.dataframe.from_delayed([delayed(tasks.make_frame)(i, ROWS) for i in range(PARTS)],
+                                        meta=meta, verify_meta=False)
     with dask.config.set(shuffle="tasks"):
         return frame.set_index("k", divisions=[*range(0, 100, 10), 99]).a.groupby("k").sum()
 
@@ -65,6 +67,8 @@ def test_shuffles_among_kills(place):
         assert kills >= 1
         client.wait_for_workers(4, timeout=60)
     print(f"{rounds} rounds, {kills} kills, {SECONDS:.0f} s")
-    wait_until(lambda: place.partition.gc() is not None and not list(place.partition.stores()), "gc has removed all stores")
+    wait_until(lambda: place.partition.gc() is not None and not list(place.partition.stores()),
+               "gc has removed all stores")
     usage = place.partition.usage(full=True)
-    assert usage.residual == 0 and usage.n_objects == 0 and usage.n_leases == 0 and usage.linked == usage.metadata
+    assert (usage.residual == 0 and usage.n_objects == 0 and usage.n_leases == 0 and
+            usage.linked == usage.metadata)

@@ -24,7 +24,8 @@ from shmstore.dask.compat.worker import has_workers
 
 @pytest.mark.parametrize(
     ("side", "action"),
-    [("ours", "scatter"), ("ours", "scatter-direct"), ("ours", "broadcast"), ("ours", "gather"), ("ours", "replicate")]
+    [("ours", "scatter"), ("ours", "scatter-direct"), ("ours", "broadcast"), ("ours", "gather"),
+     ("ours", "replicate")]
     + [("plain", "scatter"), ("plain", "broadcast"), ("plain", "gather"), ("plain", "result")],
 )
 def test_no_large_value_goes_through_a_socket(place, side, action):
@@ -41,7 +42,8 @@ def test_what_stock_sends_is_seen_by_the_measurement(place):
 def transfer(place, side, action):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, os.path.join(HERE, "transfers.py"), place.path, side, action]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100,
+                          check=False)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout.splitlines()[-1])
     if "skip" in answer:
@@ -64,12 +66,14 @@ def test_shapes_of_arguments_and_results(place):
         assert (gather(client, single) == array).all()
         got = gather(client, {"x": [single, listed[1]], "y": (named["a"],)})
         assert (got["x"][0] == array).all() and got["x"][1] == 5 and (got["y"][0] == array).all()
-        assert [value if np.isscalar(value) else None for value in gather(client, iter(listed))] == [None, 5, None]
+        assert [value if np.isscalar(value) else None
+                for value in gather(client, iter(listed))] == [None, 5, None]
         assert gather(client, []) == []
         assert (client.gather(single) == array).all(), "the plain way works on shared values"
         assert (client.submit(tasks.identity, single).result() == array).all()
         again = scatter(client, array, hash=False)
-        assert again.key != single.key and scatter(client, array).key == single.key == client.scatter(array).key
+        assert (again.key != single.key and scatter(client, array).key == single.key ==
+                client.scatter(array).key)
 
 
 def test_what_is_gathered_outlives_the_cluster(place):
@@ -104,14 +108,16 @@ def test_errors_are_those_of_the_plain_way(place):
 
 
 def test_workers_without_it_get_values(place):
-    with cluster(place, 1) as client, dask_worker(client.scheduler.address, "--no-nanny", "--name", "stock"):
+    with cluster(place, 1) as client, dask_worker(client.scheduler.address, "--no-nanny", "--name",
+                                                  "stock"):
         client.wait_for_workers(2, timeout=60)
         info = client.scheduler_info()["workers"]
         stock = next(address for address, worker in info.items() if worker["name"] == "stock")
         ours = next(address for address in info if address != stock)
         for chosen in ([stock], ["stock"], [ours], [stock, ours], None):
             x = scatter(client, tasks.make(1), workers=chosen, hash=False)
-            assert client.submit(tasks.total, x, workers=[stock], pure=False).result() == pytest.approx(tasks.make(1).sum())
+            assert client.submit(tasks.total, x, workers=[stock],
+                                 pure=False).result() == pytest.approx(tasks.make(1).sum())
             assert (gather(client, x) == tasks.make(1)).all()
         x = scatter(client, tasks.make(2), broadcast=True)
         assert set(client.who_has([x])[x.key]) == {stock, ours}
@@ -139,7 +145,8 @@ def test_cluster_that_shares_nothing(place):
 def test_small_values_and_processes_with_workers_go_as_on_stock(place, monkeypatch):
     monkeypatch.setattr(shmstore.dask.client, "Exchange", None)  # no store is opened
     with cluster(place, 1) as client:
-        assert client.submit(tasks.identity, 5).result() == 5 and client.scatter([1, "x"])[1].result() == "x"
+        assert (client.submit(tasks.identity, 5).result() == 5 and
+                client.scatter([1, "x"])[1].result() == "x")
         names = client.scatter({("a", 1): 2})
         assert [*names] == [("a", 1)]
         small = client.submit(np.ones, 100)
@@ -157,7 +164,8 @@ def test_an_error_is_raised_at_once_and_late_results_are_waited_for(place):
         with pytest.raises(ZeroDivisionError):
             client.gather([late, bad])
         event.set()
-        assert (late.result(30) == tasks.make(1)).all() and len(client.gather([late, bad], errors="skip")) == 1
+        assert ((late.result(30) == tasks.make(1)).all() and
+                len(client.gather([late, bad], errors="skip")) == 1)
 
 
 def _wait_and_make(name):
@@ -168,7 +176,8 @@ def _wait_and_make(name):
 def test_asynchronous_client(place):
     async def go():
         async with distributed.Scheduler(dashboard_address=None, port=0, host="127.0.0.1") as s:
-            async with shmstore.dask.Worker(s.address, nthreads=1), Client(s.address, asynchronous=True) as client:
+            async with shmstore.dask.Worker(s.address, nthreads=1), Client(
+                    s.address, asynchronous=True) as client:
                 x = await scatter(client, tasks.make(1))
                 assert ((await gather(client, x)) == tasks.make(1)).all()
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers and the host daemon: they register, and give memory back when they are asked, at once, to disk."""
+"""Workers and the host daemon: they register, and give memory back when they are
+asked, at once, to disk."""
 
 from __future__ import annotations
 
@@ -49,13 +50,16 @@ def test_workers_register_and_say_goodbye(place, daemon):
 
 
 def test_a_daemon_that_hangs_holds_nobody_up(place, tmp_path, monkeypatch):
-    """It takes stores in, and says nothing more: whether it has an arbiter is asked off the event loop."""
+    """It takes stores in, and says nothing more: whether it has an arbiter is
+    asked off the event loop."""
     path = f"{tmp_path}/socket"
     monkeypatch.setenv("SHMSTORE_SOCKET", path)
     with contextlib.closing(Daemon(path, place.path, limited=False, hangs=True)):
         began = time.monotonic()
         with cluster(place, 1) as client:
-            assert client.submit(tasks.total, client.submit(tasks.make, 1, MIB)).result() == tasks.make(1, MIB).sum()
+            assert client.submit(tasks.total,
+                                 client.submit(tasks.make, 1, MIB)).result() == tasks.make(
+                                     1, MIB).sum()
             assert time.monotonic() - began < 15
 
 
@@ -63,14 +67,16 @@ def test_off_does_not_register(place, daemon):
     with cluster(place, 1, settings={f"{PREFIX}.daemon": "off"}) as client:
         assert not any(on_workers(client, registered).values())
         assert not daemon.pages
-        assert client.submit(tasks.total, client.submit(tasks.make, 1, MIB)).result() == tasks.make(1, MIB).sum()
+        assert client.submit(tasks.total, client.submit(tasks.make, 1, MIB)).result() == tasks.make(
+            1, MIB).sum()
 
 
 def test_required_without_daemon_shares_nothing(place, monkeypatch):
     monkeypatch.setenv("SHMSTORE_SOCKET", "/nonexistent/shmstored")
     with cluster(place, 1, settings={f"{PREFIX}.daemon": "required"}) as client:
         assert not place.stores()
-        assert client.submit(tasks.total, client.submit(tasks.make, 1, MIB)).result() == tasks.make(1, MIB).sum()
+        assert client.submit(tasks.total, client.submit(tasks.make, 1, MIB)).result() == tasks.make(
+            1, MIB).sum()
 
 
 def test_asked_worker_demotes_what_it_alone_has(place, daemon):
@@ -89,14 +95,16 @@ def test_asked_worker_demotes_what_it_alone_has(place, daemon):
 
 
 def test_without_a_tier_asked_worker_moves_what_it_alone_has_to_disk(place, daemon):
-    with cluster(place, 1, settings={f"{PREFIX}.share": "eager", f"{PREFIX}.tier.enabled": False}) as client:
+    with cluster(place, 1, settings={f"{PREFIX}.share": "eager",
+                                     f"{PREFIX}.tier.enabled": False}) as client:
         chunks = [client.submit(tasks.make, i, MIB, key=f"chunk-{i}") for i in range(8)]
         client.gather([client.submit(tasks.total, chunk) for chunk in chunks])
         wait_until(lambda: all(on_workers(client, watched).values()), "the worker listens")
         before = next(iter(on_workers(client, residence).values()))
         assert before == {"shared": 8, "disk": 0, "given": 0}
         daemon.ask(3 * MIB)
-        wait_until(lambda: next(iter(on_workers(client, residence).values()))["disk"] == 3, "three values on disk")
+        wait_until(lambda: next(iter(on_workers(client, residence).values()))["disk"] == 3,
+                   "three values on disk")
         after = next(iter(on_workers(client, residence).values()))
         assert after["shared"] == 5
         assert after["given"] >= 3 * MIB
@@ -112,6 +120,7 @@ def test_worker_goes_on_when_the_daemon_dies(place, daemon):
         client.gather([client.submit(tasks.total, chunk) for chunk in chunks])
         for connection in list(daemon.connections):
             connection.shutdown(socket.SHUT_RDWR)
-        sums = client.gather([client.submit(tasks.dot, a, b, pure=False) for a in chunks for b in chunks])
+        sums = client.gather([client.submit(tasks.dot, a, b, pure=False) for a in chunks
+                              for b in chunks])
         assert len(sums) == 64
         wait_until(lambda: all(on_workers(client, registered).values()), "both found it again")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Dask itself tells of workers that share: memory by kind, Prometheus, dumps of the cluster's state."""
+"""What Dask itself tells of workers that share: memory by kind, Prometheus,
+dumps of the cluster's state."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def client():
     try:
         with cluster(place, 2, settings={f"{PREFIX}.share": "eager"}) as client:
             a, b = workers(client)
-            client.values = [client.submit(tasks.make, i, SIZE, workers=[a], key=f"x{i}") for i in range(N)]
+            client.values = [client.submit(tasks.make, i, SIZE, workers=[a], key=f"x{i}")
+                             for i in range(N)]
             client.submit(tasks.total, *client.values, workers=[b]).result()
             yield client
     finally:
@@ -36,13 +38,15 @@ def _memory(dask_scheduler):
     for address, ws in dask_scheduler.workers.items():
         told = ws.memory
         old = hasattr(told, "managed_in_memory")  # 2022.12 has other names
-        here, spilled = (told.managed_in_memory, told.managed_spilled) if old else (told.managed, told.spilled)
+        here, spilled = ((told.managed_in_memory, told.managed_spilled) if old
+                         else (told.managed, told.spilled))
         found[address] = {"process": told.process, "managed": here, "spilled": spilled}
     return found
 
 
 def test_memory_by_kind(client):
-    """What lies in the partition is spilled, once for all workers of the host, and in no process."""
+    """What lies in the partition is spilled, once for all workers of the
+    host, and in no process."""
 
     def told():
         kinds = client.run_on_scheduler(_memory).values()
@@ -52,7 +56,9 @@ def test_memory_by_kind(client):
     wait_until(told, "heartbeats have told the scheduler")
     shares = [info["metrics"]["shmstore"] for info in client.scheduler_info()["workers"].values()]
     assert sum(share["memory"] for share in shares) == pytest.approx(N * SIZE, rel=0.01)
-    assert sum(info["metrics"]["spilled_bytes"]["disk"] for info in client.scheduler_info()["workers"].values()) == pytest.approx(N * SIZE, rel=0.01)
+    assert sum(info["metrics"]["spilled_bytes"]["disk"]
+               for info in client.scheduler_info()["workers"].values()) == pytest.approx(
+                   N * SIZE, rel=0.01)
 
 
 def test_prometheus(client):
@@ -70,38 +76,47 @@ def _is_told(port):
         text = answer.read().decode()
     states = dict(re.findall(r'^dask_worker_tasks\{state="(\w+)"\} ([\d.e+]+)', text, re.M))
     sizes = dict(re.findall(r'^dask_worker_memory_bytes\{type="(\w+)"\} ([\d.e+]+)', text, re.M))
-    right = not sizes or (float(sizes["spilled"]) == pytest.approx(N * SIZE / 2, rel=0.01) and float(sizes["managed"]) < MIB)  # none in 2022.12
+    # none in 2022.12
+    right = (not sizes or (float(sizes["spilled"]) == pytest.approx(N * SIZE / 2, rel=0.01) and
+                           float(sizes["managed"]) < MIB))
     return float(states["memory"] if "memory" in states else states["stored"]) >= N and right
 
 
 def test_spans(client):
-    """A span tells of its tasks what it tells on stock: how many, how large, and where their time went."""
+    """A span tells of its tasks what it tells on stock: how many, how large,
+    and where their time went."""
     pytest.importorskip("distributed.spans", reason="this Dask knows no spans")
     from distributed import span
 
     a, b = workers(client)
     with span("whole"):
         with span("make"):
-            values = [client.submit(tasks.make, i, SIZE, workers=[a], key=f"span-{i}") for i in range(2)]
+            values = [client.submit(tasks.make, i, SIZE, workers=[a], key=f"span-{i}")
+                      for i in range(2)]
         with span("add"):
             total = client.submit(tasks.total, *values, workers=[b], key="span-total")
     expected = sum(float(tasks.make(i, SIZE).sum()) for i in range(2))
     assert total.result() == pytest.approx(expected)
 
     def told():
-        made, added = client.run_on_scheduler(_measured, "make"), client.run_on_scheduler(_measured, "add")
-        return all(any(of[:2] == ("execute", name) for of in found) for found, name in ((made, "span"), (added, "span-total")))
+        made, added = client.run_on_scheduler(_measured, "make"), client.run_on_scheduler(
+            _measured, "add")
+        return all(any(of[:2] == ("execute", name) for of in found)
+                   for found, name in ((made, "span"), (added, "span-total")))
 
     wait_until(told, "heartbeats have told the scheduler")
     assert client.run_on_scheduler(_span, "make") == (2, pytest.approx(2 * SIZE, rel=0.01))
-    assert client.run_on_scheduler(_span, "add")[0] == 1 and client.run_on_scheduler(_span, "whole")[0] == 3
+    assert (client.run_on_scheduler(_span, "add")[0] == 1 and
+            client.run_on_scheduler(_span, "whole")[0] == 3)
     for name in ("make", "add"):
-        activities = {activity for _, _, activity, unit in client.run_on_scheduler(_measured, name) if unit == "seconds"}
+        activities = {activity for _, _, activity, unit in client.run_on_scheduler(_measured, name)
+                      if unit == "seconds"}
         assert {"thread-cpu", "thread-noncpu", "executor", "other"} <= activities, activities
 
 
 def _found(scheduler, name):
-    (found,) = (each for each in scheduler.extensions["spans"].spans.values() if each.name[-1] == name)
+    (found,) = (each for each in scheduler.extensions["spans"].spans.values()
+                if each.name[-1] == name)
     return found
 
 
@@ -120,6 +135,8 @@ def test_dump_cluster_state(client, tmp_path):
     with open(path + ".yaml") as file:
         text = file.read()
     state = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    assert set(state["workers"]) == set(workers(client)) and {f"x{i}" for i in range(N)} <= set(state["scheduler"]["tasks"])
+    assert (set(state["workers"]) == set(workers(client)) and {f"x{i}" for i in range(N)} <= set(
+        state["scheduler"]["tasks"]))
     for worker in state["workers"].values():
-        assert {key: task["state"] for key, task in worker["tasks"].items() if key.startswith("x")} == {f"x{i}": "memory" for i in range(N)}
+        assert {key: task["state"] for key, task in worker["tasks"].items()
+                if key.startswith("x")} == {f"x{i}": "memory" for i in range(N)}

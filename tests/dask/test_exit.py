@@ -27,9 +27,11 @@ def main(kind):
     else:
         options = dict(processes=True, worker_class=shmstore.dask.Nanny)
     global client, chunks
-    client = Client(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit="1 GiB", **options))
+    client = Client(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None,
+                                 memory_limit="1 GiB", **options))
     chunks = client.map(tasks.make, range(4))
-    print(client.submit(tasks.total, *[client.submit(tasks.total, *chunks, pure=False) for _ in range(4)]).result())
+    totals = [client.submit(tasks.total, *chunks, pure=False) for _ in range(4)]
+    print(client.submit(tasks.total, *totals).result())
 
 if __name__ == "__main__":
     main(sys.argv[1])
@@ -41,11 +43,14 @@ def test_a_script_that_simply_ends(place, tmp_path, kind):
     """Its cluster is closed by an atexit handler of Dask's, when threads take no more work."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    env = {**os.environ, "SHMSTORE_PARTITION": place.path, "PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
+    env = {**os.environ, "SHMSTORE_PARTITION": place.path,
+           "PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
     command = [sys.executable, "-W", "ignore", str(script), kind]
-    ended = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True,
+                           timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
-    assert float(ended.stdout.split()[0]) == pytest.approx(4 * sum(tasks.make(i).sum() for i in range(4)))
+    assert float(ended.stdout.split()[0]) == pytest.approx(
+        4 * sum(tasks.make(i).sum() for i in range(4)))
     assert "atexit handlers ran" in ended.stdout
     assert "Traceback" not in ended.stderr, ended.stderr
     assert place.partition.stores() == [] and place.partition.usage().n_objects == 0
@@ -53,20 +58,24 @@ def test_a_script_that_simply_ends(place, tmp_path, kind):
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=str)
 def test_a_program_that_is_ended_leaves_nothing(place, tmp_path, number):
-    """Its workers lose their nanny, and end at once; their stores go before. Nobody else comes by."""
+    """Its workers lose their nanny, and end at once; their stores go
+    before. Nobody else comes by."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT + """
     print("made", flush=True)
     time.sleep(60)
 """)
-    env = {**os.environ, "SHMSTORE_PARTITION": place.path, "PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
-    with subprocess.Popen([sys.executable, "-W", "ignore", script, "left"], env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as program:
+    env = {**os.environ, "SHMSTORE_PARTITION": place.path,
+           "PYTHONPATH": os.pathsep.join([HERE, *sys.path])}
+    with subprocess.Popen([sys.executable, "-W", "ignore", script, "left"], env=env, cwd=tmp_path,
+                          stdout=subprocess.PIPE, text=True) as program:
         while "made" not in program.stdout.readline():
             assert program.poll() is None
         assert place.partition.usage().n_objects > 0
         program.send_signal(number)
         program.wait(60)
-    wait_until(lambda: place.partition.stores() == [] and place.partition.usage().n_objects == 0, "the stores are gone")
+    wait_until(lambda: place.partition.stores() == [] and place.partition.usage().n_objects == 0,
+               "the stores are gone")
 
 
 def test_a_closed_worker_keeps_no_descriptor(place):

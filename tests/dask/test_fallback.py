@@ -75,13 +75,15 @@ def test_stock_workers_and_ours_in_one_cluster(place):
             "shmstore.dask.worker",
         }
         assert place.partition.usage().n_objects > 0
-        ours = [w for w, info in client.scheduler_info()["workers"].items() if info["name"] != "stock"]
+        ours = [w for w, info in client.scheduler_info()["workers"].items()
+                if info["name"] != "stock"]
         stock = [w for w in workers(client) if w not in ours]
         x = client.submit(tasks.make, 1, workers=stock, key="x")
         y = client.submit(tasks.make, 2, workers=ours[:1], key="y")
         for w in (*ours, *stock):
-            assert client.submit(tasks.total, x, y, workers=[w], pure=False).result() == pytest.approx(
-                tasks.make(1).sum() + tasks.make(2).sum()
+            assert client.submit(tasks.total, x, y, workers=[w],
+                                 pure=False).result() == pytest.approx(
+                                     tasks.make(1).sum() + tasks.make(2).sum()
             )
 
 
@@ -108,7 +110,8 @@ def test_a_ticket_that_cannot_be_used_is_asked_for_again(place, limit):
         a, b = workers(client)
         on_workers(client, _spoil_tickets)
         x = client.submit(tasks.make, 1, workers=[a], key="x")
-        assert client.submit(tasks.total, x, workers=[b], pure=False).result() == pytest.approx(tasks.make(1).sum())
+        assert client.submit(tasks.total, x, workers=[b], pure=False).result() == pytest.approx(
+            tasks.make(1).sum())
         assert fallbacks(client)[b] == {"adopt-failed": 1}
         y = client.submit(tasks.make, 2, workers=[a], key="y")
         y.result()
@@ -133,8 +136,10 @@ def test_the_log_is_limited_and_counts_what_it_leaves_out(caplog):
         notes = Fallbacks(interval=3600, who="me")
         for i in range(100):
             notes.note("adopt-failed", OSError(116, "stale"), f"k{i}")
-        assert [r.getMessage() for r in caplog.records if "adopt-failed" in r.getMessage()] == [caplog.records[0].getMessage()]
-        assert "key='k0'" in caplog.text and "errno=ESTALE" in caplog.text and "worker=me" in caplog.text
+        assert [r.getMessage() for r in caplog.records if "adopt-failed" in r.getMessage()] == [
+            caplog.records[0].getMessage()]
+        assert ("key='k0'" in caplog.text and "errno=ESTALE" in caplog.text and
+                "worker=me" in caplog.text)
         caplog.clear()
         for _ in range(3):
             notes.full(OSError(28, "full"), "k")
@@ -150,7 +155,8 @@ def test_configuration_that_makes_no_sense_is_refused():
 
     from shmstore.dask.config import Settings
 
-    for key, value in (("map", "rw"), ("min-size", "many"), ("lease", "0s"), ("share", "never"), ("share", True), ("max-maps", 0)):
+    for key, value in (("map", "rw"), ("min-size", "many"), ("lease", "0s"), ("share", "never"),
+                       ("share", True), ("max-maps", 0)):
         with dask.config.set({f"{PREFIX}.{key}": value}), pytest.raises(ValueError):
             Settings()
     assert dask.config.get(f"{PREFIX}.enabled") is None
@@ -163,9 +169,11 @@ def test_a_worker_with_data_of_its_users_own_shares_nothing(place):
 
     async def go():
         async with distributed.Scheduler(dashboard_address=None, port=0) as s:
-            async with shmstore.dask.Worker(s.address, data=Own(), nthreads=1) as a, Client(s.address, asynchronous=True) as c:
+            async with shmstore.dask.Worker(s.address, data=Own(), nthreads=1) as a, Client(
+                    s.address, asynchronous=True) as c:
                 assert type(a.data) is Own and a._exchange is None
-                assert await c.submit(tasks.total, tasks.make(1)) == pytest.approx(tasks.make(1).sum())
+                assert await c.submit(tasks.total, tasks.make(1)) == pytest.approx(
+                    tasks.make(1).sum())
 
     import asyncio
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What raises in this package, or in users' classes that it looks into, ends neither a worker nor a job."""
+"""What raises in this package, or in users' classes that it looks into, ends
+neither a worker nor a job."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ def test_an_object_whose_dtype_raises(place, limit, share, caplog):
         assert a.status.name == b.status.name == "running"
 
     with caplog.at_level(logging.WARNING, "distributed.worker.shared"):
-        together(place, job, memory_limit=limit, settings={"distributed.worker.memory.shared.share": share})
+        together(place, job, memory_limit=limit,
+                 settings={"distributed.worker.memory.shared.share": share})
     assert 1 <= caplog.text.count("reason=failed-candidate") <= 2, "once for each worker at most"
     assert "no dtype today" in caplog.text
 
@@ -84,9 +86,11 @@ def test_a_step_that_raises_is_left_out(place, step, monkeypatch):
         raise ZeroDivisionError(step)
 
     async def job(client, a, b):
-        xs = [client.submit(tasks.make, i, workers=[(a, b)[i % 2].address], key=f"make-{i}") for i in range(4)]
+        xs = [client.submit(tasks.make, i, workers=[(a, b)[i % 2].address], key=f"make-{i}")
+              for i in range(4)]
         ys = [client.submit(tasks.total, *xs, workers=[w.address], pure=False) for w in (a, b)]
-        assert await client.gather(ys) == pytest.approx([sum(tasks.make(i).sum() for i in range(4))] * 2)
+        assert await client.gather(ys) == pytest.approx(
+            [sum(tasks.make(i).sum() for i in range(4))] * 2)
         part = client.submit(lambda v: v[:10], xs[0], workers=[b.address])
         assert (await part == tasks.make(0)[:10]).all()
         for worker in (a, b):
@@ -127,7 +131,8 @@ def test_the_guard_logs_once_and_lets_bodies_raise(caplog):
         asyncio.run(go())
         for _ in range(5):
             assert guard.call("call", lambda: 1 / 0) is None
-    assert caplog.text.count("reason=failed-call") == 1 and caplog.text.count("reason=failed-leaky") == 1
+    assert (caplog.text.count("reason=failed-call") == 1 and
+            caplog.text.count("reason=failed-leaky") == 1)
     assert guard.fallbacks.counts["failed-call"] == 5
     assert "Traceback" in caplog.text
 

@@ -53,7 +53,8 @@ def test_results_of_a_kind_that_was_asked_for_are_shared_when_made(place, memory
         client.submit(tasks.total, first, workers=[b], pure=False).result()
         second = client.submit(tasks.make, 2, workers=[a], key="make-2")
         other = client.submit(tasks.make, 3, workers=[a], key="other-3")
-        client.gather([client.submit(tasks.total, x, workers=[a], pure=False) for x in (second, other)])
+        client.gather([client.submit(tasks.total, x, workers=[a], pure=False)
+                       for x in (second, other)])
         assert on_workers(client, tasks.n_objects)[a] == 2, "make-1 and make-2"
         assert (second.result() == tasks.make(2)).all()
 
@@ -96,10 +97,13 @@ def test_a_turn_lasts_until_the_value_is_gone(place):
 
 
 def test_a_stopped_process_holds_up_nobody_for_long(place):
-    """It was stopped in its turn: the first one waits for less than a second, the next ones not at all, until it goes on."""
-    code = "import fcntl, os, sys, signal; fd = os.open(sys.argv[1], os.O_RDONLY); fcntl.flock(fd, fcntl.LOCK_EX); print('has it', flush=True)"
+    """It was stopped in its turn: the first one waits for less than a second, the next ones not
+    at all, until it goes on."""
+    code = ("import fcntl, os, sys, signal; fd = os.open(sys.argv[1], os.O_RDONLY); "
+            "fcntl.flock(fd, fcntl.LOCK_EX); print('has it', flush=True)")
     code += "; os.kill(os.getpid(), signal.SIGSTOP)"
-    process = subprocess.Popen([sys.executable, "-c", code, os.path.join(place.path, "stores")], stdout=subprocess.PIPE)
+    process = subprocess.Popen([sys.executable, "-c", code, os.path.join(place.path, "stores")],
+                               stdout=subprocess.PIPE)
     try:
         assert process.stdout.readline() == b"has it\n"
         turns = Turns(place.path)
@@ -127,7 +131,8 @@ def test_an_event_loop_waits_for_no_turn(place):
 
 
 def test_a_producer_that_keeps_its_values_does_not_keep_the_turn(place):
-    """Twenty puts of values that somebody still has: at first each turn lasts a moment, soon none does."""
+    """Twenty puts of values that somebody still has: at first each turn lasts
+    a moment, soon none does."""
     turns = Turns(place.path)
     values = [np.zeros(10) for _ in range(20)]
     started = time.monotonic()
@@ -155,10 +160,12 @@ def test_a_worker_that_was_stopped_in_its_turn(place):
 
         beating = asyncio.ensure_future(beat())
         try:
-            xs = [client.submit(tasks.make, i, 32 << 20, workers=[a.address], key=f"x{i}") for i in range(3)]
+            xs = [client.submit(tasks.make, i, 32 << 20, workers=[a.address], key=f"x{i}")
+                  for i in range(3)]
             await distributed.wait(xs)
             started = time.monotonic()
-            await asyncio.gather(*(client.submit(len, x, workers=[b.address], key=f"y{i}") for i, x in enumerate(xs)))
+            await asyncio.gather(*(client.submit(len, x, workers=[b.address], key=f"y{i}")
+                                   for i, x in enumerate(xs)))
             took = time.monotonic() - started
         finally:
             beating.cancel()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a task's inputs are mapped: on the event loop what waits for nothing there, all else in threads."""
+"""Where a task's inputs are mapped: on the event loop what waits for nothing
+there, all else in threads."""
 
 from __future__ import annotations
 
@@ -24,18 +25,25 @@ from shmstore.dask.tier import Tier
 
 
 class Host:
-    """An Inputs whose values are in memory (memory=) or on disk, and that notes who was mapped where."""
+    """An Inputs whose values are in memory (memory=) or on disk, and that
+    notes who was mapped where."""
 
     def __init__(self, memory=(), disk=(), short=False, packed=False):
-        self.entries = {key: SimpleNamespace(name=key, nbytes=1, pickled=100, value=None, coming=None) for key in (*memory, *disk)}
-        self.on_loop, self.in_threads, self.on_disk, self.aside, self.fails = [], [], [], set(), set()
+        self.entries = {key: SimpleNamespace(name=key, nbytes=1, pickled=100, value=None,
+                                             coming=None) for key in (*memory, *disk)}
+        self.on_loop, self.in_threads, self.on_disk = [], [], []
+        self.aside, self.fails = set(), set()
         self.thread = False
-        exchange = SimpleNamespace(guard=Guard(Fallbacks(60)), fallbacks=Fallbacks(60), map=self.map, map_aside=self.map_aside)
-        tier = SimpleNamespace(pressed=lambda: short, at_ease=lambda: not short, has=lambda entry: entry.name in disk, run=self.run, grew=lambda: None)
+        exchange = SimpleNamespace(guard=Guard(Fallbacks(60)), fallbacks=Fallbacks(60),
+                                   map=self.map, map_aside=self.map_aside)
+        tier = SimpleNamespace(pressed=lambda: short, at_ease=lambda: not short,
+                               has=lambda entry: entry.name in disk, run=self.run,
+                               grew=lambda: None)
         tier.packed = packed
         tier.used_where_it_lies = partial(Tier.used_where_it_lies, tier)
         residence = SimpleNamespace(
-            entry=self.entries.get, hold=lambda keys: None, release=lambda keys: None, keep=self.keep, maps_any=lambda: False
+            entry=self.entries.get, hold=lambda keys: None, release=lambda keys: None,
+            keep=self.keep, maps_any=lambda: False
         )
         self.inputs = Inputs(exchange, residence, tier, SimpleNamespace(ready=HeapSet(key=id)))
 
@@ -84,11 +92,13 @@ def test_while_memory_is_short_nothing_is():
 def test_while_memory_is_short_what_is_on_disk_is_used_where_it_lies():
     """To bring it back something else would have to go."""
     host = Host(memory="a", disk="xy", short=True).hold("axy")
-    assert (host.on_loop, host.in_threads, sorted(host.on_disk), host.aside) == ([], ["a"], ["x", "y"], {"x", "y"})
+    assert (host.on_loop, host.in_threads, sorted(host.on_disk), host.aside) == (
+        [], ["a"], ["x", "y"], {"x", "y"})
     host = Host(disk="x").hold("x")
     assert (host.in_threads, host.on_disk, host.aside) == (["x"], [], set()), "there is room"
     host = Host(disk="x", short=True, packed=True).hold("x")
-    assert (host.in_threads, host.on_disk, host.aside) == (["x"], [], set()), "what is compressed cannot be mapped"
+    assert (host.in_threads, host.on_disk, host.aside) == (["x"], [], set()), (
+        "what is compressed cannot be mapped")
 
 
 def test_what_is_mapped_on_disk_stays_mapped_while_memory_is_short(place):
@@ -180,7 +190,8 @@ def test_many_inputs_leave_the_event_loop_its_turns():
             watching.cancel()
 
     asyncio.run(both())
-    assert max(after - before for before, after in zip(seen, seen[1:])) <= _AT_ONCE and len(seen) >= 4
+    assert (max(after - before for before, after in zip(seen, seen[1:])) <= _AT_ONCE and
+            len(seen) >= 4)
 
 
 @pytest.mark.parametrize("size", [256 << 10, 2 * MIB, 3 * MIB])
@@ -197,7 +208,8 @@ def test_where_a_value_is_stored_depends_on_its_size(place, size):
 
         a._exchange.put = watched
         x = client.submit(tasks.make, 1, size - 4096, workers=[a.address], key="x")
-        assert await client.submit(tasks.total, x, workers=[b.address]) == tasks.make(1, size - 4096).sum()
+        assert await client.submit(tasks.total, x, workers=[b.address]) == tasks.make(
+            1, size - 4096).sum()
         assert [thread == threading.get_ident() for thread in threads] == [size <= 2 * MIB]
 
     together(place, job)
@@ -237,9 +249,11 @@ class Refusing:
         return getattr(self.store, name)
 
 
-@pytest.mark.parametrize("let_go", [lambda data, entry: data._unmap("x", entry), lambda data, entry: data.pop("x", None)], ids=["unmapped", "dropped"])
+@pytest.mark.parametrize("let_go", [lambda data, entry: data._unmap("x", entry), lambda data,
+                                    entry: data.pop("x", None)], ids=["unmapped", "dropped"])
 def test_the_last_reference_to_a_map_goes_in_the_thread(place, let_go):
-    """Unmapping takes its time: nobody on the event loop may hold the value when the thread lets go of it."""
+    """Unmapping takes its time: nobody on the event loop may hold the value when
+    the thread lets go of it."""
 
     async def job(client, a, b):
         x = client.submit(tasks.make, 1, 4 * MIB, workers=[a.address], key="x")
@@ -268,7 +282,8 @@ def test_threads_are_started_with_the_worker(place):
     before = set(threading.enumerate())
 
     async def job(client, a):
-        there = Counter(thread.name.rpartition("_")[0] for thread in set(threading.enumerate()) - before)
+        there = Counter(thread.name.rpartition("_")[0] for thread in set(threading.enumerate()) -
+                        before)
         assert [there[f"shmstore-{what}"] for what in ("read", "write", "give")] == [2, 1, 1]
 
     together(place, job, n=1)

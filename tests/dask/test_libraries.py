@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is shared of which library's types (docs/dask.md): the value is the same, and the memory that it shows is the partition's."""
+"""What is shared of which library's types (docs/dask.md): the value is the same, and the memory
+that it shows is the partition's."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def model(name):
     from sklearn.neighbors import KNeighborsRegressor
 
     data = NUMBERS[:40_000].reshape(2000, 20)
-    return {"Ridge": Ridge, "KNeighborsRegressor": KNeighborsRegressor}[name]().fit(data, data.sum(1))
+    return {"Ridge": Ridge, "KNeighborsRegressor": KNeighborsRegressor}[name]().fit(
+        data, data.sum(1))
 
 
 def arrow(name):
@@ -57,7 +59,8 @@ def arrow(name):
 def polars(name):
     import polars
 
-    frame = polars.DataFrame({"number": NUMBERS, "text": WORDS, "kind": polars.Series(["a", None] * (N // 2), dtype=polars.Categorical)})
+    frame = polars.DataFrame({"number": NUMBERS, "text": WORDS, "kind": polars.Series(
+        ["a", None] * (N // 2), dtype=polars.Categorical)})
     return frame if name == "DataFrame" else frame["number"]
 
 
@@ -69,40 +72,64 @@ def torch(*shape):
 
 def buffers(array):
     """Addresses of an Arrow array's memory."""
-    return [buffer.address for buffer in array.buffers() if buffer is not None and buffer.size > 4096]
+    return [buffer.address for buffer in array.buffers() if buffer is not None and
+            buffer.size > 4096]
 
 
 def of_strings(frame):
-    return [address for chunk in frame["text"].array.__arrow_array__().chunks for address in buffers(chunk)]
+    return [address for chunk in frame["text"].array.__arrow_array__().chunks
+            for address in buffers(chunk)]
 
 
 def here(array):
     return [array.__array_interface__["data"][0]]
 
 
-# name: how it is made, addresses of its memory, whether two are the same, the modules that it needs.
+# name: how it is made, addresses of its memory, whether two are the same, the modules that it
+# needs.
 KINDS = {
     "numpy.ndarray": (lambda: NUMBERS.copy(), here, np.array_equal, []),
-    "numpy structured": (lambda: np.rec.fromarrays([NUMBERS, np.arange(N)], names="a,b"), here, np.array_equal, []),
-    "pandas numbers": (lambda: pd.DataFrame({"a": NUMBERS}), lambda v: here(v["a"].to_numpy()), lambda a, b: a.equals(b), []),
-    "pandas categories": (lambda: pd.DataFrame({"a": pd.Categorical(np.arange(N * 2) % 7)}), lambda v: here(v["a"].array.codes), lambda a, b: a.equals(b), []),
-    "pandas string[pyarrow]": (lambda: pd.DataFrame({"text": pd.Series(WORDS, dtype="string[pyarrow]")}), of_strings, lambda a, b: a.equals(b), ["pyarrow"]),
+    "numpy structured": (lambda: np.rec.fromarrays([NUMBERS, np.arange(N)], names="a,b"), here,
+                         np.array_equal, []),
+    "pandas numbers": (lambda: pd.DataFrame({"a": NUMBERS}), lambda v: here(v["a"].to_numpy()),
+                       lambda a, b: a.equals(b), []),
+    "pandas categories": (lambda: pd.DataFrame({"a": pd.Categorical(np.arange(N * 2) % 7)}),
+                          lambda v: here(v["a"].array.codes), lambda a, b: a.equals(b), []),
+    "pandas string[pyarrow]":
+        (lambda: pd.DataFrame({"text": pd.Series(WORDS, dtype="string[pyarrow]")}), of_strings,
+         lambda a, b: a.equals(b), ["pyarrow"]),
     "pandas double[pyarrow]": (
-        lambda: pd.DataFrame({"text": pd.Series(NUMBERS).astype("double[pyarrow]")}), of_strings, lambda a, b: a.equals(b), ["pyarrow"]),
-    "pyarrow.Table": (lambda: arrow("Table"), lambda v: [a for c in v.columns for chunk in c.chunks for a in buffers(chunk)], lambda a, b: a.equals(b), ["pyarrow"]),
-    "pyarrow.RecordBatch": (lambda: arrow("RecordBatch"), lambda v: [a for c in v.columns for a in buffers(c)], lambda a, b: a.equals(b), ["pyarrow"]),
+        lambda: pd.DataFrame({"text": pd.Series(NUMBERS).astype("double[pyarrow]")}), of_strings,
+        lambda a, b: a.equals(b), ["pyarrow"]),
+    "pyarrow.Table": (lambda: arrow("Table"), lambda v: [a for c in v.columns for chunk in c.chunks
+                                                         for a in buffers(chunk)], lambda a,
+                      b: a.equals(b), ["pyarrow"]),
+    "pyarrow.RecordBatch": (lambda: arrow("RecordBatch"),
+                            lambda v: [a for c in v.columns for a in buffers(c)], lambda a,
+                            b: a.equals(b), ["pyarrow"]),
     "pyarrow.Array": (lambda: arrow("Array"), buffers, lambda a, b: a.equals(b), ["pyarrow"]),
-    "polars.DataFrame": (lambda: polars("DataFrame"), lambda v: here(v["number"].to_numpy(allow_copy=False)), lambda a, b: a.equals(b) and a.schema == b.schema, ["polars", "pyarrow"]),
-    "polars.Series": (lambda: polars("Series"), lambda v: here(v.to_numpy(allow_copy=False)), lambda a, b: a.equals(b) and a.name == b.name, ["polars", "pyarrow"]),
-    "scipy.sparse.csr_matrix": (lambda: sparse("csr_matrix"), lambda v: here(v.data) + here(v.indices), lambda a, b: (a != b).nnz == 0, ["scipy"]),
-    "scipy.sparse.coo_matrix": (lambda: sparse("coo_matrix"), lambda v: here(v.data), lambda a, b: (a != b).nnz == 0, ["scipy"]),
-    "scipy.sparse.csr_array": (lambda: sparse("csr_array"), lambda v: here(v.data), lambda a, b: (a != b).nnz == 0, ["scipy"]),
-    "xarray.DataArray": (lambda: xarray("DataArray"), lambda v: here(v.values), lambda a, b: a.identical(b), ["xarray"]),
-    "xarray.Dataset": (lambda: xarray("Dataset"), lambda v: here(v["v"].values), lambda a, b: a.identical(b), ["xarray"]),
+    "polars.DataFrame": (lambda: polars("DataFrame"),
+                         lambda v: here(v["number"].to_numpy(allow_copy=False)), lambda a,
+                         b: a.equals(b) and a.schema == b.schema, ["polars", "pyarrow"]),
+    "polars.Series": (lambda: polars("Series"), lambda v: here(v.to_numpy(allow_copy=False)),
+                      lambda a, b: a.equals(b) and a.name == b.name, ["polars", "pyarrow"]),
+    "scipy.sparse.csr_matrix": (lambda: sparse("csr_matrix"), lambda v: here(v.data) +
+                                here(v.indices), lambda a, b: (a != b).nnz == 0, ["scipy"]),
+    "scipy.sparse.coo_matrix": (lambda: sparse("coo_matrix"), lambda v: here(v.data), lambda a,
+                                b: (a != b).nnz == 0, ["scipy"]),
+    "scipy.sparse.csr_array": (lambda: sparse("csr_array"), lambda v: here(v.data), lambda a,
+                               b: (a != b).nnz == 0, ["scipy"]),
+    "xarray.DataArray": (lambda: xarray("DataArray"), lambda v: here(v.values), lambda a,
+                         b: a.identical(b), ["xarray"]),
+    "xarray.Dataset": (lambda: xarray("Dataset"), lambda v: here(v["v"].values), lambda a,
+                       b: a.identical(b), ["xarray"]),
     "sklearn KNeighborsRegressor": (
-        lambda: model("KNeighborsRegressor"), lambda v: here(v._fit_X), lambda a, b: np.array_equal(a._fit_X, b._fit_X), ["sklearn"]),
-    "torch.Tensor": (lambda: torch(N), lambda v: here(v.numpy()), lambda a, b: a.dtype == b.dtype and bool((a == b).all()), ["torch"]),
-    "torch.Tensor transposed": (lambda: torch(100, -1).T, lambda v: here(v.numpy()), lambda a, b: a.shape == b.shape and bool((a == b).all()), ["torch"]),
+        lambda: model("KNeighborsRegressor"), lambda v: here(v._fit_X), lambda a,
+        b: np.array_equal(a._fit_X, b._fit_X), ["sklearn"]),
+    "torch.Tensor": (lambda: torch(N), lambda v: here(v.numpy()), lambda a,
+                     b: a.dtype == b.dtype and bool((a == b).all()), ["torch"]),
+    "torch.Tensor transposed": (lambda: torch(100, -1).T, lambda v: here(v.numpy()), lambda a,
+                                b: a.shape == b.shape and bool((a == b).all()), ["torch"]),
 }
 
 
@@ -116,10 +143,12 @@ def mapped(address, directory):
     return False
 
 
-READ_ONLY = ("numpy.ndarray", "pandas string[pyarrow]", "pyarrow.Table", "polars.DataFrame", "scipy.sparse.csr_matrix")
+READ_ONLY = ("numpy.ndarray", "pandas string[pyarrow]", "pyarrow.Table", "polars.DataFrame",
+             "scipy.sparse.csr_matrix")
 
 
-@pytest.mark.parametrize("kind, mode", [*((kind, "cow") for kind in KINDS), *((kind, "ro") for kind in READ_ONLY)])
+@pytest.mark.parametrize("kind, mode", [*((kind, "cow") for kind in KINDS),
+                                        *((kind, "ro") for kind in READ_ONLY)])
 def test_a_value_is_the_same_and_lies_in_the_partition(place, kind, mode):
     _, memory, same, needed = KINDS[kind]
     for name in needed:
@@ -133,7 +162,8 @@ def test_a_value_is_the_same_and_lies_in_the_partition(place, kind, mode):
         value = b.data["x"]
         assert same(value, make(kind))
         places = memory(value)
-        assert places and all(mapped(address, place.path) for address in places), "its memory is a copy"
+        assert places and all(mapped(address, place.path) for address in places), (
+            "its memory is a copy")
         assert entry.unpickled < 0.1 * entry.nbytes
         assert "y" in b.data.shared or "y" in b.data
         assert not any(b._exchange.fallbacks.counts.values())
@@ -145,7 +175,8 @@ def frame_of_objects():
     return pd.DataFrame({"text": pd.Series(WORDS, dtype=object)})
 
 
-@pytest.mark.parametrize("kind", ["objects", "a slice of polars", "polars with objects", "a small tensor", "a tensor with a gradient"])
+@pytest.mark.parametrize("kind", ["objects", "a slice of polars", "polars with objects",
+                                  "a small tensor", "a tensor with a gradient"])
 def test_other_values_go_as_on_stock_and_are_right(place, kind):
     def made(kind):
         if kind == "objects":
@@ -153,17 +184,20 @@ def test_other_values_go_as_on_stock_and_are_right(place, kind):
         if "polars" in kind:
             import polars as pl
 
-            return polars("DataFrame").slice(5, 100) if "slice" in kind else pl.DataFrame({"o": pl.Series([object()] * 3, dtype=pl.Object)}).height
+            return (polars("DataFrame").slice(5, 100) if "slice" in kind
+                    else pl.DataFrame({"o": pl.Series([object()] * 3, dtype=pl.Object)}).height)
         return torch(N)[:10] if "small" in kind else torch(N).requires_grad_()
 
-    for name in [name for name in ("polars", "torch") if name in kind or (name == "torch" and "tensor" in kind)]:
+    for name in [name for name in ("polars", "torch") if name in kind or
+                 (name == "torch" and "tensor" in kind)]:
         module(name)
 
     async def job(client, a, b):
         x = client.submit(made, kind, workers=[a.address], key="x")
         y = client.submit(lambda v: v, x, workers=[b.address], key="y")
         found, expected = await y, made(kind)
-        equal = found == expected if isinstance(expected, int) else getattr(found, "equals", None) or getattr(found, "equal")
+        equal = (found == expected if isinstance(expected, int)
+                 else getattr(found, "equals", None) or getattr(found, "equal"))
         assert equal if isinstance(equal, bool) else equal(expected)
         assert "x" not in b.data.shared
 

@@ -32,14 +32,18 @@ class Host:
     """An Inputs over what is in memory and what is on disk."""
 
     def __init__(self, memory=(), disk=()):
-        self.entries = {key: SimpleNamespace(name=key, nbytes=CHUNK, value=None, coming=None) for key in (*memory, *disk)}
+        self.entries = {key: SimpleNamespace(name=key, nbytes=CHUNK, value=None, coming=None)
+                        for key in (*memory, *disk)}
         self.disk = set(disk)
         self.short = True
         self.looks = []
         self.state = SimpleNamespace(ready=HeapSet(key=operator.attrgetter("priority")))
         exchange = SimpleNamespace(guard=Guard(Fallbacks(60)))
-        tier = SimpleNamespace(pressed=lambda: self.short, at_ease=lambda: not self.short, has=self.has)
-        residence = SimpleNamespace(shared=self.entries, entry=self.entries.get, held=lambda more=(): 0)  # there is nothing to be mapped ahead
+        tier = SimpleNamespace(pressed=lambda: self.short, at_ease=lambda: not self.short,
+                               has=self.has)
+        # there is nothing to be mapped ahead
+        residence = SimpleNamespace(shared=self.entries, entry=self.entries.get,
+                                    held=lambda more=(): 0)
         self.inputs = Inputs(exchange, residence, tier, self.state)
 
     def has(self, entry):
@@ -80,7 +84,8 @@ def test_the_next_task_costs_no_sort_of_all_where_the_first_one_will_do():
 
 def test_who_needs_nothing_from_disk_runs_first():
     host = Host(memory="ab", disk="xy")
-    assert host.run(Task(0, "a", "x"), Task(1, "y"), Task(2, "a", "b"), Task(3, "private")) == [2, 3, 0, 1]
+    assert host.run(Task(0, "a", "x"), Task(1, "y"), Task(2, "a", "b"), Task(3, "private")) == [
+        2, 3, 0, 1]
     assert len(host.looks) < 4 * 4, "of a value it is asked once for each task that runs"
 
 
@@ -91,7 +96,8 @@ def test_who_needs_least_runs_first_where_all_need_something():
 
 def test_what_lets_most_others_run_is_read_first():
     host = Host(memory="abc", disk="wxyz")
-    tasks = [Task(0, "a", "x"), Task(1, "a", "y"), Task(2, "b", "y"), Task(3, "c", "y"), Task(4, "a", "z"), Task(5, "b", "z"), Task(6, "x", "w")]
+    tasks = [Task(0, "a", "x"), Task(1, "a", "y"), Task(2, "b", "y"), Task(3, "c", "y"),
+             Task(4, "a", "z"), Task(5, "b", "z"), Task(6, "x", "w")]
     for task in tasks:
         host.state.ready.add(task)
     order = []
@@ -99,7 +105,8 @@ def test_what_lets_most_others_run_is_read_first():
         task = host.state.ready.pop()
         order.append(task.priority[0])
         host.disk -= {dep.key for dep in task.dependencies}
-    assert order == [1, 2, 3, 4, 5, 0, 6], "y lets three run, z two, x one; 6 needs two that are on disk"
+    assert order == [1, 2, 3, 4, 5, 0, 6], (
+        "y lets three run, z two, x one; 6 needs two that are on disk")
 
 
 def test_few_bytes_for_a_task_go_before_many():

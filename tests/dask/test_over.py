@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values over parts of objects that are there: a reshape, a slice, a list around an array are neither copied nor changed by others' writes."""
+"""Values over parts of objects that are there: a reshape, a slice, a list around an array are
+neither copied nor changed by others' writes."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def test_what_shows_an_object_is_not_copied(place, shown, mode):
                 assert one.flags.writeable == (mode == "cow")
         # The object lives as long as one of its names.
         x.release(), y.release()
-        assert await client.submit(lambda v: len(arrays(v)), z, workers=[b.address]) == len(arrays(expected))
+        assert await client.submit(lambda v: len(arrays(v)), z, workers=[b.address]) == len(
+            arrays(expected))
         z.release()
 
     together(place, job, settings={f"{PREFIX}.map": mode})
@@ -78,7 +80,8 @@ def test_what_a_task_wrote_goes_with_its_result(place):
         x = client.submit(tasks.make, 1, SIZE, key="x", workers=[a.address])
         y = client.submit(write, x, key="y", workers=[b.address])
         assert await client.submit(lambda v: float(v[1]), y, workers=[a.address]) == -1
-        assert await client.submit(lambda v: float(v[1]), x, workers=[a.address]) == tasks.make(1, SIZE)[1]
+        assert await client.submit(lambda v: float(v[1]), x, workers=[a.address]) == tasks.make(
+            1, SIZE)[1]
 
     together(place, job)
 
@@ -87,7 +90,8 @@ def test_a_small_part_does_not_keep_a_whole_object_once_it_was_handed_on(place):
     async def job(client, a, b):
         x = client.submit(tasks.make, 1, SIZE, key="x", workers=[a.address])
         y = client.submit(lambda v: [v[:20_000]], x, key="y", workers=[b.address])
-        assert await client.submit(lambda v: float(v[0][-1]), y, workers=[a.address]) == tasks.make(1, SIZE)[19_999]
+        assert await client.submit(lambda v: float(v[0][-1]), y, workers=[a.address]) == tasks.make(
+            1, SIZE)[19_999]
         x.release()
         await client.submit(int, 1)
         assert a.data["y"][0].nbytes == 160_000

@@ -66,7 +66,8 @@ class Plain(shmstore.dask.Worker):
 
 @pytest.mark.parametrize("worker", [shmstore.dask.Worker, Plain])
 @pytest.mark.parametrize("share", ["auto", "eager"])
-@pytest.mark.parametrize("make", [Image, Traversed, lambda: [Image()]], ids=["own", "generic", "in-a-list"])
+@pytest.mark.parametrize("make", [Image, Traversed, lambda: [Image()]],
+                         ids=["own", "generic", "in-a-list"])
 def test_registered_serializers_are_used(place, share, make, worker):
     async def job(client, a, b):
         def unit(value):
@@ -87,8 +88,10 @@ def test_the_maker_keeps_its_own(place, share, worker):
         made = client.submit(Cached, workers=[a.address], key="made")
         same = client.submit(lambda value: value, made, workers=[a.address], key="same")
         for key in (made, same):
-            assert await client.submit(lambda value: value.cache, key, workers=[b.address], pure=False) is None
-            assert await client.submit(lambda value: value.cache, key, workers=[a.address], pure=False) == {"a": 1}
+            assert await client.submit(lambda value: value.cache, key, workers=[b.address],
+                                       pure=False) is None
+            assert await client.submit(lambda value: value.cache, key, workers=[a.address],
+                                       pure=False) == {"a": 1}
         assert b.data["made"].data.base is not None, "its array is not shared"
         assert b.data["made"].data[-1] == _N - 1
 
@@ -104,4 +107,5 @@ def test_memory_of_a_maker_that_is_short(place):
         return a.data.private_weight
 
     target = 4 * _N * 8
-    assert together(place, job, 1, {"distributed.worker.memory.target": target / (1 << 30)}, memory_limit=1 << 30) <= target
+    assert together(place, job, 1, {"distributed.worker.memory.target": target / (1 << 30)},
+                    memory_limit=1 << 30) <= target

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dask's own P2P rechunk and shuffle, under workers that share: their results are right, and nothing falls back to stock. How shards go: test_shards.py."""
+"""Dask's own P2P rechunk and shuffle, under workers that share: their results are right, and
+nothing falls back to stock. How shards go: test_shards.py."""
 
 from __future__ import annotations
 
@@ -28,9 +29,12 @@ def test_shuffle_of_arrow_strings(place):
     import dask.dataframe as dd
 
     n = 40_000
-    whole = pd.DataFrame({"key": np.arange(n) * 7 % 1000, "text": pd.Series([f"text {i}" for i in range(n)], dtype="string[pyarrow]")})
+    whole = pd.DataFrame({"key": np.arange(n) * 7 % 1000,
+                          "text": pd.Series([f"text {i}" for i in range(n)],
+                                            dtype="string[pyarrow]")})
     with cluster(place, 2) as client, dask.config.set({"dataframe.shuffle.method": "p2p"}):
-        parts = client.compute(dd.from_pandas(whole, npartitions=8).shuffle("key").to_delayed(), sync=True)
+        parts = client.compute(dd.from_pandas(whole, npartitions=8).shuffle("key").to_delayed(),
+                               sync=True)
         assert sum(part.key.nunique() for part in parts) == 1000, "a key is in one partition"
         found = pd.concat(parts).sort_index()
         assert found.text.dtype == whole.text.dtype and found.equals(whole)

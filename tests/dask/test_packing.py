@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shards of one input of a P2P rechunk or shuffle as ranges of memory: what is read there is what stock would have cut out."""
+"""The shards of one input of a P2P rechunk or shuffle as ranges of memory: what is read there is
+what stock would have cut out."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def filled(packed):
     assert len(frames) > 1
     assert not any(memory[packed.nbytes :])
     ends = sorted((each.offset, each.offset + each.nbytes) for each in packed.index)
-    assert all(end <= begin for (_, end), (begin, _) in zip(ends, ends[1:])) and ends[-1][1] <= packed.nbytes
+    assert (all(end <= begin for (_, end), (begin, _) in zip(ends, ends[1:])) and
+            ends[-1][1] <= packed.nbytes)
     return packed.index, memoryview(memory)
 
 
@@ -46,7 +48,8 @@ def test_arrays(dtype, order):
     for i in range(2):
         for j in range(2):
             rows, columns = sum(OLD[0][:i]), sum(OLD[1][:j])
-            chunk = np.asarray(whole[rows : rows + OLD[0][i], columns : columns + OLD[1][j]], order=order)
+            chunk = np.asarray(whole[rows : rows + OLD[0][i], columns : columns + OLD[1][j]],
+                               order=order)
             packed = pack_array(chunk, [splits[0][i], splits[1][j]], WORKER_FOR)
             for worker, part in packed.items():
                 for id, (at, shard) in array_shards(*filled(part)):
@@ -54,13 +57,16 @@ def test_arrays(dtype, order):
                     came.setdefault(id, []).append((at, shard))
     for (i, j), shards in came.items():
         rows, columns = sum(NEW[0][:i]), sum(NEW[1][:j])
-        assert np.array_equal(_rechunk.convert_chunk([shards]), whole[rows : rows + NEW[0][i], columns : columns + NEW[1][j]])
+        assert np.array_equal(_rechunk.convert_chunk([shards]),
+                              whole[rows : rows + NEW[0][i], columns : columns + NEW[1][j]])
     assert set(came) == set(WORKER_FOR)
 
 
-@pytest.mark.parametrize("data", [np.array([[None] * 16] * 5), np.ma.ones((5, 8)), np.ones((5, 8))], ids=["objects", "masked", "small"])
+@pytest.mark.parametrize("data", [np.array([[None] * 16] * 5), np.ma.ones((5, 8)), np.ones((5, 8))],
+                         ids=["objects", "masked", "small"])
 def test_arrays_that_are_left_to_stock(data):
-    assert pack_array(data, [axis[0] for axis in _rechunk.split_axes(OLD, NEW)], WORKER_FOR, at_least=1000) is None
+    assert pack_array(data, [axis[0] for axis in _rechunk.split_axes(OLD, NEW)], WORKER_FOR,
+                      at_least=1000) is None
 
 
 @pytest.mark.parametrize("drop", [True, False])
@@ -72,7 +78,8 @@ def test_frames(drop, missing):
     rng = np.random.default_rng(1)
     frame = pd.DataFrame(
         {
-            "x": rng.random(500), "text": pd.Series([f"text {i}" if i % 7 else None for i in range(500)], dtype="string[pyarrow]"),
+            "x": rng.random(500), "text": pd.Series([f"text {i}" if i % 7 else None for i in range(
+                500)], dtype="string[pyarrow]"),
             "kind": pd.Categorical(rng.choice(["a", "b"], 500)), "to": rng.integers(0, 4, 500),
         },
         index=rng.permutation(500),
@@ -82,7 +89,8 @@ def test_frames(drop, missing):
     for worker, part in pack_frame(frame, "to", drop, worker_for).items():
         for id, stream in streams(*filled(part)):
             assert worker_for[id] == worker and id not in came
-            came[id] = pa.ipc.open_stream(stream).read_all().to_pandas(types_mapper={pa.large_string(): frame.text.dtype, pa.string(): frame.text.dtype}.get)
+            came[id] = pa.ipc.open_stream(stream).read_all().to_pandas(types_mapper={
+                pa.large_string(): frame.text.dtype, pa.string(): frame.text.dtype}.get)
     assert set(came) == set(range(4)) - set(missing)
     for id, got in came.items():
         want = frame[frame.to == id]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Private memory behind mapped values: counted, and given back when the process is over its target."""
+"""Private memory behind mapped values: counted, and given back when the
+process is over its target."""
 
 from __future__ import annotations
 
@@ -24,8 +25,10 @@ SETTINGS = {"distributed.worker.memory.monitor-interval": "50ms"}
 @pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
 @pytest.mark.parametrize("kind", ["written", "strings"])
 def test_more_private_memory_behind_maps_than_the_limit(place, kind, tier):
-    """Each worker takes over inputs, which all live on, that cost it more private memory than it may have. It must not stay paused."""
-    make, use, n = (tasks.make_strings, tasks.last_string, 40) if kind == "strings" else (tasks.make_64, tasks.add_in_place, 12)
+    """Each worker takes over inputs, which all live on, that cost it more private memory than it
+    may have. It must not stay paused."""
+    make, use, n = ((tasks.make_strings, tasks.last_string, 40) if kind == "strings"
+                    else (tasks.make_64, tasks.add_in_place, 12))
     settings = {**SETTINGS, f"{PREFIX}.tier.enabled": tier}
     with cluster(place, 2, memory_limit="400 MiB", settings=settings) as client:
         a, b = workers(client)
@@ -35,8 +38,10 @@ def test_more_private_memory_behind_maps_than_the_limit(place, kind, tier):
             chunks.append(client.submit(make, i, workers=[(a, b)[i % 2]], key=f"chunk-{i}"))
             results.append(client.submit(use, chunks[i], i, workers=[(b, a)[i % 2]], pure=False))
             results[-1].result(timeout=60)
-        assert client.run(lambda dask_worker: dask_worker.monitor.proc.pid) == pids, "a worker was restarted"
-        again = [client.submit(use, chunks[i], i, workers=[(b, a)[i % 2]], pure=False) for i in range(n)]
+        assert client.run(lambda dask_worker: dask_worker.monitor.proc.pid) == pids, (
+            "a worker was restarted")
+        again = [client.submit(use, chunks[i], i, workers=[(b, a)[i % 2]], pure=False)
+                 for i in range(n)]
         wait(again, timeout=60)
         if kind == "strings":
             assert [f.result() for f in again] == [f.result() for f in results]
@@ -48,7 +53,8 @@ def test_what_is_unpickled_beside_the_buffers_counts_as_private(place):
         await client.submit(tasks.last_string, x, 0, workers=[b.address])
         entry = b.data.shared["x"]
         buffers = 4 * 8 * tasks.ROWS
-        assert entry.unpickled == pytest.approx(entry.nbytes - buffers, rel=0.01) and entry.unpickled > 8 * MIB
+        assert (entry.unpickled == pytest.approx(entry.nbytes - buffers, rel=0.01) and
+                entry.unpickled > 8 * MIB)
         assert b.data.private_weight == pytest.approx(b.data.fast.total_weight + entry.unpickled)
         assert b.data.spilled_total.memory == entry.nbytes - entry.unpickled
         sheds = entry.unpickled

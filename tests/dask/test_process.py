@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a worker changes in its process: garbage is not looked for in libraries, threads give way sooner, descriptors have room."""
+"""What a worker changes in its process: garbage is not looked for in libraries, threads give way
+sooner, descriptors have room."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def test_libraries_are_left_out_once_the_first_task_comes(place):
     with cluster(place, n=1) as client:
         ((before, objects),) = client.run(frozen).values()
         value = client.scatter([1], hash=False)[0]
-        assert client.submit(inc, value).result() == 2 and next(iter(client.run(frozen).values()))[0] == before, "it has values"
+        assert (client.submit(inc, value).result() == 2 and
+                next(iter(client.run(frozen).values()))[0] == before), "it has values"
         del value
         wait_until(lambda: not any(on_workers(client, keys).values()), "the worker has no values")
         assert client.submit(inc, 1).result() == 2

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where all workers share one partition, tasks with large results wait at the scheduler and go to workers by priority; all others are stock's."""
+"""Where all workers share one partition, tasks with large results wait at the scheduler and go to
+workers by priority; all others are stock's."""
 
 from __future__ import annotations
 
@@ -42,59 +43,74 @@ class Looks:
 def worker(address, partition="p", used=0, processing=0, occupancy=0.0, **metrics):
     common = {"size": 100, "min-size": 64 << 10, "private-types": ["pandas.core.frame.DataFrame"]}
     ours = {"partition": partition, "used": used, **common, **metrics} if partition else None
-    return Looks(address=address, metrics={"shmstore": ours}, processing=range(processing), long_running=(), occupancy=occupancy, nthreads=1)
+    return Looks(address=address, metrics={"shmstore": ours}, processing=range(processing),
+                 long_running=(), occupancy=occupancy, nthreads=1)
 
 
 def task(*inputs, nbytes=-1, kind="numpy.ndarray", on=(), made=(), waiters=2, wanted=()):
-    """made: sizes of the results that there were of its group. waiters: how many tasks still need it."""
+    """made: sizes of the results that there were of its group. waiters: how
+    many tasks still need it."""
     group = Looks(nbytes_total=sum(made), states=collections.Counter(memory=len(made)))
-    return Looks(dependencies=inputs, nbytes=nbytes, type=kind, who_has=set(on), group=group, waiters=range(waiters), who_wants=wanted)
+    return Looks(dependencies=inputs, nbytes=nbytes, type=kind, who_has=set(on), group=group,
+                 waiters=range(waiters), who_wants=wanted)
 
 
 def rules(*cluster):
     return Queueing(Looks(workers={each.address: each for each in cluster}))
 
 
-LARGE, SMALL, PRIVATE = task(nbytes=4 * MIB), task(nbytes=100), task(nbytes=4 * MIB, kind="pandas.core.frame.DataFrame")
+LARGE, SMALL, PRIVATE = task(nbytes=4 * MIB), task(nbytes=100), task(
+    nbytes=4 * MIB, kind="pandas.core.frame.DataFrame")
 GROWS = task(LARGE, LARGE, made=[2 * MIB, 3 * MIB])
 
 
 def test_large_results_of_inputs_that_stay_wait():
     ours, last = rules(worker("a"), worker("b")), task(nbytes=4 * MIB, waiters=1)
-    assert ours.waits(GROWS) and ours.waits(task(LARGE, LARGE)), "nothing is known of its kind: it may be as large as its inputs"
-    assert ours.waits(task(LARGE, task(nbytes=4 * MIB, waiters=1, wanted=("client",)), made=[4 * MIB])), "a client still has that input"
-    assert not ours.waits(task(LARGE, LARGE, made=[100, 100])) and not ours.waits(task(LARGE, LARGE, made=[2 * MIB])), "it takes little"
-    assert not ours.waits(task(LARGE, made=[1.5 * MIB])) and not ours.waits(task(LARGE, SMALL)), "a cut"
-    assert not ours.waits(task(last, last, LARGE, made=[8 * MIB])), "a join, which makes its inputs free"
-    assert not ours.waits(task(SMALL)) and not ours.waits(task(made=[MIB])), "a root, which Dask's own queue is for"
+    assert ours.waits(GROWS) and ours.waits(task(LARGE, LARGE)), (
+        "nothing is known of its kind: it may be as large as its inputs")
+    assert ours.waits(task(LARGE, task(nbytes=4 * MIB, waiters=1, wanted=("client",)),
+                           made=[4 * MIB])), "a client still has that input"
+    assert (not ours.waits(task(LARGE, LARGE, made=[100, 100])) and
+            not ours.waits(task(LARGE, LARGE, made=[2 * MIB]))), "it takes little"
+    assert (not ours.waits(task(LARGE, made=[1.5 * MIB])) and
+            not ours.waits(task(LARGE, SMALL))), "a cut"
+    assert not ours.waits(task(last, last, LARGE, made=[8 * MIB])), (
+        "a join, which makes its inputs free")
+    assert not ours.waits(task(SMALL)) and not ours.waits(task(made=[MIB])), (
+        "a root, which Dask's own queue is for")
 
 
 def test_what_has_to_be_sent_stays_where_it_is():
     ours = rules(worker("a"), worker("b"))
     text, shared = task(nbytes=4 * MIB, kind="bytes"), task(nbytes=4 * MIB, kind=typename(Handle))
     assert ours.waits(task(shared, LARGE)), "as Dask knows a result that its worker shared at once"
-    assert not ours.waits(task(PRIVATE, LARGE, LARGE, made=[2 * MIB])) and not ours.waits(task(text, LARGE, LARGE, made=[2 * MIB]))
+    assert (not ours.waits(task(PRIVATE, LARGE, LARGE, made=[2 * MIB])) and
+            not ours.waits(task(text, LARGE, LARGE, made=[2 * MIB])))
 
 
 def test_inputs_are_links_also_where_the_partition_is_full():
-    """A task that is larger than a worker's limit runs all the same: its inputs take no memory of the worker's."""
+    """A task that is larger than a worker's limit runs all the same: its inputs take
+    no memory of the worker's."""
     ours = rules(worker("a"), worker("b", used=90))
     assert not ours.waits(GROWS) and ours.linked(task(LARGE, LARGE, PRIVATE)) == 8 * MIB
     assert rules(worker("a"), worker("b", "another")).linked(task(LARGE, LARGE)) == 0
 
 
 @pytest.mark.parametrize(
-    "others", [(), (worker("b", "another"),), (worker("b", None),), (worker("b", used=80),)], ids=["alone", "two-hosts", "shares-nothing", "full"]
+    "others", [(), (worker("b", "another"),), (worker("b", None),), (worker("b", used=80),)],
+    ids=["alone", "two-hosts", "shares-nothing", "full"]
 )
 def test_nothing_waits_where_workers_do_not_share_one_partition_with_room(others):
     ours = rules(worker("a"), *others)
     busy = worker("a", processing=1, occupancy=10)
-    assert not ours.waits(GROWS) and ours.takers([busy]) == [busy] and ours.choose(GROWS, [busy]) is None
+    assert (not ours.waits(GROWS) and ours.takers([busy]) == [busy] and
+            ours.choose(GROWS, [busy]) is None)
 
 
 def test_a_worker_has_one_task_for_each_thread_or_short_ones():
     ours = rules(worker("a"), worker("b"))
-    free, busy, nearly_free = worker("c", occupancy=10), worker("d", processing=1, occupancy=10), worker("e", processing=1, occupancy=0.01)
+    free, busy, nearly_free = worker("c", occupancy=10), worker(
+        "d", processing=1, occupancy=10), worker("e", processing=1, occupancy=0.01)
     waiting = worker("f", processing=2, occupancy=10)
     waiting.long_running = range(2)
     assert ours.takers([free, busy, nearly_free, waiting]) == [free, nearly_free, waiting], (
@@ -119,10 +135,13 @@ def test_inputs_that_are_links_do_not_count_for_a_memory_limit():
 
 
 def test_an_error_of_ours_leaves_it_to_dask():
-    free = dict.fromkeys(("worker_restrictions", "host_restrictions", "resource_restrictions", "actor"))
-    broken, crowd = Looks(group=None, dependencies=None, **free), [Looks(address="broken", memory_limit=0)]
+    free = dict.fromkeys(("worker_restrictions", "host_restrictions", "resource_restrictions",
+                          "actor"))
+    broken, crowd = Looks(group=None, dependencies=None,
+                          **free), [Looks(address="broken", memory_limit=0)]
     dask = Looks(
-        is_rootish=lambda task: False, decide_worker_rootish_queuing_enabled=lambda: "as ever", _add_to_processing=lambda task, worker: "as ever",
+        is_rootish=lambda task: False, decide_worker_rootish_queuing_enabled=lambda: "as ever",
+        _add_to_processing=lambda task, worker: "as ever",
         idle_task_count=crowd, validate=False,
     )  # fmt: skip
     queue = Queue(dask, rules(worker("a"), worker("b")), Guard(Fallbacks(3600)))
@@ -152,7 +171,8 @@ def closed(path):
 
 def states(client):
     """{state: number of tasks} at the scheduler."""
-    return client.run_on_scheduler(lambda dask_scheduler: dict(collections.Counter(each.state for each in dask_scheduler.tasks.values())))
+    return client.run_on_scheduler(lambda dask_scheduler: dict(collections.Counter(
+        each.state for each in dask_scheduler.tasks.values())))
 
 
 def ours_queue(client):
@@ -160,7 +180,8 @@ def ours_queue(client):
 
 
 def begin(client, **options):
-    """Inputs that are in memory, so many that Dask takes no task that reads one for a root task; one was read by a task of that kind."""
+    """Inputs that are in memory, so many that Dask takes no task that reads one for a root task;
+    one was read by a task of that kind."""
     sources = client.map(tasks.make, range(6), key=[f"make-{i}" for i in range(6)], **options)
     wait([*sources, client.submit(grow, sources[0], 0, key="grow-0", **options)])
     return sources
@@ -168,19 +189,22 @@ def begin(client, **options):
 
 def go_on(client, sources, gate, n, name="grow"):
     """So many tasks with large results, behind a gate."""
-    return [client.submit(grow, sources[i % len(sources)], i, gate, sources[(i + 1) % len(sources)], key=f"{name}-{i}") for i in range(1, 1 + n)]
+    return [client.submit(grow, sources[i % len(sources)], i, gate, sources[(i + 1) % len(sources)],
+                          key=f"{name}-{i}") for i in range(1, 1 + n)]
 
 
 def check(slow):
     """What they come to."""
-    assert [each.result(timeout=60)[0] for each in slow] == pytest.approx([tasks.make(i % 6)[0] + i for i in range(1, 1 + len(slow))])
+    assert [each.result(timeout=60)[0] for each in slow] == pytest.approx(
+        [tasks.make(i % 6)[0] + i for i in range(1, 1 + len(slow))])
 
 
 def test_they_wait_until_a_worker_is_free(place, tmp_path):
     with cluster(place, 2) as client:
         wait_until(lambda: ours_queue(client), "the scheduler was asked")
         sources = begin(client)
-        known = client.submit(tasks.total, sources[0], key="total-0")  # its kind, while there is one of it
+        # its kind, while there is one of it
+        known = client.submit(tasks.total, sources[0], key="total-0")
         wait(known)
         with closed(tmp_path / "gate") as gate:
             slow = go_on(client, sources, gate, 8)
@@ -188,13 +212,16 @@ def test_they_wait_until_a_worker_is_free(place, tmp_path):
             before = states(client)
             assert before["processing"] == 8 - before["queued"]
             quick = client.submit(tasks.total, sources[1], key="total-1")
-            wait_until(lambda: states(client)["processing"] > before["processing"], "what is small is a worker's at once")
+            wait_until(lambda: states(client)["processing"] > before["processing"],
+                       "what is small is a worker's at once")
             assert states(client)["queued"] == before["queued"]
         assert quick.result() == pytest.approx(float(tasks.make(1).sum()))
         check(slow)
 
 
-@pytest.mark.parametrize("settings", [{f"{PREFIX}.queue": False}, {"distributed.scheduler.worker-saturation": "inf"}], ids=["off", "no-queue"])
+@pytest.mark.parametrize("settings", [{f"{PREFIX}.queue": False},
+                                      {"distributed.scheduler.worker-saturation": "inf"}],
+                         ids=["off", "no-queue"])
 def test_as_on_stock(place, tmp_path, settings):
     with cluster(place, 2, settings=settings) as client:
         sources = begin(client)
@@ -220,10 +247,12 @@ def test_a_worker_that_dies_takes_nothing_along(place, tmp_path):
 
 
 def test_a_result_that_is_larger_than_a_workers_memory_limit(place):
-    """As where a collection is computed: its inputs are maps, and it is made in the partition. Stock refuses the task, or its worker is killed for it."""
+    """As where a collection is computed: its inputs are maps, and it is made in the partition.
+    Stock refuses the task, or its worker is killed for it."""
     if not place.mounted:
         pytest.skip("needs a tmpfs of its own, with huge pages")
-    with cluster(place, 2, memory_limit="256 MiB", settings={"distributed.scheduler.allowed-failures": 0}) as client:
+    with cluster(place, 2, memory_limit="256 MiB",
+                 settings={"distributed.scheduler.allowed-failures": 0}) as client:
         wait_until(lambda: ours_queue(client), "the scheduler was asked")
         client.run(tasks.make, 0)
         parts = client.map(tasks.make, range(10), [32 * MIB] * 10)
@@ -239,12 +268,15 @@ def process(worker):
 def test_a_scheduler_that_does_not_know_us_is_left_as_it_is(place, caplog, monkeypatch):
     async def go():
         async with distributed.Scheduler(dashboard_address=None, port=0) as scheduler:
-            async with shmstore.dask.Worker(scheduler.address, nthreads=1, memory_limit="1 GiB") as worker:
+            async with shmstore.dask.Worker(scheduler.address, nthreads=1,
+                                            memory_limit="1 GiB") as worker:
                 await asyncio.gather(*worker._starting)
                 return hasattr(scheduler, hosts._NAME)
 
     monkeypatch.setitem(sys.modules, "shmstore.dask.hosts", None)  # where it is imported
     monkeypatch.delattr(shmstore.dask, "hosts")
-    with dask.config.set({f"{PREFIX}.partition": place.path}), caplog.at_level(logging.INFO, logger="distributed.worker.shared"):
+    with dask.config.set({f"{PREFIX}.partition": place.path}), caplog.at_level(
+            logging.INFO, logger="distributed.worker.shared"):
         assert not asyncio.run(go())
-    assert [r for r in caplog.records if "shmstore is not installed where the scheduler runs" in r.getMessage()]
+    assert [r for r in caplog.records if "shmstore is not installed where the scheduler runs" in
+            r.getMessage()]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""report(client) and the performance report: what is in shared memory is not called spilled to disk."""
+"""report(client) and the performance report: what is in shared memory is
+not called spilled to disk."""
 
 from __future__ import annotations
 
@@ -20,43 +21,55 @@ MIB = 1 << 20
 
 
 def test_shared_memory_is_told_from_spill_files(place):
-    with cluster(place, 2, settings={**amm("HostReduceReplicas", start=True), f"{PREFIX}.share": "eager"}) as client:
+    with cluster(place, 2, settings={**amm("HostReduceReplicas", start=True),
+                                     f"{PREFIX}.share": "eager"}) as client:
         futures = client.map(tasks.make, range(4))
         client.gather(client.map(tasks.total, futures))
-        wait_until(lambda: sum(w.partition for w in shmstore.dask.report(client)) >= 4 * tasks.make(0).nbytes, "it is told of")
+        wait_until(lambda: sum(w.partition for w in shmstore.dask.report(client)) >= 4 * tasks.make(
+            0).nbytes, "it is told of")
         found = shmstore.dask.report(client)
-        assert [w.worker for w in found] == workers(client) and all(w.shares and w.private > 0 for w in found)
+        assert ([w.worker for w in found] == workers(client) and
+                all(w.shares and w.private > 0 for w in found))
         # Dask calls all of it spilled; nothing of it is in spill files.
         assert sum(w.spill for w in found) == 0 and sum(w.tier for w in found) == 0
         text, html = str(found), found._repr_html_()
         for part in (*workers(client), "shared memory", "spill files", "all"):
             assert part in text and part in html
         shown = command(client.scheduler.address)
-        assert shown.returncode == 0 and all(part in shown.stdout for part in (*workers(client), "shared memory", "policy HostReduceReplicas(linger=10.0)"))
+        assert (shown.returncode == 0 and
+                all(part in shown.stdout for part in (*workers(client), "shared memory",
+                                                      "policy HostReduceReplicas(linger=10.0)")))
         read = json.loads(command(client.scheduler.address, "--json").stdout)
-        assert [worker["worker"] for worker in read["workers"]] == workers(client) and sum(worker["partition"] for worker in read["workers"]) > 0
-        assert [policy["policy"] for policy in read["policies"]] == ["HostReduceReplicas(linger=10.0)"] and read["figures"]["drops"] == 0
+        assert ([worker["worker"] for worker in read["workers"]] == workers(client) and
+                sum(worker["partition"] for worker in read["workers"]) > 0)
+        assert [policy["policy"] for policy in read["policies"]] == [
+            "HostReduceReplicas(linger=10.0)"] and read["figures"]["drops"] == 0
 
 
 def test_it_says_why_values_were_not_shared(place):
     with cluster(place, 2) as client:
-        assert len(client.submit(lambda: ["some text"] * 1_000_000, key="text").result()) == 1_000_000
+        assert len(client.submit(lambda: ["some text"] * 1_000_000,
+                                 key="text").result()) == 1_000_000
         client.submit(lambda: np.array([object] * 100_000), key="objects").result()
         wait_until(lambda: len(shmstore.dask.report(client).not_shared) >= 2, "it is told of")
         found = shmstore.dask.report(client)
         shown = str(found)
         reasons = {why.partition(":")[0]: counts for why, counts in found.not_shared.items()}
-        assert reasons["numpy.ndarray"] == (1, 800_000) and reasons["list"][0] >= 1 and reasons["list"][1] > MIB
-        assert "its elements are Python objects" in shown and "in its pickle" in shown and "not shared: 1 values, " in shown
+        assert (reasons["numpy.ndarray"] == (1, 800_000) and reasons["list"][0] >= 1 and
+                reasons["list"][1] > MIB)
+        assert ("its elements are Python objects" in shown and "in its pickle" in shown and
+                "not shared: 1 values, " in shown)
 
 
 def command(*arguments):
-    return subprocess.run([sys.executable, "-m", "shmstore.dask", *arguments], capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-m", "shmstore.dask", *arguments], capture_output=True,
+                          text=True, check=False)
 
 
 def test_the_command_says_that_a_scheduler_does_not_answer():
     shown = command("tcp://127.0.0.1:1", "--timeout", "0.5")
-    assert shown.returncode == 1 and shown.stderr.startswith("shmstore.dask: tcp://127.0.0.1:1 does not answer: ")
+    assert (shown.returncode == 1 and
+            shown.stderr.startswith("shmstore.dask: tcp://127.0.0.1:1 does not answer: "))
 
 
 def test_a_performance_report_has_it(tmp_path):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of the configuration: of the same keys as the defaults, the code and the page, and it refuses what the code refuses."""
+"""The schema of the configuration: of the same keys as the defaults, the code and the page, and it
+refuses what the code refuses."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from shmstore.dask.config import Settings
 
 HERE = os.path.dirname(shmstore.dask.__file__)
 DOCS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "docs", "dask.md")
-KINDS = {"boolean": bool, "null": type(None), "string": str, "integer": int, "number": (int, float), "object": dict}
+KINDS = {"boolean": bool, "null": type(None), "string": str, "integer": int, "number": (int, float),
+         "object": dict}
 
 
 def read(name):
@@ -52,9 +54,13 @@ SCHEMA = dict(leaves(ours(read("shmstore-schema.yaml"))))
 
 def allows(part, value):
     kinds = part["type"] if isinstance(part["type"], list) else [part["type"]]
-    right = any(isinstance(value, KINDS[kind]) and (kind == "boolean" or not isinstance(value, bool)) for kind in kinds)
-    inside = not isinstance(value, (int, float)) or part.get("minimum", value) <= value <= part.get("maximum", value)
-    return right and inside and ("enum" not in part or any(value is choice or (value == choice and type(value) is type(choice)) for choice in part["enum"]))
+    right = any(isinstance(value, KINDS[kind]) and
+                (kind == "boolean" or not isinstance(value, bool)) for kind in kinds)
+    inside = (not isinstance(value, (int, float)) or part.get("minimum", value) <= value <=
+              part.get("maximum", value))
+    return (right and inside and ("enum" not in part or
+                                  any(value is choice or (value == choice and type(value) is type(
+                                      choice)) for choice in part["enum"])))
 
 
 def test_its_keys_are_those_of_the_defaults_and_of_the_page():
@@ -64,20 +70,23 @@ def test_its_keys_are_those_of_the_defaults_and_of_the_page():
     assert all(part["description"].strip() for part in SCHEMA.values())
     with open(DOCS, encoding="utf-8") as file:
         section = re.search(r"^## Configuration\n(.*?)^## ", file.read(), re.S | re.M)[1]
-    documented = [key for row in re.findall(r"^\| (`[^|]+`) \|", section, re.M) for key in re.findall(r"`([^`]+)`", row)]
+    documented = [key for row in re.findall(r"^- (`[^(]+`) \(", section, re.M)
+                  for key in re.findall(r"`([^`]+)`", row)]
     assert sorted(documented) == sorted(SCHEMA)
 
 
 WRONG = [
     ("daemon", "always"), ("arbitrate", "on"), ("map", "rw"), ("share", "never"), ("max-maps", 0),
-    ("tier.level", 20), ("tier.level", -1), ("tier.high", 1.5), ("tier.low", 0), ("tier.enabled", "perhaps"), ("tier.fsync", 3), ("enabled", "perhaps"),
+    ("tier.level", 20), ("tier.level", -1), ("tier.high", 1.5), ("tier.low", 0),
+    ("tier.enabled", "perhaps"), ("tier.fsync", 3), ("enabled", "perhaps"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("key, value", WRONG)
 def test_it_refuses_what_the_code_refuses(key, value):
     assert not allows(SCHEMA[key], value)
-    with dask.config.set({f"{PREFIX}.{key}": value}), pytest.raises(ValueError, match=re.escape(key.rpartition(".")[2])):
+    with dask.config.set({f"{PREFIX}.{key}": value}), pytest.raises(ValueError, match=re.escape(
+        key.rpartition(".")[2])):
         Settings()
 
 

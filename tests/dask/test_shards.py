@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P2P rechunks and shuffles: the results are stock's, shards go by link and wait where they are, as far as they may; the others wait on disk."""
+"""P2P rechunks and shuffles: the results are stock's, shards go by link and wait where they are, as
+far as they may; the others wait on disk."""
 
 from __future__ import annotations
 
@@ -15,16 +16,19 @@ from distributed import wait
 from tasks import MIB
 from together import together
 
-ShuffleClosedError = pytest.importorskip("distributed.shuffle._exceptions", reason="no P2P").ShuffleClosedError
+ShuffleClosedError = pytest.importorskip("distributed.shuffle._exceptions",
+                                         reason="no P2P").ShuffleClosedError
 
 from shmstore.dask.compat import p2p  # noqa: E402
 from shmstore.dask.p2p import Kept, Packs  # noqa: E402
 
-pytestmark = pytest.mark.skipif(bool(p2p.missing_hooks), reason=f"P2P is stock's on this Dask: {p2p.missing_hooks[:1]}")
+pytestmark = pytest.mark.skipif(bool(p2p.missing_hooks),
+                                reason=f"P2P is stock's on this Dask: {p2p.missing_hooks[:1]}")
 
 SIDE = 2048  # of a square of floats: 32 MiB
 N = 8
-P2P = {"array.rechunk.method": "p2p", "dataframe.shuffle.method": "p2p", "array.chunk-size": SIDE * SIDE * 8 // N}
+P2P = {"array.rechunk.method": "p2p", "dataframe.shuffle.method": "p2p",
+       "array.chunk-size": SIDE * SIDE * 8 // N}
 LIMIT = 24 * 256 * MIB  # of a worker's memory, where all its shards may wait in memory
 LARGE = 40_000  # rows of a part of a frame of which each worker's share is an object of its own
 
@@ -34,7 +38,8 @@ def expected():
 
 
 def rows():
-    return dask.array.arange(SIDE * SIDE, dtype=float, chunks=SIDE * SIDE // N).reshape((SIDE, SIDE))
+    return dask.array.arange(SIDE * SIDE, dtype=float, chunks=SIDE * SIDE // N).reshape(
+        (SIDE, SIDE))
 
 
 def rechunked(x=None):
@@ -47,7 +52,8 @@ def part(i, rows=20_000):
 
     rng = np.random.default_rng(i)
     text = [f"text {n}" for n in rng.integers(0, 1000, rows)]
-    return pd.DataFrame({"key": rng.integers(0, 100, rows), "x": rng.random(rows), "text": pd.array(text, dtype="string[pyarrow]")})
+    return pd.DataFrame({"key": rng.integers(0, 100, rows), "x": rng.random(rows),
+                         "text": pd.array(text, dtype="string[pyarrow]")})
 
 
 def shuffled(rows=20_000):
@@ -64,7 +70,8 @@ def same_frames(got, rows=20_000):
     order = ["key", "x"]
     want = pd.concat([part(i, rows) for i in range(N)]).sort_values(order, ignore_index=True)
     got = got.sort_values(order, ignore_index=True)
-    assert (got["key"] == want["key"]).all() and (got["x"] == want["x"]).all() and list(got["text"]) == list(want["text"])
+    assert ((got["key"] == want["key"]).all() and (got["x"] == want["x"]).all() and
+            list(got["text"]) == list(want["text"]))
 
 
 def count(worker):
@@ -91,7 +98,8 @@ def count(worker):
     def watched(run):
         take(run)
         kept = run._disk_buffer._process
-        stock = getattr(type(run._disk_buffer), "_write_frames", None)  # there is none where stock keeps shards in memory
+        # there is none where stock keeps shards in memory
+        stock = getattr(type(run._disk_buffer), "_write_frames", None)
 
         async def keep(id, shards):
             worker.counted["kept"] += len(shards)
@@ -120,16 +128,21 @@ def test_arrays_and_frames_are_as_on_stock_and_nothing_is_written_to_a_disk(plac
         with dask.config.set({"optimization.fuse.active": False}):
             assert np.array_equal(rechunked().compute(), expected())
         arrays = on_workers(client, counted).values()
-        assert sum(c["packed"] for c in arrays) == N and all(c["mapped"] > 0 and c["on disk"] == 0 for c in arrays), arrays
-        assert sum(c["handles"] for c in arrays) == 2 * N, "each input goes to the other two workers"
+        assert (sum(c["packed"] for c in arrays) == N and
+                all(c["mapped"] > 0 and c["on disk"] == 0 for c in arrays)), arrays
+        assert sum(c["handles"] for c in arrays) == 2 * N, (
+            "each input goes to the other two workers")
         same_frames(shuffled().compute())
         frames = on_workers(client, counted).values()
         assert sum(c["packed"] for c in frames) == N, "small ones go together instead"
-        assert sum(c["handles"] for c in frames) > sum(c["handles"] for c in arrays) and not any(c["on disk"] for c in frames), frames
+        assert (sum(c["handles"] for c in frames) > sum(c["handles"] for c in arrays) and
+                not any(c["on disk"] for c in frames)), frames
         same_frames(shuffled(LARGE).compute(), LARGE)
         large = on_workers(client, counted).values()
-        assert sum(c["packed"] for c in large) == 2 * N and not any(c["on disk"] for c in large), large
-        wait_until(lambda: place.partition.usage(full=True).ghosts == 0 and place.partition.usage().n_objects == 0, "shards go")
+        assert (sum(c["packed"] for c in large) == 2 * N and
+                not any(c["on disk"] for c in large)), large
+        wait_until(lambda: place.partition.usage(full=True).ghosts == 0 and
+                   place.partition.usage().n_objects == 0, "shards go")
     assert place.stores() == []
 
 
@@ -137,7 +150,8 @@ def test_arrays_and_frames_are_as_on_stock_and_nothing_is_written_to_a_disk(plac
 def test_shards_beyond_a_part_of_the_memory_limit_wait_on_disk(place):
     with cluster(place, 2, memory_limit=2 * 256 * MIB) as client:
         on_workers(client, count)
-        assert set(client.run(lambda dask_worker: dask_worker._shards.waiting_max).values()) == {2 * MIB}
+        assert set(client.run(lambda dask_worker: dask_worker._shards.waiting_max).values()) == {
+            2 * MIB}
         assert np.array_equal(rechunked().compute(), expected())
         arrays = on_workers(client, counted)
         assert all(c["mapped"] > 0 and c["on disk"] > 0 for c in arrays.values()), arrays
@@ -160,14 +174,16 @@ def test_what_has_no_room_waits_on_disk_and_goes_as_on_stock(place):
 @needs_arrow
 @pytest.mark.parametrize("disk", [True, False], ids=["disk", "memory"])
 def test_packed_shards_become_stocks_where_they_cannot_stay(place, disk):
-    """They were made and sent, and then there is no room to keep them mapped; or stock keeps shards in memory."""
+    """They were made and sent, and then there is no room to keep them mapped; or
+    stock keeps shards in memory."""
     with dask.config.set({"distributed.p2p.storage.disk": disk}), cluster(place, 2) as client:
         on_workers(client, count)
         if disk:
             client.run(_short_of_room_for_mapped)
         assert np.array_equal(rechunked().compute(), expected())
         counts = on_workers(client, counted).values()
-        assert sum(c["packed"] for c in counts) == N and any(c["mapped"] for c in counts) is disk, counts
+        assert (sum(c["packed"] for c in counts) == N and any(c["mapped"] for c in counts) is
+                disk), counts
         assert any(c["on disk"] for c in counts) is disk
         same_frames(shuffled(LARGE).compute(), LARGE)
         counts = on_workers(client, counted).values()
@@ -190,7 +206,8 @@ def test_a_worker_that_is_killed_amid_a_shuffle_loses_nothing(place):
     with cluster(place, 3, settings={f"{PREFIX}.lease": "2s"}) as client:
         on_workers(client, count)
         future = client.compute(rechunked())
-        wait_until(lambda: any(c["mapped"] for c in on_workers(client, counted).values()), "shards wait")
+        wait_until(lambda: any(c["mapped"] for c in on_workers(client, counted).values()),
+                   "shards wait")
         pid = next(iter(client.run(os.getpid).values()))
         os.kill(pid, signal.SIGKILL)
         assert np.array_equal(future.result(timeout=120), expected())
@@ -229,8 +246,9 @@ def test_switched_off(place):
 
 def test_a_peer_that_does_not_know_of_it_gets_them_as_on_stock(place):
     async def job(client, first, second):
-        second.plugins["shuffle"].shuffle_runs._refresh = type(second.plugins["shuffle"].shuffle_runs)._refresh.__get__(
-            second.plugins["shuffle"].shuffle_runs
+        second.plugins["shuffle"].shuffle_runs._refresh = type(
+            second.plugins["shuffle"].shuffle_runs)._refresh.__get__(
+                second.plugins["shuffle"].shuffle_runs
         )
         x = client.persist(rows(), workers=[first.address])  # so that this one has shards to send
         await wait(x)
@@ -250,12 +268,15 @@ def fail_once(block, directory):
 
 
 def test_a_task_that_fails_behind_its_output_is_run_again(place, tmp_path):
-    """Dask makes one task of an output and what is done with it; the shards wait until it has its result."""
+    """Dask makes one task of an output and what is done with it; the shards wait
+    until it has its result."""
     with cluster(place, 2, memory_limit=LIMIT) as client:
         on_workers(client, count)
-        once = rechunked().map_blocks(fail_once, directory=str(tmp_path), dtype=float, meta=np.empty((0, 0)))
+        once = rechunked().map_blocks(fail_once, directory=str(tmp_path), dtype=float,
+                                      meta=np.empty((0, 0)))
         assert np.array_equal(client.compute(once, retries=2).result(60), expected())
-        assert len(os.listdir(tmp_path)) == N and not any(counts["on disk"] for counts in on_workers(client, counted).values())
+        assert (len(os.listdir(tmp_path)) == N and
+                not any(counts["on disk"] for counts in on_workers(client, counted).values()))
 
 
 def test_an_output_that_is_needed_again_begins_its_shuffle_again(place):
@@ -265,11 +286,14 @@ def test_an_output_that_is_needed_again_begins_its_shuffle_again(place):
         barrier, *others = (key for key in graph if str(key).startswith("shuffle-barrier-"))
         assert not others
         key = (x.name, 0, 3)
-        held, output = client.get(graph, [barrier, key], sync=False)  # the shuffle lives as long as its barrier
+        # the shuffle lives as long as its barrier
+        held, output = client.get(graph, [barrier, key], sync=False)
         wait(output)
         del output
-        wait_until(lambda: not client.run_on_scheduler(lambda dask_scheduler: key in dask_scheduler.tasks), "released")
-        assert np.array_equal(client.get(graph, [key], sync=False)[0].result(60), expected()[:, 3 * SIDE // N : 4 * SIDE // N])
+        wait_until(lambda: not client.run_on_scheduler(
+            lambda dask_scheduler: key in dask_scheduler.tasks), "released")
+        assert np.array_equal(client.get(graph, [key], sync=False)[0].result(60),
+                              expected()[:, 3 * SIDE // N : 4 * SIDE // N])
         assert held.key == barrier
 
 
@@ -311,20 +335,23 @@ class Waiting:
 
 
 def test_where_shards_wait(place):
-    """In memory as far as they may, then on disk; those of an output whose task has its result go."""
+    """In memory as far as they may, then on disk; those of an output whose task has its result
+    go."""
 
     async def job(client, worker):
         waiting, shards = Waiting(), worker._shards
         shards.waiting_max = 3 * MIB
         kept = Kept(shards, waiting)
-        small, large = [os.urandom(1000) for _ in range(3)], [os.urandom(MIB // 2) for _ in range(8)]
+        small, large = [os.urandom(1000) for _ in range(3)], [os.urandom(MIB // 2) for _ in range(
+            8)]
         await waiting.keep("0", small)
         for shard in large[:4]:
             await waiting.keep("1", [shard])
         await kept.add({"1": [large[4]], "2": [small[0]]})
         assert not waiting.disk and waiting.read("0") == small and waiting.read("1") == large[:5]
         await kept.add({"1": [large[5]], "3": [large[6]]})
-        assert waiting.disk == {"1": [large[5]], "3": [large[6]]} and waiting.read("3") == [large[6]]
+        assert (waiting.disk == {"1": [large[5]], "3": [large[6]]} and
+                waiting.read("3") == [large[6]])
         assert waiting.read("1") == large[:6]
         room, shards.has_room = shards.has_room, lambda nbytes: False
         await waiting.keep("0", small[:1])

@@ -31,7 +31,8 @@ class CountedPartition:
 
 
 def _count(worker):
-    """From here on, calls that make system calls; those by time (heartbeats, the tier's thread) are left out."""
+    """From here on, calls that make system calls; those by time (heartbeats, the
+    tier's thread) are left out."""
     counts = worker.counted = Counter()
     exchange_module._PEER = 1e9  # a loaded machine is no reason for another look
     worker._exchange.partition = CountedPartition(worker._exchange.partition, counts)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values in spill files: used where they lie, back into the partition for a peer, and out of private memory when nothing else helps."""
+"""Values in spill files: used where they lie, back into the partition for a peer, and out of
+private memory when nothing else helps."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ VALUES = {
 def same(a, b) -> bool:
     if isinstance(a, list):
         return len(a) == len(b) and all(map(same, a, b))
-    return a.equals(b) if isinstance(a, pd.DataFrame) else a.dtype == b.dtype and a.shape == b.shape and bool((a == b).all())
+    return (a.equals(b) if isinstance(a, pd.DataFrame) else a.dtype == b.dtype and
+            a.shape == b.shape and bool((a == b).all()))
 
 
 @pytest.fixture
@@ -61,10 +63,12 @@ def test_a_value_is_the_same_read_and_mapped(files, name):
     assert files.mappable("a/b") and same(slow["a/b"], value) and same(files.map("a/b"), value)
     for array in files.map("a/b") if name == "list" else [files.map("a/b")]:
         if isinstance(array, np.ndarray):
-            assert array.flags.aligned and array.flags.writeable == (name != "read-only") and tasks.address_of(array) % 64 == 0
+            assert (array.flags.aligned and array.flags.writeable == (name != "read-only") and
+                    tasks.address_of(array) % 64 == 0)
     total = slow.total_weight
     del slow["a/b"]
-    assert total.disk >= total.memory / 2 and tuple(slow.total_weight) == (0, 0) and not files.mappable("a/b")
+    assert (total.disk >= total.memory / 2 and tuple(slow.total_weight) == (0, 0) and
+            not files.mappable("a/b"))
 
 
 def test_what_is_mapped_is_its_own(files):
@@ -77,7 +81,8 @@ def test_what_is_mapped_is_its_own(files):
     assert one[0] == 7 and (two == VALUES["array"]).all()
 
 
-@pytest.mark.parametrize("value", ["x" * MIB, np.ones(10), np.array([None] * 20_000)], ids=["text", "small", "objects"])
+@pytest.mark.parametrize("value", ["x" * MIB, np.ones(10), np.array([None] * 20_000)],
+                         ids=["text", "small", "objects"])
 def test_other_values_are_written_as_on_stock(files, value):
     stock = Slow(files._slow.d.directory + ".stock")
     for slow in (stock, files._slow):
@@ -98,7 +103,8 @@ def client():
     place = Place(size=128 * MIB)
     try:
         with tempfile.TemporaryDirectory(prefix="shmstore-dask-spill-", dir="/var/tmp") as disk:
-            with cluster(place, 1, settings={"temporary-directory": disk, f"{PREFIX}.daemon": "off"}) as client:
+            with cluster(place, 1, settings={"temporary-directory": disk,
+                                             f"{PREFIX}.daemon": "off"}) as client:
                 yield client
     finally:
         place.remove()
@@ -112,7 +118,8 @@ def make_all(client, *keys):
 
 
 def all_gone(client):
-    wait_until(lambda: on_workers(client, _n_values_and_files) == dict.fromkeys(workers(client), (0, 0)), "files go with their keys")
+    wait_until(lambda: on_workers(client, _n_values_and_files) == dict.fromkeys(
+        workers(client), (0, 0)), "files go with their keys")
 
 
 def test_a_spilled_value_takes_no_private_memory(client):
@@ -120,7 +127,8 @@ def test_a_spilled_value_takes_no_private_memory(client):
     futures = make_all(client, "x", "y", "z")
     (found,) = client.run(_use_spilled).values()
     took = found.pop("took")
-    assert found == {"spilled": 3, "to read": 0, "right": True, "same": True, "still": True, "shared": True}
+    assert found == {"spilled": 3, "to read": 0, "right": True, "same": True, "still": True,
+                     "shared": True}
     assert took < SIZE / 2, f"{took} bytes of private memory for {2 * SIZE} in spill files"
     del futures
     all_gone(client)
@@ -152,11 +160,13 @@ def _n_values_and_files(worker):
 
 def _n_read(worker):
     counted = getattr(worker.data, "cumulative_metrics", None)  # 2023.3.2 and later
-    return worker.data._slow_uncached.metrics.read_count_total if counted is None else counted["disk-read", "count"]
+    return (worker.data._slow_uncached.metrics.read_count_total if counted is None
+            else counted["disk-read", "count"])
 
 
 def test_private_values_leave_when_the_partition_takes_none(client):
-    """The process is on its way to its limit, and a value on its way into the partition does not arrive: others go to disk, not that one."""
+    """The process is on its way to its limit, and a value on its way into the partition does not
+    arrive: others go to disk, not that one."""
     futures = make_all(client, "x", "y", "z")
     (found,) = client.run(_press).values()
     assert found == {"first": -1, "later": 1, "pending": 1, "right one": True, "paused": 1}
@@ -190,7 +200,8 @@ async def _press(dask_worker):
 
 
 def test_what_is_stored_does_not_wait_for_what_is_given_back(client):
-    """The daemon asks for memory, and somebody else evicts at the moment, which a demotion waits for."""
+    """The daemon asks for memory, and somebody else evicts at the moment,
+    which a demotion waits for."""
     futures = make_all(client, "x")
     assert list(client.run(_store_meanwhile).values()) == [True]
     del futures
@@ -200,7 +211,8 @@ def test_what_is_stored_does_not_wait_for_what_is_given_back(client):
 async def _store_meanwhile(dask_worker):
     gate = threading.Event()
     dask_worker._exchange.demote = lambda *args: gate.wait(60) and 0
-    giving = asyncio.ensure_future(Listening(dask_worker._exchange, dask_worker.data, dask_worker._tier)._demote(MIB))
+    giving = asyncio.ensure_future(Listening(dask_worker._exchange, dask_worker.data,
+                                             dask_worker._tier)._demote(MIB))
     try:
         await asyncio.sleep(0)
         await asyncio.wait_for(dask_worker._export(["x"]), 30)

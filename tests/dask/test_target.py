@@ -15,7 +15,8 @@ from together import together
 
 N, SIZE, LIMIT = 12, 4 * MIB, 64 * MIB
 TARGET = 0.25  # of it: four values and no more
-SETTINGS = {"distributed.worker.memory.target": TARGET, "distributed.worker.memory.spill": False, "distributed.worker.memory.pause": False}
+SETTINGS = {"distributed.worker.memory.target": TARGET, "distributed.worker.memory.spill": False,
+            "distributed.worker.memory.pause": False}
 
 
 def make_heavy(i):
@@ -26,7 +27,8 @@ def make_heavy(i):
 def test_what_is_over_the_target_leaves_private_memory(place, tier):
     async def job(client, worker):
         data = worker.data
-        assert data.n == LIMIT * TARGET, "the target is the configuration's, whatever the data mapping keeps"
+        assert data.n == LIMIT * TARGET, (
+            "the target is the configuration's, whatever the data mapping keeps")
         futures = []
         for i in range(N):
             futures.append(client.submit(tasks.make, i, SIZE, key=f"x{i}"))
@@ -36,7 +38,8 @@ def test_what_is_over_the_target_leaves_private_memory(place, tier):
         for i, value in enumerate(await client.gather(futures)):
             assert np.array_equal(value, tasks.make(i, SIZE))
 
-    together(place, job, n=1, memory_limit=LIMIT, settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
+    together(place, job, n=1, memory_limit=LIMIT,
+             settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
 
 
 @pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
@@ -49,7 +52,8 @@ def test_a_value_that_is_more_than_the_target_does_not_stay(place, tier):
         assert worker.data.fast.total_weight == 0
         assert np.array_equal(await heavy, make_heavy(1))
 
-    together(place, job, n=1, memory_limit=LIMIT, settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
+    together(place, job, n=1, memory_limit=LIMIT,
+             settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
 
 
 @pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
@@ -62,7 +66,8 @@ def test_what_cannot_be_shared_spills_as_on_stock(place, tier):
         assert len(worker.data.disk) >= N - 4
         assert await client.gather(texts) == [str(i) * SIZE for i in range(N)]
 
-    together(place, job, n=1, memory_limit=LIMIT, settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
+    together(place, job, n=1, memory_limit=LIMIT,
+             settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
 
 
 class NotToBePickled:
@@ -77,7 +82,8 @@ def make_not_to_be_pickled():
     return NotToBePickled()
 
 
-@pytest.mark.skipif(hasattr(zict.LRU(1, {}), "heap"), reason="zict 2 keeps no list of what alone is more than the target")
+@pytest.mark.skipif(hasattr(zict.LRU(1, {}), "heap"), reason="zict 2 keeps no list of what alone "
+                                                             "is more than the target")
 @pytest.mark.parametrize("tier", [True, False], ids=["tier", "no-tier"])
 def test_more_than_the_target_that_cannot_be_pickled_is_an_error_of_its_task(place, tier):
     async def job(client, worker):
@@ -89,4 +95,5 @@ def test_more_than_the_target_that_cannot_be_pickled_is_an_error_of_its_task(pla
         assert "failed" not in worker.data and worker.data.fast.total_weight <= worker.data.n
         assert np.array_equal(await kept, tasks.make(1, SIZE))
 
-    together(place, job, n=1, memory_limit=LIMIT, settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})
+    together(place, job, n=1, memory_limit=LIMIT,
+             settings={**SETTINGS, f"{PREFIX}.tier.enabled": tier})

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk tier under workers: data larger than the partition, every byte right, written once, nothing done on an event loop."""
+"""The disk tier under workers: data larger than the partition, every byte right, written once,
+nothing done on an event loop."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def small(disk):
 
 def tiered(place, disk, n=3, settings=None, **options):
     """A cluster whose workers keep little in private memory."""
-    defaults = {"temporary-directory": disk, "distributed.worker.memory.target": 0.02, f"{PREFIX}.lease": "300s"}
+    defaults = {"temporary-directory": disk, "distributed.worker.memory.target": 0.02,
+                f"{PREFIX}.lease": "300s"}
     return cluster(place, n, settings={**defaults, **(settings or {})}, **options)
 
 
@@ -57,7 +59,8 @@ def all_dots(client, chunks):
 
 
 def residence(worker):
-    return {"shared": len(worker.data.shared), "spill files": len(worker.data.disk), "fast": worker.data.fast.total_weight}
+    return {"shared": len(worker.data.shared), "spill files": len(worker.data.disk),
+            "fast": worker.data.fast.total_weight}
 
 
 def written(worker):
@@ -90,7 +93,8 @@ def test_what_a_task_needs_may_be_more_than_the_partition(small, disk):
     small.partition.set_tier(disk, level=1)
     with tiered(small, disk, n=1) as client:
         chunks = [client.submit(_halves, i, key=f"chunk-{i}") for i in range(N)]
-        assert client.submit(tasks.total, *chunks, pure=False).result() == pytest.approx(sum(_halves(i).sum() for i in range(N)))
+        assert client.submit(tasks.total, *chunks, pure=False).result() == pytest.approx(
+            sum(_halves(i).sum() for i in range(N)))
 
 
 def _halves(i):
@@ -116,7 +120,8 @@ def _text(i):
 
 
 def test_nothing_large_is_mapped_stored_or_deleted_on_the_event_loop(small, disk):
-    """Nor linked; but that a value in memory may be mapped and linked there while memory is not short, which waits for nothing."""
+    """Nor linked; but that a value in memory may be mapped and linked there while memory is not
+    short, which waits for nothing."""
     with tiered(small, disk) as client:
         on_workers(client, _watch_calls)
         chunks = make_all(client)
@@ -125,10 +130,12 @@ def test_nothing_large_is_mapped_stored_or_deleted_on_the_event_loop(small, disk
         del chunks
         wait_until(lambda: small.partition.usage().n_objects == 0, "objects go with their keys")
         for calls in on_workers(client, _calls).values():
-            assert {name: on_loop for name, (on_loop, _) in calls.items()} == {name: 0 for name in calls}
+            assert {name: on_loop for name, (on_loop, _) in calls.items()} == {
+                name: 0 for name in calls}
             assert calls["map"][1] > N and calls["drop"][1] > 0
         for name, least in (("put", N), ("handoff", 1), ("adopt", 1)):
-            assert sum(calls[name][1] for calls in on_workers(client, _calls).values()) >= least, name
+            assert sum(calls[name][1]
+                       for calls in on_workers(client, _calls).values()) >= least, name
 
 
 def _watch_calls(worker):
@@ -137,7 +144,8 @@ def _watch_calls(worker):
 
     loop_thread = threading.get_ident()
     worker.calls = {name: [0, 0] for name in ("map", "put", "drop", "handoff", "adopt")}
-    eased = contextvars.ContextVar("eased", default=False)  # what was last answered to whoever calls
+    # what was last answered to whoever calls
+    eased = contextvars.ContextVar("eased", default=False)
     at_ease = worker._tier.at_ease
 
     def asked():
@@ -151,7 +159,8 @@ def _watch_calls(worker):
 
         def call(*args, **kwargs):
             on_loop = threading.get_ident() == loop_thread
-            quick = (name == "map" and not worker._tier.has(args[0])) or name in ("handoff", "adopt")
+            quick = ((name == "map" and not worker._tier.has(args[0])) or
+                     name in ("handoff", "adopt"))
             nothing = name == "adopt" and args[1].adopted
             if not nothing and not (on_loop and quick and eased.get()):
                 worker.calls[name][not on_loop] += 1
@@ -176,11 +185,13 @@ def test_what_workers_report_is_split_by_where_it_lies(small, disk):
         all_dots(client, chunks)
 
         def adds_up():
-            found = [worker["metrics"] for worker in client.sync(client.scheduler.identity)["workers"].values()]
+            found = [worker["metrics"] for worker in client.sync(
+                client.scheduler.identity)["workers"].values()]
             memory = sum(metrics["shmstore"]["memory"] for metrics in found)
             tier = sum(metrics["shmstore"]["tier"] for metrics in found)
             spilled = sum(metrics["spilled_bytes"]["disk"] for metrics in found)
-            # While some still have it in the tier only, what came back has a link there more, and counts less by that.
+            # While some still have it in the tier only, what came back has a link there
+            # more, and counts less by that.
             return 0 < memory <= ROOM and tier > 0 and spilled >= memory + tier >= N * SIZE * 2 // 3
 
         wait_until(adds_up, "memory and tier together are the data", timeout=30)
@@ -196,7 +207,8 @@ def _data_metrics(worker):
 
 
 def test_the_tier_is_below_the_temporary_directory_and_as_configured(small, disk):
-    settings = {"distributed.worker.memory.max-spill": "50 MiB", f"{PREFIX}.tier.level": 3, f"{PREFIX}.tier.high": 0.9}
+    settings = {"distributed.worker.memory.max-spill": "50 MiB", f"{PREFIX}.tier.level": 3,
+                f"{PREFIX}.tier.high": 0.9}
     with tiered(small, disk, n=2, settings=settings):
         tier = small.partition.tier()
         assert tier.directory.startswith(os.path.realpath(disk) + os.sep)
@@ -243,24 +255,29 @@ def test_without_a_disk_workers_go_on_without_a_tier(place):
 def test_where_temporary_files_are_in_memory_it_is_below_var_tmp(small):
     """As /tmp is from Debian 13 on. Nobody asked for a tier: one that cannot be is no warning."""
     own = f"/var/tmp/shmstore-tier-{os.geteuid()}"
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as temporary, tiered(small, temporary, n=2) as client:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as temporary, tiered(
+            small, temporary, n=2) as client:
         assert small.partition.tier().directory == own
         all_dots(client, make_all(client))
         assert not any(fallbacks(client).values())
         assert not any("shmstore-tier" in directories for _, directories, _ in os.walk(temporary))
-    assert small.partition.tier() is None and small.partition.info().uuid not in (os.listdir(own) if os.path.isdir(own) else [])
+    assert (small.partition.tier() is None and small.partition.info().uuid not in (
+        os.listdir(own) if os.path.isdir(own) else []))
 
 
 def test_a_tier_that_nobody_asked_for_and_cannot_be_is_no_warning(small, caplog):
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as temporary, caplog.at_level("INFO", "distributed.worker.shared"):
-        assert not _tier_without_worker(small, temporary, os.path.join(temporary, "var-tmp")).start()
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as temporary, caplog.at_level(
+            "INFO", "distributed.worker.shared"):
+        assert not _tier_without_worker(small, temporary,
+                                        os.path.join(temporary, "var-tmp")).start()
         assert small.partition.tier() is None
         (said,) = caplog.records
         assert said.levelname == "INFO" and "is in memory itself" in said.getMessage()
 
 
 def test_a_directory_of_another_user_below_var_tmp_is_not_taken(small, caplog):
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as temporary, tempfile.TemporaryDirectory(dir="/var/tmp") as other:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as temporary, tempfile.TemporaryDirectory(
+            dir="/var/tmp") as other:
         os.chown(other, 12345, -1)
         with caplog.at_level("INFO", "distributed.worker.shared"):
             assert not _tier_without_worker(small, temporary, other).start()
@@ -274,7 +291,8 @@ def _tier_without_worker(place, temporary, var_tmp):
     from shmstore.dask.config import Fallbacks
     from shmstore.dask.tier import Tier
 
-    exchange = SimpleNamespace(partition=place.partition, fallbacks=Fallbacks(0), siblings=lambda: [1])
+    exchange = SimpleNamespace(partition=place.partition, fallbacks=Fallbacks(0),
+                               siblings=lambda: [1])
     tier = Tier(exchange, Settings().tier, os.path.join(temporary, "worker"), None, 1)
     tier._own[-1] = var_tmp
     return tier
@@ -285,7 +303,8 @@ def test_configuration_that_makes_no_sense_is_refused():
 
     from shmstore.dask.config import Settings
 
-    for key, value in (("level", 20), ("high", 75), ("high", 0.5), ("low", 0), ("enabled", "yes"), ("max", "much"), ("fsync", 1)):
+    for key, value in (("level", 20), ("high", 75), ("high", 0.5), ("low", 0), ("enabled", "yes"),
+                       ("max", "much"), ("fsync", 1)):
         with dask.config.set({f"{PREFIX}.tier.{key}": value}), pytest.raises(ValueError):
             Settings()
     assert Settings().tier.enabled
@@ -299,7 +318,8 @@ def test_a_disk_that_is_full_loses_nothing(small, disk):
         chunks = make_all(client)
         all_dots(client, chunks)
         assert small.partition.tier().used <= 16 * MIB
-        assert any(reasons.get("evict-failed") or reasons.get("partition-full") for reasons in fallbacks(client).values())
+        assert any(reasons.get("evict-failed") or reasons.get("partition-full")
+                   for reasons in fallbacks(client).values())
         for i, value in enumerate(client.gather(chunks)):
             assert (value == tasks.make(i, SIZE)).all()
 
@@ -332,7 +352,8 @@ def test_a_worker_that_dies_leaves_nothing_behind(small, disk):
         all_dots(client, chunks)
         victim = workers(client)[0]
         client.run(os._exit, 1, workers=[victim], on_error="ignore")
-        wait_until(lambda: victim not in workers(client) and len(workers(client)) == 3, "another one is in its place")
+        wait_until(lambda: victim not in workers(client) and len(workers(client)) == 3,
+                   "another one is in its place")
         all_dots(client, chunks)
         del chunks
         wait_until(lambda: small.partition.usage().n_objects == 0, "objects go with their keys")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sharing costs where there is nothing to share: tasks with small private values make none of our looks at the partition or at memory."""
+"""What sharing costs where there is nothing to share: tasks with small private values make none of
+our looks at the partition or at memory."""
 
 from __future__ import annotations
 
@@ -42,12 +43,14 @@ def test_small_private_inputs_are_not_looked_at(place, monkeypatch):
         ones = client.map(inc, range(N), workers=[a.address], pure=False)
         twos = client.map(inc, ones, workers=[a.address], pure=False)
         assert await client.submit(sum, twos, workers=[b.address]) == sum(range(2, N + 2))
-        assert counts["_mapped"] == counts["_map_now"] == 0, "no asyncio task for an input that is private, nor a look at it"
+        assert counts["_mapped"] == counts["_map_now"] == 0, (
+            "no asyncio task for an input that is private, nor a look at it")
         assert counts["_export_one"] == 0, "nor for one that is too small to be handed on"
         # A grown partition is looked at after a transfer, not after each task.
         assert counts["used"] < N
         x = client.submit(tasks.make, 1, workers=[a.address])
-        assert await client.submit(tasks.total, x, workers=[b.address]) == tasks.total(tasks.make(1))
+        assert await client.submit(tasks.total, x, workers=[b.address]) == tasks.total(
+            tasks.make(1))
         assert counts["_mapped"] + counts["_map_now"] == 1 and counts["_export_one"] == 1
 
     together(place, job)
@@ -67,5 +70,6 @@ def test_memory_is_not_measured_for_maps_that_there_are_not(place, monkeypatch):
         a._shed()
         assert measured == [1]
 
-    settings = {"distributed.worker.memory.spill": False, "distributed.worker.memory.pause": False, "distributed.admin.system-monitor.interval": "1h"}
+    settings = {"distributed.worker.memory.spill": False, "distributed.worker.memory.pause": False,
+                "distributed.admin.system-monitor.interval": "1h"}
     together(place, job, settings=settings)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of kinds that are not simply shared: as large, as writable and as often pickled as on stock."""
+"""Values of kinds that are not simply shared: as large, as writable and as
+often pickled as on stock."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def test_arrays_that_show_memory_more_than_once_are_not_written_out(place, share
         n = MIB // 8
         assert await shapes == [(WIDE,), (n,), (n - 50_000 + 1, 50_000)]
         one, two = b.data["x"][0], b.data["y"][0]
-        assert one[5] == one[-1] == 3 and (two[7] == np.arange(7.0, 50_007)).all() and (two[-1][-1] == n - 1)
+        assert (one[5] == one[-1] == 3 and (two[7] == np.arange(7.0, 50_007)).all() and
+                (two[-1][-1] == n - 1))
         assert place.partition.usage().linked < 4 * MIB
 
     together(place, job, settings={f"{PREFIX}.share": share})
@@ -73,7 +75,8 @@ def test_what_cannot_be_shared_is_pickled_once(place, share):
         assert await client.submit(lambda v: v.text[-1], x, workers=[b.address]) == "text 199999"
         return Counted.times
 
-    assert together(place, job, settings={f"{PREFIX}.share": share}) <= (1 if share == "auto" else 2)
+    assert together(place, job, settings={f"{PREFIX}.share": share}) <= (
+        1 if share == "auto" else 2)
 
 
 def test_what_cannot_be_shared_is_pickled_once_where_it_is_spilled(place):
@@ -103,9 +106,11 @@ def test_read_only_arrays_stay_read_only(place, share):
     async def job(client, a, b, c):
         x = client.submit(read_only, workers=[a.address], key="x")
         for w in (a, b, a, c):
-            assert await client.submit(writable, x, workers=[w.address], pure=False) == [False, True], w.name
+            assert await client.submit(writable, x, workers=[w.address], pure=False) == [
+                False, True], w.name
         again = client.submit(lambda v: v, x, workers=[b.address], key="again")
-        assert await client.submit(writable, again, workers=[c.address], pure=False) == [False, True]
+        assert await client.submit(writable, again, workers=[c.address], pure=False) == [
+            False, True]
         assert place.partition.usage().linked < 3 * MIB, "a second name is a link"
 
     together(place, job, n=3, settings={f"{PREFIX}.share": share})
@@ -122,7 +127,8 @@ class Model:
 def test_instances_of_users_classes_are_shared(place):
     async def job(client, a, b):
         x = client.submit(Model, workers=[a.address], key="x")
-        assert await client.submit(lambda m: float(m.weights.sum()), x, workers=[b.address]) == np.arange(MIB / 2).sum()
+        assert await client.submit(lambda m: float(m.weights.sum()), x,
+                                   workers=[b.address]) == np.arange(MIB / 2).sum()
         assert "x" in a.data.shared and "x" in b.data.shared
         assert place.partition.usage().n_objects == 2
 
@@ -132,7 +138,8 @@ def test_instances_of_users_classes_are_shared(place):
 def test_small_arrays_in_containers_do_not_keep_a_whole_object(place):
     async def job(client, a, b):
         x = client.submit(tasks.make, 1, workers=[a.address], key="x")
-        part = client.submit(lambda v: [v[:10], {"a": (v[5:7],)}], x, workers=[b.address], key="part")
+        part = client.submit(lambda v: [v[:10], {"a": (v[5:7],)}], x, workers=[b.address],
+                             key="part")
         got = await part
         assert (got[0] == tasks.make(1)[:10]).all() and (got[1]["a"][0] == tasks.make(1)[5:7]).all()
         x.release()
@@ -176,7 +183,8 @@ def test_a_put_that_is_cancelled_leaves_no_object(place, tier, monkeypatch):
         await asyncio.wait_for(done.wait(), 20)
         assert place.partition.usage().n_objects == 0
         monkeypatch.setattr(Exchange, "put", put)
-        assert await client.submit(tasks.total, x, workers=[b.address]) == pytest.approx(tasks.make(1).sum())
+        assert await client.submit(tasks.total, x, workers=[b.address]) == pytest.approx(
+            tasks.make(1).sum())
         assert "x" in a.data.shared
 
     together(place, job, settings={f"{PREFIX}.tier.enabled": tier})
@@ -198,7 +206,8 @@ def test_arrays_on_a_device_are_left_to_dask(place):
     async def job(client, a, b):
         Device.reduced = 0
         assert not a._exchange.candidate(Device())
-        assert a._exchange.put("y", [np.zeros(MIB), Device()]) is Kept.FOR_GOOD and Device.reduced == 0
+        assert (a._exchange.put("y", [np.zeros(MIB), Device()]) is Kept.FOR_GOOD and
+                Device.reduced == 0)
         assert not any(a._exchange.fallbacks.counts.values())
         x = client.submit(Device, workers=[a.address], key="x")
         await client.submit(lambda v: v.nbytes, x, workers=[b.address])
@@ -220,7 +229,8 @@ def test_what_a_handle_stands_for_is_what_dask_is_told(place):
         assert 0 < b.bandwidth <= before and set(b.bandwidth_types) <= {np.ndarray, pd.DataFrame}
         assert a.address in b.bandwidth_workers
         assert b.state.tasks["x0"].type is np.ndarray and b.state.tasks["f"].type is pd.DataFrame
-        types = await client.run(lambda dask_worker: {k: type(v).__name__ for k, v in dask_worker.data.items()}, workers=[b.address])
+        types = await client.run(lambda dask_worker: {
+            k: type(v).__name__ for k, v in dask_worker.data.items()}, workers=[b.address])
         assert set(types[b.address].values()) <= {"ndarray", "DataFrame", "int"}
         assert b.transfer_incoming_log[-1]["total"] > 0
 
@@ -238,10 +248,12 @@ class Tensor:
 
 
 def test_what_is_not_shared_is_said_once_for_each_type(place, caplog):
-    """Frames of strings, arrays of objects, tensors: one line says why, none of them is a fallback."""
+    """Frames of strings, arrays of objects, tensors: one line says why,
+    none of them is a fallback."""
     n = 40_000
     values = {
-        "DataFrame": lambda: pd.DataFrame({"text": pd.Series([f"text {i}" for i in range(n)], dtype=object)}),
+        "DataFrame": lambda: pd.DataFrame(
+            {"text": pd.Series([f"text {i}" for i in range(n)], dtype=object)}),
         "ndarray": lambda: np.array([f"text {i}" for i in range(n)], dtype=object),
         "Tensor": lambda: Tensor(bytes(MIB)),
     }
@@ -249,11 +261,14 @@ def test_what_is_not_shared_is_said_once_for_each_type(place, caplog):
     async def job(client, a, b):
         for name, make in values.items():
             for i in range(2):
-                await client.submit(lambda v: None, client.submit(make, workers=[a.address], key=f"{name}-{i}"), workers=[b.address])
+                await client.submit(lambda v: None,
+                                    client.submit(make, workers=[a.address], key=f"{name}-{i}"),
+                                    workers=[b.address])
         assert not any(a._exchange.fallbacks.counts.values())
 
     with caplog.at_level("INFO", logger="distributed.worker.shared"):
         together(place, job)
-    said = [r.getMessage() for r in caplog.records if "go as on stock" in r.getMessage() and r.levelname == "INFO"]
+    said = [r.getMessage() for r in caplog.records if "go as on stock" in r.getMessage() and
+            r.levelname == "INFO"]
     for name in values:
         assert len([line for line in said if f".{name} " in line]) == 1, said

@@ -32,13 +32,17 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize(("way", "limit"), [*((way, "1 GiB") for way in WAYS), ("worker-class-no-nanny", "0"), ("preload-option", "0")])
+@pytest.mark.parametrize(("way", "limit"), [*((way, "1 GiB") for way in WAYS),
+                                            ("worker-class-no-nanny", "0"),
+                                            ("preload-option", "0")])
 def test_command_line(place, way, limit):
     arguments, config = WAYS[way]
     config = {**config, f"{PREFIX}.partition": place.path}
     with cluster(place, 0) as client:
-        with dask_worker(client.scheduler.address, *arguments, "--memory-limit", limit, config=config):
-            with dask_worker(client.scheduler.address, *arguments, "--memory-limit", limit, config=config):
+        with dask_worker(client.scheduler.address, *arguments, "--memory-limit", limit,
+                         config=config):
+            with dask_worker(client.scheduler.address, *arguments, "--memory-limit", limit,
+                             config=config):
                 client.wait_for_workers(2, timeout=60)
                 moves_by_link(client, place)
     assert place.partition.stores() == []
@@ -51,7 +55,8 @@ def test_dask_worker_as_a_subcommand(place, option):
     config = {f"{PREFIX}.partition": place.path}
     with cluster(place, 0) as client:
         arguments = ("--nworkers", "2", option, value, "--memory-limit", "1 GiB")
-        with dask_worker(client.scheduler.address, *arguments, config=config, program=("dask", "worker")):
+        with dask_worker(client.scheduler.address, *arguments, config=config,
+                         program=("dask", "worker")):
             client.wait_for_workers(2, timeout=60)
             moves_by_link(client, place)
     assert place.partition.stores() == []
@@ -60,7 +65,8 @@ def test_dask_worker_as_a_subcommand(place, option):
 def moves_by_link(client, place):
     a, b = workers(client)
     x = client.submit(tasks.make, 1, workers=[a], key="x")
-    assert client.submit(tasks.total, x, workers=[b], pure=False).result() == pytest.approx(tasks.make(1).sum())
+    assert client.submit(tasks.total, x, workers=[b], pure=False).result() == pytest.approx(
+        tasks.make(1).sum())
     assert on_workers(client, tasks.n_objects) == {a: 1, b: 1}
     assert place.partition.usage(full=True).linked < 5 << 20
     assert {store.address for store in place.stores()} == {a, b}
@@ -76,8 +82,10 @@ def test_local_cluster_with_nannies(place, memory_limit):
 
 
 def test_local_cluster_by_configuration(place, memory_limit):
-    settings = {**SPAWNED, "distributed.worker.preload": ["shmstore.dask"], "distributed.nanny.preload": ["shmstore.dask"]}
-    with cluster(place, 2, worker_class=distributed.Nanny, settings=settings, memory_limit=memory_limit) as client:
+    settings = {**SPAWNED, "distributed.worker.preload": ["shmstore.dask"],
+                "distributed.nanny.preload": ["shmstore.dask"]}
+    with cluster(place, 2, worker_class=distributed.Nanny, settings=settings,
+                 memory_limit=memory_limit) as client:
         moves_by_link(client, place)
 
 
@@ -85,10 +93,13 @@ def test_the_ways_work_together(place):
     config = {f"{PREFIX}.partition": place.path}
     with cluster(place, 1) as client:
         with dask_worker(client.scheduler.address, "--preload", "shmstore.dask", config=config):
-            with dask_worker(client.scheduler.address, "--worker-class", "shmstore.dask.Worker", "--no-nanny", config=config):
+            with dask_worker(client.scheduler.address, "--worker-class", "shmstore.dask.Worker",
+                             "--no-nanny", config=config):
                 client.wait_for_workers(3, timeout=60)
-                x = [client.submit(tasks.make, i, workers=[w], key=f"x{i}") for i, w in enumerate(workers(client))]
-                client.gather([client.submit(tasks.total, *x, workers=[w], pure=False) for w in workers(client)])
+                x = [client.submit(tasks.make, i, workers=[w], key=f"x{i}")
+                     for i, w in enumerate(workers(client))]
+                client.gather([client.submit(tasks.total, *x, workers=[w], pure=False)
+                               for w in workers(client)])
                 assert set(on_workers(client, tasks.n_objects).values()) == {3}
 
 
@@ -98,7 +109,8 @@ def test_off_by_default(place):
         a, b = workers(client)
         x = client.submit(tasks.make, 1, workers=[a], key="x")
         client.submit(tasks.total, x, workers=[b], pure=False).result()
-        assert set(client.run(lambda dask_worker: type(dask_worker).__module__).values()) == {"distributed.worker"}
+        assert set(client.run(lambda dask_worker: type(dask_worker).__module__).values()) == {
+            "distributed.worker"}
     assert os.listdir(os.path.join(place.path, "stores")) == []
 
 
@@ -108,8 +120,10 @@ def test_several_workers_in_one_process(place, limit):
 
     async def go():
         async with distributed.Scheduler(dashboard_address=None, port=0, host="127.0.0.1") as s:
-            workers = [shmstore.dask.Worker(s.address, nthreads=1, memory_limit=limit, name=str(i)) for i in range(3)]
-            async with workers[0], workers[1], workers[2], Client(s.address, asynchronous=True) as client:
+            workers = [shmstore.dask.Worker(s.address, nthreads=1, memory_limit=limit, name=str(i))
+                       for i in range(3)]
+            async with workers[0], workers[1], workers[2], Client(
+                    s.address, asynchronous=True) as client:
                 x = client.submit(tasks.make, 1, workers=["0"], key="x")
                 sums = [client.submit(tasks.total, x, workers=[name], pure=False) for name in "012"]
                 assert await client.gather(sums) == pytest.approx([tasks.make(1).sum()] * 3)
@@ -120,11 +134,14 @@ def test_several_workers_in_one_process(place, limit):
                 assert ((await shmstore.dask.gather(client, y)) == tasks.make(2)).all()
                 for future in (x, y, *sums):
                     future.release()
-                while any(len(w.data) or w._exchange.store.usage().n_objects for w in workers):  # a thread deletes them
+                # a thread deletes them
+                while any(len(w.data) or w._exchange.store.usage().n_objects for w in workers):
                     await asyncio.sleep(0.01)
 
-    # The memory manager would take the copies away that are counted here, on a machine so busy that it comes to it.
-    with dask.config.set({f"{PREFIX}.partition": place.path, "distributed.scheduler.active-memory-manager.start": False}):
+    # The memory manager would take the copies away that are counted here, on a machine
+    # so busy that it comes to it.
+    with dask.config.set({f"{PREFIX}.partition": place.path,
+                          "distributed.scheduler.active-memory-manager.start": False}):
         asyncio.run(asyncio.wait_for(go(), 60))
     assert place.partition.stores() == []
 
@@ -134,9 +151,11 @@ def test_workers_of_one_process_without_sockets(place):
     with cluster(place, 0) as client:
         pass
     with dask.config.set({f"{PREFIX}.partition": place.path}), distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=False, worker_class=shmstore.dask.Worker, dashboard_address=None
+        n_workers=2, threads_per_worker=1, processes=False, worker_class=shmstore.dask.Worker,
+        dashboard_address=None
     ) as local, Client(local) as client:
         a, b = workers(client)
         x = client.submit(tasks.make, 1, workers=[a], key="x")
-        assert client.submit(tasks.total, x, workers=[b], pure=False).result() == pytest.approx(tasks.make(1).sum())
+        assert client.submit(tasks.total, x, workers=[b], pure=False).result() == pytest.approx(
+            tasks.make(1).sum())
         assert set(on_workers(client, tasks.n_objects).values()) == {0}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The workloads of bench/bench_workloads, small: the same results as on stock Dask, byte for byte."""
+"""The workloads of bench/bench_workloads, small: the same results as on
+stock Dask, byte for byte."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from dask_jobs import Spec  # noqa: E402
 
 # What stock itself cannot do, of which version, and why.
 _VERSION = dask.__version__.split("+")[0]  # without what a distribution adds
-BROKEN = {("2024.12.1", "scikit-learn"): "a persisted array's to_delayed() gives names of values in place of the values"}
+BROKEN = {("2024.12.1", "scikit-learn"): "a persisted array's to_delayed() gives names of values "
+                                         "in place of the values"}
 SPEC = {"size": 8 << 20, "chunk": 1 << 20, "workers": 2}
 
 

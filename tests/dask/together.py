@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scheduler, workers and a client in the event loop of the test itself: for what needs no processes of its own."""
+"""A scheduler, workers and a client in the event loop of the test itself: for what needs
+no processes of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from distributed import Client
 import shmstore.dask
 
 
-def together(place, test, n: int = 2, settings=None, memory_limit: object = "2 GiB", worker=shmstore.dask.Worker, patience: float = 60):
+def together(place, test, n: int = 2, settings=None, memory_limit: object = "2 GiB",
+             worker=shmstore.dask.Worker, patience: float = 60):
     """Runs `await test(client, *workers)`."""
     config = {
         f"{PREFIX}.partition": place.path,
@@ -27,10 +29,12 @@ def together(place, test, n: int = 2, settings=None, memory_limit: object = "2 G
 
     async def go():
         async with contextlib.AsyncExitStack() as stack:
-            scheduler = await stack.enter_async_context(distributed.Scheduler(dashboard_address=None, port=0))
+            scheduler = await stack.enter_async_context(distributed.Scheduler(
+                dashboard_address=None, port=0))
             workers = [
                 await stack.enter_async_context(
-                    worker(scheduler.address, nthreads=1, memory_limit=memory_limit, name=str(i), dashboard_address=None)
+                    worker(scheduler.address, nthreads=1, memory_limit=memory_limit, name=str(i),
+                           dashboard_address=None)
                 )
                 for i in range(n)
             ]

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""One transfer in a network namespace of its own, for test_client.py: transfers.py PARTITION stock|ours|plain ACTION; plain: Client's own methods on
-workers that share.
+"""One transfer in a network namespace of its own, for test_client.py: transfers.py PARTITION
+stock|ours|plain ACTION; plain: Client's own methods on workers that share.
 
-Prints {"bytes": what the loopback carried meanwhile, "right": whether the values are those that were sent}.
+Prints {"bytes": what the loopback carried meanwhile, "right": whether the
+values are those that were sent}.
 """
 import ctypes
 import fcntl
@@ -25,7 +26,8 @@ def own_network():
         print(json.dumps({"skip": f"unshare: {os.strerror(ctypes.get_errno())}"}))
         raise SystemExit
     if uid != 0:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"),
+                           ("gid_map", f"{gid} {gid} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
@@ -36,7 +38,8 @@ def own_network():
 
 def carried():
     with open("/proc/self/net/dev") as file:
-        return next(int(line.split(":")[1].split()[0]) for line in file if line.strip().startswith("lo:"))
+        return next(int(line.split(":")[1].split()[0]) for line in file if line.strip().startswith(
+            "lo:"))
 
 
 def main(path, side, action):
@@ -46,17 +49,22 @@ def main(path, side, action):
 
     import shmstore.dask
 
-    dask.config.set({"distributed.worker.memory.shared.partition": path, "distributed.scheduler.active-memory-manager.start": False})
+    dask.config.set({"distributed.worker.memory.shared.partition": path,
+                     "distributed.scheduler.active-memory-manager.start": False})
     options = {"worker_class": shmstore.dask.Nanny} if side != "stock" else {}
     data = [np.random.default_rng(i).random(2 * MIB) for i in range(4)]  # 64 MiB
-    with LocalCluster(n_workers=3, threads_per_worker=1, processes=True, memory_limit="2 GiB", dashboard_address=None,
+    with LocalCluster(n_workers=3, threads_per_worker=1, processes=True, memory_limit="2 GiB",
+                      dashboard_address=None,
                       **options) as cluster, Client(cluster) as client:  # fmt: skip
         client.wait_for_workers(3, timeout=60)
-        send = client.scatter if side != "ours" else lambda *a, **k: shmstore.dask.scatter(client, *a, **k)
-        receive = client.gather if side != "ours" else lambda *a, **k: shmstore.dask.gather(client, *a, **k)
+        send = (client.scatter if side != "ours" else lambda *a,
+                **k: shmstore.dask.scatter(client, *a, **k))
+        receive = (client.gather if side != "ours" else lambda *a,
+                   **k: shmstore.dask.gather(client, *a, **k))
         if action in ("scatter", "broadcast", "scatter-direct"):
             before = carried()
-            futures = send(data, broadcast=action == "broadcast", direct=True if action == "scatter-direct" else None)
+            futures = send(data, broadcast=action == "broadcast", direct=True
+                           if action == "scatter-direct" else None)
             wait(futures)
         else:
             futures = client.map(lambda i: np.random.default_rng(i).random(2 * MIB), range(4))

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pytest plug-in for Dask's own test files as Debian installs them, which come without their conftest.
+"""pytest plug-in for Dask's own test files as Debian installs them, which
+come without their conftest.
 
-It gives them the options, markers and fixtures they ask for. With SHMSTORE_UPSTREAM=ours in the environment it puts our
-Worker and Nanny where Dask has its own, before anything of Dask has bound those names. With SHMSTORE_UPSTREAM_AMM=1 schedulers run our
-policies by default; tests that name policies of their own have those.
+It gives them the options, markers and fixtures they ask for. With SHMSTORE_UPSTREAM=ours in the
+environment it puts our Worker and Nanny where Dask has its own, before anything of Dask has bound
+those names. With SHMSTORE_UPSTREAM_AMM=1 schedulers run our policies by default; tests that name
+policies of their own have those.
 """
 import os
 
@@ -29,15 +31,18 @@ if os.environ.get("SHMSTORE_UPSTREAM") == "ours":
     def pytest_terminal_summary(terminalreporter):
         if os.environ.get("SHMSTORE_UPSTREAM_AMM"):
             terminalreporter.write_line(f"runs of our policies: {_runs[0]}")
-        terminalreporter.write_line(f"workers that shared: {_workers[True]}, that did not: {_workers[False]}")
+        terminalreporter.write_line(f"workers that shared: {_workers[True]}, that did not: "
+                                    f"{_workers[False]}")
 
     if os.environ.get("SHMSTORE_UPSTREAM_AMM"):
         import dask
 
         import shmstore.dask.amm.conductor
 
-        _policies = ["HostReduceReplicas", "Retire", "Insurance", "InDemand", "Newcomers", "Offload", "Cycle"]
-        dask.config.set({"distributed.scheduler.active-memory-manager.policies": [{"class": f"shmstore.dask.amm.{name}"} for name in _policies]})
+        _policies = ["HostReduceReplicas", "Retire", "Insurance", "InDemand", "Newcomers",
+                     "Offload", "Cycle"]
+        dask.config.set({"distributed.scheduler.active-memory-manager.policies":
+                             [{"class": f"shmstore.dask.amm.{name}"} for name in _policies]})
         _begin = shmstore.dask.amm.conductor.Conductor._begin
         _runs = [0]
 

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Read by tests/fresh/enter and tests/boot/enter.
 
-# Mounts all that a machine has, in the root that is the working directory. In a mount and a pid namespace of its own.
+# Mounts all that a machine has, in the root that is the working directory. In a mount
+# and a pid namespace of its own.
 mount_machine() {
   local device i=0 stream
   mount -t proc proc proc
-  # The machine's own sysctl.d, and tests/run in it (tests/sysctls.sh), are not to change the host, whose kernel this is.
+  # The machine's own sysctl.d, and tests/run in it (tests/sysctls.sh), are not to change
+  # the host, whose kernel this is.
   mount --bind proc/sys proc/sys
   mount -o remount,bind,ro proc/sys
   mount -t sysfs -o ro sysfs sys

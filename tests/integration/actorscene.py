@@ -16,7 +16,8 @@ import ctypes; ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 import numpy as np
 import shmstore
 
-FATE = dict(word.split("=") for word in os.environ.get("FATE", "").split())  # what happens when: "save=self", "load=4711", "load=raise"
+# what happens when: "save=self", "load=4711", "load=raise"
+FATE = dict(word.split("=") for word in os.environ.get("FATE", "").split())
 
 def meet(moment):
     fate = FATE.get(moment)
@@ -27,11 +28,12 @@ def meet(moment):
     if fate:
         pid = os.getpid() if fate == "self" else int(fate)
         os.kill(pid, signal.SIGKILL)
-        while pid != os.getpid() and os.path.exists(f"/proc/{pid}") and open(f"/proc/{pid}/stat").read().split()[2] != "Z":
+        while (pid != os.getpid() and os.path.exists(f"/proc/{pid}") and
+               open(f"/proc/{pid}/stat").read().split()[2] != "Z"):
             time.sleep(0.001)
 
 class Log:
-    '''Remembers what it was told, and has a block of memory of which each call changes something.'''
+    '''Remembers what it was told; has a block of memory of which each call changes something.'''
 
     def __init__(self, size):
         self.block = np.zeros(size // 8, dtype=np.int64)
@@ -50,7 +52,8 @@ class Log:
         return os.getpid(), size
 
     def everything(self):
-        return os.getpid(), self.seen[:500], int(self.block.sum()), int(self.block[:len(self.seen)].max(initial=0))
+        return (os.getpid(), self.seen[:500], int(self.block.sum()),
+                int(self.block[:len(self.seen)].max(initial=0)))
 
     def hang(self, path):
         open(path, "w").close()
@@ -74,7 +77,8 @@ store = shmstore.Partition(sys.argv[1]).open("w%d" % os.getpid())
 place = store.place(sys.argv[2], None if sys.argv[3] == "-" else int(sys.argv[3]))
 for word in sys.argv[4:]:
     name, size, level, step, suspend, parent = word.split(",")
-    place.begin(name, Log(int(size)), level=level, step=float(step), suspend=float(suspend), parent=parent or None, **json.loads(os.environ["OPTIONS"]))
+    place.begin(name, Log(int(size)), level=level, step=float(step), suspend=float(suspend),
+                parent=parent or None, **json.loads(os.environ["OPTIONS"]))
 print("ready", flush=True)
 while True:
     place.serve_one(0.2)
@@ -85,13 +89,16 @@ while True:
 
 
 def environment(daemon, **more):
-    return {**os.environ, **daemon.env(), "PYTHONPATH": str(Path(shmstore.__file__).parent.parent), **more}
+    return {**os.environ, **daemon.env(), "PYTHONPATH": str(Path(shmstore.__file__).parent.parent),
+            **more}
 
 
 class Process:
     def __init__(self, daemon, partition, name, *actors, room="-", fate="", **options):
-        self.popen = subprocess.Popen([sys.executable, "-c", PLACE, str(partition), name, str(room), *actors], stdout=subprocess.PIPE, text=True,
-                                      env=environment(daemon, FATE=fate, OPTIONS=json.dumps(options)))
+        self.popen = subprocess.Popen([sys.executable, "-c", PLACE, str(partition), name, str(room),
+                                       *actors], stdout=subprocess.PIPE, text=True,
+                                      env=environment(daemon, FATE=fate, OPTIONS=json.dumps(
+                                          options)))
         self.pid = self.popen.pid
         line = self.popen.stdout.readline()
         assert line == "ready\n", line

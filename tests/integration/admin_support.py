@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of shmstore-admin share: the program itself, a partition of its own, and processes that own stores.
+"""What the tests of shmstore-admin share: the program itself, a partition of its own,
+and processes that own stores.
 
-SHMSTORE_BUILD names the build directory. Everything that is mounted or started here is taken away again by the fixtures,
-also when a test fails.
+SHMSTORE_BUILD names the build directory. Everything that is mounted or started here is taken away
+again by the fixtures, also when a test fails.
 """
 import json
 import os
@@ -26,8 +27,10 @@ needs_root = pytest.mark.skipif(not ROOT, reason="mounting needs root")
 
 
 def environment(**more):
-    """The environment of every run: nothing of the user's that changes what is printed, and no daemon of the host's."""
-    env = {k: v for k, v in os.environ.items() if k == "SHMSTORE_PACK_MAX" or not k.startswith(("SHMSTORE_", "NO_COLOR"))}
+    """The environment of every run: nothing of the user's that changes what is printed, and
+    no daemon of the host's."""
+    env = {k: v for k, v in os.environ.items() if k == "SHMSTORE_PACK_MAX" or
+           not k.startswith(("SHMSTORE_", "NO_COLOR"))}
     env.update(LC_ALL="C.UTF-8", TERM="xterm", SHMSTORE_SOCKET="/nonexistent/shmstored")
     env.update(more)
     return env
@@ -63,9 +66,10 @@ class Admin:
         self.env = env or {}
 
     def __call__(self, *args, stdin=b"", env=None, partition=True, code=0, timeout=60):
-        command = [*self.prefix, str(ADMIN), *(["-p", self.path] if partition else []), *map(str, args)]
-        r = Result(subprocess.run(command, input=stdin, capture_output=True, timeout=timeout, check=False,
-                                  env=environment(**self.env, **(env or {}))))
+        command = [*self.prefix, str(ADMIN), *(["-p", self.path] if partition else []),
+                   *map(str, args)]
+        r = Result(subprocess.run(command, input=stdin, capture_output=True, timeout=timeout,
+                                  check=False, env=environment(**self.env, **(env or {}))))
         assert code is None or r.code == code, r
         return r
 
@@ -74,15 +78,16 @@ class Admin:
 
     def as_nobody(self):
         """The same, run by an unprivileged user."""
-        return Admin(self.path, ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"], self.env)
+        return Admin(self.path, ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}",
+                                 "--clear-groups"], self.env)
 
 
 class Actor:
     """A process that owns a store; see admin_actor.c."""
 
     def __init__(self, path, prefix=(), env=None):
-        self.process = subprocess.Popen([*prefix, str(ACTOR), str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                        env=environment(**(env or {})))
+        self.process = subprocess.Popen([*prefix, str(ACTOR), str(path)], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, env=environment(**(env or {})))
         self.pid = self.process.pid
 
     def try_(self, *words):
@@ -182,7 +187,8 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
         self.slave = slave
-        self.process = subprocess.Popen([str(ADMIN), *map(str, args)], stdin=slave, stdout=slave, stderr=slave,
+        self.process = subprocess.Popen([str(ADMIN), *map(str, args)], stdin=slave, stdout=slave,
+                                        stderr=slave,
                                         env=environment(**(env or {})), preexec_fn=own_terminal)
         self.seen = b""
 

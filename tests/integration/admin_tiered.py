@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A partition with a disk tier for the tests of shmstore-admin, and what is in it, as the commands and the disk tell it."""
+"""A partition with a disk tier for the tests of shmstore-admin, and what is in it, as the
+commands and the disk tell it."""
 import re
 import shutil
 import subprocess
@@ -18,7 +19,8 @@ def disk():
     """A directory on a disk."""
     d = Path(tempfile.mkdtemp(prefix="shmstore-tier-", dir="/var/tmp"))
     try:
-        kind = subprocess.run(["stat", "-f", "-c", "%T", d], capture_output=True, check=True).stdout.strip()
+        kind = subprocess.run(["stat", "-f", "-c", "%T", d], capture_output=True,
+                              check=True).stdout.strip()
         if kind == b"tmpfs":
             pytest.skip("/var/tmp is in memory")
         yield d
@@ -35,7 +37,8 @@ def tiered(admin, disk):
 
 
 def tier_files(disk):
-    return sorted(p for p in Path(disk).rglob("*") if p.is_file() and re.fullmatch("[0-9a-f]{16}", p.name))
+    return sorted(p for p in Path(disk).rglob("*") if p.is_file() and
+                  re.fullmatch("[0-9a-f]{16}", p.name))
 
 
 def objects(admin):
@@ -43,7 +46,8 @@ def objects(admin):
 
 
 def where(admin):
-    return {key: "tier" if o["demoted"] else "pinned" if o["pinned"] else "memory" for key, o in objects(admin).items()}
+    return {key: "tier" if o["demoted"] else "pinned" if o["pinned"] else "memory"
+            for key, o in objects(admin).items()}
 
 
 def books_close(admin):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A daemon with an arbiter for a partition of its own, and clients made by hand (arbwire.py), which can do what no library would."""
+"""A daemon with an arbiter for a partition of its own, and clients made by hand (arbwire.py), which
+can do what no library would."""
 import pytest
 from arbwire import Client, Process
 from fixture import Place
@@ -19,10 +20,13 @@ class Host:
         self.clients = []
         self.wire = self.daemon.wire()
         self.uuid = self.wire.query("status")["partitions"][0]["uuid"]
-        self.wire.query("reconcile")  # the first survey is over: foreign files are found when a test asks, or somebody waits because of them
+        # the first survey is over: foreign files are found when a test asks, or
+        # somebody waits because of them
+        self.wire.query("reconcile")
 
     def text(self, arbiter, more=""):
-        return f'daemon {{\n{self.settings}\n}}\narbiter {{\n{arbiter}\n}}\npartition "{self.place.path}" {{ create = yes\n{more}\n}}'
+        return (f'daemon {{\n{self.settings}\n}}\narbiter {{\n{arbiter}\n}}\npartition '
+                f'"{self.place.path}" {{ create = yes\n{more}\n}}')
 
     def client(self, name, **options):
         self.clients.append(Client(self.daemon.socket, self.place.path, self.uuid, name, **options))
@@ -42,7 +46,8 @@ class Host:
         return {(c["store"], c["context"]): c for c in self.document()["contexts"]}
 
     def somebody_runs(self):
-        """A task that holds nothing and does not wait: else one that waits alone is stuck, and told so."""
+        """A task that holds nothing and does not wait: else one that waits
+        alone is stuck, and told so."""
         self.client("runs").task(1)
 
     def events(self, name):

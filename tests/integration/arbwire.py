@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client of the memory arbiter, byte by byte: a store's page made by hand, and messages of wire.h.
+"""A client of the memory arbiter, byte by byte: a store's page made by
+hand, and messages of wire.h.
 
-Run as a program it is a process under a test's command: arbwire.py SOCKET PARTITION UUID NAME, then one JSON list a line ([operation, {fields}]), answered by
-one JSON line each; "send" and "next" split a call that is withheld.
+Run as a program it is a process under a test's command: arbwire.py SOCKET PARTITION UUID NAME, then
+one JSON list a line ([operation, {fields}]), answered by one JSON line each; "send" and "next"
+split a call that is withheld.
 """
 import fcntl
 import itertools
@@ -18,10 +20,14 @@ import time
 
 from daemon import Wire
 
-OPERATIONS = ("POOL_CREATE POOL_RESIZE POOL_REMOVE TASK_BEGIN TASK_END BIND UNBIND RESERVE RELEASE RESIZE SEAL PIN UNPIN SPILLED READY RETRY_BEGIN "
-              "RETRY_END WAIT_ON WAIT_OFF SPILL_BEGIN SPILL_END CANCEL INJECT FREED LEASE LEASE_CALLED SERVE EVICTED STATE STATS").split()
+OPERATIONS = ("POOL_CREATE POOL_RESIZE POOL_REMOVE TASK_BEGIN TASK_END BIND UNBIND RESERVE RELEASE "
+              "RESIZE SEAL PIN UNPIN SPILLED READY RETRY_BEGIN "
+              "RETRY_END WAIT_ON WAIT_OFF SPILL_BEGIN SPILL_END CANCEL INJECT FREED LEASE "
+              "LEASE_CALLED SERVE EVICTED STATE STATS").split()
 OPS = {name: number for number, name in enumerate(OPERATIONS, 1)}
-OUTCOMES = "OK PENDING RETRY SPLIT NOMEM TOOBIG AGAIN TIMEDOUT CANCELED REMOVED DOWN ERROR INVALID".split()
+OUTCOMES = (
+    "OK PENDING RETRY SPLIT NOMEM TOOBIG AGAIN TIMEDOUT CANCELED REMOVED DOWN ERROR "
+    "INVALID".split())
 NONBLOCK, SPILL, RELEASED, ALL, RESET, QUIET, DROP = 1, 2, 4, 8, 16, 1 << 8, 1 << 9
 DEDICATED, HELPER, SERVICE = 1, 2, 3
 ARRIVAL = -(1 << 63)
@@ -41,13 +47,15 @@ class Page:
             start_time = int(f.read().rpartition(")")[2].split()[19])
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as f:
             boot = bytes.fromhex(f.read().strip().replace("-", ""))
-        head = HEAD.pack(b"SHMSTORE", 1, PAGE_SIZE, 0, os.getpid(), os.getuid(), start_time, time.time_ns(), boot, name.encode(), b"", b"")
+        head = HEAD.pack(b"SHMSTORE", 1, PAGE_SIZE, 0, os.getpid(), os.getuid(), start_time,
+                         time.time_ns(), boot, name.encode(), b"", b"")
         os.pwrite(self.fd, head.ljust(PAGE_SIZE, b"\0"), 0)
         self.map = mmap.mmap(self.fd, PAGE_SIZE)
         self.words = memoryview(self.map).cast("Q")
 
     def make(self, path):
-        """The daemon takes away directories without a page: one that it found between our two steps is made again."""
+        """The daemon takes away directories without a page: one that it found between our
+        two steps is made again."""
         while True:
             os.makedirs(self.directory, exist_ok=True)
             try:
@@ -131,7 +139,8 @@ class Outcome:
 
 
 class Client(Wire):
-    """A registered store with an arbiter's client on it. op("RESERVE", context=1, …) waits; begin() and end() do it in two."""
+    """A registered store with an arbiter's client on it. op("RESERVE", context=1, …) waits;
+    begin() and end() do it in two."""
 
     def __init__(self, socket, partition, uuid, name, timeout=120.0):
         self.page = Page(partition, name)
@@ -142,11 +151,12 @@ class Client(Wire):
         self.reservations = itertools.count(1)
         self.late = {}  # what came for others
 
-    def begin(self, op, tail="", *, kind=0, flags=0, context=0, task=0, pool=0, other=0, reservation=0, extra_kib=0, bytes=0, value=0,
+    def begin(self, op, tail="", *, kind=0, flags=0, context=0, task=0, pool=0, other=0,
+              reservation=0, extra_kib=0, bytes=0, value=0,
               timeout_ms=0):
         number = OPS[op] if isinstance(op, str) else op
-        return self.send("ARB", number, kind, flags, context, task, pool, other, reservation, extra_kib, bytes, value, timeout_ms,
-                         tail=tail.encode())
+        return self.send("ARB", number, kind, flags, context, task, pool, other, reservation,
+                         extra_kib, bytes, value, timeout_ms, tail=tail.encode())
 
     def end(self, serial):
         while serial not in self.late:
@@ -168,7 +178,8 @@ class Client(Wire):
 
     def serve(self, channel):
         """channel is the one for this client's up-calls from now on."""
-        return OUTCOMES[channel.call("ARB", OPS["SERVE"], 0, 0, 0, 0, 0, 0, self.id, 0, 0, 0, 0).values[0]]
+        return OUTCOMES[channel.call("ARB", OPS["SERVE"], 0, 0, 0, 0, 0, 0, self.id, 0, 0, 0,
+                                     0).values[0]]
 
     def task(self, task, context=None, priority=ARRIVAL):
         """Begins a task with a context dedicated to it."""
@@ -177,7 +188,8 @@ class Client(Wire):
 
     def reserve(self, context, size, **fields):
         fields.setdefault("reservation", next(self.reservations))
-        return self.begin("RESERVE", context=context, pool=fields.pop("pool", 1), bytes=size, **fields), fields["reservation"]
+        return self.begin("RESERVE", context=context, pool=fields.pop("pool", 1), bytes=size,
+                          **fields), fields["reservation"]
 
     def reserved(self, context, size, **fields):
         """The reservation's id; it has to be had at once."""
@@ -201,7 +213,8 @@ class Process:
     """This file as a program, with the client in it."""
 
     def __init__(self, socket, partition, uuid, name):
-        self.process = subprocess.Popen([sys.executable, __file__, socket, partition, uuid, name], stdin=subprocess.PIPE,
+        self.process = subprocess.Popen([sys.executable, __file__, socket, partition, uuid, name],
+                                        stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True, bufsize=1)
         self.pid = self.process.pid
         assert self.next() == "ready"
@@ -239,7 +252,8 @@ def serve_calls(client):
             if kind == 1:
                 releases = client.begin("RELEASE", reservation=reservation, flags=QUIET)
                 assert releases
-                assert OUTCOMES[channel.call("ARB", OPS["EVICTED"], 0, 0, 0, 0, 0, call, 0, 0, 0, 0, 0).values[0]] in ("OK", "AGAIN")
+                assert OUTCOMES[channel.call("ARB", OPS["EVICTED"], 0, 0, 0, 0, 0, call, 0, 0, 0, 0,
+                                             0).values[0]] in ("OK", "AGAIN")
 
     threading.Thread(target=run, daemon=True).start()
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A headless Chromium under chromedriver, spoken to in plain WebDriver over HTTP: as much of it as the page's tests want."""
+"""A headless Chromium under chromedriver, spoken to in plain WebDriver over HTTP: as much of it
+as the page's tests want."""
 import base64
 import json
 import os
@@ -12,11 +13,15 @@ import time
 import urllib.error
 import urllib.request
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (shutil.which("chromium") or shutil.which("chromium-browser") or
+            shutil.which("google-chrome"))
 DRIVER = shutil.which("chromedriver")
-MISSING = None if CHROMIUM and DRIVER else "chromium and chromedriver are not installed (Debian: chromium, chromium-driver)"
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--disable-default-apps", "--disable-extensions", "--no-proxy-server", "--hide-scrollbars",
+MISSING = (None if CHROMIUM and DRIVER else "chromium and chromedriver are not installed (Debian: "
+                                            "chromium, chromium-driver)")
+FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         "--disable-quic", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--disable-sync", "--disable-default-apps",
+         "--disable-extensions", "--no-proxy-server", "--hide-scrollbars",
          "--force-color-profile=srgb", "--lang=en-US"]
 
 
@@ -27,15 +32,23 @@ class BrowserError(Exception):
 class Browser:
     def __init__(self, width=1280, height=900):
         self.profile = tempfile.mkdtemp(prefix="shmstore-browser-")
-        # chromedriver's own messages and the browser's go nowhere; its first lines name the port that it chose.
-        self.driver = subprocess.Popen([DRIVER, "--port=0", "--log-level=WARNING"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
-                                       env={**os.environ, "HOME": self.profile, "XDG_CONFIG_HOME": self.profile, "XDG_CACHE_HOME": self.profile})
+        # chromedriver's own messages and the browser's go nowhere; its first lines
+        # name the port that it chose.
+        self.driver = subprocess.Popen([DRIVER, "--port=0", "--log-level=WARNING"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                       start_new_session=True,
+                                       env={**os.environ, "HOME": self.profile,
+                                            "XDG_CONFIG_HOME": self.profile,
+                                            "XDG_CACHE_HOME": self.profile})
         self.session = None
         try:
             self.base = f"http://127.0.0.1:{self.port()}"
-            options = {"binary": CHROMIUM, "args": [*FLAGS, f"--user-data-dir={self.profile}/data", f"--window-size={width},{height}"]}
-            always = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
-            self.session = self.call("POST", "/session", {"capabilities": {"alwaysMatch": always}})["sessionId"]
+            options = {"binary": CHROMIUM, "args": [*FLAGS, f"--user-data-dir={self.profile}/data",
+                                                    f"--window-size={width},{height}"]}
+            always = {"browserName": "chrome", "goog:chromeOptions": options,
+                      "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
+            self.session = self.call("POST", "/session",
+                                     {"capabilities": {"alwaysMatch": always}})["sessionId"]
             self.resize(width, height)
         except BaseException:
             self.quit()
@@ -45,7 +58,8 @@ class Browser:
         deadline = time.monotonic() + 60
         text = b""
         while b"successfully on port " not in text or not text.endswith(b"\n"):
-            ready, _, _ = select.select([self.driver.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select([self.driver.stdout], [], [],
+                                        max(0.0, deadline - time.monotonic()))
             data = os.read(self.driver.stdout.fileno(), 4096) if ready else b""
             assert data, f"chromedriver did not start: {text!r}"
             text += data
@@ -53,9 +67,11 @@ class Browser:
 
     def call(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(self.base + path, data,
+                                         {"Content-Type": "application/json"}, method=method)
         try:
-            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=120) as answer:
+            with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+                    request, timeout=120) as answer:
                 return json.load(answer)["value"]
         except urllib.error.HTTPError as error:
             raise BrowserError(error.read().decode(errors="replace")) from None
@@ -74,26 +90,31 @@ class Browser:
         return self.ask("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def log(self, kind):
-        """What was logged since it was asked for last: "browser" (the console) or "performance" (CDP's events)."""
+        """What was logged since it was asked for last: "browser" (the console) or
+        "performance" (CDP's events)."""
         return self.ask("POST", "/se/log", {"type": kind})
 
     def requests(self):
         """URLs that the page asked for, since this was asked for last."""
         events = [json.loads(entry["message"])["message"] for entry in self.log("performance")]
-        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return [event["params"]["request"]["url"] for event in events
+                if event["method"] == "Network.requestWillBeSent"]
 
     def resize(self, width, height):
-        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height,
+                 deviceScaleFactor=1, mobile=False)
 
     def scheme(self, scheme):
-        self.cdp("Emulation.setEmulatedMedia", media="", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        self.cdp("Emulation.setEmulatedMedia", media="",
+                 features=[{"name": "prefers-color-scheme", "value": scheme}])
 
     def screenshot(self, path, full=True):
         """The whole page, not only what the window shows."""
         options = {"format": "png", "captureBeyondViewport": full}
         if full:
             size = self.cdp("Page.getLayoutMetrics")["cssContentSize"]
-            options["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+            options["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": size["height"],
+                               "scale": 1}
         with open(path, "wb") as file:
             file.write(base64.b64decode(self.cdp("Page.captureScreenshot", **options)["data"]))
 

@@ -14,7 +14,8 @@ __all__ = ["gated", "library", "small"]
 
 @pytest.fixture
 def make_cluster():
-    """make_cluster(size=…, huge=…): a partition of its own. At the end of a test that passed, nothing may be left there."""
+    """make_cluster(size=…, huge=…): a partition of its own. At the end of a test that passed,
+    nothing may be left there."""
     assert STORETOOL.exists(), f"{STORETOOL}: not built (set SHMSTORE_BUILD)"
     with clusters(lambda **options: Cluster(Place(**options))) as make:
         yield make
@@ -44,7 +45,8 @@ def place_size():
 
 @pytest.fixture
 def place(place_size):
-    """A place for the partition of a daemon under test; a file that wants another size has a place_size() of its own."""
+    """A place for the partition of a daemon under test; a file that wants another size has a
+    place_size() of its own."""
     place = Place(size=place_size)
     try:
         yield place
@@ -54,7 +56,8 @@ def place(place_size):
 
 @pytest.fixture
 def make_daemon():
-    """make_daemon(partition…, config=…): a running shmstored, ended with the test; it must have ended in good order."""
+    """make_daemon(partition…, config=…): a running shmstored, ended with the test; it must
+    have ended in good order."""
     assert SHMSTORED.exists(), f"{SHMSTORED}: not built (set SHMSTORE_BUILD)"
     daemons = []
 
@@ -77,13 +80,16 @@ def make_daemon():
 
 @pytest.fixture
 def hosts(make_cluster, make_daemon):
-    """hosts(keys of the partition, text before it, size=…): a partition, its daemon, and a function that starts a tool under it."""
+    """hosts(keys of the partition, text before it, size=…): a partition, its daemon, and a function
+    that starts a tool under it."""
 
     def make(body="", text="", **options):
         cluster = make_cluster(**options)
         cluster.tool().end()  # makes the partition
-        daemon = make_daemon(config=f'{text}\npartition "{cluster.place.path}" {{\n{body}\n}}', http=False)
-        # What users and labels have is known from a survey: one that runs beside puts counts some of them twice, until the next.
+        daemon = make_daemon(config=f'{text}\npartition "{cluster.place.path}" {{\n{body}\n}}',
+                             http=False)
+        # What users and labels have is known from a survey: one that runs beside puts counts some
+        # of them twice, until the next.
         with daemon.wire() as wire:
             wire.query("reconcile")
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real shmstored under a test's command, and a client that speaks its protocol byte by byte.
 
-A Daemon has a directory of its own for socket, configuration and log, and a free port for HTTP; it is ready when it says so to a
-notify socket, as to systemd. Whatever it started is ended with it. Nothing here touches /run/shmstored.
+A Daemon has a directory of its own for socket, configuration and log, and a free port for HTTP; it
+is ready when it says so to a notify socket, as to systemd. Whatever it started is ended with it.
+Nothing here touches /run/shmstored.
 """
 import itertools
 import json
@@ -26,30 +27,43 @@ ADMIN = BUILD / "tools" / "shmstore-admin"
 # wire.h
 MAGIC = 0x52444853
 HEADER = struct.Struct("<IHHIIQ")
-FROM_CLIENT = {"HELLO": 1, "PING": 2, "REGISTER": 3, "GRANT": 4, "CANCEL": 5, "BROKER": 6, "BYE": 7, "QUERY": 8, "WATCH": 9, "SET": 10,
-               "REAP": 11, "ARB": 12, "ARB_ADMIN": 13, "PROFILE": 32, "PROFILE_ADMIN": 33, "TASK_ADMIT": 34, "TASK_DONE": 35, "TASK_RUNS": 36,
+FROM_CLIENT = {"HELLO": 1, "PING": 2, "REGISTER": 3, "GRANT": 4, "CANCEL": 5, "BROKER": 6, "BYE": 7,
+               "QUERY": 8, "WATCH": 9, "SET": 10,
+               "REAP": 11, "ARB": 12, "ARB_ADMIN": 13, "PROFILE": 32, "PROFILE_ADMIN": 33,
+               "TASK_ADMIT": 34, "TASK_DONE": 35, "TASK_RUNS": 36,
                "STAGE_QUERY": 48, "STAGE_BEGIN": 49, "STAGE_END": 50,
-               "ACTOR_PLACE": 56, "ACTOR_BORN": 57, "ACTOR_NEXT": 58, "ACTOR_DONE": 59, "ACTOR_CALL": 60, "ACTOR_MOVE": 61}
-FROM_DAEMON = {64: "WELCOME", 65: "PONG", 66: "REGISTERED", 67: "GRANTED", 68: "REFUSED", 69: "DATA", 70: "EVENT", 71: "ASK", 72: "ERROR",
-               73: "BROKERED", 74: "DONE", 75: "ARBED", 76: "ARB_CALL", 96: "PROFILED", 97: "TASK_ADMITTED", 98: "TASK_PREEMPT", 112: "STAGED",
+               "ACTOR_PLACE": 56, "ACTOR_BORN": 57, "ACTOR_NEXT": 58, "ACTOR_DONE": 59,
+               "ACTOR_CALL": 60, "ACTOR_MOVE": 61}
+FROM_DAEMON = {64: "WELCOME", 65: "PONG", 66: "REGISTERED", 67: "GRANTED", 68: "REFUSED",
+               69: "DATA", 70: "EVENT", 71: "ASK", 72: "ERROR",
+               73: "BROKERED", 74: "DONE", 75: "ARBED", 76: "ARB_CALL", 96: "PROFILED",
+               97: "TASK_ADMITTED", 98: "TASK_PREEMPT", 112: "STAGED",
                120: "ACTOR_ORDER", 121: "ACTOR_ANSWER"}
-BODIES = {"HELLO": "<IIQ", "PING": "<Q", "REGISTER": "<16sQ", "GRANT": "<QQQII", "CANCEL": "<Q", "BROKER": "<II", "BYE": "<Q", "QUERY": "<II",
-          "WATCH": "<Q", "SET": "<Q", "REAP": "<Q", "WELCOME": "<IIQQQ", "PONG": "<Q", "REGISTERED": "<QQ", "GRANTED": "<QQ", "REFUSED": "<iIQQ",
-          "DATA": "<II", "EVENT": "<Q", "ASK": "<Q", "ERROR": "<iI", "BROKERED": "<Q", "DONE": "<Q", "ARB": "<HHIIIIIIIQqQ", "ARB_ADMIN": "<HHIQqQQ",
-          "ARBED": "<iIIIQ", "ARB_CALL": "<IIIIQQII", "PROFILE": "<HHIIIQQQ", "PROFILE_ADMIN": "<IIQQ", "PROFILED": "<QQQQ", "TASK_ADMIT": "<HHIIIQQQ", "TASK_DONE": "<Q",
+BODIES = {"HELLO": "<IIQ", "PING": "<Q", "REGISTER": "<16sQ", "GRANT": "<QQQII", "CANCEL": "<Q",
+          "BROKER": "<II", "BYE": "<Q", "QUERY": "<II",
+          "WATCH": "<Q", "SET": "<Q", "REAP": "<Q", "WELCOME": "<IIQQQ", "PONG": "<Q",
+          "REGISTERED": "<QQ", "GRANTED": "<QQ", "REFUSED": "<iIQQ",
+          "DATA": "<II", "EVENT": "<Q", "ASK": "<Q", "ERROR": "<iI", "BROKERED": "<Q", "DONE": "<Q",
+          "ARB": "<HHIIIIIIIQqQ", "ARB_ADMIN": "<HHIQqQQ",
+          "ARBED": "<iIIIQ", "ARB_CALL": "<IIIIQQII", "PROFILE": "<HHIIIQQQ",
+          "PROFILE_ADMIN": "<IIQQ", "PROFILED": "<QQQQ", "TASK_ADMIT": "<HHIIIQQQ",
+          "TASK_DONE": "<Q",
           "TASK_ADMITTED": "<QQQII", "TASK_RUNS": "<QQQIIII", "TASK_PREEMPT": "<QQQQQII",
-          "STAGE_QUERY": "<IIHHIQQQII", "STAGE_BEGIN": "<IIQ", "STAGE_END": "<Q", "STAGED": "<IIIIQQQQQ",
-          "ACTOR_PLACE": "<QII", "ACTOR_BORN": "<QQQIHH", "ACTOR_NEXT": "<Q", "ACTOR_DONE": "<QQQII", "ACTOR_CALL": "<II", "ACTOR_MOVE": "<Q",
+          "STAGE_QUERY": "<IIHHIQQQII", "STAGE_BEGIN": "<IIQ", "STAGE_END": "<Q",
+          "STAGED": "<IIIIQQQQQ",
+          "ACTOR_PLACE": "<QII", "ACTOR_BORN": "<QQQIHH", "ACTOR_NEXT": "<Q",
+          "ACTOR_DONE": "<QQQII", "ACTOR_CALL": "<II", "ACTOR_MOVE": "<Q",
           "ACTOR_ORDER": "<QQQQQIHHII", "ACTOR_ANSWER": "<II"}
-QUERIES = {"status": 1, "workers": 2, "quota": 3, "holders": 4, "events": 5, "history": 6, "reconcile": 7, "arbiter": 8, "arb_log": 9, "memory": 16,
+QUERIES = {"status": 1, "workers": 2, "quota": 3, "holders": 4, "events": 5, "history": 6,
+           "reconcile": 7, "arbiter": 8, "arb_log": 9, "memory": 16,
            "gate": 17, "stages": 32}
 LIMITS = {0: None, 1: "partition", 2: "user", 3: "label", 4: "store"}
 
 
 def wait_for(what, condition, timeout=120.0):
     """
-    Polls until condition() is true and returns that; fails, saying what, at the deadline. Less often after a while: what is waited for may be
-    a survey, which takes idle time only.
+    Polls until condition() is true and returns that; fails, saying what, at the deadline. Less
+    often after a while: what is waited for may be a survey, which takes idle time only.
     """
     begun = time.monotonic()
     while True:
@@ -150,7 +164,8 @@ class Wire:
         assert answer.name == "PONG" and answer.values == (cookie,), answer
 
     def register(self, uuid, below):
-        return self.call("REGISTER", bytes.fromhex(uuid.replace("-", "")), 0, tail=os.fsencode(below))
+        return self.call("REGISTER", bytes.fromhex(uuid.replace("-", "")), 0,
+                         tail=os.fsencode(below))
 
     def grant(self, need, ahead=0, wait_ms=None):
         return self.call("GRANT", need, ahead, wait_ms or 0, 0 if wait_ms is None else 1, 0)
@@ -175,11 +190,13 @@ class Wire:
         self.close()
 
 
-# Puts descriptors where a service manager puts those that it hands over (sd_listen_fds(3)), and becomes the program.
+# Puts descriptors where a service manager puts those that it hands over
+# (sd_listen_fds(3)), and becomes the program.
 HAND_OVER = """
 import fcntl, os, sys
 n = int(sys.argv[1])
-for i, fd in enumerate([fcntl.fcntl(int(fd), fcntl.F_DUPFD_CLOEXEC, 64) for fd in sys.argv[2:2 + n]]):
+high = [fcntl.fcntl(int(fd), fcntl.F_DUPFD_CLOEXEC, 64) for fd in sys.argv[2:2 + n]]
+for i, fd in enumerate(high):
     os.dup2(fd, 3 + i)
 os.environ.update(LISTEN_FDS=str(n), LISTEN_PID=str(os.getpid()))
 os.execvp(sys.argv[2 + n], sys.argv[2 + n:])
@@ -187,9 +204,11 @@ os.execvp(sys.argv[2 + n], sys.argv[2 + n:])
 
 
 class Daemon:
-    """A shmstored that serves these partitions. config: text for its configuration file, else --partition for each."""
+    """A shmstored that serves these partitions. config: text for its configuration file,
+    else --partition for each."""
 
-    def __init__(self, *partitions, config=None, prefix=(), environment=None, http=True, start=True, handed=()):
+    def __init__(self, *partitions, config=None, prefix=(), environment=None, http=True, start=True,
+                 handed=()):
         self.directory = tempfile.mkdtemp(prefix="shmstored-test-")
         os.chmod(self.directory, 0o755)
         self.socket = os.path.join(self.directory, "socket")
@@ -211,7 +230,8 @@ class Daemon:
         """The text, with the HTTP port of this daemon and its partitions where it names none."""
         lines = [text]
         if "http {" not in text:
-            lines.append(f'http {{ enabled = {"yes" if self.http else "no"}\n port = {self.port} }}')
+            lines.append(
+                f'http {{ enabled = {"yes" if self.http else "no"}\n port = {self.port} }}')
         if 'partition "' not in text:
             lines += [f'partition "{path}" {{ }}' for path in self.partitions]
         with open(self.config, "w", encoding="utf-8") as f:
@@ -228,16 +248,19 @@ class Daemon:
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(notify_path)
         os.chmod(notify_path, 0o777)
-        hand_over = [sys.executable, "-c", HAND_OVER, str(len(self.handed)), *map(str, self.handed)] if self.handed else []
+        hand_over = [sys.executable, "-c", HAND_OVER, str(len(self.handed)),
+                     *map(str, self.handed)] if self.handed else []
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [*self.prefix, *hand_over, str(SHMSTORED), "--config", self.config, "--socket", self.socket],
-                env={**self.env(), "NOTIFY_SOCKET": notify_path}, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                pass_fds=self.handed)
+                [*self.prefix, *hand_over, str(SHMSTORED), "--config", self.config, "--socket",
+                 self.socket],
+                env={**self.env(), "NOTIFY_SOCKET": notify_path}, stdin=subprocess.DEVNULL,
+                stdout=log, stderr=log, pass_fds=self.handed)
         self.pid = self.process.pid
         deadline = time.monotonic() + timeout
         while "READY=1" not in self.status.split("\n"):
-            assert self.process.poll() is None, f"shmstored ended with {self.process.returncode}:\n{self.log()}"
+            assert self.process.poll() is None, (
+                f"shmstored ended with {self.process.returncode}:\n{self.log()}")
             self.listen(max(0.01, min(0.5, deadline - time.monotonic())))
             assert time.monotonic() < deadline, f"shmstored is not ready:\n{self.log()}"
 
@@ -266,8 +289,8 @@ class Daemon:
 
     def admin(self, *words, check=True):
         """shmstore-admin --json: what it says, parsed; check=False: the CompletedProcess."""
-        result = subprocess.run([str(ADMIN), "--json", *map(str, words)], env=self.env(), capture_output=True, text=True, timeout=120,
-                                check=False)
+        result = subprocess.run([str(ADMIN), "--json", *map(str, words)], env=self.env(),
+                                capture_output=True, text=True, timeout=120, check=False)
         if not check:
             return result
         assert result.returncode == 0, result.stderr
@@ -294,7 +317,8 @@ class Daemon:
         assert status == 0, f"shmstored ended with {status}:\n{self.log()}"
 
     def close(self):
-        """Ends it if it runs, takes its directory away, and fails where a sanitizer had something to say."""
+        """Ends it if it runs, takes its directory away, and fails where a
+        sanitizer had something to say."""
         try:
             if self.process and self.process.poll() is None:
                 self.stop()

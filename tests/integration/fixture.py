@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of several processes share: a place for a partition, and processes that own stores there.
+"""What the tests of several processes share: a place for a partition, and
+processes that own stores there.
 
-A Place is a tmpfs of its own where root runs the tests (so that its books are ours alone, and its size and huge= option can be
-chosen), else a directory in /dev/shm. A Tool is a storetool process: commands in, answers out, kill -9 at any time. Everything
-is taken away again when the test ends, however it ends. SHMSTORE_BUILD names the build directory.
+A Place is a tmpfs of its own where root runs the tests (so that its books are ours alone, and its
+size and huge= option can be chosen), else a directory in /dev/shm. A Tool is a storetool process:
+commands in, answers out, kill -9 at any time. Everything is taken away again when the test ends,
+however it ends. SHMSTORE_BUILD names the build directory.
 """
 import contextlib
 import errno
@@ -19,10 +21,13 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("SHMSTORE_BUILD", SOURCE / "build" / "release"))
 STORETOOL = BUILD / "tests" / "storetool"
-# Debian's Python cannot load the package of a build with sanitizers: their library would have to be loaded before all others.
-SANITIZED = (BUILD / "build.ninja").exists() and "fsanitize" in (BUILD / "build.ninja").read_text(encoding="utf-8", errors="replace")
+# Debian's Python cannot load the package of a build with sanitizers: their library would have to
+# be loaded before all others.
+SANITIZED = ((BUILD / "build.ninja").exists() and "fsanitize" in (BUILD / "build.ninja").read_text(
+    encoding="utf-8", errors="replace"))
 ROOT = os.geteuid() == 0
-BOOKS = ("used", "linked", "ghosts", "pool", "inflight", "foreign", "residual", "stores", "objects", "leases")
+BOOKS = ("used", "linked", "ghosts", "pool", "inflight", "foreign", "residual", "stores", "objects",
+         "leases")
 NOBODY = 65534
 USAGE = ("linked", "pss", "uss", "mapped", "n_objects", "n_views")
 
@@ -33,7 +38,8 @@ class Place:
     def __init__(self, size="512m", huge="never"):
         self.base = tempfile.mkdtemp(prefix="shmstore-test-", dir="/dev/shm")
         self.mounted = ROOT and subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0755,huge={huge}", "shmstore-test", self.base],
+            ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0755,huge={huge}", "shmstore-test",
+             self.base],
             capture_output=True, check=False).returncode == 0
         self.path = os.path.join(self.base, "partition")
 
@@ -55,10 +61,12 @@ class ToolError(OSError):
 
 
 class Tool:
-    """A storetool process. Tool("put", …) returns the answer's words; a refusal is a ToolError with its errno."""
+    """A storetool process. Tool("put", …) returns the answer's words; a refusal is a
+    ToolError with its errno."""
 
     def __init__(self, path, prefix=()):
-        self.process = subprocess.Popen([*prefix, str(STORETOOL), path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        self.process = subprocess.Popen([*prefix, str(STORETOOL), path], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, bufsize=0)
         self.pid = self.process.pid
         self.asked = 0
         self.buffer = b""
@@ -73,7 +81,8 @@ class Tool:
     def receive(self, timeout=120):
         deadline = time.monotonic() + timeout
         while b"\n" not in self.buffer:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select([self.process.stdout], [], [],
+                                        max(0.0, deadline - time.monotonic()))
             assert ready, f"storetool {self.pid}: no answer within {timeout} s"
             data = os.read(self.process.stdout.fileno(), 65536)
             assert data, f"storetool {self.pid} died: {self.process.wait()}"
@@ -115,7 +124,8 @@ class Tool:
         self.finish()
 
     def end(self):
-        """Lets it close its store and views, and expects that all went well, a sanitizer's checks included."""
+        """Lets it close its store and views, and expects that all went well, a
+        sanitizer's checks included."""
         self.process.stdin.close()
         status = self.process.wait(60)
         self.finish()
@@ -195,7 +205,8 @@ class Cluster:
         self.place.remove()
 
     def nothing_left(self):
-        """Ends all processes well; after one gc the partition must be empty and its books must close."""
+        """Ends all processes well; after one gc the partition must be empty
+        and its books must close."""
         for tool in self.tools:
             if tool.alive:
                 tool.end()
@@ -211,7 +222,8 @@ class Cluster:
                 time.sleep(0.05)
         finally:
             asker.end()
-        left = {name: value for name, value in books.items() if name not in ("used", "linked", "foreign") and value}
+        left = {name: value for name, value in books.items()
+                if name not in ("used", "linked", "foreign") and value}
         if not self.place.mounted:
             for name in ("residual", "ghosts", "inflight"):
                 left.pop(name, None)
@@ -223,7 +235,8 @@ class Cluster:
 
 @contextlib.contextmanager
 def clusters(kind):
-    """make(**options): a cluster of that kind. In the end nothing may be left in any of them, and they are removed either way."""
+    """make(**options): a cluster of that kind. In the end nothing may be left in any of them, and
+    they are removed either way."""
     made = []
 
     def make(**options):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of admission share: a made-up host of 128 MiB under a real daemon, requests to its gate, and a process that asks by the package. The fixtures are
-known to all tests (conftest.py)."""
+"""What tests of admission share: a made-up host of 128 MiB under a real daemon, requests to its
+gate, and a process that asks by the package. The fixtures are known to all tests (conftest.py)."""
 import os
 import subprocess
 import sys
@@ -19,7 +19,8 @@ RETRIABLE = 1
 MINE = 2**32 - 1
 ECANCELED, EPERM, ENOENT, EMFILE, EINVAL = -125, -1, -2, -24, -22
 STATM = b"%010d %010d 0000000000 0 0 0 0\n"
-MEMINFO = "MemTotal: 131072 kB\nMemFree: 0 kB\nMemAvailable: {} kB\nBuffers: 0 kB\nCached: 0 kB\nShmem: 0 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
+MEMINFO = ("MemTotal: 131072 kB\nMemFree: 0 kB\nMemAvailable: {} kB\nBuffers: 0 kB\nCached: 0 "
+           "kB\nShmem: 0 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n")
 
 
 class Small(Made):
@@ -49,7 +50,8 @@ def small(tmp_path):
 @pytest.fixture
 def gated(make_daemon, place, small):
     def make(more="", http=False, **keys):
-        return make_daemon(config=f'{text(**small.keys, **keys)}\n{more}\npartition "{place.path}" {{ create = yes }}\n', http=http)
+        return make_daemon(config=f'{text(**small.keys, **keys)}\n{more}\npartition "{place.path}" '
+                                  f'{{ create = yes }}\n', http=http)
 
     return make
 
@@ -100,14 +102,17 @@ def looked(daemon, condition=lambda g: True):
 
 
 def python(code, *words, **options):
-    return subprocess.Popen([sys.executable, "-c", "import ctypes, signal; ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n" + code, *map(str, words)],
+    return subprocess.Popen([sys.executable, "-c", "import ctypes, signal; "
+                                                   "ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n" +
+                                                   code, *map(str, words)],
                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
 
 
 LIBRARY = """
 import os, sys, time
 import shmstore
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests in the background ignores it
+# Whoever runs the tests in the background ignores it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from shmstore.preempting import Preempted
 from shmstore.profiling import NotAdmitted
 store = shmstore.Partition(os.environ["PLACE"]).open("w%d" % os.getpid())
@@ -125,7 +130,8 @@ class Library:
     """A process that uses the package: one expression at a time."""
 
     def __init__(self, place, socket):
-        env = {**os.environ, "PLACE": str(place.path), "SHMSTORE_SOCKET": str(socket), "PYTHONPATH": str(BUILD / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+        env = {**os.environ, "PLACE": str(place.path), "SHMSTORE_SOCKET": str(socket),
+               "PYTHONPATH": str(BUILD / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
         self.process = python(LIBRARY, env=env)
 
     def begin(self, text):

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small disk that misbehaves when it is told to: ext4 on a loop device over a file that has no name.
+"""A small disk that misbehaves when it is told to: ext4 on a loop device
+over a file that has no name.
 
-It fills, as any disk does. It is remounted read-only. Its writes fail with EIO while the file below is immutable, its reads while that
-is cut off: the errors come from the block layer as those of a dying device do, and pass when they are to. (dm-flakey and dm-error
-would do the same, where the kernel has a device mapper.)
+It fills, as any disk does. It is remounted read-only. Its writes fail with EIO while the file below
+is immutable, its reads while that is cut off: the errors come from the block layer as those of a
+dying device do, and pass when they are to. (dm-flakey and dm-error would do the same, where the
+kernel has a device mapper.)
 
 Who takes it away is a process that reads a pipe of ours: it does so also when we are killed.
 """
@@ -22,7 +24,9 @@ FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IMMUTABLE_FL = 0x80086601, 0x40086602, 0x10
 CLEANER = r"""
 trap '' INT TERM HUP
 cat > /dev/null
-for i in 1 2 3 4 5 6 7 8 9 10; do umount "$1" 2>/dev/null || umount -l "$1" 2>/dev/null || break; done
+for i in 1 2 3 4 5 6 7 8 9 10; do
+  umount "$1" 2>/dev/null || umount -l "$1" 2>/dev/null || break
+done
 losetup -d "$2" 2>/dev/null
 rm -rf --one-file-system "$1"
 """
@@ -59,8 +63,8 @@ class LoopDisk:
             if not self.device:
                 os.close(handle)
                 os.rmdir(self.path)
-        self.cleaner = subprocess.Popen(["sh", "-c", CLEANER, "cleaner", self.path, self.device], stdin=subprocess.PIPE,
-                                        start_new_session=True)
+        self.cleaner = subprocess.Popen(["sh", "-c", CLEANER, "cleaner", self.path, self.device],
+                                        stdin=subprocess.PIPE, start_new_session=True)
         self.mount()
 
     def mount(self):

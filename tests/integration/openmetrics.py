@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A strict reader of OpenMetrics 1.0 text: what the standard forbids is an error, and so is what it only advises against, where we
-have no reason to do it. parse(text) gives {family: Family}; a Family has type, unit, help and samples {(name, labels): value}."""
+"""A strict reader of OpenMetrics 1.0 text: what the standard forbids is an error, and so is what it
+only advises against, where we have no reason to do it. parse(text) gives {family: Family}; a Family
+has type, unit, help and samples {(name, labels): value}."""
 import math
 import re
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 LABEL = r"[a-zA-Z_][a-zA-Z0-9_]*"
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
-SUFFIXES = {"counter": ("_total", "_created"), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count", "_created"), "summary": ("", "_sum", "_count", "_created"),
-            "info": ("_info",), "stateset": ("",), "gaugehistogram": ("_bucket", "_gsum", "_gcount"), "unknown": ("",)}
+SUFFIXES = {"counter": ("_total", "_created"), "gauge": ("",),
+            "histogram": ("_bucket", "_sum", "_count", "_created"),
+            "summary": ("", "_sum", "_count", "_created"),
+            "info": ("_info",), "stateset": ("",),
+            "gaugehistogram": ("_bucket", "_gsum", "_gcount"), "unknown": ("",)}
 
 
 class Wrong(ValueError):
@@ -25,7 +29,8 @@ class Family:
     def sum(self, suffix="", **labels):
         """Over all samples that have these labels."""
         want = set(labels.items())
-        return sum(value for (name, has), value in self.samples.items() if name == self.name + suffix and want <= set(has))
+        return sum(value for (name, has), value in self.samples.items() if name == self.name +
+                   suffix and want <= set(has))
 
 
 def require(condition, line, why):
@@ -73,13 +78,15 @@ def read_sample(family, line):
     require(match, line, "a line that is no sample")
     name, labels = match[1], read_labels(match[2] or "", line)
     require(family and family.type, line, "a sample without # TYPE before it")
-    require(any(name == family.name + suffix for suffix in SUFFIXES[family.type]), line, f"no sample of the {family.type} {family.name}")
+    require(any(name == family.name + suffix for suffix in SUFFIXES[family.type]), line,
+            f"no sample of the {family.type} {family.name}")
     value = read_value(match[3], line)
     if match[4]:
         read_value(match[4], line)
     if family.type in ("counter", "histogram"):
         require(not math.isnan(value) and value >= 0, line, "a counter below 0")
-    require(("le" in labels) == name.endswith("_bucket"), line, "le on what is no bucket, or none on one")
+    require(("le" in labels) == name.endswith("_bucket"), line,
+            "le on what is no bucket, or none on one")
     key = (name, tuple(sorted(labels.items())))
     require(key not in family.samples, line, "a series twice")
     family.samples[key] = value
@@ -96,9 +103,11 @@ def read_metadata(families, family, line):
     require(getattr(family, what.lower()) is None, line, "metadata twice")
     if what == "TYPE":
         require(text in SUFFIXES, line, "no such type")
-        require(text != "counter" or not name.endswith("_total"), line, "a counter's family has no _total")
+        require(text != "counter" or not name.endswith("_total"), line,
+                "a counter's family has no _total")
     elif what == "UNIT":
-        require(re.fullmatch(r"[a-zA-Z0-9_:]+", text) and name.endswith("_" + text), line, "a unit that is not the name's end")
+        require(re.fullmatch(r"[a-zA-Z0-9_:]+", text) and name.endswith("_" + text), line,
+                "a unit that is not the name's end")
     else:
         text = unescape(text, line)
         require(text, line, "an empty help")
@@ -119,9 +128,11 @@ def check_histogram(family):
     for one in series.values():
         bounds = [bound for bound, _ in one["buckets"]]
         counts = [value for _, value in one["buckets"]]
-        require(bounds == sorted(set(bounds)) and bounds and bounds[-1] == math.inf, family.name, "buckets that are not in order up to +Inf")
+        require(bounds == sorted(set(bounds)) and bounds and bounds[-1] == math.inf, family.name,
+                "buckets that are not in order up to +Inf")
         require(counts == sorted(counts), family.name, "buckets that do not add up")
-        require(one.get("_count") == counts[-1] and "_sum" in one, family.name, "_count is not the last bucket, or there is no _sum")
+        require(one.get("_count") == counts[-1] and "_sum" in one, family.name,
+                "_count is not the last bucket, or there is no _sum")
 
 
 def check_clashes(families):
@@ -130,7 +141,8 @@ def check_clashes(families):
     for family in families.values():
         for suffix in {"", *SUFFIXES[family.type]}:
             name = family.name + suffix
-            require(names.setdefault(name, family.name) == family.name, name, "a name of two families")
+            require(names.setdefault(name, family.name) == family.name, name,
+                    "a name of two families")
 
 
 def parse(text):
@@ -141,7 +153,8 @@ def parse(text):
     require(lines[-1] == "# EOF", lines[-1], "no # EOF at the end")
     families, family = {}, None
     for line in lines[:-1]:
-        require(line and line != "# EOF" and "\r" not in line, line, "an empty line, or # EOF in the middle")
+        require(line and line != "# EOF" and "\r" not in line, line,
+                "an empty line, or # EOF in the middle")
         if line.startswith("#"):
             family = read_metadata(families, family, line)
         else:

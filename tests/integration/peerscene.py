@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons that are each other's peers, each with a partition of its own, places for actors under them, and callers."""
+"""Daemons that are each other's peers, each with a partition of its own, places for actors
+under them, and callers."""
 import contextlib
 import os
 
@@ -68,11 +69,13 @@ class Host:
 
 def connected(*hosts):
     for host in hosts:
-        wait_for(f"the peers of {host.name}", lambda host=host: len(host.document()["peers"]) == len(hosts) - 1)
+        wait_for(f"the peers of {host.name}", lambda host=host: len(host.document()["peers"]) ==
+                 len(hosts) - 1)
 
 
 def settled(host, names, name="log"):
-    """Until the actor at host was saved after all that it ran, and these daemons have that copy: none is on its way any more."""
+    """Until the actor at host was saved after all that it ran, and these daemons have that copy:
+    none is on its way any more."""
     def look():
         a = host.actor(name)
         newest = {c["daemon"] for c in a["copies"] if c["version"] == a["saved"]} if a else set()
@@ -81,7 +84,8 @@ def settled(host, names, name="log"):
 
 
 def died(host, process, name="log"):
-    """Kills the process, until its daemon knows that the actor is there no more: a call that is given to a process that dies is lost."""
+    """Kills the process, until its daemon knows that the actor is there no more: a call that is
+    given to a process that dies is lost."""
     if process.popen.poll() is None:
         process.kill()
     wait_for("the news of its end", lambda: (host.actor(name) or {}).get("pid") != process.pid, 60)

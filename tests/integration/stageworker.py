@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker of the tests of stages: stageworker.py PARTITION NAME opens a store by the Python package, and runs the Python code in each line of its
-input (a JSON text); it answers a line with what the code called `result`, or with the error."""
+"""A worker of the tests of stages: stageworker.py PARTITION NAME opens a store by the Python
+package, and runs the Python code in each line of its input (a JSON text); it answers a line with
+what the code called `result`, or with the error."""
 import gc
 import json
 import os
@@ -19,14 +20,16 @@ def rss_anon():
 
 def main():
     store = shmstore.Partition(sys.argv[1], create=True).open(sys.argv[2])
-    scope = {"store": store, "shmstore": shmstore, "MIB": MIB, "rss_anon": rss_anon, "gc": gc, "os": os}
+    scope = {"store": store, "shmstore": shmstore, "MIB": MIB, "rss_anon": rss_anon, "gc": gc,
+             "os": os}
     for line in sys.stdin:
         scope["result"] = None
         try:
             exec(json.loads(line), scope)
             answer = {"result": scope["result"]}
         except Exception as error:  # the test looks at it
-            answer = {"error": type(error).__name__, "errno": getattr(error, "errno", None), "text": str(error)}
+            answer = {"error": type(error).__name__, "errno": getattr(error, "errno", None),
+                      "text": str(error)}
         print(json.dumps(answer), flush=True)
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstore-admin arb: a real daemon, real clients that wait, are rolled back and cancelled, and what an operator sees of it and can do about it.
+"""shmstore-admin arb: a real daemon, real clients that wait, are rolled back and cancelled, and
+what an operator sees of it and can do about it.
 
-Who gets memory when is the core's and the daemon's to be tested (replay, test_daemon_arbiter.py). Here: that what is shown is so, that an order does what it
-says to whom it says, and that what cannot be is refused in words.
+Who gets memory when is the core's and the daemon's to be tested (replay, test_daemon_arbiter.py).
+Here: that what is shown is so, that an order does what it says to whom it says, and that what
+cannot be is refused in words.
 """
 import csv
 import datetime
@@ -31,7 +33,9 @@ class Host:
         self.place = Place(size=f"{SIZE}")
         self.clients = []
         try:
-            self.daemon = Daemon(self.place.path, http=False, config=f'{config}\npartition "{self.place.path}" {{ create = yes }}')
+            self.daemon = Daemon(self.place.path, http=False,
+                                 config=f'{config}\npartition "{self.place.path}" {{ create = yes '
+                                        f'}}')
         except BaseException:
             self.place.remove()
             raise
@@ -55,7 +59,8 @@ class Host:
 
     def context(self, store, number=1):
         """Of the JSON document, and its id as people write it."""
-        found, = (c for c in self.document()["contexts"] if (c["store"], c["context"]) == (store, number))
+        found, = (c for c in self.document()["contexts"] if (c["store"], c["context"]) == (
+            store, number))
         return found, f"{found['id'] >> 32}:{found['id'] & 0xffffffff}"
 
     def close(self):
@@ -86,22 +91,26 @@ def waiting_pair(host):
     return a, b, serial
 
 
-# ---- looking -------------------------------------------------------------------------------------------------------
+# ---- looking -------------------------------------------------------------------------------------
 
 
 def test_who_waits_for_what_and_why(host):
     waiting_pair(host)
     context, identity = host.context("b")
-    assert (context["state"], context["kind"], context["label"], context["priority"]) == ("BLOCKED", "dedicated", "task1", 1)
+    assert (context["state"], context["kind"], context["label"], context["priority"]) == (
+        "BLOCKED", "dedicated", "task1", 1)
     assert (context["bytes"], context["held"], context["need"]) == (40 * MIB, 8 * MIB, 48 * MIB)
     assert context["pool"] == f"shm:{host.place.path}" and "does not fit" in context["reason"]
     text = host.arb("threads").out
     first, second = text.splitlines()[2:4]
-    assert re.match(rf" *{identity} b +\d+ dedicated BLOCKED +\d+\.\d s +1 shm:\S+ 40\.0 MiB 8\.0+ MiB 48\.0 MiB +0 +{identity} task1 +does not fit", first), text
+    assert re.match(rf" *{identity} b +\d+ dedicated BLOCKED +\d+\.\d s +1 shm:\S+ 40\.0 MiB 8\.0+ "
+                    rf"MiB 48\.0 MiB +0 +{identity} task1 +does not fit", first), text
     assert re.search(r" a +\d+ dedicated RUNNING ", second), text
-    assert [line.split()[1] for line in host.arb("threads", "--sort", "store").out.splitlines()[2:4]] == ["a", "b"]
+    assert [line.split()[1] for line in host.arb("threads", "--sort",
+                                                 "store").out.splitlines()[2:4]] == ["a", "b"]
     tasks = {t["store"]: t for t in host.document("tasks")["tasks"]}
-    assert (tasks["a"]["held"], tasks["a"]["stalled"], tasks["b"]["held"], tasks["b"]["stalled"]) == (40 * MIB, False, 8 * MIB, True)
+    assert (tasks["a"]["held"], tasks["a"]["stalled"], tasks["b"]["held"],
+            tasks["b"]["stalled"]) == (40 * MIB, False, 8 * MIB, True)
     assert re.search(r" b +\d+ task1 +1 .*8\.0+ MiB +1 yes ", host.arb("tasks").out)
     pool, = host.document("pools")["pools"]
     assert pool["waiting"] == 1 and pool["level"] == 1 and pool["used"] >= 48 * MIB
@@ -113,13 +122,15 @@ def test_who_waits_for_what_and_why(host):
 def test_tasks_that_have_ended_are_shown_with_what_they_lost(host):
     """Also of a store that is gone: without its name, which nobody knows then."""
     a, b = waiting_pair(host)[:2]
-    assert host.document("tasks").get("ended") is None and "no tasks" in host.arb("tasks", "--ended").out
+    assert (host.document("tasks").get("ended") is None and
+            "no tasks" in host.arb("tasks", "--ended").out)
     assert a.op("TASK_END", task=1, flags=RELEASED) == "OK"
     host.clients.remove(b)
     b.close()
     wait_for("the end of b", lambda: len(host.ended()) == 2)
     first, second = host.ended()
-    assert (first["store"], first["label"], first["held"], second["store"], second["pid"], second["label"]) == ("a", "task1", 0, None, None, "task1")
+    assert (first["store"], first["label"], first["held"], second["store"], second["pid"],
+            second["label"]) == ("a", "task1", 0, None, None, "task1")
     assert second["blocked_ms"] >= 0 and [t["store"] for t in host.document("tasks")["tasks"]] == []
     lines = host.arb("tasks", "--ended").out.splitlines()
     assert len([line for line in lines if " task1 " in line]) == 2, lines
@@ -136,12 +147,14 @@ def test_every_json_member_is_in_the_man_page(host):
     words = set(re.findall(r"[a-z_]+", (SOURCE / "docs" / "man" / "shmstore-admin.1").read_text()))
 
     def members(value):
-        for name, inner in value.items() if isinstance(value, dict) else ((None, i) for i in value) if isinstance(value, list) else ():
+        for name, inner in (value.items() if isinstance(value, dict) else ((None, i) for i in value)
+                            if isinstance(value, list) else ()):
             yield from [name] if name else []
             yield from members(inner)
 
     _, identity = host.context("b")
-    for command in (["threads"], ["log"], ["inject", "retry", identity], ["cancel", identity], ["set", "max_bypass", "64"]):
+    for command in (["threads"], ["log"], ["inject", "retry", identity], ["cancel", identity],
+                    ["set", "max_bypass", "64"]):
         found = set(members(host.tool.json("arb", *command)))
         assert found and found <= words, found - words
 
@@ -151,20 +164,25 @@ def test_log_is_csv(host):
     other, _ = a.reserve(1, 24 * MIB)  # now both are stuck: b is the lower one
     assert b.end(serial) == "RETRY"
     rows = list(csv.DictReader(io.StringIO(host.arb("log").out), strict=True))
-    assert list(rows[0])[:8] == ["time", "op", "current thread", "op thread", "op task", "from", "to", "notes"]
+    assert list(rows[0])[:8] == ["time", "op", "current thread", "op thread", "op task", "from",
+                                 "to", "notes"]
     assert all(None not in row and None not in row.values() for row in rows)
     _, of_a = host.context("a")
     _, of_b = host.context("b")
     moved = [(row["from"], row["to"], row["outcome"]) for row in rows if row["op thread"] == of_b]
-    assert moved == [("UNKNOWN", "RUNNING", "OK"), ("RUNNING", "BLOCKED", "OK"), ("BLOCKED", "BUFN_THROW", "OK"), ("BUFN_THROW", "BUFN_WAIT", "RETRY")]
+    assert moved == [("UNKNOWN", "RUNNING", "OK"), ("RUNNING", "BLOCKED", "OK"),
+                     ("BLOCKED", "BUFN_THROW", "OK"), ("BUFN_THROW", "BUFN_WAIT", "RETRY")]
     last = rows[-1]
-    assert (last["current thread"], last["op task"], last["store"], last["bytes"]) == (of_a, of_b, "b", str(40 * MIB))
-    assert last["pool"] == f"shm:{host.place.path}" and last["partition"] == host.place.path and "," in last["notes"]
+    assert (last["current thread"], last["op task"], last["store"], last["bytes"]) == (
+        of_a, of_b, "b", str(40 * MIB))
+    assert (last["pool"] == f"shm:{host.place.path}" and last["partition"] == host.place.path and
+            "," in last["notes"])
     said = datetime.datetime.fromisoformat(last["time"].replace("Z", "+00:00")).timestamp()
     assert abs(said - time.time()) < 60
     numbers = [int(row["number"]) for row in rows]
     assert numbers == list(range(1, len(rows) + 1))
-    assert [row["number"] for row in csv.DictReader(io.StringIO(host.arb("log", "--count", "1").out))] == [last["number"]]
+    assert [row["number"] for row in csv.DictReader(
+        io.StringIO(host.arb("log", "--count", "1").out))] == [last["number"]]
     after = list(csv.DictReader(io.StringIO(host.arb("log", "--since", str(numbers[-3])).out)))
     assert [int(row["number"]) for row in after] == numbers[-2:]
     assert len(host.tool.json("arb", "log")["partitions"][0]["log"]) == len(rows)
@@ -173,9 +191,11 @@ def test_log_is_csv(host):
 @pytest.mark.parametrize("how", ["q", "interrupt"])
 def test_top_on_a_terminal(host, terminal, how):
     a, b, serial = waiting_pair(host)
-    t = terminal("-p", host.place.path, "arb", "top", "-d", "0.1", env=host.env, rows=30, columns=120)
+    t = terminal("-p", host.place.path, "arb", "top", "-d", "0.1", env=host.env, rows=30,
+                 columns=120)
     t.read_until(b"48.0 MiB")
-    assert b"by state" in t.seen and b" 1 BLOCKED" in t.seen and b"shm:" in t.seen and b"\033[?1049h" in t.seen
+    assert (b"by state" in t.seen and b" 1 BLOCKED" in t.seen and b"shm:" in t.seen and
+            b"\033[?1049h" in t.seen)
     t.type(b"s")
     t.read_until(b"by since")
     a.op("TASK_END", task=1, flags=4)
@@ -189,16 +209,18 @@ def test_top_on_a_terminal(host, terminal, how):
 
 def test_top_for_programs(host):
     waiting_pair(host)
-    assert [d["state"] for d in sorted(host.document()["contexts"], key=lambda c: c["store"])] == ["RUNNING", "BLOCKED"]
+    assert [d["state"] for d in sorted(host.document()["contexts"], key=lambda c: c["store"])] == [
+        "RUNNING", "BLOCKED"]
     r = host.arb("top", "--json", "-n", "3", "-d", "0.05")
     frames = [json.loads(line)["partitions"][0] for line in r.out.splitlines()]
     assert len(frames) == 3 and all(len(f["contexts"]) == 2 for f in frames)
     assert frames[0]["totals"]["messages"] <= frames[2]["totals"]["messages"]
     plain = host.arb("top", "-n", "2", "-d", "0.05").out
-    assert "\033" not in plain and plain.count("2 tasks, 2 contexts: 1 RUNNING, 0 ALLOC, 1 BLOCKED, 0 BUFN_WAIT, 0 BUFN\n") == 2
+    assert ("\033" not in plain and plain.count("2 tasks, 2 contexts: 1 RUNNING, 0 ALLOC, 1 "
+                                                "BLOCKED, 0 BUFN_WAIT, 0 BUFN\n") == 2)
 
 
-# ---- orders --------------------------------------------------------------------------------------------------------
+# ---- orders --------------------------------------------------------------------------------------
 
 
 def test_cancel_ends_a_wait_and_nothing_else(host):
@@ -207,8 +229,10 @@ def test_cancel_ends_a_wait_and_nothing_else(host):
     assert host.arb("cancel", identity).out == f"{host.place.path}: told 1 to wait no longer\n"
     assert b.end(serial) == "CANCELED"
     assert b.state(1) == "RUNNING"
-    assert {t["store"]: t["held"] for t in host.document("tasks")["tasks"]} == {"a": 40 * MIB, "b": 8 * MIB}
-    assert host.tool.json("arb", "cancel", identity)["canceled"] == 1  # does not wait: nothing happens
+    assert {t["store"]: t["held"] for t in host.document("tasks")["tasks"]} == {
+        "a": 40 * MIB, "b": 8 * MIB}
+    # does not wait: nothing happens
+    assert host.tool.json("arb", "cancel", identity)["canceled"] == 1
     assert a.state(1) == "RUNNING" and host.document()["totals"]["canceled"] == 1
 
 
@@ -228,7 +252,8 @@ def test_cancel_of_another_process(host):
     a.task(1)
     a.reserved(1, 40 * MIB)
     b = host.client("b", kind=Process)
-    assert b.op("TASK_BEGIN", task=1, tail="join") == "OK" and b.op("BIND", tail="1", kind=DEDICATED, context=1) == "OK"
+    assert (b.op("TASK_BEGIN", task=1, tail="join") == "OK" and
+            b.op("BIND", tail="1", kind=DEDICATED, context=1) == "OK")
     b.send("RESERVE", context=1, pool=1, bytes=40 * MIB, reservation=1)
     wait_for("b waits", lambda: host.context("b")[0]["state"] == "BLOCKED")
     context, identity = host.context("b")
@@ -237,7 +262,9 @@ def test_cancel_of_another_process(host):
     assert b.next() == "CANCELED"
 
 
-@pytest.mark.parametrize("kind, outcome", [("retry", "RETRY"), ("split", "SPLIT"), ("error", "ERROR"), ("toobig", "TOOBIG"), ("timedout", "TIMEDOUT")])
+@pytest.mark.parametrize("kind, outcome", [("retry", "RETRY"), ("split", "SPLIT"),
+                                           ("error", "ERROR"), ("toobig", "TOOBIG"),
+                                           ("timedout", "TIMEDOUT")])
 def test_inject_makes_exactly_so_many(host, kind, outcome):
     a, b = host.client("a"), host.client("b")
     a.task(1)
@@ -279,10 +306,13 @@ def test_inject_in_one_pool(host):
 def test_set_changes_a_knob(host):
     assert host.document()["knobs"]["max_bypass"] == 64
     assert "max_bypass is 5 until the daemon ends" in host.arb("set", "max-bypass", "5").out
-    assert host.tool.json("arb", "set", "split_ticks", "20") == {"partition": host.place.path, "knob": "split_ticks", "value": 20}
+    assert host.tool.json("arb", "set", "split_ticks", "20") == {
+        "partition": host.place.path, "knob": "split_ticks", "value": 20}
     knobs = host.document()["knobs"]
     assert (knobs["max_bypass"], knobs["split_ticks"]) == (5, 20)
-    for knob, value, why in (("max_bypass", "1000001", "from 0 to 1000000"), ("retry_limit", "0", "from 1 to 1000000"), ("early_detect", "2", "from 0 to 1")):
+    for knob, value, why in (("max_bypass", "1000001", "from 0 to 1000000"),
+                             ("retry_limit", "0", "from 1 to 1000000"),
+                             ("early_detect", "2", "from 0 to 1")):
         r = host.arb("set", knob, value, code=1)
         assert r.out == "" and f"{knob} is {why}, not {value}" in r.err
     assert "is none of max_bypass" in host.arb("set", "wait", "5", code=2).err
@@ -293,7 +323,8 @@ def test_set_changes_a_knob(host):
 def test_what_is_not_there_is_said(host):
     for order in (["cancel", "77:1"], ["cancel", "--task", "77:1"], ["inject", "retry", "77:1"]):
         r = host.arb(*order, code=1)
-        assert r.out == "" and r.err.startswith("shmstore-admin: 77:1: ") and "no such context or task" in r.err
+        assert (r.out == "" and r.err.startswith("shmstore-admin: 77:1: ") and
+                "no such context or task" in r.err)
 
 
 def test_only_root_and_the_daemons_user_give_orders(host):
@@ -317,7 +348,8 @@ def test_without_an_arbiter():
         assert r.out == "" and "arbiter is off" in r.err and "shmstored.conf" in r.err
     finally:
         h.close()
-    for subcommand, args in (("threads", ()), ("log", ()), ("top", ()), ("cancel", ("1:1",)), ("set", ("max_bypass", "5"))):
+    for subcommand, args in (("threads", ()), ("log", ()), ("top", ()), ("cancel", ("1:1",)),
+                             ("set", ("max_bypass", "5"))):
         r = Admin("/", env=h.env)("arb", subcommand, *args, code=1)
         assert r.out == "" and "no daemon answers" in r.err and "systemctl" in r.err
 
@@ -329,5 +361,6 @@ def test_help_explains_every_subcommand():
     assert tuple(listed) == SUBCOMMANDS
     for subcommand in listed:
         shown = a("help", "arb", subcommand, partition=False)
-        assert f"shmstore-admin [OPTION...] arb {subcommand}" in shown.out and "--json" in shown.out and shown.err == ""
+        assert (f"shmstore-admin [OPTION...] arb {subcommand}" in shown.out and
+                "--json" in shown.out and shown.err == "")
         assert a("arb", subcommand, "--help", partition=False).out == shown.out

@@ -9,7 +9,7 @@ from admin_support import NOBODY, Admin, actors, admin, bare, needs_root, patter
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-# ---- df, du, ls, stat -----------------------------------------------------------------------------------------------
+# ---- df, du, ls, stat ----------------------------------------------------------------------------
 
 
 def test_df(admin, actors):
@@ -89,34 +89,43 @@ def test_packed_objects(admin, actors):
     segment, = (Path(admin.path) / "stores" / "s" / "segments").iterdir()
     o = objects["k7"]
     assert o["inode"] == objects["k1"]["inode"] == segment.stat().st_ino
-    assert o["links"] == 2 and o["mtime"] is None and o["buffer_size"] == 1024 and 1024 <= o["blocks"] <= 1536
+    assert (o["links"] == 2 and o["mtime"] is None and o["buffer_size"] == 1024 and
+            1024 <= o["blocks"] <= 1536)
     assert objects["large"]["mtime"] > 0 and not objects["large"]["pinned"]
     words = next(line for line in admin("ls", "s").out.splitlines() if "k7" in line).split()
     assert "packed" in words and words[-2] == "-"
     s = admin.json("stat", "s", "k7")
-    assert s["packed"] and {(n["store"], n["key"]) for n in s["names"]} == {("s", "k7"), ("t", "k7")} and s["leases"] == 0
-    assert "in memory, in a segment" in admin("stat", "s", "k7").out and "written" not in admin("stat", "s", "k7").out
-    # Each object in both stores' books; the memory once; what the segment has besides, and the index, are its owner's pool.
-    index = {store: (Path(admin.path) / "stores" / store / "index").stat().st_blocks * 512 for store in "st"}
+    assert (s["packed"] and {(n["store"], n["key"]) for n in s["names"]} == {
+        ("s", "k7"), ("t", "k7")} and s["leases"] == 0)
+    assert ("in memory, in a segment" in admin("stat", "s", "k7").out and
+            "written" not in admin("stat", "s", "k7").out)
+    # Each object in both stores' books; the memory once; what the segment has besides, and the
+    # index, are its owner's pool.
+    index = {store: (Path(admin.path) / "stores" / store / "index").stat().st_blocks * 512
+             for store in "st"}
     du = admin.json("du")
     stores = {store["name"]: store for store in du["stores"]}
     packed = sum(o["blocks"] for o in objects.values() if o["packed"])
     assert stores["s"]["objects"] == 21 and stores["t"]["objects"] == 1
-    assert stores["s"]["linked"] == packed + objects["large"]["blocks"] and stores["t"]["linked"] == o["blocks"]
+    assert (stores["s"]["linked"] == packed + objects["large"]["blocks"] and
+            stores["t"]["linked"] == o["blocks"])
     assert stores["t"]["uss"] == 0 and stores["t"]["pss"] == o["blocks"] // 2
     assert stores["s"]["pool"] == segment.stat().st_blocks * 512 + index["s"] - packed
     assert stores["t"]["pool"] == index["t"]
     assert admin.json("reconcile")["residual"] == 0
     assert admin("cat", "t", "k7").raw == pattern(1024)
-    # What is free beside an object in its pages is stranded, and the same everywhere: a part of the pool.
+    # What is free beside an object in its pages is stranded, and the same
+    # everywhere: a part of the pool.
     for i in range(20):
         if i != 7:
             actor("delete", f"k{i}")
     du, books = admin.json("du"), equation(admin.json("reconcile"))
-    figures = {du["total_stranded"], {store["name"]: store for store in du["stores"]}["s"]["stranded"], books["stranded"], admin.json("df")["stranded"]}
+    figures = {du["total_stranded"], {store["name"]: store for store in du["stores"]}[
+        "s"]["stranded"], books["stranded"], admin.json("df")["stranded"]}
     assert len(figures) == 1 and (figures.pop() + o["blocks"]) % PAGE == 0
     assert 0 < books["stranded"] < 2 * PAGE <= books["pool"] and books["residual"] == 0
-    assert "of it in pages that packed objects have the rest of" in admin("reconcile").out and "STRANDED" in admin("du").out
+    assert ("of it in pages that packed objects have the rest of" in admin("reconcile").out and
+            "STRANDED" in admin("du").out)
 
 
 @needs_root
@@ -151,7 +160,8 @@ def test_stat(admin, actors):
     actor("handoff", "k", 60000)
     s = admin.json("stat", "s", "k")
     listed, = admin.json("ls", "s")["objects"]
-    for member in ("header_size", "buffer_size", "inode", "links", "key", "store", "blocks", "name"):
+    for member in ("header_size", "buffer_size", "inode", "links", "key", "store", "blocks",
+                   "name"):
         assert s[member] == listed[member]
     data = (Path(admin.path) / "stores" / "s" / "objects" / s["name"]).read_bytes()
     first, second = s["buffers"]
@@ -159,11 +169,13 @@ def test_stat(admin, actors):
     assert data[first["offset"]:][:100000] == pattern(100000)
     assert data[second["offset"]:] == pattern(300) and second["offset"] >= first["offset"] + 100000
     assert s["metadata_size"] == 10 and s["checksum"] is False and s["error"] is None
-    assert {(n["store"], n["key"], n["pid"]) for n in s["names"]} == {("s", "k", actor.pid), ("t", "copy", other.pid)}
+    assert {(n["store"], n["key"], n["pid"]) for n in s["names"]} == {("s", "k", actor.pid), (
+        "t", "copy", other.pid)}
     assert s["links"] == 3 and s["leases"] == 1
     assert re.fullmatch("[0-9a-f]{16}", s["generation"])
     text = admin("stat", "s", "k").out
-    assert f"inode       {s['inode']}\n" in text and re.search(rf"^t +{other.pid} copy$", text, re.M)
+    assert (f"inode       {s['inode']}\n" in text and
+            re.search(rf"^t +{other.pid} copy$", text, re.M))
     assert "3: 2 in stores, 1 leased" in text
     assert "holds no such key" in admin("stat", "s", "none", code=1).err
 
@@ -179,10 +191,11 @@ def test_stat_of_two_names_in_one_store(admin, actors):
 def test_du_is_sorted(admin):
     for name in ("m", "z", "a"):
         admin("put", name, "k", stdin=b"x")
-    assert [line.split()[0] for line in admin("du").out.splitlines()] == ["STORE", "a", "m", "z", "total"]
+    assert [line.split()[0] for line in admin("du").out.splitlines()] == [
+        "STORE", "a", "m", "z", "total"]
 
 
-# ---- reconcile ------------------------------------------------------------------------------------------------------
+# ---- reconcile -----------------------------------------------------------------------------------
 
 TERMS = ("linked", "ghosts", "pool", "inflight", "foreign", "residual")
 
@@ -214,7 +227,8 @@ def test_reconcile_names_every_byte(admin, actors):
     assert set(holders) == {actor.pid, other.pid}
     assert holders[other.pid]["command"] == holders[actor.pid]["command"] == "admin-actor"
     assert holders[other.pid]["bytes"] == r["ghosts"] and holders[other.pid]["objects"] == 1
-    assert holders[actor.pid]["bytes"] == r["ghosts"] + r["inflight"] and holders[actor.pid]["objects"] == 2
+    assert (holders[actor.pid]["bytes"] == r["ghosts"] + r["inflight"] and
+            holders[actor.pid]["objects"] == 2)
     ghosts = {g["kind"]: g for g in r["ghost_list"]}
     assert ghosts["ghost"]["key"] == "ghost" and ghosts["ghost"]["bytes"] == r["ghosts"]
     assert {h["pid"] for h in ghosts["ghost"]["holders"]} == {actor.pid, other.pid}
@@ -223,7 +237,8 @@ def test_reconcile_names_every_byte(admin, actors):
     text = admin("reconcile").out
     # One line for each holder, by pid: the first one has the ghost's name as well.
     first, second = sorted((actor.pid, other.pid))
-    assert re.search(rf"^ghost .* {first} admin-actor .* ghost\n +{second} admin-actor .* ghost$", text, re.M), text
+    assert re.search(rf"^ghost .* {first} admin-actor .* ghost\n +{second} admin-actor .* ghost$",
+                     text, re.M), text
     assert "every byte is accounted for" in text
     actor.kill()
     r = equation(admin.json("reconcile"))
@@ -261,7 +276,8 @@ def test_reconcile_fails_where_bytes_are_missing(bare, actors):
         actor("delete", "k")
         r = user("--json", "reconcile", code=1)
         assert equation(r.json)["residual"] >= 1 << 20
-        assert "bytes are not accounted for" in r.err and f"as root: sudo shmstore-admin -p {a.path} reconcile" in r.err
+        assert ("bytes are not accounted for" in r.err and
+                f"as root: sudo shmstore-admin -p {a.path} reconcile" in r.err)
         mine = equation(a.json("reconcile"))
         assert mine["residual"] == 0 and [h["pid"] for h in mine["holders"]] == [os.getpid()]
     assert equation(user.json("reconcile"))["residual"] == 0

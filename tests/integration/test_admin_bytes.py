@@ -74,11 +74,13 @@ def test_put_on_a_full_partition_leaves_nothing(admin, tmp_path):
 def test_an_interrupted_put_leaves_nothing(admin, number, store, left):
     admin("put", "old", "k", stdin=b"x")
     used = admin.json("df")["used"]
-    p = subprocess.Popen([ADMIN, "-p", admin.path, "put", store, "big"], stdin=subprocess.PIPE, stderr=subprocess.PIPE,
-                         env=environment(),
-                         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # a background job's is ignored
+    p = subprocess.Popen([ADMIN, "-p", admin.path, "put", store, "big"], stdin=subprocess.PIPE,
+                         stderr=subprocess.PIPE, env=environment(),
+                         # a background job's is ignored
+                         preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     deadline = time.monotonic() + 20
-    while not re.match(r"(0|63) 0x0 ", Path(f"/proc/{p.pid}/syscall").read_text()):  # in read(2) of its standard input
+    # in read(2) of its standard input
+    while not re.match(r"(0|63) 0x0 ", Path(f"/proc/{p.pid}/syscall").read_text()):
         assert time.monotonic() < deadline and p.poll() is None
     p.send_signal(number)
     p.communicate(timeout=120)
@@ -95,9 +97,10 @@ def test_wrong_store_names(admin, store):
 
 
 def test_keys_of_any_bytes(admin):
-    keys = {"plain": b"plain", "with space": b"with space", "äöü": "äöü".encode(), r"\x00\xff": b"\x00\xff",
-            r"back\slash": rb"back\slash", r"\x5cx41": rb"\x41", "('x', 0, 1)": b"('x', 0, 1)", "": b"",
-            "line\\x0abreak": b"line\nbreak", "k" * 4096: b"k" * 4096, "%41": b"%41"}
+    keys = {"plain": b"plain", "with space": b"with space", "äöü": "äöü".encode(),
+            r"\x00\xff": b"\x00\xff",
+            r"back\slash": rb"back\slash", r"\x5cx41": rb"\x41", "('x', 0, 1)": b"('x', 0, 1)",
+            "": b"", "line\\x0abreak": b"line\nbreak", "k" * 4096: b"k" * 4096, "%41": b"%41"}
     for i, typed in enumerate(keys):
         admin("put", "s", "--", typed, stdin=b"%d" % i)
     listed = {o["key"] for o in admin.json("ls", "s")["objects"]}
@@ -119,12 +122,14 @@ def test_get_what_is_not_there(admin, tmp_path):
     target = tmp_path / "target"
     target.write_text("precious")
     admin("put", "s", "k", stdin=b"x")
-    for args, message in ((["s", "none"], "the store s holds no such key"), (["none", "k"], "there is no such store"),
+    for args, message in ((["s", "none"], "the store s holds no such key"),
+                          (["none", "k"], "there is no such store"),
                           (["s", "k", "--buffer", "1"], "there is no buffer 1")):
         r = admin("get", *args[:2], target, *args[2:], code=1)
         assert message in r.err
         assert target.read_text() == "precious"
-    assert "No such file or directory" in admin("get", "s", "k", tmp_path / "none" / "x", code=1).err
+    assert "No such file or directory" in admin("get", "s", "k", tmp_path / "none" / "x",
+                                                code=1).err
     assert "No such file or directory" in admin("put", "s", "l", tmp_path / "none", code=1).err
     assert "is a directory" in admin("put", "t", "l", tmp_path, code=1).err
     assert [s["name"] for s in admin.json("du")["stores"]] == ["s"]  # no store for what failed
@@ -147,8 +152,8 @@ def test_get_to_a_full_device(admin):
     admin("put", "s", "k", stdin=b"x" * 100000)
     assert "No space left on device" in admin("get", "s", "k", "/dev/full", code=1).err
     with open("/dev/full", "wb") as full:
-        r = subprocess.run([ADMIN, "-p", admin.path, "cat", "s", "k"], stdout=full, stderr=subprocess.PIPE, check=False,
-                           env=environment(), timeout=60)
+        r = subprocess.run([ADMIN, "-p", admin.path, "cat", "s", "k"], stdout=full,
+                           stderr=subprocess.PIPE, check=False, env=environment(), timeout=60)
     assert r.returncode == 1 and b"No space left" in r.stderr
 
 
@@ -158,5 +163,6 @@ def test_digest_of_a_large_object(admin, tmp_path):
     source = tmp_path / "in"
     source.write_bytes(data)
     with subprocess.Popen(["cat", source], stdout=subprocess.PIPE) as p:
-        subprocess.run([ADMIN, "-p", admin.path, "put", "s", "k"], stdin=p.stdout, check=True, env=environment(), timeout=60)
+        subprocess.run([ADMIN, "-p", admin.path, "put", "s", "k"], stdin=p.stdout, check=True,
+                       env=environment(), timeout=60)
     assert hashlib.sha256(admin("cat", "s", "k").raw).digest() == hashlib.sha256(data).digest()

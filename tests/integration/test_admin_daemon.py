@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstore-admin and the daemon: a real shmstored, real stores, real deaths; and what is said where there is no daemon."""
+"""shmstore-admin and the daemon: a real shmstored, real stores, real deaths; and what is said
+where there is no daemon."""
 import errno
 import itertools
 import json
@@ -14,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from admin_support import ADMIN, NOBODY, SOURCE, Admin, actors, bare, environment, members, needs_root, terminal  # noqa: F401
+from admin_support import (ADMIN, NOBODY, SOURCE, Admin, actors, bare, environment,  # noqa: F401
+                           members, needs_root, terminal)
 from daemon import Closed, Daemon, wait_for
 from test_admin_shell import complete
 
@@ -24,7 +26,8 @@ QUERY_COMMANDS = ("status", "workers", "quota")
 
 @pytest.fixture
 def host(bare):
-    """A partition, a daemon that watches it, and shmstore-admin that asks it: host.admin, host.daemon."""
+    """A partition, a daemon that watches it, and shmstore-admin that asks it:
+    host.admin, host.daemon."""
 
     class Host:
         pass
@@ -57,14 +60,16 @@ class Watch:
     """A running "watch --json"."""
 
     def __init__(self, host, *options, words=("--json",)):
-        self.process = subprocess.Popen([str(ADMIN), *words, "watch", *map(str, options)], stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([str(ADMIN), *words, "watch", *map(str, options)],
+                                        stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, env=environment(**host.admin.env))
         self.buffer = b""
 
     def line(self, timeout=120):
         deadline = time.monotonic() + timeout
         while b"\n" not in self.buffer:
-            assert select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))[0], "no event in time"
+            assert select.select([self.process.stdout], [], [],
+                                 max(0, deadline - time.monotonic()))[0], "no event in time"
             data = os.read(self.process.stdout.fileno(), 65536)
             assert data, f"watch ended: {self.process.communicate()}"
             self.buffer += data
@@ -97,7 +102,7 @@ class Watch:
         self.process.stderr.close()
 
 
-# ---- status, workers, quota ----------------------------------------------------------------------------------------
+# ---- status, workers, quota ----------------------------------------------------------------------
 
 
 def test_status_says_what_the_kernel_says(host, actors):
@@ -112,7 +117,8 @@ def test_status_says_what_the_kernel_says(host, actors):
     survey = p["survey"]
     assert survey["used"] == (fs.f_blocks - fs.f_bfree) * fs.f_frsize
     assert survey["residual"] == 0
-    assert survey["used"] == sum(survey[t] for t in ("linked", "ghosts", "pool", "inflight", "foreign"))
+    assert survey["used"] == sum(survey[t] for t in ("linked", "ghosts", "pool", "inflight",
+                                                     "foreign"))
     mine = host.admin.json("reconcile")
     assert {t: survey[t] for t in ("linked", "ghosts", "pool", "foreign", "residual")} == \
         {t: mine[t] for t in ("linked", "ghosts", "pool", "foreign", "residual")}
@@ -123,7 +129,8 @@ def test_status_says_what_the_kernel_says(host, actors):
 
 
 def test_status_fails_where_bytes_are_missing(host, actors):
-    """A file that nobody names, mapped by nobody, held in a way that no scan of /proc shows: in flight in a socket."""
+    """A file that nobody names, mapped by nobody, held in a way that no scan of /proc
+    shows: in flight in a socket."""
     one, two = socket.socketpair()
     with one, two:
         fd = os.open(host.path, os.O_TMPFILE | os.O_RDWR, 0o600)
@@ -132,7 +139,8 @@ def test_status_fails_where_bytes_are_missing(host, actors):
         os.close(fd)
         r = host.admin("status", "-r", code=1)
         assert "8192 bytes are not accounted for" in r.err
-        assert partition(host.admin("--json", "status", "-r", code=1).json)["survey"]["residual"] == 8192
+        assert partition(host.admin("--json", "status", "-r",
+                                    code=1).json)["survey"]["residual"] == 8192
         host.admin("status")  # who did not ask for every byte is not told off
 
 
@@ -146,8 +154,10 @@ def test_workers_shares_out_as_du_does(host, actors):
     du = {s["name"]: s for s in host.admin.json("du")["stores"]}
     assert set(workers) == set(du) == {"a", "b"}
     for name, s in du.items():
-        assert {k: workers[name][k] for k in ("linked", "pss", "uss", "objects", "pid", "path", "uid", "label", "pool")} == \
-            {k: s[k] for k in ("linked", "pss", "uss", "objects", "pid", "path", "uid", "label", "pool")}
+        assert {k: workers[name][k] for k in ("linked", "pss", "uss", "objects", "pid", "path",
+                                              "uid", "label", "pool")} == \
+            {k: s[k] for k in ("linked", "pss", "uss", "objects", "pid", "path", "uid", "label",
+                               "pool")}
         assert workers[name]["alive"] is True and workers[name]["registered"] is True
     assert workers["a"]["uss"] >= MIB and workers["b"]["uss"] < MIB
     text = host.admin("workers").out
@@ -157,7 +167,8 @@ def test_workers_shares_out_as_du_does(host, actors):
     host.admin("status", "-r")
     for column in ("linked", "pss", "uss"):
         assert rows(host.admin("workers", "--sort", column).out) == ["b", "a"], column
-    wait_for("a second in which a puts nothing", lambda: by_name(host.admin.json("workers"))["a"]["put_bytes_per_s"] == 0)
+    wait_for("a second in which a puts nothing",
+             lambda: by_name(host.admin.json("workers"))["a"]["put_bytes_per_s"] == 0)
     keys = itertools.count()
 
     def rate():
@@ -167,7 +178,8 @@ def test_workers_shares_out_as_du_does(host, actors):
     wait_for("bytes put in the last second", rate)
     by_label = partition(host.admin.json("workers"))["labels"]
     assert [(g["label"], g["stores"]) for g in by_label] == [("actor", 2)]
-    sums = {k: sum(w[k] for w in by_name(host.admin.json("workers")).values()) for k in ("pss", "uss")}
+    sums = {k: sum(w[k] for w in by_name(host.admin.json("workers")).values())
+            for k in ("pss", "uss")}
     assert {k: by_label[0][k] for k in sums} == sums
     assert rows(host.admin("workers", "--by", "label").out) == ["actor"]
     assert len(rows(host.admin("workers", "--by", "user").out)) == 1
@@ -181,7 +193,8 @@ def test_a_document_of_many_packets(host):
     document = host.admin.json("status", "-r") and host.admin("--json", "workers").raw
     assert len(document) > 2 * 16384
     found = by_name(json.loads(document))
-    assert sorted(found) == names and {(w["alive"], w["keep"]) for w in found.values()} == {(False, True)}
+    assert (sorted(found) == names and {(w["alive"], w["keep"]) for w in found.values()} == {
+        (False, True)})
     assert rows(host.admin("workers", "--sort", "name").out) == names
     assert host.admin("workers").out.count(" kept ") == len(names)
 
@@ -191,7 +204,8 @@ def test_a_store_that_came_after_the_survey_shows_its_ledger(host, actors):
     actor("put", "k", MIB, "-")
     w = wait_for("the ledger", lambda: next((w for w in by_name(host.admin.json("workers")).values()
                                              if w["ledger"]["linked"] >= MIB), None))
-    line = next(line for line in host.admin("workers", "--bytes").out.splitlines() if line.startswith("s "))
+    line = next(line for line in host.admin("workers", "--bytes").out.splitlines()
+                if line.startswith("s "))
     assert str(w["ledger"]["linked"]) in line.split()
 
 
@@ -199,24 +213,30 @@ def test_a_limit_is_set_holds_and_is_seen(host, actors):
     actor = actors(host.admin, "s", "-")
     said = host.admin.json("set", f"user.{os.geteuid()}.limit=4MiB")
     assert said == {"partition": host.path, "set": f"user.{os.geteuid()}.limit=4MiB"}
-    limits = {(line["kind"], line["id"]): line for line in partition(host.admin.json("quota"))["limits"]}
+    limits = {(line["kind"], line["id"]): line
+              for line in partition(host.admin.json("quota"))["limits"]}
     assert limits["user", str(os.geteuid())]["hard"] == 4 * MIB
     actor("put", "k", 2 * MIB, "-")
     assert actor.try_("put", "l", 3 * MIB, "-") == f"error {errno.EDQUOT}"
-    host.admin("status", "-r")  # what is written while a survey runs is counted twice until the next one
+    # what is written while a survey runs is counted twice until the next one
+    host.admin("status", "-r")
     line = next(li for li in partition(host.admin.json("quota"))["limits"] if li["kind"] == "user")
     assert line["refused"] >= 1 and 2 * MIB <= line["used"] + line["outstanding"] <= 4 * MIB
-    row = next(r for r in host.admin("quota", "--bytes").out.splitlines() if r.startswith("user ")).split()
+    row = next(r for r in host.admin("quota", "--bytes").out.splitlines()
+               if r.startswith("user ")).split()
     assert row[2] == str(4 * MIB)
     host.admin("-p", host.path, "set", f"user.{os.geteuid()}.limit=none")
     actor("put", "l", 3 * MIB, "-")
 
 
-@pytest.mark.parametrize("assignment,word", [("limit=99x", "99x"), ("lmit=1GiB", "limit"), ("user.nobody-of-that-name.limit=1", "nobody-of-that-name"),
+@pytest.mark.parametrize("assignment,word", [("limit=99x", "99x"), ("lmit=1GiB", "limit"),
+                                             ("user.nobody-of-that-name.limit=1",
+                                              "nobody-of-that-name"),
                                              ("=1", "")])
 def test_what_cannot_be_set_says_why(host, assignment, word):
     r = host.admin("set", assignment, code=1)
-    assert r.err.startswith(f"shmstore-admin: {assignment}: ") and word in r.err.removeprefix(f"shmstore-admin: {assignment}: ")
+    assert (r.err.startswith(f"shmstore-admin: {assignment}: ") and
+            word in r.err.removeprefix(f"shmstore-admin: {assignment}: "))
     assert r.out == ""
 
 
@@ -235,15 +255,17 @@ def test_users_see_their_own(host, actors):
     wait_for("the store", lambda: "of-root" in by_name(host.admin.json("workers")))
     nobody = host.admin.as_nobody()
     assert by_name(nobody("--json", "workers", partition=False).json) == {}
-    wait_for("the next tick", lambda: partition(nobody("--json", "status", partition=False).json)["ledgers"]["stores"] == 1)
+    wait_for("the next tick", lambda: partition(nobody("--json", "status", partition=False).json)[
+        "ledgers"]["stores"] == 1)
     r = nobody("set", "limit=1GiB", partition=False, code=1)
     assert f"limits are set by root and the daemon's own user; you are user {NOBODY}" in r.err
     r = nobody("reap", f"{host.path}/stores/of-root", partition=False, code=1)
     assert "another user's" in r.err
-    assert not any("of-root" in line for line in nobody("--json", "watch", "--since", "0", "-n", "1", partition=False).out.splitlines())
+    assert not any("of-root" in line for line in nobody("--json", "watch", "--since", "0", "-n",
+                                                        "1", partition=False).out.splitlines())
 
 
-# ---- watch ----------------------------------------------------------------------------------------------------------------------
+# ---- watch ---------------------------------------------------------------------------------------
 
 
 def test_watch_tells_what_happens(host, actors):
@@ -251,7 +273,8 @@ def test_watch_tells_what_happens(host, actors):
         wait_for("the watch", lambda: host.admin.json("status")["daemon"]["clients"] >= 2)
         actor = actors(host.admin, "s", "-")
         came = w.event("store-came", name="s")
-        assert came["pid"] == actor.pid and came["path"] == f"{host.path}/stores/s" and abs(came["time"] - time.time()) < 60
+        assert (came["pid"] == actor.pid and came["path"] == f"{host.path}/stores/s" and
+                abs(came["time"] - time.time()) < 60)
         actor.kill()
         went, reaped = w.event("store-went", name="s"), w.event("store-reaped", name="s")
         assert came["sequence"] < went["sequence"] < reaped["sequence"]
@@ -268,16 +291,21 @@ def test_watch_goes_on_where_it_was(host, actors):
     wait_for("the last one", lambda: not by_name(host.admin.json("workers")))
     last = host.admin.json("status")["daemon"]["events"]
     n = sum(last.values())
-    lines = [json.loads(line) for line in host.admin("--json", "watch", "--since", "0", "--count", str(n)).out.splitlines()]
+    lines = [json.loads(line) for line in host.admin("--json", "watch", "--since", "0", "--count",
+                                                     str(n)).out.splitlines()]
     assert [e["sequence"] for e in lines] == list(range(1, n + 1))
     middle = n // 2
     rest = host.admin("--json", "watch", "--since", middle, "-n", str(n - middle)).out.splitlines()
     assert [json.loads(line) for line in rest] == lines[middle:]
     came = [e for e in lines if e["event"] == "store-came"]
-    only = host.admin("--json", "watch", "--since=0", "--events=store-came", f"--count={len(came)}").out.splitlines()
-    assert [json.loads(line) for line in only] == came and {e["name"] for e in came} == {"a", "b", "c"}
-    text = host.admin("watch", "--since=0", "--events=store-came", f"--count={len(came)}").out.splitlines()
-    assert all(re.match(r"\d\d:\d\d:\d\d store-came  partition=", line) for line in text) and len(text) == len(came)
+    only = host.admin("--json", "watch", "--since=0", "--events=store-came",
+                      f"--count={len(came)}").out.splitlines()
+    assert ([json.loads(line) for line in only] == came and {e["name"] for e in came} == {
+        "a", "b", "c"})
+    text = host.admin("watch", "--since=0", "--events=store-came",
+                      f"--count={len(came)}").out.splitlines()
+    assert (all(re.match(r"\d\d:\d\d:\d\d store-came  partition=", line) for line in text) and
+            len(text) == len(came))
 
 
 def test_watch_ends(host, actors):
@@ -298,11 +326,13 @@ def test_watch_ends(host, actors):
 
 
 def test_a_full_ring_reaches_a_slow_reader(host):
-    """More than may wait for a client: it is sent on as the client reads, and nothing is lost or twice."""
+    """More than may wait for a client: it is sent on as the client reads, and
+    nothing is lost or twice."""
     kept, spare = 1024, "x" * 900
     with host.daemon.wire() as w:
         for i in range(kept + 100):
-            assert w.call("SET", 0, tail=f"label.{i}{spare[:100]}.soft=1MiB".encode()).name == "DONE"
+            assert w.call("SET", 0,
+                          tail=f"label.{i}{spare[:100]}.soft=1MiB".encode()).name == "DONE"
     last = host.admin.json("status")["daemon"]["events"]["limit-set"] + 1  # and daemon-started
     with host.daemon.wire() as w:
         assert w.call("WATCH", 0).name == "DONE"
@@ -333,7 +363,7 @@ def test_watch_stops_with_its_reader(host):
         w.process.stdout = open(os.devnull, "rb")  # closed again at the end
 
 
-# ---- reap ------------------------------------------------------------------------------------------------------------------------
+# ---- reap ----------------------------------------------------------------------------------------
 
 
 def test_reap_leaves_the_living_and_the_kept(host, actors):
@@ -350,7 +380,8 @@ def test_reap_leaves_the_living_and_the_kept(host, actors):
 
 
 def test_reap_tells_its_steps(host, actors):
-    """A lease keeps the rest of a dead store; a reap says so, and takes nothing that is promised."""
+    """A lease keeps the rest of a dead store; a reap says so, and takes
+    nothing that is promised."""
     actor = actors(host.admin, "s", "-")
     actor("put", "k", MIB, "-")
     actor("put", "l", MIB, "-")
@@ -360,7 +391,8 @@ def test_reap_tells_its_steps(host, actors):
         actor.kill()
         assert w.event("store-reaped", name="s")["leases_stay"] is True
     said = host.admin.json("reap", f"{host.path}/stores/s")
-    assert said["path"] == f"{host.path}/stores/s" and said["leases_stay"] is True and said["freed"] == 0 and said["failed"] == 0
+    assert (said["path"] == f"{host.path}/stores/s" and said["leases_stay"] is True and
+            said["freed"] == 0 and said["failed"] == 0)
     assert {a["what"] for a in said["actions"]} <= {"kept"}
     assert host.admin.json("df")["leases"] == 1
 
@@ -378,14 +410,16 @@ def test_reap_races_with_the_daemon_itself(host, actors, attempt):
 
 
 def test_reap_of_what_is_no_store(host):
-    for store, why in (("none", "there is no such store, or not any more"), (f"{host.path}/stores/none", "there is no such store"),
-                       ("/etc", "in no partition that this daemon watches"), (f"{host.path}/stores/../..", ""), (f"{host.path}/stores", "")):
+    for store, why in (("none", "there is no such store, or not any more"),
+                       (f"{host.path}/stores/none", "there is no such store"),
+                       ("/etc", "in no partition that this daemon watches"),
+                       (f"{host.path}/stores/../..", ""), (f"{host.path}/stores", "")):
         r = host.admin("reap", store, code=1)
         assert why in r.err and r.out == ""
     assert os.path.isdir(f"{host.path}/stores")
 
 
-# ---- bounds of a connection --------------------------------------------------------------------------------------------------
+# ---- bounds of a connection ----------------------------------------------------------------------
 
 
 def test_one_watch_and_one_reconcile_a_connection(host):
@@ -397,9 +431,11 @@ def test_one_watch_and_one_reconcile_a_connection(host):
         answers = {}
         while len(answers) < 2:
             m = w.receive()
-            if m.serial in (one, two) and m.name in ("DATA", "REFUSED") and (m.name == "REFUSED" or not m.values[0]):
+            if (m.serial in (one, two) and m.name in ("DATA", "REFUSED") and
+                (m.name == "REFUSED" or not m.values[0])):
                 answers[m.serial] = m
-        assert answers[one].name == "DATA" and answers[two].name == "REFUSED" and answers[two].values[0] == -errno.EBUSY
+        assert (answers[one].name == "DATA" and answers[two].name == "REFUSED" and
+                answers[two].values[0] == -errno.EBUSY)
         w.ping()
         with pytest.raises(Closed) as closed:
             w.call("QUERY", 99, 0)
@@ -409,29 +445,33 @@ def test_one_watch_and_one_reconcile_a_connection(host):
 def test_connections_that_end_before_their_answer_harm_nobody(host, actors):
     actor = actors(host.admin, "s", "-")
     actor("fill", "k", 200, 4096)
-    for name, values, tail in (("QUERY", (7, 0), b""), ("REAP", (0,), f"{host.path}/stores/s".encode()), ("WATCH", (0,), b"")):
+    for name, values, tail in (("QUERY", (7, 0), b""),
+                               ("REAP", (0,), f"{host.path}/stores/s".encode()),
+                               ("WATCH", (0,), b"")):
         for _ in range(20):
             w = host.daemon.wire()
             w.send(name, *values, tail=tail)
             w.close()
     assert partition(host.admin.json("status", "-r"))["survey"]["objects"] == 200
-    wait_for("the end of those connections", lambda: host.admin.json("status")["daemon"]["clients"] == 2)
+    wait_for("the end of those connections",
+             lambda: host.admin.json("status")["daemon"]["clients"] == 2)
 
 
-# ---- top, doctor ----------------------------------------------------------------------------------------------------------------
+# ---- top, doctor ---------------------------------------------------------------------------------
 
 
 def test_top_is_fed_by_the_daemon_and_goes_on_without(host, actors):
     actor = actors(host.admin, "s", "-")
     actor("put", "k", MIB, "-")
-    process = subprocess.Popen([str(ADMIN), "-p", host.path, "--json", "top", "-d1", "-n4"], stdout=subprocess.PIPE,
-                               env=environment(**host.admin.env))
+    process = subprocess.Popen([str(ADMIN), "-p", host.path, "--json", "top", "-d1", "-n4"],
+                               stdout=subprocess.PIPE, env=environment(**host.admin.env))
     with process:
         first = json.loads(process.stdout.readline())
         host.daemon.kill()
         rest = [json.loads(line) for line in process.stdout]
     assert process.returncode == 0
-    assert first["source"] == "daemon" and [f["source"] for f in rest][-1] == "scan" and len(rest) == 3
+    assert (first["source"] == "daemon" and [f["source"] for f in rest][-1] == "scan" and
+            len(rest) == 3)
     for frame in (first, rest[-1]):
         assert [(s["name"], s["objects"], s["alive"]) for s in frame["stores"]] == [("s", 1, True)]
         assert frame["linked"] >= MIB and frame["size"] == first["size"]
@@ -443,12 +483,13 @@ def test_top_is_fed_by_the_daemon_and_goes_on_without(host, actors):
 def test_top_from_the_daemon_has_the_same_rates(host, actors):
     """Puts of a known number between two looks: what the daemon tells adds up to them."""
     actor = actors(host.admin, "s", "-")
-    process = subprocess.Popen([str(ADMIN), "-p", host.path, "--json", "top", "-d1", "-n30"], stdout=subprocess.PIPE,
-                               env=environment(**host.admin.env))
+    process = subprocess.Popen([str(ADMIN), "-p", host.path, "--json", "top", "-d1", "-n30"],
+                               stdout=subprocess.PIPE, env=environment(**host.admin.env))
     with process:
         frames = [json.loads(process.stdout.readline())]
         actor("fill", "k", 50, 4096)
-        while not frames[-1]["stores"] or frames[-1]["stores"][0]["objects"] < 50 or frames[-1]["put_per_s"] == 0:
+        while (not frames[-1]["stores"] or frames[-1]["stores"][0]["objects"] < 50 or
+               frames[-1]["put_per_s"] == 0):
             line = process.stdout.readline()
             assert line, frames
             frames.append(json.loads(line))
@@ -467,12 +508,14 @@ def test_doctor_finds_the_daemon(host, tmp_path):
     try:
         other("init")
         found = {f["check"]: f for f in other("--json", "doctor", code=None).json["findings"]}
-        assert found["daemon-partition"]["level"] == "warn" and other.path in found["daemon-partition"]["fix"]
+        assert (found["daemon-partition"]["level"] == "warn" and
+                other.path in found["daemon-partition"]["fix"])
     finally:
         subprocess.run(["rm", "-rf", other.path], check=True)
     host.daemon.kill()  # its socket stays
     found = {f["check"]: f for f in host.admin("--json", "doctor", code=None).json["findings"]}
-    assert found["daemon"]["level"] == "warn" and found["daemon"]["fix"].endswith("systemctl restart shmstored")
+    assert (found["daemon"]["level"] == "warn" and found["daemon"]["fix"].endswith(
+        "systemctl restart shmstored"))
     host.daemon.restart()
 
 
@@ -485,20 +528,25 @@ def test_doctor_where_io_uring_is_off(host, tmp_path):
     assert found["level"] == "warn" and found["fix"].endswith("sysctl kernel.io_uring_disabled=0")
 
 
-# ---- no daemon -----------------------------------------------------------------------------------------------------------------
+# ---- no daemon -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [["status"], ["status", "-r"], ["workers"], ["quota"], ["watch"], ["set", "limit=1GiB"], ["reap", "s"]])
+@pytest.mark.parametrize("command", [["status"], ["status", "-r"], ["workers"], ["quota"],
+                                     ["watch"], ["set", "limit=1GiB"], ["reap", "s"]])
 def test_without_a_daemon(bare, tmp_path, command):
     admin = Admin(bare)
     admin("init")
-    for words, env in ((["--socket", tmp_path / "none"], {}), ([], {"SHMSTORE_SOCKET": str(tmp_path / "none")})):
+    for words, env in ((["--socket", tmp_path / "none"], {}),
+                       ([], {"SHMSTORE_SOCKET": str(tmp_path / "none")})):
         for as_json in ([], ["--json"]):
             r = admin(*words, *as_json, *command, env=env, code=1)
             assert r.out == ""
-            assert r.err == (f"shmstore-admin: no daemon answers at {tmp_path}/none: there is no such socket\n"
-                             "  start it with: shmstored & (for yourself), or systemctl enable --now shmstored (for all users)\n"
-                             '  if it was started: "journalctl -u shmstored" says why it does not run\n'
+            assert r.err == (f"shmstore-admin: no daemon answers at {tmp_path}/none: there is no "
+                             f"such socket\n"
+                             "  start it with: shmstored & (for yourself), or systemctl enable "
+                             "--now shmstored (for all users)\n"
+                             '  if it was started: "journalctl -u shmstored" says why it does not '
+                             'run\n'
                              "  shmstore-admin df, du, reconcile, gc and top work without\n")
     (tmp_path / "file").touch()
     assert admin("--socket", tmp_path / "file", *command, code=1).out == ""
@@ -512,9 +560,11 @@ def test_a_socket_that_nobody_reads(bare, tmp_path):
         listening.bind(str(tmp_path / "socket"))
         listening.listen()
         r = Admin(bare)("--socket", tmp_path / "socket", "status", code=1)
-    assert re.fullmatch(rf"shmstore-admin: no daemon answers at {tmp_path}/socket: the daemon did not answer within \d+ ms\n"
+    assert re.fullmatch(rf"shmstore-admin: no daemon answers at {tmp_path}/socket: the daemon did "
+                        rf"not answer within \d+ ms\n"
                         '  if it was started: "journalctl -u shmstored" says why it does not run\n'
-                        "  shmstore-admin df, du, reconcile, gc and top work without\n", r.err), r.err
+                        "  shmstore-admin df, du, reconcile, gc and top work without\n",
+                        r.err), r.err
 
 
 def test_the_option_goes_before_the_environment(host, tmp_path):
@@ -523,7 +573,7 @@ def test_the_option_goes_before_the_environment(host, tmp_path):
     assert admin.json("--socket", host.daemon.socket, "status")["daemon"]["pid"] == host.daemon.pid
 
 
-# ---- completion, manual ---------------------------------------------------------------------------------------------------
+# ---- completion, manual --------------------------------------------------------------------------
 
 
 def test_completion_knows_events_and_stores(host, actors):
@@ -534,13 +584,15 @@ def test_completion_knows_events_and_stores(host, actors):
 
 
 def test_every_member_is_explained(host, actors):
-    """As in test_admin_shell.py; members of the daemon's own documents may be explained with those."""
+    """As in test_admin_shell.py; members of the daemon's own documents may
+    be explained with those."""
     actors(host.admin, "s", "-")("put", "k", MIB, "-")
     words = set()
     for page in ("man/shmstore-admin.1", "operations.md"):
         words |= set(re.findall(r"[A-Za-z_]+", (SOURCE / "docs" / page).read_text()))
     events = set(host.admin.json("status")["daemon"]["events"])
 
-    for command in (["status", "-r"], ["workers"], ["quota"], ["set", "soft=1GiB"], ["watch", "--since=0", "-n1"]):
+    for command in (["status", "-r"], ["workers"], ["quota"], ["set", "soft=1GiB"],
+                    ["watch", "--since=0", "-n1"]):
         left = set(members(host.admin.json(*command))) - words - events
         assert not left, f"{command}: {sorted(left)}"

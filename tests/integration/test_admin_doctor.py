@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstore-admin doctor: on the real host, and on hosts that a made-up /proc, /sys and /etc show."""
+"""shmstore-admin doctor: on the real host, and on hosts that a made-up
+/proc, /sys and /etc show."""
 import json
 import os
 import resource
@@ -9,17 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from admin_support import (ADMIN, NOBODY, ROOT, Admin, admin, bare, environment, mount_tmpfs, needs_root,  # noqa: F401
+from admin_support import (ADMIN, NOBODY, ROOT, Admin, admin, bare, environment, mount_tmpfs,
+                           needs_root,  # noqa: F401
                            terminal, unmount)
 
-CHECKS = {"partition", "tmpfs", "size", "huge", "mpol", "inodes", "links", "exdev", "swap", "cgroup", "open-files", "map-count",
-          "protected-hardlinks", "remove-ipc", "proc", "o-tmpfile", "openat2", "refused", "leases", "renameat2", "huge-pages",
-          "daemon", "io-uring", "access-lists", "tmpfs-quota", "tier"}
+CHECKS = {"partition", "tmpfs", "size", "huge", "mpol", "inodes", "links", "exdev", "swap",
+          "cgroup", "open-files", "map-count",
+          "protected-hardlinks", "remove-ipc", "proc", "o-tmpfile", "openat2", "refused", "leases",
+          "renameat2", "huge-pages", "daemon", "io-uring", "access-lists", "tmpfs-quota", "tier"}
 GIB = 1 << 30
 
 
 class Host:
-    """A made-up host: the files of /proc, /sys and /etc that the doctor reads, for a partition that is real."""
+    """A made-up host: the files of /proc, /sys and /etc that the doctor reads, for
+    a partition that is real."""
 
     def __init__(self, root, partition):
         self.root, self.partition = root, partition
@@ -29,7 +33,8 @@ class Host:
         self.write("/proc/sys/vm/max_map_count", "65530\n")
         self.write("/proc/sys/fs/protected_hardlinks", "1\n")
         self.write("/proc/self/cgroup", "0::/\n")
-        self.write("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "always within_size advise [never] deny force\n")
+        self.write("/sys/kernel/mm/transparent_hugepage/shmem_enabled",
+                   "always within_size advise [never] deny force\n")
         self.mounts()
 
     def write(self, path, text):
@@ -38,17 +43,21 @@ class Host:
         p.write_text(text)
 
     def memory(self, ram=None, swap=0):
-        self.write("/proc/meminfo", f"MemTotal: {(ram or self.ram) >> 10} kB\nSwapTotal: {swap >> 10} kB\n")
+        self.write("/proc/meminfo", f"MemTotal: {(ram or self.ram) >> 10} kB\nSwapTotal: "
+                                    f"{swap >> 10} kB\n")
 
     def mounts(self, *more, options="rw,size=65536k,huge=within_size", root="/", proc="rw"):
-        lines = ["22 1 254:0 / / rw,relatime - ext4 /dev/vda rw", f"23 22 0:21 / /proc rw,relatime - proc proc {proc}",
+        lines = ["22 1 254:0 / / rw,relatime - ext4 /dev/vda rw",
+                 f"23 22 0:21 / /proc rw,relatime - proc proc {proc}",
                  "24 22 0:25 / /dev/shm rw - tmpfs tmpfs rw",
-                 f"25 22 0:99 {root} {str(self.partition).replace(' ', chr(92) + '040')} rw,nosuid shared:1 - tmpfs t {options}",
+                 f"25 22 0:99 {root} {str(self.partition).replace(' ', chr(92) + '040')} rw,nosuid "
+                 f"shared:1 - tmpfs t {options}",
                  *more]
         self.write("/proc/self/mountinfo", "\n".join(lines) + "\n")
 
     def doctor(self, a, **kwargs):
-        """The findings by check; also that every finding is well formed, and that the exit status says the same."""
+        """The findings by check; also that every finding is well formed, and that the
+        exit status says the same."""
         r = a("--json", "doctor", env={"SHMSTORE_ADMIN_ROOT": str(self.root)}, code=None, **kwargs)
         findings = r.json["findings"]
         for f in findings:
@@ -78,7 +87,8 @@ def test_the_real_host(admin):
     r = admin("--json", "doctor", code=None)
     found = {f["check"]: f for f in r.json["findings"]}
     assert set(found) == CHECKS and r.json["initialised"] is True
-    for check in ("partition", "tmpfs", "size", "links", "exdev", "o-tmpfile", "openat2", "leases", "renameat2"):
+    for check in ("partition", "tmpfs", "size", "links", "exdev", "o-tmpfile", "openat2", "leases",
+                  "renameat2"):
         assert found[check]["level"] == "ok", found[check]
     assert found["huge"]["level"] == "warn"  # the fixture's mount has none
     assert r.code == 0
@@ -91,12 +101,14 @@ def test_the_real_host(admin):
 def test_the_fix_mends_it(admin):
     fix = next(f["fix"] for f in admin.json("doctor")["findings"] if f["check"] == "huge")
     subprocess.run(fix, shell=True, check=True)
-    assert next(f["level"] for f in admin.json("doctor")["findings"] if f["check"] == "huge") == "ok"
+    assert next(f["level"] for f in admin.json("doctor")["findings"]
+                if f["check"] == "huge") == "ok"
 
 
 def test_without_a_partition(bare, host):
     found = host.doctor(Admin(bare))
-    assert found["partition"]["level"] == "warn" and "not initialised" in found["partition"]["found"]
+    assert (found["partition"]["level"] == "warn" and
+            "not initialised" in found["partition"]["found"])
     assert found["partition"]["fix"] == f"shmstore-admin -p {bare} init"
     found = host.doctor(Admin(bare / "none" / "deeper"))
     assert "there is no such directory" in found["partition"]["found"]
@@ -104,10 +116,12 @@ def test_without_a_partition(bare, host):
 
 
 def test_on_a_disk(host, tmp_path):
-    if subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, check=True).stdout.strip() == b"tmpfs":
+    if subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True,
+                      check=True).stdout.strip() == b"tmpfs":
         pytest.skip("the temporary directory is on a tmpfs")
     found = host.doctor(Admin(tmp_path))
-    assert found["tmpfs"]["level"] == "fail" and "disk file system (ext4)" in found["tmpfs"]["found"]
+    assert (found["tmpfs"]["level"] == "fail" and
+            "disk file system (ext4)" in found["tmpfs"]["found"])
     assert "init --size" in found["tmpfs"]["fix"]
     assert host.doctor(Admin(tmp_path / "none"))["tmpfs"]["level"] == "warn"
     a = Admin(tmp_path / "allowed")
@@ -116,7 +130,8 @@ def test_on_a_disk(host, tmp_path):
 
 
 @needs_root
-@pytest.mark.parametrize("ram,swap,level", [(16 << 20, 0, "fail"), (40 << 20, 0, "fail"), (40 << 20, 64 << 20, "warn"),
+@pytest.mark.parametrize("ram,swap,level", [(16 << 20, 0, "fail"), (40 << 20, 0, "fail"),
+                                            (40 << 20, 64 << 20, "warn"),
                                             (100 << 20, 0, "warn"), (130 << 20, 0, "ok")])
 def test_size_against_ram_and_swap(admin, host, ram, swap, level):
     """The fixture's partition has 64 MiB."""
@@ -140,8 +155,10 @@ def test_numa_policy(admin, host):
     assert host.doctor(admin)["mpol"]["found"] == "mpol=interleave:0-1,3"
 
 
-@pytest.mark.parametrize("options,level", [("rw", "warn"), ("rw,huge=never", "warn"), ("rw,huge=advise", "warn"),
-                                           ("rw,huge=always", "warn"), ("rw,huge=within_size", "ok")])
+@pytest.mark.parametrize("options,level", [("rw", "warn"), ("rw,huge=never", "warn"),
+                                           ("rw,huge=advise", "warn"),
+                                           ("rw,huge=always", "warn"),
+                                           ("rw,huge=within_size", "ok")])
 def test_huge(admin, host, options, level):
     host.mounts(options=options)
     f = host.doctor(admin)["huge"]
@@ -150,7 +167,8 @@ def test_huge(admin, host, options, level):
 
 
 @pytest.mark.parametrize("text,level", [("always within_size advise never [deny] force", "warn"),
-                                        ("[always] within_size advise never deny force", "ok"), (None, "warn")])
+                                        ("[always] within_size advise never deny force", "ok"),
+                                        (None, "warn")])
 def test_huge_pages(admin, host, text, level):
     path = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
     if text is None:
@@ -161,12 +179,14 @@ def test_huge_pages(admin, host, text, level):
 
 
 V2 = "30 22 0:30 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw"
-V1 = ("30 22 0:30 / /sys/fs/cgroup rw - tmpfs tmpfs rw", "31 30 0:31 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu",
+V1 = ("30 22 0:30 / /sys/fs/cgroup rw - tmpfs tmpfs rw", "31 30 0:31 / /sys/fs/cgroup/cpu rw - "
+                                                         "cgroup cgroup rw,cpu",
       "32 30 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory")
 
 
 @needs_root
-@pytest.mark.parametrize("limit,level", [("max", "ok"), (32 << 20, "warn"), (100 << 20, "warn"), (256 << 20, "ok"),
+@pytest.mark.parametrize("limit,level", [("max", "ok"), (32 << 20, "warn"), (100 << 20, "warn"),
+                                         (256 << 20, "ok"),
                                          (64 * GIB, "ok")])
 @pytest.mark.parametrize("where", ["/a/b", "/a", ""])
 def test_cgroup_v2(admin, host, limit, level, where):
@@ -219,11 +239,13 @@ def test_no_cgroups(admin, host):
     assert host.doctor(admin)["cgroup"]["level"] == "ok"
 
 
-@pytest.mark.parametrize("soft,hard,level", [(32, 4096, "fail"), (256, 4096, "warn"), (256, 256, "warn"), (1024, 4096, "ok")])
+@pytest.mark.parametrize("soft,hard,level", [(32, 4096, "fail"), (256, 4096, "warn"),
+                                             (256, 256, "warn"), (1024, 4096, "ok")])
 def test_open_files(admin, host, soft, hard, level):
     def limit():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    r = subprocess.run([ADMIN, "-p", admin.path, "--json", "doctor"], capture_output=True, check=False, preexec_fn=limit,
+    r = subprocess.run([ADMIN, "-p", admin.path, "--json", "doctor"], capture_output=True,
+                       check=False, preexec_fn=limit,
                        env=environment(SHMSTORE_ADMIN_ROOT=str(host.root)), timeout=60)
     f = {f["check"]: f for f in json.loads(r.stdout)["findings"]}["open-files"]
     assert f["level"] == level and f"ulimit -n is {soft}" in f["found"]
@@ -232,7 +254,8 @@ def test_open_files(admin, host, soft, hard, level):
         assert ("ulimit -n 4096" in f["fix"]) == (hard == 4096)
 
 
-@pytest.mark.parametrize("count,level", [("1000", "fail"), ("30000", "warn"), ("65530", "ok"), ("rubbish", "warn")])
+@pytest.mark.parametrize("count,level", [("1000", "fail"), ("30000", "warn"), ("65530", "ok"),
+                                         ("rubbish", "warn")])
 def test_map_count(admin, host, count, level):
     host.write("/proc/sys/vm/max_map_count", count + "\n")
     f = host.doctor(admin)["map-count"]
@@ -278,7 +301,8 @@ def test_another_mount_inside_gives_exdev(admin, host):
         r = admin("--json", "doctor", code=1)
         f = {f["check"]: f for f in r.json["findings"]}["exdev"]
         assert f["level"] == "fail" and str(store) in f["found"] and f["fix"] == f"umount {store}"
-        f = host.doctor(admin)["exdev"]  # told by the store's own mount where mountinfo does not show it
+        # told by the store's own mount where mountinfo does not show it
+        f = host.doctor(admin)["exdev"]
         assert f["level"] == "fail" and f"the store {store} is on another mount" in f["found"]
         subprocess.run(["umount", store], check=True)
         assert {f["check"]: f for f in admin.json("doctor")["findings"]}["exdev"]["level"] == "ok"
@@ -311,13 +335,17 @@ def user_directory():
     ({"etc/systemd/logind.conf": "[Login]\nRemoveIPC=no\n"}, "ok"),
     ({"etc/systemd/logind.conf": "[Login]\n#RemoveIPC=no\n"}, "warn"),
     ({"etc/systemd/logind.conf": "[Other]\nRemoveIPC=no\n"}, "warn"),
-    ({"etc/systemd/logind.conf": "[Login]\nRemoveIPC=no\n", "etc/systemd/logind.conf.d/a.conf": "[Login]\nRemoveIPC = yes\n"},
+    ({"etc/systemd/logind.conf": "[Login]\nRemoveIPC=no\n", "etc/systemd/logind.conf.d/a.conf":
+          "[Login]\nRemoveIPC = yes\n"},
      "warn"),
-    ({"etc/systemd/logind.conf.d/a.conf": "[Login]\nRemoveIPC=yes\n", "usr/lib/systemd/logind.conf.d/b.conf":
+    ({"etc/systemd/logind.conf.d/a.conf": "[Login]\nRemoveIPC=yes\n",
+      "usr/lib/systemd/logind.conf.d/b.conf":
       "[Login]\nRemoveIPC=off\n"}, "ok"),  # by name, whatever the directory
-    ({"etc/systemd/logind.conf.d/z.conf": "[Login]\nRemoveIPC=yes\n", "usr/lib/systemd/logind.conf.d/a.conf":
+    ({"etc/systemd/logind.conf.d/z.conf": "[Login]\nRemoveIPC=yes\n",
+      "usr/lib/systemd/logind.conf.d/a.conf":
       "[Login]\nRemoveIPC=no\n"}, "warn"),
-    ({"etc/systemd/logind.conf.d/a.conf": "[Login]\n", "usr/lib/systemd/logind.conf.d/a.conf": "[Login]\nRemoveIPC=no\n"},
+    ({"etc/systemd/logind.conf.d/a.conf": "[Login]\n", "usr/lib/systemd/logind.conf.d/a.conf":
+          "[Login]\nRemoveIPC=no\n"},
      "warn"),  # hidden by the one of the same name in /etc
     ({"etc/systemd/logind.conf.d/a.confx": "[Login]\nRemoveIPC=no\n"}, "warn"),
     (None, "ok"),  # no systemd

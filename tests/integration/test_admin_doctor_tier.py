@@ -6,7 +6,8 @@ import tempfile
 
 import pytest
 
-from admin_support import NOBODY, Admin, actors, admin, bare, mount_tmpfs, needs_root, unmount  # noqa: F401
+from admin_support import (NOBODY, Admin, actors, admin, bare, mount_tmpfs,  # noqa: F401
+                           needs_root, unmount)
 from admin_tiered import MIB, disk, tiered  # noqa: F401
 
 
@@ -20,7 +21,8 @@ def doctor(admin, **kwargs):
 def test_doctor_of_a_good_tier(tiered, disk):
     found = doctor(tiered)
     assert set(found) == {"tier", "tier-space", "tier-direct", "tier-io", "tier-memlock"}
-    assert found["tier"]["level"] == found["tier-space"]["level"] == "ok" and str(disk) in found["tier"]["found"]
+    assert (found["tier"]["level"] == found["tier-space"]["level"] == "ok" and
+            str(disk) in found["tier"]["found"])
     assert found["tier-direct"]["found"]
     assert [p for p in disk.rglob("*") if "doctor" in p.name] == []
 
@@ -37,7 +39,8 @@ def test_doctor_says_how_objects_are_moved(tiered, actors):
 
 def test_doctor_without_a_tier(admin):
     found = doctor(admin)
-    assert set(found) == {"tier"} and found["tier"]["level"] == "ok" and "tier --set" in found["tier"]["found"]
+    assert (set(found) == {"tier"} and found["tier"]["level"] == "ok" and
+            "tier --set" in found["tier"]["found"])
 
 
 def test_doctor_of_a_tier_that_is_gone(admin, disk, actors):
@@ -49,7 +52,8 @@ def test_doctor_of_a_tier_that_is_gone(admin, disk, actors):
     admin("demote", "s", "k")
     below.rename(disk / "away")
     found = doctor(admin)
-    assert set(found) == {"tier"} and found["tier"]["level"] == "fail" and str(below) in found["tier"]["found"]
+    assert (set(found) == {"tier"} and found["tier"]["level"] == "fail" and
+            str(below) in found["tier"]["found"])
     for command in (["tier"], ["df"]):
         r = admin(*command, code=1)
         assert str(below) in r.err
@@ -72,7 +76,8 @@ def test_doctor_of_a_tier_in_memory(admin, disk):
         unmount(below)
 
 
-@pytest.mark.parametrize("limits,level", [(["--min-free", "100%"], "fail"), (["--max", "4K"], "warn"), (["--max", "90%"], "ok")])
+@pytest.mark.parametrize("limits,level", [(["--min-free", "100%"], "fail"),
+                                          (["--max", "4K"], "warn"), (["--max", "90%"], "ok")])
 def test_doctor_of_room(tiered, limits, level):
     tiered("tier", *limits)
     found = doctor(tiered)["tier-space"]
@@ -88,7 +93,8 @@ def test_doctor_of_locked_memory(disk):
         a = Admin(d).as_nobody()
         a("init")
         a("tier", "--set", disk)
-        hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]  # root in a container may not raise it
+        # root in a container may not raise it
+        hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
         for limit, level in ((8 * MIB, "warn"), (256 * MIB, "ok")):
             if hard != resource.RLIM_INFINITY and limit > hard:
                 continue

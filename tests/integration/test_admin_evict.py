@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstore-admin evict: how far, of whom, in what order, with others at it, and ended in the middle."""
+"""shmstore-admin evict: how far, of whom, in what order, with others at it,
+and ended in the middle."""
 import fcntl
 import json
 import os
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from admin_support import ADMIN, Admin, actors, admin, bare, environment, mount_tmpfs, needs_root, pattern, unmount  # noqa: F401
+from admin_support import (ADMIN, Admin, actors, admin, bare, environment,  # noqa: F401
+                           mount_tmpfs, needs_root, pattern, unmount)
 from admin_tiered import MIB, books_close, disk, tiered, where  # noqa: F401
 
 
@@ -28,7 +30,8 @@ def test_evict_to(tiered, actors, threads):
     assert r["objects"] >= 24 and r["freed"] >= r["used_before"] - 16 * MIB and r["held"] == 0
     assert r["original"] >= 24 * MIB and r["written"] >= r["original"] and r["ratio"] <= 1
     # Seconds are told to the millisecond.
-    assert r["original"] / (r["seconds"] + 0.0006) <= r["original_per_s"] <= r["original"] / max(r["seconds"] - 0.0006, 1e-9)
+    assert r["original"] / (r["seconds"] + 0.0006) <= r["original_per_s"] <= r["original"] / max(
+        r["seconds"] - 0.0006, 1e-9)
     now = where(tiered)
     assert now["pinned"] == "pinned" and list(now.values()).count("tier") == r["objects"]
     books_close(tiered)
@@ -49,7 +52,8 @@ def test_evict_free_and_watermarks(tiered, actors):
     r = tiered.json("evict", "--free", "5M")
     assert 5 * MIB <= r["freed"] and r["objects"] < 40 and r["ratio"] > 2
     text = tiered("evict", "--free", "5M").out
-    assert re.search(r"^\d+ objects demoted: ", text) and re.search(r" written for .* in [0-9.]+ s, ", text)
+    assert (re.search(r"^\d+ objects demoted: ", text) and
+            re.search(r" written for .* in [0-9.]+ s, ", text))
     tiered("tier", "--high", "40", "--low", "20")
     r = tiered.json("evict", "--watermarks", "--background")
     assert r["used"] <= 64 * MIB * 20 // 100
@@ -86,7 +90,8 @@ def test_evict_more_than_there_is(tiered, actors):
 
 @needs_root
 def test_files_of_others_cannot_be_evicted(bare, disk, actors):
-    """A partition that is a directory of /dev/shm, as a new user's is, which is over half full of other things."""
+    """A partition that is a directory of /dev/shm, as a new user's is, which is over
+    half full of other things."""
     (bare / "partition").mkdir(mode=0o700)
     admin = Admin(bare / "partition")
     admin("init")
@@ -119,7 +124,8 @@ def test_a_full_tier_says_so(tiered, actors):
         actor("check", f"k{i}")
     books_close(tiered)
     found = {f["check"]: f for f in tiered.json("doctor", code=None)["findings"]}
-    assert found["tier-space"]["level"] in ("warn", "fail") and "tier --max" in found["tier-space"]["fix"]
+    assert (found["tier-space"]["level"] in ("warn", "fail") and
+            "tier --max" in found["tier-space"]["fix"])
 
 
 @needs_root
@@ -163,14 +169,18 @@ def test_one_users_objects(disk):
 
 
 class Waiting:
-    """An eviction that waits for another one, which is ours: for as long as we like. Entered when it says that it is at work."""
+    """An eviction that waits for another one, which is ours: for as long as we like. Entered when
+    it says that it is at work."""
 
     def __init__(self, admin):
-        self.lock = os.open(Path(admin.path) / "tier" / str(os.geteuid()) / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.lock = os.open(Path(admin.path) / "tier" / str(os.geteuid()) / "lock",
+                            os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self.lock, fcntl.LOCK_EX)
-        self.process = subprocess.Popen([ADMIN, "-p", admin.path, "--json", "evict", "--free", "1M"], stdout=subprocess.PIPE,
+        self.process = subprocess.Popen([ADMIN, "-p", admin.path, "--json", "evict", "--free",
+                                         "1M"], stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, env=environment(),
-                                        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+                                        preexec_fn=lambda: signal.signal(
+                                            signal.SIGINT, signal.SIG_DFL))
 
     def __enter__(self):
         self.said = self.process.stderr.readline().decode()

@@ -9,7 +9,8 @@ from admin_support import Admin, actors, admin, bare, needs_root, pattern  # noq
 
 
 def test_gc_plans_and_removes(admin, actors):
-    dead, kept, alive = actors(admin, "dead", "-"), actors(admin, "kept", "k"), actors(admin, "alive", "-")
+    dead, kept, alive = actors(admin, "dead", "-"), actors(admin, "kept", "k"), actors(
+        admin, "alive", "-")
     for actor in (dead, kept, alive):
         actor("put", "k", 1 << 20, "-")
     dead("address", "tcp://1.2.3.4:5")
@@ -23,7 +24,8 @@ def test_gc_plans_and_removes(admin, actors):
     assert by_name["kept"]["what"] == "kept" and "kept" in by_name["kept"]["evidence"]
     assert "alive" not in by_name or by_name["alive"]["what"] == "kept"
     assert plan["freed"] >= 1 << 20
-    assert {s["name"] for s in admin.json("du")["stores"]} == {"dead", "kept", "alive"}  # nothing happened yet
+    # nothing happened yet
+    assert {s["name"] for s in admin.json("du")["stores"]} == {"dead", "kept", "alive"}
     assert re.search(r"^store +1\.0\d MiB", admin("gc", "-n").out, re.M)
     done = admin.json("gc")
     assert done["freed"] == plan["freed"]
@@ -37,7 +39,8 @@ def test_gc_plans_and_removes(admin, actors):
 
 @needs_root
 def test_gc_of_all_partitions_on_tmpfs(bare, actors, tmp_path):
-    """The host as this test has it: one mount, with a partition of each of two users and what is none."""
+    """The host as this test has it: one mount, with a partition of each of
+    two users and what is none."""
     mine, other = Admin(bare / "shmstore-1"), Admin(bare / "shmstore-65534")
     bare.chmod(0o1777)
     (bare / "other").mkdir()
@@ -50,7 +53,8 @@ def test_gc_of_all_partitions_on_tmpfs(bare, actors, tmp_path):
         actor.kill()
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(
-        f"1 0 0:1 / / rw - ext4 disk rw\n2 1 0:2 / {bare} rw - tmpfs tmpfs rw\n3 1 0:3 / /nonexistent/x rw - tmpfs tmpfs rw\n"
+        f"1 0 0:1 / / rw - ext4 disk rw\n2 1 0:2 / {bare} rw - tmpfs tmpfs rw\n3 1 0:3 / "
+        f"/nonexistent/x rw - tmpfs tmpfs rw\n"
     )
     env = {"SHMSTORE_ADMIN_ROOT": str(tmp_path)}
     plan = mine.json("gc", "--all", "--dry-run", env=env, partition=False)["partitions"]
@@ -63,7 +67,8 @@ def test_gc_of_all_partitions_on_tmpfs(bare, actors, tmp_path):
     # Who finds no room is told whose partitions lie on the same mount.
     mine("put", "full", "a", stdin=bytes(40 << 20))
     full = mine("put", "full", "b", stdin=bytes(40 << 20), code=1).err
-    assert "user 65534's shmstore-65534: as root, shmstore-admin gc --all" in full and "shmstore-1" not in full.replace(mine.path, "")
+    assert ("user 65534's shmstore-65534: as root, shmstore-admin gc --all" in full and
+            "shmstore-1" not in full.replace(mine.path, ""))
 
 
 def test_gc_leaves_a_lease_until_it_ends(admin, actors):
@@ -77,7 +82,8 @@ def test_gc_leaves_a_lease_until_it_ends(admin, actors):
     assert admin("cat", "other", "k").raw == pattern(1 << 20)
     other("handoff", "k", 1)
     deadline = time.monotonic() + 10
-    while not (found := [x for x in admin.json("gc", "--dry-run")["actions"] if x["what"] == "lease"]):
+    while not (found := [x for x in admin.json("gc", "--dry-run")["actions"]
+                         if x["what"] == "lease"]):
         assert time.monotonic() < deadline
     assert "ended" in found[0]["evidence"]
     assert admin.json("gc")["leases"] == 1

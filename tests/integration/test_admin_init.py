@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from admin_support import ADMIN, NOBODY, ROOT, Admin, admin, bare, environment, needs_root, unmount  # noqa: F401
+from admin_support import (ADMIN, NOBODY, ROOT, Admin, admin, bare, environment,  # noqa: F401
+                           needs_root, unmount)
 
 
 def test_init_is_idempotent(bare):
@@ -40,7 +41,8 @@ def test_init_refuses_a_foreign_directory(bare):
 
 
 def test_init_refuses_a_disk(tmp_path):
-    if subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True, check=True).stdout.strip() == b"tmpfs":
+    if subprocess.run(["stat", "-f", "-c", "%T", tmp_path], capture_output=True,
+                      check=True).stdout.strip() == b"tmpfs":
         pytest.skip("the temporary directory is on a tmpfs")
     d = tmp_path / "on disk"
     a = Admin(d)
@@ -67,13 +69,15 @@ def test_init_names_another_format_version(admin):
         r = admin(command, code=1)
         assert "is a partition of format version 9" in r.err
     findings = {f["check"]: f for f in admin("--json", "doctor", code=1).json["findings"]}
-    assert findings["partition"]["level"] == "fail" and "format version" in findings["partition"]["found"]
+    assert (findings["partition"]["level"] == "fail" and
+            "format version" in findings["partition"]["found"])
     assert marker.read_bytes() == new
 
 
 def test_init_missing_parent(bare):
     r = Admin(bare / "a" / "b")("init", code=1)
-    assert f"cannot be made: {bare}/a: No such file or directory" in r.err and f"mkdir -p {bare}/a\n" in r.err
+    assert (f"cannot be made: {bare}/a: No such file or directory" in r.err and
+            f"mkdir -p {bare}/a\n" in r.err)
 
 
 @needs_root
@@ -107,7 +111,8 @@ def test_init_mounts_and_resizes(mountable):
     assert (r["size"], r["huge"]) == (48 << 20, "never")
     assert a("cat", "s", "k").raw == b"kept through the resize"
     # the flags of the mount are not lost by the way
-    options = subprocess.run(["findmnt", "-no", "OPTIONS", mountable], capture_output=True, check=True).stdout.decode()
+    options = subprocess.run(["findmnt", "-no", "OPTIONS", mountable], capture_output=True,
+                             check=True).stdout.decode()
     assert "nosuid" in options and "nodev" in options
 
 
@@ -151,7 +156,8 @@ def test_init_mounts_over_no_partition(bare):
     a = Admin(bare / "p")
     a("init")
     r = a("init", "--size", "32M", code=1)
-    assert f"is a partition already, on the file system mounted at {bare if ROOT else '/dev/shm'}: a mount would hide it" in r.err
+    assert (f"is a partition already, on the file system mounted at "
+            f"{bare if ROOT else '/dev/shm'}: a mount would hide it" in r.err)
 
 
 def test_commands_in_messages_can_be_run(bare):
@@ -159,7 +165,8 @@ def test_commands_in_messages_can_be_run(bare):
     d = bare / "a b'c $(touch x)"
     r = Admin(d)("df", code=1)
     hint = re.search(r"^  to make a partition there: (.*)$", r.err, re.M).group(1)
-    subprocess.run(hint, shell=True, check=True, cwd=bare, env=environment(PATH=f"{ADMIN.parent}:{os.environ['PATH']}"))
+    subprocess.run(hint, shell=True, check=True, cwd=bare,
+                   env=environment(PATH=f"{ADMIN.parent}:{os.environ['PATH']}"))
     assert Admin(d).json("df")["partition"] == str(d)
     assert [p.name for p in bare.iterdir()] == [d.name]
 
@@ -178,7 +185,8 @@ def test_init_for_an_owner(mountable):
 def test_init_tells_a_user_the_command_for_root(bare):
     bare.chmod(0o755)
     r = Admin(bare).as_nobody()("init", "--size", "32M", "--huge", "never", code=1)
-    assert f"sudo shmstore-admin -p {bare} init --size {32 << 20} --huge never --owner {NOBODY}" in r.err
+    assert (f"sudo shmstore-admin -p {bare} init --size {32 << 20} --huge never --owner {NOBODY}" in
+            r.err)
 
 
 @needs_root

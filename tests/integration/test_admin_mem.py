@@ -4,18 +4,22 @@ import pytest
 
 from admin_support import Admin
 
-MEMINFO = "MemTotal: 16384 kB\nMemFree: 100 kB\nMemAvailable: 8192 kB\nBuffers: 0 kB\nCached: 0 kB\nShmem: 0 kB\nSwapTotal: 1024 kB\nSwapFree: 1000 kB\n"
+MEMINFO = ("MemTotal: 16384 kB\nMemFree: 100 kB\nMemAvailable: 8192 kB\nBuffers: 0 kB\nCached: 0 "
+           "kB\nShmem: 0 kB\nSwapTotal: 1024 kB\nSwapFree: 1000 kB\n")
 MIB = 1 << 20
 
 
 def host(root, **files):
-    """Writes a host's files; "__" in a name is a slash, and what is below "cgroup" lies in /sys/fs."""
+    """Writes a host's files; "__" in a name is a slash, and what is below
+    "cgroup" lies in /sys/fs."""
     for name, text in files.items():
-        path = root / name.replace("cgroup__", "sys/fs/cgroup/", 1).replace("__", "/").replace("memory_", "memory.")
+        path = root / name.replace("cgroup__", "sys/fs/cgroup/", 1).replace("__", "/").replace(
+            "memory_", "memory.")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     admin = Admin(root)
-    return lambda *words, code=0: admin("--root", str(root), "mem", *words, partition=False, code=code)
+    return lambda *words, code=0: admin("--root", str(root), "mem", *words, partition=False,
+                                        code=code)
 
 
 def test_tightest_counts_and_every_term_has_its_source(tmp_path):
@@ -26,17 +30,20 @@ def test_tightest_counts_and_every_term_has_its_source(tmp_path):
                cgroup__job__task__memory_stat="inactive_file 0\nactive_file 0\n")
     shown = mem("--json").json
     job = str(tmp_path / "sys/fs/cgroup/job")
-    assert (shown["tightest"], shown["total"], shown["used"], shown["swap"]) == (job, 4 * MIB, 2 * MIB, False)
-    assert [(m["source"], m["cgroup_version"], m["total"], m["used"], m["tightest"]) for m in shown["memories"]] == [
-        (str(tmp_path / "proc/meminfo"), None, 16 * MIB, 8 * MIB, False),
-        (job + "/task", 2, None, MIB, False),
-        (job, 2, 4 * MIB, 2 * MIB, True)]
+    assert (shown["tightest"], shown["total"], shown["used"], shown["swap"]) == (
+        job, 4 * MIB, 2 * MIB, False)
+    assert [(m["source"], m["cgroup_version"], m["total"], m["used"], m["tightest"])
+            for m in shown["memories"]] == [
+                (str(tmp_path / "proc/meminfo"), None, 16 * MIB, 8 * MIB, False),
+                (job + "/task", 2, None, MIB, False),
+                (job, 2, 4 * MIB, 2 * MIB, True)]
     terms = {t["term"]: (t["size"], t["state"]) for t in shown["memories"][1]["terms"]}
     assert terms["memory.max"] == (None, "unlimited")
     assert terms["memory.swap.current"] == (None, "unknown")
     assert terms["memory.stat active_file"] == (0, "read")
     lines = mem("--bytes").out.splitlines()
-    assert [line.split()[-2:] for line in lines if line.startswith(job + " ")][0] == ["the", "tightest"]
+    assert [line.split()[-2:] for line in lines if line.startswith(job + " ")][0] == [
+        "the", "tightest"]
     assert any(line.split() == [job, "memory.current", str(3 * MIB)] for line in lines)
     assert any(line.split()[1:] == ["memory.max", "no", "limit"] for line in lines)
 
@@ -47,7 +54,8 @@ def test_swap_counts_when_asked(tmp_path):
     assert (shown["total"], shown["used"], shown["swap"]) == (17 * MIB, 8 * MIB + 24 * 1024, True)
 
 
-@pytest.mark.parametrize("meminfo", ["", "MemTotal: 16384 kB\n", "MemTotal: 16384 kB\nMemAvailable: 81"])
+@pytest.mark.parametrize("meminfo", ["", "MemTotal: 16384 kB\n",
+                                     "MemTotal: 16384 kB\nMemAvailable: 81"])
 def test_unknown_is_said_and_is_not_zero(tmp_path, meminfo):
     mem = host(tmp_path, proc__meminfo=meminfo)
     r = mem("--json", code=1)

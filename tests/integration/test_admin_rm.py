@@ -42,7 +42,8 @@ def test_a_kept_store_that_a_tool_had_open_is_nobodys(admin):
 
 
 def test_du_and_ls_sort_and_add_up(admin):
-    for store, key, size in (("one", "small", 1000), ("one", "middle", 50000), ("two", "large", 900000)):
+    for store, key, size in (("one", "small", 1000), ("one", "middle", 50000),
+                             ("two", "large", 900000)):
         put(admin, store, key, size)
     lines = [line.split() for line in admin("ls", "--sort", "size").out.splitlines()]
     assert [line[1] for line in lines[1:4]] == ["large", "middle", "small"]
@@ -64,12 +65,15 @@ def test_config_says_what_is_in_force_and_why(admin):
 
 def test_check_config_of_a_missing_file_is_no_ok():
     daemon = BUILD / "shmstored" / "shmstored"
-    run = subprocess.run([daemon, "--check-config", "--config", "/nonexistent/shmstored.conf"], capture_output=True, text=True, timeout=20)
-    assert run.returncode != 0 and "/nonexistent/shmstored.conf" in run.stderr and "ok" not in run.stdout
+    run = subprocess.run([daemon, "--check-config", "--config", "/nonexistent/shmstored.conf"],
+                         capture_output=True, text=True, timeout=20)
+    assert (run.returncode != 0 and "/nonexistent/shmstored.conf" in run.stderr and
+            "ok" not in run.stdout)
 
 
 @pytest.mark.skipif(os.path.exists("/etc/shmstore"), reason="this host has a configuration")
 def test_check_config_where_there_is_no_default_file_says_that_the_defaults_hold():
     daemon = BUILD / "shmstored" / "shmstored"
     run = subprocess.run([daemon, "--check-config"], capture_output=True, text=True, timeout=20)
-    assert run.returncode == 0 and run.stdout == "/etc/shmstore/shmstored.conf: ok: it is not there, and the defaults hold\n", run
+    assert (run.returncode == 0 and run.stdout == "/etc/shmstore/shmstored.conf: ok: it is not "
+                                                  "there, and the defaults hold\n"), run

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstore-admin and the disk tier: tier, demote, promote, verify --tier, and what the other commands say of it."""
+"""shmstore-admin and the disk tier: tier, demote, promote, verify --tier, and what the
+other commands say of it."""
 import os
 import re
 import shutil
@@ -9,18 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from admin_support import Admin, actors, admin, bare, members, mount_tmpfs, needs_root, pattern, unmount  # noqa: F401
+from admin_support import (Admin, actors, admin, bare, members, mount_tmpfs,  # noqa: F401
+                           needs_root, pattern, unmount)
 from admin_tiered import MIB, books_close, disk, tier_files, tiered, where  # noqa: F401
 from daemon import Daemon
 
 
-# ---- tier -----------------------------------------------------------------------------------------------------------
+# ---- tier ----------------------------------------------------------------------------------------
 
 
 def test_without_a_tier(admin, actors):
     actors(admin, "s", "-")("put", "k", 1000, "-")
     r = admin("tier")
-    assert "no disk tier" in r.out and f"shmstore-admin -p {admin.path} tier --set DIRECTORY" in r.out
+    assert ("no disk tier" in r.out and f"shmstore-admin -p {admin.path} tier --set DIRECTORY" in
+            r.out)
     assert admin.json("tier") == {"partition": admin.path, "tier": None}
     assert admin.json("df")["tier"] is None
     assert "has no disk tier" in admin("demote", "s", "k", code=1).err
@@ -35,18 +38,23 @@ def test_without_a_tier(admin, actors):
 
 def test_set_and_change(admin, disk):
     tier = admin.json("tier", "--set", disk, "--max", "1G", "--level", "3")["tier"]
-    assert (tier["path"], tier["max"], tier["min_free"], tier["level"], tier["fsync"]) == (str(disk), 1 << 30, 0, 3, False)
+    assert (tier["path"], tier["max"], tier["min_free"], tier["level"], tier["fsync"]) == (
+        str(disk), 1 << 30, 0, 3, False)
     assert (tier["high"], tier["low"]) == (85, 75)
     assert tier["files"].startswith(str(disk) + "/") and admin.json("df")["uuid"] in tier["files"]
     fs = os.statvfs(disk)
     assert tier["disk_size"] == fs.f_blocks * fs.f_frsize and 0 < tier["available"] <= 1 << 30
-    assert (tier["used"], tier["n_demoted"], tier["n_clean"], tier["n_orphans"], tier["ratio"]) == (0, 0, 0, 0, None)
-    tier = admin.json("tier", "--min-free", "1%", "--fsync", "--high", "60", "--low", "20")["tier"]  # the rest stays
-    assert (tier["max"], tier["level"], tier["fsync"], tier["high"], tier["low"]) == (1 << 30, 3, True, 60, 20)
+    assert (tier["used"], tier["n_demoted"], tier["n_clean"], tier["n_orphans"], tier["ratio"]) == (
+        0, 0, 0, 0, None)
+    # the rest stays
+    tier = admin.json("tier", "--min-free", "1%", "--fsync", "--high", "60", "--low", "20")["tier"]
+    assert (tier["max"], tier["level"], tier["fsync"], tier["high"], tier["low"]) == (
+        1 << 30, 3, True, 60, 20)
     assert tier["min_free"] == fs.f_blocks * fs.f_frsize // 100
     assert admin.json("tier", "--no-fsync", "--max", "0")["tier"]["max"] == 0
     text = admin("tier").out
-    assert str(disk) in text and "zstd, level 3" in text and "above 60 % of the partition, down to 20 %" in text
+    assert (str(disk) in text and "zstd, level 3" in text and
+            "above 60 % of the partition, down to 20 %" in text)
     assert admin.json("tier", "--unset")["tier"] is None
     assert tier_files(disk) == []
 
@@ -106,7 +114,7 @@ def test_a_tier_that_holds_objects_stays(tiered, actors, disk):
     books_close(tiered)
 
 
-# ---- demote, promote ------------------------------------------------------------------------------------------------
+# ---- demote, promote -----------------------------------------------------------------------------
 
 
 def test_there_and_back(tiered, actors, disk):
@@ -117,7 +125,8 @@ def test_there_and_back(tiered, actors, disk):
     used = tiered.json("df")["used"]
     r = tiered.json("demote", "s", "noise", "pattern")
     assert (r["store"], r["demoted"], r["already"], r["failed"]) == ("s", 2, 0, 0)
-    assert r["objects"] == [{"key": key, "moved": True, "error": None, "path": None} for key in ("noise", "pattern")]
+    assert r["objects"] == [{"key": key, "moved": True, "error": None, "path": None}
+                            for key in ("noise", "pattern")]
     assert where(tiered) == {"noise": "tier", "pattern": "tier", "small": "memory"}
     assert used - tiered.json("df")["used"] >= 14 * MIB
     assert len(tier_files(disk)) == 2
@@ -127,7 +136,8 @@ def test_there_and_back(tiered, actors, disk):
     assert tier["used"] == tier["demoted"] == on_disk and tier["clean"] == tier["orphans"] == 0
     assert (tier["n_demoted"], tier["n_raw"], tier["n_zstd"]) == (2, 1, 1)
     assert 14 * MIB <= tier["original"] < 15 * MIB and tier["last_minute"] == on_disk
-    assert tier["ratio"] == pytest.approx(tier["original"] / on_disk, abs=0.001) and tier["ratio"] > 2
+    assert (tier["ratio"] == pytest.approx(tier["original"] / on_disk, abs=0.001) and
+            tier["ratio"] > 2)
     text = tiered("tier").out
     assert re.search(r"^in the tier only +2 ", text, re.M) and "1 compressed, 1 as they are" in text
 
@@ -214,7 +224,8 @@ def test_a_kept_store_without_an_owner(admin, disk):
     admin("tier", "--set", disk)
     assert admin.json("demote", "s", "k")["demoted"] == 1
     store, = admin.json("du")["stores"]
-    assert (store["keep"], store["alive"], store["label"], store["n_demoted"]) == (True, False, label, 1)
+    assert (store["keep"], store["alive"], store["label"], store["n_demoted"]) == (
+        True, False, label, 1)
     admin("gc")
     assert admin("cat", "s", "k").raw == pattern(300000)
     admin("put", "s", "l", stdin=b"x")  # with an owner again
@@ -226,7 +237,8 @@ def test_a_packed_object_is_moved_by_its_own_process(admin, disk):
     admin("put", "s", "k", stdin=pattern(30000))
     admin("tier", "--set", disk)
     refused = admin("--json", "demote", "s", "k", code=1)
-    assert "packed" in refused.json["objects"][0]["error"] and "evict" in refused.json["objects"][0]["error"]
+    assert ("packed" in refused.json["objects"][0]["error"] and
+            "evict" in refused.json["objects"][0]["error"])
     assert admin("cat", "s", "k").raw == pattern(30000)
 
 
@@ -236,7 +248,8 @@ def test_an_object_of_several_stores(tiered, actors):
     b("adopt", "k", a("handoff", "k", 60000))
     tiered("demote", "a", "k")
     listed = {o["store"]: o for o in tiered.json("ls")["objects"]}
-    assert listed["a"]["demoted"] and listed["b"]["demoted"] and listed["a"]["inode"] == listed["b"]["inode"]
+    assert (listed["a"]["demoted"] and listed["b"]["demoted"] and
+            listed["a"]["inode"] == listed["b"]["inode"])
     assert listed["a"]["links"] == 2
     stat = tiered.json("stat", "b", "k")
     assert {n["store"] for n in stat["names"]} == {"a", "b"} and stat["leases"] == 0
@@ -258,7 +271,7 @@ def test_a_lease_keeps_it_in_memory(tiered, actors):
     books_close(tiered)
 
 
-# ---- what others say ------------------------------------------------------------------------------------------------
+# ---- what others say -----------------------------------------------------------------------------
 
 
 def test_stat_ls_du_df_of_a_demoted_object(tiered, actors, disk):
@@ -280,7 +293,8 @@ def test_stat_ls_du_df_of_a_demoted_object(tiered, actors, disk):
 
     head, *lines = tiered("ls").out.splitlines()
     at = head.index("WHERE")
-    assert {line.split()[1]: line[at:].split()[0] for line in lines if line.startswith("s ")} == {"k": "tier", "l": "memory"}
+    assert {line.split()[1]: line[at:].split()[0] for line in lines if line.startswith("s ")} == {
+        "k": "tier", "l": "memory"}
     store, = tiered.json("du")["stores"]
     assert (store["objects"], store["n_demoted"], store["n_clean"]) == (2, 1, 0)
     assert store["demoted"] >= 71000 and store["linked"] < 71000 + 10000
@@ -293,7 +307,8 @@ def test_stat_ls_du_df_of_a_demoted_object(tiered, actors, disk):
     assert r["tier"] == r["tier_demoted"] == file.stat().st_blocks * 512 and r["demoted"] == 1
     assert re.search(r"^ *= +demoted ", tiered("reconcile", code=None).out, re.M)
 
-    assert tiered("cat", "s", "k").raw == pattern(1000)  # from the disk: reading is not bringing back
+    # from the disk: reading is not bringing back
+    assert tiered("cat", "s", "k").raw == pattern(1000)
     assert tiered("cat", "s", "k", "--header").raw == b"hdr"
     assert where(tiered)["k"] == "tier"
     actor("get", "k")
@@ -309,10 +324,13 @@ def test_every_json_member_is_in_the_man_page(tiered, actors):
     actor = actors(tiered, "s", "-")
     actor("noise", "k", 10000)
     actor("noise", "l", 10000)
-    words = set(re.findall(r"[a-z_]+", next(p for p in PAGES if p.name == "shmstore-admin.1").read_text()))
+    words = set(re.findall(r"[a-z_]+",
+                           next(p for p in PAGES if p.name == "shmstore-admin.1").read_text()))
 
-    for command in (["demote", "s", "k"], ["tier"], ["df"], ["du"], ["ls"], ["stat", "s", "k"], ["reconcile"], ["verify", "--tier"],
-                    ["gc"], ["top", "-n1", "-d0.05"], ["promote", "s", "k"], ["evict", "--free", "1"], ["doctor"]):
+    for command in (["demote", "s", "k"], ["tier"], ["df"], ["du"], ["ls"], ["stat", "s", "k"],
+                    ["reconcile"], ["verify", "--tier"],
+                    ["gc"], ["top", "-n1", "-d0.05"], ["promote", "s", "k"],
+                    ["evict", "--free", "1"], ["doctor"]):
         found = set(members(tiered.json(*command, code=None)))
         assert found <= words, (command, found - words)
 
@@ -322,7 +340,8 @@ def test_top_and_status_show_what_the_daemon_says(tiered, actors, disk):
     actor = actors(tiered, "s", "-")
     actor("noise", "k", MIB)
     tiered("demote", "s", "k")
-    assert tiered.json("top", "-n1", "-d0.05")["tier"] is None  # a frame of our own does not look at the disk
+    # a frame of our own does not look at the disk
+    assert tiered.json("top", "-n1", "-d0.05")["tier"] is None
     with Daemon(tiered.path) as daemon:
         asking = Admin(tiered.path, env={"SHMSTORE_SOCKET": daemon.socket})
         deadline = time.monotonic() + 30
@@ -335,11 +354,12 @@ def test_top_and_status_show_what_the_daemon_says(tiered, actors, disk):
         told = tiered.json("tier")["tier"]
         for same in ("path", "used", "demoted", "original", "high", "low"):
             assert frame["tier"][same] == told[same], same
-        assert re.search(rf"^disk tier: \w+, 1.00 MiB of objects on .* in {re.escape(str(disk))}", asking("top", "-n1", "-d1").out, re.M)
+        assert re.search(rf"^disk tier: \w+, 1.00 MiB of objects on .* in {re.escape(str(disk))}",
+                         asking("top", "-n1", "-d1").out, re.M)
         assert f"disk tier of {tiered.path}: " in asking("status").out
 
 
-# ---- damage ---------------------------------------------------------------------------------------------------------
+# ---- damage --------------------------------------------------------------------------------------
 
 
 def flip(path, offset):
@@ -395,7 +415,8 @@ def test_a_tier_file_that_is_cut_short_or_gone(tiered, actors, disk):
 
 
 def test_verify_at_a_rate(tiered, actors):
-    """No stopwatch: the program says itself how long it took, and a bound on the rate is a bound on that from below."""
+    """No stopwatch: the program says itself how long it took, and a bound on the rate is a
+    bound on that from below."""
     actor = actors(tiered, "s", "-")
     actor("noise", "k", 8 * MIB)
     tiered("demote", "s", "k")
@@ -421,5 +442,6 @@ def test_garbage_goes(tiered, actors, disk):
     done = tiered.json("gc")
     assert str(junk) in [a["path"] for a in done["actions"]] and done["failed"] == 0
     assert tier_files(disk) == [file]
-    assert tiered.json("tier")["tier"]["n_orphans"] == 0 and books_close(tiered)["tier_orphans"] == 0
+    assert (tiered.json("tier")["tier"]["n_orphans"] == 0 and books_close(tiered)["tier_orphans"] ==
+            0)
     actor("check", "k")

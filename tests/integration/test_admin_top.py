@@ -38,7 +38,8 @@ def test_top_json(admin, actors):
         store, = s["stores"]
         assert (store["name"], store["pid"], store["alive"]) == ("s", actor.pid, True)
         assert store["linked"] >= 1 << 20 and s["used"] >= 1 << 20 and s["size"] > 0
-        assert store["put_per_s"] > 1 and s["put_per_s"] == store["put_per_s"] and s["delete_per_s"] > 1
+        assert (store["put_per_s"] > 1 and s["put_per_s"] == store["put_per_s"] and
+                s["delete_per_s"] > 1)
         assert s["put_bytes_per_s"] > 4096
     assert samples[2]["time"] - samples[0]["time"] == pytest.approx(0.6, abs=0.3)
 

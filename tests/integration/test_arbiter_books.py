@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arbiter's books are the kernel's: what its pool says is used, and of what it is made, against statfs and du; with live objects and clients at a
-stand-still, and after clients were killed in the midst of what they did."""
+"""The arbiter's books are the kernel's: what its pool says is used, and of what it is made,
+against statfs and du; with live objects and clients at a stand-still, and after clients were
+killed in the midst of what they did."""
 import os
 import signal
 
@@ -23,14 +24,16 @@ class Scene:
 
     def tool(self, name):
         """A process with a store that reserves what it puts."""
-        self.tools.append(Tool(self.host.place.path, prefix=("env", f"SHMSTORE_SOCKET={self.host.daemon.socket}")))
+        self.tools.append(Tool(self.host.place.path,
+                               prefix=("env", f"SHMSTORE_SOCKET={self.host.daemon.socket}")))
         self.tools[-1]("open", name, "daemon=required", "arbitrate")
         return self.tools[-1]
 
     def process(self, name, reserved):
         """One made by hand, with so much of the partition reserved."""
         process = self.host.process(name)
-        assert process.op("TASK_BEGIN", task=1) == "OK" and process.op("BIND", tail="1", kind=DEDICATED, context=1) == "OK"
+        assert (process.op("TASK_BEGIN", task=1) == "OK" and
+                process.op("BIND", tail="1", kind=DEDICATED, context=1) == "OK")
         assert process.op("RESERVE", context=1, pool=1, bytes=reserved, reservation=1) == "OK"
         return process
 
@@ -99,7 +102,8 @@ def settled(scene, names):
     def agrees():
         document, used = scene.host.document(), scene.host.place.used()
         pool = scene.host.pool()
-        return {task["store"] for task in document["tasks"]} <= names and pool["used"] - pool["leased"] == used == scene.du() and not pool["coming"]
+        return ({task["store"] for task in document["tasks"]} <= names and pool["used"] -
+                pool["leased"] == used == scene.du() and not pool["coming"])
     wait_for("the books are the kernel's", agrees)
 
 
@@ -123,10 +127,12 @@ def test_after_kills(scene, moment):
         else:
             process = scene.process(f"dies{n}", 40 * MIB)
             if moment == "evict":
-                assert process.op("serve") == "serves" and process.op("UNPIN", reservation=1) == "OK"
+                assert (process.op("serve") == "serves" and process.op("UNPIN", reservation=1) ==
+                        "OK")
                 os.kill(process.pid, signal.SIGSTOP)
             else:
-                assert process.op("begin", op="RESERVE", context=1, pool=1, bytes=20 * MIB, reservation=2) == "begun"
+                assert process.op("begin", op="RESERVE", context=1, pool=1, bytes=20 * MIB,
+                                  reservation=2) == "begun"
             serial, reservation = waits.reserve(1, 40 * MIB)
             process.kill()
             assert waits.end(serial) == "OK"

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process that stops while others depend on it: with memory, with a lease, while it is asked to make room, or without reading what it is told.
+"""A process that stops while others depend on it: with memory, with a lease, while it is asked to
+make room, or without reading what it is told.
 
-It delays others by at most the configured deadline; then they have an outcome that is documented. Meanwhile a third one's requests go on, one after the
-other, each answered: what waits holds up nobody who need not wait.
+It delays others by at most the configured deadline; then they have an outcome that is
+documented. Meanwhile a third one's requests go on, one after the other, each answered: what
+waits holds up nobody who need not wait.
 """
 import os
 import signal
@@ -35,7 +37,8 @@ class Scene:
 
     def states(self):
         """Of the threads of the one that stops."""
-        return {thread.read_text().rpartition(")")[2].split()[0] for thread in Path(f"/proc/{self.stops.pid}/task").glob("*/stat")}
+        return {thread.read_text().rpartition(")")[2].split()[0]
+                for thread in Path(f"/proc/{self.stops.pid}/task").glob("*/stat")}
 
     @contextmanager
     def stopped(self):
@@ -76,7 +79,8 @@ def test_stopped_with_a_reservation(scene):
 def test_stopped_while_it_is_asked_to_make_room(scene):
     assert scene.stops.op("serve") == "serves"
     for reservation in (1, 2):
-        assert scene.stops.op("RESERVE", context=1, pool=1, bytes=20 * MIB, reservation=reservation) == "OK"
+        assert scene.stops.op("RESERVE", context=1, pool=1, bytes=20 * MIB,
+                              reservation=reservation) == "OK"
         assert scene.stops.op("UNPIN", reservation=reservation) == "OK"
     with scene.stopped():
         serial, _ = scene.other.reserve(1, 60 * MIB)
@@ -84,7 +88,8 @@ def test_stopped_while_it_is_asked_to_make_room(scene):
         assert "did not answer" in scene.host.daemon.log()
         assert scene.host.pool()["reclaimable"] == 0
     # It goes on, answers late, and is asked again.
-    wait_for("what may go can be had", lambda: scene.host.pool()["reclaimable"] or scene.host.pool()["used"] < 20 * MIB)
+    wait_for("what may go can be had", lambda: scene.host.pool()["reclaimable"] or
+             scene.host.pool()["used"] < 20 * MIB)
     scene.other.reserved(1, 30 * MIB)
 
 

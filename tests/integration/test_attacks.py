@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attacks that once succeeded (docs/security.md, "What did not hold"), each tried by one of three users against the others."""
+"""The attacks that once succeeded (docs/security.md, "What did not hold"), each tried by one of
+three users against the others."""
 import ctypes
 import mmap
 import os
@@ -14,7 +15,8 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be seve
 PAGE = 4096
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.mmap.restype = ctypes.c_void_p
-LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int,
+                      ctypes.c_long]
 LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
@@ -41,11 +43,13 @@ def readable(path):
 def leftovers(path):
     """The bytes of the file that belong to no part of its object and are not zero."""
     size, data = readable(path)
-    header_size, buffer_size, metadata_size, key_size, n_buffers = struct.unpack_from("<QQQII", data, 16)
+    header_size, buffer_size, metadata_size, key_size, n_buffers = struct.unpack_from(
+        "<QQQII", data, 16)
     assert header_size + buffer_size == size
     table = (128 + key_size + 7) // 8 * 8
     used = [(0, table + 24 * n_buffers + metadata_size)]
-    used += [(at, at + length) for at, length, _ in struct.iter_unpack("<QQQ", data[table:table + 24 * n_buffers])]
+    used += [(at, at + length) for at, length, _ in struct.iter_unpack(
+        "<QQQ", data[table:table + 24 * n_buffers])]
     blank = bytearray(data)
     for begin, end in used:
         blank[begin:end] = bytes(end - begin)
@@ -53,7 +57,8 @@ def leftovers(path):
 
 
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize("former, size", [(3000, 2500), (17000, 14000), (70000, 66000), (SIZE, SIZE - 5000), (SIZE, SIZE * 3 // 4),
+@pytest.mark.parametrize("former, size", [(3000, 2500), (17000, 14000), (70000, 66000),
+                                          (SIZE, SIZE - 5000), (SIZE, SIZE * 3 // 4),
                                           (12 * SIZE, 10 * SIZE)])
 def test_deleted_bytes_reach_nobody(scene, former, size):
     scene.start()
@@ -62,7 +67,8 @@ def test_deleted_bytes_reach_nobody(scene, former, size):
     first = os.stat(f"{scene.path}/stores/alice/objects/secret").st_ino
     alice("delete", "secret")
     alice("put", "gift", size, 2)
-    assert os.stat(f"{scene.path}/stores/alice/objects/gift").st_ino == first, "the file of a deleted object"
+    assert os.stat(f"{scene.path}/stores/alice/objects/gift").st_ino == first, (
+        "the file of a deleted object")
     ticket, = alice("handoff_to", "gift", BOB, 60000)
     with being(BOB):
         assert leftovers(ticket_path(ticket)) == 0

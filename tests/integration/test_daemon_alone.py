@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's own daemon, started with nothing but its name: no option, no configuration, no login session. Its socket is in its partition. Needs
-root, to be another user."""
+"""A user's own daemon, started with nothing but its name: no option, no configuration, no login
+session. Its socket is in its partition. Needs root, to be another user."""
 import contextlib
 import os
 import re
@@ -22,8 +22,10 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root: to be ano
 
 def alice(*words, **options):
     """As ALICE, with the environment of cron: no XDG_RUNTIME_DIR, no name of a socket."""
-    env = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS") if name in os.environ}
-    return dict(args=[str(word) for word in words], user=ALICE, group=ALICE, extra_groups=[], env=env, text=True, cwd="/", **options)
+    env = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "ASAN_OPTIONS",
+                                               "LSAN_OPTIONS") if name in os.environ}
+    return dict(args=[str(word) for word in words], user=ALICE, group=ALICE, extra_groups=[],
+                env=env, text=True, cwd="/", **options)
 
 
 @pytest.fixture
@@ -41,12 +43,14 @@ def nothing_there():
 
 @contextlib.contextmanager
 def running(config, *options):
-    """shmstored with a configuration that says nothing but that there is no page, whose port may be taken."""
+    """shmstored with a configuration that says nothing but that there is no page,
+    whose port may be taken."""
     config.parent.chmod(0o755)
     config.write_text("http {\n\tenabled = no\n}\n")
     for parent in list(config.parents)[:-2]:
         parent.chmod(parent.stat().st_mode | 0o011)
-    process = subprocess.Popen(**alice(DAEMON, "--config", config, *options), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(**alice(DAEMON, "--config", config, *options),
+                               stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
         yield process
     finally:
@@ -77,12 +81,14 @@ def test_a_socket_that_another_user_made_is_not_used(nothing_there, owner):
         listener.bind(SOCKET)
         listener.listen()
         os.chown(SOCKET, owner, -1)
-        done = subprocess.run(**alice(ADMIN, "-p", PARTITION, "status"), capture_output=True, timeout=60)
+        done = subprocess.run(**alice(ADMIN, "-p", PARTITION, "status"), capture_output=True,
+                              timeout=60)
     assert done.returncode == 1 and "/run/shmstored/socket" in done.stderr, done.stderr
 
 
 def test_each_partition_of_a_daemon_leads_to_it(nothing_there, tmp_path):
-    """By a symlink in all but the first, which goes with the daemon, and is replaced where one that was killed left it."""
+    """By a symlink in all but the first, which goes with the daemon, and is replaced where one
+    that was killed left it."""
     second = Place()
     try:
         os.mkdir(second.path)
@@ -93,8 +99,10 @@ def test_each_partition_of_a_daemon_leads_to_it(nothing_there, tmp_path):
         with running(tmp_path / "shmstored.conf", "-p", PARTITION, "-p", second.path) as process:
             assert "serves 2 partitions" in first_line(process)
             assert os.readlink(link) == SOCKET
-            done = subprocess.run(**alice(ADMIN, "-p", second.path, "status"), capture_output=True, timeout=60)
-            assert done.returncode == 0 and second.path in done.stdout and PARTITION not in done.stdout, done
+            done = subprocess.run(**alice(ADMIN, "-p", second.path, "status"), capture_output=True,
+                                  timeout=60)
+            assert (done.returncode == 0 and second.path in done.stdout and
+                    PARTITION not in done.stdout), done
             process.kill()
             process.wait(60)
         assert os.path.islink(link)
@@ -108,7 +116,8 @@ def test_each_partition_of_a_daemon_leads_to_it(nothing_there, tmp_path):
         second.remove()
 
 
-# A batch job with a /dev/shm of its own: its daemon, a store, what the tool says of it; then waits for the end of its input.
+# A batch job with a /dev/shm of its own: its daemon, a store, what the tool says of it; then
+# waits for the end of its input.
 JOB = """
 mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm || exit 77
 exec setpriv --reuid "$1" --regid "$1" --clear-groups sh -c '
@@ -123,7 +132,8 @@ exec setpriv --reuid "$1" --regid "$1" --clear-groups sh -c '
 
 
 def test_two_jobs_with_a_private_shm_have_a_daemon_each(tmp_path):
-    """A second one used to end, and its tools showed the first one's stores as those of the partition of that path."""
+    """A second one used to end, and its tools showed the first one's stores as those of
+    the partition of that path."""
     (tmp_path / "shmstored.conf").write_text("http {\n\tenabled = no\n}\n")
     for parent in [tmp_path, *list(tmp_path.parents)[:-2]]:
         parent.chmod(parent.stat().st_mode | 0o011)
@@ -132,8 +142,10 @@ def test_two_jobs_with_a_private_shm_have_a_daemon_each(tmp_path):
     jobs, seen = [], set()
     try:
         for _ in range(2):
-            jobs.append(subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sh", "-c", JOB, "sh", str(ALICE), str(DAEMON), str(ADMIN),
-                                          str(tmp_path / "shmstored.conf")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, text=True, cwd="/"))
+            jobs.append(subprocess.Popen(["unshare", "--mount", "--propagation", "private", "sh",
+                                          "-c", JOB, "sh", str(ALICE), str(DAEMON), str(ADMIN),
+                                          str(tmp_path / "shmstored.conf")], stdin=subprocess.PIPE,
+                                         stdout=subprocess.PIPE, env=env, text=True, cwd="/"))
             said = ""
             while not said.endswith("ready\n"):
                 line = jobs[-1].stdout.readline()
@@ -145,10 +157,12 @@ def test_two_jobs_with_a_private_shm_have_a_daemon_each(tmp_path):
             uuids = re.findall(r'"uuid":"([^"]+)"', said)  # as the daemon has it, and as it is
             assert len(uuids) == 2 and uuids[0] == uuids[1] and uuids[0] not in seen, said
             seen.add(uuids[0])
-        # By its name the other one's daemon can be reached, through the job's own view of the file system. That it is another's is seen.
+        # By its name the other one's daemon can be reached, through the job's own view of the file
+        # system. That it is another's is seen.
         other = f"/proc/{jobs[0].pid}/root{SOCKET}"
         said, _ = jobs[1].communicate(other + "\n", timeout=60)
-        assert "watches another partition of that path" in said and "socket: 1" in said and "daemon: 0" in said, said
+        assert ("watches another partition of that path" in said and "socket: 1" in said and
+                "daemon: 0" in said), said
         said, _ = jobs[0].communicate("/nonexistent\n", timeout=60)
         assert "daemon: 0" in said, said
     finally:
@@ -158,5 +172,6 @@ def test_two_jobs_with_a_private_shm_have_a_daemon_each(tmp_path):
 
 
 def test_a_partition_that_is_named_but_missing(nothing_there):
-    done = subprocess.run(**alice(DAEMON, "--partition", "/dev/shm/none-of-this-name"), capture_output=True, timeout=60)
+    done = subprocess.run(**alice(DAEMON, "--partition", "/dev/shm/none-of-this-name"),
+                          capture_output=True, timeout=60)
     assert done.returncode == 1 and "shmstore-admin -p PATH init" in done.stderr, done.stderr

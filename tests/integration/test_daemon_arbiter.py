@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory arbiter in a real daemon: withheld replies, what the kernel counts, up-calls, and what is left when somebody dies, stops or lies.
+"""The memory arbiter in a real daemon: withheld replies, what the kernel counts, up-calls, and what
+is left when somebody dies, stops or lies.
 
-Who gets memory when is the core's (unit/test_arbiter_*.c, replay); what a program makes of an outcome is the library's. Clients here are made by hand
-(arbwire.py), so that they can do what no library would.
+Who gets memory when is the core's (unit/test_arbiter_*.c, replay); what a program makes
+of an outcome is the library's. Clients here are made by hand (arbwire.py), so that they
+can do what no library would.
 """
 import os
 import re
@@ -19,7 +21,7 @@ from fixture import NOBODY, ROOT
 pytestmark = pytest.mark.skipif(not ROOT, reason="needs a file system of its own")
 
 
-# ---- waiting -------------------------------------------------------------------------------------------------------
+# ---- waiting -------------------------------------------------------------------------------------
 
 
 def test_reply_is_withheld_until_it_fits(host):
@@ -30,7 +32,8 @@ def test_reply_is_withheld_until_it_fits(host):
     serial, second = b.reserve(1, 40 * MIB)
     assert b.is_pending(serial) and b.state(1) == "BLOCKED"
     waiting = host.contexts()["b", 1]
-    assert waiting["state"] == "BLOCKED" and waiting["bytes"] == 40 * MIB and waiting["need"] == 40 * MIB
+    assert (waiting["state"] == "BLOCKED" and waiting["bytes"] == 40 * MIB and
+            waiting["need"] == 40 * MIB)
     assert 0 < waiting["deadline_ms"] <= 60000 and waiting["pool"].startswith("shm:")
     assert a.op("RELEASE", reservation=first) == "OK"
     assert b.end(serial) == "OK" and b.state(1) == "RUNNING"
@@ -57,7 +60,8 @@ def test_both_stuck_one_rolls_back(host):
     (event,) = host.events("arbiter-retry")
     assert event["store"].endswith("/b") and event["context"] == 1 and event["why"]
     assert host.document()["totals"]["retries"] == 1
-    outcomes = [(t["store"], t["outcome"]) for t in host.document("arb_log")["log"] if t["outcome"] != "OK"]
+    outcomes = [(t["store"], t["outcome"]) for t in host.document("arb_log")["log"]
+                if t["outcome"] != "OK"]
     assert outcomes == [("b", "RETRY")]
 
 
@@ -81,9 +85,13 @@ def test_nobody_waits_longer_than_configured(make_host):
     a.reserved(1, 40 * MIB)
     asked = [b.reserve(1, 40 * MIB)[0], b.reserve(2, 40 * MIB, timeout_ms=3600000)[0]]
     for serial in asked:
-        outcome = b.end(serial)  # it says who holds what, in sizes that people read, and by the numbers that the tool takes
-        assert outcome == "TIMEDOUT" and re.fullmatch(r"it waited as long as it may .* for 40\.0 MiB of pool shm:\S+, which has 6\d\.\d MiB, of which .*"
-                                                      r": task \d+:1 task1 holds 40\.0 MiB.*", outcome.why), outcome
+        # it says who holds what, in sizes that people read, and by the numbers that the tool takes
+        outcome = b.end(serial)
+        assert outcome == "TIMEDOUT" and re.fullmatch(r"it waited as long as it may .* for 40\.0 "
+                                                      r"MiB of pool shm:\S+, which has 6\d\.\d "
+                                                      r"MiB, of which .*"
+                                                      r": task \d+:1 task1 holds 40\.0 MiB.*",
+                                                      outcome.why), outcome
     soon, _ = b.reserve(1, 40 * MIB, timeout_ms=1)
     assert b.end(soon) == "TIMEDOUT"
     assert len(host.events("arbiter-timeout")) >= 1 and host.document()["totals"]["timeouts"] == 3
@@ -99,7 +107,8 @@ def test_cancel_ends_a_wait(host):
     assert b.end(serial) == "CANCELED" and b.state(1) == "RUNNING"
     serial, _ = b.reserve(1, 30 * MIB, reservation=reservation)  # its id is free again
     assert b.op("CANCEL", task=1) == "OK" and b.end(serial) == "CANCELED"
-    assert b.op("RESERVE", context=1, pool=1, bytes=40 * MIB, reservation=reservation, flags=NONBLOCK) == "AGAIN"
+    assert b.op("RESERVE", context=1, pool=1, bytes=40 * MIB, reservation=reservation,
+                flags=NONBLOCK) == "AGAIN"
     assert b.op("UNBIND", context=1) == "OK" and b.state(1) == "UNKNOWN"
 
 
@@ -126,11 +135,12 @@ def test_a_second_context_and_a_helper(host):
     assert not host.document()["contexts"]
 
 
-# ---- what the kernel counts ----------------------------------------------------------------------------------------------------------------
+# ---- what the kernel counts ----------------------------------------------------------------------
 
 
 def test_what_is_written_counts_once(host):
-    """A reservation and the memory that came of it are the same bytes, before the seal and after it."""
+    """A reservation and the memory that came of it are the same bytes,
+    before the seal and after it."""
     a, b = host.client("a"), host.client("b")
     a.task(1)
     b.task(1)
@@ -200,7 +210,7 @@ def test_deleted_but_mapped_is_booked_to_who_maps_it(host):
     assert host.pool()["ghosts"] == 0 and host.document()["tasks"][0]["held"] == 0
 
 
-# ---- who dies, stops, comes back -------------------------------------------------------------------------------------------------------------
+# ---- who dies, stops, comes back -----------------------------------------------------------------
 
 
 def test_killed_client_leaves_nothing(host):
@@ -208,11 +218,13 @@ def test_killed_client_leaves_nothing(host):
     b.task(1)
     host.somebody_runs()
     dead = host.process("dead")
-    for op, fields in (("TASK_BEGIN", {"task": 1}), ("BIND", {"tail": "1", "kind": DEDICATED, "context": 1}),
+    for op, fields in (("TASK_BEGIN", {"task": 1}),
+                       ("BIND", {"tail": "1", "kind": DEDICATED, "context": 1}),
                        ("RESERVE", {"context": 1, "pool": 1, "bytes": 40 * MIB, "reservation": 1}),
                        ("RESERVE", {"pool": 1, "bytes": MIB, "reservation": 2}),  # nobody's
                        ("POOL_CREATE", {"pool": 2, "bytes": MIB, "tail": "own"}),
-                       ("RESERVE", {"context": 1, "pool": 2, "bytes": MIB, "reservation": 3}), ("LEASE", {"pool": 1, "bytes": 4096})):
+                       ("RESERVE", {"context": 1, "pool": 2, "bytes": MIB, "reservation": 3}),
+                       ("LEASE", {"pool": 1, "bytes": 4096})):
         assert dead.op(op, **fields) == "OK"
     dead.op("begin", op="RESERVE", context=1, pool=1, bytes=40 * MIB, reservation=4)
     serial, _ = b.reserve(1, 40 * MIB)
@@ -220,18 +232,23 @@ def test_killed_client_leaves_nothing(host):
     dead.kill()
     assert b.end(serial) == "OK"
     document = host.document()
-    assert {t["store"] for t in document["tasks"]} == {c["store"] for c in document["contexts"]} == {"b", "runs"}
+    assert {t["store"] for t in document["tasks"]} == {
+        c["store"] for c in document["contexts"]} == {"b", "runs"}
     assert len(document["pools"]) == 1 and document["totals"]["parked"] == 0
     pool = host.pool()
-    assert pool["used"] - 40 * MIB == sum(pool[part] for part in ("objects", "coming", "evictable", "ghosts", "leased"))
+    assert (pool["used"] - 40 * MIB == sum(pool[part]
+                                           for part in ("objects", "coming", "evictable", "ghosts",
+                                                        "leased")))
 
 
 def test_what_the_dead_leave_is_on_its_way_back(host):
-    """Who waits alone beside a dead store's memory is not stuck: nobody is rolled back for what comes by itself."""
+    """Who waits alone beside a dead store's memory is not stuck: nobody is rolled back
+    for what comes by itself."""
     b = host.client("b")
     b.task(1)
     dead = host.process("dead")
-    assert dead.op("TASK_BEGIN", task=1) == "OK" and dead.op("BIND", tail="1", kind=DEDICATED, context=1) == "OK"
+    assert (dead.op("TASK_BEGIN", task=1) == "OK" and
+            dead.op("BIND", tail="1", kind=DEDICATED, context=1) == "OK")
     for n in range(2000):
         dead.send("write", name=f"objects/{n:08x}", size=20 << 10)
     for n in range(2000):
@@ -249,7 +266,8 @@ def test_stopped_client_stops_nobody_else(make_host):
     b.task(1)
     c.task(1)
     stopped = host.process("stopped")
-    assert stopped.op("TASK_BEGIN", task=1) == "OK" and stopped.op("BIND", tail="1", kind=DEDICATED, context=1) == "OK"
+    assert (stopped.op("TASK_BEGIN", task=1) == "OK" and
+            stopped.op("BIND", tail="1", kind=DEDICATED, context=1) == "OK")
     assert stopped.op("RESERVE", context=1, pool=1, bytes=30 * MIB, reservation=1) == "OK"
     os.kill(stopped.pid, signal.SIGSTOP)
     try:
@@ -264,7 +282,8 @@ def test_stopped_client_stops_nobody_else(make_host):
 
 
 def test_killed_daemon_leaves_nothing(host):
-    """Clients see their connection end; the next daemon begins with what the kernel counts, and cuts what was leased."""
+    """Clients see their connection end; the next daemon begins with what the kernel counts,
+    and cuts what was leased."""
     a = host.client("a")
     a.task(1)
     a.reserved(1, 30 * MIB)
@@ -283,7 +302,8 @@ def test_killed_daemon_leaves_nothing(host):
     again = host.daemon.wire()
     answer = again.register(host.uuid, "stores/a")
     assert answer.name == "REGISTERED"
-    message = again.call("ARB", OPS["LEASE"], 0, 0, 0, 0, 1, 0, 0, 0, 4096, 0, 0)  # LEASE: it is a client from here on
+    # LEASE: it is a client from here on
+    message = again.call("ARB", OPS["LEASE"], 0, 0, 0, 0, 1, 0, 0, 0, 4096, 0, 0)
     assert message.name == "ARBED" and message.values[0] == 0
     assert a.page.lease()[0] not in (0, epoch)
     assert host.pool()["used"] >= host.pool()["objects"] + 8192  # what was in flight is booked
@@ -304,7 +324,7 @@ def test_shutdown_tells_those_who_wait(host):
     host.daemon.restart()
 
 
-# ---- bounds and lies -------------------------------------------------------------------------------------------------------------------------
+# ---- bounds and lies -----------------------------------------------------------------------------
 
 
 def test_what_a_client_can_make_grow_is_bounded(make_host):
@@ -314,8 +334,10 @@ def test_what_a_client_can_make_grow_is_bounded(make_host):
         a.task(n)
         a.reserved(n, 4096)
     assert [a.op("POOL_CREATE", "p", pool=n, bytes=4096) for n in (2, 3)] == ["OK"] * 2
-    for outcome in (a.op("TASK_BEGIN", task=4), a.op("BIND", "1", kind=DEDICATED, context=4), a.op("BIND", "5", kind=DEDICATED, context=1),
-                    a.op("RESERVE", context=1, pool=1, bytes=1, reservation=9), a.op("POOL_CREATE", "p", pool=4, bytes=1)):
+    for outcome in (a.op("TASK_BEGIN", task=4), a.op("BIND", "1", kind=DEDICATED, context=4),
+                    a.op("BIND", "5", kind=DEDICATED, context=1),
+                    a.op("RESERVE", context=1, pool=1, bytes=1, reservation=9),
+                    a.op("POOL_CREATE", "p", pool=4, bytes=1)):
         assert outcome == "REFUSED" and outcome.error == -24 and "max-" in outcome.why
     assert a.op("TASK_END", task=1, flags=RELEASED) == "OK"
     a.task(4)
@@ -330,7 +352,8 @@ def test_what_is_not_its_own_is_refused(host):
     assert b.op("RELEASE", reservation=held) == "INVALID"
     assert b.op("TASK_END", task=1) == "INVALID"
     assert b.op("CANCEL", context=1) == "INVALID"
-    assert b.op("POOL_RESIZE", pool=1, bytes=1) == "INVALID" and b.op("POOL_REMOVE", pool=1) == "INVALID"
+    assert (b.op("POOL_RESIZE", pool=1, bytes=1) == "INVALID" and
+            b.op("POOL_REMOVE", pool=1) == "INVALID")
     assert b.op("RESERVE", context=1, pool=2, bytes=1, reservation=1) == "INVALID"
     assert a.op("RESERVE", context=1, pool=1, bytes=1, reservation=held) == "INVALID"
     assert a.op("RESERVE", context=1, pool=1, bytes=1, reservation=0) == "INVALID"
@@ -338,7 +361,8 @@ def test_what_is_not_its_own_is_refused(host):
     assert a.op("RESERVE", "1:4096,", context=1, reservation=50) == "INVALID"
     for tail in ("", "x", "0", "1,", ",1", "4294967296", "-1", "1 ,2"):
         assert a.op("BIND", tail, kind=DEDICATED, context=2) == "INVALID"
-    assert a.op("RELEASE", reservation=held) == "OK" and a.op("RELEASE", reservation=held) == "INVALID"
+    assert (a.op("RELEASE", reservation=held) == "OK" and a.op("RELEASE", reservation=held) ==
+            "INVALID")
     with pytest.raises(Closed, match="no such operation"):
         b.op(99)
 
@@ -368,7 +392,7 @@ def test_without_a_store_and_where_it_is_off(make_host, host):
     assert off.document("status")["arbiter"] is None
 
 
-# ---- operators -------------------------------------------------------------------------------------------------------------------------------
+# ---- operators -----------------------------------------------------------------------------------
 
 
 def test_orders_of_an_operator(host):
@@ -392,22 +416,28 @@ def test_orders_of_an_operator(host):
     with host.daemon.wire() as wire:
         assert wire.call("ARB_ADMIN", 1, 1, 0, 0, 7, 0, 0, tail=b"/nowhere").values[0] == -2
     host.reload("max-bypass = 5\nwait = 100ms\ntick = 20ms")
-    assert host.document()["knobs"]["max_bypass"] == 5 and host.document()["knobs"]["wait_ms"] == 100
+    assert (host.document()["knobs"]["max_bypass"] == 5 and host.document()["knobs"]["wait_ms"] ==
+            100)
     assert b.end(b.reserve(1, 40 * MIB)[0]) == "TIMEDOUT"
 
 
 def test_others_are_not_seen_by_name(host):
     a = host.client("a")
     a.task(1)
-    code = "\n".join(["import sys, json", "sys.path.insert(0, sys.argv[1])", "from daemon import Wire", "w = Wire(sys.argv[2])",
-                      "print(json.dumps([w.query('arbiter')['partitions'][0], w.query('arb_log')['partitions'][0]['log']]))",
-                      "print(w.call('ARB_ADMIN', 1, 1, 0, 0, 7, 0, 0, tail=sys.argv[3].encode()).values[0])"])
-    result = subprocess.run([sys.executable, "-c", code, os.path.dirname(__file__), host.daemon.socket, host.place.path], capture_output=True, text=True,
+    code = "\n".join(["import sys, json", "sys.path.insert(0, sys.argv[1])",
+                      "from daemon import Wire", "w = Wire(sys.argv[2])",
+                      "print(json.dumps([w.query('arbiter')['partitions'][0], "
+                      "w.query('arb_log')['partitions'][0]['log']]))",
+                      "print(w.call('ARB_ADMIN', 1, 1, 0, 0, 7, 0, 0, "
+                      "tail=sys.argv[3].encode()).values[0])"])
+    result = subprocess.run([sys.executable, "-c", code, os.path.dirname(__file__),
+                             host.daemon.socket, host.place.path], capture_output=True, text=True,
                             user=NOBODY, extra_groups=[], check=True)
     document, refused = result.stdout.splitlines()
     import json
     arbiter, log = json.loads(document)
-    assert arbiter["tasks"] == [] and arbiter["contexts"] == [] and log == [] and arbiter["totals"]["tasks"] == 1
+    assert (arbiter["tasks"] == [] and arbiter["contexts"] == [] and log == [] and
+            arbiter["totals"]["tasks"] == 1)
     assert refused == "-1"
 
 
@@ -420,22 +450,26 @@ def test_metrics_and_status(make_host):
     serial, _ = b.reserve(1, 40 * MIB)
     assert b.is_pending(serial)
     status = host.daemon.api("status")["partitions"][0]["arbiter"]
-    assert status["parked"] == 1 and status["states"]["BLOCKED"] == 1 and status["states"]["RUNNING"] == 1 and status["level"] == 1
+    assert (status["parked"] == 1 and status["states"]["BLOCKED"] == 1 and
+            status["states"]["RUNNING"] == 1 and status["level"] == 1)
     metrics = host.daemon.get("/metrics")
     label = f'{{partition="{host.place.path}"}}'
-    assert f"shmstore_arbiter_parked{label} 1" in metrics and f"shmstore_arbiter_tasks{label} 2" in metrics
+    assert (f"shmstore_arbiter_parked{label} 1" in metrics and f"shmstore_arbiter_tasks{label} 2" in
+            metrics)
     assert f"shmstore_arbiter_retries_total{label} 0" in metrics
-    assert {c["state"] for c in host.daemon.api("arbiter")["partitions"][0]["contexts"]} == {"BLOCKED", "RUNNING"}
+    assert {c["state"] for c in host.daemon.api("arbiter")["partitions"][0]["contexts"]} == {
+        "BLOCKED", "RUNNING"}
 
 
-# ---- what can be had back ----------------------------------------------------------------------------------------------------------------
+# ---- what can be had back ------------------------------------------------------------------------
 
 
 def test_the_disk_tier_makes_room(make_host, tmp_path):
-    disk = subprocess.run(["mktemp", "-d", "-p", os.environ.get("SHMSTORE_TEST_DISK", "/var/tmp")], capture_output=True, text=True,
-                          check=True).stdout.strip()
+    disk = subprocess.run(["mktemp", "-d", "-p", os.environ.get("SHMSTORE_TEST_DISK", "/var/tmp")],
+                          capture_output=True, text=True, check=True).stdout.strip()
     try:
-        host = make_host("tick = 20ms", f'disk.path = "{disk}"\ndisk.min-free = 0\ndisk.high = 100%\ndisk.low = 99%')
+        host = make_host("tick = 20ms", f'disk.path = "{disk}"\ndisk.min-free = 0\ndisk.high = '
+                                        f'100%\ndisk.low = 99%')
         wait_for("the tier is ready", lambda: (host.document("status")["tier"] or {}).get("path"))
         from fixture import Tool
         tool = Tool(host.place.path, prefix=("env", f"SHMSTORE_SOCKET={host.daemon.socket}"))
@@ -448,7 +482,8 @@ def test_the_disk_tier_makes_room(make_host, tmp_path):
         serial, _ = a.reserve(1, 40 * MIB)
         assert a.end(serial) == "OK"
         assert host.place.used() <= SIZE - 40 * MIB
-        wait_for("what was demoted is counted", lambda: host.document("status")["tier"]["n_demoted"] > 0)
+        wait_for("what was demoted is counted",
+                 lambda: host.document("status")["tier"]["n_demoted"] > 0)
         tool.end()
     finally:
         subprocess.run(["rm", "-rf", disk], check=True)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who lives on a partition and what they take, as the daemon knows it: against the kernel and against shmstore-admin."""
+"""Who lives on a partition and what they take, as the daemon knows it: against the kernel
+and against shmstore-admin."""
 import os
 import resource
 import shutil
@@ -27,7 +28,8 @@ class Scene:
         self.daemon = Daemon(self.path, http=False, **options)
 
     def registered(self, name, *options):
-        return self.cluster.tool(name, *options, prefix=["env", f"SHMSTORE_SOCKET={self.daemon.socket}"])
+        return self.cluster.tool(name, *options,
+                                 prefix=["env", f"SHMSTORE_SOCKET={self.daemon.socket}"])
 
     def alone(self, name, *options):
         return self.cluster.tool(name, *options, prefix=["env", "SHMSTORE_DAEMON=off"])
@@ -49,7 +51,8 @@ class Scene:
 
     def workers(self):
         with self.daemon.wire() as wire:
-            return {w["name"]: w for w in wire.query("workers", self.path)["partitions"][0]["workers"]}
+            return {w["name"]: w
+                    for w in wire.query("workers", self.path)["partitions"][0]["workers"]}
 
     def holders(self):
         with self.daemon.wire() as wire:
@@ -99,7 +102,8 @@ def test_registered_and_unregistered_stores_are_seen(scene):
     a("address", "tcp://1.2.3.4:5")
     wait_for("its address", lambda: s.workers()["a"]["address"] == "tcp://1.2.3.4:5")
     assert s.reconciled() == s.by_admin()
-    assert s.workers()["a"]["linked"] >= 1000000 and s.workers()["a"]["uss"] == s.workers()["a"]["linked"]
+    assert (s.workers()["a"]["linked"] >= 1000000 and
+            s.workers()["a"]["uss"] == s.workers()["a"]["linked"])
     names = [(e["event"], e.get("name")) for e in s.events()]
     assert ("store-came", "a") in names and ("store-came", "b") in names
 
@@ -155,7 +159,8 @@ def test_leases_of_the_dead_stay_until_they_end(scene):
     wait_for("it is told", lambda: s.events("lease-expired"))
     taker("adopt", "x", kept)
     assert taker.same("x", 100000, 1)
-    # The directory is empty now: the next look takes it, at the latest the lease's end; any gc before.
+    # The directory is empty now: the next look takes it, at the latest the lease's end; any gc
+    # before.
     taker.end()
     s.cluster.nothing_left()
 
@@ -180,7 +185,8 @@ def test_a_kept_store_with_its_next_owner_is_another_member(scene):
     for _ in range(20):
         owner.kill()
         owner = s.registered("keeper", "keep")
-        wait_for("the next owner is known", lambda: s.workers().get("keeper", {}).get("pid") == owner.pid)
+        wait_for("the next owner is known", lambda: s.workers().get("keeper", {}).get("pid") ==
+                 owner.pid)
         assert s.workers()["keeper"]["registered"]
     owner.end()
     s.cluster.tool("keeper", "fresh").end()
@@ -229,8 +235,10 @@ def test_books_are_right_again_after_a_restart(scene):
     wait_for("both are members", lambda: s.lives("a") and s.lives("b"))
     books = s.reconciled()
     assert books == s.by_admin()
-    assert books["residual"] == 0 and books["ghosts"] == before["ghosts"] and books["inflight"] == before["inflight"]
-    wait_for("it registers again", lambda: a.same("x", 1000000, 1) and a("put", "z", 1000, 4, "replace") is not None and
+    assert (books["residual"] == 0 and books["ghosts"] == before["ghosts"] and
+            books["inflight"] == before["inflight"])
+    wait_for("it registers again", lambda: a.same("x", 1000000, 1) and
+             a("put", "z", 1000, 4, "replace") is not None and
              s.workers()["a"]["registered"])
     a("abort")
 
@@ -271,7 +279,8 @@ def test_a_store_outside_stores_is_one_too(scene):
 def test_a_second_daemon_on_a_partition_does_not_start(scene):
     s = scene()
     a = s.registered("a")
-    second = subprocess.run([str(SHMSTORED), "--partition", s.path, "--socket", s.daemon.socket + "2"], capture_output=True, text=True,
+    second = subprocess.run([str(SHMSTORED), "--partition", s.path, "--socket", s.daemon.socket +
+                             "2"], capture_output=True, text=True,
                             timeout=60, check=False)
     assert second.returncode == 1
     assert "another daemon watches this partition" in second.stderr and s.path in second.stderr
@@ -285,7 +294,8 @@ def test_only_the_owner_registers_a_store(scene):
     wait_for("it is seen", lambda: s.lives("a"))
     uuid = s.status()["uuid"]
     with s.daemon.wire() as wire:
-        for below, error in (("stores/a", -1), ("stores/none", -2), ("stores/../stores/a", -1), ("stores/a/", -1), ("stores", -2)):
+        for below, error in (("stores/a", -1), ("stores/none", -2), ("stores/../stores/a", -1),
+                             ("stores/a/", -1), ("stores", -2)):
             answer = wire.register(uuid, below)
             assert answer.name == "REFUSED" and answer.values[0] == error, (below, answer)
         assert wire.register("00" * 16, "stores/a").values[0] == -2
@@ -309,7 +319,8 @@ def test_a_page_cut_short_ends_nobody_else(scene):
 
 
 def test_more_descriptors_than_it_has_are_no_end(scene):
-    """Processes are watched by descriptors only as long as there are enough for what cannot do without."""
+    """Processes are watched by descriptors only as long as there are enough
+    for what cannot do without."""
     s = scene(start=False)
     tools = [s.cluster.tool(f"t{i}", prefix=["env", "SHMSTORE_DAEMON=off"]) for i in range(20)]
     s.daemon.prefix = ["prlimit", "--nofile=40:40"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores and a real shmstored: registration, limits as a program meets them, and a daemon that dies, hangs and comes again."""
+"""Stores and a real shmstored: registration, limits as a program meets them, and a daemon that
+dies, hangs and comes again."""
 import errno
 import os
 import signal
@@ -24,12 +25,13 @@ def workers(daemon):
     return {row["name"]: bool(row.get("registered")) for row in rows}
 
 
-# ---- registration ------------------------------------------------------------------------------------------------------------------
+# ---- registration --------------------------------------------------------------------------------
 
 
 def test_modes(hosts):
     _, daemon, tool = hosts()
-    auto, required, off = tool("auto"), tool("required", "daemon=required"), tool("off", "daemon=off")
+    auto, required, off = tool("auto"), tool("required", "daemon=required"), tool(
+        "off", "daemon=off")
     assert registered(auto) and registered(required)
     assert off("dispatch")[0] == "0"
     # Who does not register is found by the scan all the same; it has no connection.
@@ -92,7 +94,7 @@ def test_kept_store_taken_over_is_registered_and_limited(hosts):
     c("close")
 
 
-# ---- limits ------------------------------------------------------------------------------------------------------------------------
+# ---- limits --------------------------------------------------------------------------------------
 
 
 def fill(tool, size=MIB, most=1000):
@@ -153,7 +155,8 @@ def test_adopt_counts_for_the_store(hosts):
     assert codes[-1] == errno.EDQUOT
     assert sum(code == 0 for code in codes) in (3, 4)
     # The leases that were refused are good still.
-    assert [b.code("adopt", f"again{i}", ticket) for i, ticket in enumerate(tickets) if codes[i]] == [0] * codes.count(errno.EDQUOT)
+    assert [b.code("adopt", f"again{i}", ticket) for i, ticket in enumerate(tickets)
+            if codes[i]] == [0] * codes.count(errno.EDQUOT)
 
 
 def test_soft_limit_asks(hosts):
@@ -168,12 +171,13 @@ def test_soft_limit_asks(hosts):
     wait_for("nothing is asked any more", lambda: int(a("asked")[1]) == 0)
 
 
-# ---- a daemon that dies or hangs ---------------------------------------------------------------------------------------------------
+# ---- a daemon that dies or hangs -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("body", ["", 'limit = "400MiB"'], ids=["unlimited", "limited"])
 def test_daemon_killed_under_load_of_eight(hosts, body, tmp_path):
-    """kill -9, again and again, while eight stores put, get, hand over and delete: no error, no wrong byte, the limit holds."""
+    """kill -9, again and again, while eight stores put, get, hand over and delete: no error, no
+    wrong byte, the limit holds."""
     cluster, daemon, tool = hosts(body, size="800m")
     tools = [tool(f"s{i}") for i in range(8)]
     for i, one in enumerate(tools):
@@ -218,7 +222,8 @@ def test_limits_hold_while_the_daemon_is_dead(hosts):
     for i, one in enumerate(tools):
         one("put", "first", MIB, i)
     daemon.kill()
-    tools.append(tool("late"))  # opened with nobody to register with: the limits are in the others' pages
+    # opened with nobody to register with: the limits are in the others' pages
+    tools.append(tool("late"))
     for one in tools:
         one.send("churn", 1500, 5)
     for one in tools:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstored as its service manager and its administrator see it: configuration, reload, drop-ins, readiness, watchdog, sockets that are
-handed over, and ending in good order."""
+"""shmstored as its service manager and its administrator see it: configuration, reload, drop-ins,
+readiness, watchdog, sockets that are handed over, and ending in good order."""
 import os
 import re
 import signal
@@ -12,7 +12,8 @@ import pytest
 from daemon import SHMSTORED, Closed, Wire, wait_for
 from fixture import SOURCE, Place
 
-KEYS = re.findall(r'^KEY\((\w+), "([^"]+)"', (SOURCE / "shmstored" / "config" / "config.def").read_text(), re.M)
+KEYS = re.findall(r'^KEY\((\w+), "([^"]+)"',
+                  (SOURCE / "shmstored" / "config" / "config.def").read_text(), re.M)
 MIB = 1 << 20
 NETLINK_SOCK_DIAG = 4
 
@@ -28,8 +29,8 @@ def place():
 
 
 def check(path, *options):
-    return subprocess.run([str(SHMSTORED), "--check-config", "--config", str(path), *options], capture_output=True, text=True, timeout=60,
-                          check=False)
+    return subprocess.run([str(SHMSTORED), "--check-config", "--config", str(path), *options],
+                          capture_output=True, text=True, timeout=60, check=False)
 
 
 def partition(place, keys=""):
@@ -44,15 +45,18 @@ def hard(daemon, kind="partition", name=""):
     return None
 
 
-# ---- reading it -----------------------------------------------------------------------------------------------------------------
+# ---- reading it ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("text, line, words", [
     ("daemon {\n credti = 1M\n}\n", 2, ["credti", 'did you mean "credit"?']),
-    ("pressure {\n memory_usage_threshold = 0.9\n}\n", 2, ["memory_usage_threshold", 'here that is "pressure { kill = ... }"']),
+    ("pressure {\n memory_usage_threshold = 0.9\n}\n", 2,
+     ["memory_usage_threshold", 'here that is "pressure { kill = ... }"']),
     ("RAY_memory_monitor_refresh_ms = 100\n", 1, ['here that is "pressure { interval = ... }"']),
-    ("spark.gluten.auto.adjustStageResources.offheap.ratio = 0.5\n", 1, ['here that is "stage { shared-ratio = ... }"']),
-    ("spark.gluten.auto.adjustStageResources.heap.ratio = 3.0\n", 1, ['here that is "stage { private-ratio = ... }"']),
+    ("spark.gluten.auto.adjustStageResources.offheap.ratio = 0.5\n", 1,
+     ['here that is "stage { shared-ratio = ... }"']),
+    ("spark.gluten.auto.adjustStageResources.heap.ratio = 3.0\n", 1,
+     ['here that is "stage { private-ratio = ... }"']),
     ("http {\n enabld = no\n}\n", 2, ['did you mean "enabled"?']),
     ('partition "/x" {\n suvey-interval = 5s\n}\n', 2, ['did you mean "survey-interval"?']),
     ('partition "/x" {\n usr "0" { limit = 1M }\n}\n', 2, ['did you mean "user"?']),
@@ -62,7 +66,8 @@ def hard(daemon, kind="partition", name=""):
     ("http {\n port = 65536\n}\n", 2, ["port", "65536"]),
     ('partition "/x" {\n limit = 2M\n soft = 3M\n}\n', 4, ["soft is more than limit"]),
     ('partition "/x" { }\npartition "/x" { }\n', 2, ["duplicate"]),
-    ('partition "/x" {\n user "nobody here" { limit = 1M }\n}\n', 2, ["nobody here", "no such user"]),
+    ('partition "/x" {\n user "nobody here" { limit = 1M }\n}\n', 2,
+     ["nobody here", "no such user"]),
     ("daemon {\n", 2, ['"}" is missing']),
     ('partition "/x" {\n disk.pth = "/y"\n}\n', 2, ["disk.pth", 'did you mean "disk.path"?']),
     ('partition "/x" {\n disk.path = "y"\n}\n', 2, ["disk.path", "an absolute path, or none"]),
@@ -78,7 +83,8 @@ def test_wrong_configuration_names_file_line_and_what_to_do(tmp_path, text, line
     for word in words:
         assert word in result.stderr
     # Not only when asked: it does not start with it either.
-    assert subprocess.run([str(SHMSTORED), "--config", str(path)], capture_output=True, timeout=60, check=False).returncode == 2
+    assert subprocess.run([str(SHMSTORED), "--config", str(path)], capture_output=True, timeout=60,
+                          check=False).returncode == 2
 
 
 def test_each_key_mistyped_finds_itself(tmp_path):
@@ -102,7 +108,8 @@ def test_right_configuration_is_said_to_be(tmp_path):
 def test_missing_file_and_wrong_usage_are_2(tmp_path):
     assert check(tmp_path / "none").returncode == 2
     for words in (["--no-such"], ["argument"], ["--config"]):
-        assert subprocess.run([str(SHMSTORED), *words], capture_output=True, timeout=60, check=False).returncode == 2
+        assert subprocess.run([str(SHMSTORED), *words], capture_output=True, timeout=60,
+                              check=False).returncode == 2
 
 
 def test_manual_and_example_have_every_key_and_no_other(tmp_path):
@@ -111,12 +118,15 @@ def test_manual_and_example_have_every_key_and_no_other(tmp_path):
     names = {key for _, key in KEYS} | limits
     manual = (SOURCE / "docs" / "man" / "shmstored.conf.5").read_text()
     assert set(re.findall(r"^\.It Cm (\S+)$", manual, re.M)) == names
-    # The example with its comment signs taken away is a configuration, and says the defaults: of each key its own.
+    # The example with its comment signs taken away is a configuration, and says the
+    # defaults: of each key its own.
     example = (SOURCE / "deploy" / "shmstored.conf").read_text()
     keys = re.findall(r"^[#\t ]*([a-z.-]+) = ", example, re.M)
     assert set(keys) == names
-    lines = [re.sub(r"^(\s*)# ?(?=\s*([a-z.-]+ = |[a-z]+ \"|\}))", r"\1", line) for line in example.split("\n")]
-    text = "\n".join(lines).replace('"alice"', '"root"').replace("user:etl", "user:root").replace("group:analysts", "group:root")
+    lines = [re.sub(r"^(\s*)# ?(?=\s*([a-z.-]+ = |[a-z]+ \"|\}))", r"\1", line)
+             for line in example.split("\n")]
+    text = "\n".join(lines).replace('"alice"', '"root"').replace("user:etl", "user:root").replace(
+        "group:analysts", "group:root")
     path = tmp_path / "shmstored.conf"
     path.write_text(text.replace('socket-group = "shmstore"', 'socket-group = "root"'))
     result = check(path)
@@ -129,7 +139,8 @@ def test_dropins_are_read_by_name_after_the_file(make_daemon, place):
     directory = Path(daemon.config + ".d")
     directory.mkdir()
     (directory / "20-more.conf").write_text(f'partition "{place.path}" {{ limit = 30M }}\n')
-    (directory / "10-less.conf").write_text(f'partition "{place.path}" {{ limit = 20M\n label "x" {{ limit = 1M }} }}\n')
+    (directory / "10-less.conf").write_text(f'partition "{place.path}" {{ limit = 20M\n label "x" '
+                                            f'{{ limit = 1M }} }}\n')
     (directory / ".hidden.conf").write_text("nonsense\n")
     (directory / "30-other.txt").write_text("nonsense\n")
     daemon.start()
@@ -138,7 +149,7 @@ def test_dropins_are_read_by_name_after_the_file(make_daemon, place):
     assert f"{directory}/40-wrong.conf:3: " in check(daemon.config).stderr
 
 
-# ---- reloading it ---------------------------------------------------------------------------------------------------------------
+# ---- reloading it --------------------------------------------------------------------------------
 
 
 def reload_and_wait(daemon):
@@ -154,7 +165,8 @@ def reload_and_wait(daemon):
 def test_reload_applies_limits_rules_and_log_level(make_daemon, place):
     daemon = make_daemon(config=partition(place, " limit = 10M\n"))
     assert hard(daemon) == 10 * MIB
-    daemon.write_config('daemon { log-level = error }\nhandoff "h" { from = { any }\n to = { any } }\n' + partition(place, ' limit = 20M\n label "x" { limit = 1M }\n'))
+    daemon.write_config('daemon { log-level = error }\nhandoff "h" { from = { any }\n to = { any } '
+                        '}\n' + partition(place, ' limit = 20M\n label "x" { limit = 1M }\n'))
     reload_and_wait(daemon)
     assert hard(daemon) == 20 * MIB and hard(daemon, "label", "x") == MIB
     before = daemon.log()
@@ -179,16 +191,18 @@ def test_bad_reload_is_refused_and_the_old_one_stays(make_daemon, place):
     assert hard(daemon) == 30 * MIB
 
 
-# ---- beginning and ending -------------------------------------------------------------------------------------------------------
+# ---- beginning and ending ------------------------------------------------------------------------
 
 
 def test_watchdog_is_fed_as_long_as_the_loop_runs(make_daemon, place):
-    daemon = make_daemon(config=partition(place), start=False, environment={"WATCHDOG_USEC": "300000"})
+    daemon = make_daemon(config=partition(place), start=False,
+                         environment={"WATCHDOG_USEC": "300000"})
     daemon.start()
     for _ in range(5):
         assert "WATCHDOG=1" in daemon.listen(30)
     os.kill(daemon.pid, signal.SIGSTOP)
-    wait_for("the daemon to stop", lambda: "T (stopped)" in Path(f"/proc/{daemon.pid}/status").read_text())
+    wait_for("the daemon to stop",
+             lambda: "T (stopped)" in Path(f"/proc/{daemon.pid}/status").read_text())
     while daemon.listen(0.001):
         pass
     assert daemon.listen(1) == "", "a stopped loop feeds nothing"
@@ -232,13 +246,17 @@ def test_second_instance_is_refused_and_says_why(make_daemon, place):
     try:
         words = [str(SHMSTORED), "--config", os.devnull, "--socket", daemon.socket, "--partition"]
         os.mkdir(other.path)
-        result = subprocess.run([*words, place.path], capture_output=True, text=True, timeout=60, check=False)
-        assert result.returncode == 1 and "another daemon" in result.stderr and place.path in result.stderr
+        result = subprocess.run([*words, place.path], capture_output=True, text=True, timeout=60,
+                                check=False)
+        assert (result.returncode == 1 and "another daemon" in result.stderr and
+                place.path in result.stderr)
         config = Path(daemon.directory) / "other.conf"
         config.write_text(f'http {{ enabled = no }}\npartition "{other.path}" {{ create = yes }}\n')
-        result = subprocess.run([str(SHMSTORED), "--config", str(config), "--socket", daemon.socket], capture_output=True, text=True, timeout=60,
+        result = subprocess.run([str(SHMSTORED), "--config", str(config), "--socket",
+                                 daemon.socket], capture_output=True, text=True, timeout=60,
                                 check=False)
-        assert result.returncode == 1 and "another daemon has its lock" in result.stderr, result.stderr
+        assert result.returncode == 1 and "another daemon has its lock" in result.stderr, (
+            result.stderr)
     finally:
         other.remove()
     with daemon.wire() as wire:
@@ -249,16 +267,19 @@ def test_taken_http_port_stops_nobody_else(make_daemon, place):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        daemon = make_daemon(config=f"http {{\n port = {taken.getsockname()[1]}\n}}\n" + partition(place))
+        daemon = make_daemon(config=f"http {{\n port = {taken.getsockname()[1]}\n}}\n" +
+                             partition(place))
         with daemon.wire() as wire:
             wire.ping()
         assert "HTTP cannot listen" in daemon.log()
 
 
 def test_sockets_are_taken_from_the_service_manager(make_daemon, place, tmp_path):
-    """As shmstored.socket and shmstored-http.socket hand them over; a client that came before the daemon is served."""
+    """As shmstored.socket and shmstored-http.socket hand them over; a client that came
+    before the daemon is served."""
     path = str(tmp_path / "activated")
-    with (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening, socket.socket() as http,
+    with (socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening,
+          socket.socket() as http,
           socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, NETLINK_SOCK_DIAG) as diag):
         listening.bind(path)
         listening.listen(16)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A limit refuses only what the kernel's own count would: not for what a killed process had, nor for what went to the disk tier.
+"""A limit refuses only what the kernel's own count would: not for what a killed process had, nor
+for what went to the disk tier.
 
 SHMSTORE_KILLS=50 and SHMSTORE_SECONDS=60 for the long way.
 """
@@ -33,7 +34,8 @@ def run_and_kill(tool, name, most):
 
 
 def test_killed_and_restarted_at_once(hosts):
-    """343 MiB under a limit of 400, again and again: what the last one had is free when df says so."""
+    """343 MiB under a limit of 400, again and again: what the last one had
+    is free when df says so."""
     _, daemon, tool = hosts(f'user "{USER}" {{ limit = "400MiB" }}', size="1g")
     for n in range(KILLS):
         assert run_and_kill(tool, "job", 7) == [0] * 7, f"restart {n}: {user_line(daemon)}"
@@ -41,7 +43,8 @@ def test_killed_and_restarted_at_once(hosts):
 
 def test_killed_and_restarted_under_another_name(hosts):
     """The same where the opener sweeps, and where somebody else has memory too, which df counts."""
-    _, daemon, tool = hosts(f'user "{USER}" {{ limit = "400MiB" }}\nlabel "other" {{ limit = "300MiB" }}', size="1g")
+    _, daemon, tool = hosts(f'user "{USER}" {{ limit = "400MiB" }}\nlabel "other" {{ limit = '
+                            f'"300MiB" }}', size="1g")
     other = tool("other", "label=other")
     for n in range(4):
         assert other.code("put", f"o{n}", 10 * MIB, n) == 0
@@ -56,7 +59,8 @@ def play(tool, name, errors, until, seed):
         while time.monotonic() < until:
             n = rng.randrange(35)
             key = f"{name}{n}"
-            code = tool.code("get", key, 8 * MIB, n) if n in there else tool.code("put", key, 8 * MIB, n)
+            code = (tool.code("get", key, 8 * MIB, n) if n in there
+                    else tool.code("put", key, 8 * MIB, n))
             there.add(n)
             if code:
                 errors.append((name, key, code))
@@ -74,13 +78,15 @@ def tiered():
 
 
 def test_two_with_a_tier(tiered, make_daemon):
-    """70 objects of 8 MiB, 400 MiB of memory for them: nothing is refused while the disk has room, and no more is granted than there is."""
+    """70 objects of 8 MiB, 400 MiB of memory for them: nothing is refused while the disk has room,
+    and no more is granted than there is."""
     config = f'partition "{tiered.place.path}" {{\nuser "{USER}" {{ limit = "400MiB" }}\n}}'
     daemon = make_daemon(config=config, http=False)
     tools = [tiered.tool(name, prefix=("env", f"SHMSTORE_SOCKET={daemon.socket}")) for name in "ab"]
     errors, over = [], []
     until = time.monotonic() + SECONDS
-    threads = [threading.Thread(target=play, args=(t, n, errors, until, i)) for i, (t, n) in enumerate(zip(tools, "ab"))]
+    threads = [threading.Thread(target=play, args=(t, n, errors, until, i))
+               for i, (t, n) in enumerate(zip(tools, "ab"))]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks ask a real daemon whether they may begin: each answer and reason, the order of those who wait, deadlines, deaths of clients and of the daemon, other
-users, estimates by profile, and a load under which the gate does not flap. The host is made up: 128 MiB, of which the test says what is used."""
+"""Tasks ask a real daemon whether they may begin: each answer and reason, the order of
+those who wait, deadlines, deaths of clients and of the daemon, other users, estimates by
+profile, and a load under which the gate does not flap. The host is made up: 128 MiB, of
+which the test says what is used."""
 import heapq
 import itertools
 import json
@@ -15,8 +17,10 @@ import pytest
 from daemon import SHMSTORED, Closed, Message, wait_for
 from fixture import BUILD, NOBODY
 from gatehost import (
-    ALWAYS, AUTO, ECANCELED, EINVAL, EMFILE, ENOENT, EPERM, FITS, FULL, GATE, IN, LOW, MED, MEMINFO, MIB, MINE, MORE_THAN_ALL, NEVER, OFF,
-    PAGE, PROGRESS, REFUSED, RETRIABLE, STATM, TIMEDOUT, TOOBIG, UNTIL, WAIT, Answer, ask, done, hear, looked, python, send,
+    ALWAYS, AUTO, ECANCELED, EINVAL, EMFILE, ENOENT, EPERM, FITS, FULL, GATE, IN, LOW, MED, MEMINFO,
+    MIB, MINE, MORE_THAN_ALL, NEVER, OFF,
+    PAGE, PROGRESS, REFUSED, RETRIABLE, STATM, TIMEDOUT, TOOBIG, UNTIL, WAIT, Answer, ask, done,
+    hear, looked, python, send,
 )
 from test_daemon_pressure import gate
 from test_profiles import BEGIN, DONE, END, HAS_PRIVATE, SAMPLE, profile
@@ -24,7 +28,7 @@ from test_profiles import run as run_profiled
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
 
-# ---- answers -------------------------------------------------------------------------------------------------------------------
+# ---- answers -------------------------------------------------------------------------------------
 
 
 def test_each_reason(gated, small):
@@ -42,8 +46,9 @@ def test_each_reason(gated, small):
         looked(daemon, lambda g: g["state"] == "closed")
         assert ask(wire).why == (REFUSED, GATE)
         g = gate(daemon)
-        assert (g["running"], g["waiting"], g["reserved"], g["refused"], g["held_by_full"], g["held_by_gate"], g["too_big"]) == (
-            3, 0, 115 * MIB, 4, 1, 1, 2)
+        assert (g["running"], g["waiting"], g["reserved"], g["refused"], g["held_by_full"],
+                g["held_by_gate"], g["too_big"]) == (
+                    3, 0, 115 * MIB, 4, 1, 1, 2)
         assert {(t["state"], t["level"], t["reserve"], t["pid"]) for t in g["tasks"]} == {
             ("running", "NEVER", n * MIB, os.getpid()) for n in (60, 50, 5)}
         done(wire, first.task)
@@ -67,7 +72,8 @@ def test_off(make_daemon, place):
 
 
 def test_what_tasks_have_is_not_expected_again(gated, small):
-    """Of two tasks of one process, whoever has it; and what one left behind is the process's own."""
+    """Of two tasks of one process, whoever has it; and what one left
+    behind is the process's own."""
     daemon = gated()
     small.private(os.getpid(), 30 * MIB)
     small.available(98)
@@ -86,7 +92,8 @@ def test_what_tasks_have_is_not_expected_again(gated, small):
         done(wire, first)  # which freed nothing: 50 are more than the 20 that the other may have
         g = looked(daemon, lambda g: g["reserved_used"] == 20 * MIB)
         assert [(t["task"], t["now"]) for t in g["tasks"]] == [(second, 20 * MIB)]
-        assert ask(wire, declared=36 * MIB).why == (REFUSED, FULL) and ask(wire, declared=35 * MIB).why == (IN, FITS)
+        assert (ask(wire, declared=36 * MIB).why == (REFUSED, FULL) and
+                ask(wire, declared=35 * MIB).why == (IN, FITS))
 
 
 def test_used_by_others_leaves_less(gated, small):
@@ -110,18 +117,21 @@ def test_counts_until_the_connection_ends(gated):
             assert gate(daemon)["waiting"] == 2
             assert waits
         assert hear(bystander, mine).why == (IN, PROGRESS)
-        wait_for("nobody else", lambda: (gate(daemon)["waiting"], gate(daemon)["running"], gate(daemon)["reserved"]) == (0, 1, 90 * MIB))
+        wait_for("nobody else", lambda: (gate(daemon)["waiting"], gate(daemon)["running"],
+                                         gate(daemon)["reserved"]) == (0, 1, 90 * MIB))
 
 
-# ---- waiting -------------------------------------------------------------------------------------------------------------------
+# ---- waiting -------------------------------------------------------------------------------------
 
 
 def test_level_by_level_in_the_order_of_arrival(gated):
     daemon = gated()
     with daemon.wire() as wire:
         task = ask(wire, declared=110 * MIB).task
-        order = [(ALWAYS, 0), (NEVER, 0), (MED, 0), (AUTO, RETRIABLE), (NEVER, 0), (AUTO, 0), (LOW, 0)]
-        serials = [send(wire, form=WAIT, level=level, flags=flags, declared=100 * MIB) for level, flags in order]
+        order = [(ALWAYS, 0), (NEVER, 0), (MED, 0), (AUTO, RETRIABLE), (NEVER, 0), (AUTO, 0),
+                 (LOW, 0)]
+        serials = [send(wire, form=WAIT, level=level, flags=flags, declared=100 * MIB)
+                   for level, flags in order]
         served = []
         while len(served) < len(serials):
             done(wire, task)
@@ -153,12 +163,15 @@ def test_deadlines(gated):
         task = ask(wire, declared=110 * MIB).task
         begun = time.monotonic()
         late = send(wire, form=UNTIL, ms=900, declared=50 * MIB)
-        soon = send(wire, form=UNTIL, ms=150, declared=50 * MIB)  # comes before the one whose timer runs
+        # comes before the one whose timer runs
+        soon = send(wire, form=UNTIL, ms=150, declared=50 * MIB)
         ever = send(wire, form=UNTIL, ms=2**64 - 1, declared=50 * MIB)
         answer = hear(wire, soon)
-        assert answer.why == (TIMEDOUT, FULL) and answer.waited_ms >= 150 and 0.15 <= time.monotonic() - begun < 0.9
+        assert (answer.why == (TIMEDOUT, FULL) and answer.waited_ms >= 150 and
+                0.15 <= time.monotonic() - begun < 0.9)
         answer = hear(wire, late)
-        assert answer.why == (TIMEDOUT, FULL) and time.monotonic() - begun >= 0.898  # its clock counts whole milliseconds
+        # its clock counts whole milliseconds
+        assert answer.why == (TIMEDOUT, FULL) and time.monotonic() - begun >= 0.898
         done(wire, task)
         assert hear(wire, ever).why == (IN, PROGRESS)
         assert gate(daemon)["timed_out"] == 2
@@ -192,7 +205,8 @@ def test_cancel_and_wrong_requests(gated):
         assert wire.call("CANCEL", waits).name == "DONE"
         for name in (("c",), ("c", "f"), ("", "f", ""), ("c", "f", "g", "h"), ("c", "f" * 256, "")):
             answer = wire.reply(send(wire, name=name))
-            assert (answer.name, answer.values[0]) == ("REFUSED", EINVAL) and "a kind of tasks" in answer.text
+            assert ((answer.name, answer.values[0]) == ("REFUSED", EINVAL) and
+                    "a kind of tasks" in answer.text)
         assert wire.call("TASK_DONE", 99).values[0] == ENOENT
     for values in ((0, 0), (4, 0), (1, 6)):
         with daemon.wire() as wire, pytest.raises(Closed):
@@ -207,7 +221,8 @@ def test_cancel_and_wrong_requests(gated):
         answer = wire.reply(send(wire, form=WAIT))
         assert (answer.name, answer.values[0]) == ("REFUSED", EMFILE)
         assert gate(daemon)["waiting"] == 1023
-    wait_for("they are gone with their connection", lambda: gate(daemon)["waiting"] == gate(daemon)["running"] == 0)
+    wait_for("they are gone with their connection", lambda: gate(daemon)["waiting"] == gate(
+        daemon)["running"] == 0)
 
 
 def test_events_and_metrics(gated, small):
@@ -221,17 +236,23 @@ def test_events_and_metrics(gated, small):
         assert 1 <= len(events) <= 3, "one a second of a user"
         assert events[0]["reason"] == "full" and events[0]["uid"] == os.getuid()
         wait_for("it has waited", lambda: gate(daemon)["oldest_wait_seconds"] > 0.05)
-        lines = dict(line.rsplit(" ", 1) for line in daemon.get("/metrics").splitlines() if line.startswith("shmstore_gate_"))
-        assert [int(lines[f"shmstore_gate_{n}"]) for n in ("running", "waiting", "admitted_total", "progress_total", "refused_total")] == [1, 1, 1, 1, 50]
-        assert int(lines["shmstore_gate_reserved_bytes"]) == 110 * MIB and float(lines["shmstore_gate_oldest_wait_seconds"]) > 0.05
+        lines = dict(line.rsplit(" ", 1) for line in daemon.get("/metrics").splitlines()
+                     if line.startswith("shmstore_gate_"))
+        assert [int(lines[f"shmstore_gate_{n}"]) for n in ("running", "waiting", "admitted_total",
+                                                           "progress_total", "refused_total")] == [
+                                                               1, 1, 1, 1, 50]
+        assert (int(lines["shmstore_gate_reserved_bytes"]) == 110 * MIB and
+                float(lines["shmstore_gate_oldest_wait_seconds"]) > 0.05)
         assert daemon.api("gate")["gate"]["waiting"] == 1
-        people = subprocess.run([str(BUILD / "tools" / "shmstore-admin"), "gate"], env=daemon.env(), capture_output=True, text=True, timeout=60, check=True)
+        people = subprocess.run([str(BUILD / "tools" / "shmstore-admin"), "gate"], env=daemon.env(),
+                                capture_output=True, text=True, timeout=60, check=True)
         assert "WAITING" in people.stdout and "110 MiB" in people.stdout
 
 
-# ---- estimates -----------------------------------------------------------------------------------------------------------------
+# ---- estimates -----------------------------------------------------------------------------------
 
-PROFILE = 'profile {{ private = "{}"\n directory = none\n default-estimate = 7MiB\n interval = 5ms }}'
+PROFILE = ('profile {{ private = "{}"\n directory = none\n default-estimate = 7MiB\n interval = '
+           '5ms }}')
 
 
 def count_fitting(daemon, kinds):
@@ -242,7 +263,8 @@ def count_fitting(daemon, kinds):
         return n
 
 
-@pytest.mark.parametrize("strategy,fit", [("conservative", 3), ("histogram:0.1", 5), ("aggressive", 6)])
+@pytest.mark.parametrize("strategy,fit", [("conservative", 3), ("histogram:0.1", 5),
+                                          ("aggressive", 6)])
 def test_estimates_by_profile(gated, strategy, fit):
     """Of ten tasks of each kind one had 48 MiB, or 12, and the others 24, or 8."""
     daemon = gated(PROFILE.format(strategy))
@@ -253,14 +275,16 @@ def test_estimates_by_profile(gated, strategy, fit):
             run_profiled(wire, 1, kinds[0], (48 if i == 4 else 24) * MIB)
             run_profiled(wire, 1, kinds[1], (12 if i == 4 else 8) * MIB)
         if strategy == "conservative":
-            assert [ask(wire, name=k).reserve for k in (*kinds, ("c", "small", "T#9"))] == [48 * MIB, 12 * MIB, 12 * MIB]
+            assert [ask(wire, name=k).reserve for k in (*kinds, ("c", "small", "T#9"))] == [
+                48 * MIB, 12 * MIB, 12 * MIB]
     wait_for("nothing runs", lambda: gate(daemon)["running"] == 0)
     # Below 115.2: 48 + 12 + 48 at their peaks; 26.4 and 8.4 on average, three times.
     assert count_fitting(daemon, kinds) == fit
 
 
 def test_the_first_to_end_says_nothing_of_those_that_run(gated):
-    """The one that lives shortest had 1 MiB. Those of its kind that still run go on to reserve what was expected of them."""
+    """The one that lives shortest had 1 MiB. Those of its kind that still run go on to reserve
+    what was expected of them."""
     daemon = gated(PROFILE.format("conservative").replace("7MiB", "40MiB"))
     kind = ("c", "new", "")
     with daemon.wire() as wire:
@@ -279,7 +303,8 @@ def test_the_first_to_end_says_nothing_of_those_that_run(gated):
 
 
 def test_adaptive_becomes_bolder_where_little_is_used(gated):
-    """64 tasks that never use what is reserved for them take it a step on; as many while it is used leave it there."""
+    """64 tasks that never use what is reserved for them take it a step on; as many while
+    it is used leave it there."""
     daemon = gated(PROFILE.format("adaptive"))
 
     def let_in(wire, n):
@@ -301,7 +326,7 @@ def test_adaptive_becomes_bolder_where_little_is_used(gated):
     assert "estimates are by p95 from now on" in daemon.log()
 
 
-# ---- deaths, users -------------------------------------------------------------------------------------------------------------
+# ---- deaths, users -------------------------------------------------------------------------------
 
 WAITER = """
 import sys
@@ -343,7 +368,8 @@ def test_library(gated, library):
     assert second(ADMIT.format("'a\\nb', wait=0")) == "Error 22"
     assert second(ADMIT.format("level='sometimes'")) == "ValueError None"
     assert second(ADMIT.format("wait=-1")) == "ValueError None"
-    assert second(ADMIT.format("wait=0, level='always', retriable=True, declared=1 << 20")) == "('fits', 1, True)"
+    assert second(ADMIT.format(
+        "wait=0, level='always', retriable=True, declared=1 << 20")) == "('fits', 1, True)"
     assert [t["level"] for t in gate(daemon)["tasks"] if t["reserve"] == MIB] == ["ALWAYS"]
     assert second("[a.done(), a.done()]") == "[None, None]"
     second.begin(ADMIT.format("declared=50 << 20, parent=0"))
@@ -356,20 +382,23 @@ def test_library(gated, library):
     first.process.send_signal(signal.SIGINT)
     assert first.end() == "interrupted"
     assert gate(daemon)["waiting"] == 0 and gate(daemon)["running"] == 1
-    first.begin("__import__('threading').Timer(0.3, store.close).start() or " + ADMIT.format("declared=90 << 20"))
+    first.begin("__import__('threading').Timer(0.3, store.close).start() or " +
+                ADMIT.format("declared=90 << 20"))
     assert first.end() == "ClosedError 9"
     wait_for("it is gone", lambda: gate(daemon)["waiting"] == 0)
 
 
 def test_library_without_a_daemon(library, place):
-    subprocess.run([str(BUILD / "tools" / "shmstore-admin"), "-p", str(place.path), "init"], check=True, env={**os.environ, "SHMSTORE_SOCKET": "/nonexistent/shmstored"})
+    subprocess.run([str(BUILD / "tools" / "shmstore-admin"), "-p", str(place.path), "init"],
+                   check=True, env={**os.environ, "SHMSTORE_SOCKET": "/nonexistent/shmstored"})
     alone = library()
     assert alone(ADMIT.format("declared=1 << 60")) == f"('off', {1 << 40}, False)"
     assert alone("a.done()") == "None"
 
 
 def test_daemon_killed_and_restarted(gated, library):
-    """Who waits asks the next one, as does who asks meanwhile; who runs goes on, and that the next one does not know the task is no error."""
+    """Who waits asks the next one, as does who asks meanwhile; who runs goes on, and that the next
+    one does not know the task is no error."""
     daemon = gated()
     runs, waits, tries = library(daemon.socket), library(daemon.socket), library(daemon.socket)
     assert runs(ADMIT.format("declared=100 << 20")) == "('progress', 100, True)"
@@ -384,14 +413,16 @@ def test_daemon_killed_and_restarted(gated, library):
     first = select.select([waits.process.stdout, tries.process.stdout], [], [], 60)[0][0]
     one, other = (waits, tries) if first is waits.process.stdout else (tries, waits)
     assert one.end().startswith("('progress', ")
-    wait_for("the other waits", lambda: (gate(daemon)["running"], gate(daemon)["waiting"]) == (1, 1))
+    wait_for("the other waits", lambda: (gate(daemon)["running"], gate(daemon)["waiting"]) == (
+        1, 1))
     assert runs("a.done()") == "None"
     assert one("a.done()") == "None"
     assert other.end().startswith("('progress', ")
 
 
 def test_no_daemon_comes_back(gated, library):
-    """Who waited for one that is gone for good is let in: nobody holds tasks back any more. Those after it are at once."""
+    """Who waited for one that is gone for good is let in: nobody holds tasks back any more.
+    Those after it are at once."""
     daemon = gated()
     runs, waits = library(daemon.socket), library(daemon.socket)
     assert runs(ADMIT.format("declared=100 << 20")) == "('progress', 100, True)"
@@ -430,7 +461,8 @@ sys.stdin.read()
 """
     with daemon.wire() as wire, daemon.wire() as second:
         task = ask(wire, declared=60 * MIB).task
-        other = python(code, Path(__file__).parent, daemon.socket, task, user=NOBODY, group=NOBODY, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, cwd="/")
+        other = python(code, Path(__file__).parent, daemon.socket, task, user=NOBODY, group=NOBODY,
+                       env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, cwd="/")
         assert other.stdout.readline() == "well\n"
         # Nor by another connection of one's own. Root may begin some for others.
         assert second.call("TASK_DONE", task).values[0] == EPERM
@@ -441,23 +473,27 @@ sys.stdin.read()
         done(wire, task)
 
 
-# ---- a load --------------------------------------------------------------------------------------------------------------------
+# ---- a load --------------------------------------------------------------------------------------
 
 
 class Load:
-    """Tasks that each have so many bytes from when they are let in until their time is over; and how much they had over time."""
+    """Tasks that each have so many bytes from when they are let in until their time is over; and
+    how much they had over time."""
 
     def __init__(self, host, each):
         self.host, self.each = host, each
         self.running, self.most, self.sum, self.last, self.n = [], 0, 0.0, time.monotonic(), 0
         host.private(os.getpid(), 0)
-        self.files = [os.open(host.proc / str(os.getpid()) / "statm", os.O_WRONLY), os.open(host.proc / "meminfo", os.O_WRONLY)]
+        self.files = [os.open(host.proc / str(os.getpid()) / "statm", os.O_WRONLY),
+                      os.open(host.proc / "meminfo", os.O_WRONLY)]
         self.tell(0)
 
     def tell(self, n):
-        """Two files, of two moments: what the tasks have is never said to be more than what is used."""
+        """Two files, of two moments: what the tasks have is never said to
+        be more than what is used."""
         grows = n >= len(self.running)
-        texts = [STATM % (2 * n * self.each // PAGE, n * self.each // PAGE), (MEMINFO.format(f"{(128 * MIB - n * self.each) // 1024:06d}")).encode()]
+        texts = [STATM % (2 * n * self.each // PAGE, n * self.each // PAGE),
+                 (MEMINFO.format(f"{(128 * MIB - n * self.each) // 1024:06d}")).encode()]
         for i in (1, 0) if grows else (0, 1):
             os.pwrite(self.files[i], texts[i], 0)
         now = time.monotonic()
@@ -479,7 +515,8 @@ class Load:
 
 
 def naive_gate(seconds, each, high):
-    """The same load at a gate that looks at the last sample alone, every 100 ms, and lets in who asks while it is open; as it would go, in virtual time."""
+    """The same load at a gate that looks at the last sample alone, every 100 ms, and lets in who
+    asks while it is open; as it would go, in virtual time."""
     running, flips, closed, most, total = [], 0, False, 0, 0
     for ms in range(seconds * 1000):
         if ms % 100 == 0:
@@ -494,7 +531,8 @@ def naive_gate(seconds, each, high):
 
 
 def test_the_gate_does_not_flap_under_load(gated, small):
-    """Tasks of 50 ms which each take 2 % of the host, 200 of them always waiting, for 5 s: at most one flip, and mean use at least 60 % of the gate."""
+    """Tasks of 50 ms which each take 2 % of the host, 200 of them always waiting, for 5 s: at most
+    one flip, and mean use at least 60 % of the gate."""
     small.available(128)
     load = Load(small, 5 * MIB // 2)
     daemon = gated(interval="100ms")
@@ -519,7 +557,8 @@ def test_the_gate_does_not_flap_under_load(gated, small):
                 ask_one()
             load.tell(len(load.running))
         g = gate(daemon)
-    report = {"flips": g["flips"], "mean": load.sum / (load.last - begun) / high, "most": load.most / high, "tasks": load.n}
+    report = {"flips": g["flips"], "mean": load.sum / (load.last - begun) / high,
+              "most": load.most / high, "tasks": load.n}
     report["naive"] = naive_gate(5, load.each, high)
     print(json.dumps(report))
     assert report["naive"]["flips"] >= 40 and report["naive"]["most"] > 1, "what the load is for"

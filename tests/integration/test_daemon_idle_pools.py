@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores that put, delete and idle keep the files for their next put: not from somebody who puts most of the partition, with a daemon and
-its limits either, and at the first try. The last sixteenth of the partition, or of a limit that is less, stays with them: open files, which are theirs to give
-back when the daemon asks and they call. Without a daemon: tests/regress/test_pools_of_idle_stores.c.
+"""Stores that put, delete and idle keep the files for their next put: not from somebody who puts
+most of the partition, with a daemon and its limits either, and at the first try. The last sixteenth
+of the partition, or of a limit that is less, stays with them: open files, which are theirs to give
+back when the daemon asks and they call. Without a daemon:
+tests/regress/test_pools_of_idle_stores.c.
 """
 import os
 
@@ -42,7 +44,8 @@ def puts_and_goes_on(cluster, _, tool, size, n, words):
     tools = [tool(f"s{i}", *words) for i in range(STORES)]
     idle(tools, size, n)
     sixteenth = tool("sixteenth", *words)
-    assert sixteenth.code("put", "k", SIZE, 99) == 0, f"{cluster.place.used() / MIB:.0f} MiB are used, by nobody's objects"
+    assert sixteenth.code("put", "k", SIZE, 99) == 0, (
+        f"{cluster.place.used() / MIB:.0f} MiB are used, by nobody's objects")
     assert sixteenth.same("k", SIZE, 99)
     sixteenth("delete", "k")
     # They go on as if nothing had been.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Leases of bytes in a real daemon: what a store takes out of its page without asking, and what the daemon takes back."""
+"""Leases of bytes in a real daemon: what a store takes out of its page without asking, and
+what the daemon takes back."""
 import pytest
 from arbscene import MIB, host, make_host  # noqa: F401
 from arbwire import LEASE
@@ -16,7 +17,8 @@ def test_lease_is_spent_without_asking_and_taken_back_at_need(host):
     given = a.op("LEASE", pool=1, bytes=4096)
     assert given == "OK" and given.bytes >= MIB
     epoch, granted, wanted, most, charged, settled = a.page.lease()
-    assert epoch == a.welcome.values[2] and granted == given.bytes and most == 256 << 10 and (wanted, charged, settled) == (0, 0, 0)
+    assert (epoch == a.welcome.values[2] and granted == given.bytes and most == 256 << 10 and
+            (wanted, charged, settled) == (0, 0, 0))
     assert a.page.charge(64 << 10)
     assert host.pool()["leased"] == given.bytes
     everything = host.pool()["capacity"] - host.pool()["objects"]
@@ -60,7 +62,9 @@ def test_who_lies_gets_no_lease(host, lie):
         a.page.settle(8192)
         assert a.op("FREED") == "OK"
         a.page.set(LEASE + 64, 4096)
-    else:  # what it says was granted is not read: what it charges beyond is not booked, and settles too much
+    else:
+        # what it says was granted is not read: what it charges beyond is not
+        # booked, and settles too much
         a.page.set(LEASE + 8, 1 << 40)
         a.page.set(LEASE + 64, 1 << 30)
         a.page.set(LEASE + 72, 1 << 30)
@@ -77,7 +81,8 @@ def test_no_lease_for_what_is_not_small_and_none_where_it_is_off(make_host):
     assert a.op("LEASE", pool=1, bytes=4096) == "AGAIN" and a.page.lease()[:4] == (0, 0, 0, 0)
     other = make_host()
     b = other.client("b")
-    assert b.op("LEASE", pool=1, bytes=257 << 10) == "INVALID" and b.op("LEASE", pool=2, bytes=1) == "INVALID"
+    assert (b.op("LEASE", pool=1, bytes=257 << 10) == "INVALID" and
+            b.op("LEASE", pool=2, bytes=1) == "INVALID")
 
 
 def test_private_pool_has_leases_too(host):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Daemons as peers: they find each other, know each other, copy actors to each other, and go on with an actor whose process, or whose daemon, was killed."""
+"""Daemons as peers: they find each other, know each other, copy actors to each other, and go on
+with an actor whose process, or whose daemon, was killed."""
 import contextlib
 import os
 import shutil
@@ -33,18 +34,22 @@ def path_of(name, directory):
 
 @pytest.fixture
 def make_hosts(tmp_path):
-    """make_hosts("a", "b", ..., keys): daemons that know each other, on a partition of 64 MiB each."""
+    """make_hosts("a", "b", ..., keys): daemons that know each other, on a
+    partition of 64 MiB each."""
     made = []
 
     def config(name, names, keys):
         others = ",".join(path_of(n, tmp_path) for n in names if n < name)
-        return (f'peers {{\n name = {name}\n listen = "{path_of(name, tmp_path)}"\n' + (f' connect = "{others}"\n' if others else "") + f" {keys}\n}}\n")
+        return (f'peers {{\n name = {name}\n listen = "{path_of(name, tmp_path)}"\n' +
+                (f' connect = "{others}"\n' if others else "") + f" {keys}\n}}\n")
 
     def make(*names, keys="copies = yes\n", size="64m", more=""):
         for name in names:
             place = Place(size=size)
-            made.append(Host(name, place, Daemon(config=config(name, names, KEYS + keys) + f'partition "{place.path}" {{ create = yes }}\n'
-                                                  + (more % path_of(f"profiles-{name}", tmp_path) if more else ""))))
+            made.append(Host(name, place, Daemon(config=config(name, names, KEYS + keys) +
+                                                 f'partition "{place.path}" {{ create = yes }}\n'
+                                                  + (more % path_of(f"profiles-{name}", tmp_path)
+                                                     if more else ""))))
         connected(*made)
         return made
 
@@ -56,7 +61,7 @@ def make_hosts(tmp_path):
         host.place.remove()
 
 
-# ---- copies ----------------------------------------------------------------------------------------------------------------------
+# ---- copies --------------------------------------------------------------------------------------
 
 
 def test_an_actor_whose_process_is_killed_goes_on_from_its_newest_copy(make_hosts):
@@ -77,7 +82,8 @@ def test_an_actor_whose_process_is_killed_goes_on_from_its_newest_copy(make_host
 
 
 def test_the_home_is_killed_and_with_all_one_of_three_is_enough(make_hosts):
-    """The home and then another one, with all that ran there: what is left answers from its copy, which is the newest."""
+    """The home and then another one, with all that ran there: what is left answers from its
+    copy, which is the newest."""
     a, b, c = make_hosts("a", "b", "c", keys=ALL)
     a.process("first", log(size=4 * MIB))
     b.process("second")
@@ -137,7 +143,8 @@ def test_calls_that_did_not_begin_go_on_where_it_is_then(make_hosts):
     caller = a.store().actor("log")
     caller.call("add", 0)
     settled(a, ["b"])
-    calls = [caller.send("add", 1, -1)] + [caller.send("add", i) for i in range(2, N)]  # the first one kills its process
+    # the first one kills its process
+    calls = [caller.send("add", 1, -1)] + [caller.send("add", i) for i in range(2, N)]
     home.popen.wait()
     with pytest.raises(shmstore.actors.ActorLost):
         calls[0].result()
@@ -161,12 +168,14 @@ def test_actors_are_called_from_other_hosts(make_hosts):
     a.kill()
     with pytest.raises(shmstore.actors.ActorLost):
         late.result()
-    with pytest.raises(shmstore.actors.ActorLost, match="no actor has the name log"):  # there is no copy
+    # there is no copy
+    with pytest.raises(shmstore.actors.ActorLost, match="no actor has the name log"):
         far.actor("log").call("everything")
 
 
 def test_an_actor_is_moved_to_another_daemon_and_each_call_is_answered_once(make_hosts):
-    """Also with no copies configured; the state is nowhere but there, and it comes back the same way."""
+    """Also with no copies configured; the state is nowhere but there, and it
+    comes back the same way."""
     a, b = make_hosts("a", "b", keys="")
     home, there = a.process("first", log(size=MIB)), b.process("second")
     wait_for("news of room", lambda: b.actor())
@@ -176,7 +185,8 @@ def test_an_actor_is_moved_to_another_daemon_and_each_call_is_answered_once(make
     caller.move("b")
     calls += [caller.send("add", i) for i in range(N, 2 * N)]
     answers = [c.result() for c in calls]
-    assert [n for _, n in answers] == list(range(2, 2 * N + 1)) and {pid for pid, _ in answers[N - 1:]} == {there.pid}
+    assert ([n for _, n in answers] == list(range(2, 2 * N + 1)) and
+            {pid for pid, _ in answers[N - 1:]} == {there.pid})
     assert caller.call("everything") == (there.pid, list(range(2 * N)), 2 * N, 1)
     wait_for("nothing is left", lambda: not saved(a.place.path) and not saved(b.place.path))
     assert a.document()["moves"] == 1 and a.actor()["state"] == "elsewhere"
@@ -207,7 +217,8 @@ def test_a_move_to_another_daemon_that_fails_there_leaves_the_actor_at_home(make
 
 @pytest.mark.parametrize("whose", ("there", "home"))
 def test_a_kill_amid_a_move_to_another_daemon(make_hosts, whose):
-    """The other daemon and its processes: it goes on at home. The old process, once its state is saved: it goes on there."""
+    """The other daemon and its processes: it goes on at home. The old process, once its state is
+    saved: it goes on there."""
     a, b = make_hosts("a", "b", keys="")
     home = a.process("first", log(size=MIB))
     there = b.process("second", fate="load=hang" if whose == "there" else f"load={home.pid}")
@@ -223,21 +234,25 @@ def test_a_kill_amid_a_move_to_another_daemon(make_hosts, whose):
             move.result(60)
     else:
         move.result(60)
-    assert [c.result() for c in calls] == [((home if whose == "there" else there).pid, i) for i in range(2, N + 1)]
+    assert [c.result() for c in calls] == [((home if whose == "there" else there).pid, i)
+                                           for i in range(2, N + 1)]
 
 
 def test_under_pressure_an_actor_goes_to_another_daemon_and_frees_its_memory(make_hosts):
-    """Its process need not end for that, and nothing is lost. Neither is moved there: one with a child, which lives here."""
+    """Its process need not end for that, and nothing is lost. Neither is moved there: one with a
+    child, which lives here."""
     keys = text(host_total="256MiB", preempt="shm", preempt_grace="60s")
     a, b = make_hosts("a", "b", keys="", more=f"{keys} # %s\n", size="256m")
-    family = a.process("first", log("family", size=8192, level="high"), log("child", size=8192, parent="family"))
+    family = a.process("first", log("family", size=8192, level="high"),
+                       log("child", size=8192, parent="family"))
     there = b.process("second")
 
     def plan():
         return [(p["pid"], p["actors_moved"]) for p in gate(a.daemon)["preemption"]["plan"]]
 
     def private(process):
-        return sum(p["private"] for p in a.daemon.admin("mem", "--daemon")["memory"]["processes"] if p["pid"] == process.pid)
+        return sum(p["private"] for p in a.daemon.admin("mem", "--daemon")["memory"]["processes"]
+                   if p["pid"] == process.pid)
 
     wait_for("it is known", lambda: gate(a.daemon)["preemption"]["kept"] == 1)
     assert plan() == []
@@ -255,24 +270,30 @@ def test_under_pressure_an_actor_goes_to_another_daemon_and_frees_its_memory(mak
     wait_for("the move", lambda: a.document()["moves"] >= 1)
     assert caller.call("everything")[:2] == (there.pid, list(range(N)))
     with a.daemon.wire() as wire:
-        told = [(e["event"], e["actor"], e["daemon"]) for e in wire.query("events")["events"] if e["event"].startswith("actor-")]
+        told = [(e["event"], e["actor"], e["daemon"]) for e in wire.query("events")["events"]
+                if e["event"].startswith("actor-")]
     assert ("actor-moved", "large", "b") in told and ("actor-lost", "large", None) not in told
     wait_for("memory", lambda: private(home) < 45 * MIB)
     assert home.popen.poll() is None
 
 
-@pytest.mark.parametrize("stale, fresh", [("never", True), ("always", False), ("maxage:1", True), ("maxage:3600000", False), ("timeout:60000", True), ("timeout:300", False)])
+@pytest.mark.parametrize("stale, fresh", [("never", True), ("always", False), ("maxage:1", True),
+                                          ("maxage:3600000", False), ("timeout:60000", True),
+                                          ("timeout:300", False)])
 def test_under_pressure_the_newest_copy_goes_on_where_it_may(make_hosts, stale, fresh):
-    """The copy is of the first state. Calls since then are forgotten, the one that runs is lost, and those that wait go on there."""
+    """The copy is of the first state. Calls since then are forgotten, the one that runs is lost,
+    and those that wait go on there."""
     keys = text(host_total="256MiB", preempt="shm", preempt_grace="60s")
     a, b = make_hosts("a", "b", keys="", more=f"{keys} # %s\n", size="256m")
     there = b.process("second")
     wait_for("news of room", lambda: b.actor() or a.document()["peers"])
-    home = a.process("first", log(size=8192, level="high"), copies=1, frequency=3600, preempt_from_stale=stale)
+    home = a.process("first", log(size=8192, level="high"), copies=1, frequency=3600,
+                     preempt_from_stale=stale)
     settled(a, ["b"])
     caller = a.store().actor("log")
     assert [caller.call("add", i) for i in range(10)] == [(home.pid, i + 1) for i in range(10)]
-    calls = [caller.send("add", 10, 3 if fresh else 60)] + [caller.send("add", i) for i in range(11, 20)]
+    calls = ([caller.send("add", 10, 3 if fresh else 60)] + [caller.send("add", i) for i in range(
+        11, 20)])
     wait_for("the call", lambda: a.actor()["running"] == 1)
     memory = a.daemon.admin("mem", "--daemon")["memory"]
     a.store("ballast").put("ballast", bytes(memory["kill"] - memory["used"] + 10 * MIB))
@@ -285,7 +306,8 @@ def test_under_pressure_the_newest_copy_goes_on_where_it_may(make_hosts, stale, 
     wait_for("the move", lambda: (a.document()["moves"], a.document()["died"]) == (1, 0))
     assert caller.call("everything")[:2] == (there.pid, list(range(0 if fresh else 11, 20)))
     with a.daemon.wire() as wire, b.daemon.wire() as other:
-        told = [(e["event"], e["actor"], e["daemon"]) for w in (wire, other) for e in w.query("events")["events"] if e["event"].startswith("actor-")]
+        told = [(e["event"], e["actor"], e["daemon"]) for w in (wire, other)
+                for e in w.query("events")["events"] if e["event"].startswith("actor-")]
     assert told == [("actor-moved", "log", "b")]
     assert home.popen.poll() is None
 
@@ -294,7 +316,8 @@ def test_a_stale_copy_that_cannot_be_begun_leaves_the_actor_at_home(make_hosts):
     keys = text(host_total="256MiB", preempt="shm", preempt_grace="60s")
     a, b = make_hosts("a", "b", keys="", more=f"{keys} # %s\n", size="256m")
     b.process("second", fate="load=raise")
-    home = a.process("first", log(size=8192, level="high"), copies=1, frequency=3600, preempt_from_stale=True)
+    home = a.process("first", log(size=8192, level="high"), copies=1, frequency=3600,
+                     preempt_from_stale=True)
     settled(a, ["b"])
     caller = a.store().actor("log")
     assert caller.call("add", 0) == (home.pid, 1)
@@ -305,9 +328,11 @@ def test_a_stale_copy_that_cannot_be_begun_leaves_the_actor_at_home(make_hosts):
 
 
 def test_options_of_one_actor_decide_and_go_with_it(make_hosts):
-    """Copies of one where the configuration makes none, none of another where it makes them; and where the copy goes on it has the same options."""
+    """Copies of one where the configuration makes none, none of another where it makes them; and
+    where the copy goes on it has the same options."""
     a, b, c = make_hosts("a", "b", "c", keys="")
-    a.process("first", log("copied", size=8192), copies="max", strategy="all", selection=["c", "b"], max_restarts=5)
+    a.process("first", log("copied", size=8192), copies="max", strategy="all", selection=["c", "b"],
+              max_restarts=5)
     a.process("other", log("not", size=8192))
     keeper, other = b.process("second"), c.process("third")
     settled(a, ["b", "c"], "copied")
@@ -319,7 +344,8 @@ def test_options_of_one_actor_decide_and_go_with_it(make_hosts):
     os.kill(pid, signal.SIGKILL)
     assert outlasting(caller, "add", 0)[0] != pid
     home = a if a.actor("copied")["state"] == "active" else b
-    assert home.actor("copied")["options"]["selection"] == "fixed:c,b" and home.actor("copied")["options"]["num"] == "explicit:max"
+    assert (home.actor("copied")["options"]["selection"] == "fixed:c,b" and
+            home.actor("copied")["options"]["num"] == "explicit:max")
     assert home.actor("copied")["restarts_left"] == (4 if home is a else 5)
     assert keeper.pid != other.pid
 
@@ -334,11 +360,13 @@ def test_an_actor_that_ends_leaves_no_copies(make_hosts):
     assert [n for n in os.listdir(f"{store}/objects") if "ckpt" in n]
     open(f"{a.place.path}/end-log", "w").close()
     wait_for("the end of all", lambda: a.actor() is None and b.actor() is None)
-    wait_for("no object", lambda: not os.listdir(f"{store}/objects") and not os.listdir(f"{store}/handoff"))
+    wait_for("no object", lambda: not os.listdir(f"{store}/objects") and
+             not os.listdir(f"{store}/handoff"))
 
 
 def test_a_keeper_that_dies_is_replaced(make_hosts):
-    a, b, c = make_hosts("a", "b", "c", keys="copies = yes\n num = explicit:1\n selection = 'fixed:b,c'\n")
+    a, b, c = make_hosts("a", "b", "c", keys="copies = yes\n num = explicit:1\n selection = "
+                                             "'fixed:b,c'\n")
     home = a.process("first", log(size=MIB))
     b.process("second")
     third = c.process("third")
@@ -352,7 +380,8 @@ def test_a_keeper_that_dies_is_replaced(make_hosts):
 
 
 def test_the_home_daemon_dies_and_comes_back(make_hosts):
-    """Its places tell it what they have, within the others' patience: no copy is begun, and nothing is lost."""
+    """Its places tell it what they have, within the others' patience: no copy is
+    begun, and nothing is lost."""
     a, b = make_hosts("a", "b", keys="copies = yes\n recover-after = 1min\n")
     home = a.process("first", log(size=MIB))
     b.process("second")
@@ -382,10 +411,11 @@ def test_a_home_that_comes_back_late_drops_what_it_has(make_hosts):
     connected(a, b)
     with as_client_of(a.daemon):
         assert again(store.actor("log"), "add", 2) == (there.pid, 3)
-    wait_for("one of it", lambda: a.actor()["state"] in ("elsewhere",) and b.actor()["state"] == "active")
+    wait_for("one of it", lambda: a.actor()["state"] in ("elsewhere",) and
+             b.actor()["state"] == "active")
 
 
-# ---- links -----------------------------------------------------------------------------------------------------------------------
+# ---- links ---------------------------------------------------------------------------------------
 
 
 def test_a_peer_that_is_stopped_is_down_after_its_timeout(make_hosts):
@@ -402,8 +432,11 @@ def test_what_is_no_peer_is_hung_up_on(make_hosts, tmp_path):
     a, b = make_hosts("a", "b", keys="timeout = 1s\n")
     hello = struct.pack("<IHHIIII64s", 8 + 80, 1, 0, 0x53504452, 1, 0, 0, b"c" + bytes(63))
     ping = struct.pack("<IHH", 8, 2, 0)
-    for said in (b"x" * 100, b"\0" * 8, struct.pack("<IHH", 1 << 31, 1, 0), ping, hello + hello, hello + struct.pack("<IHH", 8, 99, 0),
-                 hello + struct.pack("<IHHQ", 16, 5, 0, 1), hello + struct.pack("<IHHQQII", 32, 3, 0, 1, 1 << 60, 24, 5000), hello.replace(b"c\0", b"a\0"),
+    for said in (b"x" * 100, b"\0" * 8, struct.pack("<IHH", 1 << 31, 1, 0), ping, hello + hello,
+                 hello + struct.pack("<IHH", 8, 99, 0),
+                 hello + struct.pack("<IHHQ", 16, 5, 0, 1),
+                 hello + struct.pack("<IHHQQII", 32, 3, 0, 1, 1 << 60, 24, 5000),
+                 hello.replace(b"c\0", b"a\0"),
                  hello.replace(b"c\0", b"\n\0"), hello + struct.pack("<IHH", 12, 17, 0) + b"abcd"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as s:
             s.settimeout(60)
@@ -427,7 +460,8 @@ def test_what_a_peer_says_is_remembered_of_so_many_actors_only(make_hosts, tmp_p
         s.connect(str(tmp_path / "a"))
         s.sendall(hello)
         for first in range(0, 70_000, 1000):
-            s.sendall(b"".join(struct.pack("<IHHQQII64s64s", 8 + 152, 17, 0, 1, 0, os.getuid(), 0, b"n%d" % n, b"") for n in range(first, first + 1000)))
+            s.sendall(b"".join(struct.pack("<IHHQQII64s64s", 8 + 152, 17, 0, 1, 0, os.getuid(), 0,
+                                           b"n%d" % n, b"") for n in range(first, first + 1000)))
 
         def known():
             document = a.document()
@@ -439,7 +473,7 @@ def test_what_a_peer_says_is_remembered_of_so_many_actors_only(make_hosts, tmp_p
     wait_for("with its connection it is forgotten", lambda: known() == 1)
 
 
-# ---- between hosts -----------------------------------------------------------------------------------------------------------------
+# ---- between hosts -------------------------------------------------------------------------------
 
 
 def secret_at(path, text="0123456789abcdef0123456789abcdef"):
@@ -449,7 +483,9 @@ def secret_at(path, text="0123456789abcdef0123456789abcdef"):
 
 
 def tcp(name, at, connect, secret, more=""):
-    return f'peers {{ name = {name}\n listen = "{at}"\n' + (f' connect = "{connect}"\n' if connect else "") + f' secret-file = "{secret}"\n {KEYS} {more}\n}}\n'
+    return (f'peers {{ name = {name}\n listen = "{at}"\n' +
+            (f' connect = "{connect}"\n' if connect else "") + f' secret-file = "{secret}"\n '
+                                                               f'{KEYS} {more}\n}}\n')
 
 
 @pytest.fixture
@@ -472,11 +508,14 @@ def namespaces():
         pytest.skip("making network namespaces takes root and ip")
     try:
         for name in names:
-            if subprocess.run(["ip", "netns", "add", name], check=False, capture_output=True).returncode:
+            if subprocess.run(["ip", "netns", "add", name], check=False,
+                              capture_output=True).returncode:
                 pytest.skip("no network namespace can be made here")
-        subprocess.run(["ip", "link", "add", "cable", "netns", names[0], "type", "veth", "peer", "name", "cable", "netns", names[1]], check=True)
+        subprocess.run(["ip", "link", "add", "cable", "netns", names[0], "type", "veth", "peer",
+                        "name", "cable", "netns", names[1]], check=True)
         for i, name in enumerate(names):
-            for words in (["addr", "add", f"10.99.0.{i + 1}/24", "dev", "cable"], ["link", "set", "cable", "up"], ["link", "set", "lo", "up"]):
+            for words in (["addr", "add", f"10.99.0.{i + 1}/24", "dev", "cable"],
+                          ["link", "set", "cable", "up"], ["link", "set", "lo", "up"]):
                 subprocess.run(["ip", "-n", name, *words], check=True)
         yield [("nsenter", f"--net=/run/netns/{name}") for name in names]
     finally:
@@ -485,12 +524,15 @@ def namespaces():
 
 
 def test_two_hosts(namespaces, two_places, make_daemon, tmp_path):
-    """Network namespaces as hosts: an actor of 16 MiB is copied over TCP, and goes on at the other host when the first is gone."""
+    """Network namespaces as hosts: an actor of 16 MiB is copied over TCP, and goes on at the other
+    host when the first is gone."""
     secret = secret_at(tmp_path / "secret")
     made = []
     for i, name in enumerate("ab"):
-        config = tcp(name, f"10.99.0.{i + 1}:9478", "10.99.0.1:9478" if i else "", secret, "copies = yes")
-        made.append(make_daemon(config=config + partition(two_places[i]), prefix=namespaces[i], http=False))
+        config = tcp(name, f"10.99.0.{i + 1}:9478", "10.99.0.1:9478" if i else "", secret,
+                     "copies = yes")
+        made.append(make_daemon(config=config + partition(two_places[i]), prefix=namespaces[i],
+                                http=False))
     a, b = (Host(name, place, daemon) for name, place, daemon in zip("ab", two_places, made))
     try:
         a.process("first", log())
@@ -512,11 +554,13 @@ def test_two_hosts(namespaces, two_places, make_daemon, tmp_path):
 
 
 def test_a_secret_is_needed(two_places, make_daemon, tmp_path):
-    """Over TCP: who has another secret, or none, gets no further than the handshake; who has it is a peer."""
+    """Over TCP: who has another secret, or none, gets no further than the
+    handshake; who has it is a peer."""
     ports = [free_port() for _ in range(3)]
     secret, other = secret_at(tmp_path / "secret"), secret_at(tmp_path / "other", "f" * 32)
     a = make_daemon(config=tcp("a", f"127.0.0.1:{ports[0]}", "", secret) + partition(two_places[0]))
-    b = make_daemon(config=tcp("b", f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[0]}", other) + partition(two_places[1]))
+    b = make_daemon(config=tcp("b", f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[0]}", other) +
+                    partition(two_places[1]))
     wait_for("a refusal", lambda: "same secret" in b.log() and "same secret" in a.log())
     with socket.create_connection(("127.0.0.1", ports[0])) as s:
         s.settimeout(60)
@@ -526,21 +570,26 @@ def test_a_secret_is_needed(two_places, make_daemon, tmp_path):
                 pass
     assert not a.api("actors")["actors"]["peers"] and not b.api("actors")["actors"]["peers"]
     b.stop()
-    b.write_config(tcp("b", f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[0]}", secret) + partition(two_places[1]))
+    b.write_config(tcp("b", f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[0]}", secret) +
+                   partition(two_places[1]))
     b.restart()
-    wait_for("the peer", lambda: a.api("actors")["actors"]["peers"] == [{"name": "b"}] and b.api("actors")["actors"]["peers"] == [{"name": "a"}])
+    wait_for("the peer", lambda: a.api("actors")["actors"]["peers"] == [{"name": "b"}] and
+             b.api("actors")["actors"]["peers"] == [{"name": "a"}])
 
 
 def test_strangers_keep_no_peer_out(two_places, make_daemon, tmp_path):
-    """More connections that say nothing than there are places: the oldest of them go, and a peer comes."""
+    """More connections that say nothing than there are places: the oldest of
+    them go, and a peer comes."""
     ports = [free_port() for _ in range(2)]
     secret = secret_at(tmp_path / "secret")
-    a = make_daemon(config=tcp("a", f"127.0.0.1:{ports[0]}", "", secret, "timeout = 600s") + partition(two_places[0]))
+    a = make_daemon(config=tcp("a", f"127.0.0.1:{ports[0]}", "", secret, "timeout = 600s") +
+                    partition(two_places[0]))
     silent = []
     try:
         for _ in range(100):
             silent.append(socket.create_connection(("127.0.0.1", ports[0]), timeout=60))
-        make_daemon(config=tcp("b", f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[0]}", secret) + partition(two_places[1]))
+        make_daemon(config=tcp("b", f"127.0.0.1:{ports[1]}", f"127.0.0.1:{ports[0]}", secret) +
+                    partition(two_places[1]))
         wait_for("the peer", lambda: a.api("actors")["actors"]["peers"] == [{"name": "b"}])
         silent[0].settimeout(60)
         assert silent[0].recv(1) == b""
@@ -571,24 +620,29 @@ def test_a_secret_that_is_none_is_refused(place, tmp_path, wrong):
         daemon.close()
 
 
-# ---- profiles ----------------------------------------------------------------------------------------------------------------------
+# ---- profiles ------------------------------------------------------------------------------------
 
 
 def test_profiles_are_put_together_and_nothing_counts_twice(make_hosts, tmp_path):
-    """Each daemon's estimates are of what all of them measured; however often that is sent, and after a restart of one of them as a prior."""
-    made = make_hosts("a", "b", "c", keys="profile-sync = 10ms\n", more='profile { private = conservative\n directory = "%s"\n save = 10ms }\n')
+    """Each daemon's estimates are of what all of them measured; however often that is sent, and
+    after a restart of one of them as a prior."""
+    made = make_hosts("a", "b", "c", keys="profile-sync = 10ms\n",
+                      more='profile { private = conservative\n directory = "%s"\n save = 10ms }\n')
     kind = ("python", "join", "")
     wires = [h.daemon.wire() for h in made]
     try:
         for i, wire in enumerate(wires):
             for task in range(6):
                 profiles.run(wire, task + 1, kind, (100 + 100 * i) * MIB)
-        wait_for("all of it", lambda: all(profiles.estimate(w, *kind) == (300 * MIB, 150 * MIB, 30, 18) for w in wires))
+        wait_for("all of it", lambda: all(profiles.estimate(w, *kind) == (
+            300 * MIB, 150 * MIB, 30, 18) for w in wires))
         for task in range(3):
             profiles.run(wires[0], 10 + task, kind, 500 * MIB)
-        wait_for("the rest", lambda: all(profiles.estimate(w, *kind) == (500 * MIB, 250 * MIB, 30, 21) for w in wires))
+        wait_for("the rest", lambda: all(profiles.estimate(w, *kind) == (
+            500 * MIB, 250 * MIB, 30, 21) for w in wires))
         stat = profiles.kinds(wires[1])[(os.geteuid(), *kind)]["private"]
-        assert (stat["n"], stat["average"]) == (21, (6 * 100 + 6 * 200 + 6 * 300 + 3 * 500) * MIB // 21)
+        assert (stat["n"], stat["average"]) == (21, (6 * 100 + 6 * 200 + 6 * 300 + 3 * 500) * MIB //
+                                                21)
     finally:
         for wire in wires:
             wire.close()
@@ -597,7 +651,8 @@ def test_profiles_are_put_together_and_nothing_counts_twice(make_hosts, tmp_path
     made[0].daemon.restart()
     for host in made:
         with host.daemon.wire() as wire:
-            wait_for(f"16 at {host.name}", lambda wire=wire: profiles.estimate(wire, *kind)[3] == 16)
+            wait_for(f"16 at {host.name}", lambda wire=wire: profiles.estimate(wire, *kind)[3] ==
+                     16)
 
 
 OTHER = """
@@ -606,10 +661,13 @@ os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
 s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
 s.connect(sys.argv[1])
 packet = lambda kind, body: struct.pack("<IHH", 8 + len(body), kind, 0) + body
-say = lambda kind, uid, name: packet(kind, struct.pack("<QQII64s64s", 1 << 40, 0, uid, 0, name, b""))
+say = lambda kind, uid, name: packet(
+    kind, struct.pack("<QQII64s64s", 1 << 40, 0, uid, 0, name, b""))
 s.sendall(packet(1, struct.pack("<IIII64s", 0x53504452, 1, 0, 0, b"other")))  # "I am of user 0"
-s.sendall(say(17, 0, b"log") + say(17, 0, b"forged") + say(19, 0, b"log") + say(18, 0, b"log") + say(21, 0, b"log"))
-s.sendall(packet(3, struct.pack("<QQII", 1, 10, 32, 8) + struct.pack("<II", 0, 0)))  # a profile of user 0
+s.sendall(say(17, 0, b"log") + say(17, 0, b"forged") + say(19, 0, b"log") + say(18, 0, b"log") +
+          say(21, 0, b"log"))
+# a profile of user 0
+s.sendall(packet(3, struct.pack("<QQII", 1, 10, 32, 8) + struct.pack("<II", 0, 0)))
 s.sendall(say(17, int(sys.argv[2]), b"own"))
 print("said", flush=True)
 heard = b""
@@ -628,8 +686,10 @@ sys.stdin.read()
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
 def test_a_peer_speaks_for_its_own_user_only(make_hosts, tmp_path):
-    """Whatever it says of itself: what it says of another user's actors and profile is not believed, and it hears nothing of them."""
-    a, b = make_hosts("a", "b", keys="", more='profile { private = conservative\n directory = "%s" }\n')
+    """Whatever it says of itself: what it says of another user's actors and profile is not
+    believed, and it hears nothing of them."""
+    a, b = make_hosts("a", "b", keys="", more='profile { private = conservative\n directory = "%s" '
+                                              '}\n')
     home = a.process("first", log(size=8192))
     with a.daemon.wire() as wire:
         profiles.run(wire, 1, ("python", "log", ""), 10 * MIB)
@@ -637,10 +697,12 @@ def test_a_peer_speaks_for_its_own_user_only(make_hosts, tmp_path):
         if at.owner() == "root" and at.name.startswith(("test", "pytest", "popen")):
             at.chmod(0o711)
     os.chmod(tmp_path / "a", 0o666)
-    with subprocess.Popen([sys.executable, "-c", OTHER, str(tmp_path / "a"), str(NOBODY)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen([sys.executable, "-c", OTHER, str(tmp_path / "a"), str(NOBODY)],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert [other.stdout.readline() for _ in range(3)] == ["said\n", "refused\n", "nothing\n"]
         wait_for("its own", lambda: a.actor("own"))
         assert a.actor("own")["daemon"] == "other" and a.actor("own")["uid"] == NOBODY
-        assert a.actor("forged") is None and (a.actor("log")["state"], a.actor("log")["copies"]) == ("active", [])
+        assert (a.actor("forged") is None and (a.actor("log")["state"], a.actor("log")["copies"]) ==
+                ("active", []))
         assert a.store().actor("log").call("add", 0) == (home.pid, 1)
         other.stdin.close()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Preemption by a real daemon of real processes that allocate: a host of 128 MiB is made up, of which registered processes use what they have."""
+"""Preemption by a real daemon of real processes that allocate: a host of 128 MiB is made up, of
+which registered processes use what they have."""
 import os
 import signal
 import time
@@ -16,13 +17,15 @@ pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: no
 MIB = 1 << 20
 KILL, GATE = 128 * MIB * 95 // 100, 128 * MIB * 90 // 100
 LEVELS = {"NEVER": 0, "LOW": 1, "MED": 2, "HIGH": 3, "ALWAYS": 4}
-# Runs a task of a level; "grow N": has N MiB more; "done": the task ends; "ignore": SIGTERM does nothing.
+# Runs a task of a level; "grow N": has N MiB more; "done": the task ends;
+# "ignore": SIGTERM does nothing.
 WORKER = """
 import gc, signal, sys
 sys.path.insert(0, sys.argv[1])
 from daemon import Wire
 wire = Wire(sys.argv[2])
-answer = wire.call("TASK_ADMIT", 3, int(sys.argv[3]), 1, 2**32 - 1, 0, 0, 0, 0, tail=b"python\\nwork\\n")
+answer = wire.call("TASK_ADMIT", 3, int(sys.argv[3]), 1, 2**32 - 1, 0, 0, 0, 0,
+                   tail=b"python\\nwork\\n")
 assert answer.name == "TASK_ADMITTED", answer
 task = answer.values[0]
 held = []
@@ -51,7 +54,8 @@ sys.stdin.read()
 
 class Worker:
     def __init__(self, daemon, level, **options):
-        self.process = python(WORKER, Path(__file__).parent, daemon.socket, LEVELS[level], **options)
+        self.process = python(WORKER, Path(__file__).parent, daemon.socket, LEVELS[level],
+                              **options)
         self.task = int(self.process.stdout.readline())
         self.pid = self.process.pid
 
@@ -71,14 +75,17 @@ class Worker:
 
 @pytest.fixture
 def scene(make_daemon, place):
-    """scene(keys): the daemon, and a function that starts a worker whose process has so many MiB in all."""
+    """scene(keys): the daemon, and a function that starts a worker whose
+    process has so many MiB in all."""
     workers = []
 
     def make(start=None, **keys):
-        keys = {"host_total": "128MiB", "interval": "50ms", "preempt": "shm", "preempt_grace": "300ms", "preempt_term": "300ms", **keys}
+        keys = {"host_total": "128MiB", "interval": "50ms", "preempt": "shm",
+                "preempt_grace": "300ms", "preempt_term": "300ms", **keys}
         interval = keys.pop("interval")
         config = text(**keys).replace("interval = 20ms", f"interval = {interval}")
-        daemon = make_daemon(config=f'daemon {{ socket-mode = 0666 }}\n{config}\npartition "{place.path}" {{ create = yes }}\n', http=False)
+        daemon = make_daemon(config=f'daemon {{ socket-mode = 0666 }}\n{config}\npartition '
+                                    f'"{place.path}" {{ create = yes }}\n', http=False)
 
         def worker(level, mib, **options):
             w = Worker(daemon, level, **options)
@@ -101,7 +108,8 @@ def fill(daemon, w, mib):
     has = wait_for("it is seen", lambda: private(daemon, w))
     assert has < mib * MIB, f"a process has {has >> 20} MiB before it does anything"
     w.tell(f"grow {mib - has // MIB}")
-    wait_for("it has grown", lambda: private(daemon, w) is None or private(daemon, w) >= (mib - 1) * MIB)
+    wait_for("it has grown", lambda: private(daemon, w) is None or private(daemon, w) >= (mib - 1) *
+             MIB)
 
 
 def preemption(daemon):
@@ -114,7 +122,8 @@ def events(daemon):
 
 
 def test_order_by_level_and_in_time(scene):
-    """ALWAYS goes first, NEVER survives; used is below kill within two intervals, the grace and the death; no second victim while the first lives."""
+    """ALWAYS goes first, NEVER survives; used is below kill within two intervals, the grace and the
+    death; no second victim while the first lives."""
     daemon, worker = scene()
     never, low, high, always = (worker(level, 22) for level in ("NEVER", "LOW", "HIGH", "ALWAYS"))
     assert memory(daemon)["used"] < GATE
@@ -137,7 +146,8 @@ def test_order_by_level_and_in_time(scene):
     time.sleep(1)
     assert never.alive and preemption(daemon)["plan"] == []
     recent = preemption(daemon)["recent"]
-    assert [r["pid"] for r in recent] == [low.pid, high.pid, always.pid] and {r["step"] for r in recent} == {"gone"}
+    assert ([r["pid"] for r in recent] == [low.pid, high.pid, always.pid] and
+            {r["step"] for r in recent} == {"gone"})
     assert [r["delay_ms"] for r in recent] == [4000, 2000, 1000]
     steps = [(e["pid"], e["step"]) for e in events(daemon)]
     assert steps == [(w.pid, s) for w in (always, high, low) for s in ("notice", "term", "gone")]
@@ -146,8 +156,9 @@ def test_order_by_level_and_in_time(scene):
 
 def test_within_two_intervals_and_the_grace(scene):
     """
-    From the look that saw it above kill to the one that saw it below, in the daemon's clock; and that look is made when the victim ends, not an interval later.
-    What the kernel needs above an interval to end a process is not the daemon's.
+    From the look that saw it above kill to the one that saw it below, in the daemon's clock; and
+    that look is made when the victim ends, not an interval later. What the kernel needs above an
+    interval to end a process is not the daemon's.
     """
     interval, grace = 0.5, 0.3
     daemon, worker = scene(interval="500ms", preempt_grace="300ms")
@@ -162,7 +173,8 @@ def test_within_two_intervals_and_the_grace(scene):
         took, dying = now["above_kill_seconds"] - before, wave["gone"] - wave["term"]
         assert now["above_kill"] == n
         with daemon.wire() as wire:
-            above = max(e["time"] for e in wire.query("events")["events"] if e["event"] == "memory" and e["above"])
+            above = max(e["time"] for e in wire.query("events")["events"]
+                        if e["event"] == "memory" and e["above"])
         # A look amid the growth sees less than the kill threshold, and may give notice already.
         assert took >= grace or wave["notice"] < above, (took, wave, above)
         assert took <= grace + 2 * interval + max(0, dying - interval), (took, wave)
@@ -186,7 +198,8 @@ def test_sigkill_follows(scene):
 
 
 def test_who_does_not_die_holds_nobody_up(scene):
-    """Its tracer stops it where it would end: SIGKILL does not end it, and the next is chosen without it."""
+    """Its tracer stops it where it would end: SIGKILL does not end it, and the
+    next is chosen without it."""
     daemon, worker = scene()
     undying, good, never = worker("ALWAYS", 40), worker("HIGH", 30), worker("NEVER", 30)
     tracer = python(TRACER, str(undying.pid))
@@ -200,7 +213,8 @@ def test_who_does_not_die_holds_nobody_up(scene):
         tracer.kill()
         tracer.wait()
     undying.process.wait(60)
-    wait_for("it is seen", lambda: {(e["pid"], e["step"]) for e in events(daemon)} >= {(undying.pid, "stuck"), (undying.pid, "gone"), (good.pid, "gone")})
+    wait_for("it is seen", lambda: {(e["pid"], e["step"]) for e in events(daemon)} >= {
+        (undying.pid, "stuck"), (undying.pid, "gone"), (good.pid, "gone")})
 
 
 def test_who_ends_its_task_lives(scene):
@@ -232,7 +246,8 @@ def test_between_gate_and_kill_there_is_a_notice_only(scene):
     assert GATE < memory(daemon)["used"] <= KILL
     time.sleep(0.7)
     p = preemption(daemon)
-    assert always.alive and high.alive and (p["notices"], p["terms"]) == (1, 0) and p["recent"][0]["asked_only"]
+    assert (always.alive and high.alive and (p["notices"], p["terms"]) == (1, 0) and
+            p["recent"][0]["asked_only"])
 
 
 def test_off_by_default(scene):
@@ -242,7 +257,8 @@ def test_off_by_default(scene):
     wait_for("it is above", lambda: memory(daemon)["used"] > KILL)
     time.sleep(1)
     p = preemption(daemon)
-    assert always.alive and p["notices"] == 0 and not p["enabled"] and [v["now"] for v in p["plan"]] == [True]
+    assert (always.alive and p["notices"] == 0 and not p["enabled"] and
+            [v["now"] for v in p["plan"]] == [True])
     result = daemon.admin("preempt", "--dry-run", check=False)
     assert result.returncode == 0 and str(always.pid) in result.stdout
 
@@ -271,10 +287,12 @@ def test_a_daemon_of_root_preempts_another_users_process(scene):
 
 @pytest.fixture
 def steep(make_daemon, place, small):
-    """A worker with LOW on a host whose kernel has the last word; it would be given 20 s for its end."""
+    """A worker with LOW on a host whose kernel has the last word; it would
+    be given 20 s for its end."""
     keys = {**small.keys, "preempt": "shm", "preempt_grace": "20s", "preempt_term": "20s"}
     small.available(100)
-    daemon = make_daemon(config=f'{text(**keys)}\npartition "{place.path}" {{ create = yes }}\n', http=False)
+    daemon = make_daemon(config=f'{text(**keys)}\npartition "{place.path}" {{ create = yes }}\n',
+                         http=False)
     w = Worker(daemon, "LOW")
     looked(daemon)
     yield daemon, w, small
@@ -282,7 +300,8 @@ def steep(make_daemon, place, small):
 
 
 def test_who_has_no_time_is_killed_at_once(steep):
-    """From 28 to 124 MiB within an interval, of 128: the kernel would kill before the next look, and it does not know of levels."""
+    """From 28 to 124 MiB within an interval, of 128: the kernel would kill before the next look,
+    and it does not know of levels."""
     daemon, w, host = steep
     host.available(4)
     assert w.process.wait(15) == -signal.SIGKILL

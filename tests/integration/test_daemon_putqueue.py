@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts that wait by the create queue's rules (partition.queue), of a real daemon and real processes: who goes before whom, how many may wait, and for how long."""
+"""Puts that wait by the create queue's rules (partition.queue), of a real daemon and real
+processes: who goes before whom, how many may wait, and for how long."""
 import errno
 import os
 import signal
@@ -30,7 +31,8 @@ def waits(daemon, n):
 
 @pytest.fixture
 def full(hosts):
-    """full(mode, keys): a partition that may take 32 MiB and is full, its daemon, who has the objects (a MiB each, "f0" and so on), and tools that wait."""
+    """full(mode, keys): a partition that may take 32 MiB and is full, its daemon, who has the
+    objects (a MiB each, "f0" and so on), and tools that wait."""
 
     def make(mode, more=""):
         _, daemon, tool = hosts(f'limit = "32MiB"\nqueue = {mode}\n{more}')
@@ -54,12 +56,14 @@ def test_off_by_default(hosts):
 
 @pytest.mark.parametrize("mode", ["limits", "first", "host"])
 def test_a_small_one_and_a_large_one_before_it(full, mode):
-    """host: it goes as soon as it fits. first, and where the limits' own order holds: behind the large one."""
+    """host: it goes as soon as it fits. first, and where the limits' own order
+    holds: behind the large one."""
     daemon, owner, tool = full(mode)
     large, small = tool("large", "norecycle", WAIT), tool("small", "norecycle", WAIT)
 
     def wait(n):
-        return wait_for(f"{n} wait", lambda: (partition_line(daemon) if mode == "limits" else queue(daemon))["waiting"] == n)
+        return wait_for(f"{n} wait", lambda: (partition_line(daemon) if mode == "limits"
+                                              else queue(daemon))["waiting"] == n)
 
     large.send("put", "k", 8 * MIB, 1, "wait")
     wait(1)
@@ -71,7 +75,8 @@ def test_a_small_one_and_a_large_one_before_it(full, mode):
         assert small.same("k", MIB, 2)
         wait(1)
     else:
-        # One that does not wait, and would fit, is asked for after the room came: it was looked at, and nobody was let in.
+        # One that does not wait, and would fit, is asked for after the room came: it was
+        # looked at, and nobody was let in.
         assert tool("late", "norecycle").code("put", "k", MIB, 3) == errno.ENOSPC
         wait(2)
     free(owner, 4, 12)
@@ -83,7 +88,8 @@ def test_a_small_one_and_a_large_one_before_it(full, mode):
 
 
 def test_nobody_is_passed_for_ever(full):
-    """After two that went before it the large one is first, and also one that does not wait gets nothing."""
+    """After two that went before it the large one is first, and also one that
+    does not wait gets nothing."""
     daemon, owner, tool = full("host", "queue-max-bypass = 2")
     large = tool("large", "norecycle", WAIT)
     large.send("put", "k", 8 * MIB, 1, "wait")
@@ -116,12 +122,15 @@ sys.stdin.read()
 
 @pytest.mark.skipif(SANITIZED, reason="a sanitizer is not preloaded here")
 def test_so_many_of_one_store_wait(full):
-    """Two of its four threads; the others ask again and again, and other stores wait beside them."""
+    """Two of its four threads; the others ask again and again, and other
+    stores wait beside them."""
     daemon, owner, tool = full("host", "queue-per-store = 2")
-    env = {**os.environ, "SHMSTORE_SOCKET": daemon.socket, "PYTHONPATH": str(BUILD / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**os.environ, "SHMSTORE_SOCKET": daemon.socket, "PYTHONPATH": str(BUILD / "python"),
+           "PYTHONDONTWRITEBYTECODE": "1"}
     with daemon.wire() as wire:
         path = wire.query("quota")["partitions"][0]["partition"]
-    many = subprocess.Popen([sys.executable, "-c", THREADS, path], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    many = subprocess.Popen([sys.executable, "-c", THREADS, path], env=env, stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, text=True)
     try:
         waits(daemon, 2)
         other = tool("other", "norecycle", WAIT)
@@ -146,7 +155,8 @@ def test_a_deadline_ends_it(full):
     assert late.code("put", "k", 2 * MIB, 1, "wait") == errno.ETIMEDOUT
     assert time.monotonic() - began >= 0.29
     q = queue(daemon)
-    assert (q["waiting"], q["timed_out"], q["no_disk"], q["granted"]) == (0, 1, 0, 0) and q["attempts"] > 5
+    assert ((q["waiting"], q["timed_out"], q["no_disk"], q["granted"]) == (0, 1, 0, 0) and
+            q["attempts"] > 5)
 
 
 @pytest.mark.parametrize("mode", ["first", "host"])
@@ -160,7 +170,8 @@ def test_the_grace_ends_it_before(full, mode):
 
 def test_what_can_never_fit_does_not_wait_here(full):
     daemon, _, tool = full("host")
-    assert tool("huge", "norecycle", "wait=200").code("put", "k", 40 * MIB, 1, "wait") == errno.ETIMEDOUT
+    assert tool("huge", "norecycle", "wait=200").code("put", "k", 40 * MIB, 1,
+                                                      "wait") == errno.ETIMEDOUT
     q = queue(daemon)
     assert q["waiting"] == q["timed_out"] == 0
 
@@ -199,7 +210,7 @@ def test_a_daemon_that_is_killed_leaves_nobody_waiting(full):
     waits(daemon, 0)
 
 
-# ---- the disk ------------------------------------------------------------------------------------------------------------------
+# ---- the disk ------------------------------------------------------------------------------------
 
 
 def tier(daemon):
@@ -208,10 +219,12 @@ def tier(daemon):
 
 
 def with_disk(hosts, disk, mode, grace="2s", **others):
-    """24 of 32 MiB are used, by what may go to the disk, and below the mark from which on the tier sends some there itself; nor does what is put with
-    "noevict"."""
-    _, daemon, tool = hosts(f'limit = "32MiB"\nqueue = {mode}\nqueue-grace = {grace}\n' + keys(disk, **others), size="64m")
-    wait_for("the tier is ready", lambda: (t := tier(daemon)) and t["state"] == "ready" and "path" in t)
+    """24 of 32 MiB are used, by what may go to the disk, and below the mark from which on the tier
+    sends some there itself; nor does what is put with "noevict"."""
+    _, daemon, tool = hosts(f'limit = "32MiB"\nqueue = {mode}\nqueue-grace = {grace}\n' +
+                            keys(disk, **others), size="64m")
+    wait_for("the tier is ready", lambda: (t := tier(daemon)) and t["state"] == "ready" and
+             "path" in t)
     owner = tool("full", "norecycle")
     for i in range(24):
         owner("put", f"f{i}", MIB, i)
@@ -230,14 +243,16 @@ def test_who_waits_has_objects_go_to_the_disk(hosts, disk):
 
 def test_else_it_waits_for_others(hosts, disk):
     daemon, _, tool = with_disk(hosts, disk, "limits")
-    assert tool("late", "norecycle", "wait=500").code("put", "k", 12 * MIB, 1, "wait", "noevict") == errno.ETIMEDOUT
+    assert tool("late", "norecycle", "wait=500").code("put", "k", 12 * MIB, 1, "wait",
+                                                      "noevict") == errno.ETIMEDOUT
     assert tier(daemon)["counters"]["evictions"] == 0
 
 
 def test_a_full_disk_is_not_waited_for(hosts, disk):
     daemon, owner, tool = with_disk(hosts, disk, "host", grace="600s", max="2MiB", level=0)
     began = time.monotonic()
-    assert tool("late", "norecycle", WAIT).code("put", "k", 12 * MIB, 1, "wait", "noevict") == errno.ETIMEDOUT
+    assert tool("late", "norecycle", WAIT).code("put", "k", 12 * MIB, 1, "wait",
+                                                "noevict") == errno.ETIMEDOUT
     assert time.monotonic() - began < 30
     wait_for("that is what the tier says", lambda: tier(daemon)["state"] == "disk-full")
     q = queue(daemon)
@@ -250,10 +265,13 @@ def test_a_full_disk_is_not_waited_for(hosts, disk):
 def test_what_cannot_go_to_the_disk_is_waited_for(hosts, disk):
     """All is pinned: the tier rests after it tried, and the put waits until its deadline."""
     _, daemon, tool = hosts('limit = "32MiB"\nqueue = host\n' + keys(disk), size="64m")
-    wait_for("the tier is ready", lambda: (t := tier(daemon)) and t["state"] == "ready" and "path" in t)
+    wait_for("the tier is ready", lambda: (t := tier(daemon)) and t["state"] == "ready" and
+             "path" in t)
     owner = tool("full", "norecycle")
     for i in range(29):
         owner("put", f"f{i}", MIB, i, "pin")
-    assert tool("late", "norecycle", "wait=1500").code("put", "k", 8 * MIB, 1, "wait", "noevict") == errno.ETIMEDOUT
+    assert tool("late", "norecycle", "wait=1500").code("put", "k", 8 * MIB, 1, "wait",
+                                                       "noevict") == errno.ETIMEDOUT
     t = tier(daemon)
-    assert queue(daemon)["timed_out"] == 1 and t["state"] == "stuck" and t["retry_seconds"] is not None, t
+    assert (queue(daemon)["timed_out"] == 1 and t["state"] == "stuck" and
+            t["retry_seconds"] is not None), t

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits of a real daemon against real processes: what df says while they put, die, stop and wait, and who is served when.
+"""Limits of a real daemon against real processes: what df says while they put, die, stop and
+wait, and who is served when.
 
-What the library makes of a limit is test_daemon_client.py's; the sums' histories are test_quota_model.c's.
+What the library makes of a limit is test_daemon_client.py's; the sums'
+histories are test_quota_model.c's.
 """
 import errno
 import os
@@ -86,13 +88,14 @@ def fill(tool, size=MIB, most=1000, key="f"):
     return most, 0
 
 
-# ---- df never above ----------------------------------------------------------------------------------------------------------------
+# ---- df never above ------------------------------------------------------------------------------
 
 
 PACKED = "pack=300000"  # most of what churn puts
 
 
-@pytest.mark.parametrize("huge, packed", [("never", []), ("within_size", []), ("within_size", [PACKED])])
+@pytest.mark.parametrize("huge, packed", [("never", []), ("within_size", []),
+                                          ("within_size", [PACKED])])
 def test_partition_limit_holds_against_six(hosts, df, huge, packed):
     cluster, daemon, tool = hosts('limit = "40MiB"', huge=huge)
     tools = [tool(f"s{i}", *packed, *(["norecycle"] if i % 2 else [])) for i in range(6)]
@@ -151,7 +154,7 @@ def test_limit_holds_while_daemon_and_clients_are_killed(hosts, df, tmp_path, pa
     assert line["used"] + line["outstanding"] <= line["hard"] == 48 * MIB
 
 
-# ---- waiting -----------------------------------------------------------------------------------------------------------------------
+# ---- waiting -------------------------------------------------------------------------------------
 
 
 def waiting(daemon, n):
@@ -170,7 +173,8 @@ def test_first_come_first_served(hosts):
         waiting(daemon, i + 1)
     for i in range(3):
         full("delete", f"f{i}")
-    # This one comes after the room, and must not have it: it is asked for after the daemon looked, by this very request.
+    # This one comes after the room, and must not have it: it is asked for after the daemon
+    # looked, by this very request.
     late = tool("late", "norecycle")
     assert late.code("put", "k", MIB, 1) == errno.ENOSPC
     assert partition_line(daemon)["waiting"] == 3
@@ -198,7 +202,8 @@ def test_wait_times_out_and_names_nobody_else(hosts):
 
 def test_who_waits_and_dies_waits_no_more(hosts):
     _, daemon, tool = hosts('limit = "16MiB"')
-    full, first, second = tool("full", "norecycle"), tool("first", "wait=60000"), tool("second", "wait=60000")
+    full, first, second = tool("full", "norecycle"), tool("first", "wait=60000"), tool(
+        "second", "wait=60000")
     fill(full)
     first.send("put", "k", 12 * MIB, 1, "wait")
     waiting(daemon, 1)
@@ -211,7 +216,7 @@ def test_who_waits_and_dies_waits_no_more(hosts):
     second.receive()
 
 
-# ---- credit comes back -------------------------------------------------------------------------------------------------------------
+# ---- credit comes back ---------------------------------------------------------------------------
 
 
 def test_killed_clients_credit_comes_back(hosts):
@@ -252,7 +257,7 @@ def test_stopped_clients_credit_is_taken(hosts):
     wait_for("room again", lambda: a.code("put", "more", 8 * MIB, 2) == 0)
 
 
-# ---- at run time -------------------------------------------------------------------------------------------------------------------
+# ---- at run time ---------------------------------------------------------------------------------
 
 
 def test_set(hosts):
@@ -278,9 +283,13 @@ def test_set(hosts):
     assert len(events(daemon, "limit-set")) == 6
 
 
-@pytest.mark.parametrize("text, word", [("limit", "KEY=VALUE"), ("limits=1G", "limits"), ("limit=much", "much"), ("/nowhere limit=1G", "/nowhere"),
-                                        ("user..limit=1G", "user"), ("user.nobody-of-that-name.limit=1G", "nobody-of-that-name"),
-                                        ("soft=1G", None), ("label.a.hard=1G", "hard"), ("limit=-1", "-1"), ("=1G", "")])
+@pytest.mark.parametrize("text, word", [("limit", "KEY=VALUE"), ("limits=1G", "limits"),
+                                        ("limit=much", "much"), ("/nowhere limit=1G", "/nowhere"),
+                                        ("user..limit=1G", "user"),
+                                        ("user.nobody-of-that-name.limit=1G",
+                                         "nobody-of-that-name"),
+                                        ("soft=1G", None), ("label.a.hard=1G", "hard"),
+                                        ("limit=-1", "-1"), ("=1G", "")])
 def test_set_refuses_with_a_reason(hosts, text, word):
     _, daemon, _ = hosts('limit = "64MiB"')
     answer = set_limit(daemon, text)
@@ -290,9 +299,11 @@ def test_set_refuses_with_a_reason(hosts, text, word):
 
 
 def test_reload_keeps_what_was_set(hosts):
-    cluster, daemon, _ = hosts('limit = "64MiB"\nuser "7" { limit = "8MiB" }\nlabel "x" { limit = "4MiB" }')
+    cluster, daemon, _ = hosts('limit = "64MiB"\nuser "7" { limit = "8MiB" }\nlabel "x" { limit = '
+                               '"4MiB" }')
     assert set_limit(daemon, "user.7.limit=9MiB").name == "DONE"
-    daemon.write_config(f'partition "{cluster.place.path}" {{ limit = "32MiB"\nuser "7" {{ limit = "5MiB" }}\nuser "8" {{ limit = "6MiB" }} }}')
+    daemon.write_config(f'partition "{cluster.place.path}" {{ limit = "32MiB"\nuser "7" {{ limit = '
+                        f'"5MiB" }}\nuser "8" {{ limit = "6MiB" }} }}')
     daemon.reload()
     wait_for("the new limit", lambda: partition_line(daemon)["hard"] == 32 * MIB)
     lines = limits(daemon)
@@ -301,7 +312,7 @@ def test_reload_keeps_what_was_set(hosts):
     assert ("label", "x") not in lines or lines["label", "x"]["hard"] is None
 
 
-# ---- the protocol ------------------------------------------------------------------------------------------------------------------
+# ---- the protocol --------------------------------------------------------------------------------
 
 
 def test_grant_without_a_store_is_refused(hosts):
@@ -313,7 +324,8 @@ def test_grant_without_a_store_is_refused(hosts):
         wire.ping()
 
 
-@pytest.mark.parametrize("values", [(0, 0, 0, 0, 0), ((1 << 46) + 1, 0, 0, 0, 0), (1, 0, 0, 2, 0), (1, 0, 0, 0, 1)],
+@pytest.mark.parametrize("values", [(0, 0, 0, 0, 0), ((1 << 46) + 1, 0, 0, 0, 0), (1, 0, 0, 2, 0),
+                                    (1, 0, 0, 0, 1)],
                          ids=["nothing", "too-much", "unknown-flag", "reserved"])
 def test_malformed_grant_ends_its_client(hosts, values):
     _, daemon, _ = hosts('limit = "64MiB"')
@@ -325,8 +337,10 @@ def test_malformed_grant_ends_its_client(hosts, values):
 
 
 def test_none_exempts_one_user_from_the_default(hosts):
-    """limit = none is none, not "as * says": this user puts more than the default allows; a label keeps it."""
-    _, daemon, tool = hosts(body=f'user "*" {{ limit = 2MiB }}\nuser "{os.geteuid()}" {{ limit = none }}\n'
+    """limit = none is none, not "as * says": this user puts more than the default
+    allows; a label keeps it."""
+    _, daemon, tool = hosts(body=f'user "*" {{ limit = 2MiB }}\nuser "{os.geteuid()}" {{ limit = '
+                                 f'none }}\n'
                                  'label "*" { limit = 64MiB }', size="128m")
     store = tool("exempt")
     for i in range(6):

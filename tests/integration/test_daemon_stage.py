@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stage profiles in a real daemon, with workers that are processes of their own and open their stores by the Python package: what a stage gets, what it has to wait for,
-and that the base is back after whatever ended it."""
+"""Stage profiles in a real daemon, with workers that are processes of their own and open their
+stores by the Python package: what a stage gets, what it has to wait for, and that the base is back
+after whatever ended it."""
 import json
 import os
 import subprocess
@@ -17,7 +18,8 @@ MIB = 1 << 20
 PACKAGE = BUILD / "python"
 pytestmark = [
     pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built"),
-    pytest.mark.skipif(not list(PACKAGE.glob("shmstore/_shmstore*.so")), reason="the Python package is not built"),
+    pytest.mark.skipif(not list(PACKAGE.glob("shmstore/_shmstore*.so")),
+                       reason="the Python package is not built"),
     pytest.mark.skipif(SANITIZED, reason="a sanitizer is not preloaded here"),
 ]
 
@@ -34,9 +36,12 @@ class Worker:
     """A process with a store; worker(code) runs that there, and gives what it calls `result`."""
 
     def __init__(self, daemon, path, name):
-        env = {**daemon.env(), "PYTHONPATH": str(PACKAGE), "LD_LIBRARY_PATH": str(BUILD / "libshmstore"), "PYTHONDONTWRITEBYTECODE": "1",
+        env = {**daemon.env(), "PYTHONPATH": str(PACKAGE),
+               "LD_LIBRARY_PATH": str(BUILD / "libshmstore"), "PYTHONDONTWRITEBYTECODE": "1",
                "PYTHONMALLOC": "malloc", "MALLOC_TRIM_THRESHOLD_": "0"}
-        self.process = subprocess.Popen(["/usr/bin/python3", str(Path(__file__).with_name("stageworker.py")), path, name], env=env, stdin=subprocess.PIPE,
+        self.process = subprocess.Popen(["/usr/bin/python3",
+                                         str(Path(__file__).with_name("stageworker.py")), path,
+                                         name], env=env, stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
         self("result = None")
 
@@ -58,7 +63,8 @@ class Worker:
         return Profile(self(f"result = store.stage_profile({name!r}, **{ask!r})"))
 
     def begin(self, name, profile, **how):
-        return Profile(self(f"stage = store.stage({name!r}, {profile}, **{how!r}); result = stage.begin()"))
+        return Profile(self(f"stage = store.stage({name!r}, {profile}, **{how!r}); result = "
+                            f"stage.begin()"))
 
     def end(self):
         return Profile(self("stage.end(); result = stage.profile"))
@@ -80,7 +86,8 @@ class Profile:
     """StageProfile, as it comes out of a worker."""
 
     def __init__(self, values):
-        self.number, self.rules, self.clamped, self.degraded, self.slots, self.private, self.shared, self.expires_ms = values
+        (self.number, self.rules, self.clamped, self.degraded, self.slots, self.private,
+         self.shared, self.expires_ms) = values
 
     @property
     def mib(self):
@@ -104,11 +111,13 @@ class Scene:
     def limit(self, name):
         """Of a store, where it has one."""
         limits = self.daemon.admin("quota")["partitions"][0]["limits"]
-        return next((line["hard"] for line in limits if line["kind"] == "store" and line["id"] == name), None)
+        return next((line["hard"] for line in limits if line["kind"] == "store" and
+                     line["id"] == name), None)
 
     def events(self):
         with self.daemon.wire() as wire:
-            return [(e["store"], e["state"]) for e in wire.query("events")["events"] if e["event"] == "stage"]
+            return [(e["store"], e["state"]) for e in wire.query("events")["events"]
+                    if e["event"] == "stage"]
 
 
 @pytest.fixture
@@ -119,7 +128,8 @@ def scene(make_daemon):
     def make(keys="", text="", size="64m", http=False):
         places.append(Place(size=size))
         path = places[-1].path
-        daemon = make_daemon(config=f'{text}\nstage {{ enabled = yes\n{keys} }}\npartition "{path}" {{ create = yes }}\n', http=http)
+        daemon = make_daemon(config=f'{text}\nstage {{ enabled = yes\n{keys} }}\npartition '
+                                    f'"{path}" {{ create = yes }}\n', http=http)
         scenes.append(Scene(daemon, path))
         return scenes[-1]
 
@@ -133,7 +143,7 @@ def scene(make_daemon):
             place.remove()
 
 
-# ---- what it is for ------------------------------------------------------------------------------------------------
+# ---- what it is for ------------------------------------------------------------------------------
 
 
 PICKLED = """
@@ -170,7 +180,8 @@ def test_task_that_declares_more_than_its_stage_is_not_admitted(scene):
     scene = scene("private = 32MiB\nshared = 64MiB\nworkers = 1")
     worker = scene.worker("a")
     ask = "with store.admitted('load', declared={} * MIB) as task: result = task.reason"
-    assert worker(ask.format(32)) == "off"  # nobody watches the host's memory: only the budget holds anybody back
+    # nobody watches the host's memory: only the budget holds anybody back
+    assert worker(ask.format(32)) == "off"
     with pytest.raises(Failed) as failed:
         worker(ask.format(40))
     assert failed.value.name == "NotAdmitted" and "too-big" in str(failed.value)
@@ -190,9 +201,11 @@ result = 'done'
 """
 
 
-@pytest.mark.parametrize(("rule", "share", "other"), [("whole", 0.02, None), ("partial", 0.4, "whole")])
+@pytest.mark.parametrize(("rule", "share", "other"),
+                         [("whole", 0.02, None), ("partial", 0.4, "whole")])
 def test_at_the_defaults_each_rule_has_a_job_that_fails_without_it(scene, rule, share, other):
-    """docs/governor.md: outside of stages its task is too big; by the other rule what it puts is."""
+    """docs/governor.md: outside of stages its task is too big; by the
+    other rule what it puts is."""
     scene = scene("")
     worker = scene.worker("a")
     base = scene.document()["base"]
@@ -205,13 +218,14 @@ def test_at_the_defaults_each_rule_has_a_job_that_fails_without_it(scene, rule, 
             worker(job)
         assert failed.value.errno == 122
         worker.end()
-    profile = worker.query("job", nonshare=1.0) if rule == "whole" else worker.query("job", native=2, other=3)
+    profile = (worker.query("job", nonshare=1.0) if rule == "whole"
+               else worker.query("job", native=2, other=3))
     assert profile.rules == [rule]
     worker.begin("job", profile.number)
     assert worker(job) == "done"
 
 
-# ---- the base is back ----------------------------------------------------------------------------------------------
+# ---- the base is back ----------------------------------------------------------------------------
 
 
 def begun(scene, name="a"):
@@ -233,7 +247,8 @@ def test_base_is_back_after_the_stage(scene):
     scene = scene(BASE)
     worker = begun(scene)
     assert worker.end().mib == (32, 64, 1)
-    assert scene.session("a")["state"] == "base" and scene.limit("a") is None and scene.document()["held"] == 96 * MIB
+    assert (scene.session("a")["state"] == "base" and scene.limit("a") is None and
+            scene.document()["held"] == 96 * MIB)
     worker("store['x'] = bytes(7 * MIB)")
     assert scene.events() == [("a", "begun"), ("a", "ended")]
 
@@ -254,7 +269,8 @@ def test_base_is_back_after_a_kill_of_the_daemon(scene):
     scene.daemon.restart()
     assert not scene.document()["sessions"] and scene.document()["held"] == 0
     worker("stage.end(); result = None")  # the daemon's death has ended it: no error
-    wait_for("it registered again", lambda: worker("result = store.stage_profile('load') is not None"))
+    wait_for("it registered again", lambda: worker("result = store.stage_profile('load') is not "
+                                                   "None"))
     assert scene.limit("a") is None
     worker("store['x'] = bytes(7 * MIB)")
     assert worker.query("load", fallback="whole").mib == (64, 6, 1)
@@ -266,7 +282,8 @@ def test_base_is_back_after_a_kill_of_the_daemon(scene):
 def test_a_limit_that_somebody_set_meanwhile_stays(scene):
     scene = scene(BASE)
     worker = begun(scene)
-    subprocess.run([str(ADMIN), "set", "store.a.limit=9MiB"], env=scene.daemon.env(), check=True, timeout=60)
+    subprocess.run([str(ADMIN), "set", "store.a.limit=9MiB"], env=scene.daemon.env(), check=True,
+                   timeout=60)
     worker.end()
     assert scene.limit("a") == 9 * MIB
     granted = worker.begin("load", worker.query("load", fallback="partial").number)
@@ -275,7 +292,7 @@ def test_a_limit_that_somebody_set_meanwhile_stays(scene):
     assert scene.limit("a") == 9 * MIB
 
 
-# ---- several workers -----------------------------------------------------------------------------------------------
+# ---- several workers -----------------------------------------------------------------------------
 
 
 TWO = "private = 32MiB\nshared = 16MiB\nworkers = 2\ncap = 96MiB\ntotal = 113MiB\nwait-ms = 400"
@@ -293,7 +310,8 @@ class Watch:
         with self.scene.daemon.wire() as wire:
             while not self.stop:
                 document = wire.query("stages")["partitions"][0]
-                self.most = max(self.most, document["held"], sum(s["private"] + s["shared"] for s in document["sessions"]))
+                self.most = max(self.most, document["held"],
+                                sum(s["private"] + s["shared"] for s in document["sessions"]))
                 self.n += 1
 
     def close(self):
@@ -368,7 +386,7 @@ def test_no_wait_at_all(scene):
     assert b.begin("load", whole.number, wait=0).degraded
 
 
-# ---- ids, two profiles, and what runs used -------------------------------------------------------------------------
+# ---- ids, two profiles, and what runs used -------------------------------------------------------
 
 
 def test_numbers_and_repeated_queries(scene):
@@ -379,7 +397,8 @@ def test_numbers_and_repeated_queries(scene):
     assert worker.query("y", fallback="whole").number == whole.number > 0
     assert worker.query("y", native=9).number == 0 and worker.query("y", native=9).rules == []
     partial = worker.query("y", native=1, other=1)
-    assert partial.rules == ["partial"] and partial.mib == (64, 32, 1) and partial.number not in (0, whole.number)
+    assert (partial.rules == ["partial"] and partial.mib == (64, 32, 1) and
+            partial.number not in (0, whole.number))
     # Each starts from the base, also in a stage.
     worker.begin("x", whole.number)
     assert worker.query("x", fallback="whole").mib == whole.mib
@@ -389,7 +408,8 @@ def test_numbers_and_repeated_queries(scene):
     assert sorted(p["profile"] for p in scene.document()["profiles"]) == [0, 1, 2]
 
 
-@pytest.mark.parametrize(("conflict", "expected"), [("error", None), ("max", (64, 32, 1)), ("host", (64, 32, 1))])
+@pytest.mark.parametrize(("conflict", "expected"), [("error", None), ("max", (64, 32, 1)),
+                                                    ("host", (64, 32, 1))])
 def test_two_profiles_in_one_stage(scene, conflict, expected):
     scene = scene(BASE + f"\nconflict = {conflict}")
     worker = scene.worker("a")
@@ -398,7 +418,8 @@ def test_two_profiles_in_one_stage(scene, conflict, expected):
         with pytest.raises(Failed) as failed:
             worker.begin("x", whole.number, other=partial.number)
         assert failed.value.errno == 17 and scene.session("a") is None
-        assert "stage.conflict" in str(failed.value) and "replace=True" not in str(failed.value), failed.value
+        assert "stage.conflict" in str(failed.value) and "replace=True" not in str(failed.value), (
+            failed.value)
     else:
         assert worker.begin("x", whole.number, other=partial.number).mib == expected
         worker.end()
@@ -412,7 +433,7 @@ def test_first_is_as_gluten_does_it(scene):
     assert worker.query("x", other=1, root="final").number == 0
 
 
-# ---- users, and what is shown --------------------------------------------------------------------------------------
+# ---- users, and what is shown --------------------------------------------------------------------
 
 
 @pytest.mark.skipif(not ROOT, reason="needs another user")
@@ -428,14 +449,17 @@ with Wire(sys.argv[2]) as wire:
     document = wire.query("stages")["partitions"][0]
     assert document["sessions"] == [] and document["running"] == 1, document
     answer = wire.call("STAGE_END", int(sys.argv[3]))
-    assert answer.name == "REFUSED" and answer.values[0] == -1 and "root and the daemon" in answer.text, answer
+    assert answer.name == "REFUSED" and answer.values[0] == -1, answer
+    assert "root and the daemon" in answer.text, answer
     answer = wire.call("STAGE_QUERY", 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, tail=b"x")
     assert answer.name == "REFUSED" and answer.values[0] == -2, answer
 """
-    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent), scene.daemon.socket, str(number)], check=True, timeout=60, user=NOBODY,
+    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent), scene.daemon.socket,
+                    str(number)], check=True, timeout=60, user=NOBODY,
                    group=NOBODY, extra_groups=[])
     assert scene.session("a")["state"] == "running"
-    subprocess.run([str(ADMIN), "stage", "--end", str(number)], env=scene.daemon.env(), check=True, timeout=60)
+    subprocess.run([str(ADMIN), "stage", "--end", str(number)], env=scene.daemon.env(), check=True,
+                   timeout=60)
     assert scene.session("a")["state"] == "base"
     result = scene.daemon.admin("stage", "--end", str(number), check=False)
     assert result.returncode == 1 and "no stage runs" in result.stderr
@@ -444,12 +468,15 @@ with Wire(sys.argv[2]) as wire:
 def test_what_is_shown(scene):
     scene = scene(BASE, http=True)
     worker = begun(scene)
-    text = subprocess.run([str(ADMIN), "stage"], env=scene.daemon.env(), capture_output=True, text=True, timeout=60, check=True).stdout
+    text = subprocess.run([str(ADMIN), "stage"], env=scene.daemon.env(), capture_output=True,
+                          text=True, timeout=60, check=True).stdout
     assert "load" in text and "running" in text and "64 MiB" in text.replace("64.0 MiB", "64 MiB")
     api = scene.daemon.api("stages")["partitions"][0]
-    assert api["enabled"] and api["configured"]["private_ratio_ppm"] == 2000000 and api["base"] == {"private": 32 * MIB, "shared": 64 * MIB, "slots": 1}
+    assert (api["enabled"] and api["configured"]["private_ratio_ppm"] == 2000000 and
+            api["base"] == {"private": 32 * MIB, "shared": 64 * MIB, "slots": 1})
     metrics = scene.daemon.get("/metrics")
-    for line in ("shmstore_stage_running", "shmstore_stage_begun_total", "shmstore_stage_held_bytes"):
+    for line in ("shmstore_stage_running", "shmstore_stage_begun_total",
+                 "shmstore_stage_held_bytes"):
         assert line in metrics
     worker.end()
 
@@ -480,7 +507,8 @@ def test_reload_changes_rules_and_no_base(scene):
     wait_for("it is read", lambda: worker.query("x", fallback="whole").mib == (48, 6, 1))
     scene.daemon.write_config(config.replace("private = 32MiB", "private = 40MiB"))
     scene.daemon.reload()
-    wait_for("it is refused", lambda: "outside of stages, which needs a restart" in scene.daemon.log())
+    wait_for("it is refused", lambda: "outside of stages, which needs a restart" in
+             scene.daemon.log())
     assert os.getpid() and scene.document()["base"]["private"] == 32 * MIB
 
 

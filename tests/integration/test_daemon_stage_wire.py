@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stages by messages that no library would send: five clients send random ones, sensible and senseless, without waiting for answers. The total is respected at every look,
-nobody waits for ever, the daemon lives, and nothing is left of clients that are gone. $SHMSTORE_SEED plays one history, $SHMSTORE_STAGE_SECONDS says for how long."""
+"""Stages by messages that no library would send: five clients send random ones, sensible and
+senseless, without waiting for answers. The total is respected at every look, nobody waits for ever,
+the daemon lives, and nothing is left of clients that are gone. $SHMSTORE_SEED plays one history,
+$SHMSTORE_STAGE_SECONDS says for how long."""
 import os
 import random
 import time
@@ -24,7 +26,8 @@ stage {{ enabled = yes
  conflict = host }}
 partition "{path}" {{ create = yes }}
 """
-TAILS = [b"s\n", b"s", b"s\n9x9", b"s\n2000x2000", b"\n", b"", b"s\n1x", b"s\n1x1,", b"s\n99999999999999999999x1", b"a" * 241, b"s\n%dx%d" % (MOST, MOST)]
+TAILS = [b"s\n", b"s", b"s\n9x9", b"s\n2000x2000", b"\n", b"", b"s\n1x", b"s\n1x1,",
+         b"s\n99999999999999999999x1", b"a" * 241, b"s\n%dx%d" % (MOST, MOST)]
 
 
 class Client:
@@ -42,14 +45,19 @@ class Client:
         self.page.close()
 
     def send(self, rnd):
-        small, wide = rnd.choice([0, 1, 2, 3, 100, 2**32 - 1]), rnd.choice([0, 1, 5, 1000, 2**40, 2**41, 2**63, MOST])
+        small, wide = rnd.choice([0, 1, 2, 3, 100, 2**32 - 1]), rnd.choice(
+            [0, 1, 5, 1000, 2**40, 2**41, 2**63, MOST])
         kind = rnd.randrange(10)
         if kind < 4:
-            self.wire.send("STAGE_QUERY", int(rnd.random() < 0.1), rnd.randrange(2), rnd.randrange(2), rnd.randrange(4),
-                           rnd.choice([0, 500000, 1000000, 1000001]), rnd.choice([0, 1, wide]), rnd.randrange(3), rnd.randrange(3), small, 0,
+            self.wire.send("STAGE_QUERY", int(rnd.random() < 0.1), rnd.randrange(2),
+                           rnd.randrange(2), rnd.randrange(4),
+                           rnd.choice([0, 500000, 1000000, 1000001]), rnd.choice([0, 1, wide]),
+                           rnd.randrange(3), rnd.randrange(3), small, 0,
                            tail=rnd.choice([*TAILS, b"s", b"s", b"s"]))
         elif kind < 8:
-            self.wire.send("STAGE_BEGIN", small, rnd.choice([small, 1, 2]), rnd.choice([0, 10, MOST]), tail=rnd.choice([b"s", b"t", b"", b"a\nb", b"x" * 240]))
+            self.wire.send("STAGE_BEGIN", small, rnd.choice([small, 1, 2]),
+                           rnd.choice([0, 10, MOST]),
+                           tail=rnd.choice([b"s", b"t", b"", b"a\nb", b"x" * 240]))
         else:
             self.wire.send("STAGE_END", rnd.choice([0, 0, 0, 1, 2, 3, 4]))
 
@@ -68,7 +76,8 @@ def look(daemon):
     with daemon.wire() as wire:
         document = wire.query("stages")["partitions"][0]
     assert document["held"] <= document["total"], document
-    assert document["held"] == sum(s["private"] + s["shared"] for s in document["sessions"]), document
+    assert document["held"] == sum(s["private"] + s["shared"]
+                                   for s in document["sessions"]), document
     return document
 
 
@@ -89,7 +98,8 @@ def test_random_messages(make_daemon):
             look(daemon)
             gone = clients.pop(rnd.randrange(5))
             gone.close()
-            answers = {name: answers.get(name, 0) + gone.answers.get(name, 0) for name in {*answers, *gone.answers}}
+            answers = {name: answers.get(name, 0) + gone.answers.get(name, 0)
+                       for name in {*answers, *gone.answers}}
             clients.append(Client(daemon, place, uuid, f"c{n_came}"))
             n_came += 1
         wait_for("nobody waits", lambda: look(daemon)["waiting"] == 0)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemon keeps partitions below their marks by the disk tier: what it writes into them, when it demotes and whose objects, what it says
-where the disk is full or gone, and that nothing else waits for a disk.
+"""The daemon keeps partitions below their marks by the disk tier: what it writes into them,
+when it demotes and whose objects, what it says where the disk is full or gone, and that
+nothing else waits for a disk.
 
 What demoting is, is test_tier.py's; the plan's arithmetic is unit/test_tierplan.c's.
 """
@@ -26,10 +27,12 @@ pytestmark = pytest.mark.skipif(not ROOT, reason="needs a file system of its own
 @pytest.fixture
 def disk():
     """A directory on a disk, where everybody may pass."""
-    path = tempfile.mkdtemp(prefix="shmstore-tier-", dir=os.environ.get("SHMSTORE_TEST_DISK", "/var/tmp"))
+    path = tempfile.mkdtemp(prefix="shmstore-tier-",
+                            dir=os.environ.get("SHMSTORE_TEST_DISK", "/var/tmp"))
     os.chmod(path, 0o755)
     try:
-        if subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True, check=True).stdout.strip() == b"tmpfs":
+        if subprocess.run(["stat", "-f", "-c", "%T", path], capture_output=True,
+                          check=True).stdout.strip() == b"tmpfs":
             pytest.skip("/var/tmp is in memory: set SHMSTORE_TEST_DISK")
         yield path
     finally:
@@ -43,7 +46,8 @@ class Host:
         self.cluster, self.daemon, self.place = cluster, daemon, cluster.place
 
     def tool(self, store=None, *words, prefix=()):
-        return self.cluster.tool(store, *words, prefix=(*prefix, "env", f"SHMSTORE_SOCKET={self.daemon.socket}"))
+        return self.cluster.tool(store, *words,
+                                 prefix=(*prefix, "env", f"SHMSTORE_SOCKET={self.daemon.socket}"))
 
     def status(self):
         with self.daemon.wire() as wire:
@@ -53,20 +57,25 @@ class Host:
         return self.status()["tier"]
 
     def state(self, state, timeout=120.0):
-        return wait_for(f"the tier is {state}", lambda: (t := self.tier()) and t["state"] == state and t, timeout)
+        return wait_for(f"the tier is {state}", lambda: (t := self.tier()) and
+                        t["state"] == state and t, timeout)
 
     def ready(self):
         """Ready, and looked at."""
-        return wait_for("the tier is ready", lambda: (t := self.tier()) and t["state"] == "ready" and "path" in t and t)
+        return wait_for("the tier is ready", lambda: (t := self.tier()) and
+                        t["state"] == "ready" and "path" in t and t)
 
     def below(self, percent):
         size = self.status()["size"]
-        wait_for(f"less than {percent} % are used", lambda: self.place.used() <= size * percent // 100, 60)
+        wait_for(f"less than {percent} % are used", lambda: self.place.used() <= size * percent //
+                 100, 60)
 
     def kept(self, high=85):
-        """It was above high, and is not now. What was put while it was demoting came on top of the low mark."""
+        """It was above high, and is not now. What was put while it was demoting
+        came on top of the low mark."""
         size = self.status()["size"]
-        wait_for("it is kept below its mark", lambda: (t := self.tier())["counters"]["objects"] and t["state"] == "ready" and
+        wait_for("it is kept below its mark", lambda: (t := self.tier())["counters"]["objects"] and
+                 t["state"] == "ready" and
                  self.place.used() <= size * high // 100, 60)
 
     def events(self, name):
@@ -85,22 +94,26 @@ class Host:
 
 @pytest.fixture
 def make_host(disk, make_cluster, make_daemon):
-    """make_host(body, size=…): a partition of its own size, and its daemon with these keys for it. They go before the disk does."""
+    """make_host(body, size=…): a partition of its own size, and its daemon with these keys for it.
+    They go before the disk does."""
 
     def make(body, shared=False, http=False, **options):
         cluster = make_cluster(**options)
         if shared:
-            subprocess.run([str(ADMIN), "-p", cluster.place.path, "init", "--shared"], check=True, capture_output=True)
+            subprocess.run([str(ADMIN), "-p", cluster.place.path, "init", "--shared"], check=True,
+                           capture_output=True)
         else:
             cluster.tool().end()
-        return Host(cluster, make_daemon(config=f'partition "{cluster.place.path}" {{\n{body}\n}}', http=http))
+        return Host(cluster, make_daemon(config=f'partition "{cluster.place.path}" {{\n{body}\n}}',
+                                         http=http))
 
     return make
 
 
 def keys(disk, **others):
     """The disk keys of a partition."""
-    values = {"path": f'"{disk}"', "min-free": 0, **{name.replace("_", "-"): value for name, value in others.items()}}
+    values = {"path": f'"{disk}"', "min-free": 0,
+              **{name.replace("_", "-"): value for name, value in others.items()}}
     return "\n".join(f"disk.{name} = {value}" for name, value in values.items())
 
 
@@ -114,7 +127,8 @@ def all_there(tool, n, size=MIB, key="k"):
 
 
 def tier_files(disk, uid=None):
-    return [p for p in Path(disk).rglob("*") if re.fullmatch("[0-9a-f]{16}", p.name) and (uid is None or p.stat().st_uid == uid)]
+    return [p for p in Path(disk).rglob("*") if re.fullmatch("[0-9a-f]{16}", p.name) and
+            (uid is None or p.stat().st_uid == uid)]
 
 
 def health(daemon):
@@ -127,13 +141,15 @@ def health(daemon):
     return ""
 
 
-# ---- the configuration --------------------------------------------------------------------------------------------------------------
+# ---- the configuration ---------------------------------------------------------------------------
 
 
 def test_configuration_is_written_into_the_partition(make_host, disk):
-    host = make_host(keys(disk, max="64MiB", min_free="1MiB", level=3, fsync="yes", high="60%", low="40%"))
+    host = make_host(keys(disk, max="64MiB", min_free="1MiB", level=3, fsync="yes", high="60%",
+                          low="40%"))
     tier = host.ready()
-    want = {"path": disk, "max": 64 * MIB, "min_free": MIB, "level": 3, "fsync": True, "high": 60, "low": 40}
+    want = {"path": disk, "max": 64 * MIB, "min_free": MIB, "level": 3, "fsync": True, "high": 60,
+            "low": 40}
     assert {name: tier[name] for name in want} == want
     # Where everybody else finds it.
     known = host.daemon.admin("-p", host.place.path, "tier")["tier"]
@@ -170,7 +186,8 @@ def test_tier_that_holds_objects_stays_where_it_is(make_host, disk):
         host.configure(keys(other))
         wait_for("it is said", lambda: "it holds objects, and stays as it was" in host.daemon.log())
     host.configure("disk.path = none")
-    wait_for("it is said", lambda: host.daemon.log().count("it holds objects, and stays as it was") == 2)
+    wait_for("it is said", lambda: host.daemon.log().count(
+        "it holds objects, and stays as it was") == 2)
     assert host.ready()["path"] == disk and tool.same("k", MIB, 1)
 
 
@@ -179,7 +196,8 @@ def test_missing_directory_is_said_and_waited_for(make_host, disk):
     host = make_host(keys(path), http=True)
     tier = host.state("unavailable")
     assert path in tier["why"]
-    wait_for("nothing is there, and it is well", lambda: health(host.daemon) == "")  # until the first survey that is not known
+    # until the first survey that is not known
+    wait_for("nothing is there, and it is well", lambda: health(host.daemon) == "")
     assert path in host.daemon.log()
     os.mkdir(path)
     host.ready()
@@ -193,7 +211,7 @@ def test_disk_in_memory_is_refused(make_host):
         assert "memory" in tier["why"]
 
 
-# ---- demoting -----------------------------------------------------------------------------------------------------------------------
+# ---- demoting ------------------------------------------------------------------------------------
 
 
 def test_demotes_above_high_until_low_what_was_used_least(make_host, disk):
@@ -209,14 +227,18 @@ def test_demotes_above_high_until_low_what_was_used_least(make_host, disk):
     tool("put", "last", 3 * MIB, 1)
     host.below(75)
     event = wait_for("it is told", lambda: host.events("demoted"))[0]
-    assert event["freed"] >= (56 - 48) * MIB and event["objects"] >= 6 and event["complete"] is True and event["held"] == 0
+    assert (event["freed"] >= (56 - 48) * MIB and event["objects"] >= 6 and
+            event["complete"] is True and event["held"] == 0)
     assert {tool("locate", f"k{i}")[0] for i in range(0, 50, 5)} == {"memory"}
     counters = host.tier()["counters"]
-    assert counters["objects"] >= 6 and counters["freed"] >= event["freed"] and counters["damaged"] == 0
-    assert f'shmstore_tier_freed_bytes_total{{partition="{host.place.path}"}} {counters["freed"]}' in host.daemon.get("/metrics")
+    assert (counters["objects"] >= 6 and counters["freed"] >= event["freed"] and
+            counters["damaged"] == 0)
+    assert (f'shmstore_tier_freed_bytes_total{{partition="{host.place.path}"}} '
+            f'{counters["freed"]}' in host.daemon.get("/metrics"))
     host.cluster.books_close()
     assert all_there(tool, 50) and all_there(tool, 3, key="more") and tool.same("last", 3 * MIB, 1)
-    text = subprocess.run([str(ADMIN), "status"], env=host.daemon.env(), capture_output=True, text=True, check=True).stdout
+    text = subprocess.run([str(ADMIN), "status"], env=host.daemon.env(), capture_output=True,
+                          text=True, check=True).stdout
     assert f"disk tier of {host.place.path}: " in text and disk in text
 
 
@@ -231,7 +253,8 @@ def test_mark_is_of_the_hard_limit_where_that_is_less(make_host, disk):
 
 
 def test_recycled_files_go_before_objects(make_host, disk):
-    """Where they would do: the stores that have them are asked, and give them back with their next calls."""
+    """Where they would do: the stores that have them are asked, and give them
+    back with their next calls."""
     host = make_host(keys(disk, high="40%", low="30%"), size="256m")
     host.ready()
     pools = [host.tool(f"p{i}") for i in range(8)]
@@ -260,7 +283,9 @@ def test_users_above_their_share_give_first(make_host, disk, idle_has_more):
     host = make_host(keys(disk), shared=True, size="64m")
     host.ready()
     large, small = (ALICE, BOB) if idle_has_more else (BOB, ALICE)
-    tools = {uid: host.tool(f"of-{uid}", "norecycle", prefix=("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"))
+    tools = {uid: host.tool(f"of-{uid}", "norecycle",
+                            prefix=("setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups",
+                                    "--"))
              for uid in (ALICE, BOB)}
     fill(tools[small], 10)
     fill(tools[large], 40)
@@ -282,7 +307,8 @@ def test_daemon_of_one_user_keeps_that_users_partition(disk, make_cluster, make_
     os.chown(disk, ALICE, ALICE)
     alice = ("setpriv", f"--reuid={ALICE}", f"--regid={ALICE}", "--clear-groups", "--")
     cluster.tool(prefix=alice).end()
-    daemon = make_daemon(config=f'partition "{cluster.place.path}" {{\n{keys(disk)}\n}}', http=False, start=False)
+    daemon = make_daemon(config=f'partition "{cluster.place.path}" {{\n{keys(disk)}\n}}',
+                         http=False, start=False)
     os.chown(daemon.directory, ALICE, ALICE)
     daemon.prefix = list(alice)
     daemon.start()
@@ -294,9 +320,11 @@ def test_daemon_of_one_user_keeps_that_users_partition(disk, make_cluster, make_
     assert all_there(tool, 56)
 
 
-@pytest.mark.parametrize("limit", ["limit", f'user "{os.geteuid()}" {{ limit', 'label "x" { limit', 'store "s" { limit'])
+@pytest.mark.parametrize("limit", ["limit", f'user "{os.geteuid()}" {{ limit', 'label "x" { limit',
+                                   'store "s" { limit'])
 def test_puts_beyond_a_limit_demote_what_is_below_it(make_host, disk, limit):
-    """The library makes room under its limit, and the daemon's books follow: what is on the disk is not used."""
+    """The library makes room under its limit, and the daemon's books follow: what is
+    on the disk is not used."""
     host = make_host(f'{limit} = 24MiB {"}" if "{" in limit else ""}\n' + keys(disk), size="256m")
     host.ready()
     tool = host.tool("s", "norecycle", "label=x")
@@ -308,7 +336,7 @@ def test_puts_beyond_a_limit_demote_what_is_below_it(make_host, disk, limit):
     assert len(tier_files(disk)) >= 36
 
 
-# ---- a disk that does not do ---------------------------------------------------------------------------------------------------------
+# ---- a disk that does not do ---------------------------------------------------------------------
 
 
 def test_full_disk_is_told_and_tried_again(make_host, disk):
@@ -319,7 +347,8 @@ def test_full_disk_is_told_and_tried_again(make_host, disk):
     tier = host.state("disk-full")
     assert "disk full" in tier["why"] and disk in tier["why"]
     event = host.events("disk-full")[0]
-    assert event["path"] == disk and event["max"] == 4 * MIB and event["retry_seconds"] >= 1 and "disk full" in event["what"]
+    assert (event["path"] == disk and event["max"] == 4 * MIB and event["retry_seconds"] >= 1 and
+            "disk full" in event["what"])
     assert "disk tier disk-full" in health(host.daemon)
     # Again and again, ever later, and what is in memory stays there.
     wait_for("it is tried again", lambda: host.tier()["counters"]["disk_full"] >= 3)
@@ -359,18 +388,21 @@ def test_directory_that_goes_and_comes_back(make_host, disk):
     os.rename(path, path + ".away")
     tier = host.state("unavailable")
     assert path in tier["why"]
-    wait_for("it is unwell, as objects are there", lambda: "disk tier unavailable" in health(host.daemon))
+    wait_for("it is unwell, as objects are there", lambda: "disk tier unavailable" in health(
+        host.daemon))
     os.rename(path + ".away", path)
     host.ready()
     assert all_there(tool, 56)
 
 
-# ---- while it is at it ---------------------------------------------------------------------------------------------------------------
+# ---- while it is at it ---------------------------------------------------------------------------
 
 
 def hold_names(host, stores):
-    """Descriptors that hold these stores' names, as a process would that was stopped in the middle of a demotion."""
-    fds = [os.open(os.path.join(host.place.path, "stores", store, "objects"), os.O_RDONLY) for store in stores]
+    """Descriptors that hold these stores' names, as a process would that was stopped in
+    the middle of a demotion."""
+    fds = [os.open(os.path.join(host.place.path, "stores", store, "objects"), os.O_RDONLY)
+           for store in stores]
     for fd in fds:
         fcntl.flock(fd, fcntl.LOCK_EX)
     return fds
@@ -400,7 +432,8 @@ def test_nothing_else_waits_for_an_eviction(slow_host):
     other = host.tool("other")
     other("put", "x", MIB, 1)
     other.kill()
-    wait_for("it is reaped", lambda: not os.path.exists(os.path.join(host.place.path, "stores", "other")))
+    wait_for("it is reaped",
+             lambda: not os.path.exists(os.path.join(host.place.path, "stores", "other")))
     with host.daemon.wire() as wire:
         assert wire.query("reconcile")["partitions"][0]["survey"]["sequence"] >= 2
         wire.ping()
@@ -455,7 +488,8 @@ def test_killed_amid_evictions_loses_nothing(make_host, disk, n_kills):
     for _ in range(n_kills):
         fill(tool, 40, first=n)
         n += 40
-        wait_for("it is at it, or was", lambda: host.tier()["state"] == "evicting" or host.place.used() < 128 * MIB)
+        wait_for("it is at it, or was", lambda: host.tier()["state"] == "evicting" or
+                 host.place.used() < 128 * MIB)
         host.daemon.kill()
         host.daemon.restart()
         host.ready()
@@ -467,18 +501,20 @@ def test_killed_amid_evictions_loses_nothing(make_host, disk, n_kills):
     assert info["used"] == info["demoted"] + info["clean"] and info["n_orphans"] == 0
 
 
-# ---- scrubbing ------------------------------------------------------------------------------------------------------------------------
+# ---- scrubbing -----------------------------------------------------------------------------------
 
 
 def test_damage_is_found_before_somebody_needs_it(make_host, disk):
-    """A flipped bit and a missing file: an event for each, with its name, for administrators and their owner."""
+    """A flipped bit and a missing file: an event for each, with its name, for
+    administrators and their owner."""
     host = make_host(keys(disk, scrub="1s", scrub_rate="64MiB"), http=True)
     host.ready()
     tool = host.tool("s")
     fill(tool, 4)
     for i in range(4):
         tool("demote", f"k{i}")
-    first = wait_for("a scrub", lambda: (s := host.tier()["scrub"])["time"] and s["files"] == 4 and s)
+    first = wait_for("a scrub", lambda: (s := host.tier()["scrub"])["time"] and s["files"] == 4 and
+                     s)
     assert first["damaged"] == 0 and not host.events("tier-damage")
     flipped, missing = sorted(tier_files(disk))[:2]
     flipped.chmod(0o600)
@@ -488,16 +524,19 @@ def test_damage_is_found_before_somebody_needs_it(make_host, disk):
         file.seek(-1, os.SEEK_CUR)
         file.write(bytes([byte[0] ^ 1]))
     missing.rename(f"{disk}/away")
-    wait_for("both are found", lambda: {str(flipped), str(missing)} <= {event["path"] for event in host.events("tier-damage")})
+    wait_for("both are found", lambda: {str(flipped), str(missing)} <= {
+        event["path"] for event in host.events("tier-damage")})
     event = next(event for event in host.events("tier-damage") if event["path"] == str(flipped))
     assert event["uid"] == 0 and event["what"] and event["error"]
     wait_for("the scrub's end", lambda: host.tier()["scrub"]["damaged"] == 2)
-    assert f'shmstore_tier_damaged_files{{partition="{host.place.path}"}} 2' in host.daemon.get("/metrics")
+    assert f'shmstore_tier_damaged_files{{partition="{host.place.path}"}} 2' in host.daemon.get(
+        "/metrics")
     assert 'event="tier-damage"' in host.daemon.get("/metrics")
     os.rename(f"{disk}/away", missing)
     for i in range(4):
         tool("delete", f"k{i}")
-    wait_for("nothing is damaged", lambda: (s := host.tier()["scrub"])["files"] == 0 and s["damaged"] == 0)
+    wait_for("nothing is damaged", lambda: (s := host.tier()["scrub"])["files"] == 0 and
+             s["damaged"] == 0)
 
 
 def test_ends_in_good_order_amid_a_scrub(make_host, disk):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Up-calls of a real daemon's arbiter: who is asked to make room, who is passed over, and what is told of pressure."""
+"""Up-calls of a real daemon's arbiter: who is asked to make room, who is passed over, and
+what is told of pressure."""
 import os
 import subprocess
 import sys
@@ -24,7 +25,8 @@ class Spills:
         a.task(1)
         assert a.op("POOL_CREATE", "own", pool=2, bytes=10 * MIB) == "OK"
         self.held = a.reserved(1, 8 * MIB, pool=2)
-        assert a.op("SEAL", reservation=self.held) == "OK" and a.op("UNPIN", reservation=self.held) == "OK"
+        assert (a.op("SEAL", reservation=self.held) == "OK" and
+                a.op("UNPIN", reservation=self.held) == "OK")
 
     def serve(self):
         return self.client.serve(self.channel)
@@ -32,7 +34,8 @@ class Spills:
     def calls(self):
         """The next EVICT: pool, bytes, reservation, call."""
         while True:
-            message = self.channel.unasked.pop(0) if self.channel.unasked else self.channel.receive()
+            message = (self.channel.unasked.pop(0) if self.channel.unasked
+                       else self.channel.receive())
             kind, call, pool, reservation, size, timeout_ms, _, _ = message.values
             assert message.name == "ARB_CALL"
             if kind == 1:
@@ -116,9 +119,12 @@ def test_without_a_channel_nothing_is_reclaimable(host):  # noqa: F811
 
 def test_channel_is_only_of_the_same_process(host):  # noqa: F811
     a = host.client("a")
-    code = "\n".join(["import sys", "sys.path.insert(0, sys.argv[1])", "from daemon import Wire", "w = Wire(sys.argv[2])",
-                      "print(w.call('ARB', 27, 0, 0, 0, 0, 0, 0, int(sys.argv[3]), 0, 0, 0, 0).values[0])"])
-    other = subprocess.run([sys.executable, "-c", code, os.path.dirname(__file__), host.daemon.socket, str(a.id)], capture_output=True, text=True,
+    code = "\n".join(["import sys", "sys.path.insert(0, sys.argv[1])", "from daemon import Wire",
+                      "w = Wire(sys.argv[2])",
+                      "print(w.call('ARB', 27, 0, 0, 0, 0, 0, 0, int(sys.argv[3]), 0, 0, 0, "
+                      "0).values[0])"])
+    other = subprocess.run([sys.executable, "-c", code, os.path.dirname(__file__),
+                            host.daemon.socket, str(a.id)], capture_output=True, text=True,
                            check=True)
     assert other.stdout.strip() == "12"  # INVALID
 

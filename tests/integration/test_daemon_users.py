@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Three users on one shared partition, and a daemon that carries objects between two of them: what is meant to work, and what each may
-try against the others by way of the daemon (docs/security.md). The third, EVE, is in no rule and means harm. Files and names:
-test_users_files.py.
+"""Three users on one shared partition, and a daemon that carries objects between two of them: what
+is meant to work, and what each may try against the others by way of the daemon (docs/security.md).
+The third, EVE, is in no rule and means harm. Files and names: test_users_files.py.
 """
 import errno
 import fcntl
@@ -41,18 +41,21 @@ def test_object_goes_to_another_user(scene):
         assert bob.code("adopt", "again", ticket) == errno.ESTALE
         bob("delete", "mine")
     for uid, seen in ((0, True), (ALICE, True), (BOB, False), (EVE, False)):
-        events = [event for event in scene.wire(uid).query("events")["events"] if event["event"] == "handoff-user"]
+        events = [event for event in scene.wire(uid).query("events")["events"]
+                  if event["event"] == "handoff-user"]
         assert bool(events) == seen, (uid, events)
         for event in events:
-            assert (event["uid"], event["to_uid"], event["rule"], event["done"]) == (ALICE, BOB, "alice-bob", True)
+            assert (event["uid"], event["to_uid"], event["rule"], event["done"]) == (
+                ALICE, BOB, "alice-bob", True)
 
 
 def test_with_no_more_rights_than_the_unit_gives(scene):
     with open(SOURCE / "deploy" / "systemd" / "shmstored.service.in", encoding="utf-8") as file:
-        line, = [line for line in file if line.startswith("CapabilityBoundingSet=")]
-    names = [f"+{name.removeprefix('CAP_').lower()}" for name in line.split("=")[1].split()]
-    scene.daemon.prefix = ["sh", "-c", 'umask 077; exec "$@"', "sh", "setpriv", "--no-new-privs", "--clear-groups",
-                           f"--bounding-set=-all,{','.join(names)}"]
+        lines = [line for line in file if line.startswith("CapabilityBoundingSet=")]
+    names = [f"+{name.removeprefix('CAP_').lower()}" for line in lines
+             for name in line.split("=")[1].split()]
+    scene.daemon.prefix = ["sh", "-c", 'umask 077; exec "$@"', "sh", "setpriv", "--no-new-privs",
+                           "--clear-groups", f"--bounding-set=-all,{','.join(names)}"]
     scene.start()
     alice, bob = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob")
     second = scene.tool(BOB, "second")
@@ -64,7 +67,8 @@ def test_with_no_more_rights_than_the_unit_gives(scene):
 
 def test_receivers_stores_share_it(scene):
     scene.start()
-    alice, bob, second = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob"), scene.tool(BOB, "second")
+    alice, bob, second = scene.tool(ALICE, "alice"), scene.tool(BOB, "bob"), scene.tool(
+        BOB, "second")
     alice("put", "k", SIZE, 1)
     bob("adopt", "k", *alice("handoff_to", "k", BOB, 60000))
     ticket, = bob("handoff", "k", 60000)
@@ -76,7 +80,8 @@ def test_receivers_stores_share_it(scene):
     bob("hold", "v", "k")
     bob("alias", "v", "copy")
     bob("drop", "v")
-    assert bob.same("copy", SIZE, 1) and os.stat(f"{scene.path}/stores/bob/objects/copy").st_uid == BOB
+    assert (bob.same("copy", SIZE, 1) and os.stat(f"{scene.path}/stores/bob/objects/copy").st_uid ==
+            BOB)
     scene.kill()
     assert bob.code("handoff", "k", 60000) == errno.EPERM, "only the daemon can link it"
     assert bob.same("k", SIZE, 1)
@@ -117,7 +122,8 @@ def test_no_rule_no_handoff(scene):
     alice("put", "k", SIZE, 1)
     bob("put", "k", SIZE, 1)
     eve("put", "k", SIZE, 1)
-    for tool, receiver in ((alice, EVE), (alice, 0), (bob, ALICE), (bob, EVE), (eve, ALICE), (eve, BOB)):
+    for tool, receiver in ((alice, EVE), (alice, 0), (bob, ALICE), (bob, EVE), (eve, ALICE),
+                           (eve, BOB)):
         assert tool.code("handoff_to", "k", receiver, 60000) == errno.EPERM
     for store in ("alice", "bob", "eve"):
         assert os.listdir(f"{scene.path}/stores/{store}/handoff") == []
@@ -125,8 +131,10 @@ def test_no_rule_no_handoff(scene):
     # What BOB received he may not hand to anybody else, rule or not: it is not his.
     bob("adopt", "x", *alice("handoff_to", "k", BOB, 60000))
     assert bob.code("handoff_to", "x", EVE, 60000) == errno.EPERM
-    events = [event for event in scene.wire(0).query("events")["events"] if event["event"] == "handoff-user"]
-    pairs = {(event["uid"], event["to_uid"]) for event in events if not event["done"] and event["why"]}
+    events = [event for event in scene.wire(0).query("events")["events"]
+              if event["event"] == "handoff-user"]
+    pairs = {(event["uid"], event["to_uid"]) for event in events if not event["done"] and
+             event["why"]}
     assert {(ALICE, EVE), (BOB, ALICE), (EVE, BOB)} <= pairs
 
 
@@ -147,7 +155,8 @@ def test_daemon_of_an_ordinary_user_carries_nothing(scene):
     alice("put", "k", SIZE, 1)
     wait_for("registered", lambda: json.dumps(scene.wire(ALICE).query("workers")).count("alice"))
     assert alice.code("handoff_to", "k", BOB, 60000) == errno.EPERM
-    assert os.listdir(f"{scene.path}/stores/alice/handoff") == [] and os.listdir(f"{scene.path}/inbox") == []
+    assert (os.listdir(f"{scene.path}/stores/alice/handoff") == [] and
+            os.listdir(f"{scene.path}/inbox") == [])
     answer = scene.wire(ALICE).query("events")
     assert "does not run as root" in json.dumps(answer)
 
@@ -184,7 +193,8 @@ def test_daemon_does_nothing_for_others(scene):
     assert scene.register(EVE, "stores/of-another-process") == errno.EPERM
     eve = scene.wire(EVE)
     assert refused(eve, "GRANT", SIZE, 0, 0, 0, 0) in (errno.EPERM, errno.ENOENT)
-    assert refused(eve, "BROKER", BOB, 0, tail=f"{scene.path}/stores/alice-secret/handoff/x") == errno.EPERM
+    assert refused(eve, "BROKER", BOB, 0,
+                   tail=f"{scene.path}/stores/alice-secret/handoff/x") == errno.EPERM
     for key in ("partition.hard=1G", "user.60001.hard=1"):
         assert refused(eve, "SET", 0, tail=key) == errno.EPERM
     assert refused(eve, "REAP", 0, tail=f"{scene.path}/stores/alice-secret") == errno.EPERM
@@ -192,7 +202,8 @@ def test_daemon_does_nothing_for_others(scene):
     assert "alice-secret" in json.dumps(scene.wire(0).query("workers"))
     assert "alice-secret" in json.dumps(scene.wire(ALICE).query("workers"))
     alice.kill()
-    assert refused(eve, "REAP", 0, tail=f"{scene.path}/stores/alice-secret") in (errno.EPERM, errno.ENOENT)
+    assert refused(eve, "REAP", 0, tail=f"{scene.path}/stores/alice-secret") in (
+        errno.EPERM, errno.ENOENT)
     scene.alive()
 
 
@@ -210,7 +221,8 @@ def test_broker_takes_leases_of_the_senders_own_store_only(scene):
         return refused(eve, "BROKER", receiver, lease_ms, tail=path)
 
     assert broker(theirs) == errno.EPERM
-    assert broker(f"{forged.path}/handoff/../../alice/handoff/{os.path.basename(theirs)}") == errno.EPERM
+    assert broker(
+        f"{forged.path}/handoff/../../alice/handoff/{os.path.basename(theirs)}") == errno.EPERM
     assert broker(lease) == errno.ESTALE
     assert broker(f"{forged.path}/handoff/x") == errno.EPERM
     assert broker(lease, receiver=ALICE) == errno.EPERM, "no rule"
@@ -234,7 +246,8 @@ def test_broker_takes_leases_of_the_senders_own_store_only(scene):
     with being(EVE):
         os.rename(f"{forged.path}/handoff", f"{forged.path}/away")
         os.symlink(os.path.dirname(theirs), f"{forged.path}/handoff")
-    assert broker(f"{forged.path}/handoff/{os.path.basename(theirs)}") in (errno.ESTALE, errno.EPERM)
+    assert broker(f"{forged.path}/handoff/{os.path.basename(theirs)}") in (
+        errno.ESTALE, errno.EPERM)
     assert os.path.exists(theirs) and scene.inbox(BOB) == []
     scene.alive()
 
@@ -251,8 +264,9 @@ def test_inbox_cannot_be_flooded(scene):
 
 
 def put(scene, tool, key, seed):
-    """The errno of a put, or 0. A daemon that answers late is not waited for longer than a second: then the store lives off its credit, and
-    what it is refused says nothing of its limit. So a refusal counts where it comes again when the daemon has answered."""
+    """The errno of a put, or 0. A daemon that answers late is not waited for longer than a second:
+    then the store lives off its credit, and what it is refused says nothing of its limit. So a
+    refusal counts where it comes again when the daemon has answered."""
     for _ in range(4):
         code = tool.code("put", key, SIZE, seed)
         if code != errno.EDQUOT:
@@ -263,8 +277,10 @@ def put(scene, tool, key, seed):
 
 def test_quota_of_another_is_not_touched(scene):
     scene.start(limits=' user "*" {\n limit = "16MiB"\n }')
-    alice, bob, eve = scene.tool(ALICE, "alice", "norecycle"), scene.tool(BOB, "bob", "norecycle"), scene.tool(EVE, "eve", "norecycle")
-    for tool in (alice, bob, eve):  # one that found no daemon in time goes on alone, and knows of no limit
+    alice, bob, eve = scene.tool(ALICE, "alice", "norecycle"), scene.tool(
+        BOB, "bob", "norecycle"), scene.tool(EVE, "eve", "norecycle")
+    # one that found no daemon in time goes on alone, and knows of no limit
+    for tool in (alice, bob, eve):
         wait_for("the daemon knows the store", lambda tool=tool: tool("dispatch")[0] == "1")
     n = 0
     while put(scene, eve, f"k{n}", n) == 0:
@@ -291,8 +307,11 @@ def test_lying_page_gains_nothing_and_breaks_nothing(scene):
     assert isinstance(eve, Wire), eve
     assert eve.grant(SIZE).name == "GRANTED"
     huge = (1 << 64) - 1
-    for granted, charged, settled, fresh, last in ((1 << 60, 0, 0, 0, 0), (huge, huge, huge, huge, huge), (0, 1 << 62, 0, 0, 0),
-                                                   (0, 0, 1 << 62, 0, 1 << 62), (1 << 30, 1 << 29, 1 << 62, 0, 0)):
+    for granted, charged, settled, fresh, last in ((1 << 60, 0, 0, 0, 0),
+                                                   (huge, huge, huge, huge, huge),
+                                                   (0, 1 << 62, 0, 0, 0),
+                                                   (0, 0, 1 << 62, 0, 1 << 62),
+                                                   (1 << 30, 1 << 29, 1 << 62, 0, 0)):
         os.pwrite(forged.fd, struct.pack("=Q", granted), 2560 + 8)
         os.pwrite(forged.fd, struct.pack("=QQQQ", charged, settled, fresh, last), 2560 + 256)
         os.pwrite(forged.fd, os.urandom(512), 2048)
@@ -312,8 +331,10 @@ def test_markers_lock_held_by_a_user(scene):
     scene.start()
     scene.kill()
     alice = scene.tool(ALICE, "alice")
-    holder = subprocess.Popen(["setpriv", f"--reuid={EVE}", f"--regid={EVE}", "--clear-groups", "flock", f"{scene.path}/.shmstore",
-                               "sh", "-c", "echo held; exec sleep 1000"], stdout=subprocess.PIPE, start_new_session=True)
+    holder = subprocess.Popen(["setpriv", f"--reuid={EVE}", f"--regid={EVE}", "--clear-groups",
+                               "flock", f"{scene.path}/.shmstore",
+                               "sh", "-c", "echo held; exec sleep 1000"], stdout=subprocess.PIPE,
+                              start_new_session=True)
     try:
         assert holder.stdout.readline() == b"held\n"
         scene.restart()
@@ -369,7 +390,8 @@ def test_daemon_killed_while_it_hands_over(scene):
             else:
                 refused += 1
         assert os.listdir(f"{scene.path}/stores/alice/handoff") == []
-        wait_for("registered again", lambda: alice.code("handoff_to", f"k{round_}", BOB, 1) in (0, errno.ESTALE))
+        wait_for("registered again", lambda: alice.code("handoff_to", f"k{round_}", BOB, 1) in (
+            0, errno.ESTALE))
     assert done
     for name in os.listdir(f"{scene.path}/inbox/{BOB}/handoff"):
         file = os.stat(f"{scene.path}/inbox/{BOB}/handoff/{name}")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dashboard in a real Chromium: what it shows is to the byte what shmstore-admin says; it lives; it is readable in the light, in the dark
-and on a phone; nothing leaves the host. Screenshots are kept in <build>/screenshots."""
+"""The dashboard in a real Chromium: what it shows is to the byte what shmstore-admin says; it
+lives; it is readable in the light, in the dark and on a phone; nothing leaves the host. Screenshots
+are kept in <build>/screenshots."""
 import os
 import re
 import subprocess
@@ -28,16 +29,20 @@ FIGURES = """
 const number = (e) => e && e.dataset.bytes !== undefined ? Number(e.dataset.bytes) : null;
 const bytes = (e) => number(e.querySelector('[data-bytes]'));
 const rows = (id) => [...document.querySelectorAll(`#${id} tbody tr[data-row]`)];
-const table = (id) => Object.fromEntries(rows(id).map((tr) => [tr.dataset.row, Object.fromEntries([...tr.cells].filter((td) => td.dataset.column)
-  .map((td) => [td.dataset.column, td.querySelector('[data-bytes]') ? bytes(td) : td.textContent]))]));
+const cells = (tr) => Object.fromEntries([...tr.cells].filter((td) => td.dataset.column).map(
+  (td) => [td.dataset.column, td.querySelector('[data-bytes]') ? bytes(td) : td.textContent]));
+const table = (id) => Object.fromEntries(rows(id).map((tr) => [tr.dataset.row, cells(tr)]));
+const terms = (of) => Object.fromEntries(
+  [...document.querySelectorAll('#equation tr[data-term]')].map((tr) => [tr.dataset.term, of(tr)]));
+const survey = document.getElementById('survey').textContent;
 return {
   used: number(document.getElementById('used')), ghosts: number(document.getElementById('ghosts')),
-  survey: Number((document.getElementById('survey').textContent.match(/^Survey ([\\d\\u202f]+)/) || ['', '0'])[1].replace(/\\D/g, '')),
-  terms: Object.fromEntries([...document.querySelectorAll('#equation tr[data-term]')].map((tr) => [tr.dataset.term, bytes(tr)])),
-  shown: Object.fromEntries([...document.querySelectorAll('#equation tr[data-term]')].map((tr) => [tr.dataset.term, tr.querySelector('.exact').textContent])),
+  survey: Number((survey.match(/^Survey ([\\d\\u202f]+)/) || ['', '0'])[1].replace(/\\D/g, '')),
+  terms: terms(bytes), shown: terms((tr) => tr.querySelector('.exact').textContent),
   workers: table('workers'), holders: table('holders'), users: table('users'),
-  limits: Object.fromEntries([...document.querySelectorAll('#quota [data-row]')].map((row) => [row.dataset.row,
-    Object.fromEntries([...row.querySelectorAll('[data-name]')].map((e) => [e.dataset.name, number(e)]))])),
+  limits: Object.fromEntries([...document.querySelectorAll('#quota [data-row]')].map((row) => [
+    row.dataset.row, Object.fromEntries(
+      [...row.querySelectorAll('[data-name]')].map((e) => [e.dataset.name, number(e)]))])),
   events: [...document.querySelectorAll('#events li')].map((li) => li.dataset.event),
 };"""
 
@@ -55,7 +60,9 @@ def shared_browser():
 @pytest.fixture
 def scene(plain_cluster, monkeypatch):
     monkeypatch.setenv("SHMSTORE_SOCKET", "")
-    daemon = webscene.start(plain_cluster.place.path, partition="limit = 400MiB\n soft = 100MiB\n ghost-age = 1s\n user root { limit = 300MiB }")
+    daemon = webscene.start(plain_cluster.place.path,
+                            partition="limit = 400MiB\n soft = 100MiB\n ghost-age = 1s\n user root "
+                                      "{ limit = 300MiB }")
     try:
         scene = webscene.Scene(plain_cluster, daemon)
         yield scene
@@ -76,7 +83,8 @@ class Page:
         browser.resize(width, height)
         browser.scheme(scheme)
         browser.get(f"{self.origin}/")
-        self.wait("document.body.className === 'is-live' && document.querySelector('#equation tr')", "the first figures")
+        self.wait("document.body.className === 'is-live' && document.querySelector('#equation tr')",
+                  "the first figures")
 
     def run(self, expression):
         return self.browser.run(f"return {expression}")
@@ -90,26 +98,32 @@ class Page:
     def surveyed(self):
         """Waits until the page shows a survey that began after this call."""
         sequence = webscene.settle(self.daemon)["sequence"]
-        return wait_for("the page's survey", lambda: (now := self.figures())["survey"] >= sequence and now)
+        return wait_for("the page's survey", lambda: (now := self.figures())["survey"] >=
+                        sequence and now)
 
     def screenshot(self, name):
         self.browser.screenshot(SCREENSHOTS / f"{name}.png")
 
     def was_late(self):
-        """Whether the daemon's loop was late by more than a second since its start: it is unwell then, for ten seconds."""
-        counts = dict(re.findall(r'^shmstored_loop_lateness_seconds_bucket\{le="([^"]+)"\} (\d+)', self.daemon.get("/metrics"), re.M))
+        """Whether the daemon's loop was late by more than a second since its start: it is
+        unwell then, for ten seconds."""
+        counts = dict(re.findall(r'^shmstored_loop_lateness_seconds_bucket\{le="([^"]+)"\} (\d+)',
+                                 self.daemon.get("/metrics"), re.M))
         return int(counts["+Inf"]) > int(counts["1.0"])
 
     def unwell(self):
-        """What the browser said since it was asked last of answers 503 to /healthz; it may have said nothing else."""
+        """What the browser said since it was asked last of answers 503 to /healthz; it
+        may have said nothing else."""
         messages = [m["message"] for m in self.browser.log("browser")]
         assert all("/healthz" in message and "503" in message for message in messages), messages
         return messages
 
     def end(self):
         """Nothing left the host, and the console is empty."""
-        urls = [url for url in self.browser.requests() if not url.startswith(("data:", "about:", "chrome:", "chrome-"))]
-        assert urls and all(url.startswith(f"{self.origin}/") for url in urls), [url for url in urls if not url.startswith(self.origin)]
+        urls = [url for url in self.browser.requests() if not url.startswith(
+            ("data:", "about:", "chrome:", "chrome-"))]
+        assert urls and all(url.startswith(f"{self.origin}/") for url in urls), (
+            [url for url in urls if not url.startswith(self.origin)])
         fetched = self.run("performance.getEntriesByType('resource').map((e) => e.name)")
         assert fetched and all(url.startswith(f"{self.origin}/") for url in fetched)
         messages = self.unwell()
@@ -129,29 +143,39 @@ def test_to_the_byte_what_admin_says(page, scene):
     shown = page.surveyed()
     status = scene.daemon.admin("status")["partitions"][0]
     reconcile = scene.daemon.admin("-p", scene.path, "reconcile")
-    workers = {worker["path"]: worker for worker in scene.daemon.admin("workers")["partitions"][0]["workers"]}
-    limits = {f"{limit['kind']}:{limit['id']}": limit for limit in scene.daemon.admin("quota")["partitions"][0]["limits"]}
+    workers = {worker["path"]: worker for worker in scene.daemon.admin(
+        "workers")["partitions"][0]["workers"]}
+    limits = {f"{limit['kind']}:{limit['id']}": limit for limit in scene.daemon.admin(
+        "quota")["partitions"][0]["limits"]}
     for term in TERMS:
         assert shown["terms"][term] == status["survey"][term] == reconcile[term], term
-        assert shown["shown"][term].replace("\u202f", "") == str(reconcile[term]), "the figure that is read, not only its attribute"
+        assert shown["shown"][term].replace("\u202f", "") == str(reconcile[term]), (
+            "the figure that is read, not only its attribute")
         assert term == "residual" or reconcile[term] > 0, term
-    assert shown["used"] == status["used"] == scene.cluster.place.used() and shown["ghosts"] == reconcile["ghosts"]
+    assert (shown["used"] == status["used"] == scene.cluster.place.used() and
+            shown["ghosts"] == reconcile["ghosts"])
     assert shown["workers"].keys() == workers.keys() and len(workers) == 2
     for path, worker in workers.items():
         for figure in WORKER[1:]:
             assert shown["workers"][path][figure] == worker[figure], (path, figure)
-        assert shown["workers"][path]["objects"] == str(worker["ledger"]["objects"]) and shown["workers"][path]["pid"] == str(worker["pid"])
-        assert shown["workers"][path]["credit"] == worker["credit"]["outstanding"] and shown["workers"][path]["state"] == "registered"
+        assert (shown["workers"][path]["objects"] == str(worker["ledger"]["objects"]) and
+                shown["workers"][path]["pid"] == str(worker["pid"]))
+        assert (shown["workers"][path]["credit"] == worker["credit"]["outstanding"] and
+                shown["workers"][path]["state"] == "registered")
     for process in reconcile["holders"]:
         row = shown["holders"][str(process["pid"])]
-        assert (row["bytes"], row["mapped"], row["command"], row["n"]) == (process["bytes"], process["mapped"], process["command"], str(process["objects"]))
+        assert (row["bytes"], row["mapped"], row["command"], row["n"]) == (
+            process["bytes"], process["mapped"], process["command"], str(process["objects"]))
     assert len(shown["holders"]) == len(reconcile["holders"]) == 2
     for name, limit in limits.items():
         assert shown["limits"][name] == {shown_as: limit[n] for shown_as, n in
-                                         (("used", "used"), ("granted", "outstanding"), ("soft", "soft"), ("hard", "hard")) if limit[n] is not None}, name
+                                         (("used", "used"), ("granted", "outstanding"),
+                                          ("soft", "soft"), ("hard", "hard"))
+                                         if limit[n] is not None}, name
     assert limits["partition:"]["hard"] == 400 * MIB
     user = scene.daemon.api("workers")["partitions"][0]["users"][0]
-    assert [shown["users"][user["user"]][n] for n in ("linked", "pss", "uss", "ghosts")] == [user[n] for n in ("linked", "pss", "uss", "ghosts")]
+    assert [shown["users"][user["user"]][n] for n in ("linked", "pss", "uss", "ghosts")] == [
+        user[n] for n in ("linked", "pss", "uss", "ghosts")]
 
 
 def test_it_lives(page, scene):
@@ -159,25 +183,31 @@ def test_it_lives(page, scene):
     a, b = (os.path.join(scene.path, "stores", name) for name in ("worker-a", "worker-b"))
     # A put.
     scene.a("put", "more", 5 * MIB, 7)
-    after = wait_for("the put", lambda: (now := page.figures())["workers"][a]["linked"] > before["workers"][a]["linked"] and now)
-    assert after["workers"][a]["linked"] - before["workers"][a]["linked"] == after["used"] - before["used"] >= 5 * MIB
+    after = wait_for("the put", lambda: (now := page.figures())["workers"][a]["linked"] >
+                     before["workers"][a]["linked"] and now)
+    assert (after["workers"][a]["linked"] - before["workers"][a]["linked"] == after["used"] -
+            before["used"] >= 5 * MIB)
     # A ghost: the object goes, who maps it stays.
     scene.a("hold", "more", "more")
     scene.a("delete", "more")
-    after = wait_for("the ghost", lambda: (now := page.figures())["terms"]["ghosts"] > before["terms"]["ghosts"] and now)
-    assert after["holders"][str(scene.a.pid)]["ghosts"] == after["terms"]["ghosts"] - before["terms"]["ghosts"] >= 5 * MIB
+    after = wait_for("the ghost", lambda: (now := page.figures())["terms"]["ghosts"] >
+                     before["terms"]["ghosts"] and now)
+    assert (after["holders"][str(scene.a.pid)]["ghosts"] == after["terms"]["ghosts"] -
+            before["terms"]["ghosts"] >= 5 * MIB)
     assert after["holders"][str(scene.a.pid)]["key"] == "more"
     wait_for("its age", lambda: "ghost-old" in page.figures()["events"])
     # A kill: store, ghost and memory go.
     scene.b.kill()
-    after = wait_for("the kill", lambda: (now := page.figures()) and b not in now["workers"] and str(scene.b.pid) not in now["holders"] and now)
+    after = wait_for("the kill", lambda: (now := page.figures()) and b not in now["workers"] and
+                     str(scene.b.pid) not in now["holders"] and now)
     assert after["workers"].keys() == {a}
     wait_for("the reap", lambda: "store-reaped" in page.figures()["events"])
     assert page.surveyed()["terms"]["residual"] == 0
     scene.a("drop", "more")
     scene.a("abort")
     os.unlink(scene.foreign)
-    after = wait_for("the rest", lambda: (now := page.figures())["holders"] == {} and now["terms"]["foreign"] == 0 and now)
+    after = wait_for("the rest", lambda: (now := page.figures())["holders"] == {} and
+                     now["terms"]["foreign"] == 0 and now)
     assert after["terms"]["inflight"] == after["terms"]["ghosts"] == 0
     # Something to abort is what the scene's end expects.
     scene.a("create", "half", MIB, 5)
@@ -195,15 +225,22 @@ def test_who_waits_for_memory_is_shown(page, scene):
         serial, _ = clients[1].reserve(1, capacity // 2)
         assert clients[1].is_pending(serial)
         page.wait("document.getElementById('arbiter-count').textContent === '1'", "that one waits")
-        rows = page.run("[...document.querySelectorAll('#arbiter tbody tr')].map((tr) => [...tr.cells].map((td) => td.textContent))")
-        bytes_of = page.run("Object.fromEntries([...document.querySelectorAll('#arbiter tbody tr')].map((tr) => [tr.cells[0].textContent, "
-                            "[...tr.querySelectorAll('[data-bytes]')].map((e) => Number(e.dataset.bytes))]))")
-        assert {(row[0], row[1], row[2]) for row in rows} == {("holds", "task1", "RUNNING"), ("waits", "task1", "BLOCKED")}
-        assert bytes_of == {"holds": [0, capacity // 2, 0], "waits": [capacity // 2, 0, capacity // 2]}
-        assert page.run("document.getElementById('arbiter-states').textContent") == "RUNNING 1 · BLOCKED 1"
+        rows = page.run("[...document.querySelectorAll('#arbiter tbody tr')].map((tr) => "
+                        "[...tr.cells].map((td) => td.textContent))")
+        bytes_of = page.run("Object.fromEntries([...document.querySelectorAll('#arbiter tbody "
+                            "tr')].map((tr) => [tr.cells[0].textContent, "
+                            "[...tr.querySelectorAll('[data-bytes]')].map((e) => "
+                            "Number(e.dataset.bytes))]))")
+        assert {(row[0], row[1], row[2]) for row in rows} == {("holds", "task1", "RUNNING"), (
+            "waits", "task1", "BLOCKED")}
+        assert bytes_of == {"holds": [0, capacity // 2, 0],
+                            "waits": [capacity // 2, 0, capacity // 2]}
+        assert page.run(
+            "document.getElementById('arbiter-states').textContent") == "RUNNING 1 · BLOCKED 1"
         page.screenshot("dashboard-arbiter")
         assert clients[0].op("RELEASE", reservation=held) == "OK" and clients[1].end(serial) == "OK"
-        page.wait("document.getElementById('arbiter-count').textContent === ''", "that nobody waits")
+        page.wait("document.getElementById('arbiter-count').textContent === ''",
+                  "that nobody waits")
     finally:
         for client in clients:
             client.close()
@@ -212,26 +249,34 @@ def test_who_waits_for_memory_is_shown(page, scene):
 def test_disk_tier_is_shown_where_there_is_one(page, scene):
     hidden = "document.getElementById('tier-tile').hidden"
     assert page.run(hidden) is True
-    with tempfile.TemporaryDirectory(prefix="shmstore-tier-", dir=os.environ.get("SHMSTORE_TEST_DISK", "/var/tmp")) as disk:
+    with tempfile.TemporaryDirectory(prefix="shmstore-tier-",
+                                     dir=os.environ.get("SHMSTORE_TEST_DISK", "/var/tmp")) as disk:
         scene.daemon.admin("-p", scene.path, "tier", "--set", disk)
-        page.wait(f"!{hidden} && document.getElementById('tier-state').dataset.state === 'ready'", "the tier")
+        page.wait(f"!{hidden} && document.getElementById('tier-state').dataset.state === 'ready'",
+                  "the tier")
         scene.a("demote", "own")
         webscene.settle(scene.daemon)
-        tier = wait_for("the look", lambda: (t := scene.daemon.admin("status")["partitions"][0]["tier"])["n_demoted"] and t)
+        tier = wait_for("the look",
+                        lambda: (t := scene.daemon.admin("status")["partitions"][0]["tier"])[
+                            "n_demoted"] and t)
         assert tier["original"] >= MIB and tier["used"] == tier["demoted"] > 0
-        page.wait(f"document.getElementById('tier').dataset.bytes === '{tier['original']}'", "its bytes")
+        page.wait(f"document.getElementById('tier').dataset.bytes === '{tier['original']}'",
+                  "its bytes")
         assert page.run("document.getElementById('tier').textContent").endswith("in 1 object")
         assert disk in page.run("document.getElementById('tier-of').textContent")
         page.screenshot("dashboard-tier")
         assert not page.unwell() or page.was_late()
         os.rename(disk, disk + ".away")
         try:
-            page.wait("document.getElementById('tier-state').dataset.state === 'unavailable'", "that it is gone")
+            page.wait("document.getElementById('tier-state').dataset.state === 'unavailable'",
+                      "that it is gone")
             assert disk in page.run("document.getElementById('tier-state').textContent")
-            page.wait("document.getElementById('notice').textContent.includes('disk tier unavailable')", "that it is unwell")
+            page.wait("document.getElementById('notice').textContent.includes('disk tier "
+                      "unavailable')", "that it is unwell")
         finally:
             os.rename(disk + ".away", disk)
-        page.wait("document.getElementById('tier-state').dataset.state === 'ready'", "that it is back")
+        page.wait("document.getElementById('tier-state').dataset.state === 'ready'",
+                  "that it is back")
         page.wait("document.getElementById('notice').hidden", "that it is well")
         assert page.unwell(), "the browser says of each 503"
         # With nothing that was in it, it keeps nobody from anything.
@@ -239,11 +284,14 @@ def test_disk_tier_is_shown_where_there_is_one(page, scene):
         webscene.settle(scene.daemon)
         os.rename(disk, disk + ".away")
         try:
-            page.wait("document.getElementById('tier-state').dataset.state === 'unavailable'", "that it is gone again")
-            assert not page.run("document.getElementById('notice').textContent.includes('disk tier')")
+            page.wait("document.getElementById('tier-state').dataset.state === 'unavailable'",
+                      "that it is gone again")
+            assert not page.run("document.getElementById('notice').textContent.includes('disk "
+                                "tier')")
         finally:
             os.rename(disk + ".away", disk)
-        page.wait("document.getElementById('tier-state').dataset.state === 'ready'", "that it is back again")
+        page.wait("document.getElementById('tier-state').dataset.state === 'ready'",
+                  "that it is back again")
         scene.a("delete", "own")
         scene.daemon.admin("-p", scene.path, "tier", "--unset")
         page.wait(hidden, "that there is none")
@@ -253,7 +301,8 @@ def test_disk_tier_is_shown_where_there_is_one(page, scene):
 def pressed(plain_cluster, monkeypatch):
     """A daemon that watches a made-up host of 128 MiB, and two processes that run tasks there."""
     monkeypatch.setenv("SHMSTORE_SOCKET", "")
-    more = text(host_total="128MiB", preempt="shm", preempt_grace="300ms", preempt_term="300ms").replace("interval = 20ms", "interval = 100ms")
+    more = text(host_total="128MiB", preempt="shm", preempt_grace="300ms",
+                preempt_term="300ms").replace("interval = 20ms", "interval = 100ms")
     daemon = webscene.start(plain_cluster.place.path, more=more + "\n")
     workers = []
     try:
@@ -277,13 +326,16 @@ return Object.fromEntries(['kill', 'gate', 'low'].map((name) => [name, {
 
 
 def look_at_part(browser, page, part):
-    """In both widths and schemes: it can be read, nothing is cut off, and there is a picture of it."""
+    """In both widths and schemes: it can be read, nothing is cut off, and
+    there is a picture of it."""
     for width, height in ((1280, 900), (360, 740)):
         browser.resize(width, height)
-        assert page.run("document.documentElement.scrollWidth") == width, "the page scrolls sideways"
+        assert page.run("document.documentElement.scrollWidth") == width, (
+            "the page scrolls sideways")
         for scheme in ("light", "dark"):
             browser.scheme(scheme)
-            page.wait(f"getComputedStyle(document.body).backgroundColor === '{LIGHT if scheme == 'light' else DARK}'", scheme)
+            page.wait(f"getComputedStyle(document.body).backgroundColor === "
+                      f"'{LIGHT if scheme == 'light' else DARK}'", scheme)
             assert browser.run(CONTRASTS) == [], (width, scheme)
             browser.run(f"document.getElementById('{part}-part').scrollIntoView()")
             page.screenshot(f"dashboard-{part}-{width}-{scheme}")
@@ -292,42 +344,59 @@ def look_at_part(browser, page, part):
 def test_the_hosts_memory_its_gate_and_who_gave_way(shared_browser, pressed):
     daemon, never, high = pressed
     page = Page(shared_browser, daemon)
-    page.wait("!document.getElementById('host-part').hidden && document.querySelectorAll('#host-chart path.area').length === 3", "its chart")
+    page.wait("!document.getElementById('host-part').hidden && "
+              "document.querySelectorAll('#host-chart path.area').length === 3", "its chart")
     marks, said = page.browser.run(MARKS), memory(daemon)
-    assert {name: mark["bytes"] for name, mark in marks.items()} == {name: said[name] for name in marks}
+    assert {name: mark["bytes"] for name, mark in marks.items()} == {
+        name: said[name] for name in marks}
     (kill, gated, low) = (marks[name] for name in ("kill", "gate", "low"))
     assert kill["above"] > gated["above"] > low["above"] > 0
-    assert all(abs(mark["above"] / mark["bytes"] * kill["bytes"] - kill["above"]) < 0.01 for mark in marks.values()), "the lines are to scale"
+    assert all(abs(mark["above"] / mark["bytes"] * kill["bytes"] - kill["above"]) < 0.01
+               for mark in marks.values()), "the lines are to scale"
     used = "Number(document.querySelector('#host-legend .s-used ~ .value').dataset.bytes)"
     assert abs(page.run(used) - said["used"]) < MIB
     with daemon.wire() as wire:
         send(wire, form=WAIT, declared=100 * MIB)
-        page.wait("document.getElementById('gate-line').dataset.waiting === '1'", "the one that waits")
-        page.wait("/2 tasks run · 1 waits, the oldest for [2-9] s/.test(document.getElementById('gate-line').textContent)", "how long it waits")
-        assert page.run("document.getElementById('gate').textContent") == f"gate {gate(daemon)['state']}"
+        page.wait("document.getElementById('gate-line').dataset.waiting === '1'",
+                  "the one that waits")
+        page.wait("/2 tasks run · 1 waits, the oldest for [2-9] "
+                  "s/.test(document.getElementById('gate-line').textContent)", "how long it waits")
+        assert page.run(
+            "document.getElementById('gate').textContent") == f"gate {gate(daemon)['state']}"
         assert page.run("document.getElementById('h-preempted').hidden") is True
         never.tell(f"grow {(KILL - memory(daemon)['used']) // MIB + 2}")
         high.process.wait(60)
-        page.wait("!!document.querySelector('#preempted tbody .tag') && document.querySelector('#preempted tbody .tag').textContent === 'ended'", "who gave way")
+        page.wait("!!document.querySelector('#preempted tbody .tag') && "
+                  "document.querySelector('#preempted tbody .tag').textContent === 'ended'",
+                  "who gave way")
     (recent,) = preemption(daemon)["recent"]
-    (row,) = page.run("[...document.querySelectorAll('#preempted tbody tr')].map((tr) => Object.fromEntries([...tr.cells].map((td) => [td.dataset.label, td.textContent])))")
-    assert (row["PID"], row["Tasks"], row["Why"], row["Try again"]) == (str(high.pid), "1", recent["why"], "after 1 s")
-    assert page.run("Number(document.querySelector('#preempted [data-label=Frees] [data-bytes]').dataset.bytes)") == recent["bytes"] > 25 * MIB
-    page.wait("document.getElementById('host-of').textContent.includes('1 time above what preempts')", "how often it was above")
+    (row,) = page.run("[...document.querySelectorAll('#preempted tbody tr')].map((tr) => "
+                      "Object.fromEntries([...tr.cells].map((td) => [td.dataset.label, "
+                      "td.textContent])))")
+    assert (row["PID"], row["Tasks"], row["Why"], row["Try again"]) == (
+        str(high.pid), "1", recent["why"], "after 1 s")
+    assert page.run("Number(document.querySelector('#preempted [data-label=Frees] "
+                    "[data-bytes]').dataset.bytes)") == recent["bytes"] > 25 * MIB
+    page.wait("document.getElementById('host-of').textContent.includes('1 time above what "
+              "preempts')", "how often it was above")
     assert {"preempt", "admission", "memory"} <= set(page.figures()["events"])
     look_at_part(shared_browser, page, "host")
-    assert page.run("[...document.querySelectorAll('#preempted td')].every((td) => td.checkVisibility() && td.getBoundingClientRect().right <= 360)")
+    assert page.run("[...document.querySelectorAll('#preempted td')].every((td) => "
+                    "td.checkVisibility() && td.getBoundingClientRect().right <= 360)")
     page.end()
     shared_browser.get("about:blank")
 
 
-CELLS = "[...document.querySelectorAll('#%s tbody tr')].map((tr) => Object.fromEntries([...tr.cells].map((td) => [td.dataset.label, td.textContent])))"
-BARS = "[...document.querySelectorAll('#kinds [data-label=\"%s\"] rect')].map((r) => Number(r.dataset.value))"
+CELLS = ("[...document.querySelectorAll('#%s tbody tr')].map((tr) => "
+         "Object.fromEntries([...tr.cells].map((td) => [td.dataset.label, td.textContent])))")
+BARS = ("[...document.querySelectorAll('#kinds [data-label=\"%s\"] rect')].map((r) => "
+        "Number(r.dataset.value))")
 
 
 def test_actors_and_what_tasks_use(shared_browser, plain_cluster, tmp_path, monkeypatch):
     monkeypatch.setenv("SHMSTORE_SOCKET", "")
-    more = f'profile {{ private = conservative\n directory = "{tmp_path}" }}\npeers {{ name = here\n listen = "{tmp_path}/peers" }}\n'
+    more = (f'profile {{ private = conservative\n directory = "{tmp_path}" }}\npeers {{ name = '
+            f'here\n listen = "{tmp_path}/peers" }}\n')
     daemon = webscene.start(plain_cluster.place.path, more=more)
     process = Process(daemon, plain_cluster.place.path, "first", log("tally", 8192))
     try:
@@ -335,17 +404,23 @@ def test_actors_and_what_tasks_use(shared_browser, plain_cluster, tmp_path, monk
         page.wait("document.querySelectorAll('#actors tbody tr').length === 1", "the actor")
         assert page.run("document.getElementById('kinds-part').hidden") is True
         (row,) = page.run(CELLS % "actors")
-        assert row == {"Actor": "tally", "User": row["User"], "State": "active", "Where": f"first, process {process.pid}", "Waiting": "0", "Running": "0", "Copies": "none"}
-        assert "this daemon is here, and alone" in page.run("document.getElementById('actors-line').textContent")
+        assert row == {"Actor": "tally", "User": row["User"], "State": "active",
+                       "Where": f"first, process {process.pid}", "Waiting": "0", "Running": "0",
+                       "Copies": "none"}
+        assert "this daemon is here, and alone" in page.run(
+            "document.getElementById('actors-line').textContent")
         kind = ("python", "join<b>", "Tables#7")
         with daemon.wire() as wire:
             for task in range(8):
                 profiles.run(wire, task + 1, kind, (100 if task < 6 else 800) * MIB)
-        page.wait("document.querySelectorAll('#kinds tbody tr').length === 2", "the kind, and its class")
+        page.wait("document.querySelectorAll('#kinds tbody tr').length === 2",
+                  "the kind, and its class")
         row = next(r for r in page.run(CELLS % "kinds") if r["Kind"] == "join<b> (Tables#7)")
-        assert (row["Tasks"], row["Peak"], row["Next"], row["Average"]) == ("8", "800\u00a0MiB", "800\u00a0MiB", "275\u00a0MiB")
+        assert (row["Tasks"], row["Peak"], row["Next"], row["Average"]) == (
+            "8", "800\u00a0MiB", "800\u00a0MiB", "275\u00a0MiB")
         steps = page.run(BARS % "Distribution")
-        assert [n for n in steps if n] == [6, 2, 6, 2] and len(steps) == 2 * 13  # from 96 to 768 MiB: three powers of two, in four steps each
+        # from 96 to 768 MiB: three powers of two, in four steps each
+        assert [n for n in steps if n] == [6, 2, 6, 2] and len(steps) == 2 * 13
         look_at_part(shared_browser, page, "actors")
         process.kill()
         page.wait("document.getElementById('actors').tBodies[0].rows.length === 0", "its end")
@@ -371,16 +446,21 @@ def test_light_and_dark(page, shared_browser):
         page.wait(f"{background} === '{color}'", scheme)
         page.screenshot(f"dashboard-1280-{scheme}")
     # The choice wins over the system's, and stays.
-    choose = "const t = document.getElementById('theme'); t.value = arguments[0]; t.dispatchEvent(new Event('change'));"
+    choose = ("const t = document.getElementById('theme'); t.value = arguments[0]; "
+              "t.dispatchEvent(new Event('change'));")
     shared_browser.run(choose, "light")
     assert page.run(background) == LIGHT
     shared_browser.get(f"{page.origin}/")
     page.wait(f"document.body.className === 'is-live' && {background} === '{LIGHT}'")
     shared_browser.run(choose, "auto")
     assert page.run(background) == DARK
-    # Text can be read: WCAG's contrast of 4.5 for each text on its card, in both; the tags that nothing wears now included.
-    shared_browser.run("for (const kind of ['good', 'warn', 'bad', '']) { const e = document.createElement('span'); e.className = `tag ${kind}`;"
-                       "e.textContent = kind || 'tag'; document.getElementById('h-events').after(e); } document.getElementById('away').hidden = false;"
+    # Text can be read: WCAG's contrast of 4.5 for each text on its card, in both; the tags
+    # that nothing wears now included.
+    shared_browser.run("for (const kind of ['good', 'warn', 'bad', '']) { const e = "
+                       "document.createElement('span'); e.className = `tag ${kind}`;"
+                       "e.textContent = kind || 'tag'; "
+                       "document.getElementById('h-events').after(e); } "
+                       "document.getElementById('away').hidden = false;"
                        "document.getElementById('away').textContent = 'away'")
     for scheme in ("light", "dark"):
         shared_browser.scheme(scheme)
@@ -390,15 +470,24 @@ def test_light_and_dark(page, shared_browser):
 
 CONTRASTS = """
 const channels = (color) => color.match(/[\\d.]+/g).map(Number);
-const luminance = (color) => channels(color).slice(0, 3).map((c) => c / 255).map((c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+const luminance = (color) => channels(color).slice(0, 3).map((c) => c / 255)
+  .map((c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
   .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
-const behind = (e) => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor, a = channels(c); if (a.length < 4 || a[3] > 0) return c; } return 'rgb(255,255,255)'; };
+const behind = (e) => {
+  for (; e; e = e.parentElement) {
+    const c = getComputedStyle(e).backgroundColor, a = channels(c);
+    if (a.length < 4 || a[3] > 0) return c;
+  }
+  return 'rgb(255,255,255)';
+};
 const poor = [];
 for (const e of document.querySelectorAll('main *, header *, footer *, #away')) {
-  if (e.closest('svg') || ![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) || !e.checkVisibility()) continue;
+  if (e.closest('svg') || !e.checkVisibility() ||
+    ![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
   const [x, y] = [luminance(getComputedStyle(e).color), luminance(behind(e))].sort((a, b) => b - a);
   const contrast = (x + .05) / (y + .05);
-  if (contrast < 4.5) poor.push(`${e.tagName}.${e.className} ${e.textContent.trim().slice(0, 20)} ${contrast.toFixed(2)}`);
+  const what = `${e.tagName}.${e.className} ${e.textContent.trim().slice(0, 20)}`;
+  if (contrast < 4.5) poor.push(`${what} ${contrast.toFixed(2)}`);
 }
 return poor;"""
 
@@ -408,11 +497,14 @@ def test_on_a_phone(shared_browser, scene, scheme):
     page = Page(shared_browser, scene.daemon, 360, 740, scheme)
     page.surveyed()
     assert page.run("document.documentElement.scrollWidth") == 360, "the page scrolls sideways"
-    wide = page.run("[...document.querySelectorAll('main *')].filter((e) => !e.closest('.hidden') && !e.closest('svg') && !e.closest('.scroll') && "
-                    "e.getBoundingClientRect().right > 360.5).map((e) => e.tagName + '.' + e.className + '#' + e.id)")
+    wide = page.run("[...document.querySelectorAll('main *')].filter((e) => !e.closest('.hidden') "
+                    "&& !e.closest('svg') && !e.closest('.scroll') && "
+                    "e.getBoundingClientRect().right > 360.5).map((e) => e.tagName + '.' + "
+                    "e.className + '#' + e.id)")
     assert wide == []
     # Each worker is a card that says all that the table says.
-    assert page.run("[...document.querySelectorAll('#workers tbody td')].every((td) => td.checkVisibility() && td.getBoundingClientRect().right <= 360)")
+    assert page.run("[...document.querySelectorAll('#workers tbody td')].every((td) => "
+                    "td.checkVisibility() && td.getBoundingClientRect().right <= 360)")
     assert page.run("document.querySelectorAll('#workers tbody td').length") == 24
     page.screenshot(f"dashboard-360-{scheme}")
     page.end()
@@ -421,14 +513,18 @@ def test_on_a_phone(shared_browser, scene, scheme):
 
 def test_tables_sort(page):
     page.surveyed()
-    order = "[...document.querySelectorAll('#workers tbody tr')].map((tr) => tr.querySelector('[data-column=name]').textContent)"
-    sorted_by = "(document.querySelector('#workers th[aria-sort=ascending], #workers th[aria-sort=descending]') || {}).dataset.column"
+    order = ("[...document.querySelectorAll('#workers tbody tr')].map((tr) => "
+             "tr.querySelector('[data-column=name]').textContent)")
+    sorted_by = ("(document.querySelector('#workers th[aria-sort=ascending], #workers "
+                 "th[aria-sort=descending]') || {}).dataset.column")
     assert page.run(sorted_by) == "pss"
     click = "document.querySelector(`#workers th[data-column=${arguments[0]}] button`).click()"
     page.browser.run(click, "name")
     assert page.run(order) == ["worker-a", "worker-b"]
     page.browser.run(click, "name")
-    assert page.run(order) == ["worker-b", "worker-a"] and page.run("document.querySelector('#workers [data-column=name]').getAttribute('aria-sort')") == "descending"
+    assert (page.run(order) == ["worker-b", "worker-a"] and
+            page.run("document.querySelector('#workers "
+                     "[data-column=name]').getAttribute('aria-sort')") == "descending")
     page.surveyed()
     assert page.run(order) == ["worker-b", "worker-a"], "the order stays while the page lives"
 
@@ -444,7 +540,8 @@ def test_keyboard_and_screen_reader(page):
     page.surveyed()
     # A chart is read with the arrow keys.
     page.run("document.getElementById('fill-chart').focus()")
-    key = "document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: arguments[0], bubbles: true, cancelable: true }));"
+    key = ("document.activeElement.dispatchEvent(new KeyboardEvent('keydown', { key: arguments[0], "
+           "bubbles: true, cancelable: true }));")
     page.browser.run(key, "ArrowLeft")
     first = page.run("document.getElementById('fill-readout').textContent")
     page.browser.run(key, "Home")
@@ -453,50 +550,66 @@ def test_keyboard_and_screen_reader(page):
     page.browser.run(key, "Escape")
     assert page.run("document.getElementById('fill-readout').textContent") == ""
     # The pointer does the same.
-    page.run("document.getElementById('rate-chart').dispatchEvent(new PointerEvent('pointermove', { clientX: innerWidth - 60, bubbles: true }))")
+    page.run("document.getElementById('rate-chart').dispatchEvent(new PointerEvent('pointermove', "
+             "{ clientX: innerWidth - 60, bubbles: true }))")
     assert "handoffs" in page.run("document.getElementById('rate-readout').textContent")
     # Headings in order, tables and regions with names, controls with labels, a language.
     levels = page.run("[...document.querySelectorAll('h1,h2,h3')].map((h) => Number(h.tagName[1]))")
-    assert levels[0] == 1 and levels.count(1) == 1 and all(b - a <= 1 for a, b in zip(levels, levels[1:]))
+    assert (levels[0] == 1 and levels.count(1) == 1 and
+            all(b - a <= 1 for a, b in zip(levels, levels[1:])))
     assert page.run("document.documentElement.lang") == "en"
     nodes = page.browser.cdp("Accessibility.getFullAXTree")["nodes"]
     named = {"table", "region", "button", "combobox", "meter", "img", "link", "list"} - {"list"}
-    nameless = [node["role"]["value"] for node in nodes if not node.get("ignored") and node.get("role", {}).get("value") in named and not node.get("name", {}).get("value")]
+    nameless = [node["role"]["value"] for node in nodes if not node.get("ignored") and
+                node.get("role", {}).get("value") in named and not node.get("name", {}).get(
+                    "value")]
     assert nameless == []
     roles = [node["role"]["value"] for node in nodes if not node.get("ignored") and "role" in node]
-    assert {"banner", "main", "contentinfo", "table", "columnheader", "cell", "meter", "status", "heading"} <= set(roles)
+    assert {"banner", "main", "contentinfo", "table", "columnheader", "cell", "meter", "status",
+            "heading"} <= set(roles)
 
 
 def test_says_that_the_daemon_is_away(shared_browser, scene):
     page = Page(shared_browser, scene.daemon)
     shown = page.surveyed()
     scene.daemon.kill()
-    text = page.browser.wait("return !document.getElementById('away').hidden && document.getElementById('away').textContent", what="the alert")
-    assert "cannot be reached since" in text and page.run("document.getElementById('away').getAttribute('role')") == "alert"
-    assert page.run("document.body.className") == "is-away" and page.figures()["terms"] == shown["terms"], "what was known stays"
+    text = page.browser.wait("return !document.getElementById('away').hidden && "
+                             "document.getElementById('away').textContent", what="the alert")
+    assert ("cannot be reached since" in text and
+            page.run("document.getElementById('away').getAttribute('role')") == "alert")
+    assert (page.run("document.body.className") == "is-away" and
+            page.figures()["terms"] == shown["terms"]), "what was known stays"
     page.screenshot("dashboard-away")
     scene.daemon.restart()
-    page.wait("document.body.className === 'is-live' && document.getElementById('away').hidden", "that it is back")
+    page.wait("document.body.className === 'is-live' && document.getElementById('away').hidden",
+              "that it is back")
     assert page.surveyed()["terms"] == shown["terms"]
     # The browser itself says that its requests failed; nothing else is wrong.
-    assert all("ERR_CONNECTION" in message["message"] or "ERR_EMPTY" in message["message"] for message in page.browser.log("browser"))
+    assert all("ERR_CONNECTION" in message["message"] or "ERR_EMPTY" in message["message"]
+               for message in page.browser.log("browser"))
     shared_browser.get("about:blank")
 
 
 def test_several_partitions(shared_browser, plain_cluster, monkeypatch):
     monkeypatch.setenv("SHMSTORE_SOCKET", "")
     other = os.path.join(plain_cluster.place.base, "other")
-    daemon = webscene.start(plain_cluster.place.path, more=f'partition "{other}" {{ create = yes\n survey-interval = 1s\n }}\n')
+    daemon = webscene.start(plain_cluster.place.path, more=f'partition "{other}" {{ create = yes\n '
+                                                           f'survey-interval = 1s\n }}\n')
     try:
         monkeypatch.setenv("SHMSTORE_SOCKET", daemon.socket)
         tool = plain_cluster.tool("here")
         page = Page(shared_browser, daemon)
         page.wait("!document.getElementById('partition-label').hidden")
-        assert page.run("[...document.getElementById('partition').options].map((o) => o.value)") == [p["partition"] for p in daemon.api("status")["partitions"]]
-        choose = "const s = document.getElementById('partition'); s.value = arguments[0]; s.dispatchEvent(new Event('change'));"
+        assert page.run(
+            "[...document.getElementById('partition').options].map((o) => o.value)") == [
+                p["partition"] for p in daemon.api("status")["partitions"]]
+        choose = ("const s = document.getElementById('partition'); s.value = arguments[0]; "
+                  "s.dispatchEvent(new Event('change'));")
         for path, stores in ((other, 0), (plain_cluster.place.path, 1), (other, 0)):
             page.browser.run(choose, path)
-            page.wait(f"document.getElementById('daemon').textContent.endsWith('{path}') && document.querySelectorAll('#workers tr[data-row]').length === {stores}", path)
+            page.wait(f"document.getElementById('daemon').textContent.endsWith('{path}') && "
+                      f"document.querySelectorAll('#workers tr[data-row]').length === {stores}",
+                      path)
         page.end()
         shared_browser.get("about:blank")
         tool.end()
@@ -510,18 +623,23 @@ def test_events_in_words_with_a_filter_and_kept_is_not_red(page, scene):
     shown = page.run(f"{events}.map((li) => li.querySelector('.tag').textContent)")
     assert "a store came" in shown and "store-came" not in shown
     everything = len(shown)
-    page.run("(() => { const f = document.getElementById('event-filter'); f.value = 'daemon started'; f.dispatchEvent(new Event('input')); })()")
-    assert page.run(f"{events}.every((li) => li.dataset.event === 'daemon-started')") and page.run(f"{events}.length") < everything
-    page.run("(() => { const f = document.getElementById('event-filter'); f.value = 'no such word'; f.dispatchEvent(new Event('input')); })()")
+    page.run("(() => { const f = document.getElementById('event-filter'); f.value = 'daemon "
+             "started'; f.dispatchEvent(new Event('input')); })()")
+    assert (page.run(f"{events}.every((li) => li.dataset.event === 'daemon-started')") and
+            page.run(f"{events}.length") < everything)
+    page.run("(() => { const f = document.getElementById('event-filter'); f.value = 'no such "
+             "word'; f.dispatchEvent(new Event('input')); })()")
     assert page.run("document.getElementById('events').textContent") == "None of that kind."
-    page.run("(() => { const f = document.getElementById('event-filter'); f.value = ''; f.dispatchEvent(new Event('input')); })()")
+    page.run("(() => { const f = document.getElementById('event-filter'); f.value = ''; "
+             "f.dispatchEvent(new Event('input')); })()")
     assert page.run(f"{events}.length") >= everything
     assert "gets" in page.run("document.getElementById('rate-legend').textContent")
     admin = [BUILD / "tools" / "shmstore-admin", "-p", scene.path]
     subprocess.run([*admin, "put", "kept", "k"], input=b"x", check=True, capture_output=True)
     try:
         page.surveyed()
-        kept = "[...document.querySelectorAll('#workers .tag')].find((t) => t.textContent === 'kept')"
+        kept = ("[...document.querySelectorAll('#workers .tag')].find((t) => t.textContent === "
+                "'kept')")
         page.wait(f"!!{kept}", "the kept store")
         assert page.run(f"{kept}.className") == "tag"
     finally:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The protocol against a real daemon: whatever one client sends, it is told why it must go, and another one notices nothing.
+"""The protocol against a real daemon: whatever one client sends, it is told why it must go, and
+another one notices nothing.
 
-Each test runs on each way that the daemon's loop can run (SHMSTORE_LOOP). A bystander is connected all the while: it gets its answers,
-and nothing else.
+Each test runs on each way that the daemon's loop can run (SHMSTORE_LOOP). A bystander is connected
+all the while: it gets its answers, and nothing else.
 """
 import array
 import os
@@ -12,22 +13,30 @@ import sys
 import time
 
 import pytest
-from daemon import BODIES, FROM_CLIENT, FROM_DAEMON, HEADER, MAGIC, SHMSTORED, Closed, Daemon, Message, Wire, pack, wait_for
+from daemon import (BODIES, FROM_CLIENT, FROM_DAEMON, HEADER, MAGIC, SHMSTORED, Closed, Daemon,
+                    Message, Wire, pack, wait_for)
 from fixture import NOBODY, ROOT, Place
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
 
-TAILS = {"REGISTER": b"stores/x", "BROKER": b"/nowhere", "QUERY": b"/nowhere", "WATCH": b"store-came", "SET": b"user.1.hard=none", "REAP": b"/no", "ARB": b"1",
-         "ARB_ADMIN": b"/nowhere", "PROFILE": b"c\nf\n", "PROFILE_ADMIN": b"x", "TASK_ADMIT": b"c\nf\n", "TASK_RUNS": b"c\nf\n", "STAGE_QUERY": b"s", "STAGE_BEGIN": b"s",
-         "ACTOR_PLACE": b"p", "ACTOR_BORN": b"a", "ACTOR_DONE": b"a", "ACTOR_CALL": b"a", "ACTOR_MOVE": b"a\nq"}
+TAILS = {"REGISTER": b"stores/x", "BROKER": b"/nowhere", "QUERY": b"/nowhere",
+         "WATCH": b"store-came", "SET": b"user.1.hard=none", "REAP": b"/no", "ARB": b"1",
+         "ARB_ADMIN": b"/nowhere", "PROFILE": b"c\nf\n", "PROFILE_ADMIN": b"x",
+         "TASK_ADMIT": b"c\nf\n", "TASK_RUNS": b"c\nf\n", "STAGE_QUERY": b"s", "STAGE_BEGIN": b"s",
+         "ACTOR_PLACE": b"p", "ACTOR_BORN": b"a", "ACTOR_DONE": b"a", "ACTOR_CALL": b"a",
+         "ACTOR_MOVE": b"a\nq"}
 BYTES = {"ACTOR_DONE", "ACTOR_CALL"}  # what follows the name is no text
 UNANSWERED = {"TASK_RUNS"}  # what a client says of itself to a daemon that is new
-VALUES = {"HELLO": (1, 1, 0), "PING": (7,), "REGISTER": (b"u" * 16, 0), "GRANT": (1, 0, 0, 0, 0), "CANCEL": (99,), "BROKER": (1, 0), "BYE": (0,),
-          "QUERY": (1, 0), "WATCH": (2**64 - 1,), "SET": (0,), "REAP": (0,), "ARB": (6, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0), "ARB_ADMIN": (1, 1, 0, 0, 7, 0, 0),
-          "PROFILE": (1, 0, 0, 1, 0, 0, 0, 0), "PROFILE_ADMIN": (3, 2**32 - 1, 0, 1), "TASK_ADMIT": (1, 0, 0, 2**32 - 1, 0, 7, 0, 0), "TASK_DONE": (1,),
-          "TASK_RUNS": (1, 7, 0, 2**32 - 1, 0, 5, 0), "STAGE_QUERY": (0, 0, 0, 0, 0, 1, 0, 0, 0, 0), "STAGE_BEGIN": (0, 0, 0),
-          "STAGE_END": (0,),
-          "ACTOR_PLACE": (0, 0, 0), "ACTOR_BORN": (0, 0, 0, 1, 0, 8), "ACTOR_NEXT": (0,), "ACTOR_DONE": (1, 0, 0, 1, 1), "ACTOR_CALL": (1, 0),
+VALUES = {"HELLO": (1, 1, 0), "PING": (7,), "REGISTER": (b"u" * 16, 0), "GRANT": (1, 0, 0, 0, 0),
+          "CANCEL": (99,), "BROKER": (1, 0), "BYE": (0,),
+          "QUERY": (1, 0), "WATCH": (2**64 - 1,), "SET": (0,), "REAP": (0,),
+          "ARB": (6, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0), "ARB_ADMIN": (1, 1, 0, 0, 7, 0, 0),
+          "PROFILE": (1, 0, 0, 1, 0, 0, 0, 0), "PROFILE_ADMIN": (3, 2**32 - 1, 0, 1),
+          "TASK_ADMIT": (1, 0, 0, 2**32 - 1, 0, 7, 0, 0), "TASK_DONE": (1,),
+          "TASK_RUNS": (1, 7, 0, 2**32 - 1, 0, 5, 0), "STAGE_QUERY": (0, 0, 0, 0, 0, 1, 0, 0, 0, 0),
+          "STAGE_BEGIN": (0, 0, 0), "STAGE_END": (0,),
+          "ACTOR_PLACE": (0, 0, 0), "ACTOR_BORN": (0, 0, 0, 1, 0, 8), "ACTOR_NEXT": (0,),
+          "ACTOR_DONE": (1, 0, 0, 1, 1), "ACTOR_CALL": (1, 0),
           "ACTOR_MOVE": (0,)}
 SETTINGS = """daemon {{
     socket-mode = 0666
@@ -154,7 +163,8 @@ def test_every_wrong_length(watched, name):
     packet = good(name)
     hello = name != "HELLO"
     tail = len(TAILS.get(name, b""))
-    wrong = [n for n in (*range(0, len(packet) + 9), 4095, 65535, 2**31, 2**32 - 1) if n != len(packet)]
+    wrong = [n for n in (*range(0, len(packet) + 9), 4095, 65535, 2**31, 2**32 - 1)
+             if n != len(packet)]
     for size in wrong:
         refused(watched, with_header(packet, size=size), hello)
     for size in (*range(0, tail + 9), len(packet), 4096, 2**32 - 1, 2**32 - len(packet)):
@@ -187,7 +197,9 @@ def test_every_unknown_flag_magic_and_serial(watched, name):
 def test_every_unknown_type_and_what_only_the_daemon_says(watched):
     packet = good("PING")
     for number in (0, *range(12, 80), 255, 256, 257, 2**15, 2**16 - 1):
-        if number not in [FROM_CLIENT[name] for name in ("TASK_DONE", "STAGE_END", "ACTOR_NEXT", "ACTOR_CALL", "ACTOR_MOVE")]:  # whose bodies are as large
+        # whose bodies are as large
+        if number not in [FROM_CLIENT[name] for name in ("TASK_DONE", "STAGE_END", "ACTOR_NEXT",
+                                                         "ACTOR_CALL", "ACTOR_MOVE")]:
             refused(watched, with_header(packet, type=number))
     watched.undisturbed()
     for number, name in FROM_DAEMON.items():
@@ -196,7 +208,8 @@ def test_every_unknown_type_and_what_only_the_daemon_says(watched):
     watched.undisturbed()
 
 
-RESERVED = [("HELLO", 2, 64, 0), ("REGISTER", 1, 64, 0), ("GRANT", 3, 32, 1), ("GRANT", 4, 32, 0), ("BYE", 0, 64, 0), ("QUERY", 1, 32, 0),
+RESERVED = [("HELLO", 2, 64, 0), ("REGISTER", 1, 64, 0), ("GRANT", 3, 32, 1), ("GRANT", 4, 32, 0),
+            ("BYE", 0, 64, 0), ("QUERY", 1, 32, 0),
             ("SET", 0, 64, 0), ("REAP", 0, 64, 0)]
 
 
@@ -256,7 +269,8 @@ def test_who_says_nothing_is_dropped(make_watched):
         assert "HELLO" in hear_error(wire).text
     w.undisturbed()
     events = [e for e in w.bystander.query("events")["events"] if e["event"] == "client-dropped"]
-    assert len(events) == 1 and events[0]["pid"] == os.getpid() and "HELLO" in events[0]["why"], events
+    assert (len(events) == 1 and events[0]["pid"] == os.getpid() and
+            "HELLO" in events[0]["why"]), events
     assert "client dropped" in w.daemon.log()
 
 
@@ -367,7 +381,8 @@ def test_a_stale_socket_is_replaced_a_live_one_is_not(make_watched):
     w.daemon.restart()
     with w.daemon.wire() as wire:
         wire.ping()
-        second = Daemon(config=SETTINGS.format(path=w.place.path + "-2", hello="60s", per_user=64), http=False, start=False)
+        second = Daemon(config=SETTINGS.format(path=w.place.path + "-2", hello="60s", per_user=64),
+                        http=False, start=False)
         second.socket, own = w.daemon.socket, second.socket
         try:
             with pytest.raises(AssertionError, match="ended with 1"):
@@ -409,7 +424,8 @@ def test_a_socket_of_systemd_is_taken_and_left(make_watched, tmp_path, loop):
     w = make_watched(loop)
     w.daemon.stop()
     path = str(tmp_path / "activated")
-    daemon = Daemon(config=SETTINGS.format(path=w.place.path, hello="60s", per_user=64), http=False, environment={"SHMSTORE_LOOP": loop},
+    daemon = Daemon(config=SETTINGS.format(path=w.place.path, hello="60s", per_user=64), http=False,
+                    environment={"SHMSTORE_LOOP": loop},
                     prefix=[sys.executable, "-c", ACTIVATE, path])
     with daemon:
         with Wire(path) as wire:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is installed beside the programs: units that systemd accepts and finds tight, and under whose limits the daemon still does its work;
-names of users, profile, dashboard and alerts that are about what there is."""
+"""What is installed beside the programs: units that systemd accepts and finds tight, and under
+whose limits the daemon still does its work; names of users, profile, dashboard and alerts that
+are about what there is."""
 import json
 import os
 import re
@@ -21,7 +22,8 @@ OTHER = 65533
 
 
 def run(*words, **options):
-    return subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=120, check=False, **options)
+    return subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=120,
+                          check=False, **options)
 
 
 def needs(program):
@@ -36,7 +38,8 @@ def units(tmp_path):
         shutil.copy(path, tmp_path)
     for path in tmp_path.glob("*.service"):
         text = re.sub(r"/\S*/shmstored(?=\s|$)", str(SHMSTORED), path.read_text(), flags=re.M)
-        path.write_text(re.sub(r"/\S*/shmstore-admin\b", str(BUILD / "tools" / "shmstore-admin"), text))
+        path.write_text(re.sub(r"/\S*/shmstore-admin\b", str(BUILD / "tools" / "shmstore-admin"),
+                               text))
     return tmp_path
 
 
@@ -50,28 +53,32 @@ def settings(path):
     return found
 
 
-# ---- units ----------------------------------------------------------------------------------------------------------------------
+# ---- units ---------------------------------------------------------------------------------------
 
 
 @needs("systemd-analyze")
 def test_systemd_accepts_the_units(units):
     names = sorted(p.name for p in units.iterdir() if p.suffix in (".service", ".socket", ".mount"))
     assert len(names) == 5, names
-    result = run("systemd-analyze", "verify", "--man=no", *(units / n for n in names), env={**os.environ, "SYSTEMD_UNIT_PATH": f"{units}:"})
-    ours = [line for line in result.stderr.splitlines() if any(n in line for n in names) or str(units) in line]
+    result = run("systemd-analyze", "verify", "--man=no", *(units / n for n in names),
+                 env={**os.environ, "SYSTEMD_UNIT_PATH": f"{units}:"})
+    ours = [line for line in result.stderr.splitlines() if any(n in line for n in names) or
+            str(units) in line]
     assert result.returncode == 0 and not ours, result.stderr
 
 
 @needs("systemd-analyze")
 def test_service_is_tight(units):
-    result = run("systemd-analyze", "security", "--offline=true", "--no-pager", units / "shmstored.service")
+    result = run("systemd-analyze", "security", "--offline=true", "--no-pager",
+                 units / "shmstored.service")
     score = re.search(r"Overall exposure level for shmstored.service: ([0-9.]+)", result.stdout)
     assert score, result.stdout + result.stderr
     assert float(score[1]) < 2.0, result.stdout
 
 
 def test_no_unit_has_a_setting_that_refuses_openat2(units):
-    """systemd answers ENOSYS to it in such a unit. tests/boot asks a real one; DynamicUser= implies it."""
+    """systemd answers ENOSYS to it in such a unit. tests/boot asks a real one;
+    DynamicUser= implies it."""
     for path in units.iterdir():
         assert not {"RestrictSUIDSGID", "DynamicUser"} & settings(path).keys(), path
 
@@ -84,7 +91,8 @@ def test_users_and_temporary_files_are_accepted(tmp_path):
     (tmp_path / "etc").mkdir()
     (tmp_path / "etc" / "passwd").write_text("root:x:0:0::/:/bin/sh\n")
     (tmp_path / "etc" / "group").write_text("root:x:0:\n")
-    result = run("systemd-tmpfiles", f"--root={tmp_path}", "--create", DEPLOY / "tmpfiles.d" / "shmstore.conf")
+    result = run("systemd-tmpfiles", f"--root={tmp_path}", "--create",
+                 DEPLOY / "tmpfiles.d" / "shmstore.conf")
     assert result.returncode == 0, result.stderr
     assert (tmp_path / "run" / "shmstored").is_dir()
 
@@ -94,11 +102,13 @@ def test_apparmor_profile_compiles_and_names_what_is_used(units):
     profile = BUILD / "deploy" / "apparmor" / "shmstored"
     result = run("apparmor_parser", "--skip-kernel-load", "--skip-cache", "--quiet", profile)
     assert result.returncode == 0, result.stderr
-    granted = {"CAP_" + name.upper() for name in re.findall(r"^\s*capability (\w+),", profile.read_text(), re.M)}
-    assert granted == set(settings(units / "shmstored.service")["CapabilityBoundingSet"][0].split())
+    granted = {"CAP_" + name.upper() for name in re.findall(r"^\s*capability (\w+),",
+                                                            profile.read_text(), re.M)}
+    words = settings(units / "shmstored.service")["CapabilityBoundingSet"]
+    assert granted == set(" ".join(words).split())
 
 
-# ---- dashboard and alerts -------------------------------------------------------------------------------------------------------
+# ---- dashboard and alerts ------------------------------------------------------------------------
 
 
 def metrics_named(text):
@@ -108,13 +118,18 @@ def metrics_named(text):
 def test_dashboard_and_alerts_are_about_metrics_that_exist(make_daemon, plain_cluster):
     tool = plain_cluster.tool("a")
     tool("put", "k", MIB, 1)
-    daemon = make_daemon(plain_cluster.place.path, config=f'partition "{plain_cluster.place.path}" {{ limit = 100M\n label "x" {{ limit = 1M }} }}\n')
+    daemon = make_daemon(plain_cluster.place.path, config=f'partition "{plain_cluster.place.path}" '
+                                                          f'{{ limit = 100M\n label "x" {{ limit = '
+                                                          f'1M }} }}\n')
     wait_for("a survey", lambda: "shmstore_store_pss_bytes{" in daemon.get("/metrics"))
     text = daemon.get("/metrics")
-    there = set(re.findall(r"^# TYPE (\S+)", text, re.M)) | set(re.findall(r"^([a-z_]+)[{ ]", text, re.M))
+    there = (set(re.findall(r"^# TYPE (\S+)", text, re.M)) | set(
+        re.findall(r"^([a-z_]+)[{ ]", text, re.M)))
     dashboard = json.loads((DEPLOY / "grafana" / "shmstore.json").read_text())
-    queries = [t["expr"] for p in dashboard["panels"] for t in p["targets"]] + [v["definition"] for v in dashboard["templating"]["list"] if "definition" in v]
-    alerts = re.findall(r"^\s*expr: (.*)$", (DEPLOY / "prometheus" / "shmstore.yml").read_text(), re.M)
+    queries = ([t["expr"] for p in dashboard["panels"] for t in p["targets"]] +
+               [v["definition"] for v in dashboard["templating"]["list"] if "definition" in v])
+    alerts = re.findall(r"^\s*expr: (.*)$", (DEPLOY / "prometheus" / "shmstore.yml").read_text(),
+                        re.M)
     assert len(queries) > 20 and len(alerts) > 8
     named = metrics_named("\n".join(queries + alerts))
     assert len(named) > 20 and named <= there, named - there
@@ -139,16 +154,20 @@ def test_the_commands_that_alerts_name_exist(make_daemon, plain_cluster):
     """Each runs against a daemon; none is wrong usage."""
     plain_cluster.tool("a")
     daemon = make_daemon(plain_cluster.place.path)
-    text = (DEPLOY / "prometheus" / "shmstore.yml").read_text()
-    commands = {c.strip() for c in re.findall(r"shmstore-admin ((?:[a-z]+)(?: [a-z]+| --[a-z]+)*?)(?=,|:|\.| names| reads| says| shows| why|\")", text)}
-    assert len(commands) >= 8 and "watch --events liar" in commands and "arb threads" in commands, commands
+    text = " ".join((DEPLOY / "prometheus" / "shmstore.yml").read_text().split())
+    commands = {c.strip() for c in re.findall(r"shmstore-admin ((?:[a-z]+)(?: [a-z]+| "
+                                              r"--[a-z]+)*?)(?=,|:|\.| names| reads| says| shows| "
+                                              r"why|\")", text)}
+    assert (len(commands) >= 8 and "watch --events liar" in commands and
+            "arb threads" in commands), commands
     for command in sorted(commands):
         words = command.split()
         if words[0] == "watch":
             words += ["--count", "1", "--since", "0"]
         if words == ["set"]:
             words += ["--help"]
-        run = subprocess.Popen([BUILD / "tools" / "shmstore-admin", "-p", plain_cluster.place.path, "--socket", daemon.socket, *words],
+        run = subprocess.Popen([BUILD / "tools" / "shmstore-admin", "-p", plain_cluster.place.path,
+                                "--socket", daemon.socket, *words],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             out, err = run.communicate(timeout=3)
@@ -167,7 +186,8 @@ def test_the_process_of_the_daemon_is_measured(make_daemon, plain_cluster):
     values = dict(re.findall(r"^(process_\w+) (\S+)$", text, re.M))
     assert float(values["process_resident_memory_bytes"]) > 1 << 20
     assert 3 < float(values["process_open_fds"]) < float(values["process_max_fds"])
-    assert float(values["process_cpu_seconds_total"]) >= 0 and float(values["process_start_time_seconds"]) > 1e9
+    assert (float(values["process_cpu_seconds_total"]) >= 0 and
+            float(values["process_start_time_seconds"]) > 1e9)
 
 
 @needs("promtool")
@@ -176,15 +196,17 @@ def test_prometheus_accepts_the_alerts():
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-# ---- under the service's limits --------------------------------------------------------------------------------------------------
+# ---- under the service's limits ------------------------------------------------------------------
 
-# Becomes the program under a seccomp filter: the system calls named are allowed, the others give EPERM.
+# Becomes the program under a seccomp filter: the system calls named are
+# allowed, the others give EPERM.
 FILTER = """
 import ctypes, os, re, struct, sys
 header = open("/usr/include/x86_64-linux-gnu/asm/unistd_64.h").read()
 numbers = dict(re.findall(r"#define __NR_(\\w+) (\\d+)", header))
 insn = lambda code, jt, jf, k: struct.pack("<HBBI", code, jt, jf, k)
-program = insn(0x20, 0, 0, 4) + insn(0x15, 1, 0, 0xC000003E) + insn(0x06, 0, 0, 0x80000000) + insn(0x20, 0, 0, 0)
+program = (insn(0x20, 0, 0, 4) + insn(0x15, 1, 0, 0xC000003E) + insn(0x06, 0, 0, 0x80000000) +
+           insn(0x20, 0, 0, 0))
 for name in sys.argv[1].split(","):
     if name in numbers:
         program += insn(0x15, 0, 1, int(numbers[name])) + insn(0x06, 0, 0, 0x7FFF0000)
@@ -202,7 +224,8 @@ def calls_of(word):
     """The system calls of a word of SystemCallFilter=."""
     if not word.startswith("@"):
         return {word}
-    lines = [line.strip() for line in run("systemd-analyze", "syscall-filter", word).stdout.splitlines()]
+    lines = [line.strip() for line in run("systemd-analyze", "syscall-filter",
+                                          word).stdout.splitlines()]
     return set().union(*(calls_of(line) for line in lines[1:] if line and not line.startswith("#")))
 
 
@@ -215,13 +238,17 @@ def allowed_calls(unit):
 
 
 def confined(units):
-    """The service's capabilities, umask and system calls, as far as they can be had without systemd as the first process."""
+    """The service's capabilities, umask and system calls, as far as they can be had without
+    systemd as the first process."""
     unit = units / "shmstored.service"
-    caps = ",".join("+" + c.removeprefix("CAP_").lower() for c in settings(unit)["CapabilityBoundingSet"][0].split())
-    prefix = ["setpriv", f"--bounding-set=-all,{caps}", "--inh-caps=-all", "--no-new-privs", "--", "bash", "-c", 'umask 0077; exec "$@"', "bash"]
+    caps = ",".join("+" + c.removeprefix("CAP_").lower()
+                    for c in " ".join(settings(unit)["CapabilityBoundingSet"]).split())
+    prefix = ["setpriv", f"--bounding-set=-all,{caps}", "--inh-caps=-all", "--no-new-privs", "--",
+              "bash", "-c", 'umask 0077; exec "$@"', "bash"]
     if os.uname().machine == "x86_64" and shutil.which("systemd-analyze") and not SANITIZED:
         calls = allowed_calls(unit)
-        assert {"read", "io_uring_enter", "execve"} <= calls and not {"setuid", "mount", "ptrace", "reboot", "kexec_load"} & calls
+        assert ({"read", "io_uring_enter", "execve"} <= calls and
+                not {"setuid", "mount", "ptrace", "reboot", "kexec_load"} & calls)
         prefix += [sys.executable, "-c", FILTER, ",".join(sorted(calls))]
     return prefix
 
@@ -233,18 +260,23 @@ def user(uid):
 @pytest.mark.skipif(not ROOT, reason="needs root: other users")
 @needs("setpriv")
 def test_daemon_works_under_the_limits_of_its_service(make_daemon, units, monkeypatch):
-    """A store of another user is accounted, its ghost named, its object handed to a third one, its dead owner's memory freed."""
+    """A store of another user is accounted, its ghost named, its object handed to a third one, its
+    dead owner's memory freed."""
     place = Place()
     cluster = Cluster(place)
     try:
-        subprocess.run([str(BUILD / "tools" / "shmstore-admin"), "-p", place.path, "init", "--shared"], check=True, capture_output=True)
+        subprocess.run([str(BUILD / "tools" / "shmstore-admin"), "-p", place.path, "init",
+                        "--shared"], check=True, capture_output=True)
         rule = f'handoff "h" {{ from = {{ "uid:{NOBODY}" }}\n to = {{ "uid:{OTHER}" }} }}\n'
-        daemon = make_daemon(config=f'partition "{place.path}" {{ }}\n{rule}', prefix=confined(units))
+        daemon = make_daemon(config=f'partition "{place.path}" {{ }}\n{rule}',
+                             prefix=confined(units))
         monkeypatch.setenv("SHMSTORE_SOCKET", daemon.socket)
         status = Path(f"/proc/{daemon.pid}/status").read_text()
-        assert bin(int(re.search(r"CapEff:\s*(\w+)", status)[1], 16)).count("1") == 6 and "NoNewPrivs:\t1" in status
+        assert (bin(int(re.search(r"CapEff:\s*(\w+)", status)[1], 16)).count("1") == 6 and
+                "NoNewPrivs:\t1" in status)
         assert FILTER not in daemon.prefix or "Seccomp:\t2" in status
-        giver, taker = cluster.tool("giver", prefix=user(NOBODY)), cluster.tool("taker", prefix=user(OTHER))
+        giver, taker = cluster.tool("giver", prefix=user(NOBODY)), cluster.tool(
+            "taker", prefix=user(OTHER))
         giver("put", "given", MIB, 1)
         taker("adopt", "given", *giver("handoff_to", "given", OTHER, 60000))
         assert taker.same("given", MIB, 1)
@@ -259,7 +291,8 @@ def test_daemon_works_under_the_limits_of_its_service(make_daemon, units, monkey
         used = place.used()
         giver.kill()
         wait_for("the dead user's memory", lambda: place.used() <= used - 4 * MIB)
-        wait_for("the dead user's store", lambda: sorted(os.listdir(f"{place.path}/stores")) == ["taker"])
+        wait_for("the dead user's store", lambda: sorted(os.listdir(f"{place.path}/stores")) == [
+            "taker"])
         assert taker.same("given", MIB, 1)
         taker.end()
         assert "errno=" not in daemon.log(), daemon.log()
@@ -271,14 +304,18 @@ def test_daemon_works_under_the_limits_of_its_service(make_daemon, units, monkey
 @pytest.mark.skipif(not ROOT, reason="needs root: other users")
 @needs("setpriv")
 def test_daemon_demotes_under_the_limits_of_its_service(make_daemon, units):
-    """Another user's objects go to the disk, into that user's directory, but for one that is in use, and come back."""
+    """Another user's objects go to the disk, into that user's directory, but for one that
+    is in use, and come back."""
     place = Place(size="64m")
     cluster = Cluster(place)
-    disk = Path(tempfile.mkdtemp(prefix="shmstore-tier-", dir=os.environ.get("SHMSTORE_TEST_DISK", "/var/tmp")))
+    disk = Path(tempfile.mkdtemp(prefix="shmstore-tier-",
+                                 dir=os.environ.get("SHMSTORE_TEST_DISK", "/var/tmp")))
     try:
         disk.chmod(0o755)
-        subprocess.run([str(BUILD / "tools" / "shmstore-admin"), "-p", place.path, "init", "--shared"], check=True, capture_output=True)
-        daemon = make_daemon(config=f'partition "{place.path}" {{ disk.path = "{disk}"\n disk.min-free = 0 }}\n', prefix=confined(units))
+        subprocess.run([str(BUILD / "tools" / "shmstore-admin"), "-p", place.path, "init",
+                        "--shared"], check=True, capture_output=True)
+        daemon = make_daemon(config=f'partition "{place.path}" {{ disk.path = "{disk}"\n '
+                                    f'disk.min-free = 0 }}\n', prefix=confined(units))
         with daemon.wire() as wire:
             wait_for("the tier", lambda: wire.query("status")["partitions"][0]["tier"])
         tool = cluster.tool("s", "norecycle", prefix=user(NOBODY))
@@ -289,7 +326,8 @@ def test_daemon_demotes_under_the_limits_of_its_service(make_daemon, units):
         wait_for("less than 75 %", lambda: place.used() <= 48 * MIB)
         files = [p for p in disk.rglob("*") if re.fullmatch("[0-9a-f]{16}", p.name)]
         assert len(files) >= 8 and {p.stat().st_uid for p in files} == {NOBODY}
-        assert tool("locate", "viewed") == ["memory"], "what is mapped is the last to go: CAP_LEASE tells"
+        assert tool("locate", "viewed") == ["memory"], (
+            "what is mapped is the last to go: CAP_LEASE tells")
         assert all(tool.same(f"k{i}", MIB, i) for i in range(56))
         tool("drop", "view")
         assert "errno=" not in daemon.log(), daemon.log()

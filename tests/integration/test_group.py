@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A partition of a Unix group, made without root: what its members may do with each other's stores, and what nobody may (docs/security.md)."""
+"""A partition of a Unix group, made without root: what its members may do with each other's stores,
+and what nobody may (docs/security.md)."""
 import contextlib
 import errno
 import os
@@ -61,7 +62,8 @@ def make(scene):
     """As docs/security.md says, by a member who is not root."""
     assert scene.run(ALICE, "init").returncode == 0
     with being(ALICE, [GROUP]):
-        for part, mode in ((".shmstore", 0o440), ("stores", 0o3770), ("peers", 0o3770), ("", 0o3770)):
+        for part, mode in ((".shmstore", 0o440), ("stores", 0o3770), ("peers", 0o3770),
+                           ("", 0o3770)):
             path = os.path.join(scene.path, part)
             os.chown(path, -1, GROUP)
             os.chmod(path, mode)
@@ -109,7 +111,8 @@ def test_modes(scene):
         assert mode(store, "objects", name) == (0o1440 if name == "pinned" else 0o440)
     assert [mode(store, "segments", name) for name in os.listdir(f"{store}/segments")] == [0o640]
     for directory, directories, files in os.walk(scene.path):
-        assert {os.lstat(os.path.join(directory, name)).st_gid for name in (*directories, *files)} <= {GROUP}
+        assert {os.lstat(os.path.join(directory, name)).st_gid
+                for name in (*directories, *files)} <= {GROUP}
     alice("unpin", "pinned")
     assert mode(store, "objects", "pinned") == 0o440
 
@@ -122,7 +125,8 @@ def test_a_member_reads(scene):
     assert bob.list() == sorted(("file", "pinned", LONG, "packed", "written"))
     # Who does not say that another user is meant reads nobody else's.
     assert scene.tool(BOB, None).code("open", "a", "readonly") == errno.EPERM
-    # What a member looks at stays as it is, whatever becomes of its key, and what comes into memory that was used is read, too.
+    # What a member looks at stays as it is, whatever becomes of its key, and what comes into
+    # memory that was used is read, too.
     for key, seed, size in (("file", 1, SIZE), ("packed", 4, PACKED)):
         bob("hold", f"v{seed}", key)
         alice("delete", key)
@@ -191,7 +195,8 @@ def test_what_a_dead_member_left(scene):
 
 
 def test_a_private_store_stays_private(scene):
-    """Other partitions, one of mode 1777 with the setgid bit among them, and what was there before: 0700, 0400."""
+    """Other partitions, one of mode 1777 with the setgid bit among them, and what was
+    there before: 0700, 0400."""
     for path_mode, others in ((0o2700, 0), (0o3777, 0o7)):
         for part in ("stores", ""):
             os.chmod(os.path.join(scene.path, part), path_mode)

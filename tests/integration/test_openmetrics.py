@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reader of OpenMetrics itself: it takes what the standard allows and refuses each thing that it forbids."""
+"""The reader of OpenMetrics itself: it takes what the standard allows and refuses
+each thing that it forbids."""
 import openmetrics
 import pytest
 
@@ -33,9 +34,11 @@ BAD = {
     "unknown type": GOOD.replace("TYPE n counter", "TYPE n count"),
     "no type": GOOD.replace("# TYPE n counter\n", ""),
     "type twice": GOOD.replace("# TYPE n counter\n", "# TYPE n counter\n# TYPE n counter\n"),
-    "help after samples": GOOD.replace("# HELP n Things.\nn_total 5\n", "n_total 5\n# HELP n Things.\n"),
+    "help after samples": GOOD.replace("# HELP n Things.\nn_total 5\n",
+                                       "n_total 5\n# HELP n Things.\n"),
     "counter without _total": GOOD.replace("n_total 5", "n 5"),
-    "family of a counter with _total": GOOD.replace("TYPE n ", "TYPE n_total ").replace("HELP n ", "HELP n_total ").replace("n_total 5", "n_total_total 5"),
+    "family of a counter with _total": GOOD.replace("TYPE n ", "TYPE n_total ").replace(
+        "HELP n ", "HELP n_total ").replace("n_total 5", "n_total_total 5"),
     "gauge with a suffix": GOOD.replace('a_bytes{path="other"', 'a_bytes_total{path="other"'),
     "another family's sample": GOOD.replace("n_total 5", "m_total 5"),
     "family in two pieces": GOOD.replace("# EOF", "# HELP n Again.\n# EOF"),
@@ -47,7 +50,9 @@ BAD = {
     "no value": GOOD.replace("n_total 5", "n_total"),
     "two spaces": GOOD.replace("n_total 5", "n_total  5"),
     "series twice": GOOD.replace("n_total 5", "n_total 5\nn_total 6"),
-    "series twice, labels in another order": GOOD.replace('a_bytes{path="other",b=""} -1.5e3', 'a_bytes{b="",path="other"} 1\na_bytes{path="other",b=""} 2'),
+    "series twice, labels in another order": GOOD.replace('a_bytes{path="other",b=""} -1.5e3',
+                                                          'a_bytes{b="",path="other"} '
+                                                          '1\na_bytes{path="other",b=""} 2'),
     "label twice": GOOD.replace('b=""} 12', 'path=""} 12'),
     "label name": GOOD.replace('b=""} 12', '1b=""} 12'),
     "reserved label": GOOD.replace('b=""} 12', '__b=""} 12'),
@@ -72,7 +77,8 @@ BAD = {
 
 def test_reads_what_is_right():
     families = openmetrics.parse(GOOD)
-    assert families["a_bytes"].value(path='/x\\y"z\n', b="") == 12 and families["a_bytes"].help == 'Bytes of "a".'
+    assert (families["a_bytes"].value(path='/x\\y"z\n', b="") == 12 and
+            families["a_bytes"].help == 'Bytes of "a".')
     assert families["a_bytes"].sum(b="") == 12 - 1500 and families["a_bytes"].unit == "bytes"
     assert families["n"].value("_total") == 5 and families["empty"].samples == {}
     assert openmetrics.parse(GOOD.encode()).keys() == families.keys()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sixteen tasks of two kinds on a host of 128 MiB, processes of their own that a real daemon lets in and preempts; what they have is made up. The first run knows nothing
-of them, and some are preempted; the profile that it leaves is loaded by the next daemon: by peaks none is. By averages more are let in at once."""
+"""Sixteen tasks of two kinds on a host of 128 MiB, processes of their own that a real daemon lets
+in and preempts; what they have is made up. The first run knows nothing of them, and some are
+preempted; the profile that it leaves is loaded by the next daemon: by peaks none is. By averages
+more are let in at once."""
 import json
 import os
 import threading
@@ -52,7 +54,8 @@ class Tasks:
         self.has = {}
         self.preempted, self.busy, self.most = 0, 0.0, 0
         self.failed = []
-        self.all_up = threading.Barrier(len(sizes))  # that they meet does not depend on how fast processes start
+        # that they meet does not depend on how fast processes start
+        self.all_up = threading.Barrier(len(sizes))
         begun = time.monotonic()
         threads = [threading.Thread(target=self.run, args=one) for one in sizes]
         for thread in threads:
@@ -121,7 +124,8 @@ class Tasks:
 
 
 def let_in(host, daemon, kinds):
-    """How many of these run when they ask one after the other and none has any memory yet: how fast processes are has no part in it."""
+    """How many of these run when they ask one after the other and none has any memory yet: how fast
+    processes are has no part in it."""
     host.private(os.getpid(), 0)
     host.available(128)
     with daemon.wire() as wire:
@@ -136,15 +140,19 @@ def teach(host, daemon, sizes):
     host.private(os.getpid(), 0)
     with daemon.wire() as wire:
         for task, (kind, mib) in enumerate(sizes, 1):
-            for answer in (profile(wire, BEGIN, task, ("c", kind, "")), profile(wire, END, task, how=DONE, flags=HAS_PRIVATE, private=mib * MIB)):
+            for answer in (profile(wire, BEGIN, task, ("c", kind, "")),
+                           profile(wire, END, task, how=DONE, flags=HAS_PRIVATE,
+                                   private=mib * MIB)):
                 assert answer.name == "PROFILED", answer
 
 
-SIZES = [("small", n) for n in (8, 5, 4, 3, 6, 4, 8, 3)] + [("large", n) for n in (48, 33, 16, 29, 41, 22, 35, 38)]
+SIZES = ([("small", n) for n in (8, 5, 4, 3, 6, 4, 8, 3)] +
+         [("large", n) for n in (48, 33, 16, 29, 41, 22, 35, 38)])
 
 
 def configured(gated, directory, strategy):
-    return gated(PROFILE.format(strategy=strategy, directory=directory), interval="20ms", preempt="shm", preempt_grace="40ms", preempt_term="300ms")
+    return gated(PROFILE.format(strategy=strategy, directory=directory), interval="20ms",
+                 preempt="shm", preempt_grace="40ms", preempt_term="300ms")
 
 
 def test_by_peaks_nobody_is_preempted_in_the_second_run(gated, small, tmp_path):
@@ -152,7 +160,8 @@ def test_by_peaks_nobody_is_preempted_in_the_second_run(gated, small, tmp_path):
     for name in "nothing is known", "peak":
         daemon = configured(gated, tmp_path / "profiles", "conservative")
         tasks = Tasks(small, daemon, SIZES)
-        report[name] = {"preempted": tasks.preempted, "gone": gate(daemon)["preemption"]["gone"], "at_once": round(tasks.at_once, 2),
+        report[name] = {"preempted": tasks.preempted, "gone": gate(daemon)["preemption"]["gone"],
+                        "at_once": round(tasks.at_once, 2),
                         "seconds": round(tasks.seconds, 2), "most": round(tasks.most / MIB, 1)}
         daemon.stop()  # it saves
     print(json.dumps(report))
@@ -161,7 +170,8 @@ def test_by_peaks_nobody_is_preempted_in_the_second_run(gated, small, tmp_path):
 
 
 def test_by_averages_more_are_let_in_at_once(gated, small, tmp_path):
-    """None of them was ever preempted: such a kind is estimated by its peak whatever the strategy. A profile that was read again counts half."""
+    """None of them was ever preempted: such a kind is estimated by its peak whatever the strategy.
+    A profile that was read again counts half."""
     daemon = configured(gated, tmp_path / "profiles", "conservative")
     teach(small, daemon, 2 * SIZES)
     daemon.stop()

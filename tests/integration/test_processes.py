@@ -8,7 +8,8 @@ import pytest
 from fixture import NOBODY, ROOT
 
 MB = 1 << 20
-needs_root = pytest.mark.skipif(not ROOT, reason="needs root for a file system or a user of its own")
+needs_root = pytest.mark.skipif(not ROOT,
+                                reason="needs root for a file system or a user of its own")
 
 
 def pass_on(donor, receiver, key, other=None, lease=60000):
@@ -128,7 +129,8 @@ def test_lock_is_not_kept_by_a_forked_child(cluster):
     owner.kill()
     other = cluster.tool("name")
     assert other.list() == []
-    # The child still maps the view: a ghost, which is in the books with its pid and goes with the child.
+    # The child still maps the view: a ghost, which is in the books with its
+    # pid and goes with the child.
     if cluster.place.mounted:
         assert cluster.books_close()["ghosts"] >= MB
     cluster.kill_child(child)
@@ -214,7 +216,8 @@ def test_alias_of_a_view_costs_nothing(cluster):
 
 
 def test_ring_of_processes_with_one_killed_each_round(plain_cluster):
-    """An object goes round; who had it last is killed and comes back. It is never lost and never wrong."""
+    """An object goes round; who had it last is killed and comes back. It is
+    never lost and never wrong."""
     cluster = plain_cluster
     tools = [cluster.tool(f"s{i}") for i in range(5)]
     tools[0]("put", "k", 2 * MB, 9)
@@ -259,7 +262,8 @@ def test_full_partition_from_four_processes(make_cluster):
 
 @needs_root
 def test_nearly_full_partition_with_recycling(make_cluster):
-    """Four processes that put and delete on a partition that holds only some of it: success or ENOSPC, nothing else."""
+    """Four processes that put and delete on a partition that holds only some of it: success
+    or ENOSPC, nothing else."""
     cluster = make_cluster(size="24m")
     tools = [cluster.tool(f"t{i}") for i in range(4)]
     for tool in tools:
@@ -277,11 +281,13 @@ def test_other_users_are_kept_out(make_cluster):
     owner = cluster.tool("mine")
     owner("put", "k", MB, 1)
     with pytest.raises(Exception):
-        cluster.tool("theirs", prefix=("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"))
+        cluster.tool("theirs", prefix=("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}",
+                                       "--clear-groups"))
     for path in ("", "stores", "peers"):
         os.chmod(os.path.join(cluster.place.path, path), 0o1777)
     os.chmod(os.path.join(cluster.place.path, ".shmstore"), 0o444)
-    other = cluster.tool("theirs", prefix=("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"))
+    other = cluster.tool("theirs", prefix=("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}",
+                                           "--clear-groups"))
     other("put", "k", MB, 2)
     assert other.code("open", "mine") == EPERM
     ticket, = owner("handoff", "k", 60000)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles as a service of a real daemon: what tasks use is remembered, of each user apart; it outlives the daemon; a file that is cut off or forged
-is refused with a warning, and the daemon begins with nothing."""
+"""Profiles as a service of a real daemon: what tasks use is remembered, of each user apart;
+it outlives the daemon; a file that is cut off or forged is refused with a warning, and the
+daemon begins with nothing."""
 import json
 import os
 import shutil
@@ -39,7 +40,8 @@ def place_size():
 @pytest.fixture
 def profiled(make_daemon, place, tmp_path):
     def make(private="conservative", save="60s", path=place.path):
-        return make_daemon(config=CONFIG.format(private=private, directory=tmp_path / "state", path=path, save=save), http=False)
+        return make_daemon(config=CONFIG.format(private=private, directory=tmp_path / "state",
+                                                path=path, save=save), http=False)
 
     return make
 
@@ -58,7 +60,8 @@ def estimate(wire, *name, private=0):
 def run(wire, task, name, private, how=DONE):
     """A task that tells what it used; more than what this process grows by meanwhile."""
     assert profile(wire, BEGIN, task, name).name == "PROFILED"
-    answer = profile(wire, END, task, how=how, flags=HAS_PRIVATE | HAS_SHARED | HAS_CPU, private=private, shared=private // 2, cpu=30)
+    answer = profile(wire, END, task, how=how, flags=HAS_PRIVATE | HAS_SHARED | HAS_CPU,
+                     private=private, shared=private // 2, cpu=30)
     assert answer.name == "PROFILED", answer
 
 
@@ -82,7 +85,8 @@ def kinds(wire, uid=MINE):
 def test_off_is_the_default(make_daemon, place):
     daemon = make_daemon(config=f'partition "{place.path}" {{ create = yes }}\n', http=False)
     with daemon.wire() as wire:
-        for answer in (profile(wire, BEGIN, 1, ("c", "f", "")), profile(wire, ESTIMATE, name=("c", "f", "")), document(wire, SHOW)):
+        for answer in (profile(wire, BEGIN, 1, ("c", "f", "")),
+                       profile(wire, ESTIMATE, name=("c", "f", "")), document(wire, SHOW)):
             assert answer.name == "REFUSED" and "private = conservative" in answer.text
     result = daemon.admin("profile", "show", check=False)
     assert result.returncode == 1 and "profiles are off" in result.stderr
@@ -104,17 +108,21 @@ def test_estimates_follow_what_tasks_used(profiled):
         for how in (PREEMPTED, DROPPED):
             run(wire, 8, kind, 5000 * MIB, how=how)
         found = kinds(wire)[(os.getuid(), *kind)]
-        assert found["private"]["n"] == 6 and found["private"]["peak"] == 400 * MIB and found["preempted"]
+        assert (found["private"]["n"] == 6 and found["private"]["peak"] == 400 * MIB and
+                found["preempted"])
         assert sum(n for _, n in found["private"]["histogram"]) == 6
-        # The first to end are those that live shortest: until five are known, no estimate is below the default, if nothing was declared.
+        # The first to end are those that live shortest: until five are known, no estimate is below
+        # the default, if nothing was declared.
         for task in range(20, 24):
             run(wire, task, ("python", "burst", ""), MIB)
-            assert estimate(wire, "python", "burst", "")[0] == 7 * MIB and estimate(wire, "python", "burst", "", private=2 * MIB)[0] == 2 * MIB
+            assert (estimate(wire, "python", "burst", "")[0] == 7 * MIB and
+                    estimate(wire, "python", "burst", "", private=2 * MIB)[0] == 2 * MIB)
         run(wire, 24, ("python", "burst", ""), MIB)
         assert estimate(wire, "python", "burst", "")[0] == MIB
         # An instance counts for its class, which answers for instances that are not known.
         run(wire, 9, ("python", "make", "A#1"), 80 * MIB)
-        assert estimate(wire, "python", "make", "A#2")[0] == estimate(wire, "python", "make", "A")[0] == 100 * MIB
+        assert estimate(wire, "python", "make", "A#2")[0] == estimate(
+            wire, "python", "make", "A")[0] == 100 * MIB
         assert estimate(wire, "python", "make", "B")[3] == 0
 
 
@@ -149,10 +157,15 @@ with t.Wire(sys.argv[2]) as wire:
 
 
 def test_the_daemon_sees_what_a_task_frees_before_its_end(profiled):
-    """And when in its life it had it. The task is a process of its own, which has no memory from before that it could use again."""
+    """And when in its life it had it. The task is a process of its own, which has no memory from
+    before that it could use again."""
     daemon = profiled()
-    with daemon.wire() as wire, subprocess.Popen([sys.executable, "-c", BURST, str(Path(__file__).parent), daemon.socket], stdin=subprocess.PIPE,
-                                                 stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}) as task:
+    with daemon.wire() as wire, subprocess.Popen([sys.executable, "-c", BURST,
+                                                  str(Path(__file__).parent), daemon.socket],
+                                                 stdin=subprocess.PIPE,
+                                                 stdout=subprocess.PIPE, text=True,
+                                                 env={**os.environ,
+                                                      "PYTHONDONTWRITEBYTECODE": "1"}) as task:
         def tell(word):
             task.stdin.write(word + "\n")
             task.stdin.flush()
@@ -169,12 +182,15 @@ def test_the_daemon_sees_what_a_task_frees_before_its_end(profiled):
         until = 4 * running()["age_ms"] + 100
         wait_for("an age", lambda: running()["age_ms"] > until)
         row = running()
-        assert (row["pid"], row["func"]) == (task.pid, "burst") and row["private_peak"] >= 30 * MIB and row["age_ms"] > begun
+        assert ((row["pid"], row["func"]) == (task.pid, "burst") and
+                row["private_peak"] >= 30 * MIB and row["age_ms"] > begun)
         tell("end")
         found = kinds(wire)[(os.getuid(), "python", "burst", "")]
         assert 30 * MIB <= found["private"]["peak"] < 64 * MIB
-        assert found["private"]["n"] == 1 and found["shared"]["n"] == 0 and found["life_ms"] >= until
-        assert len(found["phases"]) == 8 and max(found["phases"]) >= 30 * MIB and found["phases"][-1] < 16 * MIB
+        assert (found["private"]["n"] == 1 and found["shared"]["n"] == 0 and
+                found["life_ms"] >= until)
+        assert (len(found["phases"]) == 8 and max(found["phases"]) >= 30 * MIB and
+                found["phases"][-1] < 16 * MIB)
         task.stdin.close()
 
 
@@ -197,15 +213,19 @@ def test_wrong_requests_and_texts_in_parts(profiled):
 def wrong_requests(daemon):
     with daemon.wire() as wire:
         assert profile(wire, BEGIN, 1, ("c", "f", "")).name == "PROFILED"
-        for answer, words in ((profile(wire, BEGIN, 1, ("c", "f", "")), "runs already"), (profile(wire, END, 2), "no task"),
-                              (profile(wire, SAMPLE, 2), "no task"), (profile(wire, BEGIN, 3, ("c", "", "")), "a kind of tasks"),
-                              (profile(wire, BEGIN, 3, ("c", "f")), "a kind of tasks"), (profile(wire, BEGIN, 3, ("c", "f", "g", "h")), "a kind"),
+        for answer, words in ((profile(wire, BEGIN, 1, ("c", "f", "")), "runs already"),
+                              (profile(wire, END, 2), "no task"),
+                              (profile(wire, SAMPLE, 2), "no task"),
+                              (profile(wire, BEGIN, 3, ("c", "", "")), "a kind of tasks"),
+                              (profile(wire, BEGIN, 3, ("c", "f")), "a kind of tasks"),
+                              (profile(wire, BEGIN, 3, ("c", "f", "g", "h")), "a kind"),
                               (profile(wire, BEGIN, 3, ("c", "f" * 256, "")), "255 bytes")):
             assert answer.name == "REFUSED" and words in answer.text, answer
         for task in range(2, 1025):
             assert profile(wire, BEGIN, task, ("c", "f", "")).name == "PROFILED"
         assert profile(wire, BEGIN, 2000, ("c", "f", "")).name == "REFUSED"
-    for values in ((0, 0, 0, 1, 0), (5, 0, 0, 1, 0), (END, 4, 0, 1, 0), (BEGIN, 1, 0, 1, 0), (END, 0, 0, 0, 0), (END, 0, 8, 1, 0), (END, 0, 0, 1, 1)):
+    for values in ((0, 0, 0, 1, 0), (5, 0, 0, 1, 0), (END, 4, 0, 1, 0), (BEGIN, 1, 0, 1, 0),
+                   (END, 0, 0, 0, 0), (END, 0, 8, 1, 0), (END, 0, 0, 1, 1)):
         with daemon.wire() as wire, pytest.raises(Closed):
             wire.call("PROFILE", *values, 0, 0, 0)
     for values in ((0, MINE, 0, 0), (5, MINE, 0, 0), (TEXT, ALL, 0, 0), (LOAD, ALL, 0, 1)):
@@ -223,11 +243,13 @@ def texts_in_parts(daemon):
         def load(at, part, total=len(text), to=wire):
             return to.call("PROFILE_ADMIN", LOAD, MINE, at, total, tail=part)
 
-        for at, part, total in ((0, b"", 10), (0, b"xx", 1), (5, b"x", 10), (0, b"x", 2**24 + 1), (2**63, b"x", 2**63 + 1)):
+        for at, part, total in ((0, b"", 10), (0, b"xx", 1), (5, b"x", 10), (0, b"x", 2**24 + 1),
+                                (2**63, b"x", 2**63 + 1)):
             assert load(at, part, total).name == "REFUSED"
         before = kinds(wire)
         assert load(0, text[:4000]).name == "DONE"
-        assert load(4000, text[4000:8000], to=other).name == "REFUSED"  # its parts are another connection's
+        # its parts are another connection's
+        assert load(4000, text[4000:8000], to=other).name == "REFUSED"
         assert load(4001, text[4001:8000]).name == "REFUSED"
         assert load(4000, text[4000:8000]).name == "REFUSED"  # from there on it begins anew
         assert kinds(wire) == before
@@ -236,12 +258,14 @@ def texts_in_parts(daemon):
         after = kinds(wire)
         assert after.keys() == before.keys()
         key = (os.getuid(), "c", "f1", "")
-        assert before[key]["private"]["n"] == 5 and after[key]["private"]["n"] == 2 and after[key]["private"]["peak"] == 161 * MIB
+        assert (before[key]["private"]["n"] == 5 and after[key]["private"]["n"] == 2 and
+                after[key]["private"]["peak"] == 161 * MIB)
         assert wire.call("PROFILE_ADMIN", RESET, MINE, 0, 0).name == "DONE" and not kinds(wire)
 
 
 def test_restart_and_forged_files(profiled, tmp_path):
-    """Saved, restarted: the loaded estimate. Cut off, or changed: a warning, an empty profile, and the daemon runs and ends in good order."""
+    """Saved, restarted: the loaded estimate. Cut off, or changed: a warning, an empty profile, and
+    the daemon runs and ends in good order."""
     daemon = profiled()
     kind = ("python", "join", "")
     file = tmp_path / "state" / f"profile-{os.getuid()}"
@@ -267,7 +291,8 @@ def test_restart_and_forged_files(profiled, tmp_path):
             assert estimate(wire, *kind) == (7 * MIB, 0, 0, 0)
         assert f"profile-{os.getuid()} is refused" in daemon.log(), text[:40]
         assert file.with_name(file.name + ".refused").read_bytes() == text
-    # A file that somebody else may write to, or that is no file, is none of ours. It does not lead us anywhere.
+    # A file that somebody else may write to, or that is no file, is none of ours.
+    # It does not lead us anywhere.
     daemon.stop()
     file.with_name("profile-7").write_bytes(good)
     file.with_name("profile-7").chmod(0o666)
@@ -303,7 +328,8 @@ def test_a_kill_at_any_moment_leaves_the_old_file_or_the_new_one(profiled, tmp_p
         with daemon.wire() as wire:
             known = len(kinds(wire))
             assert known > 0
-            assert wire.call("PROFILE_ADMIN", RESET, MINE, 0, 0).name == "DONE" if turn % 2 else True
+            assert (wire.call("PROFILE_ADMIN", RESET, MINE, 0, 0).name == "DONE" if turn % 2
+                    else True)
 
 
 def test_two_daemons_do_not_share_a_directory(profiled, place):
@@ -336,19 +362,22 @@ with t.Wire(sys.argv[2]) as wire:
     t.run(wire, 1, ("c", "secret", ""), 9 << 20)
     assert list(t.kinds(wire)) == [(t.NOBODY, "c", "secret", "")]
 """
-    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent), daemon.socket], check=True, timeout=60, user=NOBODY, group=NOBODY,
+    subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent), daemon.socket],
+                   check=True, timeout=60, user=NOBODY, group=NOBODY,
                    env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}, cwd="/")
     with daemon.wire() as wire:
         assert document(wire, TEXT) == text
-        assert {k[0]: v["private"]["peak"] for k, v in kinds(wire, ALL).items()} == {0: 50 * MIB, NOBODY: 9 * MIB}
+        assert {k[0]: v["private"]["peak"] for k, v in kinds(wire, ALL).items()} == {
+            0: 50 * MIB, NOBODY: 9 * MIB}
     daemon.stop()
-    assert sorted(p.name for p in (tmp_path / "state").iterdir()) == ["profile-0", f"profile-{NOBODY}"]
+    assert sorted(p.name for p in (tmp_path / "state").iterdir()) == [
+        "profile-0", f"profile-{NOBODY}"]
     daemon.restart()
     with daemon.wire() as wire:
         assert len(kinds(wire, ALL)) == 2
 
 
-# ---- the tool, the library, Python --------------------------------------------------------------------------------------------
+# ---- the tool, the library, Python ---------------------------------------------------------------
 
 
 def test_the_tool(profiled, tmp_path):
@@ -359,7 +388,8 @@ def test_the_tool(profiled, tmp_path):
         for task in range(1, 11):
             run(wire, task, kind, 300 * MIB)
         assert profile(wire, BEGIN, 99, ("c", "runs", "")).name == "PROFILED"
-        shown = subprocess.run([str(ADMIN), "profile", "show"], env=daemon.env(), capture_output=True, text=True, timeout=60, check=True).stdout
+        shown = subprocess.run([str(ADMIN), "profile", "show"], env=daemon.env(),
+                               capture_output=True, text=True, timeout=60, check=True).stdout
         assert "300 MiB" in shown and "join" in shown and "runs" in shown and "\x1b[2J" not in shown
         assert daemon.admin("profile", "show")["users"][0]["kinds"][0]["private"]["n"] == 10
         assert daemon.admin("profile", "save", file, check=False).returncode == 0
@@ -368,7 +398,8 @@ def test_the_tool(profiled, tmp_path):
         assert daemon.admin("profile", "load", file, check=False).returncode == 0
         assert estimate(wire, *kind)[::3] == (300 * MIB, 5)
         good = file.read_bytes()
-        for text, words in ((good[:-2], "checksum"), (b"", "empty"), (b"a\0b", "nul"), (good.replace(b"profile 1", b"profile 9"), "version"),
+        for text, words in ((good[:-2], "checksum"), (b"", "empty"), (b"a\0b", "nul"),
+                            (good.replace(b"profile 1", b"profile 9"), "version"),
                             (b"x" * ((16 << 20) + 1), "large")):
             file.write_bytes(text)
             result = daemon.admin("profile", "load", file, check=False)
@@ -432,10 +463,12 @@ def test_python(profiled, place, on):
     if not list(python.glob("shmstore/_shmstore*.so")):
         pytest.skip("the Python package is not built")
     daemon = profiled(private="conservative" if on == "on" else "none")
-    env = {**daemon.env(), "PYTHONPATH": str(python), "LD_LIBRARY_PATH": str(BUILD / "libshmstore"), "PYTHONDONTWRITEBYTECODE": "1"}
+    env = {**daemon.env(), "PYTHONPATH": str(python), "LD_LIBRARY_PATH": str(BUILD / "libshmstore"),
+           "PYTHONDONTWRITEBYTECODE": "1"}
     if SANITIZED:
         pytest.skip("a sanitizer is not preloaded here")
-    subprocess.run(["/usr/bin/python3", "-c", PYTHON, place.path, on], env=env, check=True, timeout=60)
+    subprocess.run(["/usr/bin/python3", "-c", PYTHON, place.path, on], env=env, check=True,
+                   timeout=60)
 
 
 LEARNED = """
@@ -472,7 +505,8 @@ assert store.estimate("fails").n == 0
 """
 
 
-def test_what_was_born_shared_or_kept_by_malloc_is_learned_and_admitted_tasks_are_profiled(profiled):
+def test_what_was_born_shared_or_kept_by_malloc_is_learned_and_admitted_tasks_are_profiled(
+        profiled):
     python = BUILD / "python"
     if not list(python.glob("shmstore/_shmstore*.so")) or SANITIZED:
         pytest.skip("the Python package is not built, or a sanitizer is not preloaded here")
@@ -480,8 +514,11 @@ def test_what_was_born_shared_or_kept_by_malloc_is_learned_and_admitted_tasks_ar
     large = Place(size="160m")
     try:
         daemon = profiled(private="aggressive", path=large.path)
-        env = {**daemon.env(), "PYTHONPATH": str(python), "LD_LIBRARY_PATH": str(BUILD / "libshmstore"), "PYTHONDONTWRITEBYTECODE": "1",
-               "PYTHONMALLOC": "malloc", "MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
-        subprocess.run(["/usr/bin/python3", "-c", LEARNED, large.path], env=env, check=True, timeout=60)
+        env = {**daemon.env(), "PYTHONPATH": str(python),
+               "LD_LIBRARY_PATH": str(BUILD / "libshmstore"), "PYTHONDONTWRITEBYTECODE": "1",
+               "PYTHONMALLOC": "malloc", "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+               "MALLOC_TRIM_THRESHOLD_": str(1 << 40)}
+        subprocess.run(["/usr/bin/python3", "-c", LEARNED, large.path], env=env, check=True,
+                       timeout=60)
     finally:
         large.remove()

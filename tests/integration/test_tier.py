@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk tier between processes: one object with names in several stores is demoted for all and promoted once for all; deaths at any
-time; handles that only look; a host without a daemon.
+"""The disk tier between processes: one object with names in several stores is demoted for all and
+promoted once for all; deaths at any time; handles that only look; a host without a daemon.
 
-What is in the tier is seen here by its file names. Every test ends with a partition and a disk that are empty again.
+What is in the tier is seen here by its file names. Every test ends with a partition and
+a disk that are empty again.
 """
 import os
 import signal
@@ -126,7 +127,8 @@ def test_handed_on_as_it_is(tiered):
 
 
 def test_ring_of_processes_that_demote_and_die(tiered):
-    """An object goes round through the tier; who had it last is killed and comes back. It is never lost and never wrong."""
+    """An object goes round through the tier; who had it last is killed and comes back. It is
+    never lost and never wrong."""
     tools = [tiered.tool(f"s{i}") for i in range(4)]
     tools[0]("put", "k", 3 * MB, 9)
     for turn in range(24):
@@ -277,7 +279,8 @@ def test_puts_go_on_where_the_partition_is_full(make_tiered):
 
 
 def test_puts_of_many_at_once_where_the_partition_is_full(make_tiered):
-    """One of them evicts at a time; the others wait for it, and none is refused for want of memory that an eviction is just making."""
+    """One of them evicts at a time; the others wait for it, and none is refused for want of memory
+    that an eviction is just making."""
     cluster = make_tiered(size="64m")
     if not cluster.place.mounted:
         pytest.skip("needs a mount of its own")
@@ -342,8 +345,8 @@ def test_limit_of_the_tier_is_kept_and_said(make_tiered):
 
 
 def test_everything_at_once(make_tiered):
-    """Stores that put, hand on, demote and promote at random on a partition with too little room, while others evict and collect, and one
-    of them is killed now and then."""
+    """Stores that put, hand on, demote and promote at random on a partition with too little room,
+    while others evict and collect, and one of them is killed now and then."""
     cluster = make_tiered(size="48m")
     keeper = cluster.tool()
     tools = {f"s{i}": cluster.tool(f"s{i}", "daemon=off") for i in range(4)}
@@ -358,7 +361,8 @@ def test_everything_at_once(make_tiered):
         for name, tool in tools.items():
             if name != victim:
                 n_ok, n_refused, n_other, n_wrong = map(int, tool.receive())
-                assert n_ok > 10 and n_other == 0 and n_wrong == 0, (name, n_ok, n_refused, n_other, n_wrong)
+                assert n_ok > 10 and n_other == 0 and n_wrong == 0, (
+                    (name, n_ok, n_refused, n_other, n_wrong))
         tools[victim] = cluster.tool(victim, "daemon=off")
         cluster.books_close()
         for tool in tools.values():  # keys are put anew each turn
@@ -369,7 +373,8 @@ def test_everything_at_once(make_tiered):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_shared_objects_at_random(make_tiered, seed):
-    """Four stores share objects, each step all of them do something to the same ones at the same time; a model says what each must hold."""
+    """Four stores share objects, each step all of them do something to the same ones at the same
+    time; a model says what each must hold."""
     random = Random(seed)
     cluster = make_tiered(size="256m")
     tools = [cluster.tool(f"s{i}", "daemon=off") for i in range(4)]
@@ -403,7 +408,8 @@ def test_shared_objects_at_random(make_tiered, seed):
                 answer = tool.receive()
             except OSError as error:
                 allowed = {ENOSPC} if word == "evict" else set() if key in keys else {ENOENT}
-                assert error.errno in allowed | ({EPERM} if word == "demote" else set()), (step, word, error)
+                assert error.errno in allowed | ({EPERM} if word == "demote" else set()), (
+                    (step, word, error))
             else:
                 assert word != "get" or answer == ["same"], (step, key)
     for tool, keys in zip(tools, held):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The disk tier on a disk of 64 MiB that fills up, gets read-only, fails and disappears.
 
-In all of it: what is in memory stays there and can be got; a call that needs the disk says which disk and why; nothing is left half-made
-on it; and when the disk is well again, all goes on.
+In all of it: what is in memory stays there and can be got; a call that needs the disk says which
+disk and why; nothing is left half-made on it; and when the disk is well again, all goes on.
 """
 import os
 from errno import EEXIST, EIO, ENOSPC
@@ -16,13 +16,15 @@ SIZE = 4 * MB
 
 
 class Small(Cluster):
-    """A partition of some size whose tier is a disk of 64 MiB. Nothing is compressed: noise would not be anyway."""
+    """A partition of some size whose tier is a disk of 64 MiB. Nothing is compressed:
+    noise would not be anyway."""
 
     def __init__(self, size="256m", **tier):
         self.disk = LoopDisk()
         super().__init__(Place(size=size))
-        self.tool()("tier", self.disk.path, "level=0", *(f"{name}={value}" if value is not True else name
-                                                         for name, value in tier.items()))
+        self.tool()("tier", self.disk.path, "level=0",
+                    *(f"{name}={value}" if value is not True else name
+                      for name, value in tier.items()))
         self.empty = self.disk.used()
 
     def fill(self, tool, n, first=0):
@@ -76,7 +78,8 @@ def test_a_full_disk_keeps_objects_in_memory_and_says_so(make_small):
     keys = small.fill(tool, 20)
     gone, error = demote_until_full(tool, keys)
     assert error.errno == ENOSPC
-    assert "disk full" in error.strerror and small.disk.path in error.strerror and "free" in error.strerror, error.strerror
+    assert ("disk full" in error.strerror and small.disk.path in error.strerror and
+            "free" in error.strerror), error.strerror
     assert 10 <= len(gone) <= 15  # 64 MiB less what ext4 needs
     stays = keys[len(gone)]
     assert tool("locate", stays) == ["memory"] and tool.same(stays, SIZE, len(gone) + 1)
@@ -132,14 +135,16 @@ def test_a_put_that_finds_both_full_is_refused_and_changes_nothing(make_small):
     small.all_same(tool, keys[n // 2:] + [f"k{n}"])
 
 
-@pytest.mark.parametrize("limit", [{"max": 10 * MB}, {"min_free": 45 * MB}], ids=["max", "min_free"])
+@pytest.mark.parametrize("limit", [{"max": 10 * MB}, {"min_free": 45 * MB}],
+                         ids=["max", "min_free"])
 def test_the_limit_holds_and_is_named(make_small, limit):
     small = make_small(**limit)
     tool = small.tool("s")
     keys = small.fill(tool, 8)
     gone, error = demote_until_full(tool, keys)
     name, value = next(iter(limit.items()))
-    assert error.errno == ENOSPC and "disk full" in error.strerror and str(value) in error.strerror, error.strerror
+    assert (error.errno == ENOSPC and "disk full" in error.strerror and
+            str(value) in error.strerror), error.strerror
     assert name.replace("_", "-") in error.strerror, error.strerror
     assert 1 <= len(gone) <= 3
     if name == "max":

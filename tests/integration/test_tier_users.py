@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Users and the disk tier: each has a part of it that others cannot enter or prepare; root moves everybody's objects, which stay theirs; what
-another user was handed is never moved to where he cannot read it."""
+"""Users and the disk tier: each has a part of it that others cannot enter or prepare; root
+moves everybody's objects, which stay theirs; what another user was handed is never moved to
+where he cannot read it."""
 import itertools
 import os
 import stat
@@ -24,12 +25,14 @@ class Users(Tiered):
         Cluster.__init__(self, Place(size="256m"))
         self.disk = Disk()
         self.socket = "/nonexistent/shmstored"
-        subprocess.run([ADMIN, "-p", self.place.path, "init", "--shared"], check=True, capture_output=True)
+        subprocess.run([ADMIN, "-p", self.place.path, "init", "--shared"], check=True,
+                       capture_output=True)
         os.chmod(self.disk.path, 0o755)
         self.tool()("tier", self.disk.path)
 
     def user(self, uid, store=None, *options):
-        return self.tool(store, *options, prefix=["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups",
+        return self.tool(store, *options, prefix=["setpriv", f"--reuid={uid}", f"--regid={uid}",
+                                                  "--clear-groups",
                                                   "env", f"SHMSTORE_SOCKET={self.socket}"])
 
     @property
@@ -116,7 +119,8 @@ def test_the_limit_is_that_of_all_users_together(users):
 
 def test_what_another_user_prepared_is_not_used(users):
     """EVE is first, and makes the directories that would be ALICE's."""
-    traps = [os.path.join(users.place.path, "tier", str(ALICE)), os.path.join(users.disk.path, users.uuid, str(ALICE))]
+    traps = [os.path.join(users.place.path, "tier", str(ALICE)),
+             os.path.join(users.disk.path, users.uuid, str(ALICE))]
     eve = users.user(EVE, "eve")
     eve("put", "k", MB, 1)
     eve("demote", "k")  # the directories for all are there now
@@ -147,7 +151,8 @@ def test_what_another_user_prepared_is_not_used(users):
 
 
 def test_forged_stub_leads_to_nothing_of_others(users):
-    """EVE makes a stub in her own store that names ALICE's tier file; root and others who look there get an error, not the bytes."""
+    """EVE makes a stub in her own store that names ALICE's tier file; root and others who look
+    there get an error, not the bytes."""
     alice, eve = users.user(ALICE, "alice"), users.user(EVE, "eve")
     alice("put", "secret", MB, 1)
     alice("demote", "secret")
@@ -158,7 +163,8 @@ def test_forged_stub_leads_to_nothing_of_others(users):
     with being(EVE):
         os.symlink(text, os.path.join(objects, "theirs"))
         os.symlink("../../../alice/objects/secret", os.path.join(objects, "link"))
-        os.symlink("shmstore-tier:1:../../../etc/pass:0000000000000000:1:1", os.path.join(objects, "path"))
+        os.symlink("shmstore-tier:1:../../../etc/pass:0000000000000000:1:1",
+                   os.path.join(objects, "path"))
     root = users.tool("eve", "readonly")
     for tool in (eve, root):
         for key in ("theirs", "link", "path"):
@@ -180,7 +186,8 @@ def handing(make_daemon):
     cluster = Users()
     try:
         path = cluster.place.path
-        config = f'partition "{path}" {{}}\nhandoff "alice-bob" {{ from = {{ "uid:{ALICE}" }}\n to = {{ "uid:{BOB}" }} }}\n'
+        config = (f'partition "{path}" {{}}\nhandoff "alice-bob" {{ from = {{ "uid:{ALICE}" }}\n '
+                  f'to = {{ "uid:{BOB}" }} }}\n')
         cluster.socket = make_daemon(path, config=config).socket
         yield cluster
         for tool in cluster.tools:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What three users on one shared partition may try on each other's files and names (docs/security.md); the daemon: test_daemon_users.py."""
+"""What three users on one shared partition may try on each other's files and names
+(docs/security.md); the daemon: test_daemon_users.py."""
 import errno
 import fcntl
 import mmap
@@ -30,7 +31,8 @@ def test_others_files_are_out_of_reach(scene):
     files = [f"{store}/objects/k", f"{store}/.store", ticket_path(lease), ticket_path(given)]
     with being(EVE):
         os.mkdir(mine, 0o777)
-        for directory in (store, f"{store}/objects", f"{store}/handoff", f"{store}/recycle", f"{scene.path}/inbox/{BOB}"):
+        for directory in (store, f"{store}/objects", f"{store}/handoff", f"{store}/recycle",
+                          f"{scene.path}/inbox/{BOB}"):
             denied(os.listdir, directory)
             denied(os.open, f"{directory}/new", os.O_CREAT | os.O_WRONLY, 0o600)
         for file in files:
@@ -43,7 +45,8 @@ def test_others_files_are_out_of_reach(scene):
             denied(os.chmod, file, 0o666)
             denied(os.truncate, file, 0)
             denied(os.setxattr, file, "user.x", b"x")
-        for directory in (store, f"{scene.path}/stores", f"{scene.path}/peers", f"{scene.path}/inbox", f"{scene.path}/.shmstore"):
+        for directory in (store, f"{scene.path}/stores", f"{scene.path}/peers",
+                          f"{scene.path}/inbox", f"{scene.path}/.shmstore"):
             denied(os.rename, directory, f"{scene.path}/away")
             denied(os.chmod, directory, 0o777)
         denied(os.rmdir, store, errors=(errno.EACCES, errno.EPERM, errno.ENOTEMPTY))
@@ -80,9 +83,12 @@ def test_tickets_are_no_rights(scene):
             assert bob.code("adopt", "x", f"{head}:{scene.path}/{file}") == errno.EPERM
     with being(EVE):
         os.symlink(f"{scene.path}/stores/bob", f"{scene.path}/stores/link")
-    assert bob.code("adopt", "x", f"{head}:{scene.path}/stores/link/handoff/{name}") in (errno.EPERM, errno.EBADMSG)
-    assert bob.code("adopt", "x", f"{head}:{scene.path}/inbox/{BOB}/handoff/../handoff/{name}") == errno.EPERM
-    assert bob.code("adopt", "x", f"{head}:{scene.path}/inbox/{ALICE}/handoff/{name}") in (errno.EPERM, errno.ESTALE)
+    assert bob.code("adopt", "x", f"{head}:{scene.path}/stores/link/handoff/{name}") in (
+        errno.EPERM, errno.EBADMSG)
+    assert bob.code("adopt", "x",
+                    f"{head}:{scene.path}/inbox/{BOB}/handoff/../handoff/{name}") == errno.EPERM
+    assert bob.code("adopt", "x", f"{head}:{scene.path}/inbox/{ALICE}/handoff/{name}") in (
+        errno.EPERM, errno.ESTALE)
     bob("adopt", "x", given)
 
 
@@ -147,7 +153,8 @@ def test_squatted_names_deny_and_give_nothing(scene):
     scene.start()
     with being(EVE):
         os.mkdir(f"{scene.path}/stores/alice", 0o777)
-        os.mkdir(f"{scene.path}/stores/alice/hers")  # an empty one would be taken for what a kill left, and removed
+        # an empty one would be taken for what a kill left, and removed
+        os.mkdir(f"{scene.path}/stores/alice/hers")
         os.symlink("/etc", f"{scene.path}/stores/alice2")
         os.symlink(f"{scene.path}/stores/bob", f"{scene.path}/stores/alice3")
     bob, alice = scene.tool(BOB, "bob"), scene.tool(ALICE)
@@ -176,7 +183,8 @@ def test_squatted_names_deny_and_give_nothing(scene):
         os.mkdir(f"{scene.path}/inbox/{BOB}", 0o777)
     alice("put", "k", 100, 1)
     bob("adopt", "k", *alice("handoff_to", "k", BOB, 60000))
-    assert os.stat(f"{scene.path}/inbox").st_uid == 0 and os.stat(f"{scene.path}/inbox/{BOB}").st_uid == BOB
+    assert (os.stat(f"{scene.path}/inbox").st_uid == 0 and
+            os.stat(f"{scene.path}/inbox/{BOB}").st_uid == BOB)
 
 
 def test_junk_harms_nobody(scene):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A cluster (fixture.py) whose partition has a disk tier. What is in the tier is seen by its file names, not asked from the library."""
+"""A cluster (fixture.py) whose partition has a disk tier. What is in the tier is seen by its file
+names, not asked from the library."""
 import os
 import shutil
 import subprocess
@@ -14,7 +15,8 @@ class Disk:
 
     def __init__(self):
         base = os.environ.get("SHMSTORE_TEST_DISK", "/var/tmp")
-        kind = subprocess.run(["stat", "-f", "-c", "%T", base], capture_output=True, text=True, check=True).stdout.strip()
+        kind = subprocess.run(["stat", "-f", "-c", "%T", base], capture_output=True, text=True,
+                              check=True).stdout.strip()
         if kind in ("tmpfs", "ramfs"):
             pytest.skip(f"{base} is in memory: set SHMSTORE_TEST_DISK to a directory on disk")
         self.base = tempfile.mkdtemp(prefix="shmstore-test-tier-", dir=base)
@@ -43,10 +45,12 @@ class Tiered(Cluster):
         self.tool()("tier", self.disk.path, *(f"{name}={value}" for name, value in tier.items()))
 
     def residents(self):
-        return [name for _, _, names in os.walk(os.path.join(self.place.path, "tier")) for name in names if name.endswith(".object")]
+        return [name for _, _, names in os.walk(os.path.join(self.place.path, "tier"))
+                for name in names if name.endswith(".object")]
 
     def anchors(self):
-        return [name for _, _, names in os.walk(os.path.join(self.place.path, "tier")) for name in names if name.endswith(".stub")]
+        return [name for _, _, names in os.walk(os.path.join(self.place.path, "tier"))
+                for name in names if name.endswith(".stub")]
 
     def nothing_left(self):
         super().nothing_left()

@@ -8,7 +8,8 @@ ALICE, BOB, EVE = 60001, 60002, 60003
 
 @contextlib.contextmanager
 def being(uid, groups=()):
-    """This process as that user of these further groups: its files, and the credentials that a socket shows."""
+    """This process as that user of these further groups: its files, and the
+    credentials that a socket shows."""
     before = os.getgroups()
     os.setgroups(groups)
     os.setegid(uid)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A shared partition, the daemon over it, and three users (users.py), one of whom can lie in a store of her own making.
+"""A shared partition, the daemon over it, and three users (users.py), one of whom can lie
+in a store of her own making.
 
-A user is a storetool process with that uid, or this process with its effective uid, for what needs no library: files, and raw messages on
-the daemon's socket.
+A user is a storetool process with that uid, or this process with its effective uid, for what needs
+no library: files, and raw messages on the daemon's socket.
 """
 import contextlib
 import errno
@@ -39,13 +40,14 @@ class Forged:
         pid = pid or os.getpid()
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             start = int(file.read().rsplit(")", 1)[1].split()[19])
-        page = struct.pack("=8sIIQIIQq16s256s128s256s", b"SHMSTORE", 1, 4096, 0, pid, uid, start, time.time_ns(), boot,
-                           name.encode(), b"forged", b"").ljust(4096, b"\0")
+        page = struct.pack("=8sIIQIIQq16s256s128s256s", b"SHMSTORE", 1, 4096, 0, pid, uid, start,
+                           time.time_ns(), boot, name.encode(), b"forged", b"").ljust(4096, b"\0")
         with being(EVE):
             os.mkdir(self.path, 0o700)
             for part in ("objects", "recycle", "handoff"):
                 os.mkdir(os.path.join(self.path, part), 0o700)
-            self.fd = os.open(os.path.join(self.path, ".new"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            self.fd = os.open(os.path.join(self.path, ".new"),
+                              os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             os.write(self.fd, page)
             fcntl.flock(self.fd, fcntl.LOCK_EX)
             os.rename(os.path.join(self.path, ".new"), os.path.join(self.path, ".store"))
@@ -72,7 +74,8 @@ class Scene:
         self.open = []
 
     def start(self, limits="", rules=RULE):
-        subprocess.run([ADMIN, "-p", self.path, "init", "--shared"], check=True, capture_output=True)
+        subprocess.run([ADMIN, "-p", self.path, "init", "--shared"], check=True,
+                       capture_output=True)
         self.daemon.write_config(f'partition "{self.path}" {{\n{limits}\n}}\n{rules}')
         self.daemon.start()
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A partition where each term of the df equation is something, under a real daemon, and what the daemon's documents say of it."""
+"""A partition where each term of the df equation is something, under a real daemon, and what the
+daemon's documents say of it."""
 import os
 
 from daemon import Daemon, wait_for
@@ -12,7 +13,8 @@ MIB = 1 << 20
 
 def config(path, http="", partition=""):
     """HTTP's keys come with the port of the daemon that reads it."""
-    return f'http {{ {http}\n port = %PORT% }}\npartition "{path}" {{ create = yes\n survey-interval = 1s\n {partition} }}\n'
+    return (f'http {{ {http}\n port = %PORT% }}\npartition "{path}" {{ create = yes\n '
+            f'survey-interval = 1s\n {partition} }}\n')
 
 
 def start(path, http="", partition="", more=""):
@@ -30,12 +32,14 @@ def start(path, http="", partition="", more=""):
 def settle(daemon, index=0):
     """Waits for a survey that began after this call: the one that runs may have begun before it."""
     first = daemon.api("status")["partitions"][index]["survey"]
-    return wait_for("two more surveys", lambda: (now := daemon.api("status")["partitions"][index]["survey"]) and
+    return wait_for("two more surveys",
+                    lambda: (now := daemon.api("status")["partitions"][index]["survey"]) and
                     now["sequence"] >= (first["sequence"] if first else 0) + 2 and now)
 
 
 class Scene:
-    """Two stores that share an object, a ghost with an odd key, a writer in flight, a pool, a file that is not ours."""
+    """Two stores that share an object, a ghost with an odd key, a writer in flight, a pool,
+    a file that is not ours."""
 
     def __init__(self, cluster, daemon):
         self.cluster, self.daemon, self.path = cluster, daemon, cluster.place.path

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the programs of mutants share: a mutant, and playing one after the other.
 
-A mutant is one guard of the sources made wrong. It stands in a list named MUTANTS of its program, and it counts only as long as its text
-stands in its file exactly once: tests/mutants/in_place looks at that in CI, as the programs themselves run on request only.
+A mutant is one guard of the sources made wrong. It stands in a list named MUTANTS of its program,
+and it counts only as long as its text stands in its file exactly once: tests/mutants/in_place looks
+at that in CI, as the programs themselves run on request only.
 """
 
 import pathlib
@@ -14,7 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 class Mutant(typing.NamedTuple):
     rule: str  # that is broken
-    path: pathlib.Path | None  # of the source; None: nothing is changed, `asked` alone makes the difference
+    # of the source; None: nothing is changed, `asked` alone makes the difference
+    path: pathlib.Path | None
     old: str = ""
     new: str = ""
     asked: str = ""  # a word for the program: whom it asks, and how
@@ -34,7 +36,8 @@ class Mutant(typing.NamedTuple):
 
 
 def play(mutants, words, noticed):
-    """Plays the mutants whose numbers are among the words, from 0; all, where there is none. Returns the exit status.
+    """Plays the mutants whose numbers are among the words, from 0; all, where there is
+    none. Returns the exit status.
 
     noticed(mutant): who noticed, in words; empty or None: nobody.
     """
@@ -44,10 +47,12 @@ def play(mutants, words, noticed):
         mutant = mutants[number]
         if not mutant.in_place():
             missing += 1
-            print(f"{number:3} MISSING  {mutant.rule}: {mutant.path.relative_to(ROOT)} has not once: {mutant.old.strip()}", flush=True)
+            print(f"{number:3} MISSING  {mutant.rule}: {mutant.path.relative_to(ROOT)} has not "
+                  f"once: {mutant.old.strip()}", flush=True)
             continue
         by = noticed(mutant)
         survive += not by
-        print(f"{number:3} {'caught  ' if by else 'SURVIVES'} {mutant.rule}{f': {by}' if by else ''}", flush=True)
+        print(f"{number:3} {'caught  ' if by else 'SURVIVES'} "
+              f"{mutant.rule}{f': {by}' if by else ''}", flush=True)
     print(f"{len(chosen) - survive - missing} caught, {survive} survive, {missing} missing")
     return 2 if missing else 1 if survive else 0

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""In a machine of tests/boot, as root: Debian's packages are installed, used, installed again, removed and purged, and nothing is left of them.
+"""In a machine of tests/boot, as root: Debian's packages are installed, used, installed again,
+removed and purged, and nothing is left of them.
 
 usage: checks.py --parts | checks.py RELEASE PART
 """
@@ -18,25 +19,32 @@ from checks import check, output, shell, works
 
 PACKAGES = ("libshmstore0", "libshmstore-dev", "python3-shmstore", "shmstore-admin", "shmstored")
 # What systemd and the package manager write as they please.
-FLEETING = ("/opt", "/tmp", "/proc", "/sys", "/dev", "/run/systemd", "/run/log", "/run/udev", "/var/log", "/var/tmp/systemd-private", "/var/cache/ldconfig")
+FLEETING = ("/opt", "/tmp", "/proc", "/sys", "/dev", "/run/systemd", "/run/log", "/run/udev",
+            "/var/log", "/var/tmp/systemd-private", "/var/cache/ldconfig")
 
 
 def state():
     """What is on the machine: its files, users, groups, mounts and units, each as a line."""
     files = output("find", "/", "/run", "-xdev").split("\n")
     lines = [line for line in files if not line.startswith(FLEETING)]
-    lines += [f"{name}: {line}" for name in ("passwd", "group", "shadow", "gshadow") for line in output("getent", name).split("\n")]
-    lines += ["mount " + line for line in output("findmnt", "-rno", "TARGET").split("\n") if not line.startswith(FLEETING)]
-    return set(lines + ["unit " + line.split()[0] for line in output("systemctl", "list-unit-files", "--no-legend").split("\n")])
+    lines += [f"{name}: {line}" for name in ("passwd", "group", "shadow", "gshadow")
+              for line in output("getent", name).split("\n")]
+    lines += ["mount " + line for line in output("findmnt", "-rno", "TARGET").split("\n")
+              if not line.startswith(FLEETING)]
+    return set(lines + ["unit " + line.split()[0] for line in output(
+        "systemctl", "list-unit-files", "--no-legend").split("\n")])
 
 
 def same(what, before, now):
-    check(what, before == now, "\n".join([*(f"new: {line}" for line in sorted(now - before)), *(f"gone: {line}" for line in sorted(before - now))]))
+    check(what, before == now, "\n".join([*(f"new: {line}" for line in sorted(now - before)),
+                                          *(f"gone: {line}" for line in sorted(before - now))]))
 
 
 def as_alice(what, program, said):
-    done = subprocess.run(["runuser", "-u", "alice", "--", *program], cwd="/home/alice", capture_output=True, text=True, timeout=120, check=False)
-    check(what, done.returncode == 0 and done.stdout == said, f"{done.returncode}\n{done.stdout}{done.stderr}\n{checks.journal()}")
+    done = subprocess.run(["runuser", "-u", "alice", "--", *program], cwd="/home/alice",
+                          capture_output=True, text=True, timeout=120, check=False)
+    check(what, done.returncode == 0 and done.stdout == said,
+          f"{done.returncode}\n{done.stdout}{done.stderr}\n{checks.journal()}")
 
 
 def install():
@@ -51,7 +59,9 @@ def used():
     (home / "ten.py").write_text(pages.example("README.md", "In ten lines"))
     (home / "example.c").write_text(pages.example("README.md", "C"))
     as_alice("the ten lines of README.md", ["python3", "ten.py"], pages.TEN_OUTPUT)
-    as_alice("the C example of README.md, by pkg-config", ["sh", "-c", "cc example.c $(pkg-config --cflags --libs shmstore) && ./a.out"], pages.C_SHORT_OUTPUT)
+    as_alice("the C example of README.md, by pkg-config",
+             ["sh", "-c", "cc example.c $(pkg-config --cflags --libs shmstore) && ./a.out"],
+             pages.C_SHORT_OUTPUT)
     for name in checks.UNITS:
         check(f"{name} is active", checks.unit(name) == "active", checks.journal())
     check("shmstore-admin asks the daemon", bool(checks.admin("status")), checks.journal())
@@ -64,7 +74,8 @@ def upgraded():
     checks.wait_for("a store registers", lambda: checks.registered([user]))
     install()
     check("the daemon is another process", checks.daemon_pid() not in (0, pid))
-    check("the object is there", user("same", "kept", 7).get("said") is True, user("same", "kept", 7))
+    check("the object is there", user("same", "kept", 7).get("said") is True,
+          user("same", "kept", 7))
     checks.wait_for("the store registers with the new daemon", lambda: checks.registered([user]))
     user.end()
 
@@ -76,7 +87,8 @@ def first():
     used()
     upgraded()
     works("dpkg --remove", "dpkg", "--remove", *PACKAGES)
-    check("nothing of it runs or is mounted", checks.daemon_pid() == 0 and not os.path.ismount(checks.PARTITION))
+    check("nothing of it runs or is mounted", checks.daemon_pid() == 0 and
+          not os.path.ismount(checks.PARTITION))
     works("dpkg --purge", "dpkg", "--purge", *PACKAGES)
     shutil.rmtree("/home/alice")
     same("nothing is left of it: files, users, groups, mounts, units", before, state())

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scene of test_arbiter.py and test_arbiter_loops.py: a store with a real daemon and its arbiter."""
+"""The scene of test_arbiter.py and test_arbiter_loops.py: a store with a
+real daemon and its arbiter."""
 
 from __future__ import annotations
 

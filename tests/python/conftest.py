@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of the Python package share: a partition of their own, and what a process has open."""
+"""What the tests of the Python package share: a partition of their own, and
+what a process has open."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ except ImportError as error:  # pragma: no cover
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Processes that run tests side by side must find the same ones: no name may have an address in it."""
+    """Processes that run tests side by side must find the same ones: no name
+    may have an address in it."""
     names = [item.nodeid for item in items if re.search(r"\b0x[0-9a-f]{6,}", item.nodeid)]
     if names:
         raise pytest.UsageError(f"these names differ from process to process: {' '.join(names)}")
@@ -33,14 +35,16 @@ PREFIX = "shmstore-py-"
 
 
 class Place:
-    """A directory for a partition. mounted: on a tmpfs of its own, so that its books hold nothing else."""
+    """A directory for a partition. mounted: on a tmpfs of its own, so that its
+    books hold nothing else."""
 
     def __init__(self, size: int = SIZE) -> None:
         self.path = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir="/dev/shm")
         self.mounted = False
         if os.geteuid() == 0:
             for huge in (",huge=within_size", ""):
-                command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700{huge}", "shmstore-py", self.path]
+                command = ["mount", "-t", "tmpfs", "-o", f"size={size},mode=0700{huge}",
+                           "shmstore-py", self.path]
                 if subprocess.run(command, capture_output=True, check=False).returncode == 0:
                     self.mounted = True
                     break
@@ -106,7 +110,8 @@ def n_fds() -> int:
 
 def maps_of(path: str) -> list[str]:
     """The lines of /proc/self/maps that show files under path."""
-    return [line for line in pathlib.Path("/proc/self/maps").read_text().splitlines() if path in line]
+    return [line for line in pathlib.Path("/proc/self/maps").read_text().splitlines()
+            if path in line]
 
 
 def wait_for(what, condition, timeout: float = 120.0) -> None:
@@ -120,7 +125,8 @@ def wait_for(what, condition, timeout: float = 120.0) -> None:
 def run_child(code: str, *arguments: str, timeout: float = 60.0) -> str:
     """Runs Python code in another process; its standard output."""
     done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=timeout, check=False
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=timeout,
+        check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

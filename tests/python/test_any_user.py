@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values are pickles, which run what they say, as the reader: another user's are refused unless asked for."""
+"""Values are pickles, which run what they say, as the reader: another user's are
+refused unless asked for."""
 
 import errno
 import os

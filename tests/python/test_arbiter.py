@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstore.arbiter against a real daemon: who waits, who is given memory, who is told to roll back, and that nothing is left behind.
+"""shmstore.arbiter against a real daemon: who waits, who is given memory, who is told to roll back,
+and that nothing is left behind.
 
 What with_retry does with outcomes, in every order, is tested in test_retrying.py.
 """
@@ -41,7 +42,8 @@ from shmstore.arbiter import (
 # -- whether there is one
 
 
-def test_without_a_daemon_there_is_none(partition: shmstore.Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_daemon_there_is_none(partition: shmstore.Partition,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHMSTORE_SOCKET", "/nonexistent/shmstored")
     with partition.open("main", arbitrate=True) as store:
         assert store.arbiter is None
@@ -51,7 +53,8 @@ def test_without_a_daemon_there_is_none(partition: shmstore.Partition, monkeypat
         assert error.value.errno == 95
 
 
-def test_where_it_is_off_there_is_none(partition: shmstore.Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_it_is_off_there_is_none(partition: shmstore.Partition,
+                                       monkeypatch: pytest.MonkeyPatch) -> None:
     with Daemon(partition.path, http=False, config="arbiter { enabled = no }") as d:
         monkeypatch.setenv("SHMSTORE_SOCKET", d.socket)
         with partition.open("main", daemon="required") as store:
@@ -71,8 +74,10 @@ def test_the_store_does_not_keep_it(store: shmstore.Store) -> None:
 
 
 def test_outcomes_are_what_python_knows() -> None:
-    for kind in (Retry, Split, NoMemory, TooBig, Again, TimedOut, Canceled, Removed, Down, Injected):
-        assert issubclass(kind, Outcome) and issubclass(kind, shmstore.Error) and issubclass(kind, OSError)
+    for kind in (Retry, Split, NoMemory, TooBig, Again, TimedOut, Canceled, Removed, Down,
+                 Injected):
+        assert (issubclass(kind, Outcome) and issubclass(kind, shmstore.Error) and
+                issubclass(kind, OSError))
         again = pickle.loads(pickle.dumps(kind(1, "text")))
         assert type(again) is kind and again.errno == 1 and again.why == ""
     assert issubclass(NoMemory, MemoryError) and issubclass(TimedOut, TimeoutError)
@@ -86,12 +91,14 @@ def test_a_reservation_is_of_a_task_and_ends(arbiter: Arbiter, pool: Pool) -> No
     with arbiter.task(priority=3, label="job") as task:
         with arbiter.reserve(10 * MIB, pool) as r:
             assert r.bytes == 10 * MIB and r.pool == pool.id and r.held
-            assert task.stats(pool).current == 10 * MIB and task.stats().n_grants == 1 == arbiter.stats().n_grants
+            assert (task.stats(pool).current == 10 * MIB and
+                    task.stats().n_grants == 1 == arbiter.stats().n_grants)
             assert arbiter.stats(pool=pool).current == 10 * MIB
             assert pool.state().used == 10 * MIB and arbiter.state().state == "RUNNING"
         assert r.bytes == 0 and not r.held and pool.state().used == 0
         r.release()
-        assert arbiter.reserve(5 * MIB, pool).bytes == 5 * MIB  # and with its last reference it goes
+        # and with its last reference it goes
+        assert arbiter.reserve(5 * MIB, pool).bytes == 5 * MIB
         gc.collect()
         wait_for("what nobody refers to", lambda: pool.state().used == 0)
     assert task.stats(pool).max == 10 * MIB
@@ -140,7 +147,8 @@ def test_resize_commit_and_many(arbiter: Arbiter, pool: Pool) -> None:
             arbiter.thread.resize(r, MIB)
             assert pool.state().used == MIB
             with pytest.raises(Again):
-                arbiter.thread.resize(r, 101 * MIB - 1, wait=False) if False else arbiter.reserve(100 * MIB, pool, wait=False)
+                arbiter.thread.resize(r, 101 * MIB - 1, wait=False) if False else arbiter.reserve(
+                    100 * MIB, pool, wait=False)
         with pytest.raises(ValueError, match="anew"):
             arbiter.thread.resize(r, 1)
         a, b = arbiter.reserve_many([(pool, 10 * MIB), (1, 20 * MIB)])
@@ -187,7 +195,8 @@ def test_a_wait_ends(arbiter: Arbiter, store: shmstore.Store, pool: Pool, how: s
     held = arbiter.reserve(60 * MIB, pool)
     task = arbiter.task(priority=1, bind=False)
     context = arbiter.context(task)
-    thread = Thread(lambda: context.reserve(60 * MIB, pool, timeout=0.05 if how == "timeout" else None))
+    thread = Thread(lambda: context.reserve(60 * MIB, pool, timeout=0.05 if how == "timeout"
+                                            else None))
     if how == "timeout":
         with pytest.raises(TimeoutError):
             thread.result()
@@ -209,7 +218,8 @@ def test_a_wait_ends(arbiter: Arbiter, store: shmstore.Store, pool: Pool, how: s
 
 
 def test_the_lowest_gives_way(arbiter: Arbiter, pool: Pool) -> None:
-    """Two that hold and want what the other has: the lower one is told, gives back, and comes after."""
+    """Two that hold and want what the other has: the lower one is told,
+    gives back, and comes after."""
     order: list[str] = []
     both = threading.Barrier(2)
 
@@ -250,7 +260,8 @@ def test_w20_what_an_attempt_reserved_is_back_before_the_next(arbiter: Arbiter, 
 
     seen: list[int] = []
     with arbiter.task():
-        (result,) = arbiter.with_retry([1], attempt, restore=lambda _: seen.append(pool.state().used))
+        (result,) = arbiter.with_retry([1], attempt,
+                                       restore=lambda _: seen.append(pool.state().used))
         assert seen == [0]
         assert not kept[0].held and result.held
         with pytest.raises(ZeroDivisionError):
@@ -275,7 +286,8 @@ def test_w19_an_injection_is_of_one_block(arbiter: Arbiter, pool: Pool) -> None:
         assert calls == ["a", "a", "b", "b", "c"]
         assert task.stats().n_retries == 2
         arbiter.inject("split", skip=1)
-        assert arbiter.with_retry([4, 2], lambda n: attempt(str(n)) // MIB * n, split=lambda n: [n // 2] * 2) == [4, 1, 1]
+        assert arbiter.with_retry([4, 2], lambda n: attempt(str(n)) // MIB * n,
+                                  split=lambda n: [n // 2] * 2) == [4, 1, 1]
         for kind, error in (("error", Injected), ("toobig", TooBig), ("timedout", TimedOut)):
             arbiter.inject(kind)
             with pytest.raises(error):
@@ -306,7 +318,8 @@ def test_w18_an_inner_block_keeps_what_the_outer_one_lost(arbiter: Arbiter, pool
 
     with arbiter.task():
         kept: list[int] = []
-        assert arbiter.with_retry([1], outer, restore=lambda _: kept.append(pool.state().used)) == [1]
+        assert arbiter.with_retry([1], outer, restore=lambda _: kept.append(pool.state().used)) == [
+            1]
     assert len(inner_calls) == 3  # the inner one twice for its own, once more for the outer's
     assert kept == [0]  # what the inner block left was the outer attempt's
     assert len(used) == 1
@@ -320,7 +333,8 @@ def test_split_until_it_fits(arbiter: Arbiter, pool: Pool) -> None:
             return n
 
     with arbiter.task() as task:
-        results = arbiter.with_retry([150], attempt, split=lambda n: [n // 2, n - n // 2] if n > 1 else None)
+        results = arbiter.with_retry([150], attempt, split=lambda n: [n // 2, n - n // 2] if n > 1
+                                     else None)
         assert sum(results) == 150 and len(results) == 2
         assert task.stats().n_splits == 1
         with pytest.raises(Split, match="150 cannot be split"):
@@ -415,7 +429,8 @@ def test_marks(arbiter: Arbiter, pool: Pool) -> None:
 
 
 def test_an_inherited_priority(arbiter: Arbiter, daemon: Daemon) -> None:
-    with arbiter.task(priority=7, bind=False) as old, arbiter.task(label="again", inherit=old, bind=False):
+    with arbiter.task(priority=7, bind=False) as old, arbiter.task(
+            label="again", inherit=old, bind=False):
         document = daemon.admin("arb", "tasks")
         (task,) = [t for t in document["partitions"][0]["tasks"] if t["label"] == "again"]
         assert task["priority"] == 7
@@ -424,7 +439,8 @@ def test_an_inherited_priority(arbiter: Arbiter, daemon: Daemon) -> None:
 # -- ends
 
 
-def test_the_daemon_dies(arbiter: Arbiter, store: shmstore.Store, daemon: Daemon, pool: Pool) -> None:
+def test_the_daemon_dies(arbiter: Arbiter, store: shmstore.Store, daemon: Daemon,
+                         pool: Pool) -> None:
     task = arbiter.task(priority=2)
     held = arbiter.reserve(60 * MIB, pool)
     low = arbiter.task(priority=1, bind=False)
@@ -503,7 +519,8 @@ def test_a_dead_process_gives_back(partition: shmstore.Partition, arbiter: Arbit
 
 
 def test_nothing_is_kept(arbiter: Arbiter, pool: Pool) -> None:
-    """Contexts, tasks and reservations go with their last reference, also where an attempt failed."""
+    """Contexts, tasks and reservations go with their last reference, also
+    where an attempt failed."""
 
     def attempt(item: int) -> Reservation:
         r = arbiter.reserve(MIB, pool)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arbiter's up-calls, and waiting for it in event loops and by descriptor, against a real daemon."""
+"""The arbiter's up-calls, and waiting for it in event loops and by
+descriptor, against a real daemon."""
 
 from __future__ import annotations
 
@@ -117,7 +118,8 @@ def test_pressure_is_told(arbiter: Arbiter) -> None:
 def test_awaiting(arbiter: Arbiter, pool: Pool) -> None:
     async def work() -> list[str]:
         order = []
-        with arbiter.task(priority=2, bind=False) as one, arbiter.task(priority=1, bind=False) as two:
+        with arbiter.task(priority=2, bind=False) as one, arbiter.task(
+                priority=1, bind=False) as two:
             first, second = arbiter.context(one), arbiter.context(two)
             held = await first.reserve_async(60 * MIB, pool)
             order.append("first")
@@ -166,7 +168,8 @@ def test_awaiting_what_fails(arbiter: Arbiter, pool: Pool) -> None:
 
 def test_a_cancelled_coroutine_leaves_nothing(arbiter: Arbiter, pool: Pool) -> None:
     async def work() -> None:
-        with arbiter.task(priority=2, bind=False) as one, arbiter.task(priority=1, bind=False) as two:
+        with arbiter.task(priority=2, bind=False) as one, arbiter.task(
+                priority=1, bind=False) as two:
             first, second = arbiter.context(one), arbiter.context(two)
             held = await first.reserve_async(60 * MIB, pool)
 
@@ -201,7 +204,8 @@ def test_a_cancelled_coroutine_leaves_nothing(arbiter: Arbiter, pool: Pool) -> N
     assert not arbiter._loops._watching
 
 
-def test_the_store_closes_while_awaited(arbiter: Arbiter, store: shmstore.Store, pool: Pool) -> None:
+def test_the_store_closes_while_awaited(arbiter: Arbiter, store: shmstore.Store,
+                                        pool: Pool) -> None:
     async def work() -> None:
         first, second = (arbiter.context(arbiter.task(priority=p, bind=False)) for p in (2, 1))
         held = await first.reserve_async(60 * MIB, pool)

@@ -58,7 +58,8 @@ def test_a_put_publishes_the_very_file(partition, store, place):
     assert os.stat(os.path.join(store.path, "objects", "k")).st_size == made.nbytes + HEAD
     if place.mounted:
         usage = closes(partition)
-        assert usage.inflight == 0 and usage.linked - usage.metadata <= made.nbytes + 2 * HEAD, "copied"
+        assert (usage.inflight == 0 and usage.linked - usage.metadata <= made.nbytes +
+                2 * HEAD), "copied"
     assert (store["k"] == 7).all()
     del made
     assert (store["k"] == 7).all()
@@ -93,7 +94,8 @@ def test_a_view_in_another_process_never_changes(partition, store):
         "print((a == 7).all(), flush=True)\n"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, partition.path, store.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, partition.path, store.name], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True
     ) as reader:
         assert reader.stdout.readline() == "True\n"
         made[:] = 1
@@ -170,7 +172,8 @@ def test_a_large_header_is_copied(store):
     inode, _ = file_of(made)
     store.put_buffers("k", b"h" * 8192, [made])
     view = store.view("k")
-    assert inode_of(store, "k") != inode and view.header == b"h" * 8192 and (np.asarray(view.buffers[0]) == 7).all()
+    assert (inode_of(store, "k") != inode and view.header == b"h" * 8192 and
+            (np.asarray(view.buffers[0]) == 7).all())
 
 
 @pytest.mark.usefixtures("files")
@@ -520,7 +523,8 @@ time.sleep(100)
 
 
 def test_kill_leaves_nothing(partition, place):
-    with subprocess.Popen([sys.executable, "-c", KILLED, partition.path], stdout=subprocess.PIPE) as victim:
+    with subprocess.Popen([sys.executable, "-c", KILLED, partition.path],
+                          stdout=subprocess.PIPE) as victim:
         assert victim.stdout.readline() == b"ready\n"
         if place.mounted:
             assert closes(partition).inflight == 4 * (4 * MIB + HEAD)
@@ -529,7 +533,8 @@ def test_kill_leaves_nothing(partition, place):
             victim.send_signal(signal.SIGKILL)
             victim.wait()
             if place.mounted:
-                assert closes(partition).inflight == 0, "what was not published goes with the process"
+                assert closes(partition).inflight == 0, (
+                    "what was not published goes with the process")
             partition.gc()
             assert list(heir) == []
     if place.mounted:
@@ -543,10 +548,12 @@ def test_somebody_elses_handler_stays(store):
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     make = ctypes.pythonapi.PyCapsule_New
-    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p,
+                                                     ctypes.c_void_p]
     table = ctypes.cast(pointer(capsule, None), ctypes.POINTER(ctypes.c_void_p))
     default = ctypes.cast(table[306], ctypes.POINTER(ctypes.py_object))[0]
-    copy = ctypes.create_string_buffer(ctypes.string_at(pointer(default, b"mem_handler"), 128 + 5 * 8))
+    copy = ctypes.create_string_buffer(ctypes.string_at(pointer(default, b"mem_handler"),
+                                                        128 + 5 * 8))
     set_handler = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(table[304])
     theirs = make(ctypes.addressof(copy), b"mem_handler", None)
     before = set_handler(theirs)

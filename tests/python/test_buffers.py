@@ -75,7 +75,8 @@ def test_anything_with_contiguous_memory_is_a_buffer(store):
     ]
     store.put_buffers("k", bytearray(b"h"), (s for s in sources))
     got = [bytes(b) for b in store.view("k").buffers]
-    assert got[:5] == [b"bytes", b"bytearray", b"mory", array.array("d", [1.5, 2.5]).tobytes(), b"picklebuffer"]
+    assert got[:5] == [b"bytes", b"bytearray", b"mory", array.array("d", [1.5, 2.5]).tobytes(),
+                       b"picklebuffer"]
     assert got[7] == f.tobytes(order="A") == f.T.tobytes()
     assert got[8] == dates.tobytes() and got[9] == record.tobytes()
 
@@ -213,7 +214,8 @@ def test_identical_put_from_a_view_is_a_second_link(store):
     store.put_buffers("a", b"header", [b"x" * 100000, b"y" * 5])
     view = store.view("a")
     store.put_buffers("b", view.header, view.buffers)
-    store.put_buffers("c", view.header, [b"x" * 100000, b"y" * 5])  # the same bytes elsewhere: another object
+    # the same bytes elsewhere: another object
+    store.put_buffers("c", view.header, [b"x" * 100000, b"y" * 5])
     store.put_buffers("d", b"other!", view.buffers)
     info = {o.key: o for o in store.objects()}
     assert info["a"].inode == info["b"].inode and info["a"].links == 2

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""get_or_create and Cache: one process builds, and what a kill, an error, another version and a full partition do."""
+"""get_or_create and Cache: one process builds, and what a kill, an error, another version
+and a full partition do."""
 
 import multiprocessing
 import os
@@ -47,7 +48,8 @@ def filled(value, calls):
 def test_one_of_many_builds(path, method):
     context = multiprocessing.get_context(method)
     queue = context.Queue()
-    jobs = [context.Process(target=doorjobs.caches, args=(path, "model", 0.5, queue)) for _ in range(5)]
+    jobs = [context.Process(target=doorjobs.caches, args=(path, "model", 0.5, queue))
+            for _ in range(5)]
     for job in jobs:
         job.start()
     got = [queue.get(timeout=60) for _ in jobs]
@@ -56,7 +58,8 @@ def test_one_of_many_builds(path, method):
     assert sorted(built for _, built in got) == [0, 0, 0, 0, 1]
     assert {total for total, _ in got} == {3.0 * N}
     calls = []
-    assert Cache("test", partition=path).get_or_create("model", filled(1, calls)).sum() == 3.0 * N and not calls
+    assert (Cache("test", partition=path).get_or_create("model", filled(1, calls)).sum() == 3.0 *
+            N and not calls)
 
 
 def test_threads_build_once(cache):
@@ -66,7 +69,8 @@ def test_threads_build_once(cache):
         time.sleep(0.3)
         return filled(2, calls)()
 
-    threads = [threading.Thread(target=lambda: got.append(cache.get_or_create("x", slow))) for _ in range(6)]
+    threads = [threading.Thread(target=lambda: got.append(cache.get_or_create("x", slow)))
+               for _ in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -117,7 +121,8 @@ def test_values_are_writable_and_nobody_sees_it(cache):
 def test_mapping(cache, path):
     for i, key in enumerate(["a", b"a", 1, (1, "a"), None, 2.5]):
         assert cache.get_or_create(key, lambda i=i: i) == i
-    assert sorted(map(repr, cache)) == sorted(map(repr, ["a", b"a", 1, (1, "a"), None, 2.5])) and len(cache) == 6
+    assert (sorted(map(repr, cache)) == sorted(map(repr, ["a", b"a", 1, (1, "a"), None, 2.5])) and
+            len(cache) == 6)
     assert cache[1.0] == 2 and cache[True] == 2  # equal keys
     del cache["a"]
     assert "a" not in cache and not cache.invalidate("a")
@@ -128,14 +133,16 @@ def test_mapping(cache, path):
     with pytest.raises(TypeError, match="not of a list"):
         cache.get_or_create((1, [2]), lambda: 1)
     assert pickle.loads(pickle.dumps(cache))[b"a"] == 1
-    assert Cache("other", partition=path).get_or_create("a", lambda: "mine") == "mine" and b"a" in cache
+    assert (Cache("other", partition=path).get_or_create("a", lambda: "mine") == "mine" and
+            b"a" in cache)
     assert Cache("test-b", partition=path).get_or_create("a", lambda: 1) == 1
     cache.clear()
     assert len(cache) == 0 and cache.nbytes == 0 and list(Cache("test-b", partition=path)) == ["a"]
 
 
 def test_keys_that_differ_are_encoded_so():
-    keys = ["1", b"1", 1, 1.5, (1,), ((1,),), ("1",), (1, 1), (11,), ("a", "b"), ("ab",), (("a",), "b"), None, (), "", b"", 1j]
+    keys = ["1", b"1", 1, 1.5, (1,), ((1,),), ("1",), (1, 1), (11,), ("a", "b"), ("ab",),
+            (("a",), "b"), None, (), "", b"", 1j]
     assert len({_encoded(key) for key in keys}) == len(keys)
     assert _encoded(1) == _encoded(True) == _encoded(1.0) == _encoded(1 + 0j)
 

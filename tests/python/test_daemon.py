@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stores with and without the host daemon. What the daemon does is tested in tests/integration; here a socket stands for it."""
+"""Stores with and without the host daemon. What the daemon does is tested in tests/integration;
+here a socket stands for it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from fakedaemon import ASKED_BYTES, ASKED_N, GRANTED, UNLIMITED, Daemon  # noqa:
 
 
 @pytest.fixture
-def daemon(partition: shmstore.Partition, tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+def daemon(partition: shmstore.Partition, tmp_path: object,
+           monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
     path = f"{tmp_path}/socket"
     monkeypatch.setenv("SHMSTORE_SOCKET", path)
     with contextlib.closing(Daemon(path, partition.path)) as d:

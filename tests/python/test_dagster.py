@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstore.dagster: a job whose steps are processes, assets, partitions. Skipped where Dagster is not installed."""
+"""shmstore.dagster: a job whose steps are processes, assets, partitions. Skipped where
+Dagster is not installed."""
 
 import os
 
@@ -26,7 +27,8 @@ def summed(value):
     return float(value["a"].sum()), os.getpid(), len(Cache("dagster"))
 
 
-@dagster.job(resource_defs={"io_manager": ShmIOManager()}, executor_def=dagster.multiprocess_executor)
+@dagster.job(resource_defs={"io_manager": ShmIOManager()},
+             executor_def=dagster.multiprocess_executor)
 def steps():
     value = made()
     summed.alias("first")(value)
@@ -55,15 +57,20 @@ def manager(place, tmp_path, monkeypatch):
 
 
 def test_steps_that_are_processes(manager, tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)  # in the steps' processes Dagster takes the first directory for its own, and leaves it out
+    # in the steps' processes Dagster takes the first directory for its own, and leaves it out
+    monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "instance").mkdir()
-    with dagster.DagsterInstance.local_temp(str(tmp_path / "instance"), overrides={"telemetry": {"enabled": False}}) as instance:
-        with dagster.execute_job(dagster.reconstructable(steps), instance, raise_on_error=True) as result:
+    with dagster.DagsterInstance.local_temp(str(tmp_path / "instance"),
+                                            overrides={"telemetry": {
+                                                "enabled": False}}) as instance:
+        with dagster.execute_job(dagster.reconstructable(steps), instance,
+                                 raise_on_error=True) as result:
             assert result.success
             for step in ("first", "second"):
                 assert result.output_for_node(step, "total") == float(numpy.arange(N).sum()) + 1
                 assert result.output_for_node(step, "cached") == 1
-            assert len({os.getpid(), result.output_for_node("first", "pid"), result.output_for_node("second", "pid")}) == 3
+            assert len({os.getpid(), result.output_for_node("first", "pid"),
+                        result.output_for_node("second", "pid")}) == 3
     assert len(Cache("dagster")) == 1  # small values are in their files alone
 
 
@@ -75,7 +82,8 @@ def test_assets_are_read_from_their_files_where_memory_has_them_no_more(manager,
     assert len(cache) == 1 and before.st_size > N * 8
     for _ in range(2):
         cache.clear()
-        assert dagster.materialize([table, total], resources=resources, selection=[total]).output_for_node("total") == N
+        assert dagster.materialize([table, total], resources=resources,
+                                   selection=[total]).output_for_node("total") == N
         assert len(cache) == 1
     dagster.materialize([table], resources=resources)
     assert len(cache) == 1 and (cache[str(tmp_path / "table")] == 1).all()
@@ -83,13 +91,17 @@ def test_assets_are_read_from_their_files_where_memory_has_them_no_more(manager,
 
 def test_partitions(manager, tmp_path):
     for key in ("x", "y"):
-        assert dagster.materialize([parts], resources={"io_manager": manager}, partition_key=key).success
+        assert dagster.materialize([parts], resources={"io_manager": manager},
+                                   partition_key=key).success
     assert sorted(Cache("dagster")) == [str(tmp_path / "parts" / key) for key in ("x", "y")]
 
 
 def test_no_room(tmp_path, own_mount, place):
     manager = ShmIOManager(base_dir=str(tmp_path), partition=place.path)
     with shmstore.Partition(place.path, create=True).open("hog") as hog:
-        hog.put_buffers("all", b"", [bytes(shmstore.Partition(place.path).info().bytes_available - (1 << 20))])
+        hog.put_buffers("all", b"", [bytes(shmstore.Partition(place.path).info().bytes_available -
+                                           (1 << 20))])
         with pytest.warns(RuntimeWarning, match="without shared memory"):
-            assert dagster.materialize([table, total], resources={"io_manager": manager}).output_for_node("total") == N
+            assert dagster.materialize([table, total],
+                                       resources={"io_manager": manager}).output_for_node(
+                                           "total") == N

@@ -16,7 +16,8 @@ from conftest import Place
 def test_error_is_an_oserror():
     assert issubclass(shmstore.Error, OSError)
     error = shmstore.Error(errno.ENOSPC, "words")
-    assert error.errno == errno.ENOSPC and error.strerror == "words" and type(error) is shmstore.Error
+    assert (error.errno == errno.ENOSPC and error.strerror == "words" and
+            type(error) is shmstore.Error)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is shmstore.Error and again.errno == errno.ENOSPC
 

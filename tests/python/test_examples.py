@@ -19,15 +19,19 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 SAYS = {
     "cache": ["stock: 4 loads", "shmstore: 1 loads", "sum 131073"],
     "chunks": ["sum 4194304", "by URL: 131072 of 1048704 bytes"],
-    "data_set": ["a list:", "SharedList:", "SharedList's memory, once: 8 MiB, for 8 MiB of records"],
+    "data_set": ["a list:", "SharedList:",
+                 "SharedList's memory, once: 8 MiB, for 8 MiB of records"],
     "fit": ["loky:", "shmstore:", "the results are the same"],
-    "pool": ["stock: 1 MiB there and back", "shmstore: 1 MiB there and back", "the sums are the same"],
+    "pool": ["stock: 1 MiB there and back", "shmstore: 1 MiB there and back",
+             "the sums are the same"],
     "table": ["stock:", "shmstore:", "the sum 49999500"],
     "killed_group": ["5 groups killed", "left over: 0 bytes, 0 stores"],
-    "share_array": ["worker-3: data 10000000, doubled 20000000", "80 MB for 5 processes", "left over: 0 objects"],
+    "share_array": ["worker-3: data 10000000, doubled 20000000", "80 MB for 5 processes",
+                    "left over: 0 objects"],
     "write_in_place": ["8000000 bytes, image[3, 7] = 21", "still reads 998001"],
 }
-SIZES = {"cache": 1, "chunks": 4, "data_set": 1000, "fit": 4, "pool": 1, "table": 100_000}  # the second argument
+# the second argument
+SIZES = {"cache": 1, "chunks": 4, "data_set": 1000, "fit": 4, "pool": 1, "table": 100_000}
 WANTS = {"chunks": ("fsspec", "zarr"), "fit": ("joblib",), "table": ("pyarrow",)}
 
 
@@ -36,7 +40,8 @@ def test_example(place, path):
     for module in WANTS.get(path.stem, ()):
         pytest.importorskip(module, "3" if module == "zarr" else None)
     size = [str(SIZES[path.stem])] if path.stem in SIZES else []
-    done = subprocess.run([sys.executable, path, place.path, *size], capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run([sys.executable, path, place.path, *size], capture_output=True, text=True,
+                          timeout=90, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     for part in SAYS[path.stem]:
@@ -48,12 +53,17 @@ def test_all_are_here():
     assert {p.stem for p in EXAMPLES} == set(SAYS)
 
 
-# A stream as pyarrow 26 writes it, in two batches: id [1, 2, None, 4], price [0.5, 1.5, 2.5, None], name ["a", None, "ccc", "dd"].
+# A stream as pyarrow 26 writes it, in two batches: id [1, 2, None, 4], price [0.5, 1.5, 2.5, None],
+# name ["a", None, "ccc", "dd"].
 STREAM = zlib.decompress(base64.b85decode(
-    b"c-oCpJ5Izf5Pf!>j}{}PSfLaYlsN!Bl$0ESRk9LWEJ9Qqf@5$Xj<Cnr&OAF4;f#o2r1A3`&y2?}2_b|NfELj<@TgFt;f`h;ImjBWPFA3xzteApf3gRY%h=;u"
-    b"Vi0`U9rx4TCH^(#7CN`2zrG!YJ@0SmRf<~9wN1QEle99YvAW*U4`ZCw)9W;AOuUzKUK`HDt#FSkd8tpGQ8;vjXUw)C_vzJ9ix1JLz>n40-U!OQxDo8Jv|gP*"
-    b"sQO32R`5x%%6b&p943oF<>coVid&WM7VLC4;aSklGU8Ib*+}hf7>05Dzs~(1I-3=pwKWQj(r=D;s;*o4URG&nRGnGD-*sGC>>V|l|Hp{mM^G&J"))
-READ = "id: 4 rows, 1 null, sum 7\nprice: 4 rows, 1 null, sum 4.5\nname: 4 rows, 1 null, 6 bytes of text\n"
+    b"c-oCpJ5Izf5Pf!>j}{}PSfLaYlsN!Bl$0ESRk9LWEJ9Qqf@5$Xj<Cnr&OAF4;f#o2r1A3`&y2?}2_b|N"
+    b"fELj<@TgFt;f`h;ImjBWPFA3xzteApf3gRY%h=;u"
+    b"Vi0`U9rx4TCH^(#7CN`2zrG!YJ@0SmRf<~9wN1QEle99YvAW*U4`ZCw)9W;AOuUzKUK`HDt#FSkd8tpG"
+    b"Q8;vjXUw)C_vzJ9ix1JLz>n40-U!OQxDo8Jv|gP*"
+    b"sQO32R`5x%%6b&p943oF<>coVid&WM7VLC4;aSklGU8Ib*+}hf7>05Dzs~(1I-3=pwKWQj(r=D;s;*o4"
+    b"URG&nRGnGD-*sGC>>V|l|Hp{mM^G&J"))
+READ = ("id: 4 rows, 1 null, sum 7\nprice: 4 rows, 1 null, sum 4.5\nname: 4 rows, 1 null, 6 bytes "
+        "of text\n")
 
 
 @pytest.fixture(scope="module")
@@ -63,9 +73,13 @@ def arrow(tmp_path_factory):
     if not build or not shutil.which("cc"):
         pytest.skip("wants a compiler, and SHMSTORE_BUILD")
     program = tmp_path_factory.mktemp("arrow") / "arrow"
-    subprocess.run(["cc", "-std=c17", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror", "-O1", "-o", program, ROOT / "examples/arrow.c",
-                    f"-I{ROOT}/libshmstore/include", f"-L{build}/libshmstore", "-lshmstore"], check=True)
-    return lambda path, key: subprocess.run([program, "main", key], env={**os.environ, "SHMSTORE_PARTITION": path}, capture_output=True, text=True,
+    subprocess.run(["cc", "-std=c17", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror",
+                    "-O1", "-o", program, ROOT / "examples/arrow.c",
+                    f"-I{ROOT}/libshmstore/include", f"-L{build}/libshmstore", "-lshmstore"],
+                   check=True)
+    return lambda path, key: subprocess.run([program, "main", key],
+                                            env={**os.environ, "SHMSTORE_PARTITION": path},
+                                            capture_output=True, text=True,
                                             errors="replace", timeout=60, check=False)
 
 

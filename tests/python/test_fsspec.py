@@ -30,12 +30,17 @@ def test_files(fs, partition):
     with pytest.raises(ZeroDivisionError), fs.open("data/torn", "wb") as file:
         file.write(b"y")
         1 // 0  # noqa: B018
-    assert fs.ls("shm://data", detail=False) == ["data/deep/er", "data/part-0"] and fs.ls("", detail=False) == ["data"]
-    assert fs.info("data/part-0")["size"] == 500_000 and fs.isdir("data") and fs.isdir("data/deep") and fs.exists("data/deep/er")
-    assert fs.cat("data/part-0") == b"hello" * 100_000 and fs.cat_file("data/part-0", 5, 9) == b"hell"
-    assert fs.glob("data/p*") == ["data/part-0"] and fs.find("data") == ["data/deep/er", "data/part-0"]
+    assert (fs.ls("shm://data", detail=False) == ["data/deep/er", "data/part-0"] and
+            fs.ls("", detail=False) == ["data"])
+    assert (fs.info("data/part-0")["size"] == 500_000 and fs.isdir("data") and
+            fs.isdir("data/deep") and fs.exists("data/deep/er"))
+    assert (fs.cat("data/part-0") == b"hello" * 100_000 and fs.cat_file("data/part-0", 5, 9) ==
+            b"hell")
+    assert (fs.glob("data/p*") == ["data/part-0"] and
+            fs.find("data") == ["data/deep/er", "data/part-0"])
     with fs.open("data/part-0", "rb") as file:
-        assert file.read(3) == b"hel" and file.seek(-2, 2) == 499_998 and file.read() == b"lo" and file.read() == b""
+        assert (file.read(3) == b"hel" and file.seek(-2, 2) == 499_998 and file.read() == b"lo" and
+                file.read() == b"")
     with partition.open("data", readonly=True) as reader:
         assert bytes(reader.view("deep/er")) == b"x"  # an object as any other
     for path in ("data/none", "none/x"):
@@ -63,7 +68,8 @@ def test_pandas_by_url(place):
     pytest.importorskip("pyarrow")
     fsspec.register_implementation("shm", "shmstore.fsspec.ShmFileSystem", clobber=True)
     options = {"partition": place.path}
-    pandas.DataFrame({"a": range(1000)}).to_parquet("shm://frames/p.parquet", storage_options=options)
+    pandas.DataFrame({"a": range(1000)}).to_parquet("shm://frames/p.parquet",
+                                                    storage_options=options)
     assert pandas.read_parquet("shm://frames/p.parquet", storage_options=options).a.sum() == 499_500
 
 
@@ -77,7 +83,8 @@ def test_chunks_of_zarr(place):
     assert (zarr.open_array(CachedStore(source, cache), mode="r")[:] == array[:]).all()
     entries = len(cache)
     assert entries >= 10
-    assert (zarr.open_array(CachedStore(source, cache), mode="r")[5:7] == array[5:7]).all() and len(cache) == entries
+    assert ((zarr.open_array(CachedStore(source, cache), mode="r")[5:7] == array[5:7]).all() and
+            len(cache) == entries)
     writer = zarr.open_array(CachedStore(source, cache), mode="r+")
     writer[0] = -1
     assert (zarr.open_array(CachedStore(source, cache), mode="r")[0] == -1).all()
@@ -86,7 +93,8 @@ def test_chunks_of_zarr(place):
 
 
 def chunk_sum(place, source, queue, name="chunks"):
-    """What one process of several has of an array that all want at once: its sum, and how often the source was asked for a chunk."""
+    """What one process of several has of an array that all want at once: its sum, and how often the
+    source was asked for a chunk."""
     import zarr
     from shmstore.zarr import CachedStore
 
@@ -99,7 +107,8 @@ def chunk_sum(place, source, queue, name="chunks"):
                 await asyncio.sleep(0.2)
             return await super().get(key, *args, **options)
 
-    array = zarr.open_array(CachedStore(Slow(source), shmstore.Cache(name, partition=place), version=3), mode="r")
+    array = zarr.open_array(CachedStore(Slow(source), shmstore.Cache(name, partition=place),
+                                        version=3), mode="r")
     queue.put((float(array[:].sum()), len(asked)))
 
 
@@ -109,9 +118,11 @@ def test_a_chunk_is_fetched_once(place, tmp_path, method):
     zarr.create_array(str(tmp_path / "a"), shape=(40, 1000), chunks=(2, 1000), dtype="f8")[:] = 1.5
     context = multiprocessing.get_context(method)
     queue = context.Queue()
-    chunk_sum(place.path, str(tmp_path / "a"), queue, "before")  # its threads are none of a forked child
+    # its threads are none of a forked child
+    chunk_sum(place.path, str(tmp_path / "a"), queue, "before")
     assert queue.get(timeout=60) == (60_000.0, 20)
-    processes = [context.Process(target=chunk_sum, args=(place.path, str(tmp_path / "a"), queue)) for _ in range(3)]
+    processes = [context.Process(target=chunk_sum, args=(place.path, str(tmp_path / "a"), queue))
+                 for _ in range(3)]
     for process in processes:
         process.start()
     found = [queue.get(timeout=60) for _ in processes]
@@ -119,4 +130,5 @@ def test_a_chunk_is_fetched_once(place, tmp_path, method):
         process.join()
     assert [total for total, _ in found] == [60_000.0] * 3 and sum(n for _, n in found) == 20, found
     cache = shmstore.Cache("chunks", partition=place.path)
-    assert all(cache.get(key, version=3) is not None and cache.get(key, 5) == 5 and isinstance(cache[key], memoryview) for key in cache)
+    assert all(cache.get(key, version=3) is not None and cache.get(key, 5) == 5 and
+               isinstance(cache[key], memoryview) for key in cache)

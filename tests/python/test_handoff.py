@@ -25,14 +25,16 @@ def test_ticket_is_the_triplet(store):
     with pytest.raises(AttributeError):
         ticket.path = "x"
     assert isinstance(hash(ticket), int)
-    for again in (shmstore.Ticket.parse(str(ticket)), pickle.loads(pickle.dumps(ticket)), shmstore.Ticket(*ticket)):
+    for again in (shmstore.Ticket.parse(str(ticket)), pickle.loads(pickle.dumps(ticket)),
+                  shmstore.Ticket(*ticket)):
         assert again == ticket and type(again) is shmstore.Ticket
     assert "\n" not in str(ticket) and str(ticket).isprintable()
 
 
 def test_ticket_of_a_strange_path():
     ticket = shmstore.Ticket(b"/a b\n\xff\xc3\xbc", 1, 2**64 - 1)
-    assert shmstore.Ticket.parse(str(ticket)) == ticket and os.fsencode(ticket.path) == b"/a b\n\xff\xc3\xbc"
+    assert (shmstore.Ticket.parse(str(ticket)) == ticket and
+            os.fsencode(ticket.path) == b"/a b\n\xff\xc3\xbc")
 
 
 @pytest.mark.parametrize("text", ["", "x", "1 2 3", "\0", "x" * 20000, "ü"])
@@ -55,7 +57,8 @@ def test_bad_tickets(store, place):
     good = store.handoff("k")
     cases = {
         shmstore.Ticket("/etc/passwd", *good[1:]): {errno.EPERM},
-        shmstore.Ticket(f"{place.path}/../{os.path.basename(place.path)}/x", *good[1:]): {errno.EPERM},
+        shmstore.Ticket(f"{place.path}/../{os.path.basename(place.path)}/x", *good[1:]):
+            {errno.EPERM},
         shmstore.Ticket(os.path.join(store.path, ".store"), *good[1:]): {errno.EPERM},
         shmstore.Ticket(good.path, good.header_size + 1, good.buffer_size): {errno.EBADMSG},
         shmstore.Ticket(good.path, good.header_size, good.buffer_size - 1): {errno.EBADMSG},
@@ -169,7 +172,8 @@ def test_processes_hand_on(partition, store, method):
     context = multiprocessing.get_context(method)
     tickets, results = context.Queue(), context.Queue()
     processes = [
-        context.Process(target=square, args=(partition, f"{method}-{i}", tickets, results), daemon=True) for i in range(2)
+        context.Process(target=square, args=(partition, f"{method}-{i}", tickets, results),
+                        daemon=True) for i in range(2)
     ]
     for process in processes:
         process.start()
@@ -200,7 +204,8 @@ def test_handoff_to_our_own_user_is_a_handoff(partition):
             assert (b["k"] == np.arange(1000)).all()
 
 
-@pytest.mark.parametrize(("user", "kind"), [("no-such-user-here", ValueError), (-1, OverflowError), (2**32 - 1, OverflowError),
+@pytest.mark.parametrize(("user", "kind"), [("no-such-user-here", ValueError), (-1, OverflowError),
+                                            (2**32 - 1, OverflowError),
                                             (2**70, OverflowError), (1.5, TypeError)])
 def test_handoff_to_what_is_no_user(store, user, kind):
     store["k"] = b"x"

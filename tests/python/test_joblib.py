@@ -29,16 +29,20 @@ def test_arguments_and_results(backend):
     array = numpy.arange(N, dtype=float)
     with joblib.parallel_backend("shmstore", n_jobs=2):
         results = joblib.Parallel()(joblib.delayed(doorjobs.fitted)(array, i) for i in range(8))
-        assert all((scaled == array * i).all() and writeable and scaled.flags.writeable for i, (scaled, writeable) in enumerate(results))
+        assert all((scaled == array * i).all() and writeable and scaled.flags.writeable
+                   for i, (scaled, writeable) in enumerate(results))
         local = 3
-        assert joblib.Parallel()(joblib.delayed(lambda x: x + local)(i) for i in range(5)) == [3, 4, 5, 6, 7]  # by cloudpickle
+        # by cloudpickle
+        assert joblib.Parallel()(joblib.delayed(lambda x: x + local)(i) for i in range(5)) == [
+            3, 4, 5, 6, 7]
         large = joblib.Parallel()(joblib.delayed(lambda x: x + local)(array) for _ in range(3))
         assert all((one == array + 3).all() for one in large)
         with pytest.raises(ZeroDivisionError):
             joblib.Parallel()(joblib.delayed(divmod)(1, 0) for _ in range(2))
     assert messages._boxes[backend].store.usage().n_views  # the results are maps
     del results, large
-    wait_for("the memory", lambda: gc.collect() >= 0 and messages._boxes[backend].store.usage().n_views == 0)
+    wait_for("the memory", lambda: gc.collect() >= 0 and
+             messages._boxes[backend].store.usage().n_views == 0)
 
 
 def test_scikit_learn(backend):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The quickstart's laboratory: it removes the leftovers of a killed one, and nothing of one that runs in another PID namespace."""
+"""The quickstart's laboratory: it removes the leftovers of a killed one, and nothing of one that
+runs in another PID namespace."""
 import fcntl
 import os
 import sys
@@ -21,7 +22,8 @@ def lab(tmp_path, monkeypatch):
         (place / (measure.PREFIX + NO_PID)).mkdir(parents=True)
     monkeypatch.setattr(measure.Lab, "partition_places", staticmethod(lambda: (str(places[0]),)))
     monkeypatch.setattr(measure.Cgroup, "parents", staticmethod(lambda: ()))
-    return measure.Lab(scratch_parent=str(places[1])), [place / (measure.PREFIX + NO_PID) for place in places]
+    return measure.Lab(scratch_parent=str(places[1])), [place / (measure.PREFIX + NO_PID)
+                                                        for place in places]
 
 
 def test_leftovers_of_a_killed_one_go(lab):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing is left behind: memory, references, descriptors, mappings, over 10,000 rounds of each call, failing ones too."""
+"""Nothing is left behind: memory, references, descriptors, mappings, over 10,000 rounds of
+each call, failing ones too."""
 
 import gc
 import os
@@ -136,11 +137,13 @@ def test_no_leak(store, name):
     assert private_bytes() - private < max(rounds * 100, 2 << 20)
 
 
-@pytest.mark.skipif(os.environ.get("PYTHONMALLOC") == "malloc", reason="tracemalloc misses frees there, plain pickle's too")
+@pytest.mark.skipif(os.environ.get("PYTHONMALLOC") == "malloc",
+                    reason="tracemalloc misses frees there, plain pickle's too")
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_no_python_memory_is_left(store, name):
     act = SCENARIOS[name]
-    warm = 50 if getattr(sys, "_is_gil_enabled", lambda: True)() else 500  # without the GIL memory is given back late
+    # without the GIL memory is given back late
+    warm = 50 if getattr(sys, "_is_gil_enabled", lambda: True)() else 500
     for i in range(50):
         act(store, i)
     gc.collect()
@@ -158,8 +161,10 @@ def test_no_python_memory_is_left(store, name):
 
 
 def test_types_and_arguments_keep_their_references(store):
-    key, header, data = "key" + str(store.path), b"header" + store.path.encode(), bytearray(b"x" * 1000)
-    kinds = [shmstore.View, shmstore.Writer, type(memoryview(store.create("w", 0, [1]).buffers[0]).obj)]
+    key, header, data = ("key" + str(store.path), b"header" + store.path.encode(),
+                         bytearray(b"x" * 1000))
+    kinds = [shmstore.View, shmstore.Writer,
+             type(memoryview(store.create("w", 0, [1]).buffers[0]).obj)]
     gc.collect()
     before = [sys.getrefcount(o) for o in (key, header, data, store, store.partition, *kinds)]
     for i in range(200):
@@ -170,4 +175,5 @@ def test_types_and_arguments_keep_their_references(store):
         str(key in store), store.handoff(key)
     del view
     gc.collect()
-    assert [sys.getrefcount(o) for o in (key, header, data, store, store.partition, *kinds)] == before
+    assert [sys.getrefcount(o) for o in (key, header, data, store, store.partition,
+                                         *kinds)] == before

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store as a mutable mapping: what collections.abc promises, its keys, and what happens under many hands."""
+"""The store as a mutable mapping: what collections.abc promises, its keys, and what
+happens under many hands."""
 
 import collections.abc
 import random
@@ -52,14 +53,16 @@ def test_behaves_as_a_dict_does(store):
 
 
 def test_keys_come_back_as_they_were_put(store):
-    keys = ["", "a", "with space", "ü€😀", "a/b/../c", ".", "..", "%41", "\0", "new\nline", "('x', 0, 1)", "k" * 4096]
+    keys = ["", "a", "with space", "ü€😀", "a/b/../c", ".", "..", "%41", "\0", "new\nline",
+            "('x', 0, 1)", "k" * 4096]
     raw = [b"\xff", b"\x80abc", b"\0\xfe" * 300, bytes(range(256))]
     for key in keys + raw:
         store[key] = key
     assert set(store) == set(keys + raw)
     assert all(store[key] == key for key in keys + raw)
     assert {o.key for o in store.objects()} == set(keys + raw)
-    assert {o.raw_key for o in store.objects()} == {k.encode() if isinstance(k, str) else k for k in keys + raw}
+    assert {o.raw_key for o in store.objects()} == {k.encode() if isinstance(k, str) else k
+                                                    for k in keys + raw}
 
 
 def test_str_and_its_utf8_are_one_key(store):
@@ -78,7 +81,8 @@ def test_adopted_keys_come_back_too(store, other):
     assert all(other[key] == key for key in other)
 
 
-@pytest.mark.parametrize("key", [5, None, 2.5, ("a",), bytearray(b"x"), memoryview(b"x")], ids=lambda key: type(key).__name__)
+@pytest.mark.parametrize("key", [5, None, 2.5, ("a",), bytearray(b"x"), memoryview(b"x")],
+                         ids=lambda key: type(key).__name__)
 def test_other_types_are_no_keys(store, key):
     for act in (
         lambda: store[key],
@@ -93,7 +97,8 @@ def test_other_types_are_no_keys(store, key):
 
 
 def test_keys_that_are_too_long_or_no_text(store):
-    for act in (lambda: store.__setitem__("k" * 4097, 1), lambda: store["k" * 4097], lambda: store.create("k" * 4097, 0, [])):
+    for act in (lambda: store.__setitem__("k" * 4097, 1), lambda: store["k" * 4097],
+                lambda: store.create("k" * 4097, 0, [])):
         with pytest.raises(shmstore.Error, match="Errno 22"):
             act()
     with pytest.raises(UnicodeEncodeError):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstore.multiprocessing: executors, pools, queues, pipes, processes and managers, by every start method, and what a kill leaves."""
+"""shmstore.multiprocessing: executors, pools, queues, pipes, processes and managers, by every start
+method, and what a kill leaves."""
 
 import concurrent.futures
 import gc
@@ -94,7 +95,8 @@ def test_values_come_back_as_they_went(path, context):
         came = {name: pool.submit(doorjobs.same, value) for name, value in sent.items()}
         for name, future in came.items():
             assert equal(sent[name], future.result()), name
-        assert all(not isinstance(v, numpy.ndarray) or v.flags.writeable for v in (future.result() for future in came.values()))
+        assert all(not isinstance(v, numpy.ndarray) or v.flags.writeable
+                   for v in (future.result() for future in came.values()))
 
 
 def test_what_the_receiver_writes_nobody_else_sees(path):
@@ -125,7 +127,8 @@ def test_initializer_and_keywords(path, context):
 def test_all_of_multiprocessing(installed, context):
     array = numpy.arange(N, dtype=float)
     with context.Pool(2) as pool:
-        assert all((result == 2 * array).all() for result in pool.map(doorjobs.doubled, [array] * 5))
+        assert all((result == 2 * array).all()
+                   for result in pool.map(doorjobs.doubled, [array] * 5))
         assert all(pool.map(doorjobs.is_installed, range(4)))
         assert sum(1 for _ in pool.imap_unordered(doorjobs.same, [array] * 3)) == 3
     queue, (reader, writer) = context.Queue(), context.Pipe()
@@ -144,7 +147,8 @@ def test_all_of_multiprocessing(installed, context):
         assert (pool.submit(doorjobs.tail, array).result() == array[10:]).all()
     smp.uninstall()
     assert smp.installed() is None
-    assert type(pickle.loads(multiprocessing.reduction.ForkingPickler.dumps(array))) is numpy.ndarray
+    assert type(pickle.loads(multiprocessing.reduction.ForkingPickler.dumps(
+        array))) is numpy.ndarray
 
 
 def test_a_message_outlives_its_sender(installed, context):
@@ -167,9 +171,11 @@ def test_a_message_outlives_its_sender(installed, context):
 
 
 def test_nothing_is_left_of_a_job_that_is_killed(path, context):
-    """Its messages that nobody read go with the process that began it, at the next gc; not before."""
+    """Its messages that nobody read go with the process that began it, at
+    the next gc; not before."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    job = multiprocessing.get_context("spawn").Process(target=doorjobs.job_that_is_killed, args=(path, context.get_start_method(), sender))
+    job = multiprocessing.get_context("spawn").Process(target=doorjobs.job_that_is_killed, args=(
+        path, context.get_start_method(), sender))
     job.start()
     child, shared = receiver.recv()
     assert shared
@@ -189,13 +195,15 @@ def test_nothing_is_left_of_a_job_that_is_killed(path, context):
 
 
 def test_a_worker_that_is_killed_breaks_the_pool_as_on_stock(path, context):
-    with smp.SharedExecutor(1, mp_context=context, partition=path) as pool, pytest.raises(concurrent.futures.process.BrokenProcessPool):
+    with smp.SharedExecutor(1, mp_context=context, partition=path) as pool, pytest.raises(
+            concurrent.futures.process.BrokenProcessPool):
         pool.submit(doorjobs.killed, numpy.ones(N)).result()
 
 
 def test_the_next_store_removes_what_a_killed_job_left(path):
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    job = multiprocessing.get_context("spawn").Process(target=doorjobs.job_that_is_killed, args=(path, "spawn", sender))
+    job = multiprocessing.get_context("spawn").Process(target=doorjobs.job_that_is_killed,
+                                                       args=(path, "spawn", sender))
     job.start()
     child, _ = receiver.recv()
     for pid in (job.pid, child):
@@ -234,7 +242,8 @@ def test_what_came_goes_on_as_a_link(path):
     array_bytes = array.nbytes
     del array
     before = doorjobs.usage_of(path).linked
-    texts = [messages.dumps(came, messages.Way(path)), messages.dumps([came[5:], 7], messages.Way(path))]
+    texts = [messages.dumps(came, messages.Way(path)),
+             messages.dumps([came[5:], 7], messages.Way(path))]
     assert doorjobs.usage_of(path).linked < before + array_bytes // 2
     first, second = map(pickle.loads, texts)
     assert (first == came).all() and (second[0] == came[5:]).all()
@@ -244,10 +253,13 @@ def test_what_came_goes_on_as_a_link(path):
 
 def test_share(path, context):
     array = numpy.arange(N, dtype=float)
-    with smp.share(array, partition=path) as shared, smp.SharedExecutor(2, mp_context=context, partition=path) as pool:
-        assert list(pool.map(doorjobs.summed, [(shared, i) for i in range(20)])) == [array.sum() + i for i in range(20)]
+    with smp.share(array, partition=path) as shared, smp.SharedExecutor(
+            2, mp_context=context, partition=path) as pool:
+        assert list(pool.map(doorjobs.summed, [(shared, i) for i in range(20)])) == [
+            array.sum() + i for i in range(20)]
         assert pool.submit(doorjobs.writes_into, shared).result() == -N
-        assert (shared.value == array).all() and list(pool.map(doorjobs.summed, [(shared, 0)] * 3)) == [array.sum()] * 3
+        assert ((shared.value == array).all() and
+                list(pool.map(doorjobs.summed, [(shared, 0)] * 3)) == [array.sum()] * 3)
         with smp.share(array, partition=path, readonly=True) as locked:
             assert pool.submit(doorjobs.is_readonly, locked).result()
         with pytest.raises(KeyError):
@@ -287,7 +299,8 @@ def test_a_small_partition_is_a_warning_once(context):
                 for _ in range(3):
                     assert pool.submit(doorjobs.same, numpy.ones(4 * N)).result().sum() == 4 * N
         said = [str(one.message) for one in said if issubclass(one.category, RuntimeWarning)]
-        assert len(said) == 1 and "2 MiB" in said[0] and "--shm-size" in said[0] and "SHMSTORE_PARTITION" in said[0]
+        assert (len(said) == 1 and "2 MiB" in said[0] and "--shm-size" in said[0] and
+                "SHMSTORE_PARTITION" in said[0])
     finally:
         messages._warned = False
         doorjobs.leave(small.path)
@@ -300,7 +313,8 @@ def elsewhere(own_mount, path, tmp_path):
     if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs a mount namespace")
     python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\nexec unshare -m sh -c \'mount -t tmpfs tmpfs {path} && exec {sys.executable} "$@"\' sh "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec unshare -m sh -c \'mount -t tmpfs tmpfs {path} && exec '
+                      f'{sys.executable} "$@"\' sh "$@"\n')
     python.chmod(0o755)
     was = multiprocessing.spawn.get_executable()
     multiprocessing.set_executable(str(python))
@@ -311,8 +325,10 @@ def elsewhere(own_mount, path, tmp_path):
 
 
 def test_workers_that_cannot_open_the_partition_are_sent_values_as_ever(path, elsewhere):
-    with pytest.warns(RuntimeWarning, match="a worker says: .*" + path) as said, smp.SharedExecutor(2, elsewhere, partition=path) as pool:
-        assert [float(a.sum()) for a in pool.map(doorjobs.doubled, [numpy.ones(N)] * 5)] == [2.0 * N] * 5
+    with pytest.warns(RuntimeWarning, match="a worker says: .*" + path) as said, smp.SharedExecutor(
+            2, elsewhere, partition=path) as pool:
+        assert [float(a.sum()) for a in pool.map(doorjobs.doubled, [numpy.ones(N)] * 5)] == [
+            2.0 * N] * 5
     assert len(said) == 1
 
 
@@ -324,7 +340,8 @@ def test_who_cannot_open_the_partition_says_which(path, elsewhere):
     queue.put(numpy.ones(N))
     text = answers.get(timeout=60)
     process.join()
-    assert "Error: " in text and f"cannot take a message out of the partition {path}" in text and "the same directory" in text
+    assert ("Error: " in text and f"cannot take a message out of the partition {path}" in text and
+            "the same directory" in text)
 
 
 def test_a_message_leaves_room_for_its_reader(own_mount, path):
@@ -337,21 +354,25 @@ def test_a_message_leaves_room_for_its_reader(own_mount, path):
                 sent.append(text)
     messages._warned = False
     code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).sum())"
-    out = subprocess.run([sys.executable, "-c", code], input=sent[-1], stdout=subprocess.PIPE, check=True)
+    out = subprocess.run([sys.executable, "-c", code], input=sent[-1], stdout=subprocess.PIPE,
+                         check=True)
     assert float(out.stdout) >= 1 << 13
 
 
 def test_no_partition_at_all(tmp_path):
     """On a disk: the pool works as ever."""
     messages._warned = False
-    with pytest.warns(RuntimeWarning, match="without shared memory"), smp.SharedExecutor(1, partition=str(tmp_path / "none" / "p")) as pool:
+    with pytest.warns(RuntimeWarning, match="without shared memory"), smp.SharedExecutor(
+            1, partition=str(tmp_path / "none" / "p")) as pool:
         assert pool.submit(doorjobs.same, numpy.ones(N)).result().sum() == N
     messages._warned = False
 
 
 @pytest.mark.parametrize("n", [N, 1000], ids=["large", "small"])
-def test_descriptors_beside_an_array_that_stays_in_the_pickle_are_handed_over_once(tmp_path, context, n):
-    """There is no partition, or the array is too small for it. A child that is spawned with the same descriptor twice does not start."""
+def test_descriptors_beside_an_array_that_stays_in_the_pickle_are_handed_over_once(
+        tmp_path, context, n):
+    """There is no partition, or the array is too small for it. A child that is spawned with the
+    same descriptor twice does not start."""
     messages._warned = False
     smp.install(partition=str(tmp_path / "none" / "p"))
     try:
@@ -401,12 +422,17 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("early", [False, True])
 @pytest.mark.parametrize("method", METHODS)
-def test_a_child_that_installs_as_it_is_imported_belongs_to_its_parents_job(place, tmp_path, method, early):
-    """What it sent is there when it has ended. early: each interpreter installs as it begins, that of the fork server, too."""
+def test_a_child_that_installs_as_it_is_imported_belongs_to_its_parents_job(
+        place, tmp_path, method, early):
+    """What it sent is there when it has ended. early: each interpreter installs as it begins, that
+    of the fork server, too."""
     (tmp_path / "program.py").write_text(PROGRAM)
-    (tmp_path / "sitecustomize.py").write_text("import shmstore.multiprocessing; shmstore.multiprocessing.install()" if early else "")
+    (tmp_path / "sitecustomize.py").write_text("import shmstore.multiprocessing; "
+                                               "shmstore.multiprocessing.install()" if early
+                                               else "")
     path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
-    done = subprocess.run([sys.executable, tmp_path / "program.py", method], env={**os.environ, "SHMSTORE_PARTITION": place.path, "PYTHONPATH": path},
+    done = subprocess.run([sys.executable, tmp_path / "program.py", method],
+                          env={**os.environ, "SHMSTORE_PARTITION": place.path, "PYTHONPATH": path},
                           capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("[0.0, 1.0, 2.0, 3.0] ", "")
     assert shmstore.Partition(place.path).stores() == []
@@ -425,7 +451,8 @@ def test_other_programs_read_messages_without_installing(path):
     array = numpy.arange(N, dtype=float)
     text = messages.dumps(array, messages.Way(path))
     code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).sum())"
-    out = subprocess.run([sys.executable, "-c", code], input=text, stdout=subprocess.PIPE, check=True)
+    out = subprocess.run([sys.executable, "-c", code], input=text, stdout=subprocess.PIPE,
+                         check=True)
     assert float(out.stdout) == array.sum()
 
 

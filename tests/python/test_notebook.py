@@ -33,9 +33,12 @@ a[0] = 5
 
 
 def ipython(place, directory):
-    return subprocess.Popen([sys.executable, "-m", "IPython", "--colors=NoColor", "--simple-prompt", "--quick", "--no-banner", "--no-confirm-exit"],
-                            env={**os.environ, "SHMSTORE_PARTITION": place.path, "IPYTHONDIR": str(directory)},
-                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen([sys.executable, "-m", "IPython", "--colors=NoColor", "--simple-prompt",
+                             "--quick", "--no-banner", "--no-confirm-exit"],
+                            env={**os.environ, "SHMSTORE_PARTITION": place.path,
+                                 "IPYTHONDIR": str(directory)},
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                            text=True)
 
 
 def test_variables_go_from_one_notebook_to_another(place, tmp_path):
@@ -48,5 +51,6 @@ def test_variables_go_from_one_notebook_to_another(place, tmp_path):
         first.communicate("", timeout=60)
     assert "4999950000 7 True" in out, out
     assert "a " in out and f"process {first.pid}" in out and "781.2 KiB" in out
-    assert "%shared none: no notebook shares it" in out and "%share nothing: there is no such variable" in out
+    assert ("%shared none: no notebook shares it" in out and
+            "%share nothing: there is no such variable" in out)
     assert "%share -d a: this notebook does not share it" in out

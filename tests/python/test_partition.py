@@ -43,7 +43,8 @@ def test_foreign_directory_is_refused(place):
 
 
 def test_disk_is_refused_unless_allowed(tmp_path):
-    found = subprocess.run(["stat", "-fc%T", tmp_path], capture_output=True, text=True, check=True).stdout.strip()
+    found = subprocess.run(["stat", "-fc%T", tmp_path], capture_output=True, text=True,
+                           check=True).stdout.strip()
     if found == "tmpfs":
         pytest.skip("the temporary directory is a tmpfs")
     with pytest.raises(shmstore.Error) as caught:
@@ -80,7 +81,8 @@ def test_info(place, partition):
 
 @pytest.mark.usefixtures("own_mount")
 def test_the_equation_closes(place, partition, other):
-    store = partition.open("main", recycle_max=0)  # a recycled file is in the pool, also while somebody looks at it
+    # a recycled file is in the pool, also while somebody looks at it
+    store = partition.open("main", recycle_max=0)
     for i in range(20):
         store[str(i)] = b"x" * (i * 10000)
     other.adopt("a", store.handoff("19"))
@@ -113,7 +115,8 @@ def test_reconcile_names_the_holders(partition):
     usage, holders = partition.reconcile()
     assert usage.residual == 0
     mine = {h.kind: h for h in holders if h.pid == os.getpid()}
-    assert mine["ghost"].key == "k" and mine["ghost"].bytes == usage.ghosts and mine["ghost"].mapped >= 200000
+    assert (mine["ghost"].key == "k" and mine["ghost"].bytes == usage.ghosts and
+            mine["ghost"].mapped >= 200000)
     assert mine["inflight"].bytes == usage.inflight
     assert mine["ghost"].first and mine["ghost"].uid == os.getuid() and mine["ghost"].command
     writer.abort()
@@ -155,7 +158,8 @@ def test_gc_takes_expired_leases(partition, store):
 def test_versions_and_messages():
     assert shmstore.__version__ == shmstore.version()
     assert len(shmstore.version().split(".")) == 3
-    assert "full" in shmstore.strerror(errno.ENOSPC) and shmstore.strerror(-errno.ENOSPC) == shmstore.strerror(errno.ENOSPC)
+    assert ("full" in shmstore.strerror(errno.ENOSPC) and shmstore.strerror(-errno.ENOSPC) ==
+            shmstore.strerror(errno.ENOSPC))
     assert shmstore.strerror(1 << 80) == shmstore.strerror(99999)
     with pytest.raises(TypeError):
         shmstore.strerror("x")
@@ -173,14 +177,17 @@ def test_close_gives_descriptors_back_at_once(tmp_path, partition):
         assert n_fds() > before and not again.closed
         store = again.open("of-a-closed-one")
         open_store = n_fds()
-    assert again.closed and "closed" in repr(again) and n_fds() == open_store  # the store has it open, too
+    # the store has it open, too
+    assert again.closed and "closed" in repr(again) and n_fds() == open_store
     store["x"] = 1
     assert store["x"] == 1
     store.close()
     assert n_fds() == before
     again.close()
-    calls = (again.stores, again.gc, again.usage, again.info, again.verify, again.reconcile, again.tier, again.evict)
-    for call in (*calls, lambda: again.open("x"), lambda: again.find_peer("x"), lambda: again.set_tier(None)):
+    calls = (again.stores, again.gc, again.usage, again.info, again.verify, again.reconcile,
+             again.tier, again.evict)
+    for call in (*calls, lambda: again.open("x"), lambda: again.find_peer("x"),
+                 lambda: again.set_tier(None)):
         with pytest.raises(shmstore.ClosedError) as caught:
             call()
         assert caught.value.errno == errno.EBADF and partition.path in str(caught.value)

@@ -38,7 +38,8 @@ int cudaHostUnregister(void *p)
 @pytest.fixture
 def cuda(tmp_path, monkeypatch):
     path = str(tmp_path / "libcudart-stand-in.so")
-    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=STAND_IN.encode(), check=True)
+    subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=STAND_IN.encode(),
+                   check=True)
     monkeypatch.setenv("SHMSTORE_CUDART", path)
     pinning._runtime.cache_clear()
     yield ctypes.CDLL(path)
@@ -84,6 +85,7 @@ def test_without_cuda(store, monkeypatch):
     monkeypatch.setattr(ctypes, "CDLL", lambda name: (_ for _ in ()).throw(OSError(name)))
     pinning._runtime.cache_clear()
     store.put_buffers("k", b"", [b"x" * 5000])
-    with pytest.raises(shmstore.Error, match="SHMSTORE_CUDART") as raised, shmstore.pinned(store.view("k")):
+    with pytest.raises(shmstore.Error, match="SHMSTORE_CUDART") as raised, shmstore.pinned(
+            store.view("k")):
         pass
     assert raised.value.errno == errno.ENOSYS

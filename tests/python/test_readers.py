@@ -37,7 +37,8 @@ class Producer:
     """Another process that owns a store."""
 
     def __init__(self, partition, name="feed", keep=False, n=1):
-        self.process = subprocess.Popen([sys.executable, "-c", OWNER, partition.path, name, "keep" if keep else "no", str(n)],
+        self.process = subprocess.Popen([sys.executable, "-c", OWNER, partition.path, name,
+                                         "keep" if keep else "no", str(n)],
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout.readline() == "ready\n"
 
@@ -88,7 +89,8 @@ def test_a_handle_goes_on_with_the_next_owner(partition, keep, kill):
         old = reader["array"], reader["large"]
         first.end(kill)
         if not keep and not kill:
-            with pytest.raises(shmstore.Error, match="the store feed is gone since its owner") as caught:
+            with pytest.raises(shmstore.Error,
+                               match="the store feed is gone since its owner") as caught:
                 reader["small"]
             assert caught.value.errno == errno.ENOENT
             with pytest.raises(shmstore.Error):
@@ -123,7 +125,8 @@ def test_a_reader_that_a_fork_inherits(partition, producer):
         pid = os.fork()
         if pid == 0:
             try:
-                ok = _sum(reader) == (64000, 1) and (array == 1).all() and "large" in reader and len(reader) == 3
+                ok = (_sum(reader) == (64000, 1) and (array == 1).all() and "large" in reader and
+                      len(reader) == 3)
                 grandchild = os.fork()
                 if grandchild == 0:
                     os._exit(not (_sum(reader) == (64000, 1) and (array == 1).all()))
@@ -143,8 +146,10 @@ def test_an_owner_belongs_to_its_process(partition):
 def test_a_put_wakes_who_waits(partition, producer):
     with partition.open("feed", readonly=True) as reader:
         found = []
-        for key, code in (("packed", 's["packed"] = 5'), ("file", 's["file"] = numpy.arange(1 << 18)')):
-            waiter = threading.Thread(target=lambda key=key: found.append(reader.get(key, timeout=30)))
+        for key, code in (("packed", 's["packed"] = 5'),
+                          ("file", 's["file"] = numpy.arange(1 << 18)')):
+            waiter = threading.Thread(target=lambda key=key: found.append(
+                reader.get(key, timeout=30)))
             waiter.start()
             producer.does(code)
             waiter.join()
@@ -203,7 +208,8 @@ def test_a_store_is_waited_for(partition):
     with pytest.raises(ValueError, match="readonly"):
         partition.open("late", timeout=1)
     opened = []
-    waiter = threading.Thread(target=lambda: opened.append(partition.open("late", readonly=True, timeout=30)))
+    waiter = threading.Thread(target=lambda: opened.append(
+        partition.open("late", readonly=True, timeout=30)))
     waiter.start()
     with partition.open("late") as owner:
         owner["k"] = 1
@@ -226,7 +232,8 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_ends_a_wait(partition, producer):
-    process = subprocess.Popen([sys.executable, "-c", WAITS, partition.path], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", WAITS, partition.path],
+                               stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "ready\n"
     # In the wait, or just before it: it is obeyed in both.
     process.send_signal(signal.SIGINT)
@@ -239,7 +246,8 @@ def test_a_key_that_is_replaced_is_never_missing(partition):
     producer.process.stdin.write('i = 0\n')
     producer.process.stdin.flush()
     assert producer.process.stdout.readline() == "done\n"
-    code = 'exec("while True:\\n i += 1\\n s[\'small\'] = bytes(i % 3 * 300)\\n s[\'array\'] = numpy.full(10 + i % 2 * 9000, i)")'
+    code = ('exec("while True:\\n i += 1\\n s[\'small\'] = bytes(i % 3 * 300)\\n s[\'array\'] = '
+            'numpy.full(10 + i % 2 * 9000, i)")')
     producer.process.stdin.write(code + "\n")
     producer.process.stdin.flush()
     with partition.open("feed", readonly=True) as reader:
@@ -277,7 +285,8 @@ assert all((array == 1).all() for _, array, _, _ in held)
 
 def test_a_reader_takes_one_descriptor(partition, producer):
     """In a process of its own: here, what earlier tests left may be closed meanwhile."""
-    done = subprocess.run([sys.executable, "-c", COUNTS_DESCRIPTORS, partition.path], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", COUNTS_DESCRIPTORS, partition.path],
+                          capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -285,7 +294,8 @@ def test_a_handle_goes_on_with_a_store_in_another_directory(partition, producer)
     with partition.open("feed", readonly=True) as reader:
         assert reader["small"] == 1
         os.mkdir(f"{partition.path}/moved")
-        producer.does("s.close(); s = p.open('feed', directory='moved/feed'); s['small'] = 2; s['array'] = numpy.full(64000, 2)")
+        producer.does("s.close(); s = p.open('feed', directory='moved/feed'); s['small'] = 2; "
+                      "s['array'] = numpy.full(64000, 2)")
         assert reader["small"] == 2 and (reader["array"] == 2).all()
         with open("/proc/self/maps") as maps:
             assert "/moved/feed/segments/" in maps.read()  # in place, not by a copy

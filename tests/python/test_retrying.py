@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""with_retry against a context that only keeps a log: when it is ready, split, restored, done. The names are docs/arbiter.md's."""
+"""with_retry against a context that only keeps a log: when it is ready, split, restored, done. The
+names are docs/arbiter.md's."""
 
 from __future__ import annotations
 
@@ -49,9 +50,11 @@ class FakeContext:
 
 
 class Run:
-    """One call of with_retry: fn follows a script of outcomes, None = a result that names the item."""
+    """One call of with_retry: fn follows a script of outcomes, None = a
+    result that names the item."""
 
-    def __init__(self, items: Iterable[Any], script: Iterable[BaseException | None], **options: Any) -> None:
+    def __init__(self, items: Iterable[Any], script: Iterable[BaseException | None],
+                 **options: Any) -> None:
         self.context = FakeContext(options.pop("at_ready", ()))
         self.pulled: list[Any] = []
         self.closed: dict[Any, list[BaseException | None]] = {}
@@ -77,7 +80,8 @@ class Run:
 
     def results(self) -> list[Any]:
         o = self.options
-        return list(each_result(self.context, self.pulling(), self.fn, o["split"], o["save"], o["restore"], self.done))  # type: ignore[arg-type]
+        return list(each_result(self.context, self.pulling(), self.fn, o["split"], o["save"],
+                                o["restore"], self.done))  # type: ignore[arg-type]
 
     def n_closed(self, item: Any) -> int:
         return len(self.closed.get(str(item), []))
@@ -174,7 +178,8 @@ def test_w10_a_retry_behind_another_error_is_one(how: str) -> None:
             raise Failure
 
     context = FakeContext()
-    assert list(each_result(context, ["x"], fn, None, None, None, None)) == ["x"]  # type: ignore[arg-type]
+    assert list(each_result(context, ["x"], fn, None, None, None, None)) == [
+        "x"]  # type: ignore[arg-type]
     assert context.log.count("ready") == 1
 
 
@@ -217,7 +222,8 @@ def test_w12_what_an_attempt_changed_is_restored_before_the_next() -> None:
         state.update(saved)
 
     context = FakeContext()
-    assert list(each_result(context, ["x"], fn, None, lambda: dict(state), restore, None)) == [10]  # type: ignore[arg-type]
+    assert list(each_result(context, ["x"], fn, None, lambda: dict(state), restore, None)) == [
+        10]  # type: ignore[arg-type]
     assert state == {"v": 10}
     assert context.log == ["begin", "undo", "restore", "ready", "begin", "end"]
 
@@ -238,7 +244,8 @@ def test_w13_each_part_is_restored_to_where_it_began() -> None:
         values[:] = saved
 
     context = FakeContext()
-    results = list(each_result(context, ["x"], fn, Splitter(), lambda: list(values), restore, None))  # type: ignore[arg-type]
+    results = list(each_result(context, ["x"], fn, Splitter(), lambda: list(values), restore,
+                               None))  # type: ignore[arg-type]
     assert results == [[11, 12, 13], [21, 22, 23]]
 
 
@@ -276,18 +283,22 @@ def test_w18_a_nested_block_deals_with_its_own() -> None:
 
     def outer_fn(item: str) -> list[str]:
         calls.append(item)
-        return list(each_result(inner, [item], inner_fn, None, None, None, None))  # type: ignore[arg-type]
+        return list(each_result(inner, [item], inner_fn, None, None, None,
+                                None))  # type: ignore[arg-type]
 
-    assert list(each_result(outer, ["x"], outer_fn, None, None, None, None)) == [["X"]]  # type: ignore[arg-type]
+    assert list(each_result(outer, ["x"], outer_fn, None, None, None, None)) == [
+        ["X"]]  # type: ignore[arg-type]
     assert calls == ["x"] and "ready" not in outer.log and inner.log.count("ready") == 1
 
 
 def test_who_stops_asking_ends_what_is_left() -> None:
     run = Run(["x", "y"], [split(), None], split=Splitter())
-    results = each_result(run.context, run.pulling(), run.fn, run.options["split"], None, None, run.done)  # type: ignore[arg-type]
+    results = each_result(run.context, run.pulling(), run.fn, run.options["split"], None, None,
+                          run.done)  # type: ignore[arg-type]
     assert next(results) == "<p>"
     results.close()  # type: ignore[attr-defined]
-    assert run.closed["p"] == [None] and isinstance(run.closed["q"][0], GeneratorExit) and run.pulled == ["x"]
+    assert (run.closed["p"] == [None] and isinstance(run.closed["q"][0], GeneratorExit) and
+            run.pulled == ["x"])
 
 
 @pytest.mark.parametrize("error", [NoMemory(12, "n"), Again(28, "a"), TimedOut(110, "t")])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A container's /dev/shm of 64 MiB: what does not fit goes as it does without shmstore, with one warning for each process."""
+"""A container's /dev/shm of 64 MiB: what does not fit goes as it does without shmstore, with one
+warning for each process."""
 
 import os
 import subprocess
@@ -56,12 +57,14 @@ def cache(context):
     cache = shmstore.Cache("models")
     for _ in range(2):
         assert float(cache.get_or_create("large", build).sum()) == 100 * MIB
-    assert cache.get_or_create("small", lambda: numpy.ones(MIB)).sum() == MIB and len(built) == 2 and len(cache) == 1
+    assert cache.get_or_create("small", lambda: numpy.ones(MIB)).sum() == MIB
+    assert len(built) == 2 and len(cache) == 1
 
 def data(context):
     data = SharedList(numpy.full(MIB, float(i)) for i in range(100))
     with context.Pool(1) as pool:
-        assert pool.map(total, [(data, i) for i in range(0, 100, 50)], chunksize=2) == [0.0, 50.0 * MIB]
+        parts = [(data, i) for i in range(0, 100, 50)]
+        assert pool.map(total, parts, chunksize=2) == [0.0, 50.0 * MIB]
 
 if __name__ == "__main__":
     globals()[sys.argv[1]](multiprocessing.get_context(sys.argv[2]))
@@ -69,15 +72,22 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0, reason="mounts a file system")
+@pytest.mark.skipif(os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"],
+                                                        check=False).returncode != 0,
+                    reason="mounts a file system")
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize("what", ["pool", "shared", "queue", "cache", "data"])
 def test_what_does_not_fit_goes_as_ever(tmp_path, what, method):
     (tmp_path / "program.py").write_text(PROGRAM)
-    environment = {name: value for name, value in os.environ.items() if name != "SHMSTORE_PARTITION"}
-    done = subprocess.run(["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm && exec "$@"', "sh", sys.executable,
-                           tmp_path / "program.py", what, method], env=environment, capture_output=True, text=True, timeout=90, check=False)
+    environment = {name: value for name, value in os.environ.items()
+                   if name != "SHMSTORE_PARTITION"}
+    done = subprocess.run(["unshare", "-m", "sh", "-c", 'mount -t tmpfs -o size=64m tmpfs /dev/shm '
+                                                        '&& exec "$@"', "sh", sys.executable,
+                           tmp_path / "program.py", what, method], env=environment,
+                          capture_output=True, text=True, timeout=90, check=False)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     warned = [line for line in done.stderr.splitlines() if "RuntimeWarning" in line]
-    assert 1 <= len(warned) <= 3 and len(set(warned)) == len(warned) and all("64 MiB" in line for line in warned), done.stderr  # one of each process
+    # one of each process
+    assert (1 <= len(warned) <= 3 and len(set(warned)) == len(warned) and
+            all("64 MiB" in line for line in warned)), done.stderr
     assert "Traceback" not in done.stderr

@@ -161,7 +161,8 @@ sys.stdin.read()
 
 def killed(partition, keep):
     child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, partition.path, keep], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", CHILD, partition.path, keep], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE
     )
     with child:
         assert child.stdout.readline() == b"ready\n"
@@ -210,7 +211,8 @@ def test_forgotten_store_is_closed_with_a_warning(partition):
 
 def test_store_is_closed_when_the_interpreter_ends(partition):
     run_child(
-        "import shmstore, sys; store = shmstore.Partition(sys.argv[1]).open('s'); store['k'] = 1", partition.path
+        "import shmstore, sys; store = shmstore.Partition(sys.argv[1]).open('s'); store['k'] = 1",
+        partition.path
     )
     assert partition.stores() == []
 
@@ -235,7 +237,8 @@ def test_store_can_be_subclassed(partition):
 def test_usage(store, other):
     store["k"] = b"x" * 100000
     usage = store.usage()
-    assert usage.n_objects == 1 and usage.linked >= 100000 and usage.uss == usage.pss == usage.linked
+    assert (usage.n_objects == 1 and usage.linked >= 100000 and
+            usage.uss == usage.pss == usage.linked)
     view = store.view("k")
     assert store.usage().n_views == 1 and store.usage().mapped >= 100000
     other.adopt("l", store.handoff("k"))
@@ -252,7 +255,8 @@ def test_usage(store, other):
 def test_objects(store):
     store.put_buffers("k", b"h" * 10, [b"x" * 100, b"y" * 200])
     (info,) = store.objects()
-    assert info.key == "k" and info.name == "k" and info.n_buffers == 2 and info.links == 1 and info.error == 0
+    assert (info.key == "k" and info.name == "k" and info.n_buffers == 2 and info.links == 1 and
+            info.error == 0)
     assert info.buffer_size >= 300 and info.header_size > 10 and info.blocks >= 4096
     found = os.stat(os.path.join(store.path, "objects", info.name))
     assert found.st_ino == info.inode and found.st_size == info.header_size + info.buffer_size

@@ -15,16 +15,20 @@ STUB = ast.parse(pathlib.Path(shmstore.__file__).with_name("_shmstore.pyi").read
 
 def parameters(function):
     arguments = function.args
-    names = [a.arg for a in arguments.posonlyargs + arguments.args + arguments.kwonlyargs + [arguments.kwarg] * bool(arguments.kwarg)]
+    names = [a.arg for a in arguments.posonlyargs + arguments.args + arguments.kwonlyargs +
+             [arguments.kwarg] * bool(arguments.kwarg)]
     return [name for name in names if name not in ("self", "cls")]
 
 
 def check(function, real):
     if not real.__doc__:
-        return  # a private method without a text signature: Python 3.13 makes one up for some of these
+        # a private method without a text signature: Python 3.13 makes one up for some of these
+        return
     signature = inspect.signature(real)
-    assert [p for p in signature.parameters if p not in ("self", "cls")] == parameters(function), function.name
-    given = [p.default for p in signature.parameters.values() if p.default is not inspect.Parameter.empty]
+    assert [p for p in signature.parameters if p not in ("self", "cls")] == parameters(function), (
+        function.name)
+    given = [p.default for p in signature.parameters.values()
+             if p.default is not inspect.Parameter.empty]
     assert given == [ast.literal_eval(d) for d in function.args.defaults], function.name
 
 
@@ -45,7 +49,8 @@ def test_stub_and_module_agree(node):
         else:
             check(function, getattr(real, name))
     if node.name not in ("Error", "ClosedError"):
-        public = {n for n, v in vars(real).items() if not n.startswith("__") and callable(v) or inspect.isgetsetdescriptor(v)}
+        public = {n for n, v in vars(real).items() if not n.startswith("__") and callable(v) or
+                  inspect.isgetsetdescriptor(v)}
         assert {n for n in public if not n.startswith("__")} <= set(members)
 
 
@@ -55,5 +60,6 @@ def test_everything_public_is_documented():
         assert thing.__doc__, name
         if inspect.isclass(thing):
             for member, value in vars(thing).items():
-                if not member.startswith("_") and (callable(value) or inspect.isgetsetdescriptor(value)):
+                if (not member.startswith("_") and
+                    (callable(value) or inspect.isgetsetdescriptor(value))):
                     assert inspect.getdoc(getattr(thing, member)), f"{name}.{member}"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy's subclasses of an array are shared as arrays are: their bytes are buffers of the object, not part of the pickle."""
+"""NumPy's subclasses of an array are shared as arrays are: their bytes are buffers of the
+object, not part of the pickle."""
 
 import pickle
 
@@ -15,26 +16,33 @@ def values(tmp_path):
     mapped = np.memmap(tmp_path / "m", dtype="f8", mode="w+", shape=(N,))
     mapped[:] = np.arange(N)
     record = np.rec.array([(i, i / 2) for i in range(N // 10)], dtype=[("a", "i8"), ("b", "f8")])
-    masked = np.ma.masked_array(np.arange(N, dtype="f8"), mask=np.arange(N) % 3 == 0, fill_value=-1.0)
+    masked = np.ma.masked_array(np.arange(N, dtype="f8"), mask=np.arange(N) % 3 == 0,
+                                fill_value=-1.0)
     plain = np.ma.masked_array(np.arange(N, dtype="i4"))
-    hard = np.ma.masked_array(np.arange(N).reshape(-1, 10), mask=np.arange(N).reshape(-1, 10) > 5, hard_mask=True)
-    return {"memmap": mapped, "recarray": record, "matrix": np.matrix(np.arange(N).reshape(100, -1)),
-            "masked": masked, "no mask": plain, "hard mask": hard, "slice": masked[::2], "dates": np.ma.masked_array(np.arange(N).astype("M8[s]"))}
+    hard = np.ma.masked_array(np.arange(N).reshape(-1, 10), mask=np.arange(N).reshape(-1, 10) > 5,
+                              hard_mask=True)
+    return {"memmap": mapped, "recarray": record,
+            "matrix": np.matrix(np.arange(N).reshape(100, -1)),
+            "masked": masked, "no mask": plain, "hard mask": hard, "slice": masked[::2],
+            "dates": np.ma.masked_array(np.arange(N).astype("M8[s]"))}
 
 
-@pytest.mark.parametrize("name", ["memmap", "recarray", "matrix", "masked", "no mask", "hard mask", "slice", "dates"])
+@pytest.mark.parametrize("name", ["memmap", "recarray", "matrix", "masked", "no mask", "hard mask",
+                                  "slice", "dates"])
 def test_shared_and_the_same(store, tmp_path, name):
     value = values(tmp_path)[name]
     header, buffers = shmstore.dumps(value)
     assert len(header) < 2000 and sum(b.raw().nbytes for b in buffers) >= value.nbytes
     store["x"] = {"deep": [value]}
     for again in (store["x"]["deep"][0], pickle.loads(header, buffers=buffers)):
-        assert type(again) is type(value) and again.dtype == value.dtype and again.shape == value.shape
+        assert (type(again) is type(value) and again.dtype == value.dtype and
+                again.shape == value.shape)
         if isinstance(value, np.ma.MaskedArray):
             assert (again.filled() == value.filled()).all()
             assert (np.ma.getmaskarray(again) == np.ma.getmaskarray(value)).all()
             assert (again.mask is np.ma.nomask) == (value.mask is np.ma.nomask)
-            assert repr(again.fill_value) == repr(value.fill_value) and again.hardmask == value.hardmask
+            assert (repr(again.fill_value) == repr(value.fill_value) and
+                    again.hardmask == value.hardmask)
         else:
             assert (np.asarray(again) == np.asarray(value)).all()
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads: the GIL is free while the library works, and a close in the midst of calls is only an exception to them."""
+"""Threads: the GIL is free while the library works, and a close in the midst of calls is
+only an exception to them."""
 
 import os
 import random
@@ -14,7 +15,8 @@ from conftest import wait_for
 
 
 class Ticker:
-    """A thread that notes the time over and over: what it noted during a call, it noted without the GIL being held."""
+    """A thread that notes the time over and over: what it noted during a call, it noted
+    without the GIL being held."""
 
     def __enter__(self):
         self.stamps, self.stop = [], False
@@ -45,7 +47,8 @@ BIG = 128 << 20
 
 
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize("call", ["put", "checksum", "verify", "adopt", "close", "usage", "gc", "partition", "list"])
+@pytest.mark.parametrize("call", ["put", "checksum", "verify", "adopt", "close", "usage", "gc",
+                                  "partition", "list"])
 def test_gil_is_released(partition, store, call):
     data = np.ones(BIG, "u1")
     if call in ("verify", "adopt"):
@@ -80,7 +83,8 @@ def test_gil_is_released(partition, store, call):
         "partition": lambda: partition.usage(full=True),
         "list": lambda: store.objects(),
     }
-    # A stamp now and then proves nothing, the thread may have got in just before the call: it has to be the rule.
+    # A stamp now and then proves nothing, the thread may have got in just before the
+    # call: it has to be the rule.
     rounds = passed = 0
     with Ticker() as ticker:
         end = time.monotonic() + 60
@@ -88,7 +92,8 @@ def test_gil_is_released(partition, store, call):
             prepare()
             passed += ticker.within(acts[call]) >= 3
             rounds += 1
-            assert time.monotonic() < end, f"another thread ran in the middle of {passed} of {rounds} calls only"
+            assert time.monotonic() < end, (
+                f"another thread ran in the middle of {passed} of {rounds} calls only")
 
 
 def test_many_threads_on_one_store(store):
@@ -149,7 +154,8 @@ def test_close_while_others_are_inside(partition, round_):
         thread.start()
     started.wait()
     store.close()
-    assert store.closed and not os.path.exists(store.path), "close came back before the store was closed"
+    assert store.closed and not os.path.exists(store.path), (
+        "close came back before the store was closed")
     for thread in threads + closers:
         thread.join()
     assert failures == []
@@ -160,7 +166,8 @@ def test_close_waits_for_a_put(partition):
     store = partition.open("victim")
     data = np.ones(BIG, "u1")
     thread = threading.Thread(target=lambda: store.put_buffers("k", b"", [data], checksum=True))
-    inflight = lambda: partition.stores()[0].counters.reserved_n or thread.ident and not thread.is_alive()
+    inflight = (lambda: partition.stores()[0].counters.reserved_n or thread.ident and
+                not thread.is_alive())
     thread.start()
     wait_for("the put", inflight)
     store.close()
@@ -211,7 +218,8 @@ def all_at_once(*acts):
 
 
 def test_exports_of_a_writer_are_counted(store):
-    """Without the GIL and the writer's lock some of them would be lost, and it could not be sealed, or too soon."""
+    """Without the GIL and the writer's lock some of them would be lost, and it could
+    not be sealed, or too soon."""
     writer = store.create("w", 10, [10])
 
     def look():
@@ -233,7 +241,8 @@ def test_one_object_in_many_threads(partition, store, what):
             assert len({id(header) for header in headers}) == 1
         elif what in ("seal", "abort"):
             writer = store.create("w", 10, [10], replace=True)
-            raised = all_at_once(getattr(writer, what), lambda: writer.buffers[0].release(), lambda: bytes(writer.header), writer.abort)
+            raised = all_at_once(getattr(writer, what), lambda: writer.buffers[0].release(),
+                                 lambda: bytes(writer.header), writer.abort)
             assert all(isinstance(error, (ValueError, BufferError)) for error in raised)
             writer.abort()
             assert writer.closed

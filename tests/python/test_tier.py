@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The disk tier from Python: what goes to it comes back whole, and every failure says what and where."""
+"""The disk tier from Python: what goes to it comes back whole, and every
+failure says what and where."""
 
 from __future__ import annotations
 
@@ -81,8 +82,10 @@ def test_set_tier_says_what_it_was_given(partition, disk):
     partition.set_tier(disk, max=5 * MIB, min_free=7 * MIB, level=3, fsync=True, high=90, low=50)
     tier = partition.tier()
     assert tier.directory == disk and tier.path.startswith(disk + "/")
-    assert (tier.max, tier.min_free, tier.level, tier.fsync, tier.high, tier.low) == (5 * MIB, 7 * MIB, 3, True, 90, 50)
-    assert tier.disk_size >= tier.disk_free > 0 and tier.used == tier.demoted + tier.clean + tier.orphans == 0
+    assert (tier.max, tier.min_free, tier.level, tier.fsync, tier.high, tier.low) == (
+        5 * MIB, 7 * MIB, 3, True, 90, 50)
+    assert (tier.disk_size >= tier.disk_free > 0 and tier.used == tier.demoted + tier.clean +
+            tier.orphans == 0)
     partition.set_tier(disk, max=6 * MIB)
     assert partition.tier()["max"] == 6 * MIB
     partition.set_tier(None)
@@ -125,10 +128,12 @@ def test_a_demoted_object_comes_back_when_it_is_read(tiered, disk):
     assert info.demoted and info.blocks == 0 and info.key == "x" and info.links == 1
     assert len(tier_files(disk)) == 1
     usage = tiered.partition.usage()
-    assert usage.n_demoted == 1 and usage.tier == usage.tier_demoted > MIB and usage.tier_clean == usage.tier_orphans == 0
+    assert (usage.n_demoted == 1 and usage.tier == usage.tier_demoted > MIB and
+            usage.tier_clean == usage.tier_orphans == 0)
     value = tiered["x"]
     assert tiered.locate("x") == "memory" and not next(tiered.objects()).demoted
-    assert (value["a"] == noise(1)).all() and (value["b"] == np.arange(100_000)).all() and value["c"] == "text"
+    assert ((value["a"] == noise(1)).all() and (value["b"] == np.arange(100_000)).all() and
+            value["c"] == "text")
 
 
 def test_views_outlive_the_way_to_the_tier_and_back(tiered):
@@ -149,7 +154,8 @@ def test_demoting_again_writes_nothing(tiered, disk):
     tiered.promote("x")
     assert tiered.partition.tier().n_clean == 1
     tiered.demote("x")
-    assert tier_files(disk) == [file] and file.stat().st_mtime_ns == written.st_mtime_ns and file.stat().st_ino == written.st_ino
+    assert (tier_files(disk) == [file] and file.stat().st_mtime_ns == written.st_mtime_ns and
+            file.stat().st_ino == written.st_ino)
     del tiered["x"]
     assert tier_files(disk) == []
 
@@ -206,14 +212,16 @@ def test_damage_names_the_file(tiered, disk):
             read()
         assert caught.value.errno == errno.EBADMSG
         assert caught.value.filename == str(file)
-        assert caught.value.detail and "'x'" in str(caught.value) and caught.value.detail in str(caught.value)
+        assert (caught.value.detail and "'x'" in str(caught.value) and
+                caught.value.detail in str(caught.value))
     assert tiered.prefetch(["x"])["x"].errno == errno.EBADMSG
     with pytest.raises(KeyError):
         tiered["missing"]
     with pytest.raises(shmstore.Error) as caught:
         tiered.put_buffers("", b"", [], replace=False)
         tiered.put_buffers("", b"", [], replace=False)
-    assert caught.value.errno == errno.EEXIST and "held" in caught.value.detail and caught.value.filename is None
+    assert (caught.value.errno == errno.EEXIST and "held" in caught.value.detail and
+            caught.value.filename is None)
 
 
 # -- between stores
@@ -228,7 +236,8 @@ def test_handed_over_as_it_is(tiered, partition):
         third.adopt("x", tiered.handoff("x"))
         assert third.locate("x") == "memory", "without it, it comes back first"
         assert (second["x"] == noise(1)).all() and (tiered["x"] == noise(1)).all()
-        assert len({next(s.objects()).inode for s in (tiered, second, third)}) == 1, "brought back once for all"
+        assert len({next(s.objects()).inode for s in (tiered, second, third)}) == 1, (
+            "brought back once for all")
 
 
 # -- eviction
@@ -246,7 +255,8 @@ def test_evict_frees_what_was_asked_for(tiered):
         tiered[f"k{i}"] = noise(i)
         tick()
     report = tiered.partition.evict(bytes=3 * MIB, wait=True)
-    assert report.done and report.n_objects >= 3 and report.freed >= 3 * MIB and report.written >= report.original > 0
+    assert (report.done and report.n_objects >= 3 and report.freed >= 3 * MIB and
+            report.written >= report.original > 0)
     places = [tiered.locate(f"k{i}") for i in range(8)]
     assert places.count("tier") == report.n_objects < 8
     assert places[:2] == ["tier", "tier"] and places[-1] == "memory", "the oldest first"

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstore.torch: data sets, tensors in queues, safetensors. Skipped where PyTorch is not installed."""
+"""shmstore.torch: data sets, tensors in queues, safetensors. Skipped where
+PyTorch is not installed."""
 
 import multiprocessing
 
@@ -35,7 +36,8 @@ def test_workers_of_a_loader_share_a_data_set(path, method, installed):
     if installed:
         st.install(partition=path)
     data = st.share_dataset(Squares(), path)
-    loader = torch.utils.data.DataLoader(data, batch_size=50, num_workers=2, multiprocessing_context=method)
+    loader = torch.utils.data.DataLoader(data, batch_size=50, num_workers=2,
+                                         multiprocessing_context=method)
     batches = list(loader)
     assert [len(x) for x, _ in batches] == [50] * 4
     assert all((x == i[:, None]).all() for x, i in batches)
@@ -56,23 +58,27 @@ def test_shared_tensors_stay_shared(path, method):
     st.install(partition=path)
     torch.set_num_threads(1)  # a forked child has none of OpenMP's threads
     context = torch.multiprocessing.get_context(method)
-    tensor, model, queue = torch.zeros(100_000).share_memory_(), torch.nn.BatchNorm1d(50_000).share_memory(), context.Queue()
+    tensor, model, queue = torch.zeros(100_000).share_memory_(), torch.nn.BatchNorm1d(
+        50_000).share_memory(), context.Queue()
     process = context.Process(target=doorjobs.adds_to, args=(tensor, model, queue))
     process.start()
     queue.put(tensor)
     process.join()
-    assert process.exitcode == 0 and tensor[-1] == 2 and model.running_mean[-1] == 1 and model.weight.data[-1] == 2
+    assert (process.exitcode == 0 and tensor[-1] == 2 and model.running_mean[-1] == 1 and
+            model.weight.data[-1] == 2)
 
 
 def test_safetensors(path, tmp_path):
     safetensors = pytest.importorskip("safetensors.torch")
-    tensors = {"a": torch.arange(100_000.0).reshape(100, 1000), "b": torch.ones(3, dtype=torch.bfloat16), "none": torch.zeros(0, 4),
+    tensors = {"a": torch.arange(100_000.0).reshape(100, 1000),
+               "b": torch.ones(3, dtype=torch.bfloat16), "none": torch.zeros(0, 4),
                "scalar": torch.tensor(5), "flags": torch.tensor([True, False])}
     file = tmp_path / "x.safetensors"
     safetensors.save_file(tensors, file, metadata={"k": "v"})
     found = st.load_safetensors(file, path)
     assert found.keys() == tensors.keys()
-    assert all(torch.equal(found[k], tensors[k]) and found[k].dtype == tensors[k].dtype for k in tensors)
+    assert all(torch.equal(found[k], tensors[k]) and found[k].dtype == tensors[k].dtype
+               for k in tensors)
     found["a"][0, 0] = 9
     assert st.load_safetensors(file, path)["a"][0, 0] == 0
     safetensors.save_file({"a": torch.ones(7)}, file)
@@ -85,5 +91,6 @@ def test_safetensors(path, tmp_path):
 
 def test_numpy_records(path):
     data = st.SharedList([numpy.full(9000, i, numpy.float32) for i in range(40)], path)
-    for i, x in enumerate(torch.utils.data.DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context="spawn")):
+    for i, x in enumerate(torch.utils.data.DataLoader(data, batch_size=None, num_workers=2,
+                                                      multiprocessing_context="spawn")):
         assert x.dtype == torch.float32 and (x == i).all()

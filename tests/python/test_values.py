@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values through the mapping: what comes back is what was put, its memory is the mapped object, and is copied once."""
+"""Values through the mapping: what comes back is what was put, its memory is the mapped
+object, and is copied once."""
 
 import array
 import collections
@@ -106,7 +107,8 @@ NON_CONTIGUOUS = {
 
 
 @pytest.mark.parametrize("name", NON_CONTIGUOUS)
-@pytest.mark.parametrize("nest", [lambda a: a, lambda a: [a], lambda a: {"x": ({"y": [1, a]},)}], ids=["top", "list", "deep"])
+@pytest.mark.parametrize("nest", [lambda a: a, lambda a: [a], lambda a: {"x": ({"y": [1, a]},)}],
+                         ids=["top", "list", "deep"])
 def test_non_contiguous_arrays_are_shared_too(store, name, nest):
     value = NON_CONTIGUOUS[name]
     store["k"] = nest(value)
@@ -129,7 +131,8 @@ def test_object_arrays_stay_in_the_pickle(store):
 
 @pytest.mark.filterwarnings("ignore:the matrix subclass")
 def test_subclasses_keep_their_type(store):
-    for value in (np.matrix([[1, 2], [3, 4]]), np.ma.array([1, 2], mask=[0, 1]), np.rec.array([(1, 2.0)], "i4,f8")):
+    for value in (np.matrix([[1, 2], [3, 4]]), np.ma.array([1, 2], mask=[0, 1]),
+                  np.rec.array([(1, 2.0)], "i4,f8")):
         store["k"] = value
         assert type(store["k"]) is type(value) and (store["k"] == value).all()
 
@@ -153,7 +156,8 @@ def test_memoryviews(store):
         store["k"] = [value]
         (got,) = store["k"]
         assert isinstance(got, memoryview) and got.readonly
-        assert got.format == value.format and got.shape == value.shape and got.tolist() == value.tolist()
+        assert (got.format == value.format and got.shape == value.shape and
+                got.tolist() == value.tolist())
         assert not store.get("k", cow=True)[0].readonly
 
 
@@ -194,8 +198,9 @@ def test_pandas(store, name, cow):
     value = FRAMES[name]
     store["k"] = value
     got = store.get("k", cow=cow)
-    check = {pd.DataFrame: pd.testing.assert_frame_equal, pd.Series: pd.testing.assert_series_equal}.get(
-        type(value), pd.testing.assert_index_equal
+    check = {pd.DataFrame: pd.testing.assert_frame_equal,
+             pd.Series: pd.testing.assert_series_equal}.get(
+                 type(value), pd.testing.assert_index_equal
     )
     check(got, value)
 
@@ -229,9 +234,10 @@ def links(store):
     return {o.key: (o.inode, o.links) for o in store.objects()}
 
 
-# Labels are Arrow's strings there, whose buffers come back as read-only ones: the pickle is another one after the first copy,
-# and small buffers are no longer where the object has them.
-arrow_labels = pytest.mark.xfail(int(pd.__version__.split(".")[0]) >= 3, reason="pandas 3 copies a frame's labels", strict=True)
+# Labels are Arrow's strings there, whose buffers come back as read-only ones: the pickle is another
+# one after the first copy, and small buffers are no longer where the object has them.
+arrow_labels = pytest.mark.xfail(int(pd.__version__.split(".")[0]) >= 3,
+                                 reason="pandas 3 copies a frame's labels", strict=True)
 
 
 @pytest.mark.usefixtures("files")
@@ -251,7 +257,8 @@ arrow_labels = pytest.mark.xfail(int(pd.__version__.split(".")[0]) >= 3, reason=
         memoryview(bytes(BIG)),
         pytest.param(FRAMES["numeric"], marks=arrow_labels),
     ],
-    ids=["1d", "2d", "fortran", "endian", "record", "dates", "columns", "list", "dict", "memoryview", "numeric"],
+    ids=["1d", "2d", "fortran", "endian", "record", "dates", "columns", "list", "dict",
+         "memoryview", "numeric"],
 )
 def test_value_read_and_put_again_is_a_second_link(store, value, cow):
     store["a"] = value
@@ -266,7 +273,8 @@ def test_value_read_and_put_again_is_a_second_link(store, value, cow):
 @pytest.mark.usefixtures("files")
 @pytest.mark.parametrize("name", [pytest.param("mixed", marks=arrow_labels), "series"])
 def test_frame_with_labels_is_a_second_link_from_the_second_copy_on(store, name):
-    """Unpickling interns the names of attributes, so equal strings that were two become one, once."""
+    """Unpickling interns the names of attributes, so equal strings that
+    were two become one, once."""
     store["a"] = FRAMES[name]
     store["b"] = store["a"]
     store["c"] = store["b"]
@@ -383,17 +391,20 @@ def test_a_class_of_another_program_says_how_to_put_it(store, monkeypatch):
     monkeypatch.setattr(sys.modules["__main__"], "FromMain", FromMain, raising=False)
     store["k"] = FromMain()
     monkeypatch.delattr(sys.modules["__main__"], "FromMain")
-    with pytest.raises(AttributeError, match=r"object 'k': .*FromMain.*main program.*by_value=True"):
+    with pytest.raises(AttributeError,
+                       match=r"object 'k': .*FromMain.*main program.*by_value=True"):
         store["k"]
 
 
 def test_a_part_of_an_arrow_value_takes_what_the_part_takes(store):
     pa = pytest.importorskip("pyarrow")
     n = 200_000
-    table = pa.table({"v": np.arange(n), "s": [f"customer-{i:012d}" for i in range(n)], "l": [[i, i + 1] for i in range(n)]})
+    table = pa.table({"v": np.arange(n), "s": [f"customer-{i:012d}" for i in range(n)],
+                      "l": [[i, i + 1] for i in range(n)]})
     table = table.replace_schema_metadata({"a": "b"})
     batch, column = table.to_batches()[0], table["s"]
-    parts = [table.slice(5, 10), batch.slice(7, 3), column.slice(9, 4), column.chunk(0).slice(3, 5), table["l"].slice(2, 2)]
+    parts = [table.slice(5, 10), batch.slice(7, 3), column.slice(9, 4), column.chunk(0).slice(3, 5),
+             table["l"].slice(2, 2)]
     parts += [table.slice(4, 0), batch.slice(0, 0), column.slice(1, 0), column.chunk(0).slice(5, 0)]
     for part in parts:
         header, buffers = shmstore.dumps(part)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sharing by name: open without a name, a key that another process is about to put, what a notebook shows, a name that is our own."""
+"""Sharing by name: open without a name, a key that another process is about to put, what a notebook
+shows, a name that is our own."""
 
 import errno
 import os
@@ -26,7 +27,8 @@ sys.stdin.readline()
 @pytest.fixture
 def producer(partition):
     process = subprocess.Popen(
-        [sys.executable, "-c", PRODUCER, partition.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", PRODUCER, partition.path], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True
     )
     assert process.stdout.readline() == "open\n"
     yield process

@@ -155,7 +155,8 @@ def test_checksum(store):
     assert next(store.objects()).checksum
 
 
-@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(), reason="without the GIL nothing is collected that soon")
+@pytest.mark.skipif(not getattr(sys, "_is_gil_enabled", lambda: True)(),
+                    reason="without the GIL nothing is collected that soon")
 @pytest.mark.parametrize("last_words", ["abort", "seal"])
 def test_finalizer_in_the_midst_of_handing_out(store, last_words):
     """Making the memoryviews may collect garbage, and that may run anything."""

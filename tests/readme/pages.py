@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of README.md and of the pages under docs/, as they are printed, and which of them are run.
+"""The examples of README.md and of the pages under docs/, as they are
+printed, and which of them are run.
 
-Every fenced block that names a language is an example. EXAMPLES lists those of each page, section by section: a block that is added, moved
-or lost is found by `unlisted()`, so that none goes untried. tests/readme/run and tests/fresh/examples run them.
+Every fenced block that names a language is an example. EXAMPLES lists those of each page, section
+by section: a block that is added, moved or lost is found by `unlisted()`, so that none goes
+untried. tests/readme/run and tests/fresh/examples run them.
 """
 import os
 import pathlib
@@ -16,7 +18,8 @@ TICKET_OUTPUT = "consumer: 499999500000\n"
 DASK_OUTPUT = "sum: 64000000000.0\n"
 ARBITER_OUTPUT = "in 2 parts: 24999995000000.0\n"
 ARBITER_C_OUTPUT = "rows 0 to 9\nrows 10 to 29\nrows 30 to 49\n50 rows, 1 splits\n"
-STAGES_OUTPUT = "".join(f"{name} without a stage: toobig\n{name} in its stage: done\n" for name in ("load", "join"))
+STAGES_OUTPUT = "".join(f"{name} without a stage: toobig\n{name} in its stage: done\n"
+                        for name in ("load", "join"))
 RESERVED_OUTPUT = "without: ENOSPC\nreserved: both end\n"
 PRESSURE_OUTPUT = "without: above kill\nadmitted: within the host\n"
 PROFILES_OUTPUT = "unknown: above kill\nlearned: within the host\n"
@@ -33,36 +36,54 @@ ARROW_OUTPUT = "3 [1.5, 2.5, 4.0]\n['price', 'venue']\n"
 FILES_OUTPUT = "['notes/first'] b'in shared memory'\n"
 FROM_C_OUTPUT = "1000 499500.0\n"
 
-FAILS, UNLEARNED, UNSTAGED = "A job that fails without", "A job that fails without profiles", "A job that fails without stages"
-POOL, MODEL, DATA, NOTEBOOKS, ARROW = "A pool", "A model for web workers", "A data set", "Notebooks", "Arrow"
+FAILS = "A job that fails without"
+UNLEARNED, UNSTAGED = f"{FAILS} profiles", f"{FAILS} stages"
+POOL, MODEL, DATA = "A pool", "A model for web workers", "A data set"
+NOTEBOOKS, ARROW = "Notebooks", "Arrow"
 FILES = "Files by URL, chunks of zarr, steps of Dagster"
 TICKET, CMAKE, FROM_C = "C: a ticket", "C: CMake", "Between C and Python"
-CONTAINERS, SIZE, CRASH, HOLDERS = "Containers", "Making a partition", "When a process dies", "Where the memory is: the df equation"
+CONTAINERS, SIZE, CRASH = "Containers", "Making a partition", "When a process dies"
+HOLDERS = "Where the memory is: the df equation"
 
 EXAMPLES = {
-    "README.md": {"In ten lines": ["python"], "Two commands": ["sh"], "Installing": ["sh", "sh"], "Python": ["python"], "C": ["c"], "Dask": ["python"]},
-    "docs/programs.md": {POOL: ["python", "python"], MODEL: ["python"], DATA: ["python"], NOTEBOOKS: ["python", "python"],
-                         ARROW: ["python"], FILES: ["python"], "By ticket": ["python"], TICKET: ["c"], CMAKE: ["cmake"], FROM_C: ["c", "python", "sh"]},
-    "docs/operations.md": {"Starting it": ["sh", "sh"], "Asking it": ["sh"], CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"],
+    "README.md": {"In ten lines": ["python"], "Two commands": ["sh"], "Installing": ["sh", "sh"],
+                  "Python": ["python"], "C": ["c"], "Dask": ["python"]},
+    "docs/programs.md": {POOL: ["python", "python"], MODEL: ["python"], DATA: ["python"],
+                         NOTEBOOKS: ["python", "python"],
+                         ARROW: ["python"], FILES: ["python"], "By ticket": ["python"],
+                         TICKET: ["c"], CMAKE: ["cmake"], FROM_C: ["c", "python", "sh"]},
+    "docs/operations.md": {"Starting it": ["sh", "sh"], "Asking it": ["sh"],
+                           CONTAINERS: ["sh", "sh", "yaml"], SIZE: ["sh"], CRASH: ["sh"],
                            HOLDERS: ["sh"]},
-    "docs/arbiter.md": {FAILS: ["python"], "A complete example": ["python"], "C programs: an attempt, a checkpoint, a split": ["c"],
-                        # Lines out of a program, around which the text explains; the complete example has them all but the checkpoint.
+    "docs/arbiter.md": {FAILS: ["python"], "A complete example": ["python"],
+                        "C programs: an attempt, a checkpoint, a split": ["c"],
+                        # Lines out of a program, around which the text explains; the complete
+                        # example has them all but the checkpoint.
                         "Python: an attempt, a checkpoint, a split": ["python"] * 2},
-    # Of the next pages the jobs that fail without are run. Below them are lines out of programs: tests/integration and tests/dask have whole ones.
-    "docs/governor.md": {FAILS: ["conf", "python"], UNLEARNED: ["conf", "python"], UNSTAGED: ["conf", "python"],
-                         "The gate": ["python"], "Preemption": ["python"], "Profiles": ["python"], "Stages": ["python"]},
+    # Of the next pages the jobs that fail without are run. Below them are lines out of programs:
+    # tests/integration and tests/dask have whole ones.
+    "docs/governor.md": {FAILS: ["conf", "python"], UNLEARNED: ["conf", "python"],
+                         UNSTAGED: ["conf", "python"],
+                         "The gate": ["python"], "Preemption": ["python"], "Profiles": ["python"],
+                         "Stages": ["python"]},
     "docs/actors.md": {FAILS: ["python"]},
-    "docs/dask.md": {FAILS: ["python"], "Three ways to turn it on": ["sh", "python", "yaml"], "Memory pressure": ["yaml"],
+    "docs/dask.md": {FAILS: ["python"], "Three ways to turn it on": ["sh", "python", "yaml"],
+                     "Memory pressure": ["yaml"],
                      "The memory arbiter": ["python"], "Measuring": ["sh"]},
-    "docs/amm.md": {FAILS: ["python", "yaml", "python"], "Replicas that users ask for": ["python"], "Policies of your own": ["python"]},
+    "docs/amm.md": {FAILS: ["python", "yaml", "python"], "Replicas that users ask for": ["python"],
+                    "Policies of your own": ["python"]},
     "docs/tier.md": {FAILS: ["python", "sh"], "Using it": ["sh"]},
 }
-PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in sorted(os.listdir(ROOT / "docs"))
-                                                         if name.endswith(".md") and f"docs/{name}" not in EXAMPLES))
-# Jobs that print how they fail without a feature, and that they do not with it. Each has a daemon and a partition of 64 MiB of its own.
-JOBS = {("docs/governor.md", UNSTAGED): STAGES_OUTPUT, ("docs/arbiter.md", FAILS): RESERVED_OUTPUT, ("docs/governor.md", FAILS): PRESSURE_OUTPUT,
+PAGES = (*EXAMPLES, "CHANGELOG.md", "CONTRIBUTING.md",
+         *(f"docs/{name}" for name in sorted(os.listdir(ROOT / "docs"))
+           if name.endswith(".md") and f"docs/{name}" not in EXAMPLES))
+# Jobs that print how they fail without a feature, and that they do not with it. Each has a daemon
+# and a partition of 64 MiB of its own.
+JOBS = {("docs/governor.md", UNSTAGED): STAGES_OUTPUT, ("docs/arbiter.md", FAILS): RESERVED_OUTPUT,
+        ("docs/governor.md", FAILS): PRESSURE_OUTPUT,
         ("docs/governor.md", UNLEARNED): PROFILES_OUTPUT, ("docs/actors.md", FAILS): ACTORS_OUTPUT}
-DASK_JOBS = {("docs/dask.md", FAILS): COPIES_OUTPUT, ("docs/amm.md", FAILS): LINKS_OUTPUT}  # on Debian's Dask, and on others: tests/run --dask VERSION
+# on Debian's Dask, and on others: tests/run --dask VERSION
+DASK_JOBS = {("docs/dask.md", FAILS): COPIES_OUTPUT, ("docs/amm.md", FAILS): LINKS_OUTPUT}
 
 
 def text_of(page):
@@ -85,11 +106,15 @@ def example(page, section, number=0):
     return blocks_of(page)[section][number][1]
 
 
-# The examples of docs/programs.md that run in a process by themselves: a name, section, number, output, and the module that it wants installed.
+# The examples of docs/programs.md that run in a process by themselves: a name, section, number,
+# output, and the module that it wants installed.
 PYTHON_GUIDE = [
-    *((f"the pool's {number + 1}.", POOL, number, output, None) for number, output in enumerate(POOL_OUTPUTS)),
-    *((f"the model's, time {number + 1},", MODEL, 0, output, None) for number, output in enumerate(MODEL_OUTPUTS)),
-    ("the data set's", DATA, 0, DATA_OUTPUT, None), ("Arrow's", ARROW, 0, ARROW_OUTPUT, "pyarrow"), ("fsspec's", FILES, 0, FILES_OUTPUT, "fsspec"),
+    *((f"the pool's {number + 1}.", POOL, number, output, None) for number, output in enumerate(
+        POOL_OUTPUTS)),
+    *((f"the model's, time {number + 1},", MODEL, 0, output, None) for number, output in enumerate(
+        MODEL_OUTPUTS)),
+    ("the data set's", DATA, 0, DATA_OUTPUT, None), ("Arrow's", ARROW, 0, ARROW_OUTPUT, "pyarrow"),
+    ("fsspec's", FILES, 0, FILES_OUTPUT, "fsspec"),
     ("the Python ticket's", "By ticket", 0, TICKET_OUTPUT, None),
 ]
 CLEAR_CACHE = 'import shmstore; shmstore.Cache("shared").clear()\n'  # what the model's leaves
@@ -108,8 +133,10 @@ def unlisted():
     """What the pages have and EXAMPLES has not, or the other way round: {page: [sections]}."""
     wrong = {}
     for page, sections in EXAMPLES.items():
-        have = {title: [language for language, _ in blocks] for title, blocks in blocks_of(page).items()}
-        differing = [title for title in {**have, **sections} if have.get(title) != sections.get(title)]
+        have = {title: [language for language, _ in blocks] for title, blocks in blocks_of(
+            page).items()}
+        differing = [title for title in {**have, **sections} if have.get(title) != sections.get(
+            title)]
         if differing:
             wrong[page] = differing
     return wrong
@@ -117,7 +144,8 @@ def unlisted():
 
 def anchors_of(page):
     """The names that its headings have as targets of links, as GitHub makes them."""
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text_of(page), re.M)}
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+            for title in re.findall(r"^#+ (.*)$", text_of(page), re.M)}
 
 
 def broken_links(page):
@@ -129,18 +157,23 @@ def broken_links(page):
             continue
         path, _, anchor = link.partition("#")
         target = os.path.normpath(os.path.join(os.path.dirname(page), path)) if path else page
-        if not (ROOT / target).exists() or (anchor and target.endswith(".md") and anchor not in anchors_of(target)):
+        if (not (ROOT / target).exists() or (anchor and target.endswith(".md") and
+                                             anchor not in anchors_of(target))):
             broken.append(link)
     return broken
 
 
 def badly_set(page):
-    """Lines of prose of more than 100 columns that can be broken, and headings that begin with a clause without its noun."""
+    """Lines of prose of more than 100 columns that can be broken, and headings that begin with a
+    clause without its noun."""
     prose = re.sub(r"^ *```.*?^ *```$", "", text_of(page), flags=re.S | re.M)
-    long = [line for line in prose.split("\n") if len(line) > 100 and line[0] not in "|<!" and line[:4] != "    " and " " in re.sub(r"`[^`]*`", "", line).strip(" ,-*")]
+    long = [line for line in prose.split("\n") if len(line) > 100 and line[0] not in "|<!" and
+            line[:4] != "    " and " " in re.sub(r"`[^`]*`", "", line).strip(" ,-*")]
     return long + re.findall(r"^#+ (?:What|Who|Whose|Which|One that)\b.*", prose, re.M)
 
 
 def commands_of(text):
-    """The lines of a shell's block, without what is said about them."""
-    return [line.split("  #")[0].split(" # ")[0].strip() for line in text.splitlines() if line.strip()]
+    """The commands of a shell's block, each in one line, without what is said about them."""
+    lines = re.sub(r" \\\n *", " ", re.sub(r"&&\n *", "&& ", text)).splitlines()
+    commands = [line.split("  #")[0].split(" # ")[0].strip() for line in lines]
+    return [command for command in commands if command and not command.startswith("#")]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""shmstored as a store sees it, for tests in Python that need no more of it: it greets, registers, grants without a limit or refuses."""
+"""shmstored as a store sees it, for tests in Python that need no more of it: it greets, registers,
+grants without a limit or refuses."""
 
 from __future__ import annotations
 
@@ -20,9 +21,11 @@ UNLIMITED = (1 << 64) - 1
 
 
 class Daemon:
-    """limited: every grant is refused, else none is needed. hangs: who has registered hears nothing more."""
+    """limited: every grant is refused, else none is needed. hangs: who has
+    registered hears nothing more."""
 
-    def __init__(self, path: str, partition: str, limited: bool = True, hangs: bool = False) -> None:
+    def __init__(self, path: str, partition: str, limited: bool = True,
+                 hangs: bool = False) -> None:
         self.path, self.partition, self.limited, self.hangs = path, partition, limited, hangs
         self.pages: list[str] = []  # of the stores that registered
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -33,9 +36,11 @@ class Daemon:
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
-    def _reply(self, connection: socket.socket, kind: int, serial: int, body: bytes, tail: bytes = b"") -> None:
+    def _reply(self, connection: socket.socket, kind: int, serial: int, body: bytes,
+               tail: bytes = b"") -> None:
         size = 24 + len(body) + len(tail)
-        connection.send(struct.pack("=IHHIIQ", MAGIC, kind, 0, size, len(tail), serial) + body + tail)
+        connection.send(struct.pack("=IHHIIQ", MAGIC, kind, 0, size, len(tail), serial) + body +
+                        tail)
 
     def write(self, index: int, value: int, store: int = -1) -> None:
         """Sets a word of the credit section of a store: the one that registered last."""
@@ -58,9 +63,11 @@ class Daemon:
     def _request(self, connection: socket.socket, packet: bytes) -> None:
         _, kind, _, _, tail, serial = struct.unpack_from("=IHHIIQ", packet)
         if kind == HELLO:
-            self._reply(connection, WELCOME, serial, struct.pack("=IIQQQ", 1, os.getpid(), 42, 0, 1 << 20))
+            self._reply(connection, WELCOME, serial,
+                        struct.pack("=IIQQQ", 1, os.getpid(), 42, 0, 1 << 20))
         elif kind == REGISTER:
-            self.pages.append(os.path.join(self.partition, packet[len(packet) - tail :].decode(), ".store"))
+            self.pages.append(os.path.join(self.partition, packet[len(packet) - tail :].decode(),
+                                           ".store"))
             if not self.limited:
                 self.write(GRANTED, UNLIMITED)
             self.write(EPOCH, 42)
@@ -70,13 +77,15 @@ class Daemon:
         elif kind == PING:
             self._reply(connection, PONG, serial, packet[24:32])
         elif kind == ARB:
-            self._reply(connection, REFUSED, serial, struct.pack("=iIQQ", -95, 0, 0, 0), b"the arbiter is off here")
+            self._reply(connection, REFUSED, serial, struct.pack("=iIQQ", -95, 0, 0, 0),
+                        b"the arbiter is off here")
         elif kind == GRANT:
             self.grants.append(struct.unpack_from("=QQQII", packet, 24))
             error = -110 if self.grants[-1][3] else -122
             if self.grants[-1][3]:
                 time.sleep(self.grants[-1][2] / 1000)  # a wait that ends with its time
-            self._reply(connection, REFUSED, serial, struct.pack("=iIQQ", error, 2, 1, 1), b"the user is at the limit")
+            self._reply(connection, REFUSED, serial, struct.pack("=iIQQ", error, 2, 1, 1),
+                        b"the user is at the limit")
 
     def _run(self) -> None:
         while True:

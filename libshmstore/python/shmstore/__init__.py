@@ -6,19 +6,23 @@
 >>> with p.open("worker-1") as store:
 ...     store["x"] = array                   # pickled; the buffers are copied once, into the object
 ...     y = store["x"]                       # its buffers are the mapped object
-...     ticket = store.handoff("x")          # for another process of the host: other.adopt("x", ticket)
+...     ticket = store.handoff("x")          # for another process of the host, which
+...                                          # calls other.adopt("x", ticket)
 
-A **partition** is a directory on a tmpfs; a **store** is one process's directory of objects in it; an **object** is an
-immutable header and buffers under a key; a **view** maps an object and keeps it alive; a **ticket** hands an object to
-another process by a hard link, without copying a byte. A partition may have a **tier**: a directory on a disk to which objects
-are moved where memory runs short; they come back when they are asked for.
+A **partition** is a directory on a tmpfs; a **store** is one process's directory of objects in it;
+an **object** is an immutable header and buffers under a key; a **view** maps an object and keeps it
+alive; a **ticket** hands an object to another process by a hard link, without copying a byte. A
+partition may have a **tier**: a directory on a disk to which objects are moved where memory runs
+short; they come back when they are asked for.
 
-Where the host daemon runs an **arbiter** (`shmstore.arbiter`), memory is reserved before it is taken.
+Where the host daemon runs an **arbiter** (`shmstore.arbiter`), memory is
+reserved before it is taken.
 
-Objects put through the mapping are pickles, and reading one runs its pickle: a partition is to be trusted as far as the
-users who may write to it. No function starts threads or keeps a file descriptor per object. A call that copies or waits
-releases the GIL. Views, and arrays over them, may be used after the store is closed and in a forked child; the store
-itself belongs to the process that opened it.
+Objects put through the mapping are pickles, and reading one runs its pickle: a partition is
+to be trusted as far as the users who may write to it. No function starts threads or keeps a
+file descriptor per object. A call that copies or waits releases the GIL. Views, and arrays
+over them, may be used after the store is closed and in a forked child; the store itself
+belongs to the process that opened it.
 """
 
 from __future__ import annotations
@@ -36,7 +40,8 @@ except ModuleNotFoundError as error:
     if error.name != f"{__name__}._shmstore" or not _built:
         raise
     raise ModuleNotFoundError(
-        f"{__name__} was built for the Python of {_built[0]}, and this is {sys.executable}, Python {sys.version.split()[0]}: "
+        f"{__name__} was built for the Python of {_built[0]}, and this is {sys.executable}, Python "
+        f"{sys.version.split()[0]}: "
         "on Debian run /usr/bin/python3 instead", name=error.name) from None
 
 from . import actors, arbiter, preempting, profiling, staging
@@ -44,7 +49,8 @@ from ._shmstore import ClosedError, Error, View, Writer, default_path, strerror,
 from .partition import Partition
 from .pickling import dumps, loads
 from .records import (
-    Counters, EvictReport, Finding, GcAction, GcReport, Holder, ObjectInfo, PartitionInfo, Reconciliation, StoreInfo, StoreUsage, TierInfo,
+    Counters, EvictReport, Finding, GcAction, GcReport, Holder, ObjectInfo, PartitionInfo,
+    Reconciliation, StoreInfo, StoreUsage, TierInfo,
     Usage,
 )
 from .store import Store
@@ -59,9 +65,12 @@ if TYPE_CHECKING:
 __version__ = version()
 
 __all__ = [
-    "Cache", "ClosedError", "Counters", "Error", "EvictReport", "Finding", "GcAction", "GcReport", "Holder", "ObjectInfo", "Partition",
-    "PartitionInfo", "Reconciliation", "Store", "StoreInfo", "StoreUsage", "Ticket", "TierInfo", "Usage", "View", "Writer", "actors",
-    "arbiter", "default_path", "dumps", "get_or_create", "loads", "pinned", "preempting", "profiling", "staging", "strerror", "version",
+    "Cache", "ClosedError", "Counters", "Error", "EvictReport", "Finding", "GcAction", "GcReport",
+    "Holder", "ObjectInfo", "Partition",
+    "PartitionInfo", "Reconciliation", "Store", "StoreInfo", "StoreUsage", "Ticket", "TierInfo",
+    "Usage", "View", "Writer", "actors",
+    "arbiter", "default_path", "dumps", "get_or_create", "loads", "pinned", "preempting",
+    "profiling", "staging", "strerror", "version",
 ]
 
 

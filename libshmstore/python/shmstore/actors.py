@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects that live in one process and are called from others, one call after the other, and that may be moved: docs/actors.md.
+"""Objects that live in one process and are called from others, one call after the other, and that
+may be moved: docs/actors.md.
 
 >>> with store.place("first") as place:                      # in one process: takes actors
 ...     place.begin("counter", Counter())
@@ -8,11 +9,12 @@
 >>> counter.call("add", 3)
 3
 >>> calls = [counter.send("add", 1) for _ in range(100)]     # answered in this order, each once
->>> counter.move("second")                                   # meanwhile: to the process with that place
+>>> counter.move("second")                                   # to the process with that place
 >>> [c.result() for c in calls][-1]
 103
 
-An actor is any object that can be pickled, and is moved as its pickle; the buffers of its arrays are not copied where both stores are of one partition.
+An actor is any object that can be pickled, and is moved as its pickle; the buffers of its arrays
+are not copied where both stores are of one partition.
 """
 
 from __future__ import annotations
@@ -34,11 +36,13 @@ _RUN, _STOP, _SAVE, _LOAD, _DROP = 1, 2, 3, 4, 5
 _NONE, _OK, _FAILED, _LOST = 0, 1, 2, 4
 _CAN_SAVE, _CAN_LOAD = 1, 2
 _LEVELS = ("never", "low", "med", "high", "always")
-_SLICE = 0.1  # seconds: in one call of the library; between two of them signals are handled, and a close is seen
+# seconds: in one call of the library; between two of them signals are handled, and a close is seen
+_SLICE = 0.1
 
 
 class ActorLost(RuntimeError):
-    """The actor has ended, or its process has: it may have run the call, and nobody knows. Or no actor has the name, so that nothing has run the call."""
+    """The actor has ended, or its process has: it may have run the call, and nobody knows. Or no
+    actor has the name, so that nothing has run the call."""
 
 
 def _ms(seconds: float) -> int:
@@ -48,10 +52,12 @@ def _ms(seconds: float) -> int:
 def _copies(copies: float | str | None, **options: str | int | list[str] | None) -> str:
     """The words of the section `peers` that these options are; None: as it says."""
     if copies is not None and copies is not True:
-        number = copies if isinstance(copies, str) else f"frac:{copies}" if isinstance(copies, float) else f"explicit:{copies}"
+        number = (copies if isinstance(copies, str) else f"frac:{copies}"
+                  if isinstance(copies, float) else f"explicit:{copies}")
         options["num"] = f"explicit:{copies}" if copies == "max" else number if copies else None
     words = {"copies": None if copies is None else "yes" if copies else "no", **options}
-    return " ".join(f"{key.replace('_', '-')}={_word(value)}" for key, value in words.items() if value is not None)
+    return " ".join(f"{key.replace('_', '-')}={_word(value)}" for key, value in words.items()
+                    if value is not None)
 
 
 def _word(value: str | int | list[str]) -> str:
@@ -61,7 +67,8 @@ def _word(value: str | int | list[str]) -> str:
 
 
 class Call:
-    """A call under way. Its answer is not waited for by anybody once this object has gone; it is run all the same."""
+    """A call under way. Its answer is not waited for by anybody once this object has
+    gone; it is run all the same."""
 
     def __init__(self, store: Store, actor: str, call: object) -> None:
         self._store, self._actor, self._call = store, actor, call
@@ -71,7 +78,8 @@ class Call:
         return self._answer(0) is not None
 
     def result(self, timeout: float | None = None) -> Any:
-        """The answer, or what the actor raised. Raises TimeoutError; ActorLost; Error ENOTSUP: the daemon ended meanwhile."""
+        """The answer, or what the actor raised. Raises TimeoutError; ActorLost; Error ENOTSUP:
+        the daemon ended meanwhile."""
         answer = self._answer(timeout)
         if answer is None:
             raise TimeoutError(f"actor {self._actor} has not answered within {timeout} s")
@@ -106,7 +114,8 @@ class Actor:
         self._store, self.name = store, name
 
     def send(self, method: str, /, *args: object, **kwargs: object) -> Call:
-        """Calls a method, and does not wait. Arguments and answer are pickles of about 4,000 bytes at most: hand over what is larger by a ticket."""
+        """Calls a method, and does not wait. Arguments and answer are pickles of about 4,000 bytes
+        at most: hand over what is larger by a ticket."""
         data = pickle.dumps((method, args, kwargs), protocol=pickle.HIGHEST_PROTOCOL)
         return Call(self._store, self.name, self._store._actor_call(self.name, data))
 
@@ -117,13 +126,15 @@ class Actor:
     def move(self, place: str | None = None, timeout: float | None = None) -> None:
         """To another place, None: the one that has most room. It is there when this returns.
 
-        Raises ActorLost; Error: ECANCELED: it failed, and the actor goes on where it was; EPERM: it must not be moved; EBUSY: it is being moved; ESTALE: no such place.
+        Raises ActorLost; Error: ECANCELED: it failed, and the actor goes on where it was; EPERM: it
+        must not be moved; EBUSY: it is being moved; ESTALE: no such place.
         """
         Call(self._store, self.name, self._store._actor_move(self.name, place)).result(timeout)
 
 
 class Place:
-    """This process as a place for actors: of `Store.place`. Closed with the block that it is used for, or by `close`."""
+    """This process as a place for actors: of `Store.place`. Closed with the block that it is
+    used for, or by `close`."""
 
     def __init__(self, store: Store, name: str, room: int | None) -> None:
         self._store, self.name = store, name
@@ -132,27 +143,38 @@ class Place:
         self._stop = threading.Event()
 
     def begin(
-        self, name: str, actor: object, *, level: str | int = "low", movable: bool = True, parent: str | None = None, step: float = 10.0, suspend: float = 10.0,
-        max_restarts: int = 0, copies: float | str | None = None, selection: str | list[str] | None = None, strategy: str | None = None,
-        frequency: float | None = None, retry: int | None = None, panic_on_missing: bool | None = None, preempt_from_stale: bool | str | None = None,
+        self, name: str, actor: object, *, level: str | int = "low", movable: bool = True,
+        parent: str | None = None, step: float = 10.0, suspend: float = 10.0,
+        max_restarts: int = 0, copies: float | str | None = None,
+        selection: str | list[str] | None = None, strategy: str | None = None,
+        frequency: float | None = None, retry: int | None = None,
+        panic_on_missing: bool | None = None, preempt_from_stale: bool | str | None = None,
     ) -> None:
         """An actor begins here; `serve` runs its calls.
 
-        level: how willing it is to be moved where memory is short, ``never`` to ``always``. movable: it can be pickled, and is of use as its pickle.
-        parent: the actor with which it ends. step: seconds for each step of a move. suspend: seconds that it is held where no other place has room.
+        level: how willing it is to be moved where memory is short, ``never`` to ``always``.
+        movable: it can be pickled, and is of use as its pickle.
+        parent: the actor with which it ends. step: seconds for each step of a move. suspend:
+        seconds that it is held where no other place has room.
         max_restarts: how often it is begun again when its process died; -1: always.
 
-        The others say how copies of it are made at other daemons; None: as the daemon's section ``peers`` says. copies: how many, 0 none, 0.5 of the
-        daemons, ``max``. selection: ``resource``, ``random`` or names of daemons. strategy: ``round_robin``, ``all``. frequency: seconds.
-        preempt_from_stale: whether the newest copy goes on where memory is short: True, False, ``timeout:MS``, ``maxage:MS``.
+        The others say how copies of it are made at other daemons; None: as the daemon's
+        section ``peers`` says. copies: how many, 0 none, 0.5 of the daemons, ``max``.
+        selection: ``resource``, ``random`` or names of daemons. strategy: ``round_robin``,
+        ``all``. frequency: seconds.
+        preempt_from_stale: whether the newest copy goes on where memory is short: True, False,
+        ``timeout:MS``, ``maxage:MS``.
         """
-        stale = {True: "always", False: "never"}.get(preempt_from_stale, preempt_from_stale)  # type: ignore[arg-type]
-        words = _copies(copies, selection=selection, strategy=strategy, frequency=None if frequency is None else f"{_ms(frequency)}ms", retry=retry,
+        stale = {True: "always", False: "never"}.get(
+            preempt_from_stale, preempt_from_stale)  # type: ignore[arg-type]
+        words = _copies(copies, selection=selection, strategy=strategy, frequency=None
+                        if frequency is None else f"{_ms(frequency)}ms", retry=retry,
                         panic_on_missing=panic_on_missing, preempt_from_stale=stale)
         number = _LEVELS.index(level.lower()) if isinstance(level, str) else level
         self._actors[name] = actor
         try:
-            self._store._actor_begin(self._place, name, parent, number, _CAN_SAVE | _CAN_LOAD if movable else 0, 1, _ms(step), _ms(suspend),
+            self._store._actor_begin(self._place, name, parent, number, _CAN_SAVE | _CAN_LOAD
+                                     if movable else 0, 1, _ms(step), _ms(suspend),
                                       max_restarts & 0xFFFFFFFF, words)
         except BaseException:
             del self._actors[name]
@@ -169,7 +191,8 @@ class Place:
         return dict(self._actors)
 
     def serve(self, timeout: float | None = None) -> None:
-        """Runs the calls of the actors that are here, and moves, in this thread, until `stop` or for so many seconds."""
+        """Runs the calls of the actors that are here, and moves, in this thread, until
+        `stop` or for so many seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         while not self._stop.is_set() and (end is None or time.monotonic() < end):
             self.serve_one(_SLICE if end is None else max(0.0, min(_SLICE, end - time.monotonic())))
@@ -206,13 +229,15 @@ class Place:
             try:
                 return _FAILED, self._pack(error)
             except Exception:
-                return _FAILED, pickle.dumps(RuntimeError(f"{type(error).__name__}: {str(error)[:1000]}"))
+                return _FAILED, pickle.dumps(
+                    RuntimeError(f"{type(error).__name__}: {str(error)[:1000]}"))
 
     @staticmethod
     def _pack(value: object) -> bytes:
         data = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
         if len(data) > 4032:
-            raise ValueError(f"an answer of {len(data)} bytes is longer than 4032: hand it over by a ticket")
+            raise ValueError(f"an answer of {len(data)} bytes is longer than 4032: hand it over by "
+                             f"a ticket")
         return data
 
     def _save(self, name: str, key: str) -> int:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory is reserved before it is taken: who does not fit waits, gives way, or does less at a time, instead of failing.
+"""Memory is reserved before it is taken: who does not fit waits, gives way, or does less
+at a time, instead of failing.
 
 >>> arbiter = store.arbiter                            # None: no daemon, or its arbiter is off
 >>> with arbiter.task(priority=5, label="join"):       # this thread works for it
@@ -8,13 +9,15 @@
 ...     for part in arbiter.with_retry([frame], join, split=halves):
 ...         ...
 
-A **task** is a scope of work with a priority: larger is served first. A **context** is what waits: the calling thread, or one of
-your own, for a coroutine or a key of a scheduler. A **pool** is where bytes are: the store's partition, or a budget of this process.
-A **reservation** releases itself at the end of its block, or of its life.
+A **task** is a scope of work with a priority: larger is served first. A **context** is what waits:
+the calling thread, or one of your own, for a coroutine or a key of a scheduler. A **pool** is where
+bytes are: the store's partition, or a budget of this process. A **reservation** releases itself at
+the end of its block, or of its life.
 
-A call whose bytes are not given ends with an exception: `Retry` (give back what this attempt took, begin again), `Split` (the same with less
-at a time), `NoMemory`, `TooBig`, `TimedOut`, `Canceled`, `Removed`, `Down`. `Arbiter.with_retry` deals with the first two. All are
-`shmstore.Error`; `why` says who held what. docs/arbiter.md has the rules.
+A call whose bytes are not given ends with an exception: `Retry` (give back what this attempt took,
+begin again), `Split` (the same with less at a time), `NoMemory`, `TooBig`, `TimedOut`, `Canceled`,
+`Removed`, `Down`. `Arbiter.with_retry` deals with the first two. All are `shmstore.Error`; `why`
+says who held what. docs/arbiter.md has the rules.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from . import _shmstore
-from ._shmstore import Again, Canceled, Down, Error, Injected, NoMemory, Outcome, Removed, Retry, Split, TimedOut, TooBig
+from ._shmstore import (Again, Canceled, Down, Error, Injected, NoMemory, Outcome, Removed, Retry,
+                        Split, TimedOut, TooBig)
 from .awaiting import Awaiting, Loops
 from .pools import PARTITION, Pool, PoolLike, Reservation, Task, TaskLike, pool_number, task_number
 from .records import ContextState, PoolState, TaskStats
@@ -63,7 +67,8 @@ def _one_of(words: dict[str, int], word: str, what: str) -> int:
 
 
 class Context(_shmstore.ArbContext):
-    """A waiter for memory: one of your own (`Arbiter.context`), or the calling thread (`Arbiter.thread`).
+    """A waiter for memory: one of your own (`Arbiter.context`), or the
+    calling thread (`Arbiter.thread`).
 
     One call at a time, but for `cancel` and `state`. A context manager that closes it.
     """
@@ -88,7 +93,8 @@ class Context(_shmstore.ArbContext):
     # -- whom it works for
 
     def bind(self, task: TaskLike) -> None:
-        """Dedicated to one task: what it waits for, the task waits for. Bound to another one before, it moves."""
+        """Dedicated to one task: what it waits for, the task waits for. Bound to
+        another one before, it moves."""
         self._bind(task_number(task))
 
     def bind_helper(self, tasks: Iterable[TaskLike], service: bool = False) -> None:
@@ -102,7 +108,8 @@ class Context(_shmstore.ArbContext):
     # -- reservations
 
     def reserve(
-        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, wait: bool = True, spill: bool = False,
+        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None,
+        wait: bool = True, spill: bool = False,
     ) -> Reservation:
         """Waits until bytes of the pool are this context's task's.
 
@@ -116,16 +123,19 @@ class Context(_shmstore.ArbContext):
         return into
 
     def reserve_many(
-        self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None, wait: bool = True,
+        self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None,
+        wait: bool = True,
     ) -> tuple[Reservation, ...]:
         """Bytes of several pools, all or none: nobody holds the one while waiting for the other."""
-        into = tuple(Reservation(self.arbiter.store, pool_number(pool), bytes) for pool, bytes in wanted)
+        into = tuple(Reservation(self.arbiter.store, pool_number(pool), bytes)
+                     for pool, bytes in wanted)
         self._reserve_many(into, _flags(wait, False), timeout)
         for reservation in into:
             self._note(reservation)
         return into
 
-    def resize(self, reservation: Reservation, bytes: int, timeout: float | None = None, wait: bool = True) -> None:
+    def resize(self, reservation: Reservation, bytes: int, timeout: float | None = None,
+               wait: bool = True) -> None:
         """To less: at once. To more: as `reserve` of the difference."""
         self._resize(reservation, bytes, _flags(wait, False), timeout)
 
@@ -140,7 +150,8 @@ class Context(_shmstore.ArbContext):
     # -- roll back
 
     def ready(self, timeout: float | None = None) -> None:
-        """After `Retry` or `Split`, when all is given back: waits until the attempt may begin again."""
+        """After `Retry` or `Split`, when all is given back: waits until the
+        attempt may begin again."""
         self._ready(0, timeout)
 
     @contextlib.contextmanager
@@ -164,30 +175,38 @@ class Context(_shmstore.ArbContext):
                     reservation.release()
             elif self._attempts:
                 self._attempts[-1] += made  # the attempt around this one may fail yet
-            with contextlib.suppress(Error):  # what has ended has ended, also for a daemon that is gone
+            # what has ended has ended, also for a daemon that is gone
+            with contextlib.suppress(Error):
                 self._retry_end(ok)
 
     def with_retry(
-        self, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item] = None, save: Saver = None,
+        self, items: Iterable[Item], attempt: Callable[[Item], Result],
+        split: Splitter[Item] = None, save: Saver = None,
         restore: Restorer = None, done: Doner[Item] = None,
     ) -> list[Result]:
-        """Calls attempt(item) for each item in turn and deals with `Retry` and `Split`. The results, in order.
+        """Calls attempt(item) for each item in turn and deals with `Retry` and
+        `Split`. The results, in order.
 
-        attempt  must be repeatable from its item. Bytes that it reserved and neither committed nor released are released where it raises: before
-                 the next attempt, or for good. An error that was raised because of a Retry or a Split counts as that.
-        split    smaller items in place of one, in their order, each with a result of its own; None or nothing: it cannot be split, and Split,
-                 naming the item, is raised. Takes the item over. Its own reservations are not retried.
+        attempt  must be repeatable from its item. Bytes that it reserved and neither committed nor
+                 released are released where it raises: before the next attempt, or for good. An
+                 error that was raised because of a Retry or a Split counts as that.
+        split    smaller items in place of one, in their order, each with a result of its own; None
+                 or nothing: it cannot be split, and Split, naming the item, is raised. Takes the
+                 item over. Its own reservations are not retried.
         save     called before an item's first attempt; what it returns is given to
-        restore  which is called after an attempt that was told to roll back, before anything else is.
-        done     called with an item that has ended, and None or what ended it; also for what is left of a split when a part of it fails. Items not
-                 taken from the iterable are the caller's.
+        restore  which is called after an attempt that was told to roll
+                 back, before anything else is.
+        done     called with an item that has ended, and None or what ended it; also for
+                 what is left of a split when a part of it fails. Items not taken from
+                 the iterable are the caller's.
 
         Blocks may be nested: each deals with what its own attempt is told.
         """
         return list(self.each_retry(items, attempt, split, save, restore, done))
 
     def each_retry(
-        self, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item] = None, save: Saver = None,
+        self, items: Iterable[Item], attempt: Callable[[Item], Result],
+        split: Splitter[Item] = None, save: Saver = None,
         restore: Restorer = None, done: Doner[Item] = None,
     ) -> Iterator[Result]:
         """As `with_retry`, but an iterator: an item is begun when its result is asked for."""
@@ -197,7 +216,8 @@ class Context(_shmstore.ArbContext):
 
     @contextlib.contextmanager
     def used(self) -> Iterator[Context]:
-        """Within the block this thread's calls without a context, and its puts, creates and promotions, are this context's.
+        """Within the block this thread's calls without a context, and its puts, creates and
+        promotions, are this context's.
 
         For contexts that go from thread to thread. Not across an await.
         """
@@ -216,9 +236,11 @@ class Context(_shmstore.ArbContext):
     def waiting(self, kind: str = "external", task: TaskLike | None = None) -> Iterator[None]:
         """Around anything that blocks while bytes are held, so that it is not taken for work.
 
-        kind: "pool" (for a helper of its own task), "task" (for another one, if it is known), "external".
+        kind: "pool" (for a helper of its own task), "task" (for another one,
+        if it is known), "external".
         """
-        self._wait_begin(_one_of(_WAITS, kind, "a wait's kind"), 0 if task is None else task_number(task))
+        self._wait_begin(_one_of(_WAITS, kind, "a wait's kind"), 0 if task is None
+                         else task_number(task))
         try:
             yield
         finally:
@@ -227,7 +249,8 @@ class Context(_shmstore.ArbContext):
 
     @contextlib.contextmanager
     def spilling(self) -> Iterator[None]:
-        """Around moving data out of a pool: what is reserved meanwhile is no footprint of the task's."""
+        """Around moving data out of a pool: what is reserved meanwhile is no
+        footprint of the task's."""
         self._spill(True)
         try:
             yield
@@ -238,9 +261,11 @@ class Context(_shmstore.ArbContext):
     # -- event loops
 
     def reserve_async(
-        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None, spill: bool = False,
+        self, bytes: int, pool: PoolLike = PARTITION, timeout: float | None = None,
+        spill: bool = False,
     ) -> Awaiting[Reservation]:
-        """As `reserve`, but does not wait: ``r = await context.reserve_async(n)``. Contexts of one's own only."""
+        """As `reserve`, but does not wait: ``r = await context.reserve_async(n)``.
+        Contexts of one's own only."""
         into = Reservation(self.arbiter.store, pool_number(pool))
 
         def start(flags: int) -> bool:
@@ -248,15 +273,19 @@ class Context(_shmstore.ArbContext):
 
         return self.arbiter._loops.begin(self, into, start, lambda: self._note(into))
 
-    def reserve_many_async(self, wanted: Sequence[tuple[PoolLike, int]], timeout: float | None = None) -> Awaiting[tuple[Reservation, ...]]:
-        """As `reserve_many`, but does not wait: ``a, b = await context.reserve_many_async(...)``."""
-        into = tuple(Reservation(self.arbiter.store, pool_number(pool), bytes) for pool, bytes in wanted)
+    def reserve_many_async(self, wanted: Sequence[tuple[PoolLike, int]],
+                           timeout: float | None = None) -> Awaiting[tuple[Reservation, ...]]:
+        """As `reserve_many`, but does not wait: ``a, b = await
+        context.reserve_many_async(...)``."""
+        into = tuple(Reservation(self.arbiter.store, pool_number(pool), bytes)
+                     for pool, bytes in wanted)
 
         def granted() -> None:
             for reservation in into:
                 self._note(reservation)
 
-        return self.arbiter._loops.begin(self, into, lambda flags: self._reserve_many(into, flags, timeout), granted)
+        return self.arbiter._loops.begin(self, into, lambda flags: self._reserve_many(
+            into, flags, timeout), granted)
 
     def ready_async(self, timeout: float | None = None) -> Awaiting[None]:
         """As `ready`, but does not wait: ``await context.ready_async()``."""
@@ -268,12 +297,15 @@ class Context(_shmstore.ArbContext):
         """Its state, since when, and what its tasks hold and need. By any thread."""
         return ContextState._make(self._state())
 
-    def inject(self, kind: str, count: int = 1, skip: int = 0, pool: PoolLike | None = None) -> None:
-        """After skip reserves the next count of this context end so: "retry", "split", "error", "toobig", "timedout".
+    def inject(self, kind: str, count: int = 1, skip: int = 0,
+               pool: PoolLike | None = None) -> None:
+        """After skip reserves the next count of this context end so: "retry", "split",
+        "error", "toobig", "timedout".
 
         count 0 clears. For tests of a program's own roll back.
         """
-        self._inject(_one_of(_INJECTIONS, kind, "an injection"), count, skip, 0 if pool is None else pool_number(pool))
+        self._inject(_one_of(_INJECTIONS, kind, "an injection"), count, skip, 0 if pool is None
+                     else pool_number(pool))
 
     def __enter__(self) -> Context:
         return self
@@ -282,10 +314,12 @@ class Context(_shmstore.ArbContext):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<shmstore.arbiter.Context {self.id}>" if self._own else "<shmstore.arbiter.Context of the thread>"
+        return (f"<shmstore.arbiter.Context {self.id}>" if self._own
+                else "<shmstore.arbiter.Context of the thread>")
 
 
-def _of_thread(method: Callable[Concatenate[Context, Arguments], Result]) -> Callable[Concatenate[Arbiter, Arguments], Result]:
+def _of_thread(method: Callable[Concatenate[Context, Arguments],
+                                Result]) -> Callable[Concatenate[Arbiter, Arguments], Result]:
     """That of the calling thread's context."""
 
     @functools.wraps(method)
@@ -296,7 +330,8 @@ def _of_thread(method: Callable[Concatenate[Context, Arguments], Result]) -> Cal
 
 
 class Arbiter:
-    """The arbiter behind a store: `Store.arbiter`. Its calls without a context are of the calling thread."""
+    """The arbiter behind a store: `Store.arbiter`. Its calls without a context
+    are of the calling thread."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -328,7 +363,8 @@ class Arbiter:
 
     @property
     def current(self) -> Context:
-        """The context of calls that name none: `thread`, or the one within whose `used()` this thread is."""
+        """The context of calls that name none: `thread`, or the one within whose
+        `used()` this thread is."""
         used = self._used()
         return used[-1] if used else self.thread
 
@@ -346,7 +382,8 @@ class Arbiter:
         label     shown to operators.
         inherit   a task whose priority it takes over.
         """
-        task = Task(self, self.store._arb_task_begin(priority, label, 0 if inherit is None else task_number(inherit)), label)
+        task = Task(self, self.store._arb_task_begin(priority, label, 0 if inherit is None
+                                                     else task_number(inherit)), label)
         try:
             if bind:
                 (context or self.current).bind(task)
@@ -371,7 +408,8 @@ class Arbiter:
     def pool(self, name: str, capacity: int, spill_reserve: int = 0) -> Pool:
         """Makes a private pool: a budget of this process, shown to operators by its name.
 
-        spill_reserve: the part of it that only reservations with `spill` may use. A program that wants to be asked for room calls `upcalls`.
+        spill_reserve: the part of it that only reservations with `spill` may use. A program that
+        wants to be asked for room calls `upcalls`.
         """
         return Pool(self, self.store._arb_pool_create(name, capacity, spill_reserve), name)
 
@@ -388,39 +426,49 @@ class Arbiter:
     with_retry = _of_thread(Context.with_retry)
     each_retry = _of_thread(Context.each_retry)
 
-    def stats(self, task: TaskLike | None = None, pool: PoolLike | None = None, reset: bool = False) -> TaskStats:
-        """The statistics of a task in a pool, or in all; without a task, of the one that the calling thread works for."""
+    def stats(self, task: TaskLike | None = None, pool: PoolLike | None = None,
+              reset: bool = False) -> TaskStats:
+        """The statistics of a task in a pool, or in all; without a task, of the one that the
+        calling thread works for."""
         number = 0 if task is None else task_number(task)
-        return TaskStats._make(self.store._arb_stats(number, 0 if pool is None else pool_number(pool), reset))
+        return TaskStats._make(self.store._arb_stats(number, 0 if pool is None else pool_number(
+            pool), reset))
 
     # -- event loops
 
     def fd(self) -> int:
-        """Readable when `next` may have something; the library's own, for the store's life. Coroutines that await need none of it."""
+        """Readable when `next` may have something; the library's own, for the store's life.
+        Coroutines that await need none of it."""
         return self.store._arb_fd()
 
     def next(self) -> Awaiting[Any] | None:
-        """A call that has completed, of those that do not wait (`Context.reserve_async`); None: nothing has. Never waits."""
+        """A call that has completed, of those that do not wait (`Context.reserve_async`); None:
+        nothing has. Never waits."""
         return self._loops.next()
 
     # -- up-calls
 
     def upcalls(
-        self, evict: Callable[[int, int, int], int | None] | None = None, pressure: Callable[[int, int], object] | None = None,
+        self, evict: Callable[[int, int, int], int | None] | None = None,
+        pressure: Callable[[int, int], object] | None = None,
     ) -> None:
         """Says the functions that `serve` calls. With neither: nobody, and the channel is closed.
 
-        evict     evict(pool, bytes, reservation): make room in that private pool, by releasing, or by moving what was unpinned elsewhere and
-                  telling `Reservation.spilled`; returns the bytes that left it. reservation: the id of the one chosen first, 0 = any.
-        pressure  pressure(PARTITION, level): 0 nobody waits in the partition, 1 somebody does, 2 somebody was rolled back there lately.
+        evict     evict(pool, bytes, reservation): make room in that private pool, by releasing, or
+                  by moving what was unpinned elsewhere and telling `Reservation.spilled`; returns
+                  the bytes that left it. reservation: the id of the one chosen first, 0 = any.
+        pressure  pressure(PARTITION, level): 0 nobody waits in the partition, 1 somebody does, 2
+                  somebody was rolled back there lately.
         """
         self._evict, self._pressure = evict, pressure
         self.store._arb_listen(evict is not None or pressure is not None)
 
     def serve(self, timeout: float | None = None) -> int:
-        """Makes the up-calls that have come, in this thread; waits for the first, up to timeout seconds (None: until `upcalls()`).
+        """Makes the up-calls that have come, in this thread; waits for the first, up to timeout
+        seconds (None: until `upcalls()`).
 
-        How many there were. An exception of a call-back is raised here. One thread at a time; Error (ENOTSUP) where the channel is closed.
+        How many there were. An exception of a call-back is raised here. One thread at a time; Error
+        (ENOTSUP) where the channel is closed.
         """
         ms = -1 if timeout is None else min(math.ceil(timeout * 1000), 2**31 - 1)
         return self.store._arb_serve(ms, self._evict, self._pressure)
@@ -432,7 +480,8 @@ class Arbiter:
     # -- end
 
     def _close(self) -> None:
-        """Ends what waits, so that the store can close: up-calls, and the contexts that are no threads."""
+        """Ends what waits, so that the store can close: up-calls, and the
+        contexts that are no threads."""
         with contextlib.suppress(Error):
             if self._evict or self._pressure:
                 self.upcalls()

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow's tables in objects that every Arrow library reads, and how views show themselves to other libraries.
+"""Arrow's tables in objects that every Arrow library reads, and how views show
+themselves to other libraries.
 
-Such an object is one buffer with a stream of Arrow's IPC format, whose buffers are aligned to 64 bytes; its header is the media type of that.
-A C, C++, Rust, R or Java program opens the stream over the mapped memory, and nothing is copied or unpickled (docs/format.md).
+Such an object is one buffer with a stream of Arrow's IPC format, whose buffers are aligned to 64
+bytes; its header is the media type of that. A C, C++, Rust, R or Java program opens the stream over
+the mapped memory, and nothing is copied or unpickled (docs/format.md).
 """
 
 from __future__ import annotations
@@ -54,9 +56,11 @@ def _write(pyarrow: Any, table: pyarrow.Table, sink: object) -> None:
 
 
 def table_of(view: View) -> pyarrow.Table:
-    """The pyarrow.Table over a view's memory. Raises Error (EBADMSG) where the object is another one."""
+    """The pyarrow.Table over a view's memory. Raises Error (EBADMSG) where
+    the object is another one."""
     if view.header_view != MEDIA_TYPE:
-        raise Error(errno.EBADMSG, f"object {view.key!r} holds no Arrow table; Store.put_arrow puts one")
+        raise Error(errno.EBADMSG, f"object {view.key!r} holds no Arrow table; Store.put_arrow "
+                                   f"puts one")
     pyarrow = _pyarrow()
     return pyarrow.ipc.open_stream(pyarrow.py_buffer(view)).read_all()
 
@@ -73,14 +77,16 @@ def c_array(view: View, requested_schema: object = None) -> object:
     """As __arrow_c_array__: of a table in several batches it is a copy."""
     table = table_of(view)
     batches = table.to_batches()
-    batch = batches[0] if len(batches) == 1 else table.combine_chunks().to_batches()[0] if batches else None
+    batch = (batches[0] if len(batches) == 1 else table.combine_chunks().to_batches()[0] if batches
+             else None)
     if batch is None:
         batch = _pyarrow().RecordBatch.from_pylist([], schema=table.schema)
     return batch.__arrow_c_array__(requested_schema)
 
 
 def dlpack(view: View, **options: object) -> object:
-    """As __dlpack__: the view's one buffer as bytes. Consumers that cannot say that memory is read-only want a view with cow."""
+    """As __dlpack__: the view's one buffer as bytes. Consumers that cannot say that memory is
+    read-only want a view with cow."""
     import numpy
 
     return numpy.frombuffer(view, "u1").__dlpack__(**options)

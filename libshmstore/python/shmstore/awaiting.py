@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for memory in an event loop: calls of the arbiter that return at once, and what they will return."""
+"""Waiting for memory in an event loop: calls of the arbiter that return at once,
+and what they will return."""
 
 from __future__ import annotations
 
@@ -22,12 +23,15 @@ _ASYNC = 4
 
 
 class Awaiting(Generic[Result]):
-    """A call of the arbiter that may not have ended: ``await`` it, or ask `Arbiter.next` until it is `done`.
+    """A call of the arbiter that may not have ended: ``await`` it, or ask
+    `Arbiter.next` until it is `done`.
 
-    A task that is cancelled while it awaits ends the wait, and what was granted all the same is released.
+    A task that is cancelled while it awaits ends the wait, and what was
+    granted all the same is released.
     """
 
-    def __init__(self, loops: Loops, context: Context, value: Result, granted: Callable[[], object] | None) -> None:
+    def __init__(self, loops: Loops, context: Context, value: Result,
+                 granted: Callable[[], object] | None) -> None:
         self.context = context
         self.done = False  #: it has ended
         self._loops = loops
@@ -106,12 +110,15 @@ class Loops:
         self._lock = threading.RLock()
         self._awaiting: dict[int, Awaiting[Any]] = {}  # by the context's address
         self._pending: dict[int, object] = {}  # the reservations that are to be filled, by the same
-        self._watching: dict[asyncio.AbstractEventLoop, list[int]] = {}  # how many wait there, and the descriptor
+        # how many wait there, and the descriptor
+        self._watching: dict[asyncio.AbstractEventLoop, list[int]] = {}
 
     def begin(
-        self, context: Context, value: Result, start: Callable[[int], bool], granted: Callable[[], object] | None = None,
+        self, context: Context, value: Result, start: Callable[[int], bool],
+        granted: Callable[[], object] | None = None,
     ) -> Awaiting[Result]:
-        """Starts a call; start(flags) says whether it is still to come. granted is called when it ends well."""
+        """Starts a call; start(flags) says whether it is still to come. granted is
+        called when it ends well."""
         awaiting = Awaiting(self, context, value, granted)
         address = context._address
         with self._lock:
@@ -176,4 +183,5 @@ class Loops:
             self._awaiting.clear()
             self._pending.clear()
         for awaiting in left:
-            awaiting._complete(ClosedError(errno.EBADF, f"store {self._store.name!r} was closed while memory was awaited"))
+            awaiting._complete(ClosedError(errno.EBADF, f"store {self._store.name!r} was closed "
+                                                        f"while memory was awaited"))

@@ -44,18 +44,21 @@ class _Entry(NamedTuple):
 
 
 class Cache:
-    """A cache that all processes of the user on this host have in common, by its name. Any thread, and in forked children; pickles to its name.
+    """A cache that all processes of the user on this host have in common, by its name. Any thread,
+    and in forked children; pickles to its name.
 
-    max_bytes  of all entries together; those that were not used for longest go first. None: as much as the partition has, and where that is
-               full they go, too.
+    max_bytes  of all entries together; those that were not used for longest go first. None: as much
+               as the partition has, and where that is full they go, too.
     ttl        seconds from when a value was built until it is built again. None: for ever.
     partition  its path; None: $SHMSTORE_PARTITION, else the default one. Made where it is missing.
 
-    Keys are strings, bytes, numbers, None, and tuples of these. Values stay until they are deleted, replaced or evicted, also when no process
-    is left; `clear` removes all. A value stays as long as somebody uses it, also when its entry is gone. Arrays are writable, copy-on-write.
+    Keys are strings, bytes, numbers, None, and tuples of these. Values stay until they are deleted,
+    replaced or evicted, also when no process is left; `clear` removes all. A value stays as long as
+    somebody uses it, also when its entry is gone. Arrays are writable, copy-on-write.
     """
 
-    def __init__(self, name: str, max_bytes: int | None = None, ttl: float | None = None, partition: str | None = None) -> None:
+    def __init__(self, name: str, max_bytes: int | None = None, ttl: float | None = None,
+                 partition: str | None = None) -> None:
         self.name, self.max_bytes, self.ttl = name, max_bytes, ttl
         self._path = partition or default_path()
         self._partition = Partition(self._path, create=True)
@@ -66,11 +69,14 @@ class Cache:
         self._touched: dict[str, float] = {}
         self._builds = threading.local()
 
-    def get_or_create(self, key: Hashable, build: Callable[[], T], *, version: object = None, timeout: float | None = None) -> T:
-        """The value of key; where there is none, or one of another version, one process calls build, and all others wait for it.
+    def get_or_create(self, key: Hashable, build: Callable[[], T], *, version: object = None,
+                      timeout: float | None = None) -> T:
+        """The value of key; where there is none, or one of another version, one process calls
+        build, and all others wait for it.
 
-        Raises what build raises, in the process that built: the next one tries. TimeoutError: another process builds for longer than timeout
-        seconds. Where the partition has no room the value that was built is returned, and nobody else has it.
+        Raises what build raises, in the process that built: the next one tries. TimeoutError:
+        another process builds for longer than timeout seconds. Where the partition has no room the
+        value that was built is returned, and nobody else has it.
         """
         name = self._name(key)
         end = None if timeout is None else time.monotonic() + timeout
@@ -91,7 +97,8 @@ class Cache:
                     return entry.value  # type: ignore[no-any-return]
                 return self._build(lock, key, name, build, version)
 
-    def _build(self, lock: Store, key: Hashable, name: str, build: Callable[[], T], version: object) -> T:
+    def _build(self, lock: Store, key: Hashable, name: str, build: Callable[[], T],
+               version: object) -> T:
         building = self._builds.__dict__.setdefault("names", set())
         building.add(name)
         try:
@@ -123,14 +130,16 @@ class Cache:
                             store.close()
                             self._remove(name)
                         raise
-        while self.max_bytes is not None and sum(nbytes for _, nbytes, _ in self._entries()) > self.max_bytes:
+        while (self.max_bytes is not None and sum(nbytes for _, nbytes, _ in self._entries()) >
+               self.max_bytes):
             if not self._evict_one(name):
                 break
 
     def _wait(self, key: object, name: str, end: float | None) -> None:
         """Until the process that builds is done, or dead."""
         if name in getattr(self._builds, "names", ()):
-            raise RuntimeError(f"cache {self.name!r}: the function that builds {key!r} asks for {key!r}")
+            raise RuntimeError(f"cache {self.name!r}: the function that builds {key!r} asks for "
+                               f"{key!r}")
         left = 3600.0 if end is None else end - time.monotonic()
         try:
             with self._partition.open("building-" + name, readonly=True) as building:
@@ -140,7 +149,8 @@ class Cache:
                 raise
         except TimeoutError:
             if end is not None:
-                raise TimeoutError(f"cache {self.name!r}: another process builds {key!r} for longer than the timeout") from None
+                raise TimeoutError(f"cache {self.name!r}: another process builds {key!r} for "
+                                   f"longer than the timeout") from None
         if end is not None and time.monotonic() > end:
             raise TimeoutError(f"cache {self.name!r}: {key!r} was not built in time")
 
@@ -175,7 +185,8 @@ class Cache:
             if handle is None:
                 handle = self._partition.open(name, readonly=True)
             self._handles[name] = handle
-            old = [self._handles.popitem(last=False)[1] for _ in range(len(self._handles) - _HANDLES)]
+            old = [self._handles.popitem(last=False)[1]
+                   for _ in range(len(self._handles) - _HANDLES)]
         for store in old:
             store.close()
         return handle
@@ -188,12 +199,15 @@ class Cache:
             handle.close()
 
     def _entries(self) -> list[tuple[float, int, str]]:
-        """(time of the last use, bytes, name) of each, the one that was not used for longest first."""
+        """(time of the last use, bytes, name) of each, the one that was
+        not used for longest first."""
         found = []
         for store in self._partition.stores():
-            if store.name.startswith(self._prefix) and len(store.name) == len(self._prefix) + 2 * _DIGEST:
+            if (store.name.startswith(self._prefix) and len(store.name) == len(self._prefix) +
+                2 * _DIGEST):
                 with suppress(OSError):
-                    used = os.stat(os.path.join(self._path, "stores", store.name, ".store")).st_mtime
+                    used = os.stat(os.path.join(self._path, "stores", store.name,
+                                                ".store")).st_mtime
                     found.append((used, store.counters.linked_bytes, store.name))
         return sorted(found)
 
@@ -286,16 +300,19 @@ def _encoded(key: Hashable) -> bytes:
     if key is None:
         return b"-"
     if isinstance(key, (int, float, complex)):
-        if key == key and isinstance(key, (float, complex)) and key.imag == 0 and key.real.is_integer():
+        if (key == key and isinstance(key, (float, complex)) and key.imag == 0 and
+            key.real.is_integer()):
             key = int(key.real)
         return b"n" + repr(int(key) if isinstance(key, int) else key).encode()
-    raise TypeError(f"a cache's key is made of strings, bytes, numbers, None and tuples of these, not of a {type(key).__name__}")
+    raise TypeError(f"a cache's key is made of strings, bytes, numbers, None and tuples of these, "
+                    f"not of a {type(key).__name__}")
 
 
 _default: Cache | None = None
 
 
-def get_or_create(key: Hashable, build: Callable[[], T], *, version: object = None, timeout: float | None = None) -> T:
+def get_or_create(key: Hashable, build: Callable[[], T], *, version: object = None,
+                  timeout: float | None = None) -> T:
     """As `Cache.get_or_create` of the cache "shared" in the default partition."""
     global _default
     if _default is None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values of other libraries whose own pickles copy them, as values whose pickles do not: polars' frames and series, torch's tensors.
-And parts of Arrow's tables and arrays, whose own pickles hand out all of the memory that they are parts of.
+"""Values of other libraries whose own pickles copy them, as values whose pickles do not: polars'
+frames and series, torch's tensors. And parts of Arrow's tables and arrays, whose own pickles hand
+out all of the memory that they are parts of.
 
 NumPy, pandas, pyarrow, scipy, xarray and scikit-learn need nothing here: their buffers leave
 pickles. Each function takes a value and returns as `__reduce__`, or NotImplemented for the
@@ -30,29 +31,35 @@ _DEVICE_PACKAGES = {"cudf", "cuml", "cupy", "cupyx", "rmm"}
 
 
 class OnDevice(ValueError):
-    """Some of a value lies in the memory of a device, from where it would have to be copied first."""
+    """Some of a value lies in the memory of a device, from where it would
+    have to be copied first."""
 
 
 def on_device(obj: object) -> bool:
-    """Whether that is an array in the memory of a device. Asks its type only, and torch's tensors, which may be there or not."""
+    """Whether that is an array in the memory of a device. Asks its type only, and torch's tensors,
+    which may be there or not."""
     kind = type(obj)
-    if not hasattr(kind, "__cuda_array_interface__") and kind.__module__.partition(".")[0] not in _DEVICE_PACKAGES:
+    if (not hasattr(kind, "__cuda_array_interface__") and kind.__module__.partition(".")[0] not in
+        _DEVICE_PACKAGES):
         return False
     return getattr(obj, "is_cuda", True) is not False
 
 
 def of_polars() -> dict[type, Reducer]:
-    """Reducers of its types. They need pyarrow, over which the memory is shown, where they are used."""
+    """Reducers of its types. They need pyarrow, over which the memory is
+    shown, where they are used."""
     polars = sys.modules["polars"]
     return {polars.DataFrame: _reduce_frame, polars.Series: _reduce_series}
 
 
 def of_pyarrow() -> dict[type, Reducer]:
-    """Reducers of its types, of which each array's type is one; those of a program's own extension types are left to pyarrow."""
+    """Reducers of its types, of which each array's type is one; those of a program's own extension
+    types are left to pyarrow."""
     pyarrow = sys.modules["pyarrow"]
     kinds, found = [pyarrow.Array], {pyarrow.Table, pyarrow.RecordBatch, pyarrow.ChunkedArray}
     while kinds:
-        kinds += (more := [k for k in kinds.pop().__subclasses__() if k.__module__ == "pyarrow.lib"])
+        kinds += (more := [k for k in kinds.pop().__subclasses__()
+                           if k.__module__ == "pyarrow.lib"])
         found.update(more)
     return dict.fromkeys(found, _reduce_arrow)
 
@@ -67,7 +74,8 @@ def _reduce_frame(frame: polars.DataFrame, origin: _Origin) -> object:
     try:
         if frame.estimated_size() < _MIN:
             return NotImplemented
-        table = frame.to_arrow(compat_level=polars.CompatLevel.newest())  # the older level has other strings, which would be copied
+        # the older level has other strings, which would be copied
+        table = frame.to_arrow(compat_level=polars.CompatLevel.newest())
         if table.get_total_buffer_size() > 2 * table.nbytes:
             return NotImplemented  # a part of another frame: Arrow would hand out all of that
     except Exception:  # pyarrow or the level is missing, a column has Python's objects
@@ -83,7 +91,8 @@ def _reduce_series(series: polars.Series, origin: _Origin) -> object:
 
 
 def _reduce_arrow(part: pyarrow.Table, origin: _Origin) -> object:
-    """A part of something larger is written as Arrow does it for a stream, which keeps the part only: one copy of that."""
+    """A part of something larger is written as Arrow does it for a stream, which keeps the
+    part only: one copy of that."""
     pyarrow = sys.modules["pyarrow"]
     try:
         whole, own = part.get_total_buffer_size(), part.nbytes
@@ -101,7 +110,8 @@ def _reduce_arrow(part: pyarrow.Table, origin: _Origin) -> object:
             return NotImplemented
     except Exception:  # a version or a type that does not do this
         return NotImplemented
-    kind = next(k for k in (pyarrow.Table, pyarrow.RecordBatch, pyarrow.ChunkedArray, pyarrow.Array) if isinstance(part, k))
+    kind = next(k for k in (pyarrow.Table, pyarrow.RecordBatch, pyarrow.ChunkedArray, pyarrow.Array)
+                if isinstance(part, k))
     return arrow_of, (origin.unlocked(buffer), kind)
 
 
@@ -113,7 +123,8 @@ def arrow_of(buffer: Buffer, kind: type[pyarrow.Table]) -> pyarrow.Table:
     if kind is pyarrow.Table:
         return table
     if kind is pyarrow.RecordBatch:
-        return table.to_batches()[0] if table.num_rows else pyarrow.RecordBatch.from_pylist([], schema=table.schema)
+        return (table.to_batches()[0] if table.num_rows else pyarrow.RecordBatch.from_pylist(
+            [], schema=table.schema))
     values = table.column(0)
     if kind is pyarrow.ChunkedArray:
         return values
@@ -124,16 +135,19 @@ def _reduce_tensor(tensor: torch.Tensor, origin: _Origin) -> object:
     if origin.as_is and on_device(tensor):
         raise OnDevice("a tensor lies in a device's memory")
     try:
-        plain = tensor.device.type == "cpu" and not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg() or vars(tensor))
+        plain = (tensor.device.type == "cpu" and not (tensor.requires_grad or tensor.is_conj() or
+                                                      tensor.is_neg() or vars(tensor)))
         if not plain or tensor.numel() * tensor.element_size() < _MIN:
             return NotImplemented
         return tensor_of, (tensor.numpy(),)
-    except (AttributeError, RuntimeError, TypeError):  # sparse, quantized, numbers that NumPy has not
+    except (AttributeError, RuntimeError, TypeError):
+        # sparse, quantized, numbers that NumPy has not
         return NotImplemented
 
 
 def tensor_of(array: numpy.ndarray) -> torch.Tensor:
-    """A tensor over an array. torch knows no read-only memory, so that a tensor over such is a copy."""
+    """A tensor over an array. torch knows no read-only memory, so that a
+    tensor over such is a copy."""
     import torch
 
     return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fsspec's shm://store/key: the objects of a partition as files, for libraries that read and write by URL.
+"""fsspec's shm://store/key: the objects of a partition as files, for
+libraries that read and write by URL.
 
->>> with fsspec.open("shm://data/part-0", "wb") as file: ...      # an object whose one buffer is the file
+>>> with fsspec.open("shm://data/part-0", "wb") as file: ...      # an object of one buffer
 >>> pandas.read_parquet("shm://data/part-0")
 
-A file is read where it lies: nothing is copied before it is asked for. Writing opens a kept store of that name, until the next file of another
-store is written or the process ends; another process that has it open is Error EBUSY. `storage_options={"partition": path}` names a partition.
+A file is read where it lies: nothing is copied before it is asked for. Writing opens a kept store
+of that name, until the next file of another store is written or the process ends; another process
+that has it open is Error EBUSY. `storage_options={"partition": path}` names a partition.
 """
 
 from __future__ import annotations
@@ -95,7 +97,8 @@ class ShmFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return self._partition.open(name, readonly=True)
         except Error as error:
             if error.errno in _GONE:
-                raise FileNotFoundError(errno.ENOENT, "there is no such store", f"shm://{name}") from error
+                raise FileNotFoundError(errno.ENOENT, "there is no such store",
+                                        f"shm://{name}") from error
             raise
 
     def _owned(self, name: str) -> Store:
@@ -109,7 +112,8 @@ class ShmFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def _open(self, path: str, mode: str = "rb", **options: object) -> io.IOBase:
         name, key = self._split(path)
         if mode not in ("rb", "wb"):
-            raise ValueError(f"shm:// has files that are read (rb) or written whole (wb), not {mode!r}")
+            raise ValueError(f"shm:// has files that are read (rb) or written whole (wb), not "
+                             f"{mode!r}")
         if mode == "wb":
             return _Writing(self._owned(name), key)
         with self._reader(name) as store:
@@ -121,10 +125,12 @@ class ShmFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def ls(self, path: str, detail: bool = True, **options: object) -> Any:
         name, key = self._split(path)
         if not name:
-            found = [{"name": store.name, "size": 0, "type": "directory"} for store in self._partition.stores()]
+            found = [{"name": store.name, "size": 0, "type": "directory"}
+                     for store in self._partition.stores()]
         else:
             with self._reader(name) as store:
-                objects = [{"name": f"{name}/{info.key}", "size": info.buffer_size, "type": "file"} for info in store.objects()
+                objects = [{"name": f"{name}/{info.key}", "size": info.buffer_size, "type": "file"}
+                           for info in store.objects()
                            if isinstance(info.key, str)]
             found = [one for one in objects if not key or one["name"] == f"{name}/{key}"]
             if not found and key:

@@ -6,8 +6,9 @@
 >>> with joblib.parallel_config("shmstore", n_jobs=8):
 ...     model.fit(x, y)                      # scikit-learn's n_jobs, and every joblib.Parallel
 
-It is joblib's own backend, loky, but for what travels: arrays of 64 KiB and more are mapped from shared memory, writable, copy-on-write,
-where loky writes inputs of 1 MiB and more to files once and pickles all results.
+It is joblib's own backend, loky, but for what travels: arrays of 64 KiB and more are mapped
+from shared memory, writable, copy-on-write, where loky writes inputs of 1 MiB and more to files
+once and pickles all results.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ except ImportError as error:
 from .messages import MIN_SIZE, Parcel, Way, begin
 
 
-def register(min_size: int = MIN_SIZE, partition: str | None = None, make_default: bool = False) -> None:
-    """Makes the backend known to joblib as "shmstore". min_size, partition: as `shmstore.multiprocessing.install` has them."""
+def register(min_size: int = MIN_SIZE, partition: str | None = None,
+             make_default: bool = False) -> None:
+    """Makes the backend known to joblib as "shmstore". min_size, partition: as
+    `shmstore.multiprocessing.install` has them."""
     Backend.min_size, Backend.partition = min_size, partition
     register_parallel_backend("shmstore", Backend, make_default=make_default)
 
@@ -43,11 +46,13 @@ class Backend(LokyBackend):  # type: ignore[misc]
         options["max_nbytes"] = None
         return int(super().configure(*args, **options))
 
-    def submit(self, func: Callable[[], object], callback: Callable[[object], None] | None = None) -> object:
+    def submit(self, func: Callable[[], object], callback: Callable[[object], None] |
+               None = None) -> object:
         """As loky's."""
         return super().submit(_Batch(func, self.way), callback)
 
-    def apply_async(self, func: Callable[[], object], callback: Callable[[object], None] | None = None) -> object:
+    def apply_async(self, func: Callable[[], object], callback: Callable[[object], None] |
+                    None = None) -> object:
         """As loky's, before joblib 1.5."""
         return super().apply_async(_Batch(func, self.way), callback)
 

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages between the processes of one job: the pickle of a value, and its large buffers as one object that the receiver adopts by a ticket.
+"""Messages between the processes of one job: the pickle of a value, and its large buffers as one
+object that the receiver adopts by a ticket.
 
-Each process of the job has a store for what it sends and what it was sent, opened with the first message. A message's object has no name but
-its ticket once it is sent; the receiver's view of it pins it, and it goes with the last array over that. The job ends with the process that
-began it, its root: tickets that nobody took are over then (`leases_with`), so that the next gc or open frees them whoever was killed. Until
-then a ticket of a sender that has ended, or was killed, is good, as bytes in a pipe would be.
+Each process of the job has a store for what it sends and what it was sent, opened with the first
+message. A message's object has no name but its ticket once it is sent; the receiver's view of it
+pins it, and it goes with the last array over that. The job ends with the process that began it,
+its root: tickets that nobody took are over then (`leases_with`), so that the next gc or open
+frees them whoever was killed. Until then a ticket of a sender that has ended, or was killed, is
+good, as bytes in a pipe would be.
 
-A buffer that lies in a message's view goes on as a link to its object. The same array sent several times in a short while is one object.
-Where there is no room, or no partition, the value travels in the pickle, and a warning says so once for the process. A message leaves room for
-the stores of those that are to read it.
+A buffer that lies in a message's view goes on as a link to its object. The same array sent
+several times in a short while is one object. Where there is no room, or no partition, the value
+travels in the pickle, and a warning says so once for the process. A message leaves room for the
+stores of those that are to read it.
 """
 
 from __future__ import annotations
@@ -48,7 +52,8 @@ MIN_SIZE = 64 << 10  # bytes of a value from which on it travels by handoff
 _FEW = 12  # items of a tuple that is looked at
 _ASIDE_MIN = 4 << 10  # bytes of a buffer; smaller ones stay in the pickle
 _HANDS_OVER = b"multiprocessing"  # is in the pickle of whatever hands over a descriptor
-_LEASE = 86400.0  # seconds: as long as a message may wait for its receiver; it ends with the job in any case
+# seconds: as long as a message may wait for its receiver; it ends with the job in any case
+_LEASE = 86400.0
 _PART_MIN = 2  # of an object whose link is sent, one part in so many is shown at least
 _REFUSED = 10.0  # seconds in which a partition that could not be opened is not tried again
 _SPARE = 1 << 20  # bytes of the partition that a message leaves, where no disk tier makes room
@@ -62,8 +67,12 @@ class Way(NamedTuple):
 
     partition: str | None = None  #: its path; None: the default one
     min_size: int = MIN_SIZE
-    root: str | None = None  #: the store of the process that began the job; None: this one does, unless it is told of another
-    by_value: bool = False  #: what only the main program has goes along, by cloudpickle: for receivers that do not import it
+    # : the store of the process that began the job; None: this one does,
+    # unless it is told of another
+    root: str | None = None
+    # : what only the main program has goes along, by cloudpickle: for
+    # receivers that do not import it
+    by_value: bool = False
 
 
 class Where(NamedTuple):
@@ -92,7 +101,8 @@ class _Sent(NamedTuple):
 
 
 class Mailbox:
-    """This process's store for the messages of a job. Any thread; a forked child has one of its own, of the same job.
+    """This process's store for the messages of a job. Any thread; a forked child has one
+    of its own, of the same job.
 
     Raises Error where its partition cannot be opened, or holds something else.
     """
@@ -102,8 +112,10 @@ class Mailbox:
         self.where = Where(partition, root or name)
         self.partition = Partition(partition, create=root is None)
         if root is not None and not os.path.exists(os.path.join(partition, "stores", root)):
-            raise Error(errno.ESTALE, f"{partition} has no store {root}: the process that began the job has ended, or sees another directory there")
-        self.store: Store = self.partition.open(name, label=f"{self.where.root} of {os.path.basename(sys.argv[0] or 'python')}"[:100],
+            raise Error(errno.ESTALE, f"{partition} has no store {root}: the process that began "
+                                      f"the job has ended, or sees another directory there")
+        self.store: Store = self.partition.open(
+            name, label=f"{self.where.root} of {os.path.basename(sys.argv[0] or 'python')}"[:100],
                                                 leases_with=self.where.root)
         self._pid = os.getpid()
         self._keys = map(str, itertools.count())
@@ -126,17 +138,22 @@ class Mailbox:
 
     # -- sending
 
-    def send(self, stream: bytes | None, buffers: list[memoryview]) -> tuple[list[tuple[str, int, int]], list[tuple[int, int, int, int]]]:
-        """Tickets for the objects that the buffers are in, and where each is: the number of its ticket, and the `Part`. Raises Error."""
+    def send(self, stream: bytes | None,
+             buffers: list[memoryview]) -> tuple[list[tuple[str, int, int]],
+                                                 list[tuple[int, int, int, int]]]:
+        """Tickets for the objects that the buffers are in, and where each is: the number of its
+        ticket, and the `Part`. Raises Error."""
         places = [(address(buffer), buffer.nbytes) for buffer in buffers]
         links = self._links(places)
         keys = list(dict.fromkeys(key for key, _, _ in links.values()))
-        tickets: list[tuple[str, int, int]] = [tuple(self.store.handoff(key, lease=_LEASE)) for key in keys]  # type: ignore[misc]
+        tickets: list[tuple[str, int, int]] = [
+            tuple(self.store.handoff(key, lease=_LEASE)) for key in keys]  # type: ignore[misc]
         layout = {i: (keys.index(key), *part) for i, (key, part, _) in links.items()}
         rest = [i for i in range(len(buffers)) if i not in links]
         if rest:
             layout.update((i, (len(tickets), n, 0, buffers[i].nbytes)) for n, i in enumerate(rest))
-            tickets.append(tuple(self._put(stream, [buffers[i] for i in rest], [places[i] for i in rest])))  # type: ignore[arg-type]
+            tickets.append(tuple(self._put(stream, [buffers[i] for i in rest],
+                                           [places[i] for i in rest])))  # type: ignore[arg-type]
         return tickets, [layout[i] for i in range(len(buffers))]
 
     def _links(self, places: Sequence[tuple[int, int]]) -> dict[int, tuple[str, Part, View]]:
@@ -148,14 +165,18 @@ class Mailbox:
             view = found.view()
             if view is None:
                 continue
-            inside = {i: part[0] for i, place in enumerate(places) if (part := parts_of(found.starts, found.sizes, [place]))}
+            inside = {i: part[0] for i, place in enumerate(places)
+                      if (part := parts_of(found.starts, found.sizes, [place]))}
             shown = sum(part.nbytes for part in inside.values())
-            if inside and shown * _PART_MIN >= sum(found.sizes) and (not view.cow or unwritten([places[i] for i in inside])):
+            if (inside and shown * _PART_MIN >= sum(found.sizes) and
+                (not view.cow or unwritten([places[i] for i in inside]))):
                 links.update((i, (found.key, part, view)) for i, part in inside.items())
         return links
 
-    def _put(self, stream: bytes | None, buffers: list[memoryview], places: list[tuple[int, int]]) -> Ticket:
-        mark = (stream, tuple(places)) if stream is not None and all(begin for begin, _ in places) else None
+    def _put(self, stream: bytes | None, buffers: list[memoryview],
+             places: list[tuple[int, int]]) -> Ticket:
+        mark = ((stream, tuple(places)) if stream is not None and all(begin for begin, _ in places)
+                else None)
         with self._lock:
             self._forget(lambda sent: sent.until < time.monotonic())
             sent = self._sent.get(mark) if mark else None
@@ -166,7 +187,8 @@ class Mailbox:
         if not self._leaves_room(nbytes):
             self._forget(lambda sent: True)
             if not self._leaves_room(nbytes):
-                raise Error(errno.ENOSPC, f"the partition {self.where.partition} has no room for {nbytes} bytes, and for who reads them")
+                raise Error(errno.ENOSPC, f"the partition {self.where.partition} has no room for "
+                                          f"{nbytes} bytes, and for who reads them")
         try:
             self.store.put_buffers(key, b"", buffers, evict=False)
         except Error:
@@ -210,7 +232,8 @@ class Mailbox:
             view = self.store.view(key)
         except KeyError:  # its array went just now
             return False
-        return all(_memcmp(begin, address(buffer), nbytes) == 0 for (begin, nbytes), buffer in zip(places, view.buffers))
+        return all(_memcmp(begin, address(buffer), nbytes) == 0 for (begin, nbytes), buffer in zip(
+            places, view.buffers))
 
     def _delete(self, key: str) -> None:
         if self._pid == os.getpid():
@@ -220,7 +243,8 @@ class Mailbox:
     # -- receiving
 
     def take(self, ticket: Ticket) -> View:
-        """The object of a ticket, copy-on-write; it goes with the view. Raises Error (ESTALE: the job is over)."""
+        """The object of a ticket, copy-on-write; it goes with the view. Raises Error
+        (ESTALE: the job is over)."""
         key = next(self._keys)
         self.store.adopt(key, ticket)
         view = self.store.view(key, cow=True)
@@ -232,7 +256,8 @@ class Mailbox:
 
         with self._lock:
             buffers = view.buffers
-            self._maps[identity] = _Map(weakref.ref(view, gone), key, tuple(map(address, buffers)), tuple(b.nbytes for b in buffers))
+            self._maps[identity] = _Map(weakref.ref(view, gone), key, tuple(map(address, buffers)),
+                                        tuple(b.nbytes for b in buffers))
         return view
 
 
@@ -258,7 +283,8 @@ _warned = False
 
 
 def mailbox(partition: str | None = None, root: str | None = None) -> Mailbox:
-    """This process's mailbox in the partition (None: the default one). root: of the job that it is part of, if it is of none. Raises Error."""
+    """This process's mailbox in the partition (None: the default one). root: of the job that it is
+    part of, if it is of none. Raises Error."""
     path = partition or default_path()
     with _boxes_lock:
         box = _boxes.get(path)
@@ -268,7 +294,8 @@ def mailbox(partition: str | None = None, root: str | None = None) -> Mailbox:
         if error is not None and time.monotonic() - since < _REFUSED:
             raise error
         try:
-            box = _boxes[path] = Mailbox(path, _roots.setdefault(path, root) if root else _roots.get(path))
+            box = _boxes[path] = Mailbox(path, _roots.setdefault(path, root) if root
+                                         else _roots.get(path))
         except (Error, OSError) as refused:
             _refused[path] = time.monotonic(), refused
             raise
@@ -277,9 +304,11 @@ def mailbox(partition: str | None = None, root: str | None = None) -> Mailbox:
 
 
 def begin(partition: str | None, min_size: int) -> Way:
-    """The way of a job that begins with this process, unless it is part of one: messages of its children are good as long as it lives."""
+    """The way of a job that begins with this process, unless it is part of one: messages of its
+    children are good as long as it lives."""
     pickling.prepared(None)  # in this thread, not in a queue's
-    if getattr(process.current_process(), "_inheriting", False):  # a child imports the main module, before it hears of its job
+    # a child imports the main module, before it hears of its job
+    if getattr(process.current_process(), "_inheriting", False):
         return Way(partition, min_size, _roots.get(partition or default_path()))
     try:
         root = mailbox(partition).where.root
@@ -319,7 +348,8 @@ def warn(partition: str | None, error: Exception) -> None:
         fs = os.statvfs(path if os.path.exists(path) else os.path.dirname(path))
         size = f" of {fs.f_blocks * fs.f_frsize >> 20} MiB"
     warnings.warn(
-        f"messages go without shared memory, as they would without shmstore: {error}. The partition is {path}, on a file system{size}; a "
+        f"messages go without shared memory, as they would without shmstore: {error}. The "
+        f"partition is {path}, on a file system{size}; a "
         "container's grows by --shm-size, and SHMSTORE_PARTITION names another one",
         RuntimeWarning, stacklevel=3)
 
@@ -340,11 +370,13 @@ class _Table(dict):  # type: ignore[type-arg]
 
 
 def _reduce(reduce: Reducer, value: object) -> object:
-    is_shared = getattr(value, "is_shared", None)  # a tensor in torch's shared memory, where its processes mean to write to it together
+    # a tensor in torch's shared memory, where its processes mean to write to it together
+    is_shared = getattr(value, "is_shared", None)
     reduced = NotImplemented if is_shared is not None and is_shared() else reduce(value, _ORIGIN)
     if reduced is not NotImplemented:
         return reduced
-    stock = ForkingPickler._extra_reducers.get(type(value)) or copyreg.dispatch_table.get(type(value))  # type: ignore[attr-defined]
+    stock = (ForkingPickler._extra_reducers.get(type(value)) or  # type: ignore[attr-defined]
+             copyreg.dispatch_table.get(type(value)))
     return stock(value) if stock else value.__reduce_ex__(5)
 
 
@@ -362,7 +394,9 @@ def _dump(value: object, aside_min: int, by_value: bool) -> tuple[bytes, list[me
     buffers: list[pickle.PickleBuffer] = []
     file = io.BytesIO()
     pickler = pickle.Pickler(file, 5, buffer_callback=pickling.collector(buffers, aside_min))
-    pickler.dispatch_table = {**copyreg.dispatch_table, **ForkingPickler._extra_reducers, **_table}  # type: ignore[attr-defined]
+    pickler.dispatch_table = {
+        **copyreg.dispatch_table,
+        **ForkingPickler._extra_reducers, **_table}  # type: ignore[attr-defined]
     pickler.dump(value)
     return file.getvalue(), [buffer.raw() for buffer in buffers]
 
@@ -380,9 +414,11 @@ def small(value: Any, depth: int = 3) -> bool:
 
 
 def dumps(value: object, way: Way) -> bytes:
-    """The pickle of a value that `pickle.loads` reads in any process of the host that can import shmstore.
+    """The pickle of a value that `pickle.loads` reads in any process of the
+    host that can import shmstore.
 
-    Values of less than way.min_size bytes are in it whole. Raises what pickling them raises; where shared memory cannot be had it warns.
+    Values of less than way.min_size bytes are in it whole. Raises what pickling them raises; where
+    shared memory cannot be had it warns.
     """
     stream, buffers = _dump(value, _ASIDE_MIN, way.by_value)
     nbytes = sum(buffer.nbytes for buffer in buffers) + len(stream)
@@ -390,23 +426,28 @@ def dumps(value: object, way: Way) -> bytes:
         inside = len(stream) < way.min_size
         try:
             box = mailbox(way.partition, way.root)
-            objects = box.send(stream if inside else None, buffers if inside else [*buffers, memoryview(stream)])
+            objects = box.send(stream if inside else None, buffers if inside
+                               else [*buffers, memoryview(stream)])
         except (Error, OSError) as error:
             warn(way.partition, error)
         else:
-            return pickle.dumps(AsCall(load, stream if inside else None, tuple(box.where), *objects), protocol=4)
+            return pickle.dumps(AsCall(load, stream if inside else None, tuple(box.where),
+                                       *objects), protocol=4)
     if not buffers:
         return stream
     if _HANDS_OVER in stream:
-        return pickle.dumps(AsCall(load_whole, stream, [pickle.PickleBuffer(buffer) for buffer in buffers]), protocol=5)
+        return pickle.dumps(AsCall(load_whole, stream,
+                                   [pickle.PickleBuffer(buffer) for buffer in buffers]), protocol=5)
     return _dump(value, sys.maxsize, way.by_value)[0]
 
 
 def unreadable(path: str, error: Exception) -> Error:
     """The error for a received value in a partition that this process cannot use."""
     return Error(getattr(error, "errno", None) or errno.EIO,
-                 f"process {os.getpid()} cannot take a message out of the partition {path}: {error}. All processes of a job need the same directory "
-                 "there, as the same user; where they cannot have it, send without shmstore.multiprocessing")
+                 f"process {os.getpid()} cannot take a message out of the partition {path}: "
+                 f"{error}. All processes of a job need the same directory "
+                 "there, as the same user; where they cannot have it, send without "
+                 "shmstore.multiprocessing")
 
 
 class AsCall:
@@ -420,24 +461,28 @@ class AsCall:
 
 
 def load_whole(stream: bytes, buffers: list[bytes | bytearray]) -> object:
-    """The value of a pickle with its buffers beside it. It was not pickled again: a Queue, a lock or a connection in it would have handed over its
-    descriptors twice."""
-    return pickle.loads(stream, buffers=map(bytearray, buffers))  # as with stock's pickle, what comes can be written to
+    """The value of a pickle with its buffers beside it. It was not pickled again: a Queue, a lock
+    or a connection in it would have handed over its descriptors twice."""
+    # as with stock's pickle, what comes can be written to
+    return pickle.loads(stream, buffers=map(bytearray, buffers))
 
 
-def load(stream: bytes | None, where: tuple[str, str], tickets: list[tuple[str, int, int]], layout: list[tuple[int, int, int, int]]) -> object:
+def load(stream: bytes | None, where: tuple[str, str], tickets: list[tuple[str, int, int]],
+         layout: list[tuple[int, int, int, int]]) -> object:
     """The value of a message; stream None: its pickle is the last buffer."""
     try:
         box = mailbox(*where)
         views = [box.take(Ticket(*ticket)).buffers for ticket in tickets]
     except (Error, OSError) as error:
         raise unreadable(where[0], error) from error
-    buffers = [views[number][i] if nbytes == views[number][i].nbytes else views[number][i][at : at + nbytes] for number, i, at, nbytes in layout]
+    buffers = [views[number][i] if nbytes == views[number][i].nbytes
+               else views[number][i][at : at + nbytes] for number, i, at, nbytes in layout]
     return pickle.loads(buffers.pop() if stream is None else stream, buffers=buffers)
 
 
 class Parcel:
-    """Carries a value through any pickler: what unpickles it has the value itself, and its large buffers came by handoff."""
+    """Carries a value through any pickler: what unpickles it has the value itself, and its large
+    buffers came by handoff."""
 
     __slots__ = ("value", "way")
 

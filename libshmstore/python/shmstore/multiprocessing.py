@@ -2,16 +2,20 @@
 """multiprocessing and concurrent.futures with large values in shared memory.
 
 >>> import shmstore.multiprocessing as smp
->>> smp.install()                    # from here on: Pool, ProcessPoolExecutor, Queue, Pipe, Process, Manager
+>>> smp.install()                    # from here on: Pool, ProcessPoolExecutor,
+                                     Queue, Pipe, Process, Manager
 >>> with smp.SharedExecutor(4) as pool:        # or this one executor, and nothing global
 ...     results = [pool.submit(f, a) for a in arrays]
->>> with smp.share(a) as shared:     # for many readers: shared.value is a map of the one copy, in every process
+>>> with smp.share(a) as shared:     # for many readers: shared.value is a map of
+                                     the one copy, in every process
 ...     pool.map(g, [(shared, i) for i in range(1000)])
 
-A value of 64 KiB and more is put into the partition once, and the receiver maps it: arrays are writable there, copy-on-write, and nobody else
-sees what is written. Smaller values, and what has no large buffers, travel as ever, and so does all where the partition has no room (see
-`shmstore.messages`). Any start method; no daemon is needed. Workers of a SharedExecutor that cannot open the partition are sent values as ever;
-what reads a queue or a pipe and cannot raises Error, which names the partition.
+A value of 64 KiB and more is put into the partition once, and the receiver maps it: arrays are
+writable there, copy-on-write, and nobody else sees what is written. Smaller values, and what has
+no large buffers, travel as ever, and so does all where the partition has no room (see
+`shmstore.messages`). Any start method; no daemon is needed. Workers of a SharedExecutor that
+cannot open the partition are sent values as ever; what reads a queue or a pipe and cannot raises
+Error, which names the partition.
 """
 
 from __future__ import annotations
@@ -32,7 +36,8 @@ from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 from ._shmstore import Error, View
-from .messages import MIN_SIZE, AsCall, Parcel, Way, begin, dumps, join, mailbox, small, unreadable, warn
+from .messages import (MIN_SIZE, AsCall, Parcel, Way, begin, dumps, join, mailbox, small,
+                       unreadable, warn)
 from .partition import Partition
 from .pickling import dumps as pickled
 from .store import Store
@@ -53,9 +58,11 @@ _installed: Way | None = None
 
 
 def install(min_size: int = MIN_SIZE, partition: str | None = None) -> None:
-    """From here on all that multiprocessing pickles goes by handoff, also in the children that this process starts, by whatever method.
+    """From here on all that multiprocessing pickles goes by handoff, also in the children that this
+    process starts, by whatever method.
 
-    min_size: bytes of a value. partition: its path; None: $SHMSTORE_PARTITION, else the default one. Made where it is missing.
+    min_size: bytes of a value. partition: its path; None: $SHMSTORE_PARTITION, else the default
+    one. Made where it is missing.
     """
     global _installed
     _installed = begin(partition, min_size)
@@ -101,24 +108,29 @@ def _begin(way: tuple[str | None, int, str | None], process: T) -> T:
 
 
 class SharedExecutor(ProcessPoolExecutor):
-    """A ProcessPoolExecutor whose arguments and results go by handoff. Nothing else in the process changes.
+    """A ProcessPoolExecutor whose arguments and results go by handoff. Nothing
+    else in the process changes.
 
     min_size, partition: as `install` has them. The other arguments are ProcessPoolExecutor's.
     """
 
     def __init__(
-        self, max_workers: int | None = None, mp_context: BaseContext | None = None, initializer: Callable[..., object] | None = None,
-        initargs: tuple[object, ...] = (), *, min_size: int = MIN_SIZE, partition: str | None = None, **others: Any,
+        self, max_workers: int | None = None, mp_context: BaseContext | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[object, ...] = (), *, min_size: int = MIN_SIZE,
+        partition: str | None = None, **others: Any,
     ) -> None:
         self._way = begin(partition, min_size)
         self._workers = _Workers(self, mp_context or multiprocessing.get_context())
         initargs = (tuple(self._way), self._workers.says, initializer, Parcel(initargs, self._way))
-        super().__init__(max_workers, mp_context, _enter, initargs, **others)  # type: ignore[arg-type]
+        super().__init__(
+            max_workers, mp_context, _enter, initargs, **others)  # type: ignore[arg-type]
 
     def submit(self, fn: Callable[..., T], /, *args: object, **kwargs: object) -> Future[T]:
         """As Executor.submit."""
         call: object = fn, args, kwargs
-        return super().submit(_call, tuple(self._way), call if not kwargs and small(args) else _Call(call, self._way, self._workers))  # type: ignore[arg-type]
+        packed = call if not kwargs and small(args) else _Call(call, self._way, self._workers)
+        return super().submit(_call, tuple(self._way), packed)  # type: ignore[arg-type]
 
 
 class _Workers:
@@ -131,7 +143,8 @@ class _Workers:
         self._begun = self._refused = False
 
     def can_open(self, partition: str | None) -> bool:
-        """Whether all can that have begun. Waits for the first one, before which nobody would read a message."""
+        """Whether all can that have begun. Waits for the first one, before which
+        nobody would read a message."""
         while not self._refused:
             with contextlib.suppress(BlockingIOError):
                 said = os.read(self._hears.fileno(), 4096)
@@ -157,10 +170,13 @@ class _Call:
 
     def __reduce__(self) -> tuple[object, ...]:
         call, way, workers = self._arguments
-        return bytes, (dumps(call, way if workers.can_open(way.partition) else way._replace(min_size=sys.maxsize)),)
+        return bytes, (dumps(call, way if workers.can_open(way.partition)
+                             else way._replace(min_size=sys.maxsize)),)
 
 
-def _enter(way: tuple[str | None, int, str | None], says: Connection[object, object], initializer: Callable[..., object] | None, initargs: Parcel | tuple[object, ...]) -> None:
+def _enter(way: tuple[str | None, int, str | None], says: Connection[object, object],
+           initializer: Callable[..., object] | None,
+           initargs: Parcel | tuple[object, ...]) -> None:
     """Begins a worker."""
     said = b"+"
     if way[2] is not None:
@@ -171,10 +187,13 @@ def _enter(way: tuple[str | None, int, str | None], says: Connection[object, obj
             said = b"-" + str(error).encode()[:2000]
     os.write(says.fileno(), said)
     if initializer is not None:
-        initializer(*(initargs.value if isinstance(initargs, Parcel) else initargs))  # a forked worker has it as it is
+        # a forked worker has it as it is
+        initializer(*(initargs.value if isinstance(initargs, Parcel) else initargs))
 
 
-def _call(way: tuple[str | None, int, str | None], call: bytes | tuple[Callable[..., object], tuple[object, ...], dict[str, object]]) -> object:
+def _call(way: tuple[str | None, int, str | None],
+          call: bytes | tuple[Callable[..., object], tuple[object, ...],
+                              dict[str, object]]) -> object:
     fn, args, kwargs = pickle.loads(call) if isinstance(call, bytes) else call
     result = fn(*args, **kwargs)
     return result if small(result) else Parcel(result, Way(*way))
@@ -192,7 +211,8 @@ class Where(NamedTuple):
 
 
 class Shared(Generic[T]):
-    """A value that any number of processes of the host read, made by `share`. Pickles to its name. A context manager that closes it."""
+    """A value that any number of processes of the host read, made by `share`. Pickles to its name.
+    A context manager that closes it."""
 
     def __init__(self, where: Where | None, readonly: bool, value: Any = _UNREAD) -> None:
         self._where, self._readonly, self._value = where, readonly, value
@@ -200,13 +220,15 @@ class Shared(Generic[T]):
 
     @property
     def value(self) -> T:
-        """Over the shared memory: writable, copy-on-write, unless it was shared readonly. Raises Error (ESTALE, ENOENT), KeyError after `close`."""
+        """Over the shared memory: writable, copy-on-write, unless it was shared readonly. Raises
+        Error (ESTALE, ENOENT), KeyError after `close`."""
         if self._where is not None and self._value is _UNREAD:
             self._value = _read(self._where, self._readonly)
         return self._value  # type: ignore[no-any-return]
 
     def close(self) -> None:
-        """Frees it in the process that shared it: values that are in use stay. Otherwise it is freed with that process."""
+        """Frees it in the process that shared it: values that are in use stay. Otherwise it is
+        freed with that process."""
         if self._where is None or self._owner != os.getpid():
             return
         _kept.pop(self._where, None)
@@ -220,13 +242,16 @@ class Shared(Generic[T]):
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Shared, (self._where, self._readonly) if self._where is not None else (None, self._readonly, self._value)
+        return (Shared, (self._where, self._readonly) if self._where is not None
+                else (None, self._readonly, self._value))
 
 
 def share(value: T, partition: str | None = None, readonly: bool = False) -> Shared[T]:
-    """Puts the value into the partition for many readers: send what this returns instead. It is there until `close`, or until this process ends.
+    """Puts the value into the partition for many readers: send what this returns instead. It is
+    there until `close`, or until this process ends.
 
-    readonly: arrays are read-only in all processes. Where there is no room the value travels as ever, and a warning says so.
+    readonly: arrays are read-only in all processes. Where there is no room the value travels as
+    ever, and a warning says so.
     """
     header, buffers = pickled(value)
     try:
@@ -243,7 +268,8 @@ def share(value: T, partition: str | None = None, readonly: bool = False) -> Sha
 
 _numbers = itertools.count()
 _readers: dict[tuple[str, str], Store] = {}  # by partition and store
-_kept: OrderedDict[Where, View] = OrderedDict()  # of those that are read-only: of a copy-on-write one each reader has its own
+# of those that are read-only: of a copy-on-write one each reader has its own
+_kept: OrderedDict[Where, View] = OrderedDict()
 _readers_lock = threading.Lock()
 
 
@@ -263,7 +289,8 @@ def _read(where: Where, readonly: bool) -> Any:
             store = _readers.get((partition, name))
             if store is None:
                 try:
-                    store = _readers[partition, name] = Partition(partition).open(name, readonly=True)
+                    store = _readers[partition, name] = Partition(partition).open(
+                        name, readonly=True)
                 except (Error, OSError) as error:
                     raise unreadable(partition, error) from error
             view = store.view(key, cow=not readonly)

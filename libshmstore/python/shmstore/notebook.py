@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables shared between notebooks: `%load_ext shmstore`, then `%share frame` in one of them and `%shared frame` in another."""
+"""Variables shared between notebooks: `%load_ext shmstore`, then `%share frame` in one of them and
+`%shared frame` in another."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ _LABEL = "notebook"
 
 @magics_class
 class Sharing(Magics):  # type: ignore[misc]
-    """The store of a kernel that shares variables, opened with the first one. It goes when the kernel ends."""
+    """The store of a kernel that shares variables, opened with the first one. It
+    goes when the kernel ends."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
@@ -28,9 +30,11 @@ class Sharing(Magics):  # type: ignore[misc]
 
     @line_magic  # type: ignore[untyped-decorator]
     def share(self, line: str) -> None:
-        """%share NAME...: puts these variables into shared memory, for %shared in other notebooks. %share -d NAME...: takes them out again.
+        """%share NAME...: puts these variables into shared memory, for %shared in other notebooks.
+        %share -d NAME...: takes them out again.
 
-        Later changes are seen by others when the variable is shared again. Classes and functions of the notebook go along where cloudpickle is installed.
+        Later changes are seen by others when the variable is shared again. Classes and functions of
+        the notebook go along where cloudpickle is installed.
         """
         names = line.split()
         taken = "-d" in names[:1]
@@ -50,19 +54,23 @@ class Sharing(Magics):  # type: ignore[misc]
 
     @line_magic  # type: ignore[untyped-decorator]
     def shared(self, line: str) -> None:
-        """%shared: lists what notebooks share. %shared NAME...: makes these variables here, over the shared memory: arrays may be written to,
-        copy-on-write, and nobody else sees it. Of several notebooks that share a name the one is taken that opened its store last.
+        """%shared: lists what notebooks share. %shared NAME...: makes these variables here, over
+        the shared memory: arrays may be written to, copy-on-write, and nobody else sees it. Of
+        several notebooks that share a name the one is taken that opened its store last.
         """
         names = line.split()
         found = self._found()
         if not names:
             for name, (store, nbytes, pid) in sorted(found.items()):
-                print(f"{name:24} {size(nbytes):>12}   process {pid}{' (this notebook)' if store == self._name() else ''}")
+                print(f"{name:24} {size(nbytes):>12}   process "
+                      f"{pid}{' (this notebook)' if store == self._name() else ''}")
             if not found:
-                print(f"nothing is shared in {self._partition.path}; %share NAME in another notebook does it")
+                print(f"nothing is shared in {self._partition.path}; %share NAME in another "
+                      f"notebook does it")
         for name in names:
             if name not in found:
-                raise UsageError(f"%shared {name}: no notebook shares it; %shared lists what there is")
+                raise UsageError(f"%shared {name}: no notebook shares it; %shared lists what there "
+                                 f"is")
             with self._partition.open(found[name][0], readonly=True) as reader:
                 self.shell.user_ns[name] = reader.get(name, cow=True)
 
@@ -80,7 +88,8 @@ class Sharing(Magics):  # type: ignore[misc]
                     objects = reader.objects()
             except Error:  # it ended just now
                 continue
-            found.update((one.key, (info.name, one.buffer_size, info.pid)) for one in objects if isinstance(one.key, str))
+            found.update((one.key, (info.name, one.buffer_size, info.pid)) for one in objects
+                         if isinstance(one.key, str))
         return found
 
 

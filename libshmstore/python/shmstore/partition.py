@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from . import _shmstore
 from ._shmstore import Error
-from .records import Counters, EvictReport, Finding, GcAction, GcReport, Holder, PartitionInfo, Reconciliation, StoreInfo, TierInfo, Usage
+from .records import (Counters, EvictReport, Finding, GcAction, GcReport, Holder, PartitionInfo,
+                      Reconciliation, StoreInfo, TierInfo, Usage)
 from .richtext import size, table
 from .store import Store
 
@@ -24,13 +25,15 @@ class Partition(_shmstore.Partition):
 
     Partition(path=None, create=False, allow_disk=False, shared=False)
 
-    path        a directory on a tmpfs; None: $SHMSTORE_PARTITION, else the one chosen when the library was built.
+    path        a directory on a tmpfs; None: $SHMSTORE_PARTITION, else the one
+                chosen when the library was built.
     create      make the directory (one level) and its marker where they are missing.
     allow_disk  with create: accept a file system that is not a tmpfs.
     shared      with create: for several users, mode 1777.
 
-    It need not be closed; `close`, or leaving it as a context manager, gives its descriptors back at once. Stores stay open.
-    May be used by many threads, in forked children, and sent to other processes of the host (it is pickled as its path).
+    It need not be closed; `close`, or leaving it as a context manager, gives its descriptors back
+    at once. Stores stay open. May be used by many threads, in forked children, and sent to other
+    processes of the host (it is pickled as its path).
     """
 
     def open(
@@ -53,45 +56,61 @@ class Partition(_shmstore.Partition):
     ) -> Store:
         """Opens (makes) the store called name and holds it until it is closed or this process dies.
 
-        name         None: one that no other process and no other call takes, python-<pid>-<number>; for those who only put, adopt and hand off.
-        keep         the store and its objects stay when it is closed or its owner dies; gc leaves them.
+        name         None: one that no other process and no other call takes, python-<pid>-<number>;
+                     for those who only put, adopt and hand off.
+        keep         the store and its objects stay when it is closed or
+                     its owner dies; gc leaves them.
         label        free text shown to operators.
-        directory    where the store lives: a path in the partition; its parent must exist. None: stores/<name>.
-        recycle_max  bytes of deleted objects kept for the next put; 0 = off, None = the library's default.
+        directory    where the store lives: a path in the partition; its parent
+                     must exist. None: stores/<name>.
+        recycle_max  bytes of deleted objects kept for the next put; 0 = off,
+                     None = the library's default.
         readonly     look at a store of one's own user, live or dead.
-        any_user     with readonly: whoever's store it is. Values in it are pickles, which run what they say: see `Store.get`.
+        any_user     with readonly: whoever's store it is. Values in it are pickles, which run
+                     what they say: see `Store.get`.
         adopt        take over the objects of a dead owner's store even if it was not kept.
         fresh        drop the objects of a dead owner's store even if it was kept.
-        daemon       "auto": register with shmstored where it runs, go on alone where it does not; "required": Error ETIMEDOUT where
-                     it does not; "off": never look for it. $SHMSTORE_DAEMON says what "auto" is.
-        wait         seconds that a put waits for room under a quota, then Error ETIMEDOUT; None: it fails at once.
-        arbitrate    what threads bound to a task of the arbiter put, create and promote is reserved first: that may wait, or raise an
-                     `arbiter.Outcome`. Without a daemon it changes nothing.
-        pack_max     objects of up to so many bytes go into segments, many to a file: a put, a get, a handoff and a delete of them take no
-                     system call. 0: each object is a file; None: $SHMSTORE_PACK_MAX, else 1 MiB. Objects that only files can be (an empty key,
-                     more than 64 buffers, a handoff to another user) are files all the same.
-        leases_with  the name of a store: once nobody has that one open, tickets of this one are over for gc, whatever their lease. For a job's
-                     processes: what they sent each other is nobody's after it. Its own name: after itself.
-        timeout      with readonly: seconds that a store of that name is waited for, then TimeoutError; None: not at all.
+        daemon       "auto": register with shmstored where it runs, go on alone where it does not;
+                     "required": Error ETIMEDOUT where it does not; "off": never look for it.
+                     $SHMSTORE_DAEMON says what "auto" is.
+        wait         seconds that a put waits for room under a quota, then Error
+                     ETIMEDOUT; None: it fails at once.
+        arbitrate    what threads bound to a task of the arbiter put, create and promote is
+                     reserved first: that may wait, or raise an `arbiter.Outcome`. Without
+                     a daemon it changes nothing.
+        pack_max     objects of up to so many bytes go into segments, many to a file: a put, a get,
+                     a handoff and a delete of them take no system call. 0: each object is a file;
+                     None: $SHMSTORE_PACK_MAX, else 1 MiB. Objects that only files can be (an empty
+                     key, more than 64 buffers, a handoff to another user) are files all the same.
+        leases_with  the name of a store: once nobody has that one open, tickets of this one are
+                     over for gc, whatever their lease. For a job's
+                     processes: what they sent each other is nobody's after
+                     it. Its own name: after itself.
+        timeout      with readonly: seconds that a store of that name is waited for, then
+                     TimeoutError; None: not at all.
 
-        Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT (readonly), ENOSPC, ETIMEDOUT (daemon).
+        Raises Error: EBUSY where a live owner holds the name, EINVAL, EPERM, ENOENT
+        (readonly), ENOSPC, ETIMEDOUT (daemon).
         """
         if name is None:
             if readonly or adopt or keep:
-                raise ValueError("a store that is there, or is to stay, needs a name: Partition.stores() lists those that there are")
+                raise ValueError("a store that is there, or is to stay, needs a name: "
+                                 "Partition.stores() lists those that there are")
             name = f"python-{os.getpid()}-{next(_unnamed)}"
         if timeout is not None and not readonly:
-            raise ValueError("timeout: how long a store is waited for that another process makes: it goes with readonly")
+            raise ValueError("timeout: how long a store is waited for that another process makes: "
+                             "it goes with readonly")
         end = time.monotonic() + (timeout or 0)
         while True:
             try:
-                store = Store(self, name, keep, label, directory, recycle_max, readonly, adopt, fresh, daemon, wait, arbitrate, any_user,
-                              pack_max, leases_with)
+                store = Store(self, name, keep, label, directory, recycle_max, readonly, adopt,
+                              fresh, daemon, wait, arbitrate, any_user, pack_max, leases_with)
             except Error as error:
                 if timeout is None or error.errno != errno.ENOENT:
                     raise
                 if time.monotonic() >= end:
-                    raise TimeoutError(f"no store {name!r} in {self.path!r} within {timeout:g} s") from error
+                    raise TimeoutError(
+                        f"no store {name!r} in {self.path!r} within {timeout:g} s") from error
                 time.sleep(_LOOK)
             else:
                 store._any_user = any_user
@@ -101,7 +120,8 @@ class Partition(_shmstore.Partition):
         """For notebooks: the partition and its stores."""
         info = self.info()
         rows = [
-            (s.name, s.label, "unknown" if s.alive is None else s.pid if s.alive else "kept" if s.keep else "dead",
+            (s.name, s.label, "unknown" if s.alive is None else s.pid if s.alive else "kept"
+             if s.keep else "dead",
              s.counters.linked_n, size(s.counters.linked_bytes))
             for s in self.stores()
         ]
@@ -116,13 +136,15 @@ class Partition(_shmstore.Partition):
         return Usage._make(self._usage(full))
 
     def gc(self, dry_run: bool = False) -> GcReport:
-        """Removes what nobody owns: dead stores, expired leases, torn leftovers. With dry_run only says what would go."""
+        """Removes what nobody owns: dead stores, expired leases, torn leftovers. With dry_run
+        only says what would go."""
         counts, actions = self._gc(dry_run)
         return GcReport._make((*counts, tuple(map(GcAction._make, actions))))
 
     def stores(self) -> list[StoreInfo]:
         """Every store of the partition, live or dead."""
-        return [StoreInfo._make((*fields, Counters._make(counters))) for *fields, counters in self._stores()]
+        return [StoreInfo._make((*fields, Counters._make(counters)))
+                for *fields, counters in self._stores()]
 
     def reconcile(self) -> Reconciliation:
         """`usage(full=True)`, and each process that holds memory which has no name."""
@@ -130,7 +152,8 @@ class Partition(_shmstore.Partition):
         return Reconciliation(Usage._make(usage), tuple(map(Holder._make, holders)))
 
     def verify(self) -> list[Finding]:
-        """Checks the marker, every store's page, every object's header, table and checksum. One finding per file."""
+        """Checks the marker, every store's page, every object's header, table and
+        checksum. One finding per file."""
         return list(map(Finding._make, self._verify()))
 
     def info(self) -> PartitionInfo:
@@ -158,8 +181,8 @@ class Partition(_shmstore.Partition):
         fsync     a tier file is on the disk before its object leaves memory.
         high, low percent of the partition between which `evict(watermarks=True)` works.
 
-        Raises Error: EBUSY (another path, or None, while the tier holds objects), ENOENT, ENOTSUP (the directory is in memory), EPERM,
-        EINVAL.
+        Raises Error: EBUSY (another path, or None, while the tier holds objects), ENOENT, ENOTSUP
+        (the directory is in memory), EPERM, EINVAL.
         """
         self._set_tier(path, max, min_free, level, fsync, high, low)
 
@@ -179,22 +202,25 @@ class Partition(_shmstore.Partition):
         progress: Callable[[EvictReport], object] | None = None,
         user: int | None = None,
     ) -> EvictReport:
-        """Moves what is used least to the disk tier until enough memory is free. Any process may, at any time; one at a time does.
+        """Moves what is used least to the disk tier until enough memory is free. Any process may,
+        at any time; one at a time does.
 
         bytes       to free at least; or
         to          down to so many bytes used of the partition; or
         watermarks  nothing below the tier's high watermark; above it, down to the low one.
         threads     that it may start, and ends before it returns. background: at idle priority.
-        wait        where another eviction runs: wait for it; else a report with done False is returned at once.
+        wait        where another eviction runs: wait for it; else a report with
+                    done False is returned at once.
         progress    called with an EvictReport now and then; a true result ends the eviction.
         user        root: whose objects, by user id; None: everybody's.
 
-        Raises Error: ENOSPC (all was tried and did not suffice, or the disk is full: detail says so), ENOENT (no tier), EPERM. Its
-        `report` is an EvictReport of what was done all the same.
+        Raises Error: ENOSPC (all was tried and did not suffice, or the disk is full: detail says
+        so), ENOENT (no tier), EPERM. Its `report` is an EvictReport of what was done all the same.
         """
         callback = None if progress is None else lambda fields: progress(EvictReport._make(fields))
         try:
-            return EvictReport._make(self._evict(bytes, to, watermarks, threads, background, wait, callback, user))
+            return EvictReport._make(self._evict(bytes, to, watermarks, threads, background, wait,
+                                                 callback, user))
         except _shmstore.Error as error:
             report = getattr(error, "report", None)
             if report is not None:

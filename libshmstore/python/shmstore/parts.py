@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of objects: which bytes of an object's buffers a value shows, and whether these are the object's still."""
+"""Parts of objects: which bytes of an object's buffers a value shows, and whether
+these are the object's still."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ class Part(NamedTuple):
 
 
 def address(buffer: memoryview) -> int:
-    """Where a buffer begins; 0 for an empty one, and where nothing imported NumPy, without which no value shows a part."""
+    """Where a buffer begins; 0 for an empty one, and where nothing imported NumPy, without
+    which no value shows a part."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not buffer.nbytes:
         return 0
@@ -28,8 +30,10 @@ def address(buffer: memoryview) -> int:
     return begin
 
 
-def parts_of(starts: Sequence[int], sizes: Sequence[int], places: Sequence[tuple[int, int]]) -> list[Part] | None:
-    """The places, (address, bytes) each, as parts of buffers that begin at starts; None where one lies in none of them."""
+def parts_of(starts: Sequence[int], sizes: Sequence[int],
+             places: Sequence[tuple[int, int]]) -> list[Part] | None:
+    """The places, (address, bytes) each, as parts of buffers that begin at starts; None where
+    one lies in none of them."""
     parts = []
     for begin, nbytes in places:
         for i, (start, size) in enumerate(zip(starts, sizes)):
@@ -42,7 +46,8 @@ def parts_of(starts: Sequence[int], sizes: Sequence[int], places: Sequence[tuple
 
 
 def unwritten(places: Sequence[tuple[int, int]]) -> bool:
-    """Whether nobody wrote to these bytes of copy-on-write maps: a page that was written is not the file's any more."""
+    """Whether nobody wrote to these bytes of copy-on-write maps: a page that was written is
+    not the file's any more."""
     import numpy
 
     try:
@@ -51,8 +56,10 @@ def unwritten(places: Sequence[tuple[int, int]]) -> bool:
                 first, last = begin // mmap.PAGESIZE, (begin + nbytes - 1) // mmap.PAGESIZE
                 file.seek(first * 8)
                 entries = numpy.frombuffer(file.read((last - first + 1) * 8), "u8")
-                private = (entries & numpy.uint64(_PRESENT) != 0) & (entries & numpy.uint64(_FILE) == 0)
-                if len(entries) != last - first + 1 or (private | (entries & numpy.uint64(_SWAPPED) != 0)).any():
+                private = (entries & numpy.uint64(_PRESENT) != 0) & (entries & numpy.uint64(
+                    _FILE) == 0)
+                if (len(entries) != last - first + 1 or
+                    (private | (entries & numpy.uint64(_SWAPPED) != 0)).any()):
                     return False
     except OSError:
         return False

@@ -3,16 +3,20 @@
 
 Pickle protocol 5 hands out the memory of large values. This module adds the cases that it misses:
 
-- arrays that are neither C- nor F-contiguous would be copied into the pickle: they are made contiguous first, wherever
-  in the value they are;
-- a read-only buffer would be marked so in the pickle. Here it is not: whether a value read back is writable is the
-  reader's choice (`cow`), and the pickle of a value read from a view is, byte for byte, the one it was read from, by
-  which the library sees that nothing needs to be copied;
-- subclasses of NumPy's array (memmap, recarray, matrix, masked arrays) would be copied into the pickle, too;
-- frames of polars and tensors of torch would be; of a part of an Arrow table all of it would be handed out (foreign.py);
-- memoryview has no pickle at all, array.array, and bytes and bytearray as a whole value, have one with a copy inside.
+- arrays that are neither C- nor F-contiguous would be copied into the pickle: they are made
+  contiguous first, wherever in the value they are;
+- a read-only buffer would be marked so in the pickle. Here it is not: whether a value read back is
+  writable is the reader's choice (`cow`), and the pickle of a value read from a view is, byte for
+  byte, the one it was read from, by which the library sees that nothing needs to be copied;
+- subclasses of NumPy's array (memmap, recarray, matrix, masked arrays) would be
+  copied into the pickle, too;
+- frames of polars and tensors of torch would be; of a part of an Arrow table all of it
+  would be handed out (foreign.py);
+- memoryview has no pickle at all, array.array, and bytes and bytearray as a whole value,
+  have one with a copy inside.
 
-The pickle is an ordinary one: `pickle.loads(header, buffers=buffers)` reads it, with or without this package's help.
+The pickle is an ordinary one: `pickle.loads(header, buffers=buffers)` reads it, with or
+without this package's help.
 """
 
 from __future__ import annotations
@@ -45,15 +49,20 @@ _WHOLE_MIN = 512  # bytes; shorter bytes and bytearray values stay in the pickle
 
 
 def dumps(
-    obj: object, by_value: bool = False, as_is: bool = False, strided: bool = False, seen: set[type] | None = None, least: int = 0,
+    obj: object, by_value: bool = False, as_is: bool = False, strided: bool = False,
+    seen: set[type] | None = None, least: int = 0,
 ) -> tuple[bytes, list[pickle.PickleBuffer]]:
-    """The value as (header, buffers) for `Store.put_buffers`; the buffers are obj's own memory, nothing of it is copied.
+    """The value as (header, buffers) for `Store.put_buffers`; the buffers are obj's own
+    memory, nothing of it is copied.
 
-    Values that plain pickle refuses (lambdas, local classes) are left to cloudpickle, if that is installed. by_value also hands
-    it what was defined in `__main__`, so that a process with another main program can read it. as_is: arrays that are read-only stay so
-    for every reader, unless they are that only because they lie in a view; those that show the same memory more than once (broadcast
-    ones, sliding windows) do so when they are read back, where else they are written out. strided: arrays in views are not made contiguous,
-    the memory is handed out over which they stretch. seen: gets the types of all objects whose pickle is their own affair: not pickle's, nor ours.
+    Values that plain pickle refuses (lambdas, local classes) are left to cloudpickle, if that is
+    installed. by_value also hands it what was defined in `__main__`, so that a process with
+    another main program can read it. as_is: arrays that are read-only stay so for every reader,
+    unless they are that only because they lie in a view; those that show the same memory more
+    than once (broadcast ones, sliding windows) do so when they are read back, where else they
+    are written out. strided: arrays in views are not made contiguous, the memory is handed out
+    over which they stretch. seen: gets the types of all objects whose pickle is their own
+    affair: not pickle's, nor ours.
     least: bytes of a buffer; smaller ones stay in the header.
 
     Do not change obj's arrays between dumps and put_buffers: the buffers show what is there then.
@@ -77,31 +86,37 @@ def dumps(
 def loads(view: View, any_user: bool = False) -> Any:
     """The value that a view holds; its arrays lie in the mapped memory and keep it alive.
 
-    A pickle runs what it says, as the reader: one that another user put is refused (Error EPERM), unless any_user says that this user is trusted
-    with all that one may do oneself. `View.header` and `View.buffers` are data, whoever's they are.
+    A pickle runs what it says, as the reader: one that another user put is refused (Error EPERM),
+    unless any_user says that this user is trusted with all that one may do oneself. `View.header`
+    and `View.buffers` are data, whoever's they are.
     """
     if not any_user and view.uid != geteuid():
         raise Error(
             errno.EPERM,
-            f"object {view.key!r} is user {view.uid}'s: reading its value would run that user's pickle as user {geteuid()}; take "
+            f"object {view.key!r} is user {view.uid}'s: reading its value would run that user's "
+            f"pickle as user {geteuid()}; take "
             "view.buffers, or say any_user=True where that user is trusted",
         )
     header = view.header_view
     if not header.nbytes:
-        raise pickle.UnpicklingError(f"object {view.key!r} is no pickle: its header is empty; read it with Store.view()")
+        raise pickle.UnpicklingError(f"object {view.key!r} is no pickle: its header is empty; read "
+                                     f"it with Store.view()")
     try:
         return pickle.loads(header, buffers=view.buffers)
     except AttributeError as e:
         if "__main__" not in str(e):
             raise
         raise AttributeError(
-            f"object {view.key!r}: {e}: its class or function was defined in the notebook or main program that put it. Put it with "
-            "store.put(key, value, by_value=True), or move the definition into a module that both import"
+            f"object {view.key!r}: {e}: its class or function was defined in the notebook or main "
+            f"program that put it. Put it with "
+            "store.put(key, value, by_value=True), or move the definition into a module that both "
+            "import"
         ) from None
 
 
 class _Whole:
-    """Stands for a bytes or bytearray that is the whole value: pickle never asks about these types themselves."""
+    """Stands for a bytes or bytearray that is the whole value: pickle never asks
+    about these types themselves."""
 
     __slots__ = ("value",)
 
@@ -112,7 +127,8 @@ class _Whole:
 class _Origin:
     """How a value is pickled: the arguments of `dumps`."""
 
-    def __init__(self, as_is: bool = False, strided: bool = False, seen: set[type] | None = None) -> None:
+    def __init__(self, as_is: bool = False, strided: bool = False,
+                 seen: set[type] | None = None) -> None:
         self.as_is, self.strided, self.seen = as_is, strided, seen
 
     def reduce(self, obj: object) -> object:
@@ -138,8 +154,10 @@ def _dump(
     return file.getvalue(), buffers
 
 
-def collector(buffers: list[pickle.PickleBuffer], least: int) -> Callable[[pickle.PickleBuffer], bool]:
-    """A buffer_callback that appends to buffers; those of less than so many bytes stay in the pickle."""
+def collector(buffers: list[pickle.PickleBuffer],
+              least: int) -> Callable[[pickle.PickleBuffer], bool]:
+    """A buffer_callback that appends to buffers; those of less than so many
+    bytes stay in the pickle."""
 
     def collect(buffer: pickle.PickleBuffer) -> bool:
         raw = buffer.raw()
@@ -164,7 +182,8 @@ def prepared(obj: Any) -> object:
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, origin: _Origin, collect: Callable[[pickle.PickleBuffer], bool]) -> None:
+    def __init__(self, file: io.BytesIO, origin: _Origin,
+                 collect: Callable[[pickle.PickleBuffer], bool]) -> None:
         super().__init__(file, protocol=5, buffer_callback=collect)
         self._origin = origin
 
@@ -182,7 +201,8 @@ def _cloud_pickler() -> Callable[..., pickle.Pickler] | None:
     if _cloud is None:
 
         class CloudPickler(cloudpickle.CloudPickler):  # type: ignore[misc]
-            def __init__(self, file: io.BytesIO, origin: _Origin, collect: Callable[[pickle.PickleBuffer], bool]) -> None:
+            def __init__(self, file: io.BytesIO, origin: _Origin,
+                         collect: Callable[[pickle.PickleBuffer], bool]) -> None:
                 super().__init__(file, protocol=5, buffer_callback=collect)
                 self._origin = origin
 
@@ -204,7 +224,8 @@ def _enter_numpy() -> None:
     # NumPy's own name in the pickle: NumPy alone can read the pickle then.
     _frombuffer = numpy.empty(1).__reduce_ex__(5)[0]
     _ndarray = numpy.ndarray
-    _byte_bounds = numpy.lib.array_utils.byte_bounds if hasattr(numpy.lib, "array_utils") else numpy.byte_bounds
+    _byte_bounds = (numpy.lib.array_utils.byte_bounds if hasattr(numpy.lib, "array_utils")
+                    else numpy.byte_bounds)
     reducers[numpy.ndarray] = _reduce_ndarray
     for kind in (numpy.memmap, numpy.recarray, numpy.matrix):
         reducers[kind] = _reduce_subclass
@@ -214,7 +235,8 @@ def _enter_numpy() -> None:
 def _enter_foreign() -> None:
     for name in [name for name in list(_awaited) if name in sys.modules]:
         importlib.import_module(name)  # waits where another thread is just importing it
-        with suppress(KeyError, AttributeError):  # another thread did it; a module of that name without these types
+        # another thread did it; a module of that name without these types
+        with suppress(KeyError, AttributeError):
             reducers.update(_awaited[name]())
         _awaited.pop(name, None)
 
@@ -224,11 +246,14 @@ def _of_masked() -> dict[type, Reducer]:
 
 
 # Nothing is imported here: a queue's thread pickles, and a fork meanwhile would leave a held lock.
-_awaited = {"numpy.ma": _of_masked, "polars": foreign.of_polars, "pyarrow": foreign.of_pyarrow, "torch": foreign.of_torch}
+_awaited = {"numpy.ma": _of_masked, "polars": foreign.of_polars, "pyarrow": foreign.of_pyarrow,
+            "torch": foreign.of_torch}
 _numpy = False
 _ndarray: type | tuple[()] = ()
-_byte_bounds: Callable[[numpy.ndarray], tuple[int, int]]  # numpy's function that tells the addresses between which an array lies
-_frombuffer: Callable[..., numpy.ndarray]  # numpy's function that makes an array of a buffer, a dtype, a shape and an order
+# numpy's function that tells the addresses between which an array lies
+_byte_bounds: Callable[[numpy.ndarray], tuple[int, int]]
+# numpy's function that makes an array of a buffer, a dtype, a shape and an order
+_frombuffer: Callable[..., numpy.ndarray]
 
 
 def _reduce_whole(obj: _Whole, origin: _Origin) -> object:
@@ -243,7 +268,8 @@ def _reduce_memoryview(obj: memoryview, origin: _Origin) -> object:
 def _restore_memoryview(buffer: Buffer, format: str, shape: tuple[int, ...]) -> memoryview:
     flat = memoryview(buffer)
     if 0 in shape:  # memoryview casts to no such shape, and only emptiness can be kept
-        return flat.cast("B") if len(shape) != 1 else flat.cast("B").cast(format)  # type: ignore[call-overload]
+        return (flat.cast("B") if len(shape) != 1 else flat.cast("B").cast(
+            format))  # type: ignore[call-overload]
     if format == "B" and len(shape) == 1:
         return flat
     return flat.cast("B").cast(format, shape)  # type: ignore[call-overload, no-any-return]
@@ -274,7 +300,8 @@ def _reduce_ndarray(obj: numpy.ndarray, origin: _Origin) -> object:
         return NotImplemented  # NumPy's own way is the same and faster
     order = "C" if flags.c_contiguous else "F"
     # NumPy shows no buffer of dates, so the bytes are shown.
-    flat = obj.reshape(-1, order=order).view("u1") if dtype.kind in "mMV" else obj.T if order == "F" else obj
+    flat = (obj.reshape(-1, order=order).view("u1") if dtype.kind in "mMV" else obj.T
+            if order == "F" else obj)
     buffer = pickle.PickleBuffer(flat)
     if locked:
         buffer = pickle.PickleBuffer(memoryview(buffer).toreadonly())
@@ -283,8 +310,10 @@ def _reduce_ndarray(obj: numpy.ndarray, origin: _Origin) -> object:
     return _frombuffer, (buffer, dtype, obj.shape, order)
 
 
-def _reduce_overlapping(obj: numpy.ndarray, low: int, extent: int, locked: bool, origin: _Origin) -> object:
-    """An array that shows some of its memory more than once, as broadcast ones do, or with gaps: that memory, once."""
+def _reduce_overlapping(obj: numpy.ndarray, low: int, extent: int, locked: bool,
+                        origin: _Origin) -> object:
+    """An array that shows some of its memory more than once, as broadcast ones do, or with
+    gaps: that memory, once."""
     import numpy
 
     memory = numpy.asarray(_Memory(obj, low, extent, not obj.flags.writeable))
@@ -296,11 +325,13 @@ def _reduce_overlapping(obj: numpy.ndarray, low: int, extent: int, locked: bool,
 
 
 class _Memory:
-    """Bytes at an address, for numpy.asarray, which keeps this and so the array that they belong to."""
+    """Bytes at an address, for numpy.asarray, which keeps this and so the
+    array that they belong to."""
 
     def __init__(self, owner: object, address: int, nbytes: int, readonly: bool) -> None:
         self.owner = owner
-        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,), "data": (address, readonly)}
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,),
+                                    "data": (address, readonly)}
 
 
 def _owner(obj: Any) -> Any:
@@ -309,7 +340,8 @@ def _owner(obj: Any) -> Any:
         obj = obj.base  # type: ignore[attr-defined]
     if isinstance(obj, memoryview):
         obj = obj.obj
-    return obj if type(obj).__module__.partition(".")[0] == _PACKAGE and not isinstance(obj, _Memory) else None
+    return (obj if type(obj).__module__.partition(".")[0] == _PACKAGE and
+            not isinstance(obj, _Memory) else None)
 
 
 def in_view(obj: object) -> bool:
@@ -326,7 +358,8 @@ def _in_view(obj: object) -> bool:
 
 
 def _reduce_subclass(obj: numpy.ndarray, origin: _Origin) -> object:
-    """NumPy copies all but plain arrays into the pickle. These are plain arrays under another name."""
+    """NumPy copies all but plain arrays into the pickle. These are plain
+    arrays under another name."""
     plain = obj.view(sys.modules["numpy"].ndarray)
     if plain.dtype.hasobject:
         return NotImplemented
@@ -337,7 +370,8 @@ def _reduce_masked(obj: numpy.ma.MaskedArray, origin: _Origin) -> object:
     if obj.dtype.hasobject or obj.dtype.names is not None:
         return NotImplemented
     # data, mask, dtype, copy, subok, ndmin, fill_value, keep_mask, hard_mask
-    return type(obj), (obj.data, obj._mask, None, False, True, 0, obj._fill_value, True, obj._hardmask)
+    return type(obj), (obj.data, obj._mask, None, False, True, 0, obj._fill_value, True,
+                       obj._hardmask)
 
 
 reducers: dict[type, Reducer] = {

@@ -19,15 +19,17 @@ PARTITION = 1  # the pool that every store has
 
 
 def _over(error: Error) -> bool:
-    """Whether a call failed because what it is about ended with its daemon or store: nothing is left to end."""
+    """Whether a call failed because what it is about ended with its daemon or
+    store: nothing is left to end."""
     return isinstance(error, (Down, ClosedError)) or error.errno == errno.ENOTSUP
 
 
 class Reservation(_shmstore.ArbReservation):
     """Bytes of a pool. A context manager that releases them; so does its end.
 
-    `commit(n)` says that n bytes were really taken in the partition by other means than this store; what a `Store` takes within
-    `spending()` it counts by itself. `unpin()` lets the pool's evict call-back take what it stands for.
+    `commit(n)` says that n bytes were really taken in the partition by other means than this store;
+    what a `Store` takes within `spending()` it counts by itself. `unpin()` lets the pool's evict
+    call-back take what it stands for.
     """
 
     def __enter__(self) -> Reservation:
@@ -38,9 +40,11 @@ class Reservation(_shmstore.ArbReservation):
 
     @contextlib.contextmanager
     def spending(self) -> Iterator[Reservation]:
-        """What this thread puts, creates and promotes in the block comes out of the reservation, which falls by it.
+        """What this thread puts, creates and promotes in the block comes out of the
+        reservation, which falls by it.
 
-        So a result is reserved before it is made, and put without reserving again. Not across an await.
+        So a result is reserved before it is made, and put without
+        reserving again. Not across an await.
         """
         self._spend(True)
         try:
@@ -53,7 +57,8 @@ class Reservation(_shmstore.ArbReservation):
 
 
 class Pool:
-    """A pool: the partition's (`Arbiter.partition`), or a budget of this process (`Arbiter.pool`). A context manager that removes it."""
+    """A pool: the partition's (`Arbiter.partition`), or a budget of this process (`Arbiter.pool`).
+    A context manager that removes it."""
 
     def __init__(self, arbiter: Arbiter, id: int, name: str) -> None:
         self.arbiter = arbiter
@@ -103,7 +108,8 @@ class Task:
         self._ended = False
 
     def end(self) -> None:
-        """Unbinds its contexts (one that waits gets `Removed`) and releases what it reserved. Idempotent."""
+        """Unbinds its contexts (one that waits gets `Removed`) and releases what
+        it reserved. Idempotent."""
         if self._ended:
             return
         self._ended = True
@@ -114,7 +120,8 @@ class Task:
                 raise
 
     def stats(self, pool: PoolLike | None = None, reset: bool = False) -> TaskStats:
-        """Its retries, splits, waits and bytes, in a pool or (None) in all. reset: counts begin anew."""
+        """Its retries, splits, waits and bytes, in a pool or (None) in all.
+        reset: counts begin anew."""
         return self.arbiter.stats(self, pool, reset)
 
     def __enter__(self) -> Task:

@@ -3,10 +3,11 @@
 
 >>> with store.admitted("join", level="auto", retriable=True) as task:
 ...     for part in parts:
-...         task.check()                                # Preempted: end it now, and try again after error.delay
+...         task.check()    # Preempted: end it now, and try again after error.delay
 ...         table = join(table, part)
 
-A program that started tasks in other processes (``parent=task.task`` there) asks for what became of them:
+A program that started tasks in other processes (``parent=task.task`` there)
+asks for what became of them:
 
 >>> told = store.preempted(timeout=1.0)
 >>> if told and told.what == "lost" and told.retry:
@@ -38,7 +39,9 @@ _KEPT = 1024  # that nobody asked for
 class Preemption(NamedTuple):
     """A message about a task, or about an idle worker."""
 
-    what: str  #: ``notice``: end it within `grace`; ``spared``: its process goes on; ``lost``: its process has ended
+    # : ``notice``: end it within `grace`; ``spared``: its process goes on;
+    # ``lost``: its process has ended
+    what: str
     task: int  #: as `Admitted.task`; 0: this worker is idle, and should give memory back
     parent: int  #: the task that started it; 0: none
     bytes: int  #: private ones that it had when it was chosen
@@ -57,8 +60,10 @@ class Preempted(Exception):
         self.delay = told.delay  #: after so many seconds
         self.bytes = told.bytes  #: private ones that it had
         self.grace = told.grace  #: seconds that it had
-        super().__init__(f"memory is short: task {told.task}, which has {told.bytes} bytes, is to end within {told.grace:.1f} s"
-                         + (f" and may be tried again after {told.delay:.1f} s" if told.retry else ""))
+        super().__init__(f"memory is short: task {told.task}, which has {told.bytes} bytes, is to "
+                         f"end within {told.grace:.1f} s"
+                         + (f" and may be tried again after {told.delay:.1f} s" if told.retry
+                            else ""))
 
 
 class Told:

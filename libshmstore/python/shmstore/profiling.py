@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that tasks of one kind used so far, and so the next one will; and whether it may begin now: docs/governor.md.
+"""The memory that tasks of one kind used so far, and so the next one will; and whether it may
+begin now: docs/governor.md.
 
->>> with store.profiled("join", group="Tables") as task:     # the daemon looks at this process meanwhile
+>>> with store.profiled("join", group="Tables") as task:     # the daemon looks at this process
 ...     table = join(parts)
 ...     task.created(table.nbytes)
 >>> store.estimate("join", group="Tables").private           # bytes
->>> with store.admitted("join", group="Tables"):              # waits while memory is short, and is profiled
+>>> with store.admitted("join", group="Tables"):             # waits for memory; is profiled
 ...     table = join(parts)
 
-Where no daemon is, or it keeps no profiles, tasks run as they would without, and an estimate is None. Where none watches the host's memory all tasks are
-let in at once.
+Where no daemon is, or it keeps no profiles, tasks run as they would without, and an estimate is
+None. Where none watches the host's memory all tasks are let in at once.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class Estimate(NamedTuple):
 
 @contextlib.contextmanager
 def unless(*codes: int) -> Iterator[None]:
-    """An Error with one of these errnos is no failure: the daemon, the store or the task has ended, or there is none."""
+    """An Error with one of these errnos is no failure: the daemon, the store or the task has
+    ended, or there is none."""
     try:
         yield
     except Error as error:
@@ -54,15 +56,18 @@ def unless(*codes: int) -> Iterator[None]:
             raise
 
 
-_GONE = (errno.ENOTSUP, errno.ENOENT, errno.EBADF)  # nobody keeps profiles, or knows the task any more; the store is closed
+# nobody keeps profiles, or knows the task any more; the store is closed
+_GONE = (errno.ENOTSUP, errno.ENOENT, errno.EBADF)
 
 
 def _how(kind: type[BaseException] | None) -> str:
-    return "done" if kind is None else "killed" if issubclass(kind, MemoryError) else "preempted" if issubclass(kind, Preempted) else "dropped"
+    return ("done" if kind is None else "killed" if issubclass(kind, MemoryError) else "preempted"
+            if issubclass(kind, Preempted) else "dropped")
 
 
 class Profiled:
-    """A task that runs. As a context manager it ends with its block: with an exception as ``dropped``, with a MemoryError as ``killed``."""
+    """A task that runs. As a context manager it ends with its block: with an exception as
+    ``dropped``, with a MemoryError as ``killed``."""
 
     def __init__(self, store: Store, lang: str, func: str, group: str) -> None:
         self._store = store
@@ -79,7 +84,8 @@ class Profiled:
         return self._task != 0
 
     def sample(self, private: int) -> None:
-        """It has so many bytes now, where that is more than what the kernel tells of this process."""
+        """It has so many bytes now, where that is more than what the
+        kernel tells of this process."""
         if self._task:
             with unless(*_GONE):
                 self._store._profile_sample(self._task, private)
@@ -89,13 +95,15 @@ class Profiled:
         self._shared += shared
 
     def end(self, how: str = "done", private: int | None = None) -> None:
-        """It has ended: ``done``, ``killed`` (for want of memory), ``preempted``, or ``dropped``: nothing is learned. Once; more often is no error."""
+        """It has ended: ``done``, ``killed`` (for want of memory), ``preempted``, or ``dropped``:
+        nothing is learned. Once; more often is no error."""
         task, self._task = self._task, 0
         number = _HOW[how]
         if not task:
             return
         # The time of another thread says nothing.
-        cpu_ms = (time.thread_time_ns() - self._cpu_ns) // 1_000_000 if threading.get_ident() == self._thread else None
+        cpu_ms = ((time.thread_time_ns() - self._cpu_ns) // 1_000_000 if threading.get_ident() ==
+                  self._thread else None)
         with unless(*_GONE):
             self._store._profile_end(task, number, private, self._shared, cpu_ms)
 
@@ -122,24 +130,31 @@ class NotAdmitted(Exception):
     """A task may not begin. Nothing was changed: it may ask again later, unless it is too big."""
 
     def __init__(self, outcome: str, reason: str, reserve: int, waited: float) -> None:
-        self.outcome = outcome  #: ``refused`` (it was not to wait), ``timed-out``, or ``too-big``: it declared more than ever may be used
-        self.reason = reason  #: ``gate``: memory is short; ``full``: what runs leaves no room; ``toobig``
+        # : ``refused`` (it was not to wait), ``timed-out``, or ``too-big``: it
+        # declared more than ever may be used
+        self.outcome = outcome
+        # : ``gate``: memory is short; ``full``: what runs leaves no room; ``toobig``
+        self.reason = reason
         self.reserve = reserve  #: bytes that were expected of it
         self.waited = waited  #: seconds
-        super().__init__(f"the task was not let in ({outcome}, {reason}): {size(reserve)} are expected of it, and it waited {waited:.3f} s")
+        super().__init__(f"the task was not let in ({outcome}, {reason}): {size(reserve)} are "
+                         f"expected of it, and it waited {waited:.3f} s")
 
 
 class Admitted:
-    """A task that was let in, and, where its kind was named, is profiled. As a context manager it ends with its block, as `Profiled` does."""
+    """A task that was let in, and, where its kind was named, is profiled. As a context manager it
+    ends with its block, as `Profiled` does."""
 
-    def __init__(self, store: Store, kind: tuple[str, str, str], declared: int, wait: float | None, level: str | int, retriable: bool,
-                 parent: int, worker: bool) -> None:
+    def __init__(self, store: Store, kind: tuple[str, str, str], declared: int, wait: float | None,
+                 level: str | int, retriable: bool, parent: int, worker: bool) -> None:
         number = _LEVELS.get(level.lower(), -1) if isinstance(level, str) else level
         if number not in _LEVELS.values():
             raise ValueError(f"there is no level {level!r}: one of {', '.join(_LEVELS)}")
         self._store = store
-        outcome, self.task, self.reserve, waited_ms, reason = store._task_admit(*kind, declared, wait, number, retriable, parent, worker)
-        self.reason = _REASONS.get(reason, "?")  #: ``fits``, ``progress`` (nothing else ran), or ``off``: nobody holds tasks back
+        outcome, self.task, self.reserve, waited_ms, reason = store._task_admit(
+            *kind, declared, wait, number, retriable, parent, worker)
+        # : ``fits``, ``progress`` (nothing else ran), or ``off``: nobody holds tasks back
+        self.reason = _REASONS.get(reason, "?")
         self.waited = waited_ms / 1000  #: seconds
         if outcome:
             raise NotAdmitted(_OUTCOMES[outcome], self.reason, self.reserve, self.waited)
@@ -158,13 +173,15 @@ class Admitted:
 
     @property
     def notice(self) -> Preemption | None:
-        """That it is to end, as long as that holds. Looks, and waits for nothing: a system call or two."""
+        """That it is to end, as long as that holds. Looks, and waits for
+        nothing: a system call or two."""
         if self.task:
             self._store._told.take(self._store)
         return self._notice
 
     def check(self) -> None:
-        """Raises `Preempted` if it is to end. To be called often enough: the grace counts from the daemon's decision."""
+        """Raises `Preempted` if it is to end. To be called often enough: the grace counts
+        from the daemon's decision."""
         notice = self.notice
         if notice is not None:
             raise Preempted(notice)
@@ -175,7 +192,8 @@ class Admitted:
             self._profiled.created(shared)
 
     def done(self, how: str = "done") -> None:
-        """It has ended, as `Profiled.end` says. More often than once is no error; nor is it if the daemon was started anew meanwhile."""
+        """It has ended, as `Profiled.end` says. More often than once is no error; nor is it if the
+        daemon was started anew meanwhile."""
         if self._profiled is not None:
             self._profiled.end(how)
         task, self.task = self.task, 0

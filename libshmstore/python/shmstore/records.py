@@ -20,7 +20,8 @@ def filled(kind: Record) -> Record:
     filled_in = _shmstore._FIELDS.get(kind.__name__, ())
     names: tuple[str, ...] = getattr(kind, "_fields")
     if names[: len(filled_in)] != filled_in:
-        raise ImportError(f"shmstore's {kind.__name__} has the fields {names}, and its extension fills in {filled_in}: "
+        raise ImportError(f"shmstore's {kind.__name__} has the fields {names}, and its extension "
+                          f"fills in {filled_in}: "
                           "they are of two versions; install the package anew")
     return kind
 
@@ -48,7 +49,8 @@ def _keys(self: tuple[object, ...]) -> tuple[str, ...]:
 
 @record
 class Usage(NamedTuple):
-    """`Partition.usage`: used = linked + ghosts + pool + inflight + foreign + residual, in bytes."""
+    """`Partition.usage`: used = linked + ghosts + pool + inflight +
+    foreign + residual, in bytes."""
 
     size: int  #: bytes of the file system; 0 = no limit
     used: int  #: what statfs says
@@ -209,7 +211,9 @@ class Reconciliation(NamedTuple):
 class GcAction(NamedTuple):
     """One step of a clean-up; one that failed has its errno in `error`, and the others went on."""
 
-    what: str  #: "store", "lease", "torn", "pool", "peer", "kept"; of the disk tier "tier", "anchor" or "tier-of"
+    # : "store", "lease", "torn", "pool", "peer", "kept"; of the disk tier
+    # "tier", "anchor" or "tier-of"
+    what: str
     path: str
     bytes: int  #: that this frees
     n_objects: int
@@ -254,7 +258,8 @@ class TierInfo(NamedTuple):
     disk_free: int
     used: int  #: blocks of tier files: = demoted + clean + orphans
     demoted: int  #: of it: objects that are in the tier only
-    clean: int  #: of it: objects that are in memory as well, and can be demoted again without a write
+    # : of it: objects that are in memory as well, and can be demoted again without a write
+    clean: int
     orphans: int  #: of it: left by killed processes; `Partition.gc` removes them
     n_demoted: int
     n_clean: int
@@ -268,7 +273,8 @@ class TierInfo(NamedTuple):
 class EvictReport(NamedTuple):
     """`Partition.evict`: what was demoted, in bytes."""
 
-    done: bool  #: what was asked for was reached; False: there was nothing to do, it goes on, or was ended
+    # : what was asked for was reached; False: there was nothing to do, it goes on, or was ended
+    done: bool
     n_objects: int  #: demoted
     freed: int  #: bytes of memory that are free now
     held: int  #: bytes of demoted objects that are not free before their last view is gone

@@ -21,14 +21,16 @@ Doner = Optional[Callable[[Item, Optional[BaseException]], object]]
 
 
 class Target(NamedTuple):
-    """A size that work is done in, as "batches of so many bytes": an item of `Arbiter.with_retry` with ``split=Target.split``."""
+    """A size that work is done in, as "batches of so many bytes": an item of `Arbiter.with_retry`
+    with ``split=Target.split``."""
 
     size: int
     minimum: int = 1  #: below it, it is not split any more
     data: Optional[int] = None  #: bytes that there are to be worked on, if that is known
 
     def split(self) -> tuple[Target, ...]:
-        """One with half the size, or half of the data where that is no more; none where that is below the minimum."""
+        """One with half the size, or half of the data where that is no more; none where
+        that is below the minimum."""
         half = self.size // 2
         if self.data is not None:
             half = min(half, self.data // 2)
@@ -51,14 +53,16 @@ def _pieces(item: Item, split: Splitter[Item], why: Split) -> list[Item]:
     pieces = split(item) if split else None
     pieces = list(pieces) if pieces is not None else []
     if not pieces:
-        refusal = Split(why.errno, f"{why.strerror}; {item!r:.200} cannot be split{'' if split else ': no split was given'}")
+        refusal = Split(why.errno, f"{why.strerror}; {item!r:.200} cannot be "
+                                   f"split{'' if split else ': no split was given'}")
         refusal.why = why.why
         raise refusal from why
     return pieces
 
 
 def each_result(
-    context: Context, items: Iterable[Item], attempt: Callable[[Item], Result], split: Splitter[Item], save: Saver, restore: Restorer,
+    context: Context, items: Iterable[Item], attempt: Callable[[Item], Result],
+    split: Splitter[Item], save: Saver, restore: Restorer,
     done: Doner[Item],
 ) -> Iterator[Result]:
     """See `Arbiter.with_retry`. A stack of an item's rest keeps a split's parts in order."""
@@ -80,7 +84,8 @@ def each_result(
 
 
 def _until_it_fits(
-    context: Context, left: list[Item], attempt: Callable[[Item], Result], split: Splitter[Item], save: Saver, restore: Restorer,
+    context: Context, left: list[Item], attempt: Callable[[Item], Result], split: Splitter[Item],
+    save: Saver, restore: Restorer,
 ) -> Result:
     """The result of the item on top of left, which a split replaces by its parts."""
     rolled_back = False

@@ -21,5 +21,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[object]]) -
     from html import escape  # for the few programs that show something
 
     cells = "".join(f"<th>{escape(h)}</th>" for h in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>" for row in rows)
-    return f"<table><caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(c))}</td>" for c in row) + "</tr>"
+                   for row in rows)
+    return (f"<table><caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead>"
+            f"<tbody>{body}</tbody></table>")

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Data sets in shared memory: a sequence of records that any number of processes index, and each record is a view.
+"""Data sets in shared memory: a sequence of records that any number of processes
+index, and each record is a view.
 
-The records are pickled one by one as they come, into objects of 64 MiB, so that making one takes no more memory than one object besides. A sequence
-pickles to its name: `DataLoader`'s workers, ranks and jobs map the same copy.
+The records are pickled one by one as they come, into objects of 64 MiB, so that making one takes
+no more memory than one object besides. A sequence pickles to its name: `DataLoader`'s workers,
+ranks and jobs map the same copy.
 
-One more object has the places of all records, as three arrays of numbers: the kind, where it begins, where it ends. A plain array of one dimension is
-a slice of another, larger array: its kind is a number above 0 that stands for an object and a dtype, and the places count items. All others have
-kind 0, the number of the object, and where the table of the record's parts begins there.
+One more object has the places of all records, as three arrays of numbers: the kind, where it
+begins, where it ends. A plain array of one dimension is a slice of another, larger array: its kind
+is a number above 0 that stands for an object and a dtype, and the places count items. All others
+have kind 0, the number of the object, and where the table of the record's parts begins there.
 
-Where the partition has no room, the objects are private memory, which goes along where the sequence is pickled, as a list would.
+Where the partition has no room, the objects are private memory, which goes along where the sequence
+is pickled, as a list would.
 """
 
 from __future__ import annotations
@@ -38,14 +42,17 @@ if TYPE_CHECKING:
 _CHUNK = 64 << 20  # bytes of an object
 _ALIGN = 64
 _ASIDE_MIN = 512  # bytes of a buffer; smaller ones stay in the record's pickle
-_PART = struct.Struct("<QQ")  # of a record's part: where it begins in the object, bytes; the pickle's is the first one
+# of a record's part: where it begins in the object, bytes; the pickle's is the first one
+_PART = struct.Struct("<QQ")
 
 
 def is_flat(record: Any) -> bool:
     """Whether that is an array which its dtype and its bytes say all of."""
     numpy = sys.modules.get("numpy")
-    return (numpy is not None and type(record) is numpy.ndarray and record.ndim == 1 and record.flags.c_contiguous and record.nbytes > 0
-            and not record.dtype.hasobject and record.dtype.isbuiltin == 1 and _ALIGN % record.itemsize == 0)
+    return (numpy is not None and type(record) is numpy.ndarray and record.ndim == 1 and
+            record.flags.c_contiguous and record.nbytes > 0
+            and not record.dtype.hasobject and record.dtype.isbuiltin == 1 and
+            _ALIGN % record.itemsize == 0)
 
 
 class _Writer:
@@ -53,7 +60,8 @@ class _Writer:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.rows: dict[int, bytes] | None = None  # the objects, where the partition has no room for them
+        # the objects, where the partition has no room for them
+        self.rows: dict[int, bytes] | None = None
         self._parts: list[tuple[int, bytes]] = []
         self._at = self._number = 0
         self._places = array("I"), array("Q"), array("Q")
@@ -67,11 +75,13 @@ class _Writer:
         if is_flat(record):
             self._room(record.nbytes)
             begin = self._take(memoryview(record.view("u1"))) // record.itemsize
-            self._place(self._kinds.setdefault((self._number, record.dtype), len(self._kinds) + 1), begin, begin + len(record))
+            self._place(self._kinds.setdefault((self._number, record.dtype), len(self._kinds) + 1),
+                        begin, begin + len(record))
             return
         header, aside = dumps(record, least=_ASIDE_MIN)
         parts = [memoryview(header), *(buffer.raw() for buffer in aside)]
-        self._room(sum(-(-part.nbytes // _ALIGN) * _ALIGN for part in parts) + _ALIGN + (len(parts) + 1) * _PART.size)
+        self._room(sum(-(-part.nbytes // _ALIGN) * _ALIGN for part in parts) + _ALIGN +
+                   (len(parts) + 1) * _PART.size)
         table = bytearray((len(parts) + 1) * _PART.size)
         _PART.pack_into(table, 0, len(parts), 0)
         for i, part in enumerate(parts):
@@ -84,7 +94,8 @@ class _Writer:
 
     def _take(self, part: memoryview) -> int:
         begin = self._at
-        self._parts.append((begin, bytes(part)))  # now: the next record may be made in the same memory
+        # now: the next record may be made in the same memory
+        self._parts.append((begin, bytes(part)))
         self._at = -(-(begin + part.nbytes) // _ALIGN) * _ALIGN
         return begin
 
@@ -94,7 +105,8 @@ class _Writer:
             return
         try:
             if self.rows is None:
-                with self._store.create(str(self._number), 0, [self._at]) as writer, writer.buffers[0] as room:
+                with self._store.create(str(self._number), 0,
+                                        [self._at]) as writer, writer.buffers[0] as room:
                     self._fill(room)
         except Error as error:
             self._leave(error)
@@ -112,7 +124,8 @@ class _Writer:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise error
         warn(self._store.partition.path, error)
-        self.rows = {number: bytes(self._store.view(str(number)).buffers[0]) for number in range(self._number)}
+        self.rows = {number: bytes(self._store.view(str(number)).buffers[0])
+                     for number in range(self._number)}
 
     def end(self, keys: list[object] | None) -> tuple[bytes, list[Buffer]]:
         """The header and the buffers of the last object, which has the places."""
@@ -130,7 +143,8 @@ class _Writer:
 class _Records:
     """The common part of a list and a dict."""
 
-    def __init__(self, records: Iterable[object], keys: list[object] | None, partition: str | None) -> None:
+    def __init__(self, records: Iterable[object], keys: list[object] | None,
+                 partition: str | None) -> None:
         path = partition or default_path()
         name = f"data-{os.getpid()}-{secrets.token_hex(4)}"
         store = Partition(path, create=True).open(name, label=type(self).__name__)
@@ -158,14 +172,18 @@ class _Records:
 
     def _open(self, header: Buffer, buffers: Sequence[memoryview]) -> None:
         columns, aside = buffers[:3], buffers[3:]
-        self._kind, self._begins, self._ends = [c.cast(code) if c.nbytes else c for c, code in zip(columns, "IQQ")]  # type: ignore[call-overload]
+        self._kind, self._begins, self._ends = [
+            c.cast(code) if c.nbytes else c  # type: ignore[call-overload]
+            for c, code in zip(columns, "IQQ")]
         self._keys, self._kinds = pickle.loads(header, buffers=aside)
-        self._flats: list[Any] = [None] * (len(self._kinds) + 1)  # by kind: that object as one array, when it is asked for
+        # by kind: that object as one array, when it is asked for
+        self._flats: list[Any] = [None] * (len(self._kinds) + 1)
         self._rows: dict[int, memoryview] = {}
         self._n = len(self._kind)
 
     def close(self) -> None:
-        """Frees the records in the process that made them; those that are in use stay. It is done at the latest when that process ends."""
+        """Frees the records in the process that made them; those that are in use stay. It is done
+        at the latest when that process ends."""
         finalize = getattr(self, "_finalize", None)
         if finalize is not None:
             finalize()
@@ -190,7 +208,9 @@ class _Records:
         if kind:
             number, dtype = self._kinds[kind - 1]
             row = self._row(number)
-            self._flats[kind] = flat = sys.modules["numpy"].frombuffer(row, dtype, row.nbytes // dtype.itemsize)  # the dtype imported it
+            # the dtype imported it
+            self._flats[kind] = flat = sys.modules["numpy"].frombuffer(
+                row, dtype, row.nbytes // dtype.itemsize)
             return flat[begin:end]
         row = self._row(begin)
         n_parts, _ = _PART.unpack_from(row, end)
@@ -210,10 +230,12 @@ class _Records:
     @property
     def nbytes(self) -> int:
         """The memory of all records, which all processes have in common."""
-        return sum(map(len, self._private[2].values())) if self._where is None else self._reader.usage().linked
+        return (sum(map(len, self._private[2].values())) if self._where is None
+                else self._reader.usage().linked)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_kept, (type(self), *self._private)) if self._where is None else (_attached, (type(self), *self._where))
+        return ((_kept, (type(self), *self._private)) if self._where is None
+                else (_attached, (type(self), *self._where)))
 
 
 def _close(store: Store, pid: int) -> None:
@@ -227,18 +249,21 @@ def _attached(kind: type[_Records], path: str, name: str) -> _Records:
     return records
 
 
-def _kept(kind: type[_Records], header: bytes, buffers: list[bytes], rows: dict[int, bytes]) -> _Records:
+def _kept(kind: type[_Records], header: bytes, buffers: list[bytes],
+          rows: dict[int, bytes]) -> _Records:
     records = kind.__new__(kind)
     records._keep(header, buffers, rows)
     return records
 
 
 class SharedList(_Records, Sequence[Any]):
-    """A list of records in shared memory. Arrays of a record are views, read-only; a slice is a list of records. A tensor is a copy, which the
-    reader may write to: torch has no read-only memory, and writes to a map would be there when the record is asked for again.
+    """A list of records in shared memory. Arrays of a record are views, read-only; a slice is a
+    list of records. A tensor is a copy, which the reader may write to: torch has no read-only
+    memory, and writes to a map would be there when the record is asked for again.
 
-    records: read once, one after the other; a generator does. It is there until `close`, or until the process that made it ends. Where the
-    partition is too small a warning says so, and it is as any list: pickled whole.
+    records: read once, one after the other; a generator does. It is there until `close`, or
+    until the process that made it ends. Where the partition is too small a warning says so, and
+    it is as any list: pickled whole.
     """
 
     def __init__(self, records: Iterable[object], partition: str | None = None) -> None:
@@ -251,12 +276,16 @@ class SharedList(_Records, Sequence[Any]):
 
 
 class SharedDict(_Records, Mapping[Hashable, Any]):
-    """A mapping with its values in shared memory, as `SharedList`. Each process has the keys for itself."""
+    """A mapping with its values in shared memory, as `SharedList`. Each process
+    has the keys for itself."""
 
-    def __init__(self, mapping: Mapping[Hashable, object] | Iterable[tuple[Hashable, object]], partition: str | None = None) -> None:
+    def __init__(self, mapping: Mapping[Hashable, object] | Iterable[tuple[Hashable, object]],
+                 partition: str | None = None) -> None:
         keys: list[object] = []
         items = mapping.items() if isinstance(mapping, Mapping) else mapping
-        super().__init__((keys.append(key) or value for key, value in items), keys, partition)  # type: ignore[func-returns-value]
+        super().__init__(
+            (keys.append(key) or value for key, value in items),  # type: ignore[func-returns-value]
+            keys, partition)
 
     def _open(self, header: Buffer, buffers: Sequence[memoryview]) -> None:
         super()._open(header, buffers)

@@ -2,7 +2,7 @@
 """How a worker's memory is divided for one stage of a job: docs/governor.md.
 
 >>> profile = store.stage_profile("shuffle-3", other=4)          # nothing of it can be shared
->>> with store.stage("shuffle-3", profile) as stage:             # waits, at most as configured, for what others hold
+>>> with store.stage("shuffle-3", profile) as stage:             # waits for what others hold
 ...     run(stage.profile.private, stage.profile.slots)
 >>> stage.profile.rules                                          # outside of the stage: the base
 
@@ -53,16 +53,19 @@ class StageProfile(NamedTuple):
 
 
 def _profile(answer: tuple[int, int, bool, bool, int, int, int, int]) -> StageProfile:
-    return StageProfile(answer[0], tuple(name for i, name in enumerate(_RULES) if answer[1] >> i & 1), *answer[2:])
+    return StageProfile(answer[0], tuple(name for i, name in enumerate(_RULES)
+                                         if answer[1] >> i & 1), *answer[2:])
 
 
 def query(
-    store: Store, name: str, native: int, convert: int, other: int, nonshare: float | None, root: str, fallback: str | None, slots: int,
+    store: Store, name: str, native: int, convert: int, other: int, nonshare: float | None,
+    root: str, fallback: str | None, slots: int,
 ) -> StageProfile | None:
     """As `Store.stage_profile`."""
     ppm = _UNKNOWN if nonshare is None else round(nonshare * 1_000_000)
     with unless(errno.ENOTSUP):
-        return _profile(store._stage_query(name, native, convert, other, ppm, _ROOTS[root], _FALLBACKS[fallback], slots))
+        return _profile(store._stage_query(name, native, convert, other, ppm, _ROOTS[root],
+                                           _FALLBACKS[fallback], slots))
     return None
 
 
@@ -73,10 +76,12 @@ def _number(profile: StageProfile | int | None) -> int:
 class Stage:
     """A stage that a store is in, from the begin of its block to its end.
 
-    With a pool of the arbiter (`Arbiter.pool`) that is resized to the private bytes of the stage, and back to those of the base at its end.
+    With a pool of the arbiter (`Arbiter.pool`) that is resized to the private bytes of the stage,
+    and back to those of the base at its end.
     """
 
-    def __init__(self, store: Store, name: str, profile: StageProfile | int | None, other: StageProfile | int | None, wait: float | None, pool: Pool | None) -> None:
+    def __init__(self, store: Store, name: str, profile: StageProfile | int | None,
+                 other: StageProfile | int | None, wait: float | None, pool: Pool | None) -> None:
         self._store = store
         self._name = name
         self._profile = _number(profile)
@@ -90,7 +95,8 @@ class Stage:
     def begin(self) -> StageProfile | None:
         """Waits, at most as configured, for what others hold. None: there is no daemon."""
         with unless(errno.ENOTSUP):
-            self.profile = _profile(self._store._stage_begin(self._name, self._profile, self._other, self._wait_ms))
+            self.profile = _profile(self._store._stage_begin(self._name, self._profile, self._other,
+                                                             self._wait_ms))
             self._in = True
         if not self._in:
             return None

@@ -19,14 +19,16 @@ class _Triplet(NamedTuple):
 class Ticket(_Triplet):
     """What `Store.handoff` returns and `Store.adopt` takes: (path, header_size, buffer_size).
 
-    Immutable, hashable, picklable and without any tie to the store: it may travel over anything. It is good for one
-    adoption. `str(ticket)` is one line of printable text, `Ticket.parse` reads it back.
+    Immutable, hashable, picklable and without any tie to the store: it may travel over
+    anything. It is good for one adoption. `str(ticket)` is one line of printable text,
+    `Ticket.parse` reads it back.
     """
 
     __slots__ = ()
 
     def __new__(cls, path: str | os.PathLike[str], header_size: int, buffer_size: int) -> Ticket:
-        return super().__new__(cls, os.fsdecode(path), _size("header_size", header_size), _size("buffer_size", buffer_size))
+        return super().__new__(cls, os.fsdecode(path), _size("header_size", header_size),
+                               _size("buffer_size", buffer_size))
 
     @classmethod
     def parse(cls, text: str) -> Ticket:

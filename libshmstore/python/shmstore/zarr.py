@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""zarr's chunks once per host: a store of zarr 3 that keeps what it reads of another one in a `shmstore.Cache`.
+"""zarr's chunks once per host: a store of zarr 3 that keeps what it reads of
+another one in a `shmstore.Cache`.
 
->>> chunks = CachedStore(zarr.storage.FsspecStore.from_url("s3://…"), shmstore.Cache("chunks", max_bytes=8 << 30))
->>> array = zarr.open_array(chunks, mode="r")
+>>> chunks = CachedStore(zarr.storage.FsspecStore.from_url("s3://…"), shmstore.Cache("chunks",
+max_bytes=8 << 30)) >>> array = zarr.open_array(chunks, mode="r")
 
-All processes that open the same address share the chunks, as they are encoded: one of them fetches a chunk, and all others wait for it. Whole
-values are kept; a range that is asked for alone passes by. The source must not change, or has to be given another `version`.
+All processes that open the same address share the chunks, as they are encoded: one of them fetches
+a chunk, and all others wait for it. Whole values are kept; a range that is asked for alone passes
+by. The source must not change, or has to be given another `version`.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
     from zarr.core.buffer import Buffer, BufferPrototype
 
 _N_THREADS = 16
-_threads = ThreadPoolExecutor(_N_THREADS, __name__)  # asyncio's own ones are for sources, for which these wait
+# asyncio's own ones are for sources, for which these wait
+_threads = ThreadPoolExecutor(_N_THREADS, __name__)
 
 
 def _begin_in_child() -> None:
@@ -43,7 +46,8 @@ class _Missing(Exception):
 
 
 class CachedStore(WrapperStore):  # type: ignore[misc]
-    """What is read of source, from the cache. Writes go to source, and their values leave the cache."""
+    """What is read of source, from the cache. Writes go to source, and
+    their values leave the cache."""
 
     def __init__(self, source: Store, cache: Cache, version: object = None) -> None:
         super().__init__(source)
@@ -52,7 +56,8 @@ class CachedStore(WrapperStore):  # type: ignore[misc]
     def _with_store(self, store: Store) -> CachedStore:
         return type(self)(store, self._cache, self._version)
 
-    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+    async def get(self, key: str, prototype: BufferPrototype,
+                  byte_range: ByteRequest | None = None) -> Buffer | None:
         """As zarr's."""
         if byte_range is not None:
             return await self._store.get(key, prototype, byte_range)
@@ -62,13 +67,15 @@ class CachedStore(WrapperStore):  # type: ignore[misc]
             loop = asyncio.get_running_loop()
 
             def fetch() -> memoryview:
-                found = asyncio.run_coroutine_threadsafe(self._store.get(key, prototype), loop).result()
+                found = asyncio.run_coroutine_threadsafe(self._store.get(key, prototype),
+                                                         loop).result()
                 if found is None:
                     raise _Missing
                 return memoryview(found.to_bytes())
 
             try:
-                raw = await loop.run_in_executor(_threads, lambda: self._cache.get_or_create(name, fetch, version=self._version))
+                raw = await loop.run_in_executor(_threads, lambda: self._cache.get_or_create(
+                    name, fetch, version=self._version))
             except _Missing:
                 return None
         return prototype.buffer.from_bytes(raw)

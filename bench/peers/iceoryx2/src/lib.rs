@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-//! iceoryx2's publisher and subscriber of bytes, as functions that C can call. Each process has one `Side`. The publisher's memory is POSIX shared
-//! memory; the files by which the sides find each other lie in a directory of the benchmark's.
+//! iceoryx2's publisher and subscriber of bytes, as functions that C can call. Each process has one
+//! `Side`. The publisher's memory is POSIX shared memory; the files by which the sides find each
+//! other lie in a directory of the benchmark's.
 //!
 //! All functions that return an int: 0, or -1.
 

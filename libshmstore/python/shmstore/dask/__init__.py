@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dask over shared memory: workers of one host hold one copy of their data and hand it on by hard link.
+"""Dask over shared memory: workers of one host hold one copy of their data
+and hand it on by hard link.
 
 Three ways to turn it on, each enough:
 
     dask-worker --worker-class shmstore.dask.Worker …
-    LocalCluster(worker_class=shmstore.dask.Nanny)               # or Worker, with processes=False or one's own nanny
-    dask-worker --preload shmstore.dask …                         # or distributed.worker.preload: [shmstore.dask]
+    LocalCluster(worker_class=shmstore.dask.Nanny)    # or Worker, with processes=False or one's own
+    dask-worker --preload shmstore.dask …             # or distributed.worker.preload, with that
 
-Workers with and without it, and of several hosts, work together in one cluster. The keys of the configuration are those of
-`distributed.worker.memory.shared`, see shmstore.yaml beside this file.
+Workers with and without it, and of several hosts, work together in one cluster. The keys of the
+configuration are those of `distributed.worker.memory.shared`, see shmstore.yaml beside this file.
 
-    worker     a worker's messages, and its tasks    preload   nannies, and workers that exist already
+    worker     a worker's messages, and its tasks    preload   nannies, and workers that exist
     residence  where its values live                 tier      the disk tier: what frees memory
     values     which values can be shared            inputs    values that tasks are about to need
     exchange   puts, maps and gives them             claim     a key waits for memory, by steps
@@ -43,10 +44,12 @@ if TYPE_CHECKING or not missing_hooks:
     _attach()
     _register_sizes()
 else:
-    from .compat.probe import Input, Nanny, Worker, dask_setup, performance_report, register_splitter, report
+    from .compat.probe import (Input, Nanny, Worker, dask_setup, performance_report,
+                               register_splitter, report)
 
     _works = "distributed 2022.12.1 and 2024.12 to 2026.8 are known to work"
-    _probe.say(missing_hooks, __name__, f"Nothing is shared, workers are stock Dask's; {_works}", "distributed.worker.shared")
+    _probe.say(missing_hooks, __name__, f"Nothing is shared, workers are stock Dask's; {_works}",
+               "distributed.worker.shared")
 
 __all__ = [
     "Input",

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker under the memory arbiter of the host daemon: `Arbitration`, by what `Arbiter` and claim.py do.
+"""A worker under the memory arbiter of the host daemon: `Arbitration`, by
+what `Arbiter` and claim.py do.
 
 A thread sends requests in order, so that the event loop never waits; late answers come by a
 descriptor. A second thread hears up-calls. While not `active`, nothing is called.
@@ -56,7 +57,8 @@ class Answer(NamedTuple):
 
 
 class Claim:
-    """One key's (or service's) standing with the arbiter: a task with the one context that waits for it. Used by the event loop; ends once."""
+    """One key's (or service's) standing with the arbiter: a task with the one context that waits
+    for it. Used by the event loop; ends once."""
 
     def __init__(self, arbiter: Arbiter, task: Task, context: Context) -> None:
         self.why = ""  #: what the daemon said last
@@ -65,12 +67,15 @@ class Claim:
         self._context = context
         self._held: list[tuple[int, Reservation, int]] = []  # (pool, reservation, bytes)
 
-    async def reserve(self, private: int, partition: int, timeout: float | None = None, spill: bool = False) -> Outcome:
+    async def reserve(self, private: int, partition: int, timeout: float | None = None,
+                      spill: bool = False) -> Outcome:
         """All or nothing: a refusal changes nothing. spill: to be rid of something; never waits."""
-        wants = [(pool, nbytes) for pool, nbytes in ((self._arbiter.pool, private), (PARTITION, partition)) if nbytes]
+        wants = [(pool, nbytes) for pool, nbytes in ((self._arbiter.pool, private),
+                                                     (PARTITION, partition)) if nbytes]
         if not wants:
             return Outcome.OK
-        answer = await self._arbiter.call(self._context, lambda: self._reserve(wants, timeout, spill))
+        answer = await self._arbiter.call(self._context,
+                                          lambda: self._reserve(wants, timeout, spill))
         if answer.outcome is Outcome.OK:
             self._held += [(pool, held, nbytes) for (pool, nbytes), held in zip(wants, answer.held)]
         self.why = answer.why
@@ -89,7 +94,8 @@ class Claim:
         self._held.clear()
 
     def keep_partition(self, nbytes: int) -> None:
-        """Of what it holds in the partition so much only: the rest is memory there by now, or was not needed."""
+        """Of what it holds in the partition so much only: the rest is memory there
+        by now, or was not needed."""
         left: list[tuple[int, Reservation, int]] = []
         for pool, held, has in self._held:
             if pool != PARTITION or has <= nbytes:
@@ -105,7 +111,8 @@ class Claim:
         self.release()
         self._arbiter.forget(self._task, self._context)
 
-    def _reserve(self, wants: list[tuple[int, int]], timeout: float | None, spill: bool) -> Reservation | Awaiting[Any]:
+    def _reserve(self, wants: list[tuple[int, int]], timeout: float | None,
+                 spill: bool) -> Reservation | Awaiting[Any]:
         pool, nbytes = wants[0]
         if spill:
             return self._context.reserve(nbytes, pool, spill=True)
@@ -133,7 +140,8 @@ class Arbiter:
         self.fallbacks = fallbacks
         self.active = False
         self.pool = 0
-        self.level = 0  #: of the partition: 0 nobody waits, 1 somebody does, 2 somebody was rolled back
+        # : of the partition: 0 nobody waits, 1 somebody does, 2 somebody was rolled back
+        self.level = 0
         self.counts: Counter[str] = Counter()  #: outcomes that were not OK, by name
         self._evict = evict
         self._relieve = relieve
@@ -145,7 +153,8 @@ class Arbiter:
         self._server: threading.Thread | None = None
         self._waits: dict[Context, asyncio.Future[Answer]] = {}
         self._private: Pool | None = None  # the one of that number
-        self._nobody: Context | None = None  # works for no task and never waits: whoever looks for a deadlock does not see it
+        # works for no task and never waits: whoever looks for a deadlock does not see it
+        self._nobody: Context | None = None
         self._values: Reservation | None = None  # for private values
         self._booked = 0  # its bytes
         self._capacity = 0  # of the private pool, as the daemon knows it
@@ -154,7 +163,8 @@ class Arbiter:
     # -- set up and close
 
     async def look(self, name: str) -> bool:
-        """Looks for the arbiter, once a second or so; brings the books up to date. Whether it is there."""
+        """Looks for the arbiter, once a second or so; brings the books up to
+        date. Whether it is there."""
         if self._closed:
             return False
         try:
@@ -171,7 +181,8 @@ class Arbiter:
         return self.active
 
     async def available(self) -> bool:
-        """Whether the daemon says that it has one. It may hang: this takes as long as the store waits for it."""
+        """Whether the daemon says that it has one. It may hang: this takes as long
+        as the store waits for it."""
         return bool(await self._run(self._available))
 
     async def close(self) -> None:
@@ -189,7 +200,8 @@ class Arbiter:
 
     # -- for keys
 
-    async def begin(self, key: Key, priority: int | None = None, service: bool = False) -> Claim | None:
+    async def begin(self, key: Key, priority: int | None = None,
+                    service: bool = False) -> Claim | None:
         """None: there is no arbiter any more."""
         try:
             return Claim(self, *await self._run(self._begin, priority, str(key)[:100], service))
@@ -205,9 +217,11 @@ class Arbiter:
         self.post(_end, task, context)
 
     async def call(self, context: Context, start: Callable[[], object]) -> Answer:
-        """The answer to a call, for which start returns an `Awaiting`, or reservations at once. The end of its task ends a call that is given up."""
+        """The answer to a call, for which start returns an `Awaiting`, or reservations at once. The
+        end of its task ends a call that is given up."""
         assert self._loop is not None
-        future = self._waits[context] = self._loop.create_future()  # before the call: the answer may overtake it
+        # before the call: the answer may overtake it
+        future = self._waits[context] = self._loop.create_future()
         try:
             answer = await self._run(self._start, start) or await future
         except (OSError, ValueError) as e:
@@ -225,7 +239,8 @@ class Arbiter:
         return Outcome.OK if await self._evict(nbytes) > 0 else Outcome.AGAIN
 
     def settle(self, coming: int = 0) -> None:
-        """Brings the books of the pool up to date, in the thread. coming: bytes of values that are about to be stored."""
+        """Brings the books of the pool up to date, in the thread. coming: bytes of values
+        that are about to be stored."""
         if self.active:
             values, capacity = self.budget.values + coming, self.pool_size()
             if abs(values - self._booked) >= _STEP or abs(capacity - self._capacity) >= _STEP:
@@ -235,7 +250,8 @@ class Arbiter:
         """function(*args) in the thread, after what was posted before it; nobody waits for it."""
 
         def run() -> None:
-            with suppress(OSError, ValueError):  # the daemon is gone, and with it what this was about
+            # the daemon is gone, and with it what this was about
+            with suppress(OSError, ValueError):
                 function(*args)
 
         with suppress(RuntimeError):  # closed
@@ -263,7 +279,8 @@ class Arbiter:
             self._loop.add_reader(self._fd, self._hear)
         if self._server is None or not self._server.is_alive():
             await self._run(self._there.upcalls, self._on_evict, self._on_pressure)
-            self._server = threading.Thread(target=self._serve, name="shmstore-upcalls", daemon=True)
+            self._server = threading.Thread(target=self._serve, name="shmstore-upcalls",
+                                            daemon=True)
             self._server.start()
         self.active = True
 
@@ -310,7 +327,8 @@ class Arbiter:
             self._daemon.upcalls()
 
     def _begin(self, priority: int | None, label: str, service: bool) -> tuple[Task, Context]:
-        """priority: larger is served first, None: by arrival. service: it works for many, and is served before all others."""
+        """priority: larger is served first, None: by arrival. service: it works for many, and is
+        served before all others."""
         task = self._there.task(priority, label, bind=False)
         try:
             context = self._there.context()
@@ -375,7 +393,8 @@ class Arbiter:
             future.cancel()
             self.fallbacks.note("evict-failed", e, then="values stay in memory")
         with suppress(OSError, ValueError, RuntimeError):
-            self._thread.submit(self._settle, self.budget.values, self.pool_size()).result(_EVICT_PATIENCE)
+            self._thread.submit(self._settle, self.budget.values, self.pool_size()).result(
+                _EVICT_PATIENCE)
         return max(0, before - self._booked)
 
     def _on_pressure(self, pool: int, level: int) -> None:
@@ -399,7 +418,8 @@ def _answer(call: Callable[[], object]) -> Answer | None:
             value = value.result()
     except daemon.Outcome as e:
         return Answer(Outcome(e.outcome), (), e.why)
-    return Answer(Outcome.OK, value if isinstance(value, tuple) else () if value is None else (value,))
+    return Answer(Outcome.OK, value if isinstance(value, tuple) else () if value is None
+                  else (value,))
 
 
 def _resize(context: Context, held: Reservation, nbytes: int) -> bool:
@@ -442,10 +462,13 @@ class Arbitration:
             values=lambda: self.residence.private_weight,
             measure=lambda: worker.monitor.get_process_memory(),
         )
-        self.arbiter = Arbiter(worker._exchange.store, self.budget, worker._exchange.fallbacks, self._evict, self._relieve)
-        self.needs = Needs(worker._exchange, self.residence, worker._habits, worker._tier, worker._inputs)
+        self.arbiter = Arbiter(worker._exchange.store, self.budget, worker._exchange.fallbacks,
+                               self._evict, self._relieve)
+        self.needs = Needs(worker._exchange, self.residence, worker._habits, worker._tier,
+                           worker._inputs)
         self.admission = Admission(
-            self.arbiter, self.budget, Slots(worker.state, self._start), self.needs, worker._exchange.settings.arbitrate_size
+            self.arbiter, self.budget, Slots(worker.state, self._start), self.needs,
+            worker._exchange.settings.arbitrate_size
         )
         self._pieces: dict[Key, Pieces] = {}
         self._target = self.residence.n  # as configured
@@ -462,8 +485,11 @@ class Arbitration:
 
     # -- keys
 
-    async def run(self, key: Key, execute: Callable[[Grant | None], Awaitable[StateMachineEvent]]) -> StateMachineEvent:
-        """Runs execute with the grant of a key, and returns its event; or the event of a key that is not to run here now."""
+    async def run(self, key: Key,
+                  execute: Callable[[Grant | None],
+                                    Awaitable[StateMachineEvent]]) -> StateMachineEvent:
+        """Runs execute with the grant of a key, and returns its event; or the event of a key
+        that is not to run here now."""
         guard = self.worker._guard
         grant = await guard.wait("admit", self.admit(key), key=key)
         if grant is not None and not isinstance(grant, Grant):
@@ -509,9 +535,13 @@ class Arbitration:
     # -- transfers
 
     @asynccontextmanager
-    async def transfer(self, what: str, private: int = 0, partition: int = 0, spill: bool = False) -> AsyncIterator[bool]:
-        """Within, there is room for it. Yields whether there is; if not, it goes the ordinary way. spill: which does not wait."""
-        if not self.active or private + partition < self.worker._exchange.settings.arbitrate_size or self._at_hand(private, partition):
+    async def transfer(self, what: str, private: int = 0, partition: int = 0,
+                       spill: bool = False) -> AsyncIterator[bool]:
+        """Within, there is room for it. Yields whether there is; if not, it goes the ordinary way.
+        spill: which does not wait."""
+        if (not self.active or
+            private + partition < self.worker._exchange.settings.arbitrate_size or
+            self._at_hand(private, partition)):
             yield True
             return
         claim = await self.arbiter.begin(what, service=True)
@@ -519,7 +549,8 @@ class Arbitration:
             yield True
             return
         try:
-            outcome = await (claim.reserve(private, partition, spill=True) if spill else self._serve(claim, private, partition))
+            outcome = await (claim.reserve(private, partition, spill=True) if spill
+                             else self._serve(claim, private, partition))
             yield outcome is Outcome.OK
             if outcome is Outcome.OK:
                 claim.keep_partition(0)
@@ -547,7 +578,8 @@ class Arbitration:
         return "ThreadPoolExecutor" in str(type(executor))
 
     def _at_hand(self, private: int, partition: int) -> bool:
-        return (not private or self.budget.fits(private)) and (not partition or self.needs.relaxed(partition))
+        return ((not private or self.budget.fits(private)) and
+                (not partition or self.needs.relaxed(partition)))
 
     async def _serve(self, claim: Claim, private: int, partition: int) -> Outcome:
         outcome = await claim.reserve(private, partition, _TRANSFER_PATIENCE)

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory before work: a key runs when there is room for what it will take, and waits where there is none, beside the event loop.
+"""Memory before work: a key runs when there is room for what it will take, and waits where there is
+none, beside the event loop.
 
 Needs of a key:
 
-    private     inputs that lie in spill files, and its result, as large as those of its kind were lately
-    partition   inputs that lie in the disk tier, and its result where that goes into the partition at once
+    private     inputs that lie in spill files, and its result, as large as
+                those of its kind were lately
+    partition   inputs that lie in the disk tier, and its result where that
+                goes into the partition at once
 
 Where both are at hand nothing is asked. Else the arbiter is: keys wait there for what they need,
 all at once, and hold nothing meanwhile; other keys run. RETRY: unused maps go, and the key waits
@@ -13,12 +16,14 @@ by steps, a moment later: others' unused maps count as taken until they hear of 
 
     1   half of the inputs are brought back, the others are read where they lie
     2   by the splitter that was registered for it, in pieces
-    3   all inputs are read where they lie; the result stays private. From here on it is about private memory only
+    3   all inputs are read where they lie; the result stays private. From here on it
+        is about private memory only
     4   alone: with all that the private pool has, when nobody else runs and all values have left
     5   another worker may have room: the key goes back to the scheduler, once
     6   a MemoryError for this key, which says who holds what
 
-An estimate alone fails no key: only inputs that must be read into private memory, and a pool from which nothing can leave.
+An estimate alone fails no key: only inputs that must be read into private memory, and a pool
+from which nothing can leave.
 """
 
 from __future__ import annotations
@@ -43,7 +48,9 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 _GONE = 0.5  # seconds between two looks whether a key that waits is still wanted
-_LET_GO = 0.25  # seconds in which other workers hear that somebody waits, and let go of what they have mapped without use
+# seconds in which other workers hear that somebody waits, and let go of what
+# they have mapped without use
+_LET_GO = 0.25
 _AGAIN = 3  # grants that may turn out to be too small, as inputs left memory meanwhile
 _HANDED_BACK_MAX = 10_000
 
@@ -94,7 +101,8 @@ class Steps:
 class Grant:
     """The memory that a key was given, until `done`."""
 
-    def __init__(self, admission: Admission, key: Key, claim: Claim | None, private: int, store: int, aside: frozenset[Key]) -> None:
+    def __init__(self, admission: Admission, key: Key, claim: Claim | None, private: int,
+                 store: int, aside: frozenset[Key]) -> None:
         self.aside = aside  #: inputs to be read where they lie
         self.in_pieces = False  #: it is to be done by a splitter
         self.claim = claim
@@ -127,10 +135,12 @@ class Grant:
 class Admission:
     """Of one worker's event loop.
 
-    needs    (task or keys, result's estimate, most bytes to bring back) -> Need and the inputs to be read where they lie
+    needs    (task or keys, result's estimate, most bytes to bring back) -> Need and the
+             inputs to be read where they lie
     """
 
-    def __init__(self, arbiter: Arbiter, budget: Budget, slots: Slots, needs: Needs, small: int) -> None:
+    def __init__(self, arbiter: Arbiter, budget: Budget, slots: Slots, needs: Needs,
+                 small: int) -> None:
         self.arbiter = arbiter
         self.budget = budget
         self.slots = slots
@@ -153,7 +163,8 @@ class Admission:
         """Waits until it may run. Raises Unwanted, Reschedule, or NoRoom."""
         need, aside = self.needs.of(task, self.estimates.of(key), None)
         if need.all < self._small or self._at_hand(need):
-            return self._granted(key, None, need.private if need.all >= self._small else 0, need, aside)
+            return self._granted(key, None, need.private if need.all >= self._small else 0, need,
+                                 aside)
         claim = await self.arbiter.begin(key, fold_priority(task.priority))
         if claim is None:
             return self._granted(key, None, need.private, need, aside)
@@ -178,8 +189,10 @@ class Admission:
 
     # -- a piece of a key
 
-    async def admit_piece(self, key: Key, task: TaskState, inputs: dict[Key, int], result: int, last: bool) -> Grant | None:
-        """The same for a piece that works on those inputs. None: it does not fit, and is to be split again; not where it is the last resort."""
+    async def admit_piece(self, key: Key, task: TaskState, inputs: dict[Key, int], result: int,
+                          last: bool) -> Grant | None:
+        """The same for a piece that works on those inputs. None: it does not fit, and is to be
+        split again; not where it is the last resort."""
         steps = Steps(may_split=False)
         while True:
             need, aside = self.needs.of_keys(inputs, result, steps.promote_most)
@@ -207,9 +220,11 @@ class Admission:
 
     def _at_hand(self, need: Need) -> bool:
         """Whether nobody has to be asked."""
-        return not self.n_waiting and self.budget.fits(need.private) and self.needs.relaxed(need.partition)
+        return (not self.n_waiting and self.budget.fits(need.private) and
+                self.needs.relaxed(need.partition))
 
-    def _granted(self, key: Key, claim: Claim | None, private: int, need: Need, aside: frozenset[Key]) -> Grant:
+    def _granted(self, key: Key, claim: Claim | None, private: int, need: Need,
+                 aside: frozenset[Key]) -> Grant:
         return Grant(self, key, claim, private, need.store, aside)
 
     def _private(self, need: Need, steps: Steps) -> int:
@@ -226,7 +241,8 @@ class Admission:
             if outcome is Outcome.OK:
                 now, aside = self.needs.of(task, self.estimates.of(key), steps.promote_most)
                 steps.grants += 1
-                if now.partition > need.partition and steps.grants < _AGAIN:  # it waited, and inputs left memory
+                # it waited, and inputs left memory
+                if now.partition > need.partition and steps.grants < _AGAIN:
                     claim.release()
                     continue
                 return self._granted(key, claim, private, need, aside)
@@ -269,7 +285,8 @@ class Admission:
             if slot:
                 self.slots.give_back()
 
-    async def _step(self, key: Key, task: TaskState, claim: Claim, steps: Steps, need: Need, outcome: Outcome) -> None:
+    async def _step(self, key: Key, task: TaskState, claim: Claim, steps: Steps, need: Need,
+                    outcome: Outcome) -> None:
         """The next one. Raises Reschedule or NoRoom where there is none."""
         if need.partition and outcome is Outcome.SPLIT and not steps.asked_again:
             self.counts["again"] += 1
@@ -277,7 +294,8 @@ class Admission:
             await self._wait(task, self._others_let_go())
         elif need.partition:
             self._next_of_partition(steps, need, outcome)
-        elif outcome is Outcome.TOOBIG and need.private <= self.budget.capacity and await self._make_room(task, need):
+        elif (outcome is Outcome.TOOBIG and need.private <= self.budget.capacity and
+              await self._make_room(task, need)):
             pass  # values had more of the pool than there is since the process grew
         elif self._others(steps) and (need.private <= self.budget.capacity or steps.alone):
             await self._wait(task, self._one_ended(steps))  # the holders of the missing memory end
@@ -318,7 +336,8 @@ class Admission:
         return Outcome.OK
 
     def _others(self, steps: Steps) -> bool:
-        """Whether others run, or one of them has ended since it was asked: the answer may be of the time before."""
+        """Whether others run, or one of them has ended since it was asked: the answer
+        may be of the time before."""
         return bool(self.budget.claims) or self._n_ended != steps.asked_at
 
     async def _one_ended(self, steps: Steps) -> Outcome:
@@ -328,12 +347,16 @@ class Admission:
 
     def _explain(self, key: Key, claim: Claim, need: Need) -> str:
         parts = [f"{key!r} needs {mib(need.private)} of private memory"]
-        parts.append(f" ({mib(need.unspill)} for inputs that were spilled, {mib(need.result)} for its result)")
-        parts.append(f"; its worker may use {mib(self.budget.capacity)} of its limit of {mib(self.budget.limit)} for values")
-        parts.append(f" and holds {self.budget.holders()}. It was tried with fewer inputs at once, alone, and was handed back to the scheduler")
+        parts.append(f" ({mib(need.unspill)} for inputs that were spilled, {mib(need.result)} for "
+                     f"its result)")
+        parts.append(f"; its worker may use {mib(self.budget.capacity)} of its limit of "
+                     f"{mib(self.budget.limit)} for values")
+        parts.append(f" and holds {self.budget.holders()}. It was tried with fewer inputs at once, "
+                     f"alone, and was handed back to the scheduler")
         if claim.why:
             parts.append(f". The arbiter says: {claim.why}")
-        parts.append(". More memory per worker, smaller chunks, or shmstore.dask.register_splitter() for its function help")
+        parts.append(". More memory per worker, smaller chunks, or "
+                     "shmstore.dask.register_splitter() for its function help")
         return "".join(parts)
 
 
@@ -341,7 +364,8 @@ _USER, _GENERATION, _ORDER = 11, 20, 30  # bits
 
 
 def fold_priority(priority: Any) -> int | None:
-    """A scheduler's priority (what the user said, the graph's number, the order within; less is first) as the arbiter's: more is first.
+    """A scheduler's priority (what the user said, the graph's number, the order within; less is
+    first) as the arbiter's: more is first.
 
     None where it is none of that: by arrival.
     """
@@ -353,7 +377,8 @@ def fold_priority(priority: Any) -> int | None:
     user = min(max(user, -half), half - 1) + half
     generation = min(max(generation, 0), (1 << _GENERATION) - 1)
     order = min(max(order, 0), (1 << _ORDER) - 1)
-    return (1 << (_USER + _GENERATION + _ORDER)) - 1 - ((user << (_GENERATION + _ORDER)) | (generation << _ORDER) | order)
+    return ((1 << (_USER + _GENERATION + _ORDER)) - 1 - ((user << (_GENERATION + _ORDER)) | (
+        generation << _ORDER) | order))
 
 
 _KINDS_MAX = 1000
@@ -361,8 +386,8 @@ _LAST = 32  # results of a kind that are remembered
 
 
 class Estimates:
-    """How large the result of a key will be: what four of five of the last results of its kind (one key prefix) did not exceed. Of the results of
-    one worker, used by its event loop only."""
+    """How large the result of a key will be: what four of five of the last results of its kind (one
+    key prefix) did not exceed. Of the results of one worker, used by its event loop only."""
 
     def __init__(self) -> None:
         self._kinds: OrderedDict[str, deque[int]] = OrderedDict()  # oldest kind first
@@ -391,10 +416,11 @@ _LENT_MOST = 4  # keys that wait with a slot of their own, per thread
 
 
 class Slots:
-    """Slots of the worker's own state machine, for keys that wait. start: has it start what may be started now.
+    """Slots of the worker's own state machine, for keys that wait. start: has it
+    start what may be started now.
 
-    Dask starts as many keys as the worker has threads. A key that waits for memory needs none: while it does, one more may start. As many threads
-    as ever run tasks.
+    Dask starts as many keys as the worker has threads. A key that waits for memory needs none:
+    while it does, one more may start. As many threads as ever run tasks.
     """
 
     PATIENCE = 0.01  # seconds that a key keeps its own slot: most waits are shorter
@@ -424,13 +450,15 @@ _DEEPEST = 16  # splits of splits
 
 
 class Pieces:
-    """One key done in pieces, with the splitter that was registered for it: each piece is admitted, has its inputs mapped, and runs on a thread of
-    the worker as a task does; what does not fit is split again. Results of pieces stay private until they are combined.
+    """One key done in pieces, with the splitter that was registered for it: each piece is admitted,
+    has its inputs mapped, and runs on a thread of the worker as a task does; what does not fit is
+    split again. Results of pieces stay private until they are combined.
 
     `run` is what the worker runs in place of the task's function.
     """
 
-    def __init__(self, worker: Worker, admission: Admission, task: TaskState, call: Call, splitter: Splitter) -> None:
+    def __init__(self, worker: Worker, admission: Admission, task: TaskState, call: Call,
+                 splitter: Splitter) -> None:
         self.worker = worker
         self.admission = admission
         self.task = task
@@ -478,10 +506,12 @@ class Pieces:
 
     async def _admit(self, piece: Piece, depth: int, last: bool) -> Grant | None:
         inputs = {item.key: item.nbytes for item in inputs_in(piece)}
-        return await self.admission.admit_piece(self.task.key, self.task, inputs, self._estimate(piece), last)
+        return await self.admission.admit_piece(self.task.key, self.task, inputs,
+                                                self._estimate(piece), last)
 
     def _estimate(self, piece: Piece) -> int:
-        """As the largest so far. Of the first one: as the whole; where it works on parts of values, in proportion."""
+        """As the largest so far. Of the first one: as the whole; where it works on parts
+        of values, in proportion."""
         if self._largest is not None:
             return self._largest
         whole = self.admission.estimates.of(self.task.key)
@@ -504,7 +534,9 @@ class Pieces:
             grant.done()
 
     async def _split(self, piece: Piece) -> list[Piece] | None:
-        return check_pieces((await self._in_thread(self.splitter.split, piece, {}))[0], self.splitter)
+        return check_pieces((await self._in_thread(self.splitter.split, piece, {}))[0],
+                            self.splitter)
 
-    async def _in_thread(self, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, int]:
+    async def _in_thread(self, function: Callable[..., object], args: tuple[object, ...],
+                         kwargs: dict[str, object]) -> tuple[object, int]:
         return await run_in_thread(self.worker, self.task, function, args, kwargs)

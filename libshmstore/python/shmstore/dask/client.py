@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client scatter and gather through the partition: `Client.scatter`, `Client.gather` and `Future.result` go this way where this package is imported, and so
-`scatter(client, data, …)` and `gather(client, futures, …)`, which call them.
+"""Client scatter and gather through the partition: `Client.scatter`, `Client.gather` and
+`Future.result` go this way where this package is imported, and so `scatter(client, data, …)` and
+`gather(client, futures, …)`, which call them.
 
 They take and return what stock's do. Stock sends small or non-shareable values, those of workers of
 other hosts or without shmstore, and all with a full partition, or none, or workers in this process.
 
-A client has a store only while it scatters or gathers large values: afterwards the workers hold the objects, or the mapped values do.
+A client has a store only while it scatters or gathers large values: afterwards the workers hold the
+objects, or the mapped values do.
 
 `report` says where the values of a cluster's workers are.
 """
@@ -51,19 +53,23 @@ def attach() -> None:
     """From here on stock's ways of this process's clients are these, unless `enabled` is false."""
 
     @functools.wraps(_stock_gather)
-    async def gather(client: Client, futures: object, errors: str = "raise", direct: bool | None = None, local_worker: object = None) -> object:
+    async def gather(client: Client, futures: object, errors: str = "raise",
+                     direct: bool | None = None, local_worker: object = None) -> object:
         if local_worker is not None or has_workers() or enabled() is False:
-            return await _stock_gather(client, futures, errors=errors, direct=direct, local_worker=local_worker)
+            return await _stock_gather(client, futures, errors=errors, direct=direct,
+                                       local_worker=local_worker)
         return await _gather(client, futures, errors, direct, {})
 
     @functools.wraps(_stock_scatter)
     async def scatter(
-        client: Client, data: object, workers: Workers = None, broadcast: bool | int = False, direct: bool | None = None,
+        client: Client, data: object, workers: Workers = None, broadcast: bool | int = False,
+        direct: bool | None = None,
         local_worker: object = None, hash: bool = True, **kwargs: object,
     ) -> object:
         if local_worker is not None or has_workers() or enabled() is False:
             return await _stock_scatter(
-                client, data, workers=workers, broadcast=broadcast, direct=direct, local_worker=local_worker, hash=hash, **kwargs
+                client, data, workers=workers, broadcast=broadcast, direct=direct,
+                local_worker=local_worker, hash=hash, **kwargs
             )
         return await _scatter(client, data, workers, broadcast, direct, hash, kwargs)
 
@@ -71,7 +77,8 @@ def attach() -> None:
 
 
 async def _scatter(
-    client: Client, data: object, workers: Workers, broadcast: bool | int, direct: bool | None, hash: bool, kwargs: dict[str, object]
+    client: Client, data: object, workers: Workers, broadcast: bool | int, direct: bool | None,
+    hash: bool, kwargs: dict[str, object]
 ) -> object:
     if isinstance(data, (range, Iterator)):
         data = list(data)
@@ -86,7 +93,8 @@ async def _scatter(
             return await stock(data, workers=workers, broadcast=broadcast, hash=hash)
         try:
             placed = await stock({**named, **shared}, workers=peers)
-        except Exception as e:  # what a worker raised comes through the scheduler as a plain Exception
+        except Exception as e:
+            # what a worker raised comes through the scheduler as a plain Exception
             exchange.fallbacks.note("scatter-failed", e, next(iter(shared)), "sent as on stock")
             for handle in shared.values():
                 handle.revoke()
@@ -100,10 +108,12 @@ async def _scatter(
 
 
 def _shared(exchange: Exchange, named: dict[str, object]) -> dict[str, Handle]:
-    """Handles for those values that are worth it. The handle's lease is then all that holds the object."""
+    """Handles for those values that are worth it. The handle's lease is then
+    all that holds the object."""
     shared = {}
     for key, value in named.items():
-        entry = exchange.guard.call("scatter", exchange.put, key, value, key=key) if exchange.candidate(value) else None
+        entry = (exchange.guard.call("scatter", exchange.put, key, value, key=key)
+                 if exchange.candidate(value) else None)
         if not isinstance(entry, Entry):
             continue
         handle = exchange.handoff(key, entry)
@@ -116,22 +126,26 @@ def _shared(exchange: Exchange, named: dict[str, object]) -> dict[str, Handle]:
 def _has_large(data: object) -> bool:
     """Whether any of them may be worth it. Client.scatter handles other containers."""
     if isinstance(data, (dict, list, tuple, set, frozenset)):
-        if type(data) not in (dict, list, tuple) or (type(data) is dict and not all(isinstance(key, str) for key in data)):
+        if (type(data) not in (dict, list, tuple) or
+            (type(data) is dict and not all(isinstance(key, str) for key in data))):
             return False
         values = list(data.values()) if isinstance(data, dict) else list(data)
     else:
         values = [data]
     min_size = Settings().min_size
-    return any(not isinstance(value, NEVER_SHAREABLE) and safe_sizeof(value) >= min_size for value in values)
+    return any(not isinstance(value, NEVER_SHAREABLE) and safe_sizeof(value) >= min_size
+               for value in values)
 
 
-def _named(data: object, hash: bool) -> tuple[dict[str, object], Callable[[dict[str, object]], object]]:
+def _named(data: object, hash: bool) -> tuple[dict[str, object],
+                                              Callable[[dict[str, object]], object]]:
     """The data as Client.scatter names it, and how to make its result of the futures by name."""
     if isinstance(data, dict):
         return data, lambda placed: {name: placed[name] for name in data}
     kind = type(data) if isinstance(data, (list, tuple)) else None
     values = list(data) if isinstance(data, (list, tuple)) else [data]
-    keys = [f"{type(value).__name__}-{tokenize(value) if hash else uuid.uuid4().hex}" for value in values]
+    keys = [f"{type(value).__name__}-{tokenize(value) if hash else uuid.uuid4().hex}"
+            for value in values]
 
     def rebuild(placed: dict[str, object]) -> object:
         return placed[keys[0]] if kind is None else kind(placed[key] for key in keys)
@@ -140,7 +154,8 @@ def _named(data: object, hash: bool) -> tuple[dict[str, object], Callable[[dict[
 
 
 async def _peers(client: Client, exchange: Exchange, workers: Workers) -> list[str]:
-    """Addresses of the running workers that share our partition, of those that are named if some are."""
+    """Addresses of the running workers that share our partition, of those
+    that are named if some are."""
     if isinstance(workers, (str, int)):
         workers = [workers]
     wanted = None if workers is None else {str(worker) for worker in workers}
@@ -148,7 +163,8 @@ async def _peers(client: Client, exchange: Exchange, workers: Workers) -> list[s
     peers = []
     for address, info in identity["workers"].items():
         names = {address, str(info.get("name")), str(info.get("host"))}
-        if (wanted is None or names & wanted) and info.get("status", "running") == "running" and exchange.is_peer(address):
+        if ((wanted is None or names & wanted) and info.get("status", "running") == "running" and
+            exchange.is_peer(address)):
             peers.append(address)
     return peers
 
@@ -158,17 +174,22 @@ def _scheduler(client: Client) -> Any:
     return client.scheduler
 
 
-async def _gather(client: Client, futures: object, errors: str, direct: bool | None, kwargs: dict[str, object]) -> object:
+async def _gather(client: Client, futures: object, errors: str, direct: bool | None,
+                  kwargs: dict[str, object]) -> object:
     _, found = unpack_remotedata(futures, byte_keys=True)
-    states = {future.key: client.futures.get(future.key) for future in found if future.client is client}
+    states = {future.key: client.futures.get(future.key) for future in found
+              if future.client is client}
     if data := await _guard.wait("gather", _large(client, states, errors)):
-        kwargs["local_worker"] = SimpleNamespace(data=data)  # what it has not got, stock asks others for
+        # what it has not got, stock asks others for
+        kwargs["local_worker"] = SimpleNamespace(data=data)
     return await _stock_gather(client, futures, errors=errors, direct=direct, **kwargs)
 
 
-async def _large(client: Client, states: dict[Key, FutureState | None], errors: str) -> dict[Key, object]:
+async def _large(client: Client, states: dict[Key, FutureState | None],
+                 errors: str) -> dict[Key, object]:
     """Those values that are large and came by link; none where stock has an error to raise."""
-    waits = [asyncio.ensure_future(_finished(state, errors == "raise")) for state in states.values() if state is not None]
+    waits = [asyncio.ensure_future(_finished(state, errors == "raise")) for state in states.values()
+             if state is not None]
     try:
         await asyncio.gather(*waits)
     except LookupError:
@@ -176,11 +197,13 @@ async def _large(client: Client, states: dict[Key, FutureState | None], errors: 
     finally:
         for wait in waits:
             wait.cancel()
-    keys = [key for key, state in states.items() if state is not None and state.status == "finished" and _may_be_large(state.type)]
+    keys = [key for key, state in states.items() if state is not None and
+            state.status == "finished" and _may_be_large(state.type)]
     if not keys:
         return {}
     min_size = Settings().min_size
-    with suppress(OSError, LookupError):  # the scheduler is away, or has forgotten one: stock says so
+    # the scheduler is away, or has forgotten one: stock says so
+    with suppress(OSError, LookupError):
         sizes = await _scheduler(client).nbytes(keys=keys, summary=False)
         keys = [key for key in keys if sizes[key] >= min_size]
     if not keys:
@@ -204,7 +227,8 @@ def _may_be_large(kind: object) -> bool:
 async def _fetch(client: Client, exchange: Exchange, keys: list[Key]) -> dict[Key, object]:
     """The values of those keys that a worker of this host has; handles mapped."""
     who_has = await _scheduler(client).who_has(keys=keys)
-    here = {key: [address for address in addresses if exchange.is_peer(address)] for key, addresses in who_has.items()}
+    here = {key: [address for address in addresses if exchange.is_peer(address)]
+            for key, addresses in who_has.items()}
     here = {key: addresses for key, addresses in here.items() if addresses}
     if not here:
         return {}
@@ -241,7 +265,8 @@ def _exchange(client: Client) -> Iterator[Exchange | None]:
 
 
 _HEAD = ("worker", "private memory", "shared memory", "disk tier", "spill files")
-_NOTE = 'Dask\'s "spilled" is the sum of the last three; shared memory is memory, on no disk, counted once over the workers of a host.'
+_NOTE = ('Dask\'s "spilled" is the sum of the last three; shared memory is memory, on no disk, '
+         'counted once over the workers of a host.')
 
 
 class WorkerReport(NamedTuple):
@@ -253,18 +278,21 @@ class WorkerReport(NamedTuple):
     partition: int  #: in shared memory
     tier: int  #: in the partition's disk tier, as it is in memory
     spill: int  #: in spill files of Dask's kind
-    not_shared: Mapping[str, tuple[int, int]] = {}  #: why values were not shared -> how many of min-size and more, and their bytes
+    # : why values were not shared -> how many of min-size and more, and their bytes
+    not_shared: Mapping[str, tuple[int, int]] = {}
 
 
 class Report(tuple[WorkerReport, ...]):
-    """One WorkerReport for each worker. As text, and in notebooks, a table with a line of sums, and one of the scheduler's policies."""
+    """One WorkerReport for each worker. As text, and in notebooks, a table with a line of sums, and
+    one of the scheduler's policies."""
 
     policies: tuple[PolicyState, ...] = ()  #: a PolicyState of each policy of shmstore.dask.amm
     figures: Mapping[str, object] = {}  #: what they did; client.shmstore.figures()
 
     @property
     def not_shared(self) -> dict[str, tuple[int, int]]:
-        """Of all workers: why values were not shared -> how many, and their bytes; most bytes first."""
+        """Of all workers: why values were not shared -> how many, and their
+        bytes; most bytes first."""
         found: dict[str, tuple[int, int]] = {}
         for why, (n, nbytes) in (item for worker in self for item in worker.not_shared.items()):
             before = found.get(why, (0, 0))
@@ -281,7 +309,8 @@ class Report(tuple[WorkerReport, ...]):
 
     def _rows(self) -> list[tuple[str, ...]]:
         rows = [
-            (w.worker, size(w.private), size(w.partition) if w.shares else "shares nothing", size(w.tier), size(w.spill)) for w in self
+            (w.worker, size(w.private), size(w.partition) if w.shares else "shares nothing",
+             size(w.tier), size(w.spill)) for w in self
         ]
         sums = [sum(getattr(w, field) for w in self) for field in WorkerReport._fields[2:6]]
         return [*rows, ("all", *map(size, sums))]
@@ -289,13 +318,17 @@ class Report(tuple[WorkerReport, ...]):
     def __str__(self) -> str:
         rows = [_HEAD, *self._rows()]
         widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
-        lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths))) for row in rows]
+        lines = ["  ".join(cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(
+            zip(row, widths))) for row in rows]
         return "\n".join([*lines, _NOTE, *self._further_lines()])
 
     def _further_lines(self) -> list[str]:
-        lines = [f"not shared: {n} values, {size(nbytes)}: {why}" for why, (n, nbytes) in self.not_shared.items()]
-        lines += [f"policy {p.policy}: {p.state}, period {p.period:g} s, runs {p.runs}, accepted {p.accepted}, failures {p.failures}" for p in self.policies]
-        return lines + [", ".join(f"{name.replace('_', ' ')} {value}" for name, value in self.figures.items())] * bool(self.figures)
+        lines = [f"not shared: {n} values, {size(nbytes)}: {why}"
+                 for why, (n, nbytes) in self.not_shared.items()]
+        lines += [f"policy {p.policy}: {p.state}, period {p.period:g} s, runs {p.runs}, accepted "
+                  f"{p.accepted}, failures {p.failures}" for p in self.policies]
+        return (lines + [", ".join(f"{name.replace('_', ' ')} {value}"
+                                   for name, value in self.figures.items())] * bool(self.figures))
 
     def _repr_html_(self) -> str:
         page = table("shmstore.dask. " + _NOTE, _HEAD, self._rows())
@@ -303,14 +336,18 @@ class Report(tuple[WorkerReport, ...]):
 
 
 def report(client: Client) -> Report:
-    """Where the values of all workers are, by what each said of itself last (every half second or so)."""
+    """Where the values of all workers are, by what each said of itself last
+    (every half second or so)."""
     return client.sync(_report, client)  # type: ignore[no-any-return]
 
 
 async def _report(client: Client) -> Report:
     identity = await _scheduler(client).identity()
-    found = Report(_row_of(address, info.get("metrics") or {}) for address, info in sorted(identity["workers"].items()))
-    with suppress(Exception):  # Dask has no such manager, or shmstore is not installed where the scheduler runs, or nobody may run anything there
+    found = Report(_row_of(address, info.get("metrics") or {}) for address, info in sorted(
+        identity["workers"].items()))
+    # Dask has no such manager, or shmstore is not installed where the scheduler runs, or
+    # nobody may run anything there
+    with suppress(Exception):
         from .amm.serving import described_to, states_of
 
         policies = await described_to(client)
@@ -321,9 +358,11 @@ async def _report(client: Client) -> Report:
 def _row_of(address: str, metrics: dict[str, Any]) -> WorkerReport:
     ours = metrics.get("shmstore") or {}
     spilled = metrics.get("spilled_bytes") or {}
-    disk = spilled.get("disk", 0) if isinstance(spilled, dict) else metrics.get("spilled_nbytes", {}).get("disk", 0)
+    disk = (spilled.get("disk", 0) if isinstance(spilled, dict)
+            else metrics.get("spilled_nbytes", {}).get("disk", 0))
     partition, tier = int(ours.get("memory", 0)), int(ours.get("tier", 0))
-    return WorkerReport(address, bool(ours), int(metrics.get("memory", 0)), partition, tier, max(0, int(disk) - partition - tier), ours.get("not-shared") or {})
+    return WorkerReport(address, bool(ours), int(metrics.get("memory", 0)), partition, tier,
+                        max(0, int(disk) - partition - tier), ours.get("not-shared") or {})
 
 
 class performance_report(distributed.performance_report):
@@ -340,6 +379,7 @@ def add_to(filename: str, found: Report) -> None:
     with open(filename, encoding="utf-8") as file:
         page = file.read()
     at = page.find(">", page.find("<body")) + 1 if "<body" in page else 0
-    text = f"<section id='shmstore'><h2>shmstore.dask</h2><pre>{html.escape(str(found))}</pre></section>"
+    text = (f"<section "
+            f"id='shmstore'><h2>shmstore.dask</h2><pre>{html.escape(str(found))}</pre></section>")
     with open(filename, "w", encoding="utf-8") as file:
         file.write(page[:at] + text + page[at:])

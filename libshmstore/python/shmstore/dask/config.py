@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration `distributed.worker.memory.shared.*`: its defaults, and one worker's settings read from it. All other modules use its
-log of fallbacks, its guard, and its way to work off the event loop.
+"""The configuration `distributed.worker.memory.shared.*`: its defaults, and one
+worker's settings read from it. All other modules use its log of fallbacks, its guard,
+and its way to work off the event loop.
 
-This module is preloaded by all workers and nannies of a process that imports `shmstore.dask` (`dask_setup`): they share where `enabled` is true when
-they start.
+This module is preloaded by all workers and nannies of a process that imports `shmstore.dask`
+(`dask_setup`): they share where `enabled` is true when they start.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ PREFIX = "distributed.worker.memory.shared"
 
 with open(os.path.join(os.path.dirname(__file__), "shmstore.yaml"), encoding="utf-8") as _file:
     _defaults = yaml.safe_load(_file)
-# `shared: true`, as Dask's own proposal has it, is `enabled`: a tree of defaults cannot be laid under it.
+# `shared: true`, as Dask's own proposal has it, is `enabled`: a tree of
+# defaults cannot be laid under it.
 if isinstance(dask.config.get(PREFIX, default={}), (bool, str)):
     dask.config.set({PREFIX: {"enabled": dask.config.get(PREFIX)}})
 dask.config.update_defaults(_defaults)
@@ -56,12 +58,14 @@ Result = TypeVar("Result")
 
 
 class TierSettings:
-    """The disk tier that a worker gives the partition where it has none. ValueError where a setting makes no sense."""
+    """The disk tier that a worker gives the partition where it has none. ValueError where
+    a setting makes no sense."""
 
     def __init__(self) -> None:
         self.enabled = _switch("tier.enabled")
         self.path: str | None = _get("tier.path") or None
-        self.max = None if _get("tier.max") is None else _bytes("tier.max")  # bytes; None: from max-spill
+        # bytes; None: from max-spill
+        self.max = None if _get("tier.max") is None else _bytes("tier.max")
         self.min_free = _bytes("tier.min-free")
         self.level = int(_get("tier.level"))
         if not 0 <= self.level <= 19:
@@ -71,23 +75,28 @@ class TierSettings:
 
 
 class Settings:
-    """Settings of one worker or client; read once, so that no change splits a worker in two. ValueError where one makes no sense."""
+    """Settings of one worker or client; read once, so that no change splits a worker in two.
+    ValueError where one makes no sense."""
 
     def __init__(self) -> None:
         warn_of_unknown()
-        self.enabled = enabled() is not False  # False: the worker stays stock's, though it was made one of ours
+        # False: the worker stays stock's, though it was made one of ours
+        self.enabled = enabled() is not False
         self.partition: str | None = _get("partition") or None
         self.daemon = _choice("daemon", "auto", "required", "off")
         self.arbitrate = _choice("arbitrate", "auto", "off")
         self.arbitrate_size = _bytes("arbitrate-size")
         self.pressure = _switch("pressure")  # keys are tasks of the daemon's gate
-        self.queue = _switch("queue")  # tasks with large results wait at the scheduler where all workers share one partition
+        # tasks with large results wait at the scheduler where all workers share one partition
+        self.queue = _switch("queue")
         self.p2p = _switch("p2p")  # shards of P2P shuffles and rechunks go through the partition
         self.cow = _choice("map", "cow", "ro") == "cow"
         self.min_size = _bytes("min-size")
         self.share = _share()  # auto, lazy or eager
-        self.most = None if _get("max") is None else _bytes("max")  # bytes of a partition; None: by the memory limits of its workers
-        self.born = None if _get("born") == "auto" else _switch("born")  # None: where the partition has huge pages
+        # bytes of a partition; None: by the memory limits of its workers
+        self.most = None if _get("max") is None else _bytes("max")
+        # None: where the partition has huge pages
+        self.born = None if _get("born") == "auto" else _switch("born")
         self.lease = _positive("lease", _seconds("lease"))
         self.recycle = _bytes("recycle")
         self.max_maps = int(_positive("max-maps", int(_get("max-maps"))))
@@ -98,7 +107,8 @@ class Settings:
 
 
 class ManagerSettings:
-    """Settings of all policies of a scheduler's memory manager. ValueError where one makes no sense."""
+    """Settings of all policies of a scheduler's memory manager. ValueError
+    where one makes no sense."""
 
     def __init__(self) -> None:
         high, low = _watermarks("amm")
@@ -124,9 +134,12 @@ def preload() -> None:
 
 
 _ELSEWHERE = {  # what other systems call it: Ray, vineyard, distributed
-    "object-store-memory": "max", "limit": "max", "size": "max", "plasma-directory": "partition", "directory": "partition",
-    "socket": "daemon", "object-spilling-config": "tier.path", "object-spilling-directory": "tier.path", "spill": "tier.high",
-    "max-spill": "tier.max", "target": "share", "memory-usage-threshold": "pressure", "memory-monitor-refresh-ms": "pressure",
+    "object-store-memory": "max", "limit": "max", "size": "max", "plasma-directory": "partition",
+    "directory": "partition",
+    "socket": "daemon", "object-spilling-config": "tier.path", "object-spilling-directory":
+        "tier.path", "spill": "tier.high",
+    "max-spill": "tier.max", "target": "share", "memory-usage-threshold": "pressure",
+    "memory-monitor-refresh-ms": "pressure",
 }
 
 
@@ -138,10 +151,12 @@ def warn_of_unknown() -> None:
         if key in known or key in _warned:
             continue
         _warned.add(key)
-        near = [_ELSEWHERE[key]] if key in _ELSEWHERE else difflib.get_close_matches(key, known, 1, 0.5)
+        near = ([_ELSEWHERE[key]] if key in _ELSEWHERE else difflib.get_close_matches(
+            key, known, 1, 0.5))
         near = near or [k for k in known if k.split(".")[-1] == key.split(".")[-1]]
         meant = f"; did you mean {PREFIX}.{near[0]}?" if near else ""
-        logger.warning("shmstore: there is no configuration key %s.%s: it does nothing%s", PREFIX, key, meant)
+        logger.warning("shmstore: there is no configuration key %s.%s: it does nothing%s", PREFIX,
+                       key, meant)
 
 
 def _flat(tree: Mapping[str, object], above: str = "") -> Iterator[str]:
@@ -154,7 +169,8 @@ def _flat(tree: Mapping[str, object], above: str = "") -> Iterator[str]:
 
 
 def _get(key: str) -> Any:
-    if isinstance(whole := dask.config.get(PREFIX), (bool, str)):  # `shared: true`, set after the import
+    # `shared: true`, set after the import
+    if isinstance(whole := dask.config.get(PREFIX), (bool, str)):
         return whole if key == "enabled" else dask.config.get(f"{PREFIX}.{key}", config=_defaults)
     return dask.config.get(f"{PREFIX}.{key}")
 
@@ -188,7 +204,8 @@ def _percent(key: str) -> int:
     """A share between 0 and 1, in percent."""
     value = float(_get(key))
     if not 0.01 <= value <= 1:
-        raise ValueError(f"{PREFIX}.{key} must be a share of the partition, from 0.01 to 1, not {value!r}")
+        raise ValueError(f"{PREFIX}.{key} must be a share of the partition, from 0.01 to 1, not "
+                         f"{value!r}")
     return round(value * 100)
 
 
@@ -196,7 +213,8 @@ def _watermarks(part: str) -> tuple[int, int]:
     """In percent."""
     high, low = _percent(f"{part}.high"), _percent(f"{part}.low")
     if low >= high:
-        raise ValueError(f"{PREFIX}.{part}.low must be less than {part}.high, not {low} % and {high} %")
+        raise ValueError(f"{PREFIX}.{part}.low must be less than {part}.high, not {low} % and "
+                         f"{high} %")
     return high, low
 
 
@@ -215,11 +233,11 @@ def _positive(key: str, value: float) -> float:
 
 
 class Fallbacks:
-    """The log of fallbacks: one line of fields for each time a value goes the ordinary way though it might have been shared. Of one worker or client;
-    may be used by many threads.
+    """The log of fallbacks: one line of fields for each time a value goes the ordinary way though
+    it might have been shared. Of one worker or client; may be used by many threads.
 
-    The same reason is logged at most once per interval, with the number of lines left out meanwhile. A full partition is said once, until something
-    could be stored again.
+    The same reason is logged at most once per interval, with the number of lines left out
+    meanwhile. A full partition is said once, until something could be stored again.
     """
 
     def __init__(self, interval: float, who: str = "") -> None:
@@ -235,15 +253,19 @@ class Fallbacks:
         self._shared: set[type] = set()
 
     def unshared(self, kind: type, why: str) -> None:
-        """Large values of a type go as on stock, always: said once for each type. No fallback, and not counted as one."""
+        """Large values of a type go as on stock, always: said once for each type. No
+        fallback, and not counted as one."""
         with self._lock:
             if kind in self._unshared:
                 return
             self._unshared[kind] = why
-        logger.info("shmstore: values of type %s.%s go as on stock: %s worker=%s", kind.__module__, kind.__qualname__, why, self.who)
+        logger.info("shmstore: values of type %s.%s go as on stock: %s worker=%s", kind.__module__,
+                    kind.__qualname__, why, self.who)
 
-    def note(self, reason: str, error: BaseException | None = None, key: object = None, then: str = "", trace: bool = False) -> None:
-        """Logs one fallback: why (reason, errno), of which key, and what happens now. trace: with the error's traceback."""
+    def note(self, reason: str, error: BaseException | None = None, key: object = None,
+             then: str = "", trace: bool = False) -> None:
+        """Logs one fallback: why (reason, errno), of which key, and what happens now. trace:
+        with the error's traceback."""
         code = getattr(error, "errno", None)
         with self._lock:
             self.counts[reason] += 1
@@ -266,7 +288,8 @@ class Fallbacks:
         )
 
     def kept(self, nbytes: int, kind: type | None = None, why: str = "") -> None:
-        """A value of so many bytes was not shared: because of what `unshared` said of its type, or why."""
+        """A value of so many bytes was not shared: because of what `unshared`
+        said of its type, or why."""
         with self._lock:
             if kind is not None:
                 why = f"{typename(kind)}: {self._unshared.get(kind, why)}"
@@ -301,22 +324,26 @@ class Fallbacks:
         self._shared.add(kind)
 
     def private_types(self) -> list[str]:
-        """Names, as the scheduler has them, of the types of which large values were met and none could be shared."""
+        """Names, as the scheduler has them, of the types of which large values were met
+        and none could be shared."""
         with self._lock:
             return sorted(typename(kind) for kind in self._unshared.keys() - self._shared)
 
 
 class Guard:
-    """Optimisations run behind it: an exception is logged once, and stock's way taken. Of one worker. what: the step, for the log.
+    """Optimisations run behind it: an exception is logged once, and stock's way taken. Of one
+    worker. what: the step, for the log.
 
-    Dask closes a worker whose own code raises, and a key whose `execute` raises stays "executing" for ever. Neither may come from this package,
-    which looks into values of users' classes that stock Dask only passes on: their attributes and reductions may raise anything.
+    Dask closes a worker whose own code raises, and a key whose `execute` raises stays "executing"
+    for ever. Neither may come from this package, which looks into values of users' classes that
+    stock Dask only passes on: their attributes and reductions may raise anything.
     """
 
     def __init__(self, fallbacks: Fallbacks) -> None:
         self.fallbacks = fallbacks
 
-    def call(self, what: str, function: Callable[..., Result], *args: object, key: object = None) -> Result | None:
+    def call(self, what: str, function: Callable[..., Result], *args: object,
+             key: object = None) -> Result | None:
         """function(*args); None where it raises."""
         try:
             return function(*args)
@@ -333,7 +360,8 @@ class Guard:
             return None
 
     @asynccontextmanager
-    async def within(self, what: str, make: Callable[..., AbstractAsyncContextManager[Result]], *args: object) -> AsyncIterator[Result | None]:
+    async def within(self, what: str, make: Callable[..., AbstractAsyncContextManager[Result]],
+                     *args: object) -> AsyncIterator[Result | None]:
         """Runs the body within make(*args), or without if that fails. Its own errors go through."""
         try:
             manager = make(*args)
@@ -355,7 +383,8 @@ class Guard:
 
 
 async def _left(manager: AbstractAsyncContextManager[object]) -> None:
-    """Leaves it because of the body's error, which is being handled, and which its caller raises."""
+    """Leaves it because of the body's error, which is being handled, and
+    which its caller raises."""
     kind, error, trace = sys.exc_info()
     try:
         await manager.__aexit__(kind, error, trace)
@@ -367,19 +396,21 @@ async def _left(manager: AbstractAsyncContextManager[object]) -> None:
 async def offload(function: Callable[..., Result], *args: object) -> Result:
     """function(*args), in Dask's thread for such things, or here where the interpreter ends.
 
-    A program that simply ends closes its in-process cluster in an atexit handler. Threads take no more work by then: what has to be done to close
-    is done on the event loop.
+    A program that simply ends closes its in-process cluster in an atexit handler. Threads take no
+    more work by then: what has to be done to close is done on the event loop.
     """
     return await _try(distributed.utils.offload, function, args)
 
 
-async def run_in(executor: Executor | None, function: Callable[..., Result], *args: object) -> Result:
+async def run_in(executor: Executor | None, function: Callable[..., Result],
+                 *args: object) -> Result:
     """The same in a thread of an executor."""
     loop = asyncio.get_running_loop()
     return await _try(lambda call: loop.run_in_executor(executor, call), function, args)
 
 
-async def _try(run: Callable[[Callable[[], Result]], Awaitable[Result]], function: Callable[..., Result], args: tuple[object, ...]) -> Result:
+async def _try(run: Callable[[Callable[[], Result]], Awaitable[Result]],
+               function: Callable[..., Result], args: tuple[object, ...]) -> Result:
     begun = False
 
     def call() -> Result:
@@ -396,17 +427,22 @@ async def _try(run: Callable[[Callable[[], Result]], Awaitable[Result]], functio
 
 
 def settle_process(own: bool) -> None:
-    """When a worker starts: changes of it in its process, so that less holds its event loop. own: the process is the worker's own.
+    """When a worker starts: changes of it in its process, so that less holds its event loop. own:
+    the process is the worker's own.
 
-    - A full collection of cyclic garbage goes through all objects there are: 40 ms where Dask and pandas are imported. These objects stay as long as
-      the process. So what is there when a worker's first task comes is left out from then on; not while the worker has values, which may become
-      garbage one day.
-    - A thread that runs Python code gives the interpreter up when another one has waited for it for 5 ms: that is how long the loop is held each time
-      that it waits for the kernel while a task does no more than that. Here it is 1 ms.
-    - A table of descriptors that is full is doubled, and the kernel waits until no thread of the process looks at the old one: 14 to 40 ms were seen,
-      for all threads that opened a file meanwhile. It is made large before there is anything to do.
+    - A full collection of cyclic garbage goes through all objects there are: 40 ms where Dask
+      and pandas are imported. These objects stay as long as the process. So what is there when
+      a worker's first task comes is left out from then on; not while the worker has values,
+      which may become garbage one day.
+    - A thread that runs Python code gives the interpreter up when another one has waited for it for
+      5 ms: that is how long the loop is held each time that it waits for the kernel while a task
+      does no more than that. Here it is 1 ms.
+    - A table of descriptors that is full is doubled, and the kernel waits until no thread of the
+      process looks at the old one: 14 to 40 ms were seen, for all threads that opened a file
+      meanwhile. It is made large before there is anything to do.
 
-    All but the third only in a process of the worker's own, under a nanny: elsewhere there are objects and threads of others.
+    All but the third only in a process of the worker's own, under a nanny: elsewhere there are
+    objects and threads of others.
     """
     if own:
         sys.setswitchinterval(min(_SWITCH, sys.getswitchinterval()))
@@ -433,13 +469,16 @@ def _make_room_for_descriptors() -> None:
         os.close(fd)
 
 
-def look_first(server: Server, make: Callable[[PeriodicCallback], Callable[[], Awaitable[None] | None]]) -> None:
-    """Has a server look at its memory as make(stock's callback) says, in place of stock, where it looks at it."""
+def look_first(server: Server, make: Callable[[PeriodicCallback],
+                                              Callable[[], Awaitable[None] | None]]) -> None:
+    """Has a server look at its memory as make(stock's callback) says, in place of
+    stock, where it looks at it."""
     if (stock := server.periodic_callbacks.get("memory_monitor")) is None:  # no limit
         return
     running = stock.is_running()
     stock.stop()
-    watch = server.periodic_callbacks["memory_monitor"] = PeriodicCallback(make(stock), stock.callback_time)
+    watch = server.periodic_callbacks["memory_monitor"] = PeriodicCallback(
+        make(stock), stock.callback_time)
     if running:
         watch.start()
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One worker's (or client's) store as Dask needs it: values in, handles out, entries for what it holds.
+"""One worker's (or client's) store as Dask needs it: values in, handles
+out, entries for what it holds.
 
-An **entry** is one name in the store. It has one owner at a time: the data mapping, or a handle on its way there; who gives
-it up calls `drop`. Only `map` raises for want of anything in the partition: what else cannot be done is noted and said.
-Nothing here is global to the process, several workers may live in one. All may be called by any thread.
+An **entry** is one name in the store. It has one owner at a time: the data mapping, or a handle on
+its way there; who gives it up calls `drop`. Only `map` raises for want of anything in the
+partition: what else cannot be done is noted and said. Nothing here is global to the process,
+several workers may live in one. All may be called by any thread.
 """
 
 from __future__ import annotations
@@ -40,14 +42,17 @@ if TYPE_CHECKING:
 _KEY_MAX = 3900  # bytes of a store's key, less room for a suffix
 _LOOKERS = 8  # stores of a partition that look for dead siblings per sweep interval, about
 _FULL_PAUSE = 1.0  # seconds after which a full partition is tried again
-_PEER = 0.5  # seconds for which it is known whether a worker is a peer: the look reads the partition's directory of peers
+# seconds for which it is known whether a worker is a peer: the look reads the
+# partition's directory of peers
+_PEER = 0.5
 _PEERS_MAX = 1000
 _BOOKS = 1.0  # seconds for which the books hold at least: they open each object
 _ROOM_PATIENCE = 3.0  # seconds for which the disk tier may make room for a value
 NEVER_SHAREABLE = (str, int, float, complex, bool, type(None), type, range)
 _SIZEOF_ANY = sizeof.dispatch(object)
 _ATTRIBUTES_MAX = 64  # of an instance that are looked at
-_WHY_NOT = "{} of {} bytes are in its pickle, as Python objects (strings) and types that pickle without buffers are"
+_WHY_NOT = ("{} of {} bytes are in its pickle, as Python objects (strings) and types that pickle "
+            "without buffers are")
 _FULL = "the partition had no room just then"
 HAS_NO_MEMORY = "it is text or a number, lies on a device, or has serializers of its own"
 MADE = "shmstore:made"  # the kind of what `Exchange.make` made
@@ -64,23 +69,28 @@ class Books(NamedTuple):
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "kind", "pickled", "value", "handed", "coming", "unpickled", "copied", "address", "over", "dropped", "aside", "original")
+    __slots__ = ("name", "nbytes", "kind", "pickled", "value", "handed", "coming", "unpickled",
+                 "copied", "address", "over", "dropped", "aside", "original")
 
-    def __init__(self, name: str, nbytes: int, kind: str, pickled: int, handed: bool, over: Over | None = None) -> None:
+    def __init__(self, name: str, nbytes: int, kind: str, pickled: int, handed: bool,
+                 over: Over | None = None) -> None:
         self.name = name
         self.nbytes = nbytes
         self.kind = kind  #: the type of its value, "module:name"
         self.pickled = pickled  #: bytes of its pickle, without buffers: reading them takes its time
         self.value: object = None  #: the mapped value, where one is kept
         self.handed = handed  #: from hand to hand at least once
-        self.coming: asyncio.Future[None] | None = None  #: a future, while it is being mapped for them
-        self.unpickled = 0  #: bytes of private memory that the mapped value takes beside its buffers
+        # : a future, while it is being mapped for them
+        self.coming: asyncio.Future[None] | None = None
+        # : bytes of private memory that the mapped value takes beside its buffers
+        self.unpickled = 0
         self.copied = False  #: the value is no map, but what was in private memory before
         self.address = 0  #: in the map, where that is copy-on-write
         self.over = over  #: what of the object its value is, where that is not the object's own
         self.dropped = False  #: the name is given up
         self.aside = False  #: the mapped value is mapped where it lies on disk
-        self.original: object = None  #: its maker's own value, where one that is read back may differ
+        # : its maker's own value, where one that is read back may differ
+        self.original: object = None
 
 
 def _kind_of(value: object) -> str:
@@ -88,7 +98,8 @@ def _kind_of(value: object) -> str:
 
 
 def _identity(partition: str) -> str:
-    """The same for all who can be peers, and for nobody else: this user's processes on this tmpfs of this boot of the kernel."""
+    """The same for all who can be peers, and for nobody else: this user's processes on this tmpfs
+    of this boot of the kernel."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read().strip()
     status = os.stat(partition)
@@ -98,7 +109,8 @@ def _identity(partition: str) -> str:
 class Exchange:
     """A store with its settings. Raises Error (OSError) where it cannot be opened."""
 
-    def __init__(self, settings: Settings, label: str, local_directory: str | None = None, recycle: bool = True) -> None:
+    def __init__(self, settings: Settings, label: str, local_directory: str | None = None,
+                 recycle: bool = True) -> None:
         self.settings = settings
         self.label = label
         self.fallbacks = Fallbacks(settings.log_interval)
@@ -143,7 +155,8 @@ class Exchange:
         self.partition.close()
 
     def bound(self, budget: int) -> None:
-        """The partition is bound by memory from here on, too. budget: bytes that the worker may keep privately."""
+        """The partition is bound by memory from here on, too. budget: bytes that the
+        worker may keep privately."""
         self.room = Room(budget, self.settings.most, self.siblings)
 
     # -- peers
@@ -157,7 +170,8 @@ class Exchange:
             self.fallbacks.note("no-address", e, then="peers send values as on stock")
 
     def is_peer(self, address: str | None) -> bool:
-        """Whether the worker of that address lives, shares this partition and may take our objects."""
+        """Whether the worker of that address lives, shares this partition
+        and may take our objects."""
         if not address or self.store.closed:
             return False
         now = time.monotonic()
@@ -181,7 +195,8 @@ class Exchange:
         try:
             if getattr(getattr(value, "dtype", None), "hasobject", False):
                 if getattr(value, "nbytes", 0) >= self.settings.min_size:
-                    self.fallbacks.unshared(type(value), "its elements are Python objects, which have no memory to share")
+                    self.fallbacks.unshared(type(value), "its elements are Python objects, which "
+                                                         "have no memory to share")
                 return False
             return not on_device(value) and not has_own_way(type(value))
         except Exception as e:  # a user's property
@@ -189,22 +204,26 @@ class Exchange:
             return False
 
     def weigh(self, value: object, nbytes: int) -> int:
-        """sizeof a value, or of what an instance of a user's class refers to: Dask takes that for a few bytes."""
+        """sizeof a value, or of what an instance of a user's class refers to: Dask
+        takes that for a few bytes."""
         if nbytes >= self.settings.min_size or isinstance(value, NEVER_SHAREABLE):
             return nbytes
         try:
             if sizeof.dispatch(type(value)) is not _SIZEOF_ANY:
                 return nbytes
-            return nbytes + sum(safe_sizeof(attribute) for attribute in list(vars(value).values())[:_ATTRIBUTES_MAX])
+            return (nbytes + sum(safe_sizeof(attribute)
+                                 for attribute in list(vars(value).values())[:_ATTRIBUTES_MAX]))
         except Exception:  # it has none
             return nbytes
 
     def put(
-        self, key: Key, value: object, nbytes: int | None = None, held: bool = False, wait: bool = True, again: bool = False
+        self, key: Key, value: object, nbytes: int | None = None, held: bool = False,
+        wait: bool = True, again: bool = False
     ) -> Entry | Kept | Pickled:
         """Copies a value into the store, once, or links it where it is one of ours.
 
-        held: tasks may be running on it. wait: in a full partition others may be moved to the disk tier first; not on an event loop.
+        held: tasks may be running on it. wait: in a full partition others may be moved to the disk
+        tier first; not on an event loop.
         again: where there is no room it is tried once more, with wait: nothing is said of it yet.
         """
         if (entry := self.guard.call("link", self.link, key, value, nbytes, key=key)) is not None:
@@ -214,7 +233,8 @@ class Exchange:
             header, buffers = dumps(value, as_is=True, seen=seen)
         except OnDevice:  # Dask has ways of its own for these
             return Kept.FOR_GOOD
-        except Exception as e:  # the user's own __reduce__ may raise anything; stock meets it where it matters
+        except Exception as e:
+            # the user's own __reduce__ may raise anything; stock meets it where it matters
             self.fallbacks.note("no-pickle", e, key, "kept private")
             self.fallbacks.kept(nbytes or 0, type(value), "it has no pickle")
             return Kept.FOR_GOOD
@@ -225,7 +245,8 @@ class Exchange:
         size = sum(buffer.nbytes for buffer in raw)
         if not shareable(header, size, self.settings):
             if len(header) >= self.settings.min_size:
-                self.fallbacks.unshared(type(value), _WHY_NOT.format(len(header), len(header) + size))
+                self.fallbacks.unshared(type(value),
+                                        _WHY_NOT.format(len(header), len(header) + size))
                 self.fallbacks.kept(len(header) + size, type(value))
             return Pickled(header, raw)
         if time.monotonic() < self._full_until:
@@ -233,7 +254,8 @@ class Exchange:
             return Kept.FOR_NOW
         if not self.fits(size, wait):
             if not again:
-                self._note_put(OSError(errno.ENOSPC, "more would be more than memory limits allow", self.partition.path), key, size)
+                self._note_put(OSError(errno.ENOSPC, "more would be more than memory limits allow",
+                                       self.partition.path), key, size)
             return Kept.FOR_NOW
         name = self._claim(key)
         try:
@@ -247,13 +269,17 @@ class Exchange:
                 self._note_put(e, key, size)
             return Kept.FOR_NOW
         self.fallbacks.stored(type(value))
-        entry = Entry(name, sizeof(value) if nbytes is None else nbytes, _kind_of(value), len(header), handed=False)
+        entry = Entry(name, sizeof(value) if nbytes is None else nbytes, _kind_of(value),
+                      len(header), handed=False)
         entry.original = None if reads_back_equal(seen) else value
         return entry
 
-    def make(self, key: Key, value: object, nbytes: int, write: Callable[[memoryview], None]) -> Entry | None:
-        """An object that reads back as (value, so many bytes as a memoryview), which write(memory) fills where they are to lie. None: no room."""
-        header = pickle.dumps((value, pickle.PickleBuffer(bytearray(1))), protocol=5, buffer_callback=lambda _: None)
+    def make(self, key: Key, value: object, nbytes: int,
+             write: Callable[[memoryview], None]) -> Entry | None:
+        """An object that reads back as (value, so many bytes as a memoryview), which write(memory)
+        fills where they are to lie. None: no room."""
+        header = pickle.dumps((value, pickle.PickleBuffer(bytearray(1))), protocol=5,
+                              buffer_callback=lambda _: None)
         name = self._claim(key)
         try:
             if self._huge:
@@ -277,7 +303,8 @@ class Exchange:
         return Entry(name, nbytes, MADE, len(header), handed=False)
 
     def link(self, key: Key, value: object, nbytes: int | None = None) -> Entry | None:
-        """An entry of a value that is nothing but parts of what is mapped already: a second name of the object; None where it is not.
+        """An entry of a value that is nothing but parts of what is mapped already: a second name of
+        the object; None where it is not.
 
         Nothing is copied, and no value is looked into but arrays and plain containers of them.
         """
@@ -289,7 +316,8 @@ class Exchange:
             return None
         name = self._claim(key)
         try:
-            self.store.adopt(name, self.store.handoff(base.name, lease=self.settings.lease, as_is=True))
+            self.store.adopt(name, self.store.handoff(base.name, lease=self.settings.lease,
+                                                      as_is=True))
         except (OSError, ValueError, KeyError):  # given up meanwhile: it is copied
             self._release(name)
             return None
@@ -299,7 +327,8 @@ class Exchange:
         return entry
 
     def adopt(self, key: Key, handle: Handle, again: bool = False) -> bool:
-        """Takes the object of a handle into the store; the handle owns the entry from here on. again: it is tried once more, nothing is said yet."""
+        """Takes the object of a handle into the store; the handle owns the entry from here on.
+        again: it is tried once more, nothing is said yet."""
         if handle.adopted:
             return True
         name = self._claim(key)
@@ -311,7 +340,8 @@ class Exchange:
                 self.fallbacks.note("adopt-failed", e, key, "fetched as on stock")
             return False
         pickled = handle.ticket.header_size if handle.over is None else len(handle.over.header)
-        handle.attach(self, Entry(name, handle.nbytes, handle.kind, pickled, handed=True, over=handle.over))
+        handle.attach(self, Entry(name, handle.nbytes, handle.kind, pickled, handed=True,
+                                  over=handle.over))
         return True
 
     def adopt_all(self, data: dict[Key, object]) -> None:
@@ -332,12 +362,15 @@ class Exchange:
             return None
 
     def map(self, entry: Entry) -> object:
-        """The value, its buffers mapped; brought back from the disk tier where it lies there. Raises Error or KeyError."""
+        """The value, its buffers mapped; brought back from the disk tier where it lies there.
+        Raises Error or KeyError."""
         return self._load(entry, self.store)
 
     def map_aside(self, entry: Entry) -> object:
-        """The value of an entry that lies in the disk tier, without a place in the partition: a copy, where it cannot be mapped on disk."""
-        with self.partition.open(self.store.name, readonly=True, directory=self.store.path) as reader:
+        """The value of an entry that lies in the disk tier, without a place in the partition: a
+        copy, where it cannot be mapped on disk."""
+        with self.partition.open(self.store.name, readonly=True,
+                                 directory=self.store.path) as reader:
             return self._load(entry, reader)
 
     def drop(self, entry: Entry) -> None:
@@ -365,7 +398,8 @@ class Exchange:
             return {}
 
     def demote(self, names: list[str], nbytes: int) -> int:
-        """Moves objects that nobody else links to the disk tier, the first ones first, until nbytes are given back. Bytes that were."""
+        """Moves objects that nobody else links to the disk tier, the first ones first, until nbytes
+        are given back. Bytes that were."""
         alone = self.alone()
         given = 0
         for name in names:
@@ -398,14 +432,16 @@ class Exchange:
         return max(self.bounds(), key=lambda bound: bound.used / bound.size)
 
     def bounds(self, limits: bool = True) -> list[Bound]:
-        """All that bounds the partition (limits: see `Room.bounds`), its file system first. One system call, for the most part."""
+        """All that bounds the partition (limits: see `Room.bounds`), its file system first. One
+        system call, for the most part."""
         usage = os.statvfs(self.partition.path)
         used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
         size = usage.f_blocks * usage.f_frsize or sys.maxsize  # a file system without a limit
         return [Bound(size, used), *(() if self.room is None else self.room.bounds(used, limits))]
 
     def fits(self, nbytes: int, wait: bool) -> bool:
-        """Whether the partition may have so many bytes more; its file system says so itself. wait: others may be moved to the disk tier for them."""
+        """Whether the partition may have so many bytes more; its file system says so itself. wait:
+        others may be moved to the disk tier for them."""
         over = max((bound.used + nbytes - bound.size for bound in self.bounds()[1:]), default=0)
         if over <= 0:
             return True
@@ -446,7 +482,8 @@ class Exchange:
         self._books = done + max(_BOOKS, 20 * (done - now)), Books(memory, tier)
 
     def siblings(self) -> Siblings:
-        """The processes of the live stores of our kind, ours among them, and what all other stores have. Reads a page of each."""
+        """The processes of the live stores of our kind, ours among them, and what all other stores
+        have. Reads a page of each."""
         pids, others = [], 0
         try:
             for info in self.partition.stores():
@@ -460,13 +497,15 @@ class Exchange:
         return Siblings(pids, others)
 
     def sweep(self) -> None:
-        """Removes the stores of dead siblings, if there are any. Where there are many stores not each looks every time."""
+        """Removes the stores of dead siblings, if there are any. Where there are many stores
+        not each looks every time."""
         if random.random() * self._n_stores > _LOOKERS:
             return
         try:
             stores = list(self.partition.stores())
             self._n_stores = len(stores)
-            self.n_siblings = max(1, sum(info.alive is True and info.label == self.label for info in stores))
+            self.n_siblings = max(1, sum(info.alive is True and info.label == self.label
+                                         for info in stores))
             if any(info.alive is False and not info.keep for info in stores):
                 self.partition.gc()
         except (OSError, ValueError) as e:
@@ -485,7 +524,8 @@ class Exchange:
         entry.unpickled = unpickled_bytes(entry.nbytes, view.buffers)
         return loads(view)
 
-    def _store(self, name: str, header: bytes, buffers: list[pickle.PickleBuffer], wait: bool) -> None:
+    def _store(self, name: str, header: bytes, buffers: list[pickle.PickleBuffer],
+               wait: bool) -> None:
         """put_buffers. Gives the disk tier a moment to make room: others let go of maps."""
         patience = time.monotonic() + (_ROOM_PATIENCE if wait and self.tiered else 0)
         pause = 0.01
@@ -499,10 +539,12 @@ class Exchange:
             pause = min(2 * pause, 0.2)
 
     def _claim(self, key: Key) -> str:
-        """A name in the store for a key: the key itself, unless it is too long or there is an older object of it."""
+        """A name in the store for a key: the key itself, unless it is too long or there
+        is an older object of it."""
         text = key if isinstance(key, str) else str(key)
         if len(text.encode("utf-8", "surrogatepass")) > _KEY_MAX:
-            text = text[:200] + "#" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+            text = (text[:200] + "#" + hashlib.sha256(
+                text.encode("utf-8", "surrogatepass")).hexdigest())
         with self._lock:
             name = text
             while name in self._names:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values from hand to hand: a handle travels between workers in place of a value that lies in the partition. `Handing` is a worker's data for stock's
-code that answers a peer, or runs a key that fetches its inputs.
+"""Values from hand to hand: a handle travels between workers in place of a value that lies in
+the partition. `Handing` is a worker's data for stock's code that answers a peer, or runs a
+key that fetches its inputs.
 
-Crossings: a large value of another host crosses the network once for all workers of this one. The others wait for it, and link it.
+Crossings: a large value of another host crosses the network once for all workers of this one. The
+others wait for it, and link it.
 
 The fetcher of a key locks a file of its name, which has its address; the lock ends with the
 process. The file stays where the value has arrived, as Dask never tells a worker of nearer holders.
@@ -12,7 +14,8 @@ ones fetch as on stock. Workers lock their directory: starting workers remove ol
 A value may cross for a task that is stolen meanwhile, by a sibling as likely as not. Dask drops the
 value then; here it stays as a replica, of which the scheduler hears, and the sibling links it.
 
-A worker that holds keys waits for others only that come later in the order of names. So no two workers wait for each other.
+A worker that holds keys waits for others only that come later in the order of names. So no two
+workers wait for each other.
 """
 
 from __future__ import annotations
@@ -36,7 +39,8 @@ from distributed.protocol import dask_deserialize, dask_serialize  # type: ignor
 
 from .. import Ticket
 from ..parts import Part
-from .compat.worker import GatherDepSuccessEvent, NoInputs, abandoned, ask_worker, gather_succeeded, keep_replica
+from .compat.worker import (GatherDepSuccessEvent, NoInputs, abandoned, ask_worker,
+                            gather_succeeded, keep_replica)
 from .config import offload
 from .values import Over, Pickled
 
@@ -49,8 +53,9 @@ if TYPE_CHECKING:
 class Handle:
     """A ticket for the value of a key, with what Dask wants to know of it. Good for one receiver.
 
-    The receiver adopts it as soon as it has it (`Exchange.adopt`), and its data mapping takes the entry out (`take`). A
-    handle that nobody takes, because its key was cancelled or came twice, gives the object back when it is collected.
+    The receiver adopts it as soon as it has it (`Exchange.adopt`), and its data mapping takes the
+    entry out (`take`). A handle that nobody takes, because its key was cancelled or came twice,
+    gives the object back when it is collected.
     """
 
     __slots__ = ("ticket", "nbytes", "kind", "over", "_exchange", "_entry", "__weakref__")
@@ -62,7 +67,8 @@ class Handle:
         handle.attach(exchange, entry)
         return handle
 
-    def __init__(self, ticket: Ticket, nbytes: int, kind: str = "", over: Over | None = None) -> None:
+    def __init__(self, ticket: Ticket, nbytes: int, kind: str = "",
+                 over: Over | None = None) -> None:
         self.ticket = ticket
         self.nbytes = nbytes  #: sizeof the value, as the donor measured it
         self.kind = kind  #: the type of the value, "module:name"
@@ -113,7 +119,8 @@ class Handle:
 
 
 def _serialize_handle(handle: Handle) -> tuple[dict[str, object], list[bytes]]:
-    header: dict[str, object] = {"ticket": list(handle.ticket), "nbytes": handle.nbytes, "kind": handle.kind}
+    header: dict[str, object] = {"ticket": list(handle.ticket), "nbytes": handle.nbytes,
+                                 "kind": handle.kind}
     if handle.over is None:
         return header, []
     # Not as "ticket": who does not know of parts must not take the whole object for the value.
@@ -135,7 +142,8 @@ dask_deserialize.register(Handle, _deserialize_handle)
 
 
 class Handing:
-    """A worker's data as one peer gets it, or a key that fetches its inputs: handles in place of what lies in the partition."""
+    """A worker's data as one peer gets it, or a key that fetches its inputs: handles in place of
+    what lies in the partition."""
 
     def __init__(self, worker: Worker, pickled: dict[Key, Pickled]) -> None:
         self.worker = worker
@@ -145,13 +153,16 @@ class Handing:
         self._handles: list[Handle] = []
 
     async def prepare(self, keys: Iterable[Key]) -> None:
-        """Makes the handles of those keys beside the event loop: while objects are moved to and from the disk a link may have to wait."""
-        entries = [(key, entry) for key in keys if (entry := self.worker._residence.entry(key)) is not None]
+        """Makes the handles of those keys beside the event loop: while objects are moved to and
+        from the disk a link may have to wait."""
+        entries = [(key, entry) for key in keys if (entry := self.worker._residence.entry(key)) is
+                   not None]
         await offload(self._prepare, entries)
 
     def _prepare(self, entries: list[tuple[Key, Entry]]) -> None:
         for key, entry in entries:
-            if not entry.dropped and (handle := self.worker._exchange.handoff(key, entry)) is not None:
+            if (not entry.dropped and (handle := self.worker._exchange.handoff(key, entry)) is
+                not None):
                 self._handles.append(handle)
                 self._ready[key] = entry, handle
 
@@ -206,7 +217,8 @@ def can_carry(serializers: Collection[str] | None) -> bool:
 @contextmanager
 def kept_bandwidth(worker: Worker) -> Iterator[float]:
     """Forgets measurements within. Yields the bandwidth, in bytes per second."""
-    measured: tuple[MutableMapping[Any, tuple[float, int]], ...] = (worker.bandwidth_workers, worker.bandwidth_types)
+    measured: tuple[MutableMapping[Any, tuple[float, int]],
+                    ...] = (worker.bandwidth_workers, worker.bandwidth_types)
     bandwidth, before = worker.bandwidth, [dict(rates) for rates in measured]
     yield bandwidth
     worker.bandwidth = bandwidth
@@ -218,7 +230,8 @@ def kept_bandwidth(worker: Worker) -> Iterator[float]:
 def count_transfer(worker: Worker, donor: str, kinds: set[type | None], rate: float) -> None:
     """As stock does: a transfer from a donor of values of those types."""
     worker.bandwidth = worker.bandwidth * 0.95 + rate * 0.05
-    measured: list[tuple[MutableMapping[Any, tuple[float, int]], object]] = [(worker.bandwidth_workers, donor)]
+    measured: list[tuple[MutableMapping[Any, tuple[float, int]], object]] = [
+        (worker.bandwidth_workers, donor)]
     measured += [(worker.bandwidth_types, kind) for kind in kinds if len(kinds) == 1 and kind]
     for rates, what in measured:
         total, n = rates[what]
@@ -227,7 +240,8 @@ def count_transfer(worker: Worker, donor: str, kinds: set[type | None], rate: fl
 
 MIN = 1 << 20  # bytes from which on a key is worth it
 _WAIT = 5.0  # seconds, beside what the transfer should take, that one waits for a sibling
-_OLD = 3600.0  # seconds after which a file of who knows whom is removed, and a directory that nobody holds
+# seconds after which a file of who knows whom is removed, and a directory that nobody holds
+_OLD = 3600.0
 _NAME = "shmstore-crossing-"
 _NAMES = re.compile(_NAME + "[0-9a-f]{24}")
 _LOOK = 0.004  # seconds between two looks at a lock, at first
@@ -242,14 +256,18 @@ class Crossings:
         self.address = address
         name = hashlib.blake2b(host.encode(), digest_size=12).hexdigest()
         self.directory = os.path.join(tempfile.gettempdir(), _NAME + name)
-        self.linked = 0  #: keys that came from a sibling, though Dask had another host asked for them
+        # : keys that came from a sibling, though Dask had another host asked for them
+        self.linked = 0
         self._held: dict[Key, int] = {}  # key -> the lock's descriptor
         self._stopped: set[str] = set()  # waited for in vain, and still hold a key
-        self._anyway: dict[Key, str | None] = {}  # keys that were waited for in vain -> who has them no more; None: fetched whoever else does
+        # keys that were waited for in vain -> who has them no more; None: fetched whoever else does
+        self._anyway: dict[Key, str | None] = {}
         self._fd = self._make()  # of the directory, locked; None: it cannot be used
 
-    async def gather(self, worker: Worker, donor: str, ask: Ask, keys: Collection[Key], nbytes: int) -> StateMachineEvent:
-        """A worker's gather_dep, which is ask, of values of donor, on another host: those that a sibling fetches or has are linked from it."""
+    async def gather(self, worker: Worker, donor: str, ask: Ask, keys: Collection[Key],
+                     nbytes: int) -> StateMachineEvent:
+        """A worker's gather_dep, which is ask, of values of donor, on another host: those that a
+        sibling fetches or has are linked from it."""
         if not any(_crosses(worker.state.tasks.get(key)) for key in keys):
             return await ask(keys)
         mine: list[Key] = []
@@ -264,11 +282,13 @@ class Crossings:
             self.release(mine)
             raise
         # Keys that came are released when the worker has them.
-        self.release([key for key in mine if key not in found] if isinstance(event, GatherDepSuccessEvent) else mine)
+        self.release([key for key in mine if key not in found]
+                     if isinstance(event, GatherDepSuccessEvent) else mine)
         return event
 
     async def _gather(
-        self, worker: Worker, donor: str, ask: Ask, keys: Collection[Key], nbytes: int, mine: list[Key], found: dict[Key, object]
+        self, worker: Worker, donor: str, ask: Ask, keys: Collection[Key], nbytes: int,
+        mine: list[Key], found: dict[Key, object]
     ) -> StateMachineEvent:
         tasks = worker.state.tasks
         event: GatherDepSuccessEvent | None = None
@@ -291,7 +311,8 @@ class Crossings:
         return gather_succeeded(event, found, donor, nbytes)
 
     async def _from_holders(self, worker: Worker, keys: Collection[Key]) -> dict[Key, object]:
-        """Handles of those that a sibling has, as Dask knows. Dask asks another host for them where a request to that sibling is under way."""
+        """Handles of those that a sibling has, as Dask knows. Dask asks another host for them where
+        a request to that sibling is under way."""
         of: dict[str, list[Key]] = {}
         for key in keys:
             task = worker.state.tasks.get(key)
@@ -304,13 +325,16 @@ class Crossings:
             found.update(await self._link(worker, those, address))
         return found
 
-    async def _from_sibling(self, worker: Worker, keys: list[Key], nbytes: int) -> dict[Key, object]:
-        """Handles of the first of these keys, which a sibling fetches or has, and of what else it has then. Else that one is to be fetched as
-        on stock; by one worker where the sibling has it no more, or has gone."""
+    async def _from_sibling(self, worker: Worker, keys: list[Key],
+                            nbytes: int) -> dict[Key, object]:
+        """Handles of the first of these keys, which a sibling fetches or has, and of what else it
+        has then. Else that one is to be fetched as on stock; by one worker where the sibling has
+        it no more, or has gone."""
         address = await self.wait(keys[0], _WAIT + 4 * nbytes / max(1.0, float(worker.bandwidth)))
         if address == self.address:
             address = None
-        data = await self._link(worker, keys, address) if address and worker._is_peer(address) else {}
+        data = (await self._link(worker, keys, address) if address and worker._is_peer(address)
+                else {})
         if keys[0] not in data:
             self.claim_anyway(keys[0], address or None)
         return data
@@ -347,7 +371,8 @@ class Crossings:
         return None
 
     def _path(self, key: Key) -> str:
-        return os.path.join(self.directory, hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest())
+        return os.path.join(self.directory,
+                            hashlib.blake2b(repr(key).encode(), digest_size=16).hexdigest())
 
     def claim(self, key: Key) -> bool:
         """Whether it is ours to fetch: no sibling does, or has it. It is to be released."""
@@ -361,7 +386,8 @@ class Crossings:
                     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     if os.fstat(fd).st_nlink:  # not one that was removed between the two calls
                         holder = os.read(fd, 4096).decode(errors="replace")
-                        if holder not in ("", self.address) and self._anyway.get(key, "") not in (None, holder):
+                        if (holder not in ("", self.address) and self._anyway.get(key, "") not in (
+                            None, holder)):
                             os.close(fd)
                             return False
                         os.truncate(fd, 0)
@@ -381,12 +407,14 @@ class Crossings:
     def claim_anyway(self, key: Key, has_no_more: str | None = None) -> None:
         """It was waited for in vain: fetched, whoever else does, until it is released.
 
-        has_no_more: who had it, and may have gone. Of those who find this out one fetches it; the others wait for that one, once.
+        has_no_more: who had it, and may have gone. Of those who find this out one fetches it; the
+        others wait for that one, once.
         """
         self._anyway[key] = None if key in self._anyway else has_no_more
 
     def release(self, keys: Iterable[Key], arrived: bool = False) -> None:
-        """They are here, for siblings to take, or will not come. Those that we do not hold are none of our business."""
+        """They are here, for siblings to take, or will not come. Those that we do not hold
+        are none of our business."""
         for key in keys:
             self._anyway.pop(key, None)
             fd = self._held.pop(key, None)
@@ -399,13 +427,16 @@ class Crossings:
                 fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has it, too
             os.close(fd)
 
-    def kept(self, tasks: Mapping[Key, TaskState], event: GatherDepSuccessEvent) -> list[StateMachineEvent]:
+    def kept(self, tasks: Mapping[Key, TaskState],
+             event: GatherDepSuccessEvent) -> list[StateMachineEvent]:
         """Events before this one: fetched values that no task waits for stay as replicas."""
-        mine = [task for key in event.data if key in self._held and (task := tasks.get(key)) is not None]
+        mine = [task for key in event.data if key in self._held and
+                (task := tasks.get(key)) is not None]
         return [keep_replica(task, event.worker) for task in mine if abandoned(task)]
 
     async def wait(self, key: Key, seconds: float) -> str | None:
-        """The address of who has fetched it, as soon as it is there or will not come; None where it still is not after that time."""
+        """The address of who has fetched it, as soon as it is there or will not come; None where it
+        still is not after that time."""
         until, pause, address = time.monotonic() + seconds, _LOOK, None
         while True:
             found, under_way = self._fetcher(key)
@@ -469,7 +500,8 @@ def _open_directory(path: str) -> int:
 
 
 def _sweep(parent: str) -> None:
-    """Removes the directories that workers of this user left when they were killed: old ones that nobody holds."""
+    """Removes the directories that workers of this user left when they were killed:
+    old ones that nobody holds."""
     try:
         with os.scandir(parent) as entries:
             paths = [entry.path for entry in entries if _NAMES.fullmatch(entry.name)]

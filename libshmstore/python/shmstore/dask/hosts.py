@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cluster as the scheduler sees it: which workers share a partition. One partition is one host, and one host is one replica.
+"""The cluster as the scheduler sees it: which workers share a partition. One partition is one host,
+and one host is one replica.
 
-Workers say with each heartbeat which partition they use and how full it is (`metrics["shmstore"]`). A worker that says nothing shares
-nothing, and is a host of its own. Nothing here asks Dask: workers are any objects with `address`, `metrics` and `nbytes`.
+Workers say with each heartbeat which partition they use and how full it is (`metrics["shmstore"]`).
+A worker that says nothing shares nothing, and is a host of its own. Nothing here asks Dask: workers
+are any objects with `address`, `metrics` and `nbytes`.
 
-`Queueing`: where all workers share one partition, tasks with large results that make nothing free run in the order of their priorities.
+`Queueing`: where all workers share one partition, tasks with large results that make nothing free
+run in the order of their priorities.
 
-Dask orders a graph so that few results are there at once. But it gives each task to a worker as soon as it may run, to one that has most of its
-inputs, and each worker keeps to the order within what it was given: one is far ahead of the others then, and what it makes waits for theirs. Where
-inputs are links, any worker will do. So these tasks wait at the scheduler, in one queue, and whoever has a free thread gets the first of them.
+Dask orders a graph so that few results are there at once. But it gives each task to a worker as
+soon as it may run, to one that has most of its inputs, and each worker keeps to the order within
+what it was given: one is far ahead of the others then, and what it makes waits for theirs. Where
+inputs are links, any worker will do. So these tasks wait at the scheduler, in one queue, and
+whoever has a free thread gets the first of them.
 
 Such tasks have several large inputs that others need too: products of a matrix's blocks. Tasks that
 free memory go at once: sums, and parts of a rechunk (1.8 times the memory if they wait).
@@ -36,7 +41,8 @@ if TYPE_CHECKING:
 class Host:
     """Workers among which a replica is a hard link; or one worker that shares nothing."""
 
-    __slots__ = ("name", "shared", "workers", "size", "used", "private", "min_size", "types", "pressed")
+    __slots__ = ("name", "shared", "workers", "size", "used", "private", "min_size", "types",
+                 "pressed")
 
     def __init__(self, name: str, shared: bool) -> None:
         self.name = name
@@ -46,7 +52,8 @@ class Host:
         self.used = 0  #: of them
         self.private = 0  #: bytes of its workers' processes
         self.min_size = 0  #: bytes from which on its workers share values
-        self.types: frozenset[str] = frozenset()  #: of large values that its workers found not to be shareable
+        # : of large values that its workers found not to be shareable
+        self.types: frozenset[str] = frozenset()
         self.pressed = False  #: the partition is nearly full
 
     @property
@@ -64,7 +71,8 @@ class Host:
         return self.shared and task.nbytes >= self.min_size and task.type not in self.types
 
     def __repr__(self) -> str:
-        return f"<Host {self.name} workers={len(self.workers)} used={self.used} of={self.size}{' pressed' if self.pressed else ''}>"
+        return (f"<Host {self.name} workers={len(self.workers)} used={self.used} "
+                f"of={self.size}{' pressed' if self.pressed else ''}>")
 
 
 class Hosts:
@@ -92,7 +100,8 @@ class Hosts:
             host.private += worker.metrics.get("memory") or 0
             if partition is not None:
                 used, size = ours.get("used") or 0, ours.get("size") or 0
-                if not host.size or used * host.size > host.used * size:  # heartbeats are of different moments: the fuller one
+                # heartbeats are of different moments: the fuller one
+                if not host.size or used * host.size > host.used * size:
                     host.used, host.size = used, size
                 host.min_size = max(host.min_size, ours.get("min-size") or 0)
                 types = ours.get("private-types")
@@ -122,7 +131,8 @@ class Hosts:
         return {other for other in self.of(worker).workers if other is not worker}
 
     def linked(self, task: TaskState, workers: Iterable[WorkerState]) -> bool:
-        """Whether all of a task's replicas are links of one host that has room: then there is nothing to gain. Quick."""
+        """Whether all of a task's replicas are links of one host that has room: then there
+        is nothing to gain. Quick."""
         of, host = self._of, None
         for worker in workers:
             other = of.get(worker)
@@ -132,8 +142,10 @@ class Hosts:
                 host = other
         return host is not None and not host.pressed and host.links(task)
 
-    def units(self, task: TaskState, workers: Iterable[WorkerState]) -> dict[Host | WorkerState, list[WorkerState]]:
-        """Replicas of a task by unit: a host whose replicas of it are links is one, each other worker is one of its own."""
+    def units(self, task: TaskState,
+              workers: Iterable[WorkerState]) -> dict[Host | WorkerState, list[WorkerState]]:
+        """Replicas of a task by unit: a host whose replicas of it are links is one, each other
+        worker is one of its own."""
         units: dict[Host | WorkerState, list[WorkerState]] = {}
         for worker in workers:
             host = self.of(worker)
@@ -143,7 +155,9 @@ class Hosts:
 
 _LARGE = 1 << 20  # bytes of a result for which a task waits
 _PART = 4  # a result of one part in so many of its inputs, or less, takes little memory
-_AHEAD = 0.1  # seconds of work for each thread that a worker has beforehand, as it takes a round trip to get the next
+# seconds of work for each thread that a worker has beforehand, as it takes
+# a round trip to get the next
+_AHEAD = 0.1
 _FRESH = 1.0  # seconds for which a view of the cluster is good
 _BUFFERS = {  # types whose values are links, unless a worker found otherwise
     "numpy.ndarray",
@@ -165,9 +179,11 @@ class Queueing:
         self._stale = 0.0  # when it is looked at anew
 
     def linked(self, task: TaskState) -> int:
-        """Bytes of a task's inputs that any worker maps where they are, whatever its memory limit."""
+        """Bytes of a task's inputs that any worker maps where they are,
+        whatever its memory limit."""
         host = self._one_host()
-        links = (dep.nbytes for dep in task.dependencies if host is not None and dep.type in _BUFFERS and host.links(dep))
+        links = (dep.nbytes for dep in task.dependencies if host is not None and
+                 dep.type in _BUFFERS and host.links(dep))
         return sum(links)
 
     def waits(self, task: TaskState) -> bool:
@@ -175,16 +191,20 @@ class Queueing:
         host, size = self._shared_by_all(), average_size(task)
         if host is None or (size is not None and size < _LARGE):
             return False
-        if any(dep.nbytes >= host.min_size and not (dep.type in _BUFFERS and host.links(dep)) for dep in task.dependencies):
+        if any(dep.nbytes >= host.min_size and not (dep.type in _BUFFERS and host.links(dep))
+               for dep in task.dependencies):
             return False
-        stay = [dep for dep in task.dependencies if dep.nbytes >= _LARGE and (len(dep.waiters or ()) > 1 or dep.who_wants)]
-        return len(stay) > 1 and (size is None or size * _PART > sum(dep.nbytes for dep in task.dependencies))
+        stay = [dep for dep in task.dependencies if dep.nbytes >= _LARGE and
+                (len(dep.waiters or ()) > 1 or dep.who_wants)]
+        return (len(stay) > 1 and
+                (size is None or size * _PART > sum(dep.nbytes for dep in task.dependencies)))
 
     def takers(self, workers: Iterable[WorkerState]) -> list[WorkerState]:
         """Of those workers the ones that have nothing for one of their threads, or soon will."""
         if self._shared_by_all() is None:
             return list(workers)
-        return [worker for worker in workers if n_running(worker) < worker.nthreads or worker.occupancy < _AHEAD * worker.nthreads]
+        return [worker for worker in workers if n_running(worker) < worker.nthreads or
+                worker.occupancy < _AHEAD * worker.nthreads]
 
     def choose(self, task: TaskState, workers: Iterable[WorkerState]) -> WorkerState | None:
         """Of the workers with a free thread the one that has most of the inputs."""
@@ -209,11 +229,13 @@ class Queueing:
             self._stale = now + _FRESH
             self._hosts.update(self._scheduler.workers.values())
             host = next(iter(self._hosts), None) if len(self._hosts) == 1 else None
-            self._host = host if host is not None and host.shared and len(host.workers) > 1 else None
+            self._host = (host if host is not None and host.shared and len(host.workers) > 1
+                          else None)
         return self._host
 
     def _shared_by_all(self) -> Host | None:
-        """That host, while its partition has room: where it has none, tasks go where their inputs are mapped."""
+        """That host, while its partition has room: where it has none, tasks go where
+        their inputs are mapped."""
         host = self._one_host()
         return None if host is None or host.pressed else host
 
@@ -226,7 +248,8 @@ def begin_queueing(scheduler: Scheduler) -> str:
         return f"this Dask lacks {', '.join(missing_for_queue)}"
     if not has_queue(scheduler):
         return "distributed.scheduler.worker-saturation is infinite: there is no queue"
-    setattr(scheduler, _NAME, Queue(scheduler, Queueing(scheduler), Guard(Fallbacks(60.0, "scheduler"))))
+    setattr(scheduler, _NAME, Queue(scheduler, Queueing(scheduler),
+                                    Guard(Fallbacks(60.0, "scheduler"))))
     return ""
 
 
@@ -244,4 +267,5 @@ async def bring_queueing(worker: Worker) -> None:
     from .compat.worker import ask_scheduler
 
     if why := await ask_scheduler(worker, begin_there):
-        logger.info("shmstore: worker=%s its scheduler gives tasks to workers as on stock: %s", worker.address, why)
+        logger.info("shmstore: worker=%s its scheduler gives tasks to workers as on stock: %s",
+                    worker.address, why)

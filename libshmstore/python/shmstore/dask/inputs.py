@@ -1,34 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values of the partition that tasks and peers are about to need, mapped before they ask the data mapping for them.
+"""The values of the partition that tasks and peers are about to need, mapped before they
+ask the data mapping for them.
 
 A map may have to bring the value back from disk. It happens in a thread, while the event loop goes
 on and, for the task that comes next, while the present one runs. Values in memory that is not short
 are mapped at once: a thread would take longer. Held values stay mapped; others are unmapped where
 memory is short, so that they can be moved out. Used by the worker's event loop only.
 
-While memory is short, the order of tasks decides how often a value is read: with cyclic access to more than fits, the least recently used goes
-first, which is what is needed next. So a task runs first whose inputs are in memory, whoever brought them there; where there is none, the one that
-reads the fewest bytes for each task that they let run: what it brings back is used for all of them before it goes. A task that was passed over
-often enough runs whatever it needs.
+While memory is short, the order of tasks decides how often a value is read: with cyclic access to
+more than fits, the least recently used goes first, which is what is needed next. So a task runs
+first whose inputs are in memory, whoever brought them there; where there is none, the one that
+reads the fewest bytes for each task that they let run: what it brings back is used for all of them
+before it goes. A task that was passed over often enough runs whatever it needs.
 
 And what is on disk is used where it lies then, mapped from there: to bring it back another value
 would have to go that is needed as well. The kernel's page cache holds as much of it as the host has
 memory to spare, for all workers, and gives way to all else. Compressed values come back.
 
-Beside it: the inputs of a task that is done in pieces, by a splitter that programs register, and what memory inputs need (`Needs`).
+Beside it: the inputs of a task that is done in pieces, by a splitter that programs register, and
+what memory inputs need (`Needs`).
 
     import shmstore.dask
 
     def split(args, kwargs):
-        (parts,) = args                            # as in the graph; each input that comes from another task is an Input
+        (parts,) = args                            # as in the graph; inputs of tasks are Inputs
         middle = len(parts) // 2
         return [((parts[:middle],), {}), ((parts[middle:],), {})] if middle else None
 
     shmstore.dask.register_splitter(total, split, combine=sum)
 
-A split sees no values, as there is no room for them: an Input knows its key and its size, may go into several pieces, and with an
-index or a slice stands for that part of the value. Where the module that defines a function registers its splitter, every worker that is sent
-the function knows it.
+A split sees no values, as there is no room for them: an Input knows its key and its size,
+may go into several pieces, and with an index or a slice stands for that part of the
+value. Where the module that defines a function registers its splitter, every worker that
+is sent the function knows it.
 """
 
 from __future__ import annotations
@@ -82,11 +86,13 @@ class Input:
         return value
 
     def __repr__(self) -> str:
-        return f"<Input {self.key!r} of {self.nbytes} bytes{''.join(f'[{index!r}]' for index in self.part)}>"
+        return (f"<Input {self.key!r} of {self.nbytes} "
+                f"bytes{''.join(f'[{index!r}]' for index in self.part)}>")
 
 
 class Splitter(NamedTuple):
-    """split(args, kwargs) -> pieces, two at least, or None where it cannot be smaller; combine(results, in order) -> the result."""
+    """split(args, kwargs) -> pieces, two at least, or None where it cannot be smaller;
+    combine(results, in order) -> the result."""
 
     split: Split
     combine: Combine
@@ -96,15 +102,18 @@ _splitters: dict[object, Splitter] = {}
 _lock = threading.Lock()
 
 
-def register_splitter(func_or_prefix: Callable[..., object] | str, split: Split, combine: Combine) -> None:
-    """For a task's function, or for all keys of a prefix, in this process. Anew: in place of the one before.
+def register_splitter(func_or_prefix: Callable[..., object] | str, split: Split,
+                      combine: Combine) -> None:
+    """For a task's function, or for all keys of a prefix, in this process.
+    Anew: in place of the one before.
 
-    split      (args, kwargs) -> [(args, kwargs), …], or None: it cannot be done in smaller pieces. It must be the same result whenever it is
-               called; what it returns may be split again
+    split      (args, kwargs) -> [(args, kwargs), …], or None: it cannot be done in smaller pieces.
+               It must be the same result whenever it is called; what it returns may be split again
     combine    the results of the pieces, in their order -> the result of the whole
     """
     if not callable(func_or_prefix) and not isinstance(func_or_prefix, str):
-        raise TypeError(f"register_splitter: a function or the prefix of a key, not {func_or_prefix!r}")
+        raise TypeError(f"register_splitter: a function or the prefix of a key, not "
+                        f"{func_or_prefix!r}")
     if not callable(split) or not callable(combine):
         raise TypeError("register_splitter: split and combine are functions")
     with _lock:
@@ -137,7 +146,8 @@ def inputs_in(thing: object) -> Iterator[Input]:
 
 
 def with_values(thing: Any, values: dict[Key, object]) -> Any:
-    """The same with the values in place of the Inputs. A nested task in it is done, as Dask would."""
+    """The same with the values in place of the Inputs. A nested task in it is done, as Dask
+    would."""
     if isinstance(thing, Input):
         return thing.of(values[thing.key])
     if isinstance(thing, Call):
@@ -157,8 +167,10 @@ def check_pieces(pieces: Any, splitter: Splitter) -> list[Piece] | None:
         return None
     pieces = list(pieces)
     for piece in pieces:
-        if not (isinstance(piece, tuple) and len(piece) == 2 and isinstance(piece[0], tuple) and isinstance(piece[1], dict)):
-            raise TypeError(f"the split {splitter.split!r} returned {piece!r} as a piece, not (args, kwargs)")
+        if not (isinstance(piece, tuple) and len(piece) == 2 and isinstance(piece[0], tuple) and
+                isinstance(piece[1], dict)):
+            raise TypeError(f"the split {splitter.split!r} returned {piece!r} as a piece, not "
+                            f"(args, kwargs)")
     return pieces if len(pieces) > 1 else None
 
 
@@ -188,27 +200,31 @@ class Need(NamedTuple):
 
 
 class Needs:
-    """A key's need of memory, as far as it is known before it runs, and the maps that can go for it. Of one worker's event loop. Without a disk tier
-    nothing is ever asked of the partition."""
+    """A key's need of memory, as far as it is known before it runs, and the maps that can go for
+    it. Of one worker's event loop. Without a disk tier nothing is ever asked of the partition."""
 
-    def __init__(self, exchange: Exchange, residence: SharedBuffer, habits: Habits, tier: Tier | None, inputs: Inputs | None) -> None:
+    def __init__(self, exchange: Exchange, residence: SharedBuffer, habits: Habits,
+                 tier: Tier | None, inputs: Inputs | None) -> None:
         self.exchange = exchange
         self.residence = residence
         self.habits = habits
         self.tier = tier
         self.inputs = inputs
 
-    def of(self, task: TaskState, result: int, promote_most: int | None) -> tuple[Need, frozenset[Key]]:
-        """Of a key, with the inputs that are to be read where they lie: those beyond promote_most (None: no such bound); all of them where
-        memory is short (inputs.py)."""
+    def of(self, task: TaskState, result: int,
+           promote_most: int | None) -> tuple[Need, frozenset[Key]]:
+        """Of a key, with the inputs that are to be read where they lie: those beyond promote_most
+        (None: no such bound); all of them where memory is short (inputs.py)."""
         need, aside = self.of_keys((dep.key for dep in task.dependencies), result, promote_most)
         share = self.exchange.settings.share
-        stores = self.tier is not None and promote_most != 0 and result >= self.exchange.settings.min_size
+        stores = (self.tier is not None and promote_most != 0 and
+                  result >= self.exchange.settings.min_size)
         if stores and (share == "eager" or (share == "auto" and self.habits.leaves(task.key))):
             need = need._replace(store=result)
         return need, aside
 
-    def of_keys(self, keys: Iterable[Key], result: int, promote_most: int | None) -> tuple[Need, frozenset[Key]]:
+    def of_keys(self, keys: Iterable[Key], result: int,
+                promote_most: int | None) -> tuple[Need, frozenset[Key]]:
         """The same of a piece: its result stays private."""
         unspill = pinned = 0
         away: list[tuple[int, Key]] = []
@@ -255,10 +271,12 @@ class Needs:
 
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE)  # others let go of maps soon
-_PATIENCE = 2.0  # seconds for which room for a value is waited for; then it is read beside the partition
+# seconds for which room for a value is waited for; then it is read beside the partition
+_PATIENCE = 2.0
 _SHORTAGE_PAUSE = 0.05  # seconds between two tries
 _TASKS_MAX = 256  # of those that may run, that are looked at for the next one, ...
-_INPUTS_MAX = 1024  # ... as long as they have no more inputs than that: it happens on the event loop
+# ... as long as they have no more inputs than that: it happens on the event loop
+_INPUTS_MAX = 1024
 _PASSES_MAX = 512  # of others over the first one
 _QUICK = 16 << 10  # bytes of a pickle that are read on the event loop
 _AT_ONCE = 16  # values that are mapped there before others have their turn
@@ -267,7 +285,8 @@ _AT_ONCE = 16  # values that are mapped there before others have their turn
 class Inputs:
     """Values that a worker maps, also ahead. state: its state machine, to choose the next task."""
 
-    def __init__(self, exchange: Exchange, residence: SharedBuffer, tier: Tier, state: WorkerState) -> None:
+    def __init__(self, exchange: Exchange, residence: SharedBuffer, tier: Tier,
+                 state: WorkerState) -> None:
         self.exchange = exchange
         self.residence = residence
         self.tier = tier
@@ -296,8 +315,8 @@ class Inputs:
             self.relieve()
 
     def look_ahead(self) -> None:
-        """Maps what the next task needs, in place of what was thought to be next, as far as there is room for it. Not where all of it is at hand,
-        and will be."""
+        """Maps what the next task needs, in place of what was thought to be next, as far as there
+        is room for it. Not where all of it is at hand, and will be."""
         self.close()
         if not self._ready or not self.residence.shared:
             return
@@ -395,7 +414,8 @@ class Inputs:
 
     def _map_now(self, key: Key) -> bool:
         entry = self.residence.entry(key)
-        if entry is None or entry.coming is not None or entry.pickled > _QUICK or self.tier.has(entry):
+        if (entry is None or entry.coming is not None or entry.pickled > _QUICK or
+            self.tier.has(entry)):
             return False
         if entry.value is None:
             try:
@@ -425,12 +445,15 @@ class Inputs:
                 except KeyError:  # it went meanwhile
                     return
                 except Exception as e:
-                    if not isinstance(e, OSError) or e.errno not in _PASSING or way == self.exchange.map_aside:
-                        self.exchange.fallbacks.note("map-failed", e, key, "tasks that need it will fail")
+                    if (not isinstance(e, OSError) or e.errno not in _PASSING or
+                        way == self.exchange.map_aside):
+                        self.exchange.fallbacks.note("map-failed", e, key,
+                                                     "tasks that need it will fail")
                         return
                 self.residence.unmap_idle()
                 await asyncio.sleep(_SHORTAGE_PAUSE)
-            self.residence.keep(key, entry, value, aside=way == self.exchange.map_aside and self.tier.has(entry))
+            self.residence.keep(key, entry, value, aside=way == self.exchange.map_aside and
+                                self.tier.has(entry))
             self.tier.grew()
         finally:
             entry.coming = None

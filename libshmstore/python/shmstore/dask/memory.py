@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures of memory: a process's private memory, bounds of the partition, turns of large values, a worker's private budget.
+"""Measures of memory: a process's private memory, bounds of the partition, turns of large
+values, a worker's private budget.
 
-The resident set counts every mapped page of the partition in every worker that maps it, and every page of a tier file that is read where it lies,
-which the kernel takes back as it likes. The end of a worker gives back its anonymous memory, with pages that it wrote to in a copy-on-write map.
+The resident set counts every mapped page of the partition in every worker that maps it, and every
+page of a tier file that is read where it lies, which the kernel takes back as it likes. The end of
+a worker gives back its anonymous memory, with pages that it wrote to in a copy-on-write map.
 
-Two kinds of private memory lie behind mapped values: objects that were unpickled beside their buffers, known when a value is mapped as its sizeof
-less its buffers, and pages of copy-on-write maps that were written to, which only the kernel knows.
+Two kinds of private memory lie behind mapped values: objects that were unpickled beside their
+buffers, known when a value is mapped as its sizeof less its buffers, and pages of copy-on-write
+maps that were written to, which only the kernel knows.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ _PAGE = mmap.PAGESIZE
 
 
 def private_memory(pid: int | str = "self") -> int:
-    """Bytes of resident memory of a process that no file is behind. OSError where there is no such process."""
+    """Bytes of resident memory of a process that no file is behind. OSError where
+    there is no such process."""
     with open(f"/proc/{pid}/statm", "rb", buffering=0) as file:
         _, resident, of_files, *_ = file.read(256).split()
     return (int(resident) - int(of_files)) * _PAGE
@@ -45,7 +49,8 @@ def address_of(buffers: Sequence[memoryview]) -> int:
 
 
 def written_bytes(addresses: Sequence[int]) -> list[int]:
-    """Bytes of anonymous memory in the maps in which those addresses lie. The kernel looks at the pages of every map for it."""
+    """Bytes of anonymous memory in the maps in which those addresses lie. The kernel looks at the
+    pages of every map for it."""
     starts: list[int] = []
     ends: list[int] = []
     anonymous: list[int] = []
@@ -72,9 +77,12 @@ def unpickled_bytes(nbytes: int, buffers: Sequence[memoryview]) -> int:
 
 _LOOK = 0.1  # seconds between two looks at least, ...
 _LOOK_MAX = 1.0  # ... and at most, ...
-_GROWTH = 8 << 30  # ... bytes per second by which memory grows at most: what is far from its bound is looked at less often
+# ... bytes per second by which memory grows at most: what is far from its
+# bound is looked at less often
+_GROWTH = 8 << 30
 _LOOK_SHARE = 20  # which take one part in so many of the time at most
-_SPARED = 8  # of a limit one part in so many is left for what private memory grows between two looks
+# of a limit one part in so many is left for what private memory grows between two looks
+_SPARED = 8
 _UNLIMITED = 1 << 60  # cgroup v1 says no limit by a number near 2^63
 _ROOT = "/sys/fs/cgroup"
 
@@ -94,23 +102,29 @@ class Siblings(NamedTuple):
 
 
 class Room:
-    """How large a partition may become: its file system's size says how large it could. Pages of a tmpfs count for the memory cgroups that made them
-    and for the machine; a worker that is killed for them frees none. So there are several bounds, each a size and what is used of it:
+    """How large a partition may become: its file system's size says how large it could. Pages of a
+    tmpfs count for the memory cgroups that made them and for the machine; a worker that is killed
+    for them frees none. So there are several bounds, each a size and what is used of it:
 
-        each memory cgroup   its limit               all that is charged to it, but for files that the kernel takes back, and what the workers may
-                                                     yet hold privately: who is killed there would not be by its own limit
-        the machine          what it has available   nothing, and in both what the partition takes
-        the workers          `max`, where it is set                 what the partition takes, but for the stores of other programs
-                             else what all of them may take
-                             before they are paused                 that, and what they hold privately
+        each memory cgroup   its limit: of that all that is charged to it, but for files that the
+                             kernel takes back, and what the workers may yet hold privately: who is
+                             killed there would not be by its own limit
+        the machine          what it has available: of that nothing; and in both what the partition
+                             takes
+        the workers          `max`, where it is set: of that what the partition takes, but for the
+                             stores of other programs; else what all of them may take before they
+                             are paused: of that the same, and what they hold privately
 
-    Of one worker. budget: the part of its memory limit that is for private values. most: `max`, where it is set.
+    Of one worker. budget: the part of its memory limit that is for private values.
+    most: `max`, where it is set.
     """
 
     def __init__(
-        self, budget: int, most: int | None, siblings: Callable[[], Siblings], root: str = _ROOT, groups: str = "/proc/self/cgroup"
+        self, budget: int, most: int | None, siblings: Callable[[], Siblings], root: str = _ROOT,
+        groups: str = "/proc/self/cgroup"
     ) -> None:
-        #: Bytes of private memory at which it is paused, as others of its host; 0: not known, or no disk tier takes what is more.
+        #: Bytes of private memory at which it is paused, as others of its host; 0: not known, or no
+        #: disk tier takes what is more.
         self.limit = 0
         self._budget, self._most, self._siblings = budget, most, siblings
         self._levels = list(_levels(root, groups))
@@ -119,16 +133,18 @@ class Room:
         self._lock = threading.Lock()
 
     def bounds(self, used: int, limits: bool = True) -> list[Bound]:
-        """Of a partition that has so many bytes. limits: also what the workers' memory limits say, though there may be more memory. Now and then a
-        look at some files of the kernel's."""
+        """Of a partition that has so many bytes. limits: also what the workers' memory limits say,
+        though there may be more memory. Now and then a look at some files of the kernel's."""
         now = time.monotonic()
         if now >= self._next_look and self._lock.acquire(blocking=False):
             try:
                 self._bounds = [Bound(size, whole - used) for size, whole in self._look(used)]
             finally:
                 done = time.monotonic()
-                left = min((bound.size - bound.used - used for bound in self._bounds), default=sys.maxsize)
-                self._next_look = done + max(_LOOK, min(left / _GROWTH, _LOOK_MAX), _LOOK_SHARE * (done - now))
+                left = min((bound.size - bound.used - used for bound in self._bounds),
+                           default=sys.maxsize)
+                self._next_look = (done + max(_LOOK, min(left / _GROWTH, _LOOK_MAX),
+                                              _LOOK_SHARE * (done - now)))
                 self._lock.release()
         bounds = self._bounds if limits or not self._by_limits() else self._bounds[:-1]
         return [Bound(size, others + used) for size, others in bounds]
@@ -141,9 +157,11 @@ class Room:
         private = _private(set(workers))
         shared = max(0, used - others)
         for level in self._levels:
-            with suppress(OSError, ValueError, KeyError):  # a controller that is not there, or a file of another kernel's
+            # a controller that is not there, or a file of another kernel's
+            with suppress(OSError, ValueError, KeyError):
                 if (found := level()) is not None:
-                    yield Bound(found.size - found.size // _SPARED, found.used + max(0, self._budget * len(workers) - private))
+                    yield Bound(found.size - found.size // _SPARED,
+                                found.used + max(0, self._budget * len(workers) - private))
         with suppress(OSError, ValueError, KeyError):
             yield Bound(used + machine_available(), used)
         if self._most is not None:
@@ -168,7 +186,8 @@ def machine_available(path: str = "/proc/meminfo") -> int:
 
 
 def _levels(root: str, groups: str) -> Iterator[Callable[[], Bound | None]]:
-    """A function for each memory cgroup that this process is in, from its own up to the highest that is seen: its bound, None: no limit."""
+    """A function for each memory cgroup that this process is in, from its own up to the highest
+    that is seen: its bound, None: no limit."""
     try:
         with open(groups, encoding="utf-8") as file:
             lines = [line.rstrip("\n").split(":", 2) for line in file]
@@ -194,7 +213,8 @@ def _bound_v2(path: str) -> Bound | None:
         return None
     limit = min(_number(f"{path}/memory.max"), _number(f"{path}/memory.high"))
     stat = _stat(path)
-    return None if limit >= _UNLIMITED else Bound(limit, _number(f"{path}/memory.current") - stat["file"] + stat["shmem"])
+    return (None if limit >= _UNLIMITED else Bound(limit, _number(f"{path}/memory.current") -
+                                                   stat["file"] + stat["shmem"]))
 
 
 def _bound_v1(path: str) -> Bound | None:
@@ -202,7 +222,8 @@ def _bound_v1(path: str) -> Bound | None:
     if limit >= _UNLIMITED:
         return None
     stat = _stat(path)
-    return Bound(limit, _number(f"{path}/memory.usage_in_bytes") - stat["total_cache"] + stat["total_shmem"])
+    return Bound(limit, _number(f"{path}/memory.usage_in_bytes") - stat["total_cache"] +
+                 stat["total_shmem"])
 
 
 def _number(path: str) -> int:
@@ -218,7 +239,9 @@ def _stat(path: str) -> dict[str, int]:
 
 _MIN = 16 << 20  # bytes from which a value waits for its turn
 _HOLD_MIN = 32 << 20  # bytes from which the turn lasts until the private value is gone
-_RATE = 1 << 30  # bytes per second: a value that is not gone in the time that its copying may take is one that its producer keeps
+# bytes per second: a value that is not gone in the time that its copying may take
+# is one that its producer keeps
+_RATE = 1 << 30
 _HOLD = 0.05  # seconds for which it is waited for at most
 _WAIT = 0.5  # seconds that one waits at most
 _TRY = 0.001  # seconds between two tries, at first
@@ -226,14 +249,17 @@ _TRY_MAX = 0.004
 
 
 class Turns:
-    """Turns: one large value of a host at a time goes from private memory into the partition. Of one partition, as one process sees them. Any thread.
+    """Turns: one large value of a host at a time goes from private memory into the partition. Of
+    one partition, as one process sees them. Any thread.
 
-    While it does, the host has it twice. Eight workers that do so at once would have eight values twice, and as many as run tasks on theirs would
-    keep them so: so the turn lasts until the private value is gone, or for a moment at most.
+    While it does, the host has it twice. Eight workers that do so at once would have eight values
+    twice, and as many as run tasks on theirs would keep them so: so the turn lasts until the
+    private value is gone, or for a moment at most.
 
-    The turn is a flock on the partition's stores directory: it ends with the process however that ends. A process that was stopped keeps it: who
-    has waited in vain goes on without, and as long as it stays taken nobody here waits for it again. Memory is saved where it can be; no value is
-    held up for it for long.
+    The turn is a flock on the partition's stores directory: it ends with the process however
+    that ends. A process that was stopped keeps it: who has waited in vain goes on without, and
+    as long as it stays taken nobody here waits for it again. Memory is saved where it can be; no
+    value is held up for it for long.
     """
 
     def __init__(self, partition: str) -> None:
@@ -271,8 +297,9 @@ class Turns:
         return -1
 
     def hold_time(self, size: int) -> float:
-        """Seconds for which a turn lasts at most after its value was stored. 0 where values were kept all the same lately, but for one in
-        eight, which finds out whether that is still so."""
+        """Seconds for which a turn lasts at most after its value was stored. 0 where
+        values were kept all the same lately, but for one in eight, which finds out
+        whether that is still so."""
         return min(_HOLD, size / _RATE) if self._kept < 2 or self._kept % 8 == 0 else 0.0
 
     def note(self, gone: bool) -> None:
@@ -280,7 +307,8 @@ class Turns:
 
 
 class Turn:
-    """A turn for a value of a size; a context manager whose end ends it, unless `until_gone` was asked for within."""
+    """A turn for a value of a size; a context manager whose end ends it, unless
+    `until_gone` was asked for within."""
 
     def __init__(self, turns: Turns, size: int, wait: bool) -> None:
         self._turns = turns
@@ -301,7 +329,8 @@ class Turn:
             self.end()
 
     def end(self) -> bool:
-        """Lets the next one go. Any thread, any number of times. Whether it was still to be ended."""
+        """Lets the next one go. Any thread, any number of times. Whether
+        it was still to be ended."""
         with self._lock:
             fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -309,7 +338,8 @@ class Turn:
         return fd >= 0
 
     def until_gone(self, value: object) -> None:
-        """Ends when nobody has the value any more, or after a moment. Arrays only: frames may lie in cycles of references."""
+        """Ends when nobody has the value any more, or after a moment. Arrays only: frames may lie
+        in cycles of references."""
         if self._fd < 0 or self._size < _HOLD_MIN or type(value).__module__ != "numpy":
             return
         hold = self._turns.hold_time(self._size)
@@ -334,24 +364,29 @@ class Turn:
             self._turns.note(gone=False)
 
 
-_FLOOR = 8  # of the budget one part in so many remains, whatever the process takes: it is measured, not known
+# of the budget one part in so many remains, whatever the process takes: it is measured, not known
+_FLOOR = 8
 _FORGET = 0.8  # of what unmanaged memory was over the present, at each look
 
 
 class Budget:
-    """A worker's private budget: its memory limit times the target, less memory that is not values. All is of one event loop.
+    """A worker's private budget: its memory limit times the target, less memory that is not
+    values. All is of one event loop.
 
         limit x target = unmanaged + values + claims + free
 
-        unmanaged   measured: what the process has beyond its values and its claims. It grows at once and is forgotten slowly, as
-                    tasks' scratch memory comes and goes
+        unmanaged   measured: what the process has beyond its values and its claims. It grows at
+                    once and is forgotten slowly, as tasks' scratch memory comes and goes
         values      private values of the data mapping: they can leave
-        claims      what running keys were granted: inputs that they read into private memory, and their results
+        claims      what running keys were granted: inputs that they read into
+                    private memory, and their results
 
-    limit: of the process, in bytes; target and terminate: shares of it. values: bytes of private values now.
+    limit: of the process, in bytes; target and terminate: shares of it. values:
+    bytes of private values now.
     """
 
-    def __init__(self, limit: int, target: float, terminate: float, values: Callable[[], float], measure: Callable[[], int]) -> None:
+    def __init__(self, limit: int, target: float, terminate: float, values: Callable[[], float],
+                 measure: Callable[[], int]) -> None:
         self.limit = limit
         self.whole = int(limit * target)
         self.last = int(limit * (terminate or 1.0))
@@ -413,7 +448,8 @@ class Budget:
         largest = sorted(self.claims.items(), key=lambda item: -item[1])
         parts += [f"{mib(nbytes)} running {key}" for key, nbytes in largest[:most]]
         if len(largest) > most:
-            parts.append(f"{mib(sum(nbytes for _, nbytes in largest[most:]))} {len(largest) - most} more")
+            parts.append(f"{mib(sum(nbytes for _, nbytes in largest[most:]))} "
+                         f"{len(largest) - most} more")
         return ", ".join(parts)
 
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""P2P shuffles and rechunks: between workers of one host the shards of a message go as one object of the partition, by hard link, and
-wait where they are, mapped, until their output partition is made; stock sends them over a socket and writes them to a disk.
+"""P2P shuffles and rechunks: between workers of one host the shards of a message go as one object
+of the partition, by hard link, and wait where they are, mapped, until their output partition is
+made; stock sends them over a socket and writes them to a disk.
 
-Shards for other hosts are sent, as on stock. Shards wait in memory as far as they are a small part of the worker's memory limit, so that a shuffle
-takes no more memory than on stock; the others wait on the disk.
+Shards for other hosts are sent, as on stock. Shards wait in memory as far as they are a
+small part of the worker's memory limit, so that a shuffle takes no more memory than on
+stock; the others wait on the disk.
 """
 
 from __future__ import annotations
@@ -28,11 +30,18 @@ if TYPE_CHECKING:
 
     Shard = tuple[Id, Any]
 
-_MESSAGE = 16 << 20  # bytes of a message, about: an object of the partition costs the same whatever its size
-_SMALL = 8 << 10  # bytes of the mean shard below which a message is one pickle: a buffer for each would cost more than the copy
-_WAITING_SHARE = 256  # one part in so many of the worker's memory limit, or else of the partition, that shards may wait in
-_FREE_SHARE = 10  # one part in so many of the partition that shards leave free where there is no disk tier
-_PACKED_MIN = 256 << 10  # bytes of a worker's part of an input, on average, from which it is an object of its own
+# bytes of a message, about: an object of the partition costs the same whatever its size
+_MESSAGE = 16 << 20
+# bytes of the mean shard below which a message is one pickle: a buffer for each
+# would cost more than the copy
+_SMALL = 8 << 10
+# one part in so many of the worker's memory limit, or else of the
+# partition, that shards may wait in
+_WAITING_SHARE = 256
+# one part in so many of the partition that shards leave free where there is no disk tier
+_FREE_SHARE = 10
+# bytes of a worker's part of an input, on average, from which it is an object of its own
+_PACKED_MIN = 256 << 10
 _LOST = {"status": "shmstore: the shards could not be adopted"}
 
 
@@ -42,7 +51,8 @@ class Shards:
     def __init__(self, worker: Worker, exchange: Exchange, tier: Tier | None) -> None:
         self.is_peer: Callable[[str], bool] = worker._is_peer
         self.exchange, self.tier, self.guard = exchange, tier, exchange.guard
-        self.waiting_max = int(worker.memory_manager.memory_limit or exchange.space()[0]) // _WAITING_SHARE
+        self.waiting_max = int(worker.memory_manager.memory_limit or
+                               exchange.space()[0]) // _WAITING_SHARE
         self.waiting = 0  # bytes of shards of all runs that wait in memory
         self.lock = threading.Lock()  # of what waits: it is read in threads
         self.others: set[str] = set()  # peers that do not understand this
@@ -51,23 +61,27 @@ class Shards:
 
     def take(self, run: Run) -> None:
         """From here on that run's shards go and wait as this module says."""
-        key, sending, waiting, splitting = f"p2p-{run.id}-{run.run_id}", Sending(run), Waiting(run), Splitting.of(run)
+        key, sending, waiting, splitting = f"p2p-{run.id}-{run.run_id}", Sending(run), Waiting(
+            run), Splitting.of(run)
         kept = Kept(self, waiting) if waiting.on_disk else None
         if kept is not None:
             self._kept.add(kept)
         stock_receive = run.receive
-        packs = None if splitting is None else Packs(self, key, run.local_address, splitting, kept, stock_receive)
+        packs = (None if splitting is None else Packs(self, key, run.local_address, splitting, kept,
+                                                      stock_receive))
 
         async def send_plain(address: str, shards: list[Shard]) -> Answer:
             if address == run.local_address:  # has them already
                 run.raise_if_closed()
                 return await stock_receive(shards)
-            if self.takes(address) and (answer := await self._hand_over(key, sending, address, shards)) is not None:
+            if (self.takes(address) and
+                (answer := await self._hand_over(key, sending, address, shards)) is not None):
                 return answer
             return await sending.stock(address, shards)
 
         async def send(address: str, shards: list[Shard]) -> Answer:
-            packed = [] if packs is None else [shard for shard in shards if isinstance(shard[1], Handle)]
+            packed = ([] if packs is None else [shard for shard in shards if isinstance(
+                shard[1], Handle)])
             if packs is None or not packed:
                 return await send_plain(address, shards)
             plain = [shard for shard in shards if not isinstance(shard[1], Handle)]
@@ -75,9 +89,13 @@ class Shards:
             if address == run.local_address:
                 answer = await packs.take([handle.take() for _, handle in packed])
             else:
-                for shard in packed:  # each by itself: a stock receiver must fail at once, before it takes any of it for received
-                    ticket = self.exchange.handoff(key, shard[1].entry) if self.takes(address) else None
-                    told = None if ticket is None else await self._once(key, sending, address, ticket)
+                # each by itself: a stock receiver must fail at once, before it
+                # takes any of it for received
+                for shard in packed:
+                    ticket = (self.exchange.handoff(key, shard[1].entry) if self.takes(address)
+                              else None)
+                    told = (None if ticket is None else await self._once(
+                        key, sending, address, ticket))
                     if told is None:
                         plain += await offload(packs.as_stock, [shard])
                     elif told.get("status") != "OK":
@@ -118,13 +136,16 @@ class Shards:
         size, used = self.exchange.space()
         return used + nbytes <= size - size // _FREE_SHARE
 
-    async def _hand_over(self, key: str, sending: Sending, address: str, shards: list[Shard]) -> Answer | None:
+    async def _hand_over(self, key: str, sending: Sending, address: str,
+                         shards: list[Shard]) -> Answer | None:
         """The answer of a peer that took the shards; None: they go as on stock."""
         handle = await self.guard.wait("p2p", self._export(key, shards), key=key)
         return None if handle is None else await self._once(key, sending, address, handle)
 
-    async def _once(self, key: str, sending: Sending, address: str, handle: Handle) -> Answer | None:
-        """The answer of a peer that took what a handle is of; None: it did not, and the handle is worth nothing any more."""
+    async def _once(self, key: str, sending: Sending, address: str,
+                    handle: Handle) -> Answer | None:
+        """The answer of a peer that took what a handle is of; None: it did not, and the handle
+        is worth nothing any more."""
         try:
             answer = await sending.once(address, handle)
         except Exception as e:  # it is sent again as on stock, which says what is wrong
@@ -170,10 +191,12 @@ class Shards:
 
 
 class Packs:
-    """One run's inputs, split into an object for each worker that has a part in them, where that is worth it."""
+    """One run's inputs, split into an object for each worker that has a part in
+    them, where that is worth it."""
 
     def __init__(
-        self, shards: Shards, key: str, address: str, splitting: Splitting, kept: Kept | None, receive: Callable[[list[Shard]], Awaitable[Answer]]
+        self, shards: Shards, key: str, address: str, splitting: Splitting, kept: Kept | None,
+        receive: Callable[[list[Shard]], Awaitable[Answer]]
     ) -> None:
         self._shards, self._key, self._address = shards, key, address
         self._splitting, self._kept, self._receive = splitting, kept, receive
@@ -231,14 +254,17 @@ class Kept:
         self._lock = shards.lock
         self._held: dict[str, list[object]] = defaultdict(list)  # by output partition
         self._on_disk: set[str] = set()
-        self._made: dict[Key, set[str]] = defaultdict(set)  # key of a task -> outputs that it has made; it may fail yet, and be run again
+        # key of a task -> outputs that it has made; it may fail yet, and be run again
+        self._made: dict[Key, set[str]] = defaultdict(set)
         self._done: set[str] = set()
         waiting.through(self.keep, self.read, self.got, self.clear)
 
     def _hold(self, shards: dict[str, list[object]]) -> bool:
         size = sum(_nbytes(each) for each in shards.values())
         with self._lock:
-            if self._shards.waiting + size > self._shards.waiting_max or not self._shards.has_room(0):  # maps cannot be moved out
+            # maps cannot be moved out
+            if (self._shards.waiting + size > self._shards.waiting_max or
+                not self._shards.has_room(0)):
                 return False
             self._shards.waiting += size
             for id, each in shards.items():
@@ -305,9 +331,11 @@ def _nbytes(shard: object) -> int:
 
 
 def _shared_form(shards: list[Shard]) -> tuple[object, int]:
-    """A list of shards, each (number of its input, what it is), such that their memory is not copied into a pickle; and its bytes."""
+    """A list of shards, each (number of its input, what it is), such that their memory is not
+    copied into a pickle; and its bytes."""
     sizes = [_nbytes(part) for part in _arrays(shards)]
     if sum(sizes) < _SMALL * len(sizes):
         whole = memoryview(pickle.dumps(shards, protocol=5))
         return whole, whole.nbytes
-    return [(i, memoryview(part) if isinstance(part, bytes) else part) for i, part in shards], sum(sizes)
+    return [(i, memoryview(part) if isinstance(part, bytes) else part) for i, part in shards], sum(
+        sizes)

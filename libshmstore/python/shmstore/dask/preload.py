@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The way by configuration only: `--preload shmstore.dask`, or distributed.worker.preload: [shmstore.dask]. With
-distributed.nanny.preload: [shmstore.dask] the nanny, too, counts private memory only.
+"""The way by configuration only: `--preload shmstore.dask`, or
+distributed.worker.preload: [shmstore.dask]. With distributed.nanny.preload:
+[shmstore.dask] the nanny, too, counts private memory only.
 
-With the nanny: stock Dask's, which ends its worker for private memory only, and removes the store of a worker that died.
+With the nanny: stock Dask's, which ends its worker for private memory only, and removes the
+store of a worker that died.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ from .worker import Worker
 
 
 class Nanny(distributed.Nanny):
-    """distributed.Nanny whose workers are shmstore.dask.Worker, unless worker_class says otherwise."""
+    """distributed.Nanny whose workers are shmstore.dask.Worker, unless
+    worker_class says otherwise."""
 
     def __init__(self, *args: Any, worker_class: type | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **{**kwargs, "worker_class": worker_class or Worker})
@@ -36,14 +39,16 @@ class Nanny(distributed.Nanny):
         manager = self.memory_manager
 
         def memory_monitor(stock: PeriodicCallback) -> Awaitable[None] | None:
-            pid = self.process.process.pid if self.process is not None and self.process.process is not None else None
+            pid = (self.process.process.pid if self.process is not None and
+                   self.process.process is not None else None)
             if pid is None or self.status != Status.running:
                 return None
             try:
                 memory = private_memory(pid)
             except OSError:  # it is just ending
                 return None
-            return stock.callback() if memory > (manager.memory_limit or 0) * (manager.memory_terminate_fraction or 0) else None
+            return (stock.callback() if memory > (manager.memory_limit or 0) * (
+                manager.memory_terminate_fraction or 0) else None)
 
         look_first(self, lambda stock: partial(memory_monitor, stock))
 
@@ -52,7 +57,8 @@ class Nanny(distributed.Nanny):
         await super()._on_worker_exit(exitcode)
 
     async def _collect_garbage(self) -> None:
-        """Removes the stores of the dead; what a worker had promised to peers when it died stays until its leases end, and is asked for again then."""
+        """Removes the stores of the dead; what a worker had promised to peers when it died stays
+        until its leases end, and is asked for again then."""
         try:
             settings = Settings()
             if settings.enabled and await offload(_collect_garbage, settings.partition):
@@ -69,11 +75,13 @@ def _collect_garbage(name: str | None) -> bool:
     """Whether leases keep a dead worker's store."""
     with Partition(name) as partition:
         partition.gc()
-        return any(store.alive is False and not store.keep and store.uid == os.geteuid() for store in partition.stores())
+        return any(store.alive is False and not store.keep and store.uid == os.geteuid()
+                   for store in partition.stores())
 
 
 def watch(nanny: distributed.Nanny) -> None:
-    """Turns a nanny that exists already into one that counts private memory only (the preload's way). Once only."""
+    """Turns a nanny that exists already into one that counts private memory only (the
+    preload's way). Once only."""
     if type(nanny) is distributed.Nanny:
         nanny.__class__ = Nanny
         Nanny._watch(nanny)  # type: ignore[arg-type]
@@ -86,7 +94,8 @@ def dask_setup(server: object) -> None:
     elif isinstance(server, distributed.Nanny):
         watch(server)
     else:
-        Fallbacks(0).note("preload", key=type(server).__name__, then="nothing: neither a worker nor a nanny")
+        Fallbacks(0).note("preload", key=type(server).__name__,
+                          then="nothing: neither a worker nor a nanny")
 
 
 def _share_now(worker: distributed.Worker) -> None:
@@ -95,7 +104,8 @@ def _share_now(worker: distributed.Worker) -> None:
         return
     if type(worker) is not distributed.Worker:
         name = f"{type(worker).__module__}.{type(worker).__qualname__}"
-        Fallbacks(0).note("custom-class", key=name, then="worker shares nothing; derive it from shmstore.dask.Worker")
+        Fallbacks(0).note("custom-class", key=name, then="worker shares nothing; derive it from "
+                                                         "shmstore.dask.Worker")
         return
     worker.__class__ = Worker
     Worker._share(worker)  # type: ignore[arg-type]

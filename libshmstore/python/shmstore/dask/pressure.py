@@ -1,20 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys under the host's memory pressure: each is a task of the daemon's gate before it runs, and gives way where memory is short.
+"""Keys under the host's memory pressure: each is a task of the daemon's gate before it runs, and
+gives way where memory is short.
 
-    admission    a key waits at the gate until what is expected of its kind, by the profile, fits. In the order of the daemon's line
-    level        annotation ``shmstore_preempt``: never to always, or auto. Without one: auto where retries are allowed, else never. Never on a
-                 worker that has actors of Dask's
+    admission    a key waits at the gate until what is expected of its kind, by the profile, fits.
+                 In the order of the daemon's line
+    level        annotation ``shmstore_preempt``: never to always, or auto. Without one: auto where
+                 retries are allowed, else never. Never on a worker that has actors of Dask's
     profile      what each key took is told to the daemon, by kind: the key's prefix
-    preemption   the worker has a notice; its keys cannot be stopped within a thread, so they run on. Where the daemon then ends the process
-                 (SIGTERM), the worker tells the others which keys it had, and leaves in order: the scheduler runs them elsewhere, and does not
-                 hold it against them.
+    preemption   the worker has a notice; its keys cannot be stopped within a thread, so they run
+                 on. Where the daemon then ends the process (SIGTERM), the worker tells the others
+                 which keys it had, and leaves in order: the scheduler runs them elsewhere, and
+                 does not hold it against them.
                  A worker that gets one waits out its delay before they ask the gate
 
-One key of the configuration switches it on (``pressure``); with no daemon, or one that does not watch memory, everybody is let in at once. Each
-decision is logged with its reason: those that made a key wait, or ended one, as INFO, the others as DEBUG.
+One key of the configuration switches it on (``pressure``); with no daemon, or one that does not
+watch memory, everybody is let in at once. Each decision is logged with its reason: those that made
+a key wait, or ended one, as INFO, the others as DEBUG.
 
-`Listening` hears the daemon as soon as it says something, and gives memory back when it asks. Where the daemon is away the store goes on
-alone; it is looked for once a second, in a thread, as the look may take a while.
+`Listening` hears the daemon as soon as it says something, and gives memory back when it asks.
+Where the daemon is away the store goes on alone; it is looked for once a second, in a thread,
+as the look may take a while.
 """
 
 from __future__ import annotations
@@ -103,7 +108,8 @@ class Listening:
             if self._giving is None or self._giving.done():
                 self._giving = asyncio.ensure_future(self._demote(asked))
             return
-        if asked and isinstance(self.residence, SharedBuffer):  # of a dict the user wants nothing on disk
+        # of a dict the user wants nothing on disk
+        if asked and isinstance(self.residence, SharedBuffer):
             self.given += self.residence.evict_shared(asked)
 
     async def _demote(self, asked: int) -> int:
@@ -158,7 +164,8 @@ class Pressure:
         self._worker = worker
         self._store = exchange.store
         self._guard = exchange.guard
-        self._executor = ThreadPoolExecutor(_AT_ONCE, "shmstore-gate")  # a thread for each key that waits, made when one does
+        # a thread for each key that waits, made when one does
+        self._executor = ThreadPoolExecutor(_AT_ONCE, "shmstore-gate")
         self._running: dict[int, Running] = {}  # by the daemon's number
         self._noticed: dict[int, Preemption] = {}
         self._held_back: OrderedDict[str, float] = OrderedDict()  # until when
@@ -172,8 +179,10 @@ class Pressure:
         self._fd = self._store._preempt_fd()
         self._loop.add_reader(self._fd, self._hear)
         self._worker.handlers[_OP] = self.preempted
-        # In a process of its own only, which is its nanny's to start again; and where nobody else has a use for the signal.
-        mine = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        # In a process of its own only, which is its nanny's to start again; and where nobody
+        # else has a use for the signal.
+        mine = (threading.current_thread() is threading.main_thread() and
+                signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
         if mine and self._worker.nanny is not None:
             self._loop.add_signal_handler(signal.SIGTERM, self._told_to_end)
 
@@ -185,7 +194,8 @@ class Pressure:
 
     # -- keys
 
-    async def run(self, key: Key, execute: Callable[[], Awaitable[StateMachineEvent]]) -> StateMachineEvent:
+    async def run(self, key: Key,
+                  execute: Callable[[], Awaitable[StateMachineEvent]]) -> StateMachineEvent:
         """The event of a key, which waits until it is let in."""
         running = await self._guard.wait("gate", self._admit(key), key=key)
         if running is not None and not isinstance(running, Running):
@@ -235,7 +245,8 @@ class Pressure:
         """The key has run, or failed to (event None)."""
         self._running.pop(running.admitted.task, None)
         success = isinstance(event, ExecuteSuccessEvent)
-        shared = event.nbytes if isinstance(event, ExecuteSuccessEvent) and isinstance(event.value, Handle) else 0
+        shared = (event.nbytes if isinstance(event, ExecuteSuccessEvent) and
+                  isinstance(event.value, Handle) else 0)
         with suppress(ClosedError):
             await offload(running.end, "done" if success else "dropped", shared)
 
@@ -247,7 +258,8 @@ class Pressure:
         left = until - time.monotonic()
         if left > 0:
             self.counts["held-back"] += 1
-            logger.info("shmstore: key %r was preempted elsewhere, and waits %.1f s before it is tried again", key, left)
+            logger.info("shmstore: key %r was preempted elsewhere, and waits %.1f s before it is "
+                        "tried again", key, left)
             await asyncio.sleep(left)
 
     def _let_in(self, key: Key, kind: str, level: str | int, admitted: Admitted) -> None:
@@ -255,7 +267,8 @@ class Pressure:
         waited = admitted.waited >= 0.1
         logger.log(
             logging.INFO if waited else logging.DEBUG,
-            "shmstore: key %r was let in: reason=%s kind=%s level=%s reserve=%d waited=%.3f task=%d",
+            "shmstore: key %r was let in: reason=%s kind=%s level=%s reserve=%d waited=%.3f "
+            "task=%d",
             key, admitted.reason, kind, level, admitted.reserve, admitted.waited, admitted.task,
         )
 
@@ -272,8 +285,10 @@ class Pressure:
             return
         self.counts[told.what] += 1
         logger.info(
-            "shmstore: preemption %s: key %r task=%d bytes=%d grace=%.1f delay=%.1f retry=%s asked_only=%s",
-            told.what, running.key, told.task, told.bytes, told.grace, told.delay, told.retry, told.asked_only,
+            "shmstore: preemption %s: key %r task=%d bytes=%d grace=%.1f delay=%.1f retry=%s "
+            "asked_only=%s",
+            told.what, running.key, told.task, told.bytes, told.grace, told.delay, told.retry,
+            told.asked_only,
         )
         if told.what != "notice":
             self._noticed.pop(told.task, None)
@@ -295,12 +310,15 @@ class Pressure:
     async def _leave(self, delay: float) -> None:
         """The process ends in any case: by this, or, if it takes too long, by SIGKILL."""
         worker, keys = self._worker, [str(running.key) for running in self._running.values()]
-        logger.warning("shmstore: worker %s is ended for want of memory; its keys %s are run elsewhere, after %.1f s", worker.address, keys, delay)
+        logger.warning("shmstore: worker %s is ended for want of memory; its keys %s are run "
+                       "elsewhere, after %.1f s", worker.address, keys, delay)
         with suppress(Exception):
-            told = worker.scheduler.broadcast(msg={"op": _OP, "keys": keys, "delay": delay}, on_error="ignore")
+            told = worker.scheduler.broadcast(msg={"op": _OP, "keys": keys, "delay": delay},
+                                              on_error="ignore")
             await asyncio.wait_for(told, _PATIENCE)
         with suppress(Exception):
             stimulus = f"shmstore-preempted-{time.time()}"
-            left = worker.scheduler.unregister(address=worker.address, close=False, stimulus_id=stimulus, **UNSUSPECTED)
+            left = worker.scheduler.unregister(address=worker.address, close=False,
+                                               stimulus_id=stimulus, **UNSUSPECTED)
             await asyncio.wait_for(left, _PATIENCE)
         os._exit(128 + signal.SIGTERM)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's data: stock Dask's SpillBuffer with a third tier, the values that lie in the partition.
+"""A worker's data: stock Dask's SpillBuffer with a third tier, the values that lie in the
+partition.
 
     fast     private values in memory, least recently used first out        (stock)
     shared   values whose buffers lie in the partition, mapped when needed   (here)
@@ -14,14 +15,17 @@ taking note: a map brings them back. Slow work is done elsewhere then: values ar
 (inputs.py) and settle beside the event loop (tier.py), threads delete. While memory is short,
 values stay mapped only during use. Values without room are used in spill files (values.py).
 
-The mapped value is kept, so that tasks of one worker see each other's writes into it as they do on stock; and because a
-new map costs page faults. It is used by the worker's event loop only, except where stated.
+The mapped value is kept, so that tasks of one worker see each other's writes into it as
+they do on stock; and because a new map costs page faults. It is used by the worker's event
+loop only, except where stated.
 
-`DictResidence` shares beside a plain dict: a worker's data where its user has turned spilling off. There is no mapping of ours to see keys come and
-go. So a value stays in the dict as the mapped value that it is, and its entry is known by the identity of that value and goes with it, by a weak
+`DictResidence` shares beside a plain dict: a worker's data where its user has turned spilling off.
+There is no mapping of ours to see keys come and go. So a value stays in the dict as the mapped
+value that it is, and its entry is known by the identity of that value and goes with it, by a weak
 reference. A value without weak references (a list of arrays) is not shared.
 
-Both are a **residence**: where a worker's values live, as a hand-off needs it (`entry`, `private`, `commit`, `accept`, `knows`, `shared_total`).
+Both are a **residence**: where a worker's values live, as a hand-off needs it (`entry`, `private`,
+`commit`, `accept`, `knows`, `shared_total`).
 """
 
 from __future__ import annotations
@@ -36,7 +40,8 @@ from typing import TYPE_CHECKING, Literal, Union
 
 from distributed.sizeof import safe_sizeof
 
-from .compat.worker import SpillBuffer, SpilledSize, keep_all, oldest_private, pop_from, spill_metrics
+from .compat.worker import (SpillBuffer, SpilledSize, keep_all, oldest_private, pop_from,
+                            spill_metrics)
 from .exchange import Books, Entry, Exchange
 from .handle import Handle
 from .memory import written_bytes
@@ -48,25 +53,30 @@ if TYPE_CHECKING:
 
 _SHED_MIN = 64 << 10  # bytes of private memory for which a map is let go
 _LOOK_SHARE = 5  # a look at written pages takes one part in so many of the time at most, ...
-_LOOK_GROWTH = 32 << 20  # ... unless that much private memory has come since the last one: tasks may write faster than that
+# ... unless that much private memory has come since the last one: tasks may write faster than that
+_LOOK_GROWTH = 32 << 20
 _NOBODY = object()
 
 
 class SharedBuffer(SpillBuffer):
     """A SpillBuffer over an exchange. `shared` is for inspection only."""
 
-    def __init__(self, exchange: Exchange, spill_directory: str, target: int, max_spill: int | Literal[False] = False) -> None:
+    def __init__(self, exchange: Exchange, spill_directory: str, target: int,
+                 max_spill: int | Literal[False] = False) -> None:
         self.exchange = exchange
         self.shared: dict[Key, Entry] = {}
         self._nbytes = 0  # sizeof of the values in shared
-        self._found_private: tuple[Key | None, object] = (None, None)  # key and value, before it is stored
+        # key and value, before it is stored
+        self._found_private: tuple[Key | None, object] = (None, None)
         self._unpickled = 0  # bytes of private memory that mapped values take beside their buffers
         self._next_look = 0.0  # at written pages
         self._look_from = 0  # bytes from which on that is not waited for
-        self._mapped: OrderedDict[Key, Entry] = OrderedDict()  # those whose value is kept, least recently used first
+        # those whose value is kept, least recently used first
+        self._mapped: OrderedDict[Key, Entry] = OrderedDict()
         self._key_of: dict[int, Key] = {}  # id of a kept value -> its key
         self._private: set[Key] = set()  # keys found not to be shareable
-        self._users: Counter[Key] = Counter()  # keys whose values are to stay at hand -> by how many
+        # keys whose values are to stay at hand -> by how many
+        self._users: Counter[Key] = Counter()
         self.tier: Tier | None = None
         self._overflow: Callable[[], None] = lambda: None
         self._urge: Callable[[], bool] = lambda: True
@@ -79,9 +89,11 @@ class SharedBuffer(SpillBuffer):
         if self._files is not None:
             self._files.maps = False  # without a tier they are as on stock
 
-    def use(self, tier: Tier, overflow: Callable[[], None], urge: Callable[[], bool], leaving: Collection[Key]) -> None:
-        """From here on shared values may lie in the disk tier. overflow is called when private memory is over its target, urge where process
-        memory is short: whether that is dealt with. leaving: keys whose values are on their way into the partition."""
+    def use(self, tier: Tier, overflow: Callable[[], None], urge: Callable[[], bool],
+            leaving: Collection[Key]) -> None:
+        """From here on shared values may lie in the disk tier. overflow is called when private
+        memory is over its target, urge where process memory is short: whether that is dealt with.
+        leaving: keys whose values are on their way into the partition."""
         self.tier = tier
         self._overflow, self._urge, self._leaving = overflow, urge, leaving
         if self._files is not None:
@@ -130,8 +142,9 @@ class SharedBuffer(SpillBuffer):
             self._private.discard(key)
 
     def pop(self, key: Key, *default: object) -> object:
-        # Dask drops keys this way, with a default, and has no use for the value: it is not worth a map, let alone a read; and who drops the last
-        # reference to a map on the event loop unmaps it there, which takes 40 ms where a file of the disk tier goes with it.
+        # Dask drops keys this way, with a default, and has no use for the value: it is not worth a
+        # map, let alone a read; and who drops the last reference to a map on the event loop unmaps
+        # it there, which takes 40 ms where a file of the disk tier goes with it.
         if default and key not in self.fast:
             if key in self:
                 del self[key]
@@ -171,20 +184,23 @@ class SharedBuffer(SpillBuffer):
     def fast_to_slow(self, key: Key, value: object) -> None:
         """Called where a value leaves fast: into the partition if it can, else to disk."""
         guard = self.exchange.guard
-        if self._to_disk or self.exchange.asked() or not guard.call("evict", self._share_new, key, value, None, True, key=key):
+        if (self._to_disk or self.exchange.asked() or
+            not guard.call("evict", self._share_new, key, value, None, True, key=key)):
             super().fast_to_slow(key, value)
             if self._files is not None:
                 self._files.wrote(key)
 
     def evict(self) -> int:
-        """One private value leaves private memory. With a disk tier a shareable one does so beside the event loop, where -1 means: not yet.
-        Where that does not come on, to disk at once: the process is on its way to its limit."""
+        """One private value leaves private memory. With a disk tier a shareable one does so beside
+        the event loop, where -1 means: not yet. Where that does not come on, to disk at once: the
+        process is on its way to its limit."""
         if self.tier is not None and self.oldest() is not None:
             return -1 if self._urge() else self.evict_to_disk()
         return super().evict()
 
     def evict_to_disk(self) -> int:
-        """One private value leaves private memory for a spill file, whatever it is. Bytes; -1 where it could not."""
+        """One private value leaves private memory for a spill file, whatever it is.
+        Bytes; -1 where it could not."""
         for key in self._leaving:  # their memory would stay until they are there
             if key in self.fast:
                 self.fast[key]
@@ -196,7 +212,8 @@ class SharedBuffer(SpillBuffer):
 
     @property
     def private_weight(self) -> float:
-        """sizeof what is held in private memory: private values, and what mapped ones take beside their buffers."""
+        """sizeof what is held in private memory: private values, and what mapped ones
+        take beside their buffers."""
         return float(self.fast.total_weight + self._unpickled)
 
     def shed(self, nbytes: int) -> int:
@@ -204,7 +221,8 @@ class SharedBuffer(SpillBuffer):
         nbytes are given back. Returns the bytes. Tasks' writes are lost."""
         if nbytes <= 0 or (time.monotonic() < self._next_look and nbytes < self._look_from):
             return 0
-        idle = [item for item in self._mapped.items() if item[0] not in self._users and (item[1].unpickled or item[1].address)]
+        idle = [item for item in self._mapped.items() if item[0] not in self._users and
+                (item[1].unpickled or item[1].address)]
         if not idle:
             return 0
         started = time.monotonic()
@@ -222,26 +240,30 @@ class SharedBuffer(SpillBuffer):
         return given
 
     def over(self, nbytes: int = 0) -> bool:
-        """Whether private memory, with nbytes more, is over a target that is kept beside the event loop."""
+        """Whether private memory, with nbytes more, is over a target that is
+        kept beside the event loop."""
         return self.tier is not None and self.fast.total_weight + nbytes > self.n
 
     def oldest(self) -> Key | None:
-        """The key of the least recently used private value, if it may be worth sharing; None otherwise."""
+        """The key of the least recently used private value, if it may be worth
+        sharing; None otherwise."""
         if not self.fast:
             return None
         key = oldest_private(self)
         return key if self.private(key) is not None else None
 
     def spilled_size(self, key: Key) -> int:
-        """sizeof a value that has to be read from a spill file; 0 of one that does not lie in one, or is used where it lies."""
+        """sizeof a value that has to be read from a spill file; 0 of one that does not lie in one,
+        or is used where it lies."""
         if self._files is not None and self._files.mappable(key):
             return 0
         size = self._slow_uncached.weight_by_key.get(key)
         return 0 if size is None else int(size.memory)
 
     def evict_shared(self, nbytes: int) -> int:
-        """Moves values from the partition to disk until nbytes are given back, least recently used first; those that others link
-        too would give nothing. Returns bytes of their objects; what tasks are working on goes when they are done with it.
+        """Moves values from the partition to disk until nbytes are given back, least recently used
+        first; those that others link too would give nothing. Returns bytes of their objects; what
+        tasks are working on goes when they are done with it.
         """
         alone = self.exchange.alone()
         given = 0
@@ -253,7 +275,9 @@ class SharedBuffer(SpillBuffer):
                 continue
             try:
                 self.slow[key] = self._value(key, entry)
-            except Exception as e:  # the disk or max-spill is full; or the object is gone, which whoever wants it will see
+            except Exception as e:
+                # the disk or max-spill is full; or the object is gone,
+                # which whoever wants it will see
                 with suppress(KeyError):
                     del self.slow[key]
                 self.exchange.fallbacks.note("evict-failed", e, key, "stays in the partition")
@@ -264,16 +288,19 @@ class SharedBuffer(SpillBuffer):
 
     @property
     def spilled_total(self) -> SpilledSize:
-        """(sizeof what is not in private memory, its bytes). Of an object that n stores link each counts a part in n, so
-        that the workers of a host add up to what the partition holds; values on disk count as on stock.
+        """(sizeof what is not in private memory, its bytes). Of an object that n stores link each
+        counts a part in n, so that the workers of a host add up to what the partition holds;
+        values on disk count as on stock.
         """
         return super().spilled_total + self.shared_total()
 
     def get_metrics(self) -> dict[str, float]:
-        """Stock's; shared_count and shared_bytes (sizeof); our shares of what lies in the partition and in its disk tier."""
+        """Stock's; shared_count and shared_bytes (sizeof); our shares of what lies in the
+        partition and in its disk tier."""
         books = self._books()
         shared = {"shared_count": len(self.shared), "shared_bytes": self._nbytes}
-        return {**spill_metrics(self), **shared, "partition_bytes": books.memory, "tier_bytes": books.tier}
+        return {**spill_metrics(self), **shared, "partition_bytes": books.memory,
+                "tier_bytes": books.tier}
 
     # -- a peer asks (see DictResidence)
 
@@ -282,8 +309,8 @@ class SharedBuffer(SpillBuffer):
         return self.shared.get(key)
 
     def private(self, key: Key) -> tuple[object, int] | None:
-        """(value, sizeof) of a key, in private memory or mapped from its spill file, that may be worth sharing; None otherwise. Leaves the
-        order alone."""
+        """(value, sizeof) of a key, in private memory or mapped from its spill file, that may be
+        worth sharing; None otherwise. Leaves the order alone."""
         if self._files is not None and self._files.mappable(key) and key not in self._private:
             with suppress(OSError):
                 value = self._spilled(key)
@@ -294,7 +321,8 @@ class SharedBuffer(SpillBuffer):
             return None
         value = self.fast.d[key]
         nbytes = int(self.fast.weights[key])
-        if self.exchange.weigh(value, nbytes) < self.exchange.settings.min_size or not self.exchange.candidate(value):
+        if (self.exchange.weigh(value, nbytes) < self.exchange.settings.min_size or
+            not self.exchange.candidate(value)):
             return None
         return value, nbytes
 
@@ -302,9 +330,10 @@ class SharedBuffer(SpillBuffer):
         """That was found of the value that the key is about to get."""
         self._found_private = key, value
 
-    def commit(self, key: Key, value: object, entry: Entry | Kept | Pickled, rid: bool = False) -> None:
-        """The value of `private` was put into the store, or could not be; forgotten if the key went or changed meanwhile. rid: its private memory is
-        wanted."""
+    def commit(self, key: Key, value: object, entry: Entry | Kept | Pickled,
+               rid: bool = False) -> None:
+        """The value of `private` was put into the store, or could not be; forgotten if the key went
+        or changed meanwhile. rid: its private memory is wanted."""
         same = self._is_private(key, value)
         if not isinstance(entry, Entry):
             if same and entry is not Kept.FOR_NOW:
@@ -322,7 +351,8 @@ class SharedBuffer(SpillBuffer):
         return handle
 
     def knows(self, value: object) -> bool:
-        """Whether a value is one of our mapped ones: a task returned its input, which `__setitem__` links."""
+        """Whether a value is one of our mapped ones: a task returned its input,
+        which `__setitem__` links."""
         return id(value) in self._key_of
 
     def shared_total(self) -> SpilledSize:
@@ -332,7 +362,8 @@ class SharedBuffer(SpillBuffer):
     # -- who needs values mapped (inputs.py)
 
     def hold(self, keys: Iterable[Key]) -> None:
-        """From here on the values of these keys stay where they can be had at once, once they are there."""
+        """From here on the values of these keys stay where they can be had at
+        once, once they are there."""
         self._users.update(keys)
 
     def release(self, keys: Iterable[Key]) -> None:
@@ -342,7 +373,8 @@ class SharedBuffer(SpillBuffer):
             if self._users[key] <= 0:
                 del self._users[key]
                 entry = self._mapped.get(key)
-                if entry is not None and entry.copied and entry.original is None:  # the next user maps the object
+                # the next user maps the object
+                if entry is not None and entry.copied and entry.original is None:
                     self._unmap(key, entry)
 
     @asynccontextmanager
@@ -360,7 +392,8 @@ class SharedBuffer(SpillBuffer):
         return sum(self.shared[key].nbytes for key in {*self._users, *more} if key in self.shared)
 
     def keep(self, key: Key, entry: Entry, value: object, aside: bool = False) -> None:
-        """The value of an entry was mapped, aside: where it lies on disk; forgotten if the key went or was mapped meanwhile."""
+        """The value of an entry was mapped, aside: where it lies on disk; forgotten if the key went
+        or was mapped meanwhile."""
         if self.shared.get(key) is entry and entry.value is None:
             entry.aside = aside
             self._keep(key, entry, value)
@@ -370,8 +403,10 @@ class SharedBuffer(SpillBuffer):
         return bool(self._mapped)
 
     def unmap_idle(self, aside: bool = True) -> None:
-        """Drops every mapped value that nobody needs now; aside: also of those that are mapped on disk."""
-        for key, entry in [item for item in self._mapped.items() if item[0] not in self._users and (aside or not item[1].aside)]:
+        """Drops every mapped value that nobody needs now; aside: also of those
+        that are mapped on disk."""
+        for key, entry in [item for item in self._mapped.items() if item[0] not in self._users and
+                           (aside or not item[1].aside)]:
             self._unmap(key, entry)
 
     def idle_names(self) -> list[str]:
@@ -386,7 +421,8 @@ class SharedBuffer(SpillBuffer):
         return self.exchange.guard.call("books", self.exchange.books) or Books(0, 0)
 
     def _spills_at_once(self, key: Key) -> bool:
-        """Whether a value that alone is more than the target goes to disk as it is stored: the partition takes it neither now nor later."""
+        """Whether a value that alone is more than the target goes to disk as it is stored: the
+        partition takes it neither now nor later."""
         return bool(key == self._storing and self.private(key) is None)
 
     def _settle(self) -> None:
@@ -394,7 +430,8 @@ class SharedBuffer(SpillBuffer):
             self.exchange.guard.call("overflow", self._overflow)
 
     def _spilled(self, key: Key) -> object:
-        """The value of a key in a spill file that can be mapped; the same one as long as somebody uses it. OSError."""
+        """The value of a key in a spill file that can be mapped; the same one as long as
+        somebody uses it. OSError."""
         assert self._files is not None
         known = self.slow.cache  # type: ignore[attr-defined]
         value = known.get(key)
@@ -406,11 +443,13 @@ class SharedBuffer(SpillBuffer):
         """Whether that is the key's value, as `private` gave it."""
         if key in self.fast:
             return self.fast.d[key] is value
-        return self._files is not None and self._files.mappable(key) and self.slow.cache.get(key) is value  # type: ignore[attr-defined]
+        return (self._files is not None and self._files.mappable(key) and
+                self.slow.cache.get(key) is value)  # type: ignore[attr-defined]
 
     def _receive(self, key: Key, handle: Handle) -> None:
         if not self.exchange.adopt(key, handle):
-            raise OSError(f"the value of {key!r} could not be taken over from {handle.ticket.path!r}")
+            raise OSError(f"the value of {key!r} could not be taken over from "
+                          f"{handle.ticket.path!r}")
         entry = handle.take()
         self._forget(key)
         self._drop_private(key)
@@ -474,7 +513,8 @@ class SharedBuffer(SpillBuffer):
             self.tier.dispose(value)
 
     def _alias(self, key: Key, value: object) -> bool:
-        """A task returned its input, or parts of it: a second name for the object, unless somebody wrote into it."""
+        """A task returned its input, or parts of it: a second name for the object,
+        unless somebody wrote into it."""
         other = self._key_of.get(id(value))
         entry = self.shared.get(other) if other is not None else None
         if entry is None or entry.value is not value or entry.over is not None:
@@ -486,7 +526,8 @@ class SharedBuffer(SpillBuffer):
             return True
         return self._share_new(key, value, entry.nbytes)
 
-    def _share_new(self, key: Key, value: object, nbytes: int | None = None, rid: bool = False) -> bool:
+    def _share_new(self, key: Key, value: object, nbytes: int | None = None,
+                   rid: bool = False) -> bool:
         if key in self._private or not self.exchange.candidate(value):
             return False
         entry = self.exchange.put(key, value, nbytes, wait=False)
@@ -506,7 +547,8 @@ class DictResidence:
     def __init__(self, exchange: Exchange, data: MutableMapping[Key, object]) -> None:
         self.exchange = exchange
         self.data = data
-        self._entries: dict[int, Entry] = {}  # by id of the mapped value, which lives as long as its entry
+        # by id of the mapped value, which lives as long as its entry
+        self._entries: dict[int, Entry] = {}
         self._nbytes = 0  # sizeof of those values
         self._private: set[int] = set()  # ids of live values found not to be shareable
 
@@ -515,10 +557,12 @@ class DictResidence:
 
     def private(self, key: Key) -> tuple[object, int] | None:
         value = self.data.get(key)
-        if id(value) in self._entries or id(value) in self._private or not self.exchange.candidate(value):
+        if (id(value) in self._entries or id(value) in self._private or not self.exchange.candidate(
+            value)):
             return None
         nbytes = safe_sizeof(value)
-        if self.exchange.weigh(value, nbytes) < self.exchange.settings.min_size or not _takes_weak_reference(value):
+        if (self.exchange.weigh(value, nbytes) < self.exchange.settings.min_size or
+            not _takes_weak_reference(value)):
             return None
         return value, nbytes
 
@@ -527,7 +571,8 @@ class DictResidence:
             self._private.add(id(value))
             weakref.finalize(value, self._private.discard, id(value)).atexit = False
 
-    def commit(self, key: Key, value: object, entry: Entry | Kept | Pickled, rid: bool = False) -> None:
+    def commit(self, key: Key, value: object, entry: Entry | Kept | Pickled,
+               rid: bool = False) -> None:
         if not isinstance(entry, Entry):
             if entry is not Kept.FOR_NOW:
                 self.unshareable(key, value)
@@ -547,7 +592,8 @@ class DictResidence:
 
     def accept(self, key: Key, handle: Handle) -> object:
         """The mapped value. If `Exchange.map` raises, the handle keeps the entry."""
-        value = handle.entry.original if handle.entry.original is not None else self.exchange.map(handle.entry)
+        value = (handle.entry.original if handle.entry.original is not None else self.exchange.map(
+            handle.entry))
         entry = handle.take()
         if _takes_weak_reference(value):
             self._keep(value, entry)

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The partition's disk tier as one worker uses it, in place of spill files, for shared values.
 
-A thread moves values out when the partition passes its high watermark. It runs beside the host daemon and the other workers' threads: who
-comes first does it (the library lets one at a time work for each user). All that may wait for the disk - maps of values that may lie there,
-puts into a partition that may be full, deletes - runs in threads of this module, never on the event loop.
+A thread moves values out when the partition passes its high watermark. It runs beside the host
+daemon and the other workers' threads: who comes first does it (the library lets one at a time work
+for each user). All that may wait for the disk - maps of values that may lie there, puts into a
+partition that may be full, deletes - runs in threads of this module, never on the event loop.
 
-The tier belongs to the partition, not to a worker: a tier that is there already, the operator's or another cluster's, is used as it is.
-Of one that workers made, they set the limit: max-spill for each worker of this host.
+The tier belongs to the partition, not to a worker: a tier that is there already, the operator's
+or another cluster's, is used as it is. Of one that workers made, they set the limit: max-spill
+for each worker of this host.
 
-`Settling` keeps a worker's private memory below its target where the partition has a disk tier: what is over moves into the partition.
+`Settling` keeps a worker's private memory below its target where the partition has a disk tier:
+what is over moves into the partition.
 
-Stock Dask, and this package without a tier, does so where a value is stored: on the event loop. With a tier a put may wait for the
-disk, so it happens beside the loop: a task that finds no room for its result waits for it, which also keeps the worker from running
-ahead of its disk; for what comes otherwise a pass is started. Values that cannot be shared spill as on stock; so do the others where a
-pass does not come on, while the process is on its way to its limit.
+Stock Dask, and this package without a tier, does so where a value is stored: on the event loop.
+With a tier a put may wait for the disk, so it happens beside the loop: a task that finds no room
+for its result waits for it, which also keeps the worker from running ahead of its disk; for what
+comes otherwise a pass is started. Values that cannot be shared spill as on stock; so do the others
+where a pass does not come on, while the process is on its way to its limit.
 """
 
 from __future__ import annotations
@@ -51,12 +55,15 @@ _EASE = 2.0  # seconds for which memory was not short, after which it is not exp
 _SOON = 0.02  # seconds until the thread looks again where more is to be freed
 _DIRECTORY = "shmstore-tier"
 _TINY = 64 << 20  # bytes of a partition, and ...
-_TINY_SHARE = 4  # ... one part in so many of what a worker may keep privately, below which what came into it would go to the disk at once
+# ... one part in so many of what a worker may keep privately, below which what came into it
+# would go to the disk at once
+_TINY_SHARE = 4
 
 
 class Tiny:
-    """A partition that nobody made large, as a container's own /dev/shm of 64 MiB: used while it has room, and without a disk tier, unless one was asked
-    for. The first worker of the host says so once."""
+    """A partition that nobody made large, as a container's own /dev/shm of 64 MiB: used
+    while it has room, and without a disk tier, unless one was asked for. The first worker
+    of the host says so once."""
 
     @classmethod
     def of(cls, exchange: Exchange, settings: TierSettings, budget: int) -> Tiny | None:
@@ -78,7 +85,8 @@ class Tiny:
         except OSError:  # another worker has said it
             return
         logger.warning(
-            "shmstore: the partition %s has %d MiB: values go by link while it has room, and as on stock otherwise. Make it larger (in a container: "
+            "shmstore: the partition %s has %d MiB: values go by link while it has room, and as on "
+            "stock otherwise. Make it larger (in a container: "
             "docker run --shm-size=…), or name a larger tmpfs by %s.partition",
             exchange.partition.path, size >> 20, PREFIX,
         )  # fmt: skip
@@ -89,16 +97,20 @@ class Tiny:
 
 
 class Tier:
-    """One worker's use of the disk tier. `start` may fail to find one: `active` is False then, and all goes on without."""
+    """One worker's use of the disk tier. `start` may fail to find one: `active` is False then,
+    and all goes on without."""
 
-    def __init__(self, exchange: Exchange, settings: TierSettings, local_directory: str, max_spill: int | Literal[False] | None, n_threads: int) -> None:
+    def __init__(self, exchange: Exchange, settings: TierSettings, local_directory: str,
+                 max_spill: int | Literal[False] | None, n_threads: int) -> None:
         self.exchange = exchange
         self.settings = settings
         self.active = False
         self._max_spill = int(max_spill) if max_spill else 0
-        #: where a tier is made, the first of them that will do: nobody asked for one below /var/tmp, but a tmpfs cannot have one
+        #: where a tier is made, the first of them that will do: nobody asked for one below
+        #: /var/tmp, but a tmpfs cannot have one
         beside = os.path.join(os.path.dirname(os.path.realpath(local_directory)), _DIRECTORY)
-        self._own = [settings.path] if settings.path else [beside, f"/var/tmp/{_DIRECTORY}-{os.geteuid()}"]
+        self._own = ([settings.path] if settings.path
+                     else [beside, f"/var/tmp/{_DIRECTORY}-{os.geteuid()}"])
         self.directory: str | None = None  #: of the tier that is in use
         self._partition_path = exchange.partition.path
         self._watermarks = (0, 0)  #: high and low, in percent of what the partition may have
@@ -123,7 +135,8 @@ class Tier:
             self._settle_config()
         except (OSError, ValueError) as e:
             if self.settings.path:
-                self.exchange.fallbacks.note("no-tier", e, self.settings.path, "a full partition sends values to disk as on stock")
+                self.exchange.fallbacks.note("no-tier", e, self.settings.path,
+                                             "a full partition sends values to disk as on stock")
             else:
                 logger.info("shmstore: no disk tier: %s", e)
             return False
@@ -137,12 +150,15 @@ class Tier:
         return True
 
     def work_for(self, worker: Worker) -> tuple[Inputs, Settling]:
-        """From here on the worker's values may lie in it: inputs are mapped beforehand, and what is over the target settles beside the loop."""
+        """From here on the worker's values may lie in it: inputs are mapped beforehand, and what is
+        over the target settles beside the loop."""
         residence, manager = worker._residence, worker.memory_manager
         assert isinstance(residence, SharedBuffer)
         self.exchange.tiered = True
-        self.exchange.room.limit = int((manager.memory_pause_fraction or 0) * (manager.memory_limit or 0))  # type: ignore[union-attr]
-        settling = Settling(residence, partial(worker._export, spill=True), lambda: worker.status == Status.paused, worker.digest_metric)
+        limit = int((manager.memory_pause_fraction or 0) * (manager.memory_limit or 0))
+        self.exchange.room.limit = limit  # type: ignore[union-attr]
+        settling = Settling(residence, partial(worker._export, spill=True),
+                            lambda: worker.status == Status.paused, worker.digest_metric)
         residence.use(self, settling.start, settling.urge, worker._pending)
         return Inputs(self.exchange, residence, self, worker.state), settling
 
@@ -157,8 +173,9 @@ class Tier:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def withdraw(self) -> None:
-        """After the store is closed, in a thread. A tier that workers made for themselves goes with the last of them: nobody else knows
-        of it, and whoever empties that directory would leave the partition with a tier that is away."""
+        """After the store is closed, in a thread. A tier that workers made for themselves goes with
+        the last of them: nobody else knows of it, and whoever empties that directory would leave
+        the partition with a tier that is away."""
         if self.settings.path is not None or self.directory is None:
             return
         try:
@@ -174,7 +191,8 @@ class Tier:
             pass
 
     def when_pressed(self, call: Callable[[], None]) -> None:
-        """call, from a thread, as long as memory is short and what is mapped keeps it from being freed."""
+        """call, from a thread, as long as memory is short and what is mapped
+        keeps it from being freed."""
         self._under_pressure = call
 
     # -- the event loop's side
@@ -201,7 +219,8 @@ class Tier:
         self._later.put(partial(function, *args))
 
     def dispose(self, values: list[object]) -> None:
-        """Drops the references of a list in a thread: unmapping takes its time, too. They are the last ones only where the caller has no other."""
+        """Drops the references of a list in a thread: unmapping takes its time, too. They are the
+        last ones only where the caller has no other."""
         self._later.put(values.clear)
 
     def grew(self) -> None:
@@ -221,7 +240,8 @@ class Tier:
         return not self.pressed() and time.monotonic() - self._pressed_at >= _EASE
 
     def used_where_it_lies(self) -> bool:
-        """Whether values on the disk are mapped there: memory is short, and they are not compressed. That takes no room of the partition."""
+        """Whether values on the disk are mapped there: memory is short, and they are not
+        compressed. That takes no room of the partition."""
         return not self.packed and self.pressed()
 
     def used(self) -> int:
@@ -230,9 +250,11 @@ class Tier:
 
     @property
     def low(self) -> int:
-        """Bytes of the partition down to which values are moved out, and up to which memory is not short."""
+        """Bytes of the partition down to which values are moved out, and up to
+        which memory is not short."""
         bounds = self._bounds()
-        return bounds[0].used - max(used - size * self._watermarks[1] // 100 for size, used in bounds)
+        return (bounds[0].used - max(used - size * self._watermarks[1] // 100
+                                     for size, used in bounds))
 
     def _over(self) -> bool:
         return any(used > size * self._watermarks[0] // 100 for size, used in self._bounds())
@@ -257,7 +279,8 @@ class Tier:
     # -- the tier itself
 
     def _settle_config(self) -> None:
-        """Uses the tier that the partition has; makes one where it has none, or where its directory is gone."""
+        """Uses the tier that the partition has; makes one where it has none, or
+        where its directory is gone."""
         partition = self.exchange.partition
         try:
             found = partition.tier()
@@ -280,7 +303,8 @@ class Tier:
         return directory in map(os.path.realpath, self._own)
 
     def _make(self) -> None:
-        """A tier in the first directory that is not in memory itself. Raises what the last one said."""
+        """A tier in the first directory that is not in memory itself.
+        Raises what the last one said."""
         *others, last = self._own
         for directory in others:
             try:
@@ -296,14 +320,17 @@ class Tier:
         s = self.settings
         os.makedirs(directory, mode=0o700, exist_ok=True)
         if os.stat(directory, follow_symlinks=False).st_uid != os.geteuid() and not s.path:
-            raise PermissionError(errno.EPERM, "made by another user", directory)  # /var/tmp is everybody's
-        self.exchange.partition.set_tier(directory, self._limit(), s.min_free, s.level, s.fsync, s.high, s.low)
+            # /var/tmp is everybody's
+            raise PermissionError(errno.EPERM, "made by another user", directory)
+        self.exchange.partition.set_tier(directory, self._limit(), s.min_free, s.level, s.fsync,
+                                         s.high, s.low)
 
     def _limit(self) -> int:
         """Bytes on disk that all workers of this host may spill; 0 = no limit."""
         if self.settings.max is not None:
             return self.settings.max
-        return self._max_spill * max(1, len(self.exchange.siblings().pids)) if self._max_spill else 0
+        return (self._max_spill * max(1, len(self.exchange.siblings().pids)) if self._max_spill
+                else 0)
 
     # -- the threads
 
@@ -320,7 +347,8 @@ class Tier:
     def _evict_once(self) -> float:
         """Down to the low watermark. Seconds until it is to be tried again."""
         try:
-            self.exchange.partition.evict(to=max(0, self.low), threads=1, wait=True, progress=lambda _: self._closing.is_set())
+            self.exchange.partition.evict(to=max(0, self.low), threads=1, wait=True,
+                                          progress=lambda _: self._closing.is_set())
         except (OSError, ValueError) as e:
             report = getattr(e, "report", None)
             if getattr(e, "errno", None) != errno.ENOSPC or report is None or report.disk_full:
@@ -353,7 +381,8 @@ class Settling:
 
     export   puts the private value of a key into the partition, if it can
     paused   whether the worker is: process memory is near its limit
-    digest   the worker's digest_metric: what stock says of a slow write when a value is stored is said here, where it is written
+    digest   the worker's digest_metric: what stock says of a slow write when a value is stored is
+             said here, where it is written
     """
 
     SLOW = 0.005  # seconds, from which on stock says it
@@ -371,7 +400,8 @@ class Settling:
         self._lock = asyncio.Lock()
         self._pass: asyncio.Task[None] | None = None
         self._wanted = 0  # values to move whatever the target says: process memory is short
-        self._urged = self._waited_from = 0.0  # when process memory was short last, and since when nothing has left meanwhile
+        # when process memory was short last, and since when nothing has left meanwhile
+        self._urged = self._waited_from = 0.0
 
     def start(self) -> None:
         """Something has to leave: a pass over what is private, unless one is under way."""
@@ -403,12 +433,14 @@ class Settling:
                     break
 
     async def free(self, nbytes: int) -> int:
-        """Moves private values, least recently used first, until so many bytes are freed or nothing can leave. Bytes that were."""
+        """Moves private values, least recently used first, until so many bytes are freed or nothing
+        can leave. Bytes that were."""
         async with self._lock:
             before = self.residence.fast.total_weight
             while (freed := before - self.residence.fast.total_weight) < nbytes:
                 # Without room in the partition values go to disk at once: private memory is wanted
-                if not await self._move_one() and (not self.residence.fast or self.residence.evict_to_disk() == -1):
+                if (not await self._move_one() and
+                    (not self.residence.fast or self.residence.evict_to_disk() == -1)):
                     break
         return int(freed)
 
@@ -419,7 +451,8 @@ class Settling:
         if key is None:
             return self._spill_one()
         if self.residence.tier is not None:
-            await self.residence.tier.below_low()  # so that memory never has both, what leaves and what makes room for it
+            # so that memory never has both, what leaves and what makes room for it
+            await self.residence.tier.below_low()
         await self._export([key])
         if key in self.residence.fast and self.residence.private(key) is not None:
             return self._spill_one(to_disk=True)  # there is no room for it

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values as the partition takes them: whether they can be shared, and in which form. An exchange (exchange.py) puts and maps them.
+"""Values as the partition takes them: whether they can be shared, and in which form. An exchange
+(exchange.py) puts and maps them.
 
-    Over     values that show parts of objects which are there already: what a reshape, a slice, a transpose, a list or a dict makes of a mapped
-             array. Such a value is not copied. It is a second name of the object, and a pickle of its own over parts of the object's buffers,
-             which stays in the entry and goes along in handles. A part that is small beside its object is copied when it is handed on, as it
-             would keep all of it in memory
+    Over     values that show parts of objects which are there already: what a reshape, a slice, a
+             transpose, a list or a dict makes of a mapped array. Such a value is not copied. It is
+             a second name of the object, and a pickle of its own over parts of the object's
+             buffers, which stays in the entry and goes along in handles. A part that is small
+             beside its object is copied when it is handed on, as it would keep all of it in memory
     has_own_way, reads_back_equal
-             types whose values a pickle may not carry whole: those with a way of their own over Dask's network, and those whose pickle is the
-             program's own
+             types whose values a pickle may not carry whole: those with a way of their own over
+             Dask's network, and those whose pickle is the program's own
     Habits   results that likely leave the worker which made them
     Born     results that are arrays in the partition from the beginning
     SpillFiles
@@ -63,7 +65,8 @@ class Over(NamedTuple):
     def load(self, view: View) -> object:
         """The value."""
         buffers = view.buffers
-        return pickle.loads(self.header, buffers=[buffers[i][at : at + nbytes] for i, at, nbytes in self.parts])
+        return pickle.loads(self.header, buffers=[buffers[i][at : at + nbytes]
+                                                  for i, at, nbytes in self.parts])
 
     @property
     def nbytes(self) -> int:
@@ -82,7 +85,8 @@ class Map(NamedTuple):
 
 
 def shows_views(value: object, depth: int = 3) -> bool:
-    """Whether that is an array in a view, or a list, tuple or dict with nothing but such arrays, small values and at least one array. Cheap."""
+    """Whether that is an array in a view, or a list, tuple or dict with nothing but such arrays,
+    small values and at least one array. Cheap."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and _shows(value, numpy.ndarray, depth) is True
 
@@ -115,10 +119,12 @@ class Maps:
         starts = tuple(address(buffer) for buffer in view.buffers)
         identity = id(view)
         gone = weakref.ref(view, lambda _: self._maps.pop(identity, None))
-        self._maps[identity] = Map(gone, [entry], starts, tuple(buffer.nbytes for buffer in view.buffers), view.cow)
+        self._maps[identity] = Map(gone, [entry], starts,
+                                   tuple(buffer.nbytes for buffer in view.buffers), view.cow)
 
     def find(self, value: object) -> tuple[Map, Over] | None:
-        """Of which object a value shows enough, as it is in the partition, and how; None where it does not, or is the object's own value."""
+        """Of which object a value shows enough, as it is in the partition, and how; None where it
+        does not, or is the object's own value."""
         if not shows_views(value):
             return None
         header, buffers = dumps(value, as_is=True, strided=True)
@@ -132,7 +138,8 @@ class Maps:
                 continue
             if header == view.header:
                 return None
-            if _PART_MIN * sum(nbytes for _, nbytes in places) < sum(found.sizes) or (found.cow and not unwritten(places)):
+            if (_PART_MIN * sum(nbytes for _, nbytes in places) < sum(found.sizes) or
+                (found.cow and not unwritten(places))):
                 return None
             return found, Over(header, tuple(parts))
         return None
@@ -144,18 +151,21 @@ _DASK = "distributed.protocol."
 
 
 def has_own_way(kind: type) -> bool:
-    """Whether somebody registered, besides Dask, how values of the type cross the network: it may carry more than the pickle, or less."""
+    """Whether somebody registered, besides Dask, how values of the type cross the network: it may
+    carry more than the pickle, or less."""
     try:
         serialize = dask_serialize.dispatch(kind)
     except TypeError:  # nobody did
         return False
-    if hasattr(serialize, "__self__"):  # by register_generic() of Dask's: all attributes go, whatever the pickle does
+    # by register_generic() of Dask's: all attributes go, whatever the pickle does
+    if hasattr(serialize, "__self__"):
         return not _is_exact(kind)
     return not getattr(serialize, "__module__", "").startswith(_DASK)
 
 
 def reads_back_equal(kinds: Iterable[type]) -> bool:
-    """Whether a value whose pickle has objects of these types beside plain ones is surely equal when it is read back."""
+    """Whether a value whose pickle has objects of these types beside plain ones is surely
+    equal when it is read back."""
     return all(map(_is_exact, kinds))
 
 
@@ -179,21 +189,25 @@ class Pickled(NamedTuple):
     def serialized(self) -> Serialized:
         """As Dask's own pickling gives it: any worker can read it."""
         writeable = tuple(not buffer.readonly for buffer in self.buffers)
-        return Serialized({"serializer": "pickle", "writeable": writeable}, [self.header, *self.buffers])
+        return Serialized({"serializer": "pickle", "writeable": writeable},
+                          [self.header, *self.buffers])
 
 
 def pays(partition: Partition) -> bool:
-    """Whether new files are made of huge pages: page by page they take longer to make than a copy."""
+    """Whether new files are made of huge pages: page by page they take
+    longer to make than a copy."""
     return partition.info().huge in ("within_size", "always")
 
 
 def shareable(header: bytes, size: int, settings: Settings) -> bool:
-    """Whether min-size bytes, and half of a value, are buffers (size bytes) outside of its pickle (header)."""
+    """Whether min-size bytes, and half of a value, are buffers (size bytes)
+    outside of its pickle (header)."""
     return size >= settings.min_size and size >= len(header)
 
 
 def own_small_arrays(value: Any, min_size: int, depth: int = 3) -> object:
-    """A small array over a mapped object, copied, also in lists, tuples and dicts: else a few bytes would keep a whole object in memory."""
+    """A small array over a mapped object, copied, also in lists, tuples and dicts: else a few bytes
+    would keep a whole object in memory."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return value
@@ -220,11 +234,13 @@ class _Kind:
 
 
 class Habits:
-    """Habits of kinds of results: which leave the worker that made them, and which are arrays. Used by its event loop only.
+    """Habits of kinds of results: which leave the worker that made them, and which are arrays.
+    Used by its event loop only.
 
-    A result that no other worker asks for should cost nothing. Others are best put into the partition when they are made: no task holds the private
-    value any more, and the host never has it twice. Nobody tells the worker which is which, but tasks of a kind (a key prefix) mostly share their
-    fate.
+    A result that no other worker asks for should cost nothing. Others are best put into the
+    partition when they are made: no task holds the private value any more, and the host
+    never has it twice. Nobody tells the worker which is which, but tasks of a kind (a key
+    prefix) mostly share their fate.
     """
 
     def __init__(self) -> None:
@@ -261,17 +277,23 @@ class Habits:
         return kind
 
 
-_LARGE = 2 << 20  # bytes from which on arrays are made in the partition: below, the faults of a new file cost more than a copy
-_LOOK_SHARE = 20  # a look at the books, which read a page of each store, takes one part in so many of the time at most
+# bytes from which on arrays are made in the partition: below, the faults of a
+# new file cost more than a copy
+_LARGE = 2 << 20
+# a look at the books, which read a page of each store, takes one part in so many of the time at
+# most
+_LOOK_SHARE = 20
 
 
 class Born:
-    """Results that are born shared: while a task runs, NumPy makes large arrays in the partition (`Store.born_shared`). A result that is such an
-    array is there already when a peer asks for it, or memory runs short: its put is a link. Of one worker.
+    """Results that are born shared: while a task runs, NumPy makes large arrays in the partition
+    (`Store.born_shared`). A result that is such an array is there already when a peer asks for it,
+    or memory runs short: its put is a link. Of one worker.
 
-    Arrays that a task frees again leave their memory for the next ones (the store keeps some). Kinds of tasks whose last result was no large array,
-    or is not asked for by others, make theirs in private memory, and so do all if the partition is full. Arrays that are no object yet count for
-    the worker.
+    Arrays that a task frees again leave their memory for the next ones (the store keeps
+    some). Kinds of tasks whose last result was no large array, or is not asked for by others,
+    make theirs in private memory, and so do all if the partition is full. Arrays that are no
+    object yet count for the worker.
     """
 
     def __init__(self, exchange: Exchange, habits: Habits) -> None:
@@ -281,13 +303,16 @@ class Born:
         self._habits = habits
         self._all_kinds = exchange.settings.born is True or exchange.settings.share == "eager"
         self._tasks: Mapping[Key, TaskState] = {}
-        self._much = 0  # bytes of inputs from which on a result may be more than the worker may keep privately; 0: it may keep all
+        # bytes of inputs from which on a result may be more than the worker may keep
+        # privately; 0: it may keep all
+        self._much = 0
         self._unpublished = 0
         self._next_look = 0.0
 
     @classmethod
     def of(cls, worker: Worker, exchange: Exchange, habits: Habits) -> Born | None:
-        """A worker's, in force from here on; None where it is not wanted. Its process's memory is what is private in any case."""
+        """A worker's, in force from here on; None where it is not wanted. Its process's memory is
+        what is private in any case."""
         setattr(worker.monitor, "get_process_memory", private_memory)
         wanted = exchange.settings.born
         if wanted is False or (wanted is None and not pays(exchange.partition)):
@@ -300,20 +325,25 @@ class Born:
         return born
 
     def within(self, key: Key) -> ExitStack:
-        """Of the coroutine that runs the task of that key: its thread has the coroutine's context."""
+        """Of the coroutine that runs the task of that key: its thread has
+        the coroutine's context."""
         scope = ExitStack()
-        if "numpy" in sys.modules and self._pays(key) and self._has_room(key):  # without NumPy there are no arrays, or those of the task that imports it
-            with suppress(Error, ImportError, RuntimeError):  # the store is closed, or NumPy is too old
+        # without NumPy there are no arrays, or those of the task that imports it
+        if "numpy" in sys.modules and self._pays(key) and self._has_room(key):
+            # the store is closed, or NumPy is too old
+            with suppress(Error, ImportError, RuntimeError):
                 scope.enter_context(self._store.born_shared(_LARGE))
         return scope
 
     def _pays(self, key: Key) -> bool:
-        """Whether a result is likely a large array that is put: what stays with its worker would take the partition's memory, and what is kept of that, for
-        nothing."""
-        return self._habits.returns_arrays(key) and (self._all_kinds or self._habits.leaves(key) or self._takes_much(key))
+        """Whether a result is likely a large array that is put: what stays with its worker would
+        take the partition's memory, and what is kept of that, for nothing."""
+        return (self._habits.returns_arrays(key) and (self._all_kinds or self._habits.leaves(key) or
+                                                      self._takes_much(key)))
 
     def _takes_much(self, key: Key) -> bool:
-        """Whether a result, if it is as large as the task's inputs, is more than half of what the worker may keep privately."""
+        """Whether a result, if it is as large as the task's inputs, is more than half of what the
+        worker may keep privately."""
         return bool(self._much) and self._inputs(key) > self._much
 
     def _inputs(self, key: Key) -> int:
@@ -321,28 +351,35 @@ class Born:
         return sum(dep.nbytes or 0 for dep in task.dependencies) if task is not None else 0
 
     def _has_room(self, key: Key) -> bool:
-        """Half of the partition's bound is for such arrays; one too large to be private may take as much as its inputs do of all memory there is."""
+        """Half of the partition's bound is for such arrays; one too large to be private may take as
+        much as its inputs do of all memory there is."""
         with suppress(OSError):
             size, used = self._exchange.space()
             if used < size // 2 or not self._takes_much(key):
                 return used < size // 2
-            return all(used + self._inputs(key) < size for size, used in self._exchange.bounds(limits=False))
+            return all(used + self._inputs(key) < size for size, used in self._exchange.bounds(
+                limits=False))
         return False
 
     def made(self, key: Key, value: object) -> None:
         """The result of a task."""
         numpy = sys.modules.get("numpy")
-        self._habits.returned(key, numpy is not None and isinstance(value, numpy.ndarray) and value.nbytes >= _LARGE)
+        self._habits.returned(key, numpy is not None and isinstance(value, numpy.ndarray) and
+                              value.nbytes >= _LARGE)
 
     def memory(self) -> int:
-        """Bytes of the process's private memory, and of arrays that are in the partition but no object's yet."""
+        """Bytes of the process's private memory, and of arrays that are in the
+        partition but no object's yet."""
         return private_memory() + self.unpublished()
 
     def unpublished(self) -> int:
-        """Bytes of those arrays, and of what is kept for the next ones: all that the store has reserved."""
+        """Bytes of those arrays, and of what is kept for the next ones: all
+        that the store has reserved."""
         now = time.monotonic()
         if now >= self._next_look:
-            self._unpublished = sum(each.counters.reserved_bytes for each in self._partition.stores() if each.name == self._store.name)
+            self._unpublished = sum(each.counters.reserved_bytes
+                                    for each in self._partition.stores()
+                                    if each.name == self._store.name)
             ended = time.monotonic()
             self._next_look = ended + _LOOK_SHARE * (ended - now)
         return self._unpublished
@@ -372,14 +409,16 @@ class MappableSize(SpilledSize):
 
 
 class SpillFiles:
-    """Spill files whose values are used where they lie: in place of stock's way to write and read the values of one `Slow`. Used by its event loop,
-    `map` by any thread.
+    """Spill files whose values are used where they lie: in place of stock's way to write and read
+    the values of one `Slow`. Used by its event loop, `map` by any thread.
 
-    Stock Dask reads a spilled value into private memory, as a file and as a value, although the memory is short. A value of mostly buffers is
-    written here so that it can be mapped instead: its buffers are aligned, and as they are in memory. A task's writes stay in the worker, as with
+    Stock Dask reads a spilled value into private memory, as a file and as a value, although the
+    memory is short. A value of mostly buffers is written here so that it can be mapped instead: its
+    buffers are aligned, and as they are in memory. A task's writes stay in the worker, as with
     `map: cow`.
 
-        "shmstore spilled" | number of buffers | bytes of the pickle | bytes of each buffer | the pickle | the buffers, at multiples of 64
+        "shmstore spilled" | number of buffers | bytes of the pickle | bytes of each buffer | the
+        pickle | the buffers, at multiples of 64
     """
 
     def __init__(self, slow: Slow, exchange: Exchange) -> None:
@@ -411,7 +450,8 @@ class SpillFiles:
             return _value_in(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)))
 
     def expect(self, value: object, pickled: Pickled) -> None:
-        """The value that is written next, if it is this one, was pickled already: it cannot be shared."""
+        """The value that is written next, if it is this one, was pickled
+        already: it cannot be shared."""
         self._known = value, pickled
 
     def dump(self, value: object) -> Any:
@@ -421,7 +461,9 @@ class SpillFiles:
             return self._dump(known[1].serialized())
         if self.maps and self.exchange.candidate(value):
             pickled = self.exchange.guard.call("spill", _pickle, value)
-            if pickled is not None and shareable(pickled.header, sum(buffer.nbytes for buffer in pickled.buffers), self.exchange.settings):
+            if (pickled is not None and
+                shareable(pickled.header, sum(buffer.nbytes for buffer in pickled.buffers),
+                          self.exchange.settings)):
                 self._mappable = True
                 return list(_frames(*pickled))
         return self._dump(value)
@@ -442,7 +484,8 @@ def _pickle(value: object) -> Pickled | None:
 
 
 def _frames(header: bytes, buffers: list[memoryview]) -> Iterator[bytes | memoryview]:
-    head = _HEAD.pack(_MAGIC, len(buffers), len(header)) + struct.pack(f"<{len(buffers)}Q", *(buffer.nbytes for buffer in buffers))
+    head = (_HEAD.pack(_MAGIC, len(buffers), len(header)) + struct.pack(f"<{len(buffers)}Q", *(
+        buffer.nbytes for buffer in buffers)))
     yield head + header
     end = len(head) + len(header)
     for buffer in buffers:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The worker: stock Dask's, whose values go from hand to hand in the partition where both hands are on this host.
+"""The worker: stock Dask's, whose values go from hand to hand in the partition where
+both hands are on this host.
 
-    donor     get_data: is the one who asks a peer? Then what it asks for is put into the partition (once) and a handle goes
-              out in place of the value. Everything else about the request is stock's.
+    donor     get_data: is the one who asks a peer? Then what it asks for is put into the
+              partition (once) and a handle goes out in place of the value. Everything else
+              about the request is stock's.
     receiver  gather_dep, update_data: a handle is adopted as soon as it is here. If that fails, the
               value is asked for once more, the ordinary way.
-    task      execute: with a disk tier its inputs are mapped, and room for its result is made, before stock's part of it.
+    task      execute: with a disk tier its inputs are mapped, and room for its result is
+              made, before stock's part of it.
 
 The preload turns a worker that exists already into one of these, by changing its class.
 """
@@ -15,7 +18,8 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, MutableMapping, Sequence
+from collections.abc import (Awaitable, Callable, Collection, Container, Iterable, MutableMapping,
+                             Sequence)
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -30,11 +34,14 @@ from .. import default_path
 from .arbiter import Arbitration
 from .compat.worker import (
     NODES, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, NoInputs, SpillBuffer,
-    UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_failed, quiet, run_as, unlimited,
+    UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_failed, quiet, run_as,
+    unlimited,
 )
-from .config import PREFIX, Fallbacks, Settings, TierSettings, leave_libraries_out, logger, look_first, offload, settle_process
+from .config import (PREFIX, Fallbacks, Settings, TierSettings, leave_libraries_out, logger,
+                     look_first, offload, settle_process)
 from .exchange import HAS_NO_MEMORY, Entry, Exchange, sweep_of
-from .handle import Crossings, Handing, Handle, can_carry, count_transfer, handing_now, kept_bandwidth
+from .handle import (Crossings, Handing, Handle, can_carry, count_transfer, handing_now,
+                     kept_bandwidth)
 from .hosts import bring_queueing
 from .p2p import Shards
 from .pressure import Listening, Pressure
@@ -53,23 +60,30 @@ if TYPE_CHECKING:
 
     Stock = Callable[[], Awaitable[StateMachineEvent]]  #: stock's way to execute a key
 
-_INLINE = 256 << 10  # bytes up to which a value is copied on the event loop: the way to a thread and back costs more, ...
+# bytes up to which a value is copied on the event loop: the way to a
+# thread and back costs more, ...
+_INLINE = 256 << 10
 _INLINE_ROOMY = 2 << 20  # ... and where memory is not short, so that a put waits for nothing
 _COUNTED = 1_000_000  # bytes from which on stock learns of a transfer
-_STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)  # the defaults of distributed.worker.transfer.message-bytes-limit
-_MUCH = 1 << 20  # bytes of inputs from which on a task may have written to so much of them that it matters
-_unadopted: ContextVar[set[Key] | None] = ContextVar("shmstore_unadopted", default=None)  # within Worker.gather
+# the defaults of distributed.worker.transfer.message-bytes-limit
+_STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)
+# bytes of inputs from which on a task may have written to so much of them that it matters
+_MUCH = 1 << 20
+# within Worker.gather
+_unadopted: ContextVar[set[Key] | None] = ContextVar("shmstore_unadopted", default=None)
 
 
 class Worker(distributed.Worker):
-    """distributed.Worker over shared memory: naming it turns `distributed.worker.memory.shared` on."""
+    """distributed.Worker over shared memory: naming it turns
+    `distributed.worker.memory.shared` on."""
 
     _exchange: Exchange = None  # type: ignore[assignment]  # None: works as stock
     _residence: Residence = None  # type: ignore[assignment]
     _starting: Sequence[asyncio.Future[None]] = ()  # steps that run beside its start
     _listening: Listening | None = None
     _tiny: Tiny | None = None
-    _tier: Tier | None = None  # None: values that leave private memory and do not fit into the partition spill as on stock
+    # None: values that leave private memory and do not fit into the partition spill as on stock
+    _tier: Tier | None = None
     _inputs: Inputs | None = None
     _settling: Settling | None = None
     _crossings: Crossings | None = None  # None: each worker fetches what it needs itself
@@ -85,10 +99,12 @@ class Worker(distributed.Worker):
     # -- set up and close
 
     def _share(self) -> None:
-        """Opens a store and puts the shared tier into place; on failure the worker stays as it is, and says so."""
+        """Opens a store and puts the shared tier into place; on failure the worker
+        stays as it is, and says so."""
         settings = Settings()
         if not settings.enabled:
-            logger.info("shmstore: worker=%s shares nothing: %s.enabled is false", self.name, PREFIX)
+            logger.info("shmstore: worker=%s shares nothing: %s.enabled is false", self.name,
+                        PREFIX)
             return
         stock = self.memory_manager.data
         if type(stock) not in (SpillBuffer, dict) or len(stock):
@@ -97,7 +113,8 @@ class Worker(distributed.Worker):
         try:
             self._exchange = Exchange(settings, "dask-worker", self.local_directory)
         except (OSError, ValueError) as e:
-            Fallbacks(0).note("no-store", e, settings.partition or default_path(), "worker shares nothing")
+            Fallbacks(0).note("no-store", e, settings.partition or default_path(),
+                              "worker shares nothing")
             return
         self._guard = self._exchange.guard
         close_when_orphaned(self._exchange)
@@ -125,7 +142,8 @@ class Worker(distributed.Worker):
         self._habits = Habits()
         self._pending: dict[Key, asyncio.Future[None]] = {}
         if isinstance(self._residence, SharedBuffer):
-            self._tiny = self._guard.call("tiny", Tiny.of, self._exchange, settings.tier, self._target_bytes())
+            self._tiny = self._guard.call("tiny", Tiny.of, self._exchange, settings.tier,
+                                          self._target_bytes())
             if settings.tier.enabled and self._tiny is None:
                 self._use_tier(settings.tier)
         self._born = Born.of(self, self._exchange, self._habits)
@@ -134,13 +152,15 @@ class Worker(distributed.Worker):
         if settings.daemon != "off":
             self._listening = Listening(self._exchange, self._residence, self._tier)
             self.periodic_callbacks["shmstore-daemon"] = self._listening.callback
-        if settings.daemon != "off" and settings.arbitrate != "off" and isinstance(self._residence, SharedBuffer):
+        if (settings.daemon != "off" and settings.arbitrate != "off" and
+            isinstance(self._residence, SharedBuffer)):
             self._arbitration = Arbitration(self)
             self.periodic_callbacks["shmstore-arbiter"] = self._arbitration.callback
         if settings.daemon != "off" and settings.pressure:
             self._pressure = Pressure(self, self._exchange)
         if settings.sweep_interval:
-            self.periodic_callbacks["shmstore-sweep"] = PeriodicCallback(sweep_of(self._exchange), settings.sweep_interval * 1000)
+            self.periodic_callbacks["shmstore-sweep"] = PeriodicCallback(
+                sweep_of(self._exchange), settings.sweep_interval * 1000)
 
     def _watch_memory(self) -> None:
         """Runs before stock's look at the memory: private bytes of idle maps go before a pause."""
@@ -162,18 +182,22 @@ class Worker(distributed.Worker):
     def _target_bytes(self) -> int:
         """The part of its memory limit for private values; 0 where there is none."""
         manager = self.memory_manager
-        target = manager.memory_target_fraction or manager.memory_spill_fraction or manager.memory_pause_fraction
+        target = (manager.memory_target_fraction or manager.memory_spill_fraction or
+                  manager.memory_pause_fraction)
         return int((target or 0) * (manager.memory_limit or 0))
 
     def _use_tier(self, settings: TierSettings) -> None:
-        tier = Tier(self._exchange, settings, self.local_directory, self.memory_manager.max_spill, self.state.nthreads)
+        tier = Tier(self._exchange, settings, self.local_directory, self.memory_manager.max_spill,
+                    self.state.nthreads)
         if tier.start():
             self._tier = tier
             self._inputs, self._settling = tier.work_for(self)
 
-    async def plugin_add(self, plugin: WorkerPlugin | bytes, name: str | None = None, catch_errors: bool = True) -> Any:
+    async def plugin_add(self, plugin: WorkerPlugin | bytes, name: str | None = None,
+                         catch_errors: bool = True) -> Any:
         result = await super().plugin_add(plugin, name, catch_errors)
-        if self._shards is None and self._exchange is not None and self._exchange.settings.p2p and "shuffle" in self.plugins:
+        if (self._shards is None and self._exchange is not None and self._exchange.settings.p2p and
+            "shuffle" in self.plugins):
             self._shards = self._guard.call("p2p", Shards, self, self._exchange, self._tier)
         return result
 
@@ -182,16 +206,19 @@ class Worker(distributed.Worker):
         self._publish()
         if self._exchange is not None:
             # Not awaited: a daemon that hangs answers late whether it has an arbiter.
-            self._starting = [*self._starting, asyncio.ensure_future(self._guard.wait("start", self._say_means(self.address)))]
+            self._starting = [*self._starting, asyncio.ensure_future(
+                self._guard.wait("start", self._say_means(self.address)))]
 
     async def _say_means(self, address: str) -> None:
         arbiter = self._arbitration is not None and await self._arbitration.arbiter.available()
-        logger.info("shmstore: worker=%s %s", address, " ".join(f"{k}={v}" for k, v in self._means(arbiter).items()))
+        logger.info("shmstore: worker=%s %s", address,
+                    " ".join(f"{k}={v}" for k, v in self._means(arbiter).items()))
 
     def _means(self, arbiter: bool) -> dict[str, str | None]:
         """The means by which this worker shares, for people."""
         exchange, store = self._exchange, self._exchange.store
-        alone, off = ("off" if without else "none" for without in (exchange.settings.daemon == "off", self._arbitration is None))
+        alone, off = ("off" if without else "none"
+                      for without in (exchange.settings.daemon == "off", self._arbitration is None))
         return {
             "partition": exchange.partition.path,
             "store": store.name,
@@ -204,9 +231,11 @@ class Worker(distributed.Worker):
         # Between workers of one process values go by reference, which nothing beats.
         if self._exchange is not None and not self.address.startswith("inproc"):
             self._exchange.set_address(self.address)
-            self._crossings = Crossings(f"{self._exchange.identity} {self.scheduler.address}", self.address)
+            self._crossings = Crossings(f"{self._exchange.identity} {self.scheduler.address}",
+                                        self.address)
             if self._exchange.settings.queue:
-                self._starting = [asyncio.ensure_future(self._guard.wait("queue", bring_queueing(self)))]
+                self._starting = [asyncio.ensure_future(self._guard.wait("queue", bring_queueing(
+                    self)))]
         if self._pressure is not None:
             self._guard.call("pressure", self._pressure.start)
         if self._tier is not None and self._inputs is not None:
@@ -219,7 +248,8 @@ class Worker(distributed.Worker):
             self._tier.when_pressed(when_pressed)
 
     async def close(  # type: ignore[override]  # as stock's
-        self, timeout: float = 30, executor_wait: bool = True, nanny: bool = True, reason: str = "worker-close"
+        self, timeout: float = 30, executor_wait: bool = True, nanny: bool = True,
+        reason: str = "worker-close"
     ) -> str | None:
         try:
             return await super().close(timeout, executor_wait, nanny, reason)
@@ -230,11 +260,13 @@ class Worker(distributed.Worker):
     async def _end_sharing(self) -> None:
         for task in self._starting:
             task.cancel()
-        for part in (self._tiny, self._listening, self._pressure, self._arbitration, self._crossings, self._settling, self._inputs):
+        for part in (self._tiny, self._listening, self._pressure, self._arbitration,
+                     self._crossings, self._settling, self._inputs):
             if part is not None and (ending := self._guard.call("close", part.close)) is not None:
                 await self._guard.wait("close", ending)
         if isinstance(self._residence, SharedBuffer):
-            self._guard.call("close", self._residence.unmap_idle)  # a map keeps the partition's descriptors open
+            # a map keeps the partition's descriptors open
+            self._guard.call("close", self._residence.unmap_idle)
         if self._tier is not None:
             await self._guard.wait("close", offload(self._tier.close))
         self._exchange.close()
@@ -256,7 +288,8 @@ class Worker(distributed.Worker):
 
     async def _execute(self, key: Key, stock: Stock, grant: Grant | None) -> StateMachineEvent:
         in_pieces = grant is not None and grant.in_pieces
-        event = await (self._execute_in_pieces(key, stock) if in_pieces else self._execute_held(key, stock, grant))
+        event = await (self._execute_in_pieces(key, stock) if in_pieces else self._execute_held(
+            key, stock, grant))
         if isinstance(event, ExecuteSuccessEvent):
             if self._shards is not None:
                 self._guard.call("p2p", self._shards.made, key)
@@ -275,7 +308,8 @@ class Worker(distributed.Worker):
                 stop = time()
                 if grant is not None:
                     grant.mapped()
-                if task is not None and stop - start > 0.005:  # as stock says it of what it reads itself
+                # as stock says it of what it reads itself
+                if task is not None and stop - start > 0.005:
                     task.startstops.append({"action": "disk-read", "start": start, "stop": stop})
                 self._look_ahead()
                 return await stock()
@@ -284,9 +318,11 @@ class Worker(distributed.Worker):
                 self._guard.call("shed", self._shed)
 
     def _to_hold(self, task: TaskState) -> list[Key]:
-        """Inputs of a task that lie in the partition, or are large enough to be put there while it runs."""
+        """Inputs of a task that lie in the partition, or are large enough to be
+        put there while it runs."""
         least, entry = self._exchange.settings.min_size, self._residence.entry
-        return [dep.key for dep in task.dependencies if (dep.nbytes or 0) >= least or entry(dep.key) is not None]
+        return [dep.key for dep in task.dependencies if (dep.nbytes or 0) >= least or
+                entry(dep.key) is not None]
 
     def _look_ahead(self) -> None:
         if self._inputs is not None:
@@ -334,7 +370,8 @@ class Worker(distributed.Worker):
 
     async def _maybe_deserialize_task(self, ts: TaskState) -> object:
         pieces = self._pieces(ts.key)
-        return (pieces.run, (), {}) if pieces is not None else await super()._maybe_deserialize_task(ts)  # type: ignore[misc]
+        return ((pieces.run, (), {}) if pieces is not None
+                else await super()._maybe_deserialize_task(ts))  # type: ignore[misc]
 
     def _prepare_args_for_execution(self, ts: TaskState, *args: object) -> object:
         if self._pieces(ts.key) is not None:
@@ -342,13 +379,16 @@ class Worker(distributed.Worker):
         return super()._prepare_args_for_execution(ts, *args)  # type: ignore[misc]
 
     async def _keep(self, key: Key, event: ExecuteSuccessEvent) -> None:
-        """Puts a result into the partition before anybody has it, where it will likely be handed on."""
+        """Puts a result into the partition before anybody has it, where it
+        will likely be handed on."""
         leaves = self._habits.leaves(key)
         self._habits.made(key)
         share = self._exchange.settings.share
-        if self._residence.knows(event.value):  # a second name; the data mapping does it where that takes no time
+        # a second name; the data mapping does it where that takes no time
+        if self._residence.knows(event.value):
             leaves, share = self._tier is not None, ""
-        heavy = self._settling is not None and event.nbytes > self._settling.residence.n  # alone more than the target: it cannot stay private
+        # alone more than the target: it cannot stay private
+        heavy = self._settling is not None and event.nbytes > self._settling.residence.n
         if not heavy and (share == "lazy" or not (leaves or share == "eager")):
             return
         entry = await self._put(key, event.value, event.nbytes)
@@ -361,15 +401,18 @@ class Worker(distributed.Worker):
         elif entry is not Kept.FOR_NOW:
             self._residence.unshareable(key, event.value)
 
-    async def _put(self, key: Key, value: object, nbytes: int, held: bool = False) -> Entry | Kept | Pickled:
-        """Small values on the event loop, large ones in a thread. An object whose put was cancelled is dropped when it is there."""
+    async def _put(self, key: Key, value: object, nbytes: int,
+                   held: bool = False) -> Entry | Kept | Pickled:
+        """Small values on the event loop, large ones in a thread. An object whose put was cancelled
+        is dropped when it is there."""
         weight = self._exchange.weigh(value, nbytes)
         if weight <= _INLINE or (weight <= _INLINE_ROOMY and self._at_ease()):
             put = self._exchange.put(key, value, nbytes, wait=False, again=weight > _INLINE)
             if weight <= _INLINE or put is not Kept.FOR_NOW:
                 return put
         run = offload if self._tier is None else self._tier.store
-        putting: asyncio.Future[Entry | Kept | Pickled] = asyncio.ensure_future(run(self._exchange.put, key, value, nbytes, held))
+        putting: asyncio.Future[Entry | Kept | Pickled] = asyncio.ensure_future(
+            run(self._exchange.put, key, value, nbytes, held))
         try:
             entry = await asyncio.shield(putting)
         except asyncio.CancelledError:
@@ -383,7 +426,8 @@ class Worker(distributed.Worker):
             self._guard.call("grew", self._tier.grew)
 
     def _drop_put(self, putting: asyncio.Future[Entry | Kept | Pickled]) -> None:
-        if not putting.cancelled() and putting.exception() is None and isinstance(entry := putting.result(), Entry):
+        if (not putting.cancelled() and putting.exception() is None and
+            isinstance(entry := putting.result(), Entry)):
             self._exchange.drop(entry)
 
     async def get_metrics(self) -> dict[str, object]:
@@ -394,7 +438,8 @@ class Worker(distributed.Worker):
 
     def _add_metrics(self, metrics: dict[str, object]) -> None:
         metrics["shmstore"] = {**self._exchange.books()._asdict(), **self._exchange.host()}
-        if isinstance(self._residence, DictResidence):  # stock asks the data, and a dict has no answer
+        # stock asks the data, and a dict has no answer
+        if isinstance(self._residence, DictResidence):
             memory, disk = self._residence.shared_total()
             metrics["spilled_bytes"] = {"memory": memory, "disk": disk}
 
@@ -406,7 +451,8 @@ class Worker(distributed.Worker):
         return handing if handing is not None and handing.worker is self else super().data
 
     async def get_data(
-        self, comm: Comm, keys: Collection[Key] | None = None, who: str | None = None, serializers: list[str] | None = None, **kwargs: object
+        self, comm: Comm, keys: Collection[Key] | None = None, who: str | None = None,
+        serializers: list[str] | None = None, **kwargs: object
     ) -> Any:
         ask: Callable[..., Awaitable[object]] = super().get_data
         if not keys or not can_carry(serializers) or not self._is_peer(who):
@@ -437,17 +483,21 @@ class Worker(distributed.Worker):
         return self._tier is None or bool(self._guard.call("ease", self._tier.at_ease))
 
     def _is_peer(self, address: str | None) -> bool:
-        return self._exchange is not None and bool(self._guard.call("peers", self._exchange.is_peer, address))
+        return (self._exchange is not None and
+                bool(self._guard.call("peers", self._exchange.is_peer, address)))
 
-    def _mapped(self, keys: Iterable[Key], aside: Container[Key] = ()) -> AbstractAsyncContextManager[None]:
+    def _mapped(self, keys: Iterable[Key],
+                aside: Container[Key] = ()) -> AbstractAsyncContextManager[None]:
         """For values that go out themselves, and for pieces of a task."""
-        return nullcontext() if self._inputs is None else self._guard.within("inputs", self._inputs.held, keys, aside)
+        return (nullcontext() if self._inputs is None else self._guard.within(
+            "inputs", self._inputs.held, keys, aside))
 
     async def _export(self, keys: Iterable[Key], spill: bool = False) -> dict[Key, Pickled]:
         """Puts private values that are worth it into the partition; large ones in a thread, each by
         one caller only. Returns those that were found not to be worth it.
 
-        spill: to be rid of them, as private memory is short; who waits for room in the partition comes first.
+        spill: to be rid of them, as private memory is short; who waits for room
+        in the partition comes first.
         """
         unshareable = {}
         for key in keys:
@@ -466,7 +516,8 @@ class Worker(distributed.Worker):
         del found
         done = self._pending[key] = asyncio.get_running_loop().create_future()
         try:
-            async with self._room(f"put {key}", partition=self._exchange.weigh(value, nbytes), spill=spill) as room:
+            async with self._room(f"put {key}", partition=self._exchange.weigh(value, nbytes),
+                                  spill=spill) as room:
                 entry = await self._put(key, value, nbytes, held=True) if room else Kept.FOR_NOW
             self._residence.commit(key, value, entry, rid=spill)
             return entry
@@ -476,22 +527,28 @@ class Worker(distributed.Worker):
 
     # -- receiver
 
-    def _room(self, what: str, private: int = 0, partition: int = 0, spill: bool = False) -> AbstractAsyncContextManager[bool]:
+    def _room(self, what: str, private: int = 0, partition: int = 0,
+              spill: bool = False) -> AbstractAsyncContextManager[bool]:
         """For a transfer. Gives whether there is room."""
-        return nullcontext(True) if self._arbitration is None else self._arbitration.transfer(what, private, partition, spill)
+        return (nullcontext(True) if self._arbitration is None else self._arbitration.transfer(
+            what, private, partition, spill))
 
-    async def gather_dep(self, worker: str, to_gather: Collection[Key], total_nbytes: int, *, stimulus_id: str) -> StateMachineEvent:
-        ask = partial(super().gather_dep, worker, total_nbytes=total_nbytes, stimulus_id=stimulus_id)
+    async def gather_dep(self, worker: str, to_gather: Collection[Key], total_nbytes: int, *,
+                         stimulus_id: str) -> StateMachineEvent:
+        ask = partial(super().gather_dep, worker, total_nbytes=total_nbytes,
+                      stimulus_id=stimulus_id)
         if self._exchange is None:
             return await ask(to_gather)
         private = 0 if self._is_peer(worker) else total_nbytes
         if private and self._crossings is not None:
             ask = partial(self._crossings.gather, self, worker, ask, nbytes=total_nbytes)
         # Without room, as on stock.
-        async with self._guard.within("room", partial(self._room, f"gather from {worker}", private=private)):
+        async with self._guard.within("room", partial(self._room, f"gather from {worker}",
+                                                      private=private)):
             event = await ask(to_gather)
         data = getattr(event, "data", None)
-        if not isinstance(data, dict) or not any(isinstance(value, Handle) for value in data.values()):
+        if (not isinstance(data, dict) or
+            not any(isinstance(value, Handle) for value in data.values())):
             return event
         if not self._at_ease():
             await self._guard.wait("adopt", offload(self._exchange.adopt_all, data))
@@ -518,7 +575,8 @@ class Worker(distributed.Worker):
             failed = True
         return failed
 
-    def _update_metrics_received_data(self, start: float, stop: float, data: dict[Key, object], cause: TaskState, worker: str) -> None:
+    def _update_metrics_received_data(self, start: float, stop: float, data: dict[Key, object],
+                                      cause: TaskState, worker: str) -> None:
         """Keeps handles, which cross no network, out of the bandwidth that places tasks."""
         handles = [key for key, value in data.items() if isinstance(value, Handle)]
         if not handles:
@@ -528,13 +586,15 @@ class Worker(distributed.Worker):
             super()._update_metrics_received_data(start, stop, data, cause, worker)
         nbytes = sum(self.state.tasks[key].get_nbytes() for key in data)
         if nbytes > _COUNTED:
-            kinds = {value.value_type() if isinstance(value, Handle) else type(value) for value in data.values()}
+            kinds = {value.value_type() if isinstance(value, Handle) else type(value)
+                     for value in data.values()}
             count_transfer(self, worker, kinds, min(before, nbytes / ((stop - start) or 0.010)))
 
     def handle_stimulus(self, *stims: StateMachineEvent) -> None:
         if self._exchange is not None and any(type(stim) is ComputeTaskEvent for stim in stims):
             leave_libraries_out(self)
-        arrived = [stim for stim in stims if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent))]
+        arrived = [stim for stim in stims
+                   if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent))]
         for stim in arrived:
             if self._crossings is not None and isinstance(stim, GatherDepSuccessEvent):
                 if kept := self._crossings.kept(self.state.tasks, stim):
@@ -543,7 +603,8 @@ class Worker(distributed.Worker):
         for stim in arrived:
             for key, value in stim.data.items():
                 if type(value) is Handle and key in self.state.tasks:
-                    self.state.tasks[key].type = value.value_type()  # None: Dask finds it out where it needs it
+                    # None: Dask finds it out where it needs it
+                    self.state.tasks[key].type = value.value_type()
             if self._crossings is not None:
                 self._crossings.release(stim.data, arrived=True)  # siblings get it from here
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Policies for the Active Memory Manager of Dask's scheduler, on hosts whose workers share memory. They are named in the configuration:
+"""Policies for the Active Memory Manager of Dask's scheduler, on hosts whose workers share memory.
+They are named in the configuration:
 
     distributed:
       scheduler:
@@ -8,7 +9,8 @@
           policies:
             - class: shmstore.dask.amm.HostReduceReplicas
 
-docs/amm.md says which are for what. Workers that share nothing may be in the same cluster: each is a host of its own.
+docs/amm.md says which are for what. Workers that share nothing may be in the same
+cluster: each is a host of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ if TYPE_CHECKING or not missing_hooks:
     _give_clients(_Proxy)
 else:
     from ..compat.probe import (
-        Cycle, HostReduceReplicas, InDemand, Insurance, Newcomers, Offload, Policy, PolicyState, Retire, Wishes,
+        Cycle, HostReduceReplicas, InDemand, Insurance, Newcomers, Offload, Policy, PolicyState,
+        Retire, Wishes,
     )
 
     _probe.say(missing_hooks, __name__, "Its policies do nothing", "distributed.scheduler.shmstore")

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the policies of one manager: in the order of their ranks, in slices of time, over one view of the cluster. With the base class of
-all policies, and the ledger of what they have asked of workers.
+"""Runs the policies of one manager: in the order of their ranks, in slices of time,
+over one view of the cluster. With the base class of all policies, and the ledger of
+what they have asked of workers.
 
-Dask's manager runs each policy to its end, in any order, on the event loop. Ours hand it a common generator instead. Within it a pass over all
-policies that are due goes on from where it stopped; when the slice is used up the rest waits for the manager's next run, which is asked for at
-once. The first policy of ours that the manager comes to does this for all.
+Dask's manager runs each policy to its end, in any order, on the event loop. Ours hand it a common
+generator instead. Within it a pass over all policies that are due goes on from where it stopped;
+when the slice is used up the rest waits for the manager's next run, which is asked for at once. The
+first policy of ours that the manager comes to does this for all.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dask.utils import parse_timedelta
 
-from ..compat.scheduler import ActiveMemoryManagerPolicy, Status, Suggestion, Watch, holders, in_order
+from ..compat.scheduler import (ActiveMemoryManagerPolicy, Status, Suggestion, Watch, holders,
+                                in_order)
 from ..config import ManagerSettings
 from ..hosts import Hosts
 
@@ -33,10 +36,14 @@ if TYPE_CHECKING:
     from ..compat.scheduler import Key, TaskState, WorkerState
 
 logger = logging.getLogger("distributed.scheduler.shmstore")
-_BREATH = 0.001  # seconds between two slices: a coroutine that waits for a timer or a message needs two rounds of the event loop
+# seconds between two slices: a coroutine that waits for a timer or a message needs
+# two rounds of the event loop
+_BREATH = 0.001
 _FRESH = 0.25  # seconds for which a view of the cluster is good
 _SAY = 60.0  # seconds between two lines about a policy that fails
-_CHUNK = 2048  # keys that are looked at between two looks at the clock: by a list comprehension, less than a millisecond
+# keys that are looked at between two looks at the clock: by a list
+# comprehension, less than a millisecond
+_CHUNK = 2048
 _REFUSED = 1.0  # seconds within which a worker that refuses to remove a replica has said so
 _conductors: weakref.WeakKeyDictionary[Manager, Conductor] = weakref.WeakKeyDictionary()
 
@@ -53,7 +60,9 @@ class Counters:
     bytes_copied: int = 0
     lost: int = 0  #: acquisitions that did not arrive in time
     drops: int = 0
-    bytes_dropped: int = 0  #: bytes of the values whose replicas went; what the partition gets back is less where links stay
+    # : bytes of the values whose replicas went; what the partition gets
+    # back is less where links stay
+    bytes_dropped: int = 0
     drops_refused: int = 0  #: by workers
     suggestions_refused: int = 0  #: by the manager
 
@@ -63,16 +72,19 @@ class Counters:
 
 
 class Ledger:
-    """Open requests of the policies of one scheduler to workers: none is made twice, and refusals are counted.
+    """Open requests of the policies of one scheduler to workers: none is made
+    twice, and refusals are counted.
 
-    A worker answers neither a request to acquire nor one to remove a replica. `who_has` tells: an acquisition arrived when the worker is a
-    holder; a removal was refused when it is again. in_flight: seconds after which an acquisition is given up.
+    A worker answers neither a request to acquire nor one to remove a replica. `who_has` tells: an
+    acquisition arrived when the worker is a holder; a removal was refused when it is again.
+    in_flight: seconds after which an acquisition is given up.
     """
 
     def __init__(self, in_flight: float = 60.0) -> None:
         self.in_flight = in_flight
         self.counters = Counters()
-        self._coming: dict[Key, dict[WorkerState, tuple[float, bool]]] = {}  # key -> worker -> until when, whether it is a link
+        # key -> worker -> until when, whether it is a link
+        self._coming: dict[Key, dict[WorkerState, tuple[float, bool]]] = {}
         self._going: list[tuple[Key, WorkerState, float]] = []  # key, worker, when
 
     def acquire(self, task: TaskState, worker: WorkerState, link: bool, now: float) -> None:
@@ -92,7 +104,8 @@ class Ledger:
     def __len__(self) -> int:
         return sum(map(len, self._coming.values()))
 
-    def settle(self, tasks: Mapping[Key, TaskState], workers: Mapping[str, WorkerState], now: float) -> None:
+    def settle(self, tasks: Mapping[Key, TaskState], workers: Mapping[str, WorkerState],
+               now: float) -> None:
         """Compares with what is there now."""
         counters = self.counters
         for key in list(self._coming):
@@ -136,7 +149,8 @@ class Conductor:
         self._seen: object = None  # the manager's run that was served
         self._pass: deque[tuple[Policy, Suggestions]] = deque()
         self._entered: set[Policy] = set()  # into the pass: no policy runs twice in one
-        self.keys_from: dict[int, list[list[TaskState]]] = {}  #: what policies found in this pass: bytes -> tasks of at least so many
+        # : what policies found in this pass: bytes -> tasks of at least so many
+        self.keys_from: dict[int, list[list[TaskState]]] = {}
         self._answer: WorkerState | None = None
         self._kicked: asyncio.TimerHandle | None = None  # a timer
         self._ours: list[Policy] = []  # as of the last run
@@ -168,7 +182,8 @@ class Conductor:
 
     def policies(self) -> list[Policy]:
         """Ours, in the order in which they run."""
-        return [policy for policy in self.manager.policies if isinstance(policy, Policy) and policy.conductor is self]
+        return [policy for policy in self.manager.policies if isinstance(policy, Policy) and
+                policy.conductor is self]
 
     def turn(self) -> Generator[Suggestion, WorkerState | None, None]:
         """For the policies: what each of them does in a run of the manager."""
@@ -213,12 +228,14 @@ class Conductor:
     def _publish(self) -> None:
         from .serving import publish  # which asks conductors
 
-        if self.known(self.scheduler.extensions.get("amm")) is self:  # not one that Dask has made for a single retirement
+        # not one that Dask has made for a single retirement
+        if self.known(self.scheduler.extensions.get("amm")) is self:
             publish(self.scheduler)
 
     def _enter(self, policy: Policy) -> None:
         """Into the pass, behind those of its rank."""
-        at = sum(1 for i, (other, _) in enumerate(self._pass) if other.rank <= policy.rank or (i == 0 and other.state == "running"))
+        at = sum(1 for i, (other, _) in enumerate(self._pass) if other.rank <= policy.rank or
+                 (i == 0 and other.state == "running"))
         policy.state = "waiting"
         self._pass.insert(at, (policy, policy.suggest()))
 
@@ -242,7 +259,8 @@ class Conductor:
                 policy.failures += 1
                 if policy.failures == 1 or began >= policy.said + _SAY:
                     policy.said = began
-                    logger.exception("shmstore: policy %r failed, %d times so far; it is run again in its next period", policy, policy.failures)
+                    logger.exception("shmstore: policy %r failed, %d times so far; it is run again "
+                                     "in its next period", policy, policy.failures)
                 ended = True
             now = time.monotonic()
             policy.took += now - began
@@ -254,12 +272,16 @@ class Conductor:
             if now >= (deadline - self.settings.slice / 2 if ended else deadline):
                 return
 
-    def _suggest(self, policy: Policy, suggestion: Suggestion) -> Generator[Suggestion, WorkerState | None, WorkerState | None]:
-        """Hands a suggestion to the manager and books its answer. Raises what is wrong with it: what the manager trips over ends its run, for all."""
+    def _suggest(self, policy: Policy,
+                 suggestion: Suggestion) -> Generator[Suggestion, WorkerState | None,
+                                                      WorkerState | None]:
+        """Hands a suggestion to the manager and books its answer. Raises what is wrong with it:
+        what the manager trips over ends its run, for all."""
         op, task, candidates = suggestion
         candidates = None if candidates is None else set(candidates)
         if op not in ("replicate", "remind", "drop") or not hasattr(task, "who_has"):
-            raise ValueError(f"{policy!r} must suggest replicate, remind or drop of a task of the scheduler, not {op!r} of {task!r}")
+            raise ValueError(f"{policy!r} must suggest replicate, remind or drop of a task of the "
+                             f"scheduler, not {op!r} of {task!r}")
         now = time.monotonic()
         if op == "remind":  # type: ignore[comparison-overlap]
             return (yield Suggestion("replicate", task, candidates))
@@ -274,7 +296,8 @@ class Conductor:
             worker = yield Suggestion(op, task, candidates)
             if worker is not None:
                 host = self.hosts.of(worker)
-                link = host.links(task) and any(self.hosts.of(holder) is host for holder in holders(task))
+                link = (host.links(task) and any(self.hosts.of(holder) is host
+                                                 for holder in holders(task)))
                 self.ledger.acquire(task, worker, link, now)
         else:
             worker = yield Suggestion(op, task, candidates)
@@ -302,7 +325,8 @@ class Conductor:
     # -- soon
 
     def kick(self, delay: float | None = None) -> None:
-        """Has the manager run before its period ends. delay: seconds; None: as configured, so that what comes meanwhile is dealt with at once."""
+        """Has the manager run before its period ends. delay: seconds; None: as configured, so that
+        what comes meanwhile is dealt with at once."""
         if self._kicked is not None:
             return
         try:
@@ -314,8 +338,10 @@ class Conductor:
     def _run(self) -> None:
         self._kicked = None
         manager = self._manager()
-        # A pass that began is brought to its end, also where the manager runs when it is told to only.
-        if manager is not None and (manager.running or self._pass) and manager.scheduler.status == Status.running:
+        # A pass that began is brought to its end, also where the manager
+        # runs when it is told to only.
+        if (manager is not None and (manager.running or self._pass) and
+            manager.scheduler.status == Status.running):
             with suppress(AssertionError):  # it is running
                 manager.run_once()
 
@@ -353,13 +379,17 @@ class PolicyState(NamedTuple):
 
 
 class Policy(ActiveMemoryManagerPolicy):
-    """A policy that knows hosts. Derive from it, say `suggest`, and name the class in `active-memory-manager.policies`.
+    """A policy that knows hosts. Derive from it, say `suggest`, and name the class in
+    `active-memory-manager.policies`.
 
-    period   seconds between two runs; 0: in each run of the manager (`active-memory-manager.interval`)
+    period   seconds between two runs; 0: in each run of the manager
+             (`active-memory-manager.interval`)
 
-    `suggest` is a generator of suggestions (`self.replicate`, `self.drop`), each yielded for the worker that the manager chose or None, and of
-    None: a place where it may be interrupted for the event loop's sake. It yields one at least every hundred tasks or so, and looks at
-    snapshots (`list(…)`), as the cluster changes meanwhile. An exception that it raises is logged, and it runs again in its next period.
+    `suggest` is a generator of suggestions (`self.replicate`, `self.drop`), each yielded for the
+    worker that the manager chose or None, and of
+    None: a place where it may be interrupted for the event loop's sake. It yields one at least
+    every hundred tasks or so, and looks at snapshots (`list(…)`), as the cluster changes meanwhile.
+    An exception that it raises is logged, and it runs again in its next period.
     """
 
     rank = 50
@@ -381,15 +411,18 @@ class Policy(ActiveMemoryManagerPolicy):
         raise NotImplementedError
 
     def keeps(self, task: TaskState) -> tuple[int, int] | None:
-        """(hosts, stores) that this policy wants a task's value to be on; None: it does not mind. Asked before replicas are dropped."""
+        """(hosts, stores) that this policy wants a task's value to be on; None: it does not mind.
+        Asked before replicas are dropped."""
         return None
 
     def in_memory(self, task: TaskState) -> bool:
-        """A task's value has just been made. Whether the policy is to run soon. Called for each of them: quick."""
+        """A task's value has just been made. Whether the policy is to run soon. Called
+        for each of them: quick."""
         return False
 
     def waits(self, task: TaskState) -> bool:
-        """A task begins to wait for its inputs, some of which may be there. Whether the policy is to run soon. Called for each of them: quick."""
+        """A task begins to wait for its inputs, some of which may be there. Whether the policy is
+        to run soon. Called for each of them: quick."""
         return False
 
     def workers_changed(self) -> bool:
@@ -397,7 +430,8 @@ class Policy(ActiveMemoryManagerPolicy):
         return False
 
     def looks_at_all(self) -> bool:
-        """Whether its next run goes through all keys (`keys_from`). Keys that are found for it before that run are kept for it."""
+        """Whether its next run goes through all keys (`keys_from`). Keys that are found for it
+        before that run are kept for it."""
         return False
 
     # -- for derived classes to use
@@ -414,15 +448,18 @@ class Policy(ActiveMemoryManagerPolicy):
         return self.conductor.hosts
 
     def replicate(self, task: TaskState, candidates: set[WorkerState] | None = None) -> Suggestion:
-        """To be yielded: one more replica, on one of these workers (None: any that runs). Where one is under way to a worker it is no candidate."""
+        """To be yielded: one more replica, on one of these workers (None: any that runs). Where one
+        is under way to a worker it is no candidate."""
         return Suggestion("replicate", task, candidates)
 
     def remind(self, task: TaskState, candidates: set[WorkerState]) -> Suggestion:
-        """To be yielded: tells the manager of a replica that is under way already, so that policies which are not of ours ask for none."""
+        """To be yielded: tells the manager of a replica that is under way already, so that policies
+        which are not of ours ask for none."""
         return Suggestion("remind", task, candidates)  # type: ignore[arg-type]
 
     def drop(self, task: TaskState, candidates: set[WorkerState] | None = None) -> Suggestion:
-        """To be yielded: one replica less. The manager drops no last one, and none that a task of its worker waits for."""
+        """To be yielded: one replica less. The manager drops no last one, and none that a task
+        of its worker waits for."""
         return Suggestion("drop", task, candidates)
 
     def coming(self, task: TaskState) -> set[WorkerState]:
@@ -440,8 +477,9 @@ class Policy(ActiveMemoryManagerPolicy):
         return (found & self.scheduler.running) - set(holders(task))
 
     def keys_from(self, nbytes: int) -> Iterator[list[TaskState]]:
-        """The tasks in memory of at least so many bytes, some at a time: a place to be interrupted is between two lists. One of several workers
-        comes more than once, and one that comes may be in memory no more. Policies that ask for the same size share one look at all keys, where
+        """The tasks in memory of at least so many bytes, some at a time: a place to be interrupted
+        is between two lists. One of several workers comes more than once, and one that comes may be
+        in memory no more. Policies that ask for the same size share one look at all keys, where
         those that come later have said that they will (`looks_at_all`)."""
         assert self.conductor is not None
         known = self.conductor.keys_from.get(nbytes)
@@ -449,8 +487,10 @@ class Policy(ActiveMemoryManagerPolicy):
             yield from known
             return
         shared = self.conductor.others_look_at_all(self)
-        found: list[list[TaskState]] = []  # not one list: the collector of garbage would go through it at once
-        for worker in list(self.scheduler.workers.values()):  # by workers: one list of all keys would hold the event loop for long
+        # not one list: the collector of garbage would go through it at once
+        found: list[list[TaskState]] = []
+        # by workers: one list of all keys would hold the event loop for long
+        for worker in list(self.scheduler.workers.values()):
             tasks = list(worker.has_what)
             for i in range(0, len(tasks), _CHUNK):
                 large = [task for task in tasks[i : i + _CHUNK] if task.nbytes >= nbytes]
@@ -460,8 +500,10 @@ class Policy(ActiveMemoryManagerPolicy):
         if shared:
             self.conductor.keys_from[nbytes] = found
 
-    def ensure(self, task: TaskState, n_hosts: int, n_stores: int, on: set[WorkerState] | None = None) -> Suggestions:
-        """For `yield from`: asks for what a key lacks of so many hosts and stores. on: workers that may get it; None: all."""
+    def ensure(self, task: TaskState, n_hosts: int, n_stores: int,
+               on: set[WorkerState] | None = None) -> Suggestions:
+        """For `yield from`: asks for what a key lacks of so many hosts and stores. on: workers
+        that may get it; None: all."""
         running = self.scheduler.running if on is None else self.scheduler.running & on
         has = {worker for worker in holders(task) if worker in running} | self.coming(task)
         there = set(self.hosts.units(task, has))
@@ -473,7 +515,8 @@ class Policy(ActiveMemoryManagerPolicy):
             has.add(worker)
             there.add(next(iter(self.hosts.units(task, (worker,)))))
         while len(has) < n_stores:
-            worker = yield self.replicate(task, (self.links_of(task) & running) - has or running - has)
+            worker = yield self.replicate(task, (self.links_of(task) & running) - has or
+                                          running - has)
             if worker is None:
                 break
             has.add(worker)
@@ -485,8 +528,10 @@ class Policy(ActiveMemoryManagerPolicy):
 
     def __repr__(self) -> str:
         """Its arguments as far as it keeps them under their names."""
-        said = [name for name in signature(type(self)).parameters if name != "period" and name in vars(self)]
-        return f"{type(self).__name__}({', '.join(f'{name}={vars(self)[name]!r}' for name in said)})"
+        said = [name for name in signature(type(self)).parameters if name != "period" and
+                name in vars(self)]
+        arguments = ", ".join(f"{name}={vars(self)[name]!r}" for name in said)
+        return f"{type(self).__name__}({arguments})"
 
     # -- the manager's side
 
@@ -516,4 +561,5 @@ class Policy(ActiveMemoryManagerPolicy):
     def describe(self) -> PolicyState:
         """The policy's work."""
         period = self.period or float(self._manager.interval)
-        return PolicyState(repr(self), self.rank, self.state, period, self.runs, self.accepted, self.failures, self.took)
+        return PolicyState(repr(self), self.rank, self.state, period, self.runs, self.accepted,
+                           self.failures, self.took)

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policies that make replicas or move values, in the order in which they run (reduce.py has the one that drops them):
+"""The policies that make replicas or move values, in the order in which they run (reduce.py
+has the one that drops them):
 
     Retire      what a worker has goes to its siblings when it is retired
     Cycle       worker processes are replaced one at a time, and nothing is lost or computed again
     Wishes      replicas that users asked for
     Insurance   values that are costly to make again outlive their worker
-    Offload     a worker short of private memory moves values to who has room, before it writes them to its disk
+    Offload     a worker short of private memory moves values to who has room,
+                before it writes them to its disk
     Newcomers   a worker that has just come gets what it will be asked to work on
     InDemand    what many tasks wait for is where they will run before they ask for it
 """
@@ -37,11 +39,13 @@ _RESTART = 60.0  # seconds that a nanny may take
 
 
 class Retire(Policy):
-    """Where Dask retires workers (`retire_workers`, adaptive scale-down), has siblings of the same host link what only those have. Values cross
-    the network only where the whole host goes away, or what is left of it is paused.
+    """Where Dask retires workers (`retire_workers`, adaptive scale-down), has siblings of the same
+    host link what only those have. Values cross the network only where the whole host goes away, or
+    what is left of it is paused.
 
-    Dask's own RetireWorker, which `retire_workers` adds for each worker, decides when a worker may go; it finds replicas on their way and asks
-    for no others. The manager must be started (`active-memory-manager.start`, Dask's default): what is not is not asked.
+    Dask's own RetireWorker, which `retire_workers` adds for each worker, decides when a worker may
+    go; it finds replicas on their way and asks for no others. The manager must be started
+    (`active-memory-manager.start`, Dask's default): what is not is not asked.
     """
 
     rank = 10
@@ -66,7 +70,8 @@ class Retire(Policy):
                 if task.actor or not has or any(holder in running for holder in has):
                     continue
                 coming = self.coming(task) & running
-                yield self.remind(task, coming) if coming else self.replicate(task, self.links_of(task) or None)
+                yield (self.remind(task, coming) if coming
+                       else self.replicate(task, self.links_of(task) or None))
 
     def took_leave(self, leaving: set[str]) -> None:
         """Takes note of who began to go and who is gone."""
@@ -85,14 +90,18 @@ class Retire(Policy):
 
 
 class Cycle(Policy):
-    """Has nannies replace their workers' processes: those that are old, or have grown by what is no value (leaks, fragmentation).
+    """Has nannies replace their workers' processes: those that are old, or have grown by what is no
+    value (leaks, fragmentation).
 
     age       seconds after which a process is replaced; null: never for its age
-    growth    bytes of unmanaged private memory that a process may take more than at first; null: any
-    patience  seconds that the tasks of a worker which is to go may still run; then it stays, and is tried again
+    growth    bytes of unmanaged private memory that a process may take
+              more than at first; null: any
+    patience  seconds that the tasks of a worker which is to go may still run; then
+              it stays, and is tried again
 
-    One worker at a time: it gets no more tasks, those that run end, its values go to siblings (Retire) or to other hosts, its nanny starts a
-    new process. Tasks that it had not begun run elsewhere. A worker without a nanny, with actors, or without another one that runs, stays.
+    One worker at a time: it gets no more tasks, those that run end, its values go to siblings
+    (Retire) or to other hosts, its nanny starts a new process. Tasks that it had not begun run
+    elsewhere. A worker without a nanny, with actors, or without another one that runs, stays.
     """
 
     rank = 15
@@ -116,12 +125,15 @@ class Cycle(Policy):
         self._replacing: asyncio.Future[None] | None = None
 
     def suggest(self) -> Suggestions:
-        """One run: it suggests nothing to the manager, values are moved by Dask's retire_workers."""
+        """One run: it suggests nothing to the manager, values are moved by Dask's
+        retire_workers."""
         yield None
         now = time.monotonic()
         there = set(self.scheduler.workers.values())
-        self._not_before = {worker: when for worker, when in self._not_before.items() if worker in there}
-        self._began = {worker: at_first for worker, at_first in self._began.items() if worker in there}
+        self._not_before = {worker: when for worker, when in self._not_before.items()
+                            if worker in there}
+        self._began = {worker: at_first for worker, at_first in self._began.items()
+                       if worker in there}
         for worker in there:
             if worker not in self._began and worker.metrics.get("memory"):
                 self._began[worker] = now, worker.memory.unmanaged_old
@@ -136,7 +148,8 @@ class Cycle(Policy):
         due = [
             worker
             for worker in running
-            if len(running) > 1 and worker.nanny and not worker.actors and self._not_before.get(worker, 0.0) <= now and self._is_due(worker, now)
+            if len(running) > 1 and worker.nanny and not worker.actors and
+            self._not_before.get(worker, 0.0) <= now and self._is_due(worker, now)
         ]
         return min(due, key=lambda worker: self._began[worker][0]) if due else None
 
@@ -160,7 +173,8 @@ class Cycle(Policy):
         if why:
             self.failed += 1
             self._not_before[worker] = time.monotonic() + max(60.0, 10 * self.period)
-            logger.warning("shmstore: worker %s is not replaced: %s; it is tried again later", address, why)
+            logger.warning("shmstore: worker %s is not replaced: %s; it is tried again later",
+                           address, why)
             resume(scheduler, worker)
             return
         self.cycled += 1
@@ -181,7 +195,8 @@ class Cycle(Policy):
                 if scheduler.workers.get(address) is not worker:
                     return "it is gone"
                 if time.monotonic() > until:
-                    return f"its tasks still run after {self.patience:.0f} s: " + ", ".join(str(task.key) for task in list(worker.executing)[:3])
+                    return (f"its tasks still run after {self.patience:.0f} s: " +
+                            ", ".join(str(task.key) for task in list(worker.executing)[:3]))
                 await asyncio.sleep(_LOOK)
             running = scheduler.running
             if all(any(holder in running for holder in holders(task)) for task in worker.has_what):
@@ -208,7 +223,8 @@ class Wish(NamedTuple):
 
 
 class Wishes(Policy):
-    """Makes the replicas that `client.shmstore.replicate(…)` asks for. It is added with the first wish, and removes itself with the last."""
+    """Makes the replicas that `client.shmstore.replicate(…)` asks for. It is added with the first
+    wish, and removes itself with the last."""
 
     rank = 18
 
@@ -217,7 +233,8 @@ class Wishes(Policy):
         self.wishes: dict[Key, Wish] = {}
 
     def wish(self, keys: Iterable[Key], stores: int, hosts: int, on: Iterable[str]) -> None:
-        """From now on these keys are to be in so many stores on so many hosts. A later wish takes the place of an earlier one."""
+        """From now on these keys are to be in so many stores on so many hosts. A later wish takes
+        the place of an earlier one."""
         wish = Wish(max(stores, hosts), hosts, frozenset(on))
         self.wishes.update((key, wish) for key in keys)
         self.urgent = True
@@ -257,20 +274,25 @@ class Wishes(Policy):
     def _on(self, names: frozenset[str]) -> set[WorkerState] | None:
         if not names:
             return None
-        return {worker for worker in self.scheduler.running if names & {worker.address, str(worker.name), worker.host}}
+        return {worker for worker in self.scheduler.running
+                if names & {worker.address, str(worker.name), worker.host}}
 
     def __repr__(self) -> str:
         return f"Wishes({len(self.wishes)})"
 
 
 class Insurance(Policy):
-    """Keeps every key above a size, or of a kind that takes long to compute, in n stores and on n hosts.
+    """Keeps every key above a size, or of a kind that takes long to
+    compute, in n stores and on n hosts.
 
     size    bytes from which on a key is insured; null: none for its size
-    cost    seconds that keys of its kind take on average from which on one is insured; null: none for its cost
-    stores  workers that are to have it: on one host a second one is a link, which costs nothing. Where a worker dies Dask takes the other's
+    cost    seconds that keys of its kind take on average from which on one is
+            insured; null: none for its cost
+    stores  workers that are to have it: on one host a second one is a link, which costs nothing.
+            Where a worker dies Dask takes the other's
     hosts   hosts that are to have it: what outlives a host is a copy
-    check   seconds between two looks at all keys; those just made, and all after a worker went, are looked at as they come
+    check   seconds between two looks at all keys; those just made, and all after a worker
+            went, are looked at as they come
     """
 
     rank = 20
@@ -290,7 +312,8 @@ class Insurance(Policy):
         self.stores, self.n_hosts = int(stores), int(hosts)
         self.check = float(parse_timedelta(check, default="s"))
         if self.stores < 1 or self.n_hosts < 1:
-            raise ValueError(f"Insurance: stores and hosts must be 1 or more, not {stores} and {hosts}")
+            raise ValueError(f"Insurance: stores and hosts must be 1 or more, not {stores} and "
+                             f"{hosts}")
         self._made: dict[Key, TaskState] = {}  # key -> task, since the last run
         self._look_at_all = 0.0  # when
 
@@ -303,7 +326,8 @@ class Insurance(Policy):
     def insured(self, task: TaskState) -> bool:
         """Whether it has all that it is to have, on workers that run."""
         has = [worker for worker in holders(task) if worker in self.scheduler.running]
-        return self.insures(task) and len(has) >= self.stores and len(self.hosts.units(task, has)) >= self.n_hosts
+        return (self.insures(task) and len(has) >= self.stores and
+                len(self.hosts.units(task, has)) >= self.n_hosts)
 
     def keeps(self, task: TaskState) -> tuple[int, int] | None:
         """As many as it makes."""
@@ -334,7 +358,8 @@ class Insurance(Policy):
             return
         self._look_at_all = now + self.check
         least = self.size if self.size is not None and self.cost is None else 0
-        enough = self.stores if self.n_hosts == 1 else sys.maxsize  # holders: where they are does not matter
+        # holders: where they are does not matter
+        enough = self.stores if self.n_hosts == 1 else sys.maxsize
         for tasks in self.keys_from(least):
             yield None
             yield from self._look([task for task in tasks if len(task.who_has or ()) < enough])
@@ -349,14 +374,16 @@ class Insurance(Policy):
                 yield from self.ensure(task, self.n_hosts, self.stores)
 
     def __repr__(self) -> str:
-        return f"Insurance(size={self.size}, cost={self.cost}, stores={self.stores}, hosts={self.n_hosts})"
+        return (f"Insurance(size={self.size}, cost={self.cost}, stores={self.stores}, "
+                f"hosts={self.n_hosts})")
 
 
 class Offload(Policy):
-    """Moves the largest keys of workers that are short of memory: to siblings whose partition has room by link, to other hosts where the network
-    takes less time than the disk would.
+    """Moves the largest keys of workers that are short of memory: to siblings whose partition has
+    room by link, to other hosts where the network takes less time than the disk would.
 
-    high   share of a worker's memory limit from which on it is short; less than Dask's `target`, from which on it writes to disk
+    high   share of a worker's memory limit from which on it is short; less than Dask's `target`,
+           from which on it writes to disk
     low    share down to which it is relieved, and below which a worker must stay that receives
     disk   bytes per second that the workers' disks write and read again
 
@@ -365,10 +392,12 @@ class Offload(Policy):
 
     rank = 50
 
-    def __init__(self, high: float = 0.55, low: float = 0.45, disk: int | str = "150 MiB", period: float | str = 0) -> None:
+    def __init__(self, high: float = 0.55, low: float = 0.45, disk: int | str = "150 MiB",
+                 period: float | str = 0) -> None:
         super().__init__(period)
         if not 0 < low < high <= 1:
-            raise ValueError(f"Offload: low must be less than high, both from 0 to 1, not {low} and {high}")
+            raise ValueError(f"Offload: low must be less than high, both from 0 to 1, not {low} "
+                             f"and {high}")
         self.high, self.low, self.disk = float(high), float(low), int(parse_bytes(disk))
         self._moving: dict[Key, WorkerState] = {}  # key -> the worker that it leaves
 
@@ -377,7 +406,8 @@ class Offload(Policy):
         workers = self.scheduler.workers
         for key, worker in list(self._moving.items()):
             task = self.scheduler.tasks.get(key)
-            if task is None or worker not in holders(task) or workers.get(worker.address) is not worker:
+            if (task is None or worker not in holders(task) or
+                workers.get(worker.address) is not worker):
                 del self._moving[key]
             elif len(holders(task)) > 1:
                 if (yield self.drop(task, {worker})) is not None:
@@ -387,10 +417,12 @@ class Offload(Policy):
         memory = self.manager.workers_memory
         for worker in list(workers.values()):
             limit = worker.memory_limit
-            if not limit or memory.get(worker, 0) < self.high * limit or self._has_room_beside(worker):
+            if (not limit or memory.get(worker, 0) < self.high * limit or
+                self._has_room_beside(worker)):
                 continue
             excess = memory[worker] - self.low * limit - sum(
-                self.scheduler.tasks[key].nbytes for key, other in self._moving.items() if other is worker and key in self.scheduler.tasks
+                self.scheduler.tasks[key].nbytes for key, other in self._moving.items()
+                if other is worker and key in self.scheduler.tasks
             )
             yield from self._relieve(worker, excess)
 
@@ -400,7 +432,8 @@ class Offload(Policy):
         return host.shared and not host.pressed
 
     def _relieve(self, worker: WorkerState, excess: float) -> Suggestions:
-        own = [task for task in worker.has_what if not task.actor and len(holders(task)) == 1 and task.key not in self._moving]
+        own = [task for task in worker.has_what if not task.actor and len(holders(task)) == 1 and
+               task.key not in self._moving]
         for i, task in enumerate(sorted(own, key=lambda task: -task.nbytes)):
             if excess <= 0:
                 return
@@ -408,7 +441,8 @@ class Offload(Policy):
                 yield None
             if worker in busy_on(task) or self.coming(task):
                 continue
-            candidates = {other for other in self.scheduler.running if other is not worker and self._takes(worker, other, task)}
+            candidates = {other for other in self.scheduler.running if other is not worker and
+                          self._takes(worker, other, task)}
             if not candidates:
                 continue
             if (yield self.replicate(task, candidates)) is not None:
@@ -420,19 +454,23 @@ class Offload(Policy):
         if host is self.hosts.of(donor) and host.shared:
             return False  # its partition is short: there is no more room by another name
         memory = self.manager.workers_memory.get(other, 0)
-        if other.memory_limit and memory + task.nbytes > self.low * other.memory_limit and not (host.shared and not host.pressed):
+        if (other.memory_limit and memory + task.nbytes > self.low * other.memory_limit and
+            not (host.shared and not host.pressed)):
             return False
         return task.nbytes / self._bandwidth(donor, other) <= 2 * task.nbytes / self.disk
 
     def _bandwidth(self, donor: WorkerState, other: WorkerState) -> float:
-        """Bytes per second between two workers, as Dask measured it; else as over the whole cluster."""
+        """Bytes per second between two workers, as Dask measured it; else
+        as over the whole cluster."""
         measured = self.scheduler.bandwidth_workers
-        return float(measured.get((other.address, donor.address)) or self.scheduler.bandwidth or 1.0)
+        return float(measured.get((other.address, donor.address)) or self.scheduler.bandwidth or
+                     1.0)
 
 
 class Newcomers(Policy):
-    """Has new workers link the keys of their siblings for which tasks wait, and pull some from workers of other hosts that have more tasks than
-    threads. Those for which most tasks wait come first.
+    """Has new workers link the keys of their siblings for which tasks wait, and pull
+    some from workers of other hosts that have more tasks than threads. Those for
+    which most tasks wait come first.
 
     size   bytes below which a key is left alone
     links  keys that a new worker links at most
@@ -441,9 +479,11 @@ class Newcomers(Policy):
 
     rank = 55
 
-    def __init__(self, size: int | str = "1 MiB", links: int = 1000, pull: int | str = "256 MiB", period: float | str = 0) -> None:
+    def __init__(self, size: int | str = "1 MiB", links: int = 1000, pull: int | str = "256 MiB",
+                 period: float | str = 0) -> None:
         super().__init__(period)
-        self.size, self.links, self.pull = int(parse_bytes(size)), int(links), int(parse_bytes(pull))
+        self.size, self.links, self.pull = int(parse_bytes(size)), int(links), int(
+            parse_bytes(pull))
         self._known: set[WorkerState] = set()
         self._first = True  # whoever was there at first is no newcomer
 
@@ -475,19 +515,23 @@ class Newcomers(Policy):
             for i, task in enumerate(list(other.has_what)):
                 if not i % _LONG_BREATH:
                     yield None
-                if task.nbytes < self.size or not waiters(task) or task.actor or (here and not host.links(task)):
+                if (task.nbytes < self.size or not waiters(task) or task.actor or
+                    (here and not host.links(task))):
                     continue
                 (beside if here else elsewhere).append(task)
         for task in dict.fromkeys(sorted(beside, key=_fewest_waiters_last)):
             if linked <= 0:
                 break
-            if worker in self.scheduler.running and (yield self.replicate(task, {worker})) is not None:
+            if (worker in self.scheduler.running and (yield self.replicate(task, {worker})) is
+                not None):
                 linked -= 1
         for task in dict.fromkeys(sorted(elsewhere, key=_fewest_waiters_last)):
-            there = {self.hosts.of(holder) for holder in holders(task)} | {self.hosts.of(other) for other in self.coming(task)}
+            there = ({self.hosts.of(holder) for holder in holders(task)} | {
+                self.hosts.of(other) for other in self.coming(task)})
             if task.nbytes > pulled or (host.shared and host in there) or host.pressed:
                 continue
-            if worker in self.scheduler.running and (yield self.replicate(task, {worker})) is not None:
+            if (worker in self.scheduler.running and (yield self.replicate(task, {worker})) is
+                not None):
                 pulled -= task.nbytes
 
 
@@ -496,7 +540,8 @@ def _fewest_waiters_last(task: TaskState) -> int:
 
 
 class InDemand(Policy):
-    """Links a key for which many tasks wait to its workers' siblings, and copies it to other hosts: once to each, from where it is linked on.
+    """Links a key for which many tasks wait to its workers' siblings, and copies it to other hosts:
+    once to each, from where it is linked on.
 
     waiters  tasks that wait from which on a key is in demand
     size     bytes below which it is left alone: a request is as quick
@@ -504,7 +549,8 @@ class InDemand(Policy):
 
     rank = 60
 
-    def __init__(self, waiters: int = 4, size: int | str = "1 MiB", period: float | str = 0) -> None:
+    def __init__(self, waiters: int = 4, size: int | str = "1 MiB",
+                 period: float | str = 0) -> None:
         super().__init__(period)
         self.waiters = int(waiters)
         self.size = int(parse_bytes(size))
@@ -526,7 +572,8 @@ class InDemand(Policy):
 
     def waits(self, task: TaskState) -> bool:
         """One more that may wait for what is there."""
-        found = [other for other in task.dependencies if other.state == "memory" and self.wanted(other)]
+        found = [other for other in task.dependencies if other.state == "memory" and
+                 self.wanted(other)]
         self._hot.update((other.key, other) for other in found)
         return bool(found)
 
@@ -540,7 +587,8 @@ class InDemand(Policy):
             self._look_at_all = False
             for tasks in self.keys_from(self.size):
                 yield None
-                self._hot.update((task.key, task) for task in tasks if len(task.waiters or ()) >= self.waiters)
+                self._hot.update((task.key, task) for task in tasks if len(task.waiters or ()) >=
+                                 self.waiters)
         on_their_way = False
         for i, (key, task) in enumerate(list(self._hot.items())):
             if not i % _BREATH:
@@ -550,7 +598,8 @@ class InDemand(Policy):
                 continue
             running = self.scheduler.running
             coming = self.coming(task)
-            for worker in sorted(self.links_of(task) - coming, key=lambda worker: len(worker.processing))[: len(waiters(task))]:
+            for worker in sorted(self.links_of(task) - coming,
+                                 key=lambda worker: len(worker.processing))[: len(waiters(task))]:
                 yield self.replicate(task, {worker})
             there = set(self.hosts.units(task, {*holders(task), *coming}))
             for host in list(self.hosts):
@@ -558,5 +607,6 @@ class InDemand(Policy):
                     continue
                 if (yield self.replicate(task, running & set(host.workers))) is not None:
                     on_their_way = True
-            on_their_way = on_their_way or any(not self.hosts.of(worker).links(task) for worker in coming)
+            on_their_way = (on_their_way or any(not self.hosts.of(worker).links(task)
+                                                for worker in coming))
         self.urgent = on_their_way  # to link what arrives

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HostReduceReplicas, in place of Dask's ReduceReplicas; and which replicas of a key may go, a decision of values alone:
+"""HostReduceReplicas, in place of Dask's ReduceReplicas; and which replicas of a key may
+go, a decision of values alone:
 
-    units that are more than anybody wants     whole: all links of a host, as one of them alone frees nothing
-    links of a host whose partition is full    all but one, so that the object may be moved to the disk tier; all, where another host has it
+    units that are more than anybody wants     whole: all links of a host, as one of them alone
+                                               frees nothing
+    links of a host whose partition is full    all but one, so that the object may be moved to the
+                                               disk tier; all, where another host has it
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def surplus(
-    units: dict[Host | WorkerState, list[WorkerState]], running: Container[WorkerState], busy: Collection[WorkerState | None],
-    hosts: int = 1, stores: int = 1, demand: int = 0,
+    units: dict[Host | WorkerState, list[WorkerState]], running: Container[WorkerState],
+    busy: Collection[WorkerState | None], hosts: int = 1, stores: int = 1, demand: int = 0,
 ) -> list[list[WorkerState]]:
     """The workers whose replicas may go, in groups: each group all or nothing.
 
@@ -60,7 +63,8 @@ def surplus(
             continue
         keep = max(1, stores - (replicas - len(workers)))
         needed = [worker for worker in workers if worker in busy]
-        free = sorted((worker for worker in workers if worker not in busy), key=lambda worker: worker not in running)
+        free = sorted((worker for worker in workers if worker not in busy),
+                      key=lambda worker: worker not in running)
         extra = free[max(0, keep - len(needed)) :]
         if extra:
             groups.append(extra)
@@ -76,19 +80,24 @@ def _memory(unit: Host | WorkerState) -> int:
 
 
 _BREATH = 256  # tasks between two looks at the clock
-_PARTS = 7  # of the keys: in each run one of them takes nothing for settled, as what tasks run where may be another than before
+# of the keys: in each run one of them takes nothing for settled, as what tasks run
+# where may be another than before
+_PARTS = 7
 _MANY = 20  # waiting tasks from which on it is not counted for how many hosts they are
 
 
 class HostReduceReplicas(Policy):
     """Drops replicas that free memory when they go, and nothing else.
 
-    Links of one host stay while there is room: they cost nothing, and dropping one frees nothing. Of hosts that have a value one stays, and
-    one for each host on which tasks wait for it. Where a partition is nearly full (amm.high) its links of a value go together if another host
-    has it; else all but one, so that the object may be moved to the disk tier. Replicas that Insurance and users want stay.
+    Links of one host stay while there is room: they cost nothing, and dropping one frees
+    nothing. Of hosts that have a value one stays, and one for each host on which tasks wait for
+    it. Where a partition is nearly full (amm.high) its links of a value go together if another
+    host has it; else all but one, so that the object may be moved to the disk tier. Replicas
+    that Insurance and users want stay.
 
-    linger  seconds that a host's links stay after the last change of who waits for the key, while its partition has room: a client submits
-            one task after the other, and those to come may run there; what went would cross the network again
+    linger  seconds that a host's links stay after the last change of who waits for the key, while
+            its partition has room: a client submits one task after the other, and those to come may
+            run there; what went would cross the network again
     """
 
     rank = 70
@@ -96,10 +105,12 @@ class HostReduceReplicas(Policy):
     def __init__(self, linger: float | str = "10s", period: float | str = 0) -> None:
         super().__init__(period)
         self.linger = float(parse_timedelta(linger, default="s") or 0)
-        self._idle: dict[Key, tuple[int, float]] = {}  # keys with replicas that may go: how many tasks wait, and since when so many
-        # Of tasks (their ids) of which nothing was to go, how many workers had and how many tasks wanted them: while that is so they are not
-        # looked at. Dicts of numbers, as Python's collector of garbage does not go through these: one of 200,000 tasks held the event loop for
-        # 13 ms at a time. In parts, as one that grows is copied at once.
+        # keys with replicas that may go: how many tasks wait, and since when so many
+        self._idle: dict[Key, tuple[int, float]] = {}
+        # Of tasks (their ids) of which nothing was to go, how many workers had and how many tasks
+        # wanted them: while that is so they are not looked at. Dicts of numbers, as Python's
+        # collector of garbage does not go through these: one of 200,000 tasks held the event loop
+        # for 13 ms at a time. In parts, as one that grows is copied at once.
         self._settled: list[dict[int, int]] = [{} for _ in range(_PARTS)]
         self._epoch = 0  # what was settled in an earlier one is not
 
@@ -123,23 +134,27 @@ class HostReduceReplicas(Policy):
         while tasks:
             yield None
             some = tasks[-_BREATH:]
-            del tasks[-_BREATH:]  # a bit at a time: to give all up at once would hold the event loop
+            # a bit at a time: to give all up at once would hold the event loop
+            del tasks[-_BREATH:]
             for task in some:
                 has = task.who_has
                 if not has:
                     continue
                 n_has, n_waiting = len(has), len(task.waiters or ())
                 state = self._epoch << 56 | n_has << 32 | n_waiting
-                name = id(task)  # that of one that is gone may come again: it is looked at anew soon
+                # that of one that is gone may come again: it is looked at anew soon
+                name = id(task)
                 known = settled[(name >> 4) % _PARTS]
                 if known.get(name) == state:
                     continue
-                if hosts.linked(task, has) or (room and n_has <= n_waiting and n_has <= self._demand(task, n_has)):
+                if (hosts.linked(task, has) or (room and n_has <= n_waiting and
+                                                n_has <= self._demand(task, n_has))):
                     known[name] = state
                     continue
                 units = hosts.units(task, has)
                 demand = self._demand(task, len(units))
-                if len(units) <= max(1, demand) and not any(getattr(unit, "pressed", False) for unit in units):
+                if (len(units) <= max(1, demand) and
+                    not any(getattr(unit, "pressed", False) for unit in units)):
                     known[name] = state
                     continue
                 n_hosts, n_stores = self.conductor.floor(task)

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The policies as users see them: requests of clients, metrics, a page on the scheduler's HTTP server, and `client.shmstore`.
+"""The policies as users see them: requests of clients, metrics, a page on the scheduler's HTTP
+server, and `client.shmstore`.
 
-The functions with `dask_scheduler` run on the scheduler, by `client.run_on_scheduler`. Metrics and page are made of the result of `describe` alone.
+The functions with `dask_scheduler` run on the scheduler, by `client.run_on_scheduler`. Metrics and
+page are made of the result of `describe` alone.
 """
 
 from __future__ import annotations
@@ -42,13 +44,17 @@ def describe(dask_scheduler: Scheduler) -> Described:
     manager: Manager | None = dask_scheduler.extensions.get("amm")
     conductor = Conductor.known(manager)
     if conductor is None or manager is None:
-        return {"policies": [], "stock": sorted(map(repr, manager.policies)) if manager is not None else [], "figures": {}, "hosts": []}
+        return {"policies": [], "stock": sorted(map(repr, manager.policies)) if manager is not None
+                else [], "figures": {}, "hosts": []}
     ours = conductor.policies()
-    figures: dict[str, Figure] = {**conductor.ledger.counters.as_dict(), "coming": len(conductor.ledger), "longest_slice": conductor.longest}
+    figures: dict[str, Figure] = {**conductor.ledger.counters.as_dict(),
+                                  "coming": len(conductor.ledger),
+                                  "longest_slice": conductor.longest}
     for policy in ours:
         if isinstance(policy, Retire):
             seconds = policy.seconds[-_TIMES:]
-            figures.update(retired=policy.retired, retire_seconds_sum=round(policy.seconds_sum, 4), retire_seconds=[round(s, 4) for s in seconds])
+            figures.update(retired=policy.retired, retire_seconds_sum=round(policy.seconds_sum, 4),
+                           retire_seconds=[round(s, 4) for s in seconds])
     hosts = [
         {
             "host": host.name,
@@ -63,15 +69,18 @@ def describe(dask_scheduler: Scheduler) -> Described:
         for host in conductor.hosts
     ]
     stock = sorted(repr(policy) for policy in manager.policies if policy not in ours)
-    return {"policies": [policy.describe()._asdict() for policy in ours], "stock": stock, "figures": figures, "hosts": hosts}
+    return {"policies": [policy.describe()._asdict() for policy in ours], "stock": stock,
+            "figures": figures, "hosts": hosts}
 
 
-def replicate(keys: list[Key], stores: int, hosts: int, on: Iterable[str], dask_scheduler: Scheduler) -> None:
+def replicate(keys: list[Key], stores: int, hosts: int, on: Iterable[str],
+              dask_scheduler: Scheduler) -> None:
     """Keeps the wish. RuntimeError where nobody would fulfil it."""
     manager: Manager | None = dask_scheduler.extensions.get("amm")
     if manager is None or not manager.running:
         raise RuntimeError(
-            "the scheduler's memory manager is not started: configure distributed.scheduler.active-memory-manager.start: true, or call client.amm.start()"
+            "the scheduler's memory manager is not started: configure "
+            "distributed.scheduler.active-memory-manager.start: true, or call client.amm.start()"
         )
     wishes = _wishes(manager)
     if wishes is None:
@@ -89,7 +98,8 @@ def withdraw(keys: list[Key], dask_scheduler: Scheduler) -> int:
 
 
 def _wishes(manager: Manager | None) -> Wishes | None:
-    return next((policy for policy in getattr(manager, "policies", ()) if isinstance(policy, Wishes)), None)
+    return next((policy for policy in getattr(manager, "policies", ())
+                 if isinstance(policy, Wishes)), None)
 
 
 #: figure -> (name, whether it is a counter, meaning)
@@ -102,9 +112,11 @@ _FIGURE_METRICS = {
     "drops": ("drops", True, "Replicas that workers were asked to drop"),
     "bytes_dropped": ("dropped_bytes", True, "Bytes of the values whose replicas were dropped"),
     "drops_refused": ("drops_refused", True, "Drops that workers refused"),
-    "suggestions_refused": ("suggestions_refused", True, "Suggestions of policies that Dask's manager refused"),
+    "suggestions_refused": ("suggestions_refused", True, "Suggestions of policies that Dask's "
+                                                         "manager refused"),
     "coming": ("coming", False, "Replicas that were asked for and are under way"),
-    "longest_slice": ("longest_slice_seconds", False, "Longest time for which the policies held the scheduler's event loop"),
+    "longest_slice": ("longest_slice_seconds", False, "Longest time for which the policies held "
+                                                      "the scheduler's event loop"),
     "retired": ("retired", True, "Workers that were retired"),
     "retire_seconds_sum": ("retire_seconds", True, "Seconds that retirements took, all together"),
 }
@@ -120,7 +132,8 @@ _POLICY_METRICS = {
     "runs": ("runs", True, "Runs of a policy"),
     "accepted": ("accepted", True, "Suggestions of a policy that Dask's manager took"),
     "failures": ("failures", True, "Runs of a policy that failed"),
-    "took": ("run_seconds", False, "Seconds of the scheduler's event loop that a policy's last run took"),
+    "took": ("run_seconds", False, "Seconds of the scheduler's event loop that a policy's last run "
+                                   "took"),
 }
 
 
@@ -145,7 +158,8 @@ def families(described: Described) -> list[Family]:
 
 PATH = "shmstore"
 _STYLE = (
-    "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse;margin:0 0 2em}caption{text-align:left;font-weight:bold;padding:.4em 0}"
+    "body{font:14px sans-serif;margin:2em}table{border-collapse:collapse;margin:0 0 "
+    "2em}caption{text-align:left;font-weight:bold;padding:.4em 0}"
     "th,td{text-align:left;padding:.2em 1em .2em 0;border-bottom:1px solid #ccc}"
 )
 _POLICY_COLUMNS = ("policy", "rank", "state", "period", "runs", "accepted", "failures", "last run")
@@ -155,14 +169,16 @@ _HOST_COLUMNS = ("host", "workers", "replicas", "partition used", "of", "private
 def publish(scheduler: Scheduler) -> None:
     """The page, and metrics among Dask's."""
     add_page(
-        scheduler, PATH, lambda found: page(describe(dask_scheduler=found)), lambda found: families(describe(dask_scheduler=found))
+        scheduler, PATH, lambda found: page(describe(dask_scheduler=found)),
+        lambda found: families(describe(dask_scheduler=found))
     )
 
 
 def page(described: Described) -> str:
     """HTML of what `describe` found."""
     policies = [
-        (p["policy"], p["rank"], p["state"], f"{p['period']:g} s", p["runs"], p["accepted"], p["failures"], f"{1e3 * p['took']:.1f} ms")
+        (p["policy"], p["rank"], p["state"], f"{p['period']:g} s", p["runs"], p["accepted"],
+         p["failures"], f"{1e3 * p['took']:.1f} ms")
         for p in described["policies"]
     ]
     hosts = [
@@ -177,12 +193,17 @@ def page(described: Described) -> str:
         )
         for host in described["hosts"]
     ]
-    figures = [(name.replace("_", " "), _figure(name, value)) for name, value in described["figures"].items()]
-    stock = f"<p>Dask's own: {escape(', '.join(described['stock']))}</p>" if described["stock"] else ""
+    figures = [(name.replace("_", " "), _figure(name, value))
+               for name, value in described["figures"].items()]
+    stock = (f"<p>Dask's own: {escape(', '.join(described['stock']))}</p>" if described["stock"]
+             else "")
     tables = table("Policies, in the order in which they run", _POLICY_COLUMNS, policies) + stock
-    tables += table("What they did since the scheduler's start", ("figure", "value"), figures) + table("Hosts", _HOST_COLUMNS, hosts)
-    head = f"<meta charset='utf-8'><meta http-equiv='refresh' content='5'><title>shmstore.dask.amm</title><style>{_STYLE}</style>"
-    return f"<!DOCTYPE html><html lang='en'><head>{head}</head><body><h1>shmstore.dask.amm</h1>{tables}</body></html>"
+    tables += (table("What they did since the scheduler's start", ("figure", "value"), figures) +
+               table("Hosts", _HOST_COLUMNS, hosts))
+    head = (f"<meta charset='utf-8'><meta http-equiv='refresh' "
+            f"content='5'><title>shmstore.dask.amm</title><style>{_STYLE}</style>")
+    return (f"<!DOCTYPE html><html "
+            f"lang='en'><head>{head}</head><body><h1>shmstore.dask.amm</h1>{tables}</body></html>")
 
 
 def _figure(name: str, value: Figure) -> str:
@@ -199,29 +220,38 @@ class Proxy:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def replicate(self, futures: object, n: int = 2, hosts: int | str | Iterable[str] = 1) -> object:
-        """Keeps futures' values on n workers until the futures are gone or `withdraw` is called, whatever happens to workers.
+    def replicate(self, futures: object, n: int = 2,
+                  hosts: int | str | Iterable[str] = 1) -> object:
+        """Keeps futures' values on n workers until the futures are gone or `withdraw` is called,
+        whatever happens to workers.
 
         n      workers that are to have each value; on one host a further one is a hard link
-        hosts  hosts that are to have each; or names of the workers or hosts that may: then n of these have it
+        hosts  hosts that are to have each; or names of the workers or hosts that
+               may: then n of these have it
 
-        It returns at once; replicas come as the values do. Raises RuntimeError where the scheduler's memory manager is not started.
+        It returns at once; replicas come as the values do. Raises RuntimeError where the
+        scheduler's memory manager is not started.
         """
-        n_hosts, on = (hosts, []) if isinstance(hosts, int) else (1, [hosts] if isinstance(hosts, str) else [str(host) for host in hosts])
+        n_hosts, on = ((hosts, []) if isinstance(hosts, int)
+                       else (1, [hosts] if isinstance(hosts, str)
+                             else [str(host) for host in hosts]))
         if n < 1 or n_hosts < 1:
             raise ValueError(f"n and hosts must be 1 or more, not {n} and {n_hosts}")
         return self._ask(replicate, _keys(futures), n, n_hosts, on)
 
     def withdraw(self, futures: object) -> object:
-        """Takes wishes back: how many there were. Replicas that are there go when the policies see no use for them."""
+        """Takes wishes back: how many there were. Replicas that are there go when the
+        policies see no use for them."""
         return self._ask(withdraw, _keys(futures))
 
     def policies(self) -> object:
-        """A PolicyState for each policy of ours in the scheduler, in the order in which they run."""
+        """A PolicyState for each policy of ours in the scheduler, in the
+        order in which they run."""
         return self._client.sync(self._policies)
 
     def figures(self) -> object:
-        """Counts since the scheduler's start: links, copies, bytes that links saved, drops, refusals, times of retirements."""
+        """Counts since the scheduler's start: links, copies, bytes that links saved, drops,
+        refusals, times of retirements."""
         return self._client.sync(self._part, "figures")
 
     def hosts(self) -> object:

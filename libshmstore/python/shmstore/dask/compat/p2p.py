@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stock's P2P shuffles and rechunks: one run of them on one worker, of which this package changes how shards travel and where they wait.
+"""Stock's P2P shuffles and rechunks: one run of them on one worker, of which this package changes
+how shards travel and where they wait.
 
     2024.12 to 2026.8, in this form. On a Dask without one of the names (probe.P2P) P2P is stock's.
 
-Stock copies each shard out of its input, and then again: into a message, a file, a table. Here a shard is copied once, from the input into memory
-that its receiver maps: the shards of an input partition for one worker are one range of bytes and an index of it. Packing is pure.
+Stock copies each shard out of its input, and then again: into a message, a file, a table. Here a
+shard is copied once, from the input into memory that its receiver maps: the shards of an input
+partition for one worker are one range of bytes and an index of it. Packing is pure.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Range(NamedTuple):
 class Packed(NamedTuple):
     """Shards on their way into memory: write(memory) fills so many bytes.
 
-    Nothing of that memory is in use when it returns, not even in its frames: Dask's profiler keeps these for a while, and what they refer to.
+    Nothing of that memory is in use when it returns, not even in its frames: Dask's profiler keeps
+    these for a while, and what they refer to.
     """
 
     index: list[Range]  # type: ignore[assignment]  # a tuple has a method of that name
@@ -63,16 +66,19 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
 
-# ---- arrays: a shard is (its place in the output chunk, an array) ---------------------------------------------------------
+# ---- arrays: a shard is (its place in the output chunk, an array) --------------------------------
 
 
 def pack_array(
-    data: numpy.ndarray, splits: Iterable[list[tuple[int, int, slice]]], worker_for: Mapping[Id, str], at_least: int = 0
+    data: numpy.ndarray, splits: Iterable[list[tuple[int, int, slice]]],
+    worker_for: Mapping[Id, str], at_least: int = 0
 ) -> dict[str, Packed] | None:
-    """By worker, what of an input chunk goes there. splits: for each axis how this chunk is split on it. None: it is not plain memory, or less."""
+    """By worker, what of an input chunk goes there. splits: for each axis how this chunk is split
+    on it. None: it is not plain memory, or less."""
     import numpy as np
 
-    if type(data) is not np.ndarray or data.dtype.hasobject or not data.dtype.itemsize or data.nbytes < at_least:
+    if (type(data) is not np.ndarray or data.dtype.hasobject or not data.dtype.itemsize or
+        data.nbytes < at_least):
         return None
     parts: dict[str, list[tuple[Range, numpy.ndarray]]] = {}
     ends: dict[str, int] = {}
@@ -81,9 +87,11 @@ def pack_array(
         part = data[where]
         worker = worker_for[id]
         begin = ends.get(worker, 0)
-        parts.setdefault(worker, []).append((Range(id, begin, part.nbytes, (place, part.dtype, part.shape)), part))
+        parts.setdefault(worker, []).append(
+            (Range(id, begin, part.nbytes, (place, part.dtype, part.shape)), part))
         ends[worker] = begin + _aligned(part.nbytes)
-    return {worker: Packed([range for range, _ in parts[worker]], ends[worker], _array_writer(parts[worker])) for worker in parts}
+    return {worker: Packed([range for range, _ in parts[worker]], ends[worker],
+                           _array_writer(parts[worker])) for worker in parts}
 
 
 def _array_writer(parts: list[tuple[Range, numpy.ndarray]]) -> Callable[[memoryview], None]:
@@ -103,17 +111,20 @@ def _array_at(memory: memoryview, range: Range) -> numpy.ndarray:
     return np.ndarray(shape, dtype, memory, range.offset)
 
 
-def array_shards(index: list[Range], memory: memoryview) -> Iterator[tuple[Id, tuple[object, numpy.ndarray]]]:
+def array_shards(index: list[Range],
+                 memory: memoryview) -> Iterator[tuple[Id, tuple[object, numpy.ndarray]]]:
     """(output partition, shard) of all that lies there; its memory is not copied."""
     for range in index:
         yield range.id, (range.what[0], _array_at(memory, range))
 
 
-# ---- frames: a shard is a table of Arrow's, as a stream -------------------------------------------------------------------
+# ---- frames: a shard is a table of Arrow's, as a stream ------------------------------------------
 
 
-def pack_frame(frame: pandas.DataFrame, column: str, drop: bool, worker_for: Mapping[int, str], at_least: int = 0) -> dict[str, Packed] | None:
-    """By worker, what of a frame goes there. column: that which says which output partition a row goes to; drop: that one does not go itself.
+def pack_frame(frame: pandas.DataFrame, column: str, drop: bool, worker_for: Mapping[int, str],
+               at_least: int = 0) -> dict[str, Packed] | None:
+    """By worker, what of a frame goes there. column: that which says which output partition a row
+    goes to; drop: that one does not go itself.
     None: it is no frame of pandas, or less."""
     import numpy as np
     import pandas as pd
@@ -126,7 +137,8 @@ def pack_frame(frame: pandas.DataFrame, column: str, drop: bool, worker_for: Map
     codes = frame[column].to_numpy()
     ids = np.fromiter(worker_for, np.int64, len(worker_for))
     workers = list(worker_for.values())
-    order = sorted(range(len(ids)), key=lambda i: (workers[i], ids[i]))  # the rows of a worker lie together
+    # the rows of a worker lie together
+    order = sorted(range(len(ids)), key=lambda i: (workers[i], ids[i]))
     low, high = int(min(codes.min(), ids.min())), int(max(codes.max(), ids.max()))
     if high - low > 1 << 20:  # no partitions of Dask's
         return None
@@ -152,7 +164,8 @@ def pack_frame(frame: pandas.DataFrame, column: str, drop: bool, worker_for: Map
             parts.setdefault(workers[i], []).append((Range(int(ids[i]), at, size, None), part))
             sizes[workers[i]] = at + _aligned(size)
             begin = end
-    return {worker: Packed([range for range, _ in parts[worker]], sizes[worker], _stream_writer(parts[worker])) for worker in parts}
+    return {worker: Packed([range for range, _ in parts[worker]], sizes[worker],
+                           _stream_writer(parts[worker])) for worker in parts}
 
 
 def _stream_size(table: pyarrow.Table) -> int:
@@ -179,7 +192,8 @@ def _stream_writer(parts: list[tuple[Range, pyarrow.Table]]) -> Callable[[memory
 
 
 class _Place:
-    """A file, to Arrow: what it writes is copied to there. A buffer of Arrow's over that memory would be in use for as long as Arrow likes."""
+    """A file, to Arrow: what it writes is copied to there. A buffer of Arrow's over that memory
+    would be in use for as long as Arrow likes."""
 
     closed = False
 
@@ -213,7 +227,8 @@ missing_hooks = missing_of(P2P)
 
 
 def each_run(worker: Worker, take: Callable[[Run], object]) -> None:
-    """take(run) of each run that this worker will have, before a shard of it comes or goes. Once of each worker."""
+    """take(run) of each run that this worker will have, before a shard of it comes or
+    goes. Once of each worker."""
     plugin: Any = worker.plugins.get("shuffle")
     if missing_hooks or plugin is None:
         return
@@ -248,7 +263,8 @@ class Sending:
 
 
 class Splitting:
-    """How a run splits its inputs. `pack` does so without the copies of stock's own way, `stock`."""
+    """How a run splits its inputs. `pack` does so without the copies of
+    stock's own way, `stock`."""
 
     @classmethod
     def of(cls, run: Run) -> Splitting | None:
@@ -267,18 +283,22 @@ class Splitting:
         self.workers = set(self.worker_for.values())
 
     def through(self, split: Split) -> None:
-        """split(data, partition_id), in the thread of a task, returns {worker: (partition_id, what goes to it)}."""
+        """split(data, partition_id), in the thread of a task, returns {worker:
+        (partition_id, what goes to it)}."""
         self._run._shard_partition = split
 
     def pack(self, data: object, partition_id: Id, at_least: int) -> dict[str, Packed] | None:
         """By worker; None where only stock can, or data are fewer bytes than at_least."""
         raise NotImplementedError
 
-    def kept(self, partition_id: Id, index: list[Range], memory: memoryview) -> dict[str, list[object]]:
-        """By the name of the output partition, its shards, as Waiting.deserialize returns them, or a `Rows`."""
+    def kept(self, partition_id: Id, index: list[Range],
+             memory: memoryview) -> dict[str, list[object]]:
+        """By the name of the output partition, its shards, as Waiting.deserialize
+        returns them, or a `Rows`."""
         raise NotImplementedError
 
-    def as_stock(self, partition_id: Id, index: list[Range], memory: memoryview) -> tuple[Id, object]:
+    def as_stock(self, partition_id: Id, index: list[Range],
+                 memory: memoryview) -> tuple[Id, object]:
         """The value of `stock` for that worker."""
         raise NotImplementedError
 
@@ -296,8 +316,10 @@ class Splitting:
         """Into stock's metrics."""
         from distributed.metrics import context_meter
 
-        context_meter.digest_metric("p2p-shards", sum(part.nbytes for part in packed.values()), "bytes")
-        context_meter.digest_metric("p2p-shards", sum(len(part.index) for part in packed.values()), "count")
+        context_meter.digest_metric("p2p-shards", sum(part.nbytes for part in packed.values()),
+                                    "bytes")
+        context_meter.digest_metric("p2p-shards", sum(len(part.index) for part in packed.values()),
+                                    "count")
 
 
 class _Arrays(Splitting):
@@ -305,13 +327,15 @@ class _Arrays(Splitting):
         splits = [axis[i] for axis, i in zip(self._run.split_axes, partition_id)]
         return pack_array(data, splits, self.worker_for, at_least)
 
-    def kept(self, partition_id: Id, index: list[Range], memory: memoryview) -> dict[str, list[object]]:
+    def kept(self, partition_id: Id, index: list[Range],
+             memory: memoryview) -> dict[str, list[object]]:
         shards: dict[str, list[object]] = {}
         for id, shard in array_shards(index, memory):
             shards.setdefault(name_of(id), []).append(shard)
         return {name: [each] for name, each in shards.items()}
 
-    def as_stock(self, partition_id: Id, index: list[Range], memory: memoryview) -> tuple[Id, object]:
+    def as_stock(self, partition_id: Id, index: list[Range],
+                 memory: memoryview) -> tuple[Id, object]:
         return partition_id, list(array_shards(index, memory))
 
 
@@ -326,10 +350,12 @@ class _Frames(Splitting):
     def pack(self, data: object, partition_id: Id, at_least: int) -> dict[str, Packed] | None:
         return pack_frame(data, self._run.column, self._run.drop_column, self.worker_for, at_least)
 
-    def kept(self, partition_id: Id, index: list[Range], memory: memoryview) -> dict[str, list[object]]:
+    def kept(self, partition_id: Id, index: list[Range],
+             memory: memoryview) -> dict[str, list[object]]:
         return {name_of(id): [Rows(partition_id, stream)] for id, stream in streams(index, memory)}
 
-    def as_stock(self, partition_id: Id, index: list[Range], memory: memoryview) -> tuple[Id, object]:
+    def as_stock(self, partition_id: Id, index: list[Range],
+                 memory: memoryview) -> tuple[Id, object]:
         """One table, which says of each row where it goes."""
         import numpy as np
         import pyarrow as pa
@@ -348,11 +374,13 @@ class _Frames(Splitting):
 
 def name_of(partition_id: Id) -> str:
     """Of an output partition, as stock names its file."""
-    return "_".join(str(i) for i in (partition_id if isinstance(partition_id, tuple) else (partition_id,)))
+    return "_".join(str(i) for i in (partition_id if isinstance(partition_id, tuple)
+                                     else (partition_id,)))
 
 
 class Waiting:
-    """Where a run's shards wait until they are read: on disk, unless `through` says else. None of it where stock keeps them in memory."""
+    """Where a run's shards wait until they are read: on disk, unless `through` says else. None of
+    it where stock keeps them in memory."""
 
     def __init__(self, run: Any) -> None:
         from distributed.shuffle._disk import DiskShardsBuffer
@@ -372,19 +400,24 @@ class Waiting:
         from distributed.shuffle._arrow import _INPUT_PARTITION_ID_COLUMN
 
         table = self._run.deserialize(shard.stream)
-        return table.append_column(_INPUT_PARTITION_ID_COLUMN, pa.array(np.full(table.num_rows, shard.input, np.uint32)))
+        return table.append_column(_INPUT_PARTITION_ID_COLUMN,
+                                   pa.array(np.full(table.num_rows, shard.input, np.uint32)))
 
     def as_stock(self, shards: dict[str, list[object]]) -> dict[str, object]:
-        """`Splitting.kept`'s shards as `write` takes them, which gives them to `keep` in the end."""
+        """`Splitting.kept`'s shards as `write` takes them, which gives
+        them to `keep` in the end."""
         from distributed.shuffle._arrow import serialize_table
 
-        return {id: serialize_table(self.deserialize(shard)) if isinstance(shard, Rows) else shard for id, (shard,) in shards.items()}
+        return {id: serialize_table(self.deserialize(shard)) if isinstance(shard, Rows) else shard
+                for id, (shard,) in shards.items()}
 
     def through(
-        self, keep: Callable[[str, list[object]], Awaitable[None]], read: Callable[[str], list[object]], got: Callable[[str, Key], None], closed: Callable[[], None]
+        self, keep: Callable[[str, list[object]], Awaitable[None]],
+        read: Callable[[str], list[object]], got: Callable[[str, Key], None],
+        closed: Callable[[], None]
     ) -> None:
-        """keep(id, shards) is awaited; read(id), in a thread, returns a list of shards. got: the task of that key has made that partition; closed: the run
-        has ended."""
+        """keep(id, shards) is awaited; read(id), in a thread, returns a list of shards. got: the
+        task of that key has made that partition; closed: the run has ended."""
 
         def get(partition_id: Id, key: Key, *args: object, **kwargs: object) -> object:
             result = self.stock_get(partition_id, key, *args, **kwargs)
@@ -401,7 +434,8 @@ class Waiting:
         self._run._get_output_partition = get
 
     def begin_again(self) -> None:
-        """In a reading task's thread: the run begins anew with its inputs, as where a worker was lost. Raises what has the task wait for that."""
+        """In a reading task's thread: the run begins anew with its inputs, as where a worker was
+        lost. Raises what has the task wait for that."""
         from distributed.shuffle._exceptions import ShuffleClosedError
 
         run, worker = self._run, get_worker()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is every hook there? Asked before the modules that use them are imported: a Dask that lacks one works as stock, and is told which.
-And the package on such a Dask: the same names, which do as stock Dask does.
+"""Is every hook there? Asked before the modules that use them are imported: a Dask that
+lacks one works as stock, and is told which. And the package on such a Dask: the same names,
+which do as stock Dask does.
 
 Hooks on a running worker's objects are seen there: if its set-up fails, it stays stock (worker.py).
 """
@@ -28,7 +29,8 @@ class Hook(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{self.module}.{self.path}" + (f"({', '.join(self.parameters)})" if self.parameters else "")
+        return (f"{self.module}.{self.path}" + (f"({', '.join(self.parameters)})" if self.parameters
+                                                else ""))
 
     def there(self) -> bool:
         try:
@@ -69,7 +71,8 @@ HOOKS = (
     Hook(_MACHINE, "ExecuteSuccessEvent", ("key", "value", "nbytes")),
     Hook(_MACHINE, "ExecuteFailureEvent.from_exception", ("key", "stimulus_id")),
     Hook(_MACHINE, "GatherDepSuccessEvent", ("data", "total_nbytes", "stimulus_id")),
-    Hook(_MACHINE, "GatherDepFailureEvent.from_exception", ("worker", "total_nbytes", "stimulus_id")),
+    Hook(_MACHINE, "GatherDepFailureEvent.from_exception",
+         ("worker", "total_nbytes", "stimulus_id")),
     Hook(_MACHINE, "UpdateDataEvent", ("data",)),
     Hook(_MACHINE, "AcquireReplicasEvent", ("who_has", "nbytes", "stimulus_id")),
     Hook(_MACHINE, "RescheduleEvent", ("key", "stimulus_id")),
@@ -91,7 +94,8 @@ HOOKS = (
     Hook("distributed.protocol", "dask_deserialize.register"),
     Hook("distributed.protocol.serialize", "Serialized"),
     Hook("distributed.sizeof", "safe_sizeof"),
-    Hook("distributed.client", "Client._scatter", ("data", "workers", "broadcast", "direct", "hash")),
+    Hook("distributed.client", "Client._scatter", ("data", "workers", "broadcast", "direct",
+                                                   "hash")),
     Hook("distributed.client", "Client._gather", ("futures", "errors", "direct", "local_worker")),
     Hook("distributed.client", "Client._replicate", ("futures", "workers", "n")),
     Hook("dask.core", "istask"),
@@ -102,7 +106,8 @@ HOOKS = (
 #: One of each group, whole: it is done in either way (worker.py).
 EITHER = (
     (
-        Hook(_WORKER, "_run_task", ("task", "data", "execution_state", "key", "active_threads", "time_delay")),
+        Hook(_WORKER, "_run_task", ("task", "data", "execution_state", "key", "active_threads",
+                                    "time_delay")),
         Hook("dask._task_spec", "Task"),
         Hook("dask._task_spec", "TaskRef"),
         Hook("dask._task_spec", "NestedContainer"),
@@ -112,29 +117,35 @@ EITHER = (
         Hook("dask._task_spec", "GraphNode.is_coro"),
     ),
     (
-        Hook(_WORKER, "apply_function", ("function", "args", "kwargs", "execution_state", "key", "active_threads", "time_delay")),
+        Hook(_WORKER, "apply_function", ("function", "args", "kwargs", "execution_state", "key",
+                                         "active_threads", "time_delay")),
         Hook(_WORKER, "execute_task"),
         Hook(_WORKER, "Worker._maybe_deserialize_task", ("ts",)),
         Hook(_WORKER, "Worker._prepare_args_for_execution", ("ts",)),
     ),
 )
 
-#: Of the scheduler's side, for shmstore.dask.amm. Where one is absent its policies do nothing; workers share all the same.
+#: Of the scheduler's side, for shmstore.dask.amm. Where one is absent its policies do
+#: nothing; workers share all the same.
 _MANAGER = "distributed.active_memory_manager"
 MANAGER = (
     Hook(_MANAGER, "ActiveMemoryManagerPolicy.run"),
-    Hook(_MANAGER, "ActiveMemoryManagerExtension", ("scheduler", "policies", "register", "start", "interval")),
+    Hook(_MANAGER, "ActiveMemoryManagerExtension", ("scheduler", "policies", "register", "start",
+                                                    "interval")),
     Hook(_MANAGER, "ActiveMemoryManagerExtension.run_once"),
     Hook(_MANAGER, "ActiveMemoryManagerExtension.running"),
     Hook(_MANAGER, "ActiveMemoryManagerExtension.add_policy", ("policy",)),
     Hook(_MANAGER, "RetireWorker", ("address",)),
     Hook(_MANAGER, "Suggestion", ("op", "ts", "candidates")),
     Hook("distributed.core", "rpc", ("arg", "connection_args")),
-    Hook("distributed.diagnostics.plugin", "SchedulerPlugin.transition", ("key", "start", "finish")),
+    Hook("distributed.diagnostics.plugin", "SchedulerPlugin.transition",
+         ("key", "start", "finish")),
     Hook("distributed.diagnostics.plugin", "SchedulerPlugin.add_worker", ("scheduler", "worker")),
-    Hook("distributed.diagnostics.plugin", "SchedulerPlugin.remove_worker", ("scheduler", "worker")),
+    Hook("distributed.diagnostics.plugin", "SchedulerPlugin.remove_worker",
+         ("scheduler", "worker")),
     Hook("distributed.scheduler", "Scheduler.add_plugin", ("plugin", "name", "idempotent")),
-    Hook("distributed.scheduler", "Scheduler.retire_workers", ("workers", "close_workers", "remove")),
+    Hook("distributed.scheduler", "Scheduler.retire_workers",
+         ("workers", "close_workers", "remove")),
     Hook("distributed.scheduler", "Scheduler.remove_worker", ("address", "close", "stimulus_id")),
     Hook("distributed.nanny", "Nanny.restart", ("timeout",)),
     Hook("distributed.client", "Client._run_on_scheduler", ("function",)),
@@ -144,7 +155,8 @@ MANAGER = (
 #: Of P2P shuffles and rechunks (p2p.py). Where one is absent, as in 2022.12, these are stock's.
 _CORE = "distributed.shuffle._core"
 P2P = (
-    Hook("distributed.shuffle._worker_plugin", "ShuffleWorkerPlugin.shuffle_receive", ("shuffle_id", "run_id", "data")),
+    Hook("distributed.shuffle._worker_plugin", "ShuffleWorkerPlugin.shuffle_receive",
+         ("shuffle_id", "run_id", "data")),
     Hook("distributed.shuffle._worker_plugin", "_ShuffleRunManager._refresh", ("shuffle_id",)),
     Hook("distributed.utils", "sync", ("loop", "func")),
     Hook(_CORE, "ShuffleRun.send", ("address", "shards")),
@@ -154,13 +166,17 @@ P2P = (
     Hook(_CORE, "ShuffleRun._get_output_partition", ("partition_id", "key")),
     Hook(_CORE, "ShuffleRun.deserialize", ("buffer",)),
     Hook(_CORE, "ShuffleRun._shard_partition", ("data", "partition_id")),
-    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._fail_on_workers", ("shuffle", "message")),
-    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._clean_on_scheduler", ("id", "stimulus_id")),
-    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._restart_shuffle", ("id", "scheduler", "stimulus_id")),
+    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._fail_on_workers",
+         ("shuffle", "message")),
+    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._clean_on_scheduler",
+         ("id", "stimulus_id")),
+    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._restart_shuffle",
+         ("id", "scheduler", "stimulus_id")),
     Hook("distributed.shuffle._exceptions", "ShuffleClosedError"),
     Hook("distributed.shuffle._rechunk", "ArrayRechunkRun", ("worker_for", "old", "new")),
     Hook("distributed.shuffle._rechunk", "split_axes", ("old", "new")),
-    Hook("distributed.shuffle._shuffle", "DataFrameShuffleRun", ("worker_for", "column", "meta", "drop_column")),
+    Hook("distributed.shuffle._shuffle", "DataFrameShuffleRun",
+         ("worker_for", "column", "meta", "drop_column")),
     Hook("distributed.shuffle._arrow", "serialize_table", ("table",)),
     Hook("distributed.shuffle._arrow", "_INPUT_PARTITION_ID_COLUMN"),
     Hook("distributed.metrics", "context_meter.digest_metric", ("label", "value", "unit")),
@@ -189,7 +205,8 @@ QUEUE = (
     Hook("distributed.collections", "HeapSet.peek"),
 )
 
-#: Of a worker's process whose nanny ends (close_when_orphaned). Where it is absent, what its store held waits for the next look of gc.
+#: Of a worker's process whose nanny ends (close_when_orphaned). Where it is absent, what its store
+#: held waits for the next look of gc.
 ORPHAN = (Hook("distributed.process", "os._exit"),)
 
 
@@ -224,7 +241,8 @@ def gather(client: Client, futures: object, *args: object, **kwargs: object) -> 
 def say(missing: list[str], package: str, then: str, logger: str) -> None:
     """Once, at import."""
     found = distributed.__version__  # type: ignore[attr-defined]
-    logging.getLogger(logger).warning("shmstore: distributed %s lacks what %s needs of it: %s. %s", found, package, "; ".join(missing), then)
+    logging.getLogger(logger).warning("shmstore: distributed %s lacks what %s needs of it: %s. %s",
+                                      found, package, "; ".join(missing), then)
 
 
 class Nanny(distributed.Nanny):

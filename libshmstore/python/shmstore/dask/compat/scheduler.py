@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scheduler's side of Dask: its queue, its Active Memory Manager, its HTTP server. To 2026.8:
 
-    is_rootish                             whether a task that may run goes through the queue, where it waits in order of priority, or to a worker at once
+    is_rootish                             whether a task that may run goes through the queue, where
+                                           it waits in order of priority, or to a worker at once
     idle_task_count                        the workers that get something out of the queue
     decide_worker_rootish_queuing_enabled  which of them gets the next task
     stimulus_queue_slots_maybe_opened      gives them what waits
-    _add_to_processing                     gives a task to a worker; newer ones refuse one whose inputs are larger than the worker's memory limit
+    _add_to_processing                     gives a task to a worker; newer ones refuse one whose
+                                           inputs are larger than the worker's memory limit
     WORKER_SATURATION                      infinite: there is no queue
-    remove_worker                          of the scheduler, `unregister` from a worker: takes `safe` to 2023, `expected` since
+    remove_worker                          of the scheduler, `unregister` from a worker: takes
+                                           `safe` to 2023, `expected` since
     who_has, waiters                       of a task: sets; from 2023 on None where there is nothing
-    policies                               of the manager: a set, run in whatever order; `in_order` has ours go first, by rank
-    heartbeat_worker                       among the scheduler's handlers: its answer to a worker that it does not know is the status "missing"
-    pending                                of the manager: a new dict in each of its runs, by which one run is told from the next
-    /metrics                               shows what prometheus_client's registry has; where that package is missing it shows nothing, of ours neither
+    policies                               of the manager: a set, run in whatever order;
+                                           `in_order` has ours go first, by rank
+    heartbeat_worker                       among the scheduler's handlers: its answer to a worker
+                                           that it does not know is the status "missing"
+    pending                                of the manager: a new dict in each of its runs, by which
+                                           one run is told from the next
+    /metrics                               shows what prometheus_client's registry has; where that
+                                           package is missing it shows nothing, of ours neither
 """
 
 from __future__ import annotations
@@ -46,7 +53,8 @@ if TYPE_CHECKING:
     from ..hosts import Queueing
 
 try:
-    from distributed.active_memory_manager import ActiveMemoryManagerPolicy, RetireWorker, Suggestion
+    from distributed.active_memory_manager import (ActiveMemoryManagerPolicy, RetireWorker,
+                                                   Suggestion)
 except ImportError:  # nobody asks for them then
     ActiveMemoryManagerPolicy = RetireWorker = Suggestion = object  # type: ignore[assignment, misc]
 
@@ -57,7 +65,8 @@ _WATCH = "shmstore-amm"
 _HEARTBEAT = 1.0  # seconds until the next one of a worker that is about to end
 #: Hooks that this Dask lacks.
 missing_for_queue = [*missing_of(QUEUE), *missing_of(ASKING)]
-_taken = inspect.signature(Scheduler.remove_worker).parameters if hasattr(Scheduler, "remove_worker") else ()
+_taken = (inspect.signature(Scheduler.remove_worker).parameters
+          if hasattr(Scheduler, "remove_worker") else ())
 UNSUSPECTED = {"safe" if "safe" in _taken else "expected": True}
 
 
@@ -65,13 +74,14 @@ UNSUSPECTED = {"safe" if "safe" in _taken else "expected": True}
 
 
 class Queue:
-    """A scheduler's, by rules, from here on. Root tasks that they say nothing of are given out as ever.
-    On the scheduler's event loop."""
+    """A scheduler's, by rules, from here on. Root tasks that they say nothing of are given out as
+    ever. On the scheduler's event loop."""
 
     def __init__(self, scheduler: Any, rules: Queueing, guard: Guard) -> None:
         self._scheduler = scheduler  # methods of which are replaced
         self._rules, self._guard = rules, guard
-        self._next: TaskState | None = None  # the task that waits by our rules, for which a worker is asked for
+        # the task that waits by our rules, for which a worker is asked for
+        self._next: TaskState | None = None
         self._is_rootish = scheduler.is_rootish
         self._decide = scheduler.decide_worker_rootish_queuing_enabled
         self._add = scheduler._add_to_processing
@@ -91,16 +101,20 @@ class Queue:
         if task is None:
             return self._decide()  # type: ignore[no-any-return]
         takers = self._takers()
-        if not takers and not self._scheduler.validate:  # else it is an error to Dask that a task waits where a worker could have more
+        # else it is an error to Dask that a task waits where a worker could have more
+        if not takers and not self._scheduler.validate:
             return None
-        return (self._guard.call("queue", self._rules.choose, task, takers) if takers else None) or self._decide()
+        return ((self._guard.call("queue", self._rules.choose, task, takers) if takers else None) or
+                self._decide())
 
     def give(self, *, stimulus_id: str) -> None:
-        """In place of the scheduler's, which counts for how many tasks there is room before it gives the first."""
+        """In place of the scheduler's, which counts for how many tasks there is room
+        before it gives the first."""
         scheduler = self._scheduler
         while scheduler.queued and scheduler.idle_task_count:
             task, goes_on = scheduler.queued.peek(), "processing"
-            if not all(dep.who_has for dep in task.dependencies):  # 2022.12 does not see to it where a worker dies
+            # 2022.12 does not see to it where a worker dies
+            if not all(dep.who_has for dep in task.dependencies):
                 goes_on = "waiting"
             elif (ours := self._ours(task)) is not None and not self._takers():
                 return
@@ -113,7 +127,8 @@ class Queue:
     def add(self, task: TaskState, worker: WorkerState, *args: object, **kwargs: object) -> object:
         """In place of the scheduler's."""
         limit, inputs = worker.memory_limit, sum(dep.nbytes for dep in task.dependencies)
-        if not limit or inputs <= limit or inputs - (self._guard.call("queue", self._rules.linked, task) or 0) > limit:
+        if (not limit or inputs <= limit or
+            inputs - (self._guard.call("queue", self._rules.linked, task) or 0) > limit):
             return self._add(task, worker, *args, **kwargs)
         worker.memory_limit = 0  # for the moment in which Dask compares
         try:
@@ -123,7 +138,8 @@ class Queue:
 
     def _ours(self, task: TaskState) -> TaskState | None:
         """The task, if it waits by our rules."""
-        return task if may_wait(task) and self._guard.call("queue", self._rules.waits, task) else None
+        return (task if may_wait(task) and self._guard.call("queue", self._rules.waits, task)
+                else None)
 
     def _takers(self) -> list[WorkerState]:
         workers = list(self._scheduler.idle_task_count)
@@ -153,7 +169,8 @@ def average_size(task: TaskState) -> float | None:
     if not group.nbytes_total:
         return None
     states = group.states
-    return float(group.nbytes_total / max(1, states["memory"] + states["released"] + states["forgotten"]))
+    return float(group.nbytes_total / max(1, states["memory"] + states["released"] +
+                                          states["forgotten"]))
 
 
 # -- the manager
@@ -162,7 +179,8 @@ def average_size(task: TaskState) -> float | None:
 def worker_runs_nothing(dask_worker: distributed.Worker) -> bool:
     """Whether a worker that is to go runs nothing, and begins nothing more. It is sent there."""
     state = dask_worker.state
-    return dask_worker.status == Status.closing_gracefully and not (state.executing or state.long_running)
+    return (dask_worker.status == Status.closing_gracefully and
+            not (state.executing or state.long_running))
 
 
 def holders(task: TaskState) -> Collection[WorkerState]:
@@ -176,19 +194,22 @@ def waiters(task: TaskState) -> Collection[TaskState]:
 
 
 def busy_on(task: TaskState) -> set[WorkerState | None]:
-    """The workers on which tasks that need the value run or are queued: the manager drops nothing there."""
+    """The workers on which tasks that need the value run or are queued: the
+    manager drops nothing there."""
     return {waiter.processing_on for waiter in waiters(task)} - {None}
 
 
 def retiring(manager: ActiveMemoryManagerExtension) -> list[WorkerState]:
     """The workers that Dask was asked to retire."""
     workers = manager.scheduler.workers
-    found = (workers.get(policy.address) for policy in manager.policies if isinstance(policy, RetireWorker))
+    found = (workers.get(policy.address) for policy in manager.policies
+             if isinstance(policy, RetireWorker))
     return [worker for worker in found if worker is not None]
 
 
 class _Ordered(set["ActiveMemoryManagerPolicy"]):
-    """A set of policies that is run through in the order of their ranks; those that have none come last."""
+    """A set of policies that is run through in the order of their ranks; those
+    that have none come last."""
 
     def __iter__(self) -> Iterator[ActiveMemoryManagerPolicy]:
         return iter(sorted(super().__iter__(), key=lambda policy: getattr(policy, "rank", 1000)))
@@ -206,14 +227,16 @@ class Watch(SchedulerPlugin):
     name = _WATCH
 
     def __init__(
-        self, scheduler: Scheduler, in_memory: Callable[[TaskState], None], waits: Callable[[TaskState], None], workers_changed: Callable[[], None]
+        self, scheduler: Scheduler, in_memory: Callable[[TaskState], None],
+        waits: Callable[[TaskState], None], workers_changed: Callable[[], None]
     ) -> None:
         self._tasks = scheduler.tasks
         self._told = {"memory": in_memory, "waiting": waits}
         self._workers_changed = workers_changed
         scheduler.add_plugin(self, name=_WATCH, idempotent=True)
 
-    def transition(self, key: Key, start: str, finish: str, *args: object, **kwargs: object) -> None:
+    def transition(self, key: Key, start: str, finish: str, *args: object,
+                   **kwargs: object) -> None:
         """A task is somewhere else than it was."""
         told = self._told.get(finish)
         if told is not None and (task := self._tasks.get(key)) is not None:
@@ -230,7 +253,8 @@ class Watch(SchedulerPlugin):
 
 @contextmanager
 def unmissed(scheduler: Scheduler, address: str) -> Iterator[None]:
-    """Within, the worker of that address is not told that the scheduler does not know it any more: it would end, and its nanny with it."""
+    """Within, the worker of that address is not told that the scheduler does not know it any more:
+    it would end, and its nanny with it."""
     heard = scheduler.handlers["heartbeat_worker"]
 
     def hear(*args: object, **kwargs: Any) -> object:
@@ -247,30 +271,38 @@ def unmissed(scheduler: Scheduler, address: str) -> Iterator[None]:
 
 
 async def restart(scheduler: Scheduler, worker: WorkerState, timeout: float) -> str:
-    """Has a worker's nanny start a new process for it; what it had not begun runs elsewhere. Returns '', or why it failed. OSError."""
+    """Has a worker's nanny start a new process for it; what it had not begun runs elsewhere.
+    Returns '', or why it failed. OSError."""
     with unmissed(scheduler, worker.address):
         restarting = asyncio.ensure_future(scheduler.rpc(worker.nanny).restart(timeout=timeout))
         await asyncio.sleep(0)  # it is under way
-        await scheduler.remove_worker(worker.address, stimulus_id=f"shmstore-cycle-{time()}", close=False, **UNSUSPECTED)
+        await scheduler.remove_worker(worker.address, stimulus_id=f"shmstore-cycle-{time()}",
+                                      close=False, **UNSUSPECTED)
         answer = await restarting
     return "" if answer == "OK" else f"its nanny says {answer!r}"
 
 
 async def runs_nothing(scheduler: Scheduler, address: str) -> bool | None:
-    """Whether a worker that is to go runs nothing, and begins nothing more. None: it cannot be asked, as it knows nothing of us. OSError."""
+    """Whether a worker that is to go runs nothing, and begins nothing more. None: it cannot be
+    asked, as it knows nothing of us. OSError."""
     try:
-        # Not by the scheduler's own connections: what it is sent by them it passes on, and reads none of it.
-        async with distributed.core.rpc(address, connection_args=scheduler.connection_args) as worker:
+        # Not by the scheduler's own connections: what it is sent by them it
+        # passes on, and reads none of it.
+        async with distributed.core.rpc(address,
+                                        connection_args=scheduler.connection_args) as worker:
             answer = await worker.run(function=pickle.dumps(worker_runs_nothing))
     except ImportError:
         return None
-    return bool(answer["result"]) if isinstance(answer, dict) and answer.get("status") == "OK" else None
+    return (bool(answer["result"]) if isinstance(answer, dict) and answer.get("status") == "OK"
+            else None)
 
 
 def resume(scheduler: Scheduler, worker: WorkerState) -> None:
     """A worker that was to go takes tasks again."""
-    if scheduler.workers.get(worker.address) is worker and worker.status == Status.closing_gracefully:
-        change = {"op": "worker-status-change", "status": "running", "stimulus_id": f"shmstore-cycle-{time()}"}
+    if (scheduler.workers.get(worker.address) is worker and
+        worker.status == Status.closing_gracefully):
+        change = {"op": "worker-status-change", "status": "running",
+                  "stimulus_id": f"shmstore-cycle-{time()}"}
         scheduler.stream_comms[worker.address].send(change)
 
 
@@ -328,7 +360,8 @@ class _Collector:
             found = list(self.families(scheduler))
         except Exception:  # Dask's own metrics are to be there all the same
             if not self._failed:
-                logger.exception("shmstore: metrics of the policies failed; Dask's own are not touched")
+                logger.exception("shmstore: metrics of the policies failed; Dask's own are not "
+                                 "touched")
             self._failed = True
             return
         for family in found:
@@ -342,12 +375,15 @@ class _Collector:
 _collector = _Collector()
 
 
-def add_page(scheduler: Scheduler, path: str, page: Callable[[Scheduler], str], families: Callable[[Scheduler], Iterable[Family]]) -> None:
-    """Adds a page to a scheduler's server, under whatever prefix it has, and metrics to Dask's. page, families: called with the scheduler."""
+def add_page(scheduler: Scheduler, path: str, page: Callable[[Scheduler], str],
+             families: Callable[[Scheduler], Iterable[Family]]) -> None:
+    """Adds a page to a scheduler's server, under whatever prefix it has, and metrics to Dask's.
+    page, families: called with the scheduler."""
     application = getattr(scheduler, "http_application", None)
     if application is None:  # it has no such server
         return
-    application.add_handlers(".*", [(f"/(?:.*/)?{path}", _Page, {"scheduler": scheduler, "page": page})])
+    application.add_handlers(".*", [(f"/(?:.*/)?{path}", _Page,
+                                     {"scheduler": scheduler, "page": page})])
     try:
         from prometheus_client import REGISTRY
     except ImportError:

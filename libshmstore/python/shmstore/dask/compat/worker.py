@@ -1,19 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker's side of Dask: what its state machine is told, what a key is to run, asking others for values, which task is next, its data mapping.
+"""A worker's side of Dask: what its state machine is told, what a key is to run, asking others for
+values, which task is next, its data mapping.
 
     run_id                 2023.10 and later: of the attempt, in what a key's execution ends with
-    run_spec               to 2023.7 a pickled (function, args, kwargs), keys of inputs stand in it as they are; the worker reads it by
-                           _maybe_deserialize_task and puts values in place of keys by _prepare_args_for_execution. From 2024.12 a graph's node
-                           (dask._task_spec), in which inputs are TaskRefs; it is called with their values
+    run_spec               to 2023.7 a pickled (function, args, kwargs), keys of inputs stand in
+                           it as they are; the worker reads it by _maybe_deserialize_task and
+                           puts values in place of keys by _prepare_args_for_execution. From
+                           2024.12 a graph's node (dask._task_spec), in which inputs are
+                           TaskRefs; it is called with their values
     gather_from_workers    returns (values, …): what else, and how much of it, changed in 2023.9
     max_connections        of Worker.get_data, and report of Worker.update_data: to 2023.3
-    WorkerState.ready      a HeapSet by priority, of which the state machine pops the next task to run
-    SpillBuffer            zict's Buffer, which is an LRU of private values over what spills; its get_metrics to 2023.3.1, cumulative_metrics took its place
+    WorkerState.ready      a HeapSet by priority, of which the state
+                           machine pops the next task to run
+    SpillBuffer            zict's Buffer, which is an LRU of private values over what spills; its
+                           get_metrics to 2023.3.1, cumulative_metrics took its place
     LRU.heap               zict 2; `heavy` and `order` since zict 3 (distributed 2023.9)
     Buffer.n               zict 2: a number beside fast.n. zict 3: fast.n itself
-    File                   zict 2 names a file by its key. zict 3 keeps a table, as a name has a counter
+    File                   zict 2 names a file by its key. zict 3 keeps a
+                           table, as a name has a counter
     Buffer.pop             raises NotImplementedError since 2023.9
-    sizeof._lazy           what Dask, or a program, has registered for a library that is not imported yet: theirs is left alone
+    sizeof._lazy           what Dask, or a program, has registered for a library that is not
+                           imported yet: theirs is left alone
 """
 
 from __future__ import annotations
@@ -56,10 +63,12 @@ if TYPE_CHECKING:
 
     from ..exchange import Exchange
 
-    Ask = Callable[[Collection[Key]], Awaitable[StateMachineEvent]]  #: stock's gather_dep of one donor
+    # : stock's gather_dep of one donor
+    Ask = Callable[[Collection[Key]], Awaitable[StateMachineEvent]]
 
 __all__ = [
-    "ComputeTaskEvent", "ExecuteSuccessEvent", "GatherDepSuccessEvent", "Slow", "SpillBuffer", "SpilledSize", "UpdateDataEvent",
+    "ComputeTaskEvent", "ExecuteSuccessEvent", "GatherDepSuccessEvent", "Slow", "SpillBuffer",
+    "SpilledSize", "UpdateDataEvent",
 ]  # of Dask's own
 
 try:
@@ -88,27 +97,34 @@ _stores: weakref.WeakSet[Exchange] = weakref.WeakSet()
 
 
 async def ask_scheduler(worker: Worker, function: Callable[..., object], *args: object) -> object:
-    """function(*args, dask_scheduler=…), where the scheduler runs: a round trip. Raises RuntimeError with what it answers, or OSError."""
-    answer = await worker.scheduler.run_function(function=dumps(function), args=dumps(args), kwargs=dumps({}), wait=True)
+    """function(*args, dask_scheduler=…), where the scheduler runs: a round trip. Raises
+    RuntimeError with what it answers, or OSError."""
+    answer = await worker.scheduler.run_function(function=dumps(function), args=dumps(args),
+                                                 kwargs=dumps({}), wait=True)
     if answer["status"] == "error":
-        raise RuntimeError(f"the scheduler answers {answer.get('exception') or answer.get('text')!r}")
+        raise RuntimeError(f"the scheduler answers "
+                           f"{answer.get('exception') or answer.get('text')!r}")
     return answer["result"]
 
 
-async def ask_worker(rpc: ConnectionPool, keys: list[Key], worker: str, who: str | None) -> dict[str, Any]:
+async def ask_worker(rpc: ConnectionPool, keys: list[Key], worker: str,
+                     who: str | None) -> dict[str, Any]:
     """The answer of one worker: "status", and where that is OK "data". OSError."""
     return dict(await get_data_from_worker(rpc=rpc, keys=keys, worker=worker, who=who))
 
 
-async def ask_workers(rpc: ConnectionPool, who_has: dict[Key, list[str]], who: str | None) -> dict[Key, object]:
+async def ask_workers(rpc: ConnectionPool, who_has: dict[Key, list[str]],
+                      who: str | None) -> dict[Key, object]:
     """Those of the values that could be had."""
     found: dict[Key, object] = (await gather_from_workers(who_has, rpc=rpc, who=who))[0]
     return found
 
 
 def has_workers() -> bool:
-    """Whether this process has workers that are not closed: what they have goes by reference, or is theirs to ask for."""
-    return any(worker.status.name not in ("closed", "failed") for worker in tuple(getattr(Worker, "_instances", ())))
+    """Whether this process has workers that are not closed: what they have goes by reference,
+    or is theirs to ask for."""
+    return any(worker.status.name not in ("closed", "failed")
+               for worker in tuple(getattr(Worker, "_instances", ())))
 
 
 def unlimited(get_data: Callable[..., object]) -> dict[str, bool]:
@@ -125,7 +141,8 @@ def _parameters(method: Callable[..., object]) -> frozenset[str]:
     return _parameters_of(getattr(method, "__func__", method))
 
 
-@functools.lru_cache(maxsize=16)  # of classes' functions: it is asked for each transfer, and takes longer than the answer
+# of classes' functions: it is asked for each transfer, and takes longer than the answer
+@functools.lru_cache(maxsize=16)
 def _parameters_of(function: Callable[..., object]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)
 
@@ -136,13 +153,17 @@ def _parameters_of(function: Callable[..., object]) -> frozenset[str]:
 def execute_failed(task: TaskState, error: BaseException, why: str) -> ExecuteFailureEvent:
     """The key of a task cannot run: error is its result."""
     attempt = {"run_id": task.run_id} if _RUN_ID else {}
-    return ExecuteFailureEvent.from_exception(error, key=task.key, stimulus_id=f"{why}-{time()}", **attempt)
+    return ExecuteFailureEvent.from_exception(error, key=task.key, stimulus_id=f"{why}-{time()}",
+                                              **attempt)
 
 
-def gather_succeeded(event: GatherDepSuccessEvent | None, data: dict[Key, object], worker: str, nbytes: int) -> GatherDepSuccessEvent:
-    """With all of data: event, which has a part of it; or where there is none one in answer to gather_dep's arguments."""
+def gather_succeeded(event: GatherDepSuccessEvent | None, data: dict[Key, object], worker: str,
+                     nbytes: int) -> GatherDepSuccessEvent:
+    """With all of data: event, which has a part of it; or where there is none one in answer
+    to gather_dep's arguments."""
     if event is None:
-        event = GatherDepSuccessEvent(worker=worker, total_nbytes=nbytes, data={}, stimulus_id=f"shmstore-gather-{time()}")
+        event = GatherDepSuccessEvent(worker=worker, total_nbytes=nbytes, data={},
+                                      stimulus_id=f"shmstore-gather-{time()}")
     event.data.update(data)
     return event
 
@@ -154,12 +175,15 @@ def abandoned(task: TaskState) -> bool:
 
 def keep_replica(task: TaskState, donor: str) -> AcquireReplicasEvent:
     """Keeps a value from donor as one more replica, and tells the scheduler."""
-    return AcquireReplicasEvent(who_has={task.key: [donor]}, nbytes={task.key: task.get_nbytes()}, stimulus_id=f"shmstore-crossed-{time()}")
+    return AcquireReplicasEvent(who_has={task.key: [donor]}, nbytes={task.key: task.get_nbytes()},
+                                stimulus_id=f"shmstore-crossed-{time()}")
 
 
-def gather_failed(nbytes: int, error: BaseException, worker: str, stimulus: str) -> GatherDepFailureEvent:
+def gather_failed(nbytes: int, error: BaseException, worker: str,
+                  stimulus: str) -> GatherDepFailureEvent:
     """In place of a GatherDepSuccessEvent: the values that came are of no use."""
-    return GatherDepFailureEvent.from_exception(error, worker=worker, total_nbytes=nbytes, stimulus_id=stimulus)
+    return GatherDepFailureEvent.from_exception(error, worker=worker, total_nbytes=nbytes,
+                                                stimulus_id=stimulus)
 
 
 def reschedule(key: Key, why: str) -> RescheduleEvent:
@@ -187,7 +211,8 @@ async def call_of(worker: Worker, task: TaskState, inputs: Mapping[Key, object])
     """A task's call with inputs in place of keys. Raises errors of reading, or TypeError."""
     if NODES:
         return node_call(task.run_spec, inputs)
-    return packed(plain_call(*await worker._maybe_deserialize_task(task)), inputs)  # type: ignore[attr-defined]
+    found = await worker._maybe_deserialize_task(task)  # type: ignore[attr-defined]
+    return packed(plain_call(*found), inputs)
 
 
 def is_nested(thing: object) -> bool:
@@ -195,19 +220,22 @@ def is_nested(thing: object) -> bool:
     return not NODES and bool(istask(thing))
 
 
-def plain_call(function: Callable[..., object], args: tuple[Any, ...], kwargs: dict[str, object]) -> Call:
+def plain_call(function: Callable[..., object], args: tuple[Any, ...],
+               kwargs: dict[str, object]) -> Call:
     """To 2023.7: what Dask hands over as a nested task of one level, too."""
     if not NODES and function is execute_task and len(args) == 1 and istask(args[0]):
         task = args[0]
         if task[0] is apply:
-            return Call(task[1], tuple(task[2]) if len(task) > 2 else (), dict(task[3]) if len(task) > 3 else {})
+            return Call(task[1], tuple(task[2]) if len(task) > 2 else (), dict(task[3])
+                        if len(task) > 3 else {})
         return Call(task[0], tuple(task[1:]), {})
     return Call(function, tuple(args), dict(kwargs))
 
 
 def packed(call: Call, inputs: Mapping[Key, object]) -> Call:
     """To 2023.7: the same with inputs in place of their keys."""
-    return Call(call.function, pack_data(call.args, inputs, key_types=_KEYS), pack_data(call.kwargs, inputs, key_types=_KEYS))
+    return Call(call.function, pack_data(call.args, inputs, key_types=_KEYS),
+                pack_data(call.kwargs, inputs, key_types=_KEYS))
 
 
 def node_call(node: object, inputs: Mapping[Key, object]) -> Call:
@@ -215,7 +243,8 @@ def node_call(node: object, inputs: Mapping[Key, object]) -> Call:
     if not isinstance(node, Task) or isinstance(node, NestedContainer):
         raise TypeError(f"{node!r} is no call")
     args = tuple(_argument(item, inputs) for item in node.args)
-    return Call(node.func, args, {name: _argument(item, inputs) for name, item in node.kwargs.items()})
+    return Call(node.func, args, {name: _argument(item, inputs)
+                                  for name, item in node.kwargs.items()})
 
 
 def _argument(item: object, inputs: Mapping[Key, object]) -> Any:
@@ -226,29 +255,36 @@ def _argument(item: object, inputs: Mapping[Key, object]) -> Any:
     if isinstance(item, DataNode):
         return item.value
     if isinstance(item, Dict):
-        parts = [_argument(each, inputs) for each in item.args]  # 2024.12: pairs; later: one after the other
+        # 2024.12: pairs; later: one after the other
+        parts = [_argument(each, inputs) for each in item.args]
         return dict(zip(parts[::2], parts[1::2])) if issubclass(Dict, Mapping) else dict(parts)
     if isinstance(item, NestedContainer):
         return item.klass(_argument(each, inputs) for each in item.args)
     return node_call(item, inputs) if isinstance(item, GraphNode) else item
 
 
-async def run_in_thread(worker: Worker, task: TaskState, function: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, int]:
-    """(result, its sizeof) of function(*args, **kwargs) as a task: it may ask for its worker, its key and its span, and is seen by profiles.
-    From 2024.12 what is measured of it is its key's, by a variable of the context.
+async def run_in_thread(worker: Worker, task: TaskState, function: Callable[..., object],
+                        args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, int]:
+    """(result, its sizeof) of function(*args, **kwargs) as a task: it may ask for its worker, its
+    key and its span, and is seen by profiles. From 2024.12 what is measured of it is its key's,
+    by a variable of the context.
     """
     executor = worker.executors[(task.annotations or {}).get("executor", "default")]
-    where = (worker.execution_state, task.key, worker.active_threads, worker.active_threads_lock, worker.scheduler_delay)
+    where = (worker.execution_state, task.key, worker.active_threads, worker.active_threads_lock,
+             worker.scheduler_delay)
     run: Callable[..., Any] = _run_task if NODES else apply_function
-    what: tuple[object, ...] = (lambda data: function(*args, **kwargs), {}) if NODES else (function, args, kwargs)
-    result = await asyncio.get_running_loop().run_in_executor(executor, partial(copy_context().run, run, *what, *where))
+    what: tuple[object, ...] = ((lambda data: function(*args, **kwargs), {}) if NODES
+                                else (function, args, kwargs))
+    result = await asyncio.get_running_loop().run_in_executor(
+        executor, partial(copy_context().run, run, *what, *where))
     if result["op"] != "task-finished":
         raise result["actual_exception" if NODES else "actual-exception"]
     return result["result"], int(result["nbytes"])
 
 
 class OnLoop:
-    """From 2024.12: a run_spec that is awaited on the worker's event loop, as a coroutine of a user is."""
+    """From 2024.12: a run_spec that is awaited on the worker's event loop, as
+    a coroutine of a user is."""
 
     is_coro = True
 
@@ -290,16 +326,19 @@ class NoInputs:
 
 
 class Ready(HeapSet["TaskState"]):
-    """The same set. next_of: of its tasks, by priority, the one that is to be popped; None for the first one."""
+    """The same set. next_of: of its tasks, by priority, the one that is to be
+    popped; None for the first one."""
 
-    def __init__(self, tasks: HeapSet[TaskState], next_of: Callable[[Iterator[TaskState]], TaskState | None]) -> None:
+    def __init__(self, tasks: HeapSet[TaskState],
+                 next_of: Callable[[Iterator[TaskState]], TaskState | None]) -> None:
         super().__init__(key=tasks.key)
         for task in tasks.sorted():
             self.add(task)
         self.next_of = next_of
 
     def in_order(self) -> Iterator[TaskState]:
-        """As `sorted`, but it costs nothing as long as the first one only is wanted. Not of an empty set."""
+        """As `sorted`, but it costs nothing as long as the first one only is
+        wanted. Not of an empty set."""
         yield self.peek()
         yield from islice(self.sorted(), 1, None)
 
@@ -311,8 +350,10 @@ class Ready(HeapSet["TaskState"]):
         return task
 
 
-def choose_next(state: WorkerState, next_of: Callable[[Iterator[TaskState]], TaskState | None]) -> Ready | None:
-    """From here on next_of chooses the task that runs next. None where the state machine keeps its tasks in another way."""
+def choose_next(state: WorkerState, next_of: Callable[[Iterator[TaskState]],
+                                                      TaskState | None]) -> Ready | None:
+    """From here on next_of chooses the task that runs next. None where the state machine keeps
+    its tasks in another way."""
     if type(getattr(state, "ready", None)) is not HeapSet:
         return None
     ready = state.ready = Ready(state.ready, next_of)
@@ -370,7 +411,8 @@ def slow_of(data: SpillBuffer) -> Slow | None:
     """The mapping that writes and reads spill files; None where that is not as we know it."""
     cache = data.slow
     slow = getattr(cache, "data", None)
-    if not isinstance(slow, Slow) or not hasattr(cache, "cache") or not hasattr(slow.d, "directory"):
+    if (not isinstance(slow, Slow) or not hasattr(cache, "cache") or
+        not hasattr(slow.d, "directory")):
         return None
     return slow if _safe_key is not None or hasattr(slow.d, "filenames") else None
 
@@ -382,7 +424,8 @@ def file_of(slow: Slow, key: Key) -> str:
     return str(os.path.join(files.directory, name))
 
 
-# -- sizes of libraries that Dask knows nothing of (2026.8 does not, either), and so takes for a few bytes
+# -- sizes of libraries that Dask knows nothing of (2026.8 does not, either),
+# and so takes for a few bytes
 
 
 def _polars() -> None:
@@ -402,10 +445,12 @@ def _xarray() -> None:
     import xarray
 
     def size_of(variable: xarray.Variable) -> int:
-        return int(sizeof(getattr(variable, "_data", None)))  # its property `data` would read what is lazy
+        # its property `data` would read what is lazy
+        return int(sizeof(getattr(variable, "_data", None)))
 
     def of_array(array: xarray.DataArray) -> int:
-        return size_of(array.variable) + sum(size_of(coordinate.variable) for coordinate in array.coords.values())
+        return (size_of(array.variable) + sum(size_of(coordinate.variable)
+                                              for coordinate in array.coords.values()))
 
     sizeof.register(xarray.DataArray, of_array)
     sizeof.register(xarray.Dataset, lambda dataset: sum(map(size_of, dataset.variables.values())))
