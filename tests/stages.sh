@@ -305,6 +305,8 @@ stage_crash() {
   local all=()
   ((!long)) || all=(--all)
   build_release || return 1
+  # A victim and its tracer wait for each other at each call, and beside busy tests for their turn.
+  [[ $EUID -ne 0 ]] || renice -n -10 -p $BASHPID >/dev/null
   script count_line tests/crash/run "$release" "${all[@]}" crash fault
 }
 

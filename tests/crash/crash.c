@@ -227,8 +227,7 @@ static int body(const char *mount, void *arg)
 	printf("crash: %u kills in %.1f s, %.1f ms each; ", p.n_kills, s,
 	       p.n_kills ? s * 1000 / p.n_kills : 0.0);
 	printf(p.options->all ? "all of them\n" : "the seventh of turn %u\n", p.options->turn);
-	printf("crash: %u passed, %u failed\n", p.n_passed, p.n_failed);
-	return p.n_failed ? 1 : 0;
+	return chosen_status(&p.options->chosen, "crash", p.n_passed, p.n_failed);
 }
 
 static error_t on_option(int key, char *arg, struct argp_state *state)

@@ -315,8 +315,7 @@ static int body(const char *mount, void *arg)
 		p.n_failed++;
 	}
 	arbstage_deinit(&p.st);
-	printf("crash_arbiter: %u passed, %u failed\n", p.n_passed, p.n_failed);
-	return p.n_failed ? 1 : 0;
+	return chosen_status(&p.options->chosen, "crash_arbiter", p.n_passed, p.n_failed);
 }
 
 static error_t on_option(int key, char *arg, struct argp_state *state)

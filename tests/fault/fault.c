@@ -2,8 +2,8 @@
 /*
  * fault.c: in every scenario, lets each system call fail with each errno that the kernel may give
  * there (once; and for those that last, from there to the end), and each allocation (once; and from
- * there to the end). By default every other of these is played: which changes with the turn, by
- * default the day's. With -a all are.
+ * there to the end). By default a quarter of these is played: which one changes with the
+ * turn, by default the day's. With -a all are.
  *
  *   fault [-a] [-t TURN] [-k calls|allocations] [scenario...]
  *
@@ -216,14 +216,9 @@ static void fail_call(struct play *p, unsigned n, const struct plausible *how, u
 		struct fault f = {.kind = FAULT_CALL,
 				  .plan = {how->mode, n, how->errors[i], true, call->nr}};
 
-		/* Every other error in turn; of the tier's calls, which are long ones, every third
-		 * of those that do not last. */
-		if (!p->options->all &&
-		    (n + i + p->options->turn) %
-				    (p->stage.world.sc->flags & TIER && how->mode == TRACER_FAIL
-					     ? 3
-					     : 2) !=
-			    0)
+		/* A quarter in turn; of the tier's errors that do not last, a sixth. */
+		unsigned part = p->stage.world.sc->flags & TIER && how->mode == TRACER_FAIL ? 6 : 4;
+		if (!p->options->all && (n + i + p->options->turn) % part != 0)
 			continue;
 		/* Who finds the name taken does not first find the directory full. */
 		if (how->errors[i] == ENOSPC && call->result == -EEXIST)
@@ -254,7 +249,7 @@ static void fail_allocations(struct play *p, unsigned long n_allocations, unsign
 			const struct fault f = {
 				.kind = FAULT_ALLOCATION, .plan = {.n = (unsigned)n}, .all = all};
 
-			if (p->options->all || (n + (unsigned)all + p->options->turn) % 2 == 0)
+			if (p->options->all || (n + 2 * (unsigned)all + p->options->turn) % 4 == 0)
 				try_one(p, &f, n_bad);
 		}
 }
@@ -336,9 +331,8 @@ static int body(const char *mount, void *arg)
 	double s = clock_s() - begin;
 	printf("fault: %u faults in %.1f s, %.1f ms each; ", p.n_faults, s,
 	       p.n_faults ? s * 1000 / p.n_faults : 0.0);
-	printf(p.options->all ? "all of them\n" : "the half of turn %u\n", p.options->turn);
-	printf("fault: %u passed, %u failed\n", p.n_passed, p.n_failed);
-	return p.n_failed ? 1 : 0;
+	printf(p.options->all ? "all of them\n" : "the quarter of turn %u\n", p.options->turn);
+	return chosen_status(&p.options->chosen, "fault", p.n_passed, p.n_failed);
 }
 
 static error_t on_option(int key, char *arg, struct argp_state *state)
@@ -371,7 +365,7 @@ int main(int argc, char **argv)
 		{"all", 'a', NULL, 0,
 		 "Every error of each call, in each turn of a loop too, and every allocation", 0},
 		{"turn", 't', "TURN", 0,
-		 "Which half of the failures is played; the day's by default", 0},
+		 "Which quarter of the failures is played; the day's by default", 0},
 		{"kind", 'k', "KIND", 0, "Only calls or only allocations", 0},
 		{0},
 	};
