@@ -16,7 +16,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,17 +58,6 @@ int shms_packread_open(const struct shms_pack_options *options, struct shms_pack
 	return 0;
 }
 
-/* As who has a ticket finds it. It may be another store's by now: index and
- * segments say whose they are. */
-int shms_packread_dir(const struct shms_pack *p, const char *part)
-{
-	char path[SHMS_PACK_TICKET];
-
-	if ((size_t)snprintf(path, sizeof(path), "%s%s", p->path, part) >= sizeof(path))
-		return -ENAMETOOLONG;
-	return shms_openat_beneath(p->options.root_fd, path, O_RDONLY | O_DIRECTORY);
-}
-
 bool shms_packread_ended(const struct shms_pack *p)
 {
 	return p->child || atomic_load_explicit(&p->ended, memory_order_relaxed);
@@ -109,7 +97,7 @@ static SHMS_ASIDE int join(struct shms_pack *p, const uint8_t uuid[16], uint32_t
 	file = malloc(sizeof(*file));
 	if (!file)
 		return -ENOMEM;
-	_fd_ int dir_fd = shms_packread_dir(p, SEGMENTS);
+	_fd_ int dir_fd = shms_packsegs_dir(p, SEGMENTS);
 	r = dir_fd < 0 ? dir_fd : shms_segfile_visit(dir_fd, uuid, p->options.uuid, file);
 	if (r == 0) {
 		r = shms_packsegs_add(p, NULL, file, ret_number);
@@ -329,7 +317,7 @@ static int current_lines(struct shms_pack *p)
 		return 0;
 	shms_packlines_close(&p->lines);
 	p->index = (struct shms_packindex){0};
-	_fd_ int store_fd = shms_packread_dir(p, "");
+	_fd_ int store_fd = shms_packsegs_dir(p, "");
 	r = store_fd < 0 ? shms_error(store_fd)
 			 : shms_packlines_open(store_fd, p->store_uuid, &p->lines);
 	if (r < 0)

@@ -16,9 +16,6 @@
 /* options: of the store that is read: uuid, root_fd, path. No directory is kept open. 0,
  * -ENOMEM. */
 int shms_packread_open(const struct shms_pack_options *options, struct shms_pack **ret);
-/* The store's directory; its segments/ where part is "/segments". A descriptor
- * for the caller, or -errno. */
-int shms_packread_dir(const struct shms_pack *p, const char *part);
 /*
  * The store is gone, or this process is a child that has another reader: no more is found by this
  * one, but its views stay. Gives back what has none.

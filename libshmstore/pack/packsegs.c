@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,18 +19,29 @@
 #include "aside.h"
 #include "bootclock.h"
 #include "cleanup.h"
-#include "packread.h"
 #include "page.h"
 #include "seglock.h"
 #include "segslot.h"
+#include "sys.h"
 
 #define LEASED_AGAIN_MS 1000u
 /* a cycle of put, adopt and delete takes less than the call that asks for the owner */
 #define OWNER_AGAIN_MS  100u
 
+/* As who has a ticket finds it. It may be another store's by now: index and
+ * segments say whose they are. */
+int shms_packsegs_dir(const struct shms_pack *p, const char *part)
+{
+	char path[SHMS_PACK_TICKET];
+
+	if ((size_t)snprintf(path, sizeof(path), "%s%s", p->path, part) >= sizeof(path))
+		return -ENAMETOOLONG;
+	return shms_openat_beneath(p->options.root_fd, path, O_RDONLY | O_DIRECTORY);
+}
+
 int shms_packseg_open(const struct shms_pack *p, const struct shms_packseg *g)
 {
-	_fd_ int dir_fd = p->reader ? shms_packread_dir(p, "/" SHMS_DIR_SEGMENTS) : -1;
+	_fd_ int dir_fd = p->reader ? shms_packsegs_dir(p, "/" SHMS_DIR_SEGMENTS) : -1;
 
 	return p->reader && dir_fd < 0
 		       ? -1

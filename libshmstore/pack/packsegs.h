@@ -176,6 +176,9 @@ static inline void shms_packsegs_tidy_next(struct shms_pack *p, uint64_t now_ms)
 	}
 	shms_packseg_tidy(p, g, now_ms);
 }
+/* A reader's: its store's directory; segments/ in it where part is "/segments". A descriptor for
+ * the caller, or -errno. */
+int shms_packsegs_dir(const struct shms_pack *p, const char *part);
 /* Finds the store's segment of that uuid. False: it has none. */
 bool shms_packsegs_find(struct shms_pack *p, const uint8_t uuid[16], uint32_t *ret_number);
 /* Frees the memory of a number. The caller has seen to the file. */

@@ -312,22 +312,6 @@ int account_open(struct host *h, const struct config_partition *config, struct a
 
 /* ---- closing --------------------------------------------------------------------------------- */
 
-void account_ref(struct account *a)
-{
-	a->n_refs++;
-}
-
-void account_unref(struct account *a)
-{
-	if (--a->n_refs)
-		return;
-	history_free(a->history);
-	if (a->fd >= 0)
-		close(a->fd);
-	shmstore_partition_unref(a->partition);
-	free(a);
-}
-
 struct account *account_close(struct account *a)
 {
 	if (!a)

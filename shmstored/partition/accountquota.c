@@ -15,11 +15,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -80,22 +78,6 @@ static void member_share(UNUSED void *arg, struct quota_store *s, struct quota_s
 
 	*ret = (struct quota_share){m->last.linked_bytes, m->last.pool_bytes,
 				    m->last.reserved_bytes};
-}
-
-void accountquota_sent(struct member *m, int r)
-{
-	if (r != CONN_OK)
-		conn_drop(m->conn, CONN_E_SLOW, "it does not read what it asked for");
-}
-
-void accountquota_answer(struct member *m, uint64_t serial, int error, const struct quota_answer *a)
-{
-	struct wire_granted granted = {.granted = a->granted, .bytes = a->bytes};
-
-	if (!m->conn)
-		return;
-	accountquota_sent(m, error ? accountquota_refuse(m->account, m->conn, serial, error, a)
-				   : conn_send(m->conn, WIRE_GRANTED, serial, &granted, NULL, 0));
 }
 
 static void answer(UNUSED void *arg, struct quota_store *s, uint64_t serial, int error,

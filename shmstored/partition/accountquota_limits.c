@@ -8,8 +8,6 @@
  * limit is set. The disk tier's marks take the place of these two where they are lower.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -18,10 +16,8 @@
 #include "accountquota.h"
 #include "accountquota_state.h"
 #include "config.h"
-#include "conn.h"
 #include "host.h"
 #include "part.h"
-#include "sizetext.h"
 
 #define PPM_MAX UINT64_C(1000000)
 
@@ -202,53 +198,4 @@ void accountquota_limits_deinit(struct accountquota *k)
 	free_configured(k->configured, k->n_configured);
 	k->configured = NULL;
 	k->n_configured = 0;
-}
-
-/* Why a request for credit was refused, for people: which limit, how much of it
- * is used, what they can do. */
-static void say_whose(const struct account *a, const struct quota_answer *why, char *ret,
-		      size_t size)
-{
-	switch (why->limit) {
-	case WIRE_LIMIT_USER:
-		snprintf(ret, size, "user %s on %s", why->id, a->path);
-		break;
-	case WIRE_LIMIT_LABEL:
-		snprintf(ret, size, "stores with label \"%s\" on %s", why->id, a->path);
-		break;
-	case WIRE_LIMIT_PARTITION:
-	case WIRE_LIMIT_STORE:
-	case WIRE_LIMIT_NONE:
-		snprintf(ret, size, "partition %s", a->path);
-	}
-}
-
-int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int error,
-			const struct quota_answer *why)
-{
-	char whose[QUOTA_ID_MAX + WIRE_PATH_MAX + 64];
-	const char *how = error == -ETIMEDOUT ? "no room came in time: " : "";
-
-	switch (error) {
-	case -ECANCELED:
-		return conn_refuse(c, serial, error, "the request was cancelled");
-	case -EMFILE:
-		return conn_refuse(
-			c, serial, error,
-			"too many requests of this store wait already; wait for one of them first");
-	case -EPERM:
-		return conn_refuse(c, serial, error,
-				   "this store's page cannot be relied on; close the store and "
-				   "open a new one");
-	default:
-		break;
-	}
-	say_whose(a, why, whose, sizeof(whose));
-	a->host->counters.n_refusals++;
-	return conn_refuse_limit(c, serial, error, why->limit, why->hard, why->used,
-				 "%s%s: %s of %s are used or granted (%" PRIu64 " of %" PRIu64
-				 " bytes); delete objects, or "
-				 "ask whoever runs shmstored here for a higher limit",
-				 how, whose, sizetext(why->used).text, sizetext(why->hard).text,
-				 why->used, why->hard);
 }

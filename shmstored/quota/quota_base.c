@@ -14,14 +14,6 @@
 
 #include "quota_core.h"
 
-void quota_base_inherit(struct quota_group *g, int64_t base)
-{
-	if (!g || g->rebased || base <= g->inherited || base > (int64_t)QUOTA_MAX)
-		return;
-	quota_group_base(g, (uint64_t)(base - g->inherited));
-	g->inherited = base;
-}
-
 static void find(struct quota *q, enum wire_limit kind, const char *id, uint64_t bytes,
 		 int64_t base)
 {
@@ -30,7 +22,7 @@ static void find(struct quota *q, enum wire_limit kind, const char *id, uint64_t
 	if (!g)
 		return;
 	quota_group_base(g, bytes);
-	quota_base_inherit(g, base);
+	quota_group_inherit(g, base);
 }
 
 void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes,

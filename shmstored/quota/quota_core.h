@@ -7,6 +7,7 @@
  *   quota_credit.c   a store's page: what is read of it, what is granted and taken back through it
  *   quota_queue.c    requests that wait
  *   quota_ask.c      what is over a soft limit, and who is asked to give it back
+ *   quota_tell.c     who is told of it
  *   quota.c          the calls of quota.h
  *
  * No callback but used(), credit() and share() is made while a list is walked: who is to be told is
@@ -156,6 +157,8 @@ uint64_t quota_group_sum(struct quota *q, const struct quota_group *g);
 uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t n);
 /* Modulo 2^64: it contains stores' own totals. */
 void quota_group_base(struct quota_group *g, uint64_t change);
+/* Takes base from a page of an earlier daemon; the largest counts until the first survey. */
+void quota_group_inherit(struct quota_group *g, int64_t base);
 void quota_group_level(struct quota *q, struct quota_group *g, int level);
 void quota_group_line(struct quota *q, const struct quota_group *g, struct quota_line *ret);
 
@@ -184,8 +187,6 @@ void quota_credit_active(struct quota_store *s, bool active, uint64_t now_ns);
 
 /* ---- quota_base.c ---- */
 
-/* Takes base from a page of an earlier daemon; the largest counts until the first survey. */
-void quota_base_inherit(struct quota_group *g, int64_t base);
 /* A live store goes: its bytes become base. */
 void quota_base_leave(struct quota *q, struct quota_store *s);
 
@@ -227,7 +228,7 @@ void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uin
  * was missing is forgotten. */
 void quota_ask_walk(struct quota *q, bool tick);
 
-/* ---- quota.c ---- */
+/* ---- quota_tell.c ---- */
 
 void quota_tell(struct quota *q);
 

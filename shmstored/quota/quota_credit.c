@@ -251,8 +251,8 @@ void quota_credit_inherit(struct quota *q, struct quota_store *s)
 		/* Both before either is used: that writes to the page. */
 		user = atomic_load_explicit(&c->user_base, memory_order_relaxed);
 		label = atomic_load_explicit(&c->label_base, memory_order_relaxed);
-		quota_base_inherit(s->groups[WIRE_LIMIT_USER], user);
-		quota_base_inherit(s->groups[WIRE_LIMIT_LABEL], label);
+		quota_group_inherit(s->groups[WIRE_LIMIT_USER], user);
+		quota_group_inherit(s->groups[WIRE_LIMIT_LABEL], label);
 		s->limited = granted != WIRE_UNLIMITED;
 		if (s->limited) {
 			cut = atomic_load_explicit(&c->charged, memory_order_seq_cst) +

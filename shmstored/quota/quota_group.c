@@ -181,6 +181,14 @@ void quota_group_base(struct quota_group *g, uint64_t change)
 		quota_credit_publish(s);
 }
 
+void quota_group_inherit(struct quota_group *g, int64_t base)
+{
+	if (!g || g->rebased || base <= g->inherited || base > (int64_t)QUOTA_MAX)
+		return;
+	quota_group_base(g, (uint64_t)(base - g->inherited));
+	g->inherited = base;
+}
+
 void quota_group_level(struct quota *q, struct quota_group *g, int level)
 {
 	if (g->level == level)

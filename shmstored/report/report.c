@@ -24,22 +24,6 @@
 #include "profiletasks.h"
 #include "report_parts.h"
 
-bool report_may_see(const struct report_view *v, uid_t owner)
-{
-	return v->uid == REPORT_ALL || (v->uid != REPORT_NOBODY && v->uid == owner);
-}
-
-const char *report_limit_name(unsigned kind)
-{
-	static const char *const kinds[] = {
-		[WIRE_LIMIT_NONE] = "none",   [WIRE_LIMIT_PARTITION] = "partition",
-		[WIRE_LIMIT_USER] = "user",   [WIRE_LIMIT_LABEL] = "label",
-		[WIRE_LIMIT_STORE] = "store",
-	};
-
-	return kind < sizeof(kinds) / sizeof(kinds[0]) ? kinds[kind] : "unknown";
-}
-
 static void daemon_part(const struct report_view *v, struct host *h, struct json_object *o)
 {
 	struct json_object *events;

@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include "arbiter.h"
+#include "report.h"
 
 struct account;
 struct host;
@@ -28,7 +29,11 @@ struct report_view {
 };
 
 /* May the asker see what is that user's by name? */
-bool report_may_see(const struct report_view *v, uid_t owner);
+static inline bool report_may_see(const struct report_view *v, uid_t owner)
+{
+	return v->uid == REPORT_ALL || (v->uid != REPORT_NOBODY && v->uid == owner);
+}
+
 bool report_may_see_limit(const struct report_view *v, const struct account *a,
 			  const struct quota_line *q);
 /* Of the sums of label: those stores only that the asker may see, "" left out; sorted by label. */

@@ -20,6 +20,17 @@ struct lines {
 	struct json_object *list;
 };
 
+const char *report_limit_name(unsigned kind)
+{
+	static const char *const kinds[] = {
+		[WIRE_LIMIT_NONE] = "none",   [WIRE_LIMIT_PARTITION] = "partition",
+		[WIRE_LIMIT_USER] = "user",   [WIRE_LIMIT_LABEL] = "label",
+		[WIRE_LIMIT_STORE] = "store",
+	};
+
+	return kind < sizeof(kinds) / sizeof(kinds[0]) ? kinds[kind] : "unknown";
+}
+
 /* Whether one of the asker's live stores has that label or that name. */
 static bool is_of_own_store(const struct report_view *v, const struct account *a,
 			    const struct quota_line *q)

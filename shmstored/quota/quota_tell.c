@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quota_tell.c: calls the callbacks for what was noted meanwhile. */
+#include <stdio.h>
+#include <utlist.h>
+
+#include "quota_core.h"
+
+static bool tell_wait(struct quota *q)
+{
+	struct quota_wait *w = q->done;
+	struct quota_answer a;
+	struct quota_store *s;
+	uint64_t serial;
+	int error;
+
+	if (!w)
+		return false;
+	s = w->store;
+	serial = w->serial;
+	error = w->error;
+	a = (struct quota_answer){.granted = w->granted,
+				  .bytes = w->bytes,
+				  .limit = w->limit,
+				  .hard = w->hard,
+				  .used = w->used};
+	if (a.limit != WIRE_LIMIT_NONE)
+		snprintf(a.id, sizeof(a.id), "%s", quota_group_id(s->groups[a.limit]));
+	quota_queue_forget(q, w);
+	q->ops.answer(q->ops.arg, s, serial, error, &a);
+	return true;
+}
+
+static bool tell_level(struct quota *q)
+{
+	struct quota_group *g, *next;
+
+	if (!q->tell_levels)
+		return false;
+	HASH_ITER(hh, q->groups, g, next)
+	{
+		struct quota_line line;
+
+		if (g->level == g->level_told)
+			continue;
+		g->level_told = g->level;
+		quota_group_line(q, g, &line);
+		q->ops.level(q->ops.arg, &line);
+		return true; /* the callback may have changed the list */
+	}
+	q->tell_levels = false;
+	return false;
+}
+
+static bool tell_store(struct quota *q)
+{
+	if (!q->tell_stores)
+		return false;
+	QUOTA_EACH(s, q->partition) {
+		if (s->liar && !s->liar_told) {
+			s->liar_told = true;
+			q->ops.liar(q->ops.arg, s, s->lie);
+			return true;
+		}
+		if (s->ask) {
+			s->ask = false;
+			q->ops.ask(q->ops.arg, s, s->asked);
+			return true;
+		}
+	}
+	q->tell_stores = false;
+	return false;
+}
+
+void quota_tell(struct quota *q)
+{
+	if (q->telling)
+		return;
+	q->telling = true;
+	while (tell_wait(q) || tell_level(q) || tell_store(q))
+		continue;
+	q->telling = false;
+}
