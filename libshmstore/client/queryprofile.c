@@ -9,10 +9,10 @@
 #include "query.h"
 #include "wire.h"
 
-/* NOLINTNEXTLINE(misc-redundant-expression): that they are equal is what it says */
-_Static_assert(SHMSTORE_PROFILE_MINE == WIRE_PROFILE_MINE &&
-		       SHMSTORE_PROFILE_ALL == WIRE_PROFILE_ALL,
-	       "the public users are the protocol's");
+/* NOLINTBEGIN(misc-redundant-expression): that they are equal is what it says */
+_Static_assert(SHMSTORE_PROFILE_MINE == WIRE_PROFILE_MINE, "the public users are the protocol's");
+_Static_assert(SHMSTORE_PROFILE_ALL == WIRE_PROFILE_ALL, "the public users are the protocol's");
+/* NOLINTEND(misc-redundant-expression) */
 
 int shmstore_client_profile(struct shmstore_client *c, uint32_t user, char **ret_json,
 			    size_t *ret_size)

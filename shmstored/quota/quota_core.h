@@ -129,9 +129,10 @@ struct quota {
 };
 
 /* Walks over a group's stores; the one it stands on may not be removed. s is declared:
- * NOLINTNEXTLINE(bugprone-macro-parentheses) */
+ * NOLINTBEGIN(bugprone-macro-parentheses) */
 #define QUOTA_EACH(s, group) \
 	for (struct quota_store *s = (group)->stores; s; s = s->links[(group)->kind].next)
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static inline const char *quota_group_id(const struct quota_group *g)
 {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quota_tell.c: calls the callbacks for what was noted meanwhile. */
 #include <stdio.h>
-#include <utlist.h>
 
 #include "quota_core.h"
 
