@@ -27,7 +27,7 @@ class Kills(SchedulerPlugin):
         self._had = set()  # keys that had their insurance at the last kill
         self._lost = {}  # key -> whether it had its insurance
         self.insured_at = []  #: of each kill: how many keys had their insurance
-        # : of each kill: how many keys the victim alone had that the policy insures
+        #: of each kill: how many keys the victim alone had that the policy insures
         self.alone_at = []
         self.again = []  #: (number of the kill, key): computed again though it had its insurance
         self.again_uninsured = []  #: the same of those that had none, or not yet

@@ -37,7 +37,7 @@ class Call(NamedTuple):
     ran: float = 0.0  #: on a processor
     collected: float = 0.0  #: of that, collecting garbage
     slept: float = 0.0  #: waiting for the disk, a lock or the interpreter, which another thread has
-    # : of that, at most, while another thread of the process waited for a processor
+    #: of that, at most, while another thread of the process waited for a processor
     behind: float = 0.0
     queued: float = 0.0  #: waiting for a processor: not part of held
     what: str = ""

@@ -67,10 +67,10 @@ class Way(NamedTuple):
 
     partition: str | None = None  #: its path; None: the default one
     min_size: int = MIN_SIZE
-    # : the store of the process that began the job; None: this one does,
+    #: the store of the process that began the job; None: this one does,
     # unless it is told of another
     root: str | None = None
-    # : what only the main program has goes along, by cloudpickle: for
+    #: what only the main program has goes along, by cloudpickle: for
     # receivers that do not import it
     by_value: bool = False
 

@@ -39,7 +39,7 @@ _KEPT = 1024  # that nobody asked for
 class Preemption(NamedTuple):
     """A message about a task, or about an idle worker."""
 
-    # : ``notice``: end it within `grace`; ``spared``: its process goes on;
+    #: ``notice``: end it within `grace`; ``spared``: its process goes on;
     # ``lost``: its process has ended
     what: str
     task: int  #: as `Admitted.task`; 0: this worker is idle, and should give memory back

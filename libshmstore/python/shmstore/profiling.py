@@ -130,10 +130,10 @@ class NotAdmitted(Exception):
     """A task may not begin. Nothing was changed: it may ask again later, unless it is too big."""
 
     def __init__(self, outcome: str, reason: str, reserve: int, waited: float) -> None:
-        # : ``refused`` (it was not to wait), ``timed-out``, or ``too-big``: it
+        #: ``refused`` (it was not to wait), ``timed-out``, or ``too-big``: it
         # declared more than ever may be used
         self.outcome = outcome
-        # : ``gate``: memory is short; ``full``: what runs leaves no room; ``toobig``
+        #: ``gate``: memory is short; ``full``: what runs leaves no room; ``toobig``
         self.reason = reason
         self.reserve = reserve  #: bytes that were expected of it
         self.waited = waited  #: seconds
@@ -153,7 +153,7 @@ class Admitted:
         self._store = store
         outcome, self.task, self.reserve, waited_ms, reason = store._task_admit(
             *kind, declared, wait, number, retriable, parent, worker)
-        # : ``fits``, ``progress`` (nothing else ran), or ``off``: nobody holds tasks back
+        #: ``fits``, ``progress`` (nothing else ran), or ``off``: nobody holds tasks back
         self.reason = _REASONS.get(reason, "?")
         self.waited = waited_ms / 1000  #: seconds
         if outcome:

@@ -211,7 +211,7 @@ class Reconciliation(NamedTuple):
 class GcAction(NamedTuple):
     """One step of a clean-up; one that failed has its errno in `error`, and the others went on."""
 
-    # : "store", "lease", "torn", "pool", "peer", "kept"; of the disk tier
+    #: "store", "lease", "torn", "pool", "peer", "kept"; of the disk tier
     # "tier", "anchor" or "tier-of"
     what: str
     path: str
@@ -258,7 +258,7 @@ class TierInfo(NamedTuple):
     disk_free: int
     used: int  #: blocks of tier files: = demoted + clean + orphans
     demoted: int  #: of it: objects that are in the tier only
-    # : of it: objects that are in memory as well, and can be demoted again without a write
+    #: of it: objects that are in memory as well, and can be demoted again without a write
     clean: int
     orphans: int  #: of it: left by killed processes; `Partition.gc` removes them
     n_demoted: int
@@ -273,7 +273,7 @@ class TierInfo(NamedTuple):
 class EvictReport(NamedTuple):
     """`Partition.evict`: what was demoted, in bytes."""
 
-    # : what was asked for was reached; False: there was nothing to do, it goes on, or was ended
+    #: what was asked for was reached; False: there was nothing to do, it goes on, or was ended
     done: bool
     n_objects: int  #: demoted
     freed: int  #: bytes of memory that are free now

@@ -140,7 +140,7 @@ class Arbiter:
         self.fallbacks = fallbacks
         self.active = False
         self.pool = 0
-        # : of the partition: 0 nobody waits, 1 somebody does, 2 somebody was rolled back
+        #: of the partition: 0 nobody waits, 1 somebody does, 2 somebody was rolled back
         self.level = 0
         self.counts: Counter[str] = Counter()  #: outcomes that were not OK, by name
         self._evict = evict

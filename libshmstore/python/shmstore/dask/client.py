@@ -278,7 +278,7 @@ class WorkerReport(NamedTuple):
     partition: int  #: in shared memory
     tier: int  #: in the partition's disk tier, as it is in memory
     spill: int  #: in spill files of Dask's kind
-    # : why values were not shared -> how many of min-size and more, and their bytes
+    #: why values were not shared -> how many of min-size and more, and their bytes
     not_shared: Mapping[str, tuple[int, int]] = {}
 
 

@@ -80,16 +80,16 @@ class Entry:
         self.pickled = pickled  #: bytes of its pickle, without buffers: reading them takes its time
         self.value: object = None  #: the mapped value, where one is kept
         self.handed = handed  #: from hand to hand at least once
-        # : a future, while it is being mapped for them
+        #: a future, while it is being mapped for them
         self.coming: asyncio.Future[None] | None = None
-        # : bytes of private memory that the mapped value takes beside its buffers
+        #: bytes of private memory that the mapped value takes beside its buffers
         self.unpickled = 0
         self.copied = False  #: the value is no map, but what was in private memory before
         self.address = 0  #: in the map, where that is copy-on-write
         self.over = over  #: what of the object its value is, where that is not the object's own
         self.dropped = False  #: the name is given up
         self.aside = False  #: the mapped value is mapped where it lies on disk
-        # : its maker's own value, where one that is read back may differ
+        #: its maker's own value, where one that is read back may differ
         self.original: object = None
 
 

@@ -256,7 +256,7 @@ class Crossings:
         self.address = address
         name = hashlib.blake2b(host.encode(), digest_size=12).hexdigest()
         self.directory = os.path.join(tempfile.gettempdir(), _NAME + name)
-        # : keys that came from a sibling, though Dask had another host asked for them
+        #: keys that came from a sibling, though Dask had another host asked for them
         self.linked = 0
         self._held: dict[Key, int] = {}  # key -> the lock's descriptor
         self._stopped: set[str] = set()  # waited for in vain, and still hold a key

@@ -52,7 +52,7 @@ class Host:
         self.used = 0  #: of them
         self.private = 0  #: bytes of its workers' processes
         self.min_size = 0  #: bytes from which on its workers share values
-        # : of large values that its workers found not to be shareable
+        #: of large values that its workers found not to be shareable
         self.types: frozenset[str] = frozenset()
         self.pressed = False  #: the partition is nearly full
 

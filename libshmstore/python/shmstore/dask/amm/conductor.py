@@ -60,7 +60,7 @@ class Counters:
     bytes_copied: int = 0
     lost: int = 0  #: acquisitions that did not arrive in time
     drops: int = 0
-    # : bytes of the values whose replicas went; what the partition gets
+    #: bytes of the values whose replicas went; what the partition gets
     # back is less where links stay
     bytes_dropped: int = 0
     drops_refused: int = 0  #: by workers
@@ -149,7 +149,7 @@ class Conductor:
         self._seen: object = None  # the manager's run that was served
         self._pass: deque[tuple[Policy, Suggestions]] = deque()
         self._entered: set[Policy] = set()  # into the pass: no policy runs twice in one
-        # : what policies found in this pass: bytes -> tasks of at least so many
+        #: what policies found in this pass: bytes -> tasks of at least so many
         self.keys_from: dict[int, list[list[TaskState]]] = {}
         self._answer: WorkerState | None = None
         self._kicked: asyncio.TimerHandle | None = None  # a timer

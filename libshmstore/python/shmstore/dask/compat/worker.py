@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
     from ..exchange import Exchange
 
-    # : stock's gather_dep of one donor
+    #: stock's gather_dep of one donor
     Ask = Callable[[Collection[Key]], Awaitable[StateMachineEvent]]
 
 __all__ = [
