@@ -84,7 +84,7 @@ static void activate(struct drive *d, uint32_t i)
 	d->active[d->n_active++] = i;
 }
 
-/* What came of the reserve or ready of client i. */
+/* The outcome of the reserve or ready of client i. */
 static void take_outcome(struct drive *d, uint32_t i, enum arb_outcome o)
 {
 	struct client *c = &d->clients[i];

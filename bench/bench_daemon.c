@@ -96,7 +96,7 @@ static void start_daemon(const char *program)
 	}
 }
 
-/* What of it is its own, in bytes. */
+/* The part of it that is its own, in bytes. */
 static uint64_t private_memory(void)
 {
 	char path[64], line[128];
@@ -304,7 +304,7 @@ int main(int argc, char **argv)
 
 	if (!r)
 		err(1, "out of memory");
-	/* What is left of a connection that was dropped is no reason to die. */
+	/* A write to a connection that was dropped must not end this process. */
 	signal(SIGPIPE, SIG_IGN);
 	start_daemon(program ? program : BENCH_SHMSTORED);
 	report_note(r, "%u clients, not pinned, on %ld processors; %s", LOAD_CLIENTS,

@@ -117,7 +117,7 @@ static void request(int fd, uint16_t type, uint64_t serial, const void *body, co
 		err(1, "send");
 }
 
-/* The next packet: its type; its body in ret. Whatever is not asked for is passed over. */
+/* The next packet: its type; its body in ret. Packets of other types are passed over. */
 static uint16_t reply(int fd, uint64_t serial, void *ret, size_t size)
 {
 	unsigned char packet[WIRE_PACKET_MAX];

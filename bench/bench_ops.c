@@ -436,7 +436,7 @@ static void bench_size(struct report *r, const struct report_options *options, s
 	o->size = size;
 	o->grow = (unsigned)(size >= 64 * MIB ? 4 : n_ops);
 	list_contenders(o, args, c);
-	/* What one contender frees the next one takes; this makes it so from the first one on. */
+	/* A contender takes the memory that the last one freed; the first one needs some, too. */
 	e = place_warm(o->place, 2 * size + (size <= 64 * MIB ? o->grow * size : 0));
 	if (e == 0)
 		e = bare_put(&o->bare, KEPT, o->data, size);

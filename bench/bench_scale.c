@@ -156,7 +156,7 @@ static uint64_t read_line(const char *memory, size_t size, uint64_t random)
 }
 
 /*
- * What the memory itself takes: a line at random in as many bytes as all indexes have, and then
+ * The time of the memory itself: a line at random in as many bytes as all indexes have, and then
  * one that depends on it, in as many as all slots have, of the same kinds of memory. A get reads
  * these two, one after the other.
  */

@@ -48,7 +48,7 @@ struct pair {
 	uint32_t n; /* objects so far: chooses the next size */
 };
 
-/* What the consumer is told. */
+/* A message to the consumer. */
 struct message {
 	uint32_t number;               /* of the object */
 	struct shmstore_ticket ticket; /* its path's end is left out */

@@ -128,7 +128,7 @@ static void timed(struct worker *w, enum call call)
 	t->sum[call] += ns;
 	if (ns > t->longest[call])
 		t->longest[call] = ns;
-	/* What is leased for a moment, or was never put. */
+	/* The object is leased for a moment, or was never put. */
 	if (r < 0 && r != -ENOENT && r != -EPERM) {
 		t->n_failed[call]++;
 		t->error[call] = r;

@@ -352,7 +352,7 @@ static void ask_ahead(const char *path)
 	}
 }
 
-/* What is no message at all. */
+/* Bytes that are no message at all. */
 static void send_junk(const char *path)
 {
 	for (;;) {

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""What the daemon costs when nothing happens, and how fast it is when
+"""Measures the daemon's cost when nothing happens, and its speed when
 something does. Needs root (mounts).
 
     bench/daemon_numbers.py [--build DIRECTORY] [idle | cycle | kill-worker | kill-daemon]...

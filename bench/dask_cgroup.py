@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a group of processes costs: memory, CPU time, disk and socket bytes, as the kernel tells it.
+"""Measures a group of processes: memory, CPU time, disk and socket bytes, as the kernel tells it.
 
 A Meter covers the processes of one session (the measured process starts one). Memory comes from a
 memory cgroup of its own where we may make one, version 1 or 2; otherwise from the processes'

@@ -136,7 +136,7 @@ def make_frame(i, rows, n_keys):
 
 
 def warm(scratch_size=1 << 16):
-    """What every worker has done before the baseline is taken: the libraries are
+    """Prepares a worker before the baseline is taken: the libraries are
     loaded, BLAS has its buffers."""
     import dask.array
     import dask.dataframe  # noqa: F401
@@ -279,7 +279,7 @@ jobs = {"pairs": pairs, "empty pairs": empty_pairs, "matmul": matmul, "embarrass
 
 
 def numpy_fourfold(spec):
-    """What the sums come to."""
+    """The value of all sums."""
     sums = [reduce_one(make(i, spec.chunk // 8)) for i in range(spec.n_chunks)]
     return total(sums[i] for picks in fourfold_picks(spec) for i in picks)
 

@@ -3,8 +3,8 @@
 that moment, and which of these were computed again.
 
 A key is computed again where it leaves the scheduler's state `memory` while a task or a client
-still wants it: its last replica is lost. One that nobody wants any more leaves it, too, and does
-not count. A loss belongs to the last kill before it.
+still wants it: its last replica is lost. A key that nobody wants any more leaves it, too, and
+does not count. A loss belongs to the last kill before it.
 """
 import os
 import random
@@ -74,7 +74,7 @@ class Kills(SchedulerPlugin):
                 (len(self.insured_at), key))
 
     def open(self):
-        """What the scheduler waits for, and what workers it has: for people,
+        """The keys that the scheduler waits for, and its workers: for people,
         where a job does not end."""
         return self._client.sync(self._open)
 

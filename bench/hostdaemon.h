@@ -30,7 +30,7 @@ void hostdaemon_stop(struct hostdaemon *d);
 
 /* Opens a connection and says HELLO; exits where that fails. */
 int hostdaemon_connect(const struct hostdaemon *d);
-/* What it answers to a question (enum wire_question): a JSON document; free() it. Exits
+/* Its answer to a question (enum wire_question): a JSON document; free() it. Exits
  * where there is no answer. */
 char *hostdaemon_query(const struct hostdaemon *d, uint32_t what);
 

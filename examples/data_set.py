@@ -28,7 +28,7 @@ WORKERS = 2
 
 
 class Means:
-    """What a training loop asks for: the mean of a record, and the memory of the
+    """The mean of a record, as a training loop asks for it, and the memory of the
     worker that computed it."""
 
     def __init__(self, records):

@@ -53,7 +53,7 @@ static unsigned long long number(const char *text, struct argp_state *state)
 	return n;
 }
 
-/* What argp hands to parse_option(). */
+/* The input that argp hands to parse_option(). */
 struct parsing {
 	struct report_options *options;
 	void *own_input;

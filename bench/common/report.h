@@ -49,7 +49,7 @@ void report_row(struct report *r, const char *where, const char *operation, cons
 /* The same for a single figure, in seconds. */
 void report_seconds(struct report *r, const char *where, const char *operation, const char *variant,
 		    uint64_t count, double seconds);
-/* What could not be run, and why. */
+/* A measurement that could not be run, and why. */
 void report_skip(struct report *r, const char *what, const char *reason);
 
 enum report_relation {

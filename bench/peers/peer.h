@@ -20,7 +20,7 @@ extern "C" {
 
 #define PEER_SIZE_MAX (64u << 20) /* bytes of the largest object */
 
-/* What the consumer is told. */
+/* A message to the consumer. */
 struct peer_message {
 	size_t size; /* bytes in use */
 	int fd;      /* goes along; -1 = none */

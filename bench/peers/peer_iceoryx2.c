@@ -2,7 +2,7 @@
 /*
  * peer_iceoryx2.c: iceoryx2's publish and subscribe. Memory for a sample is borrowed from the
  * publisher, filled and sent; the subscriber has it until it lets go. Both sides keep the
- * publisher's memory mapped, which is POSIX shared memory, so on /dev/shm. What is sent has no key.
+ * publisher's memory mapped, which is POSIX shared memory, so on /dev/shm. A sample has no key.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * peer_segment.c: our packed objects (docs/segments.md) without a store around them: put, handoff,
- * a ticket's path, adopt, get, delete by key, as a store calls them. What a store adds, its ledger
- * and a look at what else has the key, is the difference to peer_shmstore_packed.
+ * a ticket's path, adopt, get, delete by key, as a store calls them. A store adds its ledger and
+ * a look at what else has the key: that is the difference to peer_shmstore_packed.
  */
 #include <errno.h>
 #include <fcntl.h>

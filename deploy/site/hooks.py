@@ -19,7 +19,7 @@ TABLE = r"(?:^\|.*?\n)+"
 
 
 def part(page, heading, pattern):
-    """What a section of a page has of the pattern."""
+    """The first match of the pattern in a section of a page."""
     section = re.search(rf"^## {heading}\n(.*?)^## ", (ROOT / page).read_text(), re.S | re.M)[1]
     return re.search(pattern, section, re.S | re.M)[0]
 

@@ -6,7 +6,7 @@
  * each; it is empty where O_TMPFILE works, and then a close looks at one number. That the name goes
  * when the descriptor does is why none of those who make such files knows of this.
  *
- * Which way is taken is found out once for a process, and stays: a filter is never
+ * A process finds out once which way works, and stays with it: a filter is never
  * taken off. A link cannot be tried without a file, so that it is asked for
  * beforehand whether linkat is refused.
  */

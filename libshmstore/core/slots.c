@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * slots.c: how a file comes into a slot of the pool, out of it, and goes. Which file is taken, and
- * whether it may be written again, recycle.c decides.
+ * slots.c: how a file comes into a slot of the pool, out of it, and goes. recycle.c decides which
+ * file is taken, and whether it may be written again.
  */
 #include "slots.h"
 

@@ -12,7 +12,7 @@
  *                    page-aligned from 64 KiB of buffers up
  *   header_size + buffer_size = the file's size
  *
- * What a file holds is input: shms_format_parse() reads each field once, out of a copy, and checks
+ * A file's bytes are input: shms_format_parse() reads each field once, out of a copy, and checks
  * every size, range, order and the header's hash before anything is used.
  */
 #ifndef SHMS_FORMAT_H

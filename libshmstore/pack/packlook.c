@@ -205,7 +205,7 @@ static bool is_key(const struct looking *l, const void *key, size_t key_size)
 	return !l->key || (key_size == l->key_size && memcmp(key, l->key, key_size) == 0);
 }
 
-/* Which keys the store has of the object, and whether one of them is asked for. */
+/* Finds the keys that the store has of the object. Is one of them asked for? */
 static bool find_keys(struct looking *l, const struct shms_packlook *o, bool own_key)
 {
 	struct shms_packalias_bytes object = {.slot = o->slot, .generation = o->generation};

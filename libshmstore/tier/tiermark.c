@@ -53,7 +53,7 @@ static int read_host(char ret[33])
 	return 0;
 }
 
-/* Which mount of a tmpfs that is; 0: the kernel does not say. 0 or -errno. */
+/* *ret: the number of that mount of a tmpfs; 0: the kernel does not say. 0 or -errno. */
 static int read_fsid(const struct shmstore_partition *p, uint64_t *ret)
 {
 	struct statfs fs;

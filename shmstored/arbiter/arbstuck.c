@@ -197,7 +197,7 @@ struct arb_want *arbstuck_victim(struct arb *a, struct arb_pool *p)
 }
 
 /*
- * Who rolls back or splits when nobody can go on by himself. One action per run.
+ * Decides which task rolls back or splits when none can go on by itself. One action per run.
  *
  *   D0   grant what fits: the pump has done it, but for who is below one that closed its pool;
  *        where D2 would act, these come first
@@ -209,7 +209,7 @@ struct arb_want *arbstuck_victim(struct arb *a, struct arb_pool *p)
  *   early   two or more requests of a pool can never be met, whatever all others give back: the
  *        lowest of them that holds something gets RETRY although others still run. Never a SPLIT
  *
- * Who is rolling back is not stalled, so that a decision waits for what it brings.
+ * A task that rolls back is not stalled, so that a decision waits for what it brings.
  */
 static struct arb_context *lowest_blocked(const struct arb *a)
 {

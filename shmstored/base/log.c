@@ -2,8 +2,8 @@
 /*
  * log.c: one line per event, whole or not at all: made in a buffer, given away with one call. Where
  * standard error is the journal ($JOURNAL_STREAM names its device and inode, as systemd.exec(5)
- * says) lines go there with their fields; else they are text. What comes from clients (names,
- * paths) can hold any byte: control characters are written as '?', so that nobody forges a line.
+ * says) lines go there with their fields; else they are text. Names and paths that come from
+ * clients can hold any byte: control characters are written as '?', so that nobody forges a line.
  *
  * Threads: any. The lock is held for the limiter only, never while writing.
  * Rejected: syslog(3): no fields, and its socket may block.

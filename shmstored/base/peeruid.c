@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 /*
- * What is wanted is found by what it is, not by its number or name: the units may be edited. With
+ * A socket is found by its kind, not by its number or name: the units may be edited. With
  * these two the service runs in an empty network namespace: HTTP comes in through the one, and
  * whose connection it is, is asked through the other.
  */

@@ -197,7 +197,7 @@ int config_parse_size(const char *text, uint64_t total, uint64_t *ret);
 #define CONFIG_WHY 256u /* bytes of what is wrong with such words */
 /*
  * Words "key=value", with blanks between them, of those keys of the section peers that are about
- * copies: of one actor. What they do not say is as in from. 0; -EINVAL, with why; -ENOMEM.
+ * copies: of one actor. Other members are as in from. 0; -EINVAL, with why; -ENOMEM.
  */
 int config_copies_read(const char *words, const struct config_copies *from,
 		       struct config_copies *ret, char why[CONFIG_WHY]);

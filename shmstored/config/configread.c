@@ -5,7 +5,7 @@
  *
  * Every value is text to libConfuse. It is checked while its line is at hand, so that an error can
  * name it, and taken over when the whole file is right: a file that is wrong anywhere changes
- * nothing. Which keys there are is in config.def alone. libConfuse gives its callbacks no argument:
+ * nothing. config.def alone has the keys. libConfuse gives its callbacks no argument:
  * where the error goes is in a static; configurations are read by the main thread only.
  */
 

@@ -21,7 +21,7 @@ int configvalue_percent(const char *text, uint64_t min, uint64_t max, uint64_t *
 /* Is it one of the n words? Its index. */
 int configvalue_word(const char *text, const char *const *words, int n, int *ret);
 
-/* What somebody may have meant by a word that is not known. */
+/* The word that somebody may have meant by one that is not known. */
 
 /* Of n words the one that takes the fewest edits from word, where these are at most a third of its
  * length (and two); else NULL. */

@@ -90,7 +90,7 @@ void admission_note(struct admission *a, struct admission_task *t, uint64_t now,
 void admission_end(struct admission *a, struct admission_task *t);
 
 /*
- * Which strategy estimates follow where nobody has pinned one: it begins with the peak, becomes
+ * The strategy that estimates follow where nobody has pinned one: it begins with the peak, becomes
  * bolder as long as much of what is reserved is not used, and is careful again with kinds of
  * tasks that had to be preempted.
  */

@@ -170,7 +170,7 @@ bool ckpt_stale_read(const char *text, struct ckpt_stale *ret);
 /* As ckpt_stale_read() takes it. */
 void ckpt_stale_write(const struct ckpt_stale *s, char ret[CKPT_STALE_MAX]);
 /*
- * What a preemption takes, and how long it waits for it. last_age_ms: of the newest copy;
+ * The copy that a preemption takes, and how long it waits for it. last_age_ms: of the newest one;
  * fresh_takes_ms: until there is a fresh one; CKPT_NONE: there is none, or will be none. NOTHING:
  * neither can be had.
  */

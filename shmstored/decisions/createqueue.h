@@ -52,7 +52,7 @@ enum createqueue_result {
 	CREATEQUEUE_TIMED_OUT,
 };
 
-/* Whoever makes requests; zeroed by the caller. */
+/* A client that makes requests; zeroed by the caller. */
 struct createqueue_client {
 	uint32_t n;
 	uint64_t held; /* the pass in which one of its requests did not fit */

@@ -97,7 +97,7 @@ struct gateline_task *gateline_next(struct gateline *a, uint64_t now_ms,
 				    enum gateline_outcome *ret);
 /* The next deadline of a waiting task; UINT64_MAX: there is none. */
 uint64_t gateline_deadline(const struct gateline *a);
-/* The task has ended, or is withdrawn and gets no answer. One that neither runs
+/* The task has ended, or is withdrawn and gets no answer. A task that neither runs
  * nor waits may be given, too. */
 void gateline_end(struct gateline *a, struct gateline_task *t);
 /* Why a task has this outcome now. */

@@ -16,7 +16,7 @@ struct host;
 struct pressproc;
 struct profiled;
 
-/* What hangs on a client, in the order in which it ends. */
+/* The parts of a client, in the order in which they end. */
 enum client_part {
 	CLIENT_TASKS,
 	CLIENT_PROFILED,

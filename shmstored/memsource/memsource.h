@@ -55,7 +55,7 @@ int memsource_read(const struct memsource_config *config, struct memsource_readi
 int memsource_again(const struct memsource_config *config, struct memsource_reading *io);
 void memsource_deinit(struct memsource_reading *r);
 
-/* What memsource.h read, as JSON, by the same names from the tool and from the daemon. */
+/* A reading as JSON, by the same names from the tool and from the daemon. */
 struct json_object;
 
 /* null where it is unknown. */

@@ -27,7 +27,7 @@ const PREEMPTED = [
   ['Try again', (r) => textCell(r.retry ? `after ${duration(r.delay_ms / 1000)}` : 'no')],
 ];
 
-// What nobody knows is no sample.
+// An unknown value is no sample.
 function addSample(m) {
   const s = state.host || (state.host = { time: [], private: [], store: [], other: [], used: [] });
   if (m.used === null || s.time[s.time.length - 1] === m.sampled) return;

@@ -98,7 +98,7 @@ function showNow(p) {
   if (p.survey) showBytes($('ghosts'), p.survey.ghosts);
 }
 
-// What lies on the disk, and what hinders it. Hidden where the partition has no disk tier.
+// The bytes on the disk, and what hinders it. Hidden where the partition has no disk tier.
 function showTier(t) {
   $('tier-tile').hidden = !t;
   if (!t) return;
@@ -406,7 +406,7 @@ const EVENT_WORDS = { 'daemon-started': 'the daemon started', 'store-came': 'a s
 const SIZES = new RegExp('(^|_)(bytes|used|hard|soft|residual|freed|held|original|written|free|' +
   'max|total|kill|gate|high|low|u)$');
 
-// What of an event's fields is worth a line; all of them are in its title.
+// The fields of an event that are worth a line; all of them are in its title.
 function eventText(e) {
   const words = [];
   for (const [name, value] of Object.entries(e)) {
@@ -466,7 +466,7 @@ function showLive(at) {
   $('notice').hidden = !notes.length;
 }
 
-// What was shown last stays, marked as past.
+// The last values stay, marked as past.
 function showAway() {
   document.body.className = 'is-away';
   const since = state.reached || state.began;

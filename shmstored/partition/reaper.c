@@ -9,7 +9,7 @@
  *     └───> dead ───> a worker reaps it ──> forget, or sleep until the first lease
  *     that stays ends, then look again
  *
- * Who is dead is the lock's to say, here for the books (the credit of a dead store is free before
+ * The lock says which store is dead, here for the books (the credit of a dead store is free before
  * its memory is), and in the library, which takes the lock before it removes anything. A store that
  * was made anew under the path in between is safe therefore.
  */

@@ -64,7 +64,7 @@ void report_status(const struct report_view *v, struct account *a, struct json_o
 }
 
 /*
- * Who holds memory that has no name: the witnesses of the last survey, the
+ * The holders of memory that has no name: the witnesses of the last survey, the
  * largest first as it gives them.
  */
 static void holder_part(const struct report_view *v, const struct survey_holder *h,

@@ -18,13 +18,13 @@ import pages
 from checks import check, output, shell, works
 
 PACKAGES = ("libshmstore0", "libshmstore-dev", "python3-shmstore", "shmstore-admin", "shmstored")
-# What systemd and the package manager write as they please.
+# Places that systemd and the package manager write to as they please.
 FLEETING = ("/opt", "/tmp", "/proc", "/sys", "/dev", "/run/systemd", "/run/log", "/run/udev",
             "/var/log", "/var/tmp/systemd-private", "/var/cache/ldconfig")
 
 
 def state():
-    """What is on the machine: its files, users, groups, mounts and units, each as a line."""
+    """The machine's files, users, groups, mounts and units, each as a line."""
     files = output("find", "/", "/run", "-xdev").split("\n")
     lines = [line for line in files if not line.startswith(FLEETING)]
     lines += [f"{name}: {line}" for name in ("passwd", "group", "shadow", "gshadow")

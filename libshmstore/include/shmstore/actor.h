@@ -21,7 +21,7 @@
  *           ...
  *           }
  *
- * What holds for every function, beside what it says itself:
+ * These hold for every function, beside what it says itself:
  *
  *   Return   0, or -errno:
  *              -EINVAL    an argument is NULL; the store is closed; a name is no name: 1 to

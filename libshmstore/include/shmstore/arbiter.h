@@ -21,7 +21,7 @@
  *   pool      SHMSTORE_ARB_PARTITION: the store's partition. Or private
  *             ones: a budget of this process
  *
- * What holds for every function that takes a store, beside what it says itself:
+ * These hold for every function that takes a store, beside what it says itself:
  *
  *   Return   0; or an outcome, > 0 (enum shmstore_arb_outcome); or -errno:
  *              -EINVAL    s is NULL or closed, a flag is unknown, the context is of another store,

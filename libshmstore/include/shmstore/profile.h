@@ -21,7 +21,7 @@
  *           shmstore_profile_end(s, task, NULL);
  *   }
  *
- * What holds for every function that takes a store, beside what it says itself:
+ * These hold for every function that takes a store, beside what it says itself:
  *
  *   Return   0, or -errno:
  *              -EINVAL    s is NULL or closed; a name is empty (a group may be), has a line break,

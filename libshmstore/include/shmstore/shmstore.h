@@ -528,7 +528,7 @@ SHMSTORE_API int shmstore_contains(struct shmstore *s, const void *key, size_t k
 SHMSTORE_API int shmstore_wait(struct shmstore *s, const void *key, size_t key_size,
 			       uint64_t generation, uint64_t timeout_ms);
 /*
- * Which process owns the store of a handle that reads it, and whether that lives: SHMSTORE_ALIVE,
+ * The process that owns the store of a handle that reads it, and whether it lives: SHMSTORE_ALIVE,
  * SHMSTORE_DEAD, or SHMSTORE_ALIVE_UNKNOWN (inspect.h). *ret_pid 0: it was closed, and is kept.
  * Return: 0; -ENOENT: the store is gone, and nobody has its name; -EPERM, -EMFILE.
  * Since 0.2.

@@ -382,7 +382,7 @@ class ArbReservation:
         """The reserved memory was taken in the partition, bytes of it (None: all): the
         kernel counts it from here on."""
     def unpin(self) -> bool:
-        """What it stands for may be evicted when others need the room. `Context.pin` undoes it.
+        """The object may be evicted when others need the room. `Context.pin` undoes it.
 
         False: not now, it stays pinned (it is leased, and cannot be told from the lease).
         """

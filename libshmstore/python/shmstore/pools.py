@@ -40,8 +40,8 @@ class Reservation(_shmstore.ArbReservation):
 
     @contextlib.contextmanager
     def spending(self) -> Iterator[Reservation]:
-        """What this thread puts, creates and promotes in the block comes out of the
-        reservation, which falls by it.
+        """This thread's puts, creations and promotions in the block come out of the
+        reservation, which falls by them.
 
         So a result is reserved before it is made, and put without
         reserving again. Not across an await.
@@ -66,7 +66,7 @@ class Pool:
         self.name = name
 
     def resize(self, capacity: int) -> None:
-        """What is reserved stays; nothing new is given until it fits again."""
+        """Reservations stay; nothing new is given until they fit again."""
         self.arbiter.store._arb_pool_resize(self.id, capacity)
 
     def remove(self) -> None:

@@ -17,7 +17,7 @@ class _Triplet(NamedTuple):
 
 
 class Ticket(_Triplet):
-    """What `Store.handoff` returns and `Store.adopt` takes: (path, header_size, buffer_size).
+    """The result of `Store.handoff` for `Store.adopt`: (path, header_size, buffer_size).
 
     Immutable, hashable, picklable and without any tie to the store: it may travel over
     anything. It is good for one adoption. `str(ticket)` is one line of printable text,

@@ -46,8 +46,8 @@ class _Missing(Exception):
 
 
 class CachedStore(WrapperStore):  # type: ignore[misc]
-    """What is read of source, from the cache. Writes go to source, and
-    their values leave the cache."""
+    """Reads come from the cache, which has what was read of source. Writes go to source,
+    and their values leave the cache."""
 
     def __init__(self, source: Store, cache: Cache, version: object = None) -> None:
         super().__init__(source)

@@ -443,7 +443,7 @@ class Policy(ActiveMemoryManagerPolicy):
 
     @property
     def hosts(self) -> Hosts:
-        """Which workers share a partition."""
+        """The workers, by the partition that they share."""
         assert self.conductor is not None
         return self.conductor.hosts
 
