@@ -246,8 +246,9 @@ stage_integration() {
   sanitizer_options
   build_sanitized || return 1
   if ((!long)); then
-    for name in processes daemon_client daemon_gate daemon_preempt_told daemon_actors deploy \
-      openmetrics big_pages admin_top daemon_upcalls profiles; do
+    for name in processes daemon_client daemon_gate daemon_preempt_told daemon_actors \
+      daemon_actors_pressed deploy openmetrics big_pages admin_top daemon_upcalls \
+      profiles; do
       left_out+=(--ignore "tests/integration/test_$name.py")
     done
   fi
@@ -278,7 +279,8 @@ stage_python() {
   build_release || return 1
   for name in deploy daemon_users daemon_http daemon_web openmetrics big_pages admin_top \
     admin_shell processes daemon_client daemon_upcalls daemon_gate daemon_preempt_told \
-    daemon_stage daemon_actors daemon_peers daemon_restarts profiles; do
+    daemon_stage daemon_actors daemon_actors_pressed daemon_peers daemon_links daemon_restarts \
+    profiles; do
     files+=("tests/integration/test_$name.py")
   done
   pytest_on "$release" tests/python || status=1

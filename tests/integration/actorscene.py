@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from daemon import wait_for
 
 shmstore = pytest.importorskip("shmstore")
 
@@ -111,3 +112,25 @@ class Process:
 
 def log(name="log", size=16 << 20, level="low", step=10, suspend=10, parent=""):
     return f"{name},{size},{level},{step},{suspend},{parent}"
+
+
+def saved(path):
+    """Objects of actors' states that are left in a partition, leases included."""
+    found = []
+    for where, _, names in os.walk(path):
+        found += [os.path.join(where, n) for n in names if "ckpt" in n or
+                  (where.endswith("/handoff") and n)]
+    return found
+
+
+def again(actor, method, *args):
+    """After a daemon's start: until the actor is known."""
+    def try_it():
+        try:
+            return (actor.call(method, *args),)
+        except shmstore.actors.ActorLost:
+            return None
+        except shmstore.Error as error:
+            assert error.errno == 95, error
+            return None
+    return wait_for("the actor", try_it)[0]

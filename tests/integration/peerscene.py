@@ -6,7 +6,8 @@ import os
 
 import pytest
 from actorscene import Process
-from daemon import wait_for
+from daemon import Daemon, wait_for
+from fixture import Place
 
 shmstore = pytest.importorskip("shmstore")
 
@@ -98,3 +99,36 @@ def outlasting(actor, *call):
             return actor.call(*call)
         except shmstore.actors.ActorLost:
             pass
+
+
+def path_of(name, directory):
+    return os.path.join(directory, name)
+
+
+@pytest.fixture
+def make_hosts(tmp_path):
+    """make_hosts("a", "b", ..., keys): daemons that know each other, on a
+    partition of 64 MiB each."""
+    made = []
+
+    def config(name, names, keys):
+        others = ",".join(path_of(n, tmp_path) for n in names if n < name)
+        return (f'peers {{\n name = {name}\n listen = "{path_of(name, tmp_path)}"\n' +
+                (f' connect = "{others}"\n' if others else "") + f" {keys}\n}}\n")
+
+    def make(*names, keys="copies = yes\n", size="64m", more=""):
+        for name in names:
+            place = Place(size=size)
+            made.append(Host(name, place, Daemon(config=config(name, names, KEYS + keys) +
+                                                 f'partition "{place.path}" {{ create = yes }}\n'
+                                                  + (more % path_of(f"profiles-{name}", tmp_path)
+                                                     if more else ""))))
+        connected(*made)
+        return made
+
+    yield make
+    for host in made:
+        host.end()
+    for host in made:
+        host.daemon.close()
+        host.place.remove()

@@ -5,9 +5,8 @@ import re
 import subprocess
 
 import pytest
-from actorscene import Process, log
+from actorscene import Process, again, log, saved
 from daemon import ADMIN, SHMSTORED, wait_for
-from test_daemon_actors import again, saved
 
 pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
 
