@@ -62,6 +62,8 @@ struct reap {
 	bool known;
 	uid_t uid;
 	pid_t pid;
+	uint64_t start_time; /* with the next: which of the owners that the path had */
+	int64_t created_ns;
 	char label[sizeof(((struct page_head *)0)->label)];
 	char name[sizeof(((struct page_head *)0)->name)];
 	/* The worker's result. */
@@ -147,6 +149,8 @@ static void identify(struct reap *r)
 		r->known = true;
 		r->uid = st.st_uid;
 		r->pid = (pid_t)head.pid;
+		r->start_time = head.start_time;
+		r->created_ns = head.created_ns;
 		memcpy(r->label, head.label, sizeof(r->label));
 		memcpy(r->name, head.name, sizeof(r->name));
 	}
@@ -157,7 +161,7 @@ static void run(struct scanner_job *job)
 {
 	struct reap *r = CONTAINER_OF(job, reap, job);
 
-	if (!r->known)
+	if (!r->known && !r->leased)
 		identify(r);
 	r->report = (struct shmstore_gc_report){0};
 	r->expiry_ms = UINT64_MAX;
@@ -292,6 +296,8 @@ static void take_over(struct reap *r, const struct member *m)
 	r->known = true;
 	r->uid = m->uid;
 	r->pid = m->pid;
+	r->start_time = m->start_time;
+	r->created_ns = m->created_ns;
 	snprintf(r->label, sizeof(r->label), "%s", m->label);
 	snprintf(r->name, sizeof(r->name), "%s", m->name);
 }
@@ -375,14 +381,31 @@ uint64_t reaper_coming(const struct account *a)
 	return sum;
 }
 
-void reaper_look(struct account *a, const char *path)
+static struct reap *find(const struct account *a, const char *path)
 {
 	struct reap *r = a->reaps;
 
-	if (a->closing)
-		return;
 	while (r && strcmp(r->path, path) != 0)
 		r = r->next;
+	return r;
+}
+
+bool reaper_has_reaped(const struct account *a, const char *path, uint64_t start_time,
+		       int64_t created_ns)
+{
+	const struct reap *r = find(a, path);
+
+	return r && r->leased && r->known && r->start_time == start_time &&
+	       r->created_ns == created_ns;
+}
+
+void reaper_look(struct account *a, const char *path)
+{
+	struct reap *r;
+
+	if (a->closing)
+		return;
+	r = find(a, path);
 	if (r) {
 		r->coming = left_behind(a, path);
 		call(r);

@@ -157,6 +157,7 @@ uint64_t links_of(const char *store, const char *key)
 /* ---- the other process ----------------------------------------------------------------------- */
 
 enum op {
+	OP_OPEN,
 	OP_PUT,
 	OP_GET,
 	OP_HANDOFF,
@@ -202,10 +203,15 @@ static bool transfer(int fd, void *data, size_t size, bool out)
 	return true;
 }
 
-static int serve_one(struct shmstore *s, struct shmstore_view **view, const struct request *q,
+static int serve_one(struct shmstore **store, struct shmstore_view **view, const struct request *q,
 		     struct reply *a)
 {
+	struct shmstore *s = *store;
+
 	switch (q->op) {
+	case OP_OPEN:
+		*store = scratch_store(q->key);
+		return 0;
 	case OP_PUT:
 		return put_pattern(s, q->key, q->size, q->seed, q->flags);
 	case OP_GET:
@@ -235,28 +241,25 @@ static int serve_one(struct shmstore *s, struct shmstore_view **view, const stru
 	}
 }
 
-static void serve(const char *store, int in, int out)
+static void serve(int in, int out)
 {
 	static struct request q;
 	static struct reply a;
 	struct shmstore_view *view = NULL;
-	struct shmstore *s = scratch_store(store);
+	struct shmstore *s = NULL;
 
-	a.r = 0;
-	transfer(out, &a, sizeof(a), true);
 	do {
 		if (!transfer(in, &q, sizeof(q), false))
 			_exit(0); /* the test has ended */
-		a.r = serve_one(s, &view, &q, &a);
+		a.r = serve_one(&s, &view, &q, &a);
 		transfer(out, &a, sizeof(a), true);
 	} while (q.op != OP_CLOSE);
 	_exit(0);
 }
 
-struct other other_start(const char *store)
+struct other other_fork(void)
 {
 	struct other o;
-	struct reply a;
 	int in[2], out[2];
 
 	shmstore_partition_unref(scratch_partition()); /* both sides have the same */
@@ -267,13 +270,12 @@ struct other other_start(const char *store)
 	if (o.pid == 0) {
 		close(in[1]);
 		close(out[0]);
-		serve(store, in[0], out[1]);
+		serve(in[0], out[1]);
 	}
 	close(in[0]);
 	close(out[1]);
 	o.to = in[1];
 	o.from = out[0];
-	ENSURE(transfer(o.from, &a, sizeof(a), false));
 	return o;
 }
 
@@ -288,6 +290,19 @@ static struct reply ask(struct other *o, struct request *q, const char *key)
 	transfer(o->to, q, sizeof(*q), true);
 	ENSURE(transfer(o->from, &a, sizeof(a), false));
 	return a;
+}
+
+void other_open(struct other *o, const char *store)
+{
+	ask(o, &(struct request){.op = OP_OPEN}, store);
+}
+
+struct other other_start(const char *store)
+{
+	struct other o = other_fork();
+
+	other_open(&o, store);
+	return o;
 }
 
 int other_put(struct other *o, const char *key, uint64_t size, uint64_t seed)

@@ -45,6 +45,10 @@ struct other {
 /* Opens the store in a child of its own. What follows is done over there, one at a time; each
  * returns what the call returned. */
 struct other other_start(const char *store);
+/* The same in two steps, for tests whose own threads run when the store is to be opened: a child
+ * that is forked amid them may find the sanitizer's allocator locked for ever. */
+struct other other_fork(void);
+void other_open(struct other *o, const char *store);
 int other_put(struct other *o, const char *key, uint64_t size, uint64_t seed);
 int other_get(struct other *o, const char *key, uint64_t size, uint64_t seed);
 int other_handoff(struct other *o, const char *key, uint64_t lease_ms, struct shmstore_ticket *ret);

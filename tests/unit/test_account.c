@@ -20,6 +20,7 @@
 #include "host.h"
 #include "loop.h"
 #include "member.h"
+#include "reaper.h"
 #include "scanner.h"
 #include "start.h"
 
@@ -122,6 +123,15 @@ static bool has_event(const void *arg)
 	return events_count(host.events, *(const enum event *)arg) > 0;
 }
 
+/* A look at the lock has been made since it was called for. */
+static bool is_looked_at(const void *arg)
+{
+	static unsigned n;
+
+	(void)arg;
+	return !reaper_busy(account) && ++n > 20;
+}
+
 struct asked {
 	struct account_wait wait;
 	const struct survey *survey;
@@ -197,11 +207,11 @@ Test(account, finds_who_comes_and_misses_who_closes, .timeout = 60)
 
 Test(account, reaps_who_is_killed, .timeout = 60)
 {
-	struct other a;
+	struct other a = other_fork();
 	enum event reaped = EVENT_STORE_REAPED;
 
 	begin();
-	a = other_start("victim");
+	other_open(&a, "victim");
 	cr_assert_eq(other_put(&a, "x", 1000000, 1), 0);
 	cr_assert(run_until(is_member, "victim"));
 	other_kill(&a);
@@ -228,12 +238,12 @@ Test(account, reaps_who_died_before_its_start, .timeout = 60)
 
 Test(account, leases_of_the_dead_stay_until_they_end, .timeout = 60)
 {
-	struct other a;
+	struct other a = other_fork();
 	struct shmstore_ticket t;
 	enum event reaped = EVENT_STORE_REAPED, expired = EVENT_LEASE_EXPIRED;
 
 	begin();
-	a = other_start("donor");
+	other_open(&a, "donor");
 	cr_assert_eq(other_put(&a, "x", 100000, 1), 0);
 	cr_assert_eq(other_handoff(&a, "x", 700, &t), 0);
 	cr_assert(run_until(is_member, "donor"));
@@ -245,6 +255,36 @@ Test(account, leases_of_the_dead_stay_until_they_end, .timeout = 60)
 	cr_assert(run_until(has_event, &expired));
 	cr_assert(run_until(is_gone, "donor"));
 	cr_assert_null(account->reaps);
+	finish();
+	ensure_nothing_left();
+}
+
+/* Gc, ours or another process's, holds the lock of a dead store while it looks at it. Such a store
+ * was taken for one that somebody had opened anew: its leases stayed until the next survey. */
+Test(account, a_dead_store_whose_lock_gc_holds_is_no_member, .timeout = 60)
+{
+	struct other a = other_fork();
+	struct shmstore_ticket t;
+	enum event reaped = EVENT_STORE_REAPED, expired = EVENT_LEASE_EXPIRED;
+	int fd;
+
+	begin();
+	other_open(&a, "donor");
+	cr_assert_eq(other_put(&a, "x", 100000, 1), 0);
+	cr_assert_eq(other_handoff(&a, "x", 2000, &t), 0);
+	cr_assert(run_until(is_member, "donor"));
+	other_kill(&a);
+	cr_assert(run_until(has_event, &reaped));
+	fd = open(scratch_store_path("donor", WIRE_PAGE_FILE), O_RDONLY | O_CLOEXEC);
+	cr_assert_geq(fd, 0);
+	cr_assert_eq(flock(fd, LOCK_EX | LOCK_NB), 0);
+	account_reap(account, scratch_store_path("donor", ""));
+	cr_assert(run_until(is_looked_at, NULL));
+	cr_assert_null(member("donor"));
+	cr_assert_eq(events_count(host.events, EVENT_STORE_CAME), 1);
+	close(fd);
+	cr_assert(run_until(has_event, &expired));
+	cr_assert(run_until(is_gone, "donor"));
 	finish();
 	ensure_nothing_left();
 }
