@@ -14,7 +14,7 @@ in_pairs=(asan tsan upstream integration crash dask python stress boot readme fu
 # other give up on a busy one.
 alone=(fresh)
 # On request, and of --long, only.
-long_only=(mutants model wheel packages image recipes site dask_new gcc11 old_libc arm64)
+long_only=(mutants model coverage wheel packages image recipes site dask_new gcc11 old_libc arm64)
 # may end well without having counted one: where they cannot be made
 no_tests=(format tidy build fresh boot wheel packages image site dask_new gcc11 old_libc arm64)
 
@@ -115,7 +115,7 @@ pytest_on() { # build directory, pytest's arguments
   local build=$1 part=$logs/$stage.pytest status python=
   shift
   # Python as it is cannot load an extension that wants a sanitizer.
-  [[ $build != "$release" ]] || python=$build/python
+  [[ $build == "$sanitized" ]] || python=$build/python
   pytest_once "$part" -n $((jobs + 1)) --dist loadfile "$@"
   status=$?
   cat "$part"
@@ -426,6 +426,24 @@ stage_model() {
       status=1
     fi
   done
+  return $status
+}
+
+# Which branches the tests take, room by room. Processes that are killed say nothing of theirs.
+stage_coverage() {
+  local build=build/coverage tools=build/venvs/coverage status=0
+  if ! { /usr/bin/python3 -m venv "$tools" && "$tools/bin/pip" install -q --retries 1 \
+    --timeout 20 gcovr==8.3; }; then
+    echo "skipped: gcovr is not to be had here"
+    add_counts 0 0 1
+    return
+  fi
+  cmake --preset coverage && cmake --build "$build" -j "$jobs" || return 1
+  find "$build" -name '*.gcda' -delete
+  ctest_in "$build" -LE readme || status=1
+  pytest_on "$root/$build" tests/integration || status=1
+  pytest_on "$root/$build" tests/python || status=1
+  script count_line tests/coverage "$build" "$tools/bin/gcovr" || status=1
   return $status
 }
 
