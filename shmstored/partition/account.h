@@ -154,12 +154,7 @@ struct account_wait {
 int account_survey(struct account *a, struct account_wait *w);
 void account_survey_cancel(struct account *a, struct account_wait *w);
 
-/* The owner of the store at path is, or may be, dead: reaps it as soon as its
- * lock is free. Idempotent. */
-void account_reap(struct account *a, const char *path);
-
 /* The lock on a partition's marker, which says that a daemon lives. */
-struct account;
 struct stat;
 
 /* Takes it for a->fd's partition into a->lock_fd. 0; -EBUSY: another daemon has

@@ -139,7 +139,7 @@ static void liar(void *arg, struct quota_store *s, const char *what)
 	struct json_object *o;
 
 	if (member_is_taken_over(m)) {
-		account_reap(k->account, m->path);
+		reaper_look(k->account, m->path);
 		return;
 	}
 	o = jsonmake_new();
@@ -439,7 +439,7 @@ static bool anybody_ended(struct account *a)
 
 	for (struct member *m = a->members; m; m = m->next) {
 		if (m->quota && member_process_ended(m)) {
-			account_reap(a, m->path);
+			reaper_look(a, m->path);
 			any = true;
 		}
 	}

@@ -60,12 +60,7 @@ struct reap {
 	uint64_t coming; /* bytes that it had, and has still */
 	/* The owner: from the member, or from the page, by the worker. */
 	bool known;
-	uid_t uid;
-	pid_t pid;
-	uint64_t start_time; /* with the next: which of the owners that the path had */
-	int64_t created_ns;
-	char label[sizeof(((struct page_head *)0)->label)];
-	char name[sizeof(((struct page_head *)0)->name)];
+	struct page_head owner;
 	/* The worker's result. */
 	int result;
 	struct shmstore_gc_report report;
@@ -137,7 +132,6 @@ static void over(struct reap *r)
 static void identify(struct reap *r)
 {
 	char page[WIRE_PATH_MAX + sizeof(WIRE_PAGE_FILE) + 2];
-	struct page_head head;
 	struct stat st;
 	int fd;
 
@@ -145,15 +139,8 @@ static void identify(struct reap *r)
 	fd = open(page, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return;
-	if (fstat(fd, &st) == 0 && pages_read_head(fd, &head) == 0) {
-		r->known = true;
-		r->uid = st.st_uid;
-		r->pid = (pid_t)head.pid;
-		r->start_time = head.start_time;
-		r->created_ns = head.created_ns;
-		memcpy(r->label, head.label, sizeof(r->label));
-		memcpy(r->name, head.name, sizeof(r->name));
-	}
+	r->known = fstat(fd, &st) == 0 && pages_read_head(fd, &r->owner) == 0;
+	r->owner.uid = st.st_uid;
 	close(fd);
 }
 
@@ -176,10 +163,10 @@ static struct json_object *describe(const struct reap *r)
 	jsonmake_text(o, "partition", r->account->path);
 	jsonmake_text(o, "path", r->path);
 	if (r->known) {
-		jsonmake_text(o, "name", r->name);
-		jsonmake_text(o, "label", r->label);
-		jsonmake_i64(o, "pid", r->pid);
-		jsonmake_u64(o, "uid", r->uid);
+		jsonmake_text(o, "name", r->owner.name);
+		jsonmake_text(o, "label", r->owner.label);
+		jsonmake_i64(o, "pid", r->owner.pid);
+		jsonmake_u64(o, "uid", r->owner.uid);
 	}
 	jsonmake_u64(o, "freed", r->report.freed);
 	jsonmake_u64(o, "objects", r->report.n_objects);
@@ -193,7 +180,8 @@ static void tell(struct reap *r)
 	struct host *h = r->account->host;
 
 	if (r->report.freed && r->known)
-		accountquota_freed(r->account, r->books, r->uid, r->label, r->report.freed);
+		accountquota_freed(r->account, r->books, r->owner.uid, r->owner.label,
+				   r->report.freed);
 	else if (r->report.freed)
 		accountquota_room(r->account);
 	if (r->leased && r->report.n_leases)
@@ -294,12 +282,12 @@ static void submit(struct reap *r)
 static void take_over(struct reap *r, const struct member *m)
 {
 	r->known = true;
-	r->uid = m->uid;
-	r->pid = m->pid;
-	r->start_time = m->start_time;
-	r->created_ns = m->created_ns;
-	snprintf(r->label, sizeof(r->label), "%s", m->label);
-	snprintf(r->name, sizeof(r->name), "%s", m->name);
+	r->owner = (struct page_head){.uid = m->uid,
+				      .pid = (uint32_t)m->pid,
+				      .start_time = m->start_time,
+				      .created_ns = m->created_ns};
+	snprintf(r->owner.label, sizeof(r->owner.label), "%s", m->label);
+	snprintf(r->owner.name, sizeof(r->owner.name), "%s", m->name);
 }
 
 /* Not while its job runs. Frees r where there is nothing left to do. */
@@ -365,11 +353,11 @@ static uint64_t left_behind(struct account *a, const char *path)
 
 bool reaper_busy(const struct account *a)
 {
-	for (const struct reap *r = a->reaps; r; r = r->next) {
-		if (r->running || r->wanted)
-			return true;
-	}
-	return false;
+	const struct reap *r = a->reaps;
+
+	while (r && !r->running && !r->wanted)
+		r = r->next;
+	return r;
 }
 
 uint64_t reaper_coming(const struct account *a)
@@ -395,8 +383,8 @@ bool reaper_has_reaped(const struct account *a, const char *path, uint64_t start
 {
 	const struct reap *r = find(a, path);
 
-	return r && r->leased && r->known && r->start_time == start_time &&
-	       r->created_ns == created_ns;
+	return r && r->leased && r->known && r->owner.start_time == start_time &&
+	       r->owner.created_ns == created_ns;
 }
 
 void reaper_look(struct account *a, const char *path)
@@ -425,14 +413,8 @@ void reaper_look(struct account *a, const char *path)
 	r->timer.fn = on_timer;
 	r->delay_ms = RETRY_MS;
 	r->coming = left_behind(a, path);
-	r->next = a->reaps;
-	a->reaps = r;
+	LL_PREPEND(a->reaps, r);
 	call(r);
-}
-
-void account_reap(struct account *a, const char *path)
-{
-	reaper_look(a, path);
 }
 
 void reaper_close(struct account *a)

@@ -27,22 +27,17 @@ uint64_t reaper_coming(const struct account *a);
 void reaper_close(struct account *a);
 
 /* Gc of a whole partition now and then, for what no death announces: leases of live stores
- * that ended, torn leftovers. */
-struct account;
-
-/* Runs in a worker, after jobs that somebody waits for. Removals are told as events. */
+ * that ended, torn leftovers. Runs in a worker, after jobs that somebody waits for. Removals are told
+ * as events. */
 void sweep_start(struct account *a);
 
-/* Notices stores that come and go in stores/ without a word to us. */
-struct account;
-
-/* Watches a's stores/; sets a->finder. Before the first scan, so that nothing falls in between. 0,
- * -errno: only surveys find them then. */
+/* Notices stores that come and go in stores/ without a word to us: watches a's stores/; sets
+ * a->finder. Before the first scan, so that nothing falls in between. 0, -errno: only surveys find
+ * them then. */
 int finder_open(struct account *a);
 void finder_close(struct account *a);
 
 /* When a partition is surveyed, and what follows from it. Asking for one is account_survey(). */
-struct account;
 
 /* The first survey begins. 0, -ENOMEM. */
 int surveyor_open(struct account *a);

@@ -25,6 +25,7 @@
 #include "jsonmake.h"
 #include "member.h"
 #include "pages.h"
+#include "reaper.h"
 #include "scanner.h"
 
 #define ACTIONS_MAX 1000u
@@ -227,7 +228,7 @@ static void done(struct scanner_job *job)
 	if (r->result == 0 && !r->account->closing)
 		tell(r);
 	if (r->result == 0 && !r->account->closing && r->expiry_ms != UINT64_MAX)
-		account_reap(r->account, r->path); /* which waits for the leases */
+		reaper_look(r->account, r->path); /* which waits for the leases */
 	/* after tell(): a watcher that was told may have been dropped, ourselves too */
 	c = r->conn;
 	if (c)

@@ -278,7 +278,7 @@ Test(account, a_dead_store_whose_lock_gc_holds_is_no_member, .timeout = 60)
 	fd = open(scratch_store_path("donor", WIRE_PAGE_FILE), O_RDONLY | O_CLOEXEC);
 	cr_assert_geq(fd, 0);
 	cr_assert_eq(flock(fd, LOCK_EX | LOCK_NB), 0);
-	account_reap(account, scratch_store_path("donor", ""));
+	reaper_look(account, scratch_store_path("donor", ""));
 	cr_assert(run_until(is_looked_at, NULL));
 	cr_assert_null(member("donor"));
 	cr_assert_eq(events_count(host.events, EVENT_STORE_CAME), 1);
@@ -500,6 +500,6 @@ Test(account, the_end_does_not_wait, .timeout = 60)
 	other_kill(&a);
 	cr_assert_eq(loop_timer(host.loop, &u.op, loop_clock(), 0), 0);
 	cr_assert_eq(loop_run(host.loop), 0);
-	account_reap(account, scratch_store_path("a", ""));
+	reaper_look(account, scratch_store_path("a", ""));
 	finish();
 }
