@@ -26,9 +26,8 @@ uint64_t reaper_coming(const struct account *a);
 /* The account closes: no more looks. */
 void reaper_close(struct account *a);
 
-/* Gc of a whole partition now and then, for what no death announces: leases of live stores
- * that ended, torn leftovers. Runs in a worker, after jobs that somebody waits for. Removals are told
- * as events. */
+/* Gc of a whole partition now and then, in a worker, after jobs that somebody waits for: what no
+ * death announces, as leases of live stores that ended, torn leftovers. Removals are events. */
 void sweep_start(struct account *a);
 
 /* Notices stores that come and go in stores/ without a word to us: watches a's stores/; sets
