@@ -148,14 +148,20 @@ static bool is_of(const struct looking *k, const struct place *p, const struct u
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-static int copy_key(const struct shms_seglook *l, const struct shms_segpacked *o,
+static int copy_key(const struct shms_seglook *l, const struct shms_segunnamed *o,
 		    struct shms_packedhold *hold)
 {
-	hold->key = malloc(o->key_size + 1ul);
+	const struct shms_segslot slot = shms_segslot_at(&l->segment, o->slot);
+
+	hold->key = malloc(o->object->key_size + 1ul);
 	if (!hold->key)
 		return -ENOMEM;
-	hold->key_size = o->key_size;
-	if (shms_seglook_key(l, o, hold->key) < 0) { /* cut meanwhile: it has no key any more */
+	hold->key_size = o->object->key_size;
+	/* A long key's bytes may be another object's by now; of a file that was cut it has none. */
+	if (shms_seglook_key(l, o->object, hold->key) < 0 ||
+	    (hold->key_size > SHMS_SEGPACKED_KEY &&
+	     (shms_seglook_again(l, o->slot) < 0 ||
+	      shms_segstate_generation(shms_segword_load(slot.state)) != o->generation))) {
 		free(hold->key);
 		hold->key = NULL;
 	}
@@ -181,7 +187,7 @@ static int add_hold(struct looking *k, const struct shms_segunnamed *o, size_t m
 					 .first = first,
 					 .inflight = o->inflight};
 	if (h->keys && !o->inflight)
-		r = copy_key(k->l, o->object, hold);
+		r = copy_key(k->l, o, hold);
 	h->n_packed += r == 0;
 	return r;
 }

@@ -45,6 +45,7 @@ static int read_name(struct shms_pack *p, struct shms_packplace place,
 	if (!shms_packlines_means(&p->left, key.hash, g->file->segment.uuid, place.slot)) {
 		shms_packalias_unname(p, place, 0);
 	} else {
+		p->last.size = 0; /* which may mean held */
 		shms_packindex_replace(&p->index, key.hash, held, place);
 		shms_packalias_unname(p, held, 0);
 	}

@@ -180,8 +180,11 @@ static int hold(struct shms_pack *p, struct shms_packplace place, uint32_t gener
 		shms_packseg_view(p, place);
 		return 1;
 	}
-	if (shms_segslot_pin(&slot, g->file->holder, g->from, generation) < 0)
+	if (shms_segslot_pin(&slot, g->file->holder, g->from, generation) < 0) {
+		/* The owner may have left the slot to us, for the bit that stood meanwhile. */
+		shms_segment_hint(&g->file->segment, place.slot);
 		return 0;
+	}
 	*shms_packviews_at(&p->views, place) = SHMS_PACK_MARKED | 1;
 	g->n_viewed++;
 	g->n_held++;
@@ -194,7 +197,8 @@ struct found {
 	struct shms_pack_view view;
 	uint8_t *alias; /* the key, where it is not the object's own; else NULL */
 	size_t alias_size;
-	bool instead; /* the alias says so */
+	bool instead;            /* the alias says so */
+	uint64_t inode, n_links; /* in a list */
 };
 
 static void drop(struct shms_pack *p, struct found *f)
@@ -437,6 +441,8 @@ static void give_back(struct batch *b)
 
 static int add(struct batch *b, struct found *f)
 {
+	const struct shms_packseg *g = &b->p->segments[f->view.number];
+	struct shms_segslot slot;
 	size_t size = b->size ? 2 * b->size : 32, key_size;
 	const void *key = key_of(f, &key_size);
 	uint32_t hash = (uint32_t)shms_packhash(key, key_size).hash;
@@ -455,6 +461,9 @@ static int add(struct batch *b, struct found *f)
 		b->found = grown;
 		b->size = size;
 	}
+	slot = shms_packseg_slot(g, f->view.slot);
+	f->inode = g->file->inode;
+	f->n_links = shms_packlook_links(&slot, shms_segword_load(slot.state));
 	b->found[b->n++] = *f;
 	return 0;
 }
@@ -519,16 +528,14 @@ static int read_some(struct batch *b)
 	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 
-static struct shms_packread_key tell(const struct shms_pack *p, const struct found *f)
+/* Of what was read under the lock alone: fn, which is called in between, may have forked. */
+static struct shms_packread_key tell(const struct found *f)
 {
-	const struct shms_packseg *g = &p->segments[f->view.number];
-	struct shms_segslot slot = shms_packseg_slot(g, f->view.slot);
-	struct shms_packread_key k = {
-		.view = &f->view,
-		.inode = g->file->inode,
-		.n_links = shms_packlook_links(&slot, shms_segword_load(slot.state)),
-		.alias = f->alias != NULL,
-		.instead = f->instead};
+	struct shms_packread_key k = {.view = &f->view,
+				      .inode = f->inode,
+				      .n_links = f->n_links,
+				      .alias = f->alias != NULL,
+				      .instead = f->instead};
 
 	k.key = key_of(f, &k.key_size);
 	return k;
@@ -543,7 +550,7 @@ int shms_packread_each(struct shms_pack *p, uint64_t *io_from,
 	while (r == 0 && b.from < UINT64_C(1) << 32) {
 		r = read_some(&b);
 		for (size_t i = 0; r == 0 && i < b.n; i++) {
-			const struct shms_packread_key k = tell(p, &b.found[i]);
+			const struct shms_packread_key k = tell(&b.found[i]);
 
 			r = fn(&k, arg);
 		}

@@ -18,7 +18,7 @@ static void settle_intent(const struct shms_segment *g, unsigned holder, uint64_
 	struct shms_segslot slot;
 
 	/* No honest store meant such a slot, and none of its bits can be there. */
-	if (index >= g->shape.n_slots)
+	if (index >= shms_segment_born(g))
 		return;
 	slot = shms_segslot_at(g, index);
 	shms_segword_cas(slot.state, shms_segstate_make(SHMS_SEG_CLOSING, generation),

@@ -342,9 +342,18 @@ struct told {
 struct once {
 	int (*fn)(const struct shmstore_object_info *info, void *arg);
 	void *arg;
+	int r; /* of fn: not to be taken for an error of the list */
 	struct told *told;
 	uint64_t from; /* all keys with a lower hash were told before, by the index */
 };
+
+static int tell_user(const struct shmstore_object_info *info, void *arg)
+{
+	struct once *o = arg;
+
+	o->r = o->fn(info, o->arg);
+	return o->r;
+}
 
 static int tell_once(const struct shmstore_object_info *info, void *arg)
 {
@@ -368,7 +377,7 @@ static int tell_once(const struct shmstore_object_info *info, void *arg)
 			return -ENOMEM;
 		}
 	}
-	return o->fn(info, o->arg);
+	return tell_user(info, o);
 }
 
 static void forget(struct once *o)
@@ -417,18 +426,22 @@ int shms_peek_each(struct shmstore *s,
 
 	if (!s->readonly)
 		return look(s, s->dir_fd, NULL, 0, tell, &(struct each){s, fn, arg});
-	r = each_indexed(s, &o.from, fn, arg);
+	/* -ESTALE: fn has renewed the handle, or this is a child that it has forked. */
+	do
+		r = each_indexed(s, &o.from, tell_user, &o);
+	while (r == -ESTALE && o.r == 0);
 	if (r == 0)
-		return each_refused(s, &(struct each){s, fn, arg});
+		r = each_refused(s, &(struct each){s, tell_user, &o});
 	/* The index may end in the middle, with its owner. */
-	if (r != -ENOTSUP)
-		return r == -ENOENT ? 0 : r;
-	r = each_slot(&o, s);
-	for (int i = 0; r == -EAGAIN && i < TRIES; i++) {
+	else if (r == -ENOTSUP && o.r == 0)
+		r = each_slot(&o, s);
+	for (int i = 0; r == -EAGAIN && o.r == 0 && i < TRIES; i++) {
 		r = each_indexed(s, &o.from, tell_once, &o);
-		if (r == -ENOTSUP)
+		if (r == -ENOTSUP && o.r == 0)
 			r = each_slot(&o, s);
 	}
 	forget(&o);
+	if (o.r != 0)
+		return o.r;
 	return r == -ENOENT ? 0 : r == -EAGAIN ? -ETIMEDOUT : r;
 }

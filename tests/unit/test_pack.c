@@ -286,6 +286,25 @@ static void put_twice(struct shms_pack *p, const char *key)
 				      (struct shms_packplace){v.number, v.slot}));
 }
 
+/* The last key that was looked up is remembered, and was so for the object that loses its name. */
+Test(pack, kept_store_of_one_key_killed_while_it_replaced_its_object)
+{
+	struct shms_pack *a = open_pack("a", true);
+
+	put_twice(a, "k");
+	cr_assert_eq(put(a, "k", 100, 2, false), 0);
+	close_pack(a);
+	a = open_pack("a", true);
+	cr_assert(has(a, "k", 100, 2));
+	cr_assert_eq(put(a, "l", 100, 3, false), 0);
+	cr_assert(has(a, "k", 100, 2));
+	cr_assert_eq(drop(a, "k"), 0);
+	cr_assert_eq(drop(a, "k"), -ENOENT);
+	cr_assert_eq(drop(a, "l"), 0);
+	cr_assert_eq(a->index.n, 0);
+	close_pack(a);
+}
+
 Test(pack, kept_store_finds_all_it_had)
 {
 	struct shms_pack *a = open_pack("a", true), *b = open_pack("b", true);
