@@ -257,12 +257,13 @@ static bool set_views(struct shms_pack *p, struct shms_packplace place, uint32_t
 		      uint64_t now_ms)
 {
 	struct shms_packseg *g = &p->segments[place.segment];
-	struct shms_segslot s = shms_packseg_slot(g, place.slot);
+	struct shms_segslot s;
 
 	if (views & (SHMS_PACK_COUNT | SHMS_PACK_INHERITED)) {
 		*shms_packviews_find(&p->views, place) = views;
 		return false;
 	}
+	s = shms_packseg_slot(g, place.slot); /* not before: a child has no books */
 	shms_packviews_drop(&p->views, place);
 	g->n_viewed--;
 	if (!shms_packseg_named(g, place.slot))
