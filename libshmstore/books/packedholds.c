@@ -151,17 +151,13 @@ static bool is_of(const struct looking *k, const struct place *p, const struct u
 static int copy_key(const struct shms_seglook *l, const struct shms_segunnamed *o,
 		    struct shms_packedhold *hold)
 {
-	const struct shms_segslot slot = shms_segslot_at(&l->segment, o->slot);
-
 	hold->key = malloc(o->object->key_size + 1ul);
 	if (!hold->key)
 		return -ENOMEM;
 	hold->key_size = o->object->key_size;
 	/* A long key's bytes may be another object's by now; of a file that was cut it has none. */
 	if (shms_seglook_key(l, o->object, hold->key) < 0 ||
-	    (hold->key_size > SHMS_SEGPACKED_KEY &&
-	     (shms_seglook_again(l, o->slot) < 0 ||
-	      shms_segstate_generation(shms_segword_load(slot.state)) != o->generation))) {
+	    (hold->key_size > SHMS_SEGPACKED_KEY && !shms_seglook_has(l, o->slot, o->generation))) {
 		free(hold->key);
 		hold->key = NULL;
 	}

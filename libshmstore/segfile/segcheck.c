@@ -55,17 +55,6 @@ static int tell(const struct shms_seglook *l, const struct shms_segpacked *o,
 	return c->damaged(key, o->key_size, c->arg);
 }
 
-/* Is there still the object of that generation? What cannot be read is not there. */
-static bool is_there(const struct shms_seglook *l, uint32_t slot, uint32_t generation)
-{
-	uint64_t state;
-
-	if (shms_seglook_again(l, slot) < 0)
-		return false;
-	state = shms_segword_load(shms_segslot_at(&l->segment, slot).state);
-	return shms_segstate_published(state) && shms_segstate_generation(state) == generation;
-}
-
 static int check(const struct shms_seglook *l, uint32_t index, struct shms_segcheck *c)
 {
 	struct shms_segslot slot = shms_segslot_at(&l->segment, index);
@@ -87,7 +76,7 @@ static int check(const struct shms_seglook *l, uint32_t index, struct shms_segch
 		return 0;
 	if (r == -ENOMEM)
 		return r;
-	return is_there(l, index, shms_segstate_generation(state)) ? tell(l, &o, c) : 0;
+	return shms_seglook_has(l, index, shms_segstate_generation(state)) ? tell(l, &o, c) : 0;
 }
 
 int shms_segcheck(const struct shms_seglook *l, struct shms_segcheck *c)

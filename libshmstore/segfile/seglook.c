@@ -240,6 +240,16 @@ void shms_seglook_close(struct shms_seglook *l)
 	l->fd = shms_close_fd(l->fd);
 }
 
+bool shms_seglook_has(const struct shms_seglook *l, uint32_t slot, uint32_t generation)
+{
+	uint64_t state;
+
+	if (shms_seglook_again(l, slot) < 0)
+		return false;
+	state = shms_segword_load(shms_segslot_at(&l->segment, slot).state);
+	return shms_segstate_published(state) && shms_segstate_generation(state) == generation;
+}
+
 int shms_seglook_key(const struct shms_seglook *l, const struct shms_segpacked *o, void *ret)
 {
 	if (o->key_size > SHMS_SEGPACKED_KEY)

@@ -40,6 +40,8 @@ void shms_seglook_close(struct shms_seglook *l);
 /* Of a look for reading: copies a slot's words again, as they are now. 0; -EBADMSG:
  * the file was cut; -errno. */
 int shms_seglook_again(const struct shms_seglook *l, uint32_t slot);
+/* Copies it again. Is the object of that generation still there? If it cannot be read it is not. */
+bool shms_seglook_has(const struct shms_seglook *l, uint32_t slot, uint32_t generation);
 /* Of a look for reading: reads size bytes of the file from off on. 0, -EBADMSG, -errno. */
 int shms_seglook_read(const struct shms_seglook *l, uint64_t off, void *ret, uint64_t size);
 /* Copies the key of the object o, which was read out of its slot: o->key_size

@@ -266,8 +266,8 @@ static int make(struct account *a, const char *path, int fd, bool write, const s
 
 	if (r < 0)
 		return r;
-	/* Whoever removes what ended of a dead store holds its lock meanwhile. */
-	if (reaper_has_reaped(a, path, head.start_time, head.created_ns))
+	/* Gc holds the lock of a dead store while it removes the leases that ended. */
+	if (reaper_has_reaped(a, path, &head))
 		return -ENOENT;
 	m = calloc(1, sizeof(*m));
 	if (!m)

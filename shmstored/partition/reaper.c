@@ -139,8 +139,10 @@ static void identify(struct reap *r)
 	fd = open(page, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return;
-	r->known = fstat(fd, &st) == 0 && pages_read_head(fd, &r->owner) == 0;
-	r->owner.uid = st.st_uid;
+	if (fstat(fd, &st) == 0 && pages_read_head(fd, &r->owner) == 0) {
+		r->known = true;
+		r->owner.uid = st.st_uid; /* the kernel's word, not the page's */
+	}
 	close(fd);
 }
 
@@ -378,13 +380,12 @@ static struct reap *find(const struct account *a, const char *path)
 	return r;
 }
 
-bool reaper_has_reaped(const struct account *a, const char *path, uint64_t start_time,
-		       int64_t created_ns)
+bool reaper_has_reaped(const struct account *a, const char *path, const struct page_head *owner)
 {
 	const struct reap *r = find(a, path);
 
-	return r && r->leased && r->known && r->owner.start_time == start_time &&
-	       r->owner.created_ns == created_ns;
+	return r && r->leased && r->known && r->owner.start_time == owner->start_time &&
+	       r->owner.created_ns == owner->created_ns;
 }
 
 void reaper_look(struct account *a, const char *path)

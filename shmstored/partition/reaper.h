@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 struct account;
+struct page_head;
 
 /*
  * Something says that the store at path may be dead or gone: the loop looks at it next, and if it
@@ -15,9 +16,8 @@ struct account;
  * yet, it looks again soon. Idempotent.
  */
 void reaper_look(struct account *a, const char *path);
-/* Is the owner of these times, at path, dead, and all reaped but the leases that stay? */
-bool reaper_has_reaped(const struct account *a, const char *path, uint64_t start_time,
-		       int64_t created_ns);
+/* Is the owner that wrote this head at path dead, and all reaped but the leases that stay? */
+bool reaper_has_reaped(const struct account *a, const char *path, const struct page_head *owner);
 /* Is there one at work, or about to be? */
 bool reaper_busy(const struct account *a);
 /* Bytes that stores had when they ended and are not reaped yet: they come back by themselves, and

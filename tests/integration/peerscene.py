@@ -16,7 +16,7 @@ KEYS = "frequency = 10ms\n recover-after = 300ms\n timeout = 5s\n"
 
 @contextlib.contextmanager
 def as_client_of(daemon):
-    """What is opened meanwhile asks this daemon."""
+    """Stores that are opened within it ask this daemon."""
     before = os.environ.get("SHMSTORE_SOCKET")
     os.environ["SHMSTORE_SOCKET"] = daemon.socket
     try:

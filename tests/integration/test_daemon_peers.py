@@ -444,8 +444,8 @@ sys.stdin.read()
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
 def test_a_peer_speaks_for_its_own_user_only(make_hosts, tmp_path):
-    """Whatever it says of itself: what it says of another user's actors and profile is not
-    believed, and it hears nothing of them."""
+    """A peer's words about another user's actors and profile are not believed, whatever it says of
+    itself, and it hears nothing of them."""
     a, b = make_hosts("a", "b", keys="", more='profile { private = conservative\n directory = "%s" '
                                               '}\n')
     home = a.process("first", log(size=8192))

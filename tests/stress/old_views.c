@@ -15,8 +15,8 @@
  * is that memory was used again: objects were packed, and far more bytes put than there is room
  * for. tests/mutants/segfile leaves out the guards.
  *
- * Built as old_views_no_lease and old_views_no_links the program's own fcntl() and fstat() tell
- * the library that the file is nobody else's: then the test must find changed views.
+ * old_views_no_lease and old_views_no_links are built with old_views_lies.c, whose fcntl() or
+ * fstat() tells the library that the file is nobody else's: then the test must find changed views.
  * tests/crash/run runs all three.
  */
 #include "old_views.h"
@@ -33,49 +33,11 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "sandbox.h"
-
-#if defined(OLD_VIEWS_NO_LEASE) || defined(OLD_VIEWS_NO_LINKS)
-#include <dlfcn.h>
-#endif
-
-#ifdef OLD_VIEWS_NO_LEASE
-int fcntl(int fd, int command, ...)
-{
-	static int (*next)(int, int, ...);
-	va_list args;
-	va_start(args, command);
-	void *arg = va_arg(args, void *);
-	va_end(args);
-	if (command == F_SETLEASE)
-		return 0;
-	if (!next) {
-		void *found = dlsym(RTLD_NEXT, "fcntl");
-		memcpy((void *)&next, &found, sizeof(found));
-	}
-	return next(fd, command, arg);
-}
-#endif
-
-#ifdef OLD_VIEWS_NO_LINKS
-int fstat(int fd, struct stat *st)
-{
-	static int (*next)(int, struct stat *);
-	if (!next) {
-		void *found = dlsym(RTLD_NEXT, "fstat");
-		memcpy((void *)&next, &found, sizeof(found));
-	}
-	int rc = next(fd, st);
-	if (rc == 0 && S_ISREG(st->st_mode) && st->st_nlink > 1)
-		st->st_nlink = 1;
-	return rc;
-}
-#endif
 
 const char *const ov_kind_name[OV_N_KINDS] = {
 	"views, same process",      "copy-on-write views",
@@ -319,7 +281,7 @@ static void put_one(struct churner *c, unsigned key)
 		break;
 	}
 	if (rc == -ENOSPC && c->o->pack_max) {
-		/* What was there is, unless it was to be deleted first. */
+		/* The object before it is still there, unless it was to be deleted first. */
 		c->seeds[key] =
 			shmstore_contains(c->s, name, strlen(name)) == 1 ? c->seeds[key] : 0;
 		return;
@@ -339,7 +301,7 @@ static int count_packed(const struct shmstore_object_info *info, void *arg)
 	return 0;
 }
 
-/* What is done now and then to all that is there. */
+/* Now and then: counts the packed objects, and collects garbage. */
 static void tend(struct churner *c)
 {
 	uint64_t n = 0;

@@ -42,8 +42,8 @@ struct other {
 	pid_t pid;
 	int to, from;
 };
-/* Opens the store in a child of its own. What follows is done over there, one at a time; each
- * returns what the call returned. */
+/* Opens the store in a child of its own. The calls that follow are made over there, one at a
+ * time; each returns what the store's call returned. */
 struct other other_start(const char *store);
 /* The same in two steps, for tests whose own threads run when the store is to be opened: a child
  * that is forked amid them may find the sanitizer's allocator locked for ever. */
