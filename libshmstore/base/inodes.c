@@ -9,7 +9,7 @@
  */
 #include "inodes.h"
 
-#include <stdlib.h>
+#include "alloc.h"
 
 #define HASH_NONFATAL_OOM 1
 #define HASH_FUNCTION(key, size, hashv) \
@@ -30,7 +30,7 @@ struct slab {
 struct shms_inodes {
 	struct slot *table;  /* uthash's head */
 	struct slab **index; /* the slabs in order */
-	uint64_t n_slots, n_slabs, index_size;
+	size_t n_slots, n_slabs, index_size;
 };
 
 static inline unsigned slot_hash(uint64_t ino)
@@ -58,14 +58,11 @@ struct shms_inodes *shms_inodes_free(struct shms_inodes *s)
 static struct slot *slot_new(struct shms_inodes *s)
 {
 	if (s->n_slots == s->n_slabs * SLAB_ENTRIES) {
-		if (s->n_slabs == s->index_size) {
-			uint64_t size = s->index_size ? 2 * s->index_size : 16;
-			struct slab **index = reallocarray(s->index, size, sizeof(*index));
-			if (!index)
-				return NULL;
-			s->index = index;
-			s->index_size = size;
-		}
+		struct slab **index =
+			shms_grow(s->index, &s->index_size, s->n_slabs, 1, sizeof(*index));
+		if (!index)
+			return NULL;
+		s->index = index;
 		s->index[s->n_slabs] = malloc(sizeof(struct slab));
 		if (!s->index[s->n_slabs])
 			return NULL;
@@ -74,7 +71,7 @@ static struct slot *slot_new(struct shms_inodes *s)
 	return &s->index[s->n_slots / SLAB_ENTRIES]->slots[s->n_slots % SLAB_ENTRIES];
 }
 
-static struct shms_inode *find(const struct shms_inodes *s, uint64_t ino)
+struct shms_inode *shms_inodes_find(const struct shms_inodes *s, uint64_t ino)
 {
 	struct slot *slot;
 
@@ -84,7 +81,7 @@ static struct shms_inode *find(const struct shms_inodes *s, uint64_t ino)
 
 struct shms_inode *shms_inodes_get(struct shms_inodes *s, uint64_t ino)
 {
-	struct shms_inode *found = find(s, ino);
+	struct shms_inode *found = shms_inodes_find(s, ino);
 	struct slot *slot;
 
 	if (found)
@@ -98,11 +95,6 @@ struct shms_inode *shms_inodes_get(struct shms_inodes *s, uint64_t ino)
 		return NULL; /* the table had no memory to take it: the slot stays free */
 	s->n_slots++;
 	return &slot->inode;
-}
-
-const struct shms_inode *shms_inodes_find(const struct shms_inodes *s, uint64_t ino)
-{
-	return find(s, ino);
 }
 
 const struct shms_inode *shms_inodes_next(const struct shms_inodes *s, uint64_t *io_cursor)

@@ -36,7 +36,7 @@ struct shms_inodes *shms_inodes_free(struct shms_inodes *s);
  * until shms_inodes_free(). */
 struct shms_inode *shms_inodes_get(struct shms_inodes *s, uint64_t ino);
 /* The entry of ino; NULL: there is none. */
-const struct shms_inode *shms_inodes_find(const struct shms_inodes *s, uint64_t ino);
+struct shms_inode *shms_inodes_find(const struct shms_inodes *s, uint64_t ino);
 /* All entries, in the order of their making: start with *io_cursor = 0; NULL at the end. */
 const struct shms_inode *shms_inodes_next(const struct shms_inodes *s, uint64_t *io_cursor);
 

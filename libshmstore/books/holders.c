@@ -32,6 +32,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "holdertable.h"
 #include "mapping.h"
@@ -89,16 +90,11 @@ static struct shms_hold *hold_get(struct process *p, struct shms_ghost *g, const
 
 	if (g->last_pid == p->pid)
 		return &h->holds[g->last];
-	if (h->n_holds == h->holds_size) {
-		size_t size = h->holds_size ? 2 * h->holds_size : 64;
-
-		hold = reallocarray(h->holds, size, sizeof(*hold));
-		if (!hold)
-			return NULL;
-		h->holds = hold;
-		h->holds_size = size;
-	}
-	hold = &h->holds[h->n_holds];
+	hold = shms_grow(h->holds, &h->holds_size, h->n_holds, 1, sizeof(*hold));
+	if (!hold)
+		return NULL;
+	h->holds = hold;
+	hold += h->n_holds;
 	*hold = (struct shms_hold){.ghost = g, .pid = p->pid, .uid = p->uid};
 	hold->path = strndup(path, path_length);
 	if (!hold->path)

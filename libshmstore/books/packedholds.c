@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "holdertable.h"
 #include "pack.h"
 #include "seglock.h"
@@ -44,19 +45,6 @@ struct looking {
 	struct place places[SHMS_SEGMENT_WORDS_MAX * SHMS_SEG_HOLDERS_A_WORD];
 };
 
-/* Room for one more than n of these. NULL: out of memory, and the array is as it was. */
-static void *grow(void *array, size_t n, size_t *io_size, size_t each)
-{
-	size_t size = *io_size ? 2 * *io_size : 64;
-
-	if (n < *io_size)
-		return array;
-	array = reallocarray(array, size, each);
-	if (array)
-		*io_size = size;
-	return array;
-}
-
 /* ---- the scan of /proc ----------------------------------------------------------------------- */
 
 int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m, const char *path,
@@ -69,7 +57,7 @@ int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m,
 		if (h->mappers[i - 1].ino == m->ino)
 			return 0;
 	}
-	to = grow(h->mappers, h->n_mappers, &h->mappers_size, sizeof(*to));
+	to = shms_grow(h->mappers, &h->mappers_size, h->n_mappers, 1, sizeof(*to));
 	if (!to)
 		return -ENOMEM;
 	h->mappers = to;
@@ -169,7 +157,8 @@ static int add_hold(struct looking *k, const struct shms_segunnamed *o, size_t m
 	const struct shms_pack_view v = {
 		.segment = &k->l->segment, .slot = o->slot, .generation = o->generation};
 	struct shms_holders *h = k->h;
-	struct shms_packedhold *hold = grow(h->packed, h->n_packed, &h->packed_size, sizeof(*hold));
+	struct shms_packedhold *hold =
+		shms_grow(h->packed, &h->packed_size, h->n_packed, 1, sizeof(*hold));
 	int r = 0;
 
 	if (!hold)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "detail.h"
 #include "holders.h"
 #include "usage.h"
@@ -53,15 +54,11 @@ static int note_store(const struct shmstore_store_books *books, void *arg)
 
 	if (!s->survey->store)
 		return 0;
-	if (s->n_stores == s->stores_size) {
-		size_t size = s->stores_size ? 2 * s->stores_size : 64;
-		struct noted *stores = reallocarray(s->stores, size, sizeof(*stores));
-		if (!stores)
-			return -ENOMEM;
-		s->stores = stores;
-		s->stores_size = size;
-	}
-	to = &s->stores[s->n_stores];
+	to = shms_grow(s->stores, &s->stores_size, s->n_stores, 1, sizeof(*to));
+	if (!to)
+		return -ENOMEM;
+	s->stores = to;
+	to += s->n_stores;
 	to->books = *books;
 	to->info = *books->store;
 	to->text = malloc(strlen(to->info.name) + strlen(to->info.path) + strlen(to->info.label) +

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "inodes.h"
@@ -218,10 +219,9 @@ static int check_anchors(struct verifying *v)
 		    shms_stub_read(v->t.dir_fd, e->d_name, &stub, NULL) < 0 || stub.n_names <= 1)
 			continue;
 		free(path);
-		if (asprintf(&path, "%s/%016llx", v->t.files_path, (unsigned long long)id) < 0) {
-			path = NULL;
+		path = shms_printed("%s/%016llx", v->t.files_path, (unsigned long long)id);
+		if (!path)
 			return -ENOMEM;
-		}
 		r = stub.id == id ? check_file(v, &stub, path)
 				  : tell(v, path, -EBADMSG, "its anchor is of another tier file");
 	}
@@ -231,12 +231,11 @@ static int check_anchors(struct verifying *v)
 static int on_user(const struct shms_tierscan_user *user, void *arg)
 {
 	struct verifying *v = arg;
-	_free_ char *path = NULL;
+	_free_ char *path =
+		shms_printed("%s/%s/%u", v->t.config.path, v->p->uuid, (unsigned)user->uid);
 
-	if (asprintf(&path, "%s/%s/%u", v->t.config.path, v->p->uuid, (unsigned)user->uid) < 0) {
-		path = NULL;
+	if (!path)
 		return -ENOMEM;
-	}
 	if (user->closed)
 		return tell(v, path, -EPERM, "another user's: it may not be looked into");
 	if (user->anchors_fd < 0)

@@ -6,10 +6,12 @@
  */
 #include "users.h"
 
-#include <stdlib.h>
+#include "alloc.h"
 
 struct shmstore_user_books *shms_users_get(struct shms_users *u, uid_t uid)
 {
+	struct shmstore_user_books *list;
+
 	if (u->last < u->n && u->list[u->last].uid == uid)
 		return &u->list[u->last];
 	for (size_t i = 0; i < u->n; i++) {
@@ -18,14 +20,10 @@ struct shmstore_user_books *shms_users_get(struct shms_users *u, uid_t uid)
 			return &u->list[i];
 		}
 	}
-	if (u->n == u->size) {
-		size_t size = u->size ? 2 * u->size : 8;
-		struct shmstore_user_books *list = reallocarray(u->list, size, sizeof(*list));
-		if (!list)
-			return NULL;
-		u->list = list;
-		u->size = size;
-	}
+	list = shms_grow(u->list, &u->size, u->n, 1, sizeof(*list));
+	if (!list)
+		return NULL;
+	u->list = list;
 	u->last = u->n++;
 	u->list[u->last] = (struct shmstore_user_books){.size = sizeof(*u->list), .uid = uid};
 	return &u->list[u->last];

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "alloc.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
@@ -50,18 +51,14 @@ struct verify {
 
 static int tell(struct verify *v, const char *dir, const char *name, int error, const char *reason)
 {
-	_free_ char *path = NULL;
-	struct shmstore_verify_finding f = {.size = sizeof(f),
-					    .error = error,
-					    .reason = error ? reason : "",
-					    .bytes = v->bytes};
+	_free_ char *path = shms_printed("%s/%s", dir, name);
+	const struct shmstore_verify_finding f = {.size = sizeof(f),
+						  .path = path,
+						  .error = error,
+						  .reason = error ? reason : "",
+						  .bytes = v->bytes};
 
-	if (asprintf(&path, "%s/%s", dir, name) < 0) {
-		path = NULL;
-		return -ENOMEM;
-	}
-	f.path = path;
-	return v->fn(&f, v->arg);
+	return path ? v->fn(&f, v->arg) : -ENOMEM;
 }
 
 /* The buffers against their checksum, a piece at a time. */

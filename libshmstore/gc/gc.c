@@ -30,6 +30,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "gcaction.h"
@@ -124,14 +125,12 @@ static int judge(struct shms_gc *g, const struct shms_gc_candidate *c)
 
 static int note(struct shms_gc *g, const struct shms_walk_store *s, bool store)
 {
-	if (g->n_list == g->list_size) {
-		size_t size = g->list_size ? 2 * g->list_size : 64;
-		struct shms_gc_candidate *list = reallocarray(g->list, size, sizeof(*list));
-		if (!list)
-			return -ENOMEM;
-		g->list = list;
-		g->list_size = size;
-	}
+	struct shms_gc_candidate *list =
+		shms_grow(g->list, &g->list_size, g->n_list, 1, sizeof(*list));
+
+	if (!list)
+		return -ENOMEM;
+	g->list = list;
 	g->list[g->n_list] = (struct shms_gc_candidate){
 		.below = strdup(s->below), .store = store, .uid = s->st.st_uid};
 	if (!g->list[g->n_list].below)

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "inodes.h"
@@ -43,6 +44,7 @@ int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *be
 {
 	char evidence[512];
 	_free_ char *path = NULL;
+	bool whole = below[0] == '/';
 	va_list args;
 
 	if (!a->error) {
@@ -54,11 +56,9 @@ int shms_gc_tell(struct shms_gc *g, struct shmstore_gc_action *a, const char *be
 	va_start(args, format);
 	vsnprintf(evidence, sizeof(evidence), format, args);
 	va_end(args);
-	if (asprintf(&path, "%s%s%s", below[0] == '/' ? "" : g->p->path, below[0] == '/' ? "" : "/",
-		     below) < 0) {
-		path = NULL;
+	path = shms_printed("%s%s%s", whole ? "" : g->p->path, whole ? "" : "/", below);
+	if (!path)
 		return -ENOMEM;
-	}
 	if (a->error && !g->error)
 		g->error = shms_detail(a->error, path, "%s: %s", path,
 				       a->what == SHMSTORE_GC_KEPT ? evidence

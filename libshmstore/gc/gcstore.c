@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "format.h"
 #include "gcaction.h"
@@ -47,12 +48,10 @@ static int take_one(struct shms_gc *g, struct shms_gc_target *t, int dirfd, cons
 {
 	struct shmstore_gc_action a = {.what = what, .n_objects = 1};
 	struct shms_tierdrop freed;
-	_free_ char *below = NULL;
+	_free_ char *below = shms_printed("%s/%s/%s", t->c->below, part, name);
 
-	if (asprintf(&below, "%s/%s/%s", t->c->below, part, name) < 0) {
-		below = NULL;
+	if (!below)
 		return -ENOMEM;
-	}
 	a.error = shms_gc_take(g, dirfd, name, &freed);
 	if (a.error == -ENOENT)
 		return 0; /* its receiver, owner or another gc was faster */
@@ -206,10 +205,9 @@ static int say_strange(struct shms_gc *g, struct shms_gc_target *t, const char *
 
 	if (r < 0 || r > 0 || s.n == 0)
 		return r;
-	if (asprintf(&below, "%s/%s/%s", t->c->below, part, s.name) < 0) {
-		below = NULL;
+	below = shms_printed("%s/%s/%s", t->c->below, part, s.name);
+	if (!below)
 		return -ENOMEM;
-	}
 	if (s.n > 1)
 		return shms_gc_kept(g, below,
 				    "not a name that we make, nor are %llu others beside it",
@@ -229,13 +227,11 @@ static int strange_names(struct shms_gc *g, struct shms_gc_target *t)
 static int tell_leases(struct shms_gc *g, struct shms_gc_target *t, const char *name, uint32_t n)
 {
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_LEASE, .n_objects = n};
-	_free_ char *below = NULL;
+	_free_ char *below = shms_printed("%s/" SHMS_DIR_SEGMENTS "/%s", t->c->below, name);
 
 	g->report.n_leases += n;
-	if (asprintf(&below, "%s/" SHMS_DIR_SEGMENTS "/%s", t->c->below, name) < 0) {
-		below = NULL;
+	if (!below)
 		return -ENOMEM;
-	}
 	return shms_gc_tell(g, &a, below,
 			    "leases of packed objects have ended, and nobody took them: %u", n);
 }
@@ -374,10 +370,9 @@ int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t)
 		r = shms_gc_each_name(g, t, SHMS_DIR_RECYCLE, recycled_file, &n_pool);
 	if (r < 0 || r > 0 || n_pool == 0)
 		return r;
-	if (asprintf(&below, "%s/%s", t->c->below, SHMS_DIR_RECYCLE) < 0) {
-		below = NULL;
+	below = shms_printed("%s/%s", t->c->below, SHMS_DIR_RECYCLE);
+	if (!below)
 		return -ENOMEM;
-	}
 	return shms_gc_kept(
 		g, below, "%llu files for the next puts of an owner that lives: it holds the lock",
 		n_pool);

@@ -20,6 +20,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "gcaction.h"
 #include "inodes.h"
@@ -80,12 +81,10 @@ struct tiering {
 static int tell(struct tiering *t, struct shmstore_gc_action *a, const char *name,
 		const struct shms_tierdrop *freed, const char *evidence)
 {
-	_free_ char *path = NULL;
+	_free_ char *path = shms_printed("%s/%s", t->side, name);
 
-	if (asprintf(&path, "%s/%s", t->side, name) < 0) {
-		path = NULL;
+	if (!path)
 		return -ENOMEM;
-	}
 	if (a->error == -ENOMEM)
 		return a->error;
 	a->bytes = freed->memory;
@@ -107,10 +106,9 @@ static int say_odd(struct tiering *t)
 
 	if (!t->n_odd || !t->g->fn)
 		return 0;
-	if (asprintf(&path, "%s/%s", t->side, t->odd) < 0) {
-		path = NULL;
+	path = shms_printed("%s/%s", t->side, t->odd);
+	if (!path)
 		return -ENOMEM;
-	}
 	if (t->n_odd > 1)
 		return shms_gc_kept(t->g, path,
 				    "not a name that we make, nor are %llu others beside it",
@@ -231,11 +229,9 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 			g, below,
 			"user %u's part of the disk tier may not be looked into, or is not his",
 			(unsigned)user->uid);
-	if (asprintf(&files, "%s/%s/%u", g->find.config->path, g->p->uuid, (unsigned)user->uid) <
-	    0) {
-		files = NULL;
+	files = shms_printed("%s/%s/%u", g->find.config->path, g->p->uuid, (unsigned)user->uid);
+	if (!files)
 		return -ENOMEM;
-	}
 	if (user->anchors_fd < 0)
 		return shms_gc_kept(
 			g, files,
@@ -274,21 +270,19 @@ static int torn_text(struct shms_gc *g, int dirfd, const char *name, const char 
 
 static int torn_texts(struct shms_gc *g)
 {
-	_free_ char *mark = NULL;
+	_free_ char *mark =
+		shms_printed("%s/%s/" SHMS_TIERMARK_NEW, g->find.config->path, g->p->uuid);
 	_locked_ int fd = shms_open_dir(g->p->fd, SHMS_DIR_TIER);
 	int r = 0;
 
+	if (!mark)
+		return -ENOMEM;
 	if (fd < 0 || shms_tier_flock(fd, 0) < 0)
 		return 0;
 	/* Beside the one in force it is nothing; alone and whole it was put back,
 	 * or in a dry run would be. */
 	if (shms_lookup(fd, SHMS_TIER_CONFIG) == 0)
 		r = torn_text(g, fd, SHMS_TIER_CONFIG_NEW, SHMS_DIR_TIER "/" SHMS_TIER_CONFIG_NEW);
-	if (r == 0 &&
-	    asprintf(&mark, "%s/%s/" SHMS_TIERMARK_NEW, g->find.config->path, g->p->uuid) < 0) {
-		mark = NULL;
-		r = -ENOMEM;
-	}
 	return r ? r : torn_text(g, g->find.files_root, SHMS_TIERMARK_NEW, mark);
 }
 
@@ -448,10 +442,9 @@ static int one_partition(struct shms_gc *g, int disk_fd, const char *name)
 
 	if (fd < 0)
 		return fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM ? shms_error(fd) : 0;
-	if (asprintf(&path, "%s/%s", g->find.config->path, name) < 0) {
-		path = NULL;
+	path = shms_printed("%s/%s", g->find.config->path, name);
+	if (!path)
 		return -ENOMEM;
-	}
 	r = shms_tiermark_read(fd, &mark);
 	if (r == -EMFILE || r == -ENOMEM)
 		return r;

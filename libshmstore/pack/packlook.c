@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "packalias.h"
@@ -44,21 +45,6 @@ static void keys_deinit(struct keys *k)
 		free((void *)(uintptr_t)k->keys[i].key);
 	free(k->keys);
 	*k = (struct keys){0};
-}
-
-static int reserve_key(struct keys *k)
-{
-	size_t size = k->size ? 2 * k->size : 16;
-	struct alias *keys;
-
-	if (k->n < k->size)
-		return 0;
-	keys = realloc(k->keys, size * sizeof(*keys));
-	if (!keys)
-		return -ENOMEM;
-	k->keys = keys;
-	k->size = size;
-	return 0;
 }
 
 static bool is_alias(const struct shms_segslot *slot, uint64_t state)
@@ -107,12 +93,15 @@ static int keys_read(struct keys *k, const struct shms_seglook *file)
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct shms_segslot slot = shms_segslot_at(&file->segment, i);
+		struct alias *keys;
 		int r = 0;
 
 		if (!is_alias(&slot, shms_segword_load(slot.state)))
 			continue;
-		if (reserve_key(k) < 0)
+		keys = shms_grow(k->keys, &k->size, k->n, 1, sizeof(*keys));
+		if (!keys)
 			return -ENOMEM;
+		k->keys = keys;
 		for (int tries = 0; tries < TRIES && r == 0; tries++)
 			r = copy_alias(file, i, &k->keys[k->n]);
 		if (r < 0)

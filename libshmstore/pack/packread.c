@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "aside.h"
 #include "cleanup.h"
 #include "packalias.h"
@@ -443,24 +444,17 @@ static int add(struct batch *b, struct found *f)
 {
 	const struct shms_packseg *g = &b->p->segments[f->view.number];
 	struct shms_segslot slot;
-	size_t size = b->size ? 2 * b->size : 32, key_size;
+	size_t key_size;
 	const void *key = key_of(f, &key_size);
 	uint32_t hash = (uint32_t)shms_packhash(key, key_size).hash;
+	bool here = hash >= b->from && hash < b->to;
+	struct found *grown = shms_grow(b->found, &b->size, b->n, 1, sizeof(*grown));
 
-	if (hash < b->from || hash >= b->to) {
+	if (!here || !grown) {
 		drop(b->p, f);
-		return 0;
+		return here ? -ENOMEM : 0;
 	}
-	if (b->n == b->size) {
-		struct found *grown = reallocarray(b->found, size, sizeof(*grown));
-
-		if (!grown) {
-			drop(b->p, f);
-			return -ENOMEM;
-		}
-		b->found = grown;
-		b->size = size;
-	}
+	b->found = grown;
 	slot = shms_packseg_slot(g, f->view.slot);
 	f->inode = g->file->inode;
 	f->n_links = shms_packlook_links(&slot, shms_segword_load(slot.state));

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
@@ -267,17 +268,14 @@ static int compare(const void *a, const void *b)
 static int note_alias(const struct shms_packread_key *key, void *arg)
 {
 	struct indexed *x = arg;
-	struct keys *grown = x->keys;
+	struct keys *grown;
 
 	if (!key->alias)
 		return 0;
-	if (x->n == x->size) {
-		x->size = x->size ? 2 * x->size : 64;
-		grown = reallocarray(x->keys, x->size, sizeof(*grown));
-		if (!grown)
-			return -ENOMEM;
-		x->keys = grown;
-	}
+	grown = shms_grow(x->keys, &x->size, x->n, 1, sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	x->keys = grown;
 	x->keys[x->n++] = (struct keys){key->inode, key->view->slot, 1, key->instead};
 	return 0;
 }

@@ -23,6 +23,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "engine.h"
@@ -111,13 +112,10 @@ static int look_at_all(struct prefetch *p)
 		p->results[i] = look(p, i, &w, &demoted);
 		if (!demoted)
 			continue;
-		if (p->n_wanted == room) {
-			room = room ? 2 * room : 16;
-			more = reallocarray(p->wanted, room, sizeof(*more));
-			if (!more)
-				return -ENOMEM;
-			p->wanted = more;
-		}
+		more = shms_grow(p->wanted, &room, p->n_wanted, 1, sizeof(*more));
+		if (!more)
+			return -ENOMEM;
+		p->wanted = more;
 		p->wanted[p->n_wanted++] = w;
 	}
 	if (p->n_wanted)

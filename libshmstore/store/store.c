@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "acquire.h"
+#include "alloc.h"
 #include "arbitrate.h"
 #include "atfork.h"
 #include "bootclock.h"
@@ -129,19 +130,17 @@ static int locate(struct shmstore *s, const char *directory)
 	int r;
 
 	if (!directory) {
-		if (asprintf(&s->path, "%s/%s/%s", s->p->path, SHMS_DIR_STORES, s->name) < 0) {
-			s->path = NULL;
+		s->path = shms_printed("%s/%s/%s", s->p->path, SHMS_DIR_STORES, s->name);
+		if (!s->path)
 			return -ENOMEM;
-		}
 		s->parent_fd = shms_open_dir(s->p->fd, SHMS_DIR_STORES);
 	} else {
 		r = relative_directory(s->p, directory, relative);
 		if (r < 0)
 			return r;
-		if (asprintf(&s->path, "%s/%s", s->p->path, relative) < 0) {
-			s->path = NULL;
+		s->path = shms_printed("%s/%s", s->p->path, relative);
+		if (!s->path)
 			return -ENOMEM;
-		}
 		slash = strrchr(relative, '/');
 		if (slash)
 			*slash = '\0';
@@ -366,10 +365,9 @@ static int open_readonly(struct shmstore *s, const struct shmstore_options *o)
 	s->ledger = &s->page->ledger;
 	s->keep = (page.flags & SHMS_PAGE_KEEP) != 0;
 	s->any_user = any_user;
-	if (asprintf(&s->segments, "%s/" SHMS_DIR_SEGMENTS, s->path + strlen(s->p->path) + 1) < 0) {
-		s->segments = NULL;
+	s->segments = shms_printed("%s/" SHMS_DIR_SEGMENTS, s->path + strlen(s->p->path) + 1);
+	if (!s->segments)
 		return -ENOMEM;
-	}
 	r = read_page_inode(s);
 	/* objects/ is what each get needs; from there the directory is found again (handle.h). */
 	s->dir_fd = shms_close_fd(s->dir_fd);

@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "sys.h"
 #include "transient.h"
@@ -27,15 +28,11 @@ static int by_inode(const void *a, const void *b)
 
 static int add(struct shms_residents *r, size_t *io_size, const struct stat *st, uint64_t id)
 {
-	if (r->n == *io_size) {
-		size_t size = *io_size ? 2 * *io_size : 64;
-		struct shms_resident *v = reallocarray(r->v, size, sizeof(*v));
+	struct shms_resident *v = shms_grow(r->v, io_size, r->n, 1, sizeof(*v));
 
-		if (!v)
-			return -ENOMEM;
-		r->v = v;
-		*io_size = size;
-	}
+	if (!v)
+		return -ENOMEM;
+	r->v = v;
 	r->v[r->n++] = (struct shms_resident){st->st_ino, id, shms_blocks(st), st->st_nlink};
 	return 0;
 }

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "engine.h"
@@ -88,10 +89,9 @@ static int open_files(struct shms_tier *t)
 		return shms_detail(shms_error(t->files_fd), t->config.path,
 				   "%s/%s/%s cannot be used: %s", t->config.path, t->p->uuid, name,
 				   strerror(-t->files_fd));
-	if (asprintf(&t->files_path, "%s/%s/%s", t->config.path, t->p->uuid, name) < 0) {
-		t->files_path = NULL;
+	t->files_path = shms_printed("%s/%s/%s", t->config.path, t->p->uuid, name);
+	if (!t->files_path)
 		return -ENOMEM;
-	}
 	probe(t);
 	return 0;
 }
