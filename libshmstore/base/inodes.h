@@ -23,6 +23,7 @@ struct shms_inode {
 	union {
 		uint32_t n_gone; /* for gc: names of it that a plan takes away */
 		uint32_t uid;    /* for books: its owner */
+		uint32_t at;     /* for evictions: which candidate it is */
 	};
 	uint8_t kind;        /* enum shms_inode_kind */
 	uint8_t n_residents; /* for books: so many of its names are the disk tier's: 1, seldom 2 */

@@ -3,10 +3,9 @@
  * candidates.c: what could be demoted, by one walk.
  *
  * Model: flat arrays that grow by doubling: objects, names (a list per object, by index),
- * stores, and the names' text. Two tables of hashes find an object by its inode (only those
- * with several links are looked for again) and a name in the store at hand (its clean copies
- * come after its objects). Names of other objects are not entered: an inode that lacks names
- * in the count is no candidate.
+ * stores, and the names' text. A set of inodes finds an object again by another name, or by the
+ * name of its clean copy, which comes after the store's objects. Names of other objects are not
+ * entered: an inode that lacks names in the count is no candidate.
  *
  * Memory is bounded: at SHMS_CANDIDATES_MAX objects the half used most recently is thrown
  * out, and from then on nothing as recent is taken. Objects may change at any moment; the
@@ -16,123 +15,40 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <xxhash.h>
 
+#include "alloc.h"
+#include "inodes.h"
+#include "name.h"
+#include "page.h"
 #include "partition.h"
 #include "sys.h"
 #include "walk.h"
 
 #define SAMPLES 8u /* tier files of a store that are looked at */
 
-#define TABLE_MIN 1024u /* a power of 2, as all sizes */
-
-/*
- * A table of hashes to indices of an array, which says what is equal: open addressing, at most half
- * full, nothing is ever taken out alone.
- */
-struct table {
-	struct table_slot {
-		uint64_t hash;
-		uint32_t at; /* never 0 */
-	} * slots;           /* all zero: empty */
-	size_t size, n;
-};
-
 struct finding {
 	struct shms_candidates *c;
 	const struct shms_evict_user *users;
 	size_t n_users;
 	uint64_t own_inode;
-	struct table inodes, names; /* names: of the store at hand */
+	struct shms_inodes *inodes; /* of the candidates */
 	int64_t youngest;           /* what was used later is not taken */
 };
 
-static void table_put(struct table *t, uint64_t hash, uint32_t at)
-{
-	size_t i = hash & (t->size - 1);
-
-	while (t->slots[i].at)
-		i = (i + 1) & (t->size - 1);
-	t->slots[i] = (struct table_slot){hash, at};
-	t->n++;
-}
-
-/* One more entry; a hash may have several. 0, -ENOMEM. */
-static int table_add(struct table *t, uint64_t hash, uint32_t at)
-{
-	struct table larger = {.size = t->size ? 2 * t->size : TABLE_MIN};
-
-	if (2 * (t->n + 1) > t->size) {
-		larger.slots = calloc(larger.size, sizeof(*larger.slots));
-		if (!larger.slots)
-			return -ENOMEM;
-		for (size_t i = 0; i < t->size; i++) {
-			if (t->slots[i].at)
-				table_put(&larger, t->slots[i].hash, t->slots[i].at);
-		}
-		free(t->slots);
-		*t = larger;
-	}
-	table_put(t, hash, at);
-	return 0;
-}
-
-/* The entries of a hash, one after the other: start with *io_i = SIZE_MAX. 0: no more. */
-static uint32_t table_next(const struct table *t, uint64_t hash, size_t *io_i)
-{
-	if (!t->size)
-		return 0;
-	*io_i = *io_i == SIZE_MAX ? hash & (t->size - 1) : (*io_i + 1) & (t->size - 1);
-	while (t->slots[*io_i].at && t->slots[*io_i].hash != hash)
-		*io_i = (*io_i + 1) & (t->size - 1);
-	return t->slots[*io_i].at;
-}
-
-static void table_clear(struct table *t)
-{
-	if (t->n)
-		memset(t->slots, 0, t->size * sizeof(*t->slots));
-	t->n = 0;
-}
-
-static void table_deinit(struct table *t)
-{
-	free(t->slots);
-	*t = (struct table){0};
-}
-
 /* ---- arrays ---------------------------------------------------------------------------------- */
-
-static uint64_t hash_inode(uint64_t inode)
-{
-	return XXH3_64bits(&inode, sizeof(inode));
-}
-
-static uint64_t hash_name(const char *name)
-{
-	return XXH3_64bits(name, strlen(name));
-}
 
 /* Room for n more in an array of elements of some size. */
 static int grow(void **io_array, size_t *io_size, size_t used, size_t n, size_t element)
 {
-	size_t size = *io_size ? *io_size : 256;
-	void *array;
+	void *array = shms_grow(*io_array, io_size, used, n, element);
 
-	if (used + n <= *io_size)
-		return 0;
-	while (size < used + n)
-		size *= 2;
-	if (size > UINT32_MAX)
-		return -ENOMEM;
-	array = reallocarray(*io_array, size, element);
 	if (!array)
 		return -ENOMEM;
 	*io_array = array;
-	*io_size = size;
 	return 0;
 }
 
@@ -176,12 +92,22 @@ static int middle(const struct shms_candidates *c, int64_t *ret)
 	return 0;
 }
 
+static int note_inode(const struct finding *f, uint64_t inode, size_t candidate)
+{
+	struct shms_inode *i = f->inodes ? shms_inodes_get(f->inodes, inode) : NULL;
+
+	if (!i)
+		return -ENOMEM;
+	i->at = (uint32_t)candidate;
+	return 0;
+}
+
 /* Copies object i and its names to the end of "to". */
 static int keep(struct finding *f, struct shms_candidates *to, const struct shms_candidates *from,
 		size_t i)
 {
 	struct shms_candidate one = from->v[i];
-	uint32_t at = one.first, current = (uint32_t)to->n_stores - 1;
+	uint32_t at = one.first;
 	int r = GROW(to, v, n, 1);
 
 	one.first = 0;
@@ -194,15 +120,12 @@ static int keep(struct finding *f, struct shms_candidates *to, const struct shms
 			r = add_text(to, text, &name.name);
 		if (r < 0)
 			break;
-		name.object = (uint32_t)to->n;
 		name.next = one.first;
 		to->names[to->n_names++] = name;
 		one.first = (uint32_t)to->n_names;
-		if (name.store == current)
-			r = table_add(&f->names, hash_name(text), one.first);
 	}
-	if (r == 0 && one.n_links > 1)
-		r = table_add(&f->inodes, hash_inode(one.inode), (uint32_t)to->n + 1);
+	if (r == 0)
+		r = note_inode(f, one.inode, to->n);
 	if (r == 0)
 		to->v[to->n++] = one;
 	return r;
@@ -221,8 +144,8 @@ static int cut(struct finding *f)
 	c->text = NULL;
 	c->n = c->n_names = c->n_text = c->v_size = c->names_size = c->text_size = 0;
 	c->cut = true;
-	table_clear(&f->inodes);
-	table_clear(&f->names);
+	shms_inodes_free(f->inodes);
+	f->inodes = shms_inodes_new();
 	for (size_t i = 0; i < c->n_stores && r == 0; i++)
 		r = add_text(c, shms_candidates_text(&old, c->stores[i].below),
 			     &c->stores[i].below);
@@ -257,7 +180,6 @@ static int on_store(const struct shms_walk_store *s, void *arg)
 	if (r < 0)
 		return r;
 	c->n_stores++;
-	table_clear(&f->names);
 	if (s->fd < 0)
 		return 0;
 	store->takes_part = fstatat(s->fd, SHMS_DIR_CLEAN, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -278,15 +200,9 @@ static int user_of(const struct finding *f, uid_t uid)
 
 static struct shms_candidate *find(const struct finding *f, uint64_t inode)
 {
-	uint64_t hash = hash_inode(inode);
-	size_t i = SIZE_MAX;
-	uint32_t at;
+	const struct shms_inode *i = shms_inodes_find(f->inodes, inode);
 
-	while ((at = table_next(&f->inodes, hash, &i)) != 0) {
-		if (f->c->v[at - 1].inode == inode)
-			return &f->c->v[at - 1];
-	}
-	return NULL;
+	return i ? &f->c->v[i->at] : NULL;
 }
 
 static int new_candidate(struct finding *f, const struct stat *st, uint32_t user,
@@ -295,8 +211,8 @@ static int new_candidate(struct finding *f, const struct stat *st, uint32_t user
 	struct shms_candidates *c = f->c;
 	int r = GROW(c, v, n, 1);
 
-	if (r == 0 && st->st_nlink > 1)
-		r = table_add(&f->inodes, hash_inode(st->st_ino), (uint32_t)c->n + 1);
+	if (r == 0)
+		r = note_inode(f, st->st_ino, c->n);
 	if (r < 0)
 		return r;
 	c->v[c->n] = (struct shms_candidate){
@@ -323,15 +239,13 @@ static int add_name(struct finding *f, struct shms_candidate *o, const char *nam
 	if (r < 0)
 		return r;
 	n = &c->names[c->n_names];
-	*n = (struct shms_candidate_name){.store = (uint32_t)c->n_stores - 1,
-					  .object = (uint32_t)(o - c->v),
-					  .next = o->first};
+	*n = (struct shms_candidate_name){.store = (uint32_t)c->n_stores - 1, .next = o->first};
 	r = add_text(c, name, &n->name);
 	if (r < 0)
 		return r;
 	o->first = (uint32_t)++c->n_names;
 	o->n_names++;
-	return table_add(&f->names, hash_name(name), o->first);
+	return 0;
 }
 
 static int on_object(struct finding *f, const struct shms_walk_entry *e)
@@ -378,20 +292,19 @@ static void sample(struct finding *f, const struct shms_walk_entry *e)
 	store->original += e->stub->header_size + e->stub->buffer_size;
 }
 
+/* A clean copy: of the object of that name, which the walk has met before. */
 static void on_clean(struct finding *f, const struct shms_walk_entry *e)
 {
-	uint64_t hash = hash_name(e->name);
-	size_t i = SIZE_MAX;
-	uint32_t at;
+	char name[sizeof(SHMS_DIR_OBJECTS) + SHMS_NAME_SIZE];
+	struct shms_candidate *o;
+	struct stat st;
 
-	while ((at = table_next(&f->names, hash, &i)) != 0) {
-		const struct shms_candidate_name *n = &f->c->names[at - 1];
-
-		if (strcmp(shms_candidates_text(f->c, n->name), e->name) == 0) {
-			f->c->v[n->object].n_clean++;
-			return;
-		}
-	}
+	snprintf(name, sizeof(name), SHMS_DIR_OBJECTS "/%s", e->name);
+	if (fstatat(e->store->fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return;
+	o = find(f, st.st_ino);
+	if (o)
+		o->n_clean++;
 }
 
 static int on_entry(const struct shms_walk_entry *e, void *arg)
@@ -417,13 +330,13 @@ int shms_candidates_find(struct shmstore_partition *p, const struct shms_evict_u
 			    .users = users,
 			    .n_users = n_users,
 			    .own_inode = own_inode,
+			    .inodes = shms_inodes_new(),
 			    .youngest = INT64_MAX};
 	struct shms_walk w = {
 		.flags = SHMS_WALK_ENTRIES, .store = on_store, .entry = on_entry, .arg = &f};
-	int r = shms_walk_run(&w, p);
+	int r = f.inodes ? shms_walk_run(&w, p) : -ENOMEM;
 
-	table_deinit(&f.inodes);
-	table_deinit(&f.names);
+	shms_inodes_free(f.inodes);
 	if (r < 0)
 		shms_candidates_deinit(&c);
 	else

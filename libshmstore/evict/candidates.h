@@ -39,7 +39,6 @@ struct shms_candidate_store {
 
 struct shms_candidate_name {
 	uint32_t store;
-	uint32_t object;
 	uint32_t name; /* text */
 	uint32_t next; /* 1 + the next name of this object; 0 = none */
 };
