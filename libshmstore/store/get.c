@@ -20,11 +20,11 @@
 #include "object.h"
 #include "packgive.h"
 #include "peek.h"
+#include "promote.h"
 #include "publish.h"
 #include "renew.h"
 #include "stubs.h"
 #include "sys.h"
-#include "tierstore.h"
 #include "view.h"
 
 #define DEMOTED_AGAIN 100
@@ -91,7 +91,6 @@ static int ask_file(const struct shmstore *s, int fd, uid_t *io_uid, uint64_t *r
 static int open_object(struct shmstore *s, const char *name, struct shms_view_file *io_file,
 		       uint64_t *ret_size)
 {
-	struct shms_aside aside;
 	struct stat st;
 	int r;
 
@@ -110,17 +109,12 @@ static int open_object(struct shmstore *s, const char *name, struct shms_view_fi
 		}
 		if (fd != -ELOOP)
 			return fd;
-		r = shms_tier_fetch(s, name, &aside);
-		if (r != 0)
+		r = shms_promote_fetch(s, name, io_file, ret_size);
+		if (r == 0 && io_file->fd >= 0 && s->p->open_to_others &&
+		    fstat(io_file->fd, &st) == 0)
+			io_file->uid = st.st_uid;
+		if (r != 0 || io_file->fd >= 0)
 			return r;
-		if (aside.fd >= 0) {
-			if (s->p->open_to_others && fstat(aside.fd, &st) == 0)
-				io_file->uid = st.st_uid;
-			io_file->offset = aside.offset;
-			*ret_size = aside.size;
-			io_file->fd = aside.fd;
-			return 0;
-		}
 	}
 	return -ENOSPC; /* each time it was demoted again before it was open */
 }

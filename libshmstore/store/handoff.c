@@ -40,7 +40,6 @@
 #include "stub.h"
 #include "stubs.h"
 #include "sys.h"
-#include "tierstore.h"
 
 struct sizes {
 	uint64_t header_size, buffer_size;
@@ -121,17 +120,11 @@ static int handoff(struct shmstore *s, struct shms_keyname *k, const char *lease
  * it is handed over as it is. */
 static int promote(struct shmstore *s, const struct shms_keyname *k)
 {
-	struct shms_tier_use u;
 	int r;
 
 	if (s->clean_fd < 0 || !shms_stub_is(s->objects_fd, k->name))
 		return 0;
-	r = shms_tier_use(s, s->objects_fd, k->name, &u);
-	if (r < 0)
-		return r;
-	r = shms_promote(
-		&(struct shms_promote){.t = u.t, .s = s, .name = k->name, .no_wait = true});
-	shms_tier_unuse(&u);
+	r = shms_promote(&(struct shms_promote){.s = s, .name = k->name, .no_wait = true});
 	return shms_room_wanted(r) ? 0 : r;
 }
 

@@ -35,7 +35,6 @@
 #include "stub.h"
 #include "stubs.h"
 #include "sys.h"
-#include "tierstore.h"
 
 #define THREADS_MAX 64u /* more are not started, whatever is allowed */
 
@@ -153,7 +152,6 @@ static void note_size(struct prefetch *p, uint64_t size, int error)
 
 static int bring_back(struct prefetch *p, const struct wanted *w, struct shms_engine *engine)
 {
-	struct shms_tier_use u;
 	uint64_t brought;
 	int r;
 
@@ -161,17 +159,11 @@ static int bring_back(struct prefetch *p, const struct wanted *w, struct shms_en
 		return atomic_load_explicit(&p->no_room, memory_order_relaxed);
 	shms_detail_clear();
 	brought = atomic_fetch_add_explicit(&p->brought, w->size, memory_order_relaxed) + w->size;
-	r = shms_tier_use(p->s, p->s->objects_fd, w->name, &u);
-	if (r == 0) {
-		r = shms_promote(
-			&(struct shms_promote){.t = u.t,
-					       .s = p->s,
-					       .name = w->name,
-					       .no_evict = p->no_evict || brought > p->half,
-					       .no_wait = true,
-					       .engine = engine});
-		shms_tier_unuse(&u);
-	}
+	r = shms_promote(&(struct shms_promote){.s = p->s,
+						.name = w->name,
+						.no_evict = p->no_evict || brought > p->half,
+						.no_wait = true,
+						.engine = engine});
 	if (shms_room_wanted(r))
 		note_size(p, w->size, r);
 	if (r < 0)

@@ -33,14 +33,42 @@
 #include "object.h"
 #include "room.h"
 #include "sys.h"
+#include "tier.h"
 #include "unnamed.h"
+#include "view.h"
 
 #define TRIES   8
 #define WAIT_MS 3000u /* for another reader of the same tier file */
 
+int shms_tier_use(struct shmstore *s, const char *name, struct shms_tier_use *ret)
+{
+	struct stat st;
+	int r;
+
+	if (fstatat(s->objects_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -errno;
+	ret->temporary = st.st_uid != geteuid();
+	r = ret->temporary ? shms_tier_open(s->p, st.st_uid, &ret->t)
+			   : shms_tier_own(s->p, &ret->t);
+	if (r != -ENOENT || !S_ISLNK(st.st_mode))
+		return r;
+	/* The directory may come back: a delete of the key would lose the object. */
+	if (shms_detail_is(-ENOENT))
+		return shms_detail_becomes(-EIO);
+	return shms_detail(-EBADMSG, NULL,
+			   "the object was demoted, but %s has no disk tier any more", s->p->path);
+}
+
+void shms_tier_unuse(struct shms_tier_use *u)
+{
+	if (u->temporary)
+		shms_tier_close(u->t);
+}
+
 /* One name on its way back. */
 struct back {
 	const struct shms_promote *p;
+	struct shms_tier *t;
 	/* objects_fd: a description of its own, where the handle is not the owner's */
 	int objects_fd, clean_fd;
 	struct shms_stub stub;
@@ -121,11 +149,10 @@ static int place(const struct back *b, int fd, const char *resident)
 	r = r < 0 || now.inode != b->stub.inode ? -EAGAIN : 0;
 	if (r == 0) {
 		/* A leftover of this name in clean/ goes. */
-		if (shms_tier_release(b->p->t, b->clean_fd, b->p->name) < 0)
+		if (shms_tier_release(b->t, b->clean_fd, b->p->name) < 0)
 			unlinkat(b->clean_fd, b->p->name, 0);
 		if (resident)
-			r = linkat(b->p->t->dir_fd, resident, b->clean_fd, name, 0) < 0 ? -errno
-											: 0;
+			r = linkat(b->t->dir_fd, resident, b->clean_fd, name, 0) < 0 ? -errno : 0;
 		else
 			r = shms_link_fd(fd, b->clean_fd, name);
 	}
@@ -141,12 +168,12 @@ static int from_resident(const struct back *b)
 	char resident[SHMS_TIER_NAME];
 	int r;
 
-	_fd_ int fd = shms_tier_resident_open(b->p->t, b->stub.id);
+	_fd_ int fd = shms_tier_resident_open(b->t, b->stub.id);
 	if (fd < 0)
 		return fd == -ENOENT || fd == -ETIMEDOUT ? 0 : fd;
 	shms_tier_resident_name(b->stub.id, resident);
 	if (check(&b->stub, fd) < 0) {
-		unlinkat(b->p->t->dir_fd, resident, 0);
+		unlinkat(b->t->dir_fd, resident, 0);
 		return 0;
 	}
 	r = place(b, fd, resident);
@@ -156,7 +183,7 @@ static int from_resident(const struct back *b)
 static int load(const struct back *b, int tier_fd, struct shms_tier_header *h, int fd)
 {
 	struct shms_job job = {.object_fd = fd, .tier_fd = tier_fd, .header = h};
-	struct shms_engine *e = b->p->engine ? b->p->engine : shms_tier_engine(b->p->t);
+	struct shms_engine *e = b->p->engine ? b->p->engine : shms_tier_engine(b->t);
 	char path[SHMSTORE_TICKET_PATH], name[SHMS_TIER_NAME];
 	int r;
 
@@ -165,11 +192,11 @@ static int load(const struct back *b, int tier_fd, struct shms_tier_header *h, i
 	shms_engine_load(e, &job);
 	shms_engine_drain(e);
 	if (!b->p->engine)
-		shms_tier_engine_back(b->p->t, e);
+		shms_tier_engine_back(b->t, e);
 	r = job.error;
 	shms_tier_file_name(b->stub.id, name);
 	if (r == -EBADMSG || r == -EIO) {
-		snprintf(path, sizeof(path), "%s/%s", b->p->t->files_path, name);
+		snprintf(path, sizeof(path), "%s/%s", b->t->files_path, name);
 		shms_detail(r, path, "%s: %s", path, job.reason);
 	}
 	if (r == 0)
@@ -185,7 +212,7 @@ static void make_resident(const struct back *b, const struct shms_stub *stub, in
 	if (stub->n_names <= 2)
 		return;
 	shms_tier_resident_name(stub->id, resident);
-	shms_link_fd(fd, b->p->t->dir_fd, resident);
+	shms_link_fd(fd, b->t->dir_fd, resident);
 }
 
 /* Reads the tier file into a new file on the partition and gives that its place. */
@@ -199,7 +226,7 @@ static int from_file(struct back *b, int tier_fd, struct shms_tier_header *h)
 		return r;
 	fd = shms_unnamed_part(b->objects_fd, O_RDWR, shms_mode_in(b->objects_fd, 0400));
 	r = fd < 0 ? -errno : load(b, tier_fd, h, fd);
-	if (r == 0 && b->p->t->uid != geteuid() && fchown(fd, b->p->t->uid, (gid_t)-1) < 0)
+	if (r == 0 && b->t->uid != geteuid() && fchown(fd, b->t->uid, (gid_t)-1) < 0)
 		r = -errno;
 	if (r == 0) {
 		make_resident(b, &b->stub, fd);
@@ -218,7 +245,7 @@ static int bring(struct back *b)
 	struct shms_tier_header h;
 	_locked_ int tier_fd = -1;
 	struct shms_stub now;
-	int r = shms_tier_file_open(b->p->t, &b->stub, &tier_fd, &h);
+	int r = shms_tier_file_open(b->t, &b->stub, &tier_fd, &h);
 	if (r < 0) {
 		/* Brought back or deleted meanwhile, it may be right that the file has gone. */
 		if (shms_stub_read(b->objects_fd, b->p->name, &now, NULL) < 0 ||
@@ -262,7 +289,7 @@ static int one_try(struct back *b)
 		return 0; /* in memory */
 	if (r < 0)
 		return r;
-	if (b->stub.uid != b->p->t->uid)
+	if (b->stub.uid != b->t->uid)
 		return shms_detail(-EPERM, NULL,
 				   "it is user %u's object, and in that user's part of the tier",
 				   (unsigned)b->stub.uid);
@@ -279,18 +306,15 @@ static int some_tries(void *arg)
 	return r;
 }
 
-int shms_promote(const struct shms_promote *p)
+static int promote(const struct shms_promote *p, struct shms_tier *t)
 {
-	_fd_ int own_fd = -1, clean_fd = -1;
-	struct back b = {.p = p, .objects_fd = p->s->objects_fd};
+	_fd_ int own_fd = owner(p) ? -1 : shms_open_dir(p->s->objects_fd, ".");
+	_fd_ int clean_fd = -1;
+	struct back b = {.p = p, .t = t, .objects_fd = owner(p) ? p->s->objects_fd : own_fd};
 	int r;
 
-	if (!owner(p)) {
-		own_fd = b.objects_fd =
-			openat(p->s->objects_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-		if (own_fd < 0)
-			return -errno;
-	}
+	if (b.objects_fd < 0)
+		return b.objects_fd;
 	b.clean_fd = clean_fd = shms_open_dir(b.objects_fd, "../" SHMS_DIR_CLEAN);
 	if (clean_fd < 0)
 		return clean_fd;
@@ -302,6 +326,18 @@ int shms_promote(const struct shms_promote *p)
 				    .arg = &b};
 	r = shms_room_take(&b.room);
 	return r == -EAGAIN ? -ETIMEDOUT : r;
+}
+
+int shms_promote(const struct shms_promote *p)
+{
+	struct shms_tier_use u;
+	int r = shms_tier_use(p->s, p->name, &u);
+
+	if (r < 0)
+		return r;
+	r = promote(p, u.t);
+	shms_tier_unuse(&u);
+	return r;
 }
 
 /* ---- without bringing it back ---------------------------------------------------------------- */
@@ -336,8 +372,8 @@ static int verify_raw(const struct shms_tier *t, int fd, const struct shms_tier_
 static int copy_aside(struct shms_tier *t, int tier_fd, struct shms_tier_header *h,
 		      const struct shms_stub *stub, int *ret_fd)
 {
-	struct shms_promote p = {.t = t};
-	struct back b = {.p = &p, .stub = *stub};
+	static const struct shms_promote p = {.name = NULL};
+	struct back b = {.p = &p, .t = t, .stub = *stub};
 	_fd_ int fd = memfd_create("shmstore-tier", MFD_CLOEXEC);
 	int r = fd < 0 ? -errno : load(&b, tier_fd, h, fd);
 
@@ -346,8 +382,14 @@ static int copy_aside(struct shms_tier *t, int tier_fd, struct shms_tier_header 
 	return r;
 }
 
-int shms_promote_aside(struct shms_tier *t, int objects_fd, const char *name, bool copy,
-		       struct shms_aside *ret)
+/*
+ * A descriptor that has the object's bytes at an offset, without bringing it back: the tier file
+ * itself, checked, where it is raw; else a copy in private memory (only where copy is allowed).
+ * -ENOSPC: it would need a copy. For readers that may not change the store, and for a full
+ * partition. -EINVAL: it is another stub, or none, by now.
+ */
+static int open_aside(struct shms_tier *t, int objects_fd, const char *name, bool copy,
+		      struct shms_view_file *ret, uint64_t *ret_size)
 {
 	struct shms_tier_header h;
 	struct shms_stub stub, now;
@@ -357,7 +399,7 @@ int shms_promote_aside(struct shms_tier *t, int objects_fd, const char *name, bo
 	if (r < 0)
 		return r;
 	ret->offset = 0;
-	ret->size = stub.header_size + stub.buffer_size;
+	*ret_size = stub.header_size + stub.buffer_size;
 	fd = shms_tier_resident_open(t, stub.id);
 	if (fd >= 0 && check(&stub, fd) == 0) {
 		ret->fd = shms_take_fd(&fd);
@@ -384,4 +426,42 @@ int shms_promote_aside(struct shms_tier *t, int objects_fd, const char *name, bo
 	}
 	shms_tier_header_deinit(&h);
 	return r;
+}
+
+static int fetch(struct shmstore *s, struct shms_tier *t, const char *name,
+		 struct shms_view_file *ret, uint64_t *ret_size)
+{
+	struct shms_promote p = {.s = s, .name = name, .no_evict = true, .no_wait = true};
+	int r, full;
+
+	/* A read-only handle leaves the store as it is. */
+	if (s->readonly)
+		return open_aside(t, s->objects_fd, name, true, ret, ret_size);
+	r = full = promote(&p, t);
+	if (!shms_room_wanted(r))
+		return r;
+	/* No room: the tier file itself, where it can be mapped; else others have to go first. */
+	r = open_aside(t, s->objects_fd, name, false, ret, ret_size);
+	if (r == -EINVAL)
+		return 0; /* in memory by now */
+	if (r != -ENOSPC)
+		return r;
+	p.no_evict = p.no_wait = false;
+	r = promote(&p, t);
+	return shms_room_wanted(r) ? full : r;
+}
+
+int shms_promote_fetch(struct shmstore *s, const char *name, struct shms_view_file *ret,
+		       uint64_t *ret_size)
+{
+	struct shms_tier_use u;
+	int r;
+
+	ret->fd = -1;
+	r = shms_tier_use(s, name, &u);
+	if (r < 0)
+		return r;
+	r = fetch(s, u.t, name, ret, ret_size);
+	shms_tier_unuse(&u);
+	return r == -EINVAL ? 0 : r;
 }

@@ -18,7 +18,7 @@
 #include "put.h"
 #include "stubs.h"
 #include "sys.h"
-#include "tierstore.h"
+#include "tier.h"
 #include "walk.h"
 
 #define LOCK_MS 10000u /* for the eviction that is going on */
@@ -217,7 +217,7 @@ static int demote(struct shmstore *s, const char *name)
 	}
 	if (S_ISLNK(st.st_mode))
 		return 0;
-	r = shms_tier_use(s, s->objects_fd, name, &u);
+	r = shms_tier_use(s, name, &u);
 	if (r < 0)
 		return r;
 	r = st.st_nlink == 1 ? demote_single(s, u.t, name) : demote_all(s, u.t, st.st_ino);
@@ -252,7 +252,6 @@ int shmstore_demote(struct shmstore *s, const void *key, size_t key_size, unsign
 
 int shmstore_promote(struct shmstore *s, const void *key, size_t key_size, unsigned flags)
 {
-	struct shms_tier_use u;
 	struct shms_keyname k;
 	struct stat st;
 	int r = begin(s, key, key_size, &k);
@@ -267,12 +266,8 @@ int shmstore_promote(struct shmstore *s, const void *key, size_t key_size, unsig
 		return shms_error(errno);
 	if (!S_ISLNK(st.st_mode))
 		return 0;
-	r = shms_tier_use(s, s->objects_fd, k.name, &u);
-	if (r < 0)
-		return shms_error(r);
 	r = shms_promote(&(struct shms_promote){
-		.t = u.t, .s = s, .name = k.name, .no_evict = (flags & SHMSTORE_NO_EVICT) != 0});
-	shms_tier_unuse(&u);
+		.s = s, .name = k.name, .no_evict = (flags & SHMSTORE_NO_EVICT) != 0});
 	return r > 0 ? r : shms_error(r);
 }
 
@@ -324,7 +319,7 @@ static int unpin_resident(struct shmstore *s, const char *name)
 	int r = shms_stub_read(s->objects_fd, name, &stub, NULL);
 
 	if (r == 0)
-		r = shms_tier_use(s, s->objects_fd, name, &u);
+		r = shms_tier_use(s, name, &u);
 	if (r < 0)
 		return r == -EINVAL ? -EAGAIN : r; /* no stub any more */
 	_fd_ int fd = shms_tier_resident_open(u.t, stub.id);
