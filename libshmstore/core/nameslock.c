@@ -69,6 +69,19 @@ void shms_names_unlock_tier(struct shmstore *s)
 	shms_tier_unlock_names(s->objects_fd);
 }
 
+int shms_names_lock_of(struct shmstore *s, int objects_fd)
+{
+	return s ? shms_names_lock(s) : shms_tier_lock_names(objects_fd);
+}
+
+void shms_names_unlock_of(struct shmstore *s, int objects_fd)
+{
+	if (s)
+		shms_names_unlock(s);
+	else
+		shms_tier_unlock_names(objects_fd);
+}
+
 int shms_names_open(struct shmstore *s, const char *name)
 {
 	int fd;

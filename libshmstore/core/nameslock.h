@@ -31,6 +31,11 @@ static inline void shms_names_unlock(struct shmstore *s)
 	shms_fairlock_release(&s->names);
 }
 
+/* The same of any store: s is our own handle's, or NULL: then by a descriptor of its objects/ that
+ * is one's own (tier.h). */
+int shms_names_lock_of(struct shmstore *s, int objects_fd);
+void shms_names_unlock_of(struct shmstore *s, int objects_fd);
+
 /* The object's file, opened for reading: not one that is recycled meanwhile. -ENOENT, -ELOOP (a
  * stub), -ETIMEDOUT (sys.h), -errno. */
 int shms_names_open(struct shmstore *s, const char *name);

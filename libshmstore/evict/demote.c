@@ -37,19 +37,6 @@
 #include "sys.h"
 #include "transient.h"
 
-static int lock(const struct shms_demote_name *n)
-{
-	return n->s ? shms_names_lock(n->s) : shms_tier_lock_names(n->objects_fd);
-}
-
-static void unlock(const struct shms_demote_name *n)
-{
-	if (n->s)
-		shms_names_unlock(n->s);
-	else
-		shms_tier_unlock_names(n->objects_fd);
-}
-
 /* ---- before the copy ------------------------------------------------------------------------- */
 
 /* The key of a hashed name lies in its object: what goes to the disk leaves a sidecar. */
@@ -477,7 +464,7 @@ static void swap_other(struct shms_demote *d, const struct shms_demote_name *n,
 {
 	bool locked = same_store(n, from);
 
-	if (!locked && lock(n) < 0)
+	if (!locked && shms_names_lock_of(n->s, n->objects_fd) < 0)
 		return; /* it keeps the object in memory; the resident leads the others to it */
 	if (still_it(d, n) && put_stub(d, n, from) == 0) {
 		if (!locked)
@@ -488,7 +475,7 @@ static void swap_other(struct shms_demote *d, const struct shms_demote_name *n,
 			end_move(n, true);
 	}
 	if (!locked)
-		unlock(n);
+		shms_names_unlock_of(n->s, n->objects_fd);
 }
 
 /* Has the memory gone? A resident that nobody needs goes with it (residents.c
@@ -519,7 +506,7 @@ int shms_demote_finish(struct shms_demote *d)
 	else if (r < 0)
 		shms_detail(r, d->t->files_path, "%s: %s", d->t->files_path, d->job.reason);
 	if (r == 0)
-		r = lock(first);
+		r = shms_names_lock_of(first->s, first->objects_fd);
 	if (r == 0) {
 		r = swap_first(d, first);
 		for (size_t i = 0; i < d->n_names && r == 0; i++) {
@@ -528,7 +515,7 @@ int shms_demote_finish(struct shms_demote *d)
 		}
 		if (r == 0)
 			r = end_first(d, first);
-		unlock(first);
+		shms_names_unlock_of(first->s, first->objects_fd);
 	}
 	if (r == 0) {
 		look_at_memory(d);

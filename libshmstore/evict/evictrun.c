@@ -18,10 +18,10 @@
 #include <sys/statvfs.h>
 
 #include "candidates.h"
-#include "cleancopy.h"
 #include "detail.h"
 #include "engine.h"
 #include "handle.h"
+#include "nameslock.h"
 #include "partition.h"
 #include "pipeline.h"
 #include "storefds.h"
@@ -150,6 +150,85 @@ static void settle(uint32_t candidate, const struct shms_demote *d, void *arg)
 	tell(k);
 }
 
+/* ---- clean copies ---------------------------------------------------------------------------- */
+
+/*
+ * Tier files of objects that are in memory as well are given up, least recently used first, where
+ * the disk is wanted. A clean copy's stub is in clean/ of every store that has the object in
+ * memory; with the last of these names its tier file goes (tier.h). Each name is taken away under
+ * its store's names lock, one store at a time. A store that took the stub for the object meanwhile
+ * keeps the file: the kernel counts.
+ */
+
+static int by_use(const void *a, const void *b, void *arg)
+{
+	const struct shms_candidates *c = arg;
+	uint32_t i = *(const uint32_t *)a, j = *(const uint32_t *)b;
+	int64_t x = c->v[i].used_ns, y = c->v[j].used_ns;
+
+	return x != y ? (x > y) - (x < y) : (i > j) - (i < j);
+}
+
+/* The candidates of one user that have clean copies, least recently used first. 0, -ENOMEM. */
+static int list_copies(struct running *k, struct giving_up *g)
+{
+	g->copies = calloc(k->c.n + 1, sizeof(*g->copies));
+	if (!g->copies)
+		return -ENOMEM;
+	for (uint32_t i = 0; i < k->c.n; i++) {
+		if (k->c.v[i].user == g->user && k->c.v[i].n_clean)
+			g->copies[g->n++] = i;
+	}
+	/* The order is a plain one: no cost tells one copy on the disk from another. */
+	qsort_r(g->copies, g->n, sizeof(*g->copies), by_use, &k->c);
+	return 0;
+}
+
+static void drop_name(struct running *k, struct shms_tier *t, const struct shms_candidate_name *n)
+{
+	struct shmstore *own = k->c.stores[n->store].own ? k->handle : NULL;
+	const struct shms_storefds_one *fds;
+
+	if (shms_storefds_take(&k->fds, n->store, &fds) < 0)
+		return;
+	if (shms_names_lock_of(own, fds->objects_fd) == 0) {
+		shms_tier_release(t, fds->clean_fd, shms_candidates_text(&k->c, n->name));
+		shms_names_unlock_of(own, fds->objects_fd);
+	}
+	shms_storefds_back(&k->fds, n->store);
+}
+
+/* Do stores need the tier file of the object besides those that have a clean copy of it? Also where
+ * that cannot be told. */
+static bool is_needed(struct running *k, const struct shms_candidate *o)
+{
+	const struct shms_storefds_one *fds;
+	struct shms_stub stub;
+	int r = -ENOENT;
+
+	for (uint32_t at = o->first; at && r < 0; at = k->c.names[at - 1].next) {
+		const struct shms_candidate_name *n = &k->c.names[at - 1];
+
+		r = shms_storefds_take(&k->fds, n->store, &fds);
+		if (r < 0)
+			continue;
+		r = shms_stub_read(fds->clean_fd, shms_candidates_text(&k->c, n->name), &stub,
+				   NULL);
+		shms_storefds_back(&k->fds, n->store);
+	}
+	/* The anchor is one more name. */
+	return r < 0 || stub.n_names > o->n_clean + 1u;
+}
+
+/* Gives up the copy of one, unless somebody holds a store's names. */
+static void drop_copy(struct running *k, uint32_t candidate)
+{
+	const struct shms_candidate *o = &k->c.v[candidate];
+
+	for (uint32_t at = is_needed(k, o) ? 0 : o->first; at; at = k->c.names[at - 1].next)
+		drop_name(k, k->run->users->v[o->user].t, &k->c.names[at - 1]);
+}
+
 /* ---- passes ---------------------------------------------------------------------------------- */
 
 static void drop_residents(struct running *k)
@@ -203,7 +282,6 @@ static void gather(struct running *k, enum state state, struct shms_victims *ret
  * bytes. False: no more of them. */
 static bool make_disk_room(struct running *k, uint64_t bytes)
 {
-	struct shms_cleancopy clean = {&k->c, k->run->users->v, &k->fds, k->handle};
 	struct giving_up *g = k->giving_up;
 	struct shms_evict_user *u = &k->run->users->v[g->user];
 
@@ -222,7 +300,7 @@ static bool make_disk_room(struct running *k, uint64_t bytes)
 		i = g->copies[g->next++];
 		/* The tier file of an object demoted just now is no copy any more. */
 		if (k->state[i] != OVER || k->c.v[i].pinned)
-			shms_cleancopy_drop(&clean, i);
+			drop_copy(k, i);
 	}
 	return true;
 }
@@ -278,7 +356,7 @@ static void user_without_disk(struct running *k, uint32_t user)
 {
 	struct giving_up g = {.user = user};
 
-	k->error = shms_cleancopy_list(&k->c, user, &g.copies, &g.n);
+	k->error = list_copies(k, &g);
 	if (k->error)
 		return;
 	k->run->users->v[user].full = false;

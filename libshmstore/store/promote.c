@@ -81,19 +81,6 @@ static bool owner(const struct shms_promote *p)
 	return !p->s->readonly;
 }
 
-static int lock(const struct back *b)
-{
-	return owner(b->p) ? shms_names_lock(b->p->s) : shms_tier_lock_names(b->objects_fd);
-}
-
-static void unlock(const struct back *b)
-{
-	if (owner(b->p))
-		shms_names_unlock(b->p->s);
-	else
-		shms_tier_unlock_names(b->objects_fd);
-}
-
 /* Is the file the stub's object? What lies in a directory is input. */
 static int check(const struct shms_stub *stub, int fd)
 {
@@ -139,9 +126,10 @@ static int exchange(const struct back *b, int fd)
  * -EAGAIN (the stub has gone). */
 static int place(const struct back *b, int fd, const char *resident)
 {
+	struct shmstore *own = owner(b->p) ? b->p->s : NULL;
 	const char *name = b->p->name;
 	struct shms_stub now;
-	int r = lock(b);
+	int r = shms_names_lock_of(own, b->objects_fd);
 
 	if (r < 0)
 		return r;
@@ -158,7 +146,7 @@ static int place(const struct back *b, int fd, const char *resident)
 	}
 	if (r == 0)
 		r = exchange(b, fd);
-	unlock(b);
+	shms_names_unlock_of(own, b->objects_fd);
 	return r;
 }
 
