@@ -27,14 +27,12 @@
 #include "object.h"
 #include "page.h"
 #include "partition.h"
-#include "segcheck.h"
 #include "segsurvey.h"
 #include "sys.h"
 #include "tier.h"
 #include "tierfind.h"
 #include "transient.h"
 #include "walk.h"
-#include "xxh3.h"
 
 #define CHUNK (1u << 20)
 
@@ -42,7 +40,6 @@ struct verify {
 	struct shmstore_partition *p;
 	struct shms_tierfind find; /* the disk tier */
 	struct shms_inodes *seen;
-	XXH3_state_t *hash;
 	char *chunk; /* CHUNK bytes */
 	int (*fn)(const struct shmstore_verify_finding *finding, void *arg);
 	void *arg;
@@ -61,30 +58,19 @@ static int tell(struct verify *v, const char *dir, const char *name, int error, 
 	return path ? v->fn(&f, v->arg) : -ENOMEM;
 }
 
-/* The buffers against their checksum, a piece at a time. */
+/* The buffers against their checksum. */
 static int check_buffers(struct verify *v, int fd, const struct shms_object *o,
 			 const char **ret_reason)
 {
-	uint64_t offset = o->layout.header_size, left = o->layout.buffer_size;
-	XXH128_hash_t hash;
+	uint64_t hash[2];
+	int r = shms_hash_file(fd, o->layout.header_size, o->layout.buffer_size, v->chunk, CHUNK,
+			       hash);
 
-	XXH3_128bits_reset(v->hash);
-	while (left) {
-		ssize_t n = shms_pread_all(fd, v->chunk, left < CHUNK ? left : CHUNK, offset);
-
-		*ret_reason = "cannot be read";
-		if (n < 0)
-			return shms_error((int)n);
-		*ret_reason = "truncated while it was read";
-		if (n == 0)
-			return -EBADMSG;
-		XXH3_128bits_update(v->hash, v->chunk, (size_t)n);
-		offset += (uint64_t)n;
-		left -= (uint64_t)n;
-	}
-	hash = XXH3_128bits_digest(v->hash);
+	*ret_reason = r == -EBADMSG ? "truncated while it was read" : "cannot be read";
+	if (r < 0)
+		return r;
 	*ret_reason = "the buffers do not match their checksum";
-	return hash.low64 == o->buffer_hash[0] && hash.high64 == o->buffer_hash[1] ? 0 : -EBADMSG;
+	return memcmp(hash, o->buffer_hash, sizeof(hash)) == 0 ? 0 : -EBADMSG;
 }
 
 static int check_object(struct verify *v, const struct shms_walk_entry *e, int fd,
@@ -240,38 +226,71 @@ static int marker(struct verify *v, const struct shms_walk_entry *e)
 	return tell(v, e->dir, e->name, r, reason);
 }
 
+/* A segment whose objects are checked. */
 struct packed {
-	struct verify *v;
 	const struct shms_walk_entry *e;
+	const struct shms_seglook *l;
+	uint64_t bytes; /* that were read */
+	/* the objects would be more than the segment: extents overlap, and the rest was not read */
+	bool overlaps;
 };
 
-/* Told by the name that its file would have, below its segment. */
-static int damaged(const void *key, size_t key_size, void *arg)
+/* Tells of a damaged object by the name that its file would have, below its segment. */
+static int tell_packed(struct verify *v, const struct packed *x, const struct shms_segpacked *o)
 {
-	struct packed *x = arg;
+	unsigned char key[SHMSTORE_KEY_MAX];
 	char name[SHMS_NAME_SIZE], dir[PATH_MAX];
 
-	if (key_size > SHMSTORE_KEY_MAX)
-		return 0; /* the slot says what cannot be */
-	shms_name_encode(key, key_size, name);
+	/* The slot says what cannot be; or the next look finds that the file was cut. */
+	if (o->key_size > SHMSTORE_KEY_MAX || shms_seglook_key(x->l, o, key) < 0)
+		return 0;
+	shms_name_encode(key, o->key_size, name);
 	snprintf(dir, sizeof(dir), "%s/%s", x->e->dir, x->e->name);
-	return tell(x->v, dir, name, -EBADMSG, "the buffers do not match their checksum");
+	return tell(v, dir, name, -EBADMSG, "the buffers do not match their checksum");
 }
 
-static int check_packed(struct verify *v, const struct shms_walk_entry *e,
-			const struct shms_seglook *l, bool *ret_overlaps)
+/*
+ * The object's bytes are read without a reference. If they do not match, the slot is looked at
+ * again: if it still has the same object, the owner did not write to the extent meanwhile
+ * (segslot.h), and the object is damaged; so it is if its bytes cannot be read.
+ */
+static int check_slot(struct verify *v, struct packed *x, uint32_t index)
 {
-	struct packed x = {v, e};
-	struct shms_segcheck c = {
-		.chunk = v->chunk, .chunk_size = CHUNK, .damaged = damaged, .arg = &x};
-	int r = seen(v, e->st);
+	const struct shms_seglook *l = x->l;
+	struct shms_segslot slot = shms_segslot_at(&l->segment, index);
+	uint64_t state = shms_segword_load(slot.state), right[2], is[2];
+	struct shms_segpacked o;
+	int r;
 
+	if (!shms_segstate_published(state) || shms_segpacked_read(&l->segment, &slot, &o) < 0 ||
+	    !(o.flags & SHMS_SEGPACKED_CHECKSUM))
+		return 0;
+	/* A hostile owner may have many slots say one extent, for us to read it as often. */
+	x->overlaps = o.buffer_size > l->segment.shape.size - x->bytes;
+	if (x->overlaps)
+		return 0;
+	r = shms_seglook_read(l, o.extent_off + o.checksum_off, right, sizeof(right));
 	if (r == 0)
-		r = shms_segcheck(l, &c);
-	else if (r > 0)
-		r = 0;
-	v->bytes += c.bytes;
-	*ret_overlaps = c.overlaps;
+		r = shms_hash_file(l->fd, o.extent_off, o.buffer_size, v->chunk, CHUNK, is);
+	x->bytes += o.buffer_size;
+	if (r == 0 && is[0] == right[0] && is[1] == right[1])
+		return 0;
+	if (r == -ENOMEM)
+		return r;
+	return shms_seglook_has(l, index, shms_segstate_generation(state)) ? tell_packed(v, x, &o)
+									   : 0;
+}
+
+static int check_packed(struct verify *v, struct packed *x)
+{
+	uint32_t n = shms_segment_born(&x->l->segment);
+	int r = seen(v, x->e->st);
+
+	if (r != 0)
+		return r < 0 ? r : 0;
+	for (uint32_t i = 0; r == 0 && i < n && !x->overlaps; i++)
+		r = check_slot(v, x, i);
+	v->bytes += x->bytes;
 	return r;
 }
 
@@ -282,7 +301,7 @@ static int segment(struct verify *v, const struct shms_walk_entry *e)
 	const char *reason = "not a segment, or a damaged one";
 	struct shms_segsurvey s = {0};
 	struct shms_seglook l;
-	bool overlaps;
+	struct packed x = {.e = e, .l = &l};
 	int r = shms_seglook_open(e->dirfd, e->name, false, &l);
 
 	if (r == -ENOENT)
@@ -292,11 +311,11 @@ static int segment(struct verify *v, const struct shms_walk_entry *e)
 	if (r == 0) {
 		shms_segsurvey(&l, (const uint8_t[16]){0}, shms_now_boot_ms(), &s);
 		v->bytes += l.segment.shape.data_off;
-		r = check_packed(v, e, &l, &overlaps);
+		r = check_packed(v, &x);
 		shms_seglook_close(&l);
 		if (r != 0)
 			return r;
-		r = s.n_bad || overlaps ? -EBADMSG : 0;
+		r = s.n_bad || x.overlaps ? -EBADMSG : 0;
 		reason = "slots of the segment say what cannot be";
 	} else if (r == -EPERM) {
 		reason = "the segment is another user's";
@@ -390,16 +409,14 @@ int shmstore_partition_verify(struct shmstore_partition *p,
 	if (!p || !fn)
 		return shms_detail_null(!p ? "p" : "fn");
 	v.seen = shms_inodes_new();
-	v.hash = XXH3_createState();
 	v.chunk = malloc(CHUNK);
-	if (v.seen && v.hash && v.chunk)
+	if (v.seen && v.chunk)
 		r = shms_tierfind_open(&v.find);
 	/* A configuration that cannot be believed is said where it is met. */
 	if (r == 0 || (r != -ENOMEM && r != -EMFILE))
 		r = shms_walk_run(&w, p);
 	shms_tierfind_close(&v.find);
 	shms_inodes_free(v.seen);
-	XXH3_freeState(v.hash);
 	free(v.chunk);
 	return r;
 }

@@ -16,6 +16,7 @@
 #include "cleanup.h"
 #include "name.h"
 #include "sys.h"
+#include "xxh3.h"
 
 /*
  * Does the file hold so many bytes from offset on? Its size says nothing: a sparse file of one page
@@ -98,6 +99,30 @@ int shms_header_read(struct shms_header *h, int fd, const struct stat *st, const
 	if (ret_reason)
 		*ret_reason = "not a regular file";
 	return -EBADMSG;
+}
+
+int shms_hash_file(int fd, uint64_t offset, uint64_t size, void *chunk, size_t chunk_size,
+		   uint64_t ret_hash[2])
+{
+	XXH3_state_t *state = XXH3_createState();
+	XXH128_hash_t h;
+	ssize_t n = 1;
+
+	if (!state)
+		return -ENOMEM;
+	XXH3_128bits_reset(state);
+	while (size && n > 0) {
+		n = shms_pread_all(fd, chunk, size < chunk_size ? size : chunk_size, offset);
+		if (n > 0)
+			XXH3_128bits_update(state, chunk, (size_t)n);
+		offset += n > 0 ? (uint64_t)n : 0;
+		size -= n > 0 ? (uint64_t)n : 0;
+	}
+	h = XXH3_128bits_digest(state);
+	XXH3_freeState(state);
+	ret_hash[0] = h.low64;
+	ret_hash[1] = h.high64;
+	return n < 0 ? shms_error((int)n) : size ? -EBADMSG : 0;
 }
 
 int shms_header_glance(struct shms_glance *g, int fd, const struct stat *st)

@@ -29,6 +29,11 @@ int shms_header_read_at(struct shms_header *h, int fd, uint64_t offset, uint64_t
 			const char **ret_reason);
 void shms_header_deinit(struct shms_header *h);
 
+/* XXH3-128 of size bytes of the file from offset on, low half first; chunk: room to read into. 0;
+ * -EBADMSG: the file ends before; -ENOMEM; -errno: it cannot be read. */
+int shms_hash_file(int fd, uint64_t offset, uint64_t size, void *chunk, size_t chunk_size,
+		   uint64_t ret_hash[2]);
+
 /* The begin of an object, and its key. */
 struct shms_glance {
 	const void *key; /* in begin */

@@ -27,7 +27,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #include "aside.h"
 #include "bootclock.h"
@@ -206,33 +205,16 @@ static int check_file(const struct shmstore *s, int fd, const struct shmstore_ti
 	return 0;
 }
 
-/* The checksum of a file that another user may truncate meanwhile. */
+/* Of a file that another user may truncate meanwhile. */
 static int verify_foreign(int fd, const struct shms_object *o)
 {
-	uint64_t offset = o->layout.header_size, left = o->layout.buffer_size;
-	XXH3_state_t *hash = XXH3_createState();
 	_free_ char *chunk = malloc(CHUNK);
-	XXH128_hash_t h = {0};
-	ssize_t n = 0;
+	uint64_t hash[2];
+	int r = chunk ? shms_hash_file(fd, o->layout.header_size, o->layout.buffer_size, chunk,
+				       CHUNK, hash)
+		      : -ENOMEM;
 
-	if (hash && chunk) {
-		XXH3_128bits_reset(hash);
-		while (left &&
-		       (n = shms_pread_all(fd, chunk, left < CHUNK ? left : CHUNK, offset)) > 0) {
-			XXH3_128bits_update(hash, chunk, (size_t)n);
-			offset += (uint64_t)n;
-			left -= (uint64_t)n;
-		}
-		h = XXH3_128bits_digest(hash);
-	}
-	XXH3_freeState(hash);
-	if (!hash || !chunk)
-		return -ENOMEM;
-	if (n < 0)
-		return (int)n;
-	return left == 0 && h.low64 == o->buffer_hash[0] && h.high64 == o->buffer_hash[1]
-		       ? 0
-		       : -EBADMSG;
+	return r < 0 ? r : memcmp(hash, o->buffer_hash, sizeof(hash)) == 0 ? 0 : -EBADMSG;
 }
 
 static int verify(int fd, const struct shms_object *o, bool foreign)
