@@ -372,6 +372,18 @@ int shms_allocate(int fd, uint64_t size)
 	return 0;
 }
 
+int shms_lock_bytes(int fd, short type, uint64_t from, uint64_t n)
+{
+	struct flock lock = {
+		.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)from, .l_len = (off_t)n};
+
+	while (fcntl(fd, F_OFD_SETLK, &lock) < 0) {
+		if (errno != EINTR)
+			return errno == EACCES ? -EAGAIN : -errno;
+	}
+	return 0;
+}
+
 ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset)
 {
 	size_t have = 0;

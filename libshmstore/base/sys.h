@@ -70,6 +70,11 @@ int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset);
 int shms_allocate(int fd, uint64_t size);
 /* Reads up to size bytes at offset, short only at the end of file. Returns the count. */
 ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
+/*
+ * Sets the lock of this open file description (OFD) on n bytes of the file; F_UNLCK ends it. 0;
+ * -EAGAIN: another description has one there; -errno.
+ */
+int shms_lock_bytes(int fd, short type, uint64_t from, uint64_t n);
 /* The next entry but "." and ".."; NULL at the end of the directory, or, with *ret_error set to
  * -errno, where it cannot be read on. A directory that could not be read is not an empty one. */
 struct dirent *shms_readdir(DIR *dir, int *ret_error);

@@ -24,16 +24,7 @@
 
 #include "cleanup.h"
 #include "seglock.h"
-
-static int lock_children(int fd, unsigned holder, short type)
-{
-	struct flock lock = {.l_type = type,
-			     .l_whence = SEEK_SET,
-			     .l_start = (off_t)(SHMS_SEGLOCK_CHILDREN + holder),
-			     .l_len = 1};
-
-	return fcntl(fd, F_OFD_SETLK, &lock) < 0 ? -errno : 0;
-}
+#include "sys.h"
 
 /* Children that are forked from here on are counted. Killed before IPC_RMID we leave an entry in
  * the kernel's table, without memory. */
@@ -74,11 +65,12 @@ bool shms_packseg_childless(struct shms_pack *p, struct shms_packseg *g)
 {
 	if (g->counted && !nobody_counted(p))
 		return false;
+	unsigned byte = SHMS_SEGLOCK_CHILDREN + g->file->holder;
 	_fd_ int fd = shms_packseg_open(p, g);
-	bool none = fd >= 0 && lock_children(fd, g->file->holder, F_WRLCK) == 0;
+	bool none = fd >= 0 && shms_seglock_try(fd, byte) == 0;
 
 	if (none) {
-		lock_children(fd, g->file->holder, F_UNLCK);
+		shms_seglock_end(fd, byte);
 		g->counted = false;
 	}
 	return none;
@@ -87,10 +79,11 @@ bool shms_packseg_childless(struct shms_pack *p, struct shms_packseg *g)
 /* Returns a page that keeps the lock; NULL: the lock cannot be had. */
 static void *hold(const struct shms_pack *p, const struct shms_packseg *g)
 {
+	unsigned byte = SHMS_SEGLOCK_CHILDREN + g->file->holder;
 	_fd_ int fd = shms_packseg_open(p, g);
 	void *page = MAP_FAILED;
 
-	if (fd >= 0 && lock_children(fd, g->file->holder, F_RDLCK) == 0)
+	if (fd >= 0 && shms_lock_bytes(fd, F_RDLCK, byte, 1) == 0)
 		page = mmap(NULL, SHMS_SEGMENT_PAGE, PROT_READ, MAP_SHARED, fd, 0);
 	return page == MAP_FAILED ? NULL : page;
 }

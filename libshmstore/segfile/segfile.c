@@ -66,7 +66,6 @@ int shms_segfile_check(int fd, struct shms_segment *ret, struct stat *ret_st)
 {
 	struct shms_segment_header header;
 	ssize_t n;
-	int r;
 
 	if (fstat(fd, ret_st) < 0)
 		return -errno;
@@ -78,8 +77,7 @@ int shms_segfile_check(int fd, struct shms_segment *ret, struct stat *ret_st)
 	if ((size_t)n < sizeof(header))
 		return -EBADMSG;
 	*ret = (struct shms_segment){0};
-	r = shms_segment_check(&header, (uint64_t)ret_st->st_size, ret);
-	return r;
+	return shms_segment_check(&header, (uint64_t)ret_st->st_size, ret);
 }
 
 /* The same of a segment that we would write to through a map: of another user's we make none. */
@@ -104,15 +102,6 @@ int shms_segfile_check_memory(int fd, const struct shms_segment *g, uint64_t n_b
 	return (uint64_t)hole < told ? -EBADMSG : 0;
 }
 
-/* The number of slots is read through the map after what is before them
- * was found to have memory. */
-static int check_memory(int fd, const struct shms_segment *g)
-{
-	int r = shms_segfile_check_memory(fd, g, 0);
-
-	return r < 0 ? r : shms_segfile_check_memory(fd, g, shms_segment_born(g));
-}
-
 static int map_books(int fd, uint64_t size, struct shms_segment *g)
 {
 	void *map = shms_map_ours(size, MAP_SHARED, fd);
@@ -123,9 +112,20 @@ static int map_books(int fd, uint64_t size, struct shms_segment *g)
 	return 0;
 }
 
+int shms_segfile_map(int fd, struct shms_segment *g)
+{
+	int r = map_books(fd, g->shape.data_off, g);
+
+	if (r == 0)
+		r = shms_segfile_check_memory(fd, g, 0);
+	/* The number of slots is read through the map after what is before them was found to have
+	 * memory. */
+	return r < 0 ? r : shms_segfile_check_memory(fd, g, shms_segment_born(g));
+}
+
 /* ---- a place --------------------------------------------------------------------------------- */
 
-static void unmap(struct shms_segfile *f)
+void shms_segfile_close(struct shms_segfile *f)
 {
 	if (f->segment.books)
 		munmap(f->segment.books, f->books_size);
@@ -145,9 +145,11 @@ static int map_rest(struct shms_segfile *f, int fd, int dirfd)
 	void *map;
 	int r;
 
-	f->books_size =
-		f->holder == SHMS_SEG_OWNER ? f->segment.shape.size : f->segment.shape.data_off;
-	if (!f->segment.books) {
+	/* An owner that comes back has mapped as much as anybody. */
+	if (f->holder == SHMS_SEG_OWNER && f->books_size < f->segment.shape.size) {
+		munmap(f->segment.books, f->books_size);
+		f->segment.books = NULL;
+		f->books_size = f->segment.shape.size;
 		r = map_books(fd, f->books_size, &f->segment);
 		if (r < 0)
 			return r;
@@ -242,7 +244,7 @@ int shms_segfile_create(int dirfd, const struct shms_segment_shape *shape, const
 			unlinkat(dirfd, f.name, 0);
 	}
 	if (r < 0) {
-		unmap(&f);
+		shms_segfile_close(&f);
 		return r;
 	}
 	*ret = f;
@@ -334,21 +336,37 @@ static int link_here(int fd, int dirfd, const char *name, bool *ret_linked)
 	return here.st_ino == there.st_ino && here.st_dev == there.st_dev ? 0 : -EBADMSG;
 }
 
-static int join(struct shms_segfile *f, int fd, int dirfd, const uint8_t store[16])
-{
-	int r;
+enum way {
+	JOIN,
+	VISIT,
+	REOPEN
+};
 
-	f->books_size = f->segment.shape.data_off;
-	r = map_books(fd, f->books_size, &f->segment);
-	if (r == 0)
-		r = check_memory(fd, &f->segment);
-	if (r == 0)
-		r = take_old_place(fd, f, store);
-	if (r == -ENOENT)
-		r = take_place(fd, &f->segment, &f->holder);
+/* Takes a place in the segment fd, which has that name, and makes its maps. Returns as the function
+ * that goes this way; after an error nothing is mapped. */
+static int enter(enum way way, int fd, const char *name, int dirfd, const uint8_t store[16],
+		 struct shms_segfile *f)
+{
+	struct stat st;
+	int r = check(fd, &f->segment, &st);
+
 	if (r < 0)
 		return r;
-	r = link_here(fd, dirfd, f->name, &f->linked);
+	shms_segfile_name(f->segment.uuid, f->name);
+	if (strcmp(name, f->name) != 0)
+		return -EBADMSG;
+	f->books_size = f->segment.shape.data_off;
+	r = shms_segfile_map(fd, &f->segment);
+	if (r == 0)
+		r = take_old_place(fd, f, store);
+	if (r == -ENOENT && way != REOPEN)
+		r = take_place(fd, &f->segment, &f->holder);
+	if (r < 0) {
+		shms_segfile_close(f);
+		return r;
+	}
+	if (way == JOIN)
+		r = link_here(fd, dirfd, f->name, &f->linked);
 	if (r == 0) {
 		fill_record(shms_segment_record(&f->segment, f->holder), store, f->kept);
 		r = map_rest(f, fd, dirfd);
@@ -358,121 +376,50 @@ static int join(struct shms_segfile *f, int fd, int dirfd, const uint8_t store[1
 		if (!f->kept)
 			shms_segrescue_locked(&f->segment, f->holder, true);
 		shms_seglock_end(fd, f->holder);
+		shms_segfile_close(f);
 	}
 	return r;
+}
+
+/* The same of the segment that has this name in dirfd. */
+static int enter_name(enum way way, int dirfd, const char *name, const uint8_t store[16],
+		      struct shms_segfile *f)
+{
+	_fd_ int fd = shms_openat(dirfd, name, O_RDWR | OPEN_FLAGS, 0);
+
+	if (fd < 0)
+		return errno == ELOOP ? -EBADMSG : -errno;
+	return enter(way, fd, name, dirfd, store, f);
 }
 
 int shms_segfile_join(int fromfd, const char *path, const uint8_t uuid[16], int dirfd,
 		      const uint8_t store[16], bool kept, struct shms_segfile *ret)
 {
-	struct shms_segfile f = {.kept = kept};
 	_fd_ int fd = shms_openat_beneath(fromfd, path, O_RDWR | OPEN_FLAGS);
-	struct stat st;
-	int r;
+	char name[SHMS_SEGFILE_NAME];
 
 	if (fd < 0)
 		return fd == -ENOENT ? -ESTALE : fd == -ELOOP ? -EBADMSG : fd;
-	r = check(fd, &f.segment, &st);
-	if (r < 0)
-		return r;
-	if (memcmp(f.segment.uuid, uuid, sizeof(f.segment.uuid)) != 0)
-		return -EBADMSG;
-	shms_segfile_name(uuid, f.name);
-	r = join(&f, fd, dirfd, store);
-	if (r < 0) {
-		unmap(&f);
-		return r;
-	}
-	*ret = f;
-	return 0;
-}
-
-static int visit(struct shms_segfile *f, int fd, int dirfd, const uint8_t visitor[16])
-{
-	int r = map_books(fd, f->books_size, &f->segment);
-
-	if (r == 0)
-		r = check_memory(fd, &f->segment);
-	if (r == 0)
-		r = take_place(fd, &f->segment, &f->holder);
-	if (r < 0)
-		return r;
-	fill_record(shms_segment_record(&f->segment, f->holder), visitor, false);
-	r = map_rest(f, fd, dirfd);
-	if (r < 0) {
-		shms_segrescue_locked(&f->segment, f->holder, true);
-		shms_seglock_end(fd, f->holder);
-	}
-	return r;
+	shms_segfile_name(uuid, name);
+	*ret = (struct shms_segfile){.kept = kept};
+	return enter(JOIN, fd, name, dirfd, store, ret);
 }
 
 int shms_segfile_visit(int dirfd, const uint8_t uuid[16], const uint8_t visitor[16],
 		       struct shms_segfile *ret)
 {
-	struct shms_segfile f = {0};
-	struct stat st;
-	int r;
+	char name[SHMS_SEGFILE_NAME];
 
-	shms_segfile_name(uuid, f.name);
-	_fd_ int fd = shms_openat(dirfd, f.name, O_RDWR | OPEN_FLAGS, 0);
-	if (fd < 0)
-		return errno == ELOOP ? -EBADMSG : -errno;
-	r = check(fd, &f.segment, &st);
-	if (r == 0 && memcmp(f.segment.uuid, uuid, sizeof(f.segment.uuid)) != 0)
-		r = -EBADMSG;
-	if (r < 0)
-		return r;
-	f.books_size = f.segment.shape.data_off;
-	r = visit(&f, fd, dirfd, visitor);
-	if (r < 0) {
-		unmap(&f);
-		return r;
-	}
-	*ret = f;
-	return 0;
-}
-
-static int reopen(struct shms_segfile *f, int fd, int dirfd, const uint8_t store[16])
-{
-	int r = map_books(fd, f->books_size, &f->segment);
-
-	if (r == 0)
-		r = check_memory(fd, &f->segment);
-	if (r == 0)
-		r = take_old_place(fd, f, store);
-	if (r < 0)
-		return r;
-	fill_record(shms_segment_record(&f->segment, f->holder), store, true);
-	/* The owner needs a larger map. */
-	munmap(f->segment.books, f->books_size);
-	f->segment.books = NULL;
-	return map_rest(f, fd, dirfd);
+	shms_segfile_name(uuid, name);
+	*ret = (struct shms_segfile){0};
+	return enter_name(VISIT, dirfd, name, visitor, ret);
 }
 
 int shms_segfile_reopen(int dirfd, const char *name, const uint8_t store[16],
 			struct shms_segfile *ret)
 {
-	struct shms_segfile f = {.kept = true};
-	_fd_ int fd = shms_openat(dirfd, name, O_RDWR | OPEN_FLAGS, 0);
-	struct stat st;
-	int r;
-
-	if (fd < 0)
-		return errno == ELOOP ? -EBADMSG : -errno;
-	r = check(fd, &f.segment, &st);
-	if (r < 0)
-		return r;
-	shms_segfile_name(f.segment.uuid, f.name);
-	if (strcmp(name, f.name) != 0)
-		return -EBADMSG;
-	f.books_size = f.segment.shape.data_off;
-	r = reopen(&f, fd, dirfd, store);
-	if (r < 0) {
-		unmap(&f);
-		return r;
-	}
-	*ret = f;
-	return 0;
+	*ret = (struct shms_segfile){.kept = true};
+	return enter_name(REOPEN, dirfd, name, store, ret);
 }
 
 /* Returns the bytes that go with the last link, and the last map. */
@@ -490,7 +437,7 @@ static uint64_t leave(struct shms_segfile *f, int dirfd, bool unlink)
 
 	shms_segrescue_locked(&f->segment, f->holder, true);
 	freed = unlink ? drop_link(f, dirfd) : 0;
-	unmap(f);
+	shms_segfile_close(f);
 	return freed;
 }
 
@@ -519,14 +466,9 @@ uint64_t shms_segfile_retire(struct shms_segfile *f, int dirfd, bool keep, uint6
 	return freed;
 }
 
-void shms_segfile_close(struct shms_segfile *f)
-{
-	unmap(f);
-}
-
 void shms_segfile_fork_child(struct shms_segfile *f, bool views)
 {
 	f->segment.books = NULL; /* it was not inherited */
 	if (!views)
-		unmap(f);
+		shms_segfile_close(f);
 }

@@ -98,5 +98,8 @@ bool shms_segment_promised(const struct shms_segment *g, uint64_t now_ms);
 int shms_segfile_check(int fd, struct shms_segment *ret, struct stat *ret_st);
 /* Checks that all that may be changed through a map, or is to be read into memory, has memory. */
 int shms_segfile_check_memory(int fd, const struct shms_segment *g, uint64_t n_born);
+/* Maps the books, up to the extents, for writing, and checks that they have memory. After an error
+ * they may be mapped. */
+int shms_segfile_map(int fd, struct shms_segment *g);
 
 #endif

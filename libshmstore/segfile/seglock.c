@@ -17,21 +17,9 @@
 
 #define WAIT_NS 1000000
 
-static int change(int fd, unsigned holder, short type)
-{
-	struct flock lock = {
-		.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)holder, .l_len = 1};
-
-	while (fcntl(fd, F_OFD_SETLK, &lock) < 0) {
-		if (errno != EINTR)
-			return errno == EACCES ? -EAGAIN : -errno;
-	}
-	return 0;
-}
-
 int shms_seglock_try(int fd, unsigned holder)
 {
-	return change(fd, holder, F_WRLCK);
+	return shms_lock_bytes(fd, F_WRLCK, holder, 1);
 }
 
 int shms_seglock_wait(int fd, unsigned holder)
@@ -57,5 +45,5 @@ bool shms_seglock_taken(int fd, unsigned byte)
 
 void shms_seglock_end(int fd, unsigned holder)
 {
-	(void)change(fd, holder, F_UNLCK);
+	(void)shms_lock_bytes(fd, F_UNLCK, holder, 1);
 }

@@ -172,21 +172,6 @@ static int open_file(int dirfd, const char *name, bool write, struct shms_segloo
 	return 0;
 }
 
-static int map_books(struct shms_seglook *l)
-{
-	void *map = shms_map_ours(l->segment.shape.data_off, MAP_SHARED, l->fd);
-	int r;
-
-	if (map == MAP_FAILED)
-		return shms_error(errno);
-	l->mapped = l->segment.shape.data_off;
-	l->segment.books = map;
-	r = shms_segfile_check_memory(l->fd, &l->segment, 0);
-	return r < 0 ? r
-		     : shms_segfile_check_memory(l->fd, &l->segment,
-						 shms_segment_born(&l->segment));
-}
-
 int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglook *ret)
 {
 	struct shms_seglook l;
@@ -195,7 +180,8 @@ int shms_seglook_open(int dirfd, const char *name, bool write, struct shms_seglo
 	if (r < 0)
 		return r;
 	if (write) {
-		r = map_books(&l);
+		r = shms_segfile_map(l.fd, &l.segment);
+		l.mapped = l.segment.books ? l.segment.shape.data_off : 0;
 	} else {
 		l.segment.fetch = fetch;
 		r = copy_head(&l, 0);

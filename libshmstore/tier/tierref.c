@@ -41,31 +41,21 @@ enum {
 	FOR_PUT
 };
 
-/* Locks or unlocks a byte. 0, -EBUSY, -errno. */
-static int byte_lock(int fd, short type, off_t byte)
-{
-	struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
-
-	if (fcntl(fd, F_OFD_SETLK, &lock) == 0)
-		return 0;
-	return errno == EAGAIN || errno == EACCES ? -EBUSY : shms_error(errno);
-}
-
 /* One step: in a queue first the right to be the next one, by a lock on a byte, then the
  * file's lock. 0, -EBUSY, -errno. */
 static int step(int fd, bool queue, bool *io_next)
 {
-	int r = queue && !*io_next ? byte_lock(fd, F_WRLCK, NEXT) : 0;
+	int r = queue && !*io_next ? shms_lock_bytes(fd, F_WRLCK, NEXT, 1) : 0;
 
 	if (r < 0)
-		return r;
+		return r == -EAGAIN ? -EBUSY : shms_error(r);
 	*io_next = true;
 	while (flock(fd, LOCK_EX | LOCK_NB) < 0) {
 		if (errno != EINTR)
 			return errno == EWOULDBLOCK ? -EBUSY : shms_error(errno);
 	}
 	if (queue)
-		(void)byte_lock(fd, F_UNLCK, NEXT);
+		(void)shms_lock_bytes(fd, F_UNLCK, NEXT, 1);
 	return 0;
 }
 
@@ -127,7 +117,7 @@ int shms_tier_unlock(struct shms_tier *t, int fd)
 {
 	if (fd < 0)
 		return -1;
-	(void)byte_lock(fd, F_UNLCK, FOR_PUT);
+	(void)shms_lock_bytes(fd, F_UNLCK, FOR_PUT, 1);
 	shms_unlock_fd(fd);
 	shms_turns_end(&t->turns);
 	return -1;
@@ -135,7 +125,7 @@ int shms_tier_unlock(struct shms_tier *t, int fd)
 
 void shms_tier_for_put(int fd)
 {
-	(void)byte_lock(fd, F_WRLCK, FOR_PUT);
+	(void)shms_lock_bytes(fd, F_WRLCK, FOR_PUT, 1);
 }
 
 void shms_tier_after_put(struct shms_tier *t, unsigned wait_ms)

@@ -294,12 +294,7 @@ static int hold(struct shms_tier *t, bool make, unsigned wait_ms, struct stat *r
 
 static int set_range(const struct shms_tierroom *room, short type, uint64_t from, uint64_t to)
 {
-	struct flock lock = {.l_type = type,
-			     .l_whence = SEEK_SET,
-			     .l_start = (off_t)(room->base + from),
-			     .l_len = (off_t)(to - from)};
-
-	return fcntl(room->fd, F_OFD_SETLK, &lock) < 0 ? -errno : 0;
+	return shms_lock_bytes(room->fd, type, room->base + from, to - from);
 }
 
 /* The first claim looks for a range that nobody else has. */
@@ -307,7 +302,7 @@ static int find_range(struct shms_tierroom *room, uint64_t claimed)
 {
 	int r = -EAGAIN;
 
-	for (int i = 0; i < TRIES && (r == -EAGAIN || r == -EACCES); i++) {
+	for (int i = 0; i < TRIES && r == -EAGAIN; i++) {
 		room->base = shms_nonce() % N_RANGES * RANGE;
 		r = set_range(room, F_WRLCK, 0, claimed);
 	}
