@@ -4,8 +4,6 @@
  * filled and locked, which decides between two opens; three subdirectories. Without a page gc finds
  * an empty directory, which rmdir() removes unless a page is just being linked.
  */
-#include "acquire.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -21,6 +19,7 @@
 #include "detail.h"
 #include "handle.h"
 #include "move.h"
+#include "parts.h"
 #include "process.h"
 #include "sys.h"
 #include "teardown.h"

@@ -8,8 +8,6 @@
  * (/proc/self/pagemap, bit 61). Where pagemap cannot be read the bytes are copied. Rejected:
  * comparing the bytes (reads everything twice, what a copy costs).
  */
-#include "alias.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -20,6 +18,7 @@
 #include "cleanup.h"
 #include "handle.h"
 #include "publish.h"
+#include "put.h"
 #include "room.h"
 #include "sys.h"
 #include "transient.h"

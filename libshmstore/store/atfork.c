@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* atfork.c: what becomes of every open store of this process in a child: see atfork.h. */
-#include "atfork.h"
-
+/* atfork.c: what becomes of every open store of this process in a child: see parts.h. */
 #include <pthread.h>
 
 #include "arbitrate.h"
 #include "cleanup.h"
 #include "handle.h"
 #include "ours.h"
+#include "parts.h"
 #include "tier.h"
-#include "writer.h"
 
 static void fork_prepare(void)
 {

@@ -6,8 +6,6 @@
  * The connection itself (attach.h) knows no store. Here the store tells it where it lies, makes its
  * credit count, and where the daemon is dead takes over the limits that the daemon had set.
  */
-#include "daemon.h"
-
 #include <errno.h>
 #include <shmstore/shmstore.h>
 #include <stdlib.h>
@@ -19,6 +17,7 @@
 #include "detail.h"
 #include "handle.h"
 #include "packgive.h"
+#include "parts.h"
 #include "socketpath.h"
 
 #define GIVE_NS 100000000ull /* for which an event loop demotes what others ask for */

@@ -6,8 +6,6 @@
  * by another store, misleads nobody. The page is written first: killed in between, the address
  * is not found, which is right.
  */
-#include "peer.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,6 +17,7 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
+#include "parts.h"
 #include "peername.h"
 #include "sys.h"
 

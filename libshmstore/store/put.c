@@ -21,7 +21,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "alias.h"
 #include "aside.h"
 #include "cleanup.h"
 #include "copy.h"

@@ -21,13 +21,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "acquire.h"
 #include "alloc.h"
 #include "arbitrate.h"
-#include "atfork.h"
 #include "bootclock.h"
 #include "cleanup.h"
-#include "daemon.h"
 #include "detail.h"
 #include "gc.h"
 #include "handle.h"
@@ -35,12 +32,11 @@
 #include "ours.h"
 #include "packgive.h"
 #include "packread.h"
-#include "peer.h"
+#include "parts.h"
 #include "sys.h"
 #include "teardown.h"
 #include "there.h"
 #include "tier.h"
-#include "writer.h"
 
 /* up to here packed objects beat files whatever the mount (bench_peers) */
 #define PACK_DEFAULT (UINT64_C(1) << 20)

@@ -17,8 +17,6 @@
  * for as long as the producer likes. Where the arbiter grants the memory it is a file, since a
  * seal neither waits nor splits.
  */
-#include "writer.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
@@ -36,6 +34,7 @@
 #include "hostpage.h"
 #include "nameslock.h"
 #include "packgive.h"
+#include "parts.h"
 #include "publish.h"
 #include "room.h"
 #include "slots.h"
