@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "alloc.h"
+#include "books.h"
 #include "detail.h"
 #include "holders.h"
-#include "usage.h"
 #include "users.h"
 
 struct noted {
@@ -90,7 +90,7 @@ static int tell(struct surveying *s, struct shms_holders *holders)
 		s->stores[i].books.store = &s->stores[i].info; /* not before: the array moved */
 		r = v->store(&s->stores[i].books, v->arg);
 	}
-	for (size_t i = 0; r == 0 && v->user && i < s->users.n; i++)
+	for (size_t i = 0; r == 0 && i < s->users.n; i++)
 		r = v->user(&s->users.list[i], v->arg);
 	if (r == 0 && v->holder)
 		r = shms_holders_each(holders, v->holder, v->arg);
@@ -104,10 +104,7 @@ int shmstore_partition_survey(struct shmstore_partition *p, const struct shmstor
 	struct shms_usage_ask ask = {
 		.holders = true,
 		.begin = begin,
-		.store = note_store,
-		.progress = progress,
-		.arg = &s,
-		.users = &s.users,
+		.books = {.store = note_store, .progress = progress, .arg = &s},
 	};
 	struct shms_holders *holders = NULL;
 	struct shmstore_usage usage;
@@ -120,6 +117,7 @@ int shmstore_partition_survey(struct shmstore_partition *p, const struct shmstor
 						   "sizeof and 0 are right",
 						   survey->size, survey->flags);
 	ask.keys = survey->holder != NULL;
+	ask.books.users = survey->user ? &s.users : NULL;
 	r = shms_usage_take(p, &ask, &usage, &holders);
 	if (r == 0)
 		r = tell(&s, holders);
@@ -136,20 +134,7 @@ int shmstore_partition_reconcile(struct shmstore_partition *p,
 				 int (*fn)(const struct shmstore_holder *holder, void *arg),
 				 void *arg, struct shmstore_usage *ret)
 {
-	struct shms_holders *holders = NULL;
-	struct shmstore_usage usage;
-	int r;
+	struct shmstore_survey survey = {.size = sizeof(survey), .holder = fn, .arg = arg};
 
-	if (!p)
-		return shms_detail_null("p");
-	r = shms_usage_take(p, &(struct shms_usage_ask){.holders = true, .keys = fn != NULL},
-			    &usage, &holders);
-	if (r < 0)
-		return r;
-	if (fn)
-		r = shms_holders_each(holders, fn, arg);
-	shms_holders_free(holders);
-	if (r == 0 && ret)
-		*ret = usage;
-	return r;
+	return shmstore_partition_survey(p, &survey, ret);
 }

@@ -13,8 +13,6 @@
  * of its disk. Its directories are read when the names are known: the walk has noted
  * which stubs are clean copies.
  */
-#include "usage.h"
-
 #include <errno.h>
 #include <sys/statvfs.h>
 
@@ -120,29 +118,25 @@ static int take(struct shmstore_partition *p, const struct shms_usage_ask *ask,
 		struct shms_books *ret_books, struct shmstore_usage *ret,
 		struct shms_holders **ret_holders)
 {
-	struct shms_books_ask books = {
-		.flags = p->tmpfs ? SHMS_BOOKS_REST : 0,
-		.store = ask->store,
-		.progress = ask->progress,
-		.arg = ask->arg,
-		.users = ask->users,
-		.clean = shms_inodes_new(),
-	};
-	int r = books.clean ? 0 : -ENOMEM;
+	struct shms_books_ask books = ask->books;
+	int r;
 
+	books.flags = p->tmpfs ? SHMS_BOOKS_REST : 0;
+	books.clean = shms_inodes_new();
+	r = books.clean ? 0 : -ENOMEM;
 	if (ask->begin)
-		ask->begin(ask->arg);
-	if (ask->users)
-		shms_users_clear(ask->users);
+		ask->begin(books.arg);
+	if (books.users)
+		shms_users_clear(books.users);
 	if (r == 0 && ask->holders)
 		r = shms_holders_new(p, ask->keys, &books.holders);
 	if (r == 0)
 		r = shms_books_take(p, &books, ret_books);
 	if (r == 0)
-		r = take_tier(p, books.clean, ask->users, ret);
+		r = take_tier(p, books.clean, books.users, ret);
 	shms_inodes_free(books.clean);
-	if (r == 0 && books.holders && ask->users)
-		r = shms_holders_users(books.holders, ask->users);
+	if (r == 0 && books.holders && books.users)
+		r = shms_holders_users(books.holders, books.users);
 	if (r == 0)
 		*ret_holders = books.holders;
 	else

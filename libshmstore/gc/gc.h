@@ -9,5 +9,7 @@ struct shmstore_partition;
  * full partition do on the way. Cheap: looks at each store's lock, walks only dead ones. Errors
  * are ignored: gc says them. */
 void shms_gc_sweep(struct shmstore_partition *p);
+/* Of the disk tier what nobody names, and nothing is told. 0, -ENOMEM, -EMFILE. */
+int shms_gc_tier_only(struct shmstore_partition *p);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gcaction.h: the hands of gc: telling what is done, and doing it, or in a dry run
- * noting it. For gc's own modules.
+ * gcaction.h: for gc's own modules: its hands, which tell what is done, and do it, or in a dry run
+ * note it; and what it does with stores, peers/ and the disk tier.
  */
 #ifndef SHMS_GCACTION_H
 #define SHMS_GCACTION_H
@@ -87,5 +87,37 @@ bool shms_gc_half_made(int dirfd, const char *name);
 /* Opens the directory name of fd for reading its names. *ret is NULL where there is none,
  * or none that we may read. */
 int shms_gc_names(int fd, const char *name, DIR **ret);
+
+/*
+ * gcstore.c: what gc does with one store. Opens the store or directory c. -ENOENT: there is none;
+ * -EPERM; -EMFILE, -ENOMEM. ret is written on success only.
+ */
+int shms_gc_target_open(struct shms_gc *g, const struct shms_gc_candidate *c,
+			struct shms_gc_target *ret);
+void shms_gc_target_close(struct shms_gc_target *t);
+/* Calls fn for each name in a part of a store. As all that follow: 0, fn's value, -ENOMEM,
+ * -EMFILE. */
+int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *part,
+		      int (*fn)(struct shms_gc *g, struct shms_gc_target *t, int dirfd,
+				const char *name, void *arg),
+		      void *arg);
+/* The owner lives. */
+int shms_gc_live_store(struct shms_gc *g, struct shms_gc_target *t);
+/* The owner is dead, and we hold the lock: what its page says decides, which is in t->page then.
+ * A kept store's lock ends. */
+int shms_gc_locked_store(struct shms_gc *g, struct shms_gc_target *t, int *io_lock);
+
+/* gcpeer.c: what gc does with peers/. */
+int shms_gc_peers(struct shms_gc *g);
+/* The one of a store that is dead: only where it still leads to below. */
+int shms_gc_peer_of(struct shms_gc *g, const char *address, const char *below);
+
+/* gctier.c: finds out whether there is a tier; shms_tierfind_close() of g->find is owed in any
+ * case. */
+int shms_gc_tier_open(struct shms_gc *g);
+/* Tier files, anchors and residents that nobody names. */
+int shms_gc_tier(struct shms_gc *g);
+/* The directories of other partitions below the same disk.path. */
+int shms_gc_away(struct shms_gc *g);
 
 #endif

@@ -4,8 +4,6 @@
  * finished. A live store's address is never touched: between the look and the removal the symlink
  * is looked at again, and a store that lost its address is only not found by it.
  */
-#include "gcpeer.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

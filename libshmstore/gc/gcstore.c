@@ -2,8 +2,6 @@
 /* gcstore.c: what becomes of a store: a live one loses its expired leases only; a dead one that is
  * to be kept also what only its owner could use; any other dead one goes whole, but for leases that
  * have not ended. A store that stays keeps foreign files; they are reported. */
-#include "gcstore.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>

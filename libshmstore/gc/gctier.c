@@ -11,8 +11,6 @@
  * side may not be read. Where the disk is away the anchors go all the same; the files are found
  * without them when it is back.
  */
-#include "gctier.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -22,6 +20,7 @@
 
 #include "alloc.h"
 #include "cleanup.h"
+#include "gc.h"
 #include "gcaction.h"
 #include "inodes.h"
 #include "mount.h"

@@ -24,7 +24,7 @@
 
 #include "cleanup.h"
 #include "detail.h"
-#include "gctier.h"
+#include "gc.h"
 #include "inodes.h"
 #include "page.h"
 #include "partition.h"
