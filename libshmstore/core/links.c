@@ -223,11 +223,6 @@ struct shms_link *shms_links_new(const char *name)
 	return link;
 }
 
-void shms_links_unused(struct shms_link *link)
-{
-	free(link);
-}
-
 static struct shms_link *get(struct shms_links *l, const char *name)
 {
 	struct shms_link *link = find(l, name);

@@ -40,10 +40,9 @@ void shms_links_deinit(struct shms_links *l);
 
 /* The name is handed off. store.names is held shared at least. 0, -ENOMEM. */
 int shms_links_handed(struct shmstore *s, const char *name);
-/* An entry for a name that is about to come; to be given to shms_links_add(), or freed by
- * shms_links_unused(). NULL: no memory. */
+/* An entry for a name that is about to come; to be given to shms_links_add(), or freed. NULL: no
+ * memory. */
 struct shms_link *shms_links_new(const char *name);
-void shms_links_unused(struct shms_link *link);
 /* Its name now means the inode, which has links elsewhere. True: no other name of this store
  * does. */
 bool shms_links_add(struct shmstore *s, struct shms_link *link, uint64_t inode);

@@ -143,10 +143,9 @@ static int make_reader(struct shmstore *s)
 	if (shms_lookup(s->objects_fd, "../" SHMS_DIR_SEGMENTS) < 0)
 		return shms_error(errno);
 	memcpy(o.uuid, s->page->uuid, sizeof(o.uuid));
-	r = shms_packread_open(&o, &made);
+	r = shms_packread_open(&o, pack, &made);
 	if (r < 0)
 		return r;
-	shms_packread_follow(made, pack);
 	/* release: pairs with shms_packed_pack(). */
 	atomic_store_explicit(&x->pack, made, memory_order_release);
 	return 0;
@@ -291,19 +290,6 @@ bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k)
 	return pack && shms_pack_has(pack, k->key, k->key_size);
 }
 
-int shms_packed_pin(struct shmstore *s, const struct shms_keyname *k, bool pin)
-{
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
-	int r = pack ? shms_names_lock(s) : -ENOENT;
-
-	if (r < 0)
-		return r;
-	/* A stub or file that takes the key comes before, or sees the pin (shms_pack_is()). */
-	r = shms_pack_pin(pack, k->key, k->key_size, pin);
-	shms_names_unlock(s);
-	return r;
-}
-
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
@@ -319,27 +305,6 @@ int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_
 	if (ret_bytes && r == 0)
 		*ret_bytes = bytes;
 	return r;
-}
-
-int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms,
-			char *ret_path, size_t size, struct shms_segpacked *ret_object)
-{
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
-	uint64_t now_ms;
-
-	if (!pack)
-		return 0;
-	/* A lease ends too late by what the time may be late, and never too early. */
-	now_ms = lease_ms < 1000 ? shms_now_boot_ms() : shms_lately_boot_ms() + SHMS_BOOT_LATE_MS;
-	return shms_pack_handoff(pack, k->key, k->key_size, now_ms, lease_ms, ret_path, size,
-				 ret_object) == 0;
-}
-
-bool shms_packed_promised(const struct shmstore *s, const struct shms_keyname *k)
-{
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
-
-	return pack && shms_pack_promised(pack, k->key, k->key_size, shms_now_boot_ms());
 }
 
 /* Exact where the ticket's end is near. */
@@ -375,14 +340,6 @@ int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k,
 		shms_wake(s);
 	/* No place in the segment, or one that a process of this store's name still has. */
 	return r == -EAGAIN || r == -EBUSY ? -ENOTSUP : r;
-}
-
-bool shms_packed_is_ticket_of(struct shmstore *s, const struct shms_keyname *k,
-			      const struct shms_packticket *ticket)
-{
-	struct shms_pack *pack = shms_packed_pack(&s->packed);
-
-	return pack && shms_pack_is_ticket_of(pack, k->key, k->key_size, ticket);
 }
 
 int shms_packed_in_the_way(const struct shmstore *s, const struct shms_keyname *k, bool replace)

@@ -93,19 +93,9 @@ int shms_packed_reader(struct shmstore *s, struct shms_pack **ret);
 /* As shms_pack_get(); the view goes to shms_pack_unget(). */
 int shms_packed_get(struct shmstore *s, const struct shms_keyname *k, struct shms_pack_view *ret);
 bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k);
-/* As shms_pack_pin(). */
-int shms_packed_pin(struct shmstore *s, const struct shms_keyname *k, bool pin);
 /* store.names is held exclusively. ret_bytes: what it took; NULL is fine. -ENOENT: the
  * key is no packed object's. */
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes);
-/*
- * A lease on the packed object: ret_path is beneath the partition, ret_object says its sizes. 1:
- * done; 0: the key is no packed object's, or that can give no such lease.
- */
-int shms_packed_handoff(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms,
-			char *ret_path, size_t size, struct shms_segpacked *ret_object);
-/* Is it a packed object, with a lease that has not ended? */
-bool shms_packed_promised(const struct shmstore *s, const struct shms_keyname *k);
 /*
  * Takes the object of a packed object's ticket. may: as of shms_pack_adopt(). 0; -ENOTSUP: it has
  * to be copied (packticket.h): it has other sizes, our key is a file's, or there is no place in its
@@ -114,9 +104,6 @@ bool shms_packed_promised(const struct shmstore *s, const struct shms_keyname *k
 int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k,
 		      const struct shms_packticket *ticket, const struct shms_pack_sizes *expect,
 		      bool replace, uint64_t may);
-/* Is the ticket one of the object that the key means? */
-bool shms_packed_is_ticket_of(struct shmstore *s, const struct shms_keyname *k,
-			      const struct shms_packticket *ticket);
 /*
  * For publish.c, with store.names held exclusively, before a file gets the key. 0; -EEXIST: it
  * is held, and not to be replaced; -EAGAIN: the file is to take the place of one packed object,

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -304,7 +305,7 @@ int shms_publish_named(struct shmstore *s, const struct shms_publish_from *from,
 	if (r == 0)
 		booked(s, k, l, from->bytes, !link || shms_links_add(s, link, from->inode));
 	else
-		shms_links_unused(link);
+		free(link);
 	/* The source's name may mean another file than it did. */
 	if (r < 0 && from->alias)
 		shms_links_moved(s, from->name);

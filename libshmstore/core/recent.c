@@ -41,7 +41,7 @@ void shms_recent_set(struct shms_recent *r, const char *name, uint64_t header_si
 	atomic_store_explicit(&r->entries[i].hash, h, memory_order_relaxed);
 }
 
-static struct shms_recent_entry *find(const struct shms_recent *r, const char *name)
+struct shms_recent_entry *shms_recent_find(const struct shms_recent *r, const char *name)
 {
 	uint64_t h = hash(r, name);
 	struct shms_recent_entry *e = r->entries ? &r->entries[h % SHMS_RECENT_SIZE] : NULL;
@@ -51,7 +51,7 @@ static struct shms_recent_entry *find(const struct shms_recent *r, const char *n
 
 void shms_recent_drop(struct shms_recent *r, const char *name)
 {
-	struct shms_recent_entry *e = find(r, name);
+	struct shms_recent_entry *e = shms_recent_find(r, name);
 
 	if (e)
 		atomic_store_explicit(&e->hash, 0, memory_order_relaxed);
@@ -59,14 +59,9 @@ void shms_recent_drop(struct shms_recent *r, const char *name)
 
 void shms_recent_punched(struct shms_recent *r, const char *name)
 {
-	struct shms_recent_entry *e = find(r, name);
+	struct shms_recent_entry *e = shms_recent_find(r, name);
 
 	/* At worst it is another object's by now, which is looked at for nothing once. */
 	if (e)
 		atomic_store_explicit(&e->whole, false, memory_order_relaxed);
-}
-
-struct shms_recent_entry *shms_recent_find(const struct shms_recent *r, const char *name)
-{
-	return find(r, name);
 }

@@ -17,8 +17,6 @@
 #include <unistd.h>
 
 #include "detail.h"
-#include "evictrun.h"
-#include "evictuser.h"
 #include "handle.h"
 #include "nameslock.h"
 #include "packask.h"

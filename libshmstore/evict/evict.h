@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "evictuser.h"
+
 /* For a put or a promote that found the partition full: frees bytes at least, of this store's own
  * objects first, then of all of this user's.
  * True: something was freed, try again. Never called with a lock of the store held. */
@@ -14,5 +16,22 @@ bool shms_evict_for(struct shmstore *s, uint64_t bytes);
 /* Before a put takes memory of a full partition: waits as long as another process evicts for one of
  * its own, a tenth of a second at most. */
 void shms_evict_after(struct shmstore_partition *p);
+
+/* One eviction (evictrun.c), for users whose parts of the tier are open, and locked (or see
+ * one_name). */
+struct shms_evict_run {
+	struct shmstore_partition *p;
+	struct shms_evict_users *users;
+	struct shmstore *s;                /* whose objects go first; NULL = nobody's */
+	const struct shmstore_evict *what; /* threads, progress */
+	uint64_t goal;                     /* bytes to free */
+	uint64_t need; /* less than so many is of no use; 0 = whatever can be had */
+	bool mapped;   /* what is mapped too, where nothing else is left */
+	bool one_name; /* only objects of one name: for who does not hold the user's lock */
+	struct shmstore_evict_report *report; /* is added to */
+};
+
+/* 0, whether or not the goal was reached (report->freed); -ECANCELED, -ENOMEM, -EMFILE, -errno. */
+int shms_evict_run(const struct shms_evict_run *run);
 
 #endif

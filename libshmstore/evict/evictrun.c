@@ -10,8 +10,6 @@
  * Whether something is mapped is found out when it is tried: to ask the kernel means to open it.
  * The candidates are looked for again where there were too many to be kept at once.
  */
-#include "evictrun.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +18,7 @@
 #include "candidates.h"
 #include "detail.h"
 #include "engine.h"
+#include "evict.h"
 #include "handle.h"
 #include "nameslock.h"
 #include "partition.h"

@@ -334,8 +334,7 @@ static int look_for_aliases(struct looking *l, const struct shms_seglook *file)
 		       : 0;
 }
 
-/* Calls one for each segment that can be read, and fn, where that is not
- * NULL, for each that may not. */
+/* Calls one for each segment that can be read, and fn for each that may not. Each may be NULL. */
 static int each(int dir_fd, struct looking *l,
 		int (*one)(struct looking *l, const struct shms_seglook *file),
 		int (*fn)(const struct shms_packlook *object, void *arg))
@@ -350,7 +349,7 @@ static int each(int dir_fd, struct looking *l,
 			continue;
 		r = shms_seglook_open(dirfd(dir), e->d_name, false, &file);
 		if (r == 0) {
-			r = one(l, &file);
+			r = one ? one(l, &file) : 0;
 			shms_seglook_close(&file);
 		} else if (r == -ENOENT || r == -EBADMSG || r == -ENOTSUP) {
 			r = 0; /* gone, or what verify speaks of */
@@ -380,17 +379,10 @@ int shms_packlook(int dir_fd, const uint8_t store[16], const void *key, size_t k
 	return r;
 }
 
-static int pass(struct looking *l, const struct shms_seglook *file)
-{
-	(void)l;
-	(void)file;
-	return 0;
-}
-
 int shms_packlook_refused(int dir_fd, int (*fn)(const struct shms_packlook *object, void *arg),
 			  void *arg)
 {
 	struct looking l = {.arg = arg};
 
-	return each(dir_fd, &l, pass, fn);
+	return each(dir_fd, &l, NULL, fn);
 }

@@ -34,7 +34,8 @@
 #define TURNS    1000u /* of looks at a store that changes */
 #define SEGMENTS "/" SHMS_DIR_SEGMENTS
 
-int shms_packread_open(const struct shms_pack_options *options, struct shms_pack **ret)
+int shms_packread_open(const struct shms_pack_options *options, struct shms_pack *former,
+		       struct shms_pack **ret)
 {
 	struct shms_pack *p = calloc(1, sizeof(*p));
 
@@ -55,6 +56,7 @@ int shms_packread_open(const struct shms_pack_options *options, struct shms_pack
 		shms_pack_close(p, 0);
 		return -ENOMEM;
 	}
+	p->former = former;
 	*ret = p;
 	return 0;
 }
@@ -62,11 +64,6 @@ int shms_packread_open(const struct shms_pack_options *options, struct shms_pack
 bool shms_packread_ended(const struct shms_pack *p)
 {
 	return p->child || atomic_load_explicit(&p->ended, memory_order_relaxed);
-}
-
-void shms_packread_follow(struct shms_pack *p, struct shms_pack *former)
-{
-	p->former = former;
 }
 
 void shms_packread_end(struct shms_pack *p)

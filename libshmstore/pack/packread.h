@@ -13,17 +13,18 @@
 
 #include "pack.h"
 
-/* options: of the store that is read: uuid, root_fd, path. No directory is kept open. 0,
- * -ENOMEM. */
-int shms_packread_open(const struct shms_pack_options *options, struct shms_pack **ret);
+/*
+ * options: of the store that is read: uuid, root_fd, path. No directory is kept open. former: NULL,
+ * or the reader before this one, which is closed with it. 0, -ENOMEM.
+ */
+int shms_packread_open(const struct shms_pack_options *options, struct shms_pack *former,
+		       struct shms_pack **ret);
 /*
  * The store is gone, or this process is a child that has another reader: no more is found by this
  * one, but its views stay. Gives back what has none.
  */
 void shms_packread_end(struct shms_pack *p);
 bool shms_packread_ended(const struct shms_pack *p);
-/* p comes after the reader former, which is closed with it. NULL is fine. */
-void shms_packread_follow(struct shms_pack *p, struct shms_pack *former);
 /*
  * 0: *ret is to be given back; -ENOENT: at some moment of the call the store had no packed object
  * of that key; -ENOTSUP: it has no index that this process may map, or the object's segment has no

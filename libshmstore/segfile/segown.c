@@ -388,7 +388,8 @@ int shms_segown_copy(struct shms_segown *own, const struct shms_segpacked *o, co
 	return 0;
 }
 
-uint64_t shms_segown_trim_around(struct shms_segown *o, uint32_t slot)
+/* Gives the memory of the pages that the free slot lies in back to the kernel. Returns bytes. */
+static uint64_t trim_around(struct shms_segown *o, uint32_t slot)
 {
 	struct shms_segtrim t = {
 		.alloc = &o->alloc, .fd = o->fd, .backed = o->backed, .mem = &o->mem};
@@ -406,7 +407,7 @@ bool shms_segown_take_back(struct shms_segown *o, uint32_t index, uint64_t now_m
 	/* Memory that another process took is not freed again. */
 	if (o->grow && o->grow->tight &&
 	    shms_seguse_usable(shms_segment_use(&o->file.segment), &o->use))
-		o->grow->gave += shms_segown_trim_around(o, index);
+		o->grow->gave += trim_around(o, index);
 	return true;
 }
 

@@ -104,8 +104,6 @@ int shms_segown_class(const struct shms_segobject *what);
 bool shms_segown_take_back(struct shms_segown *o, uint32_t slot, uint64_t now_ms);
 /* Gives memory of free extents back to the kernel, by whole pages. Returns bytes. */
 uint64_t shms_segown_trim(struct shms_segown *o, uint64_t now_ms);
-/* The same of the pages that the free slot lies in. */
-uint64_t shms_segown_trim_around(struct shms_segown *o, uint32_t slot);
 /* Is no slot in use? Looks at all of them. */
 bool shms_segown_unused(struct shms_segown *o, uint64_t now_ms);
 

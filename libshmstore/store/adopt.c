@@ -388,11 +388,12 @@ static int adopt_packed(struct shmstore *s, const struct shms_keyname *k,
 {
 	const struct shms_pack_sizes expect = {t->header_size, t->buffer_size,
 					       (flags & SHMSTORE_VERIFY) != 0};
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	struct shms_charge charge;
 	int r = shms_credit_take_linked(s, t->header_size + t->buffer_size, &charge);
 
 	/* Held already, it takes no more than it did. */
-	if (r < 0 && !shms_packed_is_ticket_of(s, k, &from->packed))
+	if (r < 0 && !(pack && shms_pack_is_ticket_of(pack, k->key, k->key_size, &from->packed)))
 		return r;
 	r = shms_packed_adopt(s, k, &from->packed, &expect, (flags & SHMSTORE_REPLACE) != 0,
 			      shms_room_unbooked(s));

@@ -280,11 +280,17 @@ int shmstore_handoff(struct shmstore *s, const void *key, size_t key_size, uint6
 static int handoff_packed(struct shmstore *s, const struct shms_keyname *k, uint64_t lease_ms,
 			  struct shmstore_ticket *ret)
 {
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	size_t n = strlen(s->p->path);
 	struct shms_segpacked o;
+	uint64_t now_ms;
 
-	if (n + 1 >= sizeof(ret->path) || shms_packed_handoff(s, k, lease_ms, ret->path + n + 1,
-							      sizeof(ret->path) - n - 1, &o) != 1)
+	if (!pack || n + 1 >= sizeof(ret->path))
+		return 0;
+	/* A lease ends too late by what the time may be late, and never too early. */
+	now_ms = lease_ms < 1000 ? shms_now_boot_ms() : shms_lately_boot_ms() + SHMS_BOOT_LATE_MS;
+	if (shms_pack_handoff(pack, k->key, k->key_size, now_ms, lease_ms, ret->path + n + 1,
+			      sizeof(ret->path) - n - 1, &o) != 0)
 		return 0;
 	memcpy(ret->path, s->p->path, n);
 	ret->path[n] = '/';

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "bootclock.h"
 #include "cleanup.h"
 #include "demote.h"
 #include "detail.h"
@@ -51,9 +52,11 @@ int shmstore_locate(struct shmstore *s, const void *key, size_t key_size)
 static int begin_file(struct shmstore *s, const void *key, size_t key_size, bool leased,
 		      struct shms_keyname *k)
 {
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	int r = begin(s, key, key_size, k);
 
-	if (r == 0 && !leased && shms_packed_promised(s, k))
+	if (r == 0 && !leased && pack &&
+	    shms_pack_promised(pack, k->key, k->key_size, shms_now_boot_ms()))
 		r = shms_detail(
 			-EPERM, NULL,
 			"the object is leased, and stays in memory until that is taken or ends");
@@ -331,13 +334,27 @@ static int unpin_resident(struct shmstore *s, const char *name)
 	return r;
 }
 
+/* False: the key is no packed object's, or that is pinned as a file. */
+static bool pin_packed(struct shmstore *s, const struct shms_keyname *k, bool pin)
+{
+	struct shms_pack *pack = shms_packed_pack(&s->packed);
+	int r;
+
+	if (!pack || shms_names_lock(s) < 0)
+		return false;
+	/* A stub or file that takes the key comes before, or sees the pin (shms_pack_is()). */
+	r = shms_pack_pin(pack, k->key, k->key_size, pin);
+	shms_names_unlock(s);
+	return r == 0;
+}
+
 int shmstore_pin(struct shmstore *s, const void *key, size_t key_size, bool pin)
 {
 	struct shms_tries t = {0};
 	struct shms_keyname k;
 	int r = shms_keyname_key(&k, key, key_size);
 
-	if (r == 0 && shms_packed_pin(s, &k, pin) == 0)
+	if (r == 0 && pin_packed(s, &k, pin))
 		return 0;
 	if (r == 0)
 		r = begin_file(s, key, key_size, true, &k);

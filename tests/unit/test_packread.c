@@ -15,7 +15,7 @@ static struct shms_pack *reader_of(const struct shms_pack *p)
 {
 	struct shms_pack *r = NULL;
 
-	cr_assert_eq(shms_packread_open(&p->options, &r), 0);
+	cr_assert_eq(shms_packread_open(&p->options, NULL, &r), 0);
 	return r;
 }
 
