@@ -326,6 +326,14 @@ int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset)
 	return 0;
 }
 
+int shms_write_at(int fd, const void *bytes, uint64_t size, uint64_t offset)
+{
+	struct iovec iov = {.iov_len = size};
+
+	memcpy(&iov.iov_base, &bytes, sizeof(bytes)); /* only read */
+	return shms_pwritev_all(fd, &iov, 1, offset);
+}
+
 /* Takes a new file's memory where fallocate() is refused: by zeros, which is more work. */
 static int write_zeros(int fd, uint64_t size)
 {

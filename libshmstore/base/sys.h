@@ -65,6 +65,8 @@ int shms_truncate(int fd, uint64_t size);
 /* Writes all of iov at offset; changes iov while doing so. Handles IOV_MAX, short writes, EINTR.
  * -EFBIG: nothing was written. */
 int shms_pwritev_all(int fd, struct iovec *iov, size_t n_iov, uint64_t offset);
+/* The same of bytes in one piece. */
+int shms_write_at(int fd, const void *bytes, uint64_t size, uint64_t offset);
 /* Has the kernel take the memory for the first size bytes of a new file now,
  * signals or not. -EFBIG as above. */
 int shms_allocate(int fd, uint64_t size);

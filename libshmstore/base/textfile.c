@@ -17,11 +17,8 @@
 
 static int write_text(int fd, const char *text, uid_t uid)
 {
-	struct iovec iov = {.iov_len = strlen(text)};
-	int r;
+	int r = shms_write_at(fd, text, strlen(text), 0);
 
-	memcpy(&iov.iov_base, &text, sizeof(text)); /* pwritev only reads it */
-	r = shms_pwritev_all(fd, &iov, 1, 0);
 	if (r == 0 && fchmod(fd, 0444) < 0) /* whatever the umask says */
 		r = -errno;
 	if (r == 0 && uid != geteuid() && fchown(fd, uid, (gid_t)-1) < 0)

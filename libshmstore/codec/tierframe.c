@@ -200,13 +200,12 @@ void shms_tier_pack(struct shms_tier_work *w, struct shms_tier_tools *t)
 static int copy_piece(struct shms_tier_work *w, struct shms_tier_tools *t, void *bytes, size_t size,
 		      size_t off)
 {
-	struct iovec iov = {bytes, size};
 	int r;
 
 	XXH3_128bits_update(t->hash, bytes, size);
 	if (w->object_fd < 0)
 		return 0;
-	r = shms_pwritev_all(w->object_fd, &iov, 1, w->object_offset + off);
+	r = shms_write_at(w->object_fd, bytes, size, w->object_offset + off);
 	return r < 0 ? fail(w, r, "the object cannot be written") : 0;
 }
 

@@ -50,12 +50,8 @@ static int clear_pages(int fd, unsigned char *chunk, size_t size, uint64_t offse
 
 		n = n < size - at ? n : size - at;
 		if (!all_zero(chunk + at, n)) {
-			struct iovec iov = {.iov_len = n};
-			int r;
+			int r = shms_write_at(fd, zeros, n, offset + at);
 
-			/* pwritev only reads it. */
-			memcpy(&iov.iov_base, &(const char *){zeros}, sizeof(iov.iov_base));
-			r = shms_pwritev_all(fd, &iov, 1, offset + at);
 			if (r < 0)
 				return r;
 		}

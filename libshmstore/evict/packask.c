@@ -20,7 +20,6 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -52,9 +51,7 @@ static bool read_words(int page_fd, struct words *ret)
 
 static void write_word(int page_fd, size_t member, uint64_t value)
 {
-	struct iovec iov = {&value, sizeof(value)};
-
-	(void)shms_pwritev_all(page_fd, &iov, 1, WIRE_PACKED_OFF + member);
+	(void)shms_write_at(page_fd, &value, sizeof(value), WIRE_PACKED_OFF + member);
 }
 
 /* The page of a live store, to be written. -1: it is none, or may not be. */

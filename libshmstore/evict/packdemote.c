@@ -18,7 +18,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <sys/uio.h>
 
 #include "bootclock.h"
 #include "cleanup.h"
@@ -50,14 +49,6 @@ struct run {
 
 /* ---- the object as a file -------------------------------------------------------------------- */
 
-static int write_part(int fd, const void *bytes, uint64_t size, uint64_t off)
-{
-	struct iovec iov = {.iov_len = size};
-
-	memcpy(&iov.iov_base, &bytes, sizeof(bytes)); /* only read */
-	return size ? shms_pwritev_all(fd, &iov, 1, off) : 0;
-}
-
 static int write_head(int fd, const struct shms_layout *l, const struct shms_pack_view *v,
 		      const uint64_t *sizes, const void *metadata)
 {
@@ -72,8 +63,8 @@ static int write_head(int fd, const struct shms_layout *l, const struct shms_pac
 				    sb->buffer_hash))
 		sb->compat_flags |= SHMS_FORMAT_CHECKSUM;
 	sb->header_hash = shms_format_hash(head, l->metadata_off, metadata, l->metadata_size);
-	r = write_part(fd, head, l->metadata_off, 0);
-	return r == 0 ? write_part(fd, metadata, l->metadata_size, l->metadata_off) : r;
+	r = shms_write_at(fd, head, l->metadata_off, 0);
+	return r == 0 ? shms_write_at(fd, metadata, l->metadata_size, l->metadata_off) : r;
 }
 
 /* Between buffers the file has holes, which read as zero. */
@@ -93,7 +84,7 @@ static int write_object(int fd, const struct shms_pack_view *v)
 	if (r == 0)
 		r = write_head(fd, &l, v, sizes, extent + o->metadata_off);
 	for (uint32_t i = 0; r == 0 && i < o->n_buffers; i++) {
-		r = write_part(fd, extent + off, sizes[i], l.header_size + off);
+		r = shms_write_at(fd, extent + off, sizes[i], l.header_size + off);
 		off = shms_layout_next(off, sizes[i]);
 	}
 	return r;

@@ -16,7 +16,6 @@
 int shms_sidecar_write(int objects_fd, const char *name, const void *key, size_t key_size)
 {
 	char sidecar[SHMS_NAME_SIZE];
-	struct iovec iov = {.iov_len = key_size};
 	struct stat dir;
 	int r;
 	_fd_ int fd = shms_unnamed_part(objects_fd, O_WRONLY, shms_mode_in(objects_fd, 0400));
@@ -27,8 +26,7 @@ int shms_sidecar_write(int objects_fd, const char *name, const void *key, size_t
 	if (geteuid() == 0 &&
 	    (fstat(objects_fd, &dir) < 0 || fchown(fd, dir.st_uid, (gid_t)-1) < 0))
 		return -errno;
-	memcpy(&iov.iov_base, &key, sizeof(key)); /* only read */
-	r = shms_pwritev_all(fd, &iov, 1, 0);
+	r = shms_write_at(fd, key, key_size, 0);
 	if (r < 0)
 		return r;
 	shms_name_sidecar(name, sidecar);

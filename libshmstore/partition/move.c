@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <stddef.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -35,20 +34,13 @@ static bool read_at(int fd, void *to, size_t size, size_t offset)
 	return shms_pread_all(fd, to, size, offset) == (ssize_t)size;
 }
 
-static void write_at(int fd, void *from, size_t size, size_t offset)
-{
-	struct iovec iov = {from, size};
-
-	shms_pwritev_all(fd, &iov, 1, offset);
-}
-
 void shms_move_ask(int objects_fd, bool wanted)
 {
 	uint32_t word = wanted;
 	_fd_ int fd = shms_page_open(objects_fd, "../" SHMS_PAGE_FILE);
 
 	if (fd >= 0)
-		write_at(fd, &word, sizeof(word), offsetof(struct shms_page, names_asked));
+		shms_write_at(fd, &word, sizeof(word), offsetof(struct shms_page, names_asked));
 }
 
 void shms_move_begin(int objects_fd, uint64_t inode, uint64_t bytes, bool linked)
@@ -61,7 +53,7 @@ void shms_move_begin(int objects_fd, uint64_t inode, uint64_t bytes, bool linked
 		return;
 	i.linked = linked ? w.bytes : w.bytes - bytes;
 	i.unlinked = i.linked + bytes;
-	write_at(fd, &i, sizeof(i), offsetof(struct shms_page, moved.inode));
+	shms_write_at(fd, &i, sizeof(i), offsetof(struct shms_page, moved.inode));
 }
 
 /* Both steps may be repeated: killed between them, the next one books the same sum. */
@@ -78,9 +70,9 @@ static void end(int fd, bool linked)
 	if (w.bytes == i.linked || w.bytes == i.unlinked) {
 		w.n++;
 		w.bytes = linked ? i.linked : i.unlinked;
-		write_at(fd, &w, sizeof(w), offsetof(struct shms_page, moved));
+		shms_write_at(fd, &w, sizeof(w), offsetof(struct shms_page, moved));
 	}
-	write_at(fd, &none, sizeof(none), offsetof(struct shms_page, moved.inode));
+	shms_write_at(fd, &none, sizeof(none), offsetof(struct shms_page, moved.inode));
 }
 
 void shms_move_end(int objects_fd, bool linked)

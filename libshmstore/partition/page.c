@@ -127,7 +127,6 @@ int shms_page_open(int dirfd, const char *path)
 void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes)
 {
 	uint64_t words[2];
-	struct iovec iov = {words, sizeof(words)};
 	_fd_ int fd = shms_page_open(storefd, SHMS_PAGE_FILE);
 
 	if (fd < 0 || shms_pread_all(fd, words, sizeof(words),
@@ -135,18 +134,17 @@ void shms_page_pool_taken(int storefd, uint64_t n, uint64_t bytes)
 		return;
 	words[0] += n;
 	words[1] += bytes;
-	shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved.pool_n));
+	shms_write_at(fd, words, sizeof(words), offsetof(struct shms_page, moved.pool_n));
 }
 
 void shms_page_exposed(int partition_fd, const char *store)
 {
 	uint64_t word = 1;
-	struct iovec iov = {&word, sizeof(word)};
 	_fd_ int dir_fd = shms_open_beneath(partition_fd, store, O_RDONLY | O_DIRECTORY);
 	_fd_ int fd = dir_fd < 0 ? -1 : shms_page_open(dir_fd, SHMS_PAGE_FILE);
 
 	if (fd >= 0)
-		shms_pwritev_all(fd, &iov, 1, offsetof(struct shms_page, moved.exposed));
+		shms_write_at(fd, &word, sizeof(word), offsetof(struct shms_page, moved.exposed));
 }
 
 _Static_assert(offsetof(struct shms_page_moved, pool_n) == UINT64_C(8) * WIRE_MOVED_POOL, "pool");

@@ -110,7 +110,7 @@ static int write_marker(int dirfd, bool disk, mode_t mode)
 		     "shmstore partition %u\nuuid %.8s-%.4s-%.4s-%.4s-%.12s\nboot %s\non %s\n",
 		     SHMS_MARKER_VERSION, hex, hex + 8, hex + 12, hex + 16, hex + 20, boot_hex,
 		     disk ? "disk" : "tmpfs");
-	r = shms_pwritev_all(fd, &(struct iovec){text, (size_t)n}, 1, 0);
+	r = shms_write_at(fd, text, (size_t)n, 0);
 	if (r < 0)
 		return shms_error(r);
 	r = shms_link_fd(fd, dirfd, SHMS_MARKER_FILE);

@@ -52,7 +52,6 @@ int shms_acquire_dirs(struct shmstore *s, bool create)
  * somebody was faster, look again. */
 static int new_page(struct shmstore *s, const struct shms_page *page)
 {
-	struct iovec iov = {.iov_len = sizeof(*page)};
 	int r;
 	/* A directory with anything in it but a page is none of ours. */
 	_fd_ int fd = shms_unnamed_open(&(struct shms_unnamed){s->dir_fd, s->p->fd, "."}, O_RDWR,
@@ -60,8 +59,7 @@ static int new_page(struct shmstore *s, const struct shms_page *page)
 
 	if (fd < 0)
 		return shms_error(errno);
-	memcpy(&iov.iov_base, &page, sizeof(page)); /* pwritev only reads it */
-	r = shms_pwritev_all(fd, &iov, 1, 0);
+	r = shms_write_at(fd, page, sizeof(*page), 0);
 	if (r < 0)
 		return shms_error(r);
 	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
@@ -117,7 +115,6 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 {
 	struct shms_teardown t = {.tier = shms_teardown_own_tier(s->p, s->dir_fd)};
 	struct shms_page old = {.flags = 0};
-	struct iovec iov = {.iov_base = page, .iov_len = sizeof(*page)};
 	bool adopt = (o->flags & SHMSTORE_OPEN_ADOPT) != 0,
 	     fresh = (o->flags & SHMSTORE_OPEN_FRESH) != 0;
 	int names, r;
@@ -153,7 +150,7 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 	if (r == 0 && adopt)
 		r = count_objects(s, &page->ledger);
 	if (r == 0)
-		r = shms_error(shms_pwritev_all(s->lock_fd, &iov, 1, 0));
+		r = shms_error(shms_write_at(s->lock_fd, page, sizeof(*page), 0));
 	shms_unlock_fd(names);
 	return r;
 }

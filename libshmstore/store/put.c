@@ -244,7 +244,6 @@ static SHMS_ASIDE int name_draft(const struct put *p, struct shms_draft_claim *c
 {
 	const struct shms_layout *l = &p->layout;
 	_Alignas(8) unsigned char head[SHMS_DRAFT_HEAD] = {0};
-	struct iovec iov = {head, sizeof(head)};
 	int r = shms_draft_cut(c, l->header_size + l->buffer_size);
 
 	if (r == 0)
@@ -253,7 +252,7 @@ static SHMS_ASIDE int name_draft(const struct put *p, struct shms_draft_claim *c
 		return r;
 	if (p->header_size)
 		memcpy(head + l->metadata_off, p->header, p->header_size);
-	r = shms_pwritev_all(c->fd, &iov, 1, 0);
+	r = shms_write_at(c->fd, head, sizeof(head), 0);
 	if (r == 0 && (p->flags & SHMSTORE_PIN) && fchmod(c->fd, p->s->file_mode | S_ISVTX) < 0)
 		r = -errno;
 	return r < 0 ? r
