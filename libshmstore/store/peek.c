@@ -34,6 +34,38 @@ static int look(struct shmstore *s, int dir_fd, const void *key, size_t key_size
 	return shms_packlook(fd, s->page->uuid, key, key_size, fn, arg);
 }
 
+/* How often the store's keys moved. *ret_moving: one of them moves just
+ * now, by an owner that lives. */
+static int read_changes(int dir_fd, uint64_t *ret, bool *ret_moving)
+{
+	struct shms_page page;
+	int r = dir_fd < 0 ? shms_error(dir_fd) : shms_page_read(dir_fd, &page);
+
+	if (r < 0)
+		return r;
+	*ret = atomic_load_explicit(&page.changes, memory_order_relaxed);
+	*ret_moving = *ret % 2 && shms_page_alive(dir_fd) != SHMSTORE_DEAD;
+	return 0;
+}
+
+/* The same of a store that another process may be changing. -EAGAIN: keys moved meanwhile, and may
+ * have been missed. */
+static int look_at_rest(struct shmstore *s, const void *key, size_t key_size,
+			int (*fn)(const struct shms_packlook *object, void *arg), void *arg)
+{
+	_fd_ int dir_fd = shms_open_dir(s->objects_fd, "..");
+	uint64_t before, after;
+	bool moving, still;
+	int r = read_changes(dir_fd, &before, &moving);
+
+	if (r == 0)
+		r = look(s, dir_fd, key, key_size, fn, arg);
+	if (r != 0)
+		return r;
+	r = read_changes(dir_fd, &after, &still);
+	return r == 0 && (moving || after != before) ? -EAGAIN : r;
+}
+
 /* ---- without an index ------------------------------------------------------------------------ */
 
 struct peek {
@@ -76,38 +108,14 @@ static int found(const struct shms_packlook *o, void *arg)
 	return r < 0 ? r : 1;
 }
 
-/* How often the store's keys moved. *ret_moving: one of them moves just
- * now, by an owner that lives. */
-static int read_changes(int dir_fd, uint64_t *ret, bool *ret_moving)
-{
-	struct shms_page page;
-	int r = dir_fd < 0 ? shms_error(dir_fd) : shms_page_read(dir_fd, &page);
-
-	if (r < 0)
-		return r;
-	*ret = atomic_load_explicit(&page.changes, memory_order_relaxed);
-	*ret_moving = *ret % 2 && shms_page_alive(dir_fd) != SHMSTORE_DEAD;
-	return 0;
-}
-
 /* 1: found; 0: the store had it nowhere at some moment; -EAGAIN: keys moved meanwhile; -errno. */
 static int find(struct peek *p)
 {
-	_fd_ int dir_fd = shms_open_dir(p->s->objects_fd, "..");
-	uint64_t before, after;
-	bool moving, still;
-	int r, is = read_changes(dir_fd, &before, &moving);
+	int r;
 
-	if (is < 0)
-		return is == -ENOENT ? 0 : is;
 	p->hidden = 0;
-	r = look(p->s, dir_fd, p->k->key, p->k->key_size, found, p);
-	if (r != 0)
-		return r;
-	is = read_changes(dir_fd, &after, &still);
-	if (is < 0)
-		return is == -ENOENT ? 0 : is;
-	return moving || after != before ? -EAGAIN : p->hidden;
+	r = look_at_rest(p->s, p->k->key, p->k->key_size, found, p);
+	return r == 0 ? p->hidden : r == -ENOENT ? 0 : r;
 }
 
 /* ---- by the index ---------------------------------------------------------------------------- */
@@ -389,23 +397,6 @@ static void forget(struct once *o)
 	}
 }
 
-/* By a look at all slots. 0; -EAGAIN: keys that were there may have been
- * missed; fn's value; -errno. */
-static int each_slot(struct once *o, struct shmstore *s)
-{
-	_fd_ int dir_fd = shms_open_dir(s->objects_fd, "..");
-	uint64_t before, after;
-	bool moving, still;
-	int r = read_changes(dir_fd, &before, &moving), is;
-
-	if (r == 0)
-		r = look(s, dir_fd, NULL, 0, tell, &(struct each){s, tell_once, o});
-	if (r != 0)
-		return r;
-	is = read_changes(dir_fd, &after, &still);
-	return is == 0 && (moving || after != before) ? -EAGAIN : is;
-}
-
 /* The index speaks of no file that this process may not read. */
 static int each_refused(const struct shmstore *s, struct each *e)
 {
@@ -420,6 +411,7 @@ int shms_peek_each(struct shmstore *s,
 		   int (*fn)(const struct shmstore_object_info *info, void *arg), void *arg)
 {
 	struct once o = {.fn = fn, .arg = arg};
+	struct each once = {s, tell_once, &o};
 	int r;
 
 	if (!s->readonly)
@@ -432,11 +424,11 @@ int shms_peek_each(struct shmstore *s,
 		r = each_refused(s, &(struct each){s, tell_user, &o});
 	/* The index may end in the middle, with its owner. */
 	else if (r == -ENOTSUP && o.r == 0)
-		r = each_slot(&o, s);
+		r = look_at_rest(s, NULL, 0, tell, &once);
 	for (int i = 0; r == -EAGAIN && o.r == 0 && i < TRIES; i++) {
 		r = each_indexed(s, &o.from, tell_once, &o);
 		if (r == -ENOTSUP && o.r == 0)
-			r = each_slot(&o, s);
+			r = look_at_rest(s, NULL, 0, tell, &once);
 	}
 	forget(&o);
 	if (o.r != 0)
