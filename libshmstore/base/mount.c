@@ -213,7 +213,7 @@ int shms_mount_anywhere(dev_t device, bool *ret_whole)
 	int r = s ? 0 : -ENOMEM, error = 0;
 
 	*ret_whole = false;
-	while (s && dir && r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
+	while (s && r == 0 && (e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_name[0] >= '1' && e->d_name[0] <= '9')
 			r = mounted_by(dirfd(dir), e->d_name, device, s, &whole);
 	}

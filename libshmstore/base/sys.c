@@ -411,15 +411,17 @@ ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset)
 	return (ssize_t)have;
 }
 
-struct dirent *shms_readdir(DIR *dir, int *ret_error)
+struct dirent *shms_readdir(DIR *dir, int *io_error)
 {
 	struct dirent *e;
 
+	if (!dir || *io_error)
+		return NULL;
 	do {
 		errno = 0;
 		e = readdir(dir);
 	} while (e && (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0));
-	*ret_error = e ? 0 : shms_error(errno);
+	*io_error = e ? 0 : shms_error(errno);
 	return e;
 }
 

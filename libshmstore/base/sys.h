@@ -77,9 +77,12 @@ ssize_t shms_pread_all(int fd, void *buf, size_t size, uint64_t offset);
  * -EAGAIN: another description has one there; -errno.
  */
 int shms_lock_bytes(int fd, short type, uint64_t from, uint64_t n);
-/* The next entry but "." and ".."; NULL at the end of the directory, or, with *ret_error set to
- * -errno, where it cannot be read on. A directory that could not be read is not an empty one. */
-struct dirent *shms_readdir(DIR *dir, int *ret_error);
+/*
+ * The next entry but "." and ".."; NULL at the end of the directory, or, with *io_error set to
+ * -errno, where it cannot be read on. A directory that could not be read is not an empty one. Also
+ * NULL where dir is NULL or *io_error is not 0 before: a loop over names needs to ask for neither.
+ */
+struct dirent *shms_readdir(DIR *dir, int *io_error);
 /*
  * Has nobody else the file open or mapped, in whatever process? Then nobody can open it either
  * until the end: shms_open_object() waits for that. A file of ours, or with CAP_LEASE. recycle.c

@@ -210,11 +210,9 @@ static int check_anchors(struct verifying *v)
 	struct shms_stub stub;
 	struct dirent *e;
 	uint64_t id;
-	int r = shms_list_dir(v->t.dir_fd, ".", &dir);
+	int r = shms_error(shms_list_dir(v->t.dir_fd, ".", &dir));
 
-	if (r < 0)
-		return shms_error(r);
-	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (shms_tier_parse_name(e->d_name, "stub", &id) < 0 ||
 		    shms_stub_read(v->t.dir_fd, e->d_name, &stub, NULL) < 0 || stub.n_names <= 1)
 			continue;

@@ -251,7 +251,7 @@ static bool list(int objects_fd, uint64_t inode, const char *but, char ret_name[
 	struct dirent *e;
 	int error = shms_list_dir(objects_fd, ".", &dir);
 
-	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
+	while ((e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_ino == inode && strcmp(e->d_name, but) != 0) {
 			snprintf(ret_name, SHMS_NAME_SIZE, "%s", e->d_name);
 			return true;
@@ -437,8 +437,6 @@ int shms_links_read(struct shmstore *s)
 	size_t n;
 	int error = shms_list_dir(s->dir_fd, SHMS_DIR_OBJECTS, &dir);
 
-	if (error < 0)
-		return error;
 	while ((e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_name[0] == '.' ||
 		    shms_name_decode(e->d_name, key, &n) > SHMS_NAME_HASHED ||

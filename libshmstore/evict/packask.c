@@ -79,7 +79,7 @@ static uint64_t most_of(int storefd)
 	struct stat st;
 	int r = shms_list_dir(storefd, SHMS_DIR_SEGMENTS, &dir);
 
-	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL)
+	while ((e = shms_readdir(dir, &r)) != NULL)
 		sum += fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0
 			       ? shms_blocks(&st)
 			       : 0;
@@ -97,10 +97,8 @@ static void each(struct shmstore_partition *p, uid_t uid, uint64_t own,
 	struct words w;
 	struct stat st;
 	bool more = true;
-	int r;
+	int r = shms_gc_names(p->fd, SHMS_DIR_STORES, &dir);
 
-	if (shms_gc_names(p->fd, SHMS_DIR_STORES, &dir) < 0 || !dir)
-		return;
 	while (more && (e = shms_readdir(dir, &r)) != NULL) {
 		_fd_ int fd = shms_open_beneath(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY);
 		_fd_ int page_fd = -1;

@@ -271,7 +271,7 @@ static bool add_others(int at, const char *path, ino_t own, bool partitions, uin
 	struct stat st;
 	int r = shms_list_dir(at, path, &dir);
 
-	while (r == 0 && o.n_looked < LOOKS && (e = shms_readdir(dir, &r))) {
+	while (o.n_looked < LOOKS && (e = shms_readdir(dir, &r))) {
 		if (e->d_name[0] == '.' ||
 		    (partitions && strncmp(e->d_name, "shmstore-", 9) != 0) ||
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||

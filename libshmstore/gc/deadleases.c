@@ -24,10 +24,8 @@ static void each_lease(int store_fd,
 	struct dirent *e;
 	uint64_t expiry_ms;
 	struct stat st;
-	int error = 0;
+	int error = shms_list_dir(store_fd, SHMS_DIR_HANDOFF, &dir);
 
-	if (shms_list_dir(store_fd, SHMS_DIR_HANDOFF, &dir) < 0)
-		return;
 	while ((e = shms_readdir(dir, &error)) != NULL) {
 		if (shms_lease_parse(e->d_name, &expiry_ms) &&
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&

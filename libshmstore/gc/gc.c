@@ -57,7 +57,7 @@ static int is_empty(int fd)
 	_dir_ DIR *dir = NULL;
 	int r = shms_gc_names(fd, ".", &dir);
 
-	if (r == 0 && dir && shms_readdir(dir, &r))
+	if (shms_readdir(dir, &r))
 		return 0;
 	return r < 0 ? r : dir != NULL;
 }
@@ -166,7 +166,7 @@ static int half_made(struct shms_gc *g)
 	struct dirent *e;
 	int r = shms_gc_names(g->p->fd, ".", &dir);
 
-	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		struct shmstore_gc_action a = {.what = SHMSTORE_GC_TORN};
 		struct shms_tierdrop freed;
 
@@ -282,10 +282,8 @@ void shms_gc_sweep(struct shmstore_partition *p)
 	_dir_ DIR *dir = NULL;
 	uint64_t now_ms = shms_now_boot_ms();
 	struct dirent *e;
-	int r;
+	int r = shms_gc_names(p->fd, SHMS_DIR_STORES, &dir);
 
-	if (shms_gc_names(p->fd, SHMS_DIR_STORES, &dir) < 0 || !dir)
-		return;
 	while ((e = shms_readdir(dir, &r)) != NULL)
 		sweep_one(p, dirfd(dir), e->d_name, now_ms);
 }

@@ -94,7 +94,7 @@ int shms_gc_peers(struct shms_gc *g)
 	struct dirent *e;
 	int r = shms_gc_names(g->p->fd, SHMS_DIR_PEERS, &dir);
 
-	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL)
+	while ((e = shms_readdir(dir, &r)) != NULL)
 		r = peer(g, dirfd(dir), e->d_name);
 	return r;
 }

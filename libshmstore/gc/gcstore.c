@@ -34,7 +34,7 @@ int shms_gc_each_name(struct shms_gc *g, struct shms_gc_target *t, const char *p
 	struct dirent *e;
 	int r = shms_gc_names(t->fd, part, &dir);
 
-	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL)
+	while ((e = shms_readdir(dir, &r)) != NULL)
 		r = fn(g, t, dirfd(dir), e->d_name, arg);
 	return r;
 }

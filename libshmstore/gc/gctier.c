@@ -208,7 +208,7 @@ static int each_name(struct tiering *t, const struct shms_tierscan_user *user, i
 	int r = fd < 0 ? 0 : shms_gc_names(fd, ".", &dir);
 
 	t->n_odd = 0;
-	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL)
+	while ((e = shms_readdir(dir, &r)) != NULL)
 		r = fn(t, user, e->d_name);
 	return r ? r : say_odd(t);
 }
@@ -369,7 +369,7 @@ static int empty_user(struct away *a, const char *name)
 		a->n_left++;
 		return r;
 	}
-	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (is_file(dirfd(dir), e->d_name))
 			r = take(a, dirfd(dir), e->d_name);
 		else
@@ -388,7 +388,7 @@ static int empty_root(struct away *a)
 	int r = shms_gc_names(a->root_fd, ".", &dir);
 	uid_t uid;
 
-	while (r == 0 && dir && (e = shms_readdir(dir, &r)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (strcmp(e->d_name, SHMS_TIERMARK_FILE) == 0)
 			continue;
 		if (shms_tier_uid(e->d_name, &uid))
@@ -482,7 +482,7 @@ int shms_gc_away(struct shms_gc *g)
 		r = shms_error(errno);
 		shms_close_fd(fd);
 	}
-	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		/* By a uuid's name. */
 		if (strlen(e->d_name) == 36 && strspn(e->d_name, "0123456789abcdef-") == 36 &&
 		    strcmp(e->d_name, g->p->uuid) != 0)

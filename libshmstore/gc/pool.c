@@ -72,13 +72,13 @@ static uint64_t take_packed(int storefd, uint64_t now_ms, bool *io_again)
 	_dir_ DIR *dir = NULL;
 	uint64_t freed = 0;
 	struct dirent *e;
-	int r;
+	int r = 0;
 
 	if (shms_page_read(storefd, &page) < 0 ||
 	    !atomic_load_explicit(&page.packed.looks, memory_order_relaxed) ||
 	    shms_gc_names(storefd, SHMS_DIR_SEGMENTS, &dir) < 0)
 		return 0;
-	while (dir && (e = shms_readdir(dir, &r)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (shms_seglook_open(dirfd(dir), e->d_name, true, &l) < 0)
 			continue;
 		if (memcmp(l.segment.owner_uuid, page.uuid, sizeof(page.uuid)) == 0)
@@ -96,7 +96,7 @@ uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, ino_t own, bool
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
 	struct stat st;
-	int r;
+	int r = 0;
 
 	*ret_again = false;
 	if (shms_gc_names(p->fd, SHMS_DIR_STORES, &dir) < 0 || !dir)

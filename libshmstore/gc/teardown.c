@@ -89,7 +89,7 @@ static void empty(int storefd, const char *name, uint64_t *io_n, struct shms_tea
 	struct dirent *e;
 	int error = 0;
 
-	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
+	while ((e = shms_readdir(dir, &error)) != NULL) {
 		if (drop(dirfd(dir), e->d_name, io))
 			++*io_n;
 	}
@@ -147,7 +147,7 @@ static void each_segment(int storefd, enum step step, const struct shms_page *pa
 	struct dirent *e;
 	int error = 0;
 
-	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
+	while ((e = shms_readdir(dir, &error)) != NULL) {
 		if (step == COUNT_KEYS)
 			count_keys(dirfd(dir), e->d_name, page, io_n_aliases, io);
 		else if (step == FORGET_OBJECTS)
@@ -228,7 +228,7 @@ void shms_teardown_leases(int storefd, uint64_t now_ms, struct shms_teardown *io
 	uint64_t expiry;
 	int error = 0;
 
-	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
+	while ((e = shms_readdir(dir, &error)) != NULL) {
 		/* Files that are no leases are not ours; they go with the store. */
 		if (shms_lease_parse(e->d_name, &expiry) && expiry > now_ms)
 			io->n_left++;

@@ -90,8 +90,6 @@ static int listed(int objects_fd, uint64_t inode)
 	struct dirent *e;
 	int error = shms_list_dir(objects_fd, ".", &dir);
 
-	if (error < 0)
-		return error;
 	while ((e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_ino == inode && e->d_name[0] != '.')
 			return 1;
@@ -123,7 +121,7 @@ void shms_move_sweep(int objects_fd)
 	struct stat st;
 	int error = shms_list_dir(objects_fd, "../" SHMS_DIR_CLEAN, &dir);
 
-	while (dir && (e = shms_readdir(dir, &error)) != NULL) {
+	while ((e = shms_readdir(dir, &error)) != NULL) {
 		if (e->d_name[0] != '.' &&
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    S_ISREG(st.st_mode))

@@ -122,10 +122,8 @@ static int check_empty(int dirfd)
 {
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
-	int r = shms_list_dir(dirfd, ".", &dir);
+	int r = shms_error(shms_list_dir(dirfd, ".", &dir));
 
-	if (r < 0)
-		return shms_error(r);
 	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (strcmp(e->d_name, SHMS_MARKER_FILE) != 0 &&
 		    strcmp(e->d_name, SHMS_DIR_STORES) != 0 &&

@@ -286,7 +286,7 @@ static int names(struct walker *k, int consume_fd, enum where where, bool of_sto
 		shms_close_fd(consume_fd);
 		return r;
 	}
-	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		const char *name = e->d_name;
 		bool directory = e->d_type == DT_DIR;
 

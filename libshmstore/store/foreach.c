@@ -121,17 +121,10 @@ int shmstore_foreach(struct shmstore *s,
 		if (r < 0)
 			return r;
 	}
-	r = shms_list_dir(s->objects_fd, ".", &dir);
-	if (r < 0)
-		return shms_error(r);
+	r = shms_error(shms_list_dir(s->objects_fd, ".", &dir));
 	while ((e = shms_readdir(dir, &r)) != NULL) {
 		r = describe(s, e->d_name, &info, key);
-		if (r == -ENOENT)
-			continue;
-		if (r == 0)
-			r = fn(&info, arg);
-		if (r != 0)
-			return r;
+		r = r == 0 ? fn(&info, arg) : r == -ENOENT ? 0 : r;
 	}
 	if (r == 0 && (s->readonly || shms_packed_pack(&s->packed)))
 		r = shms_peek_each(s, fn, arg);

@@ -241,7 +241,7 @@ static int empty_clean(struct shms_tier *t, int clean_fd)
 
 	if (r < 0)
 		return -EMFILE;
-	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (e->d_type == DT_LNK)
 			shms_tier_release(t, clean_fd, e->d_name);
 	}

@@ -45,11 +45,9 @@ int shms_residents_list(struct shms_tier *t, struct shms_residents *ret)
 	struct stat st;
 	size_t size = 0;
 	uint64_t id;
-	int r = shms_list_dir(t->dir_fd, ".", &dir);
+	int r = shms_error(shms_list_dir(t->dir_fd, ".", &dir));
 
-	if (r < 0)
-		return shms_error(r);
-	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (shms_tier_parse_name(e->d_name, "object", &id) == 0 &&
 		    fstatat(t->dir_fd, e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    S_ISREG(st.st_mode))

@@ -128,8 +128,6 @@ static int count_files(const struct shms_tier *t, uint64_t *ret_bytes)
 	bool writing;
 	int r = t->files_fd < 0 ? -ENOENT : shms_list_dir(t->files_fd, ".", &dir);
 
-	if (r < 0)
-		return r;
 	*ret_bytes = 0;
 	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (e->d_name[0] == '.' ||
@@ -338,8 +336,6 @@ static int add_others(const struct shms_tier *t, struct account *io)
 	uid_t uid;
 	int r = shms_list_dir(t->p->fd, SHMS_DIR_TIER, &dir);
 
-	if (r < 0)
-		return r;
 	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (!shms_tier_account_name(e->d_name, &uid) || uid == t->uid ||
 		    fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -543,7 +539,7 @@ void shms_tierroom_remove(int tier_fd)
 	uid_t uid;
 	int r = shms_list_dir(tier_fd, ".", &dir);
 
-	while (dir && (e = shms_readdir(dir, &r)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (shms_tier_account_name(e->d_name, &uid))
 			unlinkat(tier_fd, e->d_name, 0);
 	}

@@ -101,7 +101,7 @@ static int each_user(struct users *u, int dirfd, int but_fd)
 
 	if (r < 0)
 		return shms_fatal(r) ? shms_error(r) : 0;
-	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL) {
+	while ((e = shms_readdir(dir, &r)) != NULL) {
 		if (shms_tier_uid(e->d_name, &uid) &&
 		    (but_fd < 0 || shms_lookup(but_fd, e->d_name) < 0))
 			r = one_user(u, e->d_name, uid);
@@ -186,7 +186,7 @@ static int on_user(const struct shms_tierscan_user *user, void *arg)
 
 	if (r < 0)
 		return shms_fatal(r) ? shms_error(r) : 0;
-	while (r == 0 && (e = shms_readdir(dir, &r)) != NULL)
+	while ((e = shms_readdir(dir, &r)) != NULL)
 		r = one_file(s, user, e->d_name);
 	return r == -EIO ? 0 : r; /* a disk that does not answer is the disk's affair */
 }
