@@ -8,7 +8,12 @@
 #define SHMS_HOSTPAGE_H
 
 #include <stdint.h>
+#include <sys/mman.h>
 #include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE /* of Linux 5.14: all pages at once, not a fault each */
+#define MADV_POPULATE_WRITE 23
+#endif
 
 static inline uint64_t shms_host_page(void)
 {

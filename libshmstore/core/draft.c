@@ -58,10 +58,6 @@
 #define KEEP_MAX     (128ull << 20)
 #define SIZE_MAX_LOG 46 /* 64 TiB: sums with pages and headers fit */
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 enum draft_state {
 	DRAFT_SHARED,
 	DRAFT_PRIVATE,

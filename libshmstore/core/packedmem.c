@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packedmem.c: see packedmem.h.
+ * packedmem.c: the memory of a store's segments: see packed.h.
  *
  * Each put, adoption or delete asks whether somebody waits for memory: then what is freed goes back
  * page by page. Every 64th looks at the pool. So the ledger's pool is that of some calls ago; the
@@ -9,13 +9,12 @@
  * By age: of the pool that was there all the time for ten seconds nobody had any use; if it is a
  * quarter of all, everything that is free goes, and what is needed comes back by 64 KiB.
  */
-#include "packedmem.h"
-
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include "bootclock.h"
 #include "handle.h"
+#include "packed.h"
 
 #define LOOK_MS 5u
 #define AGE_MS  10000u

@@ -162,7 +162,7 @@ void shms_recycle_release(struct shmstore *s);
 /* Would shms_recycle_trim() of everything give anything? */
 bool shms_recycle_any(struct shmstore *s);
 /* Gives memory back: what is older than the bound, or everything, slack, kept drafts (draft.h) and
- * the pool of segments (packedmem.h) too. Returns bytes of the files dropped and the holes. */
+ * the pool of segments (packed.h) too. Returns bytes of the files dropped and the holes. */
 uint64_t shms_recycle_trim(struct shmstore *s, bool all);
 
 #endif

@@ -311,10 +311,6 @@ struct shms_slot *shms_slot_claim(struct shmstore *s)
 /* smaller ones are not mapped so that it helps (hugemap.h) */
 #define GATHER_MIN  (2 * SHMS_HUGE_PAGE)
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 /*
  * A large file that comes back again and again is given huge pages where the mount gives
  * none, a quarter of it each time: who maps it, touches it and lets go pays a tenth of that

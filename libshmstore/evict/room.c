@@ -18,7 +18,6 @@
 
 #include "bootclock.h"
 #include "cleanup.h"
-#include "deadleases.h"
 #include "detail.h"
 #include "evict.h"
 #include "gc.h"

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* deadleases.c: see deadleases.h. */
-#include "deadleases.h"
-
+/* deadleases.c: what tickets of dead stores keep in memory: see pool.h. */
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include "cleanup.h"
 #include "handle.h"
 #include "lease.h"
+#include "pool.h"
 #include "sys.h"
 #include "walk.h"
 

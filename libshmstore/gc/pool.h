@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.h: takes memory that other stores keep for their next puts, for a put that needs it now. */
+/* pool.h: memory that others keep and do not need, for a put that needs it now: what stores have
+ * for their next puts (pool.c), and what tickets of dead stores keep (deadleases.c). */
 #ifndef SHMS_POOL_H
 #define SHMS_POOL_H
 
@@ -7,6 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+struct shmstore;
 struct shmstore_partition;
 
 /*
@@ -17,5 +19,18 @@ struct shmstore_partition;
 uint64_t shms_pool_take(struct shmstore_partition *p, uid_t uid, ino_t own, bool *ret_again);
 /* Takes the cold files of the store that is open as storefd which nobody has used for age_ns. */
 uint64_t shms_pool_take_one(int storefd, uint64_t age_ns);
+
+/*
+ * Ends the leases of files that the last owner of the store left, who was killed. Returns the bytes
+ * that are free by that. The store's own leases stay.
+ */
+uint64_t shms_deadleases_end_former(struct shmstore *s);
+
+struct shms_deadleases {
+	uint64_t bytes;     /* of files that dead stores have leased, each inode once in a store */
+	uint64_t expiry_ms; /* when the last of them ends, in ms of CLOCK_BOOTTIME */
+};
+/* Looks at all stores. */
+void shms_deadleases_look(struct shmstore_partition *p, struct shms_deadleases *ret);
 
 #endif

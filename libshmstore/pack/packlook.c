@@ -51,8 +51,7 @@ static bool is_alias(const struct shms_segslot *slot, uint64_t state)
 {
 	return shms_segstate_published(state) &&
 	       (shms_segpacked_flags_of(slot) & SHMS_SEGPACKED_ALIAS) &&
-	       shms_segword_part(shms_segslot_word(slot, SHMS_SEG_OWNER),
-				 shms_segholder_name(SHMS_SEG_OWNER));
+	       shms_segslot_named(slot, SHMS_SEG_OWNER);
 }
 
 /* Copies key and object. 1; 0: the slot is another one's by now, or damaged; -ENOMEM. */
@@ -161,11 +160,6 @@ struct looking {
 	bool instead; /* the store has it by others alone */
 };
 
-static bool is_named(const struct shms_segslot *slot, unsigned place)
-{
-	return shms_segword_part(shms_segslot_word(slot, place), shms_segholder_name(place)) != 0;
-}
-
 static int reserve(struct looking *l, size_t size)
 {
 	uint8_t *grown;
@@ -252,7 +246,7 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 		uint64_t state = shms_segword_load(slot->state), now;
 		int r, again;
 
-		if (!shms_segstate_published(state) || !is_named(slot, l->place))
+		if (!shms_segstate_published(state) || !shms_segslot_named(slot, l->place))
 			return 0;
 		r = shms_segpacked_read(o->segment, slot, &o->object);
 		if (r == -EBADMSG && l->file->error)
@@ -277,7 +271,8 @@ static int read_slot(struct looking *l, const struct shms_segslot *slot, struct 
 			return again == -EBADMSG ? 0 : shms_error(again);
 		now = shms_segword_load(slot->state);
 		if (!shms_segstate_published(now) ||
-		    shms_segstate_generation(now) != o->generation || !is_named(slot, l->place))
+		    shms_segstate_generation(now) != o->generation ||
+		    !shms_segslot_named(slot, l->place))
 			continue;
 		/* Damage is what verify speaks of; that it could not be read now is to be known. */
 		return r < 0 && r != -EBADMSG ? shms_error(r) : r == 0;

@@ -152,8 +152,7 @@ static bool is_named(const struct shms_pack *p, struct shms_packseg *g,
 			return false;
 		g->from = from;
 	}
-	return shms_segword_part(shms_segslot_word(slot, g->from), shms_segholder_name(g->from)) !=
-	       0;
+	return shms_segslot_named(slot, g->from);
 }
 
 /*

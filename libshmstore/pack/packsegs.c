@@ -53,8 +53,7 @@ bool shms_packseg_named(const struct shms_packseg *g, uint32_t slot)
 {
 	struct shms_segslot s = shms_packseg_slot(g, slot);
 
-	return shms_segword_part(shms_segslot_word(&s, g->file->holder),
-				 shms_segholder_name(g->file->holder)) != 0;
+	return shms_segslot_named(&s, g->file->holder);
 }
 
 static bool is_orphan(const struct shms_packseg *g)

@@ -33,10 +33,6 @@
 #define AGAIN         (UINT64_C(64) << 10) /* trimmed memory comes back by so many */
 #define USES_BY_WRITE 2u
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 static bool has_memory(const struct shms_segown *o, uint32_t slot)
 {
 	return o->backed[slot / 8] >> slot % 8 & 1;

@@ -40,9 +40,7 @@ static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 			seen.name = seen.n_names != 0;
 			seen.view = seen.view || (bits & UINT64_C(0xaaaaaaaaaaaaaaaa));
 		}
-		seen.ours = ours < shms_segment_holders(g) &&
-			    shms_segword_part(shms_segslot_word(&slot, ours),
-					      shms_segholder_name(ours)) != 0;
+		seen.ours = ours < shms_segment_holders(g) && shms_segslot_named(&slot, ours);
 		seen.error = shms_segpacked_read(g, &slot, &seen.object);
 		if (seen.error == 0)
 			seen.bytes = shms_segsurvey_bytes(&seen.object);

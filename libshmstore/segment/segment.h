@@ -164,6 +164,12 @@ static inline struct shms_segword *shms_segslot_word(const struct shms_segslot *
 	return &slot->holders[holder / SHMS_SEG_HOLDERS_A_WORD];
 }
 
+/* Has the holder the slot's object by name? */
+static inline bool shms_segslot_named(const struct shms_segslot *slot, unsigned holder)
+{
+	return shms_segword_part(shms_segslot_word(slot, holder), shms_segholder_name(holder)) != 0;
+}
+
 static inline struct shms_segment_control *shms_segment_control(const struct shms_segment *g)
 {
 	return (struct shms_segment_control *)(void *)(g->books + SHMS_SEGMENT_CONTROL_OFF);

@@ -24,6 +24,7 @@
 #include "engine.h"
 #include "partition.h"
 #include "sys.h"
+#include "tierscan.h"
 
 bool shms_tier_there(const struct shmstore_partition *p)
 {
@@ -50,14 +51,6 @@ static int own_directory(int parent, const char *name, uid_t uid)
 	return r < 0 ? r : shms_take_fd(&fd);
 }
 
-/* The directory of all users' tier files. If it is missing, the disk is not mounted. */
-static int partition_directory(const struct shms_tier *t)
-{
-	_fd_ int disk = open(t->config.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-
-	return disk < 0 ? -errno : shms_open_dir(disk, t->p->uuid);
-}
-
 /* Tries what the file system can do. A read-only one counts as able: nothing is written there. */
 static void probe(struct shms_tier *t)
 {
@@ -75,7 +68,7 @@ static void probe(struct shms_tier *t)
 static int open_files(struct shms_tier *t)
 {
 	char name[16];
-	_fd_ int directory = partition_directory(t);
+	_fd_ int directory = shms_tierscan_root(t->p, &t->config);
 
 	if (directory < 0)
 		return shms_detail(
