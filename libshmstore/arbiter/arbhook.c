@@ -62,7 +62,7 @@ static int take_new(struct shmstore *s, struct shmstore_arb_context *c, uint64_t
 	if (first && r == SHMSTORE_ARB_AGAIN) {
 		/* Only here: a trim keeps what is deleted next out of the pool, as for
 		 * a partition that is full. */
-		if (shms_recycle_trim(s, true))
+		if (shms_recycle_trim(s))
 			shms_hold_freed(s);
 		ask.how.flags = 0;
 		r = shms_arb_reserve(s, &ask, &ret->own);

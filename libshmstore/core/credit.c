@@ -173,7 +173,7 @@ static int take_waiting(struct shmstore *s, uint64_t n, unsigned flags, struct s
 		now = shms_now_mono_ns();
 		if ((r != -ENOSPC && r != -EDQUOT) || now >= end)
 			break;
-		shms_recycle_trim(s, true);
+		shms_recycle_trim(s);
 		nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
 		now = shms_now_mono_ns();
 		if (now >= end)
@@ -232,7 +232,7 @@ int shms_credit_take_linked(struct shmstore *s, uint64_t bytes, struct shms_char
 	if (!shms_credit_counted(&s->credit))
 		return 0;
 	r = take_own(s, bytes, 0, ret);
-	if (r < 0 && shms_recycle_trim(s, true))
+	if (r < 0 && shms_recycle_trim(s))
 		r = take_own(s, bytes, 0, ret);
 	return r;
 }
@@ -338,7 +338,7 @@ void shms_credit_tend_counted(struct shmstore *s)
 		shms_attach_again(&s->attach);
 	if (n != atomic_load_explicit(&c->given_n, memory_order_relaxed)) {
 		if (owed(s))
-			shms_recycle_trim(s, true);
+			shms_recycle_trim(s);
 		atomic_store_explicit(&c->given_n, n, memory_order_release);
 	}
 }

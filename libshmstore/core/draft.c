@@ -36,7 +36,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,6 +49,7 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
+#include "hash.h"
 #include "hostpage.h"
 #include "sys.h"
 #include "transient.h"
@@ -66,8 +66,9 @@ enum draft_state {
 
 struct shms_draft {
 	struct shmstore *s; /* a reference to its memory only */
-	struct shms_draft *next, **prev;
-	pid_t pid; /* a child inherits memory, and nothing else */
+	UT_hash_handle hh;
+	struct shms_draft *next; /* of those that a trim frees */
+	pid_t pid;               /* a child inherits memory, and nothing else */
 	int fd;
 	char *map;
 	uint64_t map_size; /* whole pages: of the mapping and of the file */
@@ -78,31 +79,21 @@ struct shms_draft {
 	bool booked; /* in the ledger */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* all below, and every store's drafts */
-static struct shms_draft *all;
-static void *tree; /* those in use, by the address of the buffer */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* the table, and every store's drafts */
+static struct shms_draft *all;                           /* by their addresses */
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
-static int compare(const void *a, const void *b)
-{
-	const struct shms_draft *x = a, *y = b;
-
-	return (x->map > y->map) - (x->map < y->map);
-}
-
-/* lock is held. */
+/* The draft in use that has this buffer. lock is held. */
 static struct shms_draft *find(const void *buffer)
 {
-	struct shms_draft probe = {.map = NULL};
 	uintptr_t at = (uintptr_t)buffer - SHMS_DRAFT_HEAD;
-	void **node;
+	struct shms_draft *d;
 
 	/* Most memory that is asked about is none of ours: a file's mapping begins with a page. */
 	if (!all || (uintptr_t)buffer % SHMS_FORMAT_PAGE || (uintptr_t)buffer < SHMS_DRAFT_HEAD)
 		return NULL;
-	memcpy(&probe.map, &at, sizeof(at));
-	node = tfind(&probe, &tree, compare);
-	return node ? *node : NULL;
+	HASH_FIND(hh, all, &at, sizeof(at), d);
+	return d && d->state != DRAFT_KEPT ? d : NULL;
 }
 
 /* ---- what becomes of one --------------------------------------------------------------------- */
@@ -126,14 +117,10 @@ static void unbook(struct shms_draft *d, bool freed)
 /* It is none from here on: in no list, and not to be found. lock is held. */
 static void unlist(struct shms_draft *d)
 {
-	*d->prev = d->next;
-	if (d->next)
-		d->next->prev = d->prev;
+	HASH_DEL(all, d);
 	d->s->drafts.n--;
 	if (d->state == DRAFT_KEPT)
 		d->s->drafts.kept -= d->map_size;
-	else
-		tdelete(d, &tree, compare);
 }
 
 /* Its memory goes, after unlist(). No lock is held. */
@@ -179,7 +166,7 @@ static bool make_private(struct shms_draft *d)
 static void fork_prepare(void)
 {
 	pthread_mutex_lock(&lock);
-	for (struct shms_draft *d = all; d; d = d->next) {
+	for (struct shms_draft *d = all; d; d = d->hh.next) {
 		/* Better no memory in the child than the parent's. */
 		if (d->state == DRAFT_KEPT || (d->state == DRAFT_SHARED && !make_private(d)))
 			madvise(d->map, d->map_size, MADV_DONTFORK);
@@ -188,7 +175,7 @@ static void fork_prepare(void)
 
 static void fork_parent(void)
 {
-	for (struct shms_draft *d = all; d; d = d->next) {
+	for (struct shms_draft *d = all; d; d = d->hh.next) {
 		if (d->state != DRAFT_PRIVATE)
 			madvise(d->map, d->map_size, MADV_DOFORK);
 	}
@@ -202,7 +189,7 @@ static void fork_child(void)
 	struct shms_draft *next;
 
 	for (struct shms_draft *d = all; d; d = next) {
-		next = d->next;
+		next = d->hh.next;
 		d->booked = false;
 		d->fd = -1;
 		if (d->state != DRAFT_PRIVATE)
@@ -264,15 +251,13 @@ static struct shms_draft *take_kept(struct shmstore *s, uint64_t size)
 	struct shms_draft *best = NULL;
 
 	pthread_mutex_lock(&lock);
-	for (struct shms_draft *d = s->drafts.kept ? all : NULL; d; d = d->next) {
+	for (struct shms_draft *d = s->drafts.kept ? all : NULL; d; d = d->hh.next) {
 		if (d->s == s && d->state == DRAFT_KEPT && d->map_size >= need &&
 		    d->map_size <= most &&
 		    (!best || d->map_size < best->map_size ||
 		     (d->map_size == best->map_size && d->stamp_ns > best->stamp_ns)))
 			best = d;
 	}
-	if (best && !tsearch(best, &tree, compare))
-		best = NULL;
 	if (best) {
 		s->drafts.kept -= best->map_size;
 		best->state = DRAFT_SHARED;
@@ -286,13 +271,11 @@ static bool list(struct shms_draft *d)
 {
 	struct shmstore *s = d->s;
 
-	if (s->drafts.closed || !tsearch(d, &tree, compare))
+	if (s->drafts.closed)
 		return false;
-	d->next = all;
-	d->prev = &all;
-	if (all)
-		all->prev = &d->next;
-	all = d;
+	HASH_ADD(hh, all, map, sizeof(d->map), d);
+	if (!d->hh.tbl)
+		return false;
 	s->drafts.n++;
 	shms_count(&s->ledger->reserved_n, 1);
 	d->booked = true;
@@ -427,7 +410,6 @@ static bool keep(struct shms_draft *d)
 	    shms_credit_pressed(s) || shms_memory_wanted(s) ||
 	    s->drafts.kept + d->map_size > s->drafts.keep_max)
 		return false;
-	tdelete(d, &tree, compare);
 	d->state = DRAFT_KEPT;
 	d->stamp_ns = shms_now_mono_ns();
 	s->drafts.kept += d->map_size;
@@ -469,7 +451,7 @@ uint64_t shms_draft_trim(struct shmstore *s, bool all_of_them)
 	now = shms_now_mono_ns();
 	pthread_mutex_lock(&lock);
 	for (struct shms_draft *d = all; d; d = next) {
-		next = d->next;
+		next = d->hh.next;
 		if (d->s != s || d->state != DRAFT_KEPT ||
 		    (!all_of_them && now - d->stamp_ns <= SHMS_RECYCLE_AGE_NS))
 			continue;
@@ -504,7 +486,7 @@ void shms_draft_close(struct shmstore *s)
 	pthread_mutex_unlock(&lock);
 	shms_draft_trim(s, true);
 	pthread_mutex_lock(&lock);
-	for (struct shms_draft *d = all; d; d = d->next) {
+	for (struct shms_draft *d = all; d; d = d->hh.next) {
 		if (d->s == s)
 			unbook(d, false);
 	}

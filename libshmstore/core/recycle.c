@@ -102,24 +102,20 @@ bool shms_recycle_any(struct shmstore *s)
 	return any || shms_draft_any_kept(s) || shms_packedmem_any(s);
 }
 
-uint64_t shms_recycle_trim(struct shmstore *s, bool all)
+uint64_t shms_recycle_trim(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
-	uint64_t now = shms_now_mono_ns(), dropped = shms_draft_trim(s, all);
+	uint64_t dropped = shms_draft_trim(s, true) + shms_packedmem_trim(s);
 	struct shms_slot *slot;
 
-	dropped += all ? shms_packedmem_trim(s) : 0;
 	pthread_mutex_lock(&r->lock);
-	if (all) {
-		r->scarce = true;
-		r->looked_ns = now;
-	}
-	while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL &&
-	       (all || now - slot->stamp_ns > SHMS_RECYCLE_AGE_NS)) {
+	r->scarce = true;
+	r->looked_ns = shms_now_mono_ns();
+	while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL) {
 		dropped += slot->bytes;
 		shms_slot_drop(s, slot);
 	}
-	for (size_t i = 0; all && r->slack && i < SHMS_RECYCLE_SLOTS; i++) {
+	for (size_t i = 0; r->slack && i < SHMS_RECYCLE_SLOTS; i++) {
 		if (r->slots[i].slack_size)
 			dropped += shms_slot_unpublish(s, &r->slots[i]);
 	}

@@ -159,10 +159,10 @@ void shms_recycle_let_go(struct shmstore *s);
  */
 uint64_t shms_recycle_hold(struct shmstore *s);
 void shms_recycle_release(struct shmstore *s);
-/* Would shms_recycle_trim() of everything give anything? */
+/* Would shms_recycle_trim() give anything? */
 bool shms_recycle_any(struct shmstore *s);
-/* Gives memory back: what is older than the bound, or everything, slack, kept drafts (draft.h) and
- * the pool of segments (packed.h) too. Returns bytes of the files dropped and the holes. */
-uint64_t shms_recycle_trim(struct shmstore *s, bool all);
+/* Gives memory back: all of the pool, slack, kept drafts (draft.h) and the pool of segments
+ * (packed.h). Returns bytes of the files dropped and the holes. */
+uint64_t shms_recycle_trim(struct shmstore *s);
 
 #endif

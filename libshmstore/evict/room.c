@@ -55,7 +55,7 @@ static bool make(const struct shms_room *m, int tries)
 	uint64_t freed;
 	bool again;
 
-	if (shms_recycle_trim(s, true))
+	if (shms_recycle_trim(s))
 		return true;
 	freed = shms_pool_take(s->p, s->uid, s->readonly ? 0 : s->dir_inode, &again);
 	shms_credit_gave(s, freed);

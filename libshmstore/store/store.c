@@ -515,7 +515,7 @@ int shmstore_close(struct shmstore *s)
 	if (!s->readonly) {
 		shms_packgive_end(s);
 		shms_peer_withdraw(s);
-		shms_recycle_trim(s, true);
+		shms_recycle_trim(s);
 		shms_draft_close(s);
 		shms_packed_retire(s, s->keep);
 		/* Without its page the store is gone, and the name may be another process's. */

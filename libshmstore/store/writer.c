@@ -63,8 +63,8 @@ struct shmstore_writer {
 	uint64_t fresh;         /* bytes that go back to the kernel if it is not sealed */
 	struct shms_layout layout;
 	size_t key_size;
+	uint64_t *sizes;   /* n_buffers; offsets behind them in one allocation */
 	uint64_t *offsets; /* n_buffers */
-	uint64_t *sizes;   /* n_buffers */
 	unsigned char key[];
 };
 
@@ -170,7 +170,6 @@ static void writer_free(struct shmstore_writer *w)
 			shms_hold_freed(w->s);
 	}
 	shms_store_unref(w->s);
-	free(w->offsets);
 	free(w->sizes);
 	free(w);
 }
@@ -234,14 +233,12 @@ static int new_writer(struct shmstore *s, const struct shms_keyname *k, const st
 
 	if (!w)
 		return -ENOMEM;
-	w->sizes = calloc((size_t)l->n_buffers + 1, sizeof(*w->sizes));
-	w->offsets = calloc((size_t)l->n_buffers + 1, sizeof(*w->offsets));
-	if (!w->sizes || !w->offsets) {
-		free(w->sizes);
-		free(w->offsets);
+	w->sizes = calloc(2 * (size_t)l->n_buffers + 1, sizeof(*w->sizes));
+	if (!w->sizes) {
 		free(w);
 		return -ENOMEM;
 	}
+	w->offsets = w->sizes + l->n_buffers;
 	if (l->n_buffers)
 		memcpy(w->sizes, sizes, l->n_buffers * sizeof(*sizes));
 	lay_out(w, l);

@@ -29,7 +29,7 @@ int renameat(int olddir, const char *old, int newdir, const char *new)
 	typedef int fn(int, const char *, int, const char *);
 
 	if (trimmed && strcmp(new, "slack") == 0 && interpose_now())
-		shms_recycle_trim(trimmed, true);
+		shms_recycle_trim(trimmed);
 	return NEXT(fn *, "renameat")(olddir, old, newdir, new);
 }
 
@@ -143,7 +143,7 @@ Test(ledger_slack, given_back_where_the_kernel_makes_huge_pages)
 	cr_assert_eq(shmstore_delete(s, KEY("large")), 0);
 	cr_assert_eq(put_pattern(s, "slack", 2400000, 2, 0), 0);
 	cr_assert_gt(s->recycle.slack, 0, "nothing to give back");
-	shms_recycle_trim(s, true);
+	shms_recycle_trim(s);
 	cr_assert_eq(s->recycle.slack, 0);
 	ensure_exact(s);
 	if (!made_huge(scratch_store_path("s", "objects/slack")))

@@ -368,7 +368,7 @@ static void one_step(struct world *w)
 	else if (w->what == 11 && w->tier)
 		do_promote(w, s);
 	else if (w->what == 12)
-		shms_recycle_trim(s, true);
+		shms_recycle_trim(s);
 	else
 		do_get(w, s);
 }
@@ -388,7 +388,7 @@ void ledger_history(uint64_t seed, int steps, bool tier)
 	for (int i = 0; i < STORES; i++) {
 		w.what = 8;
 		do_delete(&w, w.stores[i], true);
-		shms_recycle_trim(w.stores[i], true);
+		shms_recycle_trim(w.stores[i]);
 		check_store(&w, i);
 		ENSURE(w.stores[i]->ledger->linked_bytes == w.stores[i]->page->moved.bytes);
 		ENSURE(shmstore_close(w.stores[i]) == 0);
