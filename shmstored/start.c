@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "account.h"
@@ -24,6 +23,7 @@
 #include "actors.h"
 #include "admit.h"
 #include "arbhost.h"
+#include "clocks.h"
 #include "config.h"
 #include "conn.h"
 #include "dispatch.h"
@@ -46,14 +46,6 @@
 #include "wire.h"
 
 const struct part *const start_parts[] = {&tierkeeper_part, &arbhost_part, &stages_part, NULL};
-
-static uint64_t now_ns(clockid_t clock)
-{
-	struct timespec ts;
-
-	clock_gettime(clock, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static int open_accounts(struct host *h)
 {
@@ -129,8 +121,8 @@ int host_start(struct host *h, struct config *config)
 	int r;
 
 	*h = (struct host){
-		.epoch = now_ns(CLOCK_BOOTTIME),
-		.started_ns = (int64_t)now_ns(CLOCK_REALTIME),
+		.epoch = clock_ns(CLOCK_BOOTTIME),
+		.started_ns = (int64_t)clock_ns(CLOCK_REALTIME),
 		.config = config,
 		.dispatch = dispatch,
 		.parts = start_parts,

@@ -349,16 +349,9 @@ void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want)
 
 void actors_arm(struct actors *a)
 {
-	if (a->closing || a->due_ms == UINT64_MAX)
-		return;
-	if (a->timer.busy) {
-		if (a->due_ms < a->armed_ms)
-			loop_cancel(a->host->loop, &a->timer); /* on_timer() arms it anew */
-		return;
-	}
-	a->armed_ms = a->due_ms;
 	/* One ms later, so that the time has come whatever was rounded down. */
-	loop_timer(a->host->loop, &a->timer, (a->due_ms + 1) * ACTORS_MS, 0);
+	if (!a->closing && a->due_ms != UINT64_MAX)
+		loop_timer_by(a->host->loop, &a->timer, (a->due_ms + 1) * ACTORS_MS);
 }
 
 static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
@@ -367,10 +360,6 @@ static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flag
 	struct actors_one *k, *next;
 	uint64_t now = actors_now_ms();
 
-	if (a->closing) {
-		free(a);
-		return;
-	}
 	a->due_ms = actors_peers_tick(a, now);
 	HASH_ITER(hh, a->all, k, next)
 	{
@@ -406,10 +395,7 @@ struct actors *actors_free(struct actors *a)
 		actors_one_free(k);
 	}
 	actors_peers_end(a);
-	if (a->timer.busy)
-		loop_cancel(a->host->loop, &a->timer); /* on_timer() frees */
-	else
-		free(a);
+	loop_release(a->host->loop, &a->timer, a);
 	return NULL;
 }
 

@@ -141,7 +141,7 @@ struct actors {
 	struct actors_call *calls;
 	struct actors_mail *mail;
 	struct loop_op timer;
-	uint64_t due_ms, armed_ms, last_call;
+	uint64_t due_ms, last_call;
 	bool closing, sweep;
 	struct actors_books books;
 	struct peers_service service;

@@ -96,9 +96,7 @@ static void book(struct arb *a, struct arb_context *c, struct arb_want *w)
 
 void arbask_grant(struct arb *a, struct arb_context *c, const struct arb_ask *ask)
 {
-	struct arb_want *w;
-
-	for (w = ask->want; w < ask->want + ask->n; w++) {
+	ARB_EACH_WANT(w, ask) {
 		arbpump_passes(w->pool, &c->rank);
 		book(a, c, w);
 		if (w->pool->n_waiting)
@@ -109,9 +107,7 @@ void arbask_grant(struct arb *a, struct arb_context *c, const struct arb_ask *as
 
 static bool too_big(const struct arb_ask *ask)
 {
-	const struct arb_want *w;
-
-	for (w = ask->want; w < ask->want + ask->n; w++)
+	ARB_EACH_WANT(w, ask)
 		if ((int64_t)w->bytes > arbpool_most(w->pool)) {
 			w->pool->n_toobig++;
 			return true;
@@ -163,14 +159,13 @@ void arbask_enter(struct arb *a, struct arb_context *c)
 {
 	enum arb_fit fit = arbpump_fit(c->ask);
 	bool closed = arbpump_ask_closed(a, c, c->ask);
-	struct arb_want *w;
 
 	if (fit == ARB_FIT_FREE && !closed) {
 		arbask_grant(a, c, c->ask);
 		arbpark_complete(a, c, ARB_OK, NULL);
 		return;
 	}
-	for (w = c->ask->want; w < c->ask->want + c->ask->n; w++) {
+	ARB_EACH_WANT(w, c->ask) {
 		w->need = w->bytes + arbledger_pinned(c, w->pool);
 		look_at_need(w);
 		w->passed = 0;
@@ -311,9 +306,7 @@ out:
 
 static bool spill_path_fits(const struct arb_ask *ask)
 {
-	const struct arb_want *w;
-
-	for (w = ask->want; w < ask->want + ask->n; w++)
+	ARB_EACH_WANT(w, ask)
 		if (w->bytes > ARB_LARGEST || w->pool->used + (int64_t)w->bytes > w->pool->capacity)
 			return false;
 	return true;

@@ -128,9 +128,7 @@ void arbbind_forget(struct arb *a, struct arb_context *c)
 /* A request that was to be booked to t is booked to the best task that is left. */
 static void rebook(struct arb_context *c, const struct arb_task *t, struct arb_ask *ask)
 {
-	struct arb_want *w;
-
-	for (w = ask->want; w < ask->want + ask->n; w++)
+	ARB_EACH_WANT(w, ask)
 		if (w->account && w->account->task == t)
 			w->account = arbledger_find(c->bindings->task, w->pool);
 }

@@ -30,29 +30,14 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "arbiter.h"
 #include "arbslab.h"
 #include "arbtree.h"
 #include "deadlines.h"
+#include "idtable.h"
 #include "macros.h"
-
-/* Keys are 64-bit ids, often small numbers that follow each other. uthash takes the lowest bits,
- * which one multiplication alone leaves poor. */
-static inline unsigned arb_hash(const void *key)
-{
-	uint64_t id;
-
-	memcpy(&id, key, sizeof(id));
-	id *= UINT64_C(0x9e3779b97f4a7c15);
-	id = (id ^ (id >> 32)) * UINT64_C(0xd6e8feb86659fd93);
-	return (unsigned)(id >> 32);
-}
-
-#define HASH_NONFATAL_OOM            1
-#define HASH_FUNCTION(key, size, to) ((to) = arb_hash(key))
-#include <uthash.h>
-#include <utlist.h>
 
 /* Chains of 10 are what uthash puts up with: each link is a line of memory that was seen long ago.
  * Measured, with 10,000 contexts. */
@@ -169,6 +154,12 @@ struct arb_ask { /* wants of one request; where it is one: a place that is alway
 	uint32_t n;
 };
 
+/* Walks over the wants of a request. w is declared:
+ * NOLINTBEGIN(bugprone-macro-parentheses) */
+#define ARB_EACH_WANT(w, ask) \
+	for (struct arb_want *w = (ask)->want; w < (ask)->want + (ask)->n; w++)
+/* NOLINTEND(bugprone-macro-parentheses) */
+
 struct arb_binding {
 	struct arb_context *context;
 	struct arb_task *task;
@@ -278,7 +269,7 @@ struct arb_slabs {
 struct arb {
 	struct arb_slabs slabs;
 	struct arb_pool *pools;
-	struct arb_task *tasks, *ended, *ended_first, *ended_last;
+	struct arb_task *tasks, *ended;
 	uint32_t n_ended;
 	struct arb_context *contexts;
 	struct arb_reservation *reservations;
@@ -370,6 +361,12 @@ static inline int arb_rank_cmp(const struct arb_rank *a, const struct arb_rank *
 static inline bool arbcontext_parked(const struct arb_context *c)
 {
 	return c->call != ARB_CALL_NONE;
+}
+
+/* What it waits for, or was rolled back with. NULL: neither. */
+static inline struct arb_want *arbcontext_about(const struct arb_context *c)
+{
+	return c->ask->n ? c->ask->want : c->attempt->n ? c->attempt->want : NULL;
 }
 
 static inline bool arbcontext_waiting(const struct arb_context *c)
@@ -561,7 +558,7 @@ enum arb_outcome arbinject_set(struct arb *a, const struct arb_message *m);
 enum arb_outcome arbinject_hit(struct arb *a, struct arb_context *c, const struct arb_pool *p);
 void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns); /* 0 = none */
 bool arbclock_expire(struct arb *a);
-void arbclock_tick(struct arb *a);
+enum arb_outcome arbclock_tick(struct arb *a);
 const char *arbwhy_say(struct arb *a, const struct arb_ask *ask);
 void arblog_note(struct arb *a, const struct arb_context *c, enum arb_state from, enum arb_state to,
 		 enum arb_outcome o, const char *note);

@@ -32,12 +32,8 @@ int arb_new(struct arb **ret)
 
 	if (!a)
 		return -ENOMEM;
-	a->knobs[ARB_KNOB_MAX_BYPASS] = 64;
-	a->knobs[ARB_KNOB_SUSPECT_TICKS] = 1;
-	a->knobs[ARB_KNOB_SPLIT_TICKS] = 10;
-	a->knobs[ARB_KNOB_RETRY_LIMIT] = 500;
-	a->knobs[ARB_KNOB_EARLY_DETECT] = 1;
-	a->knobs[ARB_KNOB_OS_PROBE] = 1;
+#define KNOB(NAME, name, value, least, most) a->knobs[ARB_KNOB_##NAME] = (value);
+#include "arbiter.def"
 	slabs_init(&a->slabs);
 	if (arbpark_room(a, 0) < 0)
 		return (void)arb_free(a), -ENOMEM;
@@ -195,7 +191,7 @@ static enum arb_outcome shut_down(struct arb *a)
 /* ---- the step -------------------------------------------------------------------------------- */
 
 /* A message is one of a set of operations. */
-#define OP(name) (UINT64_C(1) << ARB_OP_##name)
+#define ONE(name) (UINT64_C(1) << ARB_OP_##name)
 
 static bool one_of(enum arb_op op, uint64_t set)
 {
@@ -203,14 +199,14 @@ static bool one_of(enum arb_op op, uint64_t set)
 }
 
 /* About a context, or of others: not sent by it. */
-#define ABOUT     (OP(CANCEL) | OP(INJECT) | OP(OSBLOCK))
+#define ABOUT     (ONE(CANCEL) | ONE(INJECT) | ONE(OSBLOCK))
 /* Messages of the daemon: no sign of life of a client. The second set: if they name no context. */
-#define DAEMONS   (OP(TICK) | OP(KNOB) | OP(OSBLOCK) | OP(POOL_RESIZE))
-#define DAEMONS_2 (OP(RESIZE) | OP(SPILLED))
+#define DAEMONS   (ONE(TICK) | ONE(KNOB) | ONE(OSBLOCK) | ONE(POOL_RESIZE))
+#define DAEMONS_2 (ONE(RESIZE) | ONE(SPILLED))
 /* Not while a call of the context is withheld. */
-#define FREE_HAND                                                                   \
-	(OP(READY) | OP(RETRY_BEGIN) | OP(RETRY_END) | OP(WAIT_ON) | OP(WAIT_OFF) | \
-	 OP(SPILL_BEGIN) | OP(SPILL_END))
+#define FREE_HAND                                                                        \
+	(ONE(READY) | ONE(RETRY_BEGIN) | ONE(RETRY_END) | ONE(WAIT_ON) | ONE(WAIT_OFF) | \
+	 ONE(SPILL_BEGIN) | ONE(SPILL_END))
 
 /* Its sender does not wait any more, whatever its mark says. */
 static bool clears_mark(const struct arb_message *m)
@@ -244,91 +240,25 @@ static size_t room_for(const struct arb *a, const struct arb_message *m)
 	return n;
 }
 
-typedef int step_fn(struct arb *a, struct arb_context *c, const struct arb_message *m,
-		    enum arb_outcome *ret);
-
-#define STEP(name, call)                                                                   \
-	static int name(struct arb *a, struct arb_context *c, const struct arb_message *m, \
-			enum arb_outcome *ret)                                             \
-	{                                                                                  \
-		(void)c, (void)m;                                                          \
-		*ret = (call);                                                             \
-		return 0;                                                                  \
-	}
-/* The same for those that may fail for want of memory. */
-#define STEP_ALLOC(name, call)                                                             \
-	static int name(struct arb *a, struct arb_context *c, const struct arb_message *m, \
-			enum arb_outcome *ret)                                             \
-	{                                                                                  \
-		(void)c;                                                                   \
-		return (call);                                                             \
-	}
-
-STEP_ALLOC(step_pool_create, arbpool_create(a, m, ret))
-STEP(step_pool_resize, arbpool_resize(a, m))
-STEP(step_pool_remove, arbpool_remove(a, m))
-STEP(step_knob, knob(a, m))
-STEP_ALLOC(step_task_begin, arbtask_begin(a, m, ret))
-STEP(step_task_end, arbtask_end(a, m))
-STEP_ALLOC(step_bind, arbbind_bind(a, m, ret))
-STEP(step_unbind, arbbind_unbind(a, m))
-STEP_ALLOC(step_reserve, arbask_reserve(a, c, m, ret))
-STEP(step_release, arbhold_release(a, m))
-STEP_ALLOC(step_resize, arbask_resize(a, c, m, ret))
-STEP(step_seal, arbhold_seal(a, m))
-STEP_ALLOC(step_pin, arbask_pin(a, c, m, ret))
-STEP(step_unpin, arbhold_unpin(a, m))
-STEP_ALLOC(step_own, arbhold_own(a, m, ret))
-STEP(step_spilled, arbspill_spilled(a, m))
-STEP(step_ready, m->context ? arbroll_ready(a, c, m) : ARB_INVALID)
-STEP(step_bracket, bracket(a, c, m))
-STEP(step_wait, wait_on(a, c, m))
-STEP(step_osblock, os_block(a, c, m))
-STEP(step_cancel, cancel(a, c, m))
-STEP(step_inject, arbinject_set(a, m))
-STEP(step_tick, (arbclock_tick(a), ARB_OK))
-STEP(step_shutdown, shut_down(a))
-
-static step_fn *const steps[] = {
-	[ARB_OP_POOL_CREATE] = step_pool_create,
-	[ARB_OP_POOL_RESIZE] = step_pool_resize,
-	[ARB_OP_POOL_REMOVE] = step_pool_remove,
-	[ARB_OP_KNOB] = step_knob,
-	[ARB_OP_TASK_BEGIN] = step_task_begin,
-	[ARB_OP_TASK_END] = step_task_end,
-	[ARB_OP_BIND] = step_bind,
-	[ARB_OP_UNBIND] = step_unbind,
-	[ARB_OP_RESERVE] = step_reserve,
-	[ARB_OP_RELEASE] = step_release,
-	[ARB_OP_RESIZE] = step_resize,
-	[ARB_OP_SEAL] = step_seal,
-	[ARB_OP_PIN] = step_pin,
-	[ARB_OP_UNPIN] = step_unpin,
-	[ARB_OP_OWN] = step_own,
-	[ARB_OP_SPILLED] = step_spilled,
-	[ARB_OP_READY] = step_ready,
-	[ARB_OP_RETRY_BEGIN] = step_bracket,
-	[ARB_OP_RETRY_END] = step_bracket,
-	[ARB_OP_WAIT_ON] = step_wait,
-	[ARB_OP_WAIT_OFF] = step_wait,
-	[ARB_OP_SPILL_BEGIN] = step_bracket,
-	[ARB_OP_SPILL_END] = step_bracket,
-	[ARB_OP_OSBLOCK] = step_osblock,
-	[ARB_OP_CANCEL] = step_cancel,
-	[ARB_OP_INJECT] = step_inject,
-	[ARB_OP_TICK] = step_tick,
-	[ARB_OP_SHUTDOWN] = step_shutdown,
-};
-
 static int dispatch(struct arb *a, struct arb_context *c, const struct arb_message *m,
 		    enum arb_outcome *ret)
 {
 	*ret = ARB_INVALID;
-	if (m->op < ARB_OP_POOL_CREATE || m->op > ARB_OP_SHUTDOWN)
-		return 0;
 	if (c && arbcontext_parked(c) && one_of(m->op, FREE_HAND))
 		return 0;
-	return steps[m->op](a, c, m, ret);
+	switch (m->op) {
+#define MAKES(call) return (call);
+#define DOES(call)     \
+	*ret = (call); \
+	return 0;
+#define OP(NAME, form, call) \
+	case ARB_OP_##NAME:  \
+		form(call)
+#include "arbiter.def"
+	case ARB_OP_NONE:
+	default:
+		return 0;
+	}
 }
 
 int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,

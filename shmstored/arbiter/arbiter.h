@@ -41,34 +41,14 @@ struct arb;
 
 enum arb_state {
 	ARB_UNKNOWN = -1,
-	ARB_RUNNING = 0,
-	ARB_ALLOC,
-	ARB_ALLOC_FREE,
-	ARB_BLOCKED,
-	ARB_BUFN_THROW,
-	ARB_BUFN_WAIT,
-	ARB_BUFN,
-	ARB_SPLIT_THROW,
-	ARB_REMOVE_THROW,
+#define STATE(NAME) ARB_##NAME,
+#include "arbiter.def"
 };
 const char *arb_state_name(enum arb_state s); /* "BLOCKED" */
 
 enum arb_outcome {
-	ARB_OK = 0,
-	/* the reply is withheld; it comes as an arb_reply of a later step (or of this one) */
-	ARB_PENDING,
-	ARB_RETRY,    /* roll back to the beginning of the attempt, then READY */
-	ARB_SPLIT,    /* roll back, make the work smaller, go on */
-	ARB_NOMEM,    /* cannot be had: this task fails. Also: not bound and does not fit */
-	ARB_TOOBIG,   /* more than the pool will ever have; nobody was disturbed */
-	ARB_AGAIN,    /* NONBLOCK or SPILL: not now */
-	ARB_TIMEDOUT, /* its deadline passed */
-	ARB_CANCELED,
-	ARB_REMOVED, /* the context was unbound, its task ended, or its client died */
-	ARB_DOWN,    /* shut down */
-	ARB_ERROR,   /* injected */
-	/* breaks a rule of this header: no state was changed, but a wait mark is gone */
-	ARB_INVALID,
+#define OUTCOME(NAME) ARB_##NAME,
+#include "arbiter.def"
 };
 const char *arb_outcome_name(enum arb_outcome o); /* "RETRY" */
 
@@ -95,14 +75,9 @@ enum arb_inject {
 };
 
 enum arb_knob {
-	/* times that a waiter lets others pass before it closes the pool below itself; 64 */
-	ARB_KNOB_MAX_BYPASS = 1,
-	ARB_KNOB_SUSPECT_TICKS, /* silent ticks after which possible stalls count for RETRY; 1 */
-	ARB_KNOB_SPLIT_TICKS,   /* the same for SPLIT; 10 */
-	/* outcomes of a context since the last progress of anybody; the next one is NOMEM; 500 */
-	ARB_KNOB_RETRY_LIMIT,
-	ARB_KNOB_EARLY_DETECT, /* 0: off; 1 */
-	ARB_KNOB_OS_PROBE,     /* OSBLOCK counts; 1 */
+	ARB_KNOB_NONE,
+#define KNOB(NAME, name, value, least, most) ARB_KNOB_##NAME,
+#include "arbiter.def"
 };
 const char *arb_knob_name(enum arb_knob k); /* "max_bypass" */
 
@@ -181,34 +156,9 @@ const char *arb_knob_name(enum arb_knob k); /* "max_bypass" */
  * by nobody, rank above all and never wait.
  */
 enum arb_op {
-	ARB_OP_POOL_CREATE = 1,
-	ARB_OP_POOL_RESIZE,
-	ARB_OP_POOL_REMOVE,
-	ARB_OP_KNOB,
-	ARB_OP_TASK_BEGIN,
-	ARB_OP_TASK_END,
-	ARB_OP_BIND,
-	ARB_OP_UNBIND,
-	ARB_OP_RESERVE,
-	ARB_OP_RELEASE,
-	ARB_OP_RESIZE,
-	ARB_OP_SEAL,
-	ARB_OP_PIN,
-	ARB_OP_UNPIN,
-	ARB_OP_OWN,
-	ARB_OP_SPILLED,
-	ARB_OP_READY,
-	ARB_OP_RETRY_BEGIN,
-	ARB_OP_RETRY_END,
-	ARB_OP_WAIT_ON,
-	ARB_OP_WAIT_OFF,
-	ARB_OP_SPILL_BEGIN,
-	ARB_OP_SPILL_END,
-	ARB_OP_OSBLOCK,
-	ARB_OP_CANCEL,
-	ARB_OP_INJECT,
-	ARB_OP_TICK,
-	ARB_OP_SHUTDOWN,
+	ARB_OP_NONE,
+#define OP(NAME, form, call) ARB_OP_##NAME,
+#include "arbiter.def"
 };
 const char *arb_op_name(enum arb_op op); /* "RESERVE" */
 

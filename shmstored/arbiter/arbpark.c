@@ -63,16 +63,9 @@ void arbpark_park(struct arb *a, struct arb_context *c, enum arb_call call, uint
 	arbclock_set(a, c, deadline_ns);
 }
 
-static const struct arb_want *about(const struct arb_context *c)
-{
-	if (c->ask->n)
-		return c->ask->want;
-	return c->attempt->n ? c->attempt->want : NULL;
-}
-
 void arbpark_complete(struct arb *a, struct arb_context *c, enum arb_outcome o, const char *why)
 {
-	const struct arb_want *w = about(c);
+	const struct arb_want *w = arbcontext_about(c);
 
 	a->out[a->n_out++] = (struct arb_reply){.kind = ARB_REPLY_DONE,
 						.outcome = o,
@@ -112,9 +105,7 @@ static void set_alloc(struct arb_want *w, bool alloc)
 
 static void line_up_rolled(struct arb *a, struct arb_context *c)
 {
-	struct arb_want *w;
-
-	for (w = c->attempt->want; w < c->attempt->want + c->attempt->n; w++) {
+	ARB_EACH_WANT(w, c->attempt) {
 		w->alloc = false;
 		w->passed = 0;
 		arbline_insert(a, &w->pool->rolled, w,
@@ -125,9 +116,7 @@ static void line_up_rolled(struct arb *a, struct arb_context *c)
 
 static void line_up_waiting(struct arb *a, struct arb_context *c, bool alloc)
 {
-	struct arb_want *w;
-
-	for (w = c->ask->want; w < c->ask->want + c->ask->n; w++) {
+	ARB_EACH_WANT(w, c->ask) {
 		/* where it asks for nothing it waits for no spill */
 		set_alloc(w, alloc && w->bytes);
 		w->alloc = alloc && w->bytes;
@@ -159,13 +148,12 @@ void arbpark_line_up(struct arb *a, struct arb_context *c, enum arb_line line, b
 void arbpark_leave_line(struct arb *a, struct arb_context *c)
 {
 	struct arb_ask *ask = c->line == ARB_LINE_ROLLED ? c->attempt : c->ask;
-	struct arb_want *w;
 
 	if (!c->line)
 		return;
 	if (a->past == c)
 		a->past = NULL;
-	for (w = ask->want; w < ask->want + ask->n; w++) {
+	ARB_EACH_WANT(w, ask) {
 		if (c->line == ARB_LINE_ROLLED) {
 			arbline_remove(&w->pool->rolled, w);
 			w->pool->n_rolled--;
@@ -189,11 +177,9 @@ void arbpark_leave_line(struct arb *a, struct arb_context *c)
 /* In line already: ALLOC from now on, or BLOCKED. */
 void arbpark_set_alloc(struct arb *a, struct arb_context *c, bool alloc)
 {
-	struct arb_want *w;
-
 	if (a->past == c && !alloc)
 		a->past = NULL;
-	for (w = c->ask->want; w < c->ask->want + c->ask->n; w++) {
+	ARB_EACH_WANT(w, c->ask) {
 		set_alloc(w, alloc && w->bytes);
 		arbline_weigh(w, w->weight, alloc && w->bytes);
 		arbpump_dirty(a, w->pool);
@@ -238,8 +224,9 @@ bool arbclock_expire(struct arb *a)
 	return any;
 }
 
-void arbclock_tick(struct arb *a)
+enum arb_outcome arbclock_tick(struct arb *a)
 {
 	a->silent++;
 	a->look = true;
+	return ARB_OK;
 }

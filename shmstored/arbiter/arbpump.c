@@ -21,7 +21,7 @@ enum arb_fit arbpump_fit(const struct arb_ask *ask)
 {
 	enum arb_fit fit = ARB_FIT_FREE;
 
-	for (const struct arb_want *w = ask->want; w < ask->want + ask->n; w++) {
+	ARB_EACH_WANT(w, ask) {
 		if ((int64_t)w->bytes <= arbpool_free(w->pool))
 			continue;
 		if (!w->bytes)
@@ -48,7 +48,7 @@ bool arbpump_ask_closed(const struct arb *a, const struct arb_context *c, const 
 {
 	if (c == a->past)
 		return false;
-	for (const struct arb_want *w = ask->want; w < ask->want + ask->n; w++)
+	ARB_EACH_WANT(w, ask)
 		if (w->bytes && arbpump_closed(a, w->pool, &c->rank))
 			return true;
 	return false;
@@ -134,11 +134,10 @@ static struct arb_want *closed_out(const struct arb *a, struct arb_pool *p)
 static void mark_freed(struct arb *a, struct arb_pool *p)
 {
 	struct arb_context *c;
-	struct arb_want *w;
 
 	while (p->fresh) {
 		c = p->fresh->context;
-		for (w = c->ask->want; w < c->ask->want + c->ask->n; w++) {
+		ARB_EACH_WANT(w, c->ask) {
 			if (w->fresh)
 				DL_DELETE2(w->pool->fresh, w, fprev, fnext);
 			w->fresh = false;
@@ -216,9 +215,7 @@ static int64_t room_for_need(const struct arb_pool *p)
 
 bool arbpump_need_fits(const struct arb_context *c)
 {
-	const struct arb_want *w;
-
-	for (w = c->attempt->want; w < c->attempt->want + c->attempt->n; w++)
+	ARB_EACH_WANT(w, c->attempt)
 		if (w->weight > room_for_need(w->pool))
 			return false;
 	return true;
@@ -233,9 +230,7 @@ static int64_t room_after(const struct arb_pool *p, const struct arb_rank *rank)
 
 static bool fits_after_better(const struct arb_context *c)
 {
-	const struct arb_want *w;
-
-	for (w = c->attempt->want; w < c->attempt->want + c->attempt->n; w++)
+	ARB_EACH_WANT(w, c->attempt)
 		if (w->weight > room_after(w->pool, &c->rank))
 			return false;
 	return true;

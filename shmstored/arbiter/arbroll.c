@@ -14,9 +14,7 @@
 
 static void end_promise(struct arb_context *c)
 {
-	struct arb_want *w;
-
-	for (w = c->attempt->want; w < c->attempt->want + c->attempt->n; w++)
+	ARB_EACH_WANT(w, c->attempt)
 		if (w->account)
 			arbledger_promise(w->account, c, 0);
 }
@@ -100,10 +98,8 @@ void arbroll_split(struct arb *a, struct arb_context *c, const char *note)
 
 void arbroll_out(struct arb *a, struct arb_context *c, const char *note)
 {
-	struct arb_want *w;
-
 	arbpark_leave_line(a, c);
-	for (w = c->attempt->want; w < c->attempt->want + c->attempt->n; w++)
+	ARB_EACH_WANT(w, c->attempt)
 		arbledger_promise(w->account, c, w->need);
 	if (c->call == ARB_CALL_READY)
 		arbpark_complete(a, c, ARB_OK, NULL);

@@ -3,6 +3,8 @@
  * arbseen.c: inspection: copies of what is, for people and tests. Nothing here changes anything,
  * but arb_stats() with ARB_RESET.
  */
+#include <sys/param.h>
+
 #include "arbcore.h"
 
 uint64_t arb_next_deadline(const struct arb *a)
@@ -76,9 +78,7 @@ void arb_each_pool(const struct arb *a, bool (*fn)(void *arg, const struct arb_p
 static void see_context(const struct arb *a, const struct arb_context *c,
 			struct arb_context_info *ret)
 {
-	const struct arb_want *w = c->ask->n       ? c->ask->want
-				   : c->attempt->n ? c->attempt->want
-						   : NULL;
+	const struct arb_want *w = arbcontext_about(c);
 
 	*ret = (struct arb_context_info){
 		.id = c->id,
@@ -166,11 +166,6 @@ void arb_each_task(const struct arb *a, bool ended,
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-static uint64_t larger(uint64_t x, uint64_t y)
-{
-	return x > y ? x : y;
-}
-
 void arbseen_add(struct arb_stats *ret, const struct arb_stats *s)
 {
 	ret->n_retries += s->n_retries;
@@ -180,9 +175,9 @@ void arbseen_add(struct arb_stats *ret, const struct arb_stats *s)
 	ret->lost_ns += s->lost_ns;
 	ret->blocked_or_lost_ns += s->blocked_or_lost_ns;
 	ret->current += s->current;
-	ret->max = larger(ret->max, s->max);
-	ret->max_used = larger(ret->max_used, s->max_used);
-	ret->footprint = larger(ret->footprint, s->footprint);
+	ret->max = MAX(ret->max, s->max);
+	ret->max_used = MAX(ret->max_used, s->max_used);
+	ret->footprint = MAX(ret->footprint, s->footprint);
 }
 
 /* Waits in progress, and what the rolled-back attempts need. */
@@ -194,10 +189,10 @@ static void add_present(const struct arb_task *t, uint64_t pool, uint64_t now_ns
 
 	for (const struct arb_binding *b = t->bindings; b; b = b->tnext) {
 		c = b->context;
-		w = c->ask->n ? c->ask->want : c->attempt->n ? c->attempt->want : NULL;
+		w = arbcontext_about(c);
 		if (!w || w->account->task != t || (pool && w->pool->id != pool))
 			continue;
-		ret->need = larger(ret->need, w->need);
+		ret->need = MAX(ret->need, w->need);
 		if (arbcontext_parked(c) && now_ns > c->parked_ns)
 			ret->blocked_or_lost_ns += now_ns - c->parked_ns;
 	}
@@ -279,9 +274,7 @@ void arblog_note(struct arb *a, const struct arb_context *c, enum arb_state from
 		 enum arb_outcome o, const char *note)
 {
 	struct arb_transition *t = &a->log[a->n_log++ % ARB_LOG_SIZE];
-	const struct arb_want *w = c->ask->n       ? c->ask->want
-				   : c->attempt->n ? c->attempt->want
-						   : NULL;
+	const struct arb_want *w = arbcontext_about(c);
 
 	*t = (struct arb_transition){
 		.number = a->n_log,

@@ -84,7 +84,6 @@ void arbstuck_drop(struct arb_want *w)
 static void choose_leads(struct arb_task *t)
 {
 	struct arb_account *account;
-	struct arb_want *w;
 
 	for (account = t->accounts; account; account = account->next)
 		account->lead = NULL;
@@ -93,7 +92,7 @@ static void choose_leads(struct arb_task *t)
 	for (struct arb_binding *b = t->bindings; b; b = b->tnext) {
 		if (b->context->state != ARB_BLOCKED || !arbcontext_waiting(b->context))
 			continue;
-		for (w = b->context->ask->want; w < b->context->ask->want + b->context->ask->n; w++)
+		ARB_EACH_WANT(w, b->context->ask)
 			if (w->account->task == t && w->bytes &&
 			    (!w->account->lead || want_cmp(w, w->account->lead) < 0))
 				w->account->lead = w;
@@ -120,15 +119,13 @@ static void place(struct arb *a, struct arb_want *w, bool member)
 
 void arbstuck_refresh(struct arb *a, struct arb_task *t)
 {
-	struct arb_want *w;
-
 	if (!a->n_searched)
 		return;
 	choose_leads(t);
 	for (struct arb_binding *b = t->bindings; b; b = b->tnext) {
 		if (!arbcontext_waiting(b->context))
 			continue;
-		for (w = b->context->ask->want; w < b->context->ask->want + b->context->ask->n; w++)
+		ARB_EACH_WANT(w, b->context->ask)
 			if (w->account->task == t)
 				place(a, w,
 				      w->bytes && t->stalled && b->context->state == ARB_BLOCKED);

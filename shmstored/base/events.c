@@ -16,10 +16,10 @@
 #include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <utlist.h>
 #include <xxhash.h>
 
+#include "clocks.h"
 #include "jsonmake.h"
 #include "printable.h"
 
@@ -32,36 +32,9 @@
 #define PLAIN (JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE)
 
 static const char *const names[EVENTS_N] = {
-	[EVENT_DAEMON_STARTED] = "daemon-started",
-	[EVENT_STORE_CAME] = "store-came",
-	[EVENT_STORE_WENT] = "store-went",
-	[EVENT_STORE_REAPED] = "store-reaped",
-	[EVENT_GHOST_OLD] = "ghost-old",
-	[EVENT_WATERMARK] = "watermark",
-	[EVENT_QUOTA_REFUSED] = "quota-refused",
-	[EVENT_LEASE_EXPIRED] = "lease-expired",
-	[EVENT_RESIDUAL] = "residual",
-	[EVENT_CLIENT_DROPPED] = "client-dropped",
-	[EVENT_HANDOFF_USER] = "handoff-user",
-	[EVENT_LIMIT_SET] = "limit-set",
-	[EVENT_LIAR] = "liar",
-	[EVENT_PRESSURE] = "pressure",
-	[EVENT_CONFIG] = "config",
-	[EVENT_DEMOTED] = "demoted",
-	[EVENT_DISK_FULL] = "disk-full",
-	[EVENT_TIER_DAMAGE] = "tier-damage",
-	[EVENT_ARB_RETRY] = "arbiter-retry",
-	[EVENT_ARB_SPLIT] = "arbiter-split",
-	[EVENT_ARB_NOMEM] = "arbiter-nomem",
-	[EVENT_ARB_TIMEOUT] = "arbiter-timeout",
-	[EVENT_MEMORY] = "memory",
-	[EVENT_GATE] = "gate",
-	[EVENT_STAGE] = "stage",
-	[EVENT_ADMISSION] = "admission",
-	[EVENT_PREEMPT] = "preempt",
-	[EVENT_ACTOR_MOVED] = "actor-moved",
-	[EVENT_ACTOR_LOST] = "actor-lost",
-	[EVENT_ACTOR_RESTARTED] = "actor-restarted",
+#define EVENT(NAME, name) [EVENT_##NAME] = (name),
+#include "events.def"
+#undef EVENT
 };
 
 struct kept {
@@ -126,14 +99,6 @@ struct events *events_free(struct events *ev)
 
 /* ---- the rate -------------------------------------------------------------------------------- */
 
-static uint64_t now(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
-}
-
 /* A client that picks keys which meet in one set gains events that are not limited, of a
  * ring that is bounded anyway. */
 static size_t set_of(enum event e, const char *key)
@@ -145,7 +110,7 @@ static size_t set_of(enum event e, const char *key)
  * False: it is one too many. */
 static bool rate_allows(struct events *ev, enum event e, const char *key, uint64_t *ret_left_out)
 {
-	uint64_t now_ns = now(CLOCK_MONOTONIC);
+	uint64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 	struct limit *set = ev->limits[set_of(e, key)], *oldest = set;
 
 	*ret_left_out = 0;
@@ -198,7 +163,7 @@ static struct json_object *compose(struct events *ev, enum event e, struct json_
 	struct json_object *o = jsonmake_new();
 
 	jsonmake_u64(o, "sequence", ev->last + 1);
-	jsonmake_seconds(o, "time", (int64_t)now(CLOCK_REALTIME));
+	jsonmake_seconds(o, "time", (int64_t)clock_ns(CLOCK_REALTIME));
 	jsonmake_text(o, "event", names[e]);
 	if (fields) {
 		json_object_object_foreach(fields, name, value)

@@ -17,36 +17,9 @@
 #define EVENTS_JSON_MAX 4000u
 
 enum event {
-	EVENT_DAEMON_STARTED,
-	EVENT_STORE_CAME,
-	EVENT_STORE_WENT,
-	EVENT_STORE_REAPED,
-	EVENT_GHOST_OLD, /* older than the configured age */
-	EVENT_WATERMARK, /* crossed, up or down */
-	EVENT_QUOTA_REFUSED,
-	EVENT_LEASE_EXPIRED,
-	EVENT_RESIDUAL, /* not 0 in two surveys in a row */
-	EVENT_CLIENT_DROPPED,
-	EVENT_HANDOFF_USER, /* between users: done or refused */
-	EVENT_LIMIT_SET,
-	EVENT_LIAR,     /* a page whose totals do not add up */
-	EVENT_PRESSURE, /* PSI */
-	EVENT_CONFIG,   /* reloaded, or refused */
-	EVENT_DEMOTED,  /* objects went to the disk tier, by the daemon */
-	EVENT_DISK_FULL,
-	EVENT_TIER_DAMAGE,
-	EVENT_ARB_RETRY,   /* somebody was told to roll back */
-	EVENT_ARB_SPLIT,   /* and to make its work smaller */
-	EVENT_ARB_NOMEM,   /* a reservation cannot be had */
-	EVENT_ARB_TIMEOUT, /* one was waited for in vain */
-	EVENT_MEMORY, /* what there is of the host's memory, or whether it is known, has changed */
-	EVENT_GATE,   /* closed, or opened */
-	EVENT_STAGE,  /* a worker waits for a stage, began or ended one */
-	EVENT_ADMISSION, /* the first task waits at it, or one was refused */
-	EVENT_PREEMPT,   /* a process is to stop, is signalled, has died, or goes on */
-	EVENT_ACTOR_MOVED,
-	EVENT_ACTOR_LOST, /* its process died, and no copy begins */
-	EVENT_ACTOR_RESTARTED,
+#define EVENT(NAME, name) EVENT_##NAME,
+#include "events.def"
+#undef EVENT
 	EVENTS_N, /* not an event: how many there are */
 };
 

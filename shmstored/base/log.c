@@ -26,6 +26,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clocks.h"
 #include "refused.h"
 
 /*
@@ -218,18 +219,14 @@ void log_write(int level, const char *file, int line, const struct log_fields *f
 		.level = level, .file = file, .line = line, .fields = fields ? fields : &none};
 	int saved = errno;
 	unsigned n_left_out;
-	struct timespec now;
 	bool allowed;
 	va_list ap;
 	int n;
 
 	if (level > atomic_load_explicit(&log_level, memory_order_relaxed))
 		return;
-	clock_gettime(CLOCK_MONOTONIC, &now);
 	pthread_mutex_lock(&lock);
-	allowed = loglimit_allow(&limit, file, line,
-				 (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec,
-				 &n_left_out);
+	allowed = loglimit_allow(&limit, file, line, clock_ns(CLOCK_MONOTONIC), &n_left_out);
 	pthread_mutex_unlock(&lock);
 	if (!allowed)
 		return;

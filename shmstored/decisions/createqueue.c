@@ -12,7 +12,6 @@ const struct createqueue_config createqueue_defaults = {
 	.mode = CREATEQUEUE_FIRST,
 	.grace_ms = 2000,
 	.wait_ms = 30000,
-	.retry_ms = 10,
 	.per_client = 64,
 	.max_bypass = 64,
 };

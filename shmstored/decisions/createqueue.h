@@ -36,7 +36,6 @@ struct createqueue_config {
 	enum createqueue_mode mode;
 	uint64_t grace_ms;   /* from a failure until the disk may take it; 2000 */
 	uint64_t wait_ms;    /* of a request that names no deadline, in mode HOST; 30000 */
-	uint64_t retry_ms;   /* between two passes; 10 */
 	uint32_t per_client; /* requests of one client, those not dropped included; 64 */
 	uint32_t max_bypass; /* in mode HOST; 64 */
 };

@@ -11,14 +11,10 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/param.h>
 
 /* Delta is rounded up and the interval down, so that rounding leaves more room and adds no risk. */
 typedef unsigned __int128 wide;
-
-static int64_t least(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
 
 int deltarule_compute(int64_t total, int64_t rate, int64_t interval_ms, struct deltarule *ret)
 {
@@ -43,8 +39,8 @@ int deltarule_compute(int64_t total, int64_t rate, int64_t interval_ms, struct d
 		return -ERANGE;
 	}
 	r.delta_ppm = (int64_t)delta;
-	r.kill_ppm = least(DELTARULE_KILL_PPM, 1000000 - r.delta_ppm);
-	r.gate_ppm = least(r.kill_ppm - DELTARULE_GATE_PPM, 1000000 - 2 * r.delta_ppm);
+	r.kill_ppm = MIN(DELTARULE_KILL_PPM, 1000000 - r.delta_ppm);
+	r.gate_ppm = MIN(r.kill_ppm - DELTARULE_GATE_PPM, 1000000 - 2 * r.delta_ppm);
 	*ret = r;
 	return 0;
 }

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/param.h>
 #include <utlist.h>
 
 #include "idtable.h"
@@ -48,19 +49,9 @@ bool stage_amounts_equal(const struct stage_amounts *a, const struct stage_amoun
 	       a->slots == b->slots;
 }
 
-static int64_t larger(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
 static int64_t times(int64_t mib, struct ratio r)
 {
-	return smaller(ratio_floor(r, mib), STAGE_MIB_MAX);
+	return MIN(ratio_floor(r, mib), STAGE_MIB_MAX);
 }
 
 /* part/all, of counts. */
@@ -104,16 +95,16 @@ static bool clamp(struct stage_amounts *a, int64_t floor, int64_t cap)
 
 	if (a->private_mib + a->shared_mib <= cap)
 		return false;
-	floor = smaller(floor, a->shared_mib);
-	a->shared_mib = smaller(a->shared_mib, larger(floor, cap - a->private_mib));
+	floor = MIN(floor, a->shared_mib);
+	a->shared_mib = MIN(a->shared_mib, MAX(floor, cap - a->private_mib));
 	if (a->private_mib + a->shared_mib <= cap)
 		return false;
 	/* Here shared is floor. A cap below that leaves nothing private. */
-	a->private_mib = larger(cap - floor, 0);
+	a->private_mib = MAX(cap - floor, 0);
 	a->shared_mib = cap - a->private_mib;
 	if (wanted)
-		a->slots = larger(1, ratio_floor(RATIO((uint64_t)a->private_mib, (uint64_t)wanted),
-						 a->slots));
+		a->slots = MAX(1, ratio_floor(RATIO((uint64_t)a->private_mib, (uint64_t)wanted),
+					      a->slots));
 	return true;
 }
 
@@ -143,7 +134,7 @@ struct stage_reply stage_evaluate(const struct stage_config *config,
 	if (config->mode == STAGE_FIRST)
 		return r;
 	if (ask->want_slots > 0)
-		r.amounts.slots = smaller(base->slots, ask->want_slots);
+		r.amounts.slots = MIN(base->slots, ask->want_slots);
 	if (r.rules)
 		r.clamped = clamp(&r.amounts, base->shared_mib / FLOOR_DIV, cap);
 	return r;
@@ -153,18 +144,18 @@ bool stage_merge(const struct stage_amounts *a, const struct stage_amounts *b,
 		 enum stage_conflict conflict, int64_t cap_mib, struct stage_amounts *ret)
 {
 	struct stage_amounts most = {
-		.private_mib = larger(a->private_mib, b->private_mib),
-		.shared_mib = larger(a->shared_mib, b->shared_mib),
-		.slots = larger(a->slots, b->slots),
+		.private_mib = MAX(a->private_mib, b->private_mib),
+		.shared_mib = MAX(a->shared_mib, b->shared_mib),
+		.slots = MAX(a->slots, b->slots),
 	};
 
 	if (conflict == STAGE_CONFLICT_ERROR && !stage_amounts_equal(a, b))
 		return false;
 	if (conflict == STAGE_CONFLICT_HOST) {
 		if (!cap_mib)
-			cap_mib = larger(a->private_mib + a->shared_mib,
-					 b->private_mib + b->shared_mib);
-		most.slots = smaller(a->slots, b->slots);
+			cap_mib =
+				MAX(a->private_mib + a->shared_mib, b->private_mib + b->shared_mib);
+		most.slots = MIN(a->slots, b->slots);
 		(void)clamp(&most, most.shared_mib / FLOOR_DIV, cap_mib);
 	}
 	*ret = most;
@@ -210,14 +201,10 @@ static void forget(struct stagebook *b, struct profile_entry *p)
 
 struct stagebook *stagebook_free(struct stagebook *b)
 {
-	struct profile_entry *p, *next;
-
 	if (!b)
 		return NULL;
-	DL_FOREACH_SAFE(b->asked, p, next)
-	{
-		forget(b, p);
-	}
+	while (b->asked)
+		forget(b, b->asked);
 	free(b);
 	return NULL;
 }

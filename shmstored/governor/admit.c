@@ -36,8 +36,6 @@ struct admit {
 	struct admit_tasks tasks;
 	struct pressure_watch watch;
 	struct loop_op timer; /* the next deadline */
-	uint64_t due_ms;
-	bool closing;
 	uint64_t n_full, n_shut, n_big;
 };
 
@@ -155,16 +153,9 @@ static void arm(struct admit *a)
 {
 	uint64_t due = gateline_deadline(&a->tasks.line);
 
-	if (a->closing || due == UINT64_MAX)
-		return;
-	if (a->timer.busy) {
-		if (due < a->due_ms)
-			loop_cancel(a->host->loop, &a->timer); /* on_timer() arms it anew */
-		return;
-	}
-	a->due_ms = due;
 	/* One ms later, so that the time has come whatever was rounded down. */
-	loop_timer(a->host->loop, &a->timer, (due + 1) * MS, 0);
+	if (due != UINT64_MAX)
+		loop_timer_by(a->host->loop, &a->timer, (due + 1) * MS);
 }
 
 static void left(struct client *c)
@@ -318,12 +309,7 @@ bool admit_cancel(struct admit *a, struct conn *c, uint64_t serial)
 
 static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
-	struct admit *a = CONTAINER_OF(op, admit, timer);
-
-	if (a->closing)
-		free(a);
-	else
-		admit_settle(a);
+	admit_settle(CONTAINER_OF(op, admit, timer));
 }
 
 static void before_sample(struct pressure_watch *w)
@@ -379,12 +365,8 @@ struct admit *admit_free(struct admit *a)
 {
 	if (!a)
 		return NULL;
-	a->closing = true;
 	pressure_unwatch(a->host->pressure, &a->watch);
-	if (a->timer.busy)
-		loop_cancel(a->host->loop, &a->timer); /* on_timer() frees */
-	else
-		free(a);
+	loop_release(a->host->loop, &a->timer, a);
 	return NULL;
 }
 

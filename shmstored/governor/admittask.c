@@ -4,9 +4,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <utlist.h>
 
+#include "clocks.h"
 #include "loop.h"
 #include "pressprocs.h"
 
@@ -18,10 +18,7 @@
  */
 void admittask_number(struct admit_tasks *t)
 {
-	struct timespec now;
-
-	clock_gettime(CLOCK_BOOTTIME, &now);
-	t->first_id = t->last_id = (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
+	t->first_id = t->last_id = clock_ns(CLOCK_BOOTTIME) / 1000;
 }
 
 struct admit_task *admittask_find(const struct admit_tasks *t, uint64_t id)

@@ -119,11 +119,7 @@ static void let_go(struct preempt *p, struct preempt_victim *v, enum preempt_ste
 		teach(p, v);
 	set_step(p, v, how);
 	p->recent[p->n_recent++ % PREEMPT_RECENT] = v->record;
-	v->of = NULL;
-	if (v->poll.busy)
-		loop_cancel(p->host->loop, &v->poll); /* on_dead() frees */
-	else
-		preemptvictim_free(v);
+	preemptvictim_free(v, p->host->loop);
 }
 
 static void on_dead(struct loop_op *op, int result, UNUSED unsigned flags)
@@ -131,12 +127,10 @@ static void on_dead(struct loop_op *op, int result, UNUSED unsigned flags)
 	struct preempt_victim *v = CONTAINER_OF(op, preempt_victim, poll);
 	struct preempt *p = v->of;
 
-	if (!p) {
-		preemptvictim_free(v);
-	} else if (result >= 0) {
-		let_go(p, v, PREEMPT_GONE);
-		pressure_look(p->host->pressure); /* it may be enough, or the next wave's turn */
-	}
+	if (result < 0)
+		return;
+	let_go(p, v, PREEMPT_GONE);
+	pressure_look(p->host->pressure); /* it may be enough, or the next wave's turn */
 }
 
 static void send_signal(struct preempt *p, struct preempt_victim *v, int number,
@@ -365,7 +359,7 @@ static bool add_victim(struct preempt *p, const struct preemptpick_who *who,
 	v->of = p;
 	v->poll.fn = on_dead;
 	if (loop_poll(p->host->loop, &v->poll, v->pidfd, POLLIN, true) < 0) {
-		preemptvictim_free(v);
+		preemptvictim_free(v, p->host->loop);
 		return false;
 	}
 	v->record.number = ++p->last_number;
@@ -497,11 +491,7 @@ struct preempt *preempt_free(struct preempt *p)
 		struct preempt_victim *v = p->wave;
 
 		p->wave = v->next;
-		v->of = NULL;
-		if (v->poll.busy)
-			loop_cancel(p->host->loop, &v->poll); /* on_dead() frees */
-		else
-			preemptvictim_free(v);
+		preemptvictim_free(v, p->host->loop);
 	}
 	free(p);
 	return NULL;

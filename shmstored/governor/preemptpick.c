@@ -250,14 +250,15 @@ struct policy preemptpick_policy(const struct host *h, enum policy_kind kind)
 	};
 }
 
-void preemptvictim_free(struct preempt_victim *v)
+void preemptvictim_free(struct preempt_victim *v, struct loop *l)
 {
+	int pidfd = v->pidfd;
+
 	for (unsigned i = 0; i < v->record.n_tasks; i++)
 		free(v->tasks[i].names);
 	free(v->tasks);
-	if (v->pidfd >= 0)
-		close(v->pidfd);
-	free(v);
+	loop_release(l, &v->poll, v);
+	close(pidfd);
 }
 
 /* If there is no memory for a name, the copy has none. */

@@ -18,6 +18,7 @@
 
 struct conn;
 struct host;
+struct loop;
 
 struct preemptpick_who {
 	struct conn *conn;            /* one of its connections */
@@ -45,7 +46,6 @@ unsigned preemptpick_n_tasks(const struct preemptpick_who *who);
  * A process that was chosen, and a copy of what was known of its tasks then: the
  * tasks may go before it, with its connection. Private to the room.
  */
-struct conn;
 
 /* One of its tasks, as of the choice. */
 struct preempt_lost {
@@ -58,7 +58,7 @@ struct preempt_lost {
 
 struct preempt_victim {
 	struct preempt_victim *next;
-	struct preempt *of; /* NULL: nobody cares any more */
+	struct preempt *of;
 	struct loop_op poll;
 	int pidfd;
 	/* one of its connections; it may have ended: preemptvictim_client() */
@@ -73,7 +73,7 @@ struct preempt_victim {
 /* 0; -ESRCH and the like: it cannot be signalled for certain; -ENOMEM. */
 int preemptvictim_new(const struct preemptpick_who *who, const struct policy_victim *chosen,
 		      struct preempt_victim **ret);
-void preemptvictim_free(struct preempt_victim *v);
+void preemptvictim_free(struct preempt_victim *v, struct loop *l);
 /* Its connection's client; NULL: that connection has ended. */
 const struct client *preemptvictim_client(const struct preempt_victim *v, const struct host *h);
 

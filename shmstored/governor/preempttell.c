@@ -11,6 +11,7 @@
 #include "admit.h"
 #include "config.h"
 #include "events.h"
+#include "fields.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "preemptpick.h"
@@ -109,21 +110,14 @@ static void tell_watchers(const struct host *h, const struct preempt_victim *v)
 	jsonmake_i64(o, "pid", r->pid);
 	jsonmake_u64(o, "uid", r->uid);
 	for (unsigned i = 0; i < r->n_tasks && i < TASKS_TOLD; i++) {
-		struct json_object *k = jsonmake_append(list, jsonmake_new());
-
-		jsonmake_u64(k, "task", v->tasks[i].id);
-		jsonmake_u64(k, "parent", v->tasks[i].parent);
-		jsonmake_text(k, "function", v->tasks[i].name.func);
-		jsonmake_u64(k, "had", v->tasks[i].had);
+		fields_of(jsonmake_append(list, jsonmake_new()), &v->tasks[i], FIELD(id, "task"),
+			  SAME(parent), FIELD(name.func, "function"), SAME(had));
 	}
-	jsonmake_flag(o, "asked_only", r->notice_only);
+	fields_of(o, r, FIELD(notice_only, "asked_only"), PLACE("grace_ms"), PLACE("level"),
+		  PLACE("why"), SAME(bytes), SAME(retry), SAME(delay_ms), SAME(used));
 	jsonmake_u64(o, "grace_ms", grace_ms(h));
 	jsonmake_text(o, "level", policylevel_name(r->level));
 	jsonmake_text(o, "why", policy_why(r->why));
-	jsonmake_i64(o, "bytes", r->bytes);
-	jsonmake_flag(o, "retry", r->retry);
-	jsonmake_u64(o, "delay_ms", r->delay_ms);
-	jsonmake_i64(o, "used", r->used);
 	jsonmake_i64(o, "kill", h->pressure->limits.kill);
 	snprintf(key, sizeof(key), "%llu %s", (unsigned long long)r->number,
 		 preempt_step_name(r->step));

@@ -23,6 +23,7 @@
 #include "account.h"
 #include "client.h"
 #include "host.h"
+#include "listgrow.h"
 #include "member.h"
 #include "pressure.h"
 #include "procmem.h"
@@ -51,19 +52,7 @@ struct table {
 struct proctree {
 	DIR *dir;
 	struct table fills, whole;
-	char proc[];
 };
-
-/* NULL: no memory */
-static struct proctree *proctree_new(const char *proc)
-{
-	size_t n = strlen(proc) + 1;
-	struct proctree *t = calloc(1, sizeof(*t) + n);
-
-	if (t)
-		memcpy(t->proc, proc, n);
-	return t;
-}
 
 static struct proctree *proctree_free(struct proctree *t)
 {
@@ -108,17 +97,8 @@ static pid_t parent_of(int dir, const char *name)
 /* If there is no memory for an entry, its process is no descendant in this pass. */
 static void add(struct table *t, pid_t pid, pid_t parent)
 {
-	size_t room = t->room ? 2 * t->room : 256;
-	struct process *list;
-
-	if (t->n == t->room) {
-		list = reallocarray(t->list, room, sizeof(*list));
-		if (!list)
-			return;
-		t->list = list;
-		t->room = room;
-	}
-	t->list[t->n++] = (struct process){pid, parent};
+	if (list_grow(&t->list, t->n, &t->room, sizeof(*t->list)) == 0)
+		t->list[t->n++] = (struct process){pid, parent};
 }
 
 static void complete(struct proctree *t)
@@ -137,7 +117,7 @@ static void complete(struct proctree *t)
  * Reads n more processes. True: the pass is complete, and the tree is of it; the next call begins
  * another.
  */
-static bool proctree_step(struct proctree *t, size_t n)
+static bool proctree_step(struct proctree *t, const char *proc, size_t n)
 {
 	const struct dirent *e;
 	pid_t parent;
@@ -145,7 +125,7 @@ static bool proctree_step(struct proctree *t, size_t n)
 	long pid;
 
 	if (!t->dir) {
-		t->dir = opendir(t->proc);
+		t->dir = opendir(proc);
 		t->fills.n = 0;
 	}
 	if (!t->dir)
@@ -170,7 +150,7 @@ static bool proctree_step(struct proctree *t, size_t n)
 int pressprocs_init(struct pressprocs *p, struct host *h, const char *proc)
 {
 	*p = (struct pressprocs){.host = h, .proc = strdup(proc ? proc : "/proc")};
-	p->tree = p->proc ? proctree_new(p->proc) : NULL;
+	p->tree = p->proc ? calloc(1, sizeof(*p->tree)) : NULL;
 	return p->tree ? 0 : -ENOMEM;
 }
 
@@ -283,7 +263,7 @@ void pressprocs_look(struct pressprocs *p, uint64_t now_ns)
 		for (const struct member *m = a->members; m; m = m->next)
 			if (m->conn && (c = client_get(m->conn)) != NULL)
 				pressprocs_link(p, c);
-	if (!p->list || now_ns < p->pass_ns || !proctree_step(p->tree, STEP))
+	if (!p->list || now_ns < p->pass_ns || !proctree_step(p->tree, p->proc, STEP))
 		return;
 	p->pass_ns = now_ns + PASS_NS;
 	share_out(p);

@@ -19,13 +19,14 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <utlist.h>
 
 #include "account.h"
 #include "amount.h"
+#include "clocks.h"
 #include "config.h"
 #include "gate.h"
 #include "host.h"
@@ -35,7 +36,6 @@
 #define SELDOM     10u /* intervals between two looks at processes, far from the gate */
 /* after a sample, another one for the kernel's word: a part of the interval */
 #define NOT_SOONER 4u
-#define SECOND_NS  1000000000
 
 /*
  * Thresholds, of the configuration and of the size of the memory. A configured threshold goes
@@ -53,11 +53,6 @@ static int64_t bytes_of(uint64_t said, int64_t by_rule_ppm, int64_t total)
 	return said < (uint64_t)total ? (int64_t)said : total;
 }
 
-static int64_t least(int64_t a, int64_t b)
-{
-	return a < b ? a : b;
-}
-
 /*
  * total: the host's bytes, more than 0. -ERANGE: memory may grow within an interval by more than a
  * quarter of it; only ret->rule.max_interval_ms is set.
@@ -71,10 +66,10 @@ static int presslimits_compute(const struct config_pressure *c, int64_t total,
 
 	if (r == 0) {
 		l.kill = bytes_of(c->kill, l.rule.kill_ppm, total);
-		l.gate = least(bytes_of(c->gate, l.rule.gate_ppm, total), l.kill);
-		l.gate = l.gate > 0 ? l.gate : 1;
+		l.gate = MIN(bytes_of(c->gate, l.rule.gate_ppm, total), l.kill);
+		l.gate = MAX(l.gate, 1);
 		l.low = c->low ? bytes_of(c->low, 0, total) : gate_defaults(total, l.gate).low;
-		l.low = least(l.low, l.gate - 1);
+		l.low = MIN(l.low, l.gate - 1);
 	}
 	if (r == 0 || r == -ERANGE)
 		*ret = l;
@@ -332,23 +327,13 @@ static void see_gate(struct pressure *p)
 
 /* ---- the timer ------------------------------------------------------------------------------- */
 
-static uint64_t cpu_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
-}
-
 static void sample(struct pressure *p)
 {
 	struct amount total = p->total, used = p->used;
-	uint64_t began = cpu_ns(), before_ns = p->mono_ns;
+	uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID), before_ns = p->mono_ns;
 	char *source = strdup(pressure_source(p));
-	struct timespec t;
 
-	clock_gettime(CLOCK_REALTIME, &t);
-	p->time_ns = (int64_t)t.tv_sec * SECOND_NS + t.tv_nsec;
+	p->time_ns = (int64_t)clock_ns(CLOCK_REALTIME);
 	p->mono_ns = loop_clock();
 	for (struct pressure_watch *w = p->watches; w; w = w->next)
 		if (w->before)
@@ -360,7 +345,7 @@ static void sample(struct pressure *p)
 	note_growth(p, used, before_ns);
 	see_kill(p);
 	see_gate(p);
-	p->last_cost_ns = cpu_ns() - began;
+	p->last_cost_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - began;
 	p->cost_ns += p->last_cost_ns;
 	if (p->n_samples == 1 || !amount_equal(total, p->total) || used.known != p->used.known ||
 	    (source && strcmp(source, pressure_source(p)) != 0))
@@ -378,21 +363,10 @@ static int arm(struct pressure *p)
 	return loop_timer(p->host->loop, &p->timer, loop_clock() + p->interval_ns, p->interval_ns);
 }
 
-static void destroy(struct pressure *p)
-{
-	memsource_deinit(&p->reading);
-	free(p);
-}
-
 static void on_timer(struct loop_op *op, int result, unsigned flags)
 {
 	struct pressure *p = CONTAINER_OF(op, pressure, timer);
 
-	if (p->closing) {
-		if (!(flags & LOOP_MORE))
-			destroy(p);
-		return;
-	}
 	if (result >= 0)
 		sample(p);
 	if (!(flags & LOOP_MORE) && arm(p) < 0)
@@ -402,8 +376,7 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 
 void pressure_look(struct pressure *p)
 {
-	if (!p->closing)
-		sample(p);
+	sample(p);
 }
 
 static void on_event(struct event_sink *sink, UNUSED enum event e, UNUSED uint64_t sequence,
@@ -438,7 +411,8 @@ int pressure_new(struct host *h, struct pressure **ret)
 	}
 	if (r < 0) {
 		pressprocs_deinit(&p->procs);
-		destroy(p);
+		memsource_deinit(&p->reading);
+		free(p);
 		return r;
 	}
 	events_subscribe(h->events, &p->sink);
@@ -454,13 +428,10 @@ struct pressure *pressure_free(struct pressure *p)
 {
 	if (!p)
 		return NULL;
-	p->closing = true;
 	events_unsubscribe(p->host->events, &p->sink);
 	pressprocs_deinit(&p->procs);
-	if (p->timer.busy)
-		loop_cancel(p->host->loop, &p->timer); /* on_timer() frees */
-	else
-		destroy(p);
+	memsource_deinit(&p->reading);
+	loop_release(p->host->loop, &p->timer, p);
 	return NULL;
 }
 

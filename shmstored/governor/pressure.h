@@ -36,7 +36,7 @@ struct pressure {
 	struct host *host;
 	struct loop_op timer;
 	struct event_sink sink; /* the kernel's word that memory is short: looked at once more */
-	bool closing, too_fast; /* too_fast: the rule has no thresholds for so little memory */
+	bool too_fast;          /* the rule has no thresholds for so little memory */
 	uint64_t interval_ns;   /* of the timer that runs */
 	struct pressure_watch *watches;
 	struct pressprocs procs;

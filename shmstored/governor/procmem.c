@@ -18,6 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "listgrow.h"
 #include "memtext.h"
 
 #define STATUS_MAX 4096u
@@ -39,7 +40,7 @@ struct procmem {
 	size_t n_children, room;
 	bool cut; /* there are more */
 	int64_t page;
-	char proc[];
+	const char *proc;
 };
 
 static int open_file(const char *proc, pid_t pid, const char *name)
@@ -73,12 +74,11 @@ static void close_entry(struct entry *e)
 
 struct procmem *procmem_new(const char *proc, pid_t pid)
 {
-	size_t n = strlen(proc) + 1;
-	struct procmem *m = calloc(1, sizeof(*m) + n);
+	struct procmem *m = calloc(1, sizeof(*m));
 
 	if (!m)
 		return NULL;
-	memcpy(m->proc, proc, n);
+	m->proc = proc;
 	m->page = sysconf(_SC_PAGESIZE);
 	m->self = open_entry(proc, pid);
 	return m;
@@ -105,23 +105,6 @@ void procmem_children_begin(struct procmem *m)
 		m->children[i].seen = false;
 }
 
-static bool grow(struct procmem *m)
-{
-	size_t room = m->room ? 2 * m->room : 8;
-	struct entry *children;
-
-	if (m->n_children < m->room)
-		return true;
-	children = m->n_children < PROCMEM_CHILDREN_MAX
-			   ? reallocarray(m->children, room, sizeof(*children))
-			   : NULL;
-	if (!children)
-		return false;
-	m->children = children;
-	m->room = room;
-	return true;
-}
-
 void procmem_child(struct procmem *m, pid_t pid)
 {
 	for (size_t i = 0; i < m->n_children; i++) {
@@ -130,7 +113,8 @@ void procmem_child(struct procmem *m, pid_t pid)
 			return;
 		}
 	}
-	if (grow(m))
+	if (m->n_children < PROCMEM_CHILDREN_MAX &&
+	    list_grow(&m->children, m->n_children, &m->room, sizeof(*m->children)) == 0)
 		m->children[m->n_children++] = open_entry(m->proc, pid);
 	else
 		m->cut = true;

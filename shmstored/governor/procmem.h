@@ -19,8 +19,8 @@
 struct procmem;
 
 /*
- * proc: where procfs is mounted. NULL: out of memory. The memory of a process that is not there is
- * unknown.
+ * proc: where procfs is mounted; borrowed. NULL: out of memory. The memory of a process that is not
+ * there is unknown.
  */
 struct procmem *procmem_new(const char *proc, pid_t pid);
 struct procmem *procmem_free(struct procmem *m);

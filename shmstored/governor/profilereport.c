@@ -4,6 +4,7 @@
 
 #include "client.h"
 #include "config.h"
+#include "fields.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "profiletasks.h"
@@ -13,9 +14,7 @@ static const char *const resources[PROFILE_RESOURCES] = {"private", "shared", "c
 
 static void add_name(struct json_object *o, const struct profile_name *name)
 {
-	jsonmake_text(o, "lang", name->lang);
-	jsonmake_text(o, "func", name->func);
-	jsonmake_text(o, "group", name->group);
+	fields_of(o, name, SAME(lang), SAME(func), SAME(group));
 }
 
 /* Lists the steps that are not empty: where each begins, and how many tasks were there. */
@@ -51,10 +50,7 @@ static void add_kind(const struct host *h, struct json_object *list, uint32_t ui
 		struct profile_stat s = profile_stat(k, (enum profile_resource)i);
 		struct json_object *r = jsonmake_child(o, resources[i], jsonmake_new());
 
-		jsonmake_u64(r, "n", s.n);
-		jsonmake_u64(r, "peak", s.peak);
-		jsonmake_u64(r, "average", s.average);
-		jsonmake_u64(r, "p95", s.p95);
+		fields_of(r, &s, SAME(n), SAME(peak), SAME(average), SAME(p95));
 		jsonmake_u64(r, "estimate", e.used[i]);
 		add_histogram(r, k, (enum profile_resource)i);
 	}
@@ -83,13 +79,11 @@ static void add_running(struct json_object *list, const struct client *c, const 
 {
 	struct json_object *o = jsonmake_append(list, jsonmake_new());
 
-	jsonmake_u64(o, "uid", conn_peer(c->conn)->uid);
-	jsonmake_i64(o, "pid", conn_peer(c->conn)->pid);
+	fields_of(o, conn_peer(c->conn), SAME(uid), SAME(pid));
 	jsonmake_u64(o, "task", k->id);
 	add_name(o, &k->name);
 	jsonmake_u64(o, "age_ms", profiled_age_ms(k));
-	jsonmake_u64(o, "private", k->track.now);
-	jsonmake_u64(o, "private_peak", k->track.peak);
+	fields_of(o, &k->track, FIELD(now, "private"), FIELD(peak, "private_peak"));
 }
 
 struct json_object *profilereport_make(const struct host *h, bool all, uint32_t uid)

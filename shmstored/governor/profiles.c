@@ -17,7 +17,6 @@
 #include "log.h"
 #include "loop.h"
 #include "profilefile.h"
-#include "profilepeers.h"
 #include "scanner.h"
 
 struct user {
@@ -37,8 +36,7 @@ struct profiles {
 	int dir_fd; /* -1: nothing is kept */
 	char *path;
 	struct loop_op timer; /* runs while something is to be written */
-	bool closing;
-	bool writing; /* the job is with a worker */
+	bool writing;         /* the job is with a worker */
 	struct scanner_job job;
 	struct user *written; /* by the job. Users stay as long as we do */
 	char *text;
@@ -188,20 +186,10 @@ static void write_next(struct profiles *p)
 	scanner_submit(p->host->scanner, &p->job);
 }
 
-static void destroy(struct profiles *p)
-{
-	free(p->path);
-	free(p);
-}
-
 static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct profiles *p = CONTAINER_OF(op, profiles, timer);
 
-	if (p->closing) {
-		destroy(p);
-		return;
-	}
 	for (struct user *u = p->users; u && result >= 0; u = u->hh.next)
 		u->due |= u->changed;
 	write_next(p);
@@ -210,7 +198,7 @@ static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 static void change(struct profiles *p, struct user *u)
 {
 	u->changed = true;
-	if (p->dir_fd >= 0 && !p->timer.busy && !p->closing)
+	if (p->dir_fd >= 0 && !p->timer.busy)
 		loop_timer(p->host->loop, &p->timer,
 			   loop_clock() + p->host->config->profile.save_ns, 0);
 }
@@ -304,7 +292,6 @@ struct profiles *profiles_free(struct profiles *p)
 
 	if (!p)
 		return NULL;
-	p->closing = true;
 	p->peers = profilepeers_free(p->peers);
 	HASH_ITER(hh, p->users, u, next)
 	{
@@ -317,10 +304,8 @@ struct profiles *profiles_free(struct profiles *p)
 	}
 	if (p->dir_fd >= 0)
 		close(p->dir_fd);
-	if (p->timer.busy)
-		loop_cancel(p->host->loop, &p->timer); /* on_timer() frees */
-	else
-		destroy(p);
+	free(p->path);
+	loop_release(p->host->loop, &p->timer, p);
 	return NULL;
 }
 

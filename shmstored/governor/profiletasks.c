@@ -25,7 +25,6 @@ struct profiletasks {
 	struct profiles *profiles;
 	uint64_t page;
 	struct loop_op timer;
-	bool closing;
 };
 
 /* ---- looking at a process ---- */
@@ -82,10 +81,6 @@ static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 	struct profiletasks *t = CONTAINER_OF(op, profiletasks, timer);
 	bool any = false;
 
-	if (t->closing) {
-		free(t);
-		return;
-	}
 	for (struct client *g = t->host->clients; g; g = g->next) {
 		uint64_t now = 0;
 		bool seen = g->profiled && look(t, g, &now);
@@ -251,12 +246,7 @@ struct profiletasks *profiletasks_new(struct host *h, struct profiles *p)
 
 struct profiletasks *profiletasks_free(struct profiletasks *t)
 {
-	if (!t)
-		return NULL;
-	t->closing = true;
-	if (t->timer.busy)
-		loop_cancel(t->host->loop, &t->timer); /* on_timer() frees */
-	else
-		free(t);
+	if (t)
+		loop_release(t->host->loop, &t->timer, t);
 	return NULL;
 }

@@ -18,6 +18,7 @@
 #include "config.h"
 #include "conn.h"
 #include "events.h"
+#include "fields.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "loop.h"
@@ -49,9 +50,7 @@ static void tell(const struct stages_session *s, const char *state)
 	const struct member *m = s->member;
 
 	jsonmake_text(o, "partition", s->of->account->path);
-	jsonmake_text(o, "store", m->name);
-	jsonmake_u64(o, "uid", m->uid);
-	jsonmake_i64(o, "pid", m->pid);
+	fields_of(o, m, FIELD(name, "store"), SAME(uid), SAME(pid));
 	jsonmake_text(o, "stage", s->name);
 	jsonmake_text(o, "state", state);
 	jsonmake_u64(o, "profile", s->at.profile);
@@ -178,19 +177,11 @@ static void begun(struct stages_session *s)
 
 static int arm(struct stages *t)
 {
-	uint64_t next_ms = stagebook_next_ms(t->book), due_ns;
+	uint64_t next_ms = stagebook_next_ms(t->book);
 
 	if (next_ms == UINT64_MAX || t->closed)
 		return 0;
-	due_ns = (next_ms + 1) * MS;
-	if (t->timer.busy) {
-		/* The timer arms itself anew when it ends. */
-		if (due_ns < t->due_ns)
-			loop_cancel(t->account->host->loop, &t->timer);
-		return 0;
-	}
-	t->due_ns = due_ns;
-	return loop_timer(t->account->host->loop, &t->timer, due_ns, 0);
+	return loop_timer_by(t->account->host->loop, &t->timer, (next_ms + 1) * MS);
 }
 
 /* Answers the sessions that may begin now. */
@@ -222,20 +213,10 @@ static uint64_t now_ms(void)
 	return loop_clock() / MS;
 }
 
-static void destroy(struct stages *t)
-{
-	stagebook_free(t->book);
-	free(t);
-}
-
 static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
 	struct stages *t = CONTAINER_OF(op, stages, timer);
 
-	if (t->closed) {
-		destroy(t);
-		return;
-	}
 	stagebook_tick(t->book, now_ms());
 	settle(t);
 }
@@ -332,10 +313,8 @@ static void close_stages(struct account *a)
 	while (t->sessions)
 		leave(t->sessions->member);
 	a->stages = NULL;
-	if (t->timer.busy)
-		loop_cancel(a->host->loop, &t->timer); /* on_timer() frees */
-	else
-		destroy(t);
+	stagebook_free(t->book);
+	loop_release(a->host->loop, &t->timer, t);
 }
 
 const struct part stages_part = {

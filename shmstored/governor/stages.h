@@ -51,7 +51,6 @@ struct stages {
 	int64_t total_mib;
 	struct stages_session *sessions;
 	struct loop_op timer;
-	uint64_t due_ns;
 	bool closed;
 	uint64_t n_queries, n_begun, n_waited, n_degraded, wait_ns;
 };

@@ -173,6 +173,15 @@ int loop_timer(struct loop *l, struct loop_op *op, uint64_t first_ns, uint64_t i
 					.interval_ns = interval_ns});
 }
 
+int loop_timer_by(struct loop *l, struct loop_op *op, uint64_t due_ns)
+{
+	if (!op->busy)
+		return loop_timer(l, op, due_ns, 0);
+	if (due_ns < loop_priv(op)->due_ns)
+		loop_cancel(l, op);
+	return 0;
+}
+
 int loop_receive(struct loop *l, struct loop_op *op, int fd)
 {
 	return start(l, op, (struct loop_priv){.kind = LOOP_RECEIVE, .fd = fd});
@@ -190,6 +199,23 @@ void loop_cancel(struct loop *l, struct loop_op *op)
 		return;
 	loop_priv(op)->canceled = true;
 	l->backend->cancel(l, op);
+}
+
+static void on_released(struct loop_op *op, UNUSED int result, unsigned flags)
+{
+	if (!(flags & LOOP_MORE))
+		free(op->memory);
+}
+
+void loop_release(struct loop *l, struct loop_op *op, void *memory)
+{
+	if (!op->busy) {
+		free(memory);
+		return;
+	}
+	op->memory = memory;
+	op->fn = on_released;
+	loop_cancel(l, op);
 }
 
 bool loop_next_due(const struct loop *l, struct loop_priv *p)

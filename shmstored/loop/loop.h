@@ -28,6 +28,7 @@ struct loop_op {
 	/* result: as the system call's, or -errno. */
 	void (*fn)(struct loop_op *op, int result, unsigned flags);
 	bool busy;        /* in flight; the loop's to write */
+	void *memory;     /* loop_release()'s */
 	uint64_t priv[8]; /* the loop's */
 };
 
@@ -66,6 +67,9 @@ int loop_poll(struct loop *l, struct loop_op *op, int fd, short events, bool onc
 /* fn(0) at first_ns (CLOCK_MONOTONIC), then every interval_ns (0: once). A late loop skips
  * the calls that it missed. */
 int loop_timer(struct loop *l, struct loop_op *op, uint64_t first_ns, uint64_t interval_ns);
+/* fn once, at due_ns at the latest: a timer that runs to a later time is cancelled, and its fn
+ * starts it anew. */
+int loop_timer_by(struct loop *l, struct loop_op *op, uint64_t due_ns);
 /*
  * Multishot: fn(bytes of one packet). During the call loop_packet() gives the packet: valid
  * until fn returns, aligned to 8. At most LOOP_PACKET_MAX bytes of it: loop_packet_truncated()
@@ -83,5 +87,8 @@ bool loop_packet_truncated(const struct loop *l);
 int loop_send(struct loop *l, struct loop_op *op, int fd, const void *data, size_t n);
 /* Asks for the end of op; an idle one is left alone. fn is not called from within. */
 void loop_cancel(struct loop *l, struct loop_op *op);
+/* Ends op for good: its fn is not called any more, and memory, of which op is a part, is freed as
+ * soon as op is not in flight. */
+void loop_release(struct loop *l, struct loop_op *op, void *memory);
 
 #endif

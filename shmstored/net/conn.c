@@ -21,6 +21,7 @@
 #include "conn.h"
 
 #include <errno.h>
+#include <json-c/json.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -197,6 +198,33 @@ int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t
 				  c->output.documents_size);
 	flush(c);
 	return CONN_OK;
+}
+
+int conn_send_done(struct conn *c, uint64_t serial)
+{
+	static const struct wire_done done = {0};
+
+	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+}
+
+int conn_send_object(struct conn *c, uint64_t serial, struct json_object *o, const char *why)
+{
+	size_t n = 0;
+	const char *json =
+		o ? json_object_to_json_string_length(
+			    o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n)
+		  : NULL;
+	int r = json ? conn_send_document(c, serial, json, n)
+		     : conn_refuse(c, serial, -ENOMEM, "%s", why);
+
+	json_object_put(o);
+	return r;
+}
+
+int conn_refuse_user(struct conn *c, uint64_t serial, const char *what)
+{
+	return conn_refuse(c, serial, -EPERM, "%s root and the daemon's own user; you are user %u",
+			   what, (unsigned)c->peer.uid);
 }
 
 static void on_sent(struct loop_op *op, int result, unsigned flags);

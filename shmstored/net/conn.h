@@ -17,6 +17,7 @@
 #include "loop.h"
 
 struct host;
+struct json_object;
 struct member;
 struct conn;
 
@@ -72,6 +73,11 @@ int conn_refuse_limit(struct conn *c, uint64_t serial, int error, uint32_t limit
 /* A document as DATA messages: taken over at once (copied), sent as the client reads.
  * Bounded by the configured limit. */
 int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t n);
+/* The same of an object, which is taken over. NULL: there was no memory for it, as why says. */
+int conn_send_object(struct conn *c, uint64_t serial, struct json_object *o, const char *why);
+int conn_send_done(struct conn *c, uint64_t serial);
+/* REFUSED to a user who is no administrator. what: "limits are set by" */
+int conn_refuse_user(struct conn *c, uint64_t serial, const char *what);
 /* Says why the client ends: returns CONN_E_PROTOCOL (or the outcome), to be returned. */
 int conn_fault(struct conn *c, enum conn_outcome outcome, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

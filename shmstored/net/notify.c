@@ -22,17 +22,12 @@
 struct notify {
 	struct loop *loop;
 	struct loop_op op;
-	bool freeing;
 };
 
-static void on_timer(struct loop_op *op, int result, unsigned flags)
+static void on_timer(UNUSED struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct notify *n = CONTAINER_OF(op, notify, op);
-
-	if (result >= 0 && !n->freeing)
+	if (result >= 0)
 		sd_notify(0, "WATCHDOG=1");
-	if (!(flags & LOOP_MORE) && n->freeing)
-		free(n);
 }
 
 int notify_new(struct loop *l, struct notify **ret)
@@ -58,13 +53,8 @@ int notify_new(struct loop *l, struct notify **ret)
 
 struct notify *notify_free(struct notify *n)
 {
-	if (!n)
-		return NULL;
-	n->freeing = true;
-	if (n->op.busy)
-		loop_cancel(n->loop, &n->op); /* on_timer() frees */
-	else
-		free(n);
+	if (n)
+		loop_release(n->loop, &n->op, n);
 	return NULL;
 }
 

@@ -34,7 +34,6 @@ struct psi {
 	struct host *host;
 	struct loop_op op;
 	int fd;
-	int closing;
 	char path[PATH_MAX];
 };
 
@@ -56,13 +55,8 @@ static void on_pressure(struct loop_op *op, int result, unsigned flags)
 	struct psi *p = CONTAINER_OF(op, psi, op);
 	struct json_object *fields;
 
-	if (p->closing || result < 0) {
-		if (p->closing && !(flags & LOOP_MORE)) {
-			close(p->fd);
-			free(p);
-		}
+	if (result < 0)
 		return;
-	}
 	if (result & POLLERR) {
 		log_say(LOG_WARNING, LOG_FIELDS(.object = p->path),
 			"the kernel took the pressure trigger back: no more such events");
@@ -168,14 +162,11 @@ int psi_new(struct host *h, const char *root, struct psi **ret)
 
 struct psi *psi_free(struct psi *p)
 {
+	int fd = p ? p->fd : -1;
+
 	if (!p)
 		return NULL;
-	p->closing = 1;
-	if (p->op.busy) {
-		loop_cancel(p->host->loop, &p->op); /* on_pressure() frees */
-	} else {
-		close(p->fd);
-		free(p);
-	}
+	loop_release(p->host->loop, &p->op, p);
+	close(fd);
 	return NULL;
 }

@@ -28,6 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clocks.h"
 #include "log.h"
 #include "procstat.h"
 
@@ -306,49 +307,47 @@ bool source_same(struct source a, struct source b)
 
 #define SECOND_NS UINT64_C(1000000000)
 
-static uint64_t now_ns(clockid_t clock)
+int process_read(pid_t pid, const char *name, char *ret, size_t size)
 {
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * SECOND_NS + (uint64_t)t.tv_nsec;
-}
-
-/* CLOCK_BOOTTIME of its start, rounded down to a tick. -errno. */
-static int start_of(pid_t pid, uint64_t *ret_ns)
-{
-	char path[64], text[PROCSTAT_MAX];
-	const char *at;
-	uint64_t ticks;
+	char path[64];
 	ssize_t n;
 	int fd;
 
-	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
+	snprintf(path, sizeof(path), "/proc/%ld/%s", (long)pid, name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT ? -ESRCH : -errno;
-	n = read(fd, text, sizeof(text) - 1);
+	n = read(fd, ret, size - 1);
 	close(fd);
 	if (n <= 0)
 		return -ESRCH;
-	text[n] = '\0';
-	at = procstat_find(text, PROCSTAT_START_TICKS);
-	if (!at || sscanf(at, "%" SCNu64, &ticks) != 1)
-		return -ESRCH;
-	*ret_ns = ticks * (SECOND_NS / (uint64_t)sysconf(_SC_CLK_TCK));
+	ret[n] = '\0';
 	return 0;
+}
+
+int process_start(pid_t pid, uint64_t *ret_ticks)
+{
+	char text[PROCSTAT_MAX];
+	const char *at;
+	int r = process_read(pid, "stat", text, sizeof(text));
+
+	if (r < 0)
+		return r;
+	at = procstat_find(text, PROCSTAT_START_TICKS);
+	return at && sscanf(at, "%" SCNu64, ret_ticks) == 1 ? 0 : -ESRCH;
 }
 
 static int open_by_number(pid_t pid, uint64_t since_ns)
 {
 	struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
-	uint64_t age = now_ns(CLOCK_MONOTONIC) - since_ns, start_ns = 0;
+	uint64_t age = clock_ns(CLOCK_MONOTONIC) - since_ns, ticks = 0, tick_ns;
 	int r;
 
 	if (p.fd < 0)
 		return -errno;
-	r = start_of(pid, &start_ns);
-	if (r == 0 && (poll(&p, 1, 0) != 0 || start_ns + age > now_ns(CLOCK_BOOTTIME)))
+	r = process_start(pid, &ticks);
+	tick_ns = SECOND_NS / (uint64_t)sysconf(_SC_CLK_TCK);
+	if (r == 0 && (poll(&p, 1, 0) != 0 || ticks * tick_ns + age > clock_ns(CLOCK_BOOTTIME)))
 		r = -ESRCH;
 	if (r < 0)
 		close(p.fd);

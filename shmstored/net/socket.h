@@ -46,6 +46,11 @@ struct source {
 struct source source_of(const struct sockaddr *address);
 bool source_same(struct source a, struct source b);
 
+/* The file /proc/PID/<name> as text, and when the process began, in ticks since the boot. -ESRCH:
+ * it has ended; -errno. */
+int process_read(pid_t pid, const char *name, char *ret, size_t size);
+int process_start(pid_t pid, uint64_t *ret_ticks);
+
 /* A descriptor of the process at the other end of a connection, by which it can be
  * signalled and nobody else. */
 

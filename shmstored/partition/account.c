@@ -29,8 +29,10 @@
 #include <unistd.h>
 
 #include "accountquota.h"
+#include "clocks.h"
 #include "config.h"
 #include "events.h"
+#include "fields.h"
 #include "history.h"
 #include "host.h"
 #include "jsonmake.h"
@@ -39,24 +41,11 @@
 #include "pages.h"
 #include "part.h"
 #include "reaper.h"
+#include "socket.h"
 
 #define TICK_NS UINT64_C(1000000000)
 
 /* ---- the fast tick --------------------------------------------------------------------------- */
-
-/* Adds the counters that only grow, of a live store or of those that went. */
-static void add_totals(struct account_tick *t, const struct shmstore_counters *c)
-{
-	t->put_n += c->put_n;
-	t->put_bytes += c->put_bytes;
-	t->get_n += c->get_n;
-	t->get_bytes += c->get_bytes;
-	t->delete_n += c->delete_n;
-	t->handoff_n += c->handoff_n;
-	t->handoff_bytes += c->handoff_bytes;
-	t->adopt_n += c->adopt_n;
-	t->adopt_bytes += c->adopt_bytes;
-}
 
 static void add_member(struct account_tick *t, struct member *m)
 {
@@ -75,7 +64,7 @@ static void add_member(struct account_tick *t, struct member *m)
 	t->pool += c->pool_bytes;
 	t->mapped += c->mapped_bytes;
 	t->reserved += c->reserved_bytes;
-	add_totals(t, c);
+	account_add_totals(t, c);
 }
 
 static void lost(struct member *m)
@@ -85,9 +74,7 @@ static void lost(struct member *m)
 	struct conn *c = m->conn;
 
 	jsonmake_text(fields, "partition", a->path);
-	jsonmake_text(fields, "path", m->path);
-	jsonmake_i64(fields, "pid", m->pid);
-	jsonmake_u64(fields, "uid", m->uid);
+	fields_of(fields, m, SAME(path), SAME(pid), SAME(uid));
 	jsonmake_text(fields, "what", "its page was cut short");
 	events_emit(a->host->events, EVENT_LIAR, m->path, fields);
 	member_gone(m, "its page was cut short");
@@ -99,7 +86,6 @@ static void read_members(struct account *a, struct account_tick *t)
 {
 	struct member *next;
 
-	add_totals(t, &a->gone);
 	for (struct member *m = a->members; m; m = next) {
 		next = m->next;
 		add_member(t, m);
@@ -110,12 +96,11 @@ static void read_members(struct account *a, struct account_tick *t)
 
 static void read_tick(struct account *a)
 {
-	struct account_tick t = {.used_max = a->tick.used_max};
-	struct timespec now;
+	struct account_tick t = a->gone;
 	struct statvfs fs;
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	t.time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+	t.time_ns = (int64_t)clock_ns(CLOCK_REALTIME);
+	t.used_max = a->tick.used_max;
 	read_members(a, &t);
 	if (fstatvfs(a->fd, &fs) == 0) {
 		t.size = (uint64_t)fs.f_blocks * fs.f_frsize;
@@ -390,23 +375,13 @@ struct account *account_find_uuid(struct host *h, const uint8_t uuid[16])
 
 static int user_of(pid_t pid, uid_t *ret)
 {
-	char path[32], line[256];
-	unsigned uid;
-	int r = -ENOENT;
-	FILE *f;
+	char text[4096];
+	const char *at;
 
-	snprintf(path, sizeof(path), "/proc/%d/status", pid);
-	f = fopen(path, "re");
-	if (!f)
+	if (process_read(pid, "status", text, sizeof(text)) < 0)
 		return -ENOENT;
-	while (r < 0 && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "Uid: %u", &uid) == 1) {
-			*ret = uid;
-			r = 0;
-		}
-	}
-	fclose(f);
-	return r;
+	at = strstr(text, "\nUid:");
+	return at && sscanf(at, "\nUid: %u", ret) == 1 ? 0 : -ENOENT;
 }
 
 int accountlock_holder(const struct stat *file, pid_t *ret_pid, uid_t *ret_uid)

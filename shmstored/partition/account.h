@@ -58,8 +58,9 @@ struct survey_user {
 	uint64_t pss, uss; /* summed over its stores */
 };
 
+/* Sums of the stores with one label. */
 struct survey_label {
-	char *label;
+	const char *label; /* the survey's */
 	uint64_t n_stores, linked, pss, uss, pool;
 };
 
@@ -88,8 +89,6 @@ struct survey {
 	size_t n_stores;
 	struct survey_user *users;
 	size_t n_users;
-	struct survey_label *labels;
-	size_t n_labels;
 	struct survey_holder *holders; /* the largest, at most SURVEY_HOLDERS_MAX */
 	size_t n_holders, n_holders_left_out;
 };
@@ -118,15 +117,14 @@ struct account {
 	struct survey *survey;            /* the last one; NULL = none yet */
 	bool surveying;
 	/* The parts' own. */
-	struct member *by_path;         /* uthash's head */
-	struct shmstore_counters gone;  /* what the stores that went had counted */
-	struct finder *finder;          /* finder.c */
-	struct reap *reaps;             /* reaper.c: a list */
-	struct surveying *running;      /* surveyor.c: the one whose result counts */
-	struct account_wait *waits;     /* for the next one */
-	struct account_wait *answering; /* whose survey is over: each is called next, or canceled */
-	struct ghostage *ages;          /* surveyor.c */
-	uint64_t survey_due_ns;         /* CLOCK_MONOTONIC */
+	struct member *by_path;          /* uthash's head */
+	struct account_tick gone;        /* what the stores that went had counted, ever */
+	struct finder *finder;           /* finder.c */
+	struct reap *reaps;              /* reaper.c: a list */
+	struct surveying *running;       /* surveyor.c: the one whose result counts */
+	struct account_wait *waits;      /* for the next one */
+	struct ghostage *ages;           /* surveyor.c */
+	uint64_t survey_due_ns;          /* CLOCK_MONOTONIC */
 	uint64_t n_surveys, n_residuals; /* ever; in a row with a residual */
 	struct loop_op tick_op;
 	unsigned n_refs; /* ourselves, and what is in flight for us */
@@ -141,6 +139,14 @@ struct account *account_close(struct account *a);
 /* For operations in flight: keeps the memory (and no more than that, once it is closing). */
 void account_ref(struct account *a);
 void account_unref(struct account *a);
+/* Adds the counters that only grow, of a live store or of one that goes. */
+void account_add_totals(struct account_tick *t, const struct shmstore_counters *c);
+/*
+ * The sums of each label, "" left out, sorted: of the stores of those users for whom counts() says
+ * so; NULL: all. *ret is to be freed. -ENOMEM.
+ */
+int survey_labels(const struct survey *s, bool (*counts)(const void *arg, uid_t uid),
+		  const void *arg, struct survey_label **ret, size_t *ret_n);
 /* By its path (canonical or as given), or by uuid. NULL = not ours. */
 struct account *account_find(struct host *h, const char *path);
 struct account *account_find_uuid(struct host *h, const uint8_t uuid[16]);

@@ -22,10 +22,10 @@
 #include <unistd.h>
 
 #include "account.h"
-#include "accountquota_state.h"
 #include "config.h"
 #include "conn.h"
 #include "events.h"
+#include "fields.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "log.h"
@@ -99,13 +99,6 @@ static void ask(UNUSED void *arg, struct quota_store *s, uint64_t bytes)
 		conn_drop(m->conn, CONN_E_SLOW, "it does not read what it is asked");
 }
 
-static const char *kind_name(enum wire_limit kind)
-{
-	static const char *const names[] = {"none", "partition", "user", "label", "store"};
-
-	return names[kind];
-}
-
 static void level(void *arg, const struct quota_line *line)
 {
 	struct accountquota *k = arg;
@@ -117,17 +110,13 @@ static void level(void *arg, const struct quota_line *line)
 		return;
 	o = jsonmake_new();
 	jsonmake_text(o, "partition", k->account->path);
-	jsonmake_text(o, "kind", kind_name(line->kind));
-	jsonmake_text(o, "id", line->id);
-	jsonmake_u64(o, "used", line->used);
-	jsonmake_u64(o, "outstanding", line->outstanding);
-	jsonmake_u64(o, "hard", line->hard);
-	jsonmake_u64(o, "soft", line->soft);
+	jsonmake_text(o, "kind", quota_kind_name(line->kind));
+	fields_of(o, line, SAME(id), SAME(used), SAME(outstanding), SAME(hard), SAME(soft));
 	if (line->level == 2)
 		jsonmake_u64(o, "waiting", line->n_waiting);
 	else
 		jsonmake_text(o, "direction", line->level ? "up" : "down");
-	snprintf(key, sizeof(key), "%s %s %d", kind_name(line->kind), line->id, line->level);
+	snprintf(key, sizeof(key), "%s %s %d", quota_kind_name(line->kind), line->id, line->level);
 	events_emit(k->account->host->events,
 		    line->level == 2 ? EVENT_QUOTA_REFUSED : EVENT_WATERMARK, key, o);
 }
@@ -146,9 +135,7 @@ static void liar(void *arg, struct quota_store *s, const char *what)
 	log_say(LOG_WARNING, LOG_FIELDS(.object = m->path),
 		"the totals in this store's page do not add up (%s): it is granted no more credit",
 		what);
-	jsonmake_text(o, "store", m->path);
-	jsonmake_i64(o, "pid", m->pid);
-	jsonmake_u64(o, "uid", m->uid);
+	fields_of(o, m, FIELD(path, "store"), SAME(pid), SAME(uid));
 	jsonmake_text(o, "what", what);
 	events_emit(k->account->host->events, EVENT_LIAR, m->path, o);
 }
@@ -164,10 +151,6 @@ static void wake(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct accountquota *k = CONTAINER_OF(op, accountquota, timer);
 
-	if (k->closed) {
-		free(k);
-		return;
-	}
 	if (result != -ECANCELED)
 		accountquota_room(k->account);
 }
@@ -229,13 +212,7 @@ void accountquota_close(struct account *a)
 	a->quota = quota_free(a->quota);
 	accountquota_limits_deinit(k);
 	a->accountquota = NULL;
-	if (k->timer.busy) {
-		/* Its last call frees. */
-		k->closed = true;
-		loop_cancel(a->host->loop, &k->timer);
-		return;
-	}
-	free(k);
+	loop_release(a->host->loop, &k->timer, k);
 }
 
 int accountquota_add(struct member *m)
@@ -351,9 +328,11 @@ void accountquota_surveyed(struct account *a, const struct survey *survey)
 {
 	struct accountquota *k = a->accountquota;
 	struct quota_mark *mark = k->mark;
+	struct survey_label *labels = NULL;
+	size_t n_labels = 0;
 
 	k->mark = NULL;
-	if (!survey || !mark) {
+	if (!survey || !mark || survey_labels(survey, NULL, NULL, &labels, &n_labels) < 0) {
 		quota_mark_free(mark);
 		return;
 	}
@@ -365,11 +344,10 @@ void accountquota_surveyed(struct account *a, const struct survey *survey)
 		quota_rebase(a->quota, mark, WIRE_LIMIT_USER, id,
 			     b->linked + b->pool + b->ghosts + b->inflight);
 	}
-	for (size_t i = 0; i < survey->n_labels; i++) {
-		const struct survey_label *l = &survey->labels[i];
-
-		quota_rebase(a->quota, mark, WIRE_LIMIT_LABEL, l->label, l->pss + l->pool);
-	}
+	for (size_t i = 0; i < n_labels; i++)
+		quota_rebase(a->quota, mark, WIRE_LIMIT_LABEL, labels[i].label,
+			     labels[i].pss + labels[i].pool);
+	free(labels);
 	quota_rebased(a->quota, mark, now(k));
 }
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "account.h"
-#include "accountquota_state.h"
+#include "accountquota.h"
 #include "conn.h"
 #include "host.h"
 #include "member.h"

@@ -14,7 +14,6 @@
 
 #include "account.h"
 #include "accountquota.h"
-#include "accountquota_state.h"
 #include "config.h"
 #include "host.h"
 #include "part.h"

@@ -14,7 +14,6 @@
 
 #include "account.h"
 #include "accountquota.h"
-#include "accountquota_state.h"
 #include "config.h"
 #include "events.h"
 #include "host.h"
@@ -28,7 +27,6 @@
 struct change {
 	struct account *account;
 	enum wire_limit kind;
-	const char *kind_name;
 	char id[QUOTA_ID_MAX + 1];
 	bool soft;
 	uint64_t bytes;
@@ -117,20 +115,16 @@ static int parse_key(const char *key, struct change *ret, const struct reason *w
 	const char *id = key, *end = strrchr(key, '.');
 
 	ret->kind = WIRE_LIMIT_PARTITION;
-	ret->kind_name = "partition";
 	for (size_t i = 0; end && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
 		size_t n = strlen(kinds[i].prefix);
 
 		if (strncmp(key, kinds[i].prefix, n) != 0 || end < key + n)
 			continue;
 		ret->kind = kinds[i].kind;
-		ret->kind_name = kinds[i].kind == WIRE_LIMIT_USER    ? "user"
-				 : kinds[i].kind == WIRE_LIMIT_LABEL ? "label"
-								     : "store";
 		id = key + n;
 		if (end == id || (size_t)(end - id) > QUOTA_ID_MAX)
 			return fail(why, -EINVAL, "\"%s\" names no %s; write one of " KEYS, key,
-				    ret->kind_name);
+				    quota_kind_name(ret->kind));
 		memcpy(ret->id, id, (size_t)(end - id));
 		key = end + 1;
 		break;
@@ -166,14 +160,15 @@ static void tell(const struct change *c)
 	char key[QUOTA_ID_MAX + 64];
 
 	jsonmake_text(o, "partition", c->account->path);
-	jsonmake_text(o, "kind", c->kind_name);
+	jsonmake_text(o, "kind", quota_kind_name(c->kind));
 	jsonmake_text(o, "id", c->id);
 	if (c->bytes && c->bytes != QUOTA_DEFAULT)
 		jsonmake_u64(o, c->soft ? "soft" : "hard", c->bytes);
 	else
 		jsonmake_null(o, c->soft ? "soft" : "hard");
 	/* Another value is other news. */
-	snprintf(key, sizeof(key), "%s %s %d %" PRIu64, c->kind_name, c->id, c->soft, c->bytes);
+	snprintf(key, sizeof(key), "%s %s %d %" PRIu64, quota_kind_name(c->kind), c->id, c->soft,
+		 c->bytes);
 	events_emit(c->account->host->events, EVENT_LIMIT_SET, key, o);
 }
 

@@ -322,13 +322,12 @@ static int open_part(const struct broker_ask *ask, const char *part, struct sour
 		     struct broker_answer *ret)
 {
 	char path[PATH_MAX + 16];
-	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/%s", ask->store, part);
 	from->dir_fd = beneath_open(ask->partition_fd, path, O_RDONLY | O_DIRECTORY);
 	if (from->dir_fd < 0)
 		return fail(ret, -ESTALE, "the sender's store is gone");
-	if (fstat(from->dir_fd, &st) < 0 || st.st_uid != ask->from || (st.st_mode & 022))
+	if (check_owner(from->dir_fd, ask->from) < 0)
 		return fail(ret, -EPERM, "the sender's store is not its own");
 	return 0;
 }

@@ -36,8 +36,6 @@ int inbox_open(struct shmstore_partition *p, int partition_fd, uid_t uid, int *r
  * short. now_ms: CLOCK_BOOTTIME. */
 int inbox_room(int fd, uid_t donor, uint64_t now_ms);
 
-struct shmstore_partition;
-
 struct broker_ask {
 	struct shmstore_partition *partition;
 	int partition_fd;

@@ -23,21 +23,22 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include <utlist.h>
 
 #include "account.h"
 #include "accountquota.h"
 #include "beneath.h"
+#include "clocks.h"
 #include "events.h"
+#include "fields.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "log.h"
 #include "pages.h"
 #include "part.h"
-#include "procstat.h"
 #include "reaper.h"
+#include "socket.h"
 
 #define FDS_RESERVE 256u
 
@@ -127,25 +128,23 @@ enum member_state member_state(const struct member *m)
 
 static void member_free(struct member *m)
 {
-	if (m->pidfd >= 0)
-		close(m->pidfd);
-	account_unref(m->account);
+	struct account *a = m->account;
+	int pidfd = m->pidfd;
+
 	free(m->path);
 	free(m->name);
 	free(m->label);
 	free(m->address);
-	free(m);
+	loop_release(a->host->loop, &m->pid_op, m);
+	if (pidfd >= 0)
+		close(pidfd);
+	account_unref(a);
 }
 
-static void on_process_end(struct loop_op *op, int result, unsigned flags)
+static void on_process_end(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct member *m = CONTAINER_OF(op, member, pid_op);
 
-	if (m->gone) {
-		if (!(flags & LOOP_MORE))
-			member_free(m);
-		return;
-	}
 	if (result < 0)
 		return;
 	m->ended = true;
@@ -194,11 +193,7 @@ static struct json_object *describe(const struct member *m)
 	struct json_object *o = jsonmake_new();
 
 	jsonmake_text(o, "partition", m->account->path);
-	jsonmake_text(o, "path", m->path);
-	jsonmake_text(o, "name", m->name);
-	jsonmake_text(o, "label", m->label);
-	jsonmake_i64(o, "pid", m->pid);
-	jsonmake_u64(o, "uid", m->uid);
+	fields_of(o, m, SAME(path), SAME(name), SAME(label), SAME(pid), SAME(uid));
 	return o;
 }
 
@@ -349,13 +344,10 @@ static void on_conn_end(struct conn_end *e, UNUSED struct conn *c)
 
 void member_connect(struct member *m, struct conn *c, pid_t pid)
 {
-	struct timespec now;
-
 	assert(!m->conn);
-	clock_gettime(CLOCK_REALTIME, &now);
 	m->conn = c;
 	m->ending = false;
-	m->registered_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+	m->registered_ns = (int64_t)clock_ns(CLOCK_REALTIME);
 	if (pid > 0) {
 		m->pid = pid;
 		watch_process(m, pid);
@@ -456,23 +448,6 @@ void member_refresh(struct member *m)
 	copy_address(m);
 }
 
-/* Totals outlive their store: adds m's to the account's. */
-static void keep_totals(struct member *m)
-{
-	struct shmstore_counters *g = &m->account->gone;
-
-	member_refresh(m);
-	g->put_n += m->last.put_n;
-	g->put_bytes += m->last.put_bytes;
-	g->get_n += m->last.get_n;
-	g->get_bytes += m->last.get_bytes;
-	g->delete_n += m->last.delete_n;
-	g->handoff_n += m->last.handoff_n;
-	g->handoff_bytes += m->last.handoff_bytes;
-	g->adopt_n += m->last.adopt_n;
-	g->adopt_bytes += m->last.adopt_bytes;
-}
-
 void member_gone(struct member *m, const char *why)
 {
 	struct account *a = m->account;
@@ -482,7 +457,8 @@ void member_gone(struct member *m, const char *why)
 		return;
 	m->gone = true;
 	disconnect(m);
-	keep_totals(m);
+	member_refresh(m);
+	account_add_totals(&a->gone, &m->last);
 	drop(a, m);
 	accountquota_remove(m);
 	if (!a->closing) {
@@ -491,12 +467,7 @@ void member_gone(struct member *m, const char *why)
 		events_emit(a->host->events, EVENT_STORE_WENT, m->path, fields);
 	}
 	pages_unmap(m->page);
-	m->page = NULL;
-	m->credit = NULL;
-	if (m->pid_op.busy)
-		loop_cancel(a->host->loop, &m->pid_op); /* on_process_end() frees */
-	else
-		member_free(m);
+	member_free(m);
 }
 
 /*
@@ -505,39 +476,9 @@ void member_gone(struct member *m, const char *why)
  * apart, and the pidfd, once checked, stays with its process.
  */
 
-/* The file /proc/PID/<name> as text; false where it cannot be read. Does
- * not block: procfs is memory. */
-static bool read_proc(pid_t pid, const char *name, char *ret, size_t size)
-{
-	char path[64];
-	ssize_t n;
-	int fd;
-
-	snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	n = read(fd, ret, size - 1);
-	close(fd);
-	if (n < 0)
-		return false;
-	ret[n] = '\0';
-	return true;
-}
-
-/* 0: not to be had. */
-static uint64_t start_time_of(pid_t pid)
-{
-	char text[PROCSTAT_MAX];
-	const char *at = read_proc(pid, "stat", text, sizeof(text))
-				 ? procstat_find(text, PROCSTAT_START_TICKS)
-				 : NULL;
-
-	return at ? strtoull(at, NULL, 10) : 0;
-}
-
 int owner_open(pid_t pid, uint64_t start_time)
 {
+	uint64_t started = 0;
 	int fd;
 
 	if (pid <= 0)
@@ -546,7 +487,7 @@ int owner_open(pid_t pid, uint64_t start_time)
 	if (fd < 0)
 		return errno == EINVAL ? -ESRCH : -errno; /* EINVAL: a thread's */
 	/* After the pidfd: what is read now is of its process, or of none. */
-	if (start_time_of(pid) != start_time) {
+	if (process_start(pid, &started) < 0 || started != start_time) {
 		close(fd);
 		return -ESRCH;
 	}
@@ -561,7 +502,7 @@ bool owner_is(pid_t pid, pid_t inner)
 		return true;
 	if (pid <= 0)
 		return false;
-	if (!read_proc(pid, "status", text, sizeof(text)))
+	if (process_read(pid, "status", text, sizeof(text)) < 0)
 		return false;
 	at = strstr(text, "\nNSpid:");
 	if (!at)

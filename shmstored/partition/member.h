@@ -93,8 +93,7 @@ bool member_is_taken_over(const struct member *m);
 /* Its connection ended: it goes where its owner died, and stays where that
  * only closed it. Idempotent. */
 void member_disconnected(struct member *m);
-/* It is no longer there: the credit returns. m is freed, at once or when
- * nothing of it is in flight. */
+/* It is no longer there: the credit returns. Frees m. */
 void member_gone(struct member *m, const char *why);
 
 /* The process behind a store: a pidfd that is that very process's, and whether a page's pid means

@@ -4,8 +4,7 @@
  * partition.
  *
  * An attempt of the queue is a request to the quota that does not wait there. A put is answered
- * after the pass: telling may end a connection, and with it other puts of the list. While a pass
- * runs those are only marked (member NULL), as the queue must not be called from within.
+ * after the pass. No connection ends amid a pass, and no member goes: conn_drop() only marks.
  */
 #include "putqueue.h"
 
@@ -15,7 +14,7 @@
 #include <utlist.h>
 
 #include "account.h"
-#include "accountquota_state.h"
+#include "accountquota.h"
 #include "config.h"
 #include "conn.h"
 #include "host.h"
@@ -31,7 +30,7 @@
 struct put {
 	struct put *prev, *next;
 	struct createqueue_request at;
-	struct member *member; /* NULL: it left */
+	struct member *member;
 	struct quota_want want;
 	struct quota_answer answer; /* of the last attempt */
 	int error;                  /* of it */
@@ -42,9 +41,7 @@ struct put {
 struct putqueue {
 	struct account *account;
 	struct createqueue queue;
-	struct createqueue_client gone; /* in the place of the members that left amid a pass */
-	struct put *puts, *done;        /* waiting; to be told */
-	struct put *asking; /* whose request is handled now; NULL: none, or it left meanwhile */
+	struct put *puts;
 	bool passing;
 	uint64_t n_now;   /* refused at once: they did not want to wait */
 	uint64_t missing; /* bytes of the largest that did not fit in this pass */
@@ -70,7 +67,7 @@ static enum createqueue_got allocate(void *arg, struct createqueue_request *r, b
 	struct put *w = CONTAINER_OF(r, put, at);
 	struct quota_want want = w->want;
 
-	if (!w->member || !w->member->quota)
+	if (!w->member->quota)
 		return CREATEQUEUE_REFUSED;
 	if (fallback || p->n_failed >= FAILED_MOST)
 		return CREATEQUEUE_NO_ROOM;
@@ -145,8 +142,6 @@ static void forget(struct putqueue *p, struct put *w)
 {
 	createqueue_drop(&p->queue, &w->at);
 	DL_DELETE(p->puts, w);
-	if (p->asking == w)
-		p->asking = NULL;
 	free(w);
 }
 
@@ -212,31 +207,6 @@ static void tell(struct putqueue *p, struct put *w)
 	}
 }
 
-/* Those that waited and have one are to be told. */
-static void take_results(struct putqueue *p)
-{
-	for (struct put *w = p->puts, *next; w; w = next) {
-		next = w->next;
-		if (!w->member) {
-			forget(p, w);
-		} else if (!w->now && w->at.result != CREATEQUEUE_PENDING) {
-			DL_DELETE(p->puts, w);
-			DL_APPEND(p->done, w);
-		}
-	}
-}
-
-static void tell_first(struct putqueue *p)
-{
-	struct put *w = p->done;
-
-	DL_DELETE(p->done, w);
-	if (w->member)
-		tell(p, w);
-	createqueue_drop(&p->queue, &w->at);
-	free(w);
-}
-
 void putqueue_pass(struct putqueue *p)
 {
 	if (!p || p->passing || !p->puts)
@@ -244,24 +214,25 @@ void putqueue_pass(struct putqueue *p)
 	p->passing = true;
 	p->missing = p->n_failed = 0;
 	createqueue_process(&p->queue, now_ns(p) / MS);
-	take_results(p);
+	for (struct put *w = p->puts, *next; w; w = next) {
+		next = w->next;
+		if (w->now || w->at.result == CREATEQUEUE_PENDING)
+			continue;
+		tell(p, w);
+		forget(p, w);
+	}
 	p->passing = false;
-	while (p->done)
-		tell_first(p);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
 static struct put *find(const struct putqueue *p, const struct member *m, uint64_t serial)
 {
-	struct put *w;
+	struct put *w = p->puts;
 
-	DL_FOREACH(p->puts, w)
-	{
-		if (w->member == m && w->want.serial == serial)
-			return w;
-	}
-	return NULL;
+	while (w && (w->member != m || w->want.serial != serial))
+		w = w->next;
+	return w;
 }
 
 static int add(struct putqueue *p, struct member *m, const struct quota_want *want,
@@ -319,11 +290,8 @@ int putqueue_request(struct putqueue *p, struct member *m, const struct quota_wa
 	r = add(p, m, want, &w);
 	if (r < 0)
 		return r;
-	p->asking = want->wait ? NULL : w;
 	putqueue_pass(p);
-	if (want->wait)
-		return 1;
-	return p->asking ? take_now(p, p->asking, ret) : -EPERM;
+	return want->wait ? 1 : take_now(p, w, ret);
 }
 
 int putqueue_cancel(struct putqueue *p, struct member *m, uint64_t serial)
@@ -337,33 +305,11 @@ int putqueue_cancel(struct putqueue *p, struct member *m, uint64_t serial)
 	return 0;
 }
 
-/* The queue must not be called from within a pass, and the member goes: its puts
- * are another's until then. */
-static void orphan(struct putqueue *p, struct put *w)
-{
-	w->member = NULL;
-	w->at.client->n--;
-	w->at.client = &p->gone;
-	p->gone.n++;
-}
-
 void putqueue_left(struct putqueue *p, const struct member *m)
 {
-	struct put *w, *next;
-
-	if (!p)
-		return;
-	DL_FOREACH(p->done, w)
-	{
+	for (struct put *w = p ? p->puts : NULL, *next; w; w = next) {
+		next = w->next;
 		if (w->member == m)
-			orphan(p, w);
-	}
-	DL_FOREACH_SAFE(p->puts, w, next)
-	{
-		if (w->member != m)
-			continue;
-		orphan(p, w);
-		if (!p->passing)
 			forget(p, w);
 	}
 }

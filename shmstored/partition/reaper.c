@@ -23,13 +23,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include <utlist.h>
 
 #include "account.h"
 #include "accountquota.h"
+#include "clocks.h"
 #include "events.h"
+#include "fields.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "log.h"
@@ -170,9 +171,7 @@ static struct json_object *describe(const struct reap *r)
 		jsonmake_i64(o, "pid", r->owner.pid);
 		jsonmake_u64(o, "uid", r->owner.uid);
 	}
-	jsonmake_u64(o, "freed", r->report.freed);
-	jsonmake_u64(o, "objects", r->report.n_objects);
-	jsonmake_u64(o, "leases", r->report.n_leases);
+	fields_of(o, &r->report, SAME(freed), NUMBER(objects), NUMBER(leases));
 	jsonmake_flag(o, "leases_stay", r->expiry_ms != UINT64_MAX);
 	return o;
 }
@@ -198,11 +197,8 @@ static void tell(struct reap *r)
  * by that, until the next survey. */
 static uint64_t monotonic_of(uint64_t boot_ms)
 {
-	struct timespec t;
-	uint64_t now_ms;
+	uint64_t now_ms = clock_ns(CLOCK_BOOTTIME) / MS;
 
-	clock_gettime(CLOCK_BOOTTIME, &t);
-	now_ms = (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 	return loop_clock() + (boot_ms > now_ms ? boot_ms - now_ms : 0) * MS + MS;
 }
 
@@ -466,9 +462,7 @@ static void sweep_tell(struct account *a, const struct sweep *s)
 	fields = jsonmake_new();
 	jsonmake_text(fields, "partition", a->path);
 	jsonmake_u64(fields, "stores", s->n_taken);
-	jsonmake_u64(fields, "leases", report->n_leases);
-	jsonmake_u64(fields, "objects", report->n_objects);
-	jsonmake_u64(fields, "freed", report->freed);
+	fields_of(fields, report, NUMBER(leases), NUMBER(objects), SAME(freed));
 	events_emit(a->host->events, s->n_taken ? EVENT_STORE_REAPED : EVENT_LEASE_EXPIRED, a->path,
 		    fields);
 }

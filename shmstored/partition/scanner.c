@@ -61,7 +61,6 @@ struct scanner {
 	struct loop *loop;
 	struct loop_op op; /* the eventfd's */
 	int event_fd;
-	bool freeing;
 	_Atomic bool stopping;
 	pthread_mutex_t lock; /* over all queues */
 	struct queue finished;
@@ -205,30 +204,15 @@ static void finish_all(struct scanner *s)
 	}
 }
 
-static void free_memory(struct scanner *s)
-{
-	for (int i = 0; i < SCANNER_WORKERS; i++)
-		pthread_cond_destroy(&s->workers[i].wake);
-	pthread_mutex_destroy(&s->lock);
-	if (s->event_fd >= 0)
-		close(s->event_fd);
-	free(s);
-}
-
 static void on_event(struct loop_op *op, UNUSED int result, unsigned flags)
 {
 	struct scanner *s = CONTAINER_OF(op, scanner, op);
 	uint64_t n;
 
-	if (s->freeing) {
-		if (!(flags & LOOP_MORE))
-			free_memory(s);
-		return;
-	}
 	if (read(s->event_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
 		assert(errno == EINTR);
 	finish_all(s);
-	if (!(flags & LOOP_MORE) && !s->freeing)
+	if (!(flags & LOOP_MORE))
 		loop_poll(s->loop, &s->op, s->event_fd, POLLIN, false);
 }
 
@@ -290,6 +274,7 @@ int scanner_new(struct loop *l, struct scanner **ret)
 struct scanner *scanner_free(struct scanner *s)
 {
 	struct scanner_job *job;
+	int event_fd;
 
 	if (!s)
 		return NULL;
@@ -308,11 +293,13 @@ struct scanner *scanner_free(struct scanner *s)
 			queue_add(&s->finished, job);
 	}
 	finish_all(s);
-	s->freeing = true;
-	if (s->op.busy)
-		loop_cancel(s->loop, &s->op); /* on_event() frees */
-	else
-		free_memory(s);
+	for (int i = 0; i < SCANNER_WORKERS; i++)
+		pthread_cond_destroy(&s->workers[i].wake);
+	pthread_mutex_destroy(&s->lock);
+	event_fd = s->event_fd;
+	loop_release(s->loop, &s->op, s);
+	if (event_fd >= 0)
+		close(event_fd);
 	return NULL;
 }
 

@@ -22,15 +22,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "account.h"
 #include "accountquota.h"
+#include "clocks.h"
 #include "config.h"
 #include "events.h"
+#include "fields.h"
 #include "ghostage.h"
 #include "host.h"
 #include "jsonmake.h"
+#include "listgrow.h"
 #include "log.h"
 #include "loop.h"
 #include "member.h"
@@ -51,67 +53,18 @@ struct surveying {
 	int result;
 };
 
-/* A survey as data: filled by a worker from the library's survey of a partition. */
 /*
- * Copies what the library tells of a partition into a struct survey, and sums it by user and
- * label. Of the holders only the largest are kept: a process may hold any number of files. Runs
- * in a worker; knows no account.
+ * Copies what the library tells of a partition into a struct survey, and sums it by user. Of the
+ * holders only the largest are kept: a process may hold any number of files. Runs in a worker;
+ * knows no account.
  */
-struct survey;
-
 struct taking {
+	const struct surveying *of;
 	struct survey *s;
-	size_t stores_size, users_size, labels_size, holders_size;
-	bool (*stop)(void *arg);
-	void *arg;
+	size_t stores_size, users_size, holders_size;
 };
 
-/* Room for one more entry of a list that is n long. 0, -ENOMEM. */
-static int grow(void *io_list, size_t n, size_t *io_size, size_t entry)
-{
-	size_t size = *io_size ? 2 * *io_size : 64;
-	void *list, *old;
-
-	if (n < *io_size)
-		return 0;
-	memcpy(&old, io_list, sizeof(old));
-	list = reallocarray(old, size, entry);
-	if (!list)
-		return -ENOMEM;
-	memcpy(io_list, &list, sizeof(list));
-	*io_size = size;
-	return 0;
-}
-
-/* ---- stores and labels ----------------------------------------------------------------------- */
-
-static int add_label(struct taking *t, const struct survey_store *store)
-{
-	struct survey *s = t->s;
-	struct survey_label *l = NULL;
-
-	if (!store->label[0])
-		return 0;
-	for (size_t i = 0; !l && i < s->n_labels; i++) {
-		if (strcmp(s->labels[i].label, store->label) == 0)
-			l = &s->labels[i];
-	}
-	if (!l) {
-		if (grow(&s->labels, s->n_labels, &t->labels_size, sizeof(*l)) < 0)
-			return -ENOMEM;
-		l = &s->labels[s->n_labels];
-		*l = (struct survey_label){.label = strdup(store->label)};
-		if (!l->label)
-			return -ENOMEM;
-		s->n_labels++;
-	}
-	l->n_stores++;
-	l->linked += store->books.linked;
-	l->pss += store->books.pss;
-	l->uss += store->books.uss;
-	l->pool += store->books.pool;
-	return 0;
-}
+/* ---- stores ---------------------------------------------------------------------------------- */
 
 static int on_store(const struct shmstore_store_books *books, void *arg)
 {
@@ -120,7 +73,7 @@ static int on_store(const struct shmstore_store_books *books, void *arg)
 	const struct shmstore_store_info *info = books->store;
 	struct survey_store *to;
 
-	if (grow(&s->stores, s->n_stores, &t->stores_size, sizeof(*to)) < 0)
+	if (list_grow(&s->stores, s->n_stores, &t->stores_size, sizeof(*to)) < 0)
 		return -ENOMEM;
 	to = &s->stores[s->n_stores++];
 	*to = (struct survey_store){
@@ -136,9 +89,7 @@ static int on_store(const struct shmstore_store_books *books, void *arg)
 		.counters = info->counters,
 	};
 	to->books.store = NULL;
-	if (!to->name || !to->path || !to->label || !to->address)
-		return -ENOMEM;
-	return add_label(t, to);
+	return to->name && to->path && to->label && to->address ? 0 : -ENOMEM;
 }
 
 /* ---- users ----------------------------------------------------------------------------------- */
@@ -162,7 +113,7 @@ static int on_user(const struct shmstore_user_books *books, void *arg)
 	struct survey *s = t->s;
 	struct survey_user *to;
 
-	if (grow(&s->users, s->n_users, &t->users_size, sizeof(*to)) < 0)
+	if (list_grow(&s->users, s->n_users, &t->users_size, sizeof(*to)) < 0)
 		return -ENOMEM;
 	to = &s->users[s->n_users++];
 	*to = (struct survey_user){
@@ -217,7 +168,7 @@ static int on_holder(const struct shmstore_holder *h, void *arg)
 	/* Sorted once per so many: cheap, whatever comes. */
 	if (s->n_holders == (size_t)2 * SURVEY_HOLDERS_MAX)
 		keep_largest(s);
-	if (grow(&s->holders, s->n_holders, &t->holders_size, sizeof(*to)) < 0)
+	if (list_grow(&s->holders, s->n_holders, &t->holders_size, sizeof(*to)) < 0)
 		return -ENOMEM;
 	to = &s->holders[s->n_holders++];
 	*to = (struct survey_holder){
@@ -239,11 +190,14 @@ static int on_holder(const struct shmstore_holder *h, void *arg)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* Asked now and then: true ends it with -ECANCELED. */
 static int on_progress(UNUSED uint64_t n_names, void *arg)
 {
-	struct taking *t = arg;
+	const struct surveying *s = ((const struct taking *)arg)->of;
 
-	return t->stop(t->arg);
+	/* Relaxed: nothing is read because of it. */
+	return atomic_load_explicit(&s->stop, memory_order_relaxed) ||
+	       scanner_stopping(s->account->host->scanner);
 }
 
 static struct survey *surveydata_free(struct survey *s)
@@ -258,28 +212,23 @@ static struct survey *surveydata_free(struct survey *s)
 	}
 	for (size_t i = 0; i < s->n_users; i++)
 		free(s->users[i].name);
-	for (size_t i = 0; i < s->n_labels; i++)
-		free(s->labels[i].label);
 	for (size_t i = 0; i < s->n_holders; i++)
 		free_holder(&s->holders[i]);
 	free(s->stores);
 	free(s->users);
-	free(s->labels);
 	free(s->holders);
 	free(s);
 	return NULL;
 }
 
 /*
- * Surveys p. Blocks; looks users' names up. stop is asked now and then: true ends it with
- * -ECANCELED. 0 with *ret (sequence and ages are the caller's to fill in), or as
- * shmstore_partition_survey().
+ * Surveys the partition. Blocks; looks users' names up. 0 with *ret (sequence and ages are the
+ * caller's to fill in), or as shmstore_partition_survey().
  */
-static int surveydata_take(struct shmstore_partition *p, bool (*stop)(void *arg), void *arg,
-			   struct survey **ret)
+static int surveydata_take(const struct surveying *of, struct survey **ret)
 {
 	struct survey *s = calloc(1, sizeof(*s));
-	struct taking t = {.s = s, .stop = stop, .arg = arg};
+	struct taking t = {.of = of, .s = s};
 	struct shmstore_survey survey = {
 		.size = sizeof(survey),
 		.store = on_store,
@@ -289,19 +238,17 @@ static int surveydata_take(struct shmstore_partition *p, bool (*stop)(void *arg)
 		.arg = &t,
 	};
 	uint64_t began_ns = loop_clock();
-	struct timespec now;
 	int r;
 
 	if (!s)
 		return -ENOMEM;
-	r = shmstore_partition_survey(p, &survey, &s->usage);
+	r = shmstore_partition_survey(of->account->partition, &survey, &s->usage);
 	if (r < 0) {
 		surveydata_free(s);
 		return r;
 	}
 	keep_largest(s);
-	clock_gettime(CLOCK_REALTIME, &now);
-	s->time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+	s->time_ns = (int64_t)clock_ns(CLOCK_REALTIME);
 	s->duration_ns = loop_clock() - began_ns;
 	*ret = s;
 	return 0;
@@ -309,20 +256,11 @@ static int surveydata_take(struct shmstore_partition *p, bool (*stop)(void *arg)
 
 /* ---- in the worker --------------------------------------------------------------------------- */
 
-static bool is_stopped(void *arg)
-{
-	const struct surveying *s = arg;
-
-	/* Relaxed: nothing is read because of it. */
-	return atomic_load_explicit(&s->stop, memory_order_relaxed) ||
-	       scanner_stopping(s->account->host->scanner);
-}
-
 static void run(struct scanner_job *job)
 {
 	struct surveying *s = CONTAINER_OF(job, surveying, job);
 
-	s->result = surveydata_take(s->account->partition, is_stopped, s, &s->survey);
+	s->result = surveydata_take(s, &s->survey);
 }
 
 /* ---- what follows from a survey -------------------------------------------------------------- */
@@ -333,13 +271,8 @@ static struct json_object *describe_ghost(const struct account *a, const struct 
 	struct json_object *o = jsonmake_new();
 
 	jsonmake_text(o, "partition", a->path);
-	jsonmake_i64(o, "pid", h->pid);
-	jsonmake_u64(o, "uid", h->uid);
-	jsonmake_text(o, "command", h->command);
-	jsonmake_u64(o, "inode", h->inode);
-	jsonmake_u64(o, "bytes", h->bytes);
-	jsonmake_text(o, "path", h->path);
-	jsonmake_text(o, "key", h->key);
+	fields_of(o, h, SAME(pid), SAME(uid), SAME(command), SAME(inode), SAME(bytes), SAME(path),
+		  SAME(key));
 	jsonmake_seconds(o, "age_seconds", (int64_t)(now_ns - h->since_ns));
 	return o;
 }
@@ -418,14 +351,11 @@ static void publish(struct account *a, struct surveying *job)
 
 /* ---- one after the other --------------------------------------------------------------------- */
 
-/* Those of a->answering. fn may ask again, and cancel others: an answer can end
- * another client's connection. */
-static void answer(struct account *a, const struct survey *survey, int error)
+/* fn may ask again; none cancels another's. */
+static void answer(struct account_wait *w, const struct survey *survey, int error)
 {
-	struct account_wait *w;
-
-	while ((w = a->answering) != NULL) {
-		a->answering = w->next;
+	for (struct account_wait *next; w; w = next) {
+		next = w->next;
 		w->fn(w, survey, error);
 	}
 }
@@ -451,19 +381,13 @@ static void done(struct scanner_job *job)
 	bool counts = a->running == s;
 
 	if (counts) {
-		bool due = !s->waits;
-
-		/* From here on who ends, by an event of publish() too, is taken out of this
-		 * list. */
-		a->answering = s->waits;
-		s->waits = NULL;
 		a->running = NULL;
 		a->surveying = false;
 		plan_next(a, s->began_ns, job->busy_ns);
 		if (s->result == 0) {
 			s->survey->cost_ns = job->busy_ns;
 			publish(a, s);
-			if (due)
+			if (!s->waits)
 				sweep_start(a);
 		} else {
 			accountquota_surveyed(a, NULL);
@@ -471,7 +395,7 @@ static void done(struct scanner_job *job)
 		if (s->result < 0 && s->result != -ECANCELED)
 			log_say(LOG_WARNING, LOG_FIELDS(.object = a->path, .error = s->result),
 				"a survey failed: the last one stays");
-		answer(a, s->result == 0 ? a->survey : NULL, s->result);
+		answer(s->waits, s->result == 0 ? a->survey : NULL, s->result);
 		if (a->waits && begin(a, false) < 0)
 			log_say(LOG_WARNING, LOG_FIELDS(.object = a->path, .error = -ENOMEM),
 				"a survey that is asked for has to wait");
@@ -542,7 +466,6 @@ static void remove_wait(struct account_wait **at, const struct account_wait *w)
 void account_survey_cancel(struct account *a, struct account_wait *w)
 {
 	remove_wait(&a->waits, w);
-	remove_wait(&a->answering, w);
 	if (a->running)
 		remove_wait(&a->running->waits, w);
 }
@@ -557,15 +480,12 @@ int surveyor_open(struct account *a)
 
 void surveyor_close(struct account *a)
 {
-	if (a->running) {
-		a->answering = a->running->waits;
-		a->running->waits = NULL;
-	}
-	give_up(a);
-	answer(a, NULL, -ECANCELED);
-	a->answering = a->waits;
+	struct account_wait *asked = a->running ? a->running->waits : NULL, *next = a->waits;
+
 	a->waits = NULL;
-	answer(a, NULL, -ECANCELED);
+	give_up(a);
+	answer(asked, NULL, -ECANCELED);
+	answer(next, NULL, -ECANCELED);
 	a->ages = ghostage_free(a->ages);
 	a->survey = surveydata_free(a->survey);
 }

@@ -67,7 +67,7 @@ static bool limit_valid(uint64_t bytes)
 int quota_limit(struct quota *q, enum wire_limit kind, const char *id, const struct quota_limits *l,
 		uint64_t now_ns)
 {
-	struct quota_group *g, *next;
+	struct quota_group *g;
 	bool all = kind != WIRE_LIMIT_PARTITION && id[0] == '*' && !id[1];
 
 	if (kind < WIRE_LIMIT_PARTITION || kind > WIRE_LIMIT_STORE ||
@@ -82,11 +82,9 @@ int quota_limit(struct quota *q, enum wire_limit kind, const char *id, const str
 		*d = *l;
 		d->hard = l->hard == QUOTA_DEFAULT ? 0 : l->hard;
 		d->soft = l->soft == QUOTA_DEFAULT ? 0 : l->soft;
-		HASH_ITER(hh, q->groups, g, next)
-		{
+		for (g = q->groups; g; g = g->hh.next)
 			if (g->kind == kind)
 				quota_group_limit(q, g, now_ns);
-		}
 	} else {
 		g = quota_group_get(q, kind, id);
 		if (!g)
@@ -300,33 +298,24 @@ void quota_serve(struct quota *q, uint64_t now_ns)
 
 void quota_looked(struct quota *q, uint64_t now_ns)
 {
-	struct quota_wait *w;
-
-	DL_FOREACH(q->queue, w)
-	{
+	for (struct quota_wait *w = q->queue; w; w = w->next)
 		if (w->look)
 			w->deadline_ns = now_ns;
-	}
 	quota_serve(q, now_ns);
 }
 
 uint64_t quota_deadline(const struct quota *q)
 {
 	uint64_t first = UINT64_MAX;
-	const struct quota_wait *w;
 
-	DL_FOREACH(q->queue, w)
-	{
+	for (const struct quota_wait *w = q->queue; w; w = w->next)
 		if (w->deadline_ns < first)
 			first = w->deadline_ns;
-	}
 	return first;
 }
 
 void quota_tick(struct quota *q, uint64_t now_ns)
 {
-	struct quota_group *g, *next;
-
 	quota_credit_read_all(q, q->partition);
 	QUOTA_EACH(s, q->partition) {
 		if (s->charged != s->charged_seen)
@@ -337,8 +326,8 @@ void quota_tick(struct quota *q, uint64_t now_ns)
 		}
 		s->charged_seen = s->charged;
 	}
-	HASH_ITER(hh, q->groups, g, next)
-	quota_queue_restore(q, g);
+	for (struct quota_group *g = q->groups; g; g = g->hh.next)
+		quota_queue_restore(q, g);
 	quota_queue_walk(q, now_ns);
 	quota_ask_walk(q, true);
 	quota_tell(q);
@@ -361,11 +350,8 @@ static int each_default(struct quota *q, int (*fn)(const struct quota_line *line
 
 int quota_each(struct quota *q, int (*fn)(const struct quota_line *line, void *arg), void *arg)
 {
-	struct quota_group *g, *next;
-
 	quota_credit_read_all(q, q->partition);
-	HASH_ITER(hh, q->groups, g, next)
-	{
+	for (struct quota_group *g = q->groups; g; g = g->hh.next) {
 		struct quota_line line;
 		int r;
 

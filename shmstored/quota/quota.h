@@ -50,6 +50,9 @@ struct quota_line {
 	int level; /* 0: below soft, 1: above soft, 2: requests were refused or wait at hard */
 };
 
+/* "partition", "user", "label", "store". */
+const char *quota_kind_name(enum wire_limit kind);
+
 /* Bytes that a store could give back. */
 struct quota_share {
 	uint64_t linked, pool, reserved;

@@ -8,16 +8,12 @@
  * A store that several limits cover is asked for the most that one of them wants of it. Nobody is
  * asked again for what it was asked and is still about to give.
  */
+#include <sys/param.h>
 #include <utlist.h>
 
 #include "quota_core.h"
 
 #define ASK_MOST 16 /* stores that one limit asks at a time, for pools and for objects */
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 static struct quota_store *largest_pool(const struct quota_group *g)
 {
@@ -51,11 +47,11 @@ static void share_out(struct quota_group *g, uint64_t excess)
 		t->part_linked = 0;
 	}
 	for (int i = 0; excess && i < ASK_MOST && (s = largest_pool(g)) != NULL; i++) {
-		s->part_pool = least(s->share.pool, excess);
+		s->part_pool = MIN(s->share.pool, excess);
 		excess -= s->part_pool;
 	}
 	for (int i = 0; excess && i < ASK_MOST && (s = largest_linked(g)) != NULL; i++) {
-		s->part_linked = least(s->share.linked / 2, excess);
+		s->part_linked = MIN(s->share.linked / 2, excess);
 		excess -= s->part_linked;
 	}
 	QUOTA_EACH(t, g) {

@@ -100,7 +100,6 @@ void quota_base_leave(struct quota *q, struct quota_store *s)
 struct quota_mark *quota_mark(struct quota *q)
 {
 	struct quota_mark *m = q->mark ? NULL : malloc(sizeof(*m));
-	struct quota_group *g, *next;
 
 	if (!m)
 		return NULL;
@@ -109,8 +108,8 @@ struct quota_mark *quota_mark(struct quota *q)
 	q->mark = m;
 	q->stale = q->unsure = false;
 	quota_credit_read_all(q, q->partition);
-	HASH_ITER(hh, q->groups, g, next)
-	g->mark_fresh = g->fresh + g->fresh_gone;
+	for (struct quota_group *g = q->groups; g; g = g->hh.next)
+		g->mark_fresh = g->fresh + g->fresh_gone;
 	return m;
 }
 

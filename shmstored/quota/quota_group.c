@@ -96,15 +96,8 @@ void quota_group_limit(struct quota *q, struct quota_group *g, uint64_t now_ns)
 
 void quota_group_enter(struct quota_group *g, struct quota_store *s)
 {
-	struct quota_link *link = &s->links[g->kind];
-
-	/* At the head; the head's prev is not used. */
 	s->groups[g->kind] = g;
-	link->prev = NULL;
-	link->next = g->stores;
-	if (g->stores)
-		g->stores->links[g->kind].prev = s;
-	g->stores = s;
+	DL_PREPEND2(g->stores, s, links[g->kind].prev, links[g->kind].next);
 	g->n_stores++;
 	g->n_active += s->active;
 	g->fresh += s->fresh;
@@ -115,15 +108,7 @@ void quota_group_enter(struct quota_group *g, struct quota_store *s)
 
 void quota_group_leave(struct quota_group *g, struct quota_store *s)
 {
-	struct quota_link *link = &s->links[g->kind];
-
-	if (link->prev)
-		link->prev->links[g->kind].next = link->next;
-	else
-		g->stores = link->next;
-	if (link->next)
-		link->next->links[g->kind].prev = link->prev;
-	*link = (struct quota_link){NULL, NULL};
+	DL_DELETE2(g->stores, s, links[g->kind].prev, links[g->kind].next);
 	s->groups[g->kind] = NULL;
 	g->n_stores--;
 	g->n_active -= s->active;

@@ -4,6 +4,13 @@
 
 #include "quota_core.h"
 
+const char *quota_kind_name(enum wire_limit kind)
+{
+	static const char *const names[] = {"none", "partition", "user", "label", "store"};
+
+	return names[kind];
+}
+
 static bool tell_wait(struct quota *q)
 {
 	struct quota_wait *w = q->done;
@@ -31,12 +38,9 @@ static bool tell_wait(struct quota *q)
 
 static bool tell_level(struct quota *q)
 {
-	struct quota_group *g, *next;
-
 	if (!q->tell_levels)
 		return false;
-	HASH_ITER(hh, q->groups, g, next)
-	{
+	for (struct quota_group *g = q->groups; g; g = g->hh.next) {
 		struct quota_line line;
 
 		if (g->level == g->level_told)

@@ -7,9 +7,9 @@
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "account.h"
+#include "clocks.h"
 #include "config.h"
 #include "host.h"
 #include "jsonmake.h"
@@ -57,11 +57,9 @@ static void add_tier(const struct account *a, struct json_object *reasons)
 struct json_object *health_make(const struct host *h, const struct lateness *l, bool *ret_well)
 {
 	struct json_object *o, *reasons;
-	struct timespec t;
 	char text[128];
 	bool well;
 
-	clock_gettime(CLOCK_REALTIME, &t);
 	jsonmake_begin();
 	o = jsonmake_new();
 	reasons = jsonmake_new_list();
@@ -73,7 +71,7 @@ struct json_object *health_make(const struct host *h, const struct lateness *l, 
 	if (h->draining)
 		jsonmake_append_text(reasons, "the daemon is about to end");
 	for (const struct account *a = h->accounts; a; a = a->next) {
-		add_stale(a, h->started_ns, (int64_t)t.tv_sec * SECOND_NS + t.tv_nsec, reasons);
+		add_stale(a, h->started_ns, (int64_t)clock_ns(CLOCK_REALTIME), reasons);
 		add_tier(a, reasons);
 	}
 	well = reasons && json_object_array_length(reasons) == 0;

@@ -7,8 +7,6 @@
  * partition and no label changes with a process (a pid in a label would make a new series with
  * every restart).
  */
-#include "metrics.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <shmstore/shmstore.h>
@@ -22,6 +20,7 @@
 #include "loop.h"
 #include "metricswrite.h"
 #include "partition.def"
+#include "report.h"
 #include "stores.def"
 #include "sums.def"
 #include "tier.def"
@@ -36,7 +35,7 @@ struct scene {
 	struct report_arb arb;
 	bool arbitrated;
 	struct report_stages_sums stages;
-	struct report_label *labels;
+	struct survey_label *labels;
 	size_t n_labels;
 	uint64_t states[TIERKEEPER_UNAVAILABLE + 1]; /* 1: the tier's */
 	uint64_t n_left_out;
@@ -201,8 +200,7 @@ static int write_limit(const struct quota_line *line, void *arg)
 	struct limit_writer *l = arg;
 
 	if (report_may_see_limit(&l->writer->view, l->scene->account, line)) {
-		ADD(l->writer, line, l->scene, "kind", report_limit_name(line->kind), "id",
-		    line->id);
+		ADD(l->writer, line, l->scene, "kind", quota_kind_name(line->kind), "id", line->id);
 		metric_samples(&l->writer->out, l->row);
 	}
 	return 0;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "listgrow.h"
 #include "printable.h"
 
 const char metric_uid[1] = "";
@@ -79,16 +80,9 @@ struct metric_thing *metric_add(struct metric_out *o, const void *at, const char
 	struct metric_thing *t;
 	size_t n = 0;
 
-	if (o->n_things == o->room) {
-		size_t room = 2 * o->room + 16;
-
-		t = realloc(o->things, room * sizeof(*t));
-		if (!t) {
-			o->failed = true;
-			return NULL;
-		}
-		o->things = t;
-		o->room = room;
+	if (list_grow(&o->things, o->n_things, &o->room, sizeof(*t)) < 0) {
+		o->failed = true;
+		return NULL;
 	}
 	t = &o->things[o->n_things++];
 	*t = (struct metric_thing){.at = at};

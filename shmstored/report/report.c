@@ -13,10 +13,10 @@
 #include <json-c/printbuf.h>
 #include <shmstore/shmstore.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "account.h"
+#include "clocks.h"
 #include "events.h"
 #include "host.def"
 #include "jsonmake.h"
@@ -144,14 +144,14 @@ static const struct {
 struct json_object *report_make_since(struct host *h, enum wire_question what, const char *path,
 				      unsigned uid, uint64_t since)
 {
-	struct report_view v = {.uid = uid, .since = since, .mono_ns = loop_clock()};
+	struct report_view v = {.uid = uid,
+				.since = since,
+				.now_ns = (int64_t)clock_ns(CLOCK_REALTIME),
+				.mono_ns = loop_clock()};
 	const struct account *only = NULL;
 	part *fill = (size_t)what < N_PARTS ? parts[what].partition : NULL;
 	struct json_object *o;
-	struct timespec t;
 
-	clock_gettime(CLOCK_REALTIME, &t);
-	v.now_ns = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 	if (path && *path) {
 		only = account_find(h, path);
 		if (!only)

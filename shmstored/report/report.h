@@ -8,6 +8,7 @@
 #define REPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "wire.h"
@@ -15,6 +16,7 @@
 struct account;
 struct host;
 struct json_object;
+struct lateness;
 
 #define REPORT_ALL         ((unsigned)-1)
 #define REPORT_NOBODY      ((unsigned)-2) /* sees no store by name, only totals */
@@ -30,11 +32,19 @@ struct json_object *report_make_since(struct host *h, enum wire_question what, c
 				      unsigned uid, uint64_t since);
 
 /* Is the daemon well enough to be believed? */
-struct host;
-struct json_object;
-struct lateness;
-
 /* {"status":"ok"|"unwell","reasons":["…"]}; the caller puts it. NULL: no memory. */
 struct json_object *health_make(const struct host *h, const struct lateness *l, bool *ret_well);
+
+/* The daemon's state for Prometheus and its like. docs/operations.md lists the metrics. */
+#define METRICS_TYPE_OPEN  "application/openmetrics-text; version=1.0.0; charset=utf-8"
+#define METRICS_TYPE_PLAIN "text/plain; version=0.0.4; charset=utf-8"
+#define METRICS_STORES_MAX 256u /* series of single stores, per partition and metric */
+
+/*
+ * open: OpenMetrics 1.0, else the older text format of Prometheus. uid: as report_make(): whose
+ * stores and labels are there by name. 0: *ret is to be freed. -ENOMEM.
+ */
+int metrics_make(struct host *h, const struct lateness *l, unsigned uid, bool open, char **ret,
+		 size_t *ret_size);
 
 #endif

@@ -6,7 +6,7 @@
  */
 #include <json-c/json.h>
 
-#include "actors.h"
+#include "actors.def"
 #include "config.h"
 #include "host.h"
 #include "jsonmake.h"
@@ -21,12 +21,11 @@ struct list {
 	size_t n, n_left_out;
 };
 
+/* A text in its place, which stays null where it is empty. */
 static void optional(struct json_object *o, const char *name, const char *text)
 {
 	if (*text)
 		jsonmake_text(o, name, text);
-	else
-		jsonmake_null(o, name);
 }
 
 /* As keys of the section peers, whoever said them. */
@@ -35,13 +34,11 @@ static void add_options(const struct config_copies *c, struct json_object *o)
 	char stale[CKPT_STALE_MAX];
 
 	ckpt_stale_write(&c->stale, stale);
-	jsonmake_flag(o, "copies", c->on);
-	jsonmake_text(o, "num", c->num.text);
+	fields_of(o, c, FIELD(on, "copies"), FIELD(num.text, "num"), PLACE("selection"),
+		  PLACE("strategy"), FIELD_AS(FIELD_NS, frequency_ns, "frequency"), SAME(retry),
+		  SAME(panic_on_missing));
 	jsonmake_text(o, "selection", c->selection ? c->selection : "resource");
 	jsonmake_text(o, "strategy", c->strategy == CKPT_ALL ? "all" : "round_robin");
-	jsonmake_seconds(o, "frequency", (int64_t)c->frequency_ns);
-	jsonmake_u64(o, "retry", c->retry);
-	jsonmake_flag(o, "panic_on_missing", c->panic_on_missing);
 	jsonmake_text(o, "preempt_from_stale", stale);
 }
 
@@ -58,34 +55,20 @@ static void add_line(const struct actors_line *l, void *arg)
 	}
 	all->n++;
 	o = jsonmake_append(all->list, jsonmake_new());
-	jsonmake_text(o, "name", l->name);
-	jsonmake_u64(o, "uid", l->uid);
+	fields_of(o, l, SAME(name), SAME(uid), PLACE("parent"), SAME(state), PLACE("place"),
+		  PLACE("daemon"), SAME(pid), SAME(version), SAME(bytes), NUMBER(queued),
+		  NUMBER(running), SAME(movable), SAME(copied), SAME(saved), SAME(unsaved),
+		  PLACE("restarts_left"));
 	optional(o, "parent", l->parent);
-	jsonmake_text(o, "state", l->state);
 	optional(o, "place", l->place);
 	optional(o, "daemon", l->daemon);
-	jsonmake_i64(o, "pid", l->pid);
-	jsonmake_u64(o, "version", l->version);
-	jsonmake_u64(o, "bytes", l->bytes);
-	jsonmake_u64(o, "queued", l->n_queued);
-	jsonmake_u64(o, "running", l->n_running);
-	jsonmake_flag(o, "movable", l->movable);
-	jsonmake_flag(o, "copied", l->copied);
-	jsonmake_u64(o, "saved", l->saved);
-	jsonmake_flag(o, "unsaved", l->unsaved);
-	if (l->restarts == UINT32_MAX)
-		jsonmake_null(o, "restarts_left");
-	else
+	if (l->restarts != UINT32_MAX)
 		jsonmake_u64(o, "restarts_left", l->restarts);
 	add_options(l->options, jsonmake_child(o, "options", jsonmake_new()));
 	copies = jsonmake_child(o, "copies", jsonmake_new_list());
-	for (size_t i = 0; i < l->n_copies; i++) {
-		struct json_object *c = jsonmake_append(copies, jsonmake_new());
-
-		jsonmake_text(c, "daemon", l->copies[i].daemon);
-		jsonmake_u64(c, "version", l->copies[i].version);
-		jsonmake_u64(c, "bytes", l->copies[i].bytes);
-	}
+	for (size_t i = 0; i < l->n_copies; i++)
+		fields_of(jsonmake_append(copies, jsonmake_new()), &l->copies[i], SAME(daemon),
+			  SAME(version), SAME(bytes));
 }
 
 void report_actors(const struct report_view *v, struct host *h, struct json_object *o)
@@ -96,18 +79,12 @@ void report_actors(const struct report_view *v, struct host *h, struct json_obje
 
 	actors_books(h->actors, &b);
 	jsonmake_flag(o, "copies", h->peers && h->config->peers.copies.on);
+	jsonmake_null(o, "daemon");
 	optional(o, "daemon", peers_own_name(h->peers));
 	peers = jsonmake_child(o, "peers", jsonmake_new_list());
 	for (const struct peer *p = peers_next(h->peers, NULL); p; p = peers_next(h->peers, p))
 		jsonmake_text(jsonmake_append(peers, jsonmake_new()), "name", peer_name(p));
-	jsonmake_u64(o, "places", b.n_places);
-	jsonmake_u64(o, "calls", b.n_calls);
-	jsonmake_u64(o, "answered", b.n_answered);
-	jsonmake_u64(o, "lost", b.n_lost);
-	jsonmake_u64(o, "died", b.n_died);
-	jsonmake_u64(o, "restarts", b.n_restarts);
-	jsonmake_u64(o, "moves", b.n_moves);
-	jsonmake_u64(o, "failed", b.n_failed);
+	fields_add(o, of_actors, &b);
 	jsonmake_u64(o, "total", b.n_actors);
 	all.list = jsonmake_child(o, "actors", jsonmake_new_list());
 	actors_each(h->actors, add_line, &all);

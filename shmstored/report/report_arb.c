@@ -5,9 +5,9 @@
  * and contexts, only the partition's pool and the sums.
  */
 #include <json-c/json.h>
-#include <time.h>
 
-#include "arbhost_state.h"
+#include "arbhost.h"
+#include "clocks.h"
 #include "jsonmake.h"
 #include "report_parts.h"
 #include "sums.def"
@@ -54,17 +54,14 @@ static uint64_t since(const struct listing *l, uint64_t ns)
 /* In leases of that pool: of one client, or the partition's of all. */
 static uint64_t leased(struct arbhost *h, const struct arbguest *of, uint32_t pool)
 {
-	struct arbguest *c, *next;
 	uint64_t sum = 0;
 
 	if (pool == 0 || pool > WIRE_LEASES)
 		return 0;
 	if (of)
 		return of->leases[pool - 1].core_held + of->leases[pool - 1].core_unspent;
-	HASH_ITER(hh, h->clients, c, next)
-	{
+	for (const struct arbguest *c = h->clients; c; c = c->hh.next)
 		sum += c->leases[pool - 1].core_held + c->leases[pool - 1].core_unspent;
-	}
 	return sum;
 }
 
@@ -230,14 +227,6 @@ static bool add_transition(void *arg, const struct arb_transition *t)
 	return true;
 }
 
-static int64_t clock_ns(clockid_t clock)
-{
-	struct timespec t;
-
-	clock_gettime(clock, &t);
-	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 void report_arb_log(const struct report_view *v, struct account *a, struct json_object *o)
 {
 	struct listing l = {.view = v, .host = a->arb};
@@ -247,7 +236,7 @@ void report_arb_log(const struct report_view *v, struct account *a, struct json_
 	if (!a->arb)
 		return;
 	l.now_ns = arb_now(a->arb);
-	l.boottime_ns = clock_ns(CLOCK_BOOTTIME) - clock_ns(CLOCK_MONOTONIC);
+	l.boottime_ns = (int64_t)(clock_ns(CLOCK_BOOTTIME) - clock_ns(CLOCK_MONOTONIC));
 	arb_log(a->arb->core, 0, add_transition, &l);
 	l.list = jsonmake_child(o, "ended", jsonmake_new_list());
 	arb_each_task(a->arb->core, true, add_task, &l);

@@ -19,6 +19,7 @@ struct json_object;
 struct shmstore_tier_info;
 struct quota_line;
 struct survey;
+struct survey_label;
 
 /* The asking user, and the time. */
 struct report_view {
@@ -36,16 +37,9 @@ static inline bool report_may_see(const struct report_view *v, uid_t owner)
 
 bool report_may_see_limit(const struct report_view *v, const struct account *a,
 			  const struct quota_line *q);
-/* Of the sums of label: those stores only that the asker may see, "" left out; sorted by label. */
-struct report_label {
-	const char *label; /* owned by the survey */
-	uint64_t n_stores, linked, pss, uss, pool;
-};
-/* *ret is to be freed. -ENOMEM. */
-int report_labels(const struct report_view *v, const struct survey *s, struct report_label **ret,
+/* survey_labels() of those stores only that the asker may see. */
+int report_labels(const struct report_view *v, const struct survey *s, struct survey_label **ret,
 		  size_t *ret_n);
-/* "partition", "user", "label", "store". */
-const char *report_limit_name(unsigned kind);
 
 /* Adds "tier" to what report_status() says; null where there is none. */
 void report_tier(const struct report_view *v, struct account *a, struct json_object *o);

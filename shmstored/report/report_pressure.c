@@ -9,6 +9,7 @@
 
 #include "account.h"
 #include "config.h"
+#include "fields.h"
 #include "gate.def"
 #include "host.h"
 #include "jsonmake.h"
@@ -72,13 +73,10 @@ void report_memory(const struct report_view *v, struct host *h, struct json_obje
 	memjson_amount(o, "kill", limit_of(p, p->limits.kill));
 	memjson_amount(o, "gate", limit_of(p, p->limits.gate));
 	memjson_amount(o, "low", limit_of(p, p->limits.low));
-	jsonmake_i64(o, "delta_ppm", p->limits.rule.delta_ppm);
-	jsonmake_i64(o, "growth_most", p->growth_most);
-	jsonmake_u64(o, "above_kill", p->n_above);
+	fields_of(o, p, FIELD(limits.rule.delta_ppm, "delta_ppm"), SAME(growth_most),
+		  FIELD(n_above, "above_kill"), PLACE("above_kill_seconds"), NUMBER(samples),
+		  FIELD(n_unknown, "unknown_samples"), FIELD(last_cost_ns, "cost_ns"));
 	jsonmake_seconds(o, "above_kill_seconds", (int64_t)pressure_above_ns(p));
-	jsonmake_u64(o, "samples", p->n_samples);
-	jsonmake_u64(o, "unknown_samples", p->n_unknown);
-	jsonmake_u64(o, "cost_ns", p->last_cost_ns);
 	jsonmake_flag(o, "swap", h->config->pressure.swap);
 	memjson_levels(o, &p->reading);
 	partitions_part(h, o);
@@ -140,9 +138,7 @@ static void plan_part(const struct report_view *v, const struct host *h, struct 
 		return;
 	jsonmake_text(o, "policy", policy_name(plans.policy));
 	jsonmake_i64(o, "need", plans.need > 0 ? plans.need : 0);
-	jsonmake_u64(o, "never", plans.n_never);
-	jsonmake_u64(o, "foreign", plans.n_foreign);
-	jsonmake_u64(o, "kept", plans.n_kept);
+	fields_of(o, &plans, NUMBER(never), NUMBER(foreign), NUMBER(kept));
 	for (size_t i = 0; i < plans.n; i++) {
 		const struct preempt_plan *p = &plans.plans[i];
 		struct json_object *item;

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "account.h"
-#include "accountquota_state.h"
+#include "accountquota.h"
 #include "config.h"
 #include "jsonmake.h"
 #include "member.h"
@@ -19,17 +19,6 @@ struct lines {
 	const struct account *account;
 	struct json_object *list;
 };
-
-const char *report_limit_name(unsigned kind)
-{
-	static const char *const kinds[] = {
-		[WIRE_LIMIT_NONE] = "none",   [WIRE_LIMIT_PARTITION] = "partition",
-		[WIRE_LIMIT_USER] = "user",   [WIRE_LIMIT_LABEL] = "label",
-		[WIRE_LIMIT_STORE] = "store",
-	};
-
-	return kind < sizeof(kinds) / sizeof(kinds[0]) ? kinds[kind] : "unknown";
-}
 
 /* Whether one of the asker's live stores has that label or that name. */
 static bool is_of_own_store(const struct report_view *v, const struct account *a,
@@ -71,7 +60,7 @@ static int add_line(const struct quota_line *q, void *arg)
 		return 0;
 	o = jsonmake_append(l->list, jsonmake_new());
 	fields_add(o, of_limit, q);
-	jsonmake_text(o, "kind", report_limit_name(q->kind));
+	jsonmake_text(o, "kind", quota_kind_name(q->kind));
 	return 0;
 }
 

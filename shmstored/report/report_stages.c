@@ -8,6 +8,7 @@
 
 #include "account.h"
 #include "config.h"
+#include "fields.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "member.h"
@@ -88,10 +89,7 @@ static void session_part(const struct report_view *v, const struct stages_sessio
 	if (!report_may_see(v, s->member->uid))
 		return;
 	o = jsonmake_append(list, jsonmake_new());
-	jsonmake_u64(o, "session", s->member->id);
-	jsonmake_text(o, "store", s->member->name);
-	jsonmake_i64(o, "pid", s->member->pid);
-	jsonmake_u64(o, "uid", s->member->uid);
+	fields_of(o, s->member, FIELD(id, "session"), FIELD(name, "store"), SAME(pid), SAME(uid));
 	jsonmake_text(o, "stage", s->name);
 	jsonmake_text(o, "state", state_of(s));
 	jsonmake_u64(o, "profile", s->at.profile);

@@ -22,57 +22,21 @@
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-static int by_label(const void *a, const void *b)
+static bool may_see(const void *view, uid_t uid)
 {
-	return strcmp(((const struct report_label *)a)->label,
-		      ((const struct report_label *)b)->label);
+	return report_may_see(view, uid);
 }
 
-int report_labels(const struct report_view *v, const struct survey *s, struct report_label **ret,
+int report_labels(const struct report_view *v, const struct survey *s, struct survey_label **ret,
 		  size_t *ret_n)
 {
-	struct report_label *l = calloc(s->n_stores + 1, sizeof(*l));
-	size_t n = 0, n_sums = 0;
-
-	if (!l)
-		return -ENOMEM;
-	for (size_t i = 0; i < s->n_stores; i++) {
-		const struct survey_store *st = &s->stores[i];
-
-		if (!st->label || !*st->label || !report_may_see(v, st->uid))
-			continue;
-		l[n++] = (struct report_label){
-			.label = st->label,
-			.n_stores = 1,
-			.linked = st->books.linked,
-			.pss = st->books.pss,
-			.uss = st->books.uss,
-			.pool = st->books.pool,
-		};
-	}
-	qsort(l, n, sizeof(*l), by_label);
-	for (size_t i = 0; i < n; i++) {
-		struct report_label *sum = n_sums ? &l[n_sums - 1] : NULL;
-
-		if (!sum || strcmp(sum->label, l[i].label) != 0) {
-			l[n_sums++] = l[i];
-			continue;
-		}
-		sum->n_stores++;
-		sum->linked += l[i].linked;
-		sum->pss += l[i].pss;
-		sum->uss += l[i].uss;
-		sum->pool += l[i].pool;
-	}
-	*ret = l;
-	*ret_n = n_sums;
-	return 0;
+	return survey_labels(s, may_see, v, ret, ret_n);
 }
 
 static void labels_part(const struct report_view *v, const struct survey *s,
 			struct json_object *list)
 {
-	struct report_label *labels;
+	struct survey_label *labels;
 	size_t n;
 
 	if (report_labels(v, s, &labels, &n) < 0)

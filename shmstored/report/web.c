@@ -98,7 +98,6 @@ struct web {
 	bool place_free;      /* the last place has become free */
 	struct request *turn; /* whose it is; NULL: that of the first to come */
 	struct request *queue, **queue_end;
-	uint64_t wake_ns; /* that wake_op is set to */
 	bool freed;
 };
 
@@ -249,20 +248,12 @@ static void on_tick(struct loop_op *op, int result, UNUSED unsigned flags)
 static void set_wake(struct web *w)
 {
 	MHD_UNSIGNED_LONG_LONG ms;
-	uint64_t wanted_ns;
 
 	if (MHD_get_timeout(w->daemon, &ms) != MHD_YES)
 		return;
-	wanted_ns = loop_clock() + ms * 1000000;
-	if (w->wake_op.busy) {
-		/* An earlier call than is needed finds nothing to do and sets it anew. */
-		if (wanted_ns < w->wake_ns)
-			loop_cancel(w->host->loop, &w->wake_op);
-		return;
-	}
-	w->wake_ns = wanted_ns;
 	w->wake_op.fn = on_wake;
-	if (loop_timer(w->host->loop, &w->wake_op, wanted_ns, 0) < 0)
+	/* An earlier call than is needed finds nothing to do and sets it anew. */
+	if (loop_timer_by(w->host->loop, &w->wake_op, loop_clock() + ms * 1000000) < 0)
 		log_say(LOG_WARNING, LOG_FIELDS(.error = -ENOMEM),
 			"HTTP: no timer; slow clients stay longer");
 }

@@ -18,7 +18,6 @@ struct web *web_free(struct web *w);
 
 /* From a request to its response: what is at which path, and who may see it.
  * Knows no sockets and no loop. */
-struct host;
 struct lateness;
 struct peeruid;
 

@@ -21,7 +21,6 @@
 #include "account.h"
 #include "config.h"
 #include "host.h"
-#include "metrics.h"
 #include "peeruid.h"
 #include "report.h"
 #include "web.h"

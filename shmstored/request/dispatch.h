@@ -24,33 +24,13 @@ int dispatch(struct conn *c, const void *packet, size_t n);
 	int req_##name(struct conn *c, UNUSED uint64_t serial,                         \
 		       UNUSED const struct wire_##name *body, UNUSED const char *tail, \
 		       UNUSED size_t tail_size)
-DISPATCH_HANDLER(hello);
-DISPATCH_HANDLER(ping);
-DISPATCH_HANDLER(register);
-DISPATCH_HANDLER(grant);
-DISPATCH_HANDLER(cancel);
-DISPATCH_HANDLER(broker);
-DISPATCH_HANDLER(bye);
-DISPATCH_HANDLER(query);
-DISPATCH_HANDLER(watch);
-DISPATCH_HANDLER(set);
-DISPATCH_HANDLER(reap);
-DISPATCH_HANDLER(arb);
-DISPATCH_HANDLER(arb_admin);
-DISPATCH_HANDLER(profile);
-DISPATCH_HANDLER(profile_admin);
-DISPATCH_HANDLER(stage_query);
-DISPATCH_HANDLER(stage_begin);
-DISPATCH_HANDLER(stage_end);
-DISPATCH_HANDLER(task_admit);
-DISPATCH_HANDLER(task_done);
-DISPATCH_HANDLER(task_runs);
-DISPATCH_HANDLER(actor_place);
-DISPATCH_HANDLER(actor_born);
-DISPATCH_HANDLER(actor_next);
-DISPATCH_HANDLER(actor_done);
-DISPATCH_HANDLER(actor_call);
-DISPATCH_HANDLER(actor_move);
+#define FROM_CLIENT(name) DISPATCH_HANDLER(name);
+#define FROM_DAEMON(name)
+#define WIRE(NAME, name, number, from, tail) FROM_##from(name)
+#include "wire.def"
+#undef WIRE
+#undef FROM_CLIENT
+#undef FROM_DAEMON
 
 /* The name of a kind of tasks, as requests have it in their tail. */
 #define PROFILENAME_WRONG                                                                          \

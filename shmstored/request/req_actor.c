@@ -78,13 +78,12 @@ static const char *why_not(int error)
 /* Answers DONE, or the error. late: the answer comes by itself. */
 static int answer_why(struct conn *c, uint64_t serial, int error, bool late, const char *why)
 {
-	static const struct wire_done done = {0};
 	int r = CONN_OK;
 
 	if (error < 0)
 		r = conn_refuse(c, serial, error, "%s", why);
 	else if (!late)
-		r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+		r = conn_send_done(c, serial);
 	actors_flush(conn_host(c)->actors);
 	return r;
 }

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "arbhost_state.h"
+#include "arbhost.h"
 #include "dispatch.h"
 #include "log.h"
 
@@ -90,8 +90,6 @@ static int refuse(struct conn *c, uint64_t serial, int error)
 
 static int answer(struct arbrequest *q, struct conn *c, int outcome)
 {
-	const struct arbcontext *x =
-		q->w->context ? arbguest_context(q->client, q->w->context) : NULL;
 	struct wire_arbed body = {
 		.outcome = outcome,
 		.context = q->w->context,
@@ -109,7 +107,7 @@ static int answer(struct arbrequest *q, struct conn *c, int outcome)
 			 "%" PRIu64 " bytes are more than the pool's capacity of %" PRIu64,
 			 q->w->bytes, q->bytes);
 	if (outcome != ARB_OK)
-		arbguest_tell(q->client, x, outcome,
+		arbguest_tell(q->client, q->w->context, outcome,
 			      q->w->pool ? arb_pool_id(q->client, q->w->pool) : 0, q->w->bytes,
 			      NULL);
 	if (q->text)
@@ -179,9 +177,8 @@ static struct arb_message admin_message(const struct wire_arb_admin *w, const st
 static const struct {
 	int64_t least, most;
 } knob_ranges[] = {
-	[ARB_KNOB_MAX_BYPASS] = {0, 1000000},  [ARB_KNOB_SUSPECT_TICKS] = {1, 1000000},
-	[ARB_KNOB_SPLIT_TICKS] = {1, 1000000}, [ARB_KNOB_RETRY_LIMIT] = {1, 1000000},
-	[ARB_KNOB_EARLY_DETECT] = {0, 1},      [ARB_KNOB_OS_PROBE] = {0, 1},
+#define KNOB(NAME, name, value, least, most) [ARB_KNOB_##NAME] = {least, most},
+#include "arbiter.def"
 };
 
 static bool is_knob(const struct wire_arb_admin *w)
@@ -208,15 +205,11 @@ static int refuse_knob(struct conn *c, uint64_t serial, const struct wire_arb_ad
 DISPATCH_HANDLER(arb_admin)
 {
 	struct account *a = account_find(conn_host(c), tail);
-	struct wire_done done = {0};
 	struct arb_message m;
 	int r;
 
 	if (!conn_is_admin(c))
-		return conn_refuse(
-			c, serial, -EPERM,
-			"the arbiter is told by root and the daemon's own user; you are user %u",
-			(unsigned)conn_peer(c)->uid);
+		return conn_refuse_user(c, serial, "the arbiter is told by");
 	if (body->op < WIRE_ARB_ADMIN_KNOB || body->op > WIRE_ARB_ADMIN_CANCEL)
 		return conn_fault(c, CONN_E_PROTOCOL, "ARB_ADMIN: no such operation: %u", body->op);
 	if (!a)
@@ -240,5 +233,5 @@ DISPATCH_HANDLER(arb_admin)
 	log_say(LOG_NOTICE, LOG_FIELDS(.conn = conn_name(c), .object = a->path),
 		"the arbiter was told %s, kind %u, target %" PRIu64 ", value %" PRId64,
 		arb_op_name(m.op), body->kind, body->target, body->value);
-	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+	return conn_send_done(c, serial);
 }

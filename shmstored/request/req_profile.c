@@ -7,7 +7,6 @@
  * PARTS_MAX bytes of all together.
  */
 #include <errno.h>
-#include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +15,6 @@
 #include "profiletasks.h"
 
 #define PARTS_MAX (4 * WIRE_PROFILE_TEXT_MAX)
-#define PLAIN     (JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE)
 
 static int refuse_off(struct conn *c, uint64_t serial)
 {
@@ -120,18 +118,6 @@ DISPATCH_HANDLER(profile)
 
 /* ---- tools ---- */
 
-static int show(struct conn *c, uint64_t serial, bool all, uint32_t uid)
-{
-	struct json_object *o = profilereport_make(conn_host(c), all, uid);
-	size_t n = 0;
-	const char *json = o ? json_object_to_json_string_length(o, PLAIN, &n) : NULL;
-	int r = json ? conn_send_document(c, serial, json, n)
-		     : conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory");
-
-	json_object_put(o);
-	return r;
-}
-
 static int send_text(struct conn *c, uint64_t serial, uint32_t uid)
 {
 	struct profile *p = profiles_of(conn_host(c)->profiles, uid);
@@ -199,7 +185,6 @@ static struct parts *parts_new(struct conn *c, uint32_t uid, size_t total)
 static int load(struct conn *c, uint64_t serial, const struct wire_profile_admin *w, uint32_t uid,
 		const char *tail, size_t n)
 {
-	static const struct wire_done done = {0};
 	const char *why = NULL;
 	struct parts *a;
 	int r = 0;
@@ -232,19 +217,18 @@ static int load(struct conn *c, uint64_t serial, const struct wire_profile_admin
 	if (r < 0)
 		return conn_refuse(c, serial, r == -EPROTONOSUPPORT ? -ENOTSUP : r,
 				   "the profile is refused: %s; nothing was changed", why);
-	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+	return conn_send_done(c, serial);
 }
 
 static int reset(struct conn *c, uint64_t serial, bool all, uint32_t uid)
 {
-	static const struct wire_done done = {0};
 	struct profiles *p = conn_host(c)->profiles;
 
 	if (!all)
 		profiles_reset(p, uid);
 	for (uint32_t u = 0; all && (u = profiles_next(p, u)) != UINT32_MAX; u++)
 		profiles_reset(p, u);
-	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+	return conn_send_done(c, serial);
 }
 
 DISPATCH_HANDLER(profile_admin)
@@ -258,13 +242,11 @@ DISPATCH_HANDLER(profile_admin)
 	if (!conn_host(c)->profiles)
 		return refuse_off(c, serial);
 	if (uid != mine && !conn_is_admin(c))
-		return conn_refuse(
-			c, serial, -EPERM,
-			"others' profiles are for root and the daemon's own user; you are user %u",
-			(unsigned)mine);
+		return conn_refuse_user(c, serial, "others' profiles are for");
 	switch ((enum wire_profile_admin_op)body->op) {
 	case WIRE_PROFILE_ADMIN_SHOW:
-		return show(c, serial, all, uid);
+		return conn_send_object(c, serial, profilereport_make(conn_host(c), all, uid),
+					"the daemon is out of memory");
 	case WIRE_PROFILE_ADMIN_TEXT:
 		return send_text(c, serial, uid);
 	case WIRE_PROFILE_ADMIN_LOAD:

@@ -8,7 +8,6 @@
  * have come, or the connection ended. The loop's thread only.
  */
 #include <errno.h>
-#include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,8 +15,6 @@
 #include "dispatch.h"
 #include "host.h"
 #include "report.h"
-
-#define PLAIN (JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE)
 
 struct asking {
 	struct conn *conn;
@@ -49,41 +46,27 @@ static void asking_free(struct asking *a)
 static int answer(struct conn *c, uint64_t serial, enum wire_question what, const char *path)
 {
 	unsigned uid = conn_is_admin(c) ? REPORT_ALL : conn_peer(c)->uid;
-	struct json_object *o;
-	const char *json;
-	size_t n;
-	int r;
 
 	if (*path && !account_find(conn_host(c), path))
 		return conn_refuse(c, serial, -ENOENT,
 				   "%s is no partition that this daemon watches; \"shmstore-admin "
 				   "status\" lists them",
 				   path);
-	o = report_make(conn_host(c), what, path, uid);
-	json = o ? json_object_to_json_string_length(o, PLAIN, &n) : NULL;
-	if (json)
-		r = conn_send_document(c, serial, json, n);
-	else
-		r = conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory");
-	json_object_put(o);
-	return r;
+	return conn_send_object(c, serial, report_make(conn_host(c), what, path, uid),
+				"the daemon is out of memory");
 }
 
 static void answer_late(struct asking *a)
 {
 	struct conn *c = a->conn;
-	uint64_t serial = a->serial;
-	char *path = a->path;
-	int error = a->error, r;
+	int r;
 
-	a->path = NULL;
-	asking_free(a); /* before anything is sent: that may end the connection, and it with that */
-	if (error)
-		r = conn_refuse(c, serial, error, "the bytes could not be accounted for: %s",
-				shmstore_strerror(error));
+	if (a->error)
+		r = conn_refuse(c, a->serial, a->error, "the bytes could not be accounted for: %s",
+				shmstore_strerror(a->error));
 	else
-		r = answer(c, serial, WIRE_QUERY_RECONCILE, path);
-	free(path);
+		r = answer(c, a->serial, WIRE_QUERY_RECONCILE, a->path);
+	asking_free(a);
 	if (r > 0)
 		conn_drop(c, (enum conn_outcome)r, "it does not read its answers");
 }

@@ -21,6 +21,7 @@
 #include "beneath.h"
 #include "dispatch.h"
 #include "events.h"
+#include "fields.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "member.h"
@@ -29,7 +30,6 @@
 #include "scanner.h"
 
 #define ACTIONS_MAX 1000u
-#define PLAIN       (JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE)
 
 struct reaping {
 	struct scanner_job job;
@@ -78,11 +78,9 @@ static int add_action(const struct shmstore_gc_action *action, void *arg)
 	if (r->n_actions++ >= ACTIONS_MAX)
 		return 0;
 	o = jsonmake_append(r->actions, jsonmake_new());
+	fields_of(o, action, PLACE("what"), SAME(path), SAME(bytes), NUMBER(objects),
+		  SAME(evidence));
 	jsonmake_text(o, "what", shmstore_gc_what_name(action->what));
-	jsonmake_text(o, "path", action->path);
-	jsonmake_u64(o, "bytes", action->bytes);
-	jsonmake_u64(o, "objects", action->n_objects);
-	jsonmake_text(o, "evidence", action->evidence);
 	jsonmake_text(o, "error", action->error ? shmstore_strerror(action->error) : NULL);
 	return 0;
 }
@@ -142,10 +140,7 @@ static struct json_object *document(struct reaping *r)
 	jsonmake_child(o, "actions", r->actions);
 	r->actions = NULL;
 	jsonmake_u64(o, "left_out", r->n_actions > ACTIONS_MAX ? r->n_actions - ACTIONS_MAX : 0);
-	jsonmake_u64(o, "freed", r->report.freed);
-	jsonmake_u64(o, "stores", r->report.n_stores);
-	jsonmake_u64(o, "leases", r->report.n_leases);
-	jsonmake_u64(o, "objects", r->report.n_objects);
+	fields_of(o, &r->report, SAME(freed), NUMBER(stores), NUMBER(leases), NUMBER(objects));
 	jsonmake_u64(o, "failed", r->n_failed);
 	jsonmake_flag(o, "leases_stay", r->expiry_ms != UINT64_MAX);
 	return o;
@@ -175,22 +170,17 @@ static int refuse(const struct reaping *r)
 static int reply(struct reaping *r)
 {
 	struct json_object *o;
-	const char *json;
-	size_t n;
-	int e;
 
 	if (r->result < 0)
 		return refuse(r);
 	jsonmake_begin();
 	o = document(r);
-	json = jsonmake_failed() ? NULL : json_object_to_json_string_length(o, PLAIN, &n);
-	if (json)
-		e = conn_send_document(r->conn, r->serial, json, n);
-	else
-		e = conn_refuse(r->conn, r->serial, -ENOMEM,
+	if (jsonmake_failed()) {
+		json_object_put(o);
+		o = NULL;
+	}
+	return conn_send_object(r->conn, r->serial, o,
 				"it was reaped, but there is no memory to say how");
-	json_object_put(o);
-	return e;
 }
 
 /* Tells the books and the watchers what the reap changed. */
@@ -212,9 +202,7 @@ static void tell(const struct reaping *r)
 	jsonmake_text(fields, "name", r->known ? r->name : NULL);
 	jsonmake_u64(fields, "uid", r->uid);
 	jsonmake_u64(fields, "asked_by", r->asker);
-	jsonmake_u64(fields, "freed", r->report.freed);
-	jsonmake_u64(fields, "objects", r->report.n_objects);
-	jsonmake_u64(fields, "leases", r->report.n_leases);
+	fields_of(fields, &r->report, SAME(freed), NUMBER(objects), NUMBER(leases));
 	jsonmake_flag(fields, "leases_stay", r->expiry_ms != UINT64_MAX);
 	events_emit(h->events, EVENT_STORE_REAPED, r->path, fields);
 }

@@ -118,7 +118,6 @@ static struct member *member_of(const struct host *h, uint64_t id)
 DISPATCH_HANDLER(stage_end)
 {
 	struct member *m = body->session ? member_of(conn_host(c), body->session) : conn_member(c);
-	static const struct wire_done done = {0};
 	struct stages_answer a;
 
 	if (!m && !body->session)
@@ -132,6 +131,5 @@ DISPATCH_HANDLER(stage_end)
 		return conn_refuse(c, serial, -ENOENT,
 				   "no stage runs there: the daemon may have been started anew "
 				   "since its begin");
-	return body->session ? conn_send(c, WIRE_DONE, serial, &done, NULL, 0)
-			     : stages_send(c, serial, &a);
+	return body->session ? conn_send_done(c, serial) : stages_send(c, serial, &a);
 }

@@ -15,7 +15,6 @@
 
 #include "account.h"
 #include "accountquota.h"
-#include "accountquota_state.h"
 #include "actors.h"
 #include "admit.h"
 #include "config.h"
@@ -124,12 +123,11 @@ DISPATCH_HANDLER(ping)
 /* BYE: the store closes in good order. Its kept or not yet removed objects stay. */
 DISPATCH_HANDLER(bye)
 {
-	const struct wire_done done = {0};
 	struct member *m = conn_member(c);
 
 	if (m)
 		member_leaves(m);
-	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+	return conn_send_done(c, serial);
 }
 
 /* SET: a limit at run time, by an administrator. accountquota_set() knows the keys. */
@@ -137,21 +135,17 @@ DISPATCH_HANDLER(bye)
 
 DISPATCH_HANDLER(set)
 {
-	struct wire_done done = {0};
 	char reason[REASON_MAX] = "";
 	int r;
 
 	if (body->reserved)
 		return conn_fault(c, CONN_E_PROTOCOL, "SET: reserved is not 0");
 	if (!conn_is_admin(c))
-		return conn_refuse(
-			c, serial, -EPERM,
-			"limits are set by root and the daemon's own user; you are user %u",
-			(unsigned)conn_peer(c)->uid);
+		return conn_refuse_user(c, serial, "limits are set by");
 	r = accountquota_set(conn_host(c), tail, reason, sizeof(reason));
 	if (r < 0)
 		return conn_refuse(c, serial, r, "%s", reason);
-	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+	return conn_send_done(c, serial);
 }
 
 /* GRANT and CANCEL: a store asks for bytes that it may write, and may wait for them; it waits no
@@ -206,22 +200,21 @@ DISPATCH_HANDLER(cancel)
 {
 	struct admit *a = conn_host(c)->admit;
 	struct member *m = conn_member(c);
-	struct wire_done done = {0};
 	int r;
 
 	if (a && admit_cancel(a, c, body->serial)) {
 		r = conn_refuse(c, body->serial, -ECANCELED, "it was canceled");
 		if (r == CONN_OK)
-			r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+			r = conn_send_done(c, serial);
 		admit_settle(a);
 		return r;
 	}
 	if (actors_cancel(conn_host(c)->actors, c, body->serial)) {
 		r = conn_refuse(c, body->serial, -ECANCELED, "it was canceled");
-		return r == CONN_OK ? conn_send(c, WIRE_DONE, serial, &done, NULL, 0) : r;
+		return r == CONN_OK ? conn_send_done(c, serial) : r;
 	}
 	/* A request that does not wait any more was answered before: that answer stands. */
 	if (m && m->quota)
 		accountquota_cancel(m, body->serial);
-	return conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+	return conn_send_done(c, serial);
 }

@@ -77,10 +77,7 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 	int r;
 
 	if (want.uid != conn_peer(c)->uid && !conn_is_admin(c))
-		return conn_refuse(
-			c, serial, -EPERM,
-			"others' tasks are for root and the daemon's own user; you are user %u",
-			(unsigned)conn_peer(c)->uid);
+		return conn_refuse_user(c, serial, "others' tasks are for");
 	if (is_beyond_stage(c, w))
 		return refuse_stage(c, serial, w);
 	if (!a)
@@ -135,7 +132,6 @@ DISPATCH_HANDLER(task_runs)
 
 DISPATCH_HANDLER(task_done)
 {
-	static const struct wire_done done = {0};
 	struct admit *a = conn_host(c)->admit;
 	int r = a ? admit_done(a, c, body->task) : -ENOENT;
 
@@ -144,7 +140,7 @@ DISPATCH_HANDLER(task_done)
 				   r == -EPERM ? "the task was admitted on another connection: "
 						 "only that one may end it"
 					       : "no such task runs");
-	r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+	r = conn_send_done(c, serial);
 	admit_settle(a);
 	return r;
 }

@@ -11,7 +11,7 @@
  *
  * A client so far behind that the ring has gone round misses the oldest, and sees that by the
  * numbers. Numbers begin anew with each life of the daemon: one from before, greater than the last,
- * means from now on. A watch is freed when its connection ended and its timer is not in flight.
+ * means from now on.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -30,12 +30,11 @@
 struct watch {
 	struct event_sink sink;
 	struct conn_end end;
-	struct conn *conn; /* NULL: it ended */
+	struct conn *conn;
 	struct host *host;
 	uint64_t told; /* number of the last event that was looked at */
 	struct loop_op timer;
 	bool catching_up;
-	bool telling; /* catch_up() is at work on it: not to be freed under its hands */
 };
 
 static bool may_see(const struct watch *w, uint64_t sequence)
@@ -72,26 +71,16 @@ static int tell_kept(UNUSED enum event e, uint64_t sequence, const char *json, v
 {
 	struct watch *w = arg;
 
-	if (!w->conn)
-		return CONN_E_GONE;
 	if (conn_waiting(w->conn) > CATCH_UP_BYTES)
 		return NO_ROOM;
 	return tell(w, sequence, json, strlen(json));
 }
 
-/* Tells what is kept and was not told. A conn_outcome; afterwards it is live, or the timer runs, or
- * w is gone with its connection. */
+/* Tells what is kept and was not told. A conn_outcome; afterwards it is live, or the timer runs. */
 static int catch_up(struct watch *w)
 {
-	int r;
+	int r = events_each(w->host->events, w->told, w->sink.mask, tell_kept, w);
 
-	w->telling = true;
-	r = events_each(w->host->events, w->told, w->sink.mask, tell_kept, w);
-	w->telling = false;
-	if (!w->conn) {
-		free(w);
-		return CONN_E_GONE;
-	}
 	w->catching_up = false;
 	if (r == NO_ROOM &&
 	    loop_timer(w->host->loop, &w->timer, loop_clock() + CATCH_UP_NS, 0) == 0)
@@ -105,13 +94,8 @@ static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flag
 {
 	struct watch *w = CONTAINER_OF(op, watch, timer);
 	struct conn *c = w->conn;
-	int r;
+	int r = catch_up(w);
 
-	if (!c) {
-		free(w);
-		return;
-	}
-	r = catch_up(w);
 	if (r > 0)
 		conn_drop(c, (enum conn_outcome)r, "it watches, but does not read");
 }
@@ -121,11 +105,7 @@ static void on_end(struct conn_end *e, UNUSED struct conn *c)
 	struct watch *w = CONTAINER_OF(e, watch, end);
 
 	events_unsubscribe(w->host->events, &w->sink);
-	w->conn = NULL;
-	if (w->timer.busy)
-		loop_cancel(w->host->loop, &w->timer); /* on_timer() frees */
-	else if (!w->telling)
-		free(w);
+	loop_release(w->host->loop, &w->timer, w);
 }
 
 /* "a,b" as bits; "" = all. False: ret_bad is the name that there is not. */
@@ -166,7 +146,6 @@ static int refuse_name(struct conn *c, uint64_t serial, const char *bad)
 DISPATCH_HANDLER(watch)
 {
 	struct events *events = conn_host(c)->events;
-	struct wire_done done = {0};
 	char bad[NAME_MAX_SIZE];
 	struct watch *w;
 	uint64_t mask;
@@ -188,6 +167,6 @@ DISPATCH_HANDLER(watch)
 								      : events_last(events)};
 	events_subscribe(events, &w->sink);
 	conn_on_end(c, &w->end);
-	r = conn_send(c, WIRE_DONE, serial, &done, NULL, 0);
+	r = conn_send_done(c, serial);
 	return r ? r : catch_up(w);
 }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arbhost_state.h"
+#include "arbhost.h"
 
 #define POOLS_MAX 16u /* of one RESERVE */
 
@@ -22,6 +22,31 @@ const char *arbbytes_name(const char *text, char room[ARB_NAME_MAX + 1])
 {
 	snprintf(room, ARB_NAME_MAX + 1, "%.*s", (int)ARB_NAME_MAX, text);
 	return *room ? room : NULL;
+}
+
+uint32_t arbbytes_list(const char *text, uint32_t *ids, uint64_t *amounts, uint32_t most)
+{
+	for (uint32_t n = 0; n < most; text++) {
+		unsigned long long id;
+		char *end;
+
+		if (*text < '1' || *text > '9')
+			return 0;
+		errno = 0;
+		id = strtoull(text, &end, 10);
+		if (amounts) {
+			if (*end != ':' || end[1] < '0' || end[1] > '9')
+				return 0;
+			amounts[n] = strtoull(end + 1, &end, 10);
+		}
+		if (errno || id > UINT32_MAX || (*end && *end != ','))
+			return 0;
+		ids[n++] = (uint32_t)id;
+		if (!*end)
+			return n;
+		text = end;
+	}
+	return 0;
 }
 
 uint64_t arbbytes_capacity(const struct arbhost *h, uint64_t pool)
@@ -131,48 +156,20 @@ void arbbytes_done(struct arbguest *c, const struct arbcontext *x, UNUSED int ou
 		look(c, x->reservation, 1);
 }
 
-/* "pool:bytes,pool:bytes". How many; 0: it is not so. */
-static uint32_t parse_pools(const struct arbguest *c, const char *text, uint32_t *pools,
-			    uint64_t *amounts)
-{
-	uint32_t n = 0;
-
-	while (n < POOLS_MAX) {
-		unsigned long long pool, bytes;
-		char *end;
-
-		if (*text < '1' || *text > '9')
-			return 0;
-		errno = 0;
-		pool = strtoull(text, &end, 10);
-		if (errno || pool > UINT32_MAX || *end != ':' || end[1] < '0' || end[1] > '9')
-			return 0;
-		bytes = strtoull(end + 1, &end, 10);
-		if (errno || !arbguest_has_pool(c, (uint32_t)pool))
-			return 0;
-		pools[n] = (uint32_t)pool;
-		amounts[n++] = bytes;
-		if (!*end)
-			return n;
-		if (*end != ',')
-			return 0;
-		text = end + 1;
-	}
-	return 0;
-}
-
 /* Entries for n reservations, none of which is there. 0, -errno. */
 static int add_entries(struct arbguest *c, uint32_t id, const uint32_t *pools, uint32_t n)
 {
 	struct arbreservation *made;
 
 	for (uint32_t i = 0; i < n; i++) {
-		int r = arbguest_add_reservation(c, id + i, pools[i], &made);
+		int r = arbguest_add_reservation(c, id + i, &made);
 
 		if (r < 0) {
 			look(c, id, i);
 			return r;
 		}
+		made->pool = pools[i];
+		made->asked = true;
 	}
 	return 0;
 }
@@ -213,12 +210,15 @@ int arbbytes_reserve(struct arbrequest *q)
 	int r;
 
 	if (*q->tail)
-		n = parse_pools(c, q->tail, pools, amounts);
+		n = arbbytes_list(q->tail, pools, amounts, POOLS_MAX);
 	if (!n || !w->reservation || w->reservation > UINT32_MAX - n ||
-	    !arbguest_has_pool(c, pools[0]) || any_taken(c, w->reservation, n))
+	    any_taken(c, w->reservation, n))
 		return ARB_INVALID;
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
+		if (!arbguest_has_pool(c, pools[i]))
+			return ARB_INVALID;
 		ids[i] = arb_pool_id(c, pools[i]);
+	}
 	if (*q->tail) {
 		m.list = ids;
 		m.amounts = amounts;
@@ -243,7 +243,6 @@ int arbbytes_reserve(struct arbrequest *q)
  * is booked before they are. */
 static int release(struct arbguest *c, struct arbreservation *r, bool written)
 {
-	struct arb_message m = {.op = ARB_OP_RELEASE, .reservation = arb_id(c, r->id)};
 	int outcome;
 
 	if (r->pool == WIRE_ARB_PARTITION) {
@@ -254,7 +253,7 @@ static int release(struct arbguest *c, struct arbreservation *r, bool written)
 		else
 			arbkernel_glance(c->host, c, 0);
 	}
-	outcome = arbhost_step(c->host, &m);
+	outcome = arbhost_about(c->host, ARB_OP_RELEASE, 0, arb_id(c, r->id));
 	arbguest_look_reservation(c, r);
 	return outcome;
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "arbhost_state.h"
+#include "arbhost.h"
 #include "log.h"
 
 #define MS UINT64_C(1000000)
@@ -26,12 +26,11 @@ static bool can_call(const struct arbguest *c)
 
 int arbcall_offer(struct arbguest *c, struct arbreservation *r)
 {
-	struct arb_message m = {.op = ARB_OP_UNPIN, .reservation = arb_id(c, r->id)};
 	int outcome;
 
 	if (!r->unpinned || !can_call(c))
 		return ARB_OK;
-	outcome = arbhost_step(c->host, &m);
+	outcome = arbhost_about(c->host, ARB_OP_UNPIN, 0, arb_id(c, r->id));
 	r->offered = outcome == ARB_OK;
 	return outcome;
 }
@@ -49,16 +48,13 @@ static void offer_all(struct arbguest *c)
 static void take_back_all(struct arbguest *c)
 {
 	for (struct arbreservation *r = c->reservations; r; r = c->cursor) {
-		struct arb_message m = {
-			.op = ARB_OP_PIN, .flags = ARB_NONBLOCK, .reservation = arb_id(c, r->id)};
-
 		c->cursor = r->hh.next;
 		if (!r->offered)
 			continue;
 		r->offered = false;
 		/* A spilled reservation (0 bytes) stays so until its owner pins it. */
 		if (r->bytes)
-			arbhost_step(c->host, &m);
+			arbhost_about(c->host, ARB_OP_PIN, ARB_NONBLOCK, arb_id(c, r->id));
 	}
 }
 
@@ -96,10 +92,7 @@ void arbcall_forget(struct arbguest *c, struct arbreservation *r)
 /* The core's job on r has ended; the client's messages told the bytes that went. */
 static void answer_core(struct arbguest *c, const struct arbreservation *r)
 {
-	struct arb_message m = {
-		.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = arb_id(c, r->id)};
-
-	arbhost_step(c->host, &m);
+	arbhost_about(c->host, ARB_OP_SPILLED, ARB_ALL, arb_id(c, r->id));
 }
 
 static bool send_call(struct arbguest *c, struct arbreservation *r)
@@ -160,12 +153,9 @@ static void fail(struct arbguest *c)
 
 void arbcall_tick(struct arbhost *h)
 {
-	struct arbguest *c, *next;
-
 	if (!h->n_calls)
 		return;
-	HASH_ITER(hh, h->clients, c, next)
-	{
+	for (struct arbguest *c = h->clients; c; c = c->hh.next) {
 		if (!c->call.id || arb_now(h) < c->call.deadline_ns)
 			continue;
 		log_say(LOG_WARNING, LOG_FIELDS(.object = c->member->path),
@@ -180,14 +170,11 @@ void arbcall_pressure(struct arbhost *h, uint32_t level)
 {
 	struct wire_arb_call body = {
 		.kind = WIRE_ARB_CALL_PRESSURE, .pool = WIRE_ARB_PARTITION, .level = level};
-	struct arbguest *c, *next;
 
-	HASH_ITER(hh, h->clients, c, next)
-	{
-		/* A client that has not read the last one learns enough from that. */
+	/* A client that has not read the last one learns enough from that. */
+	for (struct arbguest *c = h->clients; c; c = c->hh.next)
 		if (c->serve && conn_waiting(c->serve) < sizeof(struct wire_header) + sizeof(body))
 			(void)conn_send(c->serve, WIRE_ARB_CALL, 0, &body, NULL, 0);
-	}
 }
 
 /* ---- the channel ----------------------------------------------------------------------------- */

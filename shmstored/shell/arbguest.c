@@ -18,35 +18,50 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "arbhost_state.h"
+#include "arbhost.h"
 #include "events.h"
+#include "fields.h"
 #include "jsonmake.h"
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-struct arbcontext *arbguest_context(struct arbguest *c, uint32_t id)
-{
-	struct arbcontext *x;
+/*
+ * A table of the client's: finds an entry by its id, which stands behind its handle; or makes it,
+ * within the bound that the configuration sets.
+ */
+#define TABLE(name, entries, most)                                                       \
+	struct arb##name *arbguest_##name(struct arbguest *c, uint32_t id)               \
+	{                                                                                \
+		struct arb##name *e;                                                     \
+                                                                                         \
+		HASH_FIND(hh, c->entries, &id, sizeof(id), e);                           \
+		return e;                                                                \
+	}                                                                                \
+                                                                                         \
+	int arbguest_add_##name(struct arbguest *c, uint32_t id, struct arb##name **ret) \
+	{                                                                                \
+		struct arb##name *e = arbguest_##name(c, id);                            \
+                                                                                         \
+		if (!e) {                                                                \
+			if (HASH_COUNT(c->entries) >= arb_config(c->host)->most)         \
+				return -EMFILE;                                          \
+			e = calloc(1, sizeof(*e));                                       \
+			if (!e)                                                          \
+				return -ENOMEM;                                          \
+			e->id = id;                                                      \
+			HASH_ADD(hh, c->entries, id, sizeof(e->id), e);                  \
+			if (!e->hh.tbl) {                                                \
+				free(e);                                                 \
+				return -ENOMEM;                                          \
+			}                                                                \
+		}                                                                        \
+		*ret = e;                                                                \
+		return 0;                                                                \
+	}
 
-	HASH_FIND(hh, c->contexts, &id, sizeof(id), x);
-	return x;
-}
-
-struct arbtask *arbguest_task(struct arbguest *c, uint32_t id)
-{
-	struct arbtask *t;
-
-	HASH_FIND(hh, c->tasks, &id, sizeof(id), t);
-	return t;
-}
-
-struct arbreservation *arbguest_reservation(struct arbguest *c, uint32_t id)
-{
-	struct arbreservation *r;
-
-	HASH_FIND(hh, c->reservations, &id, sizeof(id), r);
-	return r;
-}
+TABLE(context, contexts, max_contexts)
+TABLE(task, tasks, max_tasks)
+TABLE(reservation, reservations, max_reservations)
 
 bool arbguest_has_pool(const struct arbguest *c, uint32_t pool)
 {
@@ -59,69 +74,25 @@ bool arbguest_has_pool(const struct arbguest *c, uint32_t pool)
 	return false;
 }
 
-int arbguest_add_context(struct arbguest *c, uint32_t id, struct arbcontext **ret)
+void arbguest_look_context(struct arbguest *c, struct arbcontext *x)
 {
-	struct arbcontext *x = arbguest_context(c, id);
+	struct arb_context_info i;
 
-	if (!x) {
-		if (HASH_COUNT(c->contexts) >= arb_config(c->host)->max_contexts)
-			return -EMFILE;
-		x = calloc(1, sizeof(*x));
-		if (!x)
-			return -ENOMEM;
-		x->id = id;
-		HASH_ADD(hh, c->contexts, id, sizeof(x->id), x);
-		if (!x->hh.tbl) {
-			free(x);
-			return -ENOMEM;
-		}
-		DL_APPEND(c->helpers, x);
-	}
-	*ret = x;
-	return 0;
+	if (arb_context(c->host->core, arb_id(c, x->id), arb_now(c->host), &i) &&
+	    i.state != ARB_UNKNOWN)
+		return;
+	HASH_DEL(c->contexts, x);
+	free(x);
 }
 
-int arbguest_add_task(struct arbguest *c, uint32_t id, struct arbtask **ret)
+void arbguest_forget_unbound(struct arbguest *c)
 {
-	struct arbtask *t = arbguest_task(c, id);
+	struct arbcontext *x, *next;
 
-	if (!t) {
-		if (HASH_COUNT(c->tasks) >= arb_config(c->host)->max_tasks)
-			return -EMFILE;
-		t = calloc(1, sizeof(*t));
-		if (!t)
-			return -ENOMEM;
-		t->id = id;
-		HASH_ADD(hh, c->tasks, id, sizeof(t->id), t);
-		if (!t->hh.tbl) {
-			free(t);
-			return -ENOMEM;
-		}
+	HASH_ITER(hh, c->contexts, x, next)
+	{
+		arbguest_look_context(c, x);
 	}
-	*ret = t;
-	return 0;
-}
-
-int arbguest_add_reservation(struct arbguest *c, uint32_t id, uint32_t pool,
-			     struct arbreservation **ret)
-{
-	struct arbreservation *r;
-
-	if (HASH_COUNT(c->reservations) >= arb_config(c->host)->max_reservations)
-		return -EMFILE;
-	r = calloc(1, sizeof(*r));
-	if (!r)
-		return -ENOMEM;
-	r->id = id;
-	r->pool = pool;
-	r->asked = true;
-	HASH_ADD(hh, c->reservations, id, sizeof(r->id), r);
-	if (!r->hh.tbl) {
-		free(r);
-		return -ENOMEM;
-	}
-	*ret = r;
-	return 0;
 }
 
 int arbguest_add_pool(struct arbguest *c, uint32_t pool)
@@ -149,36 +120,6 @@ void arbguest_drop_pool(struct arbguest *c, uint32_t pool)
 }
 
 /* ---- as the core has them -------------------------------------------------------------------- */
-
-void arbguest_dedicate(struct arbguest *c, struct arbcontext *x, struct arbtask *t)
-{
-	if (x->task == t)
-		return;
-	if (x->task)
-		DL_DELETE(x->task->contexts, x);
-	else
-		DL_DELETE(c->helpers, x);
-	x->task = t;
-	if (t)
-		DL_APPEND(t->contexts, x);
-	else
-		DL_APPEND(c->helpers, x);
-}
-
-void arbguest_look_context(struct arbguest *c, struct arbcontext *x)
-{
-	struct arb_context_info i;
-
-	if (arb_context(c->host->core, arb_id(c, x->id), arb_now(c->host), &i) &&
-	    i.state != ARB_UNKNOWN)
-		return;
-	if (x->task)
-		DL_DELETE(x->task->contexts, x);
-	else
-		DL_DELETE(c->helpers, x);
-	HASH_DEL(c->contexts, x);
-	free(x);
-}
 
 static void set_owner(struct arbreservation *r, struct arbtask *t)
 {
@@ -215,13 +156,9 @@ static void forget(struct arbguest *c, struct arbreservation *r)
 
 void arbguest_discount_task(struct arbguest *c, struct arbtask *t, bool all)
 {
-	struct arbreservation *r;
-
-	DL_FOREACH(t->holding, r)
-	{
+	for (struct arbreservation *r = t->holding; r; r = r->next)
 		if (all || !r->sealed)
 			count(c, r, 0, r->sealed);
-	}
 }
 
 void arbguest_look_reservation(struct arbguest *c, struct arbreservation *r)
@@ -239,32 +176,17 @@ void arbguest_look_reservation(struct arbguest *c, struct arbreservation *r)
 
 void arbguest_look_task(struct arbguest *c, struct arbtask *t)
 {
-	struct arbreservation *r, *r_next;
-	struct arbcontext *x, *x_next;
+	struct arbreservation *r, *next;
 	struct arb_task_info i;
 
-	DL_FOREACH_SAFE(t->holding, r, r_next)
+	DL_FOREACH_SAFE(t->holding, r, next)
 	{
 		arbguest_look_reservation(c, r);
 	}
-	DL_FOREACH_SAFE(t->contexts, x, x_next)
-	{
-		arbguest_look_context(c, x);
-	}
-	DL_FOREACH_SAFE(c->helpers, x, x_next)
-	{
-		arbguest_look_context(c, x);
-	}
 	if (arb_task(c->host->core, arb_id(c, t->id), &i))
 		return;
-	DL_FOREACH_SAFE(t->holding, r, r_next)
-	{
-		set_owner(r, NULL);
-	}
-	DL_FOREACH_SAFE(t->contexts, x, x_next)
-	{
-		arbguest_dedicate(c, x, NULL);
-	}
+	while (t->holding)
+		set_owner(t->holding, NULL);
 	HASH_DEL(c->tasks, t);
 	free(t);
 }
@@ -302,27 +224,27 @@ static bool event_of(int outcome, enum event *ret)
 	}
 }
 
-void arbguest_tell(struct arbguest *c, const struct arbcontext *x, int outcome, uint64_t pool,
-		   uint64_t bytes, const char *why)
+void arbguest_tell(struct arbguest *c, uint32_t context, int outcome, uint64_t pool, uint64_t bytes,
+		   const char *why)
 {
 	const struct member *m = c->member;
+	struct arb_context_info i = {0};
 	struct json_object *o;
 	enum event e;
+	bool bound;
 
 	if (!event_of(outcome, &e))
 		return;
 	if ((outcome == ARB_RETRY || outcome == ARB_SPLIT) && pool == WIRE_ARB_PARTITION)
 		arbhost_pressed(c->host);
+	bound = arb_context(c->host->core, arb_id(c, context), arb_now(c->host), &i);
 	o = jsonmake_new();
 	jsonmake_text(o, "partition", m->account->path);
-	jsonmake_text(o, "store", m->path);
-	jsonmake_i64(o, "pid", m->pid);
-	jsonmake_u64(o, "uid", m->uid);
-	jsonmake_u64(o, "context", x ? x->id : 0);
-	if (x && x->task)
-		jsonmake_u64(o, "task", x->task->id);
-	else
-		jsonmake_null(o, "task");
+	fields_of(o, m, FIELD(path, "store"), SAME(pid), SAME(uid));
+	jsonmake_u64(o, "context", bound ? context : 0);
+	jsonmake_null(o, "task");
+	if (bound && i.kind == ARB_DEDICATED)
+		jsonmake_u64(o, "task", (uint32_t)i.task);
 	jsonmake_text(o, "pool",
 		      pool == WIRE_ARB_PARTITION ? "partition"
 		      : pool                     ? "private"
@@ -365,7 +287,7 @@ void arbguest_done(struct arbhost *h, const struct arb_reply *r)
 		body.bytes = arbbytes_capacity(h, r->pool);
 	arbbytes_done(c, x, (int)r->outcome);
 	why = why_of(h, r);
-	arbguest_tell(c, x, (int)r->outcome, r->pool, r->bytes, why);
+	arbguest_tell(c, x->id, (int)r->outcome, r->pool, r->bytes, why);
 	if (!x->quiet || r->outcome != ARB_OK)
 		arbguest_send(c, WIRE_ARBED, serial, &body,
 			      r->outcome == ARB_TIMEDOUT ? why : r->why);
@@ -429,10 +351,8 @@ static void end_rest(struct arbguest *c)
 	}
 	HASH_ITER(hh, c->reservations, r, r_next)
 	{
-		struct arb_message m = {.op = ARB_OP_RELEASE, .reservation = arb_id(c, r->id)};
-
 		if (!r->asked)
-			arbhost_step(c->host, &m);
+			arbhost_about(c->host, ARB_OP_RELEASE, 0, arb_id(c, r->id));
 		arbcall_forget(c, r);
 		HASH_DEL(c->reservations, r);
 		free(r);
@@ -448,7 +368,6 @@ void arbguest_end(struct arbguest *c)
 {
 	struct arbhost *h = c->host;
 	struct arbcontext *x;
-	struct arb_message ghosts = {.op = ARB_OP_RELEASE, .reservation = arb_ours(c, ARB_GHOSTS)};
 
 	c->member->arb = NULL;
 	arbcall_end(c);
@@ -458,7 +377,7 @@ void arbguest_end(struct arbguest *c)
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
 		arbpage_end(c, slot);
 	if (c->core_ghosts)
-		arbhost_step(h, &ghosts);
+		arbhost_about(h, ARB_OP_RELEASE, 0, arb_ours(c, ARB_GHOSTS));
 	end_tasks(c);
 	end_rest(c);
 	if (c->todo)

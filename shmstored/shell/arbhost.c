@@ -21,7 +21,6 @@
 #include <stdlib.h>
 #include <utlist.h>
 
-#include "arbhost_state.h"
 #include "log.h"
 #include "part.h"
 #include "quota.h"
@@ -87,6 +86,13 @@ int arbhost_step(struct arbhost *h, const struct arb_message *m)
 	return outcome;
 }
 
+int arbhost_about(struct arbhost *h, enum arb_op op, unsigned flags, uint64_t reservation)
+{
+	struct arb_message m = {.op = op, .flags = flags, .reservation = reservation};
+
+	return arbhost_step(h, &m);
+}
+
 void arbhost_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes)
 {
 	struct arb_message m = {.op = ARB_OP_RESIZE,
@@ -117,15 +123,12 @@ void arbhost_pressed(struct arbhost *h)
 static void say_wanted(struct arbhost *h)
 {
 	bool parked = arb_n_parked(h->core) != 0;
-	struct arbguest *c, *next;
 
 	if (parked == h->wanted)
 		return;
 	h->wanted = parked;
-	HASH_ITER(hh, h->clients, c, next)
-	{
+	for (struct arbguest *c = h->clients; c; c = c->hh.next)
 		arbpage_wanted(c, parked);
-	}
 }
 
 /* Does anybody wait in the partition? Waits in private pools do not matter to others. */
@@ -188,15 +191,11 @@ static void arm(struct arbhost *h)
 /* Nothing is on its way back any more: tells the waiting clients. */
 static void end_coming(struct arbhost *h)
 {
-	struct arb_message ended = {
-		.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = ARB_COMING};
-	struct arb_message again = {.op = ARB_OP_UNPIN, .reservation = ARB_COMING};
-
 	if (!h->coming_wanted || h->kernel.core_coming)
 		return;
 	h->coming_wanted = false;
-	arbhost_step(h, &ended);
-	arbhost_step(h, &again);
+	arbhost_about(h, ARB_OP_SPILLED, ARB_ALL, ARB_COMING);
+	arbhost_about(h, ARB_OP_UNPIN, 0, ARB_COMING);
 }
 
 static void settle_clients(struct arbhost *h)
@@ -228,12 +227,6 @@ void arbhost_settle(struct arbhost *h)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-static void host_free(struct arbhost *h)
-{
-	arb_free(h->core);
-	free(h);
-}
-
 static void look(struct arbhost *h)
 {
 	struct arb_message m = {.op = ARB_OP_TICK};
@@ -249,9 +242,7 @@ static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct arbhost *h = CONTAINER_OF(op, arbhost, timer);
 
-	if (h->closed)
-		host_free(h);
-	else if (result == -ECANCELED)
+	if (result == -ECANCELED)
 		arm(h);
 	else if (result >= 0)
 		look(h);
@@ -338,10 +329,8 @@ static void part_close(struct account *a)
 		account_survey_cancel(a, &h->survey);
 	while (h->clients)
 		arbguest_end(h->clients);
-	if (h->timer.busy)
-		loop_cancel(a->host->loop, &h->timer); /* its last call frees */
-	else
-		host_free(h);
+	arb_free(h->core);
+	loop_release(a->host->loop, &h->timer, h);
 }
 
 static int part_open(struct account *a)

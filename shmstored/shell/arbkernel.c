@@ -29,7 +29,7 @@
 #include <sys/statvfs.h>
 
 #include "accountquota.h"
-#include "arbhost_state.h"
+#include "arbhost.h"
 #include "quota.h"
 #include "reaper.h"
 #include "tierkeeper.h"
@@ -133,7 +133,6 @@ static void tell_client(struct arbhost *h, struct arbguest *c, bool raise)
 static void tell(struct arbhost *h, struct arbguest *only, bool raise)
 {
 	struct arbkernel *k = &h->kernel;
-	struct arbguest *c, *next;
 
 	if ((k->objects > k->core_objects) == raise)
 		arbhost_set(h, ARB_OBJECTS, &k->core_objects, k->objects);
@@ -144,27 +143,22 @@ static void tell(struct arbhost *h, struct arbguest *only, bool raise)
 	if (only)
 		tell_client(h, only, raise);
 	else
-		HASH_ITER(hh, h->clients, c, next)
-		{
+		for (struct arbguest *c = h->clients; c; c = c->hh.next)
 			tell_client(h, c, raise);
-		}
 }
 
 void arbkernel_refresh(struct arbhost *h, struct arbguest *only)
 {
 	struct arbkernel *k = &h->kernel;
 	struct arb_message resize = {.op = ARB_OP_POOL_RESIZE, .pool = WIRE_ARB_PARTITION};
-	struct arbguest *c, *next;
 	struct statvfs fs;
 
 	/* The ledgers before the kernel: bytes written in between count twice, not never. */
 	if (only) {
 		read_client(h, only);
 	} else {
-		HASH_ITER(hh, h->clients, c, next)
-		{
+		for (struct arbguest *c = h->clients; c; c = c->hh.next)
 			read_client(h, c);
-		}
 		read_ledgers(h);
 	}
 	if (fstatvfs(h->account->fd, &fs) < 0)
@@ -268,29 +262,23 @@ static void book_ghosts(struct arbguest *c)
 
 static void unbook_ghosts(struct arbguest *c)
 {
-	struct arb_message m = {.op = ARB_OP_RELEASE, .reservation = arb_ours(c, ARB_GHOSTS)};
-
-	if (c->core_ghosts && !c->ghosts && arbhost_step(c->host, &m) == ARB_OK)
+	if (c->core_ghosts && !c->ghosts &&
+	    arbhost_about(c->host, ARB_OP_RELEASE, 0, arb_ours(c, ARB_GHOSTS)) == ARB_OK)
 		c->core_ghosts = 0;
 }
 
 void arbkernel_surveyed(struct arbhost *h, const struct survey *s)
 {
-	struct arbguest *c, *next;
-
 	h->kernel.drift = s->usage.foreign;
 	h->kernel.ghosts = 0;
-	HASH_ITER(hh, h->clients, c, next)
-	{
+	for (struct arbguest *c = h->clients; c; c = c->hh.next) {
 		c->ghosts = ghosts_of(s, c->member->pid);
 		h->kernel.ghosts += c->ghosts;
 		book_ghosts(c);
 	}
 	arbkernel_refresh(h, NULL);
-	HASH_ITER(hh, h->clients, c, next)
-	{
+	for (struct arbguest *c = h->clients; c; c = c->hh.next)
 		unbook_ghosts(c);
-	}
 }
 
 /*
@@ -314,9 +302,6 @@ void arbevict_want(struct arbhost *h, uint64_t bytes)
 /* The core's job is over, well or not: the kernel's count was booked before. */
 static void end(struct arbhost *h)
 {
-	struct arb_message ended = {
-		.op = ARB_OP_SPILLED, .flags = ARB_ALL, .reservation = ARB_EVICTABLE};
-	struct arb_message again = {.op = ARB_OP_UNPIN, .reservation = ARB_EVICTABLE};
 	bool helped = h->kernel.used <= h->evict.goal;
 
 	h->evict.running = false;
@@ -327,9 +312,9 @@ static void end(struct arbhost *h)
 		h->evict.rest_until_ns = arb_now(h) + REST_NS;
 		arbkernel_refresh(h, NULL);
 	}
-	arbhost_step(h, &ended);
-	if (helped)
-		arbhost_step(h, &again); /* what is left of it may be had as well */
+	arbhost_about(h, ARB_OP_SPILLED, ARB_ALL, ARB_EVICTABLE);
+	if (helped) /* what is left of it may be had as well */
+		arbhost_about(h, ARB_OP_UNPIN, 0, ARB_EVICTABLE);
 }
 
 static void begin(struct arbhost *h)

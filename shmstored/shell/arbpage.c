@@ -15,8 +15,9 @@
 #include <json-c/json.h>
 #include <sys/param.h>
 
-#include "arbhost_state.h"
+#include "arbhost.h"
 #include "events.h"
+#include "fields.h"
 #include "jsonmake.h"
 #include "log.h"
 
@@ -73,9 +74,7 @@ static void lie(struct arbguest *c, unsigned slot, const char *what)
 		"the totals of a lease in this store's page do not add up (%s): it gets none any "
 		"more",
 		what);
-	jsonmake_text(o, "store", m->path);
-	jsonmake_i64(o, "pid", m->pid);
-	jsonmake_u64(o, "uid", m->uid);
+	fields_of(o, m, FIELD(path, "store"), SAME(pid), SAME(uid));
 	jsonmake_text(o, "what", what);
 	events_emit(m->account->host->events, EVENT_LIAR, m->path, o);
 }
@@ -145,16 +144,12 @@ static void take_back(struct arbguest *c, unsigned slot)
 
 void arbpage_recall(struct arbguest *c, unsigned slot)
 {
-	struct arb_message ended = {.op = ARB_OP_SPILLED,
-				    .flags = ARB_ALL,
-				    .reservation = arb_ours(c, unspent_id(slot))};
-
 	if (!c->leases[slot].open)
 		return;
 	take_back(c, slot);
 	arbpage_tell(c, slot, true);
 	arbpage_tell(c, slot, false);
-	arbhost_step(c->host, &ended);
+	arbhost_about(c->host, ARB_OP_SPILLED, ARB_ALL, arb_ours(c, unspent_id(slot)));
 }
 
 /* ---- its life -------------------------------------------------------------------------------- */
@@ -169,16 +164,13 @@ static bool open_lease(struct arbguest *c, unsigned slot)
 				   .pool = pool,
 				   .reservation = arb_ours(c, held_id(slot))};
 	struct arb_message unspent = held;
-	struct arb_message unpin = {.op = ARB_OP_UNPIN,
-				    .reservation = arb_ours(c, unspent_id(slot))};
 
-	unspent.reservation = unpin.reservation;
+	unspent.reservation = arb_ours(c, unspent_id(slot));
 	if (arbhost_step(c->host, &held) != ARB_OK)
 		return false;
-	if (arbhost_step(c->host, &unspent) != ARB_OK || arbhost_step(c->host, &unpin) != ARB_OK) {
-		struct arb_message away = {.op = ARB_OP_RELEASE, .reservation = held.reservation};
-
-		arbhost_step(c->host, &away);
+	if (arbhost_step(c->host, &unspent) != ARB_OK ||
+	    arbhost_about(c->host, ARB_OP_UNPIN, 0, unspent.reservation) != ARB_OK) {
+		arbhost_about(c->host, ARB_OP_RELEASE, 0, held.reservation);
 		return false;
 	}
 	*l = (struct arblease){.open = true};
@@ -230,9 +222,6 @@ void arbpage_end(struct arbguest *c, unsigned slot)
 {
 	struct arblease *l = &c->leases[slot];
 	struct wire_lease *p = page_of(c->member, slot);
-	struct arb_message held = {.op = ARB_OP_RELEASE, .reservation = arb_ours(c, held_id(slot))};
-	struct arb_message unspent = {.op = ARB_OP_RELEASE,
-				      .reservation = arb_ours(c, unspent_id(slot))};
 
 	if (!l->open)
 		return;
@@ -242,8 +231,8 @@ void arbpage_end(struct arbguest *c, unsigned slot)
 		atomic_store_explicit(&p->wanted, 0, memory_order_relaxed);
 		atomic_store_explicit(&p->epoch, 0, memory_order_release);
 	}
-	arbhost_step(c->host, &unspent);
-	arbhost_step(c->host, &held);
+	arbhost_about(c->host, ARB_OP_RELEASE, 0, arb_ours(c, unspent_id(slot)));
+	arbhost_about(c->host, ARB_OP_RELEASE, 0, arb_ours(c, held_id(slot)));
 	*l = (struct arblease){0};
 }
 

@@ -12,32 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "arbhost_state.h"
-
-/* "1,2,3": numbers of 32 bits, not 0. How many; 0: it is not so. */
-static uint32_t parse_ids(const char *text, uint32_t *ids, uint32_t n_max)
-{
-	uint32_t n = 0;
-
-	while (n < n_max) {
-		char *end;
-		unsigned long long id;
-
-		if (*text < '1' || *text > '9')
-			return 0;
-		errno = 0;
-		id = strtoull(text, &end, 10);
-		if (errno || id > UINT32_MAX)
-			return 0;
-		ids[n++] = (uint32_t)id;
-		if (!*end)
-			return n;
-		if (*end != ',')
-			return 0;
-		text = end + 1;
-	}
-	return 0;
-}
+#include "arbhost.h"
 
 int arbscope_begin(struct arbrequest *q)
 {
@@ -88,12 +63,13 @@ int arbscope_end(struct arbrequest *q)
 }
 
 /* A BIND's tasks in the client's table. 0, -errno; the caller looks at unused new ones. */
-static int add_tasks(struct arbguest *c, const uint32_t *ids, uint32_t n, struct arbtask **tasks)
+static int add_tasks(struct arbguest *c, const uint32_t *ids, uint32_t n)
 {
+	struct arbtask *t;
 	int r = 0;
 
 	for (uint32_t i = 0; r == 0 && i < n; i++)
-		r = arbguest_add_task(c, ids[i], &tasks[i]);
+		r = arbguest_add_task(c, ids[i], &t);
 	return r;
 }
 
@@ -101,9 +77,8 @@ int arbscope_bind(struct arbrequest *q)
 {
 	struct arbguest *c = q->client;
 	const struct wire_arb *w = q->w;
-	struct arbtask *tasks[ARB_LIST_MAX] = {NULL};
 	uint64_t list[ARB_LIST_MAX];
-	uint32_t ids[ARB_LIST_MAX], n = parse_ids(q->tail, ids, ARB_LIST_MAX);
+	uint32_t ids[ARB_LIST_MAX], n = arbbytes_list(q->tail, ids, NULL, ARB_LIST_MAX);
 	struct arb_message m = {.op = ARB_OP_BIND,
 				.kind = w->kind,
 				.context = arb_id(c, w->context),
@@ -117,12 +92,14 @@ int arbscope_bind(struct arbrequest *q)
 	for (uint32_t i = 0; i < n; i++)
 		list[i] = arb_id(c, ids[i]);
 	r = arbguest_add_context(c, w->context, &x);
+	if (r == -EMFILE) {
+		arbguest_forget_unbound(c);
+		r = arbguest_add_context(c, w->context, &x);
+	}
 	if (r == 0)
-		r = add_tasks(c, ids, n, tasks);
+		r = add_tasks(c, ids, n);
 	if (r == 0)
 		r = arbhost_step(c->host, &m);
-	if (r == ARB_OK && x)
-		arbguest_dedicate(c, x, w->kind == ARB_DEDICATED ? tasks[0] : NULL);
 	if (r != ARB_OK) {
 		if (x)
 			arbguest_look_context(c, x);
@@ -151,7 +128,7 @@ int arbscope_unbind(struct arbrequest *q)
 	if (!w->context)
 		return ARB_INVALID;
 	if (*q->tail) {
-		n = parse_ids(q->tail, ids, ARB_LIST_MAX);
+		n = arbbytes_list(q->tail, ids, NULL, ARB_LIST_MAX);
 		if (!n)
 			return ARB_INVALID;
 	}
@@ -166,35 +143,16 @@ int arbscope_unbind(struct arbrequest *q)
 	return r;
 }
 
-static enum arb_op plain_op(uint16_t op)
-{
-	switch (op) {
-	case WIRE_ARB_READY:
-		return ARB_OP_READY;
-	case WIRE_ARB_RETRY_BEGIN:
-		return ARB_OP_RETRY_BEGIN;
-	case WIRE_ARB_RETRY_END:
-		return ARB_OP_RETRY_END;
-	case WIRE_ARB_WAIT_ON:
-		return ARB_OP_WAIT_ON;
-	case WIRE_ARB_WAIT_OFF:
-		return ARB_OP_WAIT_OFF;
-	case WIRE_ARB_SPILL_BEGIN:
-		return ARB_OP_SPILL_BEGIN;
-	case WIRE_ARB_SPILL_END:
-		return ARB_OP_SPILL_END;
-	case WIRE_ARB_CANCEL:
-		return ARB_OP_CANCEL;
-	default:
-		return ARB_OP_INJECT;
-	}
-}
-
 int arbscope_plain(struct arbrequest *q)
 {
+#define PLAIN(op) [WIRE_ARB_##op] = ARB_OP_##op
+	static const enum arb_op ops[WIRE_ARB_OP_END] = {
+		PLAIN(READY),     PLAIN(RETRY_BEGIN), PLAIN(RETRY_END),
+		PLAIN(WAIT_ON),   PLAIN(WAIT_OFF),    PLAIN(SPILL_BEGIN),
+		PLAIN(SPILL_END), PLAIN(CANCEL),      PLAIN(INJECT)};
 	struct arbguest *c = q->client;
 	const struct wire_arb *w = q->w;
-	struct arb_message m = {.op = plain_op(w->op), .context = arb_id(c, w->context)};
+	struct arb_message m = {.op = ops[w->op], .context = arb_id(c, w->context)};
 
 	/* Of a task only where no context is named. */
 	if (m.op == ARB_OP_CANCEL || m.op == ARB_OP_INJECT) {

@@ -15,6 +15,7 @@
 #include "account.h"
 #include "conn.h"
 #include "events.h"
+#include "fields.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "member.h"
@@ -34,14 +35,9 @@ void tiersay_demoted(struct account *a, const struct tierwork *w)
 	const struct shmstore_evict_report *r = &w->report;
 	struct json_object *o = begin(a);
 
-	jsonmake_u64(o, "objects", r->n_objects);
-	jsonmake_u64(o, "freed", r->freed);
-	jsonmake_u64(o, "held", r->held);
-	jsonmake_u64(o, "original", r->original);
-	jsonmake_u64(o, "written", r->written);
-	jsonmake_u64(o, "clean", r->n_clean);
-	jsonmake_u64(o, "skipped", r->n_skipped);
-	jsonmake_seconds(o, "duration_seconds", (int64_t)r->duration_ns);
+	fields_of(o, r, NUMBER(objects), SAME(freed), SAME(held), SAME(original), SAME(written),
+		  NUMBER(clean), NUMBER(skipped),
+		  FIELD_AS(FIELD_NS, duration_ns, "duration_seconds"));
 	/* False: it was ended, or could not free as much as it should. */
 	jsonmake_flag(o, "complete", w->result == 1);
 	events_emit(a->host->events, EVENT_DEMOTED, a->path, o);
@@ -53,11 +49,9 @@ void tiersay_disk_full(struct account *a, const struct tierwork *w, uint64_t ret
 
 	jsonmake_text(o, "what", w->why[0] ? w->why : "disk full");
 	if (w->look_result == 0) {
-		jsonmake_text(o, "path", w->info.config.path);
-		jsonmake_u64(o, "free", w->info.disk_free);
-		jsonmake_u64(o, "min_free", w->info.config.min_free);
-		jsonmake_u64(o, "tier_used", w->info.used);
-		jsonmake_u64(o, "max", w->info.config.max);
+		fields_of(o, &w->info, FIELD(config.path, "path"), FIELD(disk_free, "free"),
+			  FIELD(config.min_free, "min_free"), FIELD(used, "tier_used"),
+			  FIELD(config.max, "max"));
 	}
 	jsonmake_seconds(o, "retry_seconds", (int64_t)retry_ns);
 	events_emit(a->host->events, EVENT_DISK_FULL, a->path, o);

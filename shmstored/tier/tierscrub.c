@@ -15,9 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "account.h"
+#include "clocks.h"
 #include "config.h"
 #include "host.h"
 #include "log.h"
@@ -111,8 +111,6 @@ static void forget_findings(struct tierscrub *k)
 
 static void tell(struct tierscrub *k)
 {
-	struct timespec now;
-
 	for (size_t i = 0; i < k->n_findings; i++)
 		tiersay_damage(k->account, k->findings[i].path, k->findings[i].reason,
 			       k->findings[i].error);
@@ -124,8 +122,7 @@ static void tell(struct tierscrub *k)
 				"its disk tier could not be scrubbed; tried again when it is due");
 		return;
 	}
-	clock_gettime(CLOCK_REALTIME, &now);
-	k->last.time_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+	k->last.time_ns = (int64_t)clock_ns(CLOCK_REALTIME);
 	k->last.n_files = k->n_files;
 	k->last.n_damaged = k->n_damaged;
 	k->last.n_scrubs++;

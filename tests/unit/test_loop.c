@@ -301,6 +301,43 @@ EACH_WAY(timers_come_when_due_and_skip_what_was_missed)
 	cr_assert(once.n == 2 && once.results[1] == -ECANCELED);
 }
 
+EACH_WAY(a_timer_by_a_time_comes_by_then)
+{
+	static struct seen s = {.op.fn = see};
+	uint64_t begun = loop_clock(), hour = UINT64_C(3600000000000);
+
+	/* It runs to an hour's end; a later time changes nothing, an earlier one ends it. */
+	cr_assert_eq(loop_timer_by(l, &s.op, begun + hour), 0);
+	cr_assert_eq(loop_timer_by(l, &s.op, begun + 2 * hour), 0);
+	cr_assert_eq(loop_timer_by(l, &s.op, begun + 3000000), 0);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(s.n == 1 && s.results[0] == -ECANCELED && loop_now(l) < begun + hour);
+	cr_assert_eq(loop_timer_by(l, &s.op, begun + 3000000), 0);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(s.n == 2 && s.results[1] == 0 && loop_now(l) >= begun + 3000000);
+}
+
+EACH_WAY(a_released_operation_is_not_called_and_its_memory_goes)
+{
+	struct seen *idle = calloc(1, sizeof(*idle)), *timer = calloc(1, sizeof(*timer)),
+		    *packets = calloc(1, sizeof(*packets));
+	static struct seen after = {.op.fn = see};
+	int fds[2];
+
+	cr_assert(idle && timer && packets);
+	timer->op.fn = packets->op.fn = see; /* which would stop the loop too early */
+	pair(fds);
+	cr_assert_eq(loop_timer(l, &timer->op, loop_clock(), 1000000), 0);
+	cr_assert_eq(loop_receive(l, &packets->op, fds[0]), 0);
+	cr_assert_eq(send(fds[1], "a", 1, 0), 1);
+	loop_release(l, &idle->op, idle);
+	loop_release(l, &timer->op, timer);
+	loop_release(l, &packets->op, packets);
+	cr_assert_eq(loop_timer(l, &after.op, loop_clock() + 20000000, 0), 0);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(after.n == 1 && after.results[0] == 0);
+}
+
 EACH_WAY(a_cancel_from_within_ends_with_one_last_call)
 {
 	static struct seen s = {.op.fn = see_packet, .cancel_after = 1},

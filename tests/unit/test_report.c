@@ -16,7 +16,6 @@
 #include "host.h"
 #include "loop.h"
 #include "member.h"
-#include "metrics.h"
 #include "printable.h"
 #include "report.h"
 
