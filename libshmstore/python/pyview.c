@@ -156,18 +156,12 @@ static int view_getbuffer(PyObject *op, Py_buffer *ret, int flags)
 /* Calls that need other libraries are in Python: arrow.py. */
 static PyObject *forward(const char *function, PyObject *op, PyObject *args, PyObject *kwargs)
 {
-	PyObject *module = PyImport_ImportModule("shmstore.arrow"), *callable, *all, *result = NULL;
-	Py_ssize_t n = PyTuple_GET_SIZE(args);
+	PyObject *module = PyImport_ImportModule("shmstore.arrow");
+	PyObject *callable = module ? PyObject_GetAttrString(module, function) : NULL;
+	PyObject *bound = callable ? PyMethod_New(callable, op) : NULL;
+	PyObject *result = bound ? PyObject_Call(bound, args, kwargs) : NULL;
 
-	callable = module ? PyObject_GetAttrString(module, function) : NULL;
-	all = callable ? PyTuple_New(n + 1) : NULL;
-	if (all) {
-		PyTuple_SET_ITEM(all, 0, Py_NewRef(op));
-		for (Py_ssize_t i = 0; i < n; i++)
-			PyTuple_SET_ITEM(all, i + 1, Py_NewRef(PyTuple_GET_ITEM(args, i)));
-		result = PyObject_Call(callable, all, kwargs);
-	}
-	Py_XDECREF(all);
+	Py_XDECREF(bound);
 	Py_XDECREF(callable);
 	Py_XDECREF(module);
 	return result;
@@ -178,10 +172,9 @@ static PyObject *forward(const char *function, PyObject *op, PyObject *args, PyO
 	{                                                                                \
 		return forward(#function, op, args, kwargs);                             \
 	}
-#define FORWARDED(name, function, doc)                                                            \
-	{                                                                                         \
-		name, (PyCFunction)(void (*)(void))view_##function, METH_VARARGS | METH_KEYWORDS, \
-			doc                                                                       \
+#define FORWARDED(name, function, doc)                                                 \
+	{                                                                              \
+		name, PYSHM_METHOD(view_##function), METH_VARARGS | METH_KEYWORDS, doc \
 	}
 
 FORWARD(c_stream)
@@ -219,7 +212,10 @@ static PyGetSetDef view_getset[] = {
 	 PYSHM_MEMBER(view, cow)},
 	{"generation", view_generation, NULL,
 	 "A number that other values do not have but by chance.", NULL},
-	{"uid", view_uid, NULL, "The user id of whoever put the object.", NULL},
+	{"uid", view_uid, NULL,
+	 "The user id of whoever put the object: one's own, but for what another user handed over, "
+	 "and in stores opened with any_user.",
+	 NULL},
 	{NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The C extension: the library's calls as they are. `shmstore` puts mapping, pickling
-and named tuples on top."""
+"""The C extension: the library's calls as they are, which their own docstrings explain (help()).
+`shmstore` puts mapping, pickling and named tuples on top."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -13,20 +13,11 @@ Key = Union[str, bytes]
 _FIELDS: dict[str, tuple[str, ...]]  # of each record that the extension fills, in its order
 
 class Error(OSError):
-    """A call into the library failed. `errno` is one of the library's closed list; the
-    message says what, why, what to do.
-
-    `filename` is the file that it is about, where it is about one (a damaged tier file).
-    """
-
     detail: str  #: the library's own sentence about it
 
-class ClosedError(Error, ValueError):
-    """The store was closed. `errno` is EBADF."""
+class ClosedError(Error, ValueError): ...
 
 class Outcome(Error):
-    """The arbiter's answer instead of memory."""
-
     outcome: int  #: the number that arbiter.h gives it
     why: str  #: the daemon's sentence: who held what; "" where it had none
 
@@ -47,16 +38,11 @@ class Partition:
         allow_disk: bool = False, shared: bool = False
     ) -> Self: ...
     @property
-    def path(self) -> str:
-        """The canonical absolute path."""
+    def path(self) -> str: ...
     @property
-    def closed(self) -> bool:
-        """Whether close() was called."""
-    def close(self) -> None:
-        """Gives its descriptors back now, not when it is collected. Stores that were opened with
-        it stay open. Idempotent."""
-    def find_peer(self, address: str) -> str | None:
-        """The name of the live store known by that address, or None."""
+    def closed(self) -> bool: ...
+    def close(self) -> None: ...
+    def find_peer(self, address: str) -> str | None: ...
     def _usage(self, full: bool) -> tuple[int, ...]: ...
     def _gc(self, dry_run: bool) -> tuple[tuple[int, ...], list[tuple[object, ...]]]: ...
     def _stores(self) -> list[tuple[Any, ...]]: ...
@@ -110,8 +96,7 @@ class Store:
     @property
     def name(self) -> str: ...
     @property
-    def path(self) -> str:
-        """The store's absolute directory."""
+    def path(self) -> str: ...
     @property
     def partition(self) -> shmstore.Partition: ...
     @property
@@ -129,22 +114,8 @@ class Store:
         checksum: bool = False,
         pin: bool = False,
         evict: bool = True,
-    ) -> None:
-        """Stores one object: all of it or nothing. Each buffer is any contiguous (C or
-        F) memory and is copied once.
-
-        pin: it is never moved to the disk tier. evict: where the partition is full, others are
-        moved there first. Where header and buffers are those of a live, unwritten view of this
-        store, nothing is copied: a second link. Raises Error: EEXIST (without replace), ENOSPC
-        (nothing is left behind), EINVAL, ...
-        """
-    def view(self, key: Key, cow: bool = False, verify: bool = False) -> View:
-        """Maps an object, whatever its size, without keeping a file descriptor.
-        KeyError where there is none.
-
-        cow: its buffers are writable, private to this view. verify: check the buffers'
-        checksum, if it has one (EBADMSG).
-        """
+    ) -> None: ...
+    def view(self, key: Key, cow: bool = False, verify: bool = False) -> View: ...
     def create(
         self,
         key: Key,
@@ -154,46 +125,19 @@ class Store:
         checksum: bool = False,
         pin: bool = False,
         evict: bool = True,
-    ) -> Writer:
-        """Reserves an object and hands out writable memory for it. A full partition is ENOSPC
-        now, never SIGBUS later."""
+    ) -> Writer: ...
     def contains(self, key: Key) -> bool: ...
-    def delete(self, key: Key) -> None:
-        """Removes the key. KeyError where there is none."""
-    def demote(self, key: Key) -> None:
-        """Moves the object to the disk tier, for every store that links it;
-        the next get brings it back.
-
-        KeyError where there is no such key. Raises Error: ENOENT (no tier), ENOSPC (the disk),
-        EPERM (pinned; links in stores of others, or a lease), EIO.
-        """
-    def promote(self, key: Key, evict: bool = True) -> None:
-        """Brings the object back to memory, once for all stores that link it.
-
-        Raises Error: ENOSPC, EDQUOT, EBADMSG (its tier file is missing or
-        damaged: `filename` says which).
-        """
-    def pin(self, key: Key) -> None:
-        """Keeps the object in memory, for all stores that link it."""
-    def unpin(self, key: Key) -> None:
-        """Undoes `pin`."""
-    def locate(self, key: Key) -> Literal["memory", "tier"] | None:
-        """Where the object is; None: no such key."""
-    def set_address(self, address: str | None) -> None:
-        """Makes the store known to peers (`Partition.find_peer`) by an address;
-        None or "" withdraws it."""
-    def asked(self) -> int:
-        """Bytes that the host daemon asks this store to give back and that it has not given since;
-        0: none. No system call."""
-    def daemon_fd(self) -> int | None:
-        """For event loops: a descriptor, the store's own, that is readable when the daemon says
-        something; None: no daemon."""
-    def daemon_dispatch(self) -> bool:
-        """Hears the daemon, or looks for it (once a second at most). Whether the
-        store is registered with it."""
-    def close(self) -> None:
-        """Closes the store: removes it and its objects unless keep. Waits for calls in
-        other threads. Idempotent."""
+    def delete(self, key: Key) -> None: ...
+    def demote(self, key: Key) -> None: ...
+    def promote(self, key: Key, evict: bool = True) -> None: ...
+    def pin(self, key: Key) -> None: ...
+    def unpin(self, key: Key) -> None: ...
+    def locate(self, key: Key) -> Literal["memory", "tier"] | None: ...
+    def set_address(self, address: str | None) -> None: ...
+    def asked(self) -> int: ...
+    def daemon_fd(self) -> int | None: ...
+    def daemon_dispatch(self) -> bool: ...
+    def close(self) -> None: ...
     def _handoff(self, key: Key, lease_ms: int, user: int | None,
                  as_is: bool) -> tuple[str, int, int]: ...
     def _adopt(self, key: Key, path: str, header_size: int, buffer_size: int, replace: bool,
@@ -252,91 +196,53 @@ class Store:
 
 @final
 class View:
-    """A mapped object. It, its memoryviews and all that is made over them keep the memory,
-    whatever becomes of key and store.
-
-    memoryview(view) is its buffer where it has exactly one (or an empty one where it has none),
-    else BufferError. May be weakly referenced: it is alive as long as any of its memoryviews,
-    hence any array over it, is.
-    """
-
     @property
     def key(self) -> Key: ...
     @property
-    def header(self) -> bytes:
-        """The header, copied."""
+    def header(self) -> bytes: ...
     @property
-    def header_view(self) -> memoryview:
-        """The header in the mapped memory, read-only."""
+    def header_view(self) -> memoryview: ...
     @property
-    def buffers(self) -> tuple[memoryview, ...]:
-        """The buffers in the mapped memory, writable only with cow. Made anew at each access."""
+    def buffers(self) -> tuple[memoryview, ...]: ...
     @property
-    def nbytes(self) -> int:
-        """The sum of the buffers' sizes."""
+    def nbytes(self) -> int: ...
     @property
     def cow(self) -> bool: ...
     @property
-    def generation(self) -> int:
-        """A number that other values do not have but by chance."""
+    def generation(self) -> int: ...
     @property
-    def uid(self) -> int:
-        """The user id of whoever put the object: one's own, but for what another user handed over,
-        and in stores opened with any_user."""
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Of an Arrow table (`Store.put_arrow`): its batches, over the mapped memory. Raises Error
-        (EBADMSG) of other objects."""
+    def uid(self) -> int: ...
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
     def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
-    def __dlpack__(self, **options: object) -> object:
-        """The one buffer, as bytes."""
+    def __dlpack__(self, **options: object) -> object: ...
     def __dlpack_device__(self) -> tuple[int, int]: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 @final
 class Writer:
-    """An object being written. A context manager: seals where its block ends
-    well, aborts where it raises.
-
-    Every memoryview from it, and every array over one, must be released before `seal`, else
-    BufferError and the writer stays open. After `abort` they stay usable; the memory goes with the
-    last of them. Not inherited by a forked child.
-    """
-
     @property
     def key(self) -> Key: ...
     @property
-    def header(self) -> memoryview:
-        """Writable memory for the header. Made anew at each access."""
+    def header(self) -> memoryview: ...
     @property
-    def buffers(self) -> tuple[memoryview, ...]:
-        """Writable memory for the buffers. Made anew at each access."""
+    def buffers(self) -> tuple[memoryview, ...]: ...
     @property
     def nbytes(self) -> int: ...
     @property
     def closed(self) -> bool: ...
-    def seal(self) -> None:
-        """Publishes the object. Raises BufferError (still open), or Error: EEXIST, ...
-        (the object is dropped)."""
-    def abort(self) -> None:
-        """Drops the object. Idempotent; nothing to do after `seal`."""
+    def seal(self) -> None: ...
+    def abort(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *exc: object) -> None: ...
 
 class ArbContext:
-    """A waiter for memory. `shmstore.arbiter.Context` is made of it."""
-
     def __new__(cls, store: Store, own: bool = True) -> Self: ...
     @property
-    def id(self) -> int:
-        """Its number, as operators see it; 0 where it is the calling thread's, or closed."""
+    def id(self) -> int: ...
     @property
     def _address(self) -> int: ...
-    def close(self) -> None:
-        """Unbinds the context and gives it up. Not while a call of it is
-        in progress. Idempotent."""
-    def cancel(self) -> None:
-        """Ends what the context waits for, with Canceled there. By any thread; nothing
-        happens where it does not wait."""
+    def close(self) -> None: ...
+    def cancel(self) -> None: ...
     def _bind(self, task: int, /) -> None: ...
     def _bind_helper(self, tasks: tuple[int, ...], service: bool, /) -> None: ...
     def _unbind(self, tasks: tuple[int, ...], /) -> None: ...
@@ -358,52 +264,30 @@ class ArbContext:
     def _state(self) -> tuple[object, ...]: ...
 
 class ArbReservation:
-    """Bytes of a pool. `shmstore.arbiter.Reservation` is made of it."""
-
     def __new__(cls, store: Store, pool: int = 1, bytes: int = 0) -> Self: ...
     @property
-    def bytes(self) -> int:
-        """Reserved bytes; 0 once released or committed."""
+    def bytes(self) -> int: ...
     @property
-    def id(self) -> int:
-        """Its number, as operators see it; 0: there is none."""
+    def id(self) -> int: ...
     @property
-    def leased(self) -> int:
-        """Bytes of it that come from a lease: the daemon was not asked."""
+    def leased(self) -> int: ...
     @property
-    def pool(self) -> int:
-        """The pool's number; 1 is the partition."""
+    def pool(self) -> int: ...
     @property
-    def held(self) -> bool:
-        """Whether it was granted and neither released nor committed."""
-    def release(self) -> None:
-        """Gives the bytes back. Idempotent; nothing to do after commit()."""
-    def commit(self, bytes: int | None = None, /) -> None:
-        """The reserved memory was taken in the partition, bytes of it (None: all): the
-        kernel counts it from here on."""
-    def unpin(self) -> bool:
-        """The object may be evicted when others need the room. `Context.pin` undoes it.
-
-        False: not now, it stays pinned (it is leased, and cannot be told from the lease).
-        """
-    def spilled(self, bytes: int, /) -> None:
-        """Bytes of it, unpinned, have left the pool; 0: they will not.
-        Called by an evict call-back."""
+    def held(self) -> bool: ...
+    def release(self) -> None: ...
+    def commit(self, bytes: int | None = None, /) -> None: ...
+    def unpin(self) -> bool: ...
+    def spilled(self, bytes: int, /) -> None: ...
     def _spend(self, on: bool, /) -> None: ...
 
-def default_path() -> str:
-    """The partition used where none is named: $SHMSTORE_PARTITION, else the one chosen
-    when the library was built."""
+def default_path() -> str: ...
 
-def strerror(errno: int) -> str:
-    """The meaning of a code in this library."""
+def strerror(errno: int) -> str: ...
 
-def version() -> str:
-    """The library's version, "major.minor.patch"."""
+def version() -> str: ...
 
-def _unlocked(obj: Buffer, /) -> Buffer:
-    """The object's memory as if it could be written, so that a pickle does not mark it
-    read-only. Its `unlocked` is obj."""
+def _unlocked(obj: Buffer, /) -> Buffer: ...
 
 def _born_end(before: object, handler: object) -> None: ...
 def ticket_format(path: str, header_size: int, buffer_size: int) -> str: ...

@@ -4,6 +4,7 @@ these are the object's still."""
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import sys
 from collections.abc import Sequence
@@ -23,11 +24,15 @@ class Part(NamedTuple):
 def address(buffer: memoryview) -> int:
     """Where a buffer begins; 0 for an empty one, and where nothing imported NumPy, without
     which no value shows a part."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None or not buffer.nbytes:
-        return 0
-    begin: int = numpy.frombuffer(buffer, "u1").__array_interface__["data"][0]
-    return begin
+    return address_of(buffer) if "numpy" in sys.modules and buffer.nbytes else 0
+
+
+def address_of(buffer: memoryview) -> int:
+    """Where any buffer begins."""
+    words = (ctypes.c_size_t * 16)()  # a Py_buffer, which begins with the address
+    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), words, 0)
+    ctypes.pythonapi.PyBuffer_Release(words)  # which leaves the address
+    return words[0]
 
 
 def parts_of(starts: Sequence[int], sizes: Sequence[int],

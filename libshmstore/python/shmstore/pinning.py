@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator
 
 from ._shmstore import Error, View
+from .parts import address_of
 
 
 @functools.lru_cache(maxsize=None)
@@ -33,13 +34,6 @@ def _call(name: str, *args: object) -> None:
                                f"pinned already answer 712")
 
 
-def _address(buffer: memoryview) -> int:
-    words = (ctypes.c_size_t * 16)()  # a Py_buffer, which begins with the address
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(buffer), words, 0)
-    ctypes.pythonapi.PyBuffer_Release(words)  # which leaves the address
-    return words[0]
-
-
 @contextlib.contextmanager
 def pinned(view: View) -> Iterator[View]:
     """Within the block the view's buffers are page-locked for CUDA
@@ -52,7 +46,7 @@ def pinned(view: View) -> Iterator[View]:
     if not buffers:
         yield view
         return
-    begin, end = _address(buffers[0]), _address(buffers[-1]) + buffers[-1].nbytes
+    begin, end = address_of(buffers[0]), address_of(buffers[-1]) + buffers[-1].nbytes
     # cudaHostRegisterReadOnly, CUDA 11.1: of a map that cannot be written to
     read_only = 0 if view.cow else 8
     _call("cudaHostRegister", ctypes.c_void_p(begin), ctypes.c_size_t(end - begin),

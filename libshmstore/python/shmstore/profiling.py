@@ -114,13 +114,6 @@ class Profiled:
         self.end(_how(kind))
 
 
-def estimate(store: Store, lang: str, func: str, group: str, declared: int) -> Estimate | None:
-    """As `Store.estimate`."""
-    with unless(errno.ENOTSUP):
-        return Estimate._make(store._profile_estimate(lang, func, group, declared, 0, 0))
-    return None
-
-
 _LEVELS = {"never": 0, "low": 1, "med": 2, "high": 3, "always": 4, "auto": 5}
 _REASONS = {1: "progress", 2: "fits", 3: "off", 4: "gate", 5: "full", 6: "toobig"}
 _OUTCOMES = {1: "refused", 2: "timed-out", 3: "too-big"}

@@ -19,7 +19,7 @@ from .actors import Actor, Place
 from .arbiter import Arbiter, Pool
 from .pickling import dumps, loads
 from .preempting import Preemption, Told
-from .profiling import Admitted, Estimate, Profiled, estimate
+from .profiling import Admitted, Estimate, Profiled, unless
 from .records import ObjectInfo, StoreUsage
 from .richtext import size, table
 from .staging import Stage, StageProfile
@@ -344,7 +344,9 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
 
         declared: the private bytes that the task itself expects; 0: it does not know.
         """
-        return estimate(self, lang, func, group, declared)
+        with unless(errno.ENOTSUP):
+            return Estimate._make(self._profile_estimate(lang, func, group, declared, 0, 0))
+        return None
 
     # -- stages of a job
 
