@@ -15,6 +15,13 @@ from collections import Counter
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 
+def insured(policy, task):
+    """Whether a key has all that an Insurance is to give it, on workers that run."""
+    has = [worker for worker in task.who_has or () if worker in policy.scheduler.running]
+    return (policy.insures(task) and len(has) >= policy.stores and
+            len(policy.hosts.units(task, has)) >= policy.n_hosts)
+
+
 class Kills(SchedulerPlugin):
     """Of a client whose cluster is in this process, with nannies. Its scheduler may
     have the policy Insurance."""
@@ -53,7 +60,7 @@ class Kills(SchedulerPlugin):
         policy = self._policy()
         tasks = [task for task in self._scheduler.tasks.values() if task.state == "memory" and
                  policy is not None and policy.insures(task)]
-        self._had = {task.key for task in tasks if policy.insured(task)}
+        self._had = {task.key for task in tasks if insured(policy, task)}
         os.kill(nanny.pid, signal.SIGKILL)
         self.insured_at.append(len(self._had))
         self.alone_at.append(sum(set(task.who_has) == {victim} for task in tasks))

@@ -19,11 +19,12 @@ from distributed import Reschedule
 
 from shmstore.dask import Input, register_splitter
 from shmstore.dask.arbiter import Arbiter, Outcome
-from shmstore.dask.claim import Admission, Estimates, NoRoom, Slots, Unwanted, fold_priority
+from shmstore.dask.claim import Admission, NoRoom, Slots, Unwanted, fold_priority
 from shmstore.dask.compat import worker as tasks
 from shmstore.dask.config import Fallbacks
 from shmstore.dask.inputs import Need, check_pieces, inputs_in, splitter_of, with_values
 from shmstore.dask.memory import Budget
+from shmstore.dask.values import Habits
 from shmstore.pools import PARTITION
 
 MIB = 1 << 20
@@ -69,7 +70,7 @@ class World:
         self.started = 0
         self.arbiter = Arbiter(daemon, self.budget, Fallbacks(0), evict or self.evict, lambda: None)
         self.admission = Admission(self.arbiter, self.budget, Slots(self.state, self.start),
-                                   self.needs, MIB)
+                                   self.needs, Habits(), MIB)
 
     def start(self):
         self.started += 1
@@ -445,11 +446,11 @@ def test_unmanaged_memory_shrinks_the_pool_at_once_and_is_forgotten_slowly():
 
 
 def test_estimates_are_what_four_of_five_did_not_exceed():
-    estimates = Estimates()
-    assert estimates.of("x-1") == 0
+    habits = Habits()
+    assert habits.size_of("x-1") == 0
     for size in (10, 20, 30, 40, 1000):
-        estimates.made(f"x-{size}", size)
-    assert estimates.of("x-99") == 40 and estimates.of("y-1") == 0
+        habits.sized(f"x-{size}", size)
+    assert habits.size_of("x-99") == 40 and habits.size_of("y-1") == 0
 
 
 def test_priorities_keep_their_order():

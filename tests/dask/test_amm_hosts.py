@@ -44,7 +44,7 @@ def test_one_partition_is_one_host_and_who_shares_nothing_is_alone():
     a, b, c, d = FakeWorker("a", "P", used=10), FakeWorker(
         "b", "P", used=12, size=99 * MIB), FakeWorker("c", "Q"), FakeWorker("d")
     hosts = view(a, b, c, d)
-    assert len(hosts) == 3 and hosts.siblings(a) == {b} and hosts.siblings(d) == set()
+    assert len(hosts) == 3 and set(hosts.of(a).workers) == {a, b} and hosts.of(d).workers == [d]
     assert (hosts.of(a) is hosts.of(b) and (hosts.of(a).used, hosts.of(a).size) == (
         12, 99 * MIB) and hosts.of(a).memory == 12 + 2 * MIB)
     assert not hosts.of(d).shared

@@ -17,6 +17,7 @@ from conftest import HERE, cluster, wait_until, workers
 from distributed import wait
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench"))
+import dask_kills
 from dask_kills import Kills
 
 INSURED = amm({"class": "Insurance", "size": "1 MiB"}, "HostReduceReplicas", "Retire", start=True,
@@ -89,7 +90,7 @@ def test_nothing_that_had_its_insurance_is_computed_again(place, job):
 
 async def insured(kills):
     policy = kills._policy()
-    return sum(policy.insured(task) for task in kills._scheduler.tasks.values())
+    return sum(dask_kills.insured(policy, task) for task in kills._scheduler.tasks.values())
 
 
 def test_what_had_none_is_counted(place):

@@ -19,6 +19,8 @@ from tasks import MIB
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from fakedaemon import GIVEN_N, Daemon  # noqa: E402
 
+from shmstore.dask.pressure import Listening  # noqa: E402
+
 
 @pytest.fixture
 def daemon(place, tmp_path, monkeypatch):
@@ -32,13 +34,18 @@ def registered(worker):
     return worker._exchange.store.daemon_fd() is not None
 
 
+def listening(worker):
+    return next(close.__self__ for close in worker._when_closed
+                if isinstance(close.__self__, Listening))
+
+
 def watched(worker):
-    return worker._listening._fd is not None
+    return listening(worker)._fd is not None
 
 
 def residence(worker):
     data = worker.data
-    return {"shared": len(data.shared), "disk": len(data.disk), "given": worker._listening.given}
+    return {"shared": len(data.shared), "disk": len(data.disk), "given": listening(worker).given}
 
 
 def test_workers_register_and_say_goodbye(place, daemon):

@@ -60,7 +60,7 @@ STEPS = {
     "books": (Exchange, "books"),
     "private": (shmstore.dask.residence.SharedBuffer, "private"),
     "commit": (shmstore.dask.residence.SharedBuffer, "commit"),
-    "hold": (shmstore.dask.residence.SharedBuffer, "hold"),
+    "held_while": (shmstore.dask.residence.SharedBuffer, "held_while"),
     "shed": (shmstore.dask.residence.SharedBuffer, "shed"),
     "held": (shmstore.dask.inputs.Inputs, "held"),
     "look_ahead": (shmstore.dask.inputs.Inputs, "look_ahead"),
@@ -73,7 +73,7 @@ STEPS = {
     "is_peer": (Exchange, "is_peer"),
     "share_new": (shmstore.dask.residence.SharedBuffer, "_share_new"),
     "own": (shmstore.dask.worker, "own_small_arrays"),
-    "use_tier": (shmstore.dask.worker.Worker, "_use_tier"),
+    "use_tier": (shmstore.dask.tier.Tier, "of"),
 }
 
 

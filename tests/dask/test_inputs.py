@@ -9,6 +9,7 @@ import errno
 import threading
 import weakref
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 
@@ -42,7 +43,7 @@ class Host:
         tier.packed = packed
         tier.used_where_it_lies = partial(Tier.used_where_it_lies, tier)
         residence = SimpleNamespace(
-            entry=self.entries.get, hold=lambda keys: None, release=lambda keys: None,
+            entry=self.entries.get, held_while=lambda keys: nullcontext(),
             keep=self.keep, maps_any=lambda: False
         )
         self.inputs = Inputs(exchange, residence, tier, SimpleNamespace(ready=HeapSet(key=id)))
@@ -111,7 +112,7 @@ def test_what_is_mapped_on_disk_stays_mapped_while_memory_is_short(place):
         await offload(exchange.store.demote, entry.name)
         assert a._tier.has(entry)
         pressed, a._tier.pressed = a._tier.pressed, lambda: True
-        async with a._inputs.held(["x"]):
+        async with a._tier.inputs.held(["x"]):
             first = residence["x"]
             assert (first == value).all() and a._tier.has(entry), "it was not brought back"
         assert residence.maps_any() and residence["x"] is first, "and another task gets it as it is"
@@ -130,7 +131,7 @@ def test_what_is_used_on_disk_asks_for_no_room(place):
         await a._export(["x"])
         entry = a._residence.entry("x")
         await offload(a._exchange.store.demote, entry.name)
-        needs = Needs(a._exchange, a._residence, a._habits, a._tier, a._inputs)
+        needs = Needs(a._exchange, a._residence, a._habits, a._tier)
 
         def of_x(short, packed=False):
             a._tier.pressed, a._tier.packed = lambda: short, packed

@@ -30,7 +30,7 @@ CONFIG = """pressure {{ enabled = yes
  interval = 50ms
  preempt = shm
  preempt-grace = 300ms
- preempt-term = 3s }}
+ preempt-term = 30s }}
 profile {{ private = conservative
  directory = none
  default-estimate = {estimate}MiB

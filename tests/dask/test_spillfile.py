@@ -175,7 +175,7 @@ def test_private_values_leave_when_the_partition_takes_none(client):
 
 
 async def _press(dask_worker):
-    data, exchange, settling = dask_worker.data, dask_worker._exchange, dask_worker._settling
+    data, exchange, settling = dask_worker.data, dask_worker._exchange, dask_worker._tier.settling
     gate, put, paused = threading.Event(), exchange.put, settling._paused
 
     def put_late(*args, **kwargs):

@@ -195,12 +195,12 @@ def test_what_workers_report_is_split_by_where_it_lies(small, disk):
             return 0 < memory <= ROOM and tier > 0 and spilled >= memory + tier >= N * SIZE * 2 // 3
 
         wait_until(adds_up, "memory and tier together are the data", timeout=30)
-        for metrics in on_workers(client, _data_metrics).values():
-            assert metrics["tier_bytes"] > 0 and metrics["shared_count"] > 0
+        assert all(n_shared > 0 and books.tier > 0
+                   for n_shared, books in on_workers(client, _shared).values())
 
 
-def _data_metrics(worker):
-    return worker.data.get_metrics()
+def _shared(worker):
+    return len(worker.data.shared), worker._exchange.books()
 
 
 # -- whose tier, and how much

@@ -15,10 +15,8 @@ from somebody who is none, is reserved before all keys. A refused transfer goes 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
@@ -34,7 +32,7 @@ from ..arbiter import Awaiting, Context, Pool, Reservation, Task
 from ..pools import PARTITION
 from .claim import Admission, Grant, NoRoom, Outcome, Pieces, Slots, Unwanted
 from .compat.worker import ExecuteSuccessEvent, call_of, execute_failed, reschedule, unpause
-from .config import Fallbacks, Result, run_in
+from .config import Fallbacks, Result, logger, run_in
 from .handle import Handle
 from .inputs import Input, Needs, any_registered, splitter_of
 from .memory import Budget
@@ -140,9 +138,6 @@ class Arbiter:
         self.fallbacks = fallbacks
         self.active = False
         self.pool = 0
-        #: of the partition: 0 nobody waits, 1 somebody does, 2 somebody was rolled back
-        self.level = 0
-        self.counts: Counter[str] = Counter()  #: outcomes that were not OK, by name
         self._evict = evict
         self._relieve = relieve
         self._store = store
@@ -192,8 +187,9 @@ class Arbiter:
         if self._loop is not None and self._fd >= 0:
             self._loop.remove_reader(self._fd)
             self._fd = -1
-        with suppress(OSError, ValueError):
-            await run_in(self._thread, self._hush)
+        if self._daemon is not None:
+            with suppress(OSError, ValueError):
+                await run_in(self._thread, self._daemon.upcalls)
         self._thread.shutdown(wait=False)
         if self._server is not None:
             await run_in(None, self._server.join, 10)
@@ -230,8 +226,6 @@ class Arbiter:
         finally:
             if self._waits.get(context) is future:
                 del self._waits[context]
-        if answer.outcome is not Outcome.OK:
-            self.counts[answer.outcome.name] += 1
         return answer
 
     async def make_room(self, nbytes: int) -> Outcome:
@@ -287,7 +281,7 @@ class Arbiter:
     def _lost(self, error: BaseException | None = None) -> None:
         if error is not None and self.active and not self._closed:
             self.fallbacks.note("arbiter-lost", error, then="keys run without reservations")
-        self.active, self.level = False, 0
+        self.active = False
         waits, self._waits = self._waits, {}
         for future in waits.values():
             if not future.done():
@@ -321,10 +315,6 @@ class Arbiter:
     def _make(self, name: str) -> None:
         self._private = self._there.pool(name, self._capacity)
         self.pool, self._nobody = self._private.id, self._there.context()
-
-    def _hush(self) -> None:
-        if self._daemon is not None:
-            self._daemon.upcalls()
 
     def _begin(self, priority: int | None, label: str, service: bool) -> tuple[Task, Context]:
         """priority: larger is served first, None: by arrival. service: it works for many, and is
@@ -398,14 +388,9 @@ class Arbiter:
         return max(0, before - self._booked)
 
     def _on_pressure(self, pool: int, level: int) -> None:
-        if pool == PARTITION and self._loop is not None:
+        if pool == PARTITION and level and self._loop is not None:
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._pressed, level)
-
-    def _pressed(self, level: int) -> None:
-        self.level = level
-        if level:
-            self._relieve()
+                self._loop.call_soon_threadsafe(self._relieve)
 
 
 def _answer(call: Callable[[], object]) -> Answer | None:
@@ -438,8 +423,6 @@ def _end(task: Task, context: Context) -> None:
         context.close()
 
 
-logger = logging.getLogger("distributed.worker.shared")
-
 _INTERVAL = 500  # ms between two looks for the arbiter, and at our own memory
 _TRANSFER_PATIENCE = 5.0  # seconds that a transfer waits for room
 _EVICT_PART = 8  # of the budget one part in so many leaves at least, when something has to
@@ -464,13 +447,13 @@ class Arbitration:
         )
         self.arbiter = Arbiter(worker._exchange.store, self.budget, worker._exchange.fallbacks,
                                self._evict, self._relieve)
-        self.needs = Needs(worker._exchange, self.residence, worker._habits, worker._tier,
-                           worker._inputs)
+        self.needs = Needs(worker._exchange, self.residence, worker._habits, worker._tier)
         self.admission = Admission(
-            self.arbiter, self.budget, Slots(worker.state, self._start), self.needs,
-            worker._exchange.settings.arbitrate_size
+            self.arbiter, self.budget,
+            Slots(worker.state, lambda: worker.handle_stimulus(unpause("shmstore-slot"))),
+            self.needs, worker._habits, worker._exchange.settings.arbitrate_size
         )
-        self._pieces: dict[Key, Pieces] = {}
+        self.pieces: dict[Key, Pieces] = {}  #: of keys that are done in pieces
         self._target = self.residence.n  # as configured
         self.callback = PeriodicCallback(self._look, _INTERVAL)
 
@@ -489,7 +472,9 @@ class Arbitration:
                   execute: Callable[[Grant | None],
                                     Awaitable[StateMachineEvent]]) -> StateMachineEvent:
         """Runs execute with the grant of a key, and returns its event; or the event of a key
-        that is not to run here now."""
+        that is not to run here now. While there is no arbiter there is no grant, either."""
+        if not self.active:
+            return await execute(None)
         guard = self.worker._guard
         grant = await guard.wait("admit", self.admit(key), key=key)
         if grant is not None and not isinstance(grant, Grant):
@@ -516,21 +501,17 @@ class Arbitration:
             logger.warning("shmstore: %s", e)
             return execute_failed(task, MemoryError(*e.args), "shmstore-no-memory")
         if grant.in_pieces and pieces is not None:
-            self._pieces[key] = pieces
+            self.pieces[key] = pieces
         return grant
 
     def done(self, grant: Grant, key: Key, event: StateMachineEvent | None) -> None:
         """The key has run, or failed to (event None)."""
-        self._pieces.pop(key, None)
+        self.pieces.pop(key, None)
         nbytes = 0
         if isinstance(event, ExecuteSuccessEvent):
-            self.admission.estimates.made(key, event.nbytes)
+            self.admission.habits.sized(key, event.nbytes)
             nbytes = 0 if isinstance(event.value, Handle) else event.nbytes
         grant.done(nbytes)
-
-    def pieces(self, key: Key) -> Pieces | None:
-        """Of a key that is done in pieces."""
-        return self._pieces.get(key)
 
     # -- transfers
 
@@ -600,8 +581,8 @@ class Arbitration:
         shed = self.residence.shed(nbytes)
         if shed >= nbytes:
             return shed
-        if self.worker._settling is not None:
-            return shed + await self.worker._settling.free(nbytes - shed)
+        if self.worker._tier is not None:
+            return shed + await self.worker._tier.settling.free(nbytes - shed)
         freed = shed
         while freed < nbytes and self.residence.fast:
             weight = self.residence.evict()
@@ -611,8 +592,5 @@ class Arbitration:
         return freed
 
     def _relieve(self) -> None:
-        if self.worker._inputs is not None:
-            self.worker._inputs.relieve()
-
-    def _start(self) -> None:
-        self.worker.handle_stimulus(unpause("shmstore-slot"))
+        if self.worker._tier is not None:
+            self.worker._tier.inputs.relieve()

@@ -30,11 +30,11 @@ from __future__ import annotations
 
 import asyncio
 import enum
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dask.utils import key_split
 from distributed import Reschedule
 from distributed.sizeof import safe_sizeof
 
@@ -45,7 +45,10 @@ from .memory import Budget, mib
 if TYPE_CHECKING:
     from .arbiter import Arbiter, Claim
     from .compat.worker import Key, TaskState, WorkerState
+    from .values import Habits
     from .worker import Worker
+
+    Found = tuple[Need, frozenset[Key]]  #: a need, and the inputs to be read where they lie
 
 _GONE = 0.5  # seconds between two looks whether a key that waits is still wanted
 # seconds in which other workers hear that somebody waits, and let go of what
@@ -86,10 +89,11 @@ class Unwanted(Exception):
 
 
 class Steps:
-    """How far one key has come."""
+    """How far one key, or a piece of one, has come."""
 
-    def __init__(self, may_split: bool) -> None:
+    def __init__(self, may_split: bool, piece: bool = False) -> None:
         self.may_split = may_split
+        self.piece = piece
         self.promote_most: int | None = None  # bytes; None: all
         self.asked_again = False
         self.alone = False
@@ -140,11 +144,11 @@ class Admission:
     """
 
     def __init__(self, arbiter: Arbiter, budget: Budget, slots: Slots, needs: Needs,
-                 small: int) -> None:
+                 habits: Habits, small: int) -> None:
         self.arbiter = arbiter
+        self.habits = habits
         self.budget = budget
         self.slots = slots
-        self.estimates = Estimates()
         self.needs = needs
         self.n_waiting = 0
         self.counts: Counter[str] = Counter()  #: of the steps
@@ -153,31 +157,19 @@ class Admission:
         self._n_ended = 0
         self._handed_back: OrderedDict[Key, bool] = OrderedDict()
 
-    @property
-    def active(self) -> bool:
-        return self.arbiter.active
-
     # -- a key
 
     async def admit(self, key: Key, task: TaskState, may_split: bool) -> Grant:
         """Waits until it may run. Raises Unwanted, Reschedule, or NoRoom."""
-        need, aside = self.needs.of(task, self.estimates.of(key), None)
-        if need.all < self._small or self._at_hand(need):
-            return self._granted(key, None, need.private if need.all >= self._small else 0, need,
-                                 aside)
-        claim = await self.arbiter.begin(key, fold_priority(task.priority))
-        if claim is None:
-            return self._granted(key, None, need.private, need, aside)
-        steps = Steps(may_split)
-        self.n_waiting += 1
-        try:
-            grant = await self._obtain(key, task, claim, steps)
-        except BaseException:
-            claim.end()
-            raise
-        finally:
-            self.n_waiting -= 1
-        self._handed_back.pop(key, None)
+
+        def look(promote_most: int | None) -> Found:
+            return self.needs.of(task, self.habits.size_of(key), promote_most)
+
+        need, aside = found = look(None)
+        if need.all < self._small:
+            return self._granted(key, None, 0, need, aside)
+        grant = await self._admit(key, task, look, found, Steps(may_split), last=True)
+        assert grant is not None
         return grant
 
     def ended(self, nbytes: int, held: bool) -> None:
@@ -187,34 +179,12 @@ class Admission:
         self._ended.set()
         self._ended.clear()
 
-    # -- a piece of a key
-
     async def admit_piece(self, key: Key, task: TaskState, inputs: dict[Key, int], result: int,
                           last: bool) -> Grant | None:
         """The same for a piece that works on those inputs. None: it does not fit, and is to be
         split again; not where it is the last resort."""
-        steps = Steps(may_split=False)
-        while True:
-            need, aside = self.needs.of_keys(inputs, result, steps.promote_most)
-            if self._at_hand(need):
-                return self._granted(key, None, need.private, need, aside)
-            claim = await self.arbiter.begin(key, fold_priority(task.priority))
-            if claim is None:
-                return self._granted(key, None, need.private, need, aside)
-            try:
-                private = self._private(need, steps)
-                steps.asked_at = self._n_ended
-                outcome = await self._ask(task, claim, private, need.partition)
-                if outcome is Outcome.OK or outcome in _NOT_HAD:
-                    return self._granted(key, claim, private, need, aside)
-                if not last:
-                    claim.end()
-                    return None
-                await self._step(key, task, claim, steps, need, outcome)
-            except BaseException:
-                claim.end()
-                raise
-            claim.end()
+        look = partial(self.needs.of_keys, inputs, result)
+        return await self._admit(key, task, look, look(None), Steps(False, piece=True), last)
 
     # -- private
 
@@ -227,25 +197,46 @@ class Admission:
                  aside: frozenset[Key]) -> Grant:
         return Grant(self, key, claim, private, need.store, aside)
 
-    def _private(self, need: Need, steps: Steps) -> int:
-        return min(need.private, self.arbiter.pool_size()) if steps.alone else need.private
+    async def _admit(self, key: Key, task: TaskState, look: Callable[[int | None], Found],
+                     found: Found, steps: Steps, last: bool) -> Grant | None:
+        """look: the need, with so many bytes to bring back at most; found: without a bound."""
+        need, aside = found
+        if (self._at_hand(need) or
+            (claim := await self.arbiter.begin(key, fold_priority(task.priority))) is None):
+            return self._granted(key, None, need.private, need, aside)
+        self.n_waiting += not steps.piece
+        try:
+            grant = await self._obtain(key, task, claim, look, steps, last)
+        except BaseException:
+            claim.end()
+            raise
+        finally:
+            self.n_waiting -= not steps.piece
+        if not steps.piece:
+            self._handed_back.pop(key, None)
+        return grant
 
-    async def _obtain(self, key: Key, task: TaskState, claim: Claim, steps: Steps) -> Grant:
+    async def _obtain(self, key: Key, task: TaskState, claim: Claim,
+                      look: Callable[[int | None], Found], steps: Steps,
+                      last: bool) -> Grant | None:
         while True:
-            need, aside = self.needs.of(task, self.estimates.of(key), steps.promote_most)
-            private = self._private(need, steps)
+            need, aside = look(steps.promote_most)
+            private = min(need.private, self.arbiter.pool_size()) if steps.alone else need.private
             steps.asked_at = self._n_ended
             outcome = await self._ask(task, claim, private, need.partition)
             if outcome in _NOT_HAD:
                 return self._granted(key, claim, private, need, aside)
             if outcome is Outcome.OK:
-                now, aside = self.needs.of(task, self.estimates.of(key), steps.promote_most)
+                now, aside = look(steps.promote_most)
                 steps.grants += 1
                 # it waited, and inputs left memory
                 if now.partition > need.partition and steps.grants < _AGAIN:
                     claim.release()
                     continue
                 return self._granted(key, claim, private, need, aside)
+            if not last:
+                claim.end()
+                return None
             await self._step(key, task, claim, steps, need, outcome)
             if steps.in_pieces:
                 claim.end()  # its pieces ask for themselves
@@ -291,7 +282,7 @@ class Admission:
         if need.partition and outcome is Outcome.SPLIT and not steps.asked_again:
             self.counts["again"] += 1
             steps.asked_again = True
-            await self._wait(task, self._others_let_go())
+            await self._wait(task, asyncio.sleep(_LET_GO, Outcome.OK))
         elif need.partition:
             self._next_of_partition(steps, need, outcome)
         elif (outcome is Outcome.TOOBIG and need.private <= self.budget.capacity and
@@ -330,10 +321,6 @@ class Admission:
         """Whether something left that stands in the way."""
         over = self.budget.values + self.budget.claimed + need.private - self.budget.capacity
         return over > 0 and await self._wait(task, self.arbiter.make_room(over)) is Outcome.OK
-
-    async def _others_let_go(self) -> Outcome:
-        await asyncio.sleep(_LET_GO)
-        return Outcome.OK
 
     def _others(self, steps: Steps) -> bool:
         """Whether others run, or one of them has ended since it was asked: the answer
@@ -379,37 +366,6 @@ def fold_priority(priority: Any) -> int | None:
     order = min(max(order, 0), (1 << _ORDER) - 1)
     return ((1 << (_USER + _GENERATION + _ORDER)) - 1 - ((user << (_GENERATION + _ORDER)) | (
         generation << _ORDER) | order))
-
-
-_KINDS_MAX = 1000
-_LAST = 32  # results of a kind that are remembered
-
-
-class Estimates:
-    """How large the result of a key will be: what four of five of the last results of its kind (one
-    key prefix) did not exceed. Of the results of one worker, used by its event loop only."""
-
-    def __init__(self) -> None:
-        self._kinds: OrderedDict[str, deque[int]] = OrderedDict()  # oldest kind first
-
-    def made(self, key: Key, nbytes: int) -> None:
-        """A result was made, with that sizeof."""
-        kind = key_split(key)
-        sizes = self._kinds.get(kind)
-        if sizes is None:
-            sizes = self._kinds[kind] = deque(maxlen=_LAST)
-            if len(self._kinds) > _KINDS_MAX:
-                self._kinds.popitem(last=False)
-        sizes.append(nbytes)
-
-    def of(self, key: Key) -> int:
-        """Bytes; 0 of a kind that is not known yet."""
-        sizes = self._kinds.get(key_split(key))
-        if not sizes:
-            return 0
-        if len(sizes) == 1:
-            return sizes[0]
-        return sorted(sizes)[(len(sizes) * 4 - 1) // 5]
 
 
 _LENT_MOST = 4  # keys that wait with a slot of their own, per thread
@@ -464,7 +420,6 @@ class Pieces:
         self.task = task
         self.call = call
         self.splitter = splitter
-        self.n = 0  #: pieces that ran
         self._largest: int | None = None  # of the results of pieces, bytes
 
     async def run(self) -> object:
@@ -514,7 +469,7 @@ class Pieces:
         of values, in proportion."""
         if self._largest is not None:
             return self._largest
-        whole = self.admission.estimates.of(self.task.key)
+        whole = self.admission.habits.size_of(self.task.key)
         return whole // 2 if any(item.part for item in inputs_in(piece)) else whole
 
     async def _granted(self, piece: Piece, grant: Grant) -> tuple[object, int]:
@@ -525,7 +480,6 @@ class Pieces:
                 values = {key: self.worker.data[key] for key in keys}
                 args, kwargs = with_values(piece[0], values), with_values(piece[1], values)
                 del values
-                self.n += 1
                 try:
                     return await self._in_thread(self.call.function, args, kwargs)
                 finally:

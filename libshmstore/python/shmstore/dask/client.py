@@ -51,38 +51,20 @@ _stock_scatter: Callable[..., Awaitable[Any]] = Client._scatter
 
 def attach() -> None:
     """From here on stock's ways of this process's clients are these, unless `enabled` is false."""
-
-    @functools.wraps(_stock_gather)
-    async def gather(client: Client, futures: object, errors: str = "raise",
-                     direct: bool | None = None, local_worker: object = None) -> object:
-        if local_worker is not None or has_workers() or enabled() is False:
-            return await _stock_gather(client, futures, errors=errors, direct=direct,
-                                       local_worker=local_worker)
-        return await _gather(client, futures, errors, direct, {})
-
-    @functools.wraps(_stock_scatter)
-    async def scatter(
-        client: Client, data: object, workers: Workers = None, broadcast: bool | int = False,
-        direct: bool | None = None,
-        local_worker: object = None, hash: bool = True, **kwargs: object,
-    ) -> object:
-        if local_worker is not None or has_workers() or enabled() is False:
-            return await _stock_scatter(
-                client, data, workers=workers, broadcast=broadcast, direct=direct,
-                local_worker=local_worker, hash=hash, **kwargs
-            )
-        return await _scatter(client, data, workers, broadcast, direct, hash, kwargs)
-
-    Client._gather, Client._scatter = gather, scatter  # type: ignore[assignment, method-assign]
+    Client._gather, Client._scatter = _gather, _scatter  # type: ignore[assignment, method-assign]
 
 
+@functools.wraps(_stock_scatter)
 async def _scatter(
-    client: Client, data: object, workers: Workers, broadcast: bool | int, direct: bool | None,
-    hash: bool, kwargs: dict[str, object]
+    client: Client, data: object, workers: Workers = None, broadcast: bool | int = False,
+    direct: bool | None = None, local_worker: object = None, hash: bool = True, **kwargs: object
 ) -> object:
+    stock = functools.partial(_stock_scatter, client, direct=direct, **kwargs)
+    if local_worker is not None or has_workers() or enabled() is False:
+        return await stock(data, workers=workers, broadcast=broadcast, local_worker=local_worker,
+                           hash=hash)
     if isinstance(data, (range, Iterator)):
         data = list(data)
-    stock = functools.partial(_stock_scatter, client, direct=direct, **kwargs)
     if not _has_large(data):
         return await stock(data, workers=workers, broadcast=broadcast, hash=hash)
     with _exchange(client) as exchange:
@@ -174,15 +156,19 @@ def _scheduler(client: Client) -> Any:
     return client.scheduler
 
 
-async def _gather(client: Client, futures: object, errors: str, direct: bool | None,
-                  kwargs: dict[str, object]) -> object:
+@functools.wraps(_stock_gather)
+async def _gather(client: Client, futures: object, errors: str = "raise",
+                  direct: bool | None = None, local_worker: object = None) -> object:
+    stock = functools.partial(_stock_gather, client, futures, errors=errors, direct=direct)
+    if local_worker is not None or has_workers() or enabled() is False:
+        return await stock(local_worker=local_worker)
     _, found = unpack_remotedata(futures, byte_keys=True)
     states = {future.key: client.futures.get(future.key) for future in found
               if future.client is client}
     if data := await _guard.wait("gather", _large(client, states, errors)):
         # what it has not got, stock asks others for
-        kwargs["local_worker"] = SimpleNamespace(data=data)
-    return await _stock_gather(client, futures, errors=errors, direct=direct, **kwargs)
+        return await stock(local_worker=SimpleNamespace(data=data))
+    return await stock()
 
 
 async def _large(client: Client, states: dict[Key, FutureState | None],

@@ -373,24 +373,13 @@ class Guard:
         try:
             yield value
         except BaseException:
-            await self.wait(what, _left(manager))
+            await self.wait(what, manager.__aexit__(*sys.exc_info()))
             raise
         await self.wait(what, manager.__aexit__(None, None, None))
 
     def failed(self, what: str, error: BaseException, key: object = None) -> None:
         """Logs it, with the traceback."""
         self.fallbacks.note(f"failed-{what}", error, key, "goes on as stock", trace=True)
-
-
-async def _left(manager: AbstractAsyncContextManager[object]) -> None:
-    """Leaves it because of the body's error, which is being handled, and
-    which its caller raises."""
-    kind, error, trace = sys.exc_info()
-    try:
-        await manager.__aexit__(kind, error, trace)
-    except BaseException as e:
-        if e is not error:
-            raise
 
 
 async def offload(function: Callable[..., Result], *args: object) -> Result:

@@ -21,17 +21,19 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from dask.sizeof import sizeof
 from distributed.sizeof import safe_sizeof
+from tornado.ioloop import PeriodicCallback
 
 from .. import Error, Partition, Store, dumps, loads
 from ..foreign import OnDevice, on_device
+from ..parts import address_of
 from .config import Fallbacks, Guard, Settings, offload
 from .handle import Handle
-from .memory import Bound, Room, Siblings, Turns, address_of, unpickled_bytes
+from .memory import Bound, Room, Siblings, Turns
 from .values import Kept, Maps, Over, Pickled, has_own_way, pays, reads_back_equal, shareable
 
 if TYPE_CHECKING:
@@ -515,14 +517,13 @@ class Exchange:
 
     def _load(self, entry: Entry, store: Store) -> object:
         view = store.view(entry.name, cow=self.settings.cow)
-        entry.address = address_of(view.buffers)
+        if view.cow and view.nbytes:
+            entry.address = address_of(max(view.buffers, key=lambda buffer: buffer.nbytes))
         if store is self.store:
             self._maps.add(entry, view)
-        if entry.over is not None:
-            entry.unpickled = max(0, entry.nbytes - entry.over.nbytes)
-            return entry.over.load(view)
-        entry.unpickled = unpickled_bytes(entry.nbytes, view.buffers)
-        return loads(view)
+        shown = view if entry.over is None else entry.over
+        entry.unpickled = max(0, entry.nbytes - shown.nbytes)
+        return loads(view) if entry.over is None else entry.over.load(view)
 
     def _store(self, name: str, header: bytes, buffers: list[pickle.PickleBuffer],
                wait: bool) -> None:
@@ -566,8 +567,8 @@ class Exchange:
             self.fallbacks.note("put-failed", e, key, "kept private")
 
 
-def sweep_of(exchange: Exchange) -> Callable[[], Awaitable[None]]:
-    """A callback that removes the stores of dead siblings, and does not keep the exchange."""
+def sweeping(exchange: Exchange) -> PeriodicCallback:
+    """Removes the stores of dead siblings, as often as configured; does not keep the exchange."""
     reference = weakref.ref(exchange)
 
     async def sweep() -> None:
@@ -575,4 +576,4 @@ def sweep_of(exchange: Exchange) -> Callable[[], Awaitable[None]]:
         if exchange is not None:
             await offload(exchange.sweep)
 
-    return sweep
+    return PeriodicCallback(sweep, exchange.settings.sweep_interval * 1000)

@@ -126,10 +126,6 @@ class Hosts:
             host.workers.append(worker)
         return host
 
-    def siblings(self, worker: WorkerState) -> set[WorkerState]:
-        """The other workers that share a worker's partition."""
-        return {other for other in self.of(worker).workers if other is not worker}
-
     def linked(self, task: TaskState, workers: Iterable[WorkerState]) -> bool:
         """Whether all of a task's replicas are links of one host that has room: then there
         is nothing to gain. Quick."""

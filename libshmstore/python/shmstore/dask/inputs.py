@@ -204,12 +204,11 @@ class Needs:
     it. Of one worker's event loop. Without a disk tier nothing is ever asked of the partition."""
 
     def __init__(self, exchange: Exchange, residence: SharedBuffer, habits: Habits,
-                 tier: Tier | None, inputs: Inputs | None) -> None:
+                 tier: Tier | None) -> None:
         self.exchange = exchange
         self.residence = residence
         self.habits = habits
         self.tier = tier
-        self.inputs = inputs
 
     def of(self, task: TaskState, result: int,
            promote_most: int | None) -> tuple[Need, frozenset[Key]]:
@@ -252,8 +251,8 @@ class Needs:
 
     def let_go(self) -> None:
         """Unmaps values that are not in use."""
-        if self.inputs is not None:
-            self.inputs.close()
+        if self.tier is not None:
+            self.tier.inputs.close()
             self.residence.unmap_idle()
 
     # -- private
@@ -302,16 +301,15 @@ class Inputs:
         aside: keys that are not brought back from the disk tier, but read where they lie.
         """
         keys = list(keys)
-        self.residence.hold(keys)
         try:
-            away = [key for key in keys if self._is_away(key)]
-            if away and self.tier.at_ease():
-                away = await self._left_to_map(away)
-            if away:
-                await asyncio.gather(*(self._mapped(key, key in aside) for key in away))
-            yield
+            async with self.residence.held_while(keys):
+                away = [key for key in keys if self._is_away(key)]
+                if away and self.tier.at_ease():
+                    away = await self._left_to_map(away)
+                if away:
+                    await asyncio.gather(*(self._mapped(key, key in aside) for key in away))
+                yield
         finally:
-            self.residence.release(keys)
             self.relieve()
 
     def look_ahead(self) -> None:

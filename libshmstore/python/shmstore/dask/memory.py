@@ -13,7 +13,6 @@ maps that were written to, which only the kernel knows.
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import mmap
 import os
@@ -40,14 +39,6 @@ def private_memory(pid: int | str = "self") -> int:
     return (int(resident) - int(of_files)) * _PAGE
 
 
-def address_of(buffers: Sequence[memoryview]) -> int:
-    """An address in the map of a view's buffers; 0 where they cannot be written to."""
-    largest = max(buffers, key=lambda buffer: buffer.nbytes, default=None)
-    if largest is None or largest.readonly or not largest.nbytes:
-        return 0
-    return ctypes.addressof(ctypes.c_char.from_buffer(largest))
-
-
 def written_bytes(addresses: Sequence[int]) -> list[int]:
     """Bytes of anonymous memory in the maps in which those addresses lie. The kernel looks at the
     pages of every map for it."""
@@ -68,11 +59,6 @@ def written_bytes(addresses: Sequence[int]) -> list[int]:
         return anonymous[i] if 0 <= i < len(anonymous) and address < ends[i] else 0
 
     return [at(address) for address in addresses]
-
-
-def unpickled_bytes(nbytes: int, buffers: Sequence[memoryview]) -> int:
-    """Of a value with that sizeof: what does not lie in its buffers."""
-    return max(0, nbytes - sum(buffer.nbytes for buffer in buffers))
 
 
 _LOOK = 0.1  # seconds between two looks at least, ...

@@ -120,7 +120,7 @@ class Shards:
         if packs is not None and splitting is not None:
             splitting.through(packs.split)
 
-    def made(self, key: Key) -> None:
+    def made(self, key: Key, value: object) -> None:
         """A task's result is there: the shards of the outputs that it made go."""
         for kept in list(self._kept):
             kept.made(key)

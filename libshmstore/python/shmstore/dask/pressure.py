@@ -35,6 +35,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import key_split
@@ -45,7 +46,7 @@ from ..preempting import Preemption
 from ..profiling import Admitted, NotAdmitted
 from .compat.scheduler import UNSUSPECTED
 from .compat.worker import ExecuteSuccessEvent, execute_failed
-from .config import offload, run_in
+from .config import logger, offload, run_in
 from .exchange import Exchange
 from .handle import Handle
 from .residence import Residence, SharedBuffer
@@ -121,11 +122,10 @@ class Listening:
         return given
 
 
-logger = logging.getLogger("distributed.worker.shared")
-
 _ANNOTATION = "shmstore_preempt"
 _OP = "shmstore_preempted"  # message among workers, through the scheduler
-_PATIENCE = 0.4  # seconds for each of the two messages of one that leaves
+_PATIENCE = 0.4  # seconds in which others hear of a worker that leaves, ...
+_LEAVE = 10.0  # ... and in which the scheduler does, unless the daemon's SIGKILL comes before
 _HELD_BACK_MAX = 10_000  # keys that are remembered as preempted
 _NEVER = ("never", 0)
 _AT_ONCE = 256  # keys of a worker that wait at the gate
@@ -229,7 +229,8 @@ class Pressure:
             level = "never"  # Dask's actors are lost with the process
         await self._wait_out(key)
         try:
-            running = await run_in(self._executor, self._ask, key, kind, level, retriable)
+            running = Running(key, await run_in(self._executor, partial(
+                self._store.admitted, kind, level=level, retriable=retriable)))
         except NotAdmitted as e:
             self.counts[e.reason] += 1
             logger.warning("shmstore: key %r may not run: %s", key, e)
@@ -249,9 +250,6 @@ class Pressure:
                   isinstance(event.value, Handle) else 0)
         with suppress(ClosedError):
             await offload(running.end, "done" if success else "dropped", shared)
-
-    def _ask(self, key: Key, kind: str, level: str | int, retriable: bool) -> Running:
-        return Running(key, self._store.admitted(kind, level=level, retriable=retriable))
 
     async def _wait_out(self, key: Key) -> None:
         until = self._held_back.pop(str(key), 0.0)
@@ -320,5 +318,5 @@ class Pressure:
             stimulus = f"shmstore-preempted-{time.time()}"
             left = worker.scheduler.unregister(address=worker.address, close=False,
                                                stimulus_id=stimulus, **UNSUSPECTED)
-            await asyncio.wait_for(left, _PATIENCE)
+            await asyncio.wait_for(left, _LEAVE)
         os._exit(128 + signal.SIGTERM)

@@ -33,16 +33,15 @@ from __future__ import annotations
 import time
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, MutableMapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, MutableMapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, Union
 
 from distributed.sizeof import safe_sizeof
 
-from .compat.worker import (SpillBuffer, SpilledSize, keep_all, oldest_private, pop_from,
-                            spill_metrics)
-from .exchange import Books, Entry, Exchange
+from .compat.worker import SpillBuffer, SpilledSize, keep_all, oldest_private, slow_of
+from .exchange import Entry, Exchange
 from .handle import Handle
 from .memory import written_bytes
 from .values import Kept, Pickled, SpillFiles
@@ -78,26 +77,19 @@ class SharedBuffer(SpillBuffer):
         # keys whose values are to stay at hand -> by how many
         self._users: Counter[Key] = Counter()
         self.tier: Tier | None = None
-        self._overflow: Callable[[], None] = lambda: None
-        self._urge: Callable[[], bool] = lambda: True
         self._leaving: Collection[Key] = ()
-        self._files: SpillFiles | None = None
         self._to_disk = False
         self._storing: object = _NOBODY  # the key of the value that is being stored
         super().__init__(spill_directory, target, max_spill)
-        self._files = SpillFiles.of(self, exchange)
-        if self._files is not None:
-            self._files.maps = False  # without a tier they are as on stock
+        self._files = SpillFiles(slow_of(self), exchange)
+        self._files.maps = False  # without a tier they are as on stock
 
-    def use(self, tier: Tier, overflow: Callable[[], None], urge: Callable[[], bool],
-            leaving: Collection[Key]) -> None:
-        """From here on shared values may lie in the disk tier. overflow is called when private
-        memory is over its target, urge where process memory is short: whether that is dealt with.
-        leaving: keys whose values are on their way into the partition."""
-        self.tier = tier
-        self._overflow, self._urge, self._leaving = overflow, urge, leaving
-        if self._files is not None:
-            self._files.maps = not tier.packed
+    def use(self, tier: Tier, leaving: Collection[Key]) -> None:
+        """From here on shared values may lie in the disk tier, and its settling is told when
+        private memory is over its target, or process memory is short. leaving: keys whose values
+        are on their way into the partition."""
+        self.tier, self._leaving = tier, leaving
+        self._files.maps = not tier.packed
         keep_all(self, self._spills_at_once)  # the target is kept by who is told of the overflow
 
     # -- what the worker does
@@ -125,7 +117,7 @@ class SharedBuffer(SpillBuffer):
         entry = self.shared.get(key)
         if entry is not None:
             return self._value(key, entry)
-        if self._files is not None and self._files.mappable(key):
+        if self._files.mappable(key):
             with suppress(OSError):  # too many maps or open files: it is read
                 return self._spilled(key)
         if key in self.fast:
@@ -149,12 +141,8 @@ class SharedBuffer(SpillBuffer):
             if key in self:
                 del self[key]
             return default[0]
-        if key in self.shared:
-            entry = self.shared[key]
-            value = self.exchange.map(entry) if entry.value is None else entry.value
-            self._forget(key)
-            return value
-        return pop_from(self, key, *default)
+        # zict's since 2023.9 raises NotImplementedError
+        return MutableMapping.pop(self, key, *default)
 
     def __contains__(self, key: object) -> bool:
         return key in self.shared or super().__contains__(key)
@@ -187,15 +175,14 @@ class SharedBuffer(SpillBuffer):
         if (self._to_disk or self.exchange.asked() or
             not guard.call("evict", self._share_new, key, value, None, True, key=key)):
             super().fast_to_slow(key, value)
-            if self._files is not None:
-                self._files.wrote(key)
+            self._files.wrote(key)
 
     def evict(self) -> int:
         """One private value leaves private memory. With a disk tier a shareable one does so beside
         the event loop, where -1 means: not yet. Where that does not come on, to disk at once: the
         process is on its way to its limit."""
         if self.tier is not None and self.oldest() is not None:
-            return -1 if self._urge() else self.evict_to_disk()
+            return -1 if self.tier.settling.urge() else self.evict_to_disk()
         return super().evict()
 
     def evict_to_disk(self) -> int:
@@ -255,10 +242,8 @@ class SharedBuffer(SpillBuffer):
     def spilled_size(self, key: Key) -> int:
         """sizeof a value that has to be read from a spill file; 0 of one that does not lie in one,
         or is used where it lies."""
-        if self._files is not None and self._files.mappable(key):
-            return 0
         size = self._slow_uncached.weight_by_key.get(key)
-        return 0 if size is None else int(size.memory)
+        return 0 if size is None or self._files.mappable(key) else int(size.memory)
 
     def evict_shared(self, nbytes: int) -> int:
         """Moves values from the partition to disk until nbytes are given back, least recently used
@@ -294,14 +279,6 @@ class SharedBuffer(SpillBuffer):
         """
         return super().spilled_total + self.shared_total()
 
-    def get_metrics(self) -> dict[str, float]:
-        """Stock's; shared_count and shared_bytes (sizeof); our shares of what lies in the
-        partition and in its disk tier."""
-        books = self._books()
-        shared = {"shared_count": len(self.shared), "shared_bytes": self._nbytes}
-        return {**spill_metrics(self), **shared, "partition_bytes": books.memory,
-                "tier_bytes": books.tier}
-
     # -- a peer asks (see DictResidence)
 
     def entry(self, key: Key) -> Entry | None:
@@ -311,7 +288,7 @@ class SharedBuffer(SpillBuffer):
     def private(self, key: Key) -> tuple[object, int] | None:
         """(value, sizeof) of a key, in private memory or mapped from its spill file, that may be
         worth sharing; None otherwise. Leaves the order alone."""
-        if self._files is not None and self._files.mappable(key) and key not in self._private:
+        if self._files.mappable(key) and key not in self._private:
             with suppress(OSError):
                 value = self._spilled(key)
                 if self._is_private(key, value):  # not of a list, which takes no weak reference
@@ -357,35 +334,28 @@ class SharedBuffer(SpillBuffer):
 
     def shared_total(self) -> SpilledSize:
         """(sizeof the values in the partition and its disk tier, our share of their bytes)."""
-        return SpilledSize(self._nbytes - self._unpickled, sum(self._books()) if self.shared else 0)
+        # for each heartbeat, in which an error would close the worker
+        books = self.exchange.guard.call("books", self.exchange.books) if self.shared else None
+        return SpilledSize(self._nbytes - self._unpickled, sum(books or ()))
 
     # -- who needs values mapped (inputs.py)
 
-    def hold(self, keys: Iterable[Key]) -> None:
-        """From here on the values of these keys stay where they can be had at
-        once, once they are there."""
-        self._users.update(keys)
-
-    def release(self, keys: Iterable[Key]) -> None:
-        """Undoes `hold`."""
-        for key in keys:
-            self._users[key] -= 1
-            if self._users[key] <= 0:
-                del self._users[key]
-                entry = self._mapped.get(key)
-                # the next user maps the object
-                if entry is not None and entry.copied and entry.original is None:
-                    self._unmap(key, entry)
-
     @asynccontextmanager
-    async def held_while(self, keys: Iterable[Key]) -> AsyncIterator[None]:
-        """Both, around what is done within."""
-        keys = list(keys)
-        self.hold(keys)
+    async def held_while(self, keys: Collection[Key]) -> AsyncIterator[None]:
+        """Within, the values of these keys stay where they can be had at once, once they are
+        there."""
+        self._users.update(keys)
         try:
             yield
         finally:
-            self.release(keys)
+            for key in keys:
+                self._users[key] -= 1
+                if self._users[key] <= 0:
+                    del self._users[key]
+                    entry = self._mapped.get(key)
+                    # the next user maps the object
+                    if entry is not None and entry.copied and entry.original is None:
+                        self._unmap(key, entry)
 
     def held(self, more: Iterable[Key] = ()) -> int:
         """sizeof the values in the partition that are held, or would be with more."""
@@ -416,23 +386,18 @@ class SharedBuffer(SpillBuffer):
 
     # -- private
 
-    def _books(self) -> Books:
-        """For each heartbeat, in which an error would close the worker."""
-        return self.exchange.guard.call("books", self.exchange.books) or Books(0, 0)
-
     def _spills_at_once(self, key: Key) -> bool:
         """Whether a value that alone is more than the target goes to disk as it is stored: the
         partition takes it neither now nor later."""
         return bool(key == self._storing and self.private(key) is None)
 
     def _settle(self) -> None:
-        if self.over():
-            self.exchange.guard.call("overflow", self._overflow)
+        if self.tier is not None and self.over():
+            self.exchange.guard.call("overflow", self.tier.settling.start)
 
     def _spilled(self, key: Key) -> object:
         """The value of a key in a spill file that can be mapped; the same one as long as
         somebody uses it. OSError."""
-        assert self._files is not None
         known = self.slow.cache  # type: ignore[attr-defined]
         value = known.get(key)
         if value is None:
@@ -443,7 +408,7 @@ class SharedBuffer(SpillBuffer):
         """Whether that is the key's value, as `private` gave it."""
         if key in self.fast:
             return self.fast.d[key] is value
-        return (self._files is not None and self._files.mappable(key) and
+        return (self._files.mappable(key) and
                 self.slow.cache.get(key) is value)  # type: ignore[attr-defined]
 
     def _receive(self, key: Key, handle: Handle) -> None:
@@ -534,7 +499,7 @@ class SharedBuffer(SpillBuffer):
         if not isinstance(entry, Entry):
             if entry is not Kept.FOR_NOW:
                 self._private.add(key)
-            if isinstance(entry, Pickled) and self._files is not None:
+            if isinstance(entry, Pickled):
                 self._files.expect(value, entry)
             return False
         self._enter(key, entry, rid)
@@ -580,20 +545,18 @@ class DictResidence:
             self.exchange.drop(entry)
         else:
             try:
-                self.data[key] = self._mapped(entry)
+                self.data[key] = self._keep(self._value(entry), entry)
             except Exception as e:
                 self.exchange.fallbacks.note("map-failed", e, key, "kept private")
                 self.exchange.drop(entry)
 
-    @asynccontextmanager
-    async def held_while(self, keys: Iterable[Key]) -> AsyncIterator[None]:
+    def held_while(self, keys: Collection[Key]) -> AbstractAsyncContextManager[None]:
         """Values stay as long as they are in the dict."""
-        yield
+        return nullcontext()
 
     def accept(self, key: Key, handle: Handle) -> object:
         """The mapped value. If `Exchange.map` raises, the handle keeps the entry."""
-        value = (handle.entry.original if handle.entry.original is not None else self.exchange.map(
-            handle.entry))
+        value = self._value(handle.entry)
         entry = handle.take()
         if _takes_weak_reference(value):
             self._keep(value, entry)
@@ -608,16 +571,15 @@ class DictResidence:
     def shared_total(self) -> SpilledSize:
         return SpilledSize(self._nbytes, sum(self.exchange.books()) if self._entries else 0)
 
-    def _mapped(self, entry: Entry) -> object:
-        value = entry.original if entry.original is not None else self.exchange.map(entry)
-        self._keep(value, entry)
-        return value
+    def _value(self, entry: Entry) -> object:
+        return entry.original if entry.original is not None else self.exchange.map(entry)
 
-    def _keep(self, value: object, entry: Entry) -> None:
+    def _keep(self, value: object, entry: Entry) -> object:
         entry.original = None  # the value goes when nobody else has it
         weakref.finalize(value, self._gone, id(value), entry).atexit = False
         self._entries[id(value)] = entry
         self._nbytes += entry.nbytes
+        return value
 
     def _gone(self, identity: int, entry: Entry) -> None:
         self._entries.pop(identity, None)

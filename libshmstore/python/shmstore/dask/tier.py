@@ -60,51 +60,41 @@ _TINY = 64 << 20  # bytes of a partition, and ...
 _TINY_SHARE = 4
 
 
-class Tiny:
-    """A partition that nobody made large, as a container's own /dev/shm of 64 MiB: used
-    while it has room, and without a disk tier, unless one was asked for. The first worker
-    of the host says so once."""
+def tiny(exchange: Exchange, settings: TierSettings, budget: int) -> socket.socket | None:
+    """A partition that nobody made large, as a container's own /dev/shm of 64 MiB, is used while it
+    has room, and without a disk tier, unless one was asked for. The first worker of the host says
+    so, once for as long as it keeps open what this returns.
 
-    @classmethod
-    def of(cls, exchange: Exchange, settings: TierSettings, budget: int) -> Tiny | None:
-        """budget: bytes that the worker may keep privately. None: it is not tiny. OSError."""
-        size = exchange.bounds()[0].size
-        if settings.path is not None or size > min(_TINY, budget // _TINY_SHARE):
+    budget: bytes that the worker may keep privately. None: it is not tiny. OSError.
+    """
+    size = exchange.bounds()[0].size
+    if settings.path is not None or size > min(_TINY, budget // _TINY_SHARE):
+        return None
+    try:
+        if exchange.partition.tier() is not None:
             return None
-        try:
-            asked = exchange.partition.tier() is not None
-        except Error:  # its directory is gone: it is made anew
-            asked = True
-        return None if asked else cls(exchange, size)
-
-    def __init__(self, exchange: Exchange, size: int) -> None:
-        exchange.fallbacks.full_is_no_news()
-        self._first = socket.socket(socket.AF_UNIX)  # ends with the process
-        try:
-            self._first.bind(f"\0shmstore-tiny-{exchange.identity}")
-        except OSError:  # another worker has said it
-            return
-        logger.warning(
-            "shmstore: the partition %s has %d MiB: values go by link while it has room, and as on "
-            "stock otherwise. Make it larger (in a container: "
-            "docker run --shm-size=…), or name a larger tmpfs by %s.partition",
-            exchange.partition.path, size >> 20, PREFIX,
-        )  # fmt: skip
-
-    def close(self) -> None:
-        """Another worker may say it."""
-        self._first.close()
+    except Error:  # its directory is gone: it is made anew
+        return None
+    exchange.fallbacks.full_is_no_news()
+    first = socket.socket(socket.AF_UNIX)  # ends with the process
+    try:
+        first.bind(f"\0shmstore-tiny-{exchange.identity}")
+    except OSError:  # another worker has said it
+        return first
+    logger.warning(
+        "shmstore: the partition %s has %d MiB: values go by link while it has room, and as on "
+        "stock otherwise. Make it larger (in a container: docker run --shm-size=…), or name a "
+        "larger tmpfs by %s.partition", exchange.partition.path, size >> 20, PREFIX)
+    return first
 
 
 class Tier:
-    """One worker's use of the disk tier. `start` may fail to find one: `active` is False then,
-    and all goes on without."""
+    """One worker's use of the disk tier."""
 
     def __init__(self, exchange: Exchange, settings: TierSettings, local_directory: str,
                  max_spill: int | Literal[False] | None, n_threads: int) -> None:
         self.exchange = exchange
         self.settings = settings
-        self.active = False
         self._max_spill = int(max_spill) if max_spill else 0
         #: where a tier is made, the first of them that will do: nobody asked for one below
         #: /var/tmp, but a tmpfs cannot have one
@@ -125,9 +115,33 @@ class Tier:
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._threads: list[threading.Thread] = []
+        # called by a thread as long as memory is short and what is mapped keeps it from being freed
         self._under_pressure: Callable[[], None] | None = None
+        self.inputs: Inputs
+        self.settling: Settling
 
     # -- set up and close
+
+    @classmethod
+    def of(cls, worker: Worker, settings: TierSettings) -> Tier | None:
+        """A worker's, whose values may lie in it from here on: inputs are mapped beforehand, and
+        what is over the target settles beside the loop. None where there is no tier."""
+        residence, manager = worker._residence, worker.memory_manager
+        assert isinstance(residence, SharedBuffer)
+        tier = cls(worker._exchange, settings, worker.local_directory, manager.max_spill,
+                   worker.state.nthreads)
+        if not tier.start():
+            return None
+        tier.exchange.tiered = True
+        limit = int((manager.memory_pause_fraction or 0) * (manager.memory_limit or 0))
+        tier.exchange.room.limit = limit  # type: ignore[union-attr]
+        tier.settling = Settling(residence, partial(worker._export, spill=True),
+                                 lambda: worker.status == Status.paused, worker.digest_metric)
+        residence.use(tier, worker._pending)
+        tier.inputs = Inputs(tier.exchange, residence, tier, worker.state)
+        tier._under_pressure = partial(worker.loop.add_callback, tier.inputs.relieve)
+        worker._when_closed += tier.settling.close, tier.inputs.close
+        return tier
 
     def start(self) -> bool:
         """Finds or makes the tier. Whether there is one."""
@@ -140,7 +154,6 @@ class Tier:
             else:
                 logger.info("shmstore: no disk tier: %s", e)
             return False
-        self.active = True
         for pool, n in ((self._readers, self._n_readers), (self._writer, 1), (self._giver, 1)):
             _start_threads(pool, n)
         for work in (self._evict, self._clear):
@@ -148,19 +161,6 @@ class Tier:
             self._threads.append(thread)
             thread.start()
         return True
-
-    def work_for(self, worker: Worker) -> tuple[Inputs, Settling]:
-        """From here on the worker's values may lie in it: inputs are mapped beforehand, and what is
-        over the target settles beside the loop."""
-        residence, manager = worker._residence, worker.memory_manager
-        assert isinstance(residence, SharedBuffer)
-        self.exchange.tiered = True
-        limit = int((manager.memory_pause_fraction or 0) * (manager.memory_limit or 0))
-        self.exchange.room.limit = limit  # type: ignore[union-attr]
-        settling = Settling(residence, partial(worker._export, spill=True),
-                            lambda: worker.status == Status.paused, worker.digest_metric)
-        residence.use(self, settling.start, settling.urge, worker._pending)
-        return Inputs(self.exchange, residence, self, worker.state), settling
 
     def close(self) -> None:
         """Ends the threads; before the store is closed."""
@@ -189,11 +189,6 @@ class Tier:
             os.rmdir(found.directory)
         except (OSError, ValueError):  # objects lie there, of a kept store perhaps: it stays
             pass
-
-    def when_pressed(self, call: Callable[[], None]) -> None:
-        """call, from a thread, as long as memory is short and what is mapped
-        keeps it from being freed."""
-        self._under_pressure = call
 
     # -- the event loop's side
 

@@ -25,9 +25,9 @@ import struct
 import sys
 import time
 import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, nullcontext, suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,14 +39,14 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 from .. import Error, Partition, View, dumps
 from ..parts import Part, address, parts_of, unwritten
 from ..pickling import in_view
-from .compat.worker import NODES, Slow, SpillBuffer, SpilledSize, file_of, slow_of
+from .compat.worker import NODES, Slow, SpilledSize, file_of
 from .config import Settings
 from .memory import private_memory
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from .compat.worker import Key, TaskState
+    from .compat.worker import Key, StateMachineEvent, TaskState
     from .exchange import Entry, Exchange
     from .worker import Worker
 
@@ -223,19 +223,21 @@ def own_small_arrays(value: Any, min_size: int, depth: int = 3) -> object:
 
 
 _KINDS_MAX = 1000
+_LAST = 32  # results of a kind whose sizes are remembered
 
 
 class _Kind:
-    __slots__ = ("made", "left", "arrays")
+    __slots__ = ("made", "left", "sizes", "arrays")
 
     def __init__(self) -> None:
         self.made = self.left = 0
+        self.sizes: deque[int] = deque(maxlen=_LAST)
         self.arrays = True  # its last result was one, or there was none yet
 
 
 class Habits:
-    """Habits of kinds of results: which leave the worker that made them, and which are arrays.
-    Used by its event loop only.
+    """Habits of kinds of results: which leave the worker that made them, which are arrays, and how
+    large they are. Used by its event loop only.
 
     A result that no other worker asks for should cost nothing. Others are best put into the
     partition when they are made: no task holds the private value any more, and the host
@@ -258,6 +260,16 @@ class Habits:
         """Whether a result of this key will likely be handed on: half of its kind were."""
         kind = self._kind(key)
         return kind.left > 0 and 2 * kind.left >= kind.made
+
+    def sized(self, key: Key, nbytes: int) -> None:
+        """A result was made, with that sizeof."""
+        self._kind(key).sizes.append(nbytes)
+
+    def size_of(self, key: Key) -> int:
+        """Bytes of a result: what four of five of the last ones of its kind did not exceed; 0 of a
+        kind that is not known yet."""
+        sizes = sorted(self._kind(key).sizes)
+        return sizes[(len(sizes) * 4 - 1) // 5] if sizes else 0
 
     def returned(self, key: Key, array: bool) -> None:
         """A result of this key is, or is not, a large array."""
@@ -323,6 +335,12 @@ class Born:
             lend_context(worker.executors["default"])
         setattr(worker.monitor, "get_process_memory", born.memory)
         return born
+
+    async def run(self, key: Key,
+                  execute: Callable[[], Awaitable[StateMachineEvent]]) -> StateMachineEvent:
+        """The event of a key, whose task may make such arrays."""
+        with self._exchange.guard.call("born", self.within, key) or nullcontext():
+            return await execute()
 
     def within(self, key: Key) -> ExitStack:
         """Of the coroutine that runs the task of that key: its thread has
@@ -429,12 +447,6 @@ class SpillFiles:
         self._mappable = False  # what was written last
         self._known: tuple[object, Pickled] | None = None
         slow.dump, slow.load = self.dump, self.load
-
-    @classmethod
-    def of(cls, data: SpillBuffer, exchange: Exchange) -> SpillFiles | None:
-        """Of a SpillBuffer's; None where they are not as we know them."""
-        slow = slow_of(data)
-        return None if slow is None else cls(slow, exchange)
 
     def wrote(self, key: Key) -> None:
         """A value was stored under the key just now."""

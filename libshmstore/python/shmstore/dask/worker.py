@@ -18,9 +18,9 @@ from __future__ import annotations
 import asyncio
 import os
 import weakref
-from collections.abc import (Awaitable, Callable, Collection, Container, Iterable, MutableMapping,
-                             Sequence)
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import (Awaitable, Callable, Collection, Container, Iterable, Mapping,
+                             MutableMapping)
+from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from time import time
@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any
 
 import distributed
 from distributed.core import Status
-from tornado.ioloop import PeriodicCallback
 
 from .. import default_path
 from .arbiter import Arbitration
@@ -37,16 +36,16 @@ from .compat.worker import (
     UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_failed, quiet, run_as,
     unlimited,
 )
-from .config import (PREFIX, Fallbacks, Settings, TierSettings, leave_libraries_out, logger,
-                     look_first, offload, settle_process)
-from .exchange import HAS_NO_MEMORY, Entry, Exchange, sweep_of
+from .config import (PREFIX, Fallbacks, Settings, leave_libraries_out, logger, look_first, offload,
+                     settle_process)
+from .exchange import HAS_NO_MEMORY, Entry, Exchange, sweeping
 from .handle import (Crossings, Handing, Handle, can_carry, count_transfer, handing_now,
                      kept_bandwidth)
 from .hosts import bring_queueing
 from .p2p import Shards
 from .pressure import Listening, Pressure
 from .residence import DictResidence, SharedBuffer
-from .tier import Settling, Tier, Tiny
+from .tier import Tier, tiny
 from .values import Born, Habits, Kept, Pickled, own_small_arrays
 
 if TYPE_CHECKING:
@@ -55,10 +54,9 @@ if TYPE_CHECKING:
 
     from .claim import Grant, Pieces
     from .compat.worker import Key, StateMachineEvent, TaskState
-    from .inputs import Inputs
     from .residence import Residence
 
-    Stock = Callable[[], Awaitable[StateMachineEvent]]  #: stock's way to execute a key
+    Run = Callable[..., Awaitable[StateMachineEvent]]  #: runs a key
 
 # bytes up to which a value is copied on the event loop: the way to a
 # thread and back costs more, ...
@@ -79,17 +77,14 @@ class Worker(distributed.Worker):
 
     _exchange: Exchange = None  # type: ignore[assignment]  # None: works as stock
     _residence: Residence = None  # type: ignore[assignment]
-    _starting: Sequence[asyncio.Future[None]] = ()  # steps that run beside its start
-    _listening: Listening | None = None
-    _tiny: Tiny | None = None
+    # each way to run a key around the one before; none: as stock
+    _around: list[Callable[[Key, Run], Awaitable[StateMachineEvent]]] = []
     # None: values that leave private memory and do not fit into the partition spill as on stock
     _tier: Tier | None = None
-    _inputs: Inputs | None = None
-    _settling: Settling | None = None
     _crossings: Crossings | None = None  # None: each worker fetches what it needs itself
     _arbitration: Arbitration | None = None  # None: keys run whatever memory there is
+    _pieces: Mapping[Key, Pieces] = {}  # of keys that are done in pieces
     _pressure: Pressure | None = None  # None: keys ask no gate
-    _born: Born | None = None  # None: tasks make their arrays in private memory
     _shards: Shards | None = None  # None: P2P shuffles are stock's
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -125,42 +120,54 @@ class Worker(distributed.Worker):
             self._guard.failed("set-up", e)
             self._exchange.close()
             self._exchange = self._residence = None  # type: ignore[assignment]
-            self._listening = self._tier = self._arbitration = self._pressure = None
+            self._tier = self._arbitration = self._pressure = None
+            self._around = []
             self.memory_manager.data = self.state.data = stock
 
     def _set_up(self, settings: Settings, stock: MutableMapping[Key, object]) -> None:
         """Puts the shared tier into place."""
-        manager = self.memory_manager
-        if not isinstance(stock, SpillBuffer):
-            self._residence = DictResidence(self._exchange, stock)
-        else:
-            storage = os.path.join(self.local_directory, "storage")
-            self._residence = SharedBuffer(self._exchange, storage, int(stock.n), manager.max_spill)
-            manager.data = self.state.data = self._residence
-            self._watch_memory()
-        self._exchange.bound(self._target_bytes())
+        manager, exchange = self.memory_manager, self._exchange
+        exchange.bound(self._target_bytes())
         self._habits = Habits()
         self._pending: dict[Key, asyncio.Future[None]] = {}
-        if isinstance(self._residence, SharedBuffer):
-            self._tiny = self._guard.call("tiny", Tiny.of, self._exchange, settings.tier,
-                                          self._target_bytes())
-            if settings.tier.enabled and self._tiny is None:
-                self._use_tier(settings.tier)
-        self._born = Born.of(self, self._exchange, self._habits)
+        self._starting: list[asyncio.Future[None]] = []  # steps that run beside its start
+        # what ends before the store does; what hears of results
+        self._when_closed: list[Callable[[], Awaitable[None] | None]] = []
+        self._when_made: list[Callable[[Key, object], None]] = []
+        self._around = [self._run]
+        if isinstance(stock, SpillBuffer):
+            storage = os.path.join(self.local_directory, "storage")
+            self._residence = SharedBuffer(exchange, storage, int(stock.n), manager.max_spill)
+            manager.data = self.state.data = self._residence
+            self._watch_memory()
+            first = self._guard.call("tiny", tiny, exchange, settings.tier, self._target_bytes())
+            if first is not None:
+                self._when_closed.append(first.close)
+            elif settings.tier.enabled:
+                self._tier = Tier.of(self, settings.tier)
+        else:
+            self._residence = DictResidence(exchange, stock)
         if getattr(self.state, "transfer_message_bytes_limit", None) in _STOCK_MESSAGE_BYTES:
             self.state.transfer_message_bytes_limit = settings.message_bytes
         if settings.daemon != "off":
-            self._listening = Listening(self._exchange, self._residence, self._tier)
-            self.periodic_callbacks["shmstore-daemon"] = self._listening.callback
-        if (settings.daemon != "off" and settings.arbitrate != "off" and
-            isinstance(self._residence, SharedBuffer)):
-            self._arbitration = Arbitration(self)
-            self.periodic_callbacks["shmstore-arbiter"] = self._arbitration.callback
-        if settings.daemon != "off" and settings.pressure:
-            self._pressure = Pressure(self, self._exchange)
+            listening = Listening(exchange, self._residence, self._tier)
+            self._when_closed.append(listening.close)
+            self.periodic_callbacks["shmstore-daemon"] = listening.callback
+            if settings.arbitrate != "off" and isinstance(self._residence, SharedBuffer):
+                self._arbitration = Arbitration(self)
+                self._when_closed.append(self._arbitration.close)
+                self._pieces = self._arbitration.pieces
+                self._around.append(self._arbitration.run)
+                self.periodic_callbacks["shmstore-arbiter"] = self._arbitration.callback
+            if settings.pressure:
+                self._pressure = Pressure(self, exchange)
+                self._when_closed.append(self._pressure.close)
+                self._around.append(self._pressure.run)
+        if (born := Born.of(self, exchange, self._habits)) is not None:
+            self._around.append(born.run)
+            self._when_made.append(born.made)
         if settings.sweep_interval:
-            self.periodic_callbacks["shmstore-sweep"] = PeriodicCallback(
-                sweep_of(self._exchange), settings.sweep_interval * 1000)
+            self.periodic_callbacks["shmstore-sweep"] = sweeping(exchange)
 
     def _watch_memory(self) -> None:
         """Runs before stock's look at the memory: private bytes of idle maps go before a pause."""
@@ -186,19 +193,14 @@ class Worker(distributed.Worker):
                   manager.memory_pause_fraction)
         return int((target or 0) * (manager.memory_limit or 0))
 
-    def _use_tier(self, settings: TierSettings) -> None:
-        tier = Tier(self._exchange, settings, self.local_directory, self.memory_manager.max_spill,
-                    self.state.nthreads)
-        if tier.start():
-            self._tier = tier
-            self._inputs, self._settling = tier.work_for(self)
-
     async def plugin_add(self, plugin: WorkerPlugin | bytes, name: str | None = None,
                          catch_errors: bool = True) -> Any:
         result = await super().plugin_add(plugin, name, catch_errors)
         if (self._shards is None and self._exchange is not None and self._exchange.settings.p2p and
             "shuffle" in self.plugins):
             self._shards = self._guard.call("p2p", Shards, self, self._exchange, self._tier)
+            if self._shards is not None:
+                self._when_made.append(self._shards.made)
         return result
 
     async def listen(self, *args: object, **kwargs: object) -> None:
@@ -206,26 +208,19 @@ class Worker(distributed.Worker):
         self._publish()
         if self._exchange is not None:
             # Not awaited: a daemon that hangs answers late whether it has an arbiter.
-            self._starting = [*self._starting, asyncio.ensure_future(
-                self._guard.wait("start", self._say_means(self.address)))]
+            self._starting.append(asyncio.ensure_future(
+                self._guard.wait("start", self._say_means(self.address))))
 
     async def _say_means(self, address: str) -> None:
-        arbiter = self._arbitration is not None and await self._arbitration.arbiter.available()
-        logger.info("shmstore: worker=%s %s", address,
-                    " ".join(f"{k}={v}" for k, v in self._means(arbiter).items()))
-
-    def _means(self, arbiter: bool) -> dict[str, str | None]:
-        """The means by which this worker shares, for people."""
-        exchange, store = self._exchange, self._exchange.store
-        alone, off = ("off" if without else "none"
-                      for without in (exchange.settings.daemon == "off", self._arbitration is None))
-        return {
-            "partition": exchange.partition.path,
-            "store": store.name,
-            "daemon": alone if store.daemon_fd() is None else "connected",
-            "arbiter": "on" if arbiter else off,
-            "tier": self._tier.directory if self._tier is not None else "none",
-        }
+        """Logs by which means this worker shares."""
+        exchange, store, arbiter = self._exchange, self._exchange.store, "off"
+        if self._arbitration is not None:
+            arbiter = "on" if await self._arbitration.arbiter.available() else "none"
+        alone = "off" if exchange.settings.daemon == "off" else "none"
+        logger.info("shmstore: worker=%s partition=%s store=%s daemon=%s arbiter=%s tier=%s",
+                    address, exchange.partition.path, store.name,
+                    alone if store.daemon_fd() is None else "connected", arbiter,
+                    self._tier.directory if self._tier is not None else "none")
 
     def _publish(self) -> None:
         # Between workers of one process values go by reference, which nothing beats.
@@ -233,19 +228,12 @@ class Worker(distributed.Worker):
             self._exchange.set_address(self.address)
             self._crossings = Crossings(f"{self._exchange.identity} {self.scheduler.address}",
                                         self.address)
+            self._when_closed.append(self._crossings.close)
             if self._exchange.settings.queue:
-                self._starting = [asyncio.ensure_future(self._guard.wait("queue", bring_queueing(
-                    self)))]
+                self._starting.append(asyncio.ensure_future(
+                    self._guard.wait("queue", bring_queueing(self))))
         if self._pressure is not None:
             self._guard.call("pressure", self._pressure.start)
-        if self._tier is not None and self._inputs is not None:
-            loop, relieve = asyncio.get_running_loop(), self._inputs.relieve
-
-            def when_pressed() -> None:
-                with suppress(RuntimeError):  # the loop has ended
-                    loop.call_soon_threadsafe(relieve)
-
-            self._tier.when_pressed(when_pressed)
 
     async def close(  # type: ignore[override]  # as stock's
         self, timeout: float = 30, executor_wait: bool = True, nanny: bool = True,
@@ -260,9 +248,8 @@ class Worker(distributed.Worker):
     async def _end_sharing(self) -> None:
         for task in self._starting:
             task.cancel()
-        for part in (self._tiny, self._listening, self._pressure, self._arbitration,
-                     self._crossings, self._settling, self._inputs):
-            if part is not None and (ending := self._guard.call("close", part.close)) is not None:
+        for close in self._when_closed:
+            if (ending := self._guard.call("close", close)) is not None:
                 await self._guard.wait("close", ending)
         if isinstance(self._residence, SharedBuffer):
             # a map keeps the partition's descriptors open
@@ -274,37 +261,35 @@ class Worker(distributed.Worker):
             await self._guard.wait("close", offload(self._tier.withdraw))
 
     async def execute(self, key: Key, *, stimulus_id: str) -> StateMachineEvent:
-        stock = partial(super().execute, key, stimulus_id=stimulus_id)
-        if self._exchange is None:
-            return await stock()
-        run = partial(self._execute_arbitrated, key, stock)
-        with (self._born and self._guard.call("born", self._born.within, key)) or nullcontext():
-            return await (run() if self._pressure is None else self._pressure.run(key, run))
+        run: Run = partial(super().execute, key, stimulus_id=stimulus_id)
+        for around in self._around:
+            run = partial(around, key, run)
+        return await run()
 
-    async def _execute_arbitrated(self, key: Key, stock: Stock) -> StateMachineEvent:
-        if self._arbitration is None or not self._arbitration.active:
-            return await self._execute(key, stock, None)
-        return await self._arbitration.run(key, partial(self._execute, key, stock))
-
-    async def _execute(self, key: Key, stock: Stock, grant: Grant | None) -> StateMachineEvent:
-        in_pieces = grant is not None and grant.in_pieces
-        event = await (self._execute_in_pieces(key, stock) if in_pieces else self._execute_held(
+    async def _run(self, key: Key, stock: Run, grant: Grant | None = None) -> StateMachineEvent:
+        event = await (self._run_in_pieces(key, stock) if key in self._pieces else self._run_held(
             key, stock, grant))
         if isinstance(event, ExecuteSuccessEvent):
-            if self._shards is not None:
-                self._guard.call("p2p", self._shards.made, key)
+            for made in self._when_made:
+                self._guard.call("made", made, key, event.value)
             await self._guard.wait("result", self._take(grant, key, event), key=key)
         return event
 
-    async def _execute_held(self, key: Key, stock: Stock, grant: Grant | None) -> StateMachineEvent:
+    async def _run_held(self, key: Key, stock: Run, grant: Grant | None) -> StateMachineEvent:
         task = self.state.tasks.get(key)
-        keys = self._to_hold(task) if task is not None else []
+        hold: Callable[[list[Key]], AbstractAsyncContextManager[None]] = self._residence.held_while
+        # inputs that lie in the partition, or are large enough to be put there while it runs
+        least, entry = self._exchange.settings.min_size, self._residence.entry
+        keys = [dep.key for dep in (task.dependencies if task is not None else ())
+                if (dep.nbytes or 0) >= least or entry(dep.key) is not None]
         if not keys and grant is None:
             self._look_ahead()
             return await stock()
+        if self._tier is not None:
+            hold = partial(self._tier.inputs.held, aside=grant.aside if grant is not None else ())
         start = time()
         try:
-            async with self._guard.within("inputs", self._hold, keys, grant):
+            async with self._guard.within("inputs", hold, keys):
                 stop = time()
                 if grant is not None:
                     grant.mapped()
@@ -317,26 +302,12 @@ class Worker(distributed.Worker):
             if task is not None and sum(dep.nbytes or 0 for dep in task.dependencies) >= _MUCH:
                 self._guard.call("shed", self._shed)
 
-    def _to_hold(self, task: TaskState) -> list[Key]:
-        """Inputs of a task that lie in the partition, or are large enough to be
-        put there while it runs."""
-        least, entry = self._exchange.settings.min_size, self._residence.entry
-        return [dep.key for dep in task.dependencies if (dep.nbytes or 0) >= least or
-                entry(dep.key) is not None]
-
     def _look_ahead(self) -> None:
-        if self._inputs is not None:
-            self._guard.call("look-ahead", self._inputs.look_ahead)
-
-    def _hold(self, keys: list[Key], grant: Grant | None) -> AbstractAsyncContextManager[None]:
-        if self._inputs is None:
-            return self._residence.held_while(keys)
-        return self._inputs.held(keys, grant.aside if grant is not None else ())
+        if self._tier is not None:
+            self._guard.call("look-ahead", self._tier.inputs.look_ahead)
 
     async def _take(self, grant: Grant | None, key: Key, event: ExecuteSuccessEvent) -> None:
         """A result, before the data mapping has it."""
-        if self._born is not None:
-            self._born.made(key, event.value)
         min_size = self._exchange.settings.min_size
         if self._exchange.weigh(event.value, event.nbytes) < min_size:
             event.value = own_small_arrays(event.value, min_size)
@@ -346,17 +317,17 @@ class Worker(distributed.Worker):
                 grant.stored()
         else:
             self._exchange.fallbacks.kept(event.nbytes, type(event.value), HAS_NO_MEMORY)
-        if self._settling is not None and not isinstance(event.value, Handle):
-            await self._settling.room(event.nbytes)
+        if self._tier is not None and not isinstance(event.value, Handle):
+            await self._tier.settling.room(event.nbytes)
 
-    async def _execute_in_pieces(self, key: Key, stock: Stock) -> StateMachineEvent:
+    async def _run_in_pieces(self, key: Key, stock: Run) -> StateMachineEvent:
         """Stock's execute, of what is done in pieces: they fetch their own inputs."""
-        if (pieces := self._pieces(key)) is None or not NODES:  # by the two below
+        if not NODES:  # by the two below
             return await stock()
 
         async def run() -> object:
             handing_now.set(None)
-            return await pieces.run()
+            return await self._pieces[key].run()
 
         token = handing_now.set(NoInputs(self))
         try:
@@ -365,16 +336,13 @@ class Worker(distributed.Worker):
         finally:
             handing_now.reset(token)
 
-    def _pieces(self, key: Key) -> Pieces | None:
-        return self._arbitration.pieces(key) if self._arbitration is not None else None
-
     async def _maybe_deserialize_task(self, ts: TaskState) -> object:
-        pieces = self._pieces(ts.key)
+        pieces = self._pieces.get(ts.key)
         return ((pieces.run, (), {}) if pieces is not None
                 else await super()._maybe_deserialize_task(ts))  # type: ignore[misc]
 
     def _prepare_args_for_execution(self, ts: TaskState, *args: object) -> object:
-        if self._pieces(ts.key) is not None:
+        if ts.key in self._pieces:
             return args  # they fetch their own
         return super()._prepare_args_for_execution(ts, *args)  # type: ignore[misc]
 
@@ -388,14 +356,13 @@ class Worker(distributed.Worker):
         if self._residence.knows(event.value):
             leaves, share = self._tier is not None, ""
         # alone more than the target: it cannot stay private
-        heavy = self._settling is not None and event.nbytes > self._settling.residence.n
+        heavy = self._tier is not None and event.nbytes > self._tier.settling.residence.n
         if not heavy and (share == "lazy" or not (leaves or share == "eager")):
             return
         entry = await self._put(key, event.value, event.nbytes)
         if isinstance(entry, Entry):
-            handle = Handle.of(self._exchange, entry)
             try:
-                event.value = self._residence.accept(key, handle)
+                event.value = self._residence.accept(key, Handle.of(self._exchange, entry))
             except Exception as e:
                 self._exchange.fallbacks.note("map-failed", e, key, "kept private")
         elif entry is not Kept.FOR_NOW:
@@ -418,12 +385,9 @@ class Worker(distributed.Worker):
         except asyncio.CancelledError:
             putting.add_done_callback(self._drop_put)
             raise
-        self._grew()
-        return entry
-
-    def _grew(self) -> None:
         if self._tier is not None:
             self._guard.call("grew", self._tier.grew)
+        return entry
 
     def _drop_put(self, putting: asyncio.Future[Entry | Kept | Pickled]) -> None:
         if (not putting.cancelled() and putting.exception() is None and
@@ -440,8 +404,7 @@ class Worker(distributed.Worker):
         metrics["shmstore"] = {**self._exchange.books()._asdict(), **self._exchange.host()}
         # stock asks the data, and a dict has no answer
         if isinstance(self._residence, DictResidence):
-            memory, disk = self._residence.shared_total()
-            metrics["spilled_bytes"] = {"memory": memory, "disk": disk}
+            metrics["spilled_bytes"] = self._residence.shared_total()._asdict()
 
     # -- donor
 
@@ -462,7 +425,8 @@ class Worker(distributed.Worker):
         in_partition = [self._residence.entry(key) is not None for key in keys]
         if not pickled and not any(in_partition):
             return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
-        self._grew()
+        if self._tier is not None:
+            self._guard.call("grew", self._tier.grew)
         if all(in_partition):
             kwargs.update(unlimited(ask))  # limits protect memory and network; handles take neither
         handing = Handing(self, pickled if serializers is None or "pickle" in serializers else {})
@@ -489,8 +453,8 @@ class Worker(distributed.Worker):
     def _mapped(self, keys: Iterable[Key],
                 aside: Container[Key] = ()) -> AbstractAsyncContextManager[None]:
         """For values that go out themselves, and for pieces of a task."""
-        return (nullcontext() if self._inputs is None else self._guard.within(
-            "inputs", self._inputs.held, keys, aside))
+        return (nullcontext() if self._tier is None else self._guard.within(
+            "inputs", self._tier.inputs.held, keys, aside))
 
     async def _export(self, keys: Iterable[Key], spill: bool = False) -> dict[Key, Pickled]:
         """Puts private values that are worth it into the partition; large ones in a thread, each by
@@ -546,23 +510,29 @@ class Worker(distributed.Worker):
         async with self._guard.within("room", partial(self._room, f"gather from {worker}",
                                                       private=private)):
             event = await ask(to_gather)
-        data = getattr(event, "data", None)
-        if (not isinstance(data, dict) or
-            not any(isinstance(value, Handle) for value in data.values())):
+        if (not isinstance(event, GatherDepSuccessEvent) or
+            not any(isinstance(value, Handle) for value in event.data.values())):
             return event
+        data: dict[Key, object] = event.data
         if not self._at_ease():
             await self._guard.wait("adopt", offload(self._exchange.adopt_all, data))
-        if not self._adopt(data):
-            return event
-        try:
-            await self._fetch(data, worker)
-        except Exception as e:  # as stock: an error of the tasks that need the value
-            return gather_failed(total_nbytes, e, worker, stimulus_id)
+        if missing := self._adopt(data):
+            for key in missing:
+                del data[key]
+            # Once more, as nobody's peer. Those that fail again Dask looks for elsewhere.
+            try:
+                response = await ask_worker(self.rpc, missing, worker, None)
+                if response["status"] == "OK":
+                    data.update(response["data"])
+            except OSError as e:
+                self._exchange.fallbacks.note("fetch-failed", e, missing[0], "left to Dask")
+            except Exception as e:  # as stock: an error of the tasks that need the value
+                return gather_failed(total_nbytes, e, worker, stimulus_id)
         return event
 
-    def _adopt(self, data: dict[Key, object]) -> bool:
-        """Takes over every handle in what came in. True where one of them could not be."""
-        failed = False
+    def _adopt(self, data: dict[Key, object]) -> list[Key]:
+        """Takes over every handle in what came in. The keys of those that could not be."""
+        failed = []
         for key, value in data.items():
             if not isinstance(value, Handle):
                 continue
@@ -572,14 +542,13 @@ class Worker(distributed.Worker):
                     continue
             except Exception as e:
                 self._exchange.fallbacks.note("map-failed", e, key, "fetched as on stock")
-            failed = True
+            failed.append(key)
         return failed
 
     def _update_metrics_received_data(self, start: float, stop: float, data: dict[Key, object],
                                       cause: TaskState, worker: str) -> None:
         """Keeps handles, which cross no network, out of the bandwidth that places tasks."""
-        handles = [key for key, value in data.items() if isinstance(value, Handle)]
-        if not handles:
+        if not any(isinstance(value, Handle) for value in data.values()):
             super()._update_metrics_received_data(start, stop, data, cause, worker)
             return
         with kept_bandwidth(self) as before:
@@ -595,11 +564,10 @@ class Worker(distributed.Worker):
             leave_libraries_out(self)
         arrived = [stim for stim in stims
                    if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent))]
-        for stim in arrived:
-            if self._crossings is not None and isinstance(stim, GatherDepSuccessEvent):
-                if kept := self._crossings.kept(self.state.tasks, stim):
-                    super().handle_stimulus(*kept)
-        super().handle_stimulus(*stims)
+        kept = [event for stim in arrived
+                if self._crossings is not None and isinstance(stim, GatherDepSuccessEvent)
+                for event in self._crossings.kept(self.state.tasks, stim)]
+        super().handle_stimulus(*kept, *stims)
         for stim in arrived:
             for key, value in stim.data.items():
                 if type(value) is Handle and key in self.state.tasks:
@@ -607,19 +575,6 @@ class Worker(distributed.Worker):
                     self.state.tasks[key].type = value.value_type()
             if self._crossings is not None:
                 self._crossings.release(stim.data, arrived=True)  # siblings get it from here
-
-    async def _fetch(self, data: dict[Key, object], donor: str) -> None:
-        """Asks once more for values that could not be adopted, as nobody's peer. Leaves out those
-        that fail again: Dask then looks for them elsewhere."""
-        missing = [key for key, value in data.items() if isinstance(value, Handle)]
-        for key in missing:
-            del data[key]
-        try:
-            response = await ask_worker(self.rpc, missing, donor, None)
-            if response["status"] == "OK":
-                data.update(response["data"])
-        except OSError as e:
-            self._exchange.fallbacks.note("fetch-failed", e, missing[0], "left to Dask")
 
     async def gather(self, who_has: dict[Key, list[str]]) -> dict[Any, object]:
         token = _unadopted.set(set())
@@ -636,10 +591,10 @@ class Worker(distributed.Worker):
             _unadopted.reset(token)
 
     def update_data(self, data: dict[Key, object], *args: Any, **kwargs: Any) -> dict[str, object]:
-        if self._adopt(data):
+        if failed := self._adopt(data):
             unadopted = _unadopted.get()
             if unadopted is None:  # from a client: it sends the values themselves where this fails
                 raise OSError("values in the partition could not be taken over")
-            unadopted.update(key for key, value in data.items() if isinstance(value, Handle))
+            unadopted.update(failed)
             data = {key: value for key, value in data.items() if key not in unadopted}
         return super().update_data(data, *args, **kwargs)

@@ -12,20 +12,19 @@ first policy of ours that the manager comes to does this for all.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 import weakref
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, NamedTuple
 
 from dask.utils import parse_timedelta
 
 from ..compat.scheduler import (ActiveMemoryManagerPolicy, Status, Suggestion, Watch, holders,
-                                in_order)
+                                in_order, logger)
 from ..config import ManagerSettings
 from ..hosts import Hosts
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     from ..compat.scheduler import Key, TaskState, WorkerState
 
-logger = logging.getLogger("distributed.scheduler.shmstore")
 # seconds between two slices: a coroutine that waits for a timer or a message needs
 # two rounds of the event loop
 _BREATH = 0.001
@@ -65,10 +63,6 @@ class Counters:
     bytes_dropped: int = 0
     drops_refused: int = 0  #: by workers
     suggestions_refused: int = 0  #: by the manager
-
-    def as_dict(self) -> dict[str, int]:
-        """For people and for metrics."""
-        return asdict(self)
 
 
 class Ledger:
@@ -208,7 +202,7 @@ class Conductor:
         manager, scheduler, now = self.manager, self.scheduler, time.monotonic()
         if self._watch is None:
             in_order(manager)
-            self._watch = Watch(scheduler, self._in_memory, self._waits, self._workers_changed)
+            self._watch = Watch(scheduler, self._tell)
             self._publish()
         if not self._pass or now >= self._stale:  # what heartbeats say is as old in the next slices
             self._stale = now + _FRESH
@@ -267,7 +261,9 @@ class Conductor:
             if ended:
                 self._pass.popleft()
                 self._answer = None
-                policy.ended(now)
+                policy.runs, policy.due = policy.runs + 1, now + policy.period
+                if policy.state != "done":
+                    policy.state = "idle"
             # A policy begins with a list of what it looks at: not at the end of a slice.
             if now >= (deadline - self.settings.slice / 2 if ended else deadline):
                 return
@@ -345,24 +341,12 @@ class Conductor:
             with suppress(AssertionError):  # it is running
                 manager.run_once()
 
-    def _in_memory(self, task: TaskState) -> None:
+    def _tell(self, what: str, *task: TaskState) -> None:
+        """Asks each policy, by its method of that name, whether it is to run soon."""
         for policy in self._ours:
-            if policy.in_memory(task):
-                self._wants_to_run(policy)
-
-    def _waits(self, task: TaskState) -> None:
-        for policy in self._ours:
-            if policy.waits(task):
-                self._wants_to_run(policy)
-
-    def _workers_changed(self) -> None:
-        for policy in self._ours:
-            if policy.workers_changed():
-                self._wants_to_run(policy)
-
-    def _wants_to_run(self, policy: Policy) -> None:
-        policy.urgent = True
-        self.kick()
+            if getattr(policy, what)(*task):
+                policy.urgent = True
+                self.kick()
 
 
 class PolicyState(NamedTuple):
@@ -550,13 +534,6 @@ class Policy(ActiveMemoryManagerPolicy):
         """Dask calls it."""
         assert self.conductor is not None
         return self.conductor.turn()
-
-    def ended(self, now: float) -> None:
-        """A run has ended."""
-        self.runs += 1
-        self.due = now + self.period
-        if self.state != "done":
-            self.state = "idle"
 
     def describe(self) -> PolicyState:
         """The policy's work."""

@@ -15,7 +15,6 @@ has the one that drops them):
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import time
 from collections.abc import Iterable
@@ -23,13 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from dask.utils import parse_bytes, parse_timedelta
 
-from ..compat.scheduler import busy_on, holders, restart, resume, retiring, runs_nothing, waiters
+from ..compat.scheduler import (busy_on, holders, logger, restart, resume, retiring, runs_nothing,
+                                waiters)
 from .conductor import Policy, Suggestions
 
 if TYPE_CHECKING:
     from ..compat.scheduler import Key, TaskState, WorkerState
-
-logger = logging.getLogger("distributed.scheduler.shmstore")
 
 _BREATH = 64  # tasks between two looks at the clock, ...
 _LONG_BREATH = 256  # ... and where little is done with each
@@ -60,7 +58,7 @@ class Retire(Policy):
     def suggest(self) -> Suggestions:
         """One run."""
         leaving = retiring(self.manager)
-        self.took_leave({worker.address for worker in leaving})
+        self._take_leave({worker.address for worker in leaving})
         running = self.scheduler.running
         for worker in leaving:
             for i, task in enumerate(list(worker.has_what)):
@@ -73,10 +71,9 @@ class Retire(Policy):
                 yield (self.remind(task, coming) if coming
                        else self.replicate(task, self.links_of(task) or None))
 
-    def took_leave(self, leaving: set[str]) -> None:
-        """Takes note of who began to go and who is gone."""
+    def _take_leave(self, leaving: set[str]) -> None:
         now = time.monotonic()
-        for address in [address for address in self._since if address not in leaving]:
+        for address in self._since.keys() - leaving:
             self.retired += 1
             seconds = now - self._since.pop(address)
             self.seconds_sum += seconds
@@ -323,12 +320,6 @@ class Insurance(Policy):
             return True
         return self.cost is not None and (task.prefix.duration_average or 0) >= self.cost
 
-    def insured(self, task: TaskState) -> bool:
-        """Whether it has all that it is to have, on workers that run."""
-        has = [worker for worker in holders(task) if worker in self.scheduler.running]
-        return (self.insures(task) and len(has) >= self.stores and
-                len(self.hosts.units(task, has)) >= self.n_hosts)
-
     def keeps(self, task: TaskState) -> tuple[int, int] | None:
         """As many as it makes."""
         return (self.n_hosts, self.stores) if self.insures(task) else None
@@ -519,13 +510,13 @@ class Newcomers(Policy):
                     (here and not host.links(task))):
                     continue
                 (beside if here else elsewhere).append(task)
-        for task in dict.fromkeys(sorted(beside, key=_fewest_waiters_last)):
+        for task in dict.fromkeys(sorted(beside, key=lambda task: -len(waiters(task)))):
             if linked <= 0:
                 break
             if (worker in self.scheduler.running and (yield self.replicate(task, {worker})) is
                 not None):
                 linked -= 1
-        for task in dict.fromkeys(sorted(elsewhere, key=_fewest_waiters_last)):
+        for task in dict.fromkeys(sorted(elsewhere, key=lambda task: -len(waiters(task)))):
             there = ({self.hosts.of(holder) for holder in holders(task)} | {
                 self.hosts.of(other) for other in self.coming(task)})
             if task.nbytes > pulled or (host.shared and host in there) or host.pressed:
@@ -533,10 +524,6 @@ class Newcomers(Policy):
             if (worker in self.scheduler.running and (yield self.replicate(task, {worker})) is
                 not None):
                 pulled -= task.nbytes
-
-
-def _fewest_waiters_last(task: TaskState) -> int:
-    return -len(waiters(task))
 
 
 class InDemand(Policy):

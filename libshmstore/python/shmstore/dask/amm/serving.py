@@ -9,6 +9,7 @@ page are made of the result of `describe` alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
@@ -47,7 +48,7 @@ def describe(dask_scheduler: Scheduler) -> Described:
         return {"policies": [], "stock": sorted(map(repr, manager.policies)) if manager is not None
                 else [], "figures": {}, "hosts": []}
     ours = conductor.policies()
-    figures: dict[str, Figure] = {**conductor.ledger.counters.as_dict(),
+    figures: dict[str, Figure] = {**asdict(conductor.ledger.counters),
                                   "coming": len(conductor.ledger),
                                   "longest_slice": conductor.longest}
     for policy in ours:

@@ -65,7 +65,6 @@ HOOKS = (
     Hook("distributed.utils_comm", "pack_data"),
     Hook("distributed.utils_comm", "unpack_remotedata", ("byte_keys",)),
     Hook("distributed.utils", "offload"),
-    Hook("dask.system", "CPU_COUNT"),
     Hook("distributed.threadpoolexecutor", "ThreadPoolExecutor.submit", ("fn",)),
     Hook(_MACHINE, "ComputeTaskEvent"),
     Hook(_MACHINE, "ExecuteSuccessEvent", ("key", "value", "nbytes")),

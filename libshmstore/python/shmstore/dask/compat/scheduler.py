@@ -62,6 +62,7 @@ __all__ = ["ActiveMemoryManagerPolicy", "Status", "Suggestion"]  # of Dask's own
 
 logger = logging.getLogger("distributed.scheduler.shmstore")
 _WATCH = "shmstore-amm"
+_TOLD = {"memory": "in_memory", "waiting": "waits"}  # what is told of a task's new state
 _HEARTBEAT = 1.0  # seconds until the next one of a worker that is about to end
 #: Hooks that this Dask lacks.
 missing_for_queue = [*missing_of(QUEUE), *missing_of(ASKING)]
@@ -226,29 +227,25 @@ class Watch(SchedulerPlugin):
 
     name = _WATCH
 
-    def __init__(
-        self, scheduler: Scheduler, in_memory: Callable[[TaskState], None],
-        waits: Callable[[TaskState], None], workers_changed: Callable[[], None]
-    ) -> None:
-        self._tasks = scheduler.tasks
-        self._told = {"memory": in_memory, "waiting": waits}
-        self._workers_changed = workers_changed
+    def __init__(self, scheduler: Scheduler, tell: Callable[..., None]) -> None:
+        """tell: called with "in_memory" or "waits" and a task, or "workers_changed"."""
+        self._tasks, self._tell = scheduler.tasks, tell
         scheduler.add_plugin(self, name=_WATCH, idempotent=True)
 
     def transition(self, key: Key, start: str, finish: str, *args: object,
                    **kwargs: object) -> None:
         """A task is somewhere else than it was."""
-        told = self._told.get(finish)
+        told = _TOLD.get(finish)
         if told is not None and (task := self._tasks.get(key)) is not None:
-            told(task)
+            self._tell(told, task)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """One more."""
-        self._workers_changed()
+        self._tell("workers_changed")
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **kwargs: object) -> None:
         """One less."""
-        self._workers_changed()
+        self._tell("workers_changed")
 
 
 @contextmanager

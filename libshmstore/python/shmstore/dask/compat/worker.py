@@ -12,8 +12,7 @@ values, which task is next, its data mapping.
     max_connections        of Worker.get_data, and report of Worker.update_data: to 2023.3
     WorkerState.ready      a HeapSet by priority, of which the state
                            machine pops the next task to run
-    SpillBuffer            zict's Buffer, which is an LRU of private values over what spills; its
-                           get_metrics to 2023.3.1, cumulative_metrics took its place
+    SpillBuffer            zict's Buffer, which is an LRU of private values over what spills
     LRU.heap               zict 2; `heavy` and `order` since zict 3 (distributed 2023.9)
     Buffer.n               zict 2: a number beside fast.n. zict 3: fast.n itself
     File                   zict 2 names a file by its key. zict 3 keeps a
@@ -32,7 +31,7 @@ import math
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -387,34 +386,13 @@ def oldest_private(data: SpillBuffer) -> Key:
     return next(iter(fast.heavy or fast.order))  # type: ignore[no-any-return]
 
 
-def spill_metrics(data: SpillBuffer) -> dict[str, float]:
-    """Bytes in memory and on disk, as stock counted them once."""
-    get = getattr(SpillBuffer, "get_metrics", None)
-    if get is not None:
-        return dict(get(data))
-    fast: Any = data.fast
-    slow = data._slow_uncached
-    return {
-        "memory_count": len(fast),
-        "memory_bytes": fast.total_weight,
-        "disk_count": len(slow.weight_by_key),
-        "disk_bytes": slow.total_weight.disk,
-    }
-
-
-def pop_from(data: SpillBuffer, key: Key, *default: object) -> object:
-    """As of any mapping."""
-    return MutableMapping.pop(data, key, *default)
-
-
-def slow_of(data: SpillBuffer) -> Slow | None:
-    """The mapping that writes and reads spill files; None where that is not as we know it."""
-    cache = data.slow
-    slow = getattr(cache, "data", None)
-    if (not isinstance(slow, Slow) or not hasattr(cache, "cache") or
-        not hasattr(slow.d, "directory")):
-        return None
-    return slow if _safe_key is not None or hasattr(slow.d, "filenames") else None
+def slow_of(data: SpillBuffer) -> Slow:
+    """The mapping that writes and reads spill files. TypeError where that is not as we know it."""
+    slow = getattr(data.slow, "data", None)
+    if (isinstance(slow, Slow) and hasattr(data.slow, "cache") and hasattr(slow.d, "directory") and
+        (_safe_key is not None or hasattr(slow.d, "filenames"))):
+        return slow
+    raise TypeError(f"spill files are written by {data.slow!r}")
 
 
 def file_of(slow: Slow, key: Key) -> str:
