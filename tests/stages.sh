@@ -10,11 +10,10 @@
 # two keep two processors busy.
 gate=(format tidy build layers unit)
 in_pairs=(asan tsan upstream integration crash dask python stress boot readme fuzz deny)
-# A fresh machine has nothing else to do, either: programs of Dask that wait for each
-# other give up on a busy one.
-alone=(fresh)
-# On request, and of --long, only.
-long_only=(mutants model coverage wheel packages image recipes site dask_new gcc11 old_libc arm64)
+# On request, and of --long, only. One after the other: a fresh machine has nothing else to do,
+# either, and programs of Dask that wait for each other give up on a busy one.
+long_only=(fresh mutants model coverage wheel packages image recipes site dask_new gcc11 old_libc
+  arm64)
 # may end well without having counted one: where they cannot be made
 no_tests=(format tidy build fresh boot wheel packages image site dask_new gcc11 old_libc arm64)
 
@@ -52,7 +51,10 @@ export CCACHE_IGNOREHEADERS=/usr/include/linux
 # The package is compiled, too: hundreds of processes import it, and write
 # no compiled files themselves.
 build_release() {
-  build_once release "CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache \
+  local kept=
+  ! has fresh "${chosen[@]}" ||
+    kept="CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache"
+  build_once release "$kept \
     cmake --preset release -DSHMSTORE_WERROR=ON && cmake --build '$release' -j $jobs &&
     env -u PYTHONDONTWRITEBYTECODE /usr/bin/python3 -m compileall -q '$release/python'"
 }
@@ -218,13 +220,17 @@ stage_layers() {
   return $status
 }
 
-# The stress programs run under sanitizers (asan), and long (stress); the slow ones under
-# sanitizers.
+# The stress programs run under sanitizers (asan), and long (stress). A test that asan runs in the
+# same run of tests/run, under sanitizers, is not run without them as well, but for --long.
 stage_unit() {
   local others='readme|stress'
   ((long)) || others+='|slow'
   build_release || return 1
-  ctest_in "$release" -j $((jobs + 2)) -LE "$others" # nothing else runs
+  if ((!long)) && has asan "${chosen[@]}"; then
+    ctest_in "$release" -j $((jobs + 2)) -L 'again|bare' -LE "$others"
+  else
+    ctest_in "$release" -j $((jobs + 2)) -LE "$others" # nothing else runs
+  fi
 }
 
 # ---- under sanitizers ----------------------------------------------------------------------------
@@ -274,13 +280,13 @@ stage_tsan() {
 # or change: the programs as they are installed (system calls, capabilities, the units), time
 # (upcalls, terminal, many processes, kills), what the page and promtool see.
 stage_python() {
-  local name files=() status=0
+  local name files=() status=0 twice=()
   fetch_promtool
   build_release || return 1
-  for name in deploy daemon_users daemon_http daemon_web openmetrics big_pages admin_top \
-    admin_shell processes daemon_client daemon_upcalls daemon_gate daemon_preempt_told \
-    daemon_stage daemon_actors daemon_actors_pressed daemon_peers daemon_links daemon_restarts \
-    profiles; do
+  ((!long)) || twice=(daemon_http admin_shell daemon_stage daemon_peers daemon_links daemon_restarts)
+  for name in deploy daemon_users daemon_web openmetrics big_pages admin_top processes \
+    daemon_client daemon_upcalls daemon_gate daemon_preempt_told daemon_actors \
+    daemon_actors_pressed profiles "${twice[@]}"; do
     files+=("tests/integration/test_$name.py")
   done
   pytest_on "$release" tests/python || status=1
@@ -297,7 +303,7 @@ stage_dask() {
 # Which map mode makes no difference to most of upstream's tests, and those of the worker, the
 # scheduler and the client take long.
 stage_upstream() {
-  local options=(--modes ro --files spill,worker_memory,active_memory_manager,nanny)
+  local options=(--modes ro --files spill,worker_memory)
   ((!long)) || options=(--modes ro,cow)
   build_release || return 1
   script count_upstream tests/dask/run_upstream --build "$release" "${options[@]}"
@@ -323,7 +329,7 @@ stage_deny() {
 stage_stress() {
   local all=()
   build_release || return 1
-  export SHMSTORE_STRESS_SECONDS=${SHMSTORE_STRESS_SECONDS:-$((long ? 60 : 9))}
+  export SHMSTORE_STRESS_SECONDS=${SHMSTORE_STRESS_SECONDS:-$((long ? 60 : 6))}
   ((long)) || export SHMSTORE_CHAOS_SECONDS=${SHMSTORE_CHAOS_SECONDS:-16}
   ((!long)) || all=(--all)
   script count_line tests/crash/run "$release" "${all[@]}" stress

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""One transfer in a network namespace of its own, for test_client.py: transfers.py PARTITION
-stock|ours|plain ACTION; plain: Client's own methods on workers that share.
+"""Transfers in a network namespace of their own, for test_client.py: transfers.py PARTITION
+stock|ours|plain ACTION…; plain: Client's own methods on workers that share.
 
-Prints {"bytes": what the loopback carried meanwhile, "right": whether the
-values are those that were sent}.
+Prints for each action {"bytes": what the loopback carried meanwhile, "right": whether the values
+are those that were sent, "copies": workers that have each}.
 """
 import ctypes
 import fcntl
@@ -42,44 +42,54 @@ def carried():
             "lo:"))
 
 
-def main(path, side, action):
+def main(path, side, *actions):
     import dask
-    import numpy as np
-    from distributed import Client, LocalCluster, wait
+    from distributed import Client, LocalCluster
 
     import shmstore.dask
 
     dask.config.set({"distributed.worker.memory.shared.partition": path,
                      "distributed.scheduler.active-memory-manager.start": False})
     options = {"worker_class": shmstore.dask.Nanny} if side != "stock" else {}
-    data = [np.random.default_rng(i).random(2 * MIB) for i in range(4)]  # 64 MiB
     with LocalCluster(n_workers=3, threads_per_worker=1, processes=True, memory_limit="2 GiB",
                       dashboard_address=None,
                       **options) as cluster, Client(cluster) as client:  # fmt: skip
         client.wait_for_workers(3, timeout=60)
-        send = (client.scatter if side != "ours" else lambda *a,
-                **k: shmstore.dask.scatter(client, *a, **k))
-        receive = (client.gather if side != "ours" else lambda *a,
-                   **k: shmstore.dask.gather(client, *a, **k))
-        if action in ("scatter", "broadcast", "scatter-direct"):
-            before = carried()
-            futures = send(data, broadcast=action == "broadcast", direct=True
-                           if action == "scatter-direct" else None)
-            wait(futures)
-        else:
-            futures = client.map(lambda i: np.random.default_rng(i).random(2 * MIB), range(4))
-            wait(futures)
-            before = carried()
-            if action == "replicate":
-                client.replicate(futures)
-            elif action == "gather":
-                assert all((a == b).all() for a, b in zip(receive(futures), data))
-            elif action == "result":
-                assert all((future.result() == b).all() for future, b in zip(futures, data))
-        moved = carried() - before
-        copies = sorted(len(addresses) for addresses in client.who_has(futures).values())
-        right = all((a == b).all() for a, b in zip(client.gather(futures), data))
-        print(json.dumps({"bytes": moved, "right": right, "copies": copies}))
+        print(json.dumps({action: transfer(client, side, action, range(4 * n, 4 * n + 4))
+                          for n, action in enumerate(actions)}))
+
+
+def transfer(client, side, action, seeds):
+    """Of 64 MiB that no worker has."""
+    import numpy as np
+    from distributed import wait
+
+    import shmstore.dask
+
+    data = [np.random.default_rng(i).random(2 * MIB) for i in seeds]
+    send = (client.scatter if side != "ours" else lambda *a,
+            **k: shmstore.dask.scatter(client, *a, **k))
+    receive = (client.gather if side != "ours" else lambda *a,
+               **k: shmstore.dask.gather(client, *a, **k))
+    if action in ("scatter", "broadcast", "scatter-direct"):
+        before = carried()
+        futures = send(data, broadcast=action == "broadcast", direct=True
+                       if action == "scatter-direct" else None)
+        wait(futures)
+    else:
+        futures = client.map(lambda i: np.random.default_rng(i).random(2 * MIB), seeds)
+        wait(futures)
+        before = carried()
+        if action == "replicate":
+            client.replicate(futures)
+        elif action == "gather":
+            assert all((a == b).all() for a, b in zip(receive(futures), data))
+        elif action == "result":
+            assert all((future.result() == b).all() for future, b in zip(futures, data))
+    moved = carried() - before
+    copies = sorted(len(addresses) for addresses in client.who_has(futures).values())
+    right = all((a == b).all() for a, b in zip(client.gather(futures), data))
+    return {"bytes": moved, "right": right, "copies": copies}
 
 
 if __name__ == "__main__":
