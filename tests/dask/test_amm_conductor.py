@@ -170,9 +170,9 @@ def test_periods_and_failures():
 
 
 def test_what_is_under_way_is_not_asked_for_twice_and_dasks_own_retirement_is_told():
-    # Of what a slice did not come to Dask's own retirement knows nothing: on
-    # a loaded machine the whole pass is one.
-    with dask.config.set({f"{PREFIX}.amm.slice": "60s"}):
+    # Dask's own retirement runs in the same run of the manager: Retire comes to all of it before,
+    # also where its slice of time is over.
+    with dask.config.set({f"{PREFIX}.amm.slice": "10us"}):
         manager = manager_of(amm.Retire(), amm.Insurance(size=0, check=0))
     scheduler, asked = manager.scheduler, []
     # and it takes time
@@ -196,6 +196,31 @@ def test_what_is_under_way_is_not_asked_for_twice_and_dasks_own_retirement_is_to
     before = {key for _, key in first}
     assert not {(address, key) for address, key in asked if key in before} - set(first), (
         "nobody else is asked, though nothing has arrived")
+
+
+def test_a_retirement_goes_before_a_pass_that_began():
+    class Slow(amm.Policy):
+        rank = 50
+
+        def suggest(self):
+            for _ in range(1000):
+                yield None
+
+    slow = Slow()
+    with dask.config.set({f"{PREFIX}.amm.slice": "10us"}):
+        manager = manager_of(amm.Retire(), slow)
+    manager.run_once()
+    assert slow.state == "running", "its pass has begun"
+    scheduler, asked = manager.scheduler, []
+    scheduler.request_acquire_replicas = lambda address, keys, *, stimulus_id: asked.append(address)
+    leaving = next(iter(scheduler.workers.values()))
+    leaving.status = bench.Status.closing_gracefully
+    scheduler.running.discard(leaving)
+    manager.add_policy(RetireWorker(leaving.address))
+    siblings = {worker.address for worker in Conductor.of(manager).hosts.of(leaving).workers}
+    manager.run_once()
+    assert slow.state == "running", "its pass goes on"
+    assert asked and set(asked) < siblings
 
 
 def test_policies_share_one_look_at_all_keys():

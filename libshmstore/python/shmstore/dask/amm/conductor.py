@@ -145,7 +145,6 @@ class Conductor:
         self._entered: set[Policy] = set()  # into the pass: no policy runs twice in one
         #: what policies found in this pass: bytes -> tasks of at least so many
         self.keys_from: dict[int, list[list[TaskState]]] = {}
-        self._answer: WorkerState | None = None
         self._kicked: asyncio.TimerHandle | None = None  # a timer
         self._ours: list[Policy] = []  # as of the last run
 
@@ -208,14 +207,13 @@ class Conductor:
             self._stale = now + _FRESH
             self.hosts.update(scheduler.workers.values())
             self.ledger.settle(scheduler.tasks, scheduler.workers, now)
-        if self._pass and self._pass[0][0] not in manager.policies:
-            self._answer = None
         self._pass = deque(entry for entry in self._pass if entry[0] in manager.policies)
         if not self._pass:
             self._entered.clear()
         self._ours = self.policies()
         for policy in self._ours:
-            if policy not in self._entered and (policy.urgent or now >= policy.due):
+            if ((policy.urgent or now >= policy.due) and policy.state != "waiting" and
+                (policy.at_once or policy not in self._entered)):
                 self._entered.add(policy)
                 self._enter(policy)
 
@@ -228,9 +226,8 @@ class Conductor:
 
     def _enter(self, policy: Policy) -> None:
         """Into the pass, behind those of its rank."""
-        at = sum(1 for i, (other, _) in enumerate(self._pass) if other.rank <= policy.rank or
-                 (i == 0 and other.state == "running"))
-        policy.state = "waiting"
+        at = sum(1 for other, _ in self._pass if other.rank <= policy.rank)
+        policy.state, policy.answer = "waiting", None
         self._pass.insert(at, (policy, policy.suggest()))
 
     def _go_on(self, deadline: float) -> Generator[Suggestion, WorkerState | None, None]:
@@ -239,12 +236,12 @@ class Conductor:
             began = time.monotonic()
             if policy.state != "running":
                 policy.state, policy.took, policy.urgent = "running", 0.0, False
-            answer, self._answer = self._answer, None
+            answer, policy.answer = policy.answer, None
             ended = False
             try:
                 suggestion = suggestions.send(answer)
                 if suggestion is not None:
-                    self._answer = yield from self._suggest(policy, suggestion)
+                    policy.answer = yield from self._suggest(policy, suggestion)
             except StopIteration:
                 ended = True
             except GeneratorExit:
@@ -260,12 +257,13 @@ class Conductor:
             policy.took += now - began
             if ended:
                 self._pass.popleft()
-                self._answer = None
                 policy.runs, policy.due = policy.runs + 1, now + policy.period
                 if policy.state != "done":
                     policy.state = "idle"
             # A policy begins with a list of what it looks at: not at the end of a slice.
-            if now >= (deadline - self.settings.slice / 2 if ended else deadline):
+            if policy.at_once:
+                deadline += now - began  # the others have their slice all the same
+            elif now >= (deadline - self.settings.slice / 2 if ended else deadline):
                 return
 
     def _suggest(self, policy: Policy,
@@ -377,6 +375,8 @@ class Policy(ActiveMemoryManagerPolicy):
     """
 
     rank = 50
+    #: it runs in each run of the manager, also amid a pass, and is never interrupted
+    at_once = False
 
     def __init__(self, period: float | str = 0) -> None:
         self.period = float(parse_timedelta(period, default="s") or 0)
@@ -386,6 +386,7 @@ class Policy(ActiveMemoryManagerPolicy):
         self.runs = self.accepted = self.failures = 0
         self.took = 0.0
         self.said = 0.0  # when its last failure was logged
+        self.answer: WorkerState | None = None  # the manager's, to the last suggestion
         self.conductor: Conductor | None = None
 
     # -- for derived classes to say

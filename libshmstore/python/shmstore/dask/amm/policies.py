@@ -47,6 +47,7 @@ class Retire(Policy):
     """
 
     rank = 10
+    at_once = True  # Dask's, in the same run, would have any worker copy what this has not come to
 
     def __init__(self, period: float | str = 0) -> None:
         super().__init__(period)
@@ -61,9 +62,7 @@ class Retire(Policy):
         self._take_leave({worker.address for worker in leaving})
         running = self.scheduler.running
         for worker in leaving:
-            for i, task in enumerate(list(worker.has_what)):
-                if not i % _BREATH:
-                    yield None
+            for task in list(worker.has_what):
                 has = holders(task)
                 if task.actor or not has or any(holder in running for holder in has):
                     continue
