@@ -220,26 +220,25 @@ stage_layers() {
   return $status
 }
 
-# The stress programs run under sanitizers (asan), and long (stress). A test that asan runs in the
-# same run of tests/run, under sanitizers, is not run without them as well, but for --long.
+# Where asan runs, too, only the tests that it leaves out, but for --long.
 stage_unit() {
-  local others='readme|stress'
-  ((long)) || others+='|slow'
+  local some=()
+  ((long)) || ! has asan "${chosen[@]}" || some=(-L "$sanitizers_leave")
   build_release || return 1
-  if ((!long)) && has asan "${chosen[@]}"; then
-    ctest_in "$release" -j $((jobs + 2)) -L 'again|bare' -LE "$others"
-  else
-    ctest_in "$release" -j $((jobs + 2)) -LE "$others" # nothing else runs
-  fi
+  ctest_in "$release" -j $((jobs + 2)) "${some[@]}" -LE 'readme|stress' # nothing else runs
 }
 
 # ---- under sanitizers ----------------------------------------------------------------------------
 
-# The same tests once more with stores that pack run without sanitizers (unit), but for --long.
+# Labels of the tests that CI runs without sanitizers alone: with stores that pack, once more; those
+# that sanitizers cannot run or add nothing to; and the longest.
+sanitizers_leave='again|bare|slow'
+
+# The stress programs run in the stage of their name.
 stage_asan() {
   local others=readme
   sanitizer_options
-  ((long)) && export SHMSTORE_TEST_ROUNDS=all || others+='|again'
+  ((long)) && export SHMSTORE_TEST_ROUNDS=all || others+="|stress|$sanitizers_leave"
   build_sanitized || return 1
   ctest_in "$sanitized" -LE "$others"
 }
@@ -295,10 +294,14 @@ stage_python() {
   return $status
 }
 
+# Tests of two kinds of workers or stores run with one of them, where the other takes long.
 stage_dask() {
+  local some=()
+  ((long)) || some=(-k "not (test_born_results and plain) and not (test_ways and no-nanny) \
+    and not (test_private and no-tier) and not (test_amm_cycle and stock)")
   export SHMSTORE_DASK_CHAOS_SECONDS=${SHMSTORE_DASK_CHAOS_SECONDS:-$((long ? 60 : 10))}
   build_release || return 1
-  pytest_on "$release" tests/dask
+  pytest_on "$release" tests/dask "${some[@]}"
 }
 
 # Which map mode makes no difference to most of upstream's tests, and those of the worker, the
