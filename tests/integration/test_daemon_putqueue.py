@@ -272,6 +272,6 @@ def test_what_cannot_go_to_the_disk_is_waited_for(hosts, disk):
         owner("put", f"f{i}", MIB, i, "pin")
     assert tool("late", "norecycle", "wait=1500").code("put", "k", 8 * MIB, 1, "wait",
                                                        "noevict") == errno.ETIMEDOUT
-    t = tier(daemon)
-    assert (queue(daemon)["timed_out"] == 1 and t["state"] == "stuck" and
-            t["retry_seconds"] is not None), t
+    assert queue(daemon)["timed_out"] == 1
+    wait_for("the tier rests", lambda: (t := tier(daemon))["state"] == "stuck" and
+             t["retry_seconds"] is not None)
