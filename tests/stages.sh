@@ -222,17 +222,18 @@ stage_layers() {
 
 # Where asan runs, too, only the tests that it leaves out, but for --long.
 stage_unit() {
-  local some=()
-  ((long)) || ! has asan "${chosen[@]}" || some=(-L "$sanitizers_leave")
+  local some=(-LE 'readme|stress|slow')
+  ((!long)) || some=(-LE 'readme|stress')
+  ((long)) || ! has asan "${chosen[@]}" || some+=(-L "$sanitizers_leave")
   build_release || return 1
-  ctest_in "$release" -j $((jobs + 2)) "${some[@]}" -LE 'readme|stress' # nothing else runs
+  ctest_in "$release" -j $((jobs + 2)) "${some[@]}" # nothing else runs
 }
 
 # ---- under sanitizers ----------------------------------------------------------------------------
 
-# Labels of the tests that CI runs without sanitizers alone: with stores that pack, once more; those
-# that sanitizers cannot run or add nothing to; and the longest.
-sanitizers_leave='again|bare|slow'
+# Labels of the tests that CI runs without sanitizers alone: with stores that pack, once more; and
+# those that sanitizers cannot run or add nothing to.
+sanitizers_leave='again|bare'
 
 # The stress programs run in the stage of their name.
 stage_asan() {
