@@ -17,9 +17,9 @@ struct shms_keyname;
 int shms_alias_try(struct shmstore *s, struct shms_keyname *k, const void *header,
 		   size_t header_size, const struct iovec *buffers, size_t n_buffers,
 		   unsigned flags);
-/* What a packed object does before it does what only files can: it becomes one, under its key.
- * 0: the key is no packed object's (any more), or of none at all; an outcome of the arbiter
- * (> 0), -errno as a put's. */
+/* Makes a packed object a file under the same key, for operations that only files have. Returns 0
+ * if the key names no packed object afterwards, or no object at all; an outcome of the arbiter
+ * (> 0); -errno as a put does. */
 int shms_put_as_file(struct shmstore *s, const struct shms_keyname *k);
 
 #endif

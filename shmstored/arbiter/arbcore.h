@@ -363,7 +363,7 @@ static inline bool arbcontext_parked(const struct arb_context *c)
 	return c->call != ARB_CALL_NONE;
 }
 
-/* What it waits for, or was rolled back with. NULL: neither. */
+/* The memory that it waits for, or was rolled back with. NULL: neither. */
 static inline struct arb_want *arbcontext_about(const struct arb_context *c)
 {
 	return c->ask->n ? c->ask->want : c->attempt->n ? c->attempt->want : NULL;

@@ -33,7 +33,7 @@ CAPACITY = 60 * MIB
 
 
 class Needs:
-    """What a test says that keys need."""
+    """Keys need as much as the test says."""
 
     def __init__(self) -> None:
         self.need = Need(0, 0, 0, 0, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What raises in this package, or in users' classes that it looks into, ends
+"""An exception in this package, or in users' classes that it looks into, ends
 neither a worker nor a job."""
 
 from __future__ import annotations

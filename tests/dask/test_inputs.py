@@ -279,7 +279,7 @@ def test_the_last_reference_to_a_map_goes_in_the_thread(place, let_go):
 
 
 def test_threads_are_started_with_the_worker(place):
-    """Whoever starts one waits until it runs: later that would be the event loop."""
+    """To start a thread waits until it runs: later the event loop would wait."""
     before = set(threading.enumerate())
 
     async def job(client, a):

@@ -75,8 +75,8 @@ def test_a_small_one_and_a_large_one_before_it(full, mode):
         assert small.same("k", MIB, 2)
         wait(1)
     else:
-        # One that does not wait, and would fit, is asked for after the room came: it was
-        # looked at, and nobody was let in.
+        # This put does not wait, and would fit. It comes after the room did, so the queue has
+        # looked at the room, and has let nobody in.
         assert tool("late", "norecycle").code("put", "k", MIB, 3) == errno.ENOSPC
         wait(2)
     free(owner, 4, 12)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What could be demoted, as one walk finds it. */
+/* The objects that could be demoted, as one walk finds them. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <sys/stat.h>
@@ -11,7 +11,7 @@
 #include "sys.h"
 #include "tiered.h"
 
-/* What a walk finds for us, and the victims that come of it. */
+/* The candidates that a walk finds, and the victims that are chosen of them. */
 struct found {
 	struct shmstore_partition *p;
 	struct shms_evict_users users;

@@ -486,7 +486,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
 
 
 class Owner(NamedTuple):
-    """Whose a store is: see `Store.owner`."""
+    """The process that owns a store: see `Store.owner`."""
 
     pid: int
     alive: bool | None
