@@ -21,9 +21,9 @@
 #include <utlist.h>
 
 #include "account.h"
+#include "alloc.h"
 #include "client.h"
 #include "host.h"
-#include "listgrow.h"
 #include "member.h"
 #include "pressure.h"
 #include "procmem.h"
@@ -97,8 +97,12 @@ static pid_t parent_of(int dir, const char *name)
 /* If there is no memory for an entry, its process is no descendant in this pass. */
 static void add(struct table *t, pid_t pid, pid_t parent)
 {
-	if (list_grow(&t->list, t->n, &t->room, sizeof(*t->list)) == 0)
-		t->list[t->n++] = (struct process){pid, parent};
+	struct process *grown = shms_grow(t->list, &t->room, t->n, 1, sizeof(*grown));
+
+	if (!grown)
+		return;
+	t->list = grown;
+	t->list[t->n++] = (struct process){pid, parent};
 }
 
 static void complete(struct proctree *t)

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "listgrow.h"
+#include "alloc.h"
 #include "memtext.h"
 
 #define STATUS_MAX 4096u
@@ -107,17 +107,23 @@ void procmem_children_begin(struct procmem *m)
 
 void procmem_child(struct procmem *m, pid_t pid)
 {
+	struct entry *grown;
+
 	for (size_t i = 0; i < m->n_children; i++) {
 		if (m->children[i].pid == pid) {
 			m->children[i].seen = true;
 			return;
 		}
 	}
-	if (m->n_children < PROCMEM_CHILDREN_MAX &&
-	    list_grow(&m->children, m->n_children, &m->room, sizeof(*m->children)) == 0)
-		m->children[m->n_children++] = open_entry(m->proc, pid);
-	else
+	grown = m->n_children < PROCMEM_CHILDREN_MAX
+			? shms_grow(m->children, &m->room, m->n_children, 1, sizeof(*grown))
+			: NULL;
+	if (!grown) {
 		m->cut = true;
+		return;
+	}
+	m->children = grown;
+	m->children[m->n_children++] = open_entry(m->proc, pid);
 }
 
 void procmem_children_end(struct procmem *m)

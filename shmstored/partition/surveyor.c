@@ -25,6 +25,7 @@
 
 #include "account.h"
 #include "accountquota.h"
+#include "alloc.h"
 #include "clocks.h"
 #include "config.h"
 #include "events.h"
@@ -32,7 +33,6 @@
 #include "ghostage.h"
 #include "host.h"
 #include "jsonmake.h"
-#include "listgrow.h"
 #include "log.h"
 #include "loop.h"
 #include "member.h"
@@ -73,9 +73,11 @@ static int on_store(const struct shmstore_store_books *books, void *arg)
 	const struct shmstore_store_info *info = books->store;
 	struct survey_store *to;
 
-	if (list_grow(&s->stores, s->n_stores, &t->stores_size, sizeof(*to)) < 0)
+	to = shms_grow(s->stores, &t->stores_size, s->n_stores, 1, sizeof(*to));
+	if (!to)
 		return -ENOMEM;
-	to = &s->stores[s->n_stores++];
+	s->stores = to;
+	to += s->n_stores++;
 	*to = (struct survey_store){
 		.name = strdup(info->name),
 		.path = strdup(info->path),
@@ -113,9 +115,11 @@ static int on_user(const struct shmstore_user_books *books, void *arg)
 	struct survey *s = t->s;
 	struct survey_user *to;
 
-	if (list_grow(&s->users, s->n_users, &t->users_size, sizeof(*to)) < 0)
+	to = shms_grow(s->users, &t->users_size, s->n_users, 1, sizeof(*to));
+	if (!to)
 		return -ENOMEM;
-	to = &s->users[s->n_users++];
+	s->users = to;
+	to += s->n_users++;
 	*to = (struct survey_user){
 		.uid = books->uid, .name = user_name(books->uid), .books = *books};
 	/* The stores were told before. */
@@ -168,9 +172,11 @@ static int on_holder(const struct shmstore_holder *h, void *arg)
 	/* Sorted once per so many: cheap, whatever comes. */
 	if (s->n_holders == (size_t)2 * SURVEY_HOLDERS_MAX)
 		keep_largest(s);
-	if (list_grow(&s->holders, s->n_holders, &t->holders_size, sizeof(*to)) < 0)
+	to = shms_grow(s->holders, &t->holders_size, s->n_holders, 1, sizeof(*to));
+	if (!to)
 		return -ENOMEM;
-	to = &s->holders[s->n_holders++];
+	s->holders = to;
+	to += s->n_holders++;
 	*to = (struct survey_holder){
 		.kind = h->kind,
 		.pid = h->pid,

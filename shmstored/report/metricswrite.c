@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "listgrow.h"
+#include "alloc.h"
 #include "printable.h"
 
 const char metric_uid[1] = "";
@@ -77,14 +77,15 @@ static void write_sample(const struct metric_out *o, const struct field *f,
 
 struct metric_thing *metric_add(struct metric_out *o, const void *at, const char *const *labels)
 {
-	struct metric_thing *t;
+	struct metric_thing *t = shms_grow(o->things, &o->room, o->n_things, 1, sizeof(*t));
 	size_t n = 0;
 
-	if (list_grow(&o->things, o->n_things, &o->room, sizeof(*t)) < 0) {
+	if (!t) {
 		o->failed = true;
 		return NULL;
 	}
-	t = &o->things[o->n_things++];
+	o->things = t;
+	t += o->n_things++;
 	*t = (struct metric_thing){.at = at};
 	for (; labels[n] && n < 2 * LABELS_MAX; n += 2) {
 		t->labels[n] = labels[n];
