@@ -16,7 +16,10 @@
  * A user's or a label's sum may count memory that is gone; the kernel's count of all bounds it.
  *
  * A store that is opened while the daemon is dead takes the limits from another
- * one's page: shms_alone_inherit().
+ * one's page: shms_alone_inherit(). A store that goes leaves in the others' pages what its own page
+ * says of memory that stays, or that others brought: shms_alone_leave(). It writes before its page
+ * goes, and a sum reads the pages before the base: what counts twice in between counts once at
+ * least.
  *
  * Credit that other stores were given ahead, and have not spent, is no reason to refuse: a living
  * daemon would take it back for a store in need. So a store that would be refused takes it from
@@ -194,25 +197,33 @@ static uint64_t take_from(struct wire_credit *c, uint64_t lacking)
 	return left < granted ? granted - left : 0;
 }
 
+/* A store's page, to write to; NULL: none of this user's. */
+static struct shms_page *map_page(int storefd, uid_t uid)
+{
+	struct shms_page *map;
+	struct stat st;
+	_fd_ int fd = shms_openat(storefd, SHMS_PAGE_FILE,
+				  O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != uid ||
+	    st.st_size < (off_t)SHMS_PAGE_SIZE)
+		return NULL;
+	map = shms_map_ours(SHMS_PAGE_SIZE, MAP_SHARED, fd);
+	return map == MAP_FAILED ? NULL : map;
+}
+
 static int take_unspent(const struct shms_walk_store *store, void *arg)
 {
 	struct taker *t = arg;
-	_fd_ int fd = -1;
 	struct shms_page page, *map;
-	struct stat st;
 
 	if (store->fd < 0 || store->st.st_uid != t->s->uid || store->st.st_ino == t->own ||
 	    shms_page_alive(store->fd) == SHMSTORE_DEAD || shms_page_read(store->fd, &page) < 0)
 		return 0;
 	if (t->lack->of_label && strcmp(page.label, t->s->page->label) != 0)
 		return 0;
-	fd = shms_openat(store->fd, SHMS_PAGE_FILE, O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
-			 0);
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_uid != t->s->uid ||
-	    st.st_size < (off_t)SHMS_PAGE_SIZE)
-		return 0;
-	map = shms_map_ours(SHMS_PAGE_SIZE, MAP_SHARED, fd);
-	if (map == MAP_FAILED)
+	map = map_page(store->fd, t->s->uid);
+	if (!map)
 		return 0;
 	t->taken += take_from(&map->credit, t->lack->bytes - t->taken);
 	munmap(map, SHMS_PAGE_SIZE);
@@ -359,6 +370,61 @@ void shms_alone_inherit(struct shmstore *s)
 		return;
 	if (shms_walk_run(&w, s->p) == 0 && value(&h.found.epoch))
 		copy_limits(&s->page->credit, &h);
+}
+
+/* ---- a store that goes ---- */
+
+struct leaver {
+	const struct shms_page *page;
+	struct stat st; /* of its directory */
+	int64_t bytes;
+};
+
+static int leave_to(const struct shms_walk_store *store, void *arg)
+{
+	const struct leaver *l = arg;
+	struct shms_page *map;
+
+	if (store->fd < 0 || store->st.st_uid != l->st.st_uid || store->st.st_ino == l->st.st_ino)
+		return 0;
+	map = map_page(store->fd, l->st.st_uid);
+	if (!map)
+		return 0;
+	if (value(&map->credit.epoch)) {
+		atomic_fetch_add_explicit(&map->credit.user_base, l->bytes, memory_order_relaxed);
+		if (l->page->label[0] &&
+		    strncmp(map->label, l->page->label, sizeof(map->label)) == 0)
+			atomic_fetch_add_explicit(&map->credit.label_base, l->bytes,
+						  memory_order_relaxed);
+	}
+	munmap(map, SHMS_PAGE_SIZE);
+	return 0;
+}
+
+void shms_alone_leave(struct shmstore_partition *p, int storefd, uint64_t freed)
+{
+	struct shms_page page;
+	struct wire_credit *c = &page.credit;
+	struct leaver l = {.page = &page};
+	struct shms_walk w = {.store = leave_to, .arg = &l};
+
+	/* No limit counts what it had, or a daemon has counted it when it died. */
+	if (shms_page_read_true(storefd, &page) < 0 || !value(&c->epoch) ||
+	    (value(&c->flags) & (WIRE_CREDIT_LAST | WIRE_CREDIT_GONE)) != WIRE_CREDIT_LAST ||
+	    fstat(storefd, &l.st) < 0)
+		return;
+	l.bytes = (int64_t)(value(&c->fresh) - value(&c->last) - freed + value(&c->charged) -
+			    value(&c->settled));
+	if (!l.bytes)
+		return;
+	_locked_ int fd = shms_openat(p->fd, SHMS_MARKER_FILE,
+				      O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0);
+
+	/* Against shms_alone_inherit(). Where a daemon has the lock, nobody inherits, and it writes
+	 * each base anew when it hears that the store is gone. */
+	if (fd >= 0)
+		(void)shms_tier_flock(fd, INHERIT_MS);
+	(void)shms_walk_run(&w, p);
 }
 
 int shms_alone_refusal(const struct shmstore *s)

@@ -266,7 +266,7 @@ static void sweep_one(struct shmstore_partition *p, int stores_fd, const char *n
 {
 	_fd_ int fd = shms_open_beneath(stores_fd, name, O_RDONLY | O_DIRECTORY);
 	_locked_ int lock = fd < 0 ? -1 : shms_page_lock(fd);
-	struct shms_teardown t = {0};
+	struct shms_teardown t = {.p = p};
 	struct shms_page page;
 
 	if (lock < 0 || shms_page_read(fd, &page) < 0 || (page.flags & SHMS_PAGE_KEEP))

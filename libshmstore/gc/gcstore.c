@@ -76,7 +76,7 @@ static int count_name(void *arg, int dirfd, const char *name, struct shms_tierdr
 
 static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 {
-	struct shms_teardown d = {0};
+	struct shms_teardown d = {.p = g->p};
 	struct shmstore_gc_action a = {.what = SHMSTORE_GC_STORE};
 	unsigned long long left;
 	struct stat st;

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alone.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "lease.h"
@@ -261,6 +262,8 @@ static bool take_apart(int parentfd, const char *name, int storefd, uint64_t now
 		/* clean/ and segments/ are missing where nobody needed them: ENOENT is none */
 		note(io, errno);
 	}
+	if (!io->error && io->p && !io->remover.count)
+		shms_alone_leave(io->p, storefd, io->freed);
 	if (io->error || (!drop(storefd, SHMS_PAGE_FILE, io) && io->error))
 		return !filled;
 	if (io->remover.count)

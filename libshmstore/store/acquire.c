@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "alone.h"
 #include "books.h"
 #include "bootclock.h"
 #include "cleanup.h"
@@ -149,8 +150,10 @@ static int take_over(struct shmstore *s, struct shms_page *page, const struct sh
 		r = 0;
 	if (r == 0 && adopt)
 		r = count_objects(s, &page->ledger);
-	if (r == 0)
+	if (r == 0) {
+		shms_alone_leave(s->p, s->dir_fd, t.freed);
 		r = shms_error(shms_write_at(s->lock_fd, page, sizeof(*page), 0));
+	}
 	shms_unlock_fd(names);
 	return r;
 }

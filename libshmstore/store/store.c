@@ -521,6 +521,7 @@ int shmstore_close(struct shmstore *s)
 		/* Without its page the store is gone, and the name may be another process's. */
 		bool there = shms_there_is_page(s);
 		if (there && !s->keep) {
+			t.p = s->p;
 			t.tier = shms_teardown_own_tier(s->p, s->dir_fd);
 			s->parent_fd = shms_open_dir(s->dir_fd, "..");
 			shms_teardown_store(s->parent_fd, s->base, s->dir_fd,

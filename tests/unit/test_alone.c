@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -149,27 +150,49 @@ static bool closed(const struct one *o)
 	return st.st_nlink == 0;
 }
 
+static int64_t named;
+
+static int add_file(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+	if (type == FTW_F && strcmp(path + at->base, WIRE_PAGE_FILE) != 0)
+		named += st->st_blocks * INT64_C(512);
+	return 0;
+}
+
+/* The memory that stores have a name for, besides their pages. */
+static int64_t in_files(void)
+{
+	char path[600];
+
+	named = 0;
+	snprintf(path, sizeof(path), "%s/stores", scratch_partition_path());
+	cr_assert_eq(nftw(path, add_file, 16, FTW_PHYS), 0);
+	return named;
+}
+
+static void stop(const struct one *o)
+{
+	siginfo_t ended;
+
+	if (!o->pid)
+		return;
+	kill(o->pid, SIGSTOP);
+	waitid(P_PID, (id_t)o->pid, &ended, WSTOPPED | WEXITED | WNOWAIT);
+}
+
 /*
- * At one moment: what is used and what may still be charged. Nobody grants meanwhile (the
- * lock). A put that is under way is charged and not settled: what it takes is not counted
- * before the kernel does. Of the user's sum the kernel's count is the bound: what is freed is
- * free before its store says so.
+ * At one moment: what is used and what may still be charged. Nobody grants meanwhile (the lock, and
+ * all are stopped, who have not got it). A put that is under way is charged and has no name yet.
  */
 static int64_t sum(const struct one *all, enum limit limit)
 {
-	int64_t total = 0, most;
+	int64_t total;
 	int fd = marker();
 
 	cr_assert_eq(flock(fd, LOCK_EX), 0);
-	most = (int64_t)used();
-	if (limit == PARTITION)
-		total = most;
-	for (size_t i = 0; i < STORES; i++) {
-		if (limit == USER && !closed(&all[i]))
-			total += (int64_t)(atomic_load(&all[i].c->fresh) -
-					   atomic_load(&all[i].c->last));
-	}
-	total = total < most ? total : most;
+	for (size_t i = 0; i < STORES; i++)
+		stop(&all[i]);
+	total = limit == PARTITION ? (int64_t)used() : in_files();
 	for (size_t i = 0; i < STORES; i++) {
 		uint64_t charged = atomic_load(&all[i].c->charged),
 			 granted = atomic_load(&all[i].c->granted);
@@ -177,6 +200,10 @@ static int64_t sum(const struct one *all, enum limit limit)
 		/* More than granted: about to be taken back. */
 		if (all[i].pid && charged < granted && !closed(&all[i]))
 			total += (int64_t)(granted - charged);
+	}
+	for (size_t i = 0; i < STORES; i++) {
+		if (all[i].pid)
+			kill(all[i].pid, SIGCONT);
 	}
 	close(fd);
 	return total;
@@ -299,6 +326,87 @@ Test(alone, label_limit_counts_its_own_only)
 	shmstore_close(sa);
 	shmstore_close(sb);
 	shmstore_close(sc);
+}
+
+/* ---- a store that goes while another one has memory of its ---- */
+
+enum end {
+	CLOSES,
+	DIES, /* and gc comes */
+	IS_TAKEN_OVER
+};
+
+static struct shmstore *limited_to(const char *name, uint64_t hard)
+{
+	struct wire_credit *c;
+	struct shmstore *s = limited(name, "x", &c);
+
+	atomic_store(&c->user_hard, hard);
+	atomic_store(&c->label_hard, hard);
+	atomic_store(&c->flags, WIRE_CREDIT_LAST);
+	atomic_store(&c->epoch, 1);
+	return s;
+}
+
+/* Offers an object, and ends when it was taken. */
+static int offer(enum end end, int out, int taken)
+{
+	struct shmstore *s = limited_to("a", 1000000);
+	struct shmstore_ticket t;
+	char byte;
+
+	if (put_pattern(s, "k", 700000, 1, 0) != 0 ||
+	    shmstore_handoff(s, KEY("k"), 60000, &t) != 0 ||
+	    write(out, &t, sizeof(t)) != sizeof(t) || read(taken, &byte, 1) != 1)
+		return 1;
+	return end == CLOSES ? shmstore_close(s) != 0 : 0;
+}
+
+static void goes_while_another_has_its_object(enum end end)
+{
+	struct shmstore *b = limited_to("b", 1000000), *c = limited_to("c", 1000000);
+	struct shmstore_partition *p = scratch_partition();
+	struct shmstore_ticket t;
+	int out[2], taken[2], status;
+	pid_t pid;
+
+	cr_assert_eq(pipe2(out, O_CLOEXEC), 0);
+	cr_assert_eq(pipe2(taken, O_CLOEXEC), 0);
+	pid = fork();
+	cr_assert_geq(pid, 0);
+	if (pid == 0)
+		_exit(offer(end, out[1], taken[0]));
+	cr_assert_eq(read(out[0], &t, sizeof(t)), sizeof(t));
+	cr_assert_eq(shmstore_adopt(b, KEY("k"), &t, 0), 0, "%s", shmstore_error_detail());
+	cr_assert_eq(write(taken[1], "", 1), 1);
+	cr_assert_eq(waitpid(pid, &status, 0), pid);
+	cr_assert_eq(status, 0);
+	if (end == DIES)
+		cr_assert_eq(shmstore_partition_gc(p, 0, NULL), 0);
+	else if (end == IS_TAKEN_OVER)
+		cr_assert_eq(shmstore_close(scratch_store("a")), 0);
+	cr_assert_eq(put_pattern(c, "k", 700000, 1, 0), -EDQUOT, "of 1000000 bytes b has 700000");
+	/* It comes off the sum once. */
+	cr_assert_eq(shmstore_close(b), 0);
+	cr_assert_eq(put_pattern(c, "k", 700000, 1, 0), 0, "%s", shmstore_error_detail());
+	cr_assert_eq(put_pattern(c, "l", 700000, 1, 0), -EDQUOT);
+	shmstore_close(c);
+	shmstore_partition_unref(p);
+}
+
+Test(alone, memory_that_outlives_a_closed_store_counts)
+{
+	goes_while_another_has_its_object(CLOSES);
+}
+
+Test(alone, memory_that_outlives_a_dead_store_counts)
+{
+	goes_while_another_has_its_object(DIES);
+}
+
+Test(alone, memory_that_outlives_a_store_that_is_taken_over_counts)
+{
+	goes_while_another_has_its_object(IS_TAKEN_OVER);
 }
 
 Test(alone, nothing_is_granted_while_a_daemon_lives)
