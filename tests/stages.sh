@@ -5,8 +5,8 @@
 # A stage is a function stage_NAME; its output is its log. It tells how many tests ran by
 # add_counts; its exit status is 0 if all is well.
 
-# The gate comes first, one stage after the other. Then two stages at a time, those that take
-# longest first, so that no long one is left alone at the end. Three at a time are not faster:
+# The gate comes first. Two stages run at a time, and after the gate those that take longest come
+# first, so that no long one is left alone at the end. Three at a time are not faster:
 # two keep two processors busy.
 gate=(format tidy build layers unit)
 in_pairs=(asan tsan upstream integration crash dask python stress boot readme fuzz deny)
@@ -207,6 +207,7 @@ stage_build() {
 # and mutants, which are played on request only, still find their lines.
 stage_layers() {
   local status=0 python
+  build_release || return 1
   script count_line tests/layers "$release" || status=1
   script count_line tests/lines || status=1
   script count_line tests/columns || status=1
@@ -226,7 +227,7 @@ stage_unit() {
   ((!long)) || some=(-LE 'readme|stress')
   ((long)) || ! has asan "${chosen[@]}" || some+=(-L "$sanitizers_leave")
   build_release || return 1
-  ctest_in "$release" -j $((jobs + 2)) "${some[@]}" # nothing else runs
+  ctest_in "$release" -j $((jobs + 2)) "${some[@]}" # beside it runs what takes one processor
 }
 
 # ---- under sanitizers ----------------------------------------------------------------------------

@@ -65,6 +65,11 @@ class Watch:
                                         stderr=subprocess.PIPE, env=environment(**host.admin.env))
         self.buffer = b""
 
+    def begun(self, host):
+        """Waits until it tells what happens."""
+        wait_for("the watch", lambda: host.admin("set", "soft=31MiB") and
+                 select.select([self.process.stdout], [], [], 0.1)[0])
+
     def line(self, timeout=120):
         deadline = time.monotonic() + timeout
         while b"\n" not in self.buffer:
@@ -270,7 +275,7 @@ def test_users_see_their_own(host, actors):
 
 def test_watch_tells_what_happens(host, actors):
     with Watch(host) as w:
-        wait_for("the watch", lambda: host.admin.json("status")["daemon"]["clients"] >= 2)
+        w.begun(host)
         actor = actors(host.admin, "s", "-")
         came = w.event("store-came", name="s")
         assert (came["pid"] == actor.pid and came["path"] == f"{host.path}/stores/s" and
@@ -387,7 +392,7 @@ def test_reap_tells_its_steps(host, actors):
     actor("put", "l", MIB, "-")
     actor("handoff", "k", 600000)
     with Watch(host) as w:
-        wait_for("the watch", lambda: host.admin.json("status")["daemon"]["clients"] >= 3)
+        w.begun(host)
         actor.kill()
         assert w.event("store-reaped", name="s")["leases_stay"] is True
     said = host.admin.json("reap", f"{host.path}/stores/s")
