@@ -17,50 +17,6 @@ struct request {
 	uint64_t flags;
 };
 
-static void forget(struct arb *a, struct arb_reservation *r)
-{
-	HASH_DEL(a->reservations, r);
-	arbslab_put(&a->slabs.reservations, r);
-}
-
-/* A PIN of r has failed: drops its provisional pins. Another's, for the same, keeps it. */
-static void take_back_pin(struct arb *a, struct arb_reservation *r, struct arb_call_pin what)
-{
-	struct arb_context *c;
-
-	DL_FOREACH2(r->askers, c, anext)
-	if (what.made && c->call_pin.pin == what.pin && c->call_pin.owner == what.owner) {
-		c->call_pin.made = true;
-		return;
-	}
-	if (what.made && what.pin)
-		arbledger_drop_pin(a, what.pin);
-	else if (what.made)
-		r->owner_pins = false;
-	arbledger_repin(a, r);
-}
-
-/* Also of a request that was granted: there is nothing left to undo then. */
-void arbask_clear(struct arb *a, struct arb_context *c)
-{
-	struct arb_reservation *r;
-
-	if ((c->call == ARB_CALL_RESIZE || c->call == ARB_CALL_PIN) && c->ask->n) {
-		r = c->ask->want[0].res;
-		DL_DELETE2(r->askers, c, aprev, anext);
-	}
-	if (c->call_pin.made)
-		take_back_pin(a, c->ask->want[0].res, c->call_pin);
-	c->call_pin = (struct arb_call_pin){0};
-	for (uint32_t i = 0; i < c->ask->n; i++) {
-		r = c->ask->want[i].res;
-		if (r && !r->owner)
-			forget(a, r);
-		c->ask->want[i].res = NULL;
-	}
-	c->ask->n = 0;
-}
-
 /* ---- granting -------------------------------------------------------------------------------- */
 
 /* All that was spilled of it is back. Others who wait for the same have it, too. */
@@ -97,10 +53,10 @@ static void book(struct arb *a, struct arb_context *c, struct arb_want *w)
 void arbask_grant(struct arb *a, struct arb_context *c, const struct arb_ask *ask)
 {
 	ARB_EACH_WANT(w, ask) {
-		arbpump_passes(w->pool, &c->rank);
+		arbfit_passes(w->pool, &c->rank);
 		book(a, c, w);
 		if (w->pool->n_waiting)
-			arbpump_dirty(a, w->pool);
+			arbnote_dirty(a, w->pool);
 	}
 	c->call_pin = (struct arb_call_pin){0}; /* it stays */
 }
@@ -124,7 +80,7 @@ static void look_at_need(struct arb_want *w)
 /* It waits for more bytes than it did. */
 static void ask_more(struct arb *a, struct arb_want *w, uint64_t bytes)
 {
-	const bool waits = arbcontext_waiting(w->context);
+	const bool waits = w->context->line == ARB_LINE_WAITING;
 
 	w->need += bytes - w->bytes;
 	if (waits && w->alloc)
@@ -157,8 +113,8 @@ void arbask_follow(struct arb *a, struct arb_reservation *r)
 
 void arbask_enter(struct arb *a, struct arb_context *c)
 {
-	enum arb_fit fit = arbpump_fit(c->ask);
-	bool closed = arbpump_ask_closed(a, c, c->ask);
+	enum arb_fit fit = arbfit_ask(c->ask);
+	bool closed = arbfit_ask_closed(a, c, c->ask);
 
 	if (fit == ARB_FIT_FREE && !closed) {
 		arbask_grant(a, c, c->ask);
@@ -183,7 +139,7 @@ void arbask_enter(struct arb *a, struct arb_context *c)
 
 static bool fits_now(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask)
 {
-	return arbpump_fit(ask) == ARB_FIT_FREE && !arbpump_ask_closed(a, c, ask);
+	return arbfit_ask(ask) == ARB_FIT_FREE && !arbfit_ask_closed(a, c, ask);
 }
 
 /* The request is in c->ask. Withheld, unless it is answered at once. */
@@ -193,12 +149,12 @@ static enum arb_outcome submit(struct arb *a, struct arb_context *c, enum arb_ca
 	c->call = call; /* for the booking */
 	if (c->state == ARB_RUNNING && fits_now(a, c, c->ask)) {
 		arbask_grant(a, c, c->ask);
-		arbask_clear(a, c);
+		arbpark_clear(a, c);
 		c->call = ARB_CALL_NONE;
 		return ARB_OK;
 	}
 	if (m->deadline_ns && m->deadline_ns <= a->now_ns) {
-		arbask_clear(a, c);
+		arbpark_clear(a, c);
 		c->call = ARB_CALL_NONE;
 		a->totals.n_timeouts++;
 		return ARB_TIMEDOUT;
@@ -290,17 +246,13 @@ static int fill(struct arb *a, const struct request *q, struct arb_ask *ask)
 		w->res = arbledger_make(a, w->pool, q->m->reservation + i);
 		if (!w->res)
 			goto out;
-		if (arbledger_enter(a, w->res) < 0) {
-			arbslab_put(&a->slabs.reservations, w->res);
-			goto out;
-		}
 		w->res->aside = q->c && q->c->in_spill;
 	}
 	ask->n = q->n;
 	return 0;
 out:
 	while (i--)
-		forget(a, ask->want[i].res);
+		arbledger_forget(a, ask->want[i].res);
 	return -ENOMEM;
 }
 
@@ -331,21 +283,21 @@ static int reserve_now(struct arb *a, const struct request *q, enum arb_outcome 
 			free(ask.want);
 		return -ENOMEM;
 	}
-	fits = force || (spill ? spill_path_fits(&ask) : arbpump_fit(&ask) == ARB_FIT_FREE);
+	fits = force || (spill ? spill_path_fits(&ask) : arbfit_ask(&ask) == ARB_FIT_FREE);
 	for (w = ask.want; w < ask.want + ask.n && fits && q->c && !spill; w++)
-		fits = !arbpump_closed(a, w->pool, &q->c->rank);
+		fits = !arbfit_closed(a, w->pool, &q->c->rank);
 	for (w = ask.want; w < ask.want + ask.n; w++) {
 		if (!fits) {
-			forget(a, w->res);
+			arbledger_forget(a, w->res);
 			continue;
 		}
 		w->res->spill = spill;
 		if (q->c && !spill)
-			arbpump_passes(w->pool, &q->c->rank);
+			arbfit_passes(w->pool, &q->c->rank);
 		arbledger_book(a, w->res, spill ? &w->pool->nobody : w->account, w->bytes);
 		w->pool->over = w->pool->used > w->pool->capacity;
 		if (w->pool->n_waiting)
-			arbpump_dirty(a, w->pool);
+			arbnote_dirty(a, w->pool);
 	}
 	if (ask.want != &one)
 		free(ask.want);
@@ -384,7 +336,7 @@ static int reserve_one(struct arb *a, const struct request *q, enum arb_outcome 
 		return 0;
 	}
 	if (room_for_wants(q->c->ask, 1) < 0) { /* never: it makes none */
-		forget(a, one.res);
+		arbledger_forget(a, one.res);
 		return -ENOMEM;
 	}
 	*q->c->ask->want = one;
@@ -415,8 +367,8 @@ int arbask_reserve(struct arb *a, struct arb_context *c, const struct arb_messag
 	if (larger_than_pool(a, &q)) {
 		*ret = ARB_TOOBIG;
 		a->totals.n_toobig++;
-		arblog_note(a, q.c, q.c->state, q.c->state, ARB_TOOBIG,
-			    "more than the pool will ever have");
+		arbnote_transition(a, q.c, q.c->state, q.c->state, ARB_TOOBIG,
+				   "more than the pool will ever have");
 		return 0;
 	}
 	return q.n == 1 ? reserve_one(a, &q, ret) : reserve_some(a, &q, ret);
@@ -428,18 +380,16 @@ int arbask_reserve(struct arb *a, struct arb_context *c, const struct arb_messag
 static int ask_for_more(struct arb *a, const struct arb_message *m, struct arb_reservation *r,
 			uint64_t bytes, enum arb_call call, enum arb_outcome *ret)
 {
-	struct arb_context *c = arbbind_find(a, m->context);
+	struct arb_context *c = arbcontext_find(a, m->context);
 	bool wait = c && !(m->flags & ARB_NONBLOCK), force = !m->context && (m->flags & ARB_FORCE);
 	struct arb_account *account = &r->pool->nobody;
 	struct arb_want *w;
 
 	*ret = ARB_OK;
-	if (force) {
-		*ret = ARB_OK;
-	} else if ((int64_t)bytes > arbpool_most(r->pool) - (int64_t)r->bytes) {
+	if (!force && (int64_t)bytes > arbpool_most(r->pool) - (int64_t)r->bytes) {
 		r->pool->n_toobig++;
 		*ret = m->flags & ARB_NONBLOCK ? ARB_AGAIN : ARB_TOOBIG;
-	} else if (!wait && (int64_t)bytes > arbpool_free(r->pool)) {
+	} else if (!force && !wait && (int64_t)bytes > arbpool_free(r->pool)) {
 		*ret = m->flags & ARB_NONBLOCK ? ARB_AGAIN : ARB_NOMEM;
 	}
 	if (*ret != ARB_OK)
@@ -449,7 +399,7 @@ static int ask_for_more(struct arb *a, const struct arb_message *m, struct arb_r
 		if (call == ARB_CALL_PIN)
 			bring_back(a, NULL, r, bytes);
 		r->pool->over = r->pool->used > r->pool->capacity;
-		arbpump_dirty(a, r->pool);
+		arbnote_dirty(a, r->pool);
 		return 0;
 	}
 	for (struct arb_binding *b = c->bindings; b; b = b->cnext)
@@ -470,7 +420,7 @@ static int ask_for_more(struct arb *a, const struct arb_message *m, struct arb_r
 int arbask_resize(struct arb *a, struct arb_context *c, const struct arb_message *m,
 		  enum arb_outcome *ret)
 {
-	struct arb_reservation *r = arbhold_find(a, m->reservation);
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
 
 	*ret = ARB_INVALID;
 	if (!r || r->spill || m->bytes > ARB_LARGEST ||
@@ -489,7 +439,7 @@ int arbask_resize(struct arb *a, struct arb_context *c, const struct arb_message
 int arbask_pin(struct arb *a, struct arb_context *c, const struct arb_message *m,
 	       enum arb_outcome *ret)
 {
-	struct arb_reservation *r = arbhold_find(a, m->reservation);
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
 	struct arb_task *t = arbtask_find(a, m->task);
 	struct arb_account *account;
 	struct arb_call_pin what;
@@ -526,7 +476,7 @@ int arbask_pin(struct arb *a, struct arb_context *c, const struct arb_message *m
 	if (c && *ret == ARB_TIMEDOUT) /* taken back with its ask */
 		what.made = false;
 	if (err < 0 || (*ret != ARB_OK && *ret != ARB_PENDING))
-		take_back_pin(a, r, what);
+		arbpark_take_back_pin(a, r, what);
 	if (c && (err < 0 || *ret != ARB_PENDING))
 		c->call_pin = (struct arb_call_pin){0};
 	return err;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbbind.c: contexts, the tasks that they serve, and their rank.
+ * arbbind.c: contexts, the tasks that they serve, and their rank; the end of a task.
  *
  * A context exists while it is bound to anything. Its bindings are in the order of its tasks'
  * ranks: the first is whose priority a helper has, and to whom its bytes are booked. Leaving a task
@@ -8,21 +8,13 @@
  */
 #include "arbcore.h"
 
-struct arb_context *arbbind_find(const struct arb *a, uint64_t id)
-{
-	struct arb_context *c;
-
-	HASH_FIND(hh, a->contexts, &id, sizeof(id), c);
-	return c;
-}
-
 static bool task_better(const struct arb_task *x, const struct arb_task *y)
 {
 	return x->priority != y->priority ? x->priority > y->priority : x->seq < y->seq;
 }
 
 /* Rank is a key of the lines: c is in none while it changes. */
-void arbbind_rerank(struct arb *a, struct arb_context *c)
+static void rerank(struct arb *a, struct arb_context *c)
 {
 	enum arb_line line = c->line;
 	bool alloc =
@@ -59,7 +51,7 @@ static void count_in(struct arb *a, struct arb_task *t, const struct arb_context
 	*(own ? &t->n_own_stalled : &t->n_help_stalled) += c->stalled ? by : 0;
 	*(own ? &t->n_own_maybe : &t->n_help_maybe) += c->maybe ? by : 0;
 	t->n_waiting += c->line ? by : 0;
-	arbtask_mark_one(t, c, by);
+	arbtask_mark(t, c, by);
 	a->n_live_tasks += (t->n_own + t->n_help != 0) - (uint32_t)!empty;
 	arbtask_eval(a, t);
 	if (t->n_waiting)
@@ -116,13 +108,13 @@ void arbbind_forget(struct arb *a, struct arb_context *c)
 		arbpark_leave_line(a, c);
 		arbpark_complete(a, c, o, NULL);
 	}
-	arbroll_end(a, c);
+	arbpark_end_attempt(a, c);
 	arbpark_state(a, c, ARB_UNKNOWN, o, NULL);
 	arbclock_set(a, c, 0);
 	while (c->bindings)
 		detach(a, c, c->bindings->task);
 	arbbind_free(a, c);
-	arbpump_progress(a);
+	arbnote_progress(a);
 }
 
 /* A request that was to be booked to t is booked to the best task that is left. */
@@ -133,7 +125,8 @@ static void rebook(struct arb_context *c, const struct arb_task *t, struct arb_a
 			w->account = arbledger_find(c->bindings->task, w->pool);
 }
 
-void arbbind_drop(struct arb *a, struct arb_context *c, struct arb_task *t)
+/* It serves t no more. */
+static void drop(struct arb *a, struct arb_context *c, struct arb_task *t)
 {
 	if (c->n_tasks == 1) {
 		arbbind_forget(a, c);
@@ -142,10 +135,10 @@ void arbbind_drop(struct arb *a, struct arb_context *c, struct arb_task *t)
 	detach(a, c, t);
 	rebook(c, t, c->ask);
 	rebook(c, t, c->attempt);
-	arbbind_rerank(a, c);
+	rerank(a, c);
 	for (struct arb_binding *b = c->bindings; b; b = b->cnext)
 		arbstuck_refresh(a, b->task);
-	arbpump_progress(a);
+	arbnote_progress(a);
 }
 
 /* ---- messages -------------------------------------------------------------------------------- */
@@ -252,7 +245,7 @@ static int prepare(struct arb *a, const struct arb_message *m, const struct arb_
 
 int arbbind_bind(struct arb *a, const struct arb_message *m, enum arb_outcome *ret)
 {
-	struct arb_context *c = arbbind_find(a, m->context);
+	struct arb_context *c = arbcontext_find(a, m->context);
 	struct arb_binding *list = NULL, *b;
 	struct arb_task *t;
 	const uint64_t seq = a->seq;
@@ -268,11 +261,11 @@ int arbbind_bind(struct arb *a, const struct arb_message *m, enum arb_outcome *r
 		return -ENOMEM;
 	}
 	if (!fresh && c->kind == ARB_DEDICATED && c->bindings->task != list->task) { /* it moves */
-		arbroll_end(a, c);
+		arbpark_end_attempt(a, c);
 		if (c->state == ARB_BUFN_WAIT) /* what it was to try again was the other task's */
 			arbpark_state(a, c, ARB_RUNNING, ARB_OK, "serves another task");
 		detach(a, c, c->bindings->task);
-		arbpump_progress(a);
+		arbnote_progress(a);
 	}
 	while (list) {
 		b = list;
@@ -285,14 +278,14 @@ int arbbind_bind(struct arb *a, const struct arb_message *m, enum arb_outcome *r
 	}
 	if (fresh)
 		arbpark_state(a, c, ARB_RUNNING, ARB_OK, NULL);
-	arbbind_rerank(a, c);
+	rerank(a, c);
 	*ret = ARB_OK;
 	return 0;
 }
 
 enum arb_outcome arbbind_unbind(struct arb *a, const struct arb_message *m)
 {
-	struct arb_context *c = arbbind_find(a, m->context);
+	struct arb_context *c = arbcontext_find(a, m->context);
 	struct arb_task *t;
 
 	if (!m->context || m->n_list > ARB_LIST_MAX || (m->n_list && !m->list))
@@ -304,9 +297,45 @@ enum arb_outcome arbbind_unbind(struct arb *a, const struct arb_message *m)
 	for (uint32_t i = 0; i < m->n_list && c; i++) {
 		t = arbtask_find(a, m->list[i]);
 		if (t && find_binding(c, t)) {
-			arbbind_drop(a, c, t);
-			c = arbbind_find(a, m->context);
+			drop(a, c, t);
+			c = arbcontext_find(a, m->context);
 		}
 	}
+	return ARB_OK;
+}
+
+/* Frees the account's reservations, or leaves them to nobody. */
+static void give_up(struct arb *a, struct arb_account *account, unsigned flags)
+{
+	struct arb_reservation *r, *next;
+
+	DL_FOREACH_SAFE2(account->owned, r, next, own_next)
+	{
+		if ((flags & ARB_RELEASE) && (!r->sealed || (flags & ARB_ALL))) {
+			arbhold_destroy(a, r);
+			continue;
+		}
+		if (flags & ARB_RELEASE)
+			arbledger_owner_unpins(r); /* the dead pin nothing */
+		arbledger_own(a, r, &account->pool->nobody);
+	}
+	arbledger_promise(account, account->promised_to, 0);
+}
+
+enum arb_outcome arbbind_end_task(struct arb *a, const struct arb_message *m)
+{
+	struct arb_task *t = arbtask_find(a, m->task);
+	struct arb_account *account;
+
+	if (!t)
+		return ARB_INVALID;
+	while (t->bindings)
+		drop(a, t->bindings->context, t);
+	while (t->pins)
+		arbledger_drop_pin(a, t->pins);
+	LL_FOREACH(t->accounts, account)
+	give_up(a, account, m->flags);
+	arbtask_remember(a, t);
+	arbnote_progress(a);
 	return ARB_OK;
 }

@@ -4,25 +4,29 @@
  *
  *   arbtree.h      an ordered set with sums
  *   arbslab.c      memory
- *   arbpool.c      pools: made, resized, removed
  *   arbline.c      those who wait in a pool, by rank; those who rolled back in it, by rank
- *   arbstuck.c     requests of stalled tasks in a pool, by size: which can never be met? Who rolls
- *                  back or splits when nobody can go on
- *   arbledger.c    reservations, pins, accounts: whose bytes are where
- *   arbhold.c      what becomes of a reservation: released, sealed, unpinned, handed over
- *   arbspill.c     reclaimable reservations: which goes next, what is on its way out
- *   arbtask.c      tasks, and who of them is stalled
- *   arbbind.c      contexts and the tasks that they serve
- *   arbpark.c      a context's state: withheld calls, their outcomes, deadlines, times and metrics
- *   arbroll.c      attempts: rolled back, let out again, split, ended; outcomes on demand
- *   arbask.c       requests for bytes, from their checks to their booking
- *   arbpump.c      who gets bytes now: the pump, progress
+ *   arbstuck.c     requests of stalled tasks in a pool, by size: which can never be met?
+ *   arbnote.c      what must be looked at before a step ends; the log of transitions
+ *   arbfit.c       does a request fit now, and is its pool closed for it?
  *   arbwhy.c       who held what, as a sentence
- *   arbseen.c      inspection, the last transitions
+ *   arbspill.c     reclaimable reservations: which goes next, what is on its way out
+ *   arbledger.c    reservations, pins, accounts: whose bytes are where
+ *   arbtask.c      tasks, and who of them is stalled
+ *   arbpark.c      a context's state: withheld calls, their outcomes, deadlines, times and metrics
+ *   arbinject.c    outcomes on demand
+ *   arbask.c       requests for bytes, from their checks to their booking
+ *   arbroll.c      attempts: rolled back, let out again, split
+ *   arbhold.c      what becomes of a reservation: released, sealed, unpinned, handed over, spilled
+ *   arbbind.c      contexts and the tasks that they serve; the end of both
+ *   arbseen.c      inspection
+ *   arbpool.c      pools: made, resized, removed
+ *   arbpump.c      who gets bytes now: the pump, progress
+ *   arbdetect.c    who rolls back or splits when nobody can go on
  *   arbiter.c      arb_step(): one message
  *
- * A step: what a message changes is booked at once and notes what must be looked at (a pool's
- * dirty, look, progress); arbpump_settle() then looks until nothing is left. Nothing calls back.
+ * A file calls only those that stand above it here. A step: what a message changes is booked at
+ * once and notes what must be looked at (a pool's dirty, look, progress); arb_step() then looks
+ * until nothing is left. Nothing calls back.
  */
 #ifndef ARBCORE_H
 #define ARBCORE_H
@@ -347,6 +351,12 @@ static inline int64_t arbpool_pinned(const struct arb_pool *p)
 	return arbpool_booked(p) - p->reclaimable;
 }
 
+/* The bytes for an attempt: those that nobody has pinned and nobody was promised. */
+static inline int64_t arbpool_room(const struct arb_pool *p)
+{
+	return arbpool_limit(p) - arbpool_pinned(p) - p->promised;
+}
+
 static inline int arb_rank_cmp(const struct arb_rank *a, const struct arb_rank *b)
 {
 	if (a->service != b->service)
@@ -369,22 +379,40 @@ static inline struct arb_want *arbcontext_about(const struct arb_context *c)
 	return c->ask->n ? c->ask->want : c->attempt->n ? c->attempt->want : NULL;
 }
 
-static inline bool arbcontext_waiting(const struct arb_context *c)
+/* ---- by their ids; NULL: there is none ------------------------------------------------------- */
+
+static inline struct arb_pool *arbpool_find(const struct arb *a, uint64_t id)
 {
-	return c->line == ARB_LINE_WAITING;
+	struct arb_pool *p;
+
+	HASH_FIND(hh, a->pools, &id, sizeof(id), p);
+	return p;
 }
 
-static inline bool arbcontext_rolled(const struct arb_context *c)
+static inline struct arb_task *arbtask_find(const struct arb *a, uint64_t id)
 {
-	return c->line == ARB_LINE_ROLLED;
+	struct arb_task *t;
+
+	HASH_FIND(hh, a->tasks, &id, sizeof(id), t);
+	return t;
 }
 
-/* ---- arbpool.c ------------------------------------------------------------------------------- */
+static inline struct arb_context *arbcontext_find(const struct arb *a, uint64_t id)
+{
+	struct arb_context *c;
 
-struct arb_pool *arbpool_find(const struct arb *a, uint64_t id);
-int arbpool_create(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
-enum arb_outcome arbpool_resize(struct arb *a, const struct arb_message *m);
-enum arb_outcome arbpool_remove(struct arb *a, const struct arb_message *m);
+	HASH_FIND(hh, a->contexts, &id, sizeof(id), c);
+	return c;
+}
+
+/* One that was asked for and has no owner so far is not there. */
+static inline struct arb_reservation *arbreservation_find(const struct arb *a, uint64_t id)
+{
+	struct arb_reservation *r;
+
+	HASH_FIND(hh, a->reservations, &id, sizeof(id), r);
+	return r && r->owner ? r : NULL;
+}
 
 /* ---- arbline.c ------------------------------------------------------------------------------- */
 
@@ -419,74 +447,82 @@ void arbstuck_drop(struct arb_want *w);
  * that holds something; or NULL. */
 struct arb_want *arbstuck_victim(struct arb *a, struct arb_pool *p);
 
+/* ---- arbnote.c ------------------------------------------------------------------------------- */
+
+void arbnote_dirty(struct arb *a, struct arb_pool *p);          /* somebody may be helped in it */
+void arbnote_newcomer(struct arb *a, const struct arb_want *w); /* it is in the line now */
+void arbnote_progress(struct arb *a);
+void arbnote_transition(struct arb *a, const struct arb_context *c, enum arb_state from,
+			enum arb_state to, enum arb_outcome o, const char *note);
+
+/* ---- arbfit.c -------------------------------------------------------------------------------- */
+
+enum arb_fit {
+	ARB_FIT_NOT,
+	ARB_FIT_SPILL, /* into what is free and reclaimable */
+	ARB_FIT_FREE
+};
+enum arb_fit arbfit_ask(const struct arb_ask *ask);
+bool arbfit_attempt(const struct arb_context *c); /* the attempt that was rolled back */
+bool arbfit_closed(const struct arb *a, struct arb_pool *p, const struct arb_rank *rank);
+bool arbfit_ask_closed(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask);
+void arbfit_passes(struct arb_pool *p, const struct arb_rank *rank);
+
+/* ---- arbwhy.c -------------------------------------------------------------------------------- */
+
+const char *arbwhy_say(struct arb *a, const struct arb_ask *ask);
+
+/* ---- arbspill.c ------------------------------------------------------------------------------ */
+
+void arbspill_add(struct arb *a, struct arb_reservation *r); /* it is reclaimable */
+void arbspill_remove(struct arb *a, struct arb_reservation *r);
+void arbspill_end_job(struct arb_reservation *r);
+/* as many jobs as ALLOC contexts wait for */
+void arbspill_balance(struct arb *a, struct arb_pool *p);
+
 /* ---- arbledger.c ----------------------------------------------------------------------------- */
 
 struct arb_account *arbledger_find(const struct arb_task *t, const struct arb_pool *p);
 struct arb_account *arbledger_account(struct arb *a, struct arb_task *t,
 				      struct arb_pool *p); /* made if need be; NULL: no memory */
-/* not booked, not found */
+/* not booked, and found by its id; NULL: no memory */
 struct arb_reservation *arbledger_make(struct arb *a, struct arb_pool *p, uint64_t id);
-int arbledger_enter(struct arb *a, struct arb_reservation *r); /* found from now on */
+void arbledger_forget(struct arb *a, struct arb_reservation *r); /* one that was not booked */
 void arbledger_book(struct arb *a, struct arb_reservation *r, struct arb_account *owner,
 		    uint64_t bytes);
 void arbledger_grow(struct arb *a, struct arb_reservation *r, uint64_t bytes);
 void arbledger_shrink(struct arb *a, struct arb_reservation *r, uint64_t bytes);
 void arbledger_leave(struct arb *a, struct arb_reservation *r, uint64_t bytes); /* spilled */
 void arbledger_refuse(struct arb *a, struct arb_reservation *r);
-void arbledger_destroy(struct arb *a, struct arb_reservation *r);
+void arbledger_destroy(struct arb *a, struct arb_reservation *r); /* nobody asks for it */
 void arbledger_own(struct arb *a, struct arb_reservation *r, struct arb_account *to);
-/* after owner_pins or pins have changed */
-void arbledger_repin(struct arb *a, struct arb_reservation *r);
+/* after owner_pins or pins have changed; false: nobody else holds it now */
+bool arbledger_repin(struct arb *a, struct arb_reservation *r);
 struct arb_pin *arbledger_find_pin(const struct arb_reservation *r, const struct arb_task *t);
 void arbledger_drop_pin(struct arb *a, struct arb_pin *pin);
 void arbledger_owner_unpins(struct arb_reservation *r); /* to be repinned */
 void arbledger_promise(struct arb_account *account, const struct arb_context *to, uint64_t need);
 /* its bytes will not come back, or may again */
-void arbledger_stall(struct arb *a, struct arb_task *t, bool stalled);
+void arbledger_stall(struct arb_task *t, bool stalled);
 uint64_t arbledger_pinned(const struct arb_context *c, const struct arb_pool *p); /* by its tasks */
-int64_t arbledger_own_pinned(const struct arb_context *c, const struct arb_pool *p);
-
-/* ---- arbhold.c ------------------------------------------------------------------------------- */
-
-struct arb_reservation *arbhold_find(const struct arb *a, uint64_t id);
-enum arb_outcome arbhold_release(struct arb *a, const struct arb_message *m);
-enum arb_outcome arbhold_seal(struct arb *a, const struct arb_message *m);
-enum arb_outcome arbhold_unpin(struct arb *a, const struct arb_message *m);
-int arbhold_own(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
-
-/* ---- arbspill.c ------------------------------------------------------------------------------ */
-
-void arbspill_add(struct arb *a, struct arb_reservation *r); /* it is reclaimable */
-void arbspill_remove(struct arb *a, struct arb_reservation *r);
-/* as many jobs as ALLOC contexts wait for */
-void arbspill_balance(struct arb *a, struct arb_pool *p);
-enum arb_outcome arbspill_spilled(struct arb *a, const struct arb_message *m);
+/* Of a rolled-back want what its tasks do not pin there, and were not promised: what they have never
+ * keeps their attempt from being let out. */
+int64_t arbledger_lacking(const struct arb_want *w);
 
 /* ---- arbtask.c ------------------------------------------------------------------------------- */
 
-struct arb_task *arbtask_find(const struct arb *a, uint64_t id);
 int arbtask_make(struct arb *a, uint64_t id, int64_t priority, const char *name,
 		 struct arb_task **ret);
 int arbtask_begin(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
-enum arb_outcome arbtask_end(struct arb *a, const struct arb_message *m);
 void arbtask_count(struct arb *a, struct arb_context *c); /* c's state or mark has changed */
-void arbtask_mark_one(struct arb_task *t, const struct arb_context *c, uint32_t by);
-void arbtask_mark(struct arb_context *c, uint32_t by); /* its wait mark comes (1) or goes (-1) */
+/* c's wait mark comes (1) or goes (-1) */
+void arbtask_mark(struct arb_task *t, const struct arb_context *c, uint32_t by);
 void arbtask_eval(struct arb *a, struct arb_task *t);
 bool arbtask_all_certain(const struct arb *a);
+/* It has ended; its name and numbers are kept for a while. An older one of the same id is
+ * forgotten. */
+void arbtask_remember(struct arb *a, struct arb_task *t);
 void arbtask_free(struct arb *a, struct arb_task *t);
-
-/* ---- arbbind.c ------------------------------------------------------------------------------- */
-
-struct arb_context *arbbind_find(const struct arb *a, uint64_t id);
-int arbbind_bind(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
-enum arb_outcome arbbind_unbind(struct arb *a, const struct arb_message *m);
-/* it serves t no more */
-void arbbind_drop(struct arb *a, struct arb_context *c, struct arb_task *t);
-/* unknown from now on; what is withheld: REMOVED */
-void arbbind_forget(struct arb *a, struct arb_context *c);
-void arbbind_free(struct arb *a, struct arb_context *c);
-void arbbind_rerank(struct arb *a, struct arb_context *c);
 
 /* ---- arbpark.c ------------------------------------------------------------------------------- */
 
@@ -498,19 +534,23 @@ void arbpark_line_up(struct arb *a, struct arb_context *c, enum arb_line line, b
 void arbpark_leave_line(struct arb *a, struct arb_context *c);
 void arbpark_set_alloc(struct arb *a, struct arb_context *c, bool alloc);
 void arbpark_cancel(struct arb *a, struct arb_context *c, enum arb_outcome o);
-int arbpark_room(struct arb *a, size_t more); /* for replies */
-
-/* ---- arbroll.c ------------------------------------------------------------------------------- */
-
-void arbroll_back(struct arb *a, struct arb_context *c, const char *note);  /* D2 */
-void arbroll_split(struct arb *a, struct arb_context *c, const char *note); /* D3 */
-void arbroll_out(struct arb *a, struct arb_context *c, const char *note);   /* it may try again */
+/* the ask is over; what was not booked goes */
+void arbpark_clear(struct arb *a, struct arb_context *c);
+void arbpark_take_back_pin(struct arb *a, struct arb_reservation *r, struct arb_call_pin what);
 /* its attempt is over: no need, no promise */
-void arbroll_end(struct arb *a, struct arb_context *c);
-void arbroll_lose(struct arb *a, struct arb_context *c, struct arb_account *account);
-enum arb_outcome arbroll_ready(struct arb *a, struct arb_context *c, const struct arb_message *m);
-enum arb_outcome arbroll_retry_begin(struct arb *a, struct arb_context *c);
-enum arb_outcome arbroll_retry_end(struct arb *a, struct arb_context *c, bool ok);
+void arbpark_end_attempt(struct arb *a, struct arb_context *c);
+void arbpark_end_promise(struct arb_context *c);
+void arbpark_lose(struct arb *a, struct arb_context *c, struct arb_account *account);
+int arbpark_room(struct arb *a, size_t more);                                  /* for replies */
+void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns); /* 0 = none */
+bool arbclock_expire(struct arb *a);
+enum arb_outcome arbclock_tick(struct arb *a);
+
+/* ---- arbinject.c ----------------------------------------------------------------------------- */
+
+enum arb_outcome arbinject_set(struct arb *a, const struct arb_message *m);
+/* OK: none */
+enum arb_outcome arbinject_hit(struct arb *a, struct arb_context *c, const struct arb_pool *p);
 
 /* ---- arbask.c -------------------------------------------------------------------------------- */
 
@@ -523,44 +563,50 @@ int arbask_pin(struct arb *a, struct arb_context *c, const struct arb_message *m
 	       enum arb_outcome *ret);
 /* it fits: booked */
 void arbask_grant(struct arb *a, struct arb_context *c, const struct arb_ask *ask);
-/* the ask is over; what was not booked goes */
-void arbask_clear(struct arb *a, struct arb_context *c);
 void arbask_enter(struct arb *a, struct arb_context *c); /* its withheld ask: granted, or in line */
 /* more of it is away: PINs wait for all of that */
 void arbask_follow(struct arb *a, struct arb_reservation *r);
 
-/* ---- arbpump.c ------------------------------------------------------------------------------- */
+/* ---- arbroll.c ------------------------------------------------------------------------------- */
 
-enum arb_fit {
-	ARB_FIT_NOT,
-	ARB_FIT_SPILL, /* into what is free and reclaimable */
-	ARB_FIT_FREE
-};
-enum arb_fit arbpump_fit(const struct arb_ask *ask);
-bool arbpump_closed(const struct arb *a, struct arb_pool *p, const struct arb_rank *rank);
-bool arbpump_ask_closed(const struct arb *a, const struct arb_context *c,
-			const struct arb_ask *ask);
-void arbpump_passes(struct arb_pool *p, const struct arb_rank *rank);
-void arbpump_dirty(struct arb *a, struct arb_pool *p);
-void arbpump_newcomer(struct arb *a, const struct arb_want *w); /* it is in the line now */
-void arbpump_progress(struct arb *a);
-void arbpump_settle(struct arb *a);
-/* all are stalled: who fits is served past who closed its pool; false: nobody fits */
-bool arbpump_past(struct arb *a);
-bool arbpump_need_fits(const struct arb_context *c);
+void arbroll_back(struct arb *a, struct arb_context *c, const char *note);  /* D2 */
+void arbroll_split(struct arb *a, struct arb_context *c, const char *note); /* D3 */
+void arbroll_out(struct arb *a, struct arb_context *c, const char *note);   /* it may try again */
+enum arb_outcome arbroll_ready(struct arb *a, struct arb_context *c, const struct arb_message *m);
+enum arb_outcome arbroll_retry_end(struct arb *a, struct arb_context *c, bool ok);
 
-/* ---- arbseen.c, arbstuck.c, arbroll.c, arbpark.c, arbwhy.c ----------------------------------- */
+/* ---- arbhold.c ------------------------------------------------------------------------------- */
+
+/* It goes, and calls that are withheld for it are CANCELED. */
+void arbhold_destroy(struct arb *a, struct arb_reservation *r);
+enum arb_outcome arbhold_release(struct arb *a, const struct arb_message *m);
+enum arb_outcome arbhold_seal(struct arb *a, const struct arb_message *m);
+enum arb_outcome arbhold_unpin(struct arb *a, const struct arb_message *m);
+int arbhold_own(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
+enum arb_outcome arbhold_spilled(struct arb *a, const struct arb_message *m);
+
+/* ---- arbbind.c ------------------------------------------------------------------------------- */
+
+int arbbind_bind(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
+enum arb_outcome arbbind_unbind(struct arb *a, const struct arb_message *m);
+enum arb_outcome arbbind_end_task(struct arb *a, const struct arb_message *m);
+/* unknown from now on; what is withheld: REMOVED */
+void arbbind_forget(struct arb *a, struct arb_context *c);
+void arbbind_free(struct arb *a, struct arb_context *c);
+
+/* ---- arbseen.c, arbpool.c -------------------------------------------------------------------- */
 
 void arbseen_add(struct arb_stats *ret, const struct arb_stats *s);
+int arbpool_create(struct arb *a, const struct arb_message *m, enum arb_outcome *ret);
+enum arb_outcome arbpool_resize(struct arb *a, const struct arb_message *m);
+enum arb_outcome arbpool_remove(struct arb *a, const struct arb_message *m);
+
+/* ---- arbpump.c, arbdetect.c ------------------------------------------------------------------ */
+
+/* Grants what progress and freed bytes make possible. */
+void arbpump_run(struct arb *a);
+/* all are stalled: who fits is served past who closed its pool; false: nobody fits */
+bool arbpump_past(struct arb *a);
 bool arbdetect_run(struct arb *a); /* one action; false: none */
-enum arb_outcome arbinject_set(struct arb *a, const struct arb_message *m);
-/* OK: none */
-enum arb_outcome arbinject_hit(struct arb *a, struct arb_context *c, const struct arb_pool *p);
-void arbclock_set(struct arb *a, struct arb_context *c, uint64_t deadline_ns); /* 0 = none */
-bool arbclock_expire(struct arb *a);
-enum arb_outcome arbclock_tick(struct arb *a);
-const char *arbwhy_say(struct arb *a, const struct arb_ask *ask);
-void arblog_note(struct arb *a, const struct arb_context *c, enum arb_state from, enum arb_state to,
-		 enum arb_outcome o, const char *note);
 
 #endif

@@ -1,25 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbhold.c: what becomes of a reservation: RELEASE, SEAL, UNPIN, OWN. None of them waits;
+ * arbhold.c: what becomes of a reservation: RELEASE, SEAL, UNPIN, OWN, SPILLED. None of them waits;
  * what needs bytes is in arbask.c.
  */
 #include "arbcore.h"
 
-struct arb_reservation *arbhold_find(const struct arb *a, uint64_t id)
+void arbhold_destroy(struct arb *a, struct arb_reservation *r)
 {
-	struct arb_reservation *r;
-
-	HASH_FIND(hh, a->reservations, &id, sizeof(id), r);
-	return r && r->owner ? r : NULL; /* without one: asked for, not there so far */
+	while (r->askers)
+		arbpark_cancel(a, r->askers, ARB_CANCELED);
+	arbledger_destroy(a, r);
 }
 
 enum arb_outcome arbhold_release(struct arb *a, const struct arb_message *m)
 {
-	struct arb_reservation *r = arbhold_find(a, m->reservation);
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
 
 	if (!r)
 		return ARB_INVALID;
-	arbledger_destroy(a, r);
+	arbhold_destroy(a, r);
 	a->look = true;
 	return ARB_OK;
 }
@@ -28,7 +27,7 @@ enum arb_outcome arbhold_release(struct arb *a, const struct arb_message *m)
  * over its capacity until it fits again. */
 enum arb_outcome arbhold_seal(struct arb *a, const struct arb_message *m)
 {
-	struct arb_reservation *r = arbhold_find(a, m->reservation);
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
 
 	if (!r || r->spill || r->askers || r->spilled || m->bytes > ARB_LARGEST)
 		return ARB_INVALID;
@@ -38,14 +37,14 @@ enum arb_outcome arbhold_seal(struct arb *a, const struct arb_message *m)
 		arbledger_grow(a, r, m->bytes - r->bytes);
 	r->pool->over = r->pool->used > r->pool->capacity;
 	r->sealed = true;
-	arbpump_dirty(a, r->pool);
+	arbnote_dirty(a, r->pool);
 	a->look = true;
 	return ARB_OK;
 }
 
 enum arb_outcome arbhold_unpin(struct arb *a, const struct arb_message *m)
 {
-	struct arb_reservation *r = arbhold_find(a, m->reservation);
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
 	struct arb_pin *pin;
 
 	if (!r || r->spill)
@@ -93,7 +92,7 @@ static void pin_as_owner(struct arb *a, struct arb_reservation *r, struct arb_pi
 
 int arbhold_own(struct arb *a, const struct arb_message *m, enum arb_outcome *ret)
 {
-	struct arb_reservation *r = arbhold_find(a, m->reservation);
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
 	struct arb_task *t = arbtask_find(a, m->task);
 	struct arb_account *to;
 	struct arb_pin *pin;
@@ -112,4 +111,40 @@ int arbhold_own(struct arb *a, const struct arb_message *m, enum arb_outcome *re
 	a->look = true;
 	*ret = ARB_OK;
 	return 0;
+}
+
+/* bytes of r have left, or could not; last: nothing more comes of the job that was asked for. */
+static void left(struct arb *a, struct arb_reservation *r, uint64_t bytes, bool last)
+{
+	uint64_t brought = bytes < r->wanted ? bytes : r->wanted;
+
+	r->wanted -= brought;
+	r->pool->wanted -= (int64_t)brought;
+	arbledger_leave(a, r, bytes);
+	if (!last && bytes && r->wanted && r->bytes)
+		return;
+	if (r->wanted && r->bytes)
+		arbledger_refuse(a, r);
+	arbspill_end_job(r);
+	a->n_unpinned--;
+	arbspill_add(a, r);
+}
+
+enum arb_outcome arbhold_spilled(struct arb *a, const struct arb_message *m)
+{
+	struct arb_reservation *r = arbreservation_find(a, m->reservation);
+
+	if (!r || m->bytes > r->bytes || (m->bytes && r->spill))
+		return ARB_INVALID;
+	if (r->job) {
+		left(a, r, m->bytes, m->flags & ARB_ALL);
+	} else if (m->bytes) { /* unasked, or its job was called off too late */
+		arbspill_remove(a, r);
+		arbledger_leave(a, r, m->bytes);
+		arbspill_add(a, r);
+	}
+	arbask_follow(a, r);
+	arbnote_dirty(a, r->pool);
+	a->look = true;
+	return ARB_OK;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbiter.c: arb_step(): one message. Checks that concern every message are here; what a
- * message does is in the file of its subject (arbcore.h lists them), and what follows
- * from it is arbpump_settle().
+ * arbiter.c: arb_step(): one message. Checks that concern every message are here; what a message
+ * does is in the file of its subject (arbcore.h lists them). settle() looks at what follows from it.
  */
 #include "arbcore.h"
 
@@ -96,16 +95,20 @@ struct arb *arb_free(struct arb *a)
 
 static void set_wait(struct arb *a, struct arb_context *c, enum arb_wait wait, uint64_t task)
 {
+	struct arb_binding *b;
+
 	if (c->wait == ARB_WAIT_TASK)
 		DL_DELETE2(a->task_waiters, c, wprev, wnext);
-	arbtask_mark(c, (uint32_t)-1);
+	for (b = c->bindings; b; b = b->cnext)
+		arbtask_mark(b->task, c, (uint32_t)-1);
 	c->wait = wait;
 	c->wait_task = task;
 	if (wait == ARB_WAIT_TASK)
 		DL_APPEND2(a->task_waiters, c, wprev, wnext);
-	arbtask_mark(c, 1);
+	for (b = c->bindings; b; b = b->cnext)
+		arbtask_mark(b->task, c, 1);
 	arbtask_count(a, c);
-	for (struct arb_binding *b = c->bindings; b; b = b->cnext)
+	for (b = c->bindings; b; b = b->cnext)
 		arbtask_eval(a, b->task);
 	a->look = true;
 }
@@ -137,11 +140,15 @@ static enum arb_outcome bracket(struct arb *a, struct arb_context *c, const stru
 {
 	if (!c)
 		return ARB_INVALID;
-	if (m->op == ARB_OP_RETRY_BEGIN)
-		return arbroll_retry_begin(a, c);
 	if (m->op == ARB_OP_RETRY_END)
 		return arbroll_retry_end(a, c, m->value != 0);
-	c->in_spill = m->op == ARB_OP_SPILL_BEGIN;
+	if (m->op != ARB_OP_RETRY_BEGIN) {
+		c->in_spill = m->op == ARB_OP_SPILL_BEGIN;
+		return ARB_OK;
+	}
+	c->in_retry = true;
+	c->lost_ns = 0;
+	c->run_ns = a->now_ns;
 	return ARB_OK;
 }
 
@@ -174,7 +181,7 @@ static enum arb_outcome knob(struct arb *a, const struct arb_message *m)
 		arbtask_count(a, c);
 	for (p = a->pools; p; p = p->hh.next) {
 		p->closer_known = false;
-		arbpump_dirty(a, p);
+		arbnote_dirty(a, p);
 	}
 	a->look = true;
 	return ARB_OK;
@@ -261,6 +268,15 @@ static int dispatch(struct arb *a, struct arb_context *c, const struct arb_messa
 	}
 }
 
+/* Looks at what was noted, until nothing is left. */
+static void settle(struct arb *a)
+{
+	do
+		arbpump_run(a);
+	while (a->progress || a->dirty || (a->look && arbdetect_run(a)));
+	a->look = false;
+}
+
 int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 	     const struct arb_reply **ret, size_t *ret_n)
 {
@@ -276,16 +292,16 @@ int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 	a->early_done = false;
 	a->message = NULL;
 	if (arbclock_expire(a))
-		arbpump_settle(a);
+		settle(a);
 	a->message = m;
-	c = m->context ? arbbind_find(a, m->context) : NULL;
+	c = m->context ? arbcontext_find(a, m->context) : NULL;
 	if (c && c->wait && clears_mark(m))
 		set_wait(a, c, 0, 0);
 	err = dispatch(a, c, m, &o);
 	a->totals.n_messages++;
 	if (is_heard(m))
 		a->silent = 0;
-	arbpump_settle(a);
+	settle(a);
 	a->message = NULL;
 	*ret = a->out;
 	*ret_n = a->n_out;

@@ -53,37 +53,30 @@ uint64_t arbledger_pinned(const struct arb_context *c, const struct arb_pool *p)
 	return pinned;
 }
 
-/* The bytes that c's tasks pin in p, or were promised: they never keep c from being let out. */
-int64_t arbledger_own_pinned(const struct arb_context *c, const struct arb_pool *p)
+int64_t arbledger_lacking(const struct arb_want *w)
 {
 	const struct arb_account *account;
 	uint64_t own = 0;
 
-	for (const struct arb_binding *b = c->bindings; b; b = b->cnext) {
-		account = arbledger_find(b->task, p);
+	for (const struct arb_binding *b = w->context->bindings; b; b = b->cnext) {
+		account = arbledger_find(b->task, w->pool);
 		if (account)
 			own += account->pinned + account->promised;
 	}
-	return (int64_t)own;
+	return (int64_t)w->need - (int64_t)own;
 }
 
 /* Pinned bytes or the promise changed: weighs waiting and rolled-back requests anew. */
 static void follow(struct arb *a, struct arb_account *account)
 {
-	struct arb_context *c;
-	struct arb_want *w;
-
 	if (!account->task || !account->task->n_waiting)
 		return;
 	for (struct arb_binding *b = account->task->bindings; b; b = b->tnext) {
-		c = b->context;
-		for (uint32_t i = 0; arbcontext_rolled(c) && i < c->attempt->n; i++) {
-			w = &c->attempt->want[i];
+		if (b->context->line != ARB_LINE_ROLLED)
+			continue;
+		ARB_EACH_WANT(w, b->context->attempt)
 			if (w->pool == account->pool && arbtree_in(&w->node))
-				arbline_weigh(w,
-					      (int64_t)w->need - arbledger_own_pinned(c, w->pool),
-					      false);
-		}
+				arbline_weigh(w, arbledger_lacking(w), false);
 	}
 	if (account->task->stalled)
 		arbstuck_refresh(a, account->task);
@@ -122,7 +115,7 @@ static void pin_bytes(struct arb *a, struct arb_account *account, int64_t bytes)
 	follow(a, account);
 }
 
-void arbledger_stall(UNUSED struct arb *a, struct arb_task *t, bool stalled)
+void arbledger_stall(struct arb_task *t, bool stalled)
 {
 	for (struct arb_account *account = t->accounts; account; account = account->next)
 		account->pool->stuck_bytes +=
@@ -140,15 +133,17 @@ struct arb_reservation *arbledger_make(struct arb *a, struct arb_pool *p, uint64
 	r->id = id;
 	r->pool = p;
 	r->owner_pins = true;
-	return r;
+	HASH_ADD(hh, a->reservations, id, sizeof(r->id), r);
+	if (r->hh.tbl)
+		return r;
+	arbslab_put(&a->slabs.reservations, r);
+	return NULL;
 }
 
-int arbledger_enter(struct arb *a, struct arb_reservation *r)
+void arbledger_forget(struct arb *a, struct arb_reservation *r)
 {
-	HASH_ADD(hh, a->reservations, id, sizeof(r->id), r);
-	if (!r->hh.tbl)
-		return -ENOMEM;
-	return 0;
+	HASH_DEL(a->reservations, r);
+	arbslab_put(&a->slabs.reservations, r);
 }
 
 static void count(struct arb_account *account, int64_t bytes, bool aside)
@@ -256,7 +251,7 @@ void arbledger_grow(struct arb *a, struct arb_reservation *r, uint64_t bytes)
 static void freed(struct arb *a, struct arb_pool *p)
 {
 	p->freed = true;
-	arbpump_dirty(a, p);
+	arbnote_dirty(a, p);
 }
 
 void arbledger_shrink(struct arb *a, struct arb_reservation *r, uint64_t bytes)
@@ -273,15 +268,13 @@ void arbledger_leave(struct arb *a, struct arb_reservation *r, uint64_t bytes)
 	add(a, r, -(int64_t)bytes);
 	r->spilled += bytes;
 	r->pool->spilled += bytes;
-	arbpump_dirty(a, r->pool);
+	arbnote_dirty(a, r->pool);
 }
 
 void arbledger_destroy(struct arb *a, struct arb_reservation *r)
 {
 	struct arb_pool *p = r->pool;
 
-	while (r->askers)
-		arbpark_cancel(a, r->askers, ARB_CANCELED);
 	arbspill_remove(a, r);
 	if (r->bytes)
 		add(a, r, -(int64_t)r->bytes);
@@ -290,8 +283,7 @@ void arbledger_destroy(struct arb *a, struct arb_reservation *r)
 	p->spilled -= r->spilled;
 	p->n_reservations--;
 	DL_DELETE2(r->owner->owned, r, own_prev, own_next);
-	HASH_DEL(a->reservations, r);
-	arbslab_put(&a->slabs.reservations, r);
+	arbledger_forget(a, r);
 	freed(a, p);
 }
 
@@ -314,11 +306,10 @@ static void move_hold(struct arb *a, struct arb_reservation *r, struct arb_accou
 		r->used_seq = ++a->seq;
 	change_holder(a, r, to);
 	arbspill_add(a, r);
-	arbpump_dirty(a, r->pool);
+	arbnote_dirty(a, r->pool);
 }
 
-/* false: nothing has changed. */
-static bool repin(struct arb *a, struct arb_reservation *r)
+bool arbledger_repin(struct arb *a, struct arb_reservation *r)
 {
 	struct arb_account *to = holder_now(r);
 
@@ -326,11 +317,6 @@ static bool repin(struct arb *a, struct arb_reservation *r)
 		return false;
 	move_hold(a, r, to);
 	return true;
-}
-
-void arbledger_repin(struct arb *a, struct arb_reservation *r)
-{
-	repin(a, r);
 }
 
 void arbledger_own(struct arb *a, struct arb_reservation *r, struct arb_account *to)
@@ -342,9 +328,9 @@ void arbledger_own(struct arb *a, struct arb_reservation *r, struct arb_account 
 	r->priority = to->task ? to->task->priority : INT64_MAX;
 	DL_APPEND2(to->owned, r, own_prev, own_next);
 	count(to, (int64_t)r->bytes, r->aside);
-	if (!repin(a, r)) { /* a victim still, by another's priority */
+	if (!arbledger_repin(a, r)) { /* a victim still, by another's priority */
 		arbspill_add(a, r);
-		arbpump_dirty(a, r->pool);
+		arbnote_dirty(a, r->pool);
 	}
 }
 

@@ -38,7 +38,7 @@ void arbpark_state(struct arb *a, struct arb_context *c, enum arb_state to, enum
 {
 	enum arb_state from = c->state;
 
-	arblog_note(a, c, from, to, o, note);
+	arbnote_transition(a, c, from, to, o, note);
 	if (from == to)
 		return;
 	a->silent = 0; /* what may only be stalled is given time again */
@@ -51,6 +51,57 @@ void arbpark_state(struct arb *a, struct arb_context *c, enum arb_state to, enum
 	if (c->line == ARB_LINE_WAITING)
 		refresh_tasks(a, c);
 	a->look = true;
+}
+
+/* A PIN of r has failed: drops its provisional pins. Another's, for the same, keeps it. */
+void arbpark_take_back_pin(struct arb *a, struct arb_reservation *r, struct arb_call_pin what)
+{
+	struct arb_context *c;
+
+	DL_FOREACH2(r->askers, c, anext)
+	if (what.made && c->call_pin.pin == what.pin && c->call_pin.owner == what.owner) {
+		c->call_pin.made = true;
+		return;
+	}
+	if (what.made && what.pin)
+		arbledger_drop_pin(a, what.pin);
+	else if (what.made)
+		r->owner_pins = false;
+	arbledger_repin(a, r);
+}
+
+/* Also of a request that was granted: there is nothing left to undo then. */
+void arbpark_clear(struct arb *a, struct arb_context *c)
+{
+	struct arb_reservation *r;
+
+	if ((c->call == ARB_CALL_RESIZE || c->call == ARB_CALL_PIN) && c->ask->n) {
+		r = c->ask->want[0].res;
+		DL_DELETE2(r->askers, c, aprev, anext);
+	}
+	if (c->call_pin.made)
+		arbpark_take_back_pin(a, c->ask->want[0].res, c->call_pin);
+	c->call_pin = (struct arb_call_pin){0};
+	for (uint32_t i = 0; i < c->ask->n; i++) {
+		r = c->ask->want[i].res;
+		if (r && !r->owner)
+			arbledger_forget(a, r);
+		c->ask->want[i].res = NULL;
+	}
+	c->ask->n = 0;
+}
+
+/* The time since the last start, and before that since the last wait began, was for nothing. */
+void arbpark_lose(struct arb *a, struct arb_context *c, struct arb_account *account)
+{
+	if (!c->in_retry)
+		return;
+	if (!arbcontext_parked(c))
+		c->lost_ns += a->now_ns - c->run_ns;
+	account->stats.lost_ns += c->lost_ns;
+	account->stats.blocked_or_lost_ns += c->lost_ns;
+	c->lost_ns = 0;
+	c->run_ns = a->now_ns;
 }
 
 void arbpark_park(struct arb *a, struct arb_context *c, enum arb_call call, uint64_t deadline_ns)
@@ -78,7 +129,7 @@ void arbpark_complete(struct arb *a, struct arb_context *c, enum arb_outcome o, 
 		w->account->stats.blocked_ns += a->now_ns - c->parked_ns;
 		w->account->stats.blocked_or_lost_ns += a->now_ns - c->parked_ns;
 	}
-	arbask_clear(a, c);
+	arbpark_clear(a, c);
 	c->call = ARB_CALL_NONE;
 	c->call_reservation = 0;
 	c->run_ns = a->now_ns;
@@ -108,8 +159,7 @@ static void line_up_rolled(struct arb *a, struct arb_context *c)
 	ARB_EACH_WANT(w, c->attempt) {
 		w->alloc = false;
 		w->passed = 0;
-		arbline_insert(a, &w->pool->rolled, w,
-			       (int64_t)w->need - arbledger_own_pinned(c, w->pool));
+		arbline_insert(a, &w->pool->rolled, w, arbledger_lacking(w));
 		w->pool->n_rolled++;
 	}
 }
@@ -124,7 +174,7 @@ static void line_up_waiting(struct arb *a, struct arb_context *c, bool alloc)
 		w->pool->closer_known = false;
 		w->pool->n_waiting++;
 		w->pool->n_several += c->ask->n > 1;
-		arbpump_newcomer(a, w);
+		arbnote_newcomer(a, w);
 	}
 }
 
@@ -167,7 +217,7 @@ void arbpark_leave_line(struct arb *a, struct arb_context *c)
 		arbstuck_drop(w);
 		w->pool->n_waiting--;
 		w->pool->n_several -= ask->n > 1;
-		arbpump_dirty(a, w->pool);
+		arbnote_dirty(a, w->pool);
 	}
 	c->line = ARB_LINE_NONE;
 	refresh_tasks(a, c);
@@ -182,10 +232,25 @@ void arbpark_set_alloc(struct arb *a, struct arb_context *c, bool alloc)
 	ARB_EACH_WANT(w, c->ask) {
 		set_alloc(w, alloc && w->bytes);
 		arbline_weigh(w, w->weight, alloc && w->bytes);
-		arbpump_dirty(a, w->pool);
+		arbnote_dirty(a, w->pool);
 	}
 	arbpark_state(a, c, alloc ? ARB_ALLOC : ARB_BLOCKED, ARB_OK,
 		      alloc ? "bytes can be spilled for it" : "its spills were not enough");
+}
+
+void arbpark_end_promise(struct arb_context *c)
+{
+	ARB_EACH_WANT(w, c->attempt)
+		if (w->account)
+			arbledger_promise(w->account, c, 0);
+}
+
+void arbpark_end_attempt(struct arb *a, struct arb_context *c)
+{
+	if (c->line == ARB_LINE_ROLLED)
+		arbpark_leave_line(a, c);
+	arbpark_end_promise(c);
+	c->attempt->n = 0;
 }
 
 void arbpark_cancel(struct arb *a, struct arb_context *c, enum arb_outcome o)
@@ -194,7 +259,7 @@ void arbpark_cancel(struct arb *a, struct arb_context *c, enum arb_outcome o)
 		return;
 	arbpark_leave_line(a, c);
 	arbpark_complete(a, c, o, NULL);
-	arbroll_end(a, c);
+	arbpark_end_attempt(a, c);
 	arbpark_state(a, c, ARB_RUNNING, o, NULL);
 }
 

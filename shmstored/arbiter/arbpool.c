@@ -5,14 +5,6 @@
  */
 #include "arbcore.h"
 
-struct arb_pool *arbpool_find(const struct arb *a, uint64_t id)
-{
-	struct arb_pool *p;
-
-	HASH_FIND(hh, a->pools, &id, sizeof(id), p);
-	return p;
-}
-
 int arbpool_create(struct arb *a, const struct arb_message *m, enum arb_outcome *ret)
 {
 	struct arb_pool *p;
@@ -81,7 +73,7 @@ enum arb_outcome arbpool_resize(struct arb *a, const struct arb_message *m)
 	p->capacity = (int64_t)m->bytes;
 	p->over = p->used > p->capacity;
 	turn_away(a, p);
-	arbpump_dirty(a, p);
+	arbnote_dirty(a, p);
 	a->look = true;
 	return ARB_OK;
 }

@@ -17,79 +17,6 @@
  */
 #include "arbcore.h"
 
-enum arb_fit arbpump_fit(const struct arb_ask *ask)
-{
-	enum arb_fit fit = ARB_FIT_FREE;
-
-	ARB_EACH_WANT(w, ask) {
-		if ((int64_t)w->bytes <= arbpool_free(w->pool))
-			continue;
-		if (!w->bytes)
-			continue;
-		if ((int64_t)w->bytes > arbpool_reach(w->pool))
-			return ARB_FIT_NOT;
-		fit = ARB_FIT_SPILL;
-	}
-	return fit;
-}
-
-bool arbpump_closed(const struct arb *a, struct arb_pool *p, const struct arb_rank *rank)
-{
-	if (!p->n_waiting)
-		return false;
-	if (!p->closer_known) {
-		p->closer = arbline_closer(&p->waiting, a->knobs[ARB_KNOB_MAX_BYPASS]);
-		p->closer_known = true;
-	}
-	return p->closer && arb_rank_cmp(&p->closer->rank, rank) < 0;
-}
-
-bool arbpump_ask_closed(const struct arb *a, const struct arb_context *c, const struct arb_ask *ask)
-{
-	if (c == a->past)
-		return false;
-	ARB_EACH_WANT(w, ask)
-		if (w->bytes && arbpump_closed(a, w->pool, &c->rank))
-			return true;
-	return false;
-}
-
-void arbpump_passes(struct arb_pool *p, const struct arb_rank *rank)
-{
-	if (!p->n_waiting || !arbline_pass(&p->waiting, rank))
-		return;
-	p->n_bypassed++;
-	p->closer_known = false;
-}
-
-void arbpump_dirty(struct arb *a, struct arb_pool *p)
-{
-	if (p->dirty)
-		return;
-	p->dirty = true;
-	p->dirty_next = a->dirty;
-	a->dirty = p;
-}
-
-/* A newly BLOCKED request was looked at and helps nobody, but may make others hopeless. */
-void arbpump_newcomer(struct arb *a, const struct arb_want *w)
-{
-	if (w->alloc || a->knobs[ARB_KNOB_MAX_BYPASS] == 0) /* it closes the pool */
-		arbpump_dirty(a, w->pool);
-	else
-		w->pool->look = w->pool->n_waiting > 1;
-}
-
-/* Somebody left, ended, or is idle: rolled-back contexts may go on, or be tried solo once more. */
-void arbpump_progress(struct arb *a)
-{
-	a->progress = true;
-	a->look = true;
-	a->epoch++;
-	a->era++;
-	a->totals.n_progress++;
-}
-
 static void grant(struct arb *a, struct arb_context *c, const char *note)
 {
 	arbpark_leave_line(a, c);
@@ -109,15 +36,15 @@ static struct arb_want *next_waiter(const struct arb *a, struct arb_pool *p, boo
 	for (;;) {
 		w = grantable ? arbline_best_fit(&p->waiting, limit, w)
 			      : arbline_best_blocked(&p->waiting, limit, w);
-		if (!w || arbpump_closed(a, p, &w->context->rank))
+		if (!w || arbfit_closed(a, p, &w->context->rank))
 			return NULL;
 		if (w->context->ask->n == 1)
 			return w;
 		/* it asks for nothing here, and is ALLOC elsewhere */
 		if (!grantable && w->context->state != ARB_BLOCKED)
 			continue;
-		if (arbpump_fit(w->context->ask) >= (grantable ? ARB_FIT_FREE : ARB_FIT_SPILL) &&
-		    !arbpump_ask_closed(a, w->context, w->context->ask))
+		if (arbfit_ask(w->context->ask) >= (grantable ? ARB_FIT_FREE : ARB_FIT_SPILL) &&
+		    !arbfit_ask_closed(a, w->context, w->context->ask))
 			return w;
 	}
 }
@@ -127,7 +54,7 @@ static struct arb_want *closed_out(const struct arb *a, struct arb_pool *p)
 {
 	struct arb_want *w = arbline_worst_alloc(&p->waiting, a->past);
 
-	return w && arbpump_closed(a, p, &w->context->rank) ? w : NULL;
+	return w && arbfit_closed(a, p, &w->context->rank) ? w : NULL;
 }
 
 /* Those who were ALLOC when more was freed, and it was not enough: ALLOC_FREE. */
@@ -159,7 +86,7 @@ static void pump(struct arb *a, struct arb_pool *p)
 	}
 	while ((w = next_waiter(a, p, true)) != NULL)
 		grant(a, w->context, "fits now");
-	if (a->past && arbpump_fit(a->past->ask) == ARB_FIT_FREE)
+	if (a->past && arbfit_ask(a->past->ask) == ARB_FIT_FREE)
 		grant(a, a->past, "fits now");
 	while ((w = arbline_alloc_over(&p->waiting, arb_max(arbpool_reach(p), 0))) != NULL ||
 	       (w = closed_out(a, p)) != NULL)
@@ -182,7 +109,7 @@ static struct arb_want *best_closed_out(const struct arb *a)
 
 		w = arbline_best_blocked(&p->waiting, limit, NULL);
 		while (w && (w->context->state != ARB_BLOCKED ||
-			     arbpump_fit(w->context->ask) == ARB_FIT_NOT))
+			     arbfit_ask(w->context->ask) == ARB_FIT_NOT))
 			w = arbline_best_blocked(&p->waiting, limit, w);
 		if (w && (!best || arb_rank_cmp(&w->context->rank, &best->context->rank) < 0))
 			best = w;
@@ -196,7 +123,7 @@ bool arbpump_past(struct arb *a)
 
 	if (!w)
 		return false;
-	if (arbpump_fit(w->context->ask) == ARB_FIT_FREE) {
+	if (arbfit_ask(w->context->ask) == ARB_FIT_FREE) {
 		grant(a, w->context, "all are stalled, and it fits");
 	} else {
 		a->past = w->context;
@@ -207,25 +134,11 @@ bool arbpump_past(struct arb *a)
 
 /* ---- progress -------------------------------------------------------------------------------- */
 
-/* The bytes of p for an attempt: those that nobody has pinned and nobody was promised. */
-static int64_t room_for_need(const struct arb_pool *p)
-{
-	return arbpool_limit(p) - arbpool_pinned(p) - p->promised;
-}
-
-bool arbpump_need_fits(const struct arb_context *c)
-{
-	ARB_EACH_WANT(w, c->attempt)
-		if (w->weight > room_for_need(w->pool))
-			return false;
-	return true;
-}
-
 /* The same, after what better ones wait for there: an attempt that is let out before them would
  * only be rolled back for them. */
 static int64_t room_after(const struct arb_pool *p, const struct arb_rank *rank)
 {
-	return room_for_need(p) - arbline_above(&p->waiting, rank);
+	return arbpool_room(p) - arbline_above(&p->waiting, rank);
 }
 
 static bool fits_after_better(const struct arb_context *c)
@@ -238,7 +151,7 @@ static bool fits_after_better(const struct arb_context *c)
 
 static struct arb_want *next_rolled(const struct arb_pool *p)
 {
-	int64_t room = room_for_need(p);
+	int64_t room = arbpool_room(p);
 	struct arb_want *w = NULL;
 
 	for (;;) {
@@ -261,27 +174,24 @@ static void merged_pass(struct arb *a, struct arb_pool *p)
 			arbroll_out(a, rolled->context,
 				    "others made progress, and its attempt fits");
 	}
-	arbpump_dirty(a, p);
+	arbnote_dirty(a, p);
 }
 
-void arbpump_settle(struct arb *a)
+void arbpump_run(struct arb *a)
 {
 	struct arb_pool *p;
 
-	do {
-		if (a->progress) {
-			a->progress = false;
-			for (p = a->pools; p; p = p->hh.next)
-				if (p->n_rolled)
-					merged_pass(a, p);
-		}
-		while ((p = a->dirty) != NULL) {
-			a->dirty = p->dirty_next;
-			p->dirty = false;
-			pump(a, p);
-			p->look = p->n_waiting > 1;
-			a->look = a->look || p->look;
-		}
-	} while (a->progress || a->dirty || (a->look && arbdetect_run(a)));
-	a->look = false;
+	if (a->progress) {
+		a->progress = false;
+		for (p = a->pools; p; p = p->hh.next)
+			if (p->n_rolled)
+				merged_pass(a, p);
+	}
+	while ((p = a->dirty) != NULL) {
+		a->dirty = p->dirty_next;
+		p->dirty = false;
+		pump(a, p);
+		p->look = p->n_waiting > 1;
+		a->look = a->look || p->look;
+	}
 }

@@ -12,34 +12,6 @@
  */
 #include "arbcore.h"
 
-static void end_promise(struct arb_context *c)
-{
-	ARB_EACH_WANT(w, c->attempt)
-		if (w->account)
-			arbledger_promise(w->account, c, 0);
-}
-
-void arbroll_end(struct arb *a, struct arb_context *c)
-{
-	if (c->line == ARB_LINE_ROLLED)
-		arbpark_leave_line(a, c);
-	end_promise(c);
-	c->attempt->n = 0;
-}
-
-/* The time since the last start, and before that since the last wait began, was for nothing. */
-void arbroll_lose(struct arb *a, struct arb_context *c, struct arb_account *account)
-{
-	if (!c->in_retry)
-		return;
-	if (!arbcontext_parked(c))
-		c->lost_ns += a->now_ns - c->run_ns;
-	account->stats.lost_ns += c->lost_ns;
-	account->stats.blocked_or_lost_ns += c->lost_ns;
-	c->lost_ns = 0;
-	c->run_ns = a->now_ns;
-}
-
 /* true: one outcome more than is allowed without progress. */
 static bool over_limit(struct arb *a, struct arb_context *c)
 {
@@ -67,8 +39,8 @@ void arbroll_back(struct arb *a, struct arb_context *c, const char *note)
 	ask->want[0].pool->n_retries++;
 	a->totals.n_retries++;
 	a->totals.n_nomem += o == ARB_NOMEM;
-	arbroll_lose(a, c, account);
-	end_promise(c);
+	arbpark_lose(a, c, account);
+	arbpark_end_promise(c);
 	arbpark_complete(a, c, o, why);
 	c->ask = c->attempt; /* what it asked for is what the next attempt needs */
 	c->attempt = ask;
@@ -89,10 +61,10 @@ void arbroll_split(struct arb *a, struct arb_context *c, const char *note)
 	w->pool->n_splits++;
 	a->totals.n_splits++;
 	a->totals.n_nomem += o == ARB_NOMEM;
-	arbroll_lose(a, c, w->account);
+	arbpark_lose(a, c, w->account);
 	arbpark_leave_line(a, c);
 	arbpark_complete(a, c, o, why);
-	arbroll_end(a, c);
+	arbpark_end_attempt(a, c);
 	arbpark_state(a, c, ARB_RUNNING, o, note);
 }
 
@@ -119,14 +91,6 @@ enum arb_outcome arbroll_ready(struct arb *a, struct arb_context *c, const struc
 	return ARB_PENDING;
 }
 
-enum arb_outcome arbroll_retry_begin(struct arb *a, struct arb_context *c)
-{
-	c->in_retry = true;
-	c->lost_ns = 0;
-	c->run_ns = a->now_ns;
-	return ARB_OK;
-}
-
 static bool idle(const struct arb_context *c)
 {
 	const struct arb_account *account;
@@ -147,85 +111,8 @@ enum arb_outcome arbroll_retry_end(struct arb *a, struct arb_context *c, bool ok
 		return ARB_OK;
 	a->era++;
 	if (c->state == ARB_RUNNING)
-		arbroll_end(a, c);
+		arbpark_end_attempt(a, c);
 	if (idle(c))
-		arbpump_progress(a);
-	return ARB_OK;
-}
-
-/*
- * Outcomes on demand, for tests of clients. They change no state; RETRY and SPLIT are
- * counted, but not against the limit.
- *
- * Looked at when a request begins, in the order of enum arb_inject: the context's own, then those
- * of its tasks. A match first uses up skip, then count.
- */
-static const struct {
-	int kind;
-	enum arb_outcome outcome;
-} order[] = {
-	{ARB_INJECT_RETRY, ARB_RETRY},       {ARB_INJECT_ERROR, ARB_ERROR},
-	{ARB_INJECT_SPLIT, ARB_SPLIT},       {ARB_INJECT_TOOBIG, ARB_TOOBIG},
-	{ARB_INJECT_TIMEDOUT, ARB_TIMEDOUT},
-};
-
-enum arb_outcome arbinject_set(struct arb *a, const struct arb_message *m)
-{
-	struct arb_context *c = arbbind_find(a, m->context);
-	struct arb_task *t = arbtask_find(a, m->task);
-	struct arb_injection i = {.count = (uint64_t)m->value, .skip = m->extra, .pool = m->pool};
-
-	if (m->kind < ARB_INJECT_RETRY || m->kind > ARB_INJECT_TIMEDOUT || m->value < 0)
-		return ARB_INVALID;
-	if (m->context ? !c : !t)
-		return ARB_INVALID;
-	(m->context ? c->inject : t->inject)[m->kind] = i;
-	a->n_injections++;
-	return ARB_OK;
-}
-
-static bool hit(struct arb_injection *i, const struct arb_pool *p)
-{
-	if (!i->count || (i->pool && i->pool != p->id))
-		return false;
-	if (i->skip) {
-		i->skip--;
-		return false;
-	}
-	i->count--;
-	return true;
-}
-
-static void count(struct arb *a, struct arb_context *c, const struct arb_pool *p,
-		  enum arb_outcome o)
-{
-	struct arb_account *account = arbledger_account(a, c->bindings->task, p->nobody.pool);
-
-	arblog_note(a, c, c->state, c->state, o, "injected");
-	if (!account || (o != ARB_RETRY && o != ARB_SPLIT))
-		return;
-	account->stats.n_retries += o == ARB_RETRY;
-	account->stats.n_splits += o == ARB_SPLIT;
-	account->pool->n_retries += o == ARB_RETRY;
-	account->pool->n_splits += o == ARB_SPLIT;
-	a->totals.n_retries += o == ARB_RETRY;
-	a->totals.n_splits += o == ARB_SPLIT;
-	arbroll_lose(a, c, account);
-}
-
-enum arb_outcome arbinject_hit(struct arb *a, struct arb_context *c, const struct arb_pool *p)
-{
-	if (!a->n_injections)
-		return ARB_OK;
-	for (size_t k = 0; k < sizeof(order) / sizeof(order[0]); k++) {
-		bool is = hit(&c->inject[order[k].kind], p);
-
-		for (struct arb_binding *b = c->bindings; b && !is; b = b->cnext)
-			is = hit(&b->task->inject[order[k].kind], p);
-		if (is) {
-			count(a, c, p, order[k].outcome);
-			return order[k].outcome;
-		}
-	}
+		arbnote_progress(a);
 	return ARB_OK;
 }

@@ -108,7 +108,7 @@ static void see_context(const struct arb *a, const struct arb_context *c,
 bool arb_context(const struct arb *a, uint64_t id, UNUSED uint64_t now_ns,
 		 struct arb_context_info *ret)
 {
-	const struct arb_context *c = arbbind_find(a, id);
+	const struct arb_context *c = arbcontext_find(a, id);
 
 	if (c)
 		see_context(a, c, ret);
@@ -237,7 +237,7 @@ bool arb_stats(struct arb *a, uint64_t task, uint64_t pool, uint64_t now_ns, uns
 
 bool arb_reservation(const struct arb *a, uint64_t id, struct arb_reservation_info *ret)
 {
-	const struct arb_reservation *r = arbhold_find(a, id);
+	const struct arb_reservation *r = arbreservation_find(a, id);
 
 	if (!r)
 		return false;
@@ -262,34 +262,6 @@ void arb_totals(const struct arb *a, struct arb_totals *ret)
 	ret->down = a->down;
 	for (const struct arb_pool *p = a->pools; p; p = p->hh.next)
 		ret->n_reservations += p->n_reservations;
-}
-
-/*
- * The last transitions, in a ring.
- *
- * A grant at once is no transition and is not here: the log says why somebody waited, and what
- * became of it. Entries are plain copies; notes are static texts.
- */
-void arblog_note(struct arb *a, const struct arb_context *c, enum arb_state from, enum arb_state to,
-		 enum arb_outcome o, const char *note)
-{
-	struct arb_transition *t = &a->log[a->n_log++ % ARB_LOG_SIZE];
-	const struct arb_want *w = arbcontext_about(c);
-
-	*t = (struct arb_transition){
-		.number = a->n_log,
-		.time_ns = a->now_ns,
-		.op = a->message ? a->message->op : ARB_OP_TICK,
-		.by = a->message ? a->message->context : 0,
-		.context = c->id,
-		.task = c->bindings ? c->bindings->task->id : 0,
-		.from = from,
-		.to = to,
-		.outcome = o,
-		.pool = w ? w->pool->id : 0,
-		.bytes = w ? w->bytes : 0,
-		.note = note,
-	};
 }
 
 void arb_log(const struct arb *a, uint64_t since,

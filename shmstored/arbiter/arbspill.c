@@ -38,7 +38,7 @@ static void ask(struct arb *a, struct arb_reservation *r, uint64_t bytes)
 		.kind = ARB_REPLY_SPILL, .pool = r->pool->id, .reservation = r->id, .bytes = bytes};
 }
 
-static void end_job(struct arb_reservation *r)
+void arbspill_end_job(struct arb_reservation *r)
 {
 	r->pool->wanted -= (int64_t)r->wanted;
 	r->wanted = 0;
@@ -60,7 +60,7 @@ void arbspill_remove(struct arb *a, struct arb_reservation *r)
 {
 	if (r->job) {
 		ask(a, r, 0);
-		end_job(r);
+		arbspill_end_job(r);
 		a->n_unpinned--;
 	} else if (arbtree_in(&r->node)) {
 		arbtree_remove(&r->pool->victims, &r->node, &victim_ops);
@@ -78,7 +78,7 @@ static void call_off(struct arb *a, struct arb_pool *p, int64_t target)
 		if (p->wanted - (int64_t)r->wanted < target)
 			return;
 		ask(a, r, 0);
-		end_job(r);
+		arbspill_end_job(r);
 		arbtree_insert(&p->victims, &r->node, arbtree_heat(++a->tree_seq), &victim_ops);
 	}
 }
@@ -116,40 +116,4 @@ void arbspill_balance(struct arb *a, struct arb_pool *p)
 		DL_APPEND2(p->jobs, r, job_prev, job_next);
 		ask(a, r, r->wanted);
 	}
-}
-
-/* bytes of r have left, or could not; last: nothing more comes of the job that was asked for. */
-static void left(struct arb *a, struct arb_reservation *r, uint64_t bytes, bool last)
-{
-	uint64_t brought = bytes < r->wanted ? bytes : r->wanted;
-
-	r->wanted -= brought;
-	r->pool->wanted -= (int64_t)brought;
-	arbledger_leave(a, r, bytes);
-	if (!last && bytes && r->wanted && r->bytes)
-		return;
-	if (r->wanted && r->bytes)
-		arbledger_refuse(a, r);
-	end_job(r);
-	a->n_unpinned--;
-	arbspill_add(a, r);
-}
-
-enum arb_outcome arbspill_spilled(struct arb *a, const struct arb_message *m)
-{
-	struct arb_reservation *r = arbhold_find(a, m->reservation);
-
-	if (!r || m->bytes > r->bytes || (m->bytes && r->spill))
-		return ARB_INVALID;
-	if (r->job) {
-		left(a, r, m->bytes, m->flags & ARB_ALL);
-	} else if (m->bytes) { /* unasked, or its job was called off too late */
-		arbspill_remove(a, r);
-		arbledger_leave(a, r, m->bytes);
-		arbspill_add(a, r);
-	}
-	arbask_follow(a, r);
-	arbpump_dirty(a, r->pool);
-	a->look = true;
-	return ARB_OK;
 }

@@ -16,14 +16,6 @@
  */
 #include "arbcore.h"
 
-struct arb_task *arbtask_find(const struct arb *a, uint64_t id)
-{
-	struct arb_task *t;
-
-	HASH_FIND(hh, a->tasks, &id, sizeof(id), t);
-	return t;
-}
-
 int arbtask_make(struct arb *a, uint64_t id, int64_t priority, const char *name,
 		 struct arb_task **ret)
 {
@@ -78,8 +70,7 @@ void arbtask_free(struct arb *a, struct arb_task *t)
 	arbslab_put(&a->slabs.tasks, t);
 }
 
-/* Its name and numbers are kept for a while. An older one of the same id is forgotten. */
-static void remember(struct arb *a, struct arb_task *t)
+void arbtask_remember(struct arb *a, struct arb_task *t)
 {
 	struct arb_task *old;
 
@@ -103,42 +94,6 @@ static void remember(struct arb *a, struct arb_task *t)
 	a->n_ended--;
 }
 
-/* Frees the account's reservations, or leaves them to nobody. */
-static void give_up(struct arb *a, struct arb_account *account, unsigned flags)
-{
-	struct arb_reservation *r, *next;
-
-	DL_FOREACH_SAFE2(account->owned, r, next, own_next)
-	{
-		if ((flags & ARB_RELEASE) && (!r->sealed || (flags & ARB_ALL))) {
-			arbledger_destroy(a, r);
-			continue;
-		}
-		if (flags & ARB_RELEASE)
-			arbledger_owner_unpins(r); /* the dead pin nothing */
-		arbledger_own(a, r, &account->pool->nobody);
-	}
-	arbledger_promise(account, account->promised_to, 0);
-}
-
-enum arb_outcome arbtask_end(struct arb *a, const struct arb_message *m)
-{
-	struct arb_task *t = arbtask_find(a, m->task);
-	struct arb_account *account;
-
-	if (!t)
-		return ARB_INVALID;
-	while (t->bindings)
-		arbbind_drop(a, t->bindings->context, t);
-	while (t->pins)
-		arbledger_drop_pin(a, t->pins);
-	LL_FOREACH(t->accounts, account)
-	give_up(a, account, m->flags);
-	remember(a, t);
-	arbpump_progress(a);
-	return ARB_OK;
-}
-
 /* ---- who is stalled -------------------------------------------------------------------------- */
 
 void arbtask_eval(struct arb *a, struct arb_task *t)
@@ -156,24 +111,18 @@ void arbtask_eval(struct arb *a, struct arb_task *t)
 		return;
 	a->n_stalled += (uint32_t)stalled - (uint32_t)t->stalled;
 	t->stalled = stalled;
-	arbledger_stall(a, t, stalled);
+	arbledger_stall(t, stalled);
 	if (t->n_waiting) /* whoever of its contexts did it, others of them may wait */
 		arbstuck_refresh(a, t);
 	if (stalled)
 		a->look = true;
 }
 
-void arbtask_mark_one(struct arb_task *t, const struct arb_context *c, uint32_t by)
+void arbtask_mark(struct arb_task *t, const struct arb_context *c, uint32_t by)
 {
 	t->n_marks_pool += c->wait == ARB_WAIT_POOL ? by : 0;
 	t->n_marks_task += c->wait == ARB_WAIT_TASK ? by : 0;
 	t->n_marks_external += c->wait == ARB_WAIT_EXTERNAL ? by : 0;
-}
-
-void arbtask_mark(struct arb_context *c, uint32_t by)
-{
-	for (struct arb_binding *b = c->bindings; b; b = b->cnext)
-		arbtask_mark_one(b->task, c, by);
 }
 
 static void add_counts(struct arb_task *t, const struct arb_context *c, uint32_t stalled,

@@ -195,8 +195,8 @@ static const char *check_size(const struct arb_context *c)
 
 static const char *check_wait(const struct arb *a, const struct arb_context *c)
 {
-	const enum arb_fit fit = arbpump_fit(c->ask);
-	const bool closed = arbpump_ask_closed(a, c, c->ask);
+	const enum arb_fit fit = arbfit_ask(c->ask);
+	const bool closed = arbfit_ask_closed(a, c, c->ask);
 
 	if (is_alloc(c) && (closed || fit == ARB_FIT_NOT))
 		return "somebody waits for spills that cannot help";
