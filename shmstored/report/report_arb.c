@@ -25,7 +25,7 @@ struct listing {
 /* The client that an id of the core's is of. NULL: it went, or it may not be seen. */
 static const struct arbguest *seen(const struct listing *l, uint64_t id)
 {
-	const struct arbguest *c = id & ARB_OURS ? NULL : arbhost_client(l->host, id >> 32);
+	const struct arbguest *c = id & ARB_OURS ? NULL : arbguest_find(l->host, id >> 32);
 
 	return c && report_may_see(l->view, c->member->uid) ? c : NULL;
 }

@@ -107,7 +107,7 @@ static int answer(struct arbrequest *q, struct conn *c, int outcome)
 			 "%" PRIu64 " bytes are more than the pool's capacity of %" PRIu64,
 			 q->w->bytes, q->bytes);
 	if (outcome != ARB_OK)
-		arbguest_tell(q->client, q->w->context, outcome,
+		arbstep_tell(q->client, q->w->context, outcome,
 			      q->w->pool ? arb_pool_id(q->client, q->w->pool) : 0, q->w->bytes,
 			      NULL);
 	if (q->text)
@@ -134,7 +134,7 @@ DISPATCH_HANDLER(arb)
 	h = m->account->arb;
 	if (!h)
 		return refuse_off(c, serial);
-	q.client = arbguest_get(h, m);
+	q.client = arbhost_guest(h, m);
 	if (!q.client)
 		return refuse(c, serial, -ENOMEM);
 	outcome = handle(&q);
@@ -222,7 +222,7 @@ DISPATCH_HANDLER(arb_admin)
 	if (body->op == WIRE_ARB_ADMIN_KNOB && !knob_allowed(body))
 		return refuse_knob(c, serial, body);
 	m = admin_message(body, a->arb->core);
-	r = arbhost_step(a->arb, &m);
+	r = arbstep_do(a->arb, &m);
 	arbhost_settle(a->arb);
 	if (r < 0)
 		return refuse(c, serial, r);

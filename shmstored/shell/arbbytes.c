@@ -49,13 +49,6 @@ uint32_t arbbytes_list(const char *text, uint32_t *ids, uint64_t *amounts, uint3
 	return 0;
 }
 
-uint64_t arbbytes_capacity(const struct arbhost *h, uint64_t pool)
-{
-	struct arb_pool_info i;
-
-	return arb_pool(h->core, pool, &i) ? i.capacity : 0;
-}
-
 /* ---- pools ----------------------------------------------------------------------------------- */
 
 static int create_pool(struct arbrequest *q)
@@ -78,7 +71,7 @@ static int create_pool(struct arbrequest *q)
 	r = arbguest_add_pool(c, w->pool);
 	if (r < 0)
 		return r;
-	r = arbhost_step(c->host, &m);
+	r = arbstep_do(c->host, &m);
 	if (r != ARB_OK)
 		arbguest_drop_pool(c, w->pool);
 	return r;
@@ -98,12 +91,12 @@ int arbbytes_pool(struct arbrequest *q)
 	if (w->pool <= WIRE_ARB_PARTITION || !arbguest_has_pool(c, w->pool))
 		return ARB_INVALID;
 	if (w->op == WIRE_ARB_POOL_RESIZE)
-		return arbhost_step(c->host, &m);
+		return arbstep_do(c->host, &m);
 	/* With its lease, where nothing of that is spent. */
 	if (w->pool <= WIRE_LEASES)
 		arbpage_end(c, w->pool - 1);
 	m = (struct arb_message){.op = ARB_OP_POOL_REMOVE, .pool = arb_id(c, w->pool)};
-	r = arbhost_step(c->host, &m);
+	r = arbstep_do(c->host, &m);
 	if (r == ARB_OK)
 		arbguest_drop_pool(c, w->pool);
 	return r;
@@ -125,35 +118,15 @@ int arbbytes_call(struct arbrequest *q, const struct arb_message *m, uint32_t n)
 		x->reservation = q->w->reservation;
 		x->n_reservations = n;
 	}
-	r = arbhost_step(q->client->host, m);
+	r = arbstep_do(q->client->host, m);
 	/* The core withholds no call of unbound contexts, so a PENDING one has its x. */
 	if (r == ARB_PENDING)
 		return r;
 	if (free)
 		x->serial = 0;
 	if (r == ARB_TOOBIG)
-		q->bytes = arbbytes_capacity(q->client->host, m->pool);
+		q->bytes = arbstep_capacity(q->client->host, m->pool);
 	return r;
-}
-
-static void look(struct arbguest *c, uint32_t id, uint32_t n)
-{
-	for (uint32_t i = 0; i < n; i++) {
-		struct arbreservation *r = arbguest_reservation(c, id + i);
-
-		if (r)
-			arbguest_look_reservation(c, r);
-	}
-}
-
-void arbbytes_done(struct arbguest *c, const struct arbcontext *x, UNUSED int outcome)
-{
-	/* Of a RESERVE those that came, or else none is known; of a RESIZE
-	 * or PIN how large it is now. */
-	if (x->op == WIRE_ARB_RESERVE)
-		look(c, x->reservation, x->n_reservations);
-	else if (x->op == WIRE_ARB_RESIZE || x->op == WIRE_ARB_PIN)
-		look(c, x->reservation, 1);
 }
 
 /* Entries for n reservations, none of which is there. 0, -errno. */
@@ -165,7 +138,7 @@ static int add_entries(struct arbguest *c, uint32_t id, const uint32_t *pools, u
 		int r = arbguest_add_reservation(c, id + i, &made);
 
 		if (r < 0) {
-			look(c, id, i);
+			arbguest_look(c, id, i);
 			return r;
 		}
 		made->pool = pools[i];
@@ -205,7 +178,7 @@ int arbbytes_reserve(struct arbrequest *q)
 		.flags = w->flags & (ARB_NONBLOCK | ARB_SPILL),
 		.context = arb_id(c, w->context),
 		.reservation = arb_id(c, w->reservation),
-		.deadline_ns = arbhost_deadline(c->host, w->timeout_ms),
+		.deadline_ns = arbstep_deadline(c->host, w->timeout_ms),
 	};
 	int r;
 
@@ -233,7 +206,7 @@ int arbbytes_reserve(struct arbrequest *q)
 	look_first(c, pools[0] == WIRE_ARB_PARTITION || n > 1 ? amounts[0] : 0);
 	r = arbbytes_call(q, &m, n);
 	if (r != ARB_PENDING)
-		look(c, w->reservation, n);
+		arbguest_look(c, w->reservation, n);
 	return r;
 }
 
@@ -253,7 +226,7 @@ static int release(struct arbguest *c, struct arbreservation *r, bool written)
 		else
 			arbkernel_glance(c->host, c, 0);
 	}
-	outcome = arbhost_about(c->host, ARB_OP_RELEASE, 0, arb_id(c, r->id));
+	outcome = arbstep_about(c->host, ARB_OP_RELEASE, 0, arb_id(c, r->id));
 	arbguest_look_reservation(c, r);
 	return outcome;
 }
@@ -268,7 +241,7 @@ static int resize(struct arbrequest *q, struct arbreservation *r)
 		.context = arb_id(c, w->context),
 		.reservation = arb_id(c, r->id),
 		.bytes = w->bytes,
-		.deadline_ns = arbhost_deadline(c->host, w->timeout_ms),
+		.deadline_ns = arbstep_deadline(c->host, w->timeout_ms),
 	};
 	int outcome;
 
@@ -276,7 +249,7 @@ static int resize(struct arbrequest *q, struct arbreservation *r)
 		look_first(c, w->bytes > r->bytes ? w->bytes - r->bytes : 0);
 	outcome = arbbytes_call(q, &m, 0);
 	if (outcome == ARB_TOOBIG)
-		q->bytes = arbbytes_capacity(c->host, arb_pool_id(c, r->pool));
+		q->bytes = arbstep_capacity(c->host, arb_pool_id(c, r->pool));
 	if (outcome != ARB_PENDING)
 		arbguest_look_reservation(c, r);
 	return outcome;
@@ -291,7 +264,7 @@ static int seal(struct arbrequest *q, struct arbreservation *r)
 
 	if (q->w->flags & WIRE_ARB_DROP)
 		return release(c, r, true);
-	outcome = arbhost_step(c->host, &m);
+	outcome = arbstep_do(c->host, &m);
 	arbguest_look_reservation(c, r);
 	return outcome;
 }
@@ -306,7 +279,7 @@ static int pin(struct arbrequest *q, struct arbreservation *r)
 		.context = arb_id(c, w->context),
 		.task = arb_id(c, w->task),
 		.reservation = arb_id(c, r->id),
-		.deadline_ns = arbhost_deadline(c->host, w->timeout_ms),
+		.deadline_ns = arbstep_deadline(c->host, w->timeout_ms),
 	};
 	int outcome;
 
@@ -328,7 +301,7 @@ static int spilled(struct arbrequest *q, struct arbreservation *r)
 		.reservation = arb_id(c, r->id),
 		.bytes = q->w->bytes,
 	};
-	int outcome = arbhost_step(c->host, &m);
+	int outcome = arbstep_do(c->host, &m);
 
 	arbguest_look_reservation(c, r);
 	return outcome;

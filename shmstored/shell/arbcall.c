@@ -30,7 +30,7 @@ int arbcall_offer(struct arbguest *c, struct arbreservation *r)
 
 	if (!r->unpinned || !can_call(c))
 		return ARB_OK;
-	outcome = arbhost_about(c->host, ARB_OP_UNPIN, 0, arb_id(c, r->id));
+	outcome = arbstep_about(c->host, ARB_OP_UNPIN, 0, arb_id(c, r->id));
 	r->offered = outcome == ARB_OK;
 	return outcome;
 }
@@ -54,37 +54,8 @@ static void take_back_all(struct arbguest *c)
 		r->offered = false;
 		/* A spilled reservation (0 bytes) stays so until its owner pins it. */
 		if (r->bytes)
-			arbhost_about(c->host, ARB_OP_PIN, ARB_NONBLOCK, arb_id(c, r->id));
+			arbstep_about(c->host, ARB_OP_PIN, ARB_NONBLOCK, arb_id(c, r->id));
 	}
-}
-
-static void unwant(struct arbguest *c, struct arbreservation *r)
-{
-	if (!r->wanted)
-		return;
-	DL_DELETE2(c->wanted, r, wanted_prev, wanted_next);
-	r->wanted = false;
-}
-
-void arbcall_want(struct arbguest *c, uint32_t reservation, uint64_t bytes)
-{
-	struct arbreservation *r = arbguest_reservation(c, reservation);
-
-	if (!r)
-		return;
-	r->wanted_bytes = bytes;
-	arbhost_todo(c);
-	if (r->wanted)
-		return;
-	r->wanted = true;
-	DL_APPEND2(c->wanted, r, wanted_prev, wanted_next);
-}
-
-void arbcall_forget(struct arbguest *c, struct arbreservation *r)
-{
-	unwant(c, r);
-	if (c->call.reservation == r)
-		c->call.reservation = NULL;
 }
 
 /* ---- calls ----------------------------------------------------------------------------------- */
@@ -92,7 +63,7 @@ void arbcall_forget(struct arbguest *c, struct arbreservation *r)
 /* The core's job on r has ended; the client's messages told the bytes that went. */
 static void answer_core(struct arbguest *c, const struct arbreservation *r)
 {
-	arbhost_about(c->host, ARB_OP_SPILLED, ARB_ALL, arb_id(c, r->id));
+	arbstep_about(c->host, ARB_OP_SPILLED, ARB_ALL, arb_id(c, r->id));
 }
 
 static bool send_call(struct arbguest *c, struct arbreservation *r)
@@ -122,7 +93,7 @@ void arbcall_next(struct arbguest *c)
 	struct arbreservation *r;
 
 	while (!c->call.id && (r = c->wanted) != NULL) {
-		unwant(c, r);
+		arbguest_unwant(c, r);
 		if (can_call(c) && send_call(c, r))
 			return;
 		answer_core(c, r);
@@ -148,7 +119,7 @@ static void fail(struct arbguest *c)
 	take_back_all(c);
 	if (r)
 		answer_core(c, r);
-	arbhost_todo(c);
+	arbguest_todo(c);
 }
 
 void arbcall_tick(struct arbhost *h)
@@ -201,7 +172,7 @@ void arbcall_end(struct arbguest *c)
 {
 	/* The wishes of the core end with the channel. */
 	while (c->wanted)
-		unwant(c, c->wanted);
+		arbguest_unwant(c, c->wanted);
 	if (c->serve)
 		conn_off_end(c->serve, &c->serve_end);
 	c->serve = NULL;
@@ -221,7 +192,7 @@ static struct arbguest *find(struct host *h, uint64_t id)
 	for (struct account *a = h->accounts; a; a = a->next) {
 		for (struct member *m = a->arb ? a->members : NULL; m; m = m->next) {
 			if (m->id == id)
-				return m->conn ? arbguest_get(a->arb, m) : NULL;
+				return m->conn ? arbhost_guest(a->arb, m) : NULL;
 		}
 	}
 	return NULL;
@@ -275,7 +246,7 @@ int arbcall_evicted(struct conn *conn, uint64_t serial, const struct wire_arb *w
 		r = end_call(c);
 		if (r)
 			answer_core(c, r);
-		arbhost_todo(c);
+		arbguest_todo(c);
 	}
 	arbhost_settle(h);
 	return w->flags & WIRE_ARB_QUIET ? CONN_OK

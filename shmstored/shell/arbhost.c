@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbhost.c: the core of a partition's arbiter, and what it decides carried out.
+ * arbhost.c: the arbiter of a partition: its life, its clients' lives, and what its core decides
+ * carried out. arbstep.c notes what takes further messages to the core; arbhost_settle() does it at
+ * the end of what the loop called us for.
  *
- * Every message to the core goes through arbhost_step(). Replies that it sets free are put
- * into their clients' outputs at once; what takes further messages (a lease to be taken back,
- * an eviction, an up-call) is only noted, and done by arbhost_settle() at the end of what the
- * loop called us for: so no message to the core is ever sent from within another one's
- * replies, and no client is freed there.
+ * A client ends with its connection, or its store: tasks end with all that they hold, contexts are
+ * unbound, what nobody owned is released, pools go.
  *
  * The timer runs only while somebody is parked, or an up-call or a spill is out. It asks the kernel
  * and the ledgers each time: a delete in another process tells nobody.
@@ -25,100 +24,9 @@
 #include "part.h"
 #include "quota.h"
 
-#define LATELY_NS UINT64_C(1000000000) /* a roll back is "lately" for so long */
-#define MS        UINT64_C(1000000)
-#define EARLIER   MS /* a timer is set anew for that much */
-
-/* ---- messages -------------------------------------------------------------------------------- */
-
-struct arbguest *arbhost_client(struct arbhost *h, uint64_t number)
-{
-	uint32_t key = (uint32_t)number;
-	struct arbguest *c;
-
-	HASH_FIND(hh, h->clients, &key, sizeof(key), c);
-	return c;
-}
-
-void arbhost_todo(struct arbguest *c)
-{
-	if (c->todo)
-		return;
-	c->todo = true;
-	DL_APPEND2(c->host->todo, c, todo_prev, todo_next);
-}
-
-static void want_spilled(struct arbhost *h, const struct arb_reply *r)
-{
-	struct arbguest *c;
-
-	if (r->reservation == ARB_EVICTABLE) {
-		arbevict_want(h, r->bytes);
-	} else if (r->reservation == ARB_COMING) {
-		h->coming_wanted = r->bytes != 0;
-	} else if (r->reservation & ARB_OURS) {
-		c = arbhost_client(h, (r->reservation & ~ARB_OURS) >> 8);
-		if (!c)
-			return;
-		c->recalls |= 1u << ((r->reservation & 0xff) >> 1);
-		arbhost_todo(c);
-	} else {
-		c = arbhost_client(h, r->reservation >> 32);
-		if (c)
-			arbcall_want(c, (uint32_t)r->reservation, r->bytes);
-	}
-}
-
-int arbhost_step(struct arbhost *h, const struct arb_message *m)
-{
-	const struct arb_reply *replies;
-	size_t n;
-	int outcome = arb_step(h->core, m, arb_now(h), &replies, &n);
-
-	if (outcome < 0)
-		return outcome;
-	for (size_t i = 0; i < n; i++) {
-		if (replies[i].kind == ARB_REPLY_DONE)
-			arbguest_done(h, &replies[i]);
-		else
-			want_spilled(h, &replies[i]);
-	}
-	return outcome;
-}
-
-int arbhost_about(struct arbhost *h, enum arb_op op, unsigned flags, uint64_t reservation)
-{
-	struct arb_message m = {.op = op, .flags = flags, .reservation = reservation};
-
-	return arbhost_step(h, &m);
-}
-
-void arbhost_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes)
-{
-	struct arb_message m = {.op = ARB_OP_RESIZE,
-				.flags = ARB_FORCE,
-				.reservation = reservation,
-				.bytes = bytes};
-
-	if (bytes == *io_bytes)
-		return;
-	if (arbhost_step(h, &m) == ARB_OK)
-		*io_bytes = bytes;
-}
-
-uint64_t arbhost_deadline(const struct arbhost *h, uint64_t timeout_ms)
-{
-	uint64_t most = arb_config(h)->wait_ns;
-
-	return arb_now(h) + (timeout_ms && timeout_ms < most / MS ? timeout_ms * MS : most);
-}
+#define EARLIER UINT64_C(1000000) /* a timer is set anew for that much */
 
 /* ---- the end of a call ----------------------------------------------------------------------- */
-
-void arbhost_pressed(struct arbhost *h)
-{
-	h->level_until_ns = arb_now(h) + LATELY_NS;
-}
 
 static void say_wanted(struct arbhost *h)
 {
@@ -194,8 +102,8 @@ static void end_coming(struct arbhost *h)
 	if (!h->coming_wanted || h->kernel.core_coming)
 		return;
 	h->coming_wanted = false;
-	arbhost_about(h, ARB_OP_SPILLED, ARB_ALL, ARB_COMING);
-	arbhost_about(h, ARB_OP_UNPIN, 0, ARB_COMING);
+	arbstep_about(h, ARB_OP_SPILLED, ARB_ALL, ARB_COMING);
+	arbstep_about(h, ARB_OP_UNPIN, 0, ARB_COMING);
 }
 
 static void settle_clients(struct arbhost *h)
@@ -233,7 +141,7 @@ static void look(struct arbhost *h)
 
 	arbkernel_refresh(h, NULL);
 	arbkernel_survey_if_old(h);
-	arbhost_step(h, &m);
+	arbstep_do(h, &m);
 	arbcall_tick(h);
 	arbhost_settle(h);
 }
@@ -263,6 +171,104 @@ static void part_surveyed(struct account *a, const struct survey *survey)
 	arbhost_settle(a->arb);
 }
 
+/* ---- clients --------------------------------------------------------------------------------- */
+
+struct arbguest *arbhost_guest(struct arbhost *h, struct member *m)
+{
+	struct arbguest *c = m->arb;
+
+	if (c)
+		return c;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return NULL;
+	c->number = ++h->last_number;
+	c->host = h;
+	c->member = m;
+	HASH_ADD(hh, h->clients, number, sizeof(c->number), c);
+	if (!c->hh.tbl) {
+		free(c);
+		return NULL;
+	}
+	m->arb = c;
+	arbpage_begin(c);
+	return c;
+}
+
+static void end_tasks(struct arbguest *c)
+{
+	while (c->tasks) {
+		struct arbtask *t = c->tasks;
+		struct arb_message m = {.op = ARB_OP_TASK_END,
+					.flags = ARB_RELEASE | ARB_ALL,
+					.task = arb_id(c, t->id)};
+
+		/* Without memory a dead client's task stays in the core until the daemon ends;
+		 * nothing else can be done. */
+		if (arbstep_do(c->host, &m) < 0)
+			break;
+		arbguest_look_task(c, t);
+		if (c->tasks == t)
+			break;
+	}
+}
+
+static void end_rest(struct arbguest *c)
+{
+	struct arbcontext *x, *x_next;
+	struct arbreservation *r, *r_next;
+
+	HASH_ITER(hh, c->contexts, x, x_next)
+	{
+		struct arb_message m = {
+			.op = ARB_OP_UNBIND, .flags = ARB_ALL, .context = arb_id(c, x->id)};
+
+		arbstep_do(c->host, &m);
+		HASH_DEL(c->contexts, x);
+		free(x);
+	}
+	HASH_ITER(hh, c->reservations, r, r_next)
+	{
+		if (!r->asked)
+			arbstep_about(c->host, ARB_OP_RELEASE, 0, arb_id(c, r->id));
+		arbguest_forget(c, r);
+	}
+	for (uint32_t i = 0; i < c->n_pools; i++) {
+		struct arb_message m = {.op = ARB_OP_POOL_REMOVE, .pool = arb_id(c, c->pools[i])};
+
+		arbstep_do(c->host, &m);
+	}
+}
+
+static void end_guest(struct arbguest *c)
+{
+	struct arbhost *h = c->host;
+	struct arbcontext *x;
+
+	c->member->arb = NULL;
+	arbcall_end(c);
+	/* REMOVED is sent to nobody. */
+	for (x = c->contexts; x; x = x->hh.next)
+		x->serial = 0;
+	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
+		arbpage_end(c, slot);
+	if (c->core_ghosts)
+		arbstep_about(h, ARB_OP_RELEASE, 0, arb_ours(c, ARB_GHOSTS));
+	end_tasks(c);
+	end_rest(c);
+	if (c->todo)
+		DL_DELETE2(h->todo, c, todo_prev, todo_next);
+	HASH_DEL(h->clients, c);
+	free(c->pools);
+	while (c->tasks) {
+		struct arbtask *t = c->tasks;
+
+		HASH_DEL(c->tasks, t);
+		free(t);
+	}
+	free(c);
+}
+
 /* ---- its life -------------------------------------------------------------------------------- */
 
 static void set_knobs(struct arbhost *h)
@@ -283,7 +289,7 @@ static void set_knobs(struct arbhost *h)
 		struct arb_message m = {
 			.op = ARB_OP_KNOB, .kind = (int)knobs[i].knob, .value = knobs[i].value};
 
-		arbhost_step(h, &m);
+		arbstep_do(h, &m);
 	}
 }
 
@@ -308,7 +314,7 @@ static int make_pool(struct arbhost *h)
 	coming.reservation = ARB_COMING;
 	evictable.reservation = ARB_EVICTABLE;
 	for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-		int r = arbhost_step(h, all[i]);
+		int r = arbstep_do(h, all[i]);
 
 		if (r != ARB_OK)
 			return r < 0 ? r : -EINVAL;
@@ -328,7 +334,7 @@ static void part_close(struct account *a)
 	if (h->surveying)
 		account_survey_cancel(a, &h->survey);
 	while (h->clients)
-		arbguest_end(h->clients);
+		end_guest(h->clients);
 	arb_free(h->core);
 	loop_release(a->host->loop, &h->timer, h);
 }
@@ -379,7 +385,7 @@ static void part_left(struct member *m)
 	m->arb->leaving = true;
 	if (a->arb)
 		arbkernel_refresh(a->arb, NULL);
-	arbguest_end(m->arb);
+	end_guest(m->arb);
 	if (!a->arb)
 		return;
 	arbkernel_refresh(a->arb, NULL);

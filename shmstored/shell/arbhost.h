@@ -190,33 +190,10 @@ static inline uint64_t arb_now(const struct arbhost *h)
 	return loop_now(h->account->host->loop);
 }
 
-/* ---- arbhost.c ---- */
-
-/* One message to the core; what it sets free is sent, or noted for arbhost_settle().
- * enum arb_outcome, or -ENOMEM. */
-int arbhost_step(struct arbhost *h, const struct arb_message *m);
-/* The same of a message that names a reservation and nothing more. */
-int arbhost_about(struct arbhost *h, enum arb_op op, unsigned flags, uint64_t reservation);
-/* Carries out what the steps left to do. Not from within a step's replies. */
-void arbhost_settle(struct arbhost *h);
-/* The time at which a call with that timeout_ms ends. */
-uint64_t arbhost_deadline(const struct arbhost *h, uint64_t timeout_ms);
-struct arbguest *arbhost_client(struct arbhost *h, uint64_t number);
-/* Something is left to do for it, by arbhost_settle(). */
-void arbhost_todo(struct arbguest *c);
-/* Somebody was rolled back. */
-void arbhost_pressed(struct arbhost *h);
-/* 0 nobody waits in that pool, 1 somebody does, 2 somebody was rolled back: in the partition
- * lately, in a private pool and is not back. */
-uint32_t arbhost_level(const struct arbhost *h, const struct arb_pool_info *i);
-/* A reservation of ours is so large now, whatever the pool has. */
-void arbhost_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes);
-
 /* ---- arbguest.c ---- */
 
-/* m's client, made where it is new. NULL: no memory. */
-struct arbguest *arbguest_get(struct arbhost *h, struct member *m);
-void arbguest_end(struct arbguest *c);
+/* The client of that number. NULL: there is none. */
+struct arbguest *arbguest_find(struct arbhost *h, uint64_t number);
 struct arbcontext *arbguest_context(struct arbguest *c, uint32_t id);
 struct arbtask *arbguest_task(struct arbguest *c, uint32_t id);
 struct arbreservation *arbguest_reservation(struct arbguest *c, uint32_t id);
@@ -235,13 +212,43 @@ void arbguest_look_task(struct arbguest *c, struct arbtask *t);
 /* Takes over what the core says of it; forgets it where that knows it no
  * more. r may be gone after it. */
 void arbguest_look_reservation(struct arbguest *c, struct arbreservation *r);
+/* The same of n ids, of those that are known. */
+void arbguest_look(struct arbguest *c, uint32_t id, uint32_t n);
+void arbguest_forget(struct arbguest *c, struct arbreservation *r);
 /* t's reservations (all: sealed ones too) are about to go: leaves them out of the sums. */
 void arbguest_discount_task(struct arbguest *c, struct arbtask *t, bool all);
-/* A withheld call has its outcome. Within a step. */
-void arbguest_done(struct arbhost *h, const struct arb_reply *r);
+/* Something is left to do for it, by arbhost_settle(). */
+void arbguest_todo(struct arbguest *c);
+/* The core wants bytes of its reservation spilled: arbcall.c asks for them; or does not any more.
+ */
+void arbguest_want(struct arbguest *c, uint32_t reservation, uint64_t bytes);
+void arbguest_unwant(struct arbguest *c, struct arbreservation *r);
+
+/* ---- arbstep.c ---- */
+
+/* One message to the core; what it sets free is sent, or noted for arbhost_settle().
+ * enum arb_outcome, or -ENOMEM. */
+int arbstep_do(struct arbhost *h, const struct arb_message *m);
+/* The same of a message that names a reservation and nothing more. */
+int arbstep_about(struct arbhost *h, enum arb_op op, unsigned flags, uint64_t reservation);
+/* A reservation of ours is so large now, whatever the pool has. */
+void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes);
+/* The time at which a call with that timeout_ms ends. */
+uint64_t arbstep_deadline(const struct arbhost *h, uint64_t timeout_ms);
+uint64_t arbstep_capacity(const struct arbhost *h, uint64_t pool);
 /* The event of an outcome, where it has one. why: NULL = none. */
-void arbguest_tell(struct arbguest *c, uint32_t context, int outcome, uint64_t pool, uint64_t bytes,
-		   const char *why);
+void arbstep_tell(struct arbguest *c, uint32_t context, int outcome, uint64_t pool, uint64_t bytes,
+		  const char *why);
+
+/* ---- arbhost.c ---- */
+
+/* Carries out what the steps left to do. Not from within a step's replies. */
+void arbhost_settle(struct arbhost *h);
+/* m's client, made where it is new. NULL: no memory. */
+struct arbguest *arbhost_guest(struct arbhost *h, struct member *m);
+/* 0 nobody waits in that pool, 1 somebody does, 2 somebody was rolled back: in the partition
+ * lately, in a private pool and is not back. */
+uint32_t arbhost_level(const struct arbhost *h, const struct arb_pool_info *i);
 
 /* ---- arbscope.c, arbbytes.c: requests. enum arb_outcome, or -errno ---- */
 
@@ -254,8 +261,6 @@ int arbscope_plain(struct arbrequest *q);
 int arbbytes_pool(struct arbrequest *q);
 int arbbytes_reserve(struct arbrequest *q);
 int arbbytes_change(struct arbrequest *q); /* RELEASE, RESIZE, SEAL, PIN, UNPIN, SPILLED */
-/* The withheld call of x, of which n reservations were asked for, has ended. */
-void arbbytes_done(struct arbguest *c, const struct arbcontext *x, int outcome);
 /* STATE, STATS. */
 int arbstate_make(struct arbrequest *q);
 
@@ -264,7 +269,6 @@ const char *arbbytes_name(const char *text, char room[ARB_NAME_MAX + 1]);
 /* Reads "id,id", with amounts "id:amount,id:amount", of most pairs at most: ids of 32 bits, not 0.
  * How many; 0: the text is not so. */
 uint32_t arbbytes_list(const char *text, uint32_t *ids, uint64_t *amounts, uint32_t most);
-uint64_t arbbytes_capacity(const struct arbhost *h, uint64_t pool);
 /* Steps m, a call of q's that may be withheld: the context remembers it. n: reservations from
  * q->w->reservation on that it asks for. */
 int arbbytes_call(struct arbrequest *q, const struct arb_message *m, uint32_t n);
@@ -303,21 +307,17 @@ void arbpage_cut(struct member *m);
 /* Tells the pages whether somebody waits; unspent bytes are free meanwhile. Steps. */
 void arbpage_wanted(struct arbguest *c, bool wanted);
 
-void arbevict_want(struct arbhost *h, uint64_t bytes);
 /* Begins what is wanted, ends what is done. */
 void arbevict_look(struct arbhost *h);
 
 /* ---- arbcall.c ---- */
 
-/* The core wants bytes of a client's reservation spilled. Within a step. */
-void arbcall_want(struct arbguest *c, uint32_t reservation, uint64_t bytes);
 /* Sends the next call that is due, answers the core for clients that cannot be called. */
 void arbcall_next(struct arbguest *c);
 /* Calls whose deadline has passed. */
 void arbcall_tick(struct arbhost *h);
 /* It may go, as its owner says; offered to the core where the client can be called. */
 int arbcall_offer(struct arbguest *c, struct arbreservation *r);
-void arbcall_forget(struct arbguest *c, struct arbreservation *r);
 void arbcall_end(struct arbguest *c);
 void arbcall_pressure(struct arbhost *h, uint32_t level);
 /* SERVE and EVICTED, on a connection without a store. */

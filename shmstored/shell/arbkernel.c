@@ -127,7 +127,7 @@ static void tell_client(struct arbhost *h, struct arbguest *c, bool raise)
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
 		arbpage_tell(c, slot, raise);
 	if (c->core_ghosts && (c->ghosts > c->core_ghosts) == raise)
-		arbhost_set(h, arb_ours(c, ARB_GHOSTS), &c->core_ghosts, c->ghosts);
+		arbstep_set(h, arb_ours(c, ARB_GHOSTS), &c->core_ghosts, c->ghosts);
 }
 
 static void tell(struct arbhost *h, struct arbguest *only, bool raise)
@@ -135,11 +135,11 @@ static void tell(struct arbhost *h, struct arbguest *only, bool raise)
 	struct arbkernel *k = &h->kernel;
 
 	if ((k->objects > k->core_objects) == raise)
-		arbhost_set(h, ARB_OBJECTS, &k->core_objects, k->objects);
+		arbstep_set(h, ARB_OBJECTS, &k->core_objects, k->objects);
 	if ((k->coming > k->core_coming) == raise)
-		arbhost_set(h, ARB_COMING, &k->core_coming, k->coming);
+		arbstep_set(h, ARB_COMING, &k->core_coming, k->coming);
 	if ((k->evictable > k->core_evictable) == raise)
-		arbhost_set(h, ARB_EVICTABLE, &k->core_evictable, k->evictable);
+		arbstep_set(h, ARB_EVICTABLE, &k->core_evictable, k->evictable);
 	if (only)
 		tell_client(h, only, raise);
 	else
@@ -171,7 +171,7 @@ void arbkernel_refresh(struct arbhost *h, struct arbguest *only)
 	tell(h, only, true);
 	if (k->capacity != k->core_capacity) {
 		resize.bytes = k->capacity;
-		if (arbhost_step(h, &resize) == ARB_OK)
+		if (arbstep_do(h, &resize) == ARB_OK)
 			k->core_capacity = k->capacity;
 	}
 	tell(h, only, false);
@@ -250,20 +250,20 @@ static void book_ghosts(struct arbguest *c)
 	struct arb_message own = {.op = ARB_OP_OWN, .reservation = make.reservation};
 
 	if (!c->core_ghosts) {
-		if (!c->ghosts || arbhost_step(c->host, &make) != ARB_OK)
+		if (!c->ghosts || arbstep_do(c->host, &make) != ARB_OK)
 			return;
 		c->core_ghosts = c->ghosts;
 	}
 	if (c->tasks) {
 		own.task = arb_id(c, c->tasks->id);
-		arbhost_step(c->host, &own);
+		arbstep_do(c->host, &own);
 	}
 }
 
 static void unbook_ghosts(struct arbguest *c)
 {
 	if (c->core_ghosts && !c->ghosts &&
-	    arbhost_about(c->host, ARB_OP_RELEASE, 0, arb_ours(c, ARB_GHOSTS)) == ARB_OK)
+	    arbstep_about(c->host, ARB_OP_RELEASE, 0, arb_ours(c, ARB_GHOSTS)) == ARB_OK)
 		c->core_ghosts = 0;
 }
 
@@ -293,12 +293,6 @@ void arbkernel_surveyed(struct arbhost *h, const struct survey *s)
 #define ASKED_NS UINT64_C(1000000000)
 #define REST_NS  UINT64_C(2000000000)
 
-void arbevict_want(struct arbhost *h, uint64_t bytes)
-{
-	if (bytes > h->evict.wanted)
-		h->evict.wanted = bytes;
-}
-
 /* The core's job is over, well or not: the kernel's count was booked before. */
 static void end(struct arbhost *h)
 {
@@ -312,9 +306,9 @@ static void end(struct arbhost *h)
 		h->evict.rest_until_ns = arb_now(h) + REST_NS;
 		arbkernel_refresh(h, NULL);
 	}
-	arbhost_about(h, ARB_OP_SPILLED, ARB_ALL, ARB_EVICTABLE);
+	arbstep_about(h, ARB_OP_SPILLED, ARB_ALL, ARB_EVICTABLE);
 	if (helped) /* what is left of it may be had as well */
-		arbhost_about(h, ARB_OP_UNPIN, 0, ARB_EVICTABLE);
+		arbstep_about(h, ARB_OP_UNPIN, 0, ARB_EVICTABLE);
 }
 
 static void begin(struct arbhost *h)

@@ -123,9 +123,9 @@ void arbpage_tell(struct arbguest *c, unsigned slot, bool raise)
 	if (!l->open)
 		return;
 	if ((l->held > l->core_held) == raise)
-		arbhost_set(c->host, arb_ours(c, held_id(slot)), &l->core_held, l->held);
+		arbstep_set(c->host, arb_ours(c, held_id(slot)), &l->core_held, l->held);
 	if ((l->unspent > l->core_unspent) == raise)
-		arbhost_set(c->host, arb_ours(c, unspent_id(slot)), &l->core_unspent, l->unspent);
+		arbstep_set(c->host, arb_ours(c, unspent_id(slot)), &l->core_unspent, l->unspent);
 }
 
 /* Nothing can be charged any more; charged bytes stay booked until settled or uncharged. */
@@ -149,7 +149,7 @@ void arbpage_recall(struct arbguest *c, unsigned slot)
 	take_back(c, slot);
 	arbpage_tell(c, slot, true);
 	arbpage_tell(c, slot, false);
-	arbhost_about(c->host, ARB_OP_SPILLED, ARB_ALL, arb_ours(c, unspent_id(slot)));
+	arbstep_about(c->host, ARB_OP_SPILLED, ARB_ALL, arb_ours(c, unspent_id(slot)));
 }
 
 /* ---- its life -------------------------------------------------------------------------------- */
@@ -166,11 +166,11 @@ static bool open_lease(struct arbguest *c, unsigned slot)
 	struct arb_message unspent = held;
 
 	unspent.reservation = arb_ours(c, unspent_id(slot));
-	if (arbhost_step(c->host, &held) != ARB_OK)
+	if (arbstep_do(c->host, &held) != ARB_OK)
 		return false;
-	if (arbhost_step(c->host, &unspent) != ARB_OK ||
-	    arbhost_about(c->host, ARB_OP_UNPIN, 0, unspent.reservation) != ARB_OK) {
-		arbhost_about(c->host, ARB_OP_RELEASE, 0, held.reservation);
+	if (arbstep_do(c->host, &unspent) != ARB_OK ||
+	    arbstep_about(c->host, ARB_OP_UNPIN, 0, unspent.reservation) != ARB_OK) {
+		arbstep_about(c->host, ARB_OP_RELEASE, 0, held.reservation);
 		return false;
 	}
 	*l = (struct arblease){.open = true};
@@ -231,8 +231,8 @@ void arbpage_end(struct arbguest *c, unsigned slot)
 		atomic_store_explicit(&p->wanted, 0, memory_order_relaxed);
 		atomic_store_explicit(&p->epoch, 0, memory_order_release);
 	}
-	arbhost_about(c->host, ARB_OP_RELEASE, 0, arb_ours(c, unspent_id(slot)));
-	arbhost_about(c->host, ARB_OP_RELEASE, 0, arb_ours(c, held_id(slot)));
+	arbstep_about(c->host, ARB_OP_RELEASE, 0, arb_ours(c, unspent_id(slot)));
+	arbstep_about(c->host, ARB_OP_RELEASE, 0, arb_ours(c, held_id(slot)));
 	*l = (struct arblease){0};
 }
 
@@ -290,7 +290,7 @@ static int grant(struct arbrequest *q, unsigned slot)
 	if (!n)
 		return ARB_AGAIN;
 	booked = l->core_unspent;
-	arbhost_set(c->host, arb_ours(c, unspent_id(slot)), &l->core_unspent, l->unspent + n);
+	arbstep_set(c->host, arb_ours(c, unspent_id(slot)), &l->core_unspent, l->unspent + n);
 	if (l->core_unspent == booked)
 		return ARB_AGAIN;
 	l->unspent += n;

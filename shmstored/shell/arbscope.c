@@ -34,7 +34,7 @@ int arbscope_begin(struct arbrequest *q)
 	r = arbguest_add_task(c, w->task, &t);
 	if (r < 0)
 		return r;
-	r = arbhost_step(c->host, &m);
+	r = arbstep_do(c->host, &m);
 	if (r != ARB_OK)
 		arbguest_look_task(c, t);
 	return r;
@@ -57,7 +57,7 @@ int arbscope_end(struct arbrequest *q)
 	if (m.flags & ARB_RELEASE)
 		arbguest_discount_task(c, t, m.flags & ARB_ALL);
 	arbkernel_refresh(c->host, c);
-	r = arbhost_step(c->host, &m);
+	r = arbstep_do(c->host, &m);
 	arbguest_look_task(c, t);
 	return r;
 }
@@ -99,7 +99,7 @@ int arbscope_bind(struct arbrequest *q)
 	if (r == 0)
 		r = add_tasks(c, ids, n);
 	if (r == 0)
-		r = arbhost_step(c->host, &m);
+		r = arbstep_do(c->host, &m);
 	if (r != ARB_OK) {
 		if (x)
 			arbguest_look_context(c, x);
@@ -138,7 +138,7 @@ int arbscope_unbind(struct arbrequest *q)
 		list[i] = arb_id(c, ids[i]);
 	m.n_list = n;
 	m.flags = n ? 0 : ARB_ALL;
-	r = arbhost_step(c->host, &m);
+	r = arbstep_do(c->host, &m);
 	arbguest_look_context(c, x);
 	return r;
 }
@@ -175,9 +175,9 @@ int arbscope_plain(struct arbrequest *q)
 		m.other = arb_id(c, w->other);
 	}
 	if (m.op != ARB_OP_READY)
-		return arbhost_step(c->host, &m);
+		return arbstep_do(c->host, &m);
 	arbkernel_refresh(c->host, c);
-	m.deadline_ns = arbhost_deadline(c->host, w->timeout_ms);
+	m.deadline_ns = arbstep_deadline(c->host, w->timeout_ms);
 	return arbbytes_call(q, &m, 0);
 }
 

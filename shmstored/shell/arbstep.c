@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * arbstep.c: messages to the core of a partition's arbiter, and its replies.
+ *
+ * Every message to the core goes through arbstep_do(). Answers that it sets free are put into their
+ * clients' outputs at once; what takes further messages (a lease to be taken back, an eviction, an
+ * up-call) is only noted, for arbhost_settle(). So no message to the core is ever sent from within
+ * another one's replies, and no client is freed there.
+ */
+#include <json-c/json.h>
+#include <string.h>
+
+#include "arbhost.h"
+#include "events.h"
+#include "fields.h"
+#include "jsonmake.h"
+
+#define LATELY_NS UINT64_C(1000000000) /* a roll back is "lately" for so long */
+#define MS        UINT64_C(1000000)
+
+uint64_t arbstep_capacity(const struct arbhost *h, uint64_t pool)
+{
+	struct arb_pool_info i;
+
+	return arb_pool(h->core, pool, &i) ? i.capacity : 0;
+}
+
+uint64_t arbstep_deadline(const struct arbhost *h, uint64_t timeout_ms)
+{
+	uint64_t most = arb_config(h)->wait_ns;
+
+	return arb_now(h) + (timeout_ms && timeout_ms < most / MS ? timeout_ms * MS : most);
+}
+
+/* ---- outcomes ------------------------------------------------------------------------------- */
+
+static void arbguest_send(struct arbguest *c, uint16_t type, uint64_t serial, const void *body,
+			  const char *text)
+{
+	struct conn *conn = c->member->conn;
+	size_t n = text ? strlen(text) : 0;
+
+	if (conn && conn_send(conn, type, serial, body, text,
+			      n < WIRE_TEXT_MAX ? n : WIRE_TEXT_MAX) != CONN_OK)
+		conn_drop(conn, CONN_E_SLOW, "it does not read what it asked for");
+}
+
+static bool event_of(int outcome, enum event *ret)
+{
+	switch (outcome) {
+	case ARB_RETRY:
+		*ret = EVENT_ARB_RETRY;
+		return true;
+	case ARB_SPLIT:
+		*ret = EVENT_ARB_SPLIT;
+		return true;
+	case ARB_NOMEM:
+		*ret = EVENT_ARB_NOMEM;
+		return true;
+	case ARB_TIMEDOUT:
+		*ret = EVENT_ARB_TIMEOUT;
+		return true;
+	default:
+		return false;
+	}
+}
+
+void arbstep_tell(struct arbguest *c, uint32_t context, int outcome, uint64_t pool, uint64_t bytes,
+		  const char *why)
+{
+	const struct member *m = c->member;
+	struct arb_context_info i = {0};
+	struct json_object *o;
+	enum event e;
+	bool bound;
+
+	if (!event_of(outcome, &e))
+		return;
+	if ((outcome == ARB_RETRY || outcome == ARB_SPLIT) && pool == WIRE_ARB_PARTITION)
+		c->host->level_until_ns = arb_now(c->host) + LATELY_NS;
+	bound = arb_context(c->host->core, arb_id(c, context), arb_now(c->host), &i);
+	o = jsonmake_new();
+	jsonmake_text(o, "partition", m->account->path);
+	fields_of(o, m, FIELD(path, "store"), SAME(pid), SAME(uid));
+	jsonmake_u64(o, "context", bound ? context : 0);
+	jsonmake_null(o, "task");
+	if (bound && i.kind == ARB_DEDICATED)
+		jsonmake_u64(o, "task", (uint32_t)i.task);
+	jsonmake_text(o, "pool",
+		      pool == WIRE_ARB_PARTITION ? "partition"
+		      : pool                     ? "private"
+						 : NULL);
+	jsonmake_u64(o, "bytes", bytes);
+	jsonmake_text(o, "why", why);
+	events_emit(m->account->host->events, e, m->path, o);
+}
+
+/* Outcomes that the core does not report: for events, and to answer timeouts. */
+static const char *why_of(struct arbhost *h, const struct arb_reply *r)
+{
+	if (r->outcome == ARB_RETRY)
+		return "everybody who could give memory back waits, and of them this one comes "
+		       "last";
+	if (r->outcome == ARB_TIMEDOUT)
+		return arb_holders(
+			h->core, r->pool,
+			"it waited as long as it may (its own deadline, or arbiter.wait) for",
+			r->bytes);
+	return r->why;
+}
+
+static void end_call(struct arbhost *h, const struct arb_reply *r)
+{
+	struct arbguest *c = arbguest_find(h, r->context >> 32);
+	struct arbcontext *x = c ? arbguest_context(c, (uint32_t)r->context) : NULL;
+	struct wire_arbed body = {.outcome = (int32_t)r->outcome};
+	const char *why;
+	uint64_t serial;
+
+	if (!x || !x->serial)
+		return;
+	serial = x->serial;
+	x->serial = 0;
+	body.context = x->id;
+	body.reservation = x->reservation;
+	body.bytes = r->bytes;
+	if (r->outcome == ARB_TOOBIG)
+		body.bytes = arbstep_capacity(h, r->pool);
+	/* Of a RESERVE those that came, or else none is known; of a RESIZE
+	 * or PIN how large it is now. */
+	if (x->op == WIRE_ARB_RESERVE)
+		arbguest_look(c, x->reservation, x->n_reservations);
+	else if (x->op == WIRE_ARB_RESIZE || x->op == WIRE_ARB_PIN)
+		arbguest_look(c, x->reservation, 1);
+	why = why_of(h, r);
+	arbstep_tell(c, x->id, (int)r->outcome, r->pool, r->bytes, why);
+	if (!x->quiet || r->outcome != ARB_OK)
+		arbguest_send(c, WIRE_ARBED, serial, &body,
+			      r->outcome == ARB_TIMEDOUT ? why : r->why);
+}
+
+/* ---- messages ------------------------------------------------------------------------------- */
+
+static void want_spilled(struct arbhost *h, const struct arb_reply *r)
+{
+	struct arbguest *c;
+
+	if (r->reservation == ARB_EVICTABLE) {
+		if (r->bytes > h->evict.wanted)
+			h->evict.wanted = r->bytes;
+	} else if (r->reservation == ARB_COMING) {
+		h->coming_wanted = r->bytes != 0;
+	} else if (r->reservation & ARB_OURS) {
+		c = arbguest_find(h, (r->reservation & ~ARB_OURS) >> 8);
+		if (!c)
+			return;
+		c->recalls |= 1u << ((r->reservation & 0xff) >> 1);
+		arbguest_todo(c);
+	} else {
+		c = arbguest_find(h, r->reservation >> 32);
+		if (c)
+			arbguest_want(c, (uint32_t)r->reservation, r->bytes);
+	}
+}
+
+int arbstep_do(struct arbhost *h, const struct arb_message *m)
+{
+	const struct arb_reply *replies;
+	size_t n;
+	int outcome = arb_step(h->core, m, arb_now(h), &replies, &n);
+
+	if (outcome < 0)
+		return outcome;
+	for (size_t i = 0; i < n; i++) {
+		if (replies[i].kind == ARB_REPLY_DONE)
+			end_call(h, &replies[i]);
+		else
+			want_spilled(h, &replies[i]);
+	}
+	return outcome;
+}
+
+int arbstep_about(struct arbhost *h, enum arb_op op, unsigned flags, uint64_t reservation)
+{
+	struct arb_message m = {.op = op, .flags = flags, .reservation = reservation};
+
+	return arbstep_do(h, &m);
+}
+
+void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes)
+{
+	struct arb_message m = {.op = ARB_OP_RESIZE,
+				.flags = ARB_FORCE,
+				.reservation = reservation,
+				.bytes = bytes};
+
+	if (bytes == *io_bytes)
+		return;
+	if (arbstep_do(h, &m) == ARB_OK)
+		*io_bytes = bytes;
+}
