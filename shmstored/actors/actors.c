@@ -1,117 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* actors.c: actors by their names, requests of clients about them, and the service's life. */
+/* actors.c: requests of clients about actors, and the service's life. */
 #include "actors.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
-#include "actorsbook.h"
 #include "actorspeers.h"
-#include "config.h"
-#include "configvalue.h"
+#include "events.h"
 #include "host.h"
+#include "log.h"
 
 #define DEPTH 16u /* of children of children */
 
-bool actors_is_name(const char *name)
-{
-	size_t n = 0;
-
-	for (; name[n]; n++)
-		if ((unsigned char)name[n] <= ' ' || (unsigned char)name[n] == 0x7f ||
-		    name[n] == '/')
-			return false;
-	return n > 0 && n <= WIRE_ACTOR_NAME && name[0] != '.';
-}
-
-static struct actors_key key_of(uint32_t uid, const char *name)
-{
-	struct actors_key key;
-
-	memset(&key, 0, sizeof(key));
-	key.uid = uid;
-	snprintf(key.name, sizeof(key.name), "%s", name);
-	return key;
-}
-
-struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name)
-{
-	struct actors_key key = key_of(uid, name);
-	struct actors_one *k;
-
-	HASH_FIND(hh, a->all, &key, sizeof(key), k);
-	return k;
-}
-
-struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name)
-{
-	struct actors_one *k = calloc(1, sizeof(*k));
-
-	if (!k)
-		return NULL;
-	k->of = a;
-	k->key = key_of(uid, name);
-	k->settle_ms = k->stale_ms = UINT64_MAX;
-	HASH_ADD(hh, a->all, key, sizeof(k->key), k);
-	if (!k->hh.tbl) {
-		free(k);
-		return NULL;
-	}
-	return k;
-}
-
-struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name)
-{
-	struct actors_one *k = actors_one_find(a, uid, name);
-
-	return k || HASH_COUNT(a->all) >= ACTORS_HEARD ? k : actors_one_new(a, uid, name);
-}
-
-/* ---- places ---------------------------------------------------------------------------------- */
-
-/* An actor that waits for a destination may have one now. */
-static void settle_all(struct actors *a)
-{
-	struct actors_one *k, *next;
-
-	HASH_ITER(hh, a->all, k, next)
-	{
-		actors_one_settle(k);
-	}
-}
-
-int actors_place(struct actors *a, struct conn *c, const char *name, uint64_t room)
-{
-	const struct actors_guest *same = actors_guest_place(a, conn_peer(c)->uid, name);
-	struct actors_guest *g = actors_guest_get(a, c);
-
-	if (!g)
-		return -ENOMEM;
-	if (same && same != g)
-		return -EEXIST;
-	if (*g->place && same != g)
-		return -EBUSY;
-	a->books.n_places += same != g;
-	strcpy(g->place, name); /* it has at most WIRE_ACTOR_NAME bytes */
-	g->room = room;
-	settle_all(a);
-	return 0;
-}
-
-int actors_leave(struct conn *c)
-{
-	struct actors_guest *g = actors_guest_find(c);
-
-	if (!g || !*g->place)
-		return -ENOENT;
-	g->leaves = true;
-	actors_guest_free(g); /* who still waits for an answer of another's actor gets none */
-	return 0;
-}
-
-/* ---- their begin ----------------------------------------------------------------------------- */
+/* ---- their begin ------------------------------------------------------------------------------ */
 
 static unsigned depth_of(const struct actors *a, uint32_t uid, const char *parent)
 {
@@ -156,10 +60,7 @@ static int begin_new(struct actors *a, struct actors_guest *g, const struct acto
 	}
 	if (r == 0)
 		r = actors_one_begin(k, g, b->said);
-	if (r < 0)
-		a->sweep = true;
-	else
-		actors_one_settle(k);
+	actors_touch(k);
 	return r;
 }
 
@@ -177,12 +78,12 @@ static int begin_again(struct actors *a, struct actors_guest *g, const struct ac
 		return 0;
 	}
 	if (k && !k->core && *k->far && k->far_version >> ACTORS_LIFE > w->version >> ACTORS_LIFE) {
-		actors_one_drop(k, g, w->version); /* a later life of it is at another daemon */
+		actors_guest_drop(g, k, w->version); /* a later life of it is at another daemon */
 		return 0;
 	}
 	if (k && k->core) {
 		if (k->at != g && k->to != g)
-			actors_one_drop(k, g, w->version);
+			actors_guest_drop(g, k, w->version);
 		return 0;
 	}
 	k = k ? k : actors_one_new(a, conn_peer(g->conn)->uid, b->name);
@@ -192,7 +93,7 @@ static int begin_again(struct actors *a, struct actors_guest *g, const struct ac
 	/* of a later version: without them it goes on, too */
 	(void)actors_options_read(k, b->options, why);
 	r = actors_one_claim(k, g, w);
-	actors_one_settle(k);
+	actors_touch(k);
 	return r;
 }
 
@@ -245,6 +146,34 @@ static int step_done(struct actors_one *k, const struct wire_actor_done *w, cons
 	return actor_done(k->core, w->step, ok, actors_now_ms());
 }
 
+/* The place has made the actor of the copy. */
+static void loaded(struct actors_one *k)
+{
+	struct actors_guest *g = k->kept->place;
+	struct wire_actor_born said = k->kept->meta.said;
+	uint64_t had = k->kept->version;
+
+	said.version = ((had >> ACTORS_LIFE) + 1) << ACTORS_LIFE;
+	if (!*k->far) { /* else it was moved here */
+		k->of->books.n_restarts++;
+		actors_tell(k, EVENT_ACTOR_RESTARTED, g->place, NULL);
+	}
+	if (actors_one_begin(k, g, &said) < 0) {
+		actors_keep_drop(k);
+		return;
+	}
+	k->recovering = false;
+	k->asked[0] = '\0';
+	log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name),
+		"an actor of user %u was recovered from a copy of version %llu, at place %s",
+		k->key.uid, (unsigned long long)had, g->place);
+	actors_keep_forget(k); /* LIVE was said before */
+	actors_guest_order(
+		g, k, &(struct wire_actor_order){.what = WIRE_ACTOR_KEEP, .version = k->version},
+		NULL);
+	actors_far_release(k);
+}
+
 int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *w, const char *name,
 		const char *data, size_t n)
 {
@@ -255,8 +184,10 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
 
 	if (g && k && actors_keep_waits(k, g, w->step)) {
 		r = actors_keep_done(k, w);
-		actors_one_settle(k);
-		return r;
+		if (r == ACTORS_LOADED)
+			loaded(k);
+		actors_touch(k);
+		return r < 0 ? r : 0;
 	}
 	if (!g || !k || !k->core)
 		return -ENOENT;
@@ -267,7 +198,7 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
 		actor_kill(k->core);
 	else
 		r = w->step ? step_done(k, w, data, n) : request_done(k, w, data, n);
-	actors_one_settle(k);
+	actors_touch(k);
 	return r;
 }
 
@@ -293,8 +224,61 @@ int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *n
 	k->goes_far = far;
 	k->mover = g;
 	k->mover_serial = serial;
-	actors_one_settle(k);
+	actors_touch(k);
 	return 0;
+}
+
+int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *name,
+		const char *data, size_t n)
+{
+	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
+	struct actors_guest *g;
+	struct actors_call *l;
+	int r;
+
+	if (!k || (!k->core && !*k->far && !actors_far_may_come(k)))
+		return -ENOENT;
+	g = actors_guest_get(a, c);
+	if (!g)
+		return -ENOMEM;
+	if (g->n_calls == ACTORS_CALLS)
+		return -EMFILE;
+	l = actors_call_new(k, data, n);
+	if (!l)
+		return -ENOMEM;
+	l->serial = serial;
+	l->from = g;
+	DL_APPEND(g->calls, l);
+	g->n_calls++;
+	r = k->core ? actor_request(k->core, l->id) : actors_far_call(k, l);
+	if (r < 0)
+		actors_call_free(l);
+	else
+		actors_touch(k);
+	return r == -EAGAIN ? -EMFILE : r == -EPIPE ? -ENOENT : r;
+}
+
+bool actors_cancel(struct actors *a, struct conn *c, uint64_t serial)
+{
+	struct actors_guest *g = actors_guest_find(c);
+	struct actors_one *k, *next;
+
+	if (!g)
+		return false;
+	for (struct actors_call *l = g->calls; l; l = l->next) {
+		if (l->serial != serial)
+			continue;
+		actors_call_orphan(l);
+		return true;
+	}
+	HASH_ITER(hh, a->all, k, next)
+	{
+		if (k->mover != g || k->mover_serial != serial)
+			continue;
+		k->mover = NULL;
+		return true;
+	}
+	return false;
 }
 
 static bool is_of(const struct actors_one *k, pid_t pid)
@@ -325,15 +309,6 @@ bool actors_moving(const struct actors *a, pid_t pid)
 	return false;
 }
 
-struct conn *actors_place_next(const struct actors *a, const struct conn *after)
-{
-	const struct actors_guest *g = actors_guest_after(a, after);
-
-	while (g && !g->n_actors)
-		g = g->next;
-	return g ? g->conn : NULL;
-}
-
 void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want)
 {
 	struct actors_one *k, *next;
@@ -347,13 +322,6 @@ void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want)
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
-void actors_arm(struct actors *a)
-{
-	/* One ms later, so that the time has come whatever was rounded down. */
-	if (!a->closing && a->due_ms != UINT64_MAX)
-		loop_timer_by(a->host->loop, &a->timer, (a->due_ms + 1) * ACTORS_MS);
-}
-
 static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
 	struct actors *a = CONTAINER_OF(op, actors, timer);
@@ -365,7 +333,23 @@ static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flag
 	{
 		actors_one_tick(k, now);
 	}
-	actors_flush(a);
+	loop_after(a->host->loop, &a->after);
+}
+
+/* What was touched goes on, and what that touches; then the timer is set. */
+static void on_after(struct loop_later *later)
+{
+	struct actors *a = CONTAINER_OF(later, actors, after);
+	struct actors_one *k;
+
+	while ((k = a->touched) != NULL) {
+		DL_DELETE2(a->touched, k, tprev, tnext);
+		k->touched = false;
+		actors_one_settle(k);
+	}
+	/* One ms later, so that the time has come whatever was rounded down. */
+	if (!a->closing && a->due_ms != UINT64_MAX)
+		loop_timer_by(a->host->loop, &a->timer, (a->due_ms + 1) * ACTORS_MS);
 }
 
 /* ---- its life -------------------------------------------------------------------------------- */
@@ -377,9 +361,11 @@ struct actors *actors_new(struct host *h)
 	if (!a)
 		return NULL;
 	a->host = h;
-	a->due_ms = UINT64_MAX;
+	a->due_ms = h->peers ? actors_now_ms() : UINT64_MAX;
 	a->timer.fn = on_timer;
+	a->after.fn = on_after;
 	actors_peers_begin(a);
+	loop_after(h->loop, &a->after);
 	return a;
 }
 
@@ -395,6 +381,7 @@ struct actors *actors_free(struct actors *a)
 		actors_one_free(k);
 	}
 	actors_peers_end(a);
+	loop_after_none(a->host->loop, &a->after);
 	loop_release(a->host->loop, &a->timer, a);
 	return NULL;
 }
@@ -404,79 +391,4 @@ void actors_books(const struct actors *a, struct actors_books *ret)
 	*ret = a->books;
 	for (const struct actors_one *k = a->all; k; k = k->hh.next)
 		ret->n_actors += k->core || k->claims;
-}
-
-/*
- * An actor's options: how often it is begun again, and how copies of it are made
- * where its program said so. As text they are what ACTOR_BORN and LOAD have, and what goes to other
- * daemons with its state.
- */
-const struct config_copies *actors_options(const struct actors_one *k)
-{
-	return k->own ? k->own : &k->of->host->config->peers.copies;
-}
-
-void actors_options_free(struct actors_one *k)
-{
-	if (k->own)
-		config_copies_clear(k->own);
-	free(k->own);
-	free(k->words);
-	k->own = NULL;
-	k->words = NULL;
-}
-
-static int set_words(struct actors_one *k, const char *words, char why[CONFIG_WHY])
-{
-	struct config_copies *own = calloc(1, sizeof(*own));
-	char *copy = strdup(words);
-	int r = own && copy
-			? config_copies_read(words, &k->of->host->config->peers.copies, own, why)
-			: -ENOMEM;
-
-	if (r < 0) {
-		free(own);
-		free(copy);
-		return r;
-	}
-	actors_options_free(k);
-	k->own = own;
-	k->words = copy;
-	return 0;
-}
-
-int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_WHY])
-{
-	char number[16] = "";
-	size_t n = strcspn(text, " ");
-	uint64_t restarts = 0;
-	int r;
-
-	if (n < sizeof(number))
-		memcpy(number, text, n);
-	if (*text && (strlen(text) > WIRE_ACTOR_OPTIONS ||
-		      configvalue_number(number, 10, 0, UINT32_MAX, &restarts) < 0)) {
-		snprintf(why, CONFIG_WHY,
-			 "options of an actor begin with the number of its restarts, and have %u "
-			 "bytes at most",
-			 WIRE_ACTOR_OPTIONS);
-		return -EINVAL;
-	}
-	text += n + strspn(text + n, " ");
-	if (!*text)
-		actors_options_free(k);
-	r = *text ? set_words(k, text, why) : 0;
-	if (r == 0)
-		k->restarts = (uint32_t)restarts;
-	return r;
-}
-
-int actors_options_write(const struct actors_one *k, char ret[WIRE_ACTOR_OPTIONS + 1])
-{
-	if (!k->restarts && !k->words)
-		ret[0] = '\0';
-	else
-		snprintf(ret, WIRE_ACTOR_OPTIONS + 1, "%u %s", k->restarts,
-			 k->words ? k->words : "");
-	return (int)strlen(ret);
 }

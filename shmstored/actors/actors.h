@@ -43,8 +43,8 @@ struct actors *actors_free(struct actors *a);
 
 /*
  * The functions below carry out requests of a connection. The caller checks names
- * (actors_is_name()), which end in a NUL. A negative value refuses the request, and nothing has
- * changed. After each of them the caller answers, and then calls actors_flush().
+ * (actors_is_name()), which end in a NUL, and answers. A negative value refuses the request, and
+ * nothing has changed.
  */
 bool actors_is_name(const char *name);
 /*
@@ -109,7 +109,7 @@ void actors_leaving(const struct actors *a, pid_t pid, struct actors_want want,
 bool actors_moving(const struct actors *a, pid_t pid);
 /* Connections of places that have actors, one after the other: as actors_stuck(). */
 struct conn *actors_place_next(const struct actors *a, const struct conn *after);
-/* Begins to move those actors. They are suspended now, and actors_flush() sends the orders. */
+/* Begins to move those actors. They are suspended now. */
 void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want);
 /*
  * Places that were told so long ago to drop children of an actor whose process has died, did not,
@@ -121,8 +121,6 @@ struct conn *actors_stuck(const struct actors *a, uint64_t ms, const struct conn
  * same. False: no such request waits.
  */
 bool actors_cancel(struct actors *a, struct conn *c, uint64_t serial);
-/* Sends all that waits to be sent. */
-void actors_flush(struct actors *a);
 
 /* Figures for reports: what there is now; what was since the daemon's start. */
 struct actors_books {

@@ -7,6 +7,7 @@
 #include "actors.h"
 #include "config.h"
 #include "conn.h"
+#include "events.h"
 #include "hash.h"
 #include "loop.h"
 #include "peers.h"
@@ -80,6 +81,8 @@ struct actors_key {
 struct actors_one {
 	UT_hash_handle hh; /* by key */
 	struct actors *of;
+	bool touched;
+	struct actors_one *tprev, *tnext; /* of those that are */
 	struct actors_key key;
 	char parent[WIRE_ACTOR_NAME + 1]; /* "": none */
 	struct wire_actor_born said;      /* what it can, and how it wants it */
@@ -123,70 +126,94 @@ struct actors_one {
 	uint64_t mover_serial;
 };
 
-/* A message on its way. */
-struct actors_mail {
-	struct actors_mail *prev, *next;
-	struct actors_guest *to;
-	uint64_t serial;
-	uint16_t type;
-	size_t n;
-	unsigned char body[64];
-	char tail[];
-};
-
 struct actors {
 	struct host *host;
 	struct actors_guest *guests;
 	struct actors_one *all;
 	struct actors_call *calls;
-	struct actors_mail *mail;
+	struct actors_one *touched; /* a list: on_after() goes on with them */
+	struct loop_later after;
 	struct loop_op timer;
 	uint64_t due_ms, last_call;
-	bool closing, sweep;
+	bool closing;
 	struct actors_books books;
 	struct peers_service service;
 	struct actors_free *frees;
 	uint64_t tick_ms;
 };
 
-/* ---- actorsguest.c: connections -------------------------------------------------------------- */
+/* ---- actorsbook.c: names, options ------------------------------------------------------------- */
 
-/* NULL: the connection has none. */
-struct actors_guest *actors_guest_find(const struct conn *c);
-/* NULL: out of memory. */
-struct actors_guest *actors_guest_get(struct actors *a, struct conn *c);
-/* The one that came after the one of c, or the first one; NULL: none. c lives. */
-const struct actors_guest *actors_guest_after(const struct actors *a, const struct conn *c);
-void actors_guest_free(struct actors_guest *g);
+struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name);
+/* NULL: no memory. */
+struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name);
+/* The one that a peer speaks of, which may be new. NULL: no memory, or ACTORS_HEARD are known. */
+struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name);
+struct actors_call *actors_call_find(const struct actors *a, uint64_t id);
+uint64_t actors_now_ms(void);
+/*
+ * It has changed: it takes its next steps after the handler that runs, and goes if it is over. To be
+ * called after each call of the core.
+ */
+void actors_touch(struct actors_one *k);
+/* How willing it is: ACTOR_NEVER also where it cannot both be saved and loaded. */
+int actors_one_level(const struct actors_one *k);
+/* Has it a parent, or children that live? */
+bool actors_one_has_family(const struct actors_one *k);
+/* The event. to: the place; daemon: another one, where it went; or NULL. */
+void actors_tell(const struct actors_one *k, enum event what, const char *to, const char *daemon);
+/* It is not begun any more. */
+void actors_one_lost(const struct actors_one *k);
+/* As its program said, else as configured. */
+const struct config_copies *actors_options(const struct actors_one *k);
+/* "3 num=explicit:2"; "": none. 0; -EINVAL, with why; -ENOMEM. */
+int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_WHY]);
+/* As that takes it; restarts are those that are left. Returns its length. */
+int actors_options_write(const struct actors_one *k, char ret[WIRE_ACTOR_OPTIONS + 1]);
+void actors_options_free(struct actors_one *k);
+
+/* ---- actorsguest.c: what connections are sent ------------------------------------------------- */
+
 /* The user's place of that name. NULL: none. */
 struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, const char *name);
 /* The bytes of state that the place would take. */
 uint64_t actors_guest_room(const struct actors_guest *g);
-/* Queues a message. If memory is out, the connection will end instead. */
+/* The user's places in other processes here; other: of other partitions
+ * only. Returns their number. */
+size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS]);
+/* If memory is out, or too much waits, the connection ends. */
 void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body,
-		       size_t body_size, const char *tail, size_t n);
+		       const char *tail, size_t n);
 void actors_guest_refuse(struct actors_guest *g, uint64_t serial, int error, const char *why);
 /* Queues an order for this actor; as above. text: of FETCH, else NULL. */
 void actors_guest_order(struct actors_guest *g, const struct actors_one *k,
 			const struct wire_actor_order *o, const char *text);
+/* Tells the place to drop its state of the actor. */
+void actors_guest_drop(struct actors_guest *g, const struct actors_one *k, uint64_t version);
+/* Sends the first order, if the place has asked. */
+void actors_guest_pump(struct actors_guest *g);
+
+/* ---- actorscall.c: calls --------------------------------------------------------------------- */
+
+/* A call of nobody so far. NULL: out of memory. */
+struct actors_call *actors_call_new(struct actors_one *k, const char *data, size_t n);
+void actors_call_free(struct actors_call *l);
+/* Answers the call, which is gone afterwards. */
+void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const char *data, size_t n);
+/* Nobody here wants the answer any more. */
+void actors_call_orphan(struct actors_call *l);
 
 /* ---- actorsone.c: one actor ------------------------------------------------------------------ */
 
 /* The actor is at this place, and active. 0, -ENOMEM. */
 int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
-/* It is not begun any more. */
-void actors_one_lost(const struct actors_one *k);
-/* It is begun again, at this place. */
-void actors_one_again(const struct actors_one *k, const struct actors_guest *g);
-/* Takes all steps that can be taken at once. To be called after each call of the core. */
+/* Takes all steps that can be taken at once. If it is over, it is gone afterwards. */
 void actors_one_settle(struct actors_one *k);
 /*
  * A place says that it has the actor's state. The claim is believed, or waits for other claims. 0,
  * -ENOMEM.
  */
 int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w);
-/* Tells the place to drop its state of the actor. */
-void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version);
 /* Another daemon has begun it, which is where it is moved: from now on its calls go there.
  * False: it is not moved there. */
 bool actors_one_departed(struct actors_one *k, const struct peer *p, uint64_t version);
@@ -197,21 +224,9 @@ void actors_one_left(struct actors_one *k, const struct actors_guest *g);
 void actors_one_tick(struct actors_one *k, uint64_t now_ms);
 /* Forgets it; its place is not told. */
 void actors_one_free(struct actors_one *k);
-/* Removes actors that have ended. */
-void actors_sweep(struct actors *a);
-uint64_t actors_now_ms(void);
-/* Sets the timer to the first time that is due. */
-void actors_arm(struct actors *a);
 
 /* ---- actorsleave.c: one leaves for its memory ------------------------------------------------ */
 
-/* How willing it is: ACTOR_NEVER also where it cannot both be saved and loaded. */
-int actors_one_level(const struct actors_one *k);
-/* Has it a parent, or children that live? */
-bool actors_one_has_family(const struct actors_one *k);
-/* The user's places in other processes here; other: of other partitions
- * only. Returns their number. */
-size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS]);
 /* A place, or (*ret_far) a daemon, as wanted; NULL: there is none. Valid until the next call. */
 const char *actors_destination(const struct actors_one *k, const struct actors_want *want,
 			       bool *ret_far);
@@ -223,30 +238,11 @@ void actors_one_leave(struct actors_one *k, struct actors_want want);
  * its state is not saved yet. */
 void actors_one_want_copy(struct actors_one *k);
 
-/* ---- actors.c: names, options ---------------------------------------------------------------- */
+/* ---- actorsplace.c: connections --------------------------------------------------------------- */
 
-struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name);
-/* NULL: no memory. */
-struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name);
-/* The one that a peer speaks of, which may be new. NULL: no memory, or ACTORS_HEARD are known. */
-struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name);
-/* As its program said, else as configured. */
-const struct config_copies *actors_options(const struct actors_one *k);
-/* "3 num=explicit:2"; "": none. 0; -EINVAL, with why; -ENOMEM. */
-int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_WHY]);
-/* As that takes it; restarts are those that are left. Returns its length. */
-int actors_options_write(const struct actors_one *k, char ret[WIRE_ACTOR_OPTIONS + 1]);
-void actors_options_free(struct actors_one *k);
-
-/* ---- actorscall.c: calls --------------------------------------------------------------------- */
-
-struct actors_call *actors_call_find(const struct actors *a, uint64_t id);
-/* A call of nobody so far. NULL: out of memory. */
-struct actors_call *actors_call_new(struct actors_one *k, const char *data, size_t n);
-void actors_call_free(struct actors_call *l);
-/* Answers the call, which is gone afterwards. */
-void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const char *data, size_t n);
-/* The caller's connection has ended. */
-void actors_call_orphan(struct actors_guest *g);
+/* NULL: the connection has none. */
+struct actors_guest *actors_guest_find(const struct conn *c);
+/* NULL: out of memory. */
+struct actors_guest *actors_guest_get(struct actors *a, struct conn *c);
 
 #endif

@@ -226,8 +226,7 @@ static void arrived(const struct sending *s, struct actors_one *k, bool ok)
 	if (waited) {
 		forget_state(k->copy);
 		(void)actor_done(k->core, k->step, ok, actors_now_ms());
-		actors_one_settle(k);
-		actors_flush(s->of);
+		actors_touch(k);
 	} else if (k && k->core && ok) {
 		actors_copy_recall(k, s->to);
 	}
@@ -248,8 +247,7 @@ static void on_sent(void *arg, int result)
 				s->uid);
 		(void)ckpt_cast_result(&k->copy->cast, result == 0);
 		send_next(k);
-		actors_one_settle(k);
-		actors_arm(s->of);
+		actors_touch(k);
 	}
 	free(s);
 }

@@ -107,7 +107,7 @@ bool actors_far_asked(struct actors *a, struct peer *p, const char *body, size_t
 	l->asker_id = m.id;
 	l->hops = m.hops;
 	release(k, l);
-	actors_one_settle(k);
+	actors_touch(k);
 	return true;
 }
 
@@ -151,8 +151,6 @@ static bool is_greater(const struct actors_one *k, const struct peer *p, uint64_
 
 void actors_far_live(struct actors_one *k, struct peer *p, uint64_t version)
 {
-	if (actors_one_departed(k, p, version))
-		return;
 	if (k->core) {
 		if (!is_greater(k, p, version)) {
 			actors_say(k->of, p, ACTORS_LIVE, k,
@@ -195,7 +193,6 @@ void actors_far_down(struct actors_one *k, const struct peer *p)
 		k->far_version = 0;
 	}
 	lose_via(k, peer_name(p));
-	actors_one_refused(k, p);
 	if (k->recovering && strcmp(k->asked, peer_name(p)) == 0)
 		actors_far_ask(k);
 	if (k->held && !actors_far_may_come(k))

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * actorsguest.c: the connections of places and of callers: the messages that wait for them, and
- * their end.
- *
- * Messages that a decision makes go into one list, which actors_flush() sends when everything is
- * decided: a send may end a connection, and with that change everything.
+ * actorsguest.c: the connections of places and of callers: which there are, the orders that wait for
+ * a place until it asks, and what is sent.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,89 +12,6 @@
 #include "actorsbook.h"
 #include "host.h"
 #include "member.h"
-
-static void on_end(struct conn_end *e, UNUSED struct conn *c)
-{
-	struct actors_guest *g = CONTAINER_OF(e, actors_guest, end);
-	struct actors *a = g->of;
-
-	actors_guest_free(g);
-	actors_flush(a);
-}
-
-struct actors_guest *actors_guest_find(const struct conn *c)
-{
-	struct conn_end *e = conn_find_end(c, on_end);
-
-	return e ? CONTAINER_OF(e, actors_guest, end) : NULL;
-}
-
-struct actors_guest *actors_guest_get(struct actors *a, struct conn *c)
-{
-	struct actors_guest *g = actors_guest_find(c);
-
-	if (g)
-		return g;
-	g = calloc(1, sizeof(*g));
-	if (!g)
-		return NULL;
-	g->of = a;
-	g->conn = c;
-	g->end.fn = on_end;
-	conn_on_end(c, &g->end);
-	DL_APPEND(a->guests, g);
-	return g;
-}
-
-const struct actors_guest *actors_guest_after(const struct actors *a, const struct conn *c)
-{
-	const struct actors_guest *g = c ? actors_guest_find(c) : NULL;
-
-	return !c ? a->guests : g ? g->next : NULL;
-}
-
-static void all_left(struct actors *a, const struct actors_guest *g)
-{
-	struct actors_one *k, *next;
-
-	HASH_ITER(hh, a->all, k, next)
-	{
-		actors_one_left(k, g);
-	}
-}
-
-static void drop_orders(struct actors_guest *g)
-{
-	struct actors_order *o, *next;
-
-	DL_FOREACH_SAFE(g->orders, o, next)
-	{
-		DL_DELETE(g->orders, o);
-		free(o);
-	}
-	g->n_orders = 0;
-}
-
-void actors_guest_free(struct actors_guest *g)
-{
-	struct actors *a = g->of;
-	struct actors_mail *m, *next;
-
-	DL_DELETE(a->guests, g);
-	conn_off_end(g->conn, &g->end);
-	actors_call_orphan(g);
-	all_left(a, g);
-	a->books.n_places -= *g->place != '\0';
-	drop_orders(g);
-	DL_FOREACH_SAFE(a->mail, m, next)
-	{
-		if (m->to != g)
-			continue;
-		DL_DELETE(a->mail, m);
-		free(m);
-	}
-	free(g);
-}
 
 struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, const char *name)
 {
@@ -121,6 +35,33 @@ uint64_t actors_guest_room(const struct actors_guest *g)
 	return t && t->size > t->used ? t->size - t->used : 0;
 }
 
+static const struct account *account_of(const struct actors_guest *g)
+{
+	const struct member *m = g ? conn_member(g->conn) : NULL;
+
+	return m ? m->account : NULL;
+}
+
+size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS])
+{
+	const struct actors_guest *g;
+	size_t n = 0;
+
+	DL_FOREACH(k->of->guests, g)
+	{
+		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room ||
+		    n == CKPT_PEERS ||
+		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid) ||
+		    (other && account_of(g) == account_of(k->at)))
+			continue;
+		memcpy(ret[n].name, g->place, sizeof(g->place));
+		ret[n].free = actors_guest_room(g);
+		ret[n].down = false;
+		n++;
+	}
+	return n;
+}
+
 /* ---- what is sent ---------------------------------------------------------------------------- */
 
 static void hang_up(struct actors_guest *g)
@@ -130,26 +71,17 @@ static void hang_up(struct actors_guest *g)
 }
 
 void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body,
-		       size_t body_size, const char *tail, size_t n)
+		       const char *tail, size_t n)
 {
-	struct actors_mail *m = malloc(sizeof(*m) + n);
-
-	if (!m) {
+	if (conn_send(g->conn, type, serial, body, tail, n) != CONN_OK)
 		hang_up(g);
-		return;
-	}
-	*m = (struct actors_mail){.to = g, .serial = serial, .type = type, .n = n};
-	memcpy(m->body, body, body_size);
-	if (n)
-		memcpy(m->tail, tail, n);
-	DL_APPEND(g->of->mail, m);
 }
 
 void actors_guest_refuse(struct actors_guest *g, uint64_t serial, int error, const char *why)
 {
 	const struct wire_refused body = {.error = error, .limit = WIRE_LIMIT_NONE};
 
-	actors_guest_send(g, WIRE_REFUSED, serial, &body, sizeof(body), why, strlen(why));
+	actors_guest_send(g, WIRE_REFUSED, serial, &body, why, strlen(why));
 }
 
 /* Sends the first order, as the answer to the place's ACTOR_NEXT. */
@@ -164,12 +96,11 @@ static void send_order(struct actors_guest *g, const struct actors_order *o)
 		return;
 	memcpy(tail, o->name, o->body.name);
 	memcpy(tail + o->body.name, text, n);
-	actors_guest_send(g, WIRE_ACTOR_ORDER, g->asked, &o->body, sizeof(o->body), tail,
-			  o->body.name + n);
+	actors_guest_send(g, WIRE_ACTOR_ORDER, g->asked, &o->body, tail, o->body.name + n);
 	g->asked = 0;
 }
 
-static void pump(struct actors_guest *g)
+void actors_guest_pump(struct actors_guest *g)
 {
 	while (g->asked && g->orders) {
 		struct actors_order *o = g->orders;
@@ -211,64 +142,12 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k,
 		memcpy(order->text, text ? text : options, n);
 	DL_APPEND(g->orders, order);
 	g->n_orders++;
-	pump(g);
+	actors_guest_pump(g);
 }
 
-/* Are there orders to drop children of the dead that it did not take? */
-static bool has_orphans(const struct actors_guest *g)
+void actors_guest_drop(struct actors_guest *g, const struct actors_one *k, uint64_t version)
 {
-	const struct actors_order *o = g->orders;
-
-	while (o && !o->orphan)
-		o = o->next;
-	return o != NULL;
-}
-
-struct conn *actors_stuck(const struct actors *a, uint64_t ms, const struct conn *after)
-{
-	const struct actors_guest *g = actors_guest_after(a, after);
-
-	while (g && (!g->orphans_ms || g->n_actors || actors_now_ms() - g->orphans_ms < ms))
-		g = g->next;
-	return g ? g->conn : NULL;
-}
-
-int actors_next(struct conn *c, uint64_t serial)
-{
-	struct actors_guest *g = actors_guest_find(c);
-
-	if (!g || !*g->place)
-		return -ENOENT;
-	if (g->asked)
-		return -EBUSY;
-	/* It has carried out what it was sent before. */
-	if (!has_orphans(g))
-		g->orphans_ms = 0;
-	g->asked = serial;
-	pump(g);
-	return 0;
-}
-
-static void send_mail(struct actors *a, struct actors_mail *m)
-{
-	struct actors_guest *g = m->to;
-	int r;
-
-	DL_DELETE(a->mail, m);
-	r = conn_send(g->conn, m->type, m->serial, m->body, m->n ? m->tail : NULL, m->n);
-	free(m);
-	if (r != CONN_OK)
-		hang_up(g);
-}
-
-void actors_flush(struct actors *a)
-{
-	if (a->host->draining)
-		return;
-	do {
-		actors_sweep(a);
-		if (a->mail)
-			send_mail(a, a->mail);
-	} while (a->mail || a->sweep);
-	actors_arm(a);
+	actors_guest_order(g, k,
+			   &(struct wire_actor_order){.what = WIRE_ACTOR_DROP, .version = version},
+			   NULL);
 }

@@ -52,7 +52,7 @@ static void answer_sender(struct actors_one *k, int result)
 		peer_answer(p, k->kept->coming.id, result);
 }
 
-static void forget(struct actors_one *k)
+void actors_keep_forget(struct actors_one *k)
 {
 	bool was = k->kept->version || k->kept->wanted;
 
@@ -175,11 +175,11 @@ int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peer
 		return r;
 	g = k->kept->place ? k->kept->place : find_place(a, m.uid, b->size);
 	if (!g || actors_guest_room(g) < b->size) {
-		actors_one_settle(k);
+		actors_touch(k);
 		return -ENOSPC;
 	}
 	*ret_fd = make_file(g);
-	actors_one_settle(k); /* where nothing came of it, it goes with the next sweep */
+	actors_touch(k); /* where nothing came of it, it goes with the next sweep */
 	return *ret_fd < 0 ? *ret_fd : 0;
 }
 
@@ -229,7 +229,7 @@ void actors_keep_here(struct actors_one *k, const struct actors_say_state *m, co
 void actors_keep_yield(struct actors_one *k, const struct actors_guest *g)
 {
 	if (k->kept && g && k->kept->place == g)
-		forget(k);
+		actors_keep_forget(k);
 }
 
 bool actors_keep_waits(const struct actors_one *k, const struct actors_guest *g, uint64_t step)
@@ -300,8 +300,7 @@ void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct p
 	}
 	close(fd);
 	if (k)
-		actors_one_settle(k);
-	actors_flush(a);
+		actors_touch(k);
 }
 
 /* ---- kept ------------------------------------------------------------------------------------ */
@@ -311,14 +310,14 @@ void actors_keep_drop(struct actors_one *k)
 	if (!k->kept)
 		return;
 	if (k->kept->place)
-		actors_one_drop(k, k->kept->place, k->kept->version);
-	forget(k);
+		actors_guest_drop(k->kept->place, k, k->kept->version);
+	actors_keep_forget(k);
 }
 
 void actors_keep_left(struct actors_one *k, const struct actors_guest *g)
 {
 	if (k->kept && k->kept->place == g)
-		forget(k);
+		actors_keep_forget(k);
 }
 
 bool actors_keep_recover(struct actors_one *k, uint64_t version)
@@ -375,32 +374,6 @@ static void came(struct actors_one *k, bool ok)
 
 /* ---- recovery -------------------------------------------------------------------------------- */
 
-/* The place has made the actor of the copy. */
-static void loaded(struct actors_one *k)
-{
-	struct actors_guest *g = k->kept->place;
-	struct wire_actor_born said = k->kept->meta.said;
-	uint64_t had = k->kept->version;
-
-	said.version = ((had >> ACTORS_LIFE) + 1) << ACTORS_LIFE;
-	if (!*k->far) /* else it was moved here */
-		actors_one_again(k, g);
-	if (actors_one_begin(k, g, &said) < 0) {
-		actors_keep_drop(k);
-		return;
-	}
-	k->recovering = false;
-	k->asked[0] = '\0';
-	log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name),
-		"an actor of user %u was recovered from a copy of version %llu, at place %s",
-		k->key.uid, (unsigned long long)had, g->place);
-	forget(k); /* LIVE was said before */
-	actors_guest_order(
-		g, k, &(struct wire_actor_order){.what = WIRE_ACTOR_KEEP, .version = k->version},
-		NULL);
-	actors_far_release(k);
-}
-
 int actors_keep_done(struct actors_one *k, const struct wire_actor_done *w)
 {
 	struct actors_kept *kept = k->kept;
@@ -410,12 +383,12 @@ int actors_keep_done(struct actors_one *k, const struct wire_actor_done *w)
 		return -ESTALE;
 	if (kept->coming.is)
 		came(k, ok);
-	else if (kept->loading && ok)
-		loaded(k);
-	else if (kept->loading)
-		actors_keep_drop(k);
-	else
+	else if (!kept->loading)
 		return -ESTALE;
+	else if (ok)
+		return ACTORS_LOADED;
+	else
+		actors_keep_drop(k);
 	return 0;
 }
 

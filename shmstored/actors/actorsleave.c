@@ -12,48 +12,6 @@
 #include "actorspeers.h"
 #include "member.h"
 
-int actors_one_level(const struct actors_one *k)
-{
-	return actor_level((int)k->said.level, (k->said.flags & WIRE_ACTOR_CAN_SAVE) != 0,
-			   (k->said.flags & WIRE_ACTOR_CAN_LOAD) != 0, false);
-}
-
-static const struct account *account_of(const struct actors_guest *g)
-{
-	const struct member *m = g ? conn_member(g->conn) : NULL;
-
-	return m ? m->account : NULL;
-}
-
-size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS])
-{
-	const struct actors_guest *g;
-	size_t n = 0;
-
-	DL_FOREACH(k->of->guests, g)
-	{
-		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room ||
-		    n == CKPT_PEERS ||
-		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid) ||
-		    (other && account_of(g) == account_of(k->at)))
-			continue;
-		memcpy(ret[n].name, g->place, sizeof(g->place));
-		ret[n].free = actors_guest_room(g);
-		ret[n].down = false;
-		n++;
-	}
-	return n;
-}
-
-bool actors_one_has_family(const struct actors_one *k)
-{
-	for (const struct actors_one *child = k->of->all; child; child = child->hh.next)
-		if (child->core && child->key.uid == k->key.uid &&
-		    strcmp(child->parent, k->key.name) == 0)
-			return true;
-	return *k->parent != '\0';
-}
-
 const char *actors_destination(const struct actors_one *k, const struct actors_want *want,
 			       bool *ret_far)
 {
@@ -104,7 +62,7 @@ void actors_one_leave(struct actors_one *k, struct actors_want want)
 		   s->policy == CKPT_TIMEOUT) {
 		k->stale_ms = s->ms < UINT64_MAX / 2 ? actors_now_ms() + s->ms : UINT64_MAX;
 	}
-	actors_one_settle(k);
+	actors_touch(k);
 }
 
 void actors_one_want_copy(struct actors_one *k)

@@ -16,17 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "actorspeers.h"
 #include "events.h"
 #include "host.h"
-#include "jsonmake.h"
 #include "log.h"
-
-uint64_t actors_now_ms(void)
-{
-	return loop_clock() / ACTORS_MS;
-}
 
 static void drop_claims(struct actors_one *k)
 {
@@ -91,8 +86,7 @@ static void answer_mover(struct actors_one *k)
 	if (!k->mover)
 		return;
 	if (!k->failed) {
-		actors_guest_send(k->mover, WIRE_DONE, k->mover_serial, &done, sizeof(done), NULL,
-				  0);
+		actors_guest_send(k->mover, WIRE_DONE, k->mover_serial, &done, NULL, 0);
 	} else {
 		snprintf(why, sizeof(why),
 			 "the actor was not moved: it had %s, and that failed, or took too long. "
@@ -102,33 +96,6 @@ static void answer_mover(struct actors_one *k)
 		actors_guest_refuse(k->mover, k->mover_serial, -ECANCELED, why);
 	}
 	k->mover = NULL;
-}
-
-/* to: the place; daemon: another one, where it went. */
-static void tell(const struct actors_one *k, enum event what, const char *to, const char *daemon)
-{
-	struct json_object *o = jsonmake_new();
-
-	jsonmake_text(o, "actor", k->key.name);
-	jsonmake_u64(o, "uid", k->key.uid);
-	jsonmake_text(o, "from", k->at ? k->at->place : k->home);
-	jsonmake_i64(o, "pid", k->at ? conn_peer(k->at->conn)->pid : 0);
-	jsonmake_text(o, "to", to);
-	jsonmake_text(o, "daemon", daemon);
-	jsonmake_u64(o, "bytes", k->bytes);
-	events_emit(k->of->host->events, what, NULL, o);
-}
-
-void actors_one_lost(const struct actors_one *k)
-{
-	k->of->books.n_died++;
-	tell(k, EVENT_ACTOR_LOST, NULL, NULL);
-}
-
-void actors_one_again(const struct actors_one *k, const struct actors_guest *g)
-{
-	k->of->books.n_restarts++;
-	tell(k, EVENT_ACTOR_RESTARTED, g->place, NULL);
 }
 
 /* Its move is over. */
@@ -165,7 +132,7 @@ static void resume(struct actors_one *k)
 		order(k, k->at, WIRE_ACTOR_KEEP, (struct wire_actor_order){.version = k->version});
 	} else {
 		a->books.n_moves++;
-		tell(k, EVENT_ACTOR_MOVED, k->to->place, NULL);
+		actors_tell(k, EVENT_ACTOR_MOVED, k->to->place, NULL);
 		order(k, k->at, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = k->version});
 		if (k->at)
 			k->at->n_actors--;
@@ -301,7 +268,7 @@ static void end_children(const struct actors_one *parent)
 			continue;
 		k->orphan = parent->died || parent->orphan;
 		actor_kill(k->core);
-		parent->of->sweep = true;
+		actors_touch(k);
 	}
 }
 
@@ -349,6 +316,8 @@ void actors_one_free(struct actors_one *k)
 	k->kept = NULL;
 	actors_options_free(k);
 	actors_far_release(k); /* they are lost */
+	if (k->touched)
+		DL_DELETE2(a->touched, k, tprev, tnext);
 	HASH_DEL(a->all, k);
 	drop_claims(k);
 	free(k);
@@ -363,22 +332,6 @@ static bool is_over(const struct actors_one *k)
 {
 	return !k->core && !k->claims && !*k->far && !k->adverts && !k->recovering &&
 	       !actors_keeps(k);
-}
-
-void actors_sweep(struct actors *a)
-{
-	struct actors_one *k, *next;
-
-	while (a->sweep) { /* children of those that are removed end, too */
-		a->sweep = false;
-		HASH_ITER(hh, a->all, k, next)
-		{
-			if (is_dead(k))
-				core_over(k);
-			if (is_over(k))
-				actors_one_free(k);
-		}
-	}
 }
 
 /* Reports one step to the core. False: there is none to report. */
@@ -410,7 +363,7 @@ bool actors_one_departed(struct actors_one *k, const struct peer *p, uint64_t ve
 	if (!k->core || !is_committed(k) || strcmp(k->to_daemon, peer_name(p)) != 0)
 		return false;
 	k->of->books.n_moves++;
-	tell(k, EVENT_ACTOR_MOVED, NULL, k->to_daemon);
+	actors_tell(k, EVENT_ACTOR_MOVED, NULL, k->to_daemon);
 	strcpy(k->far, k->to_daemon); /* of one size */
 	k->far_version = version;
 	k->failed = k->died = false;
@@ -433,7 +386,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 void actors_one_settle(struct actors_one *k)
 {
 	struct actors *a = k->of;
-	uint64_t due = k->settle_ms, now = actors_now_ms();
+	uint64_t due = UINT64_MAX, now = actors_now_ms();
 
 	if (k->core && k->held && !is_dead(k))
 		actors_far_release(k); /* calls that came before its place said that it is there */
@@ -450,11 +403,14 @@ void actors_one_settle(struct actors_one *k)
 		due = least(due, least(k->stale_ms, actors_keep_tick(k, now)));
 		if (!is_committed(k))
 			due = least(due, actor_next_ms(k->core));
-	} else {
-		due = least(due, least(actors_keep_tick(k, now), actors_far_tick(k, now)));
 	}
-	a->sweep |= is_dead(k) || is_over(k);
+	if (is_dead(k))
+		core_over(k);
+	if (!k->core)
+		due = least(k->settle_ms, least(actors_keep_tick(k, now), actors_far_tick(k, now)));
 	a->due_ms = least(due, a->due_ms);
+	if (is_over(k))
+		actors_one_free(k);
 }
 
 /* ---- where it is ----------------------------------------------------------------------------- */
@@ -489,17 +445,12 @@ int actors_one_begin(struct actors_one *k, struct actors_guest *g, const struct 
 	return 0;
 }
 
-void actors_one_drop(struct actors_one *k, struct actors_guest *g, uint64_t version)
-{
-	order(k, g, WIRE_ACTOR_DROP, (struct wire_actor_order){.version = version});
-}
-
 /* Tells the other places that claimed the state to drop it. */
 static void drop_others(struct actors_one *k)
 {
 	for (const struct actors_claim *claim = k->claims; claim; claim = claim->next)
 		if (claim->place != k->at)
-			actors_one_drop(k, claim->place, claim->said.version);
+			actors_guest_drop(claim->place, k, claim->said.version);
 	drop_claims(k);
 }
 
@@ -548,7 +499,7 @@ void actors_one_tick(struct actors_one *k, uint64_t now_ms)
 		actor_tick(k->core, now_ms);
 	else if (!k->core && now_ms >= k->settle_ms)
 		decide(k);
-	actors_one_settle(k);
+	actors_touch(k);
 }
 
 static void drop_claims_of(struct actors_one *k, const struct actors_guest *g)
@@ -590,5 +541,5 @@ void actors_one_left(struct actors_one *k, const struct actors_guest *g)
 		actor_kill(k->core);
 	} else if (k->core && was_to)
 		(void)actor_done(k->core, k->step, false, actors_now_ms());
-	actors_one_settle(k);
+	actors_touch(k);
 }

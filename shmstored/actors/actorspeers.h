@@ -126,18 +126,28 @@ struct actors_kept {
 	uint64_t alone_ms; /* since when it is nowhere; 0: it is somewhere */
 };
 
-/* ---- actorspeers.c: the service -------------------------------------------------------------- */
+/* ---- actorsroom.c: what is said, and what they said -------------------------------------------- */
 
-void actors_peers_begin(struct actors *a);
-void actors_peers_end(struct actors *a);
 /* Says it to one peer; NULL: to all. */
 void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type type,
 		const struct actors_one *k, const struct actors_say *more);
+void actors_say_room(const struct actors *a, struct peer *to);
+/* FREE came. False: it is no such message. */
+bool actors_take_free(struct actors *a, const struct peer *p, const char *body, size_t n);
+/* Of that peer (NULL: none), and all that is too old. */
+void actors_forget_frees(struct actors *a, const struct peer *p, uint64_t now_ms);
 /* The peers that are up and where this user has a place, at most CKPT_PEERS. */
 size_t actors_peers_list(const struct actors *a, uint32_t uid, struct ckpt_peer ret[CKPT_PEERS]);
 /* Time has passed. Returns when to come again. */
 uint64_t actors_peers_tick(struct actors *a, uint64_t now_ms);
+/* COPY came. */
+void actors_take_copy(struct actors_one *k, const struct peer *p, const struct actors_say *m);
 void actors_advert_remove(struct actors_one *k, const char *peer);
+
+/* ---- actorspeers.c: the service -------------------------------------------------------------- */
+
+void actors_peers_begin(struct actors *a);
+void actors_peers_end(struct actors *a);
 
 /* ---- actorscopy.c: copies of an actor that lives here ---------------------------------------- */
 
@@ -176,11 +186,15 @@ int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peer
 		      int *ret_fd);
 void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct peers_bulk *b,
 			 int fd);
-/* The place says how FETCH or LOAD ended. 0, -ESTALE. */
+#define ACTORS_LOADED 1
+/* The place says how FETCH or LOAD ended. 0; ACTORS_LOADED: it has made the actor of the copy;
+ * -ESTALE. */
 int actors_keep_done(struct actors_one *k, const struct wire_actor_done *w);
 /* The place's connection has ended. */
 void actors_keep_left(struct actors_one *k, const struct actors_guest *g);
-/* The copy goes, and the others are told. */
+/* The copy is none any more, and the others are told. */
+void actors_keep_forget(struct actors_one *k);
+/* And its place drops it. */
 void actors_keep_drop(struct actors_one *k);
 /* Makes the actor of the copy. False: there is none of that version. */
 bool actors_keep_recover(struct actors_one *k, uint64_t version);

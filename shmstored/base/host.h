@@ -57,7 +57,6 @@ struct host {
 	struct account *accounts; /* the partitions, a list */
 	struct conn *conns;       /* a list */
 	struct client *clients;   /* of them, as the governor knows them, a list */
-	struct conn *dropped;     /* of them, those that end after the handler that runs */
 	uint32_t n_conns;
 	bool draining; /* SIGTERM was received */
 	int failed;    /* -errno for which a part of it has stopped the loop; 0 = none */

@@ -406,15 +406,12 @@ static void choose(struct preempt *p)
 				  !above);
 	p->counts.n_waves += any;
 	preemptpick_deinit(&pick);
-	/* Only now: a connection that gets this message may be dropped because it does not read,
-	 * and the choice would go with it. */
 	for (const struct preempt_victim *v = p->wave; v; v = v->next)
 		if (v->record.step == PREEMPT_NOTICED)
 			preempttell(p->host, v);
 	for (const struct preempt_victim *v = p->wave; v; v = v->next)
 		if (v->record.step == PREEMPT_NOTICED)
 			evacuate(p, v);
-	actors_flush(p->host->actors);
 	step_all(p); /* one may have no time at all */
 }
 
@@ -456,7 +453,6 @@ static void on_sample(struct pressure_watch *w)
 	struct preempt *p = CONTAINER_OF(w, preempt, watch);
 
 	step_all(p);
-	actors_flush(p->host->actors);
 	if (config_of(p)->preempt && !p->host->draining)
 		end_orphans(p);
 	if (config_of(p)->preempt && !p->host->draining && !is_under_way(p))

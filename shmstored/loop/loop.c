@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <utlist.h>
 
 #include "loop_backend.h"
 
@@ -136,18 +137,31 @@ void loop_call(struct loop *l, struct loop_op *op, int result, unsigned flags)
 	if (!(flags & LOOP_MORE))
 		forget(l, op);
 	op->fn(op, result, flags);
-	while (l->after) {
-		void (*after)(void *arg) = l->after;
-
-		l->after = NULL;
-		after(l->after_arg);
-	}
+	loop_settle(l);
 }
 
-void loop_after(struct loop *l, void (*fn)(void *arg), void *arg)
+void loop_after(struct loop *l, struct loop_later *later)
 {
-	l->after = fn;
-	l->after_arg = arg;
+	if (!later->waits)
+		DL_APPEND(l->later, later);
+	later->waits = true;
+}
+
+void loop_after_none(struct loop *l, struct loop_later *later)
+{
+	if (later->waits)
+		DL_DELETE(l->later, later);
+	later->waits = false;
+}
+
+void loop_settle(struct loop *l)
+{
+	struct loop_later *later;
+
+	while ((later = l->later) != NULL) {
+		loop_after_none(l, later);
+		later->fn(later);
+	}
 }
 
 int loop_accept(struct loop *l, struct loop_op *op, int fd)

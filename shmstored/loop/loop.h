@@ -44,8 +44,17 @@ struct loop *loop_free(struct loop *l);
 /* Runs until loop_stop(). 0, -errno (fatal). */
 int loop_run(struct loop *l);
 void loop_stop(struct loop *l);
-/* Calls fn once, after the fn that runs now has returned. */
-void loop_after(struct loop *l, void (*fn)(void *arg), void *arg);
+/* A call that is put off; zeros, but for fn. It may be gone after the call. */
+struct loop_later {
+	void (*fn)(struct loop_later *later);
+	bool waits; /* the rest is the loop's */
+	struct loop_later *prev, *next;
+};
+/* Calls it once, after the fn that runs now has returned, in the order of these calls. */
+void loop_after(struct loop *l, struct loop_later *later);
+void loop_after_none(struct loop *l, struct loop_later *later); /* it is not called */
+/* Makes the calls that were put off now: for who is called by no fn of the loop. */
+void loop_settle(struct loop *l);
 /* CLOCK_MONOTONIC in ns, read once per batch; loop_clock() reads it now. */
 uint64_t loop_now(const struct loop *l);
 uint64_t loop_clock(void);

@@ -74,8 +74,7 @@ struct loop {
 	struct loop_op *busy; /* all that is in flight */
 	uint64_t now_ns;
 	bool stop, ending;
-	void (*after)(void *arg); /* NULL: nothing */
-	void *after_arg;
+	struct loop_later *later; /* a list */
 	const void *packet;
 	bool packet_fds, packet_truncated;
 	char name[120];

@@ -51,10 +51,11 @@
 
 struct conn {
 	struct host *host;
-	struct conn *next, *prev, *next_dropped;
+	struct conn *next, *prev;
 	int fd;
 	bool greeted, dropped, ending, closed, paused;
 	enum conn_outcome why; /* dropped */
+	struct loop_later end; /* of one that is dropped */
 	struct loop_op receive_op, send_op;
 	struct output output;
 	struct conn_peer peer;
@@ -385,16 +386,12 @@ int conn_fault(struct conn *c, enum conn_outcome outcome, const char *format, ..
 	return (int)outcome;
 }
 
-void conn_end_dropped(void *host)
+static void end_dropped(struct loop_later *later)
 {
-	struct host *h = host;
-	struct conn *c;
+	struct conn *c = CONTAINER_OF(later, conn, end);
 
-	while ((c = h->dropped)) {
-		h->dropped = c->next_dropped;
-		finish(c, c->why);
-		free_if_idle(c);
-	}
+	finish(c, c->why);
+	free_if_idle(c);
 }
 
 void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...)
@@ -408,9 +405,8 @@ void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...)
 	va_end(args);
 	c->dropped = true;
 	c->why = why;
-	c->next_dropped = c->host->dropped;
-	c->host->dropped = c;
-	loop_after(c->host->loop, conn_end_dropped, c->host);
+	c->end.fn = end_dropped;
+	loop_after(c->host->loop, &c->end);
 }
 
 void conn_on_end(struct conn *c, struct conn_end *e)
@@ -436,7 +432,7 @@ void conn_drop_all(struct host *h, const char *why)
 {
 	for (struct conn *c = h->conns; c; c = c->next)
 		conn_drop(c, CONN_E_LIMIT, "%s", why);
-	conn_end_dropped(h);
+	loop_settle(h->loop);
 }
 
 void conn_tick(struct host *h)

@@ -88,8 +88,6 @@ int conn_fault(struct conn *c, enum conn_outcome outcome, const char *format, ..
  */
 void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
-/* Ends those that are marked; the loop calls it. */
-void conn_end_dropped(void *host);
 
 /* Called at a connection's end, in the order of registration: watchers, waiting grants, member. */
 struct conn_end {

@@ -78,14 +78,9 @@ static const char *why_not(int error)
 /* Answers DONE, or the error. late: the answer comes by itself. */
 static int answer_why(struct conn *c, uint64_t serial, int error, bool late, const char *why)
 {
-	int r = CONN_OK;
-
 	if (error < 0)
-		r = conn_refuse(c, serial, error, "%s", why);
-	else if (!late)
-		r = conn_send_done(c, serial);
-	actors_flush(conn_host(c)->actors);
-	return r;
+		return conn_refuse(c, serial, error, "%s", why);
+	return late ? CONN_OK : conn_send_done(c, serial);
 }
 
 static int answer(struct conn *c, uint64_t serial, int error, bool late)

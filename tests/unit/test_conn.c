@@ -234,7 +234,7 @@ Test(conn, who_reads_nothing_for_long_is_dropped)
 	config.hello_timeout_ns = 0;
 	turn();
 	conn_tick(&h);
-	conn_end_dropped(&h);
+	loop_settle(h.loop);
 	cr_assert_eq(h.counters.n_dropped, 1);
 	/* Its ERROR cannot go out; it does not stay for that. */
 	while (h.n_conns) {
@@ -292,7 +292,7 @@ Test(conn, its_end_is_told_once_in_order)
 	conn_drop(c, CONN_E_LIMIT, "for a test");
 	cr_assert_neq(conn_send(c, WIRE_DONE, 1, &(struct wire_done){0}, NULL, 0), CONN_OK);
 	cr_assert_eq(n_told, 0, "the handler that runs goes on");
-	conn_end_dropped(&h);
+	loop_settle(h.loop);
 	cr_assert_eq(n_told, 3);
 	cr_assert(order[0] == 1 && order[1] == 3 && order[2] == 4);
 	expect_error("for a test");

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* actorsbook.c: actors by their names, what is known of one, and its options. */
+#include "actorsbook.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utlist.h>
+
+#include "configvalue.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+
+uint64_t actors_now_ms(void)
+{
+	return loop_clock() / ACTORS_MS;
+}
+
+bool actors_is_name(const char *name)
+{
+	size_t n = 0;
+
+	for (; name[n]; n++)
+		if ((unsigned char)name[n] <= ' ' || (unsigned char)name[n] == 0x7f ||
+		    name[n] == '/')
+			return false;
+	return n > 0 && n <= WIRE_ACTOR_NAME && name[0] != '.';
+}
+
+static struct actors_key key_of(uint32_t uid, const char *name)
+{
+	struct actors_key key;
+
+	memset(&key, 0, sizeof(key));
+	key.uid = uid;
+	snprintf(key.name, sizeof(key.name), "%s", name);
+	return key;
+}
+
+struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name)
+{
+	struct actors_key key = key_of(uid, name);
+	struct actors_one *k;
+
+	HASH_FIND(hh, a->all, &key, sizeof(key), k);
+	return k;
+}
+
+struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name)
+{
+	struct actors_one *k = calloc(1, sizeof(*k));
+
+	if (!k)
+		return NULL;
+	k->of = a;
+	k->key = key_of(uid, name);
+	k->settle_ms = k->stale_ms = UINT64_MAX;
+	HASH_ADD(hh, a->all, key, sizeof(k->key), k);
+	if (!k->hh.tbl) {
+		free(k);
+		return NULL;
+	}
+	return k;
+}
+
+struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name)
+{
+	struct actors_one *k = actors_one_find(a, uid, name);
+
+	return k || HASH_COUNT(a->all) >= ACTORS_HEARD ? k : actors_one_new(a, uid, name);
+}
+
+struct actors_call *actors_call_find(const struct actors *a, uint64_t id)
+{
+	struct actors_call *l;
+
+	HASH_FIND(hh, a->calls, &id, sizeof(id), l);
+	return l;
+}
+
+void actors_touch(struct actors_one *k)
+{
+	struct actors *a = k->of;
+
+	if (a->closing || a->host->draining) /* what is here is here for the next daemon */
+		return;
+	if (!k->touched)
+		DL_APPEND2(a->touched, k, tprev, tnext);
+	k->touched = true;
+	loop_after(a->host->loop, &a->after);
+}
+
+int actors_one_level(const struct actors_one *k)
+{
+	return actor_level((int)k->said.level, (k->said.flags & WIRE_ACTOR_CAN_SAVE) != 0,
+			   (k->said.flags & WIRE_ACTOR_CAN_LOAD) != 0, false);
+}
+
+bool actors_one_has_family(const struct actors_one *k)
+{
+	for (const struct actors_one *child = k->of->all; child; child = child->hh.next)
+		if (child->core && child->key.uid == k->key.uid &&
+		    strcmp(child->parent, k->key.name) == 0)
+			return true;
+	return *k->parent != '\0';
+}
+
+/* to: the place; daemon: another one, where it went. */
+void actors_tell(const struct actors_one *k, enum event what, const char *to, const char *daemon)
+{
+	struct json_object *o = jsonmake_new();
+
+	jsonmake_text(o, "actor", k->key.name);
+	jsonmake_u64(o, "uid", k->key.uid);
+	jsonmake_text(o, "from", k->at ? k->at->place : k->home);
+	jsonmake_i64(o, "pid", k->at ? conn_peer(k->at->conn)->pid : 0);
+	jsonmake_text(o, "to", to);
+	jsonmake_text(o, "daemon", daemon);
+	jsonmake_u64(o, "bytes", k->bytes);
+	events_emit(k->of->host->events, what, NULL, o);
+}
+
+void actors_one_lost(const struct actors_one *k)
+{
+	k->of->books.n_died++;
+	actors_tell(k, EVENT_ACTOR_LOST, NULL, NULL);
+}
+
+/* ---- options ---------------------------------------------------------------------------------- */
+
+/*
+ * How often it is begun again, and how copies of it are made where its program said so. As text
+ * they are what ACTOR_BORN and LOAD have, and what goes to other daemons with its state.
+ */
+const struct config_copies *actors_options(const struct actors_one *k)
+{
+	return k->own ? k->own : &k->of->host->config->peers.copies;
+}
+
+void actors_options_free(struct actors_one *k)
+{
+	if (k->own)
+		config_copies_clear(k->own);
+	free(k->own);
+	free(k->words);
+	k->own = NULL;
+	k->words = NULL;
+}
+
+static int set_words(struct actors_one *k, const char *words, char why[CONFIG_WHY])
+{
+	struct config_copies *own = calloc(1, sizeof(*own));
+	char *copy = strdup(words);
+	int r = own && copy
+			? config_copies_read(words, &k->of->host->config->peers.copies, own, why)
+			: -ENOMEM;
+
+	if (r < 0) {
+		free(own);
+		free(copy);
+		return r;
+	}
+	actors_options_free(k);
+	k->own = own;
+	k->words = copy;
+	return 0;
+}
+
+int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_WHY])
+{
+	char number[16] = "";
+	size_t n = strcspn(text, " ");
+	uint64_t restarts = 0;
+	int r;
+
+	if (n < sizeof(number))
+		memcpy(number, text, n);
+	if (*text && (strlen(text) > WIRE_ACTOR_OPTIONS ||
+		      configvalue_number(number, 10, 0, UINT32_MAX, &restarts) < 0)) {
+		snprintf(why, CONFIG_WHY,
+			 "options of an actor begin with the number of its restarts, and have %u "
+			 "bytes at most",
+			 WIRE_ACTOR_OPTIONS);
+		return -EINVAL;
+	}
+	text += n + strspn(text + n, " ");
+	if (!*text)
+		actors_options_free(k);
+	r = *text ? set_words(k, text, why) : 0;
+	if (r == 0)
+		k->restarts = (uint32_t)restarts;
+	return r;
+}
+
+int actors_options_write(const struct actors_one *k, char ret[WIRE_ACTOR_OPTIONS + 1])
+{
+	if (!k->restarts && !k->words)
+		ret[0] = '\0';
+	else
+		snprintf(ret, WIRE_ACTOR_OPTIONS + 1, "%u %s", k->restarts,
+			 k->words ? k->words : "");
+	return (int)strlen(ret);
+}
