@@ -181,11 +181,8 @@ uint64_t actors_guest_room(const struct actors_guest *g);
 /* The user's places in other processes here; other: of other partitions
  * only. Returns their number. */
 size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer ret[CKPT_PEERS]);
-/* If memory is out, or too much waits, the connection ends. */
-void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body,
-		       const char *tail, size_t n);
-void actors_guest_refuse(struct actors_guest *g, uint64_t serial, int error, const char *why);
-/* Queues an order for this actor; as above. text: of FETCH, else NULL. */
+/* Queues an order for this actor. If memory is out, or too many wait, the connection ends. text: of
+ * FETCH, else NULL. */
 void actors_guest_order(struct actors_guest *g, const struct actors_one *k,
 			const struct wire_actor_order *o, const char *text);
 /* Tells the place to drop its state of the actor. */

@@ -48,7 +48,7 @@ void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const ch
 	a->books.n_lost += how == WIRE_ACTOR_LOST;
 	answer_asker(l, how, data, n);
 	if (l->from)
-		actors_guest_send(l->from, WIRE_ACTOR_ANSWER, l->serial, &body, data, n);
+		conn_send(l->from->conn, WIRE_ACTOR_ANSWER, l->serial, &body, data, n);
 	actors_call_free(l);
 }
 

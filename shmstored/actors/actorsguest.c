@@ -64,26 +64,6 @@ size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer re
 
 /* ---- what is sent ---------------------------------------------------------------------------- */
 
-static void hang_up(struct actors_guest *g)
-{
-	conn_drop(g->conn, CONN_E_SLOW,
-		  "it does not take what it is told of actors, or memory is out");
-}
-
-void actors_guest_send(struct actors_guest *g, uint16_t type, uint64_t serial, const void *body,
-		       const char *tail, size_t n)
-{
-	if (conn_send(g->conn, type, serial, body, tail, n) != CONN_OK)
-		hang_up(g);
-}
-
-void actors_guest_refuse(struct actors_guest *g, uint64_t serial, int error, const char *why)
-{
-	const struct wire_refused body = {.error = error, .limit = WIRE_LIMIT_NONE};
-
-	actors_guest_send(g, WIRE_REFUSED, serial, &body, why, strlen(why));
-}
-
 /* Sends the first order, as the answer to the place's ACTOR_NEXT. */
 static void send_order(struct actors_guest *g, const struct actors_order *o)
 {
@@ -96,7 +76,7 @@ static void send_order(struct actors_guest *g, const struct actors_order *o)
 		return;
 	memcpy(tail, o->name, o->body.name);
 	memcpy(tail + o->body.name, text, n);
-	actors_guest_send(g, WIRE_ACTOR_ORDER, g->asked, &o->body, tail, o->body.name + n);
+	conn_send(g->conn, WIRE_ACTOR_ORDER, g->asked, &o->body, tail, o->body.name + n);
 	g->asked = 0;
 }
 
@@ -123,7 +103,8 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k,
 
 	if (!order || g->n_orders == ACTORS_ORDERS) {
 		free(order);
-		hang_up(g);
+		conn_drop(g->conn, CONN_E_SLOW,
+			  "it does not take its orders about actors, or memory is out");
 		return;
 	}
 	*order = (struct actors_order){.body = *o, .call = o->request, .n_text = n};

@@ -80,21 +80,13 @@ static const char *name_of(enum actor_state s)
 
 static void answer_mover(struct actors_one *k)
 {
-	static const struct wire_done done = {0};
-	char why[256];
-
-	if (!k->mover)
-		return;
-	if (!k->failed) {
-		actors_guest_send(k->mover, WIRE_DONE, k->mover_serial, &done, NULL, 0);
-	} else {
-		snprintf(why, sizeof(why),
-			 "the actor was not moved: it had %s, and that failed, or took too long. "
-			 "It goes on where it "
-			 "was, with all of its calls",
-			 name_of(k->failed_in));
-		actors_guest_refuse(k->mover, k->mover_serial, -ECANCELED, why);
-	}
+	if (k->mover && !k->failed)
+		conn_send_done(k->mover->conn, k->mover_serial);
+	else if (k->mover)
+		conn_refuse(k->mover->conn, k->mover_serial, -ECANCELED,
+			    "the actor was not moved: it had %s, and that failed, or took too "
+			    "long. It goes on where it was, with all of its calls",
+			    name_of(k->failed_in));
 	k->mover = NULL;
 }
 
@@ -280,7 +272,7 @@ static void core_over(struct actors_one *k)
 	if (k->died && !k->recovering && !k->of->closing)
 		actors_one_lost(k);
 	if (k->mover)
-		actors_guest_refuse(k->mover, k->mover_serial, -ECANCELED, "the actor has ended");
+		conn_refuse(k->mover->conn, k->mover_serial, -ECANCELED, "the actor has ended");
 	k->mover = NULL;
 	end_children(k);
 	if (k->at)

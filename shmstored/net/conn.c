@@ -138,10 +138,11 @@ int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, 
 			type, tail_size);
 		return CONN_OK;
 	}
-	if (r < 0)
-		return conn_fault(c, CONN_E_SLOW,
-				  "it does not read: more than %u bytes wait for it",
-				  c->host->config->output_max);
+	if (r < 0) {
+		conn_drop(c, CONN_E_SLOW, "it does not read: more than %u bytes wait for it",
+			  c->host->config->output_max);
+		return CONN_E_SLOW;
+	}
 	flush(c);
 	return CONN_OK;
 }
@@ -193,10 +194,11 @@ int conn_send_document(struct conn *c, uint64_t serial, const char *json, size_t
 		return conn_refuse(c, serial, -ENOMEM,
 				   "too many answers wait to be read by others; ask again later");
 	r = output_add_document(&c->output, serial, json, n);
-	if (r < 0)
-		return conn_fault(c, CONN_E_SLOW,
-				  "it does not read its answers: %zu bytes of them wait",
-				  c->output.documents_size);
+	if (r < 0) {
+		conn_drop(c, CONN_E_SLOW, "it does not read its answers: %zu bytes of them wait",
+			  c->output.documents_size);
+		return CONN_E_SLOW;
+	}
 	flush(c);
 	return CONN_OK;
 }

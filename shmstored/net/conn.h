@@ -57,8 +57,10 @@ void conn_set_greeted(struct conn *c);
 /*
  * Queues a message. An ASK that would have to wait is left out: the page says the same, and a
  * client that does not look at its socket for an hour must not be dropped for it; nor for a
- * TASK_PREEMPT, which is left out where much waits already. CONN_OK or CONN_E_SLOW (the caller
- * returns it, and the client goes). */
+ * TASK_PREEMPT, which is left out where much waits already. CONN_OK; CONN_E_SLOW: too much waits
+ * for it, and it is dropped; CONN_E_GONE: it is ending. A handler may return these; whoever sends
+ * unasked need not look.
+ */
 int conn_send(struct conn *c, uint16_t type, uint64_t serial, const void *body, const void *tail,
 	      size_t tail_size);
 /* Bytes of messages that wait until the client reads. For who has more to send

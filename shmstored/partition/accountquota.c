@@ -95,8 +95,8 @@ static void ask(UNUSED void *arg, struct quota_store *s, uint64_t bytes)
 	atomic_store_explicit(&m->credit->asked_bytes, bytes, memory_order_relaxed);
 	/* Release: a reader of the number (acquire, shms_credit_tend()) sees the bytes. */
 	atomic_fetch_add_explicit(&m->credit->asked_n, 1, memory_order_release);
-	if (m->conn && conn_send(m->conn, WIRE_ASK, 0, &body, NULL, 0) != CONN_OK)
-		conn_drop(m->conn, CONN_E_SLOW, "it does not read what it is asked");
+	if (m->conn)
+		conn_send(m->conn, WIRE_ASK, 0, &body, NULL, 0);
 }
 
 static void level(void *arg, const struct quota_line *line)

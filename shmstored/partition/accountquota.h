@@ -107,12 +107,9 @@ void accountquota_limits_deinit(struct accountquota *k);
 /* As quota_request() and quota_cancel(), of a registered member. */
 int accountquota_request(struct member *m, const struct quota_want *want, struct quota_answer *ret);
 int accountquota_cancel(struct member *m, uint64_t serial);
-/* A request that waited has ended. A connection that cannot be told ends, unless it
- * is the one that is handled. */
+/* A request that waited has ended. */
 void accountquota_answer(struct member *m, uint64_t serial, int error,
 			 const struct quota_answer *a);
-/* r: of conn_send() to it. */
-void accountquota_sent(struct member *m, int r);
 /* REFUSED, with a sentence that says which limit, how much of it is used, and who
  * can help. As conn_send(). */
 int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int error,

@@ -58,18 +58,12 @@ int accountquota_refuse(struct account *a, struct conn *c, uint64_t serial, int 
 				 why->used, why->hard);
 }
 
-void accountquota_sent(struct member *m, int r)
-{
-	if (r != CONN_OK)
-		conn_drop(m->conn, CONN_E_SLOW, "it does not read what it asked for");
-}
-
 void accountquota_answer(struct member *m, uint64_t serial, int error, const struct quota_answer *a)
 {
 	struct wire_granted granted = {.granted = a->granted, .bytes = a->bytes};
 
-	if (!m->conn)
-		return;
-	accountquota_sent(m, error ? accountquota_refuse(m->account, m->conn, serial, error, a)
-				   : conn_send(m->conn, WIRE_GRANTED, serial, &granted, NULL, 0));
+	if (m->conn && error)
+		accountquota_refuse(m->account, m->conn, serial, error, a);
+	else if (m->conn)
+		conn_send(m->conn, WIRE_GRANTED, serial, &granted, NULL, 0);
 }

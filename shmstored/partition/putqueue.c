@@ -167,16 +167,16 @@ static void fill(const struct putqueue *p, struct put *w)
 					  .used = p->account->tick.used};
 }
 
-static int say_no_disk(const struct putqueue *p, const struct put *w)
+static void say_no_disk(const struct putqueue *p, const struct put *w)
 {
-	return conn_refuse_limit(w->member->conn, w->want.serial, -ETIMEDOUT, w->answer.limit,
-				 w->answer.hard, w->answer.used,
-				 "no room on %s (%" PRIu64 " of %" PRIu64
-				 " bytes are used or granted), and %s: it was not waited for "
-				 "longer; delete objects, or make room on the disk",
-				 p->account->path, w->answer.used, w->answer.hard,
-				 is_disk_full((void *)(uintptr_t)p) ? "the disk tier is full"
-								    : "queue-grace is over");
+	conn_refuse_limit(w->member->conn, w->want.serial, -ETIMEDOUT, w->answer.limit,
+			  w->answer.hard, w->answer.used,
+			  "no room on %s (%" PRIu64 " of %" PRIu64
+			  " bytes are used or granted), and %s: it was not waited for "
+			  "longer; delete objects, or make room on the disk",
+			  p->account->path, w->answer.used, w->answer.hard,
+			  is_disk_full((void *)(uintptr_t)p) ? "the disk tier is full"
+							     : "queue-grace is over");
 }
 
 static void tell(struct putqueue *p, struct put *w)
@@ -195,7 +195,7 @@ static void tell(struct putqueue *p, struct put *w)
 	case CREATEQUEUE_OUT_OF_DISK:
 		fill(p, w);
 		p->account->host->counters.n_refusals++;
-		accountquota_sent(w->member, say_no_disk(p, w));
+		say_no_disk(p, w);
 		break;
 	case CREATEQUEUE_TIMED_OUT:
 	case CREATEQUEUE_UNKNOWN:

@@ -118,16 +118,14 @@ static void answer(struct request *q)
 {
 	struct wire_brokered body = {0};
 	char path[2 * PATH_MAX];
-	int r, n;
+	int n;
 
 	if (q->error < 0) {
-		r = conn_refuse(q->conn, q->serial, q->error, "%s", q->answer.why);
+		conn_refuse(q->conn, q->serial, q->error, "%s", q->answer.why);
 	} else {
 		n = snprintf(path, sizeof(path), "%s/%s", q->partition, q->answer.path);
-		r = conn_send(q->conn, WIRE_BROKERED, q->serial, &body, path, (size_t)n);
+		conn_send(q->conn, WIRE_BROKERED, q->serial, &body, path, (size_t)n);
 	}
-	if (r > 0)
-		conn_drop(q->conn, (enum conn_outcome)r, "it does not read what it asked for");
 }
 
 static void done(struct scanner_job *job)

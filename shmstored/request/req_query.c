@@ -58,17 +58,13 @@ static int answer(struct conn *c, uint64_t serial, enum wire_question what, cons
 
 static void answer_late(struct asking *a)
 {
-	struct conn *c = a->conn;
-	int r;
-
 	if (a->error)
-		r = conn_refuse(c, a->serial, a->error, "the bytes could not be accounted for: %s",
-				shmstore_strerror(a->error));
+		conn_refuse(a->conn, a->serial, a->error,
+			    "the bytes could not be accounted for: %s",
+			    shmstore_strerror(a->error));
 	else
-		r = answer(c, a->serial, WIRE_QUERY_RECONCILE, a->path);
+		answer(a->conn, a->serial, WIRE_QUERY_RECONCILE, a->path);
 	asking_free(a);
-	if (r > 0)
-		conn_drop(c, (enum conn_outcome)r, "it does not read its answers");
 }
 
 static void on_survey(struct account_wait *w, const struct survey *survey, int error)

@@ -146,7 +146,7 @@ static struct json_object *document(struct reaping *r)
 	return o;
 }
 
-static int refuse(const struct reaping *r)
+static void refuse(const struct reaping *r)
 {
 	const char *why = shmstore_strerror(r->result);
 
@@ -164,23 +164,24 @@ static int refuse(const struct reaping *r)
 	default:
 		break;
 	}
-	return conn_refuse(r->conn, r->serial, r->result, "%s: %s", r->path, why);
+	conn_refuse(r->conn, r->serial, r->result, "%s: %s", r->path, why);
 }
 
-static int reply(struct reaping *r)
+static void reply(struct reaping *r)
 {
 	struct json_object *o;
 
-	if (r->result < 0)
-		return refuse(r);
+	if (r->result < 0) {
+		refuse(r);
+		return;
+	}
 	jsonmake_begin();
 	o = document(r);
 	if (jsonmake_failed()) {
 		json_object_put(o);
 		o = NULL;
 	}
-	return conn_send_object(r->conn, r->serial, o,
-				"it was reaped, but there is no memory to say how");
+	conn_send_object(r->conn, r->serial, o, "it was reaped, but there is no memory to say how");
 }
 
 /* Tells the books and the watchers what the reap changed. */
@@ -210,20 +211,14 @@ static void tell(const struct reaping *r)
 static void done(struct scanner_job *job)
 {
 	struct reaping *r = CONTAINER_OF(job, reaping, job);
-	struct conn *c;
-	int e = CONN_OK;
 
 	if (r->result == 0 && !r->account->closing)
 		tell(r);
 	if (r->result == 0 && !r->account->closing && r->expiry_ms != UINT64_MAX)
 		reaper_look(r->account, r->path); /* which waits for the leases */
-	/* after tell(): a watcher that was told may have been dropped, ourselves too */
-	c = r->conn;
-	if (c)
-		e = reply(r);
+	if (r->conn)
+		reply(r);
 	reaping_free(r);
-	if (c && e > 0)
-		conn_drop(c, (enum conn_outcome)e, "it does not read its answers");
 }
 
 static void on_end(struct conn_end *e, UNUSED struct conn *c)

@@ -56,13 +56,9 @@ static void on_event(struct event_sink *sink, UNUSED enum event e, uint64_t sequ
 		     const char *json, size_t n)
 {
 	struct watch *w = CONTAINER_OF(sink, watch, sink);
-	int r;
 
-	if (w->catching_up || sequence <= w->told)
-		return;
-	r = tell(w, sequence, json, n);
-	if (r > 0)
-		conn_drop(w->conn, (enum conn_outcome)r, "it watches, but does not read");
+	if (!w->catching_up && sequence > w->told)
+		tell(w, sequence, json, n);
 }
 
 #define NO_ROOM (-1) /* tell_kept(): later */
@@ -76,28 +72,19 @@ static int tell_kept(UNUSED enum event e, uint64_t sequence, const char *json, v
 	return tell(w, sequence, json, strlen(json));
 }
 
-/* Tells what is kept and was not told. A conn_outcome; afterwards it is live, or the timer runs. */
-static int catch_up(struct watch *w)
+/* Tells what is kept and was not told. Afterwards it is live, or the timer runs. */
+static void catch_up(struct watch *w)
 {
-	int r = events_each(w->host->events, w->told, w->sink.mask, tell_kept, w);
-
-	w->catching_up = false;
-	if (r == NO_ROOM &&
-	    loop_timer(w->host->loop, &w->timer, loop_clock() + CATCH_UP_NS, 0) == 0)
-		w->catching_up = true;
-	else if (r == NO_ROOM)
-		return conn_fault(w->conn, CONN_E_LIMIT, "no timer to wait for it with");
-	return r == NO_ROOM ? CONN_OK : r;
+	w->catching_up =
+		events_each(w->host->events, w->told, w->sink.mask, tell_kept, w) == NO_ROOM;
+	if (w->catching_up &&
+	    loop_timer(w->host->loop, &w->timer, loop_clock() + CATCH_UP_NS, 0) < 0)
+		conn_drop(w->conn, CONN_E_LIMIT, "no timer to wait for it with");
 }
 
 static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
-	struct watch *w = CONTAINER_OF(op, watch, timer);
-	struct conn *c = w->conn;
-	int r = catch_up(w);
-
-	if (r > 0)
-		conn_drop(c, (enum conn_outcome)r, "it watches, but does not read");
+	catch_up(CONTAINER_OF(op, watch, timer));
 }
 
 static void on_end(struct conn_end *e, UNUSED struct conn *c)
@@ -168,5 +155,6 @@ DISPATCH_HANDLER(watch)
 	events_subscribe(events, &w->sink);
 	conn_on_end(c, &w->end);
 	r = conn_send_done(c, serial);
-	return r ? r : catch_up(w);
+	catch_up(w);
+	return r;
 }
