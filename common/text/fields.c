@@ -2,8 +2,6 @@
 /* fields.c: see fields.h. */
 #include "fields.h"
 
-#include <json-c/json.h>
-
 #include "jsonmake.h"
 
 static void write_member(struct json_object *o, const struct field *f, const void *at)

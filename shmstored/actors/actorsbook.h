@@ -14,8 +14,6 @@
 
 #define ACTORS_MS 1000000
 
-struct member;
-
 struct actors_advert;
 struct actors_copy;
 struct actors_free;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* actorscall.c: calls of actors. Each call is one request of actor.h, and has one answer. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>

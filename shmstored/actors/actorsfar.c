@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "actorspeers.h"
-#include "config.h"
 #include "host.h"
 #include "log.h"
 

@@ -3,14 +3,12 @@
  * actorsguest.c: the connections of places and of callers: which there are, the orders that wait for
  * a place until it asks, and what is sent.
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
 
 #include "account.h"
 #include "actorsbook.h"
-#include "host.h"
 #include "member.h"
 
 struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, const char *name)

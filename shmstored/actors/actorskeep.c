@@ -27,7 +27,6 @@
 #include "config.h"
 #include "host.h"
 #include "leasename.h"
-#include "log.h"
 #include "member.h"
 
 #define FETCH_MS   UINT64_C(10000)

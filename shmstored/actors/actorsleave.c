@@ -7,10 +7,8 @@
  * process of its own partition.
  */
 #include <string.h>
-#include <utlist.h>
 
 #include "actorspeers.h"
-#include "member.h"
 
 const char *actors_destination(const struct actors_one *k, const struct actors_want *want,
 			       bool *ret_far)

@@ -4,9 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <utlist.h>
 
-#include "config.h"
 #include "host.h"
 
 static struct actors *of_service(struct peers_service *s)

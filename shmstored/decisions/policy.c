@@ -10,7 +10,6 @@
 
 #include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const char *const level_names[] = {"NEVER", "LOW", "MED", "HIGH", "ALWAYS", "AUTO"};
 

@@ -13,17 +13,14 @@
 #include "admit.h"
 
 #include <errno.h>
-#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "config.h"
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "loop.h"
-#include "pressprocs.h"
 #include "pressure.h"
 #include "profiles.h"
 #include "wire.h"

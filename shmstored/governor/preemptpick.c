@@ -20,7 +20,6 @@
 
 #include "account.h"
 #include "actors.h"
-#include "admit.h"
 #include "host.h"
 #include "member.h"
 #include "memtext.h"

@@ -5,7 +5,6 @@
  * leaves a message out that a slow one would have to keep waiting. A connection that cannot be sent
  * to ends by itself.
  */
-#include <json-c/json.h>
 #include <stdio.h>
 
 #include "admit.h"

@@ -17,7 +17,6 @@
 
 struct host;
 struct profiles;
-struct conn;
 
 #define PROFILES_USERS_MAX 256u
 

@@ -19,6 +19,7 @@
 #include "profiles.h"
 #include "profiletrack.h"
 
+struct conn;
 struct profiletasks;
 
 /* A running task: one of client.profiled. */

@@ -89,8 +89,6 @@ struct peers_address {
 };
 
 /* peers.c's */
-struct host;
-struct peers_state;
 struct loop *peers_loop(const struct peers *p);
 struct peers_service *peers_service_of(const struct peers *p, uint16_t type);
 uint64_t peers_now_ms(void);

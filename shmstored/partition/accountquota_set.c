@@ -4,7 +4,6 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <json-c/json.h>
 #include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -13,7 +13,6 @@
  */
 
 #include <errno.h>
-#include <json-c/json.h>
 #include <malloc.h>
 #include <pwd.h>
 #include <stdatomic.h>

@@ -9,7 +9,6 @@
  * asked again for what it was asked and is still about to give.
  */
 #include <sys/param.h>
-#include <utlist.h>
 
 #include "quota_core.h"
 

@@ -17,7 +17,6 @@
  * Rejected: believing granted as it stands in the page. The page is the owner's
  * file; a store could raise it.
  */
-#include <utlist.h>
 
 #include "quota_core.h"
 

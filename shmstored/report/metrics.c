@@ -11,7 +11,6 @@
 #include <inttypes.h>
 #include <shmstore/shmstore.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "config.h"
 #include "events.h"

@@ -12,7 +12,6 @@
 #include <json-c/json.h>
 #include <json-c/printbuf.h>
 #include <shmstore/shmstore.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "account.h"

@@ -13,7 +13,6 @@
 
 #include "wire.h"
 
-struct account;
 struct host;
 struct json_object;
 struct lateness;

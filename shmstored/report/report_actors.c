@@ -4,7 +4,6 @@
  * are copies of it; the other daemons. Actors are shown to their users and to
  * administrators; the sums to all.
  */
-#include <json-c/json.h>
 
 #include "actors.def"
 #include "config.h"

@@ -4,7 +4,6 @@
  * transitions; its sums. A viewer that may not see a store by name sees none of its pools, tasks
  * and contexts, only the partition's pool and the sums.
  */
-#include <json-c/json.h>
 
 #include "arbhost.h"
 #include "clocks.h"

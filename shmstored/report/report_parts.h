@@ -14,9 +14,7 @@
 
 struct account;
 struct host;
-struct account_tick;
 struct json_object;
-struct shmstore_tier_info;
 struct quota_line;
 struct survey;
 struct survey_label;

@@ -4,7 +4,6 @@
  * host, and of no partition. Processes are shown to whom they belong to and to administrators;
  * their sums to all.
  */
-#include <json-c/json.h>
 #include <stdlib.h>
 
 #include "account.h"

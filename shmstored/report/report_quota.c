@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* report_quota.c: the limits of a partition, and what is used and granted of each. */
-#include <json-c/json.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,6 @@
  * profiles there are, and who runs which stage with what. Workers are shown to whom they belong to
  * and to administrators; the sums to all.
  */
-#include <json-c/json.h>
 
 #include "account.h"
 #include "config.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* report_status.c: a partition in short: the file system now, the ledgers' sums, and the df
  * equation of the last survey. */
-#include <json-c/json.h>
 
 #include "account.h"
 #include "config.h"

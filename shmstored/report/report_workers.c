@@ -4,8 +4,6 @@
  * the last survey found of them on the file system; then the dead ones that it found. And the sums
  * by user and by label.
  */
-#include <errno.h>
-#include <json-c/json.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,7 +8,6 @@
  */
 #include "dispatch.h"
 
-#include <errno.h>
 #include <string.h>
 
 _Static_assert(LOOP_PACKET_MAX >= sizeof(struct wire_header) + 64 + WIRE_TEXT_MAX,

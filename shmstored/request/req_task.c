@@ -2,7 +2,6 @@
 /* req_task.c: TASK_ADMIT, TASK_RUNS, TASK_DONE: a client's task begins by leave of the gate, runs
  * since an earlier daemon, and has ended. */
 #include <errno.h>
-#include <inttypes.h>
 #include <string.h>
 
 #include "admit.h"

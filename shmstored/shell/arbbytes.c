@@ -9,10 +9,8 @@
  * and nobody is given the same bytes twice.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "arbhost.h"
 

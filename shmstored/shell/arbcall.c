@@ -9,8 +9,6 @@
  * until it answers after all or opens a channel anew. The same holds for a client without a
  * channel. Nothing here waits.
  */
-#include <string.h>
-#include <utlist.h>
 
 #include "arbhost.h"
 #include "log.h"

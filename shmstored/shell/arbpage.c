@@ -12,7 +12,6 @@
  * Rejected: one reservation for both. The core would count what is spent as reclaimable, and
  * start spills that give nothing.
  */
-#include <json-c/json.h>
 #include <sys/param.h>
 
 #include "arbhost.h"

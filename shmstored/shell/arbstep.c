@@ -7,7 +7,6 @@
  * up-call) is only noted, for arbhost_settle(). So no message to the core is ever sent from within
  * another one's replies, and no client is freed there.
  */
-#include <json-c/json.h>
 #include <string.h>
 
 #include "arbhost.h"

@@ -5,8 +5,6 @@
  */
 #include "tiersay.h"
 
-#include <inttypes.h>
-#include <json-c/json.h>
 #include <shmstore/inspect.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -20,10 +20,7 @@ void tiersay_damage(struct account *a, const char *path, const char *what, int e
 /*
  * Stores with packed objects are told that room is needed: only their own processes can give these
  * up (docs/segments.md "Packed objects and the disk tier").
- */
-struct account;
-
-/*
+ *
  * need: bytes that are to go, of used (not 0). Each registered store is asked for its packed
  * objects' share, by its page and by a message, which wakes an event loop. The eviction's own
  * asking (libshmstore/evict/packask.h) finds it done, and waits for what is given.
