@@ -15,7 +15,7 @@
 
 #define DEPTH 16u /* of children of children */
 
-/* ---- their begin ------------------------------------------------------------------------------ */
+/* ---- their begin ----------------------------------------------------------------------------- */
 
 static unsigned depth_of(const struct actors *a, uint32_t uid, const char *parent)
 {

@@ -128,7 +128,7 @@ void actors_one_lost(const struct actors_one *k)
 	actors_tell(k, EVENT_ACTOR_LOST, NULL, NULL);
 }
 
-/* ---- options ---------------------------------------------------------------------------------- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 /*
  * How often it is begun again, and how copies of it are made where its program said so. As text

@@ -140,7 +140,7 @@ struct actors {
 	uint64_t tick_ms;
 };
 
-/* ---- actorsbook.c: names, options ------------------------------------------------------------- */
+/* ---- actorsbook.c: names, options ------------------------------------------------------------ */
 
 struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name);
 /* NULL: no memory. */
@@ -150,8 +150,8 @@ struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *
 struct actors_call *actors_call_find(const struct actors *a, uint64_t id);
 uint64_t actors_now_ms(void);
 /*
- * It has changed: it takes its next steps after the handler that runs, and goes if it is over. To be
- * called after each call of the core.
+ * It has changed: it takes its next steps after the handler that runs, and goes if it is over. To
+ * be called after each call of the core.
  */
 void actors_touch(struct actors_one *k);
 /* How willing it is: ACTOR_NEVER also where it cannot both be saved and loaded. */
@@ -170,7 +170,7 @@ int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_
 int actors_options_write(const struct actors_one *k, char ret[WIRE_ACTOR_OPTIONS + 1]);
 void actors_options_free(struct actors_one *k);
 
-/* ---- actorsguest.c: what connections are sent ------------------------------------------------- */
+/* ---- actorsguest.c: what connections are sent ------------------------------------------------ */
 
 /* The user's place of that name. NULL: none. */
 struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, const char *name);
@@ -233,7 +233,7 @@ void actors_one_leave(struct actors_one *k, struct actors_want want);
  * its state is not saved yet. */
 void actors_one_want_copy(struct actors_one *k);
 
-/* ---- actorsplace.c: connections --------------------------------------------------------------- */
+/* ---- actorsplace.c: connections -------------------------------------------------------------- */
 
 /* NULL: the connection has none. */
 struct actors_guest *actors_guest_find(const struct conn *c);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * actorsguest.c: the connections of places and of callers: which there are, the orders that wait for
- * a place until it asks, and what is sent.
+ * actorsguest.c: places: which there are, how much room each has, and the orders that wait for one
+ * until it asks.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -126,7 +126,7 @@ struct actors_kept {
 	uint64_t alone_ms; /* since when it is nowhere; 0: it is somewhere */
 };
 
-/* ---- actorsroom.c: what is said, and what they said -------------------------------------------- */
+/* ---- actorsroom.c: what is said, and what they said ------------------------------------------ */
 
 /* Says it to one peer; NULL: to all. */
 void actors_say(const struct actors *a, struct peer *p, enum actors_peers_type type,

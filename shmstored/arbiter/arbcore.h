@@ -505,8 +505,8 @@ void arbledger_promise(struct arb_account *account, const struct arb_context *to
 /* its bytes will not come back, or may again */
 void arbledger_stall(struct arb_task *t, bool stalled);
 uint64_t arbledger_pinned(const struct arb_context *c, const struct arb_pool *p); /* by its tasks */
-/* Of a rolled-back want what its tasks do not pin there, and were not promised: what they have never
- * keeps their attempt from being let out. */
+/* The bytes that a rolled-back want lacks: its need without what its tasks pin there or were
+ * promised, which never keeps their attempt from being let out. */
 int64_t arbledger_lacking(const struct arb_want *w);
 
 /* ---- arbtask.c ------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbdetect.c: decides which task rolls back or splits when none can go on by itself. One action per run.
+ * arbdetect.c: which task rolls back or splits when none can go on by itself. One action per run.
  *
  *   D0   grant what fits: the pump has done it, but for who is below one that closed its pool;
  *        where D2 would act, these come first

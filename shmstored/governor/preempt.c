@@ -82,26 +82,13 @@ static void teach(const struct preempt *p, const struct preempt_victim *v)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static void count(struct preempt *p, const struct preempt_record *r)
-{
-	struct preempt_counts *c = &p->counts;
-	uint64_t *const of[] = {
-		[PREEMPT_NOTICED] = &c->n_notices, [PREEMPT_TERMED] = &c->n_terms,
-		[PREEMPT_KILLED] = &c->n_kills,    [PREEMPT_STUCK] = &c->n_stuck,
-		[PREEMPT_GONE] = &c->n_gone,       [PREEMPT_YIELDED] = &c->n_yielded,
-		[PREEMPT_SPARED] = &c->n_spared,
-	};
-
-	++*of[r->step];
-	if (r->step == PREEMPT_NOTICED)
-		c->n_level[r->level]++;
-}
-
 static void note_step(struct preempt *p, struct preempt_victim *v, enum preempt_step step)
 {
 	v->record.step = step;
 	v->record.mono_ns = p->host->pressure->mono_ns;
-	count(p, &v->record);
+	p->counts.n_steps[step]++;
+	if (step == PREEMPT_NOTICED)
+		p->counts.n_level[v->record.level]++;
 }
 
 static void set_step(struct preempt *p, struct preempt_victim *v, enum preempt_step step)

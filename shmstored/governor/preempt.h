@@ -62,7 +62,8 @@ struct preempt_record {
 };
 
 struct preempt_counts {
-	uint64_t n_waves, n_notices, n_terms, n_kills, n_stuck, n_gone, n_yielded, n_spared;
+	uint64_t n_waves;
+	uint64_t n_steps[PREEMPT_SPARED + 1];     /* by enum preempt_step */
 	uint64_t n_level[POLICYLEVEL_ALWAYS + 1]; /* notices, by level */
 	size_t n_alive;                           /* of this wave */
 };

@@ -108,8 +108,8 @@ static int answer(struct arbrequest *q, struct conn *c, int outcome)
 			 q->w->bytes, q->bytes);
 	if (outcome != ARB_OK)
 		arbstep_tell(q->client, q->w->context, outcome,
-			      q->w->pool ? arb_pool_id(q->client, q->w->pool) : 0, q->w->bytes,
-			      NULL);
+			     q->w->pool ? arb_pool_id(q->client, q->w->pool) : 0, q->w->bytes,
+			     NULL);
 	if (q->text)
 		return conn_send(c, WIRE_ARBED, q->serial, &body, q->text, strlen(q->text));
 	return conn_send(c, WIRE_ARBED, q->serial, &body, why, strlen(why));

@@ -211,7 +211,7 @@ void arbguest_look_task(struct arbguest *c, struct arbtask *t)
 	free(t);
 }
 
-/* ---- for arbhost_settle() --------------------------------------------------------------------- */
+/* ---- for arbhost_settle() -------------------------------------------------------------------- */
 
 void arbguest_todo(struct arbguest *c)
 {

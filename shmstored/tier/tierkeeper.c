@@ -198,16 +198,9 @@ static void count(struct tierkeeper *k)
 	struct tierkeeper_counters *c = &k->counters;
 
 	c->n_evictions += r->n_objects != 0;
-	c->n_objects += r->n_objects;
-	c->n_clean += r->n_clean;
-	c->n_skipped += r->n_skipped;
 	c->n_disk_full += r->disk_full;
 	c->n_damaged += damage(w) == -EBADMSG;
-	c->freed += r->freed;
-	c->held += r->held;
-	c->original += r->original;
-	c->written += r->written;
-	c->duration_ns += r->duration_ns;
+	tierwork_add(&c->all, r);
 	for (size_t i = 0; i < w->n_steps; i++) {
 		if (w->steps[i].freed)
 			accountquota_freed(k->account, k->books, w->steps[i].plan.uid, "",

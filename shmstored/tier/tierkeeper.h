@@ -28,9 +28,8 @@ enum tierkeeper_state {
 
 /* Since the daemon began, by the daemon: without other processes' demotions. Bytes unless n_. */
 struct tierkeeper_counters {
-	uint64_t n_evictions, n_objects, n_clean, n_skipped, n_disk_full, n_damaged;
-	uint64_t freed, held, original, written;
-	uint64_t duration_ns;
+	uint64_t n_evictions, n_disk_full, n_damaged;
+	struct shmstore_evict_report all; /* their sum */
 };
 
 /* How it stands, for reports. */

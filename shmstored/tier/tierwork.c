@@ -28,8 +28,7 @@ static void keep_why(struct tierwork *w)
 
 /* ---- evicting -------------------------------------------------------------------------------- */
 
-/* Adds the report of one call to the sum of those before it. */
-static void add(struct shmstore_evict_report *sum, const struct shmstore_evict_report *r)
+void tierwork_add(struct shmstore_evict_report *sum, const struct shmstore_evict_report *r)
 {
 	sum->n_objects += r->n_objects;
 	sum->freed += r->freed;
@@ -38,6 +37,7 @@ static void add(struct shmstore_evict_report *sum, const struct shmstore_evict_r
 	sum->written += r->written;
 	sum->n_clean += r->n_clean;
 	sum->n_skipped += r->n_skipped;
+	sum->duration_ns += r->duration_ns;
 	sum->disk_full |= r->disk_full;
 	if (!sum->error)
 		sum->error = r->error;
@@ -71,7 +71,7 @@ static int evict(struct tierwork *w, uid_t uid, uint64_t bytes, uint64_t *ret_fr
 	r = shmstore_partition_evict(w->partition, &what, &report);
 	if (r < 0 || report.error)
 		keep_why(w);
-	add(&w->report, &report);
+	tierwork_add(&w->report, &report);
 	*ret_freed = report.freed;
 	return r;
 }

@@ -54,6 +54,8 @@ struct tierwork {
 };
 
 void tierwork_run(struct tierwork *w);
+/* Adds the report of an eviction to the sum of those before it. */
+void tierwork_add(struct shmstore_evict_report *sum, const struct shmstore_evict_report *r);
 /* Frees what it owns and clears it: ready to be filled again. */
 void tierwork_deinit(struct tierwork *w);
 
