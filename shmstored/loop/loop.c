@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 #include <utlist.h>
 
 #include "loop_backend.h"
@@ -215,21 +216,39 @@ void loop_cancel(struct loop *l, struct loop_op *op)
 	l->backend->cancel(l, op);
 }
 
-static void on_released(struct loop_op *op, UNUSED int result, unsigned flags)
+static void on_released(struct loop_op *op, int result, unsigned flags)
 {
-	if (!(flags & LOOP_MORE))
-		free(op->memory);
+	const struct loop_op *o = op->other;
+
+	if (loop_priv(op)->kind == LOOP_ACCEPT && result >= 0)
+		close(result);
+	while (o != op && !o->busy)
+		o = o->other;
+	if (o == op && !(flags & LOOP_MORE))
+		op->gone(op->object);
+}
+
+void loop_release_all(struct loop *l, struct loop_op *const *ops, size_t n,
+		      void (*gone)(void *object), void *object)
+{
+	bool busy = false;
+
+	for (size_t i = 0; i < n; i++) {
+		ops[i]->fn = on_released;
+		ops[i]->other = ops[(i + 1) % n];
+		ops[i]->gone = gone;
+		ops[i]->object = object;
+		busy |= ops[i]->busy;
+	}
+	for (size_t i = 0; busy && i < n; i++)
+		loop_cancel(l, ops[i]);
+	if (!busy)
+		gone(object);
 }
 
 void loop_release(struct loop *l, struct loop_op *op, void *memory)
 {
-	if (!op->busy) {
-		free(memory);
-		return;
-	}
-	op->memory = memory;
-	op->fn = on_released;
-	loop_cancel(l, op);
+	loop_release_all(l, &op, 1, free, memory);
 }
 
 bool loop_next_due(const struct loop *l, struct loop_priv *p)

@@ -27,8 +27,11 @@ struct loop;
 struct loop_op {
 	/* result: as the system call's, or -errno. */
 	void (*fn)(struct loop_op *op, int result, unsigned flags);
-	bool busy;        /* in flight; the loop's to write */
-	void *memory;     /* loop_release()'s */
+	bool busy; /* in flight; the loop's to write */
+	/* loop_release_all()'s: those of one object in a ring */
+	struct loop_op *other;
+	void (*gone)(void *object);
+	void *object;
 	uint64_t priv[8]; /* the loop's */
 };
 
@@ -99,5 +102,9 @@ void loop_cancel(struct loop *l, struct loop_op *op);
 /* Ends op for good: its fn is not called any more, and memory, of which op is a part, is freed as
  * soon as op is not in flight. */
 void loop_release(struct loop *l, struct loop_op *op, void *memory);
+/* The same of all of an object's: gone() is called once none is in flight. What is accepted
+ * meanwhile is closed. */
+void loop_release_all(struct loop *l, struct loop_op *const *ops, size_t n,
+		      void (*gone)(void *object), void *object);
 
 #endif

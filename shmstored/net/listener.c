@@ -162,7 +162,6 @@ struct listener {
 	struct socket socket;
 	struct crowd *crowd;
 	struct loop_op accept_op, pause_op, tick_op;
-	bool closing;
 };
 
 static void accept_again(struct listener *l, uint64_t when_ns);
@@ -242,10 +241,10 @@ static void welcome(struct listener *l, int fd)
 		crowd_leave(l->crowd, peer.uid);
 }
 
-static void free_if_idle(struct listener *l)
+static void gone(void *object)
 {
-	if (!l->closing || l->accept_op.busy || l->pause_op.busy || l->tick_op.busy)
-		return;
+	struct listener *l = object;
+
 	crowd_free(l->crowd);
 	socket_close(&l->socket);
 	free(l);
@@ -255,18 +254,14 @@ static void on_accept(struct loop_op *op, int result, unsigned flags)
 {
 	struct listener *l = CONTAINER_OF(op, listener, accept_op);
 
-	if (result >= 0 && l->closing)
-		close(result);
-	else if (result >= 0)
+	if (result >= 0)
 		welcome(l, result);
 	if (flags & LOOP_MORE) {
 		if (crowd_ready_ns(l->crowd) > loop_now(l->host->loop))
 			loop_cancel(l->host->loop, op);
 		return;
 	}
-	if (l->closing) {
-		free_if_idle(l);
-	} else if (result == -ECANCELED || result >= 0) {
+	if (result == -ECANCELED || result >= 0) {
 		accept_again(l, crowd_ready_ns(l->crowd));
 	} else {
 		log_say(LOG_ERR, LOG_FIELDS(.error = result),
@@ -280,9 +275,7 @@ static void on_pause_end(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct listener *l = CONTAINER_OF(op, listener, pause_op);
 
-	if (l->closing || result < 0)
-		free_if_idle(l);
-	else
+	if (result >= 0)
 		accept_again(l, 0);
 }
 
@@ -308,10 +301,8 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 {
 	struct listener *l = CONTAINER_OF(op, listener, tick_op);
 
-	if (flags & LOOP_MORE && result == 0 && !l->closing)
+	if (flags & LOOP_MORE && result == 0)
 		conn_tick(l->host);
-	else if (!(flags & LOOP_MORE))
-		free_if_idle(l);
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -362,12 +353,10 @@ struct listener *listener_free(struct listener *l)
 {
 	if (!l)
 		return NULL;
-	l->closing = true;
 	socket_remove(&l->socket);
-	loop_cancel(l->host->loop, &l->accept_op);
-	loop_cancel(l->host->loop, &l->pause_op);
-	loop_cancel(l->host->loop, &l->tick_op);
-	free_if_idle(l);
+	loop_release_all(l->host->loop,
+			 (struct loop_op *const[]){&l->accept_op, &l->pause_op, &l->tick_op}, 3,
+			 gone, l);
 	return NULL;
 }
 

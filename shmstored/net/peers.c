@@ -36,7 +36,7 @@ struct peers {
 	struct host *host;
 	char name[PEERS_NAME + 1];
 	struct peersecret secret;
-	bool has_secret, closing;
+	bool has_secret;
 	struct socket local; /* of this host */
 	int tcp_fd;
 	struct loop_op accept_op, tick_op;
@@ -369,12 +369,11 @@ static void try_to_connect(struct peers *p, struct peers_address *to)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-static void free_if_idle(struct peers *p)
+static void gone(void *object)
 {
+	struct peers *p = object;
 	struct peers_address *to;
 
-	if (!p->closing || p->accept_op.busy || p->tick_op.busy)
-		return;
 	while ((to = p->addresses) != NULL) {
 		p->addresses = to->next;
 		free(to->text);
@@ -392,29 +391,21 @@ static int listening_fd(const struct peers *p)
 	return p->tcp_fd >= 0 ? p->tcp_fd : p->local.fd;
 }
 
-static void on_accept(struct loop_op *op, int result, unsigned flags)
+static void on_accept(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct peers *p = CONTAINER_OF(op, peers, accept_op);
-
-	if (result >= 0 && p->closing)
-		close(result);
-	else if (result >= 0)
-		welcome(p, result);
-	if (!(flags & LOOP_MORE))
-		free_if_idle(p); /* else on_tick() starts it again */
+	if (result >= 0)
+		welcome(CONTAINER_OF(op, peers, accept_op), result);
+	/* If it has ended, on_tick() starts it again. */
 }
 
-static void on_tick(struct loop_op *op, int result, unsigned flags)
+static void on_tick(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct peers *p = CONTAINER_OF(op, peers, tick_op);
 	uint64_t now = peers_now_ms();
 	struct peer *l, *next;
 
-	if (p->closing || result < 0) {
-		if (!(flags & LOOP_MORE))
-			free_if_idle(p);
+	if (result < 0)
 		return;
-	}
 	DL_FOREACH_SAFE(p->links, l, next)
 	{
 		peerlink_tick(l, now, p->host->config->peers.timeout_ns / MS);
@@ -553,10 +544,8 @@ struct peers *peers_free(struct peers *p)
 	while (p->links)
 		peerlink_drop(p->links, NULL);
 	p->services = NULL;
-	p->closing = true;
 	socket_remove(&p->local);
-	loop_cancel(p->host->loop, &p->accept_op);
-	loop_cancel(p->host->loop, &p->tick_op);
-	free_if_idle(p);
+	loop_release_all(p->host->loop, (struct loop_op *const[]){&p->accept_op, &p->tick_op}, 2,
+			 gone, p);
 	return NULL;
 }

@@ -44,15 +44,13 @@ struct finder {
 	struct loop_op poll_op, timer_op;
 	struct name *names;
 	unsigned n_names;
-	bool closing;
 };
 
-static void free_if_idle(struct finder *f)
+static void gone(void *object)
 {
+	struct finder *f = object;
 	struct name *next;
 
-	if (!f->closing || f->poll_op.busy || f->timer_op.busy)
-		return;
 	for (struct name *n = f->names; n; n = next) {
 		next = n->next;
 		free(n);
@@ -71,7 +69,7 @@ static void start_timer(struct finder *f)
 			due_ns = n->due_ns;
 	}
 	/* A failure: the survey finds them. */
-	if (f->names && !f->timer_op.busy && !f->closing)
+	if (f->names && !f->timer_op.busy)
 		(void)loop_timer(f->account->host->loop, &f->timer_op, due_ns, 0);
 }
 
@@ -102,10 +100,6 @@ static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 	struct name **at = &f->names;
 	uint64_t now_ns = loop_clock();
 
-	if (f->closing) {
-		free_if_idle(f);
-		return;
-	}
 	if (result < 0)
 		return;
 	while (*at) {
@@ -180,11 +174,6 @@ static void on_events(struct loop_op *op, int result, unsigned flags)
 {
 	struct finder *f = CONTAINER_OF(op, finder, poll_op);
 
-	if (f->closing) {
-		if (!(flags & LOOP_MORE))
-			free_if_idle(f);
-		return;
-	}
 	if (result >= 0)
 		read_events(f);
 	start_timer(f);
@@ -228,10 +217,6 @@ void finder_close(struct account *a)
 	if (!f)
 		return;
 	a->finder = NULL;
-	f->closing = true;
-	if (f->poll_op.busy)
-		loop_cancel(a->host->loop, &f->poll_op);
-	if (f->timer_op.busy)
-		loop_cancel(a->host->loop, &f->timer_op);
-	free_if_idle(f);
+	loop_release_all(a->host->loop, (struct loop_op *const[]){&f->poll_op, &f->timer_op}, 2,
+			 gone, f);
 }

@@ -71,13 +71,22 @@ static void look(struct reap *r);
 
 /* ---- the list -------------------------------------------------------------------------------- */
 
-static void free_if_idle(struct reap *r)
+static void gone(void *object)
 {
-	if (!r->over || r->running || r->timer.busy)
-		return;
+	struct reap *r = object;
+
 	account_unref(r->account);
 	free(r->path);
 	free(r);
+}
+
+/* A worker that has it ends it later. */
+static void end(struct reap *r)
+{
+	r->over = true;
+	if (!r->running)
+		loop_release_all(r->account->host->loop, (struct loop_op *const[]){&r->timer}, 1,
+				 gone, r);
 }
 
 /* Nothing is left to do for it. */
@@ -85,19 +94,14 @@ static void finish(struct reap *r)
 {
 	if (r->account->reaps)
 		LL_DELETE(r->account->reaps, r);
-	r->over = true;
-	if (r->timer.busy)
-		loop_cancel(r->account->host->loop, &r->timer);
-	free_if_idle(r);
+	end(r);
 }
 
 static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct reap *r = CONTAINER_OF(op, reap, timer);
 
-	if (r->over)
-		free_if_idle(r);
-	else if (!r->running && (result == 0 || r->wanted))
+	if (!r->running && (result == 0 || r->wanted))
 		look(r);
 }
 
@@ -224,8 +228,7 @@ static void done(struct scanner_job *job)
 
 	r->running = false;
 	if (r->over || r->account->closing) {
-		r->over = true;
-		free_if_idle(r);
+		end(r);
 		return;
 	}
 	if (r->result == 0) {

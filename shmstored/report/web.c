@@ -98,7 +98,6 @@ struct web {
 	bool place_free;      /* the last place has become free */
 	struct request *turn; /* whose it is; NULL: that of the first to come */
 	struct request *queue, **queue_end;
-	bool freed;
 };
 
 static void run(struct web *w);
@@ -190,16 +189,6 @@ static void visitors_tick(struct visitors *v, uint64_t now_ns)
 		make_room(v);
 }
 
-/* Frees what web_free() left to us once nothing of it is in flight. True: w is gone, or going. */
-static bool gone(struct web *w)
-{
-	if (!w->freed)
-		return false;
-	if (!w->poll_op.busy && !w->wake_op.busy && !w->tick_op.busy && !w->pause_op.busy)
-		free(w);
-	return true;
-}
-
 /* ---- the loop's operations ------------------------------------------------------------------- */
 
 static void start_poll(struct web *w)
@@ -217,7 +206,7 @@ static void on_poll(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct web *w = CONTAINER_OF(op, web, poll_op);
 
-	if (gone(w) || result == -ECANCELED)
+	if (result == -ECANCELED)
 		return;
 	run(w);
 	start_poll(w);
@@ -228,9 +217,7 @@ static void on_wake(struct loop_op *op, int result, unsigned flags)
 	struct web *w = CONTAINER_OF(op, web, wake_op);
 
 	(void)result; /* cancelled because it has to come earlier: run() sets it anew */
-	if (flags & LOOP_MORE)
-		return;
-	if (!gone(w))
+	if (!(flags & LOOP_MORE))
 		run(w);
 }
 
@@ -238,7 +225,7 @@ static void on_tick(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct web *w = CONTAINER_OF(op, web, tick_op);
 
-	if (gone(w) || result != 0)
+	if (result != 0)
 		return;
 	lateness_note(&w->lateness, loop_clock());
 	visitors_tick(&w->visitors, loop_clock());
@@ -274,7 +261,7 @@ static void on_pause(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct web *w = CONTAINER_OF(op, web, pause_op);
 
-	if (!gone(w) && result == 0)
+	if (result == 0)
 		run(w);
 }
 
@@ -544,14 +531,9 @@ struct web *web_free(struct web *w)
 		MHD_stop_daemon(w->daemon);
 	w->daemon = NULL;
 	w->context.peeruid = peeruid_free(w->context.peeruid);
-	/* Each is given back by its fn, which may be called from within: w is
-	 * ours until the last line. */
-	for (struct loop_op *const *op = (struct loop_op *const[]){&w->poll_op, &w->wake_op,
-								   &w->tick_op, &w->pause_op, NULL};
-	     *op; op++)
-		if ((*op)->busy)
-			loop_cancel(w->host->loop, *op);
-	w->freed = true;
-	gone(w);
+	loop_release_all(
+		w->host->loop,
+		(struct loop_op *const[]){&w->poll_op, &w->wake_op, &w->tick_op, &w->pause_op}, 4,
+		free, w);
 	return NULL;
 }

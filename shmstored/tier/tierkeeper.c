@@ -241,8 +241,9 @@ static void evict_done(struct tierkeeper *k)
 	set_state(k, TIERKEEPER_STUCK, w->why[0] ? w->why : shmstore_strerror(w->result));
 }
 
-static void keeper_free(struct tierkeeper *k)
+static void gone(void *object)
 {
+	struct tierkeeper *k = object;
 	struct account *a = k->account;
 
 	tierwork_deinit(&k->work);
@@ -250,10 +251,13 @@ static void keeper_free(struct tierkeeper *k)
 	account_unref(a);
 }
 
-static void free_if_idle(struct tierkeeper *k)
+/* A worker that has its work ends it later. */
+static void end(struct tierkeeper *k)
 {
-	if (k->closed && !k->running && !k->timer.busy)
-		keeper_free(k);
+	k->closed = true;
+	if (!k->running)
+		loop_release_all(k->account->host->loop, (struct loop_op *const[]){&k->timer}, 1,
+				 gone, k);
 }
 
 static void begin_room(struct tierkeeper *k);
@@ -261,12 +265,12 @@ static void begin_room(struct tierkeeper *k);
 static void done(struct scanner_job *job)
 {
 	struct tierkeeper *k = CONTAINER_OF(job, tierkeeper, job);
-	bool for_room = k->for_room;
+	bool for_room = k->for_room, closing = k->closed || k->account->closing;
 
 	k->running = k->for_room = false;
 	/* what it freed may let puts in, and those may want more: that is begun below */
 	k->ending = true;
-	if (!k->closed && !k->account->closing) {
+	if (!closing) {
 		if (k->work.kind == TIERWORK_SET)
 			set_done(k);
 		else if (k->work.kind == TIERWORK_EVICT)
@@ -275,10 +279,10 @@ static void done(struct scanner_job *job)
 	}
 	tierwork_deinit(&k->work);
 	k->ending = false;
-	if (k->closed || k->account->closing) {
-		free_if_idle(k);
+	if (k->closed)
+		end(k);
+	if (closing)
 		return;
-	}
 	if (for_room)
 		PART_EACH(k->account, evicted, k->account);
 	if (k->want_room && !k->running)
@@ -433,11 +437,7 @@ static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 	struct tierplan_now now = {.ns = loop_clock()};
 	struct statvfs fs;
 
-	if (k->closed) {
-		free_if_idle(k);
-		return;
-	}
-	if (result < 0 || fstatvfs(k->account->fd, &fs) < 0)
+	if (k->closed || result < 0 || fstatvfs(k->account->fd, &fs) < 0)
 		return;
 	now.used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 	now.pool = k->account->tick.pool;
@@ -530,11 +530,8 @@ static void keeper_close(struct account *a)
 	if (!k)
 		return;
 	a->tier = NULL;
-	k->closed = true;
 	atomic_store_explicit(&k->stop, true, memory_order_relaxed);
-	if (k->timer.busy)
-		loop_cancel(a->host->loop, &k->timer);
-	free_if_idle(k);
+	end(k);
 }
 
 void tierkeeper_view(const struct account *a, struct tierkeeper_view *ret)
