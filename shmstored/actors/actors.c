@@ -182,7 +182,8 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
 	const struct actors_guest *whose;
 	int r = 0;
 
-	if (g && k && actors_keep_waits(k, g, w->step)) {
+	if (g && k && k->kept && k->kept->place == g &&
+	    (!k->core || w->step >= ACTORS_KEEP_STEPS)) { /* of a copy */
 		r = actors_keep_done(k, w);
 		if (r == ACTORS_LOADED)
 			loaded(k);

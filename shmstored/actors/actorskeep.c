@@ -29,13 +29,7 @@
 #include "leasename.h"
 #include "member.h"
 
-#define FETCH_MS   UINT64_C(10000)
-#define FIRST_STEP (UINT64_C(1) << 62) /* no step of a move has such a number */
-
-static struct actors *of_service(struct peers_service *s)
-{
-	return CONTAINER_OF(s, actors, service);
-}
+#define FETCH_MS UINT64_C(10000)
 
 bool actors_keeps(const struct actors_one *k)
 {
@@ -157,7 +151,7 @@ static int make_kept(struct actors *a, const struct actors_say_state *m, struct 
 int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peers_bulk *b,
 		      int *ret_fd)
 {
-	struct actors *a = of_service(s);
+	struct actors *a = CONTAINER_OF(s, actors, service);
 	struct actors_say_state m;
 	struct actors_guest *g;
 	struct actors_one *k;
@@ -186,7 +180,7 @@ int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peer
 static void fetch(struct actors_one *k, struct actors_guest *g, const struct actors_say_state *m,
 		  const char *text)
 {
-	k->kept->step = k->kept->step < FIRST_STEP ? FIRST_STEP : k->kept->step + 1;
+	k->kept->step = k->kept->step < ACTORS_KEEP_STEPS ? ACTORS_KEEP_STEPS : k->kept->step + 1;
 	k->kept->place = g;
 	k->kept->deadline_ms = actors_now_ms() + FETCH_MS;
 	k->kept->coming.is = true;
@@ -223,17 +217,6 @@ void actors_keep_here(struct actors_one *k, const struct actors_say_state *m, co
 	snprintf(all, sizeof(all), "%s\n%s", m->parent, text);
 	k->kept->coming.peer[0] = '\0';
 	fetch(k, g, m, all);
-}
-
-void actors_keep_yield(struct actors_one *k, const struct actors_guest *g)
-{
-	if (k->kept && g && k->kept->place == g)
-		actors_keep_forget(k);
-}
-
-bool actors_keep_waits(const struct actors_one *k, const struct actors_guest *g, uint64_t step)
-{
-	return k->kept && k->kept->place == g && (!k->core || step >= FIRST_STEP);
 }
 
 /* Gives the file a name, and the place an order to take it. 0, -errno. */
@@ -274,7 +257,7 @@ static int offer(struct actors_one *k, struct actors_guest *g, const struct acto
 void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct peers_bulk *b,
 			 int fd)
 {
-	struct actors *a = of_service(s);
+	struct actors *a = CONTAINER_OF(s, actors, service);
 	struct actors_say_state m;
 	char options[WIRE_ACTOR_OPTIONS + 1] = "", why[CONFIG_WHY];
 	struct actors_guest *g;
@@ -335,7 +318,7 @@ bool actors_keep_recover(struct actors_one *k, uint64_t version)
 		return true;
 	}
 	kept->loading = true;
-	kept->step = kept->step < FIRST_STEP ? FIRST_STEP : kept->step + 1;
+	kept->step = kept->step < ACTORS_KEEP_STEPS ? ACTORS_KEEP_STEPS : kept->step + 1;
 	kept->deadline_ms =
 		actors_now_ms() + (kept->meta.said.step_ms ? kept->meta.said.step_ms : FETCH_MS);
 	actors_guest_order(kept->place, k,

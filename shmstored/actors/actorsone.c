@@ -204,7 +204,8 @@ static void act(void *arg, const struct actor_order *o)
 			break;
 		}
 		k->to = actors_guest_place(k->of, k->key.uid, o->peer);
-		actors_keep_yield(k, k->to);
+		if (k->to)
+			actors_keep_left(k, k->to);
 		order_there(k, WIRE_ACTOR_FETCH, k->last_version);
 		break;
 	case ACTOR_DESERIALIZE:

@@ -7,11 +7,6 @@
 
 #include "host.h"
 
-static struct actors *of_service(struct peers_service *s)
-{
-	return CONTAINER_OF(s, actors, service);
-}
-
 /* ---- messages -------------------------------------------------------------------------------- */
 
 static void handle(struct actors_one *k, struct peer *p, uint16_t type, const struct actors_say *m)
@@ -69,7 +64,7 @@ static bool take_say(struct actors *a, struct peer *p, uint16_t type, const char
 static bool on_message(struct peers_service *s, struct peer *p, uint16_t type, const char *body,
 		       size_t n)
 {
-	struct actors *a = of_service(s);
+	struct actors *a = CONTAINER_OF(s, actors, service);
 	bool right;
 
 	if (a->host->draining)
@@ -93,7 +88,7 @@ static bool on_message(struct peers_service *s, struct peer *p, uint16_t type, c
 
 static void on_up(struct peers_service *s, struct peer *p)
 {
-	struct actors *a = of_service(s);
+	struct actors *a = CONTAINER_OF(s, actors, service);
 	struct actors_one *k, *next;
 
 	if (a->host->draining)
@@ -115,7 +110,7 @@ static void on_up(struct peers_service *s, struct peer *p)
 
 static void on_down(struct peers_service *s, struct peer *p)
 {
-	struct actors *a = of_service(s);
+	struct actors *a = CONTAINER_OF(s, actors, service);
 	struct actors_one *k, *next;
 
 	if (a->host->draining)

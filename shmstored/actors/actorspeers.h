@@ -177,20 +177,17 @@ int actors_handoff(const struct member *m);
 struct actors_guest *actors_keep_place(const struct actors_one *k);
 /* It was saved: that place takes a copy. text: where the state is. */
 void actors_keep_here(struct actors_one *k, const struct actors_say_state *m, const char *text);
-/* The actor moves to that place: the copy there is none any more. */
-void actors_keep_yield(struct actors_one *k, const struct actors_guest *g);
-/* Is the place's answer to this step awaited for a copy? */
-bool actors_keep_waits(const struct actors_one *k, const struct actors_guest *g, uint64_t step);
 
 int actors_keep_begin(struct peers_service *s, struct peer *p, const struct peers_bulk *b,
 		      int *ret_fd);
 void actors_keep_arrived(struct peers_service *s, struct peer *p, const struct peers_bulk *b,
 			 int fd);
-#define ACTORS_LOADED 1
+#define ACTORS_LOADED     1
+#define ACTORS_KEEP_STEPS (UINT64_C(1) << 62) /* its steps begin there, and those of moves do not */
 /* The place says how FETCH or LOAD ended. 0; ACTORS_LOADED: it has made the actor of the copy;
  * -ESTALE. */
 int actors_keep_done(struct actors_one *k, const struct wire_actor_done *w);
-/* The place's connection has ended. */
+/* The place's connection has ended, or the actor moves there: the copy there is none any more. */
 void actors_keep_left(struct actors_one *k, const struct actors_guest *g);
 /* The copy is none any more, and the others are told. */
 void actors_keep_forget(struct actors_one *k);

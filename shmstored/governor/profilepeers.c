@@ -54,11 +54,6 @@ struct meta {
 	uint32_t uid, reserved;
 };
 
-static struct profilepeers *of_service(struct peers_service *s)
-{
-	return CONTAINER_OF(s, profilepeers, service);
-}
-
 /* ---- the view -------------------------------------------------------------------------------- */
 
 static void look_again(struct profilepeers *pp, uint32_t uid)
@@ -174,7 +169,7 @@ static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 
 static void on_up(struct peers_service *s, struct peer *p)
 {
-	struct profilepeers *pp = of_service(s);
+	struct profilepeers *pp = CONTAINER_OF(s, profilepeers, service);
 	uint32_t uid = 0;
 
 	for (; (uid = profiles_next(pp->profiles, uid)) != UINT32_MAX; uid++)
@@ -257,7 +252,7 @@ static int take(struct profilepeers *pp, const struct peer *p, const struct peer
 
 static void on_arrived(struct peers_service *s, struct peer *p, const struct peers_bulk *b, int fd)
 {
-	int r = take(of_service(s), p, b, fd);
+	int r = take(CONTAINER_OF(s, profilepeers, service), p, b, fd);
 
 	close(fd);
 	peer_answer(p, b->id, r);

@@ -28,16 +28,6 @@
 static void on_in(struct loop_op *op, int result, unsigned flags);
 static void on_out(struct loop_op *op, int result, unsigned flags);
 
-static struct peer *of_in(struct loop_op *op)
-{
-	return CONTAINER_OF(op, peer, in_op);
-}
-
-static struct peer *of_out(struct loop_op *op)
-{
-	return CONTAINER_OF(op, peer, out_op);
-}
-
 /* ---- its life -------------------------------------------------------------------------------- */
 
 static void free_if_idle(struct peer *l)
@@ -146,7 +136,7 @@ static bool make_room(struct peer *l, size_t n)
 	return true;
 }
 
-static void send_parts(struct peer *l, uint16_t type, const struct iovec *parts, int n)
+void peer_send(struct peer *l, uint16_t type, const struct iovec *parts, int n)
 {
 	struct peerlink_header h = {.size = sizeof(h), .type = type};
 
@@ -171,14 +161,9 @@ static void send_parts(struct peer *l, uint16_t type, const struct iovec *parts,
 	push(l);
 }
 
-void peer_send(struct peer *p, uint16_t type, const struct iovec *parts, int n)
-{
-	send_parts(p, type, parts, n);
-}
-
 static void on_out(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
-	struct peer *l = of_out(op);
+	struct peer *l = CONTAINER_OF(op, peer, out_op);
 
 	if (!l->closing) {
 		push(l);
@@ -269,7 +254,7 @@ static void say_hello(struct peer *l)
 		.magic = PEERLINK_MAGIC, .version = PEERLINK_VERSION, .uid = (uint32_t)geteuid()};
 
 	strncpy(h.name, peers_own_name(l->of), sizeof(h.name) - 1);
-	send_parts(l, PEERS_HELLO, &(struct iovec){&h, sizeof(h)}, 1);
+	peer_send(l, PEERS_HELLO, &(struct iovec){&h, sizeof(h)}, 1);
 }
 
 static const char *connected(struct peer *l)
@@ -319,7 +304,7 @@ bool peerlink_has_spoken(const struct peer *l)
 
 static void on_in(struct loop_op *op, int result, UNUSED unsigned flags)
 {
-	struct peer *l = of_in(op);
+	struct peer *l = CONTAINER_OF(op, peer, in_op);
 	short events = POLLIN;
 	const char *why;
 
@@ -347,7 +332,7 @@ void peerlink_tick(struct peer *l, uint64_t now_ms, uint64_t timeout_ms)
 		peerlink_drop(l, "it does not answer what it was sent");
 	else if (l->up &&
 		 now_ms >= l->said_ms + (timeout_ms / 4 < SAY_MS ? timeout_ms / 4 : SAY_MS))
-		send_parts(l, PEERS_PING, NULL, 0);
+		peer_send(l, PEERS_PING, NULL, 0);
 }
 
 const char *peer_name(const struct peer *p)

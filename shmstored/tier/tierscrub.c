@@ -78,14 +78,9 @@ static int on_progress(uint64_t bytes, UNUSED uint64_t bytes_all, void *arg)
 	       scanner_stopping(k->account->host->scanner);
 }
 
-static struct tierscrub *of(struct scanner_job *job)
-{
-	return CONTAINER_OF(job, tierscrub, job);
-}
-
 static void run(struct scanner_job *job)
 {
-	struct tierscrub *k = of(job);
+	struct tierscrub *k = CONTAINER_OF(job, tierscrub, job);
 	struct shmstore_tier_verify what = {.size = sizeof(what),
 					    .rate = k->rate,
 					    .fn = on_file,
@@ -130,7 +125,7 @@ static void tell(struct tierscrub *k)
 
 static void done(struct scanner_job *job)
 {
-	struct tierscrub *k = of(job);
+	struct tierscrub *k = CONTAINER_OF(job, tierscrub, job);
 
 	k->running = false;
 	if (!k->closed && !k->account->closing)
