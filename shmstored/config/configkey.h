@@ -29,7 +29,6 @@ enum configkey_kind {
 	KEY_STRATEGY,
 	KEY_RATIO,
 	KEY_NUMBER, /* of 64 bits */
-	KEY_NUMBER_OR_NONE,
 	KEY_STAGE_MODE,
 	KEY_CONFLICT,
 	KEY_POLICY,
