@@ -63,8 +63,7 @@ static const struct argp_option options[] = {
 	 "read the configuration, say what is wrong with it, and exit", 0},
 	{"host-total", KEY_HOST_TOTAL, "SIZE", 0,
 	 "take the host for one of SIZE bytes, of which registered processes and partitions use "
-	 "what they have "
-	 "(pressure.host-total)",
+	 "what they have (pressure.host-total)",
 	 0},
 	{NULL, 0, NULL, 0, NULL, 0},
 };

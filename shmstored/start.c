@@ -108,9 +108,8 @@ static void link_partitions(const struct host *h, bool make)
 		if (make && symlink(c->socket, path) < 0)
 			log_say(LOG_WARNING, LOG_FIELDS(.object = path, .error = -errno),
 				"the stores of this partition do not find the daemon by "
-				"themselves, for want of this "
-				"symlink; "
-				"set SHMSTORE_SOCKET=%s for them",
+				"themselves, for want of this symlink; set SHMSTORE_SOCKET=%s for "
+				"them",
 				c->socket);
 	}
 }
@@ -265,12 +264,9 @@ int host_reload(struct host *h, struct config *config)
 	if (needs_restart(h, config)) {
 		log_say(LOG_ERR, LOG_FIELDS(.error = -EBUSY),
 			"the new configuration changes socket, http, arbiter.enabled, "
-			"pressure.enabled, "
-			"pressure.proc-root, the list of partitions, whether and where profiles "
-			"are kept, which "
-			"other daemons there are, or what a worker has outside of stages, which "
-			"needs a restart; "
-			"nothing was changed");
+			"pressure.enabled, pressure.proc-root, the list of partitions, whether and "
+			"where profiles are kept, which other daemons there are, or what a worker "
+			"has outside of stages, which needs a restart; nothing was changed");
 		return -EBUSY;
 	}
 	h->config = config;

@@ -178,8 +178,7 @@ bool actors_copy_saved(struct actors_one *k, const char *text)
 	if (fd < 0) {
 		log_say(LOG_WARNING, LOG_FIELDS(.object = k->key.name, .error = fd),
 			"an actor of user %u was saved, and is not copied: its state is no file of "
-			"its store, or "
-			"it is gone",
+			"its store, or it is gone",
 			k->key.uid);
 		return false;
 	}

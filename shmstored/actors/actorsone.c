@@ -150,8 +150,7 @@ static void say_failure(struct actors_one *k, enum actor_state what)
 	}
 	log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name, .error = 0),
 		"an actor of user %u was not moved: it had %s, and that failed or took too long; "
-		"it goes on where it "
-		"was",
+		"it goes on where it was",
 		k->key.uid, name_of(what));
 }
 

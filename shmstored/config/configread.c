@@ -343,8 +343,7 @@ static int take_rule(cfg_t *cfg, struct config *c)
 	if (r == -EINVAL)
 		cfg_error(cfg,
 			  "handoff \"%s\": \"%s\": no such user or group; it takes user:NAME, "
-			  "group:NAME, uid:N, gid:N "
-			  "or any",
+			  "group:NAME, uid:N, gid:N or any",
 			  cfg_title(cfg), bad);
 	return r;
 }
@@ -388,8 +387,7 @@ static int take_word(const char *word, size_t n, struct config_copies *to, char 
 	}
 	snprintf(why, CONFIG_WHY,
 		 "\"%.*s\" says nothing of copies of an actor: it takes KEY=VALUE with the keys of "
-		 "the section peers, "
-		 "as num=explicit:2",
+		 "the section peers, as num=explicit:2",
 		 (int)(n < 64 ? n : 64), word);
 	return -EINVAL;
 }

@@ -155,9 +155,8 @@ static void look_at_killed(struct preempt *p, struct preempt_victim *v)
 	} else if (host->mono_ns - v->killed_mono_ns >= STUCK_NS) {
 		log_say(LOG_WARNING, LOG_FIELDS(.error = 0),
 			"process %d of user %u was sent SIGKILL and does not die: it is traced, or "
-			"waits in the "
-			"kernel (see "
-			"/proc/%d/status and wchan); others are preempted without waiting for it",
+			"waits in the kernel (see /proc/%d/status and wchan); others are preempted "
+			"without waiting for it",
 			(int)v->record.pid, (unsigned)v->record.uid, (int)v->record.pid);
 		set_step(p, v, PREEMPT_STUCK);
 	}
@@ -426,9 +425,7 @@ static void end_orphans(struct preempt *p)
 		if (syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0)
 			log_say(LOG_NOTICE, LOG_FIELDS(.conn = conn_name(c)),
 				"process %d of user %u was sent SIGKILL: the parent of its actors "
-				"has died, and it did "
-				"not "
-				"drop them",
+				"has died, and it did not drop them",
 				(int)conn_peer(c)->pid, (unsigned)conn_peer(c)->uid);
 		close(fd);
 	}

@@ -242,8 +242,7 @@ static void open_directory(struct profiles *p)
 	if (p->dir_fd < 0)
 		log_say(LOG_WARNING, LOG_FIELDS(.object = p->path, .error = p->dir_fd),
 			"profiles are not kept beyond this daemon's life: %s; set profile { "
-			"directory = ... } in "
-			"shmstored.conf",
+			"directory = ... } in shmstored.conf",
 			p->dir_fd == -EBUSY ? "another daemon uses the directory"
 			: p->dir_fd == -EPERM
 				? "the directory is another user's, or others may write to it"
@@ -421,8 +420,7 @@ void profiles_admitted(struct profiles *p)
 	if (p->host->config->profile.strategy.adaptive && adaptation_admitted(&p->adaptation))
 		log_say(LOG_NOTICE, LOG_FIELDS(.error = 0),
 			"profiles: %u tasks never used %u%% of what was reserved for them: "
-			"estimates are by %s from "
-			"now on",
+			"estimates are by %s from now on",
 			ADAPTATION_WINDOW, ADAPTATION_USED,
 			profile_strategy_name(p->adaptation.now));
 }

@@ -92,8 +92,7 @@ static int take_lock(struct socket *s, const char **ret_what)
 	s->lock_fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (s->lock_fd < 0)
 		return failed("open() of its lock, a file beside it that ends in .lock, failed; "
-			      "remove that, or name "
-			      "another place with --socket",
+			      "remove that, or name another place with --socket",
 			      ret_what);
 	if (flock(s->lock_fd, LOCK_EX | LOCK_NB) == 0)
 		return 0;

@@ -423,9 +423,8 @@ static bool held_by_a_user(const struct account *a, int fd)
 		return false;
 	log_say(LOG_WARNING, LOG_FIELDS(.object = a->path),
 		"process %d of user %u holds the lock of the partition's marker, and is no daemon: "
-		"watching without "
-		"it; "
-		"should we end meanwhile, stores that need more credit get none",
+		"watching without it; should we end meanwhile, stores that need more credit get "
+		"none",
 		pid, (unsigned)uid);
 	return true;
 }

@@ -50,13 +50,10 @@ static const char *why_not(int error)
 		return "the user has another of that name";
 	case -ENOENT:
 		return "no such actor, or it is not here: the user has none of that name, or it is "
-		       "just being found "
-		       "again "
-		       "after a start of the daemon";
+		       "just being found again after a start of the daemon";
 	case -EBUSY:
 		return "the actor is being moved, or this connection is a place of another name, "
-		       "or asks for an order "
-		       "already";
+		       "or asks for an order already";
 	case -EINVAL:
 		return "the actor has a level, and cannot both save and load its state, so that it "
 		       "cannot be preempted";
@@ -65,8 +62,7 @@ static const char *why_not(int error)
 		       "and load its state";
 	case -ESTALE:
 		return "nobody asked for that, or not any more; or no such place is there, or the "
-		       "actor is there "
-		       "already";
+		       "actor is there already";
 	case -EMFILE:
 		return "too many actors of this place, children of children, or calls that wait: "
 		       "1024 of each, and 16";
@@ -92,8 +88,7 @@ static int wrong_name(struct conn *c, uint64_t serial)
 {
 	return conn_refuse(c, serial, -EINVAL,
 			   "a name of an actor or of a place has 1 to %u printable bytes, no "
-			   "blank, no slash, and no dot in "
-			   "front",
+			   "blank, no slash, and no dot in front",
 			   WIRE_ACTOR_NAME);
 }
 

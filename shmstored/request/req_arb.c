@@ -82,9 +82,8 @@ static int refuse(struct conn *c, uint64_t serial, int error)
 	if (error == -EMFILE)
 		return conn_refuse(c, serial, error,
 				   "too many contexts, tasks, pools or reservations of one store: "
-				   "end some, or raise "
-				   "arbiter.max-contexts, max-tasks, max-pools or max-reservations "
-				   "in shmstored.conf");
+				   "end some, or raise arbiter.max-contexts, max-tasks, max-pools "
+				   "or max-reservations in shmstored.conf");
 	return conn_refuse(c, serial, error, "the daemon is out of memory");
 }
 

@@ -83,8 +83,7 @@ DISPATCH_HANDLER(stage_query)
 	if (!stage_ask_fits(&ask) || body->nonshare_ppm > PPM)
 		return conn_refuse(c, serial, -EINVAL,
 				   "a stage has 0 to 2^40 operators of each kind, and no more of "
-				   "its bytes than all can be "
-				   "unshareable");
+				   "its bytes than all can be unshareable");
 	r = stages_query(m, &ask, &a);
 	return r < 0 ? failed(c, serial, r) : stages_send(c, serial, &a);
 }
