@@ -18,9 +18,12 @@ void jsonmake_begin(void)
 	failed = false;
 }
 
-bool jsonmake_failed(void)
+struct json_object *jsonmake_end(struct json_object *o)
 {
-	return failed;
+	if (!failed)
+		return o;
+	json_object_put(o);
+	return NULL;
 }
 
 static struct json_object *checked(struct json_object *o)
@@ -40,19 +43,14 @@ struct json_object *jsonmake_new_list(void)
 	return checked(json_object_new_array());
 }
 
-static struct json_object *add(struct json_object *o, const char *name, struct json_object *child)
+struct json_object *jsonmake_child(struct json_object *o, const char *name,
+				   struct json_object *child)
 {
 	if (o && json_object_object_add(o, name, child) == 0)
 		return child;
 	failed = true;
 	json_object_put(child);
 	return NULL;
-}
-
-struct json_object *jsonmake_child(struct json_object *o, const char *name,
-				   struct json_object *child)
-{
-	return add(o, name, child);
 }
 
 struct json_object *jsonmake_append(struct json_object *list, struct json_object *item)
@@ -94,7 +92,7 @@ void jsonmake_flag(struct json_object *o, const char *name, bool value)
 
 void jsonmake_null(struct json_object *o, const char *name)
 {
-	add(o, name, NULL);
+	jsonmake_child(o, name, NULL);
 }
 
 static struct json_object *bytes_of(const void *bytes, size_t size)

@@ -2,7 +2,7 @@
 /*
  * jsonmake.h: documents in JSON, by json-c, for the daemon and the tool. Text that is not printable
  * UTF-8 is escaped (printable.h), so that what comes out is always valid. Where memory is out, a
- * member is missing or null, and jsonmake_failed() says so: looked at once, at the end, instead of
+ * member is missing or null, and jsonmake_end() says so: looked at once, at the end, instead of
  * after every member. Each thread has its own.
  */
 #ifndef JSONMAKE_H
@@ -16,7 +16,8 @@ struct json_object;
 
 /* Forgets earlier failures. */
 void jsonmake_begin(void);
-bool jsonmake_failed(void);
+/* o; NULL: memory was out since then, and o is gone. */
+struct json_object *jsonmake_end(struct json_object *o);
 
 struct json_object *jsonmake_new(void);
 struct json_object *jsonmake_new_list(void);

@@ -13,6 +13,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <shmstore/inspect.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +112,7 @@ static int make_unnamed(int dir)
 	if (fd >= 0 ||
 	    (errno != EISDIR && errno != EOPNOTSUPP && errno != EPERM && errno != ENOSYS))
 		return fd < 0 ? -errno : fd;
-	r = leasename_make(leasename_now_ms() + 2 * FETCH_MS, lease);
+	r = leasename_make(shmstore_lease_clock_ms() + 2 * FETCH_MS, lease);
 	fd = r < 0 ? r
 		   : openat(dir, lease, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, 0400);
 	return r == 0 && fd < 0 ? -errno : fd;
@@ -231,7 +232,7 @@ static int offer(struct actors_one *k, struct actors_guest *g, const struct acto
 	int dir = actors_handoff(member), n, r = dir < 0 ? dir : 0;
 
 	if (r == 0)
-		r = leasename_make(leasename_now_ms() + 2 * FETCH_MS, lease);
+		r = leasename_make(shmstore_lease_clock_ms() + 2 * FETCH_MS, lease);
 	snprintf(proc, sizeof(proc), "/proc/self/fd/%d", fd);
 	if (r == 0 && linkat(AT_FDCWD, proc, dir, lease, AT_SYMLINK_FOLLOW) < 0)
 		r = -errno;

@@ -3,7 +3,6 @@
 #include "leasename.h"
 
 #include <errno.h>
-#include <shmstore/inspect.h>
 #include <sys/random.h>
 
 int leasename_make(uint64_t expiry_ms, char ret_name[SHMS_LEASE_NAME_SIZE])
@@ -14,9 +13,4 @@ int leasename_make(uint64_t expiry_ms, char ret_name[SHMS_LEASE_NAME_SIZE])
 		return -EIO;
 	shms_lease_text(expiry_ms, nonce, ret_name);
 	return 0;
-}
-
-uint64_t leasename_now_ms(void)
-{
-	return shmstore_lease_clock_ms();
 }

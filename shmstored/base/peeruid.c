@@ -39,28 +39,18 @@ static bool is_netlink(int fd, int protocol)
 	       getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &is, &size) == 0 && is == protocol;
 }
 
-/* protocol: netlink's; -1: TCP. */
-static int find(int protocol)
+int handed_socket(int protocol)
 {
 	int n = sd_listen_fds(0);
 
 	for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + n; fd++) {
-		if (protocol < 0 ? sd_is_socket_inet(fd, AF_UNSPEC, SOCK_STREAM, 1, 0) <= 0
-				 : !is_netlink(fd, protocol))
+		if (protocol == HANDED_TCP
+			    ? sd_is_socket_inet(fd, AF_UNSPEC, SOCK_STREAM, 1, 0) <= 0
+			    : !is_netlink(fd, protocol))
 			continue;
 		return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : fd;
 	}
 	return n < 0 ? n : -ENOENT;
-}
-
-int handed_tcp(void)
-{
-	return find(-1);
-}
-
-int handed_netlink(int protocol)
-{
-	return find(protocol);
 }
 
 struct peeruid {
@@ -80,7 +70,7 @@ int peeruid_new(struct peeruid **ret)
 
 	if (!p)
 		return -ENOMEM;
-	p->fd = handed_netlink(NETLINK_SOCK_DIAG);
+	p->fd = handed_socket(NETLINK_SOCK_DIAG);
 	if (p->fd < 0)
 		p->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
 			       NETLINK_SOCK_DIAG);

@@ -10,10 +10,10 @@
 /* Sockets that the service manager made for us (sd_listen_fds(3)): they may be of a network
  * namespace that we are not in. */
 
-/* The descriptor, CLOEXEC and ours from here on: a listening TCP socket; a netlink socket of that
- * protocol. -ENOENT: none was handed over. */
-int handed_tcp(void);
-int handed_netlink(int protocol);
+#define HANDED_TCP (-1)
+/* The descriptor, CLOEXEC and ours from here on: a netlink socket of that protocol; HANDED_TCP: a
+ * listening TCP socket. -ENOENT: none was handed over. */
+int handed_socket(int protocol);
 
 struct peeruid;
 

@@ -4,8 +4,8 @@
  * of all other daemons. It is made anew when one of these comes, and fed with the own one
  * meanwhile.
  *
- * Nothing of it is written to a file: a daemon that starts has its own
- * profile, and gets the others'.
+ * What a daemon knew is known still when its link is down. Nothing of it is written to a file: a
+ * daemon that starts has its own profile, and gets the others'.
  */
 
 #include <errno.h>
@@ -73,8 +73,7 @@ static void look_again(struct profilepeers *pp, uint32_t uid)
 		profile_free(view);
 		log_say(LOG_WARNING, LOG_FIELDS(.error = r),
 			"what other daemons know of tasks of user %u is not used for now: out of "
-			"memory, or too many "
-			"users",
+			"memory, or too many users",
 			uid);
 	}
 }
@@ -176,18 +175,7 @@ static void on_up(struct peers_service *s, struct peer *p)
 		send_profile(pp, uid, p);
 }
 
-static void on_down(UNUSED struct peers_service *s, struct peer *p)
-{
-	(void)p; /* what it knew is known still */
-}
-
 /* ---- taking ---------------------------------------------------------------------------------- */
-
-static bool on_message(UNUSED struct peers_service *s, UNUSED struct peer *p, UNUSED uint16_t type,
-		       UNUSED const char *body, UNUSED size_t n)
-{
-	return false; /* profiles are bulks */
-}
 
 static int on_begin(UNUSED struct peers_service *s, struct peer *p, const struct peers_bulk *b,
 		    int *ret_fd)
@@ -276,8 +264,6 @@ int profilepeers_new(struct host *h, struct profiles *p, struct profilepeers **r
 	pp->service = (struct peers_service){.first = PEERS_PROFILES,
 					     .last = PEERS_PROFILES,
 					     .up = on_up,
-					     .down = on_down,
-					     .message = on_message,
 					     .begin = on_begin,
 					     .arrived = on_arrived};
 	peers_add(h->peers, &pp->service);

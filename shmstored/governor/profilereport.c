@@ -106,8 +106,5 @@ struct json_object *profilereport_make(const struct host *h, bool all, uint32_t 
 										      : NULL;
 		     k; k = k->hh.next)
 			add_running(running, c, k);
-	if (!jsonmake_failed())
-		return o;
-	json_object_put(o);
-	return NULL;
+	return jsonmake_end(o);
 }

@@ -200,7 +200,7 @@ static bool message(struct peer *l, uint16_t type, const char *body, size_t n)
 	if (type >= PEERS_BULK && type <= PEERS_ANSWER)
 		return peerbulk_message(l, type, body, n);
 	s = peers_service_of(l->of, type);
-	return s && s->message(s, l, type, body, n);
+	return s && s->message && s->message(s, l, type, body, n);
 }
 
 /* Handles all messages that are whole. NULL, or why the connection has to end. */

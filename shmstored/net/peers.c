@@ -178,7 +178,8 @@ void peers_left(struct peer *l)
 	if (l->to && l->to->link == l)
 		l->to->link = NULL;
 	for (struct peers_service *s = l->up ? p->services : NULL; s; s = s->next)
-		s->down(s, l);
+		if (s->down)
+			s->down(s, l);
 }
 
 static void add_link(struct peers *p, struct peer *l)

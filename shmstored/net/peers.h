@@ -56,9 +56,9 @@ struct peers_service {
 	struct peers_service *next;
 	uint16_t first, last; /* types of its messages and bulks */
 	void (*up)(struct peers_service *s, struct peer *p);
-	void (*down)(struct peers_service *s, struct peer *p);
+	void (*down)(struct peers_service *s, struct peer *p); /* may be NULL */
 	/* body: valid during the call, not aligned. False: this is no
-	 * message; the connection ends. */
+	 * message; the connection ends. NULL: it has no messages, only bulks. */
 	bool (*message)(struct peers_service *s, struct peer *p, uint16_t type, const char *body,
 			size_t n);
 	/*

@@ -27,6 +27,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <shmstore/inspect.h>
 #include <shmstore/shmstore.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -358,7 +359,7 @@ static int open_file(const struct broker_ask *ask, struct source *from, struct b
 static int find(const struct broker_ask *ask, struct source *from, struct broker_answer *ret)
 {
 	const char *part = ask->lease_ms ? "objects" : "handoff";
-	uint64_t now_ms = leasename_now_ms();
+	uint64_t now_ms = shmstore_lease_clock_ms();
 	int r;
 
 	from->name = own_name(ask, part);
@@ -473,7 +474,7 @@ static int run(const struct broker_ask *ask, struct source *from, int *inbox_fd,
 	r = inbox_open(ask->partition, ask->partition_fd, ask->to, inbox_fd, &ret->why);
 	if (r < 0)
 		return r;
-	if (inbox_room(*inbox_fd, from->st.st_uid, leasename_now_ms()) < 0)
+	if (inbox_room(*inbox_fd, from->st.st_uid, shmstore_lease_clock_ms()) < 0)
 		return fail(ret, -EDQUOT,
 			    "the receiver's inbox is full: it has to take, or to delete, what is "
 			    "there");

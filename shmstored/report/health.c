@@ -78,8 +78,5 @@ struct json_object *health_make(const struct host *h, const struct lateness *l, 
 	jsonmake_text(o, "status", well ? "ok" : "unwell");
 	jsonmake_child(o, "reasons", reasons);
 	*ret_well = well;
-	if (!jsonmake_failed())
-		return o;
-	json_object_put(o);
-	return NULL;
+	return jsonmake_end(o);
 }

@@ -168,10 +168,7 @@ struct json_object *report_make_since(struct host *h, enum wire_question what, c
 		parts[what].host(&v, h, jsonmake_child(o, parts[what].name, jsonmake_new()));
 	else
 		events_part(&v, h, o);
-	if (!jsonmake_failed())
-		return o;
-	json_object_put(o);
-	return NULL;
+	return jsonmake_end(o);
 }
 
 struct json_object *report_make(struct host *h, enum wire_question what, const char *path,

@@ -432,7 +432,7 @@ static int take_socket(bool *ret_loopback)
 {
 	struct sockaddr_storage address = {.ss_family = AF_UNSPEC};
 	socklen_t size = sizeof(address);
-	int fd = handed_tcp();
+	int fd = handed_socket(HANDED_TCP);
 
 	if (fd >= 0 && getsockname(fd, (struct sockaddr *)&address, &size) == 0)
 		*ret_loopback = is_loopback((const struct sockaddr *)&address);

@@ -124,7 +124,8 @@ static void run(struct scanner_job *job)
 	r->actions = jsonmake_new_list();
 	r->result = shmstore_partition_reap(r->account->partition, r->path, 0, add_action, r,
 					    &r->report, &r->expiry_ms);
-	if (r->result == 0 && jsonmake_failed())
+	r->actions = jsonmake_end(r->actions);
+	if (r->result == 0 && !r->actions)
 		r->result = -ENOMEM;
 }
 
@@ -176,11 +177,7 @@ static void reply(struct reaping *r)
 		return;
 	}
 	jsonmake_begin();
-	o = document(r);
-	if (jsonmake_failed()) {
-		json_object_put(o);
-		o = NULL;
-	}
+	o = jsonmake_end(document(r));
 	conn_send_object(r->conn, r->serial, o, "it was reaped, but there is no memory to say how");
 }
 

@@ -8,6 +8,7 @@
 #include <criterion/parameterized.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <shmstore/inspect.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -219,7 +220,7 @@ Test(broker, a_received_object_goes_to_stores_of_the_same_user_only)
 
 	/* To a third user: also not where the receiver got a lease of it somehow. */
 	char lease[SHMS_LEASE_NAME_SIZE], named[2 * SCRATCH_PATH];
-	cr_assert_eq(leasename_make(leasename_now_ms() + 60000, lease), 0);
+	cr_assert_eq(leasename_make(shmstore_lease_clock_ms() + 60000, lease), 0);
 	snprintf(named, sizeof(named), "%s/stores/receiver/handoff/%s", scene_path, lease);
 	cr_assert_eq(link(scene_below("stores/receiver/objects/x"), named), 0);
 	scene_ask_for(&ask, named);
@@ -274,7 +275,7 @@ static enum trick current;
 static int trick(const char *arg)
 {
 	char expired[64], named[2 * SCRATCH_PATH], plain[2 * SCRATCH_PATH];
-	uint64_t ms = leasename_now_ms();
+	uint64_t ms = shmstore_lease_clock_ms();
 
 	(void)arg;
 	snprintf(named, sizeof(named), "%s", scene_ticket->path);

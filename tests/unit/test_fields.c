@@ -54,7 +54,7 @@ static const struct field of_thing[] = {
 static void expect(struct json_object *o, const char *text)
 {
 	cr_assert_str_eq(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN), text);
-	cr_assert_not(jsonmake_failed());
+	cr_assert_eq(jsonmake_end(o), o);
 	json_object_put(o);
 }
 

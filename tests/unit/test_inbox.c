@@ -4,6 +4,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <shmstore/inspect.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -165,7 +166,7 @@ static void fill(int fd, unsigned n, uid_t donor, uint64_t expiry_ms)
 
 Test(inbox, no_donor_fills_an_inbox)
 {
-	uint64_t now = leasename_now_ms(), later = now + 60000;
+	uint64_t now = shmstore_lease_clock_ms(), later = now + 60000;
 	struct broker_answer a;
 	const char *why;
 	int fd;

@@ -16,7 +16,7 @@
 
 static const char *text_of(struct json_object *o, int flags)
 {
-	const char *text = jsonmake_failed() ? NULL : json_object_to_json_string_ext(o, flags);
+	const char *text = (o = jsonmake_end(o)) ? json_object_to_json_string_ext(o, flags) : NULL;
 
 	if (!text)
 		message_no_memory();
