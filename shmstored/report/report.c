@@ -12,6 +12,7 @@
 #include <json-c/json.h>
 #include <json-c/printbuf.h>
 #include <shmstore/shmstore.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "account.h"
@@ -117,38 +118,54 @@ static void report_profiles(const struct report_view *v, struct host *h, struct 
 		jsonmake_child(o, "known", known);
 }
 
-/* The answer to each question: of each partition, or of the host, by a name in the document.
- * Without either: events. */
+/* The questions by the names that HTTP has for them, and the answer to each: of each partition, or
+ * of the host, in a member of that name. Events are a member of the document's own. */
 static const struct {
+	const char *name;
 	part *partition;
 	void (*host)(const struct report_view *v, struct host *h, struct json_object *o);
-	const char *name;
 } parts[] = {
-	[WIRE_QUERY_STATUS] = {report_status},
-	[WIRE_QUERY_RECONCILE] = {report_status},
-	[WIRE_QUERY_WORKERS] = {report_workers},
-	[WIRE_QUERY_QUOTA] = {report_quota},
-	[WIRE_QUERY_HOLDERS] = {report_holders},
-	[WIRE_QUERY_HISTORY] = {report_history},
-	[WIRE_QUERY_ARBITER] = {report_arbiter},
-	[WIRE_QUERY_ARB_LOG] = {report_arb_log},
-	[WIRE_QUERY_STAGES] = {report_stages},
-	[WIRE_QUERY_MEMORY] = {NULL, report_memory, "memory"},
-	[WIRE_QUERY_GATE] = {NULL, report_gate, "gate"},
-	[WIRE_QUERY_ACTORS] = {NULL, report_actors, "actors"},
-	[WIRE_QUERY_PROFILES] = {NULL, report_profiles, "profiles"},
+	[WIRE_QUERY_STATUS] = {"status", report_status},
+	[WIRE_QUERY_RECONCILE] = {NULL, report_status},
+	[WIRE_QUERY_WORKERS] = {"workers", report_workers},
+	[WIRE_QUERY_QUOTA] = {"quota", report_quota},
+	[WIRE_QUERY_HOLDERS] = {"holders", report_holders},
+	[WIRE_QUERY_HISTORY] = {"history", report_history},
+	[WIRE_QUERY_EVENTS] = {"events", NULL, events_part},
+	[WIRE_QUERY_ARBITER] = {"arbiter", report_arbiter},
+	[WIRE_QUERY_ARB_LOG] = {"arb_log", report_arb_log},
+	[WIRE_QUERY_STAGES] = {"stages", report_stages},
+	[WIRE_QUERY_MEMORY] = {"memory", NULL, report_memory},
+	[WIRE_QUERY_GATE] = {"gate", NULL, report_gate},
+	[WIRE_QUERY_ACTORS] = {"actors", NULL, report_actors},
+	[WIRE_QUERY_PROFILES] = {"profiles", NULL, report_profiles},
 };
 #define N_PARTS (sizeof(parts) / sizeof(parts[0]))
 
-struct json_object *report_make_since(struct host *h, enum wire_question what, const char *path,
-				      unsigned uid, uint64_t since)
+bool report_answers(uint32_t what)
+{
+	return what < N_PARTS && (parts[what].partition || parts[what].host);
+}
+
+enum wire_question report_question(const char *name)
+{
+	unsigned what = N_PARTS;
+
+	while (what-- > 0)
+		if (parts[what].name && strcmp(parts[what].name, name) == 0)
+			return (enum wire_question)what;
+	return 0;
+}
+
+struct json_object *report_make(struct host *h, enum wire_question what, const char *path,
+				unsigned uid, uint64_t since)
 {
 	struct report_view v = {.uid = uid,
 				.since = since,
 				.now_ns = (int64_t)clock_ns(CLOCK_REALTIME),
 				.mono_ns = loop_clock()};
 	const struct account *only = NULL;
-	part *fill = (size_t)what < N_PARTS ? parts[what].partition : NULL;
+	part *fill = parts[what].partition;
 	struct json_object *o;
 
 	if (path && *path) {
@@ -164,15 +181,9 @@ struct json_object *report_make_since(struct host *h, enum wire_question what, c
 		jsonmake_seconds(o, "time", v.now_ns);
 	if (fill)
 		partitions_part(&v, h, only, fill, o);
-	else if ((size_t)what < N_PARTS && parts[what].host)
-		parts[what].host(&v, h, jsonmake_child(o, parts[what].name, jsonmake_new()));
-	else
+	else if (what == WIRE_QUERY_EVENTS)
 		events_part(&v, h, o);
+	else
+		parts[what].host(&v, h, jsonmake_child(o, parts[what].name, jsonmake_new()));
 	return jsonmake_end(o);
-}
-
-struct json_object *report_make(struct host *h, enum wire_question what, const char *path,
-				unsigned uid)
-{
-	return report_make_since(h, what, path, uid, 0);
 }

@@ -21,14 +21,15 @@ struct lateness;
 #define REPORT_NOBODY      ((unsigned)-2) /* sees no store by name, only totals */
 #define REPORT_WORKERS_MAX 4096u          /* a longer list is cut, and says by how much */
 
+/* Is there such a question? */
+bool report_answers(uint32_t what);
+/* The question that has this name; 0: none has. */
+enum wire_question report_question(const char *name);
 /* path: one partition, "" or NULL = all. NULL: no such partition, or no memory. The caller puts the
- * object. uid: whose stores may be seen by name; REPORT_ALL, REPORT_NOBODY. */
+ * object. uid: whose stores may be seen by name; REPORT_ALL, REPORT_NOBODY. since: only what is
+ * newer: EVENTS after that number, HISTORY after that time (CLOCK_REALTIME, ns). 0: all. */
 struct json_object *report_make(struct host *h, enum wire_question what, const char *path,
-				unsigned uid);
-/* The same with only what is newer: EVENTS after that number, HISTORY after that time
- * (CLOCK_REALTIME, ns). 0: all. */
-struct json_object *report_make_since(struct host *h, enum wire_question what, const char *path,
-				      unsigned uid, uint64_t since);
+				unsigned uid, uint64_t since);
 
 /* Is the daemon well enough to be believed? */
 /* {"status":"ok"|"unwell","reasons":["…"]}; the caller puts it. NULL: no memory. */

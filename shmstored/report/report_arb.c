@@ -64,7 +64,6 @@ static uint64_t leased(struct arbhost *h, const struct arbguest *of, uint32_t po
 	return sum;
 }
 
-/* The kernel's word about the partition's pool. */
 /* Puts the store and the process of c, if any, into their places. */
 static void add_owner(struct json_object *o, const struct arbguest *c)
 {

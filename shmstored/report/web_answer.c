@@ -211,44 +211,27 @@ static bool since_of(const struct request *r, enum wire_question what, uint64_t 
 
 static enum MHD_Result answer_api(const struct request *r, const char *name)
 {
-	static const struct {
-		const char *name;
-		enum wire_question what;
-	} questions[] = {
-		{"status", WIRE_QUERY_STATUS},     {"workers", WIRE_QUERY_WORKERS},
-		{"quota", WIRE_QUERY_QUOTA},       {"holders", WIRE_QUERY_HOLDERS},
-		{"events", WIRE_QUERY_EVENTS},     {"history", WIRE_QUERY_HISTORY},
-		{"arbiter", WIRE_QUERY_ARBITER},   {"arb_log", WIRE_QUERY_ARB_LOG},
-		{"memory", WIRE_QUERY_MEMORY},     {"gate", WIRE_QUERY_GATE},
-		{"stages", WIRE_QUERY_STAGES},     {"actors", WIRE_QUERY_ACTORS},
-		{"profiles", WIRE_QUERY_PROFILES},
-	};
+	enum wire_question what = report_question(name);
 	const char *partition = argument_of(r, "partition");
-	const struct account *a = NULL;
+	const struct account *a;
 	struct host *h = r->context->host;
 	uint64_t since;
 
-	for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]); i++) {
-		if (strcmp(questions[i].name, name) != 0)
-			continue;
-		/* By its path as we tell it: account_find() would follow links to
-		 * wherever the client likes. */
-		for (a = h->accounts; a && partition && strcmp(a->path, partition) != 0;)
-			a = a->next;
-		if (partition && *partition && !a)
-			return refuse(r, MHD_HTTP_NOT_FOUND,
-				      "the daemon does not watch this partition\n");
-		if (!since_of(r, questions[i].what, &since))
-			return refuse(r, MHD_HTTP_BAD_REQUEST, "since: not a number\n");
-		return queue_json(r, MHD_HTTP_OK,
-				  report_make_since(h, questions[i].what,
-						    a && partition ? a->path : NULL, asker(r),
-						    since));
-	}
-	return refuse(
-		r, MHD_HTTP_NOT_FOUND,
-		"not found; there are status, workers, quota, holders, events, history, arbiter, "
-		"arb_log, memory, gate, stages, actors, profiles\n");
+	if (!what)
+		return refuse(r, MHD_HTTP_NOT_FOUND,
+			      "not found; there are status, workers, quota, holders, events, "
+			      "history, arbiter, arb_log, memory, gate, stages, actors, "
+			      "profiles\n");
+	/* By its path as we tell it: account_find() would follow links to wherever the client
+	 * likes. */
+	for (a = h->accounts; a && partition && strcmp(a->path, partition) != 0;)
+		a = a->next;
+	if (partition && *partition && !a)
+		return refuse(r, MHD_HTTP_NOT_FOUND, "the daemon does not watch this partition\n");
+	if (!since_of(r, what, &since))
+		return refuse(r, MHD_HTTP_BAD_REQUEST, "since: not a number\n");
+	return queue_json(r, MHD_HTTP_OK,
+			  report_make(h, what, a && partition ? a->path : NULL, asker(r), since));
 }
 
 static bool is_read(const char *method)

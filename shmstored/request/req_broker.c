@@ -49,7 +49,6 @@ struct request {
 
 /* The loop's thread's. */
 static struct request *pending;
-static unsigned n_pending;
 
 static struct request *request_free(struct request *q)
 {
@@ -63,25 +62,13 @@ static struct request *request_free(struct request *q)
 	return NULL;
 }
 
-static void list_add(struct request *q)
-{
-	DL_PREPEND(pending, q);
-	n_pending++;
-}
-
-static void list_del(struct request *q)
-{
-	DL_DELETE(pending, q);
-	n_pending--;
-}
-
 static bool too_many(uid_t uid)
 {
-	unsigned n = 0;
+	unsigned n = 0, of_user = 0;
 
-	for (const struct request *q = pending; q; q = q->next)
-		n += q->ask.from == uid;
-	return n >= PENDING_USER_MAX || n_pending >= PENDING_MAX;
+	for (const struct request *q = pending; q; q = q->next, n++)
+		of_user += q->ask.from == uid;
+	return of_user >= PENDING_USER_MAX || n >= PENDING_MAX;
 }
 
 static void tell(struct host *h, const struct broker_ask *ask, const char *rule,
@@ -132,7 +119,7 @@ static void done(struct scanner_job *job)
 {
 	struct request *q = (struct request *)job;
 
-	list_del(q);
+	DL_DELETE(pending, q);
 	if (q->error == 0)
 		q->host->counters.n_brokered++;
 	tell(q->host, &q->ask, q->rule, &q->answer);
@@ -221,7 +208,7 @@ DISPATCH_HANDLER(broker)
 	if (!q)
 		return conn_refuse(c, serial, -ENOMEM, "out of memory or of descriptors");
 	conn_on_end(c, &q->end);
-	list_add(q);
+	DL_PREPEND(pending, q);
 	scanner_submit(q->host->scanner, &q->job);
 	return CONN_OK;
 }

@@ -52,7 +52,7 @@ static int answer(struct conn *c, uint64_t serial, enum wire_question what, cons
 				   "%s is no partition that this daemon watches; \"shmstore-admin "
 				   "status\" lists them",
 				   path);
-	return conn_send_object(c, serial, report_make(conn_host(c), what, path, uid),
+	return conn_send_object(c, serial, report_make(conn_host(c), what, path, uid, 0),
 				"the daemon is out of memory");
 }
 
@@ -146,24 +146,9 @@ DISPATCH_HANDLER(query)
 {
 	if (body->reserved)
 		return conn_fault(c, CONN_E_PROTOCOL, "QUERY: reserved is not 0");
-	switch (body->what) {
-	case WIRE_QUERY_RECONCILE:
-		return reconcile(c, serial, tail);
-	case WIRE_QUERY_STATUS:
-	case WIRE_QUERY_WORKERS:
-	case WIRE_QUERY_QUOTA:
-	case WIRE_QUERY_HOLDERS:
-	case WIRE_QUERY_EVENTS:
-	case WIRE_QUERY_HISTORY:
-	case WIRE_QUERY_ARBITER:
-	case WIRE_QUERY_ARB_LOG:
-	case WIRE_QUERY_MEMORY:
-	case WIRE_QUERY_GATE:
-	case WIRE_QUERY_STAGES:
-	case WIRE_QUERY_ACTORS:
-	case WIRE_QUERY_PROFILES:
-		return answer(c, serial, (enum wire_question)body->what, tail);
-	default:
+	if (!report_answers(body->what))
 		return conn_fault(c, CONN_E_PROTOCOL, "QUERY: no such question: %u", body->what);
-	}
+	if (body->what == WIRE_QUERY_RECONCILE)
+		return reconcile(c, serial, tail);
+	return answer(c, serial, (enum wire_question)body->what, tail);
 }

@@ -199,18 +199,16 @@ DISPATCH_HANDLER(cancel)
 {
 	struct admit *a = conn_host(c)->admit;
 	struct member *m = conn_member(c);
+	bool waited = a && admit_cancel(a, c, body->serial);
 	int r;
 
-	if (a && admit_cancel(a, c, body->serial)) {
+	if (waited || actors_cancel(conn_host(c)->actors, c, body->serial)) {
 		r = conn_refuse(c, body->serial, -ECANCELED, "it was canceled");
 		if (r == CONN_OK)
 			r = conn_send_done(c, serial);
-		admit_settle(a);
+		if (waited)
+			admit_settle(a);
 		return r;
-	}
-	if (actors_cancel(conn_host(c)->actors, c, body->serial)) {
-		r = conn_refuse(c, body->serial, -ECANCELED, "it was canceled");
-		return r == CONN_OK ? conn_send_done(c, serial) : r;
 	}
 	/* A request that does not wait any more was answered before: that answer stands. */
 	if (m && m->quota)

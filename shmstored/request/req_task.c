@@ -24,11 +24,12 @@ static int refuse_admit(struct conn *c, uint64_t serial, int error)
 	return conn_refuse(c, serial, error, "the daemon is out of memory");
 }
 
-/* Nobody is held back. */
-static int grant_unwatched(struct conn *c, uint64_t serial, const struct wire_task_admit *w)
+/* Without the gate: what was declared decides. */
+static int answer_now(struct conn *c, uint64_t serial, const struct wire_task_admit *w,
+		      uint32_t outcome, uint32_t reason)
 {
 	const struct wire_task_admitted body = {
-		.reserve = w->declared, .outcome = WIRE_TASK_IN, .reason = WIRE_TASK_OFF};
+		.reserve = w->declared, .outcome = outcome, .reason = reason};
 
 	return conn_send(c, WIRE_TASK_ADMITTED, serial, &body, NULL, 0);
 }
@@ -39,15 +40,6 @@ static bool is_beyond_stage(const struct conn *c, const struct wire_task_admit *
 	const struct member *m = conn_member(c);
 
 	return m && w->declared > stages_private(m);
-}
-
-static int refuse_stage(struct conn *c, uint64_t serial, const struct wire_task_admit *w)
-{
-	const struct wire_task_admitted body = {.reserve = w->declared,
-						.outcome = WIRE_TASK_TOOBIG,
-						.reason = WIRE_TASK_MORE_THAN_ALL};
-
-	return conn_send(c, WIRE_TASK_ADMITTED, serial, &body, NULL, 0);
 }
 
 static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *w,
@@ -78,9 +70,9 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 	if (want.uid != conn_peer(c)->uid && !conn_is_admin(c))
 		return conn_refuse_user(c, serial, "others' tasks are for");
 	if (is_beyond_stage(c, w))
-		return refuse_stage(c, serial, w);
-	if (!a)
-		return grant_unwatched(c, serial, w);
+		return answer_now(c, serial, w, WIRE_TASK_TOOBIG, WIRE_TASK_MORE_THAN_ALL);
+	if (!a) /* nobody is held back */
+		return answer_now(c, serial, w, WIRE_TASK_IN, WIRE_TASK_OFF);
 	r = admit_ask(a, c, &want, &answer);
 	if (r > 0)
 		return CONN_OK;

@@ -219,7 +219,7 @@ static size_t length_at(struct json_object *o, const char *path)
 /* Made, printed, and read again: what a client sees. */
 static struct json_object *report_since(enum wire_question what, unsigned uid, uint64_t since)
 {
-	struct json_object *made = report_make_since(&host, what, "", uid, since), *read;
+	struct json_object *made = report_make(&host, what, "", uid, since), *read;
 	const char *text;
 
 	cr_assert_not_null(made);
@@ -281,7 +281,7 @@ Test(report, no_survey_so_far)
 
 Test(report, unknown_partition)
 {
-	cr_assert_null(report_make(&host, WIRE_QUERY_STATUS, "/q", REPORT_ALL));
+	cr_assert_null(report_make(&host, WIRE_QUERY_STATUS, "/q", REPORT_ALL, 0));
 }
 
 Test(report, workers_live_ones_first_then_the_dead)
