@@ -44,7 +44,6 @@ struct profilepeers {
 	struct peers_service service;
 	struct loop_op timer;
 	struct origin *origins;
-	size_t n_origins;
 	struct unsent *unsent;
 	unsigned n_sending;
 	bool closing;
@@ -195,10 +194,11 @@ static int on_begin(UNUSED struct peers_service *s, struct peer *p, const struct
 static struct origin *get_origin(struct profilepeers *pp, const char *peer, uint32_t uid)
 {
 	struct origin *o = pp->origins;
+	unsigned n = 0;
 
-	while (o && (o->uid != uid || strcmp(o->peer, peer) != 0))
-		o = o->next;
-	if (o || pp->n_origins == ORIGINS)
+	for (; o && (o->uid != uid || strcmp(o->peer, peer) != 0); o = o->next)
+		n++;
+	if (o || n == ORIGINS)
 		return o;
 	o = calloc(1, sizeof(*o));
 	if (!o)
@@ -211,7 +211,6 @@ static struct origin *get_origin(struct profilepeers *pp, const char *peer, uint
 		return NULL;
 	}
 	LL_PREPEND(pp->origins, o);
-	pp->n_origins++;
 	return o;
 }
 

@@ -42,7 +42,6 @@ struct peers {
 	struct loop_op accept_op, tick_op;
 	struct peers_address *addresses;
 	struct peer *links;
-	unsigned n_links;
 	struct peers_service *services;
 };
 
@@ -172,7 +171,6 @@ void peers_left(struct peer *l)
 	struct peers *p = l->of;
 
 	DL_DELETE(p->links, l);
-	p->n_links--;
 	if (l->to && !l->up)
 		l->to->not_before_ms = peers_now_ms() + AGAIN_MS;
 	if (l->to && l->to->link == l)
@@ -182,32 +180,21 @@ void peers_left(struct peer *l)
 			s->down(s, l);
 }
 
-static void add_link(struct peers *p, struct peer *l)
-{
-	DL_APPEND(p->links, l);
-	p->n_links++;
-}
-
 static bool is_stranger(const struct peer *l)
 {
 	return !l->up && !l->to;
 }
 
-static unsigned n_strangers(const struct peers *p)
+static unsigned count(const struct peers *p, bool strangers)
 {
 	const struct peer *l;
 	unsigned n = 0;
 
 	DL_FOREACH(p->links, l)
 	{
-		n += is_stranger(l);
+		n += is_stranger(l) == strangers;
 	}
 	return n;
-}
-
-static unsigned n_known(const struct peers *p)
-{
-	return p->n_links - n_strangers(p);
 }
 
 /* The more it is to go: it has the most companions from its source, and has said nothing. The
@@ -266,12 +253,13 @@ static void welcome(struct peers *p, int fd)
 	int one = 1;
 
 	/* The loop accepts sockets that block, where that is how it reads them itself. */
-	if (uid < 0 || fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0 || n_known(p) >= PEERS_LINKS ||
+	if (uid < 0 || fcntl(fd, F_SETFL, O_RDWR | O_NONBLOCK) < 0 ||
+	    count(p, false) >= PEERS_LINKS ||
 	    getpeername(fd, (struct sockaddr *)&from, &size) < 0) {
 		close(fd);
 		return;
 	}
-	if (n_strangers(p) >= STRANGERS)
+	if (count(p, true) >= STRANGERS)
 		drop_a_stranger(p);
 	if (secret)
 		(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
@@ -279,7 +267,7 @@ static void welcome(struct peers *p, int fd)
 	if (!l)
 		return;
 	l->from = source_of((const struct sockaddr *)&from);
-	add_link(p, l);
+	DL_APPEND(p->links, l);
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */
@@ -350,7 +338,7 @@ static int begin_connect(struct peers *p, struct peers_address *to)
 	to->link = peerlink_new(p, fd, local ? NULL : &p->secret, (uint32_t)uid, waits, to);
 	if (!to->link)
 		return -ENOMEM;
-	add_link(p, to->link);
+	DL_APPEND(p->links, to->link);
 	return 0;
 }
 
@@ -359,7 +347,7 @@ static void try_to_connect(struct peers *p, struct peers_address *to)
 	int r;
 
 	if (to->link || peers_now_ms() < to->not_before_ms ||
-	    (*to->name && peers_find(p, to->name)) || n_known(p) >= PEERS_LINKS)
+	    (*to->name && peers_find(p, to->name)) || count(p, false) >= PEERS_LINKS)
 		return;
 	r = begin_connect(p, to);
 	if (r < 0 && !to->said)

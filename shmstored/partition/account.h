@@ -115,13 +115,12 @@ struct account {
 	size_t n_members;
 	struct account_tick tick, before; /* the last one and the one before it */
 	struct survey *survey;            /* the last one; NULL = none yet */
-	bool surveying;
+	struct surveying *running;        /* surveyor.c: the one whose result counts */
 	/* The parts' own. */
 	struct member *by_path;          /* uthash's head */
 	struct account_tick gone;        /* what the stores that went had counted, ever */
 	struct finder *finder;           /* finder.c */
 	struct reap *reaps;              /* reaper.c: a list */
-	struct surveying *running;       /* surveyor.c: the one whose result counts */
 	struct account_wait *waits;      /* for the next one */
 	struct ghostage *ages;           /* surveyor.c */
 	uint64_t survey_due_ns;          /* CLOCK_MONOTONIC */
@@ -156,8 +155,12 @@ struct account *account_find_uuid(struct host *h, const uint8_t uuid[16]);
 struct account_wait {
 	struct account_wait *next;
 	void (*fn)(struct account_wait *w, const struct survey *survey, int error);
+	uint64_t not_before_ns; /* account_survey_seldom() */
+	bool waits;             /* asked, and fn is to be called */
 };
 int account_survey(struct account *a, struct account_wait *w);
+/* The same, where no survey runs and w's time has come. */
+void account_survey_seldom(struct account *a, struct account_wait *w);
 void account_survey_cancel(struct account *a, struct account_wait *w);
 
 /* The lock on a partition's marker, which says that a daemon lives. */

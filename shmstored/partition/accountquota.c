@@ -164,6 +164,8 @@ static void arm(struct accountquota *k)
 	loop_timer(k->account->host->loop, &k->timer, deadline < soon ? deadline : soon, 0);
 }
 
+static void survey_done(struct account_wait *w, const struct survey *survey, int error);
+
 int accountquota_open(struct account *a)
 {
 	const struct config *c = a->host->config;
@@ -183,6 +185,7 @@ int accountquota_open(struct account *a)
 		return -ENOMEM;
 	k->account = a;
 	k->timer.fn = wake;
+	k->survey.fn = survey_done;
 	k->partition = k->applied = (struct quota_limits){QUOTA_DEFAULT, QUOTA_DEFAULT, 0};
 	r = quota_new(&config, &ops, &a->quota);
 	if (r < 0) {
@@ -204,8 +207,7 @@ void accountquota_close(struct account *a)
 
 	if (!k)
 		return;
-	if (k->surveying)
-		account_survey_cancel(a, &k->survey);
+	account_survey_cancel(a, &k->survey);
 	k->mark = quota_mark_free(k->mark);
 	k->puts = putqueue_free(k->puts);
 	a->quota = quota_free(a->quota);
@@ -283,36 +285,19 @@ void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char
 
 /* ---- surveys ---- */
 
-static void survey_done(struct account_wait *w, const struct survey *survey, int error);
-
-static void survey_now(struct accountquota *k)
-{
-	k->survey.fn = survey_done;
-	k->surveying = account_survey(k->account, &k->survey) == 0;
-}
-
 static void survey_done(struct account_wait *w, const struct survey *survey, int error)
 {
 	struct accountquota *k = CONTAINER_OF(w, accountquota, survey);
 
-	k->surveying = false;
-	k->survey_next_ns = now(k) + (survey ? SURVEY_REST * survey->cost_ns : 0);
+	w->not_before_ns = now(k) + (survey ? SURVEY_REST * survey->cost_ns : 0);
 	if (error == -ECANCELED)
 		return;
 	if (k->look_again) {
 		k->look_again = false;
-		survey_now(k);
+		(void)account_survey(k->account, w);
 	} else {
 		quota_looked(k->account->quota, now(k));
 	}
-}
-
-static void survey_if_stale(struct accountquota *k)
-{
-	if (!quota_stale(k->account->quota) || k->surveying || k->account->surveying ||
-	    now(k) < k->survey_next_ns)
-		return;
-	survey_now(k);
 }
 
 void accountquota_survey_begins(struct account *a)
@@ -358,7 +343,8 @@ void accountquota_tick(struct account *a)
 
 	accountquota_apply_partition(k); /* its size may have changed */
 	quota_tick(a->quota, now(k));
-	survey_if_stale(k);
+	if (quota_stale(a->quota))
+		account_survey_seldom(a, &k->survey);
 	arm(k);
 }
 
@@ -437,9 +423,9 @@ int accountquota_request(struct member *m, const struct quota_want *want, struct
 		look.look = true;
 		look.deadline_ns = now(k) + LOOK_NS;
 		r = quota_request(a->quota, m->quota, &look, now(k), ret);
-		k->look_again |= r == 1 && k->surveying;
-		if (r == 1 && !k->surveying)
-			survey_now(k);
+		k->look_again |= r == 1 && k->survey.waits;
+		if (r == 1 && !k->survey.waits)
+			(void)account_survey(a, &k->survey);
 	}
 	arm(k);
 	return r;

@@ -90,9 +90,7 @@ struct accountquota {
 	struct loop_op timer;
 	struct quota_mark *mark;
 	struct account_wait survey; /* that we asked for */
-	bool surveying;
 	bool look_again; /* requests came meanwhile that wait for one which begins after them */
-	uint64_t survey_next_ns;
 	struct putqueue *puts; /* NULL: puts wait under their limits */
 };
 

@@ -361,6 +361,7 @@ static void answer(struct account_wait *w, const struct survey *survey, int erro
 {
 	for (struct account_wait *next; w; w = next) {
 		next = w->next;
+		w->waits = false;
 		w->fn(w, survey, error);
 	}
 }
@@ -387,7 +388,6 @@ static void done(struct scanner_job *job)
 
 	if (counts) {
 		a->running = NULL;
-		a->surveying = false;
 		plan_next(a, s->began_ns, job->busy_ns);
 		if (s->result == 0) {
 			s->survey->cost_ns = job->busy_ns;
@@ -427,7 +427,6 @@ static int begin(struct account *a, bool idle)
 		.worker = idle ? SCANNER_IDLE : SCANNER_ASKED, .run = run, .done = done};
 	a->waits = NULL;
 	a->running = s;
-	a->surveying = true;
 	accountquota_survey_begins(a);
 	scanner_submit(a->host->scanner, &s->job);
 	return 0;
@@ -439,7 +438,6 @@ static void give_up(struct account *a)
 		return;
 	atomic_store_explicit(&a->running->stop, true, memory_order_relaxed);
 	a->running = NULL;
-	a->surveying = false;
 	accountquota_surveyed(a, NULL);
 }
 
@@ -449,6 +447,7 @@ int account_survey(struct account *a, struct account_wait *w)
 
 	if (a->closing)
 		return -ECANCELED;
+	w->waits = true;
 	w->next = a->waits;
 	a->waits = w;
 	if (a->running && a->running->waits)
@@ -458,6 +457,12 @@ int account_survey(struct account *a, struct account_wait *w)
 	if (r < 0)
 		account_survey_cancel(a, w);
 	return r;
+}
+
+void account_survey_seldom(struct account *a, struct account_wait *w)
+{
+	if (!w->waits && !a->running && loop_now(a->host->loop) >= w->not_before_ns)
+		(void)account_survey(a, w);
 }
 
 static void remove_wait(struct account_wait **at, const struct account_wait *w)
@@ -470,6 +475,7 @@ static void remove_wait(struct account_wait **at, const struct account_wait *w)
 
 void account_survey_cancel(struct account *a, struct account_wait *w)
 {
+	w->waits = false;
 	remove_wait(&a->waits, w);
 	if (a->running)
 		remove_wait(&a->running->waits, w);

@@ -52,7 +52,7 @@ void report_status(const struct report_view *v, struct account *a, struct json_o
 	fields_add(o, of_space, t);
 	jsonmake_u64(o, "available", t->size > t->used ? t->size - t->used : 0);
 	ledgers_part(&a->before, t, jsonmake_child(o, "ledgers", jsonmake_new()));
-	jsonmake_flag(o, "surveying", a->surveying);
+	jsonmake_flag(o, "surveying", a->running);
 	jsonmake_seconds(o, "survey_interval_seconds", (int64_t)a->config->survey_interval_ns);
 	if (a->survey)
 		survey_part(v, a->survey, jsonmake_child(o, "survey", jsonmake_new()));

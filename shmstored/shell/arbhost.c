@@ -331,8 +331,7 @@ static void part_close(struct account *a)
 		return;
 	a->arb = NULL;
 	h->closed = true;
-	if (h->surveying)
-		account_survey_cancel(a, &h->survey);
+	account_survey_cancel(a, &h->survey);
 	while (h->clients)
 		end_guest(h->clients);
 	arb_free(h->core);

@@ -151,8 +151,6 @@ struct arbhost {
 	uint64_t level_until_ns;
 	bool wanted;                /* pages say that somebody waits */
 	struct account_wait survey; /* that we asked for */
-	bool surveying;
-	uint64_t survey_next_ns;
 };
 
 /* A request while it is handled; out: what its ARBED says besides the outcome. */

@@ -207,20 +207,15 @@ static void survey_done(struct account_wait *w, const struct survey *survey, UNU
 {
 	struct arbhost *h = CONTAINER_OF(w, arbhost, survey);
 
-	h->surveying = false;
-	h->survey_next_ns = arb_now(h) + SURVEY_REST * (survey ? survey->cost_ns + SURVEY_LEAST_NS
-							       : SURVEY_FAILED_NS);
+	w->not_before_ns = arb_now(h) + SURVEY_REST * (survey ? survey->cost_ns + SURVEY_LEAST_NS
+							      : SURVEY_FAILED_NS);
 }
 
 void arbkernel_survey_if_old(struct arbhost *h)
 {
-	struct account *a = h->account;
-
-	if (!h->kernel.drift || !arb_n_parked(h->core) || h->surveying || a->surveying ||
-	    arb_now(h) < h->survey_next_ns)
-		return;
 	h->survey.fn = survey_done;
-	h->surveying = account_survey(a, &h->survey) == 0;
+	if (h->kernel.drift && arb_n_parked(h->core))
+		account_survey_seldom(h->account, &h->survey);
 }
 
 /* A deleted file counts once, for the client that was first found to have it. */
