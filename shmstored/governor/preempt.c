@@ -400,15 +400,6 @@ static void choose(struct preempt *p)
 	step_all(p); /* one may have no time at all */
 }
 
-/* Does the process run a task that was let in, or wait for one? */
-static bool has_tasks(const struct preempt *p, pid_t pid)
-{
-	for (const struct client *c = p->host->clients; c; c = c->next)
-		if (c->n_tasks && conn_peer(c->conn)->pid == pid)
-			return true;
-	return false;
-}
-
 /*
  * An actor's process has died, and the place of a child of it was told to drop the child, and does
  * not: what it computes there nobody wants. If nothing else is known of that process, it is killed.
@@ -418,7 +409,7 @@ static void end_orphans(struct preempt *p)
 	struct conn *c = NULL;
 
 	while ((c = actors_stuck(p->host->actors, config_of(p)->grace_ns / MS, c)) != NULL) {
-		int fd = has_tasks(p, conn_peer(c)->pid) ? -1 : conn_pidfd(c);
+		int fd = preemptpick_has_tasks(p->host, conn_peer(c)->pid) ? -1 : conn_pidfd(c);
 
 		if (fd < 0)
 			continue;

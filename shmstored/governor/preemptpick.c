@@ -157,6 +157,14 @@ static void add(struct preemptpick *p, const struct host *h, struct policy_worke
 	p->who[p->n++] = who;
 }
 
+bool preemptpick_has_tasks(const struct host *h, pid_t pid)
+{
+	for (const struct client *c = h->clients; c; c = c->next)
+		if (c->n_tasks && conn_peer(c->conn)->pid == pid)
+			return true;
+	return false;
+}
+
 /*
  * Is the process listed already: another connection of it runs a task or waits for one, or was
  * taken?
@@ -165,13 +173,10 @@ static bool is_known(const struct preemptpick *p, const struct host *h, pid_t pi
 {
 	const struct pressproc *proc = pressprocs_find(&h->pressure->procs, pid);
 
-	for (const struct client *other = h->clients; other; other = other->next)
-		if (other->n_tasks && conn_peer(other->conn)->pid == pid)
-			return true;
 	for (size_t i = 0; i < p->n; i++)
 		if (conn_peer(p->who[i].conn)->pid == pid)
 			return true;
-	return proc && proc->tasks;
+	return (proc && proc->tasks) || preemptpick_has_tasks(h, pid);
 }
 
 static bool is_worker(const struct host *h, pid_t pid)
