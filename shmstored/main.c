@@ -161,7 +161,7 @@ static void reload(struct daemon *d)
 		log_say(LOG_ERR, LOG_FIELDS(.error = r), "the configuration stays as it was");
 	jsonmake_text(fields, "outcome", r == 0 ? "reloaded" : "refused");
 	events_emit(d->host.events, EVENT_CONFIG, "", fields);
-	notify_ready("%zu partitions", d->host.config->n_partitions);
+	notify_ready(d->host.config->n_partitions);
 }
 
 static void on_signal(struct loop_op *op, int result, UNUSED unsigned flags)
@@ -216,14 +216,14 @@ static int run(struct daemon *d, struct config *c, const sigset_t *set)
 				"the daemon in good order: it ends now");
 	}
 	if (r == 0) {
-		notify_ready("%zu partitions", d->host.config->n_partitions);
+		notify_ready(d->host.config->n_partitions);
 		r = loop_run(d->host.loop);
 		if (r == 0)
 			r = d->host.failed;
 		if (r < 0)
 			log_say(LOG_CRIT, LOG_FIELDS(.error = r), "the loop failed");
 	}
-	notify_stopping("%s", r == 0 ? "ending in good order" : "failed");
+	notify_stopping(r == 0);
 	/* From here on a second signal ends us at once. */
 	signal(SIGHUP, SIG_IGN);
 	sigprocmask(SIG_UNBLOCK, set, NULL);

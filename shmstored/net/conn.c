@@ -371,21 +371,14 @@ static void finish(struct conn *c, enum conn_outcome why)
 	flush(c);
 }
 
-static void set_reason(struct conn *c, const char *format, va_list args)
-	__attribute__((format(printf, 2, 0)));
-static void set_reason(struct conn *c, const char *format, va_list args)
-{
-	vsnprintf(c->reason, sizeof(c->reason), format, args);
-}
-
-int conn_fault(struct conn *c, enum conn_outcome outcome, const char *format, ...)
+int conn_fault(struct conn *c, const char *format, ...)
 {
 	va_list args;
 
 	va_start(args, format);
-	set_reason(c, format, args);
+	vsnprintf(c->reason, sizeof(c->reason), format, args);
 	va_end(args);
-	return (int)outcome;
+	return CONN_E_PROTOCOL;
 }
 
 static void end_dropped(struct loop_later *later)
@@ -403,7 +396,7 @@ void conn_drop(struct conn *c, enum conn_outcome why, const char *format, ...)
 	if (c->dropped || c->ending)
 		return;
 	va_start(args, format);
-	set_reason(c, format, args);
+	vsnprintf(c->reason, sizeof(c->reason), format, args);
 	va_end(args);
 	c->dropped = true;
 	c->why = why;
@@ -490,10 +483,9 @@ static int take(struct conn *c, size_t n)
 
 	c->host->counters.n_requests++;
 	if (loop_packet_fds(l))
-		return conn_fault(c, CONN_E_PROTOCOL,
-				  "descriptors came with a message: none takes any");
+		return conn_fault(c, "descriptors came with a message: none takes any");
 	if (loop_packet_truncated(l))
-		return conn_fault(c, CONN_E_PROTOCOL, "a packet larger than any message");
+		return conn_fault(c, "a packet larger than any message");
 	return c->host->dispatch(c, loop_packet(l), n);
 }
 

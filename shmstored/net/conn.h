@@ -80,9 +80,8 @@ int conn_send_object(struct conn *c, uint64_t serial, struct json_object *o, con
 int conn_send_done(struct conn *c, uint64_t serial);
 /* REFUSED to a user who is no administrator. what: "limits are set by" */
 int conn_refuse_user(struct conn *c, uint64_t serial, const char *what);
-/* Says why the client ends: returns CONN_E_PROTOCOL (or the outcome), to be returned. */
-int conn_fault(struct conn *c, enum conn_outcome outcome, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
+/* Says why the client ends: returns CONN_E_PROTOCOL, to be returned. */
+int conn_fault(struct conn *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /*
  * Marks the client: nothing is sent to it any more, and it ends after the handler
  * that runs (loop_after()), which goes on with its state as it is. The object goes

@@ -8,15 +8,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <systemd/sd-daemon.h>
 
 #include "log.h"
 #include "loop.h"
-
-#define STATUS_MAX 256
 
 struct notify {
 	struct loop *loop;
@@ -57,26 +54,21 @@ struct notify *notify_free(struct notify *n)
 	return NULL;
 }
 
-static __attribute__((format(printf, 2, 0))) void tell(const char *state, const char *format,
-						       va_list ap)
+static void tell(const char *state, const char *status)
 {
-	char status[STATUS_MAX];
-	int r;
+	int r = sd_notifyf(0, "%s\nSTATUS=%s", state, status);
 
-	vsnprintf(status, sizeof(status), format, ap);
-	r = sd_notifyf(0, "%s\nSTATUS=%s", state, status);
 	if (r < 0)
 		log_say(LOG_WARNING, LOG_FIELDS(.error = r),
 			"the service manager could not be told: %s", status);
 }
 
-void notify_ready(const char *format, ...)
+void notify_ready(size_t n_partitions)
 {
-	va_list ap;
+	char status[64];
 
-	va_start(ap, format);
-	tell("READY=1", format, ap);
-	va_end(ap);
+	snprintf(status, sizeof(status), "%zu partitions", n_partitions);
+	tell("READY=1", status);
 }
 
 void notify_reloading(void)
@@ -86,11 +78,7 @@ void notify_reloading(void)
 		   loop_clock() / 1000);
 }
 
-void notify_stopping(const char *format, ...)
+void notify_stopping(bool well)
 {
-	va_list ap;
-
-	va_start(ap, format);
-	tell("STOPPING=1", format, ap);
-	va_end(ap);
+	tell("STOPPING=1", well ? "ending in good order" : "failed");
 }

@@ -3,6 +3,9 @@
 #ifndef NOTIFY_H
 #define NOTIFY_H
 
+#include <stdbool.h>
+#include <stddef.h>
+
 struct loop;
 struct notify;
 
@@ -12,8 +15,8 @@ int notify_new(struct loop *l, struct notify **ret);
 /* Before the loop ends or after. */
 struct notify *notify_free(struct notify *n);
 
-void notify_ready(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void notify_ready(size_t n_partitions);
 void notify_reloading(void);
-void notify_stopping(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void notify_stopping(bool well);
 
 #endif

@@ -57,13 +57,13 @@ int dispatch(struct conn *c, const void *packet, size_t n)
 	handler *call;
 
 	if (wire_check(packet, n, true, &reason) < 0)
-		return conn_fault(c, CONN_E_PROTOCOL, "%s", reason);
+		return conn_fault(c, "%s", reason);
 	memcpy(&h, packet, sizeof(h));
 	if (h.type != WIRE_HELLO && !conn_greeted(c))
-		return conn_fault(c, CONN_E_PROTOCOL, "the first message must be HELLO");
+		return conn_fault(c, "the first message must be HELLO");
 	call = find_handler(h.type);
 	if (!call)
-		return conn_fault(c, CONN_E_PROTOCOL, "no such message from this side");
+		return conn_fault(c, "no such message from this side");
 	body = n - sizeof(h) - h.tail;
 	text[0] = '\0';
 	if (h.tail) {

@@ -113,8 +113,7 @@ DISPATCH_HANDLER(actor_born)
 	int r;
 
 	if (body->flags & ~known || body->level > POLICYLEVEL_ALWAYS)
-		return conn_fault(c, CONN_E_PROTOCOL,
-				  "ACTOR_BORN: no such level, or unknown flags");
+		return conn_fault(c, "ACTOR_BORN: no such level, or unknown flags");
 	if (!cut_names(tail, &names))
 		return wrong_name(c, serial);
 	r = actors_born(conn_host(c)->actors, c,
@@ -135,7 +134,7 @@ DISPATCH_HANDLER(actor_done)
 
 	if (body->how < WIRE_ACTOR_OK || body->how >= WIRE_ACTOR_HOW_END ||
 	    body->how == WIRE_ACTOR_LOST)
-		return conn_fault(c, CONN_E_PROTOCOL, "ACTOR_DONE: no such outcome");
+		return conn_fault(c, "ACTOR_DONE: no such outcome");
 	if (!take_name(tail, tail_size, body->name, name))
 		return wrong_name(c, serial);
 	return answer(c, serial,

@@ -122,7 +122,7 @@ DISPATCH_HANDLER(arb)
 	int outcome, r;
 
 	if (!body->op || body->op >= WIRE_ARB_OP_END)
-		return conn_fault(c, CONN_E_PROTOCOL, "ARB: no such operation: %u", body->op);
+		return conn_fault(c, "ARB: no such operation: %u", body->op);
 	if (body->op == WIRE_ARB_SERVE)
 		return arbcall_serve(c, serial, body);
 	if (body->op == WIRE_ARB_EVICTED)
@@ -210,7 +210,7 @@ DISPATCH_HANDLER(arb_admin)
 	if (!conn_is_admin(c))
 		return conn_refuse_user(c, serial, "the arbiter is told by");
 	if (body->op < WIRE_ARB_ADMIN_KNOB || body->op > WIRE_ARB_ADMIN_CANCEL)
-		return conn_fault(c, CONN_E_PROTOCOL, "ARB_ADMIN: no such operation: %u", body->op);
+		return conn_fault(c, "ARB_ADMIN: no such operation: %u", body->op);
 	if (!a)
 		return conn_refuse(c, serial, -ENOENT,
 				   "%s is no partition that this daemon watches; \"shmstore-admin "

@@ -192,8 +192,7 @@ DISPATCH_HANDLER(broker)
 		return conn_refuse(c, serial, -EPERM,
 				   "a store has to be registered on this connection first");
 	if (ask.to == (uid_t)-1 || (ask.to == ask.from) != (ask.lease_ms != 0) || tail_size == 0)
-		return conn_fault(c, CONN_E_PROTOCOL,
-				  "BROKER without a receiver, a path, or the right lease_ms");
+		return conn_fault(c, "BROKER without a receiver, a path, or the right lease_ms");
 	snprintf(ask.store, sizeof(ask.store), "%s", m->path + strlen(m->account->path) + 1);
 	snprintf(ask.path, sizeof(ask.path), "%s", tail);
 	refused.why = refusal(conn_host(c), m->account, &ask, &rule);

@@ -98,7 +98,7 @@ DISPATCH_HANDLER(profile)
 	if (body->op < WIRE_PROFILE_BEGIN || body->op >= WIRE_PROFILE_OP_END ||
 	    body->how >= WIRE_PROFILE_HOW_END || (body->how && body->op != WIRE_PROFILE_END) ||
 	    (!body->task && body->op != WIRE_PROFILE_ESTIMATE))
-		return conn_fault(c, CONN_E_PROTOCOL, "PROFILE: no such operation, end or task");
+		return conn_fault(c, "PROFILE: no such operation, end or task");
 	if (!conn_host(c)->profiles)
 		return refuse_off(c, serial);
 	switch ((enum wire_profile_op)body->op) {
@@ -238,7 +238,7 @@ DISPATCH_HANDLER(profile_admin)
 
 	if (body->op < WIRE_PROFILE_ADMIN_SHOW || body->op >= WIRE_PROFILE_ADMIN_OP_END ||
 	    (all && (body->op == WIRE_PROFILE_ADMIN_TEXT || body->op == WIRE_PROFILE_ADMIN_LOAD)))
-		return conn_fault(c, CONN_E_PROTOCOL, "PROFILE_ADMIN: no such operation");
+		return conn_fault(c, "PROFILE_ADMIN: no such operation");
 	if (!conn_host(c)->profiles)
 		return refuse_off(c, serial);
 	if (uid != mine && !conn_is_admin(c))

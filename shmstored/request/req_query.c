@@ -145,9 +145,9 @@ static int reconcile(struct conn *c, uint64_t serial, const char *path)
 DISPATCH_HANDLER(query)
 {
 	if (body->reserved)
-		return conn_fault(c, CONN_E_PROTOCOL, "QUERY: reserved is not 0");
+		return conn_fault(c, "QUERY: reserved is not 0");
 	if (!report_answers(body->what))
-		return conn_fault(c, CONN_E_PROTOCOL, "QUERY: no such question: %u", body->what);
+		return conn_fault(c, "QUERY: no such question: %u", body->what);
 	if (body->what == WIRE_QUERY_RECONCILE)
 		return reconcile(c, serial, tail);
 	return answer(c, serial, (enum wire_question)body->what, tail);

@@ -269,8 +269,7 @@ DISPATCH_HANDLER(reap)
 	struct reaping *r;
 
 	if (body->reserved || !tail_size)
-		return conn_fault(c, CONN_E_PROTOCOL,
-				  "REAP: there must be a path, and reserved must be 0");
+		return conn_fault(c, "REAP: there must be a path, and reserved must be 0");
 	if (!a)
 		return conn_refuse(c, serial, -ENOENT,
 				   "%s is in no partition that this daemon watches", tail);

@@ -61,7 +61,7 @@ DISPATCH_HANDLER(stage_query)
 	int r;
 
 	if (body->root > SHMSTORE_STAGE_FINAL || body->fallback > SHMSTORE_STAGE_FALLBACK_WHOLE)
-		return conn_fault(c, CONN_E_PROTOCOL, "STAGE_QUERY: no such root or fallback");
+		return conn_fault(c, "STAGE_QUERY: no such root or fallback");
 	if (!m)
 		return refuse_store(c, serial);
 	if (!name_fits(tail))

@@ -64,11 +64,9 @@ DISPATCH_HANDLER(register)
 	int r;
 
 	if (body->reserved || tail_size == 0 || tail[0] == '/')
-		return conn_fault(c, CONN_E_PROTOCOL,
-				  "REGISTER: the path must be below the partition");
+		return conn_fault(c, "REGISTER: the path must be below the partition");
 	if (conn_member(c))
-		return conn_fault(c, CONN_E_PROTOCOL,
-				  "REGISTER: this connection has a store already");
+		return conn_fault(c, "REGISTER: this connection has a store already");
 	a = account_find_uuid(conn_host(c), body->uuid);
 	if (!a)
 		return conn_refuse(c, serial, -ENOENT,
@@ -102,11 +100,10 @@ DISPATCH_HANDLER(hello)
 	};
 
 	if (conn_greeted(c))
-		return conn_fault(c, CONN_E_PROTOCOL, "a second HELLO");
+		return conn_fault(c, "a second HELLO");
 	if (body->version_min > WIRE_VERSION || body->version_max < WIRE_VERSION)
 		return conn_fault(
-			c, CONN_E_PROTOCOL,
-			"versions %u to %u of the protocol are offered, this daemon has %u",
+			c, "versions %u to %u of the protocol are offered, this daemon has %u",
 			body->version_min, body->version_max, WIRE_VERSION);
 	conn_set_greeted(c);
 	return conn_send(c, WIRE_WELCOME, serial, &welcome, NULL, 0);
@@ -138,7 +135,7 @@ DISPATCH_HANDLER(set)
 	int r;
 
 	if (body->reserved)
-		return conn_fault(c, CONN_E_PROTOCOL, "SET: reserved is not 0");
+		return conn_fault(c, "SET: reserved is not 0");
 	if (!conn_is_admin(c))
 		return conn_refuse_user(c, serial, "limits are set by");
 	r = accountquota_set(conn_host(c), tail, reason, sizeof(reason));
@@ -172,7 +169,7 @@ DISPATCH_HANDLER(grant)
 	int r;
 
 	if (!body->need || body->need > WIRE_GRANT_MAX)
-		return conn_fault(c, CONN_E_PROTOCOL,
+		return conn_fault(c,
 				  "GRANT of %" PRIu64 " bytes: 1 to %" PRIu64 " can be asked for",
 				  body->need, WIRE_GRANT_MAX);
 	if (!m || !m->quota)
@@ -188,8 +185,7 @@ DISPATCH_HANDLER(grant)
 		h->counters.n_waits++;
 		return CONN_OK;
 	case -EINVAL:
-		return conn_fault(c, CONN_E_PROTOCOL,
-				  "GRANT with serial %" PRIu64 ", which waits already", serial);
+		return conn_fault(c, "GRANT with serial %" PRIu64 ", which waits already", serial);
 	default:
 		return accountquota_refuse(m->account, c, serial, r, &a);
 	}

@@ -86,7 +86,7 @@ DISPATCH_HANDLER(task_admit)
 
 	if (body->form < WIRE_TASK_TRY || body->form >= WIRE_TASK_FORM_END ||
 	    body->level > WIRE_TASK_LEVEL_AUTO)
-		return conn_fault(c, CONN_E_PROTOCOL, "TASK_ADMIT: no such form or level");
+		return conn_fault(c, "TASK_ADMIT: no such form or level");
 	if (!tail_size)
 		return admit(c, serial, body, NULL);
 	memcpy(text, tail, tail_size + 1);
@@ -111,7 +111,7 @@ DISPATCH_HANDLER(task_runs)
 	struct profile_name name;
 
 	if (body->level > WIRE_TASK_LEVEL_AUTO)
-		return conn_fault(c, CONN_E_PROTOCOL, "TASK_RUNS: no such level");
+		return conn_fault(c, "TASK_RUNS: no such level");
 	memcpy(text, tail, tail_size + 1);
 	if (tail_size && profilename_cut(text, &name))
 		want.name = &name;
