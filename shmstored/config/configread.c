@@ -437,6 +437,8 @@ static size_t section_opts(enum section section, cfg_opt_t *opts)
 	return n;
 }
 
+#define TITLED (CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES)
+
 static cfg_t *make_parser(void)
 {
 	static const cfg_opt_t end = CFG_END();
@@ -450,21 +452,16 @@ static cfg_t *make_parser(void)
 
 	partition_opts[n++] = limit_opts[0];
 	partition_opts[n++] = limit_opts[1];
-	partition_opts[n++] = (cfg_opt_t)CFG_SEC("user", limit_opts,
-						 CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
-	partition_opts[n++] = (cfg_opt_t)CFG_SEC("label", limit_opts,
-						 CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
-	partition_opts[n++] = (cfg_opt_t)CFG_SEC("store", limit_opts,
-						 CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	partition_opts[n++] = (cfg_opt_t)CFG_SEC("user", limit_opts, TITLED);
+	partition_opts[n++] = (cfg_opt_t)CFG_SEC("label", limit_opts, TITLED);
+	partition_opts[n++] = (cfg_opt_t)CFG_SEC("store", limit_opts, TITLED);
 	partition_opts[n] = end;
 	for (n = 0; n < PARTITION; n++) {
 		opts[n][section_opts((enum section)n, opts[n])] = end;
 		root[n] = (cfg_opt_t)CFG_SEC(SECTIONS[n], opts[n], CFGF_NONE);
 	}
-	root[n++] = (cfg_opt_t)CFG_SEC("partition", partition_opts,
-				       CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
-	root[n++] = (cfg_opt_t)CFG_SEC("handoff", rule_opts,
-				       CFGF_MULTI | CFGF_TITLE | CFGF_NO_TITLE_DUPES);
+	root[n++] = (cfg_opt_t)CFG_SEC("partition", partition_opts, TITLED);
+	root[n++] = (cfg_opt_t)CFG_SEC("handoff", rule_opts, TITLED);
 	root[n++] = (cfg_opt_t)CFG_STR(END, 0, CFGF_NONE);
 	root[n] = end;
 	/* It copies the options, all the way down. */
