@@ -79,8 +79,7 @@ struct actors_key {
 struct actors_one {
 	UT_hash_handle hh; /* by key */
 	struct actors *of;
-	bool touched;
-	struct actors_one *tprev, *tnext; /* of those that are */
+	struct actors_one *tprev, *tnext; /* of those that are touched */
 	struct actors_key key;
 	char parent[WIRE_ACTOR_NAME + 1]; /* "": none */
 	struct wire_actor_born said;      /* what it can, and how it wants it */
@@ -97,7 +96,7 @@ struct actors_one {
 	struct {
 		bool is, ok;
 	} instant; /* it is done already */
-	bool places, failed;
+	bool places, failed, touched;
 	struct actors_want want; /* of its move */
 	bool goes_far;           /* it is moved to another daemon */
 	uint64_t copy_version; /*   in the state of this copy, which is there; 0: in that of now */

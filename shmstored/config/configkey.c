@@ -21,6 +21,7 @@ static const char *const CONFLICTS[] = {"error", "max", "host"}; /* as enum stag
 
 /* What the field of each kind of key is, and how its values are written. */
 static const struct {
+	const char *help;
 	enum {
 		TEXT,
 		OWN, /* a structure, which read_own() fills in */
@@ -30,40 +31,39 @@ static const struct {
 		U32,
 		U64
 	} form;
-	const char *help;
-	const char *const *words; /* WORD: an int, the place in this list */
 	int n_words;
+	const char *const *words; /* WORD: an int, the place in this list */
 } kinds[] = {
-	[KEY_PATH] = {TEXT, "an absolute path"},
-	[KEY_PATH_OR_NONE] = {TEXT, "an absolute path, or none"},
-	[KEY_TEXT] = {TEXT, "a text"},
-	[KEY_SELECTION] = {TEXT, "resource, random, or fixed:NAME,NAME"},
-	[KEY_OCTAL] = {U32, "an octal mode, as 0660"},
-	[KEY_COUNT] = {U32, "a number"},
-	[KEY_PORT] = {U16, "a number"},
-	[KEY_NUMBER] = {U64, "a number"},
-	[KEY_SIZE] = {U64, "a size, as 64MiB"},
-	[KEY_SIZE32] = {U32, "a size, as 64MiB"},
-	[KEY_SIZE_OR_NONE] = {U64, "a size, as 64GiB, or none"},
-	[KEY_DURATION] = {U64, "a time, as 250ms, 10s or 5min"},
-	[KEY_MICROS] = {U64, "a time, as 250ms, 10s or 5min"},
-	[KEY_WATERMARK] = {U64, "a part of the size, as 90%, or a size above 1 MB"},
-	[KEY_PERCENT] = {U32, "a part of the size, as 85%"},
-	[KEY_SWITCH] = {SWITCH, "yes or no"},
-	[KEY_LEVEL] = {WORD,
-		       "one of emergency, alert, critical, error, warning, notice, info, debug",
-		       LEVELS, 8},
-	[KEY_DETAIL] = {WORD, "one of user, full, totals", DETAILS, 3},
-	[KEY_STAGE_MODE] = {WORD, "one of host, first", MODES, 2},
-	[KEY_CONFLICT] = {WORD, "one of error, max, host", CONFLICTS, 3},
-	[KEY_POLICY] = {WORD, "one of off, lifo, fifo, group, time, shm", POLICIES, 6},
-	[KEY_QUEUE] = {WORD, "one of limits, host, first", QUEUES, 3},
-	[KEY_CAST] = {WORD, "one of round_robin, all", CASTS, 2},
-	[KEY_STRATEGY] = {OWN, "one of none, conservative, conservative=p95, aggressive, "
-			       "histogram, histogram:0.05, adaptive"},
-	[KEY_RATIO] = {OWN, "a fraction, as 0.5 or 2"},
-	[KEY_COPIES] = {OWN, "as explicit:2, explicit:max, or frac:0.5,min=1"},
-	[KEY_STALE] = {OWN, "never, always, timeout:MS or maxage:MS"},
+	[KEY_PATH] = {"an absolute path", TEXT},
+	[KEY_PATH_OR_NONE] = {"an absolute path, or none", TEXT},
+	[KEY_TEXT] = {"a text", TEXT},
+	[KEY_SELECTION] = {"resource, random, or fixed:NAME,NAME", TEXT},
+	[KEY_OCTAL] = {"an octal mode, as 0660", U32},
+	[KEY_COUNT] = {"a number", U32},
+	[KEY_PORT] = {"a number", U16},
+	[KEY_NUMBER] = {"a number", U64},
+	[KEY_SIZE] = {"a size, as 64MiB", U64},
+	[KEY_SIZE32] = {"a size, as 64MiB", U32},
+	[KEY_SIZE_OR_NONE] = {"a size, as 64GiB, or none", U64},
+	[KEY_DURATION] = {"a time, as 250ms, 10s or 5min", U64},
+	[KEY_MICROS] = {"a time, as 250ms, 10s or 5min", U64},
+	[KEY_WATERMARK] = {"a part of the size, as 90%, or a size above 1 MB", U64},
+	[KEY_PERCENT] = {"a part of the size, as 85%", U32},
+	[KEY_SWITCH] = {"yes or no", SWITCH},
+	[KEY_LEVEL] = {"one of emergency, alert, critical, error, warning, notice, info, debug",
+		       WORD, 8, LEVELS},
+	[KEY_DETAIL] = {"one of user, full, totals", WORD, 3, DETAILS},
+	[KEY_STAGE_MODE] = {"one of host, first", WORD, 2, MODES},
+	[KEY_CONFLICT] = {"one of error, max, host", WORD, 3, CONFLICTS},
+	[KEY_POLICY] = {"one of off, lifo, fifo, group, time, shm", WORD, 6, POLICIES},
+	[KEY_QUEUE] = {"one of limits, host, first", WORD, 3, QUEUES},
+	[KEY_CAST] = {"one of round_robin, all", WORD, 2, CASTS},
+	[KEY_STRATEGY] = {"one of none, conservative, conservative=p95, aggressive, histogram, "
+			  "histogram:0.05, adaptive",
+			  OWN},
+	[KEY_RATIO] = {"a fraction, as 0.5 or 2", OWN},
+	[KEY_COPIES] = {"as explicit:2, explicit:max, or frac:0.5,min=1", OWN},
+	[KEY_STALE] = {"never, always, timeout:MS or maxage:MS", OWN},
 };
 
 const char *configkey_help(enum configkey_kind kind)

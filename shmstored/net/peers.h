@@ -94,7 +94,7 @@ const char *peer_name(const struct peer *p);
 /* May it say something of this user's things? */
 bool peer_speaks_for(const struct peer *p, uint32_t uid);
 /* Queues a message of these parts together. If it cannot, the connection will end. */
-void peer_send(struct peer *p, uint16_t type, const struct iovec *parts, int n);
+void peer_send(struct peer *l, uint16_t type, const struct iovec *parts, int n);
 
 /* How a bulk ended: 0, or -errno, of the other side's or -EPIPE. Called once,
  * unless peer_send_bulk() failed. */
