@@ -78,19 +78,17 @@ static void print_text(const struct doctor *d, const size_t counts[3])
 
 int cmd_doctor(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "doctor",
+	struct command_line line = OPTIONS_LINE(
+		a, "doctor",
 		"Checks the partition's file system, the host's limits and settings, and what the "
-		"kernel can do, and "
-		"says for each thing that is wrong which command mends it. Works before there is a "
-		"partition, too.\v"
+		"kernel can do, and says for each thing that is wrong which command mends it. "
+		"Works before there is a partition, too.\v"
 		"Exit status 1 if anything failed; warnings are not failures. Changes nothing.");
-	struct command_line line = {.admin = a};
 	static struct doctor d;
 	char path[PATH_MAX];
 	size_t counts[3] = {0, 0, 0};
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	if (!opening_path(a, path))
 		return ADMIN_FAILED;
 	doctor_init(&d, a, path);

@@ -169,27 +169,23 @@ int cmd_du(struct admin *a, int argc, char **argv)
 		 OPTIONS_WORD, offsetof(OF, sort), .words = sorts, .n_words = N_COLUMNS},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "du",
+	struct du du = {.admin = a};
+	struct command_line line = OPTIONS_LINE(
+		a, "du",
 		"What each store holds.\v"
 		"LINKED is all that a store links; an object of several stores counts in each of "
-		"them, but once in "
-		"the total. PSS shares it out by links and adds up. USS is what would be freed if "
-		"the store went "
-		"now. LEASED are leases whose object it links no longer. POOL is memory kept for "
-		"the next puts, "
-		"STRANDED "
-		"the part of it in pages of which small objects have the rest. MAPPED are live "
-		"views, AGE is that of "
-		"the store. On a partition with a disk tier, DEMOTED is what a store's objects "
-		"there take in memory when they come back; until then they count in OBJECTS only.");
-	struct du du = {.admin = a};
-	struct command_line line = {.admin = a, .options = options, .own = &du};
+		"them, but once in the total. PSS shares it out by links and adds up. USS is what "
+		"would be freed if the store went now. LEASED are leases whose object it links no "
+		"longer. POOL is memory kept for the next puts, STRANDED the part of it in pages "
+		"of which small objects have the rest. MAPPED are live views, AGE is that of the "
+		"store. On a partition with a disk tier, DEMOTED is what a store's objects there "
+		"take in memory when they come back; until then they count in OBJECTS only.",
+		.options = options, .own = &du);
 	struct shmstore_books_total total = {.size = sizeof(total)};
 	struct shmstore_partition *p;
 	char tier[PATH_MAX];
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
@@ -213,8 +209,7 @@ int cmd_du(struct admin *a, int argc, char **argv)
 		if (du.n_unknown)
 			status = message_fail(shmstore_partition_path(p),
 					      "of %llu stores it cannot be told whether their "
-					      "owners live: their locks "
-					      "cannot be tried%s",
+					      "owners live: their locks cannot be tried%s",
 					      (unsigned long long)du.n_unknown,
 					      message_refused(-EPERM));
 	}

@@ -185,18 +185,17 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 		 OPTIONS_FLAG, offsetof(OF, all)},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "gc",
-			     "Removes what dead processes left: their stores (unless they are kept "
-			     "ones), expired leases, "
-			     "half-made files, addresses of stores that are gone, and tier files "
-			     "that no name leads to. Live "
-			     "processes are not disturbed; what is unsure stays.");
 	struct gc gc = {.admin = a};
-	struct command_line line = {.admin = a, .options = options, .own = &gc};
+	struct command_line line =
+		OPTIONS_LINE(a, "gc",
+			     "Removes what dead processes left: their stores (unless they are kept "
+			     "ones), expired leases, half-made files, addresses of stores that are "
+			     "gone, and tier files that no name leads to. Live processes are not "
+			     "disturbed; what is unsure stays.",
+			     .options = options, .own = &gc);
 	struct shmstore_partition *p;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	if (gc.all)
 		return collect_all(&gc);
 	int status = opening_partition(a, &p);

@@ -183,25 +183,21 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		 OPTIONS_WORD, offsetof(OF, sort), .words = sorts, .n_words = N_COLUMNS},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "ls [STORE]",
-		"Lists the objects of STORE (a name, or the store's path), or of all stores.\v"
-		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is "
-		"shared. N is the "
-		"number of buffers. WHERE is memory, tier (moved to the disk until somebody gets "
-		"it), pinned (in "
-		"memory, and stays there), or packed (in memory, one of many in a segment). LINKS "
-		"counts the object's "
-		"names in all stores and its leases. AGE is the "
-		"time since it was written, of which packed objects tell nothing; the total counts "
-		"an object in each "
-		"of its stores.");
 	static const char *const names[] = {"STORE", NULL};
 	struct ls ls = {.admin = a, .sort = N_COLUMNS};
-	struct command_line line = {.admin = a, .names = names, .options = options, .own = &ls};
+	struct command_line line = OPTIONS_LINE(
+		a, "ls [STORE]",
+		"Lists the objects of STORE (a name, or the store's path), or of all stores.\v"
+		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is "
+		"shared. N is the number of buffers. WHERE is memory, tier (moved to the disk "
+		"until somebody gets it), pinned (in memory, and stays there), or packed (in "
+		"memory, one of many in a segment). LINKS counts the object's names in all stores "
+		"and its leases. AGE is the time since it was written, of which packed objects "
+		"tell nothing; the total counts an object in each of its stores.",
+		.names = names, .options = options, .own = &ls);
 	struct shmstore_partition *p;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;

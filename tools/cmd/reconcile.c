@@ -233,7 +233,7 @@ static int conclude(const struct shmstore_usage *u, const char *path)
 	message_fail(path, "%" PRId64 " bytes are not accounted for", u->residual);
 	if (u->n_unreadable)
 		message_hint("%" PRIu64 " processes or directories could not be looked into; as "
-			     "root: sudo " ADMIN_NAME " -p %s reconcile",
+					"root: sudo " ADMIN_NAME " -p %s reconcile",
 			     u->n_unreadable, shellword(path));
 	else
 		message_hint("if processes are writing now, try again when they are quiet");
@@ -242,18 +242,16 @@ static int conclude(const struct shmstore_usage *u, const char *path)
 
 int cmd_reconcile(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "reconcile",
+	struct command_line line =
+		OPTIONS_LINE(a, "reconcile",
 			     "Accounts for every byte of the file system and names the processes "
-			     "that hold memory of deleted "
-			     "objects.\v"
+			     "that hold memory of deleted objects.\v"
 			     "Exit status 1 if the residual is not 0.");
-	struct command_line line = {.admin = a};
 	struct json_object *found, *holders;
 	struct shmstore_partition *p;
 	struct shmstore_usage usage;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;

@@ -142,20 +142,19 @@ static int run(struct rm *rm, struct shmstore_partition *p, const struct command
 
 int cmd_rm(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "rm STORE [KEY...]",
-		"Removes objects of STORE (a name, or the store's path), or with no KEY the store "
-		"with all that is "
-		"in it, objects that only tickets keep too.\v"
-		"Only of stores that no live process has open: kept ones and dead ones. What other "
-		"stores link stays "
-		"theirs. Exit status 1 if there is no such store or key, or its owner lives.");
 	static const char *const names[] = {"STORE", "KEY", NULL};
-	struct command_line line = {.admin = a, .names = names, .n_needed = 1, .many = true};
+	struct command_line line = OPTIONS_LINE(
+		a, "rm STORE [KEY...]",
+		"Removes objects of STORE (a name, or the store's path), or with no KEY the store "
+		"with all that is in it, objects that only tickets keep too.\v"
+		"Only of stores that no live process has open: kept ones and dead ones. What other "
+		"stores link stays theirs. Exit status 1 if there is no such store or key, or its "
+		"owner lives.",
+		.names = names, .n_needed = 1, .many = true);
 	struct rm rm = {.admin = a};
 	struct shmstore_partition *p;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	rm.store = line.args[0];
 	int status = opening_partition(a, &p);
 	if (status)

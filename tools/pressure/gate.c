@@ -76,19 +76,16 @@ static int judge(const struct json_object *document)
 
 int cmd_gate(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "gate",
+	struct command_line line = OPTIONS_LINE(
+		a, "gate",
 		"Shows whether more work may begin on this host, and by what that is decided.\v"
 		"The gate closes where USED, or the 95th percentile of the last samples, reaches "
-		"HIGH, and opens after "
-		"several samples in a row at LOW or below. QUOTA is how many tasks may begin "
-		"within an interval. "
-		"RESERVED is what is expected of the tasks that were let in, OF how much that may "
-		"be now.");
-	struct command_line line = {.admin = a};
+		"HIGH, and opens after several samples in a row at LOW or below. QUOTA is how many "
+		"tasks may begin within an interval. RESERVED is what is expected of the tasks "
+		"that were let in, OF how much that may be now.");
 	const struct asking_view view = {.judge = judge, .document = print_gate, .arg = a};
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_GATE, &view);
 }

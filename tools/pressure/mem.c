@@ -157,22 +157,20 @@ static int show_daemon(struct admin *a)
 
 int cmd_mem(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(NULL, options_common, "mem",
-						     "What this host and the memory cgroups around "
-						     "this process may use and use, term by term, "
-						     "with the source of each.\v"
-						     "The memory that counts is the tightest: the "
-						     "smallest total of the host and of each "
-						     "cgroup up to the root. Page cache "
-						     "does not count as used, and tmpfs does. What "
-						     "could not be read is unknown, not 0.");
 	struct mem_options own = {0};
-	struct command_line line = {.admin = a, .options = options, .own = &own};
+	struct command_line line =
+		OPTIONS_LINE(a, "mem",
+			     "What this host and the memory cgroups around this process may use "
+			     "and use, term by term, with the source of each.\v"
+			     "The memory that counts is the tightest: the smallest total of the "
+			     "host and of each cgroup up to the root. Page cache does not count as "
+			     "used, and tmpfs does. What could not be read is unknown, not 0.",
+			     .options = options, .own = &own);
 	struct memsource_reading r = MEMSOURCE_NULL;
 	char proc[PATH_MAX], cgroup[PATH_MAX];
 	int status = ADMIN_OK, err;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	if (own.daemon)
 		return show_daemon(a);
 	snprintf(proc, sizeof(proc), "%s/proc", a->root);

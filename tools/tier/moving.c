@@ -35,16 +35,14 @@ struct moving {
 	struct json_object *objects;           /* with --json */
 };
 
-error_t moving_parse(int key, char *arg, struct argp_state *state)
+static void check(const struct argp_state *state, const struct command_line *line)
 {
-	const struct command_line *line = state->input;
 	const struct moving_options *o = line->own;
 
-	if (key == ARGP_KEY_END && o->all && line->n_many)
+	if (o->all && line->n_many)
 		options_usage(state, "--all does not go with keys");
-	if (key == ARGP_KEY_END && !o->all && line->n_args == 1 && !line->n_many)
+	if (!o->all && line->n_args == 1 && !line->n_many)
 		options_usage(state, "KEY is missing, or --all");
-	return options_common(key, arg, state);
 }
 
 /* ---- keys ---- */
@@ -223,19 +221,16 @@ static int run(struct moving *m, const struct command_line *line)
 	return m->n_failed ? ADMIN_FAILED : status;
 }
 
-int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp,
-	       const struct options_row *options, const struct moving_way *way)
+int moving_run(struct admin *a, int argc, char **argv, const struct options_row *options,
+	       const struct moving_way *way)
 {
 	static const char *const names[] = {"STORE", "KEY", NULL};
 	struct moving m = {.admin = a, .way = way};
-	struct command_line line = {.admin = a,
-				    .names = names,
-				    .n_needed = 1,
-				    .many = true,
-				    .options = options,
-				    .own = &m.how};
+	struct command_line line =
+		OPTIONS_LINE(a, way->usage, way->help, .names = names, .n_needed = 1, .many = true,
+			     .options = options, .own = &m.how, .check = check);
 
-	options_parse(argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	m.store = line.args[0];
 	int status = run(&m, &line);
 	free_keys(&m);
