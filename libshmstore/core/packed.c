@@ -11,12 +11,12 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
+#include "keyname.h"
 #include "nameslock.h"
 #include "packfork.h"
 #include "packlook.h"
 #include "packread.h"
 #include "packticket.h"
-#include "publish.h"
 #include "sys.h"
 
 void shms_packed_init(struct shms_packed *x)
@@ -192,13 +192,6 @@ void shms_packed_retire(struct shmstore *s, bool keep)
 		return;
 	shms_pack_retire(pack, keep, shms_now_boot_ms());
 	shms_packedmem_gave(s, pack);
-}
-
-void shms_packed_deinit(struct shms_packed *x)
-{
-	shms_pack_close(shms_packed_pack(x), shms_now_boot_ms());
-	x->dir_fd = shms_close_fd(x->dir_fd);
-	pthread_mutex_destroy(&x->lock);
 }
 
 void shms_packed_fork_prepare(struct shms_packed *x)

@@ -76,53 +76,6 @@ void shms_recycle_forked(struct shms_recycle *r)
 	}
 }
 
-uint64_t shms_recycle_hold(struct shmstore *s)
-{
-	struct shms_recycle *r = &s->recycle;
-	uint64_t gone;
-
-	pthread_mutex_lock(&r->lock);
-	/* Cold files that others took, and we did not notice yet. */
-	gone = atomic_load_explicit(&s->page->moved.pool_bytes, memory_order_relaxed) - r->missed;
-	return r->taken + (gone < r->pooled ? r->pooled - gone : 0);
-}
-
-void shms_recycle_release(struct shmstore *s)
-{
-	pthread_mutex_unlock(&s->recycle.lock);
-}
-
-bool shms_recycle_any(struct shmstore *s)
-{
-	bool any;
-
-	pthread_mutex_lock(&s->recycle.lock);
-	any = s->recycle.pooled || s->recycle.slack;
-	pthread_mutex_unlock(&s->recycle.lock);
-	return any || shms_draft_any_kept(s) || shms_packedmem_any(s);
-}
-
-uint64_t shms_recycle_trim(struct shmstore *s)
-{
-	struct shms_recycle *r = &s->recycle;
-	uint64_t dropped = shms_draft_trim(s, true) + shms_packedmem_trim(s);
-	struct shms_slot *slot;
-
-	pthread_mutex_lock(&r->lock);
-	r->scarce = true;
-	r->looked_ns = shms_now_mono_ns();
-	while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL) {
-		dropped += slot->bytes;
-		shms_slot_drop(s, slot);
-	}
-	for (size_t i = 0; r->slack && i < SHMS_RECYCLE_SLOTS; i++) {
-		if (r->slots[i].slack_size)
-			dropped += shms_slot_unpublish(s, &r->slots[i]);
-	}
-	pthread_mutex_unlock(&r->lock);
-	return dropped;
-}
-
 /* May the file be written again? See the top. */
 static bool exclusive(const struct shmstore *s, struct shms_slot *slot)
 {

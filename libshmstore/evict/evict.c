@@ -18,12 +18,12 @@
 
 #include "detail.h"
 #include "handle.h"
-#include "nameslock.h"
 #include "packask.h"
 #include "packdemote.h"
 #include "partition.h"
 #include "sys.h"
 #include "tier.h"
+#include "tierjoin.h"
 #include "victim.h"
 
 #define WAIT_MS 100u /* that a put waits for somebody else's eviction */

@@ -52,17 +52,6 @@ static void partition_dealloc(PyObject *op)
 	Py_DECREF(type);
 }
 
-struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self)
-{
-	struct shmstore_partition *p;
-
-	PYSHM_LOCKED(self, p = self->p ? shmstore_partition_ref(self->p) : NULL);
-	if (p)
-		return p;
-	return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "partition", self->path,
-				  "Partition()");
-}
-
 PyObject *pyshm_partition_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;

@@ -44,9 +44,18 @@ struct pyshm_state {
 	void **_Atomic numpy;   /* pyborn.c; NULL: not asked for so far */
 };
 
-/* The state of the module that type, or a base of it, comes from. Never
- * NULL for this module's types. */
+/* ---- pystate.c ---- */
+
+/* Its name and the size of its state; pymodule.c adds what it does. */
+extern struct PyModuleDef pyshm_module;
+/* The state of the module that type, or a base of it, comes from. Never NULL for this module's
+ * types. */
 struct pyshm_state *pyshm_state_of(PyTypeObject *type);
+/* Of a PyGetSetDef whose closure is that member's place in its object. */
+#define PYSHM_MEMBER(type, member) ((void *)offsetof(struct type, member))
+PyObject *pyshm_get_object(PyObject *op, void *closure);
+PyObject *pyshm_get_bool(PyObject *op, void *closure);
+PyObject *pyshm_get_u64(PyObject *op, void *closure);
 
 /* For calls that take a pointer to what they do not write and do not say so. */
 static inline void *pyshm_no_const(const void *p)
@@ -180,13 +189,7 @@ struct pyshm_buffers {
 int pyshm_buffers_init(struct pyshm_buffers *b, PyObject *objects);
 void pyshm_buffers_deinit(struct pyshm_buffers *b);
 
-/* ---- pypartition.c ---- */
-
-/* Of a PyGetSetDef whose closure is that member's place in its object. */
-#define PYSHM_MEMBER(type, member) ((void *)offsetof(struct type, member))
-PyObject *pyshm_get_object(PyObject *op, void *closure);
-PyObject *pyshm_get_bool(PyObject *op, void *closure);
-PyObject *pyshm_get_u64(PyObject *op, void *closure);
+/* ---- pypartition.c, pyenter.c ---- */
 
 struct pyshm_partition {
 	PyObject ob_base;
@@ -211,7 +214,7 @@ PyObject *pyshm_partition_evict(PyObject *op, PyObject *args);
 
 extern PyMethodDef pyshm_partition_methods[], pyshm_store_methods[];
 
-/* ---- pystore.c ---- */
+/* ---- pystore.c, pyenter.c ---- */
 
 struct pyshm_store {
 	PyObject ob_base;

@@ -28,7 +28,6 @@
 #include "detail.h"
 #include "gc.h"
 #include "handle.h"
-#include "nameslock.h"
 #include "ours.h"
 #include "packgive.h"
 #include "packread.h"
@@ -37,6 +36,7 @@
 #include "teardown.h"
 #include "there.h"
 #include "tier.h"
+#include "tierjoin.h"
 
 /* up to here packed objects beat files whatever the mount (bench_peers) */
 #define PACK_DEFAULT (UINT64_C(1) << 20)

@@ -20,6 +20,7 @@
 #include "stubs.h"
 #include "sys.h"
 #include "tier.h"
+#include "tierjoin.h"
 #include "walk.h"
 
 #define LOCK_MS 10000u /* for the eviction that is going on */
