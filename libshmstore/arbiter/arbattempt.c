@@ -276,8 +276,7 @@ static int split(struct run *run, void *item)
 	if (n == 0)
 		return shms_arb_say(SHMSTORE_ARB_SPLIT,
 				    "item %zu of %zu, or a piece of it, does not fit as it is, and "
-				    "%s: reserve less at a "
-				    "time, or give the pool more room",
+				    "%s: reserve less at a time, or give the pool more room",
 				    run->at, run->n_items,
 				    w->split ? "is as small as it can be" : "nothing can split it");
 	w->n_splits++;

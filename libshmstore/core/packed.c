@@ -121,8 +121,7 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read)
 	if (r == -EBUSY)
 		return shms_detail(r, NULL,
 				   "a process that still runs has views of the packed objects of "
-				   "%s: one that closed the "
-				   "store, or a child of its last owner",
+				   "%s: one that closed the store, or a child of its last owner",
 				   s->path);
 	return r == -ENOENT ? 0 : shms_error(r);
 }

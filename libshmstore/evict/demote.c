@@ -55,8 +55,7 @@ static int keep_key(const struct shms_demote_name *n, const struct shms_header *
 	if (r == -ENOSPC)
 		shms_detail(r, NULL,
 			    "the partition has no page left for the long key of one of its names; "
-			    "delete or demote "
-			    "another object first");
+			    "delete or demote another object first");
 	return r;
 }
 

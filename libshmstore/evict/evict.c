@@ -147,15 +147,14 @@ static int run(struct shmstore_partition *p, struct asking *a, struct shms_evict
 	/* The disk had its say. */
 	if (a->report.disk_full || a->report.error == -EIO)
 		return -ENOSPC;
-	return shms_detail(
-		-ENOSPC, p->path,
-		"%s: %" PRIu64 " of %" PRIu64 " bytes are free now, and %" PRIu64
-		" when their last view is gone; %s",
-		p->path, a->report.freed + given, wanted, a->report.held,
-		a->report.error
-			? shmstore_strerror(a->report.error)
-			: "what is left is pinned, leased, in use, packed by processes that make "
-			  "no calls, or of stores that take no part");
+	return shms_detail(-ENOSPC, p->path,
+			   "%s: %" PRIu64 " of %" PRIu64 " bytes are free now, and %" PRIu64
+			   " when their last view is gone; %s",
+			   p->path, a->report.freed + given, wanted, a->report.held,
+			   a->report.error
+				   ? shmstore_strerror(a->report.error)
+				   : "what is left is pinned, leased, in use, packed by processes "
+				     "that make no calls, or of stores that take no part");
 }
 
 static int evict(struct shmstore_partition *p, struct asking *a)

@@ -198,13 +198,13 @@ static PyGetSetDef store_getset[] = {
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
-static char store_doc[] = PyDoc_STR(
-	"Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
-	"readonly=False, adopt=False,\n"
-	"      fresh=False, daemon=\"auto\", wait=None, arbitrate=False, any_user=False, "
-	"pack_max=None,\n"
-	"      leases_with=None)\n--\n\n"
-	"One process's directory of objects.");
+static char store_doc[] =
+	PyDoc_STR("Store(partition, name, keep=False, label=None, directory=None, "
+		  "recycle_max=None, readonly=False, adopt=False,\n"
+		  "      fresh=False, daemon=\"auto\", wait=None, arbitrate=False, any_user=False, "
+		  "pack_max=None,\n"
+		  "      leases_with=None)\n--\n\n"
+		  "One process's directory of objects.");
 
 static PyType_Slot store_slots[] = {
 	{Py_tp_doc, store_doc},

@@ -225,12 +225,10 @@ static PyMemberDef view_members[] = {
 };
 
 static char view_doc[] = PyDoc_STR("A mapped object. It, its memoryviews and all that is made over "
-				   "them keep the memory, whatever becomes of "
-				   "the key\n"
+				   "them keep the memory, whatever becomes of the key\n"
 				   "and the store.\n\n"
 				   "memoryview(view) is its buffer where it has exactly one (an "
-				   "empty one where it has none), else "
-				   "BufferError. It is\n"
+				   "empty one where it has none), else BufferError. It is\n"
 				   "alive, for weak references too, as long as any of its "
 				   "memoryviews, hence any array over it, is.");
 

@@ -71,8 +71,7 @@ int shms_renew(struct shmstore *s, bool *ret_renewed)
 	if (r == -ENOENT) {
 		return shms_detail(-ENOENT, NULL,
 				   "the store %s is gone since its owner, process %u, ended; the "
-				   "handle goes on when a "
-				   "process opens the name again",
+				   "handle goes on when a process opens the name again",
 				   s->name, (unsigned)s->page->pid);
 	}
 	if (r < 0)

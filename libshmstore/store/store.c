@@ -302,8 +302,7 @@ static int look_into(struct shmstore *s, bool any_user, struct shms_page *ret)
 	if (!any_user && st.st_uid != s->uid)
 		return shms_detail(-EPERM, s->path,
 				   "the store %s belongs to user %u, not to our user (%u): who "
-				   "means it says so, by "
-				   "SHMSTORE_OPEN_ANY_USER",
+				   "means it says so, by SHMSTORE_OPEN_ANY_USER",
 				   s->path, (unsigned)st.st_uid, (unsigned)s->uid);
 	return shms_page_read(s->dir_fd, ret);
 }
@@ -440,14 +439,14 @@ int shmstore_open(struct shmstore_partition *p, const char *name,
 	int r;
 
 	if (!p || !ret || !name_ok(name))
-		return !p || !ret || !name ? shms_detail_null(!p     ? "p"
-							      : !ret ? "ret"
-								     : "name")
-					   : shms_detail(-EINVAL, NULL,
-							 "a store's name has 1 to %u bytes without "
-							 "'/' or a leading "
-							 "'.', and \"%.300s\" is none",
-							 SHMSTORE_NAME_MAX, name);
+		return !p || !ret || !name
+			       ? shms_detail_null(!p     ? "p"
+						  : !ret ? "ret"
+							 : "name")
+			       : shms_detail(-EINVAL, NULL,
+					     "a store's name has 1 to %u bytes without '/' or a "
+					     "leading '.', and \"%.300s\" is none",
+					     SHMSTORE_NAME_MAX, name);
 	r = read_options(options, &o);
 	if (r < 0)
 		return r;
@@ -491,8 +490,8 @@ static int abandon(struct shmstore *s)
 	s->magic = 0;
 	return shms_detail(-EPERM, NULL,
 			   "this program closed the descriptors of the store %s, and may have "
-			   "given their numbers to files of its "
-			   "own; nothing was closed or removed, and gc removes the store",
+			   "given their numbers to files of its own; nothing was closed or "
+			   "removed, and gc removes the store",
 			   s->path);
 }
 

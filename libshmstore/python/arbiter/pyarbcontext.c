@@ -134,8 +134,8 @@ PyObject *pyarb_context_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!self->own) {
 		PyErr_SetString(PyExc_ValueError,
-				"the calling thread does not wait while it calls this; "
-				"wait with a context of its own to be cancelled");
+				"the calling thread does not wait while it calls this; wait with a "
+				"context of its own to be cancelled");
 		return NULL;
 	}
 	c = look(self);

@@ -82,12 +82,10 @@ static PyObject *reservation_release(PyObject *op, PyObject *Py_UNUSED(ignored))
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(
-	commit_doc,
-	"commit($self, bytes=None, /)\n--\n\n"
-	"The reserved memory has been taken in the partition, bytes of it (None: all): it is the "
-	"kernel's to count from\n"
-	"here on, and this reservation holds nothing any more.");
+PyDoc_STRVAR(commit_doc, "commit($self, bytes=None, /)\n--\n\n"
+			 "The reserved memory has been taken in the partition, bytes of it (None: "
+			 "all): it is the kernel's to count from\n"
+			 "here on, and this reservation holds nothing any more.");
 
 static PyObject *reservation_commit(PyObject *op, PyObject *args)
 {
@@ -111,8 +109,7 @@ static PyObject *reservation_commit(PyObject *op, PyObject *args)
 
 PyDoc_STRVAR(unpin_doc, "unpin($self, /)\n--\n\n"
 			"What it stands for may be evicted when others need the room. False: not "
-			"now, it stays pinned "
-			"(it is leased, and\n"
+			"now, it stays pinned (it is leased, and\n"
 			"cannot be told from the lease). context.pin() undoes it.");
 
 static PyObject *reservation_unpin(PyObject *op, PyObject *Py_UNUSED(ignored))
