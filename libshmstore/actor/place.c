@@ -14,7 +14,6 @@
 #include <pthread.h>
 #include <shmstore/actor.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 

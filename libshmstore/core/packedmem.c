@@ -9,7 +9,6 @@
  * By age: of the pool that was there all the time for ten seconds nobody had any use; if it is a
  * quarter of all, everything that is free goes, and what is needed comes back by 64 KiB.
  */
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include "bootclock.h"

@@ -13,11 +13,9 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "detail.h"
 #include "handle.h"
 #include "hostpage.h"
 #include "nameslock.h"

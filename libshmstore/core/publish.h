@@ -5,7 +5,6 @@
 #define SHMS_PUBLISH_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "format.h"

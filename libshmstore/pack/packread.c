@@ -15,7 +15,6 @@
 #include "packread.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 

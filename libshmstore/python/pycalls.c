@@ -7,7 +7,6 @@
  * calls.def is read once for each thing that an argument's word stands for: a member of the struct
  * a, a unit of the format, a name, a place to convert it to. So the four cannot come apart.
  */
-#include <errno.h>
 
 #include "pyarb.h"
 #include "pyrecord.h"

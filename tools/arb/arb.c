@@ -6,8 +6,6 @@
 #include "arb.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "asking.h"
 #include "commands.h"
@@ -39,8 +37,7 @@ int cmd_arb(struct admin *a, int argc, char **argv)
 		.help = "Looks into the daemon's memory arbiter, which gives tasks of all "
 			"processes the memory of a partition.\v",
 		.tail = "\"" ADMIN_NAME " help arb SUBCOMMAND\" explains one. States and outcomes "
-					"are explained in " ADMIN_NAME
-			"(1), and drawn in docs/arbiter.md.",
+			"are explained in " ADMIN_NAME "(1), and drawn in docs/arbiter.md.",
 	};
 
 	return commands_read(&commands, a, argc, argv);

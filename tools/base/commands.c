@@ -5,7 +5,6 @@
  */
 #include "commands.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "message.h"

@@ -4,8 +4,6 @@
 #ifndef COMMANDS_H
 #define COMMANDS_H
 
-#include <argp.h>
-
 #include "admin.h"
 
 struct commands {

@@ -12,7 +12,6 @@
 #include <libsmartcols/libsmartcols.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "human.h"

@@ -95,7 +95,7 @@ int cmd_df(struct admin *a, int argc, char **argv)
 		json_show(a, o, print_text);
 		if (usage.n_unreadable && !a->json)
 			message_say("%" PRIu64 " directories could not be looked into: what is in "
-					       "them is not counted",
+				    "them is not counted",
 				    usage.n_unreadable);
 	}
 	if (has_tier < 0)

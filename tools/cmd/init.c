@@ -5,13 +5,10 @@
  * --owner the partition is made with that user's rights, so that everything in it is that user's.
  */
 #include <errno.h>
-#include <grp.h>
-#include <inttypes.h>
 #include <libgen.h>
 #include <linux/magic.h>
 #include <pwd.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>

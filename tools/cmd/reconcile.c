@@ -233,7 +233,7 @@ static int conclude(const struct shmstore_usage *u, const char *path)
 	message_fail(path, "%" PRId64 " bytes are not accounted for", u->residual);
 	if (u->n_unreadable)
 		message_hint("%" PRIu64 " processes or directories could not be looked into; as "
-					"root: sudo " ADMIN_NAME " -p %s reconcile",
+			     "root: sudo " ADMIN_NAME " -p %s reconcile",
 			     u->n_unreadable, shellword(path));
 	else
 		message_hint("if processes are writing now, try again when they are quiet");

@@ -7,7 +7,6 @@
  * not look into oneself; should it end, our own scan goes on. On a terminal frames overwrite each
  * other; elsewhere they follow one another; with --json each is a line.
  */
-#include <inttypes.h>
 #include <math.h>
 #include <shmstore/daemon.h>
 #include <shmstore/inspect.h>

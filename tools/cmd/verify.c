@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <shmstore/inspect.h>
-#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -10,9 +10,7 @@
 #include <linux/io_uring.h>
 #include <linux/mount.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>

@@ -4,9 +4,7 @@
 #include <string.h>
 
 #include "asking.h"
-#include "human.h"
 #include "jsonin.h"
-#include "message.h"
 #include "options.h"
 #include "table.h"
 

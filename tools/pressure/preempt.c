@@ -9,7 +9,6 @@
 
 #include "asking.h"
 #include "jsonin.h"
-#include "message.h"
 #include "options.h"
 #include "table.h"
 

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <shmstore/profile.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,6 @@
  * Other settings stay as they are.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
 #include <stdlib.h>
