@@ -6,6 +6,8 @@
  */
 #include "doctor.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,8 +27,8 @@ const char *doctor_level_name(enum doctor_level level)
 	return level == DOCTOR_OK ? "ok" : level == DOCTOR_WARN ? "warn" : "fail";
 }
 
-struct doctor_finding *doctor_add(struct doctor *d, const char *check, enum doctor_level level,
-				  const char *found, ...)
+void doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found,
+		...)
 {
 	struct doctor_finding *grown = realloc(d->findings, (d->n_findings + 1) * sizeof(*grown));
 	va_list args;
@@ -40,13 +42,13 @@ struct doctor_finding *doctor_add(struct doctor *d, const char *check, enum doct
 	if (!f->fix || vasprintf(&f->found, found, args) < 0)
 		message_no_memory();
 	va_end(args);
-	return f;
 }
 
-static void set_fix(struct doctor_finding *f, const char *prefix, const char *command, va_list args)
+static void set_fix(struct doctor *d, const char *prefix, const char *command, va_list args)
 	__attribute__((format(printf, 3, 0)));
-static void set_fix(struct doctor_finding *f, const char *prefix, const char *command, va_list args)
+static void set_fix(struct doctor *d, const char *prefix, const char *command, va_list args)
 {
+	struct doctor_finding *f = &d->findings[d->n_findings - 1];
 	char *text;
 
 	if (vasprintf(&text, command, args) < 0)
@@ -57,22 +59,37 @@ static void set_fix(struct doctor_finding *f, const char *prefix, const char *co
 	free(text);
 }
 
-void doctor_fix(struct doctor_finding *f, const char *command, ...)
+void doctor_fix(struct doctor *d, const char *command, ...)
 {
 	va_list args;
 
 	va_start(args, command);
-	set_fix(f, "", command, args);
+	set_fix(d, "", command, args);
 	va_end(args);
 }
 
-void doctor_fix_root(struct doctor_finding *f, const char *command, ...)
+void doctor_fix_root(struct doctor *d, const char *command, ...)
 {
 	va_list args;
 
 	va_start(args, command);
-	set_fix(f, geteuid() == 0 ? "" : "sudo ", command, args);
+	set_fix(d, geteuid() == 0 ? "" : "sudo ", command, args);
 	va_end(args);
+}
+
+int doctor_try_file(const char *dir, int flags)
+{
+	char name[PATH_MAX + 32];
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+
+	/* A file system without O_TMPFILE, or without what flags ask for. */
+	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
+		snprintf(name, sizeof(name), "%s/.doctor-%d", dir, getpid());
+		fd = open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | flags, 0600);
+		if (fd >= 0)
+			unlink(name);
+	}
+	return fd < 0 ? -errno : fd;
 }
 
 /* The nearest directory above path that exists, canonical. */

@@ -52,14 +52,17 @@ struct doctor {
 /* Looks at path; nothing is checked yet. */
 void doctor_init(struct doctor *d, const struct admin *a, const char *path);
 void doctor_deinit(struct doctor *d);
-/* Adds a finding; it is valid until the next one is added. */
-struct doctor_finding *doctor_add(struct doctor *d, const char *check, enum doctor_level level,
-				  const char *found, ...) __attribute__((format(printf, 4, 5)));
-/* The command that mends it. doctor_fix_root() puts sudo before it where we are not root. */
-void doctor_fix(struct doctor_finding *f, const char *command, ...)
+/* Adds a finding. */
+void doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found,
+		...) __attribute__((format(printf, 4, 5)));
+/* The command that mends what was found last. doctor_fix_root() puts sudo before it where we are
+ * not root. */
+void doctor_fix(struct doctor *d, const char *command, ...) __attribute__((format(printf, 2, 3)));
+void doctor_fix_root(struct doctor *d, const char *command, ...)
 	__attribute__((format(printf, 2, 3)));
-void doctor_fix_root(struct doctor_finding *f, const char *command, ...)
-	__attribute__((format(printf, 2, 3)));
+/* A new file in dir without a name, for trying what it can: opened with those flags. Its
+ * descriptor, or -errno. */
+int doctor_try_file(const char *dir, int flags);
 const char *doctor_level_name(enum doctor_level level);
 
 void doctor_check_mount(struct doctor *d);

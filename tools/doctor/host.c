@@ -31,10 +31,9 @@ static void check_swap(struct doctor *d)
 		doctor_add(d, "swap", DOCTOR_OK, "%s, and the mount has noswap", swap);
 		return;
 	}
-	struct doctor_finding *f = doctor_add(
-		d, "swap", DOCTOR_WARN,
-		"%s: objects may be swapped out, and reading them waits for the disk", swap);
-	doctor_fix_root(f, "sysctl vm.swappiness=1");
+	doctor_add(d, "swap", DOCTOR_WARN,
+		   "%s: objects may be swapped out, and reading them waits for the disk", swap);
+	doctor_fix_root(d, "sysctl vm.swappiness=1");
 }
 
 /* The lowest limit on the way from a cgroup up to its hierarchy's root.
@@ -117,7 +116,6 @@ static void check_cgroup(struct doctor *d)
 {
 	char file1[PATH_MAX], file2[PATH_MAX], size[HUMAN_SIZE], limit_text[HUMAN_SIZE];
 	char *groups = sysroot_read(d->admin, "/proc/self/cgroup");
-	struct doctor_finding *f;
 
 	if (!groups) {
 		doctor_add(d, "cgroup", DOCTOR_OK, "no control groups");
@@ -138,18 +136,18 @@ static void check_cgroup(struct doctor *d)
 		doctor_add(d, "cgroup", DOCTOR_OK, "memory limit %s (%s)", limit_text, file);
 		return;
 	}
-	f = doctor_add(d, "cgroup", DOCTOR_WARN, "memory limit %s (%s), %s: %s", limit_text, file,
-		       d->tmpfs && d->size && limit >= d->size ? "less than twice the partition"
-							       : "less than the partition",
-		       d->tmpfs && d->size && limit >= d->size
-			       ? "what is in it leaves little for the processes"
-			       : "writers are killed before it is full");
+	doctor_add(d, "cgroup", DOCTOR_WARN, "memory limit %s (%s), %s: %s", limit_text, file,
+		   d->tmpfs && d->size && limit >= d->size ? "less than twice the partition"
+							   : "less than the partition",
+		   d->tmpfs && d->size && limit >= d->size
+			   ? "what is in it leaves little for the processes"
+			   : "writers are killed before it is full");
 	if (d->tmpfs)
-		doctor_fix_root(f, "mount -o remount,size=%" PRIu64 " %s",
+		doctor_fix_root(d, "mount -o remount,size=%" PRIu64 " %s",
 				limit / 2 & ~(uint64_t)4095,
 				shellword(d->mount ? d->mount->point : d->dir));
 	else
-		doctor_fix_root(f, ADMIN_NAME " -p %s init --size %" PRIu64, shellword(d->path),
+		doctor_fix_root(d, ADMIN_NAME " -p %s init --size %" PRIu64, shellword(d->path),
 				limit / 2 & ~(uint64_t)4095);
 }
 
@@ -167,14 +165,14 @@ static void check_open_files(struct doctor *d)
 			   (uint64_t)limit.rlim_cur);
 		return;
 	}
-	struct doctor_finding *f = doctor_add(
-		d, "open-files", level, "ulimit -n is %" PRIu64 ": at least 1024 are recommended",
-		(uint64_t)limit.rlim_cur);
+	doctor_add(d, "open-files", level,
+		   "ulimit -n is %" PRIu64 ": at least 1024 are recommended",
+		   (uint64_t)limit.rlim_cur);
 	if (limit.rlim_max >= 1024)
-		doctor_fix(f, "ulimit -n %" PRIu64,
+		doctor_fix(d, "ulimit -n %" PRIu64,
 			   (uint64_t)(limit.rlim_max < 65536 ? limit.rlim_max : 65536));
 	else
-		doctor_fix_root(f, "prlimit --nofile=65536:65536 --pid $$");
+		doctor_fix_root(d, "prlimit --nofile=65536:65536 --pid $$");
 }
 
 static void check_map_count(struct doctor *d)
@@ -188,12 +186,11 @@ static void check_map_count(struct doctor *d)
 	enum doctor_level level = count < 4096    ? DOCTOR_FAIL
 				  : count < 65530 ? DOCTOR_WARN
 						  : DOCTOR_OK;
-	struct doctor_finding *f = doctor_add(d, "map-count", level,
-					      "vm.max_map_count is %" PRIu64
-					      ": so many views, at most, can one process hold",
-					      count);
+	doctor_add(d, "map-count", level,
+		   "vm.max_map_count is %" PRIu64 ": so many views, at most, can one process hold",
+		   count);
 	if (level != DOCTOR_OK)
-		doctor_fix_root(f, "sysctl vm.max_map_count=262144");
+		doctor_fix_root(d, "sysctl vm.max_map_count=262144");
 }
 
 static void check_hardlinks(struct doctor *d)
@@ -209,10 +206,10 @@ static void check_hardlinks(struct doctor *d)
 			   ": no user can link another user's objects",
 			   value);
 	} else {
-		struct doctor_finding *f = doctor_add(d, "protected-hardlinks", DOCTOR_WARN,
-						      "fs.protected_hardlinks is 0: users can pin "
-						      "the memory of others by linking it");
-		doctor_fix_root(f, "sysctl fs.protected_hardlinks=1");
+		doctor_add(d, "protected-hardlinks", DOCTOR_WARN,
+			   "fs.protected_hardlinks is 0: users can pin the memory of others by "
+			   "linking it");
+		doctor_fix_root(d, "sysctl fs.protected_hardlinks=1");
 	}
 }
 
@@ -335,15 +332,15 @@ static void check_remove_ipc(struct doctor *d)
 	} else if (!removes_ipc(d->admin)) {
 		doctor_add(d, "remove-ipc", DOCTOR_OK, "RemoveIPC=no");
 	} else {
-		struct doctor_finding *f =
-			doctor_add(d, "remove-ipc", DOCTOR_WARN,
-				   "RemoveIPC=yes: systemd removes the files of user %u from "
-				   "/dev/shm when their last session ends",
-				   d->owner);
-		doctor_fix_root(f, "sh -c 'mkdir -p /etc/systemd/logind.conf.d && printf "
-				   "\"[Login]\\nRemoveIPC=no\\n\" > "
-				   "/etc/systemd/logind.conf.d/shmstore.conf && systemctl restart "
-				   "systemd-logind'");
+		doctor_add(d, "remove-ipc", DOCTOR_WARN,
+			   "RemoveIPC=yes: systemd removes the files of user %u from /dev/shm when "
+			   "their last session ends",
+			   d->owner);
+		doctor_fix_root(
+			d,
+			"sh -c 'mkdir -p /etc/systemd/logind.conf.d && printf "
+			"\"[Login]\\nRemoveIPC=no\\n\" > /etc/systemd/logind.conf.d/shmstore.conf "
+			"&& systemctl restart systemd-logind'");
 	}
 }
 
@@ -367,10 +364,9 @@ static void check_proc(struct doctor *d)
 		doctor_add(d, "proc", DOCTOR_OK,
 			   "your own processes can be looked into; those of others need root");
 	} else {
-		struct doctor_finding *f = doctor_add(
-			d, "proc", DOCTOR_WARN,
-			"hidepid=%s: reconcile does not see processes of other users", hidepid);
-		doctor_fix_root(f, "mount -o remount,hidepid=0 /proc");
+		doctor_add(d, "proc", DOCTOR_WARN,
+			   "hidepid=%s: reconcile does not see processes of other users", hidepid);
+		doctor_fix_root(d, "mount -o remount,hidepid=0 /proc");
 	}
 }
 
