@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "human.h"
 #include "message.h"
 
 /* The command being parsed, as its usage, which begins with its name; NULL = none yet. */
@@ -197,6 +198,7 @@ static void set_option(const struct argp_state *state, const struct options_row 
 		       char *arg)
 {
 	char name[32];
+	uint64_t bytes;
 
 	snprintf(name, sizeof(name), "--%s", o->name);
 	switch (o->kind) {
@@ -214,6 +216,11 @@ static void set_option(const struct argp_state *state, const struct options_row 
 		return;
 	case OPTIONS_WORD:
 		*(size_t *)at = read_word(state, name, arg, o->words, o->n_words);
+		return;
+	case OPTIONS_SIZE:
+		if (!human_parse(arg, (uint64_t)1 << 40, &bytes))
+			options_usage(state, "%s %s: is no size, such as 8G or 50%%", name, arg);
+		*(const char **)at = arg;
 		return;
 	case OPTIONS_TEXT:
 		*(const char **)at = arg;

@@ -22,6 +22,7 @@ enum options_kind {
 	OPTIONS_UNSIGNED, /* an unsigned */
 	OPTIONS_WORD,     /* a size_t: which one of words (some may be NULL) */
 	OPTIONS_TEXT,     /* a const char * */
+	OPTIONS_SIZE,     /* the same, for human_parse(): it may be a part of something */
 	OPTIONS_VALUE,    /* an unsigned: value */
 	OPTIONS_SMALL,    /* an int, at most value */
 	OPTIONS_SECONDS,  /* a double: at least 0.05, at most a day */

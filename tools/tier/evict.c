@@ -38,20 +38,10 @@ struct evict {
 	char why[512];                    /* it failed */
 };
 
-static void check_size(const struct argp_state *state, const char *option, const char *arg)
-{
-	uint64_t bytes;
-
-	if (arg && !human_parse(arg, (uint64_t)1 << 40, &bytes))
-		options_usage(state, "%s %s: is no size, such as 8G or 50%%", option, arg);
-}
-
 static void check(const struct argp_state *state, const struct command_line *line)
 {
 	const struct evict *e = line->own;
 
-	check_size(state, "--to", e->to);
-	check_size(state, "--free", e->free);
 	if (!e->to + !e->free + !e->what.watermarks != 2)
 		options_usage(state, "one of --to, --free and --watermarks says how far");
 }
@@ -204,8 +194,8 @@ int cmd_evict(struct admin *a, int argc, char **argv)
 	typedef struct evict OF;
 	static const struct options_row options[] = {
 		{"to", 0, "SIZE", "until no more than that is used of the partition: 8G, 50%",
-		 OPTIONS_TEXT, offsetof(OF, to)},
-		{"free", 0, "SIZE", "until that much is freed", OPTIONS_TEXT, offsetof(OF, free)},
+		 OPTIONS_SIZE, offsetof(OF, to)},
+		{"free", 0, "SIZE", "until that much is freed", OPTIONS_SIZE, offsetof(OF, free)},
 		{"watermarks", 0, NULL,
 		 "only above the tier's high watermark, and down to the low one", OPTIONS_FLAG,
 		 offsetof(OF, what.watermarks)},

@@ -31,20 +31,10 @@ struct tier {
 	bool unset, change;
 };
 
-static void check_size(const struct argp_state *state, const char *option, const char *arg)
-{
-	uint64_t bytes;
-
-	if (arg && !human_parse(arg, (uint64_t)1 << 40, &bytes))
-		options_usage(state, "%s %s: is no size, such as 64G or 20%%", option, arg);
-}
-
 static void check(const struct argp_state *state, const struct command_line *line)
 {
 	struct tier *t = line->own;
 
-	check_size(state, "--max", t->max);
-	check_size(state, "--min-free", t->min_free);
 	t->change = t->path || t->max || t->min_free || t->level >= 0 || t->fsync >= 0 ||
 		    t->high >= 0 || t->low >= 0;
 	if (t->unset && t->change)
@@ -240,8 +230,8 @@ int cmd_tier(struct admin *a, int argc, char **argv)
 		 "where tier files go: on a disk; a new tier, or a change of one", OPTIONS_TEXT,
 		 offsetof(OF, path)},
 		{"max", 0, "SIZE", "of tier files at most; 0: no limit but the disk (default)",
-		 OPTIONS_TEXT, offsetof(OF, max)},
-		{"min-free", 0, "SIZE", "that stays free on the disk (default: 0)", OPTIONS_TEXT,
+		 OPTIONS_SIZE, offsetof(OF, max)},
+		{"min-free", 0, "SIZE", "that stays free on the disk (default: 0)", OPTIONS_SIZE,
 		 offsetof(OF, min_free)},
 		{"level", 0, "N", "of zstd: 1 (default) to 19; 0: nothing is compressed",
 		 OPTIONS_SMALL, offsetof(OF, level), 19},
