@@ -12,11 +12,10 @@
 
 #include "doctor.h"
 #include "human.h"
+#include "memsource.h"
 #include "message.h"
 #include "shellword.h"
 #include "sysroot.h"
-
-#define UNLIMITED ((uint64_t)1 << 60) /* cgroup v1 writes a huge number where there is no limit */
 
 static void check_swap(struct doctor *d)
 {
@@ -36,96 +35,37 @@ static void check_swap(struct doctor *d)
 	doctor_fix_root(d, "sysctl vm.swappiness=1");
 }
 
-/* The lowest limit on the way from a cgroup up to its hierarchy's root.
- * ret_file: where it is written. */
-static uint64_t lowest_limit(const struct admin *a, const char *top, const char *group,
-			     const char *file, char ret_file[PATH_MAX])
+/* The lowest limit of our memory cgroup and of those around it. ret_file: where it is written.
+ * UINT64_MAX: there is none. */
+static uint64_t lowest_limit(const struct admin *a, char ret_file[PATH_MAX])
 {
-	char path[PATH_MAX], below[PATH_MAX];
-	uint64_t lowest = UINT64_MAX, limit;
+	char proc[PATH_MAX], cgroup[PATH_MAX];
+	struct memsource_config config = {.proc = proc, .cgroup = cgroup};
+	struct memsource_reading r = MEMSOURCE_NULL;
+	uint64_t lowest = UINT64_MAX;
 
-	snprintf(below, sizeof(below), "%s", strcmp(group, "/") == 0 ? "" : group);
-	while (true) {
-		int n = snprintf(path, sizeof(path), "%s%s/%s", top, below, file);
-		if (n < PATH_MAX && sysroot_number(a, path, &limit) && limit < UNLIMITED &&
-		    limit < lowest) {
-			lowest = limit;
-			memcpy(ret_file, path, (size_t)n + 1);
-		}
-		char *slash = strrchr(below, '/');
-		if (!slash)
-			return lowest;
-		*slash = '\0';
-	}
-}
+	snprintf(proc, sizeof(proc), "%s/proc", a->root);
+	snprintf(cgroup, sizeof(cgroup), "%s/sys/fs/cgroup", a->root);
+	if (memsource_read(&config, &r) < 0)
+		message_no_memory();
+	for (size_t i = 1; i < r.n_levels; i++) {
+		const struct memsource_level *l = &r.levels[i];
+		const struct memsource_term *limit = &l->terms[0];
 
-/* Our group in the hierarchy of a controller ("memory"), or of cgroup v2 (""). False: not there. */
-static bool find_group(const char *groups, const char *controller, char ret_group[PATH_MAX])
-{
-	char line[PATH_MAX + 128];
-	size_t n = strlen(controller);
-
-	for (const char *l = groups; l && *l; l = strchr(l, '\n') ? strchr(l, '\n') + 1 : NULL) {
-		snprintf(line, sizeof(line), "%.*s", (int)strcspn(l, "\n"), l);
-		char *names = strchr(line, ':');
-		char *group = names ? strchr(names + 1, ':') : NULL;
-		if (!group)
+		if (limit->state != MEMSOURCE_READ || (uint64_t)limit->bytes >= lowest)
 			continue;
-		*group++ = '\0';
-		names++;
-		bool found = !n && !*names;
-		for (char *name = names; n && *name;
-		     name += strcspn(name, ","), name += *name == ',')
-			found |= strcspn(name, ",") == n && strncmp(name, controller, n) == 0;
-		if (found) {
-			snprintf(ret_group, PATH_MAX, "%.*s", PATH_MAX - 1, group);
-			return true;
-		}
+		lowest = (uint64_t)limit->bytes;
+		snprintf(ret_file, PATH_MAX, "%s/%s", l->path + strlen(a->root), limit->name);
 	}
-	return false;
-}
-
-/* Reads the limit of one hierarchy: cgroup2, or cgroup v1's memory. Returns
- * UINT64_MAX where there is none. */
-static uint64_t cgroup_limit(const struct doctor *d, const char *groups, bool v2,
-			     char ret_file[PATH_MAX])
-{
-	char group[PATH_MAX], value[8];
-
-	if (!find_group(groups, v2 ? "" : "memory", group))
-		return UINT64_MAX;
-	for (size_t i = 0; i < d->mounts.n_mounts; i++) {
-		const struct shms_mountline *m = &d->mounts.mounts[i];
-		if (strcmp(m->type, v2 ? "cgroup2" : "cgroup") != 0)
-			continue;
-		if (!v2 && !mountinfo_option(m->super, "memory", value, sizeof(value)))
-			continue;
-		/* in a container the group may be told from the host's root
-		 * while only a part is mounted */
-		size_t root = strlen(m->root);
-		const char *below = group;
-		if (root > 1 && strncmp(group, m->root, root) == 0)
-			below = group + root;
-		return lowest_limit(d->admin, m->point, below,
-				    v2 ? "memory.max" : "memory.limit_in_bytes", ret_file);
-	}
-	return UINT64_MAX;
+	memsource_deinit(&r);
+	return lowest;
 }
 
 static void check_cgroup(struct doctor *d)
 {
-	char file1[PATH_MAX], file2[PATH_MAX], size[HUMAN_SIZE], limit_text[HUMAN_SIZE];
-	char *groups = sysroot_read(d->admin, "/proc/self/cgroup");
+	char file[PATH_MAX], size[HUMAN_SIZE], limit_text[HUMAN_SIZE];
+	uint64_t limit = lowest_limit(d->admin, file);
 
-	if (!groups) {
-		doctor_add(d, "cgroup", DOCTOR_OK, "no control groups");
-		return;
-	}
-	uint64_t v2 = cgroup_limit(d, groups, true, file2);
-	uint64_t v1 = cgroup_limit(d, groups, false, file1);
-	uint64_t limit = v1 < v2 ? v1 : v2;
-	const char *file = v1 < v2 ? file1 : file2;
-	free(groups);
 	if (limit == UINT64_MAX || (d->ram && limit >= d->ram)) {
 		doctor_add(d, "cgroup", DOCTOR_OK, "no memory limit below the RAM");
 		return;
