@@ -109,6 +109,17 @@ static void find_dir(struct doctor *d)
 	}
 }
 
+static uint64_t term_of_host(const struct doctor *d, const char *name)
+{
+	const struct memsource_level *host = &d->memory.levels[0];
+
+	for (size_t i = 0; i < host->n_terms; i++)
+		if (strcmp(host->terms[i].name, name) == 0 &&
+		    host->terms[i].state == MEMSOURCE_READ)
+			return (uint64_t)host->terms[i].bytes;
+	return 0;
+}
+
 void doctor_init(struct doctor *d, const struct admin *a, const char *path)
 {
 	struct statvfs fs;
@@ -130,8 +141,10 @@ void doctor_init(struct doctor *d, const struct admin *a, const char *path)
 		d->inodes = fs.f_files;
 		d->inodes_free = fs.f_ffree;
 	}
-	sysroot_meminfo(a, "MemTotal", &d->ram);
-	sysroot_meminfo(a, "SwapTotal", &d->swap);
+	if (sysroot_memory(a, false, &d->memory) < 0)
+		message_no_memory();
+	d->ram = term_of_host(d, "MemTotal");
+	d->swap = term_of_host(d, "SwapTotal");
 	d->error = shmstore_partition_open(path, opening_flags(a), &d->p);
 	snprintf(d->reason, sizeof(d->reason), "%s", shmstore_error_detail());
 	if (d->error == 0)
@@ -148,5 +161,6 @@ void doctor_deinit(struct doctor *d)
 	}
 	free(d->findings);
 	mountinfo_deinit(&d->mounts);
+	memsource_deinit(&d->memory);
 	d->p = shmstore_partition_unref(d->p);
 }

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "admin.h"
+#include "memsource.h"
 #include "mountinfo.h"
 
 enum doctor_level {
@@ -44,7 +45,8 @@ struct doctor {
 	bool tmpfs;
 	uint64_t size, inodes, inodes_free; /* of the file system; 0 = no limit */
 	uint32_t owner;                     /* uid of the partition, ours where there is none */
-	uint64_t ram, swap;                 /* 0 = unknown, none */
+	struct memsource_reading memory;
+	uint64_t ram, swap; /* 0 = unknown, none */
 	size_t n_findings;
 	struct doctor_finding *findings;
 };

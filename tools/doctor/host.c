@@ -12,7 +12,6 @@
 
 #include "doctor.h"
 #include "human.h"
-#include "memsource.h"
 #include "message.h"
 #include "shellword.h"
 #include "sysroot.h"
@@ -37,34 +36,27 @@ static void check_swap(struct doctor *d)
 
 /* The lowest limit of our memory cgroup and of those around it. ret_file: where it is written.
  * UINT64_MAX: there is none. */
-static uint64_t lowest_limit(const struct admin *a, char ret_file[PATH_MAX])
+static uint64_t lowest_limit(const struct doctor *d, char ret_file[PATH_MAX])
 {
-	char proc[PATH_MAX], cgroup[PATH_MAX];
-	struct memsource_config config = {.proc = proc, .cgroup = cgroup};
-	struct memsource_reading r = MEMSOURCE_NULL;
 	uint64_t lowest = UINT64_MAX;
 
-	snprintf(proc, sizeof(proc), "%s/proc", a->root);
-	snprintf(cgroup, sizeof(cgroup), "%s/sys/fs/cgroup", a->root);
-	if (memsource_read(&config, &r) < 0)
-		message_no_memory();
-	for (size_t i = 1; i < r.n_levels; i++) {
-		const struct memsource_level *l = &r.levels[i];
+	for (size_t i = 1; i < d->memory.n_levels; i++) {
+		const struct memsource_level *l = &d->memory.levels[i];
 		const struct memsource_term *limit = &l->terms[0];
 
 		if (limit->state != MEMSOURCE_READ || (uint64_t)limit->bytes >= lowest)
 			continue;
 		lowest = (uint64_t)limit->bytes;
-		snprintf(ret_file, PATH_MAX, "%s/%s", l->path + strlen(a->root), limit->name);
+		snprintf(ret_file, PATH_MAX, "%s/%s", l->path + strlen(d->admin->root),
+			 limit->name);
 	}
-	memsource_deinit(&r);
 	return lowest;
 }
 
 static void check_cgroup(struct doctor *d)
 {
 	char file[PATH_MAX], size[HUMAN_SIZE], limit_text[HUMAN_SIZE];
-	uint64_t limit = lowest_limit(d->admin, file);
+	uint64_t limit = lowest_limit(d, file);
 
 	if (limit == UINT64_MAX || (d->ram && limit >= d->ram)) {
 		doctor_add(d, "cgroup", DOCTOR_OK, "no memory limit below the RAM");

@@ -4,7 +4,6 @@
  * may use and use; each term with the file that it is from. Needs neither daemon nor partition.
  * With --daemon: what the daemon watches of it, whose it is, and the thresholds.
  */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,27 +11,25 @@
 #include "asking.h"
 #include "jsonin.h"
 #include "jsonout.h"
-#include "memsource.h"
 #include "message.h"
 #include "options.h"
+#include "sysroot.h"
 #include "table.h"
 
 struct mem_options {
-	struct memsource_config source;
-	bool daemon;
+	bool swap, daemon;
 };
 
 typedef struct mem_options OF;
 static const struct options_row options[] = {
 	{"swap", 0, NULL, "Count swap, in what may be used and in what is", OPTIONS_FLAG,
-	 offsetof(OF, source.count_swap)},
+	 offsetof(OF, swap)},
 	{"daemon", 0, NULL, "Show what the daemon watches: whose the memory is, and the thresholds",
 	 OPTIONS_FLAG, offsetof(OF, daemon)},
 	{NULL},
 };
 
-static struct json_object *make_document(const struct memsource_reading *r,
-					 const struct memsource_config *config)
+static struct json_object *make_document(const struct memsource_reading *r, bool swap)
 {
 	const struct memlimit_use *use = &r->levels[r->tightest].use;
 	struct json_object *o = jsonmake_new();
@@ -40,7 +37,7 @@ static struct json_object *make_document(const struct memsource_reading *r,
 	jsonmake_text(o, "tightest", r->levels[r->tightest].path);
 	memjson_amount(o, "total", use->total);
 	memjson_amount(o, "used", use->used);
-	jsonmake_flag(o, "swap", config->count_swap);
+	jsonmake_flag(o, "swap", swap);
 	memjson_levels(o, r);
 	return o;
 }
@@ -167,20 +164,15 @@ int cmd_mem(struct admin *a, int argc, char **argv)
 			     "used, and tmpfs does. What could not be read is unknown, not 0.",
 			     .options = options, .own = &own);
 	struct memsource_reading r = MEMSOURCE_NULL;
-	char proc[PATH_MAX], cgroup[PATH_MAX];
 	int status = ADMIN_OK, err;
 
 	options_parse(&line, argc, argv);
 	if (own.daemon)
 		return show_daemon(a);
-	snprintf(proc, sizeof(proc), "%s/proc", a->root);
-	snprintf(cgroup, sizeof(cgroup), "%s/sys/fs/cgroup", a->root);
-	own.source.proc = proc;
-	own.source.cgroup = cgroup;
-	err = memsource_read(&own.source, &r);
+	err = sysroot_memory(a, own.swap, &r);
 	if (err < 0)
 		return message_error("mem", err);
-	json_show(a, make_document(&r, &own.source), print_text);
+	json_show(a, make_document(&r, own.swap), print_text);
 	if (!r.levels[r.tightest].use.total.known || !r.levels[r.tightest].use.used.known) {
 		status = message_fail(
 			r.levels[r.tightest].path,
