@@ -18,45 +18,40 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "jsonmake.h"
 #include "message.h"
 #include "opening.h"
 #include "sysroot.h"
 
-const char *doctor_level_name(enum doctor_level level)
+static const char *const levels[] = {"ok", "warn", "fail"};
+
+static void set_text(struct json_object *o, const char *name, const char *prefix,
+		     const char *format, va_list args) __attribute__((format(printf, 4, 0)));
+static void set_text(struct json_object *o, const char *name, const char *prefix,
+		     const char *format, va_list args)
 {
-	return level == DOCTOR_OK ? "ok" : level == DOCTOR_WARN ? "warn" : "fail";
+	char *text, *whole;
+
+	if (vasprintf(&text, format, args) < 0 || asprintf(&whole, "%s%s", prefix, text) < 0)
+		message_no_memory();
+	jsonmake_prose(o, name, whole);
+	free(whole);
+	free(text);
 }
 
 void doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found,
 		...)
 {
-	struct doctor_finding *grown = realloc(d->findings, (d->n_findings + 1) * sizeof(*grown));
 	va_list args;
 
-	if (!grown)
-		message_no_memory();
-	d->findings = grown;
-	struct doctor_finding *f = &grown[d->n_findings++];
-	*f = (struct doctor_finding){.check = check, .level = level, .fix = strdup("")};
+	d->last = jsonmake_append(d->findings, jsonmake_new());
+	d->counts[level]++;
+	jsonmake_prose(d->last, "check", check);
+	jsonmake_prose(d->last, "level", levels[level]);
 	va_start(args, found);
-	if (!f->fix || vasprintf(&f->found, found, args) < 0)
-		message_no_memory();
+	set_text(d->last, "found", "", found, args);
 	va_end(args);
-}
-
-static void set_fix(struct doctor *d, const char *prefix, const char *command, va_list args)
-	__attribute__((format(printf, 3, 0)));
-static void set_fix(struct doctor *d, const char *prefix, const char *command, va_list args)
-{
-	struct doctor_finding *f = &d->findings[d->n_findings - 1];
-	char *text;
-
-	if (vasprintf(&text, command, args) < 0)
-		message_no_memory();
-	free(f->fix);
-	if (asprintf(&f->fix, "%s%s", prefix, text) < 0)
-		message_no_memory();
-	free(text);
+	jsonmake_prose(d->last, "fix", "");
 }
 
 void doctor_fix(struct doctor *d, const char *command, ...)
@@ -64,7 +59,7 @@ void doctor_fix(struct doctor *d, const char *command, ...)
 	va_list args;
 
 	va_start(args, command);
-	set_fix(d, "", command, args);
+	set_text(d->last, "fix", "", command, args);
 	va_end(args);
 }
 
@@ -73,7 +68,7 @@ void doctor_fix_root(struct doctor *d, const char *command, ...)
 	va_list args;
 
 	va_start(args, command);
-	set_fix(d, geteuid() == 0 ? "" : "sudo ", command, args);
+	set_text(d->last, "fix", geteuid() == 0 ? "" : "sudo ", command, args);
 	va_end(args);
 }
 
@@ -126,7 +121,10 @@ void doctor_init(struct doctor *d, const struct admin *a, const char *path)
 	struct statfs type;
 	struct stat st;
 
-	*d = (struct doctor){.admin = a, .owner = geteuid(), .info = {.size = sizeof(d->info)}};
+	*d = (struct doctor){.admin = a,
+			     .owner = geteuid(),
+			     .info = {.size = sizeof(d->info)},
+			     .findings = jsonmake_new_list()};
 	snprintf(d->path, sizeof(d->path), "%s", path);
 	d->exists = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	if (d->exists)
@@ -155,11 +153,6 @@ void doctor_init(struct doctor *d, const struct admin *a, const char *path)
 
 void doctor_deinit(struct doctor *d)
 {
-	for (size_t i = 0; i < d->n_findings; i++) {
-		free(d->findings[i].found);
-		free(d->findings[i].fix);
-	}
-	free(d->findings);
 	mountinfo_deinit(&d->mounts);
 	memsource_deinit(&d->memory);
 	d->p = shmstore_partition_unref(d->p);

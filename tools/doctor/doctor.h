@@ -23,13 +23,6 @@ enum doctor_level {
 	DOCTOR_FAIL
 };
 
-struct doctor_finding {
-	const char *check; /* static */
-	enum doctor_level level;
-	char *found;
-	char *fix; /* a command; "" = nothing to do */
-};
-
 struct doctor {
 	const struct admin *admin;
 	char path[PATH_MAX];          /* as the user named it */
@@ -47,12 +40,14 @@ struct doctor {
 	uint32_t owner;                     /* uid of the partition, ours where there is none */
 	struct memsource_reading memory;
 	uint64_t ram, swap; /* 0 = unknown, none */
-	size_t n_findings;
-	struct doctor_finding *findings;
+	/* objects with check, level, found, and fix: a command, "" where nothing is to be done */
+	struct json_object *findings, *last;
+	uint64_t counts[3]; /* by level */
 };
 
 /* Looks at path; nothing is checked yet. */
 void doctor_init(struct doctor *d, const struct admin *a, const char *path);
+/* The findings are the caller's. */
 void doctor_deinit(struct doctor *d);
 /* Adds a finding. */
 void doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found,
@@ -65,7 +60,6 @@ void doctor_fix_root(struct doctor *d, const char *command, ...)
 /* A new file in dir without a name, for trying what it can: opened with those flags. Its
  * descriptor, or -errno. */
 int doctor_try_file(const char *dir, int flags);
-const char *doctor_level_name(enum doctor_level level);
 
 void doctor_check_mount(struct doctor *d);
 void doctor_check_host(struct doctor *d);
