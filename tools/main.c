@@ -27,10 +27,7 @@ static const struct admin_command list[] = {
 
 static const struct commands commands = {
 	.list = list,
-	.kind = "command",
-	.heading = "Commands",
 	.of = "",
-	.usage = "COMMAND [ARGUMENT...]",
 	.help = "Looks into a shmstore partition, the shared memory of this host's processes, and "
 		"repairs it.\v",
 	.tail = "\"" ADMIN_NAME " help COMMAND\" explains one; all of it is in " ADMIN_NAME "(1).",

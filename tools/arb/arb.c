@@ -30,10 +30,7 @@ int cmd_arb(struct admin *a, int argc, char **argv)
 {
 	static const struct commands commands = {
 		.list = subcommands,
-		.kind = "subcommand",
-		.heading = "Subcommands",
 		.of = "arb",
-		.usage = "arb SUBCOMMAND [ARGUMENT...]",
 		.help = "Looks into the daemon's memory arbiter, which gives tasks of all "
 			"processes the memory of a partition.\v",
 		.tail = "\"" ADMIN_NAME " help arb SUBCOMMAND\" explains one. States and outcomes "

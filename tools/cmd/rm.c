@@ -89,19 +89,16 @@ static int count(const struct shmstore_object_info *info, void *arg)
 
 static void report(const struct rm *rm, const char *partition, bool whole)
 {
-	if (rm->admin->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "partition", partition);
-		jsonmake_prose(o, "store", rm->store);
-		jsonmake_flag(o, "removed_store", whole);
-		jsonmake_child(o, "removed", rm->keys);
-		json_print(o);
-	} else if (whole) {
-		printf("%s: removed, with %llu objects\n", rm->store,
-		       (unsigned long long)rm->n_removed);
-	} else {
-		printf("%s: %llu objects removed\n", rm->store, (unsigned long long)rm->n_removed);
-	}
+	struct json_object *o = jsonmake_new();
+
+	jsonmake_prose(o, "partition", partition);
+	jsonmake_prose(o, "store", rm->store);
+	jsonmake_flag(o, "removed_store", whole);
+	jsonmake_child(o, "removed", rm->keys);
+	if (!rm->admin->json)
+		jsonmake_u64(o, "n", rm->n_removed);
+	json_say(rm->admin, o,
+		 whole ? "{store}: removed, with {n} objects\n" : "{store}: {n} objects removed\n");
 }
 
 static int run(struct rm *rm, struct shmstore_partition *p, const struct command_line *line)

@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <linux/io_uring.h>
 #include <linux/mount.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>

@@ -245,10 +245,7 @@ int cmd_profile(struct admin *a, int argc, char **argv)
 	};
 	static const struct commands commands = {
 		.list = subcommands,
-		.kind = "subcommand",
-		.heading = "Subcommands",
 		.of = "profile",
-		.usage = "profile SUBCOMMAND [ARGUMENT...]",
 		.help = "Looks at what tasks used so far, as the daemon remembers it.\v",
 		.tail = "\"" ADMIN_NAME
 			" help profile SUBCOMMAND\" explains one; docs/governor.md has the rules.",
