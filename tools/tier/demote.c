@@ -20,9 +20,6 @@ static void hint(const char *partition, int error)
 	if (error == -ENOSPC) {
 		message_hint("to see what fills the tier: " ADMIN_NAME " -p %s tier", partition);
 		message_hint("to let it grow: " ADMIN_NAME " -p %s tier --max SIZE", partition);
-	} else if (error == -ETIMEDOUT) {
-		message_hint("a process of its store is stopped in the midst of a change: continue "
-			     "it, or end it");
 	}
 }
 

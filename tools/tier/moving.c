@@ -7,6 +7,7 @@
  */
 #include "moving.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,9 @@ static void move_one(struct moving *m, struct shmstore_partition *p, struct shms
 	else
 		message_detail(text, r);
 	m->way->hint(shellword(shmstore_partition_path(p)), r);
+	if (r == -ETIMEDOUT)
+		message_hint("a process of its store is stopped in the midst of a change: continue "
+			     "it, or end it");
 	free(text);
 }
 

@@ -27,9 +27,6 @@ static void hint(const char *partition, int error)
 		message_hint("what is lost with it has to be made anew; to check all tier "
 			     "files: " ADMIN_NAME " -p %s verify --tier",
 			     partition);
-	else if (error == -ETIMEDOUT)
-		message_hint("a process of its store is stopped in the midst of a change: continue "
-			     "it, or end it");
 }
 
 int cmd_promote(struct admin *a, int argc, char **argv)
