@@ -23,7 +23,6 @@ static const struct admin_command list[] = {
 #include "commands.def"
 	{NULL, NULL, NULL, NULL},
 };
-#undef COMMAND
 
 static const struct commands commands = {
 	.list = list,
