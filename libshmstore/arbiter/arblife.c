@@ -44,16 +44,6 @@ void shms_arb_close(struct shmstore *s)
 	s->arb = shms_arb_unref(a);
 }
 
-void shms_arb_fork_prepare(struct shms_arb *a)
-{
-	pthread_mutex_lock(&a->lock);
-}
-
-void shms_arb_fork_parent(struct shms_arb *a)
-{
-	pthread_mutex_unlock(&a->lock);
-}
-
 void shms_arb_fork_child(struct shms_arb *a)
 {
 	pthread_mutex_unlock(&a->lock);

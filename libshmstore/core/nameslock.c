@@ -9,7 +9,6 @@
 
 #include "move.h"
 #include "sys.h"
-#include "tier.h"
 #include "transient.h"
 
 /* Does another process wait (move.h), which goes first? Who has waited for so long lets nobody by:
@@ -54,11 +53,6 @@ int shms_names_lock_tier(struct shmstore *s)
 		if (pause.tv_nsec < 2000000)
 			pause.tv_nsec *= 2;
 	}
-}
-
-void shms_names_unlock_tier(struct shmstore *s)
-{
-	shms_tier_unlock_names(s->objects_fd);
 }
 
 int shms_names_lock_of(struct shmstore *s, int objects_fd)

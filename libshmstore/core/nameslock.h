@@ -8,10 +8,10 @@
 #define SHMS_NAMESLOCK_H
 
 #include "handle.h"
+#include "tier.h"
 
-/* Of the next two, where there is a tier; store.names is held, and after a failure no more. */
+/* Of the next, where there is a tier; store.names is held, and after a failure no more. */
 int shms_names_lock_tier(struct shmstore *s);
-void shms_names_unlock_tier(struct shmstore *s);
 
 /* 0, -ETIMEDOUT (another process holds it and does not go on). */
 static inline int shms_names_lock(struct shmstore *s)
@@ -24,7 +24,7 @@ static inline int shms_names_lock(struct shmstore *s)
 static inline void shms_names_unlock(struct shmstore *s)
 {
 	if (atomic_load_explicit(&s->tier_on, memory_order_relaxed))
-		shms_names_unlock_tier(s);
+		shms_tier_unlock_names(s->objects_fd);
 	shms_fairlock_release(&s->names);
 }
 

@@ -75,16 +75,6 @@ void shms_attach_deinit(struct shms_attach *a)
 	pthread_mutex_destroy(&a->lock);
 }
 
-void shms_attach_fork_prepare(struct shms_attach *a)
-{
-	pthread_mutex_lock(&a->lock);
-}
-
-void shms_attach_fork_parent(struct shms_attach *a)
-{
-	pthread_mutex_unlock(&a->lock);
-}
-
 void shms_attach_fork_child(struct shms_attach *a)
 {
 	shms_close_fd(a->fd);

@@ -128,11 +128,6 @@ void shms_writer_deinit(struct shmstore *s)
 		munmap(map, SMALL_SIZE);
 }
 
-void shms_writer_forked(struct shmstore *s)
-{
-	atomic_store_explicit(&s->small_map, NULL, memory_order_relaxed);
-}
-
 /* ---- writers --------------------------------------------------------------------------------- */
 
 /* Is the handle that made the writer still open, in this process? Else there is

@@ -175,11 +175,6 @@ static int larger_first(struct libscols_cell *a, struct libscols_cell *b, void *
 	return m > n ? -1 : m < n;
 }
 
-void table_hold(struct table *t)
-{
-	t->hold = true;
-}
-
 void table_sort(struct table *t, size_t column)
 {
 	struct libscols_column *c = scols_table_get_column(t->scols, column);

@@ -47,7 +47,8 @@ struct table {
 	size_t n_columns;
 	size_t n_lines; /* not yet printed */
 	bool exact;     /* sizes in bytes */
-	bool hold;      /* all is printed at the end */
+	/* set by whoever sorts the table: nothing is printed before the end */
+	bool hold;
 };
 
 /* Ends the program where memory is out, as the others do. columns stay in use until table_finish().
@@ -97,8 +98,6 @@ void table_store_state(struct table *t, size_t column, const struct json_object 
 void table_row_color(struct table *t, const char *color);
 /* The colour of a cell by name ("red", "yellow", "green", "bold"), seen on terminals only. */
 void table_color(struct table *t, size_t column, const char *color);
-/* From here on nothing is printed before the end, so that the table can be sorted. */
-void table_hold(struct table *t);
 /* Sorts what is not yet printed: by the text of a column, or of a column of numbers the largest
  * first. */
 void table_sort(struct table *t, size_t column);

@@ -192,7 +192,7 @@ int cmd_du(struct admin *a, int argc, char **argv)
 	du.stores = table_or_list(&du.table, a, columns, N_COLUMNS);
 	if (!a->json && !tierstate_directory(p, tier))
 		table_hide(&du.table, "DEMOTED");
-	table_hold(&du.table);
+	du.table.hold = true;
 	progress_begin("du");
 	int r = shmstore_partition_books(p, add, &du, &total);
 	progress_end();
