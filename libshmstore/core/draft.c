@@ -40,7 +40,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "cancel.h"
@@ -211,23 +210,22 @@ static void register_fork(void)
  * cannot. Sets what may be kept, too. */
 static bool roomy(struct shmstore *s, uint64_t bytes)
 {
-	struct statvfs fs;
-	uint64_t size, max, n;
+	struct shms_space space;
+	uint64_t max, n;
 
-	if (shms_credit_pressed(s) || shms_memory_wanted(s) || fstatvfs(s->p->fd, &fs) < 0)
+	if (shms_credit_pressed(s) || shms_memory_wanted(s) || shms_space(s->p->fd, &space) < 0)
 		return false;
-	size = (uint64_t)fs.f_blocks * fs.f_frsize;
-	if (!size)
+	if (!space.size)
 		return true;
-	max = size / 16;
+	max = space.size / 16;
 	n = shms_partition_n_stores(s->p);
 	if (n)
 		max /= n;
 	pthread_mutex_lock(&lock);
 	s->drafts.keep_max = max < KEEP_MAX ? max : KEEP_MAX;
 	pthread_mutex_unlock(&lock);
-	return (uint64_t)fs.f_bavail * fs.f_frsize >= bytes + size / 4 &&
-	       (!fs.f_files || fs.f_favail > fs.f_files / 8);
+	return space.available >= bytes + space.size / 4 &&
+	       (!space.inodes || space.inodes_free > space.inodes / 8);
 }
 
 /* Each draft has a descriptor. Most are the program's. */

@@ -30,7 +30,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -315,7 +314,7 @@ static bool scarce(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
 	uint64_t now = shms_now_mono_ns(), size, n;
-	struct statvfs fs;
+	struct shms_space space;
 
 	/* Our own threads that wait, or a daemon that asks. */
 	if (shms_credit_pressed(s) || shms_memory_wanted(s))
@@ -323,17 +322,16 @@ static bool scarce(struct shmstore *s)
 	if (now - r->looked_ns < SHMS_RECYCLE_LOOK)
 		return r->scarce;
 	r->looked_ns = now;
-	if (fstatvfs(s->p->fd, &fs) < 0)
+	if (shms_space(s->p->fd, &space) < 0)
 		return r->scarce;
 	r->warm_max = r->max;
 	size = shms_credit_tightest(s);
-	if (fs.f_blocks && (uint64_t)fs.f_blocks * fs.f_frsize < size)
-		size = (uint64_t)fs.f_blocks * fs.f_frsize;
+	if (space.size && space.size < size)
+		size = space.size;
 	n = size < UINT64_MAX ? shms_partition_n_stores(s->p) : 0;
 	if (n)
 		r->warm_max = size / 16 / n;
-	r->scarce = ((fs.f_blocks && fs.f_bavail < fs.f_blocks / 8) ||
-		     (fs.f_files && fs.f_favail < fs.f_files / 8));
+	r->scarce = space.available < space.size / 8 || space.inodes_free < space.inodes / 8;
 	return r->scarce;
 }
 

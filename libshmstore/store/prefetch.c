@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "alloc.h"
 #include "cleanup.h"
@@ -210,11 +209,9 @@ static void work_together(struct prefetch *p, unsigned n_threads)
 
 static uint64_t half_of(const struct shmstore_partition *p)
 {
-	struct statvfs fs;
+	struct shms_space space;
 
-	/* 0 blocks: it has no limit. */
-	return fstatvfs(p->fd, &fs) < 0 || !fs.f_blocks ? UINT64_MAX
-							: (uint64_t)fs.f_blocks * fs.f_frsize / 2;
+	return shms_space(p->fd, &space) < 0 || !space.size ? UINT64_MAX : space.size / 2;
 }
 
 /* Objects that were moved out again meanwhile are not in memory. */

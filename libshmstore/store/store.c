@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -169,17 +168,15 @@ static int locate(struct shmstore *s, const char *directory)
 
 static uint64_t recycle_bound(const struct shmstore *s, const struct shmstore_options *o)
 {
-	struct statvfs fs;
-	uint64_t bound = SHMS_RECYCLE_MAX;
+	struct shms_space space;
 
 	if (!s->p->tmpfs)
 		return 0; /* on disk there are no pages to keep */
 	if (o->recycle_max != SHMSTORE_RECYCLE_DEFAULT)
 		return o->recycle_max;
-	if (fstatvfs(s->p->fd, &fs) == 0 && fs.f_blocks &&
-	    (uint64_t)fs.f_blocks * fs.f_frsize / 16 < bound)
-		bound = (uint64_t)fs.f_blocks * fs.f_frsize / 16;
-	return bound;
+	return shms_space(s->p->fd, &space) == 0 && space.size && space.size / 16 < SHMS_RECYCLE_MAX
+		       ? space.size / 16
+		       : SHMS_RECYCLE_MAX;
 }
 
 static uint64_t pack_bound(const struct shmstore_options *o)
