@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "alloc.h"
 #include "detail.h"
 #include "reservation.h"
 
@@ -35,18 +36,11 @@ static void begin(struct shms_attempt *t, struct shmstore_arb_context *c)
 /* Room for n more. arb->lock is held. */
 static int grow(struct shms_attempt *t, size_t n)
 {
-	size_t room = t->room ? t->room : 8;
-	uint32_t *more;
+	uint32_t *more = shms_grow(t->ids, &t->room, t->n_ids, n, sizeof(*more));
 
-	while (room < t->n_ids + n)
-		room *= 2;
-	if (room == t->room)
-		return 0;
-	more = realloc(t->ids, room * sizeof(*more));
 	if (!more)
 		return -ENOMEM;
 	t->ids = more;
-	t->room = room;
 	return 0;
 }
 
@@ -242,16 +236,12 @@ static int attempt(struct run *run, void *item)
 
 static int push_room(struct run *run)
 {
-	size_t room = run->n + SHMSTORE_ARB_SPLIT_MAX;
-	void **more;
+	void **more =
+		shms_grow(run->stack, &run->room, run->n, SHMSTORE_ARB_SPLIT_MAX, sizeof(*more));
 
-	if (room <= run->room)
-		return 0;
-	more = realloc(run->stack, room * sizeof(*more));
 	if (!more)
 		return -ENOMEM;
 	run->stack = more;
-	run->room = room;
 	return 0;
 }
 

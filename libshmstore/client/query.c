@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "socketpath.h"
@@ -313,20 +314,16 @@ static int connected(struct shmstore_client *c, uint64_t deadline_ns)
 static int append(struct shmstore_client *c, struct answer *a, const struct message *m)
 {
 	size_t n = m->h.tail;
+	char *grown;
 
 	if (memchr(m->tail, '\0', n))
 		return broken(c, -EBADMSG, "a NUL in the document");
 	if (n > SHMSTORE_CLIENT_JSON_MAX - a->n)
 		return broken(c, -EBADMSG, "the document has no end");
-	if (a->n + n + 1 > a->room) {
-		size_t room = (a->n + n + 1) * 2;
-		char *grown = realloc(a->text, room);
-
-		if (!grown)
-			return broken(c, -ENOMEM, "out of memory");
-		a->text = grown;
-		a->room = room;
-	}
+	grown = shms_grow(a->text, &a->room, a->n, n + 1, 1);
+	if (!grown)
+		return broken(c, -ENOMEM, "out of memory");
+	a->text = grown;
 	memcpy(a->text + a->n, m->tail, n);
 	a->n += n;
 	a->text[a->n] = '\0';

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <shmstore/inspect.h>
-#include <stdio.h>
 
 #include "jsonout.h"
 #include "message.h"

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "human.h"
 #include "interrupt.h"
 #include "jsonout.h"
@@ -50,14 +51,10 @@ static void check(const struct argp_state *state, const struct command_line *lin
 
 static void add_key(struct moving *m, const void *key, size_t key_size)
 {
-	if (m->n_keys == m->room) {
-		m->room = m->room ? 2 * m->room : MOVING_BATCH;
-		m->keys = realloc(m->keys, m->room * sizeof(*m->keys));
-		if (!m->keys)
-			message_no_memory();
-	}
 	void *copy = malloc(key_size + 1);
-	if (!copy)
+
+	m->keys = shms_grow(m->keys, &m->room, m->n_keys, 1, sizeof(*m->keys));
+	if (!m->keys || !copy)
 		message_no_memory();
 	memcpy(copy, key, key_size);
 	m->keys[m->n_keys++] = (struct iovec){copy, key_size};
