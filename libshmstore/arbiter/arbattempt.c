@@ -15,6 +15,7 @@
 #include <stdlib.h>
 
 #include "alloc.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "reservation.h"
 
@@ -50,13 +51,12 @@ int shms_attempt_room(struct shmstore_arb_context *c, size_t n)
 
 	if (!c->attempt)
 		return 0;
-	pthread_mutex_lock(&c->arb->lock);
+	SHMS_HELD(&c->arb->lock);
 	/* All that is around it too: what this one leaves will be theirs. */
 	for (struct shms_attempt *t = c->attempt; t && r == 0; t = t->outer) {
 		r = grow(t, n);
 		n += t->n_ids;
 	}
-	pthread_mutex_unlock(&c->arb->lock);
 	return r;
 }
 
@@ -123,13 +123,12 @@ static void change(struct shmstore *s, const struct shmstore_arb_reservation *r,
 		return;
 	}
 	/* Under the lock none ends. */
-	pthread_mutex_lock(&s->arb->lock);
+	SHMS_HELD(&s->arb->lock);
 	t = t ? t : find(s->arb, r);
 	if (t && leased)
 		atomic_fetch_add_explicit(&t->leased[r->pool - 1], leased, memory_order_relaxed);
 	if (t && id)
 		drop_id(t, r->id);
-	pthread_mutex_unlock(&s->arb->lock);
 }
 
 void shms_attempt_lease(struct shmstore *s, const struct shmstore_arb_reservation *r,

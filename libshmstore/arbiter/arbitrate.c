@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cancel.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
 #include "sys.h"
@@ -73,27 +74,19 @@ uint32_t shms_arb_next_ids(_Atomic uint32_t *last, uint32_t n)
 
 uint32_t shms_arb_new_id(struct shms_arb *a, struct shms_arb_ids *ids, uint64_t generation)
 {
-	uint32_t id;
-
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	if (ids->generation != generation) {
 		ids->stale = ids->last;
 		ids->generation = generation;
 	}
-	id = ++ids->last;
-	pthread_mutex_unlock(&a->lock);
-	return id;
+	return ++ids->last;
 }
 
 bool shms_arb_knows(struct shms_arb *a, const struct shms_arb_ids *ids, uint32_t id,
 		    uint64_t generation)
 {
-	bool known;
-
-	pthread_mutex_lock(&a->lock);
-	known = ids->generation == generation && id > ids->stale;
-	pthread_mutex_unlock(&a->lock);
-	return known;
+	SHMS_HELD(&a->lock);
+	return ids->generation == generation && id > ids->stale;
 }
 
 uint64_t shms_arb_generation(struct shmstore *s)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "arbcontext.h"
+#include "cleanup.h"
 #include "detail.h"
 
 #define KIB       1024u
@@ -270,10 +271,9 @@ static uint32_t own_task(struct shmstore *s)
 
 	if (shms_context(s, NULL, &c) < 0)
 		return 0;
-	pthread_mutex_lock(&s->arb->lock);
+	SHMS_HELD(&s->arb->lock);
 	if (c->n_tasks == 1)
 		task = c->tasks[0];
-	pthread_mutex_unlock(&s->arb->lock);
 	return task;
 }
 

@@ -246,7 +246,7 @@ static struct shms_draft *take_kept(struct shmstore *s, uint64_t size)
 	uint64_t need = SHMS_DRAFT_HEAD + size, most = need + need / 8;
 	struct shms_draft *best = NULL;
 
-	pthread_mutex_lock(&lock);
+	SHMS_HELD(&lock);
 	for (struct shms_draft *d = s->drafts.kept ? all : NULL; d; d = d->hh.next) {
 		if (d->s == s && d->state == DRAFT_KEPT && d->map_size >= need &&
 		    d->map_size <= most &&
@@ -259,7 +259,6 @@ static struct shms_draft *take_kept(struct shmstore *s, uint64_t size)
 		best->state = DRAFT_SHARED;
 		best->size = size;
 	}
-	pthread_mutex_unlock(&lock);
 	return best;
 }
 
@@ -387,11 +386,10 @@ uint64_t shmstore_alloc_size(const void *p)
 
 	if ((uintptr_t)p % SHMS_FORMAT_PAGE)
 		return 0;
-	pthread_mutex_lock(&lock);
+	SHMS_HELD(&lock);
 	d = find(p);
 	if (d)
 		size = d->size;
-	pthread_mutex_unlock(&lock);
 	return size;
 }
 
@@ -467,12 +465,8 @@ uint64_t shms_draft_trim(struct shmstore *s, bool all_of_them)
 
 bool shms_draft_any_kept(struct shmstore *s)
 {
-	bool any;
-
-	pthread_mutex_lock(&lock);
-	any = s->drafts.kept != 0;
-	pthread_mutex_unlock(&lock);
-	return any;
+	SHMS_HELD(&lock);
+	return s->drafts.kept != 0;
 }
 
 void shms_draft_close(struct shmstore *s)
@@ -504,14 +498,10 @@ static struct shms_draft *publishable(struct shmstore *s, const void *buffer, ui
 
 bool shms_draft_is(struct shmstore *s, const void *buffer, uint64_t size)
 {
-	bool is;
-
 	if ((uintptr_t)buffer % SHMS_FORMAT_PAGE)
 		return false;
-	pthread_mutex_lock(&lock);
-	is = publishable(s, buffer, size) != NULL;
-	pthread_mutex_unlock(&lock);
-	return is;
+	SHMS_HELD(&lock);
+	return publishable(s, buffer, size) != NULL;
 }
 
 bool shms_draft_claim(struct shmstore *s, const void *buffer, uint64_t size,
@@ -520,14 +510,13 @@ bool shms_draft_claim(struct shmstore *s, const void *buffer, uint64_t size,
 	struct shms_draft *d;
 	bool ok;
 
-	pthread_mutex_lock(&lock);
+	SHMS_HELD(&lock);
 	d = publishable(s, buffer, size);
 	ok = d && make_private(d);
 	if (ok) {
 		*ret = (struct shms_draft_claim){.d = d, .fd = d->fd, .size = size};
 		d->fd = -1;
 	}
-	pthread_mutex_unlock(&lock);
 	return ok;
 }
 

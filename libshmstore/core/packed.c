@@ -158,11 +158,10 @@ int shms_packed_reader(struct shmstore *s, struct shms_pack **ret)
 	*ret = shms_packed_pack(x);
 	if (is_current(*ret))
 		return 0;
-	pthread_mutex_lock(&x->lock);
+	SHMS_HELD(&x->lock);
 	if (!is_current(shms_packed_pack(x)))
 		r = make_reader(s);
 	*ret = shms_packed_pack(x);
-	pthread_mutex_unlock(&x->lock);
 	return r;
 }
 

@@ -214,7 +214,7 @@ void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const ch
 	uint64_t begin = shms_whole_pages(l->metadata_off + l->metadata_size);
 	uint64_t end = l->header_size & ~(shms_host_page() - 1);
 
-	pthread_mutex_lock(&s->recycle.lock);
+	SHMS_HELD(&s->recycle.lock);
 	s->recycle.taken -= slot->bytes;
 	strcpy(slot->name, name);
 	shms_slot_state(slot, SHMS_SLOT_PUBLISHED);
@@ -225,7 +225,6 @@ void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const ch
 	}
 	if (s->recycle.let_go)
 		shms_slot_unpublish(s, slot);
-	pthread_mutex_unlock(&s->recycle.lock);
 }
 
 /* The taken slot's file was cut: what it takes is looked at again. */
@@ -235,10 +234,9 @@ static void look_again(struct shmstore *s, struct shms_slot *slot)
 
 	if (fstat(slot->fd, &st) < 0)
 		return;
-	pthread_mutex_lock(&s->recycle.lock);
+	SHMS_HELD(&s->recycle.lock);
 	s->recycle.taken += shms_blocks(&st) - slot->bytes;
 	slot->bytes = shms_blocks(&st);
-	pthread_mutex_unlock(&s->recycle.lock);
 }
 
 int shms_recycle_fit(struct shmstore *s, struct shms_slot *slot, uint64_t size)
@@ -262,18 +260,16 @@ int shms_recycle_fit(struct shmstore *s, struct shms_slot *slot, uint64_t size)
 
 void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)
 {
-	pthread_mutex_lock(&s->recycle.lock);
+	SHMS_HELD(&s->recycle.lock);
 	s->recycle.taken -= slot->bytes;
 	shms_slot_pool(s, slot, false); /* it was ours alone when it was taken */
-	pthread_mutex_unlock(&s->recycle.lock);
 }
 
 void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot)
 {
-	pthread_mutex_lock(&s->recycle.lock);
+	SHMS_HELD(&s->recycle.lock);
 	s->recycle.taken -= slot->bytes;
 	shms_slot_free(&s->recycle, slot);
-	pthread_mutex_unlock(&s->recycle.lock);
 }
 
 void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t bytes,
@@ -285,7 +281,7 @@ void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t byt
 
 	if (!r->max || bytes > r->max)
 		return;
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	slot = r->let_go ? NULL : shms_slot_claim(s);
 	if (slot) {
 		slot->fd = shms_take_fd(fd);
@@ -295,7 +291,6 @@ void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t byt
 		strcpy(slot->name, name);
 		shms_slot_state(slot, SHMS_SLOT_PUBLISHED);
 	}
-	pthread_mutex_unlock(&r->lock);
 }
 
 static struct shms_slot *find_published(struct shms_recycle *r, const char *name)
@@ -401,7 +396,7 @@ int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of
 	*io_bytes = UINT64_MAX;
 	if (!r->max)
 		return 0;
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	slot = find_published(r, name);
 	if (slot) {
 		*io_bytes = slot->bytes;
@@ -425,7 +420,6 @@ int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of
 			result = result == -ENOENT ? result : 0;
 		}
 	}
-	pthread_mutex_unlock(&r->lock);
 	return result;
 }
 
@@ -437,7 +431,7 @@ uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char 
 	struct shms_slot *slot;
 	struct stat st;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	slot = find_published(r, name);
 	if (slot)
 		bytes = slot->bytes;
@@ -453,7 +447,6 @@ uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char 
 		if (unlinkat(s->dir_fd, pool_name, 0) == 0)
 			shms_credit_gave(s, freed);
 	}
-	pthread_mutex_unlock(&r->lock);
 	return bytes;
 }
 
@@ -463,7 +456,7 @@ void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
 	struct shms_recycle *r = &s->recycle;
 	struct stat st;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	for (size_t i = 0; r->pooled && i < SHMS_RECYCLE_SLOTS; i++) {
 		struct shms_slot *slot = &r->slots[i];
 
@@ -475,20 +468,18 @@ void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
 		if (slot->inode == inode)
 			shms_slot_drop(s, slot);
 	}
-	pthread_mutex_unlock(&r->lock);
 }
 
 void shms_recycle_let_go(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	r->let_go = true;
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
 		if (r->slots[i].state == SHMS_SLOT_PUBLISHED)
 			shms_slot_unpublish(s, &r->slots[i]);
 	}
-	pthread_mutex_unlock(&r->lock);
 }
 
 void shms_recycle_give_away(struct shmstore *s, uint64_t inode)
@@ -496,7 +487,7 @@ void shms_recycle_give_away(struct shmstore *s, uint64_t inode)
 	struct shms_recycle *r = &s->recycle;
 	struct stat st;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
 		struct shms_slot *slot = &r->slots[i];
 
@@ -504,16 +495,14 @@ void shms_recycle_give_away(struct shmstore *s, uint64_t inode)
 		    st.st_ino == inode)
 			shms_slot_unpublish(s, slot);
 	}
-	pthread_mutex_unlock(&r->lock);
 }
 
 void shms_recycle_forget(struct shmstore *s, const char *name)
 {
 	struct shms_slot *slot;
 
-	pthread_mutex_lock(&s->recycle.lock);
+	SHMS_HELD(&s->recycle.lock);
 	slot = find_published(&s->recycle, name);
 	if (slot)
 		shms_slot_free(&s->recycle, slot);
-	pthread_mutex_unlock(&s->recycle.lock);
 }

@@ -323,7 +323,7 @@ uint64_t shms_recycle_trim(struct shmstore *s)
 	uint64_t dropped = shms_draft_trim(s, true) + shms_packedmem_trim(s);
 	struct shms_slot *slot;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	r->scarce = true;
 	r->looked_ns = shms_now_mono_ns();
 	while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL) {
@@ -334,7 +334,6 @@ uint64_t shms_recycle_trim(struct shmstore *s)
 		if (r->slots[i].slack_size)
 			dropped += shms_slot_unpublish(s, &r->slots[i]);
 	}
-	pthread_mutex_unlock(&r->lock);
 	return dropped;
 }
 

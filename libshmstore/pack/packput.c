@@ -257,7 +257,7 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 {
 	int r;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	shms_packsegs_tidy_next(p, now_ms);
 	p->grow.may = io ? io->may : UINT64_MAX;
 	p->grow.taken = p->grow.wanted = 0;
@@ -267,6 +267,5 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 		io->wanted = r == -ENOSPC ? p->grow.wanted : 0;
 		io->least = p->grow.least;
 	}
-	shms_lightlock_release(&p->lock);
 	return r;
 }

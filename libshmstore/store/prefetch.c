@@ -128,13 +128,12 @@ static void note_failure(struct prefetch *p, int error)
 {
 	if (!*shmstore_error_detail())
 		return;
-	pthread_mutex_lock(&p->lock);
+	SHMS_HELD(&p->lock);
 	if (!p->error) {
 		p->error = error;
 		snprintf(p->detail, sizeof(p->detail), "%s", shmstore_error_detail());
 		snprintf(p->path, sizeof(p->path), "%s", shmstore_error_path());
 	}
-	pthread_mutex_unlock(&p->lock);
 }
 
 /* Remembers the smallest. */

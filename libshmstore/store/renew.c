@@ -36,7 +36,7 @@ static int take(struct shmstore *s, struct shmstore *fresh)
 	struct shms_pack *pack;
 	int r;
 
-	pthread_mutex_lock(&s->packed.lock);
+	SHMS_HELD(&s->packed.lock);
 	r = dup3(fresh->objects_fd, s->objects_fd, O_CLOEXEC) < 0 ? -errno : 0;
 	if (r == 0) {
 		s->segments = fresh->segments;
@@ -52,7 +52,6 @@ static int take(struct shmstore *s, struct shmstore *fresh)
 	pack = shms_packed_pack(&s->packed);
 	if (pack)
 		shms_packread_end(pack);
-	pthread_mutex_unlock(&s->packed.lock);
 	return r;
 }
 

@@ -167,7 +167,7 @@ int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret)
 	struct shms_tier *t;
 	int r = 0;
 
-	pthread_mutex_lock(&p->tier_lock);
+	SHMS_HELD(&p->tier_lock);
 	if (!p->tier || outdated(p, p->tier)) {
 		r = shms_tier_open(p, geteuid(), &t);
 		if (r == 0) {
@@ -179,7 +179,6 @@ int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret)
 		}
 	}
 	*ret = p->tier;
-	pthread_mutex_unlock(&p->tier_lock);
 	return r;
 }
 
