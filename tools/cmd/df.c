@@ -64,7 +64,7 @@ int cmd_df(struct admin *a, int argc, char **argv)
 	struct command_line line = OPTIONS_LINE(a, "df",
 						"How full the partition is: space, inodes, stores, "
 						"objects; and its disk tier, where it has one.");
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	struct shmstore_partition_info info = {.size = sizeof(info)};
 	struct shmstore_usage usage;
 	static struct shmstore_tier_info tier;
@@ -100,6 +100,5 @@ int cmd_df(struct admin *a, int argc, char **argv)
 	}
 	if (has_tier < 0)
 		status = tierstate_explain(p, has_tier);
-	shmstore_partition_unref(p);
 	return status;
 }

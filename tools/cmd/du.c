@@ -182,7 +182,7 @@ int cmd_du(struct admin *a, int argc, char **argv)
 		"take in memory when they come back; until then they count in OBJECTS only.",
 		.options = options, .own = &du);
 	struct shmstore_books_total total = {.size = sizeof(total)};
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	char tier[PATH_MAX];
 
 	options_parse(&line, argc, argv);
@@ -213,6 +213,5 @@ int cmd_du(struct admin *a, int argc, char **argv)
 					      (unsigned long long)du.n_unknown,
 					      message_refused(-EPERM));
 	}
-	shmstore_partition_unref(p);
 	return status;
 }

@@ -112,7 +112,7 @@ static int collect(struct gc *gc, struct shmstore_partition *p)
 static int collect_at(struct gc *gc, const char *path)
 {
 	char marker[2 * PATH_MAX + 16];
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	struct stat st;
 
 	snprintf(marker, sizeof(marker), "%s/.shmstore", path);
@@ -124,9 +124,7 @@ static int collect_at(struct gc *gc, const char *path)
 		return opening_explain(gc->admin, path, r);
 	if (!gc->admin->json)
 		printf("%s:\n", path);
-	int status = collect(gc, p);
-	shmstore_partition_unref(p);
-	return status;
+	return collect(gc, p);
 }
 
 static int collect_below(struct gc *gc, const char *point)
@@ -193,15 +191,11 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 			     "gone, and tier files that no name leads to. Live processes are not "
 			     "disturbed; what is unsure stays.",
 			     .options = options, .own = &gc);
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
 	if (gc.all)
 		return collect_all(&gc);
 	int status = opening_partition(a, &p);
-	if (status)
-		return status;
-	status = collect(&gc, p);
-	shmstore_partition_unref(p);
-	return status;
+	return status ? status : collect(&gc, p);
 }

@@ -155,7 +155,7 @@ static bool find(struct get *get, const struct shmstore_view *view)
 
 static int run(struct get *get)
 {
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	struct shmstore *s;
 	struct shmstore_view *view = NULL;
 
@@ -174,7 +174,6 @@ static int run(struct get *get)
 		shmstore_view_unref(view);
 		shmstore_close(s);
 	}
-	shmstore_partition_unref(p);
 	return status;
 }
 

@@ -214,7 +214,7 @@ int cmd_init(struct admin *a, int argc, char **argv)
 			     "pages are off: a mount of its own is several times faster.",
 			     .options = options, .own = &init, .check = check);
 	struct shmstore_partition_info info = {.size = sizeof(info)};
-	struct shmstore_partition *p = NULL;
+	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
 	if (!opening_path(a, path))
@@ -230,6 +230,5 @@ int cmd_init(struct admin *a, int argc, char **argv)
 		fflush(stdout);
 		warn(&info);
 	}
-	shmstore_partition_unref(p);
 	return status;
 }

@@ -193,7 +193,7 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		"and its leases. AGE is the time since it was written, of which packed objects "
 		"tell nothing; the total counts an object in each of its stores.",
 		.names = names, .options = options, .own = &ls);
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
@@ -224,6 +224,5 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		message_hint("to see what is wrong with them: " ADMIN_NAME " -p %s verify",
 			     shellword(shmstore_partition_path(p)));
 	}
-	shmstore_partition_unref(p);
 	return status;
 }

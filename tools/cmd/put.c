@@ -264,7 +264,7 @@ int cmd_put(struct admin *a, int argc, char **argv)
 			     "kept; a store that a live process owns is refused.\v"
 			     "KEY is the key's text; bytes that cannot be typed are \\xNN.",
 			     .names = names, .n_needed = 2, .options = options, .own = &put);
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
 	put.admin = a;
@@ -287,7 +287,6 @@ int cmd_put(struct admin *a, int argc, char **argv)
 		interrupt_finish();
 		if (status == ADMIN_OK)
 			report(&put);
-		shmstore_partition_unref(p);
 	}
 	if (put.fd != STDIN_FILENO)
 		close(put.fd);

@@ -248,7 +248,7 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 			     "that hold memory of deleted objects.\v"
 			     "Exit status 1 if the residual is not 0.");
 	struct json_object *found, *holders;
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	struct shmstore_usage usage;
 
 	options_parse(&line, argc, argv);
@@ -268,6 +268,5 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 		status = conclude(&usage, shmstore_partition_path(p));
 	}
 	jsonin_free(found);
-	shmstore_partition_unref(p);
 	return status;
 }

@@ -148,7 +148,7 @@ int cmd_rm(struct admin *a, int argc, char **argv)
 		"owner lives.",
 		.names = names, .n_needed = 1, .many = true);
 	struct rm rm = {.admin = a};
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
 	rm.store = line.args[0];
@@ -156,7 +156,5 @@ int cmd_rm(struct admin *a, int argc, char **argv)
 	if (status)
 		return status;
 	rm.keys = a->json ? jsonmake_new_list() : NULL;
-	status = run(&rm, p, &line);
-	shmstore_partition_unref(p);
-	return status;
+	return run(&rm, p, &line);
 }

@@ -276,7 +276,7 @@ int cmd_stat(struct admin *a, int argc, char **argv)
 			     "is known then.",
 			     .names = arguments, .n_needed = 2);
 	static struct object o;
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	struct shmstore *s;
 
 	options_parse(&line, argc, argv);
@@ -297,6 +297,5 @@ int cmd_stat(struct admin *a, int argc, char **argv)
 		free(o.name);
 		shmstore_close(s);
 	}
-	shmstore_partition_unref(p);
 	return status;
 }

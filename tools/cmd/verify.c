@@ -156,7 +156,7 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		"checksum where it has one; or all of the disk tier.\v"
 		"Exit status 1 if anything is bad, or could not be looked at. Nothing is changed.",
 		.options = options, .own = &v, .check = check);
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
@@ -179,6 +179,5 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		status = message_fail(shmstore_partition_path(p),
 				      "user %u cannot look at %" PRIu64 " files and directories%s",
 				      (unsigned)geteuid(), v.n_unreadable, message_refused(-EPERM));
-	shmstore_partition_unref(p);
 	return status;
 }

@@ -217,7 +217,7 @@ int cmd_evict(struct admin *a, int argc, char **argv)
 		"when the last view is gone. One eviction runs at a time for each user: another "
 		"one is waited for. Exit status 1 if the goal could not be met.",
 		.options = options, .own = &e, .check = check);
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	long n_processors = sysconf(_SC_NPROCESSORS_ONLN);
 
 	e.admin = a;
@@ -227,7 +227,6 @@ int cmd_evict(struct admin *a, int argc, char **argv)
 	if (status)
 		return status;
 	status = run(&e, p);
-	shmstore_partition_unref(p);
 	interrupt_finish();
 	return status;
 }

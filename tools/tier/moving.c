@@ -190,7 +190,7 @@ static void report(const struct moving *m)
 
 static int run(struct moving *m, const struct command_line *line)
 {
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	struct shmstore *s;
 	int r = 0;
 
@@ -217,7 +217,6 @@ static int run(struct moving *m, const struct command_line *line)
 		report(m);
 		shmstore_close(s);
 	}
-	shmstore_partition_unref(p);
 	interrupt_finish();
 	return m->n_failed ? ADMIN_FAILED : status;
 }

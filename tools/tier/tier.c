@@ -255,7 +255,7 @@ int cmd_tier(struct admin *a, int argc, char **argv)
 			     "What is not named stays as it is. Sizes may be a part of the disk "
 			     "(20%). Stores that are open notice a change within a second.",
 			     .options = options, .own = &t, .check = check);
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
@@ -269,6 +269,5 @@ int cmd_tier(struct admin *a, int argc, char **argv)
 	}
 	if (status == ADMIN_OK)
 		status = show(&t, p);
-	shmstore_partition_unref(p);
 	return status;
 }
