@@ -50,12 +50,8 @@ static const struct table_column task_columns[] = {
 	{"HAS", FIGURE_SIZE, "now", ""},
 };
 
-static void print_gate(const struct json_object *document, void *arg)
+static void print_gate(const struct json_object *g, void *arg)
 {
-	const struct json_object *g = jsonin_object(document, "gate");
-
-	if (!jsonin_flag(g, "enabled"))
-		return;
 	TABLE_ONE(arg, columns, g);
 	table_heading("Tasks", false);
 	TABLE_ONE(arg, line_columns, g);
@@ -63,13 +59,6 @@ static void print_gate(const struct json_object *document, void *arg)
 		return;
 	table_heading("By name", false);
 	TABLE_LIST(arg, task_columns, g, "tasks");
-}
-
-static int judge(const struct json_object *document)
-{
-	return asking_watched(
-		document, "gate",
-		"gate: the daemon does not watch the host's memory, so there is no gate");
 }
 
 int cmd_gate(struct admin *a, int argc, char **argv)
@@ -81,7 +70,11 @@ int cmd_gate(struct admin *a, int argc, char **argv)
 		"HIGH, and opens after several samples in a row at LOW or below. QUOTA is how many "
 		"tasks may begin within an interval. RESERVED is what is expected of the tasks "
 		"that were let in, OF how much that may be now.");
-	const struct asking_view view = {.judge = judge, .document = print_gate, .arg = a};
+	const struct asking_view view = {
+		.watched = "gate",
+		.unless = "gate: the daemon does not watch the host's memory, so there is no gate",
+		.document = print_gate,
+		.arg = a};
 
 	options_parse(&line, argc, argv);
 	a->partition = ""; /* all: it is of the host */

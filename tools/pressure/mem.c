@@ -120,17 +120,14 @@ static void print_sums(const struct admin *a, const struct json_object *m)
 	table_finish(&t);
 }
 
-static void print_daemon(const struct json_object *document, void *arg)
+static void print_daemon(const struct json_object *m, void *arg)
 {
 	static const struct table_column processes[] = {
 		{"PID", FIGURE_COUNT, "pid"},
 		{"UID", FIGURE_COUNT, "uid"},
 		{"PRIVATE", FIGURE_SIZE, "private", "unknown"},
 		{"DESCENDANTS", FIGURE_COUNT, "descendants"}};
-	const struct json_object *m = jsonin_object(document, "memory");
 
-	if (!jsonin_flag(m, "enabled"))
-		return;
 	print_sums(arg, m);
 	if (!jsonin_count(m, "processes"))
 		return;
@@ -138,15 +135,13 @@ static void print_daemon(const struct json_object *document, void *arg)
 	TABLE_LIST(arg, processes, m, "processes");
 }
 
-static int judge_daemon(const struct json_object *document)
-{
-	return asking_watched(document, "memory",
-			      "mem: the daemon does not watch the host's memory");
-}
-
 static int show_daemon(struct admin *a)
 {
-	const struct asking_view view = {.judge = judge_daemon, .document = print_daemon, .arg = a};
+	const struct asking_view view = {.watched = "memory",
+					 .unless =
+						 "mem: the daemon does not watch the host's memory",
+					 .document = print_daemon,
+					 .arg = a};
 
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_MEMORY, &view);

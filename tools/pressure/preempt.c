@@ -69,11 +69,11 @@ static void print_plan(const struct json_object *p, const struct admin *a)
 		TABLE_LIST(a, plan_columns, p, "plan");
 }
 
-static void print_preempt(const struct json_object *document, void *arg)
+static void print_preempt(const struct json_object *g, void *arg)
 {
 	const struct command_line *line = arg;
 	const struct preempt_options *o = line->own;
-	const struct json_object *p = jsonin_object(jsonin_object(document, "gate"), "preemption");
+	const struct json_object *p = jsonin_object(g, "preemption");
 
 	if (!p)
 		return;
@@ -81,13 +81,6 @@ static void print_preempt(const struct json_object *document, void *arg)
 		print_plan(p, line->admin);
 	else if (jsonin_count(p, "recent"))
 		TABLE_LIST(line->admin, recent_columns, p, "recent");
-}
-
-static int judge(const struct json_object *document)
-{
-	return asking_watched(
-		document, "gate",
-		"preempt: the daemon does not watch the host's memory, so it preempts nobody");
 }
 
 int cmd_preempt(struct admin *a, int argc, char **argv)
@@ -99,7 +92,12 @@ int cmd_preempt(struct admin *a, int argc, char **argv)
 		"With --dry-run, which ones it would take: NOW for memory as it is, LATER if it "
 		"grows on, wave after wave. Nothing is done to anybody.",
 		.options = options, .own = &own);
-	const struct asking_view view = {.judge = judge, .document = print_preempt, .arg = &line};
+	const struct asking_view view = {
+		.watched = "gate",
+		.unless = "preempt: the daemon does not watch the host's memory, so it preempts "
+			  "nobody",
+		.document = print_preempt,
+		.arg = &line};
 
 	options_parse(&line, argc, argv);
 	a->partition = ""; /* all: it is of the host */
