@@ -179,9 +179,4 @@ static PyType_Slot partition_slots[] = {
 	{Py_tp_getset, partition_getset},   {0, NULL},
 };
 
-PyType_Spec pyshm_partition_spec = {
-	.name = "shmstore._shmstore.Partition",
-	.basicsize = sizeof(struct pyshm_partition),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = partition_slots,
-};
+PYSHM_TYPE(partition, struct pyshm_partition, "shmstore._shmstore.Partition", BASETYPE);

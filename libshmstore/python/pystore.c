@@ -216,9 +216,4 @@ static PyType_Slot store_slots[] = {
 	{0, NULL},
 };
 
-PyType_Spec pyshm_store_spec = {
-	.name = "shmstore._shmstore.Store",
-	.basicsize = sizeof(struct pyshm_store),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = store_slots,
-};
+PYSHM_TYPE(store, struct pyshm_store, "shmstore._shmstore.Store", BASETYPE);

@@ -243,9 +243,4 @@ static PyType_Slot view_slots[] = {
 	{0, NULL},
 };
 
-PyType_Spec pyshm_view_spec = {
-	.name = "shmstore.View",
-	.basicsize = sizeof(struct view),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = view_slots,
-};
+PYSHM_TYPE(view, struct view, "shmstore.View", DISALLOW_INSTANTIATION);

@@ -271,9 +271,4 @@ static PyType_Slot writer_slots[] = {
 	{Py_tp_methods, writer_methods}, {Py_tp_getset, writer_getset},   {0, NULL},
 };
 
-PyType_Spec pyshm_writer_spec = {
-	.name = "shmstore.Writer",
-	.basicsize = sizeof(struct writer),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = writer_slots,
-};
+PYSHM_TYPE(writer, struct writer, "shmstore.Writer", DISALLOW_INSTANTIATION);

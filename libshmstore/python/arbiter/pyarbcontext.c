@@ -284,9 +284,4 @@ static PyType_Slot context_slots[] = {
 	{0, NULL},
 };
 
-PyType_Spec pyshm_context_spec = {
-	.name = "shmstore._shmstore.ArbContext",
-	.basicsize = sizeof(struct pyarb_context),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = context_slots,
-};
+PYSHM_TYPE(context, struct pyarb_context, "shmstore._shmstore.ArbContext", BASETYPE);
