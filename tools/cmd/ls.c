@@ -209,7 +209,7 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 	status = list_all(&ls, p, line.args[0]);
 	progress_end();
 	if (a->json)
-		json_stream_end(NULL);
+		json_stream_end();
 	else
 		finish(&ls);
 	if (ls.n_unreadable) {
