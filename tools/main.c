@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "admin.h"
 #include "commands.h"
@@ -24,14 +23,10 @@ static const struct admin_command list[] = {
 #include "commands.def"
 	{NULL, NULL, NULL, NULL},
 };
-#undef COMMAND
 
 static const struct commands commands = {
 	.list = list,
-	.kind = "command",
-	.heading = "Commands",
 	.of = "",
-	.usage = "COMMAND [ARGUMENT...]",
 	.help = "Looks into a shmstore partition, the shared memory of this host's processes, and "
 		"repairs it.\v",
 	.tail = "\"" ADMIN_NAME " help COMMAND\" explains one; all of it is in " ADMIN_NAME "(1).",
@@ -42,12 +37,11 @@ int cmd_help(struct admin *a, int argc, char **argv)
 	static char name[] = ADMIN_NAME, help[] = "--help";
 	char *help_argv[] = {name, help, NULL, NULL};
 	static const char *const names[] = {"COMMAND", "SUBCOMMAND", NULL};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "help [COMMAND [SUBCOMMAND]]",
-			     "Explains a command, or all of them.");
-	struct command_line line = {.admin = a, .names = names};
+	struct command_line line =
+		OPTIONS_LINE(a, "help [COMMAND [SUBCOMMAND]]",
+			     "Explains a command, or all of them.", .names = names);
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	if (line.n_args) {
 		char *subcommand = line.n_args == 2 ? strdup(line.args[1]) : NULL;
 		if (subcommand) {

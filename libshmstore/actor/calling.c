@@ -37,8 +37,7 @@ int shms_acting_wrong_name(void)
 {
 	return shms_detail(-EINVAL, NULL,
 			   "a name of an actor or of a place has 1 to %u printable bytes, no "
-			   "blank, no slash, and no dot in "
-			   "front",
+			   "blank, no slash, and no dot in front",
 			   WIRE_ACTOR_NAME);
 }
 
@@ -53,8 +52,7 @@ int shms_acting_tail(const char *name, const void *data, size_t n, char tail[WIR
 	if (n > SHMSTORE_ACTOR_DATA)
 		return shms_detail(-EFBIG, NULL,
 				   "%zu bytes for, or of, actor %s are more than the %u of a "
-				   "message: put them into the "
-				   "store, and send a ticket",
+				   "message: put them into the store, and send a ticket",
 				   n, name, SHMSTORE_ACTOR_DATA);
 	if (n && !data)
 		return shms_detail_null("data");

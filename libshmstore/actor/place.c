@@ -14,11 +14,11 @@
 #include <pthread.h>
 #include <shmstore/actor.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "acting.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "placed.h"
 #include "sys.h"
@@ -163,7 +163,7 @@ static int note(struct shmstore_place *p, const struct wire_actor_order *o, cons
 	struct shms_placed *e;
 	int r = 1;
 
-	pthread_mutex_lock(&p->lock);
+	SHMS_HELD(&p->lock);
 	e = shms_placed_find(p, name);
 	if (!e)
 		r = 0;
@@ -175,7 +175,6 @@ static int note(struct shmstore_place *p, const struct wire_actor_order *o, cons
 		snprintf(e->more, sizeof(e->more), "%.*s", (int)WIRE_ACTOR_OPTIONS, p->data);
 	else if (o->what == WIRE_ACTOR_DROP)
 		shms_placed_del(p, e);
-	pthread_mutex_unlock(&p->lock);
 	return r;
 }
 
@@ -220,7 +219,7 @@ static bool take_left_over(struct shmstore_place *p, struct shmstore_actor_order
 {
 	struct shms_placed *e;
 
-	pthread_mutex_lock(&p->lock);
+	SHMS_HELD(&p->lock);
 	for (e = p->entries; e && e->stage != SHMS_PLACED_FETCHED; e = e->next)
 		;
 	if (e) {
@@ -229,7 +228,6 @@ static bool take_left_over(struct shmstore_place *p, struct shmstore_actor_order
 		memcpy(ret->name, e->name, sizeof(ret->name));
 		shms_placed_del(p, e);
 	}
-	pthread_mutex_unlock(&p->lock);
 	return e != NULL;
 }
 
@@ -348,11 +346,10 @@ static void note_loaded(struct shmstore_place *p, const struct shmstore_actor_or
 {
 	struct shms_placed *e;
 
-	pthread_mutex_lock(&p->lock);
+	SHMS_HELD(&p->lock);
 	e = shms_placed_find(p, o->name);
 	if (e && e->stage == SHMS_PLACED_FETCHED && e->said.version == o->version)
 		e->stage = SHMS_PLACED_LOADED;
-	pthread_mutex_unlock(&p->lock);
 }
 
 int shmstore_actor_done(struct shmstore_place *p, const struct shmstore_actor_order *order,

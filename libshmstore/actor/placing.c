@@ -61,8 +61,7 @@ int shmstore_actor_begin(struct shmstore_place *p, const char *name,
 	if (*more && shms_attach_needed(&p->s->attach) && !shms_placed_has_options(p))
 		return shms_detail(-ENOTSUP, NULL,
 				   "shmstored is older than max_restarts and copies of an actor: "
-				   "upgrade it, or begin "
-				   "actor %s without them",
+				   "upgrade it, or begin actor %s without them",
 				   name);
 	m = (struct wire_actor_born){.step_ms = o.step_ms,
 				     .suspend_ms = o.suspend_ms,

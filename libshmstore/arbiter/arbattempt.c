@@ -13,8 +13,9 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
+#include "alloc.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "reservation.h"
 
@@ -36,18 +37,11 @@ static void begin(struct shms_attempt *t, struct shmstore_arb_context *c)
 /* Room for n more. arb->lock is held. */
 static int grow(struct shms_attempt *t, size_t n)
 {
-	size_t room = t->room ? t->room : 8;
-	uint32_t *more;
+	uint32_t *more = shms_grow(t->ids, &t->room, t->n_ids, n, sizeof(*more));
 
-	while (room < t->n_ids + n)
-		room *= 2;
-	if (room == t->room)
-		return 0;
-	more = realloc(t->ids, room * sizeof(*more));
 	if (!more)
 		return -ENOMEM;
 	t->ids = more;
-	t->room = room;
 	return 0;
 }
 
@@ -57,13 +51,12 @@ int shms_attempt_room(struct shmstore_arb_context *c, size_t n)
 
 	if (!c->attempt)
 		return 0;
-	pthread_mutex_lock(&c->arb->lock);
+	SHMS_HELD(&c->arb->lock);
 	/* All that is around it too: what this one leaves will be theirs. */
 	for (struct shms_attempt *t = c->attempt; t && r == 0; t = t->outer) {
 		r = grow(t, n);
 		n += t->n_ids;
 	}
-	pthread_mutex_unlock(&c->arb->lock);
 	return r;
 }
 
@@ -130,13 +123,12 @@ static void change(struct shmstore *s, const struct shmstore_arb_reservation *r,
 		return;
 	}
 	/* Under the lock none ends. */
-	pthread_mutex_lock(&s->arb->lock);
+	SHMS_HELD(&s->arb->lock);
 	t = t ? t : find(s->arb, r);
 	if (t && leased)
 		atomic_fetch_add_explicit(&t->leased[r->pool - 1], leased, memory_order_relaxed);
 	if (t && id)
 		drop_id(t, r->id);
-	pthread_mutex_unlock(&s->arb->lock);
 }
 
 void shms_attempt_lease(struct shmstore *s, const struct shmstore_arb_reservation *r,
@@ -243,16 +235,12 @@ static int attempt(struct run *run, void *item)
 
 static int push_room(struct run *run)
 {
-	size_t room = run->n + SHMSTORE_ARB_SPLIT_MAX;
-	void **more;
+	void **more =
+		shms_grow(run->stack, &run->room, run->n, SHMSTORE_ARB_SPLIT_MAX, sizeof(*more));
 
-	if (room <= run->room)
-		return 0;
-	more = realloc(run->stack, room * sizeof(*more));
 	if (!more)
 		return -ENOMEM;
 	run->stack = more;
-	run->room = room;
 	return 0;
 }
 
@@ -276,8 +264,7 @@ static int split(struct run *run, void *item)
 	if (n == 0)
 		return shms_arb_say(SHMSTORE_ARB_SPLIT,
 				    "item %zu of %zu, or a piece of it, does not fit as it is, and "
-				    "%s: reserve less at a "
-				    "time, or give the pool more room",
+				    "%s: reserve less at a time, or give the pool more room",
 				    run->at, run->n_items,
 				    w->split ? "is as small as it can be" : "nothing can split it");
 	w->n_splits++;

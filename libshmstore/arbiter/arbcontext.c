@@ -11,9 +11,9 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "cancel.h"
+#include "cleanup.h"
 #include "detail.h"
 
 /* of the calling thread, one for each store */
@@ -33,13 +33,12 @@ static struct shmstore_arb_context *context_new(struct shms_arb *a, bool of_thre
 	c->arb = a;
 	c->of_thread = of_thread;
 	c->id = shms_arb_next_ids(&a->last_context, 1);
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	c->next = a->contexts;
 	c->prev = &a->contexts;
 	if (c->next)
 		c->next->prev = &c->next;
 	a->contexts = c;
-	pthread_mutex_unlock(&a->lock);
 	return c;
 }
 
@@ -100,7 +99,7 @@ void shms_contexts_close(struct shms_arb *a)
 
 void shms_contexts_task_ended(struct shms_arb *a, uint32_t task)
 {
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	for (struct shmstore_arb_context *c = a->contexts; c; c = c->next) {
 		for (size_t i = 0; i < c->n_tasks; i++) {
 			if (c->tasks[i] != task)
@@ -110,7 +109,6 @@ void shms_contexts_task_ended(struct shms_arb *a, uint32_t task)
 				atomic_store_explicit(&c->generation, 0, memory_order_relaxed);
 		}
 	}
-	pthread_mutex_unlock(&a->lock);
 }
 
 int shms_context_told(struct shmstore_arb_context *c, int outcome)
@@ -352,11 +350,10 @@ static int tasks_room(struct shmstore_arb_context *c, size_t n)
 {
 	uint32_t *more;
 
-	pthread_mutex_lock(&c->arb->lock);
+	SHMS_HELD(&c->arb->lock);
 	more = realloc(c->tasks, (c->n_tasks + n) * sizeof(*more));
 	if (more)
 		c->tasks = more;
-	pthread_mutex_unlock(&c->arb->lock);
 	return more ? 0 : -ENOMEM;
 }
 
@@ -401,7 +398,7 @@ static int bind(struct shmstore *s, struct shmstore_arb_context *c, const uint32
 	r = shms_arb_call(s, &m, list, generation, &reply);
 	if (r != 0)
 		return r;
-	pthread_mutex_lock(&s->arb->lock);
+	SHMS_HELD(&s->arb->lock);
 	if (!bound || !c->helper) {
 		c->n_tasks = 0; /* a dedicated one moves */
 		c->slow = 0;
@@ -411,7 +408,6 @@ static int bind(struct shmstore *s, struct shmstore_arb_context *c, const uint32
 		tasks_add(c, tasks[i]);
 	c->helper = kind != SHMS_ARB_KIND_DEDICATED;
 	atomic_store_explicit(&c->generation, generation, memory_order_relaxed);
-	pthread_mutex_unlock(&s->arb->lock);
 	return 0;
 }
 
@@ -467,7 +463,7 @@ int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, cons
 	r = shms_context_bound(s, c) ? shms_arb_call(s, &m, list, generation, &reply) : 0;
 	if (r < 0)
 		return r;
-	pthread_mutex_lock(&s->arb->lock);
+	SHMS_HELD(&s->arb->lock);
 	for (size_t i = 0; i < n; i++) {
 		for (size_t k = 0; k < c->n_tasks; k++) {
 			if (c->tasks[k] == tasks[i])
@@ -478,6 +474,5 @@ int shmstore_arb_unbind(struct shmstore *s, struct shmstore_arb_context *c, cons
 		c->n_tasks = 0;
 		atomic_store_explicit(&c->generation, 0, memory_order_relaxed);
 	}
-	pthread_mutex_unlock(&s->arb->lock);
 	return 0;
 }

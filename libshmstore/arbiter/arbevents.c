@@ -4,6 +4,7 @@
 
 #include "arbcontext.h"
 #include "arbitrate.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
 
@@ -38,12 +39,11 @@ void shms_arb_ended(struct shms_request *q)
 	struct shms_later *later = q->arg;
 	struct shms_arb_events *e = later->events;
 
-	pthread_mutex_lock(&e->lock);
+	SHMS_HELD(&e->lock);
 	later->next = NULL;
 	*e->end = later;
 	e->end = &later->next;
 	shms_bell_ring(&e->bell);
-	pthread_mutex_unlock(&e->lock);
 }
 
 /* The first of the queue; NULL: there is none. */
@@ -51,7 +51,7 @@ static struct shms_later *take_first(struct shms_arb_events *e)
 {
 	struct shms_later *later;
 
-	pthread_mutex_lock(&e->lock);
+	SHMS_HELD(&e->lock);
 	later = e->first;
 	if (later) {
 		e->first = later->next;
@@ -60,7 +60,6 @@ static struct shms_later *take_first(struct shms_arb_events *e)
 	}
 	if (!e->first)
 		shms_bell_quiet(&e->bell);
-	pthread_mutex_unlock(&e->lock);
 	return later;
 }
 
@@ -84,14 +83,12 @@ void shms_arb_forget(struct shmstore *s, struct shms_arb_events *e, struct shms_
 int shmstore_arb_fd(struct shmstore *s)
 {
 	struct shms_arb_events *e = &s->arb->events;
-	int r, fd = shms_request_fd(&s->attach);
+	int fd = shms_request_fd(&s->attach);
 
 	if (fd < 0)
 		return fd;
-	pthread_mutex_lock(&e->lock);
-	r = shms_bell_fd(&e->bell, fd, e->first);
-	pthread_mutex_unlock(&e->lock);
-	return r;
+	SHMS_HELD(&e->lock);
+	return shms_bell_fd(&e->bell, fd, e->first);
 }
 
 int shmstore_arb_next(struct shmstore *s, struct shmstore_arb_done *ret)

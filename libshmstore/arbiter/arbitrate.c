@@ -1,11 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * arbitrate.c: see arbitrate.h.
- *
- * The state is of its own, counted: a thread that ends after the store was closed, or in a forked
- * child, finds there that nothing is to be said to anybody. It does not hold the store's memory:
- * that would keep a partition open for as long as any thread lives that ever waited there.
- */
+/* arbitrate.c: see arbitrate.h. */
 #include "arbitrate.h"
 
 #include <errno.h>
@@ -14,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arbcontext.h"
 #include "cancel.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
 #include "sys.h"
@@ -50,23 +44,6 @@ int shms_arb_say(int outcome, const char *format, ...)
 	return outcome;
 }
 
-/* ---- life ---- */
-
-struct shms_arb *shms_arb_new(struct shmstore *s)
-{
-	struct shms_arb *a = calloc(1, sizeof(*a));
-
-	if (!a)
-		return NULL;
-	atomic_init(&a->n_ref, 1);
-	pthread_mutex_init(&a->lock, NULL);
-	a->s = s;
-	a->pools.last = SHMSTORE_ARB_PARTITION;
-	shms_arb_events_init(&a->events);
-	shms_arb_channel_init(&a->channel);
-	return a;
-}
-
 void shms_arb_ref(struct shms_arb *a)
 {
 	atomic_fetch_add_explicit(&a->n_ref, 1, memory_order_relaxed);
@@ -80,41 +57,6 @@ struct shms_arb *shms_arb_unref(struct shms_arb *a)
 		free(a);
 	}
 	return NULL;
-}
-
-void shms_arb_close(struct shmstore *s)
-{
-	struct shms_arb *a = s->arb;
-
-	if (!a)
-		return;
-	/* Under the lock: a thread that ends just now is either done with the
-	 * store or does not find it. */
-	pthread_mutex_lock(&a->lock);
-	a->s = NULL;
-	pthread_mutex_unlock(&a->lock);
-	shms_contexts_close(a);
-	shms_arb_events_deinit(&a->events);
-	shms_arb_channel_deinit(&a->channel);
-	s->arb = shms_arb_unref(a);
-}
-
-void shms_arb_fork_prepare(struct shms_arb *a)
-{
-	pthread_mutex_lock(&a->lock);
-}
-
-void shms_arb_fork_parent(struct shms_arb *a)
-{
-	pthread_mutex_unlock(&a->lock);
-}
-
-void shms_arb_fork_child(struct shms_arb *a)
-{
-	pthread_mutex_unlock(&a->lock);
-	a->s = NULL;
-	shms_arb_events_fork_child(&a->events);
-	shms_arb_channel_fork_child(&a->channel);
 }
 
 /* ---- ids ---- */
@@ -132,27 +74,19 @@ uint32_t shms_arb_next_ids(_Atomic uint32_t *last, uint32_t n)
 
 uint32_t shms_arb_new_id(struct shms_arb *a, struct shms_arb_ids *ids, uint64_t generation)
 {
-	uint32_t id;
-
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	if (ids->generation != generation) {
 		ids->stale = ids->last;
 		ids->generation = generation;
 	}
-	id = ++ids->last;
-	pthread_mutex_unlock(&a->lock);
-	return id;
+	return ++ids->last;
 }
 
 bool shms_arb_knows(struct shms_arb *a, const struct shms_arb_ids *ids, uint32_t id,
 		    uint64_t generation)
 {
-	bool known;
-
-	pthread_mutex_lock(&a->lock);
-	known = ids->generation == generation && id > ids->stale;
-	pthread_mutex_unlock(&a->lock);
-	return known;
+	SHMS_HELD(&a->lock);
+	return ids->generation == generation && id > ids->stale;
 }
 
 uint64_t shms_arb_generation(struct shmstore *s)

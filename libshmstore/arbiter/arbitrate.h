@@ -91,9 +91,7 @@ void shms_arb_ref(struct shms_arb *a);
 struct shms_arb *shms_arb_unref(struct shms_arb *a);
 /* The store goes; its connection has ended. Contexts that are no thread's are freed. */
 void shms_arb_close(struct shmstore *s);
-/* fork(): as those of attach.h, and around them. */
-void shms_arb_fork_prepare(struct shms_arb *a);
-void shms_arb_fork_parent(struct shms_arb *a);
+/* In a child of fork(), as that of attach.h; the lock was taken before the connection's. */
 void shms_arb_fork_child(struct shms_arb *a);
 
 /* n ids in a row, the first is returned. */

@@ -189,12 +189,8 @@ int shmstore_arb_set_upcalls(struct shmstore *s, const struct shmstore_arb_upcal
 
 int shmstore_arb_serve_fd(struct shmstore *s)
 {
-	int r;
-
-	pthread_mutex_lock(&s->arb->channel.lock);
-	r = s->arb->channel.fd >= 0 && !s->arb->channel.closed ? s->arb->channel.fd : -ENOTSUP;
-	pthread_mutex_unlock(&s->arb->channel.lock);
-	return r;
+	SHMS_HELD(&s->arb->channel.lock);
+	return s->arb->channel.fd >= 0 && !s->arb->channel.closed ? s->arb->channel.fd : -ENOTSUP;
 }
 
 /* ---- serving --------------------------------------------------------------------------------- */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arbtasks.c: tasks and pools of the arbiter; the brackets and marks of a context. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "arbcontext.h"
+#include "cleanup.h"
 #include "detail.h"
 
 #define KIB       1024u
@@ -109,7 +109,7 @@ int shmstore_arb_pool_create(struct shmstore *s, const char *name, uint64_t capa
 	return r;
 }
 
-static int pool_call(struct shmstore *s, uint32_t pool, struct wire_arb *m)
+static int pool_call(struct shmstore *s, uint32_t pool, struct wire_arb m)
 {
 	struct shms_reply reply;
 	uint64_t generation;
@@ -120,57 +120,46 @@ static int pool_call(struct shmstore *s, uint32_t pool, struct wire_arb *m)
 	if (!shms_arb_knows(s->arb, &s->arb->pools, pool, generation))
 		return shms_arb_say(SHMSTORE_ARB_DOWN,
 				    "the daemon that knew pool %u went away: make it anew", pool);
-	m->pool = pool;
-	return shms_arb_call(s, m, NULL, generation, &reply);
+	m.pool = pool;
+	return shms_arb_call(s, &m, NULL, generation, &reply);
 }
 
 int shmstore_arb_pool_resize(struct shmstore *s, uint32_t pool, uint64_t capacity)
 {
-	struct wire_arb m = {.op = WIRE_ARB_POOL_RESIZE, .bytes = capacity};
-
-	return pool_call(s, pool, &m);
+	return pool_call(s, pool, (struct wire_arb){.op = WIRE_ARB_POOL_RESIZE, .bytes = capacity});
 }
 
 int shmstore_arb_pool_remove(struct shmstore *s, uint32_t pool)
 {
-	struct wire_arb m = {.op = WIRE_ARB_POOL_REMOVE};
-
-	return pool_call(s, pool, &m);
+	return pool_call(s, pool, (struct wire_arb){.op = WIRE_ARB_POOL_REMOVE});
 }
 
 /* ---- brackets and marks ---------------------------------------------------------------------- */
 
-/* Tells the daemon something of a bound context; what is not bound needs no telling. 0,
- * -errno. ret_c may be NULL. */
-static int tell(struct shmstore *s, struct shmstore_arb_context *c, struct wire_arb *m,
-		struct shmstore_arb_context **ret_c)
+/* Tells the daemon something of a bound context; what is not bound needs no telling. 0, -errno. */
+static int tell(struct shmstore *s, struct shmstore_arb_context *c, struct wire_arb m)
 {
 	uint64_t generation;
 	int r = shms_context_begin(s, c, &c, &generation);
 
 	if (r < 0)
 		return r;
-	*ret_c = c;
-	m->context = c->id;
-	m->flags = WIRE_ARB_QUIET;
+	m.context = c->id;
+	m.flags = WIRE_ARB_QUIET;
 	if (r == 0 && generation)
-		shms_arb_post(s, m, generation);
+		shms_arb_post(s, &m, generation);
 	c->slow &= ~SHMS_SLOW_MARKED;
 	return 0;
 }
 
 int shmstore_arb_retry_begin(struct shmstore *s, struct shmstore_arb_context *c)
 {
-	struct wire_arb m = {.op = WIRE_ARB_RETRY_BEGIN};
-
-	return tell(s, c, &m, &c);
+	return tell(s, c, (struct wire_arb){.op = WIRE_ARB_RETRY_BEGIN});
 }
 
 int shmstore_arb_retry_end(struct shmstore *s, struct shmstore_arb_context *c, bool ok)
 {
-	struct wire_arb m = {.op = WIRE_ARB_RETRY_END, .value = ok};
-
-	return tell(s, c, &m, &c);
+	return tell(s, c, (struct wire_arb){.op = WIRE_ARB_RETRY_END, .value = ok});
 }
 
 int shmstore_arb_wait_begin(struct shmstore *s, struct shmstore_arb_context *c,
@@ -187,7 +176,7 @@ int shmstore_arb_wait_begin(struct shmstore *s, struct shmstore_arb_context *c,
 			-EINVAL, NULL, "%s",
 			c->helper ? "the context is a helper: dedicated ones wait"
 				  : "the kind of wait is none, or its target is not a task's");
-	r = tell(s, c, &m, &c);
+	r = tell(s, c, m);
 	if (r == 0)
 		c->slow |= SHMS_SLOW_MARKED;
 	return r;
@@ -195,23 +184,17 @@ int shmstore_arb_wait_begin(struct shmstore *s, struct shmstore_arb_context *c,
 
 int shmstore_arb_wait_end(struct shmstore *s, struct shmstore_arb_context *c)
 {
-	struct wire_arb m = {.op = WIRE_ARB_WAIT_OFF};
-
-	return tell(s, c, &m, &c);
+	return tell(s, c, (struct wire_arb){.op = WIRE_ARB_WAIT_OFF});
 }
 
 int shmstore_arb_spill_begin(struct shmstore *s, struct shmstore_arb_context *c)
 {
-	struct wire_arb m = {.op = WIRE_ARB_SPILL_BEGIN};
-
-	return tell(s, c, &m, &c);
+	return tell(s, c, (struct wire_arb){.op = WIRE_ARB_SPILL_BEGIN});
 }
 
 int shmstore_arb_spill_end(struct shmstore *s, struct shmstore_arb_context *c)
 {
-	struct wire_arb m = {.op = WIRE_ARB_SPILL_END};
-
-	return tell(s, c, &m, &c);
+	return tell(s, c, (struct wire_arb){.op = WIRE_ARB_SPILL_END});
 }
 
 /* ---- what the daemon knows, and outcomes injected for tests ---------------------------------- */
@@ -288,10 +271,9 @@ static uint32_t own_task(struct shmstore *s)
 
 	if (shms_context(s, NULL, &c) < 0)
 		return 0;
-	pthread_mutex_lock(&s->arb->lock);
+	SHMS_HELD(&s->arb->lock);
 	if (c->n_tasks == 1)
 		task = c->tasks[0];
-	pthread_mutex_unlock(&s->arb->lock);
 	return task;
 }
 

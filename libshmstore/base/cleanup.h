@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -55,6 +56,22 @@ static inline void shms_cleanup_dir(DIR **d)
 	if (*d)
 		closedir(*d);
 }
+
+static inline void shms_cleanup_mutex(pthread_mutex_t *const *m)
+{
+	pthread_mutex_unlock(*m);
+}
+
+static inline pthread_mutex_t *shms_mutex_take(pthread_mutex_t *m)
+{
+	pthread_mutex_lock(m);
+	return m;
+}
+
+/* The mutex is held from here to the end of the block. */
+#define SHMS_HELD(mutex)                                                                    \
+	pthread_mutex_t *const held_ __attribute__((unused, cleanup(shms_cleanup_mutex))) = \
+		shms_mutex_take(mutex)
 
 #define _fd_     shms_cleanup(shms_cleanup_fd)
 #define _locked_ shms_cleanup(shms_cleanup_locked)

@@ -77,8 +77,7 @@ int shms_detail_shape(size_t n_buffers, size_t header_size)
 {
 	return shms_detail(-EINVAL, NULL,
 			   "an object has %u buffers, a header of %llu bytes and 2^63 bytes in all "
-			   "at most; this one has "
-			   "%zu buffers and a header of %zu",
+			   "at most; this one has %zu buffers and a header of %zu",
 			   SHMSTORE_BUFFERS_MAX, SHMSTORE_HEADER_MAX, n_buffers, header_size);
 }
 

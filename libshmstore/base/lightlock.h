@@ -44,4 +44,21 @@ static inline void shms_lightlock_release(struct shms_lightlock *l)
 		pthread_mutex_unlock(&l->mutex);
 }
 
+static inline void shms_lightlock_cleanup(struct shms_lightlock *const *l)
+{
+	shms_lightlock_release(*l);
+}
+
+static inline struct shms_lightlock *shms_lightlock_hold(struct shms_lightlock *l)
+{
+	shms_lightlock_take(l);
+	return l;
+}
+
+/* The lock is held from here to the end of the block. */
+#define SHMS_LIGHT_HELD(lock)                                              \
+	struct shms_lightlock *const held_                                 \
+		__attribute__((unused, cleanup(shms_lightlock_cleanup))) = \
+			shms_lightlock_hold(lock)
+
 #endif

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -539,4 +540,18 @@ void shms_boot_id(uint8_t ret_id[16])
 		ret_id[k++] = (uint8_t)(hi << 4 | lo);
 		i += 2;
 	}
+}
+
+int shms_space(int fd, struct shms_space *ret)
+{
+	struct statvfs fs;
+
+	if (fstatvfs(fd, &fs) < 0)
+		return -errno;
+	*ret = (struct shms_space){.size = (uint64_t)fs.f_blocks * fs.f_frsize,
+				   .used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize,
+				   .available = (uint64_t)fs.f_bavail * fs.f_frsize,
+				   .inodes = fs.f_files,
+				   .inodes_free = fs.f_favail};
+	return 0;
 }

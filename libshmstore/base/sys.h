@@ -124,6 +124,13 @@ static inline int64_t shms_stat_ns(const struct timespec *t)
 /* CLOCK_REALTIME in ns, CLOCK_MONOTONIC in ns. (The clock of leases: bootclock.h.) */
 int64_t shms_now_real_ns(void);
 uint64_t shms_now_mono_ns(void);
+/* Of a file system; size or inodes 0: it has no limit. */
+struct shms_space {
+	uint64_t size, used, available; /* bytes */
+	uint64_t inodes, inodes_free;
+};
+/* 0, -errno. */
+int shms_space(int fd, struct shms_space *ret);
 /* This boot's id; all zero where it cannot be read. */
 void shms_boot_id(uint8_t ret_id[16]);
 

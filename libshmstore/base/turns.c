@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cleanup.h"
 #include "sys.h"
 
 #define TICK_NS 1000000u
@@ -34,7 +35,7 @@ static bool queue(struct shms_turns *t, struct shms_turn *me)
 {
 	bool ours;
 
-	pthread_mutex_lock(&t->lock);
+	SHMS_HELD(&t->lock);
 	ours = !shms_turns_taken(t);
 	if (ours) {
 		atomic_store_explicit(&t->taken, true, memory_order_relaxed);
@@ -45,7 +46,6 @@ static bool queue(struct shms_turns *t, struct shms_turn *me)
 			t->first = me;
 		t->last = me;
 	}
-	pthread_mutex_unlock(&t->lock);
 	return ours;
 }
 
@@ -54,7 +54,7 @@ static bool give_up(struct shms_turns *t, struct shms_turn *me)
 {
 	struct shms_turn *before = NULL, *w;
 
-	pthread_mutex_lock(&t->lock);
+	SHMS_HELD(&t->lock);
 	for (w = t->first; w && w != me; w = w->next)
 		before = w;
 	if (w && before)
@@ -63,7 +63,6 @@ static bool give_up(struct shms_turns *t, struct shms_turn *me)
 		t->first = me->next;
 	if (w && !me->next)
 		t->last = before;
-	pthread_mutex_unlock(&t->lock);
 	return w != NULL;
 }
 
@@ -95,7 +94,7 @@ void shms_turns_end(struct shms_turns *t)
 	struct shms_turn *next;
 	_Atomic uint32_t *mine;
 
-	pthread_mutex_lock(&t->lock);
+	SHMS_HELD(&t->lock);
 	next = t->first;
 	if (next) {
 		mine = &next->mine;
@@ -106,5 +105,4 @@ void shms_turns_end(struct shms_turns *t)
 	} else {
 		atomic_store_explicit(&t->taken, false, memory_order_relaxed);
 	}
-	pthread_mutex_unlock(&t->lock);
 }

@@ -88,7 +88,7 @@ static struct named *take(int fd)
 
 	if (!atomic_load_explicit(&shms_unnamed_n, memory_order_relaxed))
 		return NULL;
-	pthread_mutex_lock(&lock);
+	SHMS_HELD(&lock);
 	for (at = &list; *at && (*at)->fd != fd;)
 		at = &(*at)->next;
 	n = *at;
@@ -96,17 +96,15 @@ static struct named *take(int fd)
 		*at = n->next;
 		atomic_fetch_sub_explicit(&shms_unnamed_n, 1, memory_order_relaxed);
 	}
-	pthread_mutex_unlock(&lock);
 	return n;
 }
 
 static void put_back(struct named *n)
 {
-	pthread_mutex_lock(&lock);
+	SHMS_HELD(&lock);
 	n->next = list;
 	list = n;
 	atomic_fetch_add_explicit(&shms_unnamed_n, 1, memory_order_relaxed);
-	pthread_mutex_unlock(&lock);
 }
 
 static void forget(struct named *n)

@@ -7,7 +7,6 @@
 #include <shmstore/shmstore.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "cleanup.h"
 #include "detail.h"
@@ -59,17 +58,18 @@ static int add_file(const struct shms_tierscan_file *f, void *arg)
 static int fill_disk(const struct shmstore_partition *p, const struct shms_tier_config *config,
 		     struct shmstore_tier_info *info)
 {
-	struct statvfs fs;
+	struct shms_space space;
 	_fd_ int root = shms_tierscan_root(p, config);
+	int r = root < 0 ? root : shms_space(root, &space);
 
 	snprintf(info->path, sizeof(info->path), "%.4000s/%s", config->path, p->uuid);
-	if (root < 0 || fstatvfs(root, &fs) < 0)
+	if (r < 0)
 		return shms_detail(
-			shms_error(root < 0 ? root : -errno), info->path,
+			shms_error(r), info->path,
 			"the tier's directory %s cannot be used: %s; is its file system mounted?",
-			info->path, strerror(root < 0 ? -root : errno));
-	info->disk_size = (uint64_t)fs.f_blocks * fs.f_frsize;
-	info->disk_free = (uint64_t)fs.f_bavail * fs.f_frsize;
+			info->path, strerror(-r));
+	info->disk_size = space.size;
+	info->disk_free = space.available;
 	return 0;
 }
 

@@ -23,6 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "socketpath.h"
@@ -308,34 +309,21 @@ static int connected(struct shmstore_client *c, uint64_t deadline_ns)
 	return r;
 }
 
-/* Connects where needed, and sends. */
-static int request(struct shmstore_client *c, uint64_t deadline_ns, uint16_t type, const void *body,
-		   const char *tail)
-{
-	int r = connected(c, deadline_ns);
-
-	return r < 0 ? r : send_request(c, type, body, tail, tail ? strlen(tail) : 0);
-}
-
 /* ---- answers ---- */
 
 static int append(struct shmstore_client *c, struct answer *a, const struct message *m)
 {
 	size_t n = m->h.tail;
+	char *grown;
 
 	if (memchr(m->tail, '\0', n))
 		return broken(c, -EBADMSG, "a NUL in the document");
 	if (n > SHMSTORE_CLIENT_JSON_MAX - a->n)
 		return broken(c, -EBADMSG, "the document has no end");
-	if (a->n + n + 1 > a->room) {
-		size_t room = (a->n + n + 1) * 2;
-		char *grown = realloc(a->text, room);
-
-		if (!grown)
-			return broken(c, -ENOMEM, "out of memory");
-		a->text = grown;
-		a->room = room;
-	}
+	grown = shms_grow(a->text, &a->room, a->n, n + 1, 1);
+	if (!grown)
+		return broken(c, -ENOMEM, "out of memory");
+	a->text = grown;
 	memcpy(a->text + a->n, m->tail, n);
 	a->n += n;
 	a->text[a->n] = '\0';
@@ -481,28 +469,21 @@ int shmstore_client_query(struct shmstore_client *c, enum shmstore_query what,
 			  const char *partition, char **ret_json, size_t *ret_size)
 {
 	struct wire_query body = {.what = (uint32_t)what};
-	uint64_t deadline_ns;
-	int r;
 
 	if (!c || !ret_json || !is_question(what))
 		return !c || !ret_json ? shms_detail_null(!c ? "c" : "ret_json")
 				       : shms_detail(-EINVAL, NULL, "%d is no question", (int)what);
-	deadline_ns = deadline_of(c);
-	r = request(c, deadline_ns, WIRE_QUERY, &body, partition);
-	return r < 0 ? r : document(c, deadline_ns, ret_json, ret_size);
+	return shms_client_ask(c, WIRE_QUERY, &body, partition, partition ? strlen(partition) : 0,
+			       ret_json, ret_size);
 }
 
 int shmstore_client_set(struct shmstore_client *c, const char *assignment)
 {
 	struct wire_set body = {0};
-	uint64_t deadline_ns;
-	int r;
 
 	if (!c || !assignment)
 		return shms_detail_null(!c ? "c" : "assignment");
-	deadline_ns = deadline_of(c);
-	r = request(c, deadline_ns, WIRE_SET, &body, assignment);
-	return r < 0 ? r : done(c, deadline_ns);
+	return shms_client_order(c, WIRE_SET, &body, assignment, strlen(assignment));
 }
 
 _Static_assert((int)SHMSTORE_ARB_ORDER_KNOB == (int)WIRE_ARB_ADMIN_KNOB &&
@@ -514,8 +495,6 @@ int shmstore_client_arbiter(struct shmstore_client *c, const char *partition,
 			    const struct shmstore_client_arb *what)
 {
 	struct wire_arb_admin body = {0};
-	uint64_t deadline_ns;
-	int r;
 
 	if (!c || !partition || !what || what->order < SHMSTORE_ARB_ORDER_KNOB ||
 	    what->order > SHMSTORE_ARB_ORDER_CANCEL || what->kind > UINT16_MAX)
@@ -532,37 +511,27 @@ int shmstore_client_arbiter(struct shmstore_client *c, const char *partition,
 	body.value = what->value;
 	body.skip = what->skip;
 	body.pool = what->pool;
-	deadline_ns = deadline_of(c);
-	r = request(c, deadline_ns, WIRE_ARB_ADMIN, &body, partition);
-	return r < 0 ? r : done(c, deadline_ns);
+	return shms_client_order(c, WIRE_ARB_ADMIN, &body, partition, strlen(partition));
 }
 
 int shmstore_client_reap(struct shmstore_client *c, const char *path, char **ret_json,
 			 size_t *ret_size)
 {
 	struct wire_reap body = {0};
-	uint64_t deadline_ns;
-	int r;
 
 	if (!c || !path || !ret_json)
 		return shms_detail_null(!c ? "c" : !path ? "path" : "ret_json");
-	deadline_ns = deadline_of(c);
-	r = request(c, deadline_ns, WIRE_REAP, &body, path);
-	return r < 0 ? r : document(c, deadline_ns, ret_json, ret_size);
+	return shms_client_ask(c, WIRE_REAP, &body, path, strlen(path), ret_json, ret_size);
 }
 
 int shmstore_client_watch(struct shmstore_client *c, uint64_t since, const char *events)
 {
 	struct wire_watch body = {.since = since};
-	uint64_t deadline_ns;
 	int r;
 
 	if (!c)
 		return shms_detail_null("c");
-	deadline_ns = deadline_of(c);
-	r = request(c, deadline_ns, WIRE_WATCH, &body, events);
-	if (r == 0)
-		r = done(c, deadline_ns);
+	r = shms_client_order(c, WIRE_WATCH, &body, events, events ? strlen(events) : 0);
 	if (r == 0)
 		c->watching = true;
 	return r;

@@ -38,11 +38,8 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "cancel.h"
@@ -213,23 +210,22 @@ static void register_fork(void)
  * cannot. Sets what may be kept, too. */
 static bool roomy(struct shmstore *s, uint64_t bytes)
 {
-	struct statvfs fs;
-	uint64_t size, max, n;
+	struct shms_space space;
+	uint64_t max, n;
 
-	if (shms_credit_pressed(s) || shms_memory_wanted(s) || fstatvfs(s->p->fd, &fs) < 0)
+	if (shms_credit_pressed(s) || shms_memory_wanted(s) || shms_space(s->p->fd, &space) < 0)
 		return false;
-	size = (uint64_t)fs.f_blocks * fs.f_frsize;
-	if (!size)
+	if (!space.size)
 		return true;
-	max = size / 16;
+	max = space.size / 16;
 	n = shms_partition_n_stores(s->p);
 	if (n)
 		max /= n;
 	pthread_mutex_lock(&lock);
 	s->drafts.keep_max = max < KEEP_MAX ? max : KEEP_MAX;
 	pthread_mutex_unlock(&lock);
-	return (uint64_t)fs.f_bavail * fs.f_frsize >= bytes + size / 4 &&
-	       (!fs.f_files || fs.f_favail > fs.f_files / 8);
+	return space.available >= bytes + space.size / 4 &&
+	       (!space.inodes || space.inodes_free > space.inodes / 8);
 }
 
 /* Each draft has a descriptor. Most are the program's. */
@@ -250,7 +246,7 @@ static struct shms_draft *take_kept(struct shmstore *s, uint64_t size)
 	uint64_t need = SHMS_DRAFT_HEAD + size, most = need + need / 8;
 	struct shms_draft *best = NULL;
 
-	pthread_mutex_lock(&lock);
+	SHMS_HELD(&lock);
 	for (struct shms_draft *d = s->drafts.kept ? all : NULL; d; d = d->hh.next) {
 		if (d->s == s && d->state == DRAFT_KEPT && d->map_size >= need &&
 		    d->map_size <= most &&
@@ -263,7 +259,6 @@ static struct shms_draft *take_kept(struct shmstore *s, uint64_t size)
 		best->state = DRAFT_SHARED;
 		best->size = size;
 	}
-	pthread_mutex_unlock(&lock);
 	return best;
 }
 
@@ -391,11 +386,10 @@ uint64_t shmstore_alloc_size(const void *p)
 
 	if ((uintptr_t)p % SHMS_FORMAT_PAGE)
 		return 0;
-	pthread_mutex_lock(&lock);
+	SHMS_HELD(&lock);
 	d = find(p);
 	if (d)
 		size = d->size;
-	pthread_mutex_unlock(&lock);
 	return size;
 }
 
@@ -471,12 +465,8 @@ uint64_t shms_draft_trim(struct shmstore *s, bool all_of_them)
 
 bool shms_draft_any_kept(struct shmstore *s)
 {
-	bool any;
-
-	pthread_mutex_lock(&lock);
-	any = s->drafts.kept != 0;
-	pthread_mutex_unlock(&lock);
-	return any;
+	SHMS_HELD(&lock);
+	return s->drafts.kept != 0;
 }
 
 void shms_draft_close(struct shmstore *s)
@@ -508,14 +498,10 @@ static struct shms_draft *publishable(struct shmstore *s, const void *buffer, ui
 
 bool shms_draft_is(struct shmstore *s, const void *buffer, uint64_t size)
 {
-	bool is;
-
 	if ((uintptr_t)buffer % SHMS_FORMAT_PAGE)
 		return false;
-	pthread_mutex_lock(&lock);
-	is = publishable(s, buffer, size) != NULL;
-	pthread_mutex_unlock(&lock);
-	return is;
+	SHMS_HELD(&lock);
+	return publishable(s, buffer, size) != NULL;
 }
 
 bool shms_draft_claim(struct shmstore *s, const void *buffer, uint64_t size,
@@ -524,14 +510,13 @@ bool shms_draft_claim(struct shmstore *s, const void *buffer, uint64_t size,
 	struct shms_draft *d;
 	bool ok;
 
-	pthread_mutex_lock(&lock);
+	SHMS_HELD(&lock);
 	d = publishable(s, buffer, size);
 	ok = d && make_private(d);
 	if (ok) {
 		*ret = (struct shms_draft_claim){.d = d, .fd = d->fd, .size = size};
 		d->fd = -1;
 	}
-	pthread_mutex_unlock(&lock);
 	return ok;
 }
 

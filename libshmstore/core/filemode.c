@@ -29,8 +29,7 @@ int shms_file_hold(const struct shmstore *s, int fd, unsigned wait_ms, struct st
 	if (r == -EBUSY)
 		return shms_detail(-ETIMEDOUT, NULL,
 				   "another process of user %u is handing the same object to "
-				   "another user, and "
-				   "does not go on: it may have been stopped",
+				   "another user, and does not go on: it may have been stopped",
 				   (unsigned)s->uid);
 	if (r < 0)
 		return r;

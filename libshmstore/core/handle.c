@@ -13,6 +13,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "bootclock.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "hostpage.h"
 #include "sys.h"
@@ -40,7 +42,9 @@ void shms_store_unref(struct shmstore *s)
 {
 	if (shms_light_unref(&s->n_ref))
 		return;
-	shms_packed_deinit(&s->packed);
+	shms_pack_close(shms_packed_pack(&s->packed), shms_now_boot_ms());
+	shms_close_fd(s->packed.dir_fd);
+	pthread_mutex_destroy(&s->packed.lock);
 	shmstore_partition_unref(s->p);
 	free(s->path);
 	free(s->segments);

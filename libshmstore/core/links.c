@@ -319,19 +319,15 @@ static struct shms_link *find_inode(struct shmstore *s, uint64_t inode, const ch
 
 int shms_links_handed(struct shmstore *s, const char *name)
 {
-	int r;
-
-	pthread_mutex_lock(&s->links.lock);
-	r = get(&s->links, name) ? 0 : -ENOMEM;
-	pthread_mutex_unlock(&s->links.lock);
-	return r;
+	SHMS_HELD(&s->links.lock);
+	return get(&s->links, name) ? 0 : -ENOMEM;
 }
 
 bool shms_links_add(struct shmstore *s, struct shms_link *link, uint64_t inode)
 {
 	struct shms_link *other;
 
-	pthread_mutex_lock(&s->links.lock);
+	SHMS_HELD(&s->links.lock);
 	other = find_inode(s, inode, link->name);
 	link->inode = inode;
 	if (grow(&s->links) < 0) {
@@ -341,7 +337,6 @@ bool shms_links_add(struct shmstore *s, struct shms_link *link, uint64_t inode)
 		if (other)
 			unite(other, link);
 	}
-	pthread_mutex_unlock(&s->links.lock);
 	return !other;
 }
 
@@ -349,11 +344,10 @@ int shms_links_know(struct shmstore *s, const char *name, uint64_t inode)
 {
 	struct shms_link *link;
 
-	pthread_mutex_lock(&s->links.lock);
+	SHMS_HELD(&s->links.lock);
 	link = get(&s->links, name);
 	if (link)
 		set_inode(&s->links, link, inode);
-	pthread_mutex_unlock(&s->links.lock);
 	return link ? 0 : -ENOMEM;
 }
 
@@ -361,25 +355,23 @@ void shms_links_moved(struct shmstore *s, const char *name)
 {
 	struct shms_link *link;
 
-	pthread_mutex_lock(&s->links.lock);
+	SHMS_HELD(&s->links.lock);
 	link = find(&s->links, name);
 	if (link)
 		set_inode(&s->links, link, 0);
-	pthread_mutex_unlock(&s->links.lock);
 }
 
 bool shms_links_back(struct shmstore *s, const char *name, uint64_t inode)
 {
 	struct shms_link *link, *other;
 
-	pthread_mutex_lock(&s->links.lock);
+	SHMS_HELD(&s->links.lock);
 	other = find_inode(s, inode, name);
 	link = other ? get(&s->links, name) : find(&s->links, name);
 	if (link)
 		set_inode(&s->links, link, inode);
 	if (link && other)
 		unite(other, link);
-	pthread_mutex_unlock(&s->links.lock);
 	return !other;
 }
 
@@ -391,7 +383,7 @@ enum shms_links_of shms_links_of(struct shmstore *s, const char *name)
 
 	if (none(&s->links))
 		return SHMS_LINKS_PRIVATE;
-	pthread_mutex_lock(&s->links.lock);
+	SHMS_HELD(&s->links.lock);
 	link = find(&s->links, name);
 	others = link && link->ring != link;
 	if (others && atomic_load_explicit(&s->tier_on, memory_order_relaxed)) {
@@ -400,7 +392,6 @@ enum shms_links_of shms_links_of(struct shmstore *s, const char *name)
 			;
 		others = at != link;
 	}
-	pthread_mutex_unlock(&s->links.lock);
 	return others ? SHMS_LINKS_OTHERS : link ? SHMS_LINKS_KNOWN : SHMS_LINKS_PRIVATE;
 }
 
@@ -410,11 +401,10 @@ void shms_links_drop(struct shmstore *s, const char *name)
 
 	if (none(&s->links))
 		return;
-	pthread_mutex_lock(&s->links.lock);
+	SHMS_HELD(&s->links.lock);
 	link = find(&s->links, name);
 	if (link)
 		drop(&s->links, link);
-	pthread_mutex_unlock(&s->links.lock);
 }
 
 bool shms_links_hold_private(struct shmstore *s, const char *name)

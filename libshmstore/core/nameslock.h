@@ -7,14 +7,11 @@
 #ifndef SHMS_NAMESLOCK_H
 #define SHMS_NAMESLOCK_H
 
-#include "bootclock.h"
 #include "handle.h"
+#include "tier.h"
 
-#define SHMS_TIER_LOOK_MS 1000u
-
-/* Of the next two, where there is a tier; store.names is held, and after a failure no more. */
+/* Of the next, where there is a tier; store.names is held, and after a failure no more. */
 int shms_names_lock_tier(struct shmstore *s);
-void shms_names_unlock_tier(struct shmstore *s);
 
 /* 0, -ETIMEDOUT (another process holds it and does not go on). */
 static inline int shms_names_lock(struct shmstore *s)
@@ -27,7 +24,7 @@ static inline int shms_names_lock(struct shmstore *s)
 static inline void shms_names_unlock(struct shmstore *s)
 {
 	if (atomic_load_explicit(&s->tier_on, memory_order_relaxed))
-		shms_names_unlock_tier(s);
+		shms_tier_unlock_names(s->objects_fd);
 	shms_fairlock_release(&s->names);
 }
 
@@ -39,21 +36,5 @@ void shms_names_unlock_of(struct shmstore *s, int objects_fd);
 /* The object's file, opened for reading: not one that is recycled meanwhile. -ENOENT, -ELOOP (a
  * stub), -ETIMEDOUT (sys.h), -errno. */
 int shms_names_open(struct shmstore *s, const char *name);
-
-void shms_tier_look(struct shmstore *s);
-/* At calls that put or delete, with no lock held: what time it is, and whether there is a tier, in
- * which the store takes part from then on. */
-static inline void shms_tier_notice(struct shmstore *s)
-{
-	uint64_t now_ms = shms_lately_boot_ms();
-
-	atomic_store_explicit(&s->called_ms, now_ms, memory_order_relaxed);
-	if (!atomic_load_explicit(&s->tier_on, memory_order_relaxed) &&
-	    now_ms - atomic_load_explicit(&s->tier_looked_ms, memory_order_relaxed) >=
-		    SHMS_TIER_LOOK_MS)
-		shms_tier_look(s);
-}
-/* At open: is it a store that took part before, or a partition with a tier? */
-int shms_tier_join(struct shmstore *s);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "cleanup.h"
 #include "handle.h"
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -11,25 +12,23 @@ static struct shmstore *all;
 
 void shms_ours_add(struct shmstore *s)
 {
-	pthread_mutex_lock(&all_lock);
+	SHMS_HELD(&all_lock);
 	s->next = all;
 	s->prev = &all;
 	if (all)
 		all->prev = &s->next;
 	all = s;
-	pthread_mutex_unlock(&all_lock);
 }
 
 void shms_ours_del(struct shmstore *s)
 {
-	pthread_mutex_lock(&all_lock);
+	SHMS_HELD(&all_lock);
 	if (s->prev) {
 		*s->prev = s->next;
 		if (s->next)
 			s->next->prev = s->prev;
 		s->prev = NULL;
 	}
-	pthread_mutex_unlock(&all_lock);
 }
 
 void shms_ours_lock(void)

@@ -11,12 +11,12 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
+#include "keyname.h"
 #include "nameslock.h"
 #include "packfork.h"
 #include "packlook.h"
 #include "packread.h"
 #include "packticket.h"
-#include "publish.h"
 #include "sys.h"
 
 void shms_packed_init(struct shms_packed *x)
@@ -121,8 +121,7 @@ int shms_packed_open(struct shmstore *s, uint64_t max, bool read)
 	if (r == -EBUSY)
 		return shms_detail(r, NULL,
 				   "a process that still runs has views of the packed objects of "
-				   "%s: one that closed the "
-				   "store, or a child of its last owner",
+				   "%s: one that closed the store, or a child of its last owner",
 				   s->path);
 	return r == -ENOENT ? 0 : shms_error(r);
 }
@@ -159,11 +158,10 @@ int shms_packed_reader(struct shmstore *s, struct shms_pack **ret)
 	*ret = shms_packed_pack(x);
 	if (is_current(*ret))
 		return 0;
-	pthread_mutex_lock(&x->lock);
+	SHMS_HELD(&x->lock);
 	if (!is_current(shms_packed_pack(x)))
 		r = make_reader(s);
 	*ret = shms_packed_pack(x);
-	pthread_mutex_unlock(&x->lock);
 	return r;
 }
 
@@ -192,13 +190,6 @@ void shms_packed_retire(struct shmstore *s, bool keep)
 		return;
 	shms_pack_retire(pack, keep, shms_now_boot_ms());
 	shms_packedmem_gave(s, pack);
-}
-
-void shms_packed_deinit(struct shms_packed *x)
-{
-	shms_pack_close(shms_packed_pack(x), shms_now_boot_ms());
-	x->dir_fd = shms_close_fd(x->dir_fd);
-	pthread_mutex_destroy(&x->lock);
 }
 
 void shms_packed_fork_prepare(struct shms_packed *x)

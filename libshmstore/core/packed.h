@@ -18,7 +18,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 #include "pack.h"
@@ -63,8 +62,6 @@ void shms_packed_init(struct shms_packed *x);
 int shms_packed_open(struct shmstore *s, uint64_t max, bool read);
 /* The handle closes: views stay. Before the store's directory is taken apart. */
 void shms_packed_retire(struct shmstore *s, bool keep);
-/* With the store's memory. */
-void shms_packed_deinit(struct shms_packed *x);
 
 void shms_packed_fork_prepare(struct shms_packed *x);
 void shms_packed_fork_parent(struct shms_packed *x);

@@ -9,12 +9,10 @@
  * By age: of the pool that was there all the time for ten seconds nobody had any use; if it is a
  * quarter of all, everything that is free goes, and what is needed comes back by 64 KiB.
  */
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-
 #include "bootclock.h"
 #include "handle.h"
 #include "packed.h"
+#include "sys.h"
 
 #define LOOK_MS 5u
 #define AGE_MS  10000u
@@ -40,13 +38,13 @@ static uint64_t bound(const struct shmstore *s, uint64_t size)
 static bool scarce(struct shmstore *s, uint64_t now_ms)
 {
 	struct shms_packedmem *m = &s->packed.mem;
-	struct statvfs fs;
+	struct shms_space space;
 
-	if (now_ms - m->looked_ms < LOOK_MS || fstatvfs(s->p->fd, &fs) < 0)
+	if (now_ms - m->looked_ms < LOOK_MS || shms_space(s->p->fd, &space) < 0)
 		return m->scarce;
 	m->looked_ms = now_ms;
-	m->scarce = fs.f_blocks && fs.f_bavail < fs.f_blocks / 8;
-	m->max = bound(s, (uint64_t)fs.f_blocks * fs.f_frsize);
+	m->scarce = space.available < space.size / 8;
+	m->max = bound(s, space.size);
 	return m->scarce;
 }
 

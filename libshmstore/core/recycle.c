@@ -30,7 +30,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "cleanup.h"
@@ -74,53 +73,6 @@ void shms_recycle_forked(struct shms_recycle *r)
 		r->slots[i].fd = shms_close_fd(r->slots[i].fd);
 		r->slots[i].state = SHMS_SLOT_FREE;
 	}
-}
-
-uint64_t shms_recycle_hold(struct shmstore *s)
-{
-	struct shms_recycle *r = &s->recycle;
-	uint64_t gone;
-
-	pthread_mutex_lock(&r->lock);
-	/* Cold files that others took, and we did not notice yet. */
-	gone = atomic_load_explicit(&s->page->moved.pool_bytes, memory_order_relaxed) - r->missed;
-	return r->taken + (gone < r->pooled ? r->pooled - gone : 0);
-}
-
-void shms_recycle_release(struct shmstore *s)
-{
-	pthread_mutex_unlock(&s->recycle.lock);
-}
-
-bool shms_recycle_any(struct shmstore *s)
-{
-	bool any;
-
-	pthread_mutex_lock(&s->recycle.lock);
-	any = s->recycle.pooled || s->recycle.slack;
-	pthread_mutex_unlock(&s->recycle.lock);
-	return any || shms_draft_any_kept(s) || shms_packedmem_any(s);
-}
-
-uint64_t shms_recycle_trim(struct shmstore *s)
-{
-	struct shms_recycle *r = &s->recycle;
-	uint64_t dropped = shms_draft_trim(s, true) + shms_packedmem_trim(s);
-	struct shms_slot *slot;
-
-	pthread_mutex_lock(&r->lock);
-	r->scarce = true;
-	r->looked_ns = shms_now_mono_ns();
-	while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL) {
-		dropped += slot->bytes;
-		shms_slot_drop(s, slot);
-	}
-	for (size_t i = 0; r->slack && i < SHMS_RECYCLE_SLOTS; i++) {
-		if (r->slots[i].slack_size)
-			dropped += shms_slot_unpublish(s, &r->slots[i]);
-	}
-	pthread_mutex_unlock(&r->lock);
-	return dropped;
 }
 
 /* May the file be written again? See the top. */
@@ -262,7 +214,7 @@ void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const ch
 	uint64_t begin = shms_whole_pages(l->metadata_off + l->metadata_size);
 	uint64_t end = l->header_size & ~(shms_host_page() - 1);
 
-	pthread_mutex_lock(&s->recycle.lock);
+	SHMS_HELD(&s->recycle.lock);
 	s->recycle.taken -= slot->bytes;
 	strcpy(slot->name, name);
 	shms_slot_state(slot, SHMS_SLOT_PUBLISHED);
@@ -273,7 +225,6 @@ void shms_recycle_published(struct shmstore *s, struct shms_slot *slot, const ch
 	}
 	if (s->recycle.let_go)
 		shms_slot_unpublish(s, slot);
-	pthread_mutex_unlock(&s->recycle.lock);
 }
 
 /* The taken slot's file was cut: what it takes is looked at again. */
@@ -283,10 +234,9 @@ static void look_again(struct shmstore *s, struct shms_slot *slot)
 
 	if (fstat(slot->fd, &st) < 0)
 		return;
-	pthread_mutex_lock(&s->recycle.lock);
+	SHMS_HELD(&s->recycle.lock);
 	s->recycle.taken += shms_blocks(&st) - slot->bytes;
 	slot->bytes = shms_blocks(&st);
-	pthread_mutex_unlock(&s->recycle.lock);
 }
 
 int shms_recycle_fit(struct shmstore *s, struct shms_slot *slot, uint64_t size)
@@ -310,18 +260,16 @@ int shms_recycle_fit(struct shmstore *s, struct shms_slot *slot, uint64_t size)
 
 void shms_recycle_untake(struct shmstore *s, struct shms_slot *slot)
 {
-	pthread_mutex_lock(&s->recycle.lock);
+	SHMS_HELD(&s->recycle.lock);
 	s->recycle.taken -= slot->bytes;
 	shms_slot_pool(s, slot, false); /* it was ours alone when it was taken */
-	pthread_mutex_unlock(&s->recycle.lock);
 }
 
 void shms_recycle_discard(struct shmstore *s, struct shms_slot *slot)
 {
-	pthread_mutex_lock(&s->recycle.lock);
+	SHMS_HELD(&s->recycle.lock);
 	s->recycle.taken -= slot->bytes;
 	shms_slot_free(&s->recycle, slot);
-	pthread_mutex_unlock(&s->recycle.lock);
 }
 
 void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t bytes,
@@ -333,7 +281,7 @@ void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t byt
 
 	if (!r->max || bytes > r->max)
 		return;
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	slot = r->let_go ? NULL : shms_slot_claim(s);
 	if (slot) {
 		slot->fd = shms_take_fd(fd);
@@ -343,7 +291,6 @@ void shms_recycle_offer(struct shmstore *s, int *fd, uint64_t size, uint64_t byt
 		strcpy(slot->name, name);
 		shms_slot_state(slot, SHMS_SLOT_PUBLISHED);
 	}
-	pthread_mutex_unlock(&r->lock);
 }
 
 static struct shms_slot *find_published(struct shms_recycle *r, const char *name)
@@ -362,7 +309,7 @@ static bool scarce(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
 	uint64_t now = shms_now_mono_ns(), size, n;
-	struct statvfs fs;
+	struct shms_space space;
 
 	/* Our own threads that wait, or a daemon that asks. */
 	if (shms_credit_pressed(s) || shms_memory_wanted(s))
@@ -370,17 +317,16 @@ static bool scarce(struct shmstore *s)
 	if (now - r->looked_ns < SHMS_RECYCLE_LOOK)
 		return r->scarce;
 	r->looked_ns = now;
-	if (fstatvfs(s->p->fd, &fs) < 0)
+	if (shms_space(s->p->fd, &space) < 0)
 		return r->scarce;
 	r->warm_max = r->max;
 	size = shms_credit_tightest(s);
-	if (fs.f_blocks && (uint64_t)fs.f_blocks * fs.f_frsize < size)
-		size = (uint64_t)fs.f_blocks * fs.f_frsize;
+	if (space.size && space.size < size)
+		size = space.size;
 	n = size < UINT64_MAX ? shms_partition_n_stores(s->p) : 0;
 	if (n)
 		r->warm_max = size / 16 / n;
-	r->scarce = ((fs.f_blocks && fs.f_bavail < fs.f_blocks / 8) ||
-		     (fs.f_files && fs.f_favail < fs.f_files / 8));
+	r->scarce = space.available < space.size / 8 || space.inodes_free < space.inodes / 8;
 	return r->scarce;
 }
 
@@ -450,7 +396,7 @@ int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of
 	*io_bytes = UINT64_MAX;
 	if (!r->max)
 		return 0;
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	slot = find_published(r, name);
 	if (slot) {
 		*io_bytes = slot->bytes;
@@ -474,7 +420,6 @@ int shms_recycle_delete(struct shmstore *s, const char *name, enum shms_links_of
 			result = result == -ENOENT ? result : 0;
 		}
 	}
-	pthread_mutex_unlock(&r->lock);
 	return result;
 }
 
@@ -486,7 +431,7 @@ uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char 
 	struct shms_slot *slot;
 	struct stat st;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	slot = find_published(r, name);
 	if (slot)
 		bytes = slot->bytes;
@@ -502,7 +447,6 @@ uint64_t shms_recycle_replaced(struct shmstore *s, const char *name, const char 
 		if (unlinkat(s->dir_fd, pool_name, 0) == 0)
 			shms_credit_gave(s, freed);
 	}
-	pthread_mutex_unlock(&r->lock);
 	return bytes;
 }
 
@@ -512,7 +456,7 @@ void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
 	struct shms_recycle *r = &s->recycle;
 	struct stat st;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	for (size_t i = 0; r->pooled && i < SHMS_RECYCLE_SLOTS; i++) {
 		struct shms_slot *slot = &r->slots[i];
 
@@ -524,20 +468,18 @@ void shms_recycle_adopted(struct shmstore *s, uint64_t inode)
 		if (slot->inode == inode)
 			shms_slot_drop(s, slot);
 	}
-	pthread_mutex_unlock(&r->lock);
 }
 
 void shms_recycle_let_go(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	r->let_go = true;
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
 		if (r->slots[i].state == SHMS_SLOT_PUBLISHED)
 			shms_slot_unpublish(s, &r->slots[i]);
 	}
-	pthread_mutex_unlock(&r->lock);
 }
 
 void shms_recycle_give_away(struct shmstore *s, uint64_t inode)
@@ -545,7 +487,7 @@ void shms_recycle_give_away(struct shmstore *s, uint64_t inode)
 	struct shms_recycle *r = &s->recycle;
 	struct stat st;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
 		struct shms_slot *slot = &r->slots[i];
 
@@ -553,16 +495,14 @@ void shms_recycle_give_away(struct shmstore *s, uint64_t inode)
 		    st.st_ino == inode)
 			shms_slot_unpublish(s, slot);
 	}
-	pthread_mutex_unlock(&r->lock);
 }
 
 void shms_recycle_forget(struct shmstore *s, const char *name)
 {
 	struct shms_slot *slot;
 
-	pthread_mutex_lock(&s->recycle.lock);
+	SHMS_HELD(&s->recycle.lock);
 	slot = find_published(&s->recycle, name);
 	if (slot)
 		shms_slot_free(&s->recycle, slot);
-	pthread_mutex_unlock(&s->recycle.lock);
 }

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cleanup.h"
+
 struct shms_running_task {
 	struct shms_running_task *next;
 	struct wire_task_runs what;
@@ -69,12 +71,11 @@ bool shms_running_add(struct shms_running *r, struct shms_attach *a,
 	task->n_names = n;
 	if (n)
 		memcpy(task->names, names, n);
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	task->next = r->tasks;
 	r->tasks = task;
 	/* A daemon that registers us from here on is told by on_registered(). */
 	now = atomic_load_explicit(&a->generation, memory_order_relaxed);
-	pthread_mutex_unlock(&r->lock);
 	return now && now != generation;
 }
 
@@ -96,12 +97,11 @@ static void on_registered(struct shms_attach *a, void *arg)
 {
 	struct shms_running *r = arg;
 
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	for (const struct shms_running_task *task = r->tasks; task; task = task->next)
 		if (shms_attach_tell(a, WIRE_TASK_RUNS, &task->what, task->names, task->n_names) <
 		    0)
 			break;
-	pthread_mutex_unlock(&r->lock);
 }
 
 /* ---- what is said of them -------------------------------------------------------------------- */
@@ -129,14 +129,13 @@ static void on_preempted(const struct wire_task_preempt *m, void *arg)
 		return;
 	said->next = NULL;
 	said->what = *m;
-	pthread_mutex_lock(&r->lock);
+	SHMS_HELD(&r->lock);
 	if (r->n_said >= SHMS_RUNNING_SAID_MAX)
 		free(take_first(r));
 	*r->end = said;
 	r->end = &said->next;
 	r->n_said++;
 	shms_bell_ring(&r->bell);
-	pthread_mutex_unlock(&r->lock);
 }
 
 struct shms_attach_hooks shms_running_hooks(struct shms_running *r)
@@ -163,10 +162,6 @@ bool shms_running_take(struct shms_running *r, struct wire_task_preempt *ret)
 
 int shms_running_fd(struct shms_running *r, int connection_fd)
 {
-	int error;
-
-	pthread_mutex_lock(&r->lock);
-	error = shms_bell_fd(&r->bell, connection_fd, r->first);
-	pthread_mutex_unlock(&r->lock);
-	return error;
+	SHMS_HELD(&r->lock);
+	return shms_bell_fd(&r->bell, connection_fd, r->first);
 }

@@ -16,10 +16,12 @@
 #include <unistd.h>
 
 #include "cleanup.h"
+#include "draft.h"
 #include "filemode.h"
 #include "handle.h"
 #include "hostpage.h"
 #include "hugemap.h"
+#include "packed.h"
 #include "recycle.h"
 #include "sys.h"
 #include "transient.h"
@@ -120,11 +122,8 @@ static void cool_down(struct shmstore *s)
 	}
 }
 
-/*
- * It has no name that anybody else looks at; another store may have a name of its own,
- * and be handing it to another user just now, or have pinned it. Such a file is left as
- * it is: it does not come back.
- */
+/* Another store may have a name of its own for the file, and be handing it to another user just
+ * now, or have pinned it. Such a file is left as it is: it does not come back. */
 int shms_slot_open(const struct shmstore *s, int dir_fd, const char *name)
 {
 	struct stat st;
@@ -189,7 +188,6 @@ void shms_slot_drop(struct shmstore *s, struct shms_slot *slot)
 	shms_credit_gave(s, freed);
 }
 
-/* Opens a cold file again. False: it was taken meanwhile, or cannot be opened; the slot is free. */
 bool shms_slot_warm(struct shmstore *s, struct shms_slot *slot)
 {
 	char name[SHMS_RECYCLE_NAME];
@@ -265,7 +263,6 @@ static uint64_t punch_slack(struct shmstore *s, struct shms_slot *slot)
 	return given;
 }
 
-/* The slot leaves its published object alone. Returns what the object gave back. */
 uint64_t shms_slot_unpublish(struct shmstore *s, struct shms_slot *slot)
 {
 	uint64_t given = slot->slack_size ? punch_slack(s, slot) : 0;
@@ -274,8 +271,6 @@ uint64_t shms_slot_unpublish(struct shmstore *s, struct shms_slot *slot)
 	return given;
 }
 
-/* A slot to use: a free one, else that of the object published longest ago, else that of the oldest
- * pooled file. NULL: all are being written. */
 struct shms_slot *shms_slot_claim(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
@@ -292,6 +287,54 @@ struct shms_slot *shms_slot_claim(struct shmstore *s)
 	if (slot)
 		shms_slot_drop(s, slot);
 	return slot;
+}
+
+/* ---- the whole pool ------------------------------------------------------------------------ */
+
+uint64_t shms_recycle_hold(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t gone;
+
+	pthread_mutex_lock(&r->lock);
+	/* Cold files that others took, and we did not notice yet. */
+	gone = atomic_load_explicit(&s->page->moved.pool_bytes, memory_order_relaxed) - r->missed;
+	return r->taken + (gone < r->pooled ? r->pooled - gone : 0);
+}
+
+void shms_recycle_release(struct shmstore *s)
+{
+	pthread_mutex_unlock(&s->recycle.lock);
+}
+
+bool shms_recycle_any(struct shmstore *s)
+{
+	bool any;
+
+	pthread_mutex_lock(&s->recycle.lock);
+	any = s->recycle.pooled || s->recycle.slack;
+	pthread_mutex_unlock(&s->recycle.lock);
+	return any || shms_draft_any_kept(s) || shms_packedmem_any(s);
+}
+
+uint64_t shms_recycle_trim(struct shmstore *s)
+{
+	struct shms_recycle *r = &s->recycle;
+	uint64_t dropped = shms_draft_trim(s, true) + shms_packedmem_trim(s);
+	struct shms_slot *slot;
+
+	SHMS_HELD(&r->lock);
+	r->scarce = true;
+	r->looked_ns = shms_now_mono_ns();
+	while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL) {
+		dropped += slot->bytes;
+		shms_slot_drop(s, slot);
+	}
+	for (size_t i = 0; r->slack && i < SHMS_RECYCLE_SLOTS; i++) {
+		if (r->slots[i].slack_size)
+			dropped += shms_slot_unpublish(s, &r->slots[i]);
+	}
+	return dropped;
 }
 
 /* ---- a taken slot's mapping ------------------------------------------------------------------ */

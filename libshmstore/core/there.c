@@ -59,11 +59,11 @@ int shms_there_look(struct shmstore *s)
 	const char *what = NULL;
 
 	if (!shms_there_are_descriptors(s))
-		return shms_detail(-EPERM, NULL,
-				   "this program closed the descriptors of the store %s, and may "
-				   "have given their numbers to "
-				   "files of its own; open it again after its close",
-				   s->path);
+		return shms_detail(
+			-EPERM, NULL,
+			"this program closed the descriptors of the store %s, and may have given "
+			"their numbers to files of its own; open it again after its close",
+			s->path);
 	if (!shms_there_is_page(s))
 		what = "its page, .store, has no name any more";
 	else if (!is_named(s->objects_fd))
@@ -73,10 +73,8 @@ int shms_there_look(struct shmstore *s)
 	if (what) /* each time: there_ms stays */
 		return shms_detail(-ENOENT, NULL,
 				   "somebody removed the store %s of this process: %s (systemd's "
-				   "RemoveIPC, a sweeper of "
-				   "old files, or rm); what it has can be read until it is closed: "
-				   "close it, and open it "
-				   "again",
+				   "RemoveIPC, a sweeper of old files, or rm); what it has can be "
+				   "read until it is closed: close it, and open it again",
 				   s->path, what);
 	if (now_ms - s->touched_ms >= TOUCH_MS) {
 		if (s->touched_ms)

@@ -131,59 +131,35 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 			   shmstore_client_reason(c));
 }
 
-/* A success leaves no sentence, except where single results of the call may be failures. */
-#define KEPT_CALL      0
-#define KEPT_PATH      0
-#define KEPT_PARTITION 0
-#define KEPT_NAMED     0
-#define KEPT_STORE     0
-#define KEPT_READER    0
-#define KEPT_READ_KEY  0
-#define KEPT_LEASED    0
-#define KEPT_KEY       0
-#define KEPT_CLIENT    0
-#define KEPT_RESULTS   shms_detail_told
-
-#define FAILED_CALL(name)      failed_call(error, name)
-#define FAILED_PATH(name)      failed_path(error, name, path)
-#define FAILED_PARTITION(name) failed_partition(error, name, p, NULL)
-#define FAILED_NAMED(name_)    failed_partition(error, name_, p, name)
-#define FAILED_STORE(name)     failed_store(error, name, s, NULL, 0)
-#define FAILED_READER(name)    FAILED_STORE(name)
-#define FAILED_READ_KEY(name)  FAILED_KEY(name)
-#define FAILED_RESULTS(name)   FAILED_STORE(name)
-#define FAILED_LEASED(name)    FAILED_STORE(name)
-#define FAILED_KEY(name)       failed_store(error, name, s, key, key_size)
-#define FAILED_CLIENT(name)    failed_client(error, name, c)
-
 /*
- * No thread ends within a call, but one that awaits the daemon's next event, holding nothing, may.
- * Calls on a lease take ns: only arbitrate.c, where it asks the daemon, holds cancellation off.
+ * What is so of each subject, a row for each: PART(cancel, usable, failed, kept).
+ *
+ * cancel: no thread ends within a call, but one that awaits the daemon's next event, holding
+ * nothing, may. Calls on a lease take ns: only arbitrate.c, where it asks the daemon, holds
+ * cancellation off.
+ * usable: is the store open, in this process, and may it be changed where the call does that?
+ * failed: tells of a failure.
+ * kept: a success leaves no sentence, except where single results of the call may be failures.
  */
-#define CANCEL_CALL      SHMS_NO_CANCEL
-#define CANCEL_PATH      SHMS_NO_CANCEL
-#define CANCEL_PARTITION SHMS_NO_CANCEL
-#define CANCEL_NAMED     SHMS_NO_CANCEL
-#define CANCEL_STORE     SHMS_NO_CANCEL
-#define CANCEL_KEY       SHMS_NO_CANCEL
-#define CANCEL_READER    SHMS_NO_CANCEL
-#define CANCEL_READ_KEY  SHMS_NO_CANCEL
-#define CANCEL_RESULTS   SHMS_NO_CANCEL
-#define CANCEL_CLIENT    (void)0
-#define CANCEL_LEASED    (void)0
-
-/* Is the store open, in this process, and may it be changed where the call does that? */
-#define USABLE_CALL      0
-#define USABLE_PATH      0
-#define USABLE_PARTITION 0
-#define USABLE_NAMED     0
-#define USABLE_CLIENT    0
-#define USABLE_READER    shms_store_usable(s, false)
-#define USABLE_READ_KEY  USABLE_READER
-#define USABLE_RESULTS   USABLE_READER
-#define USABLE_STORE     shms_store_usable(s, true)
-#define USABLE_KEY       USABLE_STORE
-#define USABLE_LEASED    USABLE_STORE
+#define READABLE           shms_store_usable(s, false)
+#define USABLE             shms_store_usable(s, true)
+#define OF_CALL(PART)      PART(SHMS_NO_CANCEL, 0, failed_call(error, call), 0)
+#define OF_PATH(PART)      PART(SHMS_NO_CANCEL, 0, failed_path(error, call, path), 0)
+#define OF_PARTITION(PART) PART(SHMS_NO_CANCEL, 0, failed_partition(error, call, p, NULL), 0)
+#define OF_NAMED(PART)     PART(SHMS_NO_CANCEL, 0, failed_partition(error, call, p, name), 0)
+#define OF_CLIENT(PART)    PART((void)0, 0, failed_client(error, call, c), 0)
+#define OF_STORE(PART)     PART(SHMS_NO_CANCEL, USABLE, failed_store(error, call, s, NULL, 0), 0)
+#define OF_LEASED(PART)    PART((void)0, USABLE, failed_store(error, call, s, NULL, 0), 0)
+#define OF_READER(PART)    PART(SHMS_NO_CANCEL, READABLE, failed_store(error, call, s, NULL, 0), 0)
+#define OF_RESULTS(PART) \
+	PART(SHMS_NO_CANCEL, READABLE, failed_store(error, call, s, NULL, 0), shms_detail_told)
+#define OF_KEY(PART) PART(SHMS_NO_CANCEL, USABLE, failed_store(error, call, s, key, key_size), 0)
+#define OF_READ_KEY(PART) \
+	PART(SHMS_NO_CANCEL, READABLE, failed_store(error, call, s, key, key_size), 0)
+#define CANCEL(cancel, usable, failed, kept) cancel
+#define ASK(cancel, usable, failed, kept)    usable
+#define TELL(cancel, usable, failed, kept)   failed
+#define KEEP(cancel, usable, failed, kept)   kept
 
 /* Puts our structure in place of the caller's, of another size. Unwritten members keep theirs. */
 static void stand_in(void *own, size_t own_size, const void *callers, size_t size)
@@ -218,22 +194,23 @@ static void move_path(struct shmstore_tier_info *callers, size_t size,
 #define MOVED_TIER_INFO   error == 0 ? move_path(callers, ret_size, &own) : (void)0
 
 /* The way through: inner is the call of what the library calls by the same name. */
-#define PASS(subject, name, inner)                                 \
-	{                                                          \
-		CANCEL_##subject;                                  \
-		int error;                                         \
-                                                                   \
-		shms_detail_told = 0;                              \
-		error = USABLE_##subject;                          \
-		if (error == 0)                                    \
-			error = inner;                             \
-		if (error == 0)                                    \
-			shms_detail_told = KEPT_##subject;         \
-		else if (error < 0 && !shms_detail_is(error))      \
-			(void)FAILED_##subject("shmstore_" #name); \
-		if (error < 0)                                     \
-			shms_detail_refused(error);                \
-		return error;                                      \
+#define PASS(subject, name, inner)                             \
+	{                                                      \
+		static const char call[] = "shmstore_" #name;  \
+		OF_##subject(CANCEL);                          \
+		int error;                                     \
+                                                               \
+		shms_detail_told = 0;                          \
+		error = OF_##subject(ASK);                     \
+		if (error == 0)                                \
+			error = inner;                         \
+		if (error == 0)                                \
+			shms_detail_told = OF_##subject(KEEP); \
+		else if (error < 0 && !shms_detail_is(error))  \
+			(void)OF_##subject(TELL);              \
+		if (error < 0)                                 \
+			shms_detail_refused(error);            \
+		return error;                                  \
 	}
 
 #define DOOR(subject, name, parameters, arguments) \

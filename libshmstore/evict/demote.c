@@ -22,7 +22,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,8 +54,7 @@ static int keep_key(const struct shms_demote_name *n, const struct shms_header *
 	if (r == -ENOSPC)
 		shms_detail(r, NULL,
 			    "the partition has no page left for the long key of one of its names; "
-			    "delete or demote "
-			    "another object first");
+			    "delete or demote another object first");
 	return r;
 }
 

@@ -13,39 +13,20 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stddef.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "detail.h"
 #include "handle.h"
-#include "nameslock.h"
 #include "packask.h"
 #include "packdemote.h"
 #include "partition.h"
 #include "sys.h"
 #include "tier.h"
+#include "tierjoin.h"
 #include "victim.h"
 
 #define WAIT_MS 100u /* that a put waits for somebody else's eviction */
 #define TICK_NS 50000000ull
-
-/* Of the partition. */
-struct room {
-	uint64_t size, used;
-	bool inodes; /* any left? */
-};
-
-static int look_at_room(const struct shmstore_partition *p, struct room *ret)
-{
-	struct statvfs fs;
-
-	if (fstatvfs(p->fd, &fs) < 0)
-		return shms_error(errno);
-	ret->size = (uint64_t)fs.f_blocks * fs.f_frsize;
-	ret->used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
-	ret->inodes = !fs.f_files || fs.f_favail;
-	return 0;
-}
 
 /* ---- for whoever asks ------------------------------------------------------------------------ */
 
@@ -58,7 +39,7 @@ struct asking {
 static int goal(struct shmstore_partition *p, const struct shmstore_evict *what, uint64_t *ret)
 {
 	struct shms_tier_config config;
-	struct room room = {0};
+	struct shms_space room = {0};
 	uint64_t most = what->bytes;
 	int r = shms_tier_config_read(p, &config);
 
@@ -67,7 +48,7 @@ static int goal(struct shmstore_partition *p, const struct shmstore_evict *what,
 				   "%s has no disk tier; shmstore-admin tier --set gives it one",
 				   p->path);
 	if (r == 0)
-		r = look_at_room(p, &room);
+		r = shms_space(p->fd, &room);
 	if (r < 0)
 		return r;
 	if (what->to && room.used > what->to && room.used - what->to > most)
@@ -101,8 +82,8 @@ static int demote_all(struct shms_evict_run *run, uid_t uid, uint64_t *ret_given
 	uint64_t packed = shms_packask_bytes(run->p, uid, 0), goal = run->goal, part;
 	struct shmstore_evict_report *report = run->report;
 	struct shms_packask ask;
-	struct room room = {0};
-	int r = look_at_room(run->p, &room);
+	struct shms_space room = {0};
+	int r = shms_space(run->p->fd, &room);
 
 	if (r < 0)
 		return r;
@@ -147,15 +128,14 @@ static int run(struct shmstore_partition *p, struct asking *a, struct shms_evict
 	/* The disk had its say. */
 	if (a->report.disk_full || a->report.error == -EIO)
 		return -ENOSPC;
-	return shms_detail(
-		-ENOSPC, p->path,
-		"%s: %" PRIu64 " of %" PRIu64 " bytes are free now, and %" PRIu64
-		" when their last view is gone; %s",
-		p->path, a->report.freed + given, wanted, a->report.held,
-		a->report.error
-			? shmstore_strerror(a->report.error)
-			: "what is left is pinned, leased, in use, packed by processes that make "
-			  "no calls, or of stores that take no part");
+	return shms_detail(-ENOSPC, p->path,
+			   "%s: %" PRIu64 " of %" PRIu64 " bytes are free now, and %" PRIu64
+			   " when their last view is gone; %s",
+			   p->path, a->report.freed + given, wanted, a->report.held,
+			   a->report.error
+				   ? shmstore_strerror(a->report.error)
+				   : "what is left is pinned, leased, in use, packed by processes "
+				     "that make no calls, or of stores that take no part");
 }
 
 static int evict(struct shmstore_partition *p, struct asking *a)
@@ -211,9 +191,9 @@ struct lack {
 static int is_there(void *arg)
 {
 	const struct lack *k = arg;
-	struct room room = {0};
+	struct shms_space room = {0};
 
-	return look_at_room(k->p, &room) == 0 && room.size - room.used >= k->bytes;
+	return shms_space(k->p->fd, &room) == 0 && room.size - room.used >= k->bytes;
 }
 
 /* While another eviction works for this user. 1: it made room; 0: it is over, and the lock is ours;
@@ -228,7 +208,7 @@ static int wait_for_other(struct shms_evict_user *u, struct lack *k)
 	return r == -ECANCELED ? 1 : r;
 }
 
-static struct lack lack_of(const struct shmstore_partition *p, const struct room *room,
+static struct lack lack_of(const struct shmstore_partition *p, const struct shms_space *room,
 			   uint64_t bytes)
 {
 	uint64_t free_bytes = room->size - room->used;
@@ -285,7 +265,7 @@ static bool evict_packed(struct shmstore *s, struct shms_tier *t, uint64_t bytes
 }
 
 /* Of what is to go, the part that the store's packed objects have of all that is there. */
-static uint64_t packed_part(struct shmstore *s, const struct room *room, const struct lack *k)
+static uint64_t packed_part(struct shmstore *s, const struct shms_space *room, const struct lack *k)
 {
 	struct shms_pack *pack = shms_packed_pack(&s->packed);
 	uint64_t bytes = pack ? shms_pack_sum(pack).bytes : 0;
@@ -296,8 +276,8 @@ static uint64_t packed_part(struct shmstore *s, const struct room *room, const s
 /* Files and packed objects give way side by side, each kind by its own order, since they have no
  * time of last use in common: each by its share of the memory, so that neither stays for ever. Each
  * kind makes up for the other. */
-static bool evict_both(struct shmstore *s, struct shms_evict_users *users, const struct room *room,
-		       uint64_t bytes)
+static bool evict_both(struct shmstore *s, struct shms_evict_users *users,
+		       const struct shms_space *room, uint64_t bytes)
 {
 	struct shms_tier *t = users->v[0].t;
 	struct lack k = lack_of(s->p, room, bytes);
@@ -319,13 +299,14 @@ void shms_evict_after(struct shmstore_partition *p)
 bool shms_evict_for(struct shmstore *s, uint64_t bytes)
 {
 	struct shms_evict_users users;
-	struct room room = {0};
+	struct shms_space room = {0};
 	bool made;
 
-	if (!shms_tier_there(s->p) || look_at_room(s->p, &room) < 0)
+	if (!shms_tier_there(s->p) || shms_space(s->p->fd, &room) < 0)
 		return false;
 	/* A stub is an inode too; and what cannot fit need not try. */
-	if (!room.inodes || !room.size || bytes > room.size || s->uid != geteuid())
+	if ((room.inodes && !room.inodes_free) || !room.size || bytes > room.size ||
+	    s->uid != geteuid())
 		return false;
 	/* Else our own objects would be the only ones that stay. */
 	if (!s->readonly && shms_tier_join(s) < 0)

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/statvfs.h>
 
 #include "candidates.h"
 #include "detail.h"
@@ -389,19 +388,18 @@ static void forget(struct running *k)
 static int look(struct running *k)
 {
 	const struct shms_evict_run *run = k->run;
-	struct statvfs fs;
+	struct shms_space space;
 	uint64_t own = run->s && !run->s->readonly ? run->s->dir_inode : 0;
 	int r = shms_candidates_find(run->p, run->users->v, run->users->n, own, &k->c);
 
+	if (r == 0)
+		r = shms_error(shms_space(run->p->fd, &space));
 	if (r < 0)
 		return r;
-	if (fstatvfs(run->p->fd, &fs) < 0)
-		return shms_error(errno);
 	k->state = calloc(k->c.n + 1, sizeof(*k->state));
 	r = k->state ? shms_storefds_init(&k->fds, run->p, &k->c) : -ENOMEM;
 	if (r == 0)
-		r = shms_weigh(&k->c, (uint64_t)fs.f_blocks * fs.f_frsize, shms_now_real_ns(),
-			       &k->v, &k->n);
+		r = shms_weigh(&k->c, space.size, shms_now_real_ns(), &k->v, &k->n);
 	k->pl = (struct shms_pipeline){.c = &k->c,
 				       .users = run->users->v,
 				       .fds = &k->fds,

@@ -19,7 +19,6 @@
 #include <stddef.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -208,11 +207,11 @@ uint64_t shms_packask_end(struct shms_packask *k, uint64_t bytes)
 bool shms_packask_for(struct shmstore *s, uint64_t bytes)
 {
 	struct shms_packask k;
-	struct statvfs fs;
+	struct shms_space space;
 
-	if (fstatvfs(s->p->fd, &fs) < 0)
+	if (shms_space(s->p->fd, &space) < 0)
 		return false;
 	shms_packask_begin(s->p, s->uid, s->readonly ? 0 : s->dir_inode,
-			   bytes + shms_victim_batch((uint64_t)fs.f_blocks * fs.f_frsize), &k);
+			   bytes + shms_victim_batch(space.size), &k);
 	return shms_packask_end(&k, bytes) > 0;
 }

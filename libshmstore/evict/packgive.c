@@ -15,11 +15,11 @@
 #include "arbhook.h"
 #include "bootclock.h"
 #include "detail.h"
-#include "nameslock.h"
 #include "ours.h"
 #include "packdemote.h"
 #include "sys.h"
 #include "tier.h"
+#include "tierjoin.h"
 
 #define BYTES_MOST (UINT64_C(4) << 20)
 #define POLL_NS    500000 /* of a close, for the thread that gives */

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -329,35 +328,33 @@ static const char *holders_text(const struct shmstore *s, uint64_t used)
 int shms_room_refused(struct shms_room *m, int error)
 {
 	const char *path = m->s->p->path;
-	uint64_t size, available;
 	struct shms_ramroom_look ram;
-	struct statvfs fs;
+	struct shms_space space;
 
 	if (shms_room_wanted(error))
 		shms_count(&m->s->ledger->enospc_n, 1);
-	if (error != -ENOSPC || shms_detail_is(error) || fstatvfs(m->s->p->fd, &fs) < 0)
+	if (error != -ENOSPC || shms_detail_is(error) || shms_space(m->s->p->fd, &space) < 0)
 		return error;
-	size = (uint64_t)fs.f_blocks * fs.f_frsize;
-	available = (uint64_t)fs.f_bavail * fs.f_frsize;
-	if (fs.f_files && !fs.f_ffree)
+	if (space.inodes && !space.inodes_free)
 		return shms_detail(error, NULL,
 				   "the partition is full: all %" PRIu64 " inodes of %s are in use",
-				   (uint64_t)fs.f_files, path);
-	if (m->bytes > size && size)
+				   space.inodes, path);
+	if (m->bytes > space.size && space.size)
 		return shms_detail(error, NULL,
 				   "the partition is full: %s has %" PRIu64
 				   " bytes in all, and %" PRIu64 " were asked for",
-				   path, size, m->bytes);
-	if (available >= m->bytes && shms_ramroom_look(NULL, NULL, &ram) && ram.room < m->bytes)
+				   path, space.size, m->bytes);
+	if (space.available >= m->bytes && shms_ramroom_look(NULL, NULL, &ram) &&
+	    ram.room < m->bytes)
 		return shms_detail(error, ram.path,
 				   "memory is short: by %s %" PRIu64
 				   " bytes may be taken still (of %" PRIu64
 				   ") before the kernel kills a process, and %" PRIu64
 				   " were asked for; %" PRIu64 " of %s are free",
-				   ram.path, ram.room, ram.limit, m->bytes, available, path);
+				   ram.path, ram.room, ram.limit, m->bytes, space.available, path);
 	return shms_detail(error, NULL,
 			   "the partition is full: %" PRIu64 " bytes of %s are free (of %" PRIu64
 			   "), and %" PRIu64 " were asked for%s",
-			   available, path, size, m->bytes,
-			   holders_text(m->s, size - (uint64_t)fs.f_bfree * fs.f_frsize));
+			   space.available, path, space.size, m->bytes,
+			   holders_text(m->s, space.used));
 }

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "alloc.h"
 #include "cleanup.h"
@@ -109,8 +108,7 @@ static int dead_store(struct shms_gc *g, struct shms_gc_target *t)
 	if (left)
 		return shms_gc_tell(g, &a, t->c->below,
 				    "its owner (pid %u) is dead: the lock is free; not kept; the "
-				    "directory stays for %llu "
-				    "leases that have not ended",
+				    "directory stays for %llu leases that have not ended",
 				    t->page.pid, left);
 	return shms_gc_tell(g, &a, t->c->below,
 			    "its owner (pid %u) is dead: the lock is free; not kept", t->page.pid);

@@ -57,14 +57,10 @@ static struct shms_crew_task *pop(struct list *l)
 
 static struct shms_crew_task *wait_for_work(struct shms_crew *c)
 {
-	struct shms_crew_task *task;
-
-	pthread_mutex_lock(&c->lock);
+	SHMS_HELD(&c->lock);
 	while (!c->waiting.first && !c->end)
 		pthread_cond_wait(&c->work, &c->lock);
-	task = pop(&c->waiting);
-	pthread_mutex_unlock(&c->lock);
-	return task;
+	return pop(&c->waiting);
 }
 
 static void hand_back(struct shms_crew *c, struct shms_crew_task *task)
@@ -150,10 +146,9 @@ void shms_crew_free(struct shms_crew *c, bool inherited)
 
 void shms_crew_give(struct shms_crew *c, struct shms_crew_task *task)
 {
-	pthread_mutex_lock(&c->lock);
+	SHMS_HELD(&c->lock);
 	push(&c->waiting, task);
 	pthread_cond_signal(&c->work);
-	pthread_mutex_unlock(&c->lock);
 }
 
 struct shms_crew_task *shms_crew_take(struct shms_crew *c)
@@ -161,12 +156,11 @@ struct shms_crew_task *shms_crew_take(struct shms_crew *c)
 	struct shms_crew_task *task;
 	eventfd_t n;
 
-	pthread_mutex_lock(&c->lock);
+	SHMS_HELD(&c->lock);
 	task = pop(&c->done);
 	/* Nothing left: the next one that is done writes again. */
 	if (!task)
 		eventfd_read(c->fd, &n);
-	pthread_mutex_unlock(&c->lock);
 	return task;
 }
 

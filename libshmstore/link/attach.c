@@ -75,16 +75,6 @@ void shms_attach_deinit(struct shms_attach *a)
 	pthread_mutex_destroy(&a->lock);
 }
 
-void shms_attach_fork_prepare(struct shms_attach *a)
-{
-	pthread_mutex_lock(&a->lock);
-}
-
-void shms_attach_fork_parent(struct shms_attach *a)
-{
-	pthread_mutex_unlock(&a->lock);
-}
-
 void shms_attach_fork_child(struct shms_attach *a)
 {
 	shms_close_fd(a->fd);
@@ -475,27 +465,22 @@ void shms_attach_connect(struct shms_attach *a, uint64_t greeting_ns)
 
 int shms_attach_open(struct shms_attach *a, bool required)
 {
-	int r;
-
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	a->off = false;
 	shms_attach_connect(a, required ? SHMS_REQUIRED_NS : SHMS_GREETING_NS);
-	r = a->state == SHMS_ATTACH_REGISTERED ? 0 : a->there ? -ETIMEDOUT : -ENOENT;
-	pthread_mutex_unlock(&a->lock);
-	return r;
+	return a->state == SHMS_ATTACH_REGISTERED ? 0 : a->there ? -ETIMEDOUT : -ENOENT;
 }
 
 void shms_attach_bye(struct shms_attach *a)
 {
 	struct wire_bye bye = {0};
 
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	/* Read in its order by a daemon that lives; the others need it not. */
 	if (a->state == SHMS_ATTACH_REGISTERED)
 		shms_attach_send(a, WIRE_BYE, ++a->last_serial, &bye, NULL, 0);
 	a->off = true;
 	shms_attach_end(a, 0);
-	pthread_mutex_unlock(&a->lock);
 }
 
 bool shms_attach_again(struct shms_attach *a)
@@ -503,7 +488,7 @@ bool shms_attach_again(struct shms_attach *a)
 	uint64_t epoch;
 	bool registered;
 
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	if (a->fd >= 0 && !a->reading)
 		shms_attach_read(a);
 	/* A daemon that began after ours wrote here: ours is dead, though the kernel may
@@ -516,16 +501,14 @@ bool shms_attach_again(struct shms_attach *a)
 	/* One before it did, and ours may not write to our page: no reason to look each time. */
 	if (registered && epoch && epoch < a->welcome_epoch)
 		atomic_store_explicit(&a->epoch, epoch, memory_order_relaxed);
-	pthread_mutex_unlock(&a->lock);
 	return registered;
 }
 
 bool shms_attach_hurry(struct shms_attach *a)
 {
 	uint64_t now = shms_now_mono_ns();
-	bool speaks;
 
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	if (a->fd >= 0 && !a->reading)
 		shms_attach_read(a);
 	/* next_try_ns is TRY_NS after the last attempt, or more after a stranger's. */
@@ -533,9 +516,7 @@ bool shms_attach_hurry(struct shms_attach *a)
 		a->next_try_ns = now + TRY_NS;
 		greet(a);
 	}
-	speaks = a->state == SHMS_ATTACH_REGISTERED && !a->silent;
-	pthread_mutex_unlock(&a->lock);
-	return speaks;
+	return a->state == SHMS_ATTACH_REGISTERED && !a->silent;
 }
 
 /* Does it not answer because it was killed? On a busy host it may be seconds until
@@ -552,31 +533,22 @@ static bool peer_dying(const struct shms_attach *a)
 
 uint64_t shms_attach_patience(struct shms_attach *a)
 {
-	uint64_t patience;
-
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	if (!a->starting && peer_dying(a))
 		expect_start(a);
-	patience = a->given_up ? SHORT_NS : a->starting ? STARTING_NS : PATIENCE_NS;
-	pthread_mutex_unlock(&a->lock);
-	return patience;
+	return a->given_up ? SHORT_NS : a->starting ? STARTING_NS : PATIENCE_NS;
 }
 
 bool shms_attach_expected(struct shms_attach *a)
 {
-	bool expected;
-
-	pthread_mutex_lock(&a->lock);
-	expected = a->n_registered && a->starting && !a->given_up && !a->off;
-	pthread_mutex_unlock(&a->lock);
-	return expected;
+	SHMS_HELD(&a->lock);
+	return a->n_registered && a->starting && !a->given_up && !a->off;
 }
 
 void shms_attach_give_up(struct shms_attach *a)
 {
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	a->given_up = true;
-	pthread_mutex_unlock(&a->lock);
 }
 
 /* ---- event loops ---- */
@@ -598,20 +570,12 @@ static int make_epoll(struct shms_attach *a)
 
 int shms_request_fd(struct shms_attach *a)
 {
-	int r;
-
-	pthread_mutex_lock(&a->lock);
-	r = make_epoll(a);
-	pthread_mutex_unlock(&a->lock);
-	return r;
+	SHMS_HELD(&a->lock);
+	return make_epoll(a);
 }
 
 int shms_attach_fd(struct shms_attach *a)
 {
-	int r;
-
-	pthread_mutex_lock(&a->lock);
-	r = a->fd >= 0 && !a->ended ? make_epoll(a) : -ENOENT;
-	pthread_mutex_unlock(&a->lock);
-	return r;
+	SHMS_HELD(&a->lock);
+	return a->fd >= 0 && !a->ended ? make_epoll(a) : -ENOENT;
 }

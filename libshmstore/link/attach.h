@@ -85,9 +85,7 @@ struct shms_attach {
 void shms_attach_init(struct shms_attach *a);
 /* Closes the connection. In a forked child nobody else's state is touched. */
 void shms_attach_deinit(struct shms_attach *a);
-/* fork(): the lock is taken before, and given back in the parent; the child closes its copies. */
-void shms_attach_fork_prepare(struct shms_attach *a);
-void shms_attach_fork_parent(struct shms_attach *a);
+/* In a child of fork(), over which the lock was held: closes its copies, and gives the lock back. */
 void shms_attach_fork_child(struct shms_attach *a);
 
 /*

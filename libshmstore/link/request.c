@@ -19,6 +19,7 @@
 #include <poll.h>
 
 #include "attachcore.h"
+#include "cleanup.h"
 #include "detail.h"
 #include "onwait.h"
 #include "sys.h"
@@ -112,7 +113,7 @@ int shms_attach_call(struct shms_attach *a, const struct shms_call *call, struct
 	struct shms_request q = {.reply = ret};
 	int r = -ENOTCONN;
 
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	if (a->silent && a->fd >= 0 && !a->reading)
 		shms_attach_read(a);
 	if (a->state == SHMS_ATTACH_ALONE)
@@ -127,7 +128,6 @@ int shms_attach_call(struct shms_attach *a, const struct shms_call *call, struct
 			shms_attach_end(a, 0);
 		r = r == -EAGAIN ? -ENOTCONN : r;
 	}
-	pthread_mutex_unlock(&a->lock);
 	return r;
 }
 
@@ -136,7 +136,7 @@ int shms_request_post(struct shms_attach *a, const struct shms_call *call, struc
 	uint64_t until = 0, now;
 	int r = -ENOTCONN;
 
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	while (registered(a, call)) {
 		r = send_request(a, call, q);
 		if (r != -EAGAIN)
@@ -152,7 +152,6 @@ int shms_request_post(struct shms_attach *a, const struct shms_call *call, struc
 	}
 	if (r == -ENOTCONN && registered(a, call))
 		shms_attach_end(a, 0);
-	pthread_mutex_unlock(&a->lock);
 	return r;
 }
 
@@ -182,14 +181,13 @@ bool shms_request_wait_until(struct shms_attach *a, struct shms_request *q, uint
 	uint64_t look;
 	bool done;
 
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	while (!q->done && shms_now_mono_ns() < until_ns) {
 		look = look_after(a);
 		if (!q->done)
 			shms_attach_wait(a, POLLIN, look < until_ns ? look : until_ns);
 	}
 	done = q->done;
-	pthread_mutex_unlock(&a->lock);
 	return done;
 }
 
@@ -201,20 +199,18 @@ int shms_request_wait(struct shms_attach *a, struct shms_request *q)
 
 void shms_request_withdraw(struct shms_attach *a, struct shms_request *q)
 {
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	if (!q->done)
 		withdraw(a, q);
-	pthread_mutex_unlock(&a->lock);
 }
 
 void shms_request_look(struct shms_attach *a)
 {
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	if (a->fd >= 0 && !a->reading)
 		shms_attach_read(a);
 	if (a->requests && !a->ended)
 		look_after(a);
-	pthread_mutex_unlock(&a->lock);
 }
 
 /* ---- calls that can do nothing without a daemon ---------------------------------------------- */
@@ -232,12 +228,11 @@ bool shms_attach_needed(struct shms_attach *a)
 
 	if (registered)
 		return true;
-	pthread_mutex_lock(&a->lock);
+	SHMS_HELD(&a->lock);
 	while (a->state == SHMS_ATTACH_GREETING && !a->needed && shms_now_mono_ns() < until)
 		shms_attach_wait(a, POLLIN, until);
 	a->needed = a->state == SHMS_ATTACH_GREETING;
 	registered = a->state == SHMS_ATTACH_REGISTERED;
-	pthread_mutex_unlock(&a->lock);
 	return registered;
 }
 

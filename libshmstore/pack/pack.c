@@ -63,19 +63,17 @@ static uint64_t count_bytes(struct shms_pack *p, struct shms_packplace place, bo
 
 void shms_pack_tell(struct shms_pack *p, const struct shms_packtold *told)
 {
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	p->told = *told;
 	atomic_store_explicit(told->packed, p->sum.bytes, memory_order_relaxed);
-	shms_lightlock_release(&p->lock);
 }
 
 struct shms_pack_sum shms_pack_sum(struct shms_pack *p)
 {
 	struct shms_pack_sum sum;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	sum = p->sum;
-	shms_lightlock_release(&p->lock);
 	return sum;
 }
 
@@ -349,12 +347,11 @@ int shms_pack_get(struct shms_pack *p, const void *key, size_t key_size, struct 
 	struct shms_packplace place;
 	int r = -ENOENT;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	if (shms_pack_find_object(p, key, key_size, &place))
 		r = shms_pack_view(p, place, ret);
 	if (r == 0)
 		shms_packseg_use(&p->segments[place.segment], place.slot);
-	shms_lightlock_release(&p->lock);
 	return r;
 }
 
@@ -386,22 +383,18 @@ void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64
 	/* The lock is none that a child of a retired pack's process could take. */
 	if (p->child || atomic_load_explicit(&p->retired, memory_order_relaxed))
 		return;
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	if (!atomic_load_explicit(&p->retired, memory_order_relaxed))
 		end_view(p, (struct shms_packplace){v->number, v->slot}, now_ms);
-	shms_lightlock_release(&p->lock);
 }
 
 bool shms_pack_has(struct shms_pack *p, const void *key, size_t key_size)
 {
 	struct shms_packhashed k;
 	struct shms_packplace place;
-	bool has;
 
-	shms_lightlock_take(&p->lock);
-	has = shms_pack_seek(p, key, key_size, &k, &place);
-	shms_lightlock_release(&p->lock);
-	return has;
+	SHMS_LIGHT_HELD(&p->lock);
+	return shms_pack_seek(p, key, key_size, &k, &place);
 }
 
 /* The view keeps its slot: while that has our name, it is that object's. */
@@ -412,14 +405,13 @@ bool shms_pack_is(struct shms_pack *p, const void *key, size_t key_size,
 	struct shms_segslot slot;
 	bool is;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	is = shms_pack_find_object(p, key, key_size, &place) && place.segment == v->number &&
 	     place.slot == v->slot;
 	if (is) {
 		slot = shms_packseg_slot(&p->segments[place.segment], place.slot);
 		is = !((shms_segpacked_flags_of(&slot) ^ v->object.flags) & SHMS_SEGPACKED_PINNED);
 	}
-	shms_lightlock_release(&p->lock);
 	return is;
 }
 
@@ -459,7 +451,7 @@ int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint
 	uint64_t bytes;
 	int r = -ENOENT;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	if (shms_pack_seek(p, key, key_size, &k, &place)) {
 		object = shms_packalias_object(p, place);
 		bytes = shms_pack_unname(p, &k, place, now_ms);
@@ -469,6 +461,5 @@ int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint
 		r = 0;
 	}
 	shms_packsegs_tidy_next(p, now_ms);
-	shms_lightlock_release(&p->lock);
 	return r;
 }

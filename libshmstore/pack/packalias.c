@@ -356,12 +356,11 @@ int shms_pack_alias(struct shms_pack *p, const struct shms_segobject *what, bool
 		first++;
 	if (first == what->n_buffers || !what->key_size)
 		return -ENOENT;
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	p->grow.may = may;
 	shms_pack_changing(p);
 	if (object_at(p, what->buffers[first].iov_base, what, &object))
 		r = alias(p, what, object, replace, now_ms);
 	shms_pack_changed(p);
-	shms_lightlock_release(&p->lock);
 	return r;
 }

@@ -16,11 +16,9 @@
  */
 #include "packfork.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
-#include <unistd.h>
 
 #include "cleanup.h"
 #include "seglock.h"

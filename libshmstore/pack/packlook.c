@@ -162,15 +162,11 @@ struct looking {
 
 static int reserve(struct looking *l, size_t size)
 {
-	uint8_t *grown;
+	uint8_t *grown = shms_grow(l->room, &l->size, 0, size, 1);
 
-	if (size <= l->size)
-		return 0;
-	grown = realloc(l->room, size);
 	if (!grown)
 		return -ENOMEM;
 	l->room = grown;
-	l->size = size;
 	return 0;
 }
 

@@ -241,7 +241,7 @@ static void retire_segment(struct shms_pack *p, struct shms_packseg *g, bool kee
 
 void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 {
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	p->told = (struct shms_packtold){0};
 	p->grow.tight = false;
 	if (!keep)
@@ -254,7 +254,6 @@ void shms_pack_retire(struct shms_pack *p, bool keep, uint64_t now_ms)
 	shms_packlines_close(&p->lines);
 	p->index = (struct shms_packindex){0};
 	atomic_store_explicit(&p->retired, true, memory_order_relaxed);
-	shms_lightlock_release(&p->lock);
 }
 
 static void close_segment(struct shms_pack *p, struct shms_packseg *g, uint64_t now_ms)

@@ -12,7 +12,6 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/statvfs.h>
 
 #include "format.h"
 #include "packfork.h"
@@ -31,10 +30,9 @@
 /* Has the partition so much? Where it has not, a segment would be made only to be taken apart. */
 static bool has_room(const struct shms_pack *p, uint64_t bytes)
 {
-	struct statvfs fs;
+	struct shms_space space;
 
-	return fstatvfs(p->options.dir_fd, &fs) < 0 || !fs.f_blocks ||
-	       (uint64_t)fs.f_bavail * fs.f_frsize >= bytes;
+	return shms_space(p->options.dir_fd, &space) < 0 || !space.size || space.available >= bytes;
 }
 
 /* Makes one more segment of that kind, with room for an object of size bytes at least. */
@@ -259,7 +257,7 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 {
 	int r;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	shms_packsegs_tidy_next(p, now_ms);
 	p->grow.may = io ? io->may : UINT64_MAX;
 	p->grow.taken = p->grow.wanted = 0;
@@ -269,6 +267,5 @@ int shms_pack_put(struct shms_pack *p, const struct shms_segobject *what, bool r
 		io->wanted = r == -ENOSPC ? p->grow.wanted : 0;
 		io->least = p->grow.least;
 	}
-	shms_lightlock_release(&p->lock);
 	return r;
 }

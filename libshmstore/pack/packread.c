@@ -15,7 +15,6 @@
 #include "packread.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,7 +69,7 @@ void shms_packread_end(struct shms_pack *p)
 {
 	if (p->child)
 		return;
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	atomic_store_explicit(&p->ended, true, memory_order_relaxed);
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		if (p->segments[i].file)
@@ -79,7 +78,6 @@ void shms_packread_end(struct shms_pack *p)
 	}
 	shms_packlines_close(&p->lines);
 	p->index = (struct shms_packindex){0};
-	shms_lightlock_release(&p->lock);
 }
 
 /* ---- segments -------------------------------------------------------------------------------- */
@@ -412,11 +410,10 @@ int shms_packread_has(struct shms_pack *p, const void *key, size_t key_size)
 	struct look l = {.p = p};
 	int r;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	r = look(&l, key, key_size);
 	if (r == 1)
 		drop(p, &l.found);
-	shms_lightlock_release(&p->lock);
 	return r == -ENOENT ? 0 : r;
 }
 
@@ -504,7 +501,7 @@ static int read_some(struct batch *b)
 {
 	int r = -EAGAIN;
 
-	shms_lightlock_take(&b->p->lock);
+	SHMS_LIGHT_HELD(&b->p->lock);
 	give_back(b);
 	for (unsigned turn = 0; turn < TURNS && r == -EAGAIN; turn++) {
 		give_back(b);
@@ -514,7 +511,6 @@ static int read_some(struct batch *b)
 	}
 	if (r < 0)
 		give_back(b);
-	shms_lightlock_release(&b->p->lock);
 	return r == -EAGAIN ? -ETIMEDOUT : r;
 }
 

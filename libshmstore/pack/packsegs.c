@@ -326,23 +326,21 @@ bool shms_pack_is_there(struct shms_pack *p)
 	struct stat st;
 	bool is;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	p->looked = p->looked + 1 < p->n_segments ? p->looked + 1 : 0;
 	g = &p->segments[p->looked];
 	is = !g->own || fstat(g->own->fd, &st) < 0 || st.st_nlink > 0;
 	/* It stays the one that is looked at. */
 	if (!is)
 		p->looked--;
-	shms_lightlock_release(&p->lock);
 	return is;
 }
 
 void shms_pack_touch(struct shms_pack *p)
 {
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	for (uint32_t i = 0; i < p->n_segments; i++) {
 		if (p->segments[i].own)
 			(void)futimens(p->segments[i].own->fd, NULL);
 	}
-	shms_lightlock_release(&p->lock);
 }

@@ -75,13 +75,12 @@ bool shms_pack_promised(struct shms_pack *p, const void *key, size_t key_size, u
 	struct shms_segslot slot;
 	bool promised = false;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	if (shms_pack_find_object(p, key, key_size, &place)) {
 		slot = shms_packseg_slot(&p->segments[place.segment], place.slot);
 		promised = shms_segstate_promised(shms_segword_load(slot.state),
 						  shms_segnow_of_ms(now_ms));
 	}
-	shms_lightlock_release(&p->lock);
 	return promised;
 }
 
@@ -89,13 +88,10 @@ bool shms_pack_is_ticket_of(struct shms_pack *p, const void *key, size_t key_siz
 			    const struct shms_packticket *t)
 {
 	struct shms_packplace place;
-	bool is;
 
-	shms_lightlock_take(&p->lock);
-	is = shms_pack_find_object(p, key, key_size, &place) && place.slot == t->what.slot &&
-	     memcmp(p->segments[place.segment].file->segment.uuid, t->uuid, sizeof(t->uuid)) == 0;
-	shms_lightlock_release(&p->lock);
-	return is;
+	SHMS_LIGHT_HELD(&p->lock);
+	return shms_pack_find_object(p, key, key_size, &place) && place.slot == t->what.slot &&
+	       memcmp(p->segments[place.segment].file->segment.uuid, t->uuid, sizeof(t->uuid)) == 0;
 }
 
 int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms,
@@ -111,7 +107,7 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 
 	if (length + 1 + DIGITS + 1 + SHMS_SEGTICKET_TEXT > size)
 		return -EINVAL;
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	if (shms_pack_find_object(p, key, key_size, &place)) {
 		g = &p->segments[place.segment];
 		slot = shms_packseg_slot(g, place.slot);
@@ -130,7 +126,6 @@ int shms_pack_handoff(struct shms_pack *p, const void *key, size_t key_size, uin
 		ret_path[length++] = '/';
 		shms_segticket_format(&t, ret_path + length);
 	}
-	shms_lightlock_release(&p->lock);
 	return r;
 }
 
@@ -293,7 +288,7 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t,
 
 	if (t->what.end_ms <= now_ms)
 		return -ESTALE;
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	p->grow.may = may;
 	shms_packsegs_tidy_next(p, now_ms);
 	shms_pack_changing(p);
@@ -306,7 +301,6 @@ int shms_pack_adopt(struct shms_pack *p, const struct shms_packticket *t,
 		shms_packsegs_free(&p->segments[number]);
 	}
 	shms_pack_changed(p);
-	shms_lightlock_release(&p->lock);
 	return r;
 }
 

@@ -384,13 +384,12 @@ uint64_t shms_pack_pool(struct shms_pack *p, uint64_t *ret_memory, uint64_t *ret
 {
 	uint64_t sum;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	sum = pool(p);
 	*ret_trimmed = p->trimmed;
 	*ret_memory = p->lines.bytes;
 	for (uint32_t i = 0; i < p->n_segments; i++)
 		*ret_memory += p->segments[i].own ? p->segments[i].own->mem.bytes : 0;
-	shms_lightlock_release(&p->lock);
 	return sum;
 }
 
@@ -404,7 +403,6 @@ uint64_t shms_pack_gave(struct shms_pack *p)
 
 void shms_pack_tight(struct shms_pack *p, bool tight)
 {
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	p->grow.tight = tight;
-	shms_lightlock_release(&p->lock);
 }

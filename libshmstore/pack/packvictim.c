@@ -76,10 +76,9 @@ struct shms_packsearch shms_pack_search(struct shms_pack *p, uint64_t now_ms)
 {
 	struct shms_packsearch s = {.now = shms_segnow_of_ms(now_ms)};
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	for (uint32_t i = 0; i < p->n_segments; i++)
 		s.left += 2 * (uint64_t)n_slots(&p->segments[i]);
-	shms_lightlock_release(&p->lock);
 	return s;
 }
 
@@ -107,7 +106,7 @@ int shms_pack_pin(struct shms_pack *p, const void *key, size_t key_size, bool pi
 	int r = -ENOENT;
 	bool is;
 
-	shms_lightlock_take(&p->lock);
+	SHMS_LIGHT_HELD(&p->lock);
 	if (shms_pack_find_object(p, key, key_size, &place)) {
 		slot = shms_packseg_slot(&p->segments[place.segment], place.slot);
 		is = (shms_segpacked_flags_of(&slot) & SHMS_SEGPACKED_PINNED) != 0;
@@ -115,6 +114,5 @@ int shms_pack_pin(struct shms_pack *p, const void *key, size_t key_size, bool pi
 		if (r == 0 && is != pin)
 			shms_segpacked_flag(&slot, SHMS_SEGPACKED_PINNED, pin);
 	}
-	shms_lightlock_release(&p->lock);
 	return r;
 }

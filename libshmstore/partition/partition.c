@@ -216,11 +216,11 @@ static int cannot_open(const char *path, int error)
 	case EPERM:
 		/* fs.protected_symlinks: in a directory that all may write to. */
 		if (lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
-			return shms_detail(-EPERM, NULL,
-					   "%s is a symlink of user %u, and user %u may not follow "
-					   "it, or not open "
-					   "where it leads; name the directory itself",
-					   path, (unsigned)st.st_uid, (unsigned)geteuid());
+			return shms_detail(
+				-EPERM, NULL,
+				"%s is a symlink of user %u, and user %u may not follow it, or not "
+				"open where it leads; name the directory itself",
+				path, (unsigned)st.st_uid, (unsigned)geteuid());
 		return shms_detail(-EPERM, NULL, "user %u may not open %s", (unsigned)geteuid(),
 				   path);
 	default:
@@ -233,8 +233,7 @@ static int not_on_disk(const char *path)
 {
 	return shms_detail(-ENOTSUP, NULL,
 			   "%s is on disk, not on a tmpfs; SHMSTORE_ALLOW_DISK (init --allow-disk) "
-			   "makes a partition "
-			   "there all the same",
+			   "makes a partition there all the same",
 			   path);
 }
 
@@ -258,8 +257,7 @@ static int open_dirs(struct shmstore_partition *p, const char *path, unsigned fl
 	if ((flags & SHMSTORE_TRUSTED) && st.st_uid != geteuid() && st.st_uid != 0)
 		return shms_detail(-EPERM, path,
 				   "the partition %s belongs to user %u: only one of our user (%u) "
-				   "or of root is taken for "
-				   "granted; who means this one names it",
+				   "or of root is taken for granted; who means this one names it",
 				   path, (unsigned)st.st_uid, (unsigned)geteuid());
 	p->tmpfs = fs.f_type == TMPFS_MAGIC;
 	p->device = st.st_dev;

@@ -18,8 +18,8 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "lease.h"
@@ -67,14 +67,11 @@ static int path_push(struct walker *k, const char *name)
 {
 	size_t n = strlen(name);
 
-	if (k->length + n + 2 > k->size) {
-		size_t size = 2 * (k->length + n + 2);
-		char *path = realloc(k->path, size);
-		if (!path)
-			return -ENOMEM;
-		k->path = path;
-		k->size = size;
-	}
+	char *path = shms_grow(k->path, &k->size, k->length, n + 2, 1);
+
+	if (!path)
+		return -ENOMEM;
+	k->path = path;
 	if (k->length)
 		k->path[k->length++] = '/';
 	memcpy(k->path + k->length, name, n + 1);

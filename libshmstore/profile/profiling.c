@@ -36,8 +36,7 @@ int shms_profile_names(const struct shmstore_profile_kind *kind, char ret[SHMS_P
 	    !name_fits(group, true))
 		return shms_detail(-EINVAL, NULL,
 				   "a kind of tasks is a language, a function and perhaps a group, "
-				   "without line breaks and "
-				   "of at most %u bytes each",
+				   "without line breaks and of at most %u bytes each",
 				   SHMSTORE_PROFILE_NAME);
 	at = stpcpy(at, kind->lang);
 	*at++ = '\n';

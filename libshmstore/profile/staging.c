@@ -3,7 +3,6 @@
  * Nothing of them is kept here. */
 #include <errno.h>
 #include <shmstore/stage.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #include "attach.h"

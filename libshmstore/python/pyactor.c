@@ -24,9 +24,18 @@ static void wait_closed(struct pyshm_store *self)
 	pthread_mutex_unlock(&self->lock);
 }
 
-static void give_back(PyObject *capsule, const char *kind)
+static void give_back(void *what, const char *kind)
+{
+	if (strcmp(kind, PLACE) == 0)
+		shmstore_place_close(what);
+	else
+		shmstore_actor_forget(what);
+}
+
+static void destroy(PyObject *capsule)
 {
 	struct pyshm_store *self = PyCapsule_GetContext(capsule);
+	const char *kind = PyCapsule_GetName(capsule);
 	void *what = PyCapsule_GetPointer(capsule, kind);
 	bool entered;
 
@@ -34,41 +43,25 @@ static void give_back(PyObject *capsule, const char *kind)
 	entered = pyshm_store_enter_quietly(self);
 	if (!entered)
 		wait_closed(self);
-	if (strcmp(kind, PLACE) == 0)
-		shmstore_place_close(what);
-	else
-		shmstore_actor_forget(what);
+	give_back(what, kind);
 	if (entered)
 		pyshm_store_leave(self);
 	Py_END_ALLOW_THREADS
 	Py_DECREF(self);
 }
 
-static void place_destroy(PyObject *capsule)
-{
-	give_back(capsule, PLACE);
-}
-
-static void call_destroy(PyObject *capsule)
-{
-	give_back(capsule, CALL);
-}
-
+/* On failure it is given back. */
 static PyObject *wrap(struct pyshm_store *self, void *what, const char *kind)
 {
 	PyObject *capsule = PyCapsule_New(what, kind, NULL);
 
-	if (!capsule || PyCapsule_SetContext(capsule, self) < 0) {
+	if (!capsule || PyCapsule_SetContext(capsule, self) < 0 ||
+	    PyCapsule_SetDestructor(capsule, destroy) < 0) {
 		Py_XDECREF(capsule);
+		give_back(what, kind);
 		return NULL;
 	}
 	Py_INCREF(self);
-	if (PyCapsule_SetDestructor(capsule,
-				    strcmp(kind, PLACE) == 0 ? place_destroy : call_destroy) < 0) {
-		Py_DECREF(self);
-		Py_DECREF(capsule);
-		return NULL;
-	}
 	return capsule;
 }
 
@@ -90,20 +83,12 @@ int pyshm_actor_call(PyObject *capsule, void *ret)
 
 PyObject *pyshm_place_object(struct pyshm_store *self, struct shmstore_place *p)
 {
-	PyObject *capsule = wrap(self, p, PLACE);
-
-	if (!capsule)
-		shmstore_place_close(p);
-	return capsule;
+	return wrap(self, p, PLACE);
 }
 
 PyObject *pyshm_actor_call_object(struct pyshm_store *self, struct shmstore_actor_call *c)
 {
-	PyObject *capsule = wrap(self, c, CALL);
-
-	if (!capsule)
-		shmstore_actor_forget(c);
-	return capsule;
+	return wrap(self, c, CALL);
 }
 
 PyObject *pyshm_store_actor_done(PyObject *op, PyObject *args)

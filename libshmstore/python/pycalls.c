@@ -7,7 +7,6 @@
  * calls.def is read once for each thing that an argument's word stands for: a member of the struct
  * a, a unit of the format, a name, a place to convert it to. So the four cannot come apart.
  */
-#include <errno.h>
 
 #include "pyarb.h"
 #include "pyrecord.h"
@@ -207,8 +206,7 @@ PyMethodDef pyshm_partition_methods[] = {
 	{"close", pyshm_partition_close, METH_NOARGS,
 	 "close($self, /)\n--\n\n"
 	 "Gives its descriptors back now, not when it is collected. Stores that were opened with "
-	 "it stay open. "
-	 "Idempotent;\n"
+	 "it stay open. Idempotent;\n"
 	 "every other call raises `ClosedError` from here on."},
 	{"_evict", pyshm_partition_evict, METH_VARARGS, NULL},
 #include "calls.def"
@@ -226,8 +224,7 @@ PyMethodDef pyarb_context_methods[] = {
 	{"cancel", pyarb_context_cancel, METH_NOARGS,
 	 "cancel($self, /)\n--\n\n"
 	 "Ends what the context waits for, with Canceled there. By any thread; nothing happens "
-	 "where it does not "
-	 "wait."},
+	 "where it does not wait."},
 	{"_reserve_many", pyarb_context_reserve_many, METH_VARARGS, NULL},
 	{"_resize", pyarb_context_resize, METH_VARARGS, NULL},
 	{"_state", pyarb_context_state, METH_NOARGS, NULL},
@@ -246,19 +243,16 @@ PyMethodDef pyshm_store_methods[] = {
 	 "put_buffers($self, /, key, header, buffers, replace=False, checksum=False, pin=False, "
 	 "evict=True)\n--\n\n"
 	 "Stores one object: all of it or nothing. Each buffer is any contiguous (C or F) memory "
-	 "and is copied "
-	 "once.\n\n"
+	 "and is copied once.\n\n"
 	 "pin: it is never moved to the disk tier. evict: where the partition is full, others are "
 	 "moved there first.\n"
 	 "Where header and buffers are those of a live, unwritten view of this store nothing is "
-	 "copied: a second "
-	 "link.\n"
+	 "copied: a second link.\n"
 	 "Raises Error: EEXIST (without replace), ENOSPC (nothing is left behind), EINVAL and "
 	 "others."},
 	{"create", PYSHM_METHOD(pyshm_store_create), METH_VARARGS | METH_KEYWORDS,
 	 "create($self, /, key, header_size, buffer_sizes, replace=False, checksum=False, "
-	 "pin=False, "
-	 "evict=True)\n--\n\n"
+	 "pin=False, evict=True)\n--\n\n"
 	 "Reserves an object and hands out writable memory for it: a Writer.\n\n"
 	 "A full partition is Error ENOSPC now, never SIGBUS later. pin, evict: as put_buffers()."},
 	{"close", pyshm_store_close, METH_NOARGS,

@@ -33,8 +33,7 @@ static const char *hint(int error, const char *operation, bool on_disk)
 			       : NULL;
 	case ENOSPC:
 		return on_disk ? "free room on that disk, raise the tier's limits with "
-				 "Partition.set_tier(), or delete "
-				 "objects"
+				 "Partition.set_tier(), or delete objects"
 			       : "delete objects, call Partition.gc(), or enlarge the tmpfs";
 	case EDQUOT:
 		return "delete objects, or ask the operator to raise the quota (shmstore-admin "
@@ -141,8 +140,7 @@ PyDoc_STRVAR(error_doc, "A call into the library failed.\n\n"
 			"errno is one of the codes that shmstore.h lists; the message says what "
 			"was tried, on what, why it failed and\n"
 			"what to do. detail is the library's sentence about it, and filename the "
-			"file that it is about, a damaged tier "
-			"file\n"
+			"file that it is about, a damaged tier file\n"
 			"say.");
 PyDoc_STRVAR(closed_error_doc, "The store was closed. errno is EBADF.");
 

@@ -73,12 +73,7 @@ static PyType_Slot memory_slots[] = {
 	{0, NULL},
 };
 
-PyType_Spec pyshm_memory_spec = {
-	.name = "shmstore._shmstore._Memory",
-	.basicsize = sizeof(struct memory),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = memory_slots,
-};
+PYSHM_TYPE(memory, struct memory, "shmstore._shmstore._Memory", DISALLOW_INSTANTIATION);
 
 static struct memory *memory_new(struct pyshm_state *state, PyObject *owner,
 				 const struct pyshm_memory_owner *calls, void *data, uint64_t size,

@@ -5,33 +5,6 @@
 #include "pyarb.h"
 #include "pyrecord.h"
 
-/* Public from 3.11 on; 3.10 has the same function under its private name. */
-#if PY_VERSION_HEX < 0x030b0000
-#define PyType_GetModuleByDef _PyType_GetModuleByDef
-#endif
-
-PyObject *pyshm_get_object(PyObject *op, void *closure)
-{
-	return Py_NewRef(*(PyObject **)(void *)((char *)op + (size_t)closure));
-}
-
-PyObject *pyshm_get_bool(PyObject *op, void *closure)
-{
-	return PyBool_FromLong(*((atomic_bool *)op + (size_t)closure));
-}
-
-PyObject *pyshm_get_u64(PyObject *op, void *closure)
-{
-	return PyLong_FromUnsignedLongLong(*(uint64_t *)(void *)((char *)op + (size_t)closure));
-}
-
-static struct PyModuleDef module_def;
-
-struct pyshm_state *pyshm_state_of(PyTypeObject *type)
-{
-	return PyModule_GetState(PyType_GetModuleByDef(type, &module_def));
-}
-
 static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **ret)
 {
 	PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
@@ -161,17 +134,15 @@ static PyModuleDef_Slot module_slots[] = {
 
 PyDoc_STRVAR(module_doc, "The library's calls as they are; see the package shmstore.");
 
-static struct PyModuleDef module_def = {
-	PyModuleDef_HEAD_INIT,         .m_name = "shmstore._shmstore",
-	.m_doc = module_doc,           .m_size = sizeof(struct pyshm_state),
-	.m_methods = module_methods,   .m_slots = module_slots,
-	.m_traverse = module_traverse, .m_clear = module_clear,
-	.m_free = module_free,
-};
-
 PyMODINIT_FUNC PyInit__shmstore(void); /* -Wmissing-prototypes */
 
 PyMODINIT_FUNC PyInit__shmstore(void)
 {
-	return PyModuleDef_Init(&module_def);
+	pyshm_module.m_doc = module_doc;
+	pyshm_module.m_methods = module_methods;
+	pyshm_module.m_slots = module_slots;
+	pyshm_module.m_traverse = module_traverse;
+	pyshm_module.m_clear = module_clear;
+	pyshm_module.m_free = module_free;
+	return PyModuleDef_Init(&pyshm_module);
 }

@@ -52,17 +52,6 @@ static void partition_dealloc(PyObject *op)
 	Py_DECREF(type);
 }
 
-struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self)
-{
-	struct shmstore_partition *p;
-
-	PYSHM_LOCKED(self, p = self->p ? shmstore_partition_ref(self->p) : NULL);
-	if (p)
-		return p;
-	return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "partition", self->path,
-				  "Partition()");
-}
-
 PyObject *pyshm_partition_close(PyObject *op, PyObject *Py_UNUSED(ignored))
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
@@ -190,9 +179,4 @@ static PyType_Slot partition_slots[] = {
 	{Py_tp_getset, partition_getset},   {0, NULL},
 };
 
-PyType_Spec pyshm_partition_spec = {
-	.name = "shmstore._shmstore.Partition",
-	.basicsize = sizeof(struct pyshm_partition),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = partition_slots,
-};
+PYSHM_TYPE(partition, struct pyshm_partition, "shmstore._shmstore.Partition", BASETYPE);

@@ -155,13 +155,6 @@ static PyObject *tuple_of(PyObject *const *values, size_t n)
 		return pyshm_rows_list(rows, sizeof(struct type), name##_of_row); \
 	}
 #include "records.def"
-#undef VALUE
-#undef TEXT
-#undef PATH
-#undef KEY
-#undef KEY_OR_NONE
-#undef RECORD
-#undef LISTED
 
 /* The copies of rows. */
 #define VALUE(name, object)
@@ -179,13 +172,6 @@ static PyObject *tuple_of(PyObject *const *values, size_t n)
 		return row __VA_ARGS__ ? 0 : -ENOMEM;              \
 	}
 #include "records.def"
-#undef VALUE
-#undef TEXT
-#undef PATH
-#undef KEY
-#undef KEY_OR_NONE
-#undef RECORD
-#undef LISTED
 
 /* The names. */
 #define VALUE(name, object)     #name,

@@ -33,8 +33,6 @@ struct pyshm_evicted {
 	int pyshm_##name##_row(const struct type *v, void *arg); \
 	PyObject *pyshm_##name##_list(struct pyshm_rows *rows);
 #include "records.def"
-#undef RECORD
-#undef LISTED
 
 /* True, False, or None where it is not known: an enum shmstore_alive. */
 PyObject *pyshm_alive(int alive);

@@ -43,10 +43,30 @@ struct pyshm_state {
 	PyObject *outcomes[16]; /* by enum shmstore_arb_outcome; NULL: none */
 	void **_Atomic numpy;   /* pyborn.c; NULL: not asked for so far */
 };
+#define SPEC(name) extern PyType_Spec pyshm_##name##_spec;
+PYSHM_STATE_TYPES(SPEC)
+#undef SPEC
+/* How Python makes a type of the slots type_slots. more: a flag that is not every type's */
+#define PYSHM_TYPE(type, object, public_name, more)                                         \
+	PyType_Spec pyshm_##type##_spec = {                                                 \
+		.name = (public_name),                                                      \
+		.basicsize = sizeof(object),                                                \
+		.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_##more, \
+		.slots = type##_slots,                                                      \
+	}
 
-/* The state of the module that type, or a base of it, comes from. Never
- * NULL for this module's types. */
+/* ---- pystate.c ---- */
+
+/* Its name and the size of its state; pymodule.c adds what it does. */
+extern struct PyModuleDef pyshm_module;
+/* The state of the module that type, or a base of it, comes from. Never NULL for this module's
+ * types. */
 struct pyshm_state *pyshm_state_of(PyTypeObject *type);
+/* Of a PyGetSetDef whose closure is that member's place in its object. */
+#define PYSHM_MEMBER(type, member) ((void *)offsetof(struct type, member))
+PyObject *pyshm_get_object(PyObject *op, void *closure);
+PyObject *pyshm_get_bool(PyObject *op, void *closure);
+PyObject *pyshm_get_u64(PyObject *op, void *closure);
 
 /* For calls that take a pointer to what they do not write and do not say so. */
 static inline void *pyshm_no_const(const void *p)
@@ -180,20 +200,13 @@ struct pyshm_buffers {
 int pyshm_buffers_init(struct pyshm_buffers *b, PyObject *objects);
 void pyshm_buffers_deinit(struct pyshm_buffers *b);
 
-/* ---- pypartition.c ---- */
-
-/* Of a PyGetSetDef whose closure is that member's place in its object. */
-#define PYSHM_MEMBER(type, member) ((void *)offsetof(struct type, member))
-PyObject *pyshm_get_object(PyObject *op, void *closure);
-PyObject *pyshm_get_bool(PyObject *op, void *closure);
-PyObject *pyshm_get_u64(PyObject *op, void *closure);
+/* ---- pypartition.c, pyenter.c ---- */
 
 struct pyshm_partition {
 	PyObject ob_base;
 	struct shmstore_partition *p;
 	PyObject *path;
 };
-extern PyType_Spec pyshm_partition_spec;
 
 /* The partition with a reference for the caller, who gives it back; NULL with ClosedError raised
  * where close() was called. */
@@ -211,7 +224,7 @@ PyObject *pyshm_partition_evict(PyObject *op, PyObject *args);
 
 extern PyMethodDef pyshm_partition_methods[], pyshm_store_methods[];
 
-/* ---- pystore.c ---- */
+/* ---- pystore.c, pyenter.c ---- */
 
 struct pyshm_store {
 	PyObject ob_base;
@@ -228,7 +241,6 @@ struct pyshm_store {
 	bool wait; /* puts wait for room; set when it is opened */
 	atomic_bool readonly;
 };
-extern PyType_Spec pyshm_store_spec;
 /*
  * Around every use of self->s: close() waits for pyshm_store_leave(), which needs no GIL.
  * Return: true; false with ClosedError, or Error (EPERM) in a forked child, unless the
@@ -282,7 +294,6 @@ struct pyshm_memory_owner {
 	int (*acquire)(PyObject *owner); /* before each export; -1 with an exception refuses it */
 	void (*release)(PyObject *owner);
 };
-extern PyType_Spec pyshm_memory_spec;
 /* A memoryview over data, which lives as long as owner. calls may be NULL; it is static. */
 PyObject *pyshm_memory_view(struct pyshm_state *state, PyObject *owner,
 			    const struct pyshm_memory_owner *calls, void *data, uint64_t size,
@@ -292,13 +303,11 @@ PyObject *pyshm_unlocked(PyObject *module, PyObject *object);
 
 /* ---- pyview.c ---- */
 
-extern PyType_Spec pyshm_view_spec;
 /* Consumes v, also on failure. */
 PyObject *pyshm_view_new(struct pyshm_state *state, struct shmstore_view *v, bool cow);
 
 /* ---- pywriter.c ---- */
 
-extern PyType_Spec pyshm_writer_spec;
 /* Consumes w, also on failure. */
 PyObject *pyshm_writer_new(struct pyshm_store *store, struct shmstore_writer *w, PyObject *key,
 			   size_t n_buffers);

@@ -1,122 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * pystore.c: the type Store: opening, closing, and the count that keeps a close apart from calls in
- * other threads. Its calls are in calls.def and pyobjects.c.
- *
- * shmstore_close() must be the last call on a store. So each call counts itself in and out
- * (pyshm_store_enter, _leave), and close() lets nobody in any more, waits until all are out - they
- * are bounded: none waits for another store - and then closes. The count has a lock of its own,
- * which is never held while the GIL is waited for. No Python code runs between enter and leave, so
- * a thread cannot wait for itself.
- *
- * In a forked child the store is not ours: nothing here touches the lock, which some thread
- * of the parent may have held.
- */
-#include <errno.h>
-#include <sched.h>
+/* pystore.c: the type Store: opening and closing (pyenter.c). Its calls are in calls.def and
+ * pyobjects.c. */
 #include <unistd.h>
 
 #include "pyarb.h"
-
-/*
- * In a forked child: a store that is only read is the child's as well. Threads that were in a call
- * are not here. The first thread that comes makes lock and idle anew; pid is -getpid() meanwhile.
- */
-__attribute__((cold)) static bool goes_on(struct pyshm_store *self)
-{
-	pid_t me = getpid(), before = self->pid;
-
-	if (!self->readonly || (self->closing && !self->closed))
-		return false;
-	while (before != me) {
-		if (before == -me)
-			sched_yield();
-		else if (atomic_compare_exchange_strong(&self->pid, &before, -me)) {
-			pthread_mutex_init(&self->lock, NULL);
-			pthread_cond_init(&self->idle, NULL);
-			self->n_calls = 0;
-			self->pid = me;
-		}
-		before = self->pid;
-	}
-	return true;
-}
-
-bool pyshm_store_enter_quietly(struct pyshm_store *self)
-{
-	bool closing;
-
-	if (self->pid != getpid() && !goes_on(self))
-		return false;
-	pthread_mutex_lock(&self->lock);
-	closing = self->closing;
-	if (!closing)
-		self->n_calls++;
-	pthread_mutex_unlock(&self->lock);
-	return !closing;
-}
-
-bool pyshm_store_enter(struct pyshm_store *self)
-{
-	if (pyshm_store_enter_quietly(self))
-		return true;
-	if (self->pid != getpid())
-		pyshm_store_raise(self, -EPERM, "use in a forked child");
-	else
-		pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "store", self->name,
-				   "Partition.open()");
-	return false;
-}
-
-void pyshm_store_leave(struct pyshm_store *self)
-{
-	pthread_mutex_lock(&self->lock);
-	if (--self->n_calls == 0 && self->closing)
-		pthread_cond_broadcast(&self->idle);
-	pthread_mutex_unlock(&self->lock);
-}
-
-void *pyshm_store_raise(struct pyshm_store *self, int error, const char *format, ...)
-{
-	PyObject *where = PyUnicode_FromFormat("store %R of %U", self->name,
-					       ((struct pyshm_partition *)self->partition)->path);
-	va_list ap;
-
-	va_start(ap, format);
-	if (where && error > 0)
-		pyarb_raise_va(self, error, format, ap);
-	else if (where)
-		pyshm_raise_va(pyshm_state_of(Py_TYPE(self)), error, where, format, ap);
-	va_end(ap);
-	Py_XDECREF(where);
-	return NULL;
-}
-
-/* Is it the store of a reader that is not there, and not the key? The
- * library's sentence says so then. */
-static bool is_gone(struct pyshm_store *self)
-{
-	int pid, alive, r = 0;
-
-	if (self->readonly && pyshm_store_enter_quietly(self)) {
-		r = shmstore_owner(self->s, &pid, &alive);
-		pyshm_store_leave(self);
-	}
-	return r == -ENOENT;
-}
-
-void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation,
-				PyObject *key)
-{
-	char format[32];
-
-	if (error != -ENOENT || is_gone(self)) {
-		snprintf(format, sizeof(format), "%s %%.200R", operation);
-		return pyshm_store_raise(self, error, format, key);
-	}
-	PyErr_SetObject(PyExc_KeyError, key);
-	return NULL;
-}
 
 /* The arguments of an open. */
 struct opening {
@@ -311,13 +198,13 @@ static PyGetSetDef store_getset[] = {
 	{NULL, NULL, NULL, NULL, NULL},
 };
 
-static char store_doc[] = PyDoc_STR(
-	"Store(partition, name, keep=False, label=None, directory=None, recycle_max=None, "
-	"readonly=False, adopt=False,\n"
-	"      fresh=False, daemon=\"auto\", wait=None, arbitrate=False, any_user=False, "
-	"pack_max=None,\n"
-	"      leases_with=None)\n--\n\n"
-	"One process's directory of objects.");
+static char store_doc[] =
+	PyDoc_STR("Store(partition, name, keep=False, label=None, directory=None, "
+		  "recycle_max=None, readonly=False, adopt=False,\n"
+		  "      fresh=False, daemon=\"auto\", wait=None, arbitrate=False, any_user=False, "
+		  "pack_max=None,\n"
+		  "      leases_with=None)\n--\n\n"
+		  "One process's directory of objects.");
 
 static PyType_Slot store_slots[] = {
 	{Py_tp_doc, store_doc},
@@ -329,9 +216,4 @@ static PyType_Slot store_slots[] = {
 	{0, NULL},
 };
 
-PyType_Spec pyshm_store_spec = {
-	.name = "shmstore._shmstore.Store",
-	.basicsize = sizeof(struct pyshm_store),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = store_slots,
-};
+PYSHM_TYPE(store, struct pyshm_store, "shmstore._shmstore.Store", BASETYPE);

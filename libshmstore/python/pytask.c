@@ -3,7 +3,7 @@
  * pytask.c: tasks that ask the gate; shmstore.profiling puts a context manager around it.
  *
  * The wait may be long. Now and then it looks whether the store is being closed, or Ctrl-C was
- * pressed: then it ends. No handler of a signal runs within the library's call (pystore.c): the
+ * pressed: then it ends. No handler of a signal runs within the library's call (pyenter.c): the
  * interrupt is put back, and taken after it.
  */
 #include <errno.h>

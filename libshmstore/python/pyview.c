@@ -225,12 +225,10 @@ static PyMemberDef view_members[] = {
 };
 
 static char view_doc[] = PyDoc_STR("A mapped object. It, its memoryviews and all that is made over "
-				   "them keep the memory, whatever becomes of "
-				   "the key\n"
+				   "them keep the memory, whatever becomes of the key\n"
 				   "and the store.\n\n"
 				   "memoryview(view) is its buffer where it has exactly one (an "
-				   "empty one where it has none), else "
-				   "BufferError. It is\n"
+				   "empty one where it has none), else BufferError. It is\n"
 				   "alive, for weak references too, as long as any of its "
 				   "memoryviews, hence any array over it, is.");
 
@@ -245,9 +243,4 @@ static PyType_Slot view_slots[] = {
 	{0, NULL},
 };
 
-PyType_Spec pyshm_view_spec = {
-	.name = "shmstore.View",
-	.basicsize = sizeof(struct view),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = view_slots,
-};
+PYSHM_TYPE(view, struct view, "shmstore.View", DISALLOW_INSTANTIATION);

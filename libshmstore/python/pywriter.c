@@ -167,8 +167,7 @@ static PyObject *writer_seal(PyObject *op, PyObject *Py_UNUSED(ignored))
 	if (self->n_exports) {
 		PyErr_Format(PyExc_BufferError,
 			     "cannot seal %.200R: %zu memoryviews of the writer are in use; "
-			     "release them (del arrays "
-			     "over them) first",
+			     "release them (del arrays over them) first",
 			     self->key, self->n_exports);
 		return NULL;
 	}
@@ -264,8 +263,7 @@ static PyGetSetDef writer_getset[] = {
 
 static char writer_doc[] =
 	PyDoc_STR("An object being written in place. A context manager: seals where its block ends "
-		  "well, aborts "
-		  "where it raises.\n\n"
+		  "well, aborts where it raises.\n\n"
 		  "Its memory reads as zero at first and is not inherited by a forked child.");
 
 static PyType_Slot writer_slots[] = {
@@ -273,9 +271,4 @@ static PyType_Slot writer_slots[] = {
 	{Py_tp_methods, writer_methods}, {Py_tp_getset, writer_getset},   {0, NULL},
 };
 
-PyType_Spec pyshm_writer_spec = {
-	.name = "shmstore.Writer",
-	.basicsize = sizeof(struct writer),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = writer_slots,
-};
+PYSHM_TYPE(writer, struct writer, "shmstore.Writer", DISALLOW_INSTANTIATION);

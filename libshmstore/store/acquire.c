@@ -199,15 +199,13 @@ static int held(const struct shmstore *s)
 	if ((pid_t)page.pid == getpid())
 		return shms_detail(-EBUSY, NULL,
 				   "this very process (%d) has the store %s open already, and it "
-				   "is live; close that "
-				   "one first, or use it",
+				   "is live; close that one first, or use it",
 				   (int)getpid(), s->path);
 	if (owner_gone(s->dir_fd))
 		return shms_detail(-EBUSY, NULL,
 				   "process %d, which held the store, is gone or in another PID "
-				   "namespace; if it is gone, "
-				   "another removes what it left, or stopped amid it: try again, "
-				   "or ask fuser %s/.store",
+				   "namespace; if it is gone, another removes what it left, or "
+				   "stopped amid it: try again, or ask fuser %s/.store",
 				   (int)page.pid, s->path);
 	return shms_detail(-EBUSY, NULL, "the live process %d holds the store %s", (int)page.pid,
 			   s->path);

@@ -34,7 +34,6 @@
 #include "detail.h"
 #include "handle.h"
 #include "lease.h"
-#include "nameslock.h"
 #include "object.h"
 #include "packgive.h"
 #include "packticket.h"
@@ -43,6 +42,7 @@
 #include "stub.h"
 #include "sys.h"
 #include "tier.h"
+#include "tierjoin.h"
 #include "transient.h"
 
 #define CHUNK 65536u

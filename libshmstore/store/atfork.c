@@ -15,8 +15,8 @@ static void fork_prepare(void)
 	for (struct shmstore *s = shms_ours_first(); s; s = s->next) {
 		pthread_mutex_lock(&s->recycle.lock);
 		pthread_mutex_lock(&s->links.lock);
-		shms_arb_fork_prepare(s->arb);
-		shms_attach_fork_prepare(&s->attach);
+		pthread_mutex_lock(&s->arb->lock);
+		pthread_mutex_lock(&s->attach.lock);
 		pthread_mutex_lock(&s->running.lock);
 		shms_packed_fork_prepare(&s->packed);
 	}
@@ -27,8 +27,8 @@ static void fork_parent(void)
 	for (struct shmstore *s = shms_ours_first(); s; s = s->next) {
 		shms_packed_fork_parent(&s->packed);
 		pthread_mutex_unlock(&s->running.lock);
-		shms_attach_fork_parent(&s->attach);
-		shms_arb_fork_parent(s->arb);
+		pthread_mutex_unlock(&s->attach.lock);
+		pthread_mutex_unlock(&s->arb->lock);
 		pthread_mutex_unlock(&s->links.lock);
 		pthread_mutex_unlock(&s->recycle.lock);
 	}
@@ -66,7 +66,8 @@ static void fork_child(void)
 		shms_attach_fork_child(&s->attach);
 		shms_arb_fork_child(s->arb);
 		shms_recycle_forked(&s->recycle);
-		shms_writer_forked(s);
+		/* Small memory of writers, which is not inherited. */
+		atomic_store_explicit(&s->small_map, NULL, memory_order_relaxed);
 		pthread_mutex_unlock(&s->links.lock);
 		pthread_mutex_unlock(&s->recycle.lock);
 		shms_tier_forked(s->p);

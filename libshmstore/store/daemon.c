@@ -45,14 +45,12 @@ static int no_daemon(const struct shmstore *s)
 	if (shms_socket_path(NULL, s->p->path, path) < 0)
 		return shms_detail(-ETIMEDOUT, NULL,
 				   "%s requires a daemon, and $SHMSTORE_SOCKET is too long; a "
-				   "socket's path has %d "
-				   "bytes at most",
+				   "socket's path has %d bytes at most",
 				   s->path, SHMS_SOCKET_PATH - 1);
-	return shms_detail(
-		-ETIMEDOUT, path,
-		"%s requires a daemon, and none is to be had at %s: %s; start shmstored, or set "
-		"SHMSTORE_SOCKET to its socket, of %d bytes at most",
-		s->path, path, why, SHMS_SOCKET_PATH - 1);
+	return shms_detail(-ETIMEDOUT, path,
+			   "%s requires a daemon, and none is to be had at %s: %s; start "
+			   "shmstored, or set SHMSTORE_SOCKET to its socket, of %d bytes at most",
+			   s->path, path, why, SHMS_SOCKET_PATH - 1);
 }
 
 int shms_daemon_open(struct shmstore *s, unsigned mode)

@@ -18,6 +18,7 @@
 #include "sidecar.h"
 #include "stubs.h"
 #include "sys.h"
+#include "tierjoin.h"
 
 static int drop_packed(struct shmstore *s, const struct shms_keyname *k)
 {

@@ -35,9 +35,7 @@ void shms_atfork_add(struct shmstore *s);
 /* The descriptors that the handle owns. */
 void shms_atfork_close_fds(struct shmstore *s);
 
-/* writer.c: the private memory that writers keep for the next small object goes with the handle; a
- * forked child did not inherit it. */
+/* writer.c: private memory that writers keep for the next small object: it goes with the handle. */
 void shms_writer_deinit(struct shmstore *s);
-void shms_writer_forked(struct shmstore *s);
 
 #endif

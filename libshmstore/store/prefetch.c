@@ -21,7 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "alloc.h"
 #include "cleanup.h"
@@ -129,13 +128,12 @@ static void note_failure(struct prefetch *p, int error)
 {
 	if (!*shmstore_error_detail())
 		return;
-	pthread_mutex_lock(&p->lock);
+	SHMS_HELD(&p->lock);
 	if (!p->error) {
 		p->error = error;
 		snprintf(p->detail, sizeof(p->detail), "%s", shmstore_error_detail());
 		snprintf(p->path, sizeof(p->path), "%s", shmstore_error_path());
 	}
-	pthread_mutex_unlock(&p->lock);
 }
 
 /* Remembers the smallest. */
@@ -210,11 +208,9 @@ static void work_together(struct prefetch *p, unsigned n_threads)
 
 static uint64_t half_of(const struct shmstore_partition *p)
 {
-	struct statvfs fs;
+	struct shms_space space;
 
-	/* 0 blocks: it has no limit. */
-	return fstatvfs(p->fd, &fs) < 0 || !fs.f_blocks ? UINT64_MAX
-							: (uint64_t)fs.f_blocks * fs.f_frsize / 2;
+	return shms_space(p->fd, &space) < 0 || !space.size ? UINT64_MAX : space.size / 2;
 }
 
 /* Objects that were moved out again meanwhile are not in memory. */

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,7 +36,7 @@ static int take(struct shmstore *s, struct shmstore *fresh)
 	struct shms_pack *pack;
 	int r;
 
-	pthread_mutex_lock(&s->packed.lock);
+	SHMS_HELD(&s->packed.lock);
 	r = dup3(fresh->objects_fd, s->objects_fd, O_CLOEXEC) < 0 ? -errno : 0;
 	if (r == 0) {
 		s->segments = fresh->segments;
@@ -53,7 +52,6 @@ static int take(struct shmstore *s, struct shmstore *fresh)
 	pack = shms_packed_pack(&s->packed);
 	if (pack)
 		shms_packread_end(pack);
-	pthread_mutex_unlock(&s->packed.lock);
 	return r;
 }
 
@@ -71,8 +69,7 @@ int shms_renew(struct shmstore *s, bool *ret_renewed)
 	if (r == -ENOENT) {
 		return shms_detail(-ENOENT, NULL,
 				   "the store %s is gone since its owner, process %u, ended; the "
-				   "handle goes on when a "
-				   "process opens the name again",
+				   "handle goes on when a process opens the name again",
 				   s->name, (unsigned)s->page->pid);
 	}
 	if (r < 0)

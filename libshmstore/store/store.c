@@ -17,7 +17,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,7 +27,6 @@
 #include "detail.h"
 #include "gc.h"
 #include "handle.h"
-#include "nameslock.h"
 #include "ours.h"
 #include "packgive.h"
 #include "packread.h"
@@ -37,6 +35,7 @@
 #include "teardown.h"
 #include "there.h"
 #include "tier.h"
+#include "tierjoin.h"
 
 /* up to here packed objects beat files whatever the mount (bench_peers) */
 #define PACK_DEFAULT (UINT64_C(1) << 20)
@@ -169,17 +168,15 @@ static int locate(struct shmstore *s, const char *directory)
 
 static uint64_t recycle_bound(const struct shmstore *s, const struct shmstore_options *o)
 {
-	struct statvfs fs;
-	uint64_t bound = SHMS_RECYCLE_MAX;
+	struct shms_space space;
 
 	if (!s->p->tmpfs)
 		return 0; /* on disk there are no pages to keep */
 	if (o->recycle_max != SHMSTORE_RECYCLE_DEFAULT)
 		return o->recycle_max;
-	if (fstatvfs(s->p->fd, &fs) == 0 && fs.f_blocks &&
-	    (uint64_t)fs.f_blocks * fs.f_frsize / 16 < bound)
-		bound = (uint64_t)fs.f_blocks * fs.f_frsize / 16;
-	return bound;
+	return shms_space(s->p->fd, &space) == 0 && space.size && space.size / 16 < SHMS_RECYCLE_MAX
+		       ? space.size / 16
+		       : SHMS_RECYCLE_MAX;
 }
 
 static uint64_t pack_bound(const struct shmstore_options *o)
@@ -302,8 +299,7 @@ static int look_into(struct shmstore *s, bool any_user, struct shms_page *ret)
 	if (!any_user && st.st_uid != s->uid)
 		return shms_detail(-EPERM, s->path,
 				   "the store %s belongs to user %u, not to our user (%u): who "
-				   "means it says so, by "
-				   "SHMSTORE_OPEN_ANY_USER",
+				   "means it says so, by SHMSTORE_OPEN_ANY_USER",
 				   s->path, (unsigned)st.st_uid, (unsigned)s->uid);
 	return shms_page_read(s->dir_fd, ret);
 }
@@ -440,14 +436,14 @@ int shmstore_open(struct shmstore_partition *p, const char *name,
 	int r;
 
 	if (!p || !ret || !name_ok(name))
-		return !p || !ret || !name ? shms_detail_null(!p     ? "p"
-							      : !ret ? "ret"
-								     : "name")
-					   : shms_detail(-EINVAL, NULL,
-							 "a store's name has 1 to %u bytes without "
-							 "'/' or a leading "
-							 "'.', and \"%.300s\" is none",
-							 SHMSTORE_NAME_MAX, name);
+		return !p || !ret || !name
+			       ? shms_detail_null(!p     ? "p"
+						  : !ret ? "ret"
+							 : "name")
+			       : shms_detail(-EINVAL, NULL,
+					     "a store's name has 1 to %u bytes without '/' or a "
+					     "leading '.', and \"%.300s\" is none",
+					     SHMSTORE_NAME_MAX, name);
 	r = read_options(options, &o);
 	if (r < 0)
 		return r;
@@ -491,8 +487,8 @@ static int abandon(struct shmstore *s)
 	s->magic = 0;
 	return shms_detail(-EPERM, NULL,
 			   "this program closed the descriptors of the store %s, and may have "
-			   "given their numbers to files of its "
-			   "own; nothing was closed or removed, and gc removes the store",
+			   "given their numbers to files of its own; nothing was closed or "
+			   "removed, and gc removes the store",
 			   s->path);
 }
 

@@ -20,6 +20,7 @@
 #include "stubs.h"
 #include "sys.h"
 #include "tier.h"
+#include "tierjoin.h"
 #include "walk.h"
 
 #define LOCK_MS 10000u /* for the eviction that is going on */
@@ -63,13 +64,11 @@ static int begin_file(struct shmstore *s, const void *key, size_t key_size, bool
 	else if (r == 0 && !s->readonly)
 		r = shms_put_as_file(s, k);
 	else if (r == 0 && shms_peek_has(s, k))
-		r = shms_detail(
-			-EPERM, NULL,
-			"an object of %s is packed with others, and its store's own process alone "
-			"can move it: "
-			"shmstore-admin evict "
-			"asks it to; of a store without a process, open it and demote the object",
-			s->path);
+		r = shms_detail(-EPERM, NULL,
+				"an object of %s is packed with others, and its store's own "
+				"process alone can move it: shmstore-admin evict asks it to; of a "
+				"store without a process, open it and demote the object",
+				s->path);
 	if (r == 0)
 		r = shms_key_find(s->objects_fd, k);
 	return r < 0 ? r : 0;
@@ -89,11 +88,10 @@ static int demote_single(struct shmstore *s, struct shms_tier *t, const char *na
 		return -errno;
 	if (clean_fd < 0)
 		return clean_fd == -ENOENT
-			       ? shms_detail(
-					 -EPERM, NULL,
-					 "the store's owner does not take part in the tier: it was "
-					 "opened before "
-					 "there was one, and has not put or deleted anything since")
+			       ? shms_detail(-EPERM, NULL,
+					     "the store's owner does not take part in the tier: it "
+					     "was opened before there was one, and has not put or "
+					     "deleted anything since")
 			       : clean_fd;
 	n.objects_fd = objects_fd;
 	n.clean_fd = clean_fd;
@@ -186,8 +184,7 @@ static int demote_all(struct shmstore *s, struct shms_tier *t, uint64_t inode)
 	if (r == -EBUSY)
 		return shms_detail(-ETIMEDOUT, s->p->path,
 				   "the disk tier of %s is busy: other evictions of this user's "
-				   "objects went on for %u s, or "
-				   "one was stopped",
+				   "objects went on for %u s, or one was stopped",
 				   s->p->path, LOCK_MS / 1000);
 	if (r < 0)
 		return r;

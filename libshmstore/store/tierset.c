@@ -383,11 +383,11 @@ static int check_lost(const struct setting *s, const struct shms_tier_config *co
 	int r = root >= 0 ? 0 : shms_tierscan_users(s->p, -1, count_anchors, &n, &n_unreadable);
 
 	if (r == 0 && n)
-		return shms_detail(-EBUSY, s->p->path,
-				   "%s/tier/config cannot be read, and objects are in the tier: "
-				   "set it with the path where "
-				   "they are, which holds a directory %s",
-				   s->p->path, s->p->uuid);
+		return shms_detail(
+			-EBUSY, s->p->path,
+			"%s/tier/config cannot be read, and objects are in the tier: set it with "
+			"the path where they are, which holds a directory %s",
+			s->p->path, s->p->uuid);
 	return r;
 }
 

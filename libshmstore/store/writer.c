@@ -32,7 +32,6 @@
 #include "format.h"
 #include "handle.h"
 #include "hostpage.h"
-#include "nameslock.h"
 #include "packgive.h"
 #include "parts.h"
 #include "publish.h"
@@ -40,6 +39,7 @@
 #include "slots.h"
 #include "sys.h"
 #include "there.h"
+#include "tierjoin.h"
 #include "transient.h"
 #include "unnamed.h"
 #include "xxh3.h"
@@ -126,11 +126,6 @@ void shms_writer_deinit(struct shmstore *s)
 
 	if (map)
 		munmap(map, SMALL_SIZE);
-}
-
-void shms_writer_forked(struct shmstore *s)
-{
-	atomic_store_explicit(&s->small_map, NULL, memory_order_relaxed);
 }
 
 /* ---- writers --------------------------------------------------------------------------------- */

@@ -71,11 +71,10 @@ static int open_files(struct shms_tier *t)
 	_fd_ int directory = shms_tierscan_root(t->p, &t->config);
 
 	if (directory < 0)
-		return shms_detail(
-			shms_error(directory), t->config.path,
-			"the directory of the disk tier, %s, cannot be used: %s; is its file "
-			"system mounted? The objects that are there are not lost",
-			t->config.path, strerror(-directory));
+		return shms_detail(shms_error(directory), t->config.path,
+				   "the directory of the disk tier, %s, cannot be used: %s; is its "
+				   "file system mounted? The objects that are there are not lost",
+				   t->config.path, strerror(-directory));
 	snprintf(name, sizeof(name), "%u", (unsigned)t->uid);
 	t->files_fd = own_directory(directory, name, t->uid);
 	if (t->files_fd < 0)
@@ -168,7 +167,7 @@ int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret)
 	struct shms_tier *t;
 	int r = 0;
 
-	pthread_mutex_lock(&p->tier_lock);
+	SHMS_HELD(&p->tier_lock);
 	if (!p->tier || outdated(p, p->tier)) {
 		r = shms_tier_open(p, geteuid(), &t);
 		if (r == 0) {
@@ -180,7 +179,6 @@ int shms_tier_own(struct shmstore_partition *p, struct shms_tier **ret)
 		}
 	}
 	*ret = p->tier;
-	pthread_mutex_unlock(&p->tier_lock);
 	return r;
 }
 

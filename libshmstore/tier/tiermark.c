@@ -203,8 +203,7 @@ bool shms_tiermark_gone(const struct shms_tiermark *m, const struct shms_tiermar
 	}
 	if (m->device == here->device && m->fsid && here->fsid && m->fsid != here->fsid) {
 		*ret_why = "the tier of a partition whose file system was unmounted: its device "
-			   "number is that of this "
-			   "partition's now";
+			   "number is that of this partition's now";
 		return true;
 	}
 	if (facts->mounted) {
@@ -213,8 +212,7 @@ bool shms_tiermark_gone(const struct shms_tiermark *m, const struct shms_tiermar
 	}
 	if (!facts->whole) {
 		*ret_why = "the tier of another partition: whether that is mounted somewhere only "
-			   "root can see, "
-			   "outside of containers";
+			   "root can see, outside of containers";
 		return false;
 	}
 	*ret_why = "the tier of a partition whose file system is mounted nowhere any more";

@@ -169,8 +169,7 @@ int shms_tier_names_held(void)
 {
 	return shms_detail(-ETIMEDOUT, NULL,
 			   "another process has held the store's names for a second: it was "
-			   "stopped in the middle of a "
-			   "demotion, or the host is very busy");
+			   "stopped in the middle of a demotion, or the host is very busy");
 }
 
 bool shms_tier_settle_names(int storefd)

@@ -461,10 +461,9 @@ int shms_tier_claim(struct shms_tier *t, uint64_t bytes)
 /* Without the account, which then stays too high until it is counted anew. */
 static void unlock_claims(struct shms_tier *t, uint64_t claimed)
 {
-	pthread_mutex_lock(&t->room.lock);
+	SHMS_HELD(&t->room.lock);
 	if (t->room.open && t->room.pid == getpid())
 		lock_claims(&t->room, less(t->room.claimed, claimed));
-	pthread_mutex_unlock(&t->room.lock);
 }
 
 void shms_tier_settle(struct shms_tier *t, uint64_t claimed, uint64_t taken)
@@ -493,11 +492,10 @@ static bool stamp_of(struct shms_tier *t, uint32_t *ret)
 	struct stat st;
 	bool known;
 
-	pthread_mutex_lock(&t->room.lock);
+	SHMS_HELD(&t->room.lock);
 	known = reach(t, false) == 0 && fstat(t->room.fd, &st) == 0;
 	if (known)
 		*ret = read_account(&st).stamp;
-	pthread_mutex_unlock(&t->room.lock);
 	return known;
 }
 

@@ -6,8 +6,6 @@
 #include "arb.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "asking.h"
 #include "commands.h"
@@ -32,13 +30,9 @@ int cmd_arb(struct admin *a, int argc, char **argv)
 {
 	static const struct commands commands = {
 		.list = subcommands,
-		.kind = "subcommand",
-		.heading = "Subcommands",
 		.of = "arb",
-		.usage = "arb SUBCOMMAND [ARGUMENT...]",
 		.help = "Looks into the daemon's memory arbiter, which gives tasks of all "
-			"processes the memory of a "
-			"partition.\v",
+			"processes the memory of a partition.\v",
 		.tail = "\"" ADMIN_NAME " help arb SUBCOMMAND\" explains one. States and outcomes "
 			"are explained in " ADMIN_NAME "(1), and drawn in docs/arbiter.md.",
 	};
@@ -82,18 +76,17 @@ int cmd_arb_threads(struct admin *a, int argc, char **argv)
 		 offsetof(OF, order), .words = arb_order_names, .n_words = ARB_N_ORDERS},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "arb threads",
+	struct looking l = {.admin = a};
+	struct command_line line =
+		OPTIONS_LINE(a, "arb threads",
 			     "Shows every context: a thread, or whatever else waits for memory.\v"
 			     "WANTS is what it waits for, HELD what its task has in that pool, "
-			     "NEED what its attempt takes in all, "
-			     "PASSED how often others were served before it. CONTEXT and TASK are "
-			     "what cancel and inject take.");
-	struct looking l = {.admin = a};
-	struct command_line line = {.admin = a, .options = options, .own = &l};
+			     "NEED what its attempt takes in all, PASSED how often others were "
+			     "served before it. CONTEXT and TASK are what cancel and inject take.",
+			     .options = options, .own = &l);
 	const struct asking_view view = {.partition = print_threads, .arg = &l};
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
 }
 
@@ -142,17 +135,16 @@ int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 		 OPTIONS_FLAG, offsetof(OF, ended)},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "arb tasks",
+	struct telling which = {.admin = a};
+	struct command_line line = OPTIONS_LINE(
+		a, "arb tasks",
 		"Shows every task: what it holds, and what waiting and rolling back have cost it.\v"
 		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in "
-		"attempts that "
-		"were rolled back. PRIO \"-\": by arrival, behind all that have one.");
-	struct telling which = {.admin = a};
-	struct command_line line = {.admin = a, .options = options, .own = &which};
+		"attempts that were rolled back. PRIO \"-\": by arrival, behind all that have one.",
+		.options = options, .own = &which);
 	const struct asking_view view = {.partition = print_tasks, .arg = &which};
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	return asking_show(a, which.ended ? SHMSTORE_QUERY_ARB_LOG : SHMSTORE_QUERY_ARBITER, &view);
 }
 
@@ -166,19 +158,15 @@ static void print_pools(const struct json_object *p, void *arg)
 
 int cmd_arb_pools(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "arb pools",
+	struct command_line line = OPTIONS_LINE(
+		a, "arb pools",
 		"Shows every pool: the partition's, and the private budgets of processes.\v"
 		"USED is all that is booked; of it RECLAIMABLE can be had by evicting, LEASED is "
-		"lent to stores "
-		"ahead of their need and taken back at once. OBJECTS, GHOSTS (deleted, still "
-		"mapped) and DRIFT "
-		"(files that are not the partition's) are what the kernel says. PRESSURE: does "
-		"anybody wait, was "
-		"anybody rolled back lately.");
-	struct command_line line = {.admin = a};
+		"lent to stores ahead of their need and taken back at once. OBJECTS, GHOSTS "
+		"(deleted, still mapped) and DRIFT (files that are not the partition's) are what "
+		"the kernel says. PRESSURE: does anybody wait, was anybody rolled back lately.");
 	const struct asking_view view = {.partition = print_pools, .arg = a};
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
 }

@@ -129,17 +129,16 @@ int cmd_arb_log(struct admin *a, int argc, char **argv)
 		{"count", 'n', "N", "only the last N", OPTIONS_NUMBER, offsetof(OF, most), 1},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "arb log",
-			     "Prints the arbiter's last transitions, oldest first, as CSV.\v"
-			     "The daemon keeps the last 1000. \"current thread\" is whose message "
-			     "it was, \"op thread\" whom it "
-			     "moved. With --json the daemon's document comes as it is, whole.");
 	struct log l = {0};
-	struct command_line line = {.admin = a, .options = options, .own = &l};
+	struct command_line line = OPTIONS_LINE(
+		a, "arb log",
+		"Prints the arbiter's last transitions, oldest first, as CSV.\v"
+		"The daemon keeps the last 1000. \"current thread\" is whose message it was, \"op "
+		"thread\" whom it moved. With --json the daemon's document comes as it is, whole.",
+		.options = options, .own = &l);
 	struct json_object *document;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = asking_query(a, SHMSTORE_QUERY_ARB_LOG, &document);
 	if (status)
 		return status;

@@ -102,17 +102,14 @@ static unsigned kind_of(const char *name)
 	return 0;
 }
 
-static error_t parse_order(int key, char *arg, struct argp_state *state)
+static void check(const struct argp_state *state, const struct command_line *line)
 {
-	struct command_line *line = state->input;
 	struct order *o = line->own;
-	error_t r = options_common(key, arg, state);
 
-	if (key == ARGP_KEY_END && o->pool && !arb_id_parse(o->pool, &o->what.pool))
+	if (o->pool && !arb_id_parse(o->pool, &o->what.pool))
 		options_usage(state, "--pool %s: is no pool's id; arb pools shows them", o->pool);
-	if (key == ARGP_KEY_END && o->what.value > UINT32_MAX)
+	if (o->what.value > UINT32_MAX)
 		options_usage(state, "--count %" PRId64 ": is too many", o->what.value);
-	return r;
 }
 
 typedef struct order OF;
@@ -154,18 +151,16 @@ int cmd_arb_inject(struct admin *a, int argc, char **argv)
 		 offsetof(OF, pool)},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, parse_order, "arb inject KIND ID",
-		"Makes the next reserves of a context fail, to see whether its program copes.\v"
-		"KIND: retry, split, error, toobig or timedout. ID as arb threads shows it. Nobody "
-		"else is "
-		"disturbed. Root and the daemon's user only.");
 	static const char *const names[] = {"KIND", "ID", NULL};
 	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_INJECT, .value = 1}};
-	struct command_line line = {
-		.admin = a, .names = names, .n_needed = 2, .options = options, .own = &o};
+	struct command_line line = OPTIONS_LINE(
+		a, "arb inject KIND ID",
+		"Makes the next reserves of a context fail, to see whether its program copes.\v"
+		"KIND: retry, split, error, toobig or timedout. ID as arb threads shows it. Nobody "
+		"else is disturbed. Root and the daemon's user only.",
+		.names = names, .n_needed = 2, .options = options, .own = &o, .check = check);
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	o.what.kind = kind_of(line.args[0]);
 	if (!o.what.kind) {
 		message_say("arb inject: %s: is none of retry, split, error, toobig, timedout",
@@ -192,21 +187,16 @@ int cmd_arb_cancel(struct admin *a, int argc, char **argv)
 		 offsetof(OF, what.task)},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "arb cancel ID...",
-			     "Ends what contexts wait for: their calls return CANCELED.\v"
-			     "ID as arb threads shows it. One that does not wait is left alone. "
-			     "Root and the daemon's user only.");
 	static const char *const names[] = {"ID", NULL};
 	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_CANCEL}};
-	struct command_line line = {.admin = a,
-				    .names = names,
-				    .n_needed = 1,
-				    .many = true,
-				    .options = options,
-				    .own = &o};
+	struct command_line line = OPTIONS_LINE(
+		a, "arb cancel ID...",
+		"Ends what contexts wait for: their calls return CANCELED.\v"
+		"ID as arb threads shows it. One that does not wait is left alone. Root and the "
+		"daemon's user only.",
+		.names = names, .n_needed = 1, .many = true, .options = options, .own = &o);
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	for (size_t i = 0; i < line.n_many; i++) {
 		if (!read_id("cancel", line.many_args[i], &o.what.target))
 			return ADMIN_USAGE;
@@ -257,30 +247,26 @@ static bool read_value(const char *text, int64_t *ret)
 
 int cmd_arb_set(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "arb set KNOB VALUE",
-			     "Changes how the arbiter decides, until the daemon ends.\v"
-			     "max_bypass: times that a waiter lets others pass before nobody below "
-			     "it is served. suspect_ticks, "
-			     "split_ticks: silent ticks after which what seems stuck counts as "
-			     "stuck, for a roll back and for a "
-			     "split. retry_limit: outcomes in a row after which a task fails. "
-			     "early_detect, os_probe: 0 or 1. For "
-			     "good they belong into shmstored.conf(5), as how long a wait and a "
-			     "tick are. Root and the daemon's "
-			     "user only.");
 	static const char *const names[] = {"KNOB", "VALUE", NULL};
 	struct order o = {.what = {.order = SHMSTORE_ARB_ORDER_KNOB}};
-	struct command_line line = {.admin = a, .names = names, .n_needed = 2};
+	struct command_line line = OPTIONS_LINE(
+		a, "arb set KNOB VALUE",
+		"Changes how the arbiter decides, until the daemon ends.\v"
+		"max_bypass: times that a waiter lets others pass before nobody below it is "
+		"served. suspect_ticks, split_ticks: silent ticks after which what seems stuck "
+		"counts as stuck, for a roll back and for a split. retry_limit: outcomes in a row "
+		"after which a task fails. early_detect, os_probe: 0 or 1. For good they belong "
+		"into shmstored.conf(5), as how long a wait and a tick are. Root and the daemon's "
+		"user only.",
+		.names = names, .n_needed = 2);
 	size_t i = 0;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	while (i < N_KNOBS && !same_name(knobs[i], line.args[0]))
 		i++;
 	if (i == N_KNOBS) {
 		message_say("arb set: %s: is none of max_bypass, suspect_ticks, split_ticks, "
-			    "retry_limit, early_detect, "
-			    "os_probe",
+			    "retry_limit, early_detect, os_probe",
 			    line.args[0]);
 		return ADMIN_USAGE;
 	}
@@ -297,8 +283,7 @@ int cmd_arb_set(struct admin *a, int argc, char **argv)
 		jsonmake_i64(j, "value", o.what.value);
 		json_say(a, j,
 			 "{partition}: {knob} is {value} until the daemon ends; to keep it, write "
-			 "it into "
-			 "shmstored.conf\n");
+			 "it into shmstored.conf\n");
 	}
 	shmstore_client_free(o.client);
 	return status;

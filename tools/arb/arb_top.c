@@ -7,7 +7,6 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -200,21 +199,20 @@ int cmd_arb_top(struct admin *a, int argc, char **argv)
 		 offsetof(OF, order), .words = arb_order_names, .n_words = ARB_N_ORDERS},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "arb top",
-		"Shows the arbiter live: pools, and every context by its state. Keys: q quits, s "
-		"sorts by the next "
-		"column.\v"
-		"Columns are those of arb pools and arb threads; a narrow terminal leaves some "
-		"out. With --json, one "
-		"document per interval and line. Without a terminal, frames follow one another.");
 	struct top top = {
 		.admin = a,
 		.frames = {.take = take, .show = show, .sort = sort, .arg = &top, .interval = 1},
 	};
-	struct command_line line = {.admin = a, .options = options, .own = &top};
+	struct command_line line =
+		OPTIONS_LINE(a, "arb top",
+			     "Shows the arbiter live: pools, and every context by its state. Keys: "
+			     "q quits, s sorts by the next column.\v"
+			     "Columns are those of arb pools and arb threads; a narrow terminal "
+			     "leaves some out. With --json, one document per interval and line. "
+			     "Without a terminal, frames follow one another.",
+			     .options = options, .own = &top);
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = asking_open(a, &top.client);
 	if (status)
 		return status;

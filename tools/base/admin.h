@@ -34,6 +34,5 @@ struct admin_command {
 
 #define COMMAND(name, ...) int cmd_##name(struct admin *a, int argc, char **argv);
 #include "commands.def"
-#undef COMMAND
 
 #endif

@@ -6,7 +6,7 @@
 
 #include "arb.h"
 #include "jsonin.h"
-#include "message.h"
+#include "jsonmake.h"
 #include "table.h"
 
 /* In the order in which they are shown. */
@@ -29,49 +29,25 @@ static size_t rank_of(const struct json_object *context)
 
 const char *const arb_order_names[ARB_N_ORDERS] = {"state", "since", "held", "priority", "store"};
 
-static int larger_first(uint64_t a, uint64_t b)
+/* The number that contexts are ordered by, the lowest first. */
+static uint64_t key_of(const struct json_object *c, enum arb_order order)
 {
-	return (a < b) - (a > b);
-}
-
-/* Without an explicit priority it comes behind all that have one. */
-static int compare_priorities(const struct json_object *a, const struct json_object *b)
-{
-	bool has_a = jsonin_has(a, "priority"), has_b = jsonin_has(b, "priority");
-	int64_t one = jsonin_i64(a, "priority"), two = jsonin_i64(b, "priority");
-
-	if (has_a != has_b)
-		return has_b - has_a;
-	return (one < two) - (one > two);
-}
-
-static int compare(const void *x, const void *y, void *arg)
-{
-	const struct json_object *a = *(struct json_object *const *)x,
-				 *b = *(struct json_object *const *)y;
-	size_t rank_a = rank_of(a), rank_b = rank_of(b);
-	int r = 0;
-
-	switch (*(enum arb_order *)arg) {
+	switch (order) {
 	case ARB_BY_STATE:
-		r = (rank_a > rank_b) - (rank_a < rank_b);
-		break;
+		return rank_of(c);
 	case ARB_BY_HELD:
-		r = larger_first(jsonin_u64(a, "held"), jsonin_u64(b, "held"));
-		break;
+		return UINT64_MAX - jsonin_u64(c, "held");
 	case ARB_BY_PRIORITY:
-		r = compare_priorities(a, b);
-		break;
+		/* Without an explicit priority it comes behind all that have one. */
+		return jsonin_has(c, "priority")
+			       ? (uint64_t)INT64_MAX - (uint64_t)jsonin_i64(c, "priority")
+			       : UINT64_MAX;
 	case ARB_BY_STORE:
-		r = strcmp(jsonin_text(a, "store"), jsonin_text(b, "store"));
-		break;
 	case ARB_BY_SINCE:
 	case ARB_N_ORDERS:
-		break;
+	default:
+		return 0;
 	}
-	if (!r)
-		r = larger_first(jsonin_u64(a, "since_ms"), jsonin_u64(b, "since_ms"));
-	return r ? r : -larger_first(jsonin_u64(a, "id"), jsonin_u64(b, "id"));
 }
 
 /* ---- contexts ---- */
@@ -108,15 +84,17 @@ static const struct table_column columns[] = {
 size_t arb_print_contexts(const struct admin *a, const struct json_object *partition,
 			  enum arb_order order, size_t most, bool narrow)
 {
+	const char *const by[] = {order == ARB_BY_STORE ? "store" : "key", "-since_ms", "id", NULL};
+	const struct json_object **items;
 	size_t n = jsonin_count(partition, "contexts"), shown = most && most < n ? most : n;
-	const struct json_object **items = calloc(n + 1, sizeof(const struct json_object *));
 	struct table t;
 
-	if (!items)
-		message_no_memory();
-	for (size_t i = 0; i < n; i++)
-		items[i] = jsonin_at(partition, "contexts", i);
-	qsort_r(items, n, sizeof(const struct json_object *), compare, &order);
+	for (size_t i = 0; i < n; i++) {
+		struct json_object *c = jsonin_at(partition, "contexts", i);
+
+		jsonmake_u64(c, "key", key_of(c, order));
+	}
+	items = jsonin_sorted(partition, "contexts", by, &n);
 	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));
 	if (narrow)
 		table_hide_wide(&t);

@@ -176,15 +176,6 @@ int asking_query(const struct admin *a, enum shmstore_query what, struct json_ob
 	return asking_close(c, partition, r);
 }
 
-int asking_watched(const struct json_object *document, const char *name, const char *consequence)
-{
-	if (jsonin_flag(jsonin_object(document, name), "enabled"))
-		return ADMIN_OK;
-	message_say("%s", consequence);
-	message_hint("set pressure { enabled = yes } in shmstored.conf, and start it again");
-	return ADMIN_FAILED;
-}
-
 static void show_to_people(const struct json_object *document, const struct asking_view *view)
 {
 	if (view->document)
@@ -206,13 +197,22 @@ int asking_show(const struct admin *a, enum shmstore_query what, const struct as
 
 	if (status)
 		return status;
+	const struct json_object *o =
+		view->watched ? jsonin_object(document, view->watched) : document;
 	if (view->judge)
 		status = view->judge(document);
+	if (view->watched && !jsonin_flag(o, "enabled")) {
+		message_say("%s", view->unless);
+		message_hint(
+			"set pressure { enabled = yes } in shmstored.conf, and start it again");
+		status = ADMIN_FAILED;
+	}
 	if (a->json) {
 		json_print(document);
 		return status;
 	}
-	show_to_people(document, view);
+	if (!view->watched || status == ADMIN_OK)
+		show_to_people(o, view);
 	jsonin_free(document);
 	return status;
 }

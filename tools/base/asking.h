@@ -46,15 +46,15 @@ int asking_query(const struct admin *a, enum shmstore_query what, struct json_ob
 /* How a command shows an answer to people. All but arg are optional. */
 struct asking_view {
 	int (*judge)(const struct json_object *document); /* the exit status that it stands for */
+	/* The member that is shown of the document: where its "enabled" is not true, the daemon
+	 * does not watch the host's memory, and the command fails with what follows from that. */
+	const char *watched, *unless;
 	/* prints what it says as a whole */
 	void (*document)(const struct json_object *document, void *arg);
 	/* and each partition, under its heading */
 	void (*partition)(const struct json_object *partition, void *arg);
 	void *arg;
 };
-/* For judge: ADMIN_OK where "enabled" of the document's member of that name is true; else it says
- * what follows from that. */
-int asking_watched(const struct json_object *document, const char *name, const char *consequence);
 /* Asks, and shows the answer: in JSON as it is, or as view says. Returns the exit status. */
 int asking_show(const struct admin *a, enum shmstore_query what, const struct asking_view *view);
 /* Says why a request failed. what: what was asked about; NULL: the daemon. Returns ADMIN_FAILED. */

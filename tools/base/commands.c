@@ -5,7 +5,6 @@
  */
 #include "commands.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "message.h"
@@ -17,6 +16,11 @@ struct first_pass {
 	const char *name; /* NULL = none was given */
 	int next;         /* index of what follows it */
 };
+
+static const char *kind_of(const struct commands *c)
+{
+	return *c->of ? "subcommand" : "command";
+}
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): argp's type */
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -35,7 +39,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case ARGP_KEY_NO_ARGS:
 		message_say("%s%sno %s given; \"" ADMIN_NAME " help%s%s\" lists them", c->of,
-			    *c->of ? ": " : "", c->kind, *c->of ? " " : "", c->of);
+			    *c->of ? ": " : "", kind_of(c), *c->of ? " " : "", c->of);
 		argp_state_help(state, stderr, ARGP_HELP_SHORT_USAGE | ARGP_HELP_EXIT_ERR);
 		return 0;
 	default:
@@ -55,7 +59,7 @@ static char *help_filter(int key, const char *text, void *input)
 	FILE *f = open_memstream(&list, &size);
 	if (!f)
 		return NULL;
-	fprintf(f, "%s:\n", c->heading);
+	fputs(*c->of ? "Subcommands:\n" : "Commands:\n", f);
 	for (const struct admin_command *one = c->list; one->name; one++) {
 		snprintf(usage, sizeof(usage), "%s %s", one->name, one->arguments);
 		fprintf(f, "  %-22s %s\n", usage, one->summary);
@@ -72,16 +76,18 @@ int commands_run(const struct commands *c, const char *name, struct admin *a, in
 			return one->run(a, argc, argv);
 	}
 	message_say("%s%s%s: no such %s; \"" ADMIN_NAME " help%s%s\" lists them", c->of,
-		    *c->of ? " " : "", name, c->kind, *c->of ? " " : "", c->of);
+		    *c->of ? " " : "", name, kind_of(c), *c->of ? " " : "", c->of);
 	return ADMIN_USAGE;
 }
 
 int commands_read(const struct commands *c, struct admin *a, int argc, char **argv)
 {
-	const struct argp argp = {NULL,        parse, c->usage, c->help, options_children,
-				  help_filter, NULL};
+	char usage[64];
+	const struct argp argp = {NULL, parse, usage, c->help, options_children, help_filter, NULL};
 	struct first_pass first = {.admin = a, .commands = c};
 
+	snprintf(usage, sizeof(usage), "%s%s [ARGUMENT...]", c->of,
+		 *c->of ? " SUBCOMMAND" : "COMMAND");
 	argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &first);
 	if (!first.name)
 		return ADMIN_USAGE;

@@ -4,16 +4,13 @@
 #ifndef COMMANDS_H
 #define COMMANDS_H
 
-#include <argp.h>
-
 #include "admin.h"
 
 struct commands {
 	const struct admin_command *list; /* ends with a NULL name */
-	const char *kind, *heading;       /* "command", "Commands" */
-	const char *of; /* the command whose subcommands they are; "" = the program's own */
-	const char *usage, *help; /* as in OPTIONS_ARGP() */
-	const char *tail;         /* what --help says below the list */
+	const char *of;   /* the command whose subcommands they are; "" = the program's own */
+	const char *help; /* as of a struct command_line */
+	const char *tail; /* what --help says below the list */
 };
 
 /* Runs the command called name with argv, or says that there is none. Its exit status. */

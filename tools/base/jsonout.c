@@ -77,17 +77,9 @@ void json_stream_item(struct json_object *item, bool first)
 	json_object_put(item);
 }
 
-void json_stream_end(struct json_object *more)
+void json_stream_end(void)
 {
-	putchar(']');
-	if (more) {
-		const char *text = text_of(more, PLAIN);
-
-		if (strlen(text) > 2) /* not {} */
-			printf(",%.*s", (int)(strlen(text) - 2), text + 1);
-		json_object_put(more);
-	}
-	puts("}");
+	puts("]}");
 }
 
 void json_raw_begin(struct json_object *o, const char *name)

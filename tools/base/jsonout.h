@@ -23,12 +23,10 @@ void json_say(const struct admin *a, struct json_object *o, const char *text);
 /* Prints o on one line whatever the output is, at once, and frees it. */
 void json_print_line(struct json_object *o);
 
-/* A list of any length, printed item by item: begin, items, end; members may be added to the end.
- */
+/* An object of one list of any length, printed item by item: begin, items, end. */
 void json_stream_begin(const char *name);
 void json_stream_item(struct json_object *item, bool first);
-/* Adds the members of more (may be NULL) behind the list and ends the object. Frees more. */
-void json_stream_end(struct json_object *more);
+void json_stream_end(void);
 
 /* Prints o (and frees it) but for its end, with one more member, a string: whose text the caller
  * prints; then ends it. */

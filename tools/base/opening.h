@@ -17,6 +17,12 @@ bool opening_path(const struct admin *a, char ret_path[PATH_MAX]);
 unsigned opening_flags(const struct admin *a);
 /* 0, or the command's exit status once everything is said. */
 int opening_partition(const struct admin *a, struct shmstore_partition **ret);
+static inline void opening_give_back(struct shmstore_partition **p)
+{
+	shmstore_partition_unref(*p);
+}
+/* A local that gives its partition back, if it has one. */
+#define _partition_ __attribute__((cleanup(opening_give_back)))
 /* Says why the partition at path cannot be opened or made. Returns ADMIN_FAILED. */
 int opening_explain(const struct admin *a, const char *path, int error);
 #define OPENING_MARKER_VERSION 1u /* the one that the library knows: partition.h */

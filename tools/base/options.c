@@ -16,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "human.h"
 #include "message.h"
 
 /* The command being parsed, as its usage, which begins with its name; NULL = none yet. */
@@ -119,8 +120,9 @@ void options_usage(const struct argp_state *state, const char *format, ...)
 	exit(ADMIN_USAGE);
 }
 
-uint64_t options_number(const struct argp_state *state, const char *option, const char *arg,
-			uint64_t least)
+/* A whole number of at least least. This and the others end the program where arg is none. */
+static uint64_t read_number(const struct argp_state *state, const char *option, const char *arg,
+			    uint64_t least)
 {
 	char *end;
 
@@ -135,7 +137,8 @@ uint64_t options_number(const struct argp_state *state, const char *option, cons
 	return value;
 }
 
-double options_interval(const struct argp_state *state, const char *arg)
+/* Of --interval: a number of seconds between 0.05 and a day. */
+static double read_interval(const struct argp_state *state, const char *arg)
 {
 	char *end;
 
@@ -147,8 +150,9 @@ double options_interval(const struct argp_state *state, const char *arg)
 	return seconds;
 }
 
-size_t options_one_of(const struct argp_state *state, const char *option, const char *arg,
-		      const char *const *names, size_t n)
+/* Which one of n names, some of which may be NULL. */
+static size_t read_word(const struct argp_state *state, const char *option, const char *arg,
+			const char *const *names, size_t n)
 {
 	char list[256] = "";
 	size_t used = 0;
@@ -165,7 +169,8 @@ size_t options_one_of(const struct argp_state *state, const char *option, const 
 	options_usage(state, "%s %s: is none of %s", option, arg, list);
 }
 
-uid_t options_user(const struct argp_state *state, const char *arg)
+/* A user's name or number. */
+static uid_t read_user(const struct argp_state *state, const char *arg)
 {
 	const struct passwd *pw = getpwnam(arg);
 	char *end;
@@ -193,6 +198,7 @@ static void set_option(const struct argp_state *state, const struct options_row 
 		       char *arg)
 {
 	char name[32];
+	uint64_t bytes;
 
 	snprintf(name, sizeof(name), "--%s", o->name);
 	switch (o->kind) {
@@ -203,13 +209,18 @@ static void set_option(const struct argp_state *state, const struct options_row 
 		*(unsigned *)at |= (unsigned)o->value;
 		return;
 	case OPTIONS_NUMBER:
-		*(uint64_t *)at = options_number(state, name, arg, o->value);
+		*(uint64_t *)at = read_number(state, name, arg, o->value);
 		return;
 	case OPTIONS_UNSIGNED:
-		*(unsigned *)at = (unsigned)options_number(state, name, arg, o->value);
+		*(unsigned *)at = (unsigned)read_number(state, name, arg, o->value);
 		return;
 	case OPTIONS_WORD:
-		*(size_t *)at = options_one_of(state, name, arg, o->words, o->n_words);
+		*(size_t *)at = read_word(state, name, arg, o->words, o->n_words);
+		return;
+	case OPTIONS_SIZE:
+		if (!human_parse(arg, (uint64_t)1 << 40, &bytes))
+			options_usage(state, "%s %s: is no size, such as 8G or 50%%", name, arg);
+		*(const char **)at = arg;
 		return;
 	case OPTIONS_TEXT:
 		*(const char **)at = arg;
@@ -218,17 +229,16 @@ static void set_option(const struct argp_state *state, const struct options_row 
 		*(unsigned *)at = (unsigned)o->value;
 		return;
 	case OPTIONS_SMALL:
-		if (options_number(state, name, arg, 0) > o->value)
+		if (read_number(state, name, arg, 0) > o->value)
 			options_usage(state, "%s %s: is more than %" PRIu64, name, arg, o->value);
-		*(int *)at = (int)options_number(state, name, arg, 0);
+		*(int *)at = (int)read_number(state, name, arg, 0);
 		return;
 	case OPTIONS_SECONDS:
-		*(double *)at = options_interval(state, arg);
+		*(double *)at = read_interval(state, arg);
 		return;
 	case OPTIONS_USER:
-		*(uid_t *)at = options_user(state, arg);
+		*(uid_t *)at = read_user(state, arg);
 		return;
-	case OPTIONS_OWN:
 	default:
 		return;
 	}
@@ -239,7 +249,7 @@ static error_t read_own(int key, char *arg, const struct argp_state *state)
 	const struct command_line *line = state->input;
 
 	for (size_t i = 0; line->options && line->options[i].name; i++) {
-		if (key_of(line, i) != key || line->options[i].kind == OPTIONS_OWN)
+		if (key_of(line, i) != key)
 			continue;
 		set_option(state, &line->options[i], (char *)line->own + line->options[i].off, arg);
 		return 0;
@@ -247,7 +257,7 @@ static error_t read_own(int key, char *arg, const struct argp_state *state)
 	return ARGP_ERR_UNKNOWN;
 }
 
-error_t options_common(int key, char *arg, struct argp_state *state)
+static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct command_line *line = state->input;
 	size_t n_names = 0;
@@ -272,26 +282,27 @@ error_t options_common(int key, char *arg, struct argp_state *state)
 	case ARGP_KEY_END:
 		if (line->names && line->n_args + line->n_many < line->n_needed)
 			options_usage(state, "%s is missing", line->names[line->n_args]);
+		if (line->check)
+			line->check(state, line);
 		return 0;
 	default:
 		return read_own(key, arg, state);
 	}
 }
 
-void options_parse(const struct argp *argp, struct command_line *line, int argc, char **argv)
+void options_parse(struct command_line *line, int argc, char **argv)
 {
 	struct argp_option options[OPTIONS_MAX + 1] = {{NULL}};
-	struct argp all = *argp;
+	const struct argp argp = {options,          parse, line->usage, line->help,
+				  options_children, NULL,  NULL};
 
 	for (size_t i = 0; line->options && i < OPTIONS_MAX && line->options[i].name; i++) {
 		const struct options_row *o = &line->options[i];
 
 		options[i] = (struct argp_option){o->name, key_of(line, i), o->arg, 0, o->help, 0};
 	}
-	if (line->options)
-		all.options = options;
-	command = argp->args_doc;
-	error_t error = argp_parse(&all, argc, argv, 0, NULL, line);
+	command = line->usage;
+	error_t error = argp_parse(&argp, argc, argv, 0, NULL, line);
 
 	if (error) {
 		message_say("the command line cannot be read: %s", shmstore_strerror(error));

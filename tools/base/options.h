@@ -22,11 +22,11 @@ enum options_kind {
 	OPTIONS_UNSIGNED, /* an unsigned */
 	OPTIONS_WORD,     /* a size_t: which one of words (some may be NULL) */
 	OPTIONS_TEXT,     /* a const char * */
+	OPTIONS_SIZE,     /* the same, for human_parse(): it may be a part of something */
 	OPTIONS_VALUE,    /* an unsigned: value */
 	OPTIONS_SMALL,    /* an int, at most value */
-	OPTIONS_SECONDS,  /* a double: options_interval() */
+	OPTIONS_SECONDS,  /* a double: at least 0.05, at most a day */
 	OPTIONS_USER,     /* a uid_t */
-	OPTIONS_OWN,      /* the command's own parser takes it, by its key */
 };
 
 struct options_row {
@@ -41,15 +41,18 @@ struct options_row {
 	size_t n_words;
 };
 
-/* A command's arguments: the input of its argp. */
+/* What a command's arguments may be, and then are. */
 struct command_line {
 	struct admin *admin;
+	const char *usage, *help; /* what --help says: with \v before what goes below the options */
 	const char *const *names; /* of its arguments, NULL-terminated; NULL = it takes none */
 	size_t n_needed;          /* so many of them must be there */
 	bool many; /* the last of them may be repeated: those are in many_args, not in args */
-	/* its own, ended by one without a name; NULL: argp has them */
+	/* its own, ended by one without a name; NULL: it has none */
 	const struct options_row *options;
 	void *own; /* where they go */
+	/* looks at all of them together at the end, and calls options_usage(); NULL: need not */
+	void (*check)(const struct argp_state *state, const struct command_line *line);
 	size_t n_args;
 	const char *args[OPTIONS_ARGS_MAX];
 	size_t n_many;
@@ -61,30 +64,14 @@ void options_init(struct admin *a);
 /* Hands down to an argp: the options of every command. The parser must give the struct admin to its
  * first child. */
 extern const struct argp_child options_children[];
-/* The argp of a command: its own options or NULL, their parser, its usage, and what --help says,
- * with \v before what goes below the options. */
-#define OPTIONS_ARGP(options, parser, usage, help)                         \
-	{                                                                  \
-		options, parser, usage, help, options_children, NULL, NULL \
+#define OPTIONS_LINE(a, usage_text, help_text, ...)                                   \
+	{                                                                             \
+		.admin = (a), .usage = (usage_text), .help = (help_text), __VA_ARGS__ \
 	}
-/* The parser of a command without options of its own; other parsers hand it what they do not know.
- */
-error_t options_common(int key, char *arg, struct argp_state *state);
 /* Reads argv. Ends the program with the usage on standard error where it is wrong. */
-void options_parse(const struct argp *argp, struct command_line *line, int argc, char **argv);
+void options_parse(struct command_line *line, int argc, char **argv);
 /* Says what is wrong with the command line and ends the program. */
 void options_usage(const struct argp_state *state, const char *format, ...)
 	__attribute__((format(printf, 2, 3), noreturn));
-/* The values of options: a whole number of at least least; a user's name or number. They end the
- * program where arg is none. */
-uint64_t options_number(const struct argp_state *state, const char *option, const char *arg,
-			uint64_t least);
-/* Of --interval: a number of seconds between 0.05 and a day. Does not return where it is none. */
-double options_interval(const struct argp_state *state, const char *arg);
-/* Of an option that takes one of n names, some of which may be NULL: its number. Does not return
- * where it is none of them. */
-size_t options_one_of(const struct argp_state *state, const char *option, const char *arg,
-		      const char *const *names, size_t n);
-uid_t options_user(const struct argp_state *state, const char *arg);
 
 #endif

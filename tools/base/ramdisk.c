@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +23,8 @@
 #include "mountinfo.h"
 #include "opening.h"
 #include "shellword.h"
+
+#define OPTIONS_SIZE 256u
 
 uint64_t ramdisk_inodes(uint64_t size)
 {
@@ -96,17 +97,16 @@ static unsigned long mount_flags(const char *path)
 	return found;
 }
 
-static void append(char *data, size_t size, const char *format, ...)
-	__attribute__((format(printf, 3, 4)));
-static void append(char *data, size_t size, const char *format, ...)
+/* What a new tmpfs and a resized one have in common, each option behind a comma. */
+static void format_options(const struct ramdisk *disk, const char *huge, char ret[OPTIONS_SIZE])
 {
-	size_t used = strlen(data);
-	va_list args;
+	char size[64] = "";
 
-	va_start(args, format);
-	// NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): it is not
-	vsnprintf(data + used, size - used, format, args);
-	va_end(args);
+	if (disk->size)
+		snprintf(size, sizeof(size), ",size=%" PRIu64 ",nr_inodes=%" PRIu64, disk->size,
+			 ramdisk_inodes(disk->size));
+	snprintf(ret, OPTIONS_SIZE, "%s%s%s%s%s", size, huge ? ",huge=" : "", huge ? huge : "",
+		 disk->mpol ? ",mpol=" : "", disk->mpol ? disk->mpol : "");
 }
 
 static int explain_mount(const struct ramdisk *disk, const char *data, int error)
@@ -128,15 +128,10 @@ static int explain_mount(const struct ramdisk *disk, const char *data, int error
 
 static int resize(const struct ramdisk *disk)
 {
-	char data[256] = "";
+	char options[OPTIONS_SIZE], *data = options;
 
-	if (disk->size)
-		append(data, sizeof(data), "size=%" PRIu64 ",nr_inodes=%" PRIu64, disk->size,
-		       ramdisk_inodes(disk->size));
-	if (disk->huge)
-		append(data, sizeof(data), "%shuge=%s", *data ? "," : "", disk->huge);
-	if (disk->mpol)
-		append(data, sizeof(data), "%smpol=%s", *data ? "," : "", disk->mpol);
+	format_options(disk, disk->huge, options);
+	data += *data == ',';
 	if (mount("shmstore", disk->path, NULL, MS_REMOUNT | mount_flags(disk->path), data) < 0)
 		return explain_mount(disk, data, errno);
 	return RAMDISK_RESIZED;
@@ -144,7 +139,7 @@ static int resize(const struct ramdisk *disk)
 
 static int make(const struct ramdisk *disk)
 {
-	char data[256] = "";
+	char options[OPTIONS_SIZE], data[64 + OPTIONS_SIZE];
 	bool made = mkdir(disk->path, 0700) == 0;
 
 	if (!made && errno != EEXIST) {
@@ -154,13 +149,9 @@ static int make(const struct ramdisk *disk)
 				     shellword(disk->path));
 		return -1;
 	}
-	append(data, sizeof(data), "mode=%s,uid=%u,gid=%u,huge=%s", disk->shared ? "1777" : "0700",
-	       disk->uid, disk->gid, disk->huge ? disk->huge : "within_size");
-	if (disk->size)
-		append(data, sizeof(data), ",size=%" PRIu64 ",nr_inodes=%" PRIu64, disk->size,
-		       ramdisk_inodes(disk->size));
-	if (disk->mpol)
-		append(data, sizeof(data), ",mpol=%s", disk->mpol);
+	format_options(disk, disk->huge ? disk->huge : "within_size", options);
+	snprintf(data, sizeof(data), "mode=%s,uid=%u,gid=%u%s", disk->shared ? "1777" : "0700",
+		 disk->uid, disk->gid, options);
 	if (mount("shmstore", disk->path, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, data) < 0) {
 		int error = errno;
 		if (made)

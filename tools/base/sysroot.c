@@ -88,22 +88,13 @@ bool sysroot_exists(const struct admin *a, const char *path)
 	return exists;
 }
 
-bool sysroot_meminfo(const struct admin *a, const char *name, uint64_t *ret_bytes)
+int sysroot_memory(const struct admin *a, bool count_swap, struct memsource_reading *ret)
 {
-	char *text = sysroot_read(a, "/proc/meminfo");
-	size_t size = strlen(name);
-	uint64_t kib;
-	bool found = false;
+	char *proc = sysroot_path(a, "/proc"), *cgroup = sysroot_path(a, "/sys/fs/cgroup");
+	const struct memsource_config config = {proc, cgroup, count_swap};
+	int r = memsource_read(&config, ret);
 
-	for (const char *line = text; line && *line;
-	     line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
-		if (strncmp(line, name, size) == 0 && line[size] == ':' &&
-		    parse_number(line + size + 1, &kib)) {
-			*ret_bytes = kib * 1024;
-			found = true;
-			break;
-		}
-	}
-	free(text);
-	return found;
+	free(proc);
+	free(cgroup);
+	return r;
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "admin.h"
+#include "memsource.h"
 
 /* root + path on the heap. */
 char *sysroot_path(const struct admin *a, const char *path);
@@ -16,7 +17,7 @@ char *sysroot_read(const struct admin *a, const char *path);
 /* The decimal number that a file holds. */
 bool sysroot_number(const struct admin *a, const char *path, uint64_t *ret);
 bool sysroot_exists(const struct admin *a, const char *path);
-/* A line of /proc/meminfo ("MemTotal"), in bytes. */
-bool sysroot_meminfo(const struct admin *a, const char *name, uint64_t *ret_bytes);
+/* As memsource_read(). */
+int sysroot_memory(const struct admin *a, bool count_swap, struct memsource_reading *ret);
 
 #endif

@@ -12,7 +12,6 @@
 #include <libsmartcols/libsmartcols.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "human.h"
@@ -156,18 +155,6 @@ void table_size(struct table *t, size_t column, uint64_t bytes)
 	set_number(t, column, bytes);
 }
 
-void table_fill(struct table *t, size_t column, uint64_t used, uint64_t size)
-{
-	if (!size) {
-		table_text(t, column, "-");
-		return;
-	}
-	unsigned percent = (unsigned)((__uint128_t)used * 100 / size);
-	table_printf(t, column, "%u %%", percent);
-	if (percent >= 80)
-		table_color(t, column, percent >= 95 ? "red" : "yellow");
-}
-
 void table_count(struct table *t, size_t column, uint64_t n)
 {
 	table_printf(t, column, "%" PRIu64, n);
@@ -186,11 +173,6 @@ static int larger_first(struct libscols_cell *a, struct libscols_cell *b, void *
 
 	(void)arg;
 	return m > n ? -1 : m < n;
-}
-
-void table_hold(struct table *t)
-{
-	t->hold = true;
 }
 
 void table_sort(struct table *t, size_t column)
@@ -263,15 +245,20 @@ static bool add_up(const struct json_object *o, const char *text, uint64_t *ret)
 	return true;
 }
 
+/* How full it is, coloured where that is near to full; of a size of 0: no limit. */
 static void show_fill(struct table *t, size_t column, const struct json_object *o,
 		      const char *member)
 {
 	uint64_t used, size;
 
-	if (add_up(o, member, &used) && add_up(o, strchr(member, '/') + 1, &size))
-		table_fill(t, column, used, size);
-	else
+	if (!add_up(o, member, &used) || !add_up(o, strchr(member, '/') + 1, &size) || !size) {
 		table_text(t, column, "-");
+		return;
+	}
+	unsigned percent = (unsigned)((__uint128_t)used * 100 / size);
+	table_printf(t, column, "%u %%", percent);
+	if (percent >= 80)
+		table_color(t, column, percent >= 95 ? "red" : "yellow");
 }
 
 /* The value of member, which may begin with another one and a question mark. NULL: nothing. */

@@ -23,7 +23,7 @@ struct json_object;
 #define TABLE_UNLESS_0 (1u << 12)               /* 0 is shown as a missing member is */
 #define TABLE_WARN     (1u << 13)               /* what is not 0 is yellow */
 #define TABLE_STATE    (1u << 14)               /* coloured by its word */
-#define TABLE_FILL     (1u << 15 | TABLE_RIGHT) /* table_fill() */
+#define TABLE_FILL     (1u << 15 | TABLE_RIGHT) /* a part of another, in percent */
 
 struct table;
 struct table_column {
@@ -40,19 +40,6 @@ struct table_column {
 	void (*show)(struct table *t, size_t column, const struct json_object *o);
 };
 
-/*
- * Defines the columns of a table, the enumeration of their numbers, and how many there are: n, all
- * from one list, of X(ID, name, flags). NOLINTBEGIN(bugprone-macro-parentheses): they are names
- */
-#define TABLE_COLUMNS(columns, LIST, n) \
-	enum {                          \
-		LIST(TABLE_COLUMN_ID) n \
-	};                              \
-	static const struct table_column columns[] = {LIST(TABLE_COLUMN)}
-/* NOLINTEND(bugprone-macro-parentheses) */
-#define TABLE_COLUMN_ID(id, ...) id,
-#define TABLE_COLUMN(id, ...)    [id] = {__VA_ARGS__},
-
 struct table {
 	struct libscols_table *scols;
 	struct libscols_line *line; /* being filled */
@@ -60,7 +47,8 @@ struct table {
 	size_t n_columns;
 	size_t n_lines; /* not yet printed */
 	bool exact;     /* sizes in bytes */
-	bool hold;      /* all is printed at the end */
+	/* set by whoever sorts the table: nothing is printed before the end */
+	bool hold;
 };
 
 /* Ends the program where memory is out, as the others do. columns stay in use until table_finish().
@@ -99,8 +87,6 @@ void table_key(struct table *t, size_t column, const void *key, size_t key_size)
 void table_printf(struct table *t, size_t column, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 void table_size(struct table *t, size_t column, uint64_t bytes);
-/* used of size in percent, coloured where it is near to full; size 0: no limit. */
-void table_fill(struct table *t, size_t column, uint64_t used, uint64_t size);
 void table_count(struct table *t, size_t column, uint64_t n);
 /* A member of a document, in that form. */
 void table_figure(struct table *t, size_t column, struct json_object *value, enum figure_form form);
@@ -112,8 +98,6 @@ void table_store_state(struct table *t, size_t column, const struct json_object 
 void table_row_color(struct table *t, const char *color);
 /* The colour of a cell by name ("red", "yellow", "green", "bold"), seen on terminals only. */
 void table_color(struct table *t, size_t column, const char *color);
-/* From here on nothing is printed before the end, so that the table can be sorted. */
-void table_hold(struct table *t);
 /* Sorts what is not yet printed: by the text of a column, or of a column of numbers the largest
  * first. */
 void table_sort(struct table *t, size_t column);

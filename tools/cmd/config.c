@@ -88,19 +88,17 @@ static bool find_daemon(const struct admin *a, char path[PATH_MAX])
 
 int cmd_config(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "config",
+	struct command_line line =
+		OPTIONS_LINE(a, "config",
 			     "Shows which partition and which socket are in force, by what each "
-			     "was chosen, and the limits that "
-			     "the daemon holds.\v"
+			     "was chosen, and the limits that the daemon holds.\v"
 			     "What shmstored would make of its file: shmstored --check-config.");
-	struct command_line line = {.admin = a};
 	char partition[PATH_MAX], socket[PATH_MAX];
 	struct json_object *limits;
 	const char *from, *socket_from, *mode = getenv("SHMSTORE_DAEMON");
 	bool there;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	if (!opening_path(a, partition))
 		return ADMIN_FAILED;
 	from = by("-p", a->partition, "SHMSTORE_PARTITION");

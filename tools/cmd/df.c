@@ -61,17 +61,15 @@ static void print_text(const struct admin *a, const struct json_object *o)
 
 int cmd_df(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "df",
-			     "How full the partition is: space, inodes, stores, objects; and its "
-			     "disk tier, where it has one.");
-	struct command_line line = {.admin = a};
-	struct shmstore_partition *p;
+	struct command_line line = OPTIONS_LINE(a, "df",
+						"How full the partition is: space, inodes, stores, "
+						"objects; and its disk tier, where it has one.");
+	_partition_ struct shmstore_partition *p = NULL;
 	struct shmstore_partition_info info = {.size = sizeof(info)};
 	struct shmstore_usage usage;
 	static struct shmstore_tier_info tier;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
@@ -102,6 +100,5 @@ int cmd_df(struct admin *a, int argc, char **argv)
 	}
 	if (has_tier < 0)
 		status = tierstate_explain(p, has_tier);
-	shmstore_partition_unref(p);
 	return status;
 }

@@ -9,32 +9,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "figure.h"
+#include "jsonin.h"
 #include "jsonout.h"
 #include "keytext.h"
 #include "opening.h"
 #include "options.h"
-
-static void print_json(const struct doctor *d, const size_t counts[3])
-{
-	struct json_object *o = jsonmake_new();
-
-	jsonmake_prose(o, "partition", d->path);
-	jsonmake_flag(o, "initialised", d->p != NULL);
-	struct json_object *list = jsonmake_child(o, "findings", jsonmake_new_list());
-	for (size_t i = 0; i < d->n_findings; i++) {
-		const struct doctor_finding *f = &d->findings[i];
-		struct json_object *item = jsonmake_new();
-		jsonmake_prose(item, "check", f->check);
-		jsonmake_prose(item, "level", doctor_level_name(f->level));
-		jsonmake_prose(item, "found", f->found);
-		jsonmake_prose(item, "fix", f->fix);
-		jsonmake_append(list, item);
-	}
-	jsonmake_u64(o, "n_ok", counts[DOCTOR_OK]);
-	jsonmake_u64(o, "n_warn", counts[DOCTOR_WARN]);
-	jsonmake_u64(o, "n_fail", counts[DOCTOR_FAIL]);
-	json_print(o);
-}
 
 /* Prints text in lines of at most width characters, all but the first indented. */
 static void print_wrapped(const char *text, size_t indent, size_t width)
@@ -51,9 +31,8 @@ static void print_wrapped(const char *text, size_t indent, size_t width)
 	puts(text);
 }
 
-static void print_text(const struct doctor *d, const size_t counts[3])
+static void print_text(const struct admin *a, const struct json_object *o)
 {
-	static const char *const colors[] = {"\033[32m", "\033[33m", "\033[31;1m"};
 	const size_t indent = 26;
 	struct winsize w;
 	size_t width = SIZE_MAX;
@@ -61,36 +40,39 @@ static void print_text(const struct doctor *d, const size_t counts[3])
 	if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 &&
 	    w.ws_col > indent + 30)
 		width = w.ws_col - indent;
-	for (size_t i = 0; i < d->n_findings; i++) {
-		const struct doctor_finding *f = &d->findings[i];
-		printf("%s%-6s%s%-20s", d->admin->color ? colors[f->level] : "",
-		       doctor_level_name(f->level), d->admin->color ? "\033[0m" : "", f->check);
+	for (size_t i = 0; i < jsonin_count(o, "findings"); i++) {
+		const struct json_object *f = jsonin_at(o, "findings", i);
+		const char *level = jsonin_text(f, "level"), *fix = jsonin_text(f, "fix");
+		const char *color = strcmp(level, "ok") == 0     ? "\033[32m"
+				    : strcmp(level, "warn") == 0 ? "\033[33m"
+								 : "\033[31;1m";
+
+		printf("%s%-6s%s%-20s", a->color ? color : "", level, a->color ? "\033[0m" : "",
+		       jsonin_text(f, "check"));
 		/* it may hold names of other people's making */
-		char *found = keytext_new(f->found, strlen(f->found));
+		char *found = keytext_new(jsonin_text(f, "found"), strlen(jsonin_text(f, "found")));
 		print_wrapped(found, indent, width);
 		free(found);
-		if (*f->fix) /* never wrapped: it is there to be copied */
-			printf("%*s$ %s\n", (int)indent, "", f->fix);
+		if (*fix) /* never wrapped: it is there to be copied */
+			printf("%*s$ %s\n", (int)indent, "", fix);
 	}
-	printf("\n%s: %zu ok, %zu warnings, %zu failed\n", d->path, counts[DOCTOR_OK],
-	       counts[DOCTOR_WARN], counts[DOCTOR_FAIL]);
+	putchar('\n');
+	figure_print(o, false, "{partition}: {n_ok} ok, {n_warn} warnings, {n_fail} failed\n");
 }
 
 int cmd_doctor(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "doctor",
+	struct command_line line = OPTIONS_LINE(
+		a, "doctor",
 		"Checks the partition's file system, the host's limits and settings, and what the "
-		"kernel can do, and "
-		"says for each thing that is wrong which command mends it. Works before there is a "
-		"partition, too.\v"
+		"kernel can do, and says for each thing that is wrong which command mends it. "
+		"Works before there is a partition, too.\v"
 		"Exit status 1 if anything failed; warnings are not failures. Changes nothing.");
-	struct command_line line = {.admin = a};
 	static struct doctor d;
 	char path[PATH_MAX];
-	size_t counts[3] = {0, 0, 0};
+	struct json_object *o;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	if (!opening_path(a, path))
 		return ADMIN_FAILED;
 	doctor_init(&d, a, path);
@@ -99,12 +81,14 @@ int cmd_doctor(struct admin *a, int argc, char **argv)
 	doctor_check_kernel(&d);
 	doctor_check_daemon(&d);
 	doctor_check_tier(&d);
-	for (size_t i = 0; i < d.n_findings; i++)
-		counts[d.findings[i].level]++;
-	if (a->json)
-		print_json(&d, counts);
-	else
-		print_text(&d, counts);
+	o = jsonmake_new();
+	jsonmake_prose(o, "partition", path);
+	jsonmake_flag(o, "initialised", d.p != NULL);
+	jsonmake_child(o, "findings", d.findings);
+	jsonmake_u64(o, "n_ok", d.counts[DOCTOR_OK]);
+	jsonmake_u64(o, "n_warn", d.counts[DOCTOR_WARN]);
+	jsonmake_u64(o, "n_fail", d.counts[DOCTOR_FAIL]);
+	json_show(a, o, print_text);
 	doctor_deinit(&d);
-	return counts[DOCTOR_FAIL] ? ADMIN_FAILED : ADMIN_OK;
+	return d.counts[DOCTOR_FAIL] ? ADMIN_FAILED : ADMIN_OK;
 }

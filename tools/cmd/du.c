@@ -169,34 +169,30 @@ int cmd_du(struct admin *a, int argc, char **argv)
 		 OPTIONS_WORD, offsetof(OF, sort), .words = sorts, .n_words = N_COLUMNS},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "du",
+	struct du du = {.admin = a};
+	struct command_line line = OPTIONS_LINE(
+		a, "du",
 		"What each store holds.\v"
 		"LINKED is all that a store links; an object of several stores counts in each of "
-		"them, but once in "
-		"the total. PSS shares it out by links and adds up. USS is what would be freed if "
-		"the store went "
-		"now. LEASED are leases whose object it links no longer. POOL is memory kept for "
-		"the next puts, "
-		"STRANDED "
-		"the part of it in pages of which small objects have the rest. MAPPED are live "
-		"views, AGE is that of "
-		"the store. On a partition with a disk tier, DEMOTED is what a store's objects "
-		"there take in memory when they come back; until then they count in OBJECTS only.");
-	struct du du = {.admin = a};
-	struct command_line line = {.admin = a, .options = options, .own = &du};
+		"them, but once in the total. PSS shares it out by links and adds up. USS is what "
+		"would be freed if the store went now. LEASED are leases whose object it links no "
+		"longer. POOL is memory kept for the next puts, STRANDED the part of it in pages "
+		"of which small objects have the rest. MAPPED are live views, AGE is that of the "
+		"store. On a partition with a disk tier, DEMOTED is what a store's objects there "
+		"take in memory when they come back; until then they count in OBJECTS only.",
+		.options = options, .own = &du);
 	struct shmstore_books_total total = {.size = sizeof(total)};
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	char tier[PATH_MAX];
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
 	du.stores = table_or_list(&du.table, a, columns, N_COLUMNS);
 	if (!a->json && !tierstate_directory(p, tier))
 		table_hide(&du.table, "DEMOTED");
-	table_hold(&du.table);
+	du.table.hold = true;
 	progress_begin("du");
 	int r = shmstore_partition_books(p, add, &du, &total);
 	progress_end();
@@ -213,11 +209,9 @@ int cmd_du(struct admin *a, int argc, char **argv)
 		if (du.n_unknown)
 			status = message_fail(shmstore_partition_path(p),
 					      "of %llu stores it cannot be told whether their "
-					      "owners live: their locks "
-					      "cannot be tried%s",
+					      "owners live: their locks cannot be tried%s",
 					      (unsigned long long)du.n_unknown,
 					      message_refused(-EPERM));
 	}
-	shmstore_partition_unref(p);
 	return status;
 }

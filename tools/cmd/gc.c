@@ -112,7 +112,7 @@ static int collect(struct gc *gc, struct shmstore_partition *p)
 static int collect_at(struct gc *gc, const char *path)
 {
 	char marker[2 * PATH_MAX + 16];
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	struct stat st;
 
 	snprintf(marker, sizeof(marker), "%s/.shmstore", path);
@@ -124,9 +124,7 @@ static int collect_at(struct gc *gc, const char *path)
 		return opening_explain(gc->admin, path, r);
 	if (!gc->admin->json)
 		printf("%s:\n", path);
-	int status = collect(gc, p);
-	shmstore_partition_unref(p);
-	return status;
+	return collect(gc, p);
 }
 
 static int collect_below(struct gc *gc, const char *point)
@@ -185,24 +183,19 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 		 OPTIONS_FLAG, offsetof(OF, all)},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "gc",
-			     "Removes what dead processes left: their stores (unless they are kept "
-			     "ones), expired leases, "
-			     "half-made files, addresses of stores that are gone, and tier files "
-			     "that no name leads to. Live "
-			     "processes are not disturbed; what is unsure stays.");
 	struct gc gc = {.admin = a};
-	struct command_line line = {.admin = a, .options = options, .own = &gc};
-	struct shmstore_partition *p;
+	struct command_line line =
+		OPTIONS_LINE(a, "gc",
+			     "Removes what dead processes left: their stores (unless they are kept "
+			     "ones), expired leases, half-made files, addresses of stores that are "
+			     "gone, and tier files that no name leads to. Live processes are not "
+			     "disturbed; what is unsure stays.",
+			     .options = options, .own = &gc);
+	_partition_ struct shmstore_partition *p = NULL;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	if (gc.all)
 		return collect_all(&gc);
 	int status = opening_partition(a, &p);
-	if (status)
-		return status;
-	status = collect(&gc, p);
-	shmstore_partition_unref(p);
-	return status;
+	return status ? status : collect(&gc, p);
 }

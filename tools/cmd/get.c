@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -156,7 +155,7 @@ static bool find(struct get *get, const struct shmstore_view *view)
 
 static int run(struct get *get)
 {
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	struct shmstore *s;
 	struct shmstore_view *view = NULL;
 
@@ -175,18 +174,17 @@ static int run(struct get *get)
 		shmstore_view_unref(view);
 		shmstore_close(s);
 	}
-	shmstore_partition_unref(p);
 	return status;
 }
 
-static int get_main(struct admin *a, int argc, char **argv, const struct argp *argp,
-		    const char *const *names)
+static int get_main(struct admin *a, int argc, char **argv, const char *const *names,
+		    const char *usage, const char *help)
 {
 	static struct get get;
-	struct command_line line = {
-		.admin = a, .names = names, .n_needed = 2, .options = options, .own = &get};
+	struct command_line line = OPTIONS_LINE(a, usage, help, .names = names, .n_needed = 2,
+						.options = options, .own = &get);
 
-	options_parse(argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	get.admin = a;
 	get.store = line.args[0];
 	get.key_text = line.args[1];
@@ -196,24 +194,19 @@ static int get_main(struct admin *a, int argc, char **argv, const struct argp *a
 
 int cmd_get(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "get STORE KEY [FILE]",
+	return get_main(
+		a, argc, argv, (const char *const[]){"STORE", "KEY", "FILE", NULL},
+		"get STORE KEY [FILE]",
 		"Writes the bytes of one buffer of an object to FILE, or to standard output where "
-		"it is missing or "
-		"\"-\".\v"
+		"it is missing or \"-\".\v"
 		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.");
-
-	return get_main(a, argc, argv, &argp, (const char *const[]){"STORE", "KEY", "FILE", NULL});
 }
 
 int cmd_cat(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "cat STORE KEY",
+	return get_main(
+		a, argc, argv, (const char *const[]){"STORE", "KEY", NULL}, "cat STORE KEY",
 		"Writes the bytes of one buffer of an object to standard output; with --json, in "
-		"base64 as "
-		"\"data\".\v"
+		"base64 as \"data\".\v"
 		"KEY is the key's text; bytes that cannot be typed are \\xNN, as ls shows them.");
-
-	return get_main(a, argc, argv, &argp, (const char *const[]){"STORE", "KEY", NULL});
 }

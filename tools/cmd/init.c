@@ -5,13 +5,10 @@
  * --owner the partition is made with that user's rights, so that everything in it is that user's.
  */
 #include <errno.h>
-#include <grp.h>
-#include <inttypes.h>
 #include <libgen.h>
 #include <linux/magic.h>
 #include <pwd.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -50,8 +47,9 @@ static uint64_t ram_size(void)
 static const char *const huge_words[] = {"within_size", "never", "advise", "always"};
 #define N_HUGE (sizeof(huge_words) / sizeof(huge_words[0]))
 
-static void finish_options(const struct argp_state *state, struct init *init)
+static void check(const struct argp_state *state, const struct command_line *line)
 {
+	struct init *init = line->own;
 	struct ramdisk *disk = &init->disk;
 	const struct passwd *pw = init->owner != NO_OWNER ? getpwuid(init->owner) : NULL;
 
@@ -67,15 +65,6 @@ static void finish_options(const struct argp_state *state, struct init *init)
 	}
 	if ((init->flags & SHMSTORE_ALLOW_DISK) && (disk->size || disk->huge || disk->mpol))
 		options_usage(state, "--allow-disk does not go with --size, --huge or --mpol");
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	const struct command_line *line = state->input;
-
-	if (key == ARGP_KEY_END)
-		finish_options(state, line->own);
-	return options_common(key, arg, state);
 }
 
 static bool is_tmpfs(const char *path)
@@ -212,24 +201,22 @@ int cmd_init(struct admin *a, int argc, char **argv)
 		{"owner", 0, "USER", "as root: for that user", OPTIONS_USER, offsetof(OF, owner)},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, parse, "init",
-			     "Makes the partition: an empty or missing directory on a tmpfs. With "
-			     "--size or --huge, as root, it "
-			     "gets a tmpfs of its own, with huge=within_size unless told "
-			     "otherwise; run again, it resizes it.\v"
-			     "The directory of a default partition is made in /dev/shm, whose huge "
-			     "pages are off: a mount of its "
-			     "own is several times faster.");
 	char path[PATH_MAX];
 	struct init init = {.disk = {.path = path, .uid = geteuid(), .gid = getegid()},
 			    .huge = N_HUGE,
 			    .owner = NO_OWNER};
-	struct command_line line = {.admin = a, .options = options, .own = &init};
+	struct command_line line =
+		OPTIONS_LINE(a, "init",
+			     "Makes the partition: an empty or missing directory on a tmpfs. With "
+			     "--size or --huge, as root, it gets a tmpfs of its own, with "
+			     "huge=within_size unless told otherwise; run again, it resizes it.\v"
+			     "The directory of a default partition is made in /dev/shm, whose huge "
+			     "pages are off: a mount of its own is several times faster.",
+			     .options = options, .own = &init, .check = check);
 	struct shmstore_partition_info info = {.size = sizeof(info)};
-	struct shmstore_partition *p = NULL;
+	_partition_ struct shmstore_partition *p = NULL;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	if (!opening_path(a, path))
 		return ADMIN_FAILED;
 	int status = create(a, &init, &p);
@@ -243,6 +230,5 @@ int cmd_init(struct admin *a, int argc, char **argv)
 		fflush(stdout);
 		warn(&info);
 	}
-	shmstore_partition_unref(p);
 	return status;
 }

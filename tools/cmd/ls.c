@@ -7,8 +7,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "fields.h"
@@ -183,25 +181,21 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		 OPTIONS_WORD, offsetof(OF, sort), .words = sorts, .n_words = N_COLUMNS},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "ls [STORE]",
-		"Lists the objects of STORE (a name, or the store's path), or of all stores.\v"
-		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is "
-		"shared. N is the "
-		"number of buffers. WHERE is memory, tier (moved to the disk until somebody gets "
-		"it), pinned (in "
-		"memory, and stays there), or packed (in memory, one of many in a segment). LINKS "
-		"counts the object's "
-		"names in all stores and its leases. AGE is the "
-		"time since it was written, of which packed objects tell nothing; the total counts "
-		"an object in each "
-		"of its stores.");
 	static const char *const names[] = {"STORE", NULL};
 	struct ls ls = {.admin = a, .sort = N_COLUMNS};
-	struct command_line line = {.admin = a, .names = names, .options = options, .own = &ls};
-	struct shmstore_partition *p;
+	struct command_line line = OPTIONS_LINE(
+		a, "ls [STORE]",
+		"Lists the objects of STORE (a name, or the store's path), or of all stores.\v"
+		"HEADER and BUFFER are the sizes of the ticket: all that is copied and all that is "
+		"shared. N is the number of buffers. WHERE is memory, tier (moved to the disk "
+		"until somebody gets it), pinned (in memory, and stays there), or packed (in "
+		"memory, one of many in a segment). LINKS counts the object's names in all stores "
+		"and its leases. AGE is the time since it was written, of which packed objects "
+		"tell nothing; the total counts an object in each of its stores.",
+		.names = names, .options = options, .own = &ls);
+	_partition_ struct shmstore_partition *p = NULL;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
@@ -215,7 +209,7 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 	status = list_all(&ls, p, line.args[0]);
 	progress_end();
 	if (a->json)
-		json_stream_end(NULL);
+		json_stream_end();
 	else
 		finish(&ls);
 	if (ls.n_unreadable) {
@@ -230,6 +224,5 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		message_hint("to see what is wrong with them: " ADMIN_NAME " -p %s verify",
 			     shellword(shmstore_partition_path(p)));
 	}
-	shmstore_partition_unref(p);
 	return status;
 }

@@ -7,7 +7,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -256,20 +255,18 @@ static int put_into_store(struct put *put, struct shmstore_partition *p)
 
 int cmd_put(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "put STORE KEY [FILE]",
-			     "Makes an object with one buffer of FILE, or of standard input where "
-			     "it is missing or \"-\". A store "
-			     "that does not exist is made, and kept; a store that a live process "
-			     "owns is refused.\v"
-			     "KEY is the key's text; bytes that cannot be typed are \\xNN.");
 	static const char *const names[] = {"STORE", "KEY", "FILE", NULL};
 	static struct put put;
-	struct command_line line = {
-		.admin = a, .names = names, .n_needed = 2, .options = options, .own = &put};
-	struct shmstore_partition *p;
+	struct command_line line =
+		OPTIONS_LINE(a, "put STORE KEY [FILE]",
+			     "Makes an object with one buffer of FILE, or of standard input where "
+			     "it is missing or \"-\". A store that does not exist is made, and "
+			     "kept; a store that a live process owns is refused.\v"
+			     "KEY is the key's text; bytes that cannot be typed are \\xNN.",
+			     .names = names, .n_needed = 2, .options = options, .own = &put);
+	_partition_ struct shmstore_partition *p = NULL;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	put.admin = a;
 	put.store = line.args[0];
 	put.key_text = line.args[1];
@@ -290,7 +287,6 @@ int cmd_put(struct admin *a, int argc, char **argv)
 		interrupt_finish();
 		if (status == ADMIN_OK)
 			report(&put);
-		shmstore_partition_unref(p);
 	}
 	if (put.fd != STDIN_FILENO)
 		close(put.fd);

@@ -35,27 +35,22 @@ static void print_partition(const struct json_object *p, void *arg)
 	if (!TABLE_LIST(a, columns, p, "limits"))
 		puts("no limits but the size of the file system");
 	if (jsonin_has(p, "watermark_high"))
-		figure_print(
-			p, a->bytes,
-			"watermarks: asks for bytes back above {watermark_high:size} until below "
-			"{watermark_low:size}\n");
+		figure_print(p, a->bytes,
+			     "watermarks: asks for bytes back above {watermark_high:size} until "
+			     "below {watermark_low:size}\n");
 }
 
 int cmd_quota(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "quota",
-			     "Shows the limits: of partitions, users, labels and stores.\v"
-			     "USED is taken, GRANTED is what stores may take without asking; both "
-			     "together never pass HARD. Above "
-			     "SOFT "
-			     "stores are asked to give back. WAITING and REFUSED count requests. "
-			     "\"*\" is the limit of all that "
-			     "have none "
-			     "of their own. To set one: " ADMIN_NAME " set user.1000.limit=4GiB");
-	struct command_line line = {.admin = a};
+	struct command_line line = OPTIONS_LINE(
+		a, "quota",
+		"Shows the limits: of partitions, users, labels and stores.\v"
+		"USED is taken, GRANTED is what stores may take without asking; both together "
+		"never pass HARD. Above SOFT stores are asked to give back. WAITING and REFUSED "
+		"count requests. \"*\" is the limit of all that have none of their own. To set "
+		"one: " ADMIN_NAME " set user.1000.limit=4GiB");
 	const struct asking_view view = {.partition = print_partition, .arg = a};
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	return asking_show(a, SHMSTORE_QUERY_QUOTA, &view);
 }

@@ -105,23 +105,20 @@ static void print(const struct admin *a, const struct json_object *document)
 
 int cmd_reap(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "reap STORE",
+	static const char *const names[] = {"STORE", NULL};
+	struct command_line line = OPTIONS_LINE(
+		a, "reap STORE",
 		"Has the daemon remove the dead store STORE (a name, or the store's path) now.\v"
 		"The daemon does so by itself when an owner dies; this is for seeing why one is "
-		"still there. A store "
-		"whose "
-		"owner lives, and a kept one, stays. Users may have their own stores reaped. "
-		"Without a daemon: "
-		"\"" ADMIN_NAME " gc\".");
-	static const char *const names[] = {"STORE", NULL};
-	struct command_line line = {.admin = a, .names = names, .n_needed = 1};
+		"still there. A store whose owner lives, and a kept one, stays. Users may have "
+		"their own stores reaped. Without a daemon: \"" ADMIN_NAME " gc\".",
+		.names = names, .n_needed = 1);
 	struct shmstore_client *c;
 	struct json_object *document;
 	char path[PATH_MAX], *json;
 	size_t n;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = asking_open(a, &c);
 	if (status)
 		return status;

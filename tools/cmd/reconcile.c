@@ -242,18 +242,16 @@ static int conclude(const struct shmstore_usage *u, const char *path)
 
 int cmd_reconcile(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "reconcile",
+	struct command_line line =
+		OPTIONS_LINE(a, "reconcile",
 			     "Accounts for every byte of the file system and names the processes "
-			     "that hold memory of deleted "
-			     "objects.\v"
+			     "that hold memory of deleted objects.\v"
 			     "Exit status 1 if the residual is not 0.");
-	struct command_line line = {.admin = a};
 	struct json_object *found, *holders;
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	struct shmstore_usage usage;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
@@ -270,6 +268,5 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 		status = conclude(&usage, shmstore_partition_path(p));
 	}
 	jsonin_free(found);
-	shmstore_partition_unref(p);
 	return status;
 }

@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <shmstore/inspect.h>
-#include <stdio.h>
 
 #include "jsonout.h"
 #include "message.h"
@@ -89,19 +88,16 @@ static int count(const struct shmstore_object_info *info, void *arg)
 
 static void report(const struct rm *rm, const char *partition, bool whole)
 {
-	if (rm->admin->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "partition", partition);
-		jsonmake_prose(o, "store", rm->store);
-		jsonmake_flag(o, "removed_store", whole);
-		jsonmake_child(o, "removed", rm->keys);
-		json_print(o);
-	} else if (whole) {
-		printf("%s: removed, with %llu objects\n", rm->store,
-		       (unsigned long long)rm->n_removed);
-	} else {
-		printf("%s: %llu objects removed\n", rm->store, (unsigned long long)rm->n_removed);
-	}
+	struct json_object *o = jsonmake_new();
+
+	jsonmake_prose(o, "partition", partition);
+	jsonmake_prose(o, "store", rm->store);
+	jsonmake_flag(o, "removed_store", whole);
+	jsonmake_child(o, "removed", rm->keys);
+	if (!rm->admin->json)
+		jsonmake_u64(o, "n", rm->n_removed);
+	json_say(rm->admin, o,
+		 whole ? "{store}: removed, with {n} objects\n" : "{store}: {n} objects removed\n");
 }
 
 static int run(struct rm *rm, struct shmstore_partition *p, const struct command_line *line)
@@ -142,26 +138,23 @@ static int run(struct rm *rm, struct shmstore_partition *p, const struct command
 
 int cmd_rm(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "rm STORE [KEY...]",
-		"Removes objects of STORE (a name, or the store's path), or with no KEY the store "
-		"with all that is "
-		"in it, objects that only tickets keep too.\v"
-		"Only of stores that no live process has open: kept ones and dead ones. What other "
-		"stores link stays "
-		"theirs. Exit status 1 if there is no such store or key, or its owner lives.");
 	static const char *const names[] = {"STORE", "KEY", NULL};
-	struct command_line line = {.admin = a, .names = names, .n_needed = 1, .many = true};
+	struct command_line line = OPTIONS_LINE(
+		a, "rm STORE [KEY...]",
+		"Removes objects of STORE (a name, or the store's path), or with no KEY the store "
+		"with all that is in it, objects that only tickets keep too.\v"
+		"Only of stores that no live process has open: kept ones and dead ones. What other "
+		"stores link stays theirs. Exit status 1 if there is no such store or key, or its "
+		"owner lives.",
+		.names = names, .n_needed = 1, .many = true);
 	struct rm rm = {.admin = a};
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	rm.store = line.args[0];
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
 	rm.keys = a->json ? jsonmake_new_list() : NULL;
-	status = run(&rm, p, &line);
-	shmstore_partition_unref(p);
-	return status;
+	return run(&rm, p, &line);
 }

@@ -11,24 +11,21 @@
 
 int cmd_set(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "set KEY=VALUE",
-		"Sets a limit of the partition (-p, or $SHMSTORE_PARTITION; may be left out where "
-		"the daemon watches "
-		"one only).\v"
-		"Keys: limit, soft, user.USER.limit, user.USER.soft, label.LABEL.limit, "
-		"label.LABEL.soft, "
-		"store.STORE.limit, store.STORE.soft; USER is a name, a number or * for all "
-		"others. Values: a size "
-		"such as 4GiB (for the partition also 50%), none, or default. It holds until the "
-		"daemon ends; for "
-		"good it belongs into shmstored.conf(5). Root and the daemon's user only.");
 	static const char *const names[] = {"KEY=VALUE", NULL};
-	struct command_line line = {.admin = a, .names = names, .n_needed = 1};
+	struct command_line line = OPTIONS_LINE(
+		a, "set KEY=VALUE",
+		"Sets a limit of the partition (-p, or $SHMSTORE_PARTITION; may be left out where "
+		"the daemon watches one only).\v"
+		"Keys: limit, soft, user.USER.limit, user.USER.soft, label.LABEL.limit, "
+		"label.LABEL.soft, store.STORE.limit, store.STORE.soft; USER is a name, a number "
+		"or * for all others. Values: a size such as 4GiB (for the partition also 50%), "
+		"none, or default. It holds until the daemon ends; for good it belongs into "
+		"shmstored.conf(5). Root and the daemon's user only.",
+		.names = names, .n_needed = 1);
 	struct shmstore_client *c;
 	char text[ASKING_PARTITION], *assignment;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	if (!strchr(line.args[0], '=')) {
 		message_say("set: %s: is no KEY=VALUE, such as user.1000.limit=4GiB", line.args[0]);
 		return ADMIN_USAGE;
@@ -46,12 +43,10 @@ int cmd_set(struct admin *a, int argc, char **argv)
 		jsonmake_prose(o, "set", line.args[0]);
 		json_say(a, o,
 			 partition ? "{set} is set for {partition} until the daemon ends; to keep "
-				     "it, write it into "
-				     "shmstored.conf\n"
+				     "it, write it into shmstored.conf\n"
 				   : "{set} is set for the one partition that the daemon watches "
-				     "until the daemon "
-				     "ends; to keep it, write it "
-				     "into shmstored.conf\n");
+				     "until the daemon ends; to keep it, write it into "
+				     "shmstored.conf\n");
 	}
 	free(assignment);
 	return status;

@@ -267,20 +267,19 @@ static int look(struct object *o, struct shmstore_partition *p, struct shmstore 
 
 int cmd_stat(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "stat STORE KEY",
-			     "Everything about one object: sizes, buffers and their offsets in the "
-			     "file, inode, where it is, and "
-			     "who else links it.\v"
-			     "An object in the disk tier stays there; of its buffers only the size "
-			     "is known then.");
 	static const char *const arguments[] = {"STORE", "KEY", NULL};
-	struct command_line line = {.admin = a, .names = arguments, .n_needed = 2};
+	struct command_line line =
+		OPTIONS_LINE(a, "stat STORE KEY",
+			     "Everything about one object: sizes, buffers and their offsets in the "
+			     "file, inode, where it is, and who else links it.\v"
+			     "An object in the disk tier stays there; of its buffers only the size "
+			     "is known then.",
+			     .names = arguments, .n_needed = 2);
 	static struct object o;
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	struct shmstore *s;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	o.admin = a;
 	o.store = line.args[0];
 	if (!opening_key(line.args[1], o.key, &o.key_size))
@@ -298,6 +297,5 @@ int cmd_stat(struct admin *a, int argc, char **argv)
 		free(o.name);
 		shmstore_close(s);
 	}
-	shmstore_partition_unref(p);
 	return status;
 }

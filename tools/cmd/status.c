@@ -106,17 +106,16 @@ int cmd_status(struct admin *a, int argc, char **argv)
 		 OPTIONS_FLAG},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "status",
+	bool reconcile = false;
+	struct command_line line = OPTIONS_LINE(
+		a, "status",
 		"Shows the daemon and the partitions that it watches (with -p: that one).\v"
 		"SIZE, USED, ALIVE and OBJECTS are of the last second; the terms of the df "
-		"equation are of the last "
-		"survey.");
-	bool reconcile = false;
-	struct command_line line = {.admin = a, .options = options, .own = &reconcile};
+		"equation are of the last survey.",
+		.options = options, .own = &reconcile);
 	struct asking_view view = {.document = print_document, .arg = a};
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	if (reconcile)
 		view.judge = judge;
 	return asking_show(a, reconcile ? SHMSTORE_QUERY_RECONCILE : SHMSTORE_QUERY_STATUS, &view);

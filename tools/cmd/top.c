@@ -7,7 +7,6 @@
  * not look into oneself; should it end, our own scan goes on. On a terminal frames overwrite each
  * other; elsewhere they follow one another; with --json each is a line.
  */
-#include <inttypes.h>
 #include <math.h>
 #include <shmstore/daemon.h>
 #include <shmstore/inspect.h>
@@ -77,11 +76,10 @@ static void print_rates(const struct json_object *o, bool exact)
 		puts("measuring rates ...");
 		return;
 	}
-	figure_print(
-		o, exact,
-		"put {put_per_s:rate}/s {put_bytes_per_s:sizes}/s, get {get_per_s:rate}/s "
-		"{get_bytes_per_s:sizes}/s, handoff "
-		"{handoff_per_s:rate}/s, adopt {adopt_per_s:rate}/s, delete {delete_per_s:rate}/s");
+	figure_print(o, exact,
+		     "put {put_per_s:rate}/s {put_bytes_per_s:sizes}/s, get {get_per_s:rate}/s "
+		     "{get_bytes_per_s:sizes}/s, handoff {handoff_per_s:rate}/s, adopt "
+		     "{adopt_per_s:rate}/s, delete {delete_per_s:rate}/s");
 	if (jsonin_real(o, "enospc_per_s") > 0)
 		figure_print(o, exact, ", refused for want of space {enospc_per_s:rate}/s");
 	if (jsonin_real(o, "evicted_per_s") > 0)
@@ -235,21 +233,20 @@ int cmd_top(struct admin *a, int argc, char **argv)
 		 offsetof(OF, sort), .words = sort_names, .n_words = N_SORTS},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "top",
-			     "Shows the partition and its stores live. Keys: q quits, s sorts by "
-			     "the next column.\v"
-			     "Numbers of stores are what their owners write down; space is what "
-			     "the file system says. With "
-			     "--json, one object per interval and line. Without a terminal, frames "
-			     "follow one another.");
 	struct top top = {
 		.admin = a,
 		.frames = {.take = take, .show = show, .sort = sort, .arg = &top, .interval = 2},
 	};
-	struct command_line line = {.admin = a, .options = options, .own = &top};
+	struct command_line line =
+		OPTIONS_LINE(a, "top",
+			     "Shows the partition and its stores live. Keys: q quits, s sorts by "
+			     "the next column.\v"
+			     "Numbers of stores are what their owners write down; space is what "
+			     "the file system says. With --json, one object per interval and line. "
+			     "Without a terminal, frames follow one another.",
+			     .options = options, .own = &top);
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = ADMIN_OK;
 	find_daemon(&top);
 	if (!top.client)

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <shmstore/inspect.h>
-#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -97,18 +96,15 @@ static void finish(struct verify *v)
 	json_show(v->admin, o, print_text);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static void check(const struct argp_state *state, const struct command_line *line)
 {
-	const struct command_line *line = state->input;
 	struct verify *v = line->own;
 
-	if (key == ARGP_KEY_END && v->rate_text &&
-	    (!human_parse(v->rate_text, 0, &v->rate) || !v->rate))
+	if (v->rate_text && (!human_parse(v->rate_text, 0, &v->rate) || !v->rate))
 		options_usage(state, "--rate %s: is no number of bytes a second, such as 100M",
 			      v->rate_text);
-	if (key == ARGP_KEY_END && v->rate && !v->tier)
+	if (v->rate && !v->tier)
 		options_usage(state, "--rate is for --tier");
-	return options_common(key, arg, state);
 }
 
 /* Between two files, too: they may be large, and the rate low. */
@@ -153,17 +149,16 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		 offsetof(OF, rate_text)},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, parse, "verify",
-		"Checks the marker, every store's page, and every object: header, table, and "
-		"checksum where it has "
-		"one; or all of the disk tier.\v"
-		"Exit status 1 if anything is bad, or could not be looked at. Nothing is changed.");
 	struct verify v = {.admin = a};
-	struct command_line line = {.admin = a, .options = options, .own = &v};
-	struct shmstore_partition *p;
+	struct command_line line = OPTIONS_LINE(
+		a, "verify",
+		"Checks the marker, every store's page, and every object: header, table, and "
+		"checksum where it has one; or all of the disk tier.\v"
+		"Exit status 1 if anything is bad, or could not be looked at. Nothing is changed.",
+		.options = options, .own = &v, .check = check);
+	_partition_ struct shmstore_partition *p = NULL;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
@@ -184,6 +179,5 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		status = message_fail(shmstore_partition_path(p),
 				      "user %u cannot look at %" PRIu64 " files and directories%s",
 				      (unsigned)geteuid(), v.n_unreadable, message_refused(-EPERM));
-	shmstore_partition_unref(p);
 	return status;
 }

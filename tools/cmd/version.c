@@ -8,11 +8,9 @@
 
 int cmd_version(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "version", "Prints the version of the library.");
-	struct command_line line = {.admin = a};
+	struct command_line line = OPTIONS_LINE(a, "version", "Prints the version of the library.");
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	struct json_object *o = jsonmake_new();
 	jsonmake_prose(o, "version", shmstore_version());
 	json_say(a, o, ADMIN_NAME " {version}\n");

@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -122,20 +121,19 @@ int cmd_watch(struct admin *a, int argc, char **argv)
 		 offsetof(OF, n_wanted), 1},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "watch",
+	struct watch w = {.admin = a, .since = SHMSTORE_WATCH_NEW};
+	struct command_line line =
+		OPTIONS_LINE(a, "watch",
 			     "Prints what happens, one event a line, until it is interrupted.\v"
 			     "With --json each line is one object with a member sequence, its "
-			     "number, from which --since goes on "
-			     "after an interruption. Exit status 0 after an interrupt, 1 where the "
-			     "daemon ended. The events and "
-			     "what to do about each are in docs/operations.md.");
-	struct watch w = {.admin = a, .since = SHMSTORE_WATCH_NEW};
-	struct command_line line = {.admin = a, .options = options, .own = &w};
+			     "number, from which --since goes on after an interruption. Exit "
+			     "status 0 after an interrupt, 1 where the daemon ended. The events "
+			     "and what to do about each are in docs/operations.md.",
+			     .options = options, .own = &w);
 	struct shmstore_client *c;
 	sigset_t waiting;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	block_interrupt(&waiting);
 	int status = asking_open(a, &c);
 	if (status)

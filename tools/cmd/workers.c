@@ -6,7 +6,6 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "asking.h"
 #include "jsonin.h"
@@ -121,20 +120,18 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 		 offsetof(OF, by), .words = by_names, .n_words = N_BY},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "workers",
+	struct workers w = {.admin = a};
+	struct command_line line =
+		OPTIONS_LINE(a, "workers",
 			     "Shows the stores that the daemon knows, and what they take.\v"
 			     "LINKED, PSS, USS and POOL are of the last survey, the rest of the "
-			     "last second. CREDIT is what a "
-			     "store may still take without asking, ASKED BACK what the daemon "
-			     "wants back from it. Who is neither "
-			     "root nor the daemon's user sees his own stores. Columns are sorted "
-			     "downwards, names upwards; with "
-			     "--json nothing is sorted or left out.");
-	struct workers w = {.admin = a};
-	struct command_line line = {.admin = a, .options = options, .own = &w};
+			     "last second. CREDIT is what a store may still take without asking, "
+			     "ASKED BACK what the daemon wants back from it. Who is neither root "
+			     "nor the daemon's user sees his own stores. Columns are sorted "
+			     "downwards, names upwards; with --json nothing is sorted or left out.",
+			     .options = options, .own = &w);
 	const struct asking_view view = {.partition = print_partition, .arg = &w};
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	return asking_show(a, SHMSTORE_QUERY_WORKERS, &view);
 }

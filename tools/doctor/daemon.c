@@ -9,10 +9,7 @@
 #include <inttypes.h>
 #include <linux/io_uring.h>
 #include <linux/mount.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -29,7 +26,6 @@
 static struct json_object *ask_status(struct doctor *d, struct shmstore_client *c)
 {
 	struct json_object *document = NULL;
-	struct doctor_finding *f;
 	int r = asking_ask(c, SHMSTORE_QUERY_STATUS, NULL, &document);
 
 	if (r == -EBADMSG && !*shmstore_client_reason(c))
@@ -44,19 +40,17 @@ static struct json_object *ask_status(struct doctor *d, struct shmstore_client *
 			   shmstore_client_path(c));
 		return NULL;
 	}
-	f = doctor_add(d, "daemon", DOCTOR_WARN, "%s: %s", shmstore_client_path(c),
-		       shmstore_client_reason(c));
+	doctor_add(d, "daemon", DOCTOR_WARN, "%s: %s", shmstore_client_path(c),
+		   shmstore_client_reason(c));
 	if (r == -EPERM)
-		doctor_fix(f, "sudo " ADMIN_NAME " doctor");
+		doctor_fix(d, "sudo " ADMIN_NAME " doctor");
 	else
-		doctor_fix_root(f, "systemctl restart shmstored");
+		doctor_fix_root(d, "systemctl restart shmstored");
 	return NULL;
 }
 
 static void check_partition(struct doctor *d, const struct json_object *document)
 {
-	struct doctor_finding *f;
-
 	if (!d->p)
 		return;
 	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
@@ -67,17 +61,16 @@ static void check_partition(struct doctor *d, const struct json_object *document
 			return;
 		}
 	}
-	f = doctor_add(d, "daemon-partition", DOCTOR_WARN,
-		       "the daemon does not watch this partition");
+	doctor_add(d, "daemon-partition", DOCTOR_WARN, "the daemon does not watch this partition");
 	if (strcmp(shellword(d->dir), d->dir) == 0)
-		doctor_fix_root(f,
-				"sh -c 'mkdir -p /etc/shmstore/shmstored.conf.d && "
-				"echo \"partition \\\"%s\\\" {}\" > "
-				"/etc/shmstore/shmstored.conf.d/partition.conf && "
-				"systemctl restart shmstored'",
-				d->dir);
+		doctor_fix_root(
+			d,
+			"sh -c 'mkdir -p /etc/shmstore/shmstored.conf.d && echo \"partition "
+			"\\\"%s\\\" {}\" > /etc/shmstore/shmstored.conf.d/partition.conf && "
+			"systemctl restart shmstored'",
+			d->dir);
 	else
-		doctor_fix(f, "# name it in /etc/shmstore/shmstored.conf, and restart the daemon");
+		doctor_fix(d, "# name it in /etc/shmstore/shmstored.conf, and restart the daemon");
 }
 
 static void check_daemon(struct doctor *d)
@@ -113,20 +106,19 @@ static void check_daemon(struct doctor *d)
 static void check_io_uring(struct doctor *d)
 {
 	struct io_uring_params params = {0};
-	struct doctor_finding *f;
 	uint64_t disabled = 0;
 	long fd;
 
 	sysroot_number(d->admin, "/proc/sys/kernel/io_uring_disabled", &disabled);
 	if (disabled) {
-		f = doctor_add(d, "io-uring", DOCTOR_WARN,
-			       "kernel.io_uring_disabled is %" PRIu64
-			       ": %s; the daemon goes on with epoll, the disk tier with plain "
-			       "reads and writes",
-			       disabled,
-			       disabled == 1 ? "only privileged processes may use it"
-					     : "nobody may use it");
-		doctor_fix_root(f, "sysctl kernel.io_uring_disabled=0");
+		doctor_add(d, "io-uring", DOCTOR_WARN,
+			   "kernel.io_uring_disabled is %" PRIu64
+			   ": %s; the daemon goes on with epoll, the disk tier with plain reads "
+			   "and writes",
+			   disabled,
+			   disabled == 1 ? "only privileged processes may use it"
+					 : "nobody may use it");
+		doctor_fix_root(d, "sysctl kernel.io_uring_disabled=0");
 		return;
 	}
 	fd = syscall(SYS_io_uring_setup, 4, &params);
@@ -150,17 +142,10 @@ static int try_acl(const char *dir)
 	static const uint16_t entries[][2] = {
 		{0x01, 4}, {0x02, 4}, {0x04, 0}, {0x10, 4}, {0x20, 0}};
 	unsigned char acl[4 + 5 * 8] = {2, 0, 0, 0};
-	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0400), r = 0;
-	char name[PATH_MAX + 32];
+	int r = 0, fd = doctor_try_file(dir, 0);
 
-	if (fd < 0) {
-		snprintf(name, sizeof(name), "%s/.doctor-%d", dir, getpid());
-		fd = open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0400);
-		r = fd < 0 ? -errno : 0;
-		unlink(name);
-	}
 	if (fd < 0)
-		return r;
+		return fd;
 	for (size_t i = 0; i < 5; i++) {
 		uint32_t id = entries[i][0] == 0x02 ? 0 : UINT32_MAX;
 
@@ -175,7 +160,6 @@ static int try_acl(const char *dir)
 
 static void check_acl(struct doctor *d)
 {
-	struct doctor_finding *f;
 	int r;
 
 	if (!d->exists || !d->writable) {
@@ -189,13 +173,13 @@ static void check_acl(struct doctor *d)
 			   "POSIX access lists work: handoffs between users can");
 		return;
 	}
-	f = doctor_add(d, "access-lists", DOCTOR_WARN,
-		       "a file here takes no access list (%s): no handoffs between users",
-		       strerror(-r));
+	doctor_add(d, "access-lists", DOCTOR_WARN,
+		   "a file here takes no access list (%s): no handoffs between users",
+		   strerror(-r));
 	if (d->tmpfs)
-		doctor_fix(f, "# needs a kernel with CONFIG_TMPFS_POSIX_ACL=y");
+		doctor_fix(d, "# needs a kernel with CONFIG_TMPFS_POSIX_ACL=y");
 	else
-		doctor_fix_root(f, "mount -o remount,acl %s",
+		doctor_fix_root(d, "mount -o remount,acl %s",
 				shellword(d->mount ? d->mount->point : d->dir));
 }
 
@@ -221,8 +205,7 @@ static void check_tmpfs_quota(struct doctor *d)
 	if (syscall(SYS_fsconfig, (int)fd, FSCONFIG_SET_FLAG, "usrquota", NULL, 0) == 0)
 		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
 			   "this kernel's tmpfs knows usrquota: with it, users' limits hold also "
-			   "for other programs' "
-			   "files");
+			   "for other programs' files");
 	else
 		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
 			   "this kernel's tmpfs has no quotas (6.6 or later may): only the "

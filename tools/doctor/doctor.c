@@ -6,6 +6,8 @@
  */
 #include "doctor.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <linux/magic.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -16,63 +18,73 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "jsonmake.h"
 #include "message.h"
 #include "opening.h"
 #include "sysroot.h"
 
-const char *doctor_level_name(enum doctor_level level)
+static const char *const levels[] = {"ok", "warn", "fail"};
+
+static void set_text(struct json_object *o, const char *name, const char *prefix,
+		     const char *format, va_list args) __attribute__((format(printf, 4, 0)));
+static void set_text(struct json_object *o, const char *name, const char *prefix,
+		     const char *format, va_list args)
 {
-	return level == DOCTOR_OK ? "ok" : level == DOCTOR_WARN ? "warn" : "fail";
-}
+	char *text, *whole;
 
-struct doctor_finding *doctor_add(struct doctor *d, const char *check, enum doctor_level level,
-				  const char *found, ...)
-{
-	struct doctor_finding *grown = realloc(d->findings, (d->n_findings + 1) * sizeof(*grown));
-	va_list args;
-
-	if (!grown)
+	if (vasprintf(&text, format, args) < 0 || asprintf(&whole, "%s%s", prefix, text) < 0)
 		message_no_memory();
-	d->findings = grown;
-	struct doctor_finding *f = &grown[d->n_findings++];
-	*f = (struct doctor_finding){.check = check, .level = level, .fix = strdup("")};
-	va_start(args, found);
-	if (!f->fix || vasprintf(&f->found, found, args) < 0)
-		message_no_memory();
-	va_end(args);
-	return f;
-}
-
-static void set_fix(struct doctor_finding *f, const char *prefix, const char *command, va_list args)
-	__attribute__((format(printf, 3, 0)));
-static void set_fix(struct doctor_finding *f, const char *prefix, const char *command, va_list args)
-{
-	char *text;
-
-	if (vasprintf(&text, command, args) < 0)
-		message_no_memory();
-	free(f->fix);
-	if (asprintf(&f->fix, "%s%s", prefix, text) < 0)
-		message_no_memory();
+	jsonmake_prose(o, name, whole);
+	free(whole);
 	free(text);
 }
 
-void doctor_fix(struct doctor_finding *f, const char *command, ...)
+void doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found,
+		...)
+{
+	va_list args;
+
+	d->last = jsonmake_append(d->findings, jsonmake_new());
+	d->counts[level]++;
+	jsonmake_prose(d->last, "check", check);
+	jsonmake_prose(d->last, "level", levels[level]);
+	va_start(args, found);
+	set_text(d->last, "found", "", found, args);
+	va_end(args);
+	jsonmake_prose(d->last, "fix", "");
+}
+
+void doctor_fix(struct doctor *d, const char *command, ...)
 {
 	va_list args;
 
 	va_start(args, command);
-	set_fix(f, "", command, args);
+	set_text(d->last, "fix", "", command, args);
 	va_end(args);
 }
 
-void doctor_fix_root(struct doctor_finding *f, const char *command, ...)
+void doctor_fix_root(struct doctor *d, const char *command, ...)
 {
 	va_list args;
 
 	va_start(args, command);
-	set_fix(f, geteuid() == 0 ? "" : "sudo ", command, args);
+	set_text(d->last, "fix", geteuid() == 0 ? "" : "sudo ", command, args);
 	va_end(args);
+}
+
+int doctor_try_file(const char *dir, int flags)
+{
+	char name[PATH_MAX + 32];
+	int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
+
+	/* A file system without O_TMPFILE, or without what flags ask for. */
+	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
+		snprintf(name, sizeof(name), "%s/.doctor-%d", dir, getpid());
+		fd = open(name, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | flags, 0600);
+		if (fd >= 0)
+			unlink(name);
+	}
+	return fd < 0 ? -errno : fd;
 }
 
 /* The nearest directory above path that exists, canonical. */
@@ -92,13 +104,27 @@ static void find_dir(struct doctor *d)
 	}
 }
 
+static uint64_t term_of_host(const struct doctor *d, const char *name)
+{
+	const struct memsource_level *host = &d->memory.levels[0];
+
+	for (size_t i = 0; i < host->n_terms; i++)
+		if (strcmp(host->terms[i].name, name) == 0 &&
+		    host->terms[i].state == MEMSOURCE_READ)
+			return (uint64_t)host->terms[i].bytes;
+	return 0;
+}
+
 void doctor_init(struct doctor *d, const struct admin *a, const char *path)
 {
 	struct statvfs fs;
 	struct statfs type;
 	struct stat st;
 
-	*d = (struct doctor){.admin = a, .owner = geteuid(), .info = {.size = sizeof(d->info)}};
+	*d = (struct doctor){.admin = a,
+			     .owner = geteuid(),
+			     .info = {.size = sizeof(d->info)},
+			     .findings = jsonmake_new_list()};
 	snprintf(d->path, sizeof(d->path), "%s", path);
 	d->exists = stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	if (d->exists)
@@ -113,8 +139,10 @@ void doctor_init(struct doctor *d, const struct admin *a, const char *path)
 		d->inodes = fs.f_files;
 		d->inodes_free = fs.f_ffree;
 	}
-	sysroot_meminfo(a, "MemTotal", &d->ram);
-	sysroot_meminfo(a, "SwapTotal", &d->swap);
+	if (sysroot_memory(a, false, &d->memory) < 0)
+		message_no_memory();
+	d->ram = term_of_host(d, "MemTotal");
+	d->swap = term_of_host(d, "SwapTotal");
 	d->error = shmstore_partition_open(path, opening_flags(a), &d->p);
 	snprintf(d->reason, sizeof(d->reason), "%s", shmstore_error_detail());
 	if (d->error == 0)
@@ -125,11 +153,7 @@ void doctor_init(struct doctor *d, const struct admin *a, const char *path)
 
 void doctor_deinit(struct doctor *d)
 {
-	for (size_t i = 0; i < d->n_findings; i++) {
-		free(d->findings[i].found);
-		free(d->findings[i].fix);
-	}
-	free(d->findings);
 	mountinfo_deinit(&d->mounts);
+	memsource_deinit(&d->memory);
 	d->p = shmstore_partition_unref(d->p);
 }

@@ -14,19 +14,13 @@
 #include <stdint.h>
 
 #include "admin.h"
+#include "memsource.h"
 #include "mountinfo.h"
 
 enum doctor_level {
 	DOCTOR_OK,
 	DOCTOR_WARN,
 	DOCTOR_FAIL
-};
-
-struct doctor_finding {
-	const char *check; /* static */
-	enum doctor_level level;
-	char *found;
-	char *fix; /* a command; "" = nothing to do */
 };
 
 struct doctor {
@@ -44,23 +38,28 @@ struct doctor {
 	bool tmpfs;
 	uint64_t size, inodes, inodes_free; /* of the file system; 0 = no limit */
 	uint32_t owner;                     /* uid of the partition, ours where there is none */
-	uint64_t ram, swap;                 /* 0 = unknown, none */
-	size_t n_findings;
-	struct doctor_finding *findings;
+	struct memsource_reading memory;
+	uint64_t ram, swap; /* 0 = unknown, none */
+	/* objects with check, level, found, and fix: a command, "" where nothing is to be done */
+	struct json_object *findings, *last;
+	uint64_t counts[3]; /* by level */
 };
 
 /* Looks at path; nothing is checked yet. */
 void doctor_init(struct doctor *d, const struct admin *a, const char *path);
+/* The findings are the caller's. */
 void doctor_deinit(struct doctor *d);
-/* Adds a finding; it is valid until the next one is added. */
-struct doctor_finding *doctor_add(struct doctor *d, const char *check, enum doctor_level level,
-				  const char *found, ...) __attribute__((format(printf, 4, 5)));
-/* The command that mends it. doctor_fix_root() puts sudo before it where we are not root. */
-void doctor_fix(struct doctor_finding *f, const char *command, ...)
+/* Adds a finding. */
+void doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found,
+		...) __attribute__((format(printf, 4, 5)));
+/* The command that mends what was found last. doctor_fix_root() puts sudo before it where we are
+ * not root. */
+void doctor_fix(struct doctor *d, const char *command, ...) __attribute__((format(printf, 2, 3)));
+void doctor_fix_root(struct doctor *d, const char *command, ...)
 	__attribute__((format(printf, 2, 3)));
-void doctor_fix_root(struct doctor_finding *f, const char *command, ...)
-	__attribute__((format(printf, 2, 3)));
-const char *doctor_level_name(enum doctor_level level);
+/* A new file in dir without a name, for trying what it can: opened with those flags. Its
+ * descriptor, or -errno. */
+int doctor_try_file(const char *dir, int flags);
 
 void doctor_check_mount(struct doctor *d);
 void doctor_check_host(struct doctor *d);

@@ -16,8 +16,6 @@
 #include "shellword.h"
 #include "sysroot.h"
 
-#define UNLIMITED ((uint64_t)1 << 60) /* cgroup v1 writes a huge number where there is no limit */
-
 static void check_swap(struct doctor *d)
 {
 	char swap[HUMAN_SIZE], value[8];
@@ -31,103 +29,35 @@ static void check_swap(struct doctor *d)
 		doctor_add(d, "swap", DOCTOR_OK, "%s, and the mount has noswap", swap);
 		return;
 	}
-	struct doctor_finding *f = doctor_add(
-		d, "swap", DOCTOR_WARN,
-		"%s: objects may be swapped out, and reading them waits for the disk", swap);
-	doctor_fix_root(f, "sysctl vm.swappiness=1");
+	doctor_add(d, "swap", DOCTOR_WARN,
+		   "%s: objects may be swapped out, and reading them waits for the disk", swap);
+	doctor_fix_root(d, "sysctl vm.swappiness=1");
 }
 
-/* The lowest limit on the way from a cgroup up to its hierarchy's root.
- * ret_file: where it is written. */
-static uint64_t lowest_limit(const struct admin *a, const char *top, const char *group,
-			     const char *file, char ret_file[PATH_MAX])
+/* The lowest limit of our memory cgroup and of those around it. ret_file: where it is written.
+ * UINT64_MAX: there is none. */
+static uint64_t lowest_limit(const struct doctor *d, char ret_file[PATH_MAX])
 {
-	char path[PATH_MAX], below[PATH_MAX];
-	uint64_t lowest = UINT64_MAX, limit;
+	uint64_t lowest = UINT64_MAX;
 
-	snprintf(below, sizeof(below), "%s", strcmp(group, "/") == 0 ? "" : group);
-	while (true) {
-		int n = snprintf(path, sizeof(path), "%s%s/%s", top, below, file);
-		if (n < PATH_MAX && sysroot_number(a, path, &limit) && limit < UNLIMITED &&
-		    limit < lowest) {
-			lowest = limit;
-			memcpy(ret_file, path, (size_t)n + 1);
-		}
-		char *slash = strrchr(below, '/');
-		if (!slash)
-			return lowest;
-		*slash = '\0';
-	}
-}
+	for (size_t i = 1; i < d->memory.n_levels; i++) {
+		const struct memsource_level *l = &d->memory.levels[i];
+		const struct memsource_term *limit = &l->terms[0];
 
-/* Our group in the hierarchy of a controller ("memory"), or of cgroup v2 (""). False: not there. */
-static bool find_group(const char *groups, const char *controller, char ret_group[PATH_MAX])
-{
-	char line[PATH_MAX + 128];
-	size_t n = strlen(controller);
-
-	for (const char *l = groups; l && *l; l = strchr(l, '\n') ? strchr(l, '\n') + 1 : NULL) {
-		snprintf(line, sizeof(line), "%.*s", (int)strcspn(l, "\n"), l);
-		char *names = strchr(line, ':');
-		char *group = names ? strchr(names + 1, ':') : NULL;
-		if (!group)
+		if (limit->state != MEMSOURCE_READ || (uint64_t)limit->bytes >= lowest)
 			continue;
-		*group++ = '\0';
-		names++;
-		bool found = !n && !*names;
-		for (char *name = names; n && *name;
-		     name += strcspn(name, ","), name += *name == ',')
-			found |= strcspn(name, ",") == n && strncmp(name, controller, n) == 0;
-		if (found) {
-			snprintf(ret_group, PATH_MAX, "%.*s", PATH_MAX - 1, group);
-			return true;
-		}
+		lowest = (uint64_t)limit->bytes;
+		snprintf(ret_file, PATH_MAX, "%s/%s", l->path + strlen(d->admin->root),
+			 limit->name);
 	}
-	return false;
-}
-
-/* Reads the limit of one hierarchy: cgroup2, or cgroup v1's memory. Returns
- * UINT64_MAX where there is none. */
-static uint64_t cgroup_limit(const struct doctor *d, const char *groups, bool v2,
-			     char ret_file[PATH_MAX])
-{
-	char group[PATH_MAX], value[8];
-
-	if (!find_group(groups, v2 ? "" : "memory", group))
-		return UINT64_MAX;
-	for (size_t i = 0; i < d->mounts.n_mounts; i++) {
-		const struct shms_mountline *m = &d->mounts.mounts[i];
-		if (strcmp(m->type, v2 ? "cgroup2" : "cgroup") != 0)
-			continue;
-		if (!v2 && !mountinfo_option(m->super, "memory", value, sizeof(value)))
-			continue;
-		/* in a container the group may be told from the host's root
-		 * while only a part is mounted */
-		size_t root = strlen(m->root);
-		const char *below = group;
-		if (root > 1 && strncmp(group, m->root, root) == 0)
-			below = group + root;
-		return lowest_limit(d->admin, m->point, below,
-				    v2 ? "memory.max" : "memory.limit_in_bytes", ret_file);
-	}
-	return UINT64_MAX;
+	return lowest;
 }
 
 static void check_cgroup(struct doctor *d)
 {
-	char file1[PATH_MAX], file2[PATH_MAX], size[HUMAN_SIZE], limit_text[HUMAN_SIZE];
-	char *groups = sysroot_read(d->admin, "/proc/self/cgroup");
-	struct doctor_finding *f;
+	char file[PATH_MAX], size[HUMAN_SIZE], limit_text[HUMAN_SIZE];
+	uint64_t limit = lowest_limit(d, file);
 
-	if (!groups) {
-		doctor_add(d, "cgroup", DOCTOR_OK, "no control groups");
-		return;
-	}
-	uint64_t v2 = cgroup_limit(d, groups, true, file2);
-	uint64_t v1 = cgroup_limit(d, groups, false, file1);
-	uint64_t limit = v1 < v2 ? v1 : v2;
-	const char *file = v1 < v2 ? file1 : file2;
-	free(groups);
 	if (limit == UINT64_MAX || (d->ram && limit >= d->ram)) {
 		doctor_add(d, "cgroup", DOCTOR_OK, "no memory limit below the RAM");
 		return;
@@ -138,18 +68,18 @@ static void check_cgroup(struct doctor *d)
 		doctor_add(d, "cgroup", DOCTOR_OK, "memory limit %s (%s)", limit_text, file);
 		return;
 	}
-	f = doctor_add(d, "cgroup", DOCTOR_WARN, "memory limit %s (%s), %s: %s", limit_text, file,
-		       d->tmpfs && d->size && limit >= d->size ? "less than twice the partition"
-							       : "less than the partition",
-		       d->tmpfs && d->size && limit >= d->size
-			       ? "what is in it leaves little for the processes"
-			       : "writers are killed before it is full");
+	doctor_add(d, "cgroup", DOCTOR_WARN, "memory limit %s (%s), %s: %s", limit_text, file,
+		   d->tmpfs && d->size && limit >= d->size ? "less than twice the partition"
+							   : "less than the partition",
+		   d->tmpfs && d->size && limit >= d->size
+			   ? "what is in it leaves little for the processes"
+			   : "writers are killed before it is full");
 	if (d->tmpfs)
-		doctor_fix_root(f, "mount -o remount,size=%" PRIu64 " %s",
+		doctor_fix_root(d, "mount -o remount,size=%" PRIu64 " %s",
 				limit / 2 & ~(uint64_t)4095,
 				shellword(d->mount ? d->mount->point : d->dir));
 	else
-		doctor_fix_root(f, ADMIN_NAME " -p %s init --size %" PRIu64, shellword(d->path),
+		doctor_fix_root(d, ADMIN_NAME " -p %s init --size %" PRIu64, shellword(d->path),
 				limit / 2 & ~(uint64_t)4095);
 }
 
@@ -167,14 +97,14 @@ static void check_open_files(struct doctor *d)
 			   (uint64_t)limit.rlim_cur);
 		return;
 	}
-	struct doctor_finding *f = doctor_add(
-		d, "open-files", level, "ulimit -n is %" PRIu64 ": at least 1024 are recommended",
-		(uint64_t)limit.rlim_cur);
+	doctor_add(d, "open-files", level,
+		   "ulimit -n is %" PRIu64 ": at least 1024 are recommended",
+		   (uint64_t)limit.rlim_cur);
 	if (limit.rlim_max >= 1024)
-		doctor_fix(f, "ulimit -n %" PRIu64,
+		doctor_fix(d, "ulimit -n %" PRIu64,
 			   (uint64_t)(limit.rlim_max < 65536 ? limit.rlim_max : 65536));
 	else
-		doctor_fix_root(f, "prlimit --nofile=65536:65536 --pid $$");
+		doctor_fix_root(d, "prlimit --nofile=65536:65536 --pid $$");
 }
 
 static void check_map_count(struct doctor *d)
@@ -188,12 +118,11 @@ static void check_map_count(struct doctor *d)
 	enum doctor_level level = count < 4096    ? DOCTOR_FAIL
 				  : count < 65530 ? DOCTOR_WARN
 						  : DOCTOR_OK;
-	struct doctor_finding *f = doctor_add(d, "map-count", level,
-					      "vm.max_map_count is %" PRIu64
-					      ": so many views, at most, can one process hold",
-					      count);
+	doctor_add(d, "map-count", level,
+		   "vm.max_map_count is %" PRIu64 ": so many views, at most, can one process hold",
+		   count);
 	if (level != DOCTOR_OK)
-		doctor_fix_root(f, "sysctl vm.max_map_count=262144");
+		doctor_fix_root(d, "sysctl vm.max_map_count=262144");
 }
 
 static void check_hardlinks(struct doctor *d)
@@ -209,10 +138,10 @@ static void check_hardlinks(struct doctor *d)
 			   ": no user can link another user's objects",
 			   value);
 	} else {
-		struct doctor_finding *f = doctor_add(d, "protected-hardlinks", DOCTOR_WARN,
-						      "fs.protected_hardlinks is 0: users can pin "
-						      "the memory of others by linking it");
-		doctor_fix_root(f, "sysctl fs.protected_hardlinks=1");
+		doctor_add(d, "protected-hardlinks", DOCTOR_WARN,
+			   "fs.protected_hardlinks is 0: users can pin the memory of others by "
+			   "linking it");
+		doctor_fix_root(d, "sysctl fs.protected_hardlinks=1");
 	}
 }
 
@@ -335,15 +264,15 @@ static void check_remove_ipc(struct doctor *d)
 	} else if (!removes_ipc(d->admin)) {
 		doctor_add(d, "remove-ipc", DOCTOR_OK, "RemoveIPC=no");
 	} else {
-		struct doctor_finding *f =
-			doctor_add(d, "remove-ipc", DOCTOR_WARN,
-				   "RemoveIPC=yes: systemd removes the files of user %u from "
-				   "/dev/shm when their last session ends",
-				   d->owner);
-		doctor_fix_root(f, "sh -c 'mkdir -p /etc/systemd/logind.conf.d && printf "
-				   "\"[Login]\\nRemoveIPC=no\\n\" > "
-				   "/etc/systemd/logind.conf.d/shmstore.conf && systemctl restart "
-				   "systemd-logind'");
+		doctor_add(d, "remove-ipc", DOCTOR_WARN,
+			   "RemoveIPC=yes: systemd removes the files of user %u from /dev/shm when "
+			   "their last session ends",
+			   d->owner);
+		doctor_fix_root(
+			d,
+			"sh -c 'mkdir -p /etc/systemd/logind.conf.d && printf "
+			"\"[Login]\\nRemoveIPC=no\\n\" > /etc/systemd/logind.conf.d/shmstore.conf "
+			"&& systemctl restart systemd-logind'");
 	}
 }
 
@@ -367,10 +296,9 @@ static void check_proc(struct doctor *d)
 		doctor_add(d, "proc", DOCTOR_OK,
 			   "your own processes can be looked into; those of others need root");
 	} else {
-		struct doctor_finding *f = doctor_add(
-			d, "proc", DOCTOR_WARN,
-			"hidepid=%s: reconcile does not see processes of other users", hidepid);
-		doctor_fix_root(f, "mount -o remount,hidepid=0 /proc");
+		doctor_add(d, "proc", DOCTOR_WARN,
+			   "hidepid=%s: reconcile does not see processes of other users", hidepid);
+		doctor_fix_root(d, "mount -o remount,hidepid=0 /proc");
 	}
 }
 

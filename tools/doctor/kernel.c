@@ -64,9 +64,8 @@ static void check_openat2(struct doctor *d, int dirfd)
 	if (fd < 0) {
 		doctor_add(d, "openat2", shms_refused(SYS_openat2) ? DOCTOR_WARN : DOCTOR_FAIL,
 			   "openat2: %s; it needs Linux 5.6 and a seccomp filter that allows it, "
-			   "which systemd's "
-			   "RestrictSUIDSGID= and DynamicUser= do not; directories are opened step "
-			   "by step, by more calls",
+			   "which systemd's RestrictSUIDSGID= and DynamicUser= do not; directories "
+			   "are opened step by step, by more calls",
 			   strerror(errno));
 		return;
 	}
@@ -101,9 +100,7 @@ static void check_rename(struct doctor *d, int dirfd)
 	if (r)
 		doctor_add(d, "renameat2", DOCTOR_WARN,
 			   "renameat2 with RENAME_NOREPLACE: %s; files are moved by a link and an "
-			   "unlink, and what is "
-			   "replaced is "
-			   "not recycled",
+			   "unlink, and what is replaced is not recycled",
 			   strerror(r));
 	else
 		doctor_add(d, "renameat2", DOCTOR_OK, "renameat2 with RENAME_NOREPLACE works");
@@ -122,10 +119,9 @@ static void check_huge_pages(struct doctor *d)
 		value++;
 		value[strcspn(value, "]")] = '\0';
 		if (strcmp(value, "deny") == 0) {
-			struct doctor_finding *f =
-				doctor_add(d, "huge-pages", DOCTOR_WARN,
-					   "shmem_enabled is deny: no mount gets huge pages");
-			doctor_fix_root(f, "sh -c 'echo never > %s'", path);
+			doctor_add(d, "huge-pages", DOCTOR_WARN,
+				   "shmem_enabled is deny: no mount gets huge pages");
+			doctor_fix_root(d, "sh -c 'echo never > %s'", path);
 		} else {
 			doctor_add(d, "huge-pages", DOCTOR_OK,
 				   "shmem_enabled is %s: the mount's huge= decides", value);
@@ -164,12 +160,11 @@ void doctor_check_kernel(struct doctor *d)
 	} else if (fd < 0 && errno == ENOSPC) {
 		doctor_add(d, "o-tmpfile", DOCTOR_WARN, "not tried: %s is full", dir);
 	} else if (fd < 0) {
-		doctor_add(d, "o-tmpfile", DOCTOR_WARN,
-			   "O_TMPFILE in %s: %s; files have a name in recycle/ until they are "
-			   "whole: a call more each, "
-			   "and gc "
-			   "removes what killed processes leave there",
-			   dir, strerror(errno));
+		doctor_add(
+			d, "o-tmpfile", DOCTOR_WARN,
+			"O_TMPFILE in %s: %s; files have a name in recycle/ until they are whole: "
+			"a call more each, and gc removes what killed processes leave there",
+			dir, strerror(errno));
 	} else {
 		check_publish(d, fd, dirfd);
 		check_lease(d, fd);

@@ -24,11 +24,11 @@ static const char *point_of(const struct doctor *d)
 	return d->mount ? d->mount->point : d->dir;
 }
 
-static void fix_anew(const struct doctor *d, struct doctor_finding *f)
+static void fix_anew(struct doctor *d)
 {
 	const char *path = shellword(d->path);
 
-	doctor_fix(f,
+	doctor_fix(d,
 		   "rm -r %s/.shmstore %s/stores %s/peers && " ADMIN_NAME
 		   " -p %s init  # if nothing in it is needed",
 		   path, path, path, path);
@@ -36,46 +36,43 @@ static void fix_anew(const struct doctor *d, struct doctor_finding *f)
 
 static void check_partition(struct doctor *d)
 {
-	struct doctor_finding *f;
-
 	if (d->p) {
 		doctor_add(d, "partition", DOCTOR_OK, "format %u, uuid %s%s", d->info.version,
 			   d->info.uuid, d->info.same_boot ? "" : ", made before the last boot");
 	} else if (d->error == -ENOENT) {
-		f = doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised: %s", d->path,
-			       d->exists ? "the directory holds no partition"
-					 : "there is no such directory");
+		doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised: %s", d->path,
+			   d->exists ? "the directory holds no partition"
+				     : "there is no such directory");
 		if (d->tmpfs)
-			doctor_fix(f, ADMIN_NAME " -p %s init", shellword(d->path));
+			doctor_fix(d, ADMIN_NAME " -p %s init", shellword(d->path));
 		else
-			doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%",
+			doctor_fix_root(d, ADMIN_NAME " -p %s init --size 50%%",
 					shellword(d->path));
 	} else if (d->error == -ENOTSUP && !d->tmpfs) {
-		f = doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised", d->path);
-		doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
+		doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised", d->path);
+		doctor_fix_root(d, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
 	} else if (d->error == -EPERM && !d->admin->partition && d->owner != 0 &&
 		   d->owner != geteuid()) {
-		f = doctor_add(d, "partition", DOCTOR_FAIL,
-			       "the default partition %s belongs to user %u, not to you (user %u) "
-			       "or root: somebody took its "
-			       "name",
-			       d->path, d->owner, geteuid());
-		doctor_fix_root(f, "rm -r %s  # if nothing in it is needed", shellword(d->path));
+		doctor_add(d, "partition", DOCTOR_FAIL,
+			   "the default partition %s belongs to user %u, not to you (user %u) or "
+			   "root: somebody took its name",
+			   d->path, d->owner, geteuid());
+		doctor_fix_root(d, "rm -r %s  # if nothing in it is needed", shellword(d->path));
 	} else if (d->error == -EPERM && d->owner != geteuid() && geteuid() != 0) {
-		f = doctor_add(d, "partition", DOCTOR_FAIL, "belongs to user %u; you are user %u",
-			       d->owner, geteuid());
-		doctor_fix(f, "sudo -u '#%u' " ADMIN_NAME " -p %s doctor", d->owner,
+		doctor_add(d, "partition", DOCTOR_FAIL, "belongs to user %u; you are user %u",
+			   d->owner, geteuid());
+		doctor_fix(d, "sudo -u '#%u' " ADMIN_NAME " -p %s doctor", d->owner,
 			   shellword(d->path));
 	} else if (d->error == -ENOTSUP &&
 		   opening_marker_version(d->path) != OPENING_MARKER_VERSION) {
-		f = doctor_add(d, "partition", DOCTOR_FAIL,
-			       "is of format version %u, which this program (%s) does not know",
-			       opening_marker_version(d->path), shmstore_version());
-		fix_anew(d, f);
+		doctor_add(d, "partition", DOCTOR_FAIL,
+			   "is of format version %u, which this program (%s) does not know",
+			   opening_marker_version(d->path), shmstore_version());
+		fix_anew(d);
 	} else {
-		f = doctor_add(d, "partition", DOCTOR_FAIL, "%s", d->reason);
+		doctor_add(d, "partition", DOCTOR_FAIL, "%s", d->reason);
 		if (d->error == -EBADMSG)
-			fix_anew(d, f);
+			fix_anew(d);
 	}
 }
 
@@ -87,11 +84,10 @@ static void check_tmpfs(struct doctor *d)
 	}
 	/* a missing directory may well become a mount; a partition on disk was allowed by
 	 * somebody */
-	struct doctor_finding *f =
-		doctor_add(d, "tmpfs", d->exists && !d->p ? DOCTOR_FAIL : DOCTOR_WARN,
-			   "%s is on a disk file system (%s)", d->exists ? d->path : d->dir,
-			   d->mount ? d->mount->type : "unknown");
-	doctor_fix_root(f, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
+	doctor_add(d, "tmpfs", d->exists && !d->p ? DOCTOR_FAIL : DOCTOR_WARN,
+		   "%s is on a disk file system (%s)", d->exists ? d->path : d->dir,
+		   d->mount ? d->mount->type : "unknown");
+	doctor_fix_root(d, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
 }
 
 static void check_size(struct doctor *d)
@@ -99,7 +95,6 @@ static void check_size(struct doctor *d)
 	char size[HUMAN_SIZE], ram[HUMAN_SIZE], swap[HUMAN_SIZE];
 	/* the kernel's own "50%" is of a total that differs a little from MemTotal */
 	uint64_t slack = d->ram / 64;
-	struct doctor_finding *f;
 
 	if (!d->tmpfs)
 		return;
@@ -113,26 +108,25 @@ static void check_size(struct doctor *d)
 	human_size(d->ram, ram);
 	human_size(d->swap, swap);
 	if (!d->size)
-		f = doctor_add(d, "size", DOCTOR_FAIL,
-			       "no limit: the partition can take all of the RAM (%s)", ram);
+		doctor_add(d, "size", DOCTOR_FAIL,
+			   "no limit: the partition can take all of the RAM (%s)", ram);
 	else if (d->size > d->ram + d->swap + slack)
-		f = doctor_add(d, "size", DOCTOR_FAIL,
-			       "%s, more than RAM (%s) and swap (%s): full, it halts the machine",
-			       size, ram, swap);
+		doctor_add(d, "size", DOCTOR_FAIL,
+			   "%s, more than RAM (%s) and swap (%s): full, it halts the machine", size,
+			   ram, swap);
 	else if (d->size > d->ram / 2 + slack)
-		f = doctor_add(d, "size", DOCTOR_WARN, "%s, more than half of the RAM (%s)", size,
-			       ram);
-	else
-		f = doctor_add(d, "size", DOCTOR_OK, "%s, %" PRIu64 " %% of the RAM (%s)", size,
-			       d->size * 100 / d->ram, ram);
-	if (f->level != DOCTOR_OK)
-		doctor_fix_root(f, "mount -o remount,size=50%% %s", shellword(point_of(d)));
+		doctor_add(d, "size", DOCTOR_WARN, "%s, more than half of the RAM (%s)", size, ram);
+	else {
+		doctor_add(d, "size", DOCTOR_OK, "%s, %" PRIu64 " %% of the RAM (%s)", size,
+			   d->size * 100 / d->ram, ram);
+		return;
+	}
+	doctor_fix_root(d, "mount -o remount,size=50%% %s", shellword(point_of(d)));
 }
 
 static void check_huge(struct doctor *d)
 {
 	char huge[32] = "never"; /* what a mount has that does not say */
-	struct doctor_finding *f;
 
 	if (!d->tmpfs)
 		return;
@@ -146,16 +140,15 @@ static void check_huge(struct doctor *d)
 		return;
 	}
 	if (strcmp(huge, "always") == 0)
-		f = doctor_add(d, "huge", DOCTOR_WARN,
-			       "huge=always: an object of 4 KiB takes 2 MiB");
+		doctor_add(d, "huge", DOCTOR_WARN, "huge=always: an object of 4 KiB takes 2 MiB");
 	else if (strcmp(huge, "advise") == 0)
-		f = doctor_add(d, "huge", DOCTOR_WARN,
-			       "huge=advise: objects are written without asking for huge pages");
+		doctor_add(d, "huge", DOCTOR_WARN,
+			   "huge=advise: objects are written without asking for huge pages");
 	else
-		f = doctor_add(d, "huge", DOCTOR_WARN,
-			       "huge=%s: a put costs several times what it costs with huge pages",
-			       huge);
-	doctor_fix_root(f, "mount -o remount,huge=within_size %s", shellword(point_of(d)));
+		doctor_add(d, "huge", DOCTOR_WARN,
+			   "huge=%s: a put costs several times what it costs with huge pages",
+			   huge);
+	doctor_fix_root(d, "mount -o remount,huge=within_size %s", shellword(point_of(d)));
 }
 
 /* On which nodes of a NUMA machine its memory is. A list of them has commas of its own. */
@@ -173,8 +166,6 @@ static void check_mpol(struct doctor *d)
 
 static void check_inodes(struct doctor *d)
 {
-	struct doctor_finding *f;
-
 	if (!d->exists && !d->tmpfs) /* it will be another file system's */
 		return;
 	if (!d->inodes) {
@@ -184,16 +175,16 @@ static void check_inodes(struct doctor *d)
 	enum doctor_level level = d->inodes_free == 0               ? DOCTOR_FAIL
 				  : d->inodes_free < d->inodes / 10 ? DOCTOR_WARN
 								    : DOCTOR_OK;
-	f = doctor_add(d, "inodes", level,
-		       "%" PRIu64 " of %" PRIu64 " free; each object and each link takes one",
-		       d->inodes_free, d->inodes);
+	doctor_add(d, "inodes", level,
+		   "%" PRIu64 " of %" PRIu64 " free; each object and each link takes one",
+		   d->inodes_free, d->inodes);
 	if (level != DOCTOR_OK && d->tmpfs)
-		doctor_fix_root(f, "mount -o remount,nr_inodes=%" PRIu64 " %s",
+		doctor_fix_root(d, "mount -o remount,nr_inodes=%" PRIu64 " %s",
 				d->inodes * 2 > ramdisk_inodes(d->size) ? d->inodes * 2
 									: ramdisk_inodes(d->size),
 				shellword(point_of(d)));
 	else if (level != DOCTOR_OK)
-		doctor_fix(f, ADMIN_NAME " -p %s gc", shellword(d->path));
+		doctor_fix(d, ADMIN_NAME " -p %s gc", shellword(d->path));
 }
 
 /* Links a file from one directory into another one, both new in the partition. 0 or -errno. */
@@ -235,11 +226,10 @@ static void check_links(struct doctor *d)
 			   "a file can be linked from one directory into another");
 		return;
 	}
-	struct doctor_finding *f =
-		doctor_add(d, "links", DOCTOR_FAIL,
-			   "linking a file from one directory into another: %s", strerror(-r));
+	doctor_add(d, "links", DOCTOR_FAIL, "linking a file from one directory into another: %s",
+		   strerror(-r));
 	if (r == -ENOSPC)
-		doctor_fix(f, ADMIN_NAME " -p %s gc", shellword(d->path));
+		doctor_fix(d, ADMIN_NAME " -p %s gc", shellword(d->path));
 }
 
 /* The id of the mount that path is on; 0 = unknown. */
@@ -266,12 +256,11 @@ static bool find_other_mount(struct doctor *d)
 		uint64_t other = mount_id(stores.stores[i].path);
 		if (!id || !other || other == id)
 			continue;
-		struct doctor_finding *f =
-			doctor_add(d, "exdev", DOCTOR_FAIL,
-				   "the store %s is on another mount: handoffs to it give EXDEV",
-				   stores.stores[i].path);
+		doctor_add(d, "exdev", DOCTOR_FAIL,
+			   "the store %s is on another mount: handoffs to it give EXDEV",
+			   stores.stores[i].path);
 		const struct shms_mountline *m = mountinfo_find(&d->mounts, stores.stores[i].path);
-		doctor_fix_root(f, "umount %s", shellword(m ? m->point : stores.stores[i].path));
+		doctor_fix_root(d, "umount %s", shellword(m ? m->point : stores.stores[i].path));
 		found = true;
 	}
 	storelist_deinit(&stores);
@@ -280,8 +269,6 @@ static bool find_other_mount(struct doctor *d)
 
 static void check_exdev(struct doctor *d)
 {
-	struct doctor_finding *f;
-
 	if (!d->exists)
 		return;
 	if (d->p && find_other_mount(d))
@@ -290,21 +277,18 @@ static void check_exdev(struct doctor *d)
 		const struct shms_mountline *m = &d->mounts.mounts[i];
 		if (!mountinfo_below(m->point, d->dir))
 			continue;
-		f = doctor_add(
-			d, "exdev", DOCTOR_FAIL,
-			"%s is another mount inside the partition: handoffs into it give EXDEV",
-			m->point);
-		doctor_fix_root(f, "umount %s", shellword(m->point));
+		doctor_add(d, "exdev", DOCTOR_FAIL,
+			   "%s is another mount inside the partition: handoffs into it give EXDEV",
+			   m->point);
+		doctor_fix_root(d, "umount %s", shellword(m->point));
 		return;
 	}
 	if (d->mount && d->tmpfs && strcmp(d->mount->root, "/") != 0) {
-		f = doctor_add(d, "exdev", DOCTOR_WARN,
-			       "%s is a bind mount of %s of its file system: processes that came "
-			       "in through another "
-			       "mount of it "
-			       "get EXDEV",
-			       d->mount->point, d->mount->root);
-		doctor_fix(f,
+		doctor_add(d, "exdev", DOCTOR_WARN,
+			   "%s is a bind mount of %s of its file system: processes that came in "
+			   "through another mount of it get EXDEV",
+			   d->mount->point, d->mount->root);
+		doctor_fix(d,
 			   "# mount the partition's root, not a part of it, into every container");
 		return;
 	}

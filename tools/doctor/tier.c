@@ -30,16 +30,15 @@
 /* The directory that the configuration names. True: it is one that can be gone on with. */
 static bool check_directory(struct doctor *d, const char *path)
 {
-	struct doctor_finding *f;
 	struct statvfs vfs;
 	struct statfs fs;
 	struct stat st;
 
 	if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
-		f = doctor_add(d, "tier", DOCTOR_FAIL,
-			       "%s: %s: objects that were moved there cannot come back", path,
-			       errno == ENOENT ? "there is no such directory" : strerror(errno));
-		doctor_fix(f,
+		doctor_add(d, "tier", DOCTOR_FAIL,
+			   "%s: %s: objects that were moved there cannot come back", path,
+			   errno == ENOENT ? "there is no such directory" : strerror(errno));
+		doctor_fix(d,
 			   "# mount what belongs there; or, if it is gone for good: " ADMIN_NAME
 			   " -p %s gc",
 			   shellword(d->path));
@@ -50,18 +49,17 @@ static bool check_directory(struct doctor *d, const char *path)
 		return false;
 	}
 	if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC) {
-		f = doctor_add(d, "tier", DOCTOR_FAIL,
-			       "%s is in memory itself (tmpfs): moving objects there frees none",
-			       path);
-		doctor_fix(f, "# mount a disk there, or: " ADMIN_NAME " -p %s tier --set DIRECTORY",
+		doctor_add(d, "tier", DOCTOR_FAIL,
+			   "%s is in memory itself (tmpfs): moving objects there frees none", path);
+		doctor_fix(d, "# mount a disk there, or: " ADMIN_NAME " -p %s tier --set DIRECTORY",
 			   shellword(d->path));
 		return false;
 	}
 	const struct shms_mountline *m = mountinfo_find(&d->mounts, path);
 	if (vfs.f_flag & ST_RDONLY) {
-		f = doctor_add(d, "tier", DOCTOR_FAIL,
-			       "%s is mounted read-only: nothing can be moved there", path);
-		doctor_fix_root(f, "mount -o remount,rw %s", shellword(m ? m->point : path));
+		doctor_add(d, "tier", DOCTOR_FAIL,
+			   "%s is mounted read-only: nothing can be moved there", path);
+		doctor_fix_root(d, "mount -o remount,rw %s", shellword(m ? m->point : path));
 		return true;
 	}
 	doctor_add(d, "tier", DOCTOR_OK, "%s, on %s", path, m ? m->type : "a disk");
@@ -75,7 +73,6 @@ static void check_space(struct doctor *d, const struct shmstore_tier_info *info)
 	uint64_t available = tierfigures_available(info), batch = d->size / 100 * (100 - c->low);
 	char room[HUMAN_SIZE], used[HUMAN_SIZE], free_text[HUMAN_SIZE], stay[HUMAN_SIZE];
 	bool limit = c->max && c->max - (c->max < info->used ? c->max : info->used) == available;
-	struct doctor_finding *f;
 
 	human_size(available, room);
 	human_size(info->used, used);
@@ -87,39 +84,29 @@ static void check_space(struct doctor *d, const struct shmstore_tier_info *info)
 	}
 	enum doctor_level level = available ? DOCTOR_WARN : DOCTOR_FAIL;
 	if (limit)
-		f = doctor_add(d, "tier-space", level,
-			       "room for %s more: %s are used, and that is its limit", room, used);
+		doctor_add(d, "tier-space", level,
+			   "room for %s more: %s are used, and that is its limit", room, used);
 	else
-		f = doctor_add(d, "tier-space", level,
-			       "room for %s more: the disk has %s free, of which %s stay free",
-			       room, free_text, stay);
+		doctor_add(d, "tier-space", level,
+			   "room for %s more: the disk has %s free, of which %s stay free", room,
+			   free_text, stay);
 	if (limit)
-		doctor_fix(f, ADMIN_NAME " -p %s tier --max SIZE", shellword(d->path));
+		doctor_fix(d, ADMIN_NAME " -p %s tier --max SIZE", shellword(d->path));
 	else if (c->min_free)
-		doctor_fix(f, ADMIN_NAME " -p %s tier --min-free SIZE  # or make room on the disk",
+		doctor_fix(d, ADMIN_NAME " -p %s tier --min-free SIZE  # or make room on the disk",
 			   shellword(d->path));
 	else
-		doctor_fix(f, "df -h %s", shellword(c->path));
+		doctor_fix(d, "df -h %s", shellword(c->path));
 }
 
 /* Writes one block past the page cache into a file that is gone at once. 0 or -errno. */
 static int try_direct(const char *dir)
 {
-	char name[PATH_MAX + 32];
 	void *block;
-	int r = 0;
-	int fd = open(dir, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+	int r = 0, fd = doctor_try_file(dir, O_DIRECT);
 
-	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR)) {
-		snprintf(name, sizeof(name), "%s/.doctor-%d", dir, getpid());
-		fd = open(name, O_CREAT | O_EXCL | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
-		r = fd < 0 ? -errno : 0;
-		unlink(name);
-	} else if (fd < 0) {
-		r = -errno;
-	}
 	if (fd < 0)
-		return r;
+		return fd;
 	if (posix_memalign(&block, DIRECT_SIZE, DIRECT_SIZE) == 0) {
 		memset(block, 0, DIRECT_SIZE);
 		if (pwrite(fd, block, DIRECT_SIZE, 0) != DIRECT_SIZE)
@@ -148,9 +135,7 @@ static void check_direct(struct doctor *d, const struct shmstore_tier_info *info
 	else if (r == -EINVAL)
 		doctor_add(d, "tier-direct", DOCTOR_WARN,
 			   "no O_DIRECT on that file system: tier files go through the page cache, "
-			   "which takes memory "
-			   "while "
-			   "it is being freed");
+			   "which takes memory while it is being freed");
 	else
 		doctor_add(d, "tier-direct", r == -ENOSPC ? DOCTOR_WARN : DOCTOR_FAIL,
 			   "writing to %s: %s", dir, strerror(-r));
@@ -170,7 +155,6 @@ static void check_io(struct doctor *d)
 
 static void check_memlock(struct doctor *d)
 {
-	struct doctor_finding *f;
 	struct rlimit limit;
 	char size[HUMAN_SIZE];
 
@@ -181,14 +165,14 @@ static void check_memlock(struct doctor *d)
 			   "io_uring may lock the buffers that it is given");
 		return;
 	}
-	f = doctor_add(
+	doctor_add(
 		d, "tier-memlock", DOCTOR_WARN,
 		"ulimit -l is %s: io_uring does without registered buffers, which costs a little",
 		human_size(limit.rlim_cur, size));
 	if (limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= MEMLOCK_WANTS)
-		doctor_fix(f, "ulimit -l %llu", (unsigned long long)(MEMLOCK_WANTS >> 10));
+		doctor_fix(d, "ulimit -l %llu", (unsigned long long)(MEMLOCK_WANTS >> 10));
 	else
-		doctor_fix_root(f, "prlimit --memlock=%llu --pid $$",
+		doctor_fix_root(d, "prlimit --memlock=%llu --pid $$",
 				(unsigned long long)MEMLOCK_WANTS);
 }
 

@@ -4,9 +4,7 @@
 #include <string.h>
 
 #include "asking.h"
-#include "human.h"
 #include "jsonin.h"
-#include "message.h"
 #include "options.h"
 #include "table.h"
 
@@ -52,12 +50,8 @@ static const struct table_column task_columns[] = {
 	{"HAS", FIGURE_SIZE, "now", ""},
 };
 
-static void print_gate(const struct json_object *document, void *arg)
+static void print_gate(const struct json_object *g, void *arg)
 {
-	const struct json_object *g = jsonin_object(document, "gate");
-
-	if (!jsonin_flag(g, "enabled"))
-		return;
 	TABLE_ONE(arg, columns, g);
 	table_heading("Tasks", false);
 	TABLE_ONE(arg, line_columns, g);
@@ -67,28 +61,22 @@ static void print_gate(const struct json_object *document, void *arg)
 	TABLE_LIST(arg, task_columns, g, "tasks");
 }
 
-static int judge(const struct json_object *document)
-{
-	return asking_watched(
-		document, "gate",
-		"gate: the daemon does not watch the host's memory, so there is no gate");
-}
-
 int cmd_gate(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "gate",
+	struct command_line line = OPTIONS_LINE(
+		a, "gate",
 		"Shows whether more work may begin on this host, and by what that is decided.\v"
 		"The gate closes where USED, or the 95th percentile of the last samples, reaches "
-		"HIGH, and opens after "
-		"several samples in a row at LOW or below. QUOTA is how many tasks may begin "
-		"within an interval. "
-		"RESERVED is what is expected of the tasks that were let in, OF how much that may "
-		"be now.");
-	struct command_line line = {.admin = a};
-	const struct asking_view view = {.judge = judge, .document = print_gate, .arg = a};
+		"HIGH, and opens after several samples in a row at LOW or below. QUOTA is how many "
+		"tasks may begin within an interval. RESERVED is what is expected of the tasks "
+		"that were let in, OF how much that may be now.");
+	const struct asking_view view = {
+		.watched = "gate",
+		.unless = "gate: the daemon does not watch the host's memory, so there is no gate",
+		.document = print_gate,
+		.arg = a};
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_GATE, &view);
 }

@@ -4,7 +4,6 @@
  * may use and use; each term with the file that it is from. Needs neither daemon nor partition.
  * With --daemon: what the daemon watches of it, whose it is, and the thresholds.
  */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,27 +11,25 @@
 #include "asking.h"
 #include "jsonin.h"
 #include "jsonout.h"
-#include "memsource.h"
 #include "message.h"
 #include "options.h"
+#include "sysroot.h"
 #include "table.h"
 
 struct mem_options {
-	struct memsource_config source;
-	bool daemon;
+	bool swap, daemon;
 };
 
 typedef struct mem_options OF;
 static const struct options_row options[] = {
 	{"swap", 0, NULL, "Count swap, in what may be used and in what is", OPTIONS_FLAG,
-	 offsetof(OF, source.count_swap)},
+	 offsetof(OF, swap)},
 	{"daemon", 0, NULL, "Show what the daemon watches: whose the memory is, and the thresholds",
 	 OPTIONS_FLAG, offsetof(OF, daemon)},
 	{NULL},
 };
 
-static struct json_object *make_document(const struct memsource_reading *r,
-					 const struct memsource_config *config)
+static struct json_object *make_document(const struct memsource_reading *r, bool swap)
 {
 	const struct memlimit_use *use = &r->levels[r->tightest].use;
 	struct json_object *o = jsonmake_new();
@@ -40,7 +37,7 @@ static struct json_object *make_document(const struct memsource_reading *r,
 	jsonmake_text(o, "tightest", r->levels[r->tightest].path);
 	memjson_amount(o, "total", use->total);
 	memjson_amount(o, "used", use->used);
-	jsonmake_flag(o, "swap", config->count_swap);
+	jsonmake_flag(o, "swap", swap);
 	memjson_levels(o, r);
 	return o;
 }
@@ -123,17 +120,14 @@ static void print_sums(const struct admin *a, const struct json_object *m)
 	table_finish(&t);
 }
 
-static void print_daemon(const struct json_object *document, void *arg)
+static void print_daemon(const struct json_object *m, void *arg)
 {
 	static const struct table_column processes[] = {
 		{"PID", FIGURE_COUNT, "pid"},
 		{"UID", FIGURE_COUNT, "uid"},
 		{"PRIVATE", FIGURE_SIZE, "private", "unknown"},
 		{"DESCENDANTS", FIGURE_COUNT, "descendants"}};
-	const struct json_object *m = jsonin_object(document, "memory");
 
-	if (!jsonin_flag(m, "enabled"))
-		return;
 	print_sums(arg, m);
 	if (!jsonin_count(m, "processes"))
 		return;
@@ -141,15 +135,13 @@ static void print_daemon(const struct json_object *document, void *arg)
 	TABLE_LIST(arg, processes, m, "processes");
 }
 
-static int judge_daemon(const struct json_object *document)
-{
-	return asking_watched(document, "memory",
-			      "mem: the daemon does not watch the host's memory");
-}
-
 static int show_daemon(struct admin *a)
 {
-	const struct asking_view view = {.judge = judge_daemon, .document = print_daemon, .arg = a};
+	const struct asking_view view = {.watched = "memory",
+					 .unless =
+						 "mem: the daemon does not watch the host's memory",
+					 .document = print_daemon,
+					 .arg = a};
 
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_MEMORY, &view);
@@ -157,32 +149,25 @@ static int show_daemon(struct admin *a)
 
 int cmd_mem(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(NULL, options_common, "mem",
-						     "What this host and the memory cgroups around "
-						     "this process may use and use, term by term, "
-						     "with the source of each.\v"
-						     "The memory that counts is the tightest: the "
-						     "smallest total of the host and of each "
-						     "cgroup up to the root. Page cache "
-						     "does not count as used, and tmpfs does. What "
-						     "could not be read is unknown, not 0.");
 	struct mem_options own = {0};
-	struct command_line line = {.admin = a, .options = options, .own = &own};
+	struct command_line line =
+		OPTIONS_LINE(a, "mem",
+			     "What this host and the memory cgroups around this process may use "
+			     "and use, term by term, with the source of each.\v"
+			     "The memory that counts is the tightest: the smallest total of the "
+			     "host and of each cgroup up to the root. Page cache does not count as "
+			     "used, and tmpfs does. What could not be read is unknown, not 0.",
+			     .options = options, .own = &own);
 	struct memsource_reading r = MEMSOURCE_NULL;
-	char proc[PATH_MAX], cgroup[PATH_MAX];
 	int status = ADMIN_OK, err;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	if (own.daemon)
 		return show_daemon(a);
-	snprintf(proc, sizeof(proc), "%s/proc", a->root);
-	snprintf(cgroup, sizeof(cgroup), "%s/sys/fs/cgroup", a->root);
-	own.source.proc = proc;
-	own.source.cgroup = cgroup;
-	err = memsource_read(&own.source, &r);
+	err = sysroot_memory(a, own.swap, &r);
 	if (err < 0)
 		return message_error("mem", err);
-	json_show(a, make_document(&r, &own.source), print_text);
+	json_show(a, make_document(&r, own.swap), print_text);
 	if (!r.levels[r.tightest].use.total.known || !r.levels[r.tightest].use.used.known) {
 		status = message_fail(
 			r.levels[r.tightest].path,

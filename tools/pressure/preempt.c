@@ -9,7 +9,6 @@
 
 #include "asking.h"
 #include "jsonin.h"
-#include "message.h"
 #include "options.h"
 #include "table.h"
 
@@ -64,21 +63,17 @@ static void print_plan(const struct json_object *p, const struct admin *a)
 	fputs(jsonin_flag(p, "enabled") ? "" : " (switched off)", stdout);
 	figure_print(p, false,
 		     "; {need:size} are to be freed now; {never} processes run a task that is "
-		     "NEVER, {foreign} are of "
-		     "users whom "
-		     "the daemon may not signal, {kept} have actors for which no place has memory "
-		     "(another partition, "
-		     "another "
-		     "daemon)\n");
+		     "NEVER, {foreign} are of users whom the daemon may not signal, {kept} have "
+		     "actors for which no place has memory (another partition, another daemon)\n");
 	if (jsonin_count(p, "plan"))
 		TABLE_LIST(a, plan_columns, p, "plan");
 }
 
-static void print_preempt(const struct json_object *document, void *arg)
+static void print_preempt(const struct json_object *g, void *arg)
 {
 	const struct command_line *line = arg;
 	const struct preempt_options *o = line->own;
-	const struct json_object *p = jsonin_object(jsonin_object(document, "gate"), "preemption");
+	const struct json_object *p = jsonin_object(g, "preemption");
 
 	if (!p)
 		return;
@@ -88,27 +83,23 @@ static void print_preempt(const struct json_object *document, void *arg)
 		TABLE_LIST(line->admin, recent_columns, p, "recent");
 }
 
-static int judge(const struct json_object *document)
-{
-	return asking_watched(
-		document, "gate",
-		"preempt: the daemon does not watch the host's memory, so it preempts nobody");
-}
-
 int cmd_preempt(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, options_common, "preempt",
+	struct preempt_options own = {.admin = a};
+	struct command_line line = OPTIONS_LINE(
+		a, "preempt",
 		"Shows which processes were asked to stop, or made to, because memory was short.\v"
 		"With --dry-run, which ones it would take: NOW for memory as it is, LATER if it "
-		"grows on, "
-		"wave after wave. "
-		"Nothing is done to anybody.");
-	struct preempt_options own = {.admin = a};
-	struct command_line line = {.admin = a, .options = options, .own = &own};
-	const struct asking_view view = {.judge = judge, .document = print_preempt, .arg = &line};
+		"grows on, wave after wave. Nothing is done to anybody.",
+		.options = options, .own = &own);
+	const struct asking_view view = {
+		.watched = "gate",
+		.unless = "preempt: the daemon does not watch the host's memory, so it preempts "
+			  "nobody",
+		.document = print_preempt,
+		.arg = &line};
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_GATE, &view);
 }

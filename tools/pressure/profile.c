@@ -6,7 +6,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <shmstore/profile.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,21 +81,20 @@ static void print(const struct admin *a, const struct json_object *document)
 
 static int cmd_profile_show(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "profile show",
+	uint32_t user = SHMSTORE_PROFILE_MINE;
+	struct command_line line =
+		OPTIONS_LINE(a, "profile show",
 			     "Shows each kind of tasks, and what those that ended used.\v"
 			     "TASKS, PEAK, P95 and AVERAGE are of private memory, ESTIMATE is what "
-			     "the next one is expected to use. "
-			     "SHARED (bytes created in the store) and CPU are the 95th percentile, "
-			     "LIFE is the median.");
-	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line = {.admin = a, .options = whose_or_all, .own = &user};
+			     "the next one is expected to use. SHARED (bytes created in the store) "
+			     "and CPU are the 95th percentile, LIFE is the median.",
+			     .options = whose_or_all, .own = &user);
 	struct shmstore_client *c;
 	struct json_object *document;
 	char *json;
 	size_t n;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = asking_open(a, &c);
 	if (status)
 		return status;
@@ -169,16 +167,15 @@ static const char *const file_names[] = {"FILE", NULL};
 
 static int cmd_profile_save(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(NULL, options_common, "profile save FILE",
-						     "Writes the profile to FILE, as text.");
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line = {
-		.admin = a, .options = whose, .own = &user, .names = file_names, .n_needed = 1};
+	struct command_line line =
+		OPTIONS_LINE(a, "profile save FILE", "Writes the profile to FILE, as text.",
+			     .options = whose, .own = &user, .names = file_names, .n_needed = 1);
 	struct shmstore_client *c;
 	char *text;
 	size_t n;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = asking_open(a, &c);
 	if (status)
 		return status;
@@ -193,19 +190,17 @@ static int cmd_profile_save(struct admin *a, int argc, char **argv)
 
 static int cmd_profile_load(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, options_common, "profile load FILE",
-			     "Puts the profile in FILE in the place of what the daemon knows.\v"
-			     "It counts half, so that what is learned from now on outweighs it "
-			     "after as many tasks. A file that is cut "
-			     "off or damaged changes nothing.");
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line = {
-		.admin = a, .options = whose, .own = &user, .names = file_names, .n_needed = 1};
+	struct command_line line = OPTIONS_LINE(
+		a, "profile load FILE",
+		"Puts the profile in FILE in the place of what the daemon knows.\v"
+		"It counts half, so that what is learned from now on outweighs it after as many "
+		"tasks. A file that is cut off or damaged changes nothing.",
+		.options = whose, .own = &user, .names = file_names, .n_needed = 1);
 	struct shmstore_client *c;
 	size_t n = 0;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	char *text = read_file(line.args[0], &n);
 	if (!text)
 		return ADMIN_FAILED;
@@ -225,13 +220,13 @@ static int cmd_profile_load(struct admin *a, int argc, char **argv)
 
 static int cmd_profile_reset(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp = OPTIONS_ARGP(NULL, options_common, "profile reset",
-						     "Forgets what tasks used so far.");
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line = {.admin = a, .options = whose_or_all, .own = &user};
+	struct command_line line =
+		OPTIONS_LINE(a, "profile reset", "Forgets what tasks used so far.",
+			     .options = whose_or_all, .own = &user);
 	struct shmstore_client *c;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = asking_open(a, &c);
 	if (status)
 		return status;
@@ -250,10 +245,7 @@ int cmd_profile(struct admin *a, int argc, char **argv)
 	};
 	static const struct commands commands = {
 		.list = subcommands,
-		.kind = "subcommand",
-		.heading = "Subcommands",
 		.of = "profile",
-		.usage = "profile SUBCOMMAND [ARGUMENT...]",
 		.help = "Looks at what tasks used so far, as the daemon remembers it.\v",
 		.tail = "\"" ADMIN_NAME
 			" help profile SUBCOMMAND\" explains one; docs/governor.md has the rules.",

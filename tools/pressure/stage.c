@@ -4,11 +4,9 @@
  * is configured, who is in which stage with what, who waits and who has less than asked for. It can
  * end a worker's stage.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <shmstore/stage.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "asking.h"
 #include "jsonin.h"
@@ -16,33 +14,13 @@
 #include "options.h"
 #include "table.h"
 
-enum {
-	OPTION_END = 0x100
+static const struct options_row options[] = {
+	{"end", 0, "SESSION",
+	 "end the stage of the worker with this number, of the column SESSION: your own, or root's "
+	 "and the daemon's user's to end",
+	 OPTIONS_NUMBER, 0, 1},
+	{NULL},
 };
-
-static const struct argp_option options[] = {
-	{"end", OPTION_END, "SESSION", 0,
-	 "end the stage of the worker with this number: your own, or root's and the daemon's "
-	 "user's to end",
-	 0},
-	{NULL, 0, NULL, 0, NULL, 0},
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	struct command_line *line = state->input;
-	unsigned long long number;
-	char *end;
-
-	if (key != OPTION_END)
-		return options_common(key, arg, state);
-	errno = 0;
-	number = strtoull(arg, &end, 10);
-	if (errno || *end || *arg < '1' || *arg > '9')
-		argp_error(state, "%s is no worker's number; the column SESSION has them", arg);
-	*(uint64_t *)line->own = number;
-	return 0;
-}
 
 static const struct table_column columns[] = {
 	{"SESSION", FIGURE_COUNT, "session"},
@@ -66,12 +44,9 @@ static void print_partition(const struct json_object *p, void *arg)
 		return;
 	figure_print(p, a->bytes,
 		     "mode {configured.mode}, conflict {configured.conflict}, waits at most "
-		     "{configured.wait_ms} ms; "
-		     "outside of stages "
-		     "a worker has {base.private:size} private, {base.shared:size} shared, "
-		     "{base.slots} slots; workers "
-		     "hold {held:size} "
-		     "of {total:size}\n");
+		     "{configured.wait_ms} ms; outside of stages a worker has {base.private:size} "
+		     "private, {base.shared:size} shared, {base.slots} slots; workers hold "
+		     "{held:size} of {total:size}\n");
 	if (jsonin_count(p, "sessions"))
 		TABLE_LIST(a, columns, p, "sessions");
 	else
@@ -102,19 +77,17 @@ static int end_stage(const struct admin *a, uint64_t session)
 
 int cmd_stage(struct admin *a, int argc, char **argv)
 {
-	static const struct argp argp =
-		OPTIONS_ARGP(options, parse, "stage",
-			     "Shows which worker is in which stage of a job, and how its memory is "
-			     "divided for that.\v"
-			     "PRIVATE is what its process may have alone, SHARED what its store "
-			     "may hold, SLOTS how many tasks run "
-			     "at once. A worker that is "
-			     "\"degraded\" has less than its profile says, as others hold the "
-			     "rest. See docs/governor.md.");
 	uint64_t session = 0;
-	struct command_line line = {.admin = a, .own = &session};
+	struct command_line line = OPTIONS_LINE(
+		a, "stage",
+		"Shows which worker is in which stage of a job, and how its memory is divided for "
+		"that.\v"
+		"PRIVATE is what its process may have alone, SHARED what its store may hold, SLOTS "
+		"how many tasks run at once. A worker that is \"degraded\" has less than its "
+		"profile says, as others hold the rest. See docs/governor.md.",
+		.options = options, .own = &session);
 	const struct asking_view view = {.judge = judge, .partition = print_partition, .arg = a};
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	return session ? end_stage(a, session) : asking_show(a, SHMSTORE_QUERY_STAGES, &view);
 }

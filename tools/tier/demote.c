@@ -20,9 +20,6 @@ static void hint(const char *partition, int error)
 	if (error == -ENOSPC) {
 		message_hint("to see what fills the tier: " ADMIN_NAME " -p %s tier", partition);
 		message_hint("to let it grow: " ADMIN_NAME " -p %s tier --max SIZE", partition);
-	} else if (error == -ETIMEDOUT) {
-		message_hint("a process of its store is stopped in the midst of a change: continue "
-			     "it, or end it");
 	}
 }
 
@@ -34,14 +31,20 @@ int cmd_demote(struct admin *a, int argc, char **argv)
 		 OPTIONS_FLAG, offsetof(OF, all)},
 		{NULL},
 	};
-	static const struct argp argp = OPTIONS_ARGP(
-		NULL, moving_parse, "demote STORE KEY...\ndemote STORE --all",
-		"Moves objects to the partition's disk tier, each for all stores that link it.\v"
-		"Their names stay: the next get brings them back. The memory of an object that is "
-		"mapped is free "
-		"when the last view is gone. Exit status 1 if one could not be moved; it is in "
-		"memory still.");
-	static const struct moving_way way = {"demote", SHMSTORE_IN_TIER, NULL, move, hint};
+	static const struct moving_way way = {
+		.name = "demote",
+		.to = SHMSTORE_IN_TIER,
+		.move = move,
+		.hint = hint,
+		.usage = "demote STORE KEY...\ndemote STORE --all",
+		.help = "Moves objects to the partition's disk tier, "
+			"each for all stores that link it.\v"
+			"Their names stay: the next get brings them "
+			"back. The memory of an object that is "
+			"mapped is free when the last view is gone. "
+			"Exit status 1 if one could not be "
+			"moved; it is in memory still.",
+	};
 
-	return moving_run(a, argc, argv, &argp, options, &way);
+	return moving_run(a, argc, argv, options, &way);
 }

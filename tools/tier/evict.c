@@ -38,26 +38,12 @@ struct evict {
 	char why[512];                    /* it failed */
 };
 
-static void check_size(const struct argp_state *state, const char *option, const char *arg)
+static void check(const struct argp_state *state, const struct command_line *line)
 {
-	uint64_t bytes;
-
-	if (arg && !human_parse(arg, (uint64_t)1 << 40, &bytes))
-		options_usage(state, "%s %s: is no size, such as 8G or 50%%", option, arg);
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	const struct command_line *line = state->input;
 	const struct evict *e = line->own;
 
-	if (key == ARGP_KEY_END) {
-		check_size(state, "--to", e->to);
-		check_size(state, "--free", e->free);
-		if (!e->to + !e->free + !e->what.watermarks != 2)
-			options_usage(state, "one of --to, --free and --watermarks says how far");
-	}
-	return options_common(key, arg, state);
+	if (!e->to + !e->free + !e->what.watermarks != 2)
+		options_usage(state, "one of --to, --free and --watermarks says how far");
 }
 
 static int show(const struct shmstore_evict_report *report, void *arg)
@@ -164,8 +150,8 @@ static int explain(const struct evict *e, struct shmstore_partition *p, int erro
 		message_hint("to see who holds what: " ADMIN_NAME " -p %s du", shellword(path));
 		if (shares_file_system(path))
 			message_hint("its file system holds other files, too: they count as used "
-				     "and cannot be moved. "
-				     "--free SIZE asks for what the partition's objects can give");
+				     "and cannot be moved. --free SIZE asks for what the "
+				     "partition's objects can give");
 		if (e->report.error)
 			message_hint("the last object that failed: %s",
 				     shmstore_strerror(e->report.error));
@@ -208,8 +194,8 @@ int cmd_evict(struct admin *a, int argc, char **argv)
 	typedef struct evict OF;
 	static const struct options_row options[] = {
 		{"to", 0, "SIZE", "until no more than that is used of the partition: 8G, 50%",
-		 OPTIONS_TEXT, offsetof(OF, to)},
-		{"free", 0, "SIZE", "until that much is freed", OPTIONS_TEXT, offsetof(OF, free)},
+		 OPTIONS_SIZE, offsetof(OF, to)},
+		{"free", 0, "SIZE", "until that much is freed", OPTIONS_SIZE, offsetof(OF, free)},
 		{"watermarks", 0, NULL,
 		 "only above the tier's high watermark, and down to the low one", OPTIONS_FLAG,
 		 offsetof(OF, what.watermarks)},
@@ -222,28 +208,25 @@ int cmd_evict(struct admin *a, int argc, char **argv)
 		 OPTIONS_USER, offsetof(OF, what.uid)},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, parse, "evict --to SIZE | --free SIZE | --watermarks",
-			     "Moves the objects that are used least to the partition's disk tier, "
-			     "until the goal is met.\v"
-			     "Pinned and leased objects stay; what is mapped comes last, and its "
-			     "memory is free when the last "
-			     "view is gone. One eviction runs at a time for each user: another one "
-			     "is waited for. Exit status 1 "
-			     "if the goal could not be met.");
 	static struct evict e = {.what = SHMSTORE_EVICT_INIT, .report = {.size = sizeof(e.report)}};
-	struct command_line line = {.admin = a, .options = options, .own = &e};
-	struct shmstore_partition *p;
+	struct command_line line = OPTIONS_LINE(
+		a, "evict --to SIZE | --free SIZE | --watermarks",
+		"Moves the objects that are used least to the partition's disk tier, until the "
+		"goal is met.\v"
+		"Pinned and leased objects stay; what is mapped comes last, and its memory is free "
+		"when the last view is gone. One eviction runs at a time for each user: another "
+		"one is waited for. Exit status 1 if the goal could not be met.",
+		.options = options, .own = &e, .check = check);
+	_partition_ struct shmstore_partition *p = NULL;
 	long n_processors = sysconf(_SC_NPROCESSORS_ONLN);
 
 	e.admin = a;
 	e.what.n_threads = n_processors > 1 ? (unsigned)n_processors : 1;
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
 	status = run(&e, p);
-	shmstore_partition_unref(p);
 	interrupt_finish();
 	return status;
 }

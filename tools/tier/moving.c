@@ -7,11 +7,13 @@
  */
 #include "moving.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "human.h"
 #include "interrupt.h"
 #include "jsonout.h"
@@ -35,30 +37,24 @@ struct moving {
 	struct json_object *objects;           /* with --json */
 };
 
-error_t moving_parse(int key, char *arg, struct argp_state *state)
+static void check(const struct argp_state *state, const struct command_line *line)
 {
-	const struct command_line *line = state->input;
 	const struct moving_options *o = line->own;
 
-	if (key == ARGP_KEY_END && o->all && line->n_many)
+	if (o->all && line->n_many)
 		options_usage(state, "--all does not go with keys");
-	if (key == ARGP_KEY_END && !o->all && line->n_args == 1 && !line->n_many)
+	if (!o->all && line->n_args == 1 && !line->n_many)
 		options_usage(state, "KEY is missing, or --all");
-	return options_common(key, arg, state);
 }
 
 /* ---- keys ---- */
 
 static void add_key(struct moving *m, const void *key, size_t key_size)
 {
-	if (m->n_keys == m->room) {
-		m->room = m->room ? 2 * m->room : MOVING_BATCH;
-		m->keys = realloc(m->keys, m->room * sizeof(*m->keys));
-		if (!m->keys)
-			message_no_memory();
-	}
 	void *copy = malloc(key_size + 1);
-	if (!copy)
+
+	m->keys = shms_grow(m->keys, &m->room, m->n_keys, 1, sizeof(*m->keys));
+	if (!m->keys || !copy)
 		message_no_memory();
 	memcpy(copy, key, key_size);
 	m->keys[m->n_keys++] = (struct iovec){copy, key_size};
@@ -137,6 +133,9 @@ static void move_one(struct moving *m, struct shmstore_partition *p, struct shms
 	else
 		message_detail(text, r);
 	m->way->hint(shellword(shmstore_partition_path(p)), r);
+	if (r == -ETIMEDOUT)
+		message_hint("a process of its store is stopped in the midst of a change: continue "
+			     "it, or end it");
 	free(text);
 }
 
@@ -191,7 +190,7 @@ static void report(const struct moving *m)
 
 static int run(struct moving *m, const struct command_line *line)
 {
-	struct shmstore_partition *p;
+	_partition_ struct shmstore_partition *p = NULL;
 	struct shmstore *s;
 	int r = 0;
 
@@ -218,24 +217,20 @@ static int run(struct moving *m, const struct command_line *line)
 		report(m);
 		shmstore_close(s);
 	}
-	shmstore_partition_unref(p);
 	interrupt_finish();
 	return m->n_failed ? ADMIN_FAILED : status;
 }
 
-int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp,
-	       const struct options_row *options, const struct moving_way *way)
+int moving_run(struct admin *a, int argc, char **argv, const struct options_row *options,
+	       const struct moving_way *way)
 {
 	static const char *const names[] = {"STORE", "KEY", NULL};
 	struct moving m = {.admin = a, .way = way};
-	struct command_line line = {.admin = a,
-				    .names = names,
-				    .n_needed = 1,
-				    .many = true,
-				    .options = options,
-				    .own = &m.how};
+	struct command_line line =
+		OPTIONS_LINE(a, way->usage, way->help, .names = names, .n_needed = 1, .many = true,
+			     .options = options, .own = &m.how, .check = check);
 
-	options_parse(argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	m.store = line.args[0];
 	int status = run(&m, &line);
 	free_keys(&m);

@@ -4,7 +4,6 @@
 #ifndef MOVING_H
 #define MOVING_H
 
-#include <argp.h>
 #include <shmstore/shmstore.h>
 
 #include "options.h"
@@ -26,11 +25,11 @@ struct moving_way {
 	int (*move)(struct shmstore *s, const void *key, size_t key_size);
 	/* Prints a hint below an error of move(). partition: quoted for the shell. */
 	void (*hint)(const char *partition, int error);
+	const char *usage, *help; /* as of a struct command_line */
 };
 
-error_t moving_parse(int key, char *arg, struct argp_state *state);
 /* Reads the command line, moves, and says what became of it. Returns the exit status. */
-int moving_run(struct admin *a, int argc, char **argv, const struct argp *argp,
-	       const struct options_row *options, const struct moving_way *way);
+int moving_run(struct admin *a, int argc, char **argv, const struct options_row *options,
+	       const struct moving_way *way);
 
 #endif

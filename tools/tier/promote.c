@@ -27,9 +27,6 @@ static void hint(const char *partition, int error)
 		message_hint("what is lost with it has to be made anew; to check all tier "
 			     "files: " ADMIN_NAME " -p %s verify --tier",
 			     partition);
-	else if (error == -ETIMEDOUT)
-		message_hint("a process of its store is stopped in the midst of a change: continue "
-			     "it, or end it");
 }
 
 int cmd_promote(struct admin *a, int argc, char **argv)
@@ -42,13 +39,20 @@ int cmd_promote(struct admin *a, int argc, char **argv)
 		 OPTIONS_UNSIGNED, offsetof(OF, n_threads)},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, moving_parse, "promote STORE KEY...\npromote STORE --all",
-			     "Brings objects back from the disk tier into memory, as a get does.\v"
-			     "Where the partition is full, others are moved to the tier for them. "
-			     "Their tier files stay as long "
-			     "as their names do, so that moving them there again costs no write.");
-	static const struct moving_way way = {"promote", SHMSTORE_IN_MEMORY, ahead, move, hint};
+	static const struct moving_way way = {
+		.name = "promote",
+		.to = SHMSTORE_IN_MEMORY,
+		.ahead = ahead,
+		.move = move,
+		.hint = hint,
+		.usage = "promote STORE KEY...\npromote STORE --all",
+		.help = "Brings objects back from the disk tier into memory, as a get does.\v"
+			"Where the partition is full, others are moved to the tier for them. Their "
+			"tier "
+			"files stay as long as their names do, so that moving them there again "
+			"costs no "
+			"write.",
+	};
 
-	return moving_run(a, argc, argv, &argp, options, &way);
+	return moving_run(a, argc, argv, options, &way);
 }

@@ -5,7 +5,6 @@
  * Other settings stay as they are.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,30 +31,16 @@ struct tier {
 	bool unset, change;
 };
 
-static void check_size(const struct argp_state *state, const char *option, const char *arg)
+static void check(const struct argp_state *state, const struct command_line *line)
 {
-	uint64_t bytes;
-
-	if (arg && !human_parse(arg, (uint64_t)1 << 40, &bytes))
-		options_usage(state, "%s %s: is no size, such as 64G or 20%%", option, arg);
-}
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-	const struct command_line *line = state->input;
 	struct tier *t = line->own;
 
-	if (key == ARGP_KEY_END) {
-		check_size(state, "--max", t->max);
-		check_size(state, "--min-free", t->min_free);
-		t->change = t->path || t->max || t->min_free || t->level >= 0 || t->fsync >= 0 ||
-			    t->high >= 0 || t->low >= 0;
-		if (t->unset && t->change)
-			options_usage(state, "--unset does not go with --set and limits");
-		if (t->high >= 0 && t->low >= 0 && t->low >= t->high)
-			options_usage(state, "--low %d: must be below --high %d", t->low, t->high);
-	}
-	return options_common(key, arg, state);
+	t->change = t->path || t->max || t->min_free || t->level >= 0 || t->fsync >= 0 ||
+		    t->high >= 0 || t->low >= 0;
+	if (t->unset && t->change)
+		options_usage(state, "--unset does not go with --set and limits");
+	if (t->high >= 0 && t->low >= 0 && t->low >= t->high)
+		options_usage(state, "--low %d: must be below --high %d", t->low, t->high);
 }
 
 /* ---- changing ---- */
@@ -203,8 +188,7 @@ static void print_places(const struct admin *a, const struct json_object *t)
 	table_finish(&table);
 	figure_print(t, a->bytes,
 		     "{n_zstd} compressed, {n_raw} as they are; {last_minute:size} written in the "
-		     "last minute, "
-		     "{written_per_s:size}/s\n");
+		     "last minute, {written_per_s:size}/s\n");
 }
 
 static void print_text(const struct admin *a, const struct json_object *o)
@@ -246,8 +230,8 @@ int cmd_tier(struct admin *a, int argc, char **argv)
 		 "where tier files go: on a disk; a new tier, or a change of one", OPTIONS_TEXT,
 		 offsetof(OF, path)},
 		{"max", 0, "SIZE", "of tier files at most; 0: no limit but the disk (default)",
-		 OPTIONS_TEXT, offsetof(OF, max)},
-		{"min-free", 0, "SIZE", "that stays free on the disk (default: 0)", OPTIONS_TEXT,
+		 OPTIONS_SIZE, offsetof(OF, max)},
+		{"min-free", 0, "SIZE", "that stays free on the disk (default: 0)", OPTIONS_SIZE,
 		 offsetof(OF, min_free)},
 		{"level", 0, "N", "of zstd: 1 (default) to 19; 0: nothing is compressed",
 		 OPTIONS_SMALL, offsetof(OF, level), 19},
@@ -263,19 +247,17 @@ int cmd_tier(struct admin *a, int argc, char **argv)
 		 OPTIONS_FLAG, offsetof(OF, unset)},
 		{NULL},
 	};
-	static const struct argp argp =
-		OPTIONS_ARGP(NULL, parse, "tier",
-			     "Shows the partition's disk tier: what is there, what it takes on "
-			     "disk and would take in memory; or "
-			     "gives the partition one.\v"
-			     "What is not named stays as it is. Sizes may be a part of the disk "
-			     "(20%). Stores that are open "
-			     "notice a change within a second.");
 	struct tier t = {.admin = a, .level = -1, .fsync = -1, .high = -1, .low = -1};
-	struct command_line line = {.admin = a, .options = options, .own = &t};
-	struct shmstore_partition *p;
+	struct command_line line =
+		OPTIONS_LINE(a, "tier",
+			     "Shows the partition's disk tier: what is there, what it takes on "
+			     "disk and would take in memory; or gives the partition one.\v"
+			     "What is not named stays as it is. Sizes may be a part of the disk "
+			     "(20%). Stores that are open notice a change within a second.",
+			     .options = options, .own = &t, .check = check);
+	_partition_ struct shmstore_partition *p = NULL;
 
-	options_parse(&argp, &line, argc, argv);
+	options_parse(&line, argc, argv);
 	int status = opening_partition(a, &p);
 	if (status)
 		return status;
@@ -287,6 +269,5 @@ int cmd_tier(struct admin *a, int argc, char **argv)
 	}
 	if (status == ADMIN_OK)
 		status = show(&t, p);
-	shmstore_partition_unref(p);
 	return status;
 }

@@ -50,7 +50,6 @@ struct pyarb_reservation {
 	atomic_bool held; /* r is to be released */
 	bool spent_from;  /* the library writes to r */
 };
-extern PyType_Spec pyshm_reservation_spec;
 /* It holds that from now on. */
 void pyarb_fill_in(struct pyarb_reservation *into, struct shmstore_arb_reservation granted);
 
@@ -64,7 +63,6 @@ struct pyarb_context {
 	atomic_bool busy;               /* own: a call is in the library */
 	atomic_uint n_looks;            /* calls of cancel() and state() that use c */
 };
-extern PyType_Spec pyshm_context_spec;
 /*
  * Around each call of a context. Return: true; false with an exception: the store is closed or
  * another process's, the context is closed, or another thread is in a call of it.

@@ -134,8 +134,8 @@ PyObject *pyarb_context_cancel(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!self->own) {
 		PyErr_SetString(PyExc_ValueError,
-				"the calling thread does not wait while it calls this; "
-				"wait with a context of its own to be cancelled");
+				"the calling thread does not wait while it calls this; wait with a "
+				"context of its own to be cancelled");
 		return NULL;
 	}
 	c = look(self);
@@ -284,9 +284,4 @@ static PyType_Slot context_slots[] = {
 	{0, NULL},
 };
 
-PyType_Spec pyshm_context_spec = {
-	.name = "shmstore._shmstore.ArbContext",
-	.basicsize = sizeof(struct pyarb_context),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = context_slots,
-};
+PYSHM_TYPE(context, struct pyarb_context, "shmstore._shmstore.ArbContext", BASETYPE);

@@ -59,12 +59,10 @@ static const char *errno_text(int r)
 {
 	if (r == -ENOTSUP)
 		return "no arbiter is behind this store; let shmstored run with its arbiter "
-		       "enabled "
-		       "(shmstore-admin arb pools)";
+		       "enabled (shmstore-admin arb pools)";
 	if (r == -EINVAL)
 		return "the task, pool or reservation is not known any more, or the context is "
-		       "bound in another way or "
-		       "waits already";
+		       "bound in another way or waits already";
 	return shmstore_strerror(r);
 }
 

@@ -31,8 +31,9 @@ void pyarb_fill_in(struct pyarb_reservation *into, struct shmstore_arb_reservati
 }
 
 /* Releases it if it is held and the store open. No exception is set, and one that is set stays. */
-static void let_go(struct pyarb_reservation *self)
+static void let_go(PyObject *op)
 {
+	struct pyarb_reservation *self = (struct pyarb_reservation *)op;
 	struct shmstore_arb_reservation r = self->r;
 	struct pyshm_exception saved;
 
@@ -48,11 +49,6 @@ static void let_go(struct pyarb_reservation *self)
 		PyErr_Clear();
 	}
 	pyshm_exception_put_back(saved);
-}
-
-static void reservation_finalize(PyObject *op)
-{
-	let_go((struct pyarb_reservation *)op);
 }
 
 PyDoc_STRVAR(
@@ -78,16 +74,14 @@ static PyObject *reservation_release(PyObject *op, PyObject *Py_UNUSED(ignored))
 
 	if (!check(self, false))
 		return NULL;
-	let_go(self);
+	let_go(op);
 	Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(
-	commit_doc,
-	"commit($self, bytes=None, /)\n--\n\n"
-	"The reserved memory has been taken in the partition, bytes of it (None: all): it is the "
-	"kernel's to count from\n"
-	"here on, and this reservation holds nothing any more.");
+PyDoc_STRVAR(commit_doc, "commit($self, bytes=None, /)\n--\n\n"
+			 "The reserved memory has been taken in the partition, bytes of it (None: "
+			 "all): it is the kernel's to count from\n"
+			 "here on, and this reservation holds nothing any more.");
 
 static PyObject *reservation_commit(PyObject *op, PyObject *args)
 {
@@ -111,8 +105,7 @@ static PyObject *reservation_commit(PyObject *op, PyObject *args)
 
 PyDoc_STRVAR(unpin_doc, "unpin($self, /)\n--\n\n"
 			"What it stands for may be evicted when others need the room. False: not "
-			"now, it stays pinned "
-			"(it is leased, and\n"
+			"now, it stays pinned (it is leased, and\n"
 			"cannot be told from the lease). context.pin() undoes it.");
 
 static PyObject *reservation_unpin(PyObject *op, PyObject *Py_UNUSED(ignored))
@@ -222,16 +215,11 @@ static char reservation_doc[] =
 static PyType_Slot reservation_slots[] = {
 	{Py_tp_doc, reservation_doc},
 	{Py_tp_new, reservation_new},
-	{Py_tp_finalize, reservation_finalize},
+	{Py_tp_finalize, let_go},
 	{Py_tp_dealloc, pyarb_dealloc},
 	{Py_tp_methods, reservation_methods},
 	{Py_tp_getset, reservation_getset},
 	{0, NULL},
 };
 
-PyType_Spec pyshm_reservation_spec = {
-	.name = "shmstore._shmstore.ArbReservation",
-	.basicsize = sizeof(struct pyarb_reservation),
-	.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_IMMUTABLETYPE,
-	.slots = reservation_slots,
-};
+PYSHM_TYPE(reservation, struct pyarb_reservation, "shmstore._shmstore.ArbReservation", BASETYPE);

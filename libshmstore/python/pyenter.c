@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pyenter.c: how calls go into a store or a partition and come out, and raise what failed there. A
+ * store has a count that keeps its close apart from calls in other threads.
+ *
+ * shmstore_close() must be the last call on a store. So each call counts itself in and out
+ * (pyshm_store_enter, _leave), and close() lets nobody in any more, waits until all are out - they
+ * are bounded: none waits for another store - and then closes. The count has a lock of its own,
+ * which is never held while the GIL is waited for. No Python code runs between enter and leave, so
+ * a thread cannot wait for itself.
+ *
+ * In a forked child the store is not ours: nothing here touches the lock, which some thread
+ * of the parent may have held.
+ */
+#include <errno.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include "pyarb.h"
+
+struct shmstore_partition *pyshm_partition_enter(struct pyshm_partition *self)
+{
+	struct shmstore_partition *p;
+
+	PYSHM_LOCKED(self, p = self->p ? shmstore_partition_ref(self->p) : NULL);
+	if (p)
+		return p;
+	return pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "partition", self->path,
+				  "Partition()");
+}
+
+/*
+ * In a forked child: a store that is only read is the child's as well. Threads that were in a call
+ * are not here. The first thread that comes makes lock and idle anew; pid is -getpid() meanwhile.
+ */
+__attribute__((cold)) static bool goes_on(struct pyshm_store *self)
+{
+	pid_t me = getpid(), before = self->pid;
+
+	if (!self->readonly || (self->closing && !self->closed))
+		return false;
+	while (before != me) {
+		if (before == -me)
+			sched_yield();
+		else if (atomic_compare_exchange_strong(&self->pid, &before, -me)) {
+			pthread_mutex_init(&self->lock, NULL);
+			pthread_cond_init(&self->idle, NULL);
+			self->n_calls = 0;
+			self->pid = me;
+		}
+		before = self->pid;
+	}
+	return true;
+}
+
+bool pyshm_store_enter_quietly(struct pyshm_store *self)
+{
+	bool closing;
+
+	if (self->pid != getpid() && !goes_on(self))
+		return false;
+	pthread_mutex_lock(&self->lock);
+	closing = self->closing;
+	if (!closing)
+		self->n_calls++;
+	pthread_mutex_unlock(&self->lock);
+	return !closing;
+}
+
+bool pyshm_store_enter(struct pyshm_store *self)
+{
+	if (pyshm_store_enter_quietly(self))
+		return true;
+	if (self->pid != getpid())
+		pyshm_store_raise(self, -EPERM, "use in a forked child");
+	else
+		pyshm_raise_closed(pyshm_state_of(Py_TYPE(self)), "store", self->name,
+				   "Partition.open()");
+	return false;
+}
+
+void pyshm_store_leave(struct pyshm_store *self)
+{
+	pthread_mutex_lock(&self->lock);
+	if (--self->n_calls == 0 && self->closing)
+		pthread_cond_broadcast(&self->idle);
+	pthread_mutex_unlock(&self->lock);
+}
+
+void *pyshm_store_raise(struct pyshm_store *self, int error, const char *format, ...)
+{
+	PyObject *where = PyUnicode_FromFormat("store %R of %U", self->name,
+					       ((struct pyshm_partition *)self->partition)->path);
+	va_list ap;
+
+	va_start(ap, format);
+	if (where && error > 0)
+		pyarb_raise_va(self, error, format, ap);
+	else if (where)
+		pyshm_raise_va(pyshm_state_of(Py_TYPE(self)), error, where, format, ap);
+	va_end(ap);
+	Py_XDECREF(where);
+	return NULL;
+}
+
+/* Is it the store of a reader that is not there, and not the key? The
+ * library's sentence says so then. */
+static bool is_gone(struct pyshm_store *self)
+{
+	int pid, alive, r = 0;
+
+	if (self->readonly && pyshm_store_enter_quietly(self)) {
+		r = shmstore_owner(self->s, &pid, &alive);
+		pyshm_store_leave(self);
+	}
+	return r == -ENOENT;
+}
+
+void *pyshm_store_raise_missing(struct pyshm_store *self, int error, const char *operation,
+				PyObject *key)
+{
+	char format[32];
+
+	if (error != -ENOENT || is_gone(self)) {
+		snprintf(format, sizeof(format), "%s %%.200R", operation);
+		return pyshm_store_raise(self, error, format, key);
+	}
+	PyErr_SetObject(PyExc_KeyError, key);
+	return NULL;
+}
