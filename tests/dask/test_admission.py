@@ -447,10 +447,10 @@ def test_unmanaged_memory_shrinks_the_pool_at_once_and_is_forgotten_slowly():
 
 def test_estimates_are_what_four_of_five_did_not_exceed():
     habits = Habits()
-    assert habits.size_of("x-1") == 0
+    assert habits.of("x-1").size == 0
     for size in (10, 20, 30, 40, 1000):
-        habits.sized(f"x-{size}", size)
-    assert habits.size_of("x-99") == 40 and habits.size_of("y-1") == 0
+        habits.of(f"x-{size}").sizes.append(size)
+    assert habits.of("x-99").size == 40 and habits.of("y-1").size == 0
 
 
 def test_priorities_keep_their_order():

@@ -4,6 +4,7 @@ neither a worker nor a job."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import numpy as np
@@ -60,16 +61,19 @@ STEPS = {
     "books": (Exchange, "books"),
     "private": (shmstore.dask.residence.SharedBuffer, "private"),
     "commit": (shmstore.dask.residence.SharedBuffer, "commit"),
-    "held_while": (shmstore.dask.residence.SharedBuffer, "held_while"),
+    "hold": (shmstore.dask.residence.SharedBuffer, "hold"),
+    "let_go": (shmstore.dask.residence.SharedBuffer, "let_go"),
     "shed": (shmstore.dask.residence.SharedBuffer, "shed"),
     "held": (shmstore.dask.inputs.Inputs, "held"),
+    "bring": (shmstore.dask.inputs.Inputs, "bring"),
+    "relieve": (shmstore.dask.inputs.Inputs, "relieve"),
     "look_ahead": (shmstore.dask.inputs.Inputs, "look_ahead"),
     "room": (shmstore.dask.tier.Settling, "room"),
     "urge": (shmstore.dask.tier.Settling, "urge"),
     "grew": (shmstore.dask.tier.Tier, "grew"),
     "pressed": (shmstore.dask.tier.Tier, "pressed"),
-    "leaves": (shmstore.dask.values.Habits, "leaves"),
-    "left": (shmstore.dask.values.Habits, "left"),
+    "leaves": (shmstore.dask.values.Habits, "of"),
+    "left": (shmstore.dask.handle.Handing, "_left"),
     "is_peer": (Exchange, "is_peer"),
     "share_new": (shmstore.dask.residence.SharedBuffer, "_share_new"),
     "own": (shmstore.dask.worker, "own_small_arrays"),
@@ -102,7 +106,6 @@ def test_a_step_that_raises_is_left_out(place, step, monkeypatch):
 
 
 def test_the_guard_logs_once_and_lets_bodies_raise(caplog):
-    import asyncio
     from contextlib import asynccontextmanager
 
     guard = Guard(Fallbacks(3600))
@@ -125,7 +128,7 @@ def test_the_guard_logs_once_and_lets_bodies_raise(caplog):
         with pytest.raises(ValueError):
             async with guard.within("leaky", leaky):
                 raise ValueError
-        assert await guard.wait("wait", _raising()) is None
+        assert await guard.wait("wait", _raising) is None
 
     with caplog.at_level(logging.WARNING, "distributed.worker.shared"):
         asyncio.run(go())

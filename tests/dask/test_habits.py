@@ -23,27 +23,27 @@ from shmstore.dask.memory import Turns
 
 def test_a_kind_leaves_once_half_of_it_left():
     habits = Habits()
-    assert not habits.leaves("make-1")
-    habits.made("make-1")
-    assert not habits.leaves("make-2"), "nothing left so far"
-    habits.left("make-1")
-    assert habits.leaves("make-2")
-    assert not habits.leaves("other-1"), "another kind"
+    assert not habits.of("make-1").leaves
+    habits.of("make-1").made += 1
+    assert not habits.of("make-2").leaves, "nothing left so far"
+    habits.of("make-1").left += 1
+    assert habits.of("make-2").leaves
+    assert not habits.of("other-1").leaves, "another kind"
     for i in range(3):
-        habits.made(f"make-{i}")
-    assert not habits.leaves("make-9"), "one of four"
+        habits.of(f"make-{i}").made += 1
+    assert not habits.of("make-9").leaves, "one of four"
     for i in range(100_000):
-        habits.made(f"kind{i}x-1")
+        habits.of(f"kind{i}x-1").made += 1
     assert len(habits._kinds) <= 1000
 
 
 def test_a_kind_returns_what_its_last_result_was():
     habits = Habits()
-    assert habits.returns_arrays("make-1"), "not known yet"
-    habits.returned("make-1", False)
-    assert not habits.returns_arrays("make-2") and habits.returns_arrays("other-1")
-    habits.returned("make-2", True)
-    assert habits.returns_arrays("make-3")
+    assert habits.of("make-1").arrays, "not known yet"
+    habits.of("make-1").arrays = False
+    assert not habits.of("make-2").arrays and habits.of("other-1").arrays
+    habits.of("make-2").arrays = True
+    assert habits.of("make-3").arrays
 
 
 def test_results_of_a_kind_that_was_asked_for_are_shared_when_made(place, memory_limit):

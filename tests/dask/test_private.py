@@ -71,8 +71,9 @@ def test_maps_that_were_written_to_go_and_others_stay(place):
         await client.submit(tasks.total, *xs, workers=[b.address])
         first = await client.submit(tasks.add_in_place, xs[1], 1.0, workers=[b.address])
         assert first == pytest.approx(tasks.make(1)[0] + 1)
-        async with b.data.held_while(["x1"]):
-            assert b.data.shed(1) == 0, "it is in use"
+        b.data.hold(["x1"])
+        assert b.data.shed(1) == 0, "it is in use"
+        b.data.let_go(["x1"])
         b.data._next_look = 0
         assert b.data.shed(1) >= 4 * MIB
         assert [b.data.shared[f"x{i}"].value is None for i in range(3)] == [False, True, False]

@@ -476,7 +476,7 @@ class Arbitration:
         if not self.active:
             return await execute(None)
         guard = self.worker._guard
-        grant = await guard.wait("admit", self.admit(key), key=key)
+        grant = await guard.wait("admit", self.admit, key, key=key)
         if grant is not None and not isinstance(grant, Grant):
             return grant
         event = None
@@ -509,7 +509,7 @@ class Arbitration:
         self.pieces.pop(key, None)
         nbytes = 0
         if isinstance(event, ExecuteSuccessEvent):
-            self.admission.habits.sized(key, event.nbytes)
+            self.admission.habits.of(key).sizes.append(event.nbytes)
             nbytes = 0 if isinstance(event.value, Handle) else event.nbytes
         grant.done(nbytes)
 

@@ -163,7 +163,7 @@ class Admission:
         """Waits until it may run. Raises Unwanted, Reschedule, or NoRoom."""
 
         def look(promote_most: int | None) -> Found:
-            return self.needs.of(task, self.habits.size_of(key), promote_most)
+            return self.needs.of(task, self.habits.of(key).size, promote_most)
 
         need, aside = found = look(None)
         if need.all < self._small:
@@ -469,7 +469,7 @@ class Pieces:
         of values, in proportion."""
         if self._largest is not None:
             return self._largest
-        whole = self.admission.habits.size_of(self.task.key)
+        whole = self.admission.habits.of(self.task.key).size
         return whole // 2 if any(item.part for item in inputs_in(piece)) else whole
 
     async def _granted(self, piece: Piece, grant: Grant) -> tuple[object, int]:

@@ -165,7 +165,7 @@ async def _gather(client: Client, futures: object, errors: str = "raise",
     _, found = unpack_remotedata(futures, byte_keys=True)
     states = {future.key: client.futures.get(future.key) for future in found
               if future.client is client}
-    if data := await _guard.wait("gather", _large(client, states, errors)):
+    if data := await _guard.wait("gather", _large, client, states, errors):
         # what it has not got, stock asks others for
         return await stock(local_worker=SimpleNamespace(data=data))
     return await stock()

@@ -185,8 +185,11 @@ class Handing:
         if handle is not None and entry is not None:
             if not entry.handed:
                 entry.handed = True
-                self.worker._guard.call("habits", self.worker._habits.left, key)
+                self.worker._guard.call("habits", self._left, key)
         return handle
+
+    def _left(self, key: Key) -> None:
+        self.worker._habits.of(key).left += 1
 
     def get(self, key: Key, default: object = None) -> object:
         return self[key] if key in self else default

@@ -214,11 +214,11 @@ class Needs:
            promote_most: int | None) -> tuple[Need, frozenset[Key]]:
         """Of a key, with the inputs that are to be read where they lie: those beyond promote_most
         (None: no such bound); all of them where memory is short (inputs.py)."""
-        need, aside = self.of_keys((dep.key for dep in task.dependencies), result, promote_most)
+        need, aside = self.of_keys([dep.key for dep in task.dependencies], result, promote_most)
         share = self.exchange.settings.share
         stores = (self.tier is not None and promote_most != 0 and
                   result >= self.exchange.settings.min_size)
-        if stores and (share == "eager" or (share == "auto" and self.habits.leaves(task.key))):
+        if stores and (share == "eager" or (share == "auto" and self.habits.of(task.key).leaves)):
             need = need._replace(store=result)
         return need, aside
 
@@ -296,21 +296,26 @@ class Inputs:
 
     @asynccontextmanager
     async def held(self, keys: Iterable[Key], aside: Container[Key] = ()) -> AsyncIterator[None]:
-        """Maps the keys' values in the partition within. A failed map is left to the value's user.
+        """Within, the keys' values in the partition are mapped, and stay so."""
+        keys = list(keys)
+        self.residence.hold(keys)
+        try:
+            await self.bring(keys, aside)
+            yield
+        finally:
+            self.residence.let_go(keys)
+            self.relieve()
+
+    async def bring(self, keys: Iterable[Key], aside: Container[Key] = ()) -> None:
+        """Maps the keys' values in the partition. A failed map is left to the value's user.
 
         aside: keys that are not brought back from the disk tier, but read where they lie.
         """
-        keys = list(keys)
-        try:
-            async with self.residence.held_while(keys):
-                away = [key for key in keys if self._is_away(key)]
-                if away and self.tier.at_ease():
-                    away = await self._left_to_map(away)
-                if away:
-                    await asyncio.gather(*(self._mapped(key, key in aside) for key in away))
-                yield
-        finally:
-            self.relieve()
+        away = [key for key in keys if self._is_away(key)]
+        if away and self.tier.at_ease():
+            away = await self._left_to_map(away)
+        if away:
+            await asyncio.gather(*(self._mapped(key, key in aside) for key in away))
 
     def look_ahead(self) -> None:
         """Maps what the next task needs, in place of what was thought to be next, as far as there

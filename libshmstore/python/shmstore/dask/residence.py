@@ -33,8 +33,8 @@ from __future__ import annotations
 import time
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, MutableMapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import Collection, Iterable, Iterator, MutableMapping
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, Union
 
@@ -340,22 +340,22 @@ class SharedBuffer(SpillBuffer):
 
     # -- who needs values mapped (inputs.py)
 
-    @asynccontextmanager
-    async def held_while(self, keys: Collection[Key]) -> AsyncIterator[None]:
-        """Within, the values of these keys stay where they can be had at once, once they are
-        there."""
-        self._users.update(keys)
-        try:
-            yield
-        finally:
-            for key in keys:
-                self._users[key] -= 1
-                if self._users[key] <= 0:
-                    del self._users[key]
-                    entry = self._mapped.get(key)
-                    # the next user maps the object
-                    if entry is not None and entry.copied and entry.original is None:
-                        self._unmap(key, entry)
+    def hold(self, keys: Iterable[Key]) -> None:
+        """The values of these keys stay where they can be had at once, once they are there, until
+        `let_go`."""
+        for key in keys:
+            self._users[key] += 1
+
+    def let_go(self, keys: Iterable[Key]) -> None:
+        """Undoes `hold`."""
+        for key in keys:
+            self._users[key] -= 1
+            if self._users[key] <= 0:
+                del self._users[key]
+                entry = self._mapped.get(key)
+                # the next user maps the object
+                if entry is not None and entry.copied and entry.original is None:
+                    self._unmap(key, entry)
 
     def held(self, more: Iterable[Key] = ()) -> int:
         """sizeof the values in the partition that are held, or would be with more."""
@@ -550,9 +550,10 @@ class DictResidence:
                 self.exchange.fallbacks.note("map-failed", e, key, "kept private")
                 self.exchange.drop(entry)
 
-    def held_while(self, keys: Collection[Key]) -> AbstractAsyncContextManager[None]:
+    def hold(self, keys: Iterable[Key]) -> None:
         """Values stay as long as they are in the dict."""
-        return nullcontext()
+
+    let_go = hold
 
     def accept(self, key: Key, handle: Handle) -> object:
         """The mapped value. If `Exchange.map` raises, the handle keeps the entry."""
