@@ -32,6 +32,7 @@ import asyncio
 import enum
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -88,18 +89,18 @@ class Unwanted(Exception):
     """The key was cancelled while it waited."""
 
 
+@dataclass
 class Steps:
     """How far one key, or a piece of one, has come."""
 
-    def __init__(self, may_split: bool, piece: bool = False) -> None:
-        self.may_split = may_split
-        self.piece = piece
-        self.promote_most: int | None = None  # bytes; None: all
-        self.asked_again = False
-        self.alone = False
-        self.in_pieces = False
-        self.grants = 0
-        self.asked_at = 0  # grants that had ended when the arbiter was asked last
+    may_split: bool
+    piece: bool = False
+    promote_most: int | None = None  # bytes; None: all
+    asked_again: bool = False
+    alone: bool = False
+    in_pieces: bool = False
+    grants: int = 0
+    asked_at: int = 0  # grants that had ended when the arbiter was asked last
 
 
 class Grant:

@@ -22,6 +22,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dask.sizeof import sizeof
@@ -68,31 +69,24 @@ class Books(NamedTuple):
     tier: int  #: bytes, as they are in memory, of what lies in its disk tier
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "kind", "pickled", "value", "handed", "coming", "unpickled",
-                 "copied", "address", "over", "dropped", "aside", "original")
-
-    def __init__(self, name: str, nbytes: int, kind: str, pickled: int, handed: bool,
-                 over: Over | None = None) -> None:
-        self.name = name
-        self.nbytes = nbytes
-        self.kind = kind  #: the type of its value, "module:name"
-        self.pickled = pickled  #: bytes of its pickle, without buffers: reading them takes its time
-        self.value: object = None  #: the mapped value, where one is kept
-        self.handed = handed  #: from hand to hand at least once
-        #: a future, while it is being mapped for them
-        self.coming: asyncio.Future[None] | None = None
-        #: bytes of private memory that the mapped value takes beside its buffers
-        self.unpickled = 0
-        self.copied = False  #: the value is no map, but what was in private memory before
-        self.address = 0  #: in the map, where that is copy-on-write
-        self.over = over  #: what of the object its value is, where that is not the object's own
-        self.dropped = False  #: the name is given up
-        self.aside = False  #: the mapped value is mapped where it lies on disk
-        #: its maker's own value, where one that is read back may differ
-        self.original: object = None
+    name: str
+    nbytes: int
+    kind: str  #: the type of its value, "module:name"
+    pickled: int  #: bytes of its pickle, without buffers: reading them takes its time
+    handed: bool  #: from hand to hand at least once
+    over: Over | None = None  #: what of the object its value is, where that is not the object's own
+    value: object = None  #: the mapped value, where one is kept
+    coming: asyncio.Future[None] | None = None  #: while it is being mapped for them
+    unpickled: int = 0  #: bytes of private memory that the mapped value takes beside its buffers
+    copied: bool = False  #: the value is no map, but what was in private memory before
+    address: int = 0  #: in the map, where that is copy-on-write
+    dropped: bool = False  #: the name is given up
+    aside: bool = False  #: the mapped value is mapped where it lies on disk
+    original: object = None  #: its maker's own value, where one that is read back may differ
 
 
 def _kind_of(value: object) -> str:
