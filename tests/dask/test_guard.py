@@ -5,8 +5,13 @@ neither a worker nor a job."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
+import os
+import threading
+from types import SimpleNamespace
 
+import dask
 import numpy as np
 import pytest
 import tasks
@@ -15,7 +20,7 @@ from together import together
 
 import shmstore.dask
 from shmstore.dask.exchange import Exchange
-from shmstore.dask.config import Fallbacks, Guard
+from shmstore.dask.config import Fallbacks, Guard, Settings
 
 
 class Spiky:
@@ -142,3 +147,58 @@ def test_the_guard_logs_once_and_lets_bodies_raise(caplog):
 
 async def _raising():
     raise KeyError
+
+
+def test_a_worker_whose_set_up_fails_is_stocks_and_leaves_nothing_running(place, monkeypatch):
+    def broken(*args, **kwargs):
+        raise ZeroDivisionError("no set-up today")
+
+    def threads():
+        return {thread.name for thread in threading.enumerate()
+                if thread.name.startswith("shmstore")}
+
+    async def job(client, a):
+        assert a._exchange is None and await client.submit(tasks.total, tasks.make(1)) == (
+            pytest.approx(tasks.make(1).sum()))
+        assert not [name for name in a.periodic_callbacks if name.startswith("shmstore")]
+        while threads() - before:  # a thread ends a moment after it is told to
+            await asyncio.sleep(0.01)
+
+    before = threads()
+    monkeypatch.setattr(shmstore.dask.worker.Born, "of", broken)
+    together(place, job, n=1, patience=20)
+
+
+def test_the_thread_that_evicts_outlives_an_error(place, monkeypatch):
+    async def job(client, a):
+        counts = a._exchange.fallbacks.counts
+        while counts["failed-evict"] < 2:  # looks of the same thread
+            await asyncio.sleep(0.01)
+
+    def broken(exchange):
+        raise ZeroDivisionError("no look today")
+
+    monkeypatch.setattr(Exchange, "look", broken)
+    together(place, job, n=1, patience=20)
+
+
+def test_an_object_that_cannot_be_deleted_is_said(place):
+    with dask.config.set({"distributed.worker.memory.shared.partition": place.path}):
+        exchange = Exchange(Settings(), "test")
+    try:
+        entry = exchange.put("x", tasks.make(1), held=False)
+        store = exchange.store
+        for code, counted in ((errno.EIO, 1), (errno.ENOENT, 1), (None, 1)):
+            exchange.store = SimpleNamespace(delete=_raising_of(code))
+            exchange.drop(entry)
+            assert exchange.fallbacks.counts["delete-failed"] == counted, code
+        exchange.store = store
+    finally:
+        exchange.close()
+
+
+def _raising_of(code):
+    def delete(key):
+        raise KeyError(key) if code is None else OSError(code, os.strerror(code))
+
+    return delete

@@ -59,6 +59,7 @@ _WHY_NOT = ("{} of {} bytes are in its pickle, as Python objects (strings) and t
 _FULL = "the partition had no room just then"
 HAS_NO_MEMORY = "it is text or a number, lies on a device, or has serializers of its own"
 MADE = "shmstore:made"  # the kind of what `Exchange.make` made
+_GONE = (errno.ENOENT, errno.ESTALE, errno.EBADF, errno.EPERM)  # the store; or this is a fork
 _counter = itertools.count()
 
 
@@ -375,8 +376,11 @@ class Exchange:
         entry.dropped = True
         try:
             self.store.delete(entry.name)
-        except (OSError, ValueError, KeyError):  # closed, or removed by who removed our directory
+        except (ValueError, KeyError):  # closed, or removed by who removed our directory
             pass
+        except OSError as e:
+            if e.errno not in _GONE:
+                self.fallbacks.note("delete-failed", e, entry.name, "its memory stays in use")
         self._release(entry.name)
 
     def asked(self) -> bool:

@@ -118,6 +118,10 @@ class Worker(distributed.Worker):
             self._set_up(settings, stock)
         except Exception as e:
             self._guard.failed("set-up", e)
+            if self._tier is not None:
+                self._guard.call("close", self._tier.close)
+            for name in [name for name in self.periodic_callbacks if name.startswith("shmstore-")]:
+                del self.periodic_callbacks[name]
             self._exchange.close()
             self._exchange = self._residence = None  # type: ignore[assignment]
             self._tier = self._arbitration = self._pressure = None
