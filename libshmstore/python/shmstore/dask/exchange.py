@@ -502,10 +502,8 @@ class Exchange:
         if random.random() * self._n_stores > _LOOKERS:
             return
         try:
-            stores = list(self.partition.stores())
+            stores = self.partition.stores()
             self._n_stores = len(stores)
-            self.n_siblings = max(1, sum(info.alive is True and info.label == self.label
-                                         for info in stores))
             if any(info.alive is False and not info.keep for info in stores):
                 self.partition.gc()
         except (OSError, ValueError) as e:

@@ -277,13 +277,12 @@ class Crossings:
         found: dict[Key, object] = {}
         try:
             event = await self._gather(worker, donor, ask, keys, nbytes, mine, found)
-        except Exception as e:
+        except BaseException as e:
             self.release(mine)
+            if not isinstance(e, Exception):
+                raise
             worker._guard.failed("crossing", e)
             return await ask(keys)
-        except BaseException:
-            self.release(mine)
-            raise
         # Keys that came are released when the worker has them.
         self.release([key for key in mine if key not in found]
                      if isinstance(event, GatherDepSuccessEvent) else mine)
