@@ -78,18 +78,18 @@ def test_a_turn_lasts_until_the_value_is_gone(place):
         assert taken()
     assert not taken()
     value = np.zeros(10)
-    with turns.turn(size, True) as turn:
-        turn.until_gone(value)
+    with turns.turn(size, True) as until_gone:
+        until_gone(value)
     assert taken()
     del value
     assert not taken()
     value = np.zeros(10)
-    with turns.turn(size, True) as turn:
-        turn.until_gone(value)
+    with turns.turn(size, True) as until_gone:
+        until_gone(value)
     wait_until(lambda: not taken(), "a moment at most", timeout=10)
     try:
-        with turns.turn(size, True) as turn:
-            turn.until_gone(value)
+        with turns.turn(size, True) as until_gone:
+            until_gone(value)
             raise OSError
     except OSError:
         assert not taken(), "what failed lets the next one go"
@@ -126,8 +126,9 @@ def test_an_event_loop_waits_for_no_turn(place):
     turns = Turns(place.path)
     with turns.turn(64 << 20, wait=True):
         started = time.monotonic()
-        with Turns(place.path).turn(64 << 20, wait=False) as turn:
-            assert turn._fd < 0 and time.monotonic() - started < 0.1
+        other = Turns(place.path)
+        with other.turn(64 << 20, wait=False):
+            assert other.missed == 1 and time.monotonic() - started < 0.1
 
 
 def test_a_producer_that_keeps_its_values_does_not_keep_the_turn(place):
@@ -137,8 +138,8 @@ def test_a_producer_that_keeps_its_values_does_not_keep_the_turn(place):
     values = [np.zeros(10) for _ in range(20)]
     started = time.monotonic()
     for value in values:
-        with turns.turn(64 << 20, wait=True) as turn:
-            turn.until_gone(value)
+        with turns.turn(64 << 20, wait=True) as until_gone:
+            until_gone(value)
     assert time.monotonic() - started < 0.5, "a moment for each would be a second"
     assert turns.missed == 0
 

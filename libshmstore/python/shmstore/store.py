@@ -214,16 +214,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         self.put_buffers(key, header, buffers, replace=replace, checksum=checksum, pin=pin,
                          evict=evict)
 
-    def put_arrow(self, key: Key, data: object, replace: bool = False) -> None:
-        """Puts an Arrow table, so that every Arrow library reads it in place: a stream of
-        Arrow's IPC format, written once.
-
-        data: a pyarrow table or batch, or what has `__arrow_c_stream__` (frames of polars and
-        pandas, DuckDB's relations). A view of it has
-        that, too: ``polars.DataFrame(store.view(key))``. Wants pyarrow. Raises Error
-        as `put_buffers`, ImportError.
-        """
-        arrow.put(self, key, data, replace)
+    put_arrow = arrow.put_arrow
 
     def get_arrow(self, key: Key) -> Any:
         """The pyarrow.Table that `put_arrow` put, over the mapped memory. Raises KeyError, Error
@@ -350,20 +341,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
 
     # -- stages of a job
 
-    def stage_profile(
-        self, name: str, native: int = 0, convert: int = 0, other: int = 0,
-        nonshare: float | None = None, root: str = "exchange",
-        fallback: str | None = None, slots: int = 0,
-    ) -> StageProfile | None:
-        """The amounts that this store should have for a stage (see
-        `shmstore.staging`); None: there is no daemon.
-
-        native, convert, other: its operators on the store, its copies between that and
-        private memory, and all others. nonshare: of its bytes, the share that cannot be
-        shared. fallback: "none", "partial" or "whole" instead of what these say. slots:
-        at most so many tasks at once.
-        """
-        return staging.query(self, name, native, convert, other, nonshare, root, fallback, slots)
+    stage_profile = staging.stage_profile
 
     def stage(
         self, name: str, profile: StageProfile | int | None = None,

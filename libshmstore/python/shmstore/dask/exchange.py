@@ -256,10 +256,10 @@ class Exchange:
             return Kept.FOR_NOW
         name = self._claim(key)
         try:
-            with self.turns.turn(size, wait) as turn:
+            with self.turns.turn(size, wait) as until_gone:
                 self._store(name, header, buffers, wait)
                 if held:
-                    turn.until_gone(value)
+                    until_gone(value)
         except (OSError, ValueError, BufferError) as e:
             self._release(name)
             if not again:
