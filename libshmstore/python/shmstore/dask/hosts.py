@@ -258,7 +258,7 @@ async def bring_queueing(worker: Worker) -> None:
             return "shmstore is not installed where the scheduler runs"
         return begin_queueing(dask_scheduler)
 
-    from .compat.worker import ask_scheduler
+    from .compat.worker import ask_scheduler  # a scheduler may lack what workers need
 
     if why := await ask_scheduler(worker, begin_there):
         logger.info("shmstore: worker=%s its scheduler gives tasks to workers as on stock: %s",

@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
@@ -99,7 +98,6 @@ class Splitter(NamedTuple):
 
 
 _splitters: dict[object, Splitter] = {}
-_lock = threading.Lock()
 
 
 def register_splitter(func_or_prefix: Callable[..., object] | str, split: Split,
@@ -116,8 +114,7 @@ def register_splitter(func_or_prefix: Callable[..., object] | str, split: Split,
                         f"{func_or_prefix!r}")
     if not callable(split) or not callable(combine):
         raise TypeError("register_splitter: split and combine are functions")
-    with _lock:
-        _splitters[func_or_prefix] = Splitter(split, combine)
+    _splitters[func_or_prefix] = Splitter(split, combine)
 
 
 def any_registered() -> bool:

@@ -156,17 +156,13 @@ class Shards:
         value, nbytes = _shared_form(shards)
         if nbytes < self.exchange.settings.min_size or not self.has_room(nbytes):
             return None
-        entry = await self.put(key, value, nbytes)
-        if entry is None:
+        entry = await offload(self.exchange.put, key, value, nbytes)
+        if not isinstance(entry, Entry):
             return None
         try:
             return self.exchange.handoff(key, entry)
         finally:
             self.exchange.drop(entry)  # the ticket holds it
-
-    async def put(self, key: str, value: object, nbytes: int) -> Entry | None:
-        entry = await offload(self.exchange.put, key, value, nbytes)
-        return entry if isinstance(entry, Entry) else None
 
     def _adopt(self, key: str, handle: Handle) -> object:
         """The shards, mapped: they live as long as one of them does. None where that cannot be."""

@@ -32,9 +32,9 @@ from distributed.core import Status
 from .. import default_path
 from .arbiter import Arbitration
 from .compat.worker import (
-    NODES, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, NoInputs, SpillBuffer,
-    UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_failed, quiet, run_as,
-    unlimited,
+    NODES, QUIET, UNLIMITED, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, NoInputs,
+    SpillBuffer, UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_failed,
+    run_as,
 )
 from .config import (PREFIX, Fallbacks, Settings, leave_libraries_out, logger, look_first, offload,
                      settle_process)
@@ -433,7 +433,7 @@ class Worker(distributed.Worker):
         if self._tier is not None:
             self._guard.call("grew", self._tier.grew)
         if all(in_partition):
-            kwargs.update(unlimited(ask))  # limits protect memory and network; handles take neither
+            kwargs.update(UNLIMITED)  # limits protect memory and network; handles take neither
         handing = Handing(self, pickled if serializers is None or "pickle" in serializers else {})
         token = handing_now.set(handing)
         try:
@@ -589,7 +589,7 @@ class Worker(distributed.Worker):
             if failed := _unadopted.get():
                 asked = {key: list(who_has[key]) for key in failed}
                 data = await ask_workers(self.rpc, asked, None)
-                super().update_data(data, **quiet(super().update_data))
+                super().update_data(data, **QUIET)
                 if missing := [key for key in failed if key not in data]:
                     return {"status": "partial-fail", "keys": {key: asked[key] for key in missing}}
             return result

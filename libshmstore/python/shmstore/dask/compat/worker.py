@@ -25,7 +25,6 @@ values, which task is next, its data mapping.
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import math
 import os
@@ -87,6 +86,12 @@ if not missing_of(ASKING):
     from distributed.protocol.pickle import dumps
 
 _RUN_ID = "run_id" in inspect.signature(ExecuteFailureEvent.from_exception).parameters
+#: Arguments with which stock's get_data answers however many it answers already.
+UNLIMITED = ({"max_connections": False}
+             if "max_connections" in inspect.signature(Worker.get_data).parameters else {})
+#: Arguments with which stock's update_data tells the scheduler nothing.
+QUIET: dict[str, Any] = (
+    {"report": False} if "report" in inspect.signature(Worker.update_data).parameters else {})
 _KEYS = (bytes, str)
 _PATIENCE = 5.0  # seconds that closing stores may take
 _stores: weakref.WeakSet[Exchange] = weakref.WeakSet()
@@ -124,26 +129,6 @@ def has_workers() -> bool:
     or is theirs to ask for."""
     return any(worker.status.name not in ("closed", "failed")
                for worker in tuple(getattr(Worker, "_instances", ())))
-
-
-def unlimited(get_data: Callable[..., object]) -> dict[str, bool]:
-    """Arguments with which stock's get_data answers however many it answers already."""
-    return {"max_connections": False} if "max_connections" in _parameters(get_data) else {}
-
-
-def quiet(update_data: Callable[..., object]) -> dict[str, Any]:
-    """Arguments with which stock's update_data tells the scheduler nothing."""
-    return {"report": False} if "report" in _parameters(update_data) else {}
-
-
-def _parameters(method: Callable[..., object]) -> frozenset[str]:
-    return _parameters_of(getattr(method, "__func__", method))
-
-
-# of classes' functions: it is asked for each transfer, and takes longer than the answer
-@functools.lru_cache(maxsize=16)
-def _parameters_of(function: Callable[..., object]) -> frozenset[str]:
-    return frozenset(inspect.signature(function).parameters)
 
 
 # -- what the state machine is told
