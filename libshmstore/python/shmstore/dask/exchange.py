@@ -136,7 +136,7 @@ class Exchange:
         self._n_stores = 0
         self.n_siblings = 1  #: live stores of our kind, when last looked
         self._books = (0.0, Books(0, 0))  # valid until
-        self._maps = Maps()
+        self.maps = Maps()
         self._peers: dict[str, tuple[float, bool]] = {}  # by address: valid until, the answer
         self.tiered = False  #: objects may lie in the partition's disk tier
         self.room: Room | None = None  #: a worker's
@@ -305,7 +305,7 @@ class Exchange:
 
         Nothing is copied, and no value is looked into but arrays and plain containers of them.
         """
-        if self.store.closed or (found := self._maps.find(value)) is None:
+        if self.store.closed or (found := self.maps.find(value)) is None:
             return None
         shown, over = found
         base = next((entry for entry in shown.entries if not entry.dropped), None)
@@ -516,7 +516,7 @@ class Exchange:
         if view.cow and view.nbytes:
             entry.address = address_of(max(view.buffers, key=lambda buffer: buffer.nbytes))
         if store is self.store:
-            self._maps.add(entry, view)
+            self.maps.add(entry, view)
         shown = view if entry.over is None else entry.over
         entry.unpickled = max(0, entry.nbytes - shown.nbytes)
         return loads(view) if entry.over is None else entry.over.load(view)

@@ -317,8 +317,9 @@ class Inputs:
     def look_ahead(self) -> None:
         """Maps what the next task needs, in place of what was thought to be next, as far as there
         is room for it. Not where all of it is at hand, and will be."""
-        self.close()
-        if not self._ready or not self.residence.shared:
+        if self._ahead is not None:
+            self.close()
+        if not self.residence.shared or not self._ready:
             return
         task = self.next_of(self._ready.in_order()) or self._ready.peek()
         keys = [dep.key for dep in task.dependencies]

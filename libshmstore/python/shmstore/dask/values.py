@@ -113,14 +113,14 @@ class Maps:
     """The live maps of an exchange's objects, by their addresses. Any thread."""
 
     def __init__(self) -> None:
-        self._maps: dict[int, Map] = {}  # by id of the view
+        self.live: dict[int, Map] = {}  #: by id of the view
 
     def add(self, entry: Entry, view: View) -> None:
         """An entry was mapped."""
         starts = tuple(address(buffer) for buffer in view.buffers)
         identity = id(view)
-        gone = weakref.ref(view, lambda _: self._maps.pop(identity, None))
-        self._maps[identity] = Map(gone, [entry], starts,
+        gone = weakref.ref(view, lambda _: self.live.pop(identity, None))
+        self.live[identity] = Map(gone, [entry], starts,
                                    tuple(buffer.nbytes for buffer in view.buffers), view.cow)
 
     def find(self, value: object) -> tuple[Map, Over] | None:
@@ -133,7 +133,7 @@ class Maps:
             return None
         raw = [buffer.raw() for buffer in buffers]
         places = [(address(buffer), buffer.nbytes) for buffer in raw]
-        for found in list(self._maps.values()):
+        for found in list(self.live.values()):
             parts, view = parts_of(found.starts, found.sizes, places), found.view()
             if parts is None or view is None:
                 continue
