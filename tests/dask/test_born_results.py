@@ -22,8 +22,9 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import shmstore
 from shmstore._shmstore import _born_end
-from shmstore.dask.values import Born, Habits, lend_context, pays
+from shmstore.dask.config import Fallbacks, Guard
 from shmstore.dask.memory import Bound
+from shmstore.dask.values import Born, Habits, lend_context, pays
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from arraymaps import file_of  # noqa: E402
@@ -170,6 +171,15 @@ def test_by_itself_only_kinds_that_others_ask_for(place, wanted, share, all_kind
             assert file_of(made)[1] is (all_kinds or left)
             habits.of("make-1").made += 1
             habits.of("make-1").left += 1
+
+
+def test_books_that_cannot_be_read_take_nothing_from_the_measure(place):
+    guard = Guard(Fallbacks(60))
+    with place.partition.open("mine") as store:
+        born = Born(SimpleNamespace(**vars(exchange_of(place, store)), guard=guard), Habits())
+        born._partition = SimpleNamespace(stores=lambda: 1 / 0)
+        assert born.memory() > 0, "Dask asks it of the monitor, which stops where that raises"
+    assert guard.fallbacks.counts["failed-born"] == 1
 
 
 def test_threads_of_an_executor_have_the_context_of_who_submits(place):

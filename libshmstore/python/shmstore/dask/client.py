@@ -355,9 +355,10 @@ class performance_report(distributed.performance_report):
     """distributed.performance_report whose file says where the values were at its end, too."""
 
     async def __aexit__(self, *args: object, **kwargs: object) -> None:
-        found = await _report(distributed.get_client())
+        found = await _guard.wait("report", _report, distributed.get_client())
         await super().__aexit__(*args, **kwargs)  # type: ignore[no-untyped-call]
-        add_to(self.filename, found)
+        if found is not None:
+            add_to(self.filename, found)
 
 
 def add_to(filename: str, found: Report) -> None:

@@ -99,10 +99,10 @@ class SharedBuffer(SpillBuffer):
             self._receive(key, value)
             return
         self._forget(key)
-        if ((self._key_of or self.exchange.maps.live) and  # else it shows nothing of ours
-            self.exchange.guard.call("alias", self._alias, key, value, key=key)):
-            self._drop_private(key)
-            return
+        if self._key_of or self.exchange.maps.live:  # else it shows nothing of ours
+            if self.exchange.guard.call("alias", self._alias, key, value, key=key):
+                self._drop_private(key)
+                return
         found, self._found_private = self._found_private, (None, None)
         if found[0] == key and found[1] is value:
             self._private.add(key)

@@ -378,7 +378,7 @@ class Born:
     def memory(self) -> int:
         """Bytes of the process's private memory, and of arrays that are in the
         partition but no object's yet."""
-        return private_memory() + self.unpublished()
+        return private_memory() + (self._exchange.guard.call("born", self.unpublished) or 0)
 
     def unpublished(self) -> int:
         """Bytes of those arrays, and of what is kept for the next ones: all

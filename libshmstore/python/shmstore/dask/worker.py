@@ -24,7 +24,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import distributed
 from distributed.core import Status
@@ -33,8 +33,8 @@ from .. import default_path
 from .arbiter import Arbitration
 from .compat.worker import (
     NODES, QUIET, UNLIMITED, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, NoInputs,
-    SpillBuffer, UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_failed,
-    run_as,
+    SpillBuffer, UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_busy,
+    gather_failed, run_as,
 )
 from .config import (PREFIX, Fallbacks, Settings, leave_libraries_out, logger, look_first, offload,
                      settle_process)
@@ -524,14 +524,21 @@ class Worker(distributed.Worker):
             for key in missing:
                 del data[key]
             # Once more, as nobody's peer. Those that fail again Dask looks for elsewhere.
+            instead: StateMachineEvent | None = None
             try:
                 response = await ask_worker(self.rpc, missing, worker, None)
                 if response["status"] == "OK":
                     data.update(response["data"])
+                elif response["status"] == "busy":  # it has them: Dask would take them for lost
+                    instead = gather_busy(total_nbytes, worker, stimulus_id)
             except OSError as e:
                 self._exchange.fallbacks.note("fetch-failed", e, missing[0], "left to Dask")
             except Exception as e:  # as stock: an error of the tasks that need the value
-                return gather_failed(total_nbytes, e, worker, stimulus_id)
+                instead = gather_failed(total_nbytes, e, worker, stimulus_id)
+            if instead is not None:
+                if self._crossings is not None:
+                    self._crossings.release(data)  # they do not come, for siblings neither
+                return instead
         return event
 
     def _adopt(self, data: dict[Key, object]) -> list[Key]:
@@ -591,7 +598,8 @@ class Worker(distributed.Worker):
                 data = await ask_workers(self.rpc, asked, None)
                 super().update_data(data, **QUIET)
                 if missing := [key for key in failed if key not in data]:
-                    return {"status": "partial-fail", "keys": {key: asked[key] for key in missing}}
+                    stocks = cast("Iterable[Key]", result.get("keys", ()))
+                    return {"status": "partial-fail", "keys": [*stocks, *missing]}
             return result
         finally:
             _unadopted.reset(token)

@@ -48,7 +48,8 @@ from distributed.utils_comm import gather_from_workers, pack_data
 from distributed.worker import Worker, get_data_from_worker
 from distributed.worker_state_machine import (
     AcquireReplicasEvent, ComputeTaskEvent, ExecuteFailureEvent, ExecuteSuccessEvent,
-    GatherDepFailureEvent, GatherDepSuccessEvent, RescheduleEvent, UnpauseEvent, UpdateDataEvent,
+    GatherDepBusyEvent, GatherDepFailureEvent, GatherDepSuccessEvent, RescheduleEvent, UnpauseEvent,
+    UpdateDataEvent,
 )
 
 from .probe import ASKING, ORPHAN, missing_of
@@ -168,6 +169,11 @@ def gather_failed(nbytes: int, error: BaseException, worker: str,
     """In place of a GatherDepSuccessEvent: the values that came are of no use."""
     return GatherDepFailureEvent.from_exception(error, worker=worker, total_nbytes=nbytes,
                                                 stimulus_id=stimulus)
+
+
+def gather_busy(nbytes: int, worker: str, stimulus: str) -> GatherDepBusyEvent:
+    """In its place: the keys are asked for once more, a moment later."""
+    return GatherDepBusyEvent(worker=worker, total_nbytes=nbytes, stimulus_id=stimulus)
 
 
 def reschedule(key: Key, why: str) -> RescheduleEvent:
