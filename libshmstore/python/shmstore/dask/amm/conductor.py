@@ -295,7 +295,13 @@ class Conductor:
                                                  for holder in holders(task)))
                 self.ledger.acquire(task, worker, link, now)
         else:
-            worker = yield Suggestion(op, task, candidates)
+            # Dask's manager takes the replica of a worker that is about to go for one that stays,
+            # and policies decide before a slice ends what they suggest after it.
+            pending = self.manager.pending.get(task, ((), ()))[1]
+            stay = (set(holders(task)) & self.scheduler.running).difference(pending)
+            may = {worker for worker in (holders(task) if candidates is None else candidates)
+                   if stay - {worker}}
+            worker = yield Suggestion(op, task, may)
             if worker is not None:
                 self.ledger.remove(task, worker, now)
         if worker is None:
