@@ -10,7 +10,7 @@ import pwd
 import time
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Union
 
 from . import _shmstore, arrow, staging
@@ -33,7 +33,8 @@ _FOREVER_MS = 2**63
 _SHOWN = 20  # objects in a notebook's table
 
 
-class Store(_shmstore.Store, MutableMapping[Key, Any]):
+class Store(_shmstore.Store, MutableMapping[Key, Any],
+            AbstractContextManager["Store", None]):
     """A store, opened with `Partition.open`. A context manager that closes it, and a mutable
     mapping.
 
@@ -426,9 +427,6 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         if found is not None:
             found._close()
         super().close()
-
-    def __enter__(self) -> Store:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()
