@@ -245,6 +245,7 @@ class Pressure:
     async def _done(self, running: Running, event: StateMachineEvent | None) -> None:
         """The key has run, or failed to (event None)."""
         self._running.pop(running.admitted.task, None)
+        self._noticed.pop(running.admitted.task, None)
         success = isinstance(event, ExecuteSuccessEvent)
         shared = (event.nbytes if isinstance(event, ExecuteSuccessEvent) and
                   isinstance(event.value, Handle) else 0)

@@ -65,8 +65,8 @@ class SharedBuffer(SpillBuffer):
         self.exchange = exchange
         self.shared: dict[Key, Entry] = {}
         self._nbytes = 0  # sizeof of the values in shared
-        # key and value, before it is stored
-        self._found_private: tuple[Key | None, object] = (None, None)
+        # key and id of a value that is about to be stored
+        self._found_private: tuple[Key | None, int] = (None, 0)
         self._unpickled = 0  # bytes of private memory that mapped values take beside their buffers
         self._next_look = 0.0  # at written pages
         self._look_from = 0  # bytes from which on that is not waited for
@@ -103,10 +103,9 @@ class SharedBuffer(SpillBuffer):
             if self.exchange.guard.call("alias", self._alias, key, value, key=key):
                 self._drop_private(key)
                 return
-        found, self._found_private = self._found_private, (None, None)
-        if found[0] == key and found[1] is value:
+        if self._found_private == (key, id(value)):
             self._private.add(key)
-        del found
+        self._found_private = (None, 0)
         self._storing = key
         try:
             super().__setitem__(key, value)
@@ -306,7 +305,7 @@ class SharedBuffer(SpillBuffer):
 
     def unshareable(self, key: Key, value: object) -> None:
         """That was found of the value that the key is about to get."""
-        self._found_private = key, value
+        self._found_private = key, id(value)  # the value may go, where its key was cancelled
 
     def commit(self, key: Key, value: object, entry: Entry | Kept | Pickled,
                rid: bool = False) -> None:
