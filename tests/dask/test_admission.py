@@ -443,6 +443,16 @@ def test_unmanaged_memory_shrinks_the_pool_at_once_and_is_forgotten_slowly():
     run(scenario)
 
 
+def test_an_error_that_nobody_waits_for_is_said():
+    async def scenario(w):
+        w.arbiter.post(lambda: 1 / 0)
+        w.arbiter.post(w.daemon.refuse, TooBig)  # as where it has gone
+        await until(lambda: w.arbiter.fallbacks.counts["failed-post"])
+        assert w.arbiter.fallbacks.counts == {"failed-post": 1}
+
+    run(scenario)
+
+
 # -- pieces of it
 
 

@@ -248,9 +248,12 @@ class Arbiter:
         """function(*args) in the thread, after what was posted before it; nobody waits for it."""
 
         def run() -> None:
-            # the daemon is gone, and with it what this was about
-            with suppress(OSError, ValueError):
+            try:
                 function(*args)
+            except (OSError, ValueError):
+                pass  # the daemon is gone, and with it what this was about
+            except Exception as e:  # nobody waits who could hear of it
+                self.fallbacks.note("failed-post", e, trace=True)
 
         with suppress(RuntimeError):  # closed
             self._thread.submit(run)

@@ -134,7 +134,7 @@ class Exchange:
         self.identity = _identity(self.partition.path)
         self._full_until = 0.0
         self._n_stores = 0
-        self.n_siblings = 1  #: live stores of our kind, when last looked
+        self.seen = Siblings([os.getpid()], 0)  #: when last looked
         self._books = (0.0, Books(0, 0))  # valid until
         self.maps = Maps()
         self._peers: dict[str, tuple[float, bool]] = {}  # by address: valid until, the answer
@@ -476,8 +476,8 @@ class Exchange:
                     tier += (o.header_size + o.buffer_size) // max(1, o.links)
                 else:
                     memory += o.blocks // max(1, o.links)
-        except (OSError, ValueError):
-            pass
+        except (OSError, ValueError):  # as they were
+            memory, tier = self._books[1]
         done = time.monotonic()
         self._books = done + max(_BOOKS, 20 * (done - now)), Books(memory, tier)
 
@@ -491,10 +491,10 @@ class Exchange:
                     others += info.counters.linked_bytes + info.counters.pool_bytes
                 elif info.alive is True:
                     pids.append(info.pid)
-        except (OSError, ValueError):
-            pass
-        self.n_siblings = max(1, len(pids))
-        return Siblings(pids, others)
+        except (OSError, ValueError):  # as they were: what nobody may have, all would have to leave
+            return self.seen
+        self.seen = Siblings(pids or [os.getpid()], others)
+        return self.seen
 
     def sweep(self) -> None:
         """Removes the stores of dead siblings, if there are any. Where there are many stores

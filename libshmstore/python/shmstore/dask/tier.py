@@ -273,7 +273,7 @@ class Tier:
 
     def share(self) -> int:
         """Bytes that one worker may keep mapped while memory is short."""
-        return self.low // self.exchange.n_siblings
+        return self.low // len(self.exchange.seen.pids)
 
     # -- the tier itself
 
@@ -328,8 +328,7 @@ class Tier:
         """Bytes on disk that all workers of this host may spill; 0 = no limit."""
         if self.settings.max is not None:
             return self.settings.max
-        return (self._max_spill * max(1, len(self.exchange.siblings().pids)) if self._max_spill
-                else 0)
+        return self._max_spill * len(self.exchange.siblings().pids) if self._max_spill else 0
 
     # -- the threads
 
