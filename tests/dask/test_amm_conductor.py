@@ -341,7 +341,7 @@ class Dropping(amm.Policy):
 
     def suggest(self):
         for worker in self.workers:
-            self.took = yield self.drop(self.scheduler.tasks["x-0"], {worker})
+            yield self.drop(self.scheduler.tasks["x-0"], {worker})
 
 
 def test_the_last_replica_of_workers_that_stay_is_not_dropped():

@@ -117,11 +117,11 @@ class SharedBuffer(SpillBuffer):
         entry = self.shared.get(key)
         if entry is not None:
             return self._value(key, entry)
+        if key in self.fast:
+            return super().__getitem__(key)
         if self._files.mappable(key):
             with suppress(OSError):  # too many maps or open files: it is read
                 return self._spilled(key)
-        if key in self.fast:
-            return super().__getitem__(key)
         value = super().__getitem__(key)  # from a spill file: there is more in private memory now
         self._settle()
         return value
@@ -137,12 +137,13 @@ class SharedBuffer(SpillBuffer):
         # Dask drops keys this way, with a default, and has no use for the value: it is not worth a
         # map, let alone a read; and who drops the last reference to a map on the event loop unmaps
         # it there, which takes 40 ms where a file of the disk tier goes with it.
-        if default and key not in self.fast:
+        if default:
+            value = self.fast.d[key] if key in self.fast else default[0]
             if key in self:
                 del self[key]
-            return default[0]
+            return value
         # zict's since 2023.9 raises NotImplementedError
-        return MutableMapping.pop(self, key, *default)
+        return MutableMapping.pop(self, key)
 
     def __contains__(self, key: object) -> bool:
         return key in self.shared or super().__contains__(key)
