@@ -12,9 +12,11 @@ import threading
 from types import SimpleNamespace
 
 import dask
+import distributed
 import numpy as np
 import pytest
 import tasks
+from distributed.core import Status
 from tasks import MIB
 from together import together
 
@@ -167,6 +169,21 @@ def test_a_worker_whose_set_up_fails_is_stocks_and_leaves_nothing_running(place,
     before = threads()
     monkeypatch.setattr(shmstore.dask.worker.Born, "of", broken)
     together(place, job, n=1, patience=20)
+
+
+def test_a_worker_whose_close_fails_leaves_no_store(place, monkeypatch):
+    async def broken(self, *args, **kwargs):
+        self.status = Status.closing
+        raise OSError("a plugin's teardown, say")
+
+    async def job(client, a):
+        with monkeypatch.context() as patch, pytest.raises(OSError):
+            patch.setattr(distributed.Worker, "close", broken)
+            await a.close()
+        assert a._exchange.store.closed and not place.stores()
+        a.status = Status.running  # so that it can be closed
+
+    together(place, job, n=1)
 
 
 def test_the_thread_that_evicts_outlives_an_error(place, monkeypatch):

@@ -240,10 +240,14 @@ class Worker(distributed.Worker):
         self, timeout: float = 30, executor_wait: bool = True, nanny: bool = True,
         reason: str = "worker-close"
     ) -> str | None:
+        begins = self.status not in (Status.closing, Status.closed, Status.failed)
         try:
             return await super().close(timeout, executor_wait, nanny, reason)
         finally:
-            if self._exchange is not None and self.status in (Status.closed, Status.failed):
+            # Also where a plugin raises: nobody closes the worker again. And whoever else closes it
+            # ends it, too: the process may end with that call.
+            if self._exchange is not None and (begins or self.status in (Status.closed,
+                                                                         Status.failed)):
                 await self._end_sharing()
 
     async def _end_sharing(self) -> None:
