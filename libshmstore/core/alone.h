@@ -21,9 +21,9 @@ int shms_alone_grant(struct shmstore *s, uint64_t n);
  */
 void shms_alone_inherit(struct shmstore *s);
 /*
- * The page of the store in the directory storefd is about to go, or to begin anew, after freed bytes
- * went: memory that others have of it, and others' that it gave back, are in the sums of its user
- * and label from here on by the pages of the stores that stay.
+ * The page of the store in the directory storefd is about to go, or to begin anew, after freed
+ * bytes went: memory that others have of it, and others' that it gave back, are in the sums of its
+ * user and label from here on by the pages of the stores that stay.
  */
 void shms_alone_leave(struct shmstore_partition *p, int storefd, uint64_t freed);
 /* The error of a store that may not be granted more, whatever the reason. */

@@ -85,7 +85,7 @@ struct shms_attach {
 void shms_attach_init(struct shms_attach *a);
 /* Closes the connection. In a forked child nobody else's state is touched. */
 void shms_attach_deinit(struct shms_attach *a);
-/* In a child of fork(), over which the lock was held: closes its copies, and gives the lock back. */
+/* In a child of fork(), over which the lock was held: closes its copies, gives the lock back. */
 void shms_attach_fork_child(struct shms_attach *a);
 
 /*

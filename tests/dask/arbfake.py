@@ -11,11 +11,7 @@ from types import SimpleNamespace
 
 from shmstore import arbiter
 from shmstore.arbiter import Awaiting
-from shmstore.dask.arbiter import Outcome
 from shmstore.pools import PARTITION
-
-_RAISED = {kind.outcome: kind for kind in vars(arbiter).values() if isinstance(kind, type) and
-           issubclass(kind, arbiter.Outcome)}
 
 
 class FakeReservation:
@@ -64,7 +60,7 @@ class FakeContext:
 
     def ready_async(self, timeout) -> Awaiting:
         self.daemon.log.append(("ready", self.number))
-        self.daemon.refuse(self.daemon.script.popleft() if self.daemon.script else Outcome.OK)
+        self.daemon.refuse(self.daemon.script.popleft() if self.daemon.script else None)
         return self.daemon.ended(self, None)
 
     def resize(self, held, nbytes, wait) -> None:
@@ -84,7 +80,7 @@ class FakeDaemon:
     def __init__(self, partition: int = 1 << 40) -> None:
         self.capacity = {PARTITION: partition}
         self.used = {PARTITION: 0}
-        self.script: deque[Outcome] = deque()
+        self.script: deque[type[arbiter.Outcome] | None] = deque()
         self.log: list[tuple] = []  # (what, …) of all that was sent but books
         self.available = True
         self.why = ""
@@ -162,7 +158,7 @@ class FakeDaemon:
         with self._lock:
             self._ask(context, wants)
             if not self._fits(wants):
-                self.refuse(Outcome.AGAIN)
+                self.refuse(arbiter.Again)
             return self._give(wants)
 
     def reserve(self, context, wants) -> Awaiting:
@@ -178,13 +174,13 @@ class FakeDaemon:
         with self._lock:
             more = nbytes - held.bytes
             if more > 0 and self.used[held.pool] + more > self.capacity[held.pool]:
-                self.refuse(Outcome.AGAIN)
+                self.refuse(arbiter.Again)
             self.used[held.pool] += more
             held.bytes = nbytes
             self._pump()
 
-    def refuse(self, outcome: Outcome) -> None:
-        if outcome is not Outcome.OK:
+    def refuse(self, outcome: type[arbiter.Outcome] | None) -> None:
+        if outcome is not None:
             raise self._refusal(outcome)
 
     def ended(self, context, value) -> Awaiting:
@@ -194,7 +190,7 @@ class FakeDaemon:
 
     # -- the test's side
 
-    def answer(self, outcome: Outcome) -> None:
+    def answer(self, outcome: type[arbiter.Outcome]) -> None:
         """The first one that waits is told so."""
         with self._lock:
             self._tell(self._waiting.pop(0)[0], self._refusal(outcome))
@@ -205,8 +201,8 @@ class FakeDaemon:
 
     # -- private
 
-    def _refusal(self, outcome: Outcome):
-        error = _RAISED[outcome]()
+    def _refusal(self, outcome: type[arbiter.Outcome]):
+        error = outcome()
         error.why = self.why
         return error
 

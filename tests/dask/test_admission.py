@@ -17,8 +17,9 @@ import pytest
 from arbfake import FakeDaemon
 from distributed import Reschedule
 
+from shmstore.arbiter import NoMemory, Retry, Split, TimedOut, TooBig
 from shmstore.dask import Input, register_splitter
-from shmstore.dask.arbiter import Arbiter, Outcome
+from shmstore.dask.arbiter import Arbiter
 from shmstore.dask.claim import Admission, NoRoom, Slots, Unwanted, fold_priority
 from shmstore.dask.compat import worker as tasks
 from shmstore.dask.config import Fallbacks
@@ -200,7 +201,7 @@ def test_retry_lets_go_and_asks_again():
     async def scenario(w):
         w.needs.short = True
         w.needs.need = Need(0, 40 * MIB, 8 * MIB, 0, 0)
-        w.daemon.script += [Outcome.RETRY, Outcome.OK, Outcome.OK]  # reserve, ready, reserve
+        w.daemon.script += [Retry, None, None]  # reserve, ready, reserve
         grant = await w.admit()
         assert (w.needs.n_let_go == 1 and len(w.daemon.asked("ready")) == 1 and
                 len(w.daemon.asked("reserve")) == 2)
@@ -254,7 +255,7 @@ def test_half_of_the_inputs_then_none():
     async def scenario(w):
         w.needs.short = True
         w.needs.need = Need(0, MIB, 40 * MIB, MIB, 0)
-        w.daemon.script += [Outcome.SPLIT, Outcome.SPLIT, Outcome.TOOBIG, Outcome.OK]
+        w.daemon.script += [Split, Split, TooBig, None]
         grant = await w.admit()
         partition = [dict(wants).get(PARTITION) for _, *wants in w.daemon.asked("reserve")]
         assert partition == [41 * MIB, 41 * MIB, 21 * MIB, None]
@@ -269,7 +270,7 @@ def test_a_split_may_be_over_when_others_have_let_go():
     async def scenario(w):
         w.needs.short = True
         w.needs.need = Need(0, MIB, 40 * MIB, MIB, 0)
-        w.daemon.script += [Outcome.SPLIT, Outcome.OK]
+        w.daemon.script += [Split, None]
         grant = await w.admit()
         assert [dict(wants)[PARTITION] for _, *wants in w.daemon.asked("reserve")] == [
             41 * MIB, 41 * MIB]
@@ -283,7 +284,7 @@ def test_a_timeout_waits_for_the_partition_no_second_time():
     async def scenario(w):
         w.needs.short = True
         w.needs.need = Need(0, MIB, 40 * MIB, 0, 0)
-        w.daemon.script += [Outcome.TIMEDOUT, Outcome.OK]
+        w.daemon.script += [TimedOut, None]
         grant = await w.admit()
         assert grant.aside == {"in-1", "in-2"} and len(w.daemon.asked("reserve")) == 2
         grant.done()
@@ -295,7 +296,7 @@ def test_a_splitter_comes_after_half_of_the_inputs():
     async def scenario(w):
         w.needs.short = True
         w.needs.need = Need(0, MIB, 40 * MIB, 0, 0)
-        w.daemon.script += [Outcome.SPLIT, Outcome.SPLIT, Outcome.SPLIT]
+        w.daemon.script += [Split, Split, Split]
         grant = await w.admit(may_split=True)
         assert grant.in_pieces and w.admission.counts == {"again": 1, "fewer": 1, "pieces": 1}
         # its pieces ask for themselves; a task that runs and waits for them would hide a deadlock
@@ -347,7 +348,7 @@ def test_a_pool_from_which_nothing_leaves_fails_the_key_with_what_the_daemon_say
         w.needs.need = Need(0, 40 * MIB, 0, 0, 0)
         w.daemon.why = "all of it is held by nobody who waits"
         for expected in (Reschedule, NoRoom):
-            w.daemon.script += [Outcome.SPLIT, Outcome.NOMEM]  # then alone
+            w.daemon.script += [Split, NoMemory]  # then alone
             with pytest.raises(expected) as caught:
                 await w.admit()
         assert "held by nobody who waits" in str(caught.value)
@@ -362,7 +363,7 @@ def test_values_that_have_more_than_the_pool_leave_first():
         w.measured = 30 * MIB  # the process has grown: 30 MiB are left for 50 MiB of values
         await w.arbiter.look("test")
         w.needs.need = Need(0, 20 * MIB, 0, 0, 0)
-        w.daemon.script += [Outcome.TOOBIG]
+        w.daemon.script += [TooBig]
         (await w.admit()).done()
         assert w.values == 10 * MIB and not w.admission.counts
 
@@ -374,7 +375,7 @@ def test_it_waits_for_those_who_run_before_it_goes_on():
         w.needs.short = True
         w.needs.need = Need(0, 40 * MIB, 0, 0, 0)
         first = await w.admit("key-1")
-        w.daemon.script += [Outcome.SPLIT, Outcome.OK]
+        w.daemon.script += [Split, None]
         waiting = asyncio.ensure_future(w.admit("key-2"))
         await until(lambda: len(w.daemon.asked("reserve")) == 2)
         await asyncio.sleep(0)
@@ -391,7 +392,7 @@ def test_who_ended_while_it_was_refused_is_reason_to_ask_again():
         w.needs.short = True
         w.needs.need = Need(0, 40 * MIB, 0, 0, 0)
         first = await w.admit("key-1")
-        w.daemon.script += [Outcome.SPLIT, Outcome.OK]
+        w.daemon.script += [Split, None]
         reserve, refused, ended = w.daemon.reserve, threading.Event(), threading.Event()
 
         def reserve_late(*args):
@@ -442,15 +443,25 @@ def test_unmanaged_memory_shrinks_the_pool_at_once_and_is_forgotten_slowly():
     run(scenario)
 
 
+def test_an_error_that_nobody_waits_for_is_said():
+    async def scenario(w):
+        w.arbiter.post(lambda: 1 / 0)
+        w.arbiter.post(w.daemon.refuse, TooBig)  # as where it has gone
+        await until(lambda: w.arbiter.fallbacks.counts["failed-post"])
+        assert w.arbiter.fallbacks.counts == {"failed-post": 1}
+
+    run(scenario)
+
+
 # -- pieces of it
 
 
 def test_estimates_are_what_four_of_five_did_not_exceed():
     habits = Habits()
-    assert habits.size_of("x-1") == 0
+    assert habits.of("x-1").size == 0
     for size in (10, 20, 30, 40, 1000):
-        habits.sized(f"x-{size}", size)
-    assert habits.size_of("x-99") == 40 and habits.size_of("y-1") == 0
+        habits.of(f"x-{size}").sizes.append(size)
+    assert habits.of("x-99").size == 40 and habits.of("y-1").size == 0
 
 
 def test_priorities_keep_their_order():

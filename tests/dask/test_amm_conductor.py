@@ -332,6 +332,35 @@ def test_a_hosts_copy_lingers_while_there_is_room():
         "a host that is short of room keeps nothing that another has")
 
 
+class Dropping(amm.Policy):
+    """Drops the replicas of these workers, as it decided before the slice ended."""
+
+    def __init__(self, *workers):
+        super().__init__()
+        self.workers = workers
+
+    def suggest(self):
+        for worker in self.workers:
+            yield self.drop(self.scheduler.tasks["x-0"], {worker})
+
+
+def test_the_last_replica_of_workers_that_stay_is_not_dropped():
+    """A worker that was asked to go meanwhile has another one, and Dask's manager counts that."""
+    manager = manager_of(n_tasks=20)
+    scheduler = manager.scheduler
+    task = scheduler.tasks["x-0"]
+    first, second = task.who_has
+    third = next(worker for worker in scheduler.workers.values() if worker not in task.who_has)
+    scheduler.add(task, third)
+    scheduler.running.discard(third)
+    manager.add_policy(Dropping(first, second))
+    rest(manager)
+    assert len({first, second} & task.who_has) == 1 and third in task.who_has
+    scheduler.running.add(third)
+    rest(manager)
+    assert task.who_has == {third}
+
+
 @pytest.mark.parametrize("n_tasks", [20_000])
 def test_a_large_cluster_comes_to_rest(n_tasks):
     results = asyncio.run(bench.measure(Namespace(tasks=n_tasks, workers=50, hosts=4, seed=1)))

@@ -280,8 +280,8 @@ def test_a_value_whose_task_is_stolen_while_it_crosses_crosses_once(two_hosts, t
     Path(gate).touch()
     assert total.result() == pytest.approx(tasks.make(1, 8 * MIB).sum())
     assert on_workers(client, sent)[there] - before == 1, "once"
-    assert set(client.who_has([chunk])["stolen-input"]) == {there, victim, thief}, (
-        "what came is a replica as others are")
+    wait_until(lambda: set(client.who_has([chunk])["stolen-input"]) == {there, victim, thief},
+               "what came is a replica as others are, once the victim has said so")
     wait_until(lambda: all(not held for held in on_workers(client, holds).values()),
                "nothing is held")
     del chunk, total

@@ -21,8 +21,10 @@ from conftest import cluster as any_cluster
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 import shmstore
-from shmstore.dask.values import Born, Habits, lend_context, pays
+from shmstore._shmstore import _born_end
+from shmstore.dask.config import Fallbacks, Guard
 from shmstore.dask.memory import Bound
+from shmstore.dask.values import Born, Habits, lend_context, pays
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
 from arraymaps import file_of  # noqa: E402
@@ -139,6 +141,17 @@ def test_a_killed_worker_leaves_nothing(place, born):
     assert usage.inflight == 0 and usage.ghosts == 0 and usage.residual == 0
 
 
+@contextlib.contextmanager
+def within(born, key):
+    """As the key's coroutine is, while its task runs."""
+    token = born.begin(key)
+    try:
+        yield
+    finally:
+        if token is not None:
+            _born_end(*token)
+
+
 def exchange_of(place, store, born=True, share="auto"):
     return SimpleNamespace(partition=place.partition, store=store, space=lambda: Bound(2, 0),
                            settings=SimpleNamespace(born=born, share=share))
@@ -153,11 +166,20 @@ def test_by_itself_only_kinds_that_others_ask_for(place, wanted, share, all_kind
         habits = Habits()
         born = Born(exchange_of(place, store, wanted, share), habits)
         for left in (False, True):
-            with born.within("make-1"):
+            with within(born, "make-1"):
                 made = np.ones(SIZE, dtype=np.uint8)
             assert file_of(made)[1] is (all_kinds or left)
-            habits.made("make-1")
-            habits.left("make-1")
+            habits.of("make-1").made += 1
+            habits.of("make-1").left += 1
+
+
+def test_books_that_cannot_be_read_take_nothing_from_the_measure(place):
+    guard = Guard(Fallbacks(60))
+    with place.partition.open("mine") as store:
+        born = Born(SimpleNamespace(**vars(exchange_of(place, store)), guard=guard), Habits())
+        born._partition = SimpleNamespace(stores=lambda: 1 / 0)
+        assert born.memory() > 0, "Dask asks it of the monitor, which stops where that raises"
+    assert guard.fallbacks.counts["failed-born"] == 1
 
 
 def test_threads_of_an_executor_have_the_context_of_who_submits(place):
@@ -168,7 +190,7 @@ def test_threads_of_an_executor_have_the_context_of_who_submits(place):
         try:
             for executor in (ours, ours, plain):
                 lend_context(executor)
-            with born.within("make-1"):
+            with within(born, "make-1"):
                 made = ours.submit(np.full, SIZE, 5, dtype=np.uint8).result()
                 assert (file_of(made)[1] and
                         not file_of(plain.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1])
@@ -182,7 +204,7 @@ def test_threads_of_an_executor_have_the_context_of_who_submits(place):
         finally:
             ours.shutdown()
             plain.shutdown()
-    with born.within("make-1"):
+    with within(born, "make-1"):
         assert np.full(10, 1).sum() == 10, "the store is closed"
 
 

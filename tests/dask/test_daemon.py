@@ -50,7 +50,8 @@ def residence(worker):
 
 def test_workers_register_and_say_goodbye(place, daemon):
     with cluster(place, 2) as client:
-        assert all(on_workers(client, registered).values())
+        wait_until(lambda: all(on_workers(client, registered).values()),
+                   "each registers, later than it starts where the daemon is slow")
         assert len(daemon.pages) == 2
         assert all(store.label == "dask-worker" for store in place.stores())
     wait_until(lambda: not daemon.connections, "the workers' connections end")
@@ -93,8 +94,10 @@ def test_asked_worker_demotes_what_it_alone_has(place, daemon):
         wait_until(lambda: all(on_workers(client, watched).values()), "the worker listens")
         daemon.ask(3 * MIB)
         wait_until(lambda: place.partition.usage().n_demoted == 3, "three values in the tier")
+        wait_until(lambda: next(iter(on_workers(client, residence).values()))["given"] >= 3 * MIB,
+                   "the worker knows it, a moment after the partition does")
         after = next(iter(on_workers(client, residence).values()))
-        assert after["shared"] == 8 and after["disk"] == 0 and after["given"] >= 3 * MIB
+        assert after["shared"] == 8 and after["disk"] == 0
         wait_until(lambda: daemon.read(GIVEN_N) == 1, "the ask is dealt with")
         # Not NumPy's sum: in which order that adds depends on where an array lies.
         sums = client.gather([client.submit(math.fsum, chunk, pure=False) for chunk in chunks])

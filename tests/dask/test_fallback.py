@@ -12,10 +12,14 @@ import pytest
 import tasks
 from conftest import PREFIX, Place, cluster, dask_worker, fallbacks, on_workers, wait_until, workers
 from distributed import Client
+from distributed.worker_state_machine import GatherDepSuccessEvent
 from tasks import MIB
+from together import together
 
 import shmstore.dask
+from shmstore import Ticket
 from shmstore.dask.config import Fallbacks
+from shmstore.dask.handle import Handle
 
 
 def all_pairs(client, n=6, size=4 * MIB):
@@ -178,3 +182,67 @@ def test_a_worker_with_data_of_its_users_own_shares_nothing(place):
     import asyncio
 
     asyncio.run(go())
+
+
+def cannot_adopt(worker, monkeypatch):
+    monkeypatch.setattr(worker._exchange, "adopt", lambda *arguments, **options: False)
+
+
+def test_what_cannot_be_adopted_is_not_lost_where_its_donor_is_busy(place, monkeypatch):
+    stock, asked = shmstore.dask.worker.ask_worker, []
+
+    async def ask(rpc, keys, worker, who):
+        asked.append(keys)
+        return {"status": "busy"} if len(asked) == 1 else await stock(rpc, keys, worker, who)
+
+    async def job(client, a, b):
+        cannot_adopt(b, monkeypatch)
+        monkeypatch.setattr(shmstore.dask.worker, "ask_worker", ask)
+        x = client.submit(tasks.make_counted, place.path, 1, workers=[a.address], key="x")
+        total = client.submit(tasks.total, x, workers=[b.address])
+        assert await total == pytest.approx(tasks.make(1).sum())
+        assert asked == [["x"], ["x"]], "once more, a moment later"
+        assert tasks.counted(place.path) == 1, "Dask has not taken it for lost"
+
+    together(place, job)
+
+
+@pytest.mark.parametrize("answer", [{"status": "busy"}, ZeroDivisionError("no answer today")],
+                         ids=["busy", "error"])
+def test_what_does_not_come_after_all_is_no_longer_held_for_siblings(place, monkeypatch, answer):
+    async def ask(*arguments):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def gather(keys):
+        handle = Handle(Ticket("/nowhere", 0, 0), MIB)
+        return GatherDepSuccessEvent(worker="tcp://far", total_nbytes=2 * MIB, stimulus_id="test",
+                                     data={"came": 1, "linked": handle})
+
+    async def job(client, a):
+        cannot_adopt(a, monkeypatch)
+        monkeypatch.setattr(shmstore.dask.worker, "ask_worker", ask)
+        monkeypatch.setattr(distributed.Worker, "gather_dep",
+                            lambda self, worker, keys, **options: gather(keys))
+        assert a._crossings.claim("came")
+        event = await a.gather_dep("tcp://far", ["came", "linked"], 2 * MIB, stimulus_id="test")
+        assert not isinstance(event, GatherDepSuccessEvent) and not a._crossings._held
+
+    together(place, job, n=1)
+
+
+def test_what_dask_could_not_gather_is_said_beside_what_we_could_not(place, monkeypatch):
+    async def ask(*arguments):
+        return {}
+
+    async def job(client, a, b):
+        cannot_adopt(b, monkeypatch)
+        x = client.submit(tasks.make, 1, workers=[a.address], key="x")
+        await distributed.wait(x)
+        await a._export(["x"])
+        monkeypatch.setattr(shmstore.dask.worker, "ask_workers", ask)
+        answer = await b.gather({"x": [a.address], "gone": [a.address]})
+        assert answer["status"] == "partial-fail" and set(answer["keys"]) == {"x", "gone"}
+
+    together(place, job)

@@ -23,27 +23,27 @@ from shmstore.dask.memory import Turns
 
 def test_a_kind_leaves_once_half_of_it_left():
     habits = Habits()
-    assert not habits.leaves("make-1")
-    habits.made("make-1")
-    assert not habits.leaves("make-2"), "nothing left so far"
-    habits.left("make-1")
-    assert habits.leaves("make-2")
-    assert not habits.leaves("other-1"), "another kind"
+    assert not habits.of("make-1").leaves
+    habits.of("make-1").made += 1
+    assert not habits.of("make-2").leaves, "nothing left so far"
+    habits.of("make-1").left += 1
+    assert habits.of("make-2").leaves
+    assert not habits.of("other-1").leaves, "another kind"
     for i in range(3):
-        habits.made(f"make-{i}")
-    assert not habits.leaves("make-9"), "one of four"
+        habits.of(f"make-{i}").made += 1
+    assert not habits.of("make-9").leaves, "one of four"
     for i in range(100_000):
-        habits.made(f"kind{i}x-1")
+        habits.of(f"kind{i}x-1").made += 1
     assert len(habits._kinds) <= 1000
 
 
 def test_a_kind_returns_what_its_last_result_was():
     habits = Habits()
-    assert habits.returns_arrays("make-1"), "not known yet"
-    habits.returned("make-1", False)
-    assert not habits.returns_arrays("make-2") and habits.returns_arrays("other-1")
-    habits.returned("make-2", True)
-    assert habits.returns_arrays("make-3")
+    assert habits.of("make-1").arrays, "not known yet"
+    habits.of("make-1").arrays = False
+    assert not habits.of("make-2").arrays and habits.of("other-1").arrays
+    habits.of("make-2").arrays = True
+    assert habits.of("make-3").arrays
 
 
 def test_results_of_a_kind_that_was_asked_for_are_shared_when_made(place, memory_limit):
@@ -78,18 +78,18 @@ def test_a_turn_lasts_until_the_value_is_gone(place):
         assert taken()
     assert not taken()
     value = np.zeros(10)
-    with turns.turn(size, True) as turn:
-        turn.until_gone(value)
+    with turns.turn(size, True) as until_gone:
+        until_gone(value)
     assert taken()
     del value
     assert not taken()
     value = np.zeros(10)
-    with turns.turn(size, True) as turn:
-        turn.until_gone(value)
+    with turns.turn(size, True) as until_gone:
+        until_gone(value)
     wait_until(lambda: not taken(), "a moment at most", timeout=10)
     try:
-        with turns.turn(size, True) as turn:
-            turn.until_gone(value)
+        with turns.turn(size, True) as until_gone:
+            until_gone(value)
             raise OSError
     except OSError:
         assert not taken(), "what failed lets the next one go"
@@ -126,8 +126,9 @@ def test_an_event_loop_waits_for_no_turn(place):
     turns = Turns(place.path)
     with turns.turn(64 << 20, wait=True):
         started = time.monotonic()
-        with Turns(place.path).turn(64 << 20, wait=False) as turn:
-            assert turn._fd < 0 and time.monotonic() - started < 0.1
+        other = Turns(place.path)
+        with other.turn(64 << 20, wait=False):
+            assert other.missed == 1 and time.monotonic() - started < 0.1
 
 
 def test_a_producer_that_keeps_its_values_does_not_keep_the_turn(place):
@@ -137,8 +138,8 @@ def test_a_producer_that_keeps_its_values_does_not_keep_the_turn(place):
     values = [np.zeros(10) for _ in range(20)]
     started = time.monotonic()
     for value in values:
-        with turns.turn(64 << 20, wait=True) as turn:
-            turn.until_gone(value)
+        with turns.turn(64 << 20, wait=True) as until_gone:
+            until_gone(value)
     assert time.monotonic() - started < 0.5, "a moment for each would be a second"
     assert turns.missed == 0
 

@@ -9,7 +9,6 @@ import errno
 import threading
 import weakref
 from collections import Counter
-from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 
@@ -43,7 +42,7 @@ class Host:
         tier.packed = packed
         tier.used_where_it_lies = partial(Tier.used_where_it_lies, tier)
         residence = SimpleNamespace(
-            entry=self.entries.get, held_while=lambda keys: nullcontext(),
+            entry=self.entries.get, hold=lambda keys: None, let_go=lambda keys: None,
             keep=self.keep, maps_any=lambda: False
         )
         self.inputs = Inputs(exchange, residence, tier, SimpleNamespace(ready=HeapSet(key=id)))

@@ -5,12 +5,14 @@ without being held against anybody."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pathlib
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import dask
 import pytest
@@ -18,7 +20,7 @@ from conftest import PREFIX, Place, cluster, wait_until
 from distributed import wait
 from presstasks import MIB, Counter, hold, hold_until, pid_and_time, value
 
-from shmstore.dask.pressure import level_of
+from shmstore.dask.pressure import Pressure, Running, level_of
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "integration"))
 from daemon import ADMIN, Daemon  # noqa: E402
@@ -105,6 +107,15 @@ def make_host():
 )
 def test_the_level_of_a_key(annotations, level):
     assert level_of(annotations) == level
+
+
+def test_a_notice_goes_with_its_task():
+    """Its number comes never again, and what is said of it later is of no task here."""
+    pressure = Pressure.__new__(Pressure)
+    admitted = SimpleNamespace(task=7, created=lambda shared: None, done=lambda how: None)
+    pressure._running, pressure._noticed = {7: Running("k", admitted)}, {7: None, 8: None}
+    asyncio.run(pressure._done(pressure._running[7], None))
+    assert not pressure._running and list(pressure._noticed) == [8]
 
 
 def test_off_by_default(make_host):

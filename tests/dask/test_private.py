@@ -7,6 +7,7 @@ from __future__ import annotations
 import mmap
 import os
 import subprocess
+import weakref
 
 import numpy as np
 import pytest
@@ -71,8 +72,9 @@ def test_maps_that_were_written_to_go_and_others_stay(place):
         await client.submit(tasks.total, *xs, workers=[b.address])
         first = await client.submit(tasks.add_in_place, xs[1], 1.0, workers=[b.address])
         assert first == pytest.approx(tasks.make(1)[0] + 1)
-        async with b.data.held_while(["x1"]):
-            assert b.data.shed(1) == 0, "it is in use"
+        b.data.hold(["x1"])
+        assert b.data.shed(1) == 0, "it is in use"
+        b.data.let_go(["x1"])
         b.data._next_look = 0
         assert b.data.shed(1) >= 4 * MIB
         assert [b.data.shared[f"x{i}"].value is None for i in range(3)] == [False, True, False]
@@ -116,3 +118,20 @@ def test_private_memory_is_what_no_file_is_behind(place):
     child.wait()
     with pytest.raises(OSError):
         private_memory(child.pid)
+
+
+def test_a_value_that_was_found_private_and_is_not_stored_goes(place):
+    """Its key was cancelled while the task ran."""
+    async def job(client, a):
+        value = tasks.make(1)
+        a.data.unshareable("cancelled", value)
+        gone = weakref.ref(value)
+        del value
+        assert gone() is None
+        a.data["x"], a.data["y"] = tasks.make(2), (value := tasks.make(3))
+        assert a.data.private("x") is not None and a.data.private("y")[0] is value
+        a.data.unshareable("y", value)
+        a.data["y"] = value
+        assert a.data.private("y") is None, "it is not looked into again"
+
+    together(place, job, n=1)

@@ -4,10 +4,12 @@ not called spilled to disk."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 
+import distributed
 import numpy as np
 import pytest
 import tasks
@@ -89,3 +91,19 @@ def test_in_a_run(place, tmp_path):
         with shmstore.dask.performance_report(filename=str(page)):
             client.submit(tasks.total, client.submit(tasks.make, 1)).result()
         assert "shmstore.dask" in page.read_text() and workers(client)[0] in page.read_text()
+
+
+def test_a_report_that_cannot_be_had_takes_nothing_from_dasks_own(monkeypatch, tmp_path):
+    page = tmp_path / "r.html"
+
+    async def write(self, *arguments):
+        page.write_text("<html><body><p>Dask's own</p></body></html>")
+
+    async def none(client):
+        raise OSError("the scheduler has gone")
+
+    monkeypatch.setattr(distributed.performance_report, "__aexit__", write)
+    monkeypatch.setattr(distributed, "get_client", lambda: None)
+    monkeypatch.setattr(shmstore.dask.client, "_report", none)
+    asyncio.run(shmstore.dask.performance_report(filename=str(page)).__aexit__(None, None, None))
+    assert "Dask's own" in page.read_text()

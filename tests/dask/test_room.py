@@ -4,6 +4,7 @@ its file system promises."""
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -110,6 +111,24 @@ def test_stores_of_other_programs_are_not_the_workers(place):
             return pids == 2 * [os.getpid()] and 8 * MIB <= others < 9 * MIB
 
     assert together(place, job)
+
+
+def test_siblings_that_cannot_be_listed_are_as_they_were(place):
+    """Else the workers would have no limit together, and all would have to leave memory."""
+    def broken():
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async def job(client, a, b):
+        exchange = a._exchange
+        exchange.room._next_look = 0.0
+        before = exchange.bounds()
+        exchange.partition.stores = broken
+        exchange.room._next_look = 0.0
+        assert len(before) >= 3 and before[-1].size == exchange.bounds()[-1].size > 0
+        assert exchange.host()["used"] >= 0 and exchange.siblings().pids == 2 * [os.getpid()]
+        del exchange.partition.stores
+
+    together(place, job)
 
 
 @pytest.mark.parametrize("tier", [True, False])

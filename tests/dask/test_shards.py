@@ -359,9 +359,9 @@ def test_where_shards_wait(place):
         await waiting.keep("0", small[1:])
         assert waiting.disk["0"] == small[:1] and sorted(waiting.read("0")) == sorted(2 * small)
         waiting.got("1", "task")
-        kept.made("another task")
+        kept.made("another task", None)
         assert waiting.read("1") == large[:6]  # its task may be run again
-        kept.made("task")
+        kept.made("task", None)
         with pytest.raises(ShuffleClosedError):
             waiting.read("1")
         assert waiting.again == 1

@@ -269,7 +269,7 @@ def test_a_tier_that_nobody_asked_for_and_cannot_be_is_no_warning(small, caplog)
     with tempfile.TemporaryDirectory(dir="/dev/shm") as temporary, caplog.at_level(
             "INFO", "distributed.worker.shared"):
         assert not _tier_without_worker(small, temporary,
-                                        os.path.join(temporary, "var-tmp")).start()
+                                        os.path.join(temporary, "var-tmp")).find()
         assert small.partition.tier() is None
         (said,) = caplog.records
         assert said.levelname == "INFO" and "is in memory itself" in said.getMessage()
@@ -280,7 +280,7 @@ def test_a_directory_of_another_user_below_var_tmp_is_not_taken(small, caplog):
             dir="/var/tmp") as other:
         os.chown(other, 12345, -1)
         with caplog.at_level("INFO", "distributed.worker.shared"):
-            assert not _tier_without_worker(small, temporary, other).start()
+            assert not _tier_without_worker(small, temporary, other).find()
         assert small.partition.tier() is None and "made by another user" in caplog.text
 
 

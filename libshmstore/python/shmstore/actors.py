@@ -23,6 +23,7 @@ import errno
 import pickle
 import threading
 import time
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from ._shmstore import Error
@@ -132,7 +133,7 @@ class Actor:
         Call(self._store, self.name, self._store._actor_move(self.name, place)).result(timeout)
 
 
-class Place:
+class Place(AbstractContextManager["Place", None]):
     """This process as a place for actors: of `Store.place`. Closed with the block that it is
     used for, or by `close`."""
 
@@ -259,9 +260,6 @@ class Place:
         self._stop.set()
         self._actors.clear()
         self._place = None
-
-    def __enter__(self) -> Place:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

@@ -66,7 +66,7 @@ def _one_of(words: dict[str, int], word: str, what: str) -> int:
     return words[word]
 
 
-class Context(_shmstore.ArbContext):
+class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context", None]):
     """A waiter for memory: one of your own (`Arbiter.context`), or the
     calling thread (`Arbiter.thread`).
 
@@ -306,9 +306,6 @@ class Context(_shmstore.ArbContext):
         """
         self._inject(_one_of(_INJECTIONS, kind, "an injection"), count, skip, 0 if pool is None
                      else pool_number(pool))
-
-    def __enter__(self) -> Context:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

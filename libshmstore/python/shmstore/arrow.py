@@ -31,8 +31,15 @@ def _pyarrow() -> Any:
     return pyarrow
 
 
-def put(store: Store, key: Key, data: object, replace: bool) -> None:
-    """See `Store.put_arrow`."""
+def put_arrow(store: Store, key: Key, data: object, replace: bool = False) -> None:
+    """Puts an Arrow table, so that every Arrow library reads it in place: a stream of
+    Arrow's IPC format, written once.
+
+    data: a pyarrow table or batch, or what has `__arrow_c_stream__` (frames of polars and
+    pandas, DuckDB's relations). A view of it has
+    that, too: ``polars.DataFrame(store.view(key))``. Wants pyarrow. Raises Error
+    as `put_buffers`, ImportError.
+    """
     pyarrow = _pyarrow()
     if isinstance(data, pyarrow.Table):
         table = data

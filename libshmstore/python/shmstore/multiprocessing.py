@@ -210,7 +210,7 @@ class Where(NamedTuple):
     key: str
 
 
-class Shared(Generic[T]):
+class Shared(contextlib.AbstractContextManager["Shared[T]", None], Generic[T]):
     """A value that any number of processes of the host read, made by `share`. Pickles to its name.
     A context manager that closes it."""
 
@@ -234,9 +234,6 @@ class Shared(Generic[T]):
         _kept.pop(self._where, None)
         with contextlib.suppress(KeyError, Error):
             mailbox(self._where.partition).store.delete(self._where.key)
-
-    def __enter__(self) -> Shared[T]:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

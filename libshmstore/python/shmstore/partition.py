@@ -8,6 +8,7 @@ import itertools
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from . import _shmstore
 from ._shmstore import Error
@@ -20,7 +21,7 @@ _unnamed = itertools.count(1)
 _LOOK = 0.01  # seconds between two looks for a store that is waited for
 
 
-class Partition(_shmstore.Partition):
+class Partition(_shmstore.Partition, AbstractContextManager["Partition", None]):
     """A partition.
 
     Partition(path=None, create=False, allow_disk=False, shared=False)
@@ -226,9 +227,6 @@ class Partition(_shmstore.Partition):
             if report is not None:
                 error.report = EvictReport._make(report)  # type: ignore[attr-defined]
             raise
-
-    def __enter__(self) -> Partition:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

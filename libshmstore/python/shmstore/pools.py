@@ -24,16 +24,13 @@ def _over(error: Error) -> bool:
     return isinstance(error, (Down, ClosedError)) or error.errno == errno.ENOTSUP
 
 
-class Reservation(_shmstore.ArbReservation):
+class Reservation(_shmstore.ArbReservation, contextlib.AbstractContextManager["Reservation", None]):
     """Bytes of a pool. A context manager that releases them; so does its end.
 
     `commit(n)` says that n bytes were really taken in the partition by other means than this store;
     what a `Store` takes within `spending()` it counts by itself. `unpin()` lets the pool's evict
     call-back take what it stands for.
     """
-
-    def __enter__(self) -> Reservation:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.release()
@@ -56,7 +53,7 @@ class Reservation(_shmstore.ArbReservation):
         return f"<shmstore.arbiter.Reservation of {self.bytes} bytes in pool {self.pool}>"
 
 
-class Pool:
+class Pool(contextlib.AbstractContextManager["Pool", None]):
     """A pool: the partition's (`Arbiter.partition`), or a budget of this process (`Arbiter.pool`).
     A context manager that removes it."""
 
@@ -77,9 +74,6 @@ class Pool:
         """How full it is, and who waits."""
         return PoolState._make(self.arbiter.store._arb_pool_info(self.id))
 
-    def __enter__(self) -> Pool:
-        return self
-
     def __exit__(self, *exc: object) -> None:
         try:
             self.remove()
@@ -98,7 +92,7 @@ def pool_number(pool: PoolLike) -> int:
     return pool if isinstance(pool, int) else pool.id
 
 
-class Task:
+class Task(contextlib.AbstractContextManager["Task", None]):
     """A task: begins when it is made, holds bytes, ends. A context manager that ends it."""
 
     def __init__(self, arbiter: Arbiter, id: int, label: str | None) -> None:
@@ -123,9 +117,6 @@ class Task:
         """Its retries, splits, waits and bytes, in a pool or (None) in all.
         reset: counts begin anew."""
         return self.arbiter.stats(self, pool, reset)
-
-    def __enter__(self) -> Task:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.end()

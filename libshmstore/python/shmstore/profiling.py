@@ -65,7 +65,7 @@ def _how(kind: type[BaseException] | None) -> str:
             if issubclass(kind, Preempted) else "dropped")
 
 
-class Profiled:
+class Profiled(contextlib.AbstractContextManager["Profiled", None]):
     """A task that runs. As a context manager it ends with its block: with an exception as
     ``dropped``, with a MemoryError as ``killed``."""
 
@@ -107,9 +107,6 @@ class Profiled:
         with unless(*_GONE):
             self._store._profile_end(task, number, private, self._shared, cpu_ms)
 
-    def __enter__(self) -> Profiled:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.end(_how(kind))
 
@@ -134,7 +131,7 @@ class NotAdmitted(Exception):
                          f"expected of it, and it waited {waited:.3f} s")
 
 
-class Admitted:
+class Admitted(contextlib.AbstractContextManager["Admitted", None]):
     """A task that was let in, and, where its kind was named, is profiled. As a context manager it
     ends with its block, as `Profiled` does."""
 
@@ -192,9 +189,6 @@ class Admitted:
         task, self.task = self.task, 0
         with unless(*_GONE):
             self._store._task_done(task)
-
-    def __enter__(self) -> Admitted:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
         self.done(_how(kind))

@@ -57,11 +57,19 @@ def _profile(answer: tuple[int, int, bool, bool, int, int, int, int]) -> StagePr
                                          if answer[1] >> i & 1), *answer[2:])
 
 
-def query(
-    store: Store, name: str, native: int, convert: int, other: int, nonshare: float | None,
-    root: str, fallback: str | None, slots: int,
+def stage_profile(
+    store: Store, name: str, native: int = 0, convert: int = 0, other: int = 0,
+    nonshare: float | None = None, root: str = "exchange",
+    fallback: str | None = None, slots: int = 0,
 ) -> StageProfile | None:
-    """As `Store.stage_profile`."""
+    """The amounts that this store should have for a stage (see
+    `shmstore.staging`); None: there is no daemon.
+
+    native, convert, other: its operators on the store, its copies between that and
+    private memory, and all others. nonshare: of its bytes, the share that cannot be
+    shared. fallback: "none", "partial" or "whole" instead of what these say. slots:
+    at most so many tasks at once.
+    """
     ppm = _UNKNOWN if nonshare is None else round(nonshare * 1_000_000)
     with unless(errno.ENOTSUP):
         return _profile(store._stage_query(name, native, convert, other, ppm, _ROOTS[root],

@@ -10,7 +10,7 @@ import pwd
 import time
 import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Union
 
 from . import _shmstore, arrow, staging
@@ -33,7 +33,8 @@ _FOREVER_MS = 2**63
 _SHOWN = 20  # objects in a notebook's table
 
 
-class Store(_shmstore.Store, MutableMapping[Key, Any]):
+class Store(_shmstore.Store, MutableMapping[Key, Any],
+            AbstractContextManager["Store", None]):
     """A store, opened with `Partition.open`. A context manager that closes it, and a mutable
     mapping.
 
@@ -214,16 +215,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         self.put_buffers(key, header, buffers, replace=replace, checksum=checksum, pin=pin,
                          evict=evict)
 
-    def put_arrow(self, key: Key, data: object, replace: bool = False) -> None:
-        """Puts an Arrow table, so that every Arrow library reads it in place: a stream of
-        Arrow's IPC format, written once.
-
-        data: a pyarrow table or batch, or what has `__arrow_c_stream__` (frames of polars and
-        pandas, DuckDB's relations). A view of it has
-        that, too: ``polars.DataFrame(store.view(key))``. Wants pyarrow. Raises Error
-        as `put_buffers`, ImportError.
-        """
-        arrow.put(self, key, data, replace)
+    put_arrow = arrow.put_arrow
 
     def get_arrow(self, key: Key) -> Any:
         """The pyarrow.Table that `put_arrow` put, over the mapped memory. Raises KeyError, Error
@@ -350,20 +342,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
 
     # -- stages of a job
 
-    def stage_profile(
-        self, name: str, native: int = 0, convert: int = 0, other: int = 0,
-        nonshare: float | None = None, root: str = "exchange",
-        fallback: str | None = None, slots: int = 0,
-    ) -> StageProfile | None:
-        """The amounts that this store should have for a stage (see
-        `shmstore.staging`); None: there is no daemon.
-
-        native, convert, other: its operators on the store, its copies between that and
-        private memory, and all others. nonshare: of its bytes, the share that cannot be
-        shared. fallback: "none", "partial" or "whole" instead of what these say. slots:
-        at most so many tasks at once.
-        """
-        return staging.query(self, name, native, convert, other, nonshare, root, fallback, slots)
+    stage_profile = staging.stage_profile
 
     def stage(
         self, name: str, profile: StageProfile | int | None = None,
@@ -448,9 +427,6 @@ class Store(_shmstore.Store, MutableMapping[Key, Any]):
         if found is not None:
             found._close()
         super().close()
-
-    def __enter__(self) -> Store:
-        return self
 
     def __exit__(self, *exc: object) -> None:
         self.close()

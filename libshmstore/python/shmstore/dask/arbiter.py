@@ -71,19 +71,27 @@ class Claim:
         wants = [(pool, nbytes) for pool, nbytes in ((self._arbiter.pool, private),
                                                      (PARTITION, partition)) if nbytes]
         if not wants:
-            return Outcome.OK
+            return None
         answer = await self._arbiter.call(self._context,
                                           lambda: self._reserve(wants, timeout, spill))
-        if answer.outcome is Outcome.OK:
+        if answer.outcome is None:
             self._held += [(pool, held, nbytes) for (pool, nbytes), held in zip(wants, answer.held)]
         self.why = answer.why
         return answer.outcome
 
-    async def ready(self, timeout: float | None = None) -> Outcome:
-        """After RETRY."""
-        answer = await self._arbiter.call(self._context, lambda: self._context.ready_async(timeout))
-        self.why = answer.why
-        return answer.outcome
+    async def obtain(self, private: int, partition: int, timeout: float | None = None,
+                     roll_back: Callable[[], None] = lambda: None) -> Outcome:
+        """As `reserve`, but Retry is dealt with: after roll_back it waits until it may try again.
+        timeout: of each wait."""
+        outcome = await self.reserve(private, partition, timeout)
+        while outcome is daemon.Retry:
+            roll_back()
+            answer = await self._arbiter.call(self._context,
+                                              lambda: self._context.ready_async(timeout))
+            self.why, outcome = answer.why, answer.outcome
+            if outcome is None:
+                outcome = await self.reserve(private, partition, timeout)
+        return outcome
 
     def release(self) -> None:
         """All that it holds; it may reserve again."""
@@ -138,7 +146,7 @@ class Arbiter:
         self.fallbacks = fallbacks
         self.active = False
         self.pool = 0
-        self._evict = evict
+        self.evict = evict
         self._relieve = relieve
         self._store = store
         self._daemon: daemon.Arbiter | None = None  # as the store's life
@@ -209,7 +217,7 @@ class Arbiter:
         """Ends a task with all that it holds, and tells its waiter."""
         future = self._waits.pop(context, None)
         if future is not None and not future.done():
-            future.set_result(Answer(Outcome.REMOVED))
+            future.set_result(Answer(daemon.Removed))
         self.post(_end, task, context)
 
     async def call(self, context: Context, start: Callable[[], object]) -> Answer:
@@ -222,15 +230,11 @@ class Arbiter:
             answer = await self._run(self._start, start) or await future
         except (OSError, ValueError) as e:
             self._lost(e)
-            answer = Answer(Outcome.DOWN, (), str(e))
+            answer = Answer(daemon.Down, (), str(e))
         finally:
             if self._waits.get(context) is future:
                 del self._waits[context]
         return answer
-
-    async def make_room(self, nbytes: int) -> Outcome:
-        """Values leave without being asked by the daemon. AGAIN: none could."""
-        return Outcome.OK if await self._evict(nbytes) > 0 else Outcome.AGAIN
 
     def settle(self, coming: int = 0) -> None:
         """Brings the books of the pool up to date, in the thread. coming: bytes of values
@@ -244,9 +248,12 @@ class Arbiter:
         """function(*args) in the thread, after what was posted before it; nobody waits for it."""
 
         def run() -> None:
-            # the daemon is gone, and with it what this was about
-            with suppress(OSError, ValueError):
+            try:
                 function(*args)
+            except (OSError, ValueError):
+                pass  # the daemon is gone, and with it what this was about
+            except Exception as e:  # nobody waits who could hear of it
+                self.fallbacks.note("failed-post", e, trace=True)
 
         with suppress(RuntimeError):  # closed
             self._thread.submit(run)
@@ -285,7 +292,7 @@ class Arbiter:
         waits, self._waits = self._waits, {}
         for future in waits.values():
             if not future.done():
-                future.set_result(Answer(Outcome.DOWN))
+                future.set_result(Answer(daemon.Down))
 
     def _hear(self) -> None:
         try:
@@ -374,7 +381,7 @@ class Arbiter:
         assert self._loop is not None
         before = self._booked
         try:
-            future = asyncio.run_coroutine_threadsafe(self._evict(nbytes), self._loop)
+            future = asyncio.run_coroutine_threadsafe(self.evict(nbytes), self._loop)
         except RuntimeError:  # the loop has ended
             return 0
         try:
@@ -402,9 +409,8 @@ def _answer(call: Callable[[], object]) -> Answer | None:
                 return None
             value = value.result()
     except daemon.Outcome as e:
-        return Answer(Outcome(e.outcome), (), e.why)
-    return Answer(Outcome.OK, value if isinstance(value, tuple) else () if value is None
-                  else (value,))
+        return Answer(type(e), (), e.why)
+    return Answer(None, value if isinstance(value, tuple) else () if value is None else (value,))
 
 
 def _resize(context: Context, held: Reservation, nbytes: int) -> bool:
@@ -476,7 +482,7 @@ class Arbitration:
         if not self.active:
             return await execute(None)
         guard = self.worker._guard
-        grant = await guard.wait("admit", self.admit(key), key=key)
+        grant = await guard.wait("admit", self.admit, key, key=key)
         if grant is not None and not isinstance(grant, Grant):
             return grant
         event = None
@@ -509,7 +515,7 @@ class Arbitration:
         self.pieces.pop(key, None)
         nbytes = 0
         if isinstance(event, ExecuteSuccessEvent):
-            self.admission.habits.sized(key, event.nbytes)
+            self.admission.habits.of(key).sizes.append(event.nbytes)
             nbytes = 0 if isinstance(event.value, Handle) else event.nbytes
         grant.done(nbytes)
 
@@ -531,9 +537,9 @@ class Arbitration:
             return
         try:
             outcome = await (claim.reserve(private, partition, spill=True) if spill
-                             else self._serve(claim, private, partition))
-            yield outcome is Outcome.OK
-            if outcome is Outcome.OK:
+                             else claim.obtain(private, partition, _TRANSFER_PATIENCE))
+            yield outcome is None
+            if outcome is None:
                 claim.keep_partition(0)
         finally:
             claim.end()
@@ -561,14 +567,6 @@ class Arbitration:
     def _at_hand(self, private: int, partition: int) -> bool:
         return ((not private or self.budget.fits(private)) and
                 (not partition or self.needs.relaxed(partition)))
-
-    async def _serve(self, claim: Claim, private: int, partition: int) -> Outcome:
-        outcome = await claim.reserve(private, partition, _TRANSFER_PATIENCE)
-        while outcome is Outcome.RETRY:
-            outcome = await claim.ready(_TRANSFER_PATIENCE)
-            if outcome is Outcome.OK:
-                outcome = await claim.reserve(private, partition, _TRANSFER_PATIENCE)
-        return outcome
 
     async def _look(self) -> None:
         active = await self.arbiter.look(f"dask-worker {os.getpid()}")

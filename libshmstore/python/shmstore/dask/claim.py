@@ -10,8 +10,8 @@ Needs of a key:
                 goes into the partition at once
 
 Where both are at hand nothing is asked. Else the arbiter is: keys wait there for what they need,
-all at once, and hold nothing meanwhile; other keys run. RETRY: unused maps go, and the key waits
-until all of it fits. A need that cannot be met as a whole (SPLIT, or more than the pool has) is met
+all at once, and hold nothing meanwhile; other keys run. Retry: unused maps go, and the key waits
+until all of it fits. A need that cannot be met as a whole (Split, or more than the pool has) is met
 by steps, a moment later: others' unused maps count as taken until they hear of it.
 
     1   half of the inputs are brought back, the others are read where they lie
@@ -29,15 +29,16 @@ from which nothing can leave.
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from distributed import Reschedule
 from distributed.sizeof import safe_sizeof
 
+from .. import arbiter as daemon
 from .compat.worker import Call, run_in_thread
 from .inputs import Need, Needs, Piece, Splitter, check_pieces, inputs_in, with_values
 from .memory import Budget, mib
@@ -45,6 +46,7 @@ from .memory import Budget, mib
 if TYPE_CHECKING:
     from .arbiter import Arbiter, Claim
     from .compat.worker import Key, TaskState, WorkerState
+    from .config import Result
     from .values import Habits
     from .worker import Worker
 
@@ -58,23 +60,8 @@ _AGAIN = 3  # grants that may turn out to be too small, as inputs left memory me
 _HANDED_BACK_MAX = 10_000
 
 
-class Outcome(enum.IntEnum):
-    """As in shmstore/arbiter.h."""
-
-    OK = 0
-    RETRY = 2
-    SPLIT = 3
-    NOMEM = 4
-    TOOBIG = 5
-    AGAIN = 6
-    TIMEDOUT = 7
-    CANCELED = 8
-    REMOVED = 9
-    DOWN = 10
-    ERROR = 11
-
-
-_NOT_HAD = (Outcome.DOWN, Outcome.REMOVED, Outcome.ERROR)  # there is nothing to be had from there
+Outcome = Union[type[daemon.Outcome], None]  #: of a call of the arbiter; None: all was given
+_NOT_HAD = (daemon.Down, daemon.Removed, daemon.Injected)  # there is nothing to be had from there
 
 
 class NoRoom(MemoryError):
@@ -88,32 +75,32 @@ class Unwanted(Exception):
     """The key was cancelled while it waited."""
 
 
+@dataclass
 class Steps:
     """How far one key, or a piece of one, has come."""
 
-    def __init__(self, may_split: bool, piece: bool = False) -> None:
-        self.may_split = may_split
-        self.piece = piece
-        self.promote_most: int | None = None  # bytes; None: all
-        self.asked_again = False
-        self.alone = False
-        self.in_pieces = False
-        self.grants = 0
-        self.asked_at = 0  # grants that had ended when the arbiter was asked last
+    may_split: bool
+    piece: bool = False
+    promote_most: int | None = None  # bytes; None: all
+    asked_again: bool = False
+    alone: bool = False
+    in_pieces: bool = False
+    grants: int = 0
+    asked_at: int = 0  # grants that had ended when the arbiter was asked last
 
 
 class Grant:
     """The memory that a key was given, until `done`."""
 
     def __init__(self, admission: Admission, key: Key, claim: Claim | None, private: int,
-                 store: int, aside: frozenset[Key]) -> None:
+                 need: Need, aside: frozenset[Key]) -> None:
         self.aside = aside  #: inputs to be read where they lie
         self.in_pieces = False  #: it is to be done by a splitter
         self.claim = claim
         self._admission = admission
         self._key = key
         self._private = private
-        self._store = store
+        self._store = need.store
         admission.budget.claim(key, private, asked=claim is not None)
 
     def mapped(self) -> None:
@@ -163,11 +150,11 @@ class Admission:
         """Waits until it may run. Raises Unwanted, Reschedule, or NoRoom."""
 
         def look(promote_most: int | None) -> Found:
-            return self.needs.of(task, self.habits.size_of(key), promote_most)
+            return self.needs.of(task, self.habits.of(key).size, promote_most)
 
         need, aside = found = look(None)
         if need.all < self._small:
-            return self._granted(key, None, 0, need, aside)
+            return Grant(self, key, None, 0, need, aside)
         grant = await self._admit(key, task, look, found, Steps(may_split), last=True)
         assert grant is not None
         return grant
@@ -193,17 +180,13 @@ class Admission:
         return (not self.n_waiting and self.budget.fits(need.private) and
                 self.needs.relaxed(need.partition))
 
-    def _granted(self, key: Key, claim: Claim | None, private: int, need: Need,
-                 aside: frozenset[Key]) -> Grant:
-        return Grant(self, key, claim, private, need.store, aside)
-
     async def _admit(self, key: Key, task: TaskState, look: Callable[[int | None], Found],
                      found: Found, steps: Steps, last: bool) -> Grant | None:
         """look: the need, with so many bytes to bring back at most; found: without a bound."""
         need, aside = found
         if (self._at_hand(need) or
             (claim := await self.arbiter.begin(key, fold_priority(task.priority))) is None):
-            return self._granted(key, None, need.private, need, aside)
+            return Grant(self, key, None, need.private, need, aside)
         self.n_waiting += not steps.piece
         try:
             grant = await self._obtain(key, task, claim, look, steps, last)
@@ -225,41 +208,38 @@ class Admission:
             steps.asked_at = self._n_ended
             outcome = await self._ask(task, claim, private, need.partition)
             if outcome in _NOT_HAD:
-                return self._granted(key, claim, private, need, aside)
-            if outcome is Outcome.OK:
+                return Grant(self, key, claim, private, need, aside)
+            if outcome is None:
                 now, aside = look(steps.promote_most)
                 steps.grants += 1
                 # it waited, and inputs left memory
                 if now.partition > need.partition and steps.grants < _AGAIN:
                     claim.release()
                     continue
-                return self._granted(key, claim, private, need, aside)
+                return Grant(self, key, claim, private, need, aside)
             if not last:
                 claim.end()
                 return None
             await self._step(key, task, claim, steps, need, outcome)
             if steps.in_pieces:
                 claim.end()  # its pieces ask for themselves
-                grant = self._granted(key, None, 0, need, aside)
+                grant = Grant(self, key, None, 0, need, aside)
                 grant.in_pieces = True
                 return grant
 
     async def _ask(self, task: TaskState, claim: Claim, private: int, partition: int) -> Outcome:
-        """Until it is OK or refused: RETRY is dealt with."""
+        """Until it is given or refused."""
         if private > self.arbiter.pool_size():
             self.budget.look()
             if private > self.arbiter.pool_size():
-                return Outcome.TOOBIG
-        outcome = await self._wait(task, claim.reserve(private, partition))
-        while outcome is Outcome.RETRY:
-            self.counts["retry"] += 1
-            self.needs.let_go()
-            outcome = await self._wait(task, claim.ready())
-            if outcome is Outcome.OK:
-                outcome = await self._wait(task, claim.reserve(private, partition))
-        return outcome
+                return daemon.TooBig
+        return await self._wait(task, claim.obtain(private, partition, roll_back=self._roll_back))
 
-    async def _wait(self, task: TaskState, waiting: Coroutine[None, None, Outcome]) -> Outcome:
+    def _roll_back(self) -> None:
+        self.counts["retry"] += 1
+        self.needs.let_go()
+
+    async def _wait(self, task: TaskState, waiting: Coroutine[None, None, Result]) -> Result:
         """Beside the loop; others run meanwhile. Raises Unwanted."""
         future = asyncio.ensure_future(waiting)
         slot = False
@@ -279,13 +259,13 @@ class Admission:
     async def _step(self, key: Key, task: TaskState, claim: Claim, steps: Steps, need: Need,
                     outcome: Outcome) -> None:
         """The next one. Raises Reschedule or NoRoom where there is none."""
-        if need.partition and outcome is Outcome.SPLIT and not steps.asked_again:
+        if need.partition and outcome is daemon.Split and not steps.asked_again:
             self.counts["again"] += 1
             steps.asked_again = True
-            await self._wait(task, asyncio.sleep(_LET_GO, Outcome.OK))
+            await self._wait(task, asyncio.sleep(_LET_GO))
         elif need.partition:
             self._next_of_partition(steps, need, outcome)
-        elif (outcome is Outcome.TOOBIG and need.private <= self.budget.capacity and
+        elif (outcome is daemon.TooBig and need.private <= self.budget.capacity and
               await self._make_room(task, need)):
             pass  # values had more of the pool than there is since the process grew
         elif self._others(steps) and (need.private <= self.budget.capacity or steps.alone):
@@ -307,7 +287,7 @@ class Admission:
             raise NoRoom(self._explain(key, claim, need))
 
     def _next_of_partition(self, steps: Steps, need: Need, outcome: Outcome) -> None:
-        if steps.promote_most is None and need.promote and outcome is not Outcome.TIMEDOUT:
+        if steps.promote_most is None and need.promote and outcome is not daemon.TimedOut:
             self.counts["fewer"] += 1
             steps.promote_most = need.promote // 2
         elif steps.may_split and need.promote:
@@ -320,17 +300,16 @@ class Admission:
     async def _make_room(self, task: TaskState, need: Need) -> bool:
         """Whether something left that stands in the way."""
         over = self.budget.values + self.budget.claimed + need.private - self.budget.capacity
-        return over > 0 and await self._wait(task, self.arbiter.make_room(over)) is Outcome.OK
+        return over > 0 and await self._wait(task, self.arbiter.evict(over)) > 0
 
     def _others(self, steps: Steps) -> bool:
         """Whether others run, or one of them has ended since it was asked: the answer
         may be of the time before."""
         return bool(self.budget.claims) or self._n_ended != steps.asked_at
 
-    async def _one_ended(self, steps: Steps) -> Outcome:
+    async def _one_ended(self, steps: Steps) -> None:
         if self._n_ended == steps.asked_at and self.budget.claims:
             await self._ended.wait()
-        return Outcome.OK
 
     def _explain(self, key: Key, claim: Claim, need: Need) -> str:
         parts = [f"{key!r} needs {mib(need.private)} of private memory"]
@@ -469,7 +448,7 @@ class Pieces:
         of values, in proportion."""
         if self._largest is not None:
             return self._largest
-        whole = self.admission.habits.size_of(self.task.key)
+        whole = self.admission.habits.of(self.task.key).size
         return whole // 2 if any(item.part for item in inputs_in(piece)) else whole
 
     async def _granted(self, piece: Piece, grant: Grant) -> tuple[object, int]:

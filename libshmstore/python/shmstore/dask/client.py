@@ -165,7 +165,7 @@ async def _gather(client: Client, futures: object, errors: str = "raise",
     _, found = unpack_remotedata(futures, byte_keys=True)
     states = {future.key: client.futures.get(future.key) for future in found
               if future.client is client}
-    if data := await _guard.wait("gather", _large(client, states, errors)):
+    if data := await _guard.wait("gather", _large, client, states, errors):
         # what it has not got, stock asks others for
         return await stock(local_worker=SimpleNamespace(data=data))
     return await stock()
@@ -355,9 +355,10 @@ class performance_report(distributed.performance_report):
     """distributed.performance_report whose file says where the values were at its end, too."""
 
     async def __aexit__(self, *args: object, **kwargs: object) -> None:
-        found = await _report(distributed.get_client())
+        found = await _guard.wait("report", _report, distributed.get_client())
         await super().__aexit__(*args, **kwargs)  # type: ignore[no-untyped-call]
-        add_to(self.filename, found)
+        if found is not None:
+            add_to(self.filename, found)
 
 
 def add_to(filename: str, found: Report) -> None:

@@ -351,10 +351,11 @@ class Guard:
             self.failed(what, e, key)
             return None
 
-    async def wait(self, what: str, step: Awaitable[Result], key: object = None) -> Result | None:
-        """The result of step; None if that raises."""
+    async def wait(self, what: str, function: Callable[..., Awaitable[Result]], *args: object,
+                   key: object = None) -> Result | None:
+        """await function(*args); None where it raises."""
         try:
-            return await step
+            return await function(*args)
         except Exception as e:
             self.failed(what, e, key)
             return None
@@ -373,9 +374,9 @@ class Guard:
         try:
             yield value
         except BaseException:
-            await self.wait(what, manager.__aexit__(*sys.exc_info()))
+            await self.wait(what, manager.__aexit__, *sys.exc_info())
             raise
-        await self.wait(what, manager.__aexit__(None, None, None))
+        await self.wait(what, manager.__aexit__, None, None, None)
 
     def failed(self, what: str, error: BaseException, key: object = None) -> None:
         """Logs it, with the traceback."""

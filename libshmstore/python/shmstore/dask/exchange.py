@@ -22,6 +22,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from dask.sizeof import sizeof
@@ -58,6 +59,7 @@ _WHY_NOT = ("{} of {} bytes are in its pickle, as Python objects (strings) and t
 _FULL = "the partition had no room just then"
 HAS_NO_MEMORY = "it is text or a number, lies on a device, or has serializers of its own"
 MADE = "shmstore:made"  # the kind of what `Exchange.make` made
+_GONE = (errno.ENOENT, errno.ESTALE, errno.EBADF, errno.EPERM)  # the store; or this is a fork
 _counter = itertools.count()
 
 
@@ -68,31 +70,24 @@ class Books(NamedTuple):
     tier: int  #: bytes, as they are in memory, of what lies in its disk tier
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Entry:
     """One object of the store: its name there, and the sizeof of its value in Dask's eyes."""
 
-    __slots__ = ("name", "nbytes", "kind", "pickled", "value", "handed", "coming", "unpickled",
-                 "copied", "address", "over", "dropped", "aside", "original")
-
-    def __init__(self, name: str, nbytes: int, kind: str, pickled: int, handed: bool,
-                 over: Over | None = None) -> None:
-        self.name = name
-        self.nbytes = nbytes
-        self.kind = kind  #: the type of its value, "module:name"
-        self.pickled = pickled  #: bytes of its pickle, without buffers: reading them takes its time
-        self.value: object = None  #: the mapped value, where one is kept
-        self.handed = handed  #: from hand to hand at least once
-        #: a future, while it is being mapped for them
-        self.coming: asyncio.Future[None] | None = None
-        #: bytes of private memory that the mapped value takes beside its buffers
-        self.unpickled = 0
-        self.copied = False  #: the value is no map, but what was in private memory before
-        self.address = 0  #: in the map, where that is copy-on-write
-        self.over = over  #: what of the object its value is, where that is not the object's own
-        self.dropped = False  #: the name is given up
-        self.aside = False  #: the mapped value is mapped where it lies on disk
-        #: its maker's own value, where one that is read back may differ
-        self.original: object = None
+    name: str
+    nbytes: int
+    kind: str  #: the type of its value, "module:name"
+    pickled: int  #: bytes of its pickle, without buffers: reading them takes its time
+    handed: bool  #: from hand to hand at least once
+    over: Over | None = None  #: what of the object its value is, where that is not the object's own
+    value: object = None  #: the mapped value, where one is kept
+    coming: asyncio.Future[None] | None = None  #: while it is being mapped for them
+    unpickled: int = 0  #: bytes of private memory that the mapped value takes beside its buffers
+    copied: bool = False  #: the value is no map, but what was in private memory before
+    address: int = 0  #: in the map, where that is copy-on-write
+    dropped: bool = False  #: the name is given up
+    aside: bool = False  #: the mapped value is mapped where it lies on disk
+    original: object = None  #: its maker's own value, where one that is read back may differ
 
 
 def _kind_of(value: object) -> str:
@@ -139,9 +134,9 @@ class Exchange:
         self.identity = _identity(self.partition.path)
         self._full_until = 0.0
         self._n_stores = 0
-        self.n_siblings = 1  #: live stores of our kind, when last looked
+        self.seen = Siblings([os.getpid()], 0)  #: when last looked
         self._books = (0.0, Books(0, 0))  # valid until
-        self._maps = Maps()
+        self.maps = Maps()
         self._peers: dict[str, tuple[float, bool]] = {}  # by address: valid until, the answer
         self.tiered = False  #: objects may lie in the partition's disk tier
         self.room: Room | None = None  #: a worker's
@@ -261,10 +256,10 @@ class Exchange:
             return Kept.FOR_NOW
         name = self._claim(key)
         try:
-            with self.turns.turn(size, wait) as turn:
+            with self.turns.turn(size, wait) as until_gone:
                 self._store(name, header, buffers, wait)
                 if held:
-                    turn.until_gone(value)
+                    until_gone(value)
         except (OSError, ValueError, BufferError) as e:
             self._release(name)
             if not again:
@@ -310,7 +305,7 @@ class Exchange:
 
         Nothing is copied, and no value is looked into but arrays and plain containers of them.
         """
-        if self.store.closed or (found := self._maps.find(value)) is None:
+        if self.store.closed or (found := self.maps.find(value)) is None:
             return None
         shown, over = found
         base = next((entry for entry in shown.entries if not entry.dropped), None)
@@ -381,8 +376,11 @@ class Exchange:
         entry.dropped = True
         try:
             self.store.delete(entry.name)
-        except (OSError, ValueError, KeyError):  # closed, or removed by who removed our directory
+        except (ValueError, KeyError):  # closed, or removed by who removed our directory
             pass
+        except OSError as e:
+            if e.errno not in _GONE:
+                self.fallbacks.note("delete-failed", e, entry.name, "its memory stays in use")
         self._release(entry.name)
 
     def asked(self) -> bool:
@@ -478,8 +476,8 @@ class Exchange:
                     tier += (o.header_size + o.buffer_size) // max(1, o.links)
                 else:
                     memory += o.blocks // max(1, o.links)
-        except (OSError, ValueError):
-            pass
+        except (OSError, ValueError):  # as they were
+            memory, tier = self._books[1]
         done = time.monotonic()
         self._books = done + max(_BOOKS, 20 * (done - now)), Books(memory, tier)
 
@@ -493,10 +491,10 @@ class Exchange:
                     others += info.counters.linked_bytes + info.counters.pool_bytes
                 elif info.alive is True:
                     pids.append(info.pid)
-        except (OSError, ValueError):
-            pass
-        self.n_siblings = max(1, len(pids))
-        return Siblings(pids, others)
+        except (OSError, ValueError):  # as they were: what nobody may have, all would have to leave
+            return self.seen
+        self.seen = Siblings(pids or [os.getpid()], others)
+        return self.seen
 
     def sweep(self) -> None:
         """Removes the stores of dead siblings, if there are any. Where there are many stores
@@ -504,10 +502,8 @@ class Exchange:
         if random.random() * self._n_stores > _LOOKERS:
             return
         try:
-            stores = list(self.partition.stores())
+            stores = self.partition.stores()
             self._n_stores = len(stores)
-            self.n_siblings = max(1, sum(info.alive is True and info.label == self.label
-                                         for info in stores))
             if any(info.alive is False and not info.keep for info in stores):
                 self.partition.gc()
         except (OSError, ValueError) as e:
@@ -520,7 +516,7 @@ class Exchange:
         if view.cow and view.nbytes:
             entry.address = address_of(max(view.buffers, key=lambda buffer: buffer.nbytes))
         if store is self.store:
-            self._maps.add(entry, view)
+            self.maps.add(entry, view)
         shown = view if entry.over is None else entry.over
         entry.unpickled = max(0, entry.nbytes - shown.nbytes)
         return loads(view) if entry.over is None else entry.over.load(view)

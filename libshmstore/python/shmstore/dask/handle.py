@@ -185,8 +185,11 @@ class Handing:
         if handle is not None and entry is not None:
             if not entry.handed:
                 entry.handed = True
-                self.worker._guard.call("habits", self.worker._habits.left, key)
+                self.worker._guard.call("habits", self._left, key)
         return handle
+
+    def _left(self, key: Key) -> None:
+        self.worker._habits.of(key).left += 1
 
     def get(self, key: Key, default: object = None) -> object:
         return self[key] if key in self else default
@@ -274,13 +277,12 @@ class Crossings:
         found: dict[Key, object] = {}
         try:
             event = await self._gather(worker, donor, ask, keys, nbytes, mine, found)
-        except Exception as e:
+        except BaseException as e:
             self.release(mine)
+            if not isinstance(e, Exception):
+                raise
             worker._guard.failed("crossing", e)
             return await ask(keys)
-        except BaseException:
-            self.release(mine)
-            raise
         # Keys that came are released when the worker has them.
         self.release([key for key in mine if key not in found]
                      if isinstance(event, GatherDepSuccessEvent) else mine)

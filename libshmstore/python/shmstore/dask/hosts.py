@@ -24,6 +24,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from .compat.scheduler import Queue, average_size, has_queue, missing_for_queue, n_running
@@ -38,23 +39,20 @@ if TYPE_CHECKING:
     from .worker import Worker
 
 
+@dataclass(eq=False, repr=False, slots=True)
 class Host:
     """Workers among which a replica is a hard link; or one worker that shares nothing."""
 
-    __slots__ = ("name", "shared", "workers", "size", "used", "private", "min_size", "types",
-                 "pressed")
-
-    def __init__(self, name: str, shared: bool) -> None:
-        self.name = name
-        self.shared = shared
-        self.workers: list[WorkerState] = []
-        self.size = 0  #: bytes of the partition
-        self.used = 0  #: of them
-        self.private = 0  #: bytes of its workers' processes
-        self.min_size = 0  #: bytes from which on its workers share values
-        #: of large values that its workers found not to be shareable
-        self.types: frozenset[str] = frozenset()
-        self.pressed = False  #: the partition is nearly full
+    name: str
+    shared: bool
+    workers: list[WorkerState] = field(default_factory=list)
+    size: int = 0  #: bytes of the partition
+    used: int = 0  #: of them
+    private: int = 0  #: bytes of its workers' processes
+    min_size: int = 0  #: bytes from which on its workers share values
+    #: of large values that its workers found not to be shareable
+    types: frozenset[str] = frozenset()
+    pressed: bool = False  #: the partition is nearly full
 
     @property
     def memory(self) -> int:
@@ -260,7 +258,7 @@ async def bring_queueing(worker: Worker) -> None:
             return "shmstore is not installed where the scheduler runs"
         return begin_queueing(dask_scheduler)
 
-    from .compat.worker import ask_scheduler
+    from .compat.worker import ask_scheduler  # a scheduler may lack what workers need
 
     if why := await ask_scheduler(worker, begin_there):
         logger.info("shmstore: worker=%s its scheduler gives tasks to workers as on stock: %s",

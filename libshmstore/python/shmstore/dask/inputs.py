@@ -39,7 +39,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
@@ -99,7 +98,6 @@ class Splitter(NamedTuple):
 
 
 _splitters: dict[object, Splitter] = {}
-_lock = threading.Lock()
 
 
 def register_splitter(func_or_prefix: Callable[..., object] | str, split: Split,
@@ -116,8 +114,7 @@ def register_splitter(func_or_prefix: Callable[..., object] | str, split: Split,
                         f"{func_or_prefix!r}")
     if not callable(split) or not callable(combine):
         raise TypeError("register_splitter: split and combine are functions")
-    with _lock:
-        _splitters[func_or_prefix] = Splitter(split, combine)
+    _splitters[func_or_prefix] = Splitter(split, combine)
 
 
 def any_registered() -> bool:
@@ -214,11 +211,11 @@ class Needs:
            promote_most: int | None) -> tuple[Need, frozenset[Key]]:
         """Of a key, with the inputs that are to be read where they lie: those beyond promote_most
         (None: no such bound); all of them where memory is short (inputs.py)."""
-        need, aside = self.of_keys((dep.key for dep in task.dependencies), result, promote_most)
+        need, aside = self.of_keys([dep.key for dep in task.dependencies], result, promote_most)
         share = self.exchange.settings.share
         stores = (self.tier is not None and promote_most != 0 and
                   result >= self.exchange.settings.min_size)
-        if stores and (share == "eager" or (share == "auto" and self.habits.leaves(task.key))):
+        if stores and (share == "eager" or (share == "auto" and self.habits.of(task.key).leaves)):
             need = need._replace(store=result)
         return need, aside
 
@@ -296,27 +293,33 @@ class Inputs:
 
     @asynccontextmanager
     async def held(self, keys: Iterable[Key], aside: Container[Key] = ()) -> AsyncIterator[None]:
-        """Maps the keys' values in the partition within. A failed map is left to the value's user.
+        """Within, the keys' values in the partition are mapped, and stay so."""
+        keys = list(keys)
+        self.residence.hold(keys)
+        try:
+            await self.bring(keys, aside)
+            yield
+        finally:
+            self.residence.let_go(keys)
+            self.relieve()
+
+    async def bring(self, keys: Iterable[Key], aside: Container[Key] = ()) -> None:
+        """Maps the keys' values in the partition. A failed map is left to the value's user.
 
         aside: keys that are not brought back from the disk tier, but read where they lie.
         """
-        keys = list(keys)
-        try:
-            async with self.residence.held_while(keys):
-                away = [key for key in keys if self._is_away(key)]
-                if away and self.tier.at_ease():
-                    away = await self._left_to_map(away)
-                if away:
-                    await asyncio.gather(*(self._mapped(key, key in aside) for key in away))
-                yield
-        finally:
-            self.relieve()
+        away = [key for key in keys if self._is_away(key)]
+        if away and self.tier.at_ease():
+            away = await self._left_to_map(away)
+        if away:
+            await asyncio.gather(*(self._mapped(key, key in aside) for key in away))
 
     def look_ahead(self) -> None:
         """Maps what the next task needs, in place of what was thought to be next, as far as there
         is room for it. Not where all of it is at hand, and will be."""
-        self.close()
-        if not self._ready or not self.residence.shared:
+        if self._ahead is not None:
+            self.close()
+        if not self.residence.shared or not self._ready:
             return
         task = self.next_of(self._ready.in_order()) or self._ready.peek()
         keys = [dep.key for dep in task.dependencies]

@@ -14,6 +14,7 @@ maps that were written to, which only the kernel knows.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import mmap
 import os
 import sys
@@ -22,7 +23,7 @@ import time
 import weakref
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -232,6 +233,7 @@ _HOLD = 0.05  # seconds for which it is waited for at most
 _WAIT = 0.5  # seconds that one waits at most
 _TRY = 0.001  # seconds between two tries, at first
 _TRY_MAX = 0.004
+_NONE: AbstractContextManager[Callable[[object], None]] = nullcontext(lambda value: None)
 
 
 class Turns:
@@ -254,11 +256,39 @@ class Turns:
         self._taken = False  # for longer than anybody should: not waited for until it is free
         self._kept = 0  # how often in a row a private value was not gone in time
 
-    def turn(self, size: int, wait: bool) -> Turn:
-        """For a value of that size. wait: not on an event loop."""
-        return Turn(self, size, wait)
+    def turn(self, size: int,
+             wait: bool) -> AbstractContextManager[Callable[[object], None]]:
+        """For a value of that size; waits, for a moment at most. wait: not on an event loop.
 
-    def take(self, wait: bool) -> int:
+        Gives a function that is to be called with the private value: then the turn ends when nobody
+        has that any more, or after a moment.
+        """
+        return self._turn(size, wait) if size >= _MIN else _NONE
+
+    @contextmanager
+    def _turn(self, size: int, wait: bool) -> Iterator[Callable[[object], None]]:
+        fd, times, kept = self._take(wait), itertools.count(), False
+
+        def end(gone: bool | None = None) -> None:
+            """Any thread, any number of times. gone: whether the value was; None: nobody asked."""
+            if fd >= 0 and next(times) == 0:
+                os.close(fd)
+                if gone is not None:
+                    self._kept = 0 if gone else self._kept + 1
+
+        def until_gone(value: object) -> None:
+            nonlocal kept
+            kept = fd >= 0 and self._ends_when_gone(value, size, end)
+
+        try:
+            yield until_gone
+        except BaseException:
+            end()
+            raise
+        if not kept:
+            end()
+
+    def _take(self, wait: bool) -> int:
         """The lock's descriptor; -1 where it could not be had."""
         try:
             fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -282,72 +312,24 @@ class Turns:
         self._taken = self._taken or wait
         return -1
 
-    def hold_time(self, size: int) -> float:
-        """Seconds for which a turn lasts at most after its value was stored. 0 where
-        values were kept all the same lately, but for one in eight, which finds out
-        whether that is still so."""
-        return min(_HOLD, size / _RATE) if self._kept < 2 or self._kept % 8 == 0 else 0.0
-
-    def note(self, gone: bool) -> None:
-        self._kept = 0 if gone else self._kept + 1
-
-
-class Turn:
-    """A turn for a value of a size; a context manager whose end ends it, unless
-    `until_gone` was asked for within."""
-
-    def __init__(self, turns: Turns, size: int, wait: bool) -> None:
-        self._turns = turns
-        self._fd = -1
-        self._size = size
-        self._wait = wait
-        self._kept = False
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> Turn:
-        """Waits, for a moment at most."""
-        if self._size >= _MIN:
-            self._fd = self._turns.take(self._wait)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if not self._kept or exc[0] is not None:
-            self.end()
-
-    def end(self) -> bool:
-        """Lets the next one go. Any thread, any number of times. Whether
-        it was still to be ended."""
-        with self._lock:
-            fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-        return fd >= 0
-
-    def until_gone(self, value: object) -> None:
-        """Ends when nobody has the value any more, or after a moment. Arrays only: frames may lie
-        in cycles of references."""
-        if self._fd < 0 or self._size < _HOLD_MIN or type(value).__module__ != "numpy":
-            return
-        hold = self._turns.hold_time(self._size)
-        if not hold:
-            self._turns.note(gone=False)
-            return
+    def _ends_when_gone(self, value: object, size: int, end: Callable[[bool], None]) -> bool:
+        """Whether end will be called then, or after a moment. Arrays only: frames may lie in cycles
+        of references."""
+        if size < _HOLD_MIN or type(value).__module__ != "numpy":
+            return False
+        # Where values were kept all the same lately, not at all, but for one in eight, which finds
+        # out whether that is still so.
+        if self._kept >= 2 and self._kept % 8:
+            self._kept += 1
+            return False
         try:
-            weakref.finalize(value, self._gone).atexit = False
+            weakref.finalize(value, end, True).atexit = False
         except TypeError:  # nobody will tell
-            return
-        self._kept = True
-        timer = threading.Timer(hold, self._expired)
+            return False
+        timer = threading.Timer(min(_HOLD, size / _RATE), end, (False,))
         timer.daemon = True
         timer.start()
-
-    def _gone(self) -> None:
-        if self.end():
-            self._turns.note(gone=True)
-
-    def _expired(self) -> None:
-        if self.end():
-            self._turns.note(gone=False)
+        return True
 
 
 # of the budget one part in so many remains, whatever the process takes: it is measured, not known

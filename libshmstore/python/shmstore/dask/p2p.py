@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import pickle
 import threading
-import weakref
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .compat.p2p import Sending, Splitting, Waiting, each_run
@@ -56,7 +56,7 @@ class Shards:
         self.waiting = 0  # bytes of shards of all runs that wait in memory
         self.lock = threading.Lock()  # of what waits: it is read in threads
         self.others: set[str] = set()  # peers that do not understand this
-        self._kept: weakref.WeakSet[Kept] = weakref.WeakSet()  # of each run
+        self.when_made = worker._when_made  # of each run whose shards wait here, `Kept.made`
         each_run(worker, lambda run: self.guard.call("p2p", self.take, run))
 
     def take(self, run: Run) -> None:
@@ -64,8 +64,6 @@ class Shards:
         key, sending, waiting, splitting = f"p2p-{run.id}-{run.run_id}", Sending(run), Waiting(
             run), Splitting.of(run)
         kept = Kept(self, waiting) if waiting.on_disk else None
-        if kept is not None:
-            self._kept.add(kept)
         stock_receive = run.receive
         packs = (None if splitting is None else Packs(self, key, run.local_address, splitting, kept,
                                                       stock_receive))
@@ -120,11 +118,6 @@ class Shards:
         if packs is not None and splitting is not None:
             splitting.through(packs.split)
 
-    def made(self, key: Key, value: object) -> None:
-        """A task's result is there: the shards of the outputs that it made go."""
-        for kept in list(self._kept):
-            kept.made(key)
-
     def takes(self, worker: str) -> bool:
         """Whether shards may go to another worker by link."""
         return worker not in self.others and self.is_peer(worker)
@@ -139,7 +132,7 @@ class Shards:
     async def _hand_over(self, key: str, sending: Sending, address: str,
                          shards: list[Shard]) -> Answer | None:
         """The answer of a peer that took the shards; None: they go as on stock."""
-        handle = await self.guard.wait("p2p", self._export(key, shards), key=key)
+        handle = await self.guard.wait("p2p", self._export, key, shards, key=key)
         return None if handle is None else await self._once(key, sending, address, handle)
 
     async def _once(self, key: str, sending: Sending, address: str,
@@ -163,17 +156,13 @@ class Shards:
         value, nbytes = _shared_form(shards)
         if nbytes < self.exchange.settings.min_size or not self.has_room(nbytes):
             return None
-        entry = await self.put(key, value, nbytes)
-        if entry is None:
+        entry = await offload(self.exchange.put, key, value, nbytes)
+        if not isinstance(entry, Entry):
             return None
         try:
             return self.exchange.handoff(key, entry)
         finally:
             self.exchange.drop(entry)  # the ticket holds it
-
-    async def put(self, key: str, value: object, nbytes: int) -> Entry | None:
-        entry = await offload(self.exchange.put, key, value, nbytes)
-        return entry if isinstance(entry, Entry) else None
 
     def _adopt(self, key: str, handle: Handle) -> object:
         """The shards, mapped: they live as long as one of them does. None where that cannot be."""
@@ -258,6 +247,7 @@ class Kept:
         self._made: dict[Key, set[str]] = defaultdict(set)
         self._done: set[str] = set()
         waiting.through(self.keep, self.read, self.got, self.clear)
+        shards.when_made.append(self.made)
 
     def _hold(self, shards: dict[str, list[object]]) -> bool:
         size = sum(_nbytes(each) for each in shards.values())
@@ -298,8 +288,8 @@ class Kept:
         with self._lock:
             self._made[key].add(id)
 
-    def made(self, key: Key) -> None:
-        """That task's result is there: the shards go."""
+    def made(self, key: Key, value: object) -> None:
+        """A task's result is there: the shards of the outputs that it made go."""
         given = []
         with self._lock:
             for id in self._made.pop(key, ()):
@@ -311,6 +301,8 @@ class Kept:
 
     def clear(self) -> None:
         """The run has ended."""
+        with suppress(ValueError):  # for the second time
+            self._shards.when_made.remove(self.made)
         with self._lock:
             self._shards.waiting -= sum(map(_nbytes, self._held.values()))
             self._held.clear()

@@ -197,7 +197,7 @@ class Pressure:
     async def run(self, key: Key,
                   execute: Callable[[], Awaitable[StateMachineEvent]]) -> StateMachineEvent:
         """The event of a key, which waits until it is let in."""
-        running = await self._guard.wait("gate", self._admit(key), key=key)
+        running = await self._guard.wait("gate", self._admit, key, key=key)
         if running is not None and not isinstance(running, Running):
             return running  # it may not run
         event = None
@@ -206,7 +206,7 @@ class Pressure:
             return event
         finally:
             if running is not None:
-                await self._guard.wait("gate", self._done(running, event), key=key)
+                await self._guard.wait("gate", self._done, running, event, key=key)
 
     async def preempted(self, keys: list[str], delay: float) -> str:
         """Another worker had to give these up: whichever of them come here wait for so long."""
@@ -245,6 +245,7 @@ class Pressure:
     async def _done(self, running: Running, event: StateMachineEvent | None) -> None:
         """The key has run, or failed to (event None)."""
         self._running.pop(running.admitted.task, None)
+        self._noticed.pop(running.admitted.task, None)
         success = isinstance(event, ExecuteSuccessEvent)
         shared = (event.nbytes if isinstance(event, ExecuteSuccessEvent) and
                   isinstance(event.value, Handle) else 0)

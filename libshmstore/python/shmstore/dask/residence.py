@@ -33,8 +33,8 @@ from __future__ import annotations
 import time
 import weakref
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, MutableMapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import Collection, Iterable, Iterator, MutableMapping
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, Union
 
@@ -65,8 +65,8 @@ class SharedBuffer(SpillBuffer):
         self.exchange = exchange
         self.shared: dict[Key, Entry] = {}
         self._nbytes = 0  # sizeof of the values in shared
-        # key and value, before it is stored
-        self._found_private: tuple[Key | None, object] = (None, None)
+        # key and id of a value that is about to be stored
+        self._found_private: tuple[Key | None, int] = (None, 0)
         self._unpickled = 0  # bytes of private memory that mapped values take beside their buffers
         self._next_look = 0.0  # at written pages
         self._look_from = 0  # bytes from which on that is not waited for
@@ -99,13 +99,13 @@ class SharedBuffer(SpillBuffer):
             self._receive(key, value)
             return
         self._forget(key)
-        if self.exchange.guard.call("alias", self._alias, key, value, key=key):
-            self._drop_private(key)
-            return
-        found, self._found_private = self._found_private, (None, None)
-        if found[0] == key and found[1] is value:
+        if self._key_of or self.exchange.maps.live:  # else it shows nothing of ours
+            if self.exchange.guard.call("alias", self._alias, key, value, key=key):
+                self._drop_private(key)
+                return
+        if self._found_private == (key, id(value)):
             self._private.add(key)
-        del found
+        self._found_private = (None, 0)
         self._storing = key
         try:
             super().__setitem__(key, value)
@@ -117,11 +117,11 @@ class SharedBuffer(SpillBuffer):
         entry = self.shared.get(key)
         if entry is not None:
             return self._value(key, entry)
+        if key in self.fast:
+            return super().__getitem__(key)
         if self._files.mappable(key):
             with suppress(OSError):  # too many maps or open files: it is read
                 return self._spilled(key)
-        if key in self.fast:
-            return super().__getitem__(key)
         value = super().__getitem__(key)  # from a spill file: there is more in private memory now
         self._settle()
         return value
@@ -137,12 +137,13 @@ class SharedBuffer(SpillBuffer):
         # Dask drops keys this way, with a default, and has no use for the value: it is not worth a
         # map, let alone a read; and who drops the last reference to a map on the event loop unmaps
         # it there, which takes 40 ms where a file of the disk tier goes with it.
-        if default and key not in self.fast:
+        if default:
+            value = self.fast.d[key] if key in self.fast else default[0]
             if key in self:
                 del self[key]
-            return default[0]
+            return value
         # zict's since 2023.9 raises NotImplementedError
-        return MutableMapping.pop(self, key, *default)
+        return MutableMapping.pop(self, key)
 
     def __contains__(self, key: object) -> bool:
         return key in self.shared or super().__contains__(key)
@@ -305,7 +306,7 @@ class SharedBuffer(SpillBuffer):
 
     def unshareable(self, key: Key, value: object) -> None:
         """That was found of the value that the key is about to get."""
-        self._found_private = key, value
+        self._found_private = key, id(value)  # the value may go, where its key was cancelled
 
     def commit(self, key: Key, value: object, entry: Entry | Kept | Pickled,
                rid: bool = False) -> None:
@@ -340,22 +341,22 @@ class SharedBuffer(SpillBuffer):
 
     # -- who needs values mapped (inputs.py)
 
-    @asynccontextmanager
-    async def held_while(self, keys: Collection[Key]) -> AsyncIterator[None]:
-        """Within, the values of these keys stay where they can be had at once, once they are
-        there."""
-        self._users.update(keys)
-        try:
-            yield
-        finally:
-            for key in keys:
-                self._users[key] -= 1
-                if self._users[key] <= 0:
-                    del self._users[key]
-                    entry = self._mapped.get(key)
-                    # the next user maps the object
-                    if entry is not None and entry.copied and entry.original is None:
-                        self._unmap(key, entry)
+    def hold(self, keys: Iterable[Key]) -> None:
+        """The values of these keys stay where they can be had at once, once they are there, until
+        `let_go`."""
+        for key in keys:
+            self._users[key] += 1
+
+    def let_go(self, keys: Iterable[Key]) -> None:
+        """Undoes `hold`."""
+        for key in keys:
+            self._users[key] -= 1
+            if self._users[key] <= 0:
+                del self._users[key]
+                entry = self._mapped.get(key)
+                # the next user maps the object
+                if entry is not None and entry.copied and entry.original is None:
+                    self._unmap(key, entry)
 
     def held(self, more: Iterable[Key] = ()) -> int:
         """sizeof the values in the partition that are held, or would be with more."""
@@ -550,9 +551,10 @@ class DictResidence:
                 self.exchange.fallbacks.note("map-failed", e, key, "kept private")
                 self.exchange.drop(entry)
 
-    def held_while(self, keys: Collection[Key]) -> AbstractAsyncContextManager[None]:
+    def hold(self, keys: Iterable[Key]) -> None:
         """Values stay as long as they are in the dict."""
-        return nullcontext()
+
+    let_go = hold
 
     def accept(self, key: Key, handle: Handle) -> object:
         """The mapped value. If `Exchange.map` raises, the handle keeps the entry."""

@@ -130,7 +130,7 @@ class Tier:
         assert isinstance(residence, SharedBuffer)
         tier = cls(worker._exchange, settings, worker.local_directory, manager.max_spill,
                    worker.state.nthreads)
-        if not tier.start():
+        if not tier.find():
             return None
         tier.exchange.tiered = True
         limit = int((manager.memory_pause_fraction or 0) * (manager.memory_limit or 0))
@@ -141,9 +141,10 @@ class Tier:
         tier.inputs = Inputs(tier.exchange, residence, tier, worker.state)
         tier._under_pressure = partial(worker.loop.add_callback, tier.inputs.relieve)
         worker._when_closed += tier.settling.close, tier.inputs.close
+        tier._start()
         return tier
 
-    def start(self) -> bool:
+    def find(self) -> bool:
         """Finds or makes the tier. Whether there is one."""
         try:
             self._settle_config()
@@ -154,13 +155,16 @@ class Tier:
             else:
                 logger.info("shmstore: no disk tier: %s", e)
             return False
+        return True
+
+    def _start(self) -> None:
+        """Starts the threads, when nothing is left that could fail."""
         for pool, n in ((self._readers, self._n_readers), (self._writer, 1), (self._giver, 1)):
             _start_threads(pool, n)
         for work in (self._evict, self._clear):
             thread = threading.Thread(target=work, name=f"shmstore{work.__name__}", daemon=True)
             self._threads.append(thread)
             thread.start()
-        return True
 
     def close(self) -> None:
         """Ends the threads; before the store is closed."""
@@ -269,7 +273,7 @@ class Tier:
 
     def share(self) -> int:
         """Bytes that one worker may keep mapped while memory is short."""
-        return self.low // self.exchange.n_siblings
+        return self.low // len(self.exchange.seen.pids)
 
     # -- the tier itself
 
@@ -324,8 +328,7 @@ class Tier:
         """Bytes on disk that all workers of this host may spill; 0 = no limit."""
         if self.settings.max is not None:
             return self.settings.max
-        return (self._max_spill * max(1, len(self.exchange.siblings().pids)) if self._max_spill
-                else 0)
+        return self._max_spill * len(self.exchange.siblings().pids) if self._max_spill else 0
 
     # -- the threads
 
@@ -333,11 +336,14 @@ class Tier:
         while not self._closing.is_set():
             self._wake.wait(_LOOK)
             self._wake.clear()
-            self.exchange.look()
-            if self.pressed() and self._under_pressure is not None:
-                self._under_pressure()
-            if self._over() and not self._closing.is_set():
-                self._closing.wait(self._evict_once())
+            self._closing.wait(self.exchange.guard.call("evict", self._evict_if_over) or 0)
+
+    def _evict_if_over(self) -> float:
+        """Seconds until it is to be tried again."""
+        self.exchange.look()
+        if self.pressed() and self._under_pressure is not None:
+            self._under_pressure()
+        return self._evict_once() if self._over() and not self._closing.is_set() else 0
 
     def _evict_once(self) -> float:
         """Down to the low watermark. Seconds until it is to be tried again."""

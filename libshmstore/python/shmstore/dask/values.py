@@ -27,7 +27,7 @@ import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,6 +37,7 @@ from distributed.protocol.serialize import Serialized
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from .. import Error, Partition, View, dumps
+from .._shmstore import _born_end
 from ..parts import Part, address, parts_of, unwritten
 from ..pickling import in_view
 from .compat.worker import NODES, Slow, SpilledSize, file_of
@@ -112,14 +113,14 @@ class Maps:
     """The live maps of an exchange's objects, by their addresses. Any thread."""
 
     def __init__(self) -> None:
-        self._maps: dict[int, Map] = {}  # by id of the view
+        self.live: dict[int, Map] = {}  #: by id of the view
 
     def add(self, entry: Entry, view: View) -> None:
         """An entry was mapped."""
         starts = tuple(address(buffer) for buffer in view.buffers)
         identity = id(view)
-        gone = weakref.ref(view, lambda _: self._maps.pop(identity, None))
-        self._maps[identity] = Map(gone, [entry], starts,
+        gone = weakref.ref(view, lambda _: self.live.pop(identity, None))
+        self.live[identity] = Map(gone, [entry], starts,
                                    tuple(buffer.nbytes for buffer in view.buffers), view.cow)
 
     def find(self, value: object) -> tuple[Map, Over] | None:
@@ -132,7 +133,7 @@ class Maps:
             return None
         raw = [buffer.raw() for buffer in buffers]
         places = [(address(buffer), buffer.nbytes) for buffer in raw]
-        for found in list(self._maps.values()):
+        for found in list(self.live.values()):
             parts, view = parts_of(found.starts, found.sizes, places), found.view()
             if parts is None or view is None:
                 continue
@@ -226,13 +227,28 @@ _KINDS_MAX = 1000
 _LAST = 32  # results of a kind whose sizes are remembered
 
 
-class _Kind:
+class Habit:
+    """Of a kind of results."""
+
     __slots__ = ("made", "left", "sizes", "arrays")
 
     def __init__(self) -> None:
-        self.made = self.left = 0
-        self.sizes: deque[int] = deque(maxlen=_LAST)
-        self.arrays = True  # its last result was one, or there was none yet
+        self.made = 0  #: results that might be shared
+        self.left = 0  #: results that were handed to another worker, each once
+        self.sizes: deque[int] = deque(maxlen=_LAST)  #: sizeof the last ones
+        self.arrays = True  #: its last result was a large array, or there was none yet
+
+    @property
+    def leaves(self) -> bool:
+        """Whether a result will likely be handed on: half of them were."""
+        return self.left > 0 and 2 * self.left >= self.made
+
+    @property
+    def size(self) -> int:
+        """Bytes of a result: what four of five of the last ones did not exceed; 0 of a kind that is
+        not known yet."""
+        sizes = sorted(self.sizes)
+        return sizes[(len(sizes) * 4 - 1) // 5] if sizes else 0
 
 
 class Habits:
@@ -246,44 +262,14 @@ class Habits:
     """
 
     def __init__(self) -> None:
-        self._kinds: OrderedDict[str, _Kind] = OrderedDict()  # oldest first
+        self._kinds: OrderedDict[str, Habit] = OrderedDict()  # oldest first
 
-    def made(self, key: Key) -> None:
-        """A result that might be shared was made."""
-        self._kind(key).made += 1
-
-    def left(self, key: Key) -> None:
-        """A result was handed to another worker for the first time."""
-        self._kind(key).left += 1
-
-    def leaves(self, key: Key) -> bool:
-        """Whether a result of this key will likely be handed on: half of its kind were."""
-        kind = self._kind(key)
-        return kind.left > 0 and 2 * kind.left >= kind.made
-
-    def sized(self, key: Key, nbytes: int) -> None:
-        """A result was made, with that sizeof."""
-        self._kind(key).sizes.append(nbytes)
-
-    def size_of(self, key: Key) -> int:
-        """Bytes of a result: what four of five of the last ones of its kind did not exceed; 0 of a
-        kind that is not known yet."""
-        sizes = sorted(self._kind(key).sizes)
-        return sizes[(len(sizes) * 4 - 1) // 5] if sizes else 0
-
-    def returned(self, key: Key, array: bool) -> None:
-        """A result of this key is, or is not, a large array."""
-        self._kind(key).arrays = array
-
-    def returns_arrays(self, key: Key) -> bool:
-        """Whether a result of this key is likely a large array, or may be: its kind is new."""
-        return self._kind(key).arrays
-
-    def _kind(self, key: Key) -> _Kind:
+    def of(self, key: Key) -> Habit:
+        """That of a key's kind."""
         name = key_split(key)
         kind = self._kinds.get(name)
         if kind is None:
-            kind = self._kinds[name] = _Kind()
+            kind = self._kinds[name] = Habit()
             if len(self._kinds) > _KINDS_MAX:
                 self._kinds.popitem(last=False)
         return kind
@@ -338,26 +324,30 @@ class Born:
 
     async def run(self, key: Key,
                   execute: Callable[[], Awaitable[StateMachineEvent]]) -> StateMachineEvent:
-        """The event of a key, whose task may make such arrays."""
-        with self._exchange.guard.call("born", self.within, key) or nullcontext():
+        """The event of a key, whose task may make such arrays: its thread has this coroutine's
+        context."""
+        token = self._exchange.guard.call("born", self.begin, key)
+        try:
             return await execute()
+        finally:
+            if token is not None:
+                _born_end(*token)
 
-    def within(self, key: Key) -> ExitStack:
-        """Of the coroutine that runs the task of that key: its thread has
-        the coroutine's context."""
-        scope = ExitStack()
+    def begin(self, key: Key) -> tuple[object, object] | None:
+        """Arguments of `_born_end`, if the key's task makes such arrays in this context from here
+        on."""
         # without NumPy there are no arrays, or those of the task that imports it
         if "numpy" in sys.modules and self._pays(key) and self._has_room(key):
             # the store is closed, or NumPy is too old
             with suppress(Error, ImportError, RuntimeError):
-                scope.enter_context(self._store.born_shared(_LARGE))
-        return scope
+                return self._store._born_begin(_LARGE)
+        return None
 
     def _pays(self, key: Key) -> bool:
         """Whether a result is likely a large array that is put: what stays with its worker would
         take the partition's memory, and what is kept of that, for nothing."""
-        return (self._habits.returns_arrays(key) and (self._all_kinds or self._habits.leaves(key) or
-                                                      self._takes_much(key)))
+        habit = self._habits.of(key)
+        return habit.arrays and (self._all_kinds or habit.leaves or self._takes_much(key))
 
     def _takes_much(self, key: Key) -> bool:
         """Whether a result, if it is as large as the task's inputs, is more than half of what the
@@ -382,13 +372,13 @@ class Born:
     def made(self, key: Key, value: object) -> None:
         """The result of a task."""
         numpy = sys.modules.get("numpy")
-        self._habits.returned(key, numpy is not None and isinstance(value, numpy.ndarray) and
-                              value.nbytes >= _LARGE)
+        self._habits.of(key).arrays = (
+            numpy is not None and isinstance(value, numpy.ndarray) and value.nbytes >= _LARGE)
 
     def memory(self) -> int:
         """Bytes of the process's private memory, and of arrays that are in the
         partition but no object's yet."""
-        return private_memory() + self.unpublished()
+        return private_memory() + (self._exchange.guard.call("born", self.unpublished) or 0)
 
     def unpublished(self) -> int:
         """Bytes of those arrays, and of what is kept for the next ones: all

@@ -24,7 +24,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from time import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import distributed
 from distributed.core import Status
@@ -32,9 +32,9 @@ from distributed.core import Status
 from .. import default_path
 from .arbiter import Arbitration
 from .compat.worker import (
-    NODES, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, NoInputs, SpillBuffer,
-    UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_failed, quiet, run_as,
-    unlimited,
+    NODES, QUIET, UNLIMITED, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, NoInputs,
+    SpillBuffer, UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_busy,
+    gather_failed, run_as,
 )
 from .config import (PREFIX, Fallbacks, Settings, leave_libraries_out, logger, look_first, offload,
                      settle_process)
@@ -118,6 +118,10 @@ class Worker(distributed.Worker):
             self._set_up(settings, stock)
         except Exception as e:
             self._guard.failed("set-up", e)
+            if self._tier is not None:
+                self._guard.call("close", self._tier.close)
+            for name in [name for name in self.periodic_callbacks if name.startswith("shmstore-")]:
+                del self.periodic_callbacks[name]
             self._exchange.close()
             self._exchange = self._residence = None  # type: ignore[assignment]
             self._tier = self._arbitration = self._pressure = None
@@ -132,7 +136,7 @@ class Worker(distributed.Worker):
         self._pending: dict[Key, asyncio.Future[None]] = {}
         self._starting: list[asyncio.Future[None]] = []  # steps that run beside its start
         # what ends before the store does; what hears of results
-        self._when_closed: list[Callable[[], Awaitable[None] | None]] = []
+        self._when_closed: list[Callable[[], object]] = []
         self._when_made: list[Callable[[Key, object], None]] = []
         self._around = [self._run]
         if isinstance(stock, SpillBuffer):
@@ -155,7 +159,6 @@ class Worker(distributed.Worker):
             self.periodic_callbacks["shmstore-daemon"] = listening.callback
             if settings.arbitrate != "off" and isinstance(self._residence, SharedBuffer):
                 self._arbitration = Arbitration(self)
-                self._when_closed.append(self._arbitration.close)
                 self._pieces = self._arbitration.pieces
                 self._around.append(self._arbitration.run)
                 self.periodic_callbacks["shmstore-arbiter"] = self._arbitration.callback
@@ -182,8 +185,8 @@ class Worker(distributed.Worker):
         look_first(self, lambda stock: memory_monitor)
 
     def _shed(self) -> None:
-        target = self._target_bytes()
-        if target and isinstance(self._residence, SharedBuffer) and self._residence.maps_any():
+        if (isinstance(self._residence, SharedBuffer) and self._residence.maps_any() and
+            (target := self._target_bytes())):
             self._residence.shed(int(self.monitor.get_process_memory() - target))
 
     def _target_bytes(self) -> int:
@@ -199,8 +202,6 @@ class Worker(distributed.Worker):
         if (self._shards is None and self._exchange is not None and self._exchange.settings.p2p and
             "shuffle" in self.plugins):
             self._shards = self._guard.call("p2p", Shards, self, self._exchange, self._tier)
-            if self._shards is not None:
-                self._when_made.append(self._shards.made)
         return result
 
     async def listen(self, *args: object, **kwargs: object) -> None:
@@ -209,7 +210,7 @@ class Worker(distributed.Worker):
         if self._exchange is not None:
             # Not awaited: a daemon that hangs answers late whether it has an arbiter.
             self._starting.append(asyncio.ensure_future(
-                self._guard.wait("start", self._say_means(self.address))))
+                self._guard.wait("start", self._say_means, self.address)))
 
     async def _say_means(self, address: str) -> None:
         """Logs by which means this worker shares."""
@@ -231,7 +232,7 @@ class Worker(distributed.Worker):
             self._when_closed.append(self._crossings.close)
             if self._exchange.settings.queue:
                 self._starting.append(asyncio.ensure_future(
-                    self._guard.wait("queue", bring_queueing(self))))
+                    self._guard.wait("queue", bring_queueing, self)))
         if self._pressure is not None:
             self._guard.call("pressure", self._pressure.start)
 
@@ -239,32 +240,38 @@ class Worker(distributed.Worker):
         self, timeout: float = 30, executor_wait: bool = True, nanny: bool = True,
         reason: str = "worker-close"
     ) -> str | None:
+        begins = self.status not in (Status.closing, Status.closed, Status.failed)
         try:
             return await super().close(timeout, executor_wait, nanny, reason)
         finally:
-            if self._exchange is not None and self.status in (Status.closed, Status.failed):
+            # Also where a plugin raises: nobody closes the worker again. And whoever else closes it
+            # ends it, too: the process may end with that call.
+            if self._exchange is not None and (begins or self.status in (Status.closed,
+                                                                         Status.failed)):
                 await self._end_sharing()
 
     async def _end_sharing(self) -> None:
         for task in self._starting:
             task.cancel()
         for close in self._when_closed:
-            if (ending := self._guard.call("close", close)) is not None:
-                await self._guard.wait("close", ending)
+            self._guard.call("close", close)
+        if self._arbitration is not None:
+            await self._guard.wait("close", self._arbitration.close)
         if isinstance(self._residence, SharedBuffer):
             # a map keeps the partition's descriptors open
             self._guard.call("close", self._residence.unmap_idle)
         if self._tier is not None:
-            await self._guard.wait("close", offload(self._tier.close))
+            await self._guard.wait("close", offload, self._tier.close)
         self._exchange.close()
         if self._tier is not None:
-            await self._guard.wait("close", offload(self._tier.withdraw))
+            await self._guard.wait("close", offload, self._tier.withdraw)
 
-    async def execute(self, key: Key, *, stimulus_id: str) -> StateMachineEvent:
+    def execute(self, key: Key, *,  # type: ignore[override]  # as its decorator has it
+                stimulus_id: str) -> Awaitable[StateMachineEvent]:
         run: Run = partial(super().execute, key, stimulus_id=stimulus_id)
         for around in self._around:
             run = partial(around, key, run)
-        return await run()
+        return run()
 
     async def _run(self, key: Key, stock: Run, grant: Grant | None = None) -> StateMachineEvent:
         event = await (self._run_in_pieces(key, stock) if key in self._pieces else self._run_held(
@@ -272,39 +279,41 @@ class Worker(distributed.Worker):
         if isinstance(event, ExecuteSuccessEvent):
             for made in self._when_made:
                 self._guard.call("made", made, key, event.value)
-            await self._guard.wait("result", self._take(grant, key, event), key=key)
+            await self._guard.wait("result", self._take, grant, key, event, key=key)
         return event
 
     async def _run_held(self, key: Key, stock: Run, grant: Grant | None) -> StateMachineEvent:
-        task = self.state.tasks.get(key)
-        hold: Callable[[list[Key]], AbstractAsyncContextManager[None]] = self._residence.held_while
+        task, residence, tier = self.state.tasks.get(key), self._residence, self._tier
         # inputs that lie in the partition, or are large enough to be put there while it runs
-        least, entry = self._exchange.settings.min_size, self._residence.entry
-        keys = [dep.key for dep in (task.dependencies if task is not None else ())
-                if (dep.nbytes or 0) >= least or entry(dep.key) is not None]
-        if not keys and grant is None:
-            self._look_ahead()
-            return await stock()
-        if self._tier is not None:
-            hold = partial(self._tier.inputs.held, aside=grant.aside if grant is not None else ())
-        start = time()
+        least, nbytes, keys = self._exchange.settings.min_size, 0, []
+        for dep in task.dependencies if task is not None else ():
+            size = dep.nbytes or 0
+            nbytes += size
+            if size >= least or residence.entry(dep.key) is not None:
+                keys.append(dep.key)
+        if keys:
+            self._guard.call("inputs", residence.hold, keys)
         try:
-            async with self._guard.within("inputs", hold, keys):
+            if keys and tier is not None:
+                start = time()
+                await self._guard.wait("inputs", tier.inputs.bring, keys,
+                                       () if grant is None else grant.aside)
                 stop = time()
-                if grant is not None:
-                    grant.mapped()
                 # as stock says it of what it reads itself
                 if task is not None and stop - start > 0.005:
                     task.startstops.append({"action": "disk-read", "start": start, "stop": stop})
-                self._look_ahead()
-                return await stock()
+            if grant is not None:
+                grant.mapped()
+            if tier is not None:
+                self._guard.call("look-ahead", tier.inputs.look_ahead)
+            return await stock()
         finally:
-            if task is not None and sum(dep.nbytes or 0 for dep in task.dependencies) >= _MUCH:
+            if keys:
+                self._guard.call("inputs", residence.let_go, keys)
+                if tier is not None:
+                    self._guard.call("inputs", tier.inputs.relieve)
+            if nbytes >= _MUCH:
                 self._guard.call("shed", self._shed)
-
-    def _look_ahead(self) -> None:
-        if self._tier is not None:
-            self._guard.call("look-ahead", self._tier.inputs.look_ahead)
 
     async def _take(self, grant: Grant | None, key: Key, event: ExecuteSuccessEvent) -> None:
         """A result, before the data mapping has it."""
@@ -349,9 +358,9 @@ class Worker(distributed.Worker):
     async def _keep(self, key: Key, event: ExecuteSuccessEvent) -> None:
         """Puts a result into the partition before anybody has it, where it
         will likely be handed on."""
-        leaves = self._habits.leaves(key)
-        self._habits.made(key)
-        share = self._exchange.settings.share
+        habit, share = self._habits.of(key), self._exchange.settings.share
+        leaves = habit.leaves
+        habit.made += 1
         # a second name; the data mapping does it where that takes no time
         if self._residence.knows(event.value):
             leaves, share = self._tier is not None, ""
@@ -411,7 +420,7 @@ class Worker(distributed.Worker):
     @property
     def data(self) -> Any:
         handing = handing_now.get()
-        return handing if handing is not None and handing.worker is self else super().data
+        return handing if handing is not None and handing.worker is self else self.state.data
 
     async def get_data(
         self, comm: Comm, keys: Collection[Key] | None = None, who: str | None = None,
@@ -428,12 +437,12 @@ class Worker(distributed.Worker):
         if self._tier is not None:
             self._guard.call("grew", self._tier.grew)
         if all(in_partition):
-            kwargs.update(unlimited(ask))  # limits protect memory and network; handles take neither
+            kwargs.update(UNLIMITED)  # limits protect memory and network; handles take neither
         handing = Handing(self, pickled if serializers is None or "pickle" in serializers else {})
         token = handing_now.set(handing)
         try:
             if not self._at_ease():
-                await self._guard.wait("handoff", handing.prepare(keys))
+                await self._guard.wait("handoff", handing.prepare, keys)
             return await ask(comm, keys=keys, who=who, serializers=serializers, **kwargs)
         except BaseException:
             handing.revoke()
@@ -468,7 +477,7 @@ class Worker(distributed.Worker):
             if key in self._pending:
                 await self._pending[key]
             elif self._guard.call("export", self._residence.private, key, key=key) is not None:
-                entry = await self._guard.wait("export", self._export_one(key, spill), key=key)
+                entry = await self._guard.wait("export", self._export_one, key, spill, key=key)
                 if isinstance(entry, Pickled):
                     unshareable[key] = entry
         return unshareable
@@ -492,10 +501,10 @@ class Worker(distributed.Worker):
     # -- receiver
 
     def _room(self, what: str, private: int = 0, partition: int = 0,
-              spill: bool = False) -> AbstractAsyncContextManager[bool]:
+              spill: bool = False) -> AbstractAsyncContextManager[bool | None]:
         """For a transfer. Gives whether there is room."""
-        return (nullcontext(True) if self._arbitration is None else self._arbitration.transfer(
-            what, private, partition, spill))
+        return (nullcontext(True) if self._arbitration is None else self._guard.within(
+            "room", self._arbitration.transfer, what, private, partition, spill))
 
     async def gather_dep(self, worker: str, to_gather: Collection[Key], total_nbytes: int, *,
                          stimulus_id: str) -> StateMachineEvent:
@@ -507,27 +516,33 @@ class Worker(distributed.Worker):
         if private and self._crossings is not None:
             ask = partial(self._crossings.gather, self, worker, ask, nbytes=total_nbytes)
         # Without room, as on stock.
-        async with self._guard.within("room", partial(self._room, f"gather from {worker}",
-                                                      private=private)):
+        async with self._room(f"gather from {worker}", private=private):
             event = await ask(to_gather)
         if (not isinstance(event, GatherDepSuccessEvent) or
             not any(isinstance(value, Handle) for value in event.data.values())):
             return event
         data: dict[Key, object] = event.data
         if not self._at_ease():
-            await self._guard.wait("adopt", offload(self._exchange.adopt_all, data))
+            await self._guard.wait("adopt", offload, self._exchange.adopt_all, data)
         if missing := self._adopt(data):
             for key in missing:
                 del data[key]
             # Once more, as nobody's peer. Those that fail again Dask looks for elsewhere.
+            instead: StateMachineEvent | None = None
             try:
                 response = await ask_worker(self.rpc, missing, worker, None)
                 if response["status"] == "OK":
                     data.update(response["data"])
+                elif response["status"] == "busy":  # it has them: Dask would take them for lost
+                    instead = gather_busy(total_nbytes, worker, stimulus_id)
             except OSError as e:
                 self._exchange.fallbacks.note("fetch-failed", e, missing[0], "left to Dask")
             except Exception as e:  # as stock: an error of the tasks that need the value
-                return gather_failed(total_nbytes, e, worker, stimulus_id)
+                instead = gather_failed(total_nbytes, e, worker, stimulus_id)
+            if instead is not None:
+                if self._crossings is not None:
+                    self._crossings.release(data)  # they do not come, for siblings neither
+                return instead
         return event
 
     def _adopt(self, data: dict[Key, object]) -> list[Key]:
@@ -560,13 +575,15 @@ class Worker(distributed.Worker):
             count_transfer(self, worker, kinds, min(before, nbytes / ((stop - start) or 0.010)))
 
     def handle_stimulus(self, *stims: StateMachineEvent) -> None:
-        if self._exchange is not None and any(type(stim) is ComputeTaskEvent for stim in stims):
-            leave_libraries_out(self)
-        arrived = [stim for stim in stims
-                   if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent))]
-        kept = [event for stim in arrived
-                if self._crossings is not None and isinstance(stim, GatherDepSuccessEvent)
-                for event in self._crossings.kept(self.state.tasks, stim)]
+        arrived: list[GatherDepSuccessEvent | UpdateDataEvent] = []
+        kept: list[StateMachineEvent] = []
+        for stim in stims:  # most are of no interest: this is called several times for each task
+            if isinstance(stim, (GatherDepSuccessEvent, UpdateDataEvent)):
+                arrived.append(stim)
+                if self._crossings is not None and isinstance(stim, GatherDepSuccessEvent):
+                    kept += self._crossings.kept(self.state.tasks, stim)
+            elif type(stim) is ComputeTaskEvent and self._exchange is not None:
+                leave_libraries_out(self)
         super().handle_stimulus(*kept, *stims)
         for stim in arrived:
             for key, value in stim.data.items():
@@ -583,9 +600,10 @@ class Worker(distributed.Worker):
             if failed := _unadopted.get():
                 asked = {key: list(who_has[key]) for key in failed}
                 data = await ask_workers(self.rpc, asked, None)
-                super().update_data(data, **quiet(super().update_data))
+                super().update_data(data, **QUIET)
                 if missing := [key for key in failed if key not in data]:
-                    return {"status": "partial-fail", "keys": {key: asked[key] for key in missing}}
+                    stocks = cast("Iterable[Key]", result.get("keys", ()))
+                    return {"status": "partial-fail", "keys": [*stocks, *missing]}
             return result
         finally:
             _unadopted.reset(token)

@@ -16,7 +16,6 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, NamedTuple
@@ -147,6 +146,7 @@ class Conductor:
         self.keys_from: dict[int, list[list[TaskState]]] = {}
         self._kicked: asyncio.TimerHandle | None = None  # a timer
         self._ours: list[Policy] = []  # as of the last run
+        self._listeners: dict[str, list[Policy]] = {}  # of them: who is to be told of what
 
     @classmethod
     def of(cls, manager: Manager) -> Conductor:
@@ -175,8 +175,7 @@ class Conductor:
 
     def policies(self) -> list[Policy]:
         """Ours, in the order in which they run."""
-        return [policy for policy in self.manager.policies if isinstance(policy, Policy) and
-                policy.conductor is self]
+        return [policy for policy in self.manager.policies if isinstance(policy, Policy)]
 
     def turn(self) -> Generator[Suggestion, WorkerState | None, None]:
         """For the policies: what each of them does in a run of the manager."""
@@ -200,7 +199,6 @@ class Conductor:
     def _begin(self) -> None:
         manager, scheduler, now = self.manager, self.scheduler, time.monotonic()
         if self._watch is None:
-            in_order(manager)
             self._watch = Watch(scheduler, self._tell)
             self._publish()
         if not self._pass or now >= self._stale:  # what heartbeats say is as old in the next slices
@@ -211,6 +209,9 @@ class Conductor:
         if not self._pass:
             self._entered.clear()
         self._ours = self.policies()
+        self._listeners = {what: [policy for policy in self._ours
+                                  if getattr(type(policy), what) is not getattr(Policy, what)]
+                           for what in ("in_memory", "waits", "workers_changed")}
         for policy in self._ours:
             if ((policy.urgent or now >= policy.due) and policy.state != "waiting" and
                 (policy.at_once or policy not in self._entered)):
@@ -294,7 +295,13 @@ class Conductor:
                                                  for holder in holders(task)))
                 self.ledger.acquire(task, worker, link, now)
         else:
-            worker = yield Suggestion(op, task, candidates)
+            # Dask's manager takes the replica of a worker that is about to go for one that stays,
+            # and policies decide before a slice ends what they suggest after it.
+            pending = self.manager.pending.get(task, ((), ()))[1]
+            stay = (set(holders(task)) & self.scheduler.running).difference(pending)
+            may = {worker for worker in (holders(task) if candidates is None else candidates)
+                   if stay - {worker}}
+            worker = yield Suggestion(op, task, may)
             if worker is not None:
                 self.ledger.remove(task, worker, now)
         if worker is None:
@@ -336,12 +343,11 @@ class Conductor:
         # runs when it is told to only.
         if (manager is not None and (manager.running or self._pass) and
             manager.scheduler.status == Status.running):
-            with suppress(AssertionError):  # it is running
-                manager.run_once()
+            manager.run_once()
 
     def _tell(self, what: str, *task: TaskState) -> None:
-        """Asks each policy, by its method of that name, whether it is to run soon."""
-        for policy in self._ours:
+        """Asks each policy that has a method of that name whether it is to run soon."""
+        for policy in self._listeners.get(what, ()):
             if getattr(policy, what)(*task):
                 policy.urgent = True
                 self.kick()
@@ -377,6 +383,7 @@ class Policy(ActiveMemoryManagerPolicy):
     rank = 50
     #: it runs in each run of the manager, also amid a pass, and is never interrupted
     at_once = False
+    conductor: Conductor  #: its manager's, from when it has one
 
     def __init__(self, period: float | str = 0) -> None:
         self.period = float(parse_timedelta(period, default="s") or 0)
@@ -387,7 +394,6 @@ class Policy(ActiveMemoryManagerPolicy):
         self.took = 0.0
         self.said = 0.0  # when its last failure was logged
         self.answer: WorkerState | None = None  # the manager's, to the last suggestion
-        self.conductor: Conductor | None = None
 
     # -- for derived classes to say
 
@@ -429,7 +435,6 @@ class Policy(ActiveMemoryManagerPolicy):
     @property
     def hosts(self) -> Hosts:
         """The workers, by the partition that they share."""
-        assert self.conductor is not None
         return self.conductor.hosts
 
     def replicate(self, task: TaskState, candidates: set[WorkerState] | None = None) -> Suggestion:
@@ -449,7 +454,6 @@ class Policy(ActiveMemoryManagerPolicy):
 
     def coming(self, task: TaskState) -> set[WorkerState]:
         """The workers to which a replica is under way."""
-        assert self.conductor is not None
         return self.conductor.ledger.coming(task.key)
 
     def links_of(self, task: TaskState) -> set[WorkerState]:
@@ -466,7 +470,6 @@ class Policy(ActiveMemoryManagerPolicy):
         is between two lists. One of several workers comes more than once, and one that comes may be
         in memory no more. Policies that ask for the same size share one look at all keys, where
         those that come later have said that they will (`looks_at_all`)."""
-        assert self.conductor is not None
         known = self.conductor.keys_from.get(nbytes)
         if known is not None:
             yield from known
@@ -533,7 +536,6 @@ class Policy(ActiveMemoryManagerPolicy):
 
     def run(self) -> Generator[Suggestion, WorkerState | None, None]:
         """Dask calls it."""
-        assert self.conductor is not None
         return self.conductor.turn()
 
     def describe(self) -> PolicyState:

@@ -121,7 +121,6 @@ class HostReduceReplicas(Policy):
 
     def suggest(self) -> Suggestions:
         """One run."""
-        assert self.conductor is not None
         hosts, running = self.hosts, self.scheduler.running
         room = not any(host.pressed for host in hosts)
         now = time.monotonic()

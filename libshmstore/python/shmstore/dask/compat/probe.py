@@ -70,6 +70,7 @@ HOOKS = (
     Hook(_MACHINE, "ExecuteSuccessEvent", ("key", "value", "nbytes")),
     Hook(_MACHINE, "ExecuteFailureEvent.from_exception", ("key", "stimulus_id")),
     Hook(_MACHINE, "GatherDepSuccessEvent", ("data", "total_nbytes", "stimulus_id")),
+    Hook(_MACHINE, "GatherDepBusyEvent", ("worker", "total_nbytes", "stimulus_id")),
     Hook(_MACHINE, "GatherDepFailureEvent.from_exception",
          ("worker", "total_nbytes", "stimulus_id")),
     Hook(_MACHINE, "UpdateDataEvent", ("data",)),

@@ -25,7 +25,6 @@ values, which task is next, its data mapping.
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 import math
 import os
@@ -49,7 +48,8 @@ from distributed.utils_comm import gather_from_workers, pack_data
 from distributed.worker import Worker, get_data_from_worker
 from distributed.worker_state_machine import (
     AcquireReplicasEvent, ComputeTaskEvent, ExecuteFailureEvent, ExecuteSuccessEvent,
-    GatherDepFailureEvent, GatherDepSuccessEvent, RescheduleEvent, UnpauseEvent, UpdateDataEvent,
+    GatherDepBusyEvent, GatherDepFailureEvent, GatherDepSuccessEvent, RescheduleEvent, UnpauseEvent,
+    UpdateDataEvent,
 )
 
 from .probe import ASKING, ORPHAN, missing_of
@@ -87,6 +87,12 @@ if not missing_of(ASKING):
     from distributed.protocol.pickle import dumps
 
 _RUN_ID = "run_id" in inspect.signature(ExecuteFailureEvent.from_exception).parameters
+#: Arguments with which stock's get_data answers however many it answers already.
+UNLIMITED = ({"max_connections": False}
+             if "max_connections" in inspect.signature(Worker.get_data).parameters else {})
+#: Arguments with which stock's update_data tells the scheduler nothing.
+QUIET: dict[str, Any] = (
+    {"report": False} if "report" in inspect.signature(Worker.update_data).parameters else {})
 _KEYS = (bytes, str)
 _PATIENCE = 5.0  # seconds that closing stores may take
 _stores: weakref.WeakSet[Exchange] = weakref.WeakSet()
@@ -126,26 +132,6 @@ def has_workers() -> bool:
                for worker in tuple(getattr(Worker, "_instances", ())))
 
 
-def unlimited(get_data: Callable[..., object]) -> dict[str, bool]:
-    """Arguments with which stock's get_data answers however many it answers already."""
-    return {"max_connections": False} if "max_connections" in _parameters(get_data) else {}
-
-
-def quiet(update_data: Callable[..., object]) -> dict[str, Any]:
-    """Arguments with which stock's update_data tells the scheduler nothing."""
-    return {"report": False} if "report" in _parameters(update_data) else {}
-
-
-def _parameters(method: Callable[..., object]) -> frozenset[str]:
-    return _parameters_of(getattr(method, "__func__", method))
-
-
-# of classes' functions: it is asked for each transfer, and takes longer than the answer
-@functools.lru_cache(maxsize=16)
-def _parameters_of(function: Callable[..., object]) -> frozenset[str]:
-    return frozenset(inspect.signature(function).parameters)
-
-
 # -- what the state machine is told
 
 
@@ -183,6 +169,11 @@ def gather_failed(nbytes: int, error: BaseException, worker: str,
     """In place of a GatherDepSuccessEvent: the values that came are of no use."""
     return GatherDepFailureEvent.from_exception(error, worker=worker, total_nbytes=nbytes,
                                                 stimulus_id=stimulus)
+
+
+def gather_busy(nbytes: int, worker: str, stimulus: str) -> GatherDepBusyEvent:
+    """In its place: the keys are asked for once more, a moment later."""
+    return GatherDepBusyEvent(worker=worker, total_nbytes=nbytes, stimulus_id=stimulus)
 
 
 def reschedule(key: Key, why: str) -> RescheduleEvent:
