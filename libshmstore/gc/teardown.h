@@ -32,9 +32,9 @@ struct shms_remover {
 
 struct shms_teardown {
 	struct shmstore_partition *p; /* in: whose sums the store is in; NULL: it never had any */
-	struct shms_tier *tier;      /* in: of the store's user; NULL: none that can be opened */
-	bool end_leases;             /* in: of packed objects, too, before their time */
-	struct shms_remover remover; /* in: one that counts: nothing is removed, nor locked */
+	struct shms_tier *tier;       /* in: of the store's user; NULL: none that can be opened */
+	bool end_leases;              /* in: of packed objects, too, before their time */
+	struct shms_remover remover;  /* in: one that counts: nothing is removed, nor locked */
 	/* names of objects, demoted ones too, recycled and sidecar files that went */
 	uint64_t n_objects;
 	uint64_t n_leases; /* expired leases that went */
