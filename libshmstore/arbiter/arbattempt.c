@@ -37,12 +37,7 @@ static void begin(struct shms_attempt *t, struct shmstore_arb_context *c)
 /* Room for n more. arb->lock is held. */
 static int grow(struct shms_attempt *t, size_t n)
 {
-	uint32_t *more = shms_grow(t->ids, &t->room, t->n_ids, n, sizeof(*more));
-
-	if (!more)
-		return -ENOMEM;
-	t->ids = more;
-	return 0;
+	return SHMS_GROW(t->ids, t->room, t->n_ids, n);
 }
 
 int shms_attempt_room(struct shmstore_arb_context *c, size_t n)
@@ -235,13 +230,7 @@ static int attempt(struct run *run, void *item)
 
 static int push_room(struct run *run)
 {
-	void **more =
-		shms_grow(run->stack, &run->room, run->n, SHMSTORE_ARB_SPLIT_MAX, sizeof(*more));
-
-	if (!more)
-		return -ENOMEM;
-	run->stack = more;
-	return 0;
+	return SHMS_GROW(run->stack, run->room, run->n, SHMSTORE_ARB_SPLIT_MAX);
 }
 
 /* Puts smaller items in item's place. 0; SPLIT: it cannot be split; -errno or an outcome: of the

@@ -3,30 +3,38 @@
 #ifndef SHMS_ALLOC_H
 #define SHMS_ALLOC_H
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/*
- * Makes room for n more elements than the used ones in an array that has room for *io_size; it
- * grows by doubling, to 2^32 - 1 elements at most. Returns the array; NULL: out of memory, and it
- * is as it was.
- */
-static inline void *shms_grow(void *array, size_t *io_size, size_t used, size_t n, size_t element)
+/* See SHMS_GROW(). io_array: where the pointer to the array is. */
+static inline int shms_grow(void *io_array, size_t *io_size, size_t used, size_t n, size_t element)
 {
 	size_t size = *io_size ? *io_size : 64;
+	void *array;
 
 	if (used + n <= *io_size)
-		return array;
+		return 0;
 	while (size < used + n)
 		size *= 2;
+	memcpy(&array, io_array, sizeof(array));
 	array = size <= UINT32_MAX ? reallocarray(array, size, element) : NULL;
-	if (array)
-		*io_size = size;
-	return array;
+	if (!array)
+		return -ENOMEM;
+	memcpy(io_array, &array, sizeof(array));
+	*io_size = size;
+	return 0;
 }
+
+/*
+ * Makes room for n more elements than the used ones in an array that has room for size; it grows by
+ * doubling, to 2^32 - 1 elements at most. 0; -ENOMEM: array and size are as they were.
+ */
+#define SHMS_GROW(array, size, used, n) shms_grow(&(array), &(size), (used), (n), sizeof(*(array)))
 
 /* As asprintf(), but it returns the text; NULL: out of memory. */
 static inline __attribute__((format(printf, 1, 2))) char *shms_printed(const char *format, ...)

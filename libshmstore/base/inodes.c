@@ -58,11 +58,8 @@ struct shms_inodes *shms_inodes_free(struct shms_inodes *s)
 static struct slot *slot_new(struct shms_inodes *s)
 {
 	if (s->n_slots == s->n_slabs * SLAB_ENTRIES) {
-		struct slab **index =
-			shms_grow(s->index, &s->index_size, s->n_slabs, 1, sizeof(*index));
-		if (!index)
+		if (SHMS_GROW(s->index, s->index_size, s->n_slabs, 1) < 0)
 			return NULL;
-		s->index = index;
 		s->index[s->n_slabs] = malloc(sizeof(struct slab));
 		if (!s->index[s->n_slabs])
 			return NULL;

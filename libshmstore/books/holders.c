@@ -90,11 +90,9 @@ static struct shms_hold *hold_get(struct process *p, struct shms_ghost *g, const
 
 	if (g->last_pid == p->pid)
 		return &h->holds[g->last];
-	hold = shms_grow(h->holds, &h->holds_size, h->n_holds, 1, sizeof(*hold));
-	if (!hold)
+	if (SHMS_GROW(h->holds, h->holds_size, h->n_holds, 1) < 0)
 		return NULL;
-	h->holds = hold;
-	hold += h->n_holds;
+	hold = &h->holds[h->n_holds];
 	*hold = (struct shms_hold){.ghost = g, .pid = p->pid, .uid = p->uid};
 	hold->path = strndup(path, path_length);
 	if (!hold->path)

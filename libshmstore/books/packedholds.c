@@ -57,11 +57,9 @@ int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m,
 		if (h->mappers[i - 1].ino == m->ino)
 			return 0;
 	}
-	to = shms_grow(h->mappers, &h->mappers_size, h->n_mappers, 1, sizeof(*to));
-	if (!to)
+	if (SHMS_GROW(h->mappers, h->mappers_size, h->n_mappers, 1) < 0)
 		return -ENOMEM;
-	h->mappers = to;
-	to += h->n_mappers;
+	to = &h->mappers[h->n_mappers];
 	*to = *m;
 	to->path = strndup(path, path_length);
 	if (!to->path)
@@ -157,14 +155,12 @@ static int add_hold(struct looking *k, const struct shms_segunnamed *o, size_t m
 	const struct shms_pack_view v = {
 		.segment = &k->l->segment, .slot = o->slot, .generation = o->generation};
 	struct shms_holders *h = k->h;
-	struct shms_packedhold *hold =
-		shms_grow(h->packed, &h->packed_size, h->n_packed, 1, sizeof(*hold));
+	struct shms_packedhold *hold;
 	int r = 0;
 
-	if (!hold)
+	if (SHMS_GROW(h->packed, h->packed_size, h->n_packed, 1) < 0)
 		return -ENOMEM;
-	h->packed = hold;
-	hold += h->n_packed;
+	hold = &h->packed[h->n_packed];
 	*hold = (struct shms_packedhold){.mapper = mapper,
 					 .bytes = o->bytes,
 					 .mapped = o->inflight ? o->bytes : o->object->buffer_size,

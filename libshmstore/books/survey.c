@@ -54,11 +54,9 @@ static int note_store(const struct shmstore_store_books *books, void *arg)
 
 	if (!s->survey->store)
 		return 0;
-	to = shms_grow(s->stores, &s->stores_size, s->n_stores, 1, sizeof(*to));
-	if (!to)
+	if (SHMS_GROW(s->stores, s->stores_size, s->n_stores, 1) < 0)
 		return -ENOMEM;
-	s->stores = to;
-	to += s->n_stores;
+	to = &s->stores[s->n_stores];
 	to->books = *books;
 	to->info = *books->store;
 	to->text = malloc(strlen(to->info.name) + strlen(to->info.path) + strlen(to->info.label) +

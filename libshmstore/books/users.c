@@ -10,8 +10,6 @@
 
 struct shmstore_user_books *shms_users_get(struct shms_users *u, uid_t uid)
 {
-	struct shmstore_user_books *list;
-
 	if (u->last < u->n && u->list[u->last].uid == uid)
 		return &u->list[u->last];
 	for (size_t i = 0; i < u->n; i++) {
@@ -20,10 +18,8 @@ struct shmstore_user_books *shms_users_get(struct shms_users *u, uid_t uid)
 			return &u->list[i];
 		}
 	}
-	list = shms_grow(u->list, &u->size, u->n, 1, sizeof(*list));
-	if (!list)
+	if (SHMS_GROW(u->list, u->size, u->n, 1) < 0)
 		return NULL;
-	u->list = list;
 	u->last = u->n++;
 	u->list[u->last] = (struct shmstore_user_books){.size = sizeof(*u->list), .uid = uid};
 	return &u->list[u->last];

@@ -314,16 +314,13 @@ static int connected(struct shmstore_client *c, uint64_t deadline_ns)
 static int append(struct shmstore_client *c, struct answer *a, const struct message *m)
 {
 	size_t n = m->h.tail;
-	char *grown;
 
 	if (memchr(m->tail, '\0', n))
 		return broken(c, -EBADMSG, "a NUL in the document");
 	if (n > SHMSTORE_CLIENT_JSON_MAX - a->n)
 		return broken(c, -EBADMSG, "the document has no end");
-	grown = shms_grow(a->text, &a->room, a->n, n + 1, 1);
-	if (!grown)
+	if (SHMS_GROW(a->text, a->room, a->n, n + 1) < 0)
 		return broken(c, -ENOMEM, "out of memory");
-	a->text = grown;
 	memcpy(a->text + a->n, m->tail, n);
 	a->n += n;
 	a->text[a->n] = '\0';

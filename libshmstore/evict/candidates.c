@@ -41,19 +41,7 @@ struct finding {
 
 /* ---- arrays ---------------------------------------------------------------------------------- */
 
-/* Room for n more in an array of elements of some size. */
-static int grow(void **io_array, size_t *io_size, size_t used, size_t n, size_t element)
-{
-	void *array = shms_grow(*io_array, io_size, used, n, element);
-
-	if (!array)
-		return -ENOMEM;
-	*io_array = array;
-	return 0;
-}
-
-#define GROW(c, array, n, more) \
-	grow((void **)&(c)->array, &(c)->array##_size, (c)->n, (more), sizeof(*(c)->array))
+#define GROW(c, array, n, more) SHMS_GROW((c)->array, (c)->array##_size, (c)->n, (more))
 
 static int add_text(struct shms_candidates *c, const char *text, uint32_t *ret)
 {

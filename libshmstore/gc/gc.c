@@ -122,12 +122,8 @@ static int judge(struct shms_gc *g, const struct shms_gc_candidate *c)
 
 static int note(struct shms_gc *g, const struct shms_walk_store *s, bool store)
 {
-	struct shms_gc_candidate *list =
-		shms_grow(g->list, &g->list_size, g->n_list, 1, sizeof(*list));
-
-	if (!list)
+	if (SHMS_GROW(g->list, g->list_size, g->n_list, 1) < 0)
 		return -ENOMEM;
-	g->list = list;
 	g->list[g->n_list] = (struct shms_gc_candidate){
 		.below = strdup(s->below), .store = store, .uid = s->st.st_uid};
 	if (!g->list[g->n_list].below)

@@ -92,15 +92,12 @@ static int keys_read(struct keys *k, const struct shms_seglook *file)
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct shms_segslot slot = shms_segslot_at(&file->segment, i);
-		struct alias *keys;
 		int r = 0;
 
 		if (!is_alias(&slot, shms_segword_load(slot.state)))
 			continue;
-		keys = shms_grow(k->keys, &k->size, k->n, 1, sizeof(*keys));
-		if (!keys)
+		if (SHMS_GROW(k->keys, k->size, k->n, 1) < 0)
 			return -ENOMEM;
-		k->keys = keys;
 		for (int tries = 0; tries < TRIES && r == 0; tries++)
 			r = copy_alias(file, i, &k->keys[k->n]);
 		if (r < 0)
@@ -160,20 +157,10 @@ struct looking {
 	bool instead; /* the store has it by others alone */
 };
 
-static int reserve(struct looking *l, size_t size)
-{
-	uint8_t *grown = shms_grow(l->room, &l->size, 0, size, 1);
-
-	if (!grown)
-		return -ENOMEM;
-	l->room = grown;
-	return 0;
-}
-
 /* Copies size bytes of the extent, from off on, to the same place in the room. */
 static int copy_part(struct looking *l, const struct shms_packlook *o, size_t off, size_t size)
 {
-	int r = reserve(l, off + size + 1);
+	int r = SHMS_GROW(l->room, l->size, 0, off + size + 1);
 
 	return r < 0 ? r
 		     : shms_seglook_read(l->file, o->object.extent_off + off, l->room + off, size);

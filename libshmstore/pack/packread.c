@@ -441,13 +441,12 @@ static int add(struct batch *b, struct found *f)
 	const void *key = key_of(f, &key_size);
 	uint32_t hash = (uint32_t)shms_packhash(key, key_size).hash;
 	bool here = hash >= b->from && hash < b->to;
-	struct found *grown = shms_grow(b->found, &b->size, b->n, 1, sizeof(*grown));
+	int r = here ? SHMS_GROW(b->found, b->size, b->n, 1) : 0;
 
-	if (!here || !grown) {
+	if (!here || r < 0) {
 		drop(b->p, f);
-		return here ? -ENOMEM : 0;
+		return r;
 	}
-	b->found = grown;
 	slot = shms_packseg_slot(g, f->view.slot);
 	f->inode = g->file->inode;
 	f->n_links = shms_packlook_links(&slot, shms_segword_load(slot.state));

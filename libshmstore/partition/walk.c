@@ -66,12 +66,10 @@ static int enter(struct walker *k, int parentfd, const char *name, enum where wh
 static int path_push(struct walker *k, const char *name)
 {
 	size_t n = strlen(name);
+	int r = SHMS_GROW(k->path, k->size, k->length, n + 2);
 
-	char *path = shms_grow(k->path, &k->size, k->length, n + 2, 1);
-
-	if (!path)
-		return -ENOMEM;
-	k->path = path;
+	if (r < 0)
+		return r;
 	if (k->length)
 		k->path[k->length++] = '/';
 	memcpy(k->path + k->length, name, n + 1);

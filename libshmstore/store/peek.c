@@ -276,14 +276,10 @@ static int compare(const void *a, const void *b)
 static int note_alias(const struct shms_packread_key *key, void *arg)
 {
 	struct indexed *x = arg;
-	struct keys *grown;
-
 	if (!key->alias)
 		return 0;
-	grown = shms_grow(x->keys, &x->size, x->n, 1, sizeof(*grown));
-	if (!grown)
+	if (SHMS_GROW(x->keys, x->size, x->n, 1) < 0)
 		return -ENOMEM;
-	x->keys = grown;
 	x->keys[x->n++] = (struct keys){key->inode, key->view->slot, 1, key->instead};
 	return 0;
 }

@@ -104,16 +104,14 @@ static int look_at_all(struct prefetch *p)
 	size_t room = 0;
 
 	for (size_t i = 0; i < p->n_keys; i++) {
-		struct wanted w, *more;
+		struct wanted w;
 		bool demoted;
 
 		p->results[i] = look(p, i, &w, &demoted);
 		if (!demoted)
 			continue;
-		more = shms_grow(p->wanted, &room, p->n_wanted, 1, sizeof(*more));
-		if (!more)
+		if (SHMS_GROW(p->wanted, room, p->n_wanted, 1) < 0)
 			return -ENOMEM;
-		p->wanted = more;
 		p->wanted[p->n_wanted++] = w;
 	}
 	if (p->n_wanted)

@@ -28,11 +28,8 @@ static int by_inode(const void *a, const void *b)
 
 static int add(struct shms_residents *r, size_t *io_size, const struct stat *st, uint64_t id)
 {
-	struct shms_resident *v = shms_grow(r->v, io_size, r->n, 1, sizeof(*v));
-
-	if (!v)
+	if (SHMS_GROW(r->v, *io_size, r->n, 1) < 0)
 		return -ENOMEM;
-	r->v = v;
 	r->v[r->n++] = (struct shms_resident){st->st_ino, id, shms_blocks(st), st->st_nlink};
 	return 0;
 }

@@ -97,12 +97,8 @@ static pid_t parent_of(int dir, const char *name)
 /* If there is no memory for an entry, its process is no descendant in this pass. */
 static void add(struct table *t, pid_t pid, pid_t parent)
 {
-	struct process *grown = shms_grow(t->list, &t->room, t->n, 1, sizeof(*grown));
-
-	if (!grown)
-		return;
-	t->list = grown;
-	t->list[t->n++] = (struct process){pid, parent};
+	if (SHMS_GROW(t->list, t->room, t->n, 1) == 0)
+		t->list[t->n++] = (struct process){pid, parent};
 }
 
 static void complete(struct proctree *t)

@@ -107,22 +107,17 @@ void procmem_children_begin(struct procmem *m)
 
 void procmem_child(struct procmem *m, pid_t pid)
 {
-	struct entry *grown;
-
 	for (size_t i = 0; i < m->n_children; i++) {
 		if (m->children[i].pid == pid) {
 			m->children[i].seen = true;
 			return;
 		}
 	}
-	grown = m->n_children < PROCMEM_CHILDREN_MAX
-			? shms_grow(m->children, &m->room, m->n_children, 1, sizeof(*grown))
-			: NULL;
-	if (!grown) {
+	if (m->n_children == PROCMEM_CHILDREN_MAX ||
+	    SHMS_GROW(m->children, m->room, m->n_children, 1) < 0) {
 		m->cut = true;
 		return;
 	}
-	m->children = grown;
 	m->children[m->n_children++] = open_entry(m->proc, pid);
 }
 

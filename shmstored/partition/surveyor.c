@@ -72,11 +72,9 @@ static int on_store(const struct shmstore_store_books *books, void *arg)
 	const struct shmstore_store_info *info = books->store;
 	struct survey_store *to;
 
-	to = shms_grow(s->stores, &t->stores_size, s->n_stores, 1, sizeof(*to));
-	if (!to)
+	if (SHMS_GROW(s->stores, t->stores_size, s->n_stores, 1) < 0)
 		return -ENOMEM;
-	s->stores = to;
-	to += s->n_stores++;
+	to = &s->stores[s->n_stores++];
 	*to = (struct survey_store){
 		.name = strdup(info->name),
 		.path = strdup(info->path),
@@ -114,11 +112,9 @@ static int on_user(const struct shmstore_user_books *books, void *arg)
 	struct survey *s = t->s;
 	struct survey_user *to;
 
-	to = shms_grow(s->users, &t->users_size, s->n_users, 1, sizeof(*to));
-	if (!to)
+	if (SHMS_GROW(s->users, t->users_size, s->n_users, 1) < 0)
 		return -ENOMEM;
-	s->users = to;
-	to += s->n_users++;
+	to = &s->users[s->n_users++];
 	*to = (struct survey_user){
 		.uid = books->uid, .name = user_name(books->uid), .books = *books};
 	/* The stores were told before. */
@@ -171,11 +167,9 @@ static int on_holder(const struct shmstore_holder *h, void *arg)
 	/* Sorted once per so many: cheap, whatever comes. */
 	if (s->n_holders == (size_t)2 * SURVEY_HOLDERS_MAX)
 		keep_largest(s);
-	to = shms_grow(s->holders, &t->holders_size, s->n_holders, 1, sizeof(*to));
-	if (!to)
+	if (SHMS_GROW(s->holders, t->holders_size, s->n_holders, 1) < 0)
 		return -ENOMEM;
-	s->holders = to;
-	to += s->n_holders++;
+	to = &s->holders[s->n_holders++];
 	*to = (struct survey_holder){
 		.kind = h->kind,
 		.pid = h->pid,

@@ -77,15 +77,14 @@ static void write_sample(const struct metric_out *o, const struct field *f,
 
 struct metric_thing *metric_add(struct metric_out *o, const void *at, const char *const *labels)
 {
-	struct metric_thing *t = shms_grow(o->things, &o->room, o->n_things, 1, sizeof(*t));
+	struct metric_thing *t;
 	size_t n = 0;
 
-	if (!t) {
+	if (SHMS_GROW(o->things, o->room, o->n_things, 1) < 0) {
 		o->failed = true;
 		return NULL;
 	}
-	o->things = t;
-	t += o->n_things++;
+	t = &o->things[o->n_things++];
 	*t = (struct metric_thing){.at = at};
 	for (; labels[n] && n < 2 * LABELS_MAX; n += 2) {
 		t->labels[n] = labels[n];

@@ -187,6 +187,37 @@ Test(packread, a_list_has_each_key_once_whatever_the_owner_does)
 	close_pack(p);
 }
 
+/* The last line overflows into the first, where a list begins: its first cells are of keys that are
+ * not told yet. */
+Test(packread, a_list_begins_in_a_line_that_has_only_cells_of_another)
+{
+	enum {
+		N = SHMS_PACKINDEX_CELLS + 3
+	};
+	struct shms_pack *p = open_pack("a", false), *r = reader_of(p);
+	static struct seen s;
+	uint32_t keys[N], n = 0;
+	uint64_t from = 0;
+
+	for (uint32_t i = 0; n < N; i++) {
+		char key[20];
+		int size = snprintf(key, sizeof(key), "%u", i);
+
+		cr_assert_lt(i, sizeof(s.n) / sizeof(*s.n));
+		if ((uint32_t)shms_packhash(key, (size_t)size).hash >> 26 != 63)
+			continue;
+		cr_assert_eq(put(p, key, 60, i, false), 0);
+		keys[n++] = i;
+	}
+	cr_assert_eq(shms_packread_each(r, &from, tell, &s), 0);
+	cr_assert_eq(r->index.n_lines, 64);
+	cr_assert_eq(s.n_told, N);
+	for (uint32_t i = 0; i < N; i++)
+		cr_assert_eq(s.n[keys[i]], 1);
+	shms_pack_close(r, 0);
+	close_pack(p);
+}
+
 /* Replaces two keys and comes and goes with others, for ever. */
 static void replace(struct shms_pack *p)
 {

@@ -293,17 +293,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 void options_parse(struct command_line *line, int argc, char **argv)
 {
 	struct argp_option options[OPTIONS_MAX + 1] = {{NULL}};
-	const struct argp argp = {options,          parse, line->usage, line->help,
-				  options_children, NULL,  NULL};
+	const struct argp_option *own = line->options ? options : NULL; /* argp leaks empty ones */
+	const struct argp argp = {own,  parse, line->usage, line->help, options_children,
+				  NULL, NULL};
 
-	for (size_t i = 0; line->options && i < OPTIONS_MAX && line->options[i].name; i++) {
+	for (size_t i = 0; own && i < OPTIONS_MAX && line->options[i].name; i++) {
 		const struct options_row *o = &line->options[i];
 
 		options[i] = (struct argp_option){o->name, key_of(line, i), o->arg, 0, o->help, 0};
 	}
 	command = line->usage;
 	error_t error = argp_parse(&argp, argc, argv, 0, NULL, line);
-
 	if (error) {
 		message_say("the command line cannot be read: %s", shmstore_strerror(error));
 		exit(ADMIN_USAGE);

@@ -53,8 +53,7 @@ static void add_key(struct moving *m, const void *key, size_t key_size)
 {
 	void *copy = malloc(key_size + 1);
 
-	m->keys = shms_grow(m->keys, &m->room, m->n_keys, 1, sizeof(*m->keys));
-	if (!m->keys || !copy)
+	if (SHMS_GROW(m->keys, m->room, m->n_keys, 1) < 0 || !copy)
 		message_no_memory();
 	memcpy(copy, key, key_size);
 	m->keys[m->n_keys++] = (struct iovec){copy, key_size};
