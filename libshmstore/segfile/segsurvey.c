@@ -14,7 +14,7 @@
 
 struct seen {
 	uint64_t state;
-	bool name, view;
+	bool view;
 	bool ours; /* the store that was asked for has it by name */
 	uint32_t n_names;
 	int error;
@@ -37,7 +37,6 @@ static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 
 			seen.n_names +=
 				(uint32_t)__builtin_popcountll(bits & UINT64_C(0x5555555555555555));
-			seen.name = seen.n_names != 0;
 			seen.view = seen.view || (bits & UINT64_C(0xaaaaaaaaaaaaaaaa));
 		}
 		seen.ours = ours < shms_segment_holders(g) && shms_segslot_named(&slot, ours);
@@ -45,12 +44,10 @@ static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 		if (seen.error == 0)
 			seen.bytes = shms_segsurvey_bytes(&seen.object);
 		seen.instead = seen.error == 0 && (seen.object.flags & SHMS_SEGPACKED_INSTEAD);
-		if (seen.error == 0 && !(seen.object.flags & SHMS_SEGPACKED_TABLE))
-			break;
-		if (shms_seglook_again(l, i) < 0)
-			break;
-		if ((shms_segword_load(slot.state) & SHMS_SEGSTATE_WHAT) ==
-		    (seen.state & SHMS_SEGSTATE_WHAT))
+		if ((seen.error == 0 && !(seen.object.flags & SHMS_SEGPACKED_TABLE)) ||
+		    shms_seglook_again(l, i) < 0 ||
+		    (shms_segword_load(slot.state) & SHMS_SEGSTATE_WHAT) ==
+			    (seen.state & SHMS_SEGSTATE_WHAT))
 			break;
 	}
 	return seen;
@@ -59,7 +56,7 @@ static struct seen look(const struct shms_seglook *l, uint32_t i, unsigned ours)
 static bool is_ghost(const struct seen *seen, bool promised)
 {
 	return shms_segstate_published(seen->state) && seen->error == 0 && seen->view &&
-	       !seen->name && !promised;
+	       !seen->n_names && !promised;
 }
 
 /* Its bytes are known, too. */
@@ -112,7 +109,7 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 	uint32_t n = shms_segment_born(g), now = shms_segnow_of_ms(now_ms);
 	unsigned ours = shms_segment_place(g, store);
 	struct shms_segsurvey s = {.is_owner = ours == SHMS_SEG_OWNER};
-	uint64_t used = 0, pages = 0, pages_end = 0;
+	uint64_t used = 0, pages = 0, pages_end = 0, over;
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct seen seen = look(l, i, ours);
@@ -126,7 +123,7 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 			s.n_inflight++;
 		} else if (shms_segstate_published(seen.state) && seen.error < 0) {
 			s.n_bad++;
-		} else if (shms_segstate_published(seen.state) && (seen.name || promised)) {
+		} else if (shms_segstate_published(seen.state) && (seen.n_names || promised)) {
 			s.n_linked++;
 			s.linked_bytes += seen.bytes;
 			if (seen.ours)
@@ -146,6 +143,9 @@ void shms_segsurvey(const struct shms_seglook *l, const uint8_t store[16], uint6
 
 		s.n_places += state == SHMS_SEGRECORD_ACTIVE || state == SHMS_SEGRECORD_KEPT;
 	}
+	/* A put takes its slot first and memory then: it may have less than the slot says. */
+	over = used > l->n_blocks ? used - l->n_blocks : 0;
+	s.inflight_bytes -= over < s.inflight_bytes ? over : s.inflight_bytes;
 	s.pool_bytes = l->n_blocks > used ? l->n_blocks - used : 0;
 	s.stranded_bytes = pages > used ? pages - used : 0;
 	if (s.stranded_bytes > s.pool_bytes)

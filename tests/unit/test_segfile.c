@@ -543,3 +543,38 @@ Test(segfile, memory_comes_before_it_is_written_and_goes_when_asked)
 	cr_assert_eq(o.alloc.n_born, 500);
 	end(&o, dir);
 }
+
+/* A put takes its slot before it takes memory; what the slot says is of the object before. */
+Test(segfile, a_put_that_has_no_memory_yet_has_no_bytes_in_the_books)
+{
+	int dir = directory("owner");
+	struct shms_segsurvey books;
+	struct shms_seglook l;
+	struct shms_segown o;
+	uint32_t slots[20], generation;
+
+	make(&o, dir, false, 64 << 20);
+	for (unsigned i = 0; i < 20; i++)
+		slots[i] = put(&o, 200000, i, &generation);
+	for (unsigned i = 0; i < 20; i++) {
+		struct shms_segslot s = shms_segslot_at(&o.file.segment, slots[i]);
+
+		cr_assert(i == 7 || shms_segslot_drop(&s, 0, SHMS_SEGVIEWS_NONE));
+	}
+	cr_assert_gt(shms_segown_trim(&o, NOW), 19 * 200000);
+	for (unsigned i = 0; i < 20; i++) {
+		struct shms_segslot s = shms_segslot_at(&o.file.segment, slots[i]);
+
+		cr_assert(i == 7 || shms_segslot_begin(&s, &generation) == 0);
+	}
+	cr_assert_eq(shms_seglook_open(dir, o.file.name, false, &l), 0);
+	shms_segsurvey(&l, (const uint8_t[16]){0}, NOW, &books);
+	shms_seglook_close(&l);
+	cr_assert_eq(books.n_inflight, 19);
+	cr_assert_eq(books.n_linked, 1);
+	cr_assert_geq(books.linked_bytes, 200000);
+	cr_assert_eq(books.linked_bytes + books.ghosts_bytes + books.inflight_bytes +
+			     books.pool_bytes,
+		     l.n_blocks);
+	end(&o, dir);
+}
