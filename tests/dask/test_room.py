@@ -94,7 +94,8 @@ def test_the_workers_limits_bound_what_they_share_and_hold_and_nothing_of_others
     def bound(most, used, others, *pids):
         room = Room(0, most, lambda: Siblings(list(pids), others), str(tmp_path),
                     str(tmp_path / "none"))
-        room.limit = GIB
+        room.bounds(0)  # a look before the limit is known
+        room.limit_workers(GIB)
         assert len(room.bounds(used, limits=False)) == (1 if most is None else 2)
         return room.bounds(used)[-1]
 

@@ -110,14 +110,15 @@ class Room:
         self, budget: int, most: int | None, siblings: Callable[[], Siblings], root: str = _ROOT,
         groups: str = "/proc/self/cgroup"
     ) -> None:
-        #: Bytes of private memory at which it is paused, as others of its host; 0: not known, or no
-        #: disk tier takes what is more.
-        self.limit = 0
-        self._budget, self._most, self._siblings = budget, most, siblings
+        self._limit, self._budget, self._most, self._siblings = 0, budget, most, siblings
         self._levels = list(_levels(root, groups))
         self._next_look = 0.0
         self._bounds: list[Bound] = []  # as they would be without the partition
         self._lock = threading.Lock()
+
+    def limit_workers(self, limit: int) -> None:
+        """limit: bytes of private memory at which each is paused; 0: no disk tier takes more."""
+        self._limit, self._next_look = limit, 0.0
 
     def bounds(self, used: int, limits: bool = True) -> list[Bound]:
         """Of a partition that has so many bytes. limits: also what the workers' memory limits say,
@@ -137,7 +138,7 @@ class Room:
         return [Bound(size, others + used) for size, others in bounds]
 
     def _by_limits(self) -> bool:
-        return self._most is None and self.limit > 0
+        return self._most is None and self._limit > 0
 
     def _look(self, used: int) -> Iterator[Bound]:
         workers, others = self._siblings()
@@ -154,7 +155,7 @@ class Room:
         if self._most is not None:
             yield Bound(self._most, shared)
         elif self._by_limits():
-            yield Bound(self.limit * len(workers), shared + private)
+            yield Bound(self._limit * len(workers), shared + private)
 
 
 def _private(pids: Iterable[int]) -> int:
@@ -188,11 +189,10 @@ def _levels(root: str, groups: str) -> Iterator[Callable[[], Bound | None]]:
         else:
             continue
         at = top + path
-        while len(at) > len(top):
+        while len(at) >= len(top):
             if os.path.isdir(at):  # in a container the path may be the host's
                 yield lambda at=at, bound=bound: bound(at)  # type: ignore[misc]
             at = os.path.dirname(at)
-        yield lambda top=top, bound=bound: bound(top)  # type: ignore[misc]
 
 
 def _bound_v2(path: str) -> Bound | None:

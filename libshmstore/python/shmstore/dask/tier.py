@@ -133,8 +133,8 @@ class Tier:
         if not tier.find():
             return None
         tier.exchange.tiered = True
-        limit = int((manager.memory_pause_fraction or 0) * (manager.memory_limit or 0))
-        tier.exchange.room.limit = limit  # type: ignore[union-attr]
+        tier.exchange.room.limit_workers(  # type: ignore[union-attr]
+            int((manager.memory_pause_fraction or 0) * (manager.memory_limit or 0)))
         tier.settling = Settling(residence, partial(worker._export, spill=True),
                                  lambda: worker.status == Status.paused, worker.digest_metric)
         residence.use(tier, worker._pending)
