@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's own policy, as docs/amm.md has it."""
+"""A user's own policy, as docs/dask.md has it."""
 
 from shmstore.dask.amm import Policy
 

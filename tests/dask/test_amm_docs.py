@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""docs/amm.md: its own policy is the one that is tested, its table has every policy and argument,
+"""docs/dask.md: its own policy is the one that is tested, its table has every policy and argument,
 and ranks are as it says."""
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from distributed import Client
 from shmstore.dask import amm
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-with open(os.path.join(HERE, "..", "..", "docs", "amm.md"), encoding="utf-8") as _file:
-    PAGE = _file.read()
+with open(os.path.join(HERE, "..", "..", "docs", "dask.md"), encoding="utf-8") as _file:
+    PAGE = re.split(r"^## ", _file.read().partition("## The Active Memory Manager\n")[2],
+                    maxsplit=1, flags=re.M)[0]
 POLICIES = {name: getattr(amm, name) for name in amm.__all__
             if inspect.isclass(getattr(amm, name)) and name not in ("Policy", "PolicyState")}
 
@@ -39,7 +40,7 @@ def test_every_policy_and_argument_is_listed():
 
 def test_ranks_are_as_it_says():
     said = {name: int(rank) for name, rank in re.findall(r"`(\w+)` \((\d+)\)", PAGE.partition(
-        "## When policies disagree")[2])}
+        "### When policies disagree")[2])}
     assert said == {name: policy.rank for name, policy in POLICIES.items()}
 
 

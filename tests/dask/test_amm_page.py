@@ -75,7 +75,7 @@ def test_metrics_of_what_was_found():
 
 
 def test_the_documentation_lists_all_metrics():
-    with open(os.path.join(HERE, "..", "..", "docs", "amm.md"), encoding="utf-8") as file:
+    with open(os.path.join(HERE, "..", "..", "docs", "dask.md"), encoding="utf-8") as file:
         told = set(re.findall(r"`(shmstore_amm_\w+)`", file.read()))
     assert told == METRICS
 

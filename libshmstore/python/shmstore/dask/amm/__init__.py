@@ -9,7 +9,7 @@ They are named in the configuration:
           policies:
             - class: shmstore.dask.amm.HostReduceReplicas
 
-docs/amm.md says which are for what. Workers that share nothing may be in the same
+docs/dask.md says which are for what. Workers that share nothing may be in the same
 cluster: each is a host of its own.
 """
 
