@@ -7,7 +7,7 @@
 
 extern const struct actord actord_whole;
 
-/* req_actor.c, report_actors.c: members of it. */
+/* requests.c, report_actors.c: members of it. */
 int actord_request(struct conn *c, uint16_t type, uint64_t serial, const void *body,
 		   const char *tail, size_t tail_size);
 void actord_report(const struct report_view *v, struct host *h, struct json_object *o);
