@@ -117,7 +117,7 @@ static int read_config(const struct daemon *d, struct config **ret)
 {
 	const struct arguments *a = &d->args;
 	char *error = NULL;
-	struct config *c;
+	struct config *c = NULL;
 	int r = config_read(a->config, &c, &error);
 
 	if (r == 0 && a->n_partitions)
@@ -144,6 +144,7 @@ static int read_config(const struct daemon *d, struct config **ret)
 		log_say(LOG_ERR, LOG_FIELDS(.error = error ? 0 : r), "%s",
 			error ? error : "the configuration cannot be read");
 		free(error);
+		config_free(c);
 		return r;
 	}
 	*ret = c;
