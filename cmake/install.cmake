@@ -51,18 +51,20 @@ endif()
 if(TARGET shmstored AND NOT IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR}
   AND NOT IS_ABSOLUTE ${CMAKE_INSTALL_SBINDIR})
   file(RELATIVE_PATH to_lib /prefix/${CMAKE_INSTALL_SBINDIR} /prefix/${CMAKE_INSTALL_LIBDIR})
-  set_target_properties(shmstored PROPERTIES INSTALL_RPATH "$ORIGIN/${to_lib}")
+  set_target_properties(shmstored shmstore-actord PROPERTIES INSTALL_RPATH "$ORIGIN/${to_lib}")
 endif()
 
 # An ordinary user's PATH has no sbin, and whoever runs a daemon of one's own is one.
 if(TARGET shmstored AND NOT IS_ABSOLUTE ${CMAKE_INSTALL_BINDIR}
   AND NOT IS_ABSOLUTE ${CMAKE_INSTALL_SBINDIR})
   file(RELATIVE_PATH to_sbin /prefix/${CMAKE_INSTALL_BINDIR} /prefix/${CMAKE_INSTALL_SBINDIR})
-  install(CODE "
-    set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/shmstored\")
-    message(STATUS \"Installing: \${link}\")
-    file(CREATE_LINK ${to_sbin}/shmstored \"\${link}\" SYMBOLIC)
-    list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${link}\")")
+  foreach(program shmstored shmstore-actord)
+    install(CODE "
+      set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/${program}\")
+      message(STATUS \"Installing: \${link}\")
+      file(CREATE_LINK ${to_sbin}/${program} \"\${link}\" SYMBOLIC)
+      list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${link}\")")
+  endforeach()
 endif()
 
 file(GLOB pages CONFIGURE_DEPENDS docs/man/*.1)

@@ -3,8 +3,8 @@
 # linked in. shmstore's lies below the package's own directory, as that is the only place of which
 # all ways to install one agree where it is: the extension, and beside it lib/ and include/.
 if(SHMSTORE_PROGRAMS)
-  install(TARGETS shmstore-admin shmstored RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR}
-    COMPONENT wheel)
+  install(TARGETS shmstore-admin shmstored shmstore-actord
+    RUNTIME DESTINATION ${SKBUILD_SCRIPTS_DIR} COMPONENT wheel)
   return()
 endif()
 set(python ${CMAKE_CURRENT_SOURCE_DIR}/libshmstore/python/shmstore)

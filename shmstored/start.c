@@ -19,7 +19,7 @@
 
 #include "account.h"
 #include "accountquota.h"
-#include "actors.h"
+#include "actord.h"
 #include "admit.h"
 #include "arbhost.h"
 #include "clocks.h"
@@ -32,7 +32,6 @@
 #include "log.h"
 #include "loop.h"
 #include "part.h"
-#include "peers.h"
 #include "preempt.h"
 #include "pressure.h"
 #include "profiletasks.h"
@@ -114,7 +113,7 @@ static void link_partitions(const struct host *h, bool make)
 	}
 }
 
-int host_start(struct host *h, struct config *config)
+int host_start(struct host *h, struct config *config, const struct actord *actord)
 {
 	int r;
 
@@ -124,6 +123,7 @@ int host_start(struct host *h, struct config *config)
 		.config = config,
 		.dispatch = dispatch,
 		.parts = start_parts,
+		.actord = actord,
 	};
 	r = events_new(&h->events);
 	if (r == 0)
@@ -137,8 +137,6 @@ int host_start(struct host *h, struct config *config)
 	}
 	say_refused();
 	r = open_accounts(h);
-	if (r == 0)
-		r = peers_new(h, &h->peers);
 	if (r == 0)
 		r = open_profiles(h);
 	if (r < 0)
@@ -156,11 +154,10 @@ int host_start(struct host *h, struct config *config)
 	r = admit_new(h, &h->admit);
 	if (r == 0)
 		r = preempt_new(h, &h->preempt);
+	if (r == 0)
+		r = actord->open(h);
 	if (r < 0)
 		return r;
-	h->actors = actors_new(h);
-	if (!h->actors)
-		return -ENOMEM;
 	/* Said in the log. That the page's port is taken is no reason to leave
 	 * the stores without limits. */
 	if (config->http && web_new(h, &h->web) < 0)
@@ -170,9 +167,8 @@ int host_start(struct host *h, struct config *config)
 		return r;
 	link_partitions(h, true);
 	events_emit(h->events, EVENT_DAEMON_STARTED, "", NULL);
-	log_say(LOG_INFO, LOG_FIELDS(.object = config->socket),
-		"shmstored %s serves %zu partitions on %s", shmstore_version(),
-		config->n_partitions, loop_backend(h->loop));
+	log_say(LOG_INFO, LOG_FIELDS(.object = config->socket), "%s %s serves %zu partitions on %s",
+		actord->program, shmstore_version(), config->n_partitions, loop_backend(h->loop));
 	return 0;
 }
 
@@ -187,8 +183,7 @@ void host_stop(struct host *h)
 	if (h->loop)
 		conn_drop_all(h, "the daemon ends");
 	h->web = web_free(h->web);
-	h->peers = peers_free(h->peers);
-	h->actors = actors_free(h->actors);
+	h->actord->close(h);
 	h->preempt = preempt_free(h->preempt);
 	h->admit = admit_free(h->admit);
 	h->pressure = pressure_free(h->pressure);

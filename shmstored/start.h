@@ -3,6 +3,7 @@
 #ifndef START_H
 #define START_H
 
+struct actord;
 struct config;
 struct host;
 struct part;
@@ -12,10 +13,13 @@ extern const struct part *const start_parts[];
 
 /* Starts everything that config names; -errno (said in the log). stop: in
  * good order, from any state. */
-int host_start(struct host *h, struct config *config);
+int host_start(struct host *h, struct config *config, const struct actord *actord);
 void host_stop(struct host *h);
 /* Applies what may change at run time of a newly read configuration, takes it over. 0,
  * -errno (nothing changed). */
 int host_reload(struct host *h, struct config *config);
+
+/* daemon.c: the main() of both programs. actord: what this one has (actord.h). */
+int daemon_main(int argc, char **argv, const struct actord *actord);
 
 #endif

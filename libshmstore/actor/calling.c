@@ -86,7 +86,7 @@ int shms_acting_tell(struct shmstore *s, uint16_t type, const void *body, const 
 
 int shms_acting_gone(struct shmstore *s)
 {
-	return shms_attach_absent(&s->attach, "actors need one");
+	return shms_attach_absent(&s->attach, "actors need shmstore-actord");
 }
 
 uint64_t shms_acting_until(uint64_t timeout_ms)

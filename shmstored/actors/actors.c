@@ -259,8 +259,9 @@ int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *n
 	return r == -EAGAIN ? -EMFILE : r == -EPIPE ? -ENOENT : r;
 }
 
-bool actors_cancel(struct actors *a, struct conn *c, uint64_t serial)
+bool actors_cancel(struct conn *c, uint64_t serial)
 {
+	struct actors *a = conn_host(c)->actors;
 	struct actors_guest *g = actors_guest_find(c);
 	struct actors_one *k, *next;
 
@@ -287,34 +288,32 @@ static bool is_of(const struct actors_one *k, pid_t pid)
 	return k->at && conn_peer(k->at->conn)->pid == pid;
 }
 
-void actors_leaving(const struct actors *a, pid_t pid, struct actors_want want,
-		    struct actors_leaving *ret)
+static bool is_moving(const struct actors_one *k)
 {
-	*ret = (struct actors_leaving){.level = ACTOR_ALWAYS};
-	for (const struct actors_one *k = a->all; k; k = k->hh.next) {
+	return k->core && actor_state(k->core) > ACTOR_ACTIVE &&
+	       actor_state(k->core) < ACTOR_KILLED && !actor_stays(k->core);
+}
+
+void actors_leaving(const struct host *h, pid_t pid, struct actord_want want,
+		    struct actord_leaving *ret)
+{
+	*ret = (struct actord_leaving){.level = ACTOR_ALWAYS};
+	for (const struct actors_one *k = h->actors->all; k; k = k->hh.next) {
 		if (!is_of(k, pid))
 			continue;
 		ret->n++;
+		ret->moving |= is_moving(k);
 		ret->n_movable += actors_one_may_leave(k, &want);
 		if (actors_one_level(k) < ret->level)
 			ret->level = actors_one_level(k);
 	}
 }
 
-bool actors_moving(const struct actors *a, pid_t pid)
-{
-	for (const struct actors_one *k = a->all; k; k = k->hh.next)
-		if (is_of(k, pid) && k->core && actor_state(k->core) > ACTOR_ACTIVE &&
-		    actor_state(k->core) < ACTOR_KILLED && !actor_stays(k->core))
-			return true;
-	return false;
-}
-
-void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want)
+void actors_evacuate(const struct host *h, pid_t pid, struct actord_want want)
 {
 	struct actors_one *k, *next;
 
-	HASH_ITER(hh, a->all, k, next)
+	HASH_ITER(hh, h->actors->all, k, next)
 	{
 		if (is_of(k, pid) && actors_one_may_leave(k, &want))
 			actors_one_leave(k, want);

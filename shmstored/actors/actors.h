@@ -23,6 +23,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "actord.h"
 #include "config.h"
 #include "wire.h"
 
@@ -89,38 +90,13 @@ int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *n
  */
 int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *name,
 		const char *place);
-/* The purpose that a move must serve: docs/actors.md, "A move". */
-struct actors_want {
-	bool memory, daemons; /* daemons: to another daemon only */
-	/* bytes that the old process's end frees; UINT64_MAX: its tasks' memory is wanted */
-	uint64_t private;
-};
-/* The actors of a process that may be ended for its memory, and how many of
- * them may be moved as wanted. */
-struct actors_leaving {
-	size_t n, n_movable;
-	/* of the least willing one, ACTOR_NEVER to ACTOR_ALWAYS; without any: ACTOR_ALWAYS */
-	int level;
-};
-void actors_leaving(const struct actors *a, pid_t pid, struct actors_want want,
-		    struct actors_leaving *ret);
-/* Is one of them on its way to another process? Its steps have their own
- * time, after which it is not. */
-bool actors_moving(const struct actors *a, pid_t pid);
-/* Connections of places that have actors, one after the other: as actors_stuck(). */
-struct conn *actors_place_next(const struct actors *a, const struct conn *after);
-/* Begins to move those actors. They are suspended now. */
-void actors_evacuate(struct actors *a, pid_t pid, struct actors_want want);
-/*
- * Places that were told so long ago to drop children of an actor whose process has died, did not,
- * and have no other actor: one after the other. after NULL begins; NULL: there are no more.
- */
-struct conn *actors_stuck(const struct actors *a, uint64_t ms, const struct conn *after);
-/*
- * Withdraws the request with this serial: it gets no answer, but what it asked for is done all the
- * same. False: no such request waits.
- */
-bool actors_cancel(struct actors *a, struct conn *c, uint64_t serial);
+/* For the governor, and CANCEL: as the members of these names of struct actord. */
+void actors_leaving(const struct host *h, pid_t pid, struct actord_want want,
+		    struct actord_leaving *ret);
+struct conn *actors_place_next(const struct host *h, const struct conn *after);
+void actors_evacuate(const struct host *h, pid_t pid, struct actord_want want);
+struct conn *actors_stuck(const struct host *h, uint64_t ms, const struct conn *after);
+bool actors_cancel(struct conn *c, uint64_t serial);
 
 /* Figures for reports: what there is now; what was since the daemon's start. */
 struct actors_books {

@@ -97,7 +97,7 @@ struct actors_one {
 		bool is, ok;
 	} instant; /* it is done already */
 	bool places, failed, touched;
-	struct actors_want want; /* of its move */
+	struct actord_want want; /* of its move */
 	bool goes_far;           /* it is moved to another daemon */
 	uint64_t copy_version; /*   in the state of this copy, which is there; 0: in that of now */
 	/* its move has so long to save it; then a copy goes on; UINT64_MAX: as long as it takes */
@@ -222,12 +222,12 @@ void actors_one_free(struct actors_one *k);
 /* ---- actorsleave.c: one leaves for its memory ------------------------------------------------ */
 
 /* A place, or (*ret_far) a daemon, as wanted; NULL: there is none. Valid until the next call. */
-const char *actors_destination(const struct actors_one *k, const struct actors_want *want,
+const char *actors_destination(const struct actors_one *k, const struct actord_want *want,
 			       bool *ret_far);
 /* May the actor be moved now, and is there a place as wanted, or a copy that will do? */
-bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want);
+bool actors_one_may_leave(const struct actors_one *k, const struct actord_want *want);
 /* Moves it for its memory. */
-void actors_one_leave(struct actors_one *k, struct actors_want want);
+void actors_one_leave(struct actors_one *k, struct actord_want want);
 /* The time for a fresh state is over: the actor goes on as a copy, if there is one and
  * its state is not saved yet. */
 void actors_one_want_copy(struct actors_one *k);

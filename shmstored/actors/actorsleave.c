@@ -10,7 +10,7 @@
 
 #include "actorspeers.h"
 
-const char *actors_destination(const struct actors_one *k, const struct actors_want *want,
+const char *actors_destination(const struct actors_one *k, const struct actord_want *want,
 			       bool *ret_far)
 {
 	static struct ckpt_peer peers[CKPT_PEERS]; /* the loop's thread only */
@@ -27,7 +27,7 @@ const char *actors_destination(const struct actors_one *k, const struct actors_w
 	return to ? to->name : NULL;
 }
 
-bool actors_one_may_leave(const struct actors_one *k, const struct actors_want *want)
+bool actors_one_may_leave(const struct actors_one *k, const struct actord_want *want)
 {
 	bool far;
 
@@ -47,7 +47,7 @@ static void use_copy(struct actors_one *k, const struct actors_advert *copy)
 		k->copy_version = k->goes_far = false;
 }
 
-void actors_one_leave(struct actors_one *k, struct actors_want want)
+void actors_one_leave(struct actors_one *k, struct actord_want want)
 {
 	const struct ckpt_stale *s = &actors_options(k)->stale;
 	bool far, fresh = actors_destination(k, &want, &far) != NULL;

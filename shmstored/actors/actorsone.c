@@ -94,7 +94,7 @@ static void answer_mover(struct actors_one *k)
 static void forget_move(struct actors_one *k)
 {
 	k->failed = k->places = k->goes_far = false;
-	k->want = (struct actors_want){0};
+	k->want = (struct actord_want){0};
 	k->copy_version = 0;
 	k->stale_ms = UINT64_MAX;
 	k->to = NULL;

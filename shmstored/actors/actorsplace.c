@@ -6,6 +6,7 @@
 #include <utlist.h>
 
 #include "actorsbook.h"
+#include "host.h"
 
 static void drop_orders(struct actors_guest *g)
 {
@@ -145,18 +146,18 @@ int actors_next(struct conn *c, uint64_t serial)
 	return 0;
 }
 
-struct conn *actors_stuck(const struct actors *a, uint64_t ms, const struct conn *after)
+struct conn *actors_stuck(const struct host *h, uint64_t ms, const struct conn *after)
 {
-	const struct actors_guest *g = guest_after(a, after);
+	const struct actors_guest *g = guest_after(h->actors, after);
 
 	while (g && (!g->orphans_ms || g->n_actors || actors_now_ms() - g->orphans_ms < ms))
 		g = g->next;
 	return g ? g->conn : NULL;
 }
 
-struct conn *actors_place_next(const struct actors *a, const struct conn *after)
+struct conn *actors_place_next(const struct host *h, const struct conn *after)
 {
-	const struct actors_guest *g = guest_after(a, after);
+	const struct actors_guest *g = guest_after(h->actors, after);
 
 	while (g && !g->n_actors)
 		g = g->next;

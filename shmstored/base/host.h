@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 struct account;
+struct actord;
 struct actors;
 struct admit;
 struct client;
@@ -20,6 +21,7 @@ struct part;
 struct peers;
 struct preempt;
 struct pressure;
+struct profilepeers;
 struct profiles;
 struct profiletasks;
 struct psi;
@@ -50,8 +52,6 @@ struct host {
 	struct pressure *pressure; /* NULL = off, as is: */
 	struct admit *admit;
 	struct preempt *preempt;
-	struct actors *actors;
-	struct peers *peers;       /* NULL = none are configured */
 	struct profiles *profiles; /* NULL = off, as are the tasks */
 	struct profiletasks *profiletasks;
 	struct account *accounts; /* the partitions, a list */
@@ -61,6 +61,12 @@ struct host {
 	bool draining; /* SIGTERM was received */
 	int failed;    /* -errno for which a part of it has stopped the loop; 0 = none */
 	struct host_counters counters;
+	/* What the program has of actors and other daemons (actord.h), and its parts: NULL in
+	 * shmstored. */
+	const struct actord *actord;
+	struct actors *actors;
+	struct peers *peers; /* NULL = none are configured */
+	struct profilepeers *profilepeers;
 	/* Connections and accounts call the modules above them through these. */
 	int (*dispatch)(struct conn *c, const void *packet, size_t n); /* dispatch.h */
 	/* part.h: in the order of their opening, up to a NULL; NULL = none */

@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <utlist.h>
 
-#include "actors.h"
+#include "actord.h"
 #include "admit.h"
 #include "config.h"
 #include "host.h"
@@ -176,14 +176,19 @@ static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v
 	return false;
 }
 
+static struct actord_leaving actors_of(const struct preempt *p, pid_t pid)
+{
+	struct actord_leaving left;
+
+	p->host->actord->leaving(p->host, pid, (struct actord_want){0}, &left);
+	return left;
+}
+
 /* Are there actors that were to be moved, and are not yet, or could not be?
  * They are not lost for memory. */
 static bool has_actors(const struct preempt *p, pid_t pid)
 {
-	struct actors_leaving left;
-
-	actors_leaving(p->host->actors, pid, (struct actors_want){0}, &left);
-	return left.n > 0;
+	return actors_of(p, pid).n > 0;
 }
 
 static void grace_is_over(struct preempt *p, struct preempt_victim *v, bool above)
@@ -207,10 +212,10 @@ static bool is_urgent(const struct preempt *p)
 /* A move within the host frees memory only where the old process is ended. */
 static void evacuate(const struct preempt *p, const struct preempt_victim *v)
 {
-	struct actors_want want = preemptpick_want(p->host, v->record.pid, v->record.n_tasks);
+	struct actord_want want = preemptpick_want(p->host, v->record.pid, v->record.n_tasks);
 
 	want.daemons = v->record.notice_only;
-	actors_evacuate(p->host->actors, v->record.pid, want);
+	p->host->actord->evacuate(p->host, v->record.pid, want);
 }
 
 static void step(struct preempt *p, struct preempt_victim *v)
@@ -237,7 +242,7 @@ static void step(struct preempt *p, struct preempt_victim *v)
 		/* An unknown use ends no process, and the move of an actor is waited for: it takes
 		 * as long as its steps may. */
 		if (waited >= config_of(p)->grace_ns && host->used.known &&
-		    !actors_moving(p->host->actors, v->record.pid))
+		    !actors_of(p, v->record.pid).moving)
 			grace_is_over(p, v, above);
 		break;
 	case PREEMPT_TERMED:
@@ -408,7 +413,7 @@ static void end_orphans(struct preempt *p)
 {
 	struct conn *c = NULL;
 
-	while ((c = actors_stuck(p->host->actors, config_of(p)->grace_ns / MS, c)) != NULL) {
+	while ((c = p->host->actord->stuck(p->host, config_of(p)->grace_ns / MS, c)) != NULL) {
 		int fd = preemptpick_has_tasks(p->host, conn_peer(c)->pid) ? -1 : conn_pidfd(c);
 
 		if (fd < 0)
@@ -493,10 +498,10 @@ static void add_plan(const struct preempt *p, const struct preemptpick *pick,
 		     const struct policy_victim *v, bool now, struct preempt_plans *to)
 {
 	const struct preemptpick_who *who = &pick->who[v->worker->id];
-	struct actors_leaving leaving;
+	struct actord_leaving leaving;
 
-	actors_leaving(
-		p->host->actors, conn_peer(who->conn)->pid,
+	p->host->actord->leaving(
+		p->host, conn_peer(who->conn)->pid,
 		preemptpick_want(p->host, conn_peer(who->conn)->pid, preemptpick_n_tasks(who)),
 		&leaving);
 	to->plans[to->n++] = (struct preempt_plan){.pid = conn_peer(who->conn)->pid,

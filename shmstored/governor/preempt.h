@@ -5,7 +5,7 @@
  * lives, unless that is stuck. Off unless the configuration switches it on. Loop's thread only.
  *
  *   notice    TASK_PREEMPT, and an event ("preempt"), name the process, its tasks, and the time
- *             that they have. Actors there that may be moved are moved (actors.h)
+ *             that they have. Actors there that may be moved are moved (actord.h)
  *   SIGTERM   after that time, if memory is still above the kill threshold
  *   SIGKILL   after a further time for ending; at once, also instead of what comes before it, if
  *             the kernel has no memory left within two intervals as it fills now

@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "account.h"
-#include "actors.h"
+#include "actord.h"
 #include "host.h"
 #include "member.h"
 #include "memtext.h"
@@ -86,12 +86,12 @@ static struct amount sole_of(const struct host *h, pid_t pid)
 	return amount_of(sum);
 }
 
-struct actors_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_tasks)
+struct actord_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_tasks)
 {
 	const struct pressproc *seen = pressprocs_find(&h->pressure->procs, pid);
 	bool known = seen && seen->private.known && !n_tasks;
 
-	return (struct actors_want){.memory = true,
+	return (struct actord_want){.memory = true,
 				    .private = known ? (uint64_t)seen->private.bytes : UINT64_MAX};
 }
 
@@ -99,9 +99,9 @@ struct actors_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_
 static struct policy_worker worker_of(const struct host *h, pid_t pid)
 {
 	const struct pressproc *seen = pressprocs_find(&h->pressure->procs, pid);
-	struct actors_leaving leaving;
+	struct actord_leaving leaving;
 
-	actors_leaving(h->actors, pid, (struct actors_want){0}, &leaving);
+	h->actord->leaving(h, pid, (struct actord_want){0}, &leaving);
 	return (struct policy_worker){.retries = -1,
 				      .work = leaving.n ? POLICY_ACTOR : POLICY_IDLE,
 				      .level = (enum policylevel)leaving.level,
@@ -130,10 +130,9 @@ static struct policy_worker busy_worker(const struct host *h, const struct press
 static bool loses_actors(const struct host *h, const struct preemptpick_who *who)
 {
 	pid_t pid = conn_peer(who->conn)->pid;
-	struct actors_leaving leaving;
+	struct actord_leaving leaving;
 
-	actors_leaving(h->actors, pid, preemptpick_want(h, pid, preemptpick_n_tasks(who)),
-		       &leaving);
+	h->actord->leaving(h, pid, preemptpick_want(h, pid, preemptpick_n_tasks(who)), &leaving);
 	return leaving.n_movable < leaving.n;
 }
 
@@ -204,8 +203,7 @@ int preemptpick_init(struct preemptpick *p, const struct host *h)
 
 	for (const struct client *c = h->clients; c; c = c->next)
 		most++;
-	for (struct conn *c = actors_place_next(h->actors, NULL); c;
-	     c = actors_place_next(h->actors, c))
+	for (struct conn *c = h->actord->place_next(h, NULL); c; c = h->actord->place_next(h, c))
 		most++;
 
 	*p = (struct preemptpick){0};
@@ -225,8 +223,7 @@ int preemptpick_init(struct preemptpick *p, const struct host *h)
 	for (const struct client *c = h->clients; c; c = c->next)
 		if (c->worker && !is_known(p, h, conn_peer(c->conn)->pid))
 			add_idle(p, h, c->conn, !c->used);
-	for (struct conn *c = actors_place_next(h->actors, NULL); c;
-	     c = actors_place_next(h->actors, c))
+	for (struct conn *c = h->actord->place_next(h, NULL); c; c = h->actord->place_next(h, c))
 		if (!is_worker(h, conn_peer(c)->pid) && !is_known(p, h, conn_peer(c)->pid))
 			add_idle(p, h, c, false);
 	return 0;

@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "actors.h"
+#include "actord.h"
 #include "admittask.h"
 #include "loop.h"
 #include "policy.h"
@@ -39,7 +39,7 @@ void preemptpick_deinit(struct preemptpick *p);
 
 struct policy preemptpick_policy(const struct host *h, enum policy_kind kind);
 /* The demands on moves of pid's actors, where its end also frees n_tasks tasks' memory. */
-struct actors_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_tasks);
+struct actord_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_tasks);
 unsigned preemptpick_n_tasks(const struct preemptpick_who *who);
 /* Does the process run a task that was let in, or wait for one? */
 bool preemptpick_has_tasks(const struct host *h, pid_t pid);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "actord.h"
 #include "admission.h"
 #include "config.h"
 #include "host.h"
@@ -31,7 +32,6 @@ struct user {
 struct profiles {
 	struct host *host;
 	struct user *users;
-	struct profilepeers *peers; /* NULL: there are none */
 	struct adaptation adaptation;
 	int dir_fd; /* -1: nothing is kept */
 	char *path;
@@ -267,10 +267,6 @@ int profiles_new(struct host *h, struct profiles **ret)
 	p->dir_fd = -1;
 	p->timer.fn = on_timer;
 	adaptation_init(&p->adaptation);
-	if (profilepeers_new(h, p, &p->peers) < 0) {
-		free(p);
-		return -ENOMEM;
-	}
 	open_directory(p);
 	*ret = p;
 	return 0;
@@ -291,7 +287,6 @@ struct profiles *profiles_free(struct profiles *p)
 
 	if (!p)
 		return NULL;
-	p->peers = profilepeers_free(p->peers);
 	HASH_ITER(hh, p->users, u, next)
 	{
 		if (u->changed && p->dir_fd >= 0)
@@ -362,7 +357,7 @@ int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *
 			r = feed(u->view, &class, task, how);
 	}
 	change(p, u);
-	profilepeers_changed(p->peers, uid, false);
+	p->host->actord->profiled(p->host, uid, false);
 	return r;
 }
 
@@ -465,7 +460,7 @@ int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n,
 	r = profile_load(u->profile, text, n, true, ret_why);
 	if (r == 0) {
 		change(p, u);
-		profilepeers_changed(p->peers, uid, true);
+		p->host->actord->profiled(p->host, uid, true);
 	}
 	return r;
 }
@@ -478,5 +473,5 @@ void profiles_reset(struct profiles *p, uint32_t uid)
 		return;
 	profile_reset(u->profile);
 	change(p, u);
-	profilepeers_changed(p->peers, uid, true);
+	p->host->actord->profiled(p->host, uid, true);
 }

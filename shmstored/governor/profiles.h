@@ -102,18 +102,4 @@ int profiles_load(struct profiles *p, uint32_t uid, const char *text, size_t n,
 		  const char **ret_why);
 void profiles_reset(struct profiles *p, uint32_t uid);
 
-/*
- * Profiles of other daemons (docs/actors.md). Each daemon sends what it has measured itself, and
- * nothing that others sent it. A daemon's new profile replaces its former one: so nothing counts
- * twice, however often it is sent.
- */
-struct profilepeers;
-
-/* *ret NULL: there are no other daemons. 0, -ENOMEM. */
-int profilepeers_new(struct host *h, struct profiles *p, struct profilepeers **ret);
-/* Returns NULL. pp may be NULL, here and below. */
-struct profilepeers *profilepeers_free(struct profilepeers *pp);
-/* The user's own profile has changed: by a task that ended, or (anew) as a whole. */
-void profilepeers_changed(struct profilepeers *pp, uint32_t uid, int anew);
-
 #endif

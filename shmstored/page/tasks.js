@@ -89,6 +89,7 @@ function fill(table, columns, rows, key) {
 }
 
 function showActors(actors) {
+  if (!actors.actors) return; // shmstored has none, and the part stays hidden
   const peers = actors.peers.map((p) => p.name);
   $('actors-part').hidden = !actors.places && !actors.actors.length && !peers.length;
   setText($('actors-line'), [plural(actors.places, 'process takes actors', 'processes take actors'),

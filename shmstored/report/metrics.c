@@ -12,6 +12,7 @@
 #include <shmstore/shmstore.h>
 #include <stdlib.h>
 
+#include "actord.h"
 #include "config.h"
 #include "events.h"
 #include "host.def"
@@ -259,7 +260,8 @@ static void write_all(struct writer *w, const struct lateness *l)
 	write_host(w, l);
 	metricsself_write(&w->out, w->host->started_ns);
 	metricspressure_write(&w->out, w->host);
-	metricsactors_write(&w->out, w->host->actors);
+	if (w->host->actord->metrics)
+		w->host->actord->metrics(&w->out, w->host);
 	if (w->host->config->stage.rules.enabled && w->n_scenes)
 		TABLE(w, of_stages, true, &s->stages);
 	write_partitions(w);

@@ -9,7 +9,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "actors.def"
 #include "gate.def"
 #include "host.h"
 #include "metricswrite.h"
@@ -173,14 +172,4 @@ void metricsself_write(struct metric_out *o, int64_t started_ns)
 	write_hundredths(o, "process_start_time_seconds", "When it began, since the epoch.", false,
 			 (uint64_t)started_ns / 10000000);
 	write_descriptors(o);
-}
-
-void metricsactors_write(struct metric_out *o, const struct actors *a)
-{
-	struct actors_books b;
-
-	if (!a)
-		return;
-	actors_books(a, &b);
-	metric_one(o, of_actors, &b);
 }

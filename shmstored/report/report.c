@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "account.h"
+#include "actord.h"
 #include "clocks.h"
 #include "events.h"
 #include "host.def"
@@ -84,6 +85,12 @@ static void events_part(const struct report_view *v, struct host *h, struct json
 	jsonmake_u64(o, "last", events_last(h->events));
 	l.list = jsonmake_child(o, "events", jsonmake_new_list());
 	events_each(h->events, v->since, UINT64_MAX, add_event, &l);
+}
+
+static void report_actors(const struct report_view *v, struct host *h, struct json_object *o)
+{
+	if (h->actord->report)
+		h->actord->report(v, h, o);
 }
 
 typedef void part(const struct report_view *v, struct account *a, struct json_object *o);

@@ -62,9 +62,6 @@ void report_quota(const struct report_view *v, struct account *a, struct json_ob
 void report_holders(const struct report_view *v, struct account *a, struct json_object *o);
 void report_history(const struct report_view *v, struct account *a, struct json_object *o);
 
-/* Of the host. */
-void report_actors(const struct report_view *v, struct host *h, struct json_object *o);
-
 struct stages;
 struct report_stages_sums {
 	int64_t total, held;                                   /* bytes, private and shared */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "account.h"
+#include "actord.h"
 #include "dispatch.h"
 #include "host.h"
 #include "report.h"
@@ -148,6 +149,8 @@ DISPATCH_HANDLER(query)
 		return conn_fault(c, "QUERY: reserved is not 0");
 	if (!report_answers(body->what))
 		return conn_fault(c, "QUERY: no such question: %u", body->what);
+	if (body->what == WIRE_QUERY_ACTORS && !conn_host(c)->actord->report)
+		return conn_host(c)->actord->request(c, WIRE_QUERY, serial, body, tail, tail_size);
 	if (body->what == WIRE_QUERY_RECONCILE)
 		return reconcile(c, serial, tail);
 	return answer(c, serial, (enum wire_question)body->what, tail);

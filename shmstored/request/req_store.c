@@ -14,7 +14,7 @@
 
 #include "account.h"
 #include "accountquota.h"
-#include "actors.h"
+#include "actord.h"
 #include "admit.h"
 #include "config.h"
 #include "dispatch.h"
@@ -198,7 +198,7 @@ DISPATCH_HANDLER(cancel)
 	bool waited = a && admit_cancel(a, c, body->serial);
 	int r;
 
-	if (waited || actors_cancel(conn_host(c)->actors, c, body->serial)) {
+	if (waited || conn_host(c)->actord->cancel(c, body->serial)) {
 		r = conn_refuse(c, body->serial, -ECANCELED, "it was canceled");
 		if (r == CONN_OK)
 			r = conn_send_done(c, serial);

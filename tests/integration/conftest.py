@@ -55,14 +55,20 @@ def place(place_size):
 
 
 @pytest.fixture
-def make_daemon():
-    """make_daemon(partition…, config=…): a running shmstored, ended with the test; it must
+def program():
+    """The daemon under test; a file about actors has a program() of its own."""
+    return SHMSTORED
+
+
+@pytest.fixture
+def make_daemon(program):
+    """make_daemon(partition…, config=…): a running daemon, ended with the test; it must
     have ended in good order."""
     assert SHMSTORED.exists(), f"{SHMSTORED}: not built (set SHMSTORE_BUILD)"
     daemons = []
 
     def make(*partitions, **options):
-        daemons.append(Daemon(*partitions, **options))
+        daemons.append(Daemon(*partitions, **{"program": program, **options}))
         return daemons[-1]
 
     errors = []

@@ -22,6 +22,7 @@ from pathlib import Path
 from fixture import BUILD
 
 SHMSTORED = BUILD / "shmstored" / "shmstored"
+ACTORD = BUILD / "shmstored" / "shmstore-actord"
 ADMIN = BUILD / "tools" / "shmstore-admin"
 
 # wire.h
@@ -204,11 +205,11 @@ os.execvp(sys.argv[2 + n], sys.argv[2 + n:])
 
 
 class Daemon:
-    """A shmstored that serves these partitions. config: text for its configuration file,
-    else --partition for each."""
+    """A shmstored, or the program, that serves these partitions. config: text for its
+    configuration file, else --partition for each."""
 
     def __init__(self, *partitions, config=None, prefix=(), environment=None, http=True, start=True,
-                 handed=()):
+                 handed=(), program=SHMSTORED):
         self.directory = tempfile.mkdtemp(prefix="shmstored-test-")
         os.chmod(self.directory, 0o755)
         self.socket = os.path.join(self.directory, "socket")
@@ -218,6 +219,7 @@ class Daemon:
         self.http = http
         self.partitions = [str(p) for p in partitions]
         self.prefix = list(prefix)
+        self.program = program
         self.handed = [s.fileno() for s in handed]  # sockets that it is handed over
         self.environment = environment or {}
         self.process = None
@@ -252,7 +254,7 @@ class Daemon:
                      *map(str, self.handed)] if self.handed else []
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [*self.prefix, *hand_over, str(SHMSTORED), "--config", self.config, "--socket",
+                [*self.prefix, *hand_over, str(self.program), "--config", self.config, "--socket",
                  self.socket],
                 env={**self.env(), "NOTIFY_SOCKET": notify_path}, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, pass_fds=self.handed)

@@ -6,7 +6,7 @@ import os
 
 import pytest
 from actorscene import Process
-from daemon import Daemon, wait_for
+from daemon import ACTORD, Daemon, wait_for
 from fixture import Place
 
 shmstore = pytest.importorskip("shmstore")
@@ -119,10 +119,11 @@ def make_hosts(tmp_path):
     def make(*names, keys="copies = yes\n", size="64m", more=""):
         for name in names:
             place = Place(size=size)
-            made.append(Host(name, place, Daemon(config=config(name, names, KEYS + keys) +
-                                                 f'partition "{place.path}" {{ create = yes }}\n'
-                                                  + (more % path_of(f"profiles-{name}", tmp_path)
-                                                     if more else ""))))
+            text = config(name, names, KEYS + keys)
+            text += f'partition "{place.path}" {{ create = yes }}\n'
+            if more:
+                text += more % path_of(f"profiles-{name}", tmp_path)
+            made.append(Host(name, place, Daemon(config=text, program=ACTORD)))
         connected(*made)
         return made
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import openmetrics
 import pytest
-from actorscene import Process, again, log, saved
-from daemon import SHMSTORED, wait_for
+from actorscene import Process, again, log, program, saved  # noqa: F401
+from daemon import ACTORD, wait_for
 from fixture import NOBODY, Place
 from gatehost import python
 from test_daemon_pressure import text
 
-pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
+pytestmark = pytest.mark.skipif(not ACTORD.exists(), reason=f"{ACTORD}: not built")
 
 shmstore = pytest.importorskip("shmstore")
 

@@ -4,14 +4,14 @@ first, and whichever cannot be moved, or must not, keeps its process."""
 import pickle
 
 import pytest
-from actorscene import environment
-from daemon import SHMSTORED, wait_for
+from actorscene import environment, program  # noqa: F401
+from daemon import ACTORD, wait_for
 from gatehost import python
 from test_daemon_actors import other, place_size  # noqa: F401
 from test_daemon_preempt import Worker, looked
 from test_daemon_pressure import gate, text
 
-pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
+pytestmark = pytest.mark.skipif(not ACTORD.exists(), reason=f"{ACTORD}: not built")
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from daemon import SHMSTORED, Closed, Wire, wait_for
+from daemon import ACTORD, SHMSTORED, Closed, Wire, wait_for
 from fixture import SOURCE, Place
 
 KEYS = re.findall(r'^KEY\((\w+), "([^"]+)"',
@@ -28,8 +28,8 @@ def place():
         place.remove()
 
 
-def check(path, *options):
-    return subprocess.run([str(SHMSTORED), "--check-config", "--config", str(path), *options],
+def check(path, *options, program=SHMSTORED):
+    return subprocess.run([str(program), "--check-config", "--config", str(path), *options],
                           capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -129,8 +129,10 @@ def test_manual_and_example_have_every_key_and_no_other(tmp_path):
         "group:analysts", "group:root")
     path = tmp_path / "shmstored.conf"
     path.write_text(text.replace('socket-group = "shmstore"', 'socket-group = "root"'))
-    result = check(path)
+    result = check(path, program=ACTORD)
     assert result.returncode == 0, f"{result.stderr}{path.read_text()}"
+    result = check(path)
+    assert result.returncode == 2 and "run shmstore-actord in its place" in result.stderr
     assert len(re.findall(r"^\s*[a-z.-]+ = ", path.read_text(), re.M)) >= len(names)
 
 

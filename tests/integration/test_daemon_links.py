@@ -10,12 +10,12 @@ import struct
 import subprocess
 
 import pytest
-from actorscene import log
-from daemon import SHMSTORED, Daemon, free_port, wait_for
+from actorscene import log, program  # noqa: F401
+from daemon import ACTORD, Daemon, free_port, wait_for
 from fixture import Place
 from peerscene import KEYS, Host, connected, make_hosts, outlasting  # noqa: F401
 
-pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
+pytestmark = pytest.mark.skipif(not ACTORD.exists(), reason=f"{ACTORD}: not built")
 
 
 def test_a_peer_that_is_stopped_is_down_after_its_timeout(make_hosts):
@@ -211,7 +211,7 @@ def test_a_secret_that_is_none_is_refused(place, tmp_path, wrong):
     config = tcp("a", f"127.0.0.1:{free_port()}", "", secret)
     if wrong == "none":
         config = config.replace(f'secret-file = "{secret}"', "")
-    daemon = Daemon(config=config + partition(place), start=False)
+    daemon = Daemon(config=config + partition(place), program=ACTORD, start=False)
     try:
         with pytest.raises(AssertionError, match="shmstored ended with"):
             daemon.start()

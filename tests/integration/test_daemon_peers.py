@@ -9,13 +9,13 @@ import sys
 import pytest
 import test_profiles as profiles
 from actorscene import again, log, saved
-from daemon import SHMSTORED, wait_for
+from daemon import ACTORD, wait_for
 from fixture import NOBODY
 from peerscene import (as_client_of, connected, died, make_hosts, outlasting,  # noqa: F401
                        settled)
 from test_daemon_pressure import gate, text
 
-pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
+pytestmark = pytest.mark.skipif(not ACTORD.exists(), reason=f"{ACTORD}: not built")
 
 shmstore = pytest.importorskip("shmstore")
 

@@ -5,10 +5,10 @@ import re
 import subprocess
 
 import pytest
-from actorscene import Process, again, log, saved
-from daemon import ADMIN, SHMSTORED, wait_for
+from actorscene import Process, again, log, program, saved  # noqa: F401
+from daemon import ACTORD, ADMIN, wait_for
 
-pytestmark = pytest.mark.skipif(not SHMSTORED.exists(), reason=f"{SHMSTORED}: not built")
+pytestmark = pytest.mark.skipif(not ACTORD.exists(), reason=f"{ACTORD}: not built")
 
 shmstore = pytest.importorskip("shmstore")
 

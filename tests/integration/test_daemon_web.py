@@ -13,7 +13,7 @@ import test_profiles as profiles
 import webscene
 from actorscene import Process, log
 from arbwire import Client
-from daemon import wait_for
+from daemon import ACTORD, wait_for
 from fixture import BUILD
 from gatehost import WAIT, send
 from test_daemon_preempt import KILL, Worker, fill, preemption
@@ -397,7 +397,7 @@ def test_actors_and_what_tasks_use(shared_browser, plain_cluster, tmp_path, monk
     monkeypatch.setenv("SHMSTORE_SOCKET", "")
     more = (f'profile {{ private = conservative\n directory = "{tmp_path}" }}\npeers {{ name = '
             f'here\n listen = "{tmp_path}/peers" }}\n')
-    daemon = webscene.start(plain_cluster.place.path, more=more)
+    daemon = webscene.start(plain_cluster.place.path, more=more, program=ACTORD)
     process = Process(daemon, plain_cluster.place.path, "first", log("tally", 8192))
     try:
         page = Page(shared_browser, daemon)

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from daemon import SHMSTORED, wait_for
+from daemon import ACTORD, SHMSTORED, wait_for
 from fixture import BUILD, NOBODY, ROOT, SOURCE, Cluster, Place
 
 DEPLOY = SOURCE / "deploy"
@@ -65,6 +65,20 @@ def test_systemd_accepts_the_units(units):
     ours = [line for line in result.stderr.splitlines() if any(n in line for n in names) or
             str(units) in line]
     assert result.returncode == 0 and not ours, result.stderr
+
+
+@needs("systemd-analyze")
+def test_the_drop_in_has_the_unit_run_shmstore_actord_and_nothing_else(units):
+    text = (BUILD / "deploy" / "systemd" / "shmstore-actord.conf").read_text()
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    assert lines[:2] == ["[Service]", "ExecStart="] and len(lines) == 3
+    assert re.fullmatch(r"ExecStart=/\S*sbin/shmstore-actord", lines[2])
+    place = units / "shmstored.service.d"
+    place.mkdir()
+    (place / "actord.conf").write_text("\n".join([*lines[:2], f"ExecStart={ACTORD}"]) + "\n")
+    result = run("systemd-analyze", "verify", "--man=no", units / "shmstored.service",
+                 env={**os.environ, "SYSTEMD_UNIT_PATH": f"{units}:"})
+    assert result.returncode == 0 and str(place) not in result.stderr, result.stderr
 
 
 @needs("systemd-analyze")

@@ -17,9 +17,9 @@ def config(path, http="", partition=""):
             f'survey-interval = 1s\n {partition} }}\n')
 
 
-def start(path, http="", partition="", more=""):
+def start(path, http="", partition="", more="", **options):
     """A daemon whose surveys come each second. Ready when it is."""
-    daemon = Daemon(start=False)
+    daemon = Daemon(start=False, **options)
     daemon.write_config((config(path, http, partition) + more).replace("%PORT%", str(daemon.port)))
     try:
         daemon.start()

@@ -47,8 +47,8 @@ def as_alice(what, program, said):
           f"{done.returncode}\n{done.stdout}{done.stderr}\n{checks.journal()}")
 
 
-def install():
-    debs = [f"{CLONE}/build/debs-{checks.release}/{name}_*.deb" for name in PACKAGES]
+def install(*names):
+    debs = [f"{CLONE}/build/debs-{checks.release}/{name}_*.deb" for name in names or PACKAGES]
     works("dpkg -i", "bash", "-c", f"dpkg -i {' '.join(debs)}")
 
 
@@ -80,12 +80,27 @@ def upgraded():
     user.end()
 
 
+def program():
+    return os.path.basename(os.readlink(f"/proc/{checks.daemon_pid()}/exe"))
+
+
+def with_actors():
+    """The unit has the other program as long as its package is installed."""
+    check("shmstored.service runs shmstored", program() == "shmstored")
+    install("shmstore-actord")
+    check("with the package shmstore-actord it runs that", program() == "shmstore-actord")
+    check("which answers about actors", checks.admin("actors")["actors"]["total"] == 0)
+    works("dpkg --purge shmstore-actord", "dpkg", "--purge", "shmstore-actord")
+    check("and without it shmstored again", program() == "shmstored")
+
+
 def first():
     checks.begun()
     before = state()
     install()
     used()
     upgraded()
+    with_actors()
     works("dpkg --remove", "dpkg", "--remove", *PACKAGES)
     check("nothing of it runs or is mounted", checks.daemon_pid() == 0 and
           not os.path.ismount(checks.PARTITION))

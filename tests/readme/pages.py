@@ -23,6 +23,7 @@ STAGES_OUTPUT = "".join(f"{name} without a stage: toobig\n{name} in its stage: d
 RESERVED_OUTPUT = "without: ENOSPC\nreserved: both end\n"
 PRESSURE_OUTPUT = "without: above kill\nadmitted: within the host\n"
 PROFILES_OUTPUT = "unknown: above kill\nlearned: within the host\n"
+ACTORD = "shmstore-actord"  # in place of shmstored, where a page speaks of actors
 ACTORS_OUTPUT = "without: ActorLost\nmoved: [1, 2, 3]\n"
 COPIES_OUTPUT = "without: 3 x 32 MiB\nwith shmstore: 1 x 32 MiB\n"
 LINKS_OUTPUT = "ReduceReplicas: computed again\nHostReduceReplicas: the same array\n"

@@ -7,26 +7,32 @@
 #include <unistd.h>
 
 #include "account.h"
-#include "actors.h"
+#include "actord.h"
 #include "dispatch.h"
+#include "door.h"
 #include "events.h"
 #include "loop.h"
-#include "peers.h"
 #include "profiletasks.h"
 #include "rules.h"
 #include "scanner.h"
 #include "scratch.h"
 #include "start.h"
 
-void fakehost_begin(struct host *h, struct config *config, uint64_t epoch)
+static void begin_empty(struct host *h, struct config *config, uint64_t epoch)
 {
-	*h = (struct host){
-		.config = config, .epoch = epoch, .dispatch = dispatch, .parts = start_parts};
+	*h = (struct host){.config = config,
+			   .epoch = epoch,
+			   .dispatch = dispatch,
+			   .parts = start_parts,
+			   .actord = &actord_whole};
 	ENSURE(loop_new(16, &h->loop) == 0);
 	ENSURE(events_new(&h->events) == 0);
-	ENSURE(peers_new(h, &h->peers) == 0);
-	h->actors = actors_new(h);
-	ENSURE(h->actors);
+}
+
+void fakehost_begin(struct host *h, struct config *config, uint64_t epoch)
+{
+	begin_empty(h, config, epoch);
+	ENSURE(h->actord->open(h) == 0);
 }
 
 void fakehost_begin_whole(struct host *h, struct config *config, const char *store)
@@ -34,21 +40,21 @@ void fakehost_begin_whole(struct host *h, struct config *config, const char *sto
 	ENSURE(scratch_store(store));
 	config->partitions[0].path = strdup(scratch_partition_path());
 	config->stage.rules = stage_defaults;
-	fakehost_begin(h, config, 1);
+	begin_empty(h, config, 1);
 	ENSURE(rules_new(&config->rules) == 0);
 	ENSURE(scanner_new(h->loop, &h->scanner) == 0);
 	ENSURE(account_open(h, &config->partitions[0], &h->accounts) == 0);
 	ENSURE(profiles_new(h, &h->profiles) == 0);
 	h->profiletasks = profiletasks_new(h, h->profiles);
 	ENSURE(h->profiles && h->profiletasks);
+	ENSURE(h->actord->open(h) == 0);
 }
 
 void fakehost_end(struct host *h)
 {
 	h->draining = true;
 	conn_drop_all(h, "the test ends");
-	h->peers = peers_free(h->peers);
-	h->actors = actors_free(h->actors);
+	h->actord->close(h);
 	h->loop = loop_free(h->loop);
 	ENSURE(!h->n_conns && !h->conns);
 	h->events = events_free(h->events);

@@ -2,7 +2,7 @@
 /*
  * fakehost.h: the daemon within a test's process, without its main(): the real loop and
  * connections, turned by hand, and clients at the other ends of socket pairs. Programs that use it
- * link shmstored_core. Aborts where it cannot do its work, as scratch.h does.
+ * link shmstored_whole. Aborts where it cannot do its work, as scratch.h does.
  */
 #ifndef SHMSTORE_TEST_FAKEHOST_H
 #define SHMSTORE_TEST_FAKEHOST_H

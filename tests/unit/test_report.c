@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "account.h"
+#include "actord.h"
 #include "config.h"
 #include "events.h"
 #include "history.h"
@@ -153,6 +154,7 @@ static struct host host = {.started_ns = 1600000000000000000,
 			   .epoch = 42,
 			   .config = &config,
 			   .accounts = &account,
+			   .actord = &actord_none,
 			   .n_conns = 3};
 
 static void set_up(void)

@@ -7,8 +7,10 @@
 
 #include "actors.def"
 #include "config.h"
+#include "door.h"
 #include "host.h"
 #include "jsonmake.h"
+#include "metricswrite.h"
 #include "peers.h"
 #include "report_parts.h"
 
@@ -70,7 +72,7 @@ static void add_line(const struct actors_line *l, void *arg)
 			  SAME(version), SAME(bytes));
 }
 
-void report_actors(const struct report_view *v, struct host *h, struct json_object *o)
+void actord_report(const struct report_view *v, struct host *h, struct json_object *o)
 {
 	struct list all = {.v = v};
 	struct actors_books b;
@@ -88,4 +90,12 @@ void report_actors(const struct report_view *v, struct host *h, struct json_obje
 	all.list = jsonmake_child(o, "actors", jsonmake_new_list());
 	actors_each(h->actors, add_line, &all);
 	jsonmake_u64(o, "left_out", all.n_left_out);
+}
+
+void actord_metrics(struct metric_out *o, const struct host *h)
+{
+	struct actors_books b;
+
+	actors_books(h->actors, &b);
+	metric_one(o, of_actors, &b);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profilepeers.c: see profiles.h. A user's view is a profile made of the own one and of those
+ * profilepeers.c: see profilepeers.h. A user's view is a profile made of the own one and of those
  * of all other daemons. It is made anew when one of these comes, and fed with the own one
  * meanwhile.
  *
  * What a daemon knew is known still when its link is down. Nothing of it is written to a file: a
  * daemon that starts has its own profile, and gets the others'.
  */
+#include "profilepeers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -77,7 +78,7 @@ static void look_again(struct profilepeers *pp, uint32_t uid)
 	}
 }
 
-void profilepeers_changed(struct profilepeers *pp, uint32_t uid, int anew)
+void profilepeers_changed(struct profilepeers *pp, uint32_t uid, bool anew)
 {
 	struct unsent *u = pp ? pp->unsent : NULL;
 
@@ -247,18 +248,18 @@ static void on_arrived(struct peers_service *s, struct peer *p, const struct pee
 
 /* ---- its life -------------------------------------------------------------------------------- */
 
-int profilepeers_new(struct host *h, struct profiles *p, struct profilepeers **ret)
+int profilepeers_new(struct host *h, struct profilepeers **ret)
 {
 	struct profilepeers *pp;
 
 	*ret = NULL;
-	if (!h->peers)
+	if (!h->peers || !h->profiles)
 		return 0;
 	pp = calloc(1, sizeof(*pp));
 	if (!pp)
 		return -ENOMEM;
 	pp->host = h;
-	pp->profiles = p;
+	pp->profiles = h->profiles;
 	pp->timer.fn = on_timer;
 	pp->service = (struct peers_service){.first = PEERS_PROFILES,
 					     .last = PEERS_PROFILES,

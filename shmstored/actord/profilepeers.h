@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * profilepeers.h: profiles of other daemons (docs/actors.md). Each daemon sends what it has
+ * measured itself, and nothing that others sent it. A daemon's new profile replaces its former one:
+ * so nothing counts twice, however often it is sent.
+ */
+#ifndef PROFILEPEERS_H
+#define PROFILEPEERS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct host;
+struct profilepeers;
+
+/* *ret NULL: there are no other daemons, or no profiles. 0, -ENOMEM. */
+int profilepeers_new(struct host *h, struct profilepeers **ret);
+/* Returns NULL. pp may be NULL, here and below. */
+struct profilepeers *profilepeers_free(struct profilepeers *pp);
+/* The user's own profile has changed: by a task that ended, or (anew) as a whole. */
+void profilepeers_changed(struct profilepeers *pp, uint32_t uid, bool anew);
+
+#endif

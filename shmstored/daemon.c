@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * daemon.c: the host daemon, as both of its programs are. This file reads the command line and the
+ * configuration, starts the host, and turns signals into what the loop does: SIGHUP reads the
+ * configuration again, SIGTERM and SIGINT end in good order, a second one at once.
+ *
+ * It does not go into the background: a service manager, or a shell's "&", keeps it.
+ * Exit status: 0 ended in good order, 1 failed, 2 wrong usage or configuration.
+ */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <shmstore/shmstore.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "actord.h"
+#include "config.h"
+#include "events.h"
+#include "host.h"
+#include "jsonmake.h"
+#include "log.h"
+#include "loop.h"
+#include "notify.h"
+#include "start.h"
+
+#define EXIT_USAGE     2
+#define PARTITIONS_MAX 64u
+
+struct arguments {
+	const char *config; /* NULL = the default file */
+	const char *socket; /* NULL = the configuration's */
+	const char *partitions[PARTITIONS_MAX];
+	size_t n_partitions;
+	const char *host_total; /* NULL = the configuration's */
+	bool check;
+};
+
+struct daemon {
+	const struct actord *actord;
+	struct arguments args;
+	struct host host;
+	struct notify *notify;
+	int signal_fd;
+	struct loop_op signal_op;
+};
+
+enum {
+	KEY_CHECK = 256,
+	KEY_HOST_TOTAL,
+};
+
+static const struct argp_option options[] = {
+	{"config", 'c', "FILE", 0, "read FILE and FILE.d/*.conf instead of " CONFIG_FILE, 0},
+	{"socket", 's', "PATH", 0, "listen on PATH", 0},
+	{"partition", 'p', "PATH", 0,
+	 "watch PATH (may be repeated); the configuration's partitions are left out", 0},
+	{"check-config", KEY_CHECK, NULL, 0,
+	 "read the configuration, say what is wrong with it, and exit", 0},
+	{"host-total", KEY_HOST_TOTAL, "SIZE", 0,
+	 "take the host for one of SIZE bytes, of which registered processes and partitions use "
+	 "what they have (pressure.host-total)",
+	 0},
+	{NULL, 0, NULL, 0, NULL, 0},
+};
+
+/* NOLINTNEXTLINE(readability-non-const-parameter): argp's type */
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct arguments *a = &((struct daemon *)state->input)->args;
+
+	switch (key) {
+	case 'c':
+		a->config = arg;
+		return 0;
+	case 's':
+		a->socket = arg;
+		return 0;
+	case 'p':
+		if (a->n_partitions == PARTITIONS_MAX)
+			argp_error(state, "more than %u partitions", PARTITIONS_MAX);
+		a->partitions[a->n_partitions++] = arg;
+		return 0;
+	case KEY_CHECK:
+		a->check = true;
+		return 0;
+	case KEY_HOST_TOTAL:
+		a->host_total = arg;
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "%s: no arguments are expected", arg);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void print_version(FILE *stream, struct argp_state *state)
+{
+	fprintf(stream, "%s %s\n", state->name, shmstore_version());
+}
+
+static const struct argp argp = {
+	options, parse,
+	"",      "The host daemon of shmstore: watches, accounts, grants quota, and tells.",
+	NULL,    NULL,
+	NULL};
+
+/* The configuration as the command line changes it. 0, or -errno, said on standard error. */
+static int read_config(const struct daemon *d, struct config **ret)
+{
+	const struct arguments *a = &d->args;
+	char *error = NULL;
+	struct config *c = NULL;
+	int r = config_read(a->config, &c, &error);
+
+	if (r == 0 && a->n_partitions)
+		r = config_set_partitions(c, a->partitions, a->n_partitions);
+	if (r == 0 && a->socket) {
+		free(c->socket);
+		c->socket = strdup(a->socket);
+		r = c->socket ? 0 : -ENOMEM;
+	}
+	if (r == 0)
+		r = config_default_socket(c);
+	if (r == 0 && a->host_total &&
+	    (config_parse_size(a->host_total, 0, &c->pressure.host_total) < 0 ||
+	     !c->pressure.host_total)) {
+		r = -EINVAL;
+		error = strdup("--host-total takes a size, as 128MiB");
+	}
+	if (r == 0 && !d->actord->has_peers && (c->peers.listen || c->peers.connect)) {
+		r = -EINVAL;
+		error = strdup("section peers names other daemons, which shmstored does not know: "
+			       "run shmstore-actord in its place");
+	}
+	if (r < 0) {
+		log_say(LOG_ERR, LOG_FIELDS(.error = error ? 0 : r), "%s",
+			error ? error : "the configuration cannot be read");
+		free(error);
+		config_free(c);
+		return r;
+	}
+	*ret = c;
+	return 0;
+}
+
+static void reload(struct daemon *d)
+{
+	struct json_object *fields = jsonmake_new();
+	struct config *c;
+	int r;
+
+	notify_reloading();
+	r = read_config(d, &c);
+	if (r == 0) {
+		r = host_reload(&d->host, c);
+		if (r < 0 && d->host.config != c)
+			config_free(c);
+	}
+	if (r == 0)
+		log_say(LOG_INFO, LOG_FIELDS(.error = 0), "the configuration was read again");
+	else
+		log_say(LOG_ERR, LOG_FIELDS(.error = r), "the configuration stays as it was");
+	jsonmake_text(fields, "outcome", r == 0 ? "reloaded" : "refused");
+	events_emit(d->host.events, EVENT_CONFIG, "", fields);
+	notify_ready(d->host.config->n_partitions);
+}
+
+static void on_signal(struct loop_op *op, int result, UNUSED unsigned flags)
+{
+	struct daemon *d = CONTAINER_OF(op, daemon, signal_op);
+	struct signalfd_siginfo info;
+
+	if (result < 0)
+		return;
+	while (read(d->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (info.ssi_signo == SIGHUP) {
+			reload(d);
+		} else {
+			d->host.draining = true;
+			loop_stop(d->host.loop);
+			return;
+		}
+	}
+}
+
+static int watch_signals(struct daemon *d, const sigset_t *set)
+{
+	d->signal_fd = signalfd(-1, set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (d->signal_fd < 0)
+		return -errno;
+	d->signal_op.fn = on_signal;
+	return loop_poll(d->host.loop, &d->signal_op, d->signal_fd, POLLIN, false);
+}
+
+/* As many descriptors as the kernel lets us have: clients, pidfds, pages. */
+static void raise_limits(void)
+{
+	struct rlimit r;
+
+	if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+		r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
+		setrlimit(RLIMIT_NOFILE, &r);
+	}
+}
+
+static int run(struct daemon *d, struct config *c, const sigset_t *set)
+{
+	int r = host_start(&d->host, c, d->actord);
+
+	if (r == 0)
+		r = notify_new(d->host.loop, &d->notify);
+	if (r == 0) {
+		r = watch_signals(d, set);
+		if (r < 0)
+			log_say(LOG_ERR, LOG_FIELDS(.error = r),
+				"signals cannot be watched, so that nobody could end "
+				"the daemon in good order: it ends now");
+	}
+	if (r == 0) {
+		notify_ready(d->host.config->n_partitions);
+		r = loop_run(d->host.loop);
+		if (r == 0)
+			r = d->host.failed;
+		if (r < 0)
+			log_say(LOG_CRIT, LOG_FIELDS(.error = r), "the loop failed");
+	}
+	notify_stopping(r == 0);
+	/* From here on a second signal ends us at once. */
+	signal(SIGHUP, SIG_IGN);
+	sigprocmask(SIG_UNBLOCK, set, NULL);
+	host_stop(&d->host);
+	notify_free(d->notify);
+	if (d->signal_fd >= 0)
+		close(d->signal_fd);
+	return r == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int daemon_main(int argc, char **argv, const struct actord *actord)
+{
+	struct daemon d = {.actord = actord, .signal_fd = -1};
+	struct config *c;
+	sigset_t set;
+
+	argp_program_version_hook = print_version;
+	argp_err_exit_status = EXIT_USAGE;
+	argp_parse(&argp, argc, argv, 0, NULL, &d);
+	log_init(LOG_INFO);
+	if (read_config(&d, &c) < 0)
+		return EXIT_USAGE;
+	if (d.args.check) {
+		if (d.args.config || access(CONFIG_FILE, F_OK) == 0)
+			printf("%s: ok\n", d.args.config ? d.args.config : CONFIG_FILE);
+		else
+			printf("%s: ok: it is not there, and the defaults hold\n", CONFIG_FILE);
+		config_free(c);
+		return fclose(stdout) == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+	}
+	log_set_level(c->log_level);
+	/* Before any thread is there: they inherit the mask. */
+	sigemptyset(&set);
+	sigaddset(&set, SIGHUP);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	signal(SIGPIPE, SIG_IGN);
+	/* ulimit -f: the write fails, and what was to be written is not */
+	signal(SIGXFSZ, SIG_IGN);
+	raise_limits();
+	return run(&d, c, &set);
+}
