@@ -11,30 +11,38 @@
 #include "simtrace.h"
 #include "simworld.h"
 
-void simclient_come(struct simclient *c)
+/* A new connection waits in the daemon's backlog. */
+static void connect_to(struct simclient *c)
 {
 	const struct wire_hello hello = {WIRE_VERSION, WIRE_VERSION, 0};
-	struct simworld *w = c->world;
-	unsigned number = c->number;
 	int fds[2], size = 20000;
 
 	SIM_ENSURE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0);
 	/* Small, so that who reads nothing soon has a full socket; a packet of DATA fits. */
 	SIM_ENSURE(setsockopt(fds[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) == 0);
+	c->fd = fds[0];
+	c->their_fd = fds[1];
+	c->reads = true;
+	c->hostile = simworld_chance(c->world, 3); /* says no HELLO */
+	if (!c->hostile)
+		simclient_ask(c, WIRE_HELLO, &hello, NULL, 1000, NULL);
+}
+
+void simclient_come(struct simclient *c)
+{
+	struct simworld *w = c->world;
+	unsigned number = c->number;
+
 	*c = (struct simclient){.world = w,
 				.number = number,
 				.state = SIMCLIENT_LIVES,
 				.user = number ? (unsigned)simworld_below(w, SIMWORLD_USERS) : 0,
-				.fd = fds[0],
-				.their_fd = fds[1],
-				.reads = true,
+				.their_fd = -1,
 				.store = {.lock_fd = -1},
 				.n_steps = 2 + (unsigned)simworld_below(w, 40)};
 	c->pid = simproc_new(w->users[c->user]);
 	simtrace_say("c%u comes, of user %u", number, c->user);
-	c->hostile = simworld_chance(w, 3); /* says no HELLO */
-	if (!c->hostile)
-		simclient_ask(c, WIRE_HELLO, &hello, NULL, 1000, NULL);
+	connect_to(c);
 }
 
 static void disconnect(struct simclient *c)
@@ -43,6 +51,22 @@ static void disconnect(struct simclient *c)
 		close(c->fd);
 	c->fd = -1;
 	memset(c->requests, 0, sizeof(c->requests));
+}
+
+void simclient_reconnect(struct simclient *c)
+{
+	if (c->their_fd >= 0)
+		return;
+	simtrace_say("c%u connects anew, with %u requests open", c->number, simclient_n_waits(c));
+	disconnect(c);
+	c->state = SIMCLIENT_LIVES;
+	c->registered = c->said_bye = c->watches = c->slow = false;
+	c->event = 0;
+	c->arb_task = c->reservations = c->profile = 0;
+	c->arb_waits = c->arb_rolls = false;
+	memset(c->tasks, 0, sizeof(c->tasks));
+	c->reads_since_ns = 0;
+	connect_to(c);
 }
 
 void simclient_leave(struct simclient *c)

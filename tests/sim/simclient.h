@@ -60,6 +60,8 @@ struct simclient {
 
 /* A new process connects, and says HELLO but for now and then. */
 void simclient_come(struct simclient *c);
+/* The process ends its connection, and makes another one; its store stays open. */
+void simclient_reconnect(struct simclient *c);
 /* The process ends: with its store closed in good order, or as by a SIGKILL. */
 void simclient_leave(struct simclient *c);
 void simclient_die(struct simclient *c);

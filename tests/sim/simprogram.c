@@ -74,6 +74,10 @@ static void grant(struct simclient *c)
 	bool waits = body.flags & WIRE_GRANT_WAIT;
 	struct simrequest *q;
 
+	if (!c->registered && simworld_chance(w, 90)) {
+		(c->store.page ? register_store : open_store)(c);
+		return;
+	}
 	if (!simclient_ask(c, WIRE_GRANT, &body, NULL, waits ? body.timeout_ms + LOOK_MS : LOOK_MS,
 			   &q))
 		return;
@@ -181,6 +185,12 @@ static bool is_setting(const struct simclient *c)
 	return false;
 }
 
+static void reconnect(struct simclient *c)
+{
+	if (!is_setting(c))
+		simclient_reconnect(c);
+}
+
 /* The administrator sets a limit: of the partition, or of a user. */
 static void set(struct simclient *c)
 {
@@ -252,25 +262,11 @@ static const struct step {
 	unsigned weight;
 	void (*fn)(struct simclient *c);
 } steps[] = {
-	{10, open_store},
-	{10, register_store},
-	{24, grant},
-	{6, cancel},
-	{26, put},
-	{10, take_away},
-	{1, bye},
-	{4, query},
-	{3, ping},
-	{2, watch},
-	{4, set},
-	{1, garbage},
-	{2, fall_silent},
-	{1, flood},
-	{24, simtasks_arbiter},
-	{10, simtasks_gate},
-	{8, simtasks_done},
-	{4, simtasks_grow},
-	{4, simtasks_stage},
+	{10, open_store},    {10, register_store}, {24, grant},        {6, cancel},
+	{26, put},           {10, take_away},      {1, bye},           {4, query},
+	{3, ping},           {2, watch},           {4, set},           {1, garbage},
+	{2, fall_silent},    {1, flood},           {2, reconnect},     {24, simtasks_arbiter},
+	{10, simtasks_gate}, {8, simtasks_done},   {4, simtasks_grow}, {4, simtasks_stage},
 };
 
 void simprogram_step(struct simclient *c)
@@ -280,6 +276,8 @@ void simprogram_step(struct simclient *c)
 
 	if (c->n_steps > 1 || !is_setting(c))
 		c->n_steps--;
+	if (c->n_steps && c->state == SIMCLIENT_DROPPED && simworld_chance(w, 50))
+		simclient_reconnect(c);
 	if (!c->n_steps || c->state != SIMCLIENT_LIVES) {
 		if (simworld_chance(w, 50))
 			simclient_die(c);

@@ -26,7 +26,8 @@
 
 #define STEPS_MAX    2000000u
 #define FDS_MAX      256
-#define HEARD_SELDOM 6u /* of so many turns once */
+#define JUMPS_SELDOM 500u /* of so many waits once */
+#define HEARD_SELDOM 6u   /* of so many turns once */
 
 static struct simworld world;
 
@@ -104,14 +105,14 @@ static void configure_partition(struct simworld *w, FILE *f)
 {
 	static const char *const queues[] = {"limits", "limits", "host", "first"};
 
-	w->whole.hard = (512 + simworld_below(w, 768)) * SIMSTORE_UNIT;
+	w->whole.hard = (400 + simworld_below(w, 600)) * SIMSTORE_UNIT;
 	fprintf(f,
 		"partition \"%s\" { create = yes shared = yes limit = %llu queue = %s\n"
 		"  survey-interval = %us\n",
 		w->partition, (unsigned long long)w->whole.hard, queues[simworld_below(w, 4)],
 		2 + (unsigned)simworld_below(w, 20));
 	for (unsigned i = 0; i < SIMWORLD_USERS; i++) {
-		w->of_user[i].hard = (128 + simworld_below(w, 512)) * SIMSTORE_UNIT;
+		w->of_user[i].hard = (96 + simworld_below(w, 400)) * SIMSTORE_UNIT;
 		fprintf(f, "  user \"%u\" { limit = %llu }\n", w->users[i],
 			(unsigned long long)w->of_user[i].hard);
 	}
@@ -198,7 +199,7 @@ static void wait_for(struct simworld *w, uint64_t limit_ns)
 	}
 	if (next > now)
 		simclock_pass(next - now);
-	if (!w->ending && simworld_below(w, 4000) == 0)
+	if (!w->ending && simworld_below(w, JUMPS_SELDOM) == 0)
 		jump(w);
 }
 
