@@ -24,7 +24,6 @@ static struct {
 	int (*accept)(void *arg);
 	void *arg;
 	int waiting; /* what accept() gave and nobody has taken yet; -EAGAIN: nothing */
-	unsigned refuse;
 } sim;
 
 /* Of an operation: where it is queued, its result; of a timer: when it comes; of a poll: the
@@ -51,11 +50,6 @@ static int start(struct loop *l, struct loop_op *op)
 	struct loop_priv *p = loop_priv(op);
 
 	(void)l;
-	if (sim.refuse && below(1000) < sim.refuse) {
-		simtrace_now()->n_faults++;
-		simtrace_say("loop: an operation of kind %d is refused", (int)p->kind);
-		return -ENOMEM;
-	}
 	p->queued = false;
 	*value_of(op) = 0;
 	if (p->kind == LOOP_TIMER)
@@ -307,7 +301,6 @@ void simloop_begin(struct twister *random, int (*accept)(void *arg), void *arg)
 	sim.accept = accept;
 	sim.arg = arg;
 	sim.waiting = -EAGAIN;
-	sim.refuse = 0;
 }
 
 bool simloop_turn(struct loop *l)
@@ -340,9 +333,4 @@ struct simloop_counts simloop_counts(const struct loop *l)
 		n.n_sends += kind == LOOP_SEND;
 	}
 	return n;
-}
-
-void simloop_refuse(unsigned permille)
-{
-	sim.refuse = permille;
 }

@@ -24,7 +24,5 @@ struct simloop_counts {
 	unsigned n_accepts, n_polls, n_timers, n_receives, n_sends;
 };
 struct simloop_counts simloop_counts(const struct loop *l);
-/* So many of 1000 starts of an operation are refused with -ENOMEM, from now on. */
-void simloop_refuse(unsigned permille);
 
 #endif

@@ -26,7 +26,7 @@ void simproc_end(pid_t pid);
 void simproc_grow(pid_t pid, uint64_t bytes);
 /* The process at the other end of the daemon's socket fd. */
 void simproc_connects(int fd, pid_t pid);
-/* So many of 1000 calls fail from now on: open() with EMFILE; recvmsg() with EINTR. */
+/* So many of 1000 recvmsg() fail from now on, with EINTR. */
 void simproc_refuse(unsigned permille);
 
 #endif

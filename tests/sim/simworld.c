@@ -38,8 +38,10 @@ static int accept_one(void *arg)
 {
 	struct simworld *w = arg;
 
-	if (w->fault_permille && simworld_below(w, 1000) < w->fault_permille)
+	if (w->fault_permille && simworld_below(w, 1000) < w->fault_permille) {
+		simtrace_now()->n_faults++;
 		return -EMFILE;
+	}
 	for (unsigned i = 0; i < SIMWORLD_CLIENTS; i++) {
 		struct simclient *c = &w->clients[i];
 		int fd = c->their_fd;
@@ -152,7 +154,11 @@ static void clients_hear(struct simworld *w)
 /* Clients hear what it has said now and then, and all of it whenever nothing is ready. */
 static bool daemon_turns(struct simworld *w)
 {
-	bool any = simloop_turn(w->host.loop);
+	bool any;
+
+	simproc_refuse(w->fault_permille); /* the daemon's calls, not those of clients */
+	any = simloop_turn(w->host.loop);
+	simproc_refuse(0);
 
 	if (any && simworld_below(w, HEARD_SELDOM))
 		return true;
@@ -319,10 +325,12 @@ void simworld_run(uint32_t seed, const char *base)
 	w->n_timers = n.n_timers;
 	w->used = simcheck_used(w);
 	w->ending = false;
+	w->fault_permille = simworld_chance(w, 15) ? 1 + (unsigned)simworld_below(w, 20) : 0;
 	w->end_ns =
 		simclock_now() + (simworld_chance(w, 90) ? SECOND + simworld_below(w, 4 * SECOND)
 							 : simworld_below(w, 20 * SECOND));
 	run_until(w, time_is_over);
+	w->fault_permille = 0;
 	everybody_goes(w);
 	w->end_ns = simclock_now() + 6 * SECOND;
 	run_until(w, all_is_over);
