@@ -163,7 +163,6 @@ struct listener {
 	struct crowd *crowd;
 	struct loop_op accept_op, pause_op, tick_op;
 	uint64_t ticked_ns;
-	bool late; /* the last tick */
 };
 
 static void accept_again(struct listener *l, uint64_t when_ns);
@@ -308,10 +307,8 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 		return;
 	/* After we stood still (SIGSTOP, a paused machine) nobody is late before what came
 	 * meanwhile was handled. */
-	l->late = !l->late && now - l->ticked_ns > 2 * TICK_NS;
+	conn_tick(l->host, now - l->ticked_ns > 4 * TICK_NS);
 	l->ticked_ns = now;
-	if (!l->late)
-		conn_tick(l->host);
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
