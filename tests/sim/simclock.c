@@ -10,6 +10,7 @@ static uint64_t mono_ns, asleep_ns;
 static int64_t set_ns;
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *ret);
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left);
 
 void simclock_begin(void)
 {
@@ -48,5 +49,12 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ret)
 		ns = DAY_NS + (uint64_t)((int64_t)(ns + asleep_ns) + set_ns);
 	ret->tv_sec = (time_t)(ns / 1000000000u);
 	ret->tv_nsec = (long)(ns % 1000000000u);
+	return 0;
+}
+
+int __wrap_nanosleep(const struct timespec *time, struct timespec *left)
+{
+	(void)left;
+	mono_ns += (uint64_t)time->tv_sec * 1000000000u + (uint64_t)time->tv_nsec;
 	return 0;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * simclock.h: the clocks that the daemon and the library read, in virtual time: clock_gettime() of
- * the program comes here (-Wl,--wrap). Time passes only where the simulation lets it pass.
+ * the program comes here (-Wl,--wrap). Time passes only where the simulation lets it pass, and in
+ * nanosleep().
  */
 #ifndef SIM_SIMCLOCK_H
 #define SIM_SIMCLOCK_H
