@@ -12,8 +12,8 @@ gate=(format tidy build layers unit)
 in_pairs=(asan tsan upstream integration crash dask python stress boot readme fuzz deny)
 # On request, and of --long, only. One after the other: a fresh machine has nothing else to do,
 # either, and programs of Dask that wait for each other give up on a busy one.
-long_only=(fresh mutants model coverage wheel packages image recipes site dask_new gcc11 old_libc
-  arm64)
+long_only=(fresh mutants model sim coverage wheel packages image recipes site dask_new gcc11
+  old_libc arm64)
 # may end well without having counted one: where they cannot be made
 no_tests=(format tidy build fresh boot wheel packages image site dask_new gcc11 old_libc arm64)
 
@@ -439,6 +439,12 @@ stage_model() {
     fi
   done
   return $status
+}
+
+# The whole daemon in virtual time: other seeds than those that the unit stage has.
+stage_sim() {
+  build_release || return 1
+  script count_line "$release/tests/sim/shmstore-daemonsim" --jobs "$jobs" --seeds 1001-21000
 }
 
 # Which branches the tests take, room by room. Processes that are killed say nothing of theirs.

@@ -104,7 +104,8 @@ struct wire_broker {
 #define WIRE_INBOX        "inbox"
 #define WIRE_BROKER_LEASE 86400000u /* ms: the longest lease in an inbox */
 
-/* The store goes in good order: nothing is to be reaped. Answered by DONE. */
+/* The store goes in good order: nothing is to be reaped. Its requests that wait get no answer.
+ * Answered by DONE. */
 struct wire_bye {
 	uint64_t reserved;
 };

@@ -430,14 +430,16 @@ void conn_drop_all(struct host *h, const char *why)
 	loop_settle(h->loop);
 }
 
-void conn_tick(struct host *h)
+void conn_tick(struct host *h, bool late)
 {
 	uint64_t now = loop_now(h->loop);
 
 	for (struct conn *c = h->conns, *next; c; c = next) {
 		next = c->next;
-		if (!c->output.documents && !c->paused)
+		if (late || (!c->output.documents && !c->paused))
 			c->progress_ns = now;
+		if (late)
+			continue;
 		if (c->ending && now - c->since_ns > LINGER_NS) {
 			close_now(c);
 			free_if_idle(c);

@@ -104,7 +104,7 @@ struct conn_end *conn_find_end(const struct conn *c,
 /* Made by the listener. Takes fd. NULL: no memory (fd is closed). */
 struct conn *conn_new(struct host *h, int fd, const struct conn_peer *peer);
 /* A few times a second: drops those that said no HELLO in time, or stopped reading a document. */
-void conn_tick(struct host *h);
+void conn_tick(struct host *h, bool late); /* late: the loop stood still: nobody is judged */
 /* At the daemon's end: all connections are dropped without a reap. */
 void conn_drop_all(struct host *h, const char *why);
 

@@ -162,6 +162,7 @@ struct listener {
 	struct socket socket;
 	struct crowd *crowd;
 	struct loop_op accept_op, pause_op, tick_op;
+	uint64_t ticked_ns;
 };
 
 static void accept_again(struct listener *l, uint64_t when_ns);
@@ -300,9 +301,14 @@ static void accept_again(struct listener *l, uint64_t when_ns)
 static void on_tick(struct loop_op *op, int result, unsigned flags)
 {
 	struct listener *l = CONTAINER_OF(op, listener, tick_op);
+	uint64_t now = loop_now(l->host->loop);
 
-	if (flags & LOOP_MORE && result == 0)
-		conn_tick(l->host);
+	if (!(flags & LOOP_MORE) || result < 0)
+		return;
+	/* After we stood still (SIGSTOP, a paused machine) nobody is late before what came
+	 * meanwhile was handled. */
+	conn_tick(l->host, now - l->ticked_ns > 4 * TICK_NS);
+	l->ticked_ns = now;
 }
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -328,6 +334,7 @@ int listener_new(struct host *h, struct listener **ret)
 	l->pause_op.fn = on_pause_end;
 	l->tick_op.fn = on_tick;
 	l->socket = SOCKET_NULL;
+	l->ticked_ns = loop_now(h->loop);
 	r = crowd_new(loop_now(h->loop), &l->crowd);
 	if (r == 0)
 		r = socket_open(&l->socket, h->config->socket, h->config->socket_mode,

@@ -179,13 +179,20 @@ static struct json_object *describe(const struct reap *r)
 	return o;
 }
 
+uint64_t reaper_gave_back(const struct shmstore_gc_report *report)
+{
+	uint64_t pages = report->n_stores * (uint64_t)sysconf(_SC_PAGESIZE);
+
+	return report->freed > pages ? report->freed - pages : 0;
+}
+
 static void tell(struct reap *r)
 {
 	struct host *h = r->account->host;
 
 	if (r->report.freed && r->known)
 		accountquota_freed(r->account, r->books, r->owner.uid, r->owner.label,
-				   r->report.freed);
+				   reaper_gave_back(&r->report));
 	else if (r->report.freed)
 		accountquota_room(r->account);
 	if (r->leased && r->report.n_leases)

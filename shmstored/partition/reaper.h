@@ -9,6 +9,7 @@
 
 struct account;
 struct page_head;
+struct shmstore_gc_report;
 
 /*
  * Something says that the store at path may be dead or gone: the loop looks at it next, and if it
@@ -18,6 +19,8 @@ struct page_head;
 void reaper_look(struct account *a, const char *path);
 /* Is the owner that wrote this head at path dead, and all reaped but the leases that stay? */
 bool reaper_has_reaped(const struct account *a, const char *path, const struct page_head *owner);
+/* What a reap freed of what was charged: without the stores' pages, which never were. */
+uint64_t reaper_gave_back(const struct shmstore_gc_report *report);
 /* Is there one at work, or about to be? */
 bool reaper_busy(const struct account *a);
 /* Bytes that stores had when they ended and are not reaped yet: they come back by themselves, and

@@ -188,7 +188,8 @@ static void tell(const struct reaping *r)
 	struct json_object *fields;
 
 	if (r->report.freed && r->known)
-		accountquota_freed(r->account, r->books, r->uid, r->label, r->report.freed);
+		accountquota_freed(r->account, r->books, r->uid, r->label,
+				   reaper_gave_back(&r->report));
 	else if (r->report.freed)
 		accountquota_room(r->account);
 	if (!r->report.n_stores && !r->report.n_objects && !r->report.n_leases)

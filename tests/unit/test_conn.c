@@ -178,11 +178,11 @@ Test(conn, who_closes_is_gone_without_a_word)
 Test(conn, who_says_nothing_is_dropped_in_time)
 {
 	turn();
-	conn_tick(&h);
+	conn_tick(&h, false);
 	cr_assert_eq(h.counters.n_dropped, 0);
 	config.hello_timeout_ns = 0;
 	turn();
-	conn_tick(&h);
+	conn_tick(&h, false);
 	expect_error("HELLO within");
 }
 
@@ -229,17 +229,17 @@ Test(conn, who_reads_nothing_for_long_is_dropped)
 {
 	hello();
 	ask_without_reading();
-	conn_tick(&h);
+	conn_tick(&h, false);
 	cr_assert_eq(h.counters.n_dropped, 0);
 	config.hello_timeout_ns = 0;
 	turn();
-	conn_tick(&h);
+	conn_tick(&h, false);
 	loop_settle(h.loop);
 	cr_assert_eq(h.counters.n_dropped, 1);
 	/* Its ERROR cannot go out; it does not stay for that. */
 	while (h.n_conns) {
 		turn();
-		conn_tick(&h);
+		conn_tick(&h, false);
 	}
 }
 
