@@ -501,7 +501,7 @@ stage_arm64() {
 stage_mutants() {
   local status=0 rooms
   build_release || return 1
-  for rooms in arbiter pressure segment segfile; do
+  for rooms in arbiter pressure segment segfile daemon; do
     "tests/mutants/$rooms" >"$logs/$stage.mutants" 2>&1 || status=1
     cat "$logs/$stage.mutants"
     add_counts "$(awk '/ caught, .* survive, .* missing$/ { gsub(/,/, ""); print $1, $3 + $5, 0 }' \

@@ -78,8 +78,7 @@ static void grant(struct simclient *c)
 		(c->store.page ? register_store : open_store)(c);
 		return;
 	}
-	if (!simclient_ask(c, WIRE_GRANT, &body, NULL, waits ? body.timeout_ms + LOOK_MS : LOOK_MS,
-			   &q))
+	if (!simclient_ask(c, WIRE_GRANT, &body, NULL, waits ? body.timeout_ms : LOOK_MS, &q))
 		return;
 	q->need = body.need;
 	q->op = waits;
