@@ -132,7 +132,7 @@ static int failed_client(int error, const char *call, const struct shmstore_clie
 }
 
 /*
- * What is so of each subject, a row for each: PART(cancel, usable, failed, kept).
+ * The properties of each subject, a row for each: PART(cancel, usable, failed, kept).
  *
  * cancel: no thread ends within a call, but one that awaits the daemon's next event, holding
  * nothing, may. Calls on a lease take ns: only arbitrate.c, where it asks the daemon, holds

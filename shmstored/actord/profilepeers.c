@@ -4,7 +4,7 @@
  * of all other daemons. It is made anew when one of these comes, and fed with the own one
  * meanwhile.
  *
- * What a daemon knew is known still when its link is down. Nothing of it is written to a file: a
+ * The profiles of a daemon stay when its link is down. None is written to a file: a
  * daemon that starts has its own profile, and gets the others'.
  */
 #include "profilepeers.h"

@@ -336,7 +336,7 @@ static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flag
 	loop_after(a->host->loop, &a->after);
 }
 
-/* What was touched goes on, and what that touches; then the timer is set. */
+/* Actors that were touched go on, and those that they touch; then the timer is set. */
 static void on_after(struct loop_later *later)
 {
 	struct actors *a = CONTAINER_OF(later, actors, after);

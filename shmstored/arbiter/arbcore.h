@@ -405,7 +405,7 @@ static inline struct arb_context *arbcontext_find(const struct arb *a, uint64_t 
 	return c;
 }
 
-/* One that was asked for and has no owner so far is not there. */
+/* NULL also for a reservation that is asked for and has no owner yet. */
 static inline struct arb_reservation *arbreservation_find(const struct arb *a, uint64_t id)
 {
 	struct arb_reservation *r;

@@ -61,7 +61,7 @@ struct host {
 	bool draining; /* SIGTERM was received */
 	int failed;    /* -errno for which a part of it has stopped the loop; 0 = none */
 	struct host_counters counters;
-	/* What the program has of actors and other daemons (actord.h), and its parts: NULL in
+	/* The program's functions for actors and other daemons (actord.h), and their state: NULL in
 	 * shmstored. */
 	const struct actord *actord;
 	struct actors *actors;

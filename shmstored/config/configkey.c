@@ -19,7 +19,7 @@ static const char *const QUEUES[] = {"limits", "host", "first"}; /* as enum conf
 static const char *const CASTS[] = {"round_robin", "all"};       /* as enum ckpt_strategy */
 static const char *const CONFLICTS[] = {"error", "max", "host"}; /* as enum stage_conflict */
 
-/* What the field of each kind of key is, and how its values are written. */
+/* The field of each kind of key, and how its values are written. */
 static const struct {
 	const char *help;
 	enum {
@@ -164,7 +164,7 @@ static int set_text(char **field, const char *text)
 	return 0;
 }
 
-/* What it takes was right when it was checked. */
+/* The text has passed configkey_check(). */
 int configkey_store(const struct configkey *k, const char *text, void *base)
 {
 	void *at = (char *)base + k->offset;

@@ -102,8 +102,8 @@ void loop_cancel(struct loop *l, struct loop_op *op);
 /* Ends op for good: its fn is not called any more, and memory, of which op is a part, is freed as
  * soon as op is not in flight. */
 void loop_release(struct loop *l, struct loop_op *op, void *memory);
-/* The same of all of an object's: gone() is called once none is in flight. What is accepted
- * meanwhile is closed. */
+/* The same of all of an object's: gone() is called once none is in flight. A connection that is
+ * accepted meanwhile is closed. */
 void loop_release_all(struct loop *l, struct loop_op *const *ops, size_t n,
 		      void (*gone)(void *object), void *object);
 

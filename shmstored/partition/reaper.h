@@ -19,7 +19,7 @@ struct shmstore_gc_report;
 void reaper_look(struct account *a, const char *path);
 /* Is the owner that wrote this head at path dead, and all reaped but the leases that stay? */
 bool reaper_has_reaped(const struct account *a, const char *path, const struct page_head *owner);
-/* What a reap freed of what was charged: without the stores' pages, which never were. */
+/* Charged bytes that a reap freed: all but the stores' pages, which are never charged. */
 uint64_t reaper_gave_back(const struct shmstore_gc_report *report);
 /* Is there one at work, or about to be? */
 bool reaper_busy(const struct account *a);

@@ -94,7 +94,7 @@ def hosts(make_cluster, make_daemon):
         cluster.tool().end()  # makes the partition
         daemon = make_daemon(config=f'{text}\npartition "{cluster.place.path}" {{\n{body}\n}}',
                              http=False)
-        # What users and labels have is known from a survey: one that runs beside puts counts some
+        # A survey tells the bytes of users and labels: one that runs beside puts counts some
         # of them twice, until the next.
         with daemon.wire() as wire:
             wire.query("reconcile")

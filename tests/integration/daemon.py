@@ -2,7 +2,7 @@
 """A real shmstored under a test's command, and a client that speaks its protocol byte by byte.
 
 A Daemon has a directory of its own for socket, configuration and log, and a free port for HTTP; it
-is ready when it says so to a notify socket, as to systemd. Whatever it started is ended with it.
+is ready when it says so to a notify socket, as to systemd. Its processes end with it.
 Nothing here touches /run/shmstored.
 """
 import itertools
