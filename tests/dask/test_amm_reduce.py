@@ -62,7 +62,7 @@ def test_under_pressure_the_other_hosts_copy_is_enough(place, other_place):
     config = {f"{PREFIX}.partition": other_place.path}
     arguments = ("--worker-class", "shmstore.dask.Worker", "--no-nanny", "--memory-limit", "1 GiB")
     settings = {**amm("HostReduceReplicas"), f"{PREFIX}.share": "eager",
-                f"{PREFIX}.tier.enabled": False, f"{PREFIX}.recycle": 0}
+                f"{PREFIX}.tier.enabled": False}
     with cluster(place, 3, settings=settings) as client, dask_worker(
             client.scheduler.address, *arguments, config=config):
         client.wait_for_workers(4, timeout=60)

@@ -37,15 +37,6 @@ def test_a_kind_leaves_once_half_of_it_left():
     assert len(habits._kinds) <= 1000
 
 
-def test_a_kind_returns_what_its_last_result_was():
-    habits = Habits()
-    assert habits.of("make-1").arrays, "not known yet"
-    habits.of("make-1").arrays = False
-    assert not habits.of("make-2").arrays and habits.of("other-1").arrays
-    habits.of("make-2").arrays = True
-    assert habits.of("make-3").arrays
-
-
 def test_results_of_a_kind_that_was_asked_for_are_shared_when_made(place, memory_limit):
     with cluster(place, 2, memory_limit=memory_limit) as client:
         a, b = workers(client)

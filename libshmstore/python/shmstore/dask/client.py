@@ -238,7 +238,7 @@ async def _fetch(client: Client, exchange: Exchange, keys: list[Key]) -> dict[Ke
 def _exchange(client: Client) -> Iterator[Exchange | None]:
     """A store for one call, None where there can be none."""
     try:
-        exchange = Exchange(Settings(), "dask-client", recycle=False)
+        exchange = Exchange(Settings(), "dask-client")
     except (OSError, ValueError) as e:
         _guard.fallbacks.note("no-store", e, then="sent as on stock")
         yield None

@@ -95,10 +95,7 @@ class Settings:
         self.share = _share()  # auto, lazy or eager
         # bytes of a partition; None: by the memory limits of its workers
         self.most = None if _get("max") is None else _bytes("max")
-        # None: where the partition has huge pages
-        self.born = None if _get("born") == "auto" else _switch("born")
         self.lease = _positive("lease", _seconds("lease"))
-        self.recycle = _bytes("recycle")
         self.max_maps = int(_positive("max-maps", int(_get("max-maps"))))
         self.message_bytes = _bytes("message-bytes")
         self.sweep_interval = _seconds("sweep-interval")

@@ -106,8 +106,8 @@ def _identity(partition: str) -> str:
 class Exchange:
     """A store with its settings. Raises Error (OSError) where it cannot be opened."""
 
-    def __init__(self, settings: Settings, label: str, local_directory: str | None = None,
-                 recycle: bool = True) -> None:
+    def __init__(self, settings: Settings, label: str, local_directory: str | None = None
+                 ) -> None:
         self.settings = settings
         self.label = label
         self.fallbacks = Fallbacks(settings.log_interval)
@@ -123,7 +123,7 @@ class Exchange:
             name,
             label=label,
             directory=directory,
-            recycle_max=settings.recycle if recycle else 0,
+            recycle_max=0,  # files kept for the next values are memory
             daemon=settings.daemon,
             pack_max=0,  # of a packed object a copy-on-write map is a copy, which a file's is not
         )
@@ -431,13 +431,13 @@ class Exchange:
         """The tightest bound of the partition now."""
         return max(self.bounds(), key=lambda bound: bound.used / bound.size)
 
-    def bounds(self, limits: bool = True) -> list[Bound]:
-        """All that bounds the partition (limits: see `Room.bounds`), its file system first. One
-        system call, for the most part."""
+    def bounds(self) -> list[Bound]:
+        """All that bounds the partition, its file system first. One system call, for the most
+        part."""
         usage = os.statvfs(self.partition.path)
         used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
         size = usage.f_blocks * usage.f_frsize or sys.maxsize  # a file system without a limit
-        return [Bound(size, used), *(() if self.room is None else self.room.bounds(used, limits))]
+        return [Bound(size, used), *(() if self.room is None else self.room.bounds(used))]
 
     def fits(self, nbytes: int, wait: bool) -> bool:
         """Whether the partition may have so many bytes more; its file system says so itself. wait:

@@ -11,7 +11,6 @@
              types whose values a pickle may not carry whole: those with a way of their own over
              Dask's network, and those whose pickle is the program's own
     Habits   results that likely leave the worker which made them
-    Born     results that are arrays in the partition from the beginning
     SpillFiles
              values on disk that are used where they lie
 """
@@ -28,7 +27,6 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import key_split
@@ -37,12 +35,10 @@ from distributed.protocol.serialize import Serialized
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from .. import Error, Partition, View, dumps
-from .._shmstore import _born_end
 from ..parts import Part, address, parts_of, unwritten
 from ..pickling import in_view
-from .compat.worker import NODES, Slow, SpilledSize, file_of
+from .compat.worker import Slow, SpilledSize, file_of
 from .config import Settings
-from .memory import private_memory
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -230,13 +226,12 @@ _LAST = 32  # results of a kind whose sizes are remembered
 class Habit:
     """Of a kind of results."""
 
-    __slots__ = ("made", "left", "sizes", "arrays")
+    __slots__ = ("made", "left", "sizes")
 
     def __init__(self) -> None:
         self.made = 0  #: results that might be shared
         self.left = 0  #: results that were handed to another worker, each once
         self.sizes: deque[int] = deque(maxlen=_LAST)  #: sizeof the last ones
-        self.arrays = True  #: its last result was a large array, or there was none yet
 
     @property
     def leaves(self) -> bool:
@@ -252,8 +247,8 @@ class Habit:
 
 
 class Habits:
-    """Habits of kinds of results: which leave the worker that made them, which are arrays, and how
-    large they are. Used by its event loop only.
+    """Habits of kinds of results: which leave the worker that made them, and how large they are.
+    Used by its event loop only.
 
     A result that no other worker asks for should cost nothing. Others are best put into the
     partition when they are made: no task holds the private value any more, and the host
@@ -273,136 +268,6 @@ class Habits:
             if len(self._kinds) > _KINDS_MAX:
                 self._kinds.popitem(last=False)
         return kind
-
-
-# bytes from which on arrays are made in the partition: below, the faults of a
-# new file cost more than a copy
-_LARGE = 2 << 20
-# a look at the books, which read a page of each store, takes one part in so many of the time at
-# most
-_LOOK_SHARE = 20
-
-
-class Born:
-    """Results that are born shared: while a task runs, NumPy makes large arrays in the partition
-    (`Store.born_shared`). A result that is such an array is there already when a peer asks for it,
-    or memory runs short: its put is a link. Of one worker.
-
-    Arrays that a task frees again leave their memory for the next ones (the store keeps
-    some). Kinds of tasks whose last result was no large array, or is not asked for by others,
-    make theirs in private memory, and so do all if the partition is full. Arrays that are no
-    object yet count for the worker.
-    """
-
-    def __init__(self, exchange: Exchange, habits: Habits) -> None:
-        self._exchange = exchange
-        self._partition = exchange.partition
-        self._store = exchange.store
-        self._habits = habits
-        self._all_kinds = exchange.settings.born is True or exchange.settings.share == "eager"
-        self._tasks: Mapping[Key, TaskState] = {}
-        # bytes of inputs from which on a result may be more than the worker may keep
-        # privately; 0: it may keep all
-        self._much = 0
-        self._unpublished = 0
-        self._next_look = 0.0
-
-    @classmethod
-    def of(cls, worker: Worker, exchange: Exchange, habits: Habits) -> Born | None:
-        """A worker's, in force from here on; None where it is not wanted. Its process's memory is
-        what is private in any case."""
-        setattr(worker.monitor, "get_process_memory", private_memory)
-        wanted = exchange.settings.born
-        if wanted is False or (wanted is None and not pays(exchange.partition)):
-            return None
-        born = cls(exchange, habits)
-        born._tasks, born._much = worker.state.tasks, worker._target_bytes() // 2
-        if not NODES:
-            lend_context(worker.executors["default"])
-        setattr(worker.monitor, "get_process_memory", born.memory)
-        return born
-
-    async def run(self, key: Key,
-                  execute: Callable[[], Awaitable[StateMachineEvent]]) -> StateMachineEvent:
-        """The event of a key, whose task may make such arrays: its thread has this coroutine's
-        context."""
-        token = self._exchange.guard.call("born", self.begin, key)
-        try:
-            return await execute()
-        finally:
-            if token is not None:
-                _born_end(*token)
-
-    def begin(self, key: Key) -> tuple[object, object] | None:
-        """Arguments of `_born_end`, if the key's task makes such arrays in this context from here
-        on."""
-        # without NumPy there are no arrays, or those of the task that imports it
-        if "numpy" in sys.modules and self._pays(key) and self._has_room(key):
-            # the store is closed, or NumPy is too old
-            with suppress(Error, ImportError, RuntimeError):
-                return self._store._born_begin(_LARGE)
-        return None
-
-    def _pays(self, key: Key) -> bool:
-        """Whether a result is likely a large array that is put: what stays with its worker would
-        take the partition's memory, and what is kept of that, for nothing."""
-        habit = self._habits.of(key)
-        return habit.arrays and (self._all_kinds or habit.leaves or self._takes_much(key))
-
-    def _takes_much(self, key: Key) -> bool:
-        """Whether a result, if it is as large as the task's inputs, is more than half of what the
-        worker may keep privately."""
-        return bool(self._much) and self._inputs(key) > self._much
-
-    def _inputs(self, key: Key) -> int:
-        task = self._tasks.get(key)
-        return sum(dep.nbytes or 0 for dep in task.dependencies) if task is not None else 0
-
-    def _has_room(self, key: Key) -> bool:
-        """Half of the partition's bound is for such arrays; one too large to be private may take as
-        much as its inputs do of all memory there is."""
-        with suppress(OSError):
-            size, used = self._exchange.space()
-            if used < size // 2 or not self._takes_much(key):
-                return used < size // 2
-            return all(used + self._inputs(key) < size for size, used in self._exchange.bounds(
-                limits=False))
-        return False
-
-    def made(self, key: Key, value: object) -> None:
-        """The result of a task."""
-        numpy = sys.modules.get("numpy")
-        self._habits.of(key).arrays = (
-            numpy is not None and isinstance(value, numpy.ndarray) and value.nbytes >= _LARGE)
-
-    def memory(self) -> int:
-        """Bytes of the process's private memory, and of arrays that are in the
-        partition but no object's yet."""
-        return private_memory() + (self._exchange.guard.call("born", self.unpublished) or 0)
-
-    def unpublished(self) -> int:
-        """Bytes of those arrays, and of what is kept for the next ones: all
-        that the store has reserved."""
-        now = time.monotonic()
-        if now >= self._next_look:
-            self._unpublished = sum(each.counters.reserved_bytes
-                                    for each in self._partition.stores()
-                                    if each.name == self._store.name)
-            ended = time.monotonic()
-            self._next_look = ended + _LOOK_SHARE * (ended - now)
-        return self._unpublished
-
-
-def lend_context(executor: Executor) -> None:
-    """Makes Dask's executor run calls in the submitter's context: to 2023.7 it did not."""
-    if type(executor) is not ThreadPoolExecutor or "submit" in vars(executor):
-        return
-    submit: Callable[..., object] = executor.submit
-
-    def submit_in_context(*args: object, **kwargs: object) -> object:
-        return submit(copy_context().run, *args, **kwargs)
-
-    setattr(executor, "submit", submit_in_context)
 
 
 _MAGIC = b"shmstore spilled"

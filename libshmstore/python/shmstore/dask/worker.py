@@ -42,11 +42,12 @@ from .exchange import HAS_NO_MEMORY, Entry, Exchange, sweeping
 from .handle import (Crossings, Handing, Handle, can_carry, count_transfer, handing_now,
                      kept_bandwidth)
 from .hosts import bring_queueing
+from .memory import private_memory
 from .p2p import Shards
 from .pressure import Listening, Pressure
 from .residence import DictResidence, SharedBuffer
 from .tier import Tier, tiny
-from .values import Born, Habits, Kept, Pickled, own_small_arrays
+from .values import Habits, Kept, Pickled, own_small_arrays
 
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
@@ -166,9 +167,7 @@ class Worker(distributed.Worker):
                 self._pressure = Pressure(self, exchange)
                 self._when_closed.append(self._pressure.close)
                 self._around.append(self._pressure.run)
-        if (born := Born.of(self, exchange, self._habits)) is not None:
-            self._around.append(born.run)
-            self._when_made.append(born.made)
+        setattr(self.monitor, "get_process_memory", private_memory)
         if settings.sweep_interval:
             self.periodic_callbacks["shmstore-sweep"] = sweeping(exchange)
 
