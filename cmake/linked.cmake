@@ -29,5 +29,10 @@ foreach(name xxhash zstd liburing)
   string(TOUPPER ${name} target)
   add_library(PkgConfig::${target} ALIAS linked_${name})
 endforeach()
+# The strategies of levels 1 to 4 alone, as zstd's ZSTD_LIB_EXCLUDE_COMPRESSORS_GREEDY_AND_UP builds
+# it: a fourth of its code less. Higher levels compress as level 4.
+foreach(strategy GREEDY LAZY LAZY2 BTLAZY2 BTOPT BTULTRA)
+  target_compile_definitions(linked_zstd PRIVATE ZSTD_EXCLUDE_${strategy}_BLOCK_COMPRESSOR)
+endforeach()
 target_compile_definitions(linked_liburing PRIVATE _GNU_SOURCE LIBURING_INTERNAL)
 target_compile_options(linked_liburing PRIVATE -include ${SHMSTORE_LINKED}/liburing/config-host.h)
