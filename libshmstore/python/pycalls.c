@@ -263,7 +263,6 @@ PyMethodDef pyshm_store_methods[] = {
 	{"_born_begin", pyshm_born_begin, METH_VARARGS, NULL},
 	{"_prefetch", pyshm_store_prefetch, METH_VARARGS, NULL},
 	{"_task_admit", pyshm_store_task_admit, METH_VARARGS, NULL},
-	{"_actor_done", pyshm_store_actor_done, METH_VARARGS, NULL},
 	{"_arb_next", pyshm_store_arb_next, METH_VARARGS, NULL},
 	{"_arb_serve", pyshm_store_arb_serve, METH_VARARGS, NULL},
 #include "calls.def"

@@ -271,7 +271,7 @@ PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs);
 PyObject *pyshm_store_wait(PyObject *op, PyObject *args);
 PyObject *pyshm_store_prefetch(PyObject *op, PyObject *args);
 /*
- * (lang, func, group, declared, seconds or None, level, retriable, parent, worker) ->
+ * (lang, func, group, declared, wait_ms or None, level, retriable, parent, worker) ->
  * (outcome, task, reserve, waited_ms, reason). func "": of no kind
  */
 PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args);
@@ -284,8 +284,6 @@ int pyshm_actor_call(PyObject *capsule, void *ret);
 /* A capsule, which gives it back at its end; so does this on failure. */
 PyObject *pyshm_place_object(struct pyshm_store *self, struct shmstore_place *p);
 PyObject *pyshm_actor_call_object(struct pyshm_store *self, struct shmstore_actor_call *c);
-/* (place, what, name, request, step, version, how, data) */
-PyObject *pyshm_store_actor_done(PyObject *op, PyObject *args);
 
 /* ---- pymemory.c: a range of memory that belongs to a View or a Writer, with the buffer
  * protocol */

@@ -219,14 +219,14 @@ class Partition(_shmstore.Partition, AbstractContextManager["Partition", None]):
         so), ENOENT (no tier), EPERM. Its `report` is an EvictReport of what was done all the same.
         """
         callback = None if progress is None else lambda fields: progress(EvictReport._make(fields))
+        done: list[tuple[object, ...]] = []
         try:
-            return EvictReport._make(self._evict(bytes, to, watermarks, threads, background, wait,
-                                                 callback, user))
-        except _shmstore.Error as error:
-            report = getattr(error, "report", None)
-            if report is not None:
-                error.report = EvictReport._make(report)  # type: ignore[attr-defined]
+            self._evict(bytes, to, watermarks, threads, background, wait, callback, user, done)
+        except Error as error:
+            if done:
+                error.report = EvictReport._make(done[0])  # type: ignore[attr-defined]
             raise
+        return EvictReport._make(done[0])
 
     def __exit__(self, *exc: object) -> None:
         self.close()

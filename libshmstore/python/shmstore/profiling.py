@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import threading
 import time
 from collections.abc import Iterator
@@ -140,9 +141,12 @@ class Admitted(contextlib.AbstractContextManager["Admitted", None]):
         number = _LEVELS.get(level.lower(), -1) if isinstance(level, str) else level
         if number not in _LEVELS.values():
             raise ValueError(f"there is no level {level!r}: one of {', '.join(_LEVELS)}")
+        if wait is not None and not wait >= 0:
+            raise ValueError(f"a wait is a number of seconds from 0 on, or None, not {wait!r}")
         self._store = store
         outcome, self.task, self.reserve, waited_ms, reason = store._task_admit(
-            *kind, declared, wait, number, retriable, parent, worker)
+            *kind, declared, None if wait is None else math.ceil(1000 * min(wait, 1e15)), number,
+            retriable, parent, worker)
         #: ``fits``, ``progress`` (nothing else ran), or ``off``: nobody holds tasks back
         self.reason = _REASONS.get(reason, "?")
         self.waited = waited_ms / 1000  #: seconds

@@ -39,8 +39,8 @@ from distributed.protocol import dask_deserialize, dask_serialize  # type: ignor
 
 from .. import Ticket
 from ..parts import Part
-from .compat.worker import (GatherDepSuccessEvent, NoInputs, abandoned, ask_worker,
-                            gather_succeeded, keep_replica)
+from .compat.worker import (AcquireReplicasEvent, GatherDepSuccessEvent, NoInputs, ask_worker,
+                            gather_succeeded)
 from .config import offload
 from .values import Over, Pickled
 
@@ -431,10 +431,14 @@ class Crossings:
 
     def kept(self, tasks: Mapping[Key, TaskState],
              event: GatherDepSuccessEvent) -> list[StateMachineEvent]:
-        """Events before this one: fetched values that no task waits for stay as replicas."""
+        """Events before this one: fetched values that no task waits for any more, which Dask would
+        drop, stay as replicas, of which the scheduler hears."""
         mine = [task for key in event.data if key in self._held and
                 (task := tasks.get(key)) is not None]
-        return [keep_replica(task, event.worker) for task in mine if abandoned(task)]
+        return [AcquireReplicasEvent(who_has={task.key: [event.worker]},
+                                     nbytes={task.key: task.get_nbytes()},
+                                     stimulus_id=f"shmstore-crossed-{time.time()}")
+                for task in mine if task.state == "cancelled" and task.previous == "flight"]
 
     async def wait(self, key: Key, seconds: float) -> str | None:
         """The address of who has fetched it, as soon as it is there or will not come; None where it

@@ -32,12 +32,12 @@ from distributed.core import Status
 from .. import default_path
 from .arbiter import Arbitration
 from .compat.worker import (
-    NODES, QUIET, UNLIMITED, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, NoInputs,
-    SpillBuffer, UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_busy,
-    gather_failed, run_as,
+    NODES, QUIET, UNLIMITED, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepBusyEvent,
+    GatherDepFailureEvent, GatherDepSuccessEvent, NoInputs, SpillBuffer, UpdateDataEvent,
+    ask_worker, ask_workers, close_when_orphaned, run_as,
 )
 from .config import (PREFIX, Fallbacks, Settings, leave_libraries_out, logger, look_first, offload,
-                     settle_process)
+                     run_in, settle_process)
 from .exchange import HAS_NO_MEMORY, Entry, Exchange, sweeping
 from .handle import (Crossings, Handing, Handle, can_carry, count_transfer, handing_now,
                      kept_bandwidth)
@@ -386,7 +386,7 @@ class Worker(distributed.Worker):
             put = self._exchange.put(key, value, nbytes, wait=False, again=weight > _INLINE)
             if weight <= _INLINE or put is not Kept.FOR_NOW:
                 return put
-        run = offload if self._tier is None else self._tier.store
+        run = offload if self._tier is None else partial(run_in, self._tier.writer)
         putting: asyncio.Future[Entry | Kept | Pickled] = asyncio.ensure_future(
             run(self._exchange.put, key, value, nbytes, held))
         try:
@@ -534,11 +534,13 @@ class Worker(distributed.Worker):
                 if response["status"] == "OK":
                     data.update(response["data"])
                 elif response["status"] == "busy":  # it has them: Dask would take them for lost
-                    instead = gather_busy(total_nbytes, worker, stimulus_id)
+                    instead = GatherDepBusyEvent(worker=worker, total_nbytes=total_nbytes,
+                                                 stimulus_id=stimulus_id)
             except OSError as e:
                 self._exchange.fallbacks.note("fetch-failed", e, missing[0], "left to Dask")
             except Exception as e:  # as stock: an error of the tasks that need the value
-                instead = gather_failed(total_nbytes, e, worker, stimulus_id)
+                instead = GatherDepFailureEvent.from_exception(
+                    e, worker=worker, total_nbytes=total_nbytes, stimulus_id=stimulus_id)
             if instead is not None:
                 if self._crossings is not None:
                     self._crossings.release(data)  # they do not come, for siblings neither
