@@ -87,11 +87,12 @@ int pyshm_not(PyObject *object, void *ret)
 	return truth >= 0;
 }
 
-int pyshm_ms(PyObject *seconds, const char *name, uint64_t *ret)
+int pyshm_timeout(PyObject *seconds, void *ret)
 {
+	uint64_t *ms = ret;
 	double s;
 
-	*ret = 0;
+	*ms = 0;
 	if (seconds == Py_None)
 		return 1;
 	s = PyFloat_AsDouble(seconds);
@@ -99,18 +100,15 @@ int pyshm_ms(PyObject *seconds, const char *name, uint64_t *ret)
 		return 0;
 	/* A year is for ever; NaN is neither. */
 	if (!(s > 0)) {
-		PyErr_Format(PyExc_ValueError, "%s must be more than 0 seconds, or None", name);
+		PyErr_Format(PyExc_ValueError,
+			     "wait or timeout must be more than 0 seconds, or None, not %R",
+			     seconds);
 		return 0;
 	}
 	s = s < YEAR ? s : YEAR;
-	*ret = (uint64_t)(s * 1000);
-	*ret += (double)*ret < s * 1000; /* upwards: 0 would be the default */
+	*ms = (uint64_t)(s * 1000);
+	*ms += (double)*ms < s * 1000; /* upwards: 0 would be the default */
 	return 1;
-}
-
-int pyshm_timeout(PyObject *seconds, void *ret)
-{
-	return pyshm_ms(seconds, "timeout", ret);
 }
 
 /* The bytes of a path, cut to so many with the NUL. Return: 1; 0 with an exception. */

@@ -4,12 +4,14 @@
 import ast
 import inspect
 import pathlib
+import re
 
 import pytest
 
 import shmstore
-from shmstore import _shmstore
+from shmstore import _shmstore, preempting, profiling, records, staging
 
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / "libshmstore" / "python"
 STUB = ast.parse(pathlib.Path(shmstore.__file__).with_name("_shmstore.pyi").read_text())
 
 
@@ -52,6 +54,18 @@ def test_stub_and_module_agree(node):
         public = {n for n, v in vars(real).items() if not n.startswith("__") and callable(v) or
                   inspect.isgetsetdescriptor(v)}
         assert {n for n in public if not n.startswith("__")} <= {*members, *attributes}
+
+
+def test_records_have_the_fields_that_the_extension_fills_in_its_order():
+    text = (SOURCES / "records.def").read_text()
+    rows = re.findall(r"^(?:RECORD|LISTED)\((\w+), \w+,?((?:.|\n)*?)\)\n(?=RECORD|LISTED|\n#undef)",
+                      text, flags=re.MULTILINE)
+    assert len(rows) == len(re.findall(r"^(?:RECORD|LISTED)\(", text, flags=re.MULTILINE)) > 15
+    for name, fields in rows:
+        kind = next(vars(module)[name] for module in (records, preempting, profiling, staging)
+                    if name in vars(module))
+        filled = re.findall(r"\b[A-Z][A-Z0-9_]*\((\w+)", fields)
+        assert list(kind._fields[: len(filled)]) == filled, name
 
 
 def test_everything_public_is_documented():

@@ -26,7 +26,7 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from ._shmstore import Error
+from .errors import Error
 
 if TYPE_CHECKING:
     from .store import Store

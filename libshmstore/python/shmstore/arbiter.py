@@ -27,13 +27,14 @@ import functools
 import math
 import threading
 import weakref
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from . import _shmstore
-from ._shmstore import (Again, Canceled, Down, Error, Injected, NoMemory, Outcome, Removed, Retry,
-                        Split, TimedOut, TooBig)
 from .awaiting import Awaiting, Loops
+from .errors import (Again, Canceled, Down, Error, Injected, NoMemory, Outcome, Removed, Retry,
+                     Split, TimedOut, TooBig)
 from .pools import PARTITION, Pool, PoolLike, Reservation, Task, TaskLike, pool_number, task_number
 from .records import ContextState, PoolState, TaskStats
 from .retrying import Doner, Restorer, Saver, Splitter, Target, each_result
@@ -48,6 +49,8 @@ __all__ = [
 ]
 
 _NONBLOCK, _SPILL = 1, 2
+_ARRIVAL = -(2**63)  # the priority of a task that has none
+_TASKS_MAX = 64  # that one context serves
 _WAITS = {"pool": 1, "task": 2, "external": 3}
 _INJECTIONS = {"retry": 1, "split": 2, "error": 3, "toobig": 4, "timedout": 5}
 
@@ -58,6 +61,13 @@ Arguments = ParamSpec("Arguments")
 
 def _flags(wait: bool, spill: bool) -> int:
     return (0 if wait else _NONBLOCK) | (_SPILL if spill else 0)
+
+
+def _numbers(tasks: Iterable[TaskLike]) -> bytes:
+    numbers = array("I", map(task_number, tasks))
+    if len(numbers) > _TASKS_MAX:
+        raise ValueError(f"a context serves at most {_TASKS_MAX} tasks, not {len(numbers)}")
+    return numbers.tobytes()
 
 
 def _one_of(words: dict[str, int], word: str, what: str) -> int:
@@ -99,11 +109,11 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
 
     def bind_helper(self, tasks: Iterable[TaskLike], service: bool = False) -> None:
         """A helper of some tasks; service: works for many, and is served before all tasks."""
-        self._bind_helper(tuple(map(task_number, tasks)), service)
+        self._bind_helper(_numbers(tasks), service)
 
     def unbind(self, tasks: Iterable[TaskLike] = ()) -> None:
         """From these tasks, or from all. A waiting call ends with `Removed`."""
-        self._unbind(tuple(map(task_number, tasks)))
+        self._unbind(_numbers(tasks))
 
     # -- reservations
 
@@ -379,8 +389,9 @@ class Arbiter:
         label     shown to operators.
         inherit   a task whose priority it takes over.
         """
-        task = Task(self, self.store._arb_task_begin(priority, label, 0 if inherit is None
-                                                     else task_number(inherit)), label)
+        task = Task(self, self.store._arb_task_begin(
+            _ARRIVAL if priority is None else priority, label,
+            0 if inherit is None else task_number(inherit)), label)
         try:
             if bind:
                 (context or self.current).bind(task)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from . import _shmstore
-from ._shmstore import Error
+from .errors import Error
 from .records import (Counters, EvictReport, Finding, GcAction, GcReport, Holder, PartitionInfo,
                       Reconciliation, StoreInfo, TierInfo, Usage)
 from .richtext import size, table
@@ -104,8 +104,8 @@ class Partition(_shmstore.Partition, AbstractContextManager["Partition", None]):
         end = time.monotonic() + (timeout or 0)
         while True:
             try:
-                store = Store(self, name, keep, label, directory, recycle_max, readonly, adopt,
-                              fresh, daemon, wait, arbitrate, any_user, pack_max, leases_with)
+                return Store(self, name, keep, label, directory, recycle_max, readonly, adopt,
+                             fresh, daemon, wait, arbitrate, any_user, pack_max, leases_with)
             except Error as error:
                 if timeout is None or error.errno != errno.ENOENT:
                     raise
@@ -113,9 +113,6 @@ class Partition(_shmstore.Partition, AbstractContextManager["Partition", None]):
                     raise TimeoutError(
                         f"no store {name!r} in {self.path!r} within {timeout:g} s") from error
                 time.sleep(_LOOK)
-            else:
-                store._any_user = any_user
-                return store
 
     def _repr_html_(self) -> str:
         """For notebooks: the partition and its stores."""

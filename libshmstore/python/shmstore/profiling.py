@@ -23,9 +23,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ._shmstore import Error
+from .errors import Error
 from .preempting import Preempted, Preemption
-from .records import filled
 from .richtext import size
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ __all__ = ["Admitted", "Estimate", "NotAdmitted", "Profiled"]
 _HOW = {"done": 0, "killed": 1, "preempted": 2, "dropped": 3}
 
 
-@filled
 class Estimate(NamedTuple):
     """The expected use of the next task of a kind."""
 

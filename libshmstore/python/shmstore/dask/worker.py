@@ -39,8 +39,7 @@ from .compat.worker import (
 from .config import (PREFIX, Fallbacks, Settings, leave_libraries_out, logger, look_first, offload,
                      run_in, settle_process)
 from .exchange import HAS_NO_MEMORY, Entry, Exchange, sweeping
-from .handle import (Crossings, Handing, Handle, can_carry, count_transfer, handing_now,
-                     kept_bandwidth)
+from .handle import Crossings, Handing, Handle, can_carry, handing_now, received
 from .hosts import bring_queueing
 from .p2p import Shards
 from .pressure import Listening, Pressure
@@ -62,7 +61,6 @@ if TYPE_CHECKING:
 # thread and back costs more, ...
 _INLINE = 256 << 10
 _INLINE_ROOMY = 2 << 20  # ... and where memory is not short, so that a put waits for nothing
-_COUNTED = 1_000_000  # bytes from which on stock learns of a transfer
 # the defaults of distributed.worker.transfer.message-bytes-limit
 _STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)
 # bytes of inputs from which on a task may have written to so much of them that it matters
@@ -564,17 +562,8 @@ class Worker(distributed.Worker):
 
     def _update_metrics_received_data(self, start: float, stop: float, data: dict[Key, object],
                                       cause: TaskState, worker: str) -> None:
-        """Keeps handles, which cross no network, out of the bandwidth that places tasks."""
-        if not any(isinstance(value, Handle) for value in data.values()):
-            super()._update_metrics_received_data(start, stop, data, cause, worker)
-            return
-        with kept_bandwidth(self) as before:
-            super()._update_metrics_received_data(start, stop, data, cause, worker)
-        nbytes = sum(self.state.tasks[key].get_nbytes() for key in data)
-        if nbytes > _COUNTED:
-            kinds = {value.value_type() if isinstance(value, Handle) else type(value)
-                     for value in data.values()}
-            count_transfer(self, worker, kinds, min(before, nbytes / ((stop - start) or 0.010)))
+        received(self, partial(super()._update_metrics_received_data, start, stop, data, cause,
+                               worker), stop - start, data, worker)
 
     def handle_stimulus(self, *stims: StateMachineEvent) -> None:
         arrived: list[GatherDepSuccessEvent | UpdateDataEvent] = []
