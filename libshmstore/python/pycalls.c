@@ -26,7 +26,6 @@
 #define TEXT_OR_NONE(name) ARG(const char *name, "z", #name, &a.name)
 #define PATH(name)         ARG(struct pyshm_path name, "O&", #name, pyshm_path, &a.name)
 #define KEY(name)          ARG(struct pyshm_key name, "O&", #name, pyshm_key, &a.name)
-#define TIMEOUT(name)      ARG(uint64_t name, "O&", #name, pyshm_timeout, &a.name)
 #define I64(name)          ARG(long long name, "L", #name, &a.name)
 #define PLACE(name)        ARG(struct shmstore_place *name, "O&", #name, pyshm_place, &a.name)
 #define DATA(name) \

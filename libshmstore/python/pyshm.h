@@ -166,8 +166,6 @@ int pyshm_u64_or_none(PyObject *number, void *ret);
 int pyshm_uid(PyObject *number, void *ret);
 /* An int: whether the object is false. */
 int pyshm_not(PyObject *object, void *ret);
-/* Seconds as a uint64_t of milliseconds; None: 0. */
-int pyshm_timeout(PyObject *seconds, void *ret);
 /* The path of a struct shmstore_ticket, whose other members stay. */
 int pyshm_ticket_path(PyObject *object, void *ret);
 

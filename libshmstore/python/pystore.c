@@ -10,7 +10,7 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	/* As the library has them: Partition.open() says what they mean. */
 	char **names =
 		PYSHM_KEYWORDS("partition", "name", "flags", "daemon", "keep", "label", "directory",
-			       "recycle_max", "pack_max", "wait", "leases_with");
+			       "recycle_max", "pack_max", "wait_ms", "leases_with");
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	struct pyshm_state *state = pyshm_state_of(type);
 	struct pyshm_partition *partition;
@@ -24,7 +24,7 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 					 state->partition_type, &partition, &name, &options.flags,
 					 &options.daemon, &keep, &options.label, pyshm_path,
 					 &directory, pyshm_u64_or_none, &options.recycle_max,
-					 pyshm_u64_or_none, &options.pack_max, pyshm_timeout,
+					 pyshm_u64_or_none, &options.pack_max, pyshm_u64,
 					 &options.wait_ms, &options.leases_with))
 		return NULL;
 	options.keep = keep;
@@ -152,7 +152,7 @@ static PyGetSetDef store_getset[] = {
 
 static char store_doc[] =
 	PyDoc_STR("Store(partition, name, flags, daemon, keep, label, directory, recycle_max, "
-		  "pack_max, wait, leases_with)\n--\n\nOne process's directory of objects.");
+		  "pack_max, wait_ms, leases_with)\n--\n\nOne process's directory of objects.");
 
 static PyType_Slot store_slots[] = {
 	{Py_tp_doc, store_doc},

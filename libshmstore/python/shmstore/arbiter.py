@@ -51,12 +51,22 @@ __all__ = [
 _NONBLOCK, _SPILL = 1, 2
 _ARRIVAL = -(2**63)  # the priority of a task that has none
 _TASKS_MAX = 64  # that one context serves
+_YEAR = 366 * 86400.0  # seconds: for ever
 _WAITS = {"pool": 1, "task": 2, "external": 3}
 _INJECTIONS = {"retry": 1, "split": 2, "error": 3, "toobig": 4, "timedout": 5}
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
+
+
+def milliseconds(seconds: float | None) -> int:
+    """Of a wait or a timeout; 0: it is None."""
+    if seconds is None:
+        return 0
+    if not seconds > 0:  # NaN neither
+        raise ValueError(f"wait or timeout must be more than 0 seconds, or None, not {seconds!r}")
+    return math.ceil(1000 * min(seconds, _YEAR))
 
 
 def _flags(wait: bool, spill: bool) -> int:
@@ -128,7 +138,7 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
         spill    on the spill path: never waits, and may use the pool's spill reserve.
         """
         into = Reservation(self.arbiter.store, pool_number(pool))
-        self._reserve(into, into.pool, bytes, _flags(wait, spill), timeout)
+        self._reserve(into, into.pool, bytes, _flags(wait, spill), milliseconds(timeout))
         self._note(into)
         return into
 
@@ -139,7 +149,7 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
         """Bytes of several pools, all or none: nobody holds the one while waiting for the other."""
         into = tuple(Reservation(self.arbiter.store, pool_number(pool), bytes)
                      for pool, bytes in wanted)
-        self._reserve_many(into, _flags(wait, False), timeout)
+        self._reserve_many(into, _flags(wait, False), milliseconds(timeout))
         for reservation in into:
             self._note(reservation)
         return into
@@ -147,11 +157,11 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
     def resize(self, reservation: Reservation, bytes: int, timeout: float | None = None,
                wait: bool = True) -> None:
         """To less: at once. To more: as `reserve` of the difference."""
-        self._resize(reservation, bytes, _flags(wait, False), timeout)
+        self._resize(reservation, bytes, _flags(wait, False), milliseconds(timeout))
 
     def pin(self, reservation: Reservation, timeout: float | None = None) -> None:
         """Undoes `Reservation.unpin`; where it was evicted, waits for its bytes again."""
-        self._pin(reservation, 0, timeout)
+        self._pin(reservation, 0, milliseconds(timeout))
 
     def _note(self, reservation: Reservation) -> None:
         if self._attempts:
@@ -162,7 +172,7 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
     def ready(self, timeout: float | None = None) -> None:
         """After `Retry` or `Split`, when all is given back: waits until the
         attempt may begin again."""
-        self._ready(0, timeout)
+        self._ready(0, milliseconds(timeout))
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
@@ -279,7 +289,8 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
         into = Reservation(self.arbiter.store, pool_number(pool))
 
         def start(flags: int) -> bool:
-            return self._reserve(into, into.pool, bytes, flags | (_SPILL if spill else 0), timeout)
+            return self._reserve(into, into.pool, bytes, flags | _flags(True, spill),
+                                 milliseconds(timeout))
 
         return self.arbiter._loops.begin(self, into, start, lambda: self._note(into))
 
@@ -295,11 +306,12 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
                 self._note(reservation)
 
         return self.arbiter._loops.begin(self, into, lambda flags: self._reserve_many(
-            into, flags, timeout), granted)
+            into, flags, milliseconds(timeout)), granted)
 
     def ready_async(self, timeout: float | None = None) -> Awaiting[None]:
         """As `ready`, but does not wait: ``await context.ready_async()``."""
-        return self.arbiter._loops.begin(self, None, lambda flags: self._ready(flags, timeout))
+        return self.arbiter._loops.begin(self, None, lambda flags: self._ready(
+            flags, milliseconds(timeout)))
 
     # -- inspection and tests
 

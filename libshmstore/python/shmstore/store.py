@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Union
 from . import _shmstore, arrow, staging
 from ._shmstore import strerror
 from .actors import Actor, Place
-from .arbiter import Arbiter, Pool
+from .arbiter import Arbiter, Pool, milliseconds
 from .errors import Error
 from .pickling import dumps, loads
 from .preempting import Preemption, Told
@@ -99,7 +99,7 @@ class Store(_shmstore.Store, MutableMapping[Key, Any],
         flags = sum(1 << i for i, said in enumerate((readonly, adopt, fresh, arbitrate, any_user))
                     if said)  # SHMSTORE_OPEN_*
         self = super().__new__(cls, partition, name, flags, _DAEMONS.index(daemon), keep, label,
-                               directory, recycle_max, pack_max, wait, leases_with)
+                               directory, recycle_max, pack_max, milliseconds(wait), leases_with)
         self._any_user = any_user
         return self
 
