@@ -5,7 +5,6 @@
  * only memory. The calls are in calls.def; none waits longer than it is told to, so that callers
  * who wait in slices hear signals, and a close.
  */
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -89,28 +88,4 @@ PyObject *pyshm_place_object(struct pyshm_store *self, struct shmstore_place *p)
 PyObject *pyshm_actor_call_object(struct pyshm_store *self, struct shmstore_actor_call *c)
 {
 	return wrap(self, c, CALL);
-}
-
-PyObject *pyshm_store_actor_done(PyObject *op, PyObject *args)
-{
-	struct pyshm_store *self = (struct pyshm_store *)op;
-	struct shmstore_actor_order o = {0};
-	struct shmstore_place *p;
-	const char *name, *data;
-	unsigned how;
-	Py_ssize_t n;
-	int r;
-
-	if (!PyArg_ParseTuple(args, "O&IsO&O&O&Iy#:_actor_done", pyshm_place, &p, &o.what, &name,
-			      pyshm_u64, &o.request, pyshm_u64, &o.step, pyshm_u64, &o.version,
-			      &how, &data, &n) ||
-	    !pyshm_store_enter(self))
-		return NULL;
-	snprintf(o.name, sizeof(o.name), "%s", name);
-	snprintf(o.key, sizeof(o.key), "ckpt/%s/%llu", o.name, (unsigned long long)o.version);
-	PYSHM_STORE_CALL(self, r = shmstore_actor_done(p, &o, (enum shmstore_actor_how)how, data,
-						       (size_t)n));
-	if (r < 0)
-		return pyshm_store_raise(self, r, "say how an order ended, of actor '%s'", name);
-	Py_RETURN_NONE;
 }

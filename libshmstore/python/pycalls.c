@@ -26,9 +26,7 @@
 #define TEXT_OR_NONE(name) ARG(const char *name, "z", #name, &a.name)
 #define PATH(name)         ARG(struct pyshm_path name, "O&", #name, pyshm_path, &a.name)
 #define KEY(name)          ARG(struct pyshm_key name, "O&", #name, pyshm_key, &a.name)
-#define TIMEOUT(name)      ARG(uint64_t name, "O&", #name, pyshm_timeout, &a.name)
-#define PRIORITY(name)     ARG(int64_t name, "O&", #name, pyarb_priority, &a.name)
-#define TASKS(name)        ARG(struct pyarb_tasks name, "O&", #name, pyarb_tasks, &a.name)
+#define I64(name)          ARG(long long name, "L", #name, &a.name)
 #define PLACE(name)        ARG(struct shmstore_place *name, "O&", #name, pyshm_place, &a.name)
 #define DATA(name) \
 	ARG(const char *name; Py_ssize_t name##_size, "y#", #name, &a.name, &a.name##_size)
@@ -60,12 +58,17 @@
 #define FREE_ROWS(failed) \
 	if (failed)       \
 		pyshm_rows_deinit(&a.rows);
+#define FREE(failed, what) \
+	if (failed)        \
+		free(what);
 #define FILL_IN(granted, into, with) \
 	if (granted)                 \
 		pyarb_fill_in(into, with);
-#define NONE     Py_NewRef(Py_None)
-#define PENDING  PyBool_FromLong(r == SHMSTORE_ARB_PENDING)
-#define BYTES(n) ((unsigned long long)(n))
+#define NONE                Py_NewRef(Py_None)
+#define PENDING             PyBool_FromLong(r == SHMSTORE_ARB_PENDING)
+#define BYTES(n)            ((unsigned long long)(n))
+/* Of DATA(name), numbers of that type: where they are, and how many. */
+#define NUMBERS(name, type) (const void *)a.name, (size_t)a.name##_size / sizeof(type)
 
 /* Structures that more than one call takes, or that are long. */
 #define HOW  ((struct shmstore_arb_how){c, a.flags, a.ms})
@@ -250,20 +253,12 @@ PyMethodDef pyshm_store_methods[] = {
 	 "copied: a second link.\n"
 	 "Raises Error: EEXIST (without replace), ENOSPC (nothing is left behind), EINVAL and "
 	 "others."},
-	{"create", PYSHM_METHOD(pyshm_store_create), METH_VARARGS | METH_KEYWORDS,
-	 "create($self, /, key, header_size, buffer_sizes, replace=False, checksum=False, "
-	 "pin=False, evict=True)\n--\n\n"
-	 "Reserves an object and hands out writable memory for it: a Writer.\n\n"
-	 "A full partition is Error ENOSPC now, never SIGBUS later. pin, evict: as put_buffers()."},
 	{"close", pyshm_store_close, METH_NOARGS,
 	 "close($self, /)\n--\n\n"
 	 "Closes the store: removes it and its objects unless it was opened with keep.\n\n"
 	 "Waits for calls in other threads. Views stay valid. Closing twice is fine."},
-	{"_wait", pyshm_store_wait, METH_VARARGS, NULL},
 	{"_born_begin", pyshm_born_begin, METH_VARARGS, NULL},
-	{"_prefetch", pyshm_store_prefetch, METH_VARARGS, NULL},
 	{"_task_admit", pyshm_store_task_admit, METH_VARARGS, NULL},
-	{"_actor_done", pyshm_store_actor_done, METH_VARARGS, NULL},
 	{"_arb_next", pyshm_store_arb_next, METH_VARARGS, NULL},
 	{"_arb_serve", pyshm_store_arb_serve, METH_VARARGS, NULL},
 #include "calls.def"

@@ -12,8 +12,6 @@
 
 #include "pyshm.h"
 
-#define YEAR (366.0 * 86400) /* seconds */
-
 int pyshm_key(PyObject *object, void *ret)
 {
 	struct pyshm_key *key = ret;
@@ -85,32 +83,6 @@ int pyshm_not(PyObject *object, void *ret)
 
 	*(int *)ret = truth == 0;
 	return truth >= 0;
-}
-
-int pyshm_ms(PyObject *seconds, const char *name, uint64_t *ret)
-{
-	double s;
-
-	*ret = 0;
-	if (seconds == Py_None)
-		return 1;
-	s = PyFloat_AsDouble(seconds);
-	if (s == -1 && PyErr_Occurred())
-		return 0;
-	/* A year is for ever; NaN is neither. */
-	if (!(s > 0)) {
-		PyErr_Format(PyExc_ValueError, "%s must be more than 0 seconds, or None", name);
-		return 0;
-	}
-	s = s < YEAR ? s : YEAR;
-	*ret = (uint64_t)(s * 1000);
-	*ret += (double)*ret < s * 1000; /* upwards: 0 would be the default */
-	return 1;
-}
-
-int pyshm_timeout(PyObject *seconds, void *ret)
-{
-	return pyshm_ms(seconds, "timeout", ret);
 }
 
 /* The bytes of a path, cut to so many with the NUL. Return: 1; 0 with an exception. */

@@ -87,10 +87,15 @@ void pyshm_store_leave(struct pyshm_store *self)
 	pthread_mutex_unlock(&self->lock);
 }
 
+PyObject *pyshm_store_where(struct pyshm_store *self)
+{
+	return PyUnicode_FromFormat("store %R of %U", self->name,
+				    ((struct pyshm_partition *)self->partition)->path);
+}
+
 void *pyshm_store_raise(struct pyshm_store *self, int error, const char *format, ...)
 {
-	PyObject *where = PyUnicode_FromFormat("store %R of %U", self->name,
-					       ((struct pyshm_partition *)self->partition)->path);
+	PyObject *where = pyshm_store_where(self);
 	va_list ap;
 
 	va_start(ap, format);

@@ -32,11 +32,12 @@ static int run_signal_handlers(void)
 static int module_exec(PyObject *module)
 {
 	struct pyshm_state *state = PyModule_GetState(module);
-	PyObject *fields = pyshm_record_fields();
-	int r = PyModule_AddObjectRef(module, "_FIELDS", fields);
+	PyObject *errors = PyImport_ImportModule("shmstore.errors");
 
-	Py_XDECREF(fields);
-	if (r < 0 || pyshm_error_exec(module, state) < 0 || pyarb_error_exec(module, state) < 0)
+#define FIND(name) state->name = errors ? PyObject_GetAttrString(errors, #name) : NULL;
+	PYSHM_STATE_ERRORS(FIND)
+	Py_XDECREF(errors);
+	if (PyErr_Occurred())
 		return -1;
 #define ADD(name)                                                            \
 	if (add_type(module, &pyshm_##name##_spec, &state->name##_type) < 0) \
@@ -54,8 +55,6 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg)
 #define VISIT_TYPE(name) Py_VISIT(state->name##_type);
 	PYSHM_STATE_ERRORS(VISIT)
 	PYSHM_STATE_TYPES(VISIT_TYPE)
-	for (int i = 0; i < PYARB_OUTCOMES; i++)
-		Py_VISIT(state->outcomes[i]);
 	return 0;
 }
 
@@ -67,8 +66,6 @@ static int module_clear(PyObject *module)
 #define CLEAR_TYPE(name) Py_CLEAR(state->name##_type);
 	PYSHM_STATE_ERRORS(CLEAR)
 	PYSHM_STATE_TYPES(CLEAR_TYPE)
-	for (int i = 0; i < PYARB_OUTCOMES; i++)
-		Py_CLEAR(state->outcomes[i]);
 	return 0;
 }
 

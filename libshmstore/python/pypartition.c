@@ -102,41 +102,21 @@ static int on_progress(const struct shmstore_evict_report *report, void *arg)
 	return stop;
 }
 
-/* Raises Error for a failed eviction, with the tuple of what it did all the
- * same as its attribute report. */
-static void *raise_evict(struct pyshm_partition *self, int error,
-			 const struct shmstore_evict_report *report)
-{
-	PyObject *tuple = report_tuple(report, false);
-	struct pyshm_exception e;
-
-	if (!tuple)
-		return NULL;
-	pyshm_raise(pyshm_state_of(Py_TYPE(self)), error, self->path, "evict from");
-	e = pyshm_exception_take();
-#if PY_VERSION_HEX < 0x030C0000
-	PyErr_NormalizeException(&e.type, &e.value, &e.traceback);
-#endif
-	if (!e.value || PyObject_SetAttrString(e.value, "report", tuple) < 0)
-		PyErr_Clear();
-	pyshm_exception_put_back(e);
-	Py_DECREF(tuple);
-	return NULL;
-}
-
 PyObject *pyshm_partition_evict(PyObject *op, PyObject *args)
 {
 	struct pyshm_partition *self = (struct pyshm_partition *)op;
 	struct shmstore_evict what = SHMSTORE_EVICT_INIT;
 	struct shmstore_evict_report report = {.size = sizeof(report)};
 	struct progress progress = {0};
-	int watermarks, background, wait, r;
+	int watermarks, background, wait, told, r;
 	struct shmstore_partition *p;
+	PyObject *done, *tuple;
 	uid_t uid;
 
-	if (!PyArg_ParseTuple(args, "O&O&pIppOO&:_evict", pyshm_u64, &what.bytes, pyshm_u64,
+	/* done: a list, which gets the report also where this raises */
+	if (!PyArg_ParseTuple(args, "O&O&pIppOO&O!:_evict", pyshm_u64, &what.bytes, pyshm_u64,
 			      &what.to, &watermarks, &what.n_threads, &background, &wait,
-			      &progress.callback, pyshm_uid, &uid))
+			      &progress.callback, pyshm_uid, &uid, &PyList_Type, &done))
 		return NULL;
 	what.watermarks = watermarks;
 	what.background = background;
@@ -155,10 +135,15 @@ PyObject *pyshm_partition_evict(PyObject *op, PyObject *args)
 		pyshm_exception_put_back(progress.raised);
 		return NULL;
 	}
-	/* The callback asked for this end. */
-	if (r == -ECANCELED)
-		return report_tuple(&report, false);
-	return r < 0 ? raise_evict(self, r, &report) : report_tuple(&report, r == 1);
+	tuple = report_tuple(&report, r == 1);
+	told = tuple ? PyList_Append(done, tuple) : -1;
+	Py_XDECREF(tuple);
+	if (told < 0)
+		return NULL;
+	/* -ECANCELED: the callback asked for this end. */
+	if (r < 0 && r != -ECANCELED)
+		return pyshm_raise(pyshm_state_of(Py_TYPE(self)), r, self->path, "evict from");
+	Py_RETURN_NONE;
 }
 
 PYSHM_LOCKED_METHOD(partition_closed, void *)

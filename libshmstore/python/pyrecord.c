@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pyrecord.c: see pyrecord.h. records.def is read three times: for the tuples, for the copies of
- * rows, for the fields' names. So a field's place, its name and its value cannot come apart.
+ * pyrecord.c: see pyrecord.h. records.def is read twice: for the tuples, for the copies of rows.
  */
 #include "pyrecord.h"
 
@@ -172,38 +171,3 @@ static PyObject *tuple_of(PyObject *const *values, size_t n)
 		return row __VA_ARGS__ ? 0 : -ENOMEM;              \
 	}
 #include "records.def"
-
-/* The names. */
-#define VALUE(name, object)     #name,
-#define TEXT(name)              #name,
-#define PATH(name)              #name,
-#define KEY(name, size)         #name,
-#define KEY_OR_NONE             KEY
-#define RECORD(name, type, ...) {#name, (const char *const[]){__VA_ARGS__ NULL}},
-#define LISTED                  RECORD
-
-static const struct {
-	const char *record;
-	const char *const *fields;
-} records[] = {
-#include "records.def"
-};
-
-PyObject *pyshm_record_fields(void)
-{
-	PyObject *all = PyDict_New();
-
-	for (size_t i = 0; all && i < sizeof(records) / sizeof(records[0]); i++) {
-		PyObject *names[32];
-		PyObject *tuple;
-		size_t n = 0;
-
-		for (; records[i].fields[n]; n++)
-			names[n] = PyUnicode_FromString(records[i].fields[n]);
-		tuple = tuple_of(names, n);
-		if (!tuple || PyDict_SetItemString(all, records[i].record, tuple) < 0)
-			Py_CLEAR(all);
-		Py_XDECREF(tuple);
-	}
-	return all;
-}

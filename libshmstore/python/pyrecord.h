@@ -36,7 +36,5 @@ struct pyshm_evicted {
 
 /* True, False, or None where it is not known: an enum shmstore_alive. */
 PyObject *pyshm_alive(int alive);
-/* A dict from each record's name to the names of its fields. */
-PyObject *pyshm_record_fields(void);
 
 #endif

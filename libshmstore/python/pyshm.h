@@ -28,8 +28,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* Its objects: exceptions, the last one the base of the arbiter's outcomes; types. */
-#define PYSHM_STATE_ERRORS(EACH) EACH(error) EACH(closed_error) EACH(outcome_error)
+/* Its objects: the functions of shmstore.errors that make exceptions; types. */
+#define PYSHM_STATE_ERRORS(EACH) EACH(failed) EACH(closed) EACH(refused)
 #define PYSHM_STATE_TYPES(EACH) \
 	EACH(partition)         \
 	EACH(store) EACH(view) EACH(writer) EACH(memory) EACH(context) EACH(reservation)
@@ -40,19 +40,18 @@ struct pyshm_state {
 	PYSHM_STATE_TYPES(TYPE)
 #undef ERROR
 #undef TYPE
-	PyObject *outcomes[16]; /* by enum shmstore_arb_outcome; NULL: none */
-	void **_Atomic numpy;   /* pyborn.c; NULL: not asked for so far */
+	void **_Atomic numpy; /* pyborn.c; NULL: not asked for so far */
 };
 #define SPEC(name) extern PyType_Spec pyshm_##name##_spec;
 PYSHM_STATE_TYPES(SPEC)
 #undef SPEC
 /* How Python makes a type of the slots type_slots. more: a flag that is not every type's */
-#define PYSHM_TYPE(type, object, public_name, more)                                         \
-	PyType_Spec pyshm_##type##_spec = {                                                 \
-		.name = (public_name),                                                      \
-		.basicsize = sizeof(object),                                                \
-		.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_##more, \
-		.slots = type##_slots,                                                      \
+#define PYSHM_TYPE(type, object, public_name, more)              \
+	PyType_Spec pyshm_##type##_spec = {                      \
+		.name = (public_name),                           \
+		.basicsize = sizeof(object),                     \
+		.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_##more, \
+		.slots = type##_slots,                           \
 	}
 
 /* ---- pystate.c ---- */
@@ -121,8 +120,6 @@ void *pyshm_raise_va(struct pyshm_state *state, int error, PyObject *where, cons
 /* Raises ClosedError: "<kind> <name> is closed; open it again with <how>". Returns NULL. */
 void *pyshm_raise_closed(struct pyshm_state *state, const char *kind, PyObject *name,
 			 const char *how);
-/* Adds Error and ClosedError to the module. Return: 0, -1. */
-int pyshm_error_exec(PyObject *module, struct pyshm_state *state);
 
 /* The exception that is set, put aside while something else may raise. */
 struct pyshm_exception {
@@ -169,9 +166,6 @@ int pyshm_u64_or_none(PyObject *number, void *ret);
 int pyshm_uid(PyObject *number, void *ret);
 /* An int: whether the object is false. */
 int pyshm_not(PyObject *object, void *ret);
-/* Seconds as a uint64_t of milliseconds; None: 0. */
-int pyshm_ms(PyObject *seconds, const char *name, uint64_t *ret);
-int pyshm_timeout(PyObject *seconds, void *ret);
 /* The path of a struct shmstore_ticket, whose other members stay. */
 int pyshm_ticket_path(PyObject *object, void *ret);
 
@@ -256,6 +250,8 @@ void pyshm_store_leave(struct pyshm_store *self);
 	__VA_ARGS__;                \
 	pyshm_store_leave(self);    \
 	Py_END_ALLOW_THREADS
+/* "store 'name' of path"; NULL with an exception. */
+PyObject *pyshm_store_where(struct pyshm_store *self);
 /* Raises Error for a failed call, as pyshm_raise(); error > 0: an outcome of
  * the arbiter. Returns NULL. */
 void *pyshm_store_raise(struct pyshm_store *self, int error, const char *format, ...);
@@ -267,11 +263,17 @@ PyObject *pyshm_store_close(PyObject *op, PyObject *ignored);
 /* ---- pyobjects.c, pytask.c: calls of a Store that are no rows of calls.def ---- */
 
 PyObject *pyshm_store_put_buffers(PyObject *op, PyObject *args, PyObject *kwargs);
-PyObject *pyshm_store_create(PyObject *op, PyObject *args, PyObject *kwargs);
-PyObject *pyshm_store_wait(PyObject *op, PyObject *args);
-PyObject *pyshm_store_prefetch(PyObject *op, PyObject *args);
+unsigned pyshm_put_flags(const struct pyshm_store *s, int replace, int checksum, int pin,
+			 int evict);
 /*
- * (lang, func, group, declared, seconds or None, level, retriable, parent, worker) ->
+ * Without the GIL: shmstore_prefetch() of n keys, which lie one after the other. *ret: the results,
+ * which pyshm_numbers() makes the bytes of, and frees.
+ */
+int pyshm_prefetch(struct shmstore *s, const char *keys, const uint64_t *sizes, size_t n,
+		   unsigned n_threads, unsigned flags, int **ret);
+PyObject *pyshm_numbers(int *numbers, size_t n);
+/*
+ * (lang, func, group, declared, wait_ms or None, level, retriable, parent, worker) ->
  * (outcome, task, reserve, waited_ms, reason). func "": of no kind
  */
 PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args);
@@ -284,8 +286,6 @@ int pyshm_actor_call(PyObject *capsule, void *ret);
 /* A capsule, which gives it back at its end; so does this on failure. */
 PyObject *pyshm_place_object(struct pyshm_store *self, struct shmstore_place *p);
 PyObject *pyshm_actor_call_object(struct pyshm_store *self, struct shmstore_actor_call *c);
-/* (place, what, name, request, step, version, how, data) */
-PyObject *pyshm_store_actor_done(PyObject *op, PyObject *args);
 
 /* ---- pymemory.c: a range of memory that belongs to a View or a Writer, with the buffer
  * protocol */

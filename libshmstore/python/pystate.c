@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pystate.c: the module's state, and members of its objects as attributes. */
-#include "pyshm.h"
+/* pystate.c: the module's state, members of its objects as attributes, the end of an object. */
+#include "pyarb.h"
 
 /* Public from 3.11 on; 3.10 has the same function under its private name. */
 #if PY_VERSION_HEX < 0x030b0000
@@ -31,4 +31,15 @@ PyObject *pyshm_get_bool(PyObject *op, void *closure)
 PyObject *pyshm_get_u64(PyObject *op, void *closure)
 {
 	return PyLong_FromUnsignedLongLong(*(uint64_t *)(void *)((char *)op + (size_t)closure));
+}
+
+void pyarb_dealloc(PyObject *op)
+{
+	PyTypeObject *type = Py_TYPE(op);
+
+	if (PyObject_CallFinalizerFromDealloc(op) < 0)
+		return;
+	Py_CLEAR(((struct pyarb_context *)op)->store);
+	type->tp_free(op);
+	Py_DECREF(type);
 }

@@ -5,78 +5,30 @@
 
 #include "pyarb.h"
 
-/* The arguments of an open. */
-struct opening {
-	PyObject *partition;
-	const char *name;
-	struct pyshm_path directory;
-	struct shmstore_options options;
-	bool wait;
-};
-
-/* The keyword daemon of Store(). Return: 0, -1 with an exception. */
-static int daemon_mode(const char *daemon, struct shmstore_options *io)
-{
-	static const char *const names[] = {[SHMSTORE_DAEMON_AUTO] = "auto",
-					    [SHMSTORE_DAEMON_REQUIRED] = "required",
-					    [SHMSTORE_DAEMON_OFF] = "off"};
-	unsigned mode = 0;
-
-	while (mode < 3 && strcmp(daemon, names[mode]) != 0)
-		mode++;
-	io->daemon = mode;
-	if (mode < 3)
-		return 0;
-	PyErr_Format(PyExc_ValueError,
-		     "daemon must be \"auto\", \"required\" or \"off\", not \"%s\"", daemon);
-	return -1;
-}
-
-static int opening_init(struct opening *o, PyObject *args, PyObject *kwargs,
-			PyTypeObject *partition_type)
-{
-	PyObject *wait = Py_None;
-	uint64_t recycle_max = UINT64_MAX, pack_max = UINT64_MAX;
-	const char *daemon = "auto";
-	int keep = 0, readonly = 0, adopt = 0, fresh = 0, arbitrate = 0, any_user = 0;
-	char **names = PYSHM_KEYWORDS("partition", "name", "keep", "label", "directory",
-				      "recycle_max", "readonly", "adopt", "fresh", "daemon", "wait",
-				      "arbitrate", "any_user", "pack_max", "leases_with");
-
-	*o = (struct opening){.options = SHMSTORE_OPTIONS_INIT};
-	if (!PyArg_ParseTupleAndKeywords(
-		    args, kwargs, "O!s|pzO&O&pppsOppO&z:Store", names, partition_type,
-		    &o->partition, &o->name, &keep, &o->options.label, pyshm_path, &o->directory,
-		    pyshm_u64_or_none, &recycle_max, &readonly, &adopt, &fresh, &daemon, &wait,
-		    &arbitrate, &any_user, pyshm_u64_or_none, &pack_max, &o->options.leases_with) ||
-	    !pyshm_ms(wait, "wait", &o->options.wait_ms) || daemon_mode(daemon, &o->options) < 0)
-		return -1;
-	if (recycle_max != UINT64_MAX)
-		o->options.recycle_max = recycle_max;
-	if (pack_max != UINT64_MAX)
-		o->options.pack_max = pack_max;
-	o->wait = wait != Py_None;
-	o->options.directory = o->directory.text;
-	o->options.keep = keep;
-	o->options.flags |= (readonly ? SHMSTORE_OPEN_READONLY : 0) |
-			    (adopt ? SHMSTORE_OPEN_ADOPT : 0) | (fresh ? SHMSTORE_OPEN_FRESH : 0) |
-			    (any_user ? SHMSTORE_OPEN_ANY_USER : 0) |
-			    (arbitrate ? SHMSTORE_OPEN_ARBITRATE : 0);
-	return 0;
-}
-
 static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
+	/* As the library has them: Partition.open() says what they mean. */
+	char **names =
+		PYSHM_KEYWORDS("partition", "name", "flags", "daemon", "keep", "label", "directory",
+			       "recycle_max", "pack_max", "wait_ms", "leases_with");
+	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
 	struct pyshm_state *state = pyshm_state_of(type);
 	struct pyshm_partition *partition;
 	struct shmstore_partition *p;
+	struct pyshm_path directory;
 	struct pyshm_store *self;
-	struct opening opening;
-	int r;
+	const char *name;
+	int keep, r;
 
-	if (opening_init(&opening, args, kwargs, state->partition_type) < 0)
+	if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!sIIpzO&O&O&O&z:Store", names,
+					 state->partition_type, &partition, &name, &options.flags,
+					 &options.daemon, &keep, &options.label, pyshm_path,
+					 &directory, pyshm_u64_or_none, &options.recycle_max,
+					 pyshm_u64_or_none, &options.pack_max, pyshm_u64,
+					 &options.wait_ms, &options.leases_with))
 		return NULL;
-	partition = (struct pyshm_partition *)opening.partition;
+	options.keep = keep;
+	options.directory = directory.text;
 	self = (struct pyshm_store *)type->tp_alloc(type, 0);
 	if (!self)
 		return NULL;
@@ -84,16 +36,16 @@ static PyObject *store_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 	pthread_cond_init(&self->idle, NULL);
 	self->pid = getpid();
 	self->closing = self->closed = true; /* until it is open */
-	self->wait = opening.wait;
-	self->readonly = (opening.options.flags & SHMSTORE_OPEN_READONLY) != 0;
+	self->wait = options.wait_ms != 0;
+	self->readonly = (options.flags & SHMSTORE_OPEN_READONLY) != 0;
 	self->partition = Py_NewRef(partition);
-	self->name = pyshm_text(opening.name);
+	self->name = pyshm_text(name);
 	if (!self->name)
 		goto fail;
 	p = pyshm_partition_enter(partition);
 	if (!p)
 		goto fail;
-	PYSHM_PARTITION_CALL(p, r = shmstore_open(p, opening.name, &opening.options, &self->s));
+	PYSHM_PARTITION_CALL(p, r = shmstore_open(p, name, &options, &self->s));
 	if (r < 0) {
 		pyshm_raise(state, r, partition->path, "open store %R", self->name);
 		goto fail;
@@ -199,12 +151,8 @@ static PyGetSetDef store_getset[] = {
 };
 
 static char store_doc[] =
-	PyDoc_STR("Store(partition, name, keep=False, label=None, directory=None, "
-		  "recycle_max=None, readonly=False, adopt=False,\n"
-		  "      fresh=False, daemon=\"auto\", wait=None, arbitrate=False, any_user=False, "
-		  "pack_max=None,\n"
-		  "      leases_with=None)\n--\n\n"
-		  "One process's directory of objects.");
+	PyDoc_STR("Store(partition, name, flags, daemon, keep, label, directory, recycle_max, "
+		  "pack_max, wait_ms, leases_with)\n--\n\nOne process's directory of objects.");
 
 static PyType_Slot store_slots[] = {
 	{Py_tp_doc, store_doc},

@@ -50,27 +50,6 @@ static bool admit(struct pyshm_store *self, struct shmstore_task_ask *ask,
 	return PyErr_CheckSignals() == 0;
 }
 
-/* Seconds of waiting, or None: without end. Return: 1; 0 with an exception. */
-static int wait_of(PyObject *seconds, void *ret)
-{
-	uint64_t *ms = ret;
-	double s;
-
-	*ms = SHMSTORE_TASK_FOREVER;
-	if (seconds == Py_None)
-		return 1;
-	s = PyFloat_AsDouble(seconds);
-	if (s == -1 && PyErr_Occurred())
-		return 0;
-	if (!(s >= 0)) {
-		PyErr_Format(PyExc_ValueError,
-			     "a wait is a number of seconds from 0 on, or None, not %R", seconds);
-		return 0;
-	}
-	*ms = s < 1e15 ? (uint64_t)(s * 1000 + 0.999) : SHMSTORE_TASK_FOREVER;
-	return 1;
-}
-
 PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args)
 {
 	struct pyshm_store *self = (struct pyshm_store *)op;
@@ -80,7 +59,7 @@ PyObject *pyshm_store_task_admit(PyObject *op, PyObject *args)
 	int r, retriable, worker;
 
 	if (!PyArg_ParseTuple(args, "sssO&O&IpO&p:_task_admit", &kind.lang, &kind.func, &kind.group,
-			      pyshm_u64, &ask.declared, wait_of, &ask.wait_ms, &ask.level,
+			      pyshm_u64, &ask.declared, pyshm_u64_or_none, &ask.wait_ms, &ask.level,
 			      &retriable, pyshm_u64, &ask.parent, &worker) ||
 	    !pyshm_store_enter(self))
 		return NULL;

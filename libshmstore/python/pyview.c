@@ -2,7 +2,8 @@
 /*
  * pyview.c: the type View: one reference to the library's view. It goes - unmapping the object -
  * with the last of the View, its memoryviews and whatever holds those. It refers to no other Python
- * object, so nothing of the store is kept by it, and to no file descriptor.
+ * object, so nothing of the store is kept by it, and to no file descriptor. Its methods, which need
+ * other libraries, are in Python: arrow.py.
  */
 #include "pyshm.h"
 
@@ -153,49 +154,6 @@ static int view_getbuffer(PyObject *op, Py_buffer *ret, int flags)
 				 flags);
 }
 
-/* Calls that need other libraries are in Python: arrow.py. */
-static PyObject *forward(const char *function, PyObject *op, PyObject *args, PyObject *kwargs)
-{
-	PyObject *module = PyImport_ImportModule("shmstore.arrow");
-	PyObject *callable = module ? PyObject_GetAttrString(module, function) : NULL;
-	PyObject *bound = callable ? PyMethod_New(callable, op) : NULL;
-	PyObject *result = bound ? PyObject_Call(bound, args, kwargs) : NULL;
-
-	Py_XDECREF(bound);
-	Py_XDECREF(callable);
-	Py_XDECREF(module);
-	return result;
-}
-
-#define FORWARD(function)                                                                \
-	static PyObject *view_##function(PyObject *op, PyObject *args, PyObject *kwargs) \
-	{                                                                                \
-		return forward(#function, op, args, kwargs);                             \
-	}
-#define FORWARDED(name, function, doc)                                                 \
-	{                                                                              \
-		name, PYSHM_METHOD(view_##function), METH_VARARGS | METH_KEYWORDS, doc \
-	}
-
-FORWARD(c_stream)
-FORWARD(c_array)
-FORWARD(dlpack)
-FORWARD(dlpack_device)
-
-static PyMethodDef view_methods[] = {
-	FORWARDED("__arrow_c_stream__", c_stream,
-		  "__arrow_c_stream__($self, /, requested_schema=None)\n--\n\n"
-		  "Of an Arrow table (Store.put_arrow): its batches, over the mapped memory."),
-	FORWARDED("__arrow_c_array__", c_array,
-		  "__arrow_c_array__($self, /, requested_schema=None)\n--\n\nOf an Arrow table in "
-		  "one batch: that."),
-	FORWARDED("__dlpack__", dlpack,
-		  "__dlpack__($self, /, **options)\n--\n\nThe one buffer, as bytes."),
-	FORWARDED("__dlpack_device__", dlpack_device,
-		  "__dlpack_device__($self, /)\n--\n\nThe processor's memory."),
-	{NULL, NULL, 0, NULL},
-};
-
 static PyGetSetDef view_getset[] = {
 	{"key", view_key, NULL,
 	 "The key under which the object was put: str where it is UTF-8, else bytes.", NULL},
@@ -236,7 +194,6 @@ static PyType_Slot view_slots[] = {
 	{Py_tp_doc, view_doc},
 	{Py_tp_dealloc, view_dealloc},
 	{Py_tp_repr, view_repr},
-	{Py_tp_methods, view_methods},
 	{Py_tp_getset, view_getset},
 	{Py_tp_members, view_members},
 	{Py_bf_getbuffer, view_getbuffer},

@@ -4,12 +4,14 @@
 import ast
 import inspect
 import pathlib
+import re
 
 import pytest
 
 import shmstore
-from shmstore import _shmstore
+from shmstore import _shmstore, preempting, profiling, records, staging
 
+SOURCES = pathlib.Path(__file__).resolve().parents[2] / "libshmstore" / "python"
 STUB = ast.parse(pathlib.Path(shmstore.__file__).with_name("_shmstore.pyi").read_text())
 
 
@@ -38,20 +40,32 @@ def test_stub_and_module_agree(node):
     if isinstance(node, ast.FunctionDef):
         check(node, real)
         return
+    attributes = {n.target.id for n in node.body if isinstance(n, ast.AnnAssign)}
     members = {n.name: n for n in node.body if isinstance(n, ast.FunctionDef)}
     for name, function in members.items():
         if name == "__new__":
             check(function, real)
         elif name == "__buffer__":
             assert not hasattr(real, name) or callable(getattr(real, name))
-        elif any(isinstance(d, ast.Name) and d.id == "property" for d in function.decorator_list):
-            assert inspect.isgetsetdescriptor(getattr(real, name)), name
         else:
             check(function, getattr(real, name))
-    if node.name not in ("Error", "ClosedError"):
+    if not issubclass(real, Exception):
+        assert all(inspect.isgetsetdescriptor(getattr(real, name)) for name in attributes)
         public = {n for n, v in vars(real).items() if not n.startswith("__") and callable(v) or
                   inspect.isgetsetdescriptor(v)}
-        assert {n for n in public if not n.startswith("__")} <= set(members)
+        assert {n for n in public if not n.startswith("__")} <= {*members, *attributes}
+
+
+def test_records_have_the_fields_that_the_extension_fills_in_its_order():
+    text = (SOURCES / "records.def").read_text()
+    rows = re.findall(r"^(?:RECORD|LISTED)\((\w+), \w+,?((?:.|\n)*?)\)\n(?=RECORD|LISTED|\n#undef)",
+                      text, flags=re.MULTILINE)
+    assert len(rows) == len(re.findall(r"^(?:RECORD|LISTED)\(", text, flags=re.MULTILINE)) > 15
+    for name, fields in rows:
+        kind = next(vars(module)[name] for module in (records, preempting, profiling, staging)
+                    if name in vars(module))
+        filled = re.findall(r"\b[A-Z][A-Z0-9_]*\((\w+)", fields)
+        assert list(kind._fields[: len(filled)]) == filled, name
 
 
 def test_everything_public_is_documented():

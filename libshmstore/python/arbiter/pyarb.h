@@ -11,12 +11,8 @@
 
 #include "pyshm.h"
 
-#define PYARB_OUTCOMES (SHMSTORE_ARB_ERROR + 1)
+/* ---- pyerror.c ---- */
 
-/* ---- pyarberror.c ---- */
-
-/* Adds the outcomes' exceptions to the module. Return: 0, -1. */
-int pyarb_error_exec(PyObject *module, struct pyshm_state *state);
 /*
  * The exception of an outcome (> 0) or of a -errno, not raised: "<operation> in store …: <why>".
  *   what   the operation, which it consumes; NULL: an exception is set
@@ -26,20 +22,6 @@ PyObject *pyarb_exception(struct pyshm_store *store, int r, PyObject *what);
 /* Raises it, the operation being a format for PyUnicode_FromFormat(). Returns NULL. */
 void *pyarb_raise(struct pyshm_store *store, int r, const char *format, ...);
 void *pyarb_raise_va(struct pyshm_store *store, int r, const char *format, va_list ap);
-
-/* ---- pyarb.c ---- */
-
-/* Converters for PyArg_Parse*(): an int64_t, None: by arrival; a struct pyarb_tasks of a tuple. */
-int pyarb_priority(PyObject *number, void *ret);
-#define PYARB_TASKS_MAX 64
-struct pyarb_tasks {
-	uint32_t ids[PYARB_TASKS_MAX];
-	size_t n;
-};
-int pyarb_tasks(PyObject *tuple, void *ret);
-
-/* Of an object whose first member is its store, and whose finalizer gives back the rest. */
-void pyarb_dealloc(PyObject *op);
 
 /* ---- pyarbreservation.c ---- */
 
@@ -52,6 +34,11 @@ struct pyarb_reservation {
 };
 /* It holds that from now on. */
 void pyarb_fill_in(struct pyarb_reservation *into, struct shmstore_arb_reservation granted);
+
+/* ---- pystate.c ---- */
+
+/* Of an object whose first member is its store, and whose finalizer gives back the rest. */
+void pyarb_dealloc(PyObject *op);
 
 /* ---- pyarbcontext.c ---- */
 

@@ -172,7 +172,7 @@ PyObject *pyarb_context_reserve_many(PyObject *op, PyObject *args)
 
 	/* into: a tuple of reservations that hold nothing yet and say pool and bytes. */
 	if (!PyArg_ParseTuple(args, "O!IO&:_reserve_many", &PyTuple_Type, &into, &how.flags,
-			      pyshm_timeout, &how.timeout_ms))
+			      pyshm_u64, &how.timeout_ms))
 		return NULL;
 	n = PyTuple_GET_SIZE(into);
 	if (n < 1 || n > MANY_MAX)
@@ -206,7 +206,7 @@ PyObject *pyarb_context_resize(PyObject *op, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "O!O&IO&:_resize",
 			      pyshm_state_of(Py_TYPE(op))->reservation_type, &of, pyshm_u64, &bytes,
-			      &how.flags, pyshm_timeout, &how.timeout_ms))
+			      &how.flags, pyshm_u64, &how.timeout_ms))
 		return NULL;
 	if (!of->held) {
 		PyErr_SetString(PyExc_ValueError,

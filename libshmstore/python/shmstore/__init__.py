@@ -45,7 +45,8 @@ except ModuleNotFoundError as error:
         "on Debian run /usr/bin/python3 instead", name=error.name) from None
 
 from . import actors, arbiter, preempting, profiling, staging
-from ._shmstore import ClosedError, Error, View, Writer, default_path, strerror, version
+from ._shmstore import View, Writer, default_path, strerror, version
+from .errors import ClosedError, Error
 from .partition import Partition
 from .pickling import dumps, loads
 from .records import (

@@ -26,7 +26,7 @@ import time
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from ._shmstore import Error
+from .errors import Error
 
 if TYPE_CHECKING:
     from .store import Store
@@ -205,10 +205,10 @@ class Place(AbstractContextManager["Place", None]):
 
     def serve_one(self, timeout: float = 0.0) -> bool:
         """One order, waited for so many seconds. Was there one?"""
-        order = self._store._actor_next(self._place, _ms(timeout))
-        if order is None:
+        came = self._store._actor_next(self._place, _ms(timeout))
+        if came is None:
             return False
-        what, name, request, step, version, key, data = order
+        order, what, name, key, data = came
         how, answer = _OK, b""
         if what == _RUN:
             how, answer = self._run(name, data)
@@ -219,7 +219,7 @@ class Place(AbstractContextManager["Place", None]):
         elif what == _DROP:
             self._actors.pop(name, None)
         if what in (_RUN, _SAVE, _LOAD):
-            self._store._actor_done(self._place, what, name, request, step, version, how, answer)
+            self._store._actor_done(self._place, order, how, answer)
         return True
 
     def _run(self, name: str, data: bytes) -> tuple[int, bytes]:

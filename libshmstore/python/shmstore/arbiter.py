@@ -27,13 +27,14 @@ import functools
 import math
 import threading
 import weakref
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from . import _shmstore
-from ._shmstore import (Again, Canceled, Down, Error, Injected, NoMemory, Outcome, Removed, Retry,
-                        Split, TimedOut, TooBig)
 from .awaiting import Awaiting, Loops
+from .errors import (Again, Canceled, Down, Error, Injected, NoMemory, Outcome, Removed, Retry,
+                     Split, TimedOut, TooBig)
 from .pools import PARTITION, Pool, PoolLike, Reservation, Task, TaskLike, pool_number, task_number
 from .records import ContextState, PoolState, TaskStats
 from .retrying import Doner, Restorer, Saver, Splitter, Target, each_result
@@ -48,6 +49,9 @@ __all__ = [
 ]
 
 _NONBLOCK, _SPILL = 1, 2
+_ARRIVAL = -(2**63)  # the priority of a task that has none
+_TASKS_MAX = 64  # that one context serves
+_YEAR = 366 * 86400.0  # seconds: for ever
 _WAITS = {"pool": 1, "task": 2, "external": 3}
 _INJECTIONS = {"retry": 1, "split": 2, "error": 3, "toobig": 4, "timedout": 5}
 
@@ -56,8 +60,24 @@ Result = TypeVar("Result")
 Arguments = ParamSpec("Arguments")
 
 
+def milliseconds(seconds: float | None) -> int:
+    """Of a wait or a timeout; 0: it is None."""
+    if seconds is None:
+        return 0
+    if not seconds > 0:  # NaN neither
+        raise ValueError(f"wait or timeout must be more than 0 seconds, or None, not {seconds!r}")
+    return math.ceil(1000 * min(seconds, _YEAR))
+
+
 def _flags(wait: bool, spill: bool) -> int:
     return (0 if wait else _NONBLOCK) | (_SPILL if spill else 0)
+
+
+def _numbers(tasks: Iterable[TaskLike]) -> bytes:
+    numbers = array("I", map(task_number, tasks))
+    if len(numbers) > _TASKS_MAX:
+        raise ValueError(f"a context serves at most {_TASKS_MAX} tasks, not {len(numbers)}")
+    return numbers.tobytes()
 
 
 def _one_of(words: dict[str, int], word: str, what: str) -> int:
@@ -99,11 +119,11 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
 
     def bind_helper(self, tasks: Iterable[TaskLike], service: bool = False) -> None:
         """A helper of some tasks; service: works for many, and is served before all tasks."""
-        self._bind_helper(tuple(map(task_number, tasks)), service)
+        self._bind_helper(_numbers(tasks), service)
 
     def unbind(self, tasks: Iterable[TaskLike] = ()) -> None:
         """From these tasks, or from all. A waiting call ends with `Removed`."""
-        self._unbind(tuple(map(task_number, tasks)))
+        self._unbind(_numbers(tasks))
 
     # -- reservations
 
@@ -118,7 +138,7 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
         spill    on the spill path: never waits, and may use the pool's spill reserve.
         """
         into = Reservation(self.arbiter.store, pool_number(pool))
-        self._reserve(into, into.pool, bytes, _flags(wait, spill), timeout)
+        self._reserve(into, into.pool, bytes, _flags(wait, spill), milliseconds(timeout))
         self._note(into)
         return into
 
@@ -129,7 +149,7 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
         """Bytes of several pools, all or none: nobody holds the one while waiting for the other."""
         into = tuple(Reservation(self.arbiter.store, pool_number(pool), bytes)
                      for pool, bytes in wanted)
-        self._reserve_many(into, _flags(wait, False), timeout)
+        self._reserve_many(into, _flags(wait, False), milliseconds(timeout))
         for reservation in into:
             self._note(reservation)
         return into
@@ -137,11 +157,11 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
     def resize(self, reservation: Reservation, bytes: int, timeout: float | None = None,
                wait: bool = True) -> None:
         """To less: at once. To more: as `reserve` of the difference."""
-        self._resize(reservation, bytes, _flags(wait, False), timeout)
+        self._resize(reservation, bytes, _flags(wait, False), milliseconds(timeout))
 
     def pin(self, reservation: Reservation, timeout: float | None = None) -> None:
         """Undoes `Reservation.unpin`; where it was evicted, waits for its bytes again."""
-        self._pin(reservation, 0, timeout)
+        self._pin(reservation, 0, milliseconds(timeout))
 
     def _note(self, reservation: Reservation) -> None:
         if self._attempts:
@@ -152,7 +172,7 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
     def ready(self, timeout: float | None = None) -> None:
         """After `Retry` or `Split`, when all is given back: waits until the
         attempt may begin again."""
-        self._ready(0, timeout)
+        self._ready(0, milliseconds(timeout))
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
@@ -269,7 +289,8 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
         into = Reservation(self.arbiter.store, pool_number(pool))
 
         def start(flags: int) -> bool:
-            return self._reserve(into, into.pool, bytes, flags | (_SPILL if spill else 0), timeout)
+            return self._reserve(into, into.pool, bytes, flags | _flags(True, spill),
+                                 milliseconds(timeout))
 
         return self.arbiter._loops.begin(self, into, start, lambda: self._note(into))
 
@@ -285,11 +306,12 @@ class Context(_shmstore.ArbContext, contextlib.AbstractContextManager["Context",
                 self._note(reservation)
 
         return self.arbiter._loops.begin(self, into, lambda flags: self._reserve_many(
-            into, flags, timeout), granted)
+            into, flags, milliseconds(timeout)), granted)
 
     def ready_async(self, timeout: float | None = None) -> Awaiting[None]:
         """As `ready`, but does not wait: ``await context.ready_async()``."""
-        return self.arbiter._loops.begin(self, None, lambda flags: self._ready(flags, timeout))
+        return self.arbiter._loops.begin(self, None, lambda flags: self._ready(
+            flags, milliseconds(timeout)))
 
     # -- inspection and tests
 
@@ -379,8 +401,9 @@ class Arbiter:
         label     shown to operators.
         inherit   a task whose priority it takes over.
         """
-        task = Task(self, self.store._arb_task_begin(priority, label, 0 if inherit is None
-                                                     else task_number(inherit)), label)
+        task = Task(self, self.store._arb_task_begin(
+            _ARRIVAL if priority is None else priority, label,
+            0 if inherit is None else task_number(inherit)), label)
         try:
             if bind:
                 (context or self.current).bind(task)

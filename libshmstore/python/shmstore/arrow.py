@@ -12,7 +12,8 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING, Any
 
-from ._shmstore import Error, View
+from ._shmstore import View
+from .errors import Error
 
 if TYPE_CHECKING:
     import pyarrow
@@ -72,17 +73,17 @@ def table_of(view: View) -> pyarrow.Table:
     return pyarrow.ipc.open_stream(pyarrow.py_buffer(view)).read_all()
 
 
-# -- by which names View calls them
+# -- methods of View
 
 
-def c_stream(view: View, requested_schema: object = None) -> object:
+def c_stream(self: View, requested_schema: object = None) -> object:
     """As __arrow_c_stream__ of Arrow's PyCapsule interface."""
-    return table_of(view).__arrow_c_stream__(requested_schema)
+    return table_of(self).__arrow_c_stream__(requested_schema)
 
 
-def c_array(view: View, requested_schema: object = None) -> object:
+def c_array(self: View, requested_schema: object = None) -> object:
     """As __arrow_c_array__: of a table in several batches it is a copy."""
-    table = table_of(view)
+    table = table_of(self)
     batches = table.to_batches()
     batch = (batches[0] if len(batches) == 1 else table.combine_chunks().to_batches()[0] if batches
              else None)
@@ -91,14 +92,19 @@ def c_array(view: View, requested_schema: object = None) -> object:
     return batch.__arrow_c_array__(requested_schema)
 
 
-def dlpack(view: View, **options: object) -> object:
+def dlpack(self: View, **options: object) -> object:
     """As __dlpack__: the view's one buffer as bytes. Consumers that cannot say that memory is
     read-only want a view with cow."""
     import numpy
 
-    return numpy.frombuffer(view, "u1").__dlpack__(**options)
+    return numpy.frombuffer(self, "u1").__dlpack__(**options)
 
 
-def dlpack_device(view: View) -> tuple[int, int]:
+def dlpack_device(self: View) -> tuple[int, int]:
     """As __dlpack_device__: the processor's memory."""
     return 1, 0
+
+
+for _name, _method in (("__arrow_c_stream__", c_stream), ("__arrow_c_array__", c_array),
+                       ("__dlpack__", dlpack), ("__dlpack_device__", dlpack_device)):
+    setattr(View, _name, _method)

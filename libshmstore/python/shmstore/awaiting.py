@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ._shmstore import ClosedError, Error
+from .errors import ClosedError, Error
 
 if TYPE_CHECKING:
     import asyncio

@@ -20,7 +20,8 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from ._shmstore import ClosedError, Error, default_path
+from ._shmstore import default_path
+from .errors import ClosedError, Error
 from .messages import warn
 from .partition import Partition
 from .store import Store

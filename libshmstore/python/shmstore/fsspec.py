@@ -22,7 +22,8 @@ try:
 except ImportError as error:
     raise ImportError("shmstore.fsspec is a file system of fsspec: pip install fsspec") from error
 
-from ._shmstore import Error, default_path
+from ._shmstore import default_path
+from .errors import Error
 from .partition import Partition
 from .store import Store
 

@@ -38,7 +38,8 @@ from multiprocessing.reduction import ForkingPickler
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import pickling
-from ._shmstore import Error, View, default_path
+from ._shmstore import View, default_path
+from .errors import Error
 from .parts import Part, address, parts_of, unwritten
 from .partition import Partition
 from .store import Store

@@ -35,7 +35,8 @@ from multiprocessing import reduction
 from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, TypeVar
 
-from ._shmstore import Error, View
+from ._shmstore import View
+from .errors import Error
 from .messages import (MIN_SIZE, AsCall, Parcel, Way, begin, dumps, join, mailbox, small,
                        unreadable, warn)
 from .partition import Partition

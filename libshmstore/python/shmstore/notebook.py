@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class
 
-from ._shmstore import Error
+from .errors import Error
 from .partition import Partition
 from .richtext import size
 from .store import Store

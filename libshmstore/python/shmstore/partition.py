@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from . import _shmstore
-from ._shmstore import Error
+from .errors import Error
 from .records import (Counters, EvictReport, Finding, GcAction, GcReport, Holder, PartitionInfo,
                       Reconciliation, StoreInfo, TierInfo, Usage)
 from .richtext import size, table
@@ -104,8 +104,8 @@ class Partition(_shmstore.Partition, AbstractContextManager["Partition", None]):
         end = time.monotonic() + (timeout or 0)
         while True:
             try:
-                store = Store(self, name, keep, label, directory, recycle_max, readonly, adopt,
-                              fresh, daemon, wait, arbitrate, any_user, pack_max, leases_with)
+                return Store(self, name, keep, label, directory, recycle_max, readonly, adopt,
+                             fresh, daemon, wait, arbitrate, any_user, pack_max, leases_with)
             except Error as error:
                 if timeout is None or error.errno != errno.ENOENT:
                     raise
@@ -113,9 +113,6 @@ class Partition(_shmstore.Partition, AbstractContextManager["Partition", None]):
                     raise TimeoutError(
                         f"no store {name!r} in {self.path!r} within {timeout:g} s") from error
                 time.sleep(_LOOK)
-            else:
-                store._any_user = any_user
-                return store
 
     def _repr_html_(self) -> str:
         """For notebooks: the partition and its stores."""
@@ -219,14 +216,14 @@ class Partition(_shmstore.Partition, AbstractContextManager["Partition", None]):
         so), ENOENT (no tier), EPERM. Its `report` is an EvictReport of what was done all the same.
         """
         callback = None if progress is None else lambda fields: progress(EvictReport._make(fields))
+        done: list[tuple[object, ...]] = []
         try:
-            return EvictReport._make(self._evict(bytes, to, watermarks, threads, background, wait,
-                                                 callback, user))
-        except _shmstore.Error as error:
-            report = getattr(error, "report", None)
-            if report is not None:
-                error.report = EvictReport._make(report)  # type: ignore[attr-defined]
+            self._evict(bytes, to, watermarks, threads, background, wait, callback, user, done)
+        except Error as error:
+            if done:
+                error.report = EvictReport._make(done[0])  # type: ignore[attr-defined]
             raise
+        return EvictReport._make(done[0])
 
     def __exit__(self, *exc: object) -> None:
         self.close()

@@ -33,7 +33,8 @@ from os import geteuid
 from typing import TYPE_CHECKING, Any
 
 from . import foreign
-from ._shmstore import Error, View, _unlocked
+from ._shmstore import View, _unlocked
+from .errors import Error
 from .foreign import OnDevice, on_device
 
 if TYPE_CHECKING:

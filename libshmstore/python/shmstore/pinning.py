@@ -11,7 +11,8 @@ import functools
 import os
 from collections.abc import Iterator
 
-from ._shmstore import Error, View
+from ._shmstore import View
+from .errors import Error
 from .parts import address_of
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Union
 
 from . import _shmstore
-from ._shmstore import ClosedError, Down, Error
+from .errors import ClosedError, Down, Error
 from .records import PoolState, TaskStats
 
 if TYPE_CHECKING:

@@ -23,8 +23,6 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from .records import filled
-
 if TYPE_CHECKING:
     from .profiling import Admitted
     from .store import Store
@@ -35,7 +33,6 @@ _LOOK = 1.0  # seconds between two looks for a daemon that has come
 _KEPT = 1024  # that nobody asked for
 
 
-@filled
 class Preemption(NamedTuple):
     """A message about a task, or about an idle worker."""
 

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ._shmstore import Error
+from .errors import Error
 from .preempting import Preempted, Preemption
-from .records import filled
 from .richtext import size
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ __all__ = ["Admitted", "Estimate", "NotAdmitted", "Profiled"]
 _HOW = {"done": 0, "killed": 1, "preempted": 2, "dropped": 3}
 
 
-@filled
 class Estimate(NamedTuple):
     """The expected use of the next task of a kind."""
 
@@ -140,9 +139,12 @@ class Admitted(contextlib.AbstractContextManager["Admitted", None]):
         number = _LEVELS.get(level.lower(), -1) if isinstance(level, str) else level
         if number not in _LEVELS.values():
             raise ValueError(f"there is no level {level!r}: one of {', '.join(_LEVELS)}")
+        if wait is not None and not wait >= 0:
+            raise ValueError(f"a wait is a number of seconds from 0 on, or None, not {wait!r}")
         self._store = store
         outcome, self.task, self.reserve, waited_ms, reason = store._task_admit(
-            *kind, declared, wait, number, retriable, parent, worker)
+            *kind, declared, None if wait is None else math.ceil(1000 * min(wait, 1e15)), number,
+            retriable, parent, worker)
         #: ``fits``, ``progress`` (nothing else ran), or ``off``: nobody holds tasks back
         self.reason = _REASONS.get(reason, "?")
         self.waited = waited_ms / 1000  #: seconds

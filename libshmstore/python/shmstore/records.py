@@ -2,7 +2,7 @@
 """The facts that the library tells about partitions, stores and objects, as named tuples.
 
 A field is read as an attribute or by its name (``usage.residual``, ``usage["residual"]``);
-``dict(usage)`` works. The extension fills them by position, as `_shmstore._FIELDS` names them.
+``dict(usage)`` works. The extension fills them by position: records.def has the same order.
 """
 
 from __future__ import annotations
@@ -10,27 +10,14 @@ from __future__ import annotations
 import builtins
 from typing import NamedTuple, Optional, SupportsIndex, TypeVar, Union
 
-from . import _shmstore
-
 Record = TypeVar("Record", bound="type[tuple[object, ...]]")
 
 
-def filled(kind: Record) -> Record:
-    """A class of named tuples that the extension fills: it has the fields that it has there."""
-    filled_in = _shmstore._FIELDS.get(kind.__name__, ())
-    names: tuple[str, ...] = getattr(kind, "_fields")
-    if names[: len(filled_in)] != filled_in:
-        raise ImportError(f"shmstore's {kind.__name__} has the fields {names}, and its extension "
-                          f"fills in {filled_in}: "
-                          "they are of two versions; install the package anew")
-    return kind
-
-
 def record(kind: Record) -> Record:
-    """The same, and its fields are read by their names, too."""
+    """A class of named tuples whose fields are read by their names, too."""
     setattr(kind, "__getitem__", _item)
     setattr(kind, "keys", _keys)
-    return filled(kind)
+    return kind
 
 
 def _item(self: tuple[object, ...], index: str | SupportsIndex | slice) -> object:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, Optional, TypeVar, Union
 
-from ._shmstore import Retry, Split
+from .errors import Retry, Split
 
 if TYPE_CHECKING:
     from .arbiter import Context

@@ -30,7 +30,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from ._shmstore import Error, default_path
+from ._shmstore import default_path
+from .errors import Error
 from .messages import warn
 from .partition import Partition
 from .pickling import dumps

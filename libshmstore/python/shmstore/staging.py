@@ -15,7 +15,6 @@ import errno
 from typing import TYPE_CHECKING, NamedTuple
 
 from .profiling import unless
-from .records import filled
 
 if TYPE_CHECKING:
     from .arbiter import Pool
@@ -30,7 +29,6 @@ _UNKNOWN = 2**32 - 1
 _AS_CONFIGURED = 2**64 - 1
 
 
-@filled
 class StageProfile(NamedTuple):
     """A worker's share for a stage. Sizes are bytes."""
 

@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import math
+import os
 import pwd
 import time
 import weakref
+from array import array
 from collections.abc import Iterable, Iterator, MutableMapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
 from . import _shmstore, arrow, staging
-from ._shmstore import Error, strerror
+from ._shmstore import strerror
 from .actors import Actor, Place
-from .arbiter import Arbiter, Pool
+from .arbiter import Arbiter, Pool, milliseconds
+from .errors import Error
 from .pickling import dumps, loads
 from .preempting import Preemption, Told
 from .profiling import Admitted, Estimate, Profiled, unless
@@ -25,12 +29,17 @@ from .richtext import size, table
 from .staging import Stage, StageProfile
 from .ticket import Ticket
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 Key = Union[str, bytes]
 
 _NONE = object()  # no default is given
 _SLICE_MS = 1000
+_CALL_MS = 100
 _FOREVER_MS = 2**63
 _SHOWN = 20  # objects in a notebook's table
+_DAEMONS = ("auto", "required", "off")  # SHMSTORE_DAEMON_*
 
 
 class Store(_shmstore.Store, MutableMapping[Key, Any],
@@ -77,6 +86,23 @@ class Store(_shmstore.Store, MutableMapping[Key, Any],
     _arbiter: weakref.ref[Arbiter] | None = None
     _any_user = False  # it may be another user's
 
+    def __new__(
+        cls, partition: _shmstore.Partition, name: str, keep: bool = False,
+        label: str | None = None, directory: str | os.PathLike[str] | None = None,
+        recycle_max: int | None = None, readonly: bool = False, adopt: bool = False,
+        fresh: bool = False, daemon: str = "auto", wait: float | None = None,
+        arbitrate: bool = False, any_user: bool = False, pack_max: int | None = None,
+        leases_with: str | None = None
+    ) -> Self:
+        if daemon not in _DAEMONS:
+            raise ValueError(f'daemon must be "auto", "required" or "off", not "{daemon}"')
+        flags = sum(1 << i for i, said in enumerate((readonly, adopt, fresh, arbitrate, any_user))
+                    if said)  # SHMSTORE_OPEN_*
+        self = super().__new__(cls, partition, name, flags, _DAEMONS.index(daemon), keep, label,
+                               directory, recycle_max, pack_max, milliseconds(wait), leases_with)
+        self._any_user = any_user
+        return self
+
     # -- mapping
 
     def __getitem__(self, key: Key) -> Any:
@@ -120,6 +146,13 @@ class Store(_shmstore.Store, MutableMapping[Key, Any],
             found = self._await(key, default, cow, timeout)
             return default if found is None else loads(found, any_user)
         return loads(view, any_user)
+
+    def _wait(self, key: Key, generation: int, ms: int) -> bool:
+        """Whether the key, or another value of it, came within so many milliseconds. Between two
+        calls of the library handlers of signals run."""
+        while not (came := self._wait_once(key, generation, min(ms, _CALL_MS))) and ms > _CALL_MS:
+            ms -= _CALL_MS
+        return came
 
     def _await(self, key: Key, default: object, cow: bool, timeout: float) -> _shmstore.View | None:
         """A view of the key within so many seconds. None: there is none, and a default is given."""
@@ -215,6 +248,22 @@ class Store(_shmstore.Store, MutableMapping[Key, Any],
         self.put_buffers(key, header, buffers, replace=replace, checksum=checksum, pin=pin,
                          evict=evict)
 
+    def create(self, key: Key, header_size: int, buffer_sizes: Iterable[int],
+               replace: bool = False, checksum: bool = False, pin: bool = False,
+               evict: bool = True) -> _shmstore.Writer:
+        """Reserves an object and hands out writable memory for it: a `Writer`.
+
+        A full partition is Error ENOSPC now, never SIGBUS later. pin, evict: as `put_buffers`.
+        """
+        sizes = [*buffer_sizes]
+        if header_size < 0:
+            raise ValueError("header_size is negative")
+        for i, nbytes in enumerate(sizes):
+            if nbytes < 0:
+                raise ValueError(f"the size of buffer {i} is negative")
+        return self._create(key, header_size, array("Q", sizes).tobytes(), replace, checksum, pin,
+                            evict)
+
     put_arrow = arrow.put_arrow
 
     def get_arrow(self, key: Key) -> Any:
@@ -298,14 +347,13 @@ class Store(_shmstore.Store, MutableMapping[Key, Any],
         threads: that this call may start, and ends before it returns.
         """
         wanted = tuple(keys)
-        codes = self._prefetch(wanted, threads, evict)
-        return {key: self._prefetch_error(key, code) for key, code in zip(wanted, codes) if code}
-
-    @staticmethod
-    def _prefetch_error(key: Key, code: int) -> Error:
-        # < 0: an outcome of the arbiter, which a key of many cannot be rolled back for.
-        code = code if code > 0 else errno.ENOSPC
-        return Error(code, f"prefetch {key!r}: {strerror(code)}")
+        names = [key.encode() if isinstance(key, str) else key for key in wanted]
+        results = array("i", self._prefetch(b"".join(names), array("Q", map(len, names)).tobytes(),
+                                            threads, evict))
+        # > 0: an outcome of the arbiter, which a key of many cannot be rolled back for.
+        codes = [errno.ENOSPC if result > 0 else -result for result in results]
+        return {key: Error(code, f"prefetch {key!r}: {strerror(code)}")
+                for key, code in zip(wanted, codes) if code}
 
     # -- the arbiter
 
@@ -458,7 +506,8 @@ class Store(_shmstore.Store, MutableMapping[Key, Any],
         if not self.readonly:
             raise TypeError("a store belongs to its process; send a ticket (Store.handoff), the "
                             "partition, or a handle that is open readonly")
-        return _reopen, (self.partition, self.name, self._any_user)
+        return (functools.partial(type(self.partition).open, readonly=True,
+                                  any_user=self._any_user), (self.partition, self.name))
 
 
 class Owner(NamedTuple):
@@ -466,10 +515,6 @@ class Owner(NamedTuple):
 
     pid: int
     alive: bool | None
-
-
-def _reopen(partition: _shmstore.Partition, name: str, any_user: bool) -> Store:
-    return Store(partition, name, readonly=True, any_user=any_user)
 
 
 def _left_ms(end: float) -> int:

@@ -20,6 +20,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from time import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask.config
@@ -31,10 +32,11 @@ from .. import arbiter as daemon
 from ..arbiter import Awaiting, Context, Pool, Reservation, Task
 from ..pools import PARTITION
 from .claim import Admission, Grant, NoRoom, Outcome, Pieces, Slots, Unwanted
-from .compat.worker import ExecuteSuccessEvent, call_of, execute_failed, reschedule, unpause
+from .compat.worker import (ExecuteSuccessEvent, RescheduleEvent, UnpauseEvent, call_of,
+                            execute_failed)
 from .config import Fallbacks, Result, logger, run_in
 from .handle import Handle
-from .inputs import Input, Needs, any_registered, splitter_of
+from .inputs import Input, Needs, splitter_of, splitters
 from .memory import Budget
 from .residence import SharedBuffer
 
@@ -456,7 +458,8 @@ class Arbitration:
         self.needs = Needs(worker._exchange, self.residence, worker._habits, worker._tier)
         self.admission = Admission(
             self.arbiter, self.budget,
-            Slots(worker.state, lambda: worker.handle_stimulus(unpause("shmstore-slot"))),
+            Slots(worker.state, lambda: worker.handle_stimulus(
+                UnpauseEvent(stimulus_id=f"shmstore-slot-{time()}"))),
             self.needs, worker._habits, worker._exchange.settings.arbitrate_size
         )
         self.pieces: dict[Key, Pieces] = {}  #: of keys that are done in pieces
@@ -502,7 +505,7 @@ class Arbitration:
         except (Reschedule, Unwanted) as e:
             if isinstance(e, Reschedule):
                 logger.info("shmstore: no room for key %r here, handed back to the scheduler", key)
-            return reschedule(key, "shmstore-no-room")
+            return RescheduleEvent(key=key, stimulus_id=f"shmstore-no-room-{time()}")
         except NoRoom as e:
             logger.warning("shmstore: %s", e)
             return execute_failed(task, MemoryError(*e.args), "shmstore-no-memory")
@@ -548,7 +551,7 @@ class Arbitration:
 
     async def _plan(self, key: Key, task: TaskState) -> Pieces | None:
         """How the key would be done in pieces, where a splitter is there for it."""
-        if not any_registered() or task.run_spec is None or not self._in_threads(task):
+        if not splitters or task.run_spec is None or not self._in_threads(task):
             return None
         inputs = {dep.key: Input(dep.key, dep.nbytes or 0) for dep in task.dependencies}
         try:

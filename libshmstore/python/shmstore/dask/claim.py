@@ -402,10 +402,10 @@ class Pieces:
         self._largest: int | None = None  # of the results of pieces, bytes
 
     async def run(self) -> object:
-        pieces = await self._split((self.call.args, self.call.kwargs))
-        if pieces is None:
-            return await self._whole((self.call.args, self.call.kwargs), 0)
-        return await self._all(pieces, 1)
+        whole = self.call.args, self.call.kwargs
+        pieces = await self._split(whole)
+        return (await self._all(pieces, 1) if pieces is not None
+                else (await self._done(whole, last=True) or (None,))[0])
 
     # -- private
 
@@ -426,22 +426,12 @@ class Pieces:
 
     async def _one(self, piece: Piece, depth: int) -> tuple[object, int]:
         smaller = await self._split(piece) if depth < _DEEPEST else None
-        grant = await self._admit(piece, depth, last=smaller is None)
-        if grant is not None:
-            return await self._granted(piece, grant)
+        done = await self._done(piece, last=smaller is None)
+        if done is not None:
+            return done
         assert smaller is not None
         value = await self._all(smaller, depth + 1)
         return value, int(safe_sizeof(value))
-
-    async def _whole(self, piece: Piece, depth: int) -> object:
-        grant = await self._admit(piece, depth, last=True)
-        assert grant is not None
-        return (await self._granted(piece, grant))[0]
-
-    async def _admit(self, piece: Piece, depth: int, last: bool) -> Grant | None:
-        inputs = {item.key: item.nbytes for item in inputs_in(piece)}
-        return await self.admission.admit_piece(self.task.key, self.task, inputs,
-                                                self._estimate(piece), last)
 
     def _estimate(self, piece: Piece) -> int:
         """As the largest so far. Of the first one: as the whole; where it works on parts
@@ -451,12 +441,18 @@ class Pieces:
         whole = self.admission.habits.of(self.task.key).size
         return whole // 2 if any(item.part for item in inputs_in(piece)) else whole
 
-    async def _granted(self, piece: Piece, grant: Grant) -> tuple[object, int]:
+    async def _done(self, piece: Piece, last: bool) -> tuple[object, int] | None:
+        """(result, its sizeof) of a piece, when it is admitted. None: it does not fit as it is, and
+        is not the last resort."""
+        inputs = {item.key: item.nbytes for item in inputs_in(piece)}
+        grant = await self.admission.admit_piece(self.task.key, self.task, inputs,
+                                                 self._estimate(piece), last)
+        if grant is None:
+            return None
         try:
-            keys = list({item.key for item in inputs_in(piece)})
-            async with self.worker._mapped(keys, grant.aside):
+            async with self.worker._mapped(inputs, grant.aside):
                 grant.mapped()
-                values = {key: self.worker.data[key] for key in keys}
+                values = {key: self.worker.data[key] for key in inputs}
                 args, kwargs = with_values(piece[0], values), with_values(piece[1], values)
                 del values
                 try:

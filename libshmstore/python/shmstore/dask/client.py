@@ -184,7 +184,8 @@ async def _large(client: Client, states: dict[Key, FutureState | None],
         for wait in waits:
             wait.cancel()
     keys = [key for key, state in states.items() if state is not None and
-            state.status == "finished" and _may_be_large(state.type)]
+            state.status == "finished" and not (isinstance(state.type, type) and issubclass(
+                state.type, (*NEVER_SHAREABLE, Actor)))]
     if not keys:
         return {}
     min_size = Settings().min_size
@@ -204,10 +205,6 @@ async def _finished(state: FutureState, wanted: bool) -> None:
         await state.wait()
     if wanted and state.status != "finished":
         raise LookupError
-
-
-def _may_be_large(kind: object) -> bool:
-    return not (isinstance(kind, type) and issubclass(kind, (*NEVER_SHAREABLE, Actor)))
 
 
 async def _fetch(client: Client, exchange: Exchange, keys: list[Key]) -> dict[Key, object]:

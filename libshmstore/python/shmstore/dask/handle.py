@@ -29,8 +29,8 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +39,8 @@ from distributed.protocol import dask_deserialize, dask_serialize  # type: ignor
 
 from .. import Ticket
 from ..parts import Part
-from .compat.worker import (GatherDepSuccessEvent, NoInputs, abandoned, ask_worker,
-                            gather_succeeded, keep_replica)
+from .compat.worker import (AcquireReplicasEvent, GatherDepSuccessEvent, NoInputs, ask_worker,
+                            gather_succeeded)
 from .config import offload
 from .values import Over, Pickled
 
@@ -217,28 +217,35 @@ def can_carry(serializers: Collection[str] | None) -> bool:
     return serializers is None or "dask" in serializers or "pickle" in serializers
 
 
-@contextmanager
-def kept_bandwidth(worker: Worker) -> Iterator[float]:
-    """Forgets measurements within. Yields the bandwidth, in bytes per second."""
+_COUNTED = 1_000_000  # bytes from which on stock learns of a transfer
+
+
+def received(worker: Worker, stock: Callable[[], object], seconds: float, data: dict[Key, object],
+             donor: str) -> None:
+    """Keeps handles, which cross no network, out of the bandwidth that places tasks. stock: what
+    learns of a transfer of data; of one with handles it counts as no faster than is known."""
+    handles = any(isinstance(value, Handle) for value in data.values())
     measured: tuple[MutableMapping[Any, tuple[float, int]],
                     ...] = (worker.bandwidth_workers, worker.bandwidth_types)
-    bandwidth, before = worker.bandwidth, [dict(rates) for rates in measured]
-    yield bandwidth
+    bandwidth, before = worker.bandwidth, [dict(rates) for rates in measured if handles]
+    stock()
+    if not handles:
+        return
     worker.bandwidth = bandwidth
     for rates, known in zip(measured, before):
         rates.clear()
         rates.update(known)
-
-
-def count_transfer(worker: Worker, donor: str, kinds: set[type | None], rate: float) -> None:
-    """As stock does: a transfer from a donor of values of those types."""
-    worker.bandwidth = worker.bandwidth * 0.95 + rate * 0.05
-    measured: list[tuple[MutableMapping[Any, tuple[float, int]], object]] = [
-        (worker.bandwidth_workers, donor)]
-    measured += [(worker.bandwidth_types, kind) for kind in kinds if len(kinds) == 1 and kind]
-    for rates, what in measured:
-        total, n = rates[what]
-        rates[what] = (total + rate, n + 1)
+    nbytes = sum(worker.state.tasks[key].get_nbytes() for key in data)
+    if nbytes <= _COUNTED:
+        return
+    kinds = {value.value_type() if isinstance(value, Handle) else type(value)
+             for value in data.values()}
+    rate = min(bandwidth, nbytes / (seconds or 0.010))
+    worker.bandwidth = bandwidth * 0.95 + rate * 0.05
+    for rates, what in zip(measured, (donor, kinds.pop() if len(kinds) == 1 else None)):
+        if what:
+            total, n = rates[what]
+            rates[what] = (total + rate, n + 1)
 
 
 MIN = 1 << 20  # bytes from which on a key is worth it
@@ -431,10 +438,14 @@ class Crossings:
 
     def kept(self, tasks: Mapping[Key, TaskState],
              event: GatherDepSuccessEvent) -> list[StateMachineEvent]:
-        """Events before this one: fetched values that no task waits for stay as replicas."""
+        """Events before this one: fetched values that no task waits for any more, which Dask would
+        drop, stay as replicas, of which the scheduler hears."""
         mine = [task for key in event.data if key in self._held and
                 (task := tasks.get(key)) is not None]
-        return [keep_replica(task, event.worker) for task in mine if abandoned(task)]
+        return [AcquireReplicasEvent(who_has={task.key: [event.worker]},
+                                     nbytes={task.key: task.get_nbytes()},
+                                     stimulus_id=f"shmstore-crossed-{time.time()}")
+                for task in mine if task.state == "cancelled" and task.previous == "flight"]
 
     async def wait(self, key: Key, seconds: float) -> str | None:
         """The address of who has fetched it, as soon as it is there or will not come; None where it

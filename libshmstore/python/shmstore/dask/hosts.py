@@ -21,13 +21,14 @@ free memory go at once: sums, and parts of a rechunk (1.8 times the memory if th
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .compat.scheduler import Queue, average_size, has_queue, missing_for_queue, n_running
+from .compat.scheduler import Queue, average_size, missing_for_queue, n_running
 from .config import Fallbacks, Guard, logger
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ def begin_queueing(scheduler: Scheduler) -> str:
         return ""
     if missing_for_queue:
         return f"this Dask lacks {', '.join(missing_for_queue)}"
-    if not has_queue(scheduler):
+    if math.isinf(scheduler.WORKER_SATURATION):
         return "distributed.scheduler.worker-saturation is infinite: there is no queue"
     setattr(scheduler, _NAME, Queue(scheduler, Queueing(scheduler),
                                     Guard(Fallbacks(60.0, "scheduler"))))

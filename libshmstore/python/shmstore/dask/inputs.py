@@ -49,6 +49,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dask.utils import key_split
 
 from .compat.worker import Call, choose_next, is_nested
+from .config import run_in
 from .exchange import Entry, Exchange
 from .residence import SharedBuffer
 from .values import Habits
@@ -97,7 +98,7 @@ class Splitter(NamedTuple):
     combine: Combine
 
 
-_splitters: dict[object, Splitter] = {}
+splitters: dict[object, Splitter] = {}  #: by function, or prefix of keys
 
 
 def register_splitter(func_or_prefix: Callable[..., object] | str, split: Split,
@@ -114,20 +115,16 @@ def register_splitter(func_or_prefix: Callable[..., object] | str, split: Split,
                         f"{func_or_prefix!r}")
     if not callable(split) or not callable(combine):
         raise TypeError("register_splitter: split and combine are functions")
-    _splitters[func_or_prefix] = Splitter(split, combine)
-
-
-def any_registered() -> bool:
-    return bool(_splitters)
+    splitters[func_or_prefix] = Splitter(split, combine)
 
 
 def splitter_of(key: Key, function: object) -> Splitter | None:
     """The function's own before the prefix's."""
     try:
-        found = _splitters.get(function)
+        found = splitters.get(function)
     except TypeError:  # not hashable
         found = None
-    return found or _splitters.get(key_split(key))
+    return found or splitters.get(key_split(key))
 
 
 def inputs_in(thing: object) -> Iterator[Input]:
@@ -441,7 +438,7 @@ class Inputs:
             while True:
                 way = self.exchange.map if time.monotonic() < patience else self.exchange.map_aside
                 try:
-                    value = await self.tier.run(way, entry)
+                    value = await run_in(self.tier.readers, way, entry)
                     break
                 except KeyError:  # it went meanwhile
                     return

@@ -117,7 +117,8 @@ class Listening:
         """Into the disk tier, what nobody needs now first. Bytes of memory that this gave back."""
         assert isinstance(self.residence, SharedBuffer) and self.tier is not None
         self.residence.unmap_idle()
-        given = await self.tier.give(self.exchange.demote, self.residence.idle_names(), asked)
+        given = await run_in(self.tier.giver, self.exchange.demote, self.residence.idle_names(),
+                             asked)
         self.given += given
         return given
 

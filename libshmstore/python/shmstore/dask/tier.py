@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Literal
 from distributed.core import Status
 
 from .. import Error, Partition
-from .config import PREFIX, Result, TierSettings, logger
+from .config import PREFIX, TierSettings, logger, run_in
 from .exchange import Entry, Exchange
 from .inputs import Inputs
 from .memory import Bound
@@ -106,11 +106,13 @@ class Tier:
         self._watermarks = (0, 0)  #: high and low, in percent of what the partition may have
         self._pressed_at = -_EASE
         self.packed = False  #: tier files are compressed
-        # Puts may wait until maps are let go, so they have a thread of their own.
         self._n_readers = max(2, min(8, 2 * n_threads))
-        self._readers = ThreadPoolExecutor(self._n_readers, thread_name_prefix="shmstore-read")
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="shmstore-write")
-        self._giver = ThreadPoolExecutor(1, thread_name_prefix="shmstore-give")
+        #: for calls that may wait for the disk, ...
+        self.readers = ThreadPoolExecutor(self._n_readers, thread_name_prefix="shmstore-read")
+        #: ... for puts, which may wait until maps are let go, ...
+        self.writer = ThreadPoolExecutor(1, thread_name_prefix="shmstore-write")
+        #: ... for what makes room, for which puts do not wait
+        self.giver = ThreadPoolExecutor(1, thread_name_prefix="shmstore-give")
         self._later: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._wake = threading.Event()
         self._closing = threading.Event()
@@ -159,7 +161,7 @@ class Tier:
 
     def _start(self) -> None:
         """Starts the threads, when nothing is left that could fail."""
-        for pool, n in ((self._readers, self._n_readers), (self._writer, 1), (self._giver, 1)):
+        for pool, n in ((self.readers, self._n_readers), (self.writer, 1), (self.giver, 1)):
             _start_threads(pool, n)
         for work in (self._evict, self._clear):
             thread = threading.Thread(target=work, name=f"shmstore{work.__name__}", daemon=True)
@@ -173,7 +175,7 @@ class Tier:
         self._later.put(None)
         for thread in self._threads:
             thread.join(10)
-        for pool in (self._readers, self._writer, self._giver):
+        for pool in (self.readers, self.writer, self.giver):
             pool.shutdown(wait=False, cancel_futures=True)
 
     def withdraw(self) -> None:
@@ -196,22 +198,10 @@ class Tier:
 
     # -- the event loop's side
 
-    async def run(self, function: Callable[..., Result], *args: object) -> Result:
-        """function(*args), which may wait for the disk, in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._readers, function, *args)
-
-    async def store(self, function: Callable[..., Result], *args: object) -> Result:
-        """function(*args), which may wait for room in the partition, in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer, function, *args)
-
-    async def give(self, function: Callable[..., Result], *args: object) -> Result:
-        """function(*args), which makes room, in a thread; puts do not wait for it."""
-        return await asyncio.get_running_loop().run_in_executor(self._giver, function, *args)
-
     async def below_low(self) -> None:
         """Until the partition is at its low watermark, or nothing more can be moved out."""
         if self.pressed():
-            await self.give(self._evict_once)
+            await run_in(self.giver, self._evict_once)
 
     def later(self, function: Callable[..., object], *args: object) -> None:
         """function(*args) in a thread, in order: deleting a large object takes its time."""

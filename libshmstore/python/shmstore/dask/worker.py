@@ -32,15 +32,14 @@ from distributed.core import Status
 from .. import default_path
 from .arbiter import Arbitration
 from .compat.worker import (
-    NODES, QUIET, UNLIMITED, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepSuccessEvent, NoInputs,
-    SpillBuffer, UpdateDataEvent, ask_worker, ask_workers, close_when_orphaned, gather_busy,
-    gather_failed, run_as,
+    NODES, QUIET, UNLIMITED, ComputeTaskEvent, ExecuteSuccessEvent, GatherDepBusyEvent,
+    GatherDepFailureEvent, GatherDepSuccessEvent, NoInputs, SpillBuffer, UpdateDataEvent,
+    ask_worker, ask_workers, close_when_orphaned, run_as,
 )
 from .config import (PREFIX, Fallbacks, Settings, leave_libraries_out, logger, look_first, offload,
-                     settle_process)
+                     run_in, settle_process)
 from .exchange import HAS_NO_MEMORY, Entry, Exchange, sweeping
-from .handle import (Crossings, Handing, Handle, can_carry, count_transfer, handing_now,
-                     kept_bandwidth)
+from .handle import Crossings, Handing, Handle, can_carry, handing_now, received
 from .hosts import bring_queueing
 from .memory import private_memory
 from .p2p import Shards
@@ -63,7 +62,6 @@ if TYPE_CHECKING:
 # thread and back costs more, ...
 _INLINE = 256 << 10
 _INLINE_ROOMY = 2 << 20  # ... and where memory is not short, so that a put waits for nothing
-_COUNTED = 1_000_000  # bytes from which on stock learns of a transfer
 # the defaults of distributed.worker.transfer.message-bytes-limit
 _STOCK_MESSAGE_BYTES = (50_000_000, 50 << 20)
 # bytes of inputs from which on a task may have written to so much of them that it matters
@@ -385,7 +383,7 @@ class Worker(distributed.Worker):
             put = self._exchange.put(key, value, nbytes, wait=False, again=weight > _INLINE)
             if weight <= _INLINE or put is not Kept.FOR_NOW:
                 return put
-        run = offload if self._tier is None else self._tier.store
+        run = offload if self._tier is None else partial(run_in, self._tier.writer)
         putting: asyncio.Future[Entry | Kept | Pickled] = asyncio.ensure_future(
             run(self._exchange.put, key, value, nbytes, held))
         try:
@@ -533,11 +531,13 @@ class Worker(distributed.Worker):
                 if response["status"] == "OK":
                     data.update(response["data"])
                 elif response["status"] == "busy":  # it has them: Dask would take them for lost
-                    instead = gather_busy(total_nbytes, worker, stimulus_id)
+                    instead = GatherDepBusyEvent(worker=worker, total_nbytes=total_nbytes,
+                                                 stimulus_id=stimulus_id)
             except OSError as e:
                 self._exchange.fallbacks.note("fetch-failed", e, missing[0], "left to Dask")
             except Exception as e:  # as stock: an error of the tasks that need the value
-                instead = gather_failed(total_nbytes, e, worker, stimulus_id)
+                instead = GatherDepFailureEvent.from_exception(
+                    e, worker=worker, total_nbytes=total_nbytes, stimulus_id=stimulus_id)
             if instead is not None:
                 if self._crossings is not None:
                     self._crossings.release(data)  # they do not come, for siblings neither
@@ -561,17 +561,8 @@ class Worker(distributed.Worker):
 
     def _update_metrics_received_data(self, start: float, stop: float, data: dict[Key, object],
                                       cause: TaskState, worker: str) -> None:
-        """Keeps handles, which cross no network, out of the bandwidth that places tasks."""
-        if not any(isinstance(value, Handle) for value in data.values()):
-            super()._update_metrics_received_data(start, stop, data, cause, worker)
-            return
-        with kept_bandwidth(self) as before:
-            super()._update_metrics_received_data(start, stop, data, cause, worker)
-        nbytes = sum(self.state.tasks[key].get_nbytes() for key in data)
-        if nbytes > _COUNTED:
-            kinds = {value.value_type() if isinstance(value, Handle) else type(value)
-                     for value in data.values()}
-            count_transfer(self, worker, kinds, min(before, nbytes / ((stop - start) or 0.010)))
+        received(self, partial(super()._update_metrics_received_data, start, stop, data, cause,
+                               worker), stop - start, data, worker)
 
     def handle_stimulus(self, *stims: StateMachineEvent) -> None:
         arrived: list[GatherDepSuccessEvent | UpdateDataEvent] = []

@@ -319,10 +319,6 @@ class Conductor:
                 hosts, stores = max(hosts, wanted[0]), max(stores, wanted[1])
         return hosts, stores
 
-    def others_look_at_all(self, policy: Policy) -> bool:
-        """Whether one that has yet to run in this pass will go through all keys."""
-        return any(other.looks_at_all() for other, _ in self._pass if other is not policy)
-
     # -- soon
 
     def kick(self, delay: float | None = None) -> None:
@@ -474,7 +470,8 @@ class Policy(ActiveMemoryManagerPolicy):
         if known is not None:
             yield from known
             return
-        shared = self.conductor.others_look_at_all(self)
+        shared = any(other.looks_at_all() for other, _ in self.conductor._pass
+                     if other is not self)
         # not one list: the collector of garbage would go through it at once
         found: list[list[TaskState]] = []
         # by workers: one list of all keys would hold the event loop for long

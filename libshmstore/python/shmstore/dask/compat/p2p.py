@@ -12,7 +12,7 @@ partition for one worker are one range of bytes and an index of it. Packing is p
 from __future__ import annotations
 
 import weakref
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, Union
 
@@ -62,6 +62,15 @@ class Packed(NamedTuple):
     write: Callable[[memoryview], None]
 
 
+def _packed(parts: Sequence[tuple[Range, object]], nbytes: int,
+            put: Callable[..., None]) -> Packed:
+    def write(memory: memoryview) -> None:
+        for range, part in parts:
+            put(part, memory, range)
+
+    return Packed([range for range, _ in parts], nbytes, write)
+
+
 def _aligned(size: int) -> int:
     return -(-size // _ALIGN) * _ALIGN
 
@@ -90,18 +99,11 @@ def pack_array(
         parts.setdefault(worker, []).append(
             (Range(id, begin, part.nbytes, (place, part.dtype, part.shape)), part))
         ends[worker] = begin + _aligned(part.nbytes)
-    return {worker: Packed([range for range, _ in parts[worker]], ends[worker],
-                           _array_writer(parts[worker])) for worker in parts}
+    return {worker: _packed(parts[worker], ends[worker], _write_array) for worker in parts}
 
 
-def _array_writer(parts: list[tuple[Range, numpy.ndarray]]) -> Callable[[memoryview], None]:
-    def write(memory: memoryview) -> None:
-        for range, part in parts:
-            target = _array_at(memory, range)
-            target[...] = part
-            del target
-
-    return write
+def _write_array(part: numpy.ndarray, memory: memoryview, range: Range) -> None:
+    _array_at(memory, range)[...] = part
 
 
 def _array_at(memory: memoryview, range: Range) -> numpy.ndarray:
@@ -164,8 +166,8 @@ def pack_frame(frame: pandas.DataFrame, column: str, drop: bool, worker_for: Map
             parts.setdefault(workers[i], []).append((Range(int(ids[i]), at, size, None), part))
             sizes[workers[i]] = at + _aligned(size)
             begin = end
-    return {worker: Packed([range for range, _ in parts[worker]], sizes[worker],
-                           _stream_writer(parts[worker])) for worker in parts}
+    return {worker: _packed(parts[worker], sizes[worker], lambda part, memory, range: _write_stream(
+        _Place(memory, range.offset), part)) for worker in parts}
 
 
 def _stream_size(table: pyarrow.Table) -> int:
@@ -181,14 +183,6 @@ def _write_stream(sink: object, table: pyarrow.Table) -> None:
 
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-
-
-def _stream_writer(parts: list[tuple[Range, pyarrow.Table]]) -> Callable[[memoryview], None]:
-    def write(memory: memoryview) -> None:
-        for range, part in parts:
-            _write_stream(_Place(memory, range.offset), part)
-
-    return write
 
 
 class _Place:

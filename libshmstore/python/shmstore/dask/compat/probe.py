@@ -43,171 +43,125 @@ class Hook(NamedTuple):
         return all(name in taken for name in self.parameters)
 
 
-_WORKER = "distributed.worker"
-_MACHINE = "distributed.worker_state_machine"
+def _hooks(text: str) -> tuple[Hook, ...]:
+    """Of words: "module:" before the paths in it, each with the parameters that it must take."""
+    found, module = [], ""
+    for word in text.split():
+        path, _, parameters = word.rstrip(")").partition("(")
+        if word.endswith(":"):
+            module = word[:-1]
+        else:
+            found.append(Hook(module, path, tuple(parameters.split(",")) if parameters else ()))
+    return tuple(found)
+
 
 #: In all supported versions.
-HOOKS = (
-    Hook(_WORKER, "Worker.get_data", ("comm", "keys", "who", "serializers")),
-    Hook(_WORKER, "Worker.gather_dep", ("worker", "to_gather", "total_nbytes")),
-    Hook(_WORKER, "Worker.gather", ("who_has",)),
-    Hook(_WORKER, "Worker.update_data", ("data",)),
-    Hook(_WORKER, "Worker.execute", ("key",)),
-    Hook(_WORKER, "Worker.data"),
-    Hook(_WORKER, "Worker.handle_stimulus"),
-    Hook(_WORKER, "Worker.listen"),
-    Hook(_WORKER, "Worker.get_metrics"),
-    Hook(_WORKER, "Worker.plugin_add", ("plugin",)),
-    Hook(_WORKER, "Worker.digest_metric", ("name", "value")),
-    Hook(_WORKER, "Worker._update_metrics_received_data", ("start", "stop", "data", "worker")),
-    Hook(_WORKER, "get_data_from_worker", ("rpc", "keys", "worker", "who")),
-    Hook("distributed.utils_comm", "gather_from_workers", ("who_has", "rpc", "who")),
-    Hook("distributed.utils_comm", "pack_data"),
-    Hook("distributed.utils_comm", "unpack_remotedata", ("byte_keys",)),
-    Hook("distributed.utils", "offload"),
-    Hook("distributed.threadpoolexecutor", "ThreadPoolExecutor.submit", ("fn",)),
-    Hook(_MACHINE, "ComputeTaskEvent"),
-    Hook(_MACHINE, "ExecuteSuccessEvent", ("key", "value", "nbytes")),
-    Hook(_MACHINE, "ExecuteFailureEvent.from_exception", ("key", "stimulus_id")),
-    Hook(_MACHINE, "GatherDepSuccessEvent", ("data", "total_nbytes", "stimulus_id")),
-    Hook(_MACHINE, "GatherDepBusyEvent", ("worker", "total_nbytes", "stimulus_id")),
-    Hook(_MACHINE, "GatherDepFailureEvent.from_exception",
-         ("worker", "total_nbytes", "stimulus_id")),
-    Hook(_MACHINE, "UpdateDataEvent", ("data",)),
-    Hook(_MACHINE, "AcquireReplicasEvent", ("who_has", "nbytes", "stimulus_id")),
-    Hook(_MACHINE, "RescheduleEvent", ("key", "stimulus_id")),
-    Hook(_MACHINE, "UnpauseEvent", ("stimulus_id",)),
-    Hook("distributed.collections", "HeapSet", ("key",)),
-    Hook("distributed.collections", "HeapSet.sorted"),
-    Hook("distributed.collections", "HeapSet.pop"),
-    Hook("distributed.collections", "HeapSet.discard"),
-    Hook("distributed.worker_memory", "WorkerMemoryManager.memory_monitor", ("worker",)),
-    Hook("distributed.nanny", "Nanny._on_worker_exit"),
-    Hook("distributed.spill", "SpillBuffer", ("spill_directory", "target", "max_spill")),
-    Hook("distributed.spill", "SpillBuffer.evict"),
-    Hook("distributed.spill", "SpillBuffer.spilled_total"),
-    Hook("distributed.spill", "SpillBuffer._slow_uncached"),
-    Hook("distributed.spill", "SpillBuffer.fast_to_slow"),
-    Hook("distributed.spill", "SpilledSize"),
-    Hook("distributed.spill", "Slow"),
-    Hook("distributed.protocol", "dask_serialize.register"),
-    Hook("distributed.protocol", "dask_deserialize.register"),
-    Hook("distributed.protocol.serialize", "Serialized"),
-    Hook("distributed.sizeof", "safe_sizeof"),
-    Hook("distributed.client", "Client._scatter", ("data", "workers", "broadcast", "direct",
-                                                   "hash")),
-    Hook("distributed.client", "Client._gather", ("futures", "errors", "direct", "local_worker")),
-    Hook("distributed.client", "Client._replicate", ("futures", "workers", "n")),
-    Hook("dask.core", "istask"),
-    Hook("dask.utils", "apply"),
-    Hook("dask.utils", "key_split"),
-)
+HOOKS = _hooks("""
+    distributed.worker: Worker.get_data(comm,keys,who,serializers)
+        Worker.gather_dep(worker,to_gather,total_nbytes) Worker.gather(who_has)
+        Worker.update_data(data) Worker.execute(key) Worker.data Worker.handle_stimulus
+        Worker.listen Worker.get_metrics Worker.plugin_add(plugin)
+        Worker.digest_metric(name,value)
+        Worker._update_metrics_received_data(start,stop,data,worker)
+        get_data_from_worker(rpc,keys,worker,who)
+    distributed.utils_comm: gather_from_workers(who_has,rpc,who) pack_data
+        unpack_remotedata(byte_keys)
+    distributed.utils: offload
+    distributed.threadpoolexecutor: ThreadPoolExecutor.submit(fn)
+    distributed.worker_state_machine: ComputeTaskEvent ExecuteSuccessEvent(key,value,nbytes)
+        ExecuteFailureEvent.from_exception(key,stimulus_id)
+        GatherDepSuccessEvent(data,total_nbytes,stimulus_id)
+        GatherDepBusyEvent(worker,total_nbytes,stimulus_id)
+        GatherDepFailureEvent.from_exception(worker,total_nbytes,stimulus_id)
+        UpdateDataEvent(data) AcquireReplicasEvent(who_has,nbytes,stimulus_id)
+        RescheduleEvent(key,stimulus_id) UnpauseEvent(stimulus_id)
+    distributed.collections: HeapSet(key) HeapSet.sorted HeapSet.pop HeapSet.discard
+    distributed.worker_memory: WorkerMemoryManager.memory_monitor(worker)
+    distributed.nanny: Nanny._on_worker_exit
+    distributed.spill: SpillBuffer(spill_directory,target,max_spill) SpillBuffer.evict
+        SpillBuffer.spilled_total SpillBuffer._slow_uncached SpillBuffer.fast_to_slow
+        SpilledSize Slow
+    distributed.protocol: dask_serialize.register dask_deserialize.register
+    distributed.protocol.serialize: Serialized
+    distributed.sizeof: safe_sizeof
+    distributed.client: Client._scatter(data,workers,broadcast,direct,hash)
+        Client._gather(futures,errors,direct,local_worker) Client._replicate(futures,workers,n)
+    dask.core: istask
+    dask.utils: apply key_split
+""")
 
 #: One of each group, whole: it is done in either way (worker.py).
-EITHER = (
-    (
-        Hook(_WORKER, "_run_task", ("task", "data", "execution_state", "key", "active_threads",
-                                    "time_delay")),
-        Hook("dask._task_spec", "Task"),
-        Hook("dask._task_spec", "TaskRef"),
-        Hook("dask._task_spec", "NestedContainer"),
-        Hook("dask._task_spec", "Alias"),
-        Hook("dask._task_spec", "DataNode"),
-        Hook("dask._task_spec", "Dict"),
-        Hook("dask._task_spec", "GraphNode.is_coro"),
-    ),
-    (
-        Hook(_WORKER, "apply_function", ("function", "args", "kwargs", "execution_state", "key",
-                                         "active_threads", "time_delay")),
-        Hook(_WORKER, "execute_task"),
-        Hook(_WORKER, "Worker._maybe_deserialize_task", ("ts",)),
-        Hook(_WORKER, "Worker._prepare_args_for_execution", ("ts",)),
-    ),
-)
+EITHER = (_hooks("""
+    distributed.worker: _run_task(task,data,execution_state,key,active_threads,time_delay)
+    dask._task_spec: Task TaskRef NestedContainer Alias DataNode Dict GraphNode.is_coro
+"""), _hooks("""
+    distributed.worker:
+        apply_function(function,args,kwargs,execution_state,key,active_threads,time_delay)
+        execute_task Worker._maybe_deserialize_task(ts) Worker._prepare_args_for_execution(ts)
+"""))
 
 #: Of the scheduler's side, for shmstore.dask.amm. Where one is absent its policies do
 #: nothing; workers share all the same.
-_MANAGER = "distributed.active_memory_manager"
-MANAGER = (
-    Hook(_MANAGER, "ActiveMemoryManagerPolicy.run"),
-    Hook(_MANAGER, "ActiveMemoryManagerExtension", ("scheduler", "policies", "register", "start",
-                                                    "interval")),
-    Hook(_MANAGER, "ActiveMemoryManagerExtension.run_once"),
-    Hook(_MANAGER, "ActiveMemoryManagerExtension.running"),
-    Hook(_MANAGER, "ActiveMemoryManagerExtension.add_policy", ("policy",)),
-    Hook(_MANAGER, "RetireWorker", ("address",)),
-    Hook(_MANAGER, "Suggestion", ("op", "ts", "candidates")),
-    Hook("distributed.core", "rpc", ("arg", "connection_args")),
-    Hook("distributed.diagnostics.plugin", "SchedulerPlugin.transition",
-         ("key", "start", "finish")),
-    Hook("distributed.diagnostics.plugin", "SchedulerPlugin.add_worker", ("scheduler", "worker")),
-    Hook("distributed.diagnostics.plugin", "SchedulerPlugin.remove_worker",
-         ("scheduler", "worker")),
-    Hook("distributed.scheduler", "Scheduler.add_plugin", ("plugin", "name", "idempotent")),
-    Hook("distributed.scheduler", "Scheduler.retire_workers",
-         ("workers", "close_workers", "remove")),
-    Hook("distributed.scheduler", "Scheduler.remove_worker", ("address", "close", "stimulus_id")),
-    Hook("distributed.nanny", "Nanny.restart", ("timeout",)),
-    Hook("distributed.client", "Client._run_on_scheduler", ("function",)),
-    Hook("distributed.client", "futures_of"),
-)
+MANAGER = _hooks("""
+    distributed.active_memory_manager: ActiveMemoryManagerPolicy.run
+        ActiveMemoryManagerExtension(scheduler,policies,register,start,interval)
+        ActiveMemoryManagerExtension.run_once ActiveMemoryManagerExtension.running
+        ActiveMemoryManagerExtension.add_policy(policy) RetireWorker(address)
+        Suggestion(op,ts,candidates)
+    distributed.core: rpc(arg,connection_args)
+    distributed.diagnostics.plugin: SchedulerPlugin.transition(key,start,finish)
+        SchedulerPlugin.add_worker(scheduler,worker)
+        SchedulerPlugin.remove_worker(scheduler,worker)
+    distributed.scheduler: Scheduler.add_plugin(plugin,name,idempotent)
+        Scheduler.retire_workers(workers,close_workers,remove)
+        Scheduler.remove_worker(address,close,stimulus_id)
+    distributed.nanny: Nanny.restart(timeout)
+    distributed.client: Client._run_on_scheduler(function) futures_of
+""")
 
 #: Of P2P shuffles and rechunks (p2p.py). Where one is absent, as in 2022.12, these are stock's.
-_CORE = "distributed.shuffle._core"
-P2P = (
-    Hook("distributed.shuffle._worker_plugin", "ShuffleWorkerPlugin.shuffle_receive",
-         ("shuffle_id", "run_id", "data")),
-    Hook("distributed.shuffle._worker_plugin", "_ShuffleRunManager._refresh", ("shuffle_id",)),
-    Hook("distributed.utils", "sync", ("loop", "func")),
-    Hook(_CORE, "ShuffleRun.send", ("address", "shards")),
-    Hook(_CORE, "ShuffleRun._send", ("address", "shards")),
-    Hook(_CORE, "ShuffleRun.receive", ("data",)),
-    Hook(_CORE, "ShuffleRun.raise_if_closed"),
-    Hook(_CORE, "ShuffleRun._get_output_partition", ("partition_id", "key")),
-    Hook(_CORE, "ShuffleRun.deserialize", ("buffer",)),
-    Hook(_CORE, "ShuffleRun._shard_partition", ("data", "partition_id")),
-    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._fail_on_workers",
-         ("shuffle", "message")),
-    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._clean_on_scheduler",
-         ("id", "stimulus_id")),
-    Hook("distributed.shuffle._scheduler_plugin", "ShuffleSchedulerPlugin._restart_shuffle",
-         ("id", "scheduler", "stimulus_id")),
-    Hook("distributed.shuffle._exceptions", "ShuffleClosedError"),
-    Hook("distributed.shuffle._rechunk", "ArrayRechunkRun", ("worker_for", "old", "new")),
-    Hook("distributed.shuffle._rechunk", "split_axes", ("old", "new")),
-    Hook("distributed.shuffle._shuffle", "DataFrameShuffleRun",
-         ("worker_for", "column", "meta", "drop_column")),
-    Hook("distributed.shuffle._arrow", "serialize_table", ("table",)),
-    Hook("distributed.shuffle._arrow", "_INPUT_PARTITION_ID_COLUMN"),
-    Hook("distributed.metrics", "context_meter.digest_metric", ("label", "value", "unit")),
-    Hook("distributed.shuffle._comms", "CommShardsBuffer", ("send", "max_message_size")),
-    Hook("distributed.shuffle._disk", "DiskShardsBuffer", ("directory", "read")),
-    Hook("distributed.shuffle._disk", "DiskShardsBuffer._process", ("id", "shards")),
-    Hook("distributed.shuffle._disk", "DiskShardsBuffer.read", ("id",)),
-    Hook("distributed.shuffle._disk", "DiskShardsBuffer.close"),
-    Hook("distributed.shuffle._disk", "DiskShardsBuffer.raise_on_exception"),
-)
+P2P = _hooks("""
+    distributed.shuffle._worker_plugin:
+        ShuffleWorkerPlugin.shuffle_receive(shuffle_id,run_id,data)
+        _ShuffleRunManager._refresh(shuffle_id)
+    distributed.utils: sync(loop,func)
+    distributed.shuffle._core: ShuffleRun.send(address,shards) ShuffleRun._send(address,shards)
+        ShuffleRun.receive(data) ShuffleRun.raise_if_closed
+        ShuffleRun._get_output_partition(partition_id,key) ShuffleRun.deserialize(buffer)
+        ShuffleRun._shard_partition(data,partition_id)
+    distributed.shuffle._scheduler_plugin:
+        ShuffleSchedulerPlugin._fail_on_workers(shuffle,message)
+        ShuffleSchedulerPlugin._clean_on_scheduler(id,stimulus_id)
+        ShuffleSchedulerPlugin._restart_shuffle(id,scheduler,stimulus_id)
+    distributed.shuffle._exceptions: ShuffleClosedError
+    distributed.shuffle._rechunk: ArrayRechunkRun(worker_for,old,new) split_axes(old,new)
+    distributed.shuffle._shuffle: DataFrameShuffleRun(worker_for,column,meta,drop_column)
+    distributed.shuffle._arrow: serialize_table(table) _INPUT_PARTITION_ID_COLUMN
+    distributed.metrics: context_meter.digest_metric(label,value,unit)
+    distributed.shuffle._comms: CommShardsBuffer(send,max_message_size)
+    distributed.shuffle._disk: DiskShardsBuffer(directory,read)
+        DiskShardsBuffer._process(id,shards) DiskShardsBuffer.read(id) DiskShardsBuffer.close
+        DiskShardsBuffer.raise_on_exception
+""")
 
 #: Of what workers ask their scheduler (ask_scheduler).
-ASKING = (
-    Hook("distributed.protocol.pickle", "dumps"),
-    Hook("distributed.scheduler", "Scheduler.run_function", ("function", "args", "kwargs", "wait")),
-)
+ASKING = _hooks("""
+    distributed.protocol.pickle: dumps
+    distributed.scheduler: Scheduler.run_function(function,args,kwargs,wait)
+""")
 
 #: Of the scheduler's queue (scheduler.py). Where one is absent, tasks go to workers as on stock.
-QUEUE = (
-    Hook("distributed.scheduler", "Scheduler.is_rootish", ("ts",)),
-    Hook("distributed.scheduler", "Scheduler._add_to_processing", ("ts", "ws")),
-    Hook("distributed.scheduler", "Scheduler.decide_worker_rootish_queuing_enabled"),
-    Hook("distributed.scheduler", "Scheduler.stimulus_queue_slots_maybe_opened", ("stimulus_id",)),
-    Hook("distributed.scheduler", "Scheduler.transitions", ("recommendations", "stimulus_id")),
-    Hook("distributed.scheduler", "TaskGroup.nbytes_total"),
-    Hook("distributed.collections", "HeapSet.peek"),
-)
+QUEUE = _hooks("""
+    distributed.scheduler: Scheduler.is_rootish(ts) Scheduler._add_to_processing(ts,ws)
+        Scheduler.decide_worker_rootish_queuing_enabled
+        Scheduler.stimulus_queue_slots_maybe_opened(stimulus_id)
+        Scheduler.transitions(recommendations,stimulus_id) TaskGroup.nbytes_total
+    distributed.collections: HeapSet.peek
+""")
 
 #: Of a worker's process whose nanny ends (close_when_orphaned). Where it is absent, what its store
 #: held waits for the next look of gc.
-ORPHAN = (Hook("distributed.process", "os._exit"),)
+ORPHAN = _hooks("distributed.process: os._exit")
 
 
 def missing_of(hooks: tuple[Hook, ...]) -> list[str]:

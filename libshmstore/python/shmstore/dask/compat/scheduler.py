@@ -27,7 +27,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import math
 import pickle
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -146,11 +145,6 @@ class Queue:
         workers = list(self._scheduler.idle_task_count)
         takers = self._guard.call("queue", self._rules.takers, workers)
         return workers if takers is None else takers
-
-
-def has_queue(scheduler: Scheduler) -> bool:
-    """Whether there is one."""
-    return not math.isinf(scheduler.WORKER_SATURATION)
 
 
 def may_wait(task: TaskState) -> bool:

@@ -66,8 +66,9 @@ if TYPE_CHECKING:
     Ask = Callable[[Collection[Key]], Awaitable[StateMachineEvent]]
 
 __all__ = [
-    "ComputeTaskEvent", "ExecuteSuccessEvent", "GatherDepSuccessEvent", "Slow", "SpillBuffer",
-    "SpilledSize", "UpdateDataEvent",
+    "AcquireReplicasEvent", "ComputeTaskEvent", "ExecuteSuccessEvent", "GatherDepBusyEvent",
+    "GatherDepFailureEvent", "GatherDepSuccessEvent", "RescheduleEvent", "Slow", "SpillBuffer",
+    "SpilledSize", "UnpauseEvent", "UpdateDataEvent",
 ]  # of Dask's own
 
 try:
@@ -151,39 +152,6 @@ def gather_succeeded(event: GatherDepSuccessEvent | None, data: dict[Key, object
                                       stimulus_id=f"shmstore-gather-{time()}")
     event.data.update(data)
     return event
-
-
-def abandoned(task: TaskState) -> bool:
-    """Whether a key is on its way though no task here waits for it: Dask would drop its value."""
-    return bool(task.state == "cancelled" and task.previous == "flight")
-
-
-def keep_replica(task: TaskState, donor: str) -> AcquireReplicasEvent:
-    """Keeps a value from donor as one more replica, and tells the scheduler."""
-    return AcquireReplicasEvent(who_has={task.key: [donor]}, nbytes={task.key: task.get_nbytes()},
-                                stimulus_id=f"shmstore-crossed-{time()}")
-
-
-def gather_failed(nbytes: int, error: BaseException, worker: str,
-                  stimulus: str) -> GatherDepFailureEvent:
-    """In place of a GatherDepSuccessEvent: the values that came are of no use."""
-    return GatherDepFailureEvent.from_exception(error, worker=worker, total_nbytes=nbytes,
-                                                stimulus_id=stimulus)
-
-
-def gather_busy(nbytes: int, worker: str, stimulus: str) -> GatherDepBusyEvent:
-    """In its place: the keys are asked for once more, a moment later."""
-    return GatherDepBusyEvent(worker=worker, total_nbytes=nbytes, stimulus_id=stimulus)
-
-
-def reschedule(key: Key, why: str) -> RescheduleEvent:
-    """The key goes back to the scheduler."""
-    return RescheduleEvent(key=key, stimulus_id=f"{why}-{time()}")
-
-
-def unpause(why: str) -> UnpauseEvent:
-    """All tasks that may start do so."""
-    return UnpauseEvent(stimulus_id=f"{why}-{time()}")
 
 
 # -- what a key is to run
