@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placed.c: see placed.h. */
-#include "placed.h"
-
+/* placed.c: see acting.h. */
 #include <shmstore/actor.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "acting.h"
 
 const char *shms_placed_key(const char *name, uint64_t version, char ret[SHMS_PLACED_KEY])
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbattempt.c: see arbattempt.h. Attempts are run, rolled back, and their items split.
+ * arbattempt.c: see reservation.h. Attempts are run, rolled back, and their items split.
  *
  * A stack of items, ours and pieces of ours; the next of the caller's is begun when it is empty. An
  * attempt runs between retry_begin and retry_end; what it reserved and left is released before
@@ -9,7 +9,6 @@
  * An error may hide a RETRY or SPLIT, by a layer between that knows errno only. The context's own
  * unanswered one (shmstore_arb_context.owed) counts, whatever the attempt returns.
  */
-#include "arbattempt.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -26,8 +26,8 @@ struct shmstore;
 struct shms_attempt;
 
 /*
- * Calls that complete later, for event loops (arbevents.c): what is under way for a context, and
- * the queue of what has ended.
+ * Calls that complete later, for event loops (shmstore_arb_next()): the ones under way for a
+ * context, and the queue of those that have ended.
  *
  * A call's memory (struct shms_later) is made with it, queued, and freed when told. The
  * connection's reader queues it; a descriptor tells the loop of a queued call or of bytes to read.

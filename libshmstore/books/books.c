@@ -18,20 +18,19 @@
 #include <errno.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "holders.h"
 #include "inodes.h"
 #include "move.h"
-#include "packedholds.h"
 #include "page.h"
 #include "partition.h"
 #include "segsurvey.h"
 #include "sys.h"
 #include "tier.h"
 #include "unnamed.h"
-#include "users.h"
 #include "walk.h"
 
 #define PROGRESS_NAMES 4096u /* a power of 2 */
@@ -514,4 +513,35 @@ int shmstore_partition_stores(struct shmstore_partition *p,
 	if (!p || !fn)
 		return shms_detail_null(!p ? "p" : "fn");
 	return shms_walk_run(&w, p);
+}
+
+/* ---- users ----------------------------------------------------------------------------------- */
+
+/*
+ * Books by user. A store's files have one owner and come in one run, so the user of the
+ * last question is nearly always the one of the next: it is tried first, then all. Rejected: a hash
+ * table, for the handful of users that share a host's partition.
+ */
+
+struct shmstore_user_books *shms_users_get(struct shms_users *u, uid_t uid)
+{
+	if (u->last < u->n && u->list[u->last].uid == uid)
+		return &u->list[u->last];
+	for (size_t i = 0; i < u->n; i++) {
+		if (u->list[i].uid == uid) {
+			u->last = i;
+			return &u->list[i];
+		}
+	}
+	if (SHMS_GROW(u->list, u->size, u->n, 1) < 0)
+		return NULL;
+	u->last = u->n++;
+	u->list[u->last] = (struct shmstore_user_books){.size = sizeof(*u->list), .uid = uid};
+	return &u->list[u->last];
+}
+
+void shms_users_clear(struct shms_users *u)
+{
+	free(u->list);
+	*u = (struct shms_users){0};
 }

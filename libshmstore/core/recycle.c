@@ -37,7 +37,6 @@
 #include "format.h"
 #include "handle.h"
 #include "hostpage.h"
-#include "slots.h"
 #include "sys.h"
 
 /* files that one put asks for: a file that others still have costs a look each time */

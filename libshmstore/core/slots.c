@@ -3,7 +3,6 @@
  * slots.c: how a file comes into a slot of the pool, out of it, and goes. recycle.c decides which
  * file is taken, and whether it may be written again.
  */
-#include "slots.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -78,7 +77,7 @@ static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
 		n += r->slots[i].state == SHMS_SLOT_POOLED;
 	atomic_store_explicit(&l->pool_n, n + r->missed_n, memory_order_relaxed);
-	/* Segments have a part in it (packedmem.c). */
+	/* Segments have a part in it (packed.c). */
 	r->told = r->pooled + r->missed;
 	atomic_fetch_add_explicit(&l->pool_bytes, r->told - told, memory_order_relaxed);
 	if (r->pooled > atomic_load_explicit(&l->pool_bytes_max, memory_order_relaxed))

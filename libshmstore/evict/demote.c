@@ -32,7 +32,6 @@
 #include "nameslock.h"
 #include "object.h"
 #include "residents.h"
-#include "sidecar.h"
 #include "sys.h"
 #include "transient.h"
 

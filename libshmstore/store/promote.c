@@ -13,8 +13,6 @@
  * meanwhile, so that of several who want the object at once one reads, and the others wait for it -
  * for a time: a reader that was stopped must not stop them.
  */
-#include "promote.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
@@ -31,6 +29,7 @@
 #include "move.h"
 #include "nameslock.h"
 #include "object.h"
+#include "parts.h"
 #include "room.h"
 #include "sys.h"
 #include "tier.h"

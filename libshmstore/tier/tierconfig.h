@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "tiername.h"
+#include "name.h"
 
 struct shms_tier_config {
 	char path[4096];
