@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "acting.h"
 
@@ -33,8 +34,7 @@ struct shms_placed *shms_placed_add(struct shmstore_place *p, const char *name, 
 		return NULL;
 	snprintf(e->name, sizeof(e->name), "%s", name);
 	snprintf(e->parent, sizeof(e->parent), "%s", parent);
-	e->next = p->entries;
-	p->entries = e;
+	LL_PREPEND(p->entries, e);
 	return e;
 }
 
@@ -66,11 +66,7 @@ void shms_placed_drop_object(struct shmstore_place *p, struct shms_placed *e)
 
 void shms_placed_del(struct shmstore_place *p, struct shms_placed *e)
 {
-	struct shms_placed **at = &p->entries;
-
-	while (*at != e)
-		at = &(*at)->next;
-	*at = e->next;
+	LL_DELETE(p->entries, e);
 	shms_placed_drop_object(p, e);
 	free(e);
 }

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <utlist.h>
 
 #include "alloc.h"
 #include "cleanup.h"
@@ -24,11 +25,7 @@ static void begin(struct shms_attempt *t, struct shmstore_arb_context *c)
 
 	*t = (struct shms_attempt){.context = c, .outer = c->attempt, .serial = ++c->last_serial};
 	pthread_mutex_lock(&a->lock);
-	t->next = a->attempts;
-	t->prev = &a->attempts;
-	if (t->next)
-		t->next->prev = &t->next;
-	a->attempts = t;
+	DL_PREPEND(a->attempts, t);
 	pthread_mutex_unlock(&a->lock);
 	c->attempt = t;
 }
@@ -171,9 +168,7 @@ static void end(struct shms_attempt *t)
 					  memory_order_relaxed);
 	for (size_t i = 0; outer && i < t->n_ids; i++)
 		outer->ids[outer->n_ids++] = t->ids[i];
-	*t->prev = t->next;
-	if (t->next)
-		t->next->prev = t->prev;
+	DL_DELETE(c->arb->attempts, t);
 	pthread_mutex_unlock(&c->arb->lock);
 	c->attempt = outer;
 	free(t->ids);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "arbcontext.h"
 #include "cancel.h"
@@ -218,7 +219,6 @@ static void no_queue(struct shms_arb_events *e)
 {
 	pthread_mutex_init(&e->lock, NULL);
 	e->first = NULL;
-	e->end = &e->first;
 }
 
 void shms_arb_events_init(struct shms_arb_events *e)
@@ -246,9 +246,7 @@ void shms_arb_ended(struct shms_request *q)
 	struct shms_arb_events *e = later->events;
 
 	SHMS_HELD(&e->lock);
-	later->next = NULL;
-	*e->end = later;
-	e->end = &later->next;
+	DL_APPEND(e->first, later);
 	shms_bell_ring(&e->bell);
 }
 
@@ -259,11 +257,8 @@ static struct shms_later *take_first(struct shms_arb_events *e)
 
 	SHMS_HELD(&e->lock);
 	later = e->first;
-	if (later) {
-		e->first = later->next;
-		if (!e->first)
-			e->end = &e->first;
-	}
+	if (later)
+		DL_DELETE(e->first, later);
 	if (!e->first)
 		shms_bell_quiet(&e->bell);
 	return later;
@@ -271,17 +266,14 @@ static struct shms_later *take_first(struct shms_arb_events *e)
 
 void shms_arb_forget(struct shmstore *s, struct shms_arb_events *e, struct shms_later *later)
 {
-	struct shms_later **at;
+	const struct shms_later *at;
 
 	shms_request_withdraw(&s->attach, &later->request);
 	pthread_mutex_lock(&e->lock);
-	for (at = &e->first; *at && *at != later; at = &(*at)->next)
+	for (at = e->first; at && at != later; at = at->next)
 		;
-	if (*at) {
-		*at = later->next;
-		if (e->end == &later->next)
-			e->end = at;
-	}
+	if (at)
+		DL_DELETE(e->first, later);
 	pthread_mutex_unlock(&e->lock);
 	free(later);
 }

@@ -34,13 +34,13 @@ struct shms_attempt;
  */
 struct shms_arb_events {
 	pthread_mutex_t lock; /* of all below. Nothing is locked under it */
-	struct shms_later *first, **end;
+	struct shms_later *first;
 	struct shms_bell bell; /* rung: the queue is not empty */
 };
 
 /* A call of a context, under way or ended. */
 struct shms_later {
-	struct shms_later *next;
+	struct shms_later *prev, *next;
 	struct shms_arb_events *events;
 	struct shmstore_arb_context *context;
 	struct shmstore_arb_reservation reservation; /* where it succeeds */

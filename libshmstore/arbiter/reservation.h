@@ -41,8 +41,8 @@ void shms_lease_give(struct shmstore *s, uint32_t pool, uint64_t bytes);
  */
 
 struct shms_attempt {
-	struct shms_attempt *next, **prev; /* arb->attempts */
-	struct shms_attempt *outer;        /* of the same context */
+	struct shms_attempt *prev, *next; /* arb->attempts */
+	struct shms_attempt *outer;       /* of the same context */
 	struct shmstore_arb_context *context;
 	uint32_t serial;
 	_Atomic uint64_t leased[WIRE_LEASES]; /* bytes, by pool */

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "bootclock.h"
 #include "cleanup.h"
@@ -108,20 +109,14 @@ static struct shmstore *all;
 void shms_ours_add(struct shmstore *s)
 {
 	SHMS_HELD(&all_lock);
-	s->next = all;
-	s->prev = &all;
-	if (all)
-		all->prev = &s->next;
-	all = s;
+	DL_PREPEND(all, s);
 }
 
 void shms_ours_del(struct shmstore *s)
 {
 	SHMS_HELD(&all_lock);
 	if (s->prev) {
-		*s->prev = s->next;
-		if (s->next)
-			s->next->prev = s->prev;
+		DL_DELETE(all, s);
 		s->prev = NULL;
 	}
 }
@@ -143,16 +138,13 @@ struct shmstore *shms_ours_first(void)
 
 void shms_ours_forget(void)
 {
-	struct shmstore **to = &all;
+	struct shmstore *s, *next;
 
-	for (struct shmstore *s = all; s; s = s->next) {
-		if (!s->readonly) {
-			s->prev = NULL;
+	DL_FOREACH_SAFE(all, s, next)
+	{
+		if (s->readonly)
 			continue;
-		}
-		*to = s;
-		s->prev = to;
-		to = &s->next;
+		DL_DELETE(all, s);
+		s->prev = NULL;
 	}
-	*to = NULL;
 }

@@ -84,7 +84,7 @@ struct shmstore {
 	_Atomic uint64_t called_ms;
 	/* copied to the ledger by the handle's own calls: views outlive it */
 	_Atomic uint64_t n_views, mapped;
-	struct shmstore *next, **prev; /* all stores of this process, for fork */
+	struct shmstore *prev, *next; /* all stores of this process, for fork */
 };
 
 #define SHMS_STORE_MAGIC 0x53484d53544f5245ull

@@ -187,8 +187,8 @@ void shms_slot_unpool(struct shmstore *s, struct shms_slot *slot, enum shms_slot
 void shms_slot_drop(struct shmstore *s, struct shms_slot *slot);
 /* Opens a cold file again. False: it was taken meanwhile, or cannot be opened; the slot is free. */
 bool shms_slot_warm(struct shmstore *s, struct shms_slot *slot);
-/* The slot that came into this state first; NULL: none is in it. */
-struct shms_slot *shms_slot_oldest(struct shms_recycle *r, enum shms_slot_state state);
+/* The slot that came into this state first; NULL: none is in it. warm: with an open file. */
+struct shms_slot *shms_slot_oldest(struct shms_recycle *r, enum shms_slot_state state, bool warm);
 /* The slot leaves its published object alone. Returns what the object gave back. */
 uint64_t shms_slot_unpublish(struct shmstore *s, struct shms_slot *slot);
 /* A slot to use: a free one, else that of the object published longest ago, else that of the oldest

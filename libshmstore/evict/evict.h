@@ -9,8 +9,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "residents.h"
 #include "tier.h"
+#include "tierroom.h"
 
 /* For a put or a promote that found the partition full: frees bytes at least, of this store's own
  * objects first, then of all of this user's.
@@ -37,9 +37,8 @@ struct shms_evict_run {
 /* 0, whether or not the goal was reached (report->freed); -ECANCELED, -ENOMEM, -EMFILE, -errno. */
 int shms_evict_run(const struct shms_evict_run *run);
 
-/* Whose objects an eviction may demote: each user's part of the tier, and the lock
- * that makes it the only one there. */
-
+/* A user whose objects an eviction may demote: the part of the tier, and the lock that makes the
+ * eviction the only one there. */
 struct shms_evict_user {
 	uid_t uid;
 	struct shms_tier *t;

@@ -41,7 +41,6 @@
 
 #include "name.h"
 #include "stub.h"
-#include "tierconfig.h"
 #include "tierroom.h"
 #include "turns.h"
 
@@ -49,6 +48,15 @@ struct shms_engine;
 struct shms_tier_header;
 
 #define SHMS_TIER_ENGINES 4
+
+/* A partition's tier/config. */
+struct shms_tier_config {
+	char path[4096];
+	uint64_t max, min_free;
+	int level;
+	bool fsync;
+	unsigned high, low;
+};
 
 struct shms_tier {
 	struct shmstore_partition *p;
@@ -169,5 +177,15 @@ int shms_tierdrop_forget(struct shms_tier *t, uint64_t id, const struct shms_tie
  * nothing of it. gc finds the rest. 0, -ENOENT, -errno of the name.
  */
 int shms_tierdrop_name(struct shms_tier *t, int dirfd, const char *name, struct shms_tierdrop *io);
+
+/* Reads tier/config. 0, -ENOENT (none), -EBADMSG, -EPERM (written by somebody whom the
+ * partition does not belong to). */
+int shms_tier_config_read(const struct shmstore_partition *p, struct shms_tier_config *ret);
+/* The same of what was left under the other name: whole, where somebody was killed while he took
+ * the tier away, or just before he set it. */
+int shms_tier_config_read_left(const struct shmstore_partition *p, struct shms_tier_config *ret);
+/* Pure: text to values and back. */
+int shms_tier_config_parse(char *text, struct shms_tier_config *ret);
+int shms_tier_config_format(const struct shms_tier_config *c, char *ret_text, size_t size);
 
 #endif

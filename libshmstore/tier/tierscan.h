@@ -14,7 +14,6 @@
 
 #include "stub.h"
 #include "tier.h"
-#include "tierconfig.h"
 
 struct shms_inodes;
 
