@@ -15,7 +15,6 @@
 #include "bootclock.h"
 #include "measure.h"
 #include "pack.h"
-#include "packticket.h"
 #include "peer.h"
 
 #define KEY      "k"

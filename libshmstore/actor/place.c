@@ -20,7 +20,6 @@
 #include "acting.h"
 #include "cleanup.h"
 #include "detail.h"
-#include "placed.h"
 #include "sys.h"
 
 #define LEASE_MS 600000u /* of a saved state whose move has no time limit */

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* placed.c: see placed.h. */
-#include "placed.h"
-
+/* placed.c: see acting.h. */
 #include <shmstore/actor.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
+
+#include "acting.h"
 
 const char *shms_placed_key(const char *name, uint64_t version, char ret[SHMS_PLACED_KEY])
 {
@@ -33,8 +34,7 @@ struct shms_placed *shms_placed_add(struct shmstore_place *p, const char *name, 
 		return NULL;
 	snprintf(e->name, sizeof(e->name), "%s", name);
 	snprintf(e->parent, sizeof(e->parent), "%s", parent);
-	e->next = p->entries;
-	p->entries = e;
+	LL_PREPEND(p->entries, e);
 	return e;
 }
 
@@ -66,11 +66,7 @@ void shms_placed_drop_object(struct shmstore_place *p, struct shms_placed *e)
 
 void shms_placed_del(struct shmstore_place *p, struct shms_placed *e)
 {
-	struct shms_placed **at = &p->entries;
-
-	while (*at != e)
-		at = &(*at)->next;
-	*at = e->next;
+	LL_DELETE(p->entries, e);
 	shms_placed_drop_object(p, e);
 	free(e);
 }

@@ -10,7 +10,6 @@
 #include "acting.h"
 #include "cancel.h"
 #include "detail.h"
-#include "placed.h"
 
 #define FLAGS     (SHMSTORE_ACTOR_CAN_SAVE | SHMSTORE_ACTOR_CAN_LOAD | SHMSTORE_ACTOR_STRICT)
 #define LEVEL_MAX 4u

@@ -14,8 +14,8 @@
 
 #include "acting.h"
 #include "detail.h"
+#include "parts.h"
 #include "publish.h"
-#include "put.h"
 
 int shms_state_send(struct shmstore *s, const char *key, uint64_t lease_ms, char *ret_text,
 		    size_t size, uint64_t *ret_bytes)

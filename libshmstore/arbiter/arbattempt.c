@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * arbattempt.c: see arbattempt.h. Attempts are run, rolled back, and their items split.
+ * arbattempt.c: see reservation.h. Attempts are run, rolled back, and their items split.
  *
  * A stack of items, ours and pieces of ours; the next of the caller's is begun when it is empty. An
  * attempt runs between retry_begin and retry_end; what it reserved and left is released before
@@ -9,10 +9,10 @@
  * An error may hide a RETRY or SPLIT, by a layer between that knows errno only. The context's own
  * unanswered one (shmstore_arb_context.owed) counts, whatever the attempt returns.
  */
-#include "arbattempt.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <utlist.h>
 
 #include "alloc.h"
 #include "cleanup.h"
@@ -25,11 +25,7 @@ static void begin(struct shms_attempt *t, struct shmstore_arb_context *c)
 
 	*t = (struct shms_attempt){.context = c, .outer = c->attempt, .serial = ++c->last_serial};
 	pthread_mutex_lock(&a->lock);
-	t->next = a->attempts;
-	t->prev = &a->attempts;
-	if (t->next)
-		t->next->prev = &t->next;
-	a->attempts = t;
+	DL_PREPEND(a->attempts, t);
 	pthread_mutex_unlock(&a->lock);
 	c->attempt = t;
 }
@@ -172,9 +168,7 @@ static void end(struct shms_attempt *t)
 					  memory_order_relaxed);
 	for (size_t i = 0; outer && i < t->n_ids; i++)
 		outer->ids[outer->n_ids++] = t->ids[i];
-	*t->prev = t->next;
-	if (t->next)
-		t->next->prev = t->prev;
+	DL_DELETE(c->arb->attempts, t);
 	pthread_mutex_unlock(&c->arb->lock);
 	c->attempt = outer;
 	free(t->ids);

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <utlist.h>
 
 #include "cancel.h"
 #include "cleanup.h"
@@ -34,11 +35,7 @@ static struct shmstore_arb_context *context_new(struct shms_arb *a, bool of_thre
 	c->of_thread = of_thread;
 	c->id = shms_arb_next_ids(&a->last_context, 1);
 	SHMS_HELD(&a->lock);
-	c->next = a->contexts;
-	c->prev = &a->contexts;
-	if (c->next)
-		c->next->prev = &c->next;
-	a->contexts = c;
+	DL_PREPEND(a->contexts, c);
 	return c;
 }
 
@@ -47,9 +44,7 @@ static void unlink_context(struct shmstore_arb_context *c)
 {
 	if (!c->prev)
 		return;
-	*c->prev = c->next;
-	if (c->next)
-		c->next->prev = c->prev;
+	DL_DELETE(c->arb->contexts, c);
 	c->prev = NULL;
 }
 
@@ -72,22 +67,22 @@ static void post_unbind(struct shmstore *s, const struct shmstore_arb_context *c
 void shms_contexts_close(struct shms_arb *a)
 {
 	struct shmstore_arb_context *c, *next;
+	struct shms_arb_thread *t, *next_thread;
 
 	pthread_mutex_lock(&a->lock);
-	for (c = a->contexts; c; c = next) {
-		next = c->next;
+	DL_FOREACH_SAFE(a->contexts, c, next)
+	{
 		unlink_context(c);
 		if (!c->of_thread)
 			context_destroy(c);
 	}
 	pthread_mutex_unlock(&a->lock);
 	/* Ours can go now; those of other threads are found by these. */
-	for (struct shms_arb_thread **at = &threads, *t; (t = *at) != NULL;) {
-		if (t->arb != a) {
-			at = &t->next;
+	LL_FOREACH_SAFE(threads, t, next_thread)
+	{
+		if (t->arb != a)
 			continue;
-		}
-		*at = t->next;
+		LL_DELETE(threads, t);
 		if (t->mine)
 			context_destroy(t->mine);
 		shms_arb_unref(a);
@@ -188,18 +183,18 @@ struct shms_arb_thread *shms_arb_thread_find(const struct shmstore *s)
 /* Stores that closed since: what this thread had there. */
 static void sweep(void)
 {
-	for (struct shms_arb_thread **at = &threads, *t; (t = *at) != NULL;) {
-		bool closed;
+	struct shms_arb_thread *t, *next;
+	bool closed;
 
+	LL_FOREACH_SAFE(threads, t, next)
+	{
 		pthread_mutex_lock(&t->arb->lock);
 		closed = !t->arb->s;
 		pthread_mutex_unlock(&t->arb->lock);
-		if (!closed) {
-			at = &t->next;
-			continue;
+		if (closed) {
+			LL_DELETE(threads, t);
+			thread_free(t);
 		}
-		*at = t->next;
-		thread_free(t);
 	}
 }
 
@@ -217,8 +212,7 @@ static struct shms_arb_thread *thread_new(struct shmstore *s)
 	}
 	t->arb = s->arb;
 	shms_arb_ref(t->arb);
-	t->next = threads;
-	threads = t;
+	LL_PREPEND(threads, t);
 	return t;
 }
 

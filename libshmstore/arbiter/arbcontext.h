@@ -27,7 +27,7 @@
 
 struct shmstore_arb_context {
 	struct shms_arb *arb;
-	struct shmstore_arb_context *next, **prev; /* arb->contexts */
+	struct shmstore_arb_context *prev, *next; /* arb->contexts */
 	uint32_t id;
 	bool of_thread;
 	bool helper;                 /* or service */

@@ -7,7 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
+#include "arbcontext.h"
 #include "cancel.h"
 #include "cleanup.h"
 #include "detail.h"
@@ -159,4 +161,152 @@ void shms_arb_post(struct shmstore *s, const struct wire_arb *m, uint64_t genera
 
 	/* Where that fails, the connection ends, and with it all that the daemon had of ours. */
 	shms_request_post(&s->attach, &call, NULL);
+}
+
+/* ---- its life -------------------------------------------------------------------------------- */
+
+/*
+ * How a store's state of the arbiter (arbitrate.h) begins, forks and ends.
+ *
+ * The state is of its own, counted: a thread that ends after the store was closed, or in a forked
+ * child, finds there that nothing is to be said to anybody. It does not hold the store's memory:
+ * that would keep a partition open for as long as any thread lives that ever waited there.
+ */
+
+struct shms_arb *shms_arb_new(struct shmstore *s)
+{
+	struct shms_arb *a = calloc(1, sizeof(*a));
+
+	if (!a)
+		return NULL;
+	atomic_init(&a->n_ref, 1);
+	pthread_mutex_init(&a->lock, NULL);
+	a->s = s;
+	a->pools.last = SHMSTORE_ARB_PARTITION;
+	shms_arb_events_init(&a->events);
+	shms_arb_channel_init(&a->channel);
+	return a;
+}
+
+void shms_arb_close(struct shmstore *s)
+{
+	struct shms_arb *a = s->arb;
+
+	if (!a)
+		return;
+	/* Under the lock: a thread that ends just now is either done with the
+	 * store or does not find it. */
+	pthread_mutex_lock(&a->lock);
+	a->s = NULL;
+	pthread_mutex_unlock(&a->lock);
+	shms_contexts_close(a);
+	shms_arb_events_deinit(&a->events);
+	shms_arb_channel_deinit(&a->channel);
+	s->arb = shms_arb_unref(a);
+}
+
+void shms_arb_fork_child(struct shms_arb *a)
+{
+	pthread_mutex_unlock(&a->lock);
+	a->s = NULL;
+	shms_arb_events_fork_child(&a->events);
+	shms_arb_channel_fork_child(&a->channel);
+}
+
+/* ---- calls that complete later --------------------------------------------------------------- */
+
+static void no_queue(struct shms_arb_events *e)
+{
+	pthread_mutex_init(&e->lock, NULL);
+	e->first = NULL;
+}
+
+void shms_arb_events_init(struct shms_arb_events *e)
+{
+	no_queue(e);
+	e->bell = SHMS_BELL_NULL;
+}
+
+void shms_arb_events_deinit(struct shms_arb_events *e)
+{
+	/* The contexts' end has emptied the queue. */
+	shms_bell_deinit(&e->bell);
+	pthread_mutex_destroy(&e->lock);
+}
+
+void shms_arb_events_fork_child(struct shms_arb_events *e)
+{
+	shms_bell_deinit(&e->bell);
+	no_queue(e);
+}
+
+void shms_arb_ended(struct shms_request *q)
+{
+	struct shms_later *later = q->arg;
+	struct shms_arb_events *e = later->events;
+
+	SHMS_HELD(&e->lock);
+	DL_APPEND(e->first, later);
+	shms_bell_ring(&e->bell);
+}
+
+/* The first of the queue; NULL: there is none. */
+static struct shms_later *take_first(struct shms_arb_events *e)
+{
+	struct shms_later *later;
+
+	SHMS_HELD(&e->lock);
+	later = e->first;
+	if (later)
+		DL_DELETE(e->first, later);
+	if (!e->first)
+		shms_bell_quiet(&e->bell);
+	return later;
+}
+
+void shms_arb_forget(struct shmstore *s, struct shms_arb_events *e, struct shms_later *later)
+{
+	const struct shms_later *at;
+
+	shms_request_withdraw(&s->attach, &later->request);
+	pthread_mutex_lock(&e->lock);
+	for (at = e->first; at && at != later; at = at->next)
+		;
+	if (at)
+		DL_DELETE(e->first, later);
+	pthread_mutex_unlock(&e->lock);
+	free(later);
+}
+
+int shmstore_arb_fd(struct shmstore *s)
+{
+	struct shms_arb_events *e = &s->arb->events;
+	int fd = shms_request_fd(&s->attach);
+
+	if (fd < 0)
+		return fd;
+	SHMS_HELD(&e->lock);
+	return shms_bell_fd(&e->bell, fd, e->first);
+}
+
+int shmstore_arb_next(struct shmstore *s, struct shmstore_arb_done *ret)
+{
+	struct shms_later *later;
+	int r;
+
+	if (!ret)
+		return shms_detail_null("ret");
+	shms_request_look(&s->attach);
+	later = take_first(&s->arb->events);
+	if (!later)
+		return 0;
+	*ret = (struct shmstore_arb_done){.context = later->context,
+					  .reservation = later->reservation};
+	later->context->later = NULL;
+	r = shms_arb_judge(later->request.error, &later->reply, SHMSTORE_ARB_DOWN);
+	ret->outcome = shms_context_told(later->context, r);
+	if (ret->outcome != 0)
+		ret->reservation = (struct shmstore_arb_reservation){0};
+	free(later);
+	return 1;
 }

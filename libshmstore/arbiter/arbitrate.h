@@ -26,21 +26,21 @@ struct shmstore;
 struct shms_attempt;
 
 /*
- * Calls that complete later, for event loops (arbevents.c): what is under way for a context, and
- * the queue of what has ended.
+ * Calls that complete later, for event loops (shmstore_arb_next()): the ones under way for a
+ * context, and the queue of those that have ended.
  *
  * A call's memory (struct shms_later) is made with it, queued, and freed when told. The
  * connection's reader queues it; a descriptor tells the loop of a queued call or of bytes to read.
  */
 struct shms_arb_events {
 	pthread_mutex_t lock; /* of all below. Nothing is locked under it */
-	struct shms_later *first, **end;
+	struct shms_later *first;
 	struct shms_bell bell; /* rung: the queue is not empty */
 };
 
 /* A call of a context, under way or ended. */
 struct shms_later {
-	struct shms_later *next;
+	struct shms_later *prev, *next;
 	struct shms_arb_events *events;
 	struct shmstore_arb_context *context;
 	struct shmstore_arb_reservation reservation; /* where it succeeds */

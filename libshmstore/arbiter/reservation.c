@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "arbattempt.h"
 #include "cancel.h"
 #include "detail.h"
 #include "sys.h"

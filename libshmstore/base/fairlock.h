@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "onethread.h"
+#include "lightlock.h"
 
 struct shms_fairlock {
 	pthread_rwlock_t lock;

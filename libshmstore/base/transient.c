@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 #include "hugemap.h"
-#include "onethread.h"
+#include "lightlock.h"
 #include "sys.h"
 #include "unnamed.h"
 

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "cleanup.h"
 #include "refused.h"
@@ -73,8 +74,7 @@ static int open_aside(const struct shms_unnamed *u, int flags, mode_t mode)
 	n->dir_fd = shms_take_fd(&dir_fd);
 	shms_transient_hold(n->dir_fd);
 	pthread_mutex_lock(&lock);
-	n->next = list;
-	list = n;
+	LL_PREPEND(list, n);
 	n = NULL;
 	atomic_fetch_add_explicit(&shms_unnamed_n, 1, memory_order_relaxed);
 	pthread_mutex_unlock(&lock);
@@ -84,16 +84,14 @@ static int open_aside(const struct shms_unnamed *u, int flags, mode_t mode)
 /* Takes the entry out of the list. NULL: there is none. */
 static struct named *take(int fd)
 {
-	struct named **at, *n;
+	struct named *n;
 
 	if (!atomic_load_explicit(&shms_unnamed_n, memory_order_relaxed))
 		return NULL;
 	SHMS_HELD(&lock);
-	for (at = &list; *at && (*at)->fd != fd;)
-		at = &(*at)->next;
-	n = *at;
+	LL_SEARCH_SCALAR(list, n, fd, fd);
 	if (n) {
-		*at = n->next;
+		LL_DELETE(list, n);
 		atomic_fetch_sub_explicit(&shms_unnamed_n, 1, memory_order_relaxed);
 	}
 	return n;
@@ -102,8 +100,7 @@ static struct named *take(int fd)
 static void put_back(struct named *n)
 {
 	SHMS_HELD(&lock);
-	n->next = list;
-	list = n;
+	LL_PREPEND(list, n);
 	atomic_fetch_add_explicit(&shms_unnamed_n, 1, memory_order_relaxed);
 }
 

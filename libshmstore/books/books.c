@@ -18,20 +18,19 @@
 #include <errno.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "holders.h"
 #include "inodes.h"
 #include "move.h"
-#include "packedholds.h"
 #include "page.h"
 #include "partition.h"
 #include "segsurvey.h"
 #include "sys.h"
 #include "tier.h"
 #include "unnamed.h"
-#include "users.h"
 #include "walk.h"
 
 #define PROGRESS_NAMES 4096u /* a power of 2 */
@@ -39,8 +38,9 @@
 struct taking {
 	struct shms_books sum;
 	const struct shms_books_ask *ask;
-	struct shms_inodes *shared;   /* inodes with several links */
-	struct shms_inodes *segments; /* the same of segments */
+	struct shms_inodes *shared;         /* inodes with several links */
+	struct shms_inodes *segments;       /* the same of segments */
+	struct shmstore_user_books no_user; /* where nobody asks for users */
 	uint64_t n_names;
 	uint32_t segments_of; /* the number of the store whose uuid is in owner */
 	uint8_t owner[16];
@@ -94,35 +94,33 @@ static void shms_books_info(const struct shms_walk_store *s, struct shms_page *p
 
 /* ---- one name -------------------------------------------------------------------------------- */
 
+/* The books of a user. NULL: no memory. */
+static struct shmstore_user_books *user_of(struct taking *t, uid_t uid)
+{
+	return t->ask->users ? shms_users_get(t->ask->users, uid) : &t->no_user;
+}
+
 /* Books an inode that was not booked before. */
 static int add_total(struct taking *t, enum shms_inode_kind kind, uint64_t bytes, uid_t uid)
 {
-	struct shmstore_user_books *user = NULL;
+	struct shmstore_user_books *user;
 
-	if (t->ask->users && kind != SHMS_INODE_FOREIGN) {
-		user = shms_users_get(t->ask->users, uid);
-		if (!user)
-			return -ENOMEM;
-	}
-	switch (kind) {
-	case SHMS_INODE_FOREIGN:
+	if (kind == SHMS_INODE_FOREIGN) {
 		t->sum.foreign += bytes;
 		return 0;
-	case SHMS_INODE_POOL:
-		t->sum.pool += bytes;
-		if (user)
-			user->pool += bytes;
-		return 0;
-	case SHMS_INODE_METADATA:
-		t->sum.metadata += bytes;
-		break;
-	case SHMS_INODE_LINKED:
-	default:
-		break;
 	}
+	user = user_of(t, uid);
+	if (!user)
+		return -ENOMEM;
+	if (kind == SHMS_INODE_POOL) {
+		t->sum.pool += bytes;
+		user->pool += bytes;
+		return 0;
+	}
+	if (kind == SHMS_INODE_METADATA)
+		t->sum.metadata += bytes;
 	t->sum.linked += bytes;
-	if (user)
-		user->linked += bytes;
+	user->linked += bytes;
 	return 0;
 }
 
@@ -187,20 +185,17 @@ static int add_entry(struct taking *t, const struct shms_walk_entry *e, enum shm
 
 static int add_demoted(struct taking *t, const struct shms_walk_entry *e)
 {
+	struct shmstore_user_books *user = user_of(t, e->store->st.st_uid);
 	struct shms_inode *i;
 
+	if (!user)
+		return -ENOMEM;
 	t->sum.n_objects++;
 	t->sum.n_demoted++;
 	t->books.n_objects++;
 	t->books.n_demoted++;
 	t->books.demoted += e->stub->header_size + e->stub->buffer_size;
-	if (t->ask->users) {
-		struct shmstore_user_books *user =
-			shms_users_get(t->ask->users, e->store->st.st_uid);
-		if (!user)
-			return -ENOMEM;
-		user->n_demoted++;
-	}
+	user->n_demoted++;
 	return add(t, e->st, SHMS_INODE_METADATA, &i);
 }
 
@@ -270,8 +265,8 @@ static int add_segment_total(struct taking *t, const struct stat *st,
 	t->sum.stranded += s->stranded_bytes;
 	t->sum.ghosts += s->ghosts_bytes;
 	t->sum.inflight += s->inflight_bytes;
-	if (t->ask->users && t->ask->holders) {
-		struct shmstore_user_books *user = shms_users_get(t->ask->users, st->st_uid);
+	if (t->ask->holders) {
+		struct shmstore_user_books *user = user_of(t, st->st_uid);
 		if (!user)
 			return -ENOMEM;
 		user->ghosts += s->ghosts_bytes;
@@ -320,14 +315,12 @@ static int add_segment(struct taking *t, const struct shms_walk_entry *e)
 /* A file that is being made, named for want of O_TMPFILE; or a leftover of a killed process. */
 static int add_half_made(struct taking *t, const struct stat *st)
 {
-	struct shmstore_user_books *user =
-		t->ask->users ? shms_users_get(t->ask->users, st->st_uid) : NULL;
+	struct shmstore_user_books *user = user_of(t, st->st_uid);
 
-	if (t->ask->users && !user)
+	if (!user)
 		return -ENOMEM;
 	t->sum.inflight += shms_blocks(st);
-	if (user)
-		user->inflight += shms_blocks(st);
+	user->inflight += shms_blocks(st);
 	return 0;
 }
 
@@ -396,18 +389,16 @@ static int report(struct taking *t)
 static int on_store(const struct shms_walk_store *s, void *arg)
 {
 	struct taking *t = arg;
+	struct shmstore_user_books *user = user_of(t, s->st.st_uid);
 
+	if (!user)
+		return -ENOMEM;
 	t->sum.n_stores++;
 	t->books = (struct shmstore_store_books){.size = sizeof(t->books)};
 	t->pss = 0;
 	if (t->ask->store)
 		shms_books_info(s, &t->page, &t->info);
-	if (t->ask->users) {
-		struct shmstore_user_books *user = shms_users_get(t->ask->users, s->st.st_uid);
-		if (!user)
-			return -ENOMEM;
-		user->n_stores++;
-	}
+	user->n_stores++;
 	return s->fd < 0 ? report(t) : 0;
 }
 
@@ -514,4 +505,35 @@ int shmstore_partition_stores(struct shmstore_partition *p,
 	if (!p || !fn)
 		return shms_detail_null(!p ? "p" : "fn");
 	return shms_walk_run(&w, p);
+}
+
+/* ---- users ----------------------------------------------------------------------------------- */
+
+/*
+ * Books by user. A store's files have one owner and come in one run, so the user of the
+ * last question is nearly always the one of the next: it is tried first, then all. Rejected: a hash
+ * table, for the handful of users that share a host's partition.
+ */
+
+struct shmstore_user_books *shms_users_get(struct shms_users *u, uid_t uid)
+{
+	if (u->last < u->n && u->list[u->last].uid == uid)
+		return &u->list[u->last];
+	for (size_t i = 0; i < u->n; i++) {
+		if (u->list[i].uid == uid) {
+			u->last = i;
+			return &u->list[i];
+		}
+	}
+	if (SHMS_GROW(u->list, u->size, u->n, 1) < 0)
+		return NULL;
+	u->last = u->n++;
+	u->list[u->last] = (struct shmstore_user_books){.size = sizeof(*u->list), .uid = uid};
+	return &u->list[u->last];
+}
+
+void shms_users_clear(struct shms_users *u)
+{
+	free(u->list);
+	*u = (struct shms_users){0};
 }

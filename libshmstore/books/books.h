@@ -5,6 +5,7 @@
 
 #include <shmstore/inspect.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct shms_holders;
@@ -67,5 +68,16 @@ struct shms_usage_ask {
  */
 int shms_usage_take(struct shmstore_partition *p, const struct shms_usage_ask *ask,
 		    struct shmstore_usage *ret, struct shms_holders **ret_holders);
+
+/* Books by user: a small table, for walks that meet one user's files in runs. */
+struct shms_users {
+	struct shmstore_user_books *list;
+	size_t n, size, last;
+};
+
+/* The entry of uid, zeroed but for size and uid where it is new; valid until the next
+ * call. NULL: out of memory. */
+struct shmstore_user_books *shms_users_get(struct shms_users *u, uid_t uid);
+void shms_users_clear(struct shms_users *u);
 
 #endif

@@ -38,7 +38,6 @@
 #include "mapping.h"
 #include "name.h"
 #include "object.h"
-#include "packedholds.h"
 #include "page.h"
 #include "partition.h"
 #include "sys.h"

@@ -12,10 +12,13 @@
 
 #include <shmstore/inspect.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
 struct shms_holders;
+struct shms_mapper;
+struct shms_seglook;
 struct shms_users;
 
 /* Scans /proc. keys: find out the objects' keys too, for shms_holders_each(). 0, -EPERM (no
@@ -46,5 +49,19 @@ int shms_holders_users(const struct shms_holders *h, struct shms_users *users);
 /* Calls fn for every holder of every inode, and of every packed object. 0 or fn's. */
 int shms_holders_each(struct shms_holders *h,
 		      int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg);
+
+/* ---- packedholds.c: of packed objects the segment has the name; a bit says who has a view ---- */
+
+/* The scan of /proc met a mapping of a segment. m: copied, and path with it. 0, -ENOMEM. */
+int shms_packedholds_mapper(struct shms_holders *h, const struct shms_mapper *m, const char *path,
+			    size_t path_length);
+/* The walk has met that segment: notes who has views of its ghosts, and who
+ * puts into it. 0, -ENOMEM. */
+int shms_packedholds_segment(struct shms_holders *h, const struct shms_seglook *l, uint64_t now_ms);
+/* For shms_holders_each(). 0 or fn's. */
+int shms_packedholds_each(const struct shms_holders *h,
+			  int (*fn)(const struct shmstore_holder *holder, void *arg), void *arg);
+/* Frees what was noted. */
+void shms_packedholds_free(struct shms_holders *h);
 
 #endif

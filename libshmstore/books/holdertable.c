@@ -8,10 +8,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "books.h"
+#include "holders.h"
 #include "hostpage.h"
-#include "packedholds.h"
 #include "sys.h"
-#include "users.h"
 
 struct shms_holders *shms_holders_free(struct shms_holders *h)
 {

@@ -11,16 +11,15 @@
  * taken. A place whose byte nobody has locked is a dead process's, whose bits somebody will clear:
  * nobody holds anything by it. Only the process in the owner's record puts objects, no child of it.
  */
-#include "packedholds.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "alloc.h"
+#include "holders.h"
 #include "holdertable.h"
 #include "pack.h"
-#include "seglock.h"
+#include "segfile.h"
 #include "segsurvey.h"
 
 /* One process that maps the segment at hand. */

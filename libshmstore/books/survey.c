@@ -12,7 +12,6 @@
 #include "books.h"
 #include "detail.h"
 #include "holders.h"
-#include "users.h"
 
 struct noted {
 	struct shmstore_store_books books;

@@ -26,7 +26,6 @@
 #include "partition.h"
 #include "sys.h"
 #include "tierscan.h"
-#include "users.h"
 
 #define TRIES 3
 

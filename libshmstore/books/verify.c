@@ -30,7 +30,7 @@
 #include "segsurvey.h"
 #include "sys.h"
 #include "tier.h"
-#include "tierfind.h"
+#include "tierscan.h"
 #include "transient.h"
 #include "walk.h"
 

@@ -2,7 +2,7 @@
 /* filemode.h: the mode of an object's file, which is its owner's to set, and another user's right
  * to read at the same time: a mode that is set while the daemon gives the file an access list takes
  * the list's readers their right away for good. A process holds the file while it asks the daemon
- * for a list (scrub.c) or sets a mode. */
+ * for a list, or sets a mode; and what the file holds besides the object goes before that. */
 #ifndef SHMS_FILEMODE_H
 #define SHMS_FILEMODE_H
 
@@ -32,5 +32,14 @@ int shms_file_hold(const struct shmstore *s, int fd, unsigned wait_ms, struct st
  * Afterwards its mode is mode. A descriptor or -errno.
  */
 int shms_file_open_writable(int dir_fd, const char *name, int fd, mode_t mode);
+
+/*
+ * Makes the unused room of the object called name in dir_fd zero. The name keeps the file from
+ * being recycled meanwhile: a lease. 0 also where the file is another user's, or readable for
+ * others already: that was scrubbed then, and not recycled since. *ret_fd: to be closed when the
+ * other user may read it, or is not going to; till then it stays as it is. -EBADMSG, -ETIMEDOUT
+ * (another process of ours has not closed its own for a second), -errno.
+ */
+int shms_scrub(struct shmstore *s, int dir_fd, const char *name, int *ret_fd);
 
 #endif

@@ -6,12 +6,14 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <shmstore/shmstore.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "bootclock.h"
 #include "cleanup.h"
@@ -97,4 +99,52 @@ void shms_wake_all(struct shms_page *page)
 	atomic_exchange_explicit(&page->waiting, 0, memory_order_acq_rel);
 	atomic_fetch_add_explicit(&page->woken, 1, memory_order_acq_rel);
 	syscall(SYS_futex, &page->woken, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* ---- all of this process --------------------------------------------------------------------- */
+
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct shmstore *all;
+
+void shms_ours_add(struct shmstore *s)
+{
+	SHMS_HELD(&all_lock);
+	DL_PREPEND(all, s);
+}
+
+void shms_ours_del(struct shmstore *s)
+{
+	SHMS_HELD(&all_lock);
+	if (s->prev) {
+		DL_DELETE(all, s);
+		s->prev = NULL;
+	}
+}
+
+void shms_ours_lock(void)
+{
+	pthread_mutex_lock(&all_lock);
+}
+
+void shms_ours_unlock(void)
+{
+	pthread_mutex_unlock(&all_lock);
+}
+
+struct shmstore *shms_ours_first(void)
+{
+	return all;
+}
+
+void shms_ours_forget(void)
+{
+	struct shmstore *s, *next;
+
+	DL_FOREACH_SAFE(all, s, next)
+	{
+		if (s->readonly)
+			continue;
+		DL_DELETE(all, s);
+		s->prev = NULL;
+	}
 }

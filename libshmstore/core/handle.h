@@ -22,7 +22,7 @@
 #include "credit.h"
 #include "draft.h"
 #include "fairlock.h"
-#include "lightcount.h"
+#include "lightlock.h"
 #include "links.h"
 #include "name.h"
 #include "packed.h"
@@ -43,7 +43,7 @@ struct shmstore {
 	bool readonly;
 	bool any_user;    /* readonly: it may be another user's */
 	ino_t dir_inode;  /* of the store's directory */
-	ino_t page_inode; /* of the .store: the owner's, or the one that was found (renew.h) */
+	ino_t page_inode; /* of the .store: the owner's, or the one that was found (renew.c) */
 	/* readonly: no owner lived then: keys may be a file's and a packed object's */
 	bool unowned;
 	bool keep;
@@ -84,7 +84,7 @@ struct shmstore {
 	_Atomic uint64_t called_ms;
 	/* copied to the ledger by the handle's own calls: views outlive it */
 	_Atomic uint64_t n_views, mapped;
-	struct shmstore *next, **prev; /* all stores of this process, for fork */
+	struct shmstore *prev, *next; /* all stores of this process, for fork */
 };
 
 #define SHMS_STORE_MAGIC 0x53484d53544f5245ull
@@ -161,5 +161,17 @@ static inline bool shms_memory_wanted(const struct shmstore *s)
 	return atomic_load_explicit(&s->page->leases[WIRE_ARB_PARTITION - 1].wanted,
 				    memory_order_relaxed) != 0;
 }
+
+/* Every open store of this process, from before anything of it is locked until it is closed. */
+void shms_ours_add(struct shmstore *s);
+/* May be called for one that is not there. */
+void shms_ours_del(struct shmstore *s);
+/* None comes or goes in between. */
+void shms_ours_lock(void);
+void shms_ours_unlock(void);
+/* Locked: the first, of which the others are ->next. */
+struct shmstore *shms_ours_first(void);
+/* Locked, in a child of a fork: none of them is this process's. */
+void shms_ours_forget(void);
 
 #endif

@@ -244,8 +244,7 @@ static bool moved(const struct shmstore *s)
 	       atomic_load_explicit(&s->page->moved.n, memory_order_relaxed) != s->links.moved_n;
 }
 
-/* A name in objects/ that means the inode, by the directory. False: none but this one. */
-static bool list(int objects_fd, uint64_t inode, const char *but, char ret_name[SHMS_NAME_SIZE])
+bool shms_links_listed(int objects_fd, uint64_t inode, const char *but, char *ret_name)
 {
 	_dir_ DIR *dir = NULL;
 	struct dirent *e;
@@ -258,13 +257,6 @@ static bool list(int objects_fd, uint64_t inode, const char *but, char ret_name[
 		}
 	}
 	return false;
-}
-
-bool shms_links_listed(int objects_fd, uint64_t inode, const char *but)
-{
-	char name[SHMS_NAME_SIZE];
-
-	return list(objects_fd, inode, but, name);
 }
 
 /* All inodes are looked at anew. */
@@ -307,7 +299,7 @@ static struct shms_link *find_inode(struct shmstore *s, uint64_t inode, const ch
 		look_at_unknown(s);
 	}
 	if (!atomic_load_explicit(&s->page->moved.exposed, memory_order_relaxed) ||
-	    !list(s->objects_fd, inode, but, name))
+	    !shms_links_listed(s->objects_fd, inode, but, name))
 		return NULL;
 	link = get(&s->links, name);
 	if (link)

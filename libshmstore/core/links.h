@@ -64,8 +64,8 @@ void shms_links_moved(struct shmstore *s, const char *name);
 /* The name goes, or means another inode from now on, which has no other name here. */
 void shms_links_drop(struct shmstore *s, const char *name);
 /* Is there another name than but in objects/ that means the inode? By the directory, for who
- * is not the store's owner. */
-bool shms_links_listed(int objects_fd, uint64_t inode, const char *but);
+ * is not the store's owner. ret_name has room for SHMS_NAME_SIZE. */
+bool shms_links_listed(int objects_fd, uint64_t inode, const char *but, char *ret_name);
 /* All names in objects/ whose inodes have several links, of a store that is just
  * opened. 0, -ENOMEM, -errno. */
 int shms_links_read(struct shmstore *s);

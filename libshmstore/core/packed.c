@@ -13,10 +13,10 @@
 #include "handle.h"
 #include "keyname.h"
 #include "nameslock.h"
-#include "packfork.h"
+#include "pack.h"
 #include "packlook.h"
 #include "packread.h"
-#include "packticket.h"
+#include "packsegs.h"
 #include "sys.h"
 
 void shms_packed_init(struct shms_packed *x)

@@ -7,7 +7,7 @@
  * rule, each with store.names held exclusively: shms_packed_put() leaves a key that is a
  * file's to files, and publish.c, through which every file gets its name, takes the packed
  * object away that had the key. All else follows: what only files can do, a packed object does
- * after it has become a file (put.h).
+ * after it has become a file (put.c).
  *
  * The pack is made at the first put that goes there, or when a store is opened with segments. Other
  * stores pay a load.
@@ -107,8 +107,8 @@ bool shms_packed_has(const struct shmstore *s, const struct shms_keyname *k);
 int shms_packed_delete(struct shmstore *s, const struct shms_keyname *k, uint64_t *ret_bytes);
 /*
  * Takes the object of a packed object's ticket. may: as of shms_pack_adopt(). 0; -ENOTSUP: it has
- * to be copied (packticket.h): it has other sizes, our key is a file's, or there is no place in its
- * segment, or no room for an alias; or as shms_pack_adopt(); -ETIMEDOUT.
+ * to be copied (shms_packcopy_read()): it has other sizes, our key is a file's, or there is no
+ * place in its segment, or no room for an alias; or as shms_pack_adopt(); -ETIMEDOUT.
  */
 int shms_packed_adopt(struct shmstore *s, const struct shms_keyname *k,
 		      const struct shms_packticket *ticket, const struct shms_pack_sizes *expect,

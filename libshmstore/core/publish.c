@@ -20,8 +20,6 @@
 #include "hostpage.h"
 #include "nameslock.h"
 #include "object.h"
-#include "sidecar.h"
-#include "stubs.h"
 #include "sys.h"
 
 /*

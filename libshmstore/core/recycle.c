@@ -37,7 +37,6 @@
 #include "format.h"
 #include "handle.h"
 #include "hostpage.h"
-#include "slots.h"
 #include "sys.h"
 
 /* files that one put asks for: a file that others still have costs a look each time */
@@ -339,11 +338,12 @@ static bool make_room(struct shmstore *s, uint64_t bytes)
 	if (bytes > r->max)
 		return false;
 	if (scarce(s)) {
-		while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL)
+		while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED, false)) != NULL)
 			shms_slot_drop(s, slot);
 		return false;
 	}
-	while (r->pooled + bytes > r->max && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL)
+	while (r->pooled + bytes > r->max &&
+	       (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED, false)) != NULL)
 		shms_slot_drop(s, slot);
 	return r->pooled + bytes <= r->max;
 }

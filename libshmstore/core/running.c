@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "cleanup.h"
 
@@ -16,14 +17,13 @@ struct shms_running_task {
 };
 
 struct shms_running_said {
-	struct shms_running_said *next;
+	struct shms_running_said *prev, *next;
 	struct wire_task_preempt what;
 };
 
 void shms_running_init(struct shms_running *r)
 {
 	*r = (struct shms_running){.bell = SHMS_BELL_NULL};
-	r->end = &r->first;
 	pthread_mutex_init(&r->lock, NULL);
 }
 
@@ -36,8 +36,8 @@ static void forget_all(struct shms_running *r)
 		r->tasks = task->next;
 		free(task);
 	}
-	while ((said = r->first)) {
-		r->first = said->next;
+	while ((said = r->said)) {
+		r->said = said->next;
 		free(said);
 	}
 	shms_bell_deinit(&r->bell);
@@ -72,8 +72,7 @@ bool shms_running_add(struct shms_running *r, struct shms_attach *a,
 	if (n)
 		memcpy(task->names, names, n);
 	SHMS_HELD(&r->lock);
-	task->next = r->tasks;
-	r->tasks = task;
+	LL_PREPEND(r->tasks, task);
 	/* A daemon that registers us from here on is told by on_registered(). */
 	now = atomic_load_explicit(&a->generation, memory_order_relaxed);
 	return now && now != generation;
@@ -81,14 +80,12 @@ bool shms_running_add(struct shms_running *r, struct shms_attach *a,
 
 void shms_running_del(struct shms_running *r, uint64_t id)
 {
-	struct shms_running_task **at, *task;
+	struct shms_running_task *task;
 
 	pthread_mutex_lock(&r->lock);
-	for (at = &r->tasks; *at && (*at)->what.task != id; at = &(*at)->next)
-		;
-	task = *at;
+	LL_SEARCH_SCALAR(r->tasks, task, what.task, id);
 	if (task)
-		*at = task->next;
+		LL_DELETE(r->tasks, task);
 	pthread_mutex_unlock(&r->lock);
 	free(task);
 }
@@ -109,31 +106,27 @@ static void on_registered(struct shms_attach *a, void *arg)
 /* The first of the queue, out of it; NULL: there is none. The lock is held. */
 static struct shms_running_said *take_first(struct shms_running *r)
 {
-	struct shms_running_said *said = r->first;
+	struct shms_running_said *said = r->said;
 
-	if (!said)
-		return NULL;
-	r->first = said->next;
-	if (!r->first)
-		r->end = &r->first;
-	r->n_said--;
+	if (said) {
+		DL_DELETE(r->said, said);
+		r->n_said--;
+	}
 	return said;
 }
 
 static void on_preempted(const struct wire_task_preempt *m, void *arg)
 {
-	struct shms_running_said *said = malloc(sizeof(*said));
+	struct shms_running_said *said = calloc(1, sizeof(*said));
 	struct shms_running *r = arg;
 
 	if (!said)
 		return;
-	said->next = NULL;
 	said->what = *m;
 	SHMS_HELD(&r->lock);
 	if (r->n_said >= SHMS_RUNNING_SAID_MAX)
 		free(take_first(r));
-	*r->end = said;
-	r->end = &said->next;
+	DL_APPEND(r->said, said);
 	r->n_said++;
 	shms_bell_ring(&r->bell);
 }
@@ -150,7 +143,7 @@ bool shms_running_take(struct shms_running *r, struct wire_task_preempt *ret)
 
 	pthread_mutex_lock(&r->lock);
 	said = take_first(r);
-	if (!r->first)
+	if (!r->said)
 		shms_bell_quiet(&r->bell);
 	pthread_mutex_unlock(&r->lock);
 	if (!said)
@@ -163,5 +156,5 @@ bool shms_running_take(struct shms_running *r, struct wire_task_preempt *ret)
 int shms_running_fd(struct shms_running *r, int connection_fd)
 {
 	SHMS_HELD(&r->lock);
-	return shms_bell_fd(&r->bell, connection_fd, r->first);
+	return shms_bell_fd(&r->bell, connection_fd, r->said);
 }

@@ -27,7 +27,7 @@ struct shms_running {
 	/* all below; may be taken under the connection's, and nothing is locked under it */
 	pthread_mutex_t lock;
 	struct shms_running_task *tasks;
-	struct shms_running_said *first, **end;
+	struct shms_running_said *said;
 	unsigned n_said;
 	struct shms_bell bell; /* rung: something was said */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scrub.c: nothing of a former object goes to another user.
+ * scrub.c: nothing of a former object goes to another user: see filemode.h.
  *
  * A recycled file has whole pages of slack in the header's unused room, with what the last object
  * left there. Among processes of one user that is nothing; to clear it with each put would cost up
@@ -16,8 +16,6 @@
  *
  * Killed while the mode is another one: the next call sets it right.
  */
-#include "scrub.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

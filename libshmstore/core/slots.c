@@ -3,7 +3,6 @@
  * slots.c: how a file comes into a slot of the pool, out of it, and goes. recycle.c decides which
  * file is taken, and whether it may be written again.
  */
-#include "slots.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -78,25 +77,11 @@ static void account(struct shmstore *s, struct shms_slot *slot, bool pooled)
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++)
 		n += r->slots[i].state == SHMS_SLOT_POOLED;
 	atomic_store_explicit(&l->pool_n, n + r->missed_n, memory_order_relaxed);
-	/* Segments have a part in it (packedmem.c). */
+	/* Segments have a part in it (packed.c). */
 	r->told = r->pooled + r->missed;
 	atomic_fetch_add_explicit(&l->pool_bytes, r->told - told, memory_order_relaxed);
 	if (r->pooled > atomic_load_explicit(&l->pool_bytes_max, memory_order_relaxed))
 		atomic_store_explicit(&l->pool_bytes_max, r->pooled, memory_order_relaxed);
-}
-
-static struct shms_slot *oldest_warm(struct shms_recycle *r)
-{
-	struct shms_slot *found = NULL;
-
-	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
-		struct shms_slot *slot = &r->slots[i];
-
-		if (slot->state == SHMS_SLOT_POOLED && slot->fd >= 0 &&
-		    (!found || slot->stamp_ns < found->stamp_ns))
-			found = slot;
-	}
-	return found;
 }
 
 /* The oldest open files of the pool are closed, until few are. Killed in between: a file in
@@ -107,7 +92,8 @@ static void cool_down(struct shmstore *s)
 	struct shms_slot *slot;
 	char number[SHMS_RECYCLE_NAME], name[SHMS_RECYCLE_NAME];
 
-	while (r->warm > r->warm_max && (slot = oldest_warm(r)) != NULL) {
+	while (r->warm > r->warm_max &&
+	       (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED, true)) != NULL) {
 		shms_recycle_name(r, number);
 		snprintf(name, sizeof(name), SHMS_DIR_RECYCLE "/%c%.21s", SHMS_RECYCLE_COLD,
 			 number + sizeof(SHMS_DIR_RECYCLE));
@@ -210,14 +196,15 @@ bool shms_slot_warm(struct shmstore *s, struct shms_slot *slot)
 	return true;
 }
 
-struct shms_slot *shms_slot_oldest(struct shms_recycle *r, enum shms_slot_state state)
+struct shms_slot *shms_slot_oldest(struct shms_recycle *r, enum shms_slot_state state, bool warm)
 {
 	struct shms_slot *found = NULL;
 
 	for (size_t i = 0; i < SHMS_RECYCLE_SLOTS; i++) {
 		struct shms_slot *slot = &r->slots[i];
 
-		if (slot->state == state && (!found || slot->stamp_ns < found->stamp_ns))
+		if (slot->state == state && (!warm || slot->fd >= 0) &&
+		    (!found || slot->stamp_ns < found->stamp_ns))
 			found = slot;
 	}
 	return found;
@@ -274,16 +261,16 @@ uint64_t shms_slot_unpublish(struct shmstore *s, struct shms_slot *slot)
 struct shms_slot *shms_slot_claim(struct shmstore *s)
 {
 	struct shms_recycle *r = &s->recycle;
-	struct shms_slot *slot = shms_slot_oldest(r, SHMS_SLOT_FREE);
+	struct shms_slot *slot = shms_slot_oldest(r, SHMS_SLOT_FREE, false);
 
 	if (slot)
 		return slot;
-	slot = shms_slot_oldest(r, SHMS_SLOT_PUBLISHED);
+	slot = shms_slot_oldest(r, SHMS_SLOT_PUBLISHED, false);
 	if (slot) {
 		shms_slot_unpublish(s, slot);
 		return slot;
 	}
-	slot = shms_slot_oldest(r, SHMS_SLOT_POOLED);
+	slot = shms_slot_oldest(r, SHMS_SLOT_POOLED, false);
 	if (slot)
 		shms_slot_drop(s, slot);
 	return slot;
@@ -326,7 +313,7 @@ uint64_t shms_recycle_trim(struct shmstore *s)
 	SHMS_HELD(&r->lock);
 	r->scarce = true;
 	r->looked_ns = shms_now_mono_ns();
-	while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED)) != NULL) {
+	while (r->pooled && (slot = shms_slot_oldest(r, SHMS_SLOT_POOLED, false)) != NULL) {
 		dropped += slot->bytes;
 		shms_slot_drop(s, slot);
 	}

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "evictuser.h"
+#include "evict.h"
 #include "victim.h"
 
 struct shmstore_partition;

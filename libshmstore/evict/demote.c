@@ -31,9 +31,8 @@
 #include "name.h"
 #include "nameslock.h"
 #include "object.h"
-#include "residents.h"
-#include "sidecar.h"
 #include "sys.h"
+#include "tierroom.h"
 #include "transient.h"
 
 /* ---- before the copy ------------------------------------------------------------------------- */

@@ -65,7 +65,7 @@ void shms_demote_end(struct shms_demote *d);
 int shms_demote_one(struct shms_demote *d);
 
 /*
- * Of these steps, for what is no file in objects/ (packdemote.h). _init: nothing is held; _end() is
+ * Of these steps, for what is no file in objects/ (packdemote.c). _init: nothing is held; _end() is
  * owed. _copy: d->job is ready to copy d->fd, whose header is h, to a new tier file; 0, -ENOSPC,
  * -errno. _name_copy: after the copy, with the names locked, the stub gets its name in clean/, and
  * the tier file its own; 0, -errno.
@@ -74,5 +74,29 @@ struct shms_header;
 void shms_demote_init(struct shms_demote *d);
 int shms_demote_copy(struct shms_demote *d, const struct shms_header *h);
 int shms_demote_name_copy(struct shms_demote *d, const struct shms_demote_name *n);
+
+/*
+ * A store's packed objects leave memory for the tier, and its segments'
+ * memory goes back to the kernel.
+ *
+ * Only the store's own process can do that, since it alone may give up the
+ * store's names (segments.md).
+ */
+
+struct shmstore;
+struct shms_tier;
+
+struct shms_packdemoted {
+	uint64_t n, bytes; /* objects, and the memory that they took */
+};
+
+/*
+ * Demotes until so many bytes are free, or most objects went, or nothing is left that may
+ * go: what nobody else has, and nobody looks at; what was not used lately first
+ * (packvictim.c). For the owner's handle of a store that takes part in the tier, whose
+ * process it is. No lock of the store is held.
+ */
+struct shms_packdemoted shms_packdemote(struct shmstore *s, struct shms_tier *t, uint64_t bytes,
+					uint64_t most);
 
 #endif

@@ -15,14 +15,14 @@
 #include <stddef.h>
 #include <unistd.h>
 
+#include "demote.h"
 #include "detail.h"
 #include "handle.h"
-#include "packask.h"
-#include "packdemote.h"
+#include "nameslock.h"
+#include "packgive.h"
 #include "partition.h"
 #include "sys.h"
 #include "tier.h"
-#include "tierjoin.h"
 #include "victim.h"
 
 #define WAIT_MS 100u /* that a put waits for somebody else's eviction */

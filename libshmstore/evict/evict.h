@@ -5,9 +5,12 @@
 
 #include <shmstore/shmstore.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
-#include "evictuser.h"
+#include "tier.h"
+#include "tierroom.h"
 
 /* For a put or a promote that found the partition full: frees bytes at least, of this store's own
  * objects first, then of all of this user's.
@@ -33,5 +36,34 @@ struct shms_evict_run {
 
 /* 0, whether or not the goal was reached (report->freed); -ECANCELED, -ENOMEM, -EMFILE, -errno. */
 int shms_evict_run(const struct shms_evict_run *run);
+
+/* A user whose objects an eviction may demote: the part of the tier, and the lock that makes the
+ * eviction the only one there. */
+struct shms_evict_user {
+	uid_t uid;
+	struct shms_tier *t;
+	bool own;    /* t is the partition's, not ours to close */
+	int lock_fd; /* -1: not locked */
+	struct shms_residents residents;
+	bool full;   /* its disk is: nothing more is written */
+	bool broken; /* likewise: its disk gives errors */
+};
+
+struct shms_evict_users {
+	struct shms_evict_user *v; /* by uid */
+	size_t n;
+};
+
+/* uid: SHMSTORE_EVICT_ALL for all who have stores (root). 0, -ENOENT (no tier), -EPERM, -ENOMEM,
+ * -EMFILE, -errno with detail. */
+int shms_evict_users_open(struct shmstore_partition *p, uid_t uid, struct shms_evict_users *ret);
+void shms_evict_users_close(struct shms_evict_users *u);
+/*
+ * Locks each; who is locked by another eviction is left out of it, unless it is waited for. tick:
+ * as of shms_tier_lock(). 0, -errno.
+ */
+int shms_evict_users_lock(struct shms_evict_users *u, bool wait, int (*tick)(void *arg), void *arg);
+/* After the lock: what residents there are. 0, -errno. */
+int shms_evict_users_look(struct shms_evict_users *u);
 
 #endif

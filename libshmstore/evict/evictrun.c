@@ -22,7 +22,6 @@
 #include "nameslock.h"
 #include "partition.h"
 #include "pipeline.h"
-#include "storefds.h"
 #include "sys.h"
 
 #define PROGRESS_NS 50000000ull

@@ -4,13 +4,12 @@
  * uids, so that two that wait for each other's cannot be. A user whose part cannot be opened (no
  * directory may be made, say) is left out where others are left.
  */
-#include "evictuser.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 
 #include "cleanup.h"
+#include "evict.h"
 #include "walk.h"
 
 struct uids {

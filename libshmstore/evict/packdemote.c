@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * packdemote.c: see packdemote.h.
+ * packdemote.c: see demote.h.
  *
  * Where this is needed the partition has no room for a file. So the object's file is laid out in
  * memory that is none of the partition's (memfd), and copied from there to the tier file, as any
@@ -13,7 +13,6 @@
  * key's sidecar (demote.c). Nobody tries to tell: a batch of which no object goes is the last one,
  * and the next search begins behind it.
  */
-#include "packdemote.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -8,21 +8,31 @@
  */
 #include "packgive.h"
 
+#include <dirent.h>
+#include <fcntl.h>
+#include <shmstore/shmstore.h>
+#include <stddef.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "arbhook.h"
 #include "bootclock.h"
+#include "cleanup.h"
+#include "demote.h"
 #include "detail.h"
-#include "ours.h"
-#include "packdemote.h"
+#include "gcaction.h"
+#include "handle.h"
+#include "nameslock.h"
+#include "page.h"
+#include "partition.h"
 #include "sys.h"
 #include "tier.h"
-#include "tierjoin.h"
+#include "victim.h"
 
 #define BYTES_MOST (UINT64_C(4) << 20)
-#define POLL_NS    500000 /* of a close, for the thread that gives */
+#define POLL_NS    500000 /* of a close, for the thread that gives; of who asked */
 #define N_MOST     64u    /* a few milliseconds on a common disk */
 
 static void demote(struct shmstore *s, uint64_t bytes)
@@ -143,4 +153,199 @@ void shms_packgive_for(struct shmstore *s, uint64_t ns)
 	while (atomic_load_explicit(&s->page->packed.wanted, memory_order_relaxed) &&
 	       shms_now_mono_ns() < end)
 		shms_packgive_asked(s);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/*
+ * The words of a page are read and written by calls, not by a map: its owner may cut the file. An
+ * owner's page is believed about who asked it, and for how much: the result is the kernel's count.
+ *
+ * A wanted that stands was asked for by somebody, and its owner has made no call since. If that
+ * was just now, the answer may come and is waited for; else the store is silent, and is not
+ * asked again, nor waited for.
+ *
+ * A store of our own process may have no other thread that makes a call: it gives here, at once.
+ */
+#define WAIT_NS 100000000ull  /* for a sign of life */
+#define WORK_NS 2000000000ull /* after it */
+
+/* struct wire_packed as it was read. */
+struct words {
+	uint64_t bytes, given, wanted, asked_ns;
+};
+_Static_assert(offsetof(struct words, wanted) == offsetof(struct wire_packed, wanted), "words");
+_Static_assert(offsetof(struct words, asked_ns) == offsetof(struct wire_packed, asked_ns), "words");
+
+static bool read_words(int page_fd, struct words *ret)
+{
+	return shms_pread_all(page_fd, ret, sizeof(*ret), WIRE_PACKED_OFF) == (ssize_t)sizeof(*ret);
+}
+
+static void write_word(int page_fd, size_t member, uint64_t value)
+{
+	(void)shms_write_at(page_fd, &value, sizeof(value), WIRE_PACKED_OFF + member);
+}
+
+/* The page of a live store, to be written. -1: it is none, or may not be. */
+static int open_page(int storefd, const struct stat *store)
+{
+	_fd_ int fd = shms_page_open(storefd, SHMS_PAGE_FILE);
+	struct stat st;
+
+	/* Root writes to nothing but what is the store's. */
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_uid != store->st_uid)
+		return -1;
+	if (flock(fd, LOCK_SH | LOCK_NB) == 0) {
+		flock(fd, LOCK_UN);
+		return -1;
+	}
+	return shms_take_fd(&fd);
+}
+
+/* The memory of the store's segments: a bound for the claims in its page. */
+static uint64_t most_of(int storefd)
+{
+	_dir_ DIR *dir = NULL;
+	uint64_t sum = 0;
+	struct dirent *e;
+	struct stat st;
+	int r = shms_list_dir(storefd, SHMS_DIR_SEGMENTS, &dir);
+
+	while ((e = shms_readdir(dir, &r)) != NULL)
+		sum += fstatat(dirfd(dir), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0
+			       ? shms_blocks(&st)
+			       : 0;
+	return sum;
+}
+
+/* Calls fn for each live store that has packed objects. fn returns whether it wants more, and takes
+ * *page_fd by setting it to -1. */
+static void each(struct shmstore_partition *p, uid_t uid, uint64_t own,
+		 bool (*fn)(int *page_fd, const struct words *w, void *arg), void *arg)
+{
+	_dir_ DIR *dir = NULL;
+	struct dirent *e;
+	uint64_t most;
+	struct words w;
+	struct stat st;
+	bool more = true;
+	int r = shms_gc_names(p->fd, SHMS_DIR_STORES, &dir);
+
+	while (more && (e = shms_readdir(dir, &r)) != NULL) {
+		_fd_ int fd = shms_open_beneath(dirfd(dir), e->d_name, O_RDONLY | O_DIRECTORY);
+		_fd_ int page_fd = -1;
+
+		if (fd < 0 || fstat(fd, &st) < 0 ||
+		    (uid != SHMSTORE_EVICT_ALL && st.st_uid != uid) || st.st_ino == own)
+			continue;
+		page_fd = open_page(fd, &st);
+		if (page_fd < 0 || !read_words(page_fd, &w) || !w.bytes)
+			continue;
+		most = most_of(fd);
+		w.bytes = w.bytes < most ? w.bytes : most;
+		if (w.bytes)
+			more = fn(&page_fd, &w, arg);
+	}
+}
+
+static bool add(int *page_fd, const struct words *w, void *arg)
+{
+	uint64_t *sum = arg;
+
+	(void)page_fd;
+	*sum += w->bytes < UINT64_MAX - *sum ? w->bytes : 0;
+	return true;
+}
+
+uint64_t shms_packask_bytes(struct shmstore_partition *p, uid_t uid, uint64_t own)
+{
+	uint64_t sum = 0;
+
+	each(p, uid, own, add, &sum);
+	return sum;
+}
+
+struct asking {
+	struct shms_packask *k;
+	uint64_t left, now_ns;
+};
+
+static bool ask(int *page_fd, const struct words *w, void *arg)
+{
+	struct asking *a = arg;
+	uint64_t part = w->bytes < a->left ? w->bytes : a->left;
+	struct shmstore *ours = shms_packgive_ours(*page_fd);
+
+	if (!ours && w->wanted && a->now_ns - w->asked_ns >= WAIT_NS)
+		return true;
+	if (!w->wanted) {
+		write_word(*page_fd, offsetof(struct wire_packed, asked_ns), a->now_ns);
+		write_word(*page_fd, offsetof(struct wire_packed, wanted), part);
+	}
+	if (ours)
+		shms_packgive_done(ours);
+	a->left -= part;
+	a->k->v[a->k->n++] =
+		(struct shms_packasked){.page_fd = shms_take_fd(page_fd),
+					.given = w->given,
+					.asked_ns = w->wanted ? w->asked_ns : a->now_ns};
+	return a->left && a->k->n < SHMS_PACKASK_STORES;
+}
+
+void shms_packask_begin(struct shmstore_partition *p, uid_t uid, uint64_t own, uint64_t bytes,
+			struct shms_packask *ret)
+{
+	struct asking a = {.k = ret, .left = bytes, .now_ns = shms_now_boot_ns()};
+
+	ret->n = 0;
+	if (bytes)
+		each(p, uid, own, ask, &a);
+}
+
+/* The bytes given so far. *ret_open: some have not answered; *ret_work: one of them is at it. */
+static uint64_t look(const struct shms_packask *k, bool *ret_open, bool *ret_work)
+{
+	uint64_t sum = 0;
+	struct words w;
+
+	*ret_open = *ret_work = false;
+	for (size_t i = 0; i < k->n; i++) {
+		if (!read_words(k->v[i].page_fd, &w))
+			continue;
+		sum += w.given - k->v[i].given;
+		*ret_open = *ret_open || w.wanted;
+		*ret_work = *ret_work || (w.wanted && w.asked_ns != k->v[i].asked_ns);
+	}
+	return sum;
+}
+
+uint64_t shms_packask_end(struct shms_packask *k, uint64_t bytes)
+{
+	uint64_t begin = shms_now_mono_ns(), given = 0;
+	bool open = k->n != 0, work;
+
+	while (open) {
+		given = look(k, &open, &work);
+		if (!open || given >= bytes ||
+		    shms_now_mono_ns() - begin >= (work ? WORK_NS : WAIT_NS))
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+	}
+	for (size_t i = 0; i < k->n; i++)
+		shms_close_fd(k->v[i].page_fd);
+	k->n = 0;
+	return given;
+}
+
+bool shms_packask_for(struct shmstore *s, uint64_t bytes)
+{
+	struct shms_packask k;
+	struct shms_space space;
+
+	if (shms_space(s->p->fd, &space) < 0)
+		return false;
+	shms_packask_begin(s->p, s->uid, s->readonly ? 0 : s->dir_inode,
+			   bytes + shms_victim_batch(space.size), &k);
+	return shms_packask_end(&k, bytes) > 0;
 }

@@ -21,8 +21,7 @@
 #include "evict.h"
 #include "gc.h"
 #include "handle.h"
-#include "packask.h"
-#include "pool.h"
+#include "packgive.h"
 #include "sys.h"
 #include "tier.h"
 

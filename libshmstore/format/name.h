@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * name.h: the file name of a key in objects/, and back. Pure.
+ * name.h: the file name of a key in objects/, and back; of an address, and in the disk tier. Pure.
  *
  * Bytes in [A-Za-z0-9_,:=+@()~-] and '.' (not first) stand for themselves, all others are %XX
  * (upper case): one name per key. The empty key is "%-". A name that would pass 255 bytes is
@@ -15,6 +15,8 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
 
 #define SHMS_NAME_SIZE 256 /* a name with its NUL */
 
@@ -38,5 +40,31 @@ void shms_name_second(const void *key, size_t key_size, char ret_name[SHMS_NAME_
 bool shms_name_fits(const char *name, const void *key, size_t key_size);
 /* "%h..." -> "%k..." */
 void shms_name_sidecar(const char *hashed, char ret_name[SHMS_NAME_SIZE]);
+
+/* The name in peers/ of a worker's address: 32 hex digits of its XXH3-128. */
+#define SHMS_PEER_NAME 33 /* bytes, with the NUL */
+
+void shms_peer_name(const char *address, char ret_name[SHMS_PEER_NAME]);
+
+/* What the disk tier keeps, on the partition and on the disk (docs/format.md). */
+
+#define SHMS_DIR_TIER        "tier"
+#define SHMS_TIER_NAME       24u /* bytes of "<id>.object" with its NUL */
+/* In tier/: the configuration; a new one that becomes it, or what a killed process left of one. */
+#define SHMS_TIER_CONFIG     "config"
+#define SHMS_TIER_CONFIG_NEW "config.new"
+#define SHMS_TIER_LOCK       "lock"  /* in tier/<uid>/ */
+#define SHMS_TIER_ACCOUNT    ".used" /* "<uid>.used": what a user's tier files take */
+
+void shms_tier_file_name(uint64_t id, char ret_name[SHMS_TIER_NAME]);
+void shms_tier_anchor_name(uint64_t id, char ret_name[SHMS_TIER_NAME]);
+void shms_tier_resident_name(uint64_t id, char ret_name[SHMS_TIER_NAME]);
+/* 0, or -EBADMSG; the id of a tier file's, anchor's ("stub") or resident's ("object") name.
+ * suffix NULL: a tier file. */
+int shms_tier_parse_name(const char *name, const char *suffix, uint64_t *ret_id);
+/* Is it the name of a user's directory? */
+bool shms_tier_uid(const char *name, uid_t *ret);
+/* Is it the name of a user's account, and whose? */
+bool shms_tier_account_name(const char *name, uid_t *ret);
 
 #endif

@@ -5,6 +5,7 @@
 #define SHMS_OBJECT_H
 
 #include <shmstore/shmstore.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/stat.h>
 
@@ -51,5 +52,15 @@ int shms_header_glance(struct shms_glance *g, int fd, const struct stat *st);
  */
 int shms_entry_key(int objectsfd, const char *name, const struct shms_header *h,
 		   unsigned char *ret_key, size_t *ret_size);
+
+/* The file beside an object whose name is only a hash of its key, that holds
+ * the key (docs/format.md). */
+
+/* Writes the sidecar of the hashed name. One beside an object, or a stub, is right: what
+ * is there stays. 0, -errno. */
+int shms_sidecar_write(int objects_fd, const char *name, const void *key, size_t key_size);
+/* Takes away what is beside no object: a delete that was killed left it, and it may be
+ * another key's of the same hash. */
+void shms_sidecar_drop(int objects_fd, const char *name);
 
 #endif

@@ -14,8 +14,8 @@
 
 #include "bootclock.h"
 #include "page.h"
-#include "tierdrop.h"
-#include "tierfind.h"
+#include "tier.h"
+#include "tierscan.h"
 
 struct shms_inodes;
 

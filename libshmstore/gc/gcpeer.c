@@ -13,9 +13,9 @@
 
 #include "cleanup.h"
 #include "gcaction.h"
+#include "name.h"
 #include "page.h"
 #include "partition.h"
-#include "peername.h"
 #include "sys.h"
 
 #define TEMPORARY     ".tmp-" /* a name on its way */

@@ -14,7 +14,7 @@
 #include "alone.h"
 #include "bootclock.h"
 #include "cleanup.h"
-#include "lease.h"
+#include "leasetext.h"
 #include "packlines.h"
 #include "page.h"
 #include "segrescue.h"

@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "tierdrop.h"
+#include "tier.h"
 
 struct shms_tier;
 struct shmstore_partition;

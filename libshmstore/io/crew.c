@@ -15,18 +15,15 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <utlist.h>
 
 #include "cleanup.h"
 #include "tierframe.h"
 
-struct list {
-	struct shms_crew_task *first, *last;
-};
-
 struct shms_crew {
 	pthread_mutex_t lock; /* of all but fd, background, n_threads and threads */
 	pthread_cond_t work;
-	struct list waiting, done;
+	struct shms_crew_task *waiting, *done;
 	bool end;
 	bool background;
 	int fd; /* eventfd: done was empty, and is not */
@@ -34,31 +31,19 @@ struct shms_crew {
 	pthread_t threads[];
 };
 
-static void push(struct list *l, struct shms_crew_task *task)
+static struct shms_crew_task *pop(struct shms_crew_task **list)
 {
-	task->next = NULL;
-	if (l->last)
-		l->last->next = task;
-	else
-		l->first = task;
-	l->last = task;
-}
-
-static struct shms_crew_task *pop(struct list *l)
-{
-	struct shms_crew_task *task = l->first;
+	struct shms_crew_task *task = *list;
 
 	if (task)
-		l->first = task->next;
-	if (!l->first)
-		l->last = NULL;
+		DL_DELETE(*list, task);
 	return task;
 }
 
 static struct shms_crew_task *wait_for_work(struct shms_crew *c)
 {
 	SHMS_HELD(&c->lock);
-	while (!c->waiting.first && !c->end)
+	while (!c->waiting && !c->end)
 		pthread_cond_wait(&c->work, &c->lock);
 	return pop(&c->waiting);
 }
@@ -68,8 +53,8 @@ static void hand_back(struct shms_crew *c, struct shms_crew_task *task)
 	bool wake;
 
 	pthread_mutex_lock(&c->lock);
-	wake = !c->done.first;
-	push(&c->done, task);
+	wake = !c->done;
+	DL_APPEND(c->done, task);
 	pthread_mutex_unlock(&c->lock);
 	if (wake)
 		eventfd_write(c->fd, 1);
@@ -147,7 +132,7 @@ void shms_crew_free(struct shms_crew *c, bool inherited)
 void shms_crew_give(struct shms_crew *c, struct shms_crew_task *task)
 {
 	SHMS_HELD(&c->lock);
-	push(&c->waiting, task);
+	DL_APPEND(c->waiting, task);
 	pthread_cond_signal(&c->work);
 }
 

@@ -12,7 +12,7 @@ struct shms_crew;
 /* Part of what is to be done; the crew's from give to take. */
 struct shms_crew_task {
 	void (*run)(struct shms_crew_task *task, struct shms_tier_tools *tools);
-	struct shms_crew_task *next;
+	struct shms_crew_task *prev, *next;
 };
 
 /* background: at idle priority. Fewer threads than asked for are fine, none is

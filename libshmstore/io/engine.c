@@ -36,6 +36,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "enginejob.h"
 
@@ -150,10 +151,12 @@ const char *shms_engine_io(struct shms_engine *e)
 
 static bool start_frames(struct shms_engine *e)
 {
+	struct shms_run *run, *next;
 	bool moved = false;
 
-	for (struct shms_run *run = e->runs, *next; run; run = next) {
-		next = run->next; /* one that fails at once is gone from the list */
+	/* One that fails at once is gone from the list. */
+	LL_FOREACH_SAFE(e->runs, run, next)
+	{
 		while (!shms_run_started(run)) {
 			if (!shms_run_start_frame(e, run))
 				return moved;
@@ -218,7 +221,7 @@ static void wait_for_something(struct shms_engine *e)
 
 static void begin(struct shms_engine *e, struct shms_job *job, bool load)
 {
-	struct shms_run *run, **at = &e->runs;
+	struct shms_run *run;
 
 	while (!e->free_runs)
 		if (!move(e))
@@ -229,9 +232,7 @@ static void begin(struct shms_engine *e, struct shms_job *job, bool load)
 	job->error = 0;
 	job->reason[0] = '\0';
 	job->transferred = 0;
-	while (*at)
-		at = &(*at)->next;
-	*at = run;
+	LL_APPEND(e->runs, run);
 	if (e->crew || job->header->sb->n_frames > 1 || ++e->n_since_drain > PLAIN_JOBS)
 		want_ring(e);
 	/* Back to the caller when all of it is under way. */

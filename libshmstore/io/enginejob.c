@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <utlist.h>
 
 #include "sys.h"
 
@@ -82,15 +83,10 @@ static bool finish_file(struct shms_engine *e, struct shms_run *run)
 
 static void look_after(struct shms_engine *e, struct shms_run *run)
 {
-	struct shms_run **at = &e->runs;
-
 	if (!finish_file(e, run))
 		return;
-	while (*at != run)
-		at = &(*at)->next;
-	*at = run->next;
-	run->next = e->free_runs;
-	e->free_runs = run;
+	LL_DELETE(e->runs, run);
+	LL_PREPEND(e->free_runs, run);
 	run->job->state = NULL;
 	if (e->over)
 		e->last_over->state = run->job;
@@ -109,8 +105,7 @@ static void release(struct shms_engine *e, struct shms_slot *s)
 		shms_arena_give(&e->arena, s->work.bytes, s->bytes_size);
 	if (s->work.spare)
 		shms_arena_give(&e->arena, s->work.spare, s->bytes_size);
-	s->next = e->free;
-	e->free = s;
+	LL_PREPEND(e->free, s);
 	run->n_open--;
 	look_after(e, run);
 }
@@ -159,8 +154,7 @@ static void packed(struct shms_engine *e, struct shms_slot *s)
 	struct shms_slot **at = &run->ready;
 
 	keep_only_packed(e, s);
-	s->next = run->ready;
-	run->ready = s;
+	LL_PREPEND(run->ready, s);
 	while (*at) {
 		struct shms_slot *found = *at;
 

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "sys.h"
 #include "tierformat.h"
@@ -170,16 +171,6 @@ static void ring_step(struct shms_ring *r, struct shms_ring_op *op)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
-static void append(struct shms_ring *r, struct shms_ring_op *op)
-{
-	op->next = NULL;
-	if (r->last)
-		r->last->next = op;
-	else
-		r->first = op;
-	r->last = op;
-}
-
 void shms_ring_submit(struct shms_ring *r, struct shms_ring_op *op)
 {
 	op->result = op->kind == SHMS_RING_WRITE
@@ -193,18 +184,16 @@ void shms_ring_submit(struct shms_ring *r, struct shms_ring_op *op)
 	}
 	while (op->result == 0 && !stepped(op, plain_step(op)))
 		;
-	append(r, op);
+	DL_APPEND(r->over, op);
 }
 
 struct shms_ring_op *shms_ring_reap(struct shms_ring *r)
 {
-	struct shms_ring_op *op = r->first;
+	struct shms_ring_op *op = r->over;
 	struct io_uring_cqe *cqe;
 
 	if (op) {
-		r->first = op->next;
-		if (!r->first)
-			r->last = NULL;
+		DL_DELETE(r->over, op);
 		r->n_under_way--;
 		return op;
 	}

@@ -31,17 +31,17 @@ struct shms_ring_op {
 	int result;  /* 0: all of it; -ENODATA: the file ended before; -errno */
 	size_t done; /* bytes, the head's included */
 	struct iovec iov[2];
-	struct shms_ring_op *next;
+	struct shms_ring_op *prev, *next;
 };
 
 struct shms_ring {
 	struct io_uring uring;
-	bool on;                           /* else plain calls */
-	const unsigned char *fixed;        /* the registered buffer; NULL = none */
-	size_t fixed_size;                 /* bytes */
-	unsigned short priority;           /* of the I/O; 0 = the caller's */
-	unsigned n_under_way;              /* operations */
-	struct shms_ring_op *first, *last; /* done by plain calls, to be reaped */
+	bool on;                    /* else plain calls */
+	const unsigned char *fixed; /* the registered buffer; NULL = none */
+	size_t fixed_size;          /* bytes */
+	unsigned short priority;    /* of the I/O; 0 = the caller's */
+	unsigned n_under_way;       /* operations */
+	struct shms_ring_op *over;  /* done by plain calls, to be reaped */
 };
 
 /* Plain calls. */

@@ -31,8 +31,8 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+#include <utlist.h>
 
-#include "attachcore.h"
 #include "cleanup.h"
 #include "process.h"
 #include "socketpath.h"
@@ -211,12 +211,10 @@ static int greet(struct shms_attach *a)
 static int take_reply(struct shms_attach *a, const struct wire_header *h, const unsigned char *body,
 		      size_t body_size)
 {
-	struct shms_request **at = &a->requests, *q;
+	struct shms_request *q;
 	struct shms_reply *reply;
 
-	while (*at && (*at)->serial != h->serial)
-		at = &(*at)->next;
-	q = *at;
+	LL_SEARCH_SCALAR(a->requests, q, serial, h->serial);
 	if (!q)
 		return h->serial && h->serial <= a->last_serial ? 0 : -EBADMSG;
 	if (h->type != q->answer && h->type != WIRE_REFUSED)
@@ -229,7 +227,7 @@ static int take_reply(struct shms_attach *a, const struct wire_header *h, const 
 	reply->tail_size = h->tail;
 	memcpy(reply->tail, body + body_size, h->tail);
 	reply->tail[h->tail] = '\0';
-	*at = q->next;
+	LL_DELETE(a->requests, q);
 	shms_request_end(a, q, 0);
 	return 0;
 }

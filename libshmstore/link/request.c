@@ -17,8 +17,9 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <utlist.h>
 
-#include "attachcore.h"
+#include "attach.h"
 #include "cleanup.h"
 #include "detail.h"
 #include "onwait.h"
@@ -41,12 +42,8 @@ void shms_request_end(struct shms_attach *a, struct shms_request *q, int error)
 
 static void withdraw(struct shms_attach *a, const struct shms_request *q)
 {
-	struct shms_request **at = &a->requests;
-
-	while (*at && *at != q)
-		at = &(*at)->next;
-	if (*at)
-		*at = q->next;
+	if (a->requests)
+		LL_DELETE(a->requests, q);
 }
 
 /* Puts q (may be NULL) into the list and sends. 0; -EAGAIN: it takes no more
@@ -61,8 +58,7 @@ static int send_request(struct shms_attach *a, const struct shms_call *call, str
 		q->answer = call->answer;
 		q->done = false;
 		q->error = 0;
-		q->next = a->requests;
-		a->requests = q;
+		LL_PREPEND(a->requests, q);
 		a->polls = false;
 	}
 	errno = 0;

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "segown.h"
+#include "segshare.h"
 
 struct shms_pack;
 struct shms_packticket;
@@ -89,7 +90,7 @@ void shms_pack_unget(struct shms_pack *p, const struct shms_pack_view *v, uint64
 int shms_pack_delete(struct shms_pack *p, const void *key, size_t key_size, uint64_t now_ms,
 		     uint64_t *ret_bytes);
 /*
- * ret_path: beneath the partition, packticket.h. ret_object: what it is, of one moment with the
+ * ret_path: beneath the partition. ret_object: what it is, of one moment with the
  * lease. 0; -ENOENT; -EAGAIN: all leases of the object are out; -EINVAL: a lease of more than 190
  * days, or the path is too long.
  */
@@ -180,5 +181,39 @@ uint64_t shms_pack_view_generation(const struct shms_pack_view *v);
 bool shms_pack_verify(const struct shms_segpacked *o, const uint8_t *extent);
 /* Size of the header that a file has before the buffers of an object of that shape. */
 uint64_t shms_pack_header_size(const struct shms_segpacked *o);
+
+/*
+ * A packed object's ticket: its path, which is the donor's link beneath the
+ * partition, and what of the segment is meant; and the ticket's object for a store that cannot have
+ * a place in its segment, or wants it under another key: the bytes are copied while the lease
+ * stands, and the lease is taken when the copy is an object of the store.
+ */
+
+struct shms_packticket {
+	const char *path;   /* the caller's; it begins with the link, beneath the partition */
+	size_t link_length; /* in path */
+	uint8_t uuid[16];
+	struct shms_segticket what;
+};
+
+/* path: length bytes, and a NUL. 0; -EBADMSG: that is no packed object's ticket. */
+int shms_packticket_parse(const char *path, size_t length, struct shms_packticket *ret);
+/* Where the store's directory ends in path, which is the link's without /segments/ and the name. */
+size_t shms_packticket_store(const struct shms_packticket *ticket);
+
+struct shms_packcopy {
+	uint8_t *extent; /* a copy; malloc() */
+	struct shms_segpacked object;
+	uint64_t sizes[64]; /* of its buffers */
+};
+
+/*
+ * 0; -ESTALE: the ticket was used, has ended, or its object is gone; -EBADMSG; -EPERM; -ENOMEM. On
+ * success extent is the caller's to free.
+ */
+int shms_packcopy_read(int root_fd, const struct shms_packticket *ticket, uint64_t now_ms,
+		       struct shms_packcopy *ret);
+/* Takes the lease, so that the ticket is used. -ESTALE: another process was quicker. */
+int shms_packcopy_end(int root_fd, const struct shms_packticket *ticket);
 
 #endif

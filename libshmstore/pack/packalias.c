@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* packalias.c: see packalias.h. */
-#include "packalias.h"
+/* packalias.c: see packsegs.h. */
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +7,7 @@
 #include <utlist.h>
 
 #include "format.h"
-#include "packfork.h"
+#include "packsegs.h"
 
 /* ---- the table ------------------------------------------------------------------------------- */
 

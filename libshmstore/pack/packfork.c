@@ -14,14 +14,13 @@
  * Rejected: such a count in place of the lock, always. It ends with the
  * parent's, whom others outlive.
  */
-#include "packfork.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 
 #include "cleanup.h"
-#include "seglock.h"
+#include "packsegs.h"
+#include "segfile.h"
 #include "sys.h"
 
 /* Children that are forked from here on are counted. Killed before IPC_RMID we leave an entry in

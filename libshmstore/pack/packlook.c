@@ -14,7 +14,7 @@
 #include "alloc.h"
 #include "bootclock.h"
 #include "cleanup.h"
-#include "packalias.h"
+#include "packsegs.h"
 #include "segsurvey.h"
 #include "sys.h"
 

@@ -13,8 +13,6 @@
 
 #include "cleanup.h"
 #include "pack.h"
-#include "packalias.h"
-#include "packfork.h"
 #include "packsegs.h"
 #include "page.h"
 #include "sys.h"

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 
 #include "format.h"
-#include "packfork.h"
 #include "packsegs.h"
 #include "seglook.h"
 #include "segrescue.h"

@@ -21,8 +21,6 @@
 #include "alloc.h"
 #include "aside.h"
 #include "cleanup.h"
-#include "packalias.h"
-#include "packfork.h"
 #include "packlook.h"
 #include "packsegs.h"
 #include "page.h"

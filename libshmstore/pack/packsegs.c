@@ -20,7 +20,7 @@
 #include "bootclock.h"
 #include "cleanup.h"
 #include "page.h"
-#include "seglock.h"
+#include "segfile.h"
 #include "segslot.h"
 #include "sys.h"
 

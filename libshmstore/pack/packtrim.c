@@ -13,7 +13,6 @@
 #include <stdlib.h>
 
 #include "hostpage.h"
-#include "packfork.h"
 #include "packsegs.h"
 #include "seglook.h"
 #include "segrescue.h"

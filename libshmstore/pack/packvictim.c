@@ -10,8 +10,7 @@
  */
 #include <errno.h>
 
-#include "packalias.h"
-#include "packfork.h"
+#include "packsegs.h"
 
 /* An object that goes frees memory that this process can give back only if the
  * segment is the store's own. */

@@ -31,7 +31,7 @@ struct shmstore_partition {
 	uint32_t version;
 	char uuid[37];
 	char huge[16];            /* "" = unknown */
-	_Atomic uint64_t vain_ms; /* when other stores' segments had nothing to take (pool.h) */
+	_Atomic uint64_t vain_ms; /* when other stores' segments had nothing to take (gc.h) */
 	/* CLOCK_MONOTONIC of the last sweep for want of space; 0 = never */
 	_Atomic uint64_t swept_ns;
 	struct shms_turns making; /* room, by the disk tier (room.h) */

@@ -22,13 +22,12 @@
 #include "alloc.h"
 #include "cleanup.h"
 #include "detail.h"
-#include "lease.h"
+#include "leasetext.h"
 #include "mount.h"
 #include "name.h"
 #include "page.h"
 #include "partition.h"
 #include "sys.h"
-#include "tiername.h"
 #include "unnamed.h"
 
 #define DEPTH_MAX 192u /* levels below the start: each holds a descriptor */

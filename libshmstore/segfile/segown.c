@@ -21,9 +21,9 @@
 #include "copy.h"
 #include "format.h"
 #include "hostpage.h"
-#include "seglock.h"
+#include "segfile.h"
+#include "segmem.h"
 #include "segslot.h"
-#include "segtrim.h"
 #include "sys.h"
 
 #define SLOTS_AHEAD   (UINT64_C(64) << 10)

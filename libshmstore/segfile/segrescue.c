@@ -17,11 +17,10 @@
 
 #include "cleanup.h"
 #include "segfile.h"
-#include "seglock.h"
+#include "segmem.h"
 #include "segrecover.h"
 #include "segslot.h"
 #include "segsurvey.h"
-#include "segtrim.h"
 #include "sys.h"
 
 void shms_segrescue_locked(const struct shms_segment *g, unsigned holder, bool gone)

@@ -14,9 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "seglock.h"
+#include "segfile.h"
 #include "seglook.h"
-#include "segtrim.h"
+#include "segmem.h"
 
 #define WAIT_NS 50000
 #define WAITS   20 /* for a put to end */

@@ -26,7 +26,7 @@ enum shms_segpacked_flags {
 	SHMS_SEGPACKED_TABLE = 1 << 0,    /* not exactly one buffer */
 	SHMS_SEGPACKED_CHECKSUM = 1 << 1, /* XXH3-128 of the buffers' bytes is there */
 	SHMS_SEGPACKED_PINNED = 1 << 2,
-	SHMS_SEGPACKED_ALIAS = 1 << 3,  /* one more key of another slot's object (packalias.h) */
+	SHMS_SEGPACKED_ALIAS = 1 << 3,  /* one more key of another slot's object (packalias.c) */
 	SHMS_SEGPACKED_INSTEAD = 1 << 4 /* and the store has that object by its own key no more */
 };
 #define SHMS_SEGPACKED_FLAGS 31u

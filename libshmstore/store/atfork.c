@@ -5,7 +5,6 @@
 #include "arbitrate.h"
 #include "cleanup.h"
 #include "handle.h"
-#include "ours.h"
 #include "parts.h"
 #include "tier.h"
 

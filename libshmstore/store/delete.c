@@ -13,12 +13,10 @@
 #include "handle.h"
 #include "hostpage.h"
 #include "nameslock.h"
+#include "object.h"
 #include "packgive.h"
 #include "publish.h"
-#include "sidecar.h"
-#include "stubs.h"
 #include "sys.h"
-#include "tierjoin.h"
 
 static int drop_packed(struct shmstore *s, const struct shms_keyname *k)
 {

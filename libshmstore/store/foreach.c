@@ -14,8 +14,7 @@
 #include "handle.h"
 #include "name.h"
 #include "object.h"
-#include "peek.h"
-#include "renew.h"
+#include "parts.h"
 #include "stub.h"
 #include "sys.h"
 

@@ -19,11 +19,8 @@
 #include "nameslock.h"
 #include "object.h"
 #include "packgive.h"
-#include "peek.h"
-#include "promote.h"
+#include "parts.h"
 #include "publish.h"
-#include "renew.h"
-#include "stubs.h"
 #include "sys.h"
 #include "view.h"
 

@@ -27,18 +27,16 @@
 #include "bootclock.h"
 #include "cleanup.h"
 #include "detail.h"
+#include "filemode.h"
 #include "handle.h"
-#include "lease.h"
+#include "leasetext.h"
 #include "nameslock.h"
 #include "object.h"
 #include "packgive.h"
-#include "promote.h"
+#include "parts.h"
 #include "publish.h"
-#include "put.h"
 #include "room.h"
-#include "scrub.h"
 #include "stub.h"
-#include "stubs.h"
 #include "sys.h"
 
 struct sizes {
@@ -137,7 +135,8 @@ static int handoff_lease(struct shmstore *s, struct shms_keyname *k, uint64_t le
 {
 	char lease[sizeof(SHMS_DIR_HANDOFF) + SHMS_LEASE_NAME_SIZE] = SHMS_DIR_HANDOFF "/";
 	size_t length = strlen(s->path);
-	size_t n = shms_lease_name(shms_now_boot_ms() + lease_ms, lease + sizeof(SHMS_DIR_HANDOFF));
+	size_t n = shms_lease_text(shms_now_boot_ms() + lease_ms, shms_nonce(),
+				   lease + sizeof(SHMS_DIR_HANDOFF));
 	struct sizes t;
 	int r;
 

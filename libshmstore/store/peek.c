@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peek.c: see peek.h. */
-#include "peek.h"
-
+/* peek.c: see parts.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +13,7 @@
 #include "packindex.h"
 #include "packlook.h"
 #include "packread.h"
+#include "parts.h"
 #include "publish.h"
 #include "segsurvey.h"
 #include "sys.h"

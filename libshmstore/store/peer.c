@@ -17,8 +17,8 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
+#include "name.h"
 #include "parts.h"
-#include "peername.h"
 #include "sys.h"
 
 static void target_of(const struct shmstore *s, char ret[PATH_MAX])

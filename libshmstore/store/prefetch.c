@@ -28,11 +28,11 @@
 #include "engine.h"
 #include "handle.h"
 #include "name.h"
-#include "promote.h"
+#include "nameslock.h"
+#include "parts.h"
 #include "publish.h"
 #include "room.h"
 #include "stub.h"
-#include "stubs.h"
 #include "sys.h"
 
 #define THREADS_MAX 64u /* more are not started, whatever is allowed */

@@ -13,8 +13,6 @@
  * meanwhile, so that of several who want the object at once one reads, and the others wait for it -
  * for a time: a reader that was stopped must not stop them.
  */
-#include "promote.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
@@ -31,6 +29,7 @@
 #include "move.h"
 #include "nameslock.h"
 #include "object.h"
+#include "parts.h"
 #include "room.h"
 #include "sys.h"
 #include "tier.h"
@@ -103,14 +102,14 @@ static int check(const struct shms_stub *stub, int fd)
 static int exchange(const struct back *b, int fd)
 {
 	const char *name = b->p->name;
+	char other[SHMS_NAME_SIZE];
 	struct stat st;
 	int r = fstat(fd, &st) < 0 ? -errno : 0;
 
-	if (r == 0 && !owner(b->p))
-		shms_move_begin(
-			b->objects_fd, st.st_ino,
-			shms_links_listed(b->objects_fd, st.st_ino, name) ? 0 : shms_blocks(&st),
-			false);
+	if (r == 0 && !owner(b->p)) {
+		bool more = shms_links_listed(b->objects_fd, st.st_ino, name, other);
+		shms_move_begin(b->objects_fd, st.st_ino, more ? 0 : shms_blocks(&st), false);
+	}
 	if (r == 0)
 		r = shms_exchange(b->objects_fd, name, b->clean_fd, name);
 	if (r < 0)

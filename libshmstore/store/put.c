@@ -11,8 +11,6 @@
  * Draft: the bytes are in a file already (shmstore_alloc()): one page of
  * header, one link; see draft.c.
  */
-#include "put.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <shmstore/shmstore.h>
@@ -29,12 +27,13 @@
 #include "format.h"
 #include "handle.h"
 #include "hostpage.h"
+#include "nameslock.h"
 #include "packgive.h"
+#include "parts.h"
 #include "publish.h"
 #include "room.h"
 #include "sys.h"
 #include "there.h"
-#include "tierjoin.h"
 #include "unnamed.h"
 #include "view.h"
 #include "xxh3.h"
@@ -176,7 +175,7 @@ static int write_recycled(const struct put *p, struct shms_slot *slot, const str
 	memcpy(map, head, l->metadata_off);
 	if (p->header_size)
 		memcpy(map + l->metadata_off, p->header, p->header_size);
-	/* The former object's whole pages may stay as slack until scrub.c clears them. */
+	/* The former object's whole pages may stay as slack until shms_scrub() clears them. */
 	memset(map + used, 0, (page < l->header_size ? page : l->header_size) - used);
 	for (size_t i = 0; i < p->n_buffers; i++) {
 		end = off + p->sizes[i];

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * renew.c: see renew.h.
+ * renew.c: see parts.h.
  *
  * A store is gone when its page has no name any more, or another file has it. An owner that is
  * killed leaves the page: who opens the store again takes it over, and nothing changes for who
  * reads. The descriptor of the handle keeps its number (dup3), so that threads that are just using
  * it see the former store or the new one, and never a number that is somebody else's.
  */
-#include "renew.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -19,6 +17,7 @@
 #include "detail.h"
 #include "handle.h"
 #include "packread.h"
+#include "parts.h"
 #include "sys.h"
 
 static bool is_there(const struct shmstore *s)

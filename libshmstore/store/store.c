@@ -27,7 +27,7 @@
 #include "detail.h"
 #include "gc.h"
 #include "handle.h"
-#include "ours.h"
+#include "nameslock.h"
 #include "packgive.h"
 #include "packread.h"
 #include "parts.h"
@@ -35,7 +35,6 @@
 #include "teardown.h"
 #include "there.h"
 #include "tier.h"
-#include "tierjoin.h"
 
 /* up to here packed objects beat files whatever the mount (bench_peers) */
 #define PACK_DEFAULT (UINT64_C(1) << 20)

@@ -13,14 +13,10 @@
 #include "detail.h"
 #include "filemode.h"
 #include "nameslock.h"
-#include "peek.h"
-#include "promote.h"
+#include "parts.h"
 #include "publish.h"
-#include "put.h"
-#include "stubs.h"
 #include "sys.h"
 #include "tier.h"
-#include "tierjoin.h"
 #include "walk.h"
 
 #define LOCK_MS 10000u /* for the eviction that is going on */

@@ -30,7 +30,7 @@
 #include "cleanup.h"
 #include "detail.h"
 #include "handle.h"
-#include "renew.h"
+#include "parts.h"
 #include "sys.h"
 #include "view.h"
 

@@ -8,7 +8,7 @@
  * was 0400 from birth. A writer belongs to one thread at a time.
  *
  * A file of the pool (recycle.h), where one fits, has its memory already, and is mapped; sealing
- * moves that mapping away from the producer (slots.h). Killed before that: the file stands in
+ * moves that mapping away from the producer (slots.c). Killed before that: the file stands in
  * recycle/, as after a kill within a put. It counts as pool, not as in flight. If somebody removed
  * it from there it can have no name again, and sealing puts a copy.
  *
@@ -32,14 +32,14 @@
 #include "format.h"
 #include "handle.h"
 #include "hostpage.h"
+#include "nameslock.h"
 #include "packgive.h"
 #include "parts.h"
 #include "publish.h"
+#include "recycle.h"
 #include "room.h"
-#include "slots.h"
 #include "sys.h"
 #include "there.h"
-#include "tierjoin.h"
 #include "transient.h"
 #include "unnamed.h"
 #include "xxh3.h"

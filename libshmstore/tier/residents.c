@@ -6,8 +6,6 @@
  * meanwhile: who has it open by then keeps it, and who comes later finds none. Otherwise one object
  * would be two files from then on.
  */
-#include "residents.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -17,6 +15,7 @@
 #include "alloc.h"
 #include "cleanup.h"
 #include "sys.h"
+#include "tier.h"
 #include "transient.h"
 
 static int by_inode(const void *a, const void *b)

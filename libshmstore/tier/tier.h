@@ -37,10 +37,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
+#include "name.h"
 #include "stub.h"
-#include "tierconfig.h"
-#include "tiername.h"
 #include "tierroom.h"
 #include "turns.h"
 
@@ -48,6 +48,15 @@ struct shms_engine;
 struct shms_tier_header;
 
 #define SHMS_TIER_ENGINES 4
+
+/* A partition's tier/config. */
+struct shms_tier_config {
+	char path[4096];
+	uint64_t max, min_free;
+	int level;
+	bool fsync;
+	unsigned high, low;
+};
 
 struct shms_tier {
 	struct shmstore_partition *p;
@@ -107,7 +116,7 @@ bool shms_tier_file_good(struct shms_tier *t, const struct shms_stub *stub);
  * store's. 0, -ENOENT, -errno.
  */
 int shms_tier_release(struct shms_tier *t, int dirfd, const char *name);
-/* As above, the name gone already: stub_fd is the link itself. tierdrop.h tells the bytes freed. */
+/* As above, the name gone already: stub_fd is the link itself. */
 void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub *stub);
 
 /*
@@ -142,5 +151,41 @@ void shms_tier_unlock_names(int objects_fd);
 bool shms_tier_settle_names(int storefd);
 /* flock(fd, LOCK_EX), tried for wait_ms. 0, -EBUSY, -errno. */
 int shms_tier_flock(int fd, unsigned wait_ms);
+
+/* Of a release: bytes unless n_. Added to. */
+struct shms_tierdrop {
+	uint64_t memory;  /* of residents whose last name went */
+	uint64_t disk;    /* of tier files */
+	uint64_t n_files; /* tier files */
+};
+
+/* Instead of removing a name that is in memory: notes what that would free. 0, -errno. */
+struct shms_tierdrop_dry {
+	int (*note)(void *arg, const struct stat *st, struct shms_tierdrop *io);
+	void *arg;
+};
+
+/*
+ * Removes the tier file, the resident and the anchor of an id that nobody names. dry NULL: in
+ * truth. 0, or -errno of the tier file, with the anchor left.
+ */
+int shms_tierdrop_forget(struct shms_tier *t, uint64_t id, const struct shms_tierdrop_dry *dry,
+			 struct shms_tierdrop *io);
+/*
+ * shms_tier_release() that tells the bytes freed: removes the stub called name, and the files that
+ * nobody names then, as far as the disk lets it; t NULL:
+ * nothing of it. gc finds the rest. 0, -ENOENT, -errno of the name.
+ */
+int shms_tierdrop_name(struct shms_tier *t, int dirfd, const char *name, struct shms_tierdrop *io);
+
+/* Reads tier/config. 0, -ENOENT (none), -EBADMSG, -EPERM (written by somebody whom the
+ * partition does not belong to). */
+int shms_tier_config_read(const struct shmstore_partition *p, struct shms_tier_config *ret);
+/* The same of what was left under the other name: whole, where somebody was killed while he took
+ * the tier away, or just before he set it. */
+int shms_tier_config_read_left(const struct shmstore_partition *p, struct shms_tier_config *ret);
+/* Pure: text to values and back. */
+int shms_tier_config_parse(char *text, struct shms_tier_config *ret);
+int shms_tier_config_format(const struct shms_tier_config *c, char *ret_text, size_t size);
 
 #endif

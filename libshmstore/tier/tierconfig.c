@@ -4,7 +4,6 @@
  * form, so that a damaged file is told from a short one. It decides where a user's objects are
  * written, so only the partition's owner, or root, may have said it.
  */
-#include "tierconfig.h"
 
 #include <errno.h>
 #include <fcntl.h>

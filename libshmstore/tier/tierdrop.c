@@ -9,7 +9,6 @@
  * be garbage, an anchor without its file is just that. Where the file cannot be removed (a disk
  * that is read-only, say) the anchor stays, and gc comes back for both.
  */
-#include "tierdrop.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -17,10 +17,10 @@
 
 #include "cleanup.h"
 #include "detail.h"
+#include "name.h"
 #include "sys.h"
 #include "tier.h"
 #include "tierformat.h"
-#include "tiername.h"
 #include "transient.h"
 
 int shms_tier_resident_open(const struct shms_tier *t, uint64_t id)

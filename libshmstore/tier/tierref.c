@@ -16,7 +16,6 @@
 #include "move.h"
 #include "sys.h"
 #include "tier.h"
-#include "tierdrop.h"
 #include "transient.h"
 
 void shms_tier_released(struct shms_tier *t, int stub_fd, const struct shms_stub *stub)

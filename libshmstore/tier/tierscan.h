@@ -10,9 +10,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include <sys/types.h>
 
 #include "stub.h"
-#include "tierconfig.h"
+#include "tier.h"
 
 struct shms_inodes;
 
@@ -68,5 +69,37 @@ int shms_tierscan_open(int dirfd, const char *name, uid_t uid);
 /* Adds the inodes of the stubs in every store's clean/ to clean: the stores' directories are read,
  * and no name is statted. As shms_walk_run(). */
 int shms_tierscan_clean(struct shmstore_partition *p, struct shms_inodes *clean);
+
+/*
+ * The users' parts of a partition's disk tier for who looks at all of it: found as they
+ * are, and nothing is made that is not there, unlike shms_tier_open().
+ */
+
+struct shms_tierfind {
+	struct shmstore_partition *p;
+	struct shms_tier_config *config; /* NULL: there is no tier */
+	int files_root;        /* the directory of its files; -1: not there; SHMS_TIERFIND_CLOSED */
+	struct shms_tier tier; /* of the user at hand: uid and descriptors only */
+	bool found;            /* and it is open */
+};
+#define SHMS_TIERFIND_CLOSED (-2) /* it may not be looked into */
+#define SHMS_TIERFIND_INIT(partition)                                                       \
+	{                                                                                   \
+		.p = (partition), .files_root = -1, .tier = {.dir_fd = -1, .files_fd = -1}, \
+	}
+
+/* shms_tierfind_close() is owed in any case. 0, also without a tier; -EPERM, -EBADMSG, -ENOTSUP (a
+ * configuration that cannot be believed), -ENOMEM, -EMFILE. */
+int shms_tierfind_open(struct shms_tierfind *f);
+/* The same by a configuration that the caller knows of. 0, -ENOMEM, -EMFILE. */
+int shms_tierfind_use(struct shms_tierfind *f, const struct shms_tier_config *config);
+void shms_tierfind_close(struct shms_tierfind *f);
+/* The user's part; valid until another's is asked for. Its files_fd is -1 where there is none.
+ * NULL: none that we may work in. */
+struct shms_tier *shms_tierfind_user(struct shms_tierfind *f, uid_t uid);
+/* Has the stub its anchor and its tier file? 0; -EBADMSG (no), -EPERM (may not be looked into),
+ * -EIO (its disk is away), with a reason: static text. */
+int shms_tierfind_stub(struct shms_tierfind *f, const struct shms_stub *stub,
+		       const char **ret_reason);
 
 #endif

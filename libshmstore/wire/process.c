@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "cleanup.h"
-#include "procstat.h"
 
 /* A field of /proc/<pid>/stat; NULL where it cannot be read. */
 static const char *field_of(pid_t pid, enum procstat_field field, char text[PROCSTAT_MAX])

@@ -26,8 +26,8 @@
 #include "host.h"
 #include "member.h"
 #include "pressure.h"
+#include "process.h"
 #include "procmem.h"
-#include "procstat.h"
 
 #define STEP    8u /* processes of a pass in an interval */
 #define PASS_NS UINT64_C(1000000000)

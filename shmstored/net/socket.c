@@ -30,7 +30,7 @@
 
 #include "clocks.h"
 #include "log.h"
-#include "procstat.h"
+#include "process.h"
 
 #define DYING_TRIES  200u
 #define DYING_NAP_NS 10000000l

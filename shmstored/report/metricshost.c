@@ -13,7 +13,7 @@
 #include "host.h"
 #include "metricswrite.h"
 #include "pressure.h"
-#include "procstat.h"
+#include "process.h"
 
 #define OF      struct amount
 #define METRICS "shmstore_memory_"

@@ -23,7 +23,7 @@ void tiersay_damage(struct account *a, const char *path, const char *what, int e
  *
  * need: bytes that are to go, of used (not 0). Each registered store is asked for its packed
  * objects' share, by its page and by a message, which wakes an event loop. The eviction's own
- * asking (libshmstore/evict/packask.h) finds it done, and waits for what is given.
+ * asking (libshmstore/evict/packgive.h) finds it done, and waits for what is given.
  */
 void tierask(struct account *a, uint64_t need, uint64_t used);
 

@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "api.h"
+#include "gc.h"
 #include "partition.h"
-#include "pool.h"
 #include "racing.h"
 
 enum {

@@ -11,7 +11,7 @@
 
 #include "api.h"
 #include "bootclock.h"
-#include "packask.h"
+#include "packgive.h"
 #include "page.h"
 #include "partition.h"
 #include "sys.h"

@@ -19,9 +19,9 @@
 #include "api.h"
 #include "books.h"
 #include "bootclock.h"
+#include "gc.h"
 #include "handle.h"
 #include "interpose.h"
-#include "pool.h"
 #include "shut.h"
 
 #define STORES 15

@@ -13,9 +13,9 @@
 
 #include "api.h"
 #include "cleanup.h"
+#include "filemode.h"
 #include "handle.h"
-#include "scrub.h"
-#include "slots.h"
+#include "recycle.h"
 
 #define SECRET 0xA5
 #define ROOM   168 /* where the header of such an object has ended */

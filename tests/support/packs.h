@@ -10,8 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "packfork.h"
-#include "packticket.h"
+#include "pack.h"
+#include "packsegs.h"
 #include "scratch.h"
 
 #define NOW UINT64_C(1000000)

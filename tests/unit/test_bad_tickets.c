@@ -16,7 +16,7 @@
 #include "api.h"
 #include "bootclock.h"
 #include "forge.h"
-#include "lease.h"
+#include "leasetext.h"
 #include "sys.h"
 
 static struct shmstore *a, *b;
@@ -73,7 +73,7 @@ static const char *lease_path(void)
 {
 	char name[SHMS_LEASE_NAME_SIZE], rest[SHMS_LEASE_NAME_SIZE + 16];
 
-	shms_lease_name(shms_now_boot_ms() + 3600000, name);
+	shms_lease_text(shms_now_boot_ms() + 3600000, shms_nonce(), name);
 	snprintf(rest, sizeof(rest), "handoff/%s", name);
 	return scratch_store_path("a", rest);
 }
@@ -408,12 +408,12 @@ Test(bad_ticket, expired_taken_and_invented_leases_are_estale)
 
 	t = with_path(lease_path());
 	refused(&t, -ESTALE, "a lease that never was");
-	shms_lease_name(shms_now_boot_ms(), name);
+	shms_lease_text(shms_now_boot_ms(), shms_nonce(), name);
 	snprintf(rest, sizeof(rest), "handoff/%s", name);
 	t = with_path(scratch_store_path("a", rest));
 	cr_assert_eq(link(good.path, t.path), 0);
 	refused(&t, -ESTALE, "expired this very millisecond");
-	shms_lease_name(0, name);
+	shms_lease_text(0, shms_nonce(), name);
 	snprintf(rest, sizeof(rest), "handoff/%s", name);
 	t = with_path(scratch_store_path("a", rest));
 	cr_assert_eq(link(good.path, t.path), 0);

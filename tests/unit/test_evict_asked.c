@@ -16,7 +16,7 @@
 #include "api.h"
 #include "crowded.h"
 #include "handle.h"
-#include "packask.h"
+#include "packgive.h"
 #include "scratch.h"
 #include "tiered.h"
 

@@ -4,8 +4,9 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "lease.h"
+#include "leasetext.h"
 #include "scratch.h"
+#include "sys.h"
 
 Test(lease, name_round_trips)
 {
@@ -16,7 +17,7 @@ Test(lease, name_round_trips)
 		char name[SHMS_LEASE_NAME_SIZE];
 		uint64_t back = 42;
 
-		shms_lease_name(expiries[i], name);
+		shms_lease_text(expiries[i], shms_nonce(), name);
 		cr_assert_lt(strlen(name), SHMS_LEASE_NAME_SIZE - 1);
 		cr_assert(shms_lease_parse(name, &back), "%s", name);
 		cr_assert_eq(back, expiries[i]);
@@ -27,16 +28,16 @@ Test(lease, two_names_of_one_expiry_differ)
 {
 	char a[SHMS_LEASE_NAME_SIZE], b[SHMS_LEASE_NAME_SIZE];
 
-	shms_lease_name(5, a);
+	shms_lease_text(5, shms_nonce(), a);
 	for (int i = 0; i < 10000; i++) {
-		shms_lease_name(5, b);
+		shms_lease_text(5, shms_nonce(), b);
 		cr_assert_str_neq(a, b);
 	}
 }
 
 static void *draw(void *arg)
 {
-	shms_lease_name(5, arg);
+	shms_lease_text(5, shms_nonce(), arg);
 	return NULL;
 }
 

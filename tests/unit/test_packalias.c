@@ -4,9 +4,9 @@
 #include <errno.h>
 
 #include "dice.h"
-#include "packalias.h"
 #include "packlook.h"
 #include "packs.h"
+#include "packsegs.h"
 #include "segrescue.h"
 
 /* Puts what the view shows under one more key. */

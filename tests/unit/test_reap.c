@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "api.h"
-#include "peername.h"
+#include "name.h"
 
 static uint64_t boot_ms(void)
 {

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "scratch.h"
-#include "seglock.h"
+#include "segfile.h"
 #include "segown.h"
 #include "segrescue.h"
 #include "segshare.h"

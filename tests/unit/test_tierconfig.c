@@ -10,7 +10,7 @@
 
 #include "partition.h"
 #include "scratch.h"
-#include "tierconfig.h"
+#include "tier.h"
 
 static const struct shms_tier_config SAMPLE = {.path = "/srv/tier with blanks",
 					       .max = UINT64_MAX,

@@ -5,9 +5,9 @@
  * anywhere, its store is opened anew and puts; a process takes meanwhile. No object loses its
  * memory, and nothing is written where the owner believes that there is some and is none.
  */
-#include "seglock.h"
+#include "segfile.h"
 #include "seglook.h"
-#include "segtrim.h"
+#include "segmem.h"
 /* What is above keeps its accesses. */
 #include "litmus.h"
 
