@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -221,13 +220,6 @@ static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flag
 
 /* ---- the part -------------------------------------------------------------------------------- */
 
-static uint64_t size_of(const struct account *a)
-{
-	struct statvfs fs;
-
-	return fstatvfs(a->fd, &fs) < 0 ? 0 : (uint64_t)fs.f_blocks * fs.f_frsize;
-}
-
 /* The most private memory that a worker can have, by a rule or outside of stages. */
 static int64_t most_private(const struct stage_config *rules, const struct stage_amounts *base)
 {
@@ -243,7 +235,7 @@ static int64_t most_private(const struct stage_config *rules, const struct stage
 static void set_base(struct stages *t)
 {
 	const struct config_stage *c = config_of(t);
-	uint64_t host = t->account->host->config->pressure.host_total, size = size_of(t->account),
+	uint64_t host = t->account->host->config->pressure.host_total, size = t->account->tick.size,
 		 workers = c->workers;
 	uint64_t private, shared;
 

@@ -179,22 +179,23 @@ static struct json_object *describe(const struct reap *r)
 	return o;
 }
 
-uint64_t reaper_gave_back(const struct shmstore_gc_report *report)
+void reaper_book(struct account *a, uint64_t books, const struct page_head *owner,
+		 const struct shmstore_gc_report *report)
 {
 	uint64_t pages = report->n_stores * (uint64_t)sysconf(_SC_PAGESIZE);
 
-	return report->freed > pages ? report->freed - pages : 0;
+	if (report->freed && owner)
+		accountquota_freed(a, books, owner->uid, owner->label,
+				   report->freed > pages ? report->freed - pages : 0);
+	else if (report->freed)
+		accountquota_room(a);
 }
 
 static void tell(struct reap *r)
 {
 	struct host *h = r->account->host;
 
-	if (r->report.freed && r->known)
-		accountquota_freed(r->account, r->books, r->owner.uid, r->owner.label,
-				   reaper_gave_back(&r->report));
-	else if (r->report.freed)
-		accountquota_room(r->account);
+	reaper_book(r->account, r->books, r->known ? &r->owner : NULL, &r->report);
 	if (r->leased && r->report.n_leases)
 		events_emit(h->events, EVENT_LEASE_EXPIRED, r->path, describe(r));
 	if (!r->leased && (r->report.n_stores || r->report.n_objects || r->report.n_leases)) {
