@@ -40,20 +40,6 @@
 
 /* ---- what the quota asks of us ---- */
 
-/* A file system without a limit says nothing: then what the ledgers said last. */
-static uint64_t kernel_used(void *arg)
-{
-	struct accountquota *k = arg;
-	const struct account_tick *t = &k->account->tick;
-	struct statvfs fs;
-
-	if (fstatvfs(k->account->fd, &fs) < 0)
-		return t->used;
-	if (!fs.f_blocks)
-		return t->linked + t->pool + t->reserved;
-	return (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
-}
-
 static uint64_t kernel_most(void *arg)
 {
 	const struct accountquota *k = arg;
@@ -62,6 +48,15 @@ static uint64_t kernel_most(void *arg)
 	if (fstatvfs(k->account->fd, &fs) < 0 || !fs.f_blocks)
 		return UINT64_MAX;
 	return (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+}
+
+/* A file system without a limit says nothing: then what the ledgers said last. */
+static uint64_t kernel_used(void *arg)
+{
+	const struct account_tick *t = &((struct accountquota *)arg)->account->tick;
+	uint64_t used = kernel_most(arg);
+
+	return used < UINT64_MAX ? used : t->size ? t->used : t->linked + t->pool + t->reserved;
 }
 
 static struct wire_credit *member_credit(UNUSED void *arg, struct quota_store *s)
