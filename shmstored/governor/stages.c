@@ -45,10 +45,9 @@ static struct stage_config rules_of(const struct stages *t)
 
 static void tell(const struct stages_session *s, const char *state)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = account_json(s->of->account);
 	const struct member *m = s->member;
 
-	jsonmake_text(o, "partition", s->of->account->path);
 	fields_of(o, m, FIELD(name, "store"), SAME(uid), SAME(pid));
 	jsonmake_text(o, "stage", s->name);
 	jsonmake_text(o, "state", state);

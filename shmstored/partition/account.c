@@ -70,10 +70,9 @@ static void add_member(struct account_tick *t, struct member *m)
 static void lost(struct member *m)
 {
 	struct account *a = m->account;
-	struct json_object *fields = jsonmake_new();
+	struct json_object *fields = account_json(a);
 	struct conn *c = m->conn;
 
-	jsonmake_text(fields, "partition", a->path);
 	fields_of(fields, m, SAME(path), SAME(pid), SAME(uid));
 	jsonmake_text(fields, "what", "its page was cut short");
 	events_emit(a->host->events, EVENT_LIAR, m->path, fields);

@@ -21,6 +21,7 @@ struct finder;
 struct ghostage;
 struct history;
 struct host;
+struct json_object;
 struct member;
 struct quota;
 struct reap;
@@ -138,6 +139,8 @@ struct account *account_close(struct account *a);
 /* For operations in flight: keeps the memory (and no more than that, once it is closing). */
 void account_ref(struct account *a);
 void account_unref(struct account *a);
+/* What is said of it to watchers begins with its path: an object with that. */
+struct json_object *account_json(const struct account *a);
 /* Adds the counters that only grow, of a live store or of one that goes. */
 void account_add_totals(struct account_tick *t, const struct shmstore_counters *c);
 /*

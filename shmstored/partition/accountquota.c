@@ -102,8 +102,7 @@ static void level(void *arg, const struct quota_line *line)
 	/* Back from refusals where no soft limit is set: nothing was crossed. */
 	if (line->level == 0 && !line->soft)
 		return;
-	o = jsonmake_new();
-	jsonmake_text(o, "partition", k->account->path);
+	o = account_json(k->account);
 	jsonmake_text(o, "kind", quota_kind_name(line->kind));
 	fields_of(o, line, SAME(id), SAME(used), SAME(outstanding), SAME(hard), SAME(soft));
 	if (line->level == 2)

@@ -139,10 +139,9 @@ static int parse_value(const char *value, struct change *io, const struct reason
 
 static void tell(const struct change *c)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = account_json(c->account);
 	char key[QUOTA_ID_MAX + 64];
 
-	jsonmake_text(o, "partition", c->account->path);
 	jsonmake_text(o, "kind", quota_kind_name(c->kind));
 	jsonmake_text(o, "id", c->id);
 	if (c->bytes && c->bytes != QUOTA_DEFAULT)

@@ -164,9 +164,8 @@ static void run(struct scanner_job *job)
 
 static struct json_object *describe(const struct reap *r)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = account_json(r->account);
 
-	jsonmake_text(o, "partition", r->account->path);
 	jsonmake_text(o, "path", r->path);
 	if (r->known) {
 		jsonmake_text(o, "name", r->owner.name);
@@ -469,8 +468,7 @@ static void sweep_tell(struct account *a, const struct sweep *s)
 		accountquota_room(a);
 	if (!report->n_leases && !s->n_taken)
 		return;
-	fields = jsonmake_new();
-	jsonmake_text(fields, "partition", a->path);
+	fields = account_json(a);
 	jsonmake_u64(fields, "stores", s->n_taken);
 	fields_of(fields, report, NUMBER(leases), NUMBER(objects), SAME(freed));
 	events_emit(a->host->events, s->n_taken ? EVENT_STORE_REAPED : EVENT_LEASE_EXPIRED, a->path,

@@ -126,9 +126,8 @@ static void run(struct scanner_job *job)
 
 static struct json_object *document(struct reaping *r)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = account_json(r->account);
 
-	jsonmake_text(o, "partition", r->account->path);
 	jsonmake_text(o, "path", r->path);
 	jsonmake_text(o, "name", r->known ? r->owner.name : NULL);
 	jsonmake_child(o, "actions", r->actions);
@@ -184,8 +183,7 @@ static void tell(const struct reaping *r)
 	if (!r->report.n_stores && !r->report.n_objects && !r->report.n_leases)
 		return;
 	h->counters.n_reaped++;
-	fields = jsonmake_new();
-	jsonmake_text(fields, "partition", r->account->path);
+	fields = account_json(r->account);
 	jsonmake_text(fields, "path", r->path);
 	jsonmake_text(fields, "name", r->known ? r->owner.name : NULL);
 	jsonmake_u64(fields, "uid", r->owner.uid);

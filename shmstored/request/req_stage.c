@@ -105,18 +105,10 @@ DISPATCH_HANDLER(stage_begin)
 	return r == 1 ? CONN_OK : stages_send(c, serial, &a);
 }
 
-static struct member *member_of(const struct host *h, uint64_t id)
-{
-	for (struct account *a = h->accounts; a; a = a->next)
-		for (struct member *m = a->members; m; m = m->next)
-			if (m->id == id)
-				return m;
-	return NULL;
-}
-
 DISPATCH_HANDLER(stage_end)
 {
-	struct member *m = body->session ? member_of(conn_host(c), body->session) : conn_member(c);
+	struct member *m =
+		body->session ? member_by_id(conn_host(c), body->session) : conn_member(c);
 	struct stages_answer a;
 
 	if (!m && !body->session)

@@ -187,13 +187,9 @@ static int arbed(struct conn *conn, uint64_t serial, int outcome)
 /* The client of the store with that id. NULL: there is none. */
 static struct arbguest *find(struct host *h, uint64_t id)
 {
-	for (struct account *a = h->accounts; a; a = a->next) {
-		for (struct member *m = a->arb ? a->members : NULL; m; m = m->next) {
-			if (m->id == id)
-				return m->conn ? arbhost_guest(a->arb, m) : NULL;
-		}
-	}
-	return NULL;
+	struct member *m = member_by_id(h, id);
+
+	return m && m->conn && m->account->arb ? arbhost_guest(m->account->arb, m) : NULL;
 }
 
 int arbcall_serve(struct conn *conn, uint64_t serial, const struct wire_arb *w)
