@@ -93,7 +93,7 @@ static void add_actor(struct list *all, const struct actors_one *k)
 	jsonmake_text(o, "state", state_of(k));
 	optional(o, "place", g ? g->place : "");
 	optional(o, "daemon", k->far);
-	jsonmake_i64(o, "pid", g ? conn_peer(g->conn)->pid : 0);
+	jsonmake_i64(o, "pid", g ? g->conn->peer.pid : 0);
 	jsonmake_u64(o, "version",
 		     k->core   ? k->version
 		     : k->kept ? k->kept->version

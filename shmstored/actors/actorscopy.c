@@ -147,7 +147,7 @@ static int take_file(const struct member *m, const char *lease, bool stays, uint
 static int open_state(const struct actors_one *k, const char *text, bool stays,
 		      struct shmstore_ticket *ret, uint64_t *ret_size)
 {
-	const struct member *m = k->at ? conn_member(k->at->conn) : NULL;
+	const struct member *m = k->at ? k->at->conn->member : NULL;
 	const char *ticket = strchr(text, '\n'), *lease;
 
 	if (!m || !ticket || shmstore_ticket_parse(ticket + 1, ret) < 0)

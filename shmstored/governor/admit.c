@@ -91,7 +91,7 @@ static struct admission_task share_of(const struct admit *a, const struct admit_
 static void tell(const struct admit *a, const struct admit_task *k, const char *outcome,
 		 enum gateline_reason reason, uint64_t waited_ms)
 {
-	const struct conn_peer *peer = conn_peer(k->client->conn);
+	const struct conn_peer *peer = &k->client->conn->peer;
 	struct json_object *fields = jsonmake_new();
 	char key[24];
 

@@ -360,7 +360,7 @@ void member_connect(struct member *m, struct conn *c, pid_t pid)
 		watch_process(m, pid);
 	}
 	m->end = (struct conn_end){.fn = on_conn_end};
-	conn_set_member(c, m);
+	c->member = m;
 	conn_on_end(c, &m->end);
 }
 
@@ -374,7 +374,7 @@ static void disconnect(struct member *m)
 	PART_EACH(m->account, left, m);
 	m->conn = NULL;
 	conn_off_end(c, &m->end);
-	conn_set_member(c, NULL);
+	c->member = NULL;
 }
 
 void member_disconnected(struct member *m)

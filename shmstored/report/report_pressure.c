@@ -92,7 +92,7 @@ static void task_part(const struct report_view *v, const struct admit_task *k,
 		  FIELD(name.group, "group"), FIELD(gate.share.estimate, "reserve"),
 		  FIELD(gate.share.now, "now"));
 	jsonmake_text(item, "state", k->gate.runs ? "running" : "waiting");
-	jsonmake_i64(item, "pid", conn_peer(k->client->conn)->pid);
+	jsonmake_i64(item, "pid", k->client->conn->peer.pid);
 	jsonmake_text(item, "level", policylevel_name(k->level));
 	if (!k->gate.runs)
 		jsonmake_null(item, "now");

@@ -230,7 +230,7 @@ static struct reaping *reaping_new(struct conn *c, uint64_t serial, struct accou
 	r->account = a;
 	r->conn = c;
 	r->serial = serial;
-	r->asker = conn_peer(c)->uid;
+	r->asker = c->peer.uid;
 	r->any_user = conn_is_admin(c);
 	r->expiry_ms = UINT64_MAX;
 	r->result = -ECANCELED; /* as long as it did not run */
@@ -252,7 +252,7 @@ static struct account *account_above(struct host *h, const char *path)
 
 DISPATCH_HANDLER(reap)
 {
-	struct account *a = account_above(conn_host(c), tail);
+	struct account *a = account_above(c->host, tail);
 	struct member *m = a ? member_find(a, tail) : NULL;
 	struct reaping *r;
 
@@ -266,14 +266,13 @@ DISPATCH_HANDLER(reap)
 			c, serial, -EBUSY,
 			"this connection has a store reaped already; wait for its answer");
 	/* A dead one that we took for alive: its credit returns before its memory does. */
-	if (m && member_state(m) == MEMBER_DEAD &&
-	    (conn_is_admin(c) || m->uid == conn_peer(c)->uid))
+	if (m && member_state(m) == MEMBER_DEAD && (conn_is_admin(c) || m->uid == c->peer.uid))
 		member_gone(m, "died");
 	r = reaping_new(c, serial, a, tail);
 	if (!r)
 		return conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory");
 	r->books = accountquota_books(a);
 	r->job = (struct scanner_job){.worker = SCANNER_REAP, .run = run, .done = done};
-	scanner_submit(conn_host(c)->scanner, &r->job);
+	scanner_submit(c->host->scanner, &r->job);
 	return CONN_OK;
 }
