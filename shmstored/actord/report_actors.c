@@ -56,7 +56,7 @@ static const char *state_of(const struct actors_one *k)
 	};
 
 	if (k->core)
-		return states[actor_state(k->core)];
+		return states[k->core->state];
 	if (k->claims)
 		return "settling";
 	if (k->recovering || (k->kept && k->kept->loading))
@@ -99,8 +99,8 @@ static void add_actor(struct list *all, const struct actors_one *k)
 		     : k->kept ? k->kept->version
 			       : k->far_version);
 	jsonmake_u64(o, "bytes", k->kept ? k->kept->bytes : 0);
-	jsonmake_u64(o, "queued", k->core ? actor_n_queued(k->core) : n_held(k));
-	jsonmake_u64(o, "running", k->core ? actor_n_running(k->core) : 0);
+	jsonmake_u64(o, "queued", k->core ? (k->core->n_requests - k->core->n_running) : n_held(k));
+	jsonmake_u64(o, "running", k->core ? k->core->n_running : 0);
 	jsonmake_flag(o, "movable",
 		      k->core && k->said.level > ACTOR_NEVER &&
 			      (k->said.flags & WIRE_ACTOR_CAN_SAVE) &&

@@ -131,7 +131,7 @@ static int request_done(struct actors_one *k, const struct wire_actor_done *w, c
 static int step_done(struct actors_one *k, const struct wire_actor_done *w, const char *data,
 		     size_t n)
 {
-	bool saves = actor_state(k->core) == ACTOR_SERIALIZING, ok = w->how == WIRE_ACTOR_OK;
+	bool saves = k->core->state == ACTOR_SERIALIZING, ok = w->how == WIRE_ACTOR_OK;
 
 	if (w->step != k->step)
 		return -ESTALE;
@@ -140,7 +140,7 @@ static int step_done(struct actors_one *k, const struct wire_actor_done *w, cons
 		k->ticket = n < WIRE_TEXT_MAX - 2 * WIRE_ACTOR_NAME - 1 ? strndup(data, n) : NULL;
 		k->bytes = w->bytes;
 		ok = k->ticket != NULL;
-		if (ok && actor_stays(k->core))
+		if (ok && k->core->stays)
 			ok = actors_copy_saved(k, k->ticket);
 	}
 	return actor_done(k->core, w->step, ok, actors_now_ms());
@@ -192,7 +192,7 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
 	}
 	if (!g || !k || !k->core)
 		return -ENOENT;
-	whose = w->step && actor_state(k->core) != ACTOR_SERIALIZING ? k->to : k->at;
+	whose = w->step && k->core->state != ACTOR_SERIALIZING ? k->to : k->at;
 	if (whose != g)
 		return -ENOENT;
 	if (w->how == WIRE_ACTOR_ENDED)
@@ -290,8 +290,8 @@ static bool is_of(const struct actors_one *k, pid_t pid)
 
 static bool is_moving(const struct actors_one *k)
 {
-	return k->core && actor_state(k->core) > ACTOR_ACTIVE &&
-	       actor_state(k->core) < ACTOR_KILLED && !actor_stays(k->core);
+	return k->core && k->core->state > ACTOR_ACTIVE && k->core->state < ACTOR_KILLED &&
+	       !k->core->stays;
 }
 
 void actors_leaving(const struct host *h, pid_t pid, struct actord_want want,

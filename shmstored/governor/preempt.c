@@ -165,7 +165,7 @@ static void look_at_killed(struct preempt *p, struct preempt_victim *v)
 /* Is it still what it was chosen for: a process that runs tasks, or an idle worker? */
 static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v)
 {
-	const struct admit_tasks *t = admit_tasks(p->host->admit);
+	const struct admit_tasks *t = &p->host->admit->tasks;
 	const struct client *c = preemptvictim_client(v, p->host);
 
 	if (!v->record.n_tasks)

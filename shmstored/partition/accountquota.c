@@ -265,11 +265,6 @@ void accountquota_left(struct account *a, const char *path, uid_t uid, const cha
 	quota_found(a->quota, uid, label ? label : "", bytes, read_credit(path, &c) ? &c : NULL);
 }
 
-uint64_t accountquota_books(const struct account *a)
-{
-	return quota_books(a->quota);
-}
-
 void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char *label,
 			uint64_t bytes)
 {

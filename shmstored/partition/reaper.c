@@ -54,7 +54,7 @@ struct reap {
 	bool running;   /* the job is a worker's */
 	bool wanted;    /* somebody has called for a look, which is not yet done */
 	bool leased;    /* it was reaped but for its leases */
-	uint64_t books; /* accountquota_books() when the job was submitted */
+	uint64_t books; /* quota_books() when the job was submitted */
 	bool over;      /* out of the list: freed when nothing of it is in flight */
 	unsigned delay_ms, waited_ms;
 	uint64_t coming; /* bytes that it had, and has still */
@@ -280,7 +280,7 @@ static void done(struct scanner_job *job)
 static void submit(struct reap *r)
 {
 	r->running = true;
-	r->books = accountquota_books(r->account);
+	r->books = quota_books(r->account->quota);
 	r->result = -ECANCELED; /* as long as it did not run */
 	r->job = (struct scanner_job){.worker = SCANNER_REAP, .run = run, .done = done};
 	scanner_submit(r->account->host->scanner, &r->job);

@@ -20,7 +20,7 @@ void reaper_look(struct account *a, const char *path);
 /* Is the owner that wrote this head at path dead, and all reaped but the leases that stay? */
 bool reaper_has_reaped(const struct account *a, const char *path, const struct page_head *owner);
 /* Books what a reap freed, all but the stores' pages, which are never charged. owner: whose it was;
- * NULL: not known. books: accountquota_books() when the reap was submitted. */
+ * NULL: not known. books: quota_books() when the reap was submitted. */
 void reaper_book(struct account *a, uint64_t books, const struct page_head *owner,
 		 const struct shmstore_gc_report *report);
 /* Is there one at work, or about to be? */

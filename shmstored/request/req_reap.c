@@ -41,7 +41,7 @@ struct reaping {
 	int partition_fd;
 	uid_t asker;
 	bool any_user;  /* the asker may reap everybody's */
-	uint64_t books; /* accountquota_books() when it was submitted */
+	uint64_t books; /* quota_books() when it was submitted */
 	/* The worker's. */
 	int result;
 	bool known; /* the page was there, and said the rest of */
@@ -271,7 +271,7 @@ DISPATCH_HANDLER(reap)
 	r = reaping_new(c, serial, a, tail);
 	if (!r)
 		return conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory");
-	r->books = accountquota_books(a);
+	r->books = quota_books(a->quota);
 	r->job = (struct scanner_job){.worker = SCANNER_REAP, .run = run, .done = done};
 	scanner_submit(c->host->scanner, &r->job);
 	return CONN_OK;
