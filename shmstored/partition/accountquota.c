@@ -153,7 +153,7 @@ static void arm(struct accountquota *k)
 {
 	uint64_t deadline = quota_deadline(k->account->quota), soon = now(k) + POLL_NS;
 
-	if ((deadline == UINT64_MAX && putqueue_is_empty(k->puts)) || k->timer.busy)
+	if ((deadline == UINT64_MAX && !(k->puts && k->puts->puts)) || k->timer.busy)
 		return;
 	loop_timer(k->account->host->loop, &k->timer, deadline < soon ? deadline : soon, 0);
 }
