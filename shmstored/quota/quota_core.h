@@ -159,8 +159,6 @@ void quota_group_enter(struct quota_group *g, struct quota_store *s);
 void quota_group_leave(struct quota_group *g, struct quota_store *s);
 /* Bytes used under the limit: the kernel is asked after the pages were read. */
 uint64_t quota_group_used(struct quota *q, const struct quota_group *g);
-/* The same, where a user's or a label's may be too much: nobody is asked. */
-uint64_t quota_group_sum(struct quota *q, const struct quota_group *g);
 /* Bytes that n more would be over hard; 0: they fit. */
 uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t n);
 /* Modulo 2^64: it contains stores' own totals. */
