@@ -139,7 +139,7 @@ struct account *account_close(struct account *a);
 /* For operations in flight: keeps the memory (and no more than that, once it is closing). */
 void account_ref(struct account *a);
 void account_unref(struct account *a);
-/* What is said of it to watchers begins with its path: an object with that. */
+/* An object for a message about it to watchers: its path comes first. */
 struct json_object *account_json(const struct account *a);
 /* Adds the counters that only grow, of a live store or of one that goes. */
 void account_add_totals(struct account_tick *t, const struct shmstore_counters *c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* account_ref.c: the memory of a partition's account stays as long as an operation is in flight;
- * what is said of one begins with its path; sums of stores. */
+ * sums of stores. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
