@@ -10,6 +10,7 @@
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <shmstore/shmstore.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include "actord.h"
@@ -27,7 +29,6 @@
 #include "jsonmake.h"
 #include "log.h"
 #include "loop.h"
-#include "notify.h"
 #include "start.h"
 
 #define EXIT_USAGE     2
@@ -46,9 +47,8 @@ struct daemon {
 	const struct actord *actord;
 	struct arguments args;
 	struct host host;
-	struct notify *notify;
 	int signal_fd;
-	struct loop_op signal_op;
+	struct loop_op signal_op, watchdog;
 };
 
 enum {
@@ -151,13 +151,58 @@ static int read_config(const struct daemon *d, struct config **ret)
 	return 0;
 }
 
+/* ---- what systemd is told (sd_notify(3)): without $NOTIFY_SOCKET nothing happens ---- */
+
+static void on_watchdog(UNUSED struct loop_op *op, int result, UNUSED unsigned flags)
+{
+	if (result >= 0)
+		sd_notify(0, "WATCHDOG=1");
+}
+
+/*
+ * Feeds the watchdog, where there is one, from a timer of the loop at a third of the time allowed,
+ * and from nothing else: it says that events are handled, not that the process exists. 0, -errno.
+ */
+static int feed_watchdog(struct daemon *d)
+{
+	uint64_t timeout_us = 0, interval_ns;
+	int r = sd_watchdog_enabled(0, &timeout_us);
+
+	if (r <= 0)
+		return r;
+	interval_ns = timeout_us * 1000 / 3;
+	d->watchdog.fn = on_watchdog;
+	return loop_timer(d->host.loop, &d->watchdog, loop_clock(), interval_ns ? interval_ns : 1);
+}
+
+static void notify(const char *state, const char *status)
+{
+	int r = sd_notifyf(0, "%s\nSTATUS=%s", state, status);
+
+	if (r < 0)
+		log_say(LOG_WARNING, LOG_FIELDS(.error = r),
+			"the service manager could not be told: %s", status);
+}
+
+static void notify_ready(const struct daemon *d)
+{
+	char status[64];
+
+	snprintf(status, sizeof(status), "%zu partitions", d->host.config->n_partitions);
+	notify("READY=1", status);
+}
+
+/* ---- signals ---- */
+
 static void reload(struct daemon *d)
 {
 	struct json_object *fields = jsonmake_new();
 	struct config *c;
 	int r;
 
-	notify_reloading();
+	/* With the time: Type=notify-reload of systemd 253 wants it. */
+	sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%" PRIu64 "\nSTATUS=Reading the configuration",
+		   loop_clock() / 1000);
 	r = read_config(d, &c);
 	if (r == 0) {
 		r = host_reload(&d->host, c);
@@ -170,7 +215,7 @@ static void reload(struct daemon *d)
 		log_say(LOG_ERR, LOG_FIELDS(.error = r), "the configuration stays as it was");
 	jsonmake_text(fields, "outcome", r == 0 ? "reloaded" : "refused");
 	events_emit(d->host.events, EVENT_CONFIG, "", fields);
-	notify_ready(d->host.config->n_partitions);
+	notify_ready(d);
 }
 
 static void on_signal(struct loop_op *op, int result, UNUSED unsigned flags)
@@ -216,7 +261,7 @@ static int run(struct daemon *d, struct config *c, const sigset_t *set)
 	int r = host_start(&d->host, c, d->actord);
 
 	if (r == 0)
-		r = notify_new(d->host.loop, &d->notify);
+		r = feed_watchdog(d);
 	if (r == 0) {
 		r = watch_signals(d, set);
 		if (r < 0)
@@ -225,19 +270,18 @@ static int run(struct daemon *d, struct config *c, const sigset_t *set)
 				"the daemon in good order: it ends now");
 	}
 	if (r == 0) {
-		notify_ready(d->host.config->n_partitions);
+		notify_ready(d);
 		r = loop_run(d->host.loop);
 		if (r == 0)
 			r = d->host.failed;
 		if (r < 0)
 			log_say(LOG_CRIT, LOG_FIELDS(.error = r), "the loop failed");
 	}
-	notify_stopping(r == 0);
+	notify("STOPPING=1", r == 0 ? "ending in good order" : "failed");
 	/* From here on a second signal ends us at once. */
 	signal(SIGHUP, SIG_IGN);
 	sigprocmask(SIG_UNBLOCK, set, NULL);
 	host_stop(&d->host);
-	notify_free(d->notify);
 	if (d->signal_fd >= 0)
 		close(d->signal_fd);
 	return r == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

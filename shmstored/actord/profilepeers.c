@@ -112,21 +112,15 @@ static void on_sent(void *arg, int result)
 static int make_file(const struct profilepeers *pp, uint32_t uid, uint64_t *ret_size)
 {
 	const struct profile *own = profiles_find(pp->profiles, uid);
-	size_t n, at = 0;
+	size_t n = 0;
 	char *text = own ? profile_text(own, &n) : NULL;
 	int fd = text ? memfd_create("profile", MFD_CLOEXEC) : -1;
 
-	while (fd >= 0 && at < n) {
-		ssize_t w = write(fd, text + at, n - at);
-
-		if (w <= 0) {
-			close(fd);
-			fd = -1;
-		} else {
-			at += (size_t)w;
-		}
+	if (fd >= 0 && write(fd, text, n) != (ssize_t)n) {
+		close(fd);
+		fd = -1;
 	}
-	*ret_size = at;
+	*ret_size = n;
 	free(text);
 	return fd;
 }

@@ -6,6 +6,7 @@
  */
 
 #include "actors.def"
+#include "actorspeers.h"
 #include "config.h"
 #include "door.h"
 #include "host.h"
@@ -14,7 +15,8 @@
 #include "peers.h"
 #include "report_parts.h"
 
-#define SHOWN 1024u
+#define SHOWN        1024u
+#define COPIES_SHOWN 16u /* of one actor */
 
 struct list {
 	const struct report_view *v;
@@ -22,11 +24,10 @@ struct list {
 	size_t n, n_left_out;
 };
 
-/* A text in its place, which stays null where it is empty. */
+/* A text; null where it is empty. */
 static void optional(struct json_object *o, const char *name, const char *text)
 {
-	if (*text)
-		jsonmake_text(o, name, text);
+	jsonmake_text(o, name, *text ? text : NULL);
 }
 
 /* As keys of the section peers, whoever said them. */
@@ -43,12 +44,42 @@ static void add_options(const struct config_copies *c, struct json_object *o)
 	jsonmake_text(o, "preempt_from_stale", stale);
 }
 
-static void add_line(const struct actors_line *l, void *arg)
+/* "active", a step of a move, "elsewhere", "recovering", "copy" (kept here for another daemon). */
+static const char *state_of(const struct actors_one *k)
 {
-	struct list *all = arg;
+	static const char *const states[] = {
+		[ACTOR_ACTIVE] = "active",          [ACTOR_SUSPENDING] = "suspending",
+		[ACTOR_STOPPING] = "stopping",      [ACTOR_SERIALIZING] = "saving",
+		[ACTOR_PLACING] = "waits for room", [ACTOR_TRANSFERRING] = "moving",
+		[ACTOR_DESERIALIZING] = "loading",  [ACTOR_FORWARDING] = "forwarding",
+		[ACTOR_LOCATING] = "locating",      [ACTOR_KILLED] = "ended",
+	};
+
+	if (k->core)
+		return states[k->core->state];
+	if (k->claims)
+		return "settling";
+	if (k->recovering || (k->kept && k->kept->loading))
+		return "recovering";
+	return *k->far ? "elsewhere" : "copy";
+}
+
+static uint64_t n_held(const struct actors_one *k)
+{
+	uint64_t n = 0;
+
+	for (const struct actors_call *l = k->held; l; l = l->next_held)
+		n++;
+	return n;
+}
+
+static void add_actor(struct list *all, const struct actors_one *k)
+{
+	const struct actors_guest *g = k->core ? k->at : k->kept ? k->kept->place : NULL;
+	const struct actors_advert *v = k->adverts;
 	struct json_object *o, *copies;
 
-	if (!report_may_see(all->v, l->uid))
+	if (!report_may_see(all->v, k->key.uid))
 		return;
 	if (all->n == SHOWN) {
 		all->n_left_out++;
@@ -56,19 +87,34 @@ static void add_line(const struct actors_line *l, void *arg)
 	}
 	all->n++;
 	o = jsonmake_append(all->list, jsonmake_new());
-	fields_of(o, l, SAME(name), SAME(uid), PLACE("parent"), SAME(state), PLACE("place"),
-		  PLACE("daemon"), SAME(pid), SAME(version), SAME(bytes), NUMBER(queued),
-		  NUMBER(running), SAME(movable), SAME(copied), SAME(saved), SAME(unsaved),
-		  PLACE("restarts_left"));
-	optional(o, "parent", l->parent);
-	optional(o, "place", l->place);
-	optional(o, "daemon", l->daemon);
-	if (l->restarts != UINT32_MAX)
-		jsonmake_u64(o, "restarts_left", l->restarts);
-	add_options(l->options, jsonmake_child(o, "options", jsonmake_new()));
+	jsonmake_text(o, "name", k->key.name);
+	jsonmake_u64(o, "uid", k->key.uid);
+	optional(o, "parent", k->parent);
+	jsonmake_text(o, "state", state_of(k));
+	optional(o, "place", g ? g->place : "");
+	optional(o, "daemon", k->far);
+	jsonmake_i64(o, "pid", g ? g->conn->peer.pid : 0);
+	jsonmake_u64(o, "version",
+		     k->core   ? k->version
+		     : k->kept ? k->kept->version
+			       : k->far_version);
+	jsonmake_u64(o, "bytes", k->kept ? k->kept->bytes : 0);
+	jsonmake_u64(o, "queued", k->core ? (k->core->n_requests - k->core->n_running) : n_held(k));
+	jsonmake_u64(o, "running", k->core ? k->core->n_running : 0);
+	jsonmake_flag(o, "movable",
+		      k->core && k->said.level > ACTOR_NEVER &&
+			      (k->said.flags & WIRE_ACTOR_CAN_SAVE) &&
+			      (k->said.flags & WIRE_ACTOR_CAN_LOAD));
+	jsonmake_flag(o, "copied", k->copy && actors_copied(k));
+	jsonmake_u64(o, "saved", k->copy ? k->copy->meta.version : 0);
+	jsonmake_flag(o, "unsaved", k->copy && (k->copy->dirty || k->copy->fd >= 0));
+	jsonmake_null(o, "restarts_left");
+	if (k->restarts != UINT32_MAX)
+		jsonmake_u64(o, "restarts_left", k->restarts);
+	add_options(actors_options(k), jsonmake_child(o, "options", jsonmake_new()));
 	copies = jsonmake_child(o, "copies", jsonmake_new_list());
-	for (size_t i = 0; i < l->n_copies; i++)
-		fields_of(jsonmake_append(copies, jsonmake_new()), &l->copies[i], SAME(daemon),
+	for (unsigned n = 0; v && n < COPIES_SHOWN; v = v->next, n++)
+		fields_of(jsonmake_append(copies, jsonmake_new()), v, FIELD(peer, "daemon"),
 			  SAME(version), SAME(bytes));
 }
 
@@ -80,7 +126,6 @@ void actord_report(const struct report_view *v, struct host *h, struct json_obje
 
 	actors_books(h->actors, &b);
 	jsonmake_flag(o, "copies", h->peers && h->config->peers.copies.on);
-	jsonmake_null(o, "daemon");
 	optional(o, "daemon", peers_own_name(h->peers));
 	peers = jsonmake_child(o, "peers", jsonmake_new_list());
 	for (const struct peer *p = peers_next(h->peers, NULL); p; p = peers_next(h->peers, p))
@@ -88,7 +133,8 @@ void actord_report(const struct report_view *v, struct host *h, struct json_obje
 	fields_add(o, of_actors, &b);
 	jsonmake_u64(o, "total", b.n_actors);
 	all.list = jsonmake_child(o, "actors", jsonmake_new_list());
-	actors_each(h->actors, add_line, &all);
+	for (const struct actors_one *k = h->actors->all; k; k = k->hh.next)
+		add_actor(&all, k);
 	jsonmake_u64(o, "left_out", all.n_left_out);
 }
 

@@ -97,7 +97,7 @@ static int wrong_name(struct conn *c, uint64_t serial)
 static int place(struct conn *c, uint64_t serial, const struct wire_actor_place *body,
 		 const char *tail)
 {
-	struct actors *a = conn_host(c)->actors;
+	struct actors *a = c->host->actors;
 	int r;
 
 	if (!(body->flags & WIRE_ACTOR_LEAVES) && !actors_is_name(tail))
@@ -120,7 +120,7 @@ static int born(struct conn *c, uint64_t serial, const struct wire_actor_born *b
 		return conn_fault(c, "ACTOR_BORN: no such level, or unknown flags");
 	if (!cut_names(tail, &names))
 		return wrong_name(c, serial);
-	r = actors_born(conn_host(c)->actors, c,
+	r = actors_born(c->host->actors, c,
 			&(struct actors_birth){body, names.first, names.second,
 					       names.more ? names.more : ""},
 			why);
@@ -138,7 +138,7 @@ static int done(struct conn *c, uint64_t serial, const struct wire_actor_done *b
 	if (!take_name(tail, tail_size, body->name, name))
 		return wrong_name(c, serial);
 	return answer(c, serial,
-		      actors_done(conn_host(c)->actors, c, body, name, tail + body->name,
+		      actors_done(c->host->actors, c, body, name, tail + body->name,
 				  tail_size - body->name),
 		      false);
 }
@@ -151,7 +151,7 @@ static int call(struct conn *c, uint64_t serial, const struct wire_actor_call *b
 	if (!take_name(tail, tail_size, body->name, name))
 		return wrong_name(c, serial);
 	return answer(c, serial,
-		      actors_call(conn_host(c)->actors, c, serial, name, tail + body->name,
+		      actors_call(c->host->actors, c, serial, name, tail + body->name,
 				  tail_size - body->name),
 		      true);
 }
@@ -162,8 +162,7 @@ static int move(struct conn *c, uint64_t serial, const char *tail)
 
 	if (!cut_names(tail, &names) || names.more)
 		return wrong_name(c, serial);
-	return answer(c, serial,
-		      actors_move(conn_host(c)->actors, c, serial, names.first, names.second),
+	return answer(c, serial, actors_move(c->host->actors, c, serial, names.first, names.second),
 		      true);
 }
 

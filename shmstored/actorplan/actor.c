@@ -18,24 +18,11 @@
 
 #define NEVER UINT64_MAX
 
-struct request {
+struct actor_request {
 	uint64_t id;
 	bool runs;
-	struct request *prev, *next;
+	struct actor_request *prev, *next;
 	UT_hash_handle hh;
-};
-
-struct actor {
-	struct actor_config config;
-	actor_do *act;
-	void *arg;
-	enum actor_state state;
-	uint64_t step, deadline_ms;
-	bool given; /* the destination has something */
-	bool stays; /* it is saved, not moved */
-	struct request *requests, *table;
-	uint32_t n_requests, n_running;
-	char where[CKPT_NAME + 1], to[CKPT_NAME + 1];
 };
 
 int actor_level(int level, bool can_save, bool can_load, bool strict)
@@ -61,7 +48,7 @@ struct actor *actor_new(const struct actor_config *config, actor_do *act, void *
 	return a;
 }
 
-static void forget(struct actor *a, struct request *r)
+static void forget(struct actor *a, struct actor_request *r)
 {
 	a->n_requests--;
 	a->n_running -= r->runs;
@@ -91,7 +78,7 @@ static void order(struct actor *a, struct actor_order o)
 /* As many as may run, the oldest first. */
 static void run(struct actor *a)
 {
-	for (struct request *r = a->requests;
+	for (struct actor_request *r = a->requests;
 	     r && a->state == ACTOR_ACTIVE && a->n_running < a->config.at_once; r = r->next) {
 		if (r->runs)
 			continue;
@@ -102,9 +89,9 @@ static void run(struct actor *a)
 	}
 }
 
-static struct request *find(const struct actor *a, uint64_t id)
+static struct actor_request *find(const struct actor *a, uint64_t id)
 {
-	struct request *r;
+	struct actor_request *r;
 
 	HASH_FIND(hh, a->table, &id, sizeof(id), r);
 	return r;
@@ -112,7 +99,7 @@ static struct request *find(const struct actor *a, uint64_t id)
 
 int actor_request(struct actor *a, uint64_t request)
 {
-	struct request *r;
+	struct actor_request *r;
 
 	if (a->state == ACTOR_KILLED)
 		return -EPIPE;
@@ -189,7 +176,7 @@ static void serialize(struct actor *a, uint64_t now_ms)
 
 static void stop_runs(struct actor *a)
 {
-	for (struct request *r = a->requests; r; r = r->next)
+	for (struct actor_request *r = a->requests; r; r = r->next)
 		if (r->runs)
 			order(a, (struct actor_order){
 					 .action = ACTOR_STOP, .request = r->id, .peer = a->where});
@@ -219,7 +206,7 @@ static void ended(struct actor *a, uint64_t now_ms)
 
 int actor_answered(struct actor *a, uint64_t request, uint64_t now_ms)
 {
-	struct request *r = find(a, request);
+	struct actor_request *r = find(a, request);
 
 	if (!r || !r->runs)
 		return -ENOENT;
@@ -230,7 +217,7 @@ int actor_answered(struct actor *a, uint64_t request, uint64_t now_ms)
 
 int actor_stopped(struct actor *a, uint64_t request, uint64_t now_ms)
 {
-	struct request *r = find(a, request);
+	struct actor_request *r = find(a, request);
 
 	if (!r || !r->runs)
 		return -ENOENT;
@@ -292,11 +279,6 @@ int actor_save(struct actor *a, uint64_t now_ms)
 	a->to[0] = '\0';
 	enter(a, ACTOR_SUSPENDING, ACTOR_SUSPEND, a->config.step_ms, now_ms);
 	return 0;
-}
-
-bool actor_stays(const struct actor *a)
-{
-	return a->stays;
 }
 
 static void transfer(struct actor *a, uint64_t now_ms)
@@ -384,24 +366,4 @@ void actor_tick(struct actor *a, uint64_t now_ms)
 		actor_kill(a);
 	else
 		give_up(a);
-}
-
-uint64_t actor_next_ms(const struct actor *a)
-{
-	return a->deadline_ms;
-}
-
-enum actor_state actor_state(const struct actor *a)
-{
-	return a->state;
-}
-
-uint32_t actor_n_queued(const struct actor *a)
-{
-	return a->n_requests - a->n_running;
-}
-
-uint32_t actor_n_running(const struct actor *a)
-{
-	return a->n_running;
 }

@@ -77,7 +77,20 @@ struct actor_order {
 /* It must not call back. */
 typedef void actor_do(void *arg, const struct actor_order *o);
 
-struct actor;
+/* To be read, not written. */
+struct actor {
+	struct actor_config config;
+	actor_do *act;
+	void *arg;
+	enum actor_state state;
+	uint64_t step;
+	uint64_t deadline_ms; /* when to tick. UINT64_MAX: no need */
+	bool given;           /* the destination has something */
+	bool stays;           /* it is saved, not moved; also still at its RESUME */
+	struct actor_request *requests, *table;
+	uint32_t n_requests, n_running; /* all; those of them that run */
+	char where[CKPT_NAME + 1], to[CKPT_NAME + 1];
+};
 
 /* The level that it really has: 0 unless it can save and load. strict: -EINVAL instead. */
 int actor_level(int level, bool can_save, bool can_load, bool strict);
@@ -114,8 +127,6 @@ int actor_save(struct actor *a, uint64_t now_ms);
  * name.
  */
 int actor_use_copy(struct actor *a, const char *peer, uint64_t now_ms);
-/* Is its state being saved, to go on where it is? Also still at its RESUME. */
-bool actor_stays(const struct actor *a);
 /* A destination; NULL: there will be none, and it goes on where it is. Return: 0;
  * -ESTALE: nobody waits for one. */
 int actor_placed(struct actor *a, const char *peer, uint64_t now_ms);
@@ -126,11 +137,5 @@ int actor_done(struct actor *a, uint64_t step, bool ok, uint64_t now_ms);
 void actor_kill(struct actor *a);
 /* Time has passed: a step that takes too long has failed. */
 void actor_tick(struct actor *a, uint64_t now_ms);
-/* When to tick. UINT64_MAX: no need. */
-uint64_t actor_next_ms(const struct actor *a);
-
-enum actor_state actor_state(const struct actor *a);
-uint32_t actor_n_queued(const struct actor *a);
-uint32_t actor_n_running(const struct actor *a);
 
 #endif

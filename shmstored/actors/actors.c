@@ -32,7 +32,7 @@ static unsigned depth_of(const struct actors *a, uint32_t uid, const char *paren
 static int begin_new(struct actors *a, struct actors_guest *g, const struct actors_birth *b,
 		     char why[CONFIG_WHY])
 {
-	uint32_t uid = conn_peer(g->conn)->uid;
+	uint32_t uid = g->conn->peer.uid;
 	const struct actors_one *above = *b->parent ? actors_one_find(a, uid, b->parent) : NULL;
 	bool can_save = (b->said->flags & WIRE_ACTOR_CAN_SAVE) != 0,
 	     can_load = (b->said->flags & WIRE_ACTOR_CAN_LOAD) != 0;
@@ -67,7 +67,7 @@ static int begin_new(struct actors *a, struct actors_guest *g, const struct acto
 /* The place had the actor under an earlier daemon, or on an earlier connection. */
 static int begin_again(struct actors *a, struct actors_guest *g, const struct actors_birth *b)
 {
-	struct actors_one *k = actors_one_find(a, conn_peer(g->conn)->uid, b->name);
+	struct actors_one *k = actors_one_find(a, g->conn->peer.uid, b->name);
 	const struct wire_actor_born *w = b->said;
 	char why[CONFIG_WHY];
 	int r;
@@ -86,7 +86,7 @@ static int begin_again(struct actors *a, struct actors_guest *g, const struct ac
 			actors_guest_drop(g, k, w->version);
 		return 0;
 	}
-	k = k ? k : actors_one_new(a, conn_peer(g->conn)->uid, b->name);
+	k = k ? k : actors_one_new(a, g->conn->peer.uid, b->name);
 	if (!k)
 		return -ENOMEM;
 	strcpy(k->parent, b->parent); /* as above */
@@ -131,7 +131,7 @@ static int request_done(struct actors_one *k, const struct wire_actor_done *w, c
 static int step_done(struct actors_one *k, const struct wire_actor_done *w, const char *data,
 		     size_t n)
 {
-	bool saves = actor_state(k->core) == ACTOR_SERIALIZING, ok = w->how == WIRE_ACTOR_OK;
+	bool saves = k->core->state == ACTOR_SERIALIZING, ok = w->how == WIRE_ACTOR_OK;
 
 	if (w->step != k->step)
 		return -ESTALE;
@@ -140,7 +140,7 @@ static int step_done(struct actors_one *k, const struct wire_actor_done *w, cons
 		k->ticket = n < WIRE_TEXT_MAX - 2 * WIRE_ACTOR_NAME - 1 ? strndup(data, n) : NULL;
 		k->bytes = w->bytes;
 		ok = k->ticket != NULL;
-		if (ok && actor_stays(k->core))
+		if (ok && k->core->stays)
 			ok = actors_copy_saved(k, k->ticket);
 	}
 	return actor_done(k->core, w->step, ok, actors_now_ms());
@@ -177,7 +177,7 @@ static void loaded(struct actors_one *k)
 int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *w, const char *name,
 		const char *data, size_t n)
 {
-	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
+	struct actors_one *k = actors_one_find(a, c->peer.uid, name);
 	const struct actors_guest *g = actors_guest_find(c);
 	const struct actors_guest *whose;
 	int r = 0;
@@ -192,7 +192,7 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
 	}
 	if (!g || !k || !k->core)
 		return -ENOENT;
-	whose = w->step && actor_state(k->core) != ACTOR_SERIALIZING ? k->to : k->at;
+	whose = w->step && k->core->state != ACTOR_SERIALIZING ? k->to : k->at;
 	if (whose != g)
 		return -ENOENT;
 	if (w->how == WIRE_ACTOR_ENDED)
@@ -206,7 +206,7 @@ int actors_done(struct actors *a, struct conn *c, const struct wire_actor_done *
 int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *name,
 		const char *place)
 {
-	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
+	struct actors_one *k = actors_one_find(a, c->peer.uid, name);
 	struct actors_guest *g = actors_guest_get(a, c), *to;
 	bool far;
 	int r;
@@ -232,7 +232,7 @@ int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *n
 int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *name,
 		const char *data, size_t n)
 {
-	struct actors_one *k = actors_one_find(a, conn_peer(c)->uid, name);
+	struct actors_one *k = actors_one_find(a, c->peer.uid, name);
 	struct actors_guest *g;
 	struct actors_call *l;
 	int r;
@@ -261,7 +261,7 @@ int actors_call(struct actors *a, struct conn *c, uint64_t serial, const char *n
 
 bool actors_cancel(struct conn *c, uint64_t serial)
 {
-	struct actors *a = conn_host(c)->actors;
+	struct actors *a = c->host->actors;
 	struct actors_guest *g = actors_guest_find(c);
 	struct actors_one *k, *next;
 
@@ -285,13 +285,13 @@ bool actors_cancel(struct conn *c, uint64_t serial)
 
 static bool is_of(const struct actors_one *k, pid_t pid)
 {
-	return k->at && conn_peer(k->at->conn)->pid == pid;
+	return k->at && k->at->conn->peer.pid == pid;
 }
 
 static bool is_moving(const struct actors_one *k)
 {
-	return k->core && actor_state(k->core) > ACTOR_ACTIVE &&
-	       actor_state(k->core) < ACTOR_KILLED && !actor_stays(k->core);
+	return k->core && k->core->state > ACTOR_ACTIVE && k->core->state < ACTOR_KILLED &&
+	       !k->core->stays;
 }
 
 void actors_leaving(const struct host *h, pid_t pid, struct actord_want want,

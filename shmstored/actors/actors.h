@@ -106,30 +106,4 @@ struct actors_books {
 };
 void actors_books(const struct actors *a, struct actors_books *ret);
 
-/* One actor, for reports. Texts are good until the next call of this room. */
-struct actors_line {
-	uint32_t uid;
-	const char *name, *parent; /* parent "": none */
-	/* "active", a step of a move, "elsewhere", "recovering", "copy"
-	 * (kept here for another daemon) */
-	const char *state;
-	const char *place;       /* "": none here */
-	const char *daemon;      /* where it lives; "": here, or nowhere */
-	int64_t pid;             /* of the place; 0: none here */
-	uint64_t version, bytes; /* bytes: of the copy that is kept here */
-	uint64_t n_queued, n_running;
-	uint32_t restarts; /* that are left; UINT32_MAX: all */
-	const struct config_copies *options;
-	uint64_t saved; /* the version of which copies were made last; 0: none so far */
-	/* unsaved: it ran something since, or copies are on their way */
-	bool movable, copied, unsaved;
-	struct actors_copy_line {
-		const char *daemon;
-		uint64_t version, bytes;
-	} copies[16];
-	size_t n_copies;
-};
-void actors_each(const struct actors *a, void (*fn)(const struct actors_line *line, void *arg),
-		 void *arg);
-
 #endif

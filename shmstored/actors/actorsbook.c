@@ -115,7 +115,7 @@ void actors_tell(const struct actors_one *k, enum event what, const char *to, co
 	jsonmake_text(o, "actor", k->key.name);
 	jsonmake_u64(o, "uid", k->key.uid);
 	jsonmake_text(o, "from", k->at ? k->at->place : k->home);
-	jsonmake_i64(o, "pid", k->at ? conn_peer(k->at->conn)->pid : 0);
+	jsonmake_i64(o, "pid", k->at ? k->at->conn->peer.pid : 0);
 	jsonmake_text(o, "to", to);
 	jsonmake_text(o, "daemon", daemon);
 	jsonmake_u64(o, "bytes", k->bytes);

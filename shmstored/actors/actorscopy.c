@@ -93,7 +93,7 @@ uint64_t actors_copy_tick(struct actors_one *k, uint64_t now_ms)
 	uint64_t period = actors_options(k)->frequency_ns / ACTORS_MS;
 	bool away = c && c->dirty && actors_copied(k), here = c && wants_here(k);
 
-	if ((!away && !here) || c->fd >= 0 || actor_state(k->core) != ACTOR_ACTIVE || !k->at)
+	if ((!away && !here) || c->fd >= 0 || k->core->state != ACTOR_ACTIVE || !k->at)
 		return UINT64_MAX;
 	if (now_ms < c->next_ms)
 		return c->next_ms;
@@ -147,7 +147,7 @@ static int take_file(const struct member *m, const char *lease, bool stays, uint
 static int open_state(const struct actors_one *k, const char *text, bool stays,
 		      struct shmstore_ticket *ret, uint64_t *ret_size)
 {
-	const struct member *m = k->at ? conn_member(k->at->conn) : NULL;
+	const struct member *m = k->at ? k->at->conn->member : NULL;
 	const char *ticket = strchr(text, '\n'), *lease;
 
 	if (!m || !ticket || shmstore_ticket_parse(ticket + 1, ret) < 0)
@@ -169,7 +169,7 @@ void actors_copy_revoke(const struct actors_one *k)
 bool actors_copy_saved(struct actors_one *k, const char *text)
 {
 	struct actors_copy *c = k->copy;
-	bool here = c && actor_stays(k->core) && wants_here(k) && actors_keep_place(k);
+	bool here = c && k->core->stays && wants_here(k) && actors_keep_place(k);
 	bool away = !here || actors_copied(k);
 	struct shmstore_ticket ticket;
 	uint64_t size;
@@ -217,7 +217,7 @@ static void send_next(struct actors_one *k);
 /* The state has come to the daemon where the actor moves, if it still does. */
 static void arrived(const struct sending *s, struct actors_one *k, bool ok)
 {
-	bool waited = k && k->core && k->goes_far && actor_state(k->core) == ACTOR_TRANSFERRING &&
+	bool waited = k && k->core && k->goes_far && k->core->state == ACTOR_TRANSFERRING &&
 		      k->last_version == s->version;
 
 	if (waited) {

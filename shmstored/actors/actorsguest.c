@@ -17,7 +17,7 @@ struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, co
 
 	DL_FOREACH(a->guests, g)
 	{
-		if (*g->place && conn_peer(g->conn)->uid == uid && strcmp(g->place, name) == 0)
+		if (*g->place && g->conn->peer.uid == uid && strcmp(g->place, name) == 0)
 			return g;
 	}
 	return NULL;
@@ -25,7 +25,7 @@ struct actors_guest *actors_guest_place(const struct actors *a, uint32_t uid, co
 
 uint64_t actors_guest_room(const struct actors_guest *g)
 {
-	const struct member *m = conn_member(g->conn);
+	const struct member *m = g->conn->member;
 	const struct account_tick *t = m ? &m->account->tick : NULL;
 
 	if (g->room != WIRE_ACTOR_ROOMY)
@@ -35,7 +35,7 @@ uint64_t actors_guest_room(const struct actors_guest *g)
 
 static const struct account *account_of(const struct actors_guest *g)
 {
-	const struct member *m = g ? conn_member(g->conn) : NULL;
+	const struct member *m = g ? g->conn->member : NULL;
 
 	return m ? m->account : NULL;
 }
@@ -47,9 +47,8 @@ size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer re
 
 	DL_FOREACH(k->of->guests, g)
 	{
-		if (!*g->place || g == k->at || conn_peer(g->conn)->uid != k->key.uid || !g->room ||
-		    n == CKPT_PEERS ||
-		    (k->at && conn_peer(g->conn)->pid == conn_peer(k->at->conn)->pid) ||
+		if (!*g->place || g == k->at || g->conn->peer.uid != k->key.uid || !g->room ||
+		    n == CKPT_PEERS || (k->at && g->conn->peer.pid == k->at->conn->peer.pid) ||
 		    (other && account_of(g) == account_of(k->at)))
 			continue;
 		memcpy(ret[n].name, g->place, sizeof(g->place));

@@ -82,7 +82,7 @@ static struct actors_guest *find_place(const struct actors *a, uint32_t uid, uin
 
 	DL_FOREACH(a->guests, g)
 	{
-		uint64_t room = *g->place && conn_peer(g->conn)->uid == uid && conn_member(g->conn)
+		uint64_t room = *g->place && g->conn->peer.uid == uid && g->conn->member
 					? actors_guest_room(g)
 					: 0;
 
@@ -121,9 +121,9 @@ static int make_unnamed(int dir)
 /* A file without a name in the place's store, its user's. -errno. */
 static int make_file(const struct actors_guest *g)
 {
-	const struct conn_peer *who = conn_peer(g->conn);
+	const struct conn_peer *who = &g->conn->peer;
 	struct stat st;
-	int dir = actors_handoff(conn_member(g->conn)), fd;
+	int dir = actors_handoff(g->conn->member), fd;
 
 	if (dir < 0)
 		return dir;
@@ -224,7 +224,7 @@ void actors_keep_here(struct actors_one *k, const struct actors_say_state *m, co
 static int offer(struct actors_one *k, struct actors_guest *g, const struct actors_say_state *m,
 		 int fd)
 {
-	const struct member *member = conn_member(g->conn);
+	const struct member *member = g->conn->member;
 	char lease[SHMS_LEASE_NAME_SIZE], proc[40], text[WIRE_TEXT_MAX],
 		ticket_text[SHMSTORE_TICKET_TEXT];
 	struct shmstore_ticket ticket = {.header_size = m->header_size,

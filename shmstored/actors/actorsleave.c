@@ -31,7 +31,7 @@ bool actors_one_may_leave(const struct actors_one *k, const struct actord_want *
 {
 	bool far;
 
-	return k->core && k->at && (actor_state(k->core) == ACTOR_ACTIVE || actor_stays(k->core)) &&
+	return k->core && k->at && (k->core->state == ACTOR_ACTIVE || k->core->stays) &&
 	       actors_one_level(k) > ACTOR_NEVER &&
 	       (actors_destination(k, want, &far) || actors_far_stale(k, CKPT_NONE));
 }
@@ -68,6 +68,6 @@ void actors_one_want_copy(struct actors_one *k)
 	const struct actors_advert *copy = actors_far_stale(k, CKPT_NONE);
 
 	k->stale_ms = UINT64_MAX;
-	if (copy && actor_state(k->core) <= ACTOR_SERIALIZING)
+	if (copy && k->core->state <= ACTOR_SERIALIZING)
 		use_copy(k, copy);
 }

@@ -108,7 +108,7 @@ static void resume(struct actors_one *k)
 {
 	struct actors *a = k->of;
 
-	if (actor_stays(k->core)) {
+	if (k->core->stays) {
 		bool saved = !k->failed;
 
 		k->version = ++k->last_version;
@@ -141,7 +141,7 @@ static void say_failure(struct actors_one *k, enum actor_state what)
 {
 	k->failed = true;
 	k->failed_in = what;
-	if (actor_stays(k->core)) {
+	if (k->core->stays) {
 		log_say(LOG_NOTICE, LOG_FIELDS(.object = k->key.name),
 			"an actor of user %u was not saved: it had %s, and that failed or took too "
 			"long; it goes on",
@@ -317,7 +317,7 @@ void actors_one_free(struct actors_one *k)
 
 static bool is_dead(const struct actors_one *k)
 {
-	return k->core && actor_state(k->core) == ACTOR_KILLED;
+	return k->core && k->core->state == ACTOR_KILLED;
 }
 
 static bool is_over(const struct actors_one *k)
@@ -347,7 +347,7 @@ static bool go_on(struct actors_one *k)
 /* Another daemon was told to begin it, and says whether it did: no time of ours ends that. */
 static bool is_committed(const struct actors_one *k)
 {
-	return k->goes_far && actor_state(k->core) == ACTOR_DESERIALIZING;
+	return k->goes_far && k->core->state == ACTOR_DESERIALIZING;
 }
 
 bool actors_one_departed(struct actors_one *k, const struct peer *p, uint64_t version)
@@ -387,14 +387,14 @@ void actors_one_settle(struct actors_one *k)
 		while (go_on(k))
 			;
 		/* it came back to a place that is gone */
-		if (actor_state(k->core) == ACTOR_ACTIVE && !k->at) {
+		if (k->core->state == ACTOR_ACTIVE && !k->at) {
 			k->died = true;
 			(void)actors_far_recover(k);
 			actor_kill(k->core);
 		}
 		due = least(due, least(k->stale_ms, actors_keep_tick(k, now)));
 		if (!is_committed(k))
-			due = least(due, actor_next_ms(k->core));
+			due = least(due, k->core->deadline_ms);
 	}
 	if (is_dead(k))
 		core_over(k);
@@ -526,7 +526,7 @@ void actors_one_left(struct actors_one *k, const struct actors_guest *g)
 		k->at = NULL;
 	if (was_to)
 		k->to = NULL;
-	if (k->core && was_at && !is_saved(actor_state(k->core))) {
+	if (k->core && was_at && !is_saved(k->core->state)) {
 		k->died = !g->leaves;
 		if (k->died && !k->of->host->draining)
 			(void)actors_far_recover(k);

@@ -93,7 +93,7 @@ static void touch_all(struct actors *a)
 
 int actors_place(struct actors *a, struct conn *c, const char *name, uint64_t room)
 {
-	const struct actors_guest *same = actors_guest_place(a, conn_peer(c)->uid, name);
+	const struct actors_guest *same = actors_guest_place(a, c->peer.uid, name);
 	struct actors_guest *g = actors_guest_get(a, c);
 
 	if (!g)

@@ -118,14 +118,14 @@ void actors_say_room(const struct actors *a, struct peer *to)
 
 	DL_FOREACH(a->guests, g)
 	{
-		struct actors_say_free m = {.uid = conn_peer(g->conn)->uid};
+		struct actors_say_free m = {.uid = g->conn->peer.uid};
 		bool first = true;
 
 		if (!*g->place || !peer_speaks_for(to, m.uid))
 			continue;
 		DL_FOREACH(a->guests, other)
 		{
-			if (!*other->place || conn_peer(other->conn)->uid != m.uid)
+			if (!*other->place || other->conn->peer.uid != m.uid)
 				continue;
 			first &= other >= g;
 			if (actors_guest_room(other) > m.free)

@@ -34,7 +34,7 @@ bool loglimit_allow(struct loglimit *l, const char *file, int line, uint64_t now
 		    unsigned *ret_left_out);
 
 struct log_fields {
-	const char *conn;   /* conn_name() */
+	const char *conn;   /* ()->name */
 	const char *object; /* a path */
 	int error;          /* -errno or errno; 0 = none */
 };

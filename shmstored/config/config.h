@@ -191,6 +191,9 @@ int config_set_partitions(struct config *c, const char *const *paths, size_t n);
  */
 int config_default_socket(struct config *c);
 struct config *config_free(struct config *c);
+/* The uid in digits of a user as people write it: a name, digits or "*". NULL: no such user. The
+ * lookup of a name may block for a moment. */
+const char *config_user_id(const char *name, char room[16]);
 /* Bytes from "64MiB", "1.5G", "50%" (of total; 0: not allowed). -EINVAL. */
 int config_parse_size(const char *text, uint64_t total, uint64_t *ret);
 

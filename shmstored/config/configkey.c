@@ -9,30 +9,20 @@
 #include "config.h"
 #include "configvalue.h"
 
-static const char *const LEVELS[] = {"emergency", "alert",  "critical", "error",
-				     "warning",   "notice", "info",     "debug"};
-static const char *const DETAILS[] = {"user", "full", "totals"};
-static const char *const MODES[] = {"host", "first"}; /* as enum stage_mode */
-/* off, then enum policy_kind */
-static const char *const POLICIES[] = {"off", "lifo", "fifo", "group", "time", "shm"};
-static const char *const QUEUES[] = {"limits", "host", "first"}; /* as enum config_queue */
-static const char *const CASTS[] = {"round_robin", "all"};       /* as enum ckpt_strategy */
-static const char *const CONFLICTS[] = {"error", "max", "host"}; /* as enum stage_conflict */
+#define ONE_OF "one of "
 
 /* The field of each kind of key, and how its values are written. */
 static const struct {
-	const char *help;
+	const char *help; /* of a WORD the words, with ", " between them, after ONE_OF */
 	enum {
 		TEXT,
-		OWN, /* a structure, which read_own() fills in */
-		WORD,
+		OWN,  /* a structure, which read_own() fills in */
+		WORD, /* an int, the word's place in the list */
 		SWITCH,
 		U16,
 		U32,
 		U64
 	} form;
-	int n_words;
-	const char *const *words; /* WORD: an int, the place in this list */
 } kinds[] = {
 	[KEY_PATH] = {"an absolute path", TEXT},
 	[KEY_PATH_OR_NONE] = {"an absolute path, or none", TEXT},
@@ -50,14 +40,15 @@ static const struct {
 	[KEY_WATERMARK] = {"a part of the size, as 90%, or a size above 1 MB", U64},
 	[KEY_PERCENT] = {"a part of the size, as 85%", U32},
 	[KEY_SWITCH] = {"yes or no", SWITCH},
+	/* emergency is 0 */
 	[KEY_LEVEL] = {"one of emergency, alert, critical, error, warning, notice, info, debug",
-		       WORD, 8, LEVELS},
-	[KEY_DETAIL] = {"one of user, full, totals", WORD, 3, DETAILS},
-	[KEY_STAGE_MODE] = {"one of host, first", WORD, 2, MODES},
-	[KEY_CONFLICT] = {"one of error, max, host", WORD, 3, CONFLICTS},
-	[KEY_POLICY] = {"one of off, lifo, fifo, group, time, shm", WORD, 6, POLICIES},
-	[KEY_QUEUE] = {"one of limits, host, first", WORD, 3, QUEUES},
-	[KEY_CAST] = {"one of round_robin, all", WORD, 2, CASTS},
+		       WORD},
+	[KEY_DETAIL] = {"one of user, full, totals", WORD}, /* as enum config_detail */
+	[KEY_STAGE_MODE] = {"one of host, first", WORD},    /* as enum stage_mode */
+	[KEY_CONFLICT] = {"one of error, max, host", WORD}, /* as enum stage_conflict */
+	[KEY_POLICY] = {"one of off, lifo, fifo, group, time, shm", WORD}, /* enum policy_kind */
+	[KEY_QUEUE] = {"one of limits, host, first", WORD}, /* as enum config_queue */
+	[KEY_CAST] = {"one of round_robin, all", WORD},     /* as enum ckpt_strategy */
 	[KEY_STRATEGY] = {"one of none, conservative, conservative=p95, aggressive, histogram, "
 			  "histogram:0.05, adaptive",
 			  OWN},
@@ -129,7 +120,7 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 		*ret /= k->kind == KEY_MICROS ? 1000 : 1;
 		break;
 	default:
-		r = configvalue_word(text, kinds[k->kind].words, kinds[k->kind].n_words, &word);
+		r = configvalue_word(text, kinds[k->kind].help + strlen(ONE_OF), &word);
 		*ret = (uint64_t)(unsigned)word;
 		return r;
 	}

@@ -252,8 +252,7 @@ static int take_limit(cfg_t *cfg, struct config_partition *p, uint32_t kind, con
 	return 0;
 }
 
-/* The uid in digits of a user as the file names it: a name, digits or "*". NULL: no such user. */
-static const char *user_id(const char *name, char room[16])
+const char *config_user_id(const char *name, char room[16])
 {
 	const struct passwd *pw;
 	uint64_t uid;
@@ -280,7 +279,7 @@ static int take_named(cfg_t *cfg, struct config_partition *p, const char *sectio
 		char room[16];
 
 		if (kind == WIRE_LIMIT_USER)
-			id = user_id(id, room);
+			id = config_user_id(id, room);
 		if (id) {
 			r = take_limit(sub, p, kind, id);
 		} else {

@@ -111,23 +111,25 @@ int configvalue_percent(const char *text, uint64_t min, uint64_t max, uint64_t *
 	return configvalue_number(digits, 10, min, max, ret);
 }
 
-int configvalue_word(const char *text, const char *const *words, int n, int *ret)
+int configvalue_word(const char *text, const char *words, int *ret)
 {
-	for (int i = 0; i < n; i++) {
-		if (strcmp(text, words[i]) == 0) {
-			*ret = i;
+	size_t length = strlen(text), n;
+
+	for (*ret = 0;; ++*ret) {
+		n = strcspn(words, ",");
+		if (n == length && memcmp(text, words, n) == 0)
 			return 0;
-		}
+		if (!words[n])
+			return -EINVAL;
+		words += n + 2;
 	}
-	return -EINVAL;
 }
 
 int configvalue_switch(const char *text, bool *ret)
 {
-	static const char *const words[] = {"no", "false", "off", "yes", "true", "on"};
 	int i;
 
-	if (configvalue_word(text, words, 6, &i) < 0)
+	if (configvalue_word(text, "no, false, off, yes, true, on", &i) < 0)
 		return -EINVAL;
 	*ret = i >= 3;
 	return 0;

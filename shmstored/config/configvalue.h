@@ -18,8 +18,8 @@ int configvalue_switch(const char *text, bool *ret);
 int configvalue_watermark(const char *text, uint64_t *ret);
 /* A whole number of percent, with its sign. */
 int configvalue_percent(const char *text, uint64_t min, uint64_t max, uint64_t *ret);
-/* Is it one of the n words? Its index. */
-int configvalue_word(const char *text, const char *const *words, int n, int *ret);
+/* Is it one of the words, which have ", " between them? Its place. */
+int configvalue_word(const char *text, const char *words, int *ret);
 
 /* The word that somebody may have meant by one that is not known. */
 

@@ -14,6 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "configvalue.h"
+
 enum who_kind {
 	WHO_ANY,
 	WHO_USER,
@@ -67,36 +69,20 @@ struct rules *rules_free(struct rules *r)
 	return NULL;
 }
 
-static bool parse_number(const char *text, uint32_t *ret)
-{
-	char *end;
-	unsigned long long n;
-
-	if (*text < '0' || *text > '9')
-		return false;
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (errno || *end || n >= UINT32_MAX)
-		return false;
-	*ret = (uint32_t)n;
-	return true;
-}
-
 static bool parse_who(const char *word, struct who *ret)
 {
 	const struct passwd *pw;
 	const struct group *gr;
+	uint64_t id;
 
 	*ret = (struct who){.kind = WHO_ANY};
 	if (strcmp(word, "any") == 0)
 		return true;
-	if (strncmp(word, "uid:", 4) == 0) {
-		ret->kind = WHO_USER;
-		return parse_number(word + 4, &ret->id);
-	}
-	if (strncmp(word, "gid:", 4) == 0) {
-		ret->kind = WHO_GROUP;
-		return parse_number(word + 4, &ret->id);
+	if (strncmp(word, "uid:", 4) == 0 || strncmp(word, "gid:", 4) == 0) {
+		if (configvalue_number(word + 4, 10, 0, UINT32_MAX - 1, &id) < 0)
+			return false;
+		*ret = (struct who){*word == 'u' ? WHO_USER : WHO_GROUP, (uint32_t)id};
+		return true;
 	}
 	if (strncmp(word, "user:", 5) == 0 && (pw = getpwnam(word + 5)) != NULL) {
 		*ret = (struct who){WHO_USER, pw->pw_uid};

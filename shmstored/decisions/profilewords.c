@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "amount.h"
+
 #define MILLION 1000000u
 
 static const char *const names[] = {
@@ -15,31 +17,11 @@ static const char *const names[] = {
  * so that it is never taken for less. */
 static bool read_ppm(const char *text, uint32_t *ret)
 {
-	uint32_t ppm = 0, place = MILLION;
-	bool point = false, digit = false, rest = false;
+	struct ratio r;
 
-	for (; *text; text++) {
-		if (*text == '.' && !point) {
-			point = true;
-			continue;
-		}
-		if (*text < '0' || *text > '9')
-			return false;
-		digit = true;
-		if (point) {
-			place /= 10;
-			rest |= !place && *text != '0';
-			ppm += (uint32_t)(*text - '0') * place;
-		} else {
-			ppm = ppm * 10 + (uint32_t)(*text - '0') * MILLION;
-		}
-		if (ppm > MILLION)
-			return false;
-	}
-	ppm += rest;
-	if (!digit || ppm > MILLION)
+	if (!ratio_parse(text, &r) || ratio_compare(r, RATIO(1, 1)) > 0)
 		return false;
-	*ret = ppm;
+	*ret = (uint32_t)ratio_ceil(r, MILLION);
 	return true;
 }
 

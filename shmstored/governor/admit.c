@@ -28,14 +28,6 @@
 #define MS          1000000
 #define WAIT_MAX_MS UINT64_C(86400000000) /* of a deadline: a thousand days are without end */
 
-struct admit {
-	struct host *host;
-	struct admit_tasks tasks;
-	struct pressure_watch watch;
-	struct loop_op timer; /* the next deadline */
-	uint64_t n_full, n_shut, n_big;
-};
-
 static uint64_t now_ms(void)
 {
 	return loop_clock() / MS;
@@ -91,7 +83,7 @@ static struct admission_task share_of(const struct admit *a, const struct admit_
 static void tell(const struct admit *a, const struct admit_task *k, const char *outcome,
 		 enum gateline_reason reason, uint64_t waited_ms)
 {
-	const struct conn_peer *peer = conn_peer(k->client->conn);
+	const struct conn_peer *peer = &k->client->conn->peer;
 	struct json_object *fields = jsonmake_new();
 	char key[24];
 
@@ -378,9 +370,4 @@ void admit_books(const struct admit *a, struct admit_books *ret)
 				    .n_full = a->n_full,
 				    .n_shut = a->n_shut,
 				    .n_big = a->n_big};
-}
-
-const struct admit_tasks *admit_tasks(const struct admit *a)
-{
-	return &a->tasks;
 }

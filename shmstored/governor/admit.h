@@ -12,10 +12,19 @@
 #include <stdint.h>
 
 #include "admittask.h"
+#include "loop.h"
+#include "pressure.h"
 
-struct admit;
 struct conn;
 struct host;
+
+struct admit {
+	struct host *host;
+	struct admit_tasks tasks;
+	struct pressure_watch watch;
+	struct loop_op timer; /* the next deadline */
+	uint64_t n_full, n_shut, n_big;
+};
 
 #define ADMIT_TASKS_MAX 1024u /* that wait or run, of one connection */
 
@@ -61,6 +70,5 @@ struct admit_books {
 	uint64_t n_full, n_shut, n_big; /* of those refused or timed out: why */
 };
 void admit_books(const struct admit *a, struct admit_books *ret);
-const struct admit_tasks *admit_tasks(const struct admit *a);
 
 #endif

@@ -214,7 +214,7 @@ void admittask_look(struct admit_tasks *t,
 /* Tasks of its process may be other connections'. */
 bool admittask_is_idle(const struct admit_tasks *t, const struct client *c)
 {
-	const struct pressproc *p = pressprocs_find(t->procs, conn_peer(c->conn)->pid);
+	const struct pressproc *p = pressprocs_find(t->procs, c->conn->peer.pid);
 
 	return !c->n_tasks && !(p && p->tasks);
 }

@@ -34,7 +34,7 @@ struct client *client_get(struct conn *c)
 	k = calloc(1, sizeof(*k));
 	if (!k)
 		return NULL;
-	*k = (struct client){.host = conn_host(c), .conn = c, .end.fn = on_end, .statm_fd = -1};
+	*k = (struct client){.host = c->host, .conn = c, .end.fn = on_end, .statm_fd = -1};
 	conn_on_end(c, &k->end);
 	DL_APPEND(k->host->clients, k);
 	return k;

@@ -165,7 +165,7 @@ static void look_at_killed(struct preempt *p, struct preempt_victim *v)
 /* Is it still what it was chosen for: a process that runs tasks, or an idle worker? */
 static bool is_as_chosen(const struct preempt *p, const struct preempt_victim *v)
 {
-	const struct admit_tasks *t = admit_tasks(p->host->admit);
+	const struct admit_tasks *t = &p->host->admit->tasks;
 	const struct client *c = preemptvictim_client(v, p->host);
 
 	if (!v->record.n_tasks)
@@ -304,7 +304,7 @@ static bool is_stuck(const struct preempt *p, pid_t pid)
 static void leave_out_stuck(const struct preempt *p, struct preemptpick *pick)
 {
 	for (size_t i = 0; i < pick->n; i++)
-		if (is_stuck(p, conn_peer(pick->who[i].conn)->pid))
+		if (is_stuck(p, pick->who[i].conn->peer.pid))
 			pick->workers[i].life = POLICY_DEAD;
 }
 
@@ -387,8 +387,8 @@ static void choose(struct preempt *p)
 	if (preemptpick_init(&pick, p->host) < 0)
 		return;
 	for (size_t i = 0; i < pick.n; i++)
-		if (find_victim(p, conn_peer(pick.who[i].conn)->pid) ||
-		    was_asked(p, conn_peer(pick.who[i].conn)->pid, above))
+		if (find_victim(p, pick.who[i].conn->peer.pid) ||
+		    was_asked(p, pick.who[i].conn->peer.pid, above))
 			pick.workers[i].life = POLICY_DEAD;
 	n = policy_select(&policy, host->used, pick.workers, pick.n, pick.victims);
 	for (size_t i = 0; i < n; i++)
@@ -414,15 +414,15 @@ static void end_orphans(struct preempt *p)
 	struct conn *c = NULL;
 
 	while ((c = p->host->actord->stuck(p->host, config_of(p)->grace_ns / MS, c)) != NULL) {
-		int fd = preemptpick_has_tasks(p->host, conn_peer(c)->pid) ? -1 : conn_pidfd(c);
+		int fd = preemptpick_has_tasks(p->host, c->peer.pid) ? -1 : conn_pidfd(c);
 
 		if (fd < 0)
 			continue;
 		if (syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0) == 0)
-			log_say(LOG_NOTICE, LOG_FIELDS(.conn = conn_name(c)),
+			log_say(LOG_NOTICE, LOG_FIELDS(.conn = c->name),
 				"process %d of user %u was sent SIGKILL: the parent of its actors "
 				"has died, and it did not drop them",
-				(int)conn_peer(c)->pid, (unsigned)conn_peer(c)->uid);
+				(int)c->peer.pid, (unsigned)c->peer.uid);
 		close(fd);
 	}
 }
@@ -501,11 +501,10 @@ static void add_plan(const struct preempt *p, const struct preemptpick *pick,
 	struct actord_leaving leaving;
 
 	p->host->actord->leaving(
-		p->host, conn_peer(who->conn)->pid,
-		preemptpick_want(p->host, conn_peer(who->conn)->pid, preemptpick_n_tasks(who)),
-		&leaving);
-	to->plans[to->n++] = (struct preempt_plan){.pid = conn_peer(who->conn)->pid,
-						   .uid = conn_peer(who->conn)->uid,
+		p->host, who->conn->peer.pid,
+		preemptpick_want(p->host, who->conn->peer.pid, preemptpick_n_tasks(who)), &leaving);
+	to->plans[to->n++] = (struct preempt_plan){.pid = who->conn->peer.pid,
+						   .uid = who->conn->peer.uid,
 						   .n_tasks = preemptpick_n_tasks(who),
 						   .n_actors = leaving.n,
 						   .n_movable = leaving.n_movable,

@@ -39,7 +39,7 @@ unsigned preemptpick_n_tasks(const struct preemptpick_who *who)
 
 static bool may_signal(const struct conn *c)
 {
-	const struct conn_peer *peer = conn_peer(c);
+	const struct conn_peer *peer = &c->peer;
 	uid_t me = geteuid();
 
 	return peer->pid > 1 && peer->pid != getpid() && (me == 0 || peer->uid == me);
@@ -76,7 +76,7 @@ static struct amount sole_of(const struct host *h, pid_t pid)
 	for (const struct account *a = h->accounts; a; a = a->next)
 		for (const struct member *m = a->members; m; m = m->next) {
 			const struct survey_store *s =
-				m->conn && conn_peer(m->conn)->pid == pid && !m->keep
+				m->conn && m->conn->peer.pid == pid && !m->keep
 					? find_store(a->survey, m->path)
 					: NULL;
 
@@ -129,7 +129,7 @@ static struct policy_worker busy_worker(const struct host *h, const struct press
 /* Would its end lose an actor, as neither a place with memory nor a copy goes on with it? */
 static bool loses_actors(const struct host *h, const struct preemptpick_who *who)
 {
-	pid_t pid = conn_peer(who->conn)->pid;
+	pid_t pid = who->conn->peer.pid;
 	struct actord_leaving leaving;
 
 	h->actord->leaving(h, pid, preemptpick_want(h, pid, preemptpick_n_tasks(who)), &leaving);
@@ -159,7 +159,7 @@ static void add(struct preemptpick *p, const struct host *h, struct policy_worke
 bool preemptpick_has_tasks(const struct host *h, pid_t pid)
 {
 	for (const struct client *c = h->clients; c; c = c->next)
-		if (c->n_tasks && conn_peer(c->conn)->pid == pid)
+		if (c->n_tasks && c->conn->peer.pid == pid)
 			return true;
 	return false;
 }
@@ -173,7 +173,7 @@ static bool is_known(const struct preemptpick *p, const struct host *h, pid_t pi
 	const struct pressproc *proc = pressprocs_find(&h->pressure->procs, pid);
 
 	for (size_t i = 0; i < p->n; i++)
-		if (conn_peer(p->who[i].conn)->pid == pid)
+		if (p->who[i].conn->peer.pid == pid)
 			return true;
 	return (proc && proc->tasks) || preemptpick_has_tasks(h, pid);
 }
@@ -182,7 +182,7 @@ static bool is_worker(const struct host *h, pid_t pid)
 {
 	const struct client *g = h->clients;
 
-	while (g && !(g->worker && conn_peer(g->conn)->pid == pid))
+	while (g && !(g->worker && g->conn->peer.pid == pid))
 		g = g->next;
 	return g != NULL;
 }
@@ -190,7 +190,7 @@ static bool is_worker(const struct host *h, pid_t pid)
 /* A process that runs no task. */
 static void add_idle(struct preemptpick *p, const struct host *h, struct conn *c, bool cold)
 {
-	struct policy_worker w = worker_of(h, conn_peer(c)->pid);
+	struct policy_worker w = worker_of(h, c->peer.pid);
 
 	if (w.work == POLICY_IDLE && cold)
 		w.work = POLICY_COLD;
@@ -221,10 +221,10 @@ int preemptpick_init(struct preemptpick *p, const struct host *h)
 			add(p, h, busy_worker(h, proc),
 			    (struct preemptpick_who){proc->tasks->client->conn, proc});
 	for (const struct client *c = h->clients; c; c = c->next)
-		if (c->worker && !is_known(p, h, conn_peer(c->conn)->pid))
+		if (c->worker && !is_known(p, h, c->conn->peer.pid))
 			add_idle(p, h, c->conn, !c->used);
 	for (struct conn *c = h->actord->place_next(h, NULL); c; c = h->actord->place_next(h, c))
-		if (!is_worker(h, conn_peer(c)->pid) && !is_known(p, h, conn_peer(c)->pid))
+		if (!is_worker(h, c->peer.pid) && !is_known(p, h, c->peer.pid))
 			add_idle(p, h, c, false);
 	return 0;
 }
@@ -299,8 +299,8 @@ int preemptvictim_new(const struct preemptpick_who *who, const struct policy_vic
 		copy_task(&v->tasks[i++], k);
 	v->pidfd = pidfd;
 	v->conn = who->conn;
-	v->record = (struct preempt_record){.pid = conn_peer(who->conn)->pid,
-					    .uid = conn_peer(who->conn)->uid,
+	v->record = (struct preempt_record){.pid = who->conn->peer.pid,
+					    .uid = who->conn->peer.uid,
 					    .n_tasks = n,
 					    .level = chosen->worker->level,
 					    .why = chosen->why,
@@ -317,5 +317,5 @@ const struct client *preemptvictim_client(const struct preempt_victim *v, const 
 	while (c && c->conn != v->conn)
 		c = c->next;
 	/* The address may belong to a new connection by now. */
-	return c && conn_peer(c->conn)->pid == v->record.pid ? c : NULL;
+	return c && c->conn->peer.pid == v->record.pid ? c : NULL;
 }

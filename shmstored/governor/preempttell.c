@@ -73,7 +73,7 @@ static void tell_task(const struct admit_tasks *t, const struct preempt_lost *k,
 static void tell_clients(const struct host *h, const struct preempt_victim *v)
 {
 	const struct preempt_record *r = &v->record;
-	const struct admit_tasks *t = admit_tasks(h->admit);
+	const struct admit_tasks *t = &h->admit->tasks;
 	struct wire_task_preempt m = {
 		.grace_ms = r->step == PREEMPT_NOTICED ? grace_ms(h) : 0,
 		.delay_ms = r->delay_ms,

@@ -198,7 +198,7 @@ static void left(struct client *c)
 
 struct pressproc *pressprocs_link(struct pressprocs *p, struct client *c)
 {
-	const struct conn_peer *peer = conn_peer(c->conn);
+	const struct conn_peer *peer = &c->conn->peer;
 
 	if (c->proc || peer->pid <= 0)
 		return c->proc;

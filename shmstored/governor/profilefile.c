@@ -132,33 +132,24 @@ int profilefile_each(int dir_fd, void (*fn)(uint32_t uid, void *arg), void *arg)
 
 static int read_all(int fd, char **ret_text, size_t *ret_n)
 {
-	char *text = NULL;
-	size_t n = 0, room = 0;
-	ssize_t got;
+	struct stat st;
+	char *text;
+	ssize_t n;
 
-	do {
-		if (n == room) {
-			char *grown =
-				room > PROFILEFILE_MAX ? NULL : realloc(text, room * 2 + 65536);
+	if (fstat(fd, &st) < 0)
+		return -errno;
+	if ((size_t)st.st_size > PROFILEFILE_MAX)
+		return -EFBIG;
+	text = malloc((size_t)st.st_size + 1);
+	n = text ? pread(fd, text, (size_t)st.st_size, 0) : -1;
+	if (n < 0) {
+		int r = text ? -errno : -ENOMEM;
 
-			if (!grown) {
-				free(text);
-				return room > PROFILEFILE_MAX ? -EFBIG : -ENOMEM;
-			}
-			text = grown;
-			room = room * 2 + 65536;
-		}
-		got = read(fd, text + n, room - n);
-		if (got < 0 && errno != EINTR) {
-			int r = -errno;
-
-			free(text);
-			return r;
-		}
-		n += got > 0 ? (size_t)got : 0;
-	} while (got != 0);
+		free(text);
+		return r;
+	}
 	*ret_text = text;
-	*ret_n = n;
+	*ret_n = (size_t)n;
 	return 0;
 }
 

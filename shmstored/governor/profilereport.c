@@ -79,7 +79,7 @@ static void add_running(struct json_object *list, const struct client *c, const 
 {
 	struct json_object *o = jsonmake_append(list, jsonmake_new());
 
-	fields_of(o, conn_peer(c->conn), SAME(uid), SAME(pid));
+	fields_of(o, &c->conn->peer, SAME(uid), SAME(pid));
 	jsonmake_u64(o, "task", k->id);
 	add_name(o, &k->name);
 	jsonmake_u64(o, "age_ms", profiled_age_ms(k));
@@ -102,8 +102,8 @@ struct json_object *profilereport_make(const struct host *h, bool all, uint32_t 
 		add_user(h, users, u);
 	running = jsonmake_child(o, "running", jsonmake_new_list());
 	for (const struct client *c = h->clients; c; c = c->next)
-		for (const struct profiled *k = all || conn_peer(c->conn)->uid == uid ? c->profiled
-										      : NULL;
+		for (const struct profiled *k = all || c->conn->peer.uid == uid ? c->profiled
+										: NULL;
 		     k; k = k->hh.next)
 			add_running(running, c, k);
 	return jsonmake_end(o);

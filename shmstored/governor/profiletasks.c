@@ -31,7 +31,7 @@ struct profiletasks {
 /* Bytes in the store that are no object yet: arrays born there, and objects being written. */
 static uint64_t unpublished(const struct client *g)
 {
-	struct member *m = conn_member(g->conn);
+	struct member *m = g->conn->member;
 
 	if (!m)
 		return 0;
@@ -158,7 +158,7 @@ int profiletasks_begin(struct profiletasks *t, struct conn *c, uint32_t task,
 	}
 	g->left[CLIENT_PROFILED] = left;
 	if (g->statm_fd < 0)
-		g->statm_fd = open_statm(conn_peer(c)->pid);
+		g->statm_fd = open_statm(c->peer.pid);
 	profiletrack_init(&k->track);
 	k->began_ns = loop_clock();
 	k->seen = look(t, g, &k->base);
@@ -195,7 +195,7 @@ int profiletasks_sample(struct profiletasks *t, const struct conn *c, uint32_t t
 static uint64_t with_kept(const struct profiletasks *t, const struct client *g,
 			  const struct profiled *k)
 {
-	const struct profile *p = profiles_find(t->profiles, conn_peer(g->conn)->uid);
+	const struct profile *p = profiles_find(t->profiles, g->conn->peer.uid);
 	const struct profile_key *kind = p ? profile_find(p, &k->name) : NULL;
 	uint64_t usual = kind ? profile_stat(kind, PROFILE_PRIVATE).average : 0,
 		 most = k->track.peak + (k->seen ? k->base - g->floor : 0),
@@ -225,7 +225,7 @@ int profiletasks_end(struct profiletasks *t, struct conn *c, uint32_t task,
 		ended.used[PROFILE_PRIVATE] = with_kept(t, g, k);
 	ended.has[PROFILE_PRIVATE] = told->has[PROFILE_PRIVATE] || k->track.n_samples;
 	profiletrack_end(&k->track, profiled_age_ms(k), &ended);
-	r = profiles_ended(t->profiles, conn_peer(c)->uid, &k->name, &ended, how);
+	r = profiles_ended(t->profiles, c->peer.uid, &k->name, &ended, how);
 	task_free(g, k);
 	return r;
 }

@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 #include <utlist.h>
 
@@ -46,10 +45,9 @@ static struct stage_config rules_of(const struct stages *t)
 
 static void tell(const struct stages_session *s, const char *state)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = account_json(s->of->account);
 	const struct member *m = s->member;
 
-	jsonmake_text(o, "partition", s->of->account->path);
 	fields_of(o, m, FIELD(name, "store"), SAME(uid), SAME(pid));
 	jsonmake_text(o, "stage", s->name);
 	jsonmake_text(o, "state", state);
@@ -221,13 +219,6 @@ static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flag
 
 /* ---- the part -------------------------------------------------------------------------------- */
 
-static uint64_t size_of(const struct account *a)
-{
-	struct statvfs fs;
-
-	return fstatvfs(a->fd, &fs) < 0 ? 0 : (uint64_t)fs.f_blocks * fs.f_frsize;
-}
-
 /* The most private memory that a worker can have, by a rule or outside of stages. */
 static int64_t most_private(const struct stage_config *rules, const struct stage_amounts *base)
 {
@@ -243,7 +234,7 @@ static int64_t most_private(const struct stage_config *rules, const struct stage
 static void set_base(struct stages *t)
 {
 	const struct config_stage *c = config_of(t);
-	uint64_t host = t->account->host->config->pressure.host_total, size = size_of(t->account),
+	uint64_t host = t->account->host->config->pressure.host_total, size = t->account->tick.size,
 		 workers = c->workers;
 	uint64_t private, shared;
 

@@ -37,7 +37,6 @@
 #include "jsonmake.h"
 #include "listener.h"
 #include "log.h"
-#include "output.h"
 #include "socket.h"
 #include "wire.h"
 
@@ -46,74 +45,20 @@
 #define BATCH             32u
 #define DRAIN             32u
 #define ALL_DOCUMENTS_MAX (64u << 20)
-#define REASON_MAX        200u
 #define PREEMPT_WAITS_MAX (64u << 10) /* bytes of output beside which no TASK_PREEMPT is left */
-
-struct conn {
-	struct host *host;
-	struct conn *next, *prev;
-	int fd;
-	bool greeted, dropped, ending, closed, paused;
-	enum conn_outcome why; /* dropped */
-	struct loop_later end; /* of one that is dropped */
-	struct loop_op receive_op, send_op;
-	struct output output;
-	struct conn_peer peer;
-	struct conn_end *ends;
-	struct member *member;
-	uint64_t since_ns;    /* accepted, then: ending */
-	uint64_t progress_ns; /* the socket took something, or nothing waited */
-	char name[40];
-	char reason[REASON_MAX];
-};
 
 static void flush(struct conn *c);
 static void finish(struct conn *c, enum conn_outcome why);
 static void resume(struct conn *c);
-
-const struct conn_peer *conn_peer(const struct conn *c)
-{
-	return &c->peer;
-}
-
-struct host *conn_host(const struct conn *c)
-{
-	return c->host;
-}
-
-const char *conn_name(const struct conn *c)
-{
-	return c->name;
-}
 
 bool conn_is_admin(const struct conn *c)
 {
 	return c->peer.uid == 0 || c->peer.uid == geteuid();
 }
 
-struct member *conn_member(const struct conn *c)
-{
-	return c->member;
-}
-
-void conn_set_member(struct conn *c, struct member *m)
-{
-	c->member = m;
-}
-
 int conn_pidfd(const struct conn *c)
 {
 	return c->dropped || c->ending ? -ESRCH : peerpid_open(c->fd, c->peer.pid, c->since_ns);
-}
-
-bool conn_greeted(const struct conn *c)
-{
-	return c->greeted;
-}
-
-void conn_set_greeted(struct conn *c)
-{
-	c->greeted = true;
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */

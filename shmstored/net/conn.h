@@ -15,11 +15,13 @@
 #include <sys/types.h>
 
 #include "loop.h"
+#include "output.h"
+
+#define CONN_REASON_MAX 200u
 
 struct host;
 struct json_object;
 struct member;
-struct conn;
 
 /* A handler's return: 0, or a named outcome that ends this client; <0 is fatal for the daemon. */
 enum conn_outcome {
@@ -36,23 +38,31 @@ struct conn_peer {
 	gid_t gid;
 };
 
-const struct conn_peer *conn_peer(const struct conn *c);
-struct host *conn_host(const struct conn *c);
-/* "pid 4711 uid 1000", for logs and reasons. */
-const char *conn_name(const struct conn *c);
+struct conn {
+	struct host *host;
+	struct conn_peer peer;
+	char name[40];         /* "pid 4711 uid 1000", for logs and reasons */
+	bool greeted;          /* HELLO came */
+	struct member *member; /* the store that it registered; NULL = none */
+	/* conn.c's: */
+	struct conn *next, *prev;
+	int fd;
+	bool dropped, ending, closed, paused;
+	enum conn_outcome why; /* dropped */
+	struct loop_later end; /* of one that is dropped */
+	struct loop_op receive_op, send_op;
+	struct output output;
+	struct conn_end *ends;
+	uint64_t since_ns;    /* accepted, then: ending */
+	uint64_t progress_ns; /* the socket took something, or nothing waited */
+	char reason[CONN_REASON_MAX];
+};
+
 /* May it change limits and see everybody? Root, or the daemon's own user. */
 bool conn_is_admin(const struct conn *c);
 
 /* A descriptor of the process at its other end (socket.h), to be closed; -errno. */
 int conn_pidfd(const struct conn *c);
-
-/* The store that it registered; NULL = none. Set by req_register, cleared when the member goes. */
-struct member *conn_member(const struct conn *c);
-void conn_set_member(struct conn *c, struct member *m);
-
-/* HELLO came. */
-bool conn_greeted(const struct conn *c);
-void conn_set_greeted(struct conn *c);
 
 /*
  * Queues a message. An ASK that would have to wait is left out: the page says the same, and a

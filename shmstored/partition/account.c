@@ -45,6 +45,129 @@
 
 #define TICK_NS UINT64_C(1000000000)
 
+/* ---- the lock -------------------------------------------------------------------------------- */
+
+/*
+ * One daemon per partition, and stores that know that it lives: a flock on the partition's marker.
+ *
+ * In a partition that several users share every one of them can open the marker, and so hold its
+ * lock. That must not keep the daemon away: a root daemon asks /proc/locks who it is, and where
+ * that is a process of an ordinary user, says so and watches without the lock until it is free.
+ * Meanwhile no store that is alone can grant itself anything, since it cannot have the lock either.
+ * The user is read from the process's status: the owner of its /proc directory is root's as soon as
+ * it makes itself undumpable. In a partition of one user the holder is a daemon of that user, or a
+ * store that is alone and takes it for a moment.
+ */
+#define MARKER ".shmstore"
+#define TRIES  200u     /* a store that is alone takes the lock for a moment */
+#define NAP_NS 5000000l /* between tries */
+
+static int user_of(pid_t pid, uid_t *ret)
+{
+	char text[4096];
+	const char *at;
+
+	if (process_read(pid, "status", text, sizeof(text)) < 0)
+		return -ENOENT;
+	at = strstr(text, "\nUid:");
+	return at && sscanf(at, "\nUid: %u", ret) == 1 ? 0 : -ENOENT;
+}
+
+int accountlock_holder(const struct stat *file, pid_t *ret_pid, uid_t *ret_uid)
+{
+	unsigned major_number, minor_number;
+	char line[256];
+	uint64_t inode;
+	int pid, r = -ENOENT;
+	FILE *f = fopen("/proc/locks", "re");
+
+	if (!f)
+		return -ENOENT;
+	/* "1: FLOCK  ADVISORY  WRITE 4711 00:2d:5 0 EOF"; those who wait for one have "->" behind
+	 * the number. */
+	while (r < 0 && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%" SCNu64, &pid, &major_number,
+			   &minor_number, &inode) != 4)
+			continue;
+		if (inode == file->st_ino && makedev(major_number, minor_number) == file->st_dev &&
+		    pid > 0 && user_of(pid, ret_uid) == 0) {
+			*ret_pid = pid;
+			r = 0;
+		}
+	}
+	fclose(f);
+	return r;
+}
+
+/* Is the lock held by somebody who is no daemon that this partition's users should obey? */
+static bool held_by_a_user(const struct account *a, int fd)
+{
+	struct stat root, marker;
+	uid_t uid;
+	pid_t pid;
+
+	if (geteuid() != 0 || fstat(a->fd, &root) < 0 || fstat(fd, &marker) < 0 ||
+	    (root.st_mode & 01777) != 01777 || accountlock_holder(&marker, &pid, &uid) < 0 ||
+	    uid == 0)
+		return false;
+	log_say(LOG_WARNING, LOG_FIELDS(.object = a->path),
+		"process %d of user %u holds the lock of the partition's marker, and is no daemon: "
+		"watching without it; should we end meanwhile, stores that need more credit get "
+		"none",
+		pid, (unsigned)uid);
+	return true;
+}
+
+static int open_marker(const struct account *a)
+{
+	int fd = openat(a->fd, MARKER, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+
+	return fd < 0 ? -errno : fd;
+}
+
+/* Takes it into a->lock_fd. 0; -EBUSY: another daemon has it; -errno. Said in the log. */
+static int take_lock(struct account *a)
+{
+	int r = 0, fd = open_marker(a);
+
+	if (fd < 0)
+		return fd;
+	for (unsigned i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
+		r = -errno;
+		if (r != -EWOULDBLOCK || i == TRIES)
+			break;
+		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+		r = 0;
+	}
+	if (r == 0) {
+		a->lock_fd = fd;
+		return 0;
+	}
+	if (r == -EWOULDBLOCK)
+		r = held_by_a_user(a, fd) ? 0 : -EBUSY;
+	close(fd);
+	if (r == -EBUSY)
+		log_say(LOG_ERR, LOG_FIELDS(.object = a->path),
+			"another daemon watches this partition: its marker " MARKER " is locked");
+	return r;
+}
+
+/* Each second: takes it where it could not be had at the start. */
+static void take_lock_again(struct account *a)
+{
+	int fd = a->lock_fd < 0 ? open_marker(a) : -1;
+
+	if (fd < 0)
+		return;
+	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+		close(fd);
+		return;
+	}
+	a->lock_fd = fd;
+	log_say(LOG_NOTICE, LOG_FIELDS(.object = a->path),
+		"the lock of the partition's marker is free, and ours now");
+}
+
 /* ---- the fast tick --------------------------------------------------------------------------- */
 
 static void add_member(struct account_tick *t, struct member *m)
@@ -70,10 +193,9 @@ static void add_member(struct account_tick *t, struct member *m)
 static void lost(struct member *m)
 {
 	struct account *a = m->account;
-	struct json_object *fields = jsonmake_new();
+	struct json_object *fields = account_json(a);
 	struct conn *c = m->conn;
 
-	jsonmake_text(fields, "partition", a->path);
 	fields_of(fields, m, SAME(path), SAME(pid), SAME(uid));
 	jsonmake_text(fields, "what", "its page was cut short");
 	events_emit(a->host->events, EVENT_LIAR, m->path, fields);
@@ -154,7 +276,7 @@ static void on_tick(struct loop_op *op, int result, unsigned flags)
 	}
 	if (result < 0)
 		return;
-	accountlock_tick(a);
+	take_lock_again(a);
 	read_tick(a);
 	add_history(a);
 	accountquota_tick(a); /* asks for recycled files; what these do not free, the tier takes */
@@ -274,7 +396,7 @@ int account_open(struct host *h, const struct config_partition *config, struct a
 	if (r == 0)
 		r = open_partition(a);
 	if (r == 0)
-		r = accountlock_take(a);
+		r = take_lock(a);
 	if (r < 0 && r != -EBUSY) /* that was said */
 		log_say(LOG_ERR, LOG_FIELDS(.object = config->path, .error = r),
 			"the partition cannot be opened%s",
@@ -356,123 +478,4 @@ struct account *account_find_uuid(struct host *h, const uint8_t uuid[16])
 			return a;
 	}
 	return NULL;
-}
-
-/*
- * One daemon per partition, and stores that know that it lives: a flock on the partition's marker.
- *
- * In a partition that several users share every one of them can open the marker, and so hold its
- * lock. That must not keep the daemon away: a root daemon asks /proc/locks who it is, and where
- * that is a process of an ordinary user, says so and watches without the lock until it is free.
- * Meanwhile no store that is alone can grant itself anything, since it cannot have the lock either.
- * The user is read from the process's status: the owner of its /proc directory is root's as soon as
- * it makes itself undumpable. In a partition of one user the holder is a daemon of that user, or a
- * store that is alone and takes it for a moment.
- */
-#define MARKER ".shmstore"
-#define TRIES  200u     /* a store that is alone takes the lock for a moment */
-#define NAP_NS 5000000l /* between tries */
-
-static int user_of(pid_t pid, uid_t *ret)
-{
-	char text[4096];
-	const char *at;
-
-	if (process_read(pid, "status", text, sizeof(text)) < 0)
-		return -ENOENT;
-	at = strstr(text, "\nUid:");
-	return at && sscanf(at, "\nUid: %u", ret) == 1 ? 0 : -ENOENT;
-}
-
-int accountlock_holder(const struct stat *file, pid_t *ret_pid, uid_t *ret_uid)
-{
-	unsigned major_number, minor_number;
-	char line[256];
-	uint64_t inode;
-	int pid, r = -ENOENT;
-	FILE *f = fopen("/proc/locks", "re");
-
-	if (!f)
-		return -ENOENT;
-	/* "1: FLOCK  ADVISORY  WRITE 4711 00:2d:5 0 EOF"; those who wait for one have "->" behind
-	 * the number. */
-	while (r < 0 && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "%*d: FLOCK %*s %*s %d %x:%x:%" SCNu64, &pid, &major_number,
-			   &minor_number, &inode) != 4)
-			continue;
-		if (inode == file->st_ino && makedev(major_number, minor_number) == file->st_dev &&
-		    pid > 0 && user_of(pid, ret_uid) == 0) {
-			*ret_pid = pid;
-			r = 0;
-		}
-	}
-	fclose(f);
-	return r;
-}
-
-/* Is the lock held by somebody who is no daemon that this partition's users should obey? */
-static bool held_by_a_user(const struct account *a, int fd)
-{
-	struct stat root, marker;
-	uid_t uid;
-	pid_t pid;
-
-	if (geteuid() != 0 || fstat(a->fd, &root) < 0 || fstat(fd, &marker) < 0 ||
-	    (root.st_mode & 01777) != 01777 || accountlock_holder(&marker, &pid, &uid) < 0 ||
-	    uid == 0)
-		return false;
-	log_say(LOG_WARNING, LOG_FIELDS(.object = a->path),
-		"process %d of user %u holds the lock of the partition's marker, and is no daemon: "
-		"watching without it; should we end meanwhile, stores that need more credit get "
-		"none",
-		pid, (unsigned)uid);
-	return true;
-}
-
-static int open_marker(const struct account *a)
-{
-	int fd = openat(a->fd, MARKER, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-
-	return fd < 0 ? -errno : fd;
-}
-
-int accountlock_take(struct account *a)
-{
-	int r = 0, fd = open_marker(a);
-
-	if (fd < 0)
-		return fd;
-	for (unsigned i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
-		r = -errno;
-		if (r != -EWOULDBLOCK || i == TRIES)
-			break;
-		nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-		r = 0;
-	}
-	if (r == 0) {
-		a->lock_fd = fd;
-		return 0;
-	}
-	if (r == -EWOULDBLOCK)
-		r = held_by_a_user(a, fd) ? 0 : -EBUSY;
-	close(fd);
-	if (r == -EBUSY)
-		log_say(LOG_ERR, LOG_FIELDS(.object = a->path),
-			"another daemon watches this partition: its marker " MARKER " is locked");
-	return r;
-}
-
-void accountlock_tick(struct account *a)
-{
-	int fd = a->lock_fd < 0 ? open_marker(a) : -1;
-
-	if (fd < 0)
-		return;
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-		close(fd);
-		return;
-	}
-	a->lock_fd = fd;
-	log_say(LOG_NOTICE, LOG_FIELDS(.object = a->path),
-		"the lock of the partition's marker is free, and ours now");
 }

@@ -21,6 +21,7 @@ struct finder;
 struct ghostage;
 struct history;
 struct host;
+struct json_object;
 struct member;
 struct quota;
 struct reap;
@@ -138,6 +139,8 @@ struct account *account_close(struct account *a);
 /* For operations in flight: keeps the memory (and no more than that, once it is closing). */
 void account_ref(struct account *a);
 void account_unref(struct account *a);
+/* An object for a message about it to watchers: its path comes first. */
+struct json_object *account_json(const struct account *a);
 /* Adds the counters that only grow, of a live store or of one that goes. */
 void account_add_totals(struct account_tick *t, const struct shmstore_counters *c);
 /*
@@ -165,12 +168,6 @@ void account_survey_cancel(struct account *a, struct account_wait *w);
 
 /* The lock on a partition's marker, which says that a daemon lives. */
 struct stat;
-
-/* Takes it for a->fd's partition into a->lock_fd. 0; -EBUSY: another daemon has
- * it; -errno. Said in the log. */
-int accountlock_take(struct account *a);
-/* Each second: takes it where it could not be had at the start. */
-void accountlock_tick(struct account *a);
 
 /* The process that holds a lock (flock) of that file, and its user. -ENOENT: nobody, or it
  * cannot be seen from here. */

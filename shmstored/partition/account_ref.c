@@ -8,6 +8,7 @@
 
 #include "account.h"
 #include "history.h"
+#include "jsonmake.h"
 
 void account_ref(struct account *a)
 {
@@ -23,6 +24,14 @@ void account_unref(struct account *a)
 		close(a->fd);
 	shmstore_partition_unref(a->partition);
 	free(a);
+}
+
+struct json_object *account_json(const struct account *a)
+{
+	struct json_object *o = jsonmake_new();
+
+	jsonmake_text(o, "partition", a->path);
+	return o;
 }
 
 void account_add_totals(struct account_tick *t, const struct shmstore_counters *c)

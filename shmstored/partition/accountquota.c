@@ -40,20 +40,6 @@
 
 /* ---- what the quota asks of us ---- */
 
-/* A file system without a limit says nothing: then what the ledgers said last. */
-static uint64_t kernel_used(void *arg)
-{
-	struct accountquota *k = arg;
-	const struct account_tick *t = &k->account->tick;
-	struct statvfs fs;
-
-	if (fstatvfs(k->account->fd, &fs) < 0)
-		return t->used;
-	if (!fs.f_blocks)
-		return t->linked + t->pool + t->reserved;
-	return (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
-}
-
 static uint64_t kernel_most(void *arg)
 {
 	const struct accountquota *k = arg;
@@ -62,6 +48,15 @@ static uint64_t kernel_most(void *arg)
 	if (fstatvfs(k->account->fd, &fs) < 0 || !fs.f_blocks)
 		return UINT64_MAX;
 	return (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+}
+
+/* A file system without a limit says nothing: then what the ledgers said last. */
+static uint64_t kernel_used(void *arg)
+{
+	const struct account_tick *t = &((struct accountquota *)arg)->account->tick;
+	uint64_t used = kernel_most(arg);
+
+	return used < UINT64_MAX ? used : t->size ? t->used : t->linked + t->pool + t->reserved;
 }
 
 static struct wire_credit *member_credit(UNUSED void *arg, struct quota_store *s)
@@ -107,8 +102,7 @@ static void level(void *arg, const struct quota_line *line)
 	/* Back from refusals where no soft limit is set: nothing was crossed. */
 	if (line->level == 0 && !line->soft)
 		return;
-	o = jsonmake_new();
-	jsonmake_text(o, "partition", k->account->path);
+	o = account_json(k->account);
 	jsonmake_text(o, "kind", quota_kind_name(line->kind));
 	fields_of(o, line, SAME(id), SAME(used), SAME(outstanding), SAME(hard), SAME(soft));
 	if (line->level == 2)
@@ -159,7 +153,7 @@ static void arm(struct accountquota *k)
 {
 	uint64_t deadline = quota_deadline(k->account->quota), soon = now(k) + POLL_NS;
 
-	if ((deadline == UINT64_MAX && putqueue_is_empty(k->puts)) || k->timer.busy)
+	if ((deadline == UINT64_MAX && !(k->puts && k->puts->puts)) || k->timer.busy)
 		return;
 	loop_timer(k->account->host->loop, &k->timer, deadline < soon ? deadline : soon, 0);
 }
@@ -269,11 +263,6 @@ void accountquota_left(struct account *a, const char *path, uid_t uid, const cha
 	struct wire_credit c;
 
 	quota_found(a->quota, uid, label ? label : "", bytes, read_credit(path, &c) ? &c : NULL);
-}
-
-uint64_t accountquota_books(const struct account *a)
-{
-	return quota_books(a->quota);
 }
 
 void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char *label,

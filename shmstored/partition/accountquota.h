@@ -40,10 +40,9 @@ void accountquota_left(struct account *a, const char *path, uid_t uid, const cha
 		       uint64_t bytes);
 /*
  * A reap freed so much of what that dead store had (struct shmstore_gc_report.freed). books:
- * accountquota_books() of the time when it was submitted: a survey that ends meanwhile may
+ * quota_books() of the time when it was submitted: a survey that ends meanwhile may
  * have seen these files, or not.
  */
-uint64_t accountquota_books(const struct account *a);
 void accountquota_freed(struct account *a, uint64_t books, uid_t uid, const char *label,
 			uint64_t bytes);
 

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* accountquota_set.c: a limit at run time, as "[PARTITION ]KEY=VALUE": accountquota.h says which
  * keys and values there are. */
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 
 #include "account.h"
 #include "accountquota.h"
@@ -82,24 +79,14 @@ static int parse_partition(struct host *h, char **io, struct change *ret, const 
 
 static int parse_user(struct change *io, const struct reason *why)
 {
-	const struct passwd *pw;
-	char *end;
-	unsigned long uid;
+	char digits[16];
+	const char *id = config_user_id(io->id, digits);
 
-	if (strcmp(io->id, "*") == 0)
-		return 0;
-	errno = 0;
-	uid = strtoul(io->id, &end, 10);
-	if (isdigit((unsigned char)io->id[0]) && !*end && errno == 0 && uid < UINT32_MAX) {
-		snprintf(io->id, sizeof(io->id), "%lu", uid);
-		return 0;
-	}
-	/* An administrator's rare word: the lookup may block for a moment. */
-	pw = getpwnam(io->id);
-	if (!pw)
+	if (!id)
 		return fail(why, -EINVAL, "no user is called \"%s\"; write a name, a number or *",
 			    io->id);
-	snprintf(io->id, sizeof(io->id), "%u", pw->pw_uid);
+	if (id != io->id)
+		strcpy(io->id, id);
 	return 0;
 }
 
@@ -136,15 +123,12 @@ static int parse_key(const char *key, struct change *ret, const struct reason *w
 
 static int parse_value(const char *value, struct change *io, const struct reason *why)
 {
-	struct statvfs fs;
-	uint64_t total = 0;
+	uint64_t total = io->kind == WIRE_LIMIT_PARTITION ? io->account->tick.size : 0;
 
 	if (strcmp(value, "none") == 0 || strcmp(value, "default") == 0) {
 		io->bytes = value[0] == 'n' ? 0 : QUOTA_DEFAULT;
 		return 0;
 	}
-	if (io->kind == WIRE_LIMIT_PARTITION && fstatvfs(io->account->fd, &fs) == 0)
-		total = (uint64_t)fs.f_blocks * fs.f_frsize;
 	if (config_parse_size(value, total, &io->bytes) < 0 || io->bytes > QUOTA_MAX)
 		return fail(why, -EINVAL,
 			    "\"%s\" is no size; write bytes, or as 512MiB or 1.5G%s, or none, or "
@@ -155,10 +139,9 @@ static int parse_value(const char *value, struct change *io, const struct reason
 
 static void tell(const struct change *c)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = account_json(c->account);
 	char key[QUOTA_ID_MAX + 64];
 
-	jsonmake_text(o, "partition", c->account->path);
 	jsonmake_text(o, "kind", quota_kind_name(c->kind));
 	jsonmake_text(o, "id", c->id);
 	if (c->bytes && c->bytes != QUOTA_DEFAULT)

@@ -189,9 +189,8 @@ static void watch_process(struct member *m, pid_t pid)
 /* NULL where memory is out. The caller puts it. */
 static struct json_object *describe(const struct member *m)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = account_json(m->account);
 
-	jsonmake_text(o, "partition", m->account->path);
 	fields_of(o, m, SAME(path), SAME(name), SAME(label), SAME(pid), SAME(uid));
 	return o;
 }
@@ -219,6 +218,15 @@ struct member *member_find(struct account *a, const char *path)
 
 	HASH_FIND(hh, a->by_path, path, strlen(path), m);
 	return m;
+}
+
+struct member *member_by_id(const struct host *h, uint64_t id)
+{
+	for (struct account *a = h->accounts; a; a = a->next)
+		for (struct member *m = a->members; m; m = m->next)
+			if (m->id == id)
+				return m;
+	return NULL;
 }
 
 static const char *last_part(const char *path)
@@ -352,7 +360,7 @@ void member_connect(struct member *m, struct conn *c, pid_t pid)
 		watch_process(m, pid);
 	}
 	m->end = (struct conn_end){.fn = on_conn_end};
-	conn_set_member(c, m);
+	c->member = m;
 	conn_on_end(c, &m->end);
 }
 
@@ -366,7 +374,7 @@ static void disconnect(struct member *m)
 	PART_EACH(m->account, left, m);
 	m->conn = NULL;
 	conn_off_end(c, &m->end);
-	conn_set_member(c, NULL);
+	c->member = NULL;
 }
 
 void member_disconnected(struct member *m)

@@ -73,6 +73,7 @@ struct member {
  */
 int member_get(struct account *a, const char *path, uid_t uid_wanted, struct member **ret);
 struct member *member_find(struct account *a, const char *path);
+struct member *member_by_id(const struct host *h, uint64_t id);
 /* Takes the connection c as m's. pid: the process at its end. */
 void member_connect(struct member *m, struct conn *c, pid_t pid);
 /* Copies the ledger's counters to m->last, and the address. Costs no system call. */

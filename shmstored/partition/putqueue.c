@@ -38,16 +38,6 @@ struct put {
 	bool now; /* it does not wait: whoever asked takes the result */
 };
 
-struct putqueue {
-	struct account *account;
-	struct createqueue queue;
-	struct put *puts;
-	bool passing;
-	uint64_t n_now;   /* refused at once: they did not want to wait */
-	uint64_t missing; /* bytes of the largest that did not fit in this pass */
-	uint32_t n_failed;
-};
-
 static uint64_t now_ns(const struct putqueue *p)
 {
 	return loop_now(p->account->host->loop);
@@ -312,21 +302,4 @@ void putqueue_left(struct putqueue *p, const struct member *m)
 		if (w->member == m)
 			forget(p, w);
 	}
-}
-
-bool putqueue_is_empty(const struct putqueue *p)
-{
-	return !p || !p->puts;
-}
-
-void putqueue_view(const struct putqueue *p, struct putqueue_view *ret)
-{
-	*ret = (struct putqueue_view){
-		.mode = p->queue.config.mode,
-		.oldest_ms = createqueue_oldest_ms(&p->queue, now_ns(p) / MS),
-		.counts = p->queue.counts,
-	};
-	/* It does not know that they did not wait. */
-	ret->counts.dropped -= p->n_now;
-	ret->counts.refused += p->n_now;
 }

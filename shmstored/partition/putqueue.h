@@ -18,9 +18,19 @@
 
 struct account;
 struct member;
-struct putqueue;
+struct put;
 struct quota_answer;
 struct quota_want;
+
+struct putqueue {
+	struct account *account;
+	struct createqueue queue;
+	struct put *puts; /* that wait */
+	bool passing;
+	uint64_t n_now;   /* refused at once: they did not want to wait */
+	uint64_t missing; /* bytes of the largest that did not fit in this pass */
+	uint32_t n_failed;
+};
 
 /* As a->config says. *ret NULL: puts wait under their limits. 0, -ENOMEM. */
 int putqueue_new(struct account *a, struct putqueue **ret);
@@ -40,14 +50,5 @@ int putqueue_cancel(struct putqueue *p, struct member *m, uint64_t serial);
 void putqueue_left(struct putqueue *p, const struct member *m);
 /* Memory may have come free, or time is over. */
 void putqueue_pass(struct putqueue *p);
-bool putqueue_is_empty(const struct putqueue *p);
-
-/* For reports. */
-struct putqueue_view {
-	enum createqueue_mode mode;
-	uint64_t oldest_ms;
-	struct createqueue_counts counts;
-};
-void putqueue_view(const struct putqueue *p, struct putqueue_view *ret);
 
 #endif

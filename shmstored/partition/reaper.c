@@ -54,7 +54,7 @@ struct reap {
 	bool running;   /* the job is a worker's */
 	bool wanted;    /* somebody has called for a look, which is not yet done */
 	bool leased;    /* it was reaped but for its leases */
-	uint64_t books; /* accountquota_books() when the job was submitted */
+	uint64_t books; /* quota_books() when the job was submitted */
 	bool over;      /* out of the list: freed when nothing of it is in flight */
 	unsigned delay_ms, waited_ms;
 	uint64_t coming; /* bytes that it had, and has still */
@@ -164,9 +164,8 @@ static void run(struct scanner_job *job)
 
 static struct json_object *describe(const struct reap *r)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = account_json(r->account);
 
-	jsonmake_text(o, "partition", r->account->path);
 	jsonmake_text(o, "path", r->path);
 	if (r->known) {
 		jsonmake_text(o, "name", r->owner.name);
@@ -179,22 +178,23 @@ static struct json_object *describe(const struct reap *r)
 	return o;
 }
 
-uint64_t reaper_gave_back(const struct shmstore_gc_report *report)
+void reaper_book(struct account *a, uint64_t books, const struct page_head *owner,
+		 const struct shmstore_gc_report *report)
 {
 	uint64_t pages = report->n_stores * (uint64_t)sysconf(_SC_PAGESIZE);
 
-	return report->freed > pages ? report->freed - pages : 0;
+	if (report->freed && owner)
+		accountquota_freed(a, books, owner->uid, owner->label,
+				   report->freed > pages ? report->freed - pages : 0);
+	else if (report->freed)
+		accountquota_room(a);
 }
 
 static void tell(struct reap *r)
 {
 	struct host *h = r->account->host;
 
-	if (r->report.freed && r->known)
-		accountquota_freed(r->account, r->books, r->owner.uid, r->owner.label,
-				   reaper_gave_back(&r->report));
-	else if (r->report.freed)
-		accountquota_room(r->account);
+	reaper_book(r->account, r->books, r->known ? &r->owner : NULL, &r->report);
 	if (r->leased && r->report.n_leases)
 		events_emit(h->events, EVENT_LEASE_EXPIRED, r->path, describe(r));
 	if (!r->leased && (r->report.n_stores || r->report.n_objects || r->report.n_leases)) {
@@ -280,7 +280,7 @@ static void done(struct scanner_job *job)
 static void submit(struct reap *r)
 {
 	r->running = true;
-	r->books = accountquota_books(r->account);
+	r->books = quota_books(r->account->quota);
 	r->result = -ECANCELED; /* as long as it did not run */
 	r->job = (struct scanner_job){.worker = SCANNER_REAP, .run = run, .done = done};
 	scanner_submit(r->account->host->scanner, &r->job);
@@ -468,8 +468,7 @@ static void sweep_tell(struct account *a, const struct sweep *s)
 		accountquota_room(a);
 	if (!report->n_leases && !s->n_taken)
 		return;
-	fields = jsonmake_new();
-	jsonmake_text(fields, "partition", a->path);
+	fields = account_json(a);
 	jsonmake_u64(fields, "stores", s->n_taken);
 	fields_of(fields, report, NUMBER(leases), NUMBER(objects), SAME(freed));
 	events_emit(a->host->events, s->n_taken ? EVENT_STORE_REAPED : EVENT_LEASE_EXPIRED, a->path,

@@ -19,8 +19,10 @@ struct shmstore_gc_report;
 void reaper_look(struct account *a, const char *path);
 /* Is the owner that wrote this head at path dead, and all reaped but the leases that stay? */
 bool reaper_has_reaped(const struct account *a, const char *path, const struct page_head *owner);
-/* Charged bytes that a reap freed: all but the stores' pages, which are never charged. */
-uint64_t reaper_gave_back(const struct shmstore_gc_report *report);
+/* Books what a reap freed, all but the stores' pages, which are never charged. owner: whose it was;
+ * NULL: not known. books: quota_books() when the reap was submitted. */
+void reaper_book(struct account *a, uint64_t books, const struct page_head *owner,
+		 const struct shmstore_gc_report *report);
 /* Is there one at work, or about to be? */
 bool reaper_busy(const struct account *a);
 /* Bytes that stores had when they ended and are not reaped yet: they come back by themselves, and

@@ -267,9 +267,8 @@ static void run(struct scanner_job *job)
 static struct json_object *describe_ghost(const struct account *a, const struct survey_holder *h,
 					  uint64_t now_ns)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = account_json(a);
 
-	jsonmake_text(o, "partition", a->path);
 	fields_of(o, h, SAME(pid), SAME(uid), SAME(command), SAME(inode), SAME(bytes), SAME(path),
 		  SAME(key));
 	jsonmake_seconds(o, "age_seconds", (int64_t)(now_ns - h->since_ns));
@@ -302,8 +301,7 @@ static void judge_residual(struct account *a, const struct survey *s)
 	a->n_residuals = s->usage.residual ? a->n_residuals + 1 : 0;
 	if (a->n_residuals != 2)
 		return;
-	fields = jsonmake_new();
-	jsonmake_text(fields, "partition", a->path);
+	fields = account_json(a);
 	jsonmake_i64(fields, "residual", s->usage.residual);
 	jsonmake_u64(fields, "unreadable", s->usage.n_unreadable);
 	events_emit(a->host->events, EVENT_RESIDUAL, a->path, fields);

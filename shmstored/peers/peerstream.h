@@ -12,7 +12,21 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-#include "peersecret.h"
+#define PEERSECRET_LEAST 32u   /* bytes */
+#define PEERSECRET_MOST  4096u /* of a file */
+
+/* The secret that daemons of several hosts share. */
+struct peersecret {
+	size_t n;
+	unsigned char bytes[PEERSECRET_MOST];
+};
+
+/*
+ * Reads it from a file that nobody else may read. White space at both ends does not count. ret_why:
+ * what is wrong, a static text. 0; -EPERM: the file is another user's, or others may read or write
+ * it; -EINVAL: it is too short or too long, or no regular file; -errno.
+ */
+int peersecret_read(const char *path, struct peersecret *ret, const char **ret_why);
 
 struct peerstream {
 	int fd;

@@ -41,10 +41,8 @@ struct quota *quota_free(struct quota *q)
 	while (q->partition->stores) {
 		struct quota_store *s = q->partition->stores;
 
-		for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
-			if (s->groups[kind])
-				quota_group_leave(s->groups[kind], s);
-		}
+		QUOTA_EACH_OF(g_of, s)
+			quota_group_leave(g_of, s);
 		free(s);
 	}
 	HASH_ITER(hh, q->groups, g, next)
@@ -171,11 +169,7 @@ static void drop(struct quota *q, struct quota_store *s)
 	quota_cancel_all(q, s);
 	if (q->victim == s)
 		q->victim = NULL;
-	for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
-		struct quota_group *g = s->groups[kind];
-
-		if (!g)
-			continue;
+	QUOTA_EACH_OF(g, s) {
 		quota_group_leave(g, s);
 		quota_group_drop(q, g);
 	}

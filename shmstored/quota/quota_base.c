@@ -85,11 +85,7 @@ void quota_base_leave(struct quota *q, struct quota_store *s)
 
 	if (flight > s->out)
 		flight = s->out;
-	for (int kind = WIRE_LIMIT_USER; kind <= WIRE_LIMIT_LABEL; kind++) {
-		struct quota_group *g = s->groups[kind];
-
-		if (!g)
-			continue;
+	QUOTA_EACH_LIMIT(g, s, WIRE_LIMIT_USER, WIRE_LIMIT_LABEL) {
 		g->fresh_gone += flight;
 		quota_group_base(g, s->fresh - s->last + flight);
 		q->stale |= g->hard && (flight || s->fresh != s->last);

@@ -132,6 +132,13 @@ struct quota {
  * NOLINTBEGIN(bugprone-macro-parentheses) */
 #define QUOTA_EACH(s, group) \
 	for (struct quota_store *s = (group)->stores; s; s = s->links[(group)->kind].next)
+/* The limits that cover s, of the kinds from first to last. g is declared. */
+#define QUOTA_EACH_LIMIT(g, s, first, last)                                \
+	for (struct quota_group * g, *const *g##_at = &(s)->groups[first]; \
+	     g##_at <= &(s)->groups[last]; g##_at++)                       \
+		if ((g = *g##_at) != NULL)
+#define QUOTA_EACH_SHARED(g, s) QUOTA_EACH_LIMIT(g, s, WIRE_LIMIT_PARTITION, WIRE_LIMIT_LABEL)
+#define QUOTA_EACH_OF(g, s)     QUOTA_EACH_LIMIT(g, s, WIRE_LIMIT_PARTITION, QUOTA_KINDS - 1)
 /* NOLINTEND(bugprone-macro-parentheses) */
 
 static inline const char *quota_group_id(const struct quota_group *g)
@@ -152,8 +159,6 @@ void quota_group_enter(struct quota_group *g, struct quota_store *s);
 void quota_group_leave(struct quota_group *g, struct quota_store *s);
 /* Bytes used under the limit: the kernel is asked after the pages were read. */
 uint64_t quota_group_used(struct quota *q, const struct quota_group *g);
-/* The same, where a user's or a label's may be too much: nobody is asked. */
-uint64_t quota_group_sum(struct quota *q, const struct quota_group *g);
 /* Bytes that n more would be over hard; 0: they fit. */
 uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t n);
 /* Modulo 2^64: it contains stores' own totals. */

@@ -40,12 +40,9 @@ static uint64_t least_limit(const struct quota_store *s)
 {
 	uint64_t least = QUOTA_MAX;
 
-	for (int kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
-		const struct quota_group *g = s->groups[kind];
-
-		if (g && g->hard && g->hard < least)
+	QUOTA_EACH_SHARED(g, s)
+		if (g->hard && g->hard < least)
 			least = g->hard;
-	}
 	return least;
 }
 
@@ -57,11 +54,7 @@ static void count(struct quota_store *s, uint64_t settled, uint64_t fresh, uint6
 	if (s->doubt > out)
 		s->doubt = out;
 	out -= s->doubt;
-	for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
-		struct quota_group *g = s->groups[kind];
-
-		if (!g)
-			continue;
+	QUOTA_EACH_OF(g, s) {
 		g->out += out - s->out;
 		g->fresh += fresh - s->fresh;
 		g->last += last - s->last;
@@ -214,8 +207,8 @@ void quota_credit_update(struct quota *q, struct quota_store *s)
 	if (!s->credit)
 		return;
 	quota_credit_publish(s);
-	for (int kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++)
-		limited |= s->groups[kind] && s->groups[kind]->hard;
+	QUOTA_EACH_SHARED(g, s)
+		limited |= g->hard != 0;
 	if (s->liar)
 		return;
 	quota_credit_read(q, s);
@@ -280,8 +273,6 @@ void quota_credit_active(struct quota_store *s, bool active, uint64_t now_ns)
 	if (active == s->active)
 		return;
 	s->active = active;
-	for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
-		if (s->groups[kind])
-			s->groups[kind]->n_active += active ? 1u : UINT32_MAX;
-	}
+	QUOTA_EACH_OF(g, s)
+		g->n_active += active ? 1u : UINT32_MAX;
 }

@@ -118,7 +118,8 @@ void quota_group_leave(struct quota_group *g, struct quota_store *s)
 	g->fresh_gone += s->fresh;
 }
 
-uint64_t quota_group_sum(struct quota *q, const struct quota_group *g)
+/* Bytes used under the limit; a user's or a label's may be too much: nobody is asked. */
+static uint64_t sum_of(struct quota *q, const struct quota_group *g)
 {
 	int64_t used;
 
@@ -137,7 +138,7 @@ uint64_t quota_group_sum(struct quota *q, const struct quota_group *g)
 
 uint64_t quota_group_used(struct quota *q, const struct quota_group *g)
 {
-	uint64_t sum = quota_group_sum(q, g), most;
+	uint64_t sum = sum_of(q, g), most;
 
 	if (!sum || !q->ops.most || (g->kind != WIRE_LIMIT_USER && g->kind != WIRE_LIMIT_LABEL))
 		return sum;
@@ -151,7 +152,7 @@ uint64_t quota_group_over(struct quota *q, const struct quota_group *g, uint64_t
 
 	if (!g->hard)
 		return 0;
-	sum = quota_group_sum(q, g) + g->out + n;
+	sum = sum_of(q, g) + g->out + n;
 	if (sum > g->hard && (g->kind == WIRE_LIMIT_USER || g->kind == WIRE_LIMIT_LABEL))
 		sum = quota_group_used(q, g) + g->out + n;
 	return sum > g->hard ? sum - g->hard : 0;

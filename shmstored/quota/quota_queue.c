@@ -28,10 +28,9 @@ static uint32_t over(struct quota *q, const struct quota_store *s, uint64_t lack
 {
 	uint32_t held = 0;
 
-	for (enum wire_limit kind = WIRE_LIMIT_USER; kind <= WIRE_LIMIT_LABEL; kind++) {
-		if (s->groups[kind] && quota_group_over(q, s->groups[kind], lack))
-			held |= bit(kind);
-	}
+	QUOTA_EACH_LIMIT(g, s, WIRE_LIMIT_USER, WIRE_LIMIT_LABEL)
+		if (quota_group_over(q, g, lack))
+			held |= bit(g->kind);
 	if (!held && quota_group_over(q, s->groups[WIRE_LIMIT_PARTITION], lack))
 		held = bit(WIRE_LIMIT_PARTITION);
 	return held;
@@ -117,12 +116,10 @@ uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_
 {
 	if (ahead > q->config.credit)
 		ahead = q->config.credit;
-	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; ahead && kind <= WIRE_LIMIT_LABEL;
-	     kind++) {
-		const struct quota_group *g = s->groups[kind];
+	QUOTA_EACH_SHARED(g, s) {
 		uint64_t sum, share;
 
-		if (!g || !g->hard)
+		if (!g->hard || !ahead)
 			continue;
 		sum = quota_group_used(q, g) + g->out + lack;
 		share = (g->hard > sum ? g->hard - sum : 0) /
@@ -137,34 +134,24 @@ uint32_t quota_queue_held(const struct quota_store *s)
 {
 	uint32_t held = 0;
 
-	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
-		if (s->groups[kind] && s->groups[kind]->n_holding)
-			held |= bit(kind);
-	}
+	QUOTA_EACH_SHARED(g, s)
+		held |= g->n_holding ? bit(g->kind) : 0;
 	return held;
 }
 
 static void hold(struct quota_wait *w, uint32_t held)
 {
-	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
-		struct quota_group *g = w->store->groups[kind];
-
-		if (!g)
-			continue;
-		if (held & bit(kind))
-			g->n_holding++;
-		if (w->held & bit(kind))
-			g->n_holding--;
+	QUOTA_EACH_SHARED(g, w->store) {
+		g->n_holding += (held & bit(g->kind)) != 0;
+		g->n_holding -= (w->held & bit(g->kind)) != 0;
 	}
 	w->held = held;
 }
 
 static void count_waiting(const struct quota_wait *w, uint32_t n)
 {
-	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
-		if (w->store->groups[kind])
-			w->store->groups[kind]->n_waiting += n;
-	}
+	QUOTA_EACH_OF(g, w->store)
+		g->n_waiting += n;
 }
 
 void quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_want *want,
@@ -242,11 +229,10 @@ void quota_queue_end(struct quota *q, struct quota_wait *w, int error, uint32_t 
 void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack,
 		      bool refused)
 {
-	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
-		struct quota_group *g = s->groups[kind];
+	QUOTA_EACH_SHARED(g, s) {
 		uint64_t missing;
 
-		if (!g || !(held & bit(kind)))
+		if (!(held & bit(g->kind)))
 			continue;
 		missing = quota_group_over(q, g, lack);
 		if (missing > g->deficit)
@@ -261,10 +247,8 @@ uint32_t quota_queue_never(const struct quota_store *s, uint64_t need)
 {
 	uint32_t held = 0;
 
-	for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL; kind++) {
-		if (s->groups[kind] && s->groups[kind]->hard && need > s->groups[kind]->hard)
-			held |= bit(kind);
-	}
+	QUOTA_EACH_SHARED(g, s)
+		held |= g->hard && need > g->hard ? bit(g->kind) : 0;
 	return held;
 }
 
@@ -293,11 +277,8 @@ static uint32_t serve(struct quota *q, struct quota_wait *w)
 	}
 	unspent = quota_credit_unspent(s);
 	if (s->limited && unspent < w->need) {
-		for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL;
-		     kind++) {
-			if (s->groups[kind] && s->groups[kind]->walk == q->walk)
-				held |= bit(kind);
-		}
+		QUOTA_EACH_SHARED(g, s)
+			held |= g->walk == q->walk ? bit(g->kind) : 0;
 		lack = w->need - unspent;
 		if (!held)
 			held = quota_queue_room(q, s, lack);
@@ -344,10 +325,8 @@ void quota_queue_walk(struct quota *q, uint64_t now_ns)
 			continue;
 		}
 		hold(w, closes(w, held));
-		for (enum wire_limit kind = WIRE_LIMIT_PARTITION; kind <= WIRE_LIMIT_LABEL;
-		     kind++) {
-			if ((w->held & bit(kind)) && w->store->groups[kind])
-				w->store->groups[kind]->walk = q->walk;
-		}
+		QUOTA_EACH_SHARED(g, w->store)
+			if (w->held & bit(g->kind))
+				g->walk = q->walk;
 	}
 }

@@ -92,7 +92,7 @@ static void task_part(const struct report_view *v, const struct admit_task *k,
 		  FIELD(name.group, "group"), FIELD(gate.share.estimate, "reserve"),
 		  FIELD(gate.share.now, "now"));
 	jsonmake_text(item, "state", k->gate.runs ? "running" : "waiting");
-	jsonmake_i64(item, "pid", conn_peer(k->client->conn)->pid);
+	jsonmake_i64(item, "pid", k->client->conn->peer.pid);
 	jsonmake_text(item, "level", policylevel_name(k->level));
 	if (!k->gate.runs)
 		jsonmake_null(item, "now");
@@ -108,8 +108,7 @@ static void line_part(const struct report_view *v, const struct admit *a, struct
 
 	admit_books(a, &b);
 	fields_add(o, of_line, &b);
-	for (const struct admit_task *k = admit_tasks(a)->all; k && n < TASKS_SHOWN;
-	     k = k->hh.next) {
+	for (const struct admit_task *k = a->tasks.all; k && n < TASKS_SHOWN; k = k->hh.next) {
 		if (!report_may_see(v, k->uid))
 			continue;
 		task_part(v, k, jsonmake_append(list, jsonmake_new()));

@@ -70,23 +70,26 @@ static uint64_t mark_bytes(uint64_t mark, uint64_t size)
 }
 
 /* Puts that wait by createqueue.h; null: they wait under their limits. */
-static void queue_part(const struct account *a, struct json_object *o)
+static void queue_part(const struct report_view *v, const struct account *a, struct json_object *o)
 {
 	const struct putqueue *p = a->accountquota ? a->accountquota->puts : NULL;
-	struct putqueue_view v;
+	struct createqueue_counts counts;
 
 	if (!p) {
 		jsonmake_null(o, "queue");
 		return;
 	}
-	putqueue_view(p, &v);
+	counts = p->queue.counts;
+	/* It does not know that they did not wait. */
+	counts.dropped -= p->n_now;
+	counts.refused += p->n_now;
 	o = jsonmake_child(o, "queue", jsonmake_new());
-	jsonmake_text(o, "mode", v.mode == CREATEQUEUE_HOST ? "host" : "first");
-	fields_of(o, &v, FIELD(counts.waiting, "waiting"),
-		  FIELD_AS(FIELD_MS, oldest_ms, "oldest_wait_seconds"),
-		  FIELD(counts.calls, "attempts"), FIELD(counts.created, "granted"),
-		  FIELD(counts.refused, "refused"), FIELD(counts.out_of_disk, "no_disk"),
-		  FIELD(counts.timed_out, "timed_out"), FIELD(counts.dropped, "left"));
+	jsonmake_text(o, "mode", p->queue.config.mode == CREATEQUEUE_HOST ? "host" : "first");
+	fields_of(o, &counts, SAME(waiting), PLACE("oldest_wait_seconds"), FIELD(calls, "attempts"),
+		  FIELD(created, "granted"), SAME(refused), FIELD(out_of_disk, "no_disk"),
+		  SAME(timed_out), FIELD(dropped, "left"));
+	jsonmake_seconds(o, "oldest_wait_seconds",
+			 (int64_t)createqueue_oldest_ms(&p->queue, v->mono_ns / 1000000) * 1000000);
 }
 
 void report_quota(const struct report_view *v, struct account *a, struct json_object *o)
@@ -98,5 +101,5 @@ void report_quota(const struct report_view *v, struct account *a, struct json_ob
 	l.list = jsonmake_child(o, "limits", jsonmake_new_list());
 	if (a->quota)
 		quota_each(a->quota, add_line, &l);
-	queue_part(a, o);
+	queue_part(v, a, o);
 }

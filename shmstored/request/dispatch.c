@@ -59,7 +59,7 @@ int dispatch(struct conn *c, const void *packet, size_t n)
 	if (wire_check(packet, n, true, &reason) < 0)
 		return conn_fault(c, "%s", reason);
 	memcpy(&h, packet, sizeof(h));
-	if (h.type != WIRE_HELLO && !conn_greeted(c))
+	if (h.type != WIRE_HELLO && !c->greeted)
 		return conn_fault(c, "the first message must be HELLO");
 	call = find_handler(h.type);
 	if (!call)

@@ -5,11 +5,10 @@
 #include "dispatch.h"
 #include "host.h"
 
-#define TO_ACTORD(NAME, name)                                                            \
-	DISPATCH_HANDLER(name)                                                           \
-	{                                                                                \
-		return conn_host(c)->actord->request(c, WIRE_##NAME, serial, body, tail, \
-						     tail_size);                         \
+#define TO_ACTORD(NAME, name)                                                                   \
+	DISPATCH_HANDLER(name)                                                                  \
+	{                                                                                       \
+		return c->host->actord->request(c, WIRE_##NAME, serial, body, tail, tail_size); \
 	}
 
 TO_ACTORD(ACTOR_PLACE, actor_place)

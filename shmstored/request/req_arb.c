@@ -116,7 +116,7 @@ static int answer(struct arbrequest *q, struct conn *c, int outcome)
 
 DISPATCH_HANDLER(arb)
 {
-	struct member *m = conn_member(c);
+	struct member *m = c->member;
 	struct arbrequest q = {.w = body, .tail = tail, .serial = serial};
 	struct arbhost *h;
 	int outcome, r;
@@ -203,7 +203,7 @@ static int refuse_knob(struct conn *c, uint64_t serial, const struct wire_arb_ad
 
 DISPATCH_HANDLER(arb_admin)
 {
-	struct account *a = account_find(conn_host(c), tail);
+	struct account *a = account_find(c->host, tail);
 	struct arb_message m;
 	int r;
 
@@ -229,7 +229,7 @@ DISPATCH_HANDLER(arb_admin)
 		return conn_refuse(c, serial, -EINVAL,
 				   "%s has no such context or task, or it does not take that",
 				   tail);
-	log_say(LOG_NOTICE, LOG_FIELDS(.conn = conn_name(c), .object = a->path),
+	log_say(LOG_NOTICE, LOG_FIELDS(.conn = c->name, .object = a->path),
 		"the arbiter was told %s, kind %u, target %" PRIu64 ", value %" PRId64,
 		arb_op_name(m.op), body->kind, body->target, body->value);
 	return conn_send_done(c, serial);

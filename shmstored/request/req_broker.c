@@ -158,14 +158,14 @@ static const char *refusal(const struct host *h, const struct account *a,
 static struct request *request_new(struct conn *c, uint64_t serial, const struct broker_ask *ask,
 				   const char *rule)
 {
-	const struct account *a = conn_member(c)->account;
+	const struct account *a = c->member->account;
 	struct request *q = calloc(1, sizeof(*q));
 
 	if (!q)
 		return NULL;
 	q->job = (struct scanner_job){.worker = SCANNER_REAP, .run = run, .done = done};
 	q->end.fn = gone;
-	q->host = conn_host(c);
+	q->host = c->host;
 	q->conn = c;
 	/* Where it never runs: the daemon ends. */
 	q->error = -ECANCELED;
@@ -181,9 +181,9 @@ static struct request *request_new(struct conn *c, uint64_t serial, const struct
 
 DISPATCH_HANDLER(broker)
 {
-	const struct member *m = conn_member(c);
+	const struct member *m = c->member;
 	struct broker_ask ask = {
-		.from = conn_peer(c)->uid, .to = body->to_uid, .lease_ms = body->lease_ms};
+		.from = c->peer.uid, .to = body->to_uid, .lease_ms = body->lease_ms};
 	struct broker_answer refused = {0};
 	struct request *q;
 	const char *rule;
@@ -195,9 +195,9 @@ DISPATCH_HANDLER(broker)
 		return conn_fault(c, "BROKER without a receiver, a path, or the right lease_ms");
 	snprintf(ask.store, sizeof(ask.store), "%s", m->path + strlen(m->account->path) + 1);
 	snprintf(ask.path, sizeof(ask.path), "%s", tail);
-	refused.why = refusal(conn_host(c), m->account, &ask, &rule);
+	refused.why = refusal(c->host, m->account, &ask, &rule);
 	if (refused.why) {
-		tell(conn_host(c), &ask, NULL, &refused);
+		tell(c->host, &ask, NULL, &refused);
 		return conn_refuse(c, serial, -EPERM, "%s", refused.why);
 	}
 	if (too_many(ask.from))

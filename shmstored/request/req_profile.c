@@ -30,7 +30,7 @@ static int estimate(struct conn *c, uint64_t serial, const struct profile_name *
 {
 	const uint64_t declared[PROFILE_RESOURCES] = {w->private_bytes, w->shared_bytes, w->cpu_ms};
 	struct profiles_estimate e =
-		profiles_estimate(conn_host(c)->profiles, conn_peer(c)->uid, name, declared);
+		profiles_estimate(c->host->profiles, c->peer.uid, name, declared);
 	struct wire_profiled body = {e.used[PROFILE_PRIVATE], e.used[PROFILE_SHARED],
 				     e.used[PROFILE_CPU], e.n};
 
@@ -48,7 +48,7 @@ static int begin(struct conn *c, uint64_t serial, const struct wire_profile *w, 
 	if (!profilename_cut(text, &name))
 		return conn_refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
 	if (w->op == WIRE_PROFILE_BEGIN)
-		r = profiletasks_begin(conn_host(c)->profiletasks, c, w->task, &name);
+		r = profiletasks_begin(c->host->profiletasks, c, w->task, &name);
 	if (r == -EMFILE)
 		return conn_refuse(c, serial, r,
 				   "too many tasks of one client run: end some first");
@@ -90,7 +90,7 @@ static int end(struct conn *c, uint64_t serial, const struct wire_profile *w)
 	};
 
 	return done(c, serial, w,
-		    profiletasks_end(conn_host(c)->profiletasks, c, w->task, &told, how[w->how]));
+		    profiletasks_end(c->host->profiletasks, c, w->task, &told, how[w->how]));
 }
 
 DISPATCH_HANDLER(profile)
@@ -99,7 +99,7 @@ DISPATCH_HANDLER(profile)
 	    body->how >= WIRE_PROFILE_HOW_END || (body->how && body->op != WIRE_PROFILE_END) ||
 	    (!body->task && body->op != WIRE_PROFILE_ESTIMATE))
 		return conn_fault(c, "PROFILE: no such operation, end or task");
-	if (!conn_host(c)->profiles)
+	if (!c->host->profiles)
 		return refuse_off(c, serial);
 	switch ((enum wire_profile_op)body->op) {
 	case WIRE_PROFILE_BEGIN:
@@ -107,7 +107,7 @@ DISPATCH_HANDLER(profile)
 		return begin(c, serial, body, tail);
 	case WIRE_PROFILE_SAMPLE:
 		return done(c, serial, body,
-			    profiletasks_sample(conn_host(c)->profiletasks, c, body->task,
+			    profiletasks_sample(c->host->profiletasks, c, body->task,
 						body->private_bytes));
 	case WIRE_PROFILE_END:
 	case WIRE_PROFILE_OP_END:
@@ -120,7 +120,7 @@ DISPATCH_HANDLER(profile)
 
 static int send_text(struct conn *c, uint64_t serial, uint32_t uid)
 {
-	struct profile *p = profiles_of(conn_host(c)->profiles, uid);
+	struct profile *p = profiles_of(c->host->profiles, uid);
 	size_t n;
 	char *text = p ? profile_text(p, &n) : NULL;
 	int r = text ? conn_send_document(c, serial, text, n)
@@ -211,7 +211,7 @@ static int load(struct conn *c, uint64_t serial, const struct wire_profile_admin
 	memcpy(a->text + a->n, tail, n);
 	a->n += n;
 	if (a->n == a->total) {
-		r = profiles_load(conn_host(c)->profiles, uid, a->text, a->n, &why);
+		r = profiles_load(c->host->profiles, uid, a->text, a->n, &why);
 		parts_forget(c);
 	}
 	if (r < 0)
@@ -222,7 +222,7 @@ static int load(struct conn *c, uint64_t serial, const struct wire_profile_admin
 
 static int reset(struct conn *c, uint64_t serial, bool all, uint32_t uid)
 {
-	struct profiles *p = conn_host(c)->profiles;
+	struct profiles *p = c->host->profiles;
 
 	if (!all)
 		profiles_reset(p, uid);
@@ -233,19 +233,19 @@ static int reset(struct conn *c, uint64_t serial, bool all, uint32_t uid)
 
 DISPATCH_HANDLER(profile_admin)
 {
-	uint32_t mine = conn_peer(c)->uid, uid = body->uid == WIRE_PROFILE_MINE ? mine : body->uid;
+	uint32_t mine = c->peer.uid, uid = body->uid == WIRE_PROFILE_MINE ? mine : body->uid;
 	bool all = uid == WIRE_PROFILE_ALL;
 
 	if (body->op < WIRE_PROFILE_ADMIN_SHOW || body->op >= WIRE_PROFILE_ADMIN_OP_END ||
 	    (all && (body->op == WIRE_PROFILE_ADMIN_TEXT || body->op == WIRE_PROFILE_ADMIN_LOAD)))
 		return conn_fault(c, "PROFILE_ADMIN: no such operation");
-	if (!conn_host(c)->profiles)
+	if (!c->host->profiles)
 		return refuse_off(c, serial);
 	if (uid != mine && !conn_is_admin(c))
 		return conn_refuse_user(c, serial, "others' profiles are for");
 	switch ((enum wire_profile_admin_op)body->op) {
 	case WIRE_PROFILE_ADMIN_SHOW:
-		return conn_send_object(c, serial, profilereport_make(conn_host(c), all, uid),
+		return conn_send_object(c, serial, profilereport_make(c->host, all, uid),
 					"the daemon is out of memory");
 	case WIRE_PROFILE_ADMIN_TEXT:
 		return send_text(c, serial, uid);

@@ -46,14 +46,14 @@ static void asking_free(struct asking *a)
 
 static int answer(struct conn *c, uint64_t serial, enum wire_question what, const char *path)
 {
-	unsigned uid = conn_is_admin(c) ? REPORT_ALL : conn_peer(c)->uid;
+	unsigned uid = conn_is_admin(c) ? REPORT_ALL : c->peer.uid;
 
-	if (*path && !account_find(conn_host(c), path))
+	if (*path && !account_find(c->host, path))
 		return conn_refuse(c, serial, -ENOENT,
 				   "%s is no partition that this daemon watches; \"shmstore-admin "
 				   "status\" lists them",
 				   path);
-	return conn_send_object(c, serial, report_make(conn_host(c), what, path, uid, 0),
+	return conn_send_object(c, serial, report_make(c->host, what, path, uid, 0),
 				"the daemon is out of memory");
 }
 
@@ -106,7 +106,7 @@ static struct asking *asking_new(struct conn *c, uint64_t serial, const char *pa
 
 static int reconcile(struct conn *c, uint64_t serial, const char *path)
 {
-	struct host *h = conn_host(c);
+	struct host *h = c->host;
 	struct account *only = *path ? account_find(h, path) : NULL;
 	struct asking *a;
 	size_t n = 0;
@@ -149,8 +149,8 @@ DISPATCH_HANDLER(query)
 		return conn_fault(c, "QUERY: reserved is not 0");
 	if (!report_answers(body->what))
 		return conn_fault(c, "QUERY: no such question: %u", body->what);
-	if (body->what == WIRE_QUERY_ACTORS && !conn_host(c)->actord->report)
-		return conn_host(c)->actord->request(c, WIRE_QUERY, serial, body, tail, tail_size);
+	if (body->what == WIRE_QUERY_ACTORS && !c->host->actord->report)
+		return c->host->actord->request(c, WIRE_QUERY, serial, body, tail, tail_size);
 	if (body->what == WIRE_QUERY_RECONCILE)
 		return reconcile(c, serial, tail);
 	return answer(c, serial, (enum wire_question)body->what, tail);

@@ -41,13 +41,11 @@ struct reaping {
 	int partition_fd;
 	uid_t asker;
 	bool any_user;  /* the asker may reap everybody's */
-	uint64_t books; /* accountquota_books() when it was submitted */
+	uint64_t books; /* quota_books() when it was submitted */
 	/* The worker's. */
 	int result;
-	bool known; /* the page was there, and said: */
-	uid_t uid;
-	char label[sizeof(((struct page_head *)0)->label)];
-	char name[sizeof(((struct page_head *)0)->name)];
+	bool known; /* the page was there, and said the rest of */
+	struct page_head owner;
 	struct json_object *actions;
 	uint64_t n_actions, n_failed;
 	struct shmstore_gc_report report;
@@ -89,7 +87,6 @@ static int add_action(const struct shmstore_gc_action *action, void *arg)
 static int identify(struct reaping *r)
 {
 	const char *below = r->path + strlen(r->account->path) + 1;
-	struct page_head head;
 	struct stat st;
 	int dir = beneath_open(r->partition_fd, below, O_RDONLY | O_DIRECTORY), fd;
 
@@ -99,17 +96,13 @@ static int identify(struct reaping *r)
 		close(dir);
 		return -EPERM;
 	}
-	r->uid = st.st_uid;
 	fd = beneath_open(dir, WIRE_PAGE_FILE, O_RDONLY | O_NONBLOCK);
 	close(dir);
-	if (fd < 0)
-		return 0;
-	if (pages_read_head(fd, &head) == 0) {
-		r->known = true;
-		memcpy(r->label, head.label, sizeof(r->label));
-		memcpy(r->name, head.name, sizeof(r->name));
+	if (fd >= 0) {
+		r->known = pages_read_head(fd, &r->owner) == 0;
+		close(fd);
 	}
-	close(fd);
+	r->owner.uid = st.st_uid; /* the kernel's word, not the page's */
 	return 0;
 }
 
@@ -133,11 +126,10 @@ static void run(struct scanner_job *job)
 
 static struct json_object *document(struct reaping *r)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = account_json(r->account);
 
-	jsonmake_text(o, "partition", r->account->path);
 	jsonmake_text(o, "path", r->path);
-	jsonmake_text(o, "name", r->known ? r->name : NULL);
+	jsonmake_text(o, "name", r->known ? r->owner.name : NULL);
 	jsonmake_child(o, "actions", r->actions);
 	r->actions = NULL;
 	jsonmake_u64(o, "left_out", r->n_actions > ACTIONS_MAX ? r->n_actions - ACTIONS_MAX : 0);
@@ -187,19 +179,14 @@ static void tell(const struct reaping *r)
 	struct host *h = r->account->host;
 	struct json_object *fields;
 
-	if (r->report.freed && r->known)
-		accountquota_freed(r->account, r->books, r->uid, r->label,
-				   reaper_gave_back(&r->report));
-	else if (r->report.freed)
-		accountquota_room(r->account);
+	reaper_book(r->account, r->books, r->known ? &r->owner : NULL, &r->report);
 	if (!r->report.n_stores && !r->report.n_objects && !r->report.n_leases)
 		return;
 	h->counters.n_reaped++;
-	fields = jsonmake_new();
-	jsonmake_text(fields, "partition", r->account->path);
+	fields = account_json(r->account);
 	jsonmake_text(fields, "path", r->path);
-	jsonmake_text(fields, "name", r->known ? r->name : NULL);
-	jsonmake_u64(fields, "uid", r->uid);
+	jsonmake_text(fields, "name", r->known ? r->owner.name : NULL);
+	jsonmake_u64(fields, "uid", r->owner.uid);
 	jsonmake_u64(fields, "asked_by", r->asker);
 	fields_of(fields, &r->report, SAME(freed), NUMBER(objects), NUMBER(leases));
 	jsonmake_flag(fields, "leases_stay", r->expiry_ms != UINT64_MAX);
@@ -243,7 +230,7 @@ static struct reaping *reaping_new(struct conn *c, uint64_t serial, struct accou
 	r->account = a;
 	r->conn = c;
 	r->serial = serial;
-	r->asker = conn_peer(c)->uid;
+	r->asker = c->peer.uid;
 	r->any_user = conn_is_admin(c);
 	r->expiry_ms = UINT64_MAX;
 	r->result = -ECANCELED; /* as long as it did not run */
@@ -265,7 +252,7 @@ static struct account *account_above(struct host *h, const char *path)
 
 DISPATCH_HANDLER(reap)
 {
-	struct account *a = account_above(conn_host(c), tail);
+	struct account *a = account_above(c->host, tail);
 	struct member *m = a ? member_find(a, tail) : NULL;
 	struct reaping *r;
 
@@ -279,14 +266,13 @@ DISPATCH_HANDLER(reap)
 			c, serial, -EBUSY,
 			"this connection has a store reaped already; wait for its answer");
 	/* A dead one that we took for alive: its credit returns before its memory does. */
-	if (m && member_state(m) == MEMBER_DEAD &&
-	    (conn_is_admin(c) || m->uid == conn_peer(c)->uid))
+	if (m && member_state(m) == MEMBER_DEAD && (conn_is_admin(c) || m->uid == c->peer.uid))
 		member_gone(m, "died");
 	r = reaping_new(c, serial, a, tail);
 	if (!r)
 		return conn_refuse(c, serial, -ENOMEM, "the daemon is out of memory");
-	r->books = accountquota_books(a);
+	r->books = quota_books(a->quota);
 	r->job = (struct scanner_job){.worker = SCANNER_REAP, .run = run, .done = done};
-	scanner_submit(conn_host(c)->scanner, &r->job);
+	scanner_submit(c->host->scanner, &r->job);
 	return CONN_OK;
 }

@@ -55,7 +55,7 @@ static bool name_fits(const char *text)
 
 DISPATCH_HANDLER(stage_query)
 {
-	struct member *m = conn_member(c);
+	struct member *m = c->member;
 	struct stages_answer a;
 	struct stage_ask ask;
 	int r;
@@ -90,7 +90,7 @@ DISPATCH_HANDLER(stage_query)
 
 DISPATCH_HANDLER(stage_begin)
 {
-	struct member *m = conn_member(c);
+	struct member *m = c->member;
 	struct stages_answer a;
 	int r;
 
@@ -105,27 +105,18 @@ DISPATCH_HANDLER(stage_begin)
 	return r == 1 ? CONN_OK : stages_send(c, serial, &a);
 }
 
-static struct member *member_of(const struct host *h, uint64_t id)
-{
-	for (struct account *a = h->accounts; a; a = a->next)
-		for (struct member *m = a->members; m; m = m->next)
-			if (m->id == id)
-				return m;
-	return NULL;
-}
-
 DISPATCH_HANDLER(stage_end)
 {
-	struct member *m = body->session ? member_of(conn_host(c), body->session) : conn_member(c);
+	struct member *m = body->session ? member_by_id(c->host, body->session) : c->member;
 	struct stages_answer a;
 
 	if (!m && !body->session)
 		return refuse_store(c, serial);
-	if (m && m->uid != conn_peer(c)->uid && !conn_is_admin(c))
+	if (m && m->uid != c->peer.uid && !conn_is_admin(c))
 		return conn_refuse(c, serial, -EPERM,
 				   "others' stages are for root and the daemon's own user to end; "
 				   "you are user %u",
-				   (unsigned)conn_peer(c)->uid);
+				   (unsigned)c->peer.uid);
 	if (!m || stages_end(m, &a) < 0)
 		return conn_refuse(c, serial, -ENOENT,
 				   "no stage runs there: the daemon may have been started anew "

@@ -55,7 +55,7 @@ static bool is_its_owner(const struct member *m, const struct conn_peer *peer)
 
 DISPATCH_HANDLER(register)
 {
-	const struct conn_peer *peer = conn_peer(c);
+	const struct conn_peer *peer = &c->peer;
 	uid_t wanted = peer->uid == 0 ? (uid_t)-1 : peer->uid;
 	char path[2 * (WIRE_PATH_MAX + 1)];
 	struct wire_registered reply = {0};
@@ -65,9 +65,9 @@ DISPATCH_HANDLER(register)
 
 	if (body->reserved || tail_size == 0 || tail[0] == '/')
 		return conn_fault(c, "REGISTER: the path must be below the partition");
-	if (conn_member(c))
+	if (c->member)
 		return conn_fault(c, "REGISTER: this connection has a store already");
-	a = account_find_uuid(conn_host(c), body->uuid);
+	a = account_find_uuid(c->host, body->uuid);
 	if (!a)
 		return conn_refuse(c, serial, -ENOENT,
 				   "this partition is not among those watched here");
@@ -90,7 +90,7 @@ DISPATCH_HANDLER(register)
  * and what the protocol costs. */
 DISPATCH_HANDLER(hello)
 {
-	const struct host *h = conn_host(c);
+	const struct host *h = c->host;
 	const struct wire_welcome welcome = {
 		.version = WIRE_VERSION,
 		.pid = (uint32_t)getpid(),
@@ -99,13 +99,13 @@ DISPATCH_HANDLER(hello)
 		.credit = h->config->credit,
 	};
 
-	if (conn_greeted(c))
+	if (c->greeted)
 		return conn_fault(c, "a second HELLO");
 	if (body->version_min > WIRE_VERSION || body->version_max < WIRE_VERSION)
 		return conn_fault(
 			c, "versions %u to %u of the protocol are offered, this daemon has %u",
 			body->version_min, body->version_max, WIRE_VERSION);
-	conn_set_greeted(c);
+	c->greeted = true;
 	return conn_send(c, WIRE_WELCOME, serial, &welcome, NULL, 0);
 }
 
@@ -119,7 +119,7 @@ DISPATCH_HANDLER(ping)
 /* BYE: the store closes in good order. Its kept or not yet removed objects stay. */
 DISPATCH_HANDLER(bye)
 {
-	struct member *m = conn_member(c);
+	struct member *m = c->member;
 
 	if (m)
 		member_leaves(m);
@@ -138,7 +138,7 @@ DISPATCH_HANDLER(set)
 		return conn_fault(c, "SET: reserved is not 0");
 	if (!conn_is_admin(c))
 		return conn_refuse_user(c, serial, "limits are set by");
-	r = accountquota_set(conn_host(c), tail, reason, sizeof(reason));
+	r = accountquota_set(c->host, tail, reason, sizeof(reason));
 	if (r < 0)
 		return conn_refuse(c, serial, r, "%s", reason);
 	return conn_send_done(c, serial);
@@ -155,8 +155,8 @@ static uint64_t deadline(const struct host *h, uint64_t timeout_ms)
 
 DISPATCH_HANDLER(grant)
 {
-	struct host *h = conn_host(c);
-	struct member *m = conn_member(c);
+	struct host *h = c->host;
+	struct member *m = c->member;
 	struct quota_want want = {
 		.serial = serial,
 		.need = body->need,
@@ -193,12 +193,12 @@ DISPATCH_HANDLER(grant)
 
 DISPATCH_HANDLER(cancel)
 {
-	struct admit *a = conn_host(c)->admit;
-	struct member *m = conn_member(c);
+	struct admit *a = c->host->admit;
+	struct member *m = c->member;
 	bool waited = a && admit_cancel(a, c, body->serial);
 	int r;
 
-	if (waited || conn_host(c)->actord->cancel(c, body->serial)) {
+	if (waited || c->host->actord->cancel(c, body->serial)) {
 		r = conn_refuse(c, body->serial, -ECANCELED, "it was canceled");
 		if (r == CONN_OK)
 			r = conn_send_done(c, serial);

@@ -37,7 +37,7 @@ static int answer_now(struct conn *c, uint64_t serial, const struct wire_task_ad
 /* More than its worker may have privately in its stage: no wait helps. */
 static bool is_beyond_stage(const struct conn *c, const struct wire_task_admit *w)
 {
-	const struct member *m = conn_member(c);
+	const struct member *m = c->member;
 
 	return m && w->declared > stages_private(m);
 }
@@ -50,10 +50,10 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 		[WIRE_TASK_UNTIL] = GATELINE_UNTIL,
 		[WIRE_TASK_WAIT] = GATELINE_WAIT,
 	};
-	struct admit *a = conn_host(c)->admit;
+	struct admit *a = c->host->admit;
 	const struct admit_want want = {
 		.serial = serial,
-		.uid = w->uid == WIRE_TASK_MINE ? conn_peer(c)->uid : w->uid,
+		.uid = w->uid == WIRE_TASK_MINE ? c->peer.uid : w->uid,
 		.level = (enum policylevel)w->level,
 		.retriable = (w->flags & WIRE_TASK_RETRIABLE) != 0,
 		.told = (w->flags & WIRE_TASK_TOLD) != 0,
@@ -67,7 +67,7 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 	struct admit_answer answer;
 	int r;
 
-	if (want.uid != conn_peer(c)->uid && !conn_is_admin(c))
+	if (want.uid != c->peer.uid && !conn_is_admin(c))
 		return conn_refuse_user(c, serial, "others' tasks are for");
 	if (is_beyond_stage(c, w))
 		return answer_now(c, serial, w, WIRE_TASK_TOOBIG, WIRE_TASK_MORE_THAN_ALL);
@@ -97,9 +97,9 @@ DISPATCH_HANDLER(task_admit)
 
 DISPATCH_HANDLER(task_runs)
 {
-	struct admit *a = conn_host(c)->admit;
+	struct admit *a = c->host->admit;
 	struct admit_want want = {
-		.uid = body->uid == WIRE_TASK_MINE ? conn_peer(c)->uid : body->uid,
+		.uid = body->uid == WIRE_TASK_MINE ? c->peer.uid : body->uid,
 		.level = (enum policylevel)body->level,
 		.retriable = (body->flags & WIRE_TASK_RETRIABLE) != 0,
 		.told = (body->flags & WIRE_TASK_TOLD) != 0,
@@ -115,7 +115,7 @@ DISPATCH_HANDLER(task_runs)
 	memcpy(text, tail, tail_size + 1);
 	if (tail_size && profilename_cut(text, &name))
 		want.name = &name;
-	if (a && (want.uid == conn_peer(c)->uid || conn_is_admin(c)))
+	if (a && (want.uid == c->peer.uid || conn_is_admin(c)))
 		/* what is not counted is found out at its end */
 		(void)admit_runs(a, c, body->task, &want);
 	return CONN_OK;
@@ -123,7 +123,7 @@ DISPATCH_HANDLER(task_runs)
 
 DISPATCH_HANDLER(task_done)
 {
-	struct admit *a = conn_host(c)->admit;
+	struct admit *a = c->host->admit;
 	int r = a ? admit_done(a, c, body->task) : -ENOENT;
 
 	if (r < 0)

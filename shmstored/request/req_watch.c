@@ -39,9 +39,9 @@ struct watch {
 
 static bool may_see(const struct watch *w, uint64_t sequence)
 {
-	uid_t owner = events_owner(conn_host(w->conn)->events, sequence);
+	uid_t owner = events_owner(w->conn->host->events, sequence);
 
-	return owner == (uid_t)-1 || owner == conn_peer(w->conn)->uid || conn_is_admin(w->conn);
+	return owner == (uid_t)-1 || owner == w->conn->peer.uid || conn_is_admin(w->conn);
 }
 
 static int tell(struct watch *w, uint64_t sequence, const char *json, size_t n)
@@ -132,7 +132,7 @@ static int refuse_name(struct conn *c, uint64_t serial, const char *bad)
 
 DISPATCH_HANDLER(watch)
 {
-	struct events *events = conn_host(c)->events;
+	struct events *events = c->host->events;
 	char bad[NAME_MAX_SIZE];
 	struct watch *w;
 	uint64_t mask;
@@ -148,7 +148,7 @@ DISPATCH_HANDLER(watch)
 	*w = (struct watch){.sink = {.mask = mask, .fn = on_event},
 			    .end = {.fn = on_end},
 			    .conn = c,
-			    .host = conn_host(c),
+			    .host = c->host,
 			    .timer = {.fn = on_timer},
 			    .told = body->since < events_last(events) ? body->since
 								      : events_last(events)};

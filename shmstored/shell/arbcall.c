@@ -187,27 +187,23 @@ static int arbed(struct conn *conn, uint64_t serial, int outcome)
 /* The client of the store with that id. NULL: there is none. */
 static struct arbguest *find(struct host *h, uint64_t id)
 {
-	for (struct account *a = h->accounts; a; a = a->next) {
-		for (struct member *m = a->arb ? a->members : NULL; m; m = m->next) {
-			if (m->id == id)
-				return m->conn ? arbhost_guest(a->arb, m) : NULL;
-		}
-	}
-	return NULL;
+	struct member *m = member_by_id(h, id);
+
+	return m && m->conn && m->account->arb ? arbhost_guest(m->account->arb, m) : NULL;
 }
 
 int arbcall_serve(struct conn *conn, uint64_t serial, const struct wire_arb *w)
 {
-	const struct conn_peer *peer = conn_peer(conn), *owner;
-	struct arbguest *c = find(conn_host(conn), w->reservation);
+	const struct conn_peer *peer = &conn->peer, *owner;
+	struct arbguest *c = find(conn->host, w->reservation);
 	struct arbhost *h;
 	int r;
 
 	if (!c)
 		return arbed(conn, serial, ARB_INVALID);
 	h = c->host;
-	owner = conn_peer(c->member->conn);
-	if (conn_member(conn) || peer->uid != owner->uid || peer->pid != owner->pid)
+	owner = &c->member->conn->peer;
+	if (conn->member || peer->uid != owner->uid || peer->pid != owner->pid)
 		return arbed(conn, serial, ARB_INVALID);
 	if (conn_find_end(conn, on_serve_end))
 		return arbed(conn, serial, ARB_INVALID);

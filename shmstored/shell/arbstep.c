@@ -77,8 +77,7 @@ void arbstep_tell(struct arbguest *c, uint32_t context, int outcome, uint64_t po
 	if ((outcome == ARB_RETRY || outcome == ARB_SPLIT) && pool == WIRE_ARB_PARTITION)
 		c->host->level_until_ns = arb_now(c->host) + LATELY_NS;
 	bound = arb_context(c->host->core, arb_id(c, context), arb_now(c->host), &i);
-	o = jsonmake_new();
-	jsonmake_text(o, "partition", m->account->path);
+	o = account_json(m->account);
 	fields_of(o, m, FIELD(path, "store"), SAME(pid), SAME(uid));
 	jsonmake_u64(o, "context", bound ? context : 0);
 	jsonmake_null(o, "task");

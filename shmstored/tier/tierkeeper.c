@@ -66,7 +66,7 @@ struct tierkeeper {
 	uint64_t set_due_ns, look_due_ns;
 	struct tierplan set_plan, look_plan, plan;
 	struct tierplan_now before; /* a second ago */
-	uint64_t books;             /* accountquota_books() when the eviction began */
+	uint64_t books;             /* quota_books() when the eviction began */
 	/* The tier's known state. */
 	struct stat config; /* of CONFIG; st_ino 0: there is none */
 	bool known;
@@ -377,7 +377,7 @@ static void evict_if_due(struct tierkeeper *k, const struct tierplan_now *now)
 	k->work.low = m.low;
 	k->work.background = now->used < m.urgent;
 	k->work.n_threads = n_threads();
-	k->books = accountquota_books(a);
+	k->books = quota_books(a->quota);
 	k->work.steps = tierusers_steps(a, m.low, now->used - m.low, &k->work.n_steps);
 	submit(k, TIERWORK_EVICT);
 }
@@ -407,7 +407,7 @@ static void begin_room(struct tierkeeper *k)
 		used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 	k->work.low = used > bytes ? used - bytes : 1;
 	k->work.n_threads = n_threads(); /* not in the background: somebody waits */
-	k->books = accountquota_books(a);
+	k->books = quota_books(a->quota);
 	k->work.steps = tierusers_steps(a, k->work.low, used > k->work.low ? used - k->work.low : 0,
 					&k->work.n_steps);
 	k->for_room = true;

@@ -20,18 +20,10 @@
 #include "pagewords.h"
 #include "tierwork.h"
 
-static struct json_object *begin(const struct account *a)
-{
-	struct json_object *o = jsonmake_new();
-
-	jsonmake_text(o, "partition", a->path);
-	return o;
-}
-
 void tiersay_demoted(struct account *a, const struct tierwork *w)
 {
 	const struct shmstore_evict_report *r = &w->report;
-	struct json_object *o = begin(a);
+	struct json_object *o = account_json(a);
 
 	fields_of(o, r, NUMBER(objects), SAME(freed), SAME(held), SAME(original), SAME(written),
 		  NUMBER(clean), NUMBER(skipped),
@@ -43,7 +35,7 @@ void tiersay_demoted(struct account *a, const struct tierwork *w)
 
 void tiersay_disk_full(struct account *a, const struct tierwork *w, uint64_t retry_ns)
 {
-	struct json_object *o = begin(a);
+	struct json_object *o = account_json(a);
 
 	jsonmake_text(o, "what", w->why[0] ? w->why : "disk full");
 	if (w->look_result == 0) {
@@ -72,7 +64,7 @@ static uid_t owner_of(const char *path)
 
 void tiersay_damage(struct account *a, const char *path, const char *what, int error)
 {
-	struct json_object *o = begin(a);
+	struct json_object *o = account_json(a);
 	uid_t owner = owner_of(path ? path : "");
 
 	jsonmake_text(o, "path", path && *path ? path : NULL);

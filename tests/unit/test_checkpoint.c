@@ -78,8 +78,8 @@ static void act(void *arg, const struct actor_order *o)
 		break;
 	case ACTOR_RESUME:
 		w->open = false;
-		w->n_saved += actor_stays(w->a);
-		cr_assert(!actor_stays(w->a) || strcmp(o->peer, w->where) == 0,
+		w->n_saved += w->a->stays;
+		cr_assert(!w->a->stays || strcmp(o->peer, w->where) == 0,
 			  "it was saved, and moved");
 		snprintf(w->where, sizeof(w->where), "%s", o->peer);
 		break;
@@ -147,7 +147,7 @@ static void ask_for(struct world *w)
 
 static void preempt(struct world *w)
 {
-	bool active = actor_state(w->a) == ACTOR_ACTIVE || actor_stays(w->a);
+	bool active = w->a->state == ACTOR_ACTIVE || w->a->stays;
 	const char *to[] = {NULL, "p1", "p2"};
 	int err = actor_preempt(w->a, to[dice_draw(&w->dice, 3)], w->now);
 
@@ -156,7 +156,7 @@ static void preempt(struct world *w)
 
 static void save(struct world *w)
 {
-	bool active = actor_state(w->a) == ACTOR_ACTIVE;
+	bool active = w->a->state == ACTOR_ACTIVE;
 
 	cr_assert_eq(actor_save(w->a, w->now), active ? 0 : -EBUSY);
 }
@@ -169,9 +169,9 @@ static void look(const struct world *w)
 		queued += w->requests[i] == QUEUED;
 		runs += w->requests[i] == RUNS;
 	}
-	cr_assert_eq(actor_n_queued(w->a), queued);
-	cr_assert_eq(actor_n_running(w->a), runs);
-	cr_assert(actor_state(w->a) < ACTOR_SERIALIZING || !runs, "it runs while it is written");
+	cr_assert_eq((w->a->n_requests - w->a->n_running), queued);
+	cr_assert_eq(w->a->n_running, runs);
+	cr_assert(w->a->state < ACTOR_SERIALIZING || !runs, "it runs while it is written");
 }
 
 static void step(struct world *w)
@@ -213,7 +213,8 @@ static void step(struct world *w)
 
 static void finish(struct world *w)
 {
-	for (unsigned i = 0; i < 10 * STEPS && actor_n_queued(w->a) + actor_n_running(w->a); i++) {
+	for (unsigned i = 0;
+	     i < 10 * STEPS && (w->a->n_requests - w->a->n_running) + w->a->n_running; i++) {
 		uint64_t r = 1;
 
 		while (r <= w->n && w->requests[r] != RUNS)
@@ -291,8 +292,8 @@ Test(checkpoint, an_actor_that_is_killed_loses_all_of_its_requests_once)
 	actor_kill(a);
 	cr_assert_eq(n[1], 5u);
 	cr_assert_eq(n[2], 1u);
-	cr_assert_eq(actor_state(a), ACTOR_KILLED);
-	cr_assert_eq(actor_next_ms(a), UINT64_MAX);
+	cr_assert_eq(a->state, ACTOR_KILLED);
+	cr_assert_eq(a->deadline_ms, UINT64_MAX);
 	cr_assert_eq(actor_request(a, 6), -EPIPE);
 	cr_assert_eq(actor_answered(a, 1, 0), -ENOENT);
 	actor_free(a);
@@ -338,14 +339,14 @@ Test(checkpoint, a_copy_goes_on_in_its_place_or_it_goes_on_at_home)
 			cr_assert_eq(actor_answered(a, 1, 0), 0);
 		if (saved)
 			cr_assert_eq(actor_done(a, s.step, true, 0), 0);
-		cr_assert_eq(actor_state(a), from);
+		cr_assert_eq(a->state, from);
 		cr_assert_eq(actor_use_copy(a, "p1", 0), saved ? -EBUSY : 0);
 		if (!saved) {
-			cr_assert_eq(actor_state(a), ACTOR_DESERIALIZING);
+			cr_assert_eq(a->state, ACTOR_DESERIALIZING);
 			cr_assert(s.last == ACTOR_DESERIALIZE && strcmp(s.to, "p1") == 0);
 			cr_assert_eq(actor_done(a, s.step, false, 0), 0);
-			cr_assert_eq(actor_state(a), ACTOR_ACTIVE);
-			cr_assert_eq(actor_n_running(a), 1u);
+			cr_assert_eq(a->state, ACTOR_ACTIVE);
+			cr_assert_eq(a->n_running, 1u);
 			cr_assert_eq(actor_answered(a, from > ACTOR_STOPPING ? 2 : 1, 0), 0,
 				     "it goes on at home");
 			cr_assert_eq(actor_use_copy(a, "p2", 0), 0);

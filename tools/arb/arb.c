@@ -14,32 +14,6 @@
 #include "options.h"
 #include "table.h"
 
-static const struct admin_command subcommands[] = {
-	{"top", "", "who holds and who waits, live", cmd_arb_top},
-	{"threads", "", "every context, its state, what it wants", cmd_arb_threads},
-	{"tasks", "", "every task, what it holds, what it lost", cmd_arb_tasks},
-	{"pools", "", "every pool, how full it is", cmd_arb_pools},
-	{"log", "", "the last transitions, as CSV", cmd_arb_log},
-	{"inject", "KIND ID", "make the next reserves of a context or task fail", cmd_arb_inject},
-	{"cancel", "ID...", "end what a context or task waits for", cmd_arb_cancel},
-	{"set", "KNOB VALUE", "change how the arbiter decides, until the daemon ends", cmd_arb_set},
-	{NULL, NULL, NULL, NULL},
-};
-
-int cmd_arb(struct admin *a, int argc, char **argv)
-{
-	static const struct commands commands = {
-		.list = subcommands,
-		.of = "arb",
-		.help = "Looks into the daemon's memory arbiter, which gives tasks of all "
-			"processes the memory of a partition.\v",
-		.tail = "\"" ADMIN_NAME " help arb SUBCOMMAND\" explains one. States and outcomes "
-			"are explained in " ADMIN_NAME "(1), and drawn in docs/arbiter.md.",
-	};
-
-	return commands_read(&commands, a, argc, argv);
-}
-
 /* ---- threads ---- */
 
 struct looking {
@@ -67,7 +41,7 @@ static void print_threads(const struct json_object *p, void *arg)
 		puts("no contexts: nobody has asked for memory");
 }
 
-int cmd_arb_threads(struct admin *a, int argc, char **argv)
+static int cmd_arb_threads(struct admin *a, int argc, char **argv)
 {
 	typedef struct looking OF;
 	static const struct options_row options[] = {
@@ -126,7 +100,7 @@ static void print_tasks(const struct json_object *p, void *arg)
 		puts("no tasks");
 }
 
-int cmd_arb_tasks(struct admin *a, int argc, char **argv)
+static int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 {
 	typedef struct telling OF;
 	static const struct options_row options[] = {
@@ -156,7 +130,7 @@ static void print_pools(const struct json_object *p, void *arg)
 		arb_print_pools(arg, p, false);
 }
 
-int cmd_arb_pools(struct admin *a, int argc, char **argv)
+static int cmd_arb_pools(struct admin *a, int argc, char **argv)
 {
 	struct command_line line = OPTIONS_LINE(
 		a, "arb pools",
@@ -169,4 +143,32 @@ int cmd_arb_pools(struct admin *a, int argc, char **argv)
 
 	options_parse(&line, argc, argv);
 	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
+}
+
+/* ---- the subcommands ---- */
+
+static const struct admin_command subcommands[] = {
+	{"top", "", "who holds and who waits, live", cmd_arb_top},
+	{"threads", "", "every context, its state, what it wants", cmd_arb_threads},
+	{"tasks", "", "every task, what it holds, what it lost", cmd_arb_tasks},
+	{"pools", "", "every pool, how full it is", cmd_arb_pools},
+	{"log", "", "the last transitions, as CSV", cmd_arb_log},
+	{"inject", "KIND ID", "make the next reserves of a context or task fail", cmd_arb_inject},
+	{"cancel", "ID...", "end what a context or task waits for", cmd_arb_cancel},
+	{"set", "KNOB VALUE", "change how the arbiter decides, until the daemon ends", cmd_arb_set},
+	{NULL, NULL, NULL, NULL},
+};
+
+int cmd_arb(struct admin *a, int argc, char **argv)
+{
+	static const struct commands commands = {
+		.list = subcommands,
+		.of = "arb",
+		.help = "Looks into the daemon's memory arbiter, which gives tasks of all "
+			"processes the memory of a partition.\v",
+		.tail = "\"" ADMIN_NAME " help arb SUBCOMMAND\" explains one. States and outcomes "
+			"are explained in " ADMIN_NAME "(1), and drawn in docs/arbiter.md.",
+	};
+
+	return commands_read(&commands, a, argc, argv);
 }

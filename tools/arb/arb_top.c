@@ -182,13 +182,6 @@ static bool show(void *arg)
 	return true;
 }
 
-static void sort(void *arg)
-{
-	struct top *top = arg;
-
-	top->order = (top->order + 1) % ARB_N_ORDERS;
-}
-
 int cmd_arb_top(struct admin *a, int argc, char **argv)
 {
 	typedef struct top OF;
@@ -201,7 +194,7 @@ int cmd_arb_top(struct admin *a, int argc, char **argv)
 	};
 	struct top top = {
 		.admin = a,
-		.frames = {.take = take, .show = show, .sort = sort, .arg = &top, .interval = 1},
+		.frames = {take, show, &top, &top.order, ARB_N_ORDERS, .interval = 1},
 	};
 	struct command_line line =
 		OPTIONS_LINE(a, "arb top",

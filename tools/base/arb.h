@@ -14,9 +14,6 @@
 struct json_object;
 
 int cmd_arb_top(struct admin *a, int argc, char **argv);
-int cmd_arb_threads(struct admin *a, int argc, char **argv);
-int cmd_arb_tasks(struct admin *a, int argc, char **argv);
-int cmd_arb_pools(struct admin *a, int argc, char **argv);
 int cmd_arb_log(struct admin *a, int argc, char **argv);
 int cmd_arb_inject(struct admin *a, int argc, char **argv);
 int cmd_arb_cancel(struct admin *a, int argc, char **argv);

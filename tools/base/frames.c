@@ -15,7 +15,7 @@ static bool wait_next(struct frames *f, int64_t deadline)
 		    event == 27)
 			return false;
 		if (event == 's')
-			f->sort(f->arg);
+			*f->sort = (*f->sort + 1) % f->n_sorts;
 		if (event == 's' || event == SCREEN_AGAIN)
 			f->show(f->arg);
 	}

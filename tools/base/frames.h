@@ -11,8 +11,9 @@ struct frames {
 	/* gets what the next frame shows; any value but 0 ends the display */
 	int (*take)(void *arg);
 	bool (*show)(void *arg); /* shows it; false: it is not counted as an iteration */
-	void (*sort)(void *arg); /* by the next column */
 	void *arg;
+	/* the column of n_sorts that it is sorted by; a key takes the next one */
+	size_t *sort, n_sorts;
 	uint64_t iterations; /* 0 = without end */
 	double interval;     /* seconds */
 	struct screen screen;

@@ -217,13 +217,6 @@ static bool show(void *arg)
 	return has_rates;
 }
 
-static void sort(void *arg)
-{
-	struct top *top = arg;
-
-	top->sort = (top->sort + 1) % N_SORTS;
-}
-
 int cmd_top(struct admin *a, int argc, char **argv)
 {
 	typedef struct top OF;
@@ -235,7 +228,7 @@ int cmd_top(struct admin *a, int argc, char **argv)
 	};
 	struct top top = {
 		.admin = a,
-		.frames = {.take = take, .show = show, .sort = sort, .arg = &top, .interval = 2},
+		.frames = {take, show, &top, &top.sort, N_SORTS, .interval = 2},
 	};
 	struct command_line line =
 		OPTIONS_LINE(a, "top",

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * moving.c: the frame of demote and promote: the keys that were named, or all that lie on the other
- * side, one after the other, so that each has its own outcome and its own sentence where it failed.
- * Where many are brought back, a batch is begun together first; the outcome is still that of the
- * single moves. A signal ends it between two objects.
+ * moving.c: "shmstore-admin demote STORE KEY...", "shmstore-admin promote STORE KEY...": the keys
+ * that were named, or all that lie on the other side, one after the other, so that each has its own
+ * outcome and its own sentence where it failed. Where many are brought back, a batch is begun
+ * together first; the outcome is still that of the single moves. A signal ends it between two
+ * objects.
+ *
+ * A demotion is for every store that links the object. The choice of an eviction does not matter
+ * here: a user that names an object wants that one gone from memory.
  */
-#include "moving.h"
-
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -24,6 +26,26 @@
 #include "progress.h"
 #include "shellword.h"
 #include "storelist.h"
+
+#define MOVING_BATCH 64 /* keys that are begun together */
+
+/* The options of a command, as they were given. */
+struct moving_options {
+	bool all;
+	unsigned n_threads;
+};
+
+struct moving_way {
+	const char *name; /* of the command */
+	int to;           /* SHMSTORE_IN_TIER or SHMSTORE_IN_MEMORY */
+	/* Begins many at once, so that the moves after it find their work done. May be NULL. */
+	void (*ahead)(struct shmstore *s, const struct iovec *keys, size_t n_keys,
+		      unsigned n_threads);
+	int (*move)(struct shmstore *s, const void *key, size_t key_size, unsigned flags);
+	/* Prints a hint below an error of move(). partition: quoted for the shell. */
+	void (*hint)(const char *partition, int error);
+	const char *usage, *help; /* as of a struct command_line */
+};
 
 struct moving {
 	const struct admin *admin;
@@ -114,7 +136,7 @@ static void add_json(struct moving *m, const struct iovec *key, int before, int 
 static void move_one(struct moving *m, struct shmstore_partition *p, struct shmstore *s,
 		     const struct iovec *key, int before)
 {
-	int r = m->way->move(s, key->iov_base, key->iov_len);
+	int r = m->way->move(s, key->iov_base, key->iov_len, 0);
 
 	if (m->admin->json)
 		add_json(m, key, before, r);
@@ -220,8 +242,9 @@ static int run(struct moving *m, const struct command_line *line)
 	return m->n_failed ? ADMIN_FAILED : status;
 }
 
-int moving_run(struct admin *a, int argc, char **argv, const struct options_row *options,
-	       const struct moving_way *way)
+/* Reads the command line, moves, and says what became of it. Returns the exit status. */
+static int moving_run(struct admin *a, int argc, char **argv, const struct options_row *options,
+		      const struct moving_way *way)
 {
 	static const char *const names[] = {"STORE", "KEY", NULL};
 	struct moving m = {.admin = a, .way = way};
@@ -234,4 +257,82 @@ int moving_run(struct admin *a, int argc, char **argv, const struct options_row 
 	int status = run(&m, &line);
 	free_keys(&m);
 	return status;
+}
+
+/* ---- the two ways ---- */
+
+typedef struct moving_options OF;
+
+static void hint_demote(const char *partition, int error)
+{
+	if (error == -ENOSPC) {
+		message_hint("to see what fills the tier: " ADMIN_NAME " -p %s tier", partition);
+		message_hint("to let it grow: " ADMIN_NAME " -p %s tier --max SIZE", partition);
+	}
+}
+
+int cmd_demote(struct admin *a, int argc, char **argv)
+{
+	static const struct options_row options[] = {
+		{"all", 'a', NULL, "every object of the store but those that are pinned",
+		 OPTIONS_FLAG, offsetof(OF, all)},
+		{NULL},
+	};
+	static const struct moving_way way = {
+		.name = "demote",
+		.to = SHMSTORE_IN_TIER,
+		.move = shmstore_demote,
+		.hint = hint_demote,
+		.usage = "demote STORE KEY...\ndemote STORE --all",
+		.help = "Moves objects to the partition's disk tier, each for all stores that link "
+			"it.\v"
+			"Their names stay: the next get brings them back. The memory of an object "
+			"that is mapped is free when the last view is gone. Exit status 1 if one "
+			"could not be moved; it is in memory still.",
+	};
+
+	return moving_run(a, argc, argv, options, &way);
+}
+
+/* Only so that the disk and the processors have more than one to work at; how each of them ends,
+ * the moves after it say. */
+static void prefetch(struct shmstore *s, const struct iovec *keys, size_t n_keys,
+		     unsigned n_threads)
+{
+	(void)shmstore_prefetch(s, keys, n_keys, n_threads, 0, NULL);
+}
+
+static void hint_promote(const char *partition, int error)
+{
+	if (error == -ENOSPC)
+		message_hint("to make room: " ADMIN_NAME " -p %s evict --to 50%%", partition);
+	else if (error == -EBADMSG)
+		message_hint("what is lost with it has to be made anew; to check all tier "
+			     "files: " ADMIN_NAME " -p %s verify --tier",
+			     partition);
+}
+
+int cmd_promote(struct admin *a, int argc, char **argv)
+{
+	static const struct options_row options[] = {
+		{"all", 'a', NULL, "every object of the store that is in the tier", OPTIONS_FLAG,
+		 offsetof(OF, all)},
+		{"threads", 't', "N", "that check and decompress (default: 0, none but its own)",
+		 OPTIONS_UNSIGNED, offsetof(OF, n_threads)},
+		{NULL},
+	};
+	static const struct moving_way way = {
+		.name = "promote",
+		.to = SHMSTORE_IN_MEMORY,
+		.ahead = prefetch,
+		.move = shmstore_promote,
+		.hint = hint_promote,
+		.usage = "promote STORE KEY...\npromote STORE --all",
+		.help = "Brings objects back from the disk tier into memory, as a get does.\v"
+			"Where the partition is full, others are moved to the tier for them. Their "
+			"tier files stay as long as their names do, so that moving them there "
+			"again costs no write.",
+	};
+
+	return moving_run(a, argc, argv, options, &way);
 }
