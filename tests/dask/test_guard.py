@@ -167,7 +167,7 @@ def test_a_worker_whose_set_up_fails_is_stocks_and_leaves_nothing_running(place,
             await asyncio.sleep(0.01)
 
     before = threads()
-    monkeypatch.setattr(shmstore.dask.worker.Born, "of", broken)
+    monkeypatch.setattr(shmstore.dask.worker, "sweeping", broken)
     together(place, job, n=1, patience=20)
 
 

@@ -24,6 +24,10 @@ from shmstore.dask.inputs import _AT_ONCE, _QUICK, Inputs, Needs
 from shmstore.dask.tier import Tier
 
 
+def in_thread():
+    return threading.current_thread() is not threading.main_thread()
+
+
 class Host:
     """An Inputs whose values are in memory (memory=) or on disk, and that
     notes who was mapped where."""
@@ -33,11 +37,10 @@ class Host:
                                              coming=None) for key in (*memory, *disk)}
         self.on_loop, self.in_threads, self.on_disk = [], [], []
         self.aside, self.fails = set(), set()
-        self.thread = False
         exchange = SimpleNamespace(guard=Guard(Fallbacks(60)), fallbacks=Fallbacks(60),
                                    map=self.map, map_aside=self.map_aside)
         tier = SimpleNamespace(pressed=lambda: short, at_ease=lambda: not short,
-                               has=lambda entry: entry.name in disk, run=self.run,
+                               has=lambda entry: entry.name in disk, readers=None,
                                grew=lambda: None)
         tier.packed = packed
         tier.used_where_it_lies = partial(Tier.used_where_it_lies, tier)
@@ -48,20 +51,13 @@ class Host:
         self.inputs = Inputs(exchange, residence, tier, SimpleNamespace(ready=HeapSet(key=id)))
 
     def map(self, entry):
-        (self.in_threads if self.thread else self.on_loop).append(entry.name)
-        if entry.name in self.fails and not self.thread:
+        (self.in_threads if in_thread() else self.on_loop).append(entry.name)
+        if entry.name in self.fails and not in_thread():
             raise OSError("no more maps")
         return f"value of {entry.name}"
 
-    async def run(self, function, *args):
-        self.thread = True
-        try:
-            return function(*args)
-        finally:
-            self.thread = False
-
     def map_aside(self, entry):
-        assert self.thread
+        assert in_thread()
         self.on_disk.append(entry.name)
         return f"value of {entry.name}"
 

@@ -249,8 +249,6 @@ def test_a_worker_that_dies_takes_nothing_along(place, tmp_path):
 def test_a_result_that_is_larger_than_a_workers_memory_limit(place):
     """As where a collection is computed: its inputs are maps, and it is made in the partition.
     Stock refuses the task, or its worker is killed for it."""
-    if not place.mounted:
-        pytest.skip("needs a tmpfs of its own, with huge pages")
     with cluster(place, 2, memory_limit="256 MiB",
                  settings={"distributed.scheduler.allowed-failures": 0}) as client:
         wait_until(lambda: ours_queue(client), "the scheduler was asked")

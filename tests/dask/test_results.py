@@ -5,14 +5,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pathlib
+import sys
+from concurrent.futures import ThreadPoolExecutor as Plain
+from types import SimpleNamespace
 
 import dask
 import dask.array
 import numpy as np
 import tasks
 from conftest import cluster, workers
+from distributed.threadpoolexecutor import ThreadPoolExecutor
 
-from shmstore.dask.values import pays
+from shmstore.dask.config import Fallbacks, Guard
+from shmstore.dask.memory import Bound
+from shmstore.dask.values import Born, lend_context, pays
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from arraymaps import file_of  # noqa: E402
 
 MIB = 1 << 20
 SIZE = 8 * MIB
@@ -76,3 +86,40 @@ async def _nothing():
 def test_a_coroutine_is_a_task_as_ever(place):
     with cluster(place, 1) as client:
         assert client.submit(_nothing).result() is None
+
+
+def born_in(store, much, room=1 << 40):
+    """Of tasks "small-1" and "large-1", whose inputs are SIZE and two of it."""
+    def task(*sizes):
+        return SimpleNamespace(dependencies=[SimpleNamespace(nbytes=size) for size in sizes])
+
+    exchange = SimpleNamespace(store=store, guard=Guard(Fallbacks(60)),
+                               bounds=lambda limits: [Bound(room, 0)])
+    return Born(exchange, {"small-1": task(SIZE), "large-1": task(SIZE, SIZE)}, much)
+
+
+def made_by(born, executor, key):
+    """Whether the array that a key's task makes in a thread is in a file."""
+    async def execute():
+        return file_of(executor.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1]
+
+    return asyncio.run(born.run(key, execute))
+
+
+def test_only_what_no_worker_could_keep_is_made_in_the_partition(place):
+    with place.partition.open("mine") as store:
+        ours, plain = ThreadPoolExecutor(1), Plain(1)
+        try:
+            for executor in (ours, ours, plain):
+                lend_context(executor)
+            born = born_in(store, SIZE)
+            assert made_by(born, ours, "large-1") and not made_by(born, ours, "small-1")
+            assert not made_by(born, ours, "unknown-1") and not made_by(born, plain, "large-1")
+            assert not made_by(born_in(store, 2 * SIZE), ours, "large-1")
+            assert not made_by(born_in(store, SIZE, room=2 * SIZE), ours, "large-1"), "no room"
+            assert file_of(ours.submit(np.full, SIZE, 5, dtype=np.uint8).result())[1] is False, (
+                "the thread is as it was before")
+        finally:
+            ours.shutdown()
+            plain.shutdown()
+    assert not made_by(born, Plain(1), "large-1"), "the store is closed"

@@ -96,6 +96,7 @@ def test_the_workers_limits_bound_what_they_share_and_hold_and_nothing_of_others
                     str(tmp_path / "none"))
         room.bounds(0)  # a look before the limit is known
         room.limit_workers(GIB)
+        assert len(room.bounds(used, limits=False)) == (1 if most is None else 2)
         return room.bounds(used)[-1]
 
     size, used = bound(None, 20 * GIB, 20 * GIB - 200 * MIB, os.getpid(), os.getpid())

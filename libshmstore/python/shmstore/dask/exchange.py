@@ -431,13 +431,13 @@ class Exchange:
         """The tightest bound of the partition now."""
         return max(self.bounds(), key=lambda bound: bound.used / bound.size)
 
-    def bounds(self) -> list[Bound]:
-        """All that bounds the partition, its file system first. One system call, for the most
-        part."""
+    def bounds(self, limits: bool = True) -> list[Bound]:
+        """All that bounds the partition (limits: see `Room.bounds`), its file system first. One
+        system call, for the most part."""
         usage = os.statvfs(self.partition.path)
         used = (usage.f_blocks - usage.f_bfree) * usage.f_frsize
         size = usage.f_blocks * usage.f_frsize or sys.maxsize  # a file system without a limit
-        return [Bound(size, used), *(() if self.room is None else self.room.bounds(used))]
+        return [Bound(size, used), *(() if self.room is None else self.room.bounds(used, limits))]
 
     def fits(self, nbytes: int, wait: bool) -> bool:
         """Whether the partition may have so many bytes more; its file system says so itself. wait:

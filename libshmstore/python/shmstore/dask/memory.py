@@ -120,9 +120,9 @@ class Room:
         """limit: bytes of private memory at which each is paused; 0: no disk tier takes more."""
         self._limit, self._next_look = limit, 0.0
 
-    def bounds(self, used: int) -> list[Bound]:
-        """Of a partition that has so many bytes. Now and then a look at some files of the
-        kernel's."""
+    def bounds(self, used: int, limits: bool = True) -> list[Bound]:
+        """Of a partition that has so many bytes. limits: also what the workers' memory limits say,
+        though there may be more memory. Now and then a look at some files of the kernel's."""
         now = time.monotonic()
         if now >= self._next_look and self._lock.acquire(blocking=False):
             try:
@@ -134,7 +134,11 @@ class Room:
                 self._next_look = (done + max(_LOOK, min(left / _GROWTH, _LOOK_MAX),
                                               _LOOK_SHARE * (done - now)))
                 self._lock.release()
-        return [Bound(size, others + used) for size, others in self._bounds]
+        bounds = self._bounds if limits or not self._by_limits() else self._bounds[:-1]
+        return [Bound(size, others + used) for size, others in bounds]
+
+    def _by_limits(self) -> bool:
+        return self._most is None and self._limit > 0
 
     def _look(self, used: int) -> Iterator[Bound]:
         workers, others = self._siblings()
@@ -150,7 +154,7 @@ class Room:
             yield Bound(used + machine_available(), used)
         if self._most is not None:
             yield Bound(self._most, shared)
-        elif self._limit:
+        elif self._by_limits():
             yield Bound(self._limit * len(workers), shared + private)
 
 

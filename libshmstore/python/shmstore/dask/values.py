@@ -11,6 +11,7 @@
              types whose values a pickle may not carry whole: those with a way of their own over
              Dask's network, and those whose pickle is the program's own
     Habits   results that likely leave the worker which made them
+    Born     results that no worker could keep privately
     SpillFiles
              values on disk that are used where they lie
 """
@@ -27,6 +28,7 @@ import weakref
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dask.utils import key_split
@@ -35,6 +37,7 @@ from distributed.protocol.serialize import Serialized
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from .. import Error, Partition, View, dumps
+from .._shmstore import _born_end
 from ..parts import Part, address, parts_of, unwritten
 from ..pickling import in_view
 from .compat.worker import Slow, SpilledSize, file_of
@@ -268,6 +271,60 @@ class Habits:
             if len(self._kinds) > _KINDS_MAX:
                 self._kinds.popitem(last=False)
         return kind
+
+
+# bytes from which on arrays are made in the partition
+_LARGE = 2 << 20
+
+
+class Born:
+    """Results that no worker could keep privately: while a task runs whose inputs are more than half
+    of what its worker may, NumPy makes large arrays in the partition (`Store.born_shared`), and to
+    put a result that is one copies nothing. So a collection larger than a worker's memory limit can
+    be computed. Other results are put by a copy: arrays that are born there cost smaller jobs more
+    memory than stock takes, and time.
+    """
+
+    def __init__(self, exchange: Exchange, tasks: Mapping[Key, TaskState], much: int) -> None:
+        self._exchange, self._tasks, self._much = exchange, tasks, much
+
+    async def run(self, key: Key,
+                  execute: Callable[[], Awaitable[StateMachineEvent]]) -> StateMachineEvent:
+        """The event of a key, whose task may make such arrays: its thread has this coroutine's
+        context."""
+        token = self._exchange.guard.call("born", self.begin, key)
+        try:
+            return await execute()
+        finally:
+            if token is not None:
+                _born_end(*token)
+
+    def begin(self, key: Key) -> tuple[object, object] | None:
+        """Arguments of `_born_end`, if the key's task makes such arrays in this context from here
+        on."""
+        task = self._tasks.get(key)
+        inputs = sum(dep.nbytes or 0 for dep in task.dependencies) if task is not None else 0
+        # without NumPy there are no arrays, or those of the task that imports it
+        if inputs <= self._much or "numpy" not in sys.modules:
+            return None
+        # the store is closed, or NumPy is too old
+        with suppress(Error, ImportError, RuntimeError, OSError):
+            if all(used + inputs < size
+                   for size, used in self._exchange.bounds(limits=False)):
+                return self._exchange.store._born_begin(_LARGE)
+        return None
+
+
+def lend_context(executor: Executor) -> None:
+    """Makes Dask's executor run calls in the submitter's context: to 2023.7 it did not."""
+    if type(executor) is not ThreadPoolExecutor or "submit" in vars(executor):
+        return
+    submit: Callable[..., object] = executor.submit
+
+    def submit_in_context(*args: object, **kwargs: object) -> object:
+        return submit(copy_context().run, *args, **kwargs)
+
+    setattr(executor, "submit", submit_in_context)
 
 
 _MAGIC = b"shmstore spilled"

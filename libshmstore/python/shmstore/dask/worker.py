@@ -46,7 +46,7 @@ from .p2p import Shards
 from .pressure import Listening, Pressure
 from .residence import DictResidence, SharedBuffer
 from .tier import Tier, tiny
-from .values import Habits, Kept, Pickled, own_small_arrays
+from .values import Born, Habits, Kept, Pickled, lend_context, own_small_arrays
 
 if TYPE_CHECKING:
     from distributed.comm.core import Comm
@@ -166,6 +166,10 @@ class Worker(distributed.Worker):
                 self._when_closed.append(self._pressure.close)
                 self._around.append(self._pressure.run)
         setattr(self.monitor, "get_process_memory", private_memory)
+        if much := self._target_bytes() // 2:
+            if not NODES:
+                lend_context(self.executors["default"])
+            self._around.append(Born(exchange, self.state.tasks, much).run)
         if settings.sweep_interval:
             self.periodic_callbacks["shmstore-sweep"] = sweeping(exchange)
 
