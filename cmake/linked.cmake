@@ -2,7 +2,6 @@
 # xxHash, zstd, liburing and uthash out of SHMSTORE_LINKED, a folder with the sources of each under
 # its name, in the place of those that pkg-config finds: deploy/wheels links them into the library.
 set(SHMSTORE_XXH3_DISPATCH OFF)
-set(SHMSTORE_LOOP_URING OFF) # the daemon's
 set(xxhash ${SHMSTORE_LINKED}/xxhash/xxhash.c)
 file(GLOB zstd ${SHMSTORE_LINKED}/zstd/lib/common/*.c ${SHMSTORE_LINKED}/zstd/lib/compress/*.c
   ${SHMSTORE_LINKED}/zstd/lib/decompress/*.c)

@@ -127,7 +127,7 @@ int host_start(struct host *h, struct config *config, const struct actord *actor
 	};
 	r = events_new(&h->events);
 	if (r == 0)
-		r = loop_new(config->max_clients, &h->loop);
+		r = loop_new(&h->loop);
 	if (r == 0)
 		r = scanner_new(h->loop, &h->scanner);
 	if (r < 0) {

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop.c: what both loops are: the operations in flight, as a list, and the calls to their owners.
- *
- * There are two ways to run it: loop_uring.c, which is the one meant, and loop_epoll.c for hosts
- * that forbid io_uring. An operation knows neither. Receiving by plain calls is here, since
- * io_uring before 6.0 does it that way as well: a receive of one's own per connection would need a
- * buffer for each for as long as it says nothing.
+ * loop.c: the operations in flight, as a list, and the calls to their owners. loop_epoll.c runs
+ * them; the simulation of the tests has a loop of its own in its place.
  */
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -35,33 +30,19 @@ const char *loop_backend(const struct loop *l)
 	return l->name;
 }
 
-int loop_new(unsigned n_clients, struct loop **ret)
+int loop_new(struct loop **ret)
 {
-	const char *wish = getenv("SHMSTORE_LOOP");
 	struct loop *l = calloc(1, sizeof(*l));
-	int why = 0, r = -1;
+	int r;
 
 	if (!l)
 		return -ENOMEM;
 	l->now_ns = loop_clock();
-	if (!wish || strcmp(wish, "epoll") != 0) {
-#ifdef SHMSTORE_LOOP_URING
-		r = loop_uring_new(l, n_clients, wish && strcmp(wish, "single") == 0);
-#else
-		(void)n_clients;
-		r = -ENOTSUP; /* the liburing that this was built with is too old */
-#endif
-		why = r;
-	}
-	if (r < 0)
-		r = loop_epoll_new(l);
+	r = loop_epoll_new(l);
 	if (r < 0) {
 		free(l);
 		return r;
 	}
-	if (why < 0)
-		snprintf(l->name, sizeof(l->name), "epoll, because io_uring is not to be had: %s",
-			 strerror(-why));
 	*ret = l;
 	return 0;
 }
@@ -75,7 +56,7 @@ struct loop *loop_free(struct loop *l)
 		for (struct loop_op *op = l->busy; op; op = loop_priv(op)->next)
 			loop_cancel(l, op);
 		if (l->backend->turn(l) < 0)
-			break; /* the kernel ends what is left with the ring */
+			break;
 	}
 	l->backend->free(l);
 	free(l);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop.h: the daemon's one thread of events, on io_uring. It knows descriptors and
- * time, and nothing of requests.
+ * loop.h: the daemon's one thread of events, on epoll. It knows descriptors and time, and nothing
+ * of requests.
  *
  * An operation is embedded in what it serves. It is idle, or in flight: from its start until its fn
  * was called without LOOP_MORE. While it is in flight it must not be freed, nor what it points to:
  * loop_cancel() asks for its end, and fn is called one last time, with -ECANCELED or the result
  * that came first. fn may start its own operation again, start and cancel others, and free its own
- * embedding object where no other operation of it is in flight. Completions are handled in batches;
- * all starts of a batch are submitted with one system call.
+ * embedding object where no other operation of it is in flight. Events are handled in batches.
  */
 #ifndef LOOP_H
 #define LOOP_H
@@ -35,13 +34,8 @@ struct loop_op {
 	uint64_t priv[8]; /* the loop's */
 };
 
-/*
- * 0, -errno. n_clients: connections that it should be dimensioned for. Where io_uring is not to
- * be had (seccomp, kernel.io_uring_disabled) it runs on epoll; where the kernel is older than
- * 6.0, on single shots. The environment's SHMSTORE_LOOP chooses: "uring", "single" (io_uring as
- * such a kernel has it), "epoll".
- */
-int loop_new(unsigned n_clients, struct loop **ret);
+/* 0, -errno. */
+int loop_new(struct loop **ret);
 /* Ends what is in flight first: each fn is called, and can start nothing any more (-ECANCELED). */
 struct loop *loop_free(struct loop *l);
 /* Runs until loop_stop(). 0, -errno (fatal). */
@@ -61,14 +55,13 @@ void loop_settle(struct loop *l);
 /* CLOCK_MONOTONIC in ns, read once per batch; loop_clock() reads it now. */
 uint64_t loop_now(const struct loop *l);
 uint64_t loop_clock(void);
-/* The backend, for status and logs: "io_uring", with the features that it lacks. */
+/* The backend, for status and logs: "epoll". */
 const char *loop_backend(const struct loop *l);
 
 /* Each start: 0; -EBUSY (op is in flight), -ECANCELED (the loop ends), -ENOMEM, …
  * Nothing is in flight then. */
 
-/* Multishot: fn(fd of a new connection); -errno ends it. Sets or clears fd's
- * O_NONBLOCK as the backend needs it. */
+/* Multishot: fn(fd of a new connection); -errno ends it. Sets fd's O_NONBLOCK. */
 int loop_accept(struct loop *l, struct loop_op *op, int fd);
 /*
  * Multishot: fn(poll's revents) at the start where it is so already, then each time that

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loop_backend.h: private to loop*.c: what the io_uring loop and the epoll loop share. */
+/* loop_backend.h: private to loop*.c, and to the loop of the tests' simulation. */
 #ifndef LOOP_BACKEND_H
 #define LOOP_BACKEND_H
-
-#include <linux/time_types.h>
 
 #include "loop.h"
 
@@ -22,30 +20,26 @@ enum loop_kind {
 struct loop_priv {
 	struct loop_op *prev, *next; /* in loop.busy */
 	uint8_t kind;                /* enum loop_kind */
-	bool once;
-	bool canceled;
-	bool queued; /* epoll: its result stands in value, and waits for its call */
+	bool once : 1;
+	bool canceled : 1;
+	bool queued : 1; /* its result stands in value, and waits for its call */
+	bool slowed : 1; /* LOOP_RECEIVE: it sent too many, and is read by a timer */
 	int fd;
 	union {
 		const void *data; /* LOOP_SEND */
-		uint64_t due_ns;  /* LOOP_TIMER */
+		uint64_t due_ns;  /* LOOP_TIMER, and what is slowed */
 		uint64_t events;  /* LOOP_POLL: poll's */
 	};
 	union {
 		size_t size;          /* LOOP_SEND */
 		uint64_t interval_ns; /* LOOP_TIMER */
 	};
+	struct loop_op *after; /* in the queue of results, or of timers */
 	union {
-		struct __kernel_timespec ts; /* io_uring: LOOP_TIMER */
-		struct {                     /* io_uring: LOOP_RECEIVE */
-			uint32_t turn;       /* of the last packet */
-			uint32_t n;          /* packets in that turn */
-			bool slowed;         /* read by a timer: it sent too many */
-			bool plain; /* what is in flight is a timer or a poll, no receive */
-		};
-		struct {                       /* epoll */
-			struct loop_op *after; /* in the queue of results, or of timers */
-			int64_t value;
+		int64_t value; /* of a result */
+		struct {       /* LOOP_RECEIVE */
+			uint32_t turn; /* of the last packet */
+			uint32_t n;    /* turns in succession that had one */
 		};
 	};
 };
@@ -63,7 +57,7 @@ struct loop_backend {
 	int (*start)(struct loop *l, struct loop_op *op);
 	/* Once for each op. */
 	void (*cancel)(struct loop *l, struct loop_op *op);
-	/* Submits, waits for something, and calls what completed. 0, -errno (fatal). */
+	/* Waits for something, and calls what completed. 0, -errno (fatal). */
 	int (*turn)(struct loop *l);
 	void (*free)(struct loop *l);
 };
@@ -80,8 +74,7 @@ struct loop {
 	char name[120];
 };
 
-/* Sets l->backend, state and name; -errno: not to be had. single: as if the kernel were 5.15. */
-int loop_uring_new(struct loop *l, unsigned n_clients, bool single);
+/* Sets l->backend, state and name. 0, -errno. */
 int loop_epoll_new(struct loop *l);
 
 /* Calls op->fn; without LOOP_MORE op is idle before that, and may be gone after it. */

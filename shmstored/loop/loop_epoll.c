@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * loop_epoll.c: the same loop on epoll, for hosts that forbid io_uring (seccomp in
- * containers, kernel.io_uring_disabled).
+ * loop_epoll.c: the loop on epoll.
  *
  * epoll knows descriptors, the loop knows operations: slots[fd] has the one that reads (accept,
- * receive, poll) and the one that sends. A poll is edge-triggered, as io_uring's is; the others
- * are level-triggered and bounded per turn, so that what is left is found again by the next turn,
- * after everybody else's. Results that are known at once (a send that the socket took, a cancel)
- * wait in a queue until the turn's end, since fn is never called from within a start. Timers are a
- * sorted list: the daemon has few.
+ * receive, poll) and the one that sends. A poll is edge-triggered; the others are level-triggered
+ * and bounded per turn, so that what is left is found again by the next turn, after everybody
+ * else's. Results that are known at once (a send that the socket took, a cancel) wait in a queue
+ * until the turn's end, since fn is never called from within a start. Timers are a sorted list: the
+ * daemon has few.
+ *
+ * A turn reads one packet of a connection. A connection that had one in PATIENCE turns in
+ * succession, and has BURST more at once, is slowed: until its socket is found empty it is read
+ * BURST packets each SLOW_NS, so that a client that never stops takes a small and constant part of
+ * our time.
+ *
+ * io_uring in its place answered 2 to 5 % more requests of eight clients at once; a single client's
+ * grant took 76 us with it and 71 without. Containers forbid io_uring, so it was a second loop.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,6 +28,9 @@
 #include "loop_backend.h"
 
 #define N_EVENTS 256
+#define PATIENCE 64u
+#define BURST    8u
+#define SLOW_NS  1000000u
 
 struct slot {
 	struct loop_op *in, *out;
@@ -66,7 +76,7 @@ static int slot_apply(struct epoll *e, int fd, bool again)
 
 	if (s->in && loop_priv(s->in)->kind == LOOP_POLL)
 		ev.events |= (uint32_t)loop_priv(s->in)->events | EPOLLET;
-	else if (s->in)
+	else if (s->in && !loop_priv(s->in)->slowed)
 		ev.events |= EPOLLIN;
 	if (s->out)
 		ev.events |= EPOLLOUT;
@@ -159,24 +169,6 @@ static void call_done(struct loop *l, struct epoll *e)
 	}
 }
 
-static void call_timers(struct loop *l, struct epoll *e)
-{
-	struct loop_op *op;
-
-	while ((op = e->timers) && loop_priv(op)->due_ns <= l->now_ns) {
-		struct loop_priv *p = loop_priv(op);
-
-		e->timers = p->after;
-		if (loop_next_due(l, p)) {
-			timer_insert(e, op);
-			loop_call(l, op, 0, LOOP_MORE);
-		} else {
-			/* one that is started again at once must not keep us here */
-			later(e, op, 0);
-		}
-	}
-}
-
 /* ---- operations ------------------------------------------------------------------------------ */
 
 static int epoll_start(struct loop *l, struct loop_op *op)
@@ -212,9 +204,9 @@ static void epoll_cancel(struct loop *l, struct loop_op *op)
 
 	if (p->queued)
 		return;
-	if (p->kind == LOOP_TIMER)
+	if (p->kind == LOOP_TIMER || p->slowed)
 		timer_remove(e, op);
-	else
+	if (p->kind != LOOP_TIMER)
 		slot_leave(e, op);
 	later(e, op, -ECANCELED);
 }
@@ -247,11 +239,51 @@ static void accept_some(struct loop *l, struct epoll *e, struct loop_op *op)
 
 static void read_some(struct loop *l, struct epoll *e, struct loop_op *op)
 {
-	int result;
+	struct loop_priv *p = loop_priv(op);
+	unsigned most;
+	int result, r = 0;
 
-	/* After a cancel from within, the last call is queued. */
-	if (loop_read(l, op, &result) > 0 && !loop_priv(op)->canceled)
-		end(l, e, op, result);
+	p->n = p->turn + 1 == (uint32_t)e->turn ? p->n + 1 : 1;
+	p->turn = (uint32_t)e->turn;
+	most = p->slowed || p->n > PATIENCE ? BURST : 1;
+	for (unsigned i = 0; i < most && r == 0; i++)
+		r = loop_read(l, op, &result);
+	if (r > 0) {
+		/* After a cancel from within, the last call is queued. */
+		if (!p->canceled)
+			end(l, e, op, result);
+		return;
+	}
+	if (r < 0)
+		p->n = 0;
+	if (most == 1)
+		return;
+	p->slowed = r == 0;
+	if (p->slowed) {
+		p->due_ns = l->now_ns + SLOW_NS;
+		timer_insert(e, op);
+	}
+	slot_apply(e, p->fd, false);
+}
+
+static void call_timers(struct loop *l, struct epoll *e)
+{
+	struct loop_op *op;
+
+	while ((op = e->timers) && loop_priv(op)->due_ns <= l->now_ns) {
+		struct loop_priv *p = loop_priv(op);
+
+		e->timers = p->after;
+		if (p->kind == LOOP_RECEIVE) {
+			read_some(l, e, op);
+		} else if (loop_next_due(l, p)) {
+			timer_insert(e, op);
+			loop_call(l, op, 0, LOOP_MORE);
+		} else {
+			/* one that is started again at once must not keep us here */
+			later(e, op, 0);
+		}
+	}
 }
 
 static void ready_in(struct loop *l, struct epoll *e, struct loop_op *op, uint32_t events)
@@ -261,7 +293,8 @@ static void ready_in(struct loop *l, struct epoll *e, struct loop_op *op, uint32
 	if (p->kind == LOOP_ACCEPT) {
 		accept_some(l, e, op);
 	} else if (p->kind == LOOP_RECEIVE) {
-		read_some(l, e, op);
+		if (!p->slowed)
+			read_some(l, e, op);
 	} else {
 		events &= (uint32_t)p->events | EPOLLERR | EPOLLHUP;
 		if (events && p->once)

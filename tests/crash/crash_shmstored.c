@@ -108,7 +108,6 @@ static void be_daemon(const struct arbstage *st)
 {
 	if (tracer_child(NULL) < 0)
 		_exit(126);
-	setenv("SHMSTORE_LOOP", "epoll", 1); /* each thing it does is a call */
 	execl(st->daemon.program, st->daemon.program, "--config", st->config, (char *)NULL);
 	_exit(127);
 }

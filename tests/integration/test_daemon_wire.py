@@ -2,8 +2,7 @@
 """The protocol against a real daemon: whatever one client sends, it is told why it must go, and
 another one notices nothing.
 
-Each test runs on each way that the daemon's loop can run (SHMSTORE_LOOP). A bystander is connected
-all the while: it gets its answers, and nothing else.
+A bystander is connected all the while: it gets its answers, and nothing else.
 """
 import array
 import os
@@ -51,12 +50,12 @@ partition "{path}" {{ create = yes }}
 class Watched:
     """A daemon, and a bystander on it."""
 
-    def __init__(self, loop, hello="60s", per_user=64):
+    def __init__(self, hello="60s", per_user=64):
         self.place = Place(size="16m")
         self.daemon = None
         try:
             text = SETTINGS.format(path=self.place.path, hello=hello, per_user=per_user)
-            self.daemon = Daemon(config=text, http=False, environment={"SHMSTORE_LOOP": loop})
+            self.daemon = Daemon(config=text, http=False)
             self.bystander = self.daemon.wire()
         except BaseException:
             self.close()
@@ -75,9 +74,9 @@ class Watched:
         assert self.daemon.process.poll() is None, self.daemon.log()
 
 
-@pytest.fixture(scope="module", params=["uring", "single", "epoll"])
-def watched(request):
-    w = Watched(request.param)
+@pytest.fixture(scope="module")
+def watched():
+    w = Watched()
     try:
         yield w
     finally:
@@ -88,8 +87,8 @@ def watched(request):
 def make_watched():
     made = []
 
-    def make(loop="uring", **options):
-        made.append(Watched(loop, **options))
+    def make(**options):
+        made.append(Watched(**options))
         return made[-1]
 
     try:
@@ -274,9 +273,8 @@ def test_who_says_nothing_is_dropped(make_watched):
     assert "client dropped" in w.daemon.log()
 
 
-@pytest.mark.parametrize("loop", ["uring", "single", "epoll"])
-def test_who_reads_nothing_is_neither_heard_nor_kept(make_watched, loop):
-    w = make_watched(loop, hello="1s")
+def test_who_reads_nothing_is_neither_heard_nor_kept(make_watched):
+    w = make_watched(hello="1s")
     with w.daemon.wire() as wire:
         wire.socket.setblocking(False)
         packet = good("PING")
@@ -319,14 +317,13 @@ def test_who_asks_ahead_gets_all_answers_and_others_theirs(watched):
 
 
 @pytest.mark.skipif(not ROOT, reason="needs a second user")
-@pytest.mark.parametrize("loop, n", [("uring", 10000), ("single", 1000), ("epoll", 1000)])
-def test_ten_thousand_connections(make_watched, loop, n):
-    w = make_watched(loop, per_user=64)
+def test_ten_thousand_connections(make_watched):
+    w = make_watched(per_user=64)
     kept, reasons = [], []
     os.chmod(w.daemon.directory, 0o755)
     os.seteuid(NOBODY)
     try:
-        for i in range(n):
+        for i in range(10000):
             wire = Wire(w.daemon.socket, hello=False)
             if len(kept) < 64:
                 wire.call("HELLO", 1, 1, 0)
@@ -419,13 +416,11 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-@pytest.mark.parametrize("loop", ["uring", "epoll"])
-def test_a_socket_of_systemd_is_taken_and_left(make_watched, tmp_path, loop):
-    w = make_watched(loop)
+def test_a_socket_of_systemd_is_taken_and_left(make_watched, tmp_path):
+    w = make_watched()
     w.daemon.stop()
     path = str(tmp_path / "activated")
     daemon = Daemon(config=SETTINGS.format(path=w.place.path, hello="60s", per_user=64), http=False,
-                    environment={"SHMSTORE_LOOP": loop},
                     prefix=[sys.executable, "-c", ACTIVATE, path])
     with daemon:
         with Wire(path) as wire:

@@ -279,20 +279,13 @@ static void end(struct loop *l)
 	(void)l;
 }
 
-int loop_uring_new(struct loop *l, unsigned n_clients, bool single)
+int loop_epoll_new(struct loop *l)
 {
 	static const struct loop_backend backend = {start, cancel, turn, end};
 
-	(void)n_clients;
-	(void)single;
 	l->backend = &backend;
 	snprintf(l->name, sizeof(l->name), "simulation");
 	return 0;
-}
-
-int loop_epoll_new(struct loop *l)
-{
-	return loop_uring_new(l, 0, false);
 }
 
 void simloop_begin(struct twister *random, int (*accept)(void *arg), void *arg)

@@ -25,7 +25,7 @@ static void begin_empty(struct host *h, struct config *config, uint64_t epoch)
 			   .dispatch = dispatch,
 			   .parts = start_parts,
 			   .actord = &actord_whole};
-	ENSURE(loop_new(16, &h->loop) == 0);
+	ENSURE(loop_new(&h->loop) == 0);
 	ENSURE(events_new(&h->events) == 0);
 }
 

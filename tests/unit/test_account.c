@@ -39,7 +39,7 @@ static void begin(void)
 	config.stage.rules = stage_defaults;
 	host = (struct host){.epoch = 4711, .config = &config, .parts = start_parts};
 	cr_assert_eq(events_new(&host.events), 0);
-	cr_assert_eq(loop_new(16, &host.loop), 0);
+	cr_assert_eq(loop_new(&host.loop), 0);
 	cr_assert_eq(scanner_new(host.loop, &host.scanner), 0);
 	cr_assert_eq(account_open(&host, &partition, &account), 0);
 	host.accounts = account;

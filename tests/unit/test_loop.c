@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop: every promise of loop.h, on each of the ways that it can run. */
+/* The loop: every promise of loop.h. */
 #include <criterion/criterion.h>
-#include <criterion/parameterized.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -59,17 +54,6 @@ static void see_packet(struct loop_op *op, int result, unsigned flags)
 	see(op, result, flags);
 }
 
-static void begin(const char *way)
-{
-	setenv("SHMSTORE_LOOP", way, 1);
-	cr_assert_eq(loop_new(16, &l), 0);
-	if (strcmp(way, "epoll") == 0)
-		cr_assert_eq(strcmp(loop_backend(l), "epoll"), 0);
-	/* Where io_uring is forbidden, the three ways are one. */
-	else if (strncmp(loop_backend(l), "epoll", 5) != 0 && strcmp(way, "single") == 0)
-		cr_assert(strstr(loop_backend(l), "single"), "%s", loop_backend(l));
-}
-
 static void pair(int fds[2])
 {
 	cr_assert_eq(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
@@ -84,22 +68,17 @@ static unsigned n_open(void)
 	return n;
 }
 
-#define EACH_WAY(name)                                                 \
-	ParameterizedTestParameters(loop, name)                        \
-	{                                                              \
-		static char ways[3][8] = {"uring", "single", "epoll"}; \
-		return cr_make_param_array(char[8], ways, 3);          \
-	}                                                              \
-	static void name##_on(void);                                   \
-	ParameterizedTest(char(*way)[8], loop, name)                   \
-	{                                                              \
-		begin(*way);                                           \
-		name##_on();                                           \
-		cr_assert_null(loop_free(l));                          \
-	}                                                              \
+#define WITH_LOOP(name)                          \
+	static void name##_on(void);             \
+	Test(loop, name)                         \
+	{                                        \
+		cr_assert_eq(loop_new(&l), 0);   \
+		name##_on();                     \
+		cr_assert_null(loop_free(l));    \
+	}                                        \
 	static void name##_on(void)
 
-EACH_WAY(packets_arrive_whole_and_in_order_then_the_end)
+WITH_LOOP(packets_arrive_whole_and_in_order_then_the_end)
 {
 	static struct seen s = {.op.fn = see_packet, .stop_after = 0};
 	int fds[2];
@@ -124,7 +103,7 @@ EACH_WAY(packets_arrive_whole_and_in_order_then_the_end)
 	close(fds[0]);
 }
 
-EACH_WAY(a_packet_too_large_is_said_to_be_cut)
+WITH_LOOP(a_packet_too_large_is_said_to_be_cut)
 {
 	static struct seen s = {.op.fn = see_packet, .stop_after = 2};
 	static char packet[LOOP_PACKET_MAX + 1];
@@ -143,7 +122,7 @@ EACH_WAY(a_packet_too_large_is_said_to_be_cut)
 	cr_assert(s.op.busy);
 }
 
-EACH_WAY(descriptors_are_said_and_never_become_ours)
+WITH_LOOP(descriptors_are_said_and_never_become_ours)
 {
 	static struct seen s = {.op.fn = see_packet, .stop_after = 1};
 	char control[CMSG_SPACE(250 * sizeof(int))] = {0};
@@ -171,7 +150,7 @@ EACH_WAY(descriptors_are_said_and_never_become_ours)
 	cr_assert_eq(n_open(), before);
 }
 
-EACH_WAY(a_flood_leaves_others_their_turn)
+WITH_LOOP(a_flood_leaves_others_their_turn)
 {
 	static struct seen flood = {.op.fn = see_packet, .stop_after = 4000},
 			   other = {.op.fn = see_packet, .stop_after = 1};
@@ -189,7 +168,72 @@ EACH_WAY(a_flood_leaves_others_their_turn)
 	cr_assert_leq(flood.n, 128, "%u packets of the flood came first", flood.n);
 }
 
-EACH_WAY(every_connection_is_accepted)
+/* Sends packets, each of which has the next number, until the socket takes no more. */
+static unsigned fill(int fd)
+{
+	unsigned char n = 0;
+	unsigned sent = 0;
+
+	for (; send(fd, &n, 1, MSG_DONTWAIT) == 1; sent++)
+		n++;
+	return sent;
+}
+
+WITH_LOOP(who_never_stops_is_read_a_little_at_a_time_and_then_as_before)
+{
+	static struct seen flood = {.op.fn = see_packet}, bell = {.op.fn = see, .stop_after = 1};
+	unsigned sent, n;
+	uint64_t begin = loop_clock(), ms;
+	int fds[2];
+
+	pair(fds);
+	sent = fill(fds[1]);
+	cr_assert_gt(sent, 150); /* 64 turns, 8 at once, and 8 each ms */
+	flood.stop_after = sent;
+	cr_assert_eq(loop_receive(l, &flood.op, fds[0]), 0);
+	cr_assert_eq(loop_timer(l, &bell.op, begin + 5000000, 0), 0);
+	cr_assert_eq(loop_run(l), 0);
+	ms = (loop_clock() - begin) / 1000000;
+	n = flood.n;
+	cr_assert_leq(n, 72 + 8 * (ms + 1), "%u packets in %u ms", n, (unsigned)ms);
+	while (flood.n < sent)
+		cr_assert_eq(loop_run(l), 0);
+	for (unsigned i = 0; i < sent; i++)
+		cr_assert_eq(flood.first[i], (unsigned char)i, "in order");
+	/* Found empty, it is woken by its next packet. */
+	flood.stop_after = sent + 1;
+	bell.n = bell.n_last = 0;
+	cr_assert_eq(loop_timer(l, &bell.op, loop_clock() + 20000000, 0), 0);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert_eq(send(fds[1], "x", 1, 0), 1);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert_eq(flood.n, sent + 1);
+	close(fds[1]);
+	flood.stop_after = 0;
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(flood.n_last == 1 && flood.results[sent + 1] == 0, "its end is seen");
+}
+
+WITH_LOOP(who_is_read_a_little_at_a_time_is_cancelled_as_others)
+{
+	static struct seen flood = {.op.fn = see_packet, .cancel_after = 100};
+	int fds[2];
+
+	pair(fds);
+	cr_assert_gt(fill(fds[1]), 100);
+	cr_assert_eq(loop_receive(l, &flood.op, fds[0]), 0);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(flood.n == 101 && flood.n_last == 1 && flood.results[100] == -ECANCELED);
+	flood = (struct seen){.op.fn = see_packet, .stop_after = 50};
+	cr_assert_eq(loop_receive(l, &flood.op, fds[0]), 0);
+	cr_assert_eq(loop_run(l), 0);
+	flood.stop_after = 0;
+	loop_cancel(l, &flood.op); /* between two looks of the timer */
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(flood.n_last == 1 && flood.results[flood.n - 1] == -ECANCELED);
+}
+
+WITH_LOOP(every_connection_is_accepted)
 {
 	static struct seen s = {.op.fn = see, .stop_after = 50};
 	struct sockaddr_un a = {.sun_family = AF_UNIX}; /* the kernel chooses a name */
@@ -218,7 +262,7 @@ EACH_WAY(every_connection_is_accepted)
 	cr_assert(s.results[50] == -ECANCELED && s.n_last == 1);
 }
 
-EACH_WAY(a_send_waits_until_the_socket_takes_it)
+WITH_LOOP(a_send_waits_until_the_socket_takes_it)
 {
 	static struct seen s = {.op.fn = see};
 	char buffer[1000] = {0};
@@ -247,7 +291,7 @@ EACH_WAY(a_send_waits_until_the_socket_takes_it)
 	cr_assert_eq(s.results[2], -EPIPE);
 }
 
-EACH_WAY(a_poll_says_each_change_and_a_single_one_is_over)
+WITH_LOOP(a_poll_says_each_change_and_a_single_one_is_over)
 {
 	static struct seen each = {.op.fn = see, .stop_after = 1}, once = {.op.fn = see};
 	int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -274,7 +318,7 @@ EACH_WAY(a_poll_says_each_change_and_a_single_one_is_over)
 	}
 }
 
-EACH_WAY(timers_come_when_due_and_skip_what_was_missed)
+WITH_LOOP(timers_come_when_due_and_skip_what_was_missed)
 {
 	static struct seen once = {.op.fn = see}, every = {.op.fn = see, .stop_after = 3};
 	uint64_t begun = loop_clock();
@@ -301,7 +345,7 @@ EACH_WAY(timers_come_when_due_and_skip_what_was_missed)
 	cr_assert(once.n == 2 && once.results[1] == -ECANCELED);
 }
 
-EACH_WAY(a_timer_by_a_time_comes_by_then)
+WITH_LOOP(a_timer_by_a_time_comes_by_then)
 {
 	static struct seen s = {.op.fn = see};
 	uint64_t begun = loop_clock(), hour = UINT64_C(3600000000000);
@@ -317,7 +361,7 @@ EACH_WAY(a_timer_by_a_time_comes_by_then)
 	cr_assert(s.n == 2 && s.results[1] == 0 && loop_now(l) >= begun + 3000000);
 }
 
-EACH_WAY(a_released_operation_is_not_called_and_its_memory_goes)
+WITH_LOOP(a_released_operation_is_not_called_and_its_memory_goes)
 {
 	struct seen *idle = calloc(1, sizeof(*idle)), *timer = calloc(1, sizeof(*timer)),
 		    *packets = calloc(1, sizeof(*packets));
@@ -338,7 +382,7 @@ EACH_WAY(a_released_operation_is_not_called_and_its_memory_goes)
 	cr_assert(after.n == 1 && after.results[0] == 0);
 }
 
-EACH_WAY(a_cancel_from_within_ends_with_one_last_call)
+WITH_LOOP(a_cancel_from_within_ends_with_one_last_call)
 {
 	static struct seen s = {.op.fn = see_packet, .cancel_after = 1},
 			   timer = {.op.fn = see, .cancel_after = 2};
@@ -375,7 +419,7 @@ static void free_itself(struct loop_op *op, int result, unsigned flags)
 	loop_stop(l);
 }
 
-EACH_WAY(an_owner_may_free_itself_in_the_last_call)
+WITH_LOOP(an_owner_may_free_itself_in_the_last_call)
 {
 	struct seen *s = calloc(1, sizeof(*s));
 
@@ -401,7 +445,7 @@ static void end_and_try_again(struct loop_op *op, int result, unsigned flags)
 	n_ended++;
 }
 
-EACH_WAY(the_end_of_the_loop_ends_what_is_in_flight)
+WITH_LOOP(the_end_of_the_loop_ends_what_is_in_flight)
 {
 	static struct loop_op ops[4];
 	int fds[2], fd = eventfd(0, EFD_CLOEXEC);
@@ -419,28 +463,4 @@ EACH_WAY(the_end_of_the_loop_ends_what_is_in_flight)
 	cr_assert_eq(n_ended, 4);
 	for (int i = 0; i < 4; i++)
 		cr_assert(!ops[i].busy);
-}
-
-Test(loop, io_uring_forbidden_runs_on_epoll_and_says_why)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog filter = {sizeof(code) / sizeof(code[0]), code};
-
-	unsetenv("SHMSTORE_LOOP");
-	cr_assert_eq(loop_new(16, &l), 0);
-	if (strncmp(loop_backend(l), "epoll", 5) == 0)
-		cr_skip_test("it is not to be had here in any case");
-	loop_free(l);
-	cr_assert_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-	cr_assert_eq(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
-	cr_assert_eq(loop_new(16, &l), 0);
-	cr_assert(strstr(loop_backend(l), "epoll, because") &&
-			  strstr(loop_backend(l), "not permitted"),
-		  "%s", loop_backend(l));
-	loop_free(l);
 }

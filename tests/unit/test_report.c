@@ -163,7 +163,7 @@ static void set_up(void)
 
 	account.host = &host;
 	account.members = members;
-	cr_assert_eq(loop_new(4, &host.loop), 0);
+	cr_assert_eq(loop_new(&host.loop), 0);
 	cr_assert_eq(events_new(&host.events), 0);
 	cr_assert_eq(history_new(&account.history), 0);
 	for (int i = 0; i < 25; i++)

@@ -54,7 +54,7 @@ static struct scanner *begin(struct loop **ret_loop)
 	struct scanner *s;
 
 	loop_thread = pthread_self();
-	cr_assert_eq(loop_new(4, ret_loop), 0);
+	cr_assert_eq(loop_new(ret_loop), 0);
 	cr_assert_eq(scanner_new(*ret_loop, &s), 0);
 	return s;
 }

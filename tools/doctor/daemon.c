@@ -113,8 +113,7 @@ static void check_io_uring(struct doctor *d)
 	if (disabled) {
 		doctor_add(d, "io-uring", DOCTOR_WARN,
 			   "kernel.io_uring_disabled is %" PRIu64
-			   ": %s; the daemon goes on with epoll, the disk tier with plain reads "
-			   "and writes",
+			   ": %s; the disk tier goes on with plain reads and writes",
 			   disabled,
 			   disabled == 1 ? "only privileged processes may use it"
 					 : "nobody may use it");
@@ -124,8 +123,7 @@ static void check_io_uring(struct doctor *d)
 	fd = syscall(SYS_io_uring_setup, 4, &params);
 	if (fd < 0) {
 		doctor_add(d, "io-uring", DOCTOR_OK,
-			   "not here: %s; the daemon goes on with epoll, the disk tier with plain "
-			   "reads and writes",
+			   "not here: %s; the disk tier goes on with plain reads and writes",
 			   strerror(errno));
 		return;
 	}
