@@ -36,8 +36,8 @@ struct loop_priv {
 	};
 	struct loop_op *after; /* in the queue of results, or of timers */
 	union {
-		int64_t value; /* of a result */
-		struct {       /* LOOP_RECEIVE */
+		int64_t value;         /* of a result */
+		struct {               /* LOOP_RECEIVE */
 			uint32_t turn; /* of the last packet */
 			uint32_t n;    /* turns in succession that had one */
 		};

@@ -68,14 +68,14 @@ static unsigned n_open(void)
 	return n;
 }
 
-#define WITH_LOOP(name)                          \
-	static void name##_on(void);             \
-	Test(loop, name)                         \
-	{                                        \
-		cr_assert_eq(loop_new(&l), 0);   \
-		name##_on();                     \
-		cr_assert_null(loop_free(l));    \
-	}                                        \
+#define WITH_LOOP(name)                        \
+	static void name##_on(void);           \
+	Test(loop, name)                       \
+	{                                      \
+		cr_assert_eq(loop_new(&l), 0); \
+		name##_on();                   \
+		cr_assert_null(loop_free(l));  \
+	}                                      \
 	static void name##_on(void)
 
 WITH_LOOP(packets_arrive_whole_and_in_order_then_the_end)

@@ -278,11 +278,11 @@ _LARGE = 2 << 20
 
 
 class Born:
-    """Results that no worker could keep privately: while a task runs whose inputs are more than half
-    of what its worker may, NumPy makes large arrays in the partition (`Store.born_shared`), and to
-    put a result that is one copies nothing. So a collection larger than a worker's memory limit can
-    be computed. Other results are put by a copy: arrays that are born there cost smaller jobs more
-    memory than stock takes, and time.
+    """Results that no worker could keep privately: while a task runs whose inputs are more than
+    half of what its worker may, NumPy makes large arrays in the partition (`Store.born_shared`),
+    and to put a result that is one copies nothing. So a collection larger than a worker's memory
+    limit can be computed. Other results are put by a copy: arrays that are born there cost smaller
+    jobs more memory than stock takes, and time.
     """
 
     def __init__(self, exchange: Exchange, tasks: Mapping[Key, TaskState], much: int) -> None:
