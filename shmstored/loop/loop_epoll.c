@@ -263,7 +263,9 @@ static void read_some(struct loop *l, struct epoll *e, struct loop_op *op)
 		p->due_ns = l->now_ns + SLOW_NS;
 		timer_insert(e, op);
 	}
-	slot_apply(e, p->fd, false);
+	r = slot_apply(e, p->fd, false);
+	if (r < 0 && !p->slowed) /* epoll has no memory to wake it again */
+		end(l, e, op, r);
 }
 
 static void call_timers(struct loop *l, struct epoll *e)
