@@ -13,10 +13,10 @@
  *
  * A receive is in flight for as long as a connection is open, or a send while it pauses: only one
  * that ends is ever freed, and that by the last completion, never from within a handler.
- * A lone reply is an operation of the loop: all replies of a batch are then one system call. Where
- * more than one waits (a client that asks ahead, a document), they go by one sendmmsg(), which
- * never blocks; only what the socket does not take is left to the loop.
- * Rejected: several sends in flight, which io_uring may reorder when the first must wait.
+ * A lone reply is an operation of the loop, which sends it at once. Where more than one waits (a
+ * client that asks ahead, a document), they go by one sendmmsg(), which never blocks; only what the
+ * socket does not take is left to the loop.
+ * Rejected: several sends in flight, for which the loop would need a queue of its own.
  */
 #include "conn.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dispatch.h: from a checked packet to its handler, by wire.def. Handlers are in
- * req_<name>.c and know no io_uring. */
+ * req_<name>.c and know no epoll. */
 #ifndef DISPATCH_H
 #define DISPATCH_H
 
