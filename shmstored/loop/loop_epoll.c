@@ -256,9 +256,7 @@ static void read_some(struct loop *l, struct epoll *e, struct loop_op *op)
 	}
 	if (r < 0)
 		p->n = 0;
-	if (most == 1)
-		return;
-	p->slowed = r == 0;
+	p->slowed = r == 0 && most > 1;
 	if (p->slowed) {
 		p->due_ns = l->now_ns + SLOW_NS;
 		timer_insert(e, op);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * doctor_daemon.c: shmstored, and what it needs of the host beyond what stores need: io_uring for
- * the disk tier, access lists for handoffs between users, quotas of the kernel's own. A host without the daemon is
- * in order, so its absence is told with the command that starts it, not as a fault.
+ * the disk tier, access lists for handoffs between users, quotas of the kernel's own. A host
+ * without the daemon is in order: its absence is told with the command that starts it.
  */
 #include <errno.h>
 #include <fcntl.h>
