@@ -3,7 +3,7 @@
  * loop_epoll.c: the loop on epoll.
  *
  * epoll knows descriptors, the loop knows operations: slots[fd] has the one that reads (accept,
- * receive, poll) and the one that sends. A poll is edge-triggered; the others are level-triggered
+ * receive, poll) and the one that sends, or a second poll. A poll is edge-triggered; the others are level-triggered
  * and bounded per turn, so that what is left is found again by the next turn, after everybody
  * else's. Results that are known at once (a send that the socket took, a cancel) wait in a queue
  * until the turn's end, since fn is never called from within a start. Timers are a sorted list: the
@@ -78,7 +78,9 @@ static int slot_apply(struct epoll *e, int fd, bool again)
 		ev.events |= (uint32_t)loop_priv(s->in)->events | EPOLLET;
 	else if (s->in && !loop_priv(s->in)->slowed)
 		ev.events |= EPOLLIN;
-	if (s->out)
+	if (s->out && loop_priv(s->out)->kind == LOOP_POLL)
+		ev.events |= (uint32_t)loop_priv(s->out)->events | EPOLLET;
+	else if (s->out)
 		ev.events |= EPOLLOUT;
 	if (ev.events == s->events && !again)
 		return 0;
@@ -100,7 +102,7 @@ static int slot_take(struct epoll *e, struct loop_op *op)
 
 	if (r < 0)
 		return r;
-	place = p->kind == LOOP_SEND ? &s->out : &s->in;
+	place = p->kind == LOOP_SEND || (p->kind == LOOP_POLL && s->in) ? &s->out : &s->in;
 	if (*place)
 		return -EBUSY;
 	*place = op;
@@ -286,6 +288,17 @@ static void call_timers(struct loop *l, struct epoll *e)
 	}
 }
 
+static void polled(struct loop *l, struct epoll *e, struct loop_op *op, uint32_t events)
+{
+	struct loop_priv *p = loop_priv(op);
+
+	events &= (uint32_t)p->events | EPOLLERR | EPOLLHUP;
+	if (events && p->once)
+		end(l, e, op, (int)events);
+	else if (events)
+		loop_call(l, op, (int)events, LOOP_MORE);
+}
+
 static void ready_in(struct loop *l, struct epoll *e, struct loop_op *op, uint32_t events)
 {
 	struct loop_priv *p = loop_priv(op);
@@ -296,19 +309,20 @@ static void ready_in(struct loop *l, struct epoll *e, struct loop_op *op, uint32
 		if (!p->slowed)
 			read_some(l, e, op);
 	} else {
-		events &= (uint32_t)p->events | EPOLLERR | EPOLLHUP;
-		if (events && p->once)
-			end(l, e, op, (int)events);
-		else if (events)
-			loop_call(l, op, (int)events, LOOP_MORE);
+		polled(l, e, op, events);
 	}
 }
 
-static void ready_out(struct loop *l, struct epoll *e, struct loop_op *op)
+static void ready_out(struct loop *l, struct epoll *e, struct loop_op *op, uint32_t events)
 {
 	struct loop_priv *p = loop_priv(op);
-	ssize_t n = send(p->fd, p->data, p->size, MSG_DONTWAIT | MSG_NOSIGNAL);
+	ssize_t n;
 
+	if (p->kind == LOOP_POLL) {
+		polled(l, e, op, events);
+		return;
+	}
+	n = send(p->fd, p->data, p->size, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (n >= 0 || errno != EAGAIN)
 		end(l, e, op, n >= 0 ? (int)n : -errno);
 }
@@ -348,8 +362,9 @@ static int epoll_turn(struct loop *l)
 		if (e->slots[fd].in &&
 		    (events & ~(uint32_t)EPOLLOUT || loop_priv(e->slots[fd].in)->kind == LOOP_POLL))
 			ready_in(l, e, e->slots[fd].in, events);
-		if (e->slots[fd].out && events & (EPOLLOUT | EPOLLERR | EPOLLHUP))
-			ready_out(l, e, e->slots[fd].out);
+		if (e->slots[fd].out && (events & (EPOLLOUT | EPOLLERR | EPOLLHUP) ||
+					 loop_priv(e->slots[fd].out)->kind == LOOP_POLL))
+			ready_out(l, e, e->slots[fd].out, events);
 	}
 	call_timers(l, e);
 	call_done(l, e);

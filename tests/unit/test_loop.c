@@ -318,6 +318,25 @@ WITH_LOOP(a_poll_says_each_change_and_a_single_one_is_over)
 	}
 }
 
+WITH_LOOP(two_polls_of_one_descriptor_each_say_their_own)
+{
+	static struct seen reads = {.op.fn = see, .stop_after = 1},
+			   writes = {.op.fn = see, .stop_after = 1};
+	int fds[2];
+
+	pair(fds);
+	cr_assert_eq(loop_poll(l, &reads.op, fds[0], POLLIN, true), 0);
+	cr_assert_eq(loop_poll(l, &writes.op, fds[0], POLLOUT, true), 0);
+	cr_assert_eq(loop_run(l), 0);
+	cr_assert(writes.n_last == 1 && writes.results[0] == POLLOUT && reads.n == 0);
+	cr_assert_eq(loop_poll(l, &writes.op, fds[0], POLLOUT, true), 0);
+	cr_assert_eq(send(fds[1], "x", 1, 0), 1);
+	while (reads.n == 0)
+		cr_assert_eq(loop_run(l), 0);
+	cr_assert(reads.n_last == 1 && reads.results[0] & POLLIN);
+	cr_assert(writes.n == 2 || writes.op.busy);
+}
+
 WITH_LOOP(timers_come_when_due_and_skip_what_was_missed)
 {
 	static struct seen once = {.op.fn = see}, every = {.op.fn = see, .stop_after = 3};
