@@ -3,11 +3,11 @@
  * loop_epoll.c: the loop on epoll.
  *
  * epoll knows descriptors, the loop knows operations: slots[fd] has the one that reads (accept,
- * receive, poll) and the one that sends, or a second poll. A poll is edge-triggered; the others are level-triggered
- * and bounded per turn, so that what is left is found again by the next turn, after everybody
- * else's. Results that are known at once (a send that the socket took, a cancel) wait in a queue
- * until the turn's end, since fn is never called from within a start. Timers are a sorted list: the
- * daemon has few.
+ * receive, poll) and the one that sends, or a second poll. A poll is edge-triggered; the others are
+ * level-triggered and bounded per turn, so that what is left is found again by the next turn, after
+ * everybody else's. Results that are known at once (a send that the socket took, a cancel) wait in
+ * a queue until the turn's end, since fn is never called from within a start. Timers are a sorted
+ * list: the daemon has few.
  *
  * A turn reads one packet of a connection. A connection that had one in PATIENCE turns in
  * succession, and has BURST more at once, is slowed: until its socket is found empty it is read
