@@ -284,11 +284,11 @@ stage_python() {
   local name files=() status=0 twice=()
   fetch_promtool
   build_release || return 1
-  ((!long)) || twice=(daemon_http admin_shell daemon_stage daemon_peers daemon_links
+  ((!long)) || twice=(daemon_http admin_shell daemon_stage daemon_links
     daemon_restarts)
   for name in deploy daemon_users daemon_web openmetrics big_pages admin_top processes \
     daemon_client daemon_upcalls daemon_gate daemon_preempt_told daemon_actors \
-    daemon_actors_pressed profiles "${twice[@]}"; do
+    daemon_actors_pressed daemon_peers profiles "${twice[@]}"; do
     files+=("tests/integration/test_$name.py")
   done
   pytest_on "$release" tests/python || status=1
