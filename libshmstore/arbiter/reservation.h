@@ -30,8 +30,8 @@ void shms_arb_settle(struct shmstore *s, struct shmstore_arb_reservation *r, uin
 void shms_lease_give(struct shmstore *s, uint32_t pool, uint64_t bytes);
 
 /*
- * What an attempt reserved and has not given back: with it a roll back gives back
- * what the attempt cannot name any more.
+ * The reservations that an attempt made and has not given back: a roll back gives back by them
+ * the bytes that the attempt cannot name any more.
  *
  * An attempt is of one context and runs on one thread. Attempts of a context are nested; each
  * has a number, larger than those of all before. A reservation carries it; it is of the

@@ -46,7 +46,7 @@ void shms_name_sidecar(const char *hashed, char ret_name[SHMS_NAME_SIZE]);
 
 void shms_peer_name(const char *address, char ret_name[SHMS_PEER_NAME]);
 
-/* What the disk tier keeps, on the partition and on the disk (docs/format.md). */
+/* Names of the disk tier's files, on the partition and on the disk (docs/format.md). */
 
 #define SHMS_DIR_TIER        "tier"
 #define SHMS_TIER_NAME       24u /* bytes of "<id>.object" with its NUL */

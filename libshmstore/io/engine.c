@@ -154,7 +154,7 @@ static bool start_frames(struct shms_engine *e)
 	struct shms_run *run, *next;
 	bool moved = false;
 
-	/* One that fails at once is gone from the list. */
+	/* A run that fails at once is gone from the list. */
 	LL_FOREACH_SAFE(e->runs, run, next)
 	{
 		while (!shms_run_started(run)) {

@@ -73,7 +73,7 @@ static PyType_Slot memory_slots[] = {
 	{0, NULL},
 };
 
-PYSHM_TYPE(memory, struct memory, "shmstore._shmstore._Memory", DISALLOW_INSTANTIATION);
+PYSHM_TYPE(memory, struct memory, "shmstore._shmstore._Memory", PYSHM_MADE);
 
 static struct memory *memory_new(struct pyshm_state *state, PyObject *owner,
 				 const struct pyshm_memory_owner *calls, void *data, uint64_t size,

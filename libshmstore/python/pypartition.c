@@ -164,4 +164,4 @@ static PyType_Slot partition_slots[] = {
 	{Py_tp_getset, partition_getset},   {0, NULL},
 };
 
-PYSHM_TYPE(partition, struct pyshm_partition, "shmstore._shmstore.Partition", BASETYPE);
+PYSHM_TYPE(partition, struct pyshm_partition, "shmstore._shmstore.Partition", PYSHM_BASE);

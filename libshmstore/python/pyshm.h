@@ -45,14 +45,16 @@ struct pyshm_state {
 #define SPEC(name) extern PyType_Spec pyshm_##name##_spec;
 PYSHM_STATE_TYPES(SPEC)
 #undef SPEC
-/* How Python makes a type of the slots type_slots. more: a flag that is not every type's */
-#define PYSHM_TYPE(type, object, public_name, more)              \
-	PyType_Spec pyshm_##type##_spec = {                      \
-		.name = (public_name),                           \
-		.basicsize = sizeof(object),                     \
-		.flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_##more, \
-		.slots = type##_slots,                           \
+/* How Python makes a type of the slots type_slots. more: flags that are not every type's */
+#define PYSHM_TYPE(type, object, public_name, more)   \
+	PyType_Spec pyshm_##type##_spec = {           \
+		.name = (public_name),                \
+		.basicsize = sizeof(object),          \
+		.flags = Py_TPFLAGS_DEFAULT | (more), \
+		.slots = type##_slots,                \
 	}
+#define PYSHM_BASE (Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_BASETYPE)
+#define PYSHM_MADE (Py_TPFLAGS_IMMUTABLETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION)
 
 /* ---- pystate.c ---- */
 

@@ -164,4 +164,4 @@ static PyType_Slot store_slots[] = {
 	{0, NULL},
 };
 
-PYSHM_TYPE(store, struct pyshm_store, "shmstore._shmstore.Store", BASETYPE);
+PYSHM_TYPE(store, struct pyshm_store, "shmstore._shmstore.Store", PYSHM_BASE);

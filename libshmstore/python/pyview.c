@@ -200,4 +200,5 @@ static PyType_Slot view_slots[] = {
 	{0, NULL},
 };
 
-PYSHM_TYPE(view, struct view, "shmstore.View", DISALLOW_INSTANTIATION);
+/* Not immutable: arrow.py gives it its methods. */
+PYSHM_TYPE(view, struct view, "shmstore.View", Py_TPFLAGS_DISALLOW_INSTANTIATION);

@@ -271,4 +271,4 @@ static PyType_Slot writer_slots[] = {
 	{Py_tp_methods, writer_methods}, {Py_tp_getset, writer_getset},   {0, NULL},
 };
 
-PYSHM_TYPE(writer, struct writer, "shmstore.Writer", DISALLOW_INSTANTIATION);
+PYSHM_TYPE(writer, struct writer, "shmstore.Writer", PYSHM_MADE);

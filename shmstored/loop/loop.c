@@ -27,7 +27,7 @@ uint64_t loop_now(const struct loop *l)
 
 const char *loop_backend(const struct loop *l)
 {
-	return l->name;
+	return l->backend->name;
 }
 
 int loop_new(struct loop **ret)

@@ -53,6 +53,7 @@ static inline struct loop_priv *loop_priv(struct loop_op *op)
 }
 
 struct loop_backend {
+	const char *name;
 	/* priv is filled in. 0; -errno: it was not started. */
 	int (*start)(struct loop *l, struct loop_op *op);
 	/* Once for each op. */
@@ -71,10 +72,9 @@ struct loop {
 	struct loop_later *later; /* a list */
 	const void *packet;
 	bool packet_fds, packet_truncated;
-	char name[120];
 };
 
-/* Sets l->backend, state and name. 0, -errno. */
+/* Sets l->backend and state. 0, -errno. */
 int loop_epoll_new(struct loop *l);
 
 /* Calls op->fn; without LOOP_MORE op is idle before that, and may be gone after it. */

@@ -19,7 +19,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -68,20 +67,24 @@ static int slot_get(struct epoll *e, int fd, struct slot **ret)
 	return 0;
 }
 
+/* The events that an operation waits for; NULL: none. */
+static uint32_t waited_for(struct loop_op *op)
+{
+	const struct loop_priv *p = op ? loop_priv(op) : NULL;
+
+	if (!p || p->slowed)
+		return 0;
+	if (p->kind == LOOP_POLL)
+		return (uint32_t)p->events | EPOLLET;
+	return p->kind == LOOP_SEND ? EPOLLOUT : EPOLLIN;
+}
+
 static int slot_apply(struct epoll *e, int fd, bool again)
 {
 	struct slot *s = &e->slots[fd];
-	struct epoll_event ev = {.data.fd = fd};
+	struct epoll_event ev = {.events = waited_for(s->in) | waited_for(s->out), .data.fd = fd};
 	int how = !s->events ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
 
-	if (s->in && loop_priv(s->in)->kind == LOOP_POLL)
-		ev.events |= (uint32_t)loop_priv(s->in)->events | EPOLLET;
-	else if (s->in && !loop_priv(s->in)->slowed)
-		ev.events |= EPOLLIN;
-	if (s->out && loop_priv(s->out)->kind == LOOP_POLL)
-		ev.events |= (uint32_t)loop_priv(s->out)->events | EPOLLET;
-	else if (s->out)
-		ev.events |= EPOLLOUT;
 	if (ev.events == s->events && !again)
 		return 0;
 	if (!ev.events)
@@ -288,43 +291,35 @@ static void call_timers(struct loop *l, struct epoll *e)
 	}
 }
 
-static void polled(struct loop *l, struct epoll *e, struct loop_op *op, uint32_t events)
+static void send_rest(struct loop *l, struct epoll *e, struct loop_op *op)
 {
 	struct loop_priv *p = loop_priv(op);
+	ssize_t n = send(p->fd, p->data, p->size, MSG_DONTWAIT | MSG_NOSIGNAL);
 
-	events &= (uint32_t)p->events | EPOLLERR | EPOLLHUP;
-	if (events && p->once)
-		end(l, e, op, (int)events);
-	else if (events)
-		loop_call(l, op, (int)events, LOOP_MORE);
-}
-
-static void ready_in(struct loop *l, struct epoll *e, struct loop_op *op, uint32_t events)
-{
-	struct loop_priv *p = loop_priv(op);
-
-	if (p->kind == LOOP_ACCEPT) {
-		accept_some(l, e, op);
-	} else if (p->kind == LOOP_RECEIVE) {
-		if (!p->slowed)
-			read_some(l, e, op);
-	} else {
-		polled(l, e, op, events);
-	}
-}
-
-static void ready_out(struct loop *l, struct epoll *e, struct loop_op *op, uint32_t events)
-{
-	struct loop_priv *p = loop_priv(op);
-	ssize_t n;
-
-	if (p->kind == LOOP_POLL) {
-		polled(l, e, op, events);
-		return;
-	}
-	n = send(p->fd, p->data, p->size, MSG_DONTWAIT | MSG_NOSIGNAL);
 	if (n >= 0 || errno != EAGAIN)
 		end(l, e, op, n >= 0 ? (int)n : -errno);
+}
+
+/* op NULL: the slot has none. events: of its descriptor. */
+static void ready(struct loop *l, struct epoll *e, struct loop_op *op, uint32_t events)
+{
+	const struct loop_priv *p = op ? loop_priv(op) : NULL;
+
+	if (!p || p->slowed)
+		return;
+	events &= waited_for(op) | EPOLLERR | EPOLLHUP;
+	if (!events)
+		return;
+	if (p->kind == LOOP_ACCEPT)
+		accept_some(l, e, op);
+	else if (p->kind == LOOP_RECEIVE)
+		read_some(l, e, op);
+	else if (p->kind == LOOP_SEND)
+		send_rest(l, e, op);
+	else if (p->once)
+		end(l, e, op, (int)events);
+	else
+		loop_call(l, op, (int)events, LOOP_MORE);
 }
 
 /* Milliseconds that epoll_wait() may take; rounded up, so that the timer is due then. */
@@ -359,12 +354,8 @@ static int epoll_turn(struct loop *l)
 		if (e->slots[fd].turn == e->turn)
 			continue;
 		/* Each call may end the other one, or grow the table. */
-		if (e->slots[fd].in &&
-		    (events & ~(uint32_t)EPOLLOUT || loop_priv(e->slots[fd].in)->kind == LOOP_POLL))
-			ready_in(l, e, e->slots[fd].in, events);
-		if (e->slots[fd].out && (events & (EPOLLOUT | EPOLLERR | EPOLLHUP) ||
-					 loop_priv(e->slots[fd].out)->kind == LOOP_POLL))
-			ready_out(l, e, e->slots[fd].out, events);
+		ready(l, e, e->slots[fd].in, events);
+		ready(l, e, e->slots[fd].out, events);
 	}
 	call_timers(l, e);
 	call_done(l, e);
@@ -383,7 +374,7 @@ static void epoll_free(struct loop *l)
 
 int loop_epoll_new(struct loop *l)
 {
-	static const struct loop_backend backend = {epoll_start, epoll_cancel, epoll_turn,
+	static const struct loop_backend backend = {"epoll", epoll_start, epoll_cancel, epoll_turn,
 						    epoll_free};
 	struct epoll *e = calloc(1, sizeof(*e));
 
@@ -397,6 +388,5 @@ int loop_epoll_new(struct loop *l)
 	e->done_end = &e->done;
 	l->backend = &backend;
 	l->state = e;
-	snprintf(l->name, sizeof(l->name), "epoll");
 	return 0;
 }

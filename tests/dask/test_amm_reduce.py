@@ -100,7 +100,7 @@ def test_under_pressure_one_link_stays_for_the_tiers_mover(place):
 
 
 def give(worker):
-    """What a worker does when the daemon asks it for memory: bytes that it gave."""
+    """Bytes that a worker gives when the daemon asks it for memory."""
     worker._residence.unmap_idle()
     return worker._exchange.demote(list(worker._exchange.alone()), 64 * MIB)
 

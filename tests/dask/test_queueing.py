@@ -194,7 +194,7 @@ def go_on(client, sources, gate, n, name="grow"):
 
 
 def check(slow):
-    """What they come to."""
+    """The tasks have the right results."""
     assert [each.result(timeout=60)[0] for each in slow] == pytest.approx(
         [tasks.make(i % 6)[0] + i for i in range(1, 1 + len(slow))])
 

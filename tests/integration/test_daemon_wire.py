@@ -103,7 +103,7 @@ def good(name):
 
 
 def hear_error(wire):
-    """What the daemon says at last; a reset for what it left unread comes before that."""
+    """The daemon's last message, ERROR; a reset for input that it left unread may come before."""
     for _ in range(1000):
         try:
             packet = wire.socket.recv(1 << 16)

@@ -329,7 +329,7 @@ def test_workers_that_cannot_open_the_partition_are_sent_values_as_ever(path, el
             2, elsewhere, partition=path) as pool:
         assert [float(a.sum()) for a in pool.map(doorjobs.doubled, [numpy.ones(N)] * 5)] == [
             2.0 * N] * 5
-    assert len(said) == 1
+    assert sum(w.category is RuntimeWarning for w in said) == 1
 
 
 def test_who_cannot_open_the_partition_says_which(path, elsewhere):

@@ -56,6 +56,15 @@ def test_stub_and_module_agree(node):
         assert {n for n in public if not n.startswith("__")} <= {*members, *attributes}
 
 
+def test_types_cannot_be_changed():
+    kinds = [kind for kind in vars(_shmstore).values() if inspect.isclass(kind)]
+    assert len(kinds) > 4
+    for kind in kinds:
+        if kind is not shmstore.View:  # arrow.py gives it methods
+            with pytest.raises(TypeError):
+                setattr(kind, "surprise", 1)
+
+
 def test_records_have_the_fields_that_the_extension_fills_in_its_order():
     text = (SOURCES / "records.def").read_text()
     rows = re.findall(r"^(?:RECORD|LISTED)\((\w+), \w+,?((?:.|\n)*?)\)\n(?=RECORD|LISTED|\n#undef)",

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Stores whose processes make no call, or are stopped, kept what their segments have for no object
- * from everybody else: a quarter of the partition together. Who takes it may be stopped or killed
- * amid it; the owners' puts go on meanwhile, and what was taken they take anew.
+ * from everybody else: a quarter of the partition together. The process that takes this memory may
+ * be stopped or killed amid it; the owners' puts go on meanwhile, and owners take anew the memory
+ * that they lost.
  */
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -155,7 +156,8 @@ Test(packed_silent_pools, give_a_large_put_its_room, .timeout = 120)
 	s = scratch_plain_store("newcomer");
 	cr_assert_eq(put_pattern(s, "big", 225 * MIB, 1, 0), 0, "%s", shmstore_error_detail());
 	ensure_books_close();
-	/* What it has not an owner may have anew, and what it has is refused, not written to. */
+	/* An owner may take anew the memory that the newcomer has not; memory that it has is
+	 * refused, not written to. */
 	for (int i = 0; i < STORES; i += 2)
 		cr_assert_eq(kill(o[i].pid, SIGCONT), 0);
 	for (int i = 0; i < STORES; i++) {

@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -281,10 +280,9 @@ static void end(struct loop *l)
 
 int loop_epoll_new(struct loop *l)
 {
-	static const struct loop_backend backend = {start, cancel, turn, end};
+	static const struct loop_backend backend = {"simulation", start, cancel, turn, end};
 
 	l->backend = &backend;
-	snprintf(l->name, sizeof(l->name), "simulation");
 	return 0;
 }
 

@@ -98,7 +98,7 @@ static void act(void *arg, const struct actor_order *o)
 	}
 }
 
-/* One that runs, or 0. */
+/* A request that runs, or 0. */
 static uint64_t running(struct world *w)
 {
 	for (uint64_t i = 1 + dice_draw(&w->dice, w->n + 1); i <= w->n; i++)

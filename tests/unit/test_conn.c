@@ -22,7 +22,7 @@ static struct conn *c;
 static int client;
 static uint64_t serial;
 
-/* A few turns of the loop, long enough for one that is slowed (loop_uring.c): all that is
+/* A few turns of the loop, long enough for one that is slowed (loop_epoll.c): all that is
  * there to be done is done. */
 static void turn(void)
 {

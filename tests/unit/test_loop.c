@@ -78,6 +78,11 @@ static unsigned n_open(void)
 	}                                      \
 	static void name##_on(void)
 
+WITH_LOOP(its_backend_has_a_name)
+{
+	cr_assert_str_eq(loop_backend(l), "epoll");
+}
+
 WITH_LOOP(packets_arrive_whole_and_in_order_then_the_end)
 {
 	static struct seen s = {.op.fn = see_packet, .stop_after = 0};

@@ -194,7 +194,7 @@ Test(packalias, adopted_under_another_key)
 	b = open_pack("b", true);
 	cr_assert(sees(b, (const char *[]){"b's", "k"}, 2));
 	cr_assert(is_one(b, "k", "b's"));
-	/* What is handed on is the object. */
+	/* A handoff under any of its keys hands on the object. */
 	cr_assert_eq(hand_off(b, "b's", path[0]), 0);
 	cr_assert_eq(adopt(a, path[0], "back", false), 0);
 	cr_assert(has(a, "back", 100, 1));

@@ -93,7 +93,7 @@ static void end(struct shms_segown *o, int dir)
 	close(dir);
 }
 
-/* What gc finds: places that it gave back, and those that live. */
+/* The counts of gc: places that it gave back, and places that live. */
 static struct shms_segrescued rescue(int dir, const char *name, const uint8_t *gone)
 {
 	struct shms_segrescued done;

@@ -284,4 +284,4 @@ static PyType_Slot context_slots[] = {
 	{0, NULL},
 };
 
-PYSHM_TYPE(context, struct pyarb_context, "shmstore._shmstore.ArbContext", BASETYPE);
+PYSHM_TYPE(context, struct pyarb_context, "shmstore._shmstore.ArbContext", PYSHM_BASE);

@@ -222,4 +222,4 @@ static PyType_Slot reservation_slots[] = {
 	{0, NULL},
 };
 
-PYSHM_TYPE(reservation, struct pyarb_reservation, "shmstore._shmstore.ArbReservation", BASETYPE);
+PYSHM_TYPE(reservation, struct pyarb_reservation, "shmstore._shmstore.ArbReservation", PYSHM_BASE);

@@ -142,7 +142,7 @@ def _remedy(code: int, operation: str, on_disk: bool) -> str | None:
         return "a new partition needs an empty or a missing directory"
     if code == errno.EBUSY and "open store" in operation:
         return "choose another name, or wait until its owner closes it or ends"
-    return _ON_DISK.get(code) if on_disk and code in _ON_DISK else _REMEDIES.get(code)
+    return (on_disk and _ON_DISK.get(code)) or _REMEDIES.get(code)
 
 
 def failed(code: int, operation: str, what: str, where: str | None, detail: str,

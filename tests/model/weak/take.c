@@ -8,7 +8,7 @@
 #include "segfile.h"
 #include "seglook.h"
 #include "segmem.h"
-/* What is above keeps its accesses. */
+/* The headers above keep their accesses; the sources below have litmus.h's. */
 #include "litmus.h"
 
 static long litmus_syscall(long number, ...);

@@ -404,8 +404,11 @@ class Pieces:
     async def run(self) -> object:
         whole = self.call.args, self.call.kwargs
         pieces = await self._split(whole)
-        return (await self._all(pieces, 1) if pieces is not None
-                else (await self._done(whole, last=True) or (None,))[0])
+        if pieces is not None:
+            return await self._all(pieces, 1)
+        done = await self._done(whole, last=True)
+        assert done is not None
+        return done[0]
 
     # -- private
 

@@ -224,13 +224,13 @@ def received(worker: Worker, stock: Callable[[], object], seconds: float, data: 
              donor: str) -> None:
     """Keeps handles, which cross no network, out of the bandwidth that places tasks. stock: what
     learns of a transfer of data; of one with handles it counts as no faster than is known."""
-    handles = any(isinstance(value, Handle) for value in data.values())
+    if not any(isinstance(value, Handle) for value in data.values()):
+        stock()
+        return
     measured: tuple[MutableMapping[Any, tuple[float, int]],
                     ...] = (worker.bandwidth_workers, worker.bandwidth_types)
-    bandwidth, before = worker.bandwidth, [dict(rates) for rates in measured if handles]
+    bandwidth, before = worker.bandwidth, [dict(rates) for rates in measured]
     stock()
-    if not handles:
-        return
     worker.bandwidth = bandwidth
     for rates, known in zip(measured, before):
         rates.clear()

@@ -23,7 +23,6 @@ import mmap
 import pickle
 import struct
 import sys
-import time
 import weakref
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
 
     from .compat.worker import Key, StateMachineEvent, TaskState
     from .exchange import Entry, Exchange
-    from .worker import Worker
 
 _HEADER_MAX = 64 << 10  # bytes: it travels with each handle
 _PART_MIN = 2  # a value shows one part in so many of its object at least
@@ -302,10 +300,11 @@ class Born:
     def begin(self, key: Key) -> tuple[object, object] | None:
         """Arguments of `_born_end`, if the key's task makes such arrays in this context from here
         on."""
-        task = self._tasks.get(key)
-        inputs = sum(dep.nbytes or 0 for dep in task.dependencies) if task is not None else 0
         # without NumPy there are no arrays, or those of the task that imports it
-        if inputs <= self._much or "numpy" not in sys.modules:
+        if "numpy" not in sys.modules or (task := self._tasks.get(key)) is None:
+            return None
+        inputs = sum(dep.nbytes or 0 for dep in task.dependencies)
+        if inputs <= self._much:
             return None
         # the store is closed, or NumPy is too old
         with suppress(Error, ImportError, RuntimeError, OSError):
