@@ -208,7 +208,7 @@ static int open_store(struct worker *w)
 	options.keep = storm_keeps(w->id);
 	options.pack_max = w->st->options->pack_max;
 	/* Packed: of what was taken apart in part, keys that were deleted may be there again
-	 * (docs/segments.md, "What is missing"). */
+	 * (docs/segments.md, "Not done yet"). */
 	if (!options.keep && !options.pack_max && worker_pick(w, 2))
 		options.flags = SHMSTORE_OPEN_ADOPT;
 	uint64_t until = storm_now_ms() + OPEN_DEADLINE_MS;
