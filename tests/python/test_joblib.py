@@ -45,6 +45,19 @@ def test_arguments_and_results(backend):
              messages._boxes[backend].store.usage().n_views == 0)
 
 
+def test_an_input_of_many_calls_is_one_object(backend):
+    array, others = numpy.ones(4 * N), [numpy.full(N // 8, i) for i in range(8)]
+    for value in (1, 2):  # written to in between
+        array[-1] = value
+        with joblib.parallel_backend("shmstore", n_jobs=2):
+            done = joblib.Parallel()(joblib.delayed(doorjobs.file_and_sum)(array, one)
+                                     for one in others)
+        files, sums = zip(*done)
+        assert len(set(files)) == 1 and files[0]
+        assert list(sums) == [4 * N - 1 + value + i * (N // 8) for i in range(8)]
+        assert not messages.mailbox(backend)._sent
+
+
 def test_scikit_learn(backend):
     ensemble = pytest.importorskip("sklearn.ensemble")
     rng = numpy.random.default_rng(5)

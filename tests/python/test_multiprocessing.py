@@ -236,6 +236,46 @@ def test_one_array_for_many_is_one_object(path):
     assert not box._sent
 
 
+def test_an_array_among_others_is_one_object(path, context):
+    array, other = numpy.ones(4 * N), [numpy.full(N // 8, i) for i in range(6)]
+    with smp.SharedExecutor(2, mp_context=context, partition=path) as pool:
+        for value in (1, 2):  # it is compared
+            array[-1] = value
+            done = [pool.submit(doorjobs.file_and_sum, array, one) for one in other]
+            files, sums = zip(*(one.result() for one in done))
+            assert len(set(files)) == 1 and files[0]
+            assert list(sums) == [4 * N - 1 + value + i * (N // 8) for i in range(6)]
+    wait_for("the memory", lambda: linked(path) < PAGES)  # with the pool, though the array lives
+
+
+@pytest.mark.parametrize("share", [messages._AGAIN_SHARE, 1 << 40])
+def test_an_object_that_a_receiver_has_is_sent_again(path, monkeypatch, share):
+    monkeypatch.setattr(messages, "_AGAIN", 0.0)
+    monkeypatch.setattr(messages, "_AGAIN_SHARE", share)  # the second: too large to be kept
+    array, way = numpy.random.default_rng(3).random(4 * N), messages.Way(path)
+    came = pickle.loads(messages.dumps(array, way))
+    again = [pickle.loads(messages.dumps((array, i), way))[0] for i in range(3)]
+    assert {doorjobs.file_and_sum(one)[0] for one in again} == {doorjobs.file_and_sum(came)[0]}
+    del came, again
+    gc.collect()
+    pickle.loads(messages.dumps(numpy.ones(N), way))  # a look: nobody has it
+    assert linked(path) < array.nbytes
+
+
+def test_of_a_message_without_room_nothing_is_left(path):
+    small = Place(8 << 20)
+    try:
+        with pytest.warns(RuntimeWarning, match="no room"):
+            text = messages.dumps([numpy.ones(4 * N), numpy.ones(5 * N)], messages.Way(small.path))
+        assert [len(array) for array in pickle.loads(text)] == [4 * N, 5 * N]
+        assert (shmstore.Partition(small.path).usage().n_leases == 0 and
+                not list(messages.mailbox(small.path).store.objects()))
+    finally:
+        messages._warned = False
+        doorjobs.leave(small.path)
+        small.remove()
+
+
 def test_what_came_goes_on_as_a_link(path):
     array = numpy.random.default_rng(2).random(16 * N)
     came = pickle.loads(messages.dumps(array, messages.Way(path)))

@@ -8,12 +8,13 @@
 
 It is joblib's own backend, loky, but for what travels: arrays of 64 KiB and more are mapped
 from shared memory, writable, copy-on-write, where loky writes inputs of 1 MiB and more to files
-once and pickles all results.
+and pickles all results. As with loky, a call writes such an input once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 try:
     from joblib import register_parallel_backend
@@ -21,7 +22,7 @@ try:
 except ImportError as error:
     raise ImportError("shmstore.joblib is a backend of joblib: pip install joblib") from error
 
-from .messages import MIN_SIZE, Parcel, Way, begin
+from .messages import MIN_SIZE, Parcel, Way, begin, forget
 
 
 def register(min_size: int = MIN_SIZE, partition: str | None = None,
@@ -46,6 +47,16 @@ class Backend(LokyBackend):  # type: ignore[misc]
         options["max_nbytes"] = None
         return int(super().configure(*args, **options))
 
+    def start_call(self) -> None:
+        """Inputs are sent once in a call, as loky's."""
+        super().start_call()
+        forget(self.way)
+
+    def stop_call(self) -> None:
+        """They leave the partition."""
+        super().stop_call()
+        forget(self.way)
+
     def submit(self, func: Callable[[], object], callback: Callable[[object], None] |
                None = None) -> object:
         """As loky's."""
@@ -67,8 +78,8 @@ class _Batch:
         return Parcel(self._func(), self._way)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _batch, (Parcel(self._func, self._way), tuple(self._way))
+        return _batch, (Parcel(self._func, self._way._replace(fixed=True)), *self._way)
 
 
-def _batch(func: Callable[[], object], way: tuple[str | None, int, str | None, bool]) -> _Batch:
+def _batch(func: Callable[[], object], *way: Any) -> _Batch:
     return _Batch(func, Way(*way))

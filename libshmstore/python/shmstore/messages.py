@@ -24,6 +24,7 @@ import errno
 import functools
 import io
 import itertools
+import math
 import os
 import pickle
 import secrets
@@ -58,8 +59,9 @@ _LEASE = 86400.0
 _PART_MIN = 2  # of an object whose link is sent, one part in so many is shown at least
 _REFUSED = 10.0  # seconds in which a partition that could not be opened is not tried again
 _SPARE = 1 << 20  # bytes of the partition that a message leaves, where no disk tier makes room
-_AGAIN = 1.0  # seconds in which an array that is sent again is looked for
-_AGAIN_SHARE = 16  # of a partition, one part in so many may be kept for that
+_ALONE = 1 << 20  # bytes from which on a buffer has an object of its own, and may be sent again
+_AGAIN = 1.0  # seconds in which an array is sent again as the same object, which nobody has
+_AGAIN_SHARE = 16  # of a partition, one part in so many may be kept for that; larger ones go at once
 _EXIT_LAST = -100  # of multiprocessing's finalizers: after its children were joined
 
 
@@ -74,6 +76,8 @@ class Way(NamedTuple):
     #: what only the main program has goes along, by cloudpickle: for
     # receivers that do not import it
     by_value: bool = False
+    #: arrays of `_ALONE` bytes and more do not change until `forget`: what was sent is sent again
+    fixed: bool = False
 
 
 class Where(NamedTuple):
@@ -97,8 +101,10 @@ class _Sent(NamedTuple):
 
     key: str
     nbytes: int
-    until: float  # of time.monotonic()
+    grace: float  # seconds for which it is kept, though no receiver has it
+    until: float  # of time.monotonic(): it is looked who has it, then
     arrays: tuple[weakref.ref[object], ...]  # with any of them it goes
+    view: View | None = None  # once it was compared
 
 
 class Mailbox:
@@ -123,6 +129,7 @@ class Mailbox:
         self._lock = threading.RLock()  # a callback may come in the middle
         self._maps: dict[int, _Map] = {}  # by id of the view
         self._sent: dict[object, _Sent] = {}
+        self._sent_bytes, self._due = 0, math.inf  # when the first of them is over
         self._has_tier = os.path.exists(os.path.join(partition, "tier", "config"))
         self._again_max = self.partition.info().bytes_size // _AGAIN_SHARE
         # Not at exit: children that are joined there may still read.
@@ -139,9 +146,8 @@ class Mailbox:
 
     # -- sending
 
-    def send(self, stream: bytes | None,
-             buffers: list[memoryview]) -> tuple[list[tuple[str, int, int]],
-                                                 list[tuple[int, int, int, int]]]:
+    def send(self, buffers: list[memoryview], fixed: bool = False) -> tuple[
+            list[tuple[str, int, int]], list[tuple[int, int, int, int]]]:
         """Tickets for the objects that the buffers are in, and where each is: the number of its
         ticket, and the `Part`. Raises Error."""
         places = [(address(buffer), buffer.nbytes) for buffer in buffers]
@@ -151,10 +157,21 @@ class Mailbox:
             tuple(self.store.handoff(key, lease=_LEASE)) for key in keys]  # type: ignore[misc]
         layout = {i: (keys.index(key), *part) for i, (key, part, _) in links.items()}
         rest = [i for i in range(len(buffers)) if i not in links]
-        if rest:
-            layout.update((i, (len(tickets), n, 0, buffers[i].nbytes)) for n, i in enumerate(rest))
-            tickets.append(tuple(self._put(stream, [buffers[i] for i in rest],
-                                           [places[i] for i in rest])))  # type: ignore[arg-type]
+        alone = [[i] for i in rest if buffers[i].nbytes >= _ALONE]
+        together = [i for i in rest if buffers[i].nbytes < _ALONE]
+        self._expire()
+        try:
+            for group in [*alone, together] if together else alone:
+                layout.update((i, (len(tickets), n, 0, buffers[i].nbytes))
+                              for n, i in enumerate(group))
+                tickets.append(tuple(self._put([buffers[i] for i in group],  # type: ignore[arg-type]
+                                               [places[i] for i in group],
+                                               fixed and group is not together)))
+        except BaseException:
+            for ticket in tickets:  # nobody will
+                self.store.adopt(key := next(self._keys), Ticket(*ticket))
+                self.store.delete(key)
+            raise
         return tickets, [layout[i] for i in range(len(buffers))]
 
     def _links(self, places: Sequence[tuple[int, int]]) -> dict[int, tuple[str, Part, View]]:
@@ -174,26 +191,21 @@ class Mailbox:
                 links.update((i, (found.key, part, view)) for i, part in inside.items())
         return links
 
-    def _put(self, stream: bytes | None, buffers: list[memoryview],
-             places: list[tuple[int, int]]) -> Ticket:
-        mark = ((stream, tuple(places)) if stream is not None and all(begin for begin, _ in places)
-                else None)
-        with self._lock:
-            self._forget(lambda sent: sent.until < time.monotonic())
-            sent = self._sent.get(mark) if mark else None
-        if mark and sent and self._same(sent.key, places):
+    def _put(self, buffers: list[memoryview], places: list[tuple[int, int]], fixed: bool) -> Ticket:
+        mark = tuple(places) if all(begin for begin, _ in places) else None
+        if mark and (sent := self._sent.get(mark)) and (fixed or self._same(mark, sent, places)):
             with contextlib.suppress(KeyError):
                 return self.store.handoff(sent.key, lease=_LEASE)
         key, nbytes = next(self._keys), sum(buffer.nbytes for buffer in buffers)
         if not self._leaves_room(nbytes):
-            self._forget(lambda sent: True)
+            self.forget()
             if not self._leaves_room(nbytes):
                 raise Error(errno.ENOSPC, f"the partition {self.where.partition} has no room for "
                                           f"{nbytes} bytes, and for who reads them")
         try:
             self.store.put_buffers(key, b"", buffers, evict=False)
         except Error:
-            self._forget(lambda sent: True)
+            self.forget()
             self.store.put_buffers(key, b"", buffers)
         ticket = self.store.handoff(key, lease=_LEASE)
         if not (mark and self._remember(mark, key, nbytes, buffers)):
@@ -205,41 +217,73 @@ class Mailbox:
         return self._has_tier or fs.f_bavail * fs.f_frsize >= nbytes + _SPARE
 
     def _remember(self, mark: object, key: str, nbytes: int, buffers: list[memoryview]) -> bool:
-        gone = lambda _: self._forget(lambda sent: sent.key == key)  # noqa: E731
+        gone = lambda _: self._drop(mark, key)  # noqa: E731
         try:
             arrays = tuple(weakref.ref(_base(buffer), gone) for buffer in buffers)
         except TypeError:  # bytes, which are seldom sent twice
             return False
         with self._lock:
-            if nbytes + sum(sent.nbytes for sent in self._sent.values()) > self._again_max:
-                return False
-            old = self._sent.pop(mark, None)
-            self._sent[mark] = _Sent(key, nbytes, time.monotonic() + _AGAIN, arrays)
-        if old:
-            self._delete(old.key)
+            self._drop(mark)
+            grace = _AGAIN if self._sent_bytes + nbytes <= self._again_max else _AGAIN / 20
+            until = time.monotonic() + grace
+            self._sent[mark] = _Sent(key, nbytes, grace, until, arrays)
+            self._sent_bytes += nbytes
+            self._due = min(self._due, until)
         return True
 
-    def _forget(self, over: Callable[[_Sent], bool]) -> None:
+    def _expire(self) -> None:
+        """Drops objects whose time is over, but for those that receivers still have: these take no
+        memory of their own."""
+        now = time.monotonic()
+        if now < self._due:
+            return
         with self._lock:
-            going = {mark: sent for mark, sent in self._sent.items() if over(sent)}
-            for mark in going:
-                del self._sent[mark]
-        for sent in going.values():
-            self._delete(sent.key)
+            for mark, sent in list(self._sent.items()):
+                if sent.until < now and self._is_held(sent.key):
+                    self._sent[mark] = sent._replace(until=now + sent.grace)
+                elif sent.until < now:
+                    self._drop(mark)
+            self._due = min((sent.until for sent in self._sent.values()), default=math.inf)
 
-    def _same(self, key: str, places: list[tuple[int, int]]) -> bool:
-        """Whether these bytes are still those of the object."""
+    def _is_held(self, key: str) -> bool:
+        """Whether a store or a lease has the file of that object, too."""
+        with contextlib.suppress(OSError):  # it is no file
+            return os.stat(os.path.join(self.store.path, "objects", key)).st_nlink > 1
+        return False
+
+    def _drop(self, mark: object, key: str | None = None) -> None:
+        """What was sent under that mark is not sent again; key: if it is that object."""
+        with self._lock:
+            sent = self._sent.get(mark)
+            if sent is None or key not in (None, sent.key):
+                return
+            del self._sent[mark]
+            self._sent_bytes -= sent.nbytes
+        self._delete(sent.key)
+
+    def _same(self, mark: object, sent: _Sent, places: list[tuple[int, int]]) -> bool:
+        """Whether these bytes are still those of the object. It is looked for again, then."""
         try:
-            view = self.store.view(key)
+            view = sent.view or self.store.view(sent.key)
         except KeyError:  # its array went just now
             return False
-        return all(_memcmp(begin, address(buffer), nbytes) == 0 for (begin, nbytes), buffer in zip(
-            places, view.buffers))
+        if any(_memcmp(begin, address(buffer), nbytes) for (begin, nbytes), buffer in zip(
+                places, view.buffers)):
+            return False
+        with self._lock:
+            if self._sent.get(mark) is sent:
+                self._sent[mark] = sent._replace(until=time.monotonic() + sent.grace, view=view)
+        return True
 
     def _delete(self, key: str) -> None:
         if self._pid == os.getpid():
             with contextlib.suppress(KeyError, Error):
                 self.store.delete(key)
+
+    def forget(self) -> None:
+        """Nothing is sent again as the same object: memory is held by receivers alone."""
+        for mark in list(self._sent):
+            self._drop(mark)
 
     # -- receiving
 
@@ -247,6 +291,7 @@ class Mailbox:
         """The object of a ticket, copy-on-write; it goes with the view. Raises Error
         (ESTALE: the job is over)."""
         key = next(self._keys)
+        self._expire()
         self.store.adopt(key, ticket)
         view = self.store.view(key, cow=True)
         identity = id(view)
@@ -302,6 +347,14 @@ def mailbox(partition: str | None = None, root: str | None = None) -> Mailbox:
             raise
         _roots.setdefault(path, box.where.root)
         return box
+
+
+def forget(way: Way) -> None:
+    """The process's job makes a pause: objects that could be sent again go."""
+    with _boxes_lock:
+        box = _boxes.get(way.partition or default_path())
+    if box is not None:
+        box.forget()
 
 
 def begin(partition: str | None, min_size: int) -> Way:
@@ -427,8 +480,7 @@ def dumps(value: object, way: Way) -> bytes:
         inside = len(stream) < way.min_size
         try:
             box = mailbox(way.partition, way.root)
-            objects = box.send(stream if inside else None, buffers if inside
-                               else [*buffers, memoryview(stream)])
+            objects = box.send(buffers if inside else [*buffers, memoryview(stream)], way.fixed)
         except (Error, OSError) as error:
             warn(way.partition, error)
         else:

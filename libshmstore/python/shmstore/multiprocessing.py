@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, NamedTuple, TypeVar
 
 from ._shmstore import View
 from .errors import Error
-from .messages import (MIN_SIZE, AsCall, Parcel, Way, begin, dumps, join, mailbox, small,
+from .messages import (MIN_SIZE, AsCall, Parcel, Way, begin, dumps, forget, join, mailbox, small,
                        unreadable, warn)
 from .partition import Partition
 from .pickling import dumps as pickled
@@ -132,6 +132,11 @@ class SharedExecutor(ProcessPoolExecutor):
         call: object = fn, args, kwargs
         packed = call if not kwargs and small(args) else _Call(call, self._way, self._workers)
         return super().submit(_call, tuple(self._way), packed)  # type: ignore[arg-type]
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """As Executor.shutdown."""
+        super().shutdown(wait, cancel_futures=cancel_futures)
+        forget(self._way)
 
 
 class _Workers:
