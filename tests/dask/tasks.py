@@ -79,6 +79,13 @@ def n_objects(worker) -> int:
     return worker._exchange.store.usage().n_objects
 
 
+def wait_for_settling():
+    """Values that leave private memory go to the partition, however long that takes."""
+    from shmstore.dask.tier import Settling
+
+    Settling.STUCK = 600.0
+
+
 def kind_of_data(worker) -> str:
     return type(worker.data).__name__
 

@@ -83,9 +83,10 @@ def test_mapped_memory_counts_for_no_worker(place):
 
 
 def test_short_memory_spills_into_the_partition_not_to_disk(place):
-    settings = {"distributed.worker.memory.target": 0.3,
+    settings = {"distributed.worker.memory.target": 0.3, "distributed.worker.memory.pause": 0.97,
                 "distributed.worker.memory.monitor-interval": "50ms"}
     with cluster(place, 1, memory_limit="400 MiB", settings=settings) as client:
+        client.run(tasks.wait_for_settling)  # on a busy machine, too
         chunks = [client.submit(tasks.make, i, 40 * MIB, key=f"chunk-{i}") for i in range(10)]
         totals = client.gather([client.submit(tasks.total, chunk) for chunk in chunks])
         assert totals == pytest.approx([tasks.make(i, 40 * MIB).sum() for i in range(10)])
