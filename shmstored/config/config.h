@@ -15,7 +15,7 @@
 #include "profilewords.h"
 #include "stagebook.h"
 
-struct rules;
+struct rule;
 
 #define CONFIG_FILE "/etc/shmstore/shmstored.conf"
 
@@ -170,7 +170,7 @@ struct config {
 	struct config_peers peers;
 	struct config_partition *partitions;
 	size_t n_partitions;
-	struct rules *rules;
+	struct rule *rules; /* of handoffs between users: a list */
 };
 
 /*

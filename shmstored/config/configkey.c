@@ -11,50 +11,21 @@
 
 #define ONE_OF "one of "
 
-/* The field of each kind of key, and how its values are written. */
 static const struct {
-	const char *help; /* of a WORD the words, with ", " between them, after ONE_OF */
 	enum {
 		TEXT,
-		OWN,  /* a structure, which read_own() fills in */
-		WORD, /* an int, the word's place in the list */
+		OWN,
+		WORD,
 		SWITCH,
 		U16,
 		U32,
 		U64
 	} form;
+	const char *help; /* of a WORD the words come after ONE_OF */
 } kinds[] = {
-	[KEY_PATH] = {"an absolute path", TEXT},
-	[KEY_PATH_OR_NONE] = {"an absolute path, or none", TEXT},
-	[KEY_TEXT] = {"a text", TEXT},
-	[KEY_SELECTION] = {"resource, random, or fixed:NAME,NAME", TEXT},
-	[KEY_OCTAL] = {"an octal mode, as 0660", U32},
-	[KEY_COUNT] = {"a number", U32},
-	[KEY_PORT] = {"a number", U16},
-	[KEY_NUMBER] = {"a number", U64},
-	[KEY_SIZE] = {"a size, as 64MiB", U64},
-	[KEY_SIZE32] = {"a size, as 64MiB", U32},
-	[KEY_SIZE_OR_NONE] = {"a size, as 64GiB, or none", U64},
-	[KEY_DURATION] = {"a time, as 250ms, 10s or 5min", U64},
-	[KEY_MICROS] = {"a time, as 250ms, 10s or 5min", U64},
-	[KEY_WATERMARK] = {"a part of the size, as 90%, or a size above 1 MB", U64},
-	[KEY_PERCENT] = {"a part of the size, as 85%", U32},
-	[KEY_SWITCH] = {"yes or no", SWITCH},
-	/* emergency is 0 */
-	[KEY_LEVEL] = {"one of emergency, alert, critical, error, warning, notice, info, debug",
-		       WORD},
-	[KEY_DETAIL] = {"one of user, full, totals", WORD}, /* as enum config_detail */
-	[KEY_STAGE_MODE] = {"one of host, first", WORD},    /* as enum stage_mode */
-	[KEY_CONFLICT] = {"one of error, max, host", WORD}, /* as enum stage_conflict */
-	[KEY_POLICY] = {"one of off, lifo, fifo, group, time, shm", WORD}, /* enum policy_kind */
-	[KEY_QUEUE] = {"one of limits, host, first", WORD}, /* as enum config_queue */
-	[KEY_CAST] = {"one of round_robin, all", WORD},     /* as enum ckpt_strategy */
-	[KEY_STRATEGY] = {"one of none, conservative, conservative=p95, aggressive, histogram, "
-			  "histogram:0.05, adaptive",
-			  OWN},
-	[KEY_RATIO] = {"a fraction, as 0.5 or 2", OWN},
-	[KEY_COPIES] = {"as explicit:2, explicit:max, or frac:0.5,min=1", OWN},
-	[KEY_STALE] = {"never, always, timeout:MS or maxage:MS", OWN},
+#define KIND(NAME, form, help) {form, help},
+#include "configkind.def"
+#undef KIND
 };
 
 const char *configkey_help(enum configkey_kind kind)
@@ -177,4 +148,10 @@ int configkey_store(const struct configkey *k, const char *text, void *base)
 	else
 		*(uint64_t *)at = number;
 	return 0;
+}
+
+void configkey_clear(const struct configkey *k, void *base)
+{
+	if (kinds[k->kind].form == TEXT)
+		free(*(char **)(void *)((char *)base + k->offset));
 }

@@ -53,8 +53,8 @@ struct section_key {
 #define OFFSET_PARTITION(field) offsetof(struct config_partition, field)
 
 static const struct section_key KEYS[] = {
-#define KEY(section, name, kind, field, least, most) \
-	{section, {name, OFFSET_##section(field), least, most, KEY_##kind}},
+#define KEY(section, name, kind, field, standard, least, most) \
+	{section, {name, OFFSET_##section(field), standard, least, most, KEY_##kind}},
 #include "config.def"
 #undef KEY
 };
@@ -214,6 +214,23 @@ static int check_limit(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *resu
 	return 0;
 }
 
+int configread_standards(bool partition, void *base)
+{
+	int r = 0;
+
+	for (const struct section_key *k = KEYS; r == 0 && k < KEYS + N_KEYS; k++)
+		if ((k->section == PARTITION) == partition && k->key.standard)
+			r = configkey_store(&k->key, k->key.standard, base);
+	return r;
+}
+
+void configread_clear(bool partition, void *base)
+{
+	for (const struct section_key *k = KEYS; k < KEYS + N_KEYS; k++)
+		if ((k->section == PARTITION) == partition)
+			configkey_clear(&k->key, base);
+}
+
 /* ---- taking over ----------------------------------------------------------------------------- */
 
 static int take_keys(cfg_t *cfg, enum section section, void *base)
@@ -338,7 +355,7 @@ static int take_rule(cfg_t *cfg, struct config *c)
 		from[i] = cfg_getnstr(cfg, "from", i);
 	for (unsigned i = 0; i < n_to; i++)
 		to[i] = cfg_getnstr(cfg, "to", i);
-	r = rules_add(c->rules, cfg_title(cfg), from, n_from, to, n_to, &bad);
+	r = rules_add(&c->rules, cfg_title(cfg), from, n_from, to, n_to, &bad);
 	if (r == -EINVAL)
 		cfg_error(cfg,
 			  "handoff \"%s\": \"%s\": no such user or group; it takes user:NAME, "
