@@ -214,8 +214,7 @@ int accountquota_add(struct member *m)
 {
 	struct accountquota *k = m->account->accountquota;
 
-	return quota_add(m->account->quota, m->uid, m->label ? m->label : "",
-			 m->name ? m->name : "", m, now(k), &m->quota);
+	return quota_add(m->account->quota, m->uid, m->label, m->name, m, now(k), &m->quota);
 }
 
 void accountquota_disconnected(struct member *m)

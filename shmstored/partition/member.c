@@ -131,9 +131,6 @@ static void member_free(struct member *m)
 	int pidfd = m->pidfd;
 
 	free(m->path);
-	free(m->name);
-	free(m->label);
-	free(m->address);
 	loop_release(a->host->loop, &m->pid_op, m);
 	if (pidfd >= 0)
 		close(pidfd);
@@ -229,33 +226,25 @@ struct member *member_by_id(const struct host *h, uint64_t id)
 	return NULL;
 }
 
-static const char *last_part(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 static int fill(struct member *m, int fd, bool write, const struct stat *st,
 		const struct page_head *head)
 {
-	int r;
+	int r = pages_map(fd, write, &m->page);
 
+	if (r < 0)
+		return r;
+	if (write)
+		m->credit = (struct wire_credit *)(void *)((char *)m->page + WIRE_CREDIT_OFF);
 	m->uid = st->st_uid;
 	m->inode = st->st_ino;
 	m->pid = (pid_t)head->pid;
 	m->start_time = head->start_time;
 	m->created_ns = head->created_ns;
 	m->keep = head->flags & PAGE_KEEP;
-	m->name = strdup(head->name[0] ? head->name : last_part(m->path));
-	m->label = strdup(head->label);
-	m->address = strdup(head->address);
-	if (!m->name || !m->label || !m->address)
-		return -ENOMEM;
-	r = pages_map(fd, write, &m->page);
-	if (r == 0 && write)
-		m->credit = (struct wire_credit *)(void *)((char *)m->page + WIRE_CREDIT_OFF);
-	return r;
+	snprintf(m->name, sizeof(m->name), "%s",
+		 head->name[0] ? head->name : strrchr(m->path, '/') + 1);
+	snprintf(m->label, sizeof(m->label), "%s", head->label);
+	return 0;
 }
 
 static int make(struct account *a, const char *path, int fd, bool write, const struct stat *st,
@@ -396,22 +385,6 @@ void member_leaves(struct member *m)
 
 /* ---- its page -------------------------------------------------------------------------------- */
 
-static void copy_address(struct member *m)
-{
-	const struct page_head *head = m->page;
-	char address[sizeof(head->address)], *copy;
-
-	memcpy(address, head->address, sizeof(address));
-	address[sizeof(address) - 1] = '\0';
-	if (strcmp(address, m->address) == 0)
-		return;
-	copy = strdup(address); /* none: the next tick tries again */
-	if (!copy)
-		return;
-	free(m->address);
-	m->address = copy;
-}
-
 /* Grows with whatever its owner does, and with nothing that others do to its objects. */
 static uint64_t deeds(const struct shmstore_counters *c)
 {
@@ -452,7 +425,8 @@ void member_refresh(struct member *m)
 										  flags)),
 				memory_order_relaxed) &
 			PAGE_KEEP;
-	copy_address(m);
+	memcpy(m->address, ((const struct page_head *)m->page)->address, sizeof(m->address));
+	m->address[sizeof(m->address) - 1] = '\0';
 }
 
 void member_gone(struct member *m, const char *why)

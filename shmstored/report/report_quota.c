@@ -26,7 +26,7 @@ static bool is_of_own_store(const struct report_view *v, const struct account *a
 	for (const struct member *m = a->members; m; m = m->next) {
 		const char *word = q->kind == WIRE_LIMIT_LABEL ? m->label : m->name;
 
-		if (word && strcmp(word, q->id) == 0 && report_may_see(v, m->uid))
+		if (strcmp(word, q->id) == 0 && report_may_see(v, m->uid))
 			return true;
 	}
 	return false;

@@ -96,39 +96,34 @@ void report_holders(const struct report_view *v, struct account *a, struct json_
  * The partition's last minutes, column by column: half the size of an object per
  * sample, and what a chart wants.
  */
-static void ring_part(const struct report_view *v, const struct history *h, int fine,
-		      struct json_object *o)
+static void ring_part(const struct report_view *v, const struct history_ring *r,
+		      uint64_t interval_seconds, struct json_object *o)
 {
-	size_t n = history_count(h, fine), first = n;
+	size_t first = r->n;
 	struct json_object *list;
 
 	/* Times are told in milliseconds, and come back as such. */
 	while (first > 0 &&
-	       (uint64_t)history_at(h, fine, first - 1)->time_ns / 1000000 > v->since / 1000000)
+	       (uint64_t)history_at(r, first - 1)->time_ns / 1000000 > v->since / 1000000)
 		first--;
-	jsonmake_u64(o, "interval_seconds", fine ? 1 : 10);
+	jsonmake_u64(o, "interval_seconds", interval_seconds);
 	list = jsonmake_child(o, "time", jsonmake_new_list());
-	for (size_t i = first; i < n; i++)
-		jsonmake_append_seconds(list, history_at(h, fine, i)->time_ns);
+	for (size_t i = first; i < r->n; i++)
+		jsonmake_append_seconds(list, history_at(r, i)->time_ns);
 	for (size_t c = 0; c < sizeof(of_history) / sizeof(of_history[0]); c++) {
 		list = jsonmake_child(o, of_history[c].name, jsonmake_new_list());
-		for (size_t i = first; i < n; i++)
-			jsonmake_append_u64(
-				list, *(const uint64_t *)(const void *)((const char *)history_at(
-										h, fine, i) +
-									of_history[c].off));
+		for (size_t i = first; i < r->n; i++) {
+			const void *at = (const char *)history_at(r, i) + of_history[c].off;
+
+			jsonmake_append_u64(list, *(const uint64_t *)at);
+		}
 	}
 }
 
 void report_history(const struct report_view *v, struct account *a, struct json_object *o)
 {
-	struct json_object *fine = jsonmake_child(o, "fine", jsonmake_new());
-	struct json_object *coarse = jsonmake_child(o, "coarse", jsonmake_new());
-
-	if (!a->history)
-		return;
-	ring_part(v, a->history, 1, fine);
-	ring_part(v, a->history, 0, coarse);
+	ring_part(v, &a->history.seconds, 1, jsonmake_child(o, "fine", jsonmake_new()));
+	ring_part(v, &a->history.tens, 10, jsonmake_child(o, "coarse", jsonmake_new()));
 }
 
 /*
