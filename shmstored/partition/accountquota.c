@@ -187,7 +187,7 @@ int accountquota_open(struct account *a)
 		return r;
 	}
 	a->accountquota = k;
-	r = accountquota_reload(a);
+	r = accountquota_reload(a, NULL);
 	if (r == 0)
 		r = putqueue_new(a, &k->puts);
 	if (r < 0)
@@ -202,10 +202,8 @@ void accountquota_close(struct account *a)
 	if (!k)
 		return;
 	account_survey_cancel(a, &k->survey);
-	k->mark = quota_mark_free(k->mark);
 	k->puts = putqueue_free(k->puts);
 	a->quota = quota_free(a->quota);
-	accountquota_limits_deinit(k);
 	a->accountquota = NULL;
 	loop_release(a->host->loop, &k->timer, k);
 }
@@ -290,22 +288,16 @@ static void survey_done(struct account_wait *w, const struct survey *survey, int
 
 void accountquota_survey_begins(struct account *a)
 {
-	struct accountquota *k = a->accountquota;
-
-	quota_mark_free(k->mark);
-	k->mark = quota_mark(a->quota);
+	quota_mark(a->quota);
 }
 
 void accountquota_surveyed(struct account *a, const struct survey *survey)
 {
-	struct accountquota *k = a->accountquota;
-	struct quota_mark *mark = k->mark;
 	struct survey_label *labels = NULL;
 	size_t n_labels = 0;
 
-	k->mark = NULL;
-	if (!survey || !mark || survey_labels(survey, NULL, NULL, &labels, &n_labels) < 0) {
-		quota_mark_free(mark);
+	if (!survey || survey_labels(survey, NULL, NULL, &labels, &n_labels) < 0) {
+		quota_unmark(a->quota);
 		return;
 	}
 	for (size_t i = 0; i < survey->n_users; i++) {
@@ -313,14 +305,14 @@ void accountquota_surveyed(struct account *a, const struct survey *survey)
 		char id[16];
 
 		snprintf(id, sizeof(id), "%u", survey->users[i].uid);
-		quota_rebase(a->quota, mark, WIRE_LIMIT_USER, id,
+		quota_rebase(a->quota, WIRE_LIMIT_USER, id,
 			     b->linked + b->pool + b->ghosts + b->inflight);
 	}
 	for (size_t i = 0; i < n_labels; i++)
-		quota_rebase(a->quota, mark, WIRE_LIMIT_LABEL, labels[i].label,
+		quota_rebase(a->quota, WIRE_LIMIT_LABEL, labels[i].label,
 			     labels[i].pss + labels[i].pool);
 	free(labels);
-	quota_rebased(a->quota, mark, now(k));
+	quota_rebased(a->quota, now(a->accountquota));
 }
 
 /* ---- time ---- */

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* quota_tell.c: calls the callbacks for what was noted meanwhile. */
-#include <stdio.h>
-
 #include "quota_core.h"
 
 const char *quota_kind_name(enum wire_limit kind)
@@ -15,24 +13,14 @@ static bool tell_wait(struct quota *q)
 {
 	struct quota_wait *w = q->done;
 	struct quota_answer a;
-	struct quota_store *s;
 	uint64_t serial;
-	int error;
 
 	if (!w)
 		return false;
-	s = w->store;
-	serial = w->serial;
-	error = w->error;
-	a = (struct quota_answer){.granted = w->granted,
-				  .bytes = w->bytes,
-				  .limit = w->limit,
-				  .hard = w->hard,
-				  .used = w->used};
-	if (a.limit != WIRE_LIMIT_NONE)
-		snprintf(a.id, sizeof(a.id), "%s", quota_group_id(s->groups[a.limit]));
+	a = w->answer;
+	serial = w->want.serial;
 	quota_queue_forget(q, w);
-	q->ops.answer(q->ops.arg, s, serial, error, &a);
+	q->ops.answer(q->ops.arg, w->store, serial, w->error, &a);
 	return true;
 }
 
