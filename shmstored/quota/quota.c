@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * quota.c: the calls of quota.h, put together of quota_group.c, _credit.c, _base.c, _queue.c,
- * _ask.c and _tell.c (quota_core.h says which is what).
+ * and _tell.c (quota_core.h says which is what).
  *
  * One thread. Memory is allocated when a store comes (with room for its waits) and when a
  * group does; a request allocates nothing. Of a page, the daemon's half is written here, but

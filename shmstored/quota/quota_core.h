@@ -6,8 +6,7 @@
  *   quota_base.c     what is used besides what live stores say
  *   quota_credit.c   a store's page: what is read of it, what is granted and taken back through it
  *   quota_queue.c    requests that wait
- *   quota_ask.c      what is over a soft limit, and who is asked to give it back
- *   quota_tell.c     who is told of it
+ *   quota_tell.c     what is over a soft limit, who is asked to give it back, who is told of it
  *   quota.c          the calls of quota.h
  *
  * No callback but used(), credit() and share() is made while a list is walked: who is to be told is
@@ -17,20 +16,8 @@
 #ifndef QUOTA_CORE_H
 #define QUOTA_CORE_H
 
+#include "hash.h"
 #include "quota.h"
-
-static inline unsigned quota_group_hash(const char *key, size_t n)
-{
-	unsigned hash = 2166136261u; /* FNV-1a: keys are short */
-
-	for (size_t i = 0; i < n; i++)
-		hash = (hash ^ (unsigned char)key[i]) * 16777619u;
-	return hash;
-}
-
-#define HASH_NONFATAL_OOM            1
-#define HASH_FUNCTION(key, size, to) ((to) = quota_group_hash((key), (size)))
-#include <uthash.h>
 
 #define QUOTA_KINDS 5 /* enum wire_limit, NONE included */
 #define QUOTA_PAGE  UINT64_C(4096)
@@ -98,8 +85,8 @@ struct quota_store {
 	uint64_t want, asked, given_seen;
 	bool ask; /* want is to be told */
 	struct quota_share share;
-	uint64_t part_pool, part_linked; /* of what is distributed now */
-	struct quota_wait pool[];        /* config.waits_max; serial 0: free */
+	uint64_t part[2];         /* of the pools and objects that are asked for now */
+	struct quota_wait pool[]; /* config.waits_max; serial 0: free */
 };
 
 struct quota {
@@ -221,14 +208,13 @@ int quota_queue_name(struct quota *q, const struct quota_store *s, uint32_t held
 void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack,
 		      bool refused);
 
-/* ---- quota_ask.c ---- */
+/* ---- quota_tell.c ---- */
 
 /* Asks, by what is used and missing now; at a tick levels too, and what
  * was missing is forgotten. */
 void quota_ask_walk(struct quota *q, bool tick);
 
-/* ---- quota_tell.c ---- */
-
+/* Calls the callbacks for what was noted meanwhile. */
 void quota_tell(struct quota *q);
 
 #endif
