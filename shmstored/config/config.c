@@ -63,7 +63,8 @@ struct config_limit *config_limit_get(struct config_partition *p, uint32_t kind,
 	if (!list)
 		return NULL;
 	p->limits = list;
-	list[p->n_limits] = (struct config_limit){.kind = kind, .id = strdup(id)};
+	list[p->n_limits] =
+		(struct config_limit){kind, strdup(id), CONFIG_LIMIT_DEFAULT, CONFIG_LIMIT_DEFAULT};
 	return list[p->n_limits].id ? &list[p->n_limits++] : NULL;
 }
 

@@ -35,6 +35,14 @@ int configkey_store(const struct configkey *k, const char *text, void *base);
 /* Frees the key's field of the structure at base, where it is a text. */
 void configkey_clear(const struct configkey *k, void *base);
 
+/* "250ms", "10s", "5min", "1h"; a bare number is seconds. 0, -EINVAL, as: */
+int configkey_duration(const char *text, uint64_t *ret_ns);
+int configkey_number(const char *text, int base, uint64_t min, uint64_t max, uint64_t *ret);
+
+/* Of n words the one that somebody may have meant by a word that is not known: which takes the
+ * fewest edits from it, where these are at most a third of its length (and two); else NULL. */
+const char *nearest(const char *word, const char *const *words, size_t n);
+
 /* One file's text, by libConfuse, into a configuration. For config.c. */
 struct config;
 

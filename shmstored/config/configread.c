@@ -21,7 +21,6 @@
 
 #include "config.h"
 #include "configkey.h"
-#include "configvalue.h"
 #include "rules.h"
 #include "wire.h"
 
@@ -194,7 +193,7 @@ static int parse_limit(cfg_t *cfg, const char *value, uint64_t *ret)
 	uint64_t total = strcmp(cfg->name, "partition") == 0 ? file_system_size(cfg_title(cfg)) : 0;
 
 	if (strcmp(value, "none") == 0) {
-		*ret = CONFIG_LIMIT_NONE;
+		*ret = 0;
 		return 0;
 	}
 	return config_parse_size(value, total, ret) == 0 && *ret > 0 ? 0 : -EINVAL;
@@ -261,7 +260,8 @@ static int take_limit(cfg_t *cfg, struct config_partition *p, uint32_t kind, con
 		parse_limit(cfg, hard, &l->hard);
 	if (soft)
 		parse_limit(cfg, soft, &l->soft);
-	if (l->hard && l->soft != CONFIG_LIMIT_NONE && l->soft > l->hard) {
+	if (l->hard && l->hard != CONFIG_LIMIT_DEFAULT && l->soft != CONFIG_LIMIT_DEFAULT &&
+	    l->soft > l->hard) {
 		cfg_error(cfg, "%s \"%s\": soft is more than limit; make it less, or leave it out",
 			  cfg->name, cfg_title(cfg));
 		return -EINVAL;
@@ -276,7 +276,7 @@ const char *config_user_id(const char *name, char room[16])
 
 	if (strcmp(name, "*") == 0)
 		return name;
-	if (configvalue_number(name, 10, 0, UINT32_MAX - 1, &uid) < 0) {
+	if (configkey_number(name, 10, 0, UINT32_MAX - 1, &uid) < 0) {
 		pw = getpwnam(name);
 		if (!pw)
 			return NULL;

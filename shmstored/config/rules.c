@@ -15,7 +15,7 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "configvalue.h"
+#include "configkey.h"
 
 enum who_kind {
 	WHO_ANY,
@@ -55,7 +55,7 @@ static bool parse_who(const char *word, struct who *ret)
 	if (strcmp(word, "any") == 0)
 		return true;
 	if (strncmp(word, "uid:", 4) == 0 || strncmp(word, "gid:", 4) == 0) {
-		if (configvalue_number(word + 4, 10, 0, UINT32_MAX - 1, &id) < 0)
+		if (configkey_number(word + 4, 10, 0, UINT32_MAX - 1, &id) < 0)
 			return false;
 		*ret = (struct who){*word == 'u' ? WHO_USER : WHO_GROUP, (uint32_t)id};
 		return true;

@@ -17,25 +17,14 @@
 #include "host.h"
 #include "part.h"
 
-#define PPM_MAX UINT64_C(1000000)
-
-static uint64_t watermark(const struct account *a, uint64_t mark)
-{
-	struct statvfs fs;
-
-	if (mark > PPM_MAX)
-		return mark;
-	if (!mark || fstatvfs(a->fd, &fs) < 0)
-		return 0;
-	return (uint64_t)((__uint128_t)fs.f_blocks * fs.f_frsize * mark / PPM_MAX);
-}
-
 int accountquota_apply_partition(struct accountquota *k)
 {
 	const struct config_partition *config = k->account->config;
 	struct quota_limits l = k->partition;
-	uint64_t high = watermark(k->account, config->watermark_high),
-		 low = watermark(k->account, config->watermark_low);
+	struct statvfs fs;
+	uint64_t size = fstatvfs(k->account->fd, &fs) < 0 ? 0 : (uint64_t)fs.f_blocks * fs.f_frsize;
+	uint64_t high = config_watermark(config->watermark_high, size),
+		 low = config_watermark(config->watermark_low, size);
 
 	/* Recycled files go before objects do. */
 	PART_EACH(k->account, marks, k->account, &high, &low);
@@ -50,19 +39,7 @@ int accountquota_apply_partition(struct accountquota *k)
 			   loop_now(k->account->host->loop));
 }
 
-/* A limit that the configuration leaves out is as the default of its kind says; "none"
- * is none whatever that says. */
-static uint64_t bytes_of(uint64_t configured)
-{
-	if (configured == CONFIG_LIMIT_NONE)
-		return 0;
-	return configured ? configured : QUOTA_DEFAULT;
-}
-
-static struct quota_limits from_config(const struct config_limit *c)
-{
-	return (struct quota_limits){.hard = bytes_of(c->hard), .soft = bytes_of(c->soft)};
-}
+_Static_assert(CONFIG_LIMIT_DEFAULT == QUOTA_DEFAULT, "a limit's bytes are the configuration's");
 
 static int apply(struct accountquota *k, enum wire_limit kind, const char *id,
 		 const struct quota_limits *l)
@@ -94,9 +71,9 @@ static struct quota_limits current(const struct accountquota *k, enum wire_limit
 /* Is it still what that configuration said? */
 static bool is_as_in(const struct accountquota *k, const struct config_limit *c)
 {
-	struct quota_limits l = current(k, c->kind, c->id), said = from_config(c);
+	struct quota_limits l = current(k, c->kind, c->id);
 
-	return l.hard == said.hard && l.soft == said.soft;
+	return l.hard == c->hard && l.soft == c->soft;
 }
 
 /* NULL: that configuration does not have it. */
@@ -134,7 +111,7 @@ int accountquota_reload(struct account *a, const struct config_partition *before
 	for (size_t i = 0; r == 0 && i < config->n_limits; i++) {
 		const struct config_limit *c = &config->limits[i];
 		const struct config_limit *old = find(before, c->kind, c->id);
-		struct quota_limits l = from_config(c), is = current(k, c->kind, c->id);
+		struct quota_limits l = {c->hard, c->soft, 0}, is = current(k, c->kind, c->id);
 		bool unset = is.hard == QUOTA_DEFAULT && is.soft == QUOTA_DEFAULT;
 
 		if (old ? is_as_in(k, old) : unset)
@@ -153,7 +130,7 @@ int accountquota_change(struct account *a, enum wire_limit kind, const char *id,
 
 	*value = bytes;
 	if (bytes == QUOTA_DEFAULT && c)
-		*value = bytes_of(soft ? c->soft : c->hard);
+		*value = soft ? c->soft : c->hard;
 	if (l.hard && l.hard != QUOTA_DEFAULT && l.soft != QUOTA_DEFAULT && l.soft > l.hard)
 		return -EINVAL;
 	return apply(k, kind, id, &l);
