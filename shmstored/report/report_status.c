@@ -12,16 +12,13 @@
 #include "tierwork.def"
 #include "usage.def"
 
-static double report_rate(const struct account_tick *before, const struct account_tick *tick,
-			  uint64_t a, uint64_t b)
+/* From a to b in so long, for each second; elapsed_ns 0: not known. */
+static void rate(struct json_object *o, const char *name, int64_t elapsed_ns, uint64_t a,
+		 uint64_t b)
 {
-	if (!before->time_ns || tick->time_ns <= before->time_ns || b < a)
-		return 0;
-	return (double)(b - a) * 1e9 / (double)(tick->time_ns - before->time_ns);
-}
+	double per_second =
+		elapsed_ns > 0 && b > a ? (double)(b - a) * 1e9 / (double)elapsed_ns : 0;
 
-static void rate(struct json_object *o, const char *name, double per_second)
-{
 	/* jsonmake_seconds(): thousandths of whatever. */
 	jsonmake_seconds(o, name, (int64_t)(per_second * 1e9));
 }
@@ -29,13 +26,15 @@ static void rate(struct json_object *o, const char *name, double per_second)
 static void ledgers_part(const struct account_tick *before, const struct account_tick *t,
 			 struct json_object *o)
 {
+	const int64_t elapsed_ns = before->time_ns ? t->time_ns - before->time_ns : 0;
+
 	fields_add(o, of_ledgers, t);
-	rate(o, "put_per_s", report_rate(before, t, before->put_n, t->put_n));
-	rate(o, "put_bytes_per_s", report_rate(before, t, before->put_bytes, t->put_bytes));
-	rate(o, "get_per_s", report_rate(before, t, before->get_n, t->get_n));
-	rate(o, "handoff_per_s", report_rate(before, t, before->handoff_n, t->handoff_n));
-	rate(o, "adopt_per_s", report_rate(before, t, before->adopt_n, t->adopt_n));
-	rate(o, "delete_per_s", report_rate(before, t, before->delete_n, t->delete_n));
+	rate(o, "put_per_s", elapsed_ns, before->put_n, t->put_n);
+	rate(o, "put_bytes_per_s", elapsed_ns, before->put_bytes, t->put_bytes);
+	rate(o, "get_per_s", elapsed_ns, before->get_n, t->get_n);
+	rate(o, "handoff_per_s", elapsed_ns, before->handoff_n, t->handoff_n);
+	rate(o, "adopt_per_s", elapsed_ns, before->adopt_n, t->adopt_n);
+	rate(o, "delete_per_s", elapsed_ns, before->delete_n, t->delete_n);
 }
 
 static void survey_part(const struct report_view *v, const struct survey *s, struct json_object *o)
