@@ -109,7 +109,6 @@ struct account {
 	struct accountquota *accountquota; /* what binds quota to us */
 	struct arbhost *arb;               /* the memory arbiter; NULL = off */
 	struct stages *stages;             /* what workers have for stages of a job */
-	struct history history;
 	struct tierkeeper *tier;
 	struct tierscrub *scrub; /* tierkeeper.c's */
 	struct member *members;  /* a list */
@@ -128,6 +127,7 @@ struct account {
 	struct loop_op tick_op;
 	unsigned n_refs; /* ourselves, and what is in flight for us */
 	bool closing;
+	struct history history; /* last: it is large, and a field's offset has 16 bits */
 };
 
 /* Blocks for one look at the directories of the stores; at the daemon's start. The caller puts it

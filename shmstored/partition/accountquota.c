@@ -14,7 +14,6 @@
 #include "accountquota.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
@@ -29,6 +28,7 @@
 #include "jsonmake.h"
 #include "log.h"
 #include "member.h"
+#include "pages.h"
 #include "putqueue.h"
 #include "reaper.h"
 
@@ -241,12 +241,9 @@ void accountquota_remove(struct member *m)
 /* A copy of the credit section of the page of the store at path. */
 static bool read_credit(const char *path, struct wire_credit *ret)
 {
-	char name[WIRE_PATH_MAX + sizeof(WIRE_PAGE_FILE) + 2];
 	bool whole;
-	int fd;
+	int fd = pages_open(path);
 
-	snprintf(name, sizeof(name), "%s/%s", path, WIRE_PAGE_FILE);
-	fd = open(name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	whole = pread(fd, ret, sizeof(*ret), WIRE_CREDIT_OFF) == (ssize_t)sizeof(*ret);

@@ -224,12 +224,10 @@ static void surveydata_free(struct survey *s)
 	free(s);
 }
 
-/*
- * Surveys the partition. Blocks; looks users' names up. 0 with *ret (sequence and ages are the
- * caller's to fill in), or as shmstore_partition_survey().
- */
-static int surveydata_take(const struct surveying *of, struct survey **ret)
+/* In the worker. Blocks; looks users' names up. Sequence and ages are for publish() to fill in. */
+static void run(struct scanner_job *job)
 {
+	struct surveying *of = CONTAINER_OF(job, surveying, job);
 	struct survey *s = calloc(1, sizeof(*s));
 	struct taking t = {.of = of, .s = s};
 	struct shmstore_survey survey = {
@@ -241,31 +239,19 @@ static int surveydata_take(const struct surveying *of, struct survey **ret)
 		.arg = &t,
 	};
 	uint64_t began_ns = loop_clock();
-	int r;
 
-	if (!s)
-		return -ENOMEM;
-	r = shmstore_partition_survey(of->account->partition, &survey, &s->usage);
-	if (r < 0) {
+	of->result =
+		s ? shmstore_partition_survey(of->account->partition, &survey, &s->usage) : -ENOMEM;
+	if (of->result < 0) {
 		surveydata_free(s);
-		return r;
+		return;
 	}
 	if (s->n_stores)
 		qsort(s->stores, s->n_stores, sizeof(*s->stores), by_path);
 	keep_largest(s);
 	s->time_ns = (int64_t)clock_ns(CLOCK_REALTIME);
 	s->duration_ns = loop_clock() - began_ns;
-	*ret = s;
-	return 0;
-}
-
-/* ---- in the worker --------------------------------------------------------------------------- */
-
-static void run(struct scanner_job *job)
-{
-	struct surveying *s = CONTAINER_OF(job, surveying, job);
-
-	s->result = surveydata_take(s, &s->survey);
+	of->survey = s;
 }
 
 /* ---- what follows from a survey -------------------------------------------------------------- */
