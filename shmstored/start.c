@@ -268,7 +268,7 @@ int host_reload(struct host *h, struct config *config)
 	for (struct account *a = h->accounts; a; a = a->next)
 		a->config = find_partition(config, a->config->path);
 	for (struct account *a = h->accounts; a; a = a->next) {
-		int one = accountquota_reload(a);
+		int one = accountquota_reload(a, find_partition(old, a->config->path));
 
 		if (one < 0) {
 			log_say(LOG_ERR, LOG_FIELDS(.object = a->path, .error = one),

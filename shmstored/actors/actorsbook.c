@@ -8,7 +8,7 @@
 #include <string.h>
 #include <utlist.h>
 
-#include "configvalue.h"
+#include "configkey.h"
 #include "events.h"
 #include "host.h"
 #include "jsonmake.h"
@@ -178,7 +178,7 @@ int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_
 	if (n < sizeof(number))
 		memcpy(number, text, n);
 	if (*text && (strlen(text) > WIRE_ACTOR_OPTIONS ||
-		      configvalue_number(number, 10, 0, UINT32_MAX, &restarts) < 0)) {
+		      configkey_number(number, 10, 0, UINT32_MAX, &restarts) < 0)) {
 		snprintf(why, CONFIG_WHY,
 			 "options of an actor begin with the number of its restarts, and have %u "
 			 "bytes at most",

@@ -4,7 +4,20 @@
 #ifndef BENEATH_H
 #define BENEATH_H
 
+#include <errno.h>
+
+#include "openbeneath.h"
+
+#define BENEATH_TRIES 100 /* where a rename races with it: the daemon does not wait */
+
 /* fd or -errno (-ELOOP: a symlink on the way; -EXDEV: it leads out). Adds O_CLOEXEC. */
-int beneath_open(int dir_fd, const char *path, int flags);
+static inline int beneath_open(int dir_fd, const char *path, int flags)
+{
+	int fd = -EAGAIN;
+
+	for (int i = 0; i < BENEATH_TRIES && (fd == -EAGAIN || fd == -EINTR); i++)
+		fd = shms_beneath_open(dir_fd, path, flags);
+	return fd;
+}
 
 #endif

@@ -29,45 +29,15 @@
 #include "clocks.h"
 #include "refused.h"
 
-/*
- * A table of the places that log, by file and line. A failure that a client can cause as often as
- * it likes must not fill the journal. Per place rather than in all: the flood of one does not hide
- * the others. The table has room for every place of the program; were it full, the rest would go
- * unlimited, which errs on the side of saying it.
- */
-static struct loglimit_site *find(struct loglimit *l, const char *file, int line)
+bool log_site_allows(struct log_site *s, uint64_t now_ns, unsigned *ret_left_out)
 {
-	uint64_t hash = ((uint64_t)(uintptr_t)file ^ (uint64_t)(unsigned)line * 0x9e3779b1u) *
-			UINT64_C(0x9e3779b97f4a7c15);
-
-	for (unsigned i = 0; i < LOGLIMIT_SITES; i++) {
-		struct loglimit_site *s = &l->sites[((hash >> 32) + i) % LOGLIMIT_SITES];
-
-		if (s->file == file && s->line == line)
-			return s;
-		if (!s->file) {
-			s->file = file;
-			s->line = line;
-			return s;
-		}
-	}
-	return NULL;
-}
-
-bool loglimit_allow(struct loglimit *l, const char *file, int line, uint64_t now_ns,
-		    unsigned *ret_left_out)
-{
-	struct loglimit_site *s = find(l, file, line);
-
 	*ret_left_out = 0;
-	if (!s)
-		return true;
-	if (s->n == 0 || now_ns - s->since_ns >= LOGLIMIT_WINDOW_NS) {
+	if (s->n == 0 || now_ns - s->since_ns >= LOG_WINDOW_NS) {
 		*ret_left_out = s->n_left_out;
 		s->n = s->n_left_out = 0;
 		s->since_ns = now_ns;
 	}
-	if (s->n >= LOGLIMIT_BURST) {
+	if (s->n >= LOG_BURST) {
 		s->n_left_out++;
 		return false;
 	}
@@ -84,8 +54,7 @@ static const char *const levels[] = {"emergency", "alert",  "critical", "error",
 
 static atomic_int log_level = LOG_INFO;
 static bool to_journal;
-static struct loglimit limit;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* over all places that log */
 
 static const char *error_text(int error)
 {
@@ -126,8 +95,7 @@ static void make_harmless(char *text)
 
 struct line {
 	int level;
-	const char *file;
-	int line;
+	const struct log_site *site;
 	const struct log_fields *fields;
 	char text[TEXT_MAX];
 };
@@ -184,8 +152,8 @@ static bool write_journal(const struct line *l)
 	    f->error ? error_text(f->error) : "");
 	add(&fs, "PRIORITY=%d", l->level);
 	add(&fs, "SYSLOG_IDENTIFIER=shmstored");
-	add(&fs, "CODE_FILE=%s", l->file);
-	add(&fs, "CODE_LINE=%d", l->line);
+	add(&fs, "CODE_FILE=%s", l->site->file);
+	add(&fs, "CODE_LINE=%d", l->site->line);
 	if (f->conn)
 		add(&fs, "SHMSTORE_CONN=%s", f->conn);
 	if (f->object)
@@ -211,12 +179,11 @@ static int add_refused(struct line *l, int n)
 							 "; refused to this process: %s", names);
 }
 
-void log_write(int level, const char *file, int line, const struct log_fields *fields,
+void log_write(struct log_site *site, int level, const struct log_fields *fields,
 	       const char *format, ...)
 {
 	static const struct log_fields none;
-	struct line l = {
-		.level = level, .file = file, .line = line, .fields = fields ? fields : &none};
+	struct line l = {.level = level, .site = site, .fields = fields ? fields : &none};
 	int saved = errno;
 	unsigned n_left_out;
 	bool allowed;
@@ -226,7 +193,7 @@ void log_write(int level, const char *file, int line, const struct log_fields *f
 	if (level > atomic_load_explicit(&log_level, memory_order_relaxed))
 		return;
 	pthread_mutex_lock(&lock);
-	allowed = loglimit_allow(&limit, file, line, clock_ns(CLOCK_MONOTONIC), &n_left_out);
+	allowed = log_site_allows(site, clock_ns(CLOCK_MONOTONIC), &n_left_out);
 	pthread_mutex_unlock(&lock);
 	if (!allowed)
 		return;

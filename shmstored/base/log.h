@@ -11,27 +11,21 @@
 #include <stdint.h>
 #include <syslog.h>
 
-/* How often one place of the program may log. Pure: time in, yes or no out. */
-#define LOGLIMIT_BURST     10u
-#define LOGLIMIT_WINDOW_NS UINT64_C(10000000000)
-#define LOGLIMIT_SITES     128u
+/* How often one place of the program may log. A failure that a client can cause as often as it
+ * likes must not fill the journal; and the flood of one place does not hide the others. */
+#define LOG_BURST     10u
+#define LOG_WINDOW_NS UINT64_C(10000000000)
 
-struct loglimit_site {
-	const char *file; /* compared as a pointer: a literal of the program; NULL = free */
+struct log_site {
+	const char *file;
 	int line;
 	unsigned n, n_left_out;
 	uint64_t since_ns;
 };
 
-/* Zero is a valid start. */
-struct loglimit {
-	struct loglimit_site sites[LOGLIMIT_SITES];
-};
-
-/* LOGLIMIT_BURST lines of one place in a window are said; the first one of a later
- * window tells how many were not. */
-bool loglimit_allow(struct loglimit *l, const char *file, int line, uint64_t now_ns,
-		    unsigned *ret_left_out);
+/* LOG_BURST lines in a window are said; the first one of a later window tells how many were
+ * not. Pure. */
+bool log_site_allows(struct log_site *s, uint64_t now_ns, unsigned *ret_left_out);
 
 struct log_fields {
 	const char *conn;   /* ()->name */
@@ -41,12 +35,17 @@ struct log_fields {
 
 void log_init(int level);
 void log_set_level(int level);
-void log_write(int level, const char *file, int line, const struct log_fields *fields,
-	       const char *format, ...) __attribute__((format(printf, 5, 6)));
+void log_write(struct log_site *site, int level, const struct log_fields *fields,
+	       const char *format, ...) __attribute__((format(printf, 4, 5)));
 
 /* log_say(LOG_WARNING, {.object = path, .error = r}, "the store could not be
  * reaped; tried again in %d s", n) */
-#define LOG_FIELDS(...)             (&(const struct log_fields){__VA_ARGS__})
-#define log_say(level, fields, ...) log_write((level), __FILE__, __LINE__, (fields), __VA_ARGS__)
+#define LOG_FIELDS(...) (&(const struct log_fields){__VA_ARGS__})
+#define log_say(level, fields, ...)                                                  \
+	do {                                                                         \
+		static struct log_site site_ = {.file = __FILE__, .line = __LINE__}; \
+                                                                                     \
+		log_write(&site_, (level), (fields), __VA_ARGS__);                   \
+	} while (0)
 
 #endif

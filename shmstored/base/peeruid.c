@@ -39,16 +39,25 @@ static bool is_netlink(int fd, int protocol)
 	       getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &is, &size) == 0 && is == protocol;
 }
 
+static bool is_meant(int fd, int protocol)
+{
+	switch (protocol) {
+	case HANDED_TCP:
+		return sd_is_socket_inet(fd, AF_UNSPEC, SOCK_STREAM, 1, 0) > 0;
+	case HANDED_UNIX:
+		return sd_is_socket_unix(fd, SOCK_SEQPACKET, 1, NULL, 0) > 0;
+	default:
+		return is_netlink(fd, protocol);
+	}
+}
+
 int handed_socket(int protocol)
 {
 	int n = sd_listen_fds(0);
 
 	for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + n; fd++) {
-		if (protocol == HANDED_TCP
-			    ? sd_is_socket_inet(fd, AF_UNSPEC, SOCK_STREAM, 1, 0) <= 0
-			    : !is_netlink(fd, protocol))
-			continue;
-		return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : fd;
+		if (is_meant(fd, protocol))
+			return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : fd;
 	}
 	return n < 0 ? n : -ENOENT;
 }

@@ -10,9 +10,10 @@
 /* Sockets that the service manager made for us (sd_listen_fds(3)): they may be of a network
  * namespace that we are not in. */
 
-#define HANDED_TCP (-1)
+#define HANDED_TCP  (-1)
+#define HANDED_UNIX (-2)
 /* The descriptor, CLOEXEC and ours from here on: a netlink socket of that protocol; HANDED_TCP: a
- * listening TCP socket. -ENOENT: none was handed over. */
+ * listening TCP socket; HANDED_UNIX: a listening one of packets. -ENOENT: none was handed over. */
 int handed_socket(int protocol);
 
 struct peeruid;

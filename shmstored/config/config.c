@@ -13,68 +13,24 @@
 #include <grp.h>
 #include <limits.h>
 #include <shmstore/shmstore.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <syslog.h>
 #include <unistd.h>
 
 #include "configkey.h"
 #include "rules.h"
 #include "wire.h"
 
-#define MIB    (1ull << 20)
-#define SECOND 1000000000ull
-
-static const struct config DEFAULTS = {
-	.socket_mode = 0666,
-	.max_clients = 4096,
-	.max_clients_per_user = 1024,
-	.hello_timeout_ns = 5 * SECOND,
-	.output_max = 256u << 10,
-	.http = true,
-	.http_port = 9477,
-	.credit = 64 * MIB,
-	.credit_idle_ns = 10 * SECOND,
-	.psi = true,
-	.psi_stall_us = 150000,
-	.psi_window_us = 2000000,
-	.log_level = LOG_INFO,
-	.arbiter = {.enabled = true,
-		    .headroom = 10000,
-		    .wait_ns = 60 * SECOND,
-		    .tick_ns = SECOND / 10,
-		    .call_ns = 5 * SECOND,
-		    .lease = 4 * MIB,
-		    .lease_small = 256u << 10,
-		    .max_bypass = 64,
-		    .suspect_ticks = 1,
-		    .split_ticks = 10,
-		    .retry_limit = 500,
-		    .early_detect = true,
-		    .max_contexts = 16384,
-		    .max_tasks = 16384,
-		    .max_reservations = 65536,
-		    .max_pools = 16},
-	.pressure = {.interval_ns = SECOND / 10,
-		     .window = 10,
-		     .hold = 3,
-		     .ramp = 1,
-		     .ramp_max = 64,
-		     .grace_ns = SECOND,
-		     .term_ns = SECOND},
-	.stage = {.slots = 1}, /* and stage_defaults */
-	.profile = {.fallback = 128 * MIB,
-		    .interval_ns = SECOND / 10,
-		    .save_ns = 60 * SECOND,
-		    .max_kinds = 1000},
-	.peers = {.timeout_ns = 5 * SECOND,
-		  .sync_ns = 10 * SECOND,
-		  .copies = {.num = {.k = 1, .text = "explicit:1"},
-			     .frequency_ns = 5 * SECOND,
-			     .retry = 3},
-		  .recover_ns = 10 * SECOND},
-};
+static void partition_deinit(struct config_partition *p)
+{
+	for (size_t i = 0; i < p->n_limits; i++)
+		free(p->limits[i].id);
+	free(p->limits);
+	configread_clear(true, p);
+	free(p->path);
+}
 
 struct config_partition *config_partition_add(struct config *c, const char *path)
 {
@@ -86,23 +42,11 @@ struct config_partition *config_partition_add(struct config *c, const char *path
 		return NULL;
 	c->partitions = list;
 	p = &list[c->n_partitions];
-	*p = (struct config_partition){
-		.path = strdup(path),
-		.watermark_low = 800000,
-		.watermark_high = 900000,
-		.survey_interval_ns = 30 * SECOND,
-		.ghost_age_ns = 60 * SECOND,
-		.queue_per_store = 64,
-		.queue_max_bypass = 64,
-		.disk = {.min_free = 1024 * MIB,
-			 .level = 1,
-			 .high = 85,
-			 .low = 75,
-			 .scrub_ns = 7 * UINT64_C(86400) * SECOND,
-			 .scrub_rate = 16 * MIB},
-	};
-	if (!p->path)
+	*p = (struct config_partition){.path = strdup(path)};
+	if (!p->path || configread_standards(true, p) < 0) {
+		partition_deinit(p);
 		return NULL;
+	}
 	c->n_partitions++;
 	return p;
 }
@@ -119,19 +63,15 @@ struct config_limit *config_limit_get(struct config_partition *p, uint32_t kind,
 	if (!list)
 		return NULL;
 	p->limits = list;
-	list[p->n_limits] = (struct config_limit){.kind = kind, .id = strdup(id)};
+	list[p->n_limits] =
+		(struct config_limit){kind, strdup(id), CONFIG_LIMIT_DEFAULT, CONFIG_LIMIT_DEFAULT};
 	return list[p->n_limits].id ? &list[p->n_limits++] : NULL;
 }
 
 static void partitions_free(struct config *c)
 {
-	for (size_t i = 0; i < c->n_partitions; i++) {
-		for (size_t j = 0; j < c->partitions[i].n_limits; j++)
-			free(c->partitions[i].limits[j].id);
-		free(c->partitions[i].limits);
-		free(c->partitions[i].disk.path);
-		free(c->partitions[i].path);
-	}
+	for (size_t i = 0; i < c->n_partitions; i++)
+		partition_deinit(&c->partitions[i]);
 	free(c->partitions);
 	c->partitions = NULL;
 	c->n_partitions = 0;
@@ -143,17 +83,7 @@ struct config *config_free(struct config *c)
 		return NULL;
 	partitions_free(c);
 	rules_free(c->rules);
-	free(c->socket);
-	free(c->socket_group);
-	free(c->http_address);
-	free(c->pressure.proc);
-	free(c->pressure.cgroup);
-	free(c->profile.directory);
-	free(c->peers.name);
-	free(c->peers.listen);
-	free(c->peers.connect);
-	free(c->peers.secret_file);
-	config_copies_clear(&c->peers.copies);
+	configread_clear(false, c);
 	free(c);
 	return NULL;
 }
@@ -170,19 +100,31 @@ int config_set_partitions(struct config *c, const char *const *paths, size_t n)
 
 static int new_config(struct config **ret)
 {
-	struct config *c = malloc(sizeof(*c));
+	struct config *c = calloc(1, sizeof(*c));
 
 	if (!c)
 		return -ENOMEM;
-	*c = DEFAULTS;
 	c->stage.rules = stage_defaults;
-	c->http_address = strdup("127.0.0.1");
-	if (!c->http_address || rules_new(&c->rules) < 0) {
+	if (configread_standards(false, c) < 0) {
 		config_free(c);
 		return -ENOMEM;
 	}
 	*ret = c;
 	return 0;
+}
+
+/* Says why the configuration is refused. Returns error. */
+static int fail(char **ret_error, int error, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+static int fail(char **ret_error, int error, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	if (vasprintf(ret_error, format, args) < 0)
+		*ret_error = NULL;
+	va_end(args);
+	return error;
 }
 
 static int is_conf(const struct dirent *e)
@@ -202,13 +144,9 @@ static int read_dropins(struct config *c, const char *file, char **ret_error)
 	n = scandir(dir, &list, is_conf, alphasort);
 	if (n < 0 && errno == ENOENT)
 		return 0; /* most have none */
-	if (n < 0) {
-		r = -errno;
-		if (asprintf(ret_error, "%s: %s; check the path and its permissions", dir,
-			     strerror(-r)) < 0)
-			*ret_error = NULL;
-		return r;
-	}
+	if (n < 0)
+		return fail(ret_error, -errno, "%s: %s; check the path and its permissions", dir,
+			    strerror(errno));
 	for (int i = 0; i < n; i++) {
 		snprintf(path, sizeof(path), "%s/%s", dir, list[i]->d_name);
 		if (r == 0)
@@ -233,33 +171,27 @@ static int check(const struct config *c, const char *file, char **ret_error)
 
 		if (p->watermark_high &&
 		    (p->watermark_low > 1000000) == (p->watermark_high > 1000000) &&
-		    p->watermark_low > p->watermark_high &&
-		    asprintf(ret_error,
-			     "%s: partition \"%s\": watermark-low is above watermark-high", file,
-			     p->path) >= 0)
-			return -EINVAL;
-		if (p->disk.low >= p->disk.high &&
-		    asprintf(ret_error, "%s: partition \"%s\": disk.low is not below disk.high",
-			     file, p->path) >= 0)
-			return -EINVAL;
+		    p->watermark_low > p->watermark_high)
+			return fail(ret_error, -EINVAL,
+				    "%s: partition \"%s\": watermark-low is above watermark-high",
+				    file, p->path);
+		if (p->disk.low >= p->disk.high)
+			return fail(ret_error, -EINVAL,
+				    "%s: partition \"%s\": disk.low is not below disk.high", file,
+				    p->path);
 	}
-	if (c->arbiter.lease && c->arbiter.lease_small > c->arbiter.lease &&
-	    asprintf(ret_error, "%s: arbiter: lease-small is above lease", file) >= 0)
-		return -EINVAL;
-	if (is_above(c->pressure.low, c->pressure.gate) &&
-	    asprintf(ret_error, "%s: pressure: low is not below gate", file) >= 0)
-		return -EINVAL;
-	if (is_above(c->pressure.gate, c->pressure.kill) &&
-	    asprintf(ret_error, "%s: pressure: gate is not below kill", file) >= 0)
-		return -EINVAL;
-	if (c->pressure.ramp > c->pressure.ramp_max &&
-	    asprintf(ret_error, "%s: pressure: ramp is above ramp-max", file) >= 0)
-		return -EINVAL;
-	if (c->socket_group && !getgrnam(c->socket_group) &&
-	    asprintf(ret_error,
-		     "%s: socket-group: no such group: %s; make it, or leave the key out", file,
-		     c->socket_group) >= 0)
-		return -EINVAL;
+	if (c->arbiter.lease && c->arbiter.lease_small > c->arbiter.lease)
+		return fail(ret_error, -EINVAL, "%s: arbiter: lease-small is above lease", file);
+	if (is_above(c->pressure.low, c->pressure.gate))
+		return fail(ret_error, -EINVAL, "%s: pressure: low is not below gate", file);
+	if (is_above(c->pressure.gate, c->pressure.kill))
+		return fail(ret_error, -EINVAL, "%s: pressure: gate is not below kill", file);
+	if (c->pressure.ramp > c->pressure.ramp_max)
+		return fail(ret_error, -EINVAL, "%s: pressure: ramp is above ramp-max", file);
+	if (c->socket_group && !getgrnam(c->socket_group))
+		return fail(ret_error, -EINVAL,
+			    "%s: socket-group: no such group: %s; make it, or leave the key out",
+			    file, c->socket_group);
 	return 0;
 }
 

@@ -15,11 +15,11 @@
 #include "profilewords.h"
 #include "stagebook.h"
 
-struct rules;
+struct rule;
 
 #define CONFIG_FILE "/etc/shmstore/shmstored.conf"
 
-#define CONFIG_LIMIT_NONE UINT64_MAX /* said to be without; 0: not said, so as "*" says */
+#define CONFIG_LIMIT_DEFAULT UINT64_MAX /* as QUOTA_DEFAULT: not said, so as "*" says; 0: none */
 
 struct config_limit {
 	uint32_t kind; /* enum wire_limit */
@@ -170,7 +170,7 @@ struct config {
 	struct config_peers peers;
 	struct config_partition *partitions;
 	size_t n_partitions;
-	struct rules *rules;
+	struct rule *rules; /* of handoffs between users: a list */
 };
 
 /*
@@ -179,6 +179,12 @@ struct config {
  * (the nearest right key), to be freed.
  */
 int config_read(const char *file, struct config **ret, char **ret_error);
+/* The bytes of a watermark, which is bytes, or parts per million of the whole. */
+static inline uint64_t config_watermark(uint64_t mark, uint64_t whole)
+{
+	return mark > 1000000 ? mark : (uint64_t)((__uint128_t)whole * mark / 1000000);
+}
+
 /* For the reader: the partition's limit of that kind, made where it is missing; a partition with
  * the defaults. NULL: no memory. */
 struct config_limit *config_limit_get(struct config_partition *p, uint32_t kind, const char *id);

@@ -1,60 +1,179 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* configkey.c: text to values. Extra text, or no number in range, is an error, never a guess. */
 #include "configkey.h"
 
 #include <errno.h>
-#include <stdbool.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "config.h"
-#include "configvalue.h"
+
+/* ---- numbers --------------------------------------------------------------------------------- */
+
+struct unit {
+	const char *name;
+	uint64_t factor;
+};
+
+/* A plain decimal number, with a fraction, and a unit after it. 0, -EINVAL. */
+static int parse_scaled(const char *text, const struct unit *units, double most, uint64_t *ret)
+{
+	char *end;
+	double value;
+
+	if (*text < '0' || *text > '9' || text[strspn(text, "0123456789.")] == 'x' ||
+	    text[strspn(text, "0123456789.")] == 'e')
+		return -EINVAL;
+	errno = 0;
+	value = strtod(text, &end);
+	if (errno || !isfinite(value))
+		return -EINVAL;
+	for (const struct unit *u = units; u->name; u++) {
+		if (strcasecmp(end, u->name) == 0) {
+			value *= (double)u->factor;
+			if (value > most)
+				return -EINVAL;
+			*ret = (uint64_t)value;
+			return 0;
+		}
+	}
+	return -EINVAL;
+}
+
+int config_parse_size(const char *text, uint64_t total, uint64_t *ret)
+{
+	static const struct unit units[] = {
+		{"", 1},
+		{"B", 1},
+		{"K", 1ull << 10},
+		{"KiB", 1ull << 10},
+		{"M", 1ull << 20},
+		{"MiB", 1ull << 20},
+		{"G", 1ull << 30},
+		{"GiB", 1ull << 30},
+		{"T", 1ull << 40},
+		{"TiB", 1ull << 40},
+		{"kB", 1000},
+		{"MB", 1000000},
+		{"GB", 1000000000},
+		{"TB", 1000000000000},
+		{NULL, 0},
+	};
+	static const struct unit percent[] = {{"%", 1000000}, {NULL, 0}};
+	uint64_t millionths;
+
+	if (parse_scaled(text, percent, 100e6, &millionths) == 0) {
+		if (!total)
+			return -EINVAL;
+		*ret = (uint64_t)((double)total / 100e6 * (double)millionths);
+		return 0;
+	}
+	return parse_scaled(text, units, 0x1p62, ret);
+}
+
+int configkey_duration(const char *text, uint64_t *ret_ns)
+{
+	static const struct unit units[] = {
+		{"ms", 1000000ull},
+		{"", 1000000000ull},
+		{"s", 1000000000ull},
+		{"min", 60000000000ull},
+		{"h", 3600000000000ull},
+		{"d", 86400000000000ull},
+		{NULL, 0},
+	};
+
+	return parse_scaled(text, units, 0x1p62, ret_ns);
+}
+
+int configkey_number(const char *text, int base, uint64_t min, uint64_t max, uint64_t *ret)
+{
+	unsigned long long n;
+	char *end;
+
+	if (*text < '0' || *text > '9')
+		return -EINVAL;
+	errno = 0;
+	n = strtoull(text, &end, base);
+	if (errno || *end || n < min || n > max)
+		return -EINVAL;
+	*ret = n;
+	return 0;
+}
+
+/* A whole number of percent, with its sign. */
+static int read_percent(const char *text, uint64_t min, uint64_t max, uint64_t *ret)
+{
+	char digits[4] = "";
+	size_t n = strlen(text);
+
+	if (n < 2 || n > sizeof(digits) || text[n - 1] != '%')
+		return -EINVAL;
+	memcpy(digits, text, n - 1);
+	return configkey_number(digits, 10, min, max, ret);
+}
+
+/* Is it one of the words, which have ", " between them? Its place. */
+static int read_word(const char *text, const char *words, int *ret)
+{
+	size_t length = strlen(text), n;
+
+	for (*ret = 0;; ++*ret) {
+		n = strcspn(words, ",");
+		if (n == length && memcmp(text, words, n) == 0)
+			return 0;
+		if (!words[n])
+			return -EINVAL;
+		words += n + 2;
+	}
+}
+
+static int read_switch(const char *text, bool *ret)
+{
+	int i;
+
+	if (read_word(text, "no, false, off, yes, true, on", &i) < 0)
+		return -EINVAL;
+	*ret = i >= 3;
+	return 0;
+}
+
+/* "90%" as parts per million, else bytes (1000001 at least). */
+static int read_watermark(const char *text, uint64_t *ret)
+{
+	static const struct unit percent[] = {{"%", 10000}, {NULL, 0}};
+	uint64_t value;
+
+	if (parse_scaled(text, percent, 1e6, &value) == 0) {
+		*ret = value;
+		return 0;
+	}
+	if (config_parse_size(text, 0, &value) < 0 || (value && value <= 1000000))
+		return -EINVAL;
+	*ret = value;
+	return 0;
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 #define ONE_OF "one of "
 
-/* The field of each kind of key, and how its values are written. */
 static const struct {
-	const char *help; /* of a WORD the words, with ", " between them, after ONE_OF */
 	enum {
 		TEXT,
-		OWN,  /* a structure, which read_own() fills in */
-		WORD, /* an int, the word's place in the list */
+		OWN,
+		WORD,
 		SWITCH,
 		U16,
 		U32,
 		U64
 	} form;
+	const char *help; /* of a WORD the words come after ONE_OF */
 } kinds[] = {
-	[KEY_PATH] = {"an absolute path", TEXT},
-	[KEY_PATH_OR_NONE] = {"an absolute path, or none", TEXT},
-	[KEY_TEXT] = {"a text", TEXT},
-	[KEY_SELECTION] = {"resource, random, or fixed:NAME,NAME", TEXT},
-	[KEY_OCTAL] = {"an octal mode, as 0660", U32},
-	[KEY_COUNT] = {"a number", U32},
-	[KEY_PORT] = {"a number", U16},
-	[KEY_NUMBER] = {"a number", U64},
-	[KEY_SIZE] = {"a size, as 64MiB", U64},
-	[KEY_SIZE32] = {"a size, as 64MiB", U32},
-	[KEY_SIZE_OR_NONE] = {"a size, as 64GiB, or none", U64},
-	[KEY_DURATION] = {"a time, as 250ms, 10s or 5min", U64},
-	[KEY_MICROS] = {"a time, as 250ms, 10s or 5min", U64},
-	[KEY_WATERMARK] = {"a part of the size, as 90%, or a size above 1 MB", U64},
-	[KEY_PERCENT] = {"a part of the size, as 85%", U32},
-	[KEY_SWITCH] = {"yes or no", SWITCH},
-	/* emergency is 0 */
-	[KEY_LEVEL] = {"one of emergency, alert, critical, error, warning, notice, info, debug",
-		       WORD},
-	[KEY_DETAIL] = {"one of user, full, totals", WORD}, /* as enum config_detail */
-	[KEY_STAGE_MODE] = {"one of host, first", WORD},    /* as enum stage_mode */
-	[KEY_CONFLICT] = {"one of error, max, host", WORD}, /* as enum stage_conflict */
-	[KEY_POLICY] = {"one of off, lifo, fifo, group, time, shm", WORD}, /* enum policy_kind */
-	[KEY_QUEUE] = {"one of limits, host, first", WORD}, /* as enum config_queue */
-	[KEY_CAST] = {"one of round_robin, all", WORD},     /* as enum ckpt_strategy */
-	[KEY_STRATEGY] = {"one of none, conservative, conservative=p95, aggressive, histogram, "
-			  "histogram:0.05, adaptive",
-			  OWN},
-	[KEY_RATIO] = {"a fraction, as 0.5 or 2", OWN},
-	[KEY_COPIES] = {"as explicit:2, explicit:max, or frac:0.5,min=1", OWN},
-	[KEY_STALE] = {"never, always, timeout:MS or maxage:MS", OWN},
+#define KIND(NAME, form, help) {form, help},
+#include "configkind.def"
+#undef KIND
 };
 
 const char *configkey_help(enum configkey_kind kind)
@@ -94,17 +213,17 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 	*ret = 0;
 	switch ((int)k->kind) {
 	case KEY_OCTAL:
-		return configvalue_number(text, 8, k->least, k->most, ret);
+		return configkey_number(text, 8, k->least, k->most, ret);
 	case KEY_COUNT:
 	case KEY_PORT:
 	case KEY_NUMBER:
-		return configvalue_number(text, 10, k->least, k->most, ret);
+		return configkey_number(text, 10, k->least, k->most, ret);
 	case KEY_PERCENT:
-		return configvalue_percent(text, k->least, k->most, ret);
+		return read_percent(text, k->least, k->most, ret);
 	case KEY_WATERMARK:
-		return configvalue_watermark(text, ret);
+		return read_watermark(text, ret);
 	case KEY_SWITCH:
-		r = configvalue_switch(text, &on);
+		r = read_switch(text, &on);
 		*ret = on;
 		return r;
 	case KEY_SIZE:
@@ -116,11 +235,11 @@ static int parse_number(const struct configkey *k, const char *text, uint64_t *r
 		break;
 	case KEY_DURATION:
 	case KEY_MICROS:
-		r = configvalue_duration(text, ret);
+		r = configkey_duration(text, ret);
 		*ret /= k->kind == KEY_MICROS ? 1000 : 1;
 		break;
 	default:
-		r = configvalue_word(text, kinds[k->kind].help + strlen(ONE_OF), &word);
+		r = read_word(text, kinds[k->kind].help + strlen(ONE_OF), &word);
 		*ret = (uint64_t)(unsigned)word;
 		return r;
 	}
@@ -177,4 +296,68 @@ int configkey_store(const struct configkey *k, const char *text, void *base)
 	else
 		*(uint64_t *)at = number;
 	return 0;
+}
+
+void configkey_clear(const struct configkey *k, void *base)
+{
+	if (kinds[k->kind].form == TEXT)
+		free(*(char **)(void *)((char *)base + k->offset));
+}
+
+/* ---- the word that was meant ----------------------------------------------------------------- */
+
+/*
+ * The distance of Damerau and Levenshtein in its restricted form (insert, delete, replace, swap of
+ * neighbours), row by row. Words longer than WORD_MAX are nobody's key: they have no neighbour.
+ */
+#define WORD_MAX 64u
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+static size_t distance(const char *a, size_t na, const char *b, size_t nb)
+{
+	size_t rows[3][WORD_MAX + 1], *two = rows[0], *one = rows[1], *now = rows[2], *spare;
+
+	for (size_t j = 0; j <= nb; j++)
+		one[j] = j;
+	for (size_t i = 1; i <= na; i++) {
+		now[0] = i;
+		for (size_t j = 1; j <= nb; j++) {
+			now[j] = least(least(one[j], now[j - 1]) + 1,
+				       one[j - 1] + (a[i - 1] != b[j - 1]));
+			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+				now[j] = least(now[j], two[j - 2] + 1);
+		}
+		spare = two;
+		two = one;
+		one = now;
+		now = spare;
+	}
+	return one[nb];
+}
+
+const char *nearest(const char *word, const char *const *words, size_t n)
+{
+	size_t length = strlen(word), best, bound = length / 3 > 2 ? length / 3 : 2;
+	const char *found = NULL;
+
+	if (length > WORD_MAX)
+		return NULL;
+	best = bound + 1;
+	for (size_t i = 0; i < n; i++) {
+		size_t other = strlen(words[i]), d;
+
+		if (other > WORD_MAX)
+			continue;
+		d = distance(word, length, words[i], other);
+		/* A word that shares nothing but its length is no neighbour. */
+		if (d < best && d < length) {
+			best = d;
+			found = words[i];
+		}
+	}
+	return found;
 }

@@ -21,7 +21,6 @@
 
 #include "config.h"
 #include "configkey.h"
-#include "configvalue.h"
 #include "rules.h"
 #include "wire.h"
 
@@ -53,8 +52,8 @@ struct section_key {
 #define OFFSET_PARTITION(field) offsetof(struct config_partition, field)
 
 static const struct section_key KEYS[] = {
-#define KEY(section, name, kind, field, least, most) \
-	{section, {name, OFFSET_##section(field), least, most, KEY_##kind}},
+#define KEY(section, name, kind, field, standard, least, most) \
+	{section, {name, OFFSET_##section(field), standard, least, most, KEY_##kind}},
 #include "config.def"
 #undef KEY
 };
@@ -194,7 +193,7 @@ static int parse_limit(cfg_t *cfg, const char *value, uint64_t *ret)
 	uint64_t total = strcmp(cfg->name, "partition") == 0 ? file_system_size(cfg_title(cfg)) : 0;
 
 	if (strcmp(value, "none") == 0) {
-		*ret = CONFIG_LIMIT_NONE;
+		*ret = 0;
 		return 0;
 	}
 	return config_parse_size(value, total, ret) == 0 && *ret > 0 ? 0 : -EINVAL;
@@ -212,6 +211,23 @@ static int check_limit(cfg_t *cfg, cfg_opt_t *opt, const char *value, void *resu
 	}
 	memcpy(result, &value, sizeof(value));
 	return 0;
+}
+
+int configread_standards(bool partition, void *base)
+{
+	int r = 0;
+
+	for (const struct section_key *k = KEYS; r == 0 && k < KEYS + N_KEYS; k++)
+		if ((k->section == PARTITION) == partition && k->key.standard)
+			r = configkey_store(&k->key, k->key.standard, base);
+	return r;
+}
+
+void configread_clear(bool partition, void *base)
+{
+	for (const struct section_key *k = KEYS; k < KEYS + N_KEYS; k++)
+		if ((k->section == PARTITION) == partition)
+			configkey_clear(&k->key, base);
 }
 
 /* ---- taking over ----------------------------------------------------------------------------- */
@@ -244,7 +260,8 @@ static int take_limit(cfg_t *cfg, struct config_partition *p, uint32_t kind, con
 		parse_limit(cfg, hard, &l->hard);
 	if (soft)
 		parse_limit(cfg, soft, &l->soft);
-	if (l->hard && l->soft != CONFIG_LIMIT_NONE && l->soft > l->hard) {
+	if (l->hard && l->hard != CONFIG_LIMIT_DEFAULT && l->soft != CONFIG_LIMIT_DEFAULT &&
+	    l->soft > l->hard) {
 		cfg_error(cfg, "%s \"%s\": soft is more than limit; make it less, or leave it out",
 			  cfg->name, cfg_title(cfg));
 		return -EINVAL;
@@ -259,7 +276,7 @@ const char *config_user_id(const char *name, char room[16])
 
 	if (strcmp(name, "*") == 0)
 		return name;
-	if (configvalue_number(name, 10, 0, UINT32_MAX - 1, &uid) < 0) {
+	if (configkey_number(name, 10, 0, UINT32_MAX - 1, &uid) < 0) {
 		pw = getpwnam(name);
 		if (!pw)
 			return NULL;
@@ -338,7 +355,7 @@ static int take_rule(cfg_t *cfg, struct config *c)
 		from[i] = cfg_getnstr(cfg, "from", i);
 	for (unsigned i = 0; i < n_to; i++)
 		to[i] = cfg_getnstr(cfg, "to", i);
-	r = rules_add(c->rules, cfg_title(cfg), from, n_from, to, n_to, &bad);
+	r = rules_add(&c->rules, cfg_title(cfg), from, n_from, to, n_to, &bad);
 	if (r == -EINVAL)
 		cfg_error(cfg,
 			  "handoff \"%s\": \"%s\": no such user or group; it takes user:NAME, "

@@ -13,8 +13,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
-#include "configvalue.h"
+#include "configkey.h"
 
 enum who_kind {
 	WHO_ANY,
@@ -30,42 +31,17 @@ struct who {
 struct rule {
 	struct rule *next;
 	char *name;
-	struct who *from, *to;
 	size_t n_from, n_to;
+	struct who who[]; /* from, then to */
 };
 
-struct rules {
-	struct rule *first, **last;
-};
-
-int rules_new(struct rules **ret)
+struct rule *rules_free(struct rule *list)
 {
-	struct rules *r = calloc(1, sizeof(*r));
-
-	if (!r)
-		return -ENOMEM;
-	r->last = &r->first;
-	*ret = r;
-	return 0;
-}
-
-static void rule_free(struct rule *rule)
-{
-	free(rule->name);
-	free(rule->from);
-	free(rule->to);
-	free(rule);
-}
-
-struct rules *rules_free(struct rules *r)
-{
-	struct rule *next;
-
-	for (struct rule *rule = r ? r->first : NULL; rule; rule = next) {
-		next = rule->next;
-		rule_free(rule);
+	for (struct rule *next; list; list = next) {
+		next = list->next;
+		free(list->name);
+		free(list);
 	}
-	free(r);
 	return NULL;
 }
 
@@ -79,7 +55,7 @@ static bool parse_who(const char *word, struct who *ret)
 	if (strcmp(word, "any") == 0)
 		return true;
 	if (strncmp(word, "uid:", 4) == 0 || strncmp(word, "gid:", 4) == 0) {
-		if (configvalue_number(word + 4, 10, 0, UINT32_MAX - 1, &id) < 0)
+		if (configkey_number(word + 4, 10, 0, UINT32_MAX - 1, &id) < 0)
 			return false;
 		*ret = (struct who){*word == 'u' ? WHO_USER : WHO_GROUP, (uint32_t)id};
 		return true;
@@ -95,43 +71,29 @@ static bool parse_who(const char *word, struct who *ret)
 	return false;
 }
 
-static int parse_list(const char *const *words, size_t n, struct who **ret, const char **ret_bad)
-{
-	struct who *list = calloc(n ? n : 1, sizeof(*list));
-
-	if (!list)
-		return -ENOMEM;
-	for (size_t i = 0; i < n; i++) {
-		if (!parse_who(words[i], &list[i])) {
-			free(list);
-			*ret_bad = words[i];
-			return -EINVAL;
-		}
-	}
-	*ret = list;
-	return 0;
-}
-
-int rules_add(struct rules *r, const char *name, const char *const *from, size_t n_from,
+int rules_add(struct rule **list, const char *name, const char *const *from, size_t n_from,
 	      const char *const *to, size_t n_to, const char **ret_bad)
 {
-	struct rule *rule = calloc(1, sizeof(*rule));
-	int error;
+	size_t n = n_from + n_to;
+	struct rule *rule = calloc(1, sizeof(*rule) + n * sizeof(rule->who[0]));
 
 	if (!rule)
 		return -ENOMEM;
-	rule->name = strdup(name);
-	rule->n_from = n_from;
-	rule->n_to = n_to;
-	error = rule->name ? parse_list(from, n_from, &rule->from, ret_bad) : -ENOMEM;
-	if (error == 0)
-		error = parse_list(to, n_to, &rule->to, ret_bad);
-	if (error < 0) {
-		rule_free(rule);
-		return error;
+	*rule = (struct rule){.name = strdup(name), .n_from = n_from, .n_to = n_to};
+	for (size_t i = 0; rule->name && i < n; i++) {
+		const char *word = i < n_from ? from[i] : to[i - n_from];
+
+		if (!parse_who(word, &rule->who[i])) {
+			*ret_bad = word;
+			rules_free(rule);
+			return -EINVAL;
+		}
 	}
-	*r->last = rule;
-	r->last = &rule->next;
+	if (!rule->name) {
+		rules_free(rule);
+		return -ENOMEM;
+	}
+	LL_APPEND(*list, rule);
 	return 0;
 }
 
@@ -167,10 +129,11 @@ static bool matches(const struct who *list, size_t n, uid_t uid)
 	return false;
 }
 
-bool rules_allow(const struct rules *r, uid_t from, uid_t to, const char **ret_name)
+bool rules_allow(const struct rule *list, uid_t from, uid_t to, const char **ret_name)
 {
-	for (const struct rule *rule = r->first; rule; rule = rule->next) {
-		if (matches(rule->from, rule->n_from, from) && matches(rule->to, rule->n_to, to)) {
+	for (const struct rule *rule = list; rule; rule = rule->next) {
+		if (matches(rule->who, rule->n_from, from) &&
+		    matches(rule->who + rule->n_from, rule->n_to, to)) {
 			if (ret_name)
 				*ret_name = rule->name;
 			return true;

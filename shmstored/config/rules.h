@@ -8,15 +8,14 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-struct rules;
+struct rule;
 
-int rules_new(struct rules **ret);
-struct rules *rules_free(struct rules *r);
-/* from, to: lists of "user:NAME", "group:NAME", "uid:N", "gid:N", "any". -EINVAL with
- * *ret_bad the word that is wrong. */
-int rules_add(struct rules *r, const char *name, const char *const *from, size_t n_from,
+/* from, to: lists of "user:NAME", "group:NAME", "uid:N", "gid:N", "any". The list begins as NULL.
+ * -EINVAL with *ret_bad the word that is wrong; -ENOMEM. */
+int rules_add(struct rule **list, const char *name, const char *const *from, size_t n_from,
 	      const char *const *to, size_t n_to, const char **ret_bad);
+struct rule *rules_free(struct rule *list);
 /* Supplementary groups count. ret_name: the rule that allows it; may be NULL. */
-bool rules_allow(const struct rules *r, uid_t from, uid_t to, const char **ret_name);
+bool rules_allow(const struct rule *list, uid_t from, uid_t to, const char **ret_name);
 
 #endif

@@ -26,54 +26,32 @@
 #include "wire.h"
 
 /*
- * Users with connections are a list, the last one that came first: there are as many as people and
- * services on a host, and never more than connections. Tokens are kept as the time at which the
- * bucket would be full, so that they come back without a timer.
+ * There are as many users as people and services on a host, and never more than connections. Tokens
+ * are kept as the time at which the bucket would be full, so that they come back without a timer.
  */
 #define SECOND_NS UINT64_C(1000000000)
 #define TOKEN_NS  (SECOND_NS / CROWD_RATE)
 
-struct user {
-	struct user *next;
+struct crowd_user {
+	struct crowd_user *next;
 	uid_t uid;
 	uint32_t n;
 };
 
-struct crowd {
-	struct user *users;
-	uint32_t n;
-	uint64_t full_ns; /* when no token will be missing */
-};
-
-int crowd_new(uint64_t now_ns, struct crowd **ret)
+void crowd_deinit(struct crowd *c)
 {
-	struct crowd *c = calloc(1, sizeof(*c));
+	struct crowd_user *u;
 
-	if (!c)
-		return -ENOMEM;
-	c->full_ns = now_ns;
-	*ret = c;
-	return 0;
-}
-
-struct crowd *crowd_free(struct crowd *c)
-{
-	struct user *u;
-
-	if (!c)
-		return NULL;
 	while ((u = c->users)) {
 		c->users = u->next;
 		free(u);
 	}
-	free(c);
-	return NULL;
 }
 
 /* Where uid's entry hangs; *NULL: it has none. */
-static struct user **find(struct crowd *c, uid_t uid)
+static struct crowd_user **find(struct crowd *c, uid_t uid)
 {
-	struct user **at = &c->users;
+	struct crowd_user **at = &c->users;
 
 	while (*at && (*at)->uid != uid)
 		at = &(*at)->next;
@@ -90,7 +68,7 @@ static uint32_t kept_back(const struct crowd_limits *limits)
 
 static enum crowd_verdict judge(struct crowd *c, uid_t uid, const struct crowd_limits *limits)
 {
-	struct user **at = find(c, uid), *u = *at;
+	struct crowd_user **at = find(c, uid), *u = *at;
 
 	if (c->n >= limits->all - kept_back(limits))
 		return CROWD_FULL;
@@ -136,7 +114,7 @@ void crowd_fault(struct crowd *c, uint64_t now_ns)
 
 void crowd_leave(struct crowd *c, uid_t uid)
 {
-	struct user **at = find(c, uid), *u = *at;
+	struct crowd_user **at = find(c, uid), *u = *at;
 
 	if (!u)
 		return;
@@ -160,7 +138,7 @@ uint64_t crowd_ready_ns(const struct crowd *c)
 struct listener {
 	struct host *host;
 	struct socket socket;
-	struct crowd *crowd;
+	struct crowd crowd;
 	struct loop_op accept_op, pause_op, tick_op;
 	uint64_t ticked_ns;
 };
@@ -235,18 +213,18 @@ static void welcome(struct listener *l, int fd)
 	limits = (struct crowd_limits){.all = c->max_clients,
 				       .user = peer.uid == 0 ? UINT32_MAX : c->max_clients_per_user,
 				       .admin = peer.uid == 0 || peer.uid == geteuid()};
-	verdict = crowd_enter(l->crowd, peer.uid, &limits, now);
+	verdict = crowd_enter(&l->crowd, peer.uid, &limits, now);
 	if (verdict != CROWD_WELCOME)
 		refuse(l, fd, &peer, verdict);
 	else if (!conn_new(l->host, fd, &peer))
-		crowd_leave(l->crowd, peer.uid);
+		crowd_leave(&l->crowd, peer.uid);
 }
 
 static void gone(void *object)
 {
 	struct listener *l = object;
 
-	crowd_free(l->crowd);
+	crowd_deinit(&l->crowd);
 	socket_close(&l->socket);
 	free(l);
 }
@@ -258,12 +236,12 @@ static void on_accept(struct loop_op *op, int result, unsigned flags)
 	if (result >= 0)
 		welcome(l, result);
 	if (flags & LOOP_MORE) {
-		if (crowd_ready_ns(l->crowd) > loop_now(l->host->loop))
+		if (crowd_ready_ns(&l->crowd) > loop_now(l->host->loop))
 			loop_cancel(l->host->loop, op);
 		return;
 	}
 	if (result == -ECANCELED || result >= 0) {
-		accept_again(l, crowd_ready_ns(l->crowd));
+		accept_again(l, crowd_ready_ns(&l->crowd));
 	} else {
 		log_say(LOG_ERR, LOG_FIELDS(.error = result),
 			"no connection can be accepted; tried again in %g s",
@@ -335,10 +313,8 @@ int listener_new(struct host *h, struct listener **ret)
 	l->tick_op.fn = on_tick;
 	l->socket = SOCKET_NULL;
 	l->ticked_ns = loop_now(h->loop);
-	r = crowd_new(loop_now(h->loop), &l->crowd);
-	if (r == 0)
-		r = socket_open(&l->socket, h->config->socket, h->config->socket_mode,
-				h->config->socket_group);
+	r = socket_open(&l->socket, h->config->socket, h->config->socket_mode,
+			h->config->socket_group);
 	if (r == 0 && !may_know_peers(l->socket.fd)) {
 		r = -EPERM;
 		log_say(LOG_ERR, LOG_FIELDS(.object = h->config->socket, .error = r),
@@ -369,7 +345,7 @@ struct listener *listener_free(struct listener *l)
 
 void listener_left(struct listener *l, uid_t uid, bool dropped)
 {
-	crowd_leave(l->crowd, uid);
+	crowd_leave(&l->crowd, uid);
 	if (dropped)
-		crowd_fault(l->crowd, loop_now(l->host->loop));
+		crowd_fault(&l->crowd, loop_now(l->host->loop));
 }

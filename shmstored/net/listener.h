@@ -20,7 +20,12 @@
 /* that one costs more which is refused, or dropped for a fault; 1 costs each */
 #define CROWD_FAULT 16u
 
-struct crowd;
+/* Zeroed: nobody has come yet. */
+struct crowd {
+	struct crowd_user *users; /* that have connections: a list, the last one that came first */
+	uint32_t n;
+	uint64_t full_ns; /* when no token will be missing */
+};
 
 enum crowd_verdict {
 	CROWD_WELCOME,
@@ -34,8 +39,7 @@ struct crowd_limits {
 	bool admin; /* one of the places that are kept for administrators will do */
 };
 
-int crowd_new(uint64_t now_ns, struct crowd **ret);
-struct crowd *crowd_free(struct crowd *c);
+void crowd_deinit(struct crowd *c);
 /* One more of uid's: counted where it is welcome. Takes tokens. */
 enum crowd_verdict crowd_enter(struct crowd *c, uid_t uid, const struct crowd_limits *limits,
 			       uint64_t now_ns);

@@ -17,7 +17,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "config.h"
@@ -26,6 +25,7 @@
 #include "jsonmake.h"
 #include "log.h"
 #include "loop.h"
+#include "memgroup.h"
 
 #define WINDOW_STEP 2000000u /* µs: what the kernel takes from the unprivileged */
 
@@ -101,29 +101,24 @@ static int try_trigger(struct psi *p, const struct config *c)
 }
 
 /* The memory.pressure of the cgroup above ours: "0::/system.slice/shmstored.service" ->
- * /sys/fs/cgroup/system.slice. -ENOENT: we are in none. */
+ * /sys/fs/cgroup/system.slice. -ENOENT: there is none but the root. */
 static int slice_path(const char *root, char *ret, size_t size)
 {
-	char name[PATH_MAX], line[PATH_MAX];
-	char *end;
+	char name[PATH_MAX], text[2 * PATH_MAX], group[PATH_MAX];
 	FILE *f;
-	int n, r = -ENOENT;
+	size_t n;
 
 	snprintf(name, sizeof(name), "%s/proc/self/cgroup", root);
 	f = fopen(name, "re");
 	if (!f)
 		return -errno;
-	while (r < 0 && fgets(line, sizeof(line), f)) {
-		line[strcspn(line, "\n")] = '\0';
-		end = strrchr(line, '/');
-		if (strncmp(line, "0::/", 4) != 0 || !end || end == line + 3)
-			continue;
-		*end = '\0';
-		n = snprintf(ret, size, "%s/sys/fs/cgroup%s/memory.pressure", root, line + 3);
-		r = n < 0 || (size_t)n >= size ? -ENAMETOOLONG : 0;
-	}
+	n = fread(text, 1, sizeof(text), f);
 	fclose(f);
-	return r;
+	if (!shms_memgroup_path(text, n, 2, group, sizeof(group)) || !shms_memgroup_parent(group) ||
+	    !group[1])
+		return -ENOENT;
+	n = (size_t)snprintf(ret, size, "%s/sys/fs/cgroup%s/memory.pressure", root, group);
+	return n >= size ? -ENAMETOOLONG : 0;
 }
 
 int psi_new(struct host *h, const char *root, struct psi **ret)

@@ -24,28 +24,16 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/un.h>
-#include <systemd/sd-daemon.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "clocks.h"
 #include "log.h"
+#include "peeruid.h"
 #include "process.h"
 
 #define DYING_TRIES  200u
 #define DYING_NAP_NS 10000000l
-
-/* systemd's descriptor that is such a socket; -ENOENT: none. */
-static int take_from_systemd(void)
-{
-	int n = sd_listen_fds(0);
-
-	for (int fd = SD_LISTEN_FDS_START; fd < SD_LISTEN_FDS_START + n; fd++) {
-		if (sd_is_socket_unix(fd, SOCK_SEQPACKET, 1, NULL, 0) > 0)
-			return fd;
-	}
-	return n < 0 ? n : -ENOENT;
-}
 
 static int make_address(const char *path, const char *suffix, struct sockaddr_un *ret)
 {
@@ -226,7 +214,7 @@ static int open_or_say(struct socket *s, const char *path, uint32_t mode, const 
 
 int socket_open(struct socket *s, const char *path, uint32_t mode, const char *group)
 {
-	int r = take_from_systemd();
+	int r = handed_socket(HANDED_UNIX);
 
 	*s = SOCKET_NULL;
 	s->type = SOCK_SEQPACKET;

@@ -33,7 +33,6 @@
 #include "config.h"
 #include "events.h"
 #include "fields.h"
-#include "history.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "log.h"
@@ -262,7 +261,7 @@ static void add_history(struct account *a)
 		s.inflight = a->survey->usage.inflight;
 		s.foreign = a->survey->usage.foreign;
 	}
-	history_add(a->history, &s);
+	history_add(&a->history, &s);
 }
 
 static void on_tick(struct loop_op *op, int result, unsigned flags)
@@ -354,8 +353,6 @@ static int start(struct account *a)
 {
 	int r = accountquota_open(a);
 
-	if (r == 0)
-		r = history_new(&a->history);
 	if (r < 0)
 		return r;
 	r = finder_open(a);

@@ -12,14 +12,13 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "history.h"
 #include "loop.h"
 
 struct accountquota;
 struct arbhost;
 struct config_partition;
 struct finder;
-struct ghostage;
-struct history;
 struct host;
 struct json_object;
 struct member;
@@ -75,6 +74,7 @@ struct survey_holder {
 	char *path, *key; /* key: printable, NULL = none */
 	bool first;
 	uint64_t since_ns; /* CLOCK_MONOTONIC of the survey that met this hold first */
+	bool told_old;     /* EVENT_GHOST_OLD was */
 };
 
 #define SURVEY_HOLDERS_MAX 1024u
@@ -109,7 +109,6 @@ struct account {
 	struct accountquota *accountquota; /* what binds quota to us */
 	struct arbhost *arb;               /* the memory arbiter; NULL = off */
 	struct stages *stages;             /* what workers have for stages of a job */
-	struct history *history;
 	struct tierkeeper *tier;
 	struct tierscrub *scrub; /* tierkeeper.c's */
 	struct member *members;  /* a list */
@@ -123,12 +122,12 @@ struct account {
 	struct finder *finder;           /* finder.c */
 	struct reap *reaps;              /* reaper.c: a list */
 	struct account_wait *waits;      /* for the next one */
-	struct ghostage *ages;           /* surveyor.c */
 	uint64_t survey_due_ns;          /* CLOCK_MONOTONIC */
 	uint64_t n_surveys, n_residuals; /* ever; in a row with a residual */
 	struct loop_op tick_op;
 	unsigned n_refs; /* ourselves, and what is in flight for us */
 	bool closing;
+	struct history history; /* last: it is large, and a field's offset has 16 bits */
 };
 
 /* Blocks for one look at the directories of the stores; at the daemon's start. The caller puts it

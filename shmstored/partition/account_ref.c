@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "account.h"
-#include "history.h"
 #include "jsonmake.h"
 
 void account_ref(struct account *a)
@@ -19,7 +18,6 @@ void account_unref(struct account *a)
 {
 	if (--a->n_refs)
 		return;
-	history_free(a->history);
 	if (a->fd >= 0)
 		close(a->fd);
 	shmstore_partition_unref(a->partition);

@@ -14,7 +14,6 @@
 #include "accountquota.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/statvfs.h>
@@ -29,6 +28,7 @@
 #include "jsonmake.h"
 #include "log.h"
 #include "member.h"
+#include "pages.h"
 #include "putqueue.h"
 #include "reaper.h"
 
@@ -187,7 +187,7 @@ int accountquota_open(struct account *a)
 		return r;
 	}
 	a->accountquota = k;
-	r = accountquota_reload(a);
+	r = accountquota_reload(a, NULL);
 	if (r == 0)
 		r = putqueue_new(a, &k->puts);
 	if (r < 0)
@@ -202,10 +202,8 @@ void accountquota_close(struct account *a)
 	if (!k)
 		return;
 	account_survey_cancel(a, &k->survey);
-	k->mark = quota_mark_free(k->mark);
 	k->puts = putqueue_free(k->puts);
 	a->quota = quota_free(a->quota);
-	accountquota_limits_deinit(k);
 	a->accountquota = NULL;
 	loop_release(a->host->loop, &k->timer, k);
 }
@@ -214,8 +212,7 @@ int accountquota_add(struct member *m)
 {
 	struct accountquota *k = m->account->accountquota;
 
-	return quota_add(m->account->quota, m->uid, m->label ? m->label : "",
-			 m->name ? m->name : "", m, now(k), &m->quota);
+	return quota_add(m->account->quota, m->uid, m->label, m->name, m, now(k), &m->quota);
 }
 
 void accountquota_disconnected(struct member *m)
@@ -244,12 +241,9 @@ void accountquota_remove(struct member *m)
 /* A copy of the credit section of the page of the store at path. */
 static bool read_credit(const char *path, struct wire_credit *ret)
 {
-	char name[WIRE_PATH_MAX + sizeof(WIRE_PAGE_FILE) + 2];
 	bool whole;
-	int fd;
+	int fd = pages_open(path);
 
-	snprintf(name, sizeof(name), "%s/%s", path, WIRE_PAGE_FILE);
-	fd = open(name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	whole = pread(fd, ret, sizeof(*ret), WIRE_CREDIT_OFF) == (ssize_t)sizeof(*ret);
@@ -291,22 +285,16 @@ static void survey_done(struct account_wait *w, const struct survey *survey, int
 
 void accountquota_survey_begins(struct account *a)
 {
-	struct accountquota *k = a->accountquota;
-
-	quota_mark_free(k->mark);
-	k->mark = quota_mark(a->quota);
+	quota_mark(a->quota);
 }
 
 void accountquota_surveyed(struct account *a, const struct survey *survey)
 {
-	struct accountquota *k = a->accountquota;
-	struct quota_mark *mark = k->mark;
 	struct survey_label *labels = NULL;
 	size_t n_labels = 0;
 
-	k->mark = NULL;
-	if (!survey || !mark || survey_labels(survey, NULL, NULL, &labels, &n_labels) < 0) {
-		quota_mark_free(mark);
+	if (!survey || survey_labels(survey, NULL, NULL, &labels, &n_labels) < 0) {
+		quota_unmark(a->quota);
 		return;
 	}
 	for (size_t i = 0; i < survey->n_users; i++) {
@@ -314,14 +302,14 @@ void accountquota_surveyed(struct account *a, const struct survey *survey)
 		char id[16];
 
 		snprintf(id, sizeof(id), "%u", survey->users[i].uid);
-		quota_rebase(a->quota, mark, WIRE_LIMIT_USER, id,
+		quota_rebase(a->quota, WIRE_LIMIT_USER, id,
 			     b->linked + b->pool + b->ghosts + b->inflight);
 	}
 	for (size_t i = 0; i < n_labels; i++)
-		quota_rebase(a->quota, mark, WIRE_LIMIT_LABEL, labels[i].label,
+		quota_rebase(a->quota, WIRE_LIMIT_LABEL, labels[i].label,
 			     labels[i].pss + labels[i].pool);
 	free(labels);
-	quota_rebased(a->quota, mark, now(k));
+	quota_rebased(a->quota, now(a->accountquota));
 }
 
 /* ---- time ---- */

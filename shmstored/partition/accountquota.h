@@ -21,9 +21,9 @@ struct conn;
 int accountquota_open(struct account *a);
 /* No member is there any more. Idempotent. */
 void accountquota_close(struct account *a);
-/* a->config was replaced: its limits and watermarks take the place of the earlier configuration's;
- * limits set at run time stay. */
-int accountquota_reload(struct account *a);
+/* a->config was replaced: its limits and watermarks take the place of the earlier configuration's
+ * (NULL: there was none); limits set at run time stay. */
+int accountquota_reload(struct account *a, const struct config_partition *before);
 
 /* m lives, its page is mapped (m->credit NULL: it is granted nothing); sets m->quota. When found,
  * before it is answered REGISTERED. 0, -errno. */
@@ -74,20 +74,11 @@ int accountquota_set(struct host *h, const char *assignment, char *ret_reason, s
 
 /* ---- what its files share, and the requests for credit ------------------------------------ */
 
-struct accountquota_configured {
-	enum wire_limit kind;
-	char *id;
-	struct quota_limits limits;
-};
-
 struct accountquota {
 	struct account *account;
 	struct quota_limits partition; /* as configured or set; the watermarks are not in it */
 	struct quota_limits applied;   /* with them */
-	struct accountquota_configured *configured;
-	size_t n_configured;
 	struct loop_op timer;
-	struct quota_mark *mark;
 	struct account_wait survey; /* that we asked for */
 	bool look_again; /* requests came meanwhile that wait for one which begins after them */
 	struct putqueue *puts; /* NULL: puts wait under their limits */
@@ -99,7 +90,6 @@ int accountquota_change(struct account *a, enum wire_limit kind, const char *id,
 			uint64_t bytes);
 /* The partition's limits and watermarks, where they changed or its size did. */
 int accountquota_apply_partition(struct accountquota *k);
-void accountquota_limits_deinit(struct accountquota *k);
 
 /* As quota_request() and quota_cancel(), of a registered member. */
 int accountquota_request(struct member *m, const struct quota_want *want, struct quota_answer *ret);

@@ -8,7 +8,6 @@
  * limit is set. The disk tier's marks take the place of these two where they are lower.
  */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
@@ -18,25 +17,14 @@
 #include "host.h"
 #include "part.h"
 
-#define PPM_MAX UINT64_C(1000000)
-
-static uint64_t watermark(const struct account *a, uint64_t mark)
-{
-	struct statvfs fs;
-
-	if (mark > PPM_MAX)
-		return mark;
-	if (!mark || fstatvfs(a->fd, &fs) < 0)
-		return 0;
-	return (uint64_t)((__uint128_t)fs.f_blocks * fs.f_frsize * mark / PPM_MAX);
-}
-
 int accountquota_apply_partition(struct accountquota *k)
 {
 	const struct config_partition *config = k->account->config;
 	struct quota_limits l = k->partition;
-	uint64_t high = watermark(k->account, config->watermark_high),
-		 low = watermark(k->account, config->watermark_low);
+	struct statvfs fs;
+	uint64_t size = fstatvfs(k->account->fd, &fs) < 0 ? 0 : (uint64_t)fs.f_blocks * fs.f_frsize;
+	uint64_t high = config_watermark(config->watermark_high, size),
+		 low = config_watermark(config->watermark_low, size);
 
 	/* Recycled files go before objects do. */
 	PART_EACH(k->account, marks, k->account, &high, &low);
@@ -51,24 +39,7 @@ int accountquota_apply_partition(struct accountquota *k)
 			   loop_now(k->account->host->loop));
 }
 
-/* A limit that the configuration leaves out is as the default of its kind says; "none"
- * is none whatever that says. */
-static uint64_t bytes_of(uint64_t configured)
-{
-	if (configured == CONFIG_LIMIT_NONE)
-		return 0;
-	return configured ? configured : QUOTA_DEFAULT;
-}
-
-static struct quota_limits from_config(const struct config_limit *c)
-{
-	return (struct quota_limits){.hard = bytes_of(c->hard), .soft = bytes_of(c->soft)};
-}
-
-static bool same(const struct quota_limits *a, const struct quota_limits *b)
-{
-	return a->hard == b->hard && a->soft == b->soft;
-}
+_Static_assert(CONFIG_LIMIT_DEFAULT == QUOTA_DEFAULT, "a limit's bytes are the configuration's");
 
 static int apply(struct accountquota *k, enum wire_limit kind, const char *id,
 		 const struct quota_limits *l)
@@ -97,104 +68,70 @@ static struct quota_limits current(const struct accountquota *k, enum wire_limit
 	return l;
 }
 
-static struct accountquota_configured *find(struct accountquota *k, enum wire_limit kind,
-					    const char *id)
+/* Is it still what that configuration said? */
+static bool is_as_in(const struct accountquota *k, const struct config_limit *c)
 {
-	for (size_t i = 0; i < k->n_configured; i++) {
-		if (k->configured[i].kind == kind && strcmp(k->configured[i].id, id) == 0)
-			return &k->configured[i];
+	struct quota_limits l = current(k, c->kind, c->id);
+
+	return l.hard == c->hard && l.soft == c->soft;
+}
+
+/* NULL: that configuration does not have it. */
+static const struct config_limit *find(const struct config_partition *c, uint32_t kind,
+				       const char *id)
+{
+	for (size_t i = 0; c && i < c->n_limits; i++) {
+		if (c->limits[i].kind == kind && strcmp(c->limits[i].id, id) == 0)
+			return &c->limits[i];
 	}
 	return NULL;
 }
 
-static void free_configured(struct accountquota_configured *list, size_t n)
-{
-	for (size_t i = 0; i < n; i++)
-		free(list[i].id);
-	free(list);
-}
-
-static bool is_configured(const struct config_partition *config,
-			  const struct accountquota_configured *c)
-{
-	for (size_t i = 0; i < config->n_limits; i++) {
-		if (config->limits[i].kind == c->kind && strcmp(config->limits[i].id, c->id) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* Limits that left the configuration return to the default, unless somebody changed them. */
-static int drop_old(struct accountquota *k)
+static int drop_old(struct accountquota *k, const struct config_partition *before)
 {
 	static const struct quota_limits none = {QUOTA_DEFAULT, QUOTA_DEFAULT, 0};
+	int r = 0;
 
-	for (size_t i = 0; i < k->n_configured; i++) {
-		const struct accountquota_configured *c = &k->configured[i];
-		struct quota_limits l = current(k, c->kind, c->id);
-		int r;
+	for (size_t i = 0; before && r == 0 && i < before->n_limits; i++) {
+		const struct config_limit *c = &before->limits[i];
 
-		if (is_configured(k->account->config, c) || !same(&l, &c->limits))
-			continue;
-		r = apply(k, c->kind, c->id, &none);
-		if (r < 0)
-			return r;
+		if (!find(k->account->config, c->kind, c->id) && is_as_in(k, c))
+			r = apply(k, c->kind, c->id, &none);
 	}
-	return 0;
+	return r;
 }
 
-int accountquota_reload(struct account *a)
+int accountquota_reload(struct account *a, const struct config_partition *before)
 {
 	struct accountquota *k = a->accountquota;
 	const struct config_partition *config = a->config;
-	struct accountquota_configured *list = calloc(config->n_limits + 1, sizeof(*list));
-	int r = list ? drop_old(k) : -ENOMEM;
-	size_t n = 0;
+	int r = drop_old(k, before);
 
-	for (; r == 0 && n < config->n_limits; n++) {
-		const struct config_limit *c = &config->limits[n];
-		const struct accountquota_configured *old = find(k, c->kind, c->id);
-		struct quota_limits l = from_config(c), is = current(k, c->kind, c->id);
+	for (size_t i = 0; r == 0 && i < config->n_limits; i++) {
+		const struct config_limit *c = &config->limits[i];
+		const struct config_limit *old = find(before, c->kind, c->id);
+		struct quota_limits l = {c->hard, c->soft, 0}, is = current(k, c->kind, c->id);
 		bool unset = is.hard == QUOTA_DEFAULT && is.soft == QUOTA_DEFAULT;
 
-		list[n] = (struct accountquota_configured){
-			.kind = c->kind, .id = strdup(c->id), .limits = l};
-		if (!list[n].id)
-			r = -ENOMEM;
-		else if (old ? same(&is, &old->limits) : unset)
+		if (old ? is_as_in(k, old) : unset)
 			r = apply(k, c->kind, c->id, &l);
 	}
-	if (r == 0)
-		r = accountquota_apply_partition(k);
-	if (r < 0) {
-		free_configured(list, n);
-		return r;
-	}
-	free_configured(k->configured, k->n_configured);
-	k->configured = list;
-	k->n_configured = config->n_limits;
-	return 0;
+	return r < 0 ? r : accountquota_apply_partition(k);
 }
 
 int accountquota_change(struct account *a, enum wire_limit kind, const char *id, bool soft,
 			uint64_t bytes)
 {
 	struct accountquota *k = a->accountquota;
-	const struct accountquota_configured *c = find(k, kind, id);
+	const struct config_limit *c = find(a->config, kind, id);
 	struct quota_limits l = current(k, kind, id);
 	uint64_t *value = soft ? &l.soft : &l.hard;
 
 	*value = bytes;
 	if (bytes == QUOTA_DEFAULT && c)
-		*value = soft ? c->limits.soft : c->limits.hard;
+		*value = soft ? c->soft : c->hard;
 	if (l.hard && l.hard != QUOTA_DEFAULT && l.soft != QUOTA_DEFAULT && l.soft > l.hard)
 		return -EINVAL;
 	return apply(k, kind, id, &l);
-}
-
-void accountquota_limits_deinit(struct accountquota *k)
-{
-	free_configured(k->configured, k->n_configured);
-	k->configured = NULL;
-	k->n_configured = 0;
 }

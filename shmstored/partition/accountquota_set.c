@@ -92,21 +92,16 @@ static int parse_user(struct change *io, const struct reason *why)
 
 static int parse_key(const char *key, struct change *ret, const struct reason *why)
 {
-	static const struct {
-		const char *prefix;
-		enum wire_limit kind;
-	} kinds[] = {{"user.", WIRE_LIMIT_USER},
-		     {"label.", WIRE_LIMIT_LABEL},
-		     {"store.", WIRE_LIMIT_STORE}};
 	const char *id = key, *end = strrchr(key, '.');
 
 	ret->kind = WIRE_LIMIT_PARTITION;
-	for (size_t i = 0; end && i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		size_t n = strlen(kinds[i].prefix);
+	for (enum wire_limit kind = WIRE_LIMIT_USER; end && kind <= WIRE_LIMIT_STORE; kind++) {
+		const char *name = quota_kind_name(kind);
+		size_t n = strlen(name) + 1;
 
-		if (strncmp(key, kinds[i].prefix, n) != 0 || end < key + n)
+		if (strncmp(key, name, n - 1) != 0 || key[n - 1] != '.' || end < key + n)
 			continue;
-		ret->kind = kinds[i].kind;
+		ret->kind = kind;
 		id = key + n;
 		if (end == id || (size_t)(end - id) > QUOTA_ID_MAX)
 			return fail(why, -EINVAL, "\"%s\" names no %s; write one of " KEYS, key,

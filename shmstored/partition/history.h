@@ -16,12 +16,19 @@ struct history_sample {
 	uint64_t put_n, get_n, handoff_n, adopt_n, put_bytes; /* ever */
 };
 
-struct history;
-int history_new(struct history **ret);
-struct history *history_free(struct history *h);
+struct history_ring {
+	struct history_sample samples[HISTORY_SECONDS];
+	size_t n, next;
+};
+
+/* Zeroed: nothing yet. */
+struct history {
+	struct history_ring seconds, tens;
+	uint64_t n_added;
+};
+
 void history_add(struct history *h, const struct history_sample *s);
-/* Oldest first; fine: the seconds, else the tens. */
-size_t history_count(const struct history *h, int fine);
-const struct history_sample *history_at(const struct history *h, int fine, size_t i);
+/* Of r->n samples, oldest first. NULL: there are fewer. */
+const struct history_sample *history_at(const struct history_ring *r, size_t i);
 
 #endif

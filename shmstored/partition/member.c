@@ -131,9 +131,6 @@ static void member_free(struct member *m)
 	int pidfd = m->pidfd;
 
 	free(m->path);
-	free(m->name);
-	free(m->label);
-	free(m->address);
 	loop_release(a->host->loop, &m->pid_op, m);
 	if (pidfd >= 0)
 		close(pidfd);
@@ -229,33 +226,25 @@ struct member *member_by_id(const struct host *h, uint64_t id)
 	return NULL;
 }
 
-static const char *last_part(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-
-	return slash ? slash + 1 : path;
-}
-
 static int fill(struct member *m, int fd, bool write, const struct stat *st,
 		const struct page_head *head)
 {
-	int r;
+	int r = pages_map(fd, write, &m->page);
 
+	if (r < 0)
+		return r;
+	if (write)
+		m->credit = (struct wire_credit *)(void *)((char *)m->page + WIRE_CREDIT_OFF);
 	m->uid = st->st_uid;
 	m->inode = st->st_ino;
 	m->pid = (pid_t)head->pid;
 	m->start_time = head->start_time;
 	m->created_ns = head->created_ns;
 	m->keep = head->flags & PAGE_KEEP;
-	m->name = strdup(head->name[0] ? head->name : last_part(m->path));
-	m->label = strdup(head->label);
-	m->address = strdup(head->address);
-	if (!m->name || !m->label || !m->address)
-		return -ENOMEM;
-	r = pages_map(fd, write, &m->page);
-	if (r == 0 && write)
-		m->credit = (struct wire_credit *)(void *)((char *)m->page + WIRE_CREDIT_OFF);
-	return r;
+	snprintf(m->name, sizeof(m->name), "%s",
+		 head->name[0] ? head->name : strrchr(m->path, '/') + 1);
+	snprintf(m->label, sizeof(m->label), "%s", head->label);
+	return 0;
 }
 
 static int make(struct account *a, const char *path, int fd, bool write, const struct stat *st,
@@ -396,63 +385,42 @@ void member_leaves(struct member *m)
 
 /* ---- its page -------------------------------------------------------------------------------- */
 
-static void copy_address(struct member *m)
-{
-	const struct page_head *head = m->page;
-	char address[sizeof(head->address)], *copy;
-
-	memcpy(address, head->address, sizeof(address));
-	address[sizeof(address) - 1] = '\0';
-	if (strcmp(address, m->address) == 0)
-		return;
-	copy = strdup(address); /* none: the next tick tries again */
-	if (!copy)
-		return;
-	free(m->address);
-	m->address = copy;
-}
-
 /* Grows with whatever its owner does, and with nothing that others do to its objects. */
 static uint64_t deeds(const struct shmstore_counters *c)
 {
 	return c->put_n + c->get_n + c->delete_n + c->handoff_n + c->adopt_n + c->alias_n;
 }
 
+static uint64_t word_at(const struct member *m, size_t offset)
+{
+	const void *at = (const char *)m->page + offset;
+
+	return atomic_load_explicit((const _Atomic uint64_t *)at, memory_order_relaxed);
+}
+
+/* A word of the ledger, less what others have moved (wire_linked()). */
+static uint64_t less_moved(const struct member *m, uint64_t value, size_t word)
+{
+	return wire_linked(value, word_at(m, WIRE_MOVED_OFF + word * sizeof(uint64_t)));
+}
+
 void member_refresh(struct member *m)
 {
-	const char *page = (const char *)m->page;
-	const _Atomic uint64_t *from = (const _Atomic uint64_t *)(const void *)(page +
-										WIRE_LEDGER_OFF),
-			       *moved = (const _Atomic uint64_t *)(const void *)(page +
-										 WIRE_MOVED_OFF);
-	uint64_t *to = (uint64_t *)(void *)&m->last, before = deeds(&m->last);
+	struct shmstore_counters *c = &m->last;
+	uint64_t *to = (uint64_t *)(void *)c, before = deeds(c);
 
-	for (size_t i = 0; i < sizeof(m->last) / sizeof(*to); i++) {
-		uint64_t value = atomic_load_explicit(&from[i], memory_order_relaxed);
-
-		if (&to[i] == &m->last.linked_bytes)
-			value = wire_linked(value,
-					    atomic_load_explicit(&moved[1], memory_order_relaxed));
-		else if (&to[i] == &m->last.pool_n || &to[i] == &m->last.pool_bytes)
-			value = wire_linked(
-				value,
-				atomic_load_explicit(
-					&moved[WIRE_MOVED_POOL + (&to[i] == &m->last.pool_bytes)],
-					memory_order_relaxed));
-		to[i] = value;
-	}
-	if (deeds(&m->last) != before)
+	for (size_t i = 0; i < sizeof(*c) / sizeof(*to); i++)
+		to[i] = word_at(m, WIRE_LEDGER_OFF + i * sizeof(*to));
+	c->linked_bytes = less_moved(m, c->linked_bytes, 1);
+	c->pool_n = less_moved(m, c->pool_n, WIRE_MOVED_POOL);
+	c->pool_bytes = less_moved(m, c->pool_bytes, WIRE_MOVED_POOL + 1);
+	if (deeds(c) != before)
 		m->active_ns = loop_now(m->account->host->loop);
 	/* Set last by whoever opens a store, which may be after the store is known here. */
 	if (!pages_lost(m->page))
-		m->keep =
-			atomic_load_explicit(
-				(const _Atomic uint64_t *)(const void *)(page +
-									 offsetof(struct page_head,
-										  flags)),
-				memory_order_relaxed) &
-			PAGE_KEEP;
-	copy_address(m);
+		m->keep = word_at(m, offsetof(struct page_head, flags)) & PAGE_KEEP;
+	memcpy(m->address, ((const struct page_head *)m->page)->address, sizeof(m->address));
+	m->address[sizeof(m->address) - 1] = '\0';
 }
 
 void member_gone(struct member *m, const char *why)

@@ -25,6 +25,7 @@ struct account;
 struct arbguest;
 struct quota_store;
 struct stages_session;
+struct survey_store;
 
 struct member {
 	struct account *account;
@@ -32,7 +33,7 @@ struct member {
 	UT_hash_handle hh; /* in account.by_path */
 	uint64_t id;       /* unique in this life of the daemon */
 	char *path;        /* absolute */
-	char *name, *label, *address;
+	char name[256], label[128], address[256];
 	pid_t pid; /* as the page says; as the socket says once it is registered */
 	uid_t uid;
 	bool keep;
@@ -44,6 +45,7 @@ struct member {
 	/* in page; NULL where the page could only be mapped for reading */
 	struct wire_credit *credit;
 	struct quota_store *quota;
+	const struct survey_store *found;    /* by the last survey; NULL: it came later */
 	struct arbguest *arb;                /* NULL = it asked the arbiter for nothing so far */
 	struct createqueue_client puts;      /* putqueue.h */
 	struct stages_session *stage;        /* NULL = it asked for no stage so far */
@@ -55,10 +57,9 @@ struct member {
 	uint64_t asked_bytes; /* asked back and not given so far */
 	bool asked_recycled;  /* for the arbiter's sake */
 	/* member.c's */
-	uint64_t inode;       /* of the page: another one under the same path is another store */
-	uint64_t start_time;  /* of its process, as the page says */
-	int64_t created_ns;   /* of the store, as the page says: when this owner opened it */
-	uint64_t survey_seen; /* sequence of the survey that found it last */
+	uint64_t inode;      /* of the page: another one under the same path is another store */
+	uint64_t start_time; /* of its process, as the page says */
+	int64_t created_ns;  /* of the store, as the page says: when this owner opened it */
 	struct conn_end end;
 	bool ended;  /* its process is dead; its lock may take a moment */
 	bool leaves; /* it said so */

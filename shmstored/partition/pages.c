@@ -14,11 +14,15 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include "wire.h"
 
 #define SLOTS 65536u
 
@@ -130,6 +134,16 @@ bool pages_lost(const void *page)
 }
 
 /* ---- what a page says ------------------------------------------------------------------------ */
+
+int pages_open(const char *store)
+{
+	char path[WIRE_PATH_MAX + sizeof(WIRE_PAGE_FILE) + 2];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%s", store, WIRE_PAGE_FILE);
+	fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
 
 static bool ends(const char *text, size_t size)
 {

@@ -45,6 +45,8 @@ void pages_unmap(void *page);
 /* Its file was cut: an empty page of ours is mapped there now. */
 bool pages_lost(const void *page);
 
+/* The page of a store that is believed to be dead, by its path. A descriptor, -errno. */
+int pages_open(const char *store);
 /* Copies the head of the page open as fd and checks it: magic, version, size, ends of texts. 0,
  * -EBADMSG, -ENOTSUP, -errno. */
 int pages_read_head(int fd, struct page_head *ret);

@@ -50,4 +50,13 @@ struct part {
 		}                                                                         \
 	} while (0)
 
+/* Asks them until one says yes. */
+#define PART_ANY(a, member, ...)                                                                \
+	({                                                                                      \
+		const struct part *const *part_ = (a)->host->parts;                             \
+		while (part_ && *part_ && !((*part_)->member && (*part_)->member(__VA_ARGS__))) \
+			part_++;                                                                \
+		part_ ? part_[0] != NULL : false;                                               \
+	})
+
 #endif

@@ -75,23 +75,11 @@ static enum createqueue_got allocate(void *arg, struct createqueue_request *r, b
 	return CREATEQUEUE_NO_ROOM;
 }
 
-/* The parts are asked until one says yes. */
 static bool is_disk_full(void *arg)
 {
 	const struct putqueue *p = arg;
 
-	for (const struct part *const *part = p->account->host->parts; part && *part; part++)
-		if ((*part)->disk_full && (*part)->disk_full(p->account))
-			return true;
-	return false;
-}
-
-static bool spill_parts(const struct putqueue *p, uint64_t bytes)
-{
-	for (const struct part *const *part = p->account->host->parts; part && *part; part++)
-		if ((*part)->spill && (*part)->spill(p->account, bytes))
-			return true;
-	return false;
+	return PART_ANY(p->account, disk_full, p->account);
 }
 
 /* One at a time: the one under way may suffice. After a failure the tier rests by itself. */
@@ -99,7 +87,8 @@ static bool spill(void *arg)
 {
 	const struct putqueue *p = arg;
 
-	return spill_parts(p, 0) || spill_parts(p, p->missing);
+	return PART_ANY(p->account, spill, p->account, 0) ||
+	       PART_ANY(p->account, spill, p->account, p->missing);
 }
 
 /* ---- its life -------------------------------------------------------------------------------- */

@@ -135,12 +135,9 @@ static void over(struct reap *r)
 /* In the worker: whose it is, from its page, while that is there. */
 static void identify(struct reap *r)
 {
-	char page[WIRE_PATH_MAX + sizeof(WIRE_PAGE_FILE) + 2];
 	struct stat st;
-	int fd;
+	int fd = pages_open(r->path);
 
-	snprintf(page, sizeof(page), "%s/%s", r->path, WIRE_PAGE_FILE);
-	fd = open(page, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return;
 	if (fstat(fd, &st) == 0 && pages_read_head(fd, &r->owner) == 0) {
@@ -167,12 +164,8 @@ static struct json_object *describe(const struct reap *r)
 	struct json_object *o = account_json(r->account);
 
 	jsonmake_text(o, "path", r->path);
-	if (r->known) {
-		jsonmake_text(o, "name", r->owner.name);
-		jsonmake_text(o, "label", r->owner.label);
-		jsonmake_i64(o, "pid", r->owner.pid);
-		jsonmake_u64(o, "uid", r->owner.uid);
-	}
+	if (r->known)
+		fields_of(o, &r->owner, SAME(name), SAME(label), SAME(pid), SAME(uid));
 	fields_of(o, &r->report, SAME(freed), NUMBER(objects), NUMBER(leases));
 	jsonmake_flag(o, "leases_stay", r->expiry_ms != UINT64_MAX);
 	return o;

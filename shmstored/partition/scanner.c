@@ -33,6 +33,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utlist.h>
 
 #include "log.h"
 #include "loop.h"
@@ -42,15 +43,11 @@
 #define IOPRIO_WHO_TASK 1
 #define STACK_SIZE      ((size_t)256 * 1024)
 
-struct queue {
-	struct scanner_job *first, **last;
-};
-
 struct worker {
 	struct scanner *scanner;
 	pthread_t thread;
 	pthread_cond_t wake;
-	struct queue todo;
+	struct scanner_job *todo; /* a list */
 	enum scanner_worker kind;
 	uint64_t busy_ns; /* ever */
 	_Atomic pid_t tid;
@@ -62,27 +59,17 @@ struct scanner {
 	struct loop_op op; /* the eventfd's */
 	int event_fd;
 	_Atomic bool stopping;
-	pthread_mutex_t lock; /* over all queues */
-	struct queue finished;
+	pthread_mutex_t lock;         /* over all queues */
+	struct scanner_job *finished; /* a list */
 	struct worker workers[SCANNER_WORKERS];
 };
 
-static void queue_add(struct queue *q, struct scanner_job *job)
+static struct scanner_job *take(struct scanner_job **queue)
 {
-	job->next = NULL;
-	*q->last = job;
-	q->last = &job->next;
-}
+	struct scanner_job *job = *queue;
 
-static struct scanner_job *queue_take(struct queue *q)
-{
-	struct scanner_job *job = q->first;
-
-	if (job) {
-		q->first = job->next;
-		if (!q->first)
-			q->last = &q->first;
-	}
+	if (job)
+		DL_DELETE(*queue, job);
 	return job;
 }
 
@@ -167,11 +154,11 @@ static void *work(void *arg)
 	take_rank(w->kind);
 	pthread_mutex_lock(&s->lock);
 	for (;;) {
-		while (!w->todo.first && !scanner_stopping(s))
+		while (!w->todo && !scanner_stopping(s))
 			pthread_cond_wait(&w->wake, &s->lock);
 		if (scanner_stopping(s))
 			break;
-		job = queue_take(&w->todo);
+		job = take(&w->todo);
 		pthread_mutex_unlock(&s->lock);
 		busy_ns = 0;
 		if (w->kind == SCANNER_ASKED || w->kind == SCANNER_IDLE)
@@ -181,7 +168,7 @@ static void *work(void *arg)
 		pthread_mutex_lock(&s->lock);
 		w->busy_ns += busy_ns;
 		job->busy_ns = w->busy_ns - job->busy_ns;
-		queue_add(&s->finished, job);
+		DL_APPEND(s->finished, job);
 		tell_loop(s);
 	}
 	pthread_mutex_unlock(&s->lock);
@@ -196,7 +183,7 @@ static void finish_all(struct scanner *s)
 
 	for (;;) {
 		pthread_mutex_lock(&s->lock);
-		job = queue_take(&s->finished);
+		job = take(&s->finished);
 		pthread_mutex_unlock(&s->lock);
 		if (!job)
 			return;
@@ -225,7 +212,6 @@ static int start_worker(struct scanner *s, enum scanner_worker kind)
 
 	w->scanner = s;
 	w->kind = kind;
-	w->todo.last = &w->todo.first;
 	/* Signals are the loop's thread's. */
 	sigfillset(&all);
 	sigdelset(&all, SIGBUS);
@@ -252,7 +238,6 @@ int scanner_new(struct loop *l, struct scanner **ret)
 		return -ENOMEM;
 	s->loop = l;
 	s->op.fn = on_event;
-	s->finished.last = &s->finished.first;
 	pthread_mutex_init(&s->lock, NULL);
 	for (int i = 0; i < SCANNER_WORKERS; i++)
 		pthread_cond_init(&s->workers[i].wake, NULL);
@@ -289,8 +274,8 @@ struct scanner *scanner_free(struct scanner *s)
 			continue;
 		raise_rank(&s->workers[i]);
 		pthread_join(s->workers[i].thread, NULL);
-		while ((job = queue_take(&s->workers[i].todo)) != NULL)
-			queue_add(&s->finished, job);
+		while ((job = take(&s->workers[i].todo)) != NULL)
+			DL_APPEND(s->finished, job);
 	}
 	finish_all(s);
 	for (int i = 0; i < SCANNER_WORKERS; i++)
@@ -309,10 +294,10 @@ void scanner_submit(struct scanner *s, struct scanner_job *job)
 
 	pthread_mutex_lock(&s->lock);
 	if (scanner_stopping(s)) {
-		queue_add(&s->finished, job);
+		DL_APPEND(s->finished, job);
 	} else {
 		job->busy_ns = w->busy_ns;
-		queue_add(&w->todo, job);
+		DL_APPEND(w->todo, job);
 		pthread_cond_signal(&w->wake);
 	}
 	pthread_mutex_unlock(&s->lock);

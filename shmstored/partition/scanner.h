@@ -24,7 +24,7 @@ enum scanner_worker {
 };
 
 struct scanner_job {
-	struct scanner_job *next;
+	struct scanner_job *next, *prev; /* in a queue */
 	enum scanner_worker worker;
 	void (*run)(struct scanner_job *job);  /* in the worker */
 	void (*done)(struct scanner_job *job); /* in the loop's thread; owns the job again */

@@ -29,7 +29,6 @@
 #include "config.h"
 #include "events.h"
 #include "fields.h"
-#include "ghostage.h"
 #include "host.h"
 #include "jsonmake.h"
 #include "log.h"
@@ -89,6 +88,12 @@ static int on_store(const struct shmstore_store_books *books, void *arg)
 	};
 	to->books.store = NULL;
 	return to->name && to->path && to->label && to->address ? 0 : -ENOMEM;
+}
+
+static int by_path(const void *a, const void *b)
+{
+	return strcmp(((const struct survey_store *)a)->path,
+		      ((const struct survey_store *)b)->path);
 }
 
 /* ---- users ----------------------------------------------------------------------------------- */
@@ -199,10 +204,10 @@ static int on_progress(UNUSED uint64_t n_names, void *arg)
 	       scanner_stopping(s->account->host->scanner);
 }
 
-static struct survey *surveydata_free(struct survey *s)
+static void surveydata_free(struct survey *s)
 {
 	if (!s)
-		return NULL;
+		return;
 	for (size_t i = 0; i < s->n_stores; i++) {
 		free(s->stores[i].name);
 		free(s->stores[i].path);
@@ -217,15 +222,12 @@ static struct survey *surveydata_free(struct survey *s)
 	free(s->users);
 	free(s->holders);
 	free(s);
-	return NULL;
 }
 
-/*
- * Surveys the partition. Blocks; looks users' names up. 0 with *ret (sequence and ages are the
- * caller's to fill in), or as shmstore_partition_survey().
- */
-static int surveydata_take(const struct surveying *of, struct survey **ret)
+/* In the worker. Blocks; looks users' names up. Sequence and ages are for publish() to fill in. */
+static void run(struct scanner_job *job)
 {
+	struct surveying *of = CONTAINER_OF(job, surveying, job);
 	struct survey *s = calloc(1, sizeof(*s));
 	struct taking t = {.of = of, .s = s};
 	struct shmstore_survey survey = {
@@ -237,29 +239,19 @@ static int surveydata_take(const struct surveying *of, struct survey **ret)
 		.arg = &t,
 	};
 	uint64_t began_ns = loop_clock();
-	int r;
 
-	if (!s)
-		return -ENOMEM;
-	r = shmstore_partition_survey(of->account->partition, &survey, &s->usage);
-	if (r < 0) {
+	of->result =
+		s ? shmstore_partition_survey(of->account->partition, &survey, &s->usage) : -ENOMEM;
+	if (of->result < 0) {
 		surveydata_free(s);
-		return r;
+		return;
 	}
+	if (s->n_stores)
+		qsort(s->stores, s->n_stores, sizeof(*s->stores), by_path);
 	keep_largest(s);
 	s->time_ns = (int64_t)clock_ns(CLOCK_REALTIME);
 	s->duration_ns = loop_clock() - began_ns;
-	*ret = s;
-	return 0;
-}
-
-/* ---- in the worker --------------------------------------------------------------------------- */
-
-static void run(struct scanner_job *job)
-{
-	struct surveying *s = CONTAINER_OF(job, surveying, job);
-
-	s->result = surveydata_take(s, &s->survey);
+	of->survey = s;
 }
 
 /* ---- what follows from a survey -------------------------------------------------------------- */
@@ -275,23 +267,39 @@ static struct json_object *describe_ghost(const struct account *a, const struct 
 	return o;
 }
 
+/* The hold in the survey before. NULL: it is new, or was not among the largest. */
+static const struct survey_holder *seen_before(const struct survey *old,
+					       const struct survey_holder *h)
+{
+	for (size_t i = 0; old && i < old->n_holders; i++)
+		if (old->holders[i].id == h->id && old->holders[i].pid == h->pid)
+			return &old->holders[i];
+	return NULL;
+}
+
+/*
+ * The kernel does not tell when a file lost its last name, so an age is counted from the survey
+ * that met the hold first: too young by at most the time between two surveys. A tmpfs gives an
+ * inode number once, so the pair of inode and pid is not taken for another one later on.
+ */
 static void age_holders(struct account *a, struct survey *s)
 {
 	uint64_t now_ns = loop_clock();
 
-	ghostage_begin(a->ages);
 	for (size_t i = 0; i < s->n_holders; i++) {
 		struct survey_holder *h = &s->holders[i];
+		const struct survey_holder *before = seen_before(a->survey, h);
 		char key[64];
 
-		h->since_ns = ghostage_see(a->ages, h->id, h->pid, now_ns);
-		if (h->kind != SHMSTORE_HOLD_GHOST ||
-		    !ghostage_is_old(a->ages, h->id, h->pid, now_ns, a->config->ghost_age_ns))
+		h->since_ns = before ? before->since_ns : now_ns;
+		h->told_old = before && before->told_old;
+		if (h->kind != SHMSTORE_HOLD_GHOST || h->told_old ||
+		    now_ns - h->since_ns < a->config->ghost_age_ns)
 			continue;
+		h->told_old = true;
 		snprintf(key, sizeof(key), "%llu.%d", (unsigned long long)h->id, h->pid);
 		events_emit(a->host->events, EVENT_GHOST_OLD, key, describe_ghost(a, h, now_ns));
 	}
-	ghostage_end(a->ages);
 }
 
 static void judge_residual(struct account *a, const struct survey *s)
@@ -307,7 +315,7 @@ static void judge_residual(struct account *a, const struct survey *s)
 	events_emit(a->host->events, EVENT_RESIDUAL, a->path, fields);
 }
 
-/* Members and dead stores as the survey found them. began_ns: later ones may be missing in it. */
+/* Members and dead stores as the survey found them. */
 static void compare(struct account *a, const struct survey *s)
 {
 	struct member *m, *next;
@@ -319,27 +327,34 @@ static void compare(struct account *a, const struct survey *s)
 		if (!m && store->alive == SHMSTORE_ALIVE)
 			(void)member_get(a, store->path, (uid_t)-1, &m);
 		if (m)
-			m->survey_seen = s->sequence;
+			m->found = store;
 		if (store->alive == SHMSTORE_DEAD && (m || !store->keep || store->books.n_leases))
 			reaper_look(a, store->path);
 	}
 	/* The others may have come since it began, or be gone. */
 	for (m = a->members; m; m = next) {
 		next = m->next;
-		if (m->survey_seen != s->sequence)
+		if (!m->found)
 			reaper_look(a, m->path);
 	}
 }
 
+static void replace(struct account *a, struct survey *s)
+{
+	for (struct member *m = a->members; m; m = m->next)
+		m->found = NULL;
+	surveydata_free(a->survey);
+	a->survey = s;
+}
+
 static void publish(struct account *a, struct surveying *job)
 {
-	struct survey *old = a->survey, *s = job->survey;
+	struct survey *s = job->survey;
 
 	job->survey = NULL;
 	s->sequence = ++a->n_surveys;
 	age_holders(a, s);
-	a->survey = s;
-	surveydata_free(old);
+	replace(a, s);
 	accountquota_surveyed(a, s);
 	PART_EACH(a, surveyed, a, s);
 	judge_residual(a, s);
@@ -475,10 +490,8 @@ void account_survey_cancel(struct account *a, struct account_wait *w)
 
 int surveyor_open(struct account *a)
 {
-	int r = ghostage_new(&a->ages);
-
 	/* The first one is waited for, by whoever wants to know how things are. */
-	return r < 0 ? r : begin(a, false);
+	return begin(a, false);
 }
 
 void surveyor_close(struct account *a)
@@ -489,8 +502,7 @@ void surveyor_close(struct account *a)
 	give_up(a);
 	answer(asked, NULL, -ECANCELED);
 	answer(next, NULL, -ECANCELED);
-	a->ages = ghostage_free(a->ages);
-	a->survey = surveydata_free(a->survey);
+	replace(a, NULL);
 }
 
 /* The idle one got no processor for so long that the books are getting old. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * quota.c: the calls of quota.h, put together of quota_group.c, _credit.c, _base.c, _queue.c,
- * _ask.c and _tell.c (quota_core.h says which is what).
+ * and _tell.c (quota_core.h says which is what).
  *
  * One thread. Memory is allocated when a store comes (with room for its waits) and when a
  * group does; a request allocates nothing. Of a page, the daemon's half is written here, but
@@ -50,8 +50,6 @@ struct quota *quota_free(struct quota *q)
 		HASH_DEL(q->groups, g);
 		free(g);
 	}
-	if (q->mark)
-		q->mark->q = NULL;
 	free(q);
 	return NULL;
 }
@@ -138,11 +136,8 @@ int quota_add(struct quota *q, uid_t uid, const char *label, const char *name, v
 	}
 	s->user = user;
 	s->active_ns = now_ns;
-	for (uint32_t i = 0; i < q->config.waits_max; i++) {
+	for (uint32_t i = 0; i < q->config.waits_max; i++)
 		s->pool[i].store = s;
-		s->pool[i].free = s->free;
-		s->free = &s->pool[i];
-	}
 	s->credit = q->ops.credit(q->ops.arg, s);
 	for (int kind = WIRE_LIMIT_PARTITION; kind < QUOTA_KINDS; kind++) {
 		if (groups[kind])
@@ -196,21 +191,15 @@ void quota_forget(struct quota *q, struct quota_store *s)
 static int refuse(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack, bool counts,
 		  struct quota_answer *ret)
 {
-	const struct quota_group *g;
-
 	quota_queue_note(q, s, held, lack, counts);
-	ret->limit = quota_queue_limit(held);
-	g = s->groups[ret->limit];
-	snprintf(ret->id, sizeof(ret->id), "%s", quota_group_id(g));
-	ret->hard = g->hard;
-	ret->used = quota_group_used(q, g) + g->out;
-	return ret->limit == WIRE_LIMIT_PARTITION ? -ENOSPC : -EDQUOT;
+	return quota_queue_name(q, s, held, ret);
 }
 
 static int request(struct quota *q, struct quota_store *s, const struct quota_want *want,
 		   uint64_t now_ns, struct quota_answer *ret)
 {
-	uint64_t unspent, lack;
+	struct quota_wait *w;
+	uint64_t lack;
 	uint32_t held;
 
 	q->now_ns = now_ns;
@@ -221,31 +210,22 @@ static int request(struct quota *q, struct quota_store *s, const struct quota_wa
 	/* Waiting requests may have room by now. */
 	if (quota_queue_held(s))
 		quota_queue_walk(q, now_ns);
-	unspent = quota_credit_unspent(s);
-	ret->granted = s->granted;
-	if (!s->limited || unspent >= want->need)
-		return 0;
-	lack = want->need - unspent;
-	held = quota_queue_never(s, want->need);
+	lack = quota_credit_lack(s, want->need);
+	held = lack ? quota_queue_never(s, want->need) : 0;
 	if (held)
 		return refuse(q, s, held, lack, true, ret);
-	held = quota_queue_held(s);
+	held = quota_queue_grant(q, s, want, quota_queue_held(s), ret);
 	if (!held)
-		held = quota_queue_room(q, s, lack);
-	if (held && !want->wait && !want->look)
+		return 0;
+	if (!want->wait && !want->look)
 		return refuse(q, s, held, lack, !want->probe, ret);
-	if (held) {
-		if (!s->free)
-			return -EMFILE;
-		quota_queue_note(q, s, held, lack, false);
-		quota_queue_add(q, s, want, held);
-		quota_ask_walk(q, false);
-		return 1;
-	}
-	ret->bytes = lack + quota_queue_ahead(q, s, lack, want->ahead);
-	quota_credit_grant(q, s, ret->bytes, want->need);
-	ret->granted = s->granted;
-	return 0;
+	w = quota_queue_find(q, s, 0);
+	if (!w)
+		return -EMFILE;
+	quota_queue_note(q, s, held, lack, false);
+	quota_queue_add(q, w, want, held);
+	quota_ask_walk(q, false);
+	return 1;
 }
 
 int quota_request(struct quota *q, struct quota_store *s, const struct quota_want *want,
@@ -255,7 +235,7 @@ int quota_request(struct quota *q, struct quota_store *s, const struct quota_wan
 	int r;
 
 	if (!want->serial || !want->need || want->need > WIRE_GRANT_MAX ||
-	    quota_queue_find(s, want->serial, q->config.waits_max))
+	    quota_queue_find(q, s, want->serial))
 		return -EINVAL;
 	r = request(q, s, want, now_ns, &a);
 	*ret = a;
@@ -265,7 +245,7 @@ int quota_request(struct quota *q, struct quota_store *s, const struct quota_wan
 
 int quota_cancel(struct quota *q, struct quota_store *s, uint64_t serial)
 {
-	struct quota_wait *w = quota_queue_find(s, serial, q->config.waits_max);
+	struct quota_wait *w = serial ? quota_queue_find(q, s, serial) : NULL;
 
 	if (!w)
 		return -ENOENT;
@@ -277,7 +257,7 @@ int quota_cancel(struct quota *q, struct quota_store *s, uint64_t serial)
 void quota_cancel_all(struct quota *q, struct quota_store *s)
 {
 	for (uint32_t i = 0; i < q->config.waits_max; i++) {
-		if (s->pool[i].serial)
+		if (s->pool[i].want.serial)
 			quota_queue_forget(q, &s->pool[i]);
 	}
 }
@@ -292,8 +272,8 @@ void quota_serve(struct quota *q, uint64_t now_ns)
 void quota_looked(struct quota *q, uint64_t now_ns)
 {
 	for (struct quota_wait *w = q->queue; w; w = w->next)
-		if (w->look)
-			w->deadline_ns = now_ns;
+		if (w->want.look)
+			w->want.deadline_ns = now_ns;
 	quota_serve(q, now_ns);
 }
 
@@ -302,8 +282,8 @@ uint64_t quota_deadline(const struct quota *q)
 	uint64_t first = UINT64_MAX;
 
 	for (const struct quota_wait *w = q->queue; w; w = w->next)
-		if (w->deadline_ns < first)
-			first = w->deadline_ns;
+		if (w->want.deadline_ns < first)
+			first = w->want.deadline_ns;
 	return first;
 }
 

@@ -36,8 +36,8 @@ struct quota_store;
 struct quota_answer {
 	uint64_t granted, bytes;
 	enum wire_limit limit; /* where error is set: which one */
-	char id[QUOTA_ID_MAX + 1];
-	uint64_t hard, used; /* used: outstanding credit included */
+	const char *id;        /* of that limit: lives as long as the store */
+	uint64_t hard, used;   /* used: outstanding credit included */
 };
 
 /* A limit, for reports and events. */
@@ -140,15 +140,14 @@ void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes,
 		 const struct wire_credit *page);
 /*
  * The kernel's word: what each user and label takes, by a survey that began at the
- * mark. quota_rebase() for each of them, then quota_rebased(), which takes the mark:
- * groups not named take nothing.
+ * mark (the last one, where several were made). quota_rebase() for each of them, then
+ * quota_rebased(): groups not named take nothing.
  */
-struct quota_mark;
-struct quota_mark *quota_mark(struct quota *q); /* NULL: no memory, or one is out */
-void quota_rebase(struct quota *q, struct quota_mark *mark, enum wire_limit kind, const char *id,
-		  uint64_t bytes);
-void quota_rebased(struct quota *q, struct quota_mark *mark, uint64_t now_ns);
-struct quota_mark *quota_mark_free(struct quota_mark *mark);
+void quota_mark(struct quota *q);
+void quota_rebase(struct quota *q, enum wire_limit kind, const char *id, uint64_t bytes);
+void quota_rebased(struct quota *q, uint64_t now_ns);
+/* The survey did not come to its end. Idempotent. */
+void quota_unmark(struct quota *q);
 /* A survey that began after them is over: requests that waited for one are served, or refused. */
 void quota_looked(struct quota *q, uint64_t now_ns);
 /* May the sums count what is not there? A store died or was reaped, lied, or counted

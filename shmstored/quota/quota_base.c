@@ -10,7 +10,6 @@
  * what is given back after its end is subtracted. The next survey corrects any excess.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "quota_core.h"
 
@@ -43,7 +42,7 @@ void quota_found(struct quota *q, uid_t uid, const char *label, uint64_t bytes,
 	find(q, WIRE_LIMIT_USER, id, bytes, user);
 	if (*label)
 		find(q, WIRE_LIMIT_LABEL, label, bytes, labelled);
-	q->stale = q->unsure = true;
+	q->unsure = true;
 }
 
 static void lose(struct quota *q, enum wire_limit kind, const char *id, uint64_t bytes)
@@ -67,7 +66,7 @@ void quota_freed(struct quota *q, uint64_t books, uid_t uid, const char *label, 
 		if (*label)
 			lose(q, WIRE_LIMIT_LABEL, label, bytes);
 	} else {
-		q->stale = q->unsure = true;
+		q->unsure = true;
 	}
 	quota_queue_walk(q, now_ns);
 	quota_tell(q);
@@ -88,35 +87,24 @@ void quota_base_leave(struct quota *q, struct quota_store *s)
 	QUOTA_EACH_LIMIT(g, s, WIRE_LIMIT_USER, WIRE_LIMIT_LABEL) {
 		g->fresh_gone += flight;
 		quota_group_base(g, s->fresh - s->last + flight);
-		q->stale |= g->hard && (flight || s->fresh != s->last);
 		q->unsure |= g->hard && (flight || s->fresh != s->last);
 	}
 }
 
-struct quota_mark *quota_mark(struct quota *q)
+void quota_mark(struct quota *q)
 {
-	struct quota_mark *m = q->mark ? NULL : malloc(sizeof(*m));
-
-	if (!m)
-		return NULL;
-	m->q = q;
-	m->n = ++q->n_marks;
-	q->mark = m;
-	q->stale = q->unsure = false;
+	q->marked = true;
+	q->n_marks++;
+	q->unsure = q->loose_refused = false;
 	quota_credit_read_all(q, q->partition);
 	for (struct quota_group *g = q->groups; g; g = g->hh.next)
 		g->mark_fresh = g->fresh + g->fresh_gone;
-	return m;
 }
 
-struct quota_mark *quota_mark_free(struct quota_mark *m)
+void quota_unmark(struct quota *q)
 {
-	if (m && m->q) {
-		m->q->mark = NULL;
-		m->q->stale = m->q->unsure = true; /* the survey did not come to its end */
-	}
-	free(m);
-	return NULL;
+	q->unsure |= q->marked;
+	q->marked = false;
 }
 
 static void rebase(struct quota_group *g, uint64_t bytes)
@@ -129,34 +117,31 @@ static void rebase(struct quota_group *g, uint64_t bytes)
 	g->loose = came != 0;
 }
 
-void quota_rebase(struct quota *q, struct quota_mark *m, enum wire_limit kind, const char *id,
-		  uint64_t bytes)
+void quota_rebase(struct quota *q, enum wire_limit kind, const char *id, uint64_t bytes)
 {
 	struct quota_group *g;
 
 	if ((kind != WIRE_LIMIT_USER && kind != WIRE_LIMIT_LABEL) || !*id)
 		return;
 	g = bytes ? quota_group_get(q, kind, id) : quota_group_find(q, kind, id);
-	if (!g || g->rebase_n == m->n)
+	if (!g || g->rebase_n == q->n_marks)
 		return;
 	quota_credit_read_all(q, g);
 	rebase(g, bytes);
-	g->rebase_n = m->n;
+	g->rebase_n = q->n_marks;
 }
 
-void quota_rebased(struct quota *q, struct quota_mark *m, uint64_t now_ns)
+void quota_rebased(struct quota *q, uint64_t now_ns)
 {
 	struct quota_group *g, *next;
-	uint64_t n = m->n;
 
-	q->mark = NULL;
+	q->marked = false;
 	q->n_books++;
-	free(m);
 	HASH_ITER(hh, q->groups, g, next)
 	{
 		if (g->kind != WIRE_LIMIT_USER && g->kind != WIRE_LIMIT_LABEL)
 			continue;
-		if (g->rebase_n != n) {
+		if (g->rebase_n != q->n_marks) {
 			quota_credit_read_all(q, g);
 			rebase(g, 0);
 		}
@@ -173,5 +158,5 @@ bool quota_unsure(const struct quota *q)
 
 bool quota_stale(const struct quota *q)
 {
-	return q->stale;
+	return q->unsure || q->loose_refused;
 }

@@ -6,8 +6,7 @@
  *   quota_base.c     what is used besides what live stores say
  *   quota_credit.c   a store's page: what is read of it, what is granted and taken back through it
  *   quota_queue.c    requests that wait
- *   quota_ask.c      what is over a soft limit, and who is asked to give it back
- *   quota_tell.c     who is told of it
+ *   quota_tell.c     what is over a soft limit, who is asked to give it back, who is told of it
  *   quota.c          the calls of quota.h
  *
  * No callback but used(), credit() and share() is made while a list is walked: who is to be told is
@@ -17,20 +16,8 @@
 #ifndef QUOTA_CORE_H
 #define QUOTA_CORE_H
 
+#include "hash.h"
 #include "quota.h"
-
-static inline unsigned quota_group_hash(const char *key, size_t n)
-{
-	unsigned hash = 2166136261u; /* FNV-1a: keys are short */
-
-	for (size_t i = 0; i < n; i++)
-		hash = (hash ^ (unsigned char)key[i]) * 16777619u;
-	return hash;
-}
-
-#define HASH_NONFATAL_OOM            1
-#define HASH_FUNCTION(key, size, to) ((to) = quota_group_hash((key), (size)))
-#include <uthash.h>
 
 #define QUOTA_KINDS 5 /* enum wire_limit, NONE included */
 #define QUOTA_PAGE  UINT64_C(4096)
@@ -62,17 +49,14 @@ struct quota_group {
 
 struct quota_wait {
 	struct quota_wait *prev, *next; /* in the queue, or among the done */
-	struct quota_wait *free;        /* its store's others */
 	struct quota_store *store;
-	uint64_t serial, need, ahead, deadline_ns;
+	struct quota_want want; /* look: refused, not timed out, at the deadline */
 	bool queued;
-	bool look;        /* refused, not timed out, at the deadline */
 	uint32_t held;    /* bits of enum wire_limit: those that it closes for who comes later */
 	uint32_t natural; /* those that hold it back */
 	uint32_t turns;   /* how often another limit than before held it back */
-	int error;        /* once done, with what follows */
-	enum wire_limit limit;
-	uint64_t granted, bytes, hard, used;
+	int error;        /* once done, with the answer */
+	struct quota_answer answer;
 };
 
 struct quota_link {
@@ -101,14 +85,8 @@ struct quota_store {
 	uint64_t want, asked, given_seen;
 	bool ask; /* want is to be told */
 	struct quota_share share;
-	uint64_t part_pool, part_linked; /* of what is distributed now */
-	struct quota_wait *free;
-	struct quota_wait pool[];
-};
-
-struct quota_mark {
-	struct quota *q;
-	uint64_t n;
+	uint64_t part[2];         /* of the pools and objects that are asked for now */
+	struct quota_wait pool[]; /* config.waits_max; serial 0: free */
 };
 
 struct quota {
@@ -121,10 +99,11 @@ struct quota {
 	uint64_t walk;
 	uint64_t now_ns; /* of the call that is made */
 	uint64_t n_marks, n_books;
-	struct quota_mark *mark;    /* that is out */
 	struct quota_store *victim; /* from whom credit is taken next */
-	bool stale, telling;
-	bool unsure; /* of what was not granted, or is of the dead: since the last survey began */
+	bool marked, telling;
+	/* since the last survey began: of what was not granted, or is of the dead; a limit
+	 * refused somebody for a sum that may have counted twice */
+	bool unsure, loose_refused;
 	bool tell_levels, tell_stores; /* somebody among them is to be told */
 };
 
@@ -176,6 +155,8 @@ void quota_credit_read(struct quota *q, struct quota_store *s);
 void quota_credit_read_all(struct quota *q, struct quota_group *g);
 /* The part of its credit that it has not charged. */
 uint64_t quota_credit_unspent(const struct quota_store *s);
+/* What that is short of so many bytes; 0: it is enough. */
+uint64_t quota_credit_lack(const struct quota_store *s, uint64_t need);
 /* The part of that credit that may go to others. */
 uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s);
 /* n more; need of what it then has is pledged. */
@@ -198,44 +179,42 @@ void quota_base_leave(struct quota *q, struct quota_store *s);
 
 /* ---- quota_queue.c ---- */
 
-/*
- * Room for lack more bytes of s under all its limits, where need be out of others' unspent
- * credit. 0, or bits of the limits that hold it back: its user's and its label's; the partition's
- * only where those two do not.
- */
-uint32_t quota_queue_room(struct quota *q, struct quota_store *s, uint64_t lack);
 /* The limit was lowered, or memory was taken that nobody charged (directories, other programs'
  * files): unspent credit comes back. */
 void quota_queue_restore(struct quota *q, struct quota_group *g);
-/* Bytes to grant ahead of what is needed, where lack fits. */
-uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_t lack,
-			   uint64_t ahead);
+/* Grants what is wanted, and some of it ahead. 0 with granted and bytes set, or bits of the limits
+ * that hold it back: those in held, else its user's and its label's, else the partition's. */
+uint32_t quota_queue_grant(struct quota *q, struct quota_store *s, const struct quota_want *want,
+			   uint32_t held, struct quota_answer *ret);
 /* Bits of the limits of s under which somebody waits already. */
 uint32_t quota_queue_held(const struct quota_store *s);
-void quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_want *want,
+/* w is a free one of s. */
+void quota_queue_add(struct quota *q, struct quota_wait *w, const struct quota_want *want,
 		     uint32_t held);
 void quota_queue_walk(struct quota *q, uint64_t now_ns);
 /* Ends a wait: error 0 with granted and bytes set, else with limit. */
 void quota_queue_end(struct quota *q, struct quota_wait *w, int error, uint32_t held);
 /* Gives the wait's memory back to its store, wherever it is listed. */
 void quota_queue_forget(struct quota *q, struct quota_wait *w);
-struct quota_wait *quota_queue_find(struct quota_store *s, uint64_t serial, uint32_t n);
+/* The one of s that waits under that serial; 0: a free one. NULL: there is none. */
+struct quota_wait *quota_queue_find(const struct quota *q, struct quota_store *s, uint64_t serial);
 /* Limits under which need bytes can never be. */
 uint32_t quota_queue_never(const struct quota_store *s, uint64_t need);
-/* The limit that is named to people, of those in held. */
-enum wire_limit quota_queue_limit(uint32_t held);
+/* Fills in the limit that is named to people, of those in held, if any; how much of it is used.
+ * Returns the error of who was refused for it. */
+int quota_queue_name(struct quota *q, const struct quota_store *s, uint32_t held,
+		     struct quota_answer *ret);
 /* Writes down that held refused, or makes wait, a request that lacks so many bytes. */
 void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uint64_t lack,
 		      bool refused);
 
-/* ---- quota_ask.c ---- */
+/* ---- quota_tell.c ---- */
 
 /* Asks, by what is used and missing now; at a tick levels too, and what
  * was missing is forgotten. */
 void quota_ask_walk(struct quota *q, bool tick);
 
-/* ---- quota_tell.c ---- */
-
+/* Calls the callbacks for what was noted meanwhile. */
 void quota_tell(struct quota *q);
 
 #endif

@@ -29,7 +29,7 @@ static void lie(struct quota *q, struct quota_store *s, const char *what)
 	s->liar = true;
 	s->lie = what;
 	/* Its user bears the believed bytes: nobody is refused for them before a survey. */
-	q->stale = q->unsure = true;
+	q->unsure = true;
 	q->tell_stores = true;
 	s->granted = 0;
 	atomic_store_explicit(&s->credit->granted, 0, memory_order_seq_cst);
@@ -136,6 +136,13 @@ void quota_credit_read_all(struct quota *q, struct quota_group *g)
 uint64_t quota_credit_unspent(const struct quota_store *s)
 {
 	return s->limited && !s->liar && s->granted > s->charged ? s->granted - s->charged : 0;
+}
+
+uint64_t quota_credit_lack(const struct quota_store *s, uint64_t need)
+{
+	uint64_t unspent = quota_credit_unspent(s);
+
+	return s->limited && unspent < need ? need - unspent : 0;
 }
 
 uint64_t quota_credit_spare(const struct quota *q, const struct quota_store *s)
@@ -259,7 +266,7 @@ void quota_credit_inherit(struct quota *q, struct quota_store *s)
 	believe(q, s, s->limited ? s->charged - s->settled : 0);
 	/* For bytes from before our first grant there is only its own word. */
 	if (s->fresh != s->last)
-		q->stale = q->unsure = true;
+		q->unsure = true;
 	quota_credit_update(q, s);
 	atomic_store_explicit(&c->credit, q->config.credit, memory_order_relaxed);
 	/* Release: a reader of our epoch sees the rest. */

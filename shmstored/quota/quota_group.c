@@ -70,7 +70,7 @@ struct quota_group *quota_group_get(struct quota *q, enum wire_limit kind, const
 
 void quota_group_drop(struct quota *q, struct quota_group *g)
 {
-	if (g == q->partition || g->stores || g->base || g->level || g->level_told || q->mark ||
+	if (g == q->partition || g->stores || g->base || g->level || g->level_told || q->marked ||
 	    g->own.hard != QUOTA_DEFAULT || g->own.soft != QUOTA_DEFAULT)
 		return;
 	HASH_DEL(q->groups, g);
@@ -85,7 +85,7 @@ void quota_group_limit(struct quota *q, struct quota_group *g, uint64_t now_ns)
 	/* Without a limit nobody counted what was given back (WIRE_CREDIT_LAST), nor granted
 	 * what came: a survey knows. */
 	if (!before && g->hard && (g->kind == WIRE_LIMIT_USER || g->kind == WIRE_LIMIT_LABEL))
-		q->stale = q->unsure = true;
+		q->unsure = true;
 	QUOTA_EACH(s, g) {
 		quota_credit_update(q, s);
 		if (!before)

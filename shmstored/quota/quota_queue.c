@@ -77,7 +77,11 @@ static void take_back(struct quota *q, struct quota_group *g, const struct quota
 	q->victim = s;
 }
 
-uint32_t quota_queue_room(struct quota *q, struct quota_store *s, uint64_t lack)
+/*
+ * Makes room for lack more bytes of s under all its limits, where need be out of others' unspent
+ * credit. 0, or bits of the limits that hold it back.
+ */
+static uint32_t make_room(struct quota *q, struct quota_store *s, uint64_t lack)
 {
 	static const enum wire_limit order[] = {WIRE_LIMIT_USER, WIRE_LIMIT_LABEL,
 						WIRE_LIMIT_PARTITION};
@@ -111,8 +115,9 @@ void quota_queue_restore(struct quota *q, struct quota_group *g)
 		take_back(q, g, NULL, missing, true);
 }
 
-uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_t lack,
-			   uint64_t ahead)
+/* Bytes to grant ahead of what is needed, where lack fits. */
+static uint64_t ahead_of(struct quota *q, const struct quota_store *s, uint64_t lack,
+			 uint64_t ahead)
 {
 	if (ahead > q->config.credit)
 		ahead = q->config.credit;
@@ -128,6 +133,23 @@ uint64_t quota_queue_ahead(struct quota *q, const struct quota_store *s, uint64_
 			ahead = share;
 	}
 	return ahead - ahead % QUOTA_PAGE;
+}
+
+uint32_t quota_queue_grant(struct quota *q, struct quota_store *s, const struct quota_want *want,
+			   uint32_t held, struct quota_answer *ret)
+{
+	uint64_t lack = quota_credit_lack(s, want->need);
+
+	if (lack) {
+		if (!held)
+			held = make_room(q, s, lack);
+		if (held)
+			return held;
+		ret->bytes = lack + ahead_of(q, s, lack, want->ahead);
+		quota_credit_grant(q, s, ret->bytes, want->need);
+	}
+	ret->granted = s->granted;
+	return 0;
 }
 
 uint32_t quota_queue_held(const struct quota_store *s)
@@ -154,22 +176,11 @@ static void count_waiting(const struct quota_wait *w, uint32_t n)
 		g->n_waiting += n;
 }
 
-void quota_queue_add(struct quota *q, struct quota_store *s, const struct quota_want *want,
+void quota_queue_add(struct quota *q, struct quota_wait *w, const struct quota_want *want,
 		     uint32_t held)
 {
-	struct quota_wait *w = s->free;
-
-	s->free = w->free;
-	*w = (struct quota_wait){
-		.store = s,
-		.serial = want->serial,
-		.need = want->need,
-		.ahead = want->ahead,
-		.deadline_ns = want->deadline_ns,
-		.queued = true,
-		.look = want->look && !want->wait,
-		.natural = held,
-	};
+	*w = (struct quota_wait){.store = w->store, .want = *want, .queued = true, .natural = held};
+	w->want.look = want->look && !want->wait;
 	DL_APPEND(q->queue, w);
 	count_waiting(w, 1);
 	hold(w, held);
@@ -189,40 +200,44 @@ void quota_queue_forget(struct quota *q, struct quota_wait *w)
 		unqueue(q, w);
 	else
 		DL_DELETE(q->done, w);
-	w->serial = 0;
-	w->free = w->store->free;
-	w->store->free = w;
+	w->want.serial = 0;
 }
 
-struct quota_wait *quota_queue_find(struct quota_store *s, uint64_t serial, uint32_t n)
+struct quota_wait *quota_queue_find(const struct quota *q, struct quota_store *s, uint64_t serial)
 {
-	for (uint32_t i = 0; i < n; i++) {
-		if (s->pool[i].serial == serial && s->pool[i].queued)
-			return &s->pool[i];
+	for (struct quota_wait *w = s->pool; w < s->pool + q->config.waits_max; w++) {
+		/* One that is done has its serial until it is told. */
+		if (w->want.serial == serial && w->queued == (serial != 0))
+			return w;
 	}
 	return NULL;
 }
 
-enum wire_limit quota_queue_limit(uint32_t held)
+int quota_queue_name(struct quota *q, const struct quota_store *s, uint32_t held,
+		     struct quota_answer *ret)
 {
-	if (held & bit(WIRE_LIMIT_USER))
-		return WIRE_LIMIT_USER;
-	if (held & bit(WIRE_LIMIT_LABEL))
-		return WIRE_LIMIT_LABEL;
-	return held ? WIRE_LIMIT_PARTITION : WIRE_LIMIT_NONE;
+	static const enum wire_limit order[] = {WIRE_LIMIT_USER, WIRE_LIMIT_LABEL,
+						WIRE_LIMIT_PARTITION};
+	const enum wire_limit *limit = order;
+	const struct quota_group *g;
+
+	if (!held)
+		return 0;
+	while (!(held & bit(*limit)))
+		limit++;
+	g = s->groups[*limit];
+	ret->limit = *limit;
+	ret->id = quota_group_id(g);
+	ret->hard = g->hard;
+	ret->used = quota_group_used(q, g) + g->out;
+	return ret->limit == WIRE_LIMIT_PARTITION ? -ENOSPC : -EDQUOT;
 }
 
 void quota_queue_end(struct quota *q, struct quota_wait *w, int error, uint32_t held)
 {
 	unqueue(q, w);
 	w->error = error;
-	w->limit = quota_queue_limit(held);
-	if (w->limit != WIRE_LIMIT_NONE) {
-		const struct quota_group *g = w->store->groups[w->limit];
-
-		w->hard = g->hard;
-		w->used = quota_group_used(q, g) + g->out;
-	}
+	quota_queue_name(q, w->store, held, &w->answer);
 	DL_APPEND(q->done, w);
 }
 
@@ -238,7 +253,7 @@ void quota_queue_note(struct quota *q, struct quota_store *s, uint32_t held, uin
 		if (missing > g->deficit)
 			g->deficit = missing;
 		g->n_refused += refused;
-		q->stale = q->stale || g->loose;
+		q->loose_refused |= g->loose;
 		quota_group_level(q, g, 2);
 	}
 }
@@ -252,22 +267,30 @@ uint32_t quota_queue_never(const struct quota_store *s, uint64_t need)
 	return held;
 }
 
-/* Returns the limits that w closes for requests behind it. */
-static uint32_t closes(struct quota_wait *w, uint32_t held)
+static void refuse(struct quota *q, struct quota_wait *w, uint32_t held)
+{
+	quota_queue_note(q, w->store, held, w->want.need, true);
+	quota_queue_end(q, w, held == bit(WIRE_LIMIT_PARTITION) ? -ENOSPC : -EDQUOT, held);
+}
+
+/* It waits on, and closes limits for requests behind it. */
+static void close_limits(struct quota *q, struct quota_wait *w, uint32_t held)
 {
 	const uint32_t crossing = bit(WIRE_LIMIT_USER) | bit(WIRE_LIMIT_LABEL);
 
 	if (held != w->natural)
 		w->turns++;
 	w->natural = held;
-	return w->turns < TURNS || !(held & crossing) ? held : held | crossing;
+	hold(w, w->turns < TURNS || !(held & crossing) ? held : held | crossing);
+	QUOTA_EACH_SHARED(g, w->store)
+		if (w->held & bit(g->kind))
+			g->walk = q->walk;
 }
 
 /* One request: served, or what holds it back. */
 static uint32_t serve(struct quota *q, struct quota_wait *w)
 {
 	struct quota_store *s = w->store;
-	uint64_t unspent, lack;
 	uint32_t held = 0;
 
 	quota_credit_read(q, s);
@@ -275,23 +298,14 @@ static uint32_t serve(struct quota *q, struct quota_wait *w)
 		quota_queue_end(q, w, -EPERM, 0);
 		return 0;
 	}
-	unspent = quota_credit_unspent(s);
-	if (s->limited && unspent < w->need) {
-		QUOTA_EACH_SHARED(g, s)
-			held |= g->walk == q->walk ? bit(g->kind) : 0;
-		lack = w->need - unspent;
-		if (!held)
-			held = quota_queue_room(q, s, lack);
-		if (held) {
-			quota_queue_note(q, s, held, lack, false);
-			return held;
-		}
-		w->bytes = lack + quota_queue_ahead(q, s, lack, w->ahead);
-		quota_credit_grant(q, s, w->bytes, w->need);
-	}
-	w->granted = s->granted;
-	quota_queue_end(q, w, 0, 0);
-	return 0;
+	QUOTA_EACH_SHARED(g, s)
+		held |= g->walk == q->walk ? bit(g->kind) : 0;
+	held = quota_queue_grant(q, s, &w->want, held, &w->answer);
+	if (held)
+		quota_queue_note(q, s, held, quota_credit_lack(s, w->want.need), false);
+	else
+		quota_queue_end(q, w, 0, 0);
+	return held;
 }
 
 void quota_queue_walk(struct quota *q, uint64_t now_ns)
@@ -302,31 +316,17 @@ void quota_queue_walk(struct quota *q, uint64_t now_ns)
 	q->walk++;
 	DL_FOREACH_SAFE(q->queue, w, next)
 	{
-		uint32_t never = quota_queue_never(w->store, w->need),
-			 held = never ? 0 : serve(q, w);
+		uint32_t never = quota_queue_never(w->store, w->want.need),
+			 held = never ? never : serve(q, w);
+		bool late = now_ns >= w->want.deadline_ns;
 
-		if (never) {
-			quota_queue_note(q, w->store, never, w->need, true);
-			quota_queue_end(q, w,
-					never == bit(WIRE_LIMIT_PARTITION) ? -ENOSPC : -EDQUOT,
-					never);
-			continue;
-		}
 		if (!held)
 			continue;
-		if (now_ns >= w->deadline_ns) {
-			if (w->look)
-				quota_queue_note(q, w->store, held, w->need, true);
-			quota_queue_end(q, w,
-					!w->look                            ? -ETIMEDOUT
-					: held == bit(WIRE_LIMIT_PARTITION) ? -ENOSPC
-									    : -EDQUOT,
-					held);
-			continue;
-		}
-		hold(w, closes(w, held));
-		QUOTA_EACH_SHARED(g, w->store)
-			if (w->held & bit(g->kind))
-				g->walk = q->walk;
+		if (never || (late && w->want.look))
+			refuse(q, w, held);
+		else if (late)
+			quota_queue_end(q, w, -ETIMEDOUT, held);
+		else
+			close_limits(q, w, held);
 	}
 }

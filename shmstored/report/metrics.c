@@ -62,25 +62,6 @@ struct writer {
 		metric_table(&(w)->out, rows);    \
 	} while (0)
 
-/* Rows of what is no member of a structure: of a uint64_t. */
-#define OF uint64_t
-#define ROW(form, counter, metric, help)             \
-	{                                            \
-		NULL, form, 0, counter, metric, help \
-	}
-static const struct field of_build[] = {
-	ROW(FIELD_U64, false, "shmstored_build_info", "1, with the daemon's version.")};
-static const struct field of_start[] = {ROW(FIELD_NS, false, "shmstored_start_time_seconds",
-					    "When the daemon began, since the epoch.")};
-static const struct field of_events[] = {
-	ROW(FIELD_U64, true, "shmstored_events", "Events, by kind.")};
-static const struct field of_terms[] = {ROW(FIELD_U64, false, "shmstore_survey_term_bytes",
-					    "The terms of the df equation at the last survey.")};
-static const struct field of_states[] = {
-	ROW(FIELD_U64, false, "shmstore_tier_state", "1 for the state that the disk tier is in.")};
-static const struct field of_left_out[] = {ROW(FIELD_U64, false, "shmstore_stores_left_out",
-					       "Stores that have no series of their own here.")};
-
 static void write_lateness(struct writer *w, const struct lateness *l)
 {
 	uint64_t n = 0;
@@ -108,15 +89,18 @@ static void write_host(struct writer *w, const struct lateness *l)
 
 	metric_add(&w->out, &one,
 		   LABELS("version", shmstore_version(), "backend", loop_backend(w->host->loop)));
-	metric_table(&w->out, of_build);
-	metric_one(&w->out, of_start, &w->host->started_ns);
+	metric_as(&w->out, FIELD_U64, false, "shmstored_build_info",
+		  "1, with the daemon's version.");
+	metric_add(&w->out, &w->host->started_ns, LABELS(NULL));
+	metric_as(&w->out, FIELD_NS, false, "shmstored_start_time_seconds",
+		  "When the daemon began, since the epoch.");
 	metric_number(&w->out, "shmstored_clients", false, "Connected clients.", w->host->n_conns);
 	metric_one(&w->out, of_host, &w->host->counters);
 	for (int e = 0; e < (int)EVENTS_N; e++) {
 		n[e] = events_count(w->host->events, (enum event)e);
 		metric_add(&w->out, &n[e], LABELS("event", event_name((enum event)e)));
 	}
-	metric_table(&w->out, of_events);
+	metric_as(&w->out, FIELD_U64, true, "shmstored_events", "Events, by kind.");
 	if (l)
 		write_lateness(w, l);
 }
@@ -140,7 +124,8 @@ static void write_partitions(struct writer *w)
 	EACH_SCENE(w)
 		if (s->account->survey)
 			add_terms(w, s, &s->account->survey->usage);
-	metric_table(&w->out, of_terms);
+	metric_as(&w->out, FIELD_U64, false, "shmstore_survey_term_bytes",
+		  "The terms of the df equation at the last survey.");
 	TABLE(w, of_tier, s->tier.info, s->tier.info);
 	TABLE(w, of_evictions, true, &s->tier.counters);
 	TABLE(w, of_scrubs, true, &s->scrub);
@@ -148,7 +133,8 @@ static void write_partitions(struct writer *w)
 		for (unsigned state = TIERKEEPER_NONE; state <= TIERKEEPER_UNAVAILABLE; state++)
 			ADD(w, &s->states[state], s, "state",
 			    tierkeeper_state_name((enum tierkeeper_state)state));
-	metric_table(&w->out, of_states);
+	metric_as(&w->out, FIELD_U64, false, "shmstore_tier_state",
+		  "1 for the state that the disk tier is in.");
 }
 
 static void write_users(struct writer *w)
@@ -185,7 +171,10 @@ static void write_stores(struct writer *w)
 		s->n_left_out = n > METRICS_STORES_MAX ? n - METRICS_STORES_MAX : 0;
 	}
 	metric_table(&w->out, of_store);
-	TABLE(w, of_left_out, true, &s->n_left_out);
+	EACH_SCENE(w)
+		ADD(w, &s->n_left_out, s);
+	metric_as(&w->out, FIELD_U64, false, "shmstore_stores_left_out",
+		  "Stores that have no series of their own here.");
 }
 
 struct limit_writer {

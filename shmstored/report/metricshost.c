@@ -46,11 +46,6 @@ static const struct field of_samples[] = {
 };
 #undef METRICS
 #undef OF
-#define OF uint64_t
-static const struct field of_above[] = {{NULL, FIELD_NS, 0, true,
-					 "shmstore_memory_above_kill_seconds",
-					 "How long more was used than that."}};
-#undef OF
 
 static void write_sums(struct metric_out *o, const struct pressure *p)
 {
@@ -89,7 +84,9 @@ void metricspressure_write(struct metric_out *o, const struct host *h)
 	write_sums(o, p);
 	metric_number(o, "shmstore_memory_processes", false, "Registered processes.", p->procs.n);
 	metric_one(o, of_samples, p);
-	metric_one(o, of_above, &above_ns);
+	metric_add(o, &above_ns, LABELS(NULL));
+	metric_as(o, FIELD_NS, true, "shmstore_memory_above_kill_seconds",
+		  "How long more was used than that.");
 	if (p->gated) {
 		metric_number(o, "shmstore_gate_closed", false, "1 while no more work may begin.",
 			      p->gate.closed);

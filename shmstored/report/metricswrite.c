@@ -119,14 +119,20 @@ void metric_rows(struct metric_out *o, const struct field *rows, size_t n)
 	o->n_things = 0;
 }
 
+void metric_as(struct metric_out *o, enum field_form form, bool counter, const char *name,
+	       const char *help)
+{
+	const struct field row = {
+		.form = (uint16_t)form, .counter = counter, .metric = name, .help = help};
+
+	metric_rows(o, &row, 1);
+}
+
 void metric_number(struct metric_out *o, const char *name, bool counter, const char *help,
 		   uint64_t number)
 {
-	const struct field row = {
-		.form = FIELD_U64, .counter = counter, .metric = name, .help = help};
-
 	metric_add(o, &number, LABELS(NULL));
-	metric_rows(o, &row, 1);
+	metric_as(o, FIELD_U64, counter, name, help);
 }
 
 void metric_out_deinit(struct metric_out *o)

@@ -42,6 +42,9 @@ void metric_rows(struct metric_out *o, const struct field *rows, size_t n);
 #define metric_table(o, rows)   metric_rows(o, rows, sizeof(rows) / sizeof((rows)[0]))
 /* The rows of one thing. */
 #define metric_one(o, rows, at) (metric_add(o, at, LABELS(NULL)), metric_table(o, rows))
+/* A metric that is no member of a structure: each thing is that number. */
+void metric_as(struct metric_out *o, enum field_form form, bool counter, const char *name,
+	       const char *help);
 /* A single number. */
 void metric_number(struct metric_out *o, const char *name, bool counter, const char *help,
 		   uint64_t number);

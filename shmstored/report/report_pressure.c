@@ -26,13 +26,9 @@ static void partitions_part(const struct host *h, struct json_object *o)
 {
 	struct json_object *list = jsonmake_child(o, "partitions", jsonmake_new_list());
 
-	for (const struct account *a = h->accounts; a; a = a->next) {
-		struct json_object *item = jsonmake_append(list, jsonmake_new());
-
-		jsonmake_text(item, "partition", a->path);
-		jsonmake_u64(item, "size", a->tick.size);
-		jsonmake_u64(item, "used", a->tick.used);
-	}
+	for (const struct account *a = h->accounts; a; a = a->next)
+		fields_of(jsonmake_append(list, jsonmake_new()), a, FIELD(path, "partition"),
+			  FIELD(tick.size, "size"), FIELD(tick.used, "used"));
 }
 
 static void processes_part(const struct report_view *v, const struct pressure *p,
@@ -46,8 +42,7 @@ static void processes_part(const struct report_view *v, const struct pressure *p
 		if (!report_may_see(v, proc->uid))
 			continue;
 		item = jsonmake_append(list, jsonmake_new());
-		jsonmake_i64(item, "pid", proc->pid);
-		jsonmake_u64(item, "uid", proc->uid);
+		fields_of(item, proc, SAME(pid), SAME(uid));
 		memjson_amount(item, "private", proc->private);
 		jsonmake_u64(item, "descendants", proc->mem ? procmem_n_children(proc->mem) : 0);
 	}

@@ -26,7 +26,7 @@ static bool is_of_own_store(const struct report_view *v, const struct account *a
 	for (const struct member *m = a->members; m; m = m->next) {
 		const char *word = q->kind == WIRE_LIMIT_LABEL ? m->label : m->name;
 
-		if (word && strcmp(word, q->id) == 0 && report_may_see(v, m->uid))
+		if (strcmp(word, q->id) == 0 && report_may_see(v, m->uid))
 			return true;
 	}
 	return false;
@@ -63,12 +63,6 @@ static int add_line(const struct quota_line *q, void *arg)
 	return 0;
 }
 
-/* The configuration's watermarks are bytes, or parts per million of the size. */
-static uint64_t mark_bytes(uint64_t mark, uint64_t size)
-{
-	return mark > 1000000 ? mark : (uint64_t)((__uint128_t)size * mark / 1000000);
-}
-
 /* Puts that wait by createqueue.h; null: they wait under their limits. */
 static void queue_part(const struct report_view *v, const struct account *a, struct json_object *o)
 {
@@ -96,8 +90,9 @@ void report_quota(const struct report_view *v, struct account *a, struct json_ob
 {
 	struct lines l = {.view = v, .account = a};
 
-	bytes_or_none(o, "watermark_low", mark_bytes(a->config->watermark_low, a->tick.size));
-	bytes_or_none(o, "watermark_high", mark_bytes(a->config->watermark_high, a->tick.size));
+	bytes_or_none(o, "watermark_low", config_watermark(a->config->watermark_low, a->tick.size));
+	bytes_or_none(o, "watermark_high",
+		      config_watermark(a->config->watermark_high, a->tick.size));
 	l.list = jsonmake_child(o, "limits", jsonmake_new_list());
 	if (a->quota)
 		quota_each(a->quota, add_line, &l);

@@ -12,16 +12,13 @@
 #include "tierwork.def"
 #include "usage.def"
 
-static double report_rate(const struct account_tick *before, const struct account_tick *tick,
-			  uint64_t a, uint64_t b)
+/* From a to b in so long, for each second; elapsed_ns 0: not known. */
+static void rate(struct json_object *o, const char *name, int64_t elapsed_ns, uint64_t a,
+		 uint64_t b)
 {
-	if (!before->time_ns || tick->time_ns <= before->time_ns || b < a)
-		return 0;
-	return (double)(b - a) * 1e9 / (double)(tick->time_ns - before->time_ns);
-}
+	double per_second =
+		elapsed_ns > 0 && b > a ? (double)(b - a) * 1e9 / (double)elapsed_ns : 0;
 
-static void rate(struct json_object *o, const char *name, double per_second)
-{
 	/* jsonmake_seconds(): thousandths of whatever. */
 	jsonmake_seconds(o, name, (int64_t)(per_second * 1e9));
 }
@@ -29,13 +26,15 @@ static void rate(struct json_object *o, const char *name, double per_second)
 static void ledgers_part(const struct account_tick *before, const struct account_tick *t,
 			 struct json_object *o)
 {
+	const int64_t elapsed_ns = before->time_ns ? t->time_ns - before->time_ns : 0;
+
 	fields_add(o, of_ledgers, t);
-	rate(o, "put_per_s", report_rate(before, t, before->put_n, t->put_n));
-	rate(o, "put_bytes_per_s", report_rate(before, t, before->put_bytes, t->put_bytes));
-	rate(o, "get_per_s", report_rate(before, t, before->get_n, t->get_n));
-	rate(o, "handoff_per_s", report_rate(before, t, before->handoff_n, t->handoff_n));
-	rate(o, "adopt_per_s", report_rate(before, t, before->adopt_n, t->adopt_n));
-	rate(o, "delete_per_s", report_rate(before, t, before->delete_n, t->delete_n));
+	rate(o, "put_per_s", elapsed_ns, before->put_n, t->put_n);
+	rate(o, "put_bytes_per_s", elapsed_ns, before->put_bytes, t->put_bytes);
+	rate(o, "get_per_s", elapsed_ns, before->get_n, t->get_n);
+	rate(o, "handoff_per_s", elapsed_ns, before->handoff_n, t->handoff_n);
+	rate(o, "adopt_per_s", elapsed_ns, before->adopt_n, t->adopt_n);
+	rate(o, "delete_per_s", elapsed_ns, before->delete_n, t->delete_n);
 }
 
 static void survey_part(const struct report_view *v, const struct survey *s, struct json_object *o)
@@ -96,39 +95,34 @@ void report_holders(const struct report_view *v, struct account *a, struct json_
  * The partition's last minutes, column by column: half the size of an object per
  * sample, and what a chart wants.
  */
-static void ring_part(const struct report_view *v, const struct history *h, int fine,
-		      struct json_object *o)
+static void ring_part(const struct report_view *v, const struct history_ring *r,
+		      uint64_t interval_seconds, struct json_object *o)
 {
-	size_t n = history_count(h, fine), first = n;
+	size_t first = r->n;
 	struct json_object *list;
 
 	/* Times are told in milliseconds, and come back as such. */
 	while (first > 0 &&
-	       (uint64_t)history_at(h, fine, first - 1)->time_ns / 1000000 > v->since / 1000000)
+	       (uint64_t)history_at(r, first - 1)->time_ns / 1000000 > v->since / 1000000)
 		first--;
-	jsonmake_u64(o, "interval_seconds", fine ? 1 : 10);
+	jsonmake_u64(o, "interval_seconds", interval_seconds);
 	list = jsonmake_child(o, "time", jsonmake_new_list());
-	for (size_t i = first; i < n; i++)
-		jsonmake_append_seconds(list, history_at(h, fine, i)->time_ns);
+	for (size_t i = first; i < r->n; i++)
+		jsonmake_append_seconds(list, history_at(r, i)->time_ns);
 	for (size_t c = 0; c < sizeof(of_history) / sizeof(of_history[0]); c++) {
 		list = jsonmake_child(o, of_history[c].name, jsonmake_new_list());
-		for (size_t i = first; i < n; i++)
-			jsonmake_append_u64(
-				list, *(const uint64_t *)(const void *)((const char *)history_at(
-										h, fine, i) +
-									of_history[c].off));
+		for (size_t i = first; i < r->n; i++) {
+			const void *at = (const char *)history_at(r, i) + of_history[c].off;
+
+			jsonmake_append_u64(list, *(const uint64_t *)at);
+		}
 	}
 }
 
 void report_history(const struct report_view *v, struct account *a, struct json_object *o)
 {
-	struct json_object *fine = jsonmake_child(o, "fine", jsonmake_new());
-	struct json_object *coarse = jsonmake_child(o, "coarse", jsonmake_new());
-
-	if (!a->history)
-		return;
-	ring_part(v, a->history, 1, fine);
-	ring_part(v, a->history, 0, coarse);
+	ring_part(v, &a->history.seconds, 1, jsonmake_child(o, "fine", jsonmake_new()));
+	ring_part(v, &a->history.tens, 10, jsonmake_child(o, "coarse", jsonmake_new()));
 }
 
 /*

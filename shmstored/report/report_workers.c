@@ -118,67 +118,14 @@ static void found_part(const struct survey *s, const struct survey_store *f, str
 	fields_add(jsonmake_child(o, "ledger", jsonmake_new()), of_counters, &f->counters);
 }
 
-/* The survey's stores by path. */
-struct index {
-	const struct survey_store **stores;
-	bool *seen; /* a member was found for it */
-	size_t n;
-};
-
-static int by_path(const void *a, const void *b)
-{
-	return strcmp((*(const struct survey_store *const *)a)->path,
-		      (*(const struct survey_store *const *)b)->path);
-}
-
-static int path_of(const void *key, const void *item)
-{
-	return strcmp(key, (*(const struct survey_store *const *)item)->path);
-}
-
-static void index_deinit(struct index *x)
-{
-	free(x->stores);
-	free(x->seen);
-}
-
-static void index_init(struct index *x, const struct survey *s)
-{
-	*x = (struct index){0};
-	if (!s || !s->n_stores)
-		return;
-	x->stores = calloc(s->n_stores, sizeof(const struct survey_store *));
-	x->seen = calloc(s->n_stores, sizeof(*x->seen));
-	if (!x->stores || !x->seen)
-		return; /* n is 0: a list without books is better than none */
-	x->n = s->n_stores;
-	for (size_t i = 0; i < x->n; i++)
-		x->stores[i] = &s->stores[i];
-	qsort(x->stores, x->n, sizeof(const struct survey_store *), by_path);
-}
-
-static const struct survey_store *index_take(struct index *x, const char *path)
-{
-	const struct survey_store **found =
-		x->n ? bsearch(path, x->stores, x->n, sizeof(const struct survey_store *), path_of)
-		     : NULL;
-
-	if (!found)
-		return NULL;
-	x->seen[found - x->stores] = true;
-	return *found;
-}
-
 void report_workers(const struct report_view *v, struct account *a, struct json_object *o)
 {
 	const struct survey *s = a->survey;
 	struct json_object *list = jsonmake_child(o, "workers", jsonmake_new_list());
 	uint64_t n = 0;
-	struct index x;
 
-	index_init(&x, s);
 	for (const struct member *m = a->members; m; m = m->next) {
-		const struct survey_store *found = index_take(&x, m->path);
+		const struct survey_store *found = m->found;
 
 		if (!report_may_see(v, m->uid) || n++ >= REPORT_WORKERS_MAX)
 			continue;
@@ -187,16 +134,15 @@ void report_workers(const struct report_view *v, struct account *a, struct json_
 			found = NULL;
 		member_part(m, s, found, jsonmake_append(list, jsonmake_new()));
 	}
-	for (size_t i = 0; i < x.n; i++) {
-		const struct survey_store *f = x.stores[i];
+	for (size_t i = 0; s && i < s->n_stores; i++) {
+		const struct survey_store *f = &s->stores[i];
 
 		/* A store that lived then and is no member now has gone since the survey. */
-		if (x.seen[i] || f->alive == SHMSTORE_ALIVE || !report_may_see(v, f->uid) ||
-		    n++ >= REPORT_WORKERS_MAX)
+		if (f->alive == SHMSTORE_ALIVE || member_find(a, f->path) ||
+		    !report_may_see(v, f->uid) || n++ >= REPORT_WORKERS_MAX)
 			continue;
 		found_part(s, f, jsonmake_append(list, jsonmake_new()));
 	}
-	index_deinit(&x);
 	jsonmake_u64(o, "left_out", n > REPORT_WORKERS_MAX ? n - REPORT_WORKERS_MAX : 0);
 	jsonmake_u64(o, "survey_sequence", s ? s->sequence : 0);
 	jsonmake_seconds(o, "ledgers_time", a->tick.time_ns); /* of the ledgers and of mapped */

@@ -157,24 +157,6 @@ static struct visitor *visitors_come(struct visitors *v, int fd, const struct so
 	return &v->all[i];
 }
 
-static void visitors_go(struct visitors *v, struct visitor *one)
-{
-	one->here = false;
-	v->n--;
-}
-
-static void visitors_ask(struct visitor *one)
-{
-	one->asks = true;
-}
-
-static void visitors_answered(struct visitor *one, uint64_t now_ns)
-{
-	one->asks = false;
-	one->asked = true;
-	one->since_ns = now_ns;
-}
-
 /* Time has passed: ends those that owe headers for too long. */
 static void visitors_tick(struct visitors *v, uint64_t now_ns)
 {
@@ -319,6 +301,7 @@ static struct visitor *visitor_of(struct MHD_Connection *connection)
 static void on_connection(void *arg, struct MHD_Connection *connection, void **state,
 			  enum MHD_ConnectionNotificationCode code)
 {
+	struct visitor *visitor = *state;
 	struct web *w = arg;
 
 	if (code == MHD_CONNECTION_NOTIFY_STARTED)
@@ -329,8 +312,10 @@ static void on_connection(void *arg, struct MHD_Connection *connection, void **s
 			MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)
 				->client_addr,
 			loop_clock());
-	else if (*state)
-		visitors_go(&w->visitors, *state);
+	else if (visitor) {
+		visitor->here = false;
+		w->visitors.n--;
+	}
 	w->place_free |= code == MHD_CONNECTION_NOTIFY_CLOSED && w->visitors.n == VISITORS_MOST - 1;
 }
 
@@ -348,7 +333,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 	struct request *r = *state;
 
 	if (visitor)
-		visitors_ask(visitor);
+		visitor->asks = true;
 	if (web_has_body(connection, method))
 		return web_answer(&w->context, connection, url, method, version);
 	if (!r) {
@@ -373,8 +358,11 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 	struct visitor *visitor = visitor_of(connection);
 	struct web *w = arg;
 
-	if (visitor)
-		visitors_answered(visitor, loop_clock());
+	if (visitor) {
+		visitor->asks = false;
+		visitor->asked = true;
+		visitor->since_ns = loop_clock();
+	}
 	if (w->turn == *state)
 		w->turn = NULL;
 	free(*state); /* it is not in the queue: what is suspended does not end */

@@ -14,14 +14,14 @@ _Static_assert(LOOP_PACKET_MAX >= sizeof(struct wire_header) + 64 + WIRE_TEXT_MA
 	       "a client's packet is cut");
 _Static_assert(WIRE_PATH_MAX <= WIRE_TEXT_MAX, "dispatch() has room for a text");
 
-#define FROM_CLIENT(name)                                                         \
-	static int call_##name(struct conn *c, uint64_t serial, const void *body, \
-			       const char *tail, size_t tail_size)                \
-	{                                                                         \
-		struct wire_##name copy;                                          \
-                                                                                  \
-		memcpy(&copy, body, sizeof(copy));                                \
-		return req_##name(c, serial, &copy, tail, tail_size);             \
+#define FROM_CLIENT(name)                                                                     \
+	static int call_##name(struct conn *c, uint64_t serial, const void *body, char *tail, \
+			       size_t tail_size)                                              \
+	{                                                                                     \
+		struct wire_##name copy;                                                      \
+                                                                                              \
+		memcpy(&copy, body, sizeof(copy));                                            \
+		return req_##name(c, serial, &copy, tail, tail_size);                         \
 	}
 #define FROM_DAEMON(name)
 #define WIRE(NAME, name, number, from, tail) FROM_##from(name)
@@ -30,7 +30,7 @@ _Static_assert(WIRE_PATH_MAX <= WIRE_TEXT_MAX, "dispatch() has room for a text")
 #undef FROM_CLIENT
 #undef FROM_DAEMON
 
-typedef int handler(struct conn *c, uint64_t serial, const void *body, const char *tail,
+typedef int handler(struct conn *c, uint64_t serial, const void *body, char *tail,
 		    size_t tail_size);
 
 static handler *find_handler(uint16_t type)

@@ -17,12 +17,12 @@ int dispatch(struct conn *c, const void *packet, size_t n);
 
 /*
  * The handlers, one for each message from a client. body is the struct wire_<name>, a
- * private aligned copy; tail is NUL-terminated text of tail_size bytes, valid during
- * the call. Return as dispatch().
+ * private aligned copy; tail is NUL-terminated text of tail_size bytes, the handler's
+ * own during the call. Return as dispatch().
  */
-#define DISPATCH_HANDLER(name)                                                         \
-	int req_##name(struct conn *c, UNUSED uint64_t serial,                         \
-		       UNUSED const struct wire_##name *body, UNUSED const char *tail, \
+#define DISPATCH_HANDLER(name)                                                   \
+	int req_##name(struct conn *c, UNUSED uint64_t serial,                   \
+		       UNUSED const struct wire_##name *body, UNUSED char *tail, \
 		       UNUSED size_t tail_size)
 #define FROM_CLIENT(name) DISPATCH_HANDLER(name);
 #define FROM_DAEMON(name)

@@ -27,55 +27,23 @@ static int freed(struct arbrequest *q)
 	return ARB_OK;
 }
 
-static int handle(struct arbrequest *q)
-{
-	switch ((enum wire_arb_op)q->w->op) {
-	case WIRE_ARB_POOL_CREATE:
-	case WIRE_ARB_POOL_RESIZE:
-	case WIRE_ARB_POOL_REMOVE:
-		return arbbytes_pool(q);
-	case WIRE_ARB_TASK_BEGIN:
-		return arbscope_begin(q);
-	case WIRE_ARB_TASK_END:
-		return arbscope_end(q);
-	case WIRE_ARB_BIND:
-		return arbscope_bind(q);
-	case WIRE_ARB_UNBIND:
-		return arbscope_unbind(q);
-	case WIRE_ARB_RESERVE:
-		return arbbytes_reserve(q);
-	case WIRE_ARB_RELEASE:
-	case WIRE_ARB_RESIZE:
-	case WIRE_ARB_SEAL:
-	case WIRE_ARB_PIN:
-	case WIRE_ARB_UNPIN:
-	case WIRE_ARB_SPILLED:
-		return arbbytes_change(q);
-	case WIRE_ARB_READY:
-	case WIRE_ARB_RETRY_BEGIN:
-	case WIRE_ARB_RETRY_END:
-	case WIRE_ARB_WAIT_ON:
-	case WIRE_ARB_WAIT_OFF:
-	case WIRE_ARB_SPILL_BEGIN:
-	case WIRE_ARB_SPILL_END:
-	case WIRE_ARB_CANCEL:
-	case WIRE_ARB_INJECT:
-		return arbscope_plain(q);
-	case WIRE_ARB_FREED:
-		return freed(q);
-	case WIRE_ARB_LEASE:
-	case WIRE_ARB_LEASE_CALLED:
-		return arbpage_request(q);
-	case WIRE_ARB_STATE:
-	case WIRE_ARB_STATS:
-		return arbstate_make(q);
-	case WIRE_ARB_SERVE:
-	case WIRE_ARB_EVICTED:
-	case WIRE_ARB_OP_END:
-	default:
-		return ARB_INVALID;
-	}
-}
+/* The others are not of a registered store's. */
+static int (*const handlers[WIRE_ARB_OP_END])(struct arbrequest *q) = {
+	[WIRE_ARB_POOL_CREATE] = arbbytes_pool, [WIRE_ARB_POOL_RESIZE] = arbbytes_pool,
+	[WIRE_ARB_POOL_REMOVE] = arbbytes_pool, [WIRE_ARB_TASK_BEGIN] = arbscope_begin,
+	[WIRE_ARB_TASK_END] = arbscope_end,     [WIRE_ARB_BIND] = arbscope_bind,
+	[WIRE_ARB_UNBIND] = arbscope_unbind,    [WIRE_ARB_RESERVE] = arbbytes_reserve,
+	[WIRE_ARB_RELEASE] = arbbytes_change,   [WIRE_ARB_RESIZE] = arbbytes_change,
+	[WIRE_ARB_SEAL] = arbbytes_change,      [WIRE_ARB_PIN] = arbbytes_change,
+	[WIRE_ARB_UNPIN] = arbbytes_change,     [WIRE_ARB_SPILLED] = arbbytes_change,
+	[WIRE_ARB_READY] = arbscope_plain,      [WIRE_ARB_RETRY_BEGIN] = arbscope_plain,
+	[WIRE_ARB_RETRY_END] = arbscope_plain,  [WIRE_ARB_WAIT_ON] = arbscope_plain,
+	[WIRE_ARB_WAIT_OFF] = arbscope_plain,   [WIRE_ARB_SPILL_BEGIN] = arbscope_plain,
+	[WIRE_ARB_SPILL_END] = arbscope_plain,  [WIRE_ARB_CANCEL] = arbscope_plain,
+	[WIRE_ARB_INJECT] = arbscope_plain,     [WIRE_ARB_FREED] = freed,
+	[WIRE_ARB_LEASE] = arbpage_request,     [WIRE_ARB_LEASE_CALLED] = arbpage_request,
+	[WIRE_ARB_STATE] = arbstate_make,       [WIRE_ARB_STATS] = arbstate_make,
+};
 
 static int refuse(struct conn *c, uint64_t serial, int error)
 {
@@ -136,7 +104,7 @@ DISPATCH_HANDLER(arb)
 	q.client = arbhost_guest(h, m);
 	if (!q.client)
 		return refuse(c, serial, -ENOMEM);
-	outcome = handle(&q);
+	outcome = handlers[body->op] ? handlers[body->op](&q) : ARB_INVALID;
 	r = answer(&q, c, outcome);
 	free(q.text);
 	arbhost_settle(h);

@@ -37,15 +37,12 @@ static int estimate(struct conn *c, uint64_t serial, const struct profile_name *
 	return conn_send(c, WIRE_PROFILED, serial, &body, NULL, 0);
 }
 
-static int begin(struct conn *c, uint64_t serial, const struct wire_profile *w, const char *tail)
+static int begin(struct conn *c, uint64_t serial, const struct wire_profile *w, char *tail)
 {
-	char text[WIRE_TEXT_MAX + 1];
 	struct profile_name name;
 	int r = 0;
 
-	/* NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.strcpy): a tail is no longer */
-	strcpy(text, tail);
-	if (!profilename_cut(text, &name))
+	if (!profilename_cut(tail, &name))
 		return conn_refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
 	if (w->op == WIRE_PROFILE_BEGIN)
 		r = profiletasks_begin(c->host->profiletasks, c, w->task, &name);

@@ -2,7 +2,6 @@
 /* req_task.c: TASK_ADMIT, TASK_RUNS, TASK_DONE: a client's task begins by leave of the gate, runs
  * since an earlier daemon, and has ended. */
 #include <errno.h>
-#include <string.h>
 
 #include "admit.h"
 #include "dispatch.h"
@@ -81,7 +80,6 @@ static int admit(struct conn *c, uint64_t serial, const struct wire_task_admit *
 
 DISPATCH_HANDLER(task_admit)
 {
-	char text[WIRE_TEXT_MAX + 1];
 	struct profile_name name;
 
 	if (body->form < WIRE_TASK_TRY || body->form >= WIRE_TASK_FORM_END ||
@@ -89,8 +87,7 @@ DISPATCH_HANDLER(task_admit)
 		return conn_fault(c, "TASK_ADMIT: no such form or level");
 	if (!tail_size)
 		return admit(c, serial, body, NULL);
-	memcpy(text, tail, tail_size + 1);
-	if (!profilename_cut(text, &name))
+	if (!profilename_cut(tail, &name))
 		return conn_refuse(c, serial, -EINVAL, PROFILENAME_WRONG);
 	return admit(c, serial, body, &name);
 }
@@ -107,13 +104,11 @@ DISPATCH_HANDLER(task_runs)
 		.declared = body->declared,
 		.parent = body->parent,
 	};
-	char text[WIRE_TEXT_MAX + 1];
 	struct profile_name name;
 
 	if (body->level > WIRE_TASK_LEVEL_AUTO)
 		return conn_fault(c, "TASK_RUNS: no such level");
-	memcpy(text, tail, tail_size + 1);
-	if (tail_size && profilename_cut(text, &name))
+	if (profilename_cut(tail, &name))
 		want.name = &name;
 	if (a && (want.uid == c->peer.uid || conn_is_admin(c)))
 		/* what is not counted is found out at its end */

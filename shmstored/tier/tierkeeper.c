@@ -29,7 +29,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "account.h"
@@ -44,7 +43,6 @@
 #include "tierfigures.h"
 #include "tiersay.h"
 #include "tierscrub.h"
-#include "tierusers.h"
 #include "tierwork.h"
 
 #define SECOND      UINT64_C(1000000000)
@@ -203,7 +201,7 @@ static void count(struct tierkeeper *k)
 	tierwork_add(&c->all, r);
 	for (size_t i = 0; i < w->n_steps; i++) {
 		if (w->steps[i].freed)
-			accountquota_freed(k->account, k->books, w->steps[i].plan.uid, "",
+			accountquota_freed(k->account, k->books, w->steps[i].uid, "",
 					   w->steps[i].freed);
 	}
 	if (r->freed)
@@ -399,12 +397,9 @@ uint64_t tierkeeper_room(const struct account *a)
 static void begin_room(struct tierkeeper *k)
 {
 	struct account *a = k->account;
-	uint64_t bytes = k->want_room, used = 0;
-	struct statvfs fs;
+	uint64_t bytes = k->want_room, used = tierwork_used(a->fd);
 
 	k->want_room = 0;
-	if (fstatvfs(a->fd, &fs) == 0)
-		used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 	k->work.low = used > bytes ? used - bytes : 1;
 	k->work.n_threads = n_threads(); /* not in the background: somebody waits */
 	k->books = quota_books(a->quota);
@@ -435,11 +430,10 @@ static void on_timer(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct tierkeeper *k = CONTAINER_OF(op, tierkeeper, timer);
 	struct tierplan_now now = {.ns = loop_clock()};
-	struct statvfs fs;
 
-	if (k->closed || result < 0 || fstatvfs(k->account->fd, &fs) < 0)
+	if (k->closed || result < 0)
 		return;
-	now.used = (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+	now.used = tierwork_used(k->account->fd);
 	now.pool = k->account->tick.pool;
 	evict_if_due(k, &now);
 	/* Until the next second's look, which decides anew. */

@@ -14,6 +14,7 @@
 
 struct account;
 struct part;
+struct tierplan_step;
 
 enum tierkeeper_state {
 	TIERKEEPER_NONE,      /* the partition has no tier */
@@ -51,6 +52,13 @@ uint64_t tierkeeper_room(const struct account *a);
  * at the end. False: it cannot begin. */
 bool tierkeeper_make_room(struct account *a, uint64_t bytes);
 void tierkeeper_view(const struct account *a, struct tierkeeper_view *ret);
+/*
+ * The users whose objects go first, as of the partition's last survey, and the bytes of each, to
+ * come down to low by need bytes. To be freed by the caller; NULL, with *ret_n 0: the library finds
+ * whose by itself, as there is no survey yet.
+ */
+struct tierplan_step *tierusers_steps(const struct account *a, uint64_t low, uint64_t need,
+				      size_t *ret_n);
 /* "none", "ready", "evicting", "disk-full", "stuck", "unavailable". */
 const char *tierkeeper_state_name(enum tierkeeper_state state);
 

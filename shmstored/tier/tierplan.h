@@ -61,6 +61,7 @@ struct tierplan_user {
 struct tierplan_step {
 	uid_t uid;
 	uint64_t bytes;
+	uint64_t freed; /* tierwork.h: by it */
 };
 
 /*

@@ -5,8 +5,6 @@
  * say of their own here: within a user's, the library chooses objects by their last use,
  * whichever store they are in.
  */
-#include "tierusers.h"
-
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,8 +13,8 @@
 #include "loop.h"
 #include "member.h"
 #include "quota.h"
+#include "tierkeeper.h"
 #include "tierplan.h"
-#include "tierwork.h"
 
 #define IDLE_NS UINT64_C(10000000000) /* a user whose stores did nothing for so long is idle */
 
@@ -65,33 +63,18 @@ static void fill(const struct account *a, struct users *u)
 	quota_each(a->quota, add_share, u);
 }
 
-/* A daemon of one user: that user's objects are all that it may touch. */
-static struct tierwork_step *own_step(uint64_t need, size_t *ret_n)
-{
-	struct tierwork_step *step = calloc(1, sizeof(*step));
-
-	*ret_n = step ? 1 : 0;
-	if (step)
-		step->plan = (struct tierplan_step){.uid = geteuid(), .bytes = need};
-	return step;
-}
-
-static struct tierwork_step *steps_of_all(const struct account *a, uint64_t low, uint64_t need,
+static struct tierplan_step *steps_of_all(const struct account *a, uint64_t low, uint64_t need,
 					  size_t *ret_n)
 {
 	size_t n = a->survey ? a->survey->n_users : 0;
-	struct tierplan_step *plan = calloc(2 * n + 1, sizeof(*plan));
-	struct tierwork_step *steps = calloc(2 * n + 1, sizeof(*steps));
+	struct tierplan_step *steps = calloc(2 * n + 1, sizeof(*steps));
 	struct users u = {.list = calloc(n + 1, sizeof(*u.list))};
 
 	*ret_n = 0;
-	if (n && plan && steps && u.list) {
+	if (n && steps && u.list) {
 		fill(a, &u);
-		*ret_n = tierplan_steps(u.list, u.n, low, need, plan);
-		for (size_t i = 0; i < *ret_n; i++)
-			steps[i].plan = plan[i];
+		*ret_n = tierplan_steps(u.list, u.n, low, need, steps);
 	}
-	free(plan);
 	free(u.list);
 	if (*ret_n)
 		return steps;
@@ -99,8 +82,17 @@ static struct tierwork_step *steps_of_all(const struct account *a, uint64_t low,
 	return NULL;
 }
 
-struct tierwork_step *tierusers_steps(const struct account *a, uint64_t low, uint64_t need,
+struct tierplan_step *tierusers_steps(const struct account *a, uint64_t low, uint64_t need,
 				      size_t *ret_n)
 {
-	return geteuid() == 0 ? steps_of_all(a, low, need, ret_n) : own_step(need, ret_n);
+	struct tierplan_step *step;
+
+	if (geteuid() == 0)
+		return steps_of_all(a, low, need, ret_n);
+	/* A daemon of one user: that user's objects are all that it may touch. */
+	step = calloc(1, sizeof(*step));
+	if (step)
+		*step = (struct tierplan_step){.uid = geteuid(), .bytes = need};
+	*ret_n = step != NULL;
+	return step;
 }

@@ -76,11 +76,11 @@ static int evict(struct tierwork *w, uid_t uid, uint64_t bytes, uint64_t *ret_fr
 	return r;
 }
 
-static uint64_t used(const struct tierwork *w)
+uint64_t tierwork_used(int fd)
 {
 	struct statvfs fs;
 
-	return fstatvfs(w->fd, &fs) < 0 ? 0 : (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
+	return fstatvfs(fd, &fs) < 0 ? 0 : (uint64_t)(fs.f_blocks - fs.f_bfree) * fs.f_frsize;
 }
 
 /* An error that ends the eviction; after others the next user's objects may do. */
@@ -95,19 +95,19 @@ static int evict_all(struct tierwork *w)
 	int r = 1;
 
 	for (size_t i = 0; i < w->n_steps; i++) {
-		struct tierwork_step *s = &w->steps[i];
+		struct tierplan_step *s = &w->steps[i];
 
 		if (w->stop(w->arg))
 			return -ECANCELED;
-		over = used(w);
+		over = tierwork_used(w->fd);
 		if (over <= w->low)
 			return 1;
 		over -= w->low;
-		r = evict(w, s->plan.uid, s->plan.bytes < over ? s->plan.bytes : over, &s->freed);
+		r = evict(w, s->uid, s->bytes < over ? s->bytes : over, &s->freed);
 		if (r < 0 && is_over(w, r))
 			return r;
 	}
-	if (used(w) <= w->low)
+	if (tierwork_used(w->fd) <= w->low)
 		return 1;
 	return evict(w, SHMSTORE_EVICT_ALL, 0, &freed);
 }

@@ -20,18 +20,13 @@ enum tierwork_kind {
 	TIERWORK_EVICT, /* demote, then as LOOK */
 };
 
-struct tierwork_step {
-	struct tierplan_step plan;
-	uint64_t freed; /* out */
-};
-
 struct tierwork {
 	/* in */
 	enum tierwork_kind kind;
 	struct shmstore_partition *partition;
 	/* SET; path NULL: the tier is taken away. The path is owned */
 	struct shmstore_tier_config config;
-	struct tierwork_step *steps; /* EVICT: these users first, in this order. Owned */
+	struct tierplan_step *steps; /* EVICT: these users first, in this order. Owned */
 	size_t n_steps;
 	uint64_t low; /* EVICT: down to so many bytes used */
 	bool background;
@@ -54,6 +49,8 @@ struct tierwork {
 };
 
 void tierwork_run(struct tierwork *w);
+/* Bytes used of the file system of fd; 0: it does not say. */
+uint64_t tierwork_used(int fd);
 /* Adds the report of an eviction to the sum of those before it. */
 void tierwork_add(struct shmstore_evict_report *sum, const struct shmstore_evict_report *r);
 /* Frees what it owns and clears it: ready to be filled again. */

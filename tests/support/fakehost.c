@@ -13,7 +13,6 @@
 #include "events.h"
 #include "loop.h"
 #include "profiletasks.h"
-#include "rules.h"
 #include "scanner.h"
 #include "scratch.h"
 #include "start.h"
@@ -41,7 +40,6 @@ void fakehost_begin_whole(struct host *h, struct config *config, const char *sto
 	config->partitions[0].path = strdup(scratch_partition_path());
 	config->stage.rules = stage_defaults;
 	begin_empty(h, config, 1);
-	ENSURE(rules_new(&config->rules) == 0);
 	ENSURE(scanner_new(h->loop, &h->scanner) == 0);
 	ENSURE(account_open(h, &config->partitions[0], &h->accounts) == 0);
 	ENSURE(profiles_new(h, &h->profiles) == 0);

@@ -155,18 +155,18 @@ static void survey_ends(struct world *w)
 		/* Who takes nothing is not named. */
 		qm_name_group(g, &kind, id);
 		if (w->seen[g])
-			quota_rebase(w->q, w->mark, kind, id, w->seen[g]);
+			quota_rebase(w->q, kind, id, w->seen[g]);
 	}
-	quota_rebased(w->q, w->mark, w->now);
-	w->mark = NULL;
+	quota_rebased(w->q, w->now);
+	w->marked = false;
 }
 
 void qm_step_survey(struct world *w)
 {
-	if (!w->mark) {
-		w->mark = quota_mark(w->q);
+	if (!w->marked) {
+		quota_mark(w->q);
+		w->marked = true;
 		w->n_marks++;
-		cr_assert(w->mark);
 		w->cursor = 0;
 		memset(w->seen, 0, sizeof(w->seen));
 		return;
@@ -219,7 +219,7 @@ static void first_survey(struct world *w)
 	}
 	do
 		qm_step_survey(w);
-	while (w->mark);
+	while (w->marked);
 }
 
 void qm_start_daemon(struct world *w)
@@ -258,7 +258,7 @@ void qm_start_daemon(struct world *w)
 void qm_kill_daemon(struct world *w)
 {
 	/* All that it knew is gone; the pages stay. Who waits finds its connection closed. */
-	w->mark = quota_mark_free(w->mark);
+	w->marked = false;
 	w->q = quota_free(w->q);
 	memset(w->waits, 0, sizeof(w->waits));
 	for (size_t i = 0; i < STORES; i++) {

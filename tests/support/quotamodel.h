@@ -76,7 +76,7 @@ struct world {
 	struct arrival waits[STORES * OPS];
 	bool inside, draining, single;
 	/* A survey under way: the mark, and what it has seen up to the cursor. */
-	struct quota_mark *mark;
+	bool marked;
 	uint64_t n_marks;
 	size_t cursor;
 	uint64_t seen[GROUPS];

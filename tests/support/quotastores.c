@@ -202,7 +202,8 @@ static void ask_daemon(struct world *w, struct process *p, struct op *o)
  * residual: made again, it sees it. */
 void qm_named_meanwhile(struct world *w, const struct object *o, const struct op *op)
 {
-	bool missed = w->mark && op->fresh_at < w->n_marks && (size_t)(o - w->objects) < w->cursor;
+	bool missed =
+		w->marked && op->fresh_at < w->n_marks && (size_t)(o - w->objects) < w->cursor;
 
 	for (int g = 1; missed && g < GROUPS; g++)
 		w->seen[g] += qm_in_group(g, o->uid, o->label) ? o->n : 0;

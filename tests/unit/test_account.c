@@ -434,7 +434,17 @@ Test(account, a_survey_says_what_usage_says_and_ghosts_get_old, .timeout = 60)
 	s = survey();
 	cr_assert_eq(s->holders[0].since_ns, since);
 	cr_assert(run_until(has_event, &old));
-	cr_assert_eq(events_count(host.events, EVENT_GHOST_OLD), 1);
+	cr_assert_eq(survey()->holders[0].since_ns, since);
+	cr_assert_eq(events_count(host.events, EVENT_GHOST_OLD), 1, "told once");
+	cr_assert_eq(other_unview(&a), 0);
+	cr_assert_eq(other_put(&a, "h", 800000, 1), 0);
+	cr_assert_eq(other_view(&a, "h", 0), 0);
+	cr_assert_eq(unlink(scratch_store_path("holder", "objects/h")), 0);
+	s = survey(); /* the largest first */
+	cr_assert_str_eq(s->holders[0].key, "h");
+	cr_assert_gt(s->holders[0].since_ns, since);
+	survey();
+	cr_assert_eq(events_count(host.events, EVENT_GHOST_OLD), 2, "another hold");
 	cr_assert_eq(other_unview(&a), 0);
 	finish();
 	other_kill(&a);

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "config.h"
-#include "configvalue.h"
+#include "configkey.h"
 #include "scratch.h"
 #include "wire.h"
 
@@ -87,13 +87,13 @@ Test(config, durations)
 	static const char *const bad[] = {"", "x", "-1s", "1y", "1 s s", "0x1", "1e3"};
 	uint64_t ns;
 
-	cr_assert(configvalue_duration("250ms", &ns) == 0 && ns == 250000000);
-	cr_assert(configvalue_duration("10s", &ns) == 0 && ns == 10000000000);
-	cr_assert(configvalue_duration("7", &ns) == 0 && ns == 7000000000);
-	cr_assert(configvalue_duration("5min", &ns) == 0 && ns == 300000000000);
-	cr_assert(configvalue_duration("1.5h", &ns) == 0 && ns == 5400000000000);
+	cr_assert(configkey_duration("250ms", &ns) == 0 && ns == 250000000);
+	cr_assert(configkey_duration("10s", &ns) == 0 && ns == 10000000000);
+	cr_assert(configkey_duration("7", &ns) == 0 && ns == 7000000000);
+	cr_assert(configkey_duration("5min", &ns) == 0 && ns == 300000000000);
+	cr_assert(configkey_duration("1.5h", &ns) == 0 && ns == 5400000000000);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		cr_assert_eq(configvalue_duration(bad[i], &ns), -EINVAL, "%s", bad[i]);
+		cr_assert_eq(configkey_duration(bad[i], &ns), -EINVAL, "%s", bad[i]);
 }
 
 Test(config, a_profile_s_choice_needs_no_quotes)
@@ -179,10 +179,10 @@ Test(config, partitions_have_limits_of_each_kind)
 {
 	const struct config_limit want[] = {
 		{WIRE_LIMIT_PARTITION, (char[]){""}, 8 * MIB, 4 * MIB},
-		{WIRE_LIMIT_USER, (char[]){"*"}, 2 * MIB, 0},
+		{WIRE_LIMIT_USER, (char[]){"*"}, 2 * MIB, CONFIG_LIMIT_DEFAULT},
 		{WIRE_LIMIT_USER, (char[]){"0"}, 3 * MIB, MIB},
-		{WIRE_LIMIT_LABEL, (char[]){"w"}, 0, MIB},
-		{WIRE_LIMIT_STORE, (char[]){"s"}, MIB, 0},
+		{WIRE_LIMIT_LABEL, (char[]){"w"}, CONFIG_LIMIT_DEFAULT, MIB},
+		{WIRE_LIMIT_STORE, (char[]){"s"}, MIB, CONFIG_LIMIT_DEFAULT},
 	};
 	struct config *c =
 		right("partition \"/a\" { limit = 8M\n soft = 4M\n user \"*\" { limit = 2M }\n"

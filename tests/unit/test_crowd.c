@@ -10,25 +10,20 @@
 
 #define SECOND UINT64_C(1000000000)
 
-static struct crowd *c;
+static struct crowd c;
 static uint64_t now = 5 * SECOND;
 
 static enum crowd_verdict enter(uid_t uid, uint32_t all, uint32_t user, bool admin)
 {
-	return crowd_enter(c, uid, &(struct crowd_limits){all, user, admin}, now);
-}
-
-static void begin(void)
-{
-	cr_assert_eq(crowd_new(now, &c), 0);
+	return crowd_enter(&c, uid, &(struct crowd_limits){all, user, admin}, now);
 }
 
 static void end(void)
 {
-	c = crowd_free(c);
+	crowd_deinit(&c);
 }
 
-TestSuite(crowd, .init = begin, .fini = end);
+TestSuite(crowd, .fini = end);
 
 Test(crowd, each_user_has_its_share)
 {
@@ -37,12 +32,12 @@ Test(crowd, each_user_has_its_share)
 	cr_assert_eq(enter(1, 100, 5, false), CROWD_USER_FULL);
 	cr_assert_eq(enter(2, 100, 5, false), CROWD_WELCOME);
 	cr_assert_eq(enter(1, 100, 5, false), CROWD_USER_FULL);
-	crowd_leave(c, 1);
+	crowd_leave(&c, 1);
 	cr_assert_eq(enter(1, 100, 5, false), CROWD_WELCOME);
 	for (int i = 0; i < 5; i++)
-		crowd_leave(c, 1);
-	crowd_leave(c, 2);
-	crowd_leave(c, 2); /* nobody's: nothing */
+		crowd_leave(&c, 1);
+	crowd_leave(&c, 2);
+	crowd_leave(&c, 2); /* nobody's: nothing */
 	for (int i = 0; i < 5; i++)
 		cr_assert_eq(enter(2, 100, 5, false), CROWD_WELCOME);
 }
@@ -64,7 +59,7 @@ Test(crowd, a_flood_is_slowed_to_the_rate)
 {
 	unsigned n = 0;
 
-	while (crowd_ready_ns(c) <= now) {
+	while (crowd_ready_ns(&c) <= now) {
 		cr_assert_eq(enter(1, 100000, 100000, false), CROWD_WELCOME);
 		n++;
 	}
@@ -72,15 +67,15 @@ Test(crowd, a_flood_is_slowed_to_the_rate)
 	/* Those who wait until they may, for ten seconds. */
 	n = 0;
 	for (uint64_t last = now + 10 * SECOND; now < last; n++) {
-		if (crowd_ready_ns(c) > now)
-			now = crowd_ready_ns(c);
+		if (crowd_ready_ns(&c) > now)
+			now = crowd_ready_ns(&c);
 		enter(1, 100000, 100000, false);
-		crowd_leave(c, 1);
+		crowd_leave(&c, 1);
 	}
 	cr_assert(n >= 10 * CROWD_RATE - 10 && n <= 10 * CROWD_RATE + 10, "%u", n);
 	/* A second later it may again come at once. */
 	now += SECOND;
-	cr_assert_leq(crowd_ready_ns(c), now);
+	cr_assert_leq(crowd_ready_ns(&c), now);
 }
 
 Test(crowd, the_refused_and_dropped_cost_more)
@@ -88,7 +83,7 @@ Test(crowd, the_refused_and_dropped_cost_more)
 	unsigned n = 0;
 
 	cr_assert_eq(enter(1, 100, 1, false), CROWD_WELCOME);
-	while (crowd_ready_ns(c) <= now && n < 100000) {
+	while (crowd_ready_ns(&c) <= now && n < 100000) {
 		cr_assert_eq(enter(1, 100, 1, false), CROWD_USER_FULL);
 		n++;
 	}
@@ -99,10 +94,10 @@ Test(crowd, one_that_is_dropped_delays_the_next)
 {
 	unsigned n = 0;
 
-	while (crowd_ready_ns(c) <= now && n < 100000) {
+	while (crowd_ready_ns(&c) <= now && n < 100000) {
 		cr_assert_eq(enter(1, 100, 100, false), CROWD_WELCOME);
-		crowd_leave(c, 1);
-		crowd_fault(c, now);
+		crowd_leave(&c, 1);
+		crowd_fault(&c, now);
 		n++;
 	}
 	cr_assert(n <= CROWD_BURST / CROWD_FAULT + 1, "%u", n);

@@ -29,7 +29,6 @@ Test(quota_books, users_keep_what_their_dead_stores_left)
 
 Test(quota_books, survey_corrects_users)
 {
-	struct quota_mark *mark;
 	uint64_t books;
 
 	qt_limit(WIRE_LIMIT_USER, "*", 10 * MIB, 0);
@@ -39,47 +38,47 @@ Test(quota_books, survey_corrects_users)
 	cr_assert(a.page.flags & WIRE_CREDIT_LAST);
 	cr_assert_eq(qt_request(&a, 1, 6 * MIB, 0, 0), 0);
 	books = quota_books(q);
-	mark = quota_mark(q);
-	cr_assert_null(quota_mark(q), "one at a time");
+	quota_mark(q);
+	cr_assert(qt_put(&a, MIB));
+	quota_mark(q); /* the last one counts */
 	cr_assert(qt_put(&a, 2 * MIB));
 	/* It found 5 of user 1, kept ones perhaps; and whether it saw these 2, who knows. */
-	quota_rebase(q, mark, WIRE_LIMIT_USER, "1", 5 * MIB);
-	quota_rebased(q, mark, 0);
+	quota_rebase(q, WIRE_LIMIT_USER, "1", 5 * MIB);
+	quota_rebased(q, 0);
 	cr_assert_eq(qt_line_of(WIRE_LIMIT_USER, "1").used, 7 * MIB);
 	cr_assert_eq(qt_line_of(WIRE_LIMIT_LABEL, "x").used, 2 * MIB);
 	/* A reap that began before that survey's end is left to the next one. */
 	quota_freed(q, books, 1, "x", 5 * MIB, 0);
 	cr_assert_eq(qt_line_of(WIRE_LIMIT_USER, "1").used, 7 * MIB);
 	cr_assert(quota_stale(q));
-	mark = quota_mark(q);
+	quota_mark(q);
 	cr_assert_not(quota_stale(q));
-	quota_rebase(q, mark, WIRE_LIMIT_USER, "1", 2 * MIB);
-	quota_rebase(q, mark, WIRE_LIMIT_LABEL, "x", 2 * MIB);
-	quota_rebased(q, mark, 0);
+	quota_rebase(q, WIRE_LIMIT_USER, "1", 2 * MIB);
+	quota_rebase(q, WIRE_LIMIT_LABEL, "x", 2 * MIB);
+	quota_rebased(q, 0);
 	cr_assert_eq(qt_line_of(WIRE_LIMIT_USER, "1").used, 2 * MIB);
-	quota_mark_free(quota_mark(q));
+	quota_mark(q);
+	quota_unmark(q);
 	cr_assert(quota_stale(q), "a survey that failed is owed");
 }
 
 Test(quota_books, refusal_after_a_survey_that_was_overtaken_wants_another_one)
 {
-	struct quota_mark *mark;
-
 	qt_limit(WIRE_LIMIT_USER, "*", 10 * MIB, 0);
 	qt_add(&a, 1, "", "a");
 	cr_assert_eq(qt_request(&a, 1, 4 * MIB, 0, 0), 0);
-	mark = quota_mark(q);
+	quota_mark(q);
 	cr_assert(qt_put(&a, 4 * MIB));
 	/* It saw them, and they came since its begin: counted twice. */
-	quota_rebase(q, mark, WIRE_LIMIT_USER, "1", 4 * MIB);
-	quota_rebased(q, mark, 0);
+	quota_rebase(q, WIRE_LIMIT_USER, "1", 4 * MIB);
+	quota_rebased(q, 0);
 	cr_assert_eq(qt_line_of(WIRE_LIMIT_USER, "1").used, 8 * MIB);
 	cr_assert_not(quota_stale(q), "nobody wants for it");
 	cr_assert_eq(qt_request(&a, 2, 4 * MIB, 0, 0), -EDQUOT);
 	cr_assert(quota_stale(q));
-	mark = quota_mark(q);
-	quota_rebase(q, mark, WIRE_LIMIT_USER, "1", 4 * MIB);
-	quota_rebased(q, mark, 0);
+	quota_mark(q);
+	quota_rebase(q, WIRE_LIMIT_USER, "1", 4 * MIB);
+	quota_rebased(q, 0);
 	cr_assert_eq(qt_request(&a, 3, 4 * MIB, 0, 0), 0);
 	cr_assert_eq(qt_request(&a, 4, 8 * MIB, 0, 0), -EDQUOT);
 	cr_assert_not(quota_stale(q), "that one was right");
@@ -168,9 +167,8 @@ Test(quota_books, liars_get_nothing_more)
 /* What is there, by a survey: nothing of user 1. */
 static void survey_nothing(void)
 {
-	struct quota_mark *mark = quota_mark(q);
-
-	quota_rebased(q, mark, now);
+	quota_mark(q);
+	quota_rebased(q, now);
 	quota_looked(q, now);
 }
 

@@ -101,7 +101,6 @@ Test(quota_limits, request_waits_for_a_survey)
 	struct quota_want want = {
 		.serial = 1, .need = 30 * MIB, .look = true, .deadline_ns = NEVER};
 	struct quota_answer answer;
-	struct quota_mark *mark;
 
 	qt_limit(WIRE_LIMIT_USER, "1", 40 * MIB, 0);
 	qt_add(&a, 1, "", "a");
@@ -110,17 +109,17 @@ Test(quota_limits, request_waits_for_a_survey)
 	cr_assert(qt_put(&a, 30 * MIB));
 	quota_remove(q, a.q, now);
 	cr_assert_eq(quota_request(q, b.q, &want, now, &answer), 1);
-	mark = quota_mark(q);
+	quota_mark(q);
 	cr_assert_not(quota_unsure(q));
-	quota_rebase(q, mark, WIRE_LIMIT_USER, "1", 30 * MIB);
-	quota_rebased(q, mark, now);
+	quota_rebase(q, WIRE_LIMIT_USER, "1", 30 * MIB);
+	quota_rebased(q, now);
 	quota_looked(q, now);
 	cr_assert_eq(n_answers, 1);
 	cr_assert_eq(answers[0].error, -EDQUOT);
 	want.serial = 2;
 	cr_assert_eq(quota_request(q, b.q, &want, now, &answer), 1);
-	mark = quota_mark(q);
-	quota_rebased(q, mark, now);
+	quota_mark(q);
+	quota_rebased(q, now);
 	cr_assert_eq(n_answers, 2);
 	cr_assert_eq(answers[1].error, 0);
 }

@@ -195,7 +195,7 @@ void qm_step(struct world *w)
 	case 11:
 	case 12:
 	case 13:
-		if (w->q && (w->mark || qm_draw(w, 4) == 0))
+		if (w->q && (w->marked || qm_draw(w, 4) == 0))
 			qm_step_survey(w);
 		return;
 	case 14:
@@ -323,7 +323,6 @@ static void play(uint64_t seed, struct world *w)
 		check(w);
 	}
 	drain(w);
-	w->mark = quota_mark_free(w->mark);
 	w->q = quota_free(w->q);
 }
 

@@ -126,27 +126,29 @@ static struct account account = {
 /* a1 lives on, the evil one was replaced by another process, c1 came after the survey. */
 static struct member members[] = {
 	{.account = &account,
+	 .found = &stores[0],
 	 .next = &members[1],
 	 .path = T("/p/stores/a1"),
-	 .name = T("a1"),
-	 .label = T("dask"),
-	 .address = T(""),
+	 .name = "a1",
+	 .label = "dask",
+	 .address = "",
 	 .pid = 11,
 	 .uid = ALICE,
 	 .last = {.linked_n = 4, .linked_bytes = 400, .mapped_bytes = 77}},
 	{.account = &account,
+	 .found = &stores[1],
 	 .next = &members[2],
 	 .path = T("/p/stores/" EVIL),
-	 .name = T(EVIL),
-	 .label = T(EVIL),
-	 .address = T(""),
+	 .name = EVIL,
+	 .label = EVIL,
+	 .address = "",
 	 .pid = 99,
 	 .uid = BOB},
 	{.account = &account,
 	 .path = T("/p/stores/c1"),
-	 .name = T("c1"),
-	 .label = T(""),
-	 .address = T(""),
+	 .name = "c1",
+	 .label = "",
+	 .address = "",
 	 .pid = 15,
 	 .uid = ALICE},
 };
@@ -165,9 +167,8 @@ static void set_up(void)
 	account.members = members;
 	cr_assert_eq(loop_new(&host.loop), 0);
 	cr_assert_eq(events_new(&host.events), 0);
-	cr_assert_eq(history_new(&account.history), 0);
 	for (int i = 0; i < 25; i++)
-		history_add(account.history,
+		history_add(&account.history,
 			    &(struct history_sample){
 				    .time_ns = (1700000000 + i) * INT64_C(1000000000) + 123456,
 				    .used = (uint64_t)i});
@@ -179,7 +180,6 @@ static void set_up(void)
 static void tear_down(void)
 {
 	events_free(host.events);
-	history_free(account.history);
 	loop_free(host.loop);
 }
 
