@@ -61,7 +61,7 @@ _REFUSED = 10.0  # seconds in which a partition that could not be opened is not 
 _SPARE = 1 << 20  # bytes of the partition that a message leaves, where no disk tier makes room
 _ALONE = 1 << 20  # bytes from which on a buffer has an object of its own, and may be sent again
 _AGAIN = 1.0  # seconds in which an array is sent again as the same object, which nobody has
-_AGAIN_SHARE = 16  # of a partition, one part in so many may be kept for that; larger ones go at once
+_AGAIN_SHARE = 16  # of a partition, one part in so many may be kept so
 _EXIT_LAST = -100  # of multiprocessing's finalizers: after its children were joined
 
 
