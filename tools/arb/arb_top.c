@@ -16,7 +16,6 @@
 #include "human.h"
 #include "jsonin.h"
 #include "jsonout.h"
-#include "message.h"
 #include "options.h"
 #include "table.h"
 
@@ -106,17 +105,17 @@ static size_t room(const struct top *top, const struct json_object *p, size_t n_
 {
 	size_t used = 5 + jsonin_count(p, "pools");
 
-	if (!top->frames.screen.live)
+	if (!top->frames.live)
 		return 0;
-	if (n_partitions > 1 || top->frames.screen.rows <= used + 2)
+	if (n_partitions > 1 || top->frames.rows <= used + 2)
 		return n_partitions > 1 ? 10 : 1;
-	return top->frames.screen.rows - used - 2;
+	return top->frames.rows - used - 2;
 }
 
 static void print_partition(const struct top *top, const struct json_object *p, size_t n_partitions,
 			    bool first)
 {
-	const bool narrow = top->frames.screen.live && top->frames.screen.columns < 150;
+	const bool narrow = top->frames.live && top->frames.columns < 150;
 
 	table_heading(jsonin_text(p, "partition"), first);
 	if (!jsonin_flag(p, "enabled")) {
@@ -138,34 +137,30 @@ static void print_text(struct top *top)
 {
 	size_t n = jsonin_count(top->now, "partitions");
 
-	screen_frame(&top->frames.screen);
-	printf("%s  by %s%s\n", screen_clock(time(NULL)), arb_order_names[top->order],
-	       top->frames.screen.keyboard ? "   (q quits, s sorts)" : "");
+	printf("%s  by %s%s\n", frames_clock(time(NULL)), arb_order_names[top->order],
+	       top->frames.keyboard ? "   (q quits, s sorts)" : "");
 	for (size_t i = 0; i < n; i++)
 		print_partition(top, jsonin_at(top->now, "partitions", i), n, i == 0);
-	if (!top->frames.screen.live)
+	if (!top->frames.live)
 		putchar('\n');
-	fflush(stdout);
 }
 
 /* ---- the loop ---- */
 
-/* Asks for the next document. 0, or the exit status: all is said. */
+/* Asks for the next document. As asking_ask(). */
 static int take(void *arg)
 {
 	struct top *top = arg;
 	struct json_object *now;
-	char text[ASKING_PARTITION];
-	const char *partition = asking_partition(top->admin, text);
-	int r = asking_ask(top->client, SHMSTORE_QUERY_ARBITER, partition, &now);
+	int r = asking_ask(top->client, SHMSTORE_QUERY_ARBITER, asking_partition(top->admin), &now);
 
 	if (r < 0)
-		return asking_explain(top->client, partition, r);
+		return r;
 	jsonin_free(top->before);
 	top->before = top->now;
 	top->before_ns = top->now_ns;
 	top->now = now;
-	top->now_ns = screen_now();
+	top->now_ns = frames_now();
 	return 0;
 }
 
@@ -187,9 +182,7 @@ int cmd_arb_top(struct admin *a, int argc, char **argv)
 	typedef struct top OF;
 	static const struct options_row options[] = {
 		FRAMES_OPTIONS("1"),
-		{"sort", 's', "COLUMN",
-		 "state (default: who waits first), since, held, priority or store", OPTIONS_WORD,
-		 offsetof(OF, order), .words = arb_order_names, .n_words = ARB_N_ORDERS},
+		ARB_SORT_ROW(offsetof(OF, order)),
 		{NULL},
 	};
 	struct top top = {
@@ -206,13 +199,10 @@ int cmd_arb_top(struct admin *a, int argc, char **argv)
 			     .options = options, .own = &top);
 
 	options_parse(&line, argc, argv);
-	int status = asking_open(a, &top.client);
-	if (status)
-		return status;
-	int r = frames_run(&top.frames, !a->json);
-	status = r < 0 ? message_error("arb top", r) : r;
+	top.client = asking_open(a);
+	asking_check(top.client, asking_partition(a), frames_run(&top.frames, !a->json));
 	jsonin_free(top.before);
 	jsonin_free(top.now);
 	shmstore_client_free(top.client);
-	return status;
+	return ADMIN_OK;
 }

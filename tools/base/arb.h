@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * arb.h: what the subcommands of "shmstore-admin arb" share: the ids of the arbiter as people write
- * them, its states, and the tables of contexts and pools.
- */
+/* arb.h: what the subcommands of "shmstore-admin arb" share: its states, and the tables of contexts
+ * and pools. */
 #ifndef ARB_H
 #define ARB_H
 
@@ -19,14 +17,6 @@ int cmd_arb_inject(struct admin *a, int argc, char **argv);
 int cmd_arb_cancel(struct admin *a, int argc, char **argv);
 int cmd_arb_set(struct admin *a, int argc, char **argv);
 
-/*
- * An id is of one client and its own number: "3:7" for people, one number in JSON. Contexts
- * and tasks are numbered apart.
- */
-#define ARB_ID_SIZE 24
-const char *arb_id_text(uint64_t id, char ret_text[ARB_ID_SIZE]);
-bool arb_id_parse(const char *text, uint64_t *ret_id);
-
 enum arb_order {
 	ARB_BY_STATE, /* who waits first, the longest first */
 	ARB_BY_SINCE,
@@ -36,6 +26,13 @@ enum arb_order {
 	ARB_N_ORDERS
 };
 extern const char *const arb_order_names[ARB_N_ORDERS];
+/* A row of a command's options: the order, which is at off. */
+#define ARB_SORT_ROW(off)                                                                     \
+	{                                                                                     \
+		"sort", 's', "COLUMN",                                                        \
+			"state (default: who waits first), since, held, priority or store",   \
+			OPTIONS_WORD, off, .words = arb_order_names, .n_words = ARB_N_ORDERS, \
+	}
 
 /* The contexts of a partition of the ARBITER document as a table. most: lines; 0 = all. narrow:
  * columns that may be left out are. Returns what was left out. */

@@ -52,23 +52,13 @@ static uint64_t key_of(const struct json_object *c, enum arb_order order)
 
 /* ---- contexts ---- */
 
-static void show_state(struct table *t, size_t column, const struct json_object *c)
-{
-	if (!jsonin_has(c, "wait")) {
-		table_state(t, column, jsonin_text(c, "state"));
-		return;
-	}
-	/* It runs as far as we know, but says that it does not get on. */
-	table_printf(t, column, "waits: %.16s", jsonin_text(c, "wait"));
-	table_color(t, column, "yellow");
-}
-
 static const struct table_column columns[] = {
 	{"CONTEXT", FIGURE_ID, "id"},
 	{"STORE", TABLE_TRUNC, "store"},
 	{"PID", FIGURE_COUNT, "pid"},
 	{"KIND", TABLE_WIDE, "kind"},
-	{"STATE", .show = show_state},
+	/* One that waits runs as far as we know, but says that it does not get on. */
+	{"STATE", TABLE_STATE, "[has wait?waits: {wait}|{state}]"},
 	{"SINCE", FIGURE_LATELY, "since_ms"},
 	{"PRIO", FIGURE_COUNT, "priority", "-"},
 	{"POOL", TABLE_TRUNC, "pool", "-"},

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "arb.h"
 #include "human.h"
 #include "jsonin.h"
 #include "keytext.h"
@@ -54,10 +53,11 @@ static void print_number(const struct json_object *value, enum figure_form form,
 	case FIGURE_TIME:
 		human_duration(real, text);
 		return;
+	case FIGURE_LONG:
 	case FIGURE_LATELY:
 	case FIGURE_MS:
 	case FIGURE_TENTHS:
-		if (form == FIGURE_LATELY && n >= 10000)
+		if (form == FIGURE_LONG || (form == FIGURE_LATELY && n >= 10000))
 			human_duration(real / 1e3, text);
 		else
 			snprintf(text, HUMAN_SIZE, "%.1f s",
@@ -67,7 +67,7 @@ static void print_number(const struct json_object *value, enum figure_form form,
 		print_ago(n, text);
 		return;
 	case FIGURE_ID:
-		arb_id_text(n, text);
+		human_id(n, text);
 		return;
 	case FIGURE_TEXT:
 	case FIGURE_RAW:
@@ -99,6 +99,9 @@ char *figure_text(struct json_object *value, enum figure_form form, bool exact,
 		else
 			print_number(value, form, exact, *ret_number, text);
 		string = text;
+	} else if (json_object_is_type(value, json_type_double)) {
+		snprintf(text, sizeof(text), "%g", json_object_get_double(value));
+		string = text;
 	}
 	made = form == FIGURE_TEXT ? keytext_new(string, strlen(string)) : strdup(string);
 	if (!made)
@@ -106,8 +109,16 @@ char *figure_text(struct json_object *value, enum figure_form form, bool exact,
 	return made;
 }
 
-/* Prints the member between two braces: its path, and behind a colon its form. */
-static void print_member(const struct json_object *o, bool exact, const char *member)
+/* A text that is being written. */
+struct writing {
+	FILE *out;
+	const struct json_object *o;
+	bool exact;
+	uint64_t number; /* of the last member in it */
+};
+
+/* Writes the member between two braces: its path, and behind a colon its form. */
+static void write_member(struct writing *w, const char *member)
 {
 	static const char *const forms[FIGURE_FORMS] = {
 		[FIGURE_SIZE] = "size", [FIGURE_TIME] = "time",   [FIGURE_ID] = "id",
@@ -115,28 +126,81 @@ static void print_member(const struct json_object *o, bool exact, const char *me
 	char path[64], noun[HUMAN_SIZE];
 	const char *colon = strchr(member, ':');
 	int form = FIGURE_TEXT;
-	uint64_t n;
 
-	snprintf(path, sizeof(path), "%.*s", (int)(colon ? colon - member : (long)strlen(member)),
-		 member);
+	snprintf(path, sizeof(path), "%.*s", (int)strcspn(member, ":"), member);
 	for (int f = 0; colon && f < FIGURE_FORMS; f++)
 		form = forms[f] && strcmp(colon + 1, forms[f]) == 0 ? f : form;
-	char *text = figure_text(jsonin_at_path(o, path), (enum figure_form)form, exact, &n);
-	fputs(colon && form == FIGURE_TEXT ? human_count(n, colon + 1, noun) : text, stdout);
+	char *text = figure_text(jsonin_at_path(w->o, path), (enum figure_form)form, w->exact,
+				 &w->number);
+	fputs(colon && form == FIGURE_TEXT ? human_count(w->number, colon + 1, noun) : text,
+	      w->out);
 	free(text);
+}
+
+/* Is what stands between a bracket and a question mark so? */
+static bool is_so(const struct json_object *o, const char *condition)
+{
+	const bool any = strncmp(condition, "has ", 4) == 0;
+	const char *word = strchr(condition, '=');
+	char path[64];
+
+	snprintf(path, sizeof(path), "%.*s", (int)strcspn(condition, "="), condition);
+	struct json_object *value = jsonin_at_path(o, any ? path + 4 : path);
+	if (!value || any || json_object_is_type(value, json_type_object))
+		return value;
+	return word ? strcmp(json_object_get_string(value), word + 1) == 0
+		    : json_object_get_boolean(value);
+}
+
+/* The first of these characters that stands in no brackets within text; else its end. */
+static const char *end_of(const char *text, const char *characters)
+{
+	for (int depth = 0; *text && (depth || !strchr(characters, *text)); text++)
+		depth += (*text == '[') - (*text == ']');
+	return text;
+}
+
+static void write_text(struct writing *w, const char *text, const char *end)
+{
+	char part[64];
+
+	for (; text < end; text++) {
+		if (*text == '{') {
+			snprintf(part, sizeof(part), "%.*s", (int)strcspn(text + 1, "}"), text + 1);
+			write_member(w, part);
+			text += strlen(part) + 1;
+		} else if (*text == '[') {
+			snprintf(part, sizeof(part), "%.*s", (int)strcspn(text + 1, "?"), text + 1);
+			const char *yes = text + strlen(part) + 2, *no = end_of(yes, "|]");
+			text = end_of(no + (*no == '|'), "]");
+			if (is_so(w->o, part))
+				write_text(w, yes, no);
+			else if (*no == '|')
+				write_text(w, no + 1, text);
+		} else {
+			fputc(*text, w->out);
+		}
+	}
 }
 
 void figure_print(const struct json_object *o, bool exact, const char *text)
 {
-	char member[64];
+	struct writing w = {stdout, o, exact, 0};
 
-	for (; *text; text++) {
-		if (*text != '{') {
-			putchar(*text);
-			continue;
-		}
-		snprintf(member, sizeof(member), "%.*s", (int)strcspn(text + 1, "}"), text + 1);
-		print_member(o, exact, member);
-		text += strlen(member) + 1;
-	}
+	write_text(&w, text, text + strlen(text));
+}
+
+char *figure_new(const struct json_object *o, bool exact, const char *text, uint64_t *ret_number)
+{
+	char *made = NULL;
+	size_t size;
+	struct writing w = {open_memstream(&made, &size), o, exact, 0};
+
+	if (!w.out)
+		message_no_memory();
+	write_text(&w, text, text + strlen(text));
+	if (fclose(w.out) != 0)
+		message_no_memory();
+	*ret_number = w.number;
+	return made;
 }

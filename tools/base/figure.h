@@ -19,6 +19,7 @@ enum figure_form {
 	FIGURE_TIME,   /* seconds, in one or two units */
 	FIGURE_TENTHS, /* seconds, to the tenth */
 	FIGURE_MS,     /* milliseconds, as seconds to the tenth */
+	FIGURE_LONG,   /* milliseconds, as FIGURE_TIME */
 	FIGURE_LATELY, /* milliseconds: to the tenth of a second below ten, else as FIGURE_TIME */
 	FIGURE_AGO,    /* a time since the epoch: how long ago, in one unit */
 	FIGURE_ID,     /* an id of the arbiter's: "3:7" */
@@ -32,8 +33,12 @@ char *figure_text(struct json_object *value, enum figure_form form, bool exact,
 /*
  * Prints text with each {member} replaced by that member of o. {member:size}, :time, :id, :rate,
  * :sizes and :tenths are of these forms; any other word is a noun that is counted ("1 store", "2
- * stores"). Members may be paths (jsonin_at_path()).
+ * stores"). Of [member?text|other] the first text is there where the member is neither missing nor
+ * false, 0 or empty, else the other, if it has one; of [has member?...] also where it is 0, of
+ * [member=word?...] where it is that word. Members may be paths (jsonin_at_path()).
  */
 void figure_print(const struct json_object *o, bool exact, const char *text);
+/* The same on the heap; *ret_number is what the last member in it sorts by. */
+char *figure_new(const struct json_object *o, bool exact, const char *text, uint64_t *ret_number);
 
 #endif

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* human.c: sizes for people, in powers of 1024. Integers only: what is printed is never
- * more than there is. Pure. */
+ * more than there is. The upper half of an id is the client, the lower its own number. Pure. */
 #include "human.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char units[] = "KMGTPE";
@@ -62,6 +64,42 @@ const char *human_duration(double seconds, char ret_text[HUMAN_SIZE])
 		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " d %" PRIu64 " h", s / 86400,
 			 s % 86400 / 3600);
 	return ret_text;
+}
+
+bool human_number(const char *text, uint64_t most, uint64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	unsigned long long value = strtoull(text, &end, 10);
+	if (!isdigit((unsigned char)*text) || errno || *end || value > most)
+		return false;
+	*ret = value;
+	return true;
+}
+
+const char *human_id(uint64_t id, char ret_text[HUMAN_SIZE])
+{
+	if (id >> 32)
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 ":%" PRIu64, id >> 32, id & UINT32_MAX);
+	else
+		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64, id);
+	return ret_text;
+}
+
+bool human_parse_id(const char *text, uint64_t *ret_id)
+{
+	const char *colon = strchr(text, ':');
+	char before[HUMAN_SIZE];
+	uint64_t client = 0, own;
+
+	snprintf(before, sizeof(before), "%.*s", colon ? (int)(colon - text) : 0, text);
+	if (colon && !human_number(before, UINT32_MAX, &client))
+		return false;
+	if (!human_number(colon ? colon + 1 : text, colon ? UINT32_MAX : UINT64_MAX, &own) || !own)
+		return false;
+	*ret_id = client << 32 | own;
+	return true;
 }
 
 /* The unit behind the digits as a power of two; -1: none. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* human.h: sizes as people write and read them. Pure. */
+/* human.h: sizes, numbers and ids as people write and read them. Pure. */
 #ifndef HUMAN_H
 #define HUMAN_H
 
@@ -17,6 +17,12 @@ const char *human_bytes(uint64_t bytes, bool exact, char ret_text[HUMAN_SIZE]);
 const char *human_duration(double seconds, char ret_text[HUMAN_SIZE]);
 /* "1 store", "2 stores". */
 const char *human_count(uint64_t n, const char *noun, char ret_text[HUMAN_SIZE]);
+/* A whole number, digits only. False where text is none, or it is above most. */
+bool human_number(const char *text, uint64_t most, uint64_t *ret);
+/* An id of the arbiter's, which is of one client and its own number: "3:7" for people, one number
+ * in JSON. Contexts and tasks are numbered apart. */
+const char *human_id(uint64_t id, char ret_text[HUMAN_SIZE]);
+bool human_parse_id(const char *text, uint64_t *ret_id);
 /* "4096", "64K", "1.5GiB", "8g": units are powers of 1024; "50%" is of whole. False where text
  * is no size, or over 2^63. */
 bool human_parse(const char *text, uint64_t whole, uint64_t *ret_bytes);

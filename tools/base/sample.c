@@ -17,9 +17,9 @@
 #include "asking.h"
 #include "counters.def"
 #include "fields.h"
+#include "frames.h"
 #include "jsonin.h"
 #include "jsonmake.h"
-#include "screen.h"
 
 /* ---- samples ---- */
 
@@ -50,7 +50,7 @@ int sample_take(struct shmstore_partition *p, struct sample *ret)
 	r = shmstore_partition_stores(p, add_store,
 				      jsonmake_child(ret->stores, "workers", jsonmake_new_list()));
 	if (r == 0)
-		ret->taken_ns = screen_now();
+		ret->taken_ns = frames_now();
 	return r;
 }
 

@@ -27,21 +27,6 @@ static void show_copies(struct table *t, size_t column, const struct json_object
 	table_text(t, column, text);
 }
 
-/* "explicit:2 by resource, round_robin every 5 s, retry 3, stale never" */
-static void show_options(struct table *t, size_t column, const struct json_object *actor)
-{
-	const struct json_object *o = jsonin_object(actor, "options");
-
-	if (!jsonin_flag(o, "copies"))
-		table_text(t, column, "no copies");
-	else
-		table_printf(t, column, "%s by %s, %s every %g s, retry %" PRIu64 ", stale %s%s",
-			     jsonin_text(o, "num"), jsonin_text(o, "selection"),
-			     jsonin_text(o, "strategy"), jsonin_real(o, "frequency"),
-			     jsonin_u64(o, "retry"), jsonin_text(o, "preempt_from_stale"),
-			     jsonin_flag(o, "panic_on_missing") ? ", panic on missing" : "");
-}
-
 static const struct table_column columns[] = {
 	{"ACTOR", TABLE_TRUNC, "name"},
 	{"UID", FIGURE_COUNT, "uid"},
@@ -52,22 +37,25 @@ static const struct table_column columns[] = {
 	{"QUEUED", FIGURE_COUNT, "queued"},
 	{"MOVABLE", FIGURE_FLAG, "movable"},
 	{"RESTARTS", FIGURE_COUNT, "restarts_left", "always"},
-	{"OPTIONS", TABLE_WRAP, .show = show_options},
+	{"OPTIONS", TABLE_WRAP,
+	 "[options.copies?{options.num} by {options.selection}, {options.strategy} every "
+	 "{options.frequency} s, retry {options.retry}, stale {options.preempt_from_stale}"
+	 "[options.panic_on_missing?, panic on missing]|no copies]"},
 	{"COPIES", TABLE_WRAP, .show = show_copies},
 };
 
-static void print_actors(const struct json_object *document, void *arg)
+static void print_actors(const struct admin *a, const struct json_object *document)
 {
 	const struct json_object *o = jsonin_object(document, "actors");
 
-	figure_print(o, false, "{places} places, ");
-	printf("%zu other daemons, copies %s", jsonin_count(o, "peers"),
-	       jsonin_flag(o, "copies") ? "on" : "off");
+	printf("%" PRIu64 " places, %zu other daemons", jsonin_u64(o, "places"),
+	       jsonin_count(o, "peers"));
 	figure_print(o, false,
-		     "; so far {answered} calls answered, {lost} lost; {moves} actors moved, "
-		     "{failed} moves failed, {restarts} actors begun again, {died} lost\n");
+		     ", copies [copies?on|off]; so far {answered} calls answered, {lost} lost; "
+		     "{moves} actors moved, {failed} moves failed, {restarts} actors begun again, "
+		     "{died} lost\n");
 	if (jsonin_count(o, "actors"))
-		TABLE_LIST(arg, columns, o, "actors");
+		TABLE_LIST(a, columns, o, "actors");
 }
 
 int cmd_actors(struct admin *a, int argc, char **argv)
@@ -80,7 +68,7 @@ int cmd_actors(struct admin *a, int argc, char **argv)
 		"begun again when its process dies. OPTIONS: how copies of it are made. COPIES are "
 		"at other daemons, each with the version of the state that it has. Of other users "
 		"root and the daemon's user see the actors.");
-	const struct asking_view view = {.document = print_actors, .arg = a};
+	const struct asking_view view = {.document = print_actors};
 
 	options_parse(&line, argc, argv);
 	a->partition = ""; /* all: it is of the host */

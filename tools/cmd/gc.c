@@ -60,8 +60,7 @@ static void print_text(const struct gc *gc, const struct json_object *o, bool ti
 {
 	gctable_print(gc->admin, o, tier);
 	if (gc->n_actions)
-		gctable_total(gc->admin, o,
-			      gc->flags & SHMSTORE_GC_DRY_RUN ? "would free" : "freed");
+		gctable_total(gc->admin, o);
 	else
 		puts(gc->n_failed
 			     ? "no other garbage was found, and not everything could be looked at"
@@ -191,11 +190,10 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 			     "gone, and tier files that no name leads to. Live processes are not "
 			     "disturbed; what is unsure stays.",
 			     .options = options, .own = &gc);
-	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
 	if (gc.all)
 		return collect_all(&gc);
-	int status = opening_partition(a, &p);
-	return status ? status : collect(&gc, p);
+	_partition_ struct shmstore_partition *p = opening_partition(a);
+	return collect(&gc, p);
 }

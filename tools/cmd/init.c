@@ -217,8 +217,7 @@ int cmd_init(struct admin *a, int argc, char **argv)
 	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
-	if (!opening_path(a, path))
-		return ADMIN_FAILED;
+	opening_path(a, path);
 	int status = create(a, &init, &p);
 	if (status == ADMIN_OK) {
 		int r = shmstore_partition_info(p, &info);

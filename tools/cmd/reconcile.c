@@ -247,26 +247,18 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 			     "Accounts for every byte of the file system and names the processes "
 			     "that hold memory of deleted objects.\v"
 			     "Exit status 1 if the residual is not 0.");
-	struct json_object *found, *holders;
-	_partition_ struct shmstore_partition *p = NULL;
+	struct json_object *holders;
 	struct shmstore_usage usage;
 
 	options_parse(&line, argc, argv);
-	int status = opening_partition(a, &p);
-	if (status)
-		return status;
-	found = jsonmake_new();
+	_partition_ struct shmstore_partition *p = opening_partition(a);
+	_json_ struct json_object *found = jsonmake_new();
 	holders = jsonmake_child(found, "holders", jsonmake_new_list());
 	progress_begin("reconcile");
 	int r = shmstore_partition_reconcile(p, add, holders, &usage);
 	progress_end();
-	if (r < 0) {
-		status = message_detail(shmstore_partition_path(p), r);
-	} else {
-		json_show(a, make_document(a, found, &usage, shmstore_partition_path(p)),
-			  print_text);
-		status = conclude(&usage, shmstore_partition_path(p));
-	}
-	jsonin_free(found);
-	return status;
+	if (r < 0)
+		return message_detail(shmstore_partition_path(p), r);
+	json_show(a, make_document(a, found, &usage, shmstore_partition_path(p)), print_text);
+	return conclude(&usage, shmstore_partition_path(p));
 }
