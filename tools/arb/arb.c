@@ -30,7 +30,7 @@ static void print_threads(const struct admin *a, const struct json_object *p)
 
 	if (!is_on(p))
 		return;
-	arb_print_contexts(a, p, (enum arb_order) * order, 0, false);
+	arb_print_contexts(a, p, *order, 0, false);
 	if (!jsonin_count(p, "contexts"))
 		puts("no contexts: nobody has asked for memory");
 }
@@ -38,17 +38,15 @@ static void print_threads(const struct admin *a, const struct json_object *p)
 static int cmd_arb_threads(struct admin *a, int argc, char **argv)
 {
 	static const struct options_row options[] = {ARB_SORT_ROW(0), {NULL}};
-	size_t order = ARB_BY_STATE;
-	struct command_line line =
-		OPTIONS_LINE(a, "arb threads",
-			     "Shows every context: a thread, or whatever else waits for memory.\v"
-			     "WANTS is what it waits for, HELD what its task has in that pool, "
-			     "NEED what its attempt takes in all, PASSED how often others were "
-			     "served before it. CONTEXT and TASK are what cancel and inject take.",
-			     .options = options, .own = &order);
+	size_t order = 0;
 	const struct asking_view view = {.partition = print_threads};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "arb threads",
+		      "Shows every context: a thread, or whatever else waits for memory.\vWANTS is "
+		      "what it waits for, HELD what its task has in that pool, NEED what its "
+		      "attempt takes in all, PASSED how often others were served before it. "
+		      "CONTEXT and TASK are what cancel and inject take.",
+		      .options = options, .own = &order);
 	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
 }
 
@@ -85,15 +83,14 @@ static int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	bool ended = false;
-	struct command_line line = OPTIONS_LINE(
-		a, "arb tasks",
-		"Shows every task: what it holds, and what waiting and rolling back have cost it.\v"
-		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in "
-		"attempts that were rolled back. PRIO \"-\": by arrival, behind all that have one.",
-		.options = options, .own = &ended);
 	const struct asking_view view = {.partition = print_tasks};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "arb tasks",
+		      "Shows every task: what it holds, and what waiting and rolling back have "
+		      "cost it.\vSTALLED: all its contexts wait. BLOCKED is time spent waiting, "
+		      "LOST time spent in attempts that were rolled back. PRIO \"-\": by arrival, "
+		      "behind all that have one.",
+		      .options = options, .own = &ended);
 	return asking_show(a, ended ? SHMSTORE_QUERY_ARB_LOG : SHMSTORE_QUERY_ARBITER, &view);
 }
 
@@ -107,16 +104,15 @@ static void print_pools(const struct admin *a, const struct json_object *p)
 
 static int cmd_arb_pools(struct admin *a, int argc, char **argv)
 {
-	struct command_line line = OPTIONS_LINE(
-		a, "arb pools",
-		"Shows every pool: the partition's, and the private budgets of processes.\v"
-		"USED is all that is booked; of it RECLAIMABLE can be had by evicting, LEASED is "
-		"lent to stores ahead of their need and taken back at once. OBJECTS, GHOSTS "
-		"(deleted, still mapped) and DRIFT (files that are not the partition's) are what "
-		"the kernel says. PRESSURE: does anybody wait, was anybody rolled back lately.");
 	const struct asking_view view = {.partition = print_pools};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(
+		a, argc, argv, "arb pools",
+		"Shows every pool: the partition's, and the private budgets of processes.\vUSED is "
+		"all that is booked; of it RECLAIMABLE can be had by evicting, LEASED is lent to "
+		"stores ahead of their need and taken back at once. OBJECTS, GHOSTS (deleted, "
+		"still mapped) and DRIFT (files that are not the partition's) are what the kernel "
+		"says. PRESSURE: does anybody wait, was anybody rolled back lately.");
 	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
 }
 

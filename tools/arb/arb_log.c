@@ -124,14 +124,13 @@ int cmd_arb_log(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct log l = {0};
-	struct command_line line = OPTIONS_LINE(
-		a, "arb log",
-		"Prints the arbiter's last transitions, oldest first, as CSV.\v"
-		"The daemon keeps the last 1000. \"current thread\" is whose message it was, \"op "
-		"thread\" whom it moved. With --json the daemon's document comes as it is, whole.",
-		.options = options, .own = &l);
 	const struct asking_view view = {.document = print_csv};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(
+		a, argc, argv, "arb log",
+		"Prints the arbiter's last transitions, oldest first, as CSV.\vThe daemon keeps "
+		"the last 1000. \"current thread\" is whose message it was, \"op thread\" whom it "
+		"moved. With --json the daemon's document comes as it is, whole.",
+		.options = options, .own = &l);
 	return asking_show(a, SHMSTORE_QUERY_ARB_LOG, &view);
 }

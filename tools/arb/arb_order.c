@@ -108,26 +108,19 @@ typedef struct order OF;
 
 static void print_injected(const struct admin *a, const struct order *o, const char *target)
 {
-	const char *of = o->what.task ? "task" : "context", *kind = kinds[o->what.kind];
-
-	if (!a->json) {
-		if (!o->what.value)
-			printf("%s: no %s for %s %s any more\n", o->partition, kind, of, target);
-		else if (o->what.value == 1)
-			printf("%s: %s for the next reserve of %s %s\n", o->partition, kind, of,
-			       target);
-		else
-			printf("%s: %s for the next %" PRId64 " reserves of %s %s\n", o->partition,
-			       kind, o->what.value, of, target);
-		return;
-	}
 	struct json_object *j = jsonmake_new();
+
 	jsonmake_prose(j, "partition", o->partition);
-	jsonmake_prose(j, "inject", kind);
-	jsonmake_u64(j, of, o->what.target);
+	jsonmake_prose(j, "inject", kinds[o->what.kind]);
+	jsonmake_u64(j, o->what.task ? "task" : "context", o->what.target);
 	jsonmake_i64(j, "count", o->what.value);
 	jsonmake_u64(j, "skip", o->what.skip);
-	json_print(j);
+	if (!a->json)
+		jsonmake_prose(j, "target", target);
+	json_say(a, j,
+		 "{partition}: [count?{inject} for the next [count=1?reserve|{count} reserves] "
+		 "of|no "
+		 "{inject} for] [task?task|context] {target}[count?| any more]\n");
 }
 
 int cmd_arb_inject(struct admin *a, int argc, char **argv)

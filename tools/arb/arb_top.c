@@ -21,7 +21,7 @@
 
 struct top {
 	const struct admin *admin;
-	size_t order; /* enum arb_order */
+	size_t order; /* of arb_order_names */
 	struct frames frames;
 	struct shmstore_client *client;
 	struct json_object *before, *now; /* documents; before NULL: this is the first */
@@ -125,8 +125,8 @@ static void print_partition(const struct top *top, const struct json_object *p, 
 	print_states(p);
 	print_totals(top, p);
 	arb_print_pools(top->admin, p, narrow);
-	size_t left = arb_print_contexts(top->admin, p, (enum arb_order)top->order,
-					 room(top, p, n_partitions), narrow);
+	size_t left =
+		arb_print_contexts(top->admin, p, top->order, room(top, p, n_partitions), narrow);
 	if (left)
 		printf("... and %zu more\n", left);
 	else if (!jsonin_count(p, "contexts"))
@@ -189,16 +189,13 @@ int cmd_arb_top(struct admin *a, int argc, char **argv)
 		.admin = a,
 		.frames = {take, show, &top, &top.order, ARB_N_ORDERS, .interval = 1},
 	};
-	struct command_line line =
-		OPTIONS_LINE(a, "arb top",
-			     "Shows the arbiter live: pools, and every context by its state. Keys: "
-			     "q quits, s sorts by the next column.\v"
-			     "Columns are those of arb pools and arb threads; a narrow terminal "
-			     "leaves some out. With --json, one document per interval and line. "
-			     "Without a terminal, frames follow one another.",
-			     .options = options, .own = &top);
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "arb top",
+		      "Shows the arbiter live: pools, and every context by its state. Keys: q "
+		      "quits, s sorts by the next column.\vColumns are those of arb pools and arb "
+		      "threads; a narrow terminal leaves some out. With --json, one document per "
+		      "interval and line. Without a terminal, frames follow one another.",
+		      .options = options, .own = &top);
 	top.client = asking_open(a);
 	asking_check(top.client, asking_partition(a), frames_run(&top.frames, !a->json));
 	jsonin_free(top.before);

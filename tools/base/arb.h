@@ -5,7 +5,6 @@
 #define ARB_H
 
 #include <stddef.h>
-#include <stdint.h>
 
 #include "admin.h"
 
@@ -17,16 +16,10 @@ int cmd_arb_inject(struct admin *a, int argc, char **argv);
 int cmd_arb_cancel(struct admin *a, int argc, char **argv);
 int cmd_arb_set(struct admin *a, int argc, char **argv);
 
-enum arb_order {
-	ARB_BY_STATE, /* who waits first, the longest first */
-	ARB_BY_SINCE,
-	ARB_BY_HELD,
-	ARB_BY_PRIORITY,
-	ARB_BY_STORE,
-	ARB_N_ORDERS
-};
+/* The orders of contexts; the first one: who waits first, the longest first. */
+#define ARB_N_ORDERS 5
 extern const char *const arb_order_names[ARB_N_ORDERS];
-/* A row of a command's options: the order, which is at off. */
+/* A row of a command's options: which order, a size_t at off. */
 #define ARB_SORT_ROW(off)                                                                     \
 	{                                                                                     \
 		"sort", 's', "COLUMN",                                                        \
@@ -36,8 +29,8 @@ extern const char *const arb_order_names[ARB_N_ORDERS];
 
 /* The contexts of a partition of the ARBITER document as a table. most: lines; 0 = all. narrow:
  * columns that may be left out are. Returns what was left out. */
-size_t arb_print_contexts(const struct admin *a, const struct json_object *partition,
-			  enum arb_order order, size_t most, bool narrow);
+size_t arb_print_contexts(const struct admin *a, const struct json_object *partition, size_t order,
+			  size_t most, bool narrow);
 /* Its pools, as "arb pools" and the head of "arb top" show them. */
 void arb_print_pools(const struct admin *a, const struct json_object *partition, bool narrow);
 

@@ -122,7 +122,8 @@ static void write_member(struct writing *w, const char *member)
 {
 	static const char *const forms[FIGURE_FORMS] = {
 		[FIGURE_SIZE] = "size", [FIGURE_TIME] = "time",   [FIGURE_ID] = "id",
-		[FIGURE_RATE] = "rate", [FIGURE_SIZES] = "sizes", [FIGURE_TENTHS] = "tenths"};
+		[FIGURE_RATE] = "rate", [FIGURE_SIZES] = "sizes", [FIGURE_TENTHS] = "tenths",
+		[FIGURE_RAW] = "raw"};
 	char path[64], noun[HUMAN_SIZE];
 	const char *colon = strchr(member, ':');
 	int form = FIGURE_TEXT;

@@ -31,11 +31,15 @@ enum figure_form {
 char *figure_text(struct json_object *value, enum figure_form form, bool exact,
 		  uint64_t *ret_number);
 /*
- * Prints text with each {member} replaced by that member of o. {member:size}, :time, :id, :rate,
- * :sizes and :tenths are of these forms; any other word is a noun that is counted ("1 store", "2
- * stores"). Of [member?text|other] the first text is there where the member is neither missing nor
- * false, 0 or empty, else the other, if it has one; of [has member?...] also where it is 0, of
- * [member=word?...] where it is that word. Members may be paths (jsonin_at_path()).
+ * Prints text with parts of it replaced. Members may be paths (jsonin_at_path()).
+ *
+ *   {member}              that member of o; {member:size}, :time, :id, :rate, :sizes, :tenths and
+ *                         :raw are of these forms, any other word is a noun that is counted
+ *                         ("1 store", "2 stores")
+ *   [member?text|other]   text where the member is neither missing nor false, 0 or empty, else
+ *                         other, if that is there
+ *   [has member?text]     also where it is false, 0 or empty
+ *   [member=word?text]    where it is that word
  */
 void figure_print(const struct json_object *o, bool exact, const char *text);
 /* The same on the heap; *ret_number is what the last member in it sorts by. */

@@ -109,14 +109,9 @@ static void set_text(struct table *t, size_t column, char *text)
 		message_no_memory();
 }
 
-void table_key(struct table *t, size_t column, const void *key, size_t key_size)
-{
-	set_text(t, column, keytext_new(key, key_size));
-}
-
 void table_text(struct table *t, size_t column, const char *text)
 {
-	table_key(t, column, text, strlen(text));
+	set_text(t, column, keytext_new(text, strlen(text)));
 }
 
 void table_printf(struct table *t, size_t column, const char *format, ...)

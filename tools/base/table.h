@@ -78,8 +78,6 @@ void table_heading(const char *text, bool first);
 void table_row(struct table *t);
 /* Text of any origin, escaped for a terminal as keytext.h says. */
 void table_text(struct table *t, size_t column, const char *text);
-/* A key, escaped. */
-void table_key(struct table *t, size_t column, const void *key, size_t key_size);
 /* Text of our own: printed as it is. */
 void table_printf(struct table *t, size_t column, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

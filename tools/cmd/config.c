@@ -70,15 +70,13 @@ static void add_daemon(struct json_object *o, const struct admin *a, const char 
 
 int cmd_config(struct admin *a, int argc, char **argv)
 {
-	struct command_line line =
-		OPTIONS_LINE(a, "config",
-			     "Shows which partition and which socket are in force, by what each "
-			     "was chosen, and the limits that the daemon holds.\v"
-			     "What shmstored would make of its file: shmstored --check-config.");
 	const char *mode = getenv("SHMSTORE_DAEMON");
 	char partition[PATH_MAX];
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "config",
+		      "Shows which partition and which socket are in force, by what each was "
+		      "chosen, and the limits that the daemon holds.\vWhat shmstored would make of "
+		      "its file: shmstored --check-config.");
 	opening_path(a, partition);
 	struct json_object *o = jsonmake_new();
 	jsonmake_prose(o, "partition", partition);

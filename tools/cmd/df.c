@@ -54,14 +54,13 @@ static void print_text(const struct admin *a, const struct json_object *o)
 
 int cmd_df(struct admin *a, int argc, char **argv)
 {
-	struct command_line line = OPTIONS_LINE(a, "df",
-						"How full the partition is: space, inodes, stores, "
-						"objects; and its disk tier, where it has one.");
 	struct shmstore_partition_info info = {.size = sizeof(info)};
 	struct shmstore_usage usage;
 	static struct shmstore_tier_info tier;
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "df",
+		      "How full the partition is: space, inodes, stores, objects; and its disk "
+		      "tier, where it has one.");
 	_partition_ struct shmstore_partition *p = opening_partition(a);
 	progress_begin("df");
 	int r = shmstore_partition_usage(p, 0, &usage);

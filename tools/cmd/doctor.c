@@ -62,17 +62,15 @@ static void print_text(const struct admin *a, const struct json_object *o)
 
 int cmd_doctor(struct admin *a, int argc, char **argv)
 {
-	struct command_line line = OPTIONS_LINE(
-		a, "doctor",
-		"Checks the partition's file system, the host's limits and settings, and what the "
-		"kernel can do, and says for each thing that is wrong which command mends it. "
-		"Works before there is a partition, too.\v"
-		"Exit status 1 if anything failed; warnings are not failures. Changes nothing.");
 	static struct doctor d;
 	char path[PATH_MAX];
 	struct json_object *o;
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "doctor",
+		      "Checks the partition's file system, the host's limits and settings, and "
+		      "what the kernel can do, and says for each thing that is wrong which command "
+		      "mends it. Works before there is a partition, too.\vExit status 1 if "
+		      "anything failed; warnings are not failures. Changes nothing.");
 	opening_path(a, path);
 	doctor_init(&d, a, path);
 	doctor_check_mount(&d);

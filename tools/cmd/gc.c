@@ -183,15 +183,13 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct gc gc = {.admin = a};
-	struct command_line line =
-		OPTIONS_LINE(a, "gc",
-			     "Removes what dead processes left: their stores (unless they are kept "
-			     "ones), expired leases, half-made files, addresses of stores that are "
-			     "gone, and tier files that no name leads to. Live processes are not "
-			     "disturbed; what is unsure stays.",
-			     .options = options, .own = &gc);
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "gc",
+		      "Removes what dead processes left: their stores (unless they are kept ones), "
+		      "expired leases, half-made files, addresses of stores that are gone, and "
+		      "tier files that no name leads to. Live processes are not disturbed; what is "
+		      "unsure stays.",
+		      .options = options, .own = &gc);
 	if (gc.all)
 		return collect_all(&gc);
 	_partition_ struct shmstore_partition *p = opening_partition(a);

@@ -21,9 +21,9 @@
 
 static const struct table_column columns[] = {
 	{"STORE", FIGURE_TEXT, "store"},
-	{"KEY"},
-	{"HEADER", FIGURE_SIZE, "header_size"},
-	{"BUFFER", FIGURE_SIZE, "buffer_size"},
+	{"KEY", 0, "[error?{name}|[key?{key:raw}|(empty key)]]"},
+	{"HEADER", TABLE_RIGHT, "[error?[unreadable?unreadable|damaged]|{header_size:size}]"},
+	{"BUFFER", TABLE_RIGHT, "[error?|{buffer_size:size}]"},
 	{"N", TABLE_RIGHT, "[demoted?-|[error?|{n_buffers}]]"}, /* known when it is back */
 	{"WHERE", TABLE_STATE, "[demoted?tier|[pinned?pinned|[packed?packed|memory]]]"},
 	{"LINKS", FIGURE_COUNT, "links"},
@@ -59,25 +59,9 @@ static struct json_object *describe(const struct ls *ls, const struct shmstore_o
 	if (info->packed)
 		jsonmake_null(o, "mtime");
 	jsonmake_prose(o, "error", info->error ? shmstore_strerror(info->error) : NULL);
+	if (!ls->admin->json)
+		jsonmake_flag(o, "unreadable", info->error == -EPERM);
 	return o;
-}
-
-static void add_row(struct ls *ls, const struct json_object *o,
-		    const struct shmstore_object_info *info)
-{
-	struct table *t = &ls->table;
-
-	table_object(t, o);
-	if (info->error) {
-		table_text(t, KEY, info->name);
-		table_color(t, KEY, "red");
-		table_text(t, HEADER, info->error == -EPERM ? "unreadable" : "damaged");
-		table_text(t, HEADER + 1, "");
-	} else if (info->key_size) {
-		table_key(t, KEY, info->key, info->key_size);
-	} else {
-		table_text(t, KEY, "(empty key)");
-	}
 }
 
 static int add(const struct shmstore_object_info *info, void *arg)
@@ -88,7 +72,9 @@ static int add(const struct shmstore_object_info *info, void *arg)
 	if (ls->admin->json) {
 		json_stream_item(o, ls->n_objects == 0);
 	} else {
-		add_row(ls, o, info);
+		table_object(&ls->table, o);
+		if (info->error)
+			table_color(&ls->table, KEY, "red");
 		jsonin_free(o);
 	}
 	ls->n_objects++;

@@ -188,20 +188,16 @@ static int put_object(struct put *put, struct shmstore_partition *p, struct shms
 
 static void report(const struct put *put)
 {
-	char size[HUMAN_SIZE];
+	struct json_object *o = jsonmake_new();
 
-	if (put->admin->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "store", put->store);
-		jsonmake_key(o, "key", put->key, put->key_size);
-		jsonmake_u64(o, "size", put->size);
-		jsonmake_flag(o, "created_store", put->made_store);
-		json_print(o);
-	} else if (isatty(STDOUT_FILENO)) {
-		printf("%s: %s put into %s%s\n", put->key_text,
-		       human_bytes(put->size, put->admin->bytes, size), put->store,
-		       put->made_store ? " (a new store)" : "");
-	}
+	jsonmake_prose(o, "store", put->store);
+	jsonmake_key(o, "key", put->key, put->key_size);
+	jsonmake_u64(o, "size", put->size);
+	jsonmake_flag(o, "created_store", put->made_store);
+	json_say(put->admin, o,
+		 isatty(STDOUT_FILENO)
+			 ? "{key:raw}: {size:size} put into {store}[created_store? (a new store)]\n"
+			 : "");
 }
 
 /* Opens the store for writing, puts, and closes it; it stays because it is a kept one. */

@@ -242,15 +242,12 @@ static int conclude(const struct shmstore_usage *u, const char *path)
 
 int cmd_reconcile(struct admin *a, int argc, char **argv)
 {
-	struct command_line line =
-		OPTIONS_LINE(a, "reconcile",
-			     "Accounts for every byte of the file system and names the processes "
-			     "that hold memory of deleted objects.\v"
-			     "Exit status 1 if the residual is not 0.");
 	struct json_object *holders;
 	struct shmstore_usage usage;
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "reconcile",
+		      "Accounts for every byte of the file system and names the processes that "
+		      "hold memory of deleted objects.\vExit status 1 if the residual is not 0.");
 	_partition_ struct shmstore_partition *p = opening_partition(a);
 	_json_ struct json_object *found = jsonmake_new();
 	holders = jsonmake_child(found, "holders", jsonmake_new_list());

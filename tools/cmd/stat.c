@@ -199,8 +199,8 @@ static void print_text(const struct admin *a, const struct json_object *j)
 {
 	char when[64];
 
-	printf("key         %s\n", jsonin_text(j, "key")); /* escaped already */
 	figure_print(j, a->bytes,
+		     "key         {key:raw}\n"
 		     "store       {store}\n"
 		     "[packed?|file        {name}\n]"
 		     "header      {header_size:size}"

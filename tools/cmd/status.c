@@ -84,15 +84,13 @@ int cmd_status(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	bool reconcile = false;
-	struct command_line line = OPTIONS_LINE(
-		a, "status",
-		"Shows the daemon and the partitions that it watches (with -p: that one).\v"
-		"SIZE, USED, ALIVE and OBJECTS are of the last second; the terms of the df "
-		"equation are of the last survey.",
-		.options = options, .own = &reconcile);
 	struct asking_view view = {.document = print_document};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "status",
+		      "Shows the daemon and the partitions that it watches (with -p: that "
+		      "one).\vSIZE, USED, ALIVE and OBJECTS are of the last second; the terms of "
+		      "the df equation are of the last survey.",
+		      .options = options, .own = &reconcile);
 	if (reconcile)
 		view.judge = judge;
 	return asking_show(a, reconcile ? SHMSTORE_QUERY_RECONCILE : SHMSTORE_QUERY_STATUS, &view);

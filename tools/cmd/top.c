@@ -29,10 +29,10 @@
 
 #define DAEMON_MS 500u /* longer than that it is not waited for */
 
-/* The words of --sort, and the member that each goes by; none: the name. */
+/* The words of --sort, and the member that each goes by. */
 static const char *const sort_names[] = {"linked", "mapped", "put", "get", "name"};
 static const char *const sort_members[] = {"-linked", "-mapped", "-put_bytes_per_s",
-					   "-get_bytes_per_s", NULL};
+					   "-get_bytes_per_s", "name"};
 #define N_SORTS (sizeof(sort_names) / sizeof(sort_names[0]))
 
 struct top {
@@ -134,8 +134,7 @@ static void print_text(struct top *top, const struct json_object *o)
 	const struct frames *f = &top->frames;
 	const char *const order[] = {sort_members[top->sort], "name", NULL};
 	size_t n, room = f->rows > 9 ? f->rows - 7 - jsonin_has(o, "tier") : 1;
-	const struct json_object **stores =
-		jsonin_sorted(o, "stores", *order ? order : order + 1, &n);
+	const struct json_object **stores = jsonin_sorted(o, "stores", order, &n);
 	size_t shown = f->live && n > room ? room : n;
 	struct table t;
 
@@ -224,16 +223,13 @@ int cmd_top(struct admin *a, int argc, char **argv)
 		.admin = a,
 		.frames = {take, show, &top, &top.sort, N_SORTS, .interval = 2},
 	};
-	struct command_line line =
-		OPTIONS_LINE(a, "top",
-			     "Shows the partition and its stores live. Keys: q quits, s sorts by "
-			     "the next column.\v"
-			     "Numbers of stores are what their owners write down; space is what "
-			     "the file system says. With --json, one object per interval and line. "
-			     "Without a terminal, frames follow one another.",
-			     .options = options, .own = &top);
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "top",
+		      "Shows the partition and its stores live. Keys: q quits, s sorts by the next "
+		      "column.\vNumbers of stores are what their owners write down; space is what "
+		      "the file system says. With --json, one object per interval and line. "
+		      "Without a terminal, frames follow one another.",
+		      .options = options, .own = &top);
 	find_daemon(&top);
 	if (!top.client)
 		top.p = opening_partition(a);

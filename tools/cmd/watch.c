@@ -115,16 +115,14 @@ int cmd_watch(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct watch w = {.admin = a, .since = SHMSTORE_WATCH_NEW};
-	struct command_line line =
-		OPTIONS_LINE(a, "watch",
-			     "Prints what happens, one event a line, until it is interrupted.\v"
-			     "With --json each line is one object with a member sequence, its "
-			     "number, from which --since goes on after an interruption. Exit "
-			     "status 0 after an interrupt, 1 where the daemon ended. The events "
-			     "and what to do about each are in docs/operations.md.",
-			     .options = options, .own = &w);
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(
+		a, argc, argv, "watch",
+		"Prints what happens, one event a line, until it is interrupted.\vWith --json each "
+		"line is one object with a member sequence, its number, from which --since goes on "
+		"after an interruption. Exit status 0 after an interrupt, 1 where the daemon "
+		"ended. The events and what to do about each are in docs/operations.md.",
+		.options = options, .own = &w);
 	int interrupts = catch_interrupt();
 	_client_ struct shmstore_client *c = asking_open(a);
 	asking_check(c, "watch", shmstore_client_watch(c, w.since, w.events));

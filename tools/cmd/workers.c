@@ -66,10 +66,10 @@ static const struct table_column groups[] = {
 static void print_list(const struct admin *a, const struct json_object *p)
 {
 	const struct workers *w = a->own;
-	const char *const order[] = {sort_members[w->sort], bys[w->by].name, NULL};
+	const char *const name = bys[w->by].name, *const by = sort_members[w->sort];
+	const char *const order[] = {by ? by : name, name, NULL};
 	size_t n;
-	const struct json_object **items =
-		jsonin_sorted(p, bys[w->by].list, sort_members[w->sort] ? order : order + 1, &n);
+	const struct json_object **items = jsonin_sorted(p, bys[w->by].list, order, &n);
 	struct table t;
 
 	if (w->by == BY_STORE)
@@ -111,17 +111,15 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct workers w = {0};
-	struct command_line line =
-		OPTIONS_LINE(a, "workers",
-			     "Shows the stores that the daemon knows, and what they take.\v"
-			     "LINKED, PSS, USS and POOL are of the last survey, the rest of the "
-			     "last second. CREDIT is what a store may still take without asking, "
-			     "ASKED BACK what the daemon wants back from it. Who is neither root "
-			     "nor the daemon's user sees his own stores. Columns are sorted "
-			     "downwards, names upwards; with --json nothing is sorted or left out.",
-			     .options = options, .own = &w);
 	const struct asking_view view = {.partition = print_partition};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(
+		a, argc, argv, "workers",
+		"Shows the stores that the daemon knows, and what they take.\vLINKED, PSS, USS and "
+		"POOL are of the last survey, the rest of the last second. CREDIT is what a store "
+		"may still take without asking, ASKED BACK what the daemon wants back from it. Who "
+		"is neither root nor the daemon's user sees his own stores. Columns are sorted "
+		"downwards, names upwards; with --json nothing is sorted or left out.",
+		.options = options, .own = &w);
 	return asking_show(a, SHMSTORE_QUERY_WORKERS, &view);
 }

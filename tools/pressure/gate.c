@@ -63,19 +63,18 @@ static void print_gate(const struct admin *a, const struct json_object *g)
 
 int cmd_gate(struct admin *a, int argc, char **argv)
 {
-	struct command_line line = OPTIONS_LINE(
-		a, "gate",
-		"Shows whether more work may begin on this host, and by what that is decided.\v"
-		"The gate closes where USED, or the 95th percentile of the last samples, reaches "
-		"HIGH, and opens after several samples in a row at LOW or below. QUOTA is how many "
-		"tasks may begin within an interval. RESERVED is what is expected of the tasks "
-		"that were let in, OF how much that may be now.");
 	const struct asking_view view = {
 		.watched = "gate",
 		.unless = "gate: the daemon does not watch the host's memory, so there is no gate",
 		.document = print_gate};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(
+		a, argc, argv, "gate",
+		"Shows whether more work may begin on this host, and by what that is decided.\vThe "
+		"gate closes where USED, or the 95th percentile of the last samples, reaches HIGH, "
+		"and opens after several samples in a row at LOW or below. QUOTA is how many tasks "
+		"may begin within an interval. RESERVED is what is expected of the tasks that were "
+		"let in, OF how much that may be now.");
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_GATE, &view);
 }

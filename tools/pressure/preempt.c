@@ -68,19 +68,17 @@ static void print_preempt(const struct admin *a, const struct json_object *g)
 int cmd_preempt(struct admin *a, int argc, char **argv)
 {
 	bool dry_run = false;
-	struct command_line line = OPTIONS_LINE(
-		a, "preempt",
-		"Shows which processes were asked to stop, or made to, because memory was short.\v"
-		"With --dry-run, which ones it would take: NOW for memory as it is, LATER if it "
-		"grows on, wave after wave. Nothing is done to anybody.",
-		.options = options, .own = &dry_run);
 	const struct asking_view view = {
 		.watched = "gate",
 		.unless = "preempt: the daemon does not watch the host's memory, so it preempts "
 			  "nobody",
 		.document = print_preempt};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "preempt",
+		      "Shows which processes were asked to stop, or made to, because memory was "
+		      "short.\vWith --dry-run, which ones it would take: NOW for memory as it is, "
+		      "LATER if it grows on, wave after wave. Nothing is done to anybody.",
+		      .options = options, .own = &dry_run);
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_GATE, &view);
 }

@@ -84,18 +84,16 @@ static void print(const struct admin *a, const struct json_object *document)
 static int cmd_profile_show(struct admin *a, int argc, char **argv)
 {
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line =
-		OPTIONS_LINE(a, "profile show",
-			     "Shows each kind of tasks, and what those that ended used.\v"
-			     "TASKS, PEAK, P95 and AVERAGE are of private memory, ESTIMATE is what "
-			     "the next one is expected to use. SHARED (bytes created in the store) "
-			     "and CPU are the 95th percentile, LIFE is the median.",
-			     .options = whose_or_all, .own = &user);
 	struct json_object *document = NULL;
 	char *json;
 	size_t n;
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "profile show",
+		      "Shows each kind of tasks, and what those that ended used.\vTASKS, PEAK, P95 "
+		      "and AVERAGE are of private memory, ESTIMATE is what the next one is "
+		      "expected to use. SHARED (bytes created in the store) and CPU are the 95th "
+		      "percentile, LIFE is the median.",
+		      .options = whose_or_all, .own = &user);
 	_client_ struct shmstore_client *c = asking_open(a);
 	int r = shmstore_client_profile(c, user, &json, &n);
 	if (r == 0)
@@ -188,11 +186,9 @@ static int cmd_profile_load(struct admin *a, int argc, char **argv)
 static int cmd_profile_reset(struct admin *a, int argc, char **argv)
 {
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line =
-		OPTIONS_LINE(a, "profile reset", "Forgets what tasks used so far.",
-			     .options = whose_or_all, .own = &user);
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "profile reset", "Forgets what tasks used so far.",
+		      .options = whose_or_all, .own = &user);
 	_client_ struct shmstore_client *c = asking_open(a);
 	asking_check(c, "profile", shmstore_client_profile_reset(c, user));
 	return ADMIN_OK;

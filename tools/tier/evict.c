@@ -189,19 +189,17 @@ int cmd_evict(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	static struct evict e = {.what = SHMSTORE_EVICT_INIT, .report = {.size = sizeof(e.report)}};
-	struct command_line line = OPTIONS_LINE(
-		a, "evict --to SIZE | --free SIZE | --watermarks",
-		"Moves the objects that are used least to the partition's disk tier, until the "
-		"goal is met.\v"
-		"Pinned and leased objects stay; what is mapped comes last, and its memory is free "
-		"when the last view is gone. One eviction runs at a time for each user: another "
-		"one is waited for. Exit status 1 if the goal could not be met.",
-		.options = options, .own = &e, .check = check);
 	long n_processors = sysconf(_SC_NPROCESSORS_ONLN);
 
 	e.admin = a;
 	e.what.n_threads = n_processors > 1 ? (unsigned)n_processors : 1;
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(
+		a, argc, argv, "evict --to SIZE | --free SIZE | --watermarks",
+		"Moves the objects that are used least to the partition's disk tier, until the "
+		"goal is met.\vPinned and leased objects stay; what is mapped comes last, and its "
+		"memory is free when the last view is gone. One eviction runs at a time for each "
+		"user: another one is waited for. Exit status 1 if the goal could not be met.",
+		.options = options, .own = &e, .check = check);
 	_partition_ struct shmstore_partition *p = opening_partition(a);
 	int status = run(&e, p);
 	interrupt_finish();

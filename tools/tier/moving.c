@@ -10,14 +10,11 @@
  * here: a user that names an object wants that one gone from memory.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "alloc.h"
 #include "cleanup.h"
-#include "human.h"
 #include "interrupt.h"
 #include "jsonout.h"
 #include "keytext.h"
@@ -175,32 +172,21 @@ static void move_all(struct moving *m, struct shmstore_partition *p, struct shms
 
 static void report(const struct moving *m)
 {
-	const char *where = m->way->to == SHMSTORE_IN_TIER ? "in the tier" : "in memory";
-	const char *done = m->way->to == SHMSTORE_IN_TIER ? "demoted" : "promoted";
-	uint64_t n_left = m->n_keys - m->n_moved - m->n_already - m->n_failed;
-	char text[HUMAN_SIZE];
+	const bool to_tier = m->way->to == SHMSTORE_IN_TIER;
+	struct json_object *o = jsonmake_new();
 
-	if (m->admin->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "store", m->store);
-		jsonmake_u64(o, done, m->n_moved);
-		jsonmake_u64(o, "already", m->n_already);
-		jsonmake_u64(o, "failed", m->n_failed);
-		jsonmake_u64(o, "pinned", m->n_pinned);
-		jsonmake_child(o, "objects", m->objects);
-		json_print(o);
-		return;
-	}
-	printf("%s %s", human_count(m->n_moved, "object", text), done);
-	if (m->n_already)
-		printf(", %" PRIu64 " %s already", m->n_already, where);
-	if (m->n_pinned)
-		printf(", %" PRIu64 " pinned", m->n_pinned);
-	if (m->n_failed)
-		printf(", %" PRIu64 " failed", m->n_failed);
-	if (n_left)
-		printf(", %" PRIu64 " not begun", n_left);
-	putchar('\n');
+	jsonmake_prose(o, "store", m->store);
+	jsonmake_u64(o, to_tier ? "demoted" : "promoted", m->n_moved);
+	jsonmake_u64(o, "already", m->n_already);
+	jsonmake_u64(o, "failed", m->n_failed);
+	jsonmake_u64(o, "pinned", m->n_pinned);
+	jsonmake_child(o, "objects", m->objects);
+	if (!m->admin->json)
+		jsonmake_u64(o, "left", m->n_keys - m->n_moved - m->n_already - m->n_failed);
+	json_say(m->admin, o,
+		 "[has demoted?{demoted:object} demoted|{promoted:object} promoted]"
+		 "[already?, {already} in [has demoted?the tier|memory] already]"
+		 "[pinned?, {pinned} pinned][failed?, {failed} failed][left?, {left} not begun]\n");
 }
 
 static int run(struct moving *m, const struct command_line *line)
