@@ -66,11 +66,9 @@ static void print_time(uint64_t boot_ms)
 
 static void print_id(const struct json_object *o, const char *member)
 {
-	char text[HUMAN_SIZE];
-
 	putchar(',');
 	if (jsonin_u64(o, member))
-		fputs(human_id(jsonin_u64(o, member), text), stdout);
+		fputs(human_id(jsonin_u64(o, member)), stdout);
 }
 
 static void print_line(const char *partition, const struct json_object *o)

@@ -46,7 +46,6 @@ static void print_states(const struct json_object *p)
 {
 	static const char *const names[] = {"RUNNING", "ALLOC", "BLOCKED", "BUFN_WAIT", "BUFN"};
 	uint64_t n[sizeof(names) / sizeof(names[0])] = {0}, n_other = 0;
-	char text[HUMAN_SIZE];
 
 	for (size_t i = 0; i < jsonin_count(p, "contexts"); i++) {
 		const char *state = jsonin_text(jsonin_at(p, "contexts", i), "state");
@@ -61,8 +60,8 @@ static void print_states(const struct json_object *p)
 		else
 			n_other++;
 	}
-	printf("%s, ", human_count(jsonin_count(p, "tasks"), "task", text));
-	printf("%s:", human_count(jsonin_count(p, "contexts"), "context", text));
+	printf("%s, ", human_count(jsonin_count(p, "tasks"), "task"));
+	printf("%s:", human_count(jsonin_count(p, "contexts"), "context"));
 	for (size_t s = 0; s < sizeof(names) / sizeof(names[0]); s++)
 		printf("%s %" PRIu64 " %s", s ? "," : "", n[s], names[s]);
 	if (n_other)

@@ -23,7 +23,7 @@ static uint64_t seconds_ago(double since)
 	return s < 0 ? 0 : (uint64_t)s;
 }
 
-static void print_ago(uint64_t s, char text[HUMAN_SIZE])
+static const char *ago(uint64_t s)
 {
 	static const struct {
 		unsigned below, of;
@@ -34,48 +34,42 @@ static void print_ago(uint64_t s, char text[HUMAN_SIZE])
 
 	while (i < 3 && s >= units[i].below)
 		i++;
-	snprintf(text, HUMAN_SIZE, "%" PRIu64 " %s", s / units[i].of, units[i].unit);
+	return human_text("%" PRIu64 " %s", s / units[i].of, units[i].unit);
 }
 
-static void print_number(const struct json_object *value, enum figure_form form, bool exact,
-			 uint64_t n, char text[HUMAN_SIZE])
+static const char *number_text(const struct json_object *value, enum figure_form form, bool exact,
+			       uint64_t n)
 {
 	double real = value ? json_object_get_double(value) : 0;
 
 	switch (form) {
 	case FIGURE_SIZE:
+		return human_bytes(n, exact);
 	case FIGURE_SIZES:
-		human_bytes(form == FIGURE_SIZES ? (uint64_t)real : n, exact, text);
-		return;
+		return human_bytes((uint64_t)real, exact);
 	case FIGURE_RATE:
-		snprintf(text, HUMAN_SIZE, "%.0f", real);
-		return;
+		return human_text("%.0f", real);
 	case FIGURE_TIME:
-		human_duration(real, text);
-		return;
+		return human_duration(real);
 	case FIGURE_LONG:
+		return human_duration(real / 1e3);
+	case FIGURE_TENTHS:
+		return human_text("%.1f s", real);
 	case FIGURE_LATELY:
 	case FIGURE_MS:
-	case FIGURE_TENTHS:
-		if (form == FIGURE_LONG || (form == FIGURE_LATELY && n >= 10000))
-			human_duration(real / 1e3, text);
-		else
-			snprintf(text, HUMAN_SIZE, "%.1f s",
-				 form == FIGURE_TENTHS ? real : real / 1e3);
-		return;
+		return form == FIGURE_LATELY && n >= 10000 ? human_duration(real / 1e3)
+							   : human_text("%.1f s", real / 1e3);
 	case FIGURE_AGO:
-		print_ago(n, text);
-		return;
+		return ago(n);
 	case FIGURE_ID:
-		human_id(n, text);
-		return;
+		return human_id(n);
 	case FIGURE_TEXT:
 	case FIGURE_RAW:
 	case FIGURE_FLAG:
 	case FIGURE_COUNT:
 	case FIGURE_FORMS:
 	default:
-		snprintf(text, HUMAN_SIZE, "%" PRIu64, n);
+		return human_text("%" PRIu64, n);
 	}
 }
 
@@ -84,7 +78,7 @@ char *figure_text(struct json_object *value, enum figure_form form, bool exact,
 {
 	const char *string =
 		json_object_is_type(value, json_type_string) ? json_object_get_string(value) : "";
-	char text[HUMAN_SIZE], *made;
+	char *made;
 
 	*ret_number = 0;
 	if (form == FIGURE_FLAG) {
@@ -94,14 +88,11 @@ char *figure_text(struct json_object *value, enum figure_form form, bool exact,
 				      ? seconds_ago(value ? json_object_get_double(value) : 0)
 			      : value ? json_object_get_uint64(value)
 				      : 0;
-		if (form <= FIGURE_SIZE && value && json_object_get_int64(value) < 0)
-			snprintf(text, sizeof(text), "%" PRId64, json_object_get_int64(value));
-		else
-			print_number(value, form, exact, *ret_number, text);
-		string = text;
+		string = form <= FIGURE_SIZE && value && json_object_get_int64(value) < 0
+				 ? human_text("%" PRId64, json_object_get_int64(value))
+				 : number_text(value, form, exact, *ret_number);
 	} else if (json_object_is_type(value, json_type_double)) {
-		snprintf(text, sizeof(text), "%g", json_object_get_double(value));
-		string = text;
+		string = human_text("%g", json_object_get_double(value));
 	}
 	made = form == FIGURE_TEXT ? keytext_new(string, strlen(string)) : strdup(string);
 	if (!made)
@@ -124,7 +115,7 @@ static void write_member(struct writing *w, const char *member)
 		[FIGURE_SIZE] = "size", [FIGURE_TIME] = "time",   [FIGURE_ID] = "id",
 		[FIGURE_RATE] = "rate", [FIGURE_SIZES] = "sizes", [FIGURE_TENTHS] = "tenths",
 		[FIGURE_RAW] = "raw"};
-	char path[64], noun[HUMAN_SIZE];
+	char path[64];
 	const char *colon = strchr(member, ':');
 	int form = FIGURE_TEXT;
 
@@ -133,8 +124,7 @@ static void write_member(struct writing *w, const char *member)
 		form = forms[f] && strcmp(colon + 1, forms[f]) == 0 ? f : form;
 	char *text = figure_text(jsonin_at_path(w->o, path), (enum figure_form)form, w->exact,
 				 &w->number);
-	fputs(colon && form == FIGURE_TEXT ? human_count(w->number, colon + 1, noun) : text,
-	      w->out);
+	fputs(colon && form == FIGURE_TEXT ? human_count(w->number, colon + 1) : text, w->out);
 	free(text);
 }
 

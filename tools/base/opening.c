@@ -15,6 +15,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "cleanup.h"
 #include "message.h"
 #include "mountinfo.h"
 #include "printable.h"
@@ -71,7 +72,7 @@ unsigned opening_marker_version(const char *path)
 static void explain_unsupported(const struct admin *a, const char *path)
 {
 	struct statfs fs;
-	struct mountinfo_table mounts;
+	_mounts_ struct mountinfo_table mounts = {0};
 	unsigned version = opening_marker_version(path);
 
 	if (version && version != OPENING_MARKER_VERSION) {
@@ -90,7 +91,7 @@ static void explain_unsupported(const struct admin *a, const char *path)
 		message_command(path, "to see what is missing", "doctor");
 		return;
 	}
-	char *canonical = realpath(path, NULL);
+	_free_ char *canonical = realpath(path, NULL);
 	mountinfo_read(a, &mounts);
 	const struct shms_mountline *m = mountinfo_find(&mounts, canonical ? canonical : path);
 	message_fail(
@@ -99,8 +100,6 @@ static void explain_unsupported(const struct admin *a, const char *path)
 		m ? m->type : "of unknown type");
 	message_command(path, "as root, to mount a tmpfs there", "init --size 50%%");
 	message_command(path, "to use the disk all the same", "init --allow-disk");
-	mountinfo_deinit(&mounts);
-	free(canonical);
 }
 
 static void explain_damaged(const char *path)

@@ -134,9 +134,7 @@ static void set_number(struct table *t, size_t column, uint64_t n)
 
 void table_size(struct table *t, size_t column, uint64_t bytes)
 {
-	char text[HUMAN_SIZE];
-
-	table_text(t, column, human_bytes(bytes, t->exact, text));
+	table_text(t, column, human_bytes(bytes, t->exact));
 	set_number(t, column, bytes);
 }
 

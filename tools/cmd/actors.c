@@ -13,7 +13,7 @@
 /* "node2 at 7 (2 MiB), node3 at 6 (2 MiB)" */
 static void show_copies(struct table *t, size_t column, const struct json_object *o)
 {
-	char text[512] = "-", size[HUMAN_SIZE];
+	char text[512] = "-";
 	size_t n = 0;
 
 	for (size_t i = 0; i < jsonin_count(o, "copies") && n < sizeof(text); i++) {
@@ -21,8 +21,7 @@ static void show_copies(struct table *t, size_t column, const struct json_object
 
 		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s at %" PRIu64 " (%s)",
 				      i ? ", " : "", jsonin_text(c, "daemon"),
-				      jsonin_u64(c, "version"),
-				      human_size(jsonin_u64(c, "bytes"), size));
+				      jsonin_u64(c, "version"), human_size(jsonin_u64(c, "bytes")));
 	}
 	table_text(t, column, text);
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cleanup.h"
 #include "fields.h"
 #include "gctable.h"
 #include "jsonin.h"
@@ -129,7 +130,8 @@ static int collect_at(struct gc *gc, const char *path)
 static int collect_below(struct gc *gc, const char *point)
 {
 	int status = collect_at(gc, point);
-	DIR *dir = opendir(point); /* what cannot be read by us has nothing that we may remove */
+	_dir_ DIR *dir =
+		opendir(point); /* what cannot be read by us has nothing that we may remove */
 	const struct dirent *e;
 
 	while (dir && (e = readdir(dir))) {
@@ -139,14 +141,12 @@ static int collect_below(struct gc *gc, const char *point)
 		if (e->d_name[0] != '.' && collect_at(gc, path) != ADMIN_OK)
 			status = ADMIN_FAILED;
 	}
-	if (dir)
-		closedir(dir);
 	return status;
 }
 
 static int collect_all(struct gc *gc)
 {
-	struct mountinfo_table mounts;
+	_mounts_ struct mountinfo_table mounts = {0};
 	int status = ADMIN_OK;
 
 	mountinfo_read(gc->admin, &mounts);
@@ -160,7 +160,6 @@ static int collect_all(struct gc *gc)
 		    collect_below(gc, m->point) != ADMIN_OK)
 			status = ADMIN_FAILED;
 	}
-	mountinfo_deinit(&mounts);
 	if (gc->admin->json) {
 		struct json_object *o = jsonmake_new();
 		jsonmake_child(o, "partitions", gc->partitions);

@@ -144,7 +144,6 @@ static int create(const struct admin *a, struct init *init, struct shmstore_part
 
 static void warn(const struct shmstore_partition_info *info)
 {
-	char size[HUMAN_SIZE], ram[HUMAN_SIZE];
 	uint64_t total = ram_size();
 
 	if (!info->tmpfs) {
@@ -153,7 +152,7 @@ static void warn(const struct shmstore_partition_info *info)
 			info->path);
 	} else if (total && info->bytes_size > total / 2 + total / 64) {
 		message_say("warning: %s may grow to %s, more than half of the RAM (%s)",
-			    info->path, human_size(info->bytes_size, size), human_size(total, ram));
+			    info->path, human_size(info->bytes_size), human_size(total));
 		message_hint("a tmpfs larger than RAM and swap can bring the machine to a halt; "
 			     "see: " ADMIN_NAME " -p %s doctor",
 			     shellword(info->path));

@@ -51,7 +51,7 @@ static int explain(const struct put *put, struct shmstore_partition *p, int erro
 {
 	const char *path = shmstore_partition_path(p);
 	struct shmstore_partition_info info = {.size = sizeof(info)};
-	char size[HUMAN_SIZE], available[HUMAN_SIZE], why[512];
+	char why[512];
 
 	snprintf(why, sizeof(why), "%s", shmstore_error_detail());
 	if (error == -EEXIST) {
@@ -59,8 +59,7 @@ static int explain(const struct put *put, struct shmstore_partition *p, int erro
 		message_hint("to take its place: --replace");
 	} else if (error == -ENOSPC && shmstore_partition_info(p, &info) == 0) {
 		message_fail(put->key_text, "no room for %s: %s of the partition are available",
-			     human_size(put->size, size),
-			     human_size(info.bytes_available, available));
+			     human_size(put->size), human_size(info.bytes_available));
 		if (*why) /* the disk tier took no more */
 			message_hint("%s", why);
 		message_command(path, "to remove what dead processes left", "gc");

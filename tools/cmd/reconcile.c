@@ -127,7 +127,6 @@ static void print_term(struct table *t, const char *sign, const struct json_obje
 static void print_equation(const struct admin *a, const struct json_object *o)
 {
 	int64_t residual = jsonin_i64(o, "residual");
-	char size[HUMAN_SIZE];
 	struct table t;
 
 	begin_terms(&t, a);
@@ -145,9 +144,9 @@ static void print_equation(const struct admin *a, const struct json_object *o)
 		   "files on this file system that are not shmstore's");
 	print_term(&t, "+", o, "residual", "residual",
 		   residual ? "not accounted for" : "every byte is accounted for");
-	table_printf(&t, 2, "%s%s", residual < 0 ? "-" : "",
-		     human_bytes(residual < 0 ? (uint64_t)-residual : (uint64_t)residual, a->bytes,
-				 size));
+	table_printf(
+		&t, 2, "%s%s", residual < 0 ? "-" : "",
+		human_bytes(residual < 0 ? (uint64_t)-residual : (uint64_t)residual, a->bytes));
 	table_color(&t, 2, residual ? "red" : "green");
 	table_finish(&t);
 }

@@ -33,10 +33,8 @@ static const struct table_column columns[] = {
 
 static void print_daemon(const struct json_object *d)
 {
-	char age[HUMAN_SIZE];
-
 	figure_print(d, false, "shmstored {version}, pid {pid}, up ");
-	fputs(human_duration(jsonin_real(d, "time") - jsonin_real(d, "started"), age), stdout);
+	fputs(human_duration(jsonin_real(d, "time") - jsonin_real(d, "started")), stdout);
 	figure_print(d, false, ", {clients:client}, on {backend}[draining?, about to end]\n");
 }
 

@@ -87,13 +87,12 @@ static void print_rates(const struct json_object *o, bool exact)
 static void print_head(const struct top *top, const struct json_object *o)
 {
 	const struct sample *s = &top->now;
-	char text[HUMAN_SIZE];
 
 	printf("%s  %s%s%s%s", frames_clock(time(NULL)), jsonin_text(o, "partition"),
 	       s->huge[0] ? "  huge=" : "", s->huge, s->asked ? "  from shmstored" : "  own scan");
 	puts(top->frames.keyboard ? "   (q quits, s sorts)" : "");
 	print_bar(top, o);
-	printf("%s, ", human_count(jsonin_count(o, "stores"), "store", text));
+	printf("%s, ", human_count(jsonin_count(o, "stores"), "store"));
 	figure_print(o, top->admin->bytes,
 		     "{alive} alive, {objects:object}: linked {linked:size}, mapped {mapped:size}, "
 		     "pool {pool:size}\n");

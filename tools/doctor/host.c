@@ -18,13 +18,13 @@
 
 static void check_swap(struct doctor *d)
 {
-	char swap[HUMAN_SIZE], value[8];
+	const char *swap = human_size(d->swap);
+	char value[8];
 
 	if (!d->swap) {
 		doctor_ok(d, "none: objects stay in memory");
 		return;
 	}
-	human_size(d->swap, swap);
 	if (d->mount && mountinfo_option(d->mount->super, "noswap", value, sizeof(value))) {
 		doctor_ok(d, "%s, and the mount has noswap", swap);
 		return;
@@ -54,20 +54,18 @@ static uint64_t lowest_limit(const struct doctor *d, char ret_file[PATH_MAX])
 
 static void check_cgroup(struct doctor *d)
 {
-	char file[PATH_MAX], size[HUMAN_SIZE], limit_text[HUMAN_SIZE];
+	char file[PATH_MAX];
 	uint64_t limit = lowest_limit(d, file);
 
 	if (limit == UINT64_MAX || (d->ram && limit >= d->ram)) {
 		doctor_ok(d, "no memory limit below the RAM");
 		return;
 	}
-	human_size(limit, limit_text);
-	human_size(d->size, size);
 	if (d->tmpfs && d->size && limit >= d->size * 2) {
-		doctor_ok(d, "memory limit %s (%s)", limit_text, file);
+		doctor_ok(d, "memory limit %s (%s)", human_size(limit), file);
 		return;
 	}
-	doctor_warn(d, "memory limit %s (%s), %s: %s", limit_text, file,
+	doctor_warn(d, "memory limit %s (%s), %s: %s", human_size(limit), file,
 		    d->tmpfs && d->size && limit >= d->size ? "less than twice the partition"
 							    : "less than the partition",
 		    d->tmpfs && d->size && limit >= d->size

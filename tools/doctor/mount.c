@@ -90,25 +90,21 @@ static void check_tmpfs(struct doctor *d)
 
 static void check_size(struct doctor *d)
 {
-	char size[HUMAN_SIZE], ram[HUMAN_SIZE], swap[HUMAN_SIZE];
+	const char *size = human_size(d->size), *ram = human_size(d->ram);
 	/* the kernel's own "50%" is of a total that differs a little from MemTotal */
 	uint64_t slack = d->ram / 64;
 
 	if (!d->tmpfs)
 		return;
 	if (!d->ram) {
-		doctor_warn(d, "%s; the RAM is unknown: /proc/meminfo cannot be read",
-			    human_size(d->size, size));
+		doctor_warn(d, "%s; the RAM is unknown: /proc/meminfo cannot be read", size);
 		return;
 	}
-	human_size(d->size, size);
-	human_size(d->ram, ram);
-	human_size(d->swap, swap);
 	if (!d->size)
 		doctor_fail(d, "no limit: the partition can take all of the RAM (%s)", ram);
 	else if (d->size > d->ram + d->swap + slack)
 		doctor_fail(d, "%s, more than RAM (%s) and swap (%s): full, it halts the machine",
-			    size, ram, swap);
+			    size, ram, human_size(d->swap));
 	else if (d->size > d->ram / 2 + slack)
 		doctor_warn(d, "%s, more than half of the RAM (%s)", size, ram);
 	else {

@@ -69,13 +69,9 @@ static void check_space(struct doctor *d, const struct shmstore_tier_info *info)
 {
 	const struct shmstore_tier_config *c = &info->config;
 	uint64_t available = tierfigures_available(info), batch = d->size / 100 * (100 - c->low);
-	char room[HUMAN_SIZE], used[HUMAN_SIZE], free_text[HUMAN_SIZE], stay[HUMAN_SIZE];
+	const char *room = human_size(available), *used = human_size(info->used);
 	bool limit = c->max && c->max - (c->max < info->used ? c->max : info->used) == available;
 
-	human_size(available, room);
-	human_size(info->used, used);
-	human_size(info->disk_free, free_text);
-	human_size(c->min_free, stay);
 	if (available && available >= batch) {
 		doctor_ok(d, "room for %s more; %s are used", room, used);
 		return;
@@ -87,7 +83,7 @@ static void check_space(struct doctor *d, const struct shmstore_tier_info *info)
 	else
 		doctor_add(d, level,
 			   "room for %s more: the disk has %s free, of which %s stay free", room,
-			   free_text, stay);
+			   human_size(info->disk_free), human_size(c->min_free));
 	if (limit)
 		doctor_fix(d, ADMIN_NAME " -p %s tier --max SIZE", shellword(d->path));
 	else if (c->min_free)
@@ -153,7 +149,6 @@ static void check_io(struct doctor *d)
 static void check_memlock(struct doctor *d)
 {
 	struct rlimit limit;
-	char size[HUMAN_SIZE];
 
 	d->check = "tier-memlock";
 	if (getrlimit(RLIMIT_MEMLOCK, &limit) < 0)
@@ -165,7 +160,7 @@ static void check_memlock(struct doctor *d)
 	doctor_warn(
 		d,
 		"ulimit -l is %s: io_uring does without registered buffers, which costs a little",
-		human_size(limit.rlim_cur, size));
+		human_size(limit.rlim_cur));
 	if (limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= MEMLOCK_WANTS)
 		doctor_fix(d, "ulimit -l %llu", (unsigned long long)(MEMLOCK_WANTS >> 10));
 	else

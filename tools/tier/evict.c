@@ -27,10 +27,8 @@
 
 struct evict {
 	const struct admin *admin;
-	const char *to,
-		/* sizes as typed, NULL = not asked for: they may be of a
-		 * partition that is not open yet */
-		*free;
+	/* sizes as typed, NULL = not asked for: they may be of a partition that is not open yet */
+	const char *to, *free;
 	struct shmstore_evict what;
 	struct shmstore_evict_report report;
 	uint64_t size, used_before, used; /* of the partition */
