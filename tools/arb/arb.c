@@ -42,9 +42,9 @@ static int cmd_arb_threads(struct admin *a, int argc, char **argv)
 	const struct asking_view view = {.partition = print_threads};
 
 	OPTIONS_PARSE(a, argc, argv, "arb threads",
-		      "Shows every context: a thread, or whatever else waits for memory.\vWANTS is "
-		      "what it waits for, HELD what its task has in that pool, NEED what its "
-		      "attempt takes in all, PASSED how often others were served before it. "
+		      "Shows every context: a thread, or whatever else waits for memory.\v"
+		      "WANTS is what it waits for, HELD what its task has in that pool, NEED what "
+		      "its attempt takes in all, PASSED how often others were served before it. "
 		      "CONTEXT and TASK are what cancel and inject take.",
 		      .options = options, .own = &order);
 	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
@@ -85,12 +85,12 @@ static int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 	bool ended = false;
 	const struct asking_view view = {.partition = print_tasks};
 
-	OPTIONS_PARSE(a, argc, argv, "arb tasks",
-		      "Shows every task: what it holds, and what waiting and rolling back have "
-		      "cost it.\vSTALLED: all its contexts wait. BLOCKED is time spent waiting, "
-		      "LOST time spent in attempts that were rolled back. PRIO \"-\": by arrival, "
-		      "behind all that have one.",
-		      .options = options, .own = &ended);
+	OPTIONS_PARSE(
+		a, argc, argv, "arb tasks",
+		"Shows every task: what it holds, and what waiting and rolling back have cost it.\v"
+		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in "
+		"attempts that were rolled back. PRIO \"-\": by arrival, behind all that have one.",
+		.options = options, .own = &ended);
 	return asking_show(a, ended ? SHMSTORE_QUERY_ARB_LOG : SHMSTORE_QUERY_ARBITER, &view);
 }
 
@@ -108,11 +108,11 @@ static int cmd_arb_pools(struct admin *a, int argc, char **argv)
 
 	OPTIONS_PARSE(
 		a, argc, argv, "arb pools",
-		"Shows every pool: the partition's, and the private budgets of processes.\vUSED is "
-		"all that is booked; of it RECLAIMABLE can be had by evicting, LEASED is lent to "
-		"stores ahead of their need and taken back at once. OBJECTS, GHOSTS (deleted, "
-		"still mapped) and DRIFT (files that are not the partition's) are what the kernel "
-		"says. PRESSURE: does anybody wait, was anybody rolled back lately.");
+		"Shows every pool: the partition's, and the private budgets of processes.\v"
+		"USED is all that is booked; of it RECLAIMABLE can be had by evicting, LEASED is "
+		"lent to stores ahead of their need and taken back at once. OBJECTS, GHOSTS "
+		"(deleted, still mapped) and DRIFT (files that are not the partition's) are what "
+		"the kernel says. PRESSURE: does anybody wait, was anybody rolled back lately.");
 	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
 }
 

@@ -7,16 +7,15 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "arb.h"
 #include "asking.h"
 #include "cleanup.h"
+#include "figure.h"
 #include "human.h"
 #include "jsonin.h"
-#include "keytext.h"
 #include "options.h"
 
 struct log {
@@ -36,7 +35,7 @@ static int64_t clock_ms(clockid_t clock)
  */
 static void print_cell(const char *text)
 {
-	_free_ char *shown = keytext_new(text, strlen(text));
+	_free_ char *shown = figure_escaped(text, strlen(text));
 
 	putchar(',');
 	if (!strpbrk(shown, ",\"")) {
@@ -126,9 +125,9 @@ int cmd_arb_log(struct admin *a, int argc, char **argv)
 
 	OPTIONS_PARSE(
 		a, argc, argv, "arb log",
-		"Prints the arbiter's last transitions, oldest first, as CSV.\vThe daemon keeps "
-		"the last 1000. \"current thread\" is whose message it was, \"op thread\" whom it "
-		"moved. With --json the daemon's document comes as it is, whole.",
+		"Prints the arbiter's last transitions, oldest first, as CSV.\v"
+		"The daemon keeps the last 1000. \"current thread\" is whose message it was, \"op "
+		"thread\" whom it moved. With --json the daemon's document comes as it is, whole.",
 		.options = options, .own = &l);
 	return asking_show(a, SHMSTORE_QUERY_ARB_LOG, &view);
 }

@@ -191,9 +191,10 @@ int cmd_arb_top(struct admin *a, int argc, char **argv)
 
 	OPTIONS_PARSE(a, argc, argv, "arb top",
 		      "Shows the arbiter live: pools, and every context by its state. Keys: q "
-		      "quits, s sorts by the next column.\vColumns are those of arb pools and arb "
-		      "threads; a narrow terminal leaves some out. With --json, one document per "
-		      "interval and line. Without a terminal, frames follow one another.",
+		      "quits, s sorts by the next column.\v"
+		      "Columns are those of arb pools and arb threads; a narrow terminal leaves "
+		      "some out. With --json, one document per interval and line. Without a "
+		      "terminal, frames follow one another.",
 		      .options = options, .own = &top);
 	top.client = asking_open(a);
 	asking_check(top.client, asking_partition(a), frames_run(&top.frames, !a->json));

@@ -5,14 +5,31 @@
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "alloc.h"
+#include "cleanup.h"
 #include "human.h"
 #include "jsonin.h"
-#include "keytext.h"
 #include "message.h"
+#include "printable.h"
+
+char *figure_escaped(const void *bytes, size_t size)
+{
+	char *text = printable_new(bytes, size);
+
+	if (!text)
+		message_no_memory();
+	return text;
+}
+
+void figure_print_escaped(const char *text)
+{
+	_free_ char *escaped = figure_escaped(text, strlen(text));
+
+	fputs(escaped, stdout);
+}
 
 static uint64_t seconds_ago(double since)
 {
@@ -94,7 +111,7 @@ char *figure_text(struct json_object *value, enum figure_form form, bool exact,
 	} else if (json_object_is_type(value, json_type_double)) {
 		string = human_text("%g", json_object_get_double(value));
 	}
-	made = form == FIGURE_TEXT ? keytext_new(string, strlen(string)) : strdup(string);
+	made = form == FIGURE_TEXT ? figure_escaped(string, strlen(string)) : strdup(string);
 	if (!made)
 		message_no_memory();
 	return made;
@@ -102,11 +119,21 @@ char *figure_text(struct json_object *value, enum figure_form form, bool exact,
 
 /* A text that is being written. */
 struct writing {
-	FILE *out;
 	const struct json_object *o;
 	bool exact;
 	uint64_t number; /* of the last member in it */
+	char *text;
+	size_t size, room;
 };
+
+static void add(struct writing *w, const char *text, size_t size)
+{
+	if (SHMS_GROW(w->text, w->room, w->size, size + 1) < 0)
+		message_no_memory();
+	memcpy(w->text + w->size, text, size);
+	w->size += size;
+	w->text[w->size] = '\0';
+}
 
 /* Writes the member between two braces: its path, and behind a colon its form. */
 static void write_member(struct writing *w, const char *member)
@@ -122,10 +149,10 @@ static void write_member(struct writing *w, const char *member)
 	snprintf(path, sizeof(path), "%.*s", (int)strcspn(member, ":"), member);
 	for (int f = 0; colon && f < FIGURE_FORMS; f++)
 		form = forms[f] && strcmp(colon + 1, forms[f]) == 0 ? f : form;
-	char *text = figure_text(jsonin_at_path(w->o, path), (enum figure_form)form, w->exact,
-				 &w->number);
-	fputs(colon && form == FIGURE_TEXT ? human_count(w->number, colon + 1) : text, w->out);
-	free(text);
+	_free_ char *text = figure_text(jsonin_at_path(w->o, path), (enum figure_form)form,
+					w->exact, &w->number);
+	const char *shown = colon && form == FIGURE_TEXT ? human_count(w->number, colon + 1) : text;
+	add(w, shown, strlen(shown));
 }
 
 /* Is what stands between a bracket and a question mark so? */
@@ -169,29 +196,27 @@ static void write_text(struct writing *w, const char *text, const char *end)
 			else if (*no == '|')
 				write_text(w, no + 1, text);
 		} else {
-			fputc(*text, w->out);
+			size_t n = strcspn(text, "{["), left = (size_t)(end - text);
+			add(w, text, n < left ? n : left);
+			text += (n < left ? n : left) - 1;
 		}
 	}
 }
 
-void figure_print(const struct json_object *o, bool exact, const char *text)
-{
-	struct writing w = {stdout, o, exact, 0};
-
-	write_text(&w, text, text + strlen(text));
-}
-
 char *figure_new(const struct json_object *o, bool exact, const char *text, uint64_t *ret_number)
 {
-	char *made = NULL;
-	size_t size;
-	struct writing w = {open_memstream(&made, &size), o, exact, 0};
+	struct writing w = {.o = o, .exact = exact};
 
-	if (!w.out)
-		message_no_memory();
+	add(&w, "", 0);
 	write_text(&w, text, text + strlen(text));
-	if (fclose(w.out) != 0)
-		message_no_memory();
 	*ret_number = w.number;
-	return made;
+	return w.text;
+}
+
+void figure_print(const struct json_object *o, bool exact, const char *text)
+{
+	uint64_t number;
+	_free_ char *made = figure_new(o, exact, text, &number);
+
+	fputs(made, stdout);
 }

@@ -4,6 +4,7 @@
 #define FIGURE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct json_object;
@@ -26,6 +27,10 @@ enum figure_form {
 	FIGURE_FORMS
 };
 
+/* Any bytes, such as a key's, escaped for a terminal (printable.h); on the heap. */
+char *figure_escaped(const void *bytes, size_t size);
+/* Prints text of whoever, escaped. */
+void figure_print_escaped(const char *text);
 /* The member's text, on the heap; *ret_number is what it sorts by. value: NULL where it is missing:
  * nothing, or 0. */
 char *figure_text(struct json_object *value, enum figure_form form, bool exact,

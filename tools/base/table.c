@@ -16,7 +16,6 @@
 
 #include "human.h"
 #include "jsonin.h"
-#include "keytext.h"
 #include "message.h"
 #include "progress.h"
 
@@ -51,7 +50,7 @@ void table_heading(const char *text, bool first)
 {
 	if (!first)
 		putchar('\n');
-	keytext_print(text);
+	figure_print_escaped(text);
 	putchar('\n');
 }
 
@@ -111,7 +110,7 @@ static void set_text(struct table *t, size_t column, char *text)
 
 void table_text(struct table *t, size_t column, const char *text)
 {
-	set_text(t, column, keytext_new(text, strlen(text)));
+	set_text(t, column, figure_escaped(text, strlen(text)));
 }
 
 void table_printf(struct table *t, size_t column, const char *format, ...)

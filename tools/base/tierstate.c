@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "figure.h"
-#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "tierfigures.h"

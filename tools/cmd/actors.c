@@ -63,11 +63,11 @@ int cmd_actors(struct admin *a, int argc, char **argv)
 
 	OPTIONS_PARSE(a, argc, argv, "actors",
 		      "Shows each actor: what it does, the place and the process where it is, or "
-		      "the other daemon where it lives, and what waits for it.\vMOVABLE: it may be "
-		      "moved where memory is short. RESTARTS: how often it is still begun again "
-		      "when its process dies. OPTIONS: how copies of it are made. COPIES are at "
-		      "other daemons, each with the version of the state that it has. Of other "
-		      "users root and the daemon's user see the actors.");
+		      "the other daemon where it lives, and what waits for it.\v"
+		      "MOVABLE: it may be moved where memory is short. RESTARTS: how often it is "
+		      "still begun again when its process dies. OPTIONS: how copies of it are "
+		      "made. COPIES are at other daemons, each with the version of the state that "
+		      "it has. Of other users root and the daemon's user see the actors.");
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_ACTORS, &view);
 }

@@ -75,8 +75,8 @@ int cmd_config(struct admin *a, int argc, char **argv)
 
 	OPTIONS_PARSE(a, argc, argv, "config",
 		      "Shows which partition and which socket are in force, by what each was "
-		      "chosen, and the limits that the daemon holds.\vWhat shmstored would make of "
-		      "its file: shmstored --check-config.");
+		      "chosen, and the limits that the daemon holds.\v"
+		      "What shmstored would make of its file: shmstored --check-config.");
 	opening_path(a, partition);
 	struct json_object *o = jsonmake_new();
 	jsonmake_prose(o, "partition", partition);

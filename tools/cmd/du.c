@@ -166,16 +166,17 @@ int cmd_du(struct admin *a, int argc, char **argv)
 	char tier[PATH_MAX];
 	int status = ADMIN_OK;
 
-	OPTIONS_PARSE(a, argc, argv, "du",
-		      "What each store holds.\vLINKED is all that a store links; an object of "
-		      "several stores counts in each of them, but once in the total. PSS shares it "
-		      "out by links and adds up. USS is what would be freed if the store went now. "
-		      "LEASED are leases whose object it links no longer. POOL is memory kept for "
-		      "the next puts, STRANDED the part of it in pages of which small objects have "
-		      "the rest. MAPPED are live views, AGE is that of the store. On a partition "
-		      "with a disk tier, DEMOTED is what a store's objects there take in memory "
-		      "when they come back; until then they count in OBJECTS only.",
-		      .options = options, .own = &du);
+	OPTIONS_PARSE(
+		a, argc, argv, "du",
+		"What each store holds.\v"
+		"LINKED is all that a store links; an object of several stores counts in each of "
+		"them, but once in the total. PSS shares it out by links and adds up. USS is what "
+		"would be freed if the store went now. LEASED are leases whose object it links no "
+		"longer. POOL is memory kept for the next puts, STRANDED the part of it in pages "
+		"of which small objects have the rest. MAPPED are live views, AGE is that of the "
+		"store. On a partition with a disk tier, DEMOTED is what a store's objects there "
+		"take in memory when they come back; until then they count in OBJECTS only.",
+		.options = options, .own = &du);
 	_partition_ struct shmstore_partition *p = opening_partition(a);
 	const char *path = shmstore_partition_path(p);
 	_json_ struct json_object *o = jsonmake_new();

@@ -82,14 +82,14 @@ static void finish(struct gc *gc, struct shmstore_partition *p,
 	fields_of(o, report, SAME(freed), NUMBER(stores), NUMBER(leases), NUMBER(objects),
 		  SAME(tier_freed), FIELD(n_tier, "tier_files"));
 	jsonmake_u64(o, "failed", gc->n_failed);
-	if (!gc->admin->json)
+	if (!gc->admin->json) {
 		print_text(gc, o, tierstate_directory(p, tier));
-	else if (!gc->all)
-		json_print(o);
-	else
-		jsonmake_append(gc->partitions, o);
-	if (!gc->admin->json)
 		jsonin_free(o);
+	} else if (gc->all) {
+		jsonmake_append(gc->partitions, o);
+	} else {
+		json_print(o);
+	}
 }
 
 /* Removes what nobody owns there. Returns the exit status. */

@@ -205,9 +205,9 @@ int cmd_init(struct admin *a, int argc, char **argv)
 	OPTIONS_PARSE(a, argc, argv, "init",
 		      "Makes the partition: an empty or missing directory on a tmpfs. With --size "
 		      "or --huge, as root, it gets a tmpfs of its own, with huge=within_size "
-		      "unless told otherwise; run again, it resizes it.\vThe directory of a "
-		      "default partition is made in /dev/shm, whose huge pages are off: a mount of "
-		      "its own is several times faster.",
+		      "unless told otherwise; run again, it resizes it.\v"
+		      "The directory of a default partition is made in /dev/shm, whose huge pages "
+		      "are off: a mount of its own is several times faster.",
 		      .options = options, .own = &init, .check = check);
 	opening_path(a, path);
 	int status = create(a, &init, &p);

@@ -22,8 +22,8 @@
 static const struct table_column columns[] = {
 	{"STORE", FIGURE_TEXT, "store"},
 	{"KEY", 0, "[error?{name}|[key?{key:raw}|(empty key)]]"},
-	{"HEADER", TABLE_RIGHT, "[error?[unreadable?unreadable|damaged]|{header_size:size}]"},
-	{"BUFFER", TABLE_RIGHT, "[error?|{buffer_size:size}]"},
+	{"HEADER", FIGURE_SIZE, "header_size"},
+	{"BUFFER", FIGURE_SIZE, "buffer_size"},
 	{"N", TABLE_RIGHT, "[demoted?-|[error?|{n_buffers}]]"}, /* known when it is back */
 	{"WHERE", TABLE_STATE, "[demoted?tier|[pinned?pinned|[packed?packed|memory]]]"},
 	{"LINKS", FIGURE_COUNT, "links"},
@@ -59,8 +59,6 @@ static struct json_object *describe(const struct ls *ls, const struct shmstore_o
 	if (info->packed)
 		jsonmake_null(o, "mtime");
 	jsonmake_prose(o, "error", info->error ? shmstore_strerror(info->error) : NULL);
-	if (!ls->admin->json)
-		jsonmake_flag(o, "unreadable", info->error == -EPERM);
 	return o;
 }
 
@@ -73,8 +71,12 @@ static int add(const struct shmstore_object_info *info, void *arg)
 		json_stream_item(o, ls->n_objects == 0);
 	} else {
 		table_object(&ls->table, o);
-		if (info->error)
+		if (info->error) {
 			table_color(&ls->table, KEY, "red");
+			table_text(&ls->table, HEADER,
+				   info->error == -EPERM ? "unreadable" : "damaged");
+			table_text(&ls->table, HEADER + 1, "");
+		}
 		jsonin_free(o);
 	}
 	ls->n_objects++;

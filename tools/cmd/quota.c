@@ -42,12 +42,11 @@ int cmd_quota(struct admin *a, int argc, char **argv)
 {
 	const struct asking_view view = {.partition = print_partition};
 
-	OPTIONS_PARSE(
-		a, argc, argv, "quota",
-		"Shows the limits: of partitions, users, labels and stores.\vUSED is taken, "
-		"GRANTED is what stores may take without asking; both together never pass HARD. "
-		"Above SOFT stores are asked to give back. WAITING and REFUSED count requests. "
-		"\"*\" is the limit of all that have none of their own. To set one: " ADMIN_NAME
-		" set user.1000.limit=4GiB");
+	OPTIONS_PARSE(a, argc, argv, "quota",
+		      "Shows the limits: of partitions, users, labels and stores.\v"
+		      "USED is taken, GRANTED is what stores may take without asking; both "
+		      "together never pass HARD. Above SOFT stores are asked to give back. WAITING "
+		      "and REFUSED count requests. \"*\" is the limit of all that have none of "
+		      "their own. To set one: " ADMIN_NAME " set user.1000.limit=4GiB");
 	return asking_show(a, SHMSTORE_QUERY_QUOTA, &view);
 }

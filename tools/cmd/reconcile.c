@@ -246,7 +246,8 @@ int cmd_reconcile(struct admin *a, int argc, char **argv)
 
 	OPTIONS_PARSE(a, argc, argv, "reconcile",
 		      "Accounts for every byte of the file system and names the processes that "
-		      "hold memory of deleted objects.\vExit status 1 if the residual is not 0.");
+		      "hold memory of deleted objects.\v"
+		      "Exit status 1 if the residual is not 0.");
 	_partition_ struct shmstore_partition *p = opening_partition(a);
 	_json_ struct json_object *found = jsonmake_new();
 	holders = jsonmake_child(found, "holders", jsonmake_new_list());

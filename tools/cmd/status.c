@@ -85,9 +85,9 @@ int cmd_status(struct admin *a, int argc, char **argv)
 	struct asking_view view = {.document = print_document};
 
 	OPTIONS_PARSE(a, argc, argv, "status",
-		      "Shows the daemon and the partitions that it watches (with -p: that "
-		      "one).\vSIZE, USED, ALIVE and OBJECTS are of the last second; the terms of "
-		      "the df equation are of the last survey.",
+		      "Shows the daemon and the partitions that it watches (with -p: that one).\v"
+		      "SIZE, USED, ALIVE and OBJECTS are of the last second; the terms of the df "
+		      "equation are of the last survey.",
 		      .options = options, .own = &reconcile);
 	if (reconcile)
 		view.judge = judge;

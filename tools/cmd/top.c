@@ -225,9 +225,10 @@ int cmd_top(struct admin *a, int argc, char **argv)
 
 	OPTIONS_PARSE(a, argc, argv, "top",
 		      "Shows the partition and its stores live. Keys: q quits, s sorts by the next "
-		      "column.\vNumbers of stores are what their owners write down; space is what "
-		      "the file system says. With --json, one object per interval and line. "
-		      "Without a terminal, frames follow one another.",
+		      "column.\v"
+		      "Numbers of stores are what their owners write down; space is what the file "
+		      "system says. With --json, one object per interval and line. Without a "
+		      "terminal, frames follow one another.",
 		      .options = options, .own = &top);
 	find_daemon(&top);
 	if (!top.client)

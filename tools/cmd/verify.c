@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "human.h"
-#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
@@ -144,11 +143,12 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 	struct verify v = {.admin = a};
 	int status = ADMIN_OK;
 
-	OPTIONS_PARSE(a, argc, argv, "verify",
-		      "Checks the marker, every store's page, and every object: header, table, and "
-		      "checksum where it has one; or all of the disk tier.\vExit status 1 if "
-		      "anything is bad, or could not be looked at. Nothing is changed.",
-		      .options = options, .own = &v, .check = check);
+	OPTIONS_PARSE(
+		a, argc, argv, "verify",
+		"Checks the marker, every store's page, and every object: header, table, and "
+		"checksum where it has one; or all of the disk tier.\v"
+		"Exit status 1 if anything is bad, or could not be looked at. Nothing is changed.",
+		.options = options, .own = &v, .check = check);
 	_partition_ struct shmstore_partition *p = opening_partition(a);
 	v.bad = jsonmake_new_list();
 	clock_gettime(CLOCK_MONOTONIC, &v.start);

@@ -14,9 +14,9 @@
 #include <time.h>
 
 #include "asking.h"
+#include "figure.h"
 #include "frames.h"
 #include "jsonin.h"
-#include "keytext.h"
 #include "message.h"
 #include "options.h"
 
@@ -45,9 +45,9 @@ static void print_value(const char *name, struct json_object *value)
 				   : json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
 
 	fputs("  ", stdout);
-	keytext_print(name);
+	figure_print_escaped(name);
 	putchar('=');
-	keytext_print(text);
+	figure_print_escaped(text);
 }
 
 /* "12:03:04 store-came  partition=/p  name=a" */
@@ -60,7 +60,7 @@ static void print_text(const char *json)
 		return;
 	}
 	printf("%s ", frames_clock((time_t)jsonin_real(o, "time")));
-	keytext_print(jsonin_text(o, "event"));
+	figure_print_escaped(jsonin_text(o, "event"));
 	json_object_object_foreach(o, name, value)
 	{
 		if (value && strcmp(name, "time") != 0 && strcmp(name, "event") != 0 &&
@@ -116,13 +116,13 @@ int cmd_watch(struct admin *a, int argc, char **argv)
 	};
 	struct watch w = {.admin = a, .since = SHMSTORE_WATCH_NEW};
 
-	OPTIONS_PARSE(
-		a, argc, argv, "watch",
-		"Prints what happens, one event a line, until it is interrupted.\vWith --json each "
-		"line is one object with a member sequence, its number, from which --since goes on "
-		"after an interruption. Exit status 0 after an interrupt, 1 where the daemon "
-		"ended. The events and what to do about each are in docs/operations.md.",
-		.options = options, .own = &w);
+	OPTIONS_PARSE(a, argc, argv, "watch",
+		      "Prints what happens, one event a line, until it is interrupted.\v"
+		      "With --json each line is one object with a member sequence, its number, "
+		      "from which --since goes on after an interruption. Exit status 0 after an "
+		      "interrupt, 1 where the daemon ended. The events and what to do about each "
+		      "are in docs/operations.md.",
+		      .options = options, .own = &w);
 	int interrupts = catch_interrupt();
 	_client_ struct shmstore_client *c = asking_open(a);
 	asking_check(c, "watch", shmstore_client_watch(c, w.since, w.events));

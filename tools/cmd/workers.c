@@ -9,7 +9,6 @@
 
 #include "asking.h"
 #include "jsonin.h"
-#include "message.h"
 #include "options.h"
 #include "table.h"
 
@@ -113,13 +112,13 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 	struct workers w = {0};
 	const struct asking_view view = {.partition = print_partition};
 
-	OPTIONS_PARSE(
-		a, argc, argv, "workers",
-		"Shows the stores that the daemon knows, and what they take.\vLINKED, PSS, USS and "
-		"POOL are of the last survey, the rest of the last second. CREDIT is what a store "
-		"may still take without asking, ASKED BACK what the daemon wants back from it. Who "
-		"is neither root nor the daemon's user sees his own stores. Columns are sorted "
-		"downwards, names upwards; with --json nothing is sorted or left out.",
-		.options = options, .own = &w);
+	OPTIONS_PARSE(a, argc, argv, "workers",
+		      "Shows the stores that the daemon knows, and what they take.\v"
+		      "LINKED, PSS, USS and POOL are of the last survey, the rest of the last "
+		      "second. CREDIT is what a store may still take without asking, ASKED BACK "
+		      "what the daemon wants back from it. Who is neither root nor the daemon's "
+		      "user sees his own stores. Columns are sorted downwards, names upwards; with "
+		      "--json nothing is sorted or left out.",
+		      .options = options, .own = &w);
 	return asking_show(a, SHMSTORE_QUERY_WORKERS, &view);
 }

@@ -5,7 +5,6 @@
  * without the daemon is in order: its absence is told with the command that starts it.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/io_uring.h>
 #include <linux/mount.h>

@@ -70,11 +70,11 @@ int cmd_gate(struct admin *a, int argc, char **argv)
 
 	OPTIONS_PARSE(
 		a, argc, argv, "gate",
-		"Shows whether more work may begin on this host, and by what that is decided.\vThe "
-		"gate closes where USED, or the 95th percentile of the last samples, reaches HIGH, "
-		"and opens after several samples in a row at LOW or below. QUOTA is how many tasks "
-		"may begin within an interval. RESERVED is what is expected of the tasks that were "
-		"let in, OF how much that may be now.");
+		"Shows whether more work may begin on this host, and by what that is decided.\v"
+		"The gate closes where USED, or the 95th percentile of the last samples, reaches "
+		"HIGH, and opens after several samples in a row at LOW or below. QUOTA is how many "
+		"tasks may begin within an interval. RESERVED is what is expected of the tasks "
+		"that were let in, OF how much that may be now.");
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_GATE, &view);
 }

@@ -136,13 +136,13 @@ int cmd_mem(struct admin *a, int argc, char **argv)
 	struct memsource_reading r = MEMSOURCE_NULL;
 	int status = ADMIN_OK, err;
 
-	OPTIONS_PARSE(
-		a, argc, argv, "mem",
-		"What this host and the memory cgroups around this process may use and use, term "
-		"by term, with the source of each.\vThe memory that counts is the tightest: the "
-		"smallest total of the host and of each cgroup up to the root. Page cache does not "
-		"count as used, and tmpfs does. What could not be read is unknown, not 0.",
-		.options = options, .own = &own);
+	OPTIONS_PARSE(a, argc, argv, "mem",
+		      "What this host and the memory cgroups around this process may use and use, "
+		      "term by term, with the source of each.\v"
+		      "The memory that counts is the tightest: the smallest total of the host and "
+		      "of each cgroup up to the root. Page cache does not count as used, and tmpfs "
+		      "does. What could not be read is unknown, not 0.",
+		      .options = options, .own = &own);
 	if (own.daemon)
 		return show_daemon(a);
 	err = sysroot_memory(a, own.swap, &r);

@@ -74,11 +74,12 @@ int cmd_preempt(struct admin *a, int argc, char **argv)
 			  "nobody",
 		.document = print_preempt};
 
-	OPTIONS_PARSE(a, argc, argv, "preempt",
-		      "Shows which processes were asked to stop, or made to, because memory was "
-		      "short.\vWith --dry-run, which ones it would take: NOW for memory as it is, "
-		      "LATER if it grows on, wave after wave. Nothing is done to anybody.",
-		      .options = options, .own = &dry_run);
+	OPTIONS_PARSE(
+		a, argc, argv, "preempt",
+		"Shows which processes were asked to stop, or made to, because memory was short.\v"
+		"With --dry-run, which ones it would take: NOW for memory as it is, LATER if it "
+		"grows on, wave after wave. Nothing is done to anybody.",
+		.options = options, .own = &dry_run);
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_GATE, &view);
 }

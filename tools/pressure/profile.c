@@ -89,10 +89,10 @@ static int cmd_profile_show(struct admin *a, int argc, char **argv)
 	size_t n;
 
 	OPTIONS_PARSE(a, argc, argv, "profile show",
-		      "Shows each kind of tasks, and what those that ended used.\vTASKS, PEAK, P95 "
-		      "and AVERAGE are of private memory, ESTIMATE is what the next one is "
-		      "expected to use. SHARED (bytes created in the store) and CPU are the 95th "
-		      "percentile, LIFE is the median.",
+		      "Shows each kind of tasks, and what those that ended used.\v"
+		      "TASKS, PEAK, P95 and AVERAGE are of private memory, ESTIMATE is what the "
+		      "next one is expected to use. SHARED (bytes created in the store) and CPU "
+		      "are the 95th percentile, LIFE is the median.",
 		      .options = whose_or_all, .own = &user);
 	_client_ struct shmstore_client *c = asking_open(a);
 	int r = shmstore_client_profile(c, user, &json, &n);

@@ -76,12 +76,12 @@ int cmd_stage(struct admin *a, int argc, char **argv)
 	uint64_t session = 0;
 	const struct asking_view view = {.judge = judge, .partition = print_partition};
 
-	OPTIONS_PARSE(
-		a, argc, argv, "stage",
-		"Shows which worker is in which stage of a job, and how its memory is divided for "
-		"that.\vPRIVATE is what its process may have alone, SHARED what its store may "
-		"hold, SLOTS how many tasks run at once. A worker that is \"degraded\" has less "
-		"than its profile says, as others hold the rest. See docs/governor.md.",
-		.options = options, .own = &session);
+	OPTIONS_PARSE(a, argc, argv, "stage",
+		      "Shows which worker is in which stage of a job, and how its memory is "
+		      "divided for that.\v"
+		      "PRIVATE is what its process may have alone, SHARED what its store may hold, "
+		      "SLOTS how many tasks run at once. A worker that is \"degraded\" has less "
+		      "than its profile says, as others hold the rest. See docs/governor.md.",
+		      .options = options, .own = &session);
 	return session ? end_stage(a, session) : asking_show(a, SHMSTORE_QUERY_STAGES, &view);
 }

@@ -16,7 +16,6 @@
 #include "figure.h"
 #include "human.h"
 #include "interrupt.h"
-#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
@@ -194,9 +193,10 @@ int cmd_evict(struct admin *a, int argc, char **argv)
 	OPTIONS_PARSE(
 		a, argc, argv, "evict --to SIZE | --free SIZE | --watermarks",
 		"Moves the objects that are used least to the partition's disk tier, until the "
-		"goal is met.\vPinned and leased objects stay; what is mapped comes last, and its "
-		"memory is free when the last view is gone. One eviction runs at a time for each "
-		"user: another one is waited for. Exit status 1 if the goal could not be met.",
+		"goal is met.\v"
+		"Pinned and leased objects stay; what is mapped comes last, and its memory is free "
+		"when the last view is gone. One eviction runs at a time for each user: another "
+		"one is waited for. Exit status 1 if the goal could not be met.",
 		.options = options, .own = &e, .check = check);
 	_partition_ struct shmstore_partition *p = opening_partition(a);
 	int status = run(&e, p);

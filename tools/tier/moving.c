@@ -15,9 +15,9 @@
 
 #include "alloc.h"
 #include "cleanup.h"
+#include "figure.h"
 #include "interrupt.h"
 #include "jsonout.h"
-#include "keytext.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
@@ -139,7 +139,7 @@ static void move_one(struct moving *m, struct shmstore_partition *p, struct shms
 			m->n_moved++;
 		return;
 	}
-	_free_ char *text = keytext_new(key->iov_base, key->iov_len);
+	_free_ char *text = figure_escaped(key->iov_base, key->iov_len);
 	m->n_failed++;
 	if (r == -ENOENT && !*shmstore_error_path())
 		opening_explain_key(p, s, text, r);

@@ -243,9 +243,9 @@ int cmd_tier(struct admin *a, int argc, char **argv)
 
 	OPTIONS_PARSE(a, argc, argv, "tier",
 		      "Shows the partition's disk tier: what is there, what it takes on disk and "
-		      "would take in memory; or gives the partition one.\vWhat is not named stays "
-		      "as it is. Sizes may be a part of the disk (20%). Stores that are open "
-		      "notice a change within a second.",
+		      "would take in memory; or gives the partition one.\v"
+		      "What is not named stays as it is. Sizes may be a part of the disk (20%). "
+		      "Stores that are open notice a change within a second.",
 		      .options = options, .own = &t, .check = check);
 	_partition_ struct shmstore_partition *p = opening_partition(a);
 	if (t.unset) {
