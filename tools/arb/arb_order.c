@@ -118,9 +118,8 @@ static void print_injected(const struct admin *a, const struct order *o, const c
 	if (!a->json)
 		jsonmake_prose(j, "target", target);
 	json_say(a, j,
-		 "{partition}: [count?{inject} for the next [count=1?reserve|{count} reserves] "
-		 "of|no "
-		 "{inject} for] [task?task|context] {target}[count?| any more]\n");
+		 "{partition}: [count?{inject} for the next [count=1?reserve|{count} reserves] of|"
+		 "no {inject} for] [task?task|context] {target}[count?| any more]\n");
 }
 
 int cmd_arb_inject(struct admin *a, int argc, char **argv)
