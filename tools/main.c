@@ -10,7 +10,6 @@
 #include <locale.h>
 #include <shmstore/shmstore.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "admin.h"
@@ -35,25 +34,16 @@ static const struct commands commands = {
 int cmd_help(struct admin *a, int argc, char **argv)
 {
 	static char name[] = ADMIN_NAME, help[] = "--help";
-	char *help_argv[] = {name, help, NULL, NULL};
 	static const char *const names[] = {"COMMAND", "SUBCOMMAND", NULL};
 	struct command_line line =
 		OPTIONS_LINE(a, "help [COMMAND [SUBCOMMAND]]",
 			     "Explains a command, or all of them.", .names = names);
 
 	options_parse(&line, argc, argv);
-	if (line.n_args) {
-		char *subcommand = line.n_args == 2 ? strdup(line.args[1]) : NULL;
-		if (subcommand) {
-			help_argv[1] = subcommand;
-			help_argv[2] = help;
-		}
-		int status =
-			commands_run(&commands, line.args[0], a, subcommand ? 3 : 2, help_argv);
-		free(subcommand);
-		return status;
-	}
-	return commands_read(&commands, a, 2, help_argv);
+	char *of[] = {name, line.n_args == 2 ? line.args[1] : help, help, NULL};
+	if (line.n_args)
+		return commands_run(&commands, line.args[0], a, 1 + (int)line.n_args, of);
+	return commands_read(&commands, a, 2, of);
 }
 
 /* An answer cut by a full disk or a closed pipe must not look like success. */

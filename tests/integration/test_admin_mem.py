@@ -18,8 +18,8 @@ def host(root, **files):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     admin = Admin(root)
-    return lambda *words, code=0: admin("--root", str(root), "mem", *words, partition=False,
-                                        code=code)
+    return lambda *words, code=0: admin("mem", *words, partition=False, code=code,
+                                        env={"SHMSTORE_ADMIN_ROOT": str(root)})
 
 
 def test_tightest_counts_and_every_term_has_its_source(tmp_path):

@@ -9,17 +9,11 @@
 
 #include "asking.h"
 #include "commands.h"
-#include "human.h"
 #include "jsonin.h"
 #include "options.h"
 #include "table.h"
 
 /* ---- threads ---- */
-
-struct looking {
-	const struct admin *admin;
-	size_t order; /* enum arb_order */
-};
 
 /* False: the arbiter is off there; said. */
 static bool is_on(const struct json_object *p)
@@ -30,45 +24,30 @@ static bool is_on(const struct json_object *p)
 	return false;
 }
 
-static void print_threads(const struct json_object *p, void *arg)
+static void print_threads(const struct admin *a, const struct json_object *p)
 {
-	const struct looking *l = arg;
+	const size_t *order = a->own;
 
 	if (!is_on(p))
 		return;
-	arb_print_contexts(l->admin, p, (enum arb_order)l->order, 0, false);
+	arb_print_contexts(a, p, *order, 0, false);
 	if (!jsonin_count(p, "contexts"))
 		puts("no contexts: nobody has asked for memory");
 }
 
 static int cmd_arb_threads(struct admin *a, int argc, char **argv)
 {
-	typedef struct looking OF;
-	static const struct options_row options[] = {
-		{"sort", 's', "COLUMN",
-		 "state (default: who waits first), since, held, priority or store", OPTIONS_WORD,
-		 offsetof(OF, order), .words = arb_order_names, .n_words = ARB_N_ORDERS},
-		{NULL},
-	};
-	struct looking l = {.admin = a};
-	struct command_line line =
-		OPTIONS_LINE(a, "arb threads",
-			     "Shows every context: a thread, or whatever else waits for memory.\v"
-			     "WANTS is what it waits for, HELD what its task has in that pool, "
-			     "NEED what its attempt takes in all, PASSED how often others were "
-			     "served before it. CONTEXT and TASK are what cancel and inject take.",
-			     .options = options, .own = &l);
-	const struct asking_view view = {.partition = print_threads, .arg = &l};
+	static const struct options_row options[] = {ARB_SORT_ROW(0), {NULL}};
+	size_t order = 0;
+	const struct asking_view view = {.partition = print_threads};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "arb threads",
+		      "Shows every context: a thread, or whatever else waits for memory.\v"
+		      "WANTS is what it waits for, HELD what its task has in that pool, NEED what "
+		      "its attempt takes in all, PASSED how often others were served before it. "
+		      "CONTEXT and TASK are what cancel and inject take.",
+		      .options = options, .own = &order);
 	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
-}
-
-static void show_age(struct table *t, size_t column, const struct json_object *o)
-{
-	char text[HUMAN_SIZE];
-
-	table_text(t, column, human_duration((double)jsonin_u64(o, "begun_ms_ago") / 1e3, text));
 }
 
 static const struct table_column columns[] = {
@@ -77,7 +56,7 @@ static const struct table_column columns[] = {
 	{"PID", FIGURE_COUNT, "pid"},
 	{"LABEL", TABLE_TRUNC, "label"},
 	{"PRIO", FIGURE_COUNT, "priority", "-"},
-	{"AGE", TABLE_RIGHT, .show = show_age},
+	{"AGE", FIGURE_LONG, "begun_ms_ago"},
 	{"HELD", FIGURE_SIZE, "held"},
 	{"CONTEXTS", FIGURE_COUNT, "contexts"},
 	{"STALLED", FIGURE_FLAG | TABLE_WARN, "stalled"},
@@ -87,61 +66,53 @@ static const struct table_column columns[] = {
 	{"LOST", FIGURE_MS, "lost_ms"},
 };
 
-struct telling {
-	const struct admin *admin;
-	bool ended;
-};
-
-static void print_tasks(const struct json_object *p, void *arg)
+static void print_tasks(const struct admin *a, const struct json_object *p)
 {
-	const struct telling *which = arg;
+	const bool *ended = a->own;
 
-	if (is_on(p) && !TABLE_LIST(which->admin, columns, p, which->ended ? "ended" : "tasks"))
+	if (is_on(p) && !TABLE_LIST(a, columns, p, *ended ? "ended" : "tasks"))
 		puts("no tasks");
 }
 
 static int cmd_arb_tasks(struct admin *a, int argc, char **argv)
 {
-	typedef struct telling OF;
 	static const struct options_row options[] = {
 		{"ended", 'e', NULL,
 		 "those among the last 1000 that have ended, and what they had waited and lost",
-		 OPTIONS_FLAG, offsetof(OF, ended)},
+		 OPTIONS_FLAG},
 		{NULL},
 	};
-	struct telling which = {.admin = a};
-	struct command_line line = OPTIONS_LINE(
-		a, "arb tasks",
+	bool ended = false;
+	const struct asking_view view = {.partition = print_tasks};
+
+	OPTIONS_PARSE(
+		a, argc, argv, "arb tasks",
 		"Shows every task: what it holds, and what waiting and rolling back have cost it.\v"
 		"STALLED: all its contexts wait. BLOCKED is time spent waiting, LOST time spent in "
 		"attempts that were rolled back. PRIO \"-\": by arrival, behind all that have one.",
-		.options = options, .own = &which);
-	const struct asking_view view = {.partition = print_tasks, .arg = &which};
-
-	options_parse(&line, argc, argv);
-	return asking_show(a, which.ended ? SHMSTORE_QUERY_ARB_LOG : SHMSTORE_QUERY_ARBITER, &view);
+		.options = options, .own = &ended);
+	return asking_show(a, ended ? SHMSTORE_QUERY_ARB_LOG : SHMSTORE_QUERY_ARBITER, &view);
 }
 
 /* ---- pools ---- */
 
-static void print_pools(const struct json_object *p, void *arg)
+static void print_pools(const struct admin *a, const struct json_object *p)
 {
 	if (is_on(p))
-		arb_print_pools(arg, p, false);
+		arb_print_pools(a, p, false);
 }
 
 static int cmd_arb_pools(struct admin *a, int argc, char **argv)
 {
-	struct command_line line = OPTIONS_LINE(
-		a, "arb pools",
+	const struct asking_view view = {.partition = print_pools};
+
+	OPTIONS_PARSE(
+		a, argc, argv, "arb pools",
 		"Shows every pool: the partition's, and the private budgets of processes.\v"
 		"USED is all that is booked; of it RECLAIMABLE can be had by evicting, LEASED is "
 		"lent to stores ahead of their need and taken back at once. OBJECTS, GHOSTS "
 		"(deleted, still mapped) and DRIFT (files that are not the partition's) are what "
 		"the kernel says. PRESSURE: does anybody wait, was anybody rolled back lately.");
-	const struct asking_view view = {.partition = print_pools, .arg = a};
-
-	options_parse(&line, argc, argv);
 	return asking_show(a, SHMSTORE_QUERY_ARBITER, &view);
 }
 

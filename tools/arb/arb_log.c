@@ -7,15 +7,15 @@
  */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "arb.h"
 #include "asking.h"
+#include "cleanup.h"
+#include "figure.h"
+#include "human.h"
 #include "jsonin.h"
-#include "jsonout.h"
-#include "keytext.h"
 #include "options.h"
 
 struct log {
@@ -31,11 +31,13 @@ static int64_t clock_ms(clockid_t clock)
 	return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* A cell, quoted where it must be. Characters that could upset a terminal are escaped. */
+/* A comma and a cell, quoted where it must be. Characters that could upset a terminal are escaped.
+ */
 static void print_cell(const char *text)
 {
-	char *shown = keytext_new(text, strlen(text));
+	_free_ char *shown = figure_escaped(text, strlen(text));
 
+	putchar(',');
 	if (!strpbrk(shown, ",\"")) {
 		fputs(shown, stdout);
 	} else {
@@ -47,7 +49,6 @@ static void print_cell(const char *text)
 		}
 		putchar('"');
 	}
-	free(shown);
 }
 
 static void print_time(uint64_t boot_ms)
@@ -64,36 +65,26 @@ static void print_time(uint64_t boot_ms)
 
 static void print_id(const struct json_object *o, const char *member)
 {
-	char text[ARB_ID_SIZE];
-
 	putchar(',');
 	if (jsonin_u64(o, member))
-		fputs(arb_id_text(jsonin_u64(o, member), text), stdout);
+		fputs(human_id(jsonin_u64(o, member)), stdout);
 }
 
 static void print_line(const char *partition, const struct json_object *o)
 {
-	static const char *const before[] = {"from", "to", "note"}, *const after[] = {"store",
-										      "outcome"};
-
 	print_time(jsonin_u64(o, "time_ms"));
-	putchar(',');
 	print_cell(jsonin_text(o, "op"));
 	print_id(o, "by");
 	print_id(o, "context");
 	print_id(o, "task");
-	for (size_t i = 0; i < sizeof(before) / sizeof(before[0]); i++) {
-		putchar(',');
-		print_cell(jsonin_text(o, before[i]));
-	}
+	print_cell(jsonin_text(o, "from"));
+	print_cell(jsonin_text(o, "to"));
+	print_cell(jsonin_text(o, "note"));
 	printf(",%" PRIu64, jsonin_u64(o, "number"));
-	for (size_t i = 0; i < sizeof(after) / sizeof(after[0]); i++) {
-		putchar(',');
-		print_cell(jsonin_text(o, after[i]));
-	}
-	putchar(',');
-	print_cell(jsonin_has(o, "pool") ? jsonin_text(o, "pool") : "");
-	printf(",%" PRIu64 ",", jsonin_u64(o, "bytes"));
+	print_cell(jsonin_text(o, "store"));
+	print_cell(jsonin_text(o, "outcome"));
+	print_cell(jsonin_text(o, "pool"));
+	printf(",%" PRIu64, jsonin_u64(o, "bytes"));
 	print_cell(partition);
 	putchar('\n');
 }
@@ -108,14 +99,14 @@ static size_t first_wanted(const struct log *l, const struct json_object *p)
 	return l->most && n - first > l->most ? n - (size_t)l->most : first;
 }
 
-static void print_csv(const struct log *l, const struct json_object *document)
+static void print_csv(const struct admin *a, const struct json_object *document)
 {
 	puts("time,op,current thread,op thread,op "
 	     "task,from,to,notes,number,store,outcome,pool,bytes,partition");
 	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
 		const struct json_object *p = jsonin_at(document, "partitions", i);
 
-		for (size_t t = first_wanted(l, p); t < jsonin_count(p, "log"); t++)
+		for (size_t t = first_wanted(a->own, p); t < jsonin_count(p, "log"); t++)
 			print_line(jsonin_text(p, "partition"), jsonin_at(p, "log", t));
 	}
 }
@@ -130,23 +121,13 @@ int cmd_arb_log(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct log l = {0};
-	struct command_line line = OPTIONS_LINE(
-		a, "arb log",
+	const struct asking_view view = {.document = print_csv};
+
+	OPTIONS_PARSE(
+		a, argc, argv, "arb log",
 		"Prints the arbiter's last transitions, oldest first, as CSV.\v"
 		"The daemon keeps the last 1000. \"current thread\" is whose message it was, \"op "
 		"thread\" whom it moved. With --json the daemon's document comes as it is, whole.",
 		.options = options, .own = &l);
-	struct json_object *document;
-
-	options_parse(&line, argc, argv);
-	int status = asking_query(a, SHMSTORE_QUERY_ARB_LOG, &document);
-	if (status)
-		return status;
-	if (a->json) {
-		json_print(document);
-		return ADMIN_OK;
-	}
-	print_csv(&l, document);
-	jsonin_free(document);
-	return ADMIN_OK;
+	return asking_show(a, SHMSTORE_QUERY_ARB_LOG, &view);
 }

@@ -3,7 +3,6 @@
  * cmd_arb_order.c: "shmstore-admin arb inject, cancel, set": an operator's word to the arbiter. It
  * is said to one partition: the one that -p names, else the only one that the daemon arbitrates.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <shmstore/arbiter.h>
 #include <stdio.h>
@@ -12,77 +11,70 @@
 
 #include "arb.h"
 #include "asking.h"
+#include "human.h"
 #include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "options.h"
 
-/* The only partition with an arbiter. 0, or the exit status: all is said. */
-static int only_partition(const struct admin *a, char ret_path[ASKING_PARTITION])
+/* The only partition with an arbiter. Ends the program where there is none, or several. */
+static void only_partition(const struct admin *a, char ret_path[PATH_MAX])
 {
-	struct json_object *document;
+	_json_ struct json_object *document = asking_query(a, SHMSTORE_QUERY_ARBITER);
 	size_t found = 0;
-	int status = asking_query(a, SHMSTORE_QUERY_ARBITER, &document);
 
-	if (status)
-		return status;
 	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
 		const struct json_object *p = jsonin_at(document, "partitions", i);
 
 		if (!jsonin_flag(p, "enabled"))
 			continue;
-		snprintf(ret_path, ASKING_PARTITION, "%s", jsonin_text(p, "partition"));
+		snprintf(ret_path, PATH_MAX, "%s", jsonin_text(p, "partition"));
 		found++;
 	}
-	jsonin_free(document);
 	if (found == 1)
-		return 0;
+		return;
 	message_say(found ? "arb: the daemon arbitrates several partitions"
 			  : "arb: the arbiter is off");
 	message_hint(found ? "say which with -p"
 			   : "set arbiter { enabled = true } in shmstored.conf(5)");
-	return ADMIN_FAILED;
+	exit(ADMIN_FAILED);
 }
 
 /* An order, and the partition that it goes to. */
 struct order {
 	struct shmstore_client_arb what;
-	struct shmstore_client *client;
-	char partition[ASKING_PARTITION];
+	char partition[PATH_MAX];
 	const char *pool; /* as it was said */
 };
 
-/* 0, or the exit status: all is said. */
-static int begin(const struct admin *a, struct order *o)
+/* Finds out the partition, and who can be told. */
+static struct shmstore_client *begin(const struct admin *a, struct order *o)
 {
-	const char *given = asking_partition(a, o->partition);
+	const char *given = asking_partition(a);
 
-	if (!given) {
-		int status = only_partition(a, o->partition);
-		if (status)
-			return status;
-	} else if (given != o->partition) {
+	if (given)
 		snprintf(o->partition, sizeof(o->partition), "%s", given);
-	}
-	return asking_open(a, &o->client);
+	else
+		only_partition(a, o->partition);
+	return asking_open(a);
 }
 
-/* target: what it is about, as the user said it. Returns the exit status. */
-static int say(const struct order *o, const char *target)
+/* target: what it is about, as the user said it. Ends the program where the daemon refuses. */
+static void say(struct shmstore_client *c, const struct order *o, const char *target)
 {
-	int r = shmstore_client_arbiter(o->client, o->partition, &o->what);
-
-	return r < 0 ? asking_explain(o->client, target, r) : ADMIN_OK;
+	asking_check(c, target, shmstore_client_arbiter(c, o->partition, &o->what));
 }
 
-/* The id that the user wrote. False: it is none; said. */
-static bool read_id(const char *command, const char *text, uint64_t *ret_id)
+/* The id that the user wrote. Ends the program where it is none. */
+static uint64_t read_id(const char *command, const char *text)
 {
-	if (arb_id_parse(text, ret_id))
-		return true;
+	uint64_t id;
+
+	if (human_parse_id(text, &id))
+		return id;
 	message_say("arb %s: %s: is no id, such as 3:1; \"" ADMIN_NAME " arb threads\" shows them",
 		    command, text);
-	return false;
+	exit(ADMIN_USAGE);
 }
 
 /* ---- inject ---- */
@@ -106,7 +98,7 @@ static void check(const struct argp_state *state, const struct command_line *lin
 {
 	struct order *o = line->own;
 
-	if (o->pool && !arb_id_parse(o->pool, &o->what.pool))
+	if (o->pool && !human_parse_id(o->pool, &o->what.pool))
 		options_usage(state, "--pool %s: is no pool's id; arb pools shows them", o->pool);
 	if (o->what.value > UINT32_MAX)
 		options_usage(state, "--count %" PRId64 ": is too many", o->what.value);
@@ -116,26 +108,18 @@ typedef struct order OF;
 
 static void print_injected(const struct admin *a, const struct order *o, const char *target)
 {
-	const char *of = o->what.task ? "task" : "context", *kind = kinds[o->what.kind];
-
-	if (!a->json) {
-		if (!o->what.value)
-			printf("%s: no %s for %s %s any more\n", o->partition, kind, of, target);
-		else if (o->what.value == 1)
-			printf("%s: %s for the next reserve of %s %s\n", o->partition, kind, of,
-			       target);
-		else
-			printf("%s: %s for the next %" PRId64 " reserves of %s %s\n", o->partition,
-			       kind, o->what.value, of, target);
-		return;
-	}
 	struct json_object *j = jsonmake_new();
+
 	jsonmake_prose(j, "partition", o->partition);
-	jsonmake_prose(j, "inject", kind);
-	jsonmake_u64(j, of, o->what.target);
+	jsonmake_prose(j, "inject", kinds[o->what.kind]);
+	jsonmake_u64(j, o->what.task ? "task" : "context", o->what.target);
 	jsonmake_i64(j, "count", o->what.value);
 	jsonmake_u64(j, "skip", o->what.skip);
-	json_print(j);
+	if (!a->json)
+		jsonmake_prose(j, "target", target);
+	json_say(a, j,
+		 "{partition}: [count?{inject} for the next [count=1?reserve|{count} reserves] of|"
+		 "no {inject} for] [task?task|context] {target}[count?| any more]\n");
 }
 
 int cmd_arb_inject(struct admin *a, int argc, char **argv)
@@ -167,15 +151,11 @@ int cmd_arb_inject(struct admin *a, int argc, char **argv)
 			    line.args[0]);
 		return ADMIN_USAGE;
 	}
-	if (!read_id("inject", line.args[1], &o.what.target))
-		return ADMIN_USAGE;
-	int status = begin(a, &o);
-	if (status == 0)
-		status = say(&o, line.args[1]);
-	if (status == 0)
-		print_injected(a, &o, line.args[1]);
-	shmstore_client_free(o.client);
-	return status;
+	o.what.target = read_id("inject", line.args[1]);
+	_client_ struct shmstore_client *c = begin(a, &o);
+	say(c, &o, line.args[1]);
+	print_injected(a, &o, line.args[1]);
+	return ADMIN_OK;
 }
 
 /* ---- cancel ---- */
@@ -197,23 +177,18 @@ int cmd_arb_cancel(struct admin *a, int argc, char **argv)
 		.names = names, .n_needed = 1, .many = true, .options = options, .own = &o);
 
 	options_parse(&line, argc, argv);
+	for (size_t i = 0; i < line.n_many; i++)
+		read_id("cancel", line.many_args[i]);
+	_client_ struct shmstore_client *c = begin(a, &o);
 	for (size_t i = 0; i < line.n_many; i++) {
-		if (!read_id("cancel", line.many_args[i], &o.what.target))
-			return ADMIN_USAGE;
+		o.what.target = read_id("cancel", line.many_args[i]);
+		say(c, &o, line.many_args[i]);
 	}
-	int status = begin(a, &o);
-	for (size_t i = 0; i < line.n_many && status == 0; i++) {
-		arb_id_parse(line.many_args[i], &o.what.target);
-		status = say(&o, line.many_args[i]);
-	}
-	if (status == 0) {
-		struct json_object *j = jsonmake_new();
-		jsonmake_prose(j, "partition", o.partition);
-		jsonmake_u64(j, "canceled", line.n_many);
-		json_say(a, j, "{partition}: told {canceled} to wait no longer\n");
-	}
-	shmstore_client_free(o.client);
-	return status;
+	struct json_object *j = jsonmake_new();
+	jsonmake_prose(j, "partition", o.partition);
+	jsonmake_u64(j, "canceled", line.n_many);
+	json_say(a, j, "{partition}: told {canceled} to wait no longer\n");
+	return ADMIN_OK;
 }
 
 /* ---- set ---- */
@@ -233,18 +208,6 @@ static bool same_name(const char *knob, const char *given)
 	return !*knob && !*given;
 }
 
-static bool read_value(const char *text, int64_t *ret)
-{
-	char *end;
-
-	errno = 0;
-	*ret = strtoll(text, &end, 10);
-	if (!errno && !*end && end != text && *ret >= 0)
-		return true;
-	message_say("arb set: %s: is no number", text);
-	return false;
-}
-
 int cmd_arb_set(struct admin *a, int argc, char **argv)
 {
 	static const char *const names[] = {"KNOB", "VALUE", NULL};
@@ -259,6 +222,7 @@ int cmd_arb_set(struct admin *a, int argc, char **argv)
 		"into shmstored.conf(5), as how long a wait and a tick are. Root and the daemon's "
 		"user only.",
 		.names = names, .n_needed = 2);
+	uint64_t value;
 	size_t i = 0;
 
 	options_parse(&line, argc, argv);
@@ -271,20 +235,19 @@ int cmd_arb_set(struct admin *a, int argc, char **argv)
 		return ADMIN_USAGE;
 	}
 	o.what.kind = (unsigned)i + 1;
-	if (!read_value(line.args[1], &o.what.value))
+	if (!human_number(line.args[1], INT64_MAX, &value)) {
+		message_say("arb set: %s: is no number", line.args[1]);
 		return ADMIN_USAGE;
-	int status = begin(a, &o);
-	if (status == 0)
-		status = say(&o, o.partition);
-	if (status == 0) {
-		struct json_object *j = jsonmake_new();
-		jsonmake_prose(j, "partition", o.partition);
-		jsonmake_prose(j, "knob", knobs[i]);
-		jsonmake_i64(j, "value", o.what.value);
-		json_say(a, j,
-			 "{partition}: {knob} is {value} until the daemon ends; to keep it, write "
-			 "it into shmstored.conf\n");
 	}
-	shmstore_client_free(o.client);
-	return status;
+	o.what.value = (int64_t)value;
+	_client_ struct shmstore_client *c = begin(a, &o);
+	say(c, &o, o.partition);
+	struct json_object *j = jsonmake_new();
+	jsonmake_prose(j, "partition", o.partition);
+	jsonmake_prose(j, "knob", knobs[i]);
+	jsonmake_i64(j, "value", o.what.value);
+	json_say(a, j,
+		 "{partition}: {knob} is {value} until the daemon ends; to keep it, write it into "
+		 "shmstored.conf\n");
+	return ADMIN_OK;
 }

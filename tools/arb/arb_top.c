@@ -16,13 +16,12 @@
 #include "human.h"
 #include "jsonin.h"
 #include "jsonout.h"
-#include "message.h"
 #include "options.h"
 #include "table.h"
 
 struct top {
 	const struct admin *admin;
-	size_t order; /* enum arb_order */
+	size_t order; /* of arb_order_names */
 	struct frames frames;
 	struct shmstore_client *client;
 	struct json_object *before, *now; /* documents; before NULL: this is the first */
@@ -47,7 +46,6 @@ static void print_states(const struct json_object *p)
 {
 	static const char *const names[] = {"RUNNING", "ALLOC", "BLOCKED", "BUFN_WAIT", "BUFN"};
 	uint64_t n[sizeof(names) / sizeof(names[0])] = {0}, n_other = 0;
-	char text[HUMAN_SIZE];
 
 	for (size_t i = 0; i < jsonin_count(p, "contexts"); i++) {
 		const char *state = jsonin_text(jsonin_at(p, "contexts", i), "state");
@@ -62,8 +60,8 @@ static void print_states(const struct json_object *p)
 		else
 			n_other++;
 	}
-	printf("%s, ", human_count(jsonin_count(p, "tasks"), "task", text));
-	printf("%s:", human_count(jsonin_count(p, "contexts"), "context", text));
+	printf("%s, ", human_count(jsonin_count(p, "tasks"), "task"));
+	printf("%s:", human_count(jsonin_count(p, "contexts"), "context"));
 	for (size_t s = 0; s < sizeof(names) / sizeof(names[0]); s++)
 		printf("%s %" PRIu64 " %s", s ? "," : "", n[s], names[s]);
 	if (n_other)
@@ -106,17 +104,17 @@ static size_t room(const struct top *top, const struct json_object *p, size_t n_
 {
 	size_t used = 5 + jsonin_count(p, "pools");
 
-	if (!top->frames.screen.live)
+	if (!top->frames.live)
 		return 0;
-	if (n_partitions > 1 || top->frames.screen.rows <= used + 2)
+	if (n_partitions > 1 || top->frames.rows <= used + 2)
 		return n_partitions > 1 ? 10 : 1;
-	return top->frames.screen.rows - used - 2;
+	return top->frames.rows - used - 2;
 }
 
 static void print_partition(const struct top *top, const struct json_object *p, size_t n_partitions,
 			    bool first)
 {
-	const bool narrow = top->frames.screen.live && top->frames.screen.columns < 150;
+	const bool narrow = top->frames.live && top->frames.columns < 150;
 
 	table_heading(jsonin_text(p, "partition"), first);
 	if (!jsonin_flag(p, "enabled")) {
@@ -126,8 +124,8 @@ static void print_partition(const struct top *top, const struct json_object *p, 
 	print_states(p);
 	print_totals(top, p);
 	arb_print_pools(top->admin, p, narrow);
-	size_t left = arb_print_contexts(top->admin, p, (enum arb_order)top->order,
-					 room(top, p, n_partitions), narrow);
+	size_t left =
+		arb_print_contexts(top->admin, p, top->order, room(top, p, n_partitions), narrow);
 	if (left)
 		printf("... and %zu more\n", left);
 	else if (!jsonin_count(p, "contexts"))
@@ -138,34 +136,30 @@ static void print_text(struct top *top)
 {
 	size_t n = jsonin_count(top->now, "partitions");
 
-	screen_frame(&top->frames.screen);
-	printf("%s  by %s%s\n", screen_clock(time(NULL)), arb_order_names[top->order],
-	       top->frames.screen.keyboard ? "   (q quits, s sorts)" : "");
+	printf("%s  by %s%s\n", frames_clock(time(NULL)), arb_order_names[top->order],
+	       top->frames.keyboard ? "   (q quits, s sorts)" : "");
 	for (size_t i = 0; i < n; i++)
 		print_partition(top, jsonin_at(top->now, "partitions", i), n, i == 0);
-	if (!top->frames.screen.live)
+	if (!top->frames.live)
 		putchar('\n');
-	fflush(stdout);
 }
 
 /* ---- the loop ---- */
 
-/* Asks for the next document. 0, or the exit status: all is said. */
+/* Asks for the next document. As asking_ask(). */
 static int take(void *arg)
 {
 	struct top *top = arg;
 	struct json_object *now;
-	char text[ASKING_PARTITION];
-	const char *partition = asking_partition(top->admin, text);
-	int r = asking_ask(top->client, SHMSTORE_QUERY_ARBITER, partition, &now);
+	int r = asking_ask(top->client, SHMSTORE_QUERY_ARBITER, asking_partition(top->admin), &now);
 
 	if (r < 0)
-		return asking_explain(top->client, partition, r);
+		return r;
 	jsonin_free(top->before);
 	top->before = top->now;
 	top->before_ns = top->now_ns;
 	top->now = now;
-	top->now_ns = screen_now();
+	top->now_ns = frames_now();
 	return 0;
 }
 
@@ -187,32 +181,25 @@ int cmd_arb_top(struct admin *a, int argc, char **argv)
 	typedef struct top OF;
 	static const struct options_row options[] = {
 		FRAMES_OPTIONS("1"),
-		{"sort", 's', "COLUMN",
-		 "state (default: who waits first), since, held, priority or store", OPTIONS_WORD,
-		 offsetof(OF, order), .words = arb_order_names, .n_words = ARB_N_ORDERS},
+		ARB_SORT_ROW(offsetof(OF, order)),
 		{NULL},
 	};
 	struct top top = {
 		.admin = a,
 		.frames = {take, show, &top, &top.order, ARB_N_ORDERS, .interval = 1},
 	};
-	struct command_line line =
-		OPTIONS_LINE(a, "arb top",
-			     "Shows the arbiter live: pools, and every context by its state. Keys: "
-			     "q quits, s sorts by the next column.\v"
-			     "Columns are those of arb pools and arb threads; a narrow terminal "
-			     "leaves some out. With --json, one document per interval and line. "
-			     "Without a terminal, frames follow one another.",
-			     .options = options, .own = &top);
 
-	options_parse(&line, argc, argv);
-	int status = asking_open(a, &top.client);
-	if (status)
-		return status;
-	int r = frames_run(&top.frames, !a->json);
-	status = r < 0 ? message_error("arb top", r) : r;
+	OPTIONS_PARSE(a, argc, argv, "arb top",
+		      "Shows the arbiter live: pools, and every context by its state. Keys: q "
+		      "quits, s sorts by the next column.\v"
+		      "Columns are those of arb pools and arb threads; a narrow terminal leaves "
+		      "some out. With --json, one document per interval and line. Without a "
+		      "terminal, frames follow one another.",
+		      .options = options, .own = &top);
+	top.client = asking_open(a);
+	asking_check(top.client, asking_partition(a), frames_run(&top.frames, !a->json));
 	jsonin_free(top.before);
 	jsonin_free(top.now);
 	shmstore_client_free(top.client);
-	return status;
+	return ADMIN_OK;
 }

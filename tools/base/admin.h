@@ -14,14 +14,15 @@ enum admin_status {
 	ADMIN_USAGE = 2,  /* asked in a wrong way */
 };
 
-/* The options common to all commands. Strings are those of argv or of the environment. */
+/* The options of a command. Strings are those of argv or of the environment. */
 struct admin {
 	const char *partition; /* as given; NULL = the default */
 	const char *socket;    /* the daemon's, as given; NULL = the default */
 	const char *root;      /* put before every path in /proc, /sys and /etc; "" but in tests */
 	bool json;
-	bool bytes; /* sizes exact instead of human */
-	bool color; /* standard output is a terminal that likes colours */
+	bool bytes;      /* sizes exact instead of human */
+	bool color;      /* standard output is a terminal that likes colours */
+	const void *own; /* the command's own options, once they are read; NULL: it has none */
 };
 
 struct admin_command {

@@ -16,6 +16,7 @@
 #include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
+#include "opening.h"
 #include "progress.h"
 #include "table.h"
 
@@ -51,12 +52,10 @@ int asking_explain(const struct shmstore_client *c, const char *what, int error)
 			    *why ? why : shmstore_strerror(error));
 }
 
-int asking_close(struct shmstore_client *c, const char *what, int error)
+void asking_check(const struct shmstore_client *c, const char *what, int error)
 {
-	int status = error < 0 ? asking_explain(c, what, error) : ADMIN_OK;
-
-	shmstore_client_free(c);
-	return status;
+	if (error < 0)
+		exit(asking_explain(c, what, error));
 }
 
 int asking_parse(char *json, size_t n, struct json_object **ret)
@@ -78,8 +77,7 @@ int asking_ask(struct shmstore_client *c, enum shmstore_query what, const char *
 
 int asking_client(const struct admin *a, uint32_t timeout_ms, struct shmstore_client **ret)
 {
-	char text[ASKING_PARTITION];
-	const char *partition = asking_partition(a, text);
+	const char *partition = asking_partition(a);
 	struct stat st;
 
 	if (partition && (stat(partition, &st) < 0 || !S_ISDIR(st.st_mode)))
@@ -91,116 +89,98 @@ int asking_client(const struct admin *a, uint32_t timeout_ms, struct shmstore_cl
 static bool differs(const char *path, const char *uuid)
 {
 	struct shmstore_partition_info info;
-	struct shmstore_partition *p;
-	bool other;
+	_partition_ struct shmstore_partition *p = NULL;
 
-	if (shmstore_partition_open(path, 0, &p) < 0)
-		return false;
-	other = shmstore_partition_info(p, &info) == 0 && strcmp(info.uuid, uuid) != 0;
-	shmstore_partition_unref(p);
-	return other;
+	return shmstore_partition_open(path, 0, &p) == 0 &&
+	       shmstore_partition_info(p, &info) == 0 && strcmp(info.uuid, uuid) != 0;
 }
 
-bool asking_elsewhere(struct shmstore_client *c, const char *partition,
-		      char ret_path[ASKING_PARTITION])
+const char *asking_elsewhere(struct shmstore_client *c, const char *partition)
 {
-	struct json_object *document = NULL;
-	bool elsewhere = false;
+	static char path[PATH_MAX];
+	_json_ struct json_object *document = NULL;
 
 	asking_ask(c, SHMSTORE_QUERY_STATUS, partition, &document);
-	for (size_t i = 0; !elsewhere && i < jsonin_count(document, "partitions"); i++) {
+	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
 		const struct json_object *p = jsonin_at(document, "partitions", i);
 
-		snprintf(ret_path, ASKING_PARTITION, "%s", jsonin_text(p, "partition"));
-		elsewhere = differs(ret_path, jsonin_text(p, "uuid"));
+		snprintf(path, sizeof(path), "%s", jsonin_text(p, "partition"));
+		if (differs(path, jsonin_text(p, "uuid")))
+			return path;
 	}
-	jsonin_free(document);
-	return elsewhere;
+	return NULL;
 }
 
-int asking_open(const struct admin *a, struct shmstore_client **ret)
+struct shmstore_client *asking_open(const struct admin *a)
 {
-	char text[ASKING_PARTITION], path[ASKING_PARTITION];
 	struct shmstore_client *c;
 	int r = asking_client(a, ASKING_TIMEOUT_MS, &c);
 
 	if (r == -ENOMEM)
 		message_no_memory();
 	if (r < 0)
-		return message_fail(a->socket ? a->socket : "$SHMSTORE_SOCKET",
-				    "is too long for a socket's path");
+		exit(message_fail(a->socket ? a->socket : "$SHMSTORE_SOCKET",
+				  "is too long for a socket's path"));
 	r = shmstore_client_connect(c);
-	if (r < 0) {
-		int status = explain_none(c, r);
-		shmstore_client_free(c);
-		return status;
-	}
-	if (asking_elsewhere(c, asking_partition(a, text), path)) {
-		message_fail(path, "the daemon at %s watches another partition of that path",
-			     shmstore_client_path(c));
-		message_hint("it is one of another container or job, where other file systems are "
-			     "mounted");
-		message_hint("start one here: " ASKING_START_DAEMON);
-		shmstore_client_free(c);
-		return ADMIN_FAILED;
-	}
-	*ret = c;
-	return 0;
+	if (r < 0)
+		exit(explain_none(c, r));
+	const char *elsewhere = asking_elsewhere(c, asking_partition(a));
+	if (!elsewhere)
+		return c;
+	message_fail(elsewhere, "the daemon at %s watches another partition of that path",
+		     shmstore_client_path(c));
+	message_hint("it is one of another container or job, where other file systems are mounted");
+	message_hint("start one here: " ASKING_START_DAEMON);
+	exit(ADMIN_FAILED);
 }
 
-const char *asking_partition(const struct admin *a, char text[ASKING_PARTITION])
+const char *asking_partition(const struct admin *a)
 {
+	static char text[PATH_MAX];
 	const char *named = a->partition ? a->partition : getenv("SHMSTORE_PARTITION");
 
 	if (!named || !*named)
 		return NULL;
-	if (!realpath(named, text)) /* the daemon says that it is none */
-		return named;
-	return text;
+	return realpath(named, text) ? text : named; /* the daemon says that it is none */
 }
 
-int asking_query(const struct admin *a, enum shmstore_query what, struct json_object **ret)
+struct json_object *asking_query(const struct admin *a, enum shmstore_query what)
 {
-	char text[ASKING_PARTITION];
-	const char *partition = asking_partition(a, text);
-	struct shmstore_client *c = NULL;
-	int status = asking_open(a, &c);
+	const char *partition = asking_partition(a);
+	_client_ struct shmstore_client *c = asking_open(a);
+	struct json_object *document;
 
-	if (status)
-		return status;
 	if (what == SHMSTORE_QUERY_RECONCILE)
 		shmstore_client_set_timeout(c, ASKING_SURVEY_MS);
 	progress_begin("asking shmstored");
-	int r = asking_ask(c, what, partition, ret);
+	int r = asking_ask(c, what, partition, &document);
 	progress_end();
-	return asking_close(c, partition, r);
+	asking_check(c, partition, r);
+	return document;
 }
 
-static void show_to_people(const struct json_object *document, const struct asking_view *view)
+static void show_to_people(const struct admin *a, const struct json_object *document,
+			   const struct asking_view *view)
 {
 	if (view->document)
-		view->document(document, view->arg);
+		view->document(a, document);
 	if (!view->partition)
 		return;
 	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
 		const struct json_object *p = jsonin_at(document, "partitions", i);
 
 		table_heading(jsonin_text(p, "partition"), i == 0);
-		view->partition(p, view->arg);
+		view->partition(a, p);
 	}
 }
 
 int asking_show(const struct admin *a, enum shmstore_query what, const struct asking_view *view)
 {
-	struct json_object *document;
-	int status = asking_query(a, what, &document);
-
-	if (status)
-		return status;
+	struct json_object *document = asking_query(a, what);
 	const struct json_object *o =
 		view->watched ? jsonin_object(document, view->watched) : document;
-	if (view->judge)
-		status = view->judge(document);
+	int status = view->judge ? view->judge(document) : ADMIN_OK;
+
 	if (view->watched && !jsonin_flag(o, "enabled")) {
 		message_say("%s", view->unless);
 		message_hint(
@@ -212,7 +192,7 @@ int asking_show(const struct admin *a, enum shmstore_query what, const struct as
 		return status;
 	}
 	if (!view->watched || status == ADMIN_OK)
-		show_to_people(o, view);
+		show_to_people(a, o, view);
 	jsonin_free(document);
 	return status;
 }

@@ -1,16 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* human.c: sizes for people, in powers of 1024. Integers only: what is printed is never
- * more than there is. Pure. */
+ * more than there is. The upper half of an id is the client, the lower its own number. */
 #include "human.h"
 
 #include <ctype.h>
+#include <errno.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char units[] = "KMGTPE";
 
-const char *human_size(uint64_t bytes, char ret_text[HUMAN_SIZE])
+const char *human_text(const char *format, ...)
+{
+	static _Thread_local char texts[8][32];
+	static _Thread_local unsigned next;
+	char *text = texts[next++ % 8];
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(text, sizeof(texts[0]), format, args);
+	va_end(args);
+	return text;
+}
+
+const char *human_size(uint64_t bytes)
 {
 	unsigned unit = 0;
 	uint64_t whole = bytes, rest = 0;
@@ -21,47 +37,70 @@ const char *human_size(uint64_t bytes, char ret_text[HUMAN_SIZE])
 		unit++;
 	}
 	if (unit == 0)
-		snprintf(ret_text, HUMAN_SIZE, bytes ? "%" PRIu64 " B" : "0", bytes);
-	else if (whole >= 100 || (rest == 0 && unit == 1))
-		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " %ciB", whole, units[unit - 1]);
-	else if (whole >= 10)
-		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 ".%" PRIu64 " %ciB", whole,
-			 rest * 10 / 1024, units[unit - 1]);
-	else
-		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 ".%02" PRIu64 " %ciB", whole,
-			 rest * 100 / 1024, units[unit - 1]);
-	return ret_text;
+		return human_text(bytes ? "%" PRIu64 " B" : "0", bytes);
+	if (whole >= 100 || (rest == 0 && unit == 1))
+		return human_text("%" PRIu64 " %ciB", whole, units[unit - 1]);
+	if (whole >= 10)
+		return human_text("%" PRIu64 ".%" PRIu64 " %ciB", whole, rest * 10 / 1024,
+				  units[unit - 1]);
+	return human_text("%" PRIu64 ".%02" PRIu64 " %ciB", whole, rest * 100 / 1024,
+			  units[unit - 1]);
 }
 
-const char *human_bytes(uint64_t bytes, bool exact, char ret_text[HUMAN_SIZE])
+const char *human_bytes(uint64_t bytes, bool exact)
 {
-	if (!exact)
-		return human_size(bytes, ret_text);
-	snprintf(ret_text, HUMAN_SIZE, "%" PRIu64, bytes);
-	return ret_text;
+	return exact ? human_text("%" PRIu64, bytes) : human_size(bytes);
 }
 
-const char *human_count(uint64_t n, const char *noun, char ret_text[HUMAN_SIZE])
+const char *human_count(uint64_t n, const char *noun)
 {
-	snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " %s%s", n, noun, n == 1 ? "" : "s");
-	return ret_text;
+	return human_text("%" PRIu64 " %s%s", n, noun, n == 1 ? "" : "s");
 }
 
-const char *human_duration(double seconds, char ret_text[HUMAN_SIZE])
+const char *human_duration(double seconds)
 {
 	uint64_t s = seconds > 0 && seconds < 1e15 ? (uint64_t)seconds : 0;
 
 	if (s < 60)
-		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " s", s);
-	else if (s < 3600)
-		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " min", s / 60);
-	else if (s < 86400)
-		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " h %" PRIu64 " min", s / 3600,
-			 s % 3600 / 60);
-	else
-		snprintf(ret_text, HUMAN_SIZE, "%" PRIu64 " d %" PRIu64 " h", s / 86400,
-			 s % 86400 / 3600);
-	return ret_text;
+		return human_text("%" PRIu64 " s", s);
+	if (s < 3600)
+		return human_text("%" PRIu64 " min", s / 60);
+	if (s < 86400)
+		return human_text("%" PRIu64 " h %" PRIu64 " min", s / 3600, s % 3600 / 60);
+	return human_text("%" PRIu64 " d %" PRIu64 " h", s / 86400, s % 86400 / 3600);
+}
+
+const char *human_id(uint64_t id)
+{
+	return id >> 32 ? human_text("%" PRIu64 ":%" PRIu64, id >> 32, id & UINT32_MAX)
+			: human_text("%" PRIu64, id);
+}
+
+bool human_number(const char *text, uint64_t most, uint64_t *ret)
+{
+	char *end;
+
+	errno = 0;
+	unsigned long long value = strtoull(text, &end, 10);
+	if (!isdigit((unsigned char)*text) || errno || *end || value > most)
+		return false;
+	*ret = value;
+	return true;
+}
+
+bool human_parse_id(const char *text, uint64_t *ret_id)
+{
+	const char *colon = strchr(text, ':');
+	char before[24];
+	uint64_t client = 0, own;
+
+	snprintf(before, sizeof(before), "%.*s", colon ? (int)(colon - text) : 0, text);
+	if (colon && !human_number(before, UINT32_MAX, &client))
+		return false;
+	if (!human_number(colon ? colon + 1 : text, colon ? UINT32_MAX : UINT64_MAX, &own) || !own)
+		return false;
+	*ret_id = client << 32 | own;
+	return true;
 }
 
 /* The unit behind the digits as a power of two; -1: none. */

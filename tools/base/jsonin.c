@@ -99,7 +99,7 @@ static int compare(const void *x, const void *y, void *arg)
 						       *member + down),
 				   *b = jsonin_at_path(*(struct json_object *const *)y,
 						       *member + down);
-		uint64_t one = json_object_get_uint64(a), two = json_object_get_uint64(b);
+		int64_t one = json_object_get_int64(a), two = json_object_get_int64(b);
 
 		if (json_object_is_type(a, json_type_string) &&
 		    json_object_is_type(b, json_type_string))

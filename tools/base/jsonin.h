@@ -12,6 +12,12 @@ struct json_object;
 /* The document in text (n bytes), to be put; NULL: it is no JSON object. */
 struct json_object *jsonin_parse(const char *text, size_t n);
 void jsonin_free(struct json_object *o);
+static inline void jsonin_give_back(struct json_object **o)
+{
+	jsonin_free(*o);
+}
+/* A local that is freed. */
+#define _json_ __attribute__((cleanup(jsonin_give_back)))
 
 /* A member that is an object; NULL. o may be NULL in all of these. */
 struct json_object *jsonin_object(const struct json_object *o, const char *name);

@@ -60,7 +60,6 @@ void json_say(const struct admin *a, struct json_object *o, const char *text)
 void json_print_line(struct json_object *o)
 {
 	print(o, PLAIN);
-	fflush(stdout);
 }
 
 void json_stream_begin(const char *name)

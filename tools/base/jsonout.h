@@ -20,7 +20,7 @@ void json_show(const struct admin *a, struct json_object *o,
 	       void (*text)(const struct admin *a, const struct json_object *o));
 /* The same with the sentence that figure_print() makes of text. */
 void json_say(const struct admin *a, struct json_object *o, const char *text);
-/* Prints o on one line whatever the output is, at once, and frees it. */
+/* Prints o on one line whatever the output is, and frees it. */
 void json_print_line(struct json_object *o);
 
 /* An object of one list of any length, printed item by item: begin, items, end. */

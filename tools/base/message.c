@@ -14,6 +14,7 @@
 
 #include "progress.h"
 #include "refused.h"
+#include "shellword.h"
 
 static void put_line(const char *prefix, const char *what, const char *format, va_list args)
 	__attribute__((format(printf, 3, 0)));
@@ -108,6 +109,19 @@ void message_hint(const char *format, ...)
 	va_start(args, format);
 	put_line("  ", NULL, format, args);
 	va_end(args);
+}
+
+void message_command(const char *partition, const char *purpose, const char *command, ...)
+{
+	va_list args;
+	char *text;
+
+	va_start(args, command);
+	if (vasprintf(&text, command, args) < 0)
+		message_no_memory();
+	va_end(args);
+	message_hint("%s: " ADMIN_NAME " -p %s %s", purpose, shellword(partition), text);
+	free(text);
 }
 
 void message_no_memory(void)

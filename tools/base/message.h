@@ -22,6 +22,9 @@ int message_detail(const char *what, int error);
 int message_because(const char *what, const char *why);
 /* An indented line below the message: what to do about it. */
 void message_hint(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Such a line with a command of this tool: "  to see the stores: shmstore-admin -p /p du". */
+void message_command(const char *partition, const char *purpose, const char *command, ...)
+	__attribute__((format(printf, 3, 4)));
 /* Out of memory: says so and ends the program. */
 void message_no_memory(void) __attribute__((noreturn));
 

@@ -19,6 +19,8 @@ struct mountinfo_table {
 /* n_mounts is 0 where the file cannot be read. Lines that make no sense are left out. */
 void mountinfo_read(const struct admin *a, struct mountinfo_table *ret);
 void mountinfo_deinit(struct mountinfo_table *t);
+/* A local that is freed. */
+#define _mounts_ __attribute__((cleanup(mountinfo_deinit)))
 /* The visible mount that holds the canonical path; NULL: unknown. Owned by t. */
 const struct shms_mountline *mountinfo_find(const struct mountinfo_table *t, const char *path);
 /* Whether path lies below dir, not at it. */

@@ -10,32 +10,25 @@
 #include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "cleanup.h"
 #include "message.h"
 #include "mountinfo.h"
 #include "printable.h"
 #include "shellword.h"
 #include "storelist.h"
 
-bool opening_path(const struct admin *a, char ret_path[PATH_MAX])
+void opening_path(const struct admin *a, char ret_path[PATH_MAX])
 {
-	if (a->partition) {
-		size_t size = strlen(a->partition);
-		if (size < PATH_MAX) {
-			memcpy(ret_path, a->partition, size + 1);
-			return true;
-		}
-		message_fail(a->partition, "the path is longer than %d bytes", PATH_MAX - 1);
-		return false;
-	}
-	int r = shmstore_default_path(ret_path, PATH_MAX);
+	int r = a->partition ? 0 : shmstore_default_path(ret_path, PATH_MAX);
+
 	if (r < 0)
-		message_error("the default partition", r);
-	return r == 0;
+		exit(message_error("the default partition", r));
+	if (a->partition && snprintf(ret_path, PATH_MAX, "%s", a->partition) >= PATH_MAX)
+		exit(message_fail(a->partition, "the path is longer than %d bytes", PATH_MAX - 1));
 }
 
 unsigned opening_flags(const struct admin *a)
@@ -49,13 +42,12 @@ static void explain_missing(const char *path)
 
 	if (stat(path, &st) < 0) {
 		message_fail(path, "there is no such directory");
-		message_hint("to make a partition there: " ADMIN_NAME " -p %s init",
-			     shellword(path));
+		message_command(path, "to make a partition there", "init");
 	} else if (!S_ISDIR(st.st_mode)) {
 		message_fail(path, "is no directory");
 	} else {
 		message_fail(path, "is no partition: it holds no .shmstore");
-		message_hint("to make it one: " ADMIN_NAME " -p %s init", shellword(path));
+		message_command(path, "to make it one", "init");
 	}
 }
 
@@ -79,7 +71,7 @@ unsigned opening_marker_version(const char *path)
 static void explain_unsupported(const struct admin *a, const char *path)
 {
 	struct statfs fs;
-	struct mountinfo_table mounts;
+	_mounts_ struct mountinfo_table mounts = {0};
 	unsigned version = opening_marker_version(path);
 
 	if (version && version != OPENING_MARKER_VERSION) {
@@ -87,32 +79,26 @@ static void explain_unsupported(const struct admin *a, const char *path)
 			     "is a partition of format version %u, which this program (%s) does "
 			     "not know",
 			     version, shmstore_version());
-		message_hint(
-			"use the shmstore that made it, or empty the directory and run: " ADMIN_NAME
-			" -p %s init",
-			shellword(path));
+		message_command(path,
+				"use the shmstore that made it, or empty the directory and run",
+				"init");
 		return;
 	}
 	bool looked = statfs(path, &fs) == 0;
 	if (version || (looked ? fs.f_type == TMPFS_MAGIC : errno != ENOENT)) {
 		message_detail(path, -ENOTSUP);
-		message_hint("to see what is missing: " ADMIN_NAME " -p %s doctor",
-			     shellword(path));
+		message_command(path, "to see what is missing", "doctor");
 		return;
 	}
-	char *canonical = realpath(path, NULL);
+	_free_ char *canonical = realpath(path, NULL);
 	mountinfo_read(a, &mounts);
 	const struct shms_mountline *m = mountinfo_find(&mounts, canonical ? canonical : path);
 	message_fail(
 		path,
 		"is on a disk file system (%s), not on a tmpfs: objects would not be shared memory",
 		m ? m->type : "of unknown type");
-	message_hint("as root, to mount a tmpfs there: " ADMIN_NAME " -p %s init --size 50%%",
-		     shellword(path));
-	message_hint("to use the disk all the same: " ADMIN_NAME " -p %s init --allow-disk",
-		     shellword(path));
-	mountinfo_deinit(&mounts);
-	free(canonical);
+	message_command(path, "as root, to mount a tmpfs there", "init --size 50%%");
+	message_command(path, "to use the disk all the same", "init --allow-disk");
 }
 
 static void explain_damaged(const char *path)
@@ -169,16 +155,16 @@ int opening_explain(const struct admin *a, const char *path, int error)
 	return ADMIN_FAILED;
 }
 
-int opening_partition(const struct admin *a, struct shmstore_partition **ret)
+struct shmstore_partition *opening_partition(const struct admin *a)
 {
+	struct shmstore_partition *p;
 	char path[PATH_MAX];
 
-	if (!opening_path(a, path))
-		return ADMIN_FAILED;
-	int r = shmstore_partition_open(path, opening_flags(a), ret);
+	opening_path(a, path);
+	int r = shmstore_partition_open(path, opening_flags(a), &p);
 	if (r < 0)
-		return opening_explain(a, path, r);
-	return ADMIN_OK;
+		exit(opening_explain(a, path, r));
+	return p;
 }
 
 int opening_explain_store(struct shmstore_partition *p, const char *name, int error)
@@ -186,8 +172,7 @@ int opening_explain_store(struct shmstore_partition *p, const char *name, int er
 	switch (-error) {
 	case ENOENT:
 		message_fail(name, "there is no such store in %s", shmstore_partition_path(p));
-		message_hint("to see the stores: " ADMIN_NAME " -p %s du",
-			     shellword(shmstore_partition_path(p)));
+		message_command(shmstore_partition_path(p), "to see the stores", "du");
 		break;
 	case EPERM:
 		if (geteuid() == 0) {
@@ -209,35 +194,36 @@ int opening_explain_store(struct shmstore_partition *p, const char *name, int er
 	return ADMIN_FAILED;
 }
 
-int opening_store(struct shmstore_partition *p, const char *name, struct shmstore **ret)
+struct shmstore *opening_store(struct shmstore_partition *p, const char *name)
 {
-	struct storelist list;
+	_stores_ struct storelist list = STORELIST_NULL;
+	struct shmstore *s;
 	int r = storelist_read(p, &list);
 
 	if (r == 0) {
-		const struct storelist_entry *found = storelist_find(&list, name);
-		r = !found ? -ENOENT : !found->readable ? -EPERM : storelist_open(p, found, ret);
+		const struct shmstore_store_info *found = storelist_find(&list, name);
+		r = !found ? -ENOENT : !found->readable ? -EPERM : storelist_open(p, found, &s);
 	}
-	storelist_deinit(&list);
-	return r < 0 ? opening_explain_store(p, name, r) : ADMIN_OK;
+	if (r < 0)
+		exit(opening_explain_store(p, name, r));
+	return s;
 }
 
 int opening_explain_key(struct shmstore_partition *p, struct shmstore *s, const char *key,
 			int error)
 {
+	const char *partition = shmstore_partition_path(p);
+
 	if (error == -ENOENT) {
 		message_fail(key, "the store %s holds no such key", shmstore_name(s));
-		message_hint("to see its keys: " ADMIN_NAME " -p %s ls %s",
-			     shellword(shmstore_partition_path(p)), shellword(shmstore_name(s)));
+		message_command(partition, "to see its keys", "ls %s", shellword(shmstore_name(s)));
 	} else if (error == -EBADMSG && *shmstore_error_path()) {
 		message_detail(key, error);
 		message_hint("its tier file: %s", shmstore_error_path());
-		message_hint("to check all of them: " ADMIN_NAME " -p %s verify --tier",
-			     shellword(shmstore_partition_path(p)));
+		message_command(partition, "to check all of them", "verify --tier");
 	} else if (error == -EBADMSG) {
 		message_fail(key, "the object is damaged");
-		message_hint("to see what is wrong with it: " ADMIN_NAME " -p %s verify",
-			     shellword(shmstore_partition_path(p)));
+		message_command(partition, "to see what is wrong with it", "verify");
 	} else {
 		message_detail(key, error);
 	}

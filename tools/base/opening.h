@@ -11,27 +11,31 @@
 
 #include "admin.h"
 
-/* The partition's path as the user means it. False: no default can be told; said. */
-bool opening_path(const struct admin *a, char ret_path[PATH_MAX]);
+/* The partition's path as the user means it. Ends the program where no default can be told. */
+void opening_path(const struct admin *a, char ret_path[PATH_MAX]);
 /* Flags for shmstore_partition_open(): the default path must be our user's or root's. */
 unsigned opening_flags(const struct admin *a);
-/* 0, or the command's exit status once everything is said. */
-int opening_partition(const struct admin *a, struct shmstore_partition **ret);
+/* Says why where it cannot be opened, and ends the program, as opening_store() does. */
+struct shmstore_partition *opening_partition(const struct admin *a);
 static inline void opening_give_back(struct shmstore_partition **p)
 {
 	shmstore_partition_unref(*p);
 }
-/* A local that gives its partition back, if it has one. */
+static inline void opening_close(struct shmstore **s)
+{
+	shmstore_close(*s);
+}
+/* Locals that give their partition or store back, if they have one. */
 #define _partition_ __attribute__((cleanup(opening_give_back)))
+#define _store_     __attribute__((cleanup(opening_close)))
 /* Says why the partition at path cannot be opened or made. Returns ADMIN_FAILED. */
 int opening_explain(const struct admin *a, const char *path, int error);
 #define OPENING_MARKER_VERSION 1u /* the one that the library knows: partition.h */
 /* The format version that the marker at path states; 0 = none. The marker
  * is text (docs/format.md). */
 unsigned opening_marker_version(const char *path);
-/* The store called name, or at that absolute path, for reading. 0, or the command's exit
- * status once everything is said. */
-int opening_store(struct shmstore_partition *p, const char *name, struct shmstore **ret);
+/* The store called name, or at that absolute path, for reading. */
+struct shmstore *opening_store(struct shmstore_partition *p, const char *name);
 /* Says why the store called name cannot be used. Returns ADMIN_FAILED. */
 int opening_explain_store(struct shmstore_partition *p, const char *name, int error);
 /* Says why the object of a key, as the user typed it, cannot be read. Returns ADMIN_FAILED. */

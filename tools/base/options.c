@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * options.c: the options that every command takes, as an argp child: -p, --socket, --json, --bytes,
- * --no-color, and the hidden --root (with its variable SHMSTORE_ADMIN_ROOT) by which tests show the
- * doctor another machine. Strings stay argv's.
+ * --no-color. SHMSTORE_ADMIN_ROOT is the variable by which tests show the doctor another machine.
+ * Strings stay argv's.
  */
 #include "options.h"
 
@@ -24,7 +24,6 @@ static const char *command;
 
 enum {
 	OPTION_NO_COLOR = 0x1000,
-	OPTION_ROOT,
 	OPTION_SOCKET
 };
 
@@ -36,7 +35,6 @@ static const struct argp_option common_options[] = {
 	{"json", 'j', NULL, 0, "answer in JSON, sizes in bytes", 0},
 	{"bytes", 'b', NULL, 0, "sizes in bytes, not in KiB, MiB, GiB", 0},
 	{"no-color", OPTION_NO_COLOR, NULL, 0, "no colours, as with NO_COLOR set", 0},
-	{"root", OPTION_ROOT, "DIRECTORY", OPTION_HIDDEN, NULL, 0},
 	{NULL, 'h', NULL, OPTION_HIDDEN, NULL, 0},
 	{NULL, 0, NULL, 0, NULL, 0},
 };
@@ -65,9 +63,6 @@ static error_t parse_common(int key, char *arg, struct argp_state *state)
 		if (!*arg)
 			options_usage(state, "--socket needs a file");
 		a->socket = arg;
-		return 0;
-	case OPTION_ROOT:
-		a->root = arg;
 		return 0;
 	case 'h':
 		argp_state_help(state, stdout, ARGP_HELP_STD_HELP);
@@ -124,17 +119,14 @@ void options_usage(const struct argp_state *state, const char *format, ...)
 static uint64_t read_number(const struct argp_state *state, const char *option, const char *arg,
 			    uint64_t least)
 {
-	char *end;
+	uint64_t value;
 
-	errno = 0;
-	unsigned long long value = strtoull(arg, &end, 10);
-	if (errno || *end || *arg < '0' || *arg > '9' || value < least) {
-		if (least)
-			options_usage(state, "%s %s: is no number of at least %" PRIu64, option,
-				      arg, least);
-		options_usage(state, "%s %s: is no number", option, arg);
-	}
-	return value;
+	if (human_number(arg, UINT64_MAX, &value) && value >= least)
+		return value;
+	if (least)
+		options_usage(state, "%s %s: is no number of at least %" PRIu64, option, arg,
+			      least);
+	options_usage(state, "%s %s: is no number", option, arg);
 }
 
 /* Of --interval: a number of seconds between 0.05 and a day. */
@@ -173,15 +165,13 @@ static size_t read_word(const struct argp_state *state, const char *option, cons
 static uid_t read_user(const struct argp_state *state, const char *arg)
 {
 	const struct passwd *pw = getpwnam(arg);
-	char *end;
+	uint64_t uid;
 
 	if (pw)
 		return pw->pw_uid;
 	if (*arg < '0' || *arg > '9')
 		options_usage(state, "%s: there is no such user", arg);
-	errno = 0;
-	unsigned long uid = strtoul(arg, &end, 10);
-	if (errno || *end || uid >= UINT32_MAX)
+	if (!human_number(arg, UINT32_MAX - 1, &uid))
 		options_usage(state, "%s: is no user", arg);
 	return (uid_t)uid;
 }
@@ -303,6 +293,7 @@ void options_parse(struct command_line *line, int argc, char **argv)
 		options[i] = (struct argp_option){o->name, key_of(line, i), o->arg, 0, o->help, 0};
 	}
 	command = line->usage;
+	line->admin->own = line->own;
 	error_t error = argp_parse(&argp, argc, argv, 0, NULL, line);
 	if (error) {
 		message_say("the command line cannot be read: %s", shmstore_strerror(error));

@@ -54,7 +54,7 @@ struct command_line {
 	/* looks at all of them together at the end, and calls options_usage(); NULL: need not */
 	void (*check)(const struct argp_state *state, const struct command_line *line);
 	size_t n_args;
-	const char *args[OPTIONS_ARGS_MAX];
+	char *args[OPTIONS_ARGS_MAX];
 	size_t n_many;
 	char **many_args;
 };
@@ -70,6 +70,9 @@ extern const struct argp_child options_children[];
 	}
 /* Reads argv. Ends the program with the usage on standard error where it is wrong. */
 void options_parse(struct command_line *line, int argc, char **argv);
+/* The same of a command without arguments, or whose check() takes them. */
+#define OPTIONS_PARSE(a, argc, argv, ...) \
+	options_parse(&(struct command_line)OPTIONS_LINE(a, __VA_ARGS__), argc, argv)
 /* Says what is wrong with the command line and ends the program. */
 void options_usage(const struct argp_state *state, const char *format, ...)
 	__attribute__((format(printf, 2, 3), noreturn));

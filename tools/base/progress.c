@@ -38,7 +38,6 @@ static void clear_locked(void)
 
 static void show_locked(void)
 {
-	char size[HUMAN_SIZE];
 	struct timespec now;
 	uint64_t n = atomic_load_explicit(&progress.n_objects, memory_order_relaxed);
 	uint64_t bytes = atomic_load_explicit(&progress.bytes, memory_order_relaxed);
@@ -49,7 +48,7 @@ static void show_locked(void)
 	if (n)
 		fprintf(stderr, ", %" PRIu64 " objects", n);
 	if (bytes)
-		fprintf(stderr, ", %s", human_size(bytes, size));
+		fprintf(stderr, ", %s", human_size(bytes));
 	fputs(progress.terminal ? " ...\033[K" : "\n", stderr);
 	fflush(stderr);
 	progress.shown = true;

@@ -18,6 +18,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "cleanup.h"
 #include "human.h"
 #include "message.h"
 #include "mountinfo.h"
@@ -37,7 +38,7 @@ uint64_t ramdisk_inodes(uint64_t size)
  * the kernel will say more. */
 static bool is_empty(const char *path)
 {
-	DIR *d = opendir(path);
+	_dir_ DIR *d = opendir(path);
 	const struct dirent *e;
 	bool empty = true;
 
@@ -45,7 +46,6 @@ static bool is_empty(const char *path)
 		return errno == ENOENT || errno == EACCES;
 	while (empty && (e = readdir(d)))
 		empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
-	closedir(d);
 	return empty;
 }
 
@@ -62,7 +62,7 @@ static int explain_not_root(const struct ramdisk *disk)
 	return -1;
 }
 
-static void explain_not_empty(const char *path, const struct shms_mountline *m)
+static int explain_not_empty(const char *path, const struct shms_mountline *m)
 {
 	if (opening_marker_version(path)) {
 		message_fail(path,
@@ -74,6 +74,7 @@ static void explain_not_empty(const char *path, const struct shms_mountline *m)
 		message_fail(path, "is not empty: a mount would hide what is in it");
 		message_hint("name an empty or a new directory");
 	}
+	return -1;
 }
 
 /* The flags of the mount that is there, as mount(2) wants them again. */
@@ -111,8 +112,6 @@ static void format_options(const struct ramdisk *disk, const char *huge, char re
 
 static int explain_mount(const struct ramdisk *disk, const char *data, int error)
 {
-	char size[HUMAN_SIZE];
-
 	message_fail(disk->path, "the kernel refuses a tmpfs with the options %s: %s", data,
 		     strerror(error));
 	if (error == EINVAL && disk->huge)
@@ -120,7 +119,7 @@ static int explain_mount(const struct ramdisk *disk, const char *data, int error
 			     "kernel with huge pages");
 	if (error == EINVAL && disk->size)
 		message_hint("a size below what is in use cannot be: %s asked for",
-			     human_size(disk->size, size));
+			     human_size(disk->size));
 	if (error == EPERM)
 		message_hint("in a container, the host's root must mount it");
 	return -1;
@@ -163,9 +162,8 @@ static int make(const struct ramdisk *disk)
 
 int ramdisk_make(const struct admin *a, const struct ramdisk *disk)
 {
-	struct mountinfo_table mounts;
-	char *canonical = realpath(disk->path, NULL);
-	int r;
+	_mounts_ struct mountinfo_table mounts = {0};
+	_free_ char *canonical = realpath(disk->path, NULL);
 
 	mountinfo_read(a, &mounts);
 	const struct shms_mountline *m = canonical ? mountinfo_find(&mounts, canonical) : NULL;
@@ -173,16 +171,11 @@ int ramdisk_make(const struct admin *a, const struct ramdisk *disk)
 	if (is_point && strcmp(m->type, "tmpfs") != 0) {
 		message_fail(disk->path, "is the mount point of another file system (%s)", m->type);
 		message_hint("name another directory");
-		r = -1;
-	} else if (!is_point && !is_empty(disk->path)) {
-		explain_not_empty(disk->path, m);
-		r = -1;
-	} else if (geteuid() != 0) {
-		r = explain_not_root(disk);
-	} else {
-		r = is_point ? resize(disk) : make(disk);
+		return -1;
 	}
-	mountinfo_deinit(&mounts);
-	free(canonical);
-	return r;
+	if (!is_point && !is_empty(disk->path))
+		return explain_not_empty(disk->path, m);
+	if (geteuid() != 0)
+		return explain_not_root(disk);
+	return is_point ? resize(disk) : make(disk);
 }

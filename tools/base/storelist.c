@@ -14,46 +14,57 @@
 #include "message.h"
 #include "tierstate.h"
 
+static const char *copy(const char *text)
+{
+	const char *made = strdup(text);
+
+	if (!made)
+		message_no_memory();
+	return made;
+}
+
 static int add(const struct shmstore_store_info *info, void *arg)
 {
 	struct storelist *l = arg;
-	struct storelist_entry *grown = realloc(l->stores, (l->n_stores + 1) * sizeof(*grown));
+	struct shmstore_store_info *e;
 
-	if (!grown)
+	l->stores = reallocarray(l->stores, l->n_stores + 1, sizeof(*e));
+	if (!l->stores)
 		message_no_memory();
-	l->stores = grown;
-	struct storelist_entry *e = &grown[l->n_stores++];
-	*e = (struct storelist_entry){strdup(info->name), strdup(info->path), strdup(info->label),
-				      info->pid,          info->uid,          info->alive,
-				      info->keep,         info->readable};
-	if (!e->name || !e->path || !e->label)
-		message_no_memory();
+	e = &l->stores[l->n_stores++];
+	*e = *info;
+	e->name = copy(info->name);
+	e->path = copy(info->path);
+	e->label = copy(info->label);
 	return 0;
 }
 
 int storelist_read(struct shmstore_partition *p, struct storelist *ret)
 {
-	*ret = (struct storelist){0, NULL};
-	return shmstore_partition_stores(p, add, ret);
+	*ret = STORELIST_NULL;
+	int r = shmstore_partition_stores(p, add, ret);
+	if (r < 0)
+		storelist_deinit(ret);
+	return r;
 }
 
 void storelist_deinit(struct storelist *l)
 {
 	for (size_t i = 0; i < l->n_stores; i++) {
-		free(l->stores[i].name);
-		free(l->stores[i].path);
-		free(l->stores[i].label);
+		free((void *)(uintptr_t)l->stores[i].name);
+		free((void *)(uintptr_t)l->stores[i].path);
+		free((void *)(uintptr_t)l->stores[i].label);
 	}
 	free(l->stores);
-	*l = (struct storelist){0, NULL};
+	*l = STORELIST_NULL;
 }
 
-const struct storelist_entry *storelist_find(const struct storelist *l, const char *name)
+const struct shmstore_store_info *storelist_find(const struct storelist *l, const char *name)
 {
-	const struct storelist_entry *found = NULL;
+	const struct shmstore_store_info *found = NULL;
 
 	for (size_t i = 0; i < l->n_stores; i++) {
-		const struct storelist_entry *e = &l->stores[i];
+		const struct shmstore_store_info *e = &l->stores[i];
 		if (strcmp(name[0] == '/' ? e->path : e->name, name) != 0)
 			continue;
 		if (!found || e->alive == SHMSTORE_ALIVE)
@@ -62,7 +73,7 @@ const struct storelist_entry *storelist_find(const struct storelist *l, const ch
 	return found;
 }
 
-int storelist_open(struct shmstore_partition *p, const struct storelist_entry *entry,
+int storelist_open(struct shmstore_partition *p, const struct shmstore_store_info *entry,
 		   struct shmstore **ret)
 {
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
@@ -75,7 +86,7 @@ int storelist_open(struct shmstore_partition *p, const struct storelist_entry *e
 	return shmstore_open(p, entry->name, &options, ret);
 }
 
-static bool takes_part(const struct storelist_entry *entry)
+static bool takes_part(const struct shmstore_store_info *entry)
 {
 	char clean[PATH_MAX + 8];
 
@@ -86,16 +97,15 @@ static bool takes_part(const struct storelist_entry *entry)
 void storelist_join_tier(struct shmstore_partition *p)
 {
 	struct shmstore_options options = SHMSTORE_OPTIONS_INIT;
-	struct storelist list;
+	_stores_ struct storelist list = STORELIST_NULL;
 	struct shmstore *s;
 	char tier[PATH_MAX];
 
 	if (!tierstate_directory(p, tier))
 		return;
-	if (storelist_read(p, &list) < 0)
-		list.n_stores = 0; /* what comes next says why */
+	storelist_read(p, &list); /* where it fails, what comes next says why */
 	for (size_t i = 0; i < list.n_stores; i++) {
-		const struct storelist_entry *e = &list.stores[i];
+		const struct shmstore_store_info *e = &list.stores[i];
 		if (!e->readable || !e->keep || e->alive != SHMSTORE_DEAD || e->uid != geteuid() ||
 		    takes_part(e))
 			continue;
@@ -106,5 +116,4 @@ void storelist_join_tier(struct shmstore_partition *p)
 		if (shmstore_open(p, e->name, &options, &s) == 0)
 			shmstore_close(s);
 	}
-	storelist_deinit(&list);
 }

@@ -7,30 +7,24 @@
 
 #include "admin.h"
 
-struct storelist_entry {
-	char *name;
-	char *path;
-	char *label;
-	pid_t pid;
-	uid_t uid;
-	enum shmstore_alive alive;
-	bool keep;
-	bool readable;
-};
-
 struct storelist {
 	size_t n_stores;
-	struct storelist_entry *stores;
+	struct shmstore_store_info *stores; /* whose texts are the list's, but no address */
 };
 
-/* 0 or as shmstore_partition_stores(). storelist_deinit() is owed in both cases. */
+#define STORELIST_NULL ((struct storelist){0, NULL})
+/* A local that is freed. */
+#define _stores_       __attribute__((cleanup(storelist_deinit)))
+
+/* 0 or as shmstore_partition_stores(): the list is empty then. storelist_deinit() is owed in both
+ * cases. */
 int storelist_read(struct shmstore_partition *p, struct storelist *ret);
 void storelist_deinit(struct storelist *l);
 /* The store called name, or at that absolute path; where two have that name, the living
  * one. NULL: none. Owned by l. */
-const struct storelist_entry *storelist_find(const struct storelist *l, const char *name);
+const struct shmstore_store_info *storelist_find(const struct storelist *l, const char *name);
 /* 0 or as shmstore_open(). */
-int storelist_open(struct shmstore_partition *p, const struct storelist_entry *entry,
+int storelist_open(struct shmstore_partition *p, const struct shmstore_store_info *entry,
 		   struct shmstore **ret);
 /*
  * Kept stores that nobody owns have nobody to notice that the partition has a disk tier now: those

@@ -1,100 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sysroot.c: small files of the kernel and of /etc: sizes are bounded, numbers are checked. */
+/* sysroot.c: small files of the kernel and of /etc: numbers are checked. */
 #include "sysroot.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc.h"
+#include "cleanup.h"
+#include "human.h"
 #include "message.h"
-
-#define FILE_MAX (1u << 20)
 
 char *sysroot_path(const struct admin *a, const char *path)
 {
-	char *full;
+	char *full = shms_printed("%s%s", a->root, path);
 
-	if (asprintf(&full, "%s%s", a->root, path) < 0)
+	if (!full)
 		message_no_memory();
 	return full;
 }
 
 char *sysroot_read(const struct admin *a, const char *path)
 {
-	char *full = sysroot_path(a, path);
-	int fd = open(full, O_RDONLY | O_CLOEXEC);
-	size_t size = 0, room = 4096;
+	_free_ char *full = sysroot_path(a, path);
+	FILE *f = fopen(full, "re");
 	char *text = NULL;
-	ssize_t n = 0;
+	size_t room = 0;
 
-	free(full);
-	if (fd < 0)
+	if (!f)
 		return NULL;
-	do {
-		size += (size_t)n;
-		if (!text || size + 1 == room) {
-			room *= text ? 2 : 1;
-			text = realloc(text, room);
-			if (!text)
-				message_no_memory();
-		}
-		n = read(fd, text + size, room - size - 1);
-	} while ((n > 0 && size < FILE_MAX) || (n < 0 && errno == EINTR && (n = 0, true)));
-	close(fd);
-	if (n < 0) {
+	ssize_t n = getdelim(&text, &room, '\0', f); /* which no such file has */
+	if (n < 0 && !ferror(f)) {                   /* an empty file */
+		free(text);
+		text = strdup("");
+		n = 0;
+	}
+	fclose(f);
+	if (n < 0 || !text) {
 		free(text);
 		return NULL;
 	}
-	text[size] = '\0';
-	if (size && text[size - 1] == '\n')
-		text[size - 1] = '\0';
+	if (n && text[n - 1] == '\n')
+		text[n - 1] = '\0';
 	return text;
-}
-
-static bool parse_number(const char *text, uint64_t *ret)
-{
-	char *end;
-
-	while (*text == ' ' || *text == '\t')
-		text++;
-	if (*text < '0' || *text > '9')
-		return false;
-	errno = 0;
-	unsigned long long value = strtoull(text, &end, 10);
-	if (errno || (*end && *end != ' ' && *end != '\n'))
-		return false;
-	*ret = value;
-	return true;
 }
 
 bool sysroot_number(const struct admin *a, const char *path, uint64_t *ret)
 {
-	char *text = sysroot_read(a, path);
-	bool found = text && parse_number(text, ret);
+	_free_ char *text = sysroot_read(a, path);
 
-	free(text);
-	return found;
+	return text && human_number(text, UINT64_MAX, ret);
 }
 
 bool sysroot_exists(const struct admin *a, const char *path)
 {
-	char *full = sysroot_path(a, path);
-	bool exists = access(full, F_OK) == 0;
+	_free_ char *full = sysroot_path(a, path);
 
-	free(full);
-	return exists;
+	return access(full, F_OK) == 0;
 }
 
 int sysroot_memory(const struct admin *a, bool count_swap, struct memsource_reading *ret)
 {
-	char *proc = sysroot_path(a, "/proc"), *cgroup = sysroot_path(a, "/sys/fs/cgroup");
+	_free_ char *proc = sysroot_path(a, "/proc"), *cgroup = sysroot_path(a, "/sys/fs/cgroup");
 	const struct memsource_config config = {proc, cgroup, count_swap};
-	int r = memsource_read(&config, ret);
 
-	free(proc);
-	free(cgroup);
-	return r;
+	return memsource_read(&config, ret);
 }

@@ -11,8 +11,8 @@
 
 /* root + path on the heap. */
 char *sysroot_path(const struct admin *a, const char *path);
-/* The content of a small file (at most 1 MiB), its last newline cut off, on the heap;
- * NULL where it cannot be read. */
+/* The content of a small file of text, its last newline cut off, on the heap; NULL where it cannot
+ * be read. */
 char *sysroot_read(const struct admin *a, const char *path);
 /* The decimal number that a file holds. */
 bool sysroot_number(const struct admin *a, const char *path, uint64_t *ret);

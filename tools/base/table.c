@@ -16,8 +16,6 @@
 
 #include "human.h"
 #include "jsonin.h"
-#include "jsonout.h"
-#include "keytext.h"
 #include "message.h"
 #include "progress.h"
 
@@ -48,20 +46,11 @@ void table_init(struct table *t, const struct admin *a, const struct table_colum
 	}
 }
 
-struct json_object *table_or_list(struct table *t, const struct admin *a,
-				  const struct table_column *columns, size_t n_columns)
-{
-	if (a->json)
-		return jsonmake_new_list();
-	table_init(t, a, columns, n_columns);
-	return NULL;
-}
-
 void table_heading(const char *text, bool first)
 {
 	if (!first)
 		putchar('\n');
-	keytext_print(text);
+	figure_print_escaped(text);
 	putchar('\n');
 }
 
@@ -119,14 +108,9 @@ static void set_text(struct table *t, size_t column, char *text)
 		message_no_memory();
 }
 
-void table_key(struct table *t, size_t column, const void *key, size_t key_size)
-{
-	set_text(t, column, keytext_new(key, key_size));
-}
-
 void table_text(struct table *t, size_t column, const char *text)
 {
-	table_key(t, column, text, strlen(text));
+	set_text(t, column, figure_escaped(text, strlen(text)));
 }
 
 void table_printf(struct table *t, size_t column, const char *format, ...)
@@ -149,9 +133,7 @@ static void set_number(struct table *t, size_t column, uint64_t n)
 
 void table_size(struct table *t, size_t column, uint64_t bytes)
 {
-	char text[HUMAN_SIZE];
-
-	table_text(t, column, human_bytes(bytes, t->exact, text));
+	table_text(t, column, human_bytes(bytes, t->exact));
 	set_number(t, column, bytes);
 }
 
@@ -261,40 +243,36 @@ static void show_fill(struct table *t, size_t column, const struct json_object *
 		table_color(t, column, percent >= 95 ? "red" : "yellow");
 }
 
-/* The value of member, which may begin with another one and a question mark. NULL: nothing. */
-static struct json_object *find_member(const struct json_object *o, const char *member)
-{
-	const char *then = strchr(member, '?');
-	char name[64];
-
-	snprintf(name, sizeof(name), "%.*s", (int)(then ? then - member : 0), member);
-	return then && !jsonin_u64(o, name) ? NULL : jsonin_at_path(o, then ? then + 1 : member);
-}
-
 static void show_member(struct table *t, size_t column, const struct json_object *o)
 {
 	const struct table_column *c = &t->columns[column];
-	struct json_object *value = find_member(o, c->member);
-	const char *no = c->none ? strchr(c->none, '|') : NULL;
+	struct json_object *value = jsonin_at_path(o, c->member);
 	bool is_0 = json_object_is_type(value, json_type_int) && json_object_get_uint64(value) == 0;
 
-	if ((c->how & TABLE_FILL) == TABLE_FILL) {
-		show_fill(t, column, o, c->member);
-		return;
-	}
-	if ((c->how & FORM) == FIGURE_FLAG && no) {
-		table_printf(t, column, "%.*s", (int)(no - c->none), c->none);
-		if (!json_object_get_boolean(value))
-			table_text(t, column, no + 1);
-		return;
-	}
 	if ((!value && c->none) || (is_0 && c->how & TABLE_UNLESS_0)) {
 		table_text(t, column, c->none ? c->none : "");
 		return;
 	}
 	table_figure(t, column, value, (enum figure_form)(c->how & FORM));
-	if (c->how & TABLE_WARN && json_object_get_boolean(value)) /* of a number: is it not 0 */
-		table_color(t, column, "yellow");
+	if (c->how & (TABLE_WARN | TABLE_BAD) && json_object_get_boolean(value))
+		table_color(t, column, c->how & TABLE_BAD ? "red" : "yellow");
+}
+
+static void show(struct table *t, size_t column, const struct json_object *o)
+{
+	const struct table_column *c = &t->columns[column];
+	uint64_t n;
+
+	if (c->show) {
+		c->show(t, column, o);
+	} else if ((c->how & TABLE_FILL) == TABLE_FILL) {
+		show_fill(t, column, o, c->member);
+	} else if (c->member && strpbrk(c->member, "{[")) {
+		set_text(t, column, figure_new(o, t->exact, c->member, &n));
+		set_number(t, column, n);
+	} else if (c->member) {
+		show_member(t, column, o);
+	}
 	if (c->how & TABLE_STATE)
 		color_state(t, column);
 }
@@ -302,12 +280,8 @@ static void show_member(struct table *t, size_t column, const struct json_object
 void table_object(struct table *t, const struct json_object *o)
 {
 	table_row(t);
-	for (size_t i = 0; i < t->n_columns; i++) {
-		if (t->columns[i].show)
-			t->columns[i].show(t, i, o);
-		else if (t->columns[i].member)
-			show_member(t, i, o);
-	}
+	for (size_t i = 0; i < t->n_columns; i++)
+		show(t, i, o);
 }
 
 size_t table_list(const struct admin *a, const struct table_column *columns, size_t n_columns,

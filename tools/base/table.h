@@ -22,6 +22,7 @@ struct json_object;
 #define TABLE_WIDE     (1u << 11)               /* left out of a narrow display */
 #define TABLE_UNLESS_0 (1u << 12)               /* 0 is shown as a missing member is */
 #define TABLE_WARN     (1u << 13)               /* what is not 0 is yellow */
+#define TABLE_BAD      (1u << 16)               /* or red */
 #define TABLE_STATE    (1u << 14)               /* coloured by its word */
 #define TABLE_FILL     (1u << 15 | TABLE_RIGHT) /* a part of another, in percent */
 
@@ -30,13 +31,12 @@ struct table_column {
 	const char *name; /* its heading */
 	unsigned how;     /* an enum figure_form, and flags */
 	/*
-	 * The member that it shows of a row's object (jsonin_at_path()); NULL: it is filled by the
-	 * command, or by show(). "size?available": only where size is there and not 0. Of
+	 * The member that it shows of a row's object (jsonin_at_path()), or a text with braces or
+	 * brackets (figure_print()); NULL: it is filled by the command, or by show(). Of
 	 * TABLE_FILL: "used/size", or sums of these.
 	 */
 	const char *member;
-	/* where that is missing; NULL: as 0 or no text is shown. Of FIGURE_FLAG: "yes|no" */
-	const char *none;
+	const char *none; /* where that is missing; NULL: as 0 or no text is shown */
 	void (*show)(struct table *t, size_t column, const struct json_object *o);
 };
 
@@ -67,9 +67,6 @@ size_t table_list(const struct admin *a, const struct table_column *columns, siz
 void table_one(const struct admin *a, const struct table_column *columns, size_t n_columns,
 	       const struct json_object *o);
 #define TABLE_ONE(a, columns, o) table_one(a, columns, sizeof(columns) / sizeof((columns)[0]), o)
-/* Where answers are in JSON: a list to put them into; else NULL, and the table is made. */
-struct json_object *table_or_list(struct table *t, const struct admin *a,
-				  const struct table_column *columns, size_t n_columns);
 void table_no_headings(struct table *t);
 /* Leaves out the column of that heading, or those that are TABLE_WIDE. */
 void table_hide(struct table *t, const char *name);
@@ -79,10 +76,8 @@ void table_heading(const char *text, bool first);
 /* Begins a line; the others fill its cells. Every 1000 lines are printed on the way, so that memory
  * is bounded. */
 void table_row(struct table *t);
-/* Text of any origin, escaped for a terminal as keytext.h says. */
+/* Text of any origin, escaped for a terminal as printable.h says. */
 void table_text(struct table *t, size_t column, const char *text);
-/* A key, escaped. */
-void table_key(struct table *t, size_t column, const void *key, size_t key_size);
 /* Text of our own: printed as it is. */
 void table_printf(struct table *t, size_t column, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -14,10 +14,8 @@
 #include <unistd.h>
 
 #include "figure.h"
-#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
-#include "shellword.h"
 #include "tierfigures.h"
 
 bool tierstate_directory(struct shmstore_partition *p, char ret_path[PATH_MAX])
@@ -78,8 +76,7 @@ int tierstate_explain(struct shmstore_partition *p, int error)
 		if (error != -ENOENT)
 			return message_detail(partition, error);
 		message_fail(partition, "the partition has no disk tier");
-		message_hint("to give it one: " ADMIN_NAME " -p %s tier --set DIRECTORY",
-			     shellword(partition));
+		message_command(partition, "to give it one", "tier --set DIRECTORY");
 		return ADMIN_FAILED;
 	}
 	message_detail(path, error);
@@ -105,14 +102,9 @@ struct json_object *tierstate_json(const struct shmstore_tier_info *info)
 
 void tierstate_print_asked(const struct admin *a, const struct json_object *tier)
 {
-	figure_print(tier, a->bytes, "{state}");
-	if (jsonin_has(tier, "path"))
-		figure_print(tier, a->bytes,
-			     ", {original:size} of objects on {used:size} of disk, room for "
-			     "{available:size}, in {path}");
-	if (jsonin_has(tier, "why"))
-		figure_print(tier, a->bytes, "; {why}");
-	if (jsonin_has(tier, "retry_seconds"))
-		figure_print(tier, a->bytes, "; tried again in {retry_seconds:time}");
-	putchar('\n');
+	figure_print(
+		tier, a->bytes,
+		"{state}[has path?, {original:size} of objects on {used:size} of disk, room for "
+		"{available:size}, in {path}][has why?; {why}]"
+		"[has retry_seconds?; tried again in {retry_seconds:time}]\n");
 }

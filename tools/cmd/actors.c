@@ -13,7 +13,7 @@
 /* "node2 at 7 (2 MiB), node3 at 6 (2 MiB)" */
 static void show_copies(struct table *t, size_t column, const struct json_object *o)
 {
-	char text[512] = "-", size[HUMAN_SIZE];
+	char text[512] = "-";
 	size_t n = 0;
 
 	for (size_t i = 0; i < jsonin_count(o, "copies") && n < sizeof(text); i++) {
@@ -21,25 +21,9 @@ static void show_copies(struct table *t, size_t column, const struct json_object
 
 		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s at %" PRIu64 " (%s)",
 				      i ? ", " : "", jsonin_text(c, "daemon"),
-				      jsonin_u64(c, "version"),
-				      human_size(jsonin_u64(c, "bytes"), size));
+				      jsonin_u64(c, "version"), human_size(jsonin_u64(c, "bytes")));
 	}
 	table_text(t, column, text);
-}
-
-/* "explicit:2 by resource, round_robin every 5 s, retry 3, stale never" */
-static void show_options(struct table *t, size_t column, const struct json_object *actor)
-{
-	const struct json_object *o = jsonin_object(actor, "options");
-
-	if (!jsonin_flag(o, "copies"))
-		table_text(t, column, "no copies");
-	else
-		table_printf(t, column, "%s by %s, %s every %g s, retry %" PRIu64 ", stale %s%s",
-			     jsonin_text(o, "num"), jsonin_text(o, "selection"),
-			     jsonin_text(o, "strategy"), jsonin_real(o, "frequency"),
-			     jsonin_u64(o, "retry"), jsonin_text(o, "preempt_from_stale"),
-			     jsonin_flag(o, "panic_on_missing") ? ", panic on missing" : "");
 }
 
 static const struct table_column columns[] = {
@@ -52,37 +36,38 @@ static const struct table_column columns[] = {
 	{"QUEUED", FIGURE_COUNT, "queued"},
 	{"MOVABLE", FIGURE_FLAG, "movable"},
 	{"RESTARTS", FIGURE_COUNT, "restarts_left", "always"},
-	{"OPTIONS", TABLE_WRAP, .show = show_options},
+	{"OPTIONS", TABLE_WRAP,
+	 "[options.copies?{options.num} by {options.selection}, {options.strategy} every "
+	 "{options.frequency} s, retry {options.retry}, stale {options.preempt_from_stale}"
+	 "[options.panic_on_missing?, panic on missing]|no copies]"},
 	{"COPIES", TABLE_WRAP, .show = show_copies},
 };
 
-static void print_actors(const struct json_object *document, void *arg)
+static void print_actors(const struct admin *a, const struct json_object *document)
 {
 	const struct json_object *o = jsonin_object(document, "actors");
 
-	figure_print(o, false, "{places} places, ");
-	printf("%zu other daemons, copies %s", jsonin_count(o, "peers"),
-	       jsonin_flag(o, "copies") ? "on" : "off");
+	printf("%" PRIu64 " places, %zu other daemons", jsonin_u64(o, "places"),
+	       jsonin_count(o, "peers"));
 	figure_print(o, false,
-		     "; so far {answered} calls answered, {lost} lost; {moves} actors moved, "
-		     "{failed} moves failed, {restarts} actors begun again, {died} lost\n");
+		     ", copies [copies?on|off]; so far {answered} calls answered, {lost} lost; "
+		     "{moves} actors moved, {failed} moves failed, {restarts} actors begun again, "
+		     "{died} lost\n");
 	if (jsonin_count(o, "actors"))
-		TABLE_LIST(arg, columns, o, "actors");
+		TABLE_LIST(a, columns, o, "actors");
 }
 
 int cmd_actors(struct admin *a, int argc, char **argv)
 {
-	struct command_line line = OPTIONS_LINE(
-		a, "actors",
-		"Shows each actor: what it does, the place and the process where it is, or the "
-		"other daemon where it lives, and what waits for it.\v"
-		"MOVABLE: it may be moved where memory is short. RESTARTS: how often it is still "
-		"begun again when its process dies. OPTIONS: how copies of it are made. COPIES are "
-		"at other daemons, each with the version of the state that it has. Of other users "
-		"root and the daemon's user see the actors.");
-	const struct asking_view view = {.document = print_actors, .arg = a};
+	const struct asking_view view = {.document = print_actors};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "actors",
+		      "Shows each actor: what it does, the place and the process where it is, or "
+		      "the other daemon where it lives, and what waits for it.\v"
+		      "MOVABLE: it may be moved where memory is short. RESTARTS: how often it is "
+		      "still begun again when its process dies. OPTIONS: how copies of it are "
+		      "made. COPIES are at other daemons, each with the version of the state that "
+		      "it has. Of other users root and the daemon's user see the actors.");
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_ACTORS, &view);
 }

@@ -7,7 +7,6 @@
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "asking.h"
 #include "figure.h"
@@ -30,10 +29,9 @@ static void print_limits(const struct admin *a, const struct json_object *p)
 	for (size_t i = 0; i < jsonin_count(p, "limits"); i++) {
 		const struct json_object *l = jsonin_at(p, "limits", i);
 
-		figure_print(l, a->bytes, "             {kind} {id}: hard ");
 		figure_print(l, a->bytes,
-			     jsonin_has(l, "hard") ? "{hard:size}, soft " : "none, soft ");
-		figure_print(l, a->bytes, jsonin_has(l, "soft") ? "{soft:size}\n" : "none\n");
+			     "             {kind} {id}: hard [has hard?{hard:size}|none], soft "
+			     "[has soft?{soft:size}|none]\n");
 	}
 	if (!jsonin_count(p, "limits"))
 		puts("             none but the size of the file system");
@@ -41,79 +39,53 @@ static void print_limits(const struct admin *a, const struct json_object *p)
 
 static void print_text(const struct admin *a, const struct json_object *o)
 {
-	const bool there = strcmp(jsonin_text(o, "daemon"), "none") != 0;
 	const struct json_object *quota = jsonin_object(o, "quota");
 
-	figure_print(o, false,
-		     "partition    {partition} ({partition_from})\nsocket       {socket} "
-		     "({socket_from})\n");
-	figure_print(o, false,
-		     there ? "daemon       answers; stores look for it: {daemon_mode}\n"
-			   : "daemon       none answers; stores look for it: {daemon_mode}\n");
+	figure_print(
+		o, false,
+		"partition    {partition} ({partition_from})\n"
+		"socket       {socket} ({socket_from})\n"
+		"daemon       [daemon=none?none ]answers; stores look for it: {daemon_mode}\n");
 	for (size_t i = 0; i < jsonin_count(quota, "partitions"); i++)
 		print_limits(a, jsonin_at(quota, "partitions", i));
 	if (!quota)
 		puts("limits       none: the size of the file system");
 }
 
-/* NULL: no daemon answers, or it does not watch that. */
-static struct json_object *ask(const struct admin *a, const char *partition)
+/* Adds the daemon's socket as the library chooses it, whether somebody listens there, and the
+ * limits where it watches that partition (NULL: all). */
+static void add_daemon(struct json_object *o, const struct admin *a, const char *partition)
 {
-	struct json_object *document = NULL;
-	struct shmstore_client *c;
-	char path[ASKING_PARTITION];
+	_client_ struct shmstore_client *c = NULL;
+	struct json_object *limits = NULL;
+	bool there =
+		asking_client(a, ASKING_TIMEOUT_MS, &c) == 0 && shmstore_client_connect(c) == 0;
 
-	if (asking_client(a, ASKING_TIMEOUT_MS, &c) < 0)
-		return NULL;
-	if (!asking_elsewhere(c, partition, path))
-		asking_ask(c, SHMSTORE_QUERY_QUOTA, partition, &document);
-	shmstore_client_free(c);
-	return document;
-}
-
-/* The daemon's socket as the library chooses it, and whether somebody listens there. */
-static bool find_daemon(const struct admin *a, char path[PATH_MAX])
-{
-	struct shmstore_client *c;
-	bool there;
-
-	path[0] = '\0';
-	if (asking_client(a, ASKING_TIMEOUT_MS, &c) < 0)
-		return false;
-	there = shmstore_client_connect(c) == 0;
-	snprintf(path, PATH_MAX, "%s", shmstore_client_path(c));
-	shmstore_client_free(c);
-	return there;
+	if (there && !asking_elsewhere(c, partition))
+		asking_ask(c, SHMSTORE_QUERY_QUOTA, partition, &limits);
+	jsonmake_prose(o, "socket", c ? shmstore_client_path(c) : "");
+	jsonmake_prose(o, "daemon", there ? "answers" : "none");
+	jsonmake_child(o, "quota", limits);
 }
 
 int cmd_config(struct admin *a, int argc, char **argv)
 {
-	struct command_line line =
-		OPTIONS_LINE(a, "config",
-			     "Shows which partition and which socket are in force, by what each "
-			     "was chosen, and the limits that the daemon holds.\v"
-			     "What shmstored would make of its file: shmstored --check-config.");
-	char partition[PATH_MAX], socket[PATH_MAX];
-	struct json_object *limits;
-	const char *from, *socket_from, *mode = getenv("SHMSTORE_DAEMON");
-	bool there;
+	const char *mode = getenv("SHMSTORE_DAEMON");
+	char partition[PATH_MAX];
 
-	options_parse(&line, argc, argv);
-	if (!opening_path(a, partition))
-		return ADMIN_FAILED;
-	from = by("-p", a->partition, "SHMSTORE_PARTITION");
-	socket_from = by("--socket", a->socket, "SHMSTORE_SOCKET");
-	there = find_daemon(a, socket);
-	limits = there ? ask(a, a->partition || getenv("SHMSTORE_PARTITION") ? partition : NULL)
-		       : NULL;
+	OPTIONS_PARSE(a, argc, argv, "config",
+		      "Shows which partition and which socket are in force, by what each was "
+		      "chosen, and the limits that the daemon holds.\v"
+		      "What shmstored would make of its file: shmstored --check-config.");
+	opening_path(a, partition);
 	struct json_object *o = jsonmake_new();
 	jsonmake_prose(o, "partition", partition);
-	jsonmake_prose(o, "partition_from", from);
-	jsonmake_prose(o, "socket", socket);
-	jsonmake_prose(o, "socket_from", socket_from);
-	jsonmake_prose(o, "daemon", there ? "answers" : "none");
+	jsonmake_prose(o, "partition_from", by("-p", a->partition, "SHMSTORE_PARTITION"));
+	jsonmake_null(o, "socket");
+	jsonmake_prose(o, "socket_from", by("--socket", a->socket, "SHMSTORE_SOCKET"));
+	jsonmake_null(o, "daemon");
 	jsonmake_prose(o, "daemon_mode", mode && *mode ? mode : "auto");
-	jsonmake_child(o, "quota", limits);
+	add_daemon(o, a, a->partition || getenv("SHMSTORE_PARTITION") ? partition : NULL);
 	json_show(a, o, print_text);
 	return ADMIN_OK;
 }

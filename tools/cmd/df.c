@@ -18,24 +18,17 @@
 #include "table.h"
 #include "tierstate.h"
 
-static void show_huge(struct table *t, size_t column, const struct json_object *o)
-{
-	const char *huge = jsonin_text(o, "huge");
-
-	table_text(t, column, !jsonin_flag(o, "tmpfs") ? "on disk" : *huge ? huge : "?");
-}
-
 static const struct table_column columns[] = {
 	{"PARTITION", FIGURE_TEXT, "partition"},
-	{"HUGE", .show = show_huge},
+	{"HUGE", 0, "[tmpfs?[huge?{huge}|?]|on disk]"},
 	{"SIZE", FIGURE_SIZE | TABLE_UNLESS_0, "size", "unlimited"},
 	{"USED", FIGURE_SIZE, "used"},
-	{"AVAILABLE", FIGURE_SIZE, "size?available", "-"},
+	{"AVAILABLE", TABLE_RIGHT, "[size?{available:size}|-]"},
 	{"FILL", TABLE_FILL, "used/size"},
 	{"STORES", FIGURE_COUNT, "stores"},
 	{"OBJECTS", FIGURE_COUNT, "objects"},
 	{"LEASES", FIGURE_COUNT, "leases"},
-	{"INODES FREE", FIGURE_COUNT, "inodes_size?inodes_free", "unlimited"},
+	{"INODES FREE", TABLE_RIGHT, "[inodes_size?{inodes_free}|unlimited]"},
 	{"FILL", TABLE_FILL, "inodes_used/inodes_size"},
 };
 
@@ -61,44 +54,36 @@ static void print_text(const struct admin *a, const struct json_object *o)
 
 int cmd_df(struct admin *a, int argc, char **argv)
 {
-	struct command_line line = OPTIONS_LINE(a, "df",
-						"How full the partition is: space, inodes, stores, "
-						"objects; and its disk tier, where it has one.");
-	_partition_ struct shmstore_partition *p = NULL;
 	struct shmstore_partition_info info = {.size = sizeof(info)};
 	struct shmstore_usage usage;
 	static struct shmstore_tier_info tier;
 
-	options_parse(&line, argc, argv);
-	int status = opening_partition(a, &p);
-	if (status)
-		return status;
+	OPTIONS_PARSE(a, argc, argv, "df",
+		      "How full the partition is: space, inodes, stores, objects; and its disk "
+		      "tier, where it has one.");
+	_partition_ struct shmstore_partition *p = opening_partition(a);
 	progress_begin("df");
 	int r = shmstore_partition_usage(p, 0, &usage);
 	if (r == 0)
 		r = shmstore_partition_info(p, &info);
-	if (r < 0)
-		status = message_detail(shmstore_partition_path(p), r);
 	int has_tier = r < 0 ? 0 : tierstate_read(p, &tier);
 	progress_end();
-	if (r == 0) {
-		struct json_object *o = jsonmake_new();
-		fields_of(o, &info, FIELD_AS(FIELD_PROSE, path, "partition"), PROSE(mount),
-			  FIELD_AS(FIELD_PROSE_ARRAY, uuid, "uuid"), SAME(tmpfs),
-			  FIELD_AS(FIELD_PROSE_ARRAY, huge, "huge"), FIELD(bytes_size, "size"),
-			  FIELD(bytes_used, "used"), FIELD(bytes_available, "available"));
-		fields_of(o, &usage, SAME(linked), SAME(pool), SAME(stranded), SAME(foreign),
-			  NUMBER(stores), NUMBER(objects), NUMBER(leases));
-		fields_of(o, &info, SAME(inodes_size), SAME(inodes_used), SAME(inodes_free));
-		jsonmake_u64(o, "demoted", usage.n_demoted);
-		jsonmake_child(o, "tier", tierstate_json(has_tier > 0 ? &tier : NULL));
-		json_show(a, o, print_text);
-		if (usage.n_unreadable && !a->json)
-			message_say("%" PRIu64 " directories could not be looked into: what is in "
-				    "them is not counted",
-				    usage.n_unreadable);
-	}
-	if (has_tier < 0)
-		status = tierstate_explain(p, has_tier);
-	return status;
+	if (r < 0)
+		return message_detail(shmstore_partition_path(p), r);
+	struct json_object *o = jsonmake_new();
+	fields_of(o, &info, FIELD_AS(FIELD_PROSE, path, "partition"), PROSE(mount),
+		  FIELD_AS(FIELD_PROSE_ARRAY, uuid, "uuid"), SAME(tmpfs),
+		  FIELD_AS(FIELD_PROSE_ARRAY, huge, "huge"), FIELD(bytes_size, "size"),
+		  FIELD(bytes_used, "used"), FIELD(bytes_available, "available"));
+	fields_of(o, &usage, SAME(linked), SAME(pool), SAME(stranded), SAME(foreign),
+		  NUMBER(stores), NUMBER(objects), NUMBER(leases));
+	fields_of(o, &info, SAME(inodes_size), SAME(inodes_used), SAME(inodes_free));
+	jsonmake_u64(o, "demoted", usage.n_demoted);
+	jsonmake_child(o, "tier", tierstate_json(has_tier > 0 ? &tier : NULL));
+	json_show(a, o, print_text);
+	if (usage.n_unreadable && !a->json)
+		message_say("%" PRIu64 " directories could not be looked into: what is in them is "
+			    "not counted",
+			    usage.n_unreadable);
+	return has_tier < 0 ? tierstate_explain(p, has_tier) : ADMIN_OK;
 }

@@ -4,15 +4,14 @@
 #include "doctor.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "cleanup.h"
 #include "figure.h"
 #include "jsonin.h"
 #include "jsonout.h"
-#include "keytext.h"
 #include "opening.h"
 #include "options.h"
 
@@ -50,9 +49,9 @@ static void print_text(const struct admin *a, const struct json_object *o)
 		printf("%s%-6s%s%-20s", a->color ? color : "", level, a->color ? "\033[0m" : "",
 		       jsonin_text(f, "check"));
 		/* it may hold names of other people's making */
-		char *found = keytext_new(jsonin_text(f, "found"), strlen(jsonin_text(f, "found")));
+		const char *text = jsonin_text(f, "found");
+		_free_ char *found = figure_escaped(text, strlen(text));
 		print_wrapped(found, indent, width);
-		free(found);
 		if (*fix) /* never wrapped: it is there to be copied */
 			printf("%*s$ %s\n", (int)indent, "", fix);
 	}
@@ -62,19 +61,17 @@ static void print_text(const struct admin *a, const struct json_object *o)
 
 int cmd_doctor(struct admin *a, int argc, char **argv)
 {
-	struct command_line line = OPTIONS_LINE(
-		a, "doctor",
-		"Checks the partition's file system, the host's limits and settings, and what the "
-		"kernel can do, and says for each thing that is wrong which command mends it. "
-		"Works before there is a partition, too.\v"
-		"Exit status 1 if anything failed; warnings are not failures. Changes nothing.");
 	static struct doctor d;
 	char path[PATH_MAX];
 	struct json_object *o;
 
-	options_parse(&line, argc, argv);
-	if (!opening_path(a, path))
-		return ADMIN_FAILED;
+	OPTIONS_PARSE(
+		a, argc, argv, "doctor",
+		"Checks the partition's file system, the host's limits and settings, and what the "
+		"kernel can do, and says for each thing that is wrong which command mends it. "
+		"Works before there is a partition, too.\v"
+		"Exit status 1 if anything failed; warnings are not failures. Changes nothing.");
+	opening_path(a, path);
 	doctor_init(&d, a, path);
 	doctor_check_mount(&d);
 	doctor_check_host(&d);

@@ -5,6 +5,8 @@
  * what nobody else links: what would be freed.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <json-c/json.h>
 #include <shmstore/inspect.h>
 #include <stdio.h>
 
@@ -27,12 +29,6 @@ static void show_state(struct table *t, size_t column, const struct json_object 
 		table_text(t, column, "each once"); /* the total's */
 }
 
-static void show_mapped(struct table *t, size_t column, const struct json_object *s)
-{
-	if (jsonin_has(s, "readable"))
-		table_size(t, column, jsonin_flag(s, "alive") ? jsonin_u64(s, "mapped") : 0);
-}
-
 static const struct table_column columns[] = {
 	{"STORE", FIGURE_TEXT, "name|path"},
 	/* a kept store that was closed is nobody's */
@@ -46,7 +42,7 @@ static const struct table_column columns[] = {
 	{"POOL", FIGURE_SIZE, "pool"},
 	{"STRANDED", FIGURE_SIZE, "stranded"},
 	{"DEMOTED", FIGURE_SIZE, "demoted"},
-	{"MAPPED", TABLE_RIGHT, .show = show_mapped},
+	{"MAPPED", TABLE_RIGHT, "[has readable?[alive?{mapped:size}|0]]"},
 	{"AGE", FIGURE_AGO, "created", ""},
 	{"LABEL", TABLE_TRUNC, "label"},
 };
@@ -64,19 +60,22 @@ static const struct field of_books[] = {
 };
 #undef OF
 
+/* What the total has the sums of. */
+static const char *const summed[] = {"pss",      "uss",     "leased",    "pool",
+				     "stranded", "demoted", "n_demoted", "n_clean"};
+#define N_SUMMED (sizeof(summed) / sizeof(summed[0]))
+
 struct du {
-	const struct admin *admin;
-	struct json_object *stores; /* with --json */
-	struct table table;         /* without */
-	size_t sort;                /* column */
-	struct shmstore_store_books sum;
-	uint64_t n_unreadable, n_unknown;
+	struct json_object *stores;
+	size_t sort; /* column */
+	uint64_t n_objects, n_unreadable, n_unknown;
 };
 
-static struct json_object *describe(const struct shmstore_store_books *b)
+static int add(const struct shmstore_store_books *b, void *arg)
 {
+	struct du *du = arg;
 	const struct shmstore_store_info *s = b->store;
-	struct json_object *o = jsonmake_new();
+	struct json_object *o = jsonmake_append(du->stores, jsonmake_new());
 
 	fields_of(o, s, PROSE(name), PROSE(path), SAME(readable), SAME(pid), PLACE("alive"),
 		  SAME(keep), SAME(uid), PROSE(label), PROSE(address));
@@ -87,76 +86,69 @@ static struct json_object *describe(const struct shmstore_store_books *b)
 	fields_add(o, of_books, b);
 	fields_of(o, s, FIELD(counters.mapped_bytes, "mapped"),
 		  FIELD_AS(FIELD_REAL_NS, created_ns, "created"));
-	return o;
-}
-
-static void add_row(struct du *du, const struct json_object *o, const struct shmstore_store_info *s)
-{
-	if (s->readable) {
-		table_object(&du->table, o);
-		return;
-	}
-	table_row(&du->table);
-	table_text(&du->table, 0, s->name[0] ? s->name : s->path);
-	table_printf(&du->table, 2, "of user %u", s->uid);
-}
-
-static int add(const struct shmstore_store_books *b, void *arg)
-{
-	struct du *du = arg;
-	struct shmstore_store_books *sum = &du->sum;
-	struct json_object *o = describe(b);
-
-	if (du->admin->json) {
-		jsonmake_append(du->stores, o);
-	} else {
-		add_row(du, o, b->store);
-		jsonin_free(o);
-	}
-	du->n_unreadable += !b->store->readable;
-	du->n_unknown += b->store->readable && b->store->alive == SHMSTORE_ALIVE_UNKNOWN;
-	sum->pss += b->pss;
-	sum->uss += b->uss;
-	sum->leased += b->leased;
-	sum->pool += b->pool;
-	sum->stranded += b->stranded;
-	sum->demoted += b->demoted;
-	sum->n_demoted += b->n_demoted;
-	sum->n_clean += b->n_clean;
-	sum->n_objects += b->n_objects;
-	progress_set(sum->n_objects, 0);
+	du->n_unreadable += !s->readable;
+	du->n_unknown += s->readable && s->alive == SHMSTORE_ALIVE_UNKNOWN;
+	du->n_objects += b->n_objects;
+	progress_set(du->n_objects, 0);
 	return 0;
 }
 
-static void finish(struct du *du, const struct shmstore_books_total *total)
+/* Adds the sums to the document. The total, as a store's object has it. */
+static struct json_object *add_total(struct json_object *o,
+				     const struct shmstore_books_total *books)
 {
-	struct json_object *o = jsonmake_new();
+	struct json_object *total = jsonmake_new();
+	char name[32];
 
-	if (du->admin->json) {
-		jsonmake_child(o, "stores", du->stores);
-		jsonmake_u64(o, "total_linked", total->linked);
-		jsonmake_u64(o, "total_stores", total->n_stores);
-		jsonmake_u64(o, "total_objects", total->n_objects);
-		fields_of(o, &du->sum, FIELD(pss, "total_pss"), FIELD(uss, "total_uss"),
-			  FIELD(leased, "total_leased"), FIELD(pool, "total_pool"),
-			  FIELD(stranded, "total_stranded"), FIELD(demoted, "total_demoted"),
-			  FIELD(n_demoted, "total_n_demoted"), FIELD(n_clean, "total_n_clean"));
-		json_print(o);
+	jsonmake_text(total, "name", "total");
+	jsonmake_u64(total, "linked", books->linked);
+	jsonmake_u64(total, "objects", books->n_objects);
+	fields_of(o, books, FIELD(linked, "total_linked"), FIELD(n_stores, "total_stores"),
+		  FIELD(n_objects, "total_objects"));
+	for (size_t i = 0; i < N_SUMMED; i++) {
+		uint64_t sum = 0;
+
+		for (size_t k = 0; k < jsonin_count(o, "stores"); k++)
+			sum += jsonin_u64(jsonin_at(o, "stores", k), summed[i]);
+		snprintf(name, sizeof(name), "total_%s", summed[i]);
+		jsonmake_u64(o, name, sum);
+		jsonmake_u64(total, summed[i], sum);
+	}
+	return total;
+}
+
+static void add_row(struct table *t, const struct json_object *o)
+{
+	const char *name = jsonin_text(o, "name");
+
+	if (jsonin_flag(o, "readable")) {
+		table_object(t, o);
 		return;
 	}
-	table_sort(&du->table, du->sort);
-	if (total->n_stores || du->table.n_lines) {
-		du->sum.linked = total->linked;
-		du->sum.n_objects = total->n_objects;
-		jsonmake_text(o, "name", "total");
-		fields_add(o, of_books, &du->sum);
-		table_object(&du->table, o);
-		table_row_color(&du->table, "bold");
+	table_row(t);
+	table_text(t, 0, *name ? name : jsonin_text(o, "path"));
+	table_printf(t, 2, "of user %" PRIu64, jsonin_u64(o, "uid"));
+}
+
+static void print_text(const struct admin *a, const struct json_object *o,
+		       const struct json_object *total, size_t sort, bool tier)
+{
+	struct table t;
+
+	table_init(&t, a, columns, N_COLUMNS);
+	if (!tier)
+		table_hide(&t, "DEMOTED");
+	t.hold = true;
+	for (size_t i = 0; i < jsonin_count(o, "stores"); i++)
+		add_row(&t, jsonin_at(o, "stores", i));
+	table_sort(&t, sort);
+	if (t.n_lines || jsonin_u64(o, "total_stores")) {
+		table_object(&t, total);
+		table_row_color(&t, "bold");
 	} else {
 		puts("no stores");
 	}
-	table_finish(&du->table);
-	jsonin_free(o);
+	table_finish(&t);
 }
 
 int cmd_du(struct admin *a, int argc, char **argv)
@@ -169,9 +161,13 @@ int cmd_du(struct admin *a, int argc, char **argv)
 		 OPTIONS_WORD, offsetof(OF, sort), .words = sorts, .n_words = N_COLUMNS},
 		{NULL},
 	};
-	struct du du = {.admin = a};
-	struct command_line line = OPTIONS_LINE(
-		a, "du",
+	struct du du = {0};
+	struct shmstore_books_total books = {.size = sizeof(books)};
+	char tier[PATH_MAX];
+	int status = ADMIN_OK;
+
+	OPTIONS_PARSE(
+		a, argc, argv, "du",
 		"What each store holds.\v"
 		"LINKED is all that a store links; an object of several stores counts in each of "
 		"them, but once in the total. PSS shares it out by links and adds up. USS is what "
@@ -181,37 +177,30 @@ int cmd_du(struct admin *a, int argc, char **argv)
 		"store. On a partition with a disk tier, DEMOTED is what a store's objects there "
 		"take in memory when they come back; until then they count in OBJECTS only.",
 		.options = options, .own = &du);
-	struct shmstore_books_total total = {.size = sizeof(total)};
-	_partition_ struct shmstore_partition *p = NULL;
-	char tier[PATH_MAX];
-
-	options_parse(&line, argc, argv);
-	int status = opening_partition(a, &p);
-	if (status)
-		return status;
-	du.stores = table_or_list(&du.table, a, columns, N_COLUMNS);
-	if (!a->json && !tierstate_directory(p, tier))
-		table_hide(&du.table, "DEMOTED");
-	du.table.hold = true;
+	_partition_ struct shmstore_partition *p = opening_partition(a);
+	const char *path = shmstore_partition_path(p);
+	_json_ struct json_object *o = jsonmake_new();
+	du.stores = jsonmake_child(o, "stores", jsonmake_new_list());
 	progress_begin("du");
-	int r = shmstore_partition_books(p, add, &du, &total);
+	int r = shmstore_partition_books(p, add, &du, &books);
 	progress_end();
-	if (r < 0) {
-		status = message_detail(shmstore_partition_path(p), r);
-	} else {
-		finish(&du, &total);
-		if (du.n_unreadable) {
-			status = message_fail(shmstore_partition_path(p),
-					      "%llu stores could not be read",
-					      (unsigned long long)du.n_unreadable);
-			message_hint("run this as root to see them");
-		}
-		if (du.n_unknown)
-			status = message_fail(shmstore_partition_path(p),
-					      "of %llu stores it cannot be told whether their "
-					      "owners live: their locks cannot be tried%s",
-					      (unsigned long long)du.n_unknown,
-					      message_refused(-EPERM));
+	if (r < 0)
+		return message_detail(path, r);
+	_json_ struct json_object *total = add_total(o, &books);
+	if (a->json)
+		json_print(json_object_get(o));
+	else
+		print_text(a, o, total, du.sort, tierstate_directory(p, tier));
+	if (du.n_unreadable) {
+		status =
+			message_fail(path, "%" PRIu64 " stores could not be read", du.n_unreadable);
+		message_hint("run this as root to see them");
 	}
+	if (du.n_unknown)
+		status =
+			message_fail(path,
+				     "of %" PRIu64 " stores it cannot be told whether their owners "
+				     "live: their locks cannot be tried%s",
+				     du.n_unknown, message_refused(-EPERM));
 	return status;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cleanup.h"
 #include "fields.h"
 #include "gctable.h"
 #include "jsonin.h"
@@ -60,8 +61,7 @@ static void print_text(const struct gc *gc, const struct json_object *o, bool ti
 {
 	gctable_print(gc->admin, o, tier);
 	if (gc->n_actions)
-		gctable_total(gc->admin, o,
-			      gc->flags & SHMSTORE_GC_DRY_RUN ? "would free" : "freed");
+		gctable_total(gc->admin, o);
 	else
 		puts(gc->n_failed
 			     ? "no other garbage was found, and not everything could be looked at"
@@ -82,14 +82,14 @@ static void finish(struct gc *gc, struct shmstore_partition *p,
 	fields_of(o, report, SAME(freed), NUMBER(stores), NUMBER(leases), NUMBER(objects),
 		  SAME(tier_freed), FIELD(n_tier, "tier_files"));
 	jsonmake_u64(o, "failed", gc->n_failed);
-	if (!gc->admin->json)
+	if (!gc->admin->json) {
 		print_text(gc, o, tierstate_directory(p, tier));
-	else if (!gc->all)
-		json_print(o);
-	else
-		jsonmake_append(gc->partitions, o);
-	if (!gc->admin->json)
 		jsonin_free(o);
+	} else if (gc->all) {
+		jsonmake_append(gc->partitions, o);
+	} else {
+		json_print(o);
+	}
 }
 
 /* Removes what nobody owns there. Returns the exit status. */
@@ -130,7 +130,8 @@ static int collect_at(struct gc *gc, const char *path)
 static int collect_below(struct gc *gc, const char *point)
 {
 	int status = collect_at(gc, point);
-	DIR *dir = opendir(point); /* what cannot be read by us has nothing that we may remove */
+	_dir_ DIR *dir =
+		opendir(point); /* what cannot be read by us has nothing that we may remove */
 	const struct dirent *e;
 
 	while (dir && (e = readdir(dir))) {
@@ -140,14 +141,12 @@ static int collect_below(struct gc *gc, const char *point)
 		if (e->d_name[0] != '.' && collect_at(gc, path) != ADMIN_OK)
 			status = ADMIN_FAILED;
 	}
-	if (dir)
-		closedir(dir);
 	return status;
 }
 
 static int collect_all(struct gc *gc)
 {
-	struct mountinfo_table mounts;
+	_mounts_ struct mountinfo_table mounts = {0};
 	int status = ADMIN_OK;
 
 	mountinfo_read(gc->admin, &mounts);
@@ -161,7 +160,6 @@ static int collect_all(struct gc *gc)
 		    collect_below(gc, m->point) != ADMIN_OK)
 			status = ADMIN_FAILED;
 	}
-	mountinfo_deinit(&mounts);
 	if (gc->admin->json) {
 		struct json_object *o = jsonmake_new();
 		jsonmake_child(o, "partitions", gc->partitions);
@@ -184,18 +182,15 @@ int cmd_gc(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct gc gc = {.admin = a};
-	struct command_line line =
-		OPTIONS_LINE(a, "gc",
-			     "Removes what dead processes left: their stores (unless they are kept "
-			     "ones), expired leases, half-made files, addresses of stores that are "
-			     "gone, and tier files that no name leads to. Live processes are not "
-			     "disturbed; what is unsure stays.",
-			     .options = options, .own = &gc);
-	_partition_ struct shmstore_partition *p = NULL;
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "gc",
+		      "Removes what dead processes left: their stores (unless they are kept ones), "
+		      "expired leases, half-made files, addresses of stores that are gone, and "
+		      "tier files that no name leads to. Live processes are not disturbed; what is "
+		      "unsure stays.",
+		      .options = options, .own = &gc);
 	if (gc.all)
 		return collect_all(&gc);
-	int status = opening_partition(a, &p);
-	return status ? status : collect(&gc, p);
+	_partition_ struct shmstore_partition *p = opening_partition(a);
+	return collect(&gc, p);
 }

@@ -155,25 +155,17 @@ static bool find(struct get *get, const struct shmstore_view *view)
 
 static int run(struct get *get)
 {
-	_partition_ struct shmstore_partition *p = NULL;
-	struct shmstore *s;
-	struct shmstore_view *view = NULL;
+	struct shmstore_view *view;
 
 	if (!opening_key(get->key_text, get->key, &get->key_size))
 		return ADMIN_FAILED;
-	int status = opening_partition(get->admin, &p);
-	if (status)
-		return status;
-	status = opening_store(p, get->store, &s);
-	if (status == ADMIN_OK) {
-		int r = shmstore_get(s, get->key, get->key_size, 0, &view);
-		if (r < 0)
-			status = opening_explain_key(p, s, get->key_text, r);
-		else
-			status = find(get, view) ? deliver(get) : ADMIN_FAILED;
-		shmstore_view_unref(view);
-		shmstore_close(s);
-	}
+	_partition_ struct shmstore_partition *p = opening_partition(get->admin);
+	_store_ struct shmstore *s = opening_store(p, get->store);
+	int r = shmstore_get(s, get->key, get->key_size, 0, &view);
+	if (r < 0)
+		return opening_explain_key(p, s, get->key_text, r);
+	int status = find(get, view) ? deliver(get) : ADMIN_FAILED;
+	shmstore_view_unref(view);
 	return status;
 }
 

@@ -144,7 +144,6 @@ static int create(const struct admin *a, struct init *init, struct shmstore_part
 
 static void warn(const struct shmstore_partition_info *info)
 {
-	char size[HUMAN_SIZE], ram[HUMAN_SIZE];
 	uint64_t total = ram_size();
 
 	if (!info->tmpfs) {
@@ -153,7 +152,7 @@ static void warn(const struct shmstore_partition_info *info)
 			info->path);
 	} else if (total && info->bytes_size > total / 2 + total / 64) {
 		message_say("warning: %s may grow to %s, more than half of the RAM (%s)",
-			    info->path, human_size(info->bytes_size, size), human_size(total, ram));
+			    info->path, human_size(info->bytes_size), human_size(total));
 		message_hint("a tmpfs larger than RAM and swap can bring the machine to a halt; "
 			     "see: " ADMIN_NAME " -p %s doctor",
 			     shellword(info->path));
@@ -164,7 +163,6 @@ static void report(const struct admin *a, const struct init *init,
 		   const struct shmstore_partition_info *info)
 {
 	struct json_object *o = jsonmake_new();
-	char text[256];
 
 	fields_of(o, info, FIELD_AS(FIELD_PROSE, path, "partition"), SAME(uuid), PLACE("created"),
 		  PLACE("mounted"), PLACE("resized"), PROSE(mount), SAME(tmpfs),
@@ -172,13 +170,9 @@ static void report(const struct admin *a, const struct init *init,
 	jsonmake_flag(o, "created", init->created);
 	jsonmake_flag(o, "mounted", init->mounted == RAMDISK_MOUNTED);
 	jsonmake_flag(o, "resized", init->mounted == RAMDISK_RESIZED);
-	snprintf(text, sizeof(text), "{partition}: %s%s%s%s\n",
-		 init->created ? "partition made" : "is a partition already",
-		 !init->mounted                     ? ""
-		 : init->mounted == RAMDISK_MOUNTED ? ", tmpfs mounted"
-						    : ", tmpfs resized",
-		 info->bytes_size ? ", {size:size}" : "", info->huge[0] ? ", huge={huge}" : "");
-	json_say(a, o, text);
+	json_say(a, o,
+		 "{partition}: [created?partition made|is a partition already][mounted?, tmpfs "
+		 "mounted][resized?, tmpfs resized][size?, {size:size}][huge?, huge={huge}]\n");
 }
 
 int cmd_init(struct admin *a, int argc, char **argv)
@@ -205,20 +199,17 @@ int cmd_init(struct admin *a, int argc, char **argv)
 	struct init init = {.disk = {.path = path, .uid = geteuid(), .gid = getegid()},
 			    .huge = N_HUGE,
 			    .owner = NO_OWNER};
-	struct command_line line =
-		OPTIONS_LINE(a, "init",
-			     "Makes the partition: an empty or missing directory on a tmpfs. With "
-			     "--size or --huge, as root, it gets a tmpfs of its own, with "
-			     "huge=within_size unless told otherwise; run again, it resizes it.\v"
-			     "The directory of a default partition is made in /dev/shm, whose huge "
-			     "pages are off: a mount of its own is several times faster.",
-			     .options = options, .own = &init, .check = check);
 	struct shmstore_partition_info info = {.size = sizeof(info)};
 	_partition_ struct shmstore_partition *p = NULL;
 
-	options_parse(&line, argc, argv);
-	if (!opening_path(a, path))
-		return ADMIN_FAILED;
+	OPTIONS_PARSE(a, argc, argv, "init",
+		      "Makes the partition: an empty or missing directory on a tmpfs. With --size "
+		      "or --huge, as root, it gets a tmpfs of its own, with huge=within_size "
+		      "unless told otherwise; run again, it resizes it.\v"
+		      "The directory of a default partition is made in /dev/shm, whose huge pages "
+		      "are off: a mount of its own is several times faster.",
+		      .options = options, .own = &init, .check = check);
+	opening_path(a, path);
 	int status = create(a, &init, &p);
 	if (status == ADMIN_OK) {
 		int r = shmstore_partition_info(p, &info);

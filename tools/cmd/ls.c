@@ -16,32 +16,18 @@
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
-#include "shellword.h"
 #include "storelist.h"
 #include "table.h"
 
-static void show_where(struct table *t, size_t column, const struct json_object *o)
-{
-	table_state(t, column,
-		    jsonin_flag(o, "demoted")  ? "tier"
-		    : jsonin_flag(o, "pinned") ? "pinned"
-		    : jsonin_flag(o, "packed") ? "packed"
-					       : "memory");
-}
-
-static void show_buffers(struct table *t, size_t column, const struct json_object *o)
-{
-	if (jsonin_flag(o, "demoted")) /* known when it is back */
-		table_text(t, column, "-");
-	else if (!jsonin_has(o, "error"))
-		table_count(t, column, jsonin_u64(o, "n_buffers"));
-}
-
 static const struct table_column columns[] = {
-	{"STORE", FIGURE_TEXT, "store"},          {"KEY"},
-	{"HEADER", FIGURE_SIZE, "header_size"},   {"BUFFER", FIGURE_SIZE, "buffer_size"},
-	{"N", TABLE_RIGHT, .show = show_buffers}, {"WHERE", .show = show_where},
-	{"LINKS", FIGURE_COUNT, "links"},         {"AGE", FIGURE_AGO, "mtime", "-"},
+	{"STORE", FIGURE_TEXT, "store"},
+	{"KEY", 0, "[error?{name}|[key?{key:raw}|(empty key)]]"},
+	{"HEADER", FIGURE_SIZE, "header_size"},
+	{"BUFFER", FIGURE_SIZE, "buffer_size"},
+	{"N", TABLE_RIGHT, "[demoted?-|[error?|{n_buffers}]]"}, /* known when it is back */
+	{"WHERE", TABLE_STATE, "[demoted?tier|[pinned?pinned|[packed?packed|memory]]]"},
+	{"LINKS", FIGURE_COUNT, "links"},
+	{"AGE", FIGURE_AGO, "mtime", "-"},
 	{"INODE", FIGURE_COUNT, "inode"},
 };
 enum {
@@ -76,24 +62,6 @@ static struct json_object *describe(const struct ls *ls, const struct shmstore_o
 	return o;
 }
 
-static void add_row(struct ls *ls, const struct json_object *o,
-		    const struct shmstore_object_info *info)
-{
-	struct table *t = &ls->table;
-
-	table_object(t, o);
-	if (info->error) {
-		table_text(t, KEY, info->name);
-		table_color(t, KEY, "red");
-		table_text(t, HEADER, info->error == -EPERM ? "unreadable" : "damaged");
-		table_text(t, HEADER + 1, "");
-	} else if (info->key_size) {
-		table_key(t, KEY, info->key, info->key_size);
-	} else {
-		table_text(t, KEY, "(empty key)");
-	}
-}
-
 static int add(const struct shmstore_object_info *info, void *arg)
 {
 	struct ls *ls = arg;
@@ -102,7 +70,13 @@ static int add(const struct shmstore_object_info *info, void *arg)
 	if (ls->admin->json) {
 		json_stream_item(o, ls->n_objects == 0);
 	} else {
-		add_row(ls, o, info);
+		table_object(&ls->table, o);
+		if (info->error) {
+			table_color(&ls->table, KEY, "red");
+			table_text(&ls->table, HEADER,
+				   info->error == -EPERM ? "unreadable" : "damaged");
+			table_text(&ls->table, HEADER + 1, "");
+		}
 		jsonin_free(o);
 	}
 	ls->n_objects++;
@@ -116,10 +90,10 @@ static int add(const struct shmstore_object_info *info, void *arg)
 }
 
 /* Lists one store. A store that is gone by now is passed over, unless it was asked for. */
-static int list(struct ls *ls, struct shmstore_partition *p, const struct storelist_entry *entry,
-		bool asked)
+static int list(struct ls *ls, struct shmstore_partition *p,
+		const struct shmstore_store_info *entry, bool asked)
 {
-	struct shmstore *s;
+	_store_ struct shmstore *s = NULL;
 	int r = entry->readable ? storelist_open(p, entry, &s) : -EPERM;
 
 	if (r == -ENOENT && !asked)
@@ -128,29 +102,25 @@ static int list(struct ls *ls, struct shmstore_partition *p, const struct storel
 		return opening_explain_store(p, entry->name[0] ? entry->name : entry->path, r);
 	ls->store = entry->name;
 	r = shmstore_foreach(s, add, ls);
-	r = r < 0 && !ferror(stdout) ? message_detail(entry->name, r) : ADMIN_OK;
-	shmstore_close(s);
-	return r;
+	return r < 0 && !ferror(stdout) ? message_detail(entry->name, r) : ADMIN_OK;
 }
 
 static int list_all(struct ls *ls, struct shmstore_partition *p, const char *name)
 {
-	struct storelist stores;
+	_stores_ struct storelist stores = STORELIST_NULL;
 	int status = ADMIN_OK;
 	int r = storelist_read(p, &stores);
 
-	if (r < 0) {
-		status = message_detail(shmstore_partition_path(p), r);
-	} else if (name) {
-		const struct storelist_entry *found = storelist_find(&stores, name);
-		status = found ? list(ls, p, found, true) : opening_explain_store(p, name, -ENOENT);
-	} else {
-		for (size_t i = 0; i < stores.n_stores && !ferror(stdout); i++) {
-			if (list(ls, p, &stores.stores[i], false) != ADMIN_OK)
-				status = ADMIN_FAILED;
-		}
+	if (r < 0)
+		return message_detail(shmstore_partition_path(p), r);
+	if (name) {
+		const struct shmstore_store_info *found = storelist_find(&stores, name);
+		return found ? list(ls, p, found, true) : opening_explain_store(p, name, -ENOENT);
 	}
-	storelist_deinit(&stores);
+	for (size_t i = 0; i < stores.n_stores && !ferror(stdout); i++) {
+		if (list(ls, p, &stores.stores[i], false) != ADMIN_OK)
+			status = ADMIN_FAILED;
+	}
 	return status;
 }
 
@@ -193,12 +163,9 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 		"and its leases. AGE is the time since it was written, of which packed objects "
 		"tell nothing; the total counts an object in each of its stores.",
 		.names = names, .options = options, .own = &ls);
-	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
-	int status = opening_partition(a, &p);
-	if (status)
-		return status;
+	_partition_ struct shmstore_partition *p = opening_partition(a);
 	if (a->json)
 		json_stream_begin("objects");
 	else
@@ -206,7 +173,7 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 	ls.table.hold = ls.sort < N_COLUMNS;
 	if (!isatty(STDOUT_FILENO)) /* else the list itself is seen to grow */
 		progress_begin("ls");
-	status = list_all(&ls, p, line.args[0]);
+	int status = list_all(&ls, p, line.args[0]);
 	progress_end();
 	if (a->json)
 		json_stream_end();
@@ -221,8 +188,8 @@ int cmd_ls(struct admin *a, int argc, char **argv)
 	if (ls.n_damaged) {
 		status = message_fail(shmstore_partition_path(p), "%" PRIu64 " damaged objects",
 				      ls.n_damaged);
-		message_hint("to see what is wrong with them: " ADMIN_NAME " -p %s verify",
-			     shellword(shmstore_partition_path(p)));
+		message_command(shmstore_partition_path(p), "to see what is wrong with them",
+				"verify");
 	}
 	return status;
 }

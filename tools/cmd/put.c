@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cleanup.h"
 #include "human.h"
 #include "interrupt.h"
 #include "jsonout.h"
@@ -20,7 +21,6 @@
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
-#include "shellword.h"
 #include "storelist.h"
 #include "sysroot.h"
 
@@ -51,7 +51,7 @@ static int explain(const struct put *put, struct shmstore_partition *p, int erro
 {
 	const char *path = shmstore_partition_path(p);
 	struct shmstore_partition_info info = {.size = sizeof(info)};
-	char size[HUMAN_SIZE], available[HUMAN_SIZE], why[512];
+	char why[512];
 
 	snprintf(why, sizeof(why), "%s", shmstore_error_detail());
 	if (error == -EEXIST) {
@@ -59,15 +59,11 @@ static int explain(const struct put *put, struct shmstore_partition *p, int erro
 		message_hint("to take its place: --replace");
 	} else if (error == -ENOSPC && shmstore_partition_info(p, &info) == 0) {
 		message_fail(put->key_text, "no room for %s: %s of the partition are available",
-			     human_size(put->size, size),
-			     human_size(info.bytes_available, available));
+			     human_size(put->size), human_size(info.bytes_available));
 		if (*why) /* the disk tier took no more */
 			message_hint("%s", why);
-		message_hint("to remove what dead processes left: " ADMIN_NAME " -p %s gc",
-			     shellword(path));
-		message_hint("to enlarge the partition, as root: " ADMIN_NAME
-			     " -p %s init --size SIZE",
-			     shellword(path));
+		message_command(path, "to remove what dead processes left", "gc");
+		message_command(path, "to enlarge the partition, as root", "init --size SIZE");
 	} else {
 		message_detail(put->key_text, error);
 	}
@@ -75,14 +71,14 @@ static int explain(const struct put *put, struct shmstore_partition *p, int erro
 }
 
 static int explain_store(const struct put *put, struct shmstore_partition *p,
-			 const struct storelist_entry *entry, int error)
+			 const struct shmstore_store_info *entry, int error)
 {
 	char path[64];
 
 	if (error != -EBUSY)
 		return opening_explain_store(p, put->store, error);
 	snprintf(path, sizeof(path), "/proc/%d/comm", entry ? entry->pid : 0);
-	char *command = sysroot_read(put->admin, path);
+	_free_ char *command = sysroot_read(put->admin, path);
 	if (entry)
 		message_fail(put->store, "the store belongs to a live process: pid %d (%s)",
 			     entry->pid, command ? command : "?");
@@ -90,7 +86,6 @@ static int explain_store(const struct put *put, struct shmstore_partition *p,
 		message_fail(put->store, "the store belongs to a live process");
 	message_hint("only that process puts into it; put into another store, e.g. %s-admin",
 		     put->store);
-	free(command);
 	return ADMIN_FAILED;
 }
 
@@ -141,30 +136,23 @@ static int put_file(struct put *put, struct shmstore_partition *p, struct shmsto
 static int put_stream(struct put *put, struct shmstore_partition *p, struct shmstore *s)
 {
 	uint64_t room = 1u << 16;
-	char *data = NULL;
+	_free_ char *data = NULL;
 	int64_t n;
 
 	do {
 		room *= 2;
 		char *grown = realloc(data, room);
-		if (!grown) {
-			free(data);
+		if (!grown)
 			return message_fail(put->file, "more bytes than memory can hold");
-		}
 		data = grown;
 		n = read_all(put->fd, data + put->size, room - put->size);
 		put->size += n > 0 ? (uint64_t)n : 0;
 	} while (n >= 0 && put->size == room);
-	int status;
-	if (n < 0) {
-		status = message_fail(put->file, "%s", strerror((int)-n));
-	} else {
-		struct iovec buffer = {data, put->size};
-		int r = shmstore_put(s, put->key, put->key_size, NULL, 0, &buffer, 1, put->flags);
-		status = r < 0 ? explain(put, p, r) : ADMIN_OK;
-	}
-	free(data);
-	return status;
+	if (n < 0)
+		return message_fail(put->file, "%s", strerror((int)-n));
+	struct iovec buffer = {data, put->size};
+	int r = shmstore_put(s, put->key, put->key_size, NULL, 0, &buffer, 1, put->flags);
+	return r < 0 ? explain(put, p, r) : ADMIN_OK;
 }
 
 /* A store that was made for nothing goes again: opened once more, as one that is not kept, and
@@ -172,11 +160,10 @@ static int put_stream(struct put *put, struct shmstore_partition *p, struct shms
 static void remove_store(const struct put *put, struct shmstore_partition *p)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
-	struct shmstore *s;
+	_store_ struct shmstore *s = NULL;
 
 	o.flags = SHMSTORE_OPEN_ADOPT;
-	if (shmstore_open(p, put->store, &o, &s) == 0)
-		shmstore_close(s);
+	(void)shmstore_open(p, put->store, &o, &s);
 }
 
 static int put_object(struct put *put, struct shmstore_partition *p, struct shmstore *s)
@@ -200,31 +187,26 @@ static int put_object(struct put *put, struct shmstore_partition *p, struct shms
 
 static void report(const struct put *put)
 {
-	char size[HUMAN_SIZE];
+	struct json_object *o = jsonmake_new();
 
-	if (put->admin->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "store", put->store);
-		jsonmake_key(o, "key", put->key, put->key_size);
-		jsonmake_u64(o, "size", put->size);
-		jsonmake_flag(o, "created_store", put->made_store);
-		json_print(o);
-	} else if (isatty(STDOUT_FILENO)) {
-		printf("%s: %s put into %s%s\n", put->key_text,
-		       human_bytes(put->size, put->admin->bytes, size), put->store,
-		       put->made_store ? " (a new store)" : "");
-	}
+	jsonmake_prose(o, "store", put->store);
+	jsonmake_key(o, "key", put->key, put->key_size);
+	jsonmake_u64(o, "size", put->size);
+	jsonmake_flag(o, "created_store", put->made_store);
+	json_say(put->admin, o,
+		 isatty(STDOUT_FILENO)
+			 ? "{key:raw}: {size:size} put into {store}[created_store? (a new store)]\n"
+			 : "");
 }
 
 /* Opens the store for writing, puts, and closes it; it stays because it is a kept one. */
 static int put_into_store(struct put *put, struct shmstore_partition *p)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
-	struct storelist list;
+	_stores_ struct storelist list = STORELIST_NULL;
 	struct shmstore *s = NULL;
-	int status;
 	int r = storelist_read(p, &list);
-	const struct storelist_entry *entry = r == 0 ? storelist_find(&list, put->store) : NULL;
+	const struct shmstore_store_info *entry = storelist_find(&list, put->store);
 
 	if (r == 0) {
 		o.keep = true;
@@ -237,19 +219,16 @@ static int put_into_store(struct put *put, struct shmstore_partition *p)
 			    ? -EPERM
 			    : shmstore_open(p, entry ? entry->name : put->store, &o, &s);
 	}
-	if (r < 0) {
-		status = explain_store(put, p, entry, r);
-	} else {
-		progress_begin("put");
-		status = put_object(put, p, s);
-		progress_end();
-		r = shmstore_close(s);
-		if (r < 0 && status == ADMIN_OK)
-			status = message_detail(put->store, r);
-		if (status != ADMIN_OK && put->made_store)
-			remove_store(put, p);
-	}
-	storelist_deinit(&list);
+	if (r < 0)
+		return explain_store(put, p, entry, r);
+	progress_begin("put");
+	int status = put_object(put, p, s);
+	progress_end();
+	r = shmstore_close(s);
+	if (r < 0 && status == ADMIN_OK)
+		status = message_detail(put->store, r);
+	if (status != ADMIN_OK && put->made_store)
+		remove_store(put, p);
 	return status;
 }
 
@@ -264,7 +243,6 @@ int cmd_put(struct admin *a, int argc, char **argv)
 			     "kept; a store that a live process owns is refused.\v"
 			     "KEY is the key's text; bytes that cannot be typed are \\xNN.",
 			     .names = names, .n_needed = 2, .options = options, .own = &put);
-	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
 	put.admin = a;
@@ -279,15 +257,13 @@ int cmd_put(struct admin *a, int argc, char **argv)
 		if (put.fd < 0)
 			return message_fail(put.file, "%s", strerror(errno));
 	}
-	int status = opening_partition(a, &p);
-	if (status == ADMIN_OK) {
-		/* an unfinished put leaves nothing behind, no new store either */
-		interrupt_catch();
-		status = put_into_store(&put, p);
-		interrupt_finish();
-		if (status == ADMIN_OK)
-			report(&put);
-	}
+	_partition_ struct shmstore_partition *p = opening_partition(a);
+	/* an unfinished put leaves nothing behind, no new store either */
+	interrupt_catch();
+	int status = put_into_store(&put, p);
+	interrupt_finish();
+	if (status == ADMIN_OK)
+		report(&put);
 	if (put.fd != STDIN_FILENO)
 		close(put.fd);
 	return status;

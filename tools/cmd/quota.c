@@ -28,10 +28,8 @@ static const struct table_column columns[] = {
 	{"REFUSED", FIGURE_COUNT, "refused"},
 };
 
-static void print_partition(const struct json_object *p, void *arg)
+static void print_partition(const struct admin *a, const struct json_object *p)
 {
-	const struct admin *a = arg;
-
 	if (!TABLE_LIST(a, columns, p, "limits"))
 		puts("no limits but the size of the file system");
 	if (jsonin_has(p, "watermark_high"))
@@ -42,15 +40,13 @@ static void print_partition(const struct json_object *p, void *arg)
 
 int cmd_quota(struct admin *a, int argc, char **argv)
 {
-	struct command_line line = OPTIONS_LINE(
-		a, "quota",
-		"Shows the limits: of partitions, users, labels and stores.\v"
-		"USED is taken, GRANTED is what stores may take without asking; both together "
-		"never pass HARD. Above SOFT stores are asked to give back. WAITING and REFUSED "
-		"count requests. \"*\" is the limit of all that have none of their own. To set "
-		"one: " ADMIN_NAME " set user.1000.limit=4GiB");
-	const struct asking_view view = {.partition = print_partition, .arg = a};
+	const struct asking_view view = {.partition = print_partition};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "quota",
+		      "Shows the limits: of partitions, users, labels and stores.\v"
+		      "USED is taken, GRANTED is what stores may take without asking; both "
+		      "together never pass HARD. Above SOFT stores are asked to give back. WAITING "
+		      "and REFUSED count requests. \"*\" is the limit of all that have none of "
+		      "their own. To set one: " ADMIN_NAME " set user.1000.limit=4GiB");
 	return asking_show(a, SHMSTORE_QUERY_QUOTA, &view);
 }

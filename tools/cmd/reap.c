@@ -42,35 +42,30 @@ static bool find_known(const struct json_object *document, const char *name,
 	return found == 1;
 }
 
-/* The path of what the user called a store. False: said. */
-static bool find_path(const struct admin *a, const char *store, char ret_path[PATH_MAX])
+/* The path of what the user called a store. Ends the program where there is none. */
+static void find_path(const struct admin *a, const char *store, char ret_path[PATH_MAX])
 {
-	struct json_object *document;
 	char partition[PATH_MAX];
-	bool found = false;
 
 	if (store[0] == '/') {
 		snprintf(ret_path, PATH_MAX, "%s", store);
-		return true;
+		return;
 	}
 	/* Also one that the daemon does not know of: where it would be. */
-	if (opening_path(a, partition) &&
-	    (size_t)snprintf(ret_path, PATH_MAX, "%s/stores/%s", partition, store) < PATH_MAX &&
+	opening_path(a, partition);
+	if ((size_t)snprintf(ret_path, PATH_MAX, "%s/stores/%s", partition, store) < PATH_MAX &&
 	    access(ret_path, F_OK) == 0) {
 		char real[PATH_MAX];
 		if (realpath(ret_path, real))
 			snprintf(ret_path, PATH_MAX, "%s", real);
-		return true;
+		return;
 	}
-	if (asking_query(a, SHMSTORE_QUERY_WORKERS, &document))
-		return false;
-	found = find_known(document, store, ret_path);
-	jsonin_free(document);
-	if (!found) {
-		message_fail(store, "there is no such store, or not any more");
-		message_hint("to see them: " ADMIN_NAME " workers");
-	}
-	return found;
+	_json_ struct json_object *document = asking_query(a, SHMSTORE_QUERY_WORKERS);
+	if (find_known(document, store, ret_path))
+		return;
+	message_fail(store, "there is no such store, or not any more");
+	message_hint("to see them: " ADMIN_NAME " workers");
+	exit(ADMIN_FAILED);
 }
 
 /* Done where all went that may: leases stay until they end. A kept store is not what was asked for.
@@ -100,7 +95,7 @@ static void print(const struct admin *a, const struct json_object *document)
 			message_fail(jsonin_text(o, "path"), "%s", jsonin_text(o, "error"));
 	}
 	gctable_print(a, document, jsonin_u64(document, "tier_files") != 0);
-	gctable_total(a, document, "freed");
+	gctable_total(a, document);
 }
 
 int cmd_reap(struct admin *a, int argc, char **argv)
@@ -113,27 +108,19 @@ int cmd_reap(struct admin *a, int argc, char **argv)
 		"still there. A store whose owner lives, and a kept one, stays. Users may have "
 		"their own stores reaped. Without a daemon: \"" ADMIN_NAME " gc\".",
 		.names = names, .n_needed = 1);
-	struct shmstore_client *c;
-	struct json_object *document;
+	struct json_object *document = NULL;
 	char path[PATH_MAX], *json;
 	size_t n;
 
 	options_parse(&line, argc, argv);
-	int status = asking_open(a, &c);
-	if (status)
-		return status;
-	if (!find_path(a, line.args[0], path)) {
-		shmstore_client_free(c);
-		return ADMIN_FAILED;
-	}
+	_client_ struct shmstore_client *c = asking_open(a);
+	find_path(a, line.args[0], path);
 	shmstore_client_set_timeout(c, ASKING_SURVEY_MS);
 	int r = shmstore_client_reap(c, path, &json, &n);
 	if (r == 0)
 		r = asking_parse(json, n, &document);
-	status = asking_close(c, r == -EBADMSG ? line.args[0] : "reap", r);
-	if (status)
-		return status;
-	status = judge(document, line.args[0]);
+	asking_check(c, r == -EBADMSG ? line.args[0] : "reap", r);
+	int status = judge(document, line.args[0]);
 	json_show(a, document, print);
 	return status;
 }

@@ -127,7 +127,6 @@ static void print_term(struct table *t, const char *sign, const struct json_obje
 static void print_equation(const struct admin *a, const struct json_object *o)
 {
 	int64_t residual = jsonin_i64(o, "residual");
-	char size[HUMAN_SIZE];
 	struct table t;
 
 	begin_terms(&t, a);
@@ -145,9 +144,9 @@ static void print_equation(const struct admin *a, const struct json_object *o)
 		   "files on this file system that are not shmstore's");
 	print_term(&t, "+", o, "residual", "residual",
 		   residual ? "not accounted for" : "every byte is accounted for");
-	table_printf(&t, 2, "%s%s", residual < 0 ? "-" : "",
-		     human_bytes(residual < 0 ? (uint64_t)-residual : (uint64_t)residual, a->bytes,
-				 size));
+	table_printf(
+		&t, 2, "%s%s", residual < 0 ? "-" : "",
+		human_bytes(residual < 0 ? (uint64_t)-residual : (uint64_t)residual, a->bytes));
 	table_color(&t, 2, residual ? "red" : "green");
 	table_finish(&t);
 }
@@ -242,31 +241,21 @@ static int conclude(const struct shmstore_usage *u, const char *path)
 
 int cmd_reconcile(struct admin *a, int argc, char **argv)
 {
-	struct command_line line =
-		OPTIONS_LINE(a, "reconcile",
-			     "Accounts for every byte of the file system and names the processes "
-			     "that hold memory of deleted objects.\v"
-			     "Exit status 1 if the residual is not 0.");
-	struct json_object *found, *holders;
-	_partition_ struct shmstore_partition *p = NULL;
+	struct json_object *holders;
 	struct shmstore_usage usage;
 
-	options_parse(&line, argc, argv);
-	int status = opening_partition(a, &p);
-	if (status)
-		return status;
-	found = jsonmake_new();
+	OPTIONS_PARSE(a, argc, argv, "reconcile",
+		      "Accounts for every byte of the file system and names the processes that "
+		      "hold memory of deleted objects.\v"
+		      "Exit status 1 if the residual is not 0.");
+	_partition_ struct shmstore_partition *p = opening_partition(a);
+	_json_ struct json_object *found = jsonmake_new();
 	holders = jsonmake_child(found, "holders", jsonmake_new_list());
 	progress_begin("reconcile");
 	int r = shmstore_partition_reconcile(p, add, holders, &usage);
 	progress_end();
-	if (r < 0) {
-		status = message_detail(shmstore_partition_path(p), r);
-	} else {
-		json_show(a, make_document(a, found, &usage, shmstore_partition_path(p)),
-			  print_text);
-		status = conclude(&usage, shmstore_partition_path(p));
-	}
-	jsonin_free(found);
-	return status;
+	if (r < 0)
+		return message_detail(shmstore_partition_path(p), r);
+	json_show(a, make_document(a, found, &usage, shmstore_partition_path(p)), print_text);
+	return conclude(&usage, shmstore_partition_path(p));
 }

@@ -22,7 +22,7 @@ struct rm {
 
 /* The store as one that stays (or goes, with everything in it) when it is closed. 0, or the exit
  * status once everything is said. */
-static int take(struct shmstore_partition *p, const struct storelist_entry *e, bool keep,
+static int take(struct shmstore_partition *p, const struct shmstore_store_info *e, bool keep,
 		struct shmstore **ret)
 {
 	struct shmstore_options o = SHMSTORE_OPTIONS_INIT;
@@ -103,37 +103,29 @@ static void report(const struct rm *rm, const char *partition, bool whole)
 static int run(struct rm *rm, struct shmstore_partition *p, const struct command_line *line)
 {
 	bool whole = line->n_many == 0;
-	struct storelist list;
+	_stores_ struct storelist list = STORELIST_NULL;
 	struct shmstore *s;
-	int status, r = storelist_read(p, &list);
-	const struct storelist_entry *e;
+	int r = storelist_read(p, &list);
 
 	if (r < 0)
 		return message_error(shmstore_partition_path(p), r);
-	e = storelist_find(&list, rm->store);
-	status = e ? take(p, e, e->keep && !whole, &s)
-		   : opening_explain_store(p, rm->store, -ENOENT);
-	if (status == ADMIN_OK) {
-		if (whole)
-			r = shmstore_foreach(s, count, rm);
-		for (size_t i = 0; i < line->n_many; i++)
-			remove_key(rm, s, line->many_args[i]);
-		r = shmstore_close(s);
-		/* Leases that have not ended keep the directory, and what they keep in memory. */
-		if (r == 0 && whole)
-			r = shmstore_partition_reap(p, e->path, SHMSTORE_GC_LEASES, NULL, NULL,
-						    NULL, NULL);
-		if (r == -ENOENT)
-			r = 0;
-		if (r < 0)
-			status = message_detail(rm->store, r);
-		else
-			report(rm, shmstore_partition_path(p), whole);
-		if (rm->n_failed || rm->n_missing)
-			status = ADMIN_FAILED;
-	}
-	storelist_deinit(&list);
-	return status;
+	const struct shmstore_store_info *e = storelist_find(&list, rm->store);
+	int status = e ? take(p, e, e->keep && !whole, &s)
+		       : opening_explain_store(p, rm->store, -ENOENT);
+	if (status)
+		return status;
+	if (whole)
+		r = shmstore_foreach(s, count, rm);
+	for (size_t i = 0; i < line->n_many; i++)
+		remove_key(rm, s, line->many_args[i]);
+	r = shmstore_close(s);
+	/* Leases that have not ended keep the directory, and what they keep in memory. */
+	if (r == 0 && whole)
+		r = shmstore_partition_reap(p, e->path, SHMSTORE_GC_LEASES, NULL, NULL, NULL, NULL);
+	if (r < 0 && r != -ENOENT)
+		return message_detail(rm->store, r);
+	report(rm, shmstore_partition_path(p), whole);
+	return rm->n_failed || rm->n_missing ? ADMIN_FAILED : ADMIN_OK;
 }
 
 int cmd_rm(struct admin *a, int argc, char **argv)
@@ -148,13 +140,10 @@ int cmd_rm(struct admin *a, int argc, char **argv)
 		"owner lives.",
 		.names = names, .n_needed = 1, .many = true);
 	struct rm rm = {.admin = a};
-	_partition_ struct shmstore_partition *p = NULL;
 
 	options_parse(&line, argc, argv);
 	rm.store = line.args[0];
-	int status = opening_partition(a, &p);
-	if (status)
-		return status;
+	_partition_ struct shmstore_partition *p = opening_partition(a);
 	rm.keys = a->json ? jsonmake_new_list() : NULL;
 	return run(&rm, p, &line);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cmd_set.c: "shmstore-admin set KEY=VALUE": a limit of the daemon, which has the keys. */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "alloc.h"
 #include "asking.h"
+#include "cleanup.h"
 #include "jsonout.h"
 #include "message.h"
 #include "options.h"
@@ -22,32 +22,25 @@ int cmd_set(struct admin *a, int argc, char **argv)
 		"none, or default. It holds until the daemon ends; for good it belongs into "
 		"shmstored.conf(5). Root and the daemon's user only.",
 		.names = names, .n_needed = 1);
-	struct shmstore_client *c;
-	char text[ASKING_PARTITION], *assignment;
 
 	options_parse(&line, argc, argv);
 	if (!strchr(line.args[0], '=')) {
 		message_say("set: %s: is no KEY=VALUE, such as user.1000.limit=4GiB", line.args[0]);
 		return ADMIN_USAGE;
 	}
-	const char *partition = asking_partition(a, text);
-	if (asprintf(&assignment, "%s%s%s", partition ? partition : "", partition ? " " : "",
-		     line.args[0]) < 0)
+	const char *partition = asking_partition(a);
+	_free_ char *assignment = shms_printed("%s%s%s", partition ? partition : "",
+					       partition ? " " : "", line.args[0]);
+	if (!assignment)
 		message_no_memory();
-	int status = asking_open(a, &c);
-	if (status == 0)
-		status = asking_close(c, line.args[0], shmstore_client_set(c, assignment));
-	if (status == 0) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "partition", partition);
-		jsonmake_prose(o, "set", line.args[0]);
-		json_say(a, o,
-			 partition ? "{set} is set for {partition} until the daemon ends; to keep "
-				     "it, write it into shmstored.conf\n"
-				   : "{set} is set for the one partition that the daemon watches "
-				     "until the daemon ends; to keep it, write it into "
-				     "shmstored.conf\n");
-	}
-	free(assignment);
-	return status;
+	_client_ struct shmstore_client *c = asking_open(a);
+	asking_check(c, line.args[0], shmstore_client_set(c, assignment));
+	struct json_object *o = jsonmake_new();
+	jsonmake_prose(o, "partition", partition);
+	jsonmake_prose(o, "set", line.args[0]);
+	json_say(a, o,
+		 "{set} is set for [partition?{partition}|the one partition that the daemon "
+		 "watches] "
+		 "until the daemon ends; to keep it, write it into shmstored.conf\n");
+	return ADMIN_OK;
 }

@@ -56,7 +56,7 @@ static int match_key(const struct shmstore_object_info *info, void *arg)
 }
 
 /* One name of the object's inode. */
-static void add_name(struct object *o, const struct storelist_entry *entry, const void *key,
+static void add_name(struct object *o, const struct shmstore_store_info *entry, const void *key,
 		     size_t key_size)
 {
 	struct json_object *item = jsonmake_append(o->sharers, jsonmake_new());
@@ -69,7 +69,7 @@ static void add_name(struct object *o, const struct storelist_entry *entry, cons
 
 struct sharer {
 	struct object *object;
-	const struct storelist_entry *entry;
+	const struct shmstore_store_info *entry;
 	bool own; /* the store that the object was asked of */
 };
 
@@ -95,21 +95,18 @@ static int match_inode(const struct shmstore_object_info *info, void *arg)
 /* All names of the object's inode, over all stores; links that are left are leases. */
 static void find_sharers(struct object *o, struct shmstore_partition *p, const char *own_path)
 {
-	struct storelist stores;
-	int r = storelist_read(p, &stores);
-	const struct storelist_entry *own = r == 0 ? storelist_find(&stores, own_path) : NULL;
+	_stores_ struct storelist stores = STORELIST_NULL;
 
+	storelist_read(p, &stores);
+	const struct shmstore_store_info *own = storelist_find(&stores, own_path);
 	if (own)
 		add_name(o, own, o->key, o->key_size);
-	for (size_t i = 0; r == 0 && i < stores.n_stores && o->n_names < o->info.links; i++) {
-		struct sharer sharer = {o, &stores.stores[i], own && own == &stores.stores[i]};
-		struct shmstore *s;
-		if (!stores.stores[i].readable || storelist_open(p, &stores.stores[i], &s) < 0)
-			continue;
-		shmstore_foreach(s, match_inode, &sharer);
-		shmstore_close(s);
+	for (size_t i = 0; i < stores.n_stores && o->n_names < o->info.links; i++) {
+		struct sharer sharer = {o, &stores.stores[i], own == &stores.stores[i]};
+		_store_ struct shmstore *s = NULL;
+		if (stores.stores[i].readable && storelist_open(p, &stores.stores[i], &s) == 0)
+			shmstore_foreach(s, match_inode, &sharer);
 	}
-	storelist_deinit(&stores);
 }
 
 /* The tier file: of a demoted object, or of one whose copy is good still. */
@@ -200,36 +197,30 @@ static const struct table_column names[] = {{"LINKED BY", FIGURE_TEXT, "store"},
 
 static void print_text(const struct admin *a, const struct json_object *j)
 {
-	const bool exact = a->bytes, demoted = jsonin_flag(j, "demoted"),
-		   packed = jsonin_flag(j, "packed");
 	char when[64];
 
-	printf("key         %s\n", jsonin_text(j, "key")); /* escaped already */
-	figure_print(j, exact,
-		     packed ? "store       {store}\n"
-			    : "store       {store}\nfile        {name}\n");
-	figure_print(j, exact,
-		     demoted ? "header      {header_size:size}\nbuffers     {buffer_size:size}\n"
-			     : "header      {header_size:size}, {metadata_size} bytes of it the "
-			       "caller's\n"
-			       "buffers     {buffer_size:size} in {n_buffers}\n");
-	printf("where       %s\n", demoted                    ? "in the disk tier"
-				   : jsonin_flag(j, "pinned") ? "in memory, pinned"
-				   : packed                   ? "in memory, in a segment"
-							      : "in memory");
-	if (jsonin_has(j, "tier_file"))
-		figure_print(j, exact, "tier file   {tier_file}\non disk     {tier_blocks:size}\n");
-	figure_print(j, exact, "memory      {blocks:size}\n");
-	if (!packed) {
+	figure_print(j, a->bytes,
+		     "key         {key:raw}\n"
+		     "store       {store}\n"
+		     "[packed?|file        {name}\n]"
+		     "header      {header_size:size}"
+		     "[demoted?|, {metadata_size} bytes of it the caller's]\n"
+		     "buffers     {buffer_size:size}[demoted?| in {n_buffers}]\n"
+		     "where       in [demoted?the disk tier|memory[pinned?, pinned|"
+		     "[packed?, in a segment]]]\n"
+		     "[has tier_file?tier file   {tier_file}\non disk     {tier_blocks:size}\n]"
+		     "memory      {blocks:size}\n");
+	if (jsonin_has(j, "mtime")) {
 		format_time((time_t)jsonin_real(j, "mtime"), when, sizeof(when));
 		printf("written     %s\n", when);
 	}
-	figure_print(j, exact, "generation  {generation}\n");
-	if (!demoted)
-		printf("checksum    %s\n", jsonin_flag(j, "checksum") ? "yes" : "no");
-	figure_print(j, exact, "inode       {inode}\nlinks       {links}: ");
-	printf("%zu in stores", jsonin_count(j, "names"));
-	figure_print(j, exact, ", {leases} leased\n");
+	figure_print(j, a->bytes,
+		     "generation  {generation}\n"
+		     "[demoted?|checksum    [checksum?yes|no]\n]"
+		     "inode       {inode}\n"
+		     "links       {links}: ");
+	printf("%zu in stores, %" PRIu64 " leased\n", jsonin_count(j, "names"),
+	       jsonin_u64(j, "leases"));
 	if (jsonin_count(j, "buffers")) {
 		putchar('\n');
 		TABLE_LIST(a, buffers, j, "buffers");
@@ -276,26 +267,19 @@ int cmd_stat(struct admin *a, int argc, char **argv)
 			     "is known then.",
 			     .names = arguments, .n_needed = 2);
 	static struct object o;
-	_partition_ struct shmstore_partition *p = NULL;
-	struct shmstore *s;
 
 	options_parse(&line, argc, argv);
 	o.admin = a;
 	o.store = line.args[0];
 	if (!opening_key(line.args[1], o.key, &o.key_size))
 		return ADMIN_FAILED;
-	int status = opening_partition(a, &p);
-	if (status)
-		return status;
-	status = opening_store(p, line.args[0], &s);
-	if (status == ADMIN_OK) {
-		o.sharers = jsonmake_new_list();
-		status = look(&o, p, s, line.args[1]);
-		if (o.found)
-			json_show(a, make_document(&o), print_text);
-		shmstore_view_unref(o.view);
-		free(o.name);
-		shmstore_close(s);
-	}
+	_partition_ struct shmstore_partition *p = opening_partition(a);
+	_store_ struct shmstore *s = opening_store(p, o.store);
+	o.sharers = jsonmake_new_list();
+	int status = look(&o, p, s, line.args[1]);
+	if (o.found)
+		json_show(a, make_document(&o), print_text);
+	shmstore_view_unref(o.view);
+	free(o.name);
 	return status;
 }

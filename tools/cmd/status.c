@@ -15,28 +15,6 @@
 #include "table.h"
 #include "tierstate.h"
 
-static void show_residual(struct table *t, size_t column, const struct json_object *p)
-{
-	struct json_object *residual = jsonin_at_path(p, "survey.residual");
-
-	if (residual)
-		table_figure(t, column, residual, FIGURE_SIZE);
-	if (jsonin_i64(jsonin_object(p, "survey"), "residual"))
-		table_color(t, column, "red");
-}
-
-static void show_age(struct table *t, size_t column, const struct json_object *p)
-{
-	const struct json_object *survey = jsonin_object(p, "survey");
-	char age[HUMAN_SIZE];
-
-	if (survey)
-		table_printf(t, column, "%s ago",
-			     human_duration(jsonin_real(survey, "age_seconds"), age));
-	else
-		table_text(t, column, "not yet");
-}
-
 static const struct table_column columns[] = {
 	{"PARTITION", FIGURE_TEXT, "partition"},
 	{"SIZE", FIGURE_SIZE, "size"},
@@ -49,18 +27,15 @@ static const struct table_column columns[] = {
 	{"POOL", FIGURE_SIZE, "survey.pool", ""},
 	{"INFLIGHT", FIGURE_SIZE, "survey.inflight", ""},
 	{"FOREIGN", FIGURE_SIZE, "survey.foreign", ""},
-	{"RESIDUAL", TABLE_RIGHT, .show = show_residual},
-	{"SURVEYED", TABLE_RIGHT, .show = show_age},
+	{"RESIDUAL", FIGURE_SIZE | TABLE_BAD, "survey.residual", ""},
+	{"SURVEYED", TABLE_RIGHT, "[survey?{survey.age_seconds:time} ago|not yet]"},
 };
 
 static void print_daemon(const struct json_object *d)
 {
-	char age[HUMAN_SIZE];
-
 	figure_print(d, false, "shmstored {version}, pid {pid}, up ");
-	fputs(human_duration(jsonin_real(d, "time") - jsonin_real(d, "started"), age), stdout);
-	figure_print(d, false, ", {clients:client}, on {backend}");
-	puts(jsonin_flag(d, "draining") ? ", about to end" : "");
+	fputs(human_duration(jsonin_real(d, "time") - jsonin_real(d, "started")), stdout);
+	figure_print(d, false, ", {clients:client}, on {backend}[draining?, about to end]\n");
 }
 
 static void print_tier(const struct admin *a, const struct json_object *p)
@@ -71,15 +46,15 @@ static void print_tier(const struct admin *a, const struct json_object *p)
 	tierstate_print_asked(a, jsonin_object(p, "tier"));
 }
 
-static void print_document(const struct json_object *document, void *arg)
+static void print_document(const struct admin *a, const struct json_object *document)
 {
 	print_daemon(jsonin_object(document, "daemon"));
 	if (jsonin_count(document, "partitions"))
-		TABLE_LIST(arg, columns, document, "partitions");
+		TABLE_LIST(a, columns, document, "partitions");
 	else
 		puts("watches no partition");
 	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++)
-		print_tier(arg, jsonin_at(document, "partitions", i));
+		print_tier(a, jsonin_at(document, "partitions", i));
 }
 
 /* After a reconcile, as of that command: 1 where bytes are missing. */
@@ -107,15 +82,13 @@ int cmd_status(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	bool reconcile = false;
-	struct command_line line = OPTIONS_LINE(
-		a, "status",
-		"Shows the daemon and the partitions that it watches (with -p: that one).\v"
-		"SIZE, USED, ALIVE and OBJECTS are of the last second; the terms of the df "
-		"equation are of the last survey.",
-		.options = options, .own = &reconcile);
-	struct asking_view view = {.document = print_document, .arg = a};
+	struct asking_view view = {.document = print_document};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "status",
+		      "Shows the daemon and the partitions that it watches (with -p: that one).\v"
+		      "SIZE, USED, ALIVE and OBJECTS are of the last second; the terms of the df "
+		      "equation are of the last survey.",
+		      .options = options, .own = &reconcile);
 	if (reconcile)
 		view.judge = judge;
 	return asking_show(a, reconcile ? SHMSTORE_QUERY_RECONCILE : SHMSTORE_QUERY_STATUS, &view);

@@ -29,10 +29,10 @@
 
 #define DAEMON_MS 500u /* longer than that it is not waited for */
 
-/* The words of --sort, and the member that each goes by; none: the name. */
+/* The words of --sort, and the member that each goes by. */
 static const char *const sort_names[] = {"linked", "mapped", "put", "get", "name"};
 static const char *const sort_members[] = {"-linked", "-mapped", "-put_bytes_per_s",
-					   "-get_bytes_per_s", NULL};
+					   "-get_bytes_per_s", "name"};
 #define N_SORTS (sizeof(sort_names) / sizeof(sort_names[0]))
 
 struct top {
@@ -50,9 +50,9 @@ struct top {
 static void print_bar(const struct top *top, const struct json_object *o)
 {
 	const bool exact = top->admin->bytes;
-	unsigned width = top->frames.screen.columns > 100  ? 50
-			 : top->frames.screen.columns > 70 ? top->frames.screen.columns - 50
-							   : 20;
+	unsigned width = top->frames.columns > 100  ? 50
+			 : top->frames.columns > 70 ? top->frames.columns - 50
+						    : 20;
 
 	if (!jsonin_u64(o, "size")) {
 		figure_print(o, exact, "{used:size} used, no limit\n");
@@ -79,24 +79,20 @@ static void print_rates(const struct json_object *o, bool exact)
 	figure_print(o, exact,
 		     "put {put_per_s:rate}/s {put_bytes_per_s:sizes}/s, get {get_per_s:rate}/s "
 		     "{get_bytes_per_s:sizes}/s, handoff {handoff_per_s:rate}/s, adopt "
-		     "{adopt_per_s:rate}/s, delete {delete_per_s:rate}/s");
-	if (jsonin_real(o, "enospc_per_s") > 0)
-		figure_print(o, exact, ", refused for want of space {enospc_per_s:rate}/s");
-	if (jsonin_real(o, "evicted_per_s") > 0)
-		figure_print(o, exact, ", evicted for room {evicted_per_s:rate}/s");
-	putchar('\n');
+		     "{adopt_per_s:rate}/s, delete {delete_per_s:rate}/s"
+		     "[enospc_per_s?, refused for want of space {enospc_per_s:rate}/s]"
+		     "[evicted_per_s?, evicted for room {evicted_per_s:rate}/s]\n");
 }
 
 static void print_head(const struct top *top, const struct json_object *o)
 {
 	const struct sample *s = &top->now;
-	char text[HUMAN_SIZE];
 
-	printf("%s  %s%s%s%s", screen_clock(time(NULL)), jsonin_text(o, "partition"),
+	printf("%s  %s%s%s%s", frames_clock(time(NULL)), jsonin_text(o, "partition"),
 	       s->huge[0] ? "  huge=" : "", s->huge, s->asked ? "  from shmstored" : "  own scan");
-	puts(top->frames.screen.keyboard ? "   (q quits, s sorts)" : "");
+	puts(top->frames.keyboard ? "   (q quits, s sorts)" : "");
 	print_bar(top, o);
-	printf("%s, ", human_count(jsonin_count(o, "stores"), "store", text));
+	printf("%s, ", human_count(jsonin_count(o, "stores"), "store"));
 	figure_print(o, top->admin->bytes,
 		     "{alive} alive, {objects:object}: linked {linked:size}, mapped {mapped:size}, "
 		     "pool {pool:size}\n");
@@ -134,19 +130,17 @@ static const struct table_column columns[] = {
 
 static void print_text(struct top *top, const struct json_object *o)
 {
-	const struct screen *screen = &top->frames.screen;
+	const struct frames *f = &top->frames;
 	const char *const order[] = {sort_members[top->sort], "name", NULL};
-	size_t n, room = screen->rows > 9 ? screen->rows - 7 - jsonin_has(o, "tier") : 1;
-	const struct json_object **stores =
-		jsonin_sorted(o, "stores", *order ? order : order + 1, &n);
-	size_t shown = screen->live && n > room ? room : n;
+	size_t n, room = f->rows > 9 ? f->rows - 7 - jsonin_has(o, "tier") : 1;
+	const struct json_object **stores = jsonin_sorted(o, "stores", order, &n);
+	size_t shown = f->live && n > room ? room : n;
 	struct table t;
 
-	screen_frame(&top->frames.screen);
 	print_head(top, o);
 	putchar('\n');
 	table_init(&t, top->admin, columns, sizeof(columns) / sizeof(columns[0]));
-	if (screen->live && screen->columns < 100)
+	if (f->live && f->columns < 100)
 		table_hide_wide(&t);
 	for (size_t i = 0; i < shown; i++)
 		table_object(&t, stores[i]);
@@ -156,9 +150,8 @@ static void print_text(struct top *top, const struct json_object *o)
 		printf("... and %zu more", n - shown);
 	else if (!n)
 		puts("no stores");
-	if (!screen->live)
+	if (!f->live)
 		putchar('\n');
-	fflush(stdout);
 }
 
 /* ---- the loop ---- */
@@ -167,20 +160,20 @@ static void print_text(struct top *top, const struct json_object *o)
 static void find_daemon(struct top *top)
 {
 	struct sample probe = {.taken_ns = 0};
-	char path[ASKING_PARTITION];
+	char path[PATH_MAX];
 
+	opening_path(top->admin, path);
 	/* Its ledgers are of whole seconds: faster frames need our own look. */
-	if (top->frames.interval < 1 || !opening_path(top->admin, path) ||
-	    !realpath(path, top->path) || asking_client(top->admin, DAEMON_MS, &top->client) < 0)
+	if (top->frames.interval < 1 || !realpath(path, top->path) ||
+	    asking_client(top->admin, DAEMON_MS, &top->client) < 0)
 		return;
-	if (asking_elsewhere(top->client, top->path, path) ||
+	if (asking_elsewhere(top->client, top->path) ||
 	    sample_ask(top->client, top->path, &probe) < 0)
 		top->client = shmstore_client_free(top->client);
 	sample_deinit(&probe);
 }
 
-/* The next sample; the daemon's as long as it answers. 0, -errno; 1: the partition cannot be
- * opened, and that was said. */
+/* The next sample; the daemon's as long as it answers. 0, -errno. */
 static int take(void *arg)
 {
 	struct top *top = arg;
@@ -194,9 +187,8 @@ static int take(void *arg)
 		sample_deinit(&top->now);
 		top->client = shmstore_client_free(top->client);
 	}
-	if (!top->p && opening_partition(top->admin, &top->p))
-		return 1;
-	return sample_take(top->p, &top->now);
+	int r = top->p ? 0 : shmstore_partition_open(top->path, opening_flags(top->admin), &top->p);
+	return r < 0 ? r : sample_take(top->p, &top->now);
 }
 
 /* Rates need two samples; only people want to see something before. */
@@ -205,7 +197,7 @@ static bool show(void *arg)
 	struct top *top = arg;
 	const bool has_rates = sample_has_rates(&top->now, &top->before);
 
-	if (!has_rates && !top->frames.screen.live)
+	if (!has_rates && !top->frames.live)
 		return false;
 	struct json_object *o = sample_document(&top->now, &top->before, !top->admin->json);
 	if (top->admin->json) {
@@ -230,30 +222,25 @@ int cmd_top(struct admin *a, int argc, char **argv)
 		.admin = a,
 		.frames = {take, show, &top, &top.sort, N_SORTS, .interval = 2},
 	};
-	struct command_line line =
-		OPTIONS_LINE(a, "top",
-			     "Shows the partition and its stores live. Keys: q quits, s sorts by "
-			     "the next column.\v"
-			     "Numbers of stores are what their owners write down; space is what "
-			     "the file system says. With --json, one object per interval and line. "
-			     "Without a terminal, frames follow one another.",
-			     .options = options, .own = &top);
 
-	options_parse(&line, argc, argv);
-	int status = ADMIN_OK;
+	OPTIONS_PARSE(a, argc, argv, "top",
+		      "Shows the partition and its stores live. Keys: q quits, s sorts by the next "
+		      "column.\v"
+		      "Numbers of stores are what their owners write down; space is what the file "
+		      "system says. With --json, one object per interval and line. Without a "
+		      "terminal, frames follow one another.",
+		      .options = options, .own = &top);
 	find_daemon(&top);
 	if (!top.client)
-		status = opening_partition(a, &top.p);
-	if (status)
-		return status;
+		top.p = opening_partition(a);
 	int r = frames_run(&top.frames, !a->json);
 	sample_deinit(&top.now);
 	sample_deinit(&top.before);
-	if (r < 0)
-		status = message_error(top.p ? shmstore_partition_path(top.p) : top.path, r);
-	else if (r > 0)
-		status = ADMIN_FAILED;
+	if (r < 0 && top.p)
+		r = message_error(shmstore_partition_path(top.p), r);
+	else if (r < 0)
+		r = opening_explain(a, top.path, r);
 	shmstore_client_free(top.client);
 	shmstore_partition_unref(top.p);
-	return status;
+	return r;
 }

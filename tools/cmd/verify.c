@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "human.h"
-#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
@@ -55,24 +54,16 @@ static int add(const struct shmstore_verify_finding *finding, void *arg)
 	return 0;
 }
 
-static void show_reason(struct table *t, size_t column, const struct json_object *finding)
-{
-	table_text(t, column, jsonin_text(finding, "reason"));
-	table_color(t, column, "red");
-}
-
 static const struct table_column columns[] = {{"BAD", FIGURE_TEXT, "path"},
-					      {"BECAUSE", TABLE_WRAP, .show = show_reason}};
+					      {"BECAUSE", TABLE_WRAP | TABLE_BAD, "reason"}};
 
 static void print_text(const struct admin *a, const struct json_object *o)
 {
 	TABLE_LIST(a, columns, o, "bad");
-	figure_print(o, a->bytes, "{checked} files checked, {bytes:size} read");
-	if (jsonin_has(o, "rate"))
-		figure_print(o, a->bytes, " at {rate:size}/s");
-	figure_print(o, a->bytes,
-		     jsonin_u64(o, "unreadable") ? ", {n_bad} bad, {unreadable} not looked at\n"
-						 : ", {n_bad} bad\n");
+	figure_print(
+		o, a->bytes,
+		"{checked} files checked, {bytes:size} read[has rate? at {rate:size}/s], {n_bad} "
+		"bad[unreadable?, {unreadable} not looked at]\n");
 }
 
 static void finish(struct verify *v)
@@ -150,18 +141,15 @@ int cmd_verify(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct verify v = {.admin = a};
-	struct command_line line = OPTIONS_LINE(
-		a, "verify",
+	int status = ADMIN_OK;
+
+	OPTIONS_PARSE(
+		a, argc, argv, "verify",
 		"Checks the marker, every store's page, and every object: header, table, and "
 		"checksum where it has one; or all of the disk tier.\v"
 		"Exit status 1 if anything is bad, or could not be looked at. Nothing is changed.",
 		.options = options, .own = &v, .check = check);
-	_partition_ struct shmstore_partition *p = NULL;
-
-	options_parse(&line, argc, argv);
-	int status = opening_partition(a, &p);
-	if (status)
-		return status;
+	_partition_ struct shmstore_partition *p = opening_partition(a);
 	v.bad = jsonmake_new_list();
 	clock_gettime(CLOCK_MONOTONIC, &v.start);
 	progress_begin("verify");

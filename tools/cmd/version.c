@@ -8,9 +8,7 @@
 
 int cmd_version(struct admin *a, int argc, char **argv)
 {
-	struct command_line line = OPTIONS_LINE(a, "version", "Prints the version of the library.");
-
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "version", "Prints the version of the library.");
 	struct json_object *o = jsonmake_new();
 	jsonmake_prose(o, "version", shmstore_version());
 	json_say(a, o, ADMIN_NAME " {version}\n");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * cmd_watch.c: "shmstore-admin watch": what the daemon tells, as it happens: for people one line of
- * text, with --json the daemon's own line. Signals are blocked and let in only while it waits, so
- * that none is missed between looking and waiting: Ctrl-C ends it in good order, after whole lines.
+ * text, with --json the daemon's own line. SIGINT is read of a descriptor, so that none is
+ * missed between looking and waiting: Ctrl-C ends it in good order, after whole lines.
  */
 #include <errno.h>
 #include <json-c/json.h>
@@ -10,41 +10,32 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/signalfd.h>
 #include <time.h>
 
 #include "asking.h"
+#include "figure.h"
+#include "frames.h"
 #include "jsonin.h"
-#include "keytext.h"
 #include "message.h"
 #include "options.h"
-#include "screen.h"
 
 struct watch {
 	const struct admin *admin;
 	uint64_t since;
 	const char *events;
-	uint64_t n_wanted, n_printed; /* 0 wanted: without end */
+	uint64_t n_wanted; /* 0: without end */
 };
 
-static volatile sig_atomic_t interrupted;
-
-static void note(int number)
+/* From here on SIGINT can be read of the descriptor that is returned, and does nothing else. */
+static int catch_interrupt(void)
 {
-	(void)number;
-	interrupted = 1;
-}
-
-/* SIGINT is let in by ret_waiting only. */
-static void block_interrupt(sigset_t *ret_waiting)
-{
-	struct sigaction action = {.sa_handler = note};
 	sigset_t set;
 
 	sigemptyset(&set);
 	sigaddset(&set, SIGINT);
-	sigprocmask(SIG_BLOCK, &set, ret_waiting);
-	sigdelset(ret_waiting, SIGINT); /* a parent may have blocked it */
-	sigaction(SIGINT, &action, NULL);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC);
 }
 
 static void print_value(const char *name, struct json_object *value)
@@ -54,9 +45,9 @@ static void print_value(const char *name, struct json_object *value)
 				   : json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
 
 	fputs("  ", stdout);
-	keytext_print(name);
+	figure_print_escaped(name);
 	putchar('=');
-	keytext_print(text);
+	figure_print_escaped(text);
 }
 
 /* "12:03:04 store-came  partition=/p  name=a" */
@@ -68,8 +59,8 @@ static void print_text(const char *json)
 		message_say("watch: the daemon sent an event that is no JSON object");
 		return;
 	}
-	printf("%s ", screen_clock((time_t)jsonin_real(o, "time")));
-	keytext_print(jsonin_text(o, "event"));
+	printf("%s ", frames_clock((time_t)jsonin_real(o, "time")));
+	figure_print_escaped(jsonin_text(o, "event"));
 	json_object_object_foreach(o, name, value)
 	{
 		if (value && strcmp(name, "time") != 0 && strcmp(name, "event") != 0 &&
@@ -80,23 +71,25 @@ static void print_text(const char *json)
 	jsonin_free(o);
 }
 
-static int follow(struct watch *w, struct shmstore_client *c, const sigset_t *waiting)
+static int follow(const struct watch *w, struct shmstore_client *c, int interrupts)
 {
-	struct pollfd p = {.fd = shmstore_client_fd(c), .events = POLLIN};
+	struct pollfd fds[2] = {{.fd = interrupts, .events = POLLIN},
+				{.fd = shmstore_client_fd(c), .events = POLLIN}};
+	uint64_t n_printed = 0;
 	const char *json;
 
-	while (!interrupted && !ferror(stdout) && (!w->n_wanted || w->n_printed < w->n_wanted)) {
+	while (!fds[0].revents && !ferror(stdout) && (!w->n_wanted || n_printed < w->n_wanted)) {
 		int r = shmstore_client_event(c, 0, NULL, &json);
 
 		if (r < 0)
 			return asking_explain(c, NULL, r);
 		if (r == 0) {
 			fflush(stdout); /* all that was there is out before we wait */
-			if (ppoll(&p, 1, NULL, waiting) < 0 && errno != EINTR)
+			if (poll(fds, 2, -1) < 0 && errno != EINTR)
 				return message_fail("watch", "waiting failed: %s", strerror(errno));
 			continue;
 		}
-		w->n_printed++;
+		n_printed++;
 		if (!w->admin->json)
 			print_text(json);
 		else if (strpbrk(json, "\n\r"))
@@ -122,27 +115,16 @@ int cmd_watch(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct watch w = {.admin = a, .since = SHMSTORE_WATCH_NEW};
-	struct command_line line =
-		OPTIONS_LINE(a, "watch",
-			     "Prints what happens, one event a line, until it is interrupted.\v"
-			     "With --json each line is one object with a member sequence, its "
-			     "number, from which --since goes on after an interruption. Exit "
-			     "status 0 after an interrupt, 1 where the daemon ended. The events "
-			     "and what to do about each are in docs/operations.md.",
-			     .options = options, .own = &w);
-	struct shmstore_client *c;
-	sigset_t waiting;
 
-	options_parse(&line, argc, argv);
-	block_interrupt(&waiting);
-	int status = asking_open(a, &c);
-	if (status)
-		return status;
-	int r = shmstore_client_watch(c, w.since, w.events);
-	if (r < 0)
-		status = asking_explain(c, "watch", r);
-	else
-		status = follow(&w, c, &waiting);
-	shmstore_client_free(c);
-	return status;
+	OPTIONS_PARSE(a, argc, argv, "watch",
+		      "Prints what happens, one event a line, until it is interrupted.\v"
+		      "With --json each line is one object with a member sequence, its number, "
+		      "from which --since goes on after an interruption. Exit status 0 after an "
+		      "interrupt, 1 where the daemon ended. The events and what to do about each "
+		      "are in docs/operations.md.",
+		      .options = options, .own = &w);
+	int interrupts = catch_interrupt();
+	_client_ struct shmstore_client *c = asking_open(a);
+	asking_check(c, "watch", shmstore_client_watch(c, w.since, w.events));
+	return follow(&w, c, interrupts);
 }

@@ -9,7 +9,6 @@
 
 #include "asking.h"
 #include "jsonin.h"
-#include "message.h"
 #include "options.h"
 #include "table.h"
 
@@ -32,22 +31,11 @@ static const struct {
 } bys[N_BY] = {{"workers", "name"}, {"users", "user"}, {"labels", "label"}};
 
 struct workers {
-	const struct admin *admin;
 	size_t sort; /* of sorts */
 	size_t by;   /* enum by */
 };
 
 /* ---- tables ---- */
-
-static void show_credit(struct table *t, size_t column, const struct json_object *o)
-{
-	if (jsonin_flag(jsonin_object(o, "credit"), "unlimited"))
-		table_text(t, column, "no limit");
-	else if (jsonin_has(o, "credit"))
-		table_size(t, column, jsonin_u64(jsonin_object(o, "credit"), "outstanding"));
-	else
-		table_text(t, column, "-");
-}
 
 /* A store that came after the survey has no books, and its ledger's figures instead. */
 static const struct table_column stores[] = {
@@ -62,7 +50,7 @@ static const struct table_column stores[] = {
 	{"POOL", FIGURE_SIZE, "pool|ledger.pool", "-"},
 	{"MAPPED", FIGURE_SIZE, "mapped"},
 	{"PUT B/s", FIGURE_SIZE, "put_bytes_per_s"},
-	{"CREDIT", TABLE_RIGHT, .show = show_credit},
+	{"CREDIT", TABLE_RIGHT, "[credit.unlimited?no limit|[credit?{credit.outstanding:size}|-]]"},
 	{"ASKED BACK", FIGURE_SIZE | TABLE_UNLESS_0 | TABLE_WARN, "asked"},
 	{"LABEL", TABLE_TRUNC, "label"},
 };
@@ -74,18 +62,19 @@ static const struct table_column groups[] = {
 	{"POOL", FIGURE_SIZE, "pool"},      {"GHOSTS", FIGURE_SIZE, "ghosts"},
 };
 
-static void print_list(const struct workers *w, const struct json_object *p)
+static void print_list(const struct admin *a, const struct json_object *p)
 {
-	const char *const order[] = {sort_members[w->sort], bys[w->by].name, NULL};
+	const struct workers *w = a->own;
+	const char *const name = bys[w->by].name, *const by = sort_members[w->sort];
+	const char *const order[] = {by ? by : name, name, NULL};
 	size_t n;
-	const struct json_object **items =
-		jsonin_sorted(p, bys[w->by].list, sort_members[w->sort] ? order : order + 1, &n);
+	const struct json_object **items = jsonin_sorted(p, bys[w->by].list, order, &n);
 	struct table t;
 
 	if (w->by == BY_STORE)
-		table_init(&t, w->admin, stores, sizeof(stores) / sizeof(stores[0]));
+		table_init(&t, a, stores, sizeof(stores) / sizeof(stores[0]));
 	else
-		table_init(&t, w->admin, groups, sizeof(groups) / sizeof(groups[0]));
+		table_init(&t, a, groups, sizeof(groups) / sizeof(groups[0]));
 	table_hide(&t, w->by == BY_USER ? "LABEL" : w->by == BY_LABEL ? "USER" : "");
 	if (w->by == BY_LABEL)
 		table_hide(&t, "GHOSTS");
@@ -95,13 +84,13 @@ static void print_list(const struct workers *w, const struct json_object *p)
 	free(items);
 }
 
-static void print_partition(const struct json_object *p, void *arg)
+static void print_partition(const struct admin *a, const struct json_object *p)
 {
-	const struct workers *w = arg;
+	const struct workers *w = a->own;
 
 	if (w->by != BY_STORE && !jsonin_u64(p, "survey_sequence"))
 		puts("not surveyed yet");
-	print_list(w, p);
+	print_list(a, p);
 	if (w->by == BY_STORE && !jsonin_count(p, "workers"))
 		puts("no stores");
 	if (w->by == BY_STORE && jsonin_u64(p, "left_out"))
@@ -120,18 +109,16 @@ int cmd_workers(struct admin *a, int argc, char **argv)
 		 offsetof(OF, by), .words = by_names, .n_words = N_BY},
 		{NULL},
 	};
-	struct workers w = {.admin = a};
-	struct command_line line =
-		OPTIONS_LINE(a, "workers",
-			     "Shows the stores that the daemon knows, and what they take.\v"
-			     "LINKED, PSS, USS and POOL are of the last survey, the rest of the "
-			     "last second. CREDIT is what a store may still take without asking, "
-			     "ASKED BACK what the daemon wants back from it. Who is neither root "
-			     "nor the daemon's user sees his own stores. Columns are sorted "
-			     "downwards, names upwards; with --json nothing is sorted or left out.",
-			     .options = options, .own = &w);
-	const struct asking_view view = {.partition = print_partition, .arg = &w};
+	struct workers w = {0};
+	const struct asking_view view = {.partition = print_partition};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "workers",
+		      "Shows the stores that the daemon knows, and what they take.\v"
+		      "LINKED, PSS, USS and POOL are of the last survey, the rest of the last "
+		      "second. CREDIT is what a store may still take without asking, ASKED BACK "
+		      "what the daemon wants back from it. Who is neither root nor the daemon's "
+		      "user sees his own stores. Columns are sorted downwards, names upwards; with "
+		      "--json nothing is sorted or left out.",
+		      .options = options, .own = &w);
 	return asking_show(a, SHMSTORE_QUERY_WORKERS, &view);
 }

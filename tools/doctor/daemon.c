@@ -5,7 +5,6 @@
  * without the daemon is in order: its absence is told with the command that starts it.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <linux/io_uring.h>
 #include <linux/mount.h>
@@ -29,19 +28,17 @@ static struct json_object *ask_status(struct doctor *d, struct shmstore_client *
 	int r = asking_ask(c, SHMSTORE_QUERY_STATUS, NULL, &document);
 
 	if (r == -EBADMSG && !*shmstore_client_reason(c))
-		doctor_add(d, "daemon", DOCTOR_FAIL, "what answers at %s is no shmstored",
-			   shmstore_client_path(c));
+		doctor_fail(d, "what answers at %s is no shmstored", shmstore_client_path(c));
 	if (r == 0 || (r == -EBADMSG && !*shmstore_client_reason(c)))
 		return document;
 	if (r == -ENOENT && access(shmstore_client_path(c), F_OK) < 0) {
-		doctor_add(d, "daemon", DOCTOR_OK,
-			   "none runs (no socket at %s); for quotas, clean-up at once and "
-			   "metrics: " ASKING_START_DAEMON,
-			   shmstore_client_path(c));
+		doctor_ok(d,
+			  "none runs (no socket at %s); for quotas, clean-up at once and "
+			  "metrics: " ASKING_START_DAEMON,
+			  shmstore_client_path(c));
 		return NULL;
 	}
-	doctor_add(d, "daemon", DOCTOR_WARN, "%s: %s", shmstore_client_path(c),
-		   shmstore_client_reason(c));
+	doctor_warn(d, "%s: %s", shmstore_client_path(c), shmstore_client_reason(c));
 	if (r == -EPERM)
 		doctor_fix(d, "sudo " ADMIN_NAME " doctor");
 	else
@@ -53,15 +50,15 @@ static void check_partition(struct doctor *d, const struct json_object *document
 {
 	if (!d->p)
 		return;
+	d->check = "daemon-partition";
 	for (size_t i = 0; i < jsonin_count(document, "partitions"); i++) {
 		if (strcmp(jsonin_text(jsonin_at(document, "partitions", i), "uuid"),
 			   d->info.uuid) == 0) {
-			doctor_add(d, "daemon-partition", DOCTOR_OK,
-				   "the daemon watches this partition");
+			doctor_ok(d, "the daemon watches this partition");
 			return;
 		}
 	}
-	doctor_add(d, "daemon-partition", DOCTOR_WARN, "the daemon does not watch this partition");
+	doctor_warn(d, "the daemon does not watch this partition");
 	if (strcmp(shellword(d->dir), d->dir) == 0)
 		doctor_fix_root(
 			d,
@@ -75,31 +72,22 @@ static void check_partition(struct doctor *d, const struct json_object *document
 
 static void check_daemon(struct doctor *d)
 {
-	struct shmstore_client *c;
-	struct json_object *document;
-	const struct json_object *daemon;
-	const char *version;
+	_client_ struct shmstore_client *c = NULL;
 
 	if (asking_client(d->admin, ASK_MS, &c) < 0) {
-		doctor_add(d, "daemon", DOCTOR_FAIL, "its socket's path is too long");
+		doctor_fail(d, "its socket's path is too long");
 		return;
 	}
-	document = ask_status(d, c);
-	if (document) {
-		daemon = jsonin_object(document, "daemon");
-		version = jsonin_text(daemon, "version");
-		doctor_add(d, "daemon",
-			   strcmp(version, shmstore_version()) == 0 ? DOCTOR_OK : DOCTOR_WARN,
-			   "version %s at %s, pid %" PRId64 ", on %s%s", version,
-			   shmstore_client_path(c), jsonin_i64(daemon, "pid"),
-			   jsonin_text(daemon, "backend"),
-			   strcmp(version, shmstore_version()) == 0
-				   ? ""
-				   : "; this tool is of another version");
-		check_partition(d, document);
-	}
-	jsonin_free(document);
-	shmstore_client_free(c);
+	_json_ struct json_object *document = ask_status(d, c);
+	if (!document)
+		return;
+	const struct json_object *daemon = jsonin_object(document, "daemon");
+	const char *version = jsonin_text(daemon, "version");
+	const bool same = strcmp(version, shmstore_version()) == 0;
+	doctor_add(d, same ? DOCTOR_OK : DOCTOR_WARN, "version %s at %s, pid %" PRId64 ", on %s%s",
+		   version, shmstore_client_path(c), jsonin_i64(daemon, "pid"),
+		   jsonin_text(daemon, "backend"), same ? "" : "; this tool is of another version");
+	check_partition(d, document);
 }
 
 /* The sysctl decides for all; what a seccomp filter or an old kernel says, trying shows. */
@@ -111,24 +99,23 @@ static void check_io_uring(struct doctor *d)
 
 	sysroot_number(d->admin, "/proc/sys/kernel/io_uring_disabled", &disabled);
 	if (disabled) {
-		doctor_add(d, "io-uring", DOCTOR_WARN,
-			   "kernel.io_uring_disabled is %" PRIu64
-			   ": %s; the disk tier goes on with plain reads and writes",
-			   disabled,
-			   disabled == 1 ? "only privileged processes may use it"
-					 : "nobody may use it");
+		doctor_warn(d,
+			    "kernel.io_uring_disabled is %" PRIu64
+			    ": %s; the disk tier goes on with plain reads and writes",
+			    disabled,
+			    disabled == 1 ? "only privileged processes may use it"
+					  : "nobody may use it");
 		doctor_fix_root(d, "sysctl kernel.io_uring_disabled=0");
 		return;
 	}
 	fd = syscall(SYS_io_uring_setup, 4, &params);
 	if (fd < 0) {
-		doctor_add(d, "io-uring", DOCTOR_OK,
-			   "not here: %s; the disk tier goes on with plain reads and writes",
-			   strerror(errno));
+		doctor_ok(d, "not here: %s; the disk tier goes on with plain reads and writes",
+			  strerror(errno));
 		return;
 	}
 	close((int)fd);
-	doctor_add(d, "io-uring", DOCTOR_OK, "io_uring works");
+	doctor_ok(d, "io_uring works");
 }
 
 /* An access list on a new file of the partition's, which is gone at once: what a handoff to another
@@ -161,19 +148,16 @@ static void check_acl(struct doctor *d)
 	int r;
 
 	if (!d->exists || !d->writable) {
-		doctor_add(d, "access-lists", DOCTOR_OK, "not tried: nothing can be written to %s",
-			   d->path);
+		doctor_ok(d, "not tried: nothing can be written to %s", d->path);
 		return;
 	}
 	r = try_acl(d->dir);
 	if (r == 0) {
-		doctor_add(d, "access-lists", DOCTOR_OK,
-			   "POSIX access lists work: handoffs between users can");
+		doctor_ok(d, "POSIX access lists work: handoffs between users can");
 		return;
 	}
-	doctor_add(d, "access-lists", DOCTOR_WARN,
-		   "a file here takes no access list (%s): no handoffs between users",
-		   strerror(-r));
+	doctor_warn(d, "a file here takes no access list (%s): no handoffs between users",
+		    strerror(-r));
 	if (d->tmpfs)
 		doctor_fix(d, "# needs a kernel with CONFIG_TMPFS_POSIX_ACL=y");
 	else
@@ -190,31 +174,31 @@ static void check_tmpfs_quota(struct doctor *d)
 
 	if (d->mount && (mountinfo_option(d->mount->super, "usrquota", value, sizeof(value)) ||
 			 mountinfo_option(d->mount->super, "quota", value, sizeof(value)))) {
-		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
-			   "the kernel's own user quotas are on for this mount");
+		doctor_ok(d, "the kernel's own user quotas are on for this mount");
 		return;
 	}
 	fd = syscall(SYS_fsopen, "tmpfs", FSOPEN_CLOEXEC);
 	if (fd < 0) { /* nothing depends on it */
-		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
-			   "off for this mount; whether this kernel has them, root can ask");
+		doctor_ok(d, "off for this mount; whether this kernel has them, root can ask");
 		return;
 	}
 	if (syscall(SYS_fsconfig, (int)fd, FSCONFIG_SET_FLAG, "usrquota", NULL, 0) == 0)
-		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
-			   "this kernel's tmpfs knows usrquota: with it, users' limits hold also "
-			   "for other programs' files");
+		doctor_ok(d, "this kernel's tmpfs knows usrquota: with it, users' limits hold also "
+			     "for other programs' files");
 	else
-		doctor_add(d, "tmpfs-quota", DOCTOR_OK,
-			   "this kernel's tmpfs has no quotas (6.6 or later may): only the "
-			   "daemon's limits hold");
+		doctor_ok(d, "this kernel's tmpfs has no quotas (6.6 or later may): only the "
+			     "daemon's limits hold");
 	close((int)fd);
 }
 
+static const struct doctor_check checks[] = {
+	{"daemon", check_daemon},
+	{"io-uring", check_io_uring},
+	{"access-lists", check_acl},
+	{"tmpfs-quota", check_tmpfs_quota},
+};
+
 void doctor_check_daemon(struct doctor *d)
 {
-	check_daemon(d);
-	check_io_uring(d);
-	check_acl(d);
-	check_tmpfs_quota(d);
+	doctor_run(d, checks, sizeof(checks) / sizeof(checks[0]));
 }

@@ -39,14 +39,21 @@ static void set_text(struct json_object *o, const char *name, const char *prefix
 	free(text);
 }
 
-void doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found,
-		...)
+void doctor_run(struct doctor *d, const struct doctor_check *checks, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		d->check = checks[i].name;
+		checks[i].run(d);
+	}
+}
+
+void doctor_add(struct doctor *d, enum doctor_level level, const char *found, ...)
 {
 	va_list args;
 
 	d->last = jsonmake_append(d->findings, jsonmake_new());
 	d->counts[level]++;
-	jsonmake_prose(d->last, "check", check);
+	jsonmake_prose(d->last, "check", d->check);
 	jsonmake_prose(d->last, "level", levels[level]);
 	va_start(args, found);
 	set_text(d->last, "found", "", found, args);

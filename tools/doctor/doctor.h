@@ -40,18 +40,27 @@ struct doctor {
 	uint32_t owner;                     /* uid of the partition, ours where there is none */
 	struct memsource_reading memory;
 	uint64_t ram, swap; /* 0 = unknown, none */
+	const char *check;  /* the one that runs */
 	/* objects with check, level, found, and fix: a command, "" where nothing is to be done */
 	struct json_object *findings, *last;
 	uint64_t counts[3]; /* by level */
+};
+
+struct doctor_check {
+	const char *name;
+	void (*run)(struct doctor *d);
 };
 
 /* Looks at path; nothing is checked yet. */
 void doctor_init(struct doctor *d, const struct admin *a, const char *path);
 /* The findings are the caller's. */
 void doctor_deinit(struct doctor *d);
-/* Adds a finding. */
-void doctor_add(struct doctor *d, const char *check, enum doctor_level level, const char *found,
-		...) __attribute__((format(printf, 4, 5)));
+/* Adds a finding of the check that runs. */
+void doctor_add(struct doctor *d, enum doctor_level level, const char *found, ...)
+	__attribute__((format(printf, 3, 4)));
+#define doctor_ok(d, ...)   doctor_add(d, DOCTOR_OK, __VA_ARGS__)
+#define doctor_warn(d, ...) doctor_add(d, DOCTOR_WARN, __VA_ARGS__)
+#define doctor_fail(d, ...) doctor_add(d, DOCTOR_FAIL, __VA_ARGS__)
 /* The command that mends what was found last. doctor_fix_root() puts sudo before it where we are
  * not root. */
 void doctor_fix(struct doctor *d, const char *command, ...) __attribute__((format(printf, 2, 3)));
@@ -61,6 +70,8 @@ void doctor_fix_root(struct doctor *d, const char *command, ...)
  * descriptor, or -errno. */
 int doctor_try_file(const char *dir, int flags);
 
+/* Runs n checks, one after the other. */
+void doctor_run(struct doctor *d, const struct doctor_check *checks, size_t n);
 void doctor_check_mount(struct doctor *d);
 void doctor_check_host(struct doctor *d);
 void doctor_check_kernel(struct doctor *d);

@@ -37,40 +37,38 @@ static void fix_anew(struct doctor *d)
 static void check_partition(struct doctor *d)
 {
 	if (d->p) {
-		doctor_add(d, "partition", DOCTOR_OK, "format %u, uuid %s%s", d->info.version,
-			   d->info.uuid, d->info.same_boot ? "" : ", made before the last boot");
+		doctor_ok(d, "format %u, uuid %s%s", d->info.version, d->info.uuid,
+			  d->info.same_boot ? "" : ", made before the last boot");
 	} else if (d->error == -ENOENT) {
-		doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised: %s", d->path,
-			   d->exists ? "the directory holds no partition"
-				     : "there is no such directory");
+		doctor_warn(d, "%s: not initialised: %s", d->path,
+			    d->exists ? "the directory holds no partition"
+				      : "there is no such directory");
 		if (d->tmpfs)
 			doctor_fix(d, ADMIN_NAME " -p %s init", shellword(d->path));
 		else
 			doctor_fix_root(d, ADMIN_NAME " -p %s init --size 50%%",
 					shellword(d->path));
 	} else if (d->error == -ENOTSUP && !d->tmpfs) {
-		doctor_add(d, "partition", DOCTOR_WARN, "%s: not initialised", d->path);
+		doctor_warn(d, "%s: not initialised", d->path);
 		doctor_fix_root(d, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
 	} else if (d->error == -EPERM && !d->admin->partition && d->owner != 0 &&
 		   d->owner != geteuid()) {
-		doctor_add(d, "partition", DOCTOR_FAIL,
-			   "the default partition %s belongs to user %u, not to you (user %u) or "
-			   "root: somebody took its name",
-			   d->path, d->owner, geteuid());
+		doctor_fail(d,
+			    "the default partition %s belongs to user %u, not to you (user %u) or "
+			    "root: somebody took its name",
+			    d->path, d->owner, geteuid());
 		doctor_fix_root(d, "rm -r %s  # if nothing in it is needed", shellword(d->path));
 	} else if (d->error == -EPERM && d->owner != geteuid() && geteuid() != 0) {
-		doctor_add(d, "partition", DOCTOR_FAIL, "belongs to user %u; you are user %u",
-			   d->owner, geteuid());
+		doctor_fail(d, "belongs to user %u; you are user %u", d->owner, geteuid());
 		doctor_fix(d, "sudo -u '#%u' " ADMIN_NAME " -p %s doctor", d->owner,
 			   shellword(d->path));
 	} else if (d->error == -ENOTSUP &&
 		   opening_marker_version(d->path) != OPENING_MARKER_VERSION) {
-		doctor_add(d, "partition", DOCTOR_FAIL,
-			   "is of format version %u, which this program (%s) does not know",
-			   opening_marker_version(d->path), shmstore_version());
+		doctor_fail(d, "is of format version %u, which this program (%s) does not know",
+			    opening_marker_version(d->path), shmstore_version());
 		fix_anew(d);
 	} else {
-		doctor_add(d, "partition", DOCTOR_FAIL, "%s", d->reason);
+		doctor_fail(d, "%s", d->reason);
 		if (d->error == -EBADMSG)
 			fix_anew(d);
 	}
@@ -79,12 +77,12 @@ static void check_partition(struct doctor *d)
 static void check_tmpfs(struct doctor *d)
 {
 	if (d->tmpfs) {
-		doctor_add(d, "tmpfs", DOCTOR_OK, "tmpfs mounted at %s", point_of(d));
+		doctor_ok(d, "tmpfs mounted at %s", point_of(d));
 		return;
 	}
 	/* a missing directory may well become a mount; a partition on disk was allowed by
 	 * somebody */
-	doctor_add(d, "tmpfs", d->exists && !d->p ? DOCTOR_FAIL : DOCTOR_WARN,
+	doctor_add(d, d->exists && !d->p ? DOCTOR_FAIL : DOCTOR_WARN,
 		   "%s is on a disk file system (%s)", d->exists ? d->path : d->dir,
 		   d->mount ? d->mount->type : "unknown");
 	doctor_fix_root(d, ADMIN_NAME " -p %s init --size 50%%", shellword(d->path));
@@ -92,33 +90,26 @@ static void check_tmpfs(struct doctor *d)
 
 static void check_size(struct doctor *d)
 {
-	char size[HUMAN_SIZE], ram[HUMAN_SIZE], swap[HUMAN_SIZE];
+	const char *size = human_size(d->size), *ram = human_size(d->ram);
 	/* the kernel's own "50%" is of a total that differs a little from MemTotal */
 	uint64_t slack = d->ram / 64;
 
 	if (!d->tmpfs)
 		return;
 	if (!d->ram) {
-		doctor_add(d, "size", DOCTOR_WARN,
-			   "%s; the RAM is unknown: /proc/meminfo cannot be read",
-			   human_size(d->size, size));
+		doctor_warn(d, "%s; the RAM is unknown: /proc/meminfo cannot be read", size);
 		return;
 	}
-	human_size(d->size, size);
-	human_size(d->ram, ram);
-	human_size(d->swap, swap);
 	if (!d->size)
-		doctor_add(d, "size", DOCTOR_FAIL,
-			   "no limit: the partition can take all of the RAM (%s)", ram);
+		doctor_fail(d, "no limit: the partition can take all of the RAM (%s)", ram);
 	else if (d->size > d->ram + d->swap + slack)
-		doctor_add(d, "size", DOCTOR_FAIL,
-			   "%s, more than RAM (%s) and swap (%s): full, it halts the machine", size,
-			   ram, swap);
+		doctor_fail(d, "%s, more than RAM (%s) and swap (%s): full, it halts the machine",
+			    size, ram, human_size(d->swap));
 	else if (d->size > d->ram / 2 + slack)
-		doctor_add(d, "size", DOCTOR_WARN, "%s, more than half of the RAM (%s)", size, ram);
+		doctor_warn(d, "%s, more than half of the RAM (%s)", size, ram);
 	else {
-		doctor_add(d, "size", DOCTOR_OK, "%s, %" PRIu64 " %% of the RAM (%s)", size,
-			   d->size * 100 / d->ram, ram);
+		doctor_ok(d, "%s, %" PRIu64 " %% of the RAM (%s)", size, d->size * 100 / d->ram,
+			  ram);
 		return;
 	}
 	doctor_fix_root(d, "mount -o remount,size=50%% %s", shellword(point_of(d)));
@@ -131,23 +122,21 @@ static void check_huge(struct doctor *d)
 	if (!d->tmpfs)
 		return;
 	if (!d->mount) {
-		doctor_add(d, "huge", DOCTOR_WARN, "unknown: /proc/self/mountinfo cannot be read");
+		doctor_warn(d, "unknown: /proc/self/mountinfo cannot be read");
 		return;
 	}
 	mountinfo_option(d->mount->super, "huge", huge, sizeof(huge));
 	if (strcmp(huge, "within_size") == 0) {
-		doctor_add(d, "huge", DOCTOR_OK, "huge=within_size");
+		doctor_ok(d, "huge=within_size");
 		return;
 	}
 	if (strcmp(huge, "always") == 0)
-		doctor_add(d, "huge", DOCTOR_WARN, "huge=always: an object of 4 KiB takes 2 MiB");
+		doctor_warn(d, "huge=always: an object of 4 KiB takes 2 MiB");
 	else if (strcmp(huge, "advise") == 0)
-		doctor_add(d, "huge", DOCTOR_WARN,
-			   "huge=advise: objects are written without asking for huge pages");
+		doctor_warn(d, "huge=advise: objects are written without asking for huge pages");
 	else
-		doctor_add(d, "huge", DOCTOR_WARN,
-			   "huge=%s: a put costs several times what it costs with huge pages",
-			   huge);
+		doctor_warn(d, "huge=%s: a put costs several times what it costs with huge pages",
+			    huge);
 	doctor_fix_root(d, "mount -o remount,huge=within_size %s", shellword(point_of(d)));
 }
 
@@ -160,8 +149,8 @@ static void check_mpol(struct doctor *d)
 	while (at && at[n] && (at[n] != ',' || (at[n + 1] >= '0' && at[n + 1] <= '9')))
 		n++;
 	if (d->tmpfs)
-		doctor_add(d, "mpol", DOCTOR_OK, "%.*s%s", n, at ? at : "",
-			   at ? "" : "none: memory is of the NUMA node of whoever writes it first");
+		doctor_ok(d, "%.*s%s", n, at ? at : "",
+			  at ? "" : "none: memory is of the NUMA node of whoever writes it first");
 }
 
 static void check_inodes(struct doctor *d)
@@ -169,14 +158,13 @@ static void check_inodes(struct doctor *d)
 	if (!d->exists && !d->tmpfs) /* it will be another file system's */
 		return;
 	if (!d->inodes) {
-		doctor_add(d, "inodes", DOCTOR_OK, "no limit");
+		doctor_ok(d, "no limit");
 		return;
 	}
 	enum doctor_level level = d->inodes_free == 0               ? DOCTOR_FAIL
 				  : d->inodes_free < d->inodes / 10 ? DOCTOR_WARN
 								    : DOCTOR_OK;
-	doctor_add(d, "inodes", level,
-		   "%" PRIu64 " of %" PRIu64 " free; each object and each link takes one",
+	doctor_add(d, level, "%" PRIu64 " of %" PRIu64 " free; each object and each link takes one",
 		   d->inodes_free, d->inodes);
 	if (level != DOCTOR_OK && d->tmpfs)
 		doctor_fix_root(d, "mount -o remount,nr_inodes=%" PRIu64 " %s",
@@ -217,17 +205,15 @@ static void check_links(struct doctor *d)
 	if (!d->exists)
 		return;
 	if (!d->writable) {
-		doctor_add(d, "links", DOCTOR_WARN, "not tried: you may not write to %s", d->path);
+		doctor_warn(d, "not tried: you may not write to %s", d->path);
 		return;
 	}
 	int r = try_link(d->dir);
 	if (r == 0) {
-		doctor_add(d, "links", DOCTOR_OK,
-			   "a file can be linked from one directory into another");
+		doctor_ok(d, "a file can be linked from one directory into another");
 		return;
 	}
-	doctor_add(d, "links", DOCTOR_FAIL, "linking a file from one directory into another: %s",
-		   strerror(-r));
+	doctor_fail(d, "linking a file from one directory into another: %s", strerror(-r));
 	if (r == -ENOSPC)
 		doctor_fix(d, ADMIN_NAME " -p %s gc", shellword(d->path));
 }
@@ -246,25 +232,21 @@ static uint64_t mount_id(const char *path)
 /* Says of the first store that lies on another mount than the partition. */
 static bool find_other_mount(struct doctor *d)
 {
-	struct storelist stores;
+	_stores_ struct storelist stores = STORELIST_NULL;
 	uint64_t id = mount_id(d->dir);
-	bool found = false;
 
-	if (storelist_read(d->p, &stores) < 0)
-		stores.n_stores = 0;
-	for (size_t i = 0; i < stores.n_stores && !found; i++) {
-		uint64_t other = mount_id(stores.stores[i].path);
+	storelist_read(d->p, &stores);
+	for (size_t i = 0; i < stores.n_stores; i++) {
+		const char *path = stores.stores[i].path;
+		uint64_t other = mount_id(path);
 		if (!id || !other || other == id)
 			continue;
-		doctor_add(d, "exdev", DOCTOR_FAIL,
-			   "the store %s is on another mount: handoffs to it give EXDEV",
-			   stores.stores[i].path);
-		const struct shms_mountline *m = mountinfo_find(&d->mounts, stores.stores[i].path);
-		doctor_fix_root(d, "umount %s", shellword(m ? m->point : stores.stores[i].path));
-		found = true;
+		doctor_fail(d, "the store %s is on another mount: handoffs to it give EXDEV", path);
+		const struct shms_mountline *m = mountinfo_find(&d->mounts, path);
+		doctor_fix_root(d, "umount %s", shellword(m ? m->point : path));
+		return true;
 	}
-	storelist_deinit(&stores);
-	return found;
+	return false;
 }
 
 static void check_exdev(struct doctor *d)
@@ -277,32 +259,31 @@ static void check_exdev(struct doctor *d)
 		const struct shms_mountline *m = &d->mounts.mounts[i];
 		if (!mountinfo_below(m->point, d->dir))
 			continue;
-		doctor_add(d, "exdev", DOCTOR_FAIL,
-			   "%s is another mount inside the partition: handoffs into it give EXDEV",
-			   m->point);
+		doctor_fail(d,
+			    "%s is another mount inside the partition: handoffs into it give EXDEV",
+			    m->point);
 		doctor_fix_root(d, "umount %s", shellword(m->point));
 		return;
 	}
 	if (d->mount && d->tmpfs && strcmp(d->mount->root, "/") != 0) {
-		doctor_add(d, "exdev", DOCTOR_WARN,
-			   "%s is a bind mount of %s of its file system: processes that came in "
-			   "through another mount of it get EXDEV",
-			   d->mount->point, d->mount->root);
+		doctor_warn(d,
+			    "%s is a bind mount of %s of its file system: processes that came in "
+			    "through another mount of it get EXDEV",
+			    d->mount->point, d->mount->root);
 		doctor_fix(d,
 			   "# mount the partition's root, not a part of it, into every container");
 		return;
 	}
-	doctor_add(d, "exdev", DOCTOR_OK, "all stores are on one mount");
+	doctor_ok(d, "all stores are on one mount");
 }
+
+static const struct doctor_check checks[] = {
+	{"partition", check_partition}, {"tmpfs", check_tmpfs}, {"size", check_size},
+	{"huge", check_huge},           {"mpol", check_mpol},   {"inodes", check_inodes},
+	{"links", check_links},         {"exdev", check_exdev},
+};
 
 void doctor_check_mount(struct doctor *d)
 {
-	check_partition(d);
-	check_tmpfs(d);
-	check_size(d);
-	check_huge(d);
-	check_mpol(d);
-	check_inodes(d);
-	check_links(d);
-	check_exdev(d);
+	doctor_run(d, checks, sizeof(checks) / sizeof(checks[0]));
 }

@@ -35,9 +35,8 @@ static bool check_directory(struct doctor *d, const char *path)
 	struct stat st;
 
 	if (stat(path, &st) < 0 || !S_ISDIR(st.st_mode)) {
-		doctor_add(d, "tier", DOCTOR_FAIL,
-			   "%s: %s: objects that were moved there cannot come back", path,
-			   errno == ENOENT ? "there is no such directory" : strerror(errno));
+		doctor_fail(d, "%s: %s: objects that were moved there cannot come back", path,
+			    errno == ENOENT ? "there is no such directory" : strerror(errno));
 		doctor_fix(d,
 			   "# mount what belongs there; or, if it is gone for good: " ADMIN_NAME
 			   " -p %s gc",
@@ -45,24 +44,23 @@ static bool check_directory(struct doctor *d, const char *path)
 		return false;
 	}
 	if (statfs(path, &fs) < 0 || statvfs(path, &vfs) < 0) {
-		doctor_add(d, "tier", DOCTOR_FAIL, "%s: %s", path, strerror(errno));
+		doctor_fail(d, "%s: %s", path, strerror(errno));
 		return false;
 	}
 	if (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC) {
-		doctor_add(d, "tier", DOCTOR_FAIL,
-			   "%s is in memory itself (tmpfs): moving objects there frees none", path);
+		doctor_fail(d, "%s is in memory itself (tmpfs): moving objects there frees none",
+			    path);
 		doctor_fix(d, "# mount a disk there, or: " ADMIN_NAME " -p %s tier --set DIRECTORY",
 			   shellword(d->path));
 		return false;
 	}
 	const struct shms_mountline *m = mountinfo_find(&d->mounts, path);
 	if (vfs.f_flag & ST_RDONLY) {
-		doctor_add(d, "tier", DOCTOR_FAIL,
-			   "%s is mounted read-only: nothing can be moved there", path);
+		doctor_fail(d, "%s is mounted read-only: nothing can be moved there", path);
 		doctor_fix_root(d, "mount -o remount,rw %s", shellword(m ? m->point : path));
 		return true;
 	}
-	doctor_add(d, "tier", DOCTOR_OK, "%s, on %s", path, m ? m->type : "a disk");
+	doctor_ok(d, "%s, on %s", path, m ? m->type : "a disk");
 	return true;
 }
 
@@ -71,25 +69,21 @@ static void check_space(struct doctor *d, const struct shmstore_tier_info *info)
 {
 	const struct shmstore_tier_config *c = &info->config;
 	uint64_t available = tierfigures_available(info), batch = d->size / 100 * (100 - c->low);
-	char room[HUMAN_SIZE], used[HUMAN_SIZE], free_text[HUMAN_SIZE], stay[HUMAN_SIZE];
+	const char *room = human_size(available), *used = human_size(info->used);
 	bool limit = c->max && c->max - (c->max < info->used ? c->max : info->used) == available;
 
-	human_size(available, room);
-	human_size(info->used, used);
-	human_size(info->disk_free, free_text);
-	human_size(c->min_free, stay);
 	if (available && available >= batch) {
-		doctor_add(d, "tier-space", DOCTOR_OK, "room for %s more; %s are used", room, used);
+		doctor_ok(d, "room for %s more; %s are used", room, used);
 		return;
 	}
 	enum doctor_level level = available ? DOCTOR_WARN : DOCTOR_FAIL;
 	if (limit)
-		doctor_add(d, "tier-space", level,
-			   "room for %s more: %s are used, and that is its limit", room, used);
+		doctor_add(d, level, "room for %s more: %s are used, and that is its limit", room,
+			   used);
 	else
-		doctor_add(d, "tier-space", level,
+		doctor_add(d, level,
 			   "room for %s more: the disk has %s free, of which %s stay free", room,
-			   free_text, stay);
+			   human_size(info->disk_free), human_size(c->min_free));
 	if (limit)
 		doctor_fix(d, ADMIN_NAME " -p %s tier --max SIZE", shellword(d->path));
 	else if (c->min_free)
@@ -121,24 +115,22 @@ static void check_direct(struct doctor *d, const struct shmstore_tier_info *info
 {
 	char own[PATH_MAX + 16];
 
+	d->check = "tier-direct";
 	snprintf(own, sizeof(own), "%s/%u", info->path, geteuid());
 	const char *dir = access(own, W_OK | X_OK) == 0 ? own : info->config.path;
 	if (access(dir, W_OK | X_OK) < 0) {
-		doctor_add(d, "tier-direct", DOCTOR_OK,
-			   "not tried: nothing of yours can be written to %s", dir);
+		doctor_ok(d, "not tried: nothing of yours can be written to %s", dir);
 		return;
 	}
 	int r = try_direct(dir);
 	if (r == 0)
-		doctor_add(d, "tier-direct", DOCTOR_OK,
-			   "O_DIRECT works: tier files go past the page cache");
+		doctor_ok(d, "O_DIRECT works: tier files go past the page cache");
 	else if (r == -EINVAL)
-		doctor_add(d, "tier-direct", DOCTOR_WARN,
-			   "no O_DIRECT on that file system: tier files go through the page cache, "
-			   "which takes memory while it is being freed");
+		doctor_warn(d, "no O_DIRECT on that file system: tier files go through the page "
+			       "cache, which takes memory while it is being freed");
 	else
-		doctor_add(d, "tier-direct", r == -ENOSPC ? DOCTOR_WARN : DOCTOR_FAIL,
-			   "writing to %s: %s", dir, strerror(-r));
+		doctor_add(d, r == -ENOSPC ? DOCTOR_WARN : DOCTOR_FAIL, "writing to %s: %s", dir,
+			   strerror(-r));
 }
 
 /* The library's own word: it has tried, and a seccomp filter shows in no other way. */
@@ -146,29 +138,29 @@ static void check_io(struct doctor *d)
 {
 	const char *io = shmstore_tier_io();
 
+	d->check = "tier-io";
 	if (strncmp(io, "io_uring", 8) == 0)
-		doctor_add(d, "tier-io", DOCTOR_OK, "objects are moved by %s", io);
+		doctor_ok(d, "objects are moved by %s", io);
 	else
-		doctor_add(d, "tier-io", DOCTOR_WARN,
-			   "objects are moved by plain reads and writes, which is slower (%s)", io);
+		doctor_warn(d, "objects are moved by plain reads and writes, which is slower (%s)",
+			    io);
 }
 
 static void check_memlock(struct doctor *d)
 {
 	struct rlimit limit;
-	char size[HUMAN_SIZE];
 
+	d->check = "tier-memlock";
 	if (getrlimit(RLIMIT_MEMLOCK, &limit) < 0)
 		return;
 	if (geteuid() == 0 || limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= MEMLOCK_WANTS) {
-		doctor_add(d, "tier-memlock", DOCTOR_OK,
-			   "io_uring may lock the buffers that it is given");
+		doctor_ok(d, "io_uring may lock the buffers that it is given");
 		return;
 	}
-	doctor_add(
-		d, "tier-memlock", DOCTOR_WARN,
+	doctor_warn(
+		d,
 		"ulimit -l is %s: io_uring does without registered buffers, which costs a little",
-		human_size(limit.rlim_cur, size));
+		human_size(limit.rlim_cur));
 	if (limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= MEMLOCK_WANTS)
 		doctor_fix(d, "ulimit -l %llu", (unsigned long long)(MEMLOCK_WANTS >> 10));
 	else
@@ -183,20 +175,21 @@ void doctor_check_tier(struct doctor *d)
 
 	if (!d->p)
 		return;
+	d->check = "tier";
 	if (!tierstate_directory(d->p, path)) {
-		doctor_add(
-			d, "tier", DOCTOR_OK,
-			"none: a full partition is an error (ENOSPC); to give it one: " ADMIN_NAME
-			" -p %s tier --set DIRECTORY",
-			shellword(d->path));
+		doctor_ok(d,
+			  "none: a full partition is an error (ENOSPC); to give it one: " ADMIN_NAME
+			  " -p %s tier --set DIRECTORY",
+			  shellword(d->path));
 		return;
 	}
 	if (!check_directory(d, path))
 		return;
+	d->check = "tier-space";
 	if (tierstate_read(d->p, &info) <= 0) {
-		doctor_add(d, "tier-space", DOCTOR_FAIL, "%s: %s", path,
-			   *shmstore_error_detail() ? shmstore_error_detail()
-						    : "cannot be looked at");
+		doctor_fail(d, "%s: %s", path,
+			    *shmstore_error_detail() ? shmstore_error_detail()
+						     : "cannot be looked at");
 		return;
 	}
 	check_space(d, &info);

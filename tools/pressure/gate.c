@@ -29,7 +29,7 @@ static const struct table_column columns[] = {
 static const struct table_column line_columns[] = {
 	{"RUNNING", FIGURE_COUNT, "running"},
 	{"WAITING", FIGURE_COUNT, "waiting"},
-	{"OLDEST", FIGURE_TIME, "waiting?oldest_wait_seconds", "-"},
+	{"OLDEST", TABLE_RIGHT, "[waiting?{oldest_wait_seconds:time}|-]"},
 	{"RESERVED", FIGURE_SIZE, "reserved"},
 	{"OF", FIGURE_SIZE, "cap"},
 	{"ADMITTED", FIGURE_COUNT, "admitted"},
@@ -50,33 +50,31 @@ static const struct table_column task_columns[] = {
 	{"HAS", FIGURE_SIZE, "now", ""},
 };
 
-static void print_gate(const struct json_object *g, void *arg)
+static void print_gate(const struct admin *a, const struct json_object *g)
 {
-	TABLE_ONE(arg, columns, g);
+	TABLE_ONE(a, columns, g);
 	table_heading("Tasks", false);
-	TABLE_ONE(arg, line_columns, g);
+	TABLE_ONE(a, line_columns, g);
 	if (!jsonin_count(g, "tasks"))
 		return;
 	table_heading("By name", false);
-	TABLE_LIST(arg, task_columns, g, "tasks");
+	TABLE_LIST(a, task_columns, g, "tasks");
 }
 
 int cmd_gate(struct admin *a, int argc, char **argv)
 {
-	struct command_line line = OPTIONS_LINE(
-		a, "gate",
+	const struct asking_view view = {
+		.watched = "gate",
+		.unless = "gate: the daemon does not watch the host's memory, so there is no gate",
+		.document = print_gate};
+
+	OPTIONS_PARSE(
+		a, argc, argv, "gate",
 		"Shows whether more work may begin on this host, and by what that is decided.\v"
 		"The gate closes where USED, or the 95th percentile of the last samples, reaches "
 		"HIGH, and opens after several samples in a row at LOW or below. QUOTA is how many "
 		"tasks may begin within an interval. RESERVED is what is expected of the tasks "
 		"that were let in, OF how much that may be now.");
-	const struct asking_view view = {
-		.watched = "gate",
-		.unless = "gate: the daemon does not watch the host's memory, so there is no gate",
-		.document = print_gate,
-		.arg = a};
-
-	options_parse(&line, argc, argv);
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_GATE, &view);
 }

@@ -16,11 +16,11 @@
 #include "sysroot.h"
 #include "table.h"
 
-struct mem_options {
+struct mem {
 	bool swap, daemon;
 };
 
-typedef struct mem_options OF;
+typedef struct mem OF;
 static const struct options_row options[] = {
 	{"swap", 0, NULL, "Count swap, in what may be used and in what is", OPTIONS_FLAG,
 	 offsetof(OF, swap)},
@@ -42,35 +42,19 @@ static struct json_object *make_document(const struct memsource_reading *r, bool
 	return o;
 }
 
-static void show_total(struct table *t, size_t column, const struct json_object *m)
-{
-	if (jsonin_has(m, "total"))
-		table_size(t, column, jsonin_u64(m, "total"));
-	else
-		table_text(t, column, jsonin_has(m, "cgroup_version") ? "no limit" : "unknown");
-}
-
-static void show_size(struct table *t, size_t column, const struct json_object *term)
-{
-	if (jsonin_has(term, "size"))
-		table_size(t, column, jsonin_u64(term, "size"));
-	else
-		table_text(t, column,
-			   strcmp(jsonin_text(term, "state"), "unlimited") == 0 ? "no limit"
-										: "unknown");
-}
-
 static void print_text(const struct admin *a, const struct json_object *o)
 {
 	static const struct table_column memories[] = {
 		{"MEMORY", FIGURE_TEXT, "source"},
-		{"TOTAL", TABLE_RIGHT, .show = show_total},
+		{"TOTAL", TABLE_RIGHT,
+		 "[has total?{total:size}|[has cgroup_version?no limit|unknown]]"},
 		{"USED", FIGURE_SIZE, "used", "unknown"},
 		{"FILL", TABLE_FILL, "used/total"},
-		{"COUNTS", FIGURE_FLAG, "tightest", "the tightest|"}};
-	static const struct table_column terms[] = {{"SOURCE"},
-						    {"TERM", FIGURE_TEXT, "term"},
-						    {"SIZE", TABLE_RIGHT, .show = show_size}};
+		{"COUNTS", 0, "[tightest?the tightest]"}};
+	static const struct table_column terms[] = {
+		{"SOURCE"},
+		{"TERM", FIGURE_TEXT, "term"},
+		{"SIZE", TABLE_RIGHT, "[has size?{size:size}|[state=unlimited?no limit|unknown]]"}};
 	struct table t;
 
 	TABLE_LIST(a, memories, o, "memories");
@@ -120,7 +104,7 @@ static void print_sums(const struct admin *a, const struct json_object *m)
 	table_finish(&t);
 }
 
-static void print_daemon(const struct json_object *m, void *arg)
+static void print_daemon(const struct admin *a, const struct json_object *m)
 {
 	static const struct table_column processes[] = {
 		{"PID", FIGURE_COUNT, "pid"},
@@ -128,11 +112,11 @@ static void print_daemon(const struct json_object *m, void *arg)
 		{"PRIVATE", FIGURE_SIZE, "private", "unknown"},
 		{"DESCENDANTS", FIGURE_COUNT, "descendants"}};
 
-	print_sums(arg, m);
+	print_sums(a, m);
 	if (!jsonin_count(m, "processes"))
 		return;
 	putchar('\n');
-	TABLE_LIST(arg, processes, m, "processes");
+	TABLE_LIST(a, processes, m, "processes");
 }
 
 static int show_daemon(struct admin *a)
@@ -140,8 +124,7 @@ static int show_daemon(struct admin *a)
 	const struct asking_view view = {.watched = "memory",
 					 .unless =
 						 "mem: the daemon does not watch the host's memory",
-					 .document = print_daemon,
-					 .arg = a};
+					 .document = print_daemon};
 
 	a->partition = ""; /* all: it is of the host */
 	return asking_show(a, SHMSTORE_QUERY_MEMORY, &view);
@@ -149,19 +132,17 @@ static int show_daemon(struct admin *a)
 
 int cmd_mem(struct admin *a, int argc, char **argv)
 {
-	struct mem_options own = {0};
-	struct command_line line =
-		OPTIONS_LINE(a, "mem",
-			     "What this host and the memory cgroups around this process may use "
-			     "and use, term by term, with the source of each.\v"
-			     "The memory that counts is the tightest: the smallest total of the "
-			     "host and of each cgroup up to the root. Page cache does not count as "
-			     "used, and tmpfs does. What could not be read is unknown, not 0.",
-			     .options = options, .own = &own);
+	struct mem own = {0};
 	struct memsource_reading r = MEMSOURCE_NULL;
 	int status = ADMIN_OK, err;
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "mem",
+		      "What this host and the memory cgroups around this process may use and use, "
+		      "term by term, with the source of each.\v"
+		      "The memory that counts is the tightest: the smallest total of the host and "
+		      "of each cgroup up to the root. Page cache does not count as used, and tmpfs "
+		      "does. What could not be read is unknown, not 0.",
+		      .options = options, .own = &own);
 	if (own.daemon)
 		return show_daemon(a);
 	err = sysroot_memory(a, own.swap, &r);

@@ -12,7 +12,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "alloc.h"
 #include "asking.h"
+#include "cleanup.h"
 #include "commands.h"
 #include "jsonin.h"
 #include "jsonout.h"
@@ -46,7 +48,7 @@ static const struct table_column columns[] = {
 	{"SHARED", FIGURE_SIZE, "shared.p95"},
 	{"CPU", FIGURE_MS, "cpu_ms.p95"},
 	{"LIFE", FIGURE_MS, "life_ms"},
-	{"NOTE", FIGURE_FLAG, "preempted", "preempted|"},
+	{"NOTE", 0, "[preempted?preempted]"},
 };
 
 static const struct table_column running[] = {
@@ -82,29 +84,23 @@ static void print(const struct admin *a, const struct json_object *document)
 static int cmd_profile_show(struct admin *a, int argc, char **argv)
 {
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line =
-		OPTIONS_LINE(a, "profile show",
-			     "Shows each kind of tasks, and what those that ended used.\v"
-			     "TASKS, PEAK, P95 and AVERAGE are of private memory, ESTIMATE is what "
-			     "the next one is expected to use. SHARED (bytes created in the store) "
-			     "and CPU are the 95th percentile, LIFE is the median.",
-			     .options = whose_or_all, .own = &user);
-	struct shmstore_client *c;
-	struct json_object *document;
+	struct json_object *document = NULL;
 	char *json;
 	size_t n;
 
-	options_parse(&line, argc, argv);
-	int status = asking_open(a, &c);
-	if (status)
-		return status;
+	OPTIONS_PARSE(a, argc, argv, "profile show",
+		      "Shows each kind of tasks, and what those that ended used.\v"
+		      "TASKS, PEAK, P95 and AVERAGE are of private memory, ESTIMATE is what the "
+		      "next one is expected to use. SHARED (bytes created in the store) and CPU "
+		      "are the 95th percentile, LIFE is the median.",
+		      .options = whose_or_all, .own = &user);
+	_client_ struct shmstore_client *c = asking_open(a);
 	int r = shmstore_client_profile(c, user, &json, &n);
 	if (r == 0)
 		r = asking_parse(json, n, &document);
-	status = asking_close(c, "profile", r);
-	if (status == ADMIN_OK)
-		json_show(a, document, print);
-	return status;
+	asking_check(c, "profile", r);
+	json_show(a, document, print);
+	return ADMIN_OK;
 }
 
 /* ---- save, load, reset ---- */
@@ -112,55 +108,41 @@ static int cmd_profile_show(struct admin *a, int argc, char **argv)
 /* The file is there whole or not at all: it is written beside, and renamed. */
 static int write_file(const char *path, const char *text, size_t n)
 {
-	char *fresh = NULL;
-	int r = 0, fd;
+	_free_ char *fresh = shms_printed("%s.XXXXXX", path);
+	int fd = fresh ? mkostemp(fresh, O_CLOEXEC) : -1;
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
 
-	if (asprintf(&fresh, "%s.XXXXXX", path) < 0)
-		message_no_memory();
-	fd = mkostemp(fresh, O_CLOEXEC);
-	if (fd < 0)
-		r = -errno;
-	while (r == 0 && n) {
-		ssize_t put = write(fd, text, n);
-
-		if (put < 0 && errno != EINTR)
-			r = -errno;
-		text += put > 0 ? put : 0;
-		n -= put > 0 ? (size_t)put : 0;
-	}
-	if (r == 0 && fsync(fd) < 0)
-		r = -errno;
-	if (fd >= 0 && close(fd) < 0 && r == 0)
-		r = -errno;
-	if (r == 0 && rename(fresh, path) < 0)
-		r = -errno;
-	if (r < 0 && fd >= 0)
-		unlink(fresh);
-	free(fresh);
-	return r < 0 ? message_fail(path, "%s", strerror(-r)) : ADMIN_OK;
+	if (!f)
+		return message_fail(path, "%s", strerror(errno));
+	bool written = fwrite(text, 1, n, f) == n && fflush(f) == 0 && fsync(fd) == 0;
+	int error = written ? 0 : errno;
+	if (fclose(f) != 0 && !error)
+		error = errno;
+	if (!error && rename(fresh, path) < 0)
+		error = errno;
+	if (!error)
+		return ADMIN_OK;
+	unlink(fresh);
+	return message_fail(path, "%s", strerror(error));
 }
 
+/* The text in a file, on the heap. Ends the program where it cannot be read. */
 static char *read_file(const char *path, size_t *ret_n)
 {
 	FILE *f = fopen(path, "re");
 	char *text = f ? malloc(FILE_MAX + 1) : NULL;
-	size_t n = 0;
-	int error = f ? 0 : errno;
 
-	if (f && !text)
+	if (!f)
+		exit(message_fail(path, "%s", strerror(errno)));
+	if (!text)
 		message_no_memory();
-	if (f) {
-		n = fread(text, 1, FILE_MAX + 1, f);
-		error = ferror(f) ? errno : n > FILE_MAX ? EFBIG : 0;
-		fclose(f);
-	}
-	if (!error && n) {
-		*ret_n = n;
-		return text;
-	}
-	message_fail(path, "%s", error ? strerror(error) : "it is empty, and no profile");
-	free(text);
-	return NULL;
+	*ret_n = fread(text, 1, FILE_MAX + 1, f);
+	int error = ferror(f) ? errno : *ret_n > FILE_MAX ? EFBIG : 0;
+	fclose(f);
+	if (error || !*ret_n)
+		exit(message_fail(path, "%s",
+				  error ? strerror(error) : "it is empty, and no profile"));
+	return text;
 }
 
 static const char *const file_names[] = {"FILE", NULL};
@@ -171,21 +153,13 @@ static int cmd_profile_save(struct admin *a, int argc, char **argv)
 	struct command_line line =
 		OPTIONS_LINE(a, "profile save FILE", "Writes the profile to FILE, as text.",
 			     .options = whose, .own = &user, .names = file_names, .n_needed = 1);
-	struct shmstore_client *c;
-	char *text;
+	_free_ char *text = NULL;
 	size_t n;
 
 	options_parse(&line, argc, argv);
-	int status = asking_open(a, &c);
-	if (status)
-		return status;
-	int r = shmstore_client_profile_text(c, user, &text, &n);
-	status = asking_close(c, "profile", r);
-	if (status)
-		return status;
-	status = write_file(line.args[0], text, n);
-	free(text);
-	return status;
+	_client_ struct shmstore_client *c = asking_open(a);
+	asking_check(c, "profile", shmstore_client_profile_text(c, user, &text, &n));
+	return write_file(line.args[0], text, n);
 }
 
 static int cmd_profile_load(struct admin *a, int argc, char **argv)
@@ -197,41 +171,27 @@ static int cmd_profile_load(struct admin *a, int argc, char **argv)
 		"It counts half, so that what is learned from now on outweighs it after as many "
 		"tasks. A file that is cut off or damaged changes nothing.",
 		.options = whose, .own = &user, .names = file_names, .n_needed = 1);
-	struct shmstore_client *c;
 	size_t n = 0;
 
 	options_parse(&line, argc, argv);
-	char *text = read_file(line.args[0], &n);
-	if (!text)
-		return ADMIN_FAILED;
-	int status = asking_open(a, &c);
-	if (status) {
-		free(text);
-		return status;
-	}
+	_free_ char *text = read_file(line.args[0], &n);
+	_client_ struct shmstore_client *c = asking_open(a);
 	int r = shmstore_client_profile_load(c, user, text, n);
-	if (r < 0)
-		status = *shmstore_client_reason(c) ? asking_explain(c, line.args[0], r)
-						    : message_detail(line.args[0], r);
-	shmstore_client_free(c);
-	free(text);
-	return status;
+	if (r == 0)
+		return ADMIN_OK;
+	return *shmstore_client_reason(c) ? asking_explain(c, line.args[0], r)
+					  : message_detail(line.args[0], r);
 }
 
 static int cmd_profile_reset(struct admin *a, int argc, char **argv)
 {
 	uint32_t user = SHMSTORE_PROFILE_MINE;
-	struct command_line line =
-		OPTIONS_LINE(a, "profile reset", "Forgets what tasks used so far.",
-			     .options = whose_or_all, .own = &user);
-	struct shmstore_client *c;
 
-	options_parse(&line, argc, argv);
-	int status = asking_open(a, &c);
-	if (status)
-		return status;
-	int r = shmstore_client_profile_reset(c, user);
-	return asking_close(c, "profile", r);
+	OPTIONS_PARSE(a, argc, argv, "profile reset", "Forgets what tasks used so far.",
+		      .options = whose_or_all, .own = &user);
+	_client_ struct shmstore_client *c = asking_open(a);
+	asking_check(c, "profile", shmstore_client_profile_reset(c, user));
+	return ADMIN_OK;
 }
 
 int cmd_profile(struct admin *a, int argc, char **argv)

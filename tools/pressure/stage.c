@@ -36,10 +36,8 @@ static const struct table_column columns[] = {
 	{"WAITED", FIGURE_TENTHS, "waited_seconds"},
 };
 
-static void print_partition(const struct json_object *p, void *arg)
+static void print_partition(const struct admin *a, const struct json_object *p)
 {
-	const struct admin *a = arg;
-
 	if (!jsonin_flag(p, "enabled"))
 		return;
 	figure_print(p, a->bytes,
@@ -65,29 +63,25 @@ static int judge(const struct json_object *document)
 
 static int end_stage(const struct admin *a, uint64_t session)
 {
-	struct shmstore_client *c;
+	_client_ struct shmstore_client *c = asking_open(a);
 	char name[32];
-	int status = asking_open(a, &c);
 
-	if (status)
-		return status;
 	snprintf(name, sizeof(name), "%" PRIu64, session);
-	return asking_close(c, name, shmstore_client_stage_end(c, session));
+	asking_check(c, name, shmstore_client_stage_end(c, session));
+	return ADMIN_OK;
 }
 
 int cmd_stage(struct admin *a, int argc, char **argv)
 {
 	uint64_t session = 0;
-	struct command_line line = OPTIONS_LINE(
-		a, "stage",
-		"Shows which worker is in which stage of a job, and how its memory is divided for "
-		"that.\v"
-		"PRIVATE is what its process may have alone, SHARED what its store may hold, SLOTS "
-		"how many tasks run at once. A worker that is \"degraded\" has less than its "
-		"profile says, as others hold the rest. See docs/governor.md.",
-		.options = options, .own = &session);
-	const struct asking_view view = {.judge = judge, .partition = print_partition, .arg = a};
+	const struct asking_view view = {.judge = judge, .partition = print_partition};
 
-	options_parse(&line, argc, argv);
+	OPTIONS_PARSE(a, argc, argv, "stage",
+		      "Shows which worker is in which stage of a job, and how its memory is "
+		      "divided for that.\v"
+		      "PRIVATE is what its process may have alone, SHARED what its store may hold, "
+		      "SLOTS how many tasks run at once. A worker that is \"degraded\" has less "
+		      "than its profile says, as others hold the rest. See docs/governor.md.",
+		      .options = options, .own = &session);
 	return session ? end_stage(a, session) : asking_show(a, SHMSTORE_QUERY_STAGES, &view);
 }

@@ -16,22 +16,18 @@
 #include "figure.h"
 #include "human.h"
 #include "interrupt.h"
-#include "jsonin.h"
 #include "jsonout.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
-#include "shellword.h"
 #include "storelist.h"
 #include "tierstate.h"
 
 struct evict {
 	const struct admin *admin;
-	const char *to,
-		/* sizes as typed, NULL = not asked for: they may be of a
-		 * partition that is not open yet */
-		*free;
+	/* sizes as typed, NULL = not asked for: they may be of a partition that is not open yet */
+	const char *to, *free;
 	struct shmstore_evict what;
 	struct shmstore_evict_report report;
 	uint64_t size, used_before, used; /* of the partition */
@@ -95,31 +91,15 @@ static struct json_object *make_document(const struct evict *e, int r)
 
 static void print_text(const struct admin *a, const struct json_object *o)
 {
-	const bool exact = a->bytes;
-
-	if (!jsonin_u64(o, "objects")) {
-		puts("nothing was moved");
-	} else {
-		figure_print(o, exact, "{objects:object} demoted: {freed:size} freed");
-		if (jsonin_u64(o, "held"))
-			figure_print(o, exact, ", {held:size} when they are no longer mapped");
-		putchar('\n');
-		if (jsonin_u64(o, "original"))
-			figure_print(o, exact,
-				     "{written:size} written for {original:size} of objects");
-		if (jsonin_u64(o, "original") && jsonin_real(o, "original_per_s") > 0)
-			figure_print(o, exact,
-				     " in {seconds:tenths}, {original_per_s:sizes}/s of objects");
-		if (jsonin_u64(o, "original"))
-			putchar('\n');
-		if (jsonin_u64(o, "clean"))
-			figure_print(o, exact, "{clean:object} needed no write\n");
-	}
-	if (jsonin_u64(o, "skipped"))
-		figure_print(o, exact, "{skipped:object} changed meanwhile, and stayed\n");
-	figure_print(o, exact,
-		     jsonin_u64(o, "size") ? "the partition: {used:size} of {size:size} used\n"
-					   : "the partition: {used:size} used\n");
+	figure_print(o, a->bytes,
+		     "[objects?{objects:object} demoted: {freed:size} freed"
+		     "[held?, {held:size} when they are no longer mapped]\n"
+		     "[original?{written:size} written for {original:size} of objects"
+		     "[original_per_s? in {seconds:tenths}, {original_per_s:sizes}/s of objects]\n]"
+		     "[clean?{clean:object} needed no write\n]"
+		     "|nothing was moved\n]"
+		     "[skipped?{skipped:object} changed meanwhile, and stayed\n]"
+		     "the partition: {used:size} [size?of {size:size} ]used\n");
 }
 
 /* Part of a larger tmpfs, such as /dev/shm: what is used there is not the partition's alone. */
@@ -138,16 +118,13 @@ static int explain(const struct evict *e, struct shmstore_partition *p, int erro
 
 	if (error == -ENOENT)
 		return tierstate_explain(p, error);
-	if (error == -ECANCELED) {
-		message_fail(path, "interrupted; what was demoted stays so");
-		return ADMIN_FAILED;
-	}
+	if (error == -ECANCELED)
+		return message_fail(path, "interrupted; what was demoted stays so");
 	message_because(path, e->why);
 	if (error == -ENOSPC && e->report.disk_full) {
-		message_hint("to see what fills the tier: " ADMIN_NAME " -p %s tier",
-			     shellword(path));
+		message_command(path, "to see what fills the tier", "tier");
 	} else if (error == -ENOSPC) {
-		message_hint("to see who holds what: " ADMIN_NAME " -p %s du", shellword(path));
+		message_command(path, "to see who holds what", "du");
 		if (shares_file_system(path))
 			message_hint("its file system holds other files, too: they count as used "
 				     "and cannot be moved. --free SIZE asks for what the "
@@ -209,24 +186,20 @@ int cmd_evict(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	static struct evict e = {.what = SHMSTORE_EVICT_INIT, .report = {.size = sizeof(e.report)}};
-	struct command_line line = OPTIONS_LINE(
-		a, "evict --to SIZE | --free SIZE | --watermarks",
+	long n_processors = sysconf(_SC_NPROCESSORS_ONLN);
+
+	e.admin = a;
+	e.what.n_threads = n_processors > 1 ? (unsigned)n_processors : 1;
+	OPTIONS_PARSE(
+		a, argc, argv, "evict --to SIZE | --free SIZE | --watermarks",
 		"Moves the objects that are used least to the partition's disk tier, until the "
 		"goal is met.\v"
 		"Pinned and leased objects stay; what is mapped comes last, and its memory is free "
 		"when the last view is gone. One eviction runs at a time for each user: another "
 		"one is waited for. Exit status 1 if the goal could not be met.",
 		.options = options, .own = &e, .check = check);
-	_partition_ struct shmstore_partition *p = NULL;
-	long n_processors = sysconf(_SC_NPROCESSORS_ONLN);
-
-	e.admin = a;
-	e.what.n_threads = n_processors > 1 ? (unsigned)n_processors : 1;
-	options_parse(&line, argc, argv);
-	int status = opening_partition(a, &p);
-	if (status)
-		return status;
-	status = run(&e, p);
+	_partition_ struct shmstore_partition *p = opening_partition(a);
+	int status = run(&e, p);
 	interrupt_finish();
 	return status;
 }

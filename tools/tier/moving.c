@@ -10,30 +10,21 @@
  * here: a user that names an object wants that one gone from memory.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "alloc.h"
-#include "human.h"
+#include "cleanup.h"
+#include "figure.h"
 #include "interrupt.h"
 #include "jsonout.h"
-#include "keytext.h"
 #include "message.h"
 #include "opening.h"
 #include "options.h"
 #include "progress.h"
-#include "shellword.h"
 #include "storelist.h"
 
 #define MOVING_BATCH 64 /* keys that are begun together */
-
-/* The options of a command, as they were given. */
-struct moving_options {
-	bool all;
-	unsigned n_threads;
-};
 
 struct moving_way {
 	const char *name; /* of the command */
@@ -42,7 +33,7 @@ struct moving_way {
 	void (*ahead)(struct shmstore *s, const struct iovec *keys, size_t n_keys,
 		      unsigned n_threads);
 	int (*move)(struct shmstore *s, const void *key, size_t key_size, unsigned flags);
-	/* Prints a hint below an error of move(). partition: quoted for the shell. */
+	/* Prints a hint below an error of move(). */
 	void (*hint)(const char *partition, int error);
 	const char *usage, *help; /* as of a struct command_line */
 };
@@ -51,7 +42,8 @@ struct moving {
 	const struct admin *admin;
 	const struct moving_way *way;
 	const char *store;
-	struct moving_options how;
+	bool all;
+	unsigned n_threads;
 	struct iovec *keys; /* each on the heap */
 	size_t n_keys, room;
 	uint64_t n_moved, n_already, n_failed; /* objects */
@@ -61,11 +53,11 @@ struct moving {
 
 static void check(const struct argp_state *state, const struct command_line *line)
 {
-	const struct moving_options *o = line->own;
+	const struct moving *m = line->own;
 
-	if (o->all && line->n_many)
+	if (m->all && line->n_many)
 		options_usage(state, "--all does not go with keys");
-	if (!o->all && line->n_args == 1 && !line->n_many)
+	if (!m->all && line->n_args == 1 && !line->n_many)
 		options_usage(state, "KEY is missing, or --all");
 }
 
@@ -147,17 +139,16 @@ static void move_one(struct moving *m, struct shmstore_partition *p, struct shms
 			m->n_moved++;
 		return;
 	}
-	char *text = keytext_new(key->iov_base, key->iov_len);
+	_free_ char *text = figure_escaped(key->iov_base, key->iov_len);
 	m->n_failed++;
 	if (r == -ENOENT && !*shmstore_error_path())
 		opening_explain_key(p, s, text, r);
 	else
 		message_detail(text, r);
-	m->way->hint(shellword(shmstore_partition_path(p)), r);
+	m->way->hint(shmstore_partition_path(p), r);
 	if (r == -ETIMEDOUT)
 		message_hint("a process of its store is stopped in the midst of a change: continue "
 			     "it, or end it");
-	free(text);
 }
 
 static void move_all(struct moving *m, struct shmstore_partition *p, struct shmstore *s)
@@ -170,7 +161,7 @@ static void move_all(struct moving *m, struct shmstore_partition *p, struct shms
 			before[k] =
 				shmstore_locate(s, m->keys[i + k].iov_base, m->keys[i + k].iov_len);
 		if (m->way->ahead && n > 1)
-			m->way->ahead(s, m->keys + i, n, m->how.n_threads);
+			m->way->ahead(s, m->keys + i, n, m->n_threads);
 		for (size_t k = 0; k < n && !interrupt_pending(); k++) {
 			move_one(m, p, s, &m->keys[i + k], before[k]);
 			progress_set(m->n_moved + m->n_already + m->n_failed, 0);
@@ -181,65 +172,48 @@ static void move_all(struct moving *m, struct shmstore_partition *p, struct shms
 
 static void report(const struct moving *m)
 {
-	const char *where = m->way->to == SHMSTORE_IN_TIER ? "in the tier" : "in memory";
-	const char *done = m->way->to == SHMSTORE_IN_TIER ? "demoted" : "promoted";
-	uint64_t n_left = m->n_keys - m->n_moved - m->n_already - m->n_failed;
-	char text[HUMAN_SIZE];
+	const bool to_tier = m->way->to == SHMSTORE_IN_TIER;
+	struct json_object *o = jsonmake_new();
 
-	if (m->admin->json) {
-		struct json_object *o = jsonmake_new();
-		jsonmake_prose(o, "store", m->store);
-		jsonmake_u64(o, done, m->n_moved);
-		jsonmake_u64(o, "already", m->n_already);
-		jsonmake_u64(o, "failed", m->n_failed);
-		jsonmake_u64(o, "pinned", m->n_pinned);
-		jsonmake_child(o, "objects", m->objects);
-		json_print(o);
-		return;
-	}
-	printf("%s %s", human_count(m->n_moved, "object", text), done);
-	if (m->n_already)
-		printf(", %" PRIu64 " %s already", m->n_already, where);
-	if (m->n_pinned)
-		printf(", %" PRIu64 " pinned", m->n_pinned);
-	if (m->n_failed)
-		printf(", %" PRIu64 " failed", m->n_failed);
-	if (n_left)
-		printf(", %" PRIu64 " not begun", n_left);
-	putchar('\n');
+	jsonmake_prose(o, "store", m->store);
+	jsonmake_u64(o, to_tier ? "demoted" : "promoted", m->n_moved);
+	jsonmake_u64(o, "already", m->n_already);
+	jsonmake_u64(o, "failed", m->n_failed);
+	jsonmake_u64(o, "pinned", m->n_pinned);
+	jsonmake_child(o, "objects", m->objects);
+	if (!m->admin->json)
+		jsonmake_u64(o, "left", m->n_keys - m->n_moved - m->n_already - m->n_failed);
+	json_say(m->admin, o,
+		 "[has demoted?{demoted:object} demoted|{promoted:object} promoted]"
+		 "[already?, {already} in [has demoted?the tier|memory] already]"
+		 "[pinned?, {pinned} pinned][failed?, {failed} failed][left?, {left} not begun]\n");
 }
 
 static int run(struct moving *m, const struct command_line *line)
 {
-	_partition_ struct shmstore_partition *p = NULL;
-	struct shmstore *s;
 	int r = 0;
 
 	if (!parse_keys(m, line))
 		return ADMIN_FAILED;
-	int status = opening_partition(m->admin, &p);
-	if (status)
-		return status;
+	_partition_ struct shmstore_partition *p = opening_partition(m->admin);
 	if (m->way->to == SHMSTORE_IN_TIER)
 		storelist_join_tier(p);
-	status = opening_store(p, m->store, &s);
-	if (status == ADMIN_OK) {
-		if (m->admin->json)
-			m->objects = jsonmake_new_list();
-		interrupt_catch(); /* what was begun is finished */
-		progress_begin(m->way->name);
-		if (m->how.all)
-			r = shmstore_foreach(s, add_object, m);
-		progress_set(0, 0); /* from here on: moved */
-		move_all(m, p, s);
-		progress_end();
-		if (r < 0)
-			status = message_error(m->store, r);
-		report(m);
-		shmstore_close(s);
-	}
+	struct shmstore *s = opening_store(p, m->store);
+	if (m->admin->json)
+		m->objects = jsonmake_new_list();
+	interrupt_catch(); /* what was begun is finished */
+	progress_begin(m->way->name);
+	if (m->all)
+		r = shmstore_foreach(s, add_object, m);
+	progress_set(0, 0); /* from here on: moved */
+	move_all(m, p, s);
+	progress_end();
+	if (r < 0)
+		message_error(m->store, r);
+	report(m);
+	shmstore_close(s);
 	interrupt_finish();
-	return m->n_failed ? ADMIN_FAILED : status;
+	return r < 0 || m->n_failed ? ADMIN_FAILED : ADMIN_OK;
 }
 
 /* Reads the command line, moves, and says what became of it. Returns the exit status. */
@@ -250,7 +224,7 @@ static int moving_run(struct admin *a, int argc, char **argv, const struct optio
 	struct moving m = {.admin = a, .way = way};
 	struct command_line line =
 		OPTIONS_LINE(a, way->usage, way->help, .names = names, .n_needed = 1, .many = true,
-			     .options = options, .own = &m.how, .check = check);
+			     .options = options, .own = &m, .check = check);
 
 	options_parse(&line, argc, argv);
 	m.store = line.args[0];
@@ -261,13 +235,13 @@ static int moving_run(struct admin *a, int argc, char **argv, const struct optio
 
 /* ---- the two ways ---- */
 
-typedef struct moving_options OF;
+typedef struct moving OF;
 
 static void hint_demote(const char *partition, int error)
 {
 	if (error == -ENOSPC) {
-		message_hint("to see what fills the tier: " ADMIN_NAME " -p %s tier", partition);
-		message_hint("to let it grow: " ADMIN_NAME " -p %s tier --max SIZE", partition);
+		message_command(partition, "to see what fills the tier", "tier");
+		message_command(partition, "to let it grow", "tier --max SIZE");
 	}
 }
 
@@ -305,11 +279,11 @@ static void prefetch(struct shmstore *s, const struct iovec *keys, size_t n_keys
 static void hint_promote(const char *partition, int error)
 {
 	if (error == -ENOSPC)
-		message_hint("to make room: " ADMIN_NAME " -p %s evict --to 50%%", partition);
+		message_command(partition, "to make room", "evict --to 50%%");
 	else if (error == -EBADMSG)
-		message_hint("what is lost with it has to be made anew; to check all tier "
-			     "files: " ADMIN_NAME " -p %s verify --tier",
-			     partition);
+		message_command(partition,
+				"what is lost with it has to be made anew; to check all tier files",
+				"verify --tier");
 }
 
 int cmd_promote(struct admin *a, int argc, char **argv)

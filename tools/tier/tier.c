@@ -52,11 +52,9 @@ static int explain_set(const char *partition, const struct shmstore_tier_config 
 	switch (-error) {
 	case EBUSY:
 		message_detail(partition, error);
-		message_hint("the tier holds objects; to bring those of a store back: " ADMIN_NAME
-			     " -p %s promote STORE --all",
-			     shellword(partition));
-		message_hint("to see which stores have some: " ADMIN_NAME " -p %s du",
-			     shellword(partition));
+		message_command(partition, "the tier holds objects; to bring those of a store back",
+				"promote STORE --all");
+		message_command(partition, "to see which stores have some", "du");
 		break;
 	case ENOENT:
 		message_fail(path, "there is no such directory");
@@ -135,23 +133,16 @@ static int change(const struct tier *t, struct shmstore_partition *p)
 
 static void print_settings(const struct admin *a, const struct json_object *t)
 {
-	const bool exact = a->bytes;
-
-	figure_print(
-		t, exact,
-		"tier files   {files}\ndisk         {disk_free:size} of {disk_size:size} free\n");
-	if (jsonin_u64(t, "min_free"))
-		figure_print(t, exact, "             {min_free:size} of that stay free\n");
-	figure_print(t, exact,
-		     jsonin_u64(t, "max") ? "limit        {max:size}\n"
-					  : "limit        none but the disk\n");
-	figure_print(t, exact, "room for     {available:size} more\n");
-	figure_print(t, exact,
-		     jsonin_u64(t, "level") ? "compression  zstd, level {level}, where it pays\n"
-					    : "compression  none\n");
-	figure_print(t, exact, "i/o          {io}\nfsync        ");
-	puts(jsonin_flag(t, "fsync") ? "before an object leaves memory" : "no: left to the kernel");
-	figure_print(t, exact, "evicts       above {high} % of the partition, down to {low} %\n");
+	figure_print(t, a->bytes,
+		     "tier files   {files}\n"
+		     "disk         {disk_free:size} of {disk_size:size} free\n"
+		     "[min_free?             {min_free:size} of that stay free\n]"
+		     "limit        [max?{max:size}|none but the disk]\n"
+		     "room for     {available:size} more\n"
+		     "compression  [level?zstd, level {level}, where it pays|none]\n"
+		     "i/o          {io}\n"
+		     "fsync        [fsync?before an object leaves memory|no: left to the kernel]\n"
+		     "evicts       above {high} % of the partition, down to {low} %\n");
 }
 
 static void print_places(const struct admin *a, const struct json_object *t)
@@ -248,19 +239,15 @@ int cmd_tier(struct admin *a, int argc, char **argv)
 		{NULL},
 	};
 	struct tier t = {.admin = a, .level = -1, .fsync = -1, .high = -1, .low = -1};
-	struct command_line line =
-		OPTIONS_LINE(a, "tier",
-			     "Shows the partition's disk tier: what is there, what it takes on "
-			     "disk and would take in memory; or gives the partition one.\v"
-			     "What is not named stays as it is. Sizes may be a part of the disk "
-			     "(20%). Stores that are open notice a change within a second.",
-			     .options = options, .own = &t, .check = check);
-	_partition_ struct shmstore_partition *p = NULL;
+	int status = ADMIN_OK;
 
-	options_parse(&line, argc, argv);
-	int status = opening_partition(a, &p);
-	if (status)
-		return status;
+	OPTIONS_PARSE(a, argc, argv, "tier",
+		      "Shows the partition's disk tier: what is there, what it takes on disk and "
+		      "would take in memory; or gives the partition one.\v"
+		      "What is not named stays as it is. Sizes may be a part of the disk (20%). "
+		      "Stores that are open notice a change within a second.",
+		      .options = options, .own = &t, .check = check);
+	_partition_ struct shmstore_partition *p = opening_partition(a);
 	if (t.unset) {
 		int r = shmstore_tier_set(p, NULL);
 		status = r < 0 ? explain_set(shmstore_partition_path(p), NULL, r) : ADMIN_OK;

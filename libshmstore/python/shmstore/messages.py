@@ -164,12 +164,12 @@ class Mailbox:
             for group in [*alone, together] if together else alone:
                 layout.update((i, (len(tickets), n, 0, buffers[i].nbytes))
                               for n, i in enumerate(group))
-                tickets.append(tuple(self._put([buffers[i] for i in group],  # type: ignore[arg-type]
-                                               [places[i] for i in group],
-                                               fixed and group is not together)))
+                ticket = self._put([buffers[i] for i in group], [places[i] for i in group],
+                                   fixed and group is not together)
+                tickets.append(tuple(ticket))  # type: ignore[arg-type]
         except BaseException:
-            for ticket in tickets:  # nobody will
-                self.store.adopt(key := next(self._keys), Ticket(*ticket))
+            for unread in tickets:  # nobody will
+                self.store.adopt(key := next(self._keys), Ticket(*unread))
                 self.store.delete(key)
             raise
         return tickets, [layout[i] for i in range(len(buffers))]

@@ -17,9 +17,9 @@
 #include "asking.h"
 #include "counters.def"
 #include "fields.h"
+#include "frames.h"
 #include "jsonin.h"
 #include "jsonmake.h"
-#include "screen.h"
 
 /* ---- samples ---- */
 
@@ -50,7 +50,7 @@ int sample_take(struct shmstore_partition *p, struct sample *ret)
 	r = shmstore_partition_stores(p, add_store,
 				      jsonmake_child(ret->stores, "workers", jsonmake_new_list()));
 	if (r == 0)
-		ret->taken_ns = screen_now();
+		ret->taken_ns = frames_now();
 	return r;
 }
 
@@ -58,15 +58,12 @@ int sample_take(struct shmstore_partition *p, struct sample *ret)
 static int ask(struct shmstore_client *c, enum shmstore_query what, const char *path,
 	       struct json_object **ret)
 {
-	struct json_object *document;
+	_json_ struct json_object *document = NULL;
 	int r = asking_ask(c, what, path, &document);
 
-	if (r < 0)
-		return r;
-	if (jsonin_count(document, "partitions") == 1)
+	if (r == 0 && jsonin_count(document, "partitions") == 1)
 		*ret = json_object_get(jsonin_at(document, "partitions", 0));
-	jsonin_free(document);
-	return *ret ? 0 : -EBADMSG;
+	return r == 0 && !*ret ? -EBADMSG : r;
 }
 
 int sample_ask(struct shmstore_client *c, const char *path, struct sample *ret)

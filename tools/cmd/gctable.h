@@ -7,8 +7,7 @@
 
 /* The steps of a document of gc or reap; tier: with a column of what is freed on the disk tier. */
 void gctable_print(const struct admin *a, const struct json_object *document, bool tier);
-/* "freed 1.50 MiB: 1 store, 0 leases, 3 files"; and of the disk tier, where there was something.
- * done: "freed" or "would free". */
-void gctable_total(const struct admin *a, const struct json_object *document, const char *done);
+/* "freed 1.50 MiB: 1 store, 0 leases, 3 files"; and of the disk tier, where there was something. */
+void gctable_total(const struct admin *a, const struct json_object *document);
 
 #endif

@@ -15,7 +15,7 @@ static const char *const states[] = {"BUFN",    "BUFN_WAIT", "BUFN_THROW", "SPLI
 				     "RUNNING", "UNKNOWN"};
 #define N_STATES (sizeof(states) / sizeof(states[0]))
 
-static size_t rank_of(const struct json_object *context)
+static uint64_t rank_of(const struct json_object *context)
 {
 	const char *name = jsonin_text(context, "state");
 	size_t i = 0;
@@ -28,47 +28,19 @@ static size_t rank_of(const struct json_object *context)
 /* ---- order ---- */
 
 const char *const arb_order_names[ARB_N_ORDERS] = {"state", "since", "held", "priority", "store"};
-
-/* The number that contexts are ordered by, the lowest first. */
-static uint64_t key_of(const struct json_object *c, enum arb_order order)
-{
-	switch (order) {
-	case ARB_BY_STATE:
-		return rank_of(c);
-	case ARB_BY_HELD:
-		return UINT64_MAX - jsonin_u64(c, "held");
-	case ARB_BY_PRIORITY:
-		/* Without an explicit priority it comes behind all that have one. */
-		return jsonin_has(c, "priority")
-			       ? (uint64_t)INT64_MAX - (uint64_t)jsonin_i64(c, "priority")
-			       : UINT64_MAX;
-	case ARB_BY_STORE:
-	case ARB_BY_SINCE:
-	case ARB_N_ORDERS:
-	default:
-		return 0;
-	}
-}
+/* The members that they are, of which the tool adds two itself. */
+static const char *const order_members[ARB_N_ORDERS] = {"rank", "-since_ms", "-held", "-urgency",
+							"store"};
 
 /* ---- contexts ---- */
-
-static void show_state(struct table *t, size_t column, const struct json_object *c)
-{
-	if (!jsonin_has(c, "wait")) {
-		table_state(t, column, jsonin_text(c, "state"));
-		return;
-	}
-	/* It runs as far as we know, but says that it does not get on. */
-	table_printf(t, column, "waits: %.16s", jsonin_text(c, "wait"));
-	table_color(t, column, "yellow");
-}
 
 static const struct table_column columns[] = {
 	{"CONTEXT", FIGURE_ID, "id"},
 	{"STORE", TABLE_TRUNC, "store"},
 	{"PID", FIGURE_COUNT, "pid"},
 	{"KIND", TABLE_WIDE, "kind"},
-	{"STATE", .show = show_state},
+	/* One that waits runs as far as we know, but says that it does not get on. */
+	{"STATE", TABLE_STATE, "[has wait?waits: {wait}|{state}]"},
 	{"SINCE", FIGURE_LATELY, "since_ms"},
 	{"PRIO", FIGURE_COUNT, "priority", "-"},
 	{"POOL", TABLE_TRUNC, "pool", "-"},
@@ -81,10 +53,10 @@ static const struct table_column columns[] = {
 	{"WHY", TABLE_WRAP | TABLE_WIDE, "reason"},
 };
 
-size_t arb_print_contexts(const struct admin *a, const struct json_object *partition,
-			  enum arb_order order, size_t most, bool narrow)
+size_t arb_print_contexts(const struct admin *a, const struct json_object *partition, size_t order,
+			  size_t most, bool narrow)
 {
-	const char *const by[] = {order == ARB_BY_STORE ? "store" : "key", "-since_ms", "id", NULL};
+	const char *const by[] = {order_members[order], "-since_ms", "id", NULL};
 	const struct json_object **items;
 	size_t n = jsonin_count(partition, "contexts"), shown = most && most < n ? most : n;
 	struct table t;
@@ -92,7 +64,10 @@ size_t arb_print_contexts(const struct admin *a, const struct json_object *parti
 	for (size_t i = 0; i < n; i++) {
 		struct json_object *c = jsonin_at(partition, "contexts", i);
 
-		jsonmake_u64(c, "key", key_of(c, order));
+		jsonmake_u64(c, "rank", rank_of(c));
+		/* Without an explicit priority it comes behind all that have one. */
+		jsonmake_i64(c, "urgency",
+			     jsonin_has(c, "priority") ? jsonin_i64(c, "priority") : INT64_MIN);
 	}
 	items = jsonin_sorted(partition, "contexts", by, &n);
 	table_init(&t, a, columns, sizeof(columns) / sizeof(columns[0]));

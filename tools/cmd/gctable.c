@@ -2,8 +2,6 @@
 /* gctable.c: the table that gc makes of its own steps, and reap of the daemon's. */
 #include "gctable.h"
 
-#include <stdio.h>
-
 #include "jsonin.h"
 
 static const struct table_column columns[] = {
@@ -24,13 +22,11 @@ void gctable_print(const struct admin *a, const struct json_object *document, bo
 	table_finish(&t);
 }
 
-void gctable_total(const struct admin *a, const struct json_object *document, const char *done)
+void gctable_total(const struct admin *a, const struct json_object *document)
 {
-	fputs(done, stdout);
 	figure_print(document, a->bytes,
-		     " {freed:size}: {stores:store}, {leases:lease}, {objects:file}\n");
-	if (!jsonin_u64(document, "tier_files"))
-		return;
-	fputs(done, stdout);
-	figure_print(document, a->bytes, " {tier_freed:size} on disk: {tier_files:tier file}\n");
+		     "[dry_run?would free|freed] {freed:size}: {stores:store}, {leases:lease}, "
+		     "{objects:file}\n"
+		     "[tier_files?[dry_run?would free|freed] {tier_freed:size} on disk: "
+		     "{tier_files:tier file}\n]");
 }
