@@ -20,11 +20,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-static inline uint64_t profile_larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 #define PROFILE_RING    128u
 #define PROFILE_PHASES  8u
 #define PROFILE_BUCKETS 128u                /* 32 powers of two, each in four parts */

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* profileask.c: what a key says of the next task. */
+#include <sys/param.h>
+
 #include "profilekey.h"
 
 uint64_t profilevalues_peak(const struct profilevalues *v)
@@ -51,9 +53,8 @@ uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r,
 	if (k->of[r].n >= PROFILE_WARM)
 		estimate = usual(&k->of[r], strategy);
 	else if (k->of[r].n)
-		estimate = profile_larger(declared, more(profilevalues_peak(&k->of[r]), 5, 4));
-	return r == PROFILE_PRIVATE ? profile_larger(estimate, more(k->killed_had, 3, 2))
-				    : estimate;
+		estimate = MAX(declared, more(profilevalues_peak(&k->of[r]), 5, 4));
+	return r == PROFILE_PRIVATE ? MAX(estimate, more(k->killed_had, 3, 2)) : estimate;
 }
 
 unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms,
@@ -63,7 +64,7 @@ unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms,
 		return 0;
 	*ret_life_ms = profilering_rank(&k->lives, 1, 2);
 	for (unsigned i = 0; i < k->phases.n; i++)
-		ret_peaks[i] = profile_larger(k->phases.now[i], k->phases.before[i]);
+		ret_peaks[i] = MAX(k->phases.now[i], k->phases.before[i]);
 	return k->phases.n;
 }
 
@@ -81,14 +82,14 @@ uint64_t profile_remaining(const struct profile_key *k, uint64_t age_ms)
 		return 0;
 	n = profile_phases(k, &life_ms, peaks);
 	for (i = 0; i < n; i++)
-		peak = profile_larger(peak, peaks[i]);
-	peak = profile_larger(peak, profilevalues_peak(&k->of[PROFILE_PRIVATE]));
+		peak = MAX(peak, peaks[i]);
+	peak = MAX(peak, profilevalues_peak(&k->of[PROFILE_PRIVATE]));
 	if (!n || !life_ms || age_ms > life_ms)
 		return peak;
 	/* life_ms <= PROFILE_MOST: no overflow. The end of life belongs to the last phase. */
 	i = (unsigned)(age_ms * n / life_ms);
 	for (i = i < n ? i : n - 1; i < n; i++)
-		most = profile_larger(most, peaks[i]);
+		most = MAX(most, peaks[i]);
 	return most;
 }
 
@@ -146,7 +147,7 @@ void profilekey_to_prior(struct profile_key *k)
 	}
 	profilering_keep(&k->lives, k->lives.n > 1 ? k->lives.n / 2 : k->lives.n);
 	for (unsigned i = 0; i < k->phases.n; i++)
-		k->phases.before[i] = profile_larger(k->phases.now[i], k->phases.before[i]);
+		k->phases.before[i] = MAX(k->phases.now[i], k->phases.before[i]);
 	for (unsigned i = 0; i < k->phases.n; i++)
 		k->phases.now[i] = 0;
 	k->phases.n_tasks = 0;

@@ -333,15 +333,12 @@ static bool grant(struct stagebook *b, struct stagebook_session *s, uint32_t pro
 	if (sum_of(&amounts) > room) {
 		if (!at_once)
 			return false;
-		if (has.private_mib > room)
-			has.private_mib = room;
-		if (has.shared_mib > room - has.private_mib)
-			has.shared_mib = room - has.private_mib;
+		has.private_mib = MIN(has.private_mib, room);
+		has.shared_mib = MIN(has.shared_mib, room - has.private_mib);
 		has.slots = amounts.private_mib ? (int64_t)((__int128)amounts.slots *
 							    has.private_mib / amounts.private_mib)
 						: amounts.slots;
-		if (has.slots < 1)
-			has.slots = 1;
+		has.slots = MAX(has.slots, 1);
 	}
 	b->held += sum_of(&has) - sum_of(&s->has);
 	s->has = has;
