@@ -204,7 +204,6 @@ const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own)
 {
 	static struct ckpt_peer peers[CKPT_PEERS + 1]; /* the loop's thread only */
 	static struct ckptbook book;
-	const struct ckpt_copy *best;
 	const char *name = peers_own_name(k->of->host->peers);
 	size_t n = actors_peers_list(k->of, k->key.uid, peers);
 
@@ -216,7 +215,7 @@ const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own)
 	}
 	for (const struct actors_advert *v = k->adverts; v; v = v->next)
 		(void)ckptbook_add(&book, v->peer, v->version, v->bytes);
-	return ckptbook_recover(&book, peers, n, false, &best) == CKPT_FROM_COPY ? best : NULL;
+	return ckptbook_recover(&book, peers, n);
 }
 
 const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_t fresh_ms)

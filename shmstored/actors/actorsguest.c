@@ -52,9 +52,7 @@ size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer re
 		    (other && account_of(g) == account_of(k->at)))
 			continue;
 		memcpy(ret[n].name, g->place, sizeof(g->place));
-		ret[n].free = actors_guest_room(g);
-		ret[n].down = false;
-		n++;
+		ret[n++].free = actors_guest_room(g);
 	}
 	return n;
 }

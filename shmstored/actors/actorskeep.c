@@ -338,7 +338,6 @@ static void came(struct actors_one *k, bool ok)
 		kept->version = kept->coming.meta.version;
 		kept->bytes = kept->coming.bytes;
 		kept->meta = kept->coming.meta;
-		strcpy(kept->home, kept->coming.peer); /* of one size */
 		strcpy(k->parent, kept->meta.parent);
 		actors_say(k->of, NULL, ACTORS_COPY, k,
 			   &(struct actors_say){.version = kept->version, .bytes = kept->bytes});

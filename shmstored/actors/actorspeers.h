@@ -122,7 +122,6 @@ struct actors_kept {
 		uint64_t id, bytes;
 		char peer[PEERS_NAME + 1]; /* "": from a place here */
 	} coming;
-	char home[PEERS_NAME + 1];
 	uint64_t alone_ms; /* since when it is nowhere; 0: it is somewhere */
 };
 
