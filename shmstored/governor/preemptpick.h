@@ -41,6 +41,8 @@ struct policy preemptpick_policy(const struct host *h, enum policy_kind kind);
 /* The demands on moves of pid's actors, where its end also frees n_tasks tasks' memory. */
 struct actord_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_tasks);
 unsigned preemptpick_n_tasks(const struct preemptpick_who *who);
+/* Its actors, and how many of them its end, with its tasks', lets move. */
+struct actord_leaving preemptpick_leaving(const struct host *h, const struct preemptpick_who *who);
 /* Does the process run a task that was let in, or wait for one? */
 bool preemptpick_has_tasks(const struct host *h, pid_t pid);
 
