@@ -163,6 +163,14 @@ static void part_tick(struct account *a)
 		look(a->arb);
 }
 
+static void refresh(struct account *a)
+{
+	if (!a->arb)
+		return;
+	arbkernel_refresh(a->arb, NULL);
+	arbhost_settle(a->arb);
+}
+
 static void part_surveyed(struct account *a, const struct survey *survey)
 {
 	if (!a->arb || !survey)
@@ -385,10 +393,7 @@ static void part_left(struct member *m)
 	if (a->arb)
 		arbkernel_refresh(a->arb, NULL);
 	end_guest(m->arb);
-	if (!a->arb)
-		return;
-	arbkernel_refresh(a->arb, NULL);
-	arbhost_settle(a->arb);
+	refresh(a);
 }
 
 static void part_came(struct member *m)
@@ -397,21 +402,11 @@ static void part_came(struct member *m)
 		arbpage_cut(m);
 }
 
-static void part_reaped(struct account *a)
-{
-	if (!a->arb)
-		return;
-	arbkernel_refresh(a->arb, NULL);
-	arbhost_settle(a->arb);
-}
-
 static void part_evicted(struct account *a)
 {
-	if (!a->arb)
-		return;
-	a->arb->evict.demoting = false;
-	arbkernel_refresh(a->arb, NULL);
-	arbhost_settle(a->arb);
+	if (a->arb)
+		a->arb->evict.demoting = false;
+	refresh(a);
 }
 
 const struct part arbhost_part = {
@@ -423,6 +418,6 @@ const struct part arbhost_part = {
 	.surveyed = part_surveyed,
 	.came = part_came,
 	.left = part_left,
-	.reaped = part_reaped,
+	.reaped = refresh,
 	.evicted = part_evicted,
 };

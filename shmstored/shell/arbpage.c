@@ -107,8 +107,7 @@ void arbpage_read(struct arbguest *c, unsigned slot)
 		return;
 	}
 	/* A charge that fails shows for a moment as too high a charged. */
-	if (charged > l->booked)
-		charged = l->booked;
+	charged = MIN(charged, l->booked);
 	l->booked = charged > l->granted ? charged : l->granted;
 	l->settled = settled;
 	l->held = charged - settled;
