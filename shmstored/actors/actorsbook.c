@@ -13,11 +13,6 @@
 #include "host.h"
 #include "jsonmake.h"
 
-uint64_t actors_now_ms(void)
-{
-	return loop_clock() / ACTORS_MS;
-}
-
 bool actors_is_name(const char *name)
 {
 	size_t n = 0;

@@ -147,7 +147,6 @@ struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *na
 /* The one that a peer speaks of, which may be new. NULL: no memory, or ACTORS_HEARD are known. */
 struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name);
 struct actors_call *actors_call_find(const struct actors *a, uint64_t id);
-uint64_t actors_now_ms(void);
 /*
  * It has changed: it takes its next steps after the handler that runs, and goes if it is over. To
  * be called after each call of the core.

@@ -249,7 +249,6 @@ void preemptvictim_free(struct preempt_victim *v, struct loop *l)
 
 	for (unsigned i = 0; i < v->record.n_tasks; i++)
 		free(v->tasks[i].names);
-	free(v->tasks);
 	loop_release(l, &v->poll, v);
 	close(pidfd);
 }
@@ -275,15 +274,11 @@ int preemptvictim_new(const struct preemptpick_who *who, const struct policy_vic
 
 	if (pidfd < 0)
 		return pidfd;
-	v = calloc(1, sizeof(*v));
-	if (v)
-		v->tasks = calloc(n + 1, sizeof(*v->tasks));
-	if (!v || !v->tasks || syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) < 0) {
-		int r = v && v->tasks ? -errno : -ENOMEM;
+	v = calloc(1, sizeof(*v) + n * sizeof(v->tasks[0]));
+	if (!v || syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) < 0) {
+		int r = v ? -errno : -ENOMEM;
 
 		close(pidfd);
-		if (v)
-			free(v->tasks);
 		free(v);
 		return r;
 	}

@@ -68,10 +68,11 @@ struct preempt_victim {
 	/* one of its connections; it may have ended: preemptvictim_client() */
 	const struct conn *conn;
 	struct preempt_record record;
-	int64_t killed_used;        /* of the host, when memory came free last since the SIGKILL */
-	uint64_t killed_mono_ns;    /* the look at that */
-	struct preempt_lost *tasks; /* record.n_tasks; an idle worker has none, */
-	bool has_actors;            /*   nor has who was chosen for its actors */
+	int64_t killed_used;     /* of the host, when memory came free last since the SIGKILL */
+	uint64_t killed_mono_ns; /* the look at that */
+	bool has_actors;
+	/* record.n_tasks; an idle worker has none, nor has who was chosen for its actors */
+	struct preempt_lost tasks[];
 };
 
 /* 0; -ESRCH and the like: it cannot be signalled for certain; -ENOMEM. */

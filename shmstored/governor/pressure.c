@@ -326,7 +326,7 @@ static void see_gate(struct pressure *p)
 
 /* ---- the timer ------------------------------------------------------------------------------- */
 
-static void sample(struct pressure *p)
+void pressure_look(struct pressure *p)
 {
 	struct amount total = p->total, used = p->used;
 	uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID), before_ns = p->mono_ns;
@@ -367,15 +367,10 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 	struct pressure *p = CONTAINER_OF(op, pressure, timer);
 
 	if (result >= 0)
-		sample(p);
+		pressure_look(p);
 	if (!(flags & LOOP_MORE) && arm(p) < 0)
 		log_say(LOG_ERR, LOG_FIELDS(.error = -ENOMEM),
 			"the host's memory is watched no more: no timer is to be had");
-}
-
-void pressure_look(struct pressure *p)
-{
-	sample(p);
 }
 
 static void on_event(struct event_sink *sink, UNUSED enum event e, UNUSED uint64_t sequence,
@@ -384,7 +379,7 @@ static void on_event(struct event_sink *sink, UNUSED enum event e, UNUSED uint64
 	struct pressure *p = CONTAINER_OF(sink, pressure, sink);
 
 	if (loop_clock() - p->mono_ns > p->interval_ns / NOT_SOONER)
-		sample(p);
+		pressure_look(p);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -405,7 +400,7 @@ int pressure_new(struct host *h, struct pressure **ret)
 	p->sink = (struct event_sink){.mask = UINT64_C(1) << EVENT_PRESSURE, .fn = on_event};
 	r = pressprocs_init(&p->procs, h, h->config->pressure.proc);
 	if (r == 0) {
-		sample(p);
+		pressure_look(p);
 		r = p->too_fast ? -ERANGE : arm(p);
 	}
 	if (r < 0) {
