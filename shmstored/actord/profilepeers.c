@@ -78,8 +78,9 @@ static void look_again(struct profilepeers *pp, uint32_t uid)
 	}
 }
 
-void profilepeers_changed(struct profilepeers *pp, uint32_t uid, bool anew)
+void profilepeers_changed(const struct host *h, uint32_t uid, bool anew)
 {
+	struct profilepeers *pp = h->profilepeers;
 	struct unsent *u = pp ? pp->unsent : NULL;
 
 	if (!pp)
@@ -275,12 +276,12 @@ struct profilepeers *profilepeers_free(struct profilepeers *pp)
 		return NULL;
 	peers_remove(pp->host->peers, &pp->service);
 	while ((o = pp->origins) != NULL) {
-		pp->origins = o->next;
+		LL_DELETE(pp->origins, o);
 		profile_free(o->profile);
 		free(o);
 	}
 	while ((u = pp->unsent) != NULL) {
-		pp->unsent = u->next;
+		LL_DELETE(pp->unsent, u);
 		free(u);
 	}
 	pp->closing = true;

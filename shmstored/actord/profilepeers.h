@@ -15,9 +15,9 @@ struct profilepeers;
 
 /* *ret NULL: there are no other daemons, or no profiles. 0, -ENOMEM. */
 int profilepeers_new(struct host *h, struct profilepeers **ret);
-/* Returns NULL. pp may be NULL, here and below. */
+/* Returns NULL. pp may be NULL. */
 struct profilepeers *profilepeers_free(struct profilepeers *pp);
-/* The user's own profile has changed: by a task that ended, or (anew) as a whole. */
-void profilepeers_changed(struct profilepeers *pp, uint32_t uid, bool anew);
+/* As actord.h's profiled. */
+void profilepeers_changed(const struct host *h, uint32_t uid, bool anew);
 
 #endif

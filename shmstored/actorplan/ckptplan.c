@@ -15,19 +15,16 @@ const struct ckpt_config ckpt_defaults = {
 	.retry = 3,
 };
 
-static bool read_count(const char *text, size_t n, uint32_t *ret)
+static bool read_number(const char *text, size_t n, uint64_t most, uint64_t *ret)
 {
 	uint64_t value = 0;
 
-	for (size_t i = 0; i < n; i++) {
-		if (text[i] < '0' || text[i] > '9')
+	for (size_t i = 0; i < n; i++)
+		if (text[i] < '0' || text[i] > '9' || __builtin_mul_overflow(value, 10, &value) ||
+		    __builtin_add_overflow(value, (uint64_t)(text[i] - '0'), &value))
 			return false;
-		value = value * 10 + (uint64_t)(text[i] - '0');
-		if (value > UINT32_MAX)
-			return false;
-	}
-	*ret = (uint32_t)value;
-	return n > 0;
+	*ret = value;
+	return n > 0 && value <= most;
 }
 
 static bool is(const char *text, size_t n, const char *word)
@@ -45,7 +42,7 @@ static bool read_amount(const char *text, size_t n, struct ckpt_num *num)
 		return true;
 	}
 	if (!num->share)
-		return read_count(text, n, &num->k);
+		return read_number(text, n, UINT32_MAX, &num->k);
 	if (n >= sizeof(word))
 		return false;
 	memcpy(word, text, n);
@@ -56,7 +53,7 @@ static bool read_amount(const char *text, size_t n, struct ckpt_num *num)
 static bool read_more(const char *text, size_t n, struct ckpt_num *num)
 {
 	if (n > 4 && !memcmp(text, "min=", 4))
-		return read_count(text + 4, n - 4, &num->min);
+		return read_number(text + 4, n - 4, UINT32_MAX, &num->min);
 	if (!is(text, n, "short=panic") && !is(text, n, "short=max"))
 		return false;
 	num->panic = is(text, n, "short=panic");
@@ -307,20 +304,6 @@ static const char *const names[] = {
 	[CKPT_MAXAGE] = "maxage:",
 };
 
-static bool read_ms(const char *text, uint64_t *ret)
-{
-	uint64_t ms = 0;
-
-	if (!*text)
-		return false;
-	for (; *text; text++)
-		if (*text < '0' || *text > '9' || __builtin_mul_overflow(ms, 10, &ms) ||
-		    __builtin_add_overflow(ms, (uint64_t)(*text - '0'), &ms))
-			return false;
-	*ret = ms;
-	return true;
-}
-
 bool ckpt_stale_read(const char *text, struct ckpt_stale *ret)
 {
 	for (enum ckpt_stale_policy p = CKPT_NEVER; p <= CKPT_MAXAGE; p++) {
@@ -328,7 +311,9 @@ bool ckpt_stale_read(const char *text, struct ckpt_stale *ret)
 		size_t n = strlen(names[p]);
 
 		if (strncmp(text, names[p], n) != 0 ||
-		    !(p < CKPT_TIMEOUT ? !text[n] : read_ms(text + n, &s.ms)))
+		    !(p < CKPT_TIMEOUT
+			      ? !text[n]
+			      : read_number(text + n, strlen(text + n), UINT64_MAX, &s.ms)))
 			continue;
 		*ret = s;
 		return true;

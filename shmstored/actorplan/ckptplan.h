@@ -30,7 +30,7 @@ struct ckpt_peer {
 /* How many peers: K, or a share of those that there are, at least min. */
 struct ckpt_num {
 	bool share, all;
-	uint32_t k, min;
+	uint64_t k, min; /* up to UINT32_MAX */
 	struct ratio of;
 	bool panic; /* fewer peers than that is an error, else all that there are will do */
 	char text[CKPT_NUM + 1]; /* as it was read */
