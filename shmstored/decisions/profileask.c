@@ -30,17 +30,10 @@ static uint64_t more(uint64_t bytes, uint64_t num, uint64_t den)
 
 static uint64_t usual(const struct profilevalues *v, enum profile_strategy strategy)
 {
-	switch (strategy) {
-	case PROFILE_AVERAGE:
+	if (strategy == PROFILE_AVERAGE)
 		return v->sum / v->n;
-	case PROFILE_P95:
-	case PROFILE_HISTOGRAM:
-		return profilering_rank(&v->ring, 95, 100);
-	case PROFILE_NONE:
-	case PROFILE_PEAK:
-		break;
-	}
-	return profilevalues_peak(v);
+	return strategy == PROFILE_PEAK ? profilevalues_peak(v)
+					: profilering_rank(&v->ring, 95, 100);
 }
 
 uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r,
@@ -146,9 +139,9 @@ void profilekey_to_prior(struct profile_key *k)
 			v->buckets[i] = (v->buckets[i] + 1) / 2;
 	}
 	profilering_keep(&k->lives, k->lives.n > 1 ? k->lives.n / 2 : k->lives.n);
-	for (unsigned i = 0; i < k->phases.n; i++)
+	for (unsigned i = 0; i < k->phases.n; i++) {
 		k->phases.before[i] = MAX(k->phases.now[i], k->phases.before[i]);
-	for (unsigned i = 0; i < k->phases.n; i++)
 		k->phases.now[i] = 0;
+	}
 	k->phases.n_tasks = 0;
 }

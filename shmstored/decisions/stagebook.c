@@ -66,16 +66,11 @@ static unsigned fallen(const struct stage_config *c, const struct stage_ask *ask
 	int64_t all = ask->n_native + ask->n_convert + ask->n_other;
 	bool nonshare = ask->has_nonshare && c->mode == STAGE_HOST;
 
-	switch (ask->fallback) {
-	case STAGE_FALLBACK_NONE:
+	if (ask->fallback == STAGE_FALLBACK_NONE)
 		return 0;
-	case STAGE_FALLBACK_PARTIAL:
-		return STAGE_RULE_PARTIAL;
-	case STAGE_FALLBACK_WHOLE:
-		return STAGE_RULE_WHOLE;
-	case STAGE_FALLBACK_FOUND:
-		break;
-	}
+	if (ask->fallback != STAGE_FALLBACK_FOUND)
+		return ask->fallback == STAGE_FALLBACK_WHOLE ? STAGE_RULE_WHOLE
+							     : STAGE_RULE_PARTIAL;
 	/* Nothing is known of the operators, which is not that none is native. */
 	if (all && !ask->n_native)
 		return STAGE_RULE_WHOLE;
