@@ -75,19 +75,6 @@ static int presslimits_compute(const struct config_pressure *c, int64_t total,
 	return r;
 }
 
-static struct gate_config presslimits_gate(const struct config_pressure *c,
-					   const struct presslimits *l)
-{
-	return (struct gate_config){
-		.high = l->gate,
-		.low = l->low,
-		.window = c->window,
-		.hold = c->hold,
-		.ramp0 = c->ramp,
-		.rampmax = c->ramp_max,
-	};
-}
-
 static const struct config_pressure *config_of(const struct pressure *p)
 {
 	return &p->host->config->pressure;
@@ -208,11 +195,11 @@ static void say_too_fast(const struct pressure *p, int level, const struct press
  */
 static void set_limits(struct pressure *p)
 {
+	const struct config_pressure *c = config_of(p);
 	struct gate_config config;
 	struct presslimits l;
-	int r = p->total.known && p->total.bytes > 0
-			? presslimits_compute(config_of(p), p->total.bytes, &l)
-			: -EINVAL;
+	int r = p->total.known && p->total.bytes > 0 ? presslimits_compute(c, p->total.bytes, &l)
+						     : -EINVAL;
 
 	if (r == -ERANGE && !p->too_fast)
 		say_too_fast(p, LOG_ERR, &l);
@@ -221,7 +208,12 @@ static void set_limits(struct pressure *p)
 		return;
 	p->limits = l;
 	p->limited = true;
-	config = presslimits_gate(config_of(p), &l);
+	config = (struct gate_config){.high = l.gate,
+				      .low = l.low,
+				      .window = c->window,
+				      .hold = c->hold,
+				      .ramp0 = c->ramp,
+				      .rampmax = c->ramp_max};
 	r = p->gated ? gate_set(&p->gate, &config) : gate_init(&p->gate, &config);
 	if (r == 0 && !p->gated)
 		p->gate_since_ns = p->time_ns;

@@ -337,11 +337,6 @@ static int merge(struct stages *t, uint32_t profile, uint32_t other, uint32_t *r
 	return stagebook_id(t->book, &both, ret);
 }
 
-static struct stages_answer base_of(const struct stages *t)
-{
-	return (struct stages_answer){.amounts = t->base};
-}
-
 int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t profile,
 		 uint32_t other, uint64_t wait_ms, struct stages_answer *ret)
 {
@@ -353,7 +348,7 @@ int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t p
 	if (r < 0)
 		return r;
 	if (!config_of(t)->rules.enabled) {
-		*ret = base_of(t);
+		*ret = (struct stages_answer){.amounts = t->base};
 		return 0;
 	}
 	if (s && s->name[0])
@@ -389,7 +384,7 @@ int stages_end(struct member *m, struct stages_answer *ret)
 	struct conn *c = m->conn;
 
 	if (!config_of(t)->rules.enabled && !s) {
-		*ret = base_of(t);
+		*ret = (struct stages_answer){.amounts = t->base};
 		return 0;
 	}
 	if (!s || !s->name[0])
