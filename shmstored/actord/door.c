@@ -8,7 +8,6 @@
 #include "actors.h"
 #include "host.h"
 #include "peers.h"
-#include "profilepeers.h"
 
 static int open_all(struct host *h)
 {

@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profilepeers.c: see profilepeers.h. A user's view is a profile made of the own one and of those
+ * profilepeers.c: see door.h. A user's view is a profile made of the own one and of those
  * of all other daemons. It is made anew when one of these comes, and fed with the own one
  * meanwhile.
  *
  * The profiles of a daemon stay when its link is down. None is written to a file: a
  * daemon that starts has its own profile, and gets the others'.
  */
-#include "profilepeers.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +15,7 @@
 #include <utlist.h>
 
 #include "config.h"
+#include "door.h"
 #include "host.h"
 #include "log.h"
 #include "loop.h"
