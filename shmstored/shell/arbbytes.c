@@ -62,16 +62,17 @@ static int create_pool(struct arbrequest *q)
 		.extra = (uint64_t)w->extra_kib << 10,
 		.name = arbbytes_name(q->tail, name),
 	};
+	struct arbpool *p;
 	int r;
 
 	if (w->pool <= WIRE_ARB_PARTITION || arbguest_has_pool(c, w->pool))
 		return ARB_INVALID;
-	r = arbguest_add_pool(c, w->pool);
+	r = arbguest_add_pool(c, w->pool, &p);
 	if (r < 0)
 		return r;
 	r = arbstep_do(c->host, &m);
 	if (r != ARB_OK)
-		arbguest_drop_pool(c, w->pool);
+		arbguest_drop_pool(c, p);
 	return r;
 }
 
@@ -96,7 +97,7 @@ int arbbytes_pool(struct arbrequest *q)
 	m = (struct arb_message){.op = ARB_OP_POOL_REMOVE, .pool = arb_id(c, w->pool)};
 	r = arbstep_do(c->host, &m);
 	if (r == ARB_OK)
-		arbguest_drop_pool(c, w->pool);
+		arbguest_drop_pool(c, arbguest_pool(c, w->pool));
 	return r;
 }
 

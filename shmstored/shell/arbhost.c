@@ -225,6 +225,7 @@ static void end_rest(struct arbguest *c)
 {
 	struct arbcontext *x, *x_next;
 	struct arbreservation *r, *r_next;
+	struct arbpool *p, *p_next;
 
 	HASH_ITER(hh, c->contexts, x, x_next)
 	{
@@ -241,10 +242,12 @@ static void end_rest(struct arbguest *c)
 			arbstep_about(c->host, ARB_OP_RELEASE, 0, arb_id(c, r->id));
 		arbguest_forget(c, r);
 	}
-	for (uint32_t i = 0; i < c->n_pools; i++) {
-		struct arb_message m = {.op = ARB_OP_POOL_REMOVE, .pool = arb_id(c, c->pools[i])};
+	HASH_ITER(hh, c->pools, p, p_next)
+	{
+		struct arb_message m = {.op = ARB_OP_POOL_REMOVE, .pool = arb_id(c, p->id)};
 
 		arbstep_do(c->host, &m);
+		arbguest_drop_pool(c, p);
 	}
 }
 
@@ -267,7 +270,6 @@ static void end_guest(struct arbguest *c)
 	if (c->todo)
 		DL_DELETE2(h->todo, c, todo_prev, todo_next);
 	HASH_DEL(h->clients, c);
-	free(c->pools);
 	while (c->tasks) {
 		struct arbtask *t = c->tasks;
 

@@ -122,20 +122,17 @@ static void tell_client(struct arbhost *h, struct arbguest *c, bool raise)
 {
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
 		arbpage_tell(c, slot, raise);
-	if (c->core_ghosts && (c->ghosts > c->core_ghosts) == raise)
-		arbstep_set(h, arb_ours(c, ARB_GHOSTS), &c->core_ghosts, c->ghosts);
+	if (c->core_ghosts)
+		arbstep_set(h, arb_ours(c, ARB_GHOSTS), &c->core_ghosts, c->ghosts, raise);
 }
 
 static void tell(struct arbhost *h, struct arbguest *only, bool raise)
 {
 	struct arbkernel *k = &h->kernel;
 
-	if ((k->objects > k->core_objects) == raise)
-		arbstep_set(h, ARB_OBJECTS, &k->core_objects, k->objects);
-	if ((k->coming > k->core_coming) == raise)
-		arbstep_set(h, ARB_COMING, &k->core_coming, k->coming);
-	if ((k->evictable > k->core_evictable) == raise)
-		arbstep_set(h, ARB_EVICTABLE, &k->core_evictable, k->evictable);
+	arbstep_set(h, ARB_OBJECTS, &k->core_objects, k->objects, raise);
+	arbstep_set(h, ARB_COMING, &k->core_coming, k->coming, raise);
+	arbstep_set(h, ARB_EVICTABLE, &k->core_evictable, k->evictable, raise);
 	if (only)
 		tell_client(h, only, raise);
 	else

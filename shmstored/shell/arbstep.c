@@ -167,15 +167,14 @@ int arbstep_about(struct arbhost *h, enum arb_op op, unsigned flags, uint64_t re
 	return arbstep_do(h, &m);
 }
 
-void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes)
+void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes,
+		 bool raise)
 {
 	struct arb_message m = {.op = ARB_OP_RESIZE,
 				.flags = ARB_FORCE,
 				.reservation = reservation,
 				.bytes = bytes};
 
-	if (bytes == *io_bytes)
-		return;
-	if (arbstep_do(h, &m) == ARB_OK)
+	if (bytes != *io_bytes && (bytes > *io_bytes) == raise && arbstep_do(h, &m) == ARB_OK)
 		*io_bytes = bytes;
 }
