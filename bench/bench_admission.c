@@ -12,7 +12,6 @@
 
 #include "admission.h"
 #include "profile.h"
-#include "profilewords.h"
 #include "report.h"
 
 #define RUNNING 1000u

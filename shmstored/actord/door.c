@@ -8,7 +8,6 @@
 #include "actors.h"
 #include "host.h"
 #include "peers.h"
-#include "profilepeers.h"
 
 static int open_all(struct host *h)
 {
@@ -29,11 +28,6 @@ static void close_all(struct host *h)
 	h->actors = actors_free(h->actors);
 }
 
-static void profiled(const struct host *h, uint32_t uid, bool anew)
-{
-	profilepeers_changed(h->profilepeers, uid, anew);
-}
-
 const struct actord actord_whole = {.program = "shmstore-actord",
 				    .has_peers = true,
 				    .open = open_all,
@@ -42,7 +36,7 @@ const struct actord actord_whole = {.program = "shmstore-actord",
 				    .evacuate = actors_evacuate,
 				    .place_next = actors_place_next,
 				    .stuck = actors_stuck,
-				    .profiled = profiled,
+				    .profiled = profilepeers_changed,
 				    .request = actord_request,
 				    .cancel = actors_cancel,
 				    .report = actord_report,

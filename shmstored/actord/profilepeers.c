@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * profilepeers.c: see profilepeers.h. A user's view is a profile made of the own one and of those
+ * profilepeers.c: see door.h. A user's view is a profile made of the own one and of those
  * of all other daemons. It is made anew when one of these comes, and fed with the own one
  * meanwhile.
  *
  * The profiles of a daemon stay when its link is down. None is written to a file: a
  * daemon that starts has its own profile, and gets the others'.
  */
-#include "profilepeers.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +15,7 @@
 #include <utlist.h>
 
 #include "config.h"
+#include "door.h"
 #include "host.h"
 #include "log.h"
 #include "loop.h"
@@ -78,8 +77,9 @@ static void look_again(struct profilepeers *pp, uint32_t uid)
 	}
 }
 
-void profilepeers_changed(struct profilepeers *pp, uint32_t uid, bool anew)
+void profilepeers_changed(const struct host *h, uint32_t uid, bool anew)
 {
+	struct profilepeers *pp = h->profilepeers;
 	struct unsent *u = pp ? pp->unsent : NULL;
 
 	if (!pp)
@@ -275,12 +275,12 @@ struct profilepeers *profilepeers_free(struct profilepeers *pp)
 		return NULL;
 	peers_remove(pp->host->peers, &pp->service);
 	while ((o = pp->origins) != NULL) {
-		pp->origins = o->next;
+		LL_DELETE(pp->origins, o);
 		profile_free(o->profile);
 		free(o);
 	}
 	while ((u = pp->unsent) != NULL) {
-		pp->unsent = u->next;
+		LL_DELETE(pp->unsent, u);
 		free(u);
 	}
 	pp->closing = true;

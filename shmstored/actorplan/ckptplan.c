@@ -15,19 +15,16 @@ const struct ckpt_config ckpt_defaults = {
 	.retry = 3,
 };
 
-static bool read_count(const char *text, size_t n, uint32_t *ret)
+static bool read_number(const char *text, size_t n, uint64_t most, uint64_t *ret)
 {
 	uint64_t value = 0;
 
-	for (size_t i = 0; i < n; i++) {
-		if (text[i] < '0' || text[i] > '9')
+	for (size_t i = 0; i < n; i++)
+		if (text[i] < '0' || text[i] > '9' || __builtin_mul_overflow(value, 10, &value) ||
+		    __builtin_add_overflow(value, (uint64_t)(text[i] - '0'), &value))
 			return false;
-		value = value * 10 + (uint64_t)(text[i] - '0');
-		if (value > UINT32_MAX)
-			return false;
-	}
-	*ret = (uint32_t)value;
-	return n > 0;
+	*ret = value;
+	return n > 0 && value <= most;
 }
 
 static bool is(const char *text, size_t n, const char *word)
@@ -45,7 +42,7 @@ static bool read_amount(const char *text, size_t n, struct ckpt_num *num)
 		return true;
 	}
 	if (!num->share)
-		return read_count(text, n, &num->k);
+		return read_number(text, n, UINT32_MAX, &num->k);
 	if (n >= sizeof(word))
 		return false;
 	memcpy(word, text, n);
@@ -56,7 +53,7 @@ static bool read_amount(const char *text, size_t n, struct ckpt_num *num)
 static bool read_more(const char *text, size_t n, struct ckpt_num *num)
 {
 	if (n > 4 && !memcmp(text, "min=", 4))
-		return read_count(text + 4, n - 4, &num->min);
+		return read_number(text + 4, n - 4, UINT32_MAX, &num->min);
 	if (!is(text, n, "short=panic") && !is(text, n, "short=max"))
 		return false;
 	num->panic = is(text, n, "short=panic");
@@ -103,15 +100,6 @@ int64_t ckpt_num_of(const struct ckpt_num *num, size_t n_peers)
 	return num->panic ? -1 : (int64_t)n_peers;
 }
 
-static size_t n_up(const struct ckpt_peer *peers, size_t n)
-{
-	size_t up = 0;
-
-	for (size_t i = 0; i < n; i++)
-		up += !peers[i].down;
-	return up;
-}
-
 /* Most free first, then by name. */
 static bool better(const struct ckpt_peer *a, const struct ckpt_peer *b)
 {
@@ -130,7 +118,7 @@ static void choose_by_room(const struct ckpt_config *config, const struct ckpt_p
 		size_t best = n;
 
 		for (size_t i = 0; i < n; i++)
-			if (!taken[i] && !peers[i].down && peers[i].free >= need &&
+			if (!taken[i] && peers[i].free >= need &&
 			    (best == n || better(&peers[i], &peers[best])))
 				best = i;
 		if (best == n)
@@ -140,7 +128,7 @@ static void choose_by_room(const struct ckpt_config *config, const struct ckpt_p
 	}
 }
 
-/* Each of the list's that is there and up, once. */
+/* Each of the list's that is there, once. */
 static void choose_fixed(const char *list, const struct ckpt_peer *peers, size_t n, size_t k,
 			 struct ckpt_choice *c)
 {
@@ -150,7 +138,7 @@ static void choose_fixed(const char *list, const struct ckpt_peer *peers, size_t
 		size_t length = strcspn(list, ",");
 
 		for (size_t i = 0; i < n; i++)
-			if (!taken[i] && !peers[i].down && is(list, length, peers[i].name)) {
+			if (!taken[i] && is(list, length, peers[i].name)) {
 				taken[i] = true;
 				c->of[c->n++] = (uint16_t)i;
 				break;
@@ -168,28 +156,24 @@ static uint64_t draw(uint64_t *state)
 	return z ^ z >> 31;
 }
 
-static void choose_random(uint64_t seed, const struct ckpt_peer *peers, size_t n, size_t k,
-			  struct ckpt_choice *c)
+static void choose_random(uint64_t seed, size_t n, size_t k, struct ckpt_choice *c)
 {
-	uint16_t up[CKPT_PEERS];
-	size_t left = 0;
+	uint16_t left[CKPT_PEERS];
 
 	for (size_t i = 0; i < n; i++)
-		if (!peers[i].down)
-			up[left++] = (uint16_t)i;
-	while (c->n < k && left) {
-		size_t i = (size_t)(draw(&seed) % left);
+		left[i] = (uint16_t)i;
+	while (c->n < k && n) {
+		size_t i = (size_t)(draw(&seed) % n);
 
-		c->of[c->n++] = up[i];
-		up[i] = up[--left];
+		c->of[c->n++] = left[i];
+		left[i] = left[--n];
 	}
 }
 
 bool ckpt_choose(const struct ckpt_config *config, const struct ckpt_peer *peers, size_t n,
 		 uint64_t bytes, struct ckpt_choice *ret)
 {
-	size_t up = n_up(peers, n);
-	int64_t k = ckpt_num_of(&config->num, up);
+	int64_t k = ckpt_num_of(&config->num, n);
 
 	*ret = (struct ckpt_choice){.n = 0};
 	if (k < 0)
@@ -199,8 +183,8 @@ bool ckpt_choose(const struct ckpt_config *config, const struct ckpt_peer *peers
 	else if (config->selection == CKPT_FIXED)
 		choose_fixed(config->fixed, peers, n, (size_t)k, ret);
 	else
-		choose_random(config->seed, peers, n, (size_t)k, ret);
-	ret->degraded = ret->n < ckpt_num_wanted(&config->num, up);
+		choose_random(config->seed, n, (size_t)k, ret);
+	ret->degraded = ret->n < ckpt_num_wanted(&config->num, n);
 	return true;
 }
 
@@ -209,7 +193,7 @@ const struct ckpt_peer *ckpt_destination(const struct ckpt_peer *peers, size_t n
 	const struct ckpt_peer *best = NULL;
 
 	for (size_t i = 0; i < n; i++)
-		if (!peers[i].down && peers[i].free >= bytes && (!best || better(&peers[i], best)))
+		if (peers[i].free >= bytes && (!best || better(&peers[i], best)))
 			best = &peers[i];
 	return best;
 }
@@ -219,7 +203,7 @@ int ckpt_cast_begin(struct ckpt_cast *c, const struct ckpt_peer *peers, size_t n
 {
 	c->next_ms = now_ms > UINT64_MAX - c->config.frequency_ms ? UINT64_MAX
 								  : now_ms + c->config.frequency_ms;
-	c->n_attempts = c->n_sent = c->n_missed = c->n_tried = 0;
+	c->n_missed = c->n_tried = 0;
 	c->at = c->end = 0;
 	if (version == c->sent_version)
 		return 0;
@@ -246,14 +230,12 @@ bool ckpt_cast_next(const struct ckpt_cast *c, size_t *ret)
 
 bool ckpt_cast_result(struct ckpt_cast *c, bool ok)
 {
-	c->n_attempts++;
 	c->n_tried++;
 	if (!ok && c->n_tried <= c->config.retry)
 		return false;
 	/* A version that no peer took is sent again in the next period. */
 	if (ok)
 		c->sent_version = c->version;
-	c->n_sent += ok;
 	c->n_missed += !ok;
 	c->n_tried = 0;
 	c->at++;
@@ -296,34 +278,23 @@ static const struct ckpt_peer *peer_of(const struct ckpt_copy *c, const struct c
 	return NULL;
 }
 
-enum ckpt_recovery ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers,
-				    size_t n, bool panic, const struct ckpt_copy **ret_copy)
+const struct ckpt_copy *ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers,
+					 size_t n)
 {
 	const struct ckpt_copy *best = NULL;
-	uint64_t best_free = 0;
+	const struct ckpt_peer *best_peer = NULL;
 
 	for (size_t i = 0; i < b->n; i++) {
 		const struct ckpt_copy *c = &b->copies[i];
 		const struct ckpt_peer *p = peer_of(c, peers, n);
-		bool better;
 
-		if (!p || p->down)
-			continue;
-		if (!best || c->version != best->version)
-			better = !best || c->version > best->version;
-		else if (p->free != best_free)
-			better = p->free > best_free;
-		else
-			better = strcmp(c->peer, best->peer) < 0;
-		if (better) {
+		if (p && (!best || c->version > best->version ||
+			  (c->version == best->version && better(p, best_peer)))) {
 			best = c;
-			best_free = p->free;
+			best_peer = p;
 		}
 	}
-	if (!best)
-		return panic ? CKPT_MISSING : CKPT_FROM_NOTHING;
-	*ret_copy = best;
-	return CKPT_FROM_COPY;
+	return best;
 }
 
 static const char *const names[] = {
@@ -333,20 +304,6 @@ static const char *const names[] = {
 	[CKPT_MAXAGE] = "maxage:",
 };
 
-static bool read_ms(const char *text, uint64_t *ret)
-{
-	uint64_t ms = 0;
-
-	if (!*text)
-		return false;
-	for (; *text; text++)
-		if (*text < '0' || *text > '9' || __builtin_mul_overflow(ms, 10, &ms) ||
-		    __builtin_add_overflow(ms, (uint64_t)(*text - '0'), &ms))
-			return false;
-	*ret = ms;
-	return true;
-}
-
 bool ckpt_stale_read(const char *text, struct ckpt_stale *ret)
 {
 	for (enum ckpt_stale_policy p = CKPT_NEVER; p <= CKPT_MAXAGE; p++) {
@@ -354,7 +311,9 @@ bool ckpt_stale_read(const char *text, struct ckpt_stale *ret)
 		size_t n = strlen(names[p]);
 
 		if (strncmp(text, names[p], n) != 0 ||
-		    !(p < CKPT_TIMEOUT ? !text[n] : read_ms(text + n, &s.ms)))
+		    !(p < CKPT_TIMEOUT
+			      ? !text[n]
+			      : read_number(text + n, strlen(text + n), UINT64_MAX, &s.ms)))
 			continue;
 		*ret = s;
 		return true;

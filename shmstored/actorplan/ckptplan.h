@@ -25,13 +25,12 @@
 struct ckpt_peer {
 	char name[CKPT_NAME + 1];
 	uint64_t free; /* bytes that it would take */
-	bool down;
 };
 
-/* How many peers: K, or a share of those that are up, at least min. */
+/* How many peers: K, or a share of those that there are, at least min. */
 struct ckpt_num {
 	bool share, all;
-	uint32_t k, min;
+	uint64_t k, min; /* up to UINT32_MAX */
 	struct ratio of;
 	bool panic; /* fewer peers than that is an error, else all that there are will do */
 	char text[CKPT_NUM + 1]; /* as it was read */
@@ -91,9 +90,7 @@ struct ckpt_cast {
 	struct ckpt_choice choice;      /* of the last period */
 	size_t at, end; /* of the choice: the one that is sent to, and where this period ends */
 	uint32_t n_tried;
-	/* of the last period */
-	uint64_t n_attempts;
-	uint32_t n_sent, n_missed;
+	uint32_t n_missed; /* of the last period */
 };
 
 /*
@@ -127,19 +124,10 @@ struct ckptbook {
  * no room for another peer. */
 bool ckptbook_add(struct ckptbook *b, const char *peer, uint64_t version, uint64_t bytes);
 
-enum ckpt_recovery {
-	CKPT_FROM_COPY,
-	CKPT_FROM_NOTHING,
-	CKPT_MISSING
-};
-
-/*
- * The highest version whose peer is up; of several the peer with the most free, then the
- * first by name. None: FROM_NOTHING, or MISSING where panic says that this is an error.
- * ret_copy is set for FROM_COPY only.
- */
-enum ckpt_recovery ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers,
-				    size_t n, bool panic, const struct ckpt_copy **ret_copy);
+/* The highest version whose peer is there; of several the peer with the most free, then the first
+ * by name. NULL: none is there. */
+const struct ckpt_copy *ckptbook_recover(const struct ckptbook *b, const struct ckpt_peer *peers,
+					 size_t n);
 
 /* May a copy that is older than its actor be used when the actor is preempted? */
 enum ckpt_stale_policy {

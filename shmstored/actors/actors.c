@@ -115,7 +115,7 @@ static int request_done(struct actors_one *k, const struct wire_actor_done *w, c
 			size_t n)
 {
 	struct actors_call *l = actors_call_find(k->of, w->request);
-	uint64_t now = actors_now_ms();
+	uint64_t now = loop_clock_ms();
 
 	if (!l || l->of != k)
 		return -ESTALE;
@@ -143,7 +143,7 @@ static int step_done(struct actors_one *k, const struct wire_actor_done *w, cons
 		if (ok && k->core->stays)
 			ok = actors_copy_saved(k, k->ticket);
 	}
-	return actor_done(k->core, w->step, ok, actors_now_ms());
+	return actor_done(k->core, w->step, ok, loop_clock_ms());
 }
 
 /* The place has made the actor of the copy. */
@@ -219,7 +219,7 @@ int actors_move(struct actors *a, struct conn *c, uint64_t serial, const char *n
 	far = *place && !to && peers_find(a->host->peers, place);
 	if (far ? actors_one_has_family(k) : *place && (!to || to == k->at))
 		return far ? -EPERM : -ESTALE;
-	r = actor_preempt(k->core, *place ? place : NULL, actors_now_ms());
+	r = actor_preempt(k->core, *place ? place : NULL, loop_clock_ms());
 	if (r < 0)
 		return r;
 	k->goes_far = far;
@@ -326,7 +326,7 @@ static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flag
 {
 	struct actors *a = CONTAINER_OF(op, actors, timer);
 	struct actors_one *k, *next;
-	uint64_t now = actors_now_ms();
+	uint64_t now = loop_clock_ms();
 
 	a->due_ms = actors_peers_tick(a, now);
 	HASH_ITER(hh, a->all, k, next)
@@ -361,7 +361,7 @@ struct actors *actors_new(struct host *h)
 	if (!a)
 		return NULL;
 	a->host = h;
-	a->due_ms = h->peers ? actors_now_ms() : UINT64_MAX;
+	a->due_ms = h->peers ? loop_clock_ms() : UINT64_MAX;
 	a->timer.fn = on_timer;
 	a->after.fn = on_after;
 	actors_peers_begin(a);

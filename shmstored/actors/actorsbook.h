@@ -139,15 +139,13 @@ struct actors {
 	uint64_t tick_ms;
 };
 
-/* ---- actorsbook.c: names, options ------------------------------------------------------------ */
+/* ---- actorsbook.c: names, options, calls ----------------------------------------------------- */
 
 struct actors_one *actors_one_find(const struct actors *a, uint32_t uid, const char *name);
 /* NULL: no memory. */
 struct actors_one *actors_one_new(struct actors *a, uint32_t uid, const char *name);
 /* The one that a peer speaks of, which may be new. NULL: no memory, or ACTORS_HEARD are known. */
 struct actors_one *actors_one_heard(struct actors *a, uint32_t uid, const char *name);
-struct actors_call *actors_call_find(const struct actors *a, uint64_t id);
-uint64_t actors_now_ms(void);
 /*
  * It has changed: it takes its next steps after the handler that runs, and goes if it is over. To
  * be called after each call of the core.
@@ -169,6 +167,15 @@ int actors_options_read(struct actors_one *k, const char *text, char why[CONFIG_
 int actors_options_write(const struct actors_one *k, char ret[WIRE_ACTOR_OPTIONS + 1]);
 void actors_options_free(struct actors_one *k);
 
+struct actors_call *actors_call_find(const struct actors *a, uint64_t id);
+/* A call of nobody so far. NULL: out of memory. */
+struct actors_call *actors_call_new(struct actors_one *k, const char *data, size_t n);
+void actors_call_free(struct actors_call *l);
+/* Answers the call, which is gone afterwards. */
+void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const char *data, size_t n);
+/* Nobody here wants the answer any more. */
+void actors_call_orphan(struct actors_call *l);
+
 /* ---- actorsguest.c: what connections are sent ------------------------------------------------ */
 
 /* The user's place of that name. NULL: none. */
@@ -186,16 +193,6 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k,
 void actors_guest_drop(struct actors_guest *g, const struct actors_one *k, uint64_t version);
 /* Sends the first order, if the place has asked. */
 void actors_guest_pump(struct actors_guest *g);
-
-/* ---- actorscall.c: calls --------------------------------------------------------------------- */
-
-/* A call of nobody so far. NULL: out of memory. */
-struct actors_call *actors_call_new(struct actors_one *k, const char *data, size_t n);
-void actors_call_free(struct actors_call *l);
-/* Answers the call, which is gone afterwards. */
-void actors_call_answer(struct actors_call *l, enum wire_actor_how how, const char *data, size_t n);
-/* Nobody here wants the answer any more. */
-void actors_call_orphan(struct actors_call *l);
 
 /* ---- actorsone.c: one actor ------------------------------------------------------------------ */
 

@@ -186,7 +186,7 @@ bool actors_copy_saved(struct actors_one *k, const char *text)
 	c->fd = fd;
 	c->size = size;
 	c->dirty = false;
-	c->saved_ms = actors_now_ms();
+	c->saved_ms = loop_clock_ms();
 	c->meta = (struct actors_say_state){.version = k->last_version,
 					    .header_size = ticket.header_size,
 					    .buffer_size = ticket.buffer_size,
@@ -222,7 +222,7 @@ static void arrived(const struct sending *s, struct actors_one *k, bool ok)
 
 	if (waited) {
 		forget_state(k->copy);
-		(void)actor_done(k->core, k->step, ok, actors_now_ms());
+		(void)actor_done(k->core, k->step, ok, loop_clock_ms());
 		actors_touch(k);
 	} else if (k && k->core && ok) {
 		actors_copy_recall(k, s->to);
@@ -312,7 +312,7 @@ void actors_copy_send(struct actors_one *k)
 	c->cast.config = configured(actors_options(k));
 	c->cast.config.seed = c->meta.version;
 	r = ckpt_cast_begin(&c->cast, c->peers, c->n_peers, c->meta.version, c->size,
-			    actors_now_ms());
+			    loop_clock_ms());
 	c->next_ms = c->cast.next_ms;
 	if (r < 0)
 		log_say(LOG_ERR, LOG_FIELDS(.object = k->key.name, .error = 0),

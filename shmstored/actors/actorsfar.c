@@ -204,7 +204,6 @@ const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own)
 {
 	static struct ckpt_peer peers[CKPT_PEERS + 1]; /* the loop's thread only */
 	static struct ckptbook book;
-	const struct ckpt_copy *best;
 	const char *name = peers_own_name(k->of->host->peers);
 	size_t n = actors_peers_list(k->of, k->key.uid, peers);
 
@@ -216,7 +215,7 @@ const struct ckpt_copy *actors_far_best(const struct actors_one *k, bool own)
 	}
 	for (const struct actors_advert *v = k->adverts; v; v = v->next)
 		(void)ckptbook_add(&book, v->peer, v->version, v->bytes);
-	return ckptbook_recover(&book, peers, n, false, &best) == CKPT_FROM_COPY ? best : NULL;
+	return ckptbook_recover(&book, peers, n);
 }
 
 const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_t fresh_ms)
@@ -224,16 +223,15 @@ const struct actors_advert *actors_far_stale(const struct actors_one *k, uint64_
 	const struct ckpt_copy *best = k->copy && k->adverts && !actors_one_has_family(k)
 					       ? actors_far_best(k, false)
 					       : NULL;
-	const struct actors_advert *v = k->adverts;
+	const struct actors_advert *v;
 	uint64_t age, delay;
 
 	if (!best)
 		return NULL;
-	while (strcmp(v->peer, best->peer) != 0)
-		v = v->next;
+	v = actors_advert_of(k, best->peer);
 	if (!k->copy->dirty && v->version == k->copy->meta.version)
 		return v; /* it is no older than the actor */
-	age = v->saved_ms ? actors_now_ms() - v->saved_ms : CKPT_NONE - 1;
+	age = v->saved_ms ? loop_clock_ms() - v->saved_ms : CKPT_NONE - 1;
 	return ckpt_stale_use(&actors_options(k)->stale, age, fresh_ms, &delay) == CKPT_USE_STALE
 		       ? v
 		       : NULL;
@@ -282,7 +280,7 @@ void actors_far_ask(struct actors_one *k)
 	p = best ? peers_find(k->of->host->peers, best->peer) : NULL;
 	if (p) {
 		strcpy(k->asked, best->peer); /* of one size */
-		k->ask_until_ms = actors_now_ms() + ASK_MS;
+		k->ask_until_ms = loop_clock_ms() + ASK_MS;
 		actors_say(k->of, p, ACTORS_RECOVER, k,
 			   &(struct actors_say){.version = best->version});
 	} else if (!best || !begin_here(k, best->version)) {

@@ -52,9 +52,7 @@ size_t actors_places(const struct actors_one *k, bool other, struct ckpt_peer re
 		    (other && account_of(g) == account_of(k->at)))
 			continue;
 		memcpy(ret[n].name, g->place, sizeof(g->place));
-		ret[n].free = actors_guest_room(g);
-		ret[n].down = false;
-		n++;
+		ret[n++].free = actors_guest_room(g);
 	}
 	return n;
 }
@@ -108,7 +106,7 @@ void actors_guest_order(struct actors_guest *g, const struct actors_one *k,
 	memcpy(order->name, k->key.name, sizeof(order->name));
 	order->orphan = k->orphan && o->what == WIRE_ACTOR_DROP;
 	if (order->orphan && !g->orphans_ms)
-		g->orphans_ms = actors_now_ms();
+		g->orphans_ms = loop_clock_ms();
 	order->body.name = (uint32_t)strlen(order->name);
 	order->body.step_ms = k->said.step_ms;
 	order->body.suspend_ms = k->said.suspend_ms;

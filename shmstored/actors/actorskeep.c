@@ -183,7 +183,7 @@ static void fetch(struct actors_one *k, struct actors_guest *g, const struct act
 {
 	k->kept->step = k->kept->step < ACTORS_KEEP_STEPS ? ACTORS_KEEP_STEPS : k->kept->step + 1;
 	k->kept->place = g;
-	k->kept->deadline_ms = actors_now_ms() + FETCH_MS;
+	k->kept->deadline_ms = loop_clock_ms() + FETCH_MS;
 	k->kept->coming.is = true;
 	k->kept->coming.meta = *m;
 	k->kept->coming.bytes = m->header_size + m->buffer_size;
@@ -321,7 +321,7 @@ bool actors_keep_recover(struct actors_one *k, uint64_t version)
 	kept->loading = true;
 	kept->step = kept->step < ACTORS_KEEP_STEPS ? ACTORS_KEEP_STEPS : kept->step + 1;
 	kept->deadline_ms =
-		actors_now_ms() + (kept->meta.said.step_ms ? kept->meta.said.step_ms : FETCH_MS);
+		loop_clock_ms() + (kept->meta.said.step_ms ? kept->meta.said.step_ms : FETCH_MS);
 	actors_guest_order(kept->place, k,
 			   &(struct wire_actor_order){.what = WIRE_ACTOR_LOAD,
 						      .step = kept->step,
@@ -338,7 +338,6 @@ static void came(struct actors_one *k, bool ok)
 		kept->version = kept->coming.meta.version;
 		kept->bytes = kept->coming.bytes;
 		kept->meta = kept->coming.meta;
-		strcpy(kept->home, kept->coming.peer); /* of one size */
 		strcpy(k->parent, kept->meta.parent);
 		actors_say(k->of, NULL, ACTORS_COPY, k,
 			   &(struct actors_say){.version = kept->version, .bytes = kept->bytes});

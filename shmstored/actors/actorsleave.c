@@ -43,7 +43,7 @@ static void use_copy(struct actors_one *k, const struct actors_advert *copy)
 	k->goes_far = true;
 	k->copy_version = copy->version;
 	strcpy(k->to_daemon, copy->peer); /* of one size */
-	if (actor_use_copy(k->core, copy->peer, actors_now_ms()) < 0)
+	if (actor_use_copy(k->core, copy->peer, loop_clock_ms()) < 0)
 		k->copy_version = k->goes_far = false;
 }
 
@@ -56,9 +56,9 @@ void actors_one_leave(struct actors_one *k, struct actord_want want)
 	k->want = want;
 	if (copy) {
 		use_copy(k, copy);
-	} else if (actor_preempt(k->core, NULL, actors_now_ms()) == 0 &&
+	} else if (actor_preempt(k->core, NULL, loop_clock_ms()) == 0 &&
 		   s->policy == CKPT_TIMEOUT) {
-		k->stale_ms = s->ms < UINT64_MAX / 2 ? actors_now_ms() + s->ms : UINT64_MAX;
+		k->stale_ms = s->ms < UINT64_MAX / 2 ? loop_clock_ms() + s->ms : UINT64_MAX;
 	}
 	actors_touch(k);
 }

@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <utlist.h>
 
 #include "actorspeers.h"
@@ -23,12 +24,16 @@
 #include "host.h"
 #include "log.h"
 
-static void drop_claims(struct actors_one *k)
+/* g NULL: of all places. */
+static void drop_claims(struct actors_one *k, const struct actors_guest *g)
 {
-	struct actors_claim *claim;
+	struct actors_claim *claim, *next;
 
-	while ((claim = k->claims) != NULL) {
-		k->claims = claim->next;
+	LL_FOREACH_SAFE(k->claims, claim, next)
+	{
+		if (g && claim->place != g)
+			continue;
+		LL_DELETE(k->claims, claim);
 		free(claim);
 	}
 }
@@ -299,7 +304,7 @@ void actors_one_free(struct actors_one *k)
 	if (k->core)
 		core_over(k);
 	while ((v = k->adverts) != NULL) {
-		k->adverts = v->next;
+		LL_DELETE(k->adverts, v);
 		free(v);
 	}
 	k->recovering = false;
@@ -311,7 +316,7 @@ void actors_one_free(struct actors_one *k)
 	if (k->touched)
 		DL_DELETE2(a->touched, k, tprev, tnext);
 	HASH_DEL(a->all, k);
-	drop_claims(k);
+	drop_claims(k, NULL);
 	free(k);
 }
 
@@ -333,7 +338,7 @@ static bool go_on(struct actors_one *k)
 
 	if (k->instant.is) {
 		k->instant.is = false;
-		(void)actor_done(k->core, k->step, k->instant.ok, actors_now_ms());
+		(void)actor_done(k->core, k->step, k->instant.ok, loop_clock_ms());
 		return true;
 	}
 	if (!k->places)
@@ -341,7 +346,7 @@ static bool go_on(struct actors_one *k)
 	to = actors_destination(k, &k->want, &k->goes_far);
 	if (!to && !k->want.memory)
 		return false; /* one may come; where memory is short nobody waits */
-	return actor_placed(k->core, to, actors_now_ms()) == 0;
+	return actor_placed(k->core, to, loop_clock_ms()) == 0;
 }
 
 /* Another daemon was told to begin it, and says whether it did: no time of ours ends that. */
@@ -367,18 +372,13 @@ bool actors_one_departed(struct actors_one *k, const struct peer *p, uint64_t ve
 void actors_one_refused(struct actors_one *k, const struct peer *p)
 {
 	if (k->core && is_committed(k) && strcmp(k->to_daemon, peer_name(p)) == 0)
-		(void)actor_done(k->core, k->step, false, actors_now_ms());
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
+		(void)actor_done(k->core, k->step, false, loop_clock_ms());
 }
 
 void actors_one_settle(struct actors_one *k)
 {
 	struct actors *a = k->of;
-	uint64_t due = UINT64_MAX, now = actors_now_ms();
+	uint64_t due = UINT64_MAX, now = loop_clock_ms(), keep;
 
 	if (k->core && k->held && !is_dead(k))
 		actors_far_release(k); /* calls that came before its place said that it is there */
@@ -392,15 +392,19 @@ void actors_one_settle(struct actors_one *k)
 			(void)actors_far_recover(k);
 			actor_kill(k->core);
 		}
-		due = least(due, least(k->stale_ms, actors_keep_tick(k, now)));
+		keep = actors_keep_tick(k, now);
+		due = MIN(due, MIN(k->stale_ms, keep));
 		if (!is_committed(k))
-			due = least(due, k->core->deadline_ms);
+			due = MIN(due, k->core->deadline_ms);
 	}
 	if (is_dead(k))
 		core_over(k);
-	if (!k->core)
-		due = least(k->settle_ms, least(actors_keep_tick(k, now), actors_far_tick(k, now)));
-	a->due_ms = least(due, a->due_ms);
+	if (!k->core) {
+		keep = actors_keep_tick(k, now);
+		due = actors_far_tick(k, now);
+		due = MIN(k->settle_ms, MIN(keep, due));
+	}
+	a->due_ms = MIN(due, a->due_ms);
 	if (is_over(k))
 		actors_one_free(k);
 }
@@ -443,7 +447,7 @@ static void drop_others(struct actors_one *k)
 	for (const struct actors_claim *claim = k->claims; claim; claim = claim->next)
 		if (claim->place != k->at)
 			actors_guest_drop(claim->place, k, claim->said.version);
-	drop_claims(k);
+	drop_claims(k, NULL);
 }
 
 int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct wire_actor_born *w)
@@ -461,7 +465,7 @@ int actors_one_claim(struct actors_one *k, struct actors_guest *g, const struct 
 	if (!claim)
 		return -ENOMEM;
 	if (!k->claims)
-		k->settle_ms = actors_now_ms() + ACTORS_SETTLE_MS;
+		k->settle_ms = loop_clock_ms() + ACTORS_SETTLE_MS;
 	*claim = (struct actors_claim){.next = k->claims, .place = g, .said = *w};
 	k->claims = claim;
 	return 0;
@@ -475,7 +479,7 @@ static void decide(struct actors_one *k)
 		if (claim->said.version > best->said.version)
 			best = claim;
 	if (!best || actors_one_begin(k, best->place, &best->said) < 0) {
-		k->settle_ms = actors_now_ms() + ACTORS_SETTLE_MS; /* memory is out: later */
+		k->settle_ms = loop_clock_ms() + ACTORS_SETTLE_MS; /* memory is out: later */
 		return;
 	}
 	drop_others(k);
@@ -494,20 +498,6 @@ void actors_one_tick(struct actors_one *k, uint64_t now_ms)
 	actors_touch(k);
 }
 
-static void drop_claims_of(struct actors_one *k, const struct actors_guest *g)
-{
-	struct actors_claim **at = &k->claims, *claim;
-
-	while ((claim = *at) != NULL) {
-		if (claim->place != g) {
-			at = &claim->next;
-			continue;
-		}
-		*at = claim->next;
-		free(claim);
-	}
-}
-
 /* Is its state an object by now, or with the destination? */
 static bool is_saved(enum actor_state s)
 {
@@ -518,7 +508,7 @@ void actors_one_left(struct actors_one *k, const struct actors_guest *g)
 {
 	bool was_at = k->at == g, was_to = k->to == g;
 
-	drop_claims_of(k, g);
+	drop_claims(k, g);
 	actors_keep_left(k, g);
 	if (k->mover == g)
 		k->mover = NULL;
@@ -532,6 +522,6 @@ void actors_one_left(struct actors_one *k, const struct actors_guest *g)
 			(void)actors_far_recover(k);
 		actor_kill(k->core);
 	} else if (k->core && was_to)
-		(void)actor_done(k->core, k->step, false, actors_now_ms());
+		(void)actor_done(k->core, k->step, false, loop_clock_ms());
 	actors_touch(k);
 }

@@ -2,7 +2,6 @@
 /* actorspeers.c: see actorspeers.h: what comes from other daemons; actors for reports. */
 #include "actorspeers.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "host.h"
@@ -65,25 +64,19 @@ static bool on_message(struct peers_service *s, struct peer *p, uint16_t type, c
 		       size_t n)
 {
 	struct actors *a = CONTAINER_OF(s, actors, service);
-	bool right;
 
 	if (a->host->draining)
 		return true;
 	switch (type) {
 	case ACTORS_FREE:
-		right = actors_take_free(a, p, body, n);
-		break;
+		return actors_take_free(a, p, body, n);
 	case ACTORS_CALL:
-		right = actors_far_asked(a, p, body, n);
-		break;
+		return actors_far_asked(a, p, body, n);
 	case ACTORS_ANSWER:
-		right = actors_far_answered(a, p, body, n);
-		break;
+		return actors_far_answered(a, p, body, n);
 	default:
-		right = type < ACTORS_STATE && take_say(a, p, type, body, n);
-		break;
+		return type < ACTORS_STATE && take_say(a, p, type, body, n);
 	}
-	return right;
 }
 
 static void on_up(struct peers_service *s, struct peer *p)
@@ -139,11 +132,6 @@ void actors_peers_begin(struct actors *a)
 
 void actors_peers_end(struct actors *a)
 {
-	struct actors_free *f;
-
 	peers_remove(a->host->peers, &a->service);
-	while ((f = a->frees) != NULL) {
-		a->frees = f->next;
-		free(f);
-	}
+	actors_forget_frees(a, NULL, UINT64_MAX);
 }

@@ -122,7 +122,6 @@ struct actors_kept {
 		uint64_t id, bytes;
 		char peer[PEERS_NAME + 1]; /* "": from a place here */
 	} coming;
-	char home[PEERS_NAME + 1];
 	uint64_t alone_ms; /* since when it is nowhere; 0: it is somewhere */
 };
 
@@ -142,6 +141,8 @@ size_t actors_peers_list(const struct actors *a, uint32_t uid, struct ckpt_peer 
 uint64_t actors_peers_tick(struct actors *a, uint64_t now_ms);
 /* COPY came. */
 void actors_take_copy(struct actors_one *k, const struct peer *p, const struct actors_say *m);
+/* That peer's copy. NULL: it has none. */
+struct actors_advert *actors_advert_of(const struct actors_one *k, const char *peer);
 void actors_advert_remove(struct actors_one *k, const char *peer);
 
 /* ---- actorspeers.c: the service -------------------------------------------------------------- */

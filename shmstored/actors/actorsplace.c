@@ -150,7 +150,7 @@ struct conn *actors_stuck(const struct host *h, uint64_t ms, const struct conn *
 {
 	const struct actors_guest *g = guest_after(h->actors, after);
 
-	while (g && (!g->orphans_ms || g->n_actors || actors_now_ms() - g->orphans_ms < ms))
+	while (g && (!g->orphans_ms || g->n_actors || loop_clock_ms() - g->orphans_ms < ms))
 		g = g->next;
 	return g ? g->conn : NULL;
 }

@@ -73,11 +73,10 @@ bool actors_take_free(struct actors *a, const struct peer *p, const char *body, 
 			return true;
 		memcpy(f->peer, peer_name(p), strlen(peer_name(p)));
 		f->uid = m.uid;
-		f->next = a->frees;
-		a->frees = f;
+		LL_PREPEND(a->frees, f);
 	}
 	f->free = m.free;
-	f->until_ms = actors_now_ms() + ACTORS_STALE;
+	f->until_ms = loop_clock_ms() + ACTORS_STALE;
 	if (is_new)
 		save_again(a, m.uid);
 	return true;
@@ -85,14 +84,13 @@ bool actors_take_free(struct actors *a, const struct peer *p, const char *body, 
 
 void actors_forget_frees(struct actors *a, const struct peer *p, uint64_t now_ms)
 {
-	struct actors_free **at = &a->frees, *f;
+	struct actors_free *f, *next;
 
-	while ((f = *at) != NULL) {
-		if (f->until_ms > now_ms && (!p || strcmp(f->peer, peer_name(p)) != 0)) {
-			at = &f->next;
+	LL_FOREACH_SAFE(a->frees, f, next)
+	{
+		if (f->until_ms > now_ms && (!p || strcmp(f->peer, peer_name(p)) != 0))
 			continue;
-		}
-		*at = f->next;
+		LL_DELETE(a->frees, f);
 		free(f);
 	}
 }
@@ -153,15 +151,22 @@ uint64_t actors_peers_tick(struct actors *a, uint64_t now_ms)
 
 /* ---- copies elsewhere ------------------------------------------------------------------------ */
 
+struct actors_advert *actors_advert_of(const struct actors_one *k, const char *peer)
+{
+	struct actors_advert *v = k->adverts;
+
+	while (v && strcmp(v->peer, peer) != 0)
+		v = v->next;
+	return v;
+}
+
 void actors_advert_remove(struct actors_one *k, const char *peer)
 {
-	struct actors_advert **at = &k->adverts, *v;
+	struct actors_advert *v = actors_advert_of(k, peer);
 
-	while ((v = *at) != NULL && strcmp(v->peer, peer) != 0)
-		at = &v->next;
 	if (!v)
 		return;
-	*at = v->next;
+	LL_DELETE(k->adverts, v);
 	free(v);
 	if (k->copy) { /* what is there now is too little: at the next period it is saved again */
 		k->copy->dirty = true;
@@ -171,17 +176,14 @@ void actors_advert_remove(struct actors_one *k, const char *peer)
 
 void actors_take_copy(struct actors_one *k, const struct peer *p, const struct actors_say *m)
 {
-	struct actors_advert *v = k->adverts;
+	struct actors_advert *v = actors_advert_of(k, peer_name(p));
 
-	while (v && strcmp(v->peer, peer_name(p)) != 0)
-		v = v->next;
 	if (!v) {
 		v = calloc(1, sizeof(*v));
 		if (!v)
 			return;
 		memcpy(v->peer, peer_name(p), strlen(peer_name(p)));
-		v->next = k->adverts;
-		k->adverts = v;
+		LL_PREPEND(k->adverts, v);
 	}
 	if (v->version != m->version)
 		v->saved_ms =

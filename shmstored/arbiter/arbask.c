@@ -205,6 +205,16 @@ static bool larger_than_pool(const struct arb *a, const struct request *q)
 	return false;
 }
 
+/* The account to which a request of c's is booked, with those of all tasks to which it may be
+ * booked one day. NULL: no memory. */
+static struct arb_account *accounts_for(struct arb *a, struct arb_context *c, struct arb_pool *p)
+{
+	for (struct arb_binding *b = c->bindings; b; b = b->cnext)
+		if (!arbledger_account(a, b->task, p))
+			return NULL;
+	return arbledger_find(c->bindings->task, p);
+}
+
 static int room_for_wants(struct arb_ask *ask, uint32_t n)
 {
 	struct arb_want *want;
@@ -224,12 +234,10 @@ static int room_for_wants(struct arb_ask *ask, uint32_t n)
 	return 0;
 }
 
-/* Everything that q's wants need: accounts of all tasks to which it may be
- * booked one day, reservations. */
+/* Everything that q's wants need: accounts, reservations. */
 static int fill(struct arb *a, const struct request *q, struct arb_ask *ask)
 {
 	struct arb_want *w;
-	struct arb_binding *b;
 	uint32_t i = 0;
 
 	for (; i < q->n; i++) {
@@ -237,13 +245,8 @@ static int fill(struct arb *a, const struct request *q, struct arb_ask *ask)
 		w->context = q->c;
 		w->pool = arbpool_find(a, q->pools[i]);
 		w->bytes = q->amounts[i];
-		w->account = &w->pool->nobody;
-		for (b = q->c ? q->c->bindings : NULL; b; b = b->cnext)
-			if (!arbledger_account(a, b->task, w->pool))
-				goto out;
-		if (q->c)
-			w->account = arbledger_find(q->c->bindings->task, w->pool);
-		w->res = arbledger_make(a, w->pool, q->m->reservation + i);
+		w->account = q->c ? accounts_for(a, q->c, w->pool) : &w->pool->nobody;
+		w->res = w->account ? arbledger_make(a, w->pool, q->m->reservation + i) : NULL;
 		if (!w->res)
 			goto out;
 		w->res->aside = q->c && q->c->in_spill;
@@ -382,7 +385,7 @@ static int ask_for_more(struct arb *a, const struct arb_message *m, struct arb_r
 {
 	struct arb_context *c = arbcontext_find(a, m->context);
 	bool wait = c && !(m->flags & ARB_NONBLOCK), force = !m->context && (m->flags & ARB_FORCE);
-	struct arb_account *account = &r->pool->nobody;
+	struct arb_account *account;
 	struct arb_want *w;
 
 	*ret = ARB_OK;
@@ -402,11 +405,8 @@ static int ask_for_more(struct arb *a, const struct arb_message *m, struct arb_r
 		arbnote_dirty(a, r->pool);
 		return 0;
 	}
-	for (struct arb_binding *b = c->bindings; b; b = b->cnext)
-		if (!arbledger_account(a, b->task, r->pool))
-			return -ENOMEM;
-	account = arbledger_find(c->bindings->task, r->pool);
-	if (room_for_wants(c->ask, 1) < 0)
+	account = accounts_for(a, c, r->pool);
+	if (!account || room_for_wants(c->ask, 1) < 0)
 		return -ENOMEM;
 	w = c->ask->want;
 	*w = (struct arb_want){

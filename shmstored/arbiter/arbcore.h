@@ -34,10 +34,10 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <utlist.h>
 
 #include "arbiter.h"
-#include "arbslab.h"
 #include "arbtree.h"
 #include "deadlines.h"
 #include "idtable.h"
@@ -265,6 +265,17 @@ struct arb_pool {
 	char name[ARB_NAME_MAX + 1];
 };
 
+/* Memory of objects of one size, many in a piece. */
+struct arbslab {
+	size_t size; /* of an object */
+	struct arbslab_free {
+		struct arbslab_free *next;
+	} * free;
+	char *next, *end; /* of the youngest piece: never used so far */
+	size_t n_piece;   /* objects of the youngest piece */
+	struct arbslab_piece *pieces;
+};
+
 /* One of each for all that comes and goes with messages. */
 struct arb_slabs {
 	struct arbslab contexts, tasks, bindings, accounts, reservations, pins;
@@ -312,21 +323,16 @@ struct arb {
 
 /* ---- arithmetic of a pool -------------------------------------------------------------------- */
 
-static inline int64_t arb_max(int64_t a, int64_t b)
-{
-	return a > b ? a : b;
-}
-
 /* The most that everything but the spill path may ever book. */
 static inline int64_t arbpool_limit(const struct arb_pool *p)
 {
-	return p->capacity - arb_max(p->spill_reserve, p->spill_used);
+	return p->capacity - MAX(p->spill_reserve, p->spill_used);
 }
 
 /* The largest request that is not TOOBIG. A request for 0 bytes always fits. */
 static inline int64_t arbpool_most(const struct arb_pool *p)
 {
-	return arb_max(p->capacity - p->spill_reserve, 0);
+	return MAX(p->capacity - p->spill_reserve, 0);
 }
 
 static inline int64_t arbpool_booked(const struct arb_pool *p)
@@ -414,17 +420,23 @@ static inline struct arb_reservation *arbreservation_find(const struct arb *a, u
 	return r && r->owner ? r : NULL;
 }
 
+/* ---- arbslab.c ------------------------------------------------------------------------------- */
+
+void arbslab_init(struct arbslab *s, size_t size);
+void arbslab_deinit(struct arbslab *s);            /* with all that is in it */
+void *arbslab_get(struct arbslab *s);              /* zeroed; NULL: no memory */
+void arbslab_put(struct arbslab *s, void *object); /* NULL is none */
+
 /* ---- arbline.c ------------------------------------------------------------------------------- */
 
 void arbline_insert(struct arb *a, struct arbtree *line, struct arb_want *w, int64_t weight);
 void arbline_remove(struct arbtree *line, struct arb_want *w);
 void arbline_weigh(struct arb_want *w, int64_t weight, bool alloc);
+/* blocked: of those that are not ALLOC. */
 struct arb_want *arbline_best_fit(const struct arbtree *line, int64_t limit,
-				  const struct arb_want *after);
-struct arb_want *arbline_best_blocked(const struct arbtree *line, int64_t limit,
-				      const struct arb_want *after);
-struct arb_want *arbline_over(const struct arbtree *line, int64_t limit);
-struct arb_want *arbline_alloc_over(const struct arbtree *line, int64_t limit);
+				  const struct arb_want *after, bool blocked);
+/* alloc: of those that are ALLOC. */
+struct arb_want *arbline_over(const struct arbtree *line, int64_t limit, bool alloc);
 struct arb_want *arbline_worst_blocked(const struct arbtree *line);
 struct arb_want *arbline_worst_alloc(const struct arbtree *line,
 				     const struct arb_context *but); /* of others than but */

@@ -286,8 +286,7 @@ int arb_step(struct arb *a, const struct arb_message *m, uint64_t now_ns,
 
 	if (arbpark_room(a, room_for(a, m)) < 0)
 		return -ENOMEM;
-	if (now_ns > a->now_ns)
-		a->now_ns = now_ns;
+	a->now_ns = MAX(a->now_ns, now_ns);
 	a->n_out = 0;
 	a->early_done = false;
 	a->message = NULL;

@@ -153,10 +153,8 @@ static void count(struct arb_account *account, int64_t bytes, bool aside)
 	s->current = (uint64_t)((int64_t)s->current + bytes);
 	if (!aside)
 		account->active = (uint64_t)((int64_t)account->active + bytes);
-	if (s->current > s->max)
-		s->max = s->current;
-	if (account->active > s->footprint)
-		s->footprint = account->active;
+	s->max = MAX(s->max, s->current);
+	s->footprint = MAX(s->footprint, account->active);
 }
 
 /* bytes more (or less) of r are in the pool. */
@@ -185,8 +183,7 @@ static void grant_stats(struct arb_reservation *r)
 
 	r->pool->n_grants++;
 	s->n_grants++;
-	if ((uint64_t)r->pool->used > s->max_used)
-		s->max_used = (uint64_t)r->pool->used;
+	s->max_used = MAX(s->max_used, (uint64_t)r->pool->used);
 }
 
 void arbledger_book(struct arb *a, struct arb_reservation *r, struct arb_account *owner,

@@ -47,16 +47,12 @@ static void line_pull(struct arbtree_node *n)
 		if (!n->kid[side])
 			continue;
 		k = want_of(n->kid[side]);
-		if (k->least < w->least)
-			w->least = k->least;
-		if (k->least_blocked < w->least_blocked)
-			w->least_blocked = k->least_blocked;
-		w->most = arb_max(w->most, k->most);
+		w->least = MIN(w->least, k->least);
+		w->least_blocked = MIN(w->least_blocked, k->least_blocked);
+		w->most = MAX(w->most, k->most);
 		w->sum += k->sum;
-		if (k->most_alloc > w->most_alloc)
-			w->most_alloc = k->most_alloc;
-		if (k->most_passed + k->passed_noted > w->most_passed)
-			w->most_passed = k->most_passed + k->passed_noted;
+		w->most_alloc = MAX(w->most_alloc, k->most_alloc);
+		w->most_passed = MAX(w->most_passed, k->most_passed + k->passed_noted);
 	}
 }
 
@@ -123,8 +119,8 @@ static struct arb_want *first_below(struct arbtree_node *n, int64_t limit, bool 
 	return NULL;
 }
 
-static struct arb_want *first_after(const struct arbtree *line, int64_t limit,
-				    const struct arb_want *after, bool blocked)
+struct arb_want *arbline_best_fit(const struct arbtree *line, int64_t limit,
+				  const struct arb_want *after, bool blocked)
 {
 	struct arbtree_node *n;
 	const struct arbtree_node *from;
@@ -143,84 +139,62 @@ static struct arb_want *first_after(const struct arbtree *line, int64_t limit,
 	return w;
 }
 
-struct arb_want *arbline_best_fit(const struct arbtree *line, int64_t limit,
-				  const struct arb_want *after)
+static bool has_over(const struct arbtree_node *n, int64_t limit, bool alloc)
 {
-	return first_after(line, limit, after, false);
+	return n && (alloc ? want_of(n)->most_alloc : want_of(n)->most) > limit;
 }
 
-struct arb_want *arbline_best_blocked(const struct arbtree *line, int64_t limit,
-				      const struct arb_want *after)
-{
-	return first_after(line, limit, after, true);
-}
-
-struct arb_want *arbline_over(const struct arbtree *line, int64_t limit)
+struct arb_want *arbline_over(const struct arbtree *line, int64_t limit, bool alloc)
 {
 	struct arbtree_node *n = line->root;
 
-	while (n && want_of(n)->most > limit) {
-		if (want_of(n)->weight > limit)
+	while (has_over(n, limit, alloc)) {
+		if (want_of(n)->weight > limit && (want_of(n)->alloc || !alloc))
 			return want_of(n);
-		n = n->kid[n->kid[1] && want_of(n->kid[1])->most > limit];
+		n = n->kid[has_over(n->kid[1], limit, alloc)];
 	}
 	return NULL;
 }
 
-struct arb_want *arbline_alloc_over(const struct arbtree *line, int64_t limit)
+/* Is one below n, n included, that is ALLOC, or one that is not? */
+static bool has_any(const struct arbtree_node *n, bool alloc)
 {
-	struct arbtree_node *n = line->root;
+	return n &&
+	       (alloc ? want_of(n)->most_alloc > INT64_MIN : want_of(n)->least_blocked < INT64_MAX);
+}
 
-	while (n && want_of(n)->most_alloc > limit) {
-		if (want_of(n)->alloc && want_of(n)->weight > limit)
+/* The last of these. */
+static struct arb_want *last_of(struct arbtree_node *n, bool alloc)
+{
+	while (has_any(n, alloc)) {
+		if (has_any(n->kid[1], alloc))
+			n = n->kid[1];
+		else if (want_of(n)->alloc == alloc)
 			return want_of(n);
-		n = n->kid[n->kid[1] && want_of(n->kid[1])->most_alloc > limit];
+		else
+			n = n->kid[0];
 	}
 	return NULL;
 }
 
 struct arb_want *arbline_worst_blocked(const struct arbtree *line)
 {
-	struct arbtree_node *n = line->root;
-
-	while (n && want_of(n)->least_blocked < INT64_MAX) {
-		if (n->kid[1] && want_of(n->kid[1])->least_blocked < INT64_MAX)
-			n = n->kid[1];
-		else if (!want_of(n)->alloc)
-			return want_of(n);
-		else
-			n = n->kid[0];
-	}
-	return NULL;
-}
-
-/* The last below n, n included. */
-static struct arb_want *last_alloc(struct arbtree_node *n)
-{
-	while (n && want_of(n)->most_alloc > INT64_MIN) {
-		if (n->kid[1] && want_of(n->kid[1])->most_alloc > INT64_MIN)
-			n = n->kid[1];
-		else if (want_of(n)->alloc)
-			return want_of(n);
-		else
-			n = n->kid[0];
-	}
-	return NULL;
+	return last_of(line->root, false);
 }
 
 struct arb_want *arbline_worst_alloc(const struct arbtree *line, const struct arb_context *but)
 {
-	struct arb_want *w = last_alloc(line->root), *before;
+	struct arb_want *w = last_of(line->root, true), *before;
 	const struct arbtree_node *from;
 	struct arbtree_node *n;
 
 	if (!w || w->context != but)
 		return w;
-	before = last_alloc(w->node.kid[0]);
+	before = last_of(w->node.kid[0], true);
 	for (n = w->node.up, from = &w->node; !before && n; from = n, n = n->up) {
 		if (n->kid[0] == from)
 			continue;
-		before = want_of(n)->alloc ? want_of(n) : last_alloc(n->kid[0]);
+		before = want_of(n)->alloc ? want_of(n) : last_of(n->kid[0], true);
 	}
 	return before;
 }

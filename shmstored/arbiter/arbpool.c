@@ -56,7 +56,7 @@ static void turn_away(struct arb *a, struct arb_pool *p)
 		arbpark_cancel(a, c, ARB_TOOBIG);
 	}
 
-	while ((w = arbline_over(&p->waiting, most)) != NULL) {
+	while ((w = arbline_over(&p->waiting, most, false)) != NULL) {
 		p->n_toobig++;
 		arbpark_cancel(a, w->context, ARB_TOOBIG);
 	}

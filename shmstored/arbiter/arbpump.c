@@ -30,12 +30,11 @@ static void grant(struct arb *a, struct arb_context *c, const char *note)
 static struct arb_want *next_waiter(const struct arb *a, struct arb_pool *p, bool grantable)
 {
 	/* For nothing there is room, also where the pool is over its capacity. */
-	int64_t limit = arb_max(grantable ? arbpool_free(p) : arbpool_reach(p), 0);
+	int64_t limit = MAX(grantable ? arbpool_free(p) : arbpool_reach(p), 0);
 	struct arb_want *w = NULL;
 
 	for (;;) {
-		w = grantable ? arbline_best_fit(&p->waiting, limit, w)
-			      : arbline_best_blocked(&p->waiting, limit, w);
+		w = arbline_best_fit(&p->waiting, limit, w, !grantable);
 		if (!w || arbfit_closed(a, p, &w->context->rank))
 			return NULL;
 		if (w->context->ask->n == 1)
@@ -88,7 +87,7 @@ static void pump(struct arb *a, struct arb_pool *p)
 		grant(a, w->context, "fits now");
 	if (a->past && arbfit_ask(a->past->ask) == ARB_FIT_FREE)
 		grant(a, a->past, "fits now");
-	while ((w = arbline_alloc_over(&p->waiting, arb_max(arbpool_reach(p), 0))) != NULL ||
+	while ((w = arbline_over(&p->waiting, MAX(arbpool_reach(p), 0), true)) != NULL ||
 	       (w = closed_out(a, p)) != NULL)
 		arbpark_set_alloc(a, w->context, false);
 	if (freed)
@@ -105,12 +104,12 @@ static struct arb_want *best_closed_out(const struct arb *a)
 	struct arb_want *best = NULL, *w;
 
 	for (const struct arb_pool *p = a->pools; p; p = p->hh.next) {
-		const int64_t limit = arb_max(arbpool_reach(p), 0);
+		const int64_t limit = MAX(arbpool_reach(p), 0);
 
-		w = arbline_best_blocked(&p->waiting, limit, NULL);
+		w = arbline_best_fit(&p->waiting, limit, NULL, true);
 		while (w && (w->context->state != ARB_BLOCKED ||
 			     arbfit_ask(w->context->ask) == ARB_FIT_NOT))
-			w = arbline_best_blocked(&p->waiting, limit, w);
+			w = arbline_best_fit(&p->waiting, limit, w, true);
 		if (w && (!best || arb_rank_cmp(&w->context->rank, &best->context->rank) < 0))
 			best = w;
 	}
@@ -155,7 +154,7 @@ static struct arb_want *next_rolled(const struct arb_pool *p)
 	struct arb_want *w = NULL;
 
 	for (;;) {
-		w = arbline_best_fit(&p->rolled, room, w);
+		w = arbline_best_fit(&p->rolled, room, w, false);
 		if (!w || fits_after_better(w->context))
 			return w;
 		room = room_after(p, &w->rank); /* for all that come after it, at most */

@@ -3,8 +3,6 @@
  * arbseen.c: inspection: copies of what is, for people and tests. Nothing here changes anything,
  * but arb_stats() with ARB_RESET.
  */
-#include <sys/param.h>
-
 #include "arbcore.h"
 
 uint64_t arb_next_deadline(const struct arb *a)

@@ -11,12 +11,9 @@
  * Freed objects are used again, last first; pieces go with the slab. Under a sanitizer every object
  * is a block of its own, so that it sees a use after free.
  */
-#include "arbslab.h"
-
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
+
+#include "arbcore.h"
 
 #define HUGE_SIZE (UINT64_C(2) << 20)
 #define LINE      64u /* of memory */

@@ -90,10 +90,10 @@ static int64_t lacking(const struct arb_pool *p)
 	const struct arb_want *w = NULL;
 
 	if (sum > reach) {
-		for (sum = 0; (w = arbline_best_fit(&p->waiting, reach - sum, w)) != NULL;)
+		for (sum = 0; (w = arbline_best_fit(&p->waiting, reach - sum, w, false));)
 			sum += w->alloc ? (int64_t)w->bytes : 0;
 	}
-	return sum ? arb_max(sum - arbpool_free(p), 0) : 0;
+	return sum ? MAX(sum - arbpool_free(p), 0) : 0;
 }
 
 void arbspill_balance(struct arb *a, struct arb_pool *p)

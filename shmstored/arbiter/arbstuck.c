@@ -62,11 +62,11 @@ static void stuck_pull(struct arbtree_node *n)
 	w->peak = (int64_t)w->bytes - (int64_t)before;
 	w->worst = w->holds ? w : NULL;
 	if (left) {
-		w->peak = arb_max(w->peak, left->peak);
+		w->peak = MAX(w->peak, left->peak);
 		w->worst = lower(w->worst, left->worst);
 	}
 	if (right) {
-		w->peak = arb_max(w->peak, right->peak - (int64_t)(before + w->gain));
+		w->peak = MAX(w->peak, right->peak - (int64_t)(before + w->gain));
 		w->worst = lower(w->worst, right->worst);
 	}
 }

@@ -12,7 +12,7 @@
 #include <sys/types.h>
 
 #include "ckptplan.h"
-#include "profilewords.h"
+#include "profile.h"
 #include "stagebook.h"
 
 struct rule;

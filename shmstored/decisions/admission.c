@@ -9,6 +9,7 @@
 #include "admission.h"
 
 #include <string.h>
+#include <sys/param.h>
 #include <utlist.h>
 
 /* Convolution, one task at a time: as many steps as there are quanta times different values. */
@@ -164,9 +165,8 @@ void admission_note(struct admission *a, struct admission_task *t, uint64_t now,
 {
 	uint64_t reserve;
 
-	if (now > PROFILE_MOST)
-		now = PROFILE_MOST;
-	reserve = profile_larger(remaining < t->estimate ? remaining : t->estimate, now);
+	now = MIN(now, PROFILE_MOST);
+	reserve = MAX(remaining < t->estimate ? remaining : t->estimate, now);
 	a->stale |= by_values(t) ? now != t->now || remaining != t->most : reserve != t->reserve;
 	a->used += now - t->now;
 	a->reserved += reserve - t->reserve;

@@ -78,8 +78,7 @@ int gate_set(struct gate *g, const struct gate_config *config)
 	if (config->window != g->config.window)
 		g->n_samples = g->next = 0;
 	g->config = *config;
-	if (g->ramp > config->rampmax)
-		g->ramp = config->rampmax;
+	g->ramp = MIN(g->ramp, config->rampmax);
 	return 0;
 }
 

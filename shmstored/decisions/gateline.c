@@ -147,19 +147,13 @@ void gateline_end(struct gateline *a, struct gateline_task *t)
 
 enum gateline_reason gateline_reason(const struct gateline *a, enum gateline_outcome outcome)
 {
-	switch (outcome) {
-	case GATELINE_IN:
+	if (outcome == GATELINE_IN)
 		return GATELINE_FITS;
-	case GATELINE_PROGRESS:
+	if (outcome == GATELINE_PROGRESS)
 		return GATELINE_NOTHING_RUNS;
-	case GATELINE_TOO_BIG:
+	if (outcome == GATELINE_TOO_BIG)
 		return GATELINE_MORE_THAN_ALL;
-	case GATELINE_WAITS:
-	case GATELINE_REFUSED:
-	case GATELINE_TIMED_OUT:
-	default:
-		return gateline_is_shut(a) ? GATELINE_SHUT : GATELINE_FULL;
-	}
+	return gateline_is_shut(a) ? GATELINE_SHUT : GATELINE_FULL;
 }
 
 const char *gateline_reason_name(enum gateline_reason r)

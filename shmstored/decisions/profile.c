@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <xxhash.h>
 
 #include "profilekey.h"
@@ -27,7 +28,7 @@ struct profile *profile_new(uint32_t max_keys)
 static void key_free(struct profile *p, struct profile_key *k)
 {
 	HASH_DEL(p->keys, k);
-	free(k->lang);
+	free(k->names);
 	free(k);
 }
 
@@ -70,14 +71,6 @@ static size_t join(const struct profile_name *name, char *joined)
 	return lang + func + group;
 }
 
-static void hash_of(const char *joined, size_t n, uint8_t ret[16])
-{
-	XXH128_canonical_t canonical;
-
-	XXH128_canonicalFromHash(&canonical, XXH3_128bits(joined, n));
-	memcpy(ret, canonical.digest, 16);
-}
-
 char *profile_name_copy(const struct profile_name *name, struct profile_name *ret)
 {
 	size_t lang = strlen(name->lang) + 1, func = strlen(name->func) + 1;
@@ -85,37 +78,42 @@ char *profile_name_copy(const struct profile_name *name, struct profile_name *re
 
 	if (!names)
 		return NULL;
-	(void)join(name, names);
+	join(name, names);
 	*ret = (struct profile_name){names, names + lang, names + lang + func};
 	return names;
 }
 
-static struct profile_key *find_hash(const struct profile *p, const uint8_t hash[16])
+static bool has_name(const struct profile_key *k, const struct profile_name *name)
 {
+	return strcmp(k->name.lang, name->lang) == 0 && strcmp(k->name.func, name->func) == 0 &&
+	       strcmp(k->name.group, name->group) == 0;
+}
+
+/* The key with the hash of that name, which fits; it may be another's. */
+static struct profile_key *find_hash(const struct profile *p, const struct profile_name *name,
+				     uint8_t ret[16])
+{
+	char joined[3 * (PROFILE_NAME + 1)];
+	XXH128_canonical_t canonical;
 	struct profile_key *k;
 
-	HASH_FIND(hh, p->keys, hash, 16, k);
+	XXH128_canonicalFromHash(&canonical, XXH3_128bits(joined, join(name, joined)));
+	memcpy(ret, canonical.digest, 16);
+	HASH_FIND(hh, p->keys, ret, 16, k);
 	return k;
 }
 
 struct profile_key *profile_find(const struct profile *p, const struct profile_name *name)
 {
-	char joined[3 * (PROFILE_NAME + 1)];
-	struct profile_key *k;
 	uint8_t hash[16];
-	size_t n;
+	struct profile_key *k = profile_name_fits(name) ? find_hash(p, name, hash) : NULL;
 
-	if (!profile_name_fits(name))
-		return NULL;
-	n = join(name, joined);
-	hash_of(joined, n, hash);
-	k = find_hash(p, hash);
-	return k && !memcmp(k->lang, joined, n) ? k : NULL;
+	return k && has_name(k, name) ? k : NULL;
 }
 
 struct profile_name profile_name_of(const struct profile_key *k)
 {
-	return (struct profile_name){.lang = k->lang, .func = k->func, .group = k->group};
+	return k->name;
 }
 
 struct profile_key *profile_next(const struct profile *p, const struct profile_key *k)
@@ -145,14 +143,10 @@ static void make_room(struct profile *p)
 
 struct profile_key *profilekey_get(struct profile *p, const struct profile_name *name)
 {
-	char joined[3 * (PROFILE_NAME + 1)];
-	size_t n = join(name, joined);
-	struct profile_key *k;
 	uint8_t hash[16];
+	struct profile_key *k = find_hash(p, name, hash);
 
-	hash_of(joined, n, hash);
-	k = find_hash(p, hash);
-	if (k && !memcmp(k->lang, joined, n))
+	if (k && has_name(k, name))
 		return k;
 	/* Two names with one hash: the newer one replaces the other. */
 	if (k)
@@ -161,18 +155,12 @@ struct profile_key *profilekey_get(struct profile *p, const struct profile_name 
 	k = calloc(1, sizeof(*k));
 	if (!k)
 		return NULL;
-	k->lang = malloc(n);
-	if (!k->lang) {
-		free(k);
-		return NULL;
-	}
-	memcpy(k->lang, joined, n);
-	k->func = k->lang + strlen(k->lang) + 1;
-	k->group = k->func + strlen(k->func) + 1;
 	memcpy(k->hash, hash, 16);
-	HASH_ADD(hh, p->keys, hash, 16, k);
+	k->names = profile_name_copy(name, &k->name);
+	if (k->names)
+		HASH_ADD(hh, p->keys, hash, 16, k);
 	if (!k->hh.tbl) {
-		free(k->lang);
+		free(k->names);
 		free(k);
 		return NULL;
 	}
@@ -212,8 +200,7 @@ void profilekey_add(struct profilevalues *v, enum profile_resource r, uint64_t v
 	v->sum += value;
 	*bucket += *bucket < UINT32_MAX;
 	profilering_add(&v->ring, value);
-	if (value > v->session_peak)
-		v->session_peak = value;
+	v->session_peak = MAX(v->session_peak, value);
 	v->n_session++;
 	if (v->n_session == PROFILE_RING) {
 		v->n_session = 0;
@@ -234,12 +221,8 @@ static void add_phases(struct profilephases *ph, const struct profile_task *t)
 		ph->n_tasks = 0;
 	}
 	ph->n_tasks++;
-	for (unsigned i = 0; i < ph->n; i++) {
-		uint64_t value = t->phases[i] < PROFILE_MOST ? t->phases[i] : PROFILE_MOST;
-
-		if (value > ph->now[i])
-			ph->now[i] = value;
-	}
+	for (unsigned i = 0; i < ph->n; i++)
+		ph->now[i] = MAX(ph->now[i], MIN(t->phases[i], PROFILE_MOST));
 }
 
 /* The kind called name, made where there is none, as the one that was heard of
@@ -291,10 +274,7 @@ int profile_killed(struct profile *p, const struct profile_name *name, uint64_t 
 	r = touch(p, name, &k);
 	if (r < 0)
 		return r;
-	if (had > PROFILE_MOST)
-		had = PROFILE_MOST;
-	if (had > k->killed_had)
-		k->killed_had = had;
+	k->killed_had = MAX(k->killed_had, MIN(had, PROFILE_MOST));
 	k->killed_left = k->preempted_left = PROFILE_RING;
 	return 0;
 }
@@ -320,8 +300,7 @@ static void merge_values(struct profilevalues *a, const struct profilevalues *b)
 	}
 	a->sum += sum;
 	a->n += n;
-	if (peak > a->session_peak)
-		a->session_peak = peak;
+	a->session_peak = MAX(a->session_peak, peak);
 	profilering_interleave(&a->ring, &b->ring);
 	for (unsigned i = 0; i < PROFILE_BUCKETS; i++)
 		a->buckets[i] = b->buckets[i] > UINT32_MAX - a->buckets[i]
@@ -335,12 +314,8 @@ static void merge_phases(struct profilephases *a, const struct profilephases *b)
 		return;
 	if (a->n != b->n)
 		*a = (struct profilephases){.n = b->n};
-	for (unsigned i = 0; i < b->n; i++) {
-		uint64_t value = b->now[i] > b->before[i] ? b->now[i] : b->before[i];
-
-		if (value > a->now[i])
-			a->now[i] = value;
-	}
+	for (unsigned i = 0; i < b->n; i++)
+		a->now[i] = MAX(a->now[i], MAX(b->now[i], b->before[i]));
 	a->n_tasks += a->n_tasks < PROFILE_RING;
 }
 
@@ -358,12 +333,9 @@ int profile_merge(struct profile *into, const struct profile *from)
 		profilering_interleave(&a->lives, &b->lives);
 		merge_phases(&a->phases, &b->phases);
 		profilegrowth_merge(&a->growth, &b->growth);
-		if (b->killed_had > a->killed_had)
-			a->killed_had = b->killed_had;
-		if (b->killed_left > a->killed_left)
-			a->killed_left = b->killed_left;
-		if (b->preempted_left > a->preempted_left)
-			a->preempted_left = b->preempted_left;
+		a->killed_had = MAX(a->killed_had, b->killed_had);
+		a->killed_left = MAX(a->killed_left, b->killed_left);
+		a->preempted_left = MAX(a->preempted_left, b->preempted_left);
 	}
 	return 0;
 }

@@ -20,11 +20,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-static inline uint64_t profile_larger(uint64_t a, uint64_t b)
-{
-	return a > b ? a : b;
-}
-
 #define PROFILE_RING    128u
 #define PROFILE_PHASES  8u
 #define PROFILE_BUCKETS 128u                /* 32 powers of two, each in four parts */
@@ -154,6 +149,24 @@ char *profile_text(const struct profile *p, size_t *ret_length);
  */
 int profile_load(struct profile *p, const char *text, size_t length, bool prior,
 		 const char **ret_why);
+
+/* The words of configurations for what a profile is used for. */
+
+#define PROFILE_EPS_PPM 10000u /* histogram: one in a hundred times it may be too much */
+
+struct profile_choice {
+	enum profile_strategy strategy;
+	uint32_t eps_ppm; /* HISTOGRAM */
+	bool adaptive;    /* strategy is where it begins: admission.h */
+};
+
+/*
+ * "none", "conservative", "conservative=peak", "conservative=p95", "aggressive", "histogram",
+ * "histogram:EPS" (0.05), "adaptive". false: none of these.
+ */
+bool profile_choice_read(const char *text, struct profile_choice *ret);
+/* "none", "peak", "p95", "hist", "avg" */
+const char *profile_strategy_name(enum profile_strategy s);
 
 /* The checksum of iSCSI and ext4 (Castagnoli's polynomial), as profiles have it. It tells damage
  * from content; it keeps nobody from forging. */

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profileask.c: what a key says of the next task. */
+/* profileask.c: what a key says of the next task, by which strategy. */
+#include <string.h>
+#include <sys/param.h>
+
+#include "amount.h"
 #include "profilekey.h"
 
 uint64_t profilevalues_peak(const struct profilevalues *v)
@@ -28,17 +32,10 @@ static uint64_t more(uint64_t bytes, uint64_t num, uint64_t den)
 
 static uint64_t usual(const struct profilevalues *v, enum profile_strategy strategy)
 {
-	switch (strategy) {
-	case PROFILE_AVERAGE:
+	if (strategy == PROFILE_AVERAGE)
 		return v->sum / v->n;
-	case PROFILE_P95:
-	case PROFILE_HISTOGRAM:
-		return profilering_rank(&v->ring, 95, 100);
-	case PROFILE_NONE:
-	case PROFILE_PEAK:
-		break;
-	}
-	return profilevalues_peak(v);
+	return strategy == PROFILE_PEAK ? profilevalues_peak(v)
+					: profilering_rank(&v->ring, 95, 100);
 }
 
 uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r,
@@ -51,9 +48,8 @@ uint64_t profile_estimate(const struct profile_key *k, enum profile_resource r,
 	if (k->of[r].n >= PROFILE_WARM)
 		estimate = usual(&k->of[r], strategy);
 	else if (k->of[r].n)
-		estimate = profile_larger(declared, more(profilevalues_peak(&k->of[r]), 5, 4));
-	return r == PROFILE_PRIVATE ? profile_larger(estimate, more(k->killed_had, 3, 2))
-				    : estimate;
+		estimate = MAX(declared, more(profilevalues_peak(&k->of[r]), 5, 4));
+	return r == PROFILE_PRIVATE ? MAX(estimate, more(k->killed_had, 3, 2)) : estimate;
 }
 
 unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms,
@@ -63,7 +59,7 @@ unsigned profile_phases(const struct profile_key *k, uint64_t *ret_life_ms,
 		return 0;
 	*ret_life_ms = profilering_rank(&k->lives, 1, 2);
 	for (unsigned i = 0; i < k->phases.n; i++)
-		ret_peaks[i] = profile_larger(k->phases.now[i], k->phases.before[i]);
+		ret_peaks[i] = MAX(k->phases.now[i], k->phases.before[i]);
 	return k->phases.n;
 }
 
@@ -81,14 +77,14 @@ uint64_t profile_remaining(const struct profile_key *k, uint64_t age_ms)
 		return 0;
 	n = profile_phases(k, &life_ms, peaks);
 	for (i = 0; i < n; i++)
-		peak = profile_larger(peak, peaks[i]);
-	peak = profile_larger(peak, profilevalues_peak(&k->of[PROFILE_PRIVATE]));
+		peak = MAX(peak, peaks[i]);
+	peak = MAX(peak, profilevalues_peak(&k->of[PROFILE_PRIVATE]));
 	if (!n || !life_ms || age_ms > life_ms)
 		return peak;
 	/* life_ms <= PROFILE_MOST: no overflow. The end of life belongs to the last phase. */
 	i = (unsigned)(age_ms * n / life_ms);
 	for (i = i < n ? i : n - 1; i < n; i++)
-		most = profile_larger(most, peaks[i]);
+		most = MAX(most, peaks[i]);
 	return most;
 }
 
@@ -145,9 +141,70 @@ void profilekey_to_prior(struct profile_key *k)
 			v->buckets[i] = (v->buckets[i] + 1) / 2;
 	}
 	profilering_keep(&k->lives, k->lives.n > 1 ? k->lives.n / 2 : k->lives.n);
-	for (unsigned i = 0; i < k->phases.n; i++)
-		k->phases.before[i] = profile_larger(k->phases.now[i], k->phases.before[i]);
-	for (unsigned i = 0; i < k->phases.n; i++)
+	for (unsigned i = 0; i < k->phases.n; i++) {
+		k->phases.before[i] = MAX(k->phases.now[i], k->phases.before[i]);
 		k->phases.now[i] = 0;
+	}
 	k->phases.n_tasks = 0;
+}
+
+/* ---- the words of strategies: they are in configurations, and never changed ------------------ */
+
+#define MILLION 1000000u
+
+static const char *const names[] = {
+	[PROFILE_NONE] = "none",      [PROFILE_PEAK] = "peak",   [PROFILE_P95] = "p95",
+	[PROFILE_HISTOGRAM] = "hist", [PROFILE_AVERAGE] = "avg",
+};
+
+/* "0.05": a fraction from 0 to 1 in millionths. Digits behind the sixth round up what is not zero,
+ * so that it is never taken for less. */
+static bool read_ppm(const char *text, uint32_t *ret)
+{
+	struct ratio r;
+
+	if (!ratio_parse(text, &r) || ratio_compare(r, RATIO(1, 1)) > 0)
+		return false;
+	*ret = (uint32_t)ratio_ceil(r, MILLION);
+	return true;
+}
+
+bool profile_choice_read(const char *text, struct profile_choice *ret)
+{
+	static const struct {
+		const char *word;
+		enum profile_strategy strategy;
+		bool adaptive;
+	} words[] = {
+		{"none", PROFILE_NONE, false},
+		{"conservative", PROFILE_PEAK, false},
+		{"conservative=peak", PROFILE_PEAK, false},
+		{"conservative=p95", PROFILE_P95, false},
+		{"conservative:peak", PROFILE_PEAK, false},
+		{"conservative:p95", PROFILE_P95, false},
+		{"aggressive", PROFILE_AVERAGE, false},
+		{"histogram", PROFILE_HISTOGRAM, false},
+		{"adaptive", PROFILE_PEAK, true},
+	};
+	struct profile_choice choice = {.strategy = PROFILE_HISTOGRAM, .eps_ppm = PROFILE_EPS_PPM};
+
+	if (!strncmp(text, "histogram:", 10)) {
+		if (!read_ppm(text + 10, &choice.eps_ppm))
+			return false;
+		*ret = choice;
+		return true;
+	}
+	for (unsigned i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		if (!strcmp(text, words[i].word)) {
+			choice.strategy = words[i].strategy;
+			choice.adaptive = words[i].adaptive;
+			*ret = choice;
+			return true;
+		}
+	return false;
+}
+
+const char *profile_strategy_name(enum profile_strategy s)
+{
+	return (unsigned)s < sizeof(names) / sizeof(names[0]) ? names[s] : "?";
 }

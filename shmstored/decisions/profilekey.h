@@ -50,8 +50,9 @@ uint64_t profilegrowth_most(const struct profilegrowth *g, uint64_t age_ms, uint
 
 struct profile_key {
 	uint8_t hash[16];
-	char *lang, *func, *group; /* in one piece of memory, which begins at lang */
-	uint64_t fed;              /* profile's count when it was fed last */
+	char *names; /* three, each with its NUL: what name points to */
+	struct profile_name name;
+	uint64_t fed; /* profile's count when it was fed last */
 	struct profilevalues of[PROFILE_RESOURCES];
 	struct profilering lives;
 	struct profilephases phases;

@@ -2,6 +2,7 @@
 /* profilering.c: the last values of something. They are asked for their ranks more often than they
  * change, so that they are kept sorted. */
 #include <string.h>
+#include <sys/param.h>
 
 #include "profilekey.h"
 
@@ -101,11 +102,6 @@ static uint32_t quotient(uint64_t peak, uint64_t had)
 	return q < UNKNOWN ? (uint32_t)q : UNKNOWN;
 }
 
-static uint32_t larger(uint32_t a, uint32_t b)
-{
-	return a > b ? a : b;
-}
-
 void profilegrowth_add(struct profilegrowth *g, const struct profile_task *t)
 {
 	if (!t->n_ages || t->n_ages > PROFILE_AGES || !t->has[PROFILE_PRIVATE])
@@ -117,7 +113,7 @@ void profilegrowth_add(struct profilegrowth *g, const struct profile_task *t)
 	}
 	g->n_tasks++;
 	for (unsigned i = 0; i < t->n_ages; i++) {
-		g->now[i] = larger(g->now[i], quotient(t->used[PROFILE_PRIVATE], t->by_age[i]));
+		g->now[i] = MAX(g->now[i], quotient(t->used[PROFILE_PRIVATE], t->by_age[i]));
 		g->n[i] += g->n[i] < PROFILE_GREW;
 	}
 }
@@ -125,7 +121,7 @@ void profilegrowth_add(struct profilegrowth *g, const struct profile_task *t)
 void profilegrowth_merge(struct profilegrowth *a, const struct profilegrowth *b)
 {
 	for (unsigned i = 0; i < PROFILE_AGES; i++) {
-		a->now[i] = larger(a->now[i], larger(b->now[i], b->before[i]));
+		a->now[i] = MAX(a->now[i], MAX(b->now[i], b->before[i]));
 		a->n[i] = a->n[i] + b->n[i] < PROFILE_GREW ? a->n[i] + b->n[i] : PROFILE_GREW;
 	}
 }
@@ -138,7 +134,7 @@ uint64_t profilegrowth_most(const struct profilegrowth *g, uint64_t age_ms, uint
 	/* Older tasks have grown more: the oldest age that enough of them reached says it best. */
 	for (unsigned i = 0;
 	     i < PROFILE_AGES && PROFILE_AGE(i) <= age_ms && g->n[i] >= PROFILE_GREW; i++)
-		q = larger(g->now[i], g->before[i]);
+		q = MAX(g->now[i], g->before[i]);
 	if (q == UNKNOWN || !had)
 		return UINT64_MAX;
 	most = ((unsigned __int128)had * q + PROFILEGROWTH_ONE - 1) / PROFILEGROWTH_ONE;

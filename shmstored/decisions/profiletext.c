@@ -95,9 +95,9 @@ static void write_key(FILE *f, const struct profile_key *k)
 	fputs("key ", f);
 	for (unsigned i = 0; i < sizeof(k->hash); i++)
 		fprintf(f, "%02x", k->hash[i]);
-	write_name(f, k->lang);
-	write_name(f, k->func);
-	write_name(f, k->group);
+	write_name(f, k->name.lang);
+	write_name(f, k->name.func);
+	write_name(f, k->name.group);
 	fprintf(f, " killed %" PRIu64 " %" PRIu32 " %" PRIu32 " lives", k->killed_had,
 		k->killed_left, k->preempted_left);
 	write_ring(f, &k->lives);

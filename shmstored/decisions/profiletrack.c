@@ -3,6 +3,7 @@
 #include "profiletrack.h"
 
 #include <string.h>
+#include <sys/param.h>
 
 void profiletrack_init(struct profiletrack *t)
 {
@@ -13,7 +14,7 @@ void profiletrack_init(struct profiletrack *t)
 static void fold(struct profiletrack *t)
 {
 	for (unsigned i = 0; i < PROFILETRACK_PARTS / 2; i++)
-		t->parts[i] = profile_larger(t->parts[(size_t)i * 2], t->parts[(size_t)i * 2 + 1]);
+		t->parts[i] = MAX(t->parts[(size_t)i * 2], t->parts[(size_t)i * 2 + 1]);
 	memset(t->parts + PROFILETRACK_PARTS / 2, 0, sizeof(t->parts) / 2);
 	t->part_ms *= 2;
 	t->at /= 2;
@@ -28,8 +29,8 @@ void profiletrack_note(struct profiletrack *t, uint64_t age_ms, uint64_t bytes)
 	while (t->n_ages < PROFILE_AGES && PROFILE_AGE(t->n_ages) <= age_ms)
 		t->by_age[t->n_ages++] = t->peak;
 	t->now = bytes;
-	t->parts[t->at] = profile_larger(t->parts[t->at], bytes);
-	t->peak = profile_larger(t->peak, bytes);
+	t->parts[t->at] = MAX(t->parts[t->at], bytes);
+	t->peak = MAX(t->peak, bytes);
 	t->n_samples += t->n_samples < UINT32_MAX;
 }
 
@@ -42,7 +43,7 @@ static uint64_t peak_between(const struct profiletrack *t, uint64_t from_ms, uin
 		uint64_t begin = i * t->part_ms;
 
 		if (begin < to_ms && begin + t->part_ms > from_ms)
-			peak = profile_larger(peak, i > t->at ? t->now : t->parts[i]);
+			peak = MAX(peak, i > t->at ? t->now : t->parts[i]);
 	}
 	return peak;
 }

@@ -66,16 +66,11 @@ static unsigned fallen(const struct stage_config *c, const struct stage_ask *ask
 	int64_t all = ask->n_native + ask->n_convert + ask->n_other;
 	bool nonshare = ask->has_nonshare && c->mode == STAGE_HOST;
 
-	switch (ask->fallback) {
-	case STAGE_FALLBACK_NONE:
+	if (ask->fallback == STAGE_FALLBACK_NONE)
 		return 0;
-	case STAGE_FALLBACK_PARTIAL:
-		return STAGE_RULE_PARTIAL;
-	case STAGE_FALLBACK_WHOLE:
-		return STAGE_RULE_WHOLE;
-	case STAGE_FALLBACK_FOUND:
-		break;
-	}
+	if (ask->fallback != STAGE_FALLBACK_FOUND)
+		return ask->fallback == STAGE_FALLBACK_WHOLE ? STAGE_RULE_WHOLE
+							     : STAGE_RULE_PARTIAL;
 	/* Nothing is known of the operators, which is not that none is native. */
 	if (all && !ask->n_native)
 		return STAGE_RULE_WHOLE;
@@ -333,15 +328,12 @@ static bool grant(struct stagebook *b, struct stagebook_session *s, uint32_t pro
 	if (sum_of(&amounts) > room) {
 		if (!at_once)
 			return false;
-		if (has.private_mib > room)
-			has.private_mib = room;
-		if (has.shared_mib > room - has.private_mib)
-			has.shared_mib = room - has.private_mib;
+		has.private_mib = MIN(has.private_mib, room);
+		has.shared_mib = MIN(has.shared_mib, room - has.private_mib);
 		has.slots = amounts.private_mib ? (int64_t)((__int128)amounts.slots *
 							    has.private_mib / amounts.private_mib)
 						: amounts.slots;
-		if (has.slots < 1)
-			has.slots = 1;
+		has.slots = MAX(has.slots, 1);
 	}
 	b->held += sum_of(&has) - sum_of(&s->has);
 	s->has = has;

@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/param.h>
 
 #include "config.h"
 #include "events.h"
@@ -27,11 +28,6 @@
 
 #define MS          1000000
 #define WAIT_MAX_MS UINT64_C(86400000000) /* of a deadline: a thousand days are without end */
-
-static uint64_t now_ms(void)
-{
-	return loop_clock() / MS;
-}
 
 /* ---- deciding -------------------------------------------------------------------------------- */
 
@@ -52,24 +48,19 @@ static void set_cap(struct admit *a)
 	admission_set_cap(sums, cap > 0 ? (uint64_t)cap : 0);
 }
 
-static uint64_t bounded(uint64_t bytes)
-{
-	return bytes < PROFILE_MOST ? bytes : PROFILE_MOST;
-}
-
 static struct admission_task share_of(const struct admit *a, const struct admit_want *w,
 				      uint64_t values[PROFILE_RING])
 {
 	const struct profiles *p = a->host->profiles;
 	const uint64_t declared[PROFILE_RESOURCES] = {w->declared};
-	struct admission_task share = {.estimate = bounded(w->declared),
+	struct admission_task share = {.estimate = MIN(w->declared, PROFILE_MOST),
 				       .eps_ppm = a->host->config->profile.strategy.eps_ppm};
 	struct profiles_estimate e;
 
 	if (!p || !w->name)
 		return share;
 	e = profiles_estimate(p, w->uid, w->name, declared);
-	share.estimate = bounded(e.used[PROFILE_PRIVATE]);
+	share.estimate = MIN(e.used[PROFILE_PRIVATE], PROFILE_MOST);
 	share.strategy = e.strategy;
 	if (e.strategy == PROFILE_HISTOGRAM) {
 		share.values = values;
@@ -233,12 +224,12 @@ int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struc
 	bool first = !line->books.n_waiting;
 	enum gateline_outcome outcome;
 	struct admit_task *k;
-	uint64_t now = now_ms();
+	uint64_t now = loop_clock_ms();
 	int r = new_task(a, c, w, 0, &k);
 
 	if (r < 0)
 		return r;
-	k->gate.deadline_ms = now + (w->timeout_ms < WAIT_MAX_MS ? w->timeout_ms : WAIT_MAX_MS);
+	k->gate.deadline_ms = now + MIN(w->timeout_ms, WAIT_MAX_MS);
 	outcome = gateline_ask(line, &k->gate, now);
 	if (outcome != GATELINE_WAITS) {
 		*ret = settled(a, k, outcome, 0);
@@ -254,7 +245,7 @@ int admit_ask(struct admit *a, struct conn *c, const struct admit_want *w, struc
 
 void admit_settle(struct admit *a)
 {
-	uint64_t now = now_ms();
+	uint64_t now = loop_clock_ms();
 	enum gateline_outcome outcome;
 	struct gateline_task *t;
 
@@ -363,7 +354,7 @@ void admit_books(const struct admit *a, struct admit_books *ret)
 	const struct gateline *line = &a->tasks.line;
 
 	*ret = (struct admit_books){.line = line->books,
-				    .oldest_ms = gateline_oldest_ms(line, now_ms()),
+				    .oldest_ms = gateline_oldest_ms(line, loop_clock_ms()),
 				    .cap = line->sums.cap,
 				    .reserved = line->sums.reserved,
 				    .used = line->sums.used,

@@ -41,7 +41,8 @@ struct preempt {
 	struct host *host;
 	struct pressure_watch watch;
 	struct preempt_victim *wave;
-	struct preempt_record recent[PREEMPT_RECENT]; /* a ring: n_recent ever */
+	/* a ring: n_recent ever; the others are of no process, and no step of interest */
+	struct preempt_record recent[PREEMPT_RECENT];
 	uint64_t n_recent, last_number;
 	struct preempt_counts counts;
 };
@@ -81,6 +82,12 @@ static void teach(const struct preempt *p, const struct preempt_victim *v)
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
+
+/* Is so much used that processes are ended? */
+static bool is_above(const struct pressure *host)
+{
+	return host->used.known && host->limited && host->used.bytes > host->limits.kill;
+}
 
 static void note_step(struct preempt *p, struct preempt_victim *v, enum preempt_step step)
 {
@@ -221,7 +228,7 @@ static void evacuate(const struct preempt *p, const struct preempt_victim *v)
 static void step(struct preempt *p, struct preempt_victim *v)
 {
 	const struct pressure *host = p->host->pressure;
-	bool above = host->used.known && host->used.bytes > host->limits.kill;
+	bool above = is_above(host);
 	uint64_t waited = host->mono_ns - v->record.mono_ns;
 
 	switch (v->record.step) {
@@ -293,27 +300,21 @@ static const struct preempt_victim *find_victim(const struct preempt *p, pid_t p
 	return v;
 }
 
-static bool is_stuck(const struct preempt *p, pid_t pid)
-{
-	const struct preempt_victim *v = find_victim(p, pid);
-
-	return v && v->record.step == PREEMPT_STUCK;
-}
-
 /* A stuck process gives no memory: it counts as dead, and is no candidate. */
 static void leave_out_stuck(const struct preempt *p, struct preemptpick *pick)
 {
-	for (size_t i = 0; i < pick->n; i++)
-		if (is_stuck(p, pick->who[i].conn->peer.pid))
+	for (size_t i = 0; i < pick->n; i++) {
+		const struct preempt_victim *v = find_victim(p, pick->who[i].conn->peer.pid);
+
+		if (v && v->record.step == PREEMPT_STUCK)
 			pick->workers[i].life = POLICY_DEAD;
+	}
 }
 
 /* Was it asked lately, with no further step? above: and has actors that could not be moved. */
 static bool was_asked(const struct preempt *p, pid_t pid, bool above)
 {
-	uint64_t n = p->n_recent < PREEMPT_RECENT ? p->n_recent : PREEMPT_RECENT;
-
-	for (uint64_t i = 0; i < n; i++) {
+	for (unsigned i = 0; i < PREEMPT_RECENT; i++) {
 		const struct preempt_record *r = &p->recent[i];
 
 		if (r->pid == pid && (above ? r->keeps_actors : r->notice_only) &&
@@ -329,10 +330,9 @@ static bool was_asked(const struct preempt *p, pid_t pid, bool above)
  */
 static uint64_t delay_of(const struct preempt *p, uid_t uid)
 {
-	uint64_t n = p->n_recent < PREEMPT_RECENT ? p->n_recent : PREEMPT_RECENT;
 	int64_t attempt = 1;
 
-	for (uint64_t i = 0; i < n; i++)
+	for (unsigned i = 0; i < PREEMPT_RECENT; i++)
 		attempt += p->recent[i].uid == uid && p->recent[i].step == PREEMPT_GONE &&
 			   loop_clock() - p->recent[i].mono_ns < DELAY_MOST_MS * (uint64_t)MS;
 	return (uint64_t)memlimit_delay_ms(attempt, DELAY_MS, DELAY_MOST_MS);
@@ -375,9 +375,8 @@ static void choose(struct preempt *p)
 {
 	const struct pressure *host = p->host->pressure;
 	struct policy policy = preemptpick_policy(p->host, kind_of(p));
-	bool above = host->used.known && host->limited && host->used.bytes > host->limits.kill;
+	bool above = is_above(host), any = false;
 	struct preemptpick pick;
-	bool any = false;
 	size_t n;
 
 	/* Ray's policies choose a process whenever they are asked, so they are asked only above
@@ -476,10 +475,10 @@ struct preempt *preempt_free(struct preempt *p)
 
 void preempt_counts(const struct preempt *p, struct preempt_counts *ret)
 {
+	const struct preempt_victim *v;
+
 	*ret = p->counts;
-	ret->n_alive = 0;
-	for (const struct preempt_victim *v = p->wave; v; v = v->next)
-		ret->n_alive++;
+	LL_COUNT(p->wave, v, ret->n_alive);
 }
 
 size_t preempt_recent(const struct preempt *p, struct preempt_record ret[PREEMPT_RECENT])
@@ -498,11 +497,8 @@ static void add_plan(const struct preempt *p, const struct preemptpick *pick,
 		     const struct policy_victim *v, bool now, struct preempt_plans *to)
 {
 	const struct preemptpick_who *who = &pick->who[v->worker->id];
-	struct actord_leaving leaving;
+	struct actord_leaving leaving = preemptpick_leaving(p->host, who);
 
-	p->host->actord->leaving(
-		p->host, who->conn->peer.pid,
-		preemptpick_want(p->host, who->conn->peer.pid, preemptpick_n_tasks(who)), &leaving);
 	to->plans[to->n++] = (struct preempt_plan){.pid = who->conn->peer.pid,
 						   .uid = who->conn->peer.uid,
 						   .n_tasks = preemptpick_n_tasks(who),
@@ -537,20 +533,20 @@ int preempt_plan(const struct preempt *p, struct preempt_plans *ret)
 {
 	const struct pressure *host = p->host->pressure;
 	struct policy how = preemptpick_policy(p->host, kind_of(p));
-	bool above = host->used.known && host->limited && host->used.bytes > host->limits.kill;
 	struct preemptpick pick;
 	int r = preemptpick_init(&pick, p->host);
 	size_t n = 0;
 
 	if (r < 0)
 		return r;
-	*ret = (struct preempt_plans){
-		.policy = how.kind,
-		.need = above || how.kind == POLICY_SHM ? policy_need(&how, host->used) : 0,
-		.n_never = pick.n_never,
-		.n_foreign = pick.n_foreign,
-		.n_kept = pick.n_kept,
-		.plans = calloc(pick.n + 1, sizeof(*ret->plans))};
+	*ret = (struct preempt_plans){.policy = how.kind,
+				      .need = is_above(host) || how.kind == POLICY_SHM
+						      ? policy_need(&how, host->used)
+						      : 0,
+				      .n_never = pick.n_never,
+				      .n_foreign = pick.n_foreign,
+				      .n_kept = pick.n_kept,
+				      .plans = calloc(pick.n + 1, sizeof(*ret->plans))};
 	if (!ret->plans) {
 		preemptpick_deinit(&pick);
 		return -ENOMEM;

@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -57,14 +56,6 @@ static enum policylevel level_of(const struct pressproc *p)
 	return least;
 }
 
-static const struct survey_store *find_store(const struct survey *s, const char *path)
-{
-	for (size_t i = 0; s && i < s->n_stores; i++)
-		if (strcmp(s->stores[i].path, path) == 0)
-			return &s->stores[i];
-	return NULL;
-}
-
 /*
  * The bytes of the store that no other store refers to, as of the last survey. The end of the
  * process frees them, unless the store is kept.
@@ -74,15 +65,9 @@ static struct amount sole_of(const struct host *h, pid_t pid)
 	int64_t sum = 0;
 
 	for (const struct account *a = h->accounts; a; a = a->next)
-		for (const struct member *m = a->members; m; m = m->next) {
-			const struct survey_store *s =
-				m->conn && m->conn->peer.pid == pid && !m->keep
-					? find_store(a->survey, m->path)
-					: NULL;
-
-			if (s)
-				sum = amount_sum(sum, (int64_t)s->books.uss);
-		}
+		for (const struct member *m = a->members; m; m = m->next)
+			if (m->found && m->conn && m->conn->peer.pid == pid && !m->keep)
+				sum = amount_sum(sum, (int64_t)m->found->books.uss);
 	return amount_of(sum);
 }
 
@@ -126,13 +111,20 @@ static struct policy_worker busy_worker(const struct host *h, const struct press
 	return w;
 }
 
-/* Would its end lose an actor, as neither a place with memory nor a copy goes on with it? */
-static bool loses_actors(const struct host *h, const struct preemptpick_who *who)
+struct actord_leaving preemptpick_leaving(const struct host *h, const struct preemptpick_who *who)
 {
 	pid_t pid = who->conn->peer.pid;
 	struct actord_leaving leaving;
 
 	h->actord->leaving(h, pid, preemptpick_want(h, pid, preemptpick_n_tasks(who)), &leaving);
+	return leaving;
+}
+
+/* Would its end lose an actor, as neither a place with memory nor a copy goes on with it? */
+static bool loses_actors(const struct host *h, const struct preemptpick_who *who)
+{
+	struct actord_leaving leaving = preemptpick_leaving(h, who);
+
 	return leaving.n_movable < leaving.n;
 }
 
@@ -257,7 +249,6 @@ void preemptvictim_free(struct preempt_victim *v, struct loop *l)
 
 	for (unsigned i = 0; i < v->record.n_tasks; i++)
 		free(v->tasks[i].names);
-	free(v->tasks);
 	loop_release(l, &v->poll, v);
 	close(pidfd);
 }
@@ -283,15 +274,11 @@ int preemptvictim_new(const struct preemptpick_who *who, const struct policy_vic
 
 	if (pidfd < 0)
 		return pidfd;
-	v = calloc(1, sizeof(*v));
-	if (v)
-		v->tasks = calloc(n + 1, sizeof(*v->tasks));
-	if (!v || !v->tasks || syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) < 0) {
-		int r = v && v->tasks ? -errno : -ENOMEM;
+	v = calloc(1, sizeof(*v) + n * sizeof(v->tasks[0]));
+	if (!v || syscall(SYS_pidfd_send_signal, pidfd, 0, NULL, 0) < 0) {
+		int r = v ? -errno : -ENOMEM;
 
 		close(pidfd);
-		if (v)
-			free(v->tasks);
 		free(v);
 		return r;
 	}

@@ -41,6 +41,8 @@ struct policy preemptpick_policy(const struct host *h, enum policy_kind kind);
 /* The demands on moves of pid's actors, where its end also frees n_tasks tasks' memory. */
 struct actord_want preemptpick_want(const struct host *h, pid_t pid, unsigned n_tasks);
 unsigned preemptpick_n_tasks(const struct preemptpick_who *who);
+/* Its actors, and how many of them its end, with its tasks', lets move. */
+struct actord_leaving preemptpick_leaving(const struct host *h, const struct preemptpick_who *who);
 /* Does the process run a task that was let in, or wait for one? */
 bool preemptpick_has_tasks(const struct host *h, pid_t pid);
 
@@ -66,10 +68,11 @@ struct preempt_victim {
 	/* one of its connections; it may have ended: preemptvictim_client() */
 	const struct conn *conn;
 	struct preempt_record record;
-	int64_t killed_used;        /* of the host, when memory came free last since the SIGKILL */
-	uint64_t killed_mono_ns;    /* the look at that */
-	struct preempt_lost *tasks; /* record.n_tasks; an idle worker has none, */
-	bool has_actors;            /*   nor has who was chosen for its actors */
+	int64_t killed_used;     /* of the host, when memory came free last since the SIGKILL */
+	uint64_t killed_mono_ns; /* the look at that */
+	bool has_actors;
+	/* record.n_tasks; an idle worker has none, nor has who was chosen for its actors */
+	struct preempt_lost tasks[];
 };
 
 /* 0; -ESRCH and the like: it cannot be signalled for certain; -ENOMEM. */

@@ -27,24 +27,13 @@ static uint64_t grace_ms(const struct host *h)
 
 /* ---- by message ------------------------------------------------------------------------------ */
 
-/* 0: this step is told to nobody. */
-static uint32_t what_of(enum preempt_step step)
-{
-	switch (step) {
-	case PREEMPT_NOTICED:
-		return WIRE_PREEMPT_NOTICE;
-	case PREEMPT_GONE:
-		return WIRE_PREEMPT_LOST;
-	case PREEMPT_YIELDED:
-	case PREEMPT_SPARED:
-		return WIRE_PREEMPT_SPARED;
-	case PREEMPT_TERMED:
-	case PREEMPT_KILLED:
-	case PREEMPT_STUCK:
-	default:
-		return 0;
-	}
-}
+/* The other steps are told to nobody. */
+static const uint32_t what_of[PREEMPT_SPARED + 1] = {
+	[PREEMPT_NOTICED] = WIRE_PREEMPT_NOTICE,
+	[PREEMPT_GONE] = WIRE_PREEMPT_LOST,
+	[PREEMPT_YIELDED] = WIRE_PREEMPT_SPARED,
+	[PREEMPT_SPARED] = WIRE_PREEMPT_SPARED,
+};
 
 static void send_to(const struct client *g, const struct wire_task_preempt *m)
 {
@@ -77,7 +66,7 @@ static void tell_clients(const struct host *h, const struct preempt_victim *v)
 	struct wire_task_preempt m = {
 		.grace_ms = r->step == PREEMPT_NOTICED ? grace_ms(h) : 0,
 		.delay_ms = r->delay_ms,
-		.what = what_of(r->step),
+		.what = what_of[r->step],
 		.flags = (r->retry ? WIRE_PREEMPT_RETRY : 0) |
 			 (r->notice_only ? WIRE_PREEMPT_ASKED : 0),
 	};

@@ -38,37 +38,9 @@
  */
 #define DEPTH_MAX 64
 
-struct process {
-	pid_t pid, parent;
-};
-
-struct table {
-	struct process *list;
-	size_t n, room;
-};
-
-/* An open directory, and two tables sorted by pid: one that is being filled,
- * and the last complete one. */
-struct proctree {
-	DIR *dir;
-	struct table fills, whole;
-};
-
-static struct proctree *proctree_free(struct proctree *t)
-{
-	if (!t)
-		return NULL;
-	if (t->dir)
-		closedir(t->dir);
-	free(t->fills.list);
-	free(t->whole.list);
-	free(t);
-	return NULL;
-}
-
 static int by_pid(const void *a, const void *b)
 {
-	const struct process *x = a, *y = b;
+	const struct pressproc_parent *x = a, *y = b;
 
 	return (x->pid > y->pid) - (x->pid < y->pid);
 }
@@ -95,54 +67,54 @@ static pid_t parent_of(int dir, const char *name)
 }
 
 /* If there is no memory for an entry, its process is no descendant in this pass. */
-static void add(struct table *t, pid_t pid, pid_t parent)
+static void add(struct pressproc_parents *t, pid_t pid, pid_t parent)
 {
 	if (SHMS_GROW(t->list, t->room, t->n, 1) == 0)
-		t->list[t->n++] = (struct process){pid, parent};
+		t->list[t->n++] = (struct pressproc_parent){pid, parent};
 }
 
-static void complete(struct proctree *t)
+static void complete(struct pressprocs *p)
 {
-	struct table spare = t->whole;
+	struct pressproc_parents spare = p->whole;
 
-	closedir(t->dir);
-	t->dir = NULL;
-	if (t->fills.n)
-		qsort(t->fills.list, t->fills.n, sizeof(*t->fills.list), by_pid);
-	t->whole = t->fills;
-	t->fills = spare;
+	closedir(p->dir);
+	p->dir = NULL;
+	if (p->fills.n)
+		qsort(p->fills.list, p->fills.n, sizeof(*p->fills.list), by_pid);
+	p->whole = p->fills;
+	p->fills = spare;
 }
 
 /*
  * Reads n more processes. True: the pass is complete, and the tree is of it; the next call begins
  * another.
  */
-static bool proctree_step(struct proctree *t, const char *proc, size_t n)
+static bool pass_on(struct pressprocs *p, size_t n)
 {
 	const struct dirent *e;
 	pid_t parent;
 	char *end;
 	long pid;
 
-	if (!t->dir) {
-		t->dir = opendir(proc);
-		t->fills.n = 0;
+	if (!p->dir) {
+		p->dir = opendir(p->proc);
+		p->fills.n = 0;
 	}
-	if (!t->dir)
+	if (!p->dir)
 		return false;
 	while (n > 0) {
-		e = readdir(t->dir);
+		e = readdir(p->dir);
 		if (!e) {
-			complete(t);
+			complete(p);
 			return true;
 		}
 		pid = strtol(e->d_name, &end, 10);
 		if (*end || pid <= 0)
 			continue;
 		n--;
-		parent = parent_of(dirfd(t->dir), e->d_name);
+		parent = parent_of(dirfd(p->dir), e->d_name);
 		if (parent > 0)
-			add(&t->fills, (pid_t)pid, parent);
+			add(&p->fills, (pid_t)pid, parent);
 	}
 	return false;
 }
@@ -150,8 +122,7 @@ static bool proctree_step(struct proctree *t, const char *proc, size_t n)
 int pressprocs_init(struct pressprocs *p, struct host *h, const char *proc)
 {
 	*p = (struct pressprocs){.host = h, .proc = strdup(proc ? proc : "/proc")};
-	p->tree = p->proc ? calloc(1, sizeof(*p->tree)) : NULL;
-	return p->tree ? 0 : -ENOMEM;
+	return p->proc ? 0 : -ENOMEM;
 }
 
 struct pressproc *pressprocs_find(const struct pressprocs *p, pid_t pid)
@@ -214,9 +185,12 @@ struct pressproc *pressprocs_link(struct pressprocs *p, struct client *c)
 
 void pressprocs_deinit(struct pressprocs *p)
 {
-	p->tree = proctree_free(p->tree);
+	if (p->dir)
+		closedir(p->dir);
+	free(p->fills.list);
+	free(p->whole.list);
 	free(p->proc);
-	p->proc = NULL;
+	*p = (struct pressprocs){0};
 }
 
 /* ---- descendants ----------------------------------------------------------------------------- */
@@ -224,11 +198,12 @@ void pressprocs_deinit(struct pressprocs *p)
 /* The nearest of pid's ancestors that is registered. NULL: none is. */
 static struct pressproc *ancestor_of(const struct pressprocs *p, pid_t pid)
 {
-	const struct table *t = &p->tree->whole;
-	struct process key = {.pid = pid};
+	const struct pressproc_parents *t = &p->whole;
+	struct pressproc_parent key = {.pid = pid};
 
 	for (int depth = 0; depth < DEPTH_MAX && t->n; depth++) {
-		const struct process *found = bsearch(&key, t->list, t->n, sizeof(*found), by_pid);
+		const struct pressproc_parent *found =
+			bsearch(&key, t->list, t->n, sizeof(*found), by_pid);
 		struct pressproc *proc = found ? pressprocs_find(p, found->parent) : NULL;
 
 		if (!found || proc)
@@ -243,8 +218,8 @@ static void share_out(struct pressprocs *p)
 	for (struct pressproc *proc = p->list; proc; proc = proc->next)
 		if (proc->mem)
 			procmem_children_begin(proc->mem);
-	for (size_t i = 0; i < p->tree->whole.n; i++) {
-		pid_t pid = p->tree->whole.list[i].pid;
+	for (size_t i = 0; i < p->whole.n; i++) {
+		pid_t pid = p->whole.list[i].pid;
 		struct pressproc *proc = pressprocs_find(p, pid) ? NULL : ancestor_of(p, pid);
 
 		if (proc && proc->mem)
@@ -263,7 +238,7 @@ void pressprocs_look(struct pressprocs *p, uint64_t now_ns)
 		for (const struct member *m = a->members; m; m = m->next)
 			if (m->conn && (c = client_get(m->conn)) != NULL)
 				pressprocs_link(p, c);
-	if (!p->list || now_ns < p->pass_ns || !proctree_step(p->tree, p->proc, STEP))
+	if (!p->list || now_ns < p->pass_ns || !pass_on(p, STEP))
 		return;
 	p->pass_ns = now_ns + PASS_NS;
 	share_out(p);

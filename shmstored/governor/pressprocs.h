@@ -8,6 +8,7 @@
 #ifndef PRESSPROCS_H
 #define PRESSPROCS_H
 
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -19,7 +20,6 @@ struct admit_task;
 struct client;
 struct host;
 struct procmem;
-struct proctree;
 
 struct pressproc {
 	UT_hash_handle hh; /* by pid */
@@ -36,9 +36,19 @@ struct pressproc {
 	int64_t before; /* grown, before the host was read */
 };
 
+/* Processes of the host, and the parent of each. */
+struct pressproc_parents {
+	struct pressproc_parent {
+		pid_t pid, parent;
+	} * list;
+	size_t n, room;
+};
+
 struct pressprocs {
 	struct host *host;
-	struct proctree *tree;
+	DIR *dir; /* of the pass over procfs; NULL: none is under way */
+	/* what it found so far; what the last one found, sorted by pid */
+	struct pressproc_parents fills, whole;
 	struct pressproc *list, *by_pid;
 	size_t n;
 	bool swap; /* some of the host's was in use when all were read last */

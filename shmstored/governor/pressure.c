@@ -75,19 +75,6 @@ static int presslimits_compute(const struct config_pressure *c, int64_t total,
 	return r;
 }
 
-static struct gate_config presslimits_gate(const struct config_pressure *c,
-					   const struct presslimits *l)
-{
-	return (struct gate_config){
-		.high = l->gate,
-		.low = l->low,
-		.window = c->window,
-		.hold = c->hold,
-		.ramp0 = c->ramp,
-		.rampmax = c->ramp_max,
-	};
-}
-
 static const struct config_pressure *config_of(const struct pressure *p)
 {
 	return &p->host->config->pressure;
@@ -208,11 +195,11 @@ static void say_too_fast(const struct pressure *p, int level, const struct press
  */
 static void set_limits(struct pressure *p)
 {
+	const struct config_pressure *c = config_of(p);
 	struct gate_config config;
 	struct presslimits l;
-	int r = p->total.known && p->total.bytes > 0
-			? presslimits_compute(config_of(p), p->total.bytes, &l)
-			: -EINVAL;
+	int r = p->total.known && p->total.bytes > 0 ? presslimits_compute(c, p->total.bytes, &l)
+						     : -EINVAL;
 
 	if (r == -ERANGE && !p->too_fast)
 		say_too_fast(p, LOG_ERR, &l);
@@ -221,7 +208,12 @@ static void set_limits(struct pressure *p)
 		return;
 	p->limits = l;
 	p->limited = true;
-	config = presslimits_gate(config_of(p), &l);
+	config = (struct gate_config){.high = l.gate,
+				      .low = l.low,
+				      .window = c->window,
+				      .hold = c->hold,
+				      .ramp0 = c->ramp,
+				      .rampmax = c->ramp_max};
 	r = p->gated ? gate_set(&p->gate, &config) : gate_init(&p->gate, &config);
 	if (r == 0 && !p->gated)
 		p->gate_since_ns = p->time_ns;
@@ -326,7 +318,7 @@ static void see_gate(struct pressure *p)
 
 /* ---- the timer ------------------------------------------------------------------------------- */
 
-static void sample(struct pressure *p)
+void pressure_look(struct pressure *p)
 {
 	struct amount total = p->total, used = p->used;
 	uint64_t began = clock_ns(CLOCK_THREAD_CPUTIME_ID), before_ns = p->mono_ns;
@@ -367,15 +359,10 @@ static void on_timer(struct loop_op *op, int result, unsigned flags)
 	struct pressure *p = CONTAINER_OF(op, pressure, timer);
 
 	if (result >= 0)
-		sample(p);
+		pressure_look(p);
 	if (!(flags & LOOP_MORE) && arm(p) < 0)
 		log_say(LOG_ERR, LOG_FIELDS(.error = -ENOMEM),
 			"the host's memory is watched no more: no timer is to be had");
-}
-
-void pressure_look(struct pressure *p)
-{
-	sample(p);
 }
 
 static void on_event(struct event_sink *sink, UNUSED enum event e, UNUSED uint64_t sequence,
@@ -384,7 +371,7 @@ static void on_event(struct event_sink *sink, UNUSED enum event e, UNUSED uint64
 	struct pressure *p = CONTAINER_OF(sink, pressure, sink);
 
 	if (loop_clock() - p->mono_ns > p->interval_ns / NOT_SOONER)
-		sample(p);
+		pressure_look(p);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -405,7 +392,7 @@ int pressure_new(struct host *h, struct pressure **ret)
 	p->sink = (struct event_sink){.mask = UINT64_C(1) << EVENT_PRESSURE, .fn = on_event};
 	r = pressprocs_init(&p->procs, h, h->config->pressure.proc);
 	if (r == 0) {
-		sample(p);
+		pressure_look(p);
 		r = p->too_fast ? -ERANGE : arm(p);
 	}
 	if (r < 0) {

@@ -8,7 +8,6 @@
 #include "host.h"
 #include "jsonmake.h"
 #include "profiletasks.h"
-#include "profilewords.h"
 
 static const char *const resources[PROFILE_RESOURCES] = {"private", "shared", "cpu_ms"};
 

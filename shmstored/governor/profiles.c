@@ -322,17 +322,10 @@ static bool class_of(const struct profile_name *name, char room[PROFILE_NAME + 1
 static int feed(struct profile *profile, const struct profile_name *name,
 		const struct profile_task *task, enum profiles_end how)
 {
-	switch (how) {
-	case PROFILES_DONE:
-		return profile_feed(profile, name, task);
-	case PROFILES_KILLED:
+	if (how == PROFILES_KILLED)
 		return profile_killed(profile, name, task->used[PROFILE_PRIVATE]);
-	case PROFILES_PREEMPTED:
-		return profile_preempted(profile, name);
-	case PROFILES_DROPPED:
-	default:
-		return 0;
-	}
+	return how == PROFILES_PREEMPTED ? profile_preempted(profile, name)
+					 : profile_feed(profile, name, task);
 }
 
 int profiles_ended(struct profiles *p, uint32_t uid, const struct profile_name *name,

@@ -91,12 +91,6 @@ static void limit(struct stages_session *s, uint64_t shared)
 				 loop_now(a->host->loop)) == 0;
 }
 
-static void limit_begin(struct stages_session *s, const struct stages_answer *a)
-{
-	if (a->profile || a->degraded)
-		limit(s, (uint64_t)(a->amounts.shared_mib * MIB));
-}
-
 static void limit_end(struct stages_session *s)
 {
 	struct account *a = s->of->account;
@@ -167,7 +161,8 @@ static void begun(struct stages_session *s)
 	t->wait_ns += s->waited_ns;
 	t->n_begun++;
 	t->n_degraded += a.degraded;
-	limit_begin(s, &a);
+	if (a.profile || a.degraded)
+		limit(s, (uint64_t)(a.amounts.shared_mib * MIB));
 	tell(s, a.degraded ? "degraded" : "begun");
 }
 
@@ -204,16 +199,11 @@ static void settle(struct stages *t)
 	}
 }
 
-static uint64_t now_ms(void)
-{
-	return loop_clock() / MS;
-}
-
 static void on_timer(struct loop_op *op, UNUSED int result, UNUSED unsigned flags)
 {
 	struct stages *t = CONTAINER_OF(op, stages, timer);
 
-	stagebook_tick(t->book, now_ms());
+	stagebook_tick(t->book, loop_clock_ms());
 	settle(t);
 }
 
@@ -347,11 +337,6 @@ static int merge(struct stages *t, uint32_t profile, uint32_t other, uint32_t *r
 	return stagebook_id(t->book, &both, ret);
 }
 
-static struct stages_answer base_of(const struct stages *t)
-{
-	return (struct stages_answer){.amounts = t->base};
-}
-
 int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t profile,
 		 uint32_t other, uint64_t wait_ms, struct stages_answer *ret)
 {
@@ -363,7 +348,7 @@ int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t p
 	if (r < 0)
 		return r;
 	if (!config_of(t)->rules.enabled) {
-		*ret = base_of(t);
+		*ret = (struct stages_answer){.amounts = t->base};
 		return 0;
 	}
 	if (s && s->name[0])
@@ -376,7 +361,7 @@ int stages_begin(struct member *m, uint64_t serial, const char *name, uint32_t p
 	s->serial = serial;
 	s->asked_ns = loop_clock();
 	r = stagebook_begin(t->book, &s->at, profile,
-			    wait_ms < (uint64_t)most ? (int64_t)wait_ms : most, now_ms());
+			    wait_ms < (uint64_t)most ? (int64_t)wait_ms : most, loop_clock_ms());
 	if (r < 0) {
 		s->name[0] = '\0';
 		return r;
@@ -399,7 +384,7 @@ int stages_end(struct member *m, struct stages_answer *ret)
 	struct conn *c = m->conn;
 
 	if (!config_of(t)->rules.enabled && !s) {
-		*ret = base_of(t);
+		*ret = (struct stages_answer){.amounts = t->base};
 		return 0;
 	}
 	if (!s || !s->name[0])

@@ -55,6 +55,11 @@ void loop_settle(struct loop *l);
 /* CLOCK_MONOTONIC in ns, read once per batch; loop_clock() reads it now. */
 uint64_t loop_now(const struct loop *l);
 uint64_t loop_clock(void);
+/* In ms. */
+static inline uint64_t loop_clock_ms(void)
+{
+	return loop_clock() / 1000000;
+}
 /* The backend, for status and logs: "epoll". */
 const char *loop_backend(const struct loop *l);
 

@@ -52,7 +52,7 @@ static void announce(struct peer *l, struct peerlink_out *o)
 		.id = o->id, .size = o->size, .type = o->type, .n_meta = (uint32_t)o->n_meta};
 
 	o->told = true;
-	o->begun_ms = peers_now_ms();
+	o->begun_ms = loop_clock_ms();
 	peer_send(l, PEERS_BULK, (struct iovec[]){{&b, sizeof(b)}, {o->meta, o->n_meta}}, 2);
 }
 
@@ -73,7 +73,7 @@ void peerbulk_pump(struct peer *l)
 		n = n < 0 ? 0 : n; /* the file was cut, or cannot be read: no bytes say that */
 		peer_send(l, PEERS_CHUNK, (struct iovec[]){{&c, sizeof(c)}, {data, (size_t)n}}, 2);
 		o->at = n ? o->at + (uint64_t)n : o->size;
-		o->begun_ms = peers_now_ms();
+		o->begun_ms = loop_clock_ms();
 	}
 }
 

@@ -58,7 +58,7 @@ struct peer *peerlink_new(struct peers *p, int fd, const struct peersecret *secr
 	l->in_op.fn = on_in;
 	l->out_op.fn = on_out;
 	l->arriving.fd = -1;
-	l->began_ms = l->heard_ms = l->said_ms = peers_now_ms();
+	l->began_ms = l->heard_ms = l->said_ms = loop_clock_ms();
 	if (peerstream_open(&l->stream, fd, secret, !to) < 0 ||
 	    loop_poll(peers_loop(p), &l->in_op, fd, connecting ? POLLOUT : POLLIN | POLLOUT, true) <
 		    0) {
@@ -157,7 +157,7 @@ void peer_send(struct peer *l, uint16_t type, const struct iovec *parts, int n)
 			memcpy(l->out + l->out_used, parts[i].iov_base, parts[i].iov_len);
 		l->out_used += parts[i].iov_len;
 	}
-	l->said_ms = peers_now_ms();
+	l->said_ms = loop_clock_ms();
 	push(l);
 }
 
@@ -238,7 +238,7 @@ static const char *take(struct peer *l)
 			break;
 		if (n <= 0)
 			return n == 0 ? "it has ended" : "its bytes cannot be read";
-		l->heard_ms = peers_now_ms();
+		l->heard_ms = loop_clock_ms();
 		l->in_used += (size_t)n;
 		taken += (size_t)n;
 		why = parse(l);

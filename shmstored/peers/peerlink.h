@@ -91,7 +91,6 @@ struct peers_address {
 /* peers.c's */
 struct loop *peers_loop(const struct peers *p);
 struct peers_service *peers_service_of(const struct peers *p, uint16_t type);
-uint64_t peers_now_ms(void);
 /* The other end has said HELLO. False: the connection is not wanted. */
 bool peers_greeted(struct peer *l, const struct peerlink_hello *h);
 /* The connection is over: services are told, and the list forgets it. */

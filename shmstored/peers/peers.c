@@ -45,11 +45,6 @@ struct peers {
 	struct peers_service *services;
 };
 
-uint64_t peers_now_ms(void)
-{
-	return loop_clock() / MS;
-}
-
 struct loop *peers_loop(const struct peers *p)
 {
 	return p->host->loop;
@@ -172,7 +167,7 @@ void peers_left(struct peer *l)
 
 	DL_DELETE(p->links, l);
 	if (l->to && !l->up)
-		l->to->not_before_ms = peers_now_ms() + AGAIN_MS;
+		l->to->not_before_ms = loop_clock_ms() + AGAIN_MS;
 	if (l->to && l->to->link == l)
 		l->to->link = NULL;
 	for (struct peers_service *s = l->up ? p->services : NULL; s; s = s->next)
@@ -346,7 +341,7 @@ static void try_to_connect(struct peers *p, struct peers_address *to)
 {
 	int r;
 
-	if (to->link || peers_now_ms() < to->not_before_ms ||
+	if (to->link || loop_clock_ms() < to->not_before_ms ||
 	    (*to->name && peers_find(p, to->name)) || count(p, false) >= PEERS_LINKS)
 		return;
 	r = begin_connect(p, to);
@@ -390,7 +385,7 @@ static void on_accept(struct loop_op *op, int result, UNUSED unsigned flags)
 static void on_tick(struct loop_op *op, int result, UNUSED unsigned flags)
 {
 	struct peers *p = CONTAINER_OF(op, peers, tick_op);
-	uint64_t now = peers_now_ms();
+	uint64_t now = loop_clock_ms();
 	struct peer *l, *next;
 
 	if (result < 0)

@@ -62,16 +62,17 @@ static int create_pool(struct arbrequest *q)
 		.extra = (uint64_t)w->extra_kib << 10,
 		.name = arbbytes_name(q->tail, name),
 	};
+	struct arbpool *p;
 	int r;
 
 	if (w->pool <= WIRE_ARB_PARTITION || arbguest_has_pool(c, w->pool))
 		return ARB_INVALID;
-	r = arbguest_add_pool(c, w->pool);
+	r = arbguest_add_pool(c, w->pool, &p);
 	if (r < 0)
 		return r;
 	r = arbstep_do(c->host, &m);
 	if (r != ARB_OK)
-		arbguest_drop_pool(c, w->pool);
+		arbguest_drop_pool(c, p);
 	return r;
 }
 
@@ -96,7 +97,7 @@ int arbbytes_pool(struct arbrequest *q)
 	m = (struct arb_message){.op = ARB_OP_POOL_REMOVE, .pool = arb_id(c, w->pool)};
 	r = arbstep_do(c->host, &m);
 	if (r == ARB_OK)
-		arbguest_drop_pool(c, w->pool);
+		arbguest_drop_pool(c, arbguest_pool(c, w->pool));
 	return r;
 }
 
@@ -125,6 +126,20 @@ int arbbytes_call(struct arbrequest *q, const struct arb_message *m, uint32_t n)
 	if (r == ARB_TOOBIG)
 		q->bytes = arbstep_capacity(q->client->host, m->pool);
 	return r;
+}
+
+/* A call for more bytes, as the request says. */
+static struct arb_message call_of(const struct arbrequest *q, enum arb_op op)
+{
+	const struct wire_arb *w = q->w;
+
+	return (struct arb_message){
+		.op = op,
+		.flags = w->flags & (ARB_NONBLOCK | ARB_SPILL),
+		.context = arb_id(q->client, w->context),
+		.reservation = arb_id(q->client, w->reservation),
+		.deadline_ns = arbstep_deadline(q->client->host, w->timeout_ms),
+	};
 }
 
 /* Entries for n reservations, none of which is there. 0, -errno. */
@@ -171,13 +186,7 @@ int arbbytes_reserve(struct arbrequest *q)
 	const struct wire_arb *w = q->w;
 	uint32_t pools[POOLS_MAX] = {w->pool}, n = 1;
 	uint64_t ids[POOLS_MAX], amounts[POOLS_MAX] = {w->bytes};
-	struct arb_message m = {
-		.op = ARB_OP_RESERVE,
-		.flags = w->flags & (ARB_NONBLOCK | ARB_SPILL),
-		.context = arb_id(c, w->context),
-		.reservation = arb_id(c, w->reservation),
-		.deadline_ns = arbstep_deadline(c->host, w->timeout_ms),
-	};
+	struct arb_message m = call_of(q, ARB_OP_RESERVE);
 	int r;
 
 	if (*q->tail)
@@ -232,19 +241,12 @@ static int release(struct arbguest *c, struct arbreservation *r, bool written)
 static int resize(struct arbrequest *q, struct arbreservation *r)
 {
 	struct arbguest *c = q->client;
-	const struct wire_arb *w = q->w;
-	struct arb_message m = {
-		.op = ARB_OP_RESIZE,
-		.flags = w->flags & (ARB_NONBLOCK | ARB_SPILL),
-		.context = arb_id(c, w->context),
-		.reservation = arb_id(c, r->id),
-		.bytes = w->bytes,
-		.deadline_ns = arbstep_deadline(c->host, w->timeout_ms),
-	};
+	struct arb_message m = call_of(q, ARB_OP_RESIZE);
 	int outcome;
 
+	m.bytes = q->w->bytes;
 	if (r->pool == WIRE_ARB_PARTITION)
-		look_first(c, w->bytes > r->bytes ? w->bytes - r->bytes : 0);
+		look_first(c, m.bytes > r->bytes ? m.bytes - r->bytes : 0);
 	outcome = arbbytes_call(q, &m, 0);
 	if (outcome == ARB_TOOBIG)
 		q->bytes = arbstep_capacity(c->host, arb_pool_id(c, r->pool));
@@ -270,19 +272,12 @@ static int seal(struct arbrequest *q, struct arbreservation *r)
 static int pin(struct arbrequest *q, struct arbreservation *r)
 {
 	struct arbguest *c = q->client;
-	const struct wire_arb *w = q->w;
-	struct arb_message m = {
-		.op = ARB_OP_PIN,
-		.flags = w->flags & (ARB_NONBLOCK | ARB_SPILL),
-		.context = arb_id(c, w->context),
-		.task = arb_id(c, w->task),
-		.reservation = arb_id(c, r->id),
-		.deadline_ns = arbstep_deadline(c->host, w->timeout_ms),
-	};
+	struct arb_message m = call_of(q, ARB_OP_PIN);
 	int outcome;
 
-	if (w->task && !arbguest_task(c, w->task))
+	if (q->w->task && !arbguest_task(c, q->w->task))
 		return ARB_INVALID;
+	m.task = arb_id(c, q->w->task);
 	r->unpinned = r->offered = false;
 	outcome = arbbytes_call(q, &m, 0);
 	if (outcome != ARB_PENDING)

@@ -184,29 +184,26 @@ static int arbed(struct conn *conn, uint64_t serial, int outcome)
 	return conn_send(conn, WIRE_ARBED, serial, &body, NULL, 0);
 }
 
-/* The client of the store with that id. NULL: there is none. */
-static struct arbguest *find(struct host *h, uint64_t id)
+/* The client of the store with that id. NULL: there is none that is the same process's. */
+static struct arbguest *find(const struct conn *conn, uint64_t id)
 {
-	struct member *m = member_by_id(h, id);
+	struct member *m = member_by_id(conn->host, id);
+	const struct conn_peer *peer = &conn->peer, *owner = m && m->conn ? &m->conn->peer : NULL;
 
-	return m && m->conn && m->account->arb ? arbhost_guest(m->account->arb, m) : NULL;
+	return owner && m->account->arb && peer->uid == owner->uid && peer->pid == owner->pid
+		       ? arbhost_guest(m->account->arb, m)
+		       : NULL;
 }
 
 int arbcall_serve(struct conn *conn, uint64_t serial, const struct wire_arb *w)
 {
-	const struct conn_peer *peer = &conn->peer, *owner;
-	struct arbguest *c = find(conn->host, w->reservation);
+	struct arbguest *c = find(conn, w->reservation);
 	struct arbhost *h;
 	int r;
 
-	if (!c)
+	if (!c || conn->member || conn_find_end(conn, on_serve_end))
 		return arbed(conn, serial, ARB_INVALID);
 	h = c->host;
-	owner = &c->member->conn->peer;
-	if (conn->member || peer->uid != owner->uid || peer->pid != owner->pid)
-		return arbed(conn, serial, ARB_INVALID);
-	if (conn_find_end(conn, on_serve_end))
-		return arbed(conn, serial, ARB_INVALID);
 	close_channel(c);
 	c->serve = conn;
 	c->failed = false;

@@ -62,16 +62,11 @@ struct arbguest *arbguest_find(struct arbhost *h, uint64_t number)
 TABLE(context, contexts, max_contexts)
 TABLE(task, tasks, max_tasks)
 TABLE(reservation, reservations, max_reservations)
+TABLE(pool, pools, max_pools)
 
-bool arbguest_has_pool(const struct arbguest *c, uint32_t pool)
+bool arbguest_has_pool(struct arbguest *c, uint32_t pool)
 {
-	if (pool == WIRE_ARB_PARTITION)
-		return true;
-	for (uint32_t i = 0; i < c->n_pools; i++) {
-		if (c->pools[i] == pool)
-			return true;
-	}
-	return false;
+	return pool == WIRE_ARB_PARTITION || arbguest_pool(c, pool);
 }
 
 void arbguest_look_context(struct arbguest *c, struct arbcontext *x)
@@ -95,28 +90,10 @@ void arbguest_forget_unbound(struct arbguest *c)
 	}
 }
 
-int arbguest_add_pool(struct arbguest *c, uint32_t pool)
+void arbguest_drop_pool(struct arbguest *c, struct arbpool *p)
 {
-	uint32_t *list;
-
-	if (c->n_pools >= arb_config(c->host)->max_pools)
-		return -EMFILE;
-	list = reallocarray(c->pools, c->n_pools + 1, sizeof(*list));
-	if (!list)
-		return -ENOMEM;
-	c->pools = list;
-	list[c->n_pools++] = pool;
-	return 0;
-}
-
-void arbguest_drop_pool(struct arbguest *c, uint32_t pool)
-{
-	for (uint32_t i = 0; i < c->n_pools; i++) {
-		if (c->pools[i] == pool) {
-			c->pools[i] = c->pools[--c->n_pools];
-			return;
-		}
-	}
+	HASH_DEL(c->pools, p);
+	free(p);
 }
 
 /* ---- as the core has them -------------------------------------------------------------------- */

@@ -163,6 +163,14 @@ static void part_tick(struct account *a)
 		look(a->arb);
 }
 
+static void refresh(struct account *a)
+{
+	if (!a->arb)
+		return;
+	arbkernel_refresh(a->arb, NULL);
+	arbhost_settle(a->arb);
+}
+
 static void part_surveyed(struct account *a, const struct survey *survey)
 {
 	if (!a->arb || !survey)
@@ -217,6 +225,7 @@ static void end_rest(struct arbguest *c)
 {
 	struct arbcontext *x, *x_next;
 	struct arbreservation *r, *r_next;
+	struct arbpool *p, *p_next;
 
 	HASH_ITER(hh, c->contexts, x, x_next)
 	{
@@ -233,10 +242,12 @@ static void end_rest(struct arbguest *c)
 			arbstep_about(c->host, ARB_OP_RELEASE, 0, arb_id(c, r->id));
 		arbguest_forget(c, r);
 	}
-	for (uint32_t i = 0; i < c->n_pools; i++) {
-		struct arb_message m = {.op = ARB_OP_POOL_REMOVE, .pool = arb_id(c, c->pools[i])};
+	HASH_ITER(hh, c->pools, p, p_next)
+	{
+		struct arb_message m = {.op = ARB_OP_POOL_REMOVE, .pool = arb_id(c, p->id)};
 
 		arbstep_do(c->host, &m);
+		arbguest_drop_pool(c, p);
 	}
 }
 
@@ -259,7 +270,6 @@ static void end_guest(struct arbguest *c)
 	if (c->todo)
 		DL_DELETE2(h->todo, c, todo_prev, todo_next);
 	HASH_DEL(h->clients, c);
-	free(c->pools);
 	while (c->tasks) {
 		struct arbtask *t = c->tasks;
 
@@ -385,10 +395,7 @@ static void part_left(struct member *m)
 	if (a->arb)
 		arbkernel_refresh(a->arb, NULL);
 	end_guest(m->arb);
-	if (!a->arb)
-		return;
-	arbkernel_refresh(a->arb, NULL);
-	arbhost_settle(a->arb);
+	refresh(a);
 }
 
 static void part_came(struct member *m)
@@ -397,21 +404,11 @@ static void part_came(struct member *m)
 		arbpage_cut(m);
 }
 
-static void part_reaped(struct account *a)
-{
-	if (!a->arb)
-		return;
-	arbkernel_refresh(a->arb, NULL);
-	arbhost_settle(a->arb);
-}
-
 static void part_evicted(struct account *a)
 {
-	if (!a->arb)
-		return;
-	a->arb->evict.demoting = false;
-	arbkernel_refresh(a->arb, NULL);
-	arbhost_settle(a->arb);
+	if (a->arb)
+		a->arb->evict.demoting = false;
+	refresh(a);
 }
 
 const struct part arbhost_part = {
@@ -423,6 +420,6 @@ const struct part arbhost_part = {
 	.surveyed = part_surveyed,
 	.came = part_came,
 	.left = part_left,
-	.reaped = part_reaped,
+	.reaped = refresh,
 	.evicted = part_evicted,
 };

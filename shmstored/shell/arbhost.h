@@ -46,6 +46,11 @@ struct arbcontext {
 	bool quiet;
 };
 
+struct arbpool { /* a private one */
+	UT_hash_handle hh;
+	uint32_t id;
+};
+
 struct arbtask {
 	UT_hash_handle hh;
 	uint32_t id;
@@ -87,8 +92,7 @@ struct arbguest {
 	struct arbreservation *reservations;
 	/* the next one of who goes over them with steps to the core in between */
 	struct arbreservation *cursor;
-	uint32_t *pools; /* private ones */
-	uint32_t n_pools;
+	struct arbpool *pools;
 	struct arblease leases[WIRE_LEASES];
 	/* Of the partition's pool. */
 	uint64_t unsealed, sealed; /* bytes of its reservations */
@@ -195,15 +199,16 @@ struct arbguest *arbguest_find(struct arbhost *h, uint64_t number);
 struct arbcontext *arbguest_context(struct arbguest *c, uint32_t id);
 struct arbtask *arbguest_task(struct arbguest *c, uint32_t id);
 struct arbreservation *arbguest_reservation(struct arbguest *c, uint32_t id);
-bool arbguest_has_pool(const struct arbguest *c, uint32_t pool);
+struct arbpool *arbguest_pool(struct arbguest *c, uint32_t id);
+bool arbguest_has_pool(struct arbguest *c, uint32_t pool); /* the partition's too */
 /* Made where they are new. 0, -ENOMEM, -EMFILE (its limit). */
 int arbguest_add_context(struct arbguest *c, uint32_t id, struct arbcontext **ret);
 int arbguest_add_task(struct arbguest *c, uint32_t id, struct arbtask **ret);
 int arbguest_add_reservation(struct arbguest *c, uint32_t id, struct arbreservation **ret);
+int arbguest_add_pool(struct arbguest *c, uint32_t id, struct arbpool **ret);
 /* Contexts that the core has unbound with their tasks go. */
 void arbguest_forget_unbound(struct arbguest *c);
-int arbguest_add_pool(struct arbguest *c, uint32_t pool);
-void arbguest_drop_pool(struct arbguest *c, uint32_t pool);
+void arbguest_drop_pool(struct arbguest *c, struct arbpool *p);
 /* Forgets it where the core does not know it, or has it unbound. */
 void arbguest_look_context(struct arbguest *c, struct arbcontext *x);
 void arbguest_look_task(struct arbguest *c, struct arbtask *t);
@@ -229,8 +234,10 @@ void arbguest_unwant(struct arbguest *c, struct arbreservation *r);
 int arbstep_do(struct arbhost *h, const struct arb_message *m);
 /* The same of a message that names a reservation and nothing more. */
 int arbstep_about(struct arbhost *h, enum arb_op op, unsigned flags, uint64_t reservation);
-/* A reservation of ours is so large now, whatever the pool has. */
-void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes);
+/* A reservation of ours is so large now, whatever the pool has: told if that is more than it was;
+ * where raise is false, if it is less. */
+void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes,
+		 bool raise);
 /* The time at which a call with that timeout_ms ends. */
 uint64_t arbstep_deadline(const struct arbhost *h, uint64_t timeout_ms);
 uint64_t arbstep_capacity(const struct arbhost *h, uint64_t pool);

@@ -26,6 +26,7 @@
  * All of it is computed anew at each look; nothing is carried on but what the core was told. Rises
  * are told before falls, so that in between no used byte counts as free.
  */
+#include <sys/param.h>
 #include <sys/statvfs.h>
 
 #include "accountquota.h"
@@ -43,11 +44,6 @@
 #define SURVEY_REST      10u /* times its duration, until the next one that we ask for */
 #define SURVEY_LEAST_NS  UINT64_C(20000000)
 #define SURVEY_FAILED_NS UINT64_C(1000000000)
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
 
 static uint64_t less(uint64_t a, uint64_t b)
 {
@@ -71,7 +67,7 @@ static void read_client(struct arbhost *h, struct arbguest *c)
 		arbpage_read(c, slot);
 	h->kernel.materialized -= c->materialized;
 	c->materialized =
-		c->leaving ? 0 : least(reserved, c->unsealed + c->leases[0].held) + c->sealed;
+		c->leaving ? 0 : MIN(reserved, c->unsealed + c->leases[0].held) + c->sealed;
 	h->kernel.materialized += c->materialized;
 }
 
@@ -89,7 +85,7 @@ static void read_ledgers(struct arbhost *h)
 		if (m->conn && m->credit)
 			k->recyclable += m->last.pool_bytes;
 	}
-	k->demotable = least(less(k->linked, k->mapped), tierkeeper_room(h->account));
+	k->demotable = MIN(less(k->linked, k->mapped), tierkeeper_room(h->account));
 }
 
 static uint64_t capacity(const struct arbhost *h, const struct statvfs *fs)
@@ -101,7 +97,7 @@ static uint64_t capacity(const struct arbhost *h, const struct statvfs *fs)
 		whole = UNLIMITED;
 	if (quota_limit_get(h->account->quota, WIRE_LIMIT_PARTITION, "", &l) == 0 && l.hard &&
 	    l.hard != QUOTA_DEFAULT)
-		whole = least(whole, l.hard);
+		whole = MIN(whole, l.hard);
 	if (headroom <= PPM_MAX)
 		headroom = (uint64_t)((__uint128_t)whole * headroom / PPM_MAX);
 	return less(less(whole, headroom), h->kernel.drift);
@@ -115,10 +111,10 @@ static void share_out(struct arbhost *h)
 
 	left = less(left, k->materialized);
 	left = less(left, k->ghosts);
-	k->coming = least(reaper_coming(h->account), left);
+	k->coming = MIN(reaper_coming(h->account), left);
 	left -= k->coming;
 	k->evictable =
-		h->evict.rest_until_ns > arb_now(h) ? 0 : least(k->demotable + k->recyclable, left);
+		h->evict.rest_until_ns > arb_now(h) ? 0 : MIN(k->demotable + k->recyclable, left);
 	k->objects = left - k->evictable;
 }
 
@@ -126,20 +122,17 @@ static void tell_client(struct arbhost *h, struct arbguest *c, bool raise)
 {
 	for (unsigned slot = 0; slot < WIRE_LEASES; slot++)
 		arbpage_tell(c, slot, raise);
-	if (c->core_ghosts && (c->ghosts > c->core_ghosts) == raise)
-		arbstep_set(h, arb_ours(c, ARB_GHOSTS), &c->core_ghosts, c->ghosts);
+	if (c->core_ghosts)
+		arbstep_set(h, arb_ours(c, ARB_GHOSTS), &c->core_ghosts, c->ghosts, raise);
 }
 
 static void tell(struct arbhost *h, struct arbguest *only, bool raise)
 {
 	struct arbkernel *k = &h->kernel;
 
-	if ((k->objects > k->core_objects) == raise)
-		arbstep_set(h, ARB_OBJECTS, &k->core_objects, k->objects);
-	if ((k->coming > k->core_coming) == raise)
-		arbstep_set(h, ARB_COMING, &k->core_coming, k->coming);
-	if ((k->evictable > k->core_evictable) == raise)
-		arbstep_set(h, ARB_EVICTABLE, &k->core_evictable, k->evictable);
+	arbstep_set(h, ARB_OBJECTS, &k->core_objects, k->objects, raise);
+	arbstep_set(h, ARB_COMING, &k->core_coming, k->coming, raise);
+	arbstep_set(h, ARB_EVICTABLE, &k->core_evictable, k->evictable, raise);
 	if (only)
 		tell_client(h, only, raise);
 	else

@@ -107,8 +107,7 @@ void arbpage_read(struct arbguest *c, unsigned slot)
 		return;
 	}
 	/* A charge that fails shows for a moment as too high a charged. */
-	if (charged > l->booked)
-		charged = l->booked;
+	charged = MIN(charged, l->booked);
 	l->booked = charged > l->granted ? charged : l->granted;
 	l->settled = settled;
 	l->held = charged - settled;
@@ -121,10 +120,8 @@ void arbpage_tell(struct arbguest *c, unsigned slot, bool raise)
 
 	if (!l->open)
 		return;
-	if ((l->held > l->core_held) == raise)
-		arbstep_set(c->host, arb_ours(c, held_id(slot)), &l->core_held, l->held);
-	if ((l->unspent > l->core_unspent) == raise)
-		arbstep_set(c->host, arb_ours(c, unspent_id(slot)), &l->core_unspent, l->unspent);
+	arbstep_set(c->host, arb_ours(c, held_id(slot)), &l->core_held, l->held, raise);
+	arbstep_set(c->host, arb_ours(c, unspent_id(slot)), &l->core_unspent, l->unspent, raise);
 }
 
 /* Nothing can be charged any more; charged bytes stay booked until settled or uncharged. */
@@ -289,7 +286,7 @@ static int grant(struct arbrequest *q, unsigned slot)
 	if (!n)
 		return ARB_AGAIN;
 	booked = l->core_unspent;
-	arbstep_set(c->host, arb_ours(c, unspent_id(slot)), &l->core_unspent, l->unspent + n);
+	arbstep_set(c->host, arb_ours(c, unspent_id(slot)), &l->core_unspent, l->unspent + n, true);
 	if (l->core_unspent == booked)
 		return ARB_AGAIN;
 	l->unspent += n;

@@ -8,10 +8,11 @@
  * the client's end would miss.
  */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
+#include <json-c/json.h>
 
 #include "arbhost.h"
+#include "fields.h"
+#include "jsonmake.h"
 
 int arbscope_begin(struct arbrequest *q)
 {
@@ -184,69 +185,62 @@ int arbscope_plain(struct arbrequest *q)
  * object each, as wire.h has it. */
 #define MS UINT64_C(1000000)
 
-static int say_state(struct arbrequest *q)
+static int say(struct arbrequest *q, struct json_object *o)
+{
+	o = jsonmake_end(o);
+	q->text = o ? strdup(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN)) : NULL;
+	json_object_put(o);
+	return q->text ? ARB_OK : -ENOMEM;
+}
+
+static int say_state(struct arbrequest *q, struct json_object *o)
 {
 	struct arbguest *c = q->client;
 	struct arb_context_info i = {.state = ARB_UNKNOWN};
-	uint64_t since_ms = 0;
 
-	if (arb_context(c->host->core, arb_id(c, q->w->context), arb_now(c->host), &i) &&
-	    i.since_ns)
-		since_ms = (arb_now(c->host) - i.since_ns) / MS;
-	if (asprintf(&q->text,
-		     "{\"state\":\"%s\",\"since_ms\":%" PRIu64 ",\"held\":%" PRIu64
-		     ",\"need\":%" PRIu64 "}",
-		     arb_state_name(i.state), since_ms, i.held, i.need) < 0)
-		return -ENOMEM;
-	return ARB_OK;
+	(void)arb_context(c->host->core, arb_id(c, q->w->context), arb_now(c->host), &i);
+	jsonmake_text(o, "state", arb_state_name(i.state));
+	jsonmake_u64(o, "since_ms", i.since_ns ? (arb_now(c->host) - i.since_ns) / MS : 0);
+	fields_of(o, &i, SAME(held), SAME(need));
+	return say(q, o);
 }
 
-static int say_pool(struct arbrequest *q, uint64_t pool)
+static int say_pool(struct arbrequest *q, const struct arb_pool_info *i, struct json_object *o)
 {
-	const struct arbhost *h = q->client->host;
-	struct arb_pool_info i;
-
-	if (!arb_pool(h->core, pool, &i))
-		return ARB_INVALID;
-	if (asprintf(&q->text,
-		     "{\"capacity\":%" PRIu64 ",\"used\":%" PRIu64 ",\"reclaimable\":%" PRIu64
-		     ",\"spilled\":%" PRIu64 ",\"max_used\":%" PRIu64
-		     ",\"waiting\":%u,\"level\":%u}",
-		     i.capacity, i.used, i.reclaimable, i.spilled, i.max_used, i.n_waiting,
-		     arbhost_level(h, &i)) < 0)
-		return -ENOMEM;
-	return ARB_OK;
+	fields_of(o, i, SAME(capacity), SAME(used), SAME(reclaimable), SAME(spilled),
+		  SAME(max_used), NUMBER(waiting));
+	jsonmake_u64(o, "level", arbhost_level(q->client->host, i));
+	return say(q, o);
 }
 
-static int say_task(struct arbrequest *q, uint64_t pool)
+static int say_task(struct arbrequest *q, const struct arb_stats *s, struct json_object *o)
 {
-	struct arbguest *c = q->client;
-	struct arb_stats s;
-
-	if (!arb_stats(c->host->core, arb_id(c, q->w->task), pool, arb_now(c->host),
-		       q->w->flags & ARB_RESET, &s))
-		return ARB_INVALID;
-	if (asprintf(&q->text,
-		     "{\"retries\":%" PRIu64 ",\"splits\":%" PRIu64 ",\"grants\":%" PRIu64
-		     ",\"blocked_ns\":%" PRIu64 ",\"lost_ns\":%" PRIu64
-		     ",\"blocked_or_lost_ns\":%" PRIu64 ",\"current\":%" PRIu64 ",\"max\":%" PRIu64
-		     ",\"footprint\":%" PRIu64 ",\"need\":%" PRIu64 "}",
-		     s.n_retries, s.n_splits, s.n_grants, s.blocked_ns, s.lost_ns,
-		     s.blocked_or_lost_ns, s.current, s.max, s.footprint, s.need) < 0)
-		return -ENOMEM;
-	return ARB_OK;
+	fields_of(o, s, NUMBER(retries), NUMBER(splits), NUMBER(grants), SAME(blocked_ns),
+		  SAME(lost_ns), SAME(blocked_or_lost_ns), SAME(current), SAME(max),
+		  SAME(footprint), SAME(need));
+	return say(q, o);
 }
 
 int arbstate_make(struct arbrequest *q)
 {
+	struct arbguest *c = q->client;
 	const struct wire_arb *w = q->w;
-	uint64_t pool = w->pool ? arb_pool_id(q->client, w->pool) : 0;
+	uint64_t pool = w->pool ? arb_pool_id(c, w->pool) : 0;
+	struct arb_pool_info i;
+	struct arb_stats s;
 
-	if (w->pool && !arbguest_has_pool(q->client, w->pool))
+	if (w->pool && !arbguest_has_pool(c, w->pool))
 		return ARB_INVALID;
 	/* Its numbers as they are now. */
-	arbkernel_refresh(q->client->host, q->client);
+	arbkernel_refresh(c->host, c);
+	jsonmake_begin();
 	if (w->op == WIRE_ARB_STATE)
-		return w->context ? say_state(q) : ARB_INVALID;
-	return w->task ? say_task(q, pool) : say_pool(q, pool);
+		return w->context ? say_state(q, jsonmake_new()) : ARB_INVALID;
+	if (!w->task)
+		return arb_pool(c->host->core, pool, &i) ? say_pool(q, &i, jsonmake_new())
+							 : ARB_INVALID;
+	return arb_stats(c->host->core, arb_id(c, w->task), pool, arb_now(c->host),
+			 w->flags & ARB_RESET, &s)
+		       ? say_task(q, &s, jsonmake_new())
+		       : ARB_INVALID;
 }

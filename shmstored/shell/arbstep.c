@@ -43,38 +43,21 @@ static void arbguest_send(struct arbguest *c, uint16_t type, uint64_t serial, co
 		conn_send(conn, type, serial, body, text, n < WIRE_TEXT_MAX ? n : WIRE_TEXT_MAX);
 }
 
-static bool event_of(int outcome, enum event *ret)
-{
-	switch (outcome) {
-	case ARB_RETRY:
-		*ret = EVENT_ARB_RETRY;
-		return true;
-	case ARB_SPLIT:
-		*ret = EVENT_ARB_SPLIT;
-		return true;
-	case ARB_NOMEM:
-		*ret = EVENT_ARB_NOMEM;
-		return true;
-	case ARB_TIMEDOUT:
-		*ret = EVENT_ARB_TIMEOUT;
-		return true;
-	default:
-		return false;
-	}
-}
-
 void arbstep_tell(struct arbguest *c, uint32_t context, int outcome, uint64_t pool, uint64_t bytes,
 		  const char *why)
 {
+	static const enum event events[] = {[ARB_RETRY] = EVENT_ARB_RETRY,
+					    [ARB_SPLIT] = EVENT_ARB_SPLIT,
+					    [ARB_NOMEM] = EVENT_ARB_NOMEM,
+					    [ARB_TIMEDOUT] = EVENT_ARB_TIMEOUT};
 	const struct member *m = c->member;
+	bool rolled = outcome == ARB_RETRY || outcome == ARB_SPLIT, bound;
 	struct arb_context_info i = {0};
 	struct json_object *o;
-	enum event e;
-	bool bound;
 
-	if (!event_of(outcome, &e))
+	if (!rolled && outcome != ARB_NOMEM && outcome != ARB_TIMEDOUT)
 		return;
-	if ((outcome == ARB_RETRY || outcome == ARB_SPLIT) && pool == WIRE_ARB_PARTITION)
+	if (rolled && pool == WIRE_ARB_PARTITION)
 		c->host->level_until_ns = arb_now(c->host) + LATELY_NS;
 	bound = arb_context(c->host->core, arb_id(c, context), arb_now(c->host), &i);
 	o = account_json(m->account);
@@ -89,7 +72,7 @@ void arbstep_tell(struct arbguest *c, uint32_t context, int outcome, uint64_t po
 						 : NULL);
 	jsonmake_u64(o, "bytes", bytes);
 	jsonmake_text(o, "why", why);
-	events_emit(m->account->host->events, e, m->path, o);
+	events_emit(m->account->host->events, events[outcome], m->path, o);
 }
 
 /* Outcomes that the core does not report: for events, and to answer timeouts. */
@@ -184,15 +167,14 @@ int arbstep_about(struct arbhost *h, enum arb_op op, unsigned flags, uint64_t re
 	return arbstep_do(h, &m);
 }
 
-void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes)
+void arbstep_set(struct arbhost *h, uint64_t reservation, uint64_t *io_bytes, uint64_t bytes,
+		 bool raise)
 {
 	struct arb_message m = {.op = ARB_OP_RESIZE,
 				.flags = ARB_FORCE,
 				.reservation = reservation,
 				.bytes = bytes};
 
-	if (bytes == *io_bytes)
-		return;
-	if (arbstep_do(h, &m) == ARB_OK)
+	if (bytes != *io_bytes && (bytes > *io_bytes) == raise && arbstep_do(h, &m) == ARB_OK)
 		*io_bytes = bytes;
 }

@@ -62,17 +62,23 @@ static void do_peers(struct ckpt_state *s, struct scn *c)
 				scn_wrong(c, "a list of NAME:BYTES was expected");
 				return;
 			}
+			s->down[s->n_peers] = false;
 			s->peers[s->n_peers] = (struct ckpt_peer){.free = (uint64_t)bytes};
 			memcpy(s->peers[s->n_peers++].name, name, strlen(name) + 1);
 		}
 }
 
-static size_t n_up(const struct ckpt_state *s)
+/* Those that are up, which is what a daemon knows of; ret_at: where each stands among all. */
+static size_t peers_up(const struct ckpt_state *s, struct ckpt_peer ret[CKPT_PEERS],
+		       size_t ret_at[CKPT_PEERS])
 {
 	size_t n = 0;
 
-	for (size_t i = 0; i < s->n_peers; i++)
-		n += !s->peers[i].down;
+	for (size_t i = 0; i < s->n_peers; i++) {
+		ret[n] = s->peers[i];
+		ret_at[n] = i;
+		n += !s->down[i];
+	}
 	return n;
 }
 
@@ -135,18 +141,21 @@ static void clear_sent(struct ckpt_state *s)
 
 static void run_period(struct ckpt_state *s, struct scn *c)
 {
-	size_t i;
+	struct ckpt_peer up[CKPT_PEERS];
+	size_t at[CKPT_PEERS], n_up = peers_up(s, up, at), i;
 	int begun;
 
 	s->pending = false;
 	if (!s->versions_named)
 		s->version++;
-	begun = ckpt_cast_begin(&s->cast, s->peers, s->n_peers, s->version, s->bytes, s->now_ms);
-	s->k = ckpt_num_of(&s->cast.config.num, n_up(s));
+	begun = ckpt_cast_begin(&s->cast, up, n_up, s->version, s->bytes, s->now_ms);
+	s->k = ckpt_num_of(&s->cast.config.num, n_up);
 	s->failed |= begun < 0;
 	while (begun > 0 && ckpt_cast_next(&s->cast, &i)) {
-		bool ok = !s->fails[i];
+		bool ok;
 
+		i = at[i];
+		ok = !s->fails[i];
 		s->n_attempts++;
 		if (!ok && s->fails[i] != INT64_MAX)
 			s->fails[i]--;
@@ -243,7 +252,7 @@ static void do_down(struct ckpt_state *s, struct scn *c, bool down)
 						      : NULL;
 
 			if (p)
-				p->down = down;
+				s->down[p - s->peers] = down;
 			else
 				scn_wrong(c, "a list of peers was expected");
 		}
@@ -251,10 +260,12 @@ static void do_down(struct ckpt_state *s, struct scn *c, bool down)
 
 static void do_recover(struct ckpt_state *s, struct scn *c)
 {
+	struct ckpt_peer up[CKPT_PEERS];
+	size_t at[CKPT_PEERS], n_up = peers_up(s, up, at);
+
 	s->recovered = true;
-	s->copy = NULL;
-	s->recovery = ckptbook_recover(&s->book, s->peers, s->n_peers,
-				       scn_flag(c, "panic|panic_on_missing", false), &s->copy);
+	s->panics = scn_flag(c, "panic|panic_on_missing", false);
+	s->copy = ckptbook_recover(&s->book, up, n_up);
 }
 
 static uint64_t ms_of(struct scn *c, const char *key)
@@ -280,9 +291,11 @@ static void do_stale(struct ckpt_state *s, struct scn *c)
 static void do_count(struct ckpt_state *s, struct scn *c)
 {
 	struct ckpt_num num = ckpt_defaults.num;
+	struct ckpt_peer up[CKPT_PEERS];
+	size_t at[CKPT_PEERS], n_up = peers_up(s, up, at);
 
 	read_num(c, &num);
-	s->k = ckpt_num_of(&num, n_up(s));
+	s->k = ckpt_num_of(&num, n_up);
 }
 
 static bool verb(void *state, struct scn *c, const char *verb)
@@ -328,10 +341,7 @@ static void found_names(struct scn *c, const char *expected, const char *list, u
 static bool found_recovery(const struct ckpt_state *s, struct scn *c, const char *key)
 {
 	if (!strcmp(key, "from"))
-		scn_found(c, "%s",
-			  s->copy                            ? s->copy->peer
-			  : s->recovery == CKPT_FROM_NOTHING ? "fresh"
-							     : "error");
+		scn_found(c, "%s", s->copy ? s->copy->peer : s->panics ? "error" : "fresh");
 	else if (!strcmp(key, "version") && s->copy)
 		scn_found_amount(c, amount_of((int64_t)s->copy->version));
 	else if (!strcmp(key, "version"))

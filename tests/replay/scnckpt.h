@@ -21,6 +21,7 @@ struct scn_actor {
 struct ckpt_state {
 	size_t n_peers;
 	struct ckpt_peer peers[CKPT_PEERS];
+	bool down[CKPT_PEERS];
 	int64_t fails[CKPT_PEERS]; /* so many more attempts fail; INT64_MAX: all */
 	struct ckpt_cast cast;
 	struct ckptbook book;
@@ -33,8 +34,7 @@ struct ckpt_state {
 	uint32_t n_sent, n_missed;
 	uint64_t n_attempts;
 	bool failed;
-	bool recovered, staled;
-	enum ckpt_recovery recovery;
+	bool recovered, panics, staled;
 	const struct ckpt_copy *copy;
 	enum ckpt_use use;
 	uint64_t delay_ms;

@@ -7,7 +7,6 @@
 #include "gateline.h"
 #include "profile.h"
 #include "profilekey.h"
-#include "profilewords.h"
 #include "scn.h"
 #include "scnnames.h"
 

@@ -16,7 +16,6 @@
 
 #include "dice.h"
 #include "profile.h"
-#include "profilewords.h"
 
 #define HISTORIES 60u
 #define VALUES    400u
