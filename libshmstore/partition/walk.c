@@ -129,42 +129,33 @@ static enum shms_place place_of_file(enum where where, const char *name)
 {
 	uint64_t number;
 	uid_t uid;
+	bool ours = false;
 
-	switch (where) {
-	case IN_ROOT:
-		/* Before they have their names a page, the tier's account and the marker are here,
-		 * where O_TMPFILE is refused. */
-		return strcmp(name, SHMS_MARKER_FILE) == 0 ? SHMS_PLACE_MARKER
-		       : shms_unnamed_is(name)             ? SHMS_PLACE_TIER
-							   : SHMS_PLACE_FOREIGN;
-	case IN_OBJECTS:
+	if (where == IN_OBJECTS)
 		return place_of_key(name, SHMS_PLACE_OBJECT);
-	case IN_CLEAN:
+	if (where == IN_CLEAN)
 		return place_of_key(name, SHMS_PLACE_MOVING);
-	case IN_HANDOFF:
+	if (where == IN_HANDOFF)
 		return shms_lease_parse(name, &number) ? SHMS_PLACE_LEASE : SHMS_PLACE_FOREIGN;
-	case IN_RECYCLE:
+	if (where == IN_RECYCLE)
 		return SHMS_PLACE_POOL;
-	case IN_SEGMENTS:
+	if (where == IN_SEGMENTS)
 		return SHMS_PLACE_SEGMENT;
-	case IN_TIER:
-		return strcmp(name, SHMS_TIER_CONFIG) == 0 ||
-				       strcmp(name, SHMS_TIER_CONFIG_NEW) == 0 ||
-				       shms_tier_account_name(name, &uid)
-			       ? SHMS_PLACE_TIER
-			       : SHMS_PLACE_FOREIGN;
-	case IN_TIER_USER:
-		if (shms_tier_parse_name(name, "object", &number) == 0)
-			return SHMS_PLACE_RESIDENT;
-		return strcmp(name, SHMS_TIER_LOCK) == 0 ? SHMS_PLACE_TIER : SHMS_PLACE_FOREIGN;
-	case IN_REST:
-	case IN_STORES:
-	case IN_PEERS:
-	case IN_ANY:
-	case IN_FOREIGN:
-	default:
-		return SHMS_PLACE_FOREIGN;
-	}
+	if (where == IN_ROOT && strcmp(name, SHMS_MARKER_FILE) == 0)
+		return SHMS_PLACE_MARKER;
+	if (where == IN_TIER_USER && shms_tier_parse_name(name, "object", &number) == 0)
+		return SHMS_PLACE_RESIDENT;
+	/* Before they have their names a page, the tier's account and the marker are in the
+	 * partition's own directory, where O_TMPFILE is refused. */
+	if (where == IN_ROOT)
+		ours = shms_unnamed_is(name);
+	else if (where == IN_TIER)
+		ours = strcmp(name, SHMS_TIER_CONFIG) == 0 ||
+		       strcmp(name, SHMS_TIER_CONFIG_NEW) == 0 ||
+		       shms_tier_account_name(name, &uid);
+	else if (where == IN_TIER_USER)
+		ours = strcmp(name, SHMS_TIER_LOCK) == 0;
+	return ours ? SHMS_PLACE_TIER : SHMS_PLACE_FOREIGN;
 }
 
 static bool may_hold_stubs(enum where where)
